@@ -91,6 +91,10 @@ quality: ## replay recorded usage and fail when recommendations got worse; TRACE
 quality-page: ## the same, and write the tables of docs/quality.md and README.md from the recordings of TRACES=<dir> (eight minutes)
 	go run ./hack/quality -traces $(TRACES) -page docs/quality.md -overview README.md
 
+.PHONY: quality-nodes
+quality-nodes: ## write the tables of nodes of docs/quality.md from the recordings of TRACES=<dir> (half an hour)
+	go run ./hack/quality -traces $(TRACES) -nodes docs/quality.md
+
 .PHONY: cluster-binary
 cluster-binary: ## build the local control plane (8 to 13 minutes the first time, then cached)
 	@hack/cluster/build.sh

@@ -7,6 +7,8 @@
 //	go run ./hack/quality -update              write the results anew
 //	go run ./hack/quality -traces DIRECTORY -page docs/quality.md -overview README.md
 //	                                           write the tables of the pages, too
+//	go run ./hack/quality -traces DIRECTORY -nodes docs/quality.md
+//	                                           write the tables of nodes alone
 //
 // The recordings of testdata/traces last for minutes, a sample a second. They are
 // played sixty times as slowly, a sample a minute, so that they last for hours: the
@@ -37,6 +39,7 @@ type options struct {
 	sample, traces, results string
 	update                  bool
 	page, overview          string // that get the tables; empty: none
+	nodes                   string // page that gets the tables of nodes; empty: none
 }
 
 func run(args []string, stdout, stderr io.Writer) int {
@@ -49,8 +52,16 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.BoolVar(&o.update, "update", false, "write the results instead of comparing with them")
 	flags.StringVar(&o.page, "page", "", "Markdown file that gets the tables of -traces")
 	flags.StringVar(&o.overview, "overview", "README.md", "Markdown file that gets the figures which the overview claims; with -page")
+	flags.StringVar(&o.nodes, "nodes", "", "Markdown file that gets the tables of nodes, from the recordings of -traces; nothing else is done then")
 	if flags.Parse(args) != nil || flags.NArg() > 0 {
 		return 2
+	}
+	if o.nodes != "" {
+		if err := writeNodes(o.nodes, o.traces, nodeDraws); err != nil {
+			fmt.Fprintln(stderr, "quality: nodes:", err)
+			return 1
+		}
+		return 0
 	}
 	worse, err := o.gate(stdout)
 	if err != nil {
@@ -82,6 +93,11 @@ func (o *options) gate(out io.Writer) ([]string, error) {
 		return nil, err
 	}
 	worse, err := o.judge("sample", e, out)
+	if err != nil {
+		return nil, err
+	}
+	placed, err := gateNodes(slow, o.results, o.update, out)
+	worse = append(worse, placed...)
 	if err != nil || o.traces == "" {
 		return worse, err
 	}

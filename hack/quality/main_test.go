@@ -69,6 +69,9 @@ func TestAWorseResultFails(t *testing.T) {
 	content, err = json.Marshal(committed)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(directory, "sample.json"), content, 0o600))
+	placed, err := os.ReadFile("nodes.json")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(directory, "nodes.json"), placed, 0o600))
 	var out, errOut bytes.Buffer
 	require.Equal(t, 1, run([]string{"-sample", sample, "-results", directory}, &out, &errOut))
 	require.Regexp(t, `worse: sample, CPU, no limit, short pods, loadline: starved work, mean: [0-9.]+, was [0-9.]+: more than 2 % worse`, errOut.String())

@@ -1,0 +1,262 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"loadline.dev/loadline/hack/document"
+	command "loadline.dev/loadline/kubectl-loadline/backtest"
+	"loadline.dev/loadline/pkg/core/nodes"
+)
+
+// cluster is pods made of recordings, and the nodes that they run on.
+type cluster struct {
+	name, about string
+	files       []string // of the directory of recordings; absent ones are left out
+	kinds       []string // resources that count
+	copies      int
+	scale       float64 // of CPU and memory
+	step        time.Duration
+	placing     time.Duration
+	length      time.Duration
+	part        string
+}
+
+// clusters are what the page has tables of.
+var clusters = []cluster{
+	{
+		name: "Machines, CPU and memory", about: "each machine a quarter of its size, 21 copies of all that begin on other days, so that what peaked together does; report half",
+		files: []string{"bitbrains-rnd-2013-08.csv.gz"}, kinds: []string{"cpu", "memory"},
+		copies: 21, scale: 0.25, step: 5 * time.Minute, placing: 24 * time.Hour, length: 7 * 24 * time.Hour, part: "report",
+	},
+	{
+		name: "Machines, CPU alone", about: "the same pods; memory does not count",
+		files: []string{"bitbrains-rnd-2013-08.csv.gz"}, kinds: []string{"cpu"},
+		copies: 21, scale: 0.25, step: 5 * time.Minute, placing: 24 * time.Hour, length: 7 * 24 * time.Hour, part: "report",
+	},
+	{
+		name: "Pods of two test beds, CPU and memory", about: "40 copies of each bed, whose pods peak together in each copy; both halves, since one is too small for nodes",
+		files: []string{"nezha-online-boutique.csv.gz", "nezha-train-ticket.csv.gz"}, kinds: []string{"cpu", "memory"},
+		copies: 40, scale: 1, step: time.Minute, placing: 4 * time.Hour, length: 8 * time.Hour, part: "all",
+	},
+}
+
+// placed are the recipes that nodes are compared under. The first is the base.
+func placed(kinds []string) (names []string) {
+	for _, name := range []string{
+		"vpa", "autopilot", "crane", "loadline", "loadline:memory=following", "loadline:cpu=mixed,memory=following",
+		"loadline:cpu=tracking", "loadline:cpu=tracking,memory=following", "cruisekube", "loadline:cpu=shared", "loadline:cpu=shared,memory=following",
+	} {
+		if len(kinds) == 1 && strings.Contains(name, "memory=following") {
+			if name = strings.TrimSuffix(name, ",memory=following"); name == "loadline:memory=following" {
+				continue
+			}
+		}
+		if name = withFloors(name); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// upstream are the settings of the reference of which the best is taken with hindsight.
+func upstream(kinds []string) (names []string) {
+	for _, memory := range []string{"", "target-memory=0.8,"} {
+		if memory != "" && len(kinds) == 1 {
+			continue
+		}
+		for _, share := range []float64{0.8, 0.9, 0.95, 0.98, 0.99, 1} {
+			names = append(names, withFloors(fmt.Sprintf("vpa:%starget-cpu=%g", memory, share)))
+		}
+	}
+	return names
+}
+
+// draws of containers for the intervals of nodes: each takes as long as all containers.
+const nodeDraws = 10
+
+// judgement runs a cluster.
+func (c *cluster) judgement(recordings string, draws int) (*command.Judgement, error) {
+	var files []string
+	for _, name := range c.files {
+		if file := filepath.Join(recordings, name); exists(file) {
+			files = append(files, file)
+		}
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("%s: there is none of %s", recordings, strings.Join(c.files, ", "))
+	}
+	config := command.Default()
+	config.Baselines, config.Part, config.Kinds, config.Recipes = false, c.part, c.kinds, placed(c.kinds)
+	n := &config.Nodes
+	n.Copies, n.Step, n.Placing, n.Time, n.Draws, n.Upstream = c.copies, c.step, c.placing, c.length, draws, upstream(c.kinds)
+	n.ScaleCPU, n.ScaleMemory = c.scale, c.scale
+	return command.Judge(context.Background(), config, files...)
+}
+
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
+}
+
+// nodeColumns are the figures of a table of nodes.
+var nodeColumns = []column{
+	{head: "nodes", measure: nodes.FigureNodes},
+	{head: "work not served, %", measure: nodes.FigureNotServed, percent: true},
+	{head: "most of one pod, %", measure: nodes.FigureWorst, percent: true},
+	{head: "OOM kills a pod-day", measure: nodes.FigureKills},
+	{head: "evicted for want of memory a pod-day", measure: nodes.FigurePressure},
+	{head: "all evictions a pod-day", measure: nodes.FigureEvictions},
+	{head: "resizes a pod-hour", measure: nodes.FigureResizes},
+	{head: "fewer nodes than `vpa` at its risk, %", measure: nodes.FigureAtBase(), percent: true},
+	{head: "than the best of the reference at 0.1 %, %", measure: nodes.FigureThanBest(1e-3), percent: true},
+	{head: "at 0.01 %, %", measure: nodes.FigureThanBest(1e-4), percent: true},
+}
+
+// writeNodes puts the tables of nodes into a page.
+func writeNodes(page, recordings string, draws int) error {
+	var b strings.Builder
+	for i := range clusters {
+		j, err := clusters[i].judgement(recordings, draws)
+		if err != nil {
+			return fmt.Errorf("%s: %w", clusters[i].name, err)
+		}
+		clusters[i].table(&b, j)
+	}
+	return document.Fill(page, "nodes", strings.TrimLeft(b.String(), "\n"))
+}
+
+// table writes a row for each recipe, and for each that shares a second one.
+func (c *cluster) table(b *strings.Builder, j *command.Judgement) {
+	fmt.Fprintf(b, "\n### %s\n\n%s: %d pods of %d containers for %s, in steps of %s; %d draws.\n\n", c.name, strings.ToUpper(c.about[:1])+c.about[1:], j.Pods, j.Containers, span(j.Time), span(j.Step), j.Draws)
+	heads := []string{"recipe"}
+	for _, c := range nodeColumns {
+		heads = append(heads, c.head)
+	}
+	fmt.Fprintf(b, "| %s |\n|%s\n", strings.Join(heads, " | "), strings.Repeat("---|", len(heads)))
+	for i := range j.Rows {
+		r := &j.Rows[i]
+		name := "`" + short(r.Name) + "`"
+		switch {
+		case r.Shared:
+			name += ", **shared**"
+		case i == 0:
+			name = "the first requests"
+		}
+		fmt.Fprintf(b, "| %s |", name)
+		for _, c := range nodeColumns {
+			cell := "–"
+			if f := r.Figure(c.measure); !math.IsNaN(f.Value) {
+				cell = c.cell(f)
+			}
+			fmt.Fprintf(b, " %s |", cell)
+		}
+		b.WriteString("\n")
+	}
+}
+
+// span writes a time as days, hours or minutes, whichever it is a whole number of.
+func span(d time.Duration) string {
+	for _, unit := range []struct {
+		of   time.Duration
+		name string
+	}{{24 * time.Hour, "days"}, {time.Hour, "hours"}} {
+		if n := d / unit.of; d >= unit.of && d%unit.of == 0 {
+			return fmt.Sprintf("%d %s", n, unit.name)
+		}
+	}
+	return strings.TrimSuffix(d.String(), "0s")
+}
+
+// sampleCluster is what is gated with the recordings that are always there.
+var sampleCluster = cluster{
+	name: "sample", files: []string{"sample.csv.gz"}, kinds: []string{"cpu", "memory"},
+	copies: 60, scale: 1, step: time.Minute, placing: 4 * time.Hour, length: 24 * time.Hour, part: "all",
+}
+
+// nodeGauges are the figures of nodes that must not grow. Kills and evictions are told
+// apart elsewhere: there are hardly any in the sample.
+var nodeGauges = []string{nodes.FigureNodes, nodes.FigureNotServed, nodes.FigureKills, nodes.FigurePressure, nodes.FigureEvictions, nodes.FigureResizes}
+
+// nodeRow is what a recipe came to on the nodes of the sample.
+type nodeRow struct {
+	Recipe  string
+	Shared  bool
+	Figures map[string]float64
+}
+
+// gateNodes runs the sample on nodes, and compares with the committed rows or writes them.
+func gateNodes(recordings, results string, update bool, out io.Writer) ([]string, error) {
+	found, err := nodeRows(recordings)
+	if err != nil {
+		return nil, err
+	}
+	for _, row := range found {
+		fmt.Fprintf(out, "nodes, %s:", row)
+		for _, name := range nodeGauges {
+			fmt.Fprintf(out, " %s %.6g;", name, row.Figures[name])
+		}
+		fmt.Fprintln(out)
+	}
+	return compareNodes(found, filepath.Join(results, "nodes.json"), update)
+}
+
+// nodeRows runs the sample on nodes.
+func nodeRows(recordings string) (found []nodeRow, err error) {
+	j, err := sampleCluster.judgement(recordings, 0)
+	if err != nil {
+		return nil, err
+	}
+	for i := range j.Rows[1:] { // the first is of first requests
+		r := &j.Rows[i+1]
+		row := nodeRow{r.Name, r.Shared, map[string]float64{}}
+		for _, name := range nodeGauges {
+			row.Figures[name] = r.Figure(name).Value
+		}
+		found = append(found, row)
+	}
+	return found, nil
+}
+
+// compareNodes compares rows with the committed ones, or writes them.
+func compareNodes(found []nodeRow, file string, update bool) (worse []string, err error) {
+	if update {
+		content, err := json.MarshalIndent(found, "", " ")
+		return nil, errors.Join(err, os.WriteFile(file, append(content, '\n'), 0o644))
+	}
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("committed result: %w", err)
+	}
+	var committed []nodeRow
+	if err := json.Unmarshal(content, &committed); err != nil {
+		return nil, fmt.Errorf("committed result %s: %w", file, err)
+	}
+	if !slices.EqualFunc(committed, found, func(a, b nodeRow) bool { return a.Recipe == b.Recipe && a.Shared == b.Shared }) {
+		return nil, fmt.Errorf("committed result %s: has other recipes than were placed: if this is meant, run with -update", file)
+	}
+	for i, is := range found {
+		for _, name := range nodeGauges {
+			if was := committed[i].Figures[name]; is.Figures[name] > was*(1+grownMost)+1e-9 {
+				worse = append(worse, fmt.Sprintf("nodes, %s: %s: %.6g, was %.6g: more than 2 %% worse", is, name, is.Figures[name], was))
+			}
+		}
+	}
+	return worse, nil
+}
+
+func (r nodeRow) String() string {
+	if r.Shared {
+		return short(r.Recipe) + ", shared"
+	}
+	return short(r.Recipe)
+}
