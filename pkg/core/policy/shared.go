@@ -45,15 +45,10 @@ var (
 // leastNewLimit is the least memory limit of a pod that is being created, in bytes.
 var leastNewLimit = megabytes(512)
 
-// ofUpper is how many times the upper bound of memory the limit is.
-const ofUpper = 2
-
 func megabytes(n resources.Amount) resources.Amount { return n * 1e6 }
 
-func times(n, a resources.Amount) resources.Amount {
-	product, _ := a.Proportion(n, 1)
-	return product
-}
+// twice is how far a memory limit is above what it protects.
+func twice(a resources.Amount) resources.Amount { return a.Add(a) }
 
 // shares reports whether a kind of the container is shared.
 func (r Rule) shares(k resources.Kind) bool { return !r.Off && r.Sharing != nil && r.Sharing.Kinds[k] }
@@ -77,7 +72,7 @@ func fitShared(pod Pod, recommendation map[string]resources.Bounds, rules Rules,
 			switch {
 			case rest.New && rest.Daemon:
 				b = dropped(b, k)
-			case !rest.New && !(k == resources.Memory && rules.SeparateMemoryLimit):
+			case !rest.New && (k != resources.Memory || !rules.SeparateMemoryLimit):
 				b = near(b, k)
 			}
 			given[name] = b
@@ -196,7 +191,7 @@ func (p *part) shareMemory(ranges Ranges) {
 	const k = resources.Memory
 	request, limit := p.container.Requests.Value(k), p.container.Limits.Value(k)
 	target := p.given.Target.Value(k)
-	protected := max(times(ofUpper, p.given.Upper.Value(k)), leastShared[k])
+	protected := max(twice(p.given.Upper.Value(k)), leastShared[k])
 	switch {
 	case limit <= 0:
 	case limit == request && !p.rule.RequestsOnly: // both stay equal, as in any other pod
@@ -208,7 +203,7 @@ func (p *part) shareMemory(ranges Ranges) {
 	default:
 		wanted := max(protected, limit)
 		if wanted <= target { // the upper bound is too low to be one; equal they would stay equal
-			wanted = times(ofUpper, target)
+			wanted = twice(target)
 		}
 		p.setLimit(k, wanted, ranges)
 		if limit, written := p.writes.Get(k); written {
@@ -222,7 +217,7 @@ func (p *part) shareNewMemory(ranges Ranges) {
 	const k = resources.Memory
 	request, limit := p.container.Requests.Value(k), p.container.Limits.Value(k)
 	target := p.given.Target.Value(k)
-	wanted := max(times(ofUpper, p.given.Upper.Value(k)), times(ofUpper, target), leastNewLimit)
+	wanted := max(twice(p.given.Upper.Value(k)), twice(target), leastNewLimit)
 	switch {
 	case p.rule.Sharing.Daemon:
 		p.leaveAlone(k)

@@ -73,6 +73,7 @@ func TestARunningPodGetsItsShare(t *testing.T) {
 		"equal: nothing that is lower":         {running(), pair("c", 1000, 0, 1000*mb, 1000*mb), peaking(750, 500*mb, 400*mb), Default(), some(750, 0), some(0, 0), nil},
 		"no request, nothing":                  {running(), pair("c", 0, 2000, 0, 0), peaking(750, 500*mb, 900*mb), Default(), some(0, 0), some(0, 0), nil},
 		"limits that stand":                    {running(onNode(8000)), pair("c", 1000, 2000, 1000*mb, 1100*mb), peaking(750, 500*mb, 900*mb), requestsOnly(), some(750, 500*mb), some(0, 0), []Note{{resources.CPU, LimitStays}, {resources.Memory, LimitStays}}},
+		"equal, but limits stand":              {running(), pair("c", 1000, 0, 1000*mb, 1000*mb), peaking(750, 500*mb, 900*mb), requestsOnly(), some(750, 500*mb), some(0, 0), []Note{{resources.Memory, LimitStays}}},
 		"minAllowed, and the limit for it":     {running(), pair("c", 1000, 0, 300*mb, 400*mb), peaking(750, 500*mb, 100*mb), bounded(some(900, 800*mb), resources.List{}), some(900, 800*mb), some(0, 1600*mb), nil},
 		"maxAllowed":                           {running(), c, peaking(750, 500*mb, 900*mb), bounded(resources.List{}, some(600, 400*mb)), some(600, 400*mb), some(0, 0), nil},
 		"CPU alone: memory as of any pod":      {running(withoutMB), pair("c", 1000, 2000, 1000*mb, 2000*mb), peaking(750, 500*mb, 900*mb), Default(), some(750, 500*mb), some(0, 1000*mb), nil},

@@ -222,7 +222,7 @@ func (n *Node) divide(k resources.Kind, r Rule, stay []int, result *Result) {
 			total += n.Pods[i].Containers[c].headroom(k)
 		}
 	}
-	pooled := min(n.pooled(k, r, stay), total) // as a root it may be more by an error of rounding
+	pooled := n.pooled(k, r, stay)
 	if !n.holds(k, sum+pooled) {
 		pooled = max(n.Available[k]-sum, 0)
 	}
@@ -235,7 +235,7 @@ func (n *Node) divide(k resources.Kind, r Rule, stay []int, result *Result) {
 			if total > 0 {
 				share += pooled * own.headroom(k) / total
 			}
-			result.Shares[i][c][k] = min(share, max(own.Base[k], own.Peak[k]))
+			result.Shares[i][c][k] = min(share, max(own.Base[k], own.Peak[k])) // or rounding makes it more
 		}
 	}
 }

@@ -62,6 +62,7 @@ func TestSharesOfCPU(t *testing.T) {
 		over     bool
 	}{
 		"nobody":                    {node(1000), Rule{}, [][]float64{}, nil, 0, false},
+		"nobody, where others are":  {node(-1000), Rule{}, [][]float64{}, nil, 0, false},
 		"alone: all of its own":     {node(4000, pod("a", 500, 1500)), Rule{}, [][]float64{{1500}}, nil, 1000, false},
 		"the largest headroom":      {node(4000, pod("a", 500, 1500), pod("b", 200, 800)), Rule{}, [][]float64{{1125}, {575}}, nil, 1000, false},
 		"three that are equal":      {node(4000, three...), Rule{}, [][]float64{{800}, {800}, {800}}, nil, 900, false},
@@ -98,6 +99,15 @@ func TestSharesOfCPU(t *testing.T) {
 		}
 		require.InDelta(t, c.headroom, got.Headroom[resources.CPU], 1e-6, name)
 		require.Equal(t, [resources.Kinds]bool{resources.CPU: c.over}, got.Overcommitted, name)
+	}
+}
+
+func TestRoundingGivesNobodyMoreThanItsPeak(t *testing.T) {
+	for _, pooling := range []Pooling{Largest, Root} {
+		for i := range 1000 {
+			base, peak := float64(i)/7, float64(i)*11/3
+			require.LessOrEqual(t, Shares(node(1e6, pod("a", base, peak)), Rule{Pooling: pooling}).Shares[0][0][resources.CPU], peak)
+		}
 	}
 }
 
