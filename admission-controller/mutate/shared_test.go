@@ -15,7 +15,7 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// sharing both kinds; CPU limits go.
+// shares is how a pod shares both kinds; CPU limits go.
 func shares() *policy.Sharing {
 	return &policy.Sharing{Kinds: [resources.Kinds]bool{true, true}, CPULimit: sharing.RemoveLimit, New: true}
 }
@@ -49,7 +49,8 @@ func TestANewPodThatShares(t *testing.T) {
 			wantRequests: "cpu=1250m memory=700M", wantLimits: "memory=1800M", updates: "cpu request, memory request, memory limit"},
 		"a daemon": {requests: "cpu=2 memory=2000M", limits: "cpu=4 memory=1000M", daemon: true,
 			wantRequests: "cpu=2 memory=2000M", wantLimits: "memory=1800M", updates: "memory limit, cpu limit removed"},
-		"nothing it has": {wantRequests: "", wantLimits: ""},
+		"a daemon that has CPU alone": {requests: "cpu=2", limits: "cpu=4", daemon: true, wantRequests: "cpu=2", wantLimits: "", updates: "cpu limit removed"},
+		"nothing it has":              {wantRequests: "", wantLimits: ""},
 		"a quota demands CPU limits": {requests: "cpu=2 memory=2000M", limits: "cpu=4 memory=3000M", room: quotas("limits.cpu=8"),
 			wantRequests: "cpu=1250m memory=700M", wantLimits: "cpu=4 memory=1800M", updates: "cpu request, memory request, memory limit",
 			warns: []string{"CPU limits stay although the pod shares its node, because a ResourceQuota of namespace default demands them"}},

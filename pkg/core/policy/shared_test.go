@@ -194,6 +194,10 @@ func TestSharedCPUBesideASeparateMemoryLimit(t *testing.T) {
 	got = Fit(Pod{[]Container{c}}, map[string]resources.Bounds{"c": b}, r, Ranges{}).Containers[0]
 	require.Equal(t, some(0, 240*mi), got.Limits, "shared memory has the limit of that")
 	require.Zero(t, got.Declared)
+
+	c = Container{Name: "c", Requests: some(1000, 60*mi), Limits: some(2000, 300*mi), Declared: Proportion{100 * mi, 150 * mi}}
+	got = Fit(Pod{[]Container{c}}, map[string]resources.Bounds{"c": b}, r, Ranges{}).Containers[0]
+	require.Equal(t, some(0, 300*mi), got.Limits, "and is not lowered, whatever the container was declared with")
 }
 
 func TestABoostOfAPodThatShares(t *testing.T) {
