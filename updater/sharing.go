@@ -72,7 +72,7 @@ const mostLeaving = 10
 func logSharing(ctx context.Context, found *view.Sharing) {
 	log := klog.FromContext(ctx)
 	for _, n := range found.Nodes {
-		line := []any{"node", n.Name, "pods", n.Pods}
+		line := []any{"node", n.Name, "pods", n.Pods, "shrink", n.Shrink, "grow", n.Grow}
 		for k := range resources.Kind(resources.Kinds) {
 			if !n.Kinds[k] {
 				continue

@@ -20,11 +20,8 @@ import (
 	"loadline.dev/loadline/updater/view"
 )
 
-// conditionSharing of a SizingPolicy says whether its pods share what their nodes have left. It
-// is there where spec.sharing.mode is On; the recommender writes the other conditions.
-const conditionSharing = "Sharing"
-
-// The reasons of the condition, from that which counts first.
+// The reasons of condition Sharing of a SizingPolicy, from that which counts first. The recommender
+// writes the other conditions.
 const (
 	reasonAnotherUpdater = "AnotherUpdater"
 	reasonNodesUnknown   = "NodesUnknown"
@@ -117,7 +114,7 @@ func (c *sharingConditions) of(p *fleet.Policy, cluster metav1.Condition, found 
 const recipesThatShare = `"loadline:cpu=shared,memory=following" or "cruisekube"`
 
 func notSharing(reason, message string) metav1.Condition {
-	return metav1.Condition{Type: conditionSharing, Status: metav1.ConditionFalse, Reason: reason, Message: message}
+	return metav1.Condition{Type: sizing.ConditionSharing, Status: metav1.ConditionFalse, Reason: reason, Message: message}
 }
 
 // set writes the condition of a policy if it is not as it should be; nil: there must be none. It
@@ -125,7 +122,7 @@ func notSharing(reason, message string) metav1.Condition {
 func (c *sharingConditions) set(ctx context.Context, p *loadlinev1alpha1.SizingPolicy, wanted *metav1.Condition) error {
 	conditions := slices.Clone(p.Status.Conditions)
 	switch {
-	case wanted == nil && !meta.RemoveStatusCondition(&conditions, conditionSharing):
+	case wanted == nil && !meta.RemoveStatusCondition(&conditions, sizing.ConditionSharing):
 		return nil
 	case wanted != nil && !meta.SetStatusCondition(&conditions, *wanted):
 		return nil

@@ -107,7 +107,7 @@ func TestEachRoundOfSharingSaysWhatItFoundOnEachNode(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{
-		"Sharing, dry run[node n1 pods 3 cpu available 8.000 cores, bases 1.500 cores, headroom 0.900 cores, requested 4.200 cores, saved 1.800 cores]",
+		"Sharing, dry run[node n1 pods 3 shrink 3 grow 0 cpu available 8.000 cores, bases 1.500 cores, headroom 0.900 cores, requested 4.200 cores, saved 1.800 cores]",
 		"Sharing, dry run: a policy[policy fleet pods 3]",
 	}, lines)
 }
@@ -318,6 +318,17 @@ func TestPodsThatWouldLeaveAFullNodeAreCountedOnce(t *testing.T) {
 	require.False(t, w.shares(noon).Nodes[0].Overcommitted[resources.CPU], "the bases fit exactly")
 	w = newWorld(t, Default(), append(peakingPods(5, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "2"))...)
 	require.True(t, w.shares(noon).Nodes[0].Overcommitted[resources.CPU])
+}
+
+// A pod is to move only where its share is another by more than a twentieth of what it requests.
+func TestPodsThatWouldMove(t *testing.T) {
+	for cpu, want := range map[string][2]int{"1400m": {3, 0}, "843m": {3, 0}, "841m": {0, 0}, "800m": {0, 0}, "763m": {0, 0}, "761m": {0, 3}, "100m": {0, 3}} {
+		w := newWorld(t, Default(), append(peakingPods(3, func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources.Requests = list(cpu, "200Mi")
+		}), peaking(), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))...)
+		n := w.shares(noon).Nodes[0]
+		require.Equal(t, want, [2]int{n.Shrink, n.Grow}, cpu)
+	}
 }
 
 func TestWhoseTurnItIsToLeave(t *testing.T) {

@@ -50,8 +50,12 @@ type NodeSharing struct {
 	// Saved is what they request less than if each had its own peak, but for those that leave.
 	Saved         sharing.Amounts
 	Overcommitted [resources.Kinds]bool
+	Shrink, Grow  int       // pods of which a container has a share that is less, or more, than it requests by more than leastMove
 	Leaves        []PodName // in this order
 }
+
+// leastMove is the part of a request by which a share must differ for a pod to be moved.
+const leastMove = 0.05
 
 // PodName is the name of a pod, with what tells it from another one of that name.
 type PodName struct {
@@ -246,6 +250,8 @@ func (r *NodeSharing) take(input *sharing.Node, members []*sharedPod, shares sha
 		r.Leaves = append(r.Leaves, PodName{members[i].uid, members[i].pod.Name})
 	}
 	for i, p := range members {
+		shrinks, grows := p.moves(input, shares.Shares[i])
+		r.Shrink, r.Grow = r.Shrink+shrinks, r.Grow+grows
 		for k := range resources.Kind(resources.Kinds) {
 			if !input.Kinds[k] {
 				continue
@@ -266,4 +272,23 @@ func (r *NodeSharing) take(input *sharing.Node, members []*sharedPod, shares sha
 			}
 		}
 	}
+}
+
+// moves returns 1 for each direction in which a pod would be moved that stays on its node.
+func (p *sharedPod) moves(input *sharing.Node, shares []sharing.Amounts) (shrinks, grows int) {
+	if shares == nil {
+		return 0, 0
+	}
+	for c, has := range p.requests {
+		for k, shared := range input.Kinds {
+			switch {
+			case !shared:
+			case shares[c][k] < has[k]*(1-leastMove):
+				shrinks = 1
+			case shares[c][k] > has[k]*(1+leastMove):
+				grows = 1
+			}
+		}
+	}
+	return shrinks, grows
 }

@@ -3,7 +3,6 @@ package view
 import (
 	"context"
 	"maps"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -47,6 +46,7 @@ type podSizes struct {
 	running    resources.List // what runs beside each other
 	unanswered bool           // it asks for something else than it runs with
 	containers []sharing.Container
+	requests   []sharing.Amounts // of the ordinary containers, which come first
 }
 
 // equal reports whether pods of two sharers share alike.
@@ -96,6 +96,9 @@ func (s *sharingRound) sharerOf(v *ruled, known *knownVPA) sharer {
 	one := sharer{
 		policy: d.Policy.Name, decision: *d, settings: d.Policy.Sharing, kind: v.answer.Workload.Key.Kind, created: v.answer.Workload.Created,
 		looked: s.HPAs.LooksAt(v.names().scaled), outdated: s.Generations.Outdated(v.by) || convert.Unreadable(v.by) != "", reading: known.reading,
+	}
+	if one.created.IsZero() { // it is not known when the workload was
+		one.created = v.by.CreationTimestamp.Time
 	}
 	one.mode, one.why = d.Shares(everywhere)
 	if r := s.memo.book.Choose(v.by.Annotations[recipe.Annotation], d.Policy.Recipe).Sharing; r != nil {
@@ -188,7 +191,9 @@ type sharedPod struct {
 	takes   resources.List // of its node
 	apart   sharing.Reason // why it does not share; empty: it does. Without a sharer it is notWanted
 	pod     sharing.Pod
-	round   int
+	// requests are those of its ordinary containers.
+	requests []sharing.Amounts
+	round    int
 }
 
 // notWanted is why a pod does not share whose policy, if there is one, does not want it.
@@ -222,8 +227,9 @@ func (s *sharingRound) sharedPod(pod *corev1.Pod, v *sharer, node *sharedNode) *
 		return p
 	}
 	if v.last.containers == nil {
-		v.last.containers = v.containers(pod)
+		v.size(pod)
 	}
+	p.requests = v.last.requests
 	p.pod = sharing.Pod{Name: pod.Namespace + "/" + pod.Name, Daemon: v.kind == "DaemonSet", Containers: v.last.containers}
 	for k := range resources.Kind(resources.Kinds) {
 		p.pod.Init[k] = float64(starting.Value(k))
@@ -234,15 +240,11 @@ func (s *sharingRound) sharedPod(pod *corev1.Pod, v *sharer, node *sharedNode) *
 // facts returns what decides whether the pod shares that was read last.
 func (v *sharer) facts(pod *corev1.Pod, gpus bool, now time.Time) sharing.Facts {
 	_, resize, _ := conditions(pod)
-	created := v.created
-	if created.IsZero() { // it is not known when its workload was
-		created = pod.CreationTimestamp.Time
-	}
 	f := sharing.Facts{
 		Excluded: v.mode == fleet.SharingOff && v.why != fleet.SharingOptedOut && v.why != RecipeDoesNotShare || v.kind == "CronJob" || v.kind == "Job",
 		Off:      v.why == fleet.SharingOptedOut, GPUs: gpus, PodLevel: convert.SizedAsWhole(pod),
 		Guaranteed: pod.Status.QOSClass == corev1.PodQOSGuaranteed, Shared: v.settings.Kinds,
-		Age: now.Sub(created), Pending: pod.Status.Phase == corev1.PodPending, Boosted: convert.HasBoosted(pod),
+		Age: now.Sub(v.created), Pending: pod.Status.Phase == corev1.PodPending, Boosted: convert.HasBoosted(pod),
 		Resizing: resize != disruption.NotResizing || v.last.unanswered,
 	}
 	for i := range pod.Spec.Containers {
@@ -267,25 +269,25 @@ func unanswered(pod *corev1.Pod) bool {
 	return false
 }
 
-// containers returns the base and the peak of each container of the pod that was read last: what it would get if
-// these were recommended, so that limits of the VPA, of the namespace and of the container itself
-// count. What else runs in the pod, such as sidecars that are init containers, counts as one more
-// container that always takes what it requests. So does what is not shared.
-func (v *sharer) containers(pod *corev1.Pod) []sharing.Container {
-	asked := convert.NewPod(pod)
-	current := convert.Pod(pod)
+// size finds the base and the peak of each container of the pod that was read last: what it would
+// get if these were recommended, so that limits of the VPA, of the namespace and of the container
+// itself count. What else runs in the pod, such as sidecars that are init containers, counts as one
+// more container that always takes what it requests. So does what is not shared.
+func (v *sharer) size(pod *corev1.Pod) {
+	asked, current := convert.NewPod(pod).Containers, convert.Pod(pod)
 	bases := policy.Fit(current, v.recommendsBase(), v.reading.rules, v.reading.Ranges.Ranges)
 	peaks := policy.Fit(current, v.reading.recommendation, v.reading.rules, v.reading.Ranges.Ranges)
-	all := make([]sharing.Container, len(asked.Containers)+1)
-	rest := &all[len(asked.Containers)]
+	all, requests := make([]sharing.Container, len(asked)+1), make([]sharing.Amounts, len(asked))
+	rest := &all[len(asked)]
 	for k := range resources.Kind(resources.Kinds) {
 		rest.Base[k] = float64(v.last.running.Value(k))
 	}
-	for i := range asked.Containers {
+	for i := range asked {
 		c := &all[i]
-		c.Name = asked.Containers[i].Name
+		c.Name = asked[i].Name
 		for k := range resources.Kind(resources.Kinds) {
-			has := asked.Containers[i].Requests.Value(k)
+			has := asked[i].Requests.Value(k)
+			requests[i][k] = float64(has)
 			rest.Base[k] = max(rest.Base[k]-float64(has), 0)
 			base, peak := has, has
 			if v.settings.Kinds[k] {
@@ -300,14 +302,13 @@ func (v *sharer) containers(pod *corev1.Pod) []sharing.Container {
 		}
 	}
 	rest.Peak = rest.Base
-	return all
+	v.last.containers, v.last.requests = all, requests
 }
 
-// hasGPUs reports whether a node has GPUs: an extended resource that is called so, or any of
-// NVIDIA's, which also counts parts of GPUs under names of their own.
+// hasGPUs reports whether a node has GPUs.
 func hasGPUs(node *corev1.Node) bool {
 	for name, amount := range node.Status.Allocatable {
-		if (strings.Contains(string(name), "gpu") || strings.HasPrefix(string(name), "nvidia.com/")) && !amount.IsZero() {
+		if convert.IsGPU(name) && !amount.IsZero() {
 			return true
 		}
 	}
