@@ -95,6 +95,7 @@ func TestWhatIsRememberedOfARoundChangesNothing(t *testing.T) {
 				func() { changePod(rt, t, pods, step) },
 				func() { removeOne(rt, t, pods) },
 				func() { changeVPA(rt, t, vpas) },
+				func() { rival(rt, t, vpas) },
 				func() { changeNode(rt, t, nodes) },
 				func() {},
 			}).Draw(rt, "change")
@@ -160,7 +161,9 @@ func removeOne(rt *rapid.T, t *testing.T, store cache.Store) {
 
 func changeVPA(rt *rapid.T, t *testing.T, store cache.Store) {
 	known, ok := one[*vpav1.VerticalPodAutoscaler](rt, store)
-	require.True(t, ok)
+	if !ok {
+		return
+	}
 	vpa := known.DeepCopy()
 	c := &vpa.Status.Recommendation.ContainerRecommendations[0]
 	c.LowerBound = list(fmt.Sprintf("%dm", rapid.IntRange(10, 200).Draw(rt, "base")), "100Mi")
@@ -168,6 +171,22 @@ func changeVPA(rt *rapid.T, t *testing.T, store cache.Store) {
 	if rapid.Bool().Draw(rt, "another recipe") {
 		vpa.Annotations = map[string]string{recipe.Annotation: rapid.SampledFrom([]string{"vpa", "loadline:cpu=shared"}).Draw(rt, "recipe")}
 	}
+	require.NoError(t, store.Update(vpa))
+}
+
+// rival writes a VPA of a person beside one that was made, or takes a VPA away.
+func rival(rt *rapid.T, t *testing.T, store cache.Store) {
+	known, ok := one[*vpav1.VerticalPodAutoscaler](rt, store)
+	if !ok {
+		return
+	}
+	if rapid.Bool().Draw(rt, "away") {
+		require.NoError(t, store.Delete(known))
+		return
+	}
+	vpa := known.DeepCopy()
+	vpa.Name, vpa.Labels = "person-"+known.Name, nil
+	vpa.Annotations = map[string]string{recipe.Annotation: rapid.SampledFrom([]string{"vpa", "cruisekube"}).Draw(rt, "its recipe")}
 	require.NoError(t, store.Update(vpa))
 }
 

@@ -117,9 +117,12 @@ func (r *Reader) owner(ctx context.Context, key target.Key) *knownOwner {
 		r.memo.owners[key] = owner
 	}
 	if owner.pass != r.memo.pass {
-		var err error
-		if owner.top, _, err = r.Targets.Topmost(ctx, key); err != nil {
+		top, _, err := r.Targets.Topmost(ctx, key)
+		if err != nil {
 			klog.FromContext(ctx).V(3).Info("Pods left alone: their controller cannot be read", "namespace", key.Namespace, "owner", key, "reason", err)
+		}
+		if top != owner.top {
+			owner.top, owner.moved = top, r.memo.pass
 		}
 		owner.pass, owner.unreadable = r.memo.pass, err != nil
 	}

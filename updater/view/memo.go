@@ -107,6 +107,7 @@ func likenessOf(pod *corev1.Pod) (l likeness) {
 type knownOwner struct {
 	target.Key
 	top        target.Key // the topmost owner
+	moved      int32      // the pass in which another one was found
 	unreadable bool       // it is not known
 	name       string     // for disruption.Group
 	pass       int32

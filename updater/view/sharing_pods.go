@@ -18,7 +18,6 @@ import (
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/pkg/kube/sizing"
-	"loadline.dev/loadline/pkg/kube/target"
 )
 
 // sharer is a VPA whose policy wants its pods to share. It is replaced when anything of it
@@ -131,9 +130,9 @@ func (v *sharer) recommendsBase() map[string]resources.Bounds {
 // controller is what controls a pod, and when that may be another one.
 type controller struct {
 	owner  *knownOwner // nil: it has none
-	top    target.Key
-	vpa    *knownVPA // nil: none does
-	claims int       // see memo
+	moved  int32       // see owner
+	vpa    *knownVPA   // nil: none does
+	claims int         // see memo
 }
 
 // sharer returns the VPA if its policy wants sharing.
@@ -149,7 +148,7 @@ func (c controller) sharer() *sharer {
 func (s *sharingRound) controller(ctx context.Context, pod *corev1.Pod, known *sharedPod) controller {
 	if known != nil && known.version == pod.ResourceVersion && known.version != "" {
 		c := known.controller
-		if c.owner != nil && c.owner.pass == s.memo.pass && !c.owner.unreadable && c.owner.top == c.top &&
+		if c.owner != nil && c.owner.pass == s.memo.pass && !c.owner.unreadable && c.owner.moved == c.moved &&
 			c.claims == s.memo.claims && (c.vpa == nil || c.vpa.pass == s.memo.pass) {
 			return c
 		}
@@ -157,7 +156,7 @@ func (s *sharingRound) controller(ctx context.Context, pod *corev1.Pod, known *s
 	owner, claim, reason := s.claimed(ctx, pod)
 	c := controller{owner: owner, claims: s.memo.claims}
 	if owner != nil {
-		c.top = owner.top
+		c.moved = owner.moved
 	}
 	if reason == "" {
 		c.vpa = s.memo.vpas[claimName(claim)]
@@ -216,7 +215,7 @@ func (s *sharingRound) sharedPod(pod *corev1.Pod, v *sharer, node *sharedNode) *
 	if v == nil {
 		return p
 	}
-	if likes := likenessOf(pod); likes != v.last.likes || likes == (likeness{}) || running != v.last.running {
+	if likes := likenessOf(pod); likes.containers == nil || likes != v.last.likes || running != v.last.running {
 		v.last = podSizes{likes: likes, running: running, unanswered: unanswered(pod)}
 	}
 	facts := v.facts(pod, node.gpus, s.now)
