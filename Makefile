@@ -92,7 +92,7 @@ quality-page: ## the same, and write the tables of docs/quality.md and README.md
 	go run ./hack/quality -traces $(TRACES) -page docs/quality.md -overview README.md
 
 .PHONY: quality-nodes
-quality-nodes: ## write the tables of nodes of docs/quality.md from the recordings of TRACES=<dir> (half an hour)
+quality-nodes: ## write the tables of nodes of docs/quality.md from the recordings of TRACES=<dir> (a quarter of an hour)
 	go run ./hack/quality -traces $(TRACES) -nodes docs/quality.md
 
 .PHONY: cluster-binary
