@@ -28,13 +28,13 @@ func (n *Nodes) describe() []Setting {
 	if n.Settle {
 		shares += ", and when a pod comes to a node"
 	}
-	begin := "the same for a copy of all"
+	begin := "one copy of all at a time"
 	if n.Apart {
-		begin = "its own for each"
+		begin = "each at a time of its own"
 	}
 	return []Setting{
 		{Name: "nodes", Value: fmt.Sprintf("%s cores, %s; %s", n.CPU.String(), n.Memory.String(), emptied)},
-		{Name: "pods", Value: fmt.Sprintf("%d for each container, the time %s; CPU x %g, memory x %g; placed from scratch %s; what does not fit in place %s",
+		{Name: "pods", Value: fmt.Sprintf("%d for each container, %s; CPU x %g, memory x %g; placed from scratch %s; what does not fit in place %s",
 			n.Copies, begin, n.ScaleCPU, n.ScaleMemory, placing, moves)},
 		{Name: "shared", Value: strings.Join(n.Share, ", ") + ", " + shares},
 	}
