@@ -53,7 +53,7 @@ func Read(n Needs, image []byte, now time.Time, ahead time.Duration) (*Sketch, e
 			return nil, fmt.Errorf("part %d: %w", number, content.Err())
 		}
 	}
-	if ahead > 0 && time.Unix(0, t.Now).Sub(now) > ahead {
+	if ahead > 0 && t.later(now.Add(ahead)) {
 		return nil, ErrFuture
 	}
 	for k, l := range t.Load {
@@ -67,6 +67,18 @@ func Read(n Needs, image []byte, now time.Time, ahead time.Duration) (*Sketch, e
 		}
 	}
 	return t, nil
+}
+
+// later reports whether a use is later than an instant: it would be the highest for ever, as
+// what comes before the last hour is dropped.
+func (t *Sketch) later(than time.Time) bool {
+	at := than.UnixNano()
+	for _, h := range [...]*Hours{t.Hours[cpu], t.Hours[ram], t.Pressed} {
+		if h != nil && (h.running > at/int64(time.Hour) || h.minute > at/int64(time.Minute)) {
+			return true
+		}
+	}
+	return t.Now > at
 }
 
 func (t *Sketch) readFrame(r *imageReader) {

@@ -1,6 +1,7 @@
 package sketch
 
 import (
+	"errors"
 	"math"
 	"testing"
 	"time"
@@ -105,6 +106,23 @@ func TestAnImageThatIsCutShortIsRefusedOrHasWholeParts(t *testing.T) {
 	}
 	_, err := Read(everything(), image, start, time.Hour)
 	require.ErrorIs(t, err, ErrFuture)
+}
+
+// Somebody may write a checkpoint whose last use is long ago, but for some hours.
+func TestHoursOfTheFutureAreRefused(t *testing.T) {
+	for name, change := range map[string]func(*Hours){
+		"hour":   func(h *Hours) { h.running += 50 * 365 * 24 },
+		"minute": func(h *Hours) { h.minute += 50 * 365 * 24 * 60 },
+		"none":   func(*Hours) {},
+	} {
+		for k := range resources.Kind(resources.Kinds) {
+			tr := New(everything())
+			tr.Observe(start, k, 300, 0)
+			change(tr.Hours[k])
+			_, err := Read(everything(), tr.Image(), start, time.Hour)
+			require.Equal(t, name != "none", errors.Is(err, ErrFuture), name)
+		}
+	}
 }
 
 func FuzzRead(f *testing.F) {
