@@ -338,8 +338,8 @@ func (p *Publisher) canWait(v *model.VPA, history time.Duration, fresh vpav1.Ver
 // together do not write together.
 //
 // Where pods share what their node has left, the lower bound is the base that shares are made
-// of. So a rise waits no more than one of the target does. A fall of less than baseSlack does:
-// a base goes up and down all the time, and one that is a little too large does no harm.
+// of. A base goes up and down all the time, and one that is a little off does no harm, so a
+// rise of baseLag waits, and a fall of less than baseSlack; more is written at once.
 func (p *Publisher) worthWriting(v *model.VPA, published, fresh []model.Estimate) bool {
 	return !slices.EqualFunc(published, fresh, func(was, is model.Estimate) bool {
 		away, nearer := p.Tolerance, p.Tolerance
@@ -354,9 +354,9 @@ func (p *Publisher) worthWriting(v *model.VPA, published, fresh []model.Estimate
 		}
 		rise, fall := nearer, away
 		if shares(v) && !was.Rounded {
-			rise, fall = p.Tolerance, 0
+			rise, fall = 0, 0
 			if p.Tolerance > 0 {
-				fall = max(p.Tolerance, baseSlack)
+				rise, fall = max(p.Tolerance, baseLag), max(p.Tolerance, baseSlack)
 			}
 		}
 		if protects(v) && was.Bounds.Upper.Value(resources.Memory) != is.Bounds.Upper.Value(resources.Memory) {
@@ -370,8 +370,9 @@ func (p *Publisher) worthWriting(v *model.VPA, published, fresh []model.Estimate
 	})
 }
 
-// baseSlack is the part of a base that is published by which it may be too large.
-const baseSlack = 0.2
+// baseLag and baseSlack are the parts of a base that is published by which it may be too small
+// and too large: nearly two steps of the grid that bases are rounded up to, and nearly four.
+const baseLag, baseSlack = 0.1, 0.2
 
 // shares reports whether the lower bounds of a VPA are what its pods share by.
 func shares(v *model.VPA) bool { return v.Recipe != nil && v.Recipe.Sharing != nil }

@@ -277,9 +277,10 @@ func TestAllButBoundsIsWorthWriting(t *testing.T) {
 	require.True(t, p.worthWriting(p.vpa, nil, []model.Estimate{was}))
 }
 
-// A base that rises is written at once, also where no bound has time and while the history is
-// short; one that falls when that is a fifth. The upper bound waits as others do.
-func TestABaseWaitsOnlyWhileItFallsALittle(t *testing.T) {
+// A base that rises by more than a tenth is written at once, also where no bound has time and
+// while the history is short; one that falls when that is a fifth. The upper bound waits as
+// others do.
+func TestABaseWaitsWhileItMovesALittle(t *testing.T) {
 	p := newPress()
 	served := *p.vpa.Recipe.Recipe
 	served.Sharing = &sharing.Rule{}
@@ -288,7 +289,7 @@ func TestABaseWaitsOnlyWhileItFallsALittle(t *testing.T) {
 		for _, history := range []time.Duration{time.Hour, 10 * day} {
 			p.vpa.Published.Rushed = rushed
 			was := model.Estimate{Container: "a", Bounds: p.bounds, History: history}
-			for base, worth := range map[resources.Amount]bool{500: false, 505: false, 526: true, 900: true, 475: false, 401: false, 399: true} {
+			for base, worth := range map[resources.Amount]bool{500: false, 526: false, 550: false, 552: true, 900: true, 475: false, 401: false, 399: true} {
 				is := was
 				is.Bounds.Lower = is.Bounds.Lower.With(resources.CPU, base)
 				require.Equal(t, worth, p.worthWriting(p.vpa, []model.Estimate{was}, []model.Estimate{is}), "%d, %t, %s", base, rushed, history)
