@@ -29,6 +29,7 @@ type cluster struct {
 	placing     time.Duration
 	length      time.Duration
 	part        string
+	asIs        bool // recipes are not compared at equal risk
 }
 
 // clusters are what the page has tables of.
@@ -100,6 +101,9 @@ func (c *cluster) judgement(recordings string, draws int) (*command.Judgement, e
 	n := &config.Nodes
 	n.Copies, n.Step, n.Placing, n.Time, n.Draws, n.Upstream = c.copies, c.step, c.placing, c.length, draws, upstream(c.kinds)
 	n.ScaleCPU, n.ScaleMemory = c.scale, c.scale
+	if c.asIs {
+		n.Factors, n.Upstream, n.EqualKills = []float64{1}, nil, false
+	}
 	return command.Judge(context.Background(), config, files...)
 }
 
@@ -180,7 +184,7 @@ func span(d time.Duration) string {
 // sampleCluster is what is gated with the recordings that are always there.
 var sampleCluster = cluster{
 	name: "sample", files: []string{"sample.csv.gz"}, kinds: []string{"cpu", "memory"},
-	copies: 60, scale: 1, step: time.Minute, placing: 4 * time.Hour, length: 24 * time.Hour, part: "all",
+	copies: 60, scale: 1, step: time.Minute, placing: 4 * time.Hour, length: 24 * time.Hour, part: "all", asIs: true,
 }
 
 // nodeGauges are the figures of nodes that must not grow. Kills and evictions are told
