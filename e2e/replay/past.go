@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"loadline.dev/loadline/pkg/source/prometheus"
 )
 
 // Past is a Prometheus that knows the usage of pods, for one program that asks it for
@@ -57,7 +59,8 @@ type series struct {
 	Values [][2]any          `json:"values"`
 }
 
-// ServeHTTP answers range queries with usage, and others with nothing.
+// ServeHTTP answers range queries with usage, and others with nothing: how long work waited was
+// not recorded.
 func (p *Past) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	kind, result := "vector", []series{}
 	if strings.HasSuffix(r.URL.Path, "/query_range") {
@@ -71,7 +74,9 @@ func (p *Past) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 			at[i] = value
 		}
-		result = p.usage(strings.HasPrefix(r.FormValue("query"), "rate("), int64(at[0]), int64(at[1]), int64(at[2]))
+		if query := r.FormValue("query"); !strings.Contains(query, prometheus.WaitingMetric) {
+			result = p.usage(strings.HasPrefix(query, "rate("), int64(at[0]), int64(at[1]), int64(at[2]))
+		}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": map[string]any{"resultType": kind, "result": result}})
