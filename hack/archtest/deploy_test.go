@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,18 +13,36 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"loadline.dev/loadline/updater/nodeload"
 )
 
 // deployed reads the first object of a manifest, a Deployment of one container.
 func deployed(t *testing.T, manifest string) (name string, c corev1.Container) {
 	t.Helper()
+	d := deployment(t, manifest)
+	return d.Namespace + "/" + d.Name, d.Spec.Template.Spec.Containers[0]
+}
+
+func deployment(t *testing.T, manifest string) (d appsv1.Deployment) {
+	t.Helper()
 	text, err := os.ReadFile("../../deploy/" + manifest)
 	require.NoError(t, err)
-	var d appsv1.Deployment
 	require.NoError(t, yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096).Decode(&d))
 	require.Equal(t, "Deployment", d.Kind)
 	require.Len(t, d.Spec.Template.Spec.Containers, 1)
-	return d.Namespace + "/" + d.Name, d.Spec.Template.Spec.Containers[0]
+	return d
+}
+
+// The taint that the updater puts on nodes must not keep the programs themselves from coming back.
+func TestTheProgramsTolerateTheTaintOfOverloadedNodes(t *testing.T) {
+	for _, program := range []string{"recommender", "updater", "admission-controller"} {
+		d := deployment(t, program+".yaml")
+		require.True(t, slices.ContainsFunc(d.Spec.Template.Spec.Tolerations, func(o corev1.Toleration) bool {
+			return o.Key == nodeload.TaintKey && o.Operator == corev1.TolerationOpExists && o.Effect == corev1.TaintEffectNoSchedule
+		}), program)
+		require.Empty(t, deployment(t, "large/"+program+".yaml").Spec.Template.Spec.Tolerations, "the overlay would replace the list")
+	}
 }
 
 // The overlay for large clusters must change the containers of deploy/, keep their
