@@ -35,7 +35,7 @@ func DefaultConfig() Config {
 // AddFlags binds the group to fs.
 func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Mode, "node-load-taint", c.Mode, "Whether overloaded nodes get the taint "+TaintKey+"=true:NoSchedule: off, which takes such taints off at the start; dry-run, which writes nothing and says in log and metrics what on would do; on, which needs the permission of deploy/node-load. The last two need --prometheus-address.")
-	fs.StringVar(&c.Metric, "node-load-metric", c.Metric, "Metric, or PromQL expression, with the load of a node over one minute: how many tasks run or wait.")
+	fs.StringVar(&c.Metric, "node-load-metric", c.Metric, "Metric, or PromQL expression, with the load of a node over one minute: how many tasks run or wait. It must leave out series that others than the exporter write, as node_load1{job=\"node-exporter\"} does.")
 	fs.StringVar(&c.Label, "node-load-label", c.Label, "Label of the series of --node-load-metric that names the node: by its name or one of its addresses, with a port or without.")
 	fs.Float64Var(&c.Threshold, "node-load-threshold", c.Threshold, "Load for each CPU of the node's capacity above which a node is overloaded, if it stayed above it for two minutes.")
 	fs.Float64Var(&c.Most, "node-load-most", c.Most, "Largest share of the nodes that are ready and not cordoned that has the taint at once, rounded down to whole nodes. More than 0, less than 1.")

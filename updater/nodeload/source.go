@@ -22,13 +22,15 @@ const (
 	samples = int(window/step) + 1
 )
 
-// limits bounds an answer: ten thousand nodes with labels of a few KB, which several jobs scrape.
-var limits = prometheus.Limits{Bytes: 256 << 20, SeriesBytes: 1 << 20, Series: 50_000}
+// limits bounds an answer, of which a node takes about 300 bytes. One series may be as long as all
+// of them: a long label of somebody else is no reason to know nothing of the nodes.
+var limits = prometheus.Limits{Bytes: 16 << 20, SeriesBytes: 16 << 20, Series: 50_000}
 
 // Source asks a Prometheus for the load of nodes.
 type Source struct {
 	client        *prometheus.Client
 	metric, label string
+	query         string
 }
 
 // NewSource returns a source that asks the Prometheus of the settings, which must be valid. A
@@ -39,16 +41,17 @@ func NewSource(c Config, settings prometheus.Config) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Source{client, c.Metric, c.Label}, nil
+	// Of labels only the one that names the node travels: the others may be long, and many.
+	return &Source{client: client, metric: c.Metric, label: c.Label, query: fmt.Sprintf("min by (%s) (%s)", c.Label, c.Metric)}, nil
 }
 
 // Loads returns the smallest load that each of the nodes had over the two minutes before at, by
 // name; one of which too little is known is absent. Of several series of a node the smallest
-// value counts. Where the error says that the answer may lack something, what is there is right.
+// value counts, but for values below 0, which are none. Where the error says that the answer may lack something, what is there is right.
 func (s *Source) Loads(ctx context.Context, nodes []*corev1.Node, at time.Time) (map[string]float64, error) {
 	named := newDirectory(nodes)
 	found := map[string]*history{}
-	r := prometheus.Range{Query: s.metric, Times: prometheus.Times{Start: at.Add(-window), Step: step, Count: samples}}
+	r := prometheus.Range{Query: s.query, Times: prometheus.Times{Start: at.Add(-window), Step: step, Count: samples}}
 	answer, err := s.client.Range(ctx, r, func(labels map[string]string, points []prometheus.Point) {
 		node, known := named.find(labels[s.label])
 		if !known {
@@ -58,7 +61,7 @@ func (s *Source) Loads(ctx context.Context, nodes []*corev1.Node, at time.Time) 
 			found[node] = newHistory()
 		}
 		for _, p := range points {
-			if i, asked := r.Index(p.At); asked {
+			if i, asked := r.Index(p.At); asked && p.Value >= 0 { // no load is below 0
 				found[node][i] = min(found[node][i], p.Value)
 			}
 		}

@@ -37,11 +37,13 @@ func asking(t *testing.T, address string, c Config) *Source {
 
 // series is one series as an answer has it: a value for each quarter of a minute of the two
 // before noon, - where there is none.
-func series(instance, values string) string {
+func series(instance, values string) string { return seriesBefore(noon, instance, values) }
+
+func seriesBefore(end time.Time, instance, values string) string {
 	var points []string
 	for i, v := range strings.Fields(values) {
 		if v != "-" {
-			points = append(points, fmt.Sprintf(`[%d,%q]`, noon.Add(-2*time.Minute+time.Duration(i)*15*time.Second).Unix(), v))
+			points = append(points, fmt.Sprintf(`[%d,%q]`, end.Add(-2*time.Minute+time.Duration(i)*15*time.Second).Unix(), v))
 		}
 	}
 	labels, _ := json.Marshal(map[string]string{"__name__": "node_load1", "instance": instance, "job": "node-exporter"})
@@ -91,7 +93,7 @@ func TestTwoMinutesAreAskedFor(t *testing.T) {
 	require.NoError(t, err)
 	_, err = slow.Loads(t.Context(), []*corev1.Node{object("a")}, noon)
 	require.NoError(t, err)
-	require.Equal(t, []string{"node_load1 each 15 within 10s", "node_load1 each 15 within 30s"}, asked, "time is left to free nodes")
+	require.Equal(t, []string{"min by (instance) (node_load1) each 15 within 10s", "min by (instance) (node_load1) each 15 within 30s"}, asked, "time is left to free nodes")
 }
 
 func TestTheSmallestLoadOfTwoMinutesCounts(t *testing.T) {
@@ -109,6 +111,8 @@ func TestTheSmallestLoadOfTwoMinutesCounts(t *testing.T) {
 		"not scraped for a while":         {[]string{series("a", "9 9 - - - - - 9 9")}, 9},
 		"scraped once a minute":           {[]string{series("a", "- - - 8 - - - 9 -")}, 8},
 		"not a number is no value":        {[]string{series("a", "9 9 9 9 NaN NaN NaN NaN +Inf")}, -1},
+		"below 0 is no value":             {[]string{series("a", "9 9 9 9 -1 9 9 9 9")}, 9},
+		"below 0 only":                    {[]string{series("a", "-1 -1 -1 -1 -1 -1 -1 -1 -1")}, -1},
 		"two exporters":                   {[]string{series("a", "9 9 9 9 9 9 9 9 9"), series("a:9100", "8 8 8 8 8 8 8 8 8")}, 8},
 		"two exporters, the other first":  {[]string{series("a:9100", "8 8 8 8 8 8 8 8 8"), series("a", "9 9 9 9 9 9 9 9 9")}, 8},
 		"an exporter that was replaced":   {[]string{series("a:9100", "9 9 9 9 - - - - -"), series("a", "- - - - - 8 8 8 8")}, 8},
@@ -169,11 +173,33 @@ func TestAnExpressionWithALabelOfItsOwn(t *testing.T) {
 	c := DefaultConfig()
 	c.Metric, c.Label = `max by (node) (node_load1{cluster="a"})`, "node"
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		require.Equal(t, c.Metric, r.FormValue("query"))
+		require.Equal(t, `min by (node) (max by (node) (node_load1{cluster="a"}))`, r.FormValue("query"))
 		fmt.Fprint(w, matrix(strings.Replace(series("a", "3 3 3 3 3 3 3 3 3"), `"instance"`, `"node"`, 1)))
 	}))
 	defer server.Close()
 	loads, err := asking(t, server.URL, c).Loads(t.Context(), []*corev1.Node{object("a")}, noon)
 	require.NoError(t, err)
 	require.Equal(t, map[string]float64{"a": 3}, loads)
+}
+
+// What others write into the metric does not hide the load of nodes.
+func TestSeriesOfOthersHideNoNode(t *testing.T) {
+	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, matrix(series(strings.Repeat("x", 2<<20), "1 1 1 1 1 1 1 1 1"), series("a", "9 9 9 9 9 9 9 9 9")))
+	})
+	loads, err := s.Loads(t.Context(), []*corev1.Node{object("a")}, noon)
+	require.NoError(t, err)
+	require.Equal(t, map[string]float64{"a": 9}, loads)
+}
+
+// An answer without end is not read to its end.
+func TestAnAnswerIsBounded(t *testing.T) {
+	others := make([]string, 17)
+	for i := range others {
+		others[i] = series(strings.Repeat("x", 1<<20), "1")
+	}
+	s := serve(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, matrix(others...)) })
+	_, err := s.Loads(t.Context(), nil, noon)
+	var large *prometheus.TooLarge
+	require.ErrorAs(t, err, &large)
 }
