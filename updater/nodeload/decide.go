@@ -58,8 +58,8 @@ type Change struct {
 	Reason Reason  // empty for one that gets the taint
 }
 
-// Decision says which nodes are to have the taint. A node is open if it is ready, not cordoned
-// and not reserved for the control plane.
+// Decision says which nodes are to have the taint. A node is open if it is neither closed nor
+// reserved for the control plane.
 type Decision struct {
 	Keep   []string // have it and keep it, by name
 	Taint  []Change // get it, the most overloaded first
@@ -69,15 +69,16 @@ type Decision struct {
 	Overloaded int // nodes above the threshold
 	Unknown    int // nodes of which the load is not known
 	Open       int // nodes
-	Most       int // open nodes that may have the taint
-	Spare      int // of these are left
+	Most       int // nodes that may have the taint at once, a share of the open ones
+	Held       int // closed nodes that keep it; they take the places of open ones
+	Spare      int // of Most are left
 }
 
 // Decide says which of the nodes, in any order, are to have the taint.
 //
 // Reserved nodes are left out of everything. Closed ones take no new pods, so they neither get
-// the taint nor count; one that has it keeps it while it is overloaded, in order not to be open
-// without it for a round. Where more nodes are overloaded than may have the taint, those that
+// the taint nor count as open; one that has it keeps it while it is overloaded, in order not to be
+// open without it for a round, and takes a place, as it may be open at any moment. Where more nodes are overloaded than may have the taint, those that
 // have it come first, so that it does not wander; then the more overloaded, then the smaller
 // name.
 func Decide(nodes []Node, l Limits) Decision {
@@ -106,14 +107,18 @@ func Decide(nodes []Node, l Limits) Decision {
 			frees[n] = NotOverloaded
 			continue
 		}
-		if d.Overloaded++; !n.Closed {
+		d.Overloaded++
+		if !n.Closed {
 			candidates = append(candidates, n)
+		} else if n.Tainted {
+			d.Held++
 		}
 	}
 	slices.SortFunc(candidates, first)
 	d.Most = share(l.Most, d.Open)
-	d.Spare = max(d.Most-len(candidates), 0)
-	may := min(d.Most, len(candidates))
+	places := max(d.Most-d.Held, 0)
+	d.Spare = max(places-len(candidates), 0)
+	may := min(places, len(candidates))
 	for _, n := range candidates[:may] {
 		if !n.Tainted {
 			d.Taint = append(d.Taint, Change{Node: n.Name, Load: n.relative()})

@@ -69,8 +69,17 @@ func TestDecide(t *testing.T) {
 			}
 			n[8].Load = 8
 		}), capped: []string{"n08"}, overloaded: 1},
-		"a closed node gets none":      {nodes: with(func(n []Node) { n[0].Load, n[0].Closed = 8, true }), overloaded: 1},
-		"a closed node keeps it":       {nodes: with(func(n []Node) { n[0].Load, n[0].Closed, n[0].Tainted = 8, true, true }), keep: []string{"n00"}, overloaded: 1},
+		"a closed node gets none": {nodes: with(func(n []Node) { n[0].Load, n[0].Closed = 8, true }), overloaded: 1},
+		"a closed node keeps it":  {nodes: with(func(n []Node) { n[0].Load, n[0].Closed, n[0].Tainted = 8, true, true }), keep: []string{"n00"}, overloaded: 1},
+		"closed nodes that keep it take places": {nodes: with(func(n []Node) {
+			n[0].Load, n[0].Closed, n[0].Tainted = 8, true, true
+			n[1].Load, n[2].Load = 8, 9
+		}), keep: []string{"n00"}, taint: []string{"n02"}, capped: []string{"n01"}, overloaded: 3},
+		"more closed nodes than may have it": {nodes: with(func(n []Node) {
+			for i := range 4 {
+				n[i].Load, n[i].Tainted, n[i].Closed = 8, true, i < 3
+			}
+		}), keep: []string{"n00", "n01", "n02"}, free: []string{"n03"}, capped: []string{"n03"}, overloaded: 4, why: TooMany},
 		"a closed node without load":   {nodes: with(func(n []Node) { n[0].Closed, n[0].Tainted = true, true }), free: []string{"n00"}, why: NotOverloaded},
 		"the control plane gets none":  {nodes: with(func(n []Node) { n[0].Load, n[0].Reserved = 8, true })},
 		"the control plane loses it":   {nodes: with(func(n []Node) { n[0].Load, n[0].Reserved, n[0].Tainted = 8, true, true }), free: []string{"n00"}, why: ControlPlane},
@@ -137,7 +146,7 @@ func TestAnyDecision(t *testing.T) {
 			}
 			has[name] = true
 		}
-		tainted, open := 0, 0
+		tainted, open, held := 0, 0, 0
 		for i, n := range nodes {
 			if has[n.Name] && (n.Cores == 0 || !(n.Load/n.Cores > l.Threshold)) {
 				t.Fatalf("%+v has the taint", n)
@@ -154,13 +163,16 @@ func TestAnyDecision(t *testing.T) {
 					tainted++
 				}
 			}
+			if n.Closed && has[n.Name] {
+				held++
+			}
 			nodes[i].Tainted = has[n.Name]
 		}
 		if float64(tainted) > l.Most*float64(open)+1e-6 || tainted > d.Most {
 			t.Fatalf("%d of %d have the taint", tainted, open)
 		}
-		if tainted+d.Spare > d.Most {
-			t.Fatalf("%d have it, %d may, and %d are left", tainted, d.Most, d.Spare)
+		if places := max(d.Most-held, 0); tainted+d.Spare > places {
+			t.Fatalf("%d open and %d closed nodes have it, %d may, and %d are left", tainted, held, d.Most, d.Spare)
 		}
 		for i := range nodes { // another order
 			j := rapid.IntRange(0, i).Draw(t, "place")

@@ -220,6 +220,9 @@ func (w *Watcher) capped(ctx context.Context, d *Decision, now time.Time) {
 	problem := ""
 	if len(d.Capped) > 0 {
 		problem = fmt.Sprintf("--node-load-most=%v allows the taint on %d of %d nodes that take new pods", w.Config.Most, d.Most, d.Open)
+		if d.Held > 0 {
+			problem += fmt.Sprintf(", and %d that take none keep it", d.Held)
+		}
 	}
 	if due, _ := w.capping.Due(problem, now); due && problem != "" {
 		klog.FromContext(ctx).Info("Overloaded nodes go on taking new pods: "+problem, "count", len(d.Capped), "nodes", some(d.Capped))
