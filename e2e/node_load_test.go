@@ -41,13 +41,20 @@ func (l *loads) set(node string, load float64) {
 	l.of[node] = load
 }
 
+// forget makes the load of a node unknown.
+func (l *loads) forget(node string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.of, node)
+}
+
 func (l *loads) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	number := func(name string) float64 {
 		n, _ := strconv.ParseFloat(r.FormValue(name), 64)
 		return n
 	}
 	start, end, step := number("start"), number("end"), number("step")
-	if r.URL.Path != "/api/v1/query_range" || r.FormValue("query") != "node_load1" || step <= 0 {
+	if r.URL.Path != "/api/v1/query_range" || r.FormValue("query") != "min by (instance) (node_load1)" || step <= 0 {
 		http.Error(w, "this server knows only the load of nodes", http.StatusBadRequest)
 		return
 	}
@@ -59,7 +66,7 @@ func (l *loads) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		for at := start; at <= end; at += step {
 			values = append(values, [2]any{at, fmt.Sprint(load)})
 		}
-		result = append(result, map[string]any{"metric": map[string]string{"__name__": "node_load1", "instance": node + ":9100"}, "values": values})
+		result = append(result, map[string]any{"metric": map[string]string{"instance": node + ":9100"}, "values": values})
 	}
 	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": map[string]any{"resultType": "matrix", "result": result}})
 }
@@ -141,15 +148,15 @@ func TestOverloadedNodesTakeNoNewPods(t *testing.T) {
 	together(t)
 	ns := namespace(t, "node-load")
 	for _, name := range []string{"load-a", "load-b", "load-c"} {
-		ownNode(t, name)
+		ownNode(t, name, func(n *corev1.Node) { n.Spec.Taints[0].Effect = corev1.TaintEffectPreferNoSchedule }) // ordinary pods may come
 	}
 	account := mayTaintNodes(t)
 	service, err := harness.NewService()
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, service.Close()) })
 	known := &loads{of: map[string]float64{"load-a": 3, "load-b": 2, "load-c": 1}} // each has one CPU
-	gone := listening(service, known)
-	args := []string{"--node-load-most=0.12", "--prometheus-address=http://" + service.Address()}
+	t.Cleanup(listening(service, known))
+	args := []string{"--node-load-most=0.15", "--prometheus-address=http://" + service.Address()}
 
 	rehearsing := ownUpdater(t, ns, "node-load-dry", append(args, "--node-load-taint=dry-run")...)
 	awaitLoads(t, rehearsing)
@@ -178,10 +185,9 @@ func TestOverloadedNodesTakeNoNewPods(t *testing.T) {
 	awaitRunning(t, waits)
 	require.Len(t, awaitRunning(t, runs), 1, "who was there stays")
 
-	gone()
+	known.forget("load-b")
 	awaitOverloaded(t)
-	gone = listening(service, known)
-	t.Cleanup(func() { gone() })
+	known.set("load-b", 2)
 	awaitOverloaded(t, "load-b")
 	onlyTheTaint(t, account, "load-c")
 
@@ -225,11 +231,13 @@ func onlyTheTaint(t *testing.T, account *kubernetes.Clientset, node string) {
 	for what, body := range map[string]string{
 		"an annotation":             `{"metadata":{"annotations":{"team":"shop"}}}`,
 		"a finalizer":               `{"metadata":{"finalizers":["example.com/keep"]}}`,
+		"an identity":               `{"spec":{"providerID":"example://other"}}`,
+		"addresses of pods":         `{"spec":{"podCIDR":"10.99.0.0/24","podCIDRs":["10.99.0.0/24"]}}`,
 		"to cordon":                 `{"spec":{"unschedulable":true}}`,
 		"to remove another's taint": `{"spec":{"taints":null}}`,
-		"to evict all pods":         `{"spec":{"taints":[{"key":"` + ownTaint + `","effect":"NoSchedule"},{"key":"` + overloadedTaint + `","effect":"NoExecute"}]}}`,
+		"to evict all pods":         `{"spec":{"taints":[{"key":"` + ownTaint + `","effect":"PreferNoSchedule"},{"key":"` + overloadedTaint + `","effect":"NoExecute"}]}}`,
 	} {
 		require.True(t, apierrors.IsForbidden(patch(body)), what)
 	}
-	require.NoError(t, patch(`{"spec":{"taints":[{"key":"`+ownTaint+`","effect":"NoSchedule"}]}}`), "what is there already")
+	require.NoError(t, patch(`{"spec":{"taints":[{"key":"`+ownTaint+`","effect":"PreferNoSchedule"}]}}`), "what is there already")
 }

@@ -2,9 +2,10 @@
 // run or wait there than the node has CPUs, and takes it off again.
 //
 // Config has the flags, Source asks Prometheus for the load of each node, Decide says which nodes
-// are to have the taint, and Watcher asks, decides and writes every minute. What is not known
-// frees a node. The taints themselves are the only state, so any process can go on with them;
-// Clear takes them off where nobody wants them any more.
+// are to have the taint, and Watcher asks, decides and writes every minute. A node of which the
+// load is not known is freed; if it is known of no node, only after three minutes. The taints
+// themselves are the only state, so any process can go on with them; Clear takes them off where
+// nobody wants them any more.
 //
 // It evicts nothing: pods that run on a tainted node stay there.
 package nodeload
@@ -22,7 +23,7 @@ type Node struct {
 	Load     float64 // tasks that run or wait, the fewest of two minutes; NaN: not known
 	Cores    float64 // capacity in CPUs; 0: not known
 	Tainted  bool    // has the taint
-	Closed   bool    // takes no new pods anyway: it is not ready, or cordoned
+	Closed   bool    // takes no new ordinary pods anyway: it is not ready, cordoned, or has such a taint of others
 	Reserved bool    // for the control plane
 }
 
@@ -76,11 +77,11 @@ type Decision struct {
 
 // Decide says which of the nodes, in any order, are to have the taint.
 //
-// Reserved nodes are left out of everything. Closed ones take no new pods, so they neither get
-// the taint nor count as open; one that has it keeps it while it is overloaded, in order not to be
-// open without it for a round, and takes a place, as it may be open at any moment. Where more nodes are overloaded than may have the taint, those that
-// have it come first, so that it does not wander; then the more overloaded, then the smaller
-// name.
+// Reserved nodes are left out of everything. Closed ones take no new pods, so they neither get the
+// taint nor count as open; one that has it keeps it while it is overloaded, in order not to be open
+// without it for a round, and takes a place, as it may be open at any moment. Where more nodes are
+// overloaded than may have the taint, those that have it come first, so that it does not wander;
+// then the more overloaded, then the smaller name.
 func Decide(nodes []Node, l Limits) Decision {
 	var d Decision
 	all := make([]*Node, len(nodes))
@@ -137,6 +138,17 @@ func Decide(nodes []Node, l Limits) Decision {
 		}
 	}
 	return d
+}
+
+// spare keeps the taint on the nodes that would lose it only because their load is not known.
+func (d *Decision) spare() {
+	d.Free = slices.DeleteFunc(d.Free, func(c Change) bool {
+		if c.Reason == LoadUnknown {
+			d.Keep = append(d.Keep, c.Node)
+		}
+		return c.Reason == LoadUnknown
+	})
+	slices.Sort(d.Keep)
 }
 
 // first orders nodes by who has the taint sooner.

@@ -28,6 +28,14 @@ func reserved(node *corev1.Node) bool {
 	})
 }
 
+// dedicated reports whether a taint of others keeps ordinary pods off a node: it is for some
+// workloads, or has a problem that the control plane found.
+func dedicated(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
+		return !own(t) && (t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute)
+	})
+}
+
 // patch returns the merge patch that puts the taint on a node, or takes it off. A merge patch
 // replaces the whole list, so the API server refuses it if the node is not as it was read.
 func patch(node *corev1.Node, on bool) ([]byte, error) {

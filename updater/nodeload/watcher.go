@@ -27,6 +27,9 @@ const (
 	interval = time.Minute // between two rounds, and the longest that one may take
 	// syncTimeout is how long the first round waits for nodes: without permission they never come.
 	syncTimeout = 30 * time.Second
+	// patience is how long nodes keep the taint where the load of none is known: a Prometheus that
+	// is started again, or one bad answer, is no reason to open all of them at once.
+	patience = 3 * time.Minute
 	// shown is how many nodes a line of the log names.
 	shown = 10
 )
@@ -67,6 +70,9 @@ type Watcher struct {
 
 	// imagined are the nodes that would have the taint after the last dry run; nil: there was none.
 	imagined map[string]bool
+	// blind is the time of the first round since which the load of no node is known; zero: it is
+	// known of some.
+	blind time.Time
 
 	reading, asking, writing, capping serving.Reminder
 }
@@ -104,8 +110,11 @@ func (w *Watcher) RunOnce(ctx context.Context, now time.Time) {
 	if ctx.Err() != nil {
 		return // this process ends: that nobody answers any more says nothing
 	}
-	w.failed(ctx, now, &w.asking, FromPrometheus, err, "The load of some nodes, or all, is not known: these take new pods", "Prometheus answers for nodes again")
+	w.failed(ctx, now, &w.asking, FromPrometheus, err, "The load of some nodes, or all, is not known: these take new pods, if it is all after "+patience.String(), "Prometheus answers for nodes again")
 	d := Decide(w.views(nodes, loads), w.Config.Limits)
+	if w.patient(len(loads), now) {
+		d.spare()
+	}
 	w.Metrics.NodeLoad(Counts{Overloaded: d.Overloaded, Tainted: len(d.Keep) + len(d.Taint), Capped: len(d.Capped), Unknown: d.Unknown})
 	w.capped(ctx, &d, now)
 	if w.Config.Mode == On {
@@ -114,6 +123,19 @@ func (w *Watcher) RunOnce(ctx context.Context, now time.Time) {
 		return
 	}
 	w.rehearse(ctx, &d)
+}
+
+// patient reports whether a round that knows the load of so many nodes knows that of none, and not
+// for long.
+func (w *Watcher) patient(known int, now time.Time) bool {
+	switch {
+	case known > 0:
+		w.blind = time.Time{}
+		return false
+	case w.blind.IsZero():
+		w.blind = now
+	}
+	return now.Sub(w.blind) < patience
 }
 
 // read returns all nodes, by name.
@@ -140,7 +162,7 @@ func (w *Watcher) views(nodes []*corev1.Node, loads map[string]float64) []Node {
 		}
 		views[i] = Node{
 			Name: n.Name, Load: load, Cores: n.Status.Capacity.Cpu().AsApproximateFloat64(),
-			Tainted: tainted, Closed: n.Spec.Unschedulable || !ready(n), Reserved: reserved(n),
+			Tainted: tainted, Closed: n.Spec.Unschedulable || !ready(n) || dedicated(n), Reserved: reserved(n),
 		}
 	}
 	return views

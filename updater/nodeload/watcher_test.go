@@ -43,6 +43,7 @@ type cluster struct {
 	store  cache.Indexer // what the watcher has seen of them
 	loads  map[string]string
 	away   bool // Prometheus
+	now    time.Time
 	log    *bytes.Buffer
 	counts Counts
 	failed []string
@@ -58,7 +59,7 @@ func (c *cluster) NodeLoadFailed(source string) { c.failed = append(c.failed, so
 // ten nodes three may have the taint.
 func newCluster(t *testing.T, mode string, change ...func(n *corev1.Node)) *cluster {
 	t.Helper()
-	c := &cluster{T: t, kube: fake.NewClientset(), loads: map[string]string{}, synced: true, log: &bytes.Buffer{}}
+	c := &cluster{T: t, kube: fake.NewClientset(), loads: map[string]string{}, synced: true, now: noon, log: &bytes.Buffer{}}
 	for i := range 10 {
 		n := object(fmt.Sprintf("n%d", i), change...)
 		c.loads[n.Name] = "1"
@@ -88,7 +89,7 @@ func (c *cluster) answer(w http.ResponseWriter, _ *http.Request) {
 	}
 	var all []string
 	for node, load := range c.loads {
-		all = append(all, series(node+":9100", strings.Repeat(load+" ", samples)))
+		all = append(all, seriesBefore(c.now, node+":9100", strings.Repeat(load+" ", samples)))
 	}
 	slices.Sort(all)
 	fmt.Fprint(w, matrix(all...))
@@ -163,7 +164,7 @@ func (c *cluster) round() {
 func (c *cluster) act() {
 	c.log.Reset()
 	c.failed = nil
-	c.watcher.RunOnce(klog.NewContext(c.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(c.log)))), noon)
+	c.watcher.RunOnce(klog.NewContext(c.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(c.log)))), c.now)
 }
 
 // tainted are the nodes with the taint.
@@ -262,9 +263,9 @@ func TestANodeThatCannotBeFreedTakesAPlace(t *testing.T) {
 
 // Whatever others write on a node stays, also what they write after it was read.
 func TestTaintsOfOthersSurvive(t *testing.T) {
-	gpu := corev1.Taint{Key: "gpu", Value: "a", Effect: corev1.TaintEffectNoSchedule}
-	drain := corev1.Taint{Key: "maintenance", Effect: corev1.TaintEffectNoExecute, TimeAdded: &metav1.Time{Time: noon}}
-	evicts := corev1.Taint{Key: TaintKey, Value: "true", Effect: corev1.TaintEffectNoExecute} // not what the updater writes
+	gpu := corev1.Taint{Key: "gpu", Value: "a", Effect: corev1.TaintEffectPreferNoSchedule}
+	drain := corev1.Taint{Key: "maintenance", Effect: corev1.TaintEffectPreferNoSchedule, TimeAdded: &metav1.Time{Time: noon}}
+	evicts := corev1.Taint{Key: TaintKey, Value: "true", Effect: corev1.TaintEffectPreferNoSchedule} // not what the updater writes
 	c := newCluster(t, On, func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{gpu, evicts} })
 	c.loads["n3"] = "8"
 	c.see()
@@ -296,9 +297,7 @@ func TestMissingDataFreesNodes(t *testing.T) {
 		unknown int
 		logged  string
 	}{
-		"Prometheus is gone": {func(c *cluster) { c.away = true }, []string{FromPrometheus}, 10, "The load of some nodes, or all, is not known: these take new pods"},
-		"no series at all":   {func(c *cluster) { clear(c.loads) }, []string{FromPrometheus}, 10, "--node-load-metric=node_load1: Prometheus finds no series"},
-		"none of the nodes":  {func(c *cluster) { delete(c.loads, "n3"); delete(c.loads, "n4") }, nil, 2, `"Node takes new pods again" node="n3" reason="LoadUnknown" load="unknown"`},
+		"none of the nodes": {func(c *cluster) { delete(c.loads, "n3"); delete(c.loads, "n4") }, nil, 2, `"Node takes new pods again" node="n3" reason="LoadUnknown" load="unknown"`},
 		"no capacity": {func(c *cluster) {
 			for _, name := range []string{"n3", "n4"} {
 				c.change(name, func(n *corev1.Node) { n.Status.Capacity = nil })
@@ -318,6 +317,55 @@ func TestMissingDataFreesNodes(t *testing.T) {
 			require.Contains(t, w.log.String(), c.logged)
 		})
 	}
+}
+
+// All nodes are not opened at once because of one bad answer, nor for ever closed without any.
+func TestWithoutAnyLoadNodesAreFreedAfterThreeMinutes(t *testing.T) {
+	for name, c := range map[string]struct {
+		happens func(c *cluster)
+		logged  string
+	}{
+		"Prometheus is gone": {func(c *cluster) { c.away = true }, "The load of some nodes, or all, is not known: these take new pods, if it is all after 3m0s"},
+		"no series at all":   {func(c *cluster) { clear(c.loads) }, "--node-load-metric=node_load1: Prometheus finds no series"},
+	} {
+		for _, mode := range []string{On, DryRun} {
+			t.Run(name+", "+mode, func(t *testing.T) {
+				w := newCluster(t, mode)
+				w.loads["n3"], w.loads["n4"] = "8", "8"
+				w.round()
+				before := w.tainted()
+				c.happens(w)
+				w.round()
+				require.Contains(t, w.log.String(), c.logged)
+				for _, after := range []time.Duration{0, time.Minute, 3*time.Minute - time.Second} {
+					w.now = noon.Add(after)
+					w.round()
+					require.Equal(t, before, w.tainted(), after)
+					require.NotContains(t, w.log.String(), "new pods again")
+					require.Equal(t, Counts{Tainted: 2, Unknown: 10}, w.counts)
+					require.Equal(t, []string{FromPrometheus}, w.failed)
+				}
+				w.now = noon.Add(3 * time.Minute)
+				w.round()
+				require.Empty(t, w.tainted())
+				require.Equal(t, Counts{Unknown: 10}, w.counts)
+			})
+		}
+	}
+}
+
+// Answers between two failures begin the three minutes anew.
+func TestAnAnswerEndsThePatience(t *testing.T) {
+	c := newCluster(t, On)
+	c.loads["n3"] = "8"
+	for minute, away := range []bool{false, true, true, false, true, true, true} {
+		c.now, c.away = noon.Add(time.Duration(minute)*time.Minute), away
+		c.round()
+		require.Equal(t, []string{"n3"}, c.tainted(), minute)
+	}
+	c.now = noon.Add(7 * time.Minute)
+	c.round()
+	require.Empty(t, c.tainted())
 }
 
 func TestWhatIsSaidOfPrometheus(t *testing.T) {
@@ -375,6 +423,33 @@ func TestNodesThatAreLeftOut(t *testing.T) {
 	require.Equal(t, []string{"n1"}, c.tainted(), "it stays while the node is not ready")
 }
 
+// A node that only some pods may use is no place for ordinary ones, with the own taint or without.
+func TestNodesForSomePodsAreClosed(t *testing.T) {
+	for _, effect := range []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute} {
+		c := newCluster(t, On)
+		for i := range 7 {
+			c.change(fmt.Sprintf("n%d", i), func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: effect}} })
+		}
+		c.loads["n0"], c.loads["n9"] = "8", "8"
+		c.round()
+		require.Empty(t, c.tainted(), "n0 is closed, and 0.3 of the three open nodes is none")
+		require.Equal(t, Counts{Overloaded: 2, Capped: 1}, c.counts)
+		c.change("n1", func(n *corev1.Node) { n.Spec.Taints = nil })
+		c.round()
+		require.Equal(t, []string{"n9"}, c.tainted())
+		c.change("n9", func(n *corev1.Node) { n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "gpu", Effect: effect}) })
+		c.change("n2", func(n *corev1.Node) { n.Spec.Taints = nil })
+		c.loads["n1"] = "8"
+		c.round()
+		require.Equal(t, []string{"n9"}, c.tainted(), "it keeps the taint, and the only place")
+		require.Contains(t, c.log.String(), "allows the taint on 1 of 4 nodes that take new pods, and 1 that take none keep it")
+		c.loads["n9"] = "1"
+		c.round()
+		require.Equal(t, []string{"n1"}, c.tainted())
+		require.Equal(t, []corev1.Taint{{Key: "gpu", Effect: effect}}, c.node("n9").Spec.Taints)
+	}
+}
+
 func TestADryRunWritesNothingAndCountsTheSame(t *testing.T) {
 	live, dry := newCluster(t, On), newCluster(t, DryRun)
 	both := func(change func(c *cluster)) {
@@ -399,6 +474,7 @@ func TestADryRunWritesNothingAndCountsTheSame(t *testing.T) {
 	require.Contains(t, dry.log.String(), `"Dry run: node is overloaded and would take no new pods" node="n4"`)
 	require.Equal(t, []string{"n1", "n3", "n4"}, live.tainted())
 	both(func(c *cluster) { c.away = true })
+	both(func(c *cluster) { c.now = noon.Add(patience) })
 	require.Equal(t, 3, strings.Count(dry.log.String(), "Dry run: node would take new pods again"))
 }
 
