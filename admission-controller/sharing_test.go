@@ -125,6 +125,10 @@ func TestNewPodsUnderAPolicyThatShares(t *testing.T) {
 		"a dry run":                   {mode(loadlinev1alpha1.SharingDryRun), asAnyOther},
 		"the updater does not share":  {says(metav1.ConditionFalse), asAnyOther},
 		"the updater has not said it": {func(c *sharingCase) { c.policy.Status.Conditions = nil }, asAnyOther},
+		"the updater has not seen the policy as it is": {func(c *sharingCase) { c.policy.Generation = 2 }, asAnyOther},
+		"the updater has": {func(c *sharingCase) {
+			c.policy.Generation, c.policy.Status.Conditions[0].ObservedGeneration = 2, 2
+		}, asShared},
 		"a mode that is too cautious": {func(c *sharingCase) {
 			c.policy.Spec.Rollout.Mode = new(loadlinev1alpha1.RolloutModeOneShot)
 			c.policy.Spec.Rollout.InitialSizing = new(loadlinev1alpha1.InitialSizingTarget)

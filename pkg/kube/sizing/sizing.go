@@ -20,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -171,10 +172,15 @@ func (s *Snapshot) Object(name string) *loadlinev1alpha1.SizingPolicy {
 // updater writes it where spec.sharing.mode is On.
 const ConditionSharing = "Sharing"
 
-// Shares reports whether the updater says that pods of a policy share.
+// Shares reports whether the updater says that pods of a policy share, as the policy is now: what
+// it said before somebody changed the policy does not count.
 func (s *Snapshot) Shares(policy string) bool {
 	o := s.Object(policy)
-	return o != nil && meta.IsStatusConditionTrue(o.Status.Conditions, ConditionSharing)
+	if o == nil {
+		return false
+	}
+	c := meta.FindStatusCondition(o.Status.Conditions, ConditionSharing)
+	return c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == o.Generation
 }
 
 // Set returns all policies, to ask for many workloads.
