@@ -44,7 +44,7 @@ func Patched(patch []byte) (fields []string) {
 				fields = append(fields, field(strings.Split(strings.TrimPrefix(s.Path, "/"), "/")))
 			}
 		}
-		return fields
+		return slices.DeleteFunc(fields, meansObject)
 	}
 	var merge map[string]any
 	if err := json.Unmarshal(patch, &merge); err != nil {
@@ -62,8 +62,12 @@ func Patched(patch []byte) (fields []string) {
 		}
 	}
 	walk(nil, merge)
-	// These name the object that is meant.
-	return slices.DeleteFunc(fields, func(f string) bool { return f == "metadata.uid" || f == "metadata.resourceVersion" })
+	return slices.DeleteFunc(fields, meansObject)
+}
+
+// meansObject reports whether a field is not written but says which object is meant.
+func meansObject(field string) bool {
+	return field == "metadata.uid" || field == "metadata.resourceVersion"
 }
 
 // fieldDepth is how many words name a field.

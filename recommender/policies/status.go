@@ -78,7 +78,7 @@ func (k *Keeper) report(ctx context.Context, o *overview, now time.Time) {
 		if !write {
 			continue
 		}
-		if err := k.writeStatus(ctx, name, fresh); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
+		if err := k.writeStatus(ctx, p, fresh); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			klog.FromContext(ctx).Error(err, "Cannot write the status of a SizingPolicy, trying again in a minute", "policy", name)
 		}
 	}
@@ -116,14 +116,17 @@ func (k *Keeper) show(name string, r *result) {
 	k.Metrics.Bytes.WithLabelValues(name).Set(float64(r.savings.Less.Value(resources.Memory)))
 }
 
-func (k *Keeper) writeStatus(ctx context.Context, name string, fresh *loadlinev1alpha1.SizingPolicyStatus) error {
+// writeStatus writes the status that was made of p. The API server answers with a conflict if
+// somebody has written the policy meanwhile: fresh has the conditions of others, such as that of
+// the updater, as they were in p.
+func (k *Keeper) writeStatus(ctx context.Context, p *loadlinev1alpha1.SizingPolicy, fresh *loadlinev1alpha1.SizingPolicyStatus) error {
 	ctx, cancel := context.WithTimeout(ctx, interval)
 	defer cancel()
-	body, err := json.Marshal([]client.PatchOperation{client.PatchAdd("/status", fresh)})
+	body, err := json.Marshal([]client.PatchOperation{client.PatchAdd("/metadata/resourceVersion", p.ResourceVersion), client.PatchAdd("/status", fresh)})
 	if err != nil {
 		return err
 	}
-	_, err = k.Client.LoadlineV1alpha1().SizingPolicies().Patch(ctx, name, types.JSONPatchType, body, metav1.PatchOptions{}, "status")
+	_, err = k.Client.LoadlineV1alpha1().SizingPolicies().Patch(ctx, p.Name, types.JSONPatchType, body, metav1.PatchOptions{}, "status")
 	return err
 }
 

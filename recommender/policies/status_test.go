@@ -1,6 +1,8 @@
 package policies
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,6 +24,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/klog/v2"
+	logtesting "k8s.io/klog/v2/ktesting"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
@@ -477,4 +481,51 @@ func TestWithoutPoliciesAPassAllocatesLittle(t *testing.T) {
 		})
 		require.LessOrEqual(t, allocations, 16.0)
 	}, objects...)
+}
+
+// What another program has written since the caches saw the policy is not undone: the write is
+// refused, which is no alarm, and the next status has both.
+func TestAStatusUndoesNothingThatWasWrittenMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, shop(func(p *loadlinev1alpha1.SizingPolicy) {
+			p.ResourceVersion = "7"
+			p.Status.Conditions = []metav1.Condition{{Type: "Sharing", Status: metav1.ConditionTrue, Reason: "Shares"}}
+		}), deployment("web"))
+		stored := "8" // the updater has written it, and the news is not here yet
+		refused := 0
+		c.vpas.PrependReactor("patch", "sizingpolicies", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			var steps []struct {
+				Path  string `json:"path"`
+				Value any    `json:"value"`
+			}
+			patch, _ := a.(clienttesting.PatchAction)
+			require.NoError(t, json.Unmarshal(patch.GetPatch(), &steps))
+			for _, s := range steps {
+				if s.Path == "/metadata/resourceVersion" && s.Value != stored {
+					refused++
+					return true, nil, apierrors.NewConflict(schema.GroupResource{Resource: "sizingpolicies"}, "shop", errors.New("it was modified"))
+				}
+			}
+			return false, nil, nil
+		})
+		c.start()
+		logger := logtesting.NewLogger(t, logtesting.NewConfig(logtesting.BufferLogs(true)))
+		c.keeper.Pass(klog.NewContext(t.Context(), logger), time.Now())
+		require.Equal(t, 1, refused)
+		require.Empty(t, c.policy("shop").Status.Counts, "nothing is written")
+		underlier, _ := logger.GetSink().(logtesting.Underlier)
+		for _, e := range underlier.GetBuffer().Data() {
+			require.NoError(t, e.Err)
+		}
+
+		p := c.policy("shop")
+		p.ResourceVersion, p.Status.Conditions[0].Status = stored, metav1.ConditionFalse
+		_, err := c.vpas.LoadlineV1alpha1().SizingPolicies().Update(t.Context(), p, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		synctest.Wait()
+		c.pass(time.Minute)
+		require.Equal(t, 1, refused)
+		require.True(t, meta.IsStatusConditionFalse(c.policy("shop").Status.Conditions, "Sharing"))
+		require.Equal(t, int32(1), c.policy("shop").Status.Counts.Selected)
+	})
 }
