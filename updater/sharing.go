@@ -24,31 +24,41 @@ const sharingInterval = 5 * time.Minute
 type sharingRounds struct {
 	conditions *sharingConditions // nil: nothing is written
 	window     time.Time          // when the five minutes began in which it was
+	failed     time.Time          // when those began in which one failed last
 	leaving    map[types.UID]bool // pods that were to leave their nodes
+	said       map[string]string  // what was said of each node
 }
 
 // share makes a round if one is due: the first pass of each five minutes, by the clock, does, so
-// that it does not matter how often the updater is started.
+// that it does not matter how often the updater is started. A round that fails, or for which no
+// time is left, is made by the next pass.
 func (l *Loop) share(ctx context.Context, now time.Time) {
 	window := now.Truncate(sharingInterval)
-	if window.Equal(l.sharing.window) {
+	if window.Equal(l.sharing.window) || ctx.Err() != nil {
 		return
 	}
-	l.sharing.window = window
 	found, err := l.reader.Share(ctx, now)
+	if ctx.Err() != nil {
+		return
+	}
 	if l.sharing.conditions != nil {
 		l.sharing.conditions.write(ctx, found, now)
 	}
+	if err != nil && !window.Equal(l.sharing.failed) {
+		klog.FromContext(ctx).Error(err, "It is not known what pods would share, trying again in the next pass")
+	}
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "It is not known what pods would share")
+		l.sharing.failed = window
+	} else {
+		l.sharing.window = window
 	}
 	if found == nil || err != nil {
-		l.sharing.leaving = nil
+		l.sharing.leaving, l.sharing.said = nil, nil
 		l.metrics.SharingEnded()
 		return
 	}
 	l.metrics.Shared(found, l.sharing.left(found))
-	logSharing(ctx, found)
+	l.sharing.log(ctx, found)
 }
 
 // left returns how many pods are to leave their nodes that were not in the last round.
@@ -68,36 +78,18 @@ func (r *sharingRounds) left(found *view.Sharing) (more int) {
 // mostLeaving is how many pods that are to leave a node are named in a line of the log.
 const mostLeaving = 10
 
-// logSharing says for each node what sharing would do there, and for all why pods do not share.
-func logSharing(ctx context.Context, found *view.Sharing) {
+// log says what sharing would do on each node of which something else is to be said than in the
+// last round, and for all why pods do not share.
+func (r *sharingRounds) log(ctx context.Context, found *view.Sharing) {
 	log := klog.FromContext(ctx)
+	said := make(map[string]string, len(found.Nodes))
 	for _, n := range found.Nodes {
-		line := []any{"node", n.Name, "pods", n.Pods, "shrink", n.Shrink, "grow", n.Grow}
-		for k := range resources.Kind(resources.Kinds) {
-			if !n.Kinds[k] {
-				continue
-			}
-			line = append(line, k.String(), fmt.Sprintf("available %s, bases %s, headroom %s, requested %s, saved %s",
-				amount(k, n.Available), amount(k, n.Bases), amount(k, n.Headroom), amount(k, n.Requested), amount(k, n.Saved)))
-			if n.Overcommitted[k] {
-				line = append(line, k.String()+"Overcommitted", true)
-			}
+		line := describeNode(n)
+		if said[n.Name] = fmt.Sprint(line...); said[n.Name] != r.said[n.Name] {
+			log.Info("Sharing, dry run", line...)
 		}
-		if len(n.Leaves) > 0 {
-			names := make([]string, 0, mostLeaving)
-			for _, p := range n.Leaves[:min(len(n.Leaves), mostLeaving)] {
-				names = append(names, p.Name)
-			}
-			line = append(line, "leaving", len(n.Leaves), "examples", strings.Join(names, " "))
-		}
-		if n.Problem != "" {
-			line = append(line, "problem", n.Problem)
-		}
-		if n.Cordoned {
-			line = append(line, "cordoned", true)
-		}
-		log.Info("Sharing, dry run", line...)
 	}
+	r.said = said
 	if len(found.Apart) > 0 {
 		log.Info("Sharing, dry run: pods that do not share", "reasons", counted(found.Apart))
 	}
@@ -108,6 +100,35 @@ func logSharing(ctx context.Context, found *view.Sharing) {
 		}
 		log.Info("Sharing, dry run: a policy", line...)
 	}
+}
+
+// describeNode returns what a line of the log says of a node, numbers as they are printed.
+func describeNode(n *view.NodeSharing) []any {
+	line := []any{"node", n.Name, "pods", n.Pods, "shrink", n.Shrink, "grow", n.Grow}
+	for k := range resources.Kind(resources.Kinds) {
+		if !n.Kinds[k] {
+			continue
+		}
+		line = append(line, k.String(), fmt.Sprintf("available %s, bases %s, headroom %s, requested %s, saved %s",
+			amount(k, n.Available), amount(k, n.Bases), amount(k, n.Headroom), amount(k, n.Requested), amount(k, n.Saved)))
+		if n.Overcommitted[k] {
+			line = append(line, k.String()+"Overcommitted", true)
+		}
+	}
+	if len(n.Leaves) > 0 {
+		names := make([]string, 0, mostLeaving)
+		for _, p := range n.Leaves[:min(len(n.Leaves), mostLeaving)] {
+			names = append(names, p.Name)
+		}
+		line = append(line, "leaving", len(n.Leaves), "examples", strings.Join(names, " "))
+	}
+	if n.Problem != "" {
+		line = append(line, "problem", n.Problem)
+	}
+	if n.Cordoned {
+		line = append(line, "cordoned", true)
+	}
+	return line
 }
 
 // amount prints cores or MiB.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -97,19 +98,45 @@ func TestADryRunOfSharingShowsWhatItWouldDoAndWritesNothing(t *testing.T) {
 
 func TestEachRoundOfSharingSaysWhatItFoundOnEachNode(t *testing.T) {
 	w := newWorld(t, Default(), append(peakingPods(3, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"), kubelet("n2", "8"))...)
-	logger := logtesting.NewLogger(t, logtesting.NewConfig(logtesting.BufferLogs(true)))
+	require.Equal(t, []string{
+		"Sharing, dry run[node n1 pods 3 shrink 3 grow 0 cpu available 8.000 cores, bases 1.500 cores, headroom 0.900 cores, requested 4.200 cores, saved 1.800 cores]",
+		"Sharing, dry run: a policy[policy fleet pods 3]",
+	}, w.logged(noon))
+	require.Equal(t, []string{"Sharing, dry run: a policy[policy fleet pods 3]"}, w.logged(noon.Add(5*time.Minute)), "nothing else is to be said of the node")
+	n := kubelet("n1", "9")
+	_, err := w.kube.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return w.shares(noon).Nodes[0].Available[resources.CPU] == 9000 }, time.Minute, 10*time.Millisecond)
+	require.Contains(t, w.logged(noon.Add(10 * time.Minute))[0], "available 9.000 cores")
+}
+
+// logged returns what a pass logs about sharing.
+func (w *world) logged(now time.Time) (lines []string) {
+	logger := logtesting.NewLogger(w.t, logtesting.NewConfig(logtesting.BufferLogs(true)))
 	underlier, _ := logger.GetSink().(logtesting.Underlier)
-	w.loop.RunOnce(klog.NewContext(t.Context(), logger), noon)
-	var lines []string
+	w.loop.RunOnce(klog.NewContext(w.t.Context(), logger), now)
 	for _, e := range underlier.GetBuffer().Data() {
 		if strings.HasPrefix(e.Message, "Sharing") {
 			lines = append(lines, fmt.Sprint(e.Message, e.ParameterKVList))
 		}
 	}
-	require.Equal(t, []string{
-		"Sharing, dry run[node n1 pods 3 shrink 3 grow 0 cpu available 8.000 cores, bases 1.500 cores, headroom 0.900 cores, requested 4.200 cores, saved 1.800 cores]",
-		"Sharing, dry run: a policy[policy fleet pods 3]",
-	}, lines)
+	return lines
+}
+
+// A round that could not be made is made up for by the next pass.
+func TestARoundThatFailsIsMadeByTheNextPass(t *testing.T) {
+	w := newWorld(t, Default(), append(peakingPods(3, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))...)
+	known := false
+	w.loop.reader.NodesSynced = func() bool { return known }
+	w.pass(noon)
+	require.NotContains(t, strings.Join(describe(w.registry, t), "\n"), "loadline_sharing_pods")
+	known = true
+	ended, end := context.WithCancel(t.Context())
+	end()
+	w.loop.share(ended, noon.Add(time.Minute))
+	require.NotContains(t, strings.Join(describe(w.registry, t), "\n"), "loadline_sharing_pods", "there was no time left")
+	w.pass(noon.Add(2 * time.Minute))
+	require.Contains(t, w.gauges(), "3 pods")
 }
 
 func TestARoundOfSharingIsMadeEveryFiveMinutes(t *testing.T) {
@@ -154,17 +181,20 @@ func TestWhoDoesNotShare(t *testing.T) {
 		change func([]runtime.Object)
 		want   map[string]int
 	}{
-		"a policy that is off":   {policy: shared(loadlinev1alpha1.SharingOff)},
-		"another recipe":         {policy: shared(loadlinev1alpha1.SharingDryRun, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Recipe = new("loadline") }), want: map[string]int{"NoRecommendation": 2}},
-		"the recommender's":      {policy: shared(loadlinev1alpha1.SharingDryRun, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Recipe = nil }), want: map[string]int{"NoRecommendation": 2}},
-		"paused":                 {policy: shared(loadlinev1alpha1.SharingDryRun, pausedPolicy), want: map[string]int{"Excluded": 2}},
-		"opted out":              {change: template("loadline.dev/sharing", "off"), want: map[string]int{"SharingOff": 2}},
-		"skipped":                {change: template("loadline.dev/skip", "true"), want: map[string]int{"Excluded": 2}},
-		"a node with GPUs":       {node: kubelet("n1", "8", gpu), want: map[string]int{"GPUNode": 2}},
-		"a young workload":       {change: created(noon.Add(-59 * time.Minute)), want: map[string]int{"NewWorkload": 2}},
-		"an HPA on CPU":          {more: hpa(), want: map[string]int{"HPAOnResource": 2}},
-		"a class of its own":     {change: onPods(func(p *corev1.Pod) { p.Status.QOSClass = corev1.PodQOSGuaranteed }), want: map[string]int{"Guaranteed": 2}},
-		"pods that are pending":  {change: onPods(func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }), want: map[string]int{"NotRunning": 2}},
+		"a policy that is off":  {policy: shared(loadlinev1alpha1.SharingOff)},
+		"another recipe":        {policy: shared(loadlinev1alpha1.SharingDryRun, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Recipe = new("loadline") }), want: map[string]int{"NoRecommendation": 2}},
+		"the recommender's":     {policy: shared(loadlinev1alpha1.SharingDryRun, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Recipe = nil }), want: map[string]int{"NoRecommendation": 2}},
+		"paused":                {policy: shared(loadlinev1alpha1.SharingDryRun, pausedPolicy), want: map[string]int{"Excluded": 2}},
+		"opted out":             {change: template("loadline.dev/sharing", "off"), want: map[string]int{"SharingOff": 2}},
+		"skipped":               {change: template("loadline.dev/skip", "true"), want: map[string]int{"Excluded": 2}},
+		"a node with GPUs":      {node: kubelet("n1", "8", gpu), want: map[string]int{"GPUNode": 2}},
+		"a young workload":      {change: created(noon.Add(-59 * time.Minute)), want: map[string]int{"NewWorkload": 2}},
+		"an HPA on CPU":         {more: hpa(), want: map[string]int{"HPAOnResource": 2}},
+		"a class of its own":    {change: onPods(func(p *corev1.Pod) { p.Status.QOSClass = corev1.PodQOSGuaranteed }), want: map[string]int{"Guaranteed": 2}},
+		"pods that are pending": {change: onPods(func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }), want: map[string]int{"NotRunning": 2}},
+		"pods that go away": {change: onPods(func(p *corev1.Pod) {
+			p.DeletionTimestamp, p.Finalizers = &metav1.Time{Time: noon}, []string{"example.com/wait"}
+		}), want: map[string]int{"Terminating": 2}},
 		"pods that are boosted":  {change: onPods(func(p *corev1.Pod) { p.Annotations = map[string]string{"vpaCpuStartupBoost/app": "{}"} }), want: map[string]int{"Boosted": 2}},
 		"sizes of the whole pod": {change: onPods(func(p *corev1.Pod) { p.Spec.Resources = &corev1.ResourceRequirements{Requests: list("2", "1Gi")} }), want: map[string]int{"PodLevelResources": 2}},
 		"a resize": {change: onPods(func(p *corev1.Pod) {

@@ -243,7 +243,7 @@ func (v *sharer) facts(pod *corev1.Pod, gpus bool, now time.Time) sharing.Facts 
 		Excluded: v.mode == fleet.SharingOff && v.why != fleet.SharingOptedOut && v.why != RecipeDoesNotShare || v.kind == "CronJob" || v.kind == "Job",
 		Off:      v.why == fleet.SharingOptedOut, GPUs: gpus, PodLevel: convert.SizedAsWhole(pod),
 		Guaranteed: pod.Status.QOSClass == corev1.PodQOSGuaranteed, Shared: v.settings.Kinds,
-		Age: now.Sub(v.created), Pending: pod.Status.Phase == corev1.PodPending, Boosted: convert.HasBoosted(pod),
+		Age: now.Sub(v.created), Pending: pod.Status.Phase == corev1.PodPending, Terminating: pod.DeletionTimestamp != nil, Boosted: convert.HasBoosted(pod),
 		Resizing: resize != disruption.NotResizing || v.last.unanswered,
 	}
 	for i := range pod.Spec.Containers {

@@ -22,6 +22,7 @@ const (
 	NoRecommendation  Reason = "NoRecommendation"  // base and peak are not known of any container
 	NewWorkload       Reason = "NewWorkload"       // its workload is younger than MinAge
 	NotRunning        Reason = "NotRunning"        // it is pending
+	Terminating       Reason = "Terminating"       // it is being deleted
 	Boosted           Reason = "Boosted"           // it has extra CPU while it starts
 	Resizing          Reason = "Resizing"          // what it runs with is not what was asked for
 )
@@ -29,7 +30,7 @@ const (
 // MinAge is how long a workload must have existed for its base and peak to say something.
 const MinAge = time.Hour
 
-// Facts are what decides whether a pod shares. Of a pod that is being created the last three are
+// Facts are what decides whether a pod shares. Of a pod that is being created the last four are
 // false.
 type Facts struct {
 	Excluded    bool
@@ -42,6 +43,7 @@ type Facts struct {
 	Recommended bool                  // base and peak of a container are known
 	Age         time.Duration         // of its workload
 	Pending     bool
+	Terminating bool
 	Boosted     bool
 	Resizing    bool // a resize is under way, waits or was refused
 }
@@ -58,7 +60,7 @@ func Eligible(f Facts) Reason {
 	}{
 		{f.Excluded, Excluded}, {f.Off, SharingOff}, {f.GPUs, GPUNode}, {f.PodLevel, PodLevelResources}, {f.Guaranteed, Guaranteed},
 		{scaled, HPAOnResource}, {!f.Recommended, NoRecommendation}, {f.Age < MinAge, NewWorkload},
-		{f.Pending, NotRunning}, {f.Boosted, Boosted}, {f.Resizing, Resizing},
+		{f.Pending, NotRunning}, {f.Terminating, Terminating}, {f.Boosted, Boosted}, {f.Resizing, Resizing},
 	} {
 		if one.holds {
 			return one.Reason

@@ -30,6 +30,7 @@ func TestWhoShares(t *testing.T) {
 		"nothing is known":              {func(f *Facts) { f.Recommended = false }, NoRecommendation},
 		"too young":                     {func(f *Facts) { f.Age = MinAge - time.Second }, NewWorkload},
 		"pending":                       {func(f *Facts) { f.Pending = true }, NotRunning},
+		"being deleted":                 {func(f *Facts) { f.Terminating = true }, Terminating},
 		"boosted":                       {func(f *Facts) { f.Boosted = true }, Boosted},
 		"resizing":                      {func(f *Facts) { f.Resizing = true }, Resizing},
 		"what is wanted is said first":  {func(f *Facts) { f.Off, f.Recommended, f.Pending = true, false, true }, SharingOff},
