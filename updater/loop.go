@@ -92,7 +92,11 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 	watch.Step("EvictPods")
 	p.explain(ctx)
 	p.report()
-	l.share(ctx, now)
+	if err := view.Guard(func() error { l.share(ctx, now); return nil }); err != nil {
+		klog.FromContext(ctx).Error(err, "A defect of the updater: please report it. It is not known what pods would share")
+		l.sharing.leaving, l.sharing.said = nil, nil
+		l.metrics.SharingEnded()
+	}
 }
 
 // OOMResize gives pods that were killed for want of memory, and are not ready, what

@@ -15,14 +15,17 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/klog/v2"
 	logtesting "k8s.io/klog/v2/ktesting"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -512,4 +515,59 @@ func TestARehearsalWritesNoConditionOfSharing(t *testing.T) {
 	w := newWorld(t, config, append(peakingPods(3, nil), peaking(), shared(loadlinev1alpha1.SharingOn), kubelet("n1", "8"))...)
 	require.Empty(t, w.said(0))
 	require.Contains(t, w.gauges(), "3 pods")
+}
+
+// badNodes are nodes whose list has a bug.
+type badNodes struct{ corelisters.NodeLister }
+
+func (badNodes) List(labels.Selector) ([]*corev1.Node, error) { panic("a bug") }
+
+// What cannot be understood is set apart, counts with what it requests, and is read anew in the
+// next round.
+func TestABugDoesNotStopTheUpdaterFromSharing(t *testing.T) {
+	w := newWorld(t, Default(), append(peakingPods(3, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun, evicting), kubelet("n1", "8"))...)
+	round := func(spoil func(r *view.Reader)) (*view.Sharing, error) {
+		_, _, err := w.loop.look(t.Context(), noon, func(string) {})
+		require.NoError(t, err)
+		targets, nodes := w.loop.reader.Targets, w.loop.reader.Nodes
+		spoil(w.loop.reader)
+		found, err := w.loop.reader.Share(t.Context(), noon)
+		w.loop.reader.Targets, w.loop.reader.Nodes = targets, nodes
+		return found, err
+	}
+	found, err := round(func(r *view.Reader) { r.Targets = nil }) // asked for the replicas of each pod's owner
+	require.NoError(t, err)
+	require.Equal(t, map[sharing.Reason]int{sharing.Broken: 3}, found.Apart)
+	require.Empty(t, found.Nodes)
+	require.Equal(t, 3, w.shares(noon).Nodes[0].Pods)
+
+	_, err = round(func(r *view.Reader) { r.Nodes = badNodes{} })
+	require.ErrorContains(t, err, "panic: a bug")
+	require.Equal(t, 3, w.shares(noon).Nodes[0].Pods)
+
+	w.loop.reader.Nodes = badNodes{}
+	w.pass(noon)
+	require.NotContains(t, strings.Join(describe(w.registry, t), "\n"), "loadline_sharing_pods")
+}
+
+// What somebody wants for a pod is bounded by its node.
+func TestNoPodTakesMoreThanItsNode(t *testing.T) {
+	objects := func(change func(*vpav1.VerticalPodAutoscaler)) []runtime.Object {
+		vpa := peaking()
+		change(vpa)
+		return append(peakingPods(2, nil), vpa, shared(loadlinev1alpha1.SharingDryRun, evicting), kubelet("n1", "8"))
+	}
+	found := newWorld(t, Default(), objects(func(v *vpav1.VerticalPodAutoscaler) {
+		v.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "*", MinAllowed: list("1000", "0")}}}
+	})...).shares(noon)
+	require.Equal(t, map[sharing.Reason]int{sharing.TooLarge: 2}, found.Apart)
+	require.Empty(t, found.Nodes)
+	require.Zero(t, found.Policies["fleet"].Pods)
+
+	n := newWorld(t, Default(), objects(func(v *vpav1.VerticalPodAutoscaler) {
+		v.Status.Recommendation.ContainerRecommendations[0].Target = list("9000P", "200Mi")
+		v.Status.Recommendation.ContainerRecommendations[0].UpperBound = list("9000P", "200Mi")
+	})...).shares(noon).Nodes[0]
+	require.LessOrEqual(t, n.Headroom[resources.CPU], 7500.0)
+	require.LessOrEqual(t, n.Saved[resources.CPU], 8000.0)
 }

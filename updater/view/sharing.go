@@ -11,7 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
+	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sharing"
@@ -83,8 +85,21 @@ type sharingMemo struct {
 var ErrNodesUnknown = errors.New("nodes cannot be seen: the updater must see all namespaces (no --vpa-object-namespace), and may need the permission to list nodes")
 
 // Share makes a round at now. It must be called after Read, by the same goroutine. It returns
-// nil if no policy wants sharing.
-func (r *Reader) Share(ctx context.Context, now time.Time) (*Sharing, error) {
+// nil if no policy wants sharing. A VPA that cannot be understood is none that wants sharing, such
+// a pod is set apart, and such a node is left out. After a panic elsewhere, which is an error, the
+// next round remembers nothing.
+func (r *Reader) Share(ctx context.Context, now time.Time) (found *Sharing, err error) {
+	err = Guard(func() error {
+		found, err = r.share(ctx, now)
+		return err
+	})
+	if err != nil {
+		r.memo.sharing = nil
+	}
+	return found, err
+}
+
+func (r *Reader) share(ctx context.Context, now time.Time) (*Sharing, error) {
 	m := r.memo
 	if !m.shares {
 		m.sharing = nil
@@ -104,12 +119,20 @@ func (r *Reader) Share(ctx context.Context, now time.Time) (*Sharing, error) {
 		return nil, err
 	}
 	s.readNodes(objects)
-	s.readVPAs()
+	s.readVPAs(ctx)
 	err = client.EachPod(r.Pods, func(pod *corev1.Pod) { s.read(ctx, pod) })
 	s.prune()
 	for _, name := range slices.Sorted(maps.Keys(s.nodes)) {
-		if n := s.nodes[name]; n.compute(name) {
+		n, shared := s.nodes[name], false
+		if err := Guard(func() error { shared = n.compute(name); return nil }); err != nil {
+			klog.FromContext(ctx).Error(err, "A defect of the updater: please report it. This node is left out of sharing in this round", "node", name)
+			n.changed, shared = true, false // nothing half done is left
+		}
+		if shared {
 			s.found.Nodes = append(s.found.Nodes, &n.result)
+		}
+		for _, p := range n.pods {
+			s.count(p)
 		}
 	}
 	return s.found, err
@@ -156,14 +179,42 @@ func (s *sharingRound) readNodes(objects []*corev1.Node) {
 	maps.DeleteFunc(s.nodes, func(_ string, n *sharedNode) bool { return n.round != s.round })
 }
 
-// read takes over a pod as it is now.
+// read takes over a pod as it is now. One that cannot be understood is set apart, and read anew in
+// the next round.
 func (s *sharingRound) read(ctx context.Context, pod *corev1.Pod) {
 	node := s.nodes[pod.Spec.NodeName]
 	if node == nil {
 		return // it is gone, or not known yet
 	}
 	known := s.pods[pod.UID]
-	by := s.controller(ctx, pod, known)
+	by := controller{}
+	err := Guard(func() error {
+		by = s.controller(ctx, pod, known)
+		s.readAs(ctx, pod, node, by)
+		return nil
+	})
+	if err == nil {
+		return
+	}
+	klog.FromContext(ctx).Error(err, "Pod does not share: it cannot be understood", "pod", klog.KObj(pod))
+	if known != nil && known.node != node {
+		known.node.changed = true
+	}
+	if v := by.sharer(); v != nil {
+		v.last = podSizes{} // nothing half done is left
+	}
+	broken := &sharedPod{uid: pod.UID, node: node, apart: sharing.Broken, round: s.round, takes: node.allocatable}
+	broken.pod.Name = pod.Namespace + "/" + pod.Name
+	if err := Guard(func() error { broken.takes = mostOf(convert.Footprints(pod)); return nil }); err != nil {
+		klog.FromContext(ctx).Error(err, "It is not known what a pod requests, so nothing is left on its node for those that share", "pod", klog.KObj(pod), "node", pod.Spec.NodeName)
+	}
+	s.pods[pod.UID], node.changed = broken, true
+	node.pods = append(node.pods, broken)
+}
+
+// readAs takes over a pod that is controlled by somebody.
+func (s *sharingRound) readAs(ctx context.Context, pod *corev1.Pod, node *sharedNode, by controller) {
+	known := s.pods[pod.UID]
 	if known == nil || !known.holds(pod, by.sharer(), node, s.now) {
 		if known != nil && known.node != node {
 			known.node.changed = true
@@ -176,18 +227,21 @@ func (s *sharingRound) read(ctx context.Context, pod *corev1.Pod) {
 		if rank := s.rank(ctx, known.of, by.owner); rank != known.pod.Rank {
 			known.pod.Rank, node.changed = rank, true
 		}
-		s.count(known)
 	}
 	node.pods = append(node.pods, known)
 }
 
-// count counts a pod whose policy wants sharing.
+// count counts a pod whose policy wants sharing, or that cannot be understood.
 func (s *sharingRound) count(p *sharedPod) {
-	if p.apart != "" {
+	switch {
+	case p.apart == notWanted:
+	case p.apart != "":
 		s.found.Apart[p.apart]++
-		return
+	case p.large:
+		s.found.Apart[sharing.TooLarge]++
+	default:
+		s.found.Policies[p.of.policy].Pods++
 	}
-	s.found.Policies[p.of.policy].Pods++
 }
 
 // prune forgets what is gone.
@@ -217,16 +271,33 @@ func (n *sharedNode) compute(name string) bool {
 	return len(members) > 0
 }
 
-// gather returns what the pods of a node share, by which rule, and which these are. Where their
-// recipes differ the more careful rule counts. A kind that a pod does not share counts in full.
+// gather returns what the pods of a node share, by which rule, and which these are. Pods that are
+// too large are set apart, until all others fit one by one: what they request leaves less.
 func (n *sharedNode) gather() (*sharing.Node, sharing.Rule, []*sharedPod) {
-	input, rule := &sharing.Node{}, sharing.Rule{Stay: true}
-	var members []*sharedPod
-	for k := range resources.Kind(resources.Kinds) {
-		input.Available[k] = float64(n.allocatable.Value(k))
-	}
 	for _, p := range n.pods {
-		if p.apart != "" {
+		p.large = false
+	}
+	for {
+		input, rule, members := n.sharing()
+		found := false
+		for i, p := range members {
+			p.large = n.problem != AllocatableUnknown && !input.Holds(&p.pod)
+			found = found || p.large
+			input.Pods[i] = p.pod.Within(n.amounts())
+		}
+		if !found {
+			return input, rule, members
+		}
+	}
+}
+
+// sharing returns who shares if nobody else is too large. Where their recipes differ the more
+// careful rule counts. A kind that a pod does not share counts in full.
+func (n *sharedNode) sharing() (*sharing.Node, sharing.Rule, []*sharedPod) {
+	input, rule := &sharing.Node{Available: n.amounts()}, sharing.Rule{Stay: true}
+	var members []*sharedPod
+	for _, p := range n.pods {
+		if p.apart != "" || p.large {
 			for k := range resources.Kind(resources.Kinds) {
 				input.Available[k] -= float64(p.takes.Value(k))
 			}
@@ -241,6 +312,14 @@ func (n *sharedNode) gather() (*sharing.Node, sharing.Rule, []*sharedPod) {
 		members, input.Pods = append(members, p), append(input.Pods, p.pod)
 	}
 	return input, rule, members
+}
+
+// amounts returns what a node has for pods.
+func (n *sharedNode) amounts() (has sharing.Amounts) {
+	for k := range resources.Kind(resources.Kinds) {
+		has[k] = float64(n.allocatable.Value(k))
+	}
+	return has
 }
 
 // take notes what sharing comes to.
@@ -261,9 +340,9 @@ func (r *NodeSharing) take(input *sharing.Node, members []*sharedPod, shares sha
 				continue
 			}
 			var base, peak, share float64
-			for c := range p.pod.Containers {
-				base += p.pod.Containers[c].Base[k]
-				peak += p.pod.Containers[c].Peak[k]
+			for c, of := range input.Pods[i].Containers { // cut to what the node has
+				base += of.Base[k]
+				peak += of.Peak[k]
 				share += shares.Shares[i][c][k]
 			}
 			r.Bases[k] += max(base, p.pod.Init[k])

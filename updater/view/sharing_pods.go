@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
@@ -55,21 +56,29 @@ func (v *sharer) equal(b *sharer) bool {
 }
 
 // readVPAs finds the VPAs whose policies want sharing.
-func (s *sharingRound) readVPAs() {
+func (s *sharingRound) readVPAs(ctx context.Context) {
 	for name, known := range s.memo.vpas {
 		ruled := s.memo.ruled[name]
 		if ruled == nil || !ruled.shares {
 			known.sharer = nil
 			continue
 		}
-		now := s.sharerOf(ruled, known)
-		if before := known.sharer; before == nil || !before.equal(&now) {
-			known.sharer = new(now)
-		} else {
-			before.decision = now.decision // annotations about the rank
+		if err := Guard(func() error { s.readVPA(ruled, known); return nil }); err != nil {
+			klog.FromContext(ctx).Error(err, "The pods of a VPA do not share: it cannot be understood", "vpa", name)
+			known.sharer = nil
 		}
-		s.note(&now)
 	}
+}
+
+// readVPA takes over a VPA whose policy wants sharing.
+func (s *sharingRound) readVPA(ruled *ruled, known *knownVPA) {
+	now := s.sharerOf(ruled, known)
+	if before := known.sharer; before == nil || !before.equal(&now) {
+		known.sharer = new(now)
+	} else {
+		before.decision = now.decision // annotations about the rank
+	}
+	s.note(&now)
 }
 
 // note notes what a VPA means for its policy.
@@ -189,6 +198,7 @@ type sharedPod struct {
 	old     time.Time      // when its workload will be old enough; zero: it is
 	takes   resources.List // of its node
 	apart   sharing.Reason // why it does not share; empty: it does. Without a sharer it is notWanted
+	large   bool           // it would share, but is too large; as of the last time its node was computed
 	pod     sharing.Pod
 	// requests are those of its ordinary containers.
 	requests []sharing.Amounts
@@ -208,10 +218,7 @@ func (p *sharedPod) holds(pod *corev1.Pod, v *sharer, node *sharedNode, now time
 func (s *sharingRound) sharedPod(pod *corev1.Pod, v *sharer, node *sharedNode) *sharedPod {
 	p := &sharedPod{uid: pod.UID, version: pod.ResourceVersion, of: v, node: node, gpus: node.gpus, apart: notWanted}
 	running, starting := convert.Footprints(pod)
-	p.takes = resources.List{}
-	for k := range resources.Kind(resources.Kinds) {
-		p.takes = p.takes.With(k, max(running.Value(k), starting.Value(k)))
-	}
+	p.takes = mostOf(running, starting)
 	if v == nil {
 		return p
 	}
@@ -234,6 +241,14 @@ func (s *sharingRound) sharedPod(pod *corev1.Pod, v *sharer, node *sharedNode) *
 		p.pod.Init[k] = float64(starting.Value(k))
 	}
 	return p
+}
+
+// mostOf returns what a pod takes of its node that takes so much when it runs, and when it starts.
+func mostOf(running, starting resources.List) (takes resources.List) {
+	for k := range resources.Kind(resources.Kinds) {
+		takes = takes.With(k, max(running.Value(k), starting.Value(k)))
+	}
+	return takes
 }
 
 // facts returns what decides whether the pod shares that was read last.

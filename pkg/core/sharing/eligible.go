@@ -27,6 +27,12 @@ const (
 	Resizing          Reason = "Resizing"          // what it runs with is not what was asked for
 )
 
+// The reasons for which Eligible does not look.
+const (
+	TooLarge Reason = "TooLarge" // its bases are more than its node has for those who share, see Node.Holds
+	Broken   Reason = "Broken"   // the program failed in an unforeseen way when it looked at the pod
+)
+
 // MinAge is how long a workload must have existed for its base and peak to say something.
 const MinAge = time.Hour
 

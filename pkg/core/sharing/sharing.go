@@ -83,6 +83,25 @@ func (p *Pod) largest(k resources.Kind) float64 {
 	return most
 }
 
+// Within returns a pod whose containers have no base and no peak above most, as no pod can have
+// more than its node. It leaves p as it is.
+func (p *Pod) Within(most Amounts) Pod {
+	cut, copied := *p, false
+	for i := range p.Containers {
+		for k := range most {
+			if p.Containers[i].Base[k] <= most[k] && p.Containers[i].Peak[k] <= most[k] {
+				continue
+			}
+			if !copied {
+				cut.Containers, copied = slices.Clone(p.Containers), true
+			}
+			c := &cut.Containers[i]
+			c.Base[k], c.Peak[k] = min(c.Base[k], most[k]), min(c.Peak[k], most[k])
+		}
+	}
+	return cut
+}
+
 // Node is a node and the pods on it that share.
 type Node struct {
 	Kinds     [resources.Kinds]bool // that are shared
@@ -189,6 +208,17 @@ func (n *Node) has(k resources.Kind, r Rule, stay []int) bool {
 
 // holds reports whether a node can give so much of a kind.
 func (n *Node) holds(k resources.Kind, amount float64) bool { return amount <= n.Available[k]*fits }
+
+// Holds reports whether a node could give a pod its bases of all kinds that are shared, if the pod
+// were alone among those who share. One for which it could not would take all from the others.
+func (n *Node) Holds(p *Pod) bool {
+	for k, shared := range n.Kinds {
+		if shared && !n.holds(resources.Kind(k), p.total(resources.Kind(k))) {
+			return false
+		}
+	}
+	return true
+}
 
 // sum returns what pods take without headroom.
 func (n *Node) sum(k resources.Kind, of []int) float64 {

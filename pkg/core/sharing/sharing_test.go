@@ -167,3 +167,15 @@ func BenchmarkShares(b *testing.B) {
 		}
 	}
 }
+
+func TestAPodIsCutToWhatItsNodeHas(t *testing.T) {
+	p := Pod{Init: Amounts{1}, Containers: []Container{{Base: Amounts{5, 1}, Peak: Amounts{9, 2}}, {Base: Amounts{1, 1}, Peak: Amounts{2, 2}}}}
+	cut := p.Within(Amounts{4, 4})
+	require.Equal(t, []Container{{Base: Amounts{4, 1}, Peak: Amounts{4, 2}}, {Base: Amounts{1, 1}, Peak: Amounts{2, 2}}}, cut.Containers)
+	require.InDelta(t, 5.0, p.Containers[0].Base[0], 0, "others may have the same containers")
+
+	n := Node{Kinds: [resources.Kinds]bool{true}, Available: Amounts{6, 0}}
+	require.True(t, n.Holds(&p), "memory is not shared")
+	n.Available[0] = 5
+	require.False(t, n.Holds(&p))
+}
