@@ -26,6 +26,7 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sharing"
+	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -529,15 +530,21 @@ func TestABugDoesNotStopTheUpdaterFromSharing(t *testing.T) {
 	round := func(spoil func(r *view.Reader)) (*view.Sharing, error) {
 		_, _, err := w.loop.look(t.Context(), noon, func(string) {})
 		require.NoError(t, err)
-		targets, nodes := w.loop.reader.Targets, w.loop.reader.Nodes
+		targets, hpas, nodes := w.loop.reader.Targets, w.loop.reader.HPAs, w.loop.reader.Nodes
 		spoil(w.loop.reader)
 		found, err := w.loop.reader.Share(t.Context(), noon)
-		w.loop.reader.Targets, w.loop.reader.Nodes = targets, nodes
+		w.loop.reader.Targets, w.loop.reader.HPAs, w.loop.reader.Nodes = targets, hpas, nodes
 		return found, err
 	}
 	found, err := round(func(r *view.Reader) { r.Targets = nil }) // asked for the replicas of each pod's owner
 	require.NoError(t, err)
 	require.Equal(t, map[sharing.Reason]int{sharing.Broken: 3}, found.Apart)
+	require.Empty(t, found.Nodes)
+	require.Equal(t, 3, w.shares(noon).Nodes[0].Pods)
+
+	found, err = round(func(r *view.Reader) { r.HPAs = new(sizing.HorizontalPodAutoscalers) }) // asked about each VPA
+	require.NoError(t, err)
+	require.Empty(t, found.Apart)
 	require.Empty(t, found.Nodes)
 	require.Equal(t, 3, w.shares(noon).Nodes[0].Pods)
 
