@@ -135,6 +135,7 @@ func createStatefulSet(t *testing.T, w harness.Workload) {
 func createDaemonSet(t *testing.T, w harness.Workload) {
 	t.Helper()
 	template := w.Template()
+	onCommonNodes(&template)
 	_, err := cluster.Kube.AppsV1().DaemonSets(w.Namespace).Create(t.Context(), &appsv1.DaemonSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name},
 		Spec:       appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: template.Labels}, Template: template},

@@ -28,7 +28,7 @@ func ownNode(t *testing.T, name string, change ...func(*corev1.Node)) {
 	size[corev1.ResourceCPU] = *quantity("1")
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name,
-			Labels: map[string]string{corev1.LabelHostname: name, corev1.LabelOSStable: "linux"},
+			Labels: map[string]string{corev1.LabelHostname: name, corev1.LabelOSStable: "linux", ownTaint: "true"},
 			Annotations: map[string]string{"kwok.x-k8s.io/node": "fake",
 				"metrics.k8s.io/resource-metrics-path": "/metrics/nodes/" + name + "/metrics/resource"}},
 		Spec:   corev1.NodeSpec{Taints: []corev1.Taint{{Key: ownTaint, Effect: corev1.TaintEffectNoSchedule}}},
@@ -39,6 +39,13 @@ func ownNode(t *testing.T, name string, change ...func(*corev1.Node)) {
 	}
 	_, err = nodes.Create(t.Context(), node, metav1.CreateOptions{})
 	require.NoError(t, err)
+}
+
+// onCommonNodes keeps pods off the nodes of single tests, whatever taints these have.
+func onCommonNodes(template *corev1.PodTemplateSpec) {
+	template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: ownTaint, Operator: corev1.NodeSelectorOpDoesNotExist}}}},
+	}}}
 }
 
 // crowded runs two pods on a node of their own, beside one that takes nearly

@@ -161,10 +161,11 @@ func TestEvictionInEveryKindOfWorkload(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			w := plain(t, "kind-"+strings.ToLower(kind), 2)
+			template := w.Template()
 			if kind == "DaemonSet" {
 				w.Replicas = simulatedNodes // one on each
+				onCommonNodes(&template)
 			}
-			template := w.Template()
 			version, err := f(t, w, metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name}, template, &metav1.LabelSelector{MatchLabels: template.Labels})
 			require.NoError(t, err)
 			before := awaitRunning(t, w)
