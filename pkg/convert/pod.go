@@ -13,6 +13,8 @@
 package convert
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"loadline.dev/loadline/pkg/core/policy"
@@ -85,4 +87,11 @@ func SizedAsWhole(pod *corev1.Pod) bool {
 // so that its template may ask for others.
 func HasSized(pod *corev1.Pod) bool {
 	return pod.Annotations[UpdatesAnnotation] != "" || pod.Annotations[ResizedAnnotation] != ""
+}
+
+// NodeReady reports whether a node says that it is ready.
+func NodeReady(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
 }

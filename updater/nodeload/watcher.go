@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/serving"
 )
@@ -162,16 +163,10 @@ func (w *Watcher) views(nodes []*corev1.Node, loads map[string]float64) []Node {
 		}
 		views[i] = Node{
 			Name: n.Name, Load: load, Cores: n.Status.Capacity.Cpu().AsApproximateFloat64(),
-			Tainted: tainted, Closed: n.Spec.Unschedulable || !ready(n) || dedicated(n), Reserved: reserved(n),
+			Tainted: tainted, Closed: n.Spec.Unschedulable || !convert.NodeReady(n) || dedicated(n), Reserved: reserved(n),
 		}
 	}
 	return views
-}
-
-func ready(node *corev1.Node) bool {
-	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
 }
 
 // carryOut writes first the nodes that lose the taint. One that has it all the same takes the

@@ -2,7 +2,6 @@ package view
 
 import (
 	"math"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -116,7 +115,5 @@ func (r *Reader) nodeReady(name string) bool {
 		return false
 	}
 	object, err := r.Nodes.Get(name)
-	return err == nil && slices.ContainsFunc(object.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
+	return err == nil && convert.NodeReady(object)
 }
