@@ -199,7 +199,7 @@ func (c *caches) sharingConditions(config *Config) *sharingConditions {
 	if config.DryRun {
 		return nil
 	}
-	conditions := &sharingConditions{client: c.own, policies: c.policies}
+	conditions := &sharingConditions{client: c.own, policies: c.policies, confined: !c.whole}
 	if c.whole {
 		nodes := c.surroundings.Core().V1().Nodes()
 		conditions.nodes = nodes.Informer().HasSynced

@@ -23,8 +23,8 @@ import (
 // The reasons of condition Sharing of a SizingPolicy, from that which counts first. The recommender
 // writes the other conditions.
 const (
-	reasonAnotherUpdater = "AnotherUpdater"
 	reasonNodesUnknown   = "NodesUnknown"
+	reasonAnotherUpdater = "AnotherUpdater"
 	reasonNodeAutoscaler = "NodeAutoscaler"
 	reasonNotServed      = "NotServed"
 )
@@ -33,6 +33,8 @@ const (
 type sharingConditions struct {
 	client   versioned.Interface
 	policies *sizing.Policies
+	// confined: this updater sees one namespace alone, so an updater that sees them all knows better.
+	confined bool
 	nodes    func() bool  // whether nodes can be seen; nil: they cannot
 	growth   *view.Growth // whether nodes are added and removed
 	// holder returns which other updater holds the Lease of updaters; empty: none does. nil: this
@@ -50,6 +52,9 @@ func (c *sharingConditions) write(ctx context.Context, found *view.Sharing, now 
 	asked := false
 	for _, p := range policies.Objects() {
 		value := policies.Set().Policy(p.Name)
+		if said := meta.FindStatusCondition(p.Status.Conditions, sizing.ConditionSharing); c.confined && said != nil && said.Reason != reasonNodesUnknown {
+			continue
+		}
 		var wanted *metav1.Condition
 		if value.Sharing.Mode == fleet.SharingOn {
 			if !asked {
@@ -67,6 +72,9 @@ func (c *sharingConditions) write(ctx context.Context, found *view.Sharing, now 
 // everywhere returns the condition of all policies if something is in the way of them all; its
 // reason is empty if nothing is. What a policy may accept is NodeAutoscaler.
 func (c *sharingConditions) everywhere(ctx context.Context, now time.Time) metav1.Condition {
+	if c.nodes == nil || !c.nodes() {
+		return notSharing(reasonNodesUnknown, view.ErrNodesUnknown.Error())
+	}
 	if c.holder != nil {
 		switch holder, err := c.holder(ctx, now); {
 		case err != nil:
@@ -74,9 +82,6 @@ func (c *sharingConditions) everywhere(ctx context.Context, now time.Time) metav
 		case holder != "":
 			return notSharing(reasonAnotherUpdater, "acts as DryRun: another updater holds the Lease: "+holder+"; let only one of them run, or give all of them --leader-elect")
 		}
-	}
-	if c.nodes == nil || !c.nodes() {
-		return notSharing(reasonNodesUnknown, view.ErrNodesUnknown.Error())
 	}
 	c.growth.Look(ctx, now)
 	switch {

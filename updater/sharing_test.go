@@ -467,6 +467,18 @@ func TestSharingNeedsAllNamespaces(t *testing.T) {
 	require.NotContains(t, strings.Join(describe(w.registry, t), "\n"), "loadline_sharing_pods")
 }
 
+// Beside an updater that sees all namespaces, one of a single namespace leaves the word to it.
+func TestAnUpdaterOfOneNamespaceLeavesTheWordToOneThatSeesAll(t *testing.T) {
+	config := Default()
+	config.Kube.Namespace = "shop"
+	for _, mode := range []loadlinev1alpha1.SharingMode{loadlinev1alpha1.SharingOn, loadlinev1alpha1.SharingDryRun} {
+		policy := shared(mode, automatic)
+		policy.Status.Conditions = []metav1.Condition{{Type: "Sharing", Status: metav1.ConditionFalse, Reason: "ModeTooCautious", Message: "as it is"}}
+		w := newWorld(t, config, append(peakingPods(3, nil), peaking(), policy, kubelet("n1", "8"))...)
+		require.Equal(t, "ModeTooCautious: as it is", w.said(0), mode)
+	}
+}
+
 // The condition is written once, beside those of the recommender, and goes with mode On.
 func TestTheConditionOfSharingIsWrittenOnceAndGoes(t *testing.T) {
 	policy := shared(loadlinev1alpha1.SharingOn)
