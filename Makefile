@@ -6,6 +6,8 @@ SHELL := bash
 DAEMONS := recommender updater admission-controller
 BIN     := bin
 VECTORS ?= testdata/vectors
+# Tag of the container images.
+TAG     ?= latest
 # A daemon's stripped binary may have so many bytes: docs/dependencies.md says why.
 BUDGET         := 36500000
 LDFLAGS := -s -w
@@ -49,6 +51,11 @@ build: ## build the three daemons into bin/
 plugin: ## build the kubectl plugin into bin/
 	go build -ldflags "$(LDFLAGS)" -o $(BIN)/kubectl-loadline ./kubectl-loadline
 
+.PHONY: images
+images: ## build the container images into dist/images, without a container engine (TAG=v1.0.0)
+	@go build -C hack/images -o $(CURDIR)/$(BIN)/images .
+	@$(BIN)/images -out dist/images -tag $(TAG)
+
 .PHONY: generate
 generate: ## regenerate clients, deep copies and custom resource definitions
 	hack/generate.sh
@@ -58,9 +65,10 @@ verify: ## regenerate and fail when a generated file was stale
 	hack/verify.sh
 
 .PHONY: lint
-lint: ## static checks of the programs and of e2e
+lint: ## static checks of the programs, of e2e and of hack/images
 	$(LINT) run ./...
 	cd e2e && $(LINT) run --config ../.golangci.yml ./...
+	cd hack/images && $(LINT) run --config ../../.golangci.yml ./...
 
 .PHONY: unit
 unit: ## unit tests, with the race detector; many wait, so more packages run at once than there are processors
@@ -165,7 +173,12 @@ test: check ## everything that must pass before a change lands
 test-beside-node:
 	$(MAKE) compat
 	$(MAKE) prometheus
+	$(MAKE) images-test
 	$(MAKE) e2e
+
+.PHONY: images-test
+images-test: ## build the images twice, and fail when a byte differs
+	cd hack/images && go test -vet=off ./...
 
 .PHONY: property
 property: ## a million plans of the updater for random clusters (half a minute)
@@ -173,4 +186,4 @@ property: ## a million plans of the updater for random clusters (half a minute)
 
 .PHONY: clean
 clean: ## remove what was built here
-	rm -rf $(BIN)
+	rm -rf $(BIN) dist

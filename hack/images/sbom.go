@@ -1,0 +1,106 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"debug/buildinfo"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	spdxjson "github.com/spdx/tools-golang/json"
+	"github.com/spdx/tools-golang/spdx"
+	"github.com/spdx/tools-golang/spdx/v2/common"
+	"github.com/spdx/tools-golang/spdx/v2/v2_3"
+)
+
+// authoritiesModule is where the certificates of an image come from.
+const authoritiesModule = "golang.org/x/crypto/x509roots/fallback"
+
+// writeSBOM writes what an image is made of, in SPDX 2.3: the Go modules that are linked into its
+// binary, as the binary says, Go itself, and where the certificates come from.
+func writeSBOM(path, image, binary string, content []byte, of source) error {
+	linked, err := buildinfo.ReadFile(binary)
+	if err != nil {
+		return err
+	}
+	self, ok := debug.ReadBuildInfo()
+	if !ok {
+		return fmt.Errorf("%s was built without modules, so it is not known which certificates it carries", filepath.Base(os.Args[0]))
+	}
+	document, err := describe(image, linked, self.Deps, fmt.Sprintf("%x", sha256.Sum256(content)), of)
+	if err != nil {
+		return err
+	}
+	var text bytes.Buffer
+	if err := spdxjson.Write(document, &text, spdxjson.Indent(" ")); err != nil {
+		return err
+	}
+	return os.WriteFile(path, text.Bytes(), 0o644)
+}
+
+// describe returns the document about a binary with the given SHA-256 sum.
+func describe(image string, linked *debug.BuildInfo, own []*debug.Module, sum string, of source) (*v2_3.Document, error) {
+	document := &v2_3.Document{
+		SPDXVersion: spdx.Version, DataLicense: spdx.DataLicense, SPDXIdentifier: "DOCUMENT", DocumentName: image,
+		DocumentNamespace: "https://loadline.dev/spdx/" + image + "-" + sum,
+		CreationInfo: &v2_3.CreationInfo{
+			Created: of.Time.Format(time.RFC3339), Creators: []common.Creator{{CreatorType: "Tool", Creator: "loadline-hack-images"}},
+		},
+	}
+	main := &v2_3.Package{
+		PackageName: linked.Main.Path, PackageVersion: linked.Main.Version, PackageSPDXIdentifier: identifier(linked.Main.Path),
+		PackageDownloadLocation: "NOASSERTION", PrimaryPackagePurpose: "APPLICATION",
+		PackageChecksums: []common.Checksum{{Algorithm: common.SHA256, Value: sum}},
+	}
+	document.Packages = append(document.Packages, main)
+	relate := func(from, to common.ElementID, how string) {
+		document.Relationships = append(document.Relationships, &v2_3.Relationship{
+			RefA: common.MakeDocElementID("", string(from)), RefB: common.MakeDocElementID("", string(to)), Relationship: how,
+		})
+	}
+	relate("DOCUMENT", main.PackageSPDXIdentifier, common.TypeRelationshipDescribe)
+	add := func(path, version string, how string) {
+		p := modulePackage(path, version)
+		document.Packages = append(document.Packages, p)
+		relate(main.PackageSPDXIdentifier, p.PackageSPDXIdentifier, how)
+	}
+	add("std", strings.TrimPrefix(linked.GoVersion, "go"), common.TypeRelationshipDependsOn)
+	for _, d := range linked.Deps {
+		if d.Replace != nil {
+			d = d.Replace
+		}
+		add(d.Path, d.Version, common.TypeRelationshipDependsOn)
+	}
+	for _, d := range own {
+		if d.Path == authoritiesModule {
+			add(d.Path, d.Version, common.TypeRelationshipContains)
+			return document, nil
+		}
+	}
+	return nil, fmt.Errorf("module %s, where the certificates come from, is not among those of this program", authoritiesModule)
+}
+
+// modulePackage describes a module of Go; path std is Go itself.
+func modulePackage(path, version string) *v2_3.Package {
+	return &v2_3.Package{
+		PackageName: path, PackageVersion: version, PackageSPDXIdentifier: identifier(path),
+		PackageDownloadLocation: "NOASSERTION", PrimaryPackagePurpose: "LIBRARY",
+		PackageExternalReferences: []*v2_3.PackageExternalReference{{
+			Category: common.CategoryPackageManager, RefType: common.TypePackageManagerPURL, Locator: "pkg:golang/" + path + "@" + version,
+		}},
+	}
+}
+
+// identifier returns the identifier of a module; SPDX allows letters, digits, dots and dashes.
+func identifier(path string) common.ElementID {
+	return common.ElementID("Package-" + strings.Map(func(r rune) rune {
+		if r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return '-'
+	}, path))
+}
