@@ -20,7 +20,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/updater/actuate"
-	"loadline.dev/loadline/updater/boost"
+	"loadline.dev/loadline/updater/observe"
 )
 
 // boostedPod has 400m of CPU, of which 300m are a boost, and is ready for an hour.
@@ -35,7 +35,7 @@ func (w *world) boosting(config *Config) {
 	w.serve(w.caches.boosts(config, w.loop, w.loop.metrics))
 }
 
-func (w *world) serve(queue *boost.Queue) {
+func (w *world) serve(queue *observe.BoostQueue) {
 	require.NoError(w.t, queue.Watch(w.caches.pods.Core().V1().Pods().Informer()))
 	ctx, stop := context.WithCancel(w.t.Context())
 	ended := make(chan struct{})

@@ -20,7 +20,6 @@ import (
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/kube/target"
-	"loadline.dev/loadline/updater/boost"
 	"loadline.dev/loadline/updater/budgets"
 	"loadline.dev/loadline/updater/evidence"
 	"loadline.dev/loadline/updater/nodeload"
@@ -235,9 +234,9 @@ func (c *caches) memoryRises() (*memoryRises, error) {
 }
 
 // boosts returns the queue that takes startup boosts back.
-func (c *caches) boosts(config *Config, loop *Loop, m *metrics) *boost.Queue {
-	return boost.New(boost.Config{
-		Reader: c.reader(config), Pods: c.pods.Core().V1().Pods().Lister(), Carrier: loop.executor,
+func (c *caches) boosts(config *Config, loop *Loop, m *metrics) *observe.BoostQueue {
+	return observe.NewBoostQueue(observe.BoostConfig{
+		Reader: c.reader(config), Pods: c.pods.Core().V1().Pods().Lister(), Executor: loop.executor,
 		Plan: config.planning(), Workers: config.BoostSyncs, Static: loop.nodes.Static, Done: m.Unboosted,
 	})
 }

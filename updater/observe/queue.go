@@ -1,10 +1,12 @@
-// Package observe judges the changes of pods under a SizingPolicy, and takes back those that
-// did harm.
+// Package observe does to single pods what cannot wait for a pass: it judges the changes of pods
+// under a SizingPolicy and takes back those that did harm (Queue), and it takes startup boosts back
+// when their time is over (BoostQueue).
 //
-// A Queue watches the pods on which a change is noted. An event of such a pod wakes it, so that
-// from a kill to the resize that gives back it takes no longer than the kubelet and the API
-// server do; else it looks when the observation period ends. It needs neither passes nor the
-// heartbeat of the admission controller, and no budget: what it gives back only grows.
+// Both watch the pods with an annotation that says what was done to them. An event of such a pod
+// wakes a queue, so that from a kill to the resize that gives back it takes no longer than the
+// kubelet and the API server do; else it looks when an observation period or a boost ends. Neither
+// needs passes nor the heartbeat of the admission controller, nor a disruption budget: what is given
+// back after harm only grows. A boost whose end restarts a container does ask the budget.
 //
 // What a change did is up to rollout.Judge. The order of what follows makes it safe to be ended
 // at any moment: the harm is noted on the pod, the pod gets its sizes back, then the SizingRecord
@@ -40,7 +42,7 @@ import (
 )
 
 const (
-	firstPause = 100 * time.Millisecond // after a failure, doubled each time
+	firstPause = 100 * time.Millisecond // after a failure, of either queue; doubled each time
 	longPause  = time.Minute
 	again      = 30 * time.Second // until what nobody tells of is looked at again
 	workers    = 4
@@ -77,7 +79,7 @@ type Metrics interface {
 	EvidenceMissing(pods int)
 }
 
-// Queue is the work queue. Make it with New.
+// Queue judges changes and takes back those that did harm. Make it with New.
 type Queue struct {
 	Config
 	queue workqueue.TypedRateLimitingInterface[cache.ObjectName]

@@ -1,14 +1,4 @@
-// Package boost takes startup boosts back: the extra CPU that the admission
-// controller gives to containers while they start.
-//
-// A Queue watches the pods that carry a boost annotation and are ready. When the
-// time of a boost is over it resizes the pod and removes the annotation. It does
-// so with or without feature gate, for pods whose VPA is gone, too: their
-// containers get back what they were written with.
-//
-// It needs no passes and no disruption budget, except for containers that a
-// change of CPU restarts. It computes nothing itself: policy.JudgeBoost does.
-package boost
+package observe
 
 import (
 	"context"
@@ -38,31 +28,30 @@ import (
 	"loadline.dev/loadline/updater/view"
 )
 
-// The pauses after a failure, doubled each time, and how often a pod that no VPA
-// controls is looked at, with the same pauses, before it counts as having none.
 const (
-	firstPause  = 100 * time.Millisecond
-	longPause   = 1000 * time.Second
-	searches    = 5
-	budgetPause = 30 * time.Second // until the budget is asked again
+	longestBoostPause = 1000 * time.Second // between failures; the first is firstPause
+	// searches is how often a pod that no VPA controls is looked at, with the same pauses, before it
+	// counts as having none.
+	searches = 5
 
+	budgetPause   = 30 * time.Second // until the budget is asked again
 	outdatedPause = 30 * time.Second // until it is asked again whether the recommender has seen the target
 	staticPause   = 10 * time.Minute // until a node that takes no CPU back is looked at again
 	restartTime   = time.Minute      // a container that restarts may look ready for so long, and caches be behind
 )
 
-// Executor takes a boost back: actuate.Cluster, or actuate.Rehearsal.
-type Executor interface {
+// BoostExecutor takes a boost back: actuate.Cluster, or actuate.Rehearsal.
+type BoostExecutor interface {
 	Unboost(ctx context.Context, c actuate.Change) error
 }
 
-// Config is what a Queue needs. All fields must be set.
-type Config struct {
-	Reader  *view.Reader
-	Pods    corelisters.PodLister
-	Carrier Executor
-	Plan    disruption.Config // the budget for containers that restart
-	Workers int               // pods that are served at the same time
+// BoostConfig is what a BoostQueue needs. All fields must be set.
+type BoostConfig struct {
+	Reader   *view.Reader
+	Pods     corelisters.PodLister
+	Executor BoostExecutor
+	Plan     disruption.Config // the budget for containers that restart
+	Workers  int               // pods that are served at the same time
 	// Static reports whether a node has the static CPU manager policy.
 	Static func(node string) bool
 	// Done gets every attempt, with the VPA of the pod; without VPA only
@@ -70,31 +59,37 @@ type Config struct {
 	Done func(vpa cache.ObjectName, err error)
 }
 
-// Queue is the work queue. Make it with New.
-type Queue struct {
-	Config
+// BoostQueue takes startup boosts back: the extra CPU that the admission controller gives to
+// containers while they start. Make it with NewBoostQueue.
+//
+// It watches the pods that carry a boost annotation and are ready. When the time of a boost is over
+// it resizes the pod and removes the annotation. It does so with or without feature gate, for pods
+// whose VPA is gone, too: their containers get back what they were written with. It computes nothing
+// itself: policy.JudgeBoost does.
+type BoostQueue struct {
+	BoostConfig
 	queue workqueue.TypedRateLimitingInterface[cache.ObjectName]
 
 	mu      sync.Mutex
-	recent  map[types.UID]done       // of the last restartTime
+	recent  map[types.UID]unboosted  // of the last restartTime
 	without map[cache.ObjectName]int // how often no VPA was found, while one is searched
 }
 
-// done is what was done to a pod a moment ago, which caches may not show yet.
-type done struct {
+// unboosted is what was done to a pod a moment ago, which caches may not show yet.
+type unboosted struct {
 	at       time.Time
 	over     []string
 	restarts bool
 }
 
-// New returns a queue.
-func New(c Config) *Queue {
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstPause, longPause)
-	return &Queue{Config: c, queue: workqueue.NewTypedRateLimitingQueue(limiter), recent: map[types.UID]done{}, without: map[cache.ObjectName]int{}}
+// NewBoostQueue returns a queue.
+func NewBoostQueue(c BoostConfig) *BoostQueue {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstPause, longestBoostPause)
+	return &BoostQueue{BoostConfig: c, queue: workqueue.NewTypedRateLimitingQueue(limiter), recent: map[types.UID]unboosted{}, without: map[cache.ObjectName]int{}}
 }
 
 // Watch makes the queue learn of boosted pods from an informer.
-func (q *Queue) Watch(pods cache.SharedIndexInformer) error {
+func (q *BoostQueue) Watch(pods cache.SharedIndexInformer) error {
 	add := func(object any) {
 		pod, ok := client.PodOf(object)
 		if !ok || !convert.HasBoosted(pod) {
@@ -112,13 +107,13 @@ func (q *Queue) Watch(pods cache.SharedIndexInformer) error {
 }
 
 // Run serves the queue until ctx ends.
-func (q *Queue) Run(ctx context.Context) {
+func (q *BoostQueue) Run(ctx context.Context) {
 	podqueue.Run(ctx, q.queue, q.Workers, q.sync, "Startup boost not taken back yet")
 }
 
 // sync does for one pod what is due at now and returns when to look again; 0 if
 // an event of the pod will come.
-func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) (again time.Duration, err error) {
+func (q *BoostQueue) sync(ctx context.Context, name cache.ObjectName, now time.Time) (again time.Duration, err error) {
 	pod, err := q.Pods.Pods(name.Namespace).Get(name.Name)
 	if apierrors.IsNotFound(err) || err == nil && (pod.DeletionTimestamp != nil || !q.Reader.Serves(name.Namespace)) {
 		q.found(name)
@@ -177,7 +172,7 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) 
 
 // search returns when the VPA of a pod is to be looked for again after it was not
 // found: a cache may be behind. 0: often enough, there is none.
-func (q *Queue) search(name cache.ObjectName) time.Duration {
+func (q *BoostQueue) search(name cache.ObjectName) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n := q.without[name]
@@ -190,23 +185,23 @@ func (q *Queue) search(name cache.ObjectName) time.Duration {
 }
 
 // found ends the search for the VPA of a pod.
-func (q *Queue) found(name cache.ObjectName) {
+func (q *BoostQueue) found(name cache.ObjectName) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	delete(q.without, name)
 }
 
-func (q *Queue) unboost(ctx context.Context, reading view.Reading, pod *corev1.Pod, verdict policy.BoostVerdict, now time.Time) error {
+func (q *BoostQueue) unboost(ctx context.Context, reading view.Reading, pod *corev1.Pod, verdict policy.BoostVerdict, now time.Time) error {
 	change := actuate.Change{Target: pod, Reading: reading, Unboosted: verdict.Over, Action: disruption.Action{
 		Subject:    disruption.Subject{Namespace: pod.Namespace, VPA: reading.Object.Name, Pod: pod.Name, UID: string(pod.UID)},
 		Cause:      disruption.BoostOver,
 		Containers: verdict.Give,
 		Restarts:   restarts(reading.Pod(pod, 0), verdict),
 	}}
-	err := q.Carrier.Unboost(ctx, change)
+	err := q.Executor.Unboost(ctx, change)
 	if errors.Is(err, actuate.ErrInUse) { // which may last; the CPU must not wait for it
 		change.Containers = keepingMemory(verdict).Give
-		err = q.Carrier.Unboost(ctx, change)
+		err = q.Executor.Unboost(ctx, change)
 	}
 	if errors.Is(err, actuate.ErrRestarting) {
 		return err // it is tried again later
@@ -216,7 +211,7 @@ func (q *Queue) unboost(ctx context.Context, reading view.Reading, pod *corev1.P
 	}
 	if err == nil {
 		q.mu.Lock()
-		q.recent[pod.UID] = done{now, verdict.Over, change.Restarts}
+		q.recent[pod.UID] = unboosted{now, verdict.Over, change.Restarts}
 		q.mu.Unlock()
 	}
 	q.Done(cache.NewObjectName(pod.Namespace, reading.Object.Name), err)
@@ -225,10 +220,10 @@ func (q *Queue) unboost(ctx context.Context, reading view.Reading, pod *corev1.P
 
 // justDone returns for how long yet a verdict counts as carried out, because that
 // was done a moment ago. It forgets what is older.
-func (q *Queue) justDone(uid types.UID, verdict policy.BoostVerdict, now time.Time) time.Duration {
+func (q *BoostQueue) justDone(uid types.UID, verdict policy.BoostVerdict, now time.Time) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	maps.DeleteFunc(q.recent, func(_ types.UID, d done) bool { return now.Sub(d.at) >= restartTime })
+	maps.DeleteFunc(q.recent, func(_ types.UID, d unboosted) bool { return now.Sub(d.at) >= restartTime })
 	if d, known := q.recent[uid]; known && slices.Equal(d.over, verdict.Over) {
 		return d.at.Add(restartTime).Sub(now)
 	}
@@ -237,7 +232,7 @@ func (q *Queue) justDone(uid types.UID, verdict policy.BoostVerdict, now time.Ti
 
 // pinned reports whether the node would refuse to take the boost back. A pod that was
 // refused would be evicted, boosted anew, and refused again.
-func (q *Queue) pinned(p disruption.Pod, verdict policy.BoostVerdict) bool {
+func (q *BoostQueue) pinned(p disruption.Pod, verdict policy.BoostVerdict) bool {
 	p.Static, p.Containers = q.Static(p.Node), slices.Clone(p.Containers)
 	for i := range p.Containers {
 		c := &p.Containers[i]
@@ -273,7 +268,7 @@ func restarts(p disruption.Pod, verdict policy.BoostVerdict) bool {
 
 // refused says why no container of the pod may be restarted now. Pods whose
 // containers were restarted a moment ago count as away.
-func (q *Queue) refused(ctx context.Context, reading view.Reading, pod *corev1.Pod) (disruption.Reason, error) {
+func (q *BoostQueue) refused(ctx context.Context, reading view.Reading, pod *corev1.Pod) (disruption.Reason, error) {
 	v, err := q.Reader.Siblings(ctx, reading, pod)
 	if err != nil {
 		return "", err

@@ -1,4 +1,4 @@
-package boost
+package observe
 
 import (
 	"testing"
@@ -9,7 +9,7 @@ import (
 )
 
 func TestASearchEndsAndLeavesNothingBehind(t *testing.T) {
-	q, pod := New(Config{}), cache.NewObjectName("shop", "web")
+	q, pod := NewBoostQueue(BoostConfig{}), cache.NewObjectName("shop", "web")
 	var all time.Duration
 	for range searches {
 		pause := q.search(pod)
