@@ -24,7 +24,6 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/actuate"
-	"loadline.dev/loadline/updater/podqueue"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -68,7 +67,7 @@ type BoostConfig struct {
 // itself: policy.JudgeBoost does.
 type BoostQueue struct {
 	BoostConfig
-	queue workqueue.TypedRateLimitingInterface[cache.ObjectName]
+	queue podQueue
 
 	mu      sync.Mutex
 	recent  map[types.UID]unboosted  // of the last restartTime
@@ -108,7 +107,7 @@ func (q *BoostQueue) Watch(pods cache.SharedIndexInformer) error {
 
 // Run serves the queue until ctx ends.
 func (q *BoostQueue) Run(ctx context.Context) {
-	podqueue.Run(ctx, q.queue, q.Workers, q.sync, "Startup boost not taken back yet")
+	serveQueue(ctx, q.queue, q.Workers, q.sync, "Startup boost not taken back yet")
 }
 
 // sync does for one pod what is due at now and returns when to look again; 0 if

@@ -36,7 +36,6 @@ import (
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/evidence"
-	"loadline.dev/loadline/updater/podqueue"
 	"loadline.dev/loadline/updater/records"
 	"loadline.dev/loadline/updater/view"
 )
@@ -82,7 +81,7 @@ type Metrics interface {
 // Queue judges changes and takes back those that did harm. Make it with New.
 type Queue struct {
 	Config
-	queue workqueue.TypedRateLimitingInterface[cache.ObjectName]
+	queue podQueue
 
 	measurer *measurer // nil: there is no Prometheus
 
@@ -139,7 +138,7 @@ func (q *Queue) Run(ctx context.Context) {
 	if q.measurer != nil {
 		measuring.Go(func() { q.measurer.run(ctx, q.queue.Add, q.Metrics.EvidenceMissing) })
 	}
-	podqueue.Run(ctx, q.queue, workers, q.Sync, "The change of a pod is not judged yet")
+	serveQueue(ctx, q.queue, workers, q.Sync, "The change of a pod is not judged yet")
 	measuring.Wait()
 }
 

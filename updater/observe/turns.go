@@ -6,7 +6,7 @@ import (
 )
 
 // takingTurns returns a work queue in which namespaces take turns.
-func takingTurns(limiter workqueue.TypedRateLimiter[cache.ObjectName]) workqueue.TypedRateLimitingInterface[cache.ObjectName] {
+func takingTurns(limiter workqueue.TypedRateLimiter[cache.ObjectName]) podQueue {
 	waiting := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[cache.ObjectName]{Queue: newTurns()})
 	delayed := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[cache.ObjectName]{Queue: waiting})
 	return workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{DelayingQueue: delayed})

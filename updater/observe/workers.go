@@ -1,6 +1,4 @@
-// Package podqueue serves work queues of pods: what is to be done with a pod when it is due, or
-// when an event of it comes.
-package podqueue
+package observe
 
 import (
 	"context"
@@ -14,20 +12,20 @@ import (
 	"loadline.dev/loadline/updater/view"
 )
 
-// Queue is a work queue of the names of pods.
-type Queue = workqueue.TypedRateLimitingInterface[cache.ObjectName]
+// podQueue is a work queue of the names of pods.
+type podQueue = workqueue.TypedRateLimitingInterface[cache.ObjectName]
 
-// Sync does for one pod what is due at now and returns when to look again; 0: when an event of
+// syncFunc does for one pod what is due at now and returns when to look again; 0: when an event of
 // the pod comes. After an error it is called again, later each time.
-type Sync func(ctx context.Context, pod cache.ObjectName, now time.Time) (again time.Duration, err error)
+type syncFunc func(ctx context.Context, pod cache.ObjectName, now time.Time) (again time.Duration, err error)
 
-// Run serves a queue with so many workers until ctx ends, and ends the queue. Errors and panics
+// serveQueue serves a queue with so many workers until ctx ends, and ends the queue. Errors and panics
 // of sync are logged with a message that says what is not done yet.
-func Run(ctx context.Context, queue Queue, workers int, due Sync, undone string) {
+func serveQueue(ctx context.Context, queue podQueue, workers int, due syncFunc, undone string) {
 	var serving sync.WaitGroup
 	for range workers {
 		serving.Go(func() {
-			for serve(ctx, queue, due, undone) {
+			for serveNext(ctx, queue, due, undone) {
 			}
 		})
 	}
@@ -36,8 +34,8 @@ func Run(ctx context.Context, queue Queue, workers int, due Sync, undone string)
 	serving.Wait()
 }
 
-// serve takes one pod from the queue. It is false when the queue has ended.
-func serve(ctx context.Context, queue Queue, due Sync, undone string) bool {
+// serveNext takes one pod from the queue. It is false when the queue has ended.
+func serveNext(ctx context.Context, queue podQueue, due syncFunc, undone string) bool {
 	name, ended := queue.Get()
 	if ended {
 		return false
