@@ -21,7 +21,6 @@ import (
 	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/updater/budgets"
-	"loadline.dev/loadline/updater/evidence"
 	"loadline.dev/loadline/updater/nodeload"
 	"loadline.dev/loadline/updater/observe"
 	"loadline.dev/loadline/updater/records"
@@ -247,7 +246,7 @@ func (c *caches) observer(config *Config, executor observe.Executor, m *metrics)
 	settings := observe.Config{Reader: c.reader(config), Pods: c.pods.Core().V1().Pods().Lister(), Records: c.records, Executor: executor, Metrics: m}
 	if config.Evidence.Address != "" {
 		var err error
-		if settings.Prometheus, err = evidence.New(config.Evidence); err != nil {
+		if settings.Prometheus, err = observe.NewEvidenceSource(config.Evidence); err != nil {
 			return nil, fmt.Errorf("--prometheus-address: %w", err)
 		}
 	}

@@ -11,8 +11,8 @@ import (
 
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/flags"
-	"loadline.dev/loadline/updater/evidence"
 	"loadline.dev/loadline/updater/nodeload"
+	"loadline.dev/loadline/updater/observe"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -34,7 +34,7 @@ type Config struct {
 	Room       string        // which room an eviction needs: roomAuto, roomFree, roomSize or roomOff
 	Static     string        // selector of the nodes with the static CPU manager policy
 	DryRun     bool          // print what would be done, write nothing
-	Evidence   evidence.Config
+	Evidence   observe.EvidenceConfig
 	NodeLoad   nodeload.Config
 	Policies   flags.Policies
 }
@@ -81,7 +81,7 @@ func Default() *Config {
 		EventAfter: 10 * time.Minute,
 		Room:       roomAuto,
 		Static:     "cpumanager=true",
-		Evidence:   evidence.DefaultConfig(),
+		Evidence:   observe.DefaultEvidenceConfig(),
 		NodeLoad:   nodeload.DefaultConfig(),
 	}
 }

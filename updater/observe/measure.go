@@ -14,7 +14,6 @@ import (
 
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
-	"loadline.dev/loadline/updater/evidence"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -25,7 +24,7 @@ const gathering = time.Second
 // measurer asks Prometheus for the shares of pods, apart from the workers of the queue: evidence
 // that is there already must not wait for it.
 type measurer struct {
-	source *evidence.Source
+	source *EvidenceSource
 	woken  chan struct{}
 
 	mu     sync.Mutex
@@ -42,10 +41,10 @@ type changeOf struct {
 // measured are the shares of a pod.
 type measured struct {
 	of          changeOf
-	now, before map[evidence.Key]evidence.Share
+	now, before map[ContainerKey]Share
 }
 
-func newMeasurer(source *evidence.Source) *measurer {
+func newMeasurer(source *EvidenceSource) *measurer {
 	return &measurer{source: source, woken: make(chan struct{}, 1), wanted: map[cache.ObjectName]changeOf{}, known: map[types.UID]measured{}}
 }
 
@@ -107,7 +106,7 @@ func (m *measurer) ask(ctx context.Context, now time.Time, ready func(cache.Obje
 		shares, err := m.source.Shares(ctx, namespace, names(pods), now)
 		// Those of one minute are asked for together, of the time before it.
 		minute := func(pod cache.ObjectName) time.Time { return wanted[pod].at.Truncate(time.Minute) }
-		before := map[time.Time]map[evidence.Key]evidence.Share{}
+		before := map[time.Time]map[ContainerKey]Share{}
 		for _, pod := range pods {
 			at := minute(pod)
 			if err != nil || before[at] != nil {
@@ -138,7 +137,7 @@ func (m *measurer) ask(ctx context.Context, now time.Time, ready func(cache.Obje
 }
 
 // without returns of how many pods nothing is known.
-func without(shares map[evidence.Key]evidence.Share, pods []cache.ObjectName) int {
+func without(shares map[ContainerKey]Share, pods []cache.ObjectName) int {
 	known := map[string]bool{}
 	for key := range shares {
 		known[key.Pod] = true
@@ -166,7 +165,7 @@ func (m measured) add(e *rollout.Evidence, pod string, change rollout.Change) {
 	e.Measured = true
 	for i := range e.Containers {
 		w := &e.Containers[i]
-		now, before := evidence.Of(m.now, pod, w.Name), evidence.Of(m.before, pod, w.Name)
+		now, before := ShareOf(m.now, pod, w.Name), ShareOf(m.before, pod, w.Name)
 		w.Throttled, w.ThrottledBefore, w.Waiting, w.WaitingBefore = now.Throttled, before.Throttled, now.Waiting, before.Waiting
 		for _, one := range change.Containers {
 			if one.From.Name == w.Name && !one.From.Limits.Has(resources.CPU) {

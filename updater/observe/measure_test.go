@@ -10,8 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
-
-	"loadline.dev/loadline/updater/evidence"
 )
 
 // Of pods whose containers Prometheus does not have, as where a kubelet cannot name them, nothing is
@@ -23,9 +21,9 @@ func TestPodsThatPrometheusDoesNotHaveAreCountedAsMissing(t *testing.T) {
 			"container_cpu_cfs_periods_total", 10, "container_cpu_cfs_throttled_periods_total", 6)
 	}))
 	defer server.Close()
-	config := evidence.DefaultConfig()
+	config := DefaultEvidenceConfig()
 	config.Address = server.URL
-	source, err := evidence.New(config)
+	source, err := NewEvidenceSource(config)
 	require.NoError(t, err)
 
 	m := newMeasurer(source)
@@ -42,5 +40,5 @@ func TestPodsThatPrometheusDoesNotHaveAreCountedAsMissing(t *testing.T) {
 	require.Equal(t, 2, missing)
 	known, found := m.want(ready[0], changeOf{"web-0", now.Add(-5 * time.Minute)})
 	require.True(t, found)
-	require.InDelta(t, 0.6, evidence.Of(known.now, "web-0", "app").Throttled, 1e-9)
+	require.InDelta(t, 0.6, ShareOf(known.now, "web-0", "app").Throttled, 1e-9)
 }

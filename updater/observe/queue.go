@@ -8,7 +8,8 @@
 // needs passes nor the heartbeat of the admission controller, nor a disruption budget: what is given
 // back after harm only grows. A boost whose end restarts a container does ask the budget.
 //
-// What a change did is up to rollout.Judge. The order of what follows makes it safe to be ended
+// What a change did is up to rollout.Judge, which sees the pod and, if there is one, what a
+// Prometheus knows of its CPU (EvidenceSource). The order of what follows makes it safe to be ended
 // at any moment: the harm is noted on the pod, the pod gets its sizes back, then the SizingRecord
 // says so, and only then the note is taken off the pod.
 package observe
@@ -35,7 +36,6 @@ import (
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/kube/client"
-	"loadline.dev/loadline/updater/evidence"
 	"loadline.dev/loadline/updater/records"
 	"loadline.dev/loadline/updater/view"
 )
@@ -105,7 +105,7 @@ type Config struct {
 	Executor Executor
 	Metrics  Metrics
 	// Prometheus knows whether containers are throttled or wait for CPU; nil: nobody does.
-	Prometheus *evidence.Source
+	Prometheus *EvidenceSource
 }
 
 // New returns a queue.

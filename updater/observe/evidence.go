@@ -1,11 +1,4 @@
-// Package evidence asks Prometheus what the CPU that a changed pod got did to its containers:
-// in which share of the periods they were throttled, and for which share of the time their
-// work waited. Package rollout judges by it.
-//
-// Config has the flags, Source sends the queries. What is not known is NaN: nothing was
-// scraped, the server is away, or what it says cannot be true of one container. A failure is
-// never more than that, so errors are for the log alone.
-package evidence
+package observe
 
 import (
 	"context"
@@ -41,12 +34,12 @@ const (
 	counterLabel = "loadline_counter"
 )
 
-// limits bounds an answer: a hundred pods with dozens of containers each, labels of a few
+// answerLimits bound an answer: a hundred pods with dozens of containers each, labels of a few
 // KB, and some series too many.
-var limits = prometheus.Limits{Bytes: 32 << 20, SeriesBytes: 1 << 20, Series: 20_000}
+var answerLimits = prometheus.Limits{Bytes: 32 << 20, SeriesBytes: 1 << 20, Series: 20_000}
 
-// Key names a container.
-type Key struct{ Pod, Container string }
+// ContainerKey names a container.
+type ContainerKey struct{ Pod, Container string }
 
 // Share is what is known of a container over five minutes, each from 0 to 1; NaN: not known.
 type Share struct {
@@ -54,44 +47,49 @@ type Share struct {
 	Waiting   float64 // of the time, for CPU
 }
 
-// Of returns the share of a container among those of Shares: nothing is known of one that is
+// ShareOf returns the share of a container among those of Shares: nothing is known of one that is
 // not there.
-func Of(shares map[Key]Share, pod, container string) Share {
-	if s, found := shares[Key{pod, container}]; found {
+func ShareOf(shares map[ContainerKey]Share, pod, container string) Share {
+	if s, found := shares[ContainerKey{pod, container}]; found {
 		return s
 	}
 	return Share{math.NaN(), math.NaN()}
 }
 
-// Source asks a Prometheus. It is safe for concurrent use.
-type Source struct {
+// EvidenceSource asks Prometheus what the CPU that a changed pod got did to its containers: in
+// which share of the periods they were throttled, and for which share of the time their work
+// waited. It is safe for concurrent use.
+//
+// What is not known is NaN: nothing was scraped, the server is away, or what it says cannot be true
+// of one container. A failure is never more than that, so errors are for the log alone.
+type EvidenceSource struct {
 	client  *prometheus.Client
 	usage   prometheus.Usage // labels and job
 	timeout time.Duration    // of all queries for Shares together
 }
 
-// New returns a source. The settings must be valid and have an address.
-func New(c Config) (*Source, error) {
+// NewEvidenceSource returns a source. The settings must be valid and have an address.
+func NewEvidenceSource(c EvidenceConfig) (*EvidenceSource, error) {
 	settings := c.Client(c.Address)
-	settings.Limits = limits
+	settings.Limits = answerLimits
 	client, err := prometheus.New(settings)
 	if err != nil {
 		return nil, err
 	}
 	usage := prometheus.Usage{Job: c.Job, NamespaceLabel: c.NamespaceLabel, PodLabel: c.PodLabel, ContainerLabel: c.ContainerLabel}
-	return &Source{client, usage, settings.Timeout}, nil
+	return &EvidenceSource{client, usage, settings.Timeout}, nil
 }
 
 // Shares returns the shares over the five minutes before at of the containers of some pods of
-// a namespace. Read them with Of. The error says why some may not be known; the others are
+// a namespace. Read them with ShareOf. The error says why some may not be known; the others are
 // right. It takes no longer than the time-out of a query, however many are sent: pods come by
 // name, and who asks again for those that are not judged yet gets to the last.
-func (s *Source) Shares(ctx context.Context, namespace string, pods []string, at time.Time) (map[Key]Share, error) {
-	shares := map[Key]Share{}
+func (s *EvidenceSource) Shares(ctx context.Context, namespace string, pods []string, at time.Time) (map[ContainerKey]Share, error) {
+	shares := map[ContainerKey]Share{}
 	if wrong := validation.IsDNS1123Label(namespace); len(wrong) > 0 {
 		return shares, fmt.Errorf("shares of pods: the namespace %.100q: %s", namespace, wrong[0])
 	}
-	names, errs := valid(pods)
+	names, errs := validNames(pods)
 	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("%w within %s (--prometheus-query-timeout)", prometheus.ErrTimeout, s.timeout))
 	defer cancel()
 	for batch := range slices.Chunk(names, podsPerQuery) {
@@ -107,8 +105,8 @@ func (s *Source) Shares(ctx context.Context, namespace string, pods []string, at
 	return shares, errors.Join(errs...)
 }
 
-// valid returns the names that a pod can have, sorted, and what is wrong with the others.
-func valid(pods []string) (names []string, errs []error) {
+// validNames returns the names that a pod can have, sorted, and what is wrong with the others.
+func validNames(pods []string) (names []string, errs []error) {
 	for _, pod := range pods {
 		if wrong := validation.IsDNS1123Subdomain(pod); len(wrong) > 0 {
 			errs = append(errs, fmt.Errorf("shares of the pod %.100q: %s", pod, wrong[0]))
@@ -122,7 +120,7 @@ func valid(pods []string) (names []string, errs []error) {
 
 // query returns what is asked of some pods: the rates of all counters, and of the time
 // waited once more where the series was there when the window began.
-func (s *Source) query(namespace string, pods []string) string {
+func (s *EvidenceSource) query(namespace string, pods []string) string {
 	u := s.usage
 	u.Namespace, u.Matchers = namespace, fmt.Sprintf("%s=~%q", u.PodLabel, prometheus.OneOf(pods))
 	marked := func(counter, rate string) string {
@@ -138,14 +136,14 @@ func (s *Source) query(namespace string, pods []string) string {
 }
 
 // ask adds the shares of the containers of some pods, as far as a whole answer has them.
-func (s *Source) ask(ctx context.Context, namespace string, pods []string, at time.Time, shares map[Key]Share) error {
-	found := map[Key]*rates{}
+func (s *EvidenceSource) ask(ctx context.Context, namespace string, pods []string, at time.Time, shares map[ContainerKey]Share) error {
+	found := map[ContainerKey]*rates{}
 	answer, err := s.client.Instant(ctx, s.query(namespace, pods), at, func(labels map[string]string, points []prometheus.Point) {
 		c, _ := s.usage.Container(labels)
 		if _, asked := slices.BinarySearch(pods, c.Pod); !asked || c.Namespace != namespace || c.Container == "" {
 			return
 		}
-		key := Key{c.Pod, c.Container}
+		key := ContainerKey{c.Pod, c.Container}
 		if found[key] == nil {
 			found[key] = &rates{}
 		}

@@ -1,4 +1,4 @@
-package evidence
+package observe
 
 import (
 	"errors"
@@ -11,8 +11,8 @@ import (
 	"loadline.dev/loadline/pkg/source/prometheus"
 )
 
-// Config says which Prometheus is asked, and how it labels the series of containers.
-type Config struct {
+// EvidenceConfig says which Prometheus is asked, and how it labels the series of containers.
+type EvidenceConfig struct {
 	prometheus.Access
 
 	Address string // empty: no Prometheus is asked
@@ -24,15 +24,15 @@ type Config struct {
 // longestTimeout bounds the time-out of a query: a change that hurts waits for the answer.
 const longestTimeout = time.Minute
 
-// DefaultConfig returns the labels that a kubelet of today has.
-func DefaultConfig() Config {
-	c := Config{Access: prometheus.DefaultAccess(), NamespaceLabel: "namespace", PodLabel: "pod", ContainerLabel: "container"}
+// DefaultEvidenceConfig returns the labels that a kubelet of today has.
+func DefaultEvidenceConfig() EvidenceConfig {
+	c := EvidenceConfig{Access: prometheus.DefaultAccess(), NamespaceLabel: "namespace", PodLabel: "pod", ContainerLabel: "container"}
 	c.QueryTimeout = "10s"
 	return c
 }
 
 // AddFlags binds the group to fs. What the recommender has too has the same name.
-func (c *Config) AddFlags(fs *pflag.FlagSet) {
+func (c *EvidenceConfig) AddFlags(fs *pflag.FlagSet) {
 	c.Access.AddFlags(fs)
 	text := func(field *string, name, usage string) { fs.StringVar(field, name, *field, usage) }
 	text(&c.Address, "prometheus-address", "URL of the Prometheus that is asked whether containers with less CPU are throttled or wait for it, and with --node-load-taint for the load of nodes. Empty: none is asked, and no change is taken back for that.")
@@ -44,7 +44,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 
 // Validate checks that one way of authentication is chosen and, if Prometheus is asked at
 // all, that the other settings make sense.
-func (c *Config) Validate() error {
+func (c *EvidenceConfig) Validate() error {
 	asked := c.Address != ""
 	problems := []error{c.Access.Validate(asked)}
 	if !asked {

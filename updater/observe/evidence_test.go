@@ -1,4 +1,4 @@
-package evidence
+package observe
 
 import (
 	"context"
@@ -22,20 +22,20 @@ import (
 
 var changed = time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
 
-// serve returns a source that asks a server, which answers with handle.
-func serve(t *testing.T, handle http.HandlerFunc) *Source {
+// serveSource returns a source that asks a server, which answers with handle.
+func serveSource(t *testing.T, handle http.HandlerFunc) *EvidenceSource {
 	t.Helper()
 	server := httptest.NewServer(handle)
 	t.Cleanup(server.Close)
 	return source(t, server.URL)
 }
 
-func source(t *testing.T, address string) *Source {
+func source(t *testing.T, address string) *EvidenceSource {
 	t.Helper()
-	c := DefaultConfig()
+	c := DefaultEvidenceConfig()
 	c.Address = address
 	require.NoError(t, c.Validate())
-	s, err := New(c)
+	s, err := NewEvidenceSource(c)
 	require.NoError(t, err)
 	return s
 }
@@ -61,11 +61,11 @@ func throttled(value string, labels ...string) string {
 }
 
 func waiting(value string, labels ...string) string {
-	return waits("web-0", "app", value, labels...)
+	return waitingFrom("web-0", "app", value, labels...)
 }
 
-// waits returns the two series of a container that was there all the time.
-func waits(pod, container, value string, labels ...string) string {
+// waitingFrom returns the two series of a container that was there all the time.
+func waitingFrom(pod, container, value string, labels ...string) string {
 	return one(waitingMetric, pod, container, value, labels...) + "," + one(wholeWaiting, pod, container, value, labels...)
 }
 
@@ -92,19 +92,19 @@ var unknown = math.NaN()
 
 func TestOneQueryGivesEachContainerOfSeveralPodsItsOwn(t *testing.T) {
 	var asked []string
-	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	s := serveSource(t, func(w http.ResponseWriter, r *http.Request) {
 		require.NoError(t, r.ParseForm())
 		require.Equal(t, "/api/v1/query", r.URL.Path)
 		require.Equal(t, "1772438400", r.Form.Get("time"))
 		require.Equal(t, "10s", r.Form.Get("timeout"))
 		asked = append(asked, r.Form.Get("query"))
 		fmt.Fprint(w, vector(
-			one(periodsMetric, "web-0", "app", `"10"`), one(throttledMetric, "web-0", "app", `"6"`), waits("web-0", "app", `"0.25"`),
+			one(periodsMetric, "web-0", "app", `"10"`), one(throttledMetric, "web-0", "app", `"6"`), waitingFrom("web-0", "app", `"0.25"`),
 			one(periodsMetric, "web-0", "log", `"10"`), one(throttledMetric, "web-0", "log", `"0"`),
-			waits("web.1", "app", `"1.02"`),
+			waitingFrom("web.1", "app", `"1.02"`),
 			one(periodsMetric, "web-2", "app", `"10"`), one(throttledMetric, "web-2", "app", `"10"`),
-			waits("web-0", "app", `"0.9"`, "namespace=other"),
-			waits("web-0", "", `"0.9"`),
+			waitingFrom("web-0", "app", `"0.9"`, "namespace=other"),
+			waitingFrom("web-0", "", `"0.9"`),
 		))
 	})
 	shares, err := s.Shares(t.Context(), "shop", []string{"web.1", "web-0", "web.1"}, changed)
@@ -118,10 +118,10 @@ func TestOneQueryGivesEachContainerOfSeveralPodsItsOwn(t *testing.T) {
 			`"loadline_counter", "container_pressure_cpu_waiting_seconds_total from the start of the window", "", "")`,
 	}, asked)
 	require.Len(t, shares, 3, "neither another pod, nor another namespace, nor the sum of a pod: %v", shares)
-	requireShare(t, 0.6, 0.25, Of(shares, "web-0", "app"))
-	requireShare(t, 0, unknown, Of(shares, "web-0", "log"))
-	requireShare(t, unknown, 1, Of(shares, "web.1", "app"))
-	requireShare(t, unknown, unknown, Of(shares, "web-2", "app"))
+	requireShare(t, 0.6, 0.25, ShareOf(shares, "web-0", "app"))
+	requireShare(t, 0, unknown, ShareOf(shares, "web-0", "log"))
+	requireShare(t, unknown, 1, ShareOf(shares, "web.1", "app"))
+	requireShare(t, unknown, unknown, ShareOf(shares, "web-2", "app"))
 }
 
 func TestWhatIsNotCertainIsNotKnown(t *testing.T) {
@@ -152,14 +152,14 @@ func TestWhatIsNotCertainIsNotKnown(t *testing.T) {
 		"a number as value":    {[]string{periods(`"10"`), throttled(`6`), waiting(`"0.2"`)}, unknown, 0.2, "1 series cannot be read, such as: "},
 		"a text as value":      {[]string{waiting(`"much"`)}, unknown, unknown, "2 series cannot be read, such as: "},
 	} {
-		s := serve(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, vector(c.series...)) })
+		s := serveSource(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, vector(c.series...)) })
 		shares, err := s.Shares(t.Context(), "shop", []string{"web-0"}, changed)
 		if c.fails == "" {
 			require.NoError(t, err, name)
 		} else {
 			require.ErrorContains(t, err, c.fails, name)
 		}
-		t.Run(name, func(t *testing.T) { requireShare(t, c.throttled, c.waiting, Of(shares, "web-0", "app")) })
+		t.Run(name, func(t *testing.T) { requireShare(t, c.throttled, c.waiting, ShareOf(shares, "web-0", "app")) })
 	}
 }
 
@@ -176,7 +176,7 @@ func TestAFailureIsAnErrorAndNoShare(t *testing.T) {
 		"too many samples":                                `{"status":"error","errorType":"execution","error":"too many samples"}`,
 		"cannot unmarshal number into Go value of type s": `{"status":7}`,
 	} {
-		s := serve(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, answer) })
+		s := serveSource(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, answer) })
 		shares, err := s.Shares(t.Context(), "shop", []string{"web-0"}, changed)
 		require.ErrorContains(t, err, "shares of 1 pods of namespace shop from web-0 on: ", answer)
 		require.ErrorContains(t, err, want, answer)
@@ -187,7 +187,7 @@ func TestAFailureIsAnErrorAndNoShare(t *testing.T) {
 	shares, err := source(t, server.URL).Shares(t.Context(), "shop", []string{"web-0"}, changed)
 	require.ErrorContains(t, err, "refused")
 	require.NotNil(t, shares)
-	requireShare(t, unknown, unknown, Of(shares, "web-0", "app"))
+	requireShare(t, unknown, unknown, ShareOf(shares, "web-0", "app"))
 }
 
 // hundreds returns so many names of pods, in order.
@@ -207,7 +207,7 @@ func asked(r *http.Request) []string {
 
 func TestAQueryIsForAHundredPodsAndOneThatIsTooMuchLeavesTheOthers(t *testing.T) {
 	var sizes []int
-	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	s := serveSource(t, func(w http.ResponseWriter, r *http.Request) {
 		pods := asked(r)
 		if sizes = append(sizes, len(pods)); len(sizes) == 2 {
 			w.WriteHeader(http.StatusUnprocessableEntity)
@@ -215,7 +215,7 @@ func TestAQueryIsForAHundredPodsAndOneThatIsTooMuchLeavesTheOthers(t *testing.T)
 		}
 		var all []string
 		for _, pod := range pods {
-			all = append(all, waits(pod, "app", `"0.4"`))
+			all = append(all, waitingFrom(pod, "app", `"0.4"`))
 		}
 		fmt.Fprint(w, vector(all...))
 	})
@@ -226,14 +226,14 @@ func TestAQueryIsForAHundredPodsAndOneThatIsTooMuchLeavesTheOthers(t *testing.T)
 	require.Equal(t, []int{100, 100, 50}, sizes)
 	require.Len(t, shares, 150)
 	for pod, want := range map[string]float64{"web-000": 0.4, "web-099": 0.4, "web-100": unknown, "web-199": unknown, "web-249": 0.4} {
-		requireShare(t, unknown, want, Of(shares, pod, "app"))
+		requireShare(t, unknown, want, ShareOf(shares, pod, "app"))
 	}
 }
 
 func TestAServerThatRefusesIsNotAskedForTheRest(t *testing.T) {
 	for _, code := range []int{http.StatusUnauthorized, http.StatusNotFound, http.StatusInternalServerError, http.StatusTooManyRequests} {
 		n := 0
-		s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		s := serveSource(t, func(w http.ResponseWriter, _ *http.Request) {
 			n++
 			w.WriteHeader(code)
 		})
@@ -266,7 +266,7 @@ func TestTooLargeAnswersAreCut(t *testing.T) {
 	}
 	for want, write := range map[string]func(io.Writer) int{"more than 20000 series": million, "more than 1048576 bytes in one series": endless} {
 		sent := make(chan int, 1)
-		s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		s := serveSource(t, func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, strings.TrimSuffix(vector(periods(`"10"`), throttled(`"6"`)), "]}}")+",")
 			sent <- write(w)
 		})
@@ -297,7 +297,7 @@ func (p pipes) Close() error   { return nil }
 func (p pipes) Addr() net.Addr { return &net.IPAddr{} }
 
 // inVirtualTime runs a test with a source whose server is in memory and answers with handle.
-func inVirtualTime(t *testing.T, handle http.HandlerFunc, test func(*testing.T, *Source)) {
+func inVirtualTime(t *testing.T, handle http.HandlerFunc, test func(*testing.T, *EvidenceSource)) {
 	t.Helper()
 	transport := http.DefaultTransport.(*http.Transport) // of which clients take a copy
 	usual := transport.DialContext
@@ -329,7 +329,7 @@ func TestAServerThatHangsTakesTenSecondsForAllPodsTogether(t *testing.T) {
 					_ = http.NewResponseController(w).Flush()
 				}
 				<-r.Context().Done()
-			}, func(t *testing.T, s *Source) {
+			}, func(t *testing.T, s *EvidenceSource) {
 				start := time.Now()
 				shares, err := s.Shares(t.Context(), "shop", append(hundreds(250), "web-0"), changed)
 				require.ErrorIs(t, err, prometheus.ErrTimeout)
@@ -352,22 +352,22 @@ func TestAllQueriesTogetherTakeTenSeconds(t *testing.T) {
 		case <-time.After(4 * time.Second):
 		case <-r.Context().Done():
 		}
-		fmt.Fprint(w, vector(waits(pods[0], "app", `"0.4"`)))
-	}, func(t *testing.T, s *Source) {
+		fmt.Fprint(w, vector(waitingFrom(pods[0], "app", `"0.4"`)))
+	}, func(t *testing.T, s *EvidenceSource) {
 		start := time.Now()
 		shares, err := s.Shares(t.Context(), "shop", hundreds(1000), changed)
 		require.ErrorIs(t, err, prometheus.ErrTimeout)
 		require.ErrorContains(t, err, "from web-200 on: ")
 		require.Equal(t, 10*time.Second, time.Since(start))
 		for pod, want := range map[string]float64{"web-000": 0.4, "web-100": 0.4, "web-200": unknown} {
-			requireShare(t, unknown, want, Of(shares, pod, "app"))
+			requireShare(t, unknown, want, ShareOf(shares, pod, "app"))
 		}
 	})
 }
 
 func TestTheCallerMayStop(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	s := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+	s := serveSource(t, func(_ http.ResponseWriter, r *http.Request) {
 		_ = r.ParseForm()
 		cancel()
 		<-r.Context().Done()
@@ -378,7 +378,7 @@ func TestTheCallerMayStop(t *testing.T) {
 
 func TestNamesThatNoPodCanHaveAreNotAskedFor(t *testing.T) {
 	var queries []string
-	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	s := serveSource(t, func(w http.ResponseWriter, r *http.Request) {
 		queries = append(queries, r.FormValue("query"))
 		fmt.Fprint(w, vector(waiting(`"0.4"`)))
 	})
@@ -389,7 +389,7 @@ func TestNamesThatNoPodCanHaveAreNotAskedFor(t *testing.T) {
 	}
 	require.Len(t, queries, 1)
 	require.Contains(t, queries[0], `pod=~"web-0"}`)
-	requireShare(t, unknown, 0.4, Of(shares, "web-0", "app"))
+	requireShare(t, unknown, 0.4, ShareOf(shares, "web-0", "app"))
 
 	for _, namespace := range []string{`shop"} or up{a="`, "", "a.b", ".*", "Shop"} {
 		shares, err := s.Shares(t.Context(), namespace, []string{"web-0"}, changed)
@@ -404,7 +404,7 @@ func TestNamesThatNoPodCanHaveAreNotAskedFor(t *testing.T) {
 }
 
 func TestLabelsAndJobOfOldExporters(t *testing.T) {
-	c := DefaultConfig()
+	c := DefaultEvidenceConfig()
 	c.Job, c.NamespaceLabel, c.PodLabel, c.ContainerLabel, c.BearerToken = "kubernetes-cadvisor", "ns", "pod_name", "name", "secret"
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		require.Equal(t, "Bearer secret", r.Header.Get("Authorization"))
@@ -414,35 +414,35 @@ func TestLabelsAndJobOfOldExporters(t *testing.T) {
 	}))
 	defer server.Close()
 	c.Address = server.URL
-	s, err := New(c)
+	s, err := NewEvidenceSource(c)
 	require.NoError(t, err)
 	shares, err := s.Shares(t.Context(), "shop", []string{"web-0"}, changed)
 	require.NoError(t, err)
-	requireShare(t, 0.3, unknown, Of(shares, "web-0", "app"))
+	requireShare(t, 0.3, unknown, ShareOf(shares, "web-0", "app"))
 }
 
 func TestSettings(t *testing.T) {
-	for want, set := range map[string]func(*Config){
-		"--prometheus-address: prometheus:9090 must be a URL": func(c *Config) { c.Address = "prometheus:9090" },
-		"--prometheus-query-timeout=soon: must be":            func(c *Config) { c.QueryTimeout = "soon" },
-		"--prometheus-query-timeout=0s: must be":              func(c *Config) { c.QueryTimeout = "0s" },
-		"--prometheus-query-timeout=61s: must be at most 1m":  func(c *Config) { c.QueryTimeout = "61s" },
-		"--container-namespace-label=a-b: must be the name":   func(c *Config) { c.NamespaceLabel = "a-b" },
-		"--container-pod-name-label=: must be the name":       func(c *Config) { c.PodLabel = "" },
-		`--container-name-label=a="x": must be the name`:      func(c *Config) { c.ContainerLabel = `a="x"` },
-		"--username=u: excludes a bearer token":               func(c *Config) { c.Username, c.BearerToken = "u", "t" },
+	for want, set := range map[string]func(*EvidenceConfig){
+		"--prometheus-address: prometheus:9090 must be a URL": func(c *EvidenceConfig) { c.Address = "prometheus:9090" },
+		"--prometheus-query-timeout=soon: must be":            func(c *EvidenceConfig) { c.QueryTimeout = "soon" },
+		"--prometheus-query-timeout=0s: must be":              func(c *EvidenceConfig) { c.QueryTimeout = "0s" },
+		"--prometheus-query-timeout=61s: must be at most 1m":  func(c *EvidenceConfig) { c.QueryTimeout = "61s" },
+		"--container-namespace-label=a-b: must be the name":   func(c *EvidenceConfig) { c.NamespaceLabel = "a-b" },
+		"--container-pod-name-label=: must be the name":       func(c *EvidenceConfig) { c.PodLabel = "" },
+		`--container-name-label=a="x": must be the name`:      func(c *EvidenceConfig) { c.ContainerLabel = `a="x"` },
+		"--username=u: excludes a bearer token":               func(c *EvidenceConfig) { c.Username, c.BearerToken = "u", "t" },
 	} {
-		c := DefaultConfig()
+		c := DefaultEvidenceConfig()
 		c.Address = "http://prometheus.monitoring.svc"
 		require.NoError(t, c.Validate())
 		set(&c)
 		require.ErrorContains(t, c.Validate(), want)
 	}
-	c := DefaultConfig()
+	c := DefaultEvidenceConfig()
 	c.QueryTimeout, c.PodLabel = "soon", ""
 	require.NoError(t, c.Validate(), "nobody is asked")
 	c.Username, c.BearerToken = "u", "t"
 	require.Error(t, c.Validate())
-	_, err := New(c)
+	_, err := NewEvidenceSource(c)
 	require.ErrorContains(t, err, "must be a URL")
 }
