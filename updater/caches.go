@@ -20,7 +20,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/kube/target"
-	"loadline.dev/loadline/updater/budgets"
+	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/nodeload"
 	"loadline.dev/loadline/updater/observe"
 	"loadline.dev/loadline/updater/records"
@@ -129,7 +129,7 @@ func (c *caches) surround() error {
 		return fmt.Errorf("watch resource quotas: %w", err)
 	}
 	disruptions := c.surroundings.Policy().V1().PodDisruptionBudgets().Informer()
-	if err := errors.Join(disruptions.SetTransform(budgets.Trim), client.Optional(disruptions, c.retry,
+	if err := errors.Join(disruptions.SetTransform(actuate.TrimBudget), client.Optional(disruptions, c.retry,
 		"PodDisruptionBudgets cannot be read, so all pods of a namespace count as if they shared one, and resizes restart one after the other")); err != nil {
 		return fmt.Errorf("watch PodDisruptionBudgets: %w", err)
 	}
@@ -221,9 +221,9 @@ func (c *caches) pinning() *view.StaticCPUNodes {
 }
 
 // disruptions returns what knows which PodDisruptionBudgets count a pod.
-func (c *caches) disruptions() *budgets.Reader {
+func (c *caches) disruptions() *actuate.BudgetReader {
 	known := c.surroundings.Policy().V1().PodDisruptionBudgets()
-	return &budgets.Reader{Pods: c.pods.Core().V1().Pods().Lister(), Budgets: known.Lister(), Synced: known.Informer().HasSynced}
+	return &actuate.BudgetReader{Pods: c.pods.Core().V1().Pods().Lister(), Budgets: known.Lister(), Synced: known.Informer().HasSynced}
 }
 
 // memoryRises returns what collects the VPAs that recommend more memory than before for any

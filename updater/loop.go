@@ -13,7 +13,6 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/updater/actuate"
-	"loadline.dev/loadline/updater/budgets"
 	"loadline.dev/loadline/updater/observe"
 	"loadline.dev/loadline/updater/records"
 	"loadline.dev/loadline/updater/view"
@@ -58,7 +57,7 @@ type Loop struct {
 	announced announced
 	capacity  view.CapacityReader
 	nodes     *view.StaticCPUNodes
-	budgets   *budgets.Reader
+	budgets   *actuate.BudgetReader
 	limiter   *disruption.RateLimiter // nil: no pace
 	state     disruption.State
 	reporter  reporter
@@ -70,7 +69,7 @@ type Loop struct {
 }
 
 func newLoop(config disruption.Config, reader *view.Reader, m *metrics) *Loop {
-	return &Loop{config: config, reader: reader, metrics: m, known: map[cache.ObjectName]bool{}, announced: announced{}, nodes: &view.StaticCPUNodes{}, budgets: &budgets.Reader{}}
+	return &Loop{config: config, reader: reader, metrics: m, known: map[cache.ObjectName]bool{}, announced: announced{}, nodes: &view.StaticCPUNodes{}, budgets: &actuate.BudgetReader{}}
 }
 
 // RunOnce makes one pass: it looks at all pods that a VPA controls and changes

@@ -128,7 +128,7 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 			Kube: clients.Kube, Events: recorder,
 			Resizes:   actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst),
 			Evictions: actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst),
-			Enter:     loop.budgets.Enter,
+			Budgets:   loop.budgets,
 			Threshold: config.Disruption.Threshold,
 			Memory:    actuate.Memory(clients.Kube.CoreV1().RESTClient()),
 		}

@@ -95,7 +95,7 @@ func (w *world) start(config *Config) {
 	w.loop.reporter.After = config.EventAfter
 	w.loop.capacity, w.loop.nodes, w.loop.budgets = w.caches.capacity(config), w.caches.pinning(), w.caches.disruptions()
 	w.loop.budgets.Clock = func() time.Time { return w.now }
-	w.loop.executor = &actuate.Cluster{Clock: func() time.Time { return w.now }, Kube: w.kube, Events: w.events, Enter: w.loop.budgets.Enter, Threshold: config.Disruption.Threshold,
+	w.loop.executor = &actuate.Cluster{Clock: func() time.Time { return w.now }, Kube: w.kube, Events: w.events, Budgets: w.loop.budgets, Threshold: config.Disruption.Threshold,
 		Resizes:   actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst),
 		Evictions: actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst)}
 }

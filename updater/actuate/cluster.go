@@ -8,7 +8,8 @@
 //
 // Every write names the UID of its pod, so that a namesake that replaced the pod
 // is never hit. It decides nothing: whether a refused resize becomes an eviction
-// is up to the caller.
+// is up to the caller. Only that of the pods of one PodDisruptionBudget one restarts
+// after the other is looked after here (BudgetReader), right before each change.
 package actuate
 
 import (
@@ -92,9 +93,9 @@ type Cluster struct {
 	Events    record.EventRecorder
 	Resizes   *rate.Limiter
 	Evictions *rate.Limiter
-	// Enter asks whether a pod may be restarted, or evicted, beside others that are
-	// being restarted. Leave withdraws it; nil: not asked.
-	Enter func(pod *corev1.Pod, restarts bool) (leave func(), err error)
+	// Budgets say whether a pod may be restarted, or evicted, beside others that are
+	// being restarted; nil: not asked.
+	Budgets *BudgetReader
 	// Threshold is the least relative change for which a pod is resized where memory
 	// that is in use leaves only a part of the change.
 	Threshold float64
@@ -225,8 +226,8 @@ func (c *Cluster) now() time.Time {
 // a PodDisruptionBudget, so others must wait until the pod is seen not ready.
 func (c *Cluster) mayRestart(ctx context.Context, change Change) (leave func(), err error) {
 	leave = func() {}
-	if c.Enter != nil {
-		if leave, err = c.Enter(change.Target, true); err != nil {
+	if c.Budgets != nil {
+		if leave, err = c.Budgets.Enter(change.Target, true); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrRestarting, err)
 		}
 	}
@@ -281,8 +282,8 @@ func (c *Cluster) Evict(ctx context.Context, change Change) error {
 	if c.Evictions.Wait(ctx) != nil {
 		return ErrRateLimited
 	}
-	if ready, _ := view.Ready(change.Target); c.Enter != nil && ready {
-		if _, err := c.Enter(change.Target, false); err != nil {
+	if ready, _ := view.Ready(change.Target); c.Budgets != nil && ready {
+		if _, err := c.Budgets.Enter(change.Target, false); err != nil {
 			return fmt.Errorf("evict pod %s: %w: %w", klog.KObj(change.Target), ErrRestarting, err)
 		}
 	}

@@ -1,14 +1,4 @@
-// Package budgets knows which PodDisruptionBudgets count a pod, and sees to it that of
-// the pods of one budget, or of one owner, one is restarted after the other.
-//
-// Mark gives the planner the budgets of its pods, and pods of no VPA that may be
-// restarting. Enter is asked right before a pod is restarted or evicted, minutes after the
-// plan or without one: it looks at the pods of the namespace as they are now, and at what
-// was done a moment ago and is in no cache yet. How long others wait is up to the planner,
-// whose state Planned hands over; looks go on from that.
-//
-// It does not ask whether a budget allows a disruption: the API server does.
-package budgets
+package actuate
 
 import (
 	"fmt"
@@ -32,17 +22,26 @@ import (
 	"loadline.dev/loadline/updater/view"
 )
 
-// Unknown is the name under which the pods of a namespace share everything while its
+// UnknownBudgets is the name under which the pods of a namespace share everything while its
 // budgets are not known. No PodDisruptionBudget can have it.
-const Unknown = "*"
+const UnknownBudgets = "*"
 
 // cacheDelay is how long after a restart was asked for the caches are not believed to
 // show it.
 const cacheDelay = 30 * time.Second
 
-// Reader reads budgets and pods from caches. Its methods may be called by several
-// goroutines at once.
-type Reader struct {
+// BudgetReader knows which PodDisruptionBudgets count a pod, and sees to it that of the pods
+// of one budget, or of one owner, one is restarted after the other. Its methods may be called
+// by several goroutines at once.
+//
+// Mark gives the planner the budgets of its pods, and pods of no VPA that may be
+// restarting. Enter is asked right before a pod is restarted or evicted, minutes after the
+// plan or without one: it looks at the pods of the namespace as they are now, and at what
+// was done a moment ago and is in no cache yet. How long others wait is up to the planner,
+// whose state Planned hands over; looks go on from that.
+//
+// It does not ask whether a budget allows a disruption: the API server does.
+type BudgetReader struct {
 	Pods    corelisters.PodLister
 	Budgets policylisters.PodDisruptionBudgetLister
 	Synced  func() bool      // whether the budgets are known yet; without permission never
@@ -67,7 +66,7 @@ type budget struct {
 }
 
 // of returns the budgets of a namespace, by name; false if they are not known.
-func (r *Reader) of(namespace string) ([]budget, bool) {
+func (r *BudgetReader) of(namespace string) ([]budget, bool) {
 	if r.Budgets == nil || !r.Synced() {
 		return nil, false
 	}
@@ -90,7 +89,7 @@ func (r *Reader) of(namespace string) ([]budget, bool) {
 // counting are the names of the budgets that count a pod.
 func counting(budgets []budget, known bool, pod *corev1.Pod) (names []string) {
 	if !known {
-		return []string{Unknown}
+		return []string{UnknownBudgets}
 	}
 	for _, b := range budgets {
 		if b.selector.Matches(labels.Set(pod.Labels)) {
@@ -102,7 +101,7 @@ func counting(budgets []budget, known bool, pod *corev1.Pod) (names []string) {
 
 // Mark says of each pod of a view which budgets count it, in the namespaces in which
 // pods are to be disrupted, and adds what other pods of these may be restarting.
-func (r *Reader) Mark(v *disruption.View, plan []disruption.Action) {
+func (r *BudgetReader) Mark(v *disruption.View, plan []disruption.Action) {
 	namespaces := map[string]bool{}
 	for i := range plan {
 		if a := &plan[i]; a.Evict || a.MayEvict || a.Restarts {
@@ -139,7 +138,7 @@ func (r *Reader) Mark(v *disruption.View, plan []disruption.Action) {
 }
 
 // Planned takes over what a plan knows of restarts.
-func (r *Reader) Planned(s disruption.State, now time.Time) {
+func (r *BudgetReader) Planned(s disruption.State, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.forget(now)
@@ -152,7 +151,7 @@ func (r *Reader) Planned(s disruption.State, now time.Time) {
 }
 
 // forget drops what nobody has looked at for long: it may be about another restart.
-func (r *Reader) forget(now time.Time) {
+func (r *BudgetReader) forget(now time.Time) {
 	maps.DeleteFunc(r.state.Restarts, func(uid string, _ disruption.RestartState) bool {
 		return now.Sub(r.known[uid]) >= disruption.RestartGrace
 	})
@@ -163,7 +162,7 @@ func (r *Reader) forget(now time.Time) {
 // that share a budget with it are concerned; for a restart those of its owner count,
 // too. If so, it keeps others from being restarted until the caches show what was done.
 // The caller calls leave if it was not done.
-func (r *Reader) Enter(pod *corev1.Pod, restarts bool) (leave func(), err error) {
+func (r *BudgetReader) Enter(pod *corev1.Pod, restarts bool) (leave func(), err error) {
 	now := time.Now
 	if r.Clock != nil {
 		now = r.Clock
@@ -210,7 +209,7 @@ func keysOf(budgets []budget, known bool, pod *corev1.Pod, owner bool) (keys []s
 
 // restarting is an error if the pod must wait for another one that shares one of the
 // keys and is being restarted.
-func (r *Reader) restarting(pod *corev1.Pod, keys []string, budgets []budget, known bool, now time.Time) error {
+func (r *BudgetReader) restarting(pod *corev1.Pod, keys []string, budgets []budget, known bool, now time.Time) error {
 	all, err := r.Pods.Pods(pod.Namespace).List(labels.Everything())
 	if err != nil {
 		return fmt.Errorf("list the pods of namespace %s: %w", pod.Namespace, err)
@@ -253,8 +252,8 @@ func restartable(pod *corev1.Pod) (core disruption.Pod, is bool) {
 	return core, is
 }
 
-// Trim is a cache.TransformFunc that keeps of a budget only which pods it counts.
-func Trim(object any) (any, error) {
+// TrimBudget is a cache.TransformFunc that keeps of a budget only which pods it counts.
+func TrimBudget(object any) (any, error) {
 	if o, ok := object.(*policyv1.PodDisruptionBudget); ok {
 		return &policyv1.PodDisruptionBudget{
 			ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion},

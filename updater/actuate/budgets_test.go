@@ -1,4 +1,4 @@
-package budgets
+package actuate
 
 import (
 	"testing"
@@ -34,7 +34,7 @@ func budgetOf(name string, selector *metav1.LabelSelector) *policyv1.PodDisrupti
 
 func labelled(value string) map[string]string { return map[string]string{"app": value} }
 
-func reader(t *testing.T, known bool, objects ...any) *Reader {
+func reader(t *testing.T, known bool, objects ...any) *BudgetReader {
 	t.Helper()
 	byNamespace := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
 	pods, budgets := cache.NewIndexer(cache.MetaNamespaceKeyFunc, byNamespace), cache.NewIndexer(cache.MetaNamespaceKeyFunc, byNamespace)
@@ -43,17 +43,17 @@ func reader(t *testing.T, known bool, objects ...any) *Reader {
 			require.NoError(t, pods.Add(p))
 			continue
 		}
-		trimmed, err := Trim(o)
+		trimmed, err := TrimBudget(o)
 		require.NoError(t, err)
 		require.NoError(t, budgets.Add(trimmed))
 	}
-	return &Reader{Pods: corelisters.NewPodLister(pods), Budgets: policylisters.NewPodDisruptionBudgetLister(budgets),
+	return &BudgetReader{Pods: corelisters.NewPodLister(pods), Budgets: policylisters.NewPodDisruptionBudgetLister(budgets),
 		Synced: func() bool { return known }, Clock: func() time.Time { return noon }}
 }
 
 func TestPodsAreMarkedWithTheirBudgets(t *testing.T) {
 	all := []any{pod("a", "a-1", labelled("a")), pod("b", "b-1", labelled("b")), budgetOf("second", &metav1.LabelSelector{MatchLabels: labelled("a")}), budgetOf("all", &metav1.LabelSelector{}), budgetOf("none", nil)}
-	mark := func(r *Reader, a disruption.Action) (names [][]string) {
+	mark := func(r *BudgetReader, a disruption.Action) (names [][]string) {
 		v := disruption.View{VPAs: []disruption.VPA{{Pods: []disruption.Pod{{Namespace: "shop", UID: "a"}, {Namespace: "shop", UID: "b"}, {Namespace: "shop", UID: "gone"}, {Namespace: "bank", UID: "a"}}}}}
 		a.Namespace = "shop"
 		r.Mark(&v, []disruption.Action{a})
@@ -67,7 +67,7 @@ func TestPodsAreMarkedWithTheirBudgets(t *testing.T) {
 	require.Equal(t, want, mark(reader(t, true, all...), disruption.Action{Evict: true}))
 	require.Equal(t, want, mark(reader(t, true, all...), disruption.Action{MayEvict: true}))
 	require.Equal(t, make([][]string, 4), mark(reader(t, true, all...), disruption.Action{}), "nobody is disrupted")
-	require.Equal(t, [][]string{{Unknown}, {Unknown}, nil, nil}, mark(reader(t, false, all...), disruption.Action{Restarts: true}))
+	require.Equal(t, [][]string{{UnknownBudgets}, {UnknownBudgets}, nil, nil}, mark(reader(t, false, all...), disruption.Action{Restarts: true}))
 }
 
 func TestOneRestartAtATime(t *testing.T) {
@@ -159,7 +159,7 @@ func TestARestartThatNeverComesHoldsNobodyForEver(t *testing.T) {
 		return p
 	}
 	all := budgetOf("all", &metav1.LabelSelector{})
-	enters := func(r *Reader, p *corev1.Pod) error {
+	enters := func(r *BudgetReader, p *corev1.Pod) error {
 		leave, err := r.Enter(p, true)
 		if err == nil {
 			leave()
