@@ -14,7 +14,6 @@ import (
 
 	"loadline.dev/loadline/kubectl-loadline/backtest"
 	"loadline.dev/loadline/kubectl-loadline/explain"
-	"loadline.dev/loadline/kubectl-loadline/policy"
 	"loadline.dev/loadline/kubectl-loadline/savings"
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/serving"
@@ -26,7 +25,7 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-const usage = `kubectl loadline: for people who size workloads
+const overview = `kubectl loadline: for people who size workloads
 
 Usage:
   kubectl loadline backtest [flags] FILE|DIRECTORY|URL...   replay recorded usage and score recommendations
@@ -50,17 +49,17 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	case "explain":
 		return explain.Main(ctx, args[1:], out, errOut)
 	case "policy":
-		return policy.Main(ctx, args[1:], out, errOut)
+		return runPolicy(ctx, args[1:], out, errOut)
 	case "savings":
 		return savings.Main(ctx, args[1:], out, errOut)
 	case "version", "--version":
 		fmt.Fprintln(out, "kubectl-loadline", serving.Version())
 		return flags.OK
 	case "help", "--help", "-h":
-		fmt.Fprint(out, usage)
+		fmt.Fprint(out, overview)
 		return flags.OK
 	}
-	fmt.Fprint(errOut, usage)
+	fmt.Fprint(errOut, overview)
 	if command != "" {
 		fmt.Fprintf(errOut, "\nkubectl loadline: command %q does not exist: must be backtest, explain, policy, savings or version\n", command)
 	}

@@ -1,4 +1,4 @@
-package policy
+package main
 
 import (
 	"context"
@@ -25,15 +25,15 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// Order is what is to be detached.
-type Order struct {
+// detachOrder is what is to be detached.
+type detachOrder struct {
 	Policy string
 	DryRun bool // nothing is written
 }
 
-// detaching is an Order that is carried out.
+// detaching is a detachOrder that is carried out.
 type detaching struct {
-	Order
+	detachOrder
 
 	clients *client.Clients
 	out     io.Writer
@@ -45,12 +45,12 @@ type detaching struct {
 	failed  []error // about single objects
 }
 
-// Detach pauses a policy, ends the observation of pods of its workloads and removes their
+// detach pauses a policy, ends the observation of pods of its workloads and removes their
 // SizingRecords, and says what it does. An error about one object does not keep it from the
 // others; if the policy cannot be paused, or objects cannot be listed, it does nothing more.
-func Detach(ctx context.Context, clients *client.Clients, o Order, out io.Writer) error {
+func detach(ctx context.Context, clients *client.Clients, o detachOrder, out io.Writer) error {
 	d := &detaching{
-		Order: o, clients: clients, out: out, made: map[cache.ObjectName]*vpav1.VerticalPodAutoscaler{},
+		detachOrder: o, clients: clients, out: out, made: map[cache.ObjectName]*vpav1.VerticalPodAutoscaler{},
 		mine: map[target.Key]bool{}, owners: map[target.Key]target.Key{},
 	}
 	there, err := d.pause(ctx)
@@ -116,19 +116,19 @@ func (d *detaching) pause(ctx context.Context) (there bool, err error) {
 	return true, nil
 }
 
-// pageSize is how many pods are asked for at once.
-const pageSize = 500
+// podsPerPage is how many pods are asked for at once.
+const podsPerPage = 500
 
 // pods ends the observation of pods.
 func (d *detaching) pods(ctx context.Context) error {
-	options := metav1.ListOptions{Limit: pageSize}
+	options := metav1.ListOptions{Limit: podsPerPage}
 	for {
 		list, err := d.clients.Kube.CoreV1().Pods("").List(ctx, options)
 		if err != nil {
 			return fmt.Errorf("list pods: %w", err)
 		}
 		for i := range list.Items {
-			if p := &list.Items[i]; noted(p) {
+			if p := &list.Items[i]; hasNote(p) {
 				d.pod(ctx, p)
 			}
 		}
@@ -138,7 +138,7 @@ func (d *detaching) pods(ctx context.Context) error {
 	}
 }
 
-func noted(p *corev1.Pod) bool {
+func hasNote(p *corev1.Pod) bool {
 	_, original := p.Annotations[convert.OriginalAnnotation]
 	return original || convert.HasNotedChange(p)
 }

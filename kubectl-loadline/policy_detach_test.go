@@ -1,4 +1,4 @@
-package policy
+package main
 
 import (
 	"bytes"
@@ -112,16 +112,16 @@ func recordsLeft(t *testing.T, clients *client.Clients) (names []string) {
 	return names
 }
 
-func run(t *testing.T, clients *client.Clients, o Order) (string, error) {
+func runDetach(t *testing.T, clients *client.Clients, o detachOrder) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	err := Detach(t.Context(), clients, o, &out)
+	err := detach(t.Context(), clients, o, &out)
 	return out.String(), err
 }
 
 func TestDetach(t *testing.T) {
 	clients, _, own := fleetOf(t)
-	said, err := run(t, clients, Order{Policy: "shop"})
+	said, err := runDetach(t, clients, detachOrder{Policy: "shop"})
 	require.NoError(t, err)
 	require.Equal(t, `SizingPolicy shop: paused
 pod shop/db-0: is no longer under observation, and keeps its sizes
@@ -142,7 +142,7 @@ VPAs that were made for it stay, 1 of them: of mode Off they change no pod
 	require.NoError(t, err)
 	require.Len(t, vpas.Items, 6)
 
-	said, err = run(t, clients, Order{Policy: "shop"})
+	said, err = runDetach(t, clients, detachOrder{Policy: "shop"})
 	require.NoError(t, err)
 	require.Equal(t, `SizingPolicy shop: is paused already
 nothing is left to remove
@@ -153,7 +153,7 @@ VPAs that were made for it stay, 1 of them: of mode Off they change no pod
 // A pod or a record of the same name that came meanwhile is another one.
 func TestWhatIsDetachedIsNamedByItsUID(t *testing.T) {
 	clients, kube, own := fleetOf(t)
-	_, err := run(t, clients, Order{Policy: "shop"})
+	_, err := runDetach(t, clients, detachOrder{Policy: "shop"})
 	require.NoError(t, err)
 	var pods, records []string
 	for _, action := range kube.Actions() {
@@ -181,7 +181,7 @@ func TestEachNoteIsRemoved(t *testing.T) {
 		p.Name, p.ResourceVersion, p.Annotations = "web-1-"+strings.ToLower(key[len("loadline.dev/"):]), "", map[string]string{key: "?", "example.com/theirs": "stays"}
 		require.NoError(t, kube.Tracker().Add(p))
 	}
-	_, err := run(t, clients, Order{Policy: "shop"})
+	_, err := runDetach(t, clients, detachOrder{Policy: "shop"})
 	require.NoError(t, err)
 	require.Equal(t, []string{"pay/alone", "pay/db-0", "pay/web-1-a", "shop/alone"}, observed(t, clients))
 	reads := 0
@@ -201,14 +201,14 @@ func TestARecordMayHaveOtherOwnersBesides(t *testing.T) {
 	r.OwnerReferences = append([]metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "App", Name: "shop"}}, r.OwnerReferences...)
 	_, err = records.Update(t.Context(), r, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	said, err := run(t, clients, Order{Policy: "shop"})
+	said, err := runDetach(t, clients, detachOrder{Policy: "shop"})
 	require.NoError(t, err)
 	require.Contains(t, said, "SizingRecord shop/statefulset-db: removed")
 }
 
 func TestADryRunOfDetachChangesNothing(t *testing.T) {
 	clients, kube, own := fleetOf(t)
-	said, err := run(t, clients, Order{Policy: "shop", DryRun: true})
+	said, err := runDetach(t, clients, detachOrder{Policy: "shop", DryRun: true})
 	require.NoError(t, err)
 	require.Equal(t, `SizingPolicy shop: would be paused
 pod shop/db-0: would no longer be under observation, and keep its sizes
@@ -227,7 +227,7 @@ VPAs that were made for it stay, 1 of them: of mode Off they change no pod
 func TestWithoutPauseNothingIsDetached(t *testing.T) {
 	clients, _, own := fleetOf(t)
 	own.PrependReactor("patch", "sizingpolicies", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("refused") })
-	said, err := run(t, clients, Order{Policy: "shop"})
+	said, err := runDetach(t, clients, detachOrder{Policy: "shop"})
 	require.EqualError(t, err, "pause SizingPolicy shop: refused")
 	require.Empty(t, said)
 	require.Len(t, observed(t, clients), 6)
@@ -248,7 +248,7 @@ func TestAnErrorAboutOneObjectStopsNoOther(t *testing.T) {
 		}
 		return false, nil, nil
 	})
-	said, err := run(t, clients, Order{Policy: "shop"})
+	said, err := runDetach(t, clients, detachOrder{Policy: "shop"})
 	require.EqualError(t, err, "pod shop/db-0: refused\nSizingRecord shop/deployment-old: refused, too")
 	require.Contains(t, said, "pod shop/web-1-a: is no longer under observation")
 	require.Contains(t, said, "SizingRecord shop/statefulset-db: removed")
@@ -260,14 +260,14 @@ func TestAnErrorAboutOneObjectStopsNoOther(t *testing.T) {
 func TestAPolicyThatIsGoneIsDetachedByItsVPAs(t *testing.T) {
 	clients, _, own := fleetOf(t)
 	require.NoError(t, own.LoadlineV1alpha1().SizingPolicies().Delete(t.Context(), "shop", metav1.DeleteOptions{}))
-	said, err := run(t, clients, Order{Policy: "shop"})
+	said, err := runDetach(t, clients, detachOrder{Policy: "shop"})
 	require.NoError(t, err)
 	require.Equal(t, `SizingPolicy shop: does not exist
 pod shop/web-1-a: is no longer under observation, and keeps its sizes
 SizingRecord shop/deployment-web: removed
 VPAs that were made for it stay, 1 of them: of mode Off they change no pod
 `, said)
-	_, err = run(t, clients, Order{Policy: "other"})
+	_, err = runDetach(t, clients, detachOrder{Policy: "other"})
 	require.EqualError(t, err, "SizingPolicy other does not exist, and no VPA was made for it")
 }
 
@@ -278,7 +278,7 @@ func TestWhatAStrongerPolicyHasTakenOverStays(t *testing.T) {
 		Priority: new(int32(500)), Namespaces: loadlinev1alpha1.NamespaceSelection{Names: []string{"*"}},
 		Workloads: []loadlinev1alpha1.WorkloadSelection{{APIVersion: "apps/v1", Kind: "Deployment"}}}}
 	require.NoError(t, own.Tracker().Add(stronger))
-	said, err := run(t, clients, Order{Policy: "shop"})
+	said, err := runDetach(t, clients, detachOrder{Policy: "shop"})
 	require.NoError(t, err)
 	require.NotContains(t, said, "web-1-a")
 	require.NotContains(t, said, "deployment-web")
@@ -292,7 +292,7 @@ func TestARecordWithoutOwnerIsThatOfTheMadeVPA(t *testing.T) {
 		_ = own.Tracker().Delete(loadlinev1alpha1.SchemeGroupVersion.WithResource("sizingrecords"), "shop", name)
 		require.NoError(t, own.Tracker().Add(r))
 	}
-	said, err := run(t, clients, Order{Policy: "shop"})
+	said, err := runDetach(t, clients, detachOrder{Policy: "shop"})
 	require.NoError(t, err)
 	require.Contains(t, said, "SizingRecord shop/deployment-web: removed")
 	require.NotContains(t, said, "restored", "nobody knows whose it is")
@@ -306,7 +306,7 @@ func TestAMadeVPAThatOthersWouldObeyIsNamed(t *testing.T) {
 	made.Spec.UpdatePolicy.UpdateMode = new(vpav1.UpdateModeRecreate)
 	_, err = vpas.Update(t.Context(), made, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	said, err := run(t, clients, Order{Policy: "shop"})
+	said, err := runDetach(t, clients, detachOrder{Policy: "shop"})
 	require.NoError(t, err)
 	require.Contains(t, said, "! VPA shop/deployment-web was made for it and is of mode Recreate: other programs may change pods because of it. Set its mode to Off, or remove it\n")
 }
@@ -317,10 +317,10 @@ func TestDetachWithoutTheDefinitionOfRecords(t *testing.T) {
 	own.PrependReactor("list", "sizingrecords", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "sizingrecords"}, "")
 	})
-	_, err := run(t, clients, Order{Policy: "shop"})
+	_, err := runDetach(t, clients, detachOrder{Policy: "shop"})
 	require.NoError(t, err)
 	kube.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("forbidden") })
-	_, err = run(t, clients, Order{Policy: "shop"})
+	_, err = runDetach(t, clients, detachOrder{Policy: "shop"})
 	require.EqualError(t, err, "list pods: forbidden")
 }
 
@@ -330,19 +330,19 @@ func TestPodsAreReadInPages(t *testing.T) {
 	kube.PrependReactor("list", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		options := a.(clienttesting.ListActionImpl).ListOptions
 		asked = append(asked, options.Continue)
-		require.EqualValues(t, pageSize, options.Limit)
+		require.EqualValues(t, podsPerPage, options.Limit)
 		if options.Continue == "" {
 			return true, &corev1.PodList{ListMeta: metav1.ListMeta{Continue: "more"}}, nil
 		}
 		return false, nil, nil
 	})
-	said, err := run(t, clients, Order{Policy: "shop"})
+	said, err := runDetach(t, clients, detachOrder{Policy: "shop"})
 	require.NoError(t, err)
 	require.Equal(t, []string{"", "more"}, asked)
 	require.Contains(t, said, "pod shop/db-0")
 }
 
-func TestCommandLine(t *testing.T) {
+func TestCommandLineOfPolicyDetach(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		code int
@@ -356,7 +356,7 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"detach", "--kubeconfig=/nowhere/at/all", "shop"}, 1, "kubectl loadline policy detach: "},
 	} {
 		var out, errOut bytes.Buffer
-		require.Equal(t, c.code, Main(context.Background(), c.args, &out, &errOut), c.args)
+		require.Equal(t, c.code, runPolicy(context.Background(), c.args, &out, &errOut), c.args)
 		require.Contains(t, strings.TrimSpace(out.String()+errOut.String()), c.want)
 	}
 }

@@ -1,6 +1,4 @@
-// Package policy is kubectl loadline policy: commands about SizingPolicies. The only one is
-// detach, the way out before a downgrade or uninstall.
-package policy
+package main
 
 import (
 	"context"
@@ -16,7 +14,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-const help = `Usage: %s [flags] NAME
+const policyHelp = `Usage: %s [flags] NAME
 
 Takes a SizingPolicy off its workloads: pauses it, removes from their pods the
 annotations of changes that are under observation, which nobody takes back then,
@@ -28,8 +26,9 @@ is left to remove.
 
 %s`
 
-// Main runs a command and returns the exit code.
-func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
+// runPolicy carries out a command about SizingPolicies and returns the exit code. The only
+// one is detach, the way out before a downgrade or uninstall.
+func runPolicy(ctx context.Context, args []string, out, errOut io.Writer) int {
 	if len(args) == 0 || args[0] != "detach" {
 		fmt.Fprintln(errOut, "kubectl loadline policy: want the command detach (see kubectl loadline policy detach --help)")
 		return flags.Usage
@@ -40,7 +39,7 @@ func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
 	where.AddFlags(fs)
 	fs.BoolVar(&dryRun, "dry-run", false, "Only say what would be done.")
 	if err := fs.Parse(args[1:]); errors.Is(err, pflag.ErrHelp) {
-		fmt.Fprintf(out, help, name, flags.Describe(fs))
+		fmt.Fprintf(out, policyHelp, name, flags.Describe(fs))
 		return flags.OK
 	} else if err != nil {
 		fmt.Fprintf(errOut, "%s: %v (see %s --help)\n", name, err, name)
@@ -53,7 +52,7 @@ func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
 	var clients *client.Clients
 	clients, _, err := where.Connect("")
 	if err == nil {
-		err = Detach(ctx, clients, Order{Policy: fs.Arg(0), DryRun: dryRun}, out)
+		err = detach(ctx, clients, detachOrder{Policy: fs.Arg(0), DryRun: dryRun}, out)
 	}
 	if err != nil {
 		fmt.Fprintf(errOut, "%s: %s\n", name, strings.ReplaceAll(err.Error(), "\n", "\n"+name+": "))
