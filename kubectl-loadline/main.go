@@ -14,7 +14,6 @@ import (
 
 	"loadline.dev/loadline/kubectl-loadline/backtest"
 	"loadline.dev/loadline/kubectl-loadline/explain"
-	"loadline.dev/loadline/kubectl-loadline/savings"
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/serving"
 )
@@ -51,7 +50,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	case "policy":
 		return runPolicy(ctx, args[1:], out, errOut)
 	case "savings":
-		return savings.Main(ctx, args[1:], out, errOut)
+		return runSavings(ctx, args[1:], out, errOut)
 	case "version", "--version":
 		fmt.Fprintln(out, "kubectl-loadline", serving.Version())
 		return flags.OK

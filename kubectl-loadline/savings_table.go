@@ -1,8 +1,4 @@
-// Package savings is the command that puts prices on what the statuses of SizingPolicies say:
-// what the running pods would request less, and more, with what is recommended.
-//
-// It computes no recommendation and reads no pod: the recommender has done that.
-package savings
+package main
 
 import (
 	"context"
@@ -23,8 +19,8 @@ import (
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 )
 
-// read returns the policies of some names, all without any, sorted by name.
-func read(ctx context.Context, own versioned.Interface, names []string) ([]loadlinev1alpha1.SizingPolicy, error) {
+// readPolicies returns the policies of some names, all without any, sorted by name.
+func readPolicies(ctx context.Context, own versioned.Interface, names []string) ([]loadlinev1alpha1.SizingPolicy, error) {
 	list, err := own.LoadlineV1alpha1().SizingPolicies().List(ctx, metav1.ListOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -45,16 +41,16 @@ func read(ctx context.Context, own versioned.Interface, names []string) ([]loadl
 	return slices.DeleteFunc(policies, func(p loadlinev1alpha1.SizingPolicy) bool { return !slices.Contains(names, p.Name) }), nil
 }
 
-// table is what is printed.
-type table struct {
+// savingsTable is what is printed.
+type savingsTable struct {
 	*tabwriter.Writer
 
 	prices rollout.Prices
 }
 
 // show prints policies, and their workloads if these are wanted.
-func (c *config) show(out io.Writer, policies []loadlinev1alpha1.SizingPolicy) error {
-	t := table{tabwriter.NewWriter(out, 0, 0, 2, ' ', 0), c.prices}
+func (c *savingsConfig) show(out io.Writer, policies []loadlinev1alpha1.SizingPolicy) error {
+	t := savingsTable{tabwriter.NewWriter(out, 0, 0, 2, ' ', 0), c.prices}
 	fmt.Fprintln(t, "POLICY\tWORKLOADS\tCORES LESS\tCORES MORE\tGIB LESS\tGIB MORE\tSAVES\tCOSTS")
 	var less, more resources.List
 	selected := 0
@@ -86,13 +82,13 @@ func (c *config) show(out io.Writer, policies []loadlinev1alpha1.SizingPolicy) e
 	return err
 }
 
-func (t *table) row(name, workloads string, less, more resources.List) {
+func (t *savingsTable) row(name, workloads string, less, more resources.List) {
 	fmt.Fprintf(t, "%s\t%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\n", name, workloads,
 		cores(less), cores(more), gib(less), gib(more), t.prices.Monthly(less), t.prices.Monthly(more))
 }
 
 // workloads prints those that a status names.
-func (t *table) workloads(s *loadlinev1alpha1.SizingPolicyStatus) {
+func (t *savingsTable) workloads(s *loadlinev1alpha1.SizingPolicyStatus) {
 	for i := range s.Workloads {
 		w := &s.Workloads[i]
 		t.row(fmt.Sprintf("  %s %s/%s", w.Ref.Kind, w.Ref.Namespace, w.Ref.Name), "", amounts(w.Savings), amounts(w.Increases))

@@ -1,4 +1,4 @@
-package savings
+package main
 
 import (
 	"context"
@@ -15,28 +15,28 @@ import (
 	"loadline.dev/loadline/pkg/flags"
 )
 
-// config are the flags of the command.
-type config struct {
+// savingsConfig are the flags of the command.
+type savingsConfig struct {
 	cluster   cluster.Flags
 	prices    rollout.Prices
 	workloads bool
 }
 
-func (c *config) addFlags(fs *pflag.FlagSet) {
+func (c *savingsConfig) addFlags(fs *pflag.FlagSet) {
 	c.cluster.AddFlags(fs)
 	fs.Float64Var(&c.prices.Core, "core-price", rollout.DefaultPrices.Core, "What a core costs in an hour, in any currency.")
 	fs.Float64Var(&c.prices.GiB, "gib-price", rollout.DefaultPrices.GiB, "What a GiB of memory costs in an hour.")
 	fs.BoolVar(&c.workloads, "workloads", false, "Also list the workloads that the statuses name: of each policy the 100 of which most would change.")
 }
 
-func (c *config) validate() error {
+func (c *savingsConfig) validate() error {
 	price := func(flag string, value float64) error {
 		return flags.Check(value >= 0 && !math.IsInf(value, 0), flag, value, "must be a number that is not negative")
 	}
 	return errors.Join(price("core-price", c.prices.Core), price("gib-price", c.prices.GiB))
 }
 
-const help = `Usage: %s [flags] [POLICY...]
+const savingsHelp = `Usage: %s [flags] [POLICY...]
 
 Shows what the running pods under SizingPolicies would request less, and more,
 with what is recommended, and what that is in a month. Without names: of all
@@ -44,14 +44,16 @@ policies.
 
 %s`
 
-// Main runs the command and returns the exit code.
-func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
+// runSavings puts prices on what the statuses of SizingPolicies say: what the running pods
+// would request less, and more, with what is recommended. It computes no recommendation and
+// reads no pod: the recommender has done that. It returns the exit code.
+func runSavings(ctx context.Context, args []string, out, errOut io.Writer) int {
 	const name = "kubectl loadline savings"
-	var c config
+	var c savingsConfig
 	fs := flags.New(name)
 	c.addFlags(fs)
 	if err := fs.Parse(args); errors.Is(err, pflag.ErrHelp) {
-		fmt.Fprintf(out, help, name, flags.Describe(fs))
+		fmt.Fprintf(out, savingsHelp, name, flags.Describe(fs))
 		return flags.OK
 	} else if err != nil {
 		fmt.Fprintf(errOut, "%s: %v (see %s --help)\n", name, err, name)
@@ -63,7 +65,7 @@ func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
 	}
 	clients, _, err := c.cluster.Connect("")
 	if err == nil {
-		policies, failed := read(ctx, clients.VPA, fs.Args())
+		policies, failed := readPolicies(ctx, clients.VPA, fs.Args())
 		if err = failed; err == nil {
 			err = c.show(out, policies)
 		}

@@ -1,4 +1,4 @@
-package savings
+package main
 
 import (
 	"bytes"
@@ -15,14 +15,14 @@ import (
 	"loadline.dev/loadline/pkg/flags"
 )
 
-const policies = `{"apiVersion":"loadline.dev/v1alpha1","kind":"SizingPolicyList","metadata":{},"items":[
+const policiesWithSavings = `{"apiVersion":"loadline.dev/v1alpha1","kind":"SizingPolicyList","metadata":{},"items":[
  {"metadata":{"name":"shop"},"spec":{},"status":{"counts":{"selected":102},"savings":{"cpu":"1500m","memory":"3Gi"},"increases":{"cpu":"100m"},
   "workloads":[{"ref":{"apiVersion":"apps/v1","kind":"Deployment","namespace":"shop","name":"web"},"savings":{"cpu":"1"},"increases":{"memory":"512Mi"}}]}},
  {"metadata":{"name":"new"},"spec":{}},
  {"metadata":{"name":"batch"},"spec":{},"status":{"counts":{"selected":3},"savings":{"cpu":"2"}}}]}`
 
-// command runs the command against an API server that has the policies, or does not know them.
-func command(t *testing.T, known bool, args ...string) (code int, out, errs string) {
+// savings runs the command against an API server that has the policies, or does not know them.
+func savings(t *testing.T, known bool, args ...string) (code int, out, errs string) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -30,19 +30,19 @@ func command(t *testing.T, known bool, args ...string) (code int, out, errs stri
 			w.WriteHeader(http.StatusNotFound)
 			return
 		}
-		_, _ = w.Write([]byte(policies))
+		_, _ = w.Write([]byte(policiesWithSavings))
 	}))
 	t.Cleanup(server.Close)
 	file := filepath.Join(t.TempDir(), "config")
 	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","current-context":"c",
 		"contexts":[{"name":"c","context":{"cluster":"k"}}],"clusters":[{"name":"k","cluster":{"server":%q}}]}`, server.URL), 0o600))
 	var o, e bytes.Buffer
-	code = Main(t.Context(), append([]string{"--kubeconfig=" + file}, args...), &o, &e)
+	code = runSavings(t.Context(), append([]string{"--kubeconfig=" + file}, args...), &o, &e)
 	return code, o.String(), e.String()
 }
 
-// lines are those of the table, with one space between cells.
-func lines(out string) (rows []string) {
+// tableLines are those of the table, with one space between cells.
+func tableLines(out string) (rows []string) {
 	for line := range strings.Lines(out) {
 		rows = append(rows, strings.Join(strings.Fields(line), " "))
 	}
@@ -50,7 +50,7 @@ func lines(out string) (rows []string) {
 }
 
 func TestSavingsOfAllPolicies(t *testing.T) {
-	code, out, errs := command(t, true)
+	code, out, errs := savings(t, true)
 	require.Equal(t, flags.OK, code, errs)
 	require.Equal(t, []string{
 		"POLICY WORKLOADS CORES LESS CORES MORE GIB LESS GIB MORE SAVES COSTS",
@@ -58,22 +58,22 @@ func TestSavingsOfAllPolicies(t *testing.T) {
 		"shop 102 1.50 0.10 3.00 0.00 42.70 2.26",
 		"all 105 3.50 0.10 3.00 0.00 87.97 2.26",
 		"! SizingPolicy new has no status: its recommender does not run, or did not see it yet",
-	}, lines(out)[:5])
+	}, tableLines(out)[:5])
 	require.Contains(t, out, "in a month of 730 hours, at 0.031 a core-hour and 0.004 a GiB-hour.")
 }
 
 func TestPricesAndWorkloadsOfOnePolicy(t *testing.T) {
-	code, out, errs := command(t, true, "--core-price=1", "--gib-price=2", "--workloads", "shop")
+	code, out, errs := savings(t, true, "--core-price=1", "--gib-price=2", "--workloads", "shop")
 	require.Equal(t, flags.OK, code, errs)
 	require.Equal(t, []string{
 		"shop 102 1.50 0.10 3.00 0.00 5475.00 73.00",
 		"Deployment shop/web 1.00 0.00 0.00 0.50 730.00 730.00",
 		"and 101 others",
 		"",
-	}, lines(out)[1:5], "one policy has no sum")
+	}, tableLines(out)[1:5], "one policy has no sum")
 }
 
-func TestWhatCannotBeShown(t *testing.T) {
+func TestSavingsThatCannotBeShown(t *testing.T) {
 	for _, c := range []struct {
 		known bool
 		args  []string
@@ -87,7 +87,7 @@ func TestWhatCannotBeShown(t *testing.T) {
 		{true, []string{"--price=1"}, flags.Usage, "unknown flag"},
 		{true, []string{"--context=other"}, flags.Failed, "context: other"},
 	} {
-		code, out, errs := command(t, c.known, c.args...)
+		code, out, errs := savings(t, c.known, c.args...)
 		require.Equal(t, c.code, code, c.args)
 		require.Empty(t, out)
 		require.Contains(t, errs, c.says)
