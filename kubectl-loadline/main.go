@@ -13,7 +13,6 @@ import (
 	"syscall"
 
 	"loadline.dev/loadline/kubectl-loadline/backtest"
-	"loadline.dev/loadline/kubectl-loadline/explain"
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/serving"
 )
@@ -46,7 +45,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	case "backtest":
 		return backtest.Main(ctx, args[1:], out, errOut)
 	case "explain":
-		return explain.Main(ctx, args[1:], out, errOut)
+		return runExplain(ctx, args[1:], out, errOut)
 	case "policy":
 		return runPolicy(ctx, args[1:], out, errOut)
 	case "savings":

@@ -1,9 +1,4 @@
-// Package explain is kubectl loadline explain: it shows how the recommendation for a VPA
-// comes about, step by step.
-//
-// It reads the VPA and its checkpoints and runs the same chains over them as the
-// recommender, so that what it shows is what that computed when it last saved.
-package explain
+package main
 
 import (
 	"context"
@@ -32,8 +27,8 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// Explained is how the recommendation for one container comes about.
-type Explained struct {
+// explained is how the recommendation for one container comes about.
+type explained struct {
 	Container string
 	Saved     time.Time // last CPU sample that is in the checkpoint
 	Sketch    bool      // what the recipe needs besides the histograms was there, or is not needed
@@ -47,18 +42,18 @@ type Explained struct {
 	Published  *vpav1.RecommendedContainerResources // nil = nothing is
 }
 
-// Answer is all that there is to say about a VPA.
-type Answer struct {
+// answer is all that there is to say about a VPA.
+type answer struct {
 	VPA        *vpav1.VerticalPodAutoscaler
 	Choice     *recipe.Choice
-	Rollout    Rollout     // which SizingPolicy is responsible, and how far its rollout is
-	Containers []Explained // sorted
-	Problems   []string    // about checkpoints
-	Room       string      // whether evictions wait for room on nodes, and why; empty: not known
+	Rollout    rolloutStanding // which SizingPolicy is responsible, and how far its rollout is
+	Containers []explained     // sorted
+	Problems   []string        // about checkpoints
+	Room       string          // whether evictions wait for room on nodes, and why; empty: not known
 }
 
-// Question is about a VPA, asked now.
-type Question struct {
+// question is about a VPA, asked now.
+type question struct {
 	Namespace, Name string
 	Book            *recipe.Book // with the settings of the recommender
 	Now             time.Time
@@ -66,13 +61,13 @@ type Question struct {
 	Kube            kubernetes.Interface // to find the SizingPolicy; nil: none is looked for
 }
 
-// Ask reads the VPA and its checkpoints.
-func Ask(ctx context.Context, client versioned.Interface, q Question) (*Answer, error) {
+// explain reads the VPA and its checkpoints.
+func explain(ctx context.Context, client versioned.Interface, q question) (*answer, error) {
 	vpa, err := client.AutoscalingV1().VerticalPodAutoscalers(q.Namespace).Get(ctx, q.Name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
-	a := &Answer{VPA: vpa, Choice: q.Book.For(vpa.Annotations[recipe.Annotation])}
+	a := &answer{VPA: vpa, Choice: q.Book.For(vpa.Annotations[recipe.Annotation])}
 	a.govern(ctx, client, q)
 	owner := checkpoint.Owner{Namespace: q.Namespace, VPA: q.Name}
 	loader := checkpoint.Loader{
@@ -99,7 +94,7 @@ func Ask(ctx context.Context, client versioned.Interface, q Question) (*Answer, 
 }
 
 // govern finds the policy that is responsible, and takes its recipe if the VPA asks for none.
-func (a *Answer) govern(ctx context.Context, client versioned.Interface, q Question) {
+func (a *answer) govern(ctx context.Context, client versioned.Interface, q question) {
 	if q.Kube == nil {
 		return
 	}
@@ -123,7 +118,7 @@ func (a *Answer) govern(ctx context.Context, client versioned.Interface, q Quest
 	}
 }
 
-func (a *Answer) explain(history map[string]checkpoint.Past, now time.Time) {
+func (a *answer) explain(history map[string]checkpoint.Past, now time.Time) {
 	rules := convert.Rules(a.VPA)
 	maps.DeleteFunc(history, func(container string, _ checkpoint.Past) bool { return rules.For(container).Off })
 	for _, container := range slices.Sorted(maps.Keys(history)) {
@@ -135,7 +130,7 @@ func (a *Answer) explain(history map[string]checkpoint.Past, now time.Time) {
 				past.Profile.AddPeak(float64(w.Peak()), w.End)
 			}
 		}
-		e := Explained{Container: container, Saved: past.Profile.Last(), Sketch: true, Published: published(a.VPA, container)}
+		e := explained{Container: container, Saved: past.Profile.Last(), Sketch: true, Published: published(a.VPA, container)}
 		in := recipe.Input{Profile: past.Profile, Containers: len(history)}
 		if e.Published != nil {
 			in.Current = convert.Resources(e.Published.Target)

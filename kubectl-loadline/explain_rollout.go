@@ -1,4 +1,4 @@
-package explain
+package main
 
 import (
 	"context"
@@ -22,9 +22,9 @@ import (
 	"loadline.dev/loadline/pkg/kube/sizing"
 )
 
-// Rollout is how far the rollout of a workload is under the SizingPolicy that is responsible for
+// rolloutStanding is how far the rollout of a workload is under the SizingPolicy that is responsible for
 // it, if one is.
-type Rollout struct {
+type rolloutStanding struct {
 	sizing.Standing
 
 	Now      time.Time
@@ -37,7 +37,7 @@ type Rollout struct {
 
 // complete adds to where the workload stands what the pods say, and what follows for the next
 // change. It returns what cannot be known.
-func (r *Rollout) complete(ctx context.Context, kube kubernetes.Interface, vpa *vpav1.VerticalPodAutoscaler, now time.Time) (problem string) {
+func (r *rolloutStanding) complete(ctx context.Context, kube kubernetes.Interface, vpa *vpav1.VerticalPodAutoscaler, now time.Time) (problem string) {
 	if r.Object == nil {
 		return ""
 	}
@@ -64,7 +64,7 @@ func (r *Rollout) complete(ctx context.Context, kube kubernetes.Interface, vpa *
 
 // workload is what the updater looks at, without what only it knows: which pods are to be
 // changed. As long as a round goes on, all of them count as such.
-func (r *Rollout) workload() rollout.Workload {
+func (r *rolloutStanding) workload() rollout.Workload {
 	goesOn := len(r.State.Rounds) > 0 && r.State.Rounds[0].Outcome == ""
 	w := rollout.Workload{Stopped: r.Reason, Mode: r.Mode, Target: r.Target}
 	for i := range r.Pods {
@@ -79,7 +79,7 @@ func (r *Rollout) workload() rollout.Workload {
 }
 
 // print writes which policy is responsible, how far its rollout is, and what is in its way.
-func (r *Rollout) print(out io.Writer) error {
+func (r *rolloutStanding) print(out io.Writer) error {
 	if r.Policy == nil && r.Reason == "" {
 		return nil
 	}
@@ -114,7 +114,7 @@ type line struct{ what, text string }
 func at(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // phase says how far a canary is, and why it is not promoted.
-func (r *Rollout) phase() (lines []line) {
+func (r *rolloutStanding) phase() (lines []line) {
 	if r.Unread != nil {
 		return nil
 	}
@@ -157,7 +157,7 @@ var obstacles = map[rollout.Obstacle]string{
 }
 
 // members says what came of the members of a canary.
-func (r *Rollout) members() string {
+func (r *rolloutStanding) members() string {
 	s, well, other := r.Held.State, 0, 0
 	if len(s.Members) == 0 {
 		return ", which has not begun"
@@ -181,7 +181,7 @@ func (r *Rollout) members() string {
 	return text
 }
 
-func (r *Rollout) lastRound() []line {
+func (r *rolloutStanding) lastRound() []line {
 	if r.Unread != nil {
 		return nil
 	}
@@ -222,7 +222,7 @@ func amount(list resources.List, k resources.Kind) string {
 }
 
 // next says when running pods may be changed again, where that is known.
-func (r *Rollout) next() (lines []line) {
+func (r *rolloutStanding) next() (lines []line) {
 	if r.Unread != nil || r.Reason != "" {
 		return nil
 	}
@@ -239,7 +239,7 @@ func (r *Rollout) next() (lines []line) {
 	return lines
 }
 
-func (r *Rollout) conditions() (lines []line) {
+func (r *rolloutStanding) conditions() (lines []line) {
 	for _, c := range convert.RecordStatus(r.State).Conditions {
 		lines = append(lines, line{c.Type, fmt.Sprintf("since %s, %s: %s", at(c.LastTransitionTime.Time), c.Reason, c.Message)})
 	}
@@ -247,7 +247,7 @@ func (r *Rollout) conditions() (lines []line) {
 }
 
 // kept says what containers keep because less did harm.
-func (r *Rollout) kept() (lines []line) {
+func (r *rolloutStanding) kept() (lines []line) {
 	for _, c := range r.Target {
 		floor := r.State.Floor(c.Name, c.Requests, r.Settings.Hash, r.Now)
 		for k := range resources.Kind(resources.Kinds) {
@@ -260,7 +260,7 @@ func (r *Rollout) kept() (lines []line) {
 }
 
 // newPods says what new pods get.
-func (r *Rollout) newPods() []line {
+func (r *rolloutStanding) newPods() []line {
 	why := sizing.NewPods(r.Decision, r.Author, r.State)
 	switch {
 	case why != "":
@@ -274,7 +274,7 @@ func (r *Rollout) newPods() []line {
 }
 
 // observed says which pods are under observation.
-func (r *Rollout) observed() (lines []line) {
+func (r *rolloutStanding) observed() (lines []line) {
 	for i := range r.Pods {
 		p := &r.Pods[i]
 		if !convert.HasNotedChange(p) {

@@ -1,4 +1,4 @@
-package explain
+package main
 
 import (
 	"bytes"
@@ -26,7 +26,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-func now() time.Time { return time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC) }
+func explainNow() time.Time { return time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC) }
 
 // saved is a VPA that asks for a recipe, with what a recommender would have saved of
 // a container of five hours; without image as the reference would.
@@ -37,28 +37,28 @@ func saved(t *testing.T, annotation string, withSketch bool) (client *fake.Clien
 	p, known = usage.NewProfile(usage.DefaultConfig().Shape), sketch.New(book.For(annotation).Needs)
 	known.Limited(sketch.LimitRatioOf(256<<20, 256<<20))
 	for i := range 300 {
-		at := now().Add(time.Duration(i-300) * time.Minute)
+		at := explainNow().Add(time.Duration(i-300) * time.Minute)
 		p.AddCPU(0.3, at)
 		known.Observe(at, resources.CPU, 300, 0)
 		known.Observe(at, resources.Memory, 300<<20, 0)
 	}
-	content := checkpoint.Content{Image: p.Image(), Windows: map[string]usage.Window{"web-1": {End: now().Add(time.Hour), Usage: 300 << 20, OOM: -1}}}
+	content := checkpoint.Content{Image: p.Image(), Windows: map[string]usage.Window{"web-1": {End: explainNow().Add(time.Hour), Usage: 300 << 20, OOM: -1}}}
 	if withSketch {
 		content.Sketch = known.Image()
 	}
-	r, err := checkpoint.NewRecord(checkpoint.Owner{Namespace: "ns", VPA: "web"}, "a", content, now())
+	r, err := checkpoint.NewRecord(checkpoint.Owner{Namespace: "ns", VPA: "web"}, "a", content, explainNow())
 	require.NoError(t, err)
 	v := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", Annotations: map[string]string{recipe.Annotation: annotation}}}
 	v.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{{
 		ContainerName: "a", Target: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("400m")}}}}
-	p.AddPeak(300<<20, now().Add(time.Hour))
+	p.AddPeak(300<<20, explainNow().Add(time.Hour))
 	return fake.NewSimpleClientset([]runtime.Object{v, r.Object()}...), p, known, book
 }
 
 func TestTheStepsAreThoseOfTheRecommender(t *testing.T) {
 	for _, text := range []string{"", "loadline:memory=safe", "loadline:memory=following", "autopilot:models=ensemble", "crane", "cruisekube", "loadline:cpu=shared"} {
 		client, p, known, book := saved(t, text, true)
-		a, err := Ask(t.Context(), client, Question{"ns", "web", book, now(), fleet.Options{}, nil})
+		a, err := explain(t.Context(), client, question{"ns", "web", book, explainNow(), fleet.Options{}, nil})
 		require.NoError(t, err)
 		require.Empty(t, a.Problems)
 		require.Len(t, a.Containers, 1)
@@ -76,7 +76,7 @@ func TestTheStepsAreThoseOfTheRecommender(t *testing.T) {
 // The limit of the pods is saved with what the recipe knows, so it is said here, too.
 func TestTheLimitThatTheMarginFollowsIsSaid(t *testing.T) {
 	client, _, _, book := saved(t, "loadline", true)
-	a, err := Ask(t.Context(), client, Question{"ns", "web", book, now(), fleet.Options{}, nil})
+	a, err := explain(t.Context(), client, question{"ns", "web", book, explainNow(), fleet.Options{}, nil})
 	require.NoError(t, err)
 	var out bytes.Buffer
 	require.NoError(t, a.Print(&out))
@@ -87,7 +87,7 @@ func TestTheLimitThatTheMarginFollowsIsSaid(t *testing.T) {
 // Request and limit are explained apart where they come from different uses.
 func TestRequestAndLimitAreExplainedApart(t *testing.T) {
 	client, _, known, book := saved(t, "loadline:memory=following", true)
-	a, err := Ask(t.Context(), client, Question{"ns", "web", book, now(), fleet.Options{}, nil})
+	a, err := explain(t.Context(), client, question{"ns", "web", book, explainNow(), fleet.Options{}, nil})
 	require.NoError(t, err)
 	var out bytes.Buffer
 	require.NoError(t, a.Print(&out))
@@ -95,7 +95,7 @@ func TestRequestAndLimitAreExplainedApart(t *testing.T) {
 
 	known.Limited(150)
 	for h := range 48 {
-		known.Observe(now().Add(time.Duration(h)*time.Hour), resources.Memory, 100<<20, 0)
+		known.Observe(explainNow().Add(time.Duration(h)*time.Hour), resources.Memory, 100<<20, 0)
 	}
 	a.Containers[0].LimitRatio = &known.LimitRatio
 	a.Containers[0].Steps = a.Choice.Explain(recipe.Input{Sketch: known, Containers: 1})
@@ -119,7 +119,7 @@ func TestRequestAndLimitAreExplainedApart(t *testing.T) {
 func TestPointsThatAreLackingAreSaid(t *testing.T) {
 	for withSketch, said := range map[bool]bool{true: false, false: true} {
 		client, _, _, book := saved(t, "attune", withSketch)
-		a, err := Ask(t.Context(), client, Question{"ns", "web", book, now(), fleet.Options{}, nil})
+		a, err := explain(t.Context(), client, question{"ns", "web", book, explainNow(), fleet.Options{}, nil})
 		require.NoError(t, err)
 		var out bytes.Buffer
 		require.NoError(t, a.Print(&out))
@@ -127,9 +127,9 @@ func TestPointsThatAreLackingAreSaid(t *testing.T) {
 	}
 }
 
-func TestTable(t *testing.T) {
+func TestTheTableOfExplain(t *testing.T) {
 	client, _, _, book := saved(t, "loadline:memory=safe", true)
-	a, err := Ask(t.Context(), client, Question{"ns", "web", book, now(), fleet.Options{}, nil})
+	a, err := explain(t.Context(), client, question{"ns", "web", book, explainNow(), fleet.Options{}, nil})
 	require.NoError(t, err)
 	var out bytes.Buffer
 	require.NoError(t, a.Print(&out))
@@ -146,28 +146,28 @@ func TestTable(t *testing.T) {
 
 func TestWhatIsMissingIsSaid(t *testing.T) {
 	client, _, _, book := saved(t, "loadline", false)
-	a, err := Ask(t.Context(), client, Question{"ns", "web", book, now(), fleet.Options{}, nil})
+	a, err := explain(t.Context(), client, question{"ns", "web", book, explainNow(), fleet.Options{}, nil})
 	require.NoError(t, err)
 	var out bytes.Buffer
 	require.NoError(t, a.Print(&out))
 	require.Contains(t, out.String(), "! the checkpoint has nothing of what the recipe needs")
 
 	client, _, _, book = saved(t, "soup", false)
-	a, err = Ask(t.Context(), client, Question{"ns", "web", book, now(), fleet.Options{}, nil})
+	a, err = explain(t.Context(), client, question{"ns", "web", book, explainNow(), fleet.Options{}, nil})
 	require.NoError(t, err)
 	out.Reset()
 	require.NoError(t, a.Print(&out))
 	require.Contains(t, out.String(), "VPA ns/web, recipe vpa\n! annotation loadline.dev/recipe: recipe \"soup\" does not exist")
 
-	_, err = Ask(t.Context(), fake.NewSimpleClientset(), Question{"ns", "web", book, now(), fleet.Options{}, nil})
+	_, err = explain(t.Context(), fake.NewSimpleClientset(), question{"ns", "web", book, explainNow(), fleet.Options{}, nil})
 	require.ErrorContains(t, err, "not found")
-	_, err = Ask(t.Context(), fake.NewSimpleClientset(a.VPA), Question{"ns", "web", book, now(), fleet.Options{}, nil})
+	_, err = explain(t.Context(), fake.NewSimpleClientset(a.VPA), question{"ns", "web", book, explainNow(), fleet.Options{}, nil})
 	require.ErrorContains(t, err, "there is no checkpoint of the VPA yet")
 }
 
 func TestThatTargetsAreHeldIsSaid(t *testing.T) {
 	client, _, _, book := saved(t, "loadline", true)
-	a, err := Ask(t.Context(), client, Question{"ns", "web", book, now(), fleet.Options{}, nil})
+	a, err := explain(t.Context(), client, question{"ns", "web", book, explainNow(), fleet.Options{}, nil})
 	require.NoError(t, err)
 	for s, said := range map[corev1.ConditionStatus]bool{corev1.ConditionTrue: true, corev1.ConditionFalse: false} {
 		a.VPA.Status.Conditions = []vpav1.VerticalPodAutoscalerCondition{{Type: "TargetHeld", Status: s, Message: "not lowered, because"}}
@@ -179,7 +179,7 @@ func TestThatTargetsAreHeldIsSaid(t *testing.T) {
 
 func TestThatTheStatusIsOfAnEarlierSpecIsSaid(t *testing.T) {
 	client, _, _, book := saved(t, "loadline", true)
-	a, err := Ask(t.Context(), client, Question{"ns", "web", book, now(), fleet.Options{}, nil})
+	a, err := explain(t.Context(), client, question{"ns", "web", book, explainNow(), fleet.Options{}, nil})
 	require.NoError(t, err)
 	for seen, said := range map[int64]bool{4: true, 5: false, 0: false} {
 		a.VPA.Generation, a.VPA.Status.ObservedGeneration = 5, seen
@@ -195,10 +195,10 @@ func TestMemoryThatRisesDayByDayIsSaid(t *testing.T) {
 			_, p, _, book := saved(t, text, true)
 			known := sketch.New(book.For(text).Needs)
 			for h := range 8 * 24 {
-				known.Observe(now().Add(time.Duration(h-8*24)*time.Hour), resources.Memory, resources.Amount((100+daily*float64(h)/24)*(1<<20)), 0)
+				known.Observe(explainNow().Add(time.Duration(h-8*24)*time.Hour), resources.Memory, resources.Amount((100+daily*float64(h)/24)*(1<<20)), 0)
 			}
-			a := &Answer{VPA: &vpav1.VerticalPodAutoscaler{}, Choice: book.For(text)}
-			a.explain(map[string]checkpoint.Past{"a": {Profile: &p, Sketch: known.Image()}}, now())
+			a := &answer{VPA: &vpav1.VerticalPodAutoscaler{}, Choice: book.For(text)}
+			a.explain(map[string]checkpoint.Past{"a": {Profile: &p, Sketch: known.Image()}}, explainNow())
 			var out bytes.Buffer
 			require.NoError(t, a.Print(&out))
 			require.Equal(t, said && keeps, strings.Contains(out.String(), "! memory grew by 10 MiB a day over 6 days, to 17"), "%s %v", text, daily)
@@ -211,10 +211,10 @@ func TestThatALimitWasTooLowIsSaid(t *testing.T) {
 		_, p, _, book := saved(t, "loadline", true)
 		known := sketch.New(book.For("loadline").Needs)
 		for m := range 60 {
-			known.ObserveUse("", now().Add(time.Duration(m-60)*time.Minute), resources.CPU, sketch.Use{Amount: 100, Limit: 300, Throttled: share})
+			known.ObserveUse("", explainNow().Add(time.Duration(m-60)*time.Minute), resources.CPU, sketch.Use{Amount: 100, Limit: 300, Throttled: share})
 		}
-		a := &Answer{VPA: &vpav1.VerticalPodAutoscaler{}, Choice: book.For("loadline")}
-		a.explain(map[string]checkpoint.Past{"a": {Profile: &p, Sketch: known.Image()}}, now())
+		a := &answer{VPA: &vpav1.VerticalPodAutoscaler{}, Choice: book.For("loadline")}
+		a.explain(map[string]checkpoint.Past{"a": {Profile: &p, Sketch: known.Image()}}, explainNow())
 		var out bytes.Buffer
 		require.NoError(t, a.Print(&out))
 		require.Equal(t, said, strings.Contains(out.String(), "! its CPU limit was too low for its bursts: under a limit, use counts as 601m at least"), out.String())
@@ -225,7 +225,7 @@ func TestWhatStandsInForRequestsIsSaid(t *testing.T) {
 	const note = "! the recipe starts from the requests of the running pods"
 	for text, said := range map[string]bool{"attune": true, "loadline": false, "": false} {
 		client, _, _, book := saved(t, text, true)
-		a, err := Ask(t.Context(), client, Question{"ns", "web", book, now(), fleet.Options{}, nil})
+		a, err := explain(t.Context(), client, question{"ns", "web", book, explainNow(), fleet.Options{}, nil})
 		require.NoError(t, err)
 		var out bytes.Buffer
 		require.NoError(t, a.Print(&out))
@@ -233,7 +233,7 @@ func TestWhatStandsInForRequestsIsSaid(t *testing.T) {
 	}
 }
 
-func TestCommandLine(t *testing.T) {
+func TestCommandLineOfExplain(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config")
 	require.NoError(t, os.WriteFile(file, []byte("{"), 0o600))
 	for _, c := range []struct {
@@ -249,7 +249,7 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"--kubeconfig=" + file, "-n", "ns", "web"}, 1, "VPA ns/web: "},
 	} {
 		var out, errOut bytes.Buffer
-		require.Equal(t, c.code, Main(t.Context(), c.args, &out, &errOut), c.args)
+		require.Equal(t, c.code, runExplain(t.Context(), c.args, &out, &errOut), c.args)
 		require.Contains(t, out.String()+errOut.String(), c.want)
 	}
 }
@@ -272,7 +272,7 @@ func TestTheHistoryOfAFormerTargetIsNotExplained(t *testing.T) {
 		v.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: name}
 		v, err = vpas.Update(t.Context(), v, metav1.UpdateOptions{})
 		require.NoError(t, err)
-		a, err := Ask(t.Context(), client, Question{"ns", "web", book, now(), fleet.Options{}, nil})
+		a, err := explain(t.Context(), client, question{"ns", "web", book, explainNow(), fleet.Options{}, nil})
 		if explained {
 			require.NoError(t, err)
 			require.Len(t, a.Containers, 1)

@@ -1,4 +1,4 @@
-package explain
+package main
 
 import (
 	"context"
@@ -20,15 +20,15 @@ import (
 	"loadline.dev/loadline/pkg/flags"
 )
 
-// config are the flags of the command.
-type config struct {
+// explainConfig are the flags of the command.
+type explainConfig struct {
 	cluster           cluster.Flags
 	namespace, recipe string
 	estimate          flags.Estimate
 	policies          flags.Policies
 }
 
-func (c *config) addFlags(fs *pflag.FlagSet) {
+func (c *explainConfig) addFlags(fs *pflag.FlagSet) {
 	c.cluster.AddFlags(fs)
 	fs.StringVarP(&c.namespace, "namespace", "n", "", "Namespace of the VPA. Unset: that of the context.")
 	fs.StringVar(&c.recipe, "recipe", "vpa", "That of the recommender, which serves VPAs that ask for none.")
@@ -36,20 +36,23 @@ func (c *config) addFlags(fs *pflag.FlagSet) {
 	c.policies.AddFlags(fs)
 }
 
-const help = `Usage: %s [flags] VPA
+const explainHelp = `Usage: %s [flags] VPA
 
 Shows how the recommendation for each container of a VPA comes about, from what
 the recommender saved last. Flags that the recommender has must be the same here.
 
 %s`
 
-// Main runs the command and returns the exit code.
-func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
+// runExplain shows, step by step, how the recommendation for a VPA comes about, and how far its
+// rollout is. It reads the VPA and its checkpoints and runs the same chains over them as the
+// recommender, so that what it shows is what that computed when it last saved. It returns the
+// exit code.
+func runExplain(ctx context.Context, args []string, out, errOut io.Writer) int {
 	const name = "kubectl loadline explain"
-	c, fs := config{estimate: flags.DefaultEstimate()}, flags.New(name)
+	c, fs := explainConfig{estimate: flags.DefaultEstimate()}, flags.New(name)
 	c.addFlags(fs)
 	if err := fs.Parse(args); errors.Is(err, pflag.ErrHelp) {
-		fmt.Fprintf(out, help, name, flags.Describe(fs))
+		fmt.Fprintf(out, explainHelp, name, flags.Describe(fs))
 		return flags.OK
 	} else if err != nil {
 		fmt.Fprintf(errOut, "%s: %v (see %s --help)\n", name, err, name)
@@ -71,10 +74,10 @@ func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
 	}
 	clients, namespace, err := c.cluster.Connect(c.namespace)
 	if err == nil {
-		var answer *Answer
-		if answer, err = Ask(ctx, clients.VPA, Question{namespace, fs.Arg(0), book, time.Now(), fleet.Options{Foreign: c.policies.Foreign}, clients.Kube}); err == nil {
-			answer.Room = room(ctx, clients.Kube, time.Now())
-			err = answer.Print(out)
+		var a *answer
+		if a, err = explain(ctx, clients.VPA, question{namespace, fs.Arg(0), book, time.Now(), fleet.Options{Foreign: c.policies.Foreign}, clients.Kube}); err == nil {
+			a.Room = room(ctx, clients.Kube, time.Now())
+			err = a.Print(out)
 		}
 	}
 	if err != nil {
@@ -89,7 +92,7 @@ func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
 const held = "TargetHeld"
 
 // Print writes the answer as a table.
-func (a *Answer) Print(out io.Writer) error {
+func (a *answer) Print(out io.Writer) error {
 	fmt.Fprintf(out, "VPA %s/%s, recipe %s", a.VPA.Namespace, a.VPA.Name, a.Choice.Name)
 	switch {
 	case a.Choice.Source == recipe.FromPolicy:
@@ -148,7 +151,7 @@ func (a *Answer) Print(out io.Writer) error {
 	return nil
 }
 
-func (e *Explained) print(w io.Writer, k resources.Kind) {
+func (e *explained) print(w io.Writer, k resources.Kind) {
 	upper, separate := "upper bound", k == resources.Memory && e.LimitRatio != nil
 	if separate {
 		upper = "limit protects"
@@ -178,7 +181,7 @@ func (e *Explained) print(w io.Writer, k resources.Kind) {
 
 // printLimit says what limit follows from what it protects: that of the pods with the least
 // room for it, before policy, rounding and LimitRanges.
-func (e *Explained) printLimit(w io.Writer) {
+func (e *explained) printLimit(w io.Writer) {
 	steps := e.Steps.Upper[resources.Memory]
 	ratio, some := e.LimitRatio.Ratio()
 	if !some || len(steps) == 0 {

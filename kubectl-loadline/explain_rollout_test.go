@@ -1,4 +1,4 @@
-package explain
+package main
 
 import (
 	"bytes"
@@ -27,7 +27,7 @@ import (
 )
 
 // before is a moment some minutes before now.
-func before(minutes int) time.Time { return now().Add(-time.Duration(minutes) * time.Minute) }
+func before(minutes int) time.Time { return explainNow().Add(-time.Duration(minutes) * time.Minute) }
 
 func cpu(name string, a resources.Amount) policy.Container {
 	return policy.Container{Name: name, Requests: resources.List{}.With(resources.CPU, a)}
@@ -82,13 +82,13 @@ func (c shown) lines(t *testing.T) string {
 	}
 	first := pod("web-1", c.notes)
 	if c.going {
-		first.DeletionTimestamp, first.Finalizers = &metav1.Time{Time: now()}, []string{"example.com/wait"}
+		first.DeletionTimestamp, first.Finalizers = &metav1.Time{Time: explainNow()}, []string{"example.com/wait"}
 	}
 	kube := kubefake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}, pod("web-2", nil), first,
 		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web"}, Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: pods}}})
 	kube.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return c.list != nil, nil, c.list })
-	a := &Answer{VPA: v, Choice: book.For("")}
-	a.govern(t.Context(), client, Question{Namespace: "ns", Name: "web", Book: book, Now: now(), Kube: kube})
+	a := &answer{VPA: v, Choice: book.For("")}
+	a.govern(t.Context(), client, question{Namespace: "ns", Name: "web", Book: book, Now: explainNow(), Kube: kube})
 	var out bytes.Buffer
 	require.NoError(t, a.Print(&out))
 	_, after, _ := strings.Cut(out.String(), "\n")
