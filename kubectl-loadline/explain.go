@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 
-	"loadline.dev/loadline/kubectl-loadline/cluster"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/recipe"
@@ -22,7 +21,7 @@ import (
 
 // explainConfig are the flags of the command.
 type explainConfig struct {
-	cluster           cluster.Flags
+	cluster           clusterFlags
 	namespace, recipe string
 	estimate          flags.Estimate
 	policies          flags.Policies

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"loadline.dev/loadline/kubectl-loadline/cluster"
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/kube/client"
 )
@@ -34,7 +33,7 @@ func runPolicy(ctx context.Context, args []string, out, errOut io.Writer) int {
 		return flags.Usage
 	}
 	const name = "kubectl loadline policy detach"
-	var where cluster.Flags
+	var where clusterFlags
 	dryRun, fs := false, flags.New(name)
 	where.AddFlags(fs)
 	fs.BoolVar(&dryRun, "dry-run", false, "Only say what would be done.")

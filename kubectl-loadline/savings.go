@@ -10,14 +10,13 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"loadline.dev/loadline/kubectl-loadline/cluster"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/flags"
 )
 
 // savingsConfig are the flags of the command.
 type savingsConfig struct {
-	cluster   cluster.Flags
+	cluster   clusterFlags
 	prices    rollout.Prices
 	workloads bool
 }

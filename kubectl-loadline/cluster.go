@@ -1,5 +1,4 @@
-// Package cluster connects the commands for people to the cluster that kubectl would use.
-package cluster
+package main
 
 import (
 	"github.com/spf13/pflag"
@@ -9,20 +8,20 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// Flags say which cluster that is.
-type Flags struct {
+// clusterFlags say which cluster a command is about: the one that kubectl would use.
+type clusterFlags struct {
 	Kubeconfig, Context string
 }
 
 // AddFlags binds the group to fs.
-func (f *Flags) AddFlags(fs *pflag.FlagSet) {
+func (f *clusterFlags) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&f.Kubeconfig, "kubeconfig", "", "File that says where the cluster is. Unset: as for kubectl.")
 	fs.StringVar(&f.Context, "context", "", "Context of that file. Unset: the current one.")
 }
 
 // Connect returns clients as kubectl would have them, and the namespace: the given one, or if it
 // is empty that of the context.
-func (f *Flags) Connect(given string) (connected *client.Clients, namespace string, err error) {
+func (f *clusterFlags) Connect(given string) (connected *client.Clients, namespace string, err error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = f.Kubeconfig
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: f.Context}
