@@ -140,6 +140,10 @@ scale-updater: build ## measure resizes of the updater with 25 to 1,000 VPAs and
 load: build ## measure the webhook with 10,000 VPAs on one processor and write the figures to docs/scale.md (6 minutes; LOAD="-rate 200" and more options)
 	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go run ./bench webhook -document ../docs/scale.md $(LOAD)
 
+.PHONY: rest
+rest: build ## measure the webhook with nothing to do beside the reference's and write docs/scale.md (a quarter of an hour)
+	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go run ./bench rest -document ../docs/scale.md
+
 .PHONY: demo
 demo: build ## show workloads being put right on a local control plane (KEEP=1 leaves it running)
 	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go run ./demo $(if $(KEEP),-keep)

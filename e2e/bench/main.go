@@ -1,5 +1,5 @@
 // Command bench measures the programs on a local control plane: each of its
-// subcommands one of them. `make load`, `make scale` and `make scale-updater` run it.
+// subcommands one of them. `make load`, `make rest`, `make scale` and `make scale-updater` run it.
 package main
 
 import (
@@ -7,18 +7,19 @@ import (
 	"os"
 
 	"loadline.dev/loadline/e2e/bench/recommender"
+	"loadline.dev/loadline/e2e/bench/rest"
 	"loadline.dev/loadline/e2e/bench/updater"
 	"loadline.dev/loadline/e2e/bench/webhook"
 )
 
 func main() {
-	commands := map[string]func(args []string){"webhook": webhook.Main, "recommender": recommender.Main, "updater": updater.Main}
+	commands := map[string]func(args []string){"webhook": webhook.Main, "rest": rest.Main, "recommender": recommender.Main, "updater": updater.Main}
 	if len(os.Args) > 1 {
 		if command := commands[os.Args[1]]; command != nil {
 			command(os.Args[2:])
 			return
 		}
 	}
-	fmt.Fprintln(os.Stderr, "bench: the first argument must be webhook, recommender or updater; -h after it lists its flags")
+	fmt.Fprintln(os.Stderr, "bench: the first argument must be webhook, rest, recommender or updater; -h after it lists its flags")
 	os.Exit(2)
 }
