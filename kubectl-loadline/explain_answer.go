@@ -22,7 +22,7 @@ import (
 	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
-	"loadline.dev/loadline/pkg/kube/autoscaler"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/kube/target"
 )
@@ -210,9 +210,9 @@ func room(ctx context.Context, kube kubernetes.Interface, now time.Time) string 
 		}
 		return nodes.Items[0].Name, nil
 	}
-	sign, err := autoscaler.Cluster{Kube: kube, Labelled: labelled}.Find(ctx, now)
+	sign, err := client.NodeAutoscaler{Kube: kube, Labelled: labelled}.Find(ctx, now)
 	if err != nil {
 		return ""
 	}
-	return autoscaler.Explain(sign)
+	return client.ExplainEvictionRoom(sign)
 }

@@ -12,7 +12,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/klog/v2"
 
-	"loadline.dev/loadline/pkg/kube/autoscaler"
+	"loadline.dev/loadline/pkg/kube/client"
 )
 
 // lookAgain is how long a sign, or that there is none, is believed.
@@ -35,7 +35,7 @@ func (g *Growth) Look(ctx context.Context, now time.Time) (news bool) {
 		return false
 	}
 	g.looked = now
-	sign, err := autoscaler.Cluster{Kube: g.Kube, Labelled: g.labelled}.Find(ctx, now)
+	sign, err := client.NodeAutoscaler{Kube: g.Kube, Labelled: g.labelled}.Find(ctx, now)
 	if err != nil {
 		klog.FromContext(ctx).V(1).Info("It is not known whether nodes are added for pods that find none", "reason", err)
 		return false
@@ -56,7 +56,7 @@ func (g *Growth) Known() bool { return g.known }
 func (g *Growth) Sign() string { return g.sign }
 
 // Explain says for people what that means for evictions, and why.
-func (g *Growth) Explain() string { return autoscaler.Explain(g.sign) }
+func (g *Growth) Explain() string { return client.ExplainEvictionRoom(g.sign) }
 
 // labelled returns the first of the nodes with a label.
 func (g *Growth) labelled(_ context.Context, label string) (string, error) {

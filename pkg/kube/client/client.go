@@ -7,9 +7,10 @@
 // has many pods, and the programs read few of their fields. Trim documents
 // which.
 //
-// PatchAdd and PatchTest are the operations of a JSON patch.
+// PatchAdd and PatchTest are the operations of a JSON patch. NodeAutoscaler looks for what
+// shows that nodes are added to the cluster.
 //
-// It holds no knowledge of what the objects mean, and no retry policy besides
+// It holds no other knowledge of what the objects mean, and no retry policy besides
 // the one at the start: client-go's reflectors retry by themselves.
 package client
 

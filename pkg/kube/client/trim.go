@@ -15,7 +15,6 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
-	"loadline.dev/loadline/pkg/kube/autoscaler"
 )
 
 // Trim is a cache.TransformFunc that keeps only what the programs read.
@@ -105,7 +104,7 @@ func Trim(object any) (any, error) {
 
 // growing keeps the labels of a node that show whether nodes are added.
 func growing(labels map[string]string) (kept map[string]string) {
-	for _, key := range autoscaler.Labels() {
+	for _, key := range NodeAutoscalerLabels() {
 		if value, has := labels[key]; has {
 			if kept == nil {
 				kept = map[string]string{}

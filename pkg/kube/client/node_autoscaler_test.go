@@ -1,4 +1,4 @@
-package autoscaler
+package client
 
 import (
 	"context"
@@ -18,12 +18,12 @@ import (
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-func status(at string) *corev1.ConfigMap {
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status", Annotations: map[string]string{updated: at}}}
+func autoscalerSays(at string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status", Annotations: map[string]string{autoscalerUpdated: at}}}
 }
 
-func TestSigns(t *testing.T) {
-	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, StatusName, nil)
+func TestSignsThatNodesAreAdded(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, autoscalerStatus, nil)
 	broken := errors.New("broken")
 	const reported = "ConfigMap kube-system/cluster-autoscaler-status of cluster-autoscaler"
 	for name, c := range map[string]struct {
@@ -35,10 +35,10 @@ func TestSigns(t *testing.T) {
 		failed bool
 	}{
 		"nothing":                         {},
-		"a fresh status":                  {status: status("2026-01-02 11:59:50.123456789 +0000 UTC"), want: reported},
-		"a status in another zone":        {status: status("2026-01-02 13:59:50.1 +0200 CEST m=+12.5"), want: reported},
-		"a status without a time":         {status: status(""), want: reported},
-		"a status that is left over":      {status: status("2026-01-02 10:59:50 +0000 UTC")},
+		"a fresh status":                  {status: autoscalerSays("2026-01-02 11:59:50.123456789 +0000 UTC"), want: reported},
+		"a status in another zone":        {status: autoscalerSays("2026-01-02 13:59:50.1 +0200 CEST m=+12.5"), want: reported},
+		"a status without a time":         {status: autoscalerSays(""), want: reported},
+		"a status that is left over":      {status: autoscalerSays("2026-01-02 10:59:50 +0000 UTC")},
 		"a node of Karpenter":             {label: "karpenter.sh/nodepool", want: "label karpenter.sh/nodepool of node n1"},
 		"a node of an old Karpenter":      {label: "karpenter.sh/provisioner-name", want: "label karpenter.sh/provisioner-name of node n1"},
 		"NodePools without a node":        {served: nodePools, want: "the kind NodePool of Karpenter"},
@@ -61,7 +61,7 @@ func TestSigns(t *testing.T) {
 		if c.served != "" {
 			kube.Resources = []*metav1.APIResourceList{{GroupVersion: "karpenter.sh/v1", APIResources: []metav1.APIResource{{Name: c.served}}}}
 		}
-		sign, err := Cluster{Kube: kube, Labelled: func(_ context.Context, label string) (string, error) {
+		sign, err := NodeAutoscaler{Kube: kube, Labelled: func(_ context.Context, label string) (string, error) {
 			switch c.label {
 			case "broken":
 				return "", broken
@@ -73,7 +73,7 @@ func TestSigns(t *testing.T) {
 		require.Equal(t, c.failed, err != nil, name)
 		require.Equal(t, c.want, sign, name)
 	}
-	require.Contains(t, Explain(""), "wait for a node with free room")
-	require.Contains(t, Explain("x"), "do not wait for room on nodes, because nodes seem to be added: x")
-	require.Len(t, Labels(), 5)
+	require.Contains(t, ExplainEvictionRoom(""), "wait for a node with free room")
+	require.Contains(t, ExplainEvictionRoom("x"), "do not wait for room on nodes, because nodes seem to be added: x")
+	require.Len(t, NodeAutoscalerLabels(), 5)
 }

@@ -1,10 +1,4 @@
-// Package autoscaler reports whether something shows that nodes are added to a cluster
-// for pods that find none.
-//
-// Find looks for the status of cluster-autoscaler, for nodes and NodePools of Karpenter
-// and, where that status may not be read, for nodes of managed pools. It does not know
-// whether another node would be added for a certain pod.
-package autoscaler
+package client
 
 import (
 	"context"
@@ -22,25 +16,25 @@ import (
 // The ConfigMap in which cluster-autoscaler says every few seconds what it does, and the
 // annotation that says when it did so last.
 const (
-	StatusNamespace = "kube-system"
-	StatusName      = "cluster-autoscaler-status"
-	updated         = "cluster-autoscaler.kubernetes.io/last-updated"
+	autoscalerNamespace = "kube-system"
+	autoscalerStatus    = "cluster-autoscaler-status"
+	autoscalerUpdated   = "cluster-autoscaler.kubernetes.io/last-updated"
 )
 
-// fresh is how old a status may be at most. The clocks of two programs may differ.
-const fresh = time.Hour
+// freshStatus is how old a status may be at most. The clocks of two programs may differ.
+const freshStatus = time.Hour
 
 // Labels of nodes. Those of Karpenter say that a node was added for pods.
 var (
-	karpenter = []string{"karpenter.sh/nodepool", "karpenter.sh/provisioner-name"}
+	karpenterLabels = []string{"karpenter.sh/nodepool", "karpenter.sh/provisioner-name"}
 	// Those of managed pools are on all nodes of such a cluster, also where none is ever
 	// added. Its autoscaler writes the ConfigMap, so they count only where that may not
 	// be read.
-	managed = []string{"cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup", "kubernetes.azure.com/agentpool"}
+	managedLabels = []string{"cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup", "kubernetes.azure.com/agentpool"}
 )
 
-// Labels returns the labels of nodes that Find asks for.
-func Labels() []string { return slices.Concat(karpenter, managed) }
+// NodeAutoscalerLabels returns the labels of nodes that Find asks for.
+func NodeAutoscalerLabels() []string { return slices.Concat(karpenterLabels, managedLabels) }
 
 // Group and resource by which the API server shows that Karpenter is installed.
 const (
@@ -48,8 +42,11 @@ const (
 	nodePools      = "nodepools"
 )
 
-// Cluster is where Find looks.
-type Cluster struct {
+// NodeAutoscaler is where Find looks for what shows that nodes are added to a cluster for pods
+// that find none: the status of cluster-autoscaler, nodes and NodePools of Karpenter and, where
+// that status may not be read, nodes of managed pools. It does not know whether another node
+// would be added for a certain pod.
+type NodeAutoscaler struct {
 	Kube kubernetes.Interface
 	// Labelled returns the name of a node with a label; empty: there is none.
 	Labelled func(ctx context.Context, label string) (node string, err error)
@@ -57,33 +54,33 @@ type Cluster struct {
 
 // Find returns what shows at now that nodes are added; empty if nothing does. An error
 // says that it is not known.
-func (c Cluster) Find(ctx context.Context, now time.Time) (sign string, err error) {
-	status, err := c.Kube.CoreV1().ConfigMaps(StatusNamespace).Get(ctx, StatusName, metav1.GetOptions{})
+func (c NodeAutoscaler) Find(ctx context.Context, now time.Time) (sign string, err error) {
+	status, err := c.Kube.CoreV1().ConfigMaps(autoscalerNamespace).Get(ctx, autoscalerStatus, metav1.GetOptions{})
 	hidden := apierrors.IsForbidden(err)
 	switch {
-	case err == nil && isFresh(status, now):
-		return fmt.Sprintf("ConfigMap %s/%s of cluster-autoscaler", StatusNamespace, StatusName), nil
+	case err == nil && isFreshStatus(status, now):
+		return fmt.Sprintf("ConfigMap %s/%s of cluster-autoscaler", autoscalerNamespace, autoscalerStatus), nil
 	case err != nil && !hidden && !apierrors.IsNotFound(err):
-		return "", fmt.Errorf("read ConfigMap %s/%s: %w", StatusNamespace, StatusName, err)
+		return "", fmt.Errorf("read ConfigMap %s/%s: %w", autoscalerNamespace, autoscalerStatus, err)
 	}
-	if sign, err = c.labelled(ctx, karpenter); sign != "" || err != nil {
+	if sign, err = c.labelled(ctx, karpenterLabels); sign != "" || err != nil {
 		return sign, err
 	}
 	if sign, err = c.served(); sign != "" || err != nil || !hidden {
 		return sign, err
 	}
-	return c.labelled(ctx, managed)
+	return c.labelled(ctx, managedLabels)
 }
 
-// isFresh reports whether a status was written of late. One that does not say when
+// isFreshStatus reports whether a status was written of late. One that does not say when
 // counts.
-func isFresh(status *corev1.ConfigMap, now time.Time) bool {
-	text, _, _ := strings.Cut(status.Annotations[updated], " m=")
+func isFreshStatus(status *corev1.ConfigMap, now time.Time) bool {
+	text, _, _ := strings.Cut(status.Annotations[autoscalerUpdated], " m=")
 	at, err := time.Parse("2006-01-02 15:04:05.999999999 -0700 MST", text)
-	return err != nil || now.Sub(at) < fresh
+	return err != nil || now.Sub(at) < freshStatus
 }
 
-func (c Cluster) labelled(ctx context.Context, labels []string) (string, error) {
+func (c NodeAutoscaler) labelled(ctx context.Context, labels []string) (string, error) {
 	for _, label := range labels {
 		node, err := c.Labelled(ctx, label)
 		if err != nil {
@@ -97,7 +94,7 @@ func (c Cluster) labelled(ctx context.Context, labels []string) (string, error) 
 }
 
 // served looks whether the API server has NodePools of Karpenter.
-func (c Cluster) served() (string, error) {
+func (c NodeAutoscaler) served() (string, error) {
 	groups, err := c.Kube.Discovery().ServerGroups()
 	if err != nil {
 		return "", fmt.Errorf("read the groups of the API server: %w", err)
@@ -117,8 +114,8 @@ func (c Cluster) served() (string, error) {
 	return "", nil
 }
 
-// Explain says for people what follows from a sign for evictions.
-func Explain(sign string) string {
+// ExplainEvictionRoom says for people what follows from a sign for evictions.
+func ExplainEvictionRoom(sign string) string {
 	if sign == "" {
 		return "evictions wait for a node with free room, because nothing shows that nodes are added"
 	}
