@@ -13,7 +13,6 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/recommender/model"
-	"loadline.dev/loadline/recommender/quality"
 	"loadline.dev/loadline/recommender/recommend"
 )
 
@@ -32,7 +31,7 @@ type Ingester struct {
 	Sketches *recommend.SketchKeeper // gets what counts; nil: there is none
 	Guard    model.Guard             // around the work on each kill
 
-	Quality   *quality.Metrics
+	Quality   *recommend.Quality
 	Samples   *prometheus.CounterVec // by what became of a sample
 	Kills     *prometheus.CounterVec // by what became of a kill
 	Responses *prometheus.CounterVec // by whether the source failed, and its name

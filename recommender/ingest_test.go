@@ -20,7 +20,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/model"
-	"loadline.dev/loadline/recommender/quality"
+	"loadline.dev/loadline/recommender/recommend"
 )
 
 func now() time.Time { return time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC) }
@@ -37,7 +37,7 @@ func newIngester(source func(context.Context, func(usage.Sample)) error) *Ingest
 	}, now())
 	return &Ingester{
 		Source: source, Timeout: time.Second, OOMs: &model.OOMs{}, Store: store, Model: cluster,
-		Quality: quality.NewMetrics(prometheus.NewRegistry()), Samples: counter("result"), Kills: counter("result"), Responses: counter("is_error", "client_name"),
+		Quality: recommend.NewQuality(prometheus.NewRegistry()), Samples: counter("result"), Kills: counter("result"), Responses: counter("is_error", "client_name"),
 	}
 }
 
@@ -111,7 +111,7 @@ func TestWorkloadsAreToldOfSamplesAndKills(t *testing.T) {
 		return nil
 	})
 	registry := prometheus.NewRegistry()
-	i.Quality.Workloads = quality.NewWorkloads(registry)
+	i.Quality.Workloads = recommend.NewWorkloadQuality(registry)
 	object := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"}}
 	object.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{
 		{ContainerName: "a", Target: corev1.ResourceList{"cpu": resource.MustParse("600m"), "memory": resource.MustParse("1Gi")}}}}

@@ -17,7 +17,6 @@ import (
 	"loadline.dev/loadline/recommender/checkpoints"
 	"loadline.dev/loadline/recommender/model"
 	"loadline.dev/loadline/recommender/policies"
-	"loadline.dev/loadline/recommender/quality"
 	"loadline.dev/loadline/recommender/recommend"
 )
 
@@ -190,7 +189,7 @@ func (l *Loop) takePod(change model.Change, now time.Time) {
 		l.removed = append(l.removed, change.Name)
 		return
 	}
-	quality.CountSources(l.Metrics.resources, pod)
+	countSources(l.Metrics.resources, pod)
 	l.Model.PutPod(pod, now)
 }
 
@@ -242,7 +241,7 @@ func (l *Loop) publish(ctx context.Context, now time.Time) {
 	}
 	recommend.CountByHistory(l.Metrics.depth, l.Model.VPAs())
 	recommend.CountRising(l.Metrics.rising, l.Model.VPAs())
-	quality.Census(l.Metrics.objects, l.Model.VPAs())
+	countVPAs(l.Metrics.objects, l.Model.VPAs())
 	l.Sketches.Count(l.Metrics.recipes)
 }
 

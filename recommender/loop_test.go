@@ -20,7 +20,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/model"
-	"loadline.dev/loadline/recommender/quality"
+	"loadline.dev/loadline/recommender/recommend"
 )
 
 const provided = vpav1.RecommendationProvided
@@ -388,7 +388,7 @@ func TestALastingProblemWithACheckpointIsNotLoggedInEachPass(t *testing.T) {
 func TestTheQualityOfEachWorkloadFollowsWhatIsPublished(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
-	w.metrics.quality.Workloads = quality.NewWorkloads(registry)
+	w.metrics.quality.Workloads = recommend.NewWorkloadQuality(registry)
 	value := func(name, resource string) float64 {
 		families, err := registry.Gather()
 		require.NoError(t, err)

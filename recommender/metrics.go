@@ -7,7 +7,6 @@ import (
 
 	"loadline.dev/loadline/recommender/backfill"
 	"loadline.dev/loadline/recommender/policies"
-	"loadline.dev/loadline/recommender/quality"
 	"loadline.dev/loadline/recommender/recommend"
 )
 
@@ -34,7 +33,7 @@ type metrics struct {
 	prometheusRequests *prometheus.CounterVec
 	prometheusDuration *prometheus.HistogramVec
 	resources          *prometheus.CounterVec
-	quality            *quality.Metrics
+	quality            *recommend.Quality
 
 	samples     *prometheus.CounterVec
 	past        *prometheus.CounterVec
@@ -81,7 +80,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Buckets: []float64{.01, .02, .05, .1, .2, .3, .4, .5, .6, .7, .8, .9, 1, 2, 5, 10, 20, 30, 60, 120, 300},
 		}, []string{"code", "method"}),
 		resources: counter("vpa_resources_get_resources_count", "Where the resources of containers were read.", "source"),
-		quality:   quality.NewMetrics(registry),
+		quality:   recommend.NewQuality(registry),
 
 		samples: counter("loadline_recommender_samples_total",
 			`Usage samples, by what became of them; "taken" means they count.`, "result"),

@@ -15,12 +15,12 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/model"
-	"loadline.dev/loadline/recommender/quality"
+	"loadline.dev/loadline/recommender/recommend"
 )
 
 // touch gives every vector one series, because only those are gathered.
 func touch(m *metrics) {
-	quality.Census(m.objects, nil)
+	countVPAs(m.objects, nil)
 	for _, v := range []*prometheus.CounterVec{m.resources, m.samples, m.ooms, m.statuses, m.checkpoints, m.panics} {
 		v.WithLabelValues("x").Inc()
 	}
@@ -54,7 +54,7 @@ func touch(m *metrics) {
 }
 
 // touchWorkloads does so with the metrics of each workload.
-func touchWorkloads(w *quality.Workloads) {
+func touchWorkloads(w *recommend.WorkloadQuality) {
 	store := usage.NewStore(usage.DefaultConfig())
 	cluster := model.NewModel(model.Config{Store: store})
 	for _, cpu := range []string{"1", "2"} {
@@ -70,7 +70,7 @@ func touchWorkloads(w *quality.Workloads) {
 func TestMetricsAreFrozen(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	touch(newMetrics(registry))
-	touchWorkloads(quality.NewWorkloads(registry))
+	touchWorkloads(recommend.NewWorkloadQuality(registry))
 	families, err := registry.Gather()
 	require.NoError(t, err)
 	var list strings.Builder

@@ -14,7 +14,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/pkg/serving"
-	"loadline.dev/loadline/recommender/quality"
+	"loadline.dev/loadline/recommender/recommend"
 )
 
 const (
@@ -30,7 +30,7 @@ func run(ctx context.Context, c *Config) error {
 	registry := serving.NewRegistry()
 	m := newMetrics(registry)
 	if c.Output.WorkloadMetrics {
-		m.quality.Workloads = quality.NewWorkloads(registry)
+		m.quality.Workloads = recommend.NewWorkloadQuality(registry)
 	}
 	health := serving.NewHealth(healthFactor * c.Interval)
 	server := serving.New(c.Serving.Address, c.Serving.Profiling, registry, health.Check)

@@ -18,7 +18,6 @@ import (
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	ourclient "loadline.dev/loadline/pkg/generated/clientset/versioned/typed/autoscaling/v1"
 	"loadline.dev/loadline/recommender/checkpoints"
-	"loadline.dev/loadline/recommender/quality"
 	"loadline.dev/loadline/recommender/recommend"
 	"loadline.dev/loadline/recommender/status"
 )
@@ -86,7 +85,7 @@ func (l *loadline) connect() {
 	l.server = &loadlineServer{patches: map[string][]byte{}}
 	l.publisher = &recommend.Publisher{
 		Advisor: l.advisor, Checkpoints: &checkpoints.Maintainer{Off: true}, Writer: status.Writer{Client: l.server},
-		Quality: quality.NewMetrics(prometheus.NewRegistry()), Workers: 1, Tolerance: 0.01,
+		Quality: recommend.NewQuality(prometheus.NewRegistry()), Workers: 1, Tolerance: 0.01,
 		Latency: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "latency"}),
 		Results: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "results"}, []string{"result"}),
 	}

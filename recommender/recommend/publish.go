@@ -6,7 +6,8 @@
 // makes recommendations and checkpoint contents. Advisor reads the store and the model and changes neither, but for
 // what it notes in a VPA about its advice, so several goroutines may use it at once
 // for different VPAs, each with its own scratch profile. SketchKeeper gives each VPA its
-// recipe and fills the sketches that it asks for.
+// recipe and fills the sketches that it asks for. Quality and WorkloadQuality are metrics that
+// compare what is used with what was recommended.
 //
 // The numbers come from package recipe. Advise rounds them as convert.Format says, makes CPU
 // whole cores where a flag wants that, and caps them with package policy, in this order; the
@@ -31,7 +32,6 @@ import (
 	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/recommender/checkpoints"
 	"loadline.dev/loadline/recommender/model"
-	"loadline.dev/loadline/recommender/quality"
 	"loadline.dev/loadline/recommender/status"
 )
 
@@ -50,7 +50,7 @@ type Publisher struct {
 	Advisor     *Advisor
 	Checkpoints *checkpoints.Maintainer
 	Writer      status.Writer
-	Quality     *quality.Metrics
+	Quality     *Quality
 	Workers     int
 	Tolerance   float64                // a bound that moves by a smaller fraction can wait; 0: none can
 	Latency     prometheus.Histogram   // creation of a VPA to its first recommendation

@@ -21,7 +21,6 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	"loadline.dev/loadline/recommender/model"
-	"loadline.dev/loadline/recommender/quality"
 )
 
 // office is a desk whose advice is published.
@@ -126,7 +125,7 @@ func TestWhatIsSkippedIsNotMissed(t *testing.T) {
 
 func TestATargetThatStaysIsAChangeByNothing(t *testing.T) {
 	o, registry := newOffice(t, 0.01), prometheus.NewRegistry()
-	o.Quality = quality.NewMetrics(registry)
+	o.Quality = NewQuality(registry)
 	changes := func() (n uint64) {
 		families, err := registry.Gather()
 		require.NoError(t, err)

@@ -26,7 +26,6 @@ import (
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	"loadline.dev/loadline/recommender/checkpoints"
 	"loadline.dev/loadline/recommender/model"
-	"loadline.dev/loadline/recommender/quality"
 	"loadline.dev/loadline/recommender/status"
 )
 
@@ -36,7 +35,7 @@ const day = 24 * time.Hour
 func newPublisher(a *Advisor, client versioned.Interface, tolerance float64) *Publisher {
 	return &Publisher{
 		Advisor: a, Checkpoints: &checkpoints.Maintainer{Off: true}, Writer: status.Writer{Client: client},
-		Quality: quality.NewMetrics(prometheus.NewRegistry()), Workers: 1, Tolerance: tolerance,
+		Quality: NewQuality(prometheus.NewRegistry()), Workers: 1, Tolerance: tolerance,
 		Latency: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "x"}),
 		Results: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "y"}, []string{"result"}),
 	}

@@ -1,4 +1,4 @@
-package quality
+package main
 
 import (
 	"testing"
@@ -14,9 +14,9 @@ import (
 func TestCensusHasAllCombinations(t *testing.T) {
 	gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "x"}, []string{"update_mode", "has_recommendation", "api", "matches_pods", "unsupported_config"})
 	vpa := &model.VPA{Object: &vpav1.VerticalPodAutoscaler{}, Published: model.Published{Recommended: true}}
-	Census(gauge, []*model.VPA{vpa, vpa})
+	countVPAs(gauge, []*model.VPA{vpa, vpa})
 	require.Equal(t, 144, testutil.CollectAndCount(gauge))
 	require.Equal(t, 2.0, testutil.ToFloat64(gauge.WithLabelValues("Recreate", "true", "v1", "false", "false")), "no mode counts as Recreate")
-	Census(gauge, nil)
+	countVPAs(gauge, nil)
 	require.Zero(t, testutil.ToFloat64(gauge.WithLabelValues("Recreate", "true", "v1", "false", "false")))
 }

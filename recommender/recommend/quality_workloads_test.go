@@ -1,4 +1,4 @@
-package quality
+package recommend
 
 import (
 	"bytes"
@@ -26,7 +26,7 @@ import (
 
 // scene is a recommender of which only this package is real.
 type scene struct {
-	*Workloads
+	*WorkloadQuality
 	t        testing.TB
 	registry *prometheus.Registry
 	store    *usage.Store
@@ -38,7 +38,7 @@ type scene struct {
 func newScene(t testing.TB) *scene {
 	s := &scene{t: t, registry: prometheus.NewRegistry(), store: usage.NewStore(usage.DefaultConfig()), now: time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)}
 	s.model = model.NewModel(model.Config{Store: s.store})
-	s.Workloads = NewWorkloads(s.registry)
+	s.WorkloadQuality = NewWorkloadQuality(s.registry)
 	return s
 }
 
@@ -152,7 +152,7 @@ func TestWhatIsGoneHasNoSeries(t *testing.T) {
 	s.pass(time.Minute)
 	s.Observe(gone, "app", resources.CPU, 1)
 	s.Killed(gone, "app")
-	require.Zero(t, testutil.CollectAndCount(s.Workloads))
+	require.Zero(t, testutil.CollectAndCount(s.WorkloadQuality))
 	require.Empty(t, s.known)
 }
 
@@ -233,7 +233,7 @@ func TestCompletenessCountsTimeAndSamples(t *testing.T) {
 }
 
 func TestNobodyWhoWantsNoMetricsPays(t *testing.T) {
-	var none *Workloads
+	var none *WorkloadQuality
 	v := &model.VPA{}
 	require.Zero(t, testing.AllocsPerRun(10, func() {
 		none.Follow(nil, nil, time.Time{})
@@ -242,13 +242,13 @@ func TestNobodyWhoWantsNoMetricsPays(t *testing.T) {
 	}))
 }
 
-func TestNames(t *testing.T) {
+func TestNamesOfTheMetricsOfWorkloads(t *testing.T) {
 	s := newScene(t)
 	s.publish(target("app", "500m", "400"))
 	s.publish(target("app", "600m", "500"))
 	s.uses("app", resources.CPU, 1)
 	s.uses("app", resources.Memory, 1)
-	require.Equal(t, 15, testutil.CollectAndCount(s.Workloads))
+	require.Equal(t, 15, testutil.CollectAndCount(s.WorkloadQuality))
 	problems, err := testutil.GatherAndLint(s.registry)
 	require.NoError(t, err)
 	require.Empty(t, problems)
@@ -295,7 +295,7 @@ func TestMetricsAreReadDuringAPass(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				testutil.CollectAndCount(s.Workloads)
+				testutil.CollectAndCount(s.WorkloadQuality)
 			}
 		}
 	})

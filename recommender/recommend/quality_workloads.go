@@ -1,27 +1,4 @@
-// Package quality serves metrics that say how good the recommendation of each
-// container is: how much of the target is unused, how often usage is above it,
-// how old it is, and how much history is behind it. They are there for whoever
-// asks for them only, because there are 15 series for each VPA and container.
-//
-// Workloads keeps a few numbers for each VPA, container and resource, and makes
-// metrics of them when somebody reads them:
-//
-//   - The target is the published one, capped by the policy of the VPA: what a new
-//     pod would ask for. A target counts from the first pass that sees it in the
-//     status, which is the one after it was written.
-//   - With each new target of a resource, the numbers of that resource begin anew;
-//     that of the other goes on. A restart is a beginning too: what was before is
-//     not known.
-//   - Samples are those that count in the history, of all pods that the VPA
-//     controls: each pod and minute the same. Kills are counted, but are no
-//     samples.
-//   - Now is the time of the last pass.
-//
-// A VPA or container that is gone, or that nothing is recommended for any more,
-// has no series any more. A VPA that points to another target is another VPA.
-//
-// Census counts the VPAs by state, for everybody.
-package quality
+package recommend
 
 import (
 	"math"
@@ -38,32 +15,53 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
-// Workloads are the metrics of each workload. They are safe for concurrent use;
-// nil has no metrics, and its methods do nothing.
-type Workloads struct {
-	descriptions
+// WorkloadQuality serves metrics that say how good the recommendation of each
+// container is: how much of the target is unused, how often usage is above it,
+// how old it is, and how much history is behind it. They are there for whoever
+// asks for them only, because there are 15 series for each VPA and container.
+//
+// It keeps a few numbers for each VPA, container and resource, and makes
+// metrics of them when somebody reads them:
+//
+//   - The target is the published one, capped by the policy of the VPA: what a new
+//     pod would ask for. A target counts from the first pass that sees it in the
+//     status, which is the one after it was written.
+//   - With each new target of a resource, the numbers of that resource begin anew;
+//     that of the other goes on. A restart is a beginning too: what was before is
+//     not known.
+//   - Samples are those that count in the history, of all pods that the VPA
+//     controls: each pod and minute the same. Kills are counted, but are no
+//     samples.
+//   - Now is the time of the last pass.
+//
+// A VPA or container that is gone, or that nothing is recommended for any more,
+// has no series any more. A VPA that points to another target is another VPA.
+//
+// It is safe for concurrent use; nil has no metrics, and its methods do nothing.
+type WorkloadQuality struct {
+	qualityDescriptions
 
 	mu    sync.Mutex // held for a moment only, while metrics are read too
 	now   time.Time  // of the last pass
-	known map[*model.VPA]*workload
+	known map[*model.VPA]*workloadRecord
 }
 
-// workload is what is known of a VPA.
-type workload struct {
+// workloadRecord is what is known of a VPA.
+type workloadRecord struct {
 	namespace, name string
 	object          *vpav1.VerticalPodAutoscaler // whose status was read last
-	containers      []container                  // that have a recommendation, few
+	containers      []containerRecord            // that have a recommendation, few
 }
 
-type container struct {
+type containerRecord struct {
 	name     string
-	records  [resources.Kinds]record
+	records  [resources.Kinds]kindRecord
 	complete float64 // how much of the history that is ever kept there is, 0 to 1
 }
 
-// record is what happened since the target of a resource changed. Amounts are in
+// kindRecord is what happened since the target of a resource changed. Amounts are in
 // millicores or bytes.
-type record struct {
+type kindRecord struct {
 	published bool // false: there is no target, and nothing else
 	target    resources.Amount
 	change    float64 // last one, as a fraction of the former target; NaN: none was seen
@@ -75,9 +73,9 @@ type record struct {
 	kills          int64
 }
 
-// NewWorkloads returns metrics without any workload, and registers them.
-func NewWorkloads(registry prometheus.Registerer) *Workloads {
-	w := &Workloads{descriptions: describe()}
+// NewWorkloadQuality returns metrics without any workload, and registers them.
+func NewWorkloadQuality(registry prometheus.Registerer) *WorkloadQuality {
+	w := &WorkloadQuality{qualityDescriptions: describeQuality()}
 	registry.MustRegister(w)
 	return w
 }
@@ -85,18 +83,18 @@ func NewWorkloads(registry prometheus.Registerer) *Workloads {
 // Follow takes over the published targets and the length of histories, and
 // forgets VPAs that are not in the model. It is called once a pass, before the
 // samples.
-func (w *Workloads) Follow(cluster *model.Model, store *usage.Store, now time.Time) {
+func (w *WorkloadQuality) Follow(cluster *model.Model, store *usage.Store, now time.Time) {
 	if w == nil {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.now = now
-	known := make(map[*model.VPA]*workload, len(cluster.VPAs()))
+	known := make(map[*model.VPA]*workloadRecord, len(cluster.VPAs()))
 	for _, v := range cluster.VPAs() {
 		one := w.known[v]
 		if one == nil {
-			one = &workload{namespace: v.Object.Namespace, name: v.Object.Name}
+			one = &workloadRecord{namespace: v.Object.Namespace, name: v.Object.Name}
 		}
 		known[v] = one
 		if one.object != v.Object {
@@ -104,16 +102,16 @@ func (w *Workloads) Follow(cluster *model.Model, store *usage.Store, now time.Ti
 		}
 		for i := range one.containers {
 			c := &one.containers[i]
-			c.complete = min(float64(history(v, c.name, store))/float64(cluster.RulesOf(v, c.name).Age()), 1)
+			c.complete = min(float64(completeness(v, c.name, store))/float64(cluster.RulesOf(v, c.name).Age()), 1)
 		}
 	}
 	w.known = known // a new map, because the old one may be being read
 }
 
-// history returns how long the samples of a container cover: the time from first
+// completeness returns how long the samples of a container cover: the time from first
 // to last, or their number at one a minute, whichever is less. That is what the
 // confidence in a recommendation counts too.
-func history(v *model.VPA, container string, store *usage.Store) time.Duration {
+func completeness(v *model.VPA, container string, store *usage.Store) time.Duration {
 	var first, last time.Time
 	var samples int64
 	cover := func(from, to time.Time, n int64) {
@@ -139,21 +137,21 @@ func history(v *model.VPA, container string, store *usage.Store) time.Duration {
 }
 
 // read takes over the targets in the status of a VPA.
-func (one *workload) read(object *vpav1.VerticalPodAutoscaler, now time.Time) {
+func (one *workloadRecord) read(object *vpav1.VerticalPodAutoscaler, now time.Time) {
 	former := one.containers
 	one.object, one.containers = object, nil
 	if object.Status.Recommendation == nil {
 		return
 	}
 	list := object.Status.Recommendation.ContainerRecommendations
-	one.containers = make([]container, 0, len(list))
+	one.containers = make([]containerRecord, 0, len(list))
 	for i := range list {
 		name := list[i].ContainerName
-		if find(one.containers, name) != nil {
+		if findContainer(one.containers, name) != nil {
 			continue // the first counts
 		}
-		c := container{name: name}
-		if before := find(former, name); before != nil {
+		c := containerRecord{name: name}
+		if before := findContainer(former, name); before != nil {
 			c = *before
 		}
 		targets := convert.Resources(list[i].Target)
@@ -165,8 +163,8 @@ func (one *workload) read(object *vpav1.VerticalPodAutoscaler, now time.Time) {
 	}
 }
 
-func find(containers []container, name string) *container {
-	if at := slices.IndexFunc(containers, func(c container) bool { return c.name == name }); at >= 0 {
+func findContainer(containers []containerRecord, name string) *containerRecord {
+	if at := slices.IndexFunc(containers, func(c containerRecord) bool { return c.name == name }); at >= 0 {
 		return &containers[at]
 	}
 	return nil
@@ -174,22 +172,22 @@ func find(containers []container, name string) *container {
 
 // set takes a target that is published now, if it is; a new one begins a new
 // record.
-func (r *record) set(target resources.Amount, published bool, now time.Time) {
+func (r *kindRecord) set(target resources.Amount, published bool, now time.Time) {
 	switch {
 	case !published:
-		*r = record{}
+		*r = kindRecord{}
 	case !r.published || r.target != target:
 		change := math.NaN()
 		if r.published && r.target > 0 {
 			change = float64(target)/float64(r.target) - 1
 		}
-		*r = record{published: true, target: target, change: change, since: now}
+		*r = kindRecord{published: true, target: target, change: change, since: now}
 	}
 }
 
 // Observe takes a sample of a container that v controls; nil: none does. What has
 // no target is not counted.
-func (w *Workloads) Observe(v *model.VPA, container string, k resources.Kind, used resources.Amount) {
+func (w *WorkloadQuality) Observe(v *model.VPA, container string, k resources.Kind, used resources.Amount) {
 	if w == nil {
 		return
 	}
@@ -206,7 +204,7 @@ func (w *Workloads) Observe(v *model.VPA, container string, k resources.Kind, us
 }
 
 // Killed takes an out-of-memory kill of a container that v controls.
-func (w *Workloads) Killed(v *model.VPA, container string) {
+func (w *WorkloadQuality) Killed(v *model.VPA, container string) {
 	if w == nil {
 		return
 	}
@@ -217,14 +215,14 @@ func (w *Workloads) Killed(v *model.VPA, container string) {
 	}
 }
 
-// record returns the record of a resource that has a target, nil without one.
+// kindRecord returns the record of a resource that has a target, nil without one.
 // The caller holds the lock.
-func (w *Workloads) record(v *model.VPA, container string, k resources.Kind) *record {
+func (w *WorkloadQuality) record(v *model.VPA, container string, k resources.Kind) *kindRecord {
 	one := w.known[v]
 	if one == nil {
 		return nil
 	}
-	c := find(one.containers, container)
+	c := findContainer(one.containers, container)
 	if c == nil || !c.records[k].published {
 		return nil
 	}

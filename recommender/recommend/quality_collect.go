@@ -1,4 +1,4 @@
-package quality
+package recommend
 
 import (
 	"math"
@@ -8,16 +8,16 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// descriptions are those of the metrics.
-type descriptions struct {
+// qualityDescriptions are those of the metrics.
+type qualityDescriptions struct {
 	target, slack, above, peak, kills, age, complete, change *prometheus.Desc
 }
 
-func describe() descriptions {
+func describeQuality() qualityDescriptions {
 	desc := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc("loadline_workload_"+name, help, []string{"namespace", "vpa", "container", "resource"}, nil)
 	}
-	return descriptions{
+	return qualityDescriptions{
 		target: desc("recommendation",
 			"Published target, after capping, in cores or bytes."),
 		slack: desc("slack_ratio",
@@ -38,7 +38,7 @@ func describe() descriptions {
 }
 
 // Describe sends what is always the same of the metrics.
-func (w *Workloads) Describe(to chan<- *prometheus.Desc) {
+func (w *WorkloadQuality) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{w.target, w.slack, w.above, w.peak, w.kills, w.age, w.complete, w.change} {
 		to <- d
 	}
@@ -46,11 +46,11 @@ func (w *Workloads) Describe(to chan<- *prometheus.Desc) {
 
 // Collect sends the metrics of all workloads. It holds up a pass for no longer
 // than it takes to copy the numbers of one VPA.
-func (w *Workloads) Collect(to chan<- prometheus.Metric) {
+func (w *WorkloadQuality) Collect(to chan<- prometheus.Metric) {
 	w.mu.Lock()
 	known := w.known
 	w.mu.Unlock()
-	var containers []container
+	var containers []containerRecord
 	for _, one := range known {
 		w.mu.Lock()
 		containers = append(containers[:0], one.containers...)
@@ -77,7 +77,7 @@ func (w *Workloads) Collect(to chan<- prometheus.Metric) {
 
 // collect sends what a record says. There is no ratio where there is nothing to
 // compare: without samples, or to a target of 0.
-func (d *descriptions) collect(r *record, k resources.Kind, send func(*prometheus.Desc, float64)) {
+func (d *qualityDescriptions) collect(r *kindRecord, k resources.Kind, send func(*prometheus.Desc, float64)) {
 	target, unit := float64(r.target), 1.0
 	if k == resources.CPU {
 		unit = 1000 // millicores in a core

@@ -1,4 +1,4 @@
-package quality
+package recommend
 
 import (
 	"math"
@@ -12,12 +12,12 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
-// Metrics are the metrics that compare usage with what was recommended for it.
+// Quality are the metrics that compare usage with what was recommended for it.
 // Amounts are in cores and bytes. Of the pairs of histograms, "over" holds how
 // far the recommendation exceeds the usage, "under" how far the usage reaches or
 // exceeds the recommendation.
-type Metrics struct {
-	Workloads *Workloads // of each workload; nil: nobody wants them
+type Quality struct {
+	Workloads *WorkloadQuality // of each workload; nil: nobody wants them
 
 	relative    *prometheus.HistogramVec
 	missing     *prometheus.CounterVec
@@ -26,8 +26,8 @@ type Metrics struct {
 	changes     *prometheus.HistogramVec
 }
 
-// NewMetrics builds the metrics and registers them.
-func NewMetrics(registry prometheus.Registerer) *Metrics {
+// NewQuality builds the metrics and registers them.
+func NewQuality(registry prometheus.Registerer) *Quality {
 	relative := []float64{-1, -.75, -.5, -.25, -.1, -.05, -.025, -.01, -.005, -.0025, -.001, 0,
 		.001, .0025, .005, .01, .025, .05, .1, .25, .5, .75, 1, 2.5, 5, 10, 25, 50, 100}
 	cores := prometheus.ExponentialBuckets(0.01, 2, 17)
@@ -35,7 +35,7 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "vpa_quality_" + name, Help: help, Buckets: buckets}, labels)
 	}
-	q := &Metrics{
+	q := &Quality{
 		relative: histogram("usage_recommendation_relative_diffs", "Usage minus recommendation, as a fraction of the recommendation.",
 			relative, "update_mode", "resource", "is_oom"),
 		missing: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -72,8 +72,8 @@ func inUnits(k resources.Kind, a resources.Amount) float64 {
 	return float64(a)
 }
 
-// mode is the label of a VPA's update mode: empty where it has none.
-func mode(v *model.VPA) string {
+// modeOf is the label of a VPA's update mode: empty where it has none.
+func modeOf(v *model.VPA) string {
 	if p := v.Object.Spec.UpdatePolicy; p != nil && p.UpdateMode != nil {
 		return string(*p.UpdateMode)
 	}
@@ -83,7 +83,7 @@ func mode(v *model.VPA) string {
 // Observe compares the usage of a container with the recommendation that its VPA
 // had for it. Containers that no VPA controls, or that it leaves alone, do not
 // count.
-func (q *Metrics) Observe(v *model.VPA, c usage.ContainerKey, k resources.Kind, used resources.Amount, oom bool) {
+func (q *Quality) Observe(v *model.VPA, c usage.ContainerKey, k resources.Kind, used resources.Amount, oom bool) {
 	if v == nil || v.Rules.For(c.Container).Off {
 		return
 	}
@@ -92,7 +92,7 @@ func (q *Metrics) Observe(v *model.VPA, c usage.ContainerKey, k resources.Kind, 
 	} else {
 		q.Workloads.Observe(v, c.Container, k, used)
 	}
-	mode, isOOM := mode(v), strconv.FormatBool(oom)
+	mode, isOOM := modeOf(v), strconv.FormatBool(oom)
 	recommended := v.Published.Uncapped[c.Container].Value(k)
 	absent := recommended <= 0
 	missing := strconv.FormatBool(absent)
@@ -119,8 +119,8 @@ func (q *Metrics) Observe(v *model.VPA, c usage.ContainerKey, k resources.Kind, 
 // largestSize is the highest label of the number of pods of a VPA.
 const largestSize = 20
 
-// size is the label of a number of pods: its binary logarithm, 0 for none.
-func size(pods int) string {
+// sizeLabel is the label of a number of pods: its binary logarithm, 0 for none.
+func sizeLabel(pods int) string {
 	if pods <= 0 {
 		return "0"
 	}
@@ -129,7 +129,7 @@ func size(pods int) string {
 
 // Changed records the change of the uncapped target of a container, once for
 // each history behind it.
-func (q *Metrics) Changed(v *model.VPA, container string, now resources.List) {
+func (q *Quality) Changed(v *model.VPA, container string, now resources.List) {
 	before := v.Published.Uncapped[container]
 	for k := range resources.Kind(resources.Kinds) {
 		is, ok := now.Get(k)
@@ -141,7 +141,7 @@ func (q *Metrics) Changed(v *model.VPA, container string, now resources.List) {
 		if math.IsNaN(change) {
 			continue
 		}
-		observer := q.changes.WithLabelValues(mode(v), k.String(), size(v.Pods()))
+		observer := q.changes.WithLabelValues(modeOf(v), k.String(), sizeLabel(v.Pods()))
 		for range v.Series(container) {
 			observer.Observe(change)
 		}

@@ -1,4 +1,4 @@
-package quality
+package recommend
 
 import (
 	"fmt"
@@ -23,8 +23,8 @@ const (
 	podsPerVPA = 5
 )
 
-// crowd is a cluster with a target for everything, and a pass that saw it.
-func crowd(tb testing.TB) *scene {
+// manyWorkloads is a cluster with a target for everything, and a pass that saw it.
+func manyWorkloads(tb testing.TB) *scene {
 	s := newScene(tb)
 	for i := range vpas {
 		name := fmt.Sprintf("web-%d", i)
@@ -64,13 +64,13 @@ func TestSamplesAllocateNothing(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { s.uses("app", resources.CPU, 5) }))
 }
 
-// BenchmarkPass is what a pass costs: the targets, and 200,000 samples. "read" is
+// BenchmarkQualityPass is what a pass costs: the targets, and 200,000 samples. "read" is
 // with somebody who reads the metrics all the time; longest-ms is the longest that
 // a single sample was held up then.
-func BenchmarkPass(b *testing.B) {
+func BenchmarkQualityPass(b *testing.B) {
 	for _, read := range []bool{false, true} {
 		b.Run(map[bool]string{false: "alone", true: "read"}[read], func(b *testing.B) {
-			s := crowd(b)
+			s := manyWorkloads(b)
 			stop, stopped := make(chan struct{}), make(chan struct{})
 			go func() {
 				defer close(stopped)
@@ -104,23 +104,23 @@ func BenchmarkPass(b *testing.B) {
 	}
 }
 
-// BenchmarkFollow is the part of a pass that does not depend on samples.
-func BenchmarkFollow(b *testing.B) {
-	s := crowd(b)
+// BenchmarkQualityFollow is the part of a pass that does not depend on samples.
+func BenchmarkQualityFollow(b *testing.B) {
+	s := manyWorkloads(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		s.Follow(s.model, s.store, s.now)
 	}
 }
 
-// BenchmarkCollect is what one reading costs before it is printed.
-func BenchmarkCollect(b *testing.B) {
-	s := crowd(b)
-	b.ReportMetric(float64(testutil.CollectAndCount(s.Workloads)), "series")
+// BenchmarkQualityCollect is what one reading costs before it is printed.
+func BenchmarkQualityCollect(b *testing.B) {
+	s := manyWorkloads(b)
+	b.ReportMetric(float64(testutil.CollectAndCount(s.WorkloadQuality)), "series")
 	b.ReportAllocs()
 	for b.Loop() {
 		_, err := s.registry.Gather()
 		require.NoError(b, err)
 	}
-	b.ReportMetric(float64(testutil.CollectAndCount(s.Workloads)), "series")
+	b.ReportMetric(float64(testutil.CollectAndCount(s.WorkloadQuality)), "series")
 }
