@@ -9,7 +9,6 @@ import (
 
 	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
-	"loadline.dev/loadline/pkg/source"
 	"loadline.dev/loadline/pkg/source/prometheus"
 	"loadline.dev/loadline/recommender/model"
 	"loadline.dev/loadline/recommender/recommend"
@@ -60,7 +59,7 @@ func newUsageSource(config *rest.Config, c sourceConfig) (usageSource, error) {
 		}
 	case c.External.Use:
 		o.Name = "The external metrics API"
-		source, err := source.NewExternal(config, source.ExternalConfig{
+		source, err := newExternalMetrics(config, externalConfig{
 			Metrics: c.External.Metrics(), ContainerLabel: c.Prometheus.ContainerLabel, Pods: vpas.pods,
 		})
 		if err != nil {
@@ -68,7 +67,7 @@ func newUsageSource(config *rest.Config, c sourceConfig) (usageSource, error) {
 		}
 		o.Samples = vpas.without("external metrics do not have it", source.Samples)
 	default:
-		source, err := source.NewMetricsServer(config, c.Namespace)
+		source, err := newMetricsServer(config, c.Namespace)
 		if err != nil {
 			return o, err
 		}
@@ -113,10 +112,10 @@ func (w *wishes) throttling() bool {
 }
 
 // pods yields the pods that VPAs select, with the selector.
-func (w *wishes) pods(yield func(source.ExternalPod) bool) {
+func (w *wishes) pods(yield func(externalPod) bool) {
 	for _, v := range w.model.VPAs() {
 		for _, name := range v.PodNames() {
-			if !yield(source.ExternalPod{Namespace: v.Object.Namespace, Name: name, Selector: v.Selector()}) {
+			if !yield(externalPod{Namespace: v.Object.Namespace, Name: name, Selector: v.Selector()}) {
 				return
 			}
 		}

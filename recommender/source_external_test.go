@@ -1,4 +1,4 @@
-package source
+package main
 
 import (
 	"context"
@@ -16,47 +16,47 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-func at() time.Time { return time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC) }
+func externalNow() time.Time { return time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC) }
 
-func item(container, value string, after time.Duration) string {
-	return fmt.Sprintf(`{"metricName":"m","metricLabels":{"name":%q},"timestamp":%q,"window":30,"value":%q}`, container, at().Add(after).Format(time.RFC3339), value)
+func externalItem(container, value string, after time.Duration) string {
+	return fmt.Sprintf(`{"metricName":"m","metricLabels":{"name":%q},"timestamp":%q,"window":30,"value":%q}`, container, externalNow().Add(after).Format(time.RFC3339), value)
 }
 
-func list(items string) string {
+func externalList(items string) string {
 	return `{"kind":"ExternalMetricValueList","apiVersion":"external.metrics.k8s.io/v1beta1","metadata":{},"items":[` + items + `]}`
 }
 
 func TestEachValueHasItsOwnContainerAndTime(t *testing.T) {
-	got, err := DecodeExternal([]byte(list(item("a", "250500001n", 0)+","+item("b", "-2", time.Second)+`,{"metricLabels":{},"timestamp":"2026-03-02T08:00:00Z","value":"1"}`)),
-		ExternalPod{"ns", "p", ""}, resources.CPU, "name")
+	got, err := decodeExternal([]byte(externalList(externalItem("a", "250500001n", 0)+","+externalItem("b", "-2", time.Second)+`,{"metricLabels":{},"timestamp":"2026-03-02T08:00:00Z","value":"1"}`)),
+		externalPod{"ns", "p", ""}, resources.CPU, "name")
 	require.NoError(t, err)
 	require.Equal(t, []usage.Sample{
-		{Container: usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "a"}, Kind: resources.CPU, At: at(), Amount: 251},
-		{Container: usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "b"}, Kind: resources.CPU, At: at().Add(time.Second), Amount: -1},
+		{Container: usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "a"}, Kind: resources.CPU, At: externalNow(), Amount: 251},
+		{Container: usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "b"}, Kind: resources.CPU, At: externalNow().Add(time.Second), Amount: -1},
 	}, got)
 }
 
 func TestValuesThatCannotBeReadAreErrors(t *testing.T) {
-	for _, bad := range []string{item("b", "lots", 0), `{"metricLabels":{"name":"b"},"value":"1"}`, `{"metricLabels":{"name":"b"},"timestamp":"no","value":"1"}`, "3"} {
-		got, err := DecodeExternal([]byte(list(bad+","+item("a", "1", 0))), ExternalPod{}, resources.Memory, "name")
+	for _, bad := range []string{externalItem("b", "lots", 0), `{"metricLabels":{"name":"b"},"value":"1"}`, `{"metricLabels":{"name":"b"},"timestamp":"no","value":"1"}`, "3"} {
+		got, err := decodeExternal([]byte(externalList(bad+","+externalItem("a", "1", 0))), externalPod{}, resources.Memory, "name")
 		require.Error(t, err, bad)
 		require.Len(t, got, 1, bad)
 	}
-	for _, bad := range []string{"", "{}", `{"items":3}`, list("")[:20]} {
-		_, err := DecodeExternal([]byte(bad), ExternalPod{}, resources.Memory, "name")
+	for _, bad := range []string{"", "{}", `{"items":3}`, externalList("")[:20]} {
+		_, err := decodeExternal([]byte(bad), externalPod{}, resources.Memory, "name")
 		require.Error(t, err, bad)
 	}
 }
 
-// source asks a fake adapter about pods p0 to pn-1 of VPA app=x.
-func source(t *testing.T, pods int, metrics [resources.Kinds]string, handle http.HandlerFunc) *External {
+// externalSource asks a fake adapter about pods p0 to pn-1 of VPA app=x.
+func externalSource(t *testing.T, pods int, metrics [resources.Kinds]string, handle http.HandlerFunc) *externalMetrics {
 	server := httptest.NewServer(handle)
 	t.Cleanup(server.Close)
-	s, err := NewExternal(&rest.Config{Host: server.URL, QPS: -1}, ExternalConfig{
+	s, err := newExternalMetrics(&rest.Config{Host: server.URL, QPS: -1}, externalConfig{
 		Metrics: metrics, ContainerLabel: "name",
-		Pods: func(yield func(ExternalPod) bool) {
+		Pods: func(yield func(externalPod) bool) {
 			for i := range pods {
-				if !yield(ExternalPod{"ns", fmt.Sprint("p", i), "app=x"}) {
+				if !yield(externalPod{"ns", fmt.Sprint("p", i), "app=x"}) {
 					return
 				}
 			}
@@ -67,11 +67,11 @@ func source(t *testing.T, pods int, metrics [resources.Kinds]string, handle http
 }
 
 func TestEachMetricOfEachPodIsAskedFor(t *testing.T) {
-	s := source(t, 20, [resources.Kinds]string{"cpu_use", "mem_use"}, func(w http.ResponseWriter, r *http.Request) {
+	s := externalSource(t, 20, [resources.Kinds]string{"cpu_use", "mem_use"}, func(w http.ResponseWriter, r *http.Request) {
 		require.Contains(t, []string{"/apis/external.metrics.k8s.io/v1beta1/namespaces/ns/cpu_use", "/apis/external.metrics.k8s.io/v1beta1/namespaces/ns/mem_use"}, r.URL.Path)
 		require.Regexp(t, `^app=x,pod=p\d+$`, r.URL.Query().Get("labelSelector"))
 		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprint(w, list(item("c", "5", 0)))
+		fmt.Fprint(w, externalList(externalItem("c", "5", 0)))
 	})
 	got := map[usage.Sample]int{}
 	require.NoError(t, s.Samples(t.Context(), func(sample usage.Sample) { got[sample]++ }))
@@ -79,8 +79,8 @@ func TestEachMetricOfEachPodIsAskedFor(t *testing.T) {
 }
 
 func TestAMetricThatIsNotConfiguredGivesNoSample(t *testing.T) {
-	s := source(t, 1, [resources.Kinds]string{resources.Memory: "mem_use"}, func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, list(item("c", "5", 0)))
+	s := externalSource(t, 1, [resources.Kinds]string{resources.Memory: "mem_use"}, func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, externalList(externalItem("c", "5", 0)))
 	})
 	var got []usage.Sample
 	require.NoError(t, s.Samples(t.Context(), func(sample usage.Sample) { got = append(got, sample) }))
@@ -89,14 +89,14 @@ func TestAMetricThatIsNotConfiguredGivesNoSample(t *testing.T) {
 }
 
 func TestOneQuestionThatFailsDoesNotStopTheOthers(t *testing.T) {
-	s := source(t, 10, [resources.Kinds]string{"cpu_use", "mem_use"}, func(w http.ResponseWriter, r *http.Request) {
+	s := externalSource(t, 10, [resources.Kinds]string{"cpu_use", "mem_use"}, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		if r.URL.Query().Get("labelSelector") == "app=x,pod=p3" {
 			w.WriteHeader(http.StatusNotFound)
 			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","message":"no such metric","code":404}`)
 			return
 		}
-		fmt.Fprint(w, list(item("c", "5", 0)))
+		fmt.Fprint(w, externalList(externalItem("c", "5", 0)))
 	})
 	n := 0
 	err := s.Samples(t.Context(), func(usage.Sample) { n++ })
@@ -108,22 +108,22 @@ func TestOneQuestionThatFailsDoesNotStopTheOthers(t *testing.T) {
 func TestAskingEndsWithTheContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var asked atomic.Int32
-	s := source(t, 1000, [resources.Kinds]string{"cpu_use"}, func(_ http.ResponseWriter, r *http.Request) {
+	s := externalSource(t, 1000, [resources.Kinds]string{"cpu_use"}, func(_ http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
 		cancel()
 		<-r.Context().Done()
 	})
 	err := s.Samples(ctx, func(usage.Sample) { t.Fatal("no sample") })
 	require.ErrorIs(t, err, context.Canceled)
-	require.LessOrEqual(t, asked.Load(), int32(workers))
+	require.LessOrEqual(t, asked.Load(), int32(externalWorkers))
 }
 
 func FuzzDecodeExternal(f *testing.F) {
-	f.Add([]byte(list(item("a", "1", 0) + "," + item("b", "-1", 0))))
+	f.Add([]byte(externalList(externalItem("a", "1", 0) + "," + externalItem("b", "-1", 0))))
 	f.Add([]byte(`{"items":null}`))
 	f.Add([]byte(`{"items":[null,{"metricLabels":{"name":"c"},"timestamp":"2026-03-02T08:00:00Z","value":"1e400"}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		samples, _ := DecodeExternal(text, ExternalPod{"ns", "p", ""}, resources.CPU, "name")
+		samples, _ := decodeExternal(text, externalPod{"ns", "p", ""}, resources.CPU, "name")
 		for _, s := range samples {
 			require.NotEmpty(t, s.Container.Container)
 			require.GreaterOrEqual(t, int64(s.Amount), int64(-1))
@@ -134,8 +134,8 @@ func FuzzDecodeExternal(f *testing.F) {
 // What takes samples may have a defect that its caller stops: that must not be on a
 // goroutine of ours.
 func TestAPanicOfWhatTakesSamplesReachesTheCaller(t *testing.T) {
-	s := source(t, 20, [resources.Kinds]string{"cpu_use", ""}, func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, list(item("c", "5", 0)))
+	s := externalSource(t, 20, [resources.Kinds]string{"cpu_use", ""}, func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, externalList(externalItem("c", "5", 0)))
 	})
 	require.PanicsWithValue(t, "a defect", func() { _ = s.Samples(t.Context(), func(usage.Sample) { panic("a defect") }) })
 }

@@ -1,4 +1,4 @@
-package source
+package main
 
 import (
 	"fmt"
@@ -15,21 +15,21 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-const two = `{"kind":"PodMetricsList","apiVersion":"metrics.k8s.io/v1beta1","metadata":{},"items":[
+const twoPods = `{"kind":"PodMetricsList","apiVersion":"metrics.k8s.io/v1beta1","metadata":{},"items":[
  {"metadata":{"name":"p1","namespace":"ns","labels":{"a":"b"}},"timestamp":"2026-03-02T08:00:00Z","window":"15s","containers":[
   {"name":"a","usage":{"cpu":"250500001n","memory":"1025Ki"}},
   {"name":"b","usage":{"cpu":"1"}}]},
  {"metadata":{"name":"p2","namespace":"ns"},"timestamp":"2026-03-02T08:00:01Z","containers":[
   {"name":"a","usage":{"memory":"-5","cpu":"lots"}},{"name":"c","usage":{}},{"name":"d"}]}]}`
 
-func decode(text string) ([]usage.Sample, error) {
+func decodePods(text string) ([]usage.Sample, error) {
 	var samples []usage.Sample
-	err := DecodePodMetrics(strings.NewReader(text), func(s usage.Sample) { samples = append(samples, s) })
+	err := decodePodMetrics(strings.NewReader(text), func(s usage.Sample) { samples = append(samples, s) })
 	return samples, err
 }
 
 func TestEachPresentResourceIsASample(t *testing.T) {
-	got, err := decode(two)
+	got, err := decodePods(twoPods)
 	require.NoError(t, err)
 	at := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
 	key := func(pod, c string) usage.ContainerKey {
@@ -50,14 +50,14 @@ func TestAnswersThatAreNoListAreErrors(t *testing.T) {
 		`{"kind":"Status"}`:              "no items",
 		`{"items":{}}`:                   "want a list",
 		`{"items":[{"containers":3}]}`:   "containers",
-		two[:len(two)-20]:                "EOF",
+		twoPods[:len(twoPods)-20]:        "EOF",
 		`{"items":[{"timestamp":"no"}]}`: "parsing time",
 	} {
-		_, err := decode(text)
+		_, err := decodePods(text)
 		require.ErrorContains(t, err, want, text)
 	}
 	for _, text := range []string{`{"items":null}`, `{"items":[]}`} {
-		got, err := decode(text)
+		got, err := decodePods(text)
 		require.NoError(t, err)
 		require.Empty(t, got)
 	}
@@ -68,11 +68,11 @@ func TestSourceAsksForOneNamespaceOrAll(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path = r.URL.Path
 		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprint(w, two)
+		fmt.Fprint(w, twoPods)
 	}))
 	defer server.Close()
 	for namespace, want := range map[string]string{"": "/apis/metrics.k8s.io/v1beta1/pods", "ns": "/apis/metrics.k8s.io/v1beta1/namespaces/ns/pods"} {
-		source, err := NewMetricsServer(&rest.Config{Host: server.URL}, namespace)
+		source, err := newMetricsServer(&rest.Config{Host: server.URL}, namespace)
 		require.NoError(t, err)
 		n := 0
 		require.NoError(t, source.Samples(t.Context(), func(usage.Sample) { n++ }))
@@ -88,17 +88,17 @@ func TestMissingMetricsAPIIsAClearError(t *testing.T) {
 		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","message":"the server could not find the requested resource","code":404}`)
 	}))
 	defer server.Close()
-	source, err := NewMetricsServer(&rest.Config{Host: server.URL}, "")
+	source, err := newMetricsServer(&rest.Config{Host: server.URL}, "")
 	require.NoError(t, err)
 	err = source.Samples(t.Context(), func(usage.Sample) { t.Fatal("no sample") })
 	require.ErrorContains(t, err, "list pod metrics (metrics.k8s.io): the server could not find the requested resource")
 }
 
 func FuzzDecodePodMetrics(f *testing.F) {
-	f.Add(two)
+	f.Add(twoPods)
 	f.Add(`{"items":null}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		_ = DecodePodMetrics(strings.NewReader(text), func(s usage.Sample) {
+		_ = decodePodMetrics(strings.NewReader(text), func(s usage.Sample) {
 			require.GreaterOrEqual(t, int64(s.Amount), int64(-1))
 		})
 	})
@@ -106,7 +106,7 @@ func FuzzDecodePodMetrics(f *testing.F) {
 
 func TestOnePodThatCannotBeReadDoesNotStopTheOthers(t *testing.T) {
 	var pods []string
-	err := DecodePodMetrics(strings.NewReader(`{"items": [
+	err := decodePodMetrics(strings.NewReader(`{"items": [
 		{"metadata": {"namespace": "ns", "name": "a"}, "timestamp": "yesterday", "containers": [{"name": "c", "usage": {"cpu": "1"}}]},
 		{"metadata": {"namespace": "ns", "name": "b"}, "timestamp": "2026-03-02T08:00:00Z", "containers": [{"name": "c", "usage": {"cpu": 1}}]},
 		{"metadata": {"namespace": "ns", "name": "c"}, "timestamp": "2026-03-02T08:00:00Z", "containers": [{"name": "c", "usage": {"cpu": "1"}}]}
@@ -131,7 +131,7 @@ func BenchmarkDecode(b *testing.B) {
 	text.WriteString("]}")
 	b.SetBytes(int64(text.Len()))
 	for b.Loop() {
-		if err := DecodePodMetrics(strings.NewReader(text.String()), func(usage.Sample) {}); err != nil {
+		if err := decodePodMetrics(strings.NewReader(text.String()), func(usage.Sample) {}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -1,13 +1,4 @@
-// Package source takes live usage from the APIs of the cluster.
-//
-// MetricsServer reads the metrics API (metrics.k8s.io), all pods at once. External asks
-// the external metrics API (external.metrics.k8s.io), which a metrics adapter serves: one
-// question for each pod of each VPA and configured metric, some at a time and within the
-// rate limit of the client. A metric that has no value gives no sample, and a question
-// that fails does not stop the others.
-//
-// Package prometheus takes usage from there, package trace from files.
-package source
+package main
 
 import (
 	"context"
@@ -26,30 +17,31 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// MetricsServer reads the metrics of the pods of one namespace, or of all.
-type MetricsServer struct {
+// metricsServer reads the metrics API (metrics.k8s.io): the usage of the pods of one namespace, or
+// of all, at once.
+type metricsServer struct {
 	client    *rest.RESTClient
 	namespace string
 }
 
-// NewMetricsServer returns a source that asks the server of config. An empty namespace means
+// newMetricsServer returns a source that asks the server of config. An empty namespace means
 // all.
-func NewMetricsServer(config *rest.Config, namespace string) (*MetricsServer, error) {
+func newMetricsServer(config *rest.Config, namespace string) (*metricsServer, error) {
 	client, err := client.Raw(config, "metrics.k8s.io")
 	if err != nil {
 		return nil, err
 	}
-	return &MetricsServer{client: client, namespace: namespace}, nil
+	return &metricsServer{client: client, namespace: namespace}, nil
 }
 
 // Samples asks once and calls yield for each sample of the answer. An error in
 // the middle of the answer comes after the samples before it.
-func (s *MetricsServer) Samples(ctx context.Context, yield func(usage.Sample)) error {
+func (s *metricsServer) Samples(ctx context.Context, yield func(usage.Sample)) error {
 	body, err := s.client.Get().NamespaceIfScoped(s.namespace, s.namespace != "").Resource("pods").Stream(ctx)
 	if err != nil {
 		return fmt.Errorf("list pod metrics (metrics.k8s.io): %w", err)
 	}
-	err = DecodePodMetrics(body, yield)
+	err = decodePodMetrics(body, yield)
 	if closed := body.Close(); err == nil {
 		err = closed
 	}
@@ -75,14 +67,14 @@ type podMetrics struct {
 	} `json:"containers"`
 }
 
-// DecodePodMetrics reads a PodMetricsList and calls yield for each sample in it. Amounts
+// decodePodMetrics reads a PodMetricsList and calls yield for each sample in it. Amounts
 // are rounded up; a negative one is passed on as -1, so that the store rejects
 // it, and one that is no quantity is left out. A pod that cannot be read is an
 // error, after the samples of the others. Anything else that is no such list is
 // an error at once.
-func DecodePodMetrics(r io.Reader, yield func(usage.Sample)) error {
+func decodePodMetrics(r io.Reader, yield func(usage.Sample)) error {
 	d := json.NewDecoder(r)
-	if err := expect(d, json.Delim('{')); err != nil {
+	if err := expectToken(d, json.Delim('{')); err != nil {
 		return err
 	}
 	found := false
@@ -93,7 +85,7 @@ func DecodePodMetrics(r io.Reader, yield func(usage.Sample)) error {
 		}
 		if key == "items" {
 			found = true
-			if err := items(d, yield); err != nil {
+			if err := podItems(d, yield); err != nil {
 				return err
 			}
 			continue
@@ -106,11 +98,11 @@ func DecodePodMetrics(r io.Reader, yield func(usage.Sample)) error {
 	if !found {
 		return errors.New("the answer has no items: is it a PodMetricsList?")
 	}
-	return expect(d, json.Delim('}'))
+	return expectToken(d, json.Delim('}'))
 }
 
-// items reads the list of pods; null is an empty one.
-func items(d *json.Decoder, yield func(usage.Sample)) error {
+// podItems reads the list of pods; null is an empty one.
+func podItems(d *json.Decoder, yield func(usage.Sample)) error {
 	start, err := d.Token()
 	if err != nil || start == nil {
 		return err
@@ -125,7 +117,7 @@ func items(d *json.Decoder, yield func(usage.Sample)) error {
 		pod = podMetrics{} // a reused slice would carry values over from the pod before
 		switch err := d.Decode(&pod); {
 		case err == nil:
-			each(&pod, yield)
+			eachContainer(&pod, yield)
 		case wrongValue(err):
 			unusable++
 			last = fmt.Errorf("pod %s/%s: %w", pod.Metadata.Namespace, pod.Metadata.Name, err)
@@ -133,7 +125,7 @@ func items(d *json.Decoder, yield func(usage.Sample)) error {
 			return err
 		}
 	}
-	if err := expect(d, json.Delim(']')); err != nil || last == nil {
+	if err := expectToken(d, json.Delim(']')); err != nil || last == nil {
 		return err
 	}
 	return fmt.Errorf("%d pods of the answer cannot be read, such as %w", unusable, last)
@@ -147,7 +139,7 @@ func wrongValue(err error) bool {
 	return errors.As(err, &kind) || errors.As(err, &instant)
 }
 
-func expect(d *json.Decoder, want json.Delim) error {
+func expectToken(d *json.Decoder, want json.Delim) error {
 	token, err := d.Token()
 	if err != nil {
 		return err
@@ -158,7 +150,7 @@ func expect(d *json.Decoder, want json.Delim) error {
 	return nil
 }
 
-func each(pod *podMetrics, yield func(usage.Sample)) {
+func eachContainer(pod *podMetrics, yield func(usage.Sample)) {
 	for i := range pod.Containers {
 		container := &pod.Containers[i]
 		texts := [resources.Kinds]string{resources.CPU: container.Usage.CPU, resources.Memory: container.Usage.Memory}

@@ -1,4 +1,4 @@
-package source
+package main
 
 import (
 	"context"
@@ -16,61 +16,64 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// ExternalConfig says what is asked for.
-type ExternalConfig struct {
+// externalConfig says what is asked for.
+type externalConfig struct {
 	Metrics        [resources.Kinds]string // names, by kind; empty = not asked for
 	ContainerLabel string                  // metric label with the name of the container
 	// Pods yields the pods whose usage matters until yield returns false.
-	Pods func(yield func(ExternalPod) bool)
+	Pods func(yield func(externalPod) bool)
 }
 
-// ExternalPod is a pod and the text of a selector that selects it.
-type ExternalPod struct{ Namespace, Name, Selector string }
+// externalPod is a pod and the text of a selector that selects it.
+type externalPod struct{ Namespace, Name, Selector string }
 
-// External asks for the metrics of one pod after the other.
-type External struct {
+// externalMetrics asks the external metrics API (external.metrics.k8s.io), which a metrics adapter
+// serves: one question for each pod of each VPA and configured metric, some at a time and within
+// the rate limit of the client. A metric that has no value gives no sample, and a question that
+// fails does not stop the others.
+type externalMetrics struct {
 	client *rest.RESTClient
-	config ExternalConfig
+	config externalConfig
 }
 
 const (
-	workers   = 8 // requests at the same time
-	maxErrors = 3 // that an error names
+	externalWorkers = 8 // requests at the same time
+	namedErrors     = 3 // that an error names
 )
 
-// NewExternal returns a source that asks the server of config, with a rate limit of its
+// newExternalMetrics returns a source that asks the server of config, with a rate limit of its
 // own.
-func NewExternal(config *rest.Config, c ExternalConfig) (*External, error) {
+func newExternalMetrics(config *rest.Config, c externalConfig) (*externalMetrics, error) {
 	client, err := client.Raw(config, "external.metrics.k8s.io")
 	if err != nil {
 		return nil, err
 	}
-	return &External{client: client, config: c}, nil
+	return &externalMetrics{client: client, config: c}, nil
 }
 
-// question is for one metric of one pod.
-type question struct {
-	pod  ExternalPod
+// externalQuestion is for one metric of one pod.
+type externalQuestion struct {
+	pod  externalPod
 	kind resources.Kind
 }
 
 // Samples asks for all pods and calls yield, never twice at the same time, for each
 // sample. Questions that fail are one error, after the samples of the others.
-func (s *External) Samples(ctx context.Context, yield func(usage.Sample)) error {
-	var questions []question // listed before the asking begins: the pods belong to the caller
+func (s *externalMetrics) Samples(ctx context.Context, yield func(usage.Sample)) error {
+	var questions []externalQuestion // listed before the asking begins: the pods belong to the caller
 	for pod := range s.config.Pods {
 		for k, metric := range s.config.Metrics {
 			if metric != "" {
-				questions = append(questions, question{pod, resources.Kind(k)})
+				questions = append(questions, externalQuestion{pod, resources.Kind(k)})
 			}
 		}
 	}
 	errs := make([]error, len(questions))
 	// Samples are yielded here, where the caller can stop a panic of what takes them.
-	answers := make(chan []usage.Sample, workers)
+	answers := make(chan []usage.Sample, externalWorkers)
 	go func() {
 		defer close(answers)
-		workqueue.ParallelizeUntil(context.WithoutCancel(ctx), workers, len(questions), func(i int) {
+		workqueue.ParallelizeUntil(context.WithoutCancel(ctx), externalWorkers, len(questions), func(i int) {
 			q := questions[i]
 			samples, err := s.ask(ctx, q)
 			if err != nil {
@@ -92,10 +95,10 @@ func (s *External) Samples(ctx context.Context, yield func(usage.Sample)) error 
 	if len(failed) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d of %d external metrics cannot be read, such as %w", len(failed), len(questions), errors.Join(failed[:min(len(failed), maxErrors)]...))
+	return fmt.Errorf("%d of %d external metrics cannot be read, such as %w", len(failed), len(questions), errors.Join(failed[:min(len(failed), namedErrors)]...))
 }
 
-func (s *External) ask(ctx context.Context, q question) ([]usage.Sample, error) {
+func (s *externalMetrics) ask(ctx context.Context, q externalQuestion) ([]usage.Sample, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -107,26 +110,26 @@ func (s *External) ask(ctx context.Context, q question) ([]usage.Sample, error) 
 	if err != nil {
 		return nil, err
 	}
-	return DecodeExternal(text, q.pod, q.kind, s.config.ContainerLabel)
+	return decodeExternal(text, q.pod, q.kind, s.config.ContainerLabel)
 }
 
-// valueList is what is read of an ExternalMetricValueList.
-type valueList struct {
+// externalValues is what is read of an ExternalMetricValueList.
+type externalValues struct {
 	Items *[]json.RawMessage `json:"items"`
 }
 
-type value struct {
+type externalValue struct {
 	Labels    map[string]string `json:"metricLabels"`
 	Timestamp time.Time         `json:"timestamp"`
 	Value     string            `json:"value"`
 }
 
-// DecodeExternal reads the answer to the question for one kind of one pod. The label
+// decodeExternal reads the answer to the question for one kind of one pod. The label
 // names the container; values without it are left out. Amounts are rounded up;
 // a negative one becomes -1, so that the store rejects and counts it. A value that
 // cannot be read is an error, beside the samples of the others.
-func DecodeExternal(text []byte, pod ExternalPod, k resources.Kind, label string) ([]usage.Sample, error) {
-	var list valueList
+func decodeExternal(text []byte, pod externalPod, k resources.Kind, label string) ([]usage.Sample, error) {
+	var list externalValues
 	if err := json.Unmarshal(text, &list); err != nil {
 		return nil, err
 	}
@@ -136,7 +139,7 @@ func DecodeExternal(text []byte, pod ExternalPod, k resources.Kind, label string
 	var samples []usage.Sample
 	var last error
 	for _, item := range *list.Items {
-		var v value
+		var v externalValue
 		if err := json.Unmarshal(item, &v); err != nil {
 			last = err
 			continue
