@@ -21,9 +21,9 @@ import (
 	"loadline.dev/loadline/admission-controller/mutate"
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/e2e/harness"
+	"loadline.dev/loadline/hack/conformance/vectors"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/testkit/vectors"
 )
 
 // sized is one pod that is created as a dry run: the API server asks the webhook,

@@ -19,11 +19,11 @@ import (
 	"loadline.dev/loadline/admission-controller/mutate"
 	"loadline.dev/loadline/admission-controller/validate"
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/hack/conformance/vectors"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
-	"loadline.dev/loadline/pkg/testkit/vectors"
 )
 
 type mutationInput struct {

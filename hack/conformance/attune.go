@@ -10,11 +10,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"loadline.dev/loadline/hack/conformance/vectors"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sketch"
-	"loadline.dev/loadline/pkg/testkit/vectors"
 )
 
 func quote(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }

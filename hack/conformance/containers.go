@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"time"
 
+	"loadline.dev/loadline/hack/conformance/vectors"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
-	"loadline.dev/loadline/pkg/testkit/vectors"
 )
 
 // aggregation holds settings that differ from the flag defaults.

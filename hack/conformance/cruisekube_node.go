@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"time"
 
+	"loadline.dev/loadline/hack/conformance/vectors"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sharing"
-	"loadline.dev/loadline/pkg/testkit/vectors"
 )
 
 const (

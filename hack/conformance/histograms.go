@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"loadline.dev/loadline/hack/conformance/vectors"
 	"loadline.dev/loadline/pkg/core/histogram"
-	"loadline.dev/loadline/pkg/testkit/vectors"
 )
 
 type options struct {

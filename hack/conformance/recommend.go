@@ -10,12 +10,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/hack/conformance/vectors"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
-	"loadline.dev/loadline/pkg/testkit/vectors"
 	"loadline.dev/loadline/recommender/recommend"
 	"loadline.dev/loadline/recommender/status"
 )

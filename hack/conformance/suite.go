@@ -4,7 +4,7 @@ import (
 	_ "embed"
 	"encoding/json"
 
-	"loadline.dev/loadline/pkg/testkit/vectors"
+	"loadline.dev/loadline/hack/conformance/vectors"
 )
 
 // handlers run the kinds of cases. Those of crane.json, attune.json and cruisekube.json
