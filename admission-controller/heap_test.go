@@ -10,14 +10,14 @@ import (
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/kube/client"
-	"loadline.dev/loadline/pkg/testkit/crowd"
+	"loadline.dev/loadline/pkg/testkit"
 )
 
 // What the webhook keeps of a cluster when its caches are filled.
 func BenchmarkHeap(b *testing.B) {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
-	crowd.Heap(b, func(b *testing.B, url string, _ crowd.Cluster) func() {
+	testkit.MeasureHeap(b, func(b *testing.B, url string, _ testkit.Crowd) func() {
 		clients, err := client.New(&rest.Config{Host: url})
 		require.NoError(b, err)
 		ctx, stop := context.WithCancel(b.Context())

@@ -15,7 +15,7 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/serving"
-	"loadline.dev/loadline/pkg/testkit/crowd"
+	"loadline.dev/loadline/pkg/testkit"
 )
 
 // What the recommender keeps of a cluster with a day of usage: its caches, its model of the
@@ -23,11 +23,11 @@ import (
 func BenchmarkHeap(b *testing.B) {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
-	crowd.Heap(b, func(b *testing.B, url string, c crowd.Cluster) func() {
+	testkit.MeasureHeap(b, func(b *testing.B, url string, c testkit.Crowd) func() {
 		filled := fill(b, url, c)
-		caches := crowd.Live()
+		caches := testkit.LiveHeap()
 		filled.aDay(b)
-		b.ReportMetric(float64(crowd.Live()-caches)/(1<<20), "beside-caches-MiB")
+		b.ReportMetric(float64(testkit.LiveHeap()-caches)/(1<<20), "beside-caches-MiB")
 		return filled.close
 	})
 }
@@ -37,18 +37,18 @@ func BenchmarkHeap(b *testing.B) {
 func TestHeapUnderAPolicy(t *testing.T) {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
-	measure := func(c crowd.Cluster) (caches, all int64) {
-		url := crowd.Serve(t, &crowd.Server{Cluster: c})
-		before := crowd.Live()
+	measure := func(c testkit.Crowd) (caches, all int64) {
+		url := testkit.ServeCrowd(t, &testkit.CrowdServer{Crowd: c})
+		before := testkit.LiveHeap()
 		f := fill(t, url, c)
-		caches = crowd.Live() - before
+		caches = testkit.LiveHeap() - before
 		f.aDay(t)
-		all = crowd.Live() - before
+		all = testkit.LiveHeap() - before
 		f.close()
 		return caches, all
 	}
 	const containers = 2_000
-	c := crowd.Cluster{Pods: containers / 2, Deployments: containers / 10, Revisions: 11, Nodes: 50}
+	c := testkit.Crowd{Pods: containers / 2, Deployments: containers / 10, Revisions: 11, Nodes: 50}
 	caches, _ := measure(c)
 	c.UnderAPolicy = true
 	_, all := measure(c)
@@ -61,11 +61,11 @@ func TestHeapUnderAPolicy(t *testing.T) {
 type filled struct {
 	*assembly
 	loop    *Loop
-	cluster crowd.Cluster
+	cluster testkit.Crowd
 	now     *time.Time
 }
 
-func fill(tb testing.TB, url string, c crowd.Cluster) *filled {
+func fill(tb testing.TB, url string, c testkit.Crowd) *filled {
 	tb.Helper()
 	clients, err := client.New(&rest.Config{Host: url})
 	require.NoError(tb, err)

@@ -9,7 +9,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/core/usage"
-	"loadline.dev/loadline/pkg/testkit/crowd"
+	"loadline.dev/loadline/pkg/testkit"
 )
 
 // BenchmarkPassUnderAPolicy is a pass over 10,000 VPAs with 100,000 containers that one policy
@@ -18,10 +18,10 @@ import (
 func BenchmarkPassUnderAPolicy(b *testing.B) {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
-	c := crowd.Cluster{Pods: 50_000, Deployments: 10_000, Revisions: 11, Nodes: 2_000}
-	without := passes{filled: fill(b, crowd.Serve(b, &crowd.Server{Cluster: c}), c)}
+	c := testkit.Crowd{Pods: 50_000, Deployments: 10_000, Revisions: 11, Nodes: 2_000}
+	without := passes{filled: fill(b, testkit.ServeCrowd(b, &testkit.CrowdServer{Crowd: c}), c)}
 	c.UnderAPolicy = true
-	under := passes{filled: fill(b, crowd.Serve(b, &crowd.Server{Cluster: c}), c)}
+	under := passes{filled: fill(b, testkit.ServeCrowd(b, &testkit.CrowdServer{Crowd: c}), c)}
 	both := []*passes{&without, &under}
 	for _, p := range both {
 		p.aDay(b)
@@ -50,7 +50,7 @@ type passes struct {
 
 // pass is one of a minute later, but for what is written.
 func (p *passes) pass(b *testing.B) {
-	begin := crowd.CPUTime(b)
+	begin := testkit.CPUTime(b)
 	*p.now = p.now.Add(time.Minute)
 	p.loop.loadVPAs(b.Context(), *p.now)
 	p.loop.loadPods(*p.now)
@@ -60,7 +60,7 @@ func (p *passes) pass(b *testing.B) {
 	for _, v := range p.loop.Model.VPAs() {
 		p.loop.Advisor.Advise(v, p.loop.Advisor.Estimates(v, &scratch, nil))
 	}
-	p.cpu = append(p.cpu, crowd.CPUTime(b)-begin)
+	p.cpu = append(p.cpu, testkit.CPUTime(b)-begin)
 }
 
 func (p *passes) median() time.Duration {

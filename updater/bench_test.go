@@ -27,7 +27,7 @@ import (
 	"loadline.dev/loadline/pkg/core/rollout"
 	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	"loadline.dev/loadline/pkg/kube/client"
-	"loadline.dev/loadline/pkg/testkit/crowd"
+	"loadline.dev/loadline/pkg/testkit"
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/view"
 )
@@ -186,12 +186,12 @@ func BenchmarkPass(b *testing.B) {
 			loop, _ := quiet{vpas: vpas, pods: 5}.loop(b)
 			loop.RunOnce(b.Context(), noon)
 			b.ReportAllocs()
-			begin, passes := crowd.CPUTime(b), 0
+			begin, passes := testkit.CPUTime(b), 0
 			for b.Loop() {
 				loop.RunOnce(b.Context(), noon)
 				passes++
 			}
-			b.ReportMetric(float64((crowd.CPUTime(b)-begin).Milliseconds())/float64(passes), "cpu-ms/op")
+			b.ReportMetric(float64((testkit.CPUTime(b)-begin).Milliseconds())/float64(passes), "cpu-ms/op")
 		})
 		b.Run(fmt.Sprintf("%d_VPAs_%d_pods_all_new", vpas, 5*vpas), func(b *testing.B) {
 			loop, fresh := quiet{vpas: vpas, pods: 5}.loop(b)

@@ -15,7 +15,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/kube/client"
-	"loadline.dev/loadline/pkg/testkit/crowd"
+	"loadline.dev/loadline/pkg/testkit"
 	"loadline.dev/loadline/updater/actuate"
 )
 
@@ -24,7 +24,7 @@ import (
 func BenchmarkHeap(b *testing.B) {
 	klog.LogToStderr(false)
 	klog.SetOutput(discard{})
-	crowd.Heap(b, func(b *testing.B, url string, c crowd.Cluster) func() {
+	testkit.MeasureHeap(b, func(b *testing.B, url string, c testkit.Crowd) func() {
 		clients, err := client.New(&rest.Config{Host: url})
 		require.NoError(b, err)
 		config := Default()

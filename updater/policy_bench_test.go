@@ -12,7 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
-	"loadline.dev/loadline/pkg/testkit/crowd"
+	"loadline.dev/loadline/pkg/testkit"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -105,9 +105,9 @@ type measuredLoop struct {
 func (m *measuredLoop) pass(tb testing.TB) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	begin := crowd.CPUTime(tb)
+	begin := testkit.CPUTime(tb)
 	m.loop.RunOnce(tb.Context(), noon)
-	m.cpu = append(m.cpu, crowd.CPUTime(tb)-begin)
+	m.cpu = append(m.cpu, testkit.CPUTime(tb)-begin)
 	runtime.ReadMemStats(&after)
 	m.bytes, m.allocs = m.bytes+after.TotalAlloc-before.TotalAlloc, m.allocs+after.Mallocs-before.Mallocs
 }

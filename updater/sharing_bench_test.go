@@ -16,7 +16,7 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/kube/client"
-	"loadline.dev/loadline/pkg/testkit/crowd"
+	"loadline.dev/loadline/pkg/testkit"
 )
 
 // sharedEverywhere is a policy in DryRun for all Deployments.
@@ -58,10 +58,10 @@ func BenchmarkShare(b *testing.B) {
 			for n := 0; b.Loop(); n++ {
 				b.StopTimer()
 				before(b, n)
-				begin := crowd.CPUTime(b)
+				begin := testkit.CPUTime(b)
 				b.StartTimer()
 				round(b)
-				spent += float64((crowd.CPUTime(b) - begin).Microseconds()) / 1000
+				spent += float64((testkit.CPUTime(b) - begin).Microseconds()) / 1000
 			}
 			b.ReportMetric(spent/float64(b.N), "cpu-ms/op")
 		})

@@ -11,7 +11,7 @@ import (
 
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/core/usage"
-	"loadline.dev/loadline/pkg/testkit/crowd"
+	"loadline.dev/loadline/pkg/testkit"
 	"loadline.dev/loadline/recommender/model"
 )
 
@@ -20,7 +20,7 @@ func BenchmarkCachedRecord(b *testing.B) {
 	const count = 10_000
 	for range b.N {
 		kept := make([]any, 0, count)
-		before := crowd.Live()
+		before := testkit.LiveHeap()
 		for i := range count {
 			object, err := trimRecord(record(fmt.Sprint("web", i), func(s *loadlinev1alpha1.SizingRecordStatus) {
 				s.Phase, s.CooldownUntil = "Canary", new(at(5))
@@ -31,7 +31,7 @@ func BenchmarkCachedRecord(b *testing.B) {
 			require.NoError(b, err)
 			kept = append(kept, object)
 		}
-		b.ReportMetric(float64(crowd.Live()-before)/count, "B/record")
+		b.ReportMetric(float64(testkit.LiveHeap()-before)/count, "B/record")
 		b.ReportMetric(0, "ns/op")
 		require.Len(b, kept, count)
 	}

@@ -19,7 +19,7 @@ import (
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	"loadline.dev/loadline/pkg/generated/informers/externalversions"
-	"loadline.dev/loadline/pkg/testkit/crowd"
+	"loadline.dev/loadline/pkg/testkit"
 )
 
 // rolledOut is the record of a workload after twenty rounds of changes of two containers, as
@@ -57,13 +57,13 @@ func cached(tb testing.TB, count int) (bytes int64) {
 		objects[i] = rolledOut(tb, fmt.Sprint("web-", i))
 	}
 	client := fake.NewSimpleClientset(objects...)
-	before := crowd.Live()
+	before := testkit.LiveHeap()
 	factory := externalversions.NewSharedInformerFactory(client, 0)
 	s, err := Watch(client, factory.Loadline().V1alpha1().SizingRecords(), nil, false)
 	require.NoError(tb, err)
 	factory.Start(tb.Context().Done())
 	require.Eventually(tb, s.synced, time.Minute, time.Millisecond)
-	bytes = (crowd.Live() - before) / int64(count)
+	bytes = (testkit.LiveHeap() - before) / int64(count)
 	require.Len(tb, s.cached.ListKeys(), count)
 	return bytes
 }

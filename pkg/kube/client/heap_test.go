@@ -11,28 +11,28 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
-	"loadline.dev/loadline/pkg/testkit/crowd"
+	"loadline.dev/loadline/pkg/testkit"
 )
 
 // What one object of a kind costs in an informer's cache, its keys included.
 func BenchmarkCached(b *testing.B) {
-	c := crowd.Cluster{Pods: 20_000, Deployments: 4_000, Revisions: 11, Nodes: 1_000}
+	c := testkit.Crowd{Pods: 20_000, Deployments: 4_000, Revisions: 11, Nodes: 1_000}
 	for _, kind := range []struct {
 		name  string
 		count int
 	}{{"Pod", c.Pods}, {"ReplicaSet", c.Deployments * c.Revisions}, {"Deployment", c.Deployments}, {"VPA", c.Deployments}, {"Node", c.Nodes}} {
 		b.Run(kind.name, func(b *testing.B) {
-			url := crowd.Serve(b, &crowd.Server{Cluster: c})
+			url := testkit.ServeCrowd(b, &testkit.CrowdServer{Crowd: c})
 			for range b.N {
 				ctx, stop := context.WithCancel(b.Context())
 				clients, err := New(&rest.Config{Host: url})
 				require.NoError(b, err)
-				before := crowd.Live()
+				before := testkit.LiveHeap()
 				informer := kept(clients, kind.name)
 				go informer.RunWithContext(ctx)
 				require.NoError(b, Sync(ctx, map[string]cache.InformerSynced{kind.name: informer.HasSynced}))
 				require.Len(b, informer.GetStore().ListKeys(), kind.count)
-				b.ReportMetric(float64(crowd.Live()-before)/float64(kind.count), "B/object")
+				b.ReportMetric(float64(testkit.LiveHeap()-before)/float64(kind.count), "B/object")
 				b.ReportMetric(0, "ns/op")
 				stop()
 				require.Len(b, informer.GetStore().ListKeys(), kind.count)
@@ -60,7 +60,7 @@ func kept(clients *Clients, kind string) cache.SharedIndexInformer {
 
 // What trimming costs for each event of a pod, the first of its kind or not.
 func BenchmarkTrim(b *testing.B) {
-	c := crowd.Cluster{Pods: 5_000, Deployments: 1_000, Revisions: 11, Nodes: 100}
+	c := testkit.Crowd{Pods: 5_000, Deployments: 1_000, Revisions: 11, Nodes: 100}
 	pods := make([]*corev1.Pod, c.Pods)
 	for i := range pods {
 		pods[i] = c.Pod(i)

@@ -11,20 +11,20 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
-	"loadline.dev/loadline/pkg/testkit/crowd"
+	"loadline.dev/loadline/pkg/testkit"
 )
 
 // A whole list of untrimmed objects, and the text it is read from, would take many
 // times what stays of it.
 func TestFirstListsAreReadAsAStreamOrInPages(t *testing.T) {
-	c := crowd.Cluster{Pods: 1100, Deployments: 100, Revisions: 11, Nodes: 5}
+	c := testkit.Crowd{Pods: 1100, Deployments: 100, Revisions: 11, Nodes: 5}
 	for name, want := range map[string]struct {
 		old     bool
 		largest int // list
 	}{"stream": {false, 0}, "pages of old servers": {true, pageSize}} {
 		t.Run(name, func(t *testing.T) {
-			server := &crowd.Server{Cluster: c, Old: want.old}
-			clients, err := New(&rest.Config{Host: crowd.Serve(t, server)})
+			server := &testkit.CrowdServer{Crowd: c, Old: want.old}
+			clients, err := New(&rest.Config{Host: testkit.ServeCrowd(t, server)})
 			require.NoError(t, err)
 			f := Factory(clients.Kube, "", time.Hour, "")
 			pods, sets := f.Core().V1().Pods(), f.Apps().V1().ReplicaSets().Informer()

@@ -14,11 +14,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/testkit/crowd"
+	"loadline.dev/loadline/pkg/testkit"
 )
 
 // few is a cluster of two Deployments with three pods each.
-var few = crowd.Cluster{Pods: 6, Deployments: 2, Revisions: 2, Nodes: 3}
+var few = testkit.Crowd{Pods: 6, Deployments: 2, Revisions: 2, Nodes: 3}
 
 func trimmedPod(t *testing.T, trimmer *Trimmer, pod *corev1.Pod) *corev1.Pod {
 	t.Helper()
@@ -151,7 +151,7 @@ func TestVPAsShareEqualAmounts(t *testing.T) {
 
 // What a cached object may cost, its keys in the cache not included.
 func TestCachedObjectsAreSmall(t *testing.T) {
-	c := crowd.Cluster{Pods: 1_000, Deployments: 200, Revisions: 11, Nodes: 100}
+	c := testkit.Crowd{Pods: 1_000, Deployments: 200, Revisions: 11, Nodes: 100}
 	for name, o := range map[string]struct {
 		count, most int
 		object      func(i int) any
@@ -160,13 +160,13 @@ func TestCachedObjectsAreSmall(t *testing.T) {
 		"replica set": {c.Deployments * c.Revisions, 300, func(i int) any { return c.ReplicaSet(i) }},
 		"VPA":         {c.Deployments, 3200, func(i int) any { return c.VPA(i) }},
 	} {
-		before, trimmer, kept := crowd.Live(), new(Trimmer), make([]any, o.count)
+		before, trimmer, kept := testkit.LiveHeap(), new(Trimmer), make([]any, o.count)
 		for i := range kept {
 			var err error
 			kept[i], err = trimmer.Trim(decoded(t, o.object(i)))
 			require.NoError(t, err)
 		}
-		each := int(crowd.Live()-before) / o.count
+		each := int(testkit.LiveHeap()-before) / o.count
 		require.LessOrEqual(t, each, o.most, "bytes of a %s", strings.ToUpper(name))
 		t.Logf("%s: %d bytes", name, each)
 		runtime.KeepAlive(kept)

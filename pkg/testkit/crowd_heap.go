@@ -1,4 +1,4 @@
-package crowd
+package testkit
 
 import (
 	"fmt"
@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// Sized are the clusters that programs are measured with: a small one, and the two
+// crowds are the clusters that programs are measured with: a small one, and the two
 // whose heaps docs/scale.md gives, each without a SizingPolicy and under one.
-func Sized() (all []Cluster) {
-	for _, c := range []Cluster{
+func crowds() (all []Crowd) {
+	for _, c := range []Crowd{
 		{Pods: 5_000, Deployments: 1_000, Revisions: 11, Nodes: 200},
 		{Pods: 50_000, Deployments: 10_000, Revisions: 11, Nodes: 2_000},
 		{Pods: 150_000, Deployments: 20_000, Revisions: 11, Nodes: 5_000},
@@ -26,26 +26,26 @@ func Sized() (all []Cluster) {
 	return all
 }
 
-func (c Cluster) String() string {
+func (c Crowd) String() string {
 	if c.UnderAPolicy {
 		return fmt.Sprintf("%d_pods_under_a_policy", c.Pods)
 	}
 	return fmt.Sprintf("%d_pods", c.Pods)
 }
 
-// Heap measures what fill leaves on the heap of a program that watches each
-// cluster of Sized through an API server at url. What fill returns is kept until
+// MeasureHeap measures what fill leaves on the heap of a program that watches each
+// cluster of crowds through an API server at url. What fill returns is kept until
 // that was measured, and then closed.
-func Heap(b *testing.B, fill func(b *testing.B, url string, c Cluster) (closing func())) {
-	for _, c := range Sized() {
+func MeasureHeap(b *testing.B, fill func(b *testing.B, url string, c Crowd) (closing func())) {
+	for _, c := range crowds() {
 		b.Run(c.String(), func(b *testing.B) {
-			url := Serve(b, &Server{Cluster: c})
+			url := ServeCrowd(b, &CrowdServer{Crowd: c})
 			for range b.N {
-				before := Live()
-				stop := peak()
+				before := LiveHeap()
+				stop := peakHeap()
 				closing := fill(b, url, c)
 				highest := stop()
-				live := Live() - before
+				live := LiveHeap() - before
 				b.ReportMetric(float64(live)/(1<<20), "live-MiB")
 				b.ReportMetric(float64(highest-before)/(1<<20), "peak-MiB")
 				b.ReportMetric(float64(live)/float64(c.Pods), "B/pod")
@@ -56,8 +56,8 @@ func Heap(b *testing.B, fill func(b *testing.B, url string, c Cluster) (closing 
 	}
 }
 
-// Live returns the bytes on the heap that are still needed.
-func Live() int64 {
+// LiveHeap returns the bytes on the heap that are still needed.
+func LiveHeap() int64 {
 	for range 3 { // cleanups of the first collection free what the second one finds
 		runtime.GC()
 		time.Sleep(20 * time.Millisecond)
@@ -78,9 +78,9 @@ func CPUTime(tb testing.TB) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// peak watches the heap until the function that it returns is called, which
+// peakHeap watches the heap until the function that it returns is called, which
 // returns the most bytes that a collection left. The server's own are among them.
-func peak() (stop func() int64) {
+func peakHeap() (stop func() int64) {
 	var done sync.WaitGroup
 	end, highest := make(chan struct{}), int64(0)
 	done.Go(func() {
@@ -104,8 +104,8 @@ func peak() (stop func() int64) {
 	}
 }
 
-// Serve starts an API server for a test.
-func Serve(tb testing.TB, s *Server) (url string) {
+// ServeCrowd starts an API server for a test.
+func ServeCrowd(tb testing.TB, s *CrowdServer) (url string) {
 	tb.Helper()
 	server := httptest.NewServer(s)
 	tb.Cleanup(func() {

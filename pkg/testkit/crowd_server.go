@@ -1,4 +1,4 @@
-package crowd
+package testkit
 
 import (
 	"encoding/json"
@@ -20,10 +20,10 @@ import (
 	vpascheme "loadline.dev/loadline/pkg/generated/clientset/versioned/scheme"
 )
 
-// Server is an API server that has nothing but a Cluster, for clients that list
+// CrowdServer is an API server that has nothing but a Crowd, for clients that list
 // and watch in all namespaces. Watches bring what there is, and then nothing.
-type Server struct {
-	Cluster Cluster
+type CrowdServer struct {
+	Crowd Crowd
 	// Old servers have no watches that begin with a list, and the client must list.
 	Old bool
 
@@ -32,22 +32,22 @@ type Server struct {
 
 // Largest returns how many objects the largest list had that was sent; 0 if there
 // was none.
-func (s *Server) Largest() int { return int(s.largest.Load()) }
+func (s *CrowdServer) Largest() int { return int(s.largest.Load()) }
 
-// kind is one of the kinds of objects.
-type kind struct {
+// crowdKind is one of the kinds of objects.
+type crowdKind struct {
 	schema.GroupVersionKind
 	count  int
 	object func(i int) runtime.Object
 }
 
 // custom reports whether the kind is not one of Kubernetes.
-func (k kind) custom() bool {
+func (k crowdKind) custom() bool {
 	return k.Group == vpav1.SchemeGroupVersion.Group || k.Group == loadlinev1alpha1.GroupName
 }
 
-// none are the kinds of which a Cluster has nothing, by resource.
-var none = map[string]schema.GroupVersionKind{
+// absentKinds are the kinds of which a Crowd has nothing, by resource.
+var absentKinds = map[string]schema.GroupVersionKind{
 	"statefulsets":                     {Group: "apps", Version: "v1", Kind: "StatefulSet"},
 	"daemonsets":                       {Group: "apps", Version: "v1", Kind: "DaemonSet"},
 	"replicationcontrollers":           {Version: "v1", Kind: "ReplicationController"},
@@ -61,35 +61,35 @@ var none = map[string]schema.GroupVersionKind{
 	"verticalpodautoscalercheckpoints": vpav1.SchemeGroupVersion.WithKind("VerticalPodAutoscalerCheckpoint"),
 }
 
-func (s *Server) kind(resource string) (kind, bool) {
-	c := s.Cluster
+func (s *CrowdServer) kind(resource string) (crowdKind, bool) {
+	c := s.Crowd
 	switch resource {
 	case "pods":
-		return kind{corev1.SchemeGroupVersion.WithKind("Pod"), c.Pods, func(i int) runtime.Object { return c.Pod(i) }}, true
+		return crowdKind{corev1.SchemeGroupVersion.WithKind("Pod"), c.Pods, func(i int) runtime.Object { return c.Pod(i) }}, true
 	case "nodes":
-		return kind{corev1.SchemeGroupVersion.WithKind("Node"), c.Nodes, func(i int) runtime.Object { return c.Node(i) }}, true
+		return crowdKind{corev1.SchemeGroupVersion.WithKind("Node"), c.Nodes, func(i int) runtime.Object { return c.Node(i) }}, true
 	case "deployments":
-		return kind{appsv1.SchemeGroupVersion.WithKind("Deployment"), c.Deployments, func(i int) runtime.Object { return c.Deployment(i) }}, true
+		return crowdKind{appsv1.SchemeGroupVersion.WithKind("Deployment"), c.Deployments, func(i int) runtime.Object { return c.Deployment(i) }}, true
 	case "replicasets":
-		return kind{appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), c.Deployments * c.Revisions, func(i int) runtime.Object { return c.ReplicaSet(i) }}, true
+		return crowdKind{appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), c.Deployments * c.Revisions, func(i int) runtime.Object { return c.ReplicaSet(i) }}, true
 	case "namespaces":
-		return kind{corev1.SchemeGroupVersion.WithKind("Namespace"), c.Namespaces(), func(i int) runtime.Object { return c.Namespace(i) }}, true
+		return crowdKind{corev1.SchemeGroupVersion.WithKind("Namespace"), c.Namespaces(), func(i int) runtime.Object { return c.Namespace(i) }}, true
 	case "sizingpolicies":
-		return kind{loadlinev1alpha1.SchemeGroupVersion.WithKind("SizingPolicy"), 1, func(int) runtime.Object { return c.Policy() }}, c.UnderAPolicy
+		return crowdKind{loadlinev1alpha1.SchemeGroupVersion.WithKind("SizingPolicy"), 1, func(int) runtime.Object { return c.Policy() }}, c.UnderAPolicy
 	case "sizingrecords":
-		return kind{loadlinev1alpha1.SchemeGroupVersion.WithKind("SizingRecord"), c.Deployments, func(i int) runtime.Object { return c.Record(i) }}, c.UnderAPolicy
+		return crowdKind{loadlinev1alpha1.SchemeGroupVersion.WithKind("SizingRecord"), c.Deployments, func(i int) runtime.Object { return c.Record(i) }}, c.UnderAPolicy
 	case "verticalpodautoscalers":
-		return kind{vpav1.SchemeGroupVersion.WithKind("VerticalPodAutoscaler"), c.Deployments, func(i int) runtime.Object { return c.VPA(i) }}, true
+		return crowdKind{vpav1.SchemeGroupVersion.WithKind("VerticalPodAutoscaler"), c.Deployments, func(i int) runtime.Object { return c.VPA(i) }}, true
 	}
-	k, known := none[resource]
-	return kind{GroupVersionKind: k}, known
+	k, known := absentKinds[resource]
+	return crowdKind{GroupVersionKind: k}, known
 }
 
 // revision is the resource version of everything.
 const revision = "1000000000"
 
 // ServeHTTP answers lists and watches.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *CrowdServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := strings.Split(r.URL.Path, "/")
 	k, known := s.kind(path[len(path)-1])
 	if !known {
@@ -109,7 +109,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // media returns how objects of a kind are written: custom ones as JSON.
-func media(k kind) runtime.SerializerInfo {
+func media(k crowdKind) runtime.SerializerInfo {
 	wanted := runtime.ContentTypeProtobuf
 	if k.custom() {
 		wanted = runtime.ContentTypeJSON
@@ -119,7 +119,7 @@ func media(k kind) runtime.SerializerInfo {
 }
 
 // encode writes an object as the API server does.
-func encode(k kind, object runtime.Object) []byte {
+func encode(k crowdKind, object runtime.Object) []byte {
 	if k.custom() {
 		data, err := json.Marshal(object)
 		if err != nil {
@@ -134,7 +134,7 @@ func encode(k kind, object runtime.Object) []byte {
 	return data
 }
 
-func (s *Server) watch(w http.ResponseWriter, r *http.Request, k kind, first bool) {
+func (s *CrowdServer) watch(w http.ResponseWriter, r *http.Request, k crowdKind, first bool) {
 	info := media(k)
 	w.Header().Set("Content-Type", info.MediaType+";stream=watch")
 	frames := info.StreamSerializer.NewFrameWriter(w)
@@ -148,7 +148,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k kind, first boo
 				return
 			}
 		}
-		if !send("BOOKMARK", encode(k, end(k))) {
+		if !send("BOOKMARK", encode(k, lastOf(k))) {
 			return
 		}
 	}
@@ -158,8 +158,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k kind, first boo
 	<-r.Context().Done()
 }
 
-// end is the object of the event that ends a list.
-func end(k kind) runtime.Object {
+// lastOf is the object of the event that ends a list.
+func lastOf(k crowdKind) runtime.Object {
 	object, err := scheme.Scheme.New(k.GroupVersionKind)
 	if k.custom() {
 		object, err = vpascheme.Scheme.New(k.GroupVersionKind)
@@ -175,7 +175,7 @@ func end(k kind) runtime.Object {
 }
 
 // list answers with a page, as JSON, which every client understands.
-func (s *Server) list(w http.ResponseWriter, r *http.Request, k kind) {
+func (s *CrowdServer) list(w http.ResponseWriter, r *http.Request, k crowdKind) {
 	from, _ := strconv.Atoi(r.FormValue("continue"))
 	limit, _ := strconv.Atoi(r.FormValue("limit"))
 	to := k.count

@@ -1,11 +1,4 @@
-// Package crowd is a large cluster that needs no room: an API server whose
-// objects are made while they are sent, for measuring what programs keep of them.
-//
-// Its objects look like those of a real cluster: pods of two containers and an
-// init container with probes, volumes, environment and managed fields, several
-// of each Deployment, and old ReplicaSets of earlier revisions. Equal
-// numbers give equal objects.
-package crowd
+package testkit
 
 import (
 	"fmt"
@@ -24,8 +17,14 @@ import (
 	"loadline.dev/loadline/pkg/core/fleet"
 )
 
-// Cluster says how many objects there are. Each Deployment has one VPA.
-type Cluster struct {
+// Crowd says how many objects a large cluster has. It needs no room: CrowdServer makes its
+// objects while they are sent. Each Deployment has one VPA.
+//
+// The objects look like those of a real cluster: pods of two containers and an
+// init container with probes, volumes, environment and managed fields, several
+// of each Deployment, and old ReplicaSets of earlier revisions. Equal
+// numbers give equal objects.
+type Crowd struct {
 	Pods        int
 	Deployments int
 	Revisions   int // ReplicaSets of a Deployment; the pods are of the last one
@@ -41,37 +40,37 @@ const perNamespace = 20
 // born is when everything was created.
 var born = metav1.NewTime(time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC))
 
-// workload is what the objects of one Deployment have in common.
-type workload struct {
+// crowdWorkload is what the objects of one Deployment have in common.
+type crowdWorkload struct {
 	number          int
 	name, namespace string
 }
 
-func (c Cluster) workload(i int) workload {
+func (c Crowd) workload(i int) crowdWorkload {
 	words := [...]string{"checkout", "catalogue", "search", "billing", "session", "recommendation", "inventory", "mail"}
 	parts := [...]string{"api", "worker", "gateway", "indexer", "frontend"}
-	return workload{i, fmt.Sprintf("%s-%s-%d", words[i%len(words)], parts[i/3%len(parts)], i), fmt.Sprintf("team-%d", i/perNamespace)}
+	return crowdWorkload{i, fmt.Sprintf("%s-%s-%d", words[i%len(words)], parts[i/3%len(parts)], i), fmt.Sprintf("team-%d", i/perNamespace)}
 }
 
 // hash is the name of a revision.
-func (w workload) hash(revision int) string {
+func (w crowdWorkload) hash(revision int) string {
 	return fmt.Sprintf("%x", 0x5f3759df^uint32(w.number*2654435761+revision*40503))
 }
 
-func (w workload) set(revision int) string { return w.name + "-" + w.hash(revision) }
+func (w crowdWorkload) set(revision int) string { return w.name + "-" + w.hash(revision) }
 
 func uid(kind, a, b int) types.UID {
 	return types.UID(fmt.Sprintf("%08x-%04x-4000-8000-%012x", kind, b&0xffff, a))
 }
 
-func (w workload) labels() map[string]string {
+func (w crowdWorkload) labels() map[string]string {
 	return map[string]string{
 		"app": w.name, "app.kubernetes.io/name": w.name, "app.kubernetes.io/instance": w.name + "-production",
 		"app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/version": "2.14." + fmt.Sprint(w.number%9), "team": w.namespace,
 	}
 }
 
-func (w workload) podLabels(revision int) map[string]string {
+func (w crowdWorkload) podLabels(revision int) map[string]string {
 	l := w.labels()
 	l["pod-template-hash"] = w.hash(revision)
 	return l
@@ -100,7 +99,7 @@ func amounts(cpu, memory int64) corev1.ResourceList {
 
 // sizes are the resources of a container: of the first one as a VPA gives them,
 // different for each workload; a sidecar has the same everywhere.
-func (w workload) sizes(container int) corev1.ResourceRequirements {
+func (w crowdWorkload) sizes(container int) corev1.ResourceRequirements {
 	if container > 0 {
 		return corev1.ResourceRequirements{Requests: amounts(100, 128<<20), Limits: amounts(2000, 1<<30)}
 	}
@@ -110,7 +109,7 @@ func (w workload) sizes(container int) corev1.ResourceRequirements {
 
 var containers = [...]string{"app", "istio-proxy"}
 
-func (w workload) container(name string, sizes corev1.ResourceRequirements) corev1.Container {
+func (w crowdWorkload) container(name string, sizes corev1.ResourceRequirements) corev1.Container {
 	c := corev1.Container{
 		Name: name, Image: "registry.example.com/" + w.namespace + "/" + w.name + ":2.14.3", ImagePullPolicy: corev1.PullIfNotPresent,
 		Command: []string{"/usr/local/bin/" + name}, Args: []string{"--config=/etc/app/config.yaml", "--port=8080"},
@@ -131,7 +130,7 @@ func (w workload) container(name string, sizes corev1.ResourceRequirements) core
 	return c
 }
 
-func (w workload) spec() corev1.PodSpec {
+func (w crowdWorkload) spec() corev1.PodSpec {
 	grace := int64(30)
 	spec := corev1.PodSpec{
 		RestartPolicy: corev1.RestartPolicyAlways, TerminationGracePeriodSeconds: &grace, DNSPolicy: corev1.DNSClusterFirst,
@@ -154,7 +153,7 @@ func (w workload) spec() corev1.PodSpec {
 
 // Pod returns a pod. The Deployments have equally many, give or take one; pods of
 // a Deployment follow each other, as in a list of the API server.
-func (c Cluster) Pod(i int) *corev1.Pod {
+func (c Crowd) Pod(i int) *corev1.Pod {
 	w := c.workload(i * c.Deployments / c.Pods)
 	revision, controller := c.Revisions-1, true
 	pod := &corev1.Pod{
@@ -179,7 +178,7 @@ func (c Cluster) Pod(i int) *corev1.Pod {
 
 // status makes a pod run. Of ten pods one was restarted once, and of a hundred one
 // was killed for want of memory.
-func (w workload) status(pod *corev1.Pod, i int) {
+func (w crowdWorkload) status(pod *corev1.Pod, i int) {
 	started := metav1.NewTime(pod.CreationTimestamp.Add(4 * time.Second))
 	pod.Status = corev1.PodStatus{
 		ObservedGeneration: 1, Phase: corev1.PodRunning, QOSClass: corev1.PodQOSBurstable, StartTime: &started,
@@ -198,7 +197,7 @@ func (w workload) status(pod *corev1.Pod, i int) {
 		}
 	}
 	done := status(9, "migrate", pod.Spec.InitContainers[0].Resources)
-	done.State = corev1.ContainerState{Terminated: ended(i, 9, "Completed", started)}
+	done.State = corev1.ContainerState{Terminated: endedState(i, 9, "Completed", started)}
 	pod.Status.InitContainerStatuses = []corev1.ContainerStatus{done}
 	for n, name := range containers {
 		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, status(n, name, w.sizes(n)))
@@ -209,21 +208,21 @@ func (w workload) status(pod *corev1.Pod, i int) {
 			reason = "OOMKilled"
 		}
 		app := &pod.Status.ContainerStatuses[0]
-		app.RestartCount, app.LastTerminationState = 1, corev1.ContainerState{Terminated: ended(i, 8, reason, started)}
+		app.RestartCount, app.LastTerminationState = 1, corev1.ContainerState{Terminated: endedState(i, 8, reason, started)}
 	}
 }
 
 func containerID(pod, n int) string { return fmt.Sprintf("containerd://%056x%08x", pod, n) }
 
-func ended(pod, n int, reason string, at metav1.Time) *corev1.ContainerStateTerminated {
+func endedState(pod, n int, reason string, at metav1.Time) *corev1.ContainerStateTerminated {
 	return &corev1.ContainerStateTerminated{ExitCode: 1, Reason: reason, StartedAt: at, FinishedAt: at, ContainerID: containerID(pod, n)}
 }
 
-func (w workload) template(revision int) corev1.PodTemplateSpec {
+func (w crowdWorkload) template(revision int) corev1.PodTemplateSpec {
 	return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: w.podLabels(revision)}, Spec: w.spec()}
 }
 
-func (w workload) annotations() map[string]string {
+func (w crowdWorkload) annotations() map[string]string {
 	return map[string]string{
 		"deployment.kubernetes.io/revision": "11", "deployment.kubernetes.io/desired-replicas": "5", "deployment.kubernetes.io/max-replicas": "7",
 		"meta.helm.sh/release-name": w.name, "meta.helm.sh/release-namespace": w.namespace,
@@ -231,7 +230,7 @@ func (w workload) annotations() map[string]string {
 }
 
 // Deployment returns a Deployment.
-func (c Cluster) Deployment(i int) *appsv1.Deployment {
+func (c Crowd) Deployment(i int) *appsv1.Deployment {
 	w, replicas := c.workload(i), int32(c.Pods/c.Deployments)
 	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: w.name, Namespace: w.namespace, UID: uid(2, i, 0), ResourceVersion: fmt.Sprint(800_000_000 + i), Generation: 11,
@@ -245,7 +244,7 @@ func (c Cluster) Deployment(i int) *appsv1.Deployment {
 
 // ReplicaSet returns a ReplicaSet: all revisions of a Deployment follow each
 // other, and only the last has pods.
-func (c Cluster) ReplicaSet(i int) *appsv1.ReplicaSet {
+func (c Crowd) ReplicaSet(i int) *appsv1.ReplicaSet {
 	w, revision, controller := c.workload(i/c.Revisions), i%c.Revisions, true
 	replicas := int32(0)
 	if revision == c.Revisions-1 {
@@ -264,7 +263,7 @@ func (c Cluster) ReplicaSet(i int) *appsv1.ReplicaSet {
 // VPA returns the VPA of a Deployment, in mode InPlaceOrRecreate, with a
 // recommendation that its pods have. One VPA in four has containers at the
 // smallest sizes that are ever recommended.
-func (c Cluster) VPA(i int) *vpav1.VerticalPodAutoscaler {
+func (c Crowd) VPA(i int) *vpav1.VerticalPodAutoscaler {
 	w, mode := c.workload(i), vpav1.UpdateModeInPlaceOrRecreate
 	vpa := &vpav1.VerticalPodAutoscaler{
 		TypeMeta: metav1.TypeMeta{APIVersion: vpav1.SchemeGroupVersion.String(), Kind: "VerticalPodAutoscaler"},
@@ -298,17 +297,17 @@ func (c Cluster) VPA(i int) *vpav1.VerticalPodAutoscaler {
 }
 
 // Namespaces returns how many there are.
-func (c Cluster) Namespaces() int { return (c.Deployments + perNamespace - 1) / perNamespace }
+func (c Crowd) Namespaces() int { return (c.Deployments + perNamespace - 1) / perNamespace }
 
 // Namespace returns a namespace.
-func (c Cluster) Namespace(i int) *corev1.Namespace {
+func (c Crowd) Namespace(i int) *corev1.Namespace {
 	name := c.workload(i * perNamespace).namespace
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid(6, i, 0), ResourceVersion: fmt.Sprint(400_000_000 + i), CreationTimestamp: born,
 		Labels: map[string]string{corev1.LabelMetadataName: name, "team": name}, ManagedFields: managed(1)}}
 }
 
 // Policy returns the one SizingPolicy.
-func (c Cluster) Policy() *loadlinev1alpha1.SizingPolicy {
+func (c Crowd) Policy() *loadlinev1alpha1.SizingPolicy {
 	return &loadlinev1alpha1.SizingPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: loadlinev1alpha1.SchemeGroupVersion.String(), Kind: "SizingPolicy"},
 		ObjectMeta: metav1.ObjectMeta{Name: policyName, UID: uid(7, 0, 0), ResourceVersion: "300000000", Generation: 1, CreationTimestamp: born, ManagedFields: managed(2)},
@@ -323,7 +322,7 @@ func (c Cluster) Policy() *loadlinev1alpha1.SizingPolicy {
 const policyName = "everything"
 
 // underPolicy makes a VPA one that was made for the policy.
-func (c Cluster) underPolicy(vpa *vpav1.VerticalPodAutoscaler, w workload) {
+func (c Crowd) underPolicy(vpa *vpav1.VerticalPodAutoscaler, w crowdWorkload) {
 	vpa.Name, vpa.Annotations = fleet.MadeName("Deployment", "apps", w.name), nil
 	vpa.Labels = map[string]string{fleet.PolicyLabel: policyName}
 	vpa.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: w.name, UID: uid(2, w.number, 0), Controller: new(false), BlockOwnerDeletion: new(false)}}
@@ -332,7 +331,7 @@ func (c Cluster) underPolicy(vpa *vpav1.VerticalPodAutoscaler, w workload) {
 }
 
 // Record returns the SizingRecord of a Deployment.
-func (c Cluster) Record(i int) *loadlinev1alpha1.SizingRecord {
+func (c Crowd) Record(i int) *loadlinev1alpha1.SizingRecord {
 	w := c.workload(i)
 	r := &loadlinev1alpha1.SizingRecord{
 		TypeMeta: metav1.TypeMeta{APIVersion: loadlinev1alpha1.SchemeGroupVersion.String(), Kind: "SizingRecord"},
@@ -348,7 +347,7 @@ func (c Cluster) Record(i int) *loadlinev1alpha1.SizingRecord {
 }
 
 // changed are the sizes of a workload so many rounds ago.
-func (w workload) changed(rounds int) (sizes []loadlinev1alpha1.ContainerSizes) {
+func (w crowdWorkload) changed(rounds int) (sizes []loadlinev1alpha1.ContainerSizes) {
 	for i, name := range containers {
 		now := w.sizes(i)
 		requests := amounts(now.Requests.Cpu().MilliValue()+int64(10*rounds), now.Requests.Memory().Value())
@@ -358,7 +357,7 @@ func (w workload) changed(rounds int) (sizes []loadlinev1alpha1.ContainerSizes) 
 }
 
 // Node returns a node.
-func (c Cluster) Node(i int) *corev1.Node {
+func (c Crowd) Node(i int) *corev1.Node {
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: nodeName(i), UID: uid(5, i, 0), ResourceVersion: fmt.Sprint(500_000_000 + i), CreationTimestamp: born, ManagedFields: managed(3),
 			Labels: map[string]string{"kubernetes.io/hostname": nodeName(i), "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "node.kubernetes.io/instance-type": "m6i.4xlarge",
