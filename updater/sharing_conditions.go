@@ -16,6 +16,7 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
+	"loadline.dev/loadline/pkg/kube/nodeshare"
 	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/updater/view"
 )
@@ -108,8 +109,8 @@ func (c *sharingConditions) of(p *fleet.Policy, cluster metav1.Condition, found 
 		case of.Apart[fleet.ModeTooCautious] > 0:
 			return notSharing(string(fleet.ModeTooCautious), "acts as DryRun for workloads of which not all running pods may be changed: "+
 				"On needs spec.rollout.mode Auto, or Canary once that has come to all pods, and no VPA that a person wrote in mode Off or Initial")
-		case of.Apart[view.RecipeDoesNotShare] > 0:
-			return notSharing(string(view.RecipeDoesNotShare), "workloads do not share whose recipe is not made for it: name one that is in spec.recipe, such as "+recipesThatShare)
+		case of.Apart[nodeshare.RecipeDoesNotShare] > 0:
+			return notSharing(string(nodeshare.RecipeDoesNotShare), "workloads do not share whose recipe is not made for it: name one that is in spec.recipe, such as "+recipesThatShare)
 		}
 	}
 	return notSharing(reasonNotServed, "On is not served yet: acts as DryRun")

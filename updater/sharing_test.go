@@ -26,6 +26,7 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sharing"
+	"loadline.dev/loadline/pkg/kube/nodeshare"
 	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/updater/view"
 )
@@ -288,15 +289,15 @@ func TestLimitsCountInTheSumsOfSharing(t *testing.T) {
 func TestNodesOnWhichNothingCouldBeShared(t *testing.T) {
 	for name, c := range map[string]struct {
 		change  func(*corev1.Node)
-		problem view.NodeProblem
+		problem nodeshare.NodeProblem
 		saved   float64
 	}{
 		"as usual":                {func(*corev1.Node) {}, "", 900},
 		"a release of 1.33":       {func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.33.0-gke.17" }, "", 900},
-		"an old kubelet":          {func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.32.9" }, view.KubeletTooOld, 900},
-		"an unknown kubelet":      {func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "" }, view.KubeletTooOld, 900},
-		"nothing is said":         {func(n *corev1.Node) { n.Status.Allocatable = nil }, view.AllocatableUnknown, 0},
-		"no memory is said":       {func(n *corev1.Node) { delete(n.Status.Allocatable, corev1.ResourceMemory) }, view.AllocatableUnknown, 0},
+		"an old kubelet":          {func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.32.9" }, nodeshare.KubeletTooOld, 900},
+		"an unknown kubelet":      {func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "" }, nodeshare.KubeletTooOld, 900},
+		"nothing is said":         {func(n *corev1.Node) { n.Status.Allocatable = nil }, nodeshare.AllocatableUnknown, 0},
+		"no memory is said":       {func(n *corev1.Node) { delete(n.Status.Allocatable, corev1.ResourceMemory) }, nodeshare.AllocatableUnknown, 0},
 		"it takes no pods":        {func(n *corev1.Node) { n.Spec.Unschedulable = true }, "", 0},
 		"GPUs that are not there": {func(n *corev1.Node) { n.Status.Allocatable["nvidia.com/gpu"] = resource.MustParse("0") }, "", 900},
 	} {
@@ -305,7 +306,7 @@ func TestNodesOnWhichNothingCouldBeShared(t *testing.T) {
 		require.Equal(t, c.problem, n.Problem, name)
 		require.Equal(t, 2, n.Pods, name)
 		require.InDelta(t, c.saved, n.Saved[resources.CPU], 1e-6, name)
-		require.Equal(t, c.problem == view.AllocatableUnknown, n.Headroom[resources.CPU] == 0, name)
+		require.Equal(t, c.problem == nodeshare.AllocatableUnknown, n.Headroom[resources.CPU] == 0, name)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/kube/nodeshare"
 )
 
 // Sharing is what a round found: what the pods of each node that share what it has left would
@@ -36,14 +37,11 @@ type PolicySharing struct {
 	Apart map[fleet.Reason]int // VPAs whose pods do not share, or only in a dry run, by why
 }
 
-// RecipeDoesNotShare is why pods of a VPA do not share, beside the reasons of package fleet.
-const RecipeDoesNotShare fleet.Reason = "RecipeDoesNotShare"
-
 // NodeSharing is a node on which pods share.
 type NodeSharing struct {
 	Name     string
-	Problem  NodeProblem // why nothing could be changed there, whatever policies say; empty: nothing is in the way
-	Cordoned bool        // it takes no new pods, so what is saved serves nobody
+	Problem  nodeshare.NodeProblem // see nodeshare.Node
+	Cordoned bool                  // it takes no new pods, so what is saved serves nobody
 	Kinds    [resources.Kinds]bool
 	Pods     int
 	// Available is what those who share have together, Bases what they use nearly always,
@@ -64,15 +62,6 @@ type PodName struct {
 	UID  types.UID
 	Name string // with the namespace
 }
-
-// NodeProblem is why no pod of a node could share.
-type NodeProblem string
-
-// The problems.
-const (
-	KubeletTooOld      NodeProblem = "KubeletTooOld"      // it cannot resize pods, or its version is not known
-	AllocatableUnknown NodeProblem = "AllocatableUnknown" // it does not say what it can hold
-)
 
 // sharingMemo is what rounds remember of each other, so that only what changed is computed anew.
 type sharingMemo struct {
@@ -148,31 +137,24 @@ type sharingRound struct {
 
 // sharedNode is a node with its pods.
 type sharedNode struct {
-	nodeFacts
+	nodeshare.Node
 
-	changed bool         // it, or a pod on it
-	pods    []*sharedPod // of this round, in no order
+	changed bool             // it, or a pod on it
+	pods    []*nodeshare.Pod // of this round, in no order
 	result  NodeSharing
 	round   int
-}
-
-// nodeFacts are what counts of a node. Kubelets write much more of it every few minutes.
-type nodeFacts struct {
-	allocatable    resources.List
-	gpus, cordoned bool
-	problem        NodeProblem
 }
 
 // readNodes takes over the nodes as they are now.
 func (s *sharingRound) readNodes(objects []*corev1.Node) {
 	for _, o := range objects {
-		n, now := s.nodes[o.Name], factsOf(o)
+		n, now := s.nodes[o.Name], nodeshare.NodeOf(o)
 		if n == nil {
 			n = &sharedNode{}
 			s.nodes[o.Name] = n
 		}
-		if n.nodeFacts != now {
-			n.nodeFacts, n.changed = now, true
+		if n.Node != now {
+			n.Node, n.changed = now, true
 		}
 		n.round, n.pods = s.round, n.pods[:0]
 	}
@@ -201,15 +183,14 @@ func (s *sharingRound) read(ctx context.Context, pod *corev1.Pod) {
 		known.node.changed = true
 	}
 	if v := by.sharer(); v != nil {
-		v.last = podSizes{} // nothing half done is left
+		v.likes = likeness{} // nothing half done is left
 	}
-	broken := &sharedPod{uid: pod.UID, node: node, apart: sharing.Broken, round: s.round, takes: node.allocatable}
-	broken.pod.Name = pod.Namespace + "/" + pod.Name
-	if err := Guard(func() error { broken.takes = mostOf(convert.Footprints(pod)); return nil }); err != nil {
+	broken := &sharedPod{Pod: nodeshare.Pod{UID: pod.UID, Apart: sharing.Broken, Takes: node.Allocatable}, node: node, round: s.round}
+	if err := Guard(func() error { broken.Takes = convert.Footprint(pod); return nil }); err != nil {
 		klog.FromContext(ctx).Error(err, "It is not known what a pod requests, so nothing is left on its node for those that share", "pod", klog.KObj(pod), "node", pod.Spec.NodeName)
 	}
 	s.pods[pod.UID], node.changed = broken, true
-	node.pods = append(node.pods, broken)
+	node.pods = append(node.pods, &broken.Pod)
 }
 
 // readAs takes over a pod that is controlled by somebody.
@@ -223,24 +204,22 @@ func (s *sharingRound) readAs(ctx context.Context, pod *corev1.Pod, node *shared
 		s.pods[pod.UID], node.changed = known, true
 	}
 	known.controller, known.round = by, s.round
-	if known.of != nil {
-		if rank := s.rank(ctx, known.of, by.owner); rank != known.pod.Rank {
-			known.pod.Rank, node.changed = rank, true
+	if known.Of != nil {
+		if rank := s.rank(ctx, known.Of, by.owner); rank != known.Sharing.Rank {
+			known.Sharing.Rank, node.changed = rank, true
 		}
 	}
-	node.pods = append(node.pods, known)
+	node.pods = append(node.pods, &known.Pod)
 }
 
 // count counts a pod whose policy wants sharing, or that cannot be understood.
-func (s *sharingRound) count(p *sharedPod) {
-	switch {
-	case p.apart == notWanted:
-	case p.apart != "":
-		s.found.Apart[p.apart]++
-	case p.large:
-		s.found.Apart[sharing.TooLarge]++
+func (s *sharingRound) count(p *nodeshare.Pod) {
+	switch why := p.Why(); why {
+	case nodeshare.NotWanted:
+	case "":
+		s.found.Policies[p.Of.Decision.Policy.Name].Pods++
 	default:
-		s.found.Policies[p.of.policy].Pods++
+		s.found.Apart[why]++
 	}
 }
 
@@ -261,81 +240,30 @@ func (n *sharedNode) compute(name string) bool {
 		return n.result.Pods > 0
 	}
 	n.changed = false
-	n.result = NodeSharing{Name: name, Problem: n.problem, Cordoned: n.cordoned}
-	slices.SortFunc(n.pods, func(a, b *sharedPod) int { return cmp.Compare(a.pod.Name, b.pod.Name) })
-	input, rule, members := n.gather()
+	n.result = NodeSharing{Name: name, Problem: n.Problem, Cordoned: n.Cordoned}
+	slices.SortFunc(n.pods, func(a, b *nodeshare.Pod) int { return cmp.Compare(a.Sharing.Name, b.Sharing.Name) })
+	input, rule, members := n.Gather(n.pods)
 	n.result.Kinds, n.result.Available, n.result.Pods = input.Kinds, input.Available, len(members)
-	if len(members) > 0 && n.result.Problem != AllocatableUnknown {
+	if len(members) > 0 && n.result.Problem != nodeshare.AllocatableUnknown {
 		n.result.take(input, members, sharing.Shares(input, rule))
 	}
 	return len(members) > 0
 }
 
-// gather returns what the pods of a node share, by which rule, and which these are. Pods that are
-// too large are set apart, until all others fit one by one: what they request leaves less.
-func (n *sharedNode) gather() (*sharing.Node, sharing.Rule, []*sharedPod) {
-	for _, p := range n.pods {
-		p.large = false
-	}
-	for {
-		input, rule, members := n.sharing()
-		found := false
-		for i, p := range members {
-			p.large = n.problem != AllocatableUnknown && !input.Holds(&p.pod)
-			found = found || p.large
-			input.Pods[i] = p.pod.Within(n.amounts())
-		}
-		if !found {
-			return input, rule, members
-		}
-	}
-}
-
-// sharing returns who shares if nobody else is too large. Where their recipes differ the more
-// careful rule counts. A kind that a pod does not share counts in full.
-func (n *sharedNode) sharing() (*sharing.Node, sharing.Rule, []*sharedPod) {
-	input, rule := &sharing.Node{Available: n.amounts()}, sharing.Rule{Stay: true}
-	var members []*sharedPod
-	for _, p := range n.pods {
-		if p.apart != "" || p.large {
-			for k := range resources.Kind(resources.Kinds) {
-				input.Available[k] -= float64(p.takes.Value(k))
-			}
-			continue
-		}
-		for k, shared := range p.of.settings.Kinds {
-			input.Kinds[k] = input.Kinds[k] || shared
-		}
-		rule.Pooling = max(rule.Pooling, p.of.rule.Pooling)
-		rule.LeaveAt = max(rule.LeaveAt, p.of.rule.LeaveAt)
-		rule.Stay = rule.Stay && !p.of.settings.Evict
-		members, input.Pods = append(members, p), append(input.Pods, p.pod)
-	}
-	return input, rule, members
-}
-
-// amounts returns what a node has for pods.
-func (n *sharedNode) amounts() (has sharing.Amounts) {
-	for k := range resources.Kind(resources.Kinds) {
-		has[k] = float64(n.allocatable.Value(k))
-	}
-	return has
-}
-
 // take notes what sharing comes to.
-func (r *NodeSharing) take(input *sharing.Node, members []*sharedPod, shares sharing.Result) {
+func (r *NodeSharing) take(input *sharing.Node, members []*nodeshare.Pod, shares sharing.Result) {
 	r.Headroom, r.Overcommitted = shares.Headroom, shares.Overcommitted
 	for _, i := range shares.Leaves {
-		r.Leaves = append(r.Leaves, PodName{members[i].uid, members[i].pod.Name})
+		r.Leaves = append(r.Leaves, PodName{members[i].UID, members[i].Sharing.Name})
 	}
 	for i, p := range members {
-		shrinks, grows := p.moves(input, shares.Shares[i])
+		shrinks, grows := moves(p, input, shares.Shares[i])
 		r.Shrink, r.Grow = r.Shrink+shrinks, r.Grow+grows
 		for k := range resources.Kind(resources.Kinds) {
 			if !input.Kinds[k] {
 				continue
 			}
-			r.Requested[k] += float64(p.takes.Value(k))
+			r.Requested[k] += float64(p.Takes.Value(k))
 			if shares.Shares[i] == nil {
 				continue
 			}
@@ -345,20 +273,20 @@ func (r *NodeSharing) take(input *sharing.Node, members []*sharedPod, shares sha
 				peak += of.Peak[k]
 				share += shares.Shares[i][c][k]
 			}
-			r.Bases[k] += max(base, p.pod.Init[k])
+			r.Bases[k] += max(base, p.Sharing.Init[k])
 			if !r.Cordoned {
-				r.Saved[k] += max(peak, p.pod.Init[k]) - max(share, p.pod.Init[k])
+				r.Saved[k] += max(peak, p.Sharing.Init[k]) - max(share, p.Sharing.Init[k])
 			}
 		}
 	}
 }
 
 // moves returns 1 for each direction in which a pod would be moved that stays on its node.
-func (p *sharedPod) moves(input *sharing.Node, shares []sharing.Amounts) (shrinks, grows int) {
+func moves(p *nodeshare.Pod, input *sharing.Node, shares []sharing.Amounts) (shrinks, grows int) {
 	if shares == nil {
 		return 0, 0
 	}
-	for c, has := range p.requests {
+	for c, has := range p.Requests {
 		for k, shared := range input.Kinds {
 			switch {
 			case !shared:

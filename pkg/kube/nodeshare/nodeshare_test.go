@@ -1,0 +1,107 @@
+package nodeshare
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/pkg/core/sharing"
+	"loadline.dev/loadline/pkg/kube/target"
+)
+
+func noon() time.Time { return time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC) }
+
+func list(cpu, memory string) corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+}
+
+// vpa recommends a base of 100m and a peak of 300m to a workload of two hours.
+func vpa(t *testing.T, text string, changes ...func(*fleet.Policy, *rollout.State)) *VPA {
+	t.Helper()
+	object := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{recipe.Annotation: text}}}
+	object.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{{
+		ContainerName: "a", LowerBound: list("100m", "100Mi"), Target: list("300m", "200Mi"), UpperBound: list("300m", "200Mi")}}}
+	p, state := fleet.Policy{Name: "p", Sharing: fleet.Sharing{Mode: fleet.SharingOn, Kinds: [resources.Kinds]bool{resources.CPU: true}}}, rollout.State{}
+	d := fleet.Decision{Policy: &p, Mode: fleet.Auto}
+	for _, change := range changes {
+		change(&p, &state)
+		d.Mode = p.Mode
+	}
+	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
+	require.NoError(t, err)
+	v := VPAOf(object, &d, &target.Workload{Key: target.Key{Kind: "Deployment"}, Created: noon().Add(-2 * time.Hour)}, &state, book)
+	v.Sizing = Sizing{Recommendation: convert.Recommendation(object.Status.Recommendation), Rules: convert.Rules(object)}
+	return &v
+}
+
+// pod has a container that is recommended for, and requests so much.
+func pod(name, cpu string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name},
+		Spec:   corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Resources: corev1.ResourceRequirements{Requests: list(cpu, "150Mi")}}}},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning}}
+}
+
+func (v *VPA) read(p *corev1.Pod, on *Node) *Pod {
+	running, starting := convert.Footprints(p)
+	s := SizesOf(p, running, starting)
+	return new(v.Read(p, &s, on, noon()))
+}
+
+func TestHowFarAVPAShares(t *testing.T) {
+	canary := func(p *fleet.Policy, s *rollout.State) {
+		p.Mode, p.RolloutHash, *s = fleet.Canary, "h", rollout.State{Phase: rollout.PhaseFullRollout, Hash: "h"}
+	}
+	v := vpa(t, "loadline:cpu=shared")
+	require.Equal(t, fleet.SharingOn, v.Mode)
+	require.Empty(t, v.Why)
+	v = vpa(t, "cruisekube", canary)
+	require.Equal(t, fleet.SharingOn, v.Mode, "the canary is over")
+	require.Equal(t, sharing.Rule{Pooling: sharing.Largest}, v.Rule)
+	v = vpa(t, "cruisekube", canary, func(_ *fleet.Policy, s *rollout.State) { s.Hash = "former" })
+	require.Equal(t, fleet.ModeTooCautious, v.Why)
+	v = vpa(t, "vpa")
+	require.Equal(t, fleet.SharingOff, v.Mode)
+	require.Equal(t, RecipeDoesNotShare, v.Why)
+	require.Equal(t, sharing.Never, v.Rank(3))
+	v.Settings.Evict = true
+	require.Equal(t, sharing.Low, v.Rank(3))
+}
+
+func TestWhatPodsOfANodeShare(t *testing.T) {
+	object := &corev1.Node{}
+	object.Status.Allocatable = list("1", "1Gi")
+	object.Status.NodeInfo.KubeletVersion = "v1.35.0"
+	n := NodeOf(object)
+	require.Empty(t, n.Problem)
+	v := vpa(t, "cruisekube")
+	resizing := pod("resizing", "50m")
+	resizing.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Status: corev1.ConditionTrue}}
+	pods := []*Pod{v.read(pod("one", "250m"), &n), v.read(resizing, &n), new(Unwanted(pod("other", "400m"))), v.read(pod("two", "50m"), &n)}
+	input, rule, members := n.Gather(pods)
+	require.Equal(t, []*Pod{pods[0], pods[3]}, members)
+	require.Equal(t, sharing.Rule{Pooling: sharing.Largest, Stay: true}, rule)
+	require.InDelta(t, 550, input.Available[resources.CPU], 0, "what the others request is gone")
+	c := input.Pods[0].Containers[0]
+	require.Equal(t, [2]float64{100, 300}, [2]float64{c.Base[resources.CPU], c.Peak[resources.CPU]})
+	require.InDelta(t, 150<<20, c.Peak[resources.Memory], 0, "memory is not shared, and counts as it is")
+	require.Equal(t, sharing.Resizing, pods[1].Why())
+	require.Equal(t, NotWanted, pods[2].Why())
+
+	n.Allocatable = n.Allocatable.With(resources.CPU, 500)
+	_, _, members = n.Gather(pods)
+	require.Empty(t, members)
+	require.Equal(t, sharing.TooLarge, pods[0].Why(), "50m are left, and its base is 100m")
+	n.Problem = AllocatableUnknown
+	_, _, members = n.Gather(pods)
+	require.Len(t, members, 2, "nobody knows what is too large")
+}
