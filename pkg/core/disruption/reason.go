@@ -4,31 +4,35 @@ package disruption
 // name each of them. The empty Reason means that nothing speaks against a change.
 type Reason string
 
-// The reasons, by the file that finds them first; plan.vpa shows in which order the plan
-// does. What has changed since the plan was made is found while it is carried out: ModeOff,
-// StatusOutdated, VPAUnreadable and those of a SizingPolicy by view.Reader.Stopped,
-// RestartUnderWay by updater/pass.go.
-// The table below says what each means.
+// The reasons, by the file that finds them first, and after the semicolon the file that reads
+// what it looks at: with both, one knows why. The table below says what each means, and plan.vpa
+// in which order the plan asks. What has changed since the plan was made is found while it is
+// carried out: ModeOff, StatusOutdated, VPAUnreadable and those of a SizingPolicy by
+// view.Reader.Stopped, RestartUnderWay by updater/pass.go, which asks actuate/budgets.go.
 const (
-	// updater/view/assign.go, before a plan is made
+	// updater/view/assign.go, before a plan is made; pkg/kube/target/claims.go, owners resolver.go
+	// beside it
 	NoVPA            Reason = "NoVPA"
 	OwnerUnreadable  Reason = "OwnerUnreadable"
 	TargetUnreadable Reason = "TargetUnreadable"
 	VPAUnreadable    Reason = "VPAUnreadable"
 
-	// the same, of a SizingPolicy; the values are those of package fleet
+	// pkg/core/fleet/set.go, for the SizingPolicy of a VPA; pkg/kube/sizing/sizing.go
 	OptedOut      Reason = "OptedOut"
 	PolicyUnknown Reason = "PolicyUnknown"
 	PolicyPaused  Reason = "PolicyPaused"
 	Observing     Reason = "Observing"
 	RecommendOnly Reason = "RecommendOnly"
 
+	// updater/view/policy.go, which asks the former; NoRecord and EvictionNotAllowed also
+	// updater/rollouts.go; updater/records/store.go
 	EvictionNotAllowed Reason = "EvictionNotAllowed"
 	JobNotResized      Reason = "JobNotResized"
 	NoRecord           Reason = "NoRecord"
 
-	// package rollout, before a plan is made; RolloutUnderWay, NotRunning, WaitingForNode, Deferred
-	// and TooLargeForNode, too
+	// pkg/core/rollout/round.go, before a plan is made, which updater/rollouts.go asks;
+	// RolloutUnderWay, NotRunning, WaitingForNode, Deferred and TooLargeForNode, too;
+	// updater/view/workload.go
 	NotInCanary      Reason = "NotInCanary"
 	CoolingDown      Reason = "CoolingDown"
 	OutsideWindow    Reason = "OutsideWindow"
@@ -39,14 +43,15 @@ const (
 	NodePressure     Reason = "NodePressure"
 	NodeUnknown      Reason = "NodeUnknown"
 
-	// plan.go; BackingOff of a resize that was asked for in vain inplace.go
+	// plan.go, BackingOff of a resize that was asked for in vain inplace.go; state.go and backoff.go
+	// remember, updater/view/assign.go reads owners and their rollouts
 	ModeOff         Reason = "ModeOff"
 	StatusOutdated  Reason = "StatusOutdated"
 	RolloutUnderWay Reason = "RolloutUnderWay"
 	BackingOff      Reason = "BackingOff"
 	Stabilizing     Reason = "Stabilizing"
 
-	// assess.go
+	// assess.go; updater/view/reading.go, which asks policy.Fit what the pod would get
 	Boosted            Reason = "Boosted"
 	NoRecommendation   Reason = "NoRecommendation"
 	PodLevelResources  Reason = "PodLevelResources"
@@ -56,7 +61,8 @@ const (
 	SmallChange        Reason = "SmallChange"
 	RequirementsNotMet Reason = "RequirementsNotMet"
 
-	// decide.go; WaitingForNode also inplace.go and, in mode Recreate, plan.go
+	// decide.go, WaitingForNode also inplace.go and, in mode Recreate, plan.go;
+	// updater/view/reading.go, owners assign.go beside it
 	ModeNotEnabled   Reason = "ModeNotEnabled"
 	NotRunning       Reason = "NotRunning"
 	WaitingForNode   Reason = "WaitingForNode"
@@ -68,7 +74,9 @@ const (
 	NoBudget         Reason = "NoBudget"
 	BudgetSpent      Reason = "BudgetSpent"
 
-	// inplace.go (for an eviction plan.go), and assess.go for StaticCPU
+	// inplace.go (for an eviction plan.go), and assess.go for StaticCPU; updater/view/capacity.go, of
+	// which pkg/core/capacity keeps account, for StaticCPU static_cpu.go beside it, for
+	// RestartUnderWay updater/actuate/budgets.go
 	ClassWouldChange Reason = "ClassWouldChange"
 	StaticCPU        Reason = "StaticCPU"
 	QuotaFull        Reason = "QuotaFull"
@@ -76,7 +84,7 @@ const (
 	TooLargeForNode  Reason = "TooLargeForNode"
 	RestartUnderWay  Reason = "RestartUnderWay"
 
-	// updater/pass.go, while the plan is carried out
+	// updater/pass.go, while the plan is carried out; updater/actuate/cluster.go
 	DisruptionRateLimited Reason = "DisruptionRateLimited"
 	RateLimited           Reason = "RateLimited"
 	MemoryInUse           Reason = "MemoryInUse"

@@ -3,54 +3,9 @@ package disruption
 import (
 	"slices"
 
-	"loadline.dev/loadline/pkg/core/capacity"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
 )
-
-// After is what the spec of the container would ask for.
-func (c *Container) After() policy.Container {
-	after := c.Asked
-	if !c.Observed {
-		return after
-	}
-	for k := range resources.Kind(resources.Kinds) {
-		if a, ok := c.Fitted.Requests.Get(k); ok {
-			after.Requests = after.Requests.With(k, a)
-		}
-		if a, ok := c.Fitted.Limits.Get(k); ok {
-			after.Limits = after.Limits.With(k, a)
-		}
-	}
-	return after
-}
-
-// Need is what the change of a pod takes.
-func (p *Pod) Need() capacity.Need {
-	n := capacity.Need{Namespace: p.Namespace, Traits: p.Traits, Node: p.Node, Bound: p.Bound, Yields: p.IsOOMResize(), Sized: p.Sized, Has: p.Footprint, Wants: p.Footprint}
-	for i := range p.Containers {
-		c := &p.Containers[i]
-		after := c.After()
-		for k := range resources.Kind(resources.Kinds) {
-			has := max(c.Asked.Requests.Value(k), c.Current.Requests.Value(k))
-			if by := after.Requests.Value(k) - has; by != 0 {
-				n.Wants = n.Wants.With(k, n.Wants.Value(k).Add(by))
-			}
-			if by := after.Limits.Value(k) - c.Asked.Limits.Value(k); by > 0 {
-				n.More = n.More.With(k, n.More.Value(k).Add(by))
-			}
-			n.Limits = n.Limits.With(k, n.Limits.Value(k).Add(after.Limits.Value(k)))
-		}
-	}
-	// What the ordinary containers get beside each other, the init containers have had
-	// before: it is counted once.
-	for k := range resources.Kind(resources.Kinds) {
-		if least := p.Starting.Value(k); least > 0 {
-			n.Has, n.Wants = n.Has.With(k, max(n.Has.Value(k), least)), n.Wants.With(k, max(n.Wants.Value(k), least))
-		}
-	}
-	return n
-}
 
 // class is the quality-of-service class of a pod.
 type class uint8
