@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/capacity"
+	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
 )
@@ -23,7 +23,7 @@ func RoomFor(pod *corev1.Pod, quotas []*corev1.ResourceQuota) Room {
 	var room Room
 	traits := convert.Traits(pod)
 	for _, q := range quotas {
-		if left := convert.Quota(q); capacity.ScopesCover(left.Scopes, traits) {
+		if left := convert.Quota(q); disruption.ScopesCover(left.Scopes, traits) {
 			room.Requests, room.Limits = tighter(room.Requests, left.Requests), tighter(room.Limits, left.Limits)
 		}
 	}

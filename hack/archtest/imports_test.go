@@ -56,7 +56,7 @@ func listPackages(t *testing.T, patterns ...string) []listed {
 // corePackages are the packages of the core, as docs/architecture.md lists them. Each
 // may import those before it and the standard library, nothing else.
 var corePackages = []string{"resources", "histogram", "usage", "sketch", "sharing", "recipe",
-	"policy", "fleet", "rollout", "capacity", "disruption",
+	"policy", "fleet", "rollout", "disruption",
 	"replay", "backtest", "nodes"}
 
 // impure are the parts of the standard library that reach outside the process

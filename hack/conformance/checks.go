@@ -10,7 +10,6 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/capacity"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/policy"
@@ -146,11 +145,11 @@ func limitRangeQuota(in quotaInput) (out quotaOutput, err error) {
 	container := requesting(app, l[0])
 	container.Resources.Limits = l[2]
 	pod := reading(vpa, ranges).Pod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: corev1.PodSpec{Containers: []corev1.Container{container}}}, 0)
-	left := capacity.New(nil, map[string][]capacity.Quota{"ns": {{Requests: convert.Resources(l[3])}}})
+	left := disruption.NewCapacity(nil, map[string][]disruption.Quota{"ns": {{Requests: convert.Resources(l[3])}}})
 	switch {
 	case pod.ViolatesLimitRange():
 		out.BlockedBy = "LimitRange"
-	case left.Resize(pod.Need()) == capacity.OverQuota:
+	case left.Resize(pod.Need()) == disruption.RoomOverQuota:
 		out.BlockedBy = "ResourceQuota"
 	}
 	out.Allowed = out.BlockedBy == ""

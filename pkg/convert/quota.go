@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"loadline.dev/loadline/pkg/core/capacity"
+	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -17,8 +17,8 @@ var quotaNames = [resources.Kinds]struct{ requests, limits []corev1.ResourceName
 }
 
 // Quota reads what a quota leaves, by its status; that is below 0 where it is exceeded.
-func Quota(q *corev1.ResourceQuota) capacity.Quota {
-	left := capacity.Quota{Scopes: scopes(q)}
+func Quota(q *corev1.ResourceQuota) disruption.Quota {
+	left := disruption.Quota{Scopes: scopes(q)}
 	for k := range resources.Kind(resources.Kinds) {
 		for _, name := range quotaNames[k].requests {
 			left.Requests = tighter(left.Requests, k, name, q)
@@ -52,22 +52,22 @@ func whole(k resources.Kind, q resource.Quantity) resources.Amount {
 	return a
 }
 
-func scopes(q *corev1.ResourceQuota) (rules []capacity.ScopeRule) {
+func scopes(q *corev1.ResourceQuota) (rules []disruption.ScopeRule) {
 	for _, name := range q.Spec.Scopes {
-		rules = append(rules, capacity.ScopeRule{Scope: capacity.ScopeName(name), Operator: capacity.Exists})
+		rules = append(rules, disruption.ScopeRule{Scope: disruption.ScopeName(name), Operator: disruption.ScopeExists})
 	}
 	if q.Spec.ScopeSelector == nil {
 		return rules
 	}
 	for _, e := range q.Spec.ScopeSelector.MatchExpressions {
-		rules = append(rules, capacity.ScopeRule{Scope: capacity.ScopeName(e.ScopeName), Operator: capacity.ScopeOperator(e.Operator), Values: e.Values})
+		rules = append(rules, disruption.ScopeRule{Scope: disruption.ScopeName(e.ScopeName), Operator: disruption.ScopeOperator(e.Operator), Values: e.Values})
 	}
 	return rules
 }
 
 // Traits reads what the scopes of quotas ask of a pod.
-func Traits(pod *corev1.Pod) capacity.PodTraits {
-	return capacity.PodTraits{
+func Traits(pod *corev1.Pod) disruption.PodTraits {
+	return disruption.PodTraits{
 		Terminating:    pod.Spec.ActiveDeadlineSeconds != nil,
 		CrossNamespace: looksAbroad(pod.Spec.Affinity),
 		Class:          pod.Spec.PriorityClassName,

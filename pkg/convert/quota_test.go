@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"loadline.dev/loadline/pkg/core/capacity"
+	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/testkit"
 )
@@ -17,7 +17,7 @@ func TestQuotasInAllTheirSpellings(t *testing.T) {
 		Hard: testkit.List("cpu=1 requests.cpu=900m limits.memory=10Ki pods=5"),
 		Used: testkit.List("cpu=500m requests.cpu=500m limits.memory=12Ki"),
 	}}
-	want := capacity.Quota{
+	want := disruption.Quota{
 		Requests: resources.List{}.With(resources.CPU, 400),
 		Limits:   resources.List{}.With(resources.Memory, -2048),
 	}
@@ -25,7 +25,7 @@ func TestQuotasInAllTheirSpellings(t *testing.T) {
 	q.Spec.Scopes = []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeNotTerminating}
 	q.Spec.ScopeSelector = &corev1.ScopeSelector{MatchExpressions: []corev1.ScopedResourceSelectorRequirement{
 		{ScopeName: corev1.ResourceQuotaScopePriorityClass, Operator: corev1.ScopeSelectorOpNotIn, Values: []string{"low"}}}}
-	want.Scopes = []capacity.ScopeRule{{Scope: capacity.NotTerminating, Operator: capacity.Exists}, {Scope: capacity.PriorityClass, Operator: capacity.NotIn, Values: []string{"low"}}}
+	want.Scopes = []disruption.ScopeRule{{Scope: disruption.ScopeNotTerminating, Operator: disruption.ScopeExists}, {Scope: disruption.ScopePriorityClass, Operator: disruption.ScopeNotIn, Values: []string{"low"}}}
 	require.Equal(t, want, Quota(q))
 
 	q = &corev1.ResourceQuota{Status: corev1.ResourceQuotaStatus{Hard: testkit.List("cpu=100500u")}}
@@ -33,8 +33,8 @@ func TestQuotasInAllTheirSpellings(t *testing.T) {
 }
 
 func TestTraitsOfPods(t *testing.T) {
-	require.Equal(t, capacity.PodTraits{}, Traits(&corev1.Pod{}))
-	require.Equal(t, capacity.PodTraits{Terminating: true, Class: "high"}, Traits(&corev1.Pod{Spec: corev1.PodSpec{ActiveDeadlineSeconds: new(int64), PriorityClassName: "high"}}))
+	require.Equal(t, disruption.PodTraits{}, Traits(&corev1.Pod{}))
+	require.Equal(t, disruption.PodTraits{Terminating: true, Class: "high"}, Traits(&corev1.Pod{Spec: corev1.PodSpec{ActiveDeadlineSeconds: new(int64), PriorityClassName: "high"}}))
 	here := corev1.PodAffinityTerm{TopologyKey: "zone"}
 	named := corev1.PodAffinityTerm{Namespaces: []string{"other"}}
 	selected := corev1.PodAffinityTerm{NamespaceSelector: &metav1.LabelSelector{}}

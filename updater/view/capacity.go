@@ -10,7 +10,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/capacity"
+	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/nodeload"
@@ -29,11 +29,11 @@ type CapacityReader struct {
 // Room reads what nodes and quotas have left; nil if nothing is known of them. It counts every pod in the cache,
 // also those that no VPA controls; without a cache of nodes any node has room. Where nodes
 // seem to be added the room is Growing.
-func (r CapacityReader) Room() (*capacity.Capacity, error) {
+func (r CapacityReader) Room() (*disruption.Capacity, error) {
 	if r.Nodes == nil && r.Quotas == nil {
 		return nil, nil //nolint:nilnil // that nothing is known is no error
 	}
-	var nodes []capacity.Node
+	var nodes []disruption.Node
 	if r.Nodes != nil && r.NodesSynced() {
 		objects, err := r.Nodes.List(labels.Everything())
 		if err != nil {
@@ -43,7 +43,7 @@ func (r CapacityReader) Room() (*capacity.Capacity, error) {
 			return nil, fmt.Errorf("list pods: %w", err)
 		}
 	}
-	quotas := map[string][]capacity.Quota{}
+	quotas := map[string][]disruption.Quota{}
 	if r.Quotas != nil && r.QuotasSynced() {
 		objects, err := r.Quotas.List(labels.Everything())
 		if err != nil {
@@ -53,18 +53,18 @@ func (r CapacityReader) Room() (*capacity.Capacity, error) {
 			quotas[q.Namespace] = append(quotas[q.Namespace], convert.Quota(q))
 		}
 	}
-	known := capacity.New(nodes, quotas)
+	known := disruption.NewCapacity(nodes, quotas)
 	if r.Growth != nil && r.Growth.Seen() {
 		known.Growing()
 	}
 	return known, nil
 }
 
-func free(objects []*corev1.Node, pods corelisters.PodLister) ([]capacity.Node, error) {
-	nodes := make(map[string]*capacity.Node, len(objects))
+func free(objects []*corev1.Node, pods corelisters.PodLister) ([]disruption.Node, error) {
+	nodes := make(map[string]*disruption.Node, len(objects))
 	for _, o := range objects {
 		size := convert.Resources(o.Status.Allocatable)
-		nodes[o.Name] = &capacity.Node{Name: o.Name, Size: size, Free: size, Open: !o.Spec.Unschedulable && !nodeload.Tainted(o)}
+		nodes[o.Name] = &disruption.Node{Name: o.Name, Size: size, Free: size, Open: !o.Spec.Unschedulable && !nodeload.Tainted(o)}
 	}
 	err := client.EachPod(pods, func(p *corev1.Pod) {
 		node, known := nodes[p.Spec.NodeName]
@@ -78,7 +78,7 @@ func free(objects []*corev1.Node, pods corelisters.PodLister) ([]capacity.Node, 
 			}
 		}
 	})
-	sorted := make([]capacity.Node, 0, len(nodes))
+	sorted := make([]disruption.Node, 0, len(nodes))
 	for _, name := range slices.Sorted(maps.Keys(nodes)) {
 		sorted = append(sorted, *nodes[name])
 	}

@@ -10,7 +10,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"loadline.dev/loadline/pkg/core/capacity"
+	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -38,7 +38,7 @@ func TestNodesCountAllTheirPods(t *testing.T) {
 	}, corelisters.NewPodLister(index))
 	require.NoError(t, err)
 	cpu := func(m resources.Amount) resources.List { return resources.List{}.With(resources.CPU, m) }
-	require.Equal(t, []capacity.Node{
+	require.Equal(t, []disruption.Node{
 		{Name: "a", Size: cpu(2000), Free: cpu(1500), Open: true},
 		{Name: "b", Size: cpu(1000), Free: cpu(1000)},
 		{Name: "c", Size: cpu(1000), Free: cpu(1000)},
@@ -54,5 +54,5 @@ func TestWhatIsNotKnownFits(t *testing.T) {
 		Quotas: corelisters.NewResourceQuotaLister(store), QuotasSynced: func() bool { return false }}
 	unknown, err := waiting.Room()
 	require.NoError(t, err)
-	require.Equal(t, capacity.Fits, unknown.Place(capacity.Need{Node: "a", Wants: resources.Of(1, 1)}, false))
+	require.Equal(t, disruption.RoomFits, unknown.Place(disruption.Need{Node: "a", Wants: resources.Of(1, 1)}, false))
 }

@@ -12,7 +12,6 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/capacity"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
@@ -82,9 +81,9 @@ func TestWhatQuotasAskOfAPod(t *testing.T) {
 		return NewReading(vpa("app"), convert.LimitRanges{}).Pod(trimmed.(*corev1.Pod), 0)
 	}
 	plain := read(func(*corev1.Pod) {})
-	require.Equal(t, capacity.PodTraits{}, plain.Traits)
+	require.Equal(t, disruption.PodTraits{}, plain.Traits)
 	require.False(t, plain.Sized)
-	require.Equal(t, capacity.PodTraits{Terminating: true, Class: "high"}, read(func(p *corev1.Pod) {
+	require.Equal(t, disruption.PodTraits{Terminating: true, Class: "high"}, read(func(p *corev1.Pod) {
 		p.Spec.ActiveDeadlineSeconds, p.Spec.PriorityClassName = new(int64), "high"
 	}).Traits)
 	for _, annotation := range []string{convert.UpdatesAnnotation, convert.ResizedAnnotation} {

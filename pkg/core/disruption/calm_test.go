@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/capacity"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
 )
@@ -223,11 +222,11 @@ func TestTheLastReadyPodStays(t *testing.T) {
 }
 
 // rooms has node n1 of the pods and a larger one; both in cores and GiB.
-func rooms(free1, free2 resources.Amount, quotas ...capacity.Quota) *capacity.Capacity {
-	of := func(name string, size, free resources.Amount) capacity.Node {
-		return capacity.Node{Name: name, Open: true, Size: resources.Of(size*1000, size<<30), Free: resources.Of(free*1000, free<<30)}
+func rooms(free1, free2 resources.Amount, quotas ...Quota) *Capacity {
+	of := func(name string, size, free resources.Amount) Node {
+		return Node{Name: name, Open: true, Size: resources.Of(size*1000, size<<30), Free: resources.Of(free*1000, free<<30)}
 	}
-	return capacity.New([]capacity.Node{of("n1", 4, free1), of("n2", 16, free2)}, map[string][]capacity.Quota{"shop": quotas})
+	return NewCapacity([]Node{of("n1", 4, free1), of("n2", 16, free2)}, map[string][]Quota{"shop": quotas})
 }
 
 func housed(mode Mode, n int) *VPA {
@@ -235,7 +234,7 @@ func housed(mode Mode, n int) *VPA {
 }
 
 func TestWhatDoesNotFitIsNotTried(t *testing.T) {
-	plan := func(v *VPA, r *capacity.Capacity, m State, now time.Time) Result {
+	plan := func(v *VPA, r *Capacity, m State, now time.Time) Result {
 		return Plan(View{VPAs: []VPA{*v}, Room: r}, m, defaults(), now)
 	}
 	v := housed(Recreate, 2)
@@ -250,7 +249,7 @@ func TestWhatDoesNotFitIsNotTried(t *testing.T) {
 
 	v = housed(InPlace, 2)
 	require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(plan(v, rooms(0, 16), askedFor(v), noon)))
-	quota := capacity.Quota{Requests: resources.List{}.With(resources.CPU, 100)}
+	quota := Quota{Requests: resources.List{}.With(resources.CPU, 100)}
 	for _, mode := range []Mode{Recreate, InPlace, InPlaceOrRecreate} {
 		require.Equal(t, []string{"skip p0: QuotaFull", "skip p1: QuotaFull"}, told(plan(housed(mode, 2), rooms(4, 4, quota), State{}, noon)))
 	}
@@ -284,7 +283,7 @@ func askedFor(v *VPA) (m State) {
 // A node grants a resize the moment there is room, if it knows of it. So it is asked for
 // once although it does not fit; evictions wait.
 func TestAResizeIsSentToAFullNodeOnce(t *testing.T) {
-	plan := func(v *VPA, r *capacity.Capacity, m State) Result {
+	plan := func(v *VPA, r *Capacity, m State) Result {
 		return Plan(View{VPAs: []VPA{*v}, Room: r}, m, defaults(), noon)
 	}
 	for _, mode := range []Mode{InPlace, InPlaceOrRecreate} {
@@ -309,13 +308,13 @@ func TestAResizeIsSentToAFullNodeOnce(t *testing.T) {
 	}
 	v := housed(InPlace, 4)
 	v.Pods[1].Containers[0] = container(100, 100, 300, 300)
-	tight := capacity.New([]capacity.Node{{Name: "n1", Open: true, Size: resources.Of(9000, 9<<30), Free: resources.Of(500, 500<<20)}},
-		map[string][]capacity.Quota{"shop": {{Requests: resources.Of(1000, 9<<30)}}})
+	tight := NewCapacity([]Node{{Name: "n1", Open: true, Size: resources.Of(9000, 9<<30), Free: resources.Of(500, 500<<20)}},
+		map[string][]Quota{"shop": {{Requests: resources.Of(1000, 9<<30)}}})
 	c := defaults()
 	c.Tolerance = 1
 	require.Equal(t, []string{"resize p0: OutOfBounds", "skip p2: QuotaFull", "skip p3: QuotaFull", "skip p1: QuotaFull"}, told(Plan(View{VPAs: []VPA{*v}, Room: tight}, State{}, c, noon)),
 		"the API server takes it from the quota")
-	roomy := capacity.New([]capacity.Node{{Name: "n1", Open: true, Size: resources.Of(9000, 9<<30), Free: resources.Of(200, 200<<20)}}, nil)
+	roomy := NewCapacity([]Node{{Name: "n1", Open: true, Size: resources.Of(9000, 9<<30), Free: resources.Of(200, 200<<20)}}, nil)
 	r := Plan(View{VPAs: []VPA{*v}, Room: roomy}, askedFor(&VPA{Pods: v.Pods[1:2]}), c, noon)
 	require.Contains(t, told(r), "resize p1: OutOfBounds", "what it does not get yet it takes from nobody")
 }
@@ -329,7 +328,7 @@ func TestAShrinkingPodIsNotCutToItsTemplate(t *testing.T) {
 			p.Sized, p.Node, p.Containers = sized, "n1", []Container{container(900, 900, 300, 300)}
 			p.Footprint = p.Containers[0].Current.Requests
 		})...)
-		tight := capacity.Quota{Requests: resources.Of(200, 9<<30)}
+		tight := Quota{Requests: resources.Of(200, 9<<30)}
 		return View{VPAs: []VPA{*v}, Room: rooms(1, 1, tight)}
 	}
 	for _, c := range []struct {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/capacity"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -111,7 +110,7 @@ func TestARoomyNodeCutsNothing(t *testing.T) {
 		r := Plan(View{VPAs: []VPA{*v}, Room: rooms(4, 16)}, State{}, c, noon)
 		require.True(t, r.Actions[0].MayEvict, "it is not cut, so it may be evicted if it is refused")
 	}
-	tight := capacity.New([]capacity.Node{{Name: "n1", Open: true, Size: resources.Of(9000, 9<<30), Free: resources.Of(450, 9<<30)},
+	tight := NewCapacity([]Node{{Name: "n1", Open: true, Size: resources.Of(9000, 9<<30), Free: resources.Of(450, 9<<30)},
 		{Name: "n2", Open: true, Size: resources.Of(9000, 9<<30), Free: resources.Of(9000, 9<<30)}}, nil)
 	r := Plan(View{VPAs: []VPA{*v}, Room: tight}, State{}, capping(), noon)
 	require.False(t, r.Actions[0].MayEvict, "an eviction would not be cut")

@@ -3,7 +3,6 @@ package disruption
 import (
 	"time"
 
-	"loadline.dev/loadline/pkg/core/capacity"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
 )
@@ -73,8 +72,8 @@ func (p *plan) resize(v *VPA, asked *Pod, s Situation, denied Reason, cause Caus
 	}
 	pod, need, answer := p.fitting(pod)
 	evicts = evicts && pod == asked // a part of what is asked for is worth no eviction
-	if answer != capacity.Fits {
-		evicts = evicts && answer != capacity.OverQuota && (answer == capacity.TooLarge || p.crowded(pod) > DeferredTimeout)
+	if answer != RoomFits {
+		evicts = evicts && answer != RoomOverQuota && (answer == RoomTooLarge || p.crowded(pod) > DeferredTimeout)
 		p.evictInstead(v, pod, s, ResizeStuck, noRoom(answer), evicts)
 		return
 	}
@@ -114,19 +113,19 @@ func (p *plan) mustWait(v *VPA, pod *Pod) Reason {
 
 // fitting returns a pod as it can grow now, what that needs, and what is in the way, if
 // anything. With CapToRoom a pod grows by what there is room for.
-func (p *plan) fitting(pod *Pod) (*Pod, capacity.Need, capacity.Answer) {
+func (p *plan) fitting(pod *Pod) (*Pod, Need, RoomAnswer) {
 	need := pod.Need()
 	if p.room == nil {
-		return pod, need, capacity.Fits
+		return pod, need, RoomFits
 	}
 	answer := p.room.Resize(need)
-	if answer == capacity.Fits {
+	if answer == RoomFits {
 		return pod, need, answer
 	}
 	if part := p.asMuchAsFits(pod); part != nil {
-		return part, part.Need(), capacity.Fits
+		return part, part.Need(), RoomFits
 	}
-	if answer == capacity.Full && !pod.WouldRestart() && !p.config.CapToRoom && !p.before.Asked(pod) {
+	if answer == RoomFull && !pod.WouldRestart() && !p.config.CapToRoom && !p.before.Asked(pod) {
 		// The node grants it as soon as there is room, before any pass would see that.
 		// Not what restarts: it would come when nobody looks at budgets any more.
 		need.Node = ""
@@ -143,7 +142,7 @@ func (p *plan) asMuchAsFits(pod *Pod) *Pod {
 	}
 	part := pod.Part(p.room.Part(pod.Need()))
 	need := part.Need()
-	if p.room.Resize(need) != capacity.Fits {
+	if p.room.Resize(need) != RoomFits {
 		return nil
 	}
 	for k := range resources.Kind(resources.Kinds) {
@@ -172,8 +171,8 @@ func (c *Container) After() policy.Container {
 }
 
 // Need is what the change of a pod takes.
-func (p *Pod) Need() capacity.Need {
-	n := capacity.Need{Namespace: p.Namespace, Traits: p.Traits, Node: p.Node, Bound: p.Bound, Yields: p.IsOOMResize(), Sized: p.Sized, Has: p.Footprint, Wants: p.Footprint}
+func (p *Pod) Need() Need {
+	n := Need{Namespace: p.Namespace, Traits: p.Traits, Node: p.Node, Bound: p.Bound, Yields: p.IsOOMResize(), Sized: p.Sized, Has: p.Footprint, Wants: p.Footprint}
 	for i := range p.Containers {
 		c := &p.Containers[i]
 		after := c.After()
@@ -199,13 +198,13 @@ func (p *Pod) Need() capacity.Need {
 }
 
 // noRoom is the reason for an answer.
-func noRoom(a capacity.Answer) Reason {
+func noRoom(a RoomAnswer) Reason {
 	switch a {
-	case capacity.Full:
+	case RoomFull:
 		return NodeFull
-	case capacity.TooLarge:
+	case RoomTooLarge:
 		return TooLargeForNode
-	case capacity.OverQuota:
+	case RoomOverQuota:
 		return QuotaFull
 	}
 	return ""

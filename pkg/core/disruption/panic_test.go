@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/capacity"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -33,11 +32,11 @@ func TestPanicOfOneVPAStopsNoOther(t *testing.T) {
 			bad.Pods[i].UID = "uid-" + bad.Pods[i].Name
 		}
 		c.last(&bad.Pods[3])
-		full := capacity.Node{Name: "full", Size: resources.Of(1e6, 1<<50), Free: resources.Of(0, 0), Open: true}
-		wide := capacity.Node{Name: "wide", Size: full.Size, Free: full.Size, Open: true}
+		full := Node{Name: "full", Size: resources.Of(1e6, 1<<50), Free: resources.Of(0, 0), Open: true}
+		wide := Node{Name: "wide", Size: full.Size, Free: full.Size, Open: true}
 		config := defaults()
 		config.Tolerance = 1 // all may go, so that the last is looked at, too
-		p := plan{config: config, now: noon, before: c.earlier, room: capacity.New([]capacity.Node{full, wide}, nil)}
+		p := plan{config: config, now: noon, before: c.earlier, room: NewCapacity([]Node{full, wide}, nil)}
 		p.result.State = c.earlier.Next(noon)
 		c.breaks(&p.result.State)
 		p.all([]*VPA{bad, good})

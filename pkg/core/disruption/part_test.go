@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/capacity"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -17,17 +16,17 @@ func capping() Config {
 }
 
 func TestAResizeIsCutToTheRoom(t *testing.T) {
-	half := capacity.Quota{Requests: resources.Of(450, 900<<20)} // of a pod that wants 900m and 900Mi more
+	half := Quota{Requests: resources.Of(450, 900<<20)} // of a pod that wants 900m and 900Mi more
 	for name, test := range map[string]struct {
-		room *capacity.Capacity
+		room *Capacity
 		want resources.List
 	}{
 		"all of it fits":              {rooms(4, 0), resources.Of(1000, 1000<<20)},
 		"the quota leaves half":       {rooms(4, 0, half), resources.Of(550, 1000<<20)},
-		"the node leaves a third":     {capacity.New([]capacity.Node{{Name: "n1", Open: true, Free: resources.Of(300, 4<<30)}}, nil), resources.Of(399, 1000<<20)},
-		"the node is that small":      {capacity.New([]capacity.Node{{Name: "n1", Open: true, Size: resources.Of(500, 4<<30)}}, nil), resources.Of(499, 1000<<20)},
-		"CPU has no room at all":      {capacity.New([]capacity.Node{{Name: "n1", Open: true, Free: resources.Of(0, 4<<30)}}, nil), resources.Of(100, 1000<<20)},
-		"the node has given too much": {capacity.New([]capacity.Node{{Name: "n1", Open: true, Free: resources.Of(-50, 4<<30)}}, nil), resources.Of(100, 1000<<20)},
+		"the node leaves a third":     {NewCapacity([]Node{{Name: "n1", Open: true, Free: resources.Of(300, 4<<30)}}, nil), resources.Of(399, 1000<<20)},
+		"the node is that small":      {NewCapacity([]Node{{Name: "n1", Open: true, Size: resources.Of(500, 4<<30)}}, nil), resources.Of(499, 1000<<20)},
+		"CPU has no room at all":      {NewCapacity([]Node{{Name: "n1", Open: true, Free: resources.Of(0, 4<<30)}}, nil), resources.Of(100, 1000<<20)},
+		"the node has given too much": {NewCapacity([]Node{{Name: "n1", Open: true, Free: resources.Of(-50, 4<<30)}}, nil), resources.Of(100, 1000<<20)},
 	} {
 		for _, mode := range []Mode{InPlace, InPlaceOrRecreate} {
 			v := housed(mode, 2)
@@ -47,8 +46,8 @@ func TestAResizeIsCutToTheRoom(t *testing.T) {
 func TestAPodThatGotAPartWaitsForMoreRoom(t *testing.T) {
 	v := housed(InPlaceOrRecreate, 2)
 	v.Pods = v.Pods[:1]
-	tight := func(left resources.Amount) *capacity.Capacity {
-		return capacity.New([]capacity.Node{{Name: "n1", Open: true, Free: resources.Of(left, 4<<30)}}, nil)
+	tight := func(left resources.Amount) *Capacity {
+		return NewCapacity([]Node{{Name: "n1", Open: true, Free: resources.Of(left, 4<<30)}}, nil)
 	}
 	first := Plan(View{VPAs: []VPA{*v}, Room: tight(450)}, State{}, capping(), noon)
 	require.Equal(t, []string{"resize p0: OutOfBounds"}, told(first))
@@ -69,7 +68,7 @@ func TestLimitsKeepTheirProportionInAPart(t *testing.T) {
 	v.Pods = v.Pods[:1]
 	c := &v.Pods[0].Containers[0]
 	c.Asked.Limits, c.Current.Limits, c.Fitted.Limits = resources.Of(200, 100<<20), resources.Of(200, 100<<20), resources.Of(2000, 1000<<20)
-	for name, quota := range map[string]capacity.Quota{"of requests": {Requests: resources.Of(450, 450<<20)}, "of limits": {Limits: resources.Of(900, 450<<20)}} {
+	for name, quota := range map[string]Quota{"of requests": {Requests: resources.Of(450, 450<<20)}, "of limits": {Limits: resources.Of(900, 450<<20)}} {
 		r := Plan(View{VPAs: []VPA{*v}, Room: rooms(4, 0, quota)}, State{}, capping(), noon)
 		require.Equal(t, []string{"resize p0: OutOfBounds"}, told(r), name)
 		require.Equal(t, resources.Of(550, 550<<20), r.Actions[0].Containers[0].Requests, name)

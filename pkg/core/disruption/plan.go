@@ -7,9 +7,9 @@
 // also be asked one by one: Assess says whether a pod is worth a change and how urgent,
 // a Budget how many pods of one owner may be away, Decide what can be done in place.
 //
-// types.go has what a plan looks at, state.go what it must know of earlier ones,
-// backoff.go what came of the changes of a workload, and ratelimit.go how many
-// disruptions a minute there may be.
+// types.go has what a plan looks at, capacity.go what nodes and quotas have left for a change,
+// state.go what it must know of earlier plans, backoff.go what came of the changes of a workload,
+// and ratelimit.go how many disruptions a minute there may be.
 //
 // Two rules hold above all others. Nothing is disrupted without effect: a pod is acted
 // on only if it would get something else than it has. And resizes and evictions draw
@@ -24,7 +24,6 @@ import (
 	"slices"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/capacity"
 	"loadline.dev/loadline/pkg/core/policy"
 )
 
@@ -114,7 +113,7 @@ type plan struct {
 	config Config
 	now    time.Time
 	before State
-	room   *capacity.Capacity // nil: not asked
+	room   *Capacity // nil: not asked
 	result Result
 
 	restarting  RestartHolders

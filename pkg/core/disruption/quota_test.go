@@ -6,15 +6,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/capacity"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // A quota that has no room for another pod has room for the successor of one that does not
 // work, as soon as that is gone. It would be killed for want of memory for ever.
 func TestAFullQuotaKeepsNoPodFromItsMemory(t *testing.T) {
-	full := func(kind resources.Kind) *capacity.Capacity {
-		return capacity.New(nil, map[string][]capacity.Quota{"shop": {{Requests: resources.List{}.With(kind, 0)}}})
+	full := func(kind resources.Kind) *Capacity {
+		return NewCapacity(nil, map[string][]Quota{"shop": {{Requests: resources.List{}.With(kind, 0)}}})
 	}
 	v := deployment(Recreate, 2, pods(2, func(i int, p *Pod) {
 		p.Containers[0] = container(100, 100, 100, 1000)
@@ -23,7 +22,7 @@ func TestAFullQuotaKeepsNoPodFromItsMemory(t *testing.T) {
 			p.Ready, p.Containers[0].OOM = false, OOM{Started: noon.Add(-time.Minute), Ended: noon.Add(-time.Second)}
 		}
 	})...)
-	plan := func(r *capacity.Capacity) []string {
+	plan := func(r *Capacity) []string {
 		return told(Plan(View{VPAs: []VPA{*v}, Room: r}, State{}, defaults(), noon))
 	}
 	require.Equal(t, []string{"evict p0: OutOfMemory", "skip p1: BudgetSpent"}, plan(full(resources.CPU)), "its CPU stays what it is")

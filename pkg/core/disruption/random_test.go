@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/capacity"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
 )
@@ -111,16 +110,16 @@ func (d *dice) view() (view View) {
 		view.VPAs = append(view.VPAs, d.vpa(n))
 	}
 	if d.yes() {
-		nodes := make([]capacity.Node, d.roll(4))
+		nodes := make([]Node, d.roll(4))
 		for i := range nodes {
-			nodes[i] = capacity.Node{Name: "n" + strconv.Itoa(i), Open: d.roll(4) > 0,
+			nodes[i] = Node{Name: "n" + strconv.Itoa(i), Open: d.roll(4) > 0,
 				Size: resources.Of(resources.Amount(d.roll(20)*100), 2000), Free: resources.Of(resources.Amount(d.roll(10)*100-200), resources.Amount(d.roll(10)*100))}
 		}
-		var quotas map[string][]capacity.Quota
+		var quotas map[string][]Quota
 		if d.roll(3) == 0 {
-			quotas = map[string][]capacity.Quota{"shop": {{Requests: d.resources(), Limits: d.resources()}, {Requests: d.resources(), Scopes: []capacity.ScopeRule{{Scope: capacity.Terminating, Operator: capacity.Exists}}}}}
+			quotas = map[string][]Quota{"shop": {{Requests: d.resources(), Limits: d.resources()}, {Requests: d.resources(), Scopes: []ScopeRule{{Scope: ScopeTerminating, Operator: ScopeExists}}}}}
 		}
-		view.Room = capacity.New(nodes, quotas)
+		view.Room = NewCapacity(nodes, quotas)
 	}
 	return view
 }

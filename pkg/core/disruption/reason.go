@@ -74,9 +74,9 @@ const (
 	NoBudget         Reason = "NoBudget"
 	BudgetSpent      Reason = "BudgetSpent"
 
-	// inplace.go (for an eviction plan.go), and assess.go for StaticCPU; updater/view/capacity.go, of
-	// which pkg/core/capacity keeps account, for StaticCPU static_cpu.go beside it, for
-	// RestartUnderWay updater/actuate/budgets.go
+	// inplace.go (for an eviction plan.go), which ask capacity.go, and assess.go for StaticCPU;
+	// updater/view/capacity.go, for StaticCPU static_cpu.go beside it, for RestartUnderWay
+	// updater/actuate/budgets.go
 	ClassWouldChange Reason = "ClassWouldChange"
 	StaticCPU        Reason = "StaticCPU"
 	QuotaFull        Reason = "QuotaFull"

@@ -3,7 +3,6 @@ package disruption
 import (
 	"time"
 
-	"loadline.dev/loadline/pkg/core/capacity"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
 )
@@ -79,7 +78,7 @@ type Pod struct {
 	Node       string             // where it runs
 	Footprint  resources.List     // what it takes of its node for all that runs beside each other
 	Starting   resources.List     // what it takes at least, for its init containers
-	Traits     capacity.PodTraits // which quotas count it
+	Traits     PodTraits          // which quotas count it
 	Fixed      []policy.Container // containers that are never sized, such as init containers
 	Containers []Container
 }
@@ -140,7 +139,7 @@ type View struct {
 	// Others are pods of no VPA that are being restarted, or were: those that share a
 	// PodDisruptionBudget with them wait.
 	Others []Pod
-	Room   *capacity.Capacity // what nodes and quotas have left; nil: not asked
+	Room   *Capacity // what nodes and quotas have left; nil: not asked
 }
 
 // Config holds the settings of a plan.

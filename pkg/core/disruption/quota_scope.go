@@ -1,4 +1,4 @@
-package capacity
+package disruption
 
 import "slices"
 
@@ -7,23 +7,23 @@ type ScopeName string
 
 // The scopes that concern pods.
 const (
-	Terminating               ScopeName = "Terminating"    // pods with a deadline
-	NotTerminating            ScopeName = "NotTerminating" // pods without
-	BestEffort                ScopeName = "BestEffort"     // pods without requests and limits
-	NotBestEffort             ScopeName = "NotBestEffort"
-	PriorityClass             ScopeName = "PriorityClass"
-	CrossNamespacePodAffinity ScopeName = "CrossNamespacePodAffinity" // pods whose affinity looks into other namespaces
+	ScopeTerminating               ScopeName = "Terminating"    // pods with a deadline
+	ScopeNotTerminating            ScopeName = "NotTerminating" // pods without
+	ScopeBestEffort                ScopeName = "BestEffort"     // pods without requests and limits
+	ScopeNotBestEffort             ScopeName = "NotBestEffort"
+	ScopePriorityClass             ScopeName = "PriorityClass"
+	ScopeCrossNamespacePodAffinity ScopeName = "CrossNamespacePodAffinity" // pods whose affinity looks into other namespaces
 )
 
-// ScopeOperator says how a Rule compares the class of a pod with its values.
+// ScopeOperator says how a ScopeRule compares the class of a pod with its values.
 type ScopeOperator string
 
 // The operators. Only PriorityClass has others than Exists.
 const (
-	In           ScopeOperator = "In"
-	NotIn        ScopeOperator = "NotIn"
-	Exists       ScopeOperator = "Exists"
-	DoesNotExist ScopeOperator = "DoesNotExist"
+	ScopeIn           ScopeOperator = "In"
+	ScopeNotIn        ScopeOperator = "NotIn"
+	ScopeExists       ScopeOperator = "Exists"
+	ScopeDoesNotExist ScopeOperator = "DoesNotExist"
 )
 
 // ScopeRule is one scope of a quota.
@@ -50,15 +50,15 @@ func ScopesCover(rules []ScopeRule, t PodTraits) bool {
 
 func (r ScopeRule) covers(t PodTraits) bool {
 	switch r.Scope {
-	case Terminating:
+	case ScopeTerminating:
 		return t.Terminating
-	case NotTerminating:
+	case ScopeNotTerminating:
 		return !t.Terminating
-	case NotBestEffort:
+	case ScopeNotBestEffort:
 		return true
-	case PriorityClass:
+	case ScopePriorityClass:
 		return r.names(t.Class)
-	case CrossNamespacePodAffinity:
+	case ScopeCrossNamespacePodAffinity:
 		return t.CrossNamespace
 	}
 	return false // BestEffort, and what is not known
@@ -69,13 +69,13 @@ func (r ScopeRule) covers(t PodTraits) bool {
 func (r ScopeRule) names(class string) bool {
 	listed := class != "" && slices.Contains(r.Values, class)
 	switch r.Operator {
-	case In:
+	case ScopeIn:
 		return listed
-	case NotIn:
+	case ScopeNotIn:
 		return !listed
-	case Exists:
+	case ScopeExists:
 		return class != ""
-	case DoesNotExist:
+	case ScopeDoesNotExist:
 		return class == ""
 	}
 	return false

@@ -1,13 +1,4 @@
-// Package capacity says whether a larger pod would find room.
-//
-// A Capacity is what nodes and quotas have left. Resize asks whether a pod can grow
-// where it is, Place whether a pod that is evicted would find a node; both ask the
-// quotas of the namespace that count the pod by their scopes, too. Keep takes what a
-// change will need, so that two pods are not promised the same room.
-//
-// It knows nothing of what else binds pods to nodes, such as taints and affinity: it
-// can say that there is no room, not that there is.
-package capacity
+package disruption
 
 import (
 	"slices"
@@ -31,8 +22,14 @@ type Quota struct {
 	Scopes           []ScopeRule
 }
 
-// Capacity is what a cluster has left. The zero value knows of nothing, and then
-// everything fits.
+// Capacity is what the nodes and quotas of a cluster have left. The zero value knows of nothing,
+// and then everything fits.
+//
+// Resize asks whether a pod can grow where it is, Place whether a pod that is evicted would find
+// a node; both ask the quotas of the namespace that count the pod by their scopes, too. Keep takes
+// what a change will need, so that two pods are not promised the same room. It knows nothing of
+// what else binds pods to nodes, such as taints and affinity: it can say that there is no room, not
+// that there is.
 type Capacity struct {
 	nodes  []Node
 	at     map[string]int
@@ -40,8 +37,8 @@ type Capacity struct {
 	grows  bool // nodes are added
 }
 
-// New returns the room of nodes and, by namespace, quotas.
-func New(nodes []Node, quotas map[string][]Quota) *Capacity {
+// NewCapacity returns the room of nodes and, by namespace, quotas.
+func NewCapacity(nodes []Node, quotas map[string][]Quota) *Capacity {
 	r := &Capacity{nodes: nodes, at: make(map[string]int, len(nodes)), quotas: quotas}
 	for i, n := range nodes {
 		r.at[n.Name] = i
@@ -79,29 +76,29 @@ type Need struct {
 	Limits    resources.List // of the ordinary containers after the change
 }
 
-// Answer is what is in the way of a change.
-type Answer uint8
+// RoomAnswer is what is in the way of a change.
+type RoomAnswer uint8
 
 // The answers.
 const (
-	Fits      Answer = iota
-	Full             // not now: others have the room
-	TooLarge         // never: it is more than the node has, or for Place any node
-	OverQuota        // a ResourceQuota leaves too little
+	RoomFits      RoomAnswer = iota
+	RoomFull                 // not now: others have the room
+	RoomTooLarge             // never: it is more than the node has, or for Place any node
+	RoomOverQuota            // a ResourceQuota leaves too little
 )
 
 // Resize reports whether a pod can grow on its node. What does not grow fits.
-func (r *Capacity) Resize(n Need) Answer {
-	if !n.grows() && !grown(n.More) {
-		return Fits
+func (r *Capacity) Resize(n Need) RoomAnswer {
+	if !n.grows() && !anyGrowth(n.More) {
+		return RoomFits
 	}
 	if i, known := r.at[n.Node]; known && n.grows() {
 		node := r.nodes[i]
 		switch {
-		case !within(n.Wants, node.Size):
-			return TooLarge
+		case !fitsIn(n.Wants, node.Size):
+			return RoomTooLarge
 		case !n.growsWithin(node.Free):
-			return Full
+			return RoomFull
 		}
 	}
 	return r.quota(n, n.grown(), n.More)
@@ -115,24 +112,24 @@ func (r *Capacity) Part(n Need) (part [resources.Kinds]resources.Amount) {
 		part[k] = policy.Whole
 		if i, known := r.at[n.Node]; known {
 			node := &r.nodes[i]
-			part[k] = min(part[k], share(k, requests, node.Free))
+			part[k] = min(part[k], shareOf(k, requests, node.Free))
 			if size, counted := node.Size.Get(k); counted {
-				part[k] = min(part[k], share(k, requests, resources.List{}.With(k, size-n.Has.Value(k))))
+				part[k] = min(part[k], shareOf(k, requests, resources.List{}.With(k, size-n.Has.Value(k))))
 			}
 		}
 		for _, q := range r.quotas[n.Namespace] {
 			if !q.counts(n) {
 				continue
 			}
-			part[k] = min(part[k], share(k, requests, q.Requests), share(k, n.More, q.Limits))
+			part[k] = min(part[k], shareOf(k, requests, q.Requests), shareOf(k, n.More, q.Limits))
 		}
 	}
 	return part
 }
 
-// share says how much of what grows is there, in millionths. A kind that is not counted
+// shareOf says how much of what grows is there, in millionths. A kind that is not counted
 // is there whole.
-func share(k resources.Kind, more, free resources.List) resources.Amount {
+func shareOf(k resources.Kind, more, free resources.List) resources.Amount {
 	left, counted := free.Get(k)
 	if !counted || more.Value(k) <= 0 || left >= more.Value(k) {
 		return policy.Whole
@@ -146,30 +143,30 @@ func share(k resources.Kind, more, free resources.List) resources.Amount {
 // while the old one still counts: else the webhook would cut it. With autoscaled, nodes
 // that are not there yet count as well: then it is enough that some node is as large as
 // the pod. In a Capacity that is Growing there is a node for any pod that may leave its own.
-func (r *Capacity) Place(n Need, autoscaled bool) Answer {
+func (r *Capacity) Place(n Need, autoscaled bool) RoomAnswer {
 	requests, limits := n.replacement()
-	if answer := r.quota(n, requests, limits); answer != Fits {
+	if answer := r.quota(n, requests, limits); answer != RoomFits {
 		return answer
 	}
 	if len(r.nodes) == 0 || r.grows && !n.Bound {
-		return Fits
+		return RoomFits
 	}
 	if i, known := r.at[n.Node]; known && r.nodes[i].takesBack(n) {
-		return Fits
+		return RoomFits
 	}
-	answer := TooLarge
+	answer := RoomTooLarge
 	for i := range r.nodes {
 		node := &r.nodes[i]
 		switch {
-		case n.Bound && node.Name != n.Node, !within(n.Wants, node.Size):
-		case autoscaled && !n.Bound, node.Open && node.Name != n.Node && within(n.Wants, node.Free):
-			return Fits
+		case n.Bound && node.Name != n.Node, !fitsIn(n.Wants, node.Size):
+		case autoscaled && !n.Bound, node.Open && node.Name != n.Node && fitsIn(n.Wants, node.Free):
+			return RoomFits
 		default:
-			answer = Full
+			answer = RoomFull
 		}
 	}
 	if _, known := r.at[n.Node]; n.Bound && !known {
-		return Fits
+		return RoomFits
 	}
 	return answer
 }
@@ -177,7 +174,7 @@ func (r *Capacity) Place(n Need, autoscaled bool) Answer {
 // takesBack reports whether a pod of the node finds room on it once it is gone. One
 // that is bound to it, as a daemon is, comes back to a closed node, too.
 func (node *Node) takesBack(n Need) bool {
-	return (node.Open || n.Bound) && within(n.Wants, node.Size) && n.growsWithin(node.Free)
+	return (node.Open || n.Bound) && fitsIn(n.Wants, node.Size) && n.growsWithin(node.Free)
 }
 
 // Keep takes the room that a change needs: on the node of the pod, or for an
@@ -192,16 +189,16 @@ func (r *Capacity) Keep(n Need, evicted bool) {
 		if !q.counts(n) {
 			continue
 		}
-		q.Requests, q.Limits = less(q.Requests, requests), less(q.Limits, limits)
+		q.Requests, q.Limits = minus(q.Requests, requests), minus(q.Limits, limits)
 	}
 	i, known := r.at[n.Node]
 	switch {
 	case known && (!evicted || n.Bound || r.nodes[i].takesBack(n)):
-		r.nodes[i].Free = less(r.nodes[i].Free, n.grown())
+		r.nodes[i].Free = minus(r.nodes[i].Free, n.grown())
 	case evicted:
 		for i := range r.nodes {
-			if node := &r.nodes[i]; node.Open && node.Name != n.Node && within(n.Wants, node.Free) {
-				node.Free = less(node.Free, n.Wants)
+			if node := &r.nodes[i]; node.Open && node.Name != n.Node && fitsIn(n.Wants, node.Free) {
+				node.Free = minus(node.Free, n.Wants)
 				return
 			}
 		}
@@ -210,16 +207,16 @@ func (r *Capacity) Keep(n Need, evicted bool) {
 
 func (q *Quota) counts(n Need) bool { return ScopesCover(q.Scopes, n.Traits) }
 
-func (r *Capacity) quota(n Need, requests, limits resources.List) Answer {
+func (r *Capacity) quota(n Need, requests, limits resources.List) RoomAnswer {
 	for _, q := range r.quotas[n.Namespace] {
 		if !q.counts(n) {
 			continue
 		}
 		if !moreWithin(requests, q.Requests) || !moreWithin(limits, q.Limits) {
-			return OverQuota
+			return RoomOverQuota
 		}
 	}
-	return Fits
+	return RoomFits
 }
 
 // grown is by how much the requests grow; kinds that do not are absent.
@@ -244,7 +241,7 @@ func (n Need) replacement() (requests, limits resources.List) {
 	switch {
 	case n.Yields:
 		return n.grown(), n.More
-	case !n.Sized && !n.grows() && !grown(n.More):
+	case !n.Sized && !n.grows() && !anyGrowth(n.More):
 		return requests, limits
 	}
 	for k := range resources.Kind(resources.Kinds) {
@@ -257,7 +254,7 @@ func (n Need) grows() bool { return !n.grown().Empty() }
 
 func (n Need) growsWithin(free resources.List) bool { return moreWithin(n.grown(), free) }
 
-func grown(more resources.List) bool {
+func anyGrowth(more resources.List) bool {
 	return more.Value(resources.CPU) > 0 || more.Value(resources.Memory) > 0
 }
 
@@ -271,7 +268,7 @@ func moreWithin(more, free resources.List) bool {
 	return true
 }
 
-func within(wants, free resources.List) bool {
+func fitsIn(wants, free resources.List) bool {
 	for k := range resources.Kind(resources.Kinds) {
 		if left, counted := free.Get(k); counted && wants.Value(k) > left {
 			return false
@@ -280,8 +277,8 @@ func within(wants, free resources.List) bool {
 	return true
 }
 
-// less takes by from the kinds that r counts.
-func less(r, by resources.List) resources.List {
+// minus takes by from the kinds that r counts.
+func minus(r, by resources.List) resources.List {
 	for k := range resources.Kind(resources.Kinds) {
 		if left, counted := r.Get(k); counted && by.Value(k) > 0 {
 			r = r.With(k, left-by.Value(k))
