@@ -2,7 +2,6 @@ package sketch
 
 import (
 	"math"
-	"slices"
 	"time"
 )
 
@@ -143,8 +142,15 @@ const enough = 4
 // first. Days are counted back from the open window. With few of them the last is what
 // was known before a pause of two weeks or more: a job that runs once a month begins
 // small each time.
-func (p *DailyPeaks) Daily() []float64 {
-	daily := make([]float64, 0, days+1)
+//
+// Daily and Weekly are made of a list and what fills it, so that the list of a caller who
+// keeps it to himself takes no memory of the heap.
+func (p *DailyPeaks) Daily() []float64 { return p.daily(make([]float64, 0, mostPeaks)) }
+
+// mostPeaks is how many Weekly returns at most.
+const mostPeaks = days + 1
+
+func (p *DailyPeaks) daily(daily []float64) []float64 {
 	for ago := range int64(days) {
 		if peak := p.day(ago); peak > 0 {
 			daily = append(daily, peak)
@@ -159,8 +165,10 @@ func (p *DailyPeaks) Daily() []float64 {
 // Weekly returns Daily and the peak of the window two weeks before the open one. So what
 // happens once a week is there twice when it begins; without that window it would be once,
 // as the open one takes its place.
-func (p *DailyPeaks) Weekly() []float64 {
-	daily := p.Daily()
+func (p *DailyPeaks) Weekly() []float64 { return p.weekly(make([]float64, 0, mostPeaks)) }
+
+func (p *DailyPeaks) weekly(daily []float64) []float64 {
+	daily = p.daily(daily)
 	if p.former != 0 && len(daily) >= enough {
 		daily = append(daily, decode(p.former))
 	}
@@ -170,14 +178,14 @@ func (p *DailyPeaks) Weekly() []float64 {
 // Base returns the second-largest of the daily peaks, so that one outlier is
 // forgiven; with fewer than four days the largest.
 func Base(daily []float64) float64 {
-	if len(daily) == 0 {
-		return 0
+	largest, second := 0.0, 0.0
+	for _, peak := range daily {
+		largest, second = max(largest, peak), max(second, min(largest, peak))
 	}
-	ordered := slices.Sorted(slices.Values(daily))
-	if len(ordered) < enough {
-		return ordered[len(ordered)-1]
+	if len(daily) < enough {
+		return largest
 	}
-	return ordered[len(ordered)-2]
+	return second
 }
 
 // unsure is the volatility that is assumed of a container with one day.
@@ -193,11 +201,15 @@ func (p *DailyPeaks) Volatility(daily []float64) float64 {
 		return unsure
 	}
 	mean, sum := 0.0, 0.0
+	logs := make([]float64, 0, mostPeaks)
 	for _, d := range daily {
-		mean += math.Log(d) / float64(len(daily))
+		logs = append(logs, math.Log(d))
 	}
-	for _, d := range daily {
-		sum += (math.Log(d) - mean) * (math.Log(d) - mean)
+	for _, log := range logs {
+		mean += log / float64(len(logs))
+	}
+	for _, log := range logs {
+		sum += (log - mean) * (log - mean)
 	}
 	return math.Sqrt(sum / float64(len(daily)-1))
 }
