@@ -138,9 +138,10 @@ func Floor(kind resources.Kind) Step {
 	})
 }
 
-// Only returns the recipe without the chains of other kinds than k: theirs are 0.
+// Only returns the recipe without the chains of other kinds than k, and what only they need:
+// their bounds are 0.
 func (r *Recipe) Only(k resources.Kind) *Recipe {
-	only := &Recipe{Needs: r.Needs, UsesCurrent: r.UsesCurrent, LeastPoints: r.LeastPoints, PointsOf: r.PointsOf,
+	only := &Recipe{Needs: r.Needs.Only(k), UsesCurrent: r.UsesCurrent, LeastPoints: r.LeastPoints, PointsOf: r.PointsOf,
 		SeparateMemoryLimit: r.SeparateMemoryLimit, Sharing: r.Sharing, podMin: r.podMin}
 	only.Target[k], only.Lower[k], only.Upper[k] = r.Target[k], r.Lower[k], r.Upper[k]
 	return only

@@ -14,7 +14,6 @@ import (
 // NewSimulatedRecommender.
 type SimulatedRecommender struct {
 	store   *usage.Store
-	scratch usage.Profile
 	series  usage.Series
 	key     usage.ContainerKey
 	recipe  *recipe.Recipe
@@ -30,15 +29,14 @@ func NewSimulatedRecommender(c usage.StoreConfig, recipe *recipe.Recipe, start t
 	a := &SimulatedRecommender{recipe: recipe, key: usage.ContainerKey{Namespace: name, Pod: name, Container: name}}
 	if recipe.Needs.Any() {
 		a.sketch = sketch.New(recipe.Needs)
-	} else {
-		for k := range a.blind {
-			a.blind[k] = len(recipe.Target[k])+len(recipe.Lower[k])+len(recipe.Upper[k]) == 0
-		}
+	}
+	for k := range a.blind {
+		a.blind[k] = len(recipe.Target[k])+len(recipe.Lower[k])+len(recipe.Upper[k]) == 0
 	}
 	if a.blind[resources.CPU] {
 		c.Shape = c.Shape.Timeless()
 	}
-	a.store, a.scratch = usage.NewStore(c), usage.NewProfile(c.Shape)
+	a.store = usage.NewStore(c)
 	a.series, _ = a.store.Track(a.key, usage.SeriesKey{Namespace: name, Container: name}, start)
 	return a
 }
@@ -61,8 +59,8 @@ func (a *SimulatedRecommender) Observe(at time.Time, k resources.Kind, use, limi
 	default:
 		a.sketch.Observe(at, k, use, limit)
 	}
-	// Without a sketch a recipe looks at the histograms of the kinds that it estimates,
-	// and at the times of CPU samples, which stand for the trust in both.
+	// A recipe looks at the histograms of the kinds that it estimates, and at the times of
+	// CPU samples, which stand for the trust in both.
 	switch {
 	case a.blind[k] && k == resources.Memory:
 		return
@@ -123,7 +121,5 @@ func (a *SimulatedRecommender) Explain(_ time.Time, current resources.List) reci
 }
 
 func (a *SimulatedRecommender) input(current resources.List) recipe.Input {
-	a.scratch.Reset()
-	a.store.Profile(&a.scratch, a.series)
-	return recipe.Input{Profile: &a.scratch, Sketch: a.sketch, Containers: 1, Current: current}
+	return recipe.Input{Profile: a.store.ProfileOf(a.series), Sketch: a.sketch, Containers: 1, Current: current}
 }

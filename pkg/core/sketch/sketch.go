@@ -46,8 +46,24 @@ type Needs struct {
 // Throttling reports whether it is of interest for how long CPU limits were reached.
 func (n Needs) Throttling() bool { return n.Load[cpu] != nil && n.Load[cpu].throttling }
 
+// Only returns the needs without the parts that only know another kind than k. When something
+// was seen counts of both kinds.
+func (n Needs) Only(k resources.Kind) Needs {
+	for other := range resources.Kind(resources.Kinds) {
+		if other != k {
+			n.Load[other], n.Hours[other], n.Models[other] = nil, false, nil
+		}
+	}
+	if k == cpu {
+		n.Peaks, n.Declared = false, 0
+	} else {
+		n.Tracked, n.Pressure = nil, false
+	}
+	return n
+}
+
 // Any reports whether anything is needed.
-func (n Needs) Any() bool { return n != Needs{} }
+func (n *Needs) Any() bool { return *n != Needs{} }
 
 // Sketch is what was needed, filled. What was not is nil.
 type Sketch struct {

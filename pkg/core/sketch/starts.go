@@ -9,7 +9,7 @@ import (
 // Starting reports whether the use of CPU at an age of a container is that of its start; boost
 // is for how long the startup boost of its VPA lasts, 0 = it has none. A negative age is that
 // of a use from before the start, or of a clock that is wrong.
-func (n Needs) Starting(age, boost time.Duration) bool {
+func (n *Needs) Starting(age, boost time.Duration) bool {
 	return n.Start > 0 && age >= 0 && age < n.Start+boost
 }
 

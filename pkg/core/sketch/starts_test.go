@@ -23,7 +23,7 @@ func TestStartsAreAsLongAsAsked(t *testing.T) {
 	require.False(t, n.Starting(3*time.Minute, 0))
 	require.True(t, n.Starting(7*time.Minute, 5*time.Minute), "a boost makes it longer")
 	require.False(t, n.Starting(8*time.Minute, 5*time.Minute))
-	require.False(t, Needs{}.Starting(0, time.Hour), "nobody asks")
+	require.False(t, new(Needs).Starting(0, time.Hour), "nobody asks")
 }
 
 func TestStartsDoNotCountWhereAnythingElseIsKnown(t *testing.T) {

@@ -12,6 +12,10 @@ func (s *Store) Profile(dst *Profile, series ...Series) {
 	}
 }
 
+// ProfileOf returns the profile of one series, which is what merging that alone comes to. It is
+// only to be read, and only until the store changes.
+func (s *Store) ProfileOf(series Series) *Profile { return &s.series.At(series).profile }
+
 // Span returns when the oldest and the newest CPU sample of a series were taken,
 // the zero time if unknown, and how many there are.
 func (s *Store) Span(series Series) (first, last time.Time, samples int64) {
