@@ -52,15 +52,15 @@ func LookBack(r *Recording, k resources.Kind, holds []int64, from, to int64, mar
 }
 
 // Static returns Hindsight.Static of a stretch alone, which is had sooner.
-func Static(r *Recording, k resources.Kind, holds []int64, from, to int64, margin float64) (static float64) {
-	if k == resources.CPU {
-		margin = 0
-	}
+func Static(r *Recording, k resources.Kind, holds []int64, from, to int64, margin float64) float64 {
 	s := stretch{r, k, holds, from, to}
 	for _, parts := range s.cut(max(to-from, 1)) {
-		static = s.need(parts) * (1 + margin)
+		if k == resources.Memory {
+			return s.need(parts) * (1 + margin)
+		}
+		return selected(parts, often)
 	}
-	return static
+	return 0
 }
 
 // part is a use and the time that it lasted.
@@ -93,8 +93,11 @@ func (s stretch) need(parts []part) float64 {
 	if s.kind == resources.Memory {
 		return slices.MaxFunc(parts, byUse).use
 	}
-	return quantile(parts, 0.95)
+	return quantile(parts, often)
 }
+
+// often is the share of the time for which hindsight requests enough CPU.
+const often = 0.95
 
 func (s stretch) blocks(width int64) int64 { return max(s.to-s.from+width-1, 0) / width }
 
@@ -134,6 +137,52 @@ func quantile(parts []part, q float64) float64 {
 		}
 	}
 	return parts[len(parts)-1].use
+}
+
+// selected is quantile for parts of which the order does not matter afterwards. It splits them
+// around one of them and goes on with those among which the quantile is.
+func selected(parts []part, q float64) float64 {
+	asked, below := q*float64(length(parts)), int64(0)
+	for {
+		pivot := parts[len(parts)/2].use
+		less, more := split(parts, pivot)
+		lower := below + length(parts[:less])
+		if less > 0 && float64(lower) >= asked {
+			parts = parts[:less]
+			continue
+		}
+		if below = lower + length(parts[less:more]); more == len(parts) || float64(below) >= asked {
+			return pivot
+		}
+		parts = parts[more:]
+	}
+}
+
+// split moves parts of less use than a pivot before parts[less], and those of more to
+// parts[more] and behind.
+func split(parts []part, pivot float64) (less, more int) {
+	more = len(parts)
+	for i := 0; i < more; {
+		switch use := parts[i].use; {
+		case use < pivot:
+			parts[i], parts[less] = parts[less], parts[i]
+			i, less = i+1, less+1
+		case use > pivot:
+			more--
+			parts[i], parts[more] = parts[more], parts[i]
+		default:
+			i++
+		}
+	}
+	return less, more
+}
+
+// length returns how long parts lasted.
+func length(parts []part) (sum int64) {
+	for i := range parts {
+		sum += parts[i].hold
+	}
+	return sum
 }
 
 // over returns what a request reserves and the parts do not use, in amount times
