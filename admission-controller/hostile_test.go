@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/admission-controller/server"
@@ -25,9 +26,19 @@ import (
 type shape struct {
 	before, item, between, back, after string // back is repeated as often as item, behind between
 	times                              int    // 0: until the review has server.MaxBody bytes
+	twice                              bool   // the old object is like the new one
 }
 
 func (s shape) body() string {
+	body := s.once()
+	if !s.twice {
+		return body
+	}
+	head, object, _ := strings.Cut(body, `"object":`)
+	return head + `"oldObject":` + strings.TrimSuffix(object, "}}") + `,"object":` + object
+}
+
+func (s shape) once() string {
 	times := s.times
 	if each := len(s.item) + len(s.back); times == 0 && each > 0 {
 		times = max(server.MaxBody-len(s.before)-len(s.between)-len(s.after), 0) / each
@@ -49,8 +60,14 @@ const (
 	policies  = vpaReview + `{"spec":{"resourcePolicy":{"containerPolicies":[`
 	endPolicy = `]}}}}}`
 
+	// amount is a quantity that takes long to read.
+	amount = `999999999999999999999999999999.999999999999999999999999999999`
+
 	sizingReview = `{"request":{"uid":"u","resource":{"group":"loadline.dev","version":"v1alpha1","resource":"sizingpolicies"},"operation":"CREATE","object":{"spec":{`
 )
+
+// escaped is most of the longest name of a label, which must be decoded.
+var escaped = strings.Repeat(`\u00e9`, 40)
 
 // hostile are reviews of server.MaxBody bytes and smaller ones, by what is odd about them.
 var hostile = map[string]shape{
@@ -118,14 +135,40 @@ var hostile = map[string]shape{
 	"recipe of a policy":     {before: sizingReview + `"recipe":"loadline:`, item: `x=1,`, after: `"}}}}`, times: 300_000},
 	"policies of a policy":   {before: sizingReview + `"resourcePolicy":{"containerPolicies":[`, item: `{},`, after: `{}]}}}}}`, times: 15000},
 	"exponent in a policy":   {before: sizingReview + `"resourcePolicy":{"containerPolicies":[`, item: `{"minAllowed":{"cpu":"1e-2147483647"}},`, after: `{}]}}}}}`, times: 100},
+	"amounts":                {before: podReview + `{"spec":{"overhead":{`, item: `"%d":"` + amount + `",`, after: `"x":1}}}}}`, times: 19000},
+	"escaped labels":         {before: podReview + `{"metadata":{"labels":{`, item: `"%d` + escaped + `":"` + escaped + `",`, after: `"x":""}}}}}`, times: 9000},
+	"large pod":              {before: podReview + `{"spec":{"x":[` + strings.Repeat("1,", 2<<20) + `1],"containers":[`, item: `{"name":"c%d","resources":{"requests":{"cpu":"1m","memory":"1Mi"},"limits":{"cpu":"2m","memory":"2Mi"}}},`, after: `{}]}}}}`, times: 299},
+	"amounts, update":        {before: policies + `{"containerName":"c","minAllowed":{`, item: `"%d":"` + amount + `",`, after: `"x":1}}` + endPolicy, times: 19000, twice: true},
+	"amounts, 4,000":         {before: vpaReview + `{"metadata":{"annotations":{"x":"` + strings.Repeat(`\u00e9`, 200_000) + `"}},"spec":{"resourcePolicy":{"containerPolicies":[{"containerName":"c","minAllowed":{`, item: `"%d":"` + amount + `",`, after: `"x":1}}` + endPolicy, times: 3990, twice: true},
+	"amounts of a policy":    {before: sizingReview + `"rollout":{"cooldown":7},"resourcePolicy":{"containerPolicies":[{"containerName":"c","minAllowed":{`, item: `"%d":"` + amount + `",`, after: `"x":1}}` + endPolicy, times: 3990, twice: true},
+	"amounts, 19,000":        {before: sizingReview + `"rollout":{"cooldown":7},"resourcePolicy":{"containerPolicies":[{"containerName":"c","minAllowed":{`, item: `"%d":"` + amount + `",`, after: `"x":1}}` + endPolicy, times: 19000, twice: true},
+	"deleted VPA":            {before: vpaReview + `{"metadata":{"deletionTimestamp":"x"},"spec":[`, item: `1,`, after: `1]}}}`, times: 1_300_000, twice: true},
+	"long annotation":        {before: vpaReview + `{"spec":{},"metadata":{"annotations":{"x":"`, item: `\u00e9`, after: `"}}}}}`, times: 260_000, twice: true},
+	"long name of a target":  {before: vpaReview + `{"spec":{"targetRef":{"name":"`, item: `\"`, after: `"}}}}}`, times: 780_000, twice: true},
+	"names, large policy":    {before: sizingReview + `"rollout":{"cooldown":7},"namespaces":{"names":["`, item: `x`, after: `"]}}}}}`, times: 1_500_000, twice: true},
+	"long namespace":         {before: sizingReview + `"rollout":{"cooldown":7},"namespaces":{"names":["`, item: `x`, after: `"]}}}}}`, times: 520_000, twice: true},
+	"long name of workload":  {before: sizingReview + `"rollout":{"cooldown":7},"workloads":[{"name":"`, item: `x`, after: `"}]}}}}`, times: 520_000, twice: true},
+	"long label":             {before: sizingReview + `"rollout":{"cooldown":7},"namespaces":{"selector":{"matchLabels":{"x":"`, item: `x`, after: `"}}}}}}}`, times: 520_000, twice: true},
+	"long key of a label":    {before: sizingReview + `"rollout":{"cooldown":7},"vpaMetadata":{"labels":{"`, item: `<`, after: `":""}}}}}}`, times: 520_000, twice: true},
+	"large policy":           {before: sizingReview + `"rollout":{"cooldown":7},"x":"`, item: `<`, after: `"}}}}`, times: 520_000, twice: true},
+	"too large a policy":     {before: sizingReview + `"rollout":{"cooldown":7},"x":"`, item: `<`, after: `"}}}}`, times: 1_500_000, twice: true},
 	"old object":             {before: vpaReview + `{"spec":{}},"oldObject":{"spec":{"recommenders":[`, item: `{},`, after: `{}]}}}}`, times: 15000},
 }
 
-// webhookForTests answers reviews of pods, VPAs and policies; each pod has a VPA.
+// webhookForTests answers reviews of pods, VPAs and policies. Each pod has a VPA that
+// recommends more for every container than LimitRanges and a quota leave.
 func webhookForTests(t testing.TB) http.Handler {
 	klog.SetOutput(io.Discard)
 	klog.LogToStderr(false)
-	h := handlerOf(t, found{vpa: testkit.VPA("v", testkit.Recommend("c1", "cpu=150m memory=120Mi"))})
+	vpa := testkit.VPA("v")
+	for i := range server.MostContainers {
+		testkit.Recommend(fmt.Sprintf("c%d", i), "cpu=150m memory=120Mi")(vpa)
+	}
+	h := handlerOf(t, found{vpa: vpa}, testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.List("cpu=100m memory=100Mi")}),
+		testkit.LimitRange("m", corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: testkit.List("cpu=20 memory=20Gi")}))
+	h.quotas = func(string) []*corev1.ResourceQuota {
+		return []*corev1.ResourceQuota{{Status: corev1.ResourceQuotaStatus{Hard: testkit.List("cpu=10"), Used: testkit.List("cpu=1")}}}
+	}
 	config := server.Config{Handlers: []server.Handler{h.handler(), vpaHandler(validate.Config{}, silent), policyHandler(validate.Config{})}, Recorder: newMetrics(prometheus.NewRegistry())}
 	return server.New(config).Handler(klog.Background())
 }
@@ -149,37 +192,39 @@ func processorTime(t testing.TB) time.Duration {
 const (
 	// mostHeap is what one review may take of the heap in bytes, garbage included.
 	mostHeap = 64 << 20
-	// mostTime is what one review may take of the processors: four times what is
-	// documented (50 ms), for slower machines and for what a fuzz run counts.
-	mostTime = 200 * time.Millisecond
-	// attempts is how often a review may take longer: garbage of others is collected at
-	// the same time.
-	attempts = 3
+	// mostTime is what one review may take of the processors, as is documented.
+	mostTime = 50 * time.Millisecond
+	// attempts is how often a review may take longer: what else the machine does makes the
+	// same work take up to twice the processor time.
+	attempts = 12
 )
 
-// slowdown is how much slower the race detector makes a review.
+// slowdown is how much slower instrumented code is: that of the race detector, or of a
+// fuzz run.
 var slowdown time.Duration = 1
 
-// bounded fails if a review takes too much.
+// bounded fails if a review takes too much. Of the time the shortest of some attempts
+// counts.
 func bounded(t testing.TB, h http.Handler, body string) {
 	t.Helper()
-	var took time.Duration
+	least := time.Hour
 	for range attempts {
+		runtime.GC() // what earlier reviews left is not of this one
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		start := processorTime(t)
 		w := review(h, body)
-		took = processorTime(t) - start
+		took := processorTime(t) - start
 		runtime.ReadMemStats(&after)
 		heap := after.TotalAlloc - before.TotalAlloc
 		t.Logf("%7d bytes: %5.1f MiB of the heap, %5.1f ms, answer of %d bytes", len(body), float64(heap)/(1<<20), took.Seconds()*1000, w.Body.Len())
 		require.LessOrEqual(t, heap, uint64(mostHeap))
 		require.LessOrEqual(t, w.Body.Len(), 1<<20)
-		if took <= mostTime*slowdown {
+		if least = min(least, took); least <= mostTime*slowdown {
 			return
 		}
 	}
-	t.Fatalf("a review of %d bytes took %s of the processors, must be at most %s", len(body), took, mostTime*slowdown)
+	t.Fatalf("a review of %d bytes took %s of the processors, must be at most %s", len(body), least, mostTime*slowdown)
 }
 
 // What is nested deeper than any object does not get past the validation of VPAs, and
@@ -201,7 +246,7 @@ func TestOnlyVPAsAreRefusedWhereTheWebhookIsTooBusy(t *testing.T) {
 	require.False(t, handlerOf(t, found{}).handler().Guards)
 }
 
-func TestNoReviewTakesMuchOfTheHeap(t *testing.T) {
+func TestNoReviewTakesMuchOfTheHeapOrOfTheProcessors(t *testing.T) {
 	h := webhookForTests(t)
 	for name, s := range hostile {
 		t.Run(name, func(t *testing.T) {
@@ -215,19 +260,25 @@ func TestNoReviewTakesMuchOfTheHeap(t *testing.T) {
 // FuzzReviewIsBounded repeats parts of reviews as often as a body has room.
 func FuzzReviewIsBounded(f *testing.F) {
 	for _, s := range hostile {
-		if s.times > 0 { // the test has the others
-			f.Add(s.before, s.item, s.between, s.back, s.after, s.times)
+		if s.times > 0 && len(s.before) < mostOfShape { // the test has the others
+			f.Add(s.before, s.item, s.between, s.back, s.after, s.times, s.twice)
 		}
 	}
-	f.Add(podReview, `{"spec":{"containers":[`, ``, `]}}`, `}}`, 1)
+	f.Add(podReview, `{"spec":{"containers":[`, ``, `]}}`, `}}`, 1, false)
 	h := webhookForTests(f)
-	f.Fuzz(func(t *testing.T, before, item, between, back, after string, times int) {
-		if len(before)+len(item)+len(between)+len(back)+len(after) > 1<<16 || times < 0 || times*(len(item)+len(back)) > server.MaxBody {
+	f.Fuzz(func(t *testing.T, before, item, between, back, after string, times int, twice bool) {
+		if len(before)+len(item)+len(between)+len(back)+len(after) > mostOfShape || times < 0 || times*(len(item)+len(back)) > server.MaxBody {
 			return
 		}
-		bounded(t, h, shape{before, item, between, back, after, times}.body())
+		body := shape{before, item, between, back, after, times, twice}.body()
+		if len(body) <= server.MaxBody { // others are not read
+			bounded(t, h, body)
+		}
 	})
 }
+
+// mostOfShape is how long the parts of a shape may be in a fuzz run in bytes.
+const mostOfShape = 1 << 16
 
 func TestAHundredLargeReviewsAtOnceEndNoProgram(t *testing.T) {
 	const most = 300 << 20 // of the heap at any time in bytes; the limit of our manifest is 500 MiB

@@ -8,13 +8,22 @@ import (
 // LargestVPA is how large a VPA may be in bytes: the default of what etcd stores.
 const LargestVPA = 3 << 19
 
+// LargestPolicy is how large a SizingPolicy may be in bytes: twice what annotations of an
+// object may have, as it has some for the VPAs that are made for it, too.
+const LargestPolicy = 512 << 10
+
 // CheckVPA reports why a VPA must not be decoded: with ErrTooMuch because it has
 // more parts or levels than any VPA, or holds a quantity that takes minutes to read. What
 // is no VPA is no error; decoding says more about that.
-func CheckVPA(raw []byte) error {
+func CheckVPA(raw []byte) error { return check(raw, LargestVPA) }
+
+// CheckPolicy does for a SizingPolicy what CheckVPA does for a VPA.
+func CheckPolicy(raw []byte) error { return check(raw, LargestPolicy) }
+
+func check(raw []byte, most int) error {
 	r := Read(raw)
-	if len(raw) > LargestVPA {
-		r.tooMuch("more than %d bytes", LargestVPA)
+	if len(raw) > most {
+		r.tooMuch("more than %d bytes", most)
 		return r.err
 	}
 	r.walk(nil, false)
@@ -85,4 +94,24 @@ func Deleting(raw []byte) bool {
 		}
 	}
 	return deleting && r.Err() == nil
+}
+
+// SameSpec reports whether two objects, as the API server writes them, have one spec, or
+// both none.
+func SameSpec(raw, other []byte) bool {
+	one, ok := spec(raw)
+	another, too := spec(other)
+	return ok && too && bytes.Equal(one, another)
+}
+
+// spec returns the text of the spec of an object. It is false if the object cannot be read.
+func spec(raw []byte) (found []byte, ok bool) {
+	r := Read(raw)
+	r.most = anyLevels
+	for name := range r.Members() {
+		if string(name) == "spec" {
+			found = r.Raw()
+		}
+	}
+	return found, r.Err() == nil
 }

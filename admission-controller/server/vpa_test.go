@@ -26,6 +26,7 @@ func TestAVPAThatMustNotBeDecoded(t *testing.T) {
 		"deep object":       deep(`{"x":`, mostLevels+1, `}`),
 		"deep list":         `{"x":` + deep(`[`, mostLevels, `]`) + `}`,
 		"what is no member": `{"x":[` + strings.Repeat(`0,`, mostParts) + `0]}`,
+		"amounts":           `{"spec":{"resourcePolicy":{"containerPolicies":[{"maxAllowed":{` + strings.Repeat(`"cpu":1,`, mostAmounts) + `"cpu":1}}]}}}`,
 		"size":              `{"metadata":{"annotations":{"a":"` + strings.Repeat("x", LargestVPA) + `"}}}`,
 	} {
 		require.ErrorIs(t, CheckVPA([]byte(in)), ErrTooMuch, name)
@@ -33,10 +34,39 @@ func TestAVPAThatMustNotBeDecoded(t *testing.T) {
 	for _, in := range []string{
 		bound(`"minAllowed":{"cpu":`, `"250m"}`), bound(`"minAllowed":{"cpu":`, `"1e3","memory":1E9}`), bound(`"minAllowed":{"memory":`, `"1Ei"}`),
 		deep(`{"x":`, mostLevels, `}`), `{"x":` + deep(`[`, mostLevels-1, `]`) + `,"y":[[]]}`,
+		`{"status":{"recommendation":{"containerRecommendations":[{"target":{` + strings.Repeat(`"cpu":1,`, mostAmounts-1) + `"cpu":1}}]}}}`,
 		`{"metadata":{"labels":{"commit":"12e4567"},"annotations":{"a":"` + strings.Repeat("x", LargestVPA/2) + `"}}}`,
 		``, `7`, `{"spec":`, `{"spec":{"resourcePolicy":{"containerPolicies":[{"minAllowed":7}]}}}`, // encoding/json says what is wrong
 	} {
 		require.NoError(t, CheckVPA([]byte(in)), in)
+	}
+}
+
+func TestAPolicyThatMustNotBeDecoded(t *testing.T) {
+	sized := func(size int) []byte { return []byte(`{"x":"` + strings.Repeat("x", size-len(`{"x":""}`)) + `"}`) }
+	require.NoError(t, CheckPolicy(sized(LargestPolicy)))
+	require.ErrorIs(t, CheckPolicy(sized(LargestPolicy+1)), ErrTooMuch)
+	require.NoError(t, CheckVPA(sized(LargestPolicy+1)))
+	require.ErrorIs(t, CheckPolicy([]byte(`{"spec":{"resourcePolicy":{"containerPolicies":[{"minAllowed":{"cpu":"1e-2147483647"}}]}}}`)), ErrTooMuch)
+}
+
+func TestSameSpec(t *testing.T) {
+	for _, c := range []struct {
+		one, other string
+		want       bool
+	}{
+		{`{"spec":{"a":1},"status":{}}`, `{"metadata":{},"spec":{"a":1}}`, true},
+		{`{"spec":{"a":1}}`, `{"spec":{"a":2}}`, false},
+		{`{"spec":{"a":1}}`, `{"metadata":{"spec":{"a":1}}}`, false},
+		{`{"spec":{"a":1}}`, `{}`, false},
+		{`{}`, `{"metadata":{}}`, true},
+		{`{"spec":{"a":1},"spec":{"a":2}}`, `{"spec":{"a":2}}`, true}, // of two the last counts
+		{`{"spec":` + deep(`[`, mostParts, `]`) + `}`, `{"spec":` + deep(`[`, mostParts, `]`) + `}`, true},
+		{`{"spec":{"a":1}`, `{"spec":{"a":1}`, false},
+		{``, ``, false},
+		{`{"spec":{"a":1}}`, ``, false},
+	} {
+		require.Equal(t, c.want, SameSpec([]byte(c.one), []byte(c.other)), "%.50s %.50s", c.one, c.other)
 	}
 }
 

@@ -28,7 +28,7 @@ type PolicyVerdict struct {
 // must not stop a new label, or the last update of an object that is being deleted.
 func (c Config) CheckPolicy(raw, old []byte) PolicyVerdict {
 	verdict := c.checkPolicy(raw, old)
-	if len(verdict.Errors) == 0 || !sameSpec(raw, old) {
+	if len(verdict.Errors) == 0 || !server.SameSpec(raw, old) {
 		return verdict
 	}
 	for _, e := range verdict.Errors {
@@ -38,7 +38,7 @@ func (c Config) CheckPolicy(raw, old []byte) PolicyVerdict {
 }
 
 func (c Config) checkPolicy(raw, old []byte) PolicyVerdict {
-	if err := server.CheckVPA(raw); err != nil {
+	if err := server.CheckPolicy(raw); err != nil {
 		return PolicyVerdict{Errors: field.ErrorList{field.Forbidden(field.NewPath("."), err.Error())}}
 	}
 	ch := checker{config: c}
@@ -53,7 +53,7 @@ func (c Config) checkPolicy(raw, old []byte) PolicyVerdict {
 			ch.refuse(e)
 		}
 	}
-	if len(old) > 0 && server.CheckVPA(old) == nil && loadlinev1alpha1.Decode(old, &stored) == nil {
+	if len(old) > 0 && server.CheckPolicy(old) == nil && loadlinev1alpha1.Decode(old, &stored) == nil {
 		ch.had = featuresOf(asVPA(&stored))
 	}
 	problems, warnings := convert.CheckPolicy(&object)
@@ -73,8 +73,9 @@ func asVPA(p *loadlinev1alpha1.SizingPolicy) *vpav1.VerticalPodAutoscaler {
 }
 
 // scalars looks for durations and shares that cannot be read, of which encoding/json does
-// not say where they are. It returns the object without them.
-func scalars(raw []byte) (repaired []byte, problems field.ErrorList) {
+// not say where they are. It returns the object without them, and what is wrong with them.
+func scalars(raw []byte) ([]byte, field.ErrorList) {
+	var problems field.ErrorList
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()
 	var object map[string]any
@@ -103,11 +104,13 @@ func scalars(raw []byte) (repaired []byte, problems field.ErrorList) {
 		delete(within, one.path[last])
 		problems = append(problems, field.Invalid(field.NewPath(one.path[0], one.path[1:]...), quoted(value), one.want))
 	}
-	repaired, err := json.Marshal(object)
-	if err != nil {
+	var repaired bytes.Buffer
+	encoder := json.NewEncoder(&repaired)
+	encoder.SetEscapeHTML(false) // would make "<" six times as large
+	if encoder.Encode(object) != nil {
 		return nil, nil
 	}
-	return repaired, problems
+	return repaired.Bytes(), problems
 }
 
 // quoted is what a message says of a value.

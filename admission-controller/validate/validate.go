@@ -19,8 +19,6 @@
 package validate
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -68,7 +66,7 @@ const (
 // being deleted is let through with the spec that it has: its last update takes a
 // finalizer away.
 func (c Config) Check(raw, old []byte) Verdict {
-	if server.Deleting(raw) && sameSpec(raw, old) {
+	if server.Deleting(raw) && server.SameSpec(raw, old) {
 		return Verdict{}
 	}
 	if err := server.CheckVPA(raw); err != nil {
@@ -91,14 +89,6 @@ func (c Config) Check(raw, old []byte) Verdict {
 		verdict.Patch = append(verdict.Patch, client.PatchAdd("/spec/updatePolicy", vpav1.PodUpdatePolicy{UpdateMode: &recreate}))
 	}
 	return verdict
-}
-
-// sameSpec reports whether two objects, as the API server writes them, have one spec.
-func sameSpec(raw, old []byte) bool {
-	var now, before struct {
-		Spec json.RawMessage `json:"spec"`
-	}
-	return len(old) > 0 && json.Unmarshal(raw, &now) == nil && json.Unmarshal(old, &before) == nil && bytes.Equal(now.Spec, before.Spec)
 }
 
 // shorten cuts a text to a number of bytes.

@@ -39,6 +39,10 @@ const (
 	mostPriority      = 1000
 	leastObservation  = time.Minute
 
+	// longestName is that of a label's key in bytes, and no name is longer. Patterns are not
+	// matched with more: they take 50 ns for each byte.
+	longestName = validation.DNS1123SubdomainMaxLength + len("/") + validation.LabelValueMaxLength
+
 	mostProblems = 20
 	mostQuoted   = 100 // bytes of a value that a problem quotes
 )
@@ -111,6 +115,15 @@ func (ch *policyCheck) refuse(e *field.Error) {
 // full reports whether more problems would help nobody.
 func (ch *policyCheck) full() bool { return len(ch.problems) >= mostProblems }
 
+// long refuses a text that is longer than any name.
+func (ch *policyCheck) long(text string, at *field.Path) bool {
+	if len(text) <= longestName {
+		return false
+	}
+	ch.refuse(field.TooLong(at, "", longestName))
+	return true
+}
+
 func (ch *policyCheck) warn(format string, args ...any) {
 	if len(ch.warnings) < mostProblems {
 		ch.warnings = append(ch.warnings, fmt.Sprintf(format, args...))
@@ -142,6 +155,9 @@ func (ch *policyCheck) names(names []string, at *field.Path, most int, want stri
 		return
 	}
 	for _, name := range names {
+		if ch.long(name, at) {
+			continue
+		}
 		if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
 			ch.refuse(field.Invalid(at, name, want+": "+problems[0]))
 		}
@@ -158,6 +174,9 @@ func (ch *policyCheck) selector(selector *metav1.LabelSelector, at *field.Path) 
 		if ch.full() {
 			return
 		}
+		if at := at.Child("matchLabels"); ch.long(key, at) || ch.long(selector.MatchLabels[key], at.Key(key)) {
+			continue
+		}
 		for _, e := range metavalidation.ValidateLabels(map[string]string{key: selector.MatchLabels[key]}, at.Child("matchLabels")) {
 			ch.refuse(e)
 		}
@@ -169,6 +188,9 @@ func (ch *policyCheck) selector(selector *metav1.LabelSelector, at *field.Path) 
 		at := at.Child("matchExpressions").Index(i)
 		if n := len(r.Values); n > mostValues {
 			ch.refuse(field.TooMany(at.Child("values"), n, mostValues))
+			continue
+		}
+		if ch.long(r.Key, at.Child("key")) || slices.ContainsFunc(r.Values, func(value string) bool { return ch.long(value, at.Child("values")) }) {
 			continue
 		}
 		for _, e := range metavalidation.ValidateLabelSelectorRequirement(r, metavalidation.LabelSelectorValidationOptions{}, at) {
@@ -201,7 +223,7 @@ func (ch *policyCheck) workload(w *loadlinev1alpha1.WorkloadSelection, at *field
 		ch.refuse(field.Required(at.Child("kind"), "must be the kind of a workload, for example Deployment"))
 	}
 	ch.selector(w.Selector, at.Child("selector"))
-	if w.Name != "" {
+	if w.Name != "" && !ch.long(w.Name, at.Child("name")) {
 		if problems := validation.IsDNS1123Subdomain(w.Name); len(problems) > 0 {
 			ch.refuse(field.Invalid(at.Child("name"), w.Name, "must be the name of a workload: "+problems[0]))
 		}
@@ -235,6 +257,9 @@ func (ch *policyCheck) metadata(words map[string]string, at *field.Path, value f
 	size := 0
 	for _, key := range slices.Sorted(maps.Keys(words)) {
 		size += len(key) + len(words[key])
+		if ch.long(key, at) {
+			continue
+		}
 		switch problems := validation.IsQualifiedName(strings.ToLower(key)); {
 		case len(problems) > 0:
 			ch.refuse(field.Invalid(at, key, "must be a key such as example.com/owner: "+problems[0]))
@@ -243,7 +268,7 @@ func (ch *policyCheck) metadata(words map[string]string, at *field.Path, value f
 		case strings.HasPrefix(key, ownPrefix):
 			ch.refuse(field.Invalid(at, key, "must not begin with "+ownPrefix+", which is for the programs; a recipe goes into spec.recipe"))
 		}
-		if value == nil {
+		if value == nil || ch.long(words[key], at.Key(short(key))) {
 			continue
 		}
 		if problems := value(words[key]); len(problems) > 0 {
