@@ -53,7 +53,7 @@ func (x *exchange) receive(ctx context.Context, control *http.ResponseController
 		body = body[:len(body)+n]
 		if errors.Is(err, io.EOF) {
 			*x.buffer = body
-			return body, x.limit(control, time.Time{}) // the work on it has limits of its own
+			return body, limit(control, time.Time{}) // the work on it has limits of its own
 		}
 		if err != nil {
 			return nil, err
@@ -65,7 +65,7 @@ func (x *exchange) receive(ctx context.Context, control *http.ResponseController
 			if !room {
 				x.release()
 				x.about = Head(body)
-				if err := x.limit(control, end); err != nil {
+				if err := limit(control, end); err != nil {
 					return nil, err
 				}
 				// A client that still writes might not read the answer, which is the same
@@ -77,7 +77,7 @@ func (x *exchange) receive(ctx context.Context, control *http.ResponseController
 			if chunk.After(end) {
 				chunk = end
 			}
-			if err := x.limit(control, chunk); err != nil {
+			if err := limit(control, chunk); err != nil {
 				return nil, err
 			}
 		}
@@ -132,12 +132,8 @@ func (x *exchange) release() {
 	}
 }
 
-// limit sets how long a large body may be read; the zero time is for ever. The server
-// itself limits the others.
-func (x *exchange) limit(control *http.ResponseController, until time.Time) error {
-	if x.share == nil {
-		return nil
-	}
+// limit sets until when a body may be read; the zero time is for ever.
+func limit(control *http.ResponseController, until time.Time) error {
 	if err := control.SetReadDeadline(until); !errors.Is(err, http.ErrNotSupported) {
 		return err
 	}

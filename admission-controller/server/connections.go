@@ -181,6 +181,31 @@ func (cs *connections) changed(of net.Conn, state http.ConnState) {
 	}
 }
 
+// awaitEvery is how often await looks at the connections.
+const awaitEvery = 100 * time.Millisecond
+
+// await waits until the connections that may get a review are closed or have not been used
+// for restTime, but no longer than that. A client that used one a moment ago is likely to use
+// it soon, and what it writes while the connection is closed is lost.
+func (cs *connections) await() {
+	for end := time.Now().Add(restTime); cs.unrest(time.Now()) && time.Now().Before(end); {
+		time.Sleep(awaitEvery)
+	}
+}
+
+// unrest reports whether a connection that may get a review was used or opened less than
+// restTime ago.
+func (cs *connections) unrest(now time.Time) bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	for _, c := range cs.open {
+		if (c.phase == sending || c.phase == idle && c.reviewed) && now.Sub(c.since) < restTime {
+			return true
+		}
+	}
+	return false
+}
+
 // end closes a connection that was idle for long, unless it is in use again.
 func (cs *connections) end(c *connection) {
 	cs.mu.Lock()

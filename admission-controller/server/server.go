@@ -53,7 +53,9 @@ const ProbePath = "/probe"
 
 // Time limits of one connection.
 const (
-	headerTime = 5 * time.Second
+	// firstTime is for a header. API servers open connections ahead, and keep for 90 s those
+	// that they do not use: who closes one first may lose a request that is on its way.
+	firstTime  = 95 * time.Second
 	bodyTime   = 15 * time.Second
 	chunkTime  = 2 * time.Second  // for each doubling of a large body; less than a review waits for memory
 	answerTime = 35 * time.Second // the API server waits 30 s at most
@@ -62,6 +64,9 @@ const (
 	// two probes of the own port.
 	probeIdleTime = 90 * time.Second
 	endTime       = 10 * time.Second // for open requests at the end
+	// restTime is how long a connection must not have been used before the end closes it,
+	// and how much longer the server drains for that at most.
+	restTime = 10 * time.Second
 )
 
 // maxHeader is the largest header of a request in bytes.
@@ -109,13 +114,13 @@ func (s *Server) Run(ctx context.Context) error {
 	var draining atomic.Bool
 	open := newConnections(mostConnections, mostOfSource, evicts(log, s.config.Recorder))
 	server := &http.Server{
-		Handler:           parting(s.Handler(log), &draining),
+		Handler:           parting(hurrying(s.Handler(log)), &draining),
 		Protocols:         onlyHTTP1(),
 		TLSConfig:         config,
 		ConnContext:       open.attach,
 		ConnState:         open.changed,
-		ReadHeaderTimeout: headerTime,
-		ReadTimeout:       bodyTime,
+		ReadHeaderTimeout: firstTime,
+		ReadTimeout:       bodyTime, // of a handshake; that of a body begins with hurrying
 		WriteTimeout:      answerTime,
 		IdleTimeout:       idleTime,
 		MaxHeaderBytes:    maxHeader,
@@ -124,16 +129,18 @@ func (s *Server) Run(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go func() { ended <- server.ServeTLS(s.listener, "", "") }()
 	log.V(1).Info("Serving the webhook", "address", s.listener.Addr().String())
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		<-ctx.Done()
+		draining.Store(true)
+		time.Sleep(s.config.Drain)
+		open.await()
+	}()
 	select {
 	case err := <-ended:
 		return fmt.Errorf("serve the webhook on --port=%d: %w", s.config.Port, err)
-	case <-ctx.Done():
-	}
-	draining.Store(true)
-	select {
-	case err := <-ended:
-		return fmt.Errorf("serve the webhook on --port=%d: %w", s.config.Port, err)
-	case <-time.After(s.config.Drain):
+	case <-drained:
 	}
 	quiet, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 	defer cancel()
@@ -160,6 +167,15 @@ func parting(h http.Handler, draining *atomic.Bool) http.Handler {
 		if draining.Load() {
 			w.Header().Set("Connection", "close")
 		}
+		h.ServeHTTP(w, request)
+	})
+}
+
+// hurrying bounds how long a client may take for the body of a request, whether or not
+// anybody reads it.
+func hurrying(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		_ = limit(http.NewResponseController(w), time.Now().Add(bodyTime)) // fails where the connection has ended
 		h.ServeHTTP(w, request)
 	})
 }
