@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -259,6 +260,9 @@ func TestNoReviewTakesMuchOfTheHeapOrOfTheProcessors(t *testing.T) {
 
 // FuzzReviewIsBounded repeats parts of reviews as often as a body has room.
 func FuzzReviewIsBounded(f *testing.F) {
+	if fuzzing := flag.Lookup("test.fuzz"); fuzzing.Value.String() != "" {
+		slowdown = 8 // what counts the lines that were run; go test has the bound itself for what is found
+	}
 	for _, s := range hostile {
 		if s.times > 0 && len(s.before) < mostOfShape { // the test has the others
 			f.Add(s.before, s.item, s.between, s.back, s.after, s.times, s.twice)

@@ -143,3 +143,32 @@ func TestOthersOfThePodStayAsTheyAre(t *testing.T) {
 	require.InDelta(t, float64(160*mi), float64(got.Containers[0].Limits.Value(resources.Memory)), 1, "and 200 - 40 are left for the limit")
 	require.True(t, got.Containers[1].Requests.Empty())
 }
+
+func TestAProportionIsLooserWhereTheLimitIsALargerMultiple(t *testing.T) {
+	for _, c := range []struct {
+		one, other Proportion
+		want       bool
+	}{
+		{Proportion{100, 300}, Proportion{100, 200}, true},
+		{Proportion{100, 200}, Proportion{100, 300}, false},
+		{Proportion{50, 150}, Proportion{1000, 2000}, true},
+		{Proportion{1000, 2000}, Proportion{50, 150}, false},
+		{Proportion{100, 200}, Proportion{300, 600}, false}, // the same
+	} {
+		require.Equal(t, c.want, c.one.Looser(c.other), "%v than %v", c.one, c.other)
+	}
+}
+
+// A limit may be just what the pod range allows.
+func TestRequestsFollowUpToTheBoundOfAPod(t *testing.T) {
+	pod := Pod{[]Container{pair("c", 0, 0, 100*mi, 150*mi)}}
+	for least, want := range map[resources.Amount]resources.Amount{60 * mi: 60 * mi, 60*mi + 1: 120 * mi} {
+		got := Fit(pod, map[string]resources.Bounds{"c": follows(60*mi, 120*mi)}, separately(Default()), Ranges{Pod: Range{Min: some(0, least)}}).Containers[0]
+		require.Equal(t, want, got.Requests.Value(resources.Memory), "of a pod range that asks for %d", least)
+	}
+	for most, want := range map[resources.Amount]resources.Amount{180 * mi: 180 * mi, 180*mi - 1: 180*mi - 1} {
+		got := Fit(pod, map[string]resources.Bounds{"c": follows(60*mi, 120*mi)}, separately(Default()), Ranges{Pod: Range{Max: some(0, most)}}).Containers[0]
+		require.Equal(t, want, got.Limits.Value(resources.Memory), "of a pod range that allows %d", most)
+		require.Equal(t, 60*mi, got.Requests.Value(resources.Memory))
+	}
+}

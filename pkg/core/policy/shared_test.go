@@ -77,6 +77,11 @@ func TestARunningPodGetsItsShare(t *testing.T) {
 		"minAllowed, and the limit for it":     {running(), pair("c", 1000, 0, 300*mb, 400*mb), peaking(750, 500*mb, 100*mb), bounded(some(900, 800*mb), resources.List{}), some(900, 800*mb), some(0, 1600*mb), nil},
 		"maxAllowed":                           {running(), c, peaking(750, 500*mb, 900*mb), bounded(resources.List{}, some(600, 400*mb)), some(600, 400*mb), some(0, 0), nil},
 		"CPU alone: memory as of any pod":      {running(withoutMB), pair("c", 1000, 2000, 1000*mb, 2000*mb), peaking(750, 500*mb, 900*mb), Default(), some(750, 500*mb), some(0, 1000*mb), nil},
+		"the node's is one of many":            {running(func(s *Sharing) { s.NodeCPU = 8000 }), pair("c", 1000, 2000, 1000*mb, 0), peaking(750, 500*mb, 600*mb), Default(), some(750, 500*mb), some(0, 0), nil},
+		"a limit equal to the share":           {running(), pair("c", 1000, 0, 900*mb, 1000*mb), peaking(750, 1000*mb, 250*mb), Default(), some(750, 1000*mb), some(0, 2000*mb), nil},
+		"equal, and enough":                    {running(), pair("c", 1000, 0, 1000*mb, 1000*mb), peaking(750, 500*mb, 500*mb), Default(), some(750, 1000*mb), some(0, 1000*mb), nil},
+		"a limit that stands as it should be":  {running(onNode(8000)), pair("c", 1000, 8000, 1000*mb, 1800*mb), peaking(750, 500*mb, 900*mb), requestsOnly(), some(750, 500*mb), some(0, 0), nil},
+		"nobody wants to remove one":           {running(removing), pair("c", 1000, 2000, 1000*mb, 0), peaking(750, 500*mb, 600*mb), requestsOnly(), some(750, 500*mb), some(0, 0), nil},
 		"memory alone: CPU as of any pod":      {running(withoutCPU), pair("c", 1000, 2000, 1000*mb, 1100*mb), peaking(750, 500*mb, 900*mb), Default(), some(750, 500*mb), some(1500, 1800*mb), nil},
 	} {
 		got := shared(test.sharing, test.container, test.given, test.rule, Ranges{})
@@ -88,6 +93,8 @@ func TestARunningPodGetsItsShare(t *testing.T) {
 			if share, ok := got.Requests.Get(k); ok && test.sharing.Kinds[k] && !slices.Contains(got.Notes, Note{k, CutToLimit}) && test.rule.Min.Empty() && test.rule.Max.Empty() {
 				require.Equal(t, max(share-nearShared[k], 0), got.Bounds.Lower.Value(k), "%s: it moves when its share has", name)
 				require.Equal(t, share+nearShared[k], got.Bounds.Upper.Value(k), name)
+			} else if !ok && test.sharing.Kinds[k] {
+				require.Equal(t, resources.Bounds{}, only(got.Bounds, k), "%s: what it gets nothing of has no bounds", name)
 			}
 		}
 	}
@@ -95,6 +102,17 @@ func TestARunningPodGetsItsShare(t *testing.T) {
 	require.Equal(t, 1710*mb, got.MemoryLimit.Least, "a limit that is far below is raised at once")
 	require.Greater(t, got.MemoryLimit.Most, 1<<40*mi, "and none is too high")
 	require.Zero(t, shared(running(), c, peaking(750, 500*mb, 900*mb), Default(), Ranges{}).MemoryLimit)
+	require.Zero(t, shared(running(), pair("c", 1000, 0, 1000*mb, 1100*mb), peaking(750, 500*mb, 900*mb), requestsOnly(), Ranges{}).MemoryLimit, "a limit that stands has no span")
+}
+
+// only returns what bounds say of one kind.
+func only(b resources.Bounds, k resources.Kind) resources.Bounds {
+	for other := range resources.Kind(resources.Kinds) {
+		if other != k {
+			b = dropped(b, other)
+		}
+	}
+	return b
 }
 
 func TestANewPodGetsItsPeak(t *testing.T) {
@@ -108,23 +126,26 @@ func TestANewPodGetsItsPeak(t *testing.T) {
 		without          bool
 		notes            []Note
 	}{
-		"a CPU limit stays":           {created(), pair("c", 2000, 4000, 2000*mb, 3000*mb), peaking(1250, 700*mb, 900*mb), Default(), some(1250, 700*mb), some(0, 1800*mb), false, nil},
-		"a CPU limit goes":            {created(removing), pair("c", 2000, 4000, 2000*mb, 3000*mb), peaking(5250, 700*mb, 900*mb), Default(), some(5250, 700*mb), some(0, 1800*mb), true, nil},
-		"that of no node yet":         {created(onNode(8000)), pair("c", 2000, 4000, 2000*mb, 3000*mb), peaking(1250, 700*mb, 900*mb), Default(), some(1250, 700*mb), some(0, 1800*mb), false, nil},
-		"a memory limit is added":     {created(), pair("c", 2000, 0, 2000*mb, 0), peaking(1250, 700*mb, 900*mb), Default(), some(1250, 700*mb), some(0, 1800*mb), false, nil},
-		"twice the request":           {created(), c, peaking(1250, 700*mb, 300*mb), Default(), some(1250, 700*mb), some(0, 1400*mb), false, nil},
-		"at least 512 MB":             {created(), c, peaking(20, 40*mb, 60*mb), Default(), some(20, 40*mb), some(0, 512*mb), false, nil},
-		"at least 16 MB":              {created(), c, peaking(20, 4*mb, 6*mb), Default(), some(20, 16*mb), some(0, 512*mb), false, nil},
-		"no change of 16 MB":          {created(), pair("c", 2000, 0, 716*mb, 3000*mb), peaking(1250, 700*mb, 900*mb), Default(), some(1250, 0), some(0, 0), false, nil},
-		"but one of 17":               {created(), pair("c", 2000, 0, 717*mb, 3000*mb), peaking(1250, 700*mb, 900*mb), Default(), some(1250, 700*mb), some(0, 1800*mb), false, nil},
-		"and of a limit that is low":  {created(), pair("c", 2000, 0, 700*mb, 710*mb), peaking(1250, 700*mb, 900*mb), Default(), some(1250, 0), some(0, 1800*mb), false, nil},
-		"at least a millicore":        {created(), c, resources.Bounds{Target: resources.Of(0, 700*mb), Upper: some(0, 900*mb)}, Default(), some(1, 700*mb), some(0, 1800*mb), false, nil},
-		"and more than 10 cores":      {created(), c, peaking(14000, 700*mb, 900*mb), Default(), some(14000, 700*mb), some(0, 1800*mb), false, nil},
-		"equal need not stay":         {created(), pair("c", 2000, 0, 2000*mb, 2000*mb), peaking(1250, 700*mb, 900*mb), Default(), some(1250, 700*mb), some(0, 1800*mb), false, nil},
-		"no request, nothing":         {created(removing), pair("c", 0, 4000, 0, 0), peaking(1250, 700*mb, 900*mb), Default(), some(0, 0), some(0, 0), false, nil},
-		"a daemon keeps its requests": {created(removing, ofDaemon), pair("c", 2000, 4000, 2000*mb, 3000*mb), peaking(1250, 700*mb, 900*mb), Default(), some(0, 0), some(0, 3000*mb), true, nil},
-		"and gets a higher limit":     {created(ofDaemon), c, peaking(1250, 700*mb, 1900*mb), Default(), some(0, 0), some(0, 3800*mb), false, nil},
-		"but no other":                {created(ofDaemon), pair("c", 2000, 0, 2000*mb, 0), peaking(1250, 700*mb, 1900*mb), Default(), some(0, 0), some(0, 0), false, nil},
+		"a CPU limit stays":                  {created(), pair("c", 2000, 4000, 2000*mb, 3000*mb), peaking(1250, 700*mb, 900*mb), Default(), some(1250, 700*mb), some(0, 1800*mb), false, nil},
+		"a CPU limit goes":                   {created(removing), pair("c", 2000, 4000, 2000*mb, 3000*mb), peaking(5250, 700*mb, 900*mb), Default(), some(5250, 700*mb), some(0, 1800*mb), true, nil},
+		"that of no node yet":                {created(onNode(8000)), pair("c", 2000, 4000, 2000*mb, 3000*mb), peaking(1250, 700*mb, 900*mb), Default(), some(1250, 700*mb), some(0, 1800*mb), false, nil},
+		"a memory limit is added":            {created(), pair("c", 2000, 0, 2000*mb, 0), peaking(1250, 700*mb, 900*mb), Default(), some(1250, 700*mb), some(0, 1800*mb), false, nil},
+		"twice the request":                  {created(), c, peaking(1250, 700*mb, 300*mb), Default(), some(1250, 700*mb), some(0, 1400*mb), false, nil},
+		"at least 512 MB":                    {created(), c, peaking(20, 40*mb, 60*mb), Default(), some(20, 40*mb), some(0, 512*mb), false, nil},
+		"at least 16 MB":                     {created(), c, peaking(20, 4*mb, 6*mb), Default(), some(20, 16*mb), some(0, 512*mb), false, nil},
+		"no change of 16 MB":                 {created(), pair("c", 2000, 0, 716*mb, 3000*mb), peaking(1250, 700*mb, 900*mb), Default(), some(1250, 0), some(0, 0), false, nil},
+		"but one of 17":                      {created(), pair("c", 2000, 0, 717*mb, 3000*mb), peaking(1250, 700*mb, 900*mb), Default(), some(1250, 700*mb), some(0, 1800*mb), false, nil},
+		"and of a limit that is low":         {created(), pair("c", 2000, 0, 700*mb, 710*mb), peaking(1250, 700*mb, 900*mb), Default(), some(1250, 0), some(0, 1800*mb), false, nil},
+		"at least a millicore":               {created(), c, resources.Bounds{Target: resources.Of(0, 700*mb), Upper: some(0, 900*mb)}, Default(), some(1, 700*mb), some(0, 1800*mb), false, nil},
+		"and more than 10 cores":             {created(), c, peaking(14000, 700*mb, 900*mb), Default(), some(14000, 700*mb), some(0, 1800*mb), false, nil},
+		"equal need not stay":                {created(), pair("c", 2000, 0, 2000*mb, 2000*mb), peaking(1250, 700*mb, 900*mb), Default(), some(1250, 700*mb), some(0, 1800*mb), false, nil},
+		"no request, nothing":                {created(removing), pair("c", 0, 4000, 0, 0), peaking(1250, 700*mb, 900*mb), Default(), some(0, 0), some(0, 0), false, nil},
+		"a daemon keeps its requests":        {created(removing, ofDaemon), pair("c", 2000, 4000, 2000*mb, 3000*mb), peaking(1250, 700*mb, 900*mb), Default(), some(0, 0), some(0, 3000*mb), true, nil},
+		"and gets a higher limit":            {created(ofDaemon), c, peaking(1250, 700*mb, 1900*mb), Default(), some(0, 0), some(0, 3800*mb), false, nil},
+		"but no other":                       {created(ofDaemon), pair("c", 2000, 0, 2000*mb, 0), peaking(1250, 700*mb, 1900*mb), Default(), some(0, 0), some(0, 0), false, nil},
+		"a limit 16 MB too low stays":        {created(), pair("c", 2000, 0, 700*mb, 1784*mb), peaking(1250, 700*mb, 900*mb), Default(), some(1250, 0), some(0, 0), false, nil},
+		"no limit for a request that stays":  {created(), pair("c", 2000, 0, 700*mb, 0), peaking(1250, 700*mb, 900*mb), Default(), some(1250, 0), some(0, 0), false, nil},
+		"limits that nobody wants to remove": {created(), pair("c", 2000, 4000, 2000*mb, 1800*mb), peaking(1250, 700*mb, 900*mb), requestsOnly(), some(1250, 700*mb), some(0, 0), false, nil},
 		"limits that stand": {created(removing), pair("c", 2000, 4000, 2000*mb, 3000*mb), peaking(1250, 700*mb, 900*mb), requestsOnly(), some(1250, 700*mb), some(0, 0), false,
 			[]Note{{resources.CPU, LimitStays}, {resources.Memory, LimitStays}}},
 		"off": {created(removing), pair("c", 2000, 4000, 2000*mb, 3000*mb), peaking(1250, 700*mb, 900*mb), Rule{Off: true}, some(0, 0), some(0, 0), false, nil},
@@ -170,6 +191,12 @@ func TestLimitRangesHoldForPodsThatShare(t *testing.T) {
 		require.Equal(t, 550*mb, f.Limits.Value(resources.Memory), "2 x 1800 MB are too much: the limits follow the requests")
 		require.Equal(t, 484*mb, f.Bounds.Lower.Value(resources.Memory), "and the pod moves with its share as others do")
 	}
+	got = Fit(Pod{[]Container{c}}, map[string]resources.Bounds{"c": given}, Rules{Sharing: running(ofDaemon)}, ranged(Range{MaxRatio: some(0, 2000)}))
+	require.Equal(t, some(750, 900*mb), got.Containers[0].Requests, "a daemon that runs shares like any other pod")
+	small := Range{Min: some(3000, 0), Max: some(1000, 0)}
+	got = Fit(Pod{[]Container{c}}, map[string]resources.Bounds{"c": given}, Rules{Sharing: running(onNode(8000))}, ranged(small))
+	require.True(t, got.refused(resources.CPU))
+	require.Equal(t, some(1000, 1800*mb), got.Containers[0].Limits, "what helps nothing is not done")
 	daemons := shared(created(ofDaemon), pair("c", 1000, 0, 1000*mb, 1100*mb), given, Default(), Ranges{Pod: Range{Max: some(0, 1200*mb)}})
 	require.Equal(t, some(0, 0), daemons.Requests)
 	require.Equal(t, some(0, 0), daemons.Limits, "what is refused is not given to a daemon, which keeps what it has")
