@@ -22,3 +22,13 @@ func TestTheClassOfAPod(t *testing.T) {
 	p.Fixed = []policy.Container{{Requests: resources.Of(1, 1)}}
 	require.False(t, p.ChangesClass(), "another container makes it burstable already")
 }
+
+func TestGuaranteedIsAPodWhoseRequestsEqualItsLimits(t *testing.T) {
+	both := func(cpu, memory resources.Amount) resources.List {
+		return resources.List{}.With(resources.CPU, cpu).With(resources.Memory, memory)
+	}
+	equal, looser := policy.Container{Requests: both(100, 1), Limits: both(100, 1)}, policy.Container{Requests: both(100, 1), Limits: both(100, 2)}
+	require.True(t, Guaranteed([]policy.Container{equal, {Limits: both(100, 1)}}), "a request that is not there is the limit")
+	require.False(t, Guaranteed([]policy.Container{equal, looser}))
+	require.False(t, Guaranteed([]policy.Container{{}}))
+}

@@ -54,6 +54,40 @@ func TestALargerLimitIsGrowth(t *testing.T) {
 		p := separate(100, 200, 100, limit)
 		require.Equal(t, grows, p.Distance().Grows, "%d", limit)
 	}
+	p := separate(49, 200, 100, 200)
+	require.True(t, p.Distance().Grows, "by its request alone")
+}
+
+// What a change is about: containers that the webhook saw, and of their limits those that do
+// not follow the request.
+func TestAChangeHasLimitsThatDoNotFollow(t *testing.T) {
+	p := separate(100, 150, 90, 200)
+	added := p.Containers[0]
+	added.Asked.Name, added.Observed = "added", false
+	p.Containers = append(p.Containers, added)
+	c := p.Change()
+	require.Len(t, c.After, 2)
+	require.Equal(t, resources.Amount(-10<<20), c.step(p.Containers[0].Asked.Name, resources.Memory))
+	require.Equal(t, resources.Amount(50<<20), c.step(p.Containers[0].Asked.Name+ofLimit, resources.Memory))
+	p.Containers[0].Fitted.MemoryLimit = policy.LimitSpan{}
+	require.Len(t, p.Change().After, 1)
+}
+
+// Requests say whether a change takes the last one back: a limit that protects less follows
+// what is used, and moves for itself.
+func TestALimitAloneReversesNothing(t *testing.T) {
+	up, down := separate(100, 150, 100, 200), separate(100, 200, 100, 150)
+	r := ChangeRecord{}.Changed(up.Change(), noon, noon).Changed(down.Change(), noon, noon.Add(time.Minute))
+	require.Zero(t, r.Reversals)
+
+	shrinks, grows := separate(120, 200, 100, 200), separate(100, 240, 120, 200)
+	r = ChangeRecord{}.Changed(shrinks.Change(), noon, noon)
+	require.False(t, r.Holds(grows.Change(), time.Hour, noon.Add(time.Minute)), "more is requested, though the limit is lower")
+	back := separate(100, 200, 120, 200)
+	r = r.Changed(back.Change(), noon, noon.Add(time.Minute))
+	require.Equal(t, 1, r.Reversals)
+	require.Equal(t, 1, r.Changed(back.Change(), noon, noon.Add(2*time.Minute)).Reversals, "the same once more")
+	require.Zero(t, r.Changed(up.Change(), noon, noon.Add(2*time.Minute)).Reversals, "another change")
 }
 
 // After a kill a larger limit is more memory, though the request stays.
@@ -69,6 +103,15 @@ func TestALargerLimitHelpsAfterAKill(t *testing.T) {
 	more.MemoryOnly, more.Held = true, "AnyReason"
 	only := more.withMemory()
 	require.Equal(t, resources.Amount(240<<20), only.Containers[0].Fitted.Limits.Value(resources.Memory))
+	bystanders := more
+	fewer, unseen, alive := killed(separate(100, 200, 80, 200)).Containers[0], more.Containers[0], separate(100, 200, 100, 240).Containers[0]
+	unseen.Observed = false
+	bystanders.Containers = []Container{more.Containers[0], fewer, unseen, alive}
+	only = bystanders.withMemory()
+	require.False(t, only.Containers[0].Fitted.Limits.Empty())
+	for i, why := range []string{"gets less", "was not seen by the webhook", "was not killed"} {
+		require.True(t, only.Containers[i+1].Fitted.Requests.Empty() && only.Containers[i+1].Fitted.Limits.Empty(), "one that %s", why)
+	}
 	follows := killed(separate(100, 200, 100, 240))
 	follows.Containers[0].Fitted.MemoryLimit = policy.LimitSpan{}
 	require.False(t, follows.IsOOMResize(), "a limit that follows does not grow alone")
