@@ -191,8 +191,8 @@ func TestLimitRangesHoldForPodsThatShare(t *testing.T) {
 		require.Equal(t, 550*mb, f.Limits.Value(resources.Memory), "2 x 1800 MB are too much: the limits follow the requests")
 		require.Equal(t, 484*mb, f.Bounds.Lower.Value(resources.Memory), "and the pod moves with its share as others do")
 	}
-	got = Fit(Pod{[]Container{c}}, map[string]resources.Bounds{"c": given}, Rules{Sharing: running(ofDaemon)}, ranged(Range{MaxRatio: some(0, 2000)}))
-	require.Equal(t, some(750, 900*mb), got.Containers[0].Requests, "a daemon that runs shares like any other pod")
+	got = Fit(Pod{[]Container{c}}, map[string]resources.Bounds{"c": given}, Rules{Sharing: running(onNode(8000), ofDaemon)}, Ranges{Pod: Range{Max: some(3000, 1200*mb)}})
+	require.Equal(t, some(750, 500*mb), got.Containers[0].Requests, "a daemon that runs shares like any other pod")
 	small := Range{Min: some(3000, 0), Max: some(1000, 0)}
 	got = Fit(Pod{[]Container{c}}, map[string]resources.Bounds{"c": given}, Rules{Sharing: running(onNode(8000))}, ranged(small))
 	require.True(t, got.refused(resources.CPU))
