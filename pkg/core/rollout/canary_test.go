@@ -208,6 +208,35 @@ func TestThePeriodOfACanaryIsThatOfAllItsRounds(t *testing.T) {
 	require.Zero(t, reverted.CanarySince, "it begins anew")
 }
 
+// What was changed under the policy as it was before says nothing of how long this canary lasts.
+func TestThePeriodOfACanaryThatBeginsAmidARoundBeginsWithIt(t *testing.T) {
+	for name, edit := range map[string]func(*Workload, *Settings){
+		"another hash": func(_ *Workload, set *Settings) { set.Hash = "other" },
+		"another mode": func(w *Workload, set *Settings) { w.Mode, set.Hash = fleet.Canary, "other" },
+	} {
+		w, set, s := canary(t, 4, 25)
+		if set.CanaryPeriod = 3 * time.Hour; name == "another mode" {
+			w.Mode = fleet.Auto
+			s = Hold(State{}, w, set, noon).State
+		}
+		s = change(s, &w.Pods[0], noon)
+		for i := range 3 { // and the record does not say so
+			w.Pods[i].Observed = noon
+		}
+		edit(&w, &set)
+		edited := noon.Add(50 * time.Minute)
+		s = Hold(s, w, set, edited).State
+		for i := range w.Pods {
+			s = end(s, &w.Pods[i], Success, "", noon, edited)
+			w.Pods[i].Due = false
+		}
+		s = Hold(s, w, set, edited).State
+		require.Equal(t, Success, s.Rounds[0].Outcome, name)
+		require.Equal(t, PeriodNotOver, Hold(s, w, set, edited.Add(3*time.Hour-1)).Canary, name)
+		require.Equal(t, PhaseFullRollout, Hold(s, w, set, edited.Add(3*time.Hour)).State.Phase, name)
+	}
+}
+
 func TestBlockedMembersAreSaid(t *testing.T) {
 	for reason, nodes := range map[string][2]string{"PodsDeferred": {"d", "d"}, "PodsInfeasible": {"i", "i"}, "PodsDeferredAndInfeasible": {"i", "d"}, "": {"d", ""}} {
 		w, set, s := canary(t, 4, 50)

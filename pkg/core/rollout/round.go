@@ -73,6 +73,7 @@ type hold struct {
 	now     time.Time
 	answers []Answer
 	next    time.Time
+	enters  bool // PhaseCanary, in which it was not before
 }
 
 func (h *hold) result() Held {
@@ -110,7 +111,7 @@ func (h *hold) follow() {
 	case h.Mode != fleet.Canary:
 		h.phase("")
 	case h.Phase == "", h.Phase == PhaseHalted && differs(h.HaltedTarget, h.w.Target):
-		h.Phase = PhaseCanary
+		h.Phase, h.enters = PhaseCanary, true
 	}
 	if h.Phase != PhaseHalted {
 		h.HaltedTarget = nil
@@ -144,6 +145,9 @@ func (h *hold) adopt() {
 	r.Pods, r.Last = max(r.Pods, changed), later(r.Last, last)
 	if h.Phase == PhaseCanary && h.CanarySince.IsZero() && r.begun() {
 		h.CanarySince = r.Time
+		if h.enters { // amid a round: what was changed before does not count
+			h.CanarySince = h.now
+		}
 	}
 }
 
