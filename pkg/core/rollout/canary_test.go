@@ -237,6 +237,18 @@ func TestThePeriodOfACanaryThatBeginsAmidARoundBeginsWithIt(t *testing.T) {
 	}
 }
 
+// A process ends before it takes the note of a change off its pod; the next one sees the harm.
+func TestAMemberThatIsTakenBackAfterAllDidNotDoWell(t *testing.T) {
+	w, _, s := canary(t, 4, 50)
+	s = change(change(s, &w.Pods[0], noon), &w.Pods[1], noon)
+	s = end(s, &w.Pods[1], Reverted, Restart, noon, noon.Add(time.Minute))
+	s = end(s, &w.Pods[0], Success, "", noon, noon.Add(DefaultPeriod))
+	require.Equal(t, []Member{{"p0", Success}, {UID: "p1"}}, s.Members)
+	s = end(s, &w.Pods[0], Reverted, Restart, noon, noon.Add(DefaultPeriod+time.Minute))
+	require.Equal(t, []Member{{UID: "p0"}, {UID: "p1"}}, s.Members)
+	require.Equal(t, 1, s.Reverts())
+}
+
 func TestBlockedMembersAreSaid(t *testing.T) {
 	for reason, nodes := range map[string][2]string{"PodsDeferred": {"d", "d"}, "PodsInfeasible": {"i", "i"}, "PodsDeferredAndInfeasible": {"i", "d"}, "": {"d", ""}} {
 		w, set, s := canary(t, 4, 50)

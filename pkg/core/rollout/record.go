@@ -105,14 +105,11 @@ func (s State) End(e Ending, set Settings, now time.Time) State {
 		s.keep(e.Change, now)
 	case Reverted:
 		s.avoid(e.Change, now)
+		s.tried(e.UID, "") // that of an end before does not count
 		s.revert(e, set, now)
 		return s
 	}
-	for i := range s.Members {
-		if s.Members[i].UID == e.UID {
-			s.Members[i].Outcome = e.Outcome
-		}
-	}
+	s.tried(e.UID, e.Outcome)
 	r := s.round()
 	if r == nil || e.Change.At.Before(r.Time) {
 		return s
@@ -125,6 +122,16 @@ func (s State) End(e Ending, set Settings, now time.Time) State {
 		r.SoFar, r.Reason = o, e.Harm
 	}
 	return s
+}
+
+// tried notes what came of the last change of a pod, if it is a member of the canary; empty: it is to
+// be tried anew.
+func (s *State) tried(uid string, o Outcome) {
+	for i := range s.Members {
+		if s.Members[i].UID == uid {
+			s.Members[i].Outcome = o
+		}
+	}
 }
 
 // revert makes the round that a change belongs to a Reverted one, once. Whatever round goes
