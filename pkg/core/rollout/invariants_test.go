@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -17,20 +18,25 @@ import (
 // world is one workload with its pods, its record, and a program that dies at any time.
 type world struct {
 	*rapid.T
-	now    time.Time
-	set    Settings
-	safety Safety
-	mode   fleet.Mode
-	paused bool
-	target resources.List
-	pods   []*body
-	born   int
-	record State // as it is stored
+	now     time.Time
+	set     Settings
+	safety  Safety
+	mode    fleet.Mode
+	paused  bool
+	limited bool // the pods have limits, twice their requests
+	target  resources.List
+	pods    []*body
+	born    int
+	record  State // as it is stored
 
 	ended  map[string]Outcome // of changes, by pod and time
 	bad    []taken
 	until  time.Time // the end of the cooldown, as the test counts it
 	counts map[string]bool
+
+	// What the canary showed since it began, or began anew, as the test counts it.
+	since time.Time          // its first change; zero: there was none
+	tried map[string]Outcome // of the last change, by pod
 }
 
 // body is a pod of the world.
@@ -40,9 +46,11 @@ type body struct {
 	note     *Change
 	restarts int
 	killed   time.Time
+	unready  time.Time  // since when; zero: it is ready
+	away     bool       // its node is not ready
+	shares   [4]float64 // throttled and before, waiting and before
 	deferred bool
 	foreign  bool // somebody else changed it since its change
-	given    bool // its change was taken back, and that is not stored
 }
 
 // taken is a change that was taken back.
@@ -52,13 +60,18 @@ type taken struct {
 }
 
 func newWorld(t *rapid.T) *world {
-	w := &world{T: t, now: noon, safety: careful, ended: map[string]Outcome{}, counts: map[string]bool{}}
-	w.safety.Throttle, w.safety.Pressure = 0, 0
+	w := &world{T: t, now: noon, safety: careful, ended: map[string]Outcome{}, counts: map[string]bool{}, tried: map[string]Outcome{}}
+	w.safety.Period = rapid.SampledFrom([]time.Duration{time.Minute, DefaultPeriod, 20 * time.Minute}).Draw(t, "period")
+	w.safety.Throttle = rapid.SampledFrom([]float64{0, DefaultThrottle}).Draw(t, "throttle")
+	w.safety.Pressure = rapid.SampledFrom([]float64{0, DefaultPressure}).Draw(t, "pressure")
 	w.set = settings()
 	w.set.Percentage = rapid.SampledFrom([]int{1, 10, 50, 100}).Draw(t, "percentage")
+	w.set.AutoPromote = rapid.IntRange(0, 3).Draw(t, "promotes") > 0
+	w.set.CanaryPeriod = rapid.SampledFrom([]time.Duration{DefaultPeriod, 3 * time.Hour}).Draw(t, "canary")
 	w.set.MaxConcurrent = rapid.IntRange(0, 3).Draw(t, "concurrent")
-	w.set.Cooldown = rapid.SampledFrom([]time.Duration{0, time.Minute, time.Hour}).Draw(t, "cooldown")
+	w.set.Cooldown = rapid.SampledFrom([]time.Duration{0, 10 * time.Second, time.Minute, time.Hour}).Draw(t, "cooldown")
 	w.mode = rapid.SampledFrom([]fleet.Mode{fleet.OneShot, fleet.Canary, fleet.Canary, fleet.Auto}).Draw(t, "mode")
+	w.limited = rapid.Bool().Draw(t, "limited")
 	w.target = resources.Of(200, 100)
 	w.add(rapid.IntRange(1, 12).Draw(t, "pods"))
 	return w
@@ -67,10 +80,24 @@ func newWorld(t *rapid.T) *world {
 func (w *world) add(n int) {
 	for range n {
 		w.born++
-		w.pods = append(w.pods, &body{uid: fmt.Sprintf("p%02d", w.born), sizes: requests("app", 500, 0)})
-		b := w.pods[len(w.pods)-1]
-		b.sizes.Requests = resources.Of(500, 300)
+		w.pods = append(w.pods, &body{uid: fmt.Sprintf("p%02d", w.born), sizes: w.sized(resources.Of(5000, 3000))})
 	}
+}
+
+// sized is the container of a pod with requests.
+func (w *world) sized(requests resources.List) policy.Container {
+	c := policy.Container{Name: "app", Requests: requests}
+	for k := range resources.Kind(resources.Kinds) {
+		if w.limited {
+			c.Limits = c.Limits.With(k, 2*requests.Value(k))
+		}
+	}
+	return c
+}
+
+// beside is what is known of a container beside it, that no change touches and nothing goes well with.
+func (w *world) beside() Witness {
+	return Witness{Container: sizes("proxy", 100, 100, 100, 100), Restarts: 99, OOMKilled: w.now, Throttled: 1, Waiting: 1}
 }
 
 // wanted is what a pod would get.
@@ -89,7 +116,7 @@ func (w *world) workload() Workload {
 		view.Stopped = fleet.PolicyPaused
 	}
 	for _, b := range w.pods {
-		p := Pod{UID: b.uid, Name: b.uid, Running: true, Ready: true, Deferred: b.deferred, Due: b.sizes.Requests != w.wanted(), Node: Node{Known: true}}
+		p := Pod{UID: b.uid, Name: b.uid, Running: true, Ready: b.unready.IsZero(), Deferred: b.deferred, Due: b.sizes.Requests != w.wanted(), Node: Node{Known: true}}
 		if b.note != nil {
 			p.Observed = b.note.At
 		}
@@ -104,17 +131,20 @@ func (w *world) happens() {
 		w.add(1)
 	}
 	i := rapid.IntRange(0, len(w.pods)-1).Draw(w.T, "pod")
-	switch b := w.pods[i]; rapid.IntRange(0, 15).Draw(w.T, "event") {
-	case 0, 1, 2:
+	if noted := slices.IndexFunc(w.pods, func(b *body) bool { return b.note != nil }); noted >= 0 && rapid.Bool().Draw(w.T, "one that is observed") {
+		i = noted
+	}
+	switch b := w.pods[i]; rapid.IntRange(0, 18).Draw(w.T, "event") {
+	case 0, 1:
 		b.restarts += rapid.IntRange(1, 2).Draw(w.T, "restarts")
-	case 3:
+	case 2, 3:
 		b.killed = w.now
 	case 4:
 		w.pods = slices.Delete(w.pods, i, i+1)
 	case 5:
 		w.add(rapid.IntRange(1, 3).Draw(w.T, "new"))
 	case 6, 7:
-		w.target = resources.Of(resources.Amount(rapid.IntRange(50, 600).Draw(w.T, "cpu")), resources.Amount(rapid.IntRange(50, 400).Draw(w.T, "memory")))
+		w.target = resources.Of(resources.Amount(rapid.IntRange(50, 6000).Draw(w.T, "cpu")), resources.Amount(rapid.IntRange(50, 4000).Draw(w.T, "memory")))
 	case 8:
 		w.paused = !w.paused
 	case 9:
@@ -128,16 +158,75 @@ func (w *world) happens() {
 	case 13:
 		if b.deferred {
 			b.deferred, b.note.Pending, b.note.At = false, false, w.now.Add(-time.Second)
+			w.begins(b.note.At)
 		}
+	case 14, 15:
+		if b.unready.IsZero() {
+			b.unready = w.now
+		} else {
+			b.unready = time.Time{}
+		}
+	case 16, 17:
+		if b.away = !b.away; b.away {
+			b.unready = w.now
+		}
+	case 18:
+		w.measured(b)
 	}
 }
 
-// hurt lets the target do harm everywhere. More is recommended then.
+// measured lets Prometheus say something else of a pod.
+func (w *world) measured(b *body) {
+	for i := range b.shares {
+		b.shares[i] = rapid.SampledFrom([]float64{math.NaN(), 0.1, DefaultPressure, 0.45, 0.9}).Draw(w.T, "share")
+	}
+}
+
+// hurt lets the target do harm wherever it is tried. More is recommended then.
 func (w *world) hurt() {
+	if !slices.ContainsFunc(w.pods, func(b *body) bool { return b.note != nil }) {
+		return
+	}
 	for _, b := range w.pods {
 		b.restarts += 2
 	}
-	w.target = w.target.With(resources.CPU, min(w.target.Value(resources.CPU)*6/5+1, 480))
+	w.target = w.target.With(resources.CPU, min(w.target.Value(resources.CPU)*6/5+1, 4800))
+}
+
+// begins notes that a change of the canary began, unless it has begun before.
+func (w *world) begins(at time.Time) {
+	if w.record.Phase == PhaseCanary && w.since.IsZero() {
+		w.since = at
+	}
+}
+
+// violated is which rule the pod of a change breaks, said once more without package rollout: only
+// what was lowered counts, early what needs no period, and nothing ten minutes after its end.
+func (w *world) violated(b *body) Harm {
+	one, age := b.note.Containers[0], w.now.Sub(b.note.At)
+	less := func(k resources.Kind, was, is resources.List) bool { return is.Value(k) < was.Value(k) }
+	cpu, memory := less(resources.CPU, one.From.Requests, one.To.Requests), less(resources.Memory, one.From.Requests, one.To.Requests)
+	cpuLimit, memoryLimit := less(resources.CPU, one.From.Limits, one.To.Limits), less(resources.Memory, one.From.Limits, one.To.Limits)
+	throttles, waits := cpuLimit && w.safety.Throttle > 0, cpu && w.safety.Pressure > 0
+	ends := w.safety.Period
+	if throttles || waits {
+		ends = max(ends, 5*time.Minute)
+	}
+	over, measured := age >= w.safety.Period, age >= w.safety.Period && age >= 5*time.Minute
+	switch {
+	case !cpu && !memory && !cpuLimit && !memoryLimit, age > ends+10*time.Minute:
+	case (memory || memoryLimit) && b.killed.After(b.note.At):
+		return OOMKill
+	case b.restarts-one.Restarts >= 2:
+		return Restart
+	case measured && throttles && b.shares[0] > 0.5 && b.shares[1] <= 0.5:
+		return Throttle
+	case measured && waits && b.shares[2] > 0.3 && b.shares[2] >= 2*b.shares[3]:
+		return Pressure
+	case over && b.note.Ready && !b.unready.IsZero() && !b.away && !b.unready.After(b.note.At.Add(w.safety.Period)):
+		return NotReady
+	}
+	return ""
 }
 
 // judge ends what can be ended.
@@ -146,50 +235,74 @@ func (w *world) judge() {
 		if b.note == nil {
 			continue
 		}
-		c := *b.note
-		lowersMemory := c.Containers[0].lowers(resources.Memory)
-		hurt := c.lowers() && (b.restarts >= c.Containers[0].Restarts+2 || lowersMemory && b.killed.After(c.At))
-		seen := !b.foreign && !c.Pending && (b.given || w.now.Sub(c.At) <= w.safety.Period+tolerated)
-		v := Judge(c, Evidence{NodeReady: true, Measured: true, Containers: []Witness{{Container: b.sizes, Restarts: b.restarts, OOMKilled: b.killed}}}, w.safety, w.now)
-		require.Equal(w, hurt && seen, v.Outcome == Reverted, "a revert if and only if it hurts")
-		if v.Outcome == "" {
-			continue
+		harm := b.note.Harm // it was noted, whatever is known now
+		if harm == "" {
+			harm = w.violated(b)
 		}
+		if b.foreign || b.note.Pending {
+			harm = ""
+		}
+		v := Judge(*b.note, Evidence{NodeReady: !b.away, Measured: true, NotReady: !b.unready.IsZero(), NotReadySince: b.unready, Containers: []Witness{
+			{Container: b.sizes, Restarts: b.restarts, OOMKilled: b.killed, Throttled: b.shares[0], ThrottledBefore: b.shares[1], Waiting: b.shares[2], WaitingBefore: b.shares[3]},
+			w.beside(),
+		}}, w.safety, w.now)
+		require.Equal(w, harm != "", v.Outcome == Reverted, "a revert if and only if it hurts: %q, %+v", harm, v)
 		if v.Outcome == Reverted {
-			w.giveBack(b, c, v)
-			if rapid.IntRange(0, 9).Draw(w.T, "dies before the end is stored") == 0 {
-				b.given = true
+			require.Equal(w, harm, v.Harm)
+			b.note.Harm = v.Harm
+			if w.dies("before it is given back") {
+				continue
+			}
+			w.giveBack(b, v)
+			if w.dies("before the end is stored") {
 				continue
 			}
 		}
-		w.end(b, c, v)
-		if rapid.IntRange(0, 9).Draw(w.T, "dies before the note is off") == 0 {
-			b.given = v.Outcome == Reverted
+		if v.Outcome == "" {
 			continue
 		}
-		b.note, b.foreign, b.given = nil, false, false
+		w.end(b, v)
+		if !w.dies("before the note is off") {
+			b.note, b.foreign = nil, false
+		}
 	}
 }
 
-func (w *world) giveBack(b *body, c Change, v Verdict) {
-	for _, f := range c.GiveBack(running(b.sizes), v.Harm) {
+func (w *world) dies(when string) bool { return rapid.IntRange(0, 9).Draw(w.T, "dies "+when) == 0 }
+
+func (w *world) giveBack(b *body, v Verdict) {
+	before, from := b.sizes, b.note.Containers[0].From
+	for _, f := range b.note.GiveBack(running(b.sizes, w.beside().Container), v.Harm) {
+		require.Equal(w, "app", f.Name, "nobody else gets anything")
 		for k := range resources.Kind(resources.Kinds) {
 			if a, ok := f.Requests.Get(k); ok {
-				require.Greater(w, a, b.sizes.Requests.Value(k), "nothing is lowered")
 				b.sizes.Requests = b.sizes.Requests.With(k, a)
+			}
+			if a, ok := f.Limits.Get(k); ok {
+				b.sizes.Limits = b.sizes.Limits.With(k, a)
 			}
 		}
 	}
 	for k := range resources.Kind(resources.Kinds) {
-		require.GreaterOrEqual(w, b.sizes.Requests.Value(k), c.Containers[0].From.Requests.Value(k), "all is given back")
+		require.Equal(w, max(before.Requests.Value(k), from.Requests.Value(k)), b.sizes.Requests.Value(k), "nothing is lowered, and all is given back")
+		require.Equal(w, max(before.Limits.Value(k), from.Limits.Value(k)), b.sizes.Limits.Value(k))
 	}
 }
 
 // end stores the end of a change, and counts with it.
-func (w *world) end(b *body, c Change, v Verdict) {
-	id := fmt.Sprint(b.uid, c.At)
-	stored := w.record
-	w.record = w.record.End(Ending{UID: b.uid, Change: c, Outcome: v.Outcome, Harm: v.Harm}, w.set, w.now)
+func (w *world) end(b *body, v Verdict) {
+	c := *b.note
+	id, stored := fmt.Sprint(b.uid, c.At), w.record
+	ending := Ending{UID: b.uid, Change: c, Outcome: v.Outcome, Harm: v.Harm}
+	w.record = w.record.End(ending, w.set, w.now)
+	again := w.now
+	if v.Outcome == Reverted {
+		again = again.Add(time.Second)
+	}
+	require.Equal(w, w.record, w.record.End(ending, w.set, again), "the same end twice is one")
+	if w.tried[b.uid] = v.Outcome; v.Outcome == Reverted {
+		delete(w.tried, b.uid)
+	}
 	if before := w.ended[id]; before == Reverted || before == v.Outcome {
 		require.Equal(w, reverted(stored), reverted(w.record), "no change ends twice")
 		require.Equal(w, stored.CooldownUntil, w.record.CooldownUntil)
@@ -200,12 +313,19 @@ func (w *world) end(b *body, c Change, v Verdict) {
 		return
 	}
 	if c.Containers[0].lowersRequest(resources.CPU) {
-		w.bad = append(w.bad, taken{c.Containers[0].To.Requests.Value(resources.CPU), w.now})
+		// Of several pods the first that is taken back counts, which is not before the change.
+		w.bad = append(w.bad, taken{c.Containers[0].To.Requests.Value(resources.CPU), c.At})
 	}
 	of := slices.IndexFunc(w.record.Rounds, func(r Round) bool { return !c.At.Before(r.Time) })
 	require.True(w, of < 0 || w.record.Rounds[of].Outcome == Reverted, "its round is a reverted one")
 	require.LessOrEqual(w, reverted(w.record), reverted(stored)+1, "a round counts once")
+	if reverted(w.record) > reverted(stored) {
+		w.anew()
+	}
 }
+
+// anew begins the canary anew.
+func (w *world) anew() { w.since, w.tried = time.Time{}, map[string]Outcome{} }
 
 func reverted(s State) (rounds int) {
 	for _, r := range s.Rounds {
@@ -230,20 +350,20 @@ func inARow(rounds []Round) (reverts int) {
 }
 
 // count follows the rounds that ended since the last time.
-func (w *world) count(before State) {
-	newest := State{}
-	if len(w.record.Rounds) > 0 && w.record.Rounds[0].Outcome != "" {
-		newest = w.record
-	}
-	if len(newest.Rounds) == 0 {
+func (w *world) count() {
+	if len(w.record.Rounds) == 0 || w.record.Rounds[0].Outcome == "" {
 		return
 	}
+	newest := w.record
 	key := fmt.Sprint(newest.Rounds[0].Time, newest.Rounds[0].Outcome)
 	if w.counts[key] {
 		return
 	}
 	w.counts[key] = true
 	pause := w.set.Cooldown
+	if pause > 0 {
+		pause = max(pause, time.Minute)
+	}
 	for range min(inARow(newest.Rounds), 4) {
 		pause *= 2
 	}
@@ -266,15 +386,17 @@ func (w *world) pass() {
 	before := w.record
 	h := Hold(w.record, view, w.set, w.now)
 	w.record = h.State
-	w.count(before)
-	if before.Hash != w.record.Hash {
-		w.bad = nil // another policy may try it again
+	w.count()
+	if before.Hash != w.record.Hash { // another policy may try it again
+		w.bad = nil
+		w.anew()
+		if before.Hash != "" { // amid a round, perhaps
+			w.since = w.now
+		}
 	}
 	again := Hold(h.State, view, w.set, w.now)
 	require.Equal(w, h, again, "nothing changes by looking twice")
-	if before.Hash == w.record.Hash && before.Phase == PhaseCanary && w.record.Phase == PhaseCanary && len(before.Members) > 0 {
-		require.LessOrEqual(w, len(w.record.Members), len(before.Members), "a canary does not grow")
-	}
+	w.trial(before)
 	changed := 0
 	for i, a := range h.Pods {
 		if !a.Free {
@@ -307,36 +429,98 @@ func (w *world) pass() {
 	}
 }
 
+// trial checks who is in the canary, and that it ends only where it did well.
+func (w *world) trial(before State) {
+	if w.mode != fleet.Canary {
+		require.Empty(w, w.record.Phase)
+		return
+	}
+	eligible := 0
+	for _, b := range w.pods {
+		if !b.deferred {
+			eligible++
+		}
+	}
+	is := members(w.record)
+	switch same := before.Hash == w.record.Hash; {
+	case w.record.Phase == PhaseFullRollout && same && before.Phase == PhaseFullRollout:
+		return
+	case w.record.Phase == PhaseFullRollout:
+		require.True(w, same && before.Phase == PhaseCanary, "from %s", before.Phase)
+		w.promoted(members(before))
+		return
+	case (!same || len(before.Members) == 0) && len(is) > 0:
+		require.Len(w, is, max(1, w.set.Percentage*eligible/100), "its share")
+	case same:
+		require.LessOrEqual(w, len(is), len(before.Members), "a canary does not grow")
+		for _, uid := range members(before) {
+			if slices.ContainsFunc(w.pods, func(b *body) bool { return b.uid == uid }) {
+				require.Contains(w, is, uid, "nobody leaves it")
+			}
+		}
+	}
+}
+
+// promoted checks that a canary may be over.
+func (w *world) promoted(members []string) {
+	require.True(w, w.set.AutoPromote, "nobody asked for it")
+	require.False(w, w.since.IsZero())
+	require.GreaterOrEqual(w, w.now.Sub(w.since), w.set.CanaryPeriod)
+	did := 0
+	for _, b := range w.pods {
+		if !slices.Contains(members, b.uid) {
+			continue
+		}
+		require.Nil(w, b.note)
+		switch w.tried[b.uid] {
+		case Success:
+			did++
+		case "":
+			require.Equal(w, w.wanted(), b.sizes.Requests, "one that was never tried")
+		default:
+			require.Fail(w, "a member did not do well", b.uid)
+		}
+	}
+	require.Positive(w, did)
+}
+
 func (w *world) resize(b *body) {
-	to := policy.Container{Name: "app", Requests: w.wanted()}
+	to := w.sized(w.wanted())
 	cpu := to.Requests.Value(resources.CPU)
 	for _, bad := range w.bad {
 		if w.now.Sub(bad.at) < keptFor {
 			require.False(w, cpu <= bad.cpu && cpu < b.sizes.Requests.Value(resources.CPU), "what did harm is not tried again")
 		}
 	}
-	b.note = &Change{At: w.now, Ready: true, Containers: []Sizing{{From: b.sizes, To: to, Restarts: b.restarts}}}
-	b.sizes.Requests = to.Requests
+	w.begins(w.now)
+	b.note = &Change{At: w.now, Ready: b.unready.IsZero(), Containers: []Sizing{{From: b.sizes, To: to, Restarts: b.restarts}}}
+	b.sizes = to
+	w.measured(b)
 	if rapid.IntRange(0, 5).Draw(w.T, "deferred") == 0 {
 		b.deferred, b.note.Pending = true, true
 	}
-	if rapid.IntRange(0, 9).Draw(w.T, "dies before the change is stored") > 0 {
+	if !w.dies("before the change is stored") {
 		w.record = w.record.Changed(*b.note)
 	}
 }
 
+// Whatever happens to a workload, and whenever the program dies: no pod outside of the canary is
+// changed, a change is taken back if and only if it did harm, that lowers nothing, each change ends
+// once, and cooldown and Degraded go by rounds.
 func TestRandomHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
 		hard := rapid.IntRange(0, 3).Draw(t, "hard") == 0
 		for range rapid.IntRange(1, 120).Draw(t, "steps") {
+			w.now = w.now.Add(rapid.SampledFrom([]time.Duration{10 * time.Second, time.Minute, 5 * time.Minute, 6 * time.Minute, 20 * time.Minute, 2 * time.Hour, 24 * time.Hour}).Draw(t, "later"))
 			if hard && rapid.Bool().Draw(t, "hurts") {
 				w.hurt()
 			}
-			w.now = w.now.Add(rapid.SampledFrom([]time.Duration{10 * time.Second, time.Minute, 6 * time.Minute, 20 * time.Minute, 2 * time.Hour, 24 * time.Hour}).Draw(t, "later"))
-			w.happens()
+			for range rapid.IntRange(1, 3).Draw(t, "events") {
+				w.happens()
+			}
 			w.judge()
-			w.count(w.record)
+			w.count()
 			w.pass()
 		}
 	})
