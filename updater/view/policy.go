@@ -272,17 +272,7 @@ func (r *Reader) withFloors(p permission, vpa *ruled, now time.Time) permission 
 	if err != nil { // nobody knows what did harm before
 		return permission{mode: p.mode, held: disruption.NoRecord}
 	}
-	for _, c := range p.rollout.Target {
-		if len(state.Reverted) == 0 {
-			break
-		}
-		if floor := state.Floor(c.Name, c.Requests, p.rollout.Settings.Hash, now); !floor.Empty() {
-			if p.rollout.limits.floors == nil {
-				p.rollout.limits.floors = map[string]resources.List{}
-			}
-			p.rollout.limits.floors[c.Name] = floor
-		}
-	}
+	p.rollout.limits.floors = state.Floors(p.rollout.Target, p.rollout.Settings.Hash, now)
 	p.rollout.quiet = p.rollout.quietWith(state, p.mode)
 	return p
 }
@@ -296,13 +286,8 @@ func (r Reading) within(l limits) Reading {
 	r.recommendation, r.floors = maps.Clone(r.recommendation), l.floors
 	for name, b := range r.recommendation {
 		left := l.left.Of(name)
+		b = b.AtLeast(l.floors[name])
 		for k := range resources.Kind(resources.Kinds) {
-			if least, ok := l.floors[name].Get(k); ok {
-				b.Target = b.Target.With(k, max(least, b.Target.Value(k)))
-				if upper, bounded := b.Upper.Get(k); bounded {
-					b.Upper = b.Upper.With(k, max(upper, least))
-				}
-			}
 			if left[k] {
 				b.Lower, b.Target, b.Upper = b.Lower.Without(k), b.Target.Without(k), b.Upper.Without(k)
 			}

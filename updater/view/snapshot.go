@@ -223,7 +223,7 @@ func (r *Reader) HasOOMKilled(ctx context.Context, vpas []cache.ObjectName) bool
 func oomKilledAndUnready(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
 		t := s.LastTerminationState.Terminated
-		return t != nil && t.Reason == oomKilled && !s.Ready
+		return t != nil && t.Reason == convert.OOMKilled && !s.Ready
 	})
 }
 

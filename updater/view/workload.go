@@ -99,7 +99,7 @@ func (r *Reader) Evidence(pod *corev1.Pod, core *disruption.Pod, workload target
 			}
 			w.Restarts = int(s.RestartCount)
 			for _, end := range []*corev1.ContainerStateTerminated{s.LastTerminationState.Terminated, s.State.Terminated} {
-				if end != nil && end.Reason == oomKilled && end.FinishedAt.After(w.OOMKilled) {
+				if end != nil && end.Reason == convert.OOMKilled && end.FinishedAt.After(w.OOMKilled) {
 					w.OOMKilled = end.FinishedAt.Time
 				}
 			}

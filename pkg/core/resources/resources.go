@@ -52,3 +52,18 @@ type Bounds struct {
 	Target List // what a new pod should request
 	Upper  List // above this a pod is sure to be too large
 }
+
+// AtLeast returns bounds whose target is at least floor. Kinds that floor has not stay as they are.
+func (b Bounds) AtLeast(floor List) Bounds {
+	for k := range Kind(Kinds) {
+		least, there := floor.Get(k)
+		if !there {
+			continue
+		}
+		b.Target = b.Target.With(k, max(least, b.Target.Value(k)))
+		if upper, bounded := b.Upper.Get(k); bounded {
+			b.Upper = b.Upper.With(k, max(upper, least))
+		}
+	}
+	return b
+}

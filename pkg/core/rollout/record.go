@@ -298,3 +298,20 @@ func (s State) Floor(container string, target resources.List, hash string, now t
 	}
 	return floor
 }
+
+// Floors returns the floor of each container that has one; nil: none has. The target is what is
+// recommended.
+func (s State) Floors(target []policy.Container, hash string, now time.Time) (floors map[string]resources.List) {
+	if len(s.Reverted) == 0 {
+		return nil
+	}
+	for _, c := range target {
+		if floor := s.Floor(c.Name, c.Requests, hash, now); !floor.Empty() {
+			if floors == nil {
+				floors = map[string]resources.List{}
+			}
+			floors[c.Name] = floor
+		}
+	}
+	return floors
+}

@@ -37,8 +37,7 @@ func WatchHPAs(core informers.SharedInformerFactory, sentence string) (*Horizont
 		if !ok {
 			return nil, nil
 		}
-		ref := h.Spec.ScaleTargetRef
-		return []string{string(scaleTarget(h.Namespace, ref.Kind, ref.Name))}, nil
+		return []string{string(scaled(h))}, nil
 	}})
 	if err != nil {
 		return nil, fmt.Errorf("watch HorizontalPodAutoscalers: %w", err)
@@ -55,6 +54,11 @@ type ScaleTarget string
 // ScaleTargetOf returns how one refers to a workload.
 func ScaleTargetOf(workload target.Key) ScaleTarget {
 	return scaleTarget(workload.Namespace, workload.Kind, workload.Name)
+}
+
+// scaled returns what a HorizontalPodAutoscaler scales.
+func scaled(h *autoscalingv2.HorizontalPodAutoscaler) ScaleTarget {
+	return scaleTarget(h.Namespace, h.Spec.ScaleTargetRef.Kind, h.Spec.ScaleTargetRef.Name)
 }
 
 func scaleTarget(namespace, kind, name string) ScaleTarget {
@@ -86,6 +90,17 @@ func (h *HorizontalPodAutoscalers) LooksAt(workload ScaleTarget) LookedAt {
 	if err != nil {
 		return LookedAt{anyContainer: {true, true}}
 	}
+	autoscalers := make([]*autoscalingv2.HorizontalPodAutoscaler, 0, len(found))
+	for _, object := range found {
+		if h, ok := object.(*autoscalingv2.HorizontalPodAutoscaler); ok {
+			autoscalers = append(autoscalers, h)
+		}
+	}
+	return lookedAt(autoscalers)
+}
+
+// lookedAt returns at which resources the HorizontalPodAutoscalers of one workload look.
+func lookedAt(all []*autoscalingv2.HorizontalPodAutoscaler) LookedAt {
 	var looked LookedAt
 	note := func(container string, name corev1.ResourceName) {
 		for k := range resources.Kind(resources.Kinds) {
@@ -100,11 +115,7 @@ func (h *HorizontalPodAutoscalers) LooksAt(workload ScaleTarget) LookedAt {
 			looked[container] = kinds
 		}
 	}
-	for _, object := range found {
-		autoscaler, ok := object.(*autoscalingv2.HorizontalPodAutoscaler)
-		if !ok {
-			continue
-		}
+	for _, autoscaler := range all {
 		for _, m := range autoscaler.Spec.Metrics {
 			switch {
 			case m.Resource != nil:

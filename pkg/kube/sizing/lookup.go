@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -89,6 +90,21 @@ func (r *Reader) Standing(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler)
 		s.Unread = fmt.Errorf("read SizingRecord %s: %w", name, err)
 	}
 	return s, nil
+}
+
+// LooksAt returns at which resources of a workload's pods HorizontalPodAutoscalers look.
+func (r *Reader) LooksAt(ctx context.Context, workload target.Key) (LookedAt, error) {
+	list, err := r.kube.AutoscalingV2().HorizontalPodAutoscalers(workload.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list HorizontalPodAutoscalers: %w", err)
+	}
+	var of []*autoscalingv2.HorizontalPodAutoscaler
+	for i := range list.Items {
+		if scaled(&list.Items[i]) == ScaleTargetOf(workload) {
+			of = append(of, &list.Items[i])
+		}
+	}
+	return lookedAt(of), nil
 }
 
 // Responsible returns the policy that is responsible for a workload; nil: none is.

@@ -182,6 +182,11 @@ const longestWalk = 20
 // is none. It is an error when an owner cannot be read, since the answer could
 // then be wrong.
 func (r *Resolver) Topmost(ctx context.Context, start Key) (top Key, found bool, err error) {
+	return topmost(ctx, start, r.owners)
+}
+
+// topmost is Topmost with what returns who owns a workload, and whether that counts as the topmost.
+func topmost(ctx context.Context, start Key, owners func(context.Context, Key) ([]metav1.OwnerReference, bool, error)) (top Key, found bool, err error) {
 	var path [4]Key
 	var before Key
 	for key, walked := start, 0; ; walked++ {
@@ -199,14 +204,14 @@ func (r *Resolver) Topmost(ctx context.Context, start Key) (top Key, found bool,
 			return Key{}, false, fmt.Errorf("metadata.ownerReferences of %s in namespace %s: %w", of, start.Namespace, err)
 		}
 		before = key
-		owners, counts, err := r.owners(ctx, key)
+		above, counts, err := owners(ctx, key)
 		if err != nil {
 			return Key{}, false, err
 		}
 		if counts {
 			top, found = key, true
 		}
-		parent, owned := Controller(key.Namespace, owners)
+		parent, owned := Controller(key.Namespace, above)
 		if !owned {
 			return top, found, nil
 		}

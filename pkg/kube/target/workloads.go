@@ -150,6 +150,8 @@ func describe(object any) (workload, bool) {
 		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas, deploymentRolls(o), deploymentSettles(o), o.Status.ObservedGeneration >= o.Generation}, true
 	case *client.ReplicaSet:
 		return workload{o.Selector(), o.GetOwnerReferences(), o.Replicas(), false, false, false}, true
+	case *appsv1.ReplicaSet: // that no cache of client.Factory has
+		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas, false, false, false}, true
 	case *appsv1.StatefulSet:
 		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas, setRolls(o), setSettles(o), o.Status.ObservedGeneration >= o.Generation}, true
 	case *appsv1.DaemonSet:

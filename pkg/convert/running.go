@@ -1,0 +1,152 @@
+package convert
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// RunningPod returns a running pod as package disruption wants it, without its owner, with what it
+// would get of a recommendation, given the rules of its VPA and the LimitRanges of its namespace.
+func RunningPod(pod *corev1.Pod, recommendation map[string]resources.Bounds, rules policy.Rules, ranges policy.Ranges) disruption.Pod {
+	p := disruption.Pod{
+		Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID),
+		Pending:    pod.Status.Phase == corev1.PodPending,
+		PodLevel:   SizedAsWhole(pod),
+		Boosted:    HasBoosted(pod),
+		Sized:      HasSized(pod),
+		Restarts:   int32(min(Restarts(pod), math.MaxInt32)),
+		Created:    pod.CreationTimestamp.Time,
+		Node:       pod.Spec.NodeName,
+		Traits:     Traits(pod),
+		Fixed:      fixed(pod),
+		Containers: make([]disruption.Container, len(pod.Spec.Containers)),
+	}
+	if noted := (disruption.Noted{Backoff: Pause(pod), Restart: Restart(pod)}); noted != (disruption.Noted{}) {
+		p.Noted = &noted
+	}
+	p.Footprint, p.Starting = Footprints(pod)
+	if pod.Status.StartTime != nil {
+		p.Started = pod.Status.StartTime.Time
+	}
+	p.Ready, p.Resize, p.ResizeSince = conditions(pod)
+	current := Pod(pod)
+	asked := NewPod(pod)
+	fitted := policy.Fit(current, recommendation, rules, ranges)
+	observed, known := Observed(pod)
+	rule := rules.Lookup()
+	for i := range p.Containers {
+		c := &pod.Spec.Containers[i]
+		p.Containers[i] = disruption.Container{
+			Observed: !known || slices.Contains(observed, c.Name),
+			Off:      rule(c.Name).Off,
+			Current:  current.Containers[i],
+			Asked:    asked.Containers[i],
+			Fitted:   fitted.Containers[i],
+			Restarts: restarts(c),
+			OOM:      outOfMemory(pod, c.Name),
+		}
+	}
+	return p
+}
+
+// Requirements returns what must change so that a VPA lets its pods be changed.
+func Requirements(vpa *vpav1.VerticalPodAutoscaler) (all []disruption.Requirement) {
+	if vpa.Spec.UpdatePolicy == nil {
+		return nil
+	}
+	for _, e := range vpa.Spec.UpdatePolicy.EvictionRequirements {
+		if e == nil {
+			continue
+		}
+		requirement := disruption.Requirement{Higher: e.ChangeRequirement == vpav1.TargetHigherThanRequests}
+		for k := range resources.Kind(resources.Kinds) {
+			requirement.Kinds[k] = slices.Contains(e.Resources, ResourceName(k))
+		}
+		all = append(all, requirement)
+	}
+	return all
+}
+
+// fixed are the containers that are never sized.
+func fixed(pod *corev1.Pod) (containers []policy.Container) {
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		containers = append(containers, policy.Container{Name: c.Name, Requests: Resources(c.Resources.Requests), Limits: Resources(c.Resources.Limits)})
+	}
+	return containers
+}
+
+// conditions reads whether a pod is ready, and the state of its resize. A
+// pending resize counts more than one in progress, because it is the newer.
+func conditions(pod *corev1.Pod) (ready bool, state disruption.ResizeState, since time.Time) {
+	for _, c := range pod.Status.Conditions {
+		if c.Status != corev1.ConditionTrue {
+			continue
+		}
+		switch c.Type {
+		case corev1.PodReady:
+			ready = true
+		case corev1.PodResizePending:
+			state, since = pending(c.Reason), c.LastTransitionTime.Time
+		case corev1.PodResizeInProgress:
+			if state == disruption.NotResizing {
+				state, since = inProgress(c), c.LastTransitionTime.Time
+			}
+		}
+	}
+	return ready, state, since
+}
+
+func pending(reason string) disruption.ResizeState {
+	switch reason {
+	case corev1.PodReasonDeferred:
+		return disruption.ResizeDeferred
+	case corev1.PodReasonInfeasible:
+		return disruption.ResizeInfeasible
+	}
+	return disruption.ResizeUnclear
+}
+
+func inProgress(c corev1.PodCondition) disruption.ResizeState {
+	switch {
+	case c.Reason == "" && c.Message == "":
+		return disruption.ResizeInProgress
+	case c.Reason == corev1.PodReasonError:
+		return disruption.ResizeError
+	}
+	return disruption.ResizeUnclear
+}
+
+// restarts returns the kinds for which the resize policy of a container restarts it.
+func restarts(c *corev1.Container) (kinds [resources.Kinds]bool) {
+	for _, p := range c.ResizePolicy {
+		for k := range resources.Kind(resources.Kinds) {
+			if p.ResourceName == ResourceName(k) {
+				kinds[k] = p.RestartPolicy == corev1.RestartContainer
+			}
+		}
+	}
+	return kinds
+}
+
+// OOMKilled is the reason that the kubelet gives for the termination of a container that ran out
+// of memory.
+const OOMKilled = "OOMKilled"
+
+func outOfMemory(pod *corev1.Pod, container string) disruption.OOM {
+	for i := range pod.Status.ContainerStatuses {
+		s := &pod.Status.ContainerStatuses[i]
+		if t := s.LastTerminationState.Terminated; s.Name == container && t != nil && t.Reason == OOMKilled {
+			return disruption.OOM{Started: t.StartedAt.Time, Ended: t.FinishedAt.Time}
+		}
+	}
+	return disruption.OOM{}
+}

@@ -1,0 +1,107 @@
+package target
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"loadline.dev/loadline/pkg/kube/client"
+)
+
+// Live is a Resolver for commands that people run: it asks the API server for what it needs, and
+// for each controller once. It is used by one goroutine.
+type Live struct {
+	kube  kubernetes.Interface
+	scale Scale
+	read  map[Key]liveAnswer
+}
+
+// liveAnswer is what was read of a controller.
+type liveAnswer struct {
+	workload
+
+	counts bool // it can be the topmost
+	err    error
+}
+
+// NewLive returns a resolver that reads scale subresources through scale.
+func NewLive(kube kubernetes.Interface, scale Scale) *Live {
+	return &Live{kube: kube, scale: scale, read: map[Key]liveAnswer{}}
+}
+
+// Topmost is that of a Resolver.
+func (l *Live) Topmost(ctx context.Context, start Key) (top Key, found bool, err error) {
+	return topmost(ctx, start, func(ctx context.Context, key Key) ([]metav1.OwnerReference, bool, error) {
+		a := l.get(ctx, key)
+		return a.owners, a.counts, a.err
+	})
+}
+
+// Replicas is that of a Resolver.
+func (l *Live) Replicas(ctx context.Context, key Key) (int32, bool) {
+	if a := l.get(ctx, key); a.err == nil && a.replicas != nil {
+		return *a.replicas, true
+	}
+	return 0, false
+}
+
+// get returns a controller that was read, or reads it.
+func (l *Live) get(ctx context.Context, key Key) liveAnswer {
+	a, known := l.read[key]
+	if !known {
+		a = l.ask(ctx, key)
+		l.read[key] = a
+	}
+	return a
+}
+
+func (l *Live) ask(ctx context.Context, key Key) (a liveAnswer) {
+	if key.static() {
+		return a
+	}
+	if !key.wellKnown() {
+		scale, err := l.scale(ctx, key.Namespace, key.GroupKind(), key.Name)
+		switch {
+		case apierrors.IsNotFound(err) || errors.Is(err, client.ErrNoScale):
+			return a
+		case err != nil:
+			a.err = fmt.Errorf("read the scale subresource of %s: %w", key, err)
+			return a
+		}
+		of := answerOf(scale)
+		a.owners, a.replicas, a.counts = of.owners, &of.replicas, true
+		return a
+	}
+	object, err := l.object(ctx, key)
+	if err != nil {
+		a.err = fmt.Errorf("read %s in namespace %s: %w", key, key.Namespace, err)
+		return a
+	}
+	a.workload, a.counts = describe(object)
+	return a
+}
+
+// object reads a controller of a well-known kind.
+func (l *Live) object(ctx context.Context, key Key) (any, error) {
+	get := metav1.GetOptions{}
+	switch key.Kind {
+	case "Deployment":
+		return l.kube.AppsV1().Deployments(key.Namespace).Get(ctx, key.Name, get)
+	case "ReplicaSet":
+		return l.kube.AppsV1().ReplicaSets(key.Namespace).Get(ctx, key.Name, get)
+	case "StatefulSet":
+		return l.kube.AppsV1().StatefulSets(key.Namespace).Get(ctx, key.Name, get)
+	case "DaemonSet":
+		return l.kube.AppsV1().DaemonSets(key.Namespace).Get(ctx, key.Name, get)
+	case "ReplicationController":
+		return l.kube.CoreV1().ReplicationControllers(key.Namespace).Get(ctx, key.Name, get)
+	case "Job":
+		return l.kube.BatchV1().Jobs(key.Namespace).Get(ctx, key.Name, get)
+	default:
+		return l.kube.BatchV1().CronJobs(key.Namespace).Get(ctx, key.Name, get)
+	}
+}
