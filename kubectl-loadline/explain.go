@@ -17,6 +17,7 @@ import (
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 )
 
 // explainConfig are the flags of the command.
@@ -29,16 +30,19 @@ type explainConfig struct {
 
 func (c *explainConfig) addFlags(fs *pflag.FlagSet) {
 	c.cluster.AddFlags(fs)
-	fs.StringVarP(&c.namespace, "namespace", "n", "", "Namespace of the VPA. Unset: that of the context.")
+	fs.StringVarP(&c.namespace, "namespace", "n", "", "Namespace of the VPA or the pod. Unset: that of the context.")
 	fs.StringVar(&c.recipe, "recipe", "vpa", "That of the recommender, which serves VPAs that ask for none.")
 	c.estimate.AddFlags(fs)
 	c.policies.AddFlags(fs)
 }
 
-const explainHelp = `Usage: %s [flags] VPA
+const explainHelp = `Usage: %s [flags] VPA|pod/NAME
 
 Shows how the recommendation for each container of a VPA comes about, from what
 the recommender saved last. Flags that the recommender has must be the same here.
+
+Of a pod it shows what is recommended, why it is changed or left alone as far as
+that can be seen from outside, and what the pods of its node share.
 
 %s`
 
@@ -65,25 +69,49 @@ func runExplain(ctx context.Context, args []string, out, errOut io.Writer) int {
 		}
 	}
 	if fs.NArg() != 1 {
-		problem = errors.Join(problem, errors.New("want the name of one VPA"))
+		problem = errors.Join(problem, errors.New("want the name of one VPA, or pod/NAME"))
 	}
 	if problem != nil {
 		fmt.Fprintf(errOut, "%s: %s\n", name, strings.ReplaceAll(problem.Error(), "\n", "; "))
 		return flags.Usage
 	}
 	clients, namespace, err := c.cluster.Connect(c.namespace)
+	kind, object := "VPA", fs.Arg(0)
+	if pod, found := strings.CutPrefix(object, "pod/"); found {
+		kind, object = "pod", pod
+	}
 	if err == nil {
-		var a *answer
-		if a, err = explain(ctx, clients.VPA, question{namespace, fs.Arg(0), book, time.Now(), fleet.Options{Foreign: c.policies.Foreign}, clients.Kube}); err == nil {
-			a.Room = room(ctx, clients.Kube, time.Now())
-			err = a.Print(out)
+		q := question{namespace, object, book, time.Now(), fleet.Options{Foreign: c.policies.Foreign}, clients.Kube}
+		if kind == "pod" {
+			err = printPod(ctx, clients.VPA, q, out)
+		} else {
+			err = printVPA(ctx, clients.VPA, q, out)
 		}
 	}
 	if err != nil {
-		fmt.Fprintf(errOut, "%s: VPA %s/%s: %v\n", name, namespace, fs.Arg(0), err)
+		fmt.Fprintf(errOut, "%s: %s %s/%s: %v\n", name, kind, namespace, object, err)
 		return flags.Failed
 	}
 	return flags.OK
+}
+
+// printVPA answers a question about a VPA.
+func printVPA(ctx context.Context, own versioned.Interface, q question, out io.Writer) error {
+	a, err := explain(ctx, own, q)
+	if err != nil {
+		return err
+	}
+	a.Room = room(ctx, q.Kube, q.Now)
+	return a.Print(out)
+}
+
+// printPod answers a question about a pod.
+func printPod(ctx context.Context, own versioned.Interface, q question, out io.Writer) error {
+	a, err := explainPod(ctx, own, q)
+	if err != nil {
+		return err
+	}
+	return a.Print(out)
 }
 
 // held is the condition by which the recommender says that it publishes something

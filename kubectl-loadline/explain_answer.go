@@ -52,7 +52,7 @@ type answer struct {
 	Room       string          // whether evictions wait for room on nodes, and why; empty: not known
 }
 
-// question is about a VPA, asked now.
+// question is about a VPA or a pod, asked now.
 type question struct {
 	Namespace, Name string
 	Book            *recipe.Book // with the settings of the recommender

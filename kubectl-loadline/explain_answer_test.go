@@ -241,12 +241,13 @@ func TestCommandLineOfExplain(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"--help"}, 0, "Usage: kubectl loadline explain [flags] VPA"},
-		{nil, 2, "want the name of one VPA"},
-		{[]string{"a", "b"}, 2, "want the name of one VPA"},
+		{[]string{"--help"}, 0, "Usage: kubectl loadline explain [flags] VPA|pod/NAME"},
+		{nil, 2, "want the name of one VPA, or pod/NAME"},
+		{[]string{"a", "b"}, 2, "want the name of one VPA, or pod/NAME"},
 		{[]string{"--recipe=soup", "web"}, 2, `--recipe=soup: recipe "soup" does not exist`},
 		{[]string{"--target-cpu-percentile=7", "web"}, 2, "--target-cpu-percentile=7: must be from 0 to 1"},
 		{[]string{"--kubeconfig=" + file, "-n", "ns", "web"}, 1, "VPA ns/web: "},
+		{[]string{"--kubeconfig=" + file, "-n", "ns", "pod/web-1"}, 1, "pod ns/web-1: "},
 	} {
 		var out, errOut bytes.Buffer
 		require.Equal(t, c.code, runExplain(t.Context(), c.args, &out, &errOut), c.args)

@@ -27,7 +27,7 @@ const overview = `kubectl loadline: for people who size workloads
 
 Usage:
   kubectl loadline backtest [flags] FILE|DIRECTORY|URL...   replay recorded usage and score recommendations
-  kubectl loadline explain [flags] VPA                      show each step of a recommendation
+  kubectl loadline explain [flags] VPA|pod/NAME             show each step of a recommendation; what becomes of a pod, and what its node's pods share
   kubectl loadline policy detach [flags] NAME               take a SizingPolicy off its pods, before a downgrade or uninstall
   kubectl loadline savings [flags] [POLICY...]              show what recommendations would save, and cost
   kubectl loadline version                                  print the version

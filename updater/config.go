@@ -71,7 +71,7 @@ func Default() *Config {
 		Serving:  flags.Serving{Address: ":8943"},
 		Interval: time.Minute,
 		Disruption: Disruption{
-			Config: disruption.Config{MinReplicas: 2, Tolerance: 0.5, Threshold: 0.1, Lifetime: 12 * time.Hour, QuickOOM: 10 * time.Minute, StabilizationWindow: 10 * time.Minute},
+			Config: disruption.DefaultConfig(),
 			Rate:   -1,
 			Burst:  1,
 		},

@@ -78,4 +78,3 @@ func Ready(pod *corev1.Pod) (ready bool, since time.Time) {
 	}
 	return false, time.Time{}
 }
-

@@ -156,6 +156,11 @@ type Config struct {
 	CapToRoom           bool          // a pod that finds no room for all of a resize gets what there is
 }
 
+// DefaultConfig returns the settings of an updater without flags.
+func DefaultConfig() Config {
+	return Config{MinReplicas: 2, Tolerance: 0.5, Threshold: 0.1, Lifetime: 12 * time.Hour, QuickOOM: 10 * time.Minute, StabilizationWindow: 10 * time.Minute}
+}
+
 // How long a resize may stay under way before mode InPlaceOrRecreate evicts.
 const (
 	DeferredTimeout   = 5 * time.Minute

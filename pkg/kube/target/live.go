@@ -7,6 +7,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 
 	"loadline.dev/loadline/pkg/kube/client"
@@ -24,7 +25,8 @@ type Live struct {
 type liveAnswer struct {
 	workload
 
-	counts bool // it can be the topmost
+	scaled string // selector of one that is read through its scale subresource
+	counts bool   // it can be the topmost
 	err    error
 }
 
@@ -47,6 +49,17 @@ func (l *Live) Replicas(ctx context.Context, key Key) (int32, bool) {
 		return *a.replicas, true
 	}
 	return 0, false
+}
+
+// Selects reports whether the selector of a workload matches the labels of a pod. One that cannot be
+// read selects nothing.
+func (l *Live) Selects(ctx context.Context, key Key, podLabels map[string]string) bool {
+	a := l.get(ctx, key)
+	selector, err := metav1.LabelSelectorAsSelector(a.selector)
+	if a.scaled != "" {
+		selector, err = labels.Parse(a.scaled)
+	}
+	return a.err == nil && err == nil && selector.Matches(labels.Set(podLabels))
 }
 
 // get returns a controller that was read, or reads it.
@@ -73,7 +86,7 @@ func (l *Live) ask(ctx context.Context, key Key) (a liveAnswer) {
 			return a
 		}
 		of := answerOf(scale)
-		a.owners, a.replicas, a.counts = of.owners, &of.replicas, true
+		a.owners, a.replicas, a.scaled, a.counts = of.owners, &of.replicas, of.selector, true
 		return a
 	}
 	object, err := l.object(ctx, key)

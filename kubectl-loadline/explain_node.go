@@ -1,0 +1,350 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/kubernetes"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sharing"
+	"loadline.dev/loadline/pkg/generated/clientset/versioned"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/kube/nodeshare"
+	"loadline.dev/loadline/pkg/kube/sizing"
+	"loadline.dev/loadline/pkg/kube/target"
+)
+
+// surroundings are what decides about pods: VPAs, policies and owners. They are read when they are
+// asked for, once.
+type surroundings struct {
+	kube   kubernetes.Interface
+	own    versioned.Interface
+	now    time.Time
+	policy *sizing.Reader
+	owners *target.Live
+	book   *recipe.Book // of the updater, which knows no flag of the recommender
+
+	namespaces map[string]*namespaceVPAs
+	read       map[*vpav1.VerticalPodAutoscaler]*controlling
+}
+
+// namespaceVPAs are the VPAs of a namespace, and its LimitRanges.
+type namespaceVPAs struct {
+	claims target.Claims
+	ranges policy.Ranges
+	err    error
+}
+
+// controlling is a VPA that controls a pod.
+type controlling struct {
+	object   *vpav1.VerticalPodAutoscaler
+	standing sizing.Standing
+	sizing   nodeshare.Sizing
+	shares   *nodeshare.VPA // nil: no policy wants that
+}
+
+func newSurroundings(ctx context.Context, own versioned.Interface, q question) (*surroundings, error) {
+	reader, err := sizing.NewReader(ctx, q.Kube, own, q.Policies)
+	if err != nil {
+		return nil, err
+	}
+	book, err := recipe.NewBook("", recipe.DefaultConfig())
+	if err != nil {
+		return nil, err
+	}
+	return &surroundings{kube: q.Kube, own: own, now: q.Now, policy: reader, owners: target.NewLive(q.Kube, client.NewScales(q.Kube).Scale), book: book,
+		namespaces: map[string]*namespaceVPAs{}, read: map[*vpav1.VerticalPodAutoscaler]*controlling{}}, nil
+}
+
+// control returns the VPA that controls a pod; nil: none does.
+func (s *surroundings) control(ctx context.Context, pod *corev1.Pod) (*controlling, error) {
+	owner, owned := target.Controller(pod.Namespace, pod.OwnerReferences)
+	if !owned {
+		return nil, nil //nolint:nilnil // that none does is no error
+	}
+	n := s.namespace(ctx, pod.Namespace)
+	if n.err != nil || n.claims.Len() == 0 {
+		return nil, n.err
+	}
+	top, _, err := s.owners.Topmost(ctx, owner)
+	if err != nil {
+		return nil, err
+	}
+	claim, found := n.claims.Controlling(top, pod.Labels)
+	if !found {
+		return nil, nil //nolint:nilnil // the same
+	}
+	if known := s.read[claim.VPA]; known != nil {
+		return known, nil
+	}
+	c := &controlling{object: claim.VPA}
+	if c.standing, err = s.policy.Standing(ctx, claim.VPA); err != nil {
+		return nil, fmt.Errorf("read which SizingPolicy is responsible for VPA %s/%s: %w", claim.Namespace, claim.Name, err)
+	}
+	c.sizing = s.sizingOf(c, n.ranges)
+	if shares(&c.standing.Decision) {
+		v := nodeshare.VPAOf(claim.VPA, &c.standing.Decision, &c.standing.Workload, &c.standing.State, s.book)
+		v.Sizing, v.Outdated = c.sizing, convert.Unreadable(claim.VPA) != ""
+		if v.Looked, err = s.policy.LooksAt(ctx, top); err != nil {
+			return nil, err
+		}
+		c.shares = &v
+	}
+	s.read[claim.VPA] = c
+	return c, nil
+}
+
+// sizingOf returns what a VPA recommends, no less than what did well where less did harm.
+func (s *surroundings) sizingOf(c *controlling, ranges policy.Ranges) nodeshare.Sizing {
+	z := nodeshare.Sizing{Recommendation: convert.Recommendation(c.object.Status.Recommendation), Rules: convert.Rules(c.object), Ranges: ranges}
+	if c.standing.Object == nil {
+		return z
+	}
+	var recommended []policy.Container
+	for name, b := range z.Recommendation {
+		recommended = append(recommended, policy.Container{Name: name, Requests: b.Target})
+	}
+	z.Floors = c.standing.State.Floors(recommended, convert.Rollout(c.standing.Object).Hash, s.now)
+	for name, floor := range z.Floors {
+		z.Recommendation[name] = z.Recommendation[name].AtLeast(floor)
+	}
+	return z
+}
+
+// namespace reads the VPAs and LimitRanges of a namespace.
+func (s *surroundings) namespace(ctx context.Context, name string) *namespaceVPAs {
+	if known := s.namespaces[name]; known != nil {
+		return known
+	}
+	n := &namespaceVPAs{}
+	s.namespaces[name] = n
+	vpas, err := s.own.AutoscalingV1().VerticalPodAutoscalers(name).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		n.err = fmt.Errorf("list VPAs of namespace %s: %w", name, err)
+		return n
+	}
+	for i := range vpas.Items {
+		vpa := &vpas.Items[i]
+		if vpa.Spec.TargetRef == nil {
+			continue
+		}
+		claim, key := target.ClaimOf(vpa), target.RefKey(name, vpa.Spec.TargetRef)
+		claim.Selects = func(labels map[string]string) bool { return s.owners.Selects(ctx, key, labels) }
+		n.claims.Put(claim)
+	}
+	if len(vpas.Items) == 0 {
+		return n
+	}
+	ranges, err := s.kube.CoreV1().LimitRanges(name).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		n.err = fmt.Errorf("list LimitRanges of namespace %s: %w", name, err)
+		return n
+	}
+	objects := make([]*corev1.LimitRange, 0, len(ranges.Items))
+	for i := range ranges.Items {
+		objects = append(objects, &ranges.Items[i])
+	}
+	slices.SortFunc(objects, func(a, b *corev1.LimitRange) int { return strings.Compare(a.Name, b.Name) })
+	n.ranges = convert.Ranges(objects).Ranges
+	return n
+}
+
+// nodeAnswer is what a round of sharing would find on a node now.
+type nodeAnswer struct {
+	nodeshare.Node
+
+	Name     string
+	Policies []*loadlinev1alpha1.SizingPolicy // that want pods there to share, by name
+	Input    *sharing.Node
+	Rule     sharing.Rule
+	Members  []*nodeshare.Pod // that share, by name
+	Shares   sharing.Result   // of these; the zero value where nobody knows what the node has
+	Apart    []apartPod       // that do not, although their policy wants it, by name
+	Others   int              // that no policy wants to share
+	Takes    resources.List   // what these take
+	Unread   []string         // why it is not known of pods which VPA controls them; they count as others
+}
+
+// apartPod is a pod that does not share.
+type apartPod struct {
+	*nodeshare.Pod
+
+	Name string
+}
+
+// node reads a node and its pods as they are now.
+func (s *surroundings) node(ctx context.Context, name string) (*nodeAnswer, error) {
+	object, err := s.kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	list, err := s.kube.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", name).String()})
+	if err != nil {
+		return nil, fmt.Errorf("list pods of all namespaces: %w", err)
+	}
+	slices.SortFunc(list.Items, func(a, b corev1.Pod) int { return strings.Compare(podName(&a), podName(&b)) })
+	n := &nodeAnswer{Name: name, Node: nodeshare.NodeOf(object)}
+	policies := map[string]*loadlinev1alpha1.SizingPolicy{}
+	var pods []*nodeshare.Pod
+	names := map[*nodeshare.Pod]string{}
+	for i := range list.Items {
+		pod := &list.Items[i]
+		if pod.Spec.NodeName != name || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		by, err := s.control(ctx, pod)
+		if err != nil {
+			n.unread(pod, err)
+		}
+		p := s.pod(ctx, pod, by, &n.Node)
+		if p.Of != nil {
+			policies[by.standing.Policy.Name] = by.standing.Object
+		}
+		pods, names[p] = append(pods, p), podName(pod)
+	}
+	n.Policies = slices.SortedFunc(maps.Values(policies), func(a, b *loadlinev1alpha1.SizingPolicy) int { return strings.Compare(a.Name, b.Name) })
+	n.Input, n.Rule, n.Members = n.Gather(pods)
+	if n.Problem != nodeshare.AllocatableUnknown {
+		n.Shares = sharing.Shares(n.Input, n.Rule)
+	}
+	for _, p := range pods {
+		switch p.Why() {
+		case "":
+		case nodeshare.NotWanted:
+			n.Others++
+			for k := range resources.Kind(resources.Kinds) {
+				n.Takes = n.Takes.With(k, n.Takes.Value(k).Add(p.Takes.Value(k)))
+			}
+		default:
+			n.Apart = append(n.Apart, apartPod{p, names[p]})
+		}
+	}
+	return n, nil
+}
+
+// unread notes why it is not known which VPA controls a pod, once for all of which that is so.
+func (n *nodeAnswer) unread(pod *corev1.Pod, err error) {
+	if !slices.ContainsFunc(n.Unread, func(text string) bool { return strings.HasSuffix(text, ": "+err.Error()) }) {
+		n.Unread = append(n.Unread, fmt.Sprintf("it is not known which VPA controls pod %s, so it counts as one that no policy wants to share: %v", podName(pod), err))
+	}
+}
+
+// pod reads a pod as the updater does.
+func (s *surroundings) pod(ctx context.Context, pod *corev1.Pod, by *controlling, on *nodeshare.Node) *nodeshare.Pod {
+	if by == nil || by.shares == nil {
+		return new(nodeshare.Unwanted(pod))
+	}
+	running, starting := convert.Footprints(pod)
+	sizes := nodeshare.SizesOf(pod, running, starting)
+	p := by.shares.Read(pod, &sizes, on, s.now)
+	replicas := int32(-1)
+	if owner, owned := target.Controller(pod.Namespace, pod.OwnerReferences); owned && by.shares.Settings.Evict {
+		if wanted, known := s.owners.Replicas(ctx, owner); known {
+			replicas = wanted
+		}
+	}
+	p.Sharing.Rank = by.shares.Rank(int(replicas))
+	return &p
+}
+
+func podName(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
+
+// pooling says what headroom a node keeps.
+var pooling = [...]string{sharing.Largest: "with the largest headroom for all", sharing.Root: "with the root of the squares of all headrooms"}
+
+// print writes who shares on the node, and who does not.
+func (n *nodeAnswer) print(out io.Writer, this *corev1.Pod) error {
+	fmt.Fprintf(out, "\nnode %s: ", n.Name)
+	if len(n.Policies) == 0 {
+		fmt.Fprintln(out, "no policy wants its pods to share what it has left")
+	} else {
+		fmt.Fprintf(out, "pods that share: %d, %s\n", len(n.Members), pooling[n.Rule.Pooling])
+	}
+	for _, p := range n.Policies {
+		fmt.Fprintf(out, "SizingPolicy: %s, sharing %s", p.Name, *p.Spec.Sharing.Mode)
+		if c := meta.FindStatusCondition(p.Status.Conditions, "Sharing"); c != nil {
+			fmt.Fprintf(out, "; condition Sharing %s, %s: %s", c.Status, c.Reason, c.Message)
+		}
+		fmt.Fprintln(out)
+	}
+	for _, unread := range n.Unread {
+		fmt.Fprintln(out, "!", unread)
+	}
+	if n.Problem != "" {
+		fmt.Fprintf(out, "! %s: nothing could be changed there\n", n.Problem)
+	}
+	if n.Cordoned && len(n.Policies) > 0 {
+		fmt.Fprintln(out, "! it takes no new pods, so what is saved serves nobody")
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for k := range resources.Kind(resources.Kinds) {
+		if n.Input.Kinds[k] && n.Problem != nodeshare.AllocatableUnknown {
+			n.printKind(w, k, this)
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, p := range n.Apart {
+		fmt.Fprintf(w, "  does not share\t%s%s\t%s\n", p.Name, marked(p.Name, this), whyApart(p.Pod))
+	}
+	if n.Others > 0 && len(n.Policies) > 0 {
+		fmt.Fprintf(w, "  others\tpods that no policy wants to share: %d, which request cpu %s, memory %s\n", n.Others, amount(n.Takes, resources.CPU), amount(n.Takes, resources.Memory))
+	}
+	return w.Flush()
+}
+
+// printKind writes what a node has of a kind for those who share, and what each of them gets.
+func (n *nodeAnswer) printKind(w io.Writer, k resources.Kind, this *corev1.Pod) {
+	bases, given := 0.0, 0.0
+	rows := make([]string, 0, len(n.Members))
+	for i, p := range n.Members {
+		base, peak, share := 0.0, 0.0, 0.0
+		for c, of := range n.Input.Pods[i].Containers {
+			base, peak = base+of.Base[k], peak+of.Peak[k]
+			if n.Shares.Shares[i] != nil {
+				share += n.Shares.Shares[i][c][k]
+			}
+		}
+		least := p.Sharing.Init[k]
+		gets := "leaves the node"
+		if n.Shares.Shares[i] != nil {
+			gets = human(k, max(share, least))
+			bases, given = bases+max(base, least), given+max(share, least)
+		}
+		rows = append(rows, fmt.Sprintf("  \t%s%s\t%s\t%s\t%s\t%s\n", p.Sharing.Name, marked(p.Sharing.Name, this),
+			human(k, max(base, least)), human(k, max(base, peak, least)), gets, amount(p.Takes, k)))
+	}
+	over := ""
+	if n.Shares.Overcommitted[k] {
+		over = "; the bases alone are more than that"
+	}
+	fmt.Fprintf(w, "  %s\tallocatable %s, available to those who share %s: bases %s, headroom %s, left %s%s\n", k, amount(n.Allocatable, k),
+		human(k, n.Input.Available[k]), human(k, bases), human(k, n.Shares.Headroom[k]), human(k, n.Input.Available[k]-given), over)
+	fmt.Fprint(w, "  \tPOD\tBASE\tPEAK\tSHARE\tREQUESTS\n")
+	fmt.Fprint(w, strings.Join(rows, ""))
+}
+
+// marked marks the pod that was asked for in a list.
+func marked(name string, this *corev1.Pod) string {
+	if name == podName(this) {
+		return " *"
+	}
+	return ""
+}

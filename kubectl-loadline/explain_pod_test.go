@@ -1,0 +1,218 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
+)
+
+func sizes(cpu, memory string) corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+}
+
+func ownedBy(kind, name string) []metav1.OwnerReference {
+	return []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: name, Controller: new(true)}}
+}
+
+// shop is a node with three pods of a Deployment that nearly always use 0.5 cores and at times 1.4,
+// one of another that is just being resized, and one of a DaemonSet without a VPA.
+type shop struct {
+	policy loadlinev1alpha1.SizingPolicy
+	vpa    vpav1.VerticalPodAutoscaler
+	pods   map[string]*corev1.Pod
+	node   corev1.Node
+	more   []runtime.Object
+	hidden string // a resource that may not be listed
+}
+
+func newShop() *shop {
+	old := metav1.NewTime(explainNow().Add(-48 * time.Hour))
+	s := &shop{pods: map[string]*corev1.Pod{}}
+	s.policy = loadlinev1alpha1.SizingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "shop"}, Spec: loadlinev1alpha1.SizingPolicySpec{
+		Namespaces: loadlinev1alpha1.NamespaceSelection{Names: []string{"shop"}}, Recipe: new("cruisekube"),
+		Workloads: []loadlinev1alpha1.WorkloadSelection{{APIVersion: "apps/v1", Kind: "Deployment"}},
+		Rollout:   &loadlinev1alpha1.Rollout{Mode: new(loadlinev1alpha1.RolloutModeAuto)},
+		Sharing:   &loadlinev1alpha1.Sharing{Mode: new(loadlinev1alpha1.SharingDryRun)},
+	}}
+	s.vpa = vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Labels: map[string]string{fleet.PolicyLabel: "shop"}}}
+	s.vpa.Spec.UpdatePolicy = &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeOff)}
+	s.vpa.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{{
+		ContainerName: "a", LowerBound: sizes("500m", "150Mi"), Target: sizes("1400m", "200Mi"), UpperBound: sizes("1500m", "250Mi")}}}
+	pod := func(namespace, name, app, kind, owner string) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name), Labels: map[string]string{"app": app}, OwnerReferences: ownedBy(kind, owner)}}
+		p.Spec.NodeName = "n1"
+		p.Spec.Containers = []corev1.Container{{Name: "a", Resources: corev1.ResourceRequirements{Requests: sizes("1400m", "200Mi")}}}
+		p.Status = corev1.PodStatus{Phase: corev1.PodRunning, StartTime: &old, QOSClass: corev1.PodQOSBurstable}
+		s.pods[name] = p
+		return p
+	}
+	for _, app := range []string{"web", "front"} {
+		s.more = append(s.more,
+			&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: app, CreationTimestamp: old}, Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}},
+			&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: app + "-1", OwnerReferences: ownedBy("Deployment", app)}, Spec: appsv1.ReplicaSetSpec{Replicas: new(int32(3))}})
+	}
+	for _, name := range []string{"web-1-c", "web-1-a", "web-1-b"} {
+		pod("shop", name, "web", "ReplicaSet", "web-1")
+	}
+	pod("shop", "front-1-a", "front", "ReplicaSet", "front-1").Status.Conditions = []corev1.PodCondition{{
+		Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonDeferred, Message: "Node didn't have enough resource: cpu", LastTransitionTime: metav1.NewTime(before(5))}}
+	pod("kube-system", "proxy-a", "proxy", "DaemonSet", "proxy").Spec.Containers[0].Resources.Requests = sizes("100m", "50Mi")
+	pod("shop", "job-a", "job", "Job", "job").Status.Phase = corev1.PodSucceeded
+	s.node = corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+	s.node.Status.Allocatable = sizes("8", "32Gi")
+	s.node.Status.NodeInfo.KubeletVersion = "v1.35.0"
+	s.more = append(s.more, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
+	return s
+}
+
+// says returns what explain says of a pod.
+func (s *shop) says(t *testing.T, pod string) string {
+	t.Helper()
+	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
+	require.NoError(t, err)
+	objects := append([]runtime.Object{&s.node}, s.more...)
+	for _, p := range s.pods {
+		objects = append(objects, p)
+	}
+	own := []runtime.Object{&s.policy}
+	for _, app := range []string{"web", "front"} {
+		v := s.vpa.DeepCopy()
+		v.Name, v.Spec.TargetRef = "deployment-"+app, &autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: app}
+		own = append(own, v)
+	}
+	kube := kubefake.NewClientset(objects...)
+	kube.PrependReactor("list", s.hidden, func(a clienttesting.Action) (bool, runtime.Object, error) {
+		return s.hidden != "", nil, errors.New("forbidden")
+	})
+	var out bytes.Buffer
+	require.NoError(t, printPod(t.Context(), fake.NewSimpleClientset(own...), question{"shop", pod, book, explainNow(), fleet.Options{}, kube}, &out))
+	return out.String()
+}
+
+// squeezed is a table with one space between its columns.
+func squeezed(text string) string { return regexp.MustCompile(` +`).ReplaceAllString(text, " ") }
+
+func TestAPodIsExplainedAsTheDocsShow(t *testing.T) {
+	text := newShop().says(t, "web-1-b")
+	page, err := os.ReadFile("../docs/sharing.md")
+	require.NoError(t, err)
+	require.Contains(t, string(page), "$ kubectl loadline explain -n shop pod/web-1-b\n"+text+"```\n", text)
+}
+
+func TestWhyAPodIsLeftAlone(t *testing.T) {
+	younger := func(s *shop) { s.pods["web-1-b"].Status.StartTime = new(metav1.NewTime(before(10))) }
+	smaller := func(s *shop) {
+		s.pods["web-1-b"].Spec.Containers[0].Resources.Requests = sizes("1100m", "200Mi")
+	}
+	outside := func(s *shop) {
+		s.pods["web-1-b"].Spec.Containers[0].Resources.Requests = sizes("2", "200Mi")
+	}
+	for name, c := range map[string]struct {
+		changes []func(*shop)
+		want    string
+	}{
+		"as recommended":  {nil, "left alone Unchanged: the pod has what it would get"},
+		"too young":       {[]func(*shop){smaller, younger}, "left alone TooYoung: "},
+		"out of bounds":   {[]func(*shop){outside}, "to be changed nothing that can be seen from here is in the way"},
+		"only recommends": {[]func(*shop){outside, func(s *shop) { s.policy.Spec.Rollout.Mode = new(loadlinev1alpha1.RolloutModeRecommend) }}, "left alone RecommendOnly: "},
+		"paused":          {[]func(*shop){outside, func(s *shop) { s.policy.Spec.Paused = new(true) }}, "left alone PolicyPaused: "},
+		"a mode that is Off": {[]func(*shop){outside, func(s *shop) {
+			s.vpa.Labels, s.policy.Spec.Namespaces.Names = nil, []string{"other"}
+		}}, "left alone ModeOff: "},
+		"a schedule": {[]func(*shop){outside, func(s *shop) {
+			s.policy.Spec.Rollout.Schedule = &loadlinev1alpha1.Schedule{Windows: []loadlinev1alpha1.Window{{Start: "22:00", End: "06:00"}}}
+		}}, "left alone OutsideWindow: "},
+		"refused by the node": {[]func(*shop){outside, func(s *shop) {
+			s.pods["web-1-b"].Status.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonInfeasible}}
+		}}, "left alone Infeasible: "},
+		"requirements": {[]func(*shop){outside, func(s *shop) {
+			s.vpa.Spec.UpdatePolicy.EvictionRequirements = []*vpav1.EvictionRequirement{{Resources: []corev1.ResourceName{"cpu"}, ChangeRequirement: vpav1.TargetHigherThanRequests}}
+		}}, "left alone RequirementsNotMet: "},
+		"an unreadable VPA": {[]func(*shop){func(s *shop) {
+			s.vpa.Annotations = map[string]string{vpav1.UnreadableAnnotation: "spec: x"}
+		}}, "left alone VPAUnreadable: "},
+		"no VPA": {[]func(*shop){func(s *shop) { s.pods["web-1-b"].OwnerReferences = nil }}, "VPA: none controls it\n"},
+	} {
+		s := newShop()
+		for _, change := range c.changes {
+			change(s)
+		}
+		require.Contains(t, squeezed(s.says(t, "web-1-b")), c.want, name)
+	}
+}
+
+func TestWhatTheUpdaterSaidOfAPodIsShown(t *testing.T) {
+	s := newShop()
+	event := func(name, by, message string, minutes int) *corev1.Event {
+		return &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Reason: "InPlaceResizedByVPA", Message: message, Source: corev1.EventSource{Component: by},
+			InvolvedObject: corev1.ObjectReference{UID: "web-1-b"}, LastTimestamp: metav1.NewTime(before(minutes))}
+	}
+	other := event("d", "vpa-updater", "of another pod", 1)
+	other.InvolvedObject.UID = "web-1-a"
+	s.more = append(s.more, event("a", "vpa-updater", "first", 20), event("b", "vpa-updater", "second", 10), event("c", "kubelet", "third", 5), other)
+	text := squeezed(s.says(t, "web-1-b"))
+	require.Contains(t, text, "event 2026-03-02T07:50:00Z InPlaceResizedByVPA: second\n event 2026-03-02T07:40:00Z InPlaceResizedByVPA: first\n")
+	require.NotContains(t, text, "third")
+	require.NotContains(t, text, "of another pod")
+}
+
+func TestWhatPodsOfANodeShareIsExplained(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*shop)
+		want   string
+		not    string
+	}{
+		"sharing is off":      {func(s *shop) { s.policy.Spec.Sharing = nil }, "node n1: no policy wants its pods to share what it has left\n", "does not share"},
+		"a recipe without it": {func(s *shop) { s.policy.Spec.Recipe = new("vpa") }, "shop/web-1-b * NoRecommendation, RecipeDoesNotShare\n", "POD"},
+		"the bases are more":  {func(s *shop) { s.node.Status.Allocatable = sizes("2500m", "32Gi") }, "; the bases alone are more than that\n", ""},
+		"a pod that must go":  {func(s *shop) { s.node.Status.Allocatable, s.policy.Spec.Sharing.Evict = sizes("3", "32Gi"), new(true) }, "leaves the node", ""},
+		"an old kubelet":      {func(s *shop) { s.node.Status.NodeInfo.KubeletVersion = "v1.32.0" }, "! KubeletTooOld: nothing could be changed there\n", ""},
+		"nothing is known":    {func(s *shop) { s.node.Status.Allocatable = nil }, "! AllocatableUnknown: nothing could be changed there\n", "POD"},
+		"a cordoned node":     {func(s *shop) { s.node.Spec.Unschedulable = true }, "! it takes no new pods", ""},
+		"memory, too":         {func(s *shop) { s.policy.Spec.Sharing.Resources = []corev1.ResourceName{"cpu", "memory"} }, " shop/web-1-b * 150 MiB 200 MiB 166.67 MiB 200 MiB\n", ""},
+		"On, and what is said": {func(s *shop) {
+			s.policy.Spec.Sharing.Mode = new(loadlinev1alpha1.SharingOn)
+			s.policy.Status.Conditions = []metav1.Condition{{Type: "Sharing", Status: metav1.ConditionFalse, Reason: "NodesUnknown", Message: "why"}}
+		}, "SizingPolicy: shop, sharing On; condition Sharing False, NodesUnknown: why\n", ""},
+		"a HorizontalPodAutoscaler": {func(s *shop) {
+			s.more = append(s.more, &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "h"}, Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+				ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{Kind: "Deployment", Name: "web"},
+				Metrics:        []autoscalingv2.MetricSpec{{Resource: &autoscalingv2.ResourceMetricSource{Name: "cpu"}}}}})
+		}, "shop/web-1-b * HPAOnResource\n", "POD"},
+		"pods that may not be listed": {func(s *shop) { s.hidden = "pods" }, "! it is not known what the pods of node n1 share: list pods of all namespaces: forbidden\n", "node n1:"},
+		"LimitRanges, the same":       {func(s *shop) { s.hidden = "limitranges" }, "! it is not known which VPA controls the pod: list LimitRanges of namespace shop: forbidden\n", "POD"},
+	} {
+		s := newShop()
+		c.change(s)
+		text := squeezed(s.says(t, "web-1-b"))
+		require.Contains(t, text, c.want, name)
+		if c.not != "" {
+			require.NotContains(t, text, c.not, name)
+		}
+	}
+	text := newShop()
+	text.pods["web-1-b"].Spec.NodeName = ""
+	require.False(t, strings.Contains(text.says(t, "web-1-b"), "node"), "it runs on none")
+}
