@@ -23,8 +23,11 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 )
 
@@ -44,7 +47,8 @@ type shop struct {
 	pods   map[string]*corev1.Pod
 	node   corev1.Node
 	more   []runtime.Object
-	hidden string // a resource that may not be listed
+	record *loadlinev1alpha1.SizingRecord // of the first Deployment
+	hidden string                         // a resource that may not be listed
 }
 
 func newShop() *shop {
@@ -101,6 +105,9 @@ func (s *shop) says(t *testing.T, pod string) string {
 		v := s.vpa.DeepCopy()
 		v.Name, v.Spec.TargetRef = "deployment-"+app, &autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: app}
 		own = append(own, v)
+	}
+	if s.record != nil {
+		own = append(own, s.record)
 	}
 	kube := kubefake.NewClientset(objects...)
 	kube.PrependReactor("list", s.hidden, func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -215,4 +222,31 @@ func TestWhatPodsOfANodeShareIsExplained(t *testing.T) {
 	text := newShop()
 	text.pods["web-1-b"].Spec.NodeName = ""
 	require.False(t, strings.Contains(text.says(t, "web-1-b"), "node"), "it runs on none")
+}
+
+// What was kept because less did harm is part of the recommendation, and of the base.
+func TestWhatWasKeptAfterARevertCountsForAPod(t *testing.T) {
+	s := newShop()
+	state := rollout.State{Mode: fleet.Auto, Hash: convert.Rollout(&s.policy).Hash, Kept: []policy.Container{cpu("a", 1600)},
+		Reverted: []rollout.RevertedSizes{{Container: cpu("a", 1400), At: before(10)}}}
+	s.record = &loadlinev1alpha1.SizingRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deployment-web"}, Status: convert.RecordStatus(state)}
+	text := squeezed(s.says(t, "web-1-b"))
+	require.Contains(t, text, "recommended 1600m, bounds 500m to 1600m\n")
+	require.Contains(t, text, " shop/web-1-b * 1600m 1600m 1600m 1400m\n")
+}
+
+// Of equals the pods leave first that are the least missed: there are three of the one workload, and
+// one of the other.
+func TestPodsThatLeaveAreThoseOfTheLowestRank(t *testing.T) {
+	s := newShop()
+	s.pods["front-1-a"].Status.Conditions = nil
+	for _, o := range s.more {
+		if r, ok := o.(*appsv1.ReplicaSet); ok && r.Name == "front-1" {
+			r.Spec.Replicas = new(int32(1))
+		}
+	}
+	s.node.Status.Allocatable, s.policy.Spec.Sharing.Evict = sizes("2900m", "32Gi"), new(true)
+	text := squeezed(s.says(t, "web-1-b"))
+	require.Contains(t, text, " shop/web-1-a 500m 1400m leaves the node 1400m\n")
+	require.Equal(t, 1, strings.Count(text, "leaves the node"), text)
 }
