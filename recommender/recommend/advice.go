@@ -29,18 +29,34 @@ type Advisor struct {
 	Pods     *Pods       // that have requests now; nil: they are not known. Only some recipes ask.
 }
 
-// history fills dst with all that is known about a container of a VPA, and
-// returns how long a time the samples cover that prove it.
-func (a *Advisor) history(dst *usage.Profile, v *model.VPA, container string, series []usage.Series) (live time.Duration) {
+// history returns all that is known about a container of a VPA, only to be read, and how long a
+// time the samples cover that prove it. The scratch is for what is in several places.
+func (a *Advisor) history(scratch *usage.Profile, v *model.VPA, container string, series []usage.Series) (p *usage.Profile, live time.Duration) {
+	if len(series) == 1 && v.Restored[container] == nil {
+		p = a.Store.ProfileOf(series[0])
+		return p, a.live(p, series)
+	}
+	return scratch, a.merge(scratch, v, container, series)
+}
+
+// merge fills dst with all that is known about a container of a VPA, and returns how long a time
+// the samples cover that prove it.
+func (a *Advisor) merge(dst *usage.Profile, v *model.VPA, container string, series []usage.Series) (live time.Duration) {
 	dst.Reset()
 	a.Store.Profile(dst, series...)
-	if !dst.Empty() {
-		live = dst.Last().Sub(a.proofFrom(dst.First(), series))
-	}
+	live = a.live(dst, series)
 	if restored := v.Restored[container]; restored != nil {
 		restored.MergeInto(dst)
 	}
 	return live
+}
+
+// live returns how long a time the samples of series cover that prove them; p is what they come to.
+func (a *Advisor) live(p *usage.Profile, series []usage.Series) time.Duration {
+	if p.Empty() {
+		return 0
+	}
+	return p.Last().Sub(a.proofFrom(p.First(), series))
 }
 
 // Estimates appends to dst what the histories of the containers of a VPA come to,
@@ -57,18 +73,18 @@ func (a *Advisor) Estimates(v *model.VPA, scratch *usage.Profile, dst []model.Es
 		if v.Rules.For(container).Off {
 			continue
 		}
-		live := a.history(scratch, v, container, series)
-		result, sketchIsShort := a.estimate(v, container, served, scratch)
+		p, live := a.history(scratch, v, container, series)
+		result, sketchIsShort := a.estimate(v, container, served, p)
 		e := model.Estimate{
 			Container: container,
 			Bounds:    result.Bounds,
 			Known:     result.Known,
 			Untrusted: either(a.untrusted(v, container, live), sketchIsShort),
 			Rounded:   a.rounded(),
-			History:   status.Covered(covered(a.recipe(v), &result, scratch)),
+			History:   status.Covered(covered(a.recipe(v), &result, p)),
 		}
-		for k, p := range result.Points {
-			e.Points[k] = lacking(p)
+		for k, points := range result.Points {
+			e.Points[k] = lacking(points)
 		}
 		e.Rising = a.rising(v, container)
 		dst = append(dst, e)
@@ -359,7 +375,7 @@ func (a *Advisor) Contents(v *model.VPA, now time.Time) map[string]checkpoint.Co
 	scratch := usage.NewProfile(a.Shape)
 	contents := map[string]checkpoint.Content{}
 	for container, series := range v.Histories() {
-		a.history(&scratch, v, container, series)
+		a.merge(&scratch, v, container, series)
 		if scratch.Empty() && scratch.Memory.Empty() {
 			continue
 		}
