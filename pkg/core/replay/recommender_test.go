@@ -8,20 +8,34 @@ import (
 
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
 // Whoever sizes one kind recommends the same for it as who sizes both, although it
 // looks at less.
 func TestOneKindIsSizedAsWithTheOther(t *testing.T) {
-	config := recipe.DefaultConfig()
-	config.PodMinCPU, config.PodMinMemory = 1, 1.0/(1<<20)
-	chains := recipe.VPA(config)
+	for _, text := range []string{
+		"vpa:pod-min-cpu=1,pod-min-memory=1", "loadline:pod-min-cpu=1,pod-min-memory=1", "loadline:cpu=mixed", "loadline:cpu=tracking", "loadline:cpu=shared", "loadline:memory=following", "autopilot", "crane", "cruisekube",
+	} {
+		t.Run(text, func(t *testing.T) {
+			chains, err := recipe.Parse(text)
+			require.NoError(t, err)
+			oneKindAsWithTheOther(t, &chains)
+		})
+	}
+	chains, err := recipe.Parse("loadline")
+	require.NoError(t, err)
+	require.Nil(t, sketch.New(chains.Only(resources.CPU).Needs).Peaks, "nor is more remembered")
+	require.Nil(t, sketch.New(chains.Only(resources.Memory).Needs).Load[resources.CPU])
+}
+
+func oneKindAsWithTheOther(t *testing.T, chains *recipe.Recipe) {
 	start := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
 	cluster := func(r *recipe.Recipe) *SimulatedRecommender {
 		return NewSimulatedRecommender(usage.DefaultConfig(), r, start)
 	}
-	both, single := cluster(&chains), [resources.Kinds]*SimulatedRecommender{cluster(chains.Only(resources.CPU)), cluster(chains.Only(resources.Memory))}
+	both, single := cluster(chains), [resources.Kinds]*SimulatedRecommender{cluster(chains.Only(resources.CPU)), cluster(chains.Only(resources.Memory))}
 	require.Equal(t, [resources.Kinds]bool{false, true}, single[resources.CPU].blind)
 	require.Equal(t, [resources.Kinds]bool{true, false}, single[resources.Memory].blind)
 	all := append(single[:], both)
@@ -31,7 +45,12 @@ func TestOneKindIsSizedAsWithTheOther(t *testing.T) {
 			continue // a gap
 		}
 		for _, c := range all {
-			c.Observe(now, resources.CPU, resources.Amount(minute*7919%4000), 0)
+			if minute%700 == 0 {
+				c.Started(now)
+			}
+			use := resources.Amount(minute * 7919 % 4000)
+			c.Observe(now, resources.CPU, use, 0)
+			c.Waited(now, use, 0.2)
 			if minute > 5 {
 				c.Observe(now, resources.Memory, resources.Amount(1<<28+minute*104729%(1<<30)), 0)
 			}
