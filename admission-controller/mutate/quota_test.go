@@ -131,3 +131,20 @@ func TestACutFitsWheneverTheLeastDoes(t *testing.T) {
 		require.LessOrEqual(t, total, room.Requests.Value(resources.Memory))
 	})
 }
+
+func TestWhatGoesTowardWhatIsWanted(t *testing.T) {
+	const k = resources.Memory
+	fitted := func(request, limit resources.Amount) policy.Fitted {
+		return policy.Fitted{Name: "c", Requests: resources.List{}.With(k, request), Limits: resources.List{}.With(k, limit)}
+	}
+	for name, c := range map[string]struct{ least, wanted policy.Fitted }{
+		"no least request":                {policy.Fitted{Name: "c", Limits: resources.List{}.With(k, 100)}, fitted(100, 200)},
+		"a lower request":                 {fitted(100, 200), fitted(50, 100)},
+		"a lower request, the same limit": {fitted(100, 200), fitted(50, 200)},
+	} {
+		require.Equal(t, c.wanted, toward(c.least, c.wanted, k, 0), name)
+	}
+	halfway := toward(fitted(100, 200), fitted(100, 400), k, policy.Whole/2)
+	require.Equal(t, resources.Amount(100), halfway.Requests.Value(k))
+	require.Equal(t, resources.Amount(300), halfway.Limits.Value(k), "a limit that grows alone goes the way")
+}

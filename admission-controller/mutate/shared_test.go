@@ -38,7 +38,7 @@ func TestANewPodThatShares(t *testing.T) {
 		room                     Room
 		ranges                   []*corev1.LimitRange
 		policy                   *vpav1.ContainerResourcePolicy
-		daemon                   bool
+		daemon, keeps            bool // keeps: CPU limits are to stay
 		wantRequests, wantLimits string
 		updates                  string
 		warns                    []string
@@ -54,6 +54,8 @@ func TestANewPodThatShares(t *testing.T) {
 		"a quota demands CPU limits": {requests: "cpu=2 memory=2000M", limits: "cpu=4 memory=3000M", room: quotas("limits.cpu=8"),
 			wantRequests: "cpu=1250m memory=700M", wantLimits: "cpu=4 memory=1800M", updates: "cpu request, memory request, memory limit",
 			warns: []string{"CPU limits stay although the pod shares its node, because a ResourceQuota of namespace default demands them"}},
+		"CPU limits that a quota demands stay anyway": {requests: "cpu=1 memory=2000M", limits: "cpu=4 memory=3000M", room: quotas("limits.cpu=8"), keeps: true,
+			wantRequests: "cpu=1250m memory=700M", wantLimits: "cpu=4 memory=1800M", updates: "cpu request, memory request, memory limit"},
 		"a quota cuts the memory limit": {requests: "cpu=2 memory=600M", limits: "memory=900M", room: quotas("limits.memory=1000M"),
 			wantRequests: "cpu=1250m memory=611111100", wantLimits: "memory=999999900", updates: "cpu request, memory request, memory limit",
 			warns: []string{"container c: memory cut from 700000000 to 611111100 to fit the ResourceQuotas of namespace default"}},
@@ -73,6 +75,9 @@ func TestANewPodThatShares(t *testing.T) {
 		}
 		s := shares()
 		s.Daemon = c.daemon
+		if c.keeps {
+			s.CPULimit = sharing.KeepLimit
+		}
 		m, err := Config{}.Patch(pod, vpa, Namespace{Ranges: convert.Ranges(c.ranges), Room: c.room, Sharing: s})
 		require.NoError(t, err)
 		got, err := applied(pod, m.Patch)
