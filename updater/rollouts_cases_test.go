@@ -47,22 +47,32 @@ func promoted(t *testing.T) *rolling {
 
 // A round may begin changes for an hour. Each has one end, and one cooldown of an hour.
 func TestAHundredPodsOneAtATime(t *testing.T) {
-	r := newRolling(t, 100, auto())
-	last := time.Duration(0)
-	for range 100 {
-		require.Len(t, r.at(last), 1)
-		r.judge(last + 5*time.Minute)
-		r.told()
-		last += 6 * time.Minute
+	oneByOne := canaryOf(10, false)
+	oneByOne.Spec.Rollout.MaxConcurrent = nil // 1
+	for phase, policy := range map[loadlinev1alpha1.RolloutPhase]*loadlinev1alpha1.SizingPolicy{"": auto(), loadlinev1alpha1.RolloutPhaseFullRollout: oneByOne} {
+		r := newRolling(t, 100, policy, &loadlinev1alpha1.SizingRecord{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deployment-web", OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: "uid-web"}}},
+			Status:     loadlinev1alpha1.SizingRecordStatus{Mode: *policy.Spec.Rollout.Mode, Phase: phase, PolicyHash: convert.Rollout(policy).Hash},
+		})
+		last := time.Duration(0)
+		for range 100 {
+			require.Len(t, r.at(last), 1)
+			r.judge(last + 5*time.Minute)
+			r.told()
+			last += 6 * time.Minute
+		}
+		require.Empty(t, r.at(last))
+		require.Equal(t, strings.TrimSpace(strings.Repeat("50m ", 100)), r.sizes())
+		s := r.record()
+		require.Equal(t, phase, s.Phase)
+		require.Len(t, s.Rounds, 1, "one target is one round")
+		require.EqualValues(t, 100, s.Rounds[0].Pods)
+		require.Equal(t, loadlinev1alpha1.RoundSuccess, s.Rounds[0].Outcome)
+		require.Equal(t, noon.Add(last+time.Hour), s.CooldownUntil.UTC(), "one cooldown")
+		require.Zero(t, s.ConsecutiveReverts)
+		require.Empty(t, r.at(last+2*time.Hour), "it has ended")
+		require.Equal(t, s, r.record())
 	}
-	require.Empty(t, r.at(last))
-	require.Equal(t, strings.TrimSpace(strings.Repeat("50m ", 100)), r.sizes())
-	s := r.record()
-	require.Len(t, s.Rounds, 1, "one target is one round")
-	require.EqualValues(t, 100, s.Rounds[0].Pods)
-	require.Equal(t, loadlinev1alpha1.RoundSuccess, s.Rounds[0].Outcome)
-	require.Equal(t, noon.Add(last+time.Hour), s.CooldownUntil.UTC(), "one cooldown")
-	require.Zero(t, s.ConsecutiveReverts)
 }
 
 func TestABadTargetOnFiveMembersIsOneRevertedRound(t *testing.T) {
