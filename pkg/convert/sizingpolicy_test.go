@@ -44,6 +44,7 @@ func TestProblemsOfAPolicySayWhatIsWrongAndWhatWouldBeRight(t *testing.T) {
 		`"namespaces":{"selector":{"matchExpressions":[{"key":"a","operator":"Is"}]}}`: `spec.namespaces.selector.matchExpressions[0].operator: Invalid value: "Is": must be In, NotIn, Exists or DoesNotExist`,
 		`"namespaces":{"selector":{"matchExpressions":[{"key":"a","operator":"In"}]}}`: `spec.namespaces.selector.matchExpressions[0].values: Required value: must be specified when`,
 		`"namespaces":{"selector":{"matchLabels":{"a":"b c"}}}`:                        `spec.namespaces.selector.matchLabels: Invalid value: "b c": a valid label must be`,
+		`"namespaces":{"names":[` + strings.Repeat(`"a",`, 999) + `"a"]}`:              `spec.namespaces.names: Too many: 1000: must have at most 256 items`,
 		`"workloads":[]`:                                                                                    `spec.workloads: Required value: must have at least one kind, for example {apiVersion: apps/v1, kind: Deployment}`,
 		`"workloads":[{"kind":"Deployment"}]`:                                                               `spec.workloads[0].apiVersion: Required value: must be the group and version of the kind, for example apps/v1`,
 		`"workloads":[{"apiVersion":"apps/v1","kind":""}]`:                                                  `spec.workloads[0].kind: Required value: must be the kind of a workload, for example Deployment`,
@@ -108,6 +109,7 @@ func TestProblemsOfAPolicySayWhatIsWrongAndWhatWouldBeRight(t *testing.T) {
 
 func TestPoliciesThatMakeSenseAreAccepted(t *testing.T) {
 	for _, fields := range []string{
+		`"namespaces":{"names":[` + strings.Repeat(`"shop",`, 255) + `"shop"]},"workloads":[` + strings.Repeat(`{"apiVersion":"apps/v1","kind":"Deployment"},`, 31) + `{"apiVersion":"apps/v1","kind":"Deployment"}]`,
 		``,
 		`"priority":1,"paused":false,"recommender":"night","vpas":"Never","recipe":"loadline:cpu=tracking"`,
 		`"priority":1000,"recipe":""`,

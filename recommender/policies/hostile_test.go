@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"testing"
@@ -108,6 +109,42 @@ func TestChangesThatAreRefusedInOneNamespaceDoNotStopTheOthers(t *testing.T) {
 		require.Equal(t, 4, *asked, "after a minute, two and four more")
 		require.Contains(t, c.policy("shop").Status.Errors, "VPAs cannot be written in namespace aaa: "+refusedBy("no changes").Error())
 	}, append(deployments("aaa", 250), policy)...)
+}
+
+// However much a policy selects, and however much of it is refused, its status stays short, and
+// nothing but VPAs is written.
+func TestALargePolicyHasAShortStatus(t *testing.T) {
+	const namespaces, kinds = 1000, 32
+	policy := shop(func(p *loadlinev1alpha1.SizingPolicy) {
+		p.Spec.Namespaces.Names = []string{"*"}
+		for i := range kinds - 1 {
+			p.Spec.Workloads = append(p.Spec.Workloads, loadlinev1alpha1.WorkloadSelection{APIVersion: "apps/v1", Kind: "StatefulSet", Name: fmt.Sprint("db", i)})
+		}
+	})
+	objects := []runtime.Object{policy}
+	for i := range namespaces {
+		objects = append(objects, deployment("web", func(d *appsv1.Deployment) { d.Namespace = fmt.Sprintf("ns%04d", i) }))
+	}
+	inCluster(t, func(c *cluster) {
+		c.on("create", func(a clienttesting.Action) error {
+			if a.GetNamespace() < "ns0500" {
+				return refusedBy("no VPAs here")
+			}
+			return nil
+		})
+		wrote := c.wrote(12, interval)
+		require.Equal(t, []string{"create verticalpodautoscalers", "patch sizingpolicies/status status"}, wrote)
+		status := c.policy("shop").Status
+		require.EqualValues(t, namespaces, status.Counts.Selected)
+		require.Positive(t, status.Counts.Refused)
+		require.NotEmpty(t, c.made())
+		require.Len(t, status.Workloads, 100)
+		require.Len(t, status.Errors, 10)
+		require.Contains(t, status.Errors[0], "VPAs cannot be written in namespace ns0000: ")
+		text, err := json.Marshal(status)
+		require.NoError(t, err)
+		require.Less(t, len(text), 64<<10)
+	}, objects...)
 }
 
 // VPAs with a finalizer that is never taken off are deleted once.

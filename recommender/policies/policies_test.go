@@ -387,6 +387,8 @@ func TestTheStatusSaysWhatHoldsAPolicyBack(t *testing.T) {
 		"nothing": {change: func(p *loadlinev1alpha1.SizingPolicy) { p.Spec.Namespaces.Names = []string{"nowhere"} }, reason: "NothingSelected", says: "spec.namespaces"},
 		"yields": {change: func(*loadlinev1alpha1.SizingPolicy) {}, reason: "AlwaysYields", says: "higher priority",
 			others: []runtime.Object{shop(func(p *loadlinev1alpha1.SizingPolicy) { p.Name, p.Spec.Priority = "strong", new(int32(500)) })}},
+		"of one priority": {change: func(*loadlinev1alpha1.SizingPolicy) {}, reason: "AlwaysYields", says: "or the same and a smaller name",
+			others: []runtime.Object{shop(func(p *loadlinev1alpha1.SizingPolicy) { p.Name = "earlier" })}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inCluster(t, func(c *cluster) {
