@@ -111,6 +111,9 @@ func (a *podAnswer) left() disruption.Reason {
 	if reason := a.held(); reason != "" {
 		return disruption.Reason(reason)
 	}
+	if a.Running.Pending {
+		return disruption.NotRunning
+	}
 	switch a.Running.Resize {
 	case disruption.ResizeDeferred:
 		return disruption.Deferred
@@ -121,9 +124,6 @@ func (a *podAnswer) left() disruption.Reason {
 	case disruption.ResizeInProgress, disruption.ResizeUnclear:
 		return disruption.WaitingForNode
 	case disruption.NotResizing:
-	}
-	if a.Running.Pending {
-		return disruption.NotRunning
 	}
 	return ""
 }

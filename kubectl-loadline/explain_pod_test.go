@@ -160,6 +160,14 @@ func TestWhyAPodIsLeftAlone(t *testing.T) {
 		"an unreadable VPA": {[]func(*shop){func(s *shop) {
 			s.vpa.Annotations = map[string]string{vpav1.UnreadableAnnotation: "spec: x"}
 		}}, "left alone VPAUnreadable: "},
+		"a record that cannot be read": {[]func(*shop){outside, func(s *shop) {
+			s.record = &loadlinev1alpha1.SizingRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deployment-web", Annotations: map[string]string{vpav1.UnreadableAnnotation: "status: x"}}}
+		}}, "left alone NoRecord: "},
+		"pending, without a policy": {[]func(*shop){outside, func(s *shop) {
+			s.vpa.Labels, s.policy.Spec.Namespaces.Names = nil, []string{"other"}
+			s.vpa.Spec.UpdatePolicy.UpdateMode = new(vpav1.UpdateModeInPlaceOrRecreate)
+			s.pods["web-1-b"].Status.Phase = corev1.PodPending
+		}}, "left alone NotRunning: "},
 		"no VPA": {[]func(*shop){func(s *shop) { s.pods["web-1-b"].OwnerReferences = nil }}, "VPA: none controls it\n"},
 	} {
 		s := newShop()
@@ -203,6 +211,7 @@ func TestWhatPodsOfANodeShareIsExplained(t *testing.T) {
 			s.policy.Spec.Sharing.Mode = new(loadlinev1alpha1.SharingOn)
 			s.policy.Status.Conditions = []metav1.Condition{{Type: "Sharing", Status: metav1.ConditionFalse, Reason: "NodesUnknown", Message: "why"}}
 		}, "SizingPolicy: shop, sharing On; condition Sharing False, NodesUnknown: why\n", ""},
+		"a VPA that cannot be read": {func(s *shop) { s.vpa.Annotations = map[string]string{vpav1.UnreadableAnnotation: "spec: x"} }, "shop/web-1-b * NoRecommendation\n", "POD"},
 		"a HorizontalPodAutoscaler": {func(s *shop) {
 			s.more = append(s.more, &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "h"}, Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
 				ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{Kind: "Deployment", Name: "web"},
