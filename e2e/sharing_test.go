@@ -3,6 +3,7 @@ package e2e
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -40,6 +41,12 @@ func TestADryRunOfSharingWritesNothing(t *testing.T) {
 		awaitMade(t, w.Namespace, made.Name)
 		awaitRecommendation(t, made)
 	}
+
+	// The plugin says of a pod what the updater would.
+	explained, err := exec.CommandContext(t.Context(), plugin(t), "explain", "--kubeconfig", cluster.Kubeconfig(), "-n", dry.Namespace, "pod/"+before[0].Name).CombinedOutput()
+	require.NoError(t, err, string(explained))
+	require.Regexp(t, `left alone +RecommendOnly: `, string(explained))
+	require.Regexp(t, `does not share +`+dry.Namespace+`/`+before[0].Name+` \*  NewWorkload\n`, string(explained))
 
 	within(t, sharingRound, "a round finds the pods", func() error {
 		log, err := os.ReadFile(updater.Log)
