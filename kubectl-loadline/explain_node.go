@@ -271,9 +271,12 @@ var pooling = [...]string{sharing.Largest: "with the largest headroom for all", 
 // print writes who shares on the node, and who does not.
 func (n *nodeAnswer) print(out io.Writer, this *corev1.Pod) error {
 	fmt.Fprintf(out, "\nnode %s: ", n.Name)
-	if len(n.Policies) == 0 {
+	switch {
+	case len(n.Policies) == 0:
 		fmt.Fprintln(out, "no policy wants its pods to share what it has left")
-	} else {
+	case len(n.Members) == 0:
+		fmt.Fprintln(out, "no pod shares")
+	default:
 		fmt.Fprintf(out, "pods that share: %d, %s\n", len(n.Members), pooling[n.Rule.Pooling])
 	}
 	for _, p := range n.Policies {

@@ -200,7 +200,7 @@ func TestWhatPodsOfANodeShareIsExplained(t *testing.T) {
 		not    string
 	}{
 		"sharing is off":      {func(s *shop) { s.policy.Spec.Sharing = nil }, "node n1: no policy wants its pods to share what it has left\n", "does not share"},
-		"a recipe without it": {func(s *shop) { s.policy.Spec.Recipe = new("vpa") }, "shop/web-1-b * NoRecommendation, RecipeDoesNotShare\n", "POD"},
+		"a recipe without it": {func(s *shop) { s.policy.Spec.Recipe = new("vpa") }, "node n1: no pod shares\nSizingPolicy: shop, sharing DryRun\n does not share shop/front-1-a NoRecommendation, RecipeDoesNotShare\n does not share shop/web-1-a NoRecommendation, RecipeDoesNotShare\n", "POD"},
 		"the bases are more":  {func(s *shop) { s.node.Status.Allocatable = sizes("2500m", "32Gi") }, "; the bases alone are more than that\n", ""},
 		"a pod that must go":  {func(s *shop) { s.node.Status.Allocatable, s.policy.Spec.Sharing.Evict = sizes("3", "32Gi"), new(true) }, "leaves the node", ""},
 		"an old kubelet":      {func(s *shop) { s.node.Status.NodeInfo.KubeletVersion = "v1.32.0" }, "! KubeletTooOld: nothing could be changed there\n", ""},
