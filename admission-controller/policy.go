@@ -23,7 +23,7 @@ type permitted struct {
 	vpa      *vpav1.VerticalPodAutoscaler // as it is to act
 	sharing  *policy.Sharing              // how the pod shares its node; nil: it does not
 	warnings []string
-	why      fleet.Reason // why the pod stays as it is written; empty: it does not, and else all of the above is nil
+	why      fleet.Reason // why the pod stays as it is written; then the other fields are nil. Empty: it does not
 }
 
 // underPolicy returns what the SizingPolicy that is responsible, if one is, lets a VPA do with a

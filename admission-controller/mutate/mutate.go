@@ -6,9 +6,10 @@
 // for each boost, and one with the memory that was declared. It is pure: equal input gives an
 // equal patch, byte for byte. ExampleConfig_Patch shows a whole one.
 //
-// Only ordinary containers are changed. Init containers, native sidecars and
-// containers without a recommendation are left as they are. It neither looks
-// for the VPA (package target) nor speaks HTTP (package server).
+// Only ordinary containers are changed; init containers and native sidecars are left as they
+// are. So are containers without a recommendation, but for a startup boost, and where a
+// LimitRange of the pod would refuse it else. It neither looks for the VPA (package target) nor
+// speaks HTTP (package server).
 package mutate
 
 import (

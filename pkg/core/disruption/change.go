@@ -142,11 +142,11 @@ func (p *Pod) KeepingCPU() *Pod {
 	return &kept
 }
 
-// GivesMemory reports whether a resize takes memory from a container. A kubelet
+// TakesMemory reports whether a resize takes memory from a container. A kubelet
 // refuses that while the memory is in use, or while it does not know the usage
 // yet, and tries again by itself: no reason to evict a pod that works, which
 // would come back with less than it uses.
-func (p *Pod) GivesMemory() bool {
+func (p *Pod) TakesMemory() bool {
 	return slices.ContainsFunc(p.Containers, func(c Container) bool {
 		asked, limited := c.Asked.Limits.Get(resources.Memory)
 		return limited && asked < c.Current.Limits.Value(resources.Memory)

@@ -98,7 +98,7 @@ func (s Situation) Evictable(p *Pod) Reason {
 func (s Situation) fallback(p *Pod) (Decision, Reason) {
 	age := s.Now.Sub(s.State.Since(p, s.Now))
 	waits := p.Resize == ResizeDeferred && age <= DeferredTimeout ||
-		(p.Resize == ResizeInProgress || p.Resize == ResizeError && p.GivesMemory()) && age <= InProgressTimeout
+		(p.Resize == ResizeInProgress || p.Resize == ResizeError && p.TakesMemory()) && age <= InProgressTimeout
 	if waits {
 		return Wait, unresized(p.Resize)
 	}

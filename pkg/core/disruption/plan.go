@@ -159,7 +159,8 @@ type candidate struct {
 	Assessment
 }
 
-// vpa decides about the pods of a VPA. A pod is skipped for the first reason on this road:
+// vpa decides about the pods of a VPA. A pod is skipped for the first reason on this road, but
+// Held takes the place of Unchanged and NoRecommendation:
 //
 //	mode, status      ModeOff (those in Off and Initial are NoVPA before there is a plan),
 //	                  StatusOutdated

@@ -8,7 +8,7 @@ type Reason string
 // what it looks at: with both, one knows why. The table below says what each means, and plan.vpa
 // in which order the plan asks. What has changed since the plan was made is found while it is
 // carried out: ModeOff, StatusOutdated, VPAUnreadable and those of a SizingPolicy by
-// view.Reader.Stopped, RestartUnderWay by updater/pass.go, which asks actuate/budgets.go.
+// view.Reader.Stopped, RestartUnderWay by updater/actuate/cluster.go, which asks budgets.go beside it.
 const (
 	// updater/view/assign.go, before a plan is made; pkg/kube/target/claims.go, owners resolver.go
 	// beside it

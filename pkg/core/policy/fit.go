@@ -89,11 +89,11 @@ func Fit(pod Pod, recommendation map[string]resources.Bounds, rules Rules, range
 	if rules.Sharing != nil {
 		return fitShared(pod, recommendation, rules, ranges)
 	}
-	return fitOnce(pod, recommendation, rules, ranges)
+	return fitUnshared(pod, recommendation, rules, ranges)
 }
 
-// fitOnce is Fit that asks once.
-func fitOnce(pod Pod, recommendation map[string]resources.Bounds, rules Rules, ranges Ranges) Result {
+// fitUnshared is Fit of a pod that does not share its node.
+func fitUnshared(pod Pod, recommendation map[string]resources.Bounds, rules Rules, ranges Ranges) Result {
 	pod = asDeclared(pod, recommendation, rules)
 	if rules.SeparateMemoryLimit {
 		return fitSeparately(pod, recommendation, rules, ranges)

@@ -59,7 +59,7 @@ func (r Rule) keepsLimit(k resources.Kind) bool { return r.RequestsOnly || r.sha
 // fitShared is Fit of pods that share. A kind of which a LimitRange refuses the limits is fitted
 // as in any other pod, if that helps.
 func fitShared(pod Pod, recommendation map[string]resources.Bounds, rules Rules, ranges Ranges) Result {
-	result := fitOnce(pod, recommendation, rules, ranges)
+	result := fitUnshared(pod, recommendation, rules, ranges)
 	for k := range resources.Kind(resources.Kinds) {
 		if !rules.Sharing.Kinds[k] || !result.refused(k) {
 			continue
@@ -77,7 +77,7 @@ func fitShared(pod Pod, recommendation map[string]resources.Bounds, rules Rules,
 			}
 			given[name] = b
 		}
-		if usual := fitOnce(pod, given, other, ranges); !usual.refused(k) {
+		if usual := fitUnshared(pod, given, other, ranges); !usual.refused(k) {
 			result, rules, recommendation = usual, other, given
 		}
 	}

@@ -27,7 +27,7 @@ import (
 type Input struct {
 	Profile    *usage.Profile // nil: only the sketch counts
 	Sketch     *sketch.Sketch // what Recipe.Needs asks for; nil: nothing of that is known
-	Containers int            // that share the pod, 1 or more
+	Containers int            // of the VPA that have a history and are not off, 1 or more: they share the floor
 	Current    resources.List // requests that are in force; absent = not known
 }
 
@@ -122,7 +122,7 @@ type Recipe struct {
 	podMin [resources.Kinds]float64 // millicores and MiB that the containers of a pod get at least, together
 }
 
-// minimum returns the least recommendation for each of n containers that share a
+// minimum returns the least recommendation for each of n containers that share the floor of a
 // pod. The order of operations is that of the reference recommender.
 func (r *Recipe) minimum(n int) resources.List {
 	share := 1.0 / float64(max(n, 1))

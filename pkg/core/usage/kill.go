@@ -82,8 +82,8 @@ func (k *kill) next(at int64, had resources.Amount, rules Rules) int {
 }
 
 // ObserveOOM takes the report that a tracked container was killed for want of
-// memory: from then on it is taken to need more than it used or, if that is
-// unknown, more than it could have (Rules.needed). That counts at once as the peak of the
+// memory: from then on it is taken to need more than the larger of its request and its
+// use; where no use was seen, also more than its limit (Rules.needed). That counts at once as the peak of the
 // window it belongs to, and so in the histogram. A kill with an ID counts once.
 func (s *Store) ObserveOOM(oom OOM) Reason {
 	slot, known := s.slot(oom.Container)
@@ -108,14 +108,14 @@ func (s *Store) ObserveOOM(oom OOM) Reason {
 	case !oom.Found.IsZero() && oom.Found.Sub(oom.At) > rules.Interval:
 		return TooOld
 	}
-	used := max(oom.Memory, c.window.usage)
+	had := max(oom.Memory, c.window.usage)
 	if c.window.usage <= 0 {
-		used = max(used, oom.Limit)
+		had = max(had, oom.Limit)
 	}
-	need := rules.needed(used, 0)
+	need := rules.needed(had, 0)
 	if oom.ID != "" {
 		steps := c.kill.next(at, max(oom.Memory, oom.Limit), rules)
-		need = rules.needed(used, steps)
+		need = rules.needed(had, steps)
 		if c.kill == nil {
 			c.kill = &kill{}
 		}
@@ -127,11 +127,11 @@ func (s *Store) ObserveOOM(oom OOM) Reason {
 	return Accepted
 }
 
-// needed returns the memory that a container needs which was killed with used.
-// For each step the ratio applies once more, until that is twice of what was used.
-func (r Rules) needed(used resources.Amount, steps int) resources.Amount {
-	need := max(used.Add(r.OOMMinBump), used.Scale(r.OOMRatio))
-	for ; steps > 0 && need < used.Add(used); steps-- {
+// needed returns the memory that a container needs which was killed and had so much.
+// For each step the ratio applies once more, until that is twice of that.
+func (r Rules) needed(had resources.Amount, steps int) resources.Amount {
+	need := max(had.Add(r.OOMMinBump), had.Scale(r.OOMRatio))
+	for ; steps > 0 && need < had.Add(had); steps-- {
 		need = max(need, need.Scale(r.OOMRatio))
 	}
 	return need
