@@ -73,6 +73,7 @@ lint: ## static checks of the programs, of e2e and of hack/images
 .PHONY: unit
 unit: ## unit tests, with the race detector; many wait, so more packages run at once than there are processors
 	$(RACE) -p 4 ./...
+	go test -vet=off -run 'TestNoReview|FuzzReview' ./admission-controller # what a review may cost holds without the race detector
 
 .PHONY: cluster-checks
 cluster-checks: ## static checks and unit tests of hack/cluster, once for each version of it

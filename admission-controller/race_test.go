@@ -2,4 +2,4 @@
 
 package main
 
-func init() { slowdown = 10 }
+func init() { raced = true }
