@@ -26,7 +26,7 @@ import (
 // noted returns a pod that comes with the notes of a change, and with an annotation of its own.
 func noted() *corev1.Pod {
 	pod := testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))
-	pod.Annotations = map[string]string{"team": "shop", convert.DeclaredAnnotation: `{"c":{"requests":{"memory":"64Mi"},"limits":{"memory":"64Mi"}}}`, convert.ResizedAtAnnotation: "2026-01-02T12:00:00Z", convert.OriginalAnnotation: `{"c":{"requests":{"cpu":"64"}}}`}
+	pod.Annotations = map[string]string{"team": "shop", convert.DeclaredAnnotation: `{"c":{"requests":{"memory":"64Mi"},"limits":{"memory":"64Mi"}}}`, convert.ResizedAtAnnotation: "2026-01-02T12:00:00Z", convert.OriginalAnnotation: `{"c":{"requests":{"cpu":"64"}}}`, convert.SharedAnnotation: "cpu at 2026-01-02T12:00:00Z after 0"}
 	return pod
 }
 
@@ -68,6 +68,7 @@ func TestNewPodsLoseNotesThatTheyComeWith(t *testing.T) {
 		require.NotContains(t, pod.Annotations, convert.ResizedAtAnnotation, name)
 		require.NotContains(t, pod.Annotations, convert.OriginalAnnotation, name)
 		require.NotContains(t, pod.Annotations, convert.DeclaredAnnotation, name)
+		require.NotContains(t, pod.Annotations, convert.SharedAnnotation, name)
 		require.Equal(t, "shop", pod.Annotations["team"], name)
 		require.Equal(t, c.sized, pod.Annotations[convert.UpdatesAnnotation] != "", name)
 		require.Contains(t, answer.Warnings, "annotation loadline.dev/original taken off: only the updater notes what a pod had before it was resized", name)
@@ -85,6 +86,7 @@ func TestPodsWithoutNotesAreNotChangedForThem(t *testing.T) {
 	delete(pod.Annotations, convert.ResizedAtAnnotation)
 	delete(pod.Annotations, convert.OriginalAnnotation)
 	delete(pod.Annotations, convert.DeclaredAnnotation)
+	delete(pod.Annotations, convert.SharedAnnotation)
 	answer := handlerOf(t, found{}).answer(t.Context(), ask(t, pod))
 	require.Equal(t, server.Answer{}, answer)
 }
@@ -108,6 +110,7 @@ func TestNotesThatAreTakenOffAreCounted(t *testing.T) {
 			client.PatchRemove("/metadata/annotations/loadline.dev~1declared-memory"),
 			client.PatchRemove("/metadata/annotations/loadline.dev~1original"),
 			client.PatchRemove("/metadata/annotations/loadline.dev~1resized-at"),
+			client.PatchRemove("/metadata/annotations/loadline.dev~1shared"),
 		}, patch)
 		for cause, want := range causes {
 			require.InDelta(t, want, testutil.ToFloat64(m.problems.WithLabelValues(string(cause))), 0, cause)

@@ -59,17 +59,18 @@ func TestOnlyTheUpdaterNotesWhatPodsHad(t *testing.T) {
 	}
 
 	// The webhook takes notes off new pods.
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "forged", Annotations: map[string]string{"loadline.dev/resized-at": "now", "loadline.dev/original": "{}", "team": "shop"}}, Spec: w.Template().Spec}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "forged", Annotations: map[string]string{"loadline.dev/resized-at": "now", "loadline.dev/original": "{}", "loadline.dev/shared": "cpu at 2026-01-02T12:00:00Z after 0", "team": "shop"}}, Spec: w.Template().Spec}
 	created, err := tenant.CoreV1().Pods(w.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
 	require.NoError(t, err)
 	require.Equal(t, "shop", created.Annotations["team"])
 	require.NotContains(t, created.Annotations, "loadline.dev/resized-at")
 	require.NotContains(t, created.Annotations, "loadline.dev/original")
+	require.NotContains(t, created.Annotations, "loadline.dev/shared")
 
 	manifest := filepath.Join(cluster.Root, "deploy", "admission-policy")
 	require.NoError(t, cluster.Kubectl(t.Context(), "apply", "--validate=strict", "-k", manifest))
 	tries := 0
-	for _, name := range []string{"loadline.dev/resized-at", "loadline.dev/original"} {
+	for _, name := range []string{"loadline.dev/resized-at", "loadline.dev/original", "loadline.dev/shared"} {
 		eventually(t, "a note of somebody else is refused", func() error {
 			tries++ // what stays as it is is allowed
 			err := annotate(before[0].Name, fmt.Sprintf(`{%q:"%d"}`, name, tries))
@@ -79,7 +80,7 @@ func TestOnlyTheUpdaterNotesWhatPodsHad(t *testing.T) {
 			return errors.Join(err, errors.New("it is not"))
 		})
 	}
-	require.NoError(t, annotate(before[0].Name, `{"loadline.dev/resized-at":null,"loadline.dev/original":null}`), "to take one off is allowed")
+	require.NoError(t, annotate(before[0].Name, `{"loadline.dev/resized-at":null,"loadline.dev/original":null,"loadline.dev/shared":null}`), "to take one off is allowed")
 	require.ErrorContains(t, annotate(before[0].Name, `{"loadline.dev/original":"{}"}`),
 		"only system:serviceaccount:kube-system:vpa-updater may set or change the annotation loadline.dev/original, which says what a pod had before it was resized: leave it out")
 	require.NoError(t, annotate(before[0].Name, `{"team":"shop"}`))

@@ -29,7 +29,7 @@ var NoteAnnotations = []string{ResizedAtAnnotation, OriginalAnnotation}
 
 // ForeignAnnotations are those that no new pod can have of its own: they say what became of
 // another one.
-var ForeignAnnotations = []string{ResizedAtAnnotation, OriginalAnnotation, DeclaredAnnotation}
+var ForeignAnnotations = []string{ResizedAtAnnotation, OriginalAnnotation, DeclaredAnnotation, SharedAnnotation}
 
 const deferredSuffix = " deferred"
 
