@@ -1,6 +1,7 @@
 package sharing
 
 import (
+	"cmp"
 	"time"
 
 	"loadline.dev/loadline/pkg/core/resources"
@@ -18,9 +19,11 @@ const (
 	GPUNode           Reason = "GPUNode"           // a node with GPUs has room for what they need
 	PodLevelResources Reason = "PodLevelResources" // the pod as a whole has sizes, which bound its containers
 	Guaranteed        Reason = "Guaranteed"        // each container has limits that equal its requests
+	RestartsOnResize  Reason = "RestartsOnResize"  // another size of what would be shared restarts a container
 	HPAOnResource     Reason = "HPAOnResource"     // a HorizontalPodAutoscaler looks at what would be shared
 	NoRecommendation  Reason = "NoRecommendation"  // base and peak are not known of any container
-	NewWorkload       Reason = "NewWorkload"       // its workload is younger than MinAge
+	NewWorkload       Reason = "NewWorkload"       // its workload is younger than Facts.MinAge
+	Reverted          Reason = "Reverted"          // its share did harm a while ago, so it has its peak
 	NotRunning        Reason = "NotRunning"        // it is pending
 	Terminating       Reason = "Terminating"       // it is being deleted
 	Boosted           Reason = "Boosted"           // it has extra CPU while it starts
@@ -33,10 +36,11 @@ const (
 	Broken   Reason = "Broken"   // the program failed in an unforeseen way when it looked at the pod
 )
 
-// MinAge is how long a workload must have existed for its base and peak to say something.
+// MinAge is how long a workload must have existed for its base and peak to say something, unless
+// somebody wants something else.
 const MinAge = time.Hour
 
-// Facts are what decides whether a pod shares. Of a pod that is being created the last four are
+// Facts are what decides whether a pod shares. Of a pod that is being created the last five are
 // false.
 type Facts struct {
 	Excluded    bool
@@ -47,26 +51,38 @@ type Facts struct {
 	Shared      [resources.Kinds]bool // that its policy shares
 	HPA         [resources.Kinds]bool // at which HorizontalPodAutoscalers look in any of its containers
 	Recommended bool                  // base and peak of a container are known
+	Restarts    [resources.Kinds]bool // of which another size restarts a container
 	Age         time.Duration         // of its workload
+	MinAge      time.Duration         // that its workload must have; 0: MinAge
+	Reverted    bool                  // see Mark.Out
 	Pending     bool
 	Terminating bool
 	Boosted     bool
 	Resizing    bool // a resize is under way, waits or was refused
 }
 
+// Lasts reports whether a pod with this reason will not share soon: one that did leaves.
+func (r Reason) Lasts() bool {
+	switch r {
+	case Excluded, SharingOff, GPUNode, PodLevelResources, Guaranteed, RestartsOnResize, HPAOnResource:
+		return true
+	}
+	return false
+}
+
 // Eligible returns why a pod does not share what its node has left, empty if it does.
 func Eligible(f Facts) Reason {
-	scaled := false
+	scaled, restarts := false, false
 	for k, shared := range f.Shared {
-		scaled = scaled || shared && f.HPA[k]
+		scaled, restarts = scaled || shared && f.HPA[k], restarts || shared && f.Restarts[k]
 	}
 	for _, one := range [...]struct {
 		holds bool
 		Reason
 	}{
 		{f.Excluded, Excluded}, {f.Off, SharingOff}, {f.GPUs, GPUNode}, {f.PodLevel, PodLevelResources}, {f.Guaranteed, Guaranteed},
-		{scaled, HPAOnResource}, {!f.Recommended, NoRecommendation}, {f.Age < MinAge, NewWorkload},
-		{f.Pending, NotRunning}, {f.Terminating, Terminating}, {f.Boosted, Boosted}, {f.Resizing, Resizing},
+		{restarts, RestartsOnResize}, {scaled, HPAOnResource}, {!f.Recommended, NoRecommendation}, {f.Age < cmp.Or(f.MinAge, MinAge), NewWorkload},
+		{f.Reverted, Reverted}, {f.Pending, NotRunning}, {f.Terminating, Terminating}, {f.Boosted, Boosted}, {f.Resizing, Resizing},
 	} {
 		if one.holds {
 			return one.Reason
