@@ -225,6 +225,12 @@ func (b *Budget) Denies(p *Pod) Reason {
 	return NoBudget
 }
 
+// lastReady reports whether no other pod of the owner is ready, or stays so.
+func (b *Budget) lastReady(p *Pod) bool {
+	o := b.of(p)
+	return o != nil && p.Ready && o.ready-o.spentReady-len(o.leaving) <= 1
+}
+
 // leaves records that a pod that is still ready will not be for a while, because of
 // an earlier plan. It does not stand in its own way.
 func (b *Budget) leaves(p *Pod, one RestartHolder) {

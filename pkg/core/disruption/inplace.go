@@ -125,7 +125,7 @@ func (p *plan) fitting(pod *Pod) (*Pod, Need, RoomAnswer) {
 	if part := p.asMuchAsFits(pod); part != nil {
 		return part, part.Need(), RoomFits
 	}
-	if answer == RoomFull && !pod.WouldRestart() && !p.config.CapToRoom && !p.before.Asked(pod) {
+	if answer == RoomFull && !pod.WouldRestart() && !p.config.CapToRoom && !p.config.OnlyFitting && !p.before.Asked(pod) {
 		// The node grants it as soon as there is room, before any pass would see that.
 		// Not what restarts: it would come when nobody looks at budgets any more.
 		need.Node = ""

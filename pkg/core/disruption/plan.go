@@ -194,12 +194,15 @@ type candidate struct {
 func (p *plan) vpa(v *VPA) {
 	defer p.caught(v)
 	var candidates []candidate
+	var leaving []*Pod
 	for i := range v.Pods {
 		pod := &v.Pods[i]
 		if v.Mode == Off || v.Mode == Initial {
 			p.skip(v, pod, ModeOff)
 		} else if v.Outdated {
 			p.skip(v, pod, StatusOutdated)
+		} else if pod.Leaves {
+			leaving = append(leaving, pod)
 		} else if a := Assess(v, pod, p.config, p.now); pod.Held != "" && (a.Reason == Unchanged || a.Reason == NoRecommendation) {
 			p.skip(v, pod, pod.Held) // a part of the change is left out, and nothing is left
 		} else if a.Reason != "" {
@@ -212,7 +215,7 @@ func (p *plan) vpa(v *VPA) {
 			p.skip(v, pod, pod.Held)
 		}
 	}
-	if len(candidates) == 0 {
+	if len(candidates)+len(leaving) == 0 {
 		return
 	}
 	slices.SortFunc(candidates, func(a, b candidate) int {
@@ -227,6 +230,22 @@ func (p *plan) vpa(v *VPA) {
 			p.recreate(v, c, s)
 		}
 	}
+	for _, pod := range leaving {
+		p.leave(v, pod, s.Budget)
+	}
+}
+
+// leave plans the eviction of a pod that is to leave its node, unless it is observed or the last
+// of its owner that is ready: others would gain less than those lose that it serves.
+func (p *plan) leave(v *VPA, pod *Pod, b *Budget) {
+	denied := b.Denies(pod)
+	if denied == "" && b.lastReady(pod) {
+		denied = NoBudget
+	}
+	if pod.Held == UnderObservation {
+		denied = pod.Held
+	}
+	p.evict(v, pod, b, NodeCrowded, denied)
 }
 
 // look sees from the pods of a VPA what came of the last changes, and which of them

@@ -84,6 +84,11 @@ const (
 	TooLargeForNode  Reason = "TooLargeForNode"
 	RestartUnderWay  Reason = "RestartUnderWay"
 
+	// updater/view/divide.go, of a pod that shares what its node has left; updater/view/sharing.go
+	HasShare       Reason = "HasShare"
+	ShrunkLately   Reason = "ShrunkLately"
+	ChangedOutside Reason = "ChangedOutside"
+
 	// updater/pass.go, while the plan is carried out; updater/actuate/cluster.go
 	DisruptionRateLimited Reason = "DisruptionRateLimited"
 	RateLimited           Reason = "RateLimited"
@@ -208,6 +213,12 @@ var explanations = []Explanation{
 		"a larger node, or a lower `maxAllowed`", true},
 	{RestartUnderWay, "another pod of its owner, or of one of its PodDisruptionBudgets, is being restarted by a resize",
 		"wait until that pod is ready again; one that never is, or whose node never carries the resize out, holds the others for an hour", true},
+	{HasShare, "it shares what its node has left, and has its share, or keeps what it has until the next round",
+		"nothing; `docs/sharing.md` says who shares, and when", false},
+	{ShrunkLately, "it shares what its node has left; where nodes are added and removed, the pods of a node are made smaller once an hour at most",
+		"wait", false},
+	{ChangedOutside, "it shares what its node has left, and somebody has changed its requests since the last round",
+		"wait for the next round, five minutes at most", false},
 	{DisruptionRateLimited, "many pods are due at once, and this one has to wait for its turn",
 		"wait, or raise `--eviction-pace` and `--namespace-eviction-pace`", false},
 	{RateLimited, "the rate limit ended the pass",
@@ -256,4 +267,19 @@ const (
 	ResizeStuck Cause = "ResizeStuck" // a resize did not come about, so the pod is evicted
 	Retry       Cause = "Retry"       // a resize did not come about, so another target is asked for
 	BoostOver   Cause = "BoostOver"   // its startup boost is over
+
+	// Of pods that share what their node has left.
+	Shared        Cause = "Shared"        // its share has changed
+	ShareEnded    Cause = "ShareEnded"    // it shares no more, and gets its peak
+	ShareReverted Cause = "ShareReverted" // its share did harm, so it gets its peak
+	NodeCrowded   Cause = "NodeCrowded"   // those that share its node need more than there is
 )
+
+// Shares reports whether the change is one of sharing. It is part of no rollout.
+func (c Cause) Shares() bool {
+	switch c {
+	case Shared, ShareEnded, ShareReverted, NodeCrowded:
+		return true
+	}
+	return false
+}

@@ -73,6 +73,7 @@ type Pod struct {
 	Restarts             int32  // how often its ordinary containers were restarted, in all
 	Noted                *Noted // what earlier plans wrote on it; nil: nothing
 	Held                 Reason // why a rollout under a SizingPolicy holds it; empty: it does not
+	Leaves               bool   // it is to leave its node, whatever it would get: those that share that need more than there is
 
 	Budgets    []string           // names of the PodDisruptionBudgets that count it
 	Node       string             // where it runs
@@ -154,6 +155,7 @@ type Config struct {
 	StabilizationWindow time.Duration // how long a change lasts at least before it is undone; doubled each time
 	Autoscaled          bool          // nodes are added for pods that find none
 	CapToRoom           bool          // a pod that finds no room for all of a resize gets what there is
+	OnlyFitting         bool          // a resize for which its node has no room now is not asked for, and waits in no kubelet
 }
 
 // DefaultConfig returns the settings of an updater without flags.
