@@ -166,6 +166,8 @@ func (c *caches) reader(config *Config) *view.Reader {
 		Records:      c.records,
 		HPAs:         c.hpas,
 		Measures:     config.Evidence.Address != "",
+
+		SharingMinAge: config.SharingMinAge,
 	}
 	if c.whole {
 		nodes := c.surroundings.Core().V1().Nodes()
@@ -179,6 +181,11 @@ func (c *caches) capacity(config *Config) (r view.CapacityReader) {
 	if config.Room == roomOff {
 		return r
 	}
+	return c.roomOf(config)
+}
+
+// roomOf is capacity whatever --eviction-room says: pods share no more than there is.
+func (c *caches) roomOf(config *Config) (r view.CapacityReader) {
 	quotas := c.surroundings.Core().V1().ResourceQuotas()
 	r.Pods, r.Quotas, r.QuotasSynced = c.pods.Core().V1().Pods().Lister(), quotas.Lister(), quotas.Informer().HasSynced
 	if c.whole {
@@ -191,19 +198,19 @@ func (c *caches) capacity(config *Config) (r view.CapacityReader) {
 	return r
 }
 
-// sharingConditions returns what says on policies whether their pods share what their nodes have
-// left; nil in a dry run, which writes nothing.
+// sharingConditions returns what knows which policies share what nodes have left, and says so on
+// them; in a dry run it writes nothing, and another updater stands in nobody's way.
 func (c *caches) sharingConditions(config *Config) *sharingConditions {
-	if config.DryRun {
-		return nil
+	conditions := &sharingConditions{policies: c.policies, confined: !c.whole}
+	if !config.DryRun {
+		conditions.client = c.own
 	}
-	conditions := &sharingConditions{client: c.own, policies: c.policies, confined: !c.whole}
 	if c.whole {
 		nodes := c.surroundings.Core().V1().Nodes()
 		conditions.nodes = nodes.Informer().HasSynced
 		conditions.growth = &view.Growth{Kube: c.kube, Nodes: nodes.Lister(), Synced: conditions.nodes}
 	}
-	if election := config.Election; !election.Enabled {
+	if election := config.Election; !election.Enabled && !config.DryRun {
 		conditions.holder = func(ctx context.Context, now time.Time) (string, error) {
 			return lease.Holder(ctx, c.kube, election, now)
 		}

@@ -33,6 +33,8 @@ type executor interface {
 	RecordBackoff(ctx context.Context, pod *corev1.Pod, p disruption.Backoff) error
 	// NotResizable says on a pod that its node cannot grant what is recommended.
 	NotResizable(ctx context.Context, pod *corev1.Pod)
+	// RemoveShare notes on a pod that it shares no more.
+	RemoveShare(ctx context.Context, pod *corev1.Pod) error
 	// LeftAlone is told the pods that a pass leaves alone.
 	LeftAlone(skipped []disruption.Skip)
 	// Room is told whether evictions wait for room on nodes, and why.
@@ -80,22 +82,24 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 	if !l.admitted(ctx, now) {
 		return
 	}
-	p, plan, err := l.look(ctx, now, watch.Step)
+	snapshot, err := l.reader.Read(ctx, now, watch.Step)
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Pass skipped: the caches cannot be read")
 		return
 	}
-	watch.Step("AdmissionInit") // the label that the reference has for planning
-	p.carryOut(ctx, plan)
-	p.remember(ctx, plan)
-	watch.Step("EvictPods")
-	p.explain(ctx)
-	p.report()
 	if err := view.Guard(func() error { l.share(ctx, now); return nil }); err != nil {
 		klog.FromContext(ctx).Error(err, "A defect of the updater: please report it. It is not known what pods would share")
 		l.sharing.leaving, l.sharing.said = nil, nil
 		l.metrics.SharingEnded()
 	}
+	p, plan := l.planPass(ctx, snapshot, now)
+	watch.Step("AdmissionInit") // the label that the reference has for planning
+	p.carryOut(ctx, plan)
+	p.carryOutShares(ctx)
+	p.remember(ctx, plan)
+	watch.Step("EvictPods")
+	p.explain(ctx)
+	p.report()
 }
 
 // OOMResize gives pods that were killed for want of memory, and are not ready, what
@@ -114,11 +118,13 @@ func (l *Loop) OOMResize(ctx context.Context, now time.Time, more []cache.Object
 		klog.FromContext(ctx).Error(err, "No pod is given more memory before the next pass: the caches cannot be read")
 		return
 	}
-	plan.Actions = slices.DeleteFunc(plan.Actions, func(a disruption.Action) bool { return !a.OOMResize })
+	others := func(a disruption.Action) bool { return !a.OOMResize }
+	plan.Actions, p.shares.actions, p.shares.ended = slices.DeleteFunc(plan.Actions, others), slices.DeleteFunc(p.shares.actions, others), nil
 	for i := range plan.Actions {
 		plan.Actions[i].MayEvict = false
 	}
 	p.carryOut(ctx, plan)
+	p.carryOutShares(ctx)
 }
 
 // look begins a pass with a plan for all pods that a VPA controls.
@@ -127,12 +133,25 @@ func (l *Loop) look(ctx context.Context, now time.Time, done view.Step) (*pass, 
 	if err != nil {
 		return nil, disruption.Result{}, err
 	}
+	p, plan := l.planPass(ctx, snapshot, now)
+	return p, plan, nil
+}
+
+// planPass begins a pass with a plan for the pods of a snapshot.
+func (l *Loop) planPass(ctx context.Context, snapshot *view.Snapshot, now time.Time) (*pass, disruption.Result) {
+	division := l.reader.Divide(ctx, snapshot, l.sharing.seldom, now)
 	rollouts := l.hold(ctx, snapshot, now)
 	plan := l.plan(ctx, snapshot, now)
 	l.state = plan.State
+	for i := range plan.Skipped {
+		if s := &plan.Skipped[i]; (s.Reason == disruption.Unchanged || s.Reason == disruption.NoRecommendation) && snapshot.HasShare(s.UID) {
+			s.Reason = disruption.HasShare
+		}
+	}
 	p := l.begin(ctx, snapshot, plan, now)
 	p.rollouts = rollouts
-	return p, plan, nil
+	p.shares = l.moveShares(ctx, p, division, plan)
+	return p, plan
 }
 
 // admitted reports whether the admission controller is there to give evicted pods

@@ -39,7 +39,7 @@ type metrics struct {
 	revertErrors *prometheus.CounterVec
 	missing      *prometheus.CounterVec
 
-	// By mode, which is DryRun: shown from the first round of sharing on.
+	// By mode, On or DryRun: shown from the first round of sharing on.
 	sharedHeadroom, sharedCores, sharedBytes, sharedPods *prometheus.GaugeVec
 	sharedEvictions                                      *prometheus.CounterVec
 	// Nodes, without labels: shown from the first round of --node-load-taint on.
@@ -207,26 +207,47 @@ func (m *metrics) EvidenceMissing(pods int) {
 // Observed sets how many pods are under observation.
 func (m *metrics) Observed(pods int) { m.observed.WithLabelValues().Set(float64(pods)) }
 
-// sharingDryRun is the mode of what is shown of sharing.
-const sharingDryRun = "DryRun"
-
-// Shared publishes what a round of sharing found, and counts pods that are to leave their nodes
-// and were not before.
-func (m *metrics) Shared(found *view.Sharing, leave int) {
-	var headroom, cores, bytes float64
-	pods := 0
-	for _, n := range found.Nodes {
-		headroom += n.Headroom[resources.CPU] / 1000
-		cores += n.Saved[resources.CPU] / 1000
-		bytes += n.Saved[resources.Memory]
-		pods += n.Pods
+// sharingMode is the mode of what is shown of pods that share, or would.
+func sharingMode(acts bool) string {
+	if acts {
+		return "On"
 	}
-	m.sharedHeadroom.WithLabelValues(sharingDryRun).Set(headroom)
-	m.sharedCores.WithLabelValues(sharingDryRun).Set(cores)
-	m.sharedBytes.WithLabelValues(sharingDryRun).Set(bytes)
-	m.sharedPods.WithLabelValues(sharingDryRun).Set(float64(pods))
-	m.sharedEvictions.WithLabelValues(sharingDryRun).Add(float64(leave))
+	return "DryRun"
 }
+
+// Shared publishes what a round of sharing found, and counts pods that would leave their nodes and
+// would not before. A mode of which there are no pods is shown only if the other is not.
+func (m *metrics) Shared(found *view.Sharing, leave int) {
+	m.SharingEnded()
+	dry := true
+	for _, acts := range [...]bool{true, false} {
+		var headroom, cores, bytes float64
+		pods := 0
+		for _, n := range found.Nodes {
+			if n.Acts != acts {
+				continue
+			}
+			headroom += n.Headroom[resources.CPU] / 1000
+			cores += n.Saved[resources.CPU] / 1000
+			bytes += n.Saved[resources.Memory]
+			pods += n.Pods
+		}
+		if pods == 0 && (acts || !dry) {
+			continue
+		}
+		dry = dry && !acts
+		mode := sharingMode(acts)
+		m.sharedHeadroom.WithLabelValues(mode).Set(headroom)
+		m.sharedCores.WithLabelValues(mode).Set(cores)
+		m.sharedBytes.WithLabelValues(mode).Set(bytes)
+		m.sharedPods.WithLabelValues(mode).Set(float64(pods))
+	}
+	m.sharedEvictions.WithLabelValues(sharingMode(false)).Add(float64(leave))
+}
+
+// SharingEvicted counts a pod that was evicted because those that share its node need more than
+// there is.
+func (m *metrics) SharingEvicted() { m.sharedEvictions.WithLabelValues(sharingMode(true)).Inc() }
 
 // SharingEnded takes the gauges away: no policy wants sharing any more.
 func (m *metrics) SharingEnded() {

@@ -24,6 +24,7 @@ type pass struct {
 	order    []*score
 	skipped  []disruption.Skip
 	rollouts map[cache.ObjectName]*heldWorkload // by VPA
+	shares   shareMoves
 	now      time.Time
 }
 
@@ -63,8 +64,15 @@ func (l *Loop) begin(ctx context.Context, snapshot *view.Snapshot, plan disrupti
 	return p
 }
 
+// score returns that of the VPA of a pod.
 func (p *pass) score(of disruption.Subject) *score {
-	return p.scores[vpaOf(of)]
+	name := vpaOf(of)
+	s := p.scores[name]
+	if s == nil { // the policy of a pod that shared is gone, so that its VPA acts no more
+		s = &score{Name: name, Mode: vpav1.UpdateModeInPlace, Pods: 1}
+		p.scores[name] = s
+	}
+	return s
 }
 
 func vpaOf(s disruption.Subject) cache.ObjectName { return cache.NewObjectName(s.Namespace, s.VPA) }
@@ -94,15 +102,7 @@ func (p *pass) carryOut(ctx context.Context, plan disruption.Result) {
 		if target == nil {
 			continue // it is gone
 		}
-		reason := disruption.Broken
-		err := view.Guard(func() error {
-			reason = p.change(ctx, actuate.Change{Action: a, Target: target, Reading: p.snapshot.Reading(vpaOf(a.Subject)), Observed: p.observes(a.Subject)})
-			return nil
-		})
-		if err != nil {
-			p.state.Record(a, disruption.Prevented, p.now)
-			klog.FromContext(ctx).Error(err, "Pod skipped: its change failed in an unforeseen way", "pod", klog.KRef(a.Namespace, a.Pod), "vpa", a.VPA)
-		}
+		reason := p.make(ctx, p.withShare(actuate.Change{Action: a, Target: target, Reading: p.snapshot.Reading(vpaOf(a.Subject)), Observed: p.observes(a.Subject)}))
 		if reason == disruption.RateLimited {
 			klog.FromContext(ctx).V(1).Info("Pass ended: neither rate limit nor time allow a further change before the next one", "left", len(actions)-i)
 			// Also behind the first: what has used up this pass must not do so in each.
@@ -116,6 +116,17 @@ func (p *pass) carryOut(ctx context.Context, plan disruption.Result) {
 			p.skip(a.Subject, reason)
 		}
 	}
+}
+
+// make makes one change and returns why it did not come about, or nothing.
+func (p *pass) make(ctx context.Context, c actuate.Change) disruption.Reason {
+	reason := disruption.Broken
+	err := view.Guard(func() error { reason = p.change(ctx, c); return nil })
+	if err != nil {
+		p.record(c.Action, disruption.Prevented, p.now)
+		klog.FromContext(ctx).Error(err, "Pod skipped: its change failed in an unforeseen way", "pod", klog.KRef(c.Namespace, c.Pod), "vpa", c.VPA)
+	}
+	return reason
 }
 
 // pause writes on pods what a restart must not forget: that changes of their
@@ -140,13 +151,16 @@ func (p *pass) skip(s disruption.Subject, reason disruption.Reason) {
 	p.skipped = append(p.skipped, disruption.Skip{Subject: s, Reason: reason})
 }
 
-// change makes one change and returns why it did not come about, or nothing.
+// change is make of what does not fail in an unforeseen way.
 func (p *pass) change(ctx context.Context, c actuate.Change) disruption.Reason {
-	if reason := p.reader.Stopped(c.Reading); reason != "" {
+	left := c.Cause == disruption.ShareEnded // a pod that shared gets its peak also when its policy is gone
+	if reason := p.reader.Stopped(c.Reading); reason != "" && !(left && reason == disruption.PolicyUnknown) {
 		return reason
 	}
-	if reason := p.admit(ctx, c.Subject); reason != "" { // only under a SizingPolicy
-		return reason
+	if !c.Cause.Shares() {
+		if reason := p.admit(ctx, c.Subject); reason != "" { // only under a SizingPolicy
+			return reason
+		}
 	}
 	if c.Evict {
 		return p.paced(c, func() disruption.Reason { return p.evict(ctx, c) })
@@ -178,16 +192,18 @@ func (p *pass) resize(ctx context.Context, c actuate.Change) disruption.Reason {
 	note, err := p.executor.Resize(ctx, c)
 	switch {
 	case err == nil:
-		p.state.Record(c.Action, disruption.Done, p.now)
+		p.record(c.Action, disruption.Done, p.now)
+		p.shares.made(c.UID)
 		p.metrics.Resized(score)
 		p.changed(ctx, c.Subject, note)
 		return ""
 	case errors.Is(err, actuate.ErrInUse):
-		p.state.Record(c.Action, disruption.Prevented, p.now)
+		p.record(c.Action, disruption.Prevented, p.now)
 		return disruption.MemoryInUse
 	case errors.Is(err, actuate.ErrRestarting):
 		return disruption.RestartUnderWay
 	case errors.Is(err, actuate.ErrRehearsed):
+		p.shares.made(c.UID)
 		return ""
 	case errors.Is(err, actuate.ErrRateLimited):
 		p.metrics.FailedResize(score, "InPlaceUpdateRateLimiterWaitFailed")
@@ -203,10 +219,10 @@ func (p *pass) resize(ctx context.Context, c actuate.Change) disruption.Reason {
 	}
 	p.metrics.FailedResize(score, reason)
 	if errors.Is(err, actuate.ErrProtected) {
-		p.state.Record(c.Action, disruption.Prevented, p.now)
+		p.record(c.Action, disruption.Prevented, p.now)
 		return disruption.EvictionRefused
 	}
-	p.state.Record(c.Action, outcome, p.now)
+	p.record(c.Action, outcome, p.now)
 	p.failed(ctx, c, note, err)
 	if c.MayEvict && actuate.Refused(err) {
 		c.Evict, c.Cause = true, disruption.ResizeStuck
@@ -223,9 +239,13 @@ func (p *pass) evict(ctx context.Context, c actuate.Change) disruption.Reason {
 	err := p.executor.Evict(ctx, c)
 	switch {
 	case err == nil:
-		p.state.Record(c.Action, disruption.Done, p.now)
+		p.record(c.Action, disruption.Done, p.now)
 		p.metrics.Evicted(score)
-		p.evicted(ctx, c)
+		if c.Cause == disruption.NodeCrowded {
+			p.metrics.SharingEvicted()
+		} else {
+			p.evicted(ctx, c)
+		}
 		return ""
 	case errors.Is(err, actuate.ErrRestarting):
 		return disruption.RestartUnderWay

@@ -114,6 +114,7 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 	loop.records, loop.sharing.conditions = caches.records, caches.sharingConditions(config)
 	var judge observe.Executor = &actuate.Rehearsal{Out: out}
 	loop.executor, loop.capacity = &actuate.Rehearsal{Out: out}, caches.capacity(config)
+	loop.sharing.capacity = caches.roomOf(config)
 	loop.nodes, loop.budgets = caches.pinning(), caches.disruptions()
 	loop.limiter = disruption.NewRateLimiter(config.Pace, time.Now())
 	loop.reporter.After = config.EventAfter

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/updater/view"
@@ -22,7 +23,10 @@ const sharingInterval = 5 * time.Minute
 
 // sharingRounds remembers the last round of sharing.
 type sharingRounds struct {
-	conditions *sharingConditions // nil: nothing is written
+	conditions *sharingConditions // nil: nothing is written, and nobody shares in fact
+	capacity   view.CapacityReader
+	state      disruption.State   // of the plans for pods that share
+	seldom     bool               // nodes are added and removed
 	window     time.Time          // when the five minutes began in which it was
 	failed     time.Time          // when those began in which one failed last
 	leaving    map[types.UID]bool // pods that were to leave their nodes
@@ -37,12 +41,14 @@ func (l *Loop) share(ctx context.Context, now time.Time) {
 	if window.Equal(l.sharing.window) || ctx.Err() != nil {
 		return
 	}
-	found, err := l.reader.Share(ctx, now)
+	cluster := l.sharing.conditions.cluster(ctx, now)
+	l.sharing.seldom = cluster.seldom
+	found, err := l.reader.Share(ctx, now, cluster.standings)
 	if ctx.Err() != nil {
 		return
 	}
-	if l.sharing.conditions != nil {
-		l.sharing.conditions.write(ctx, found, now)
+	if l.sharing.conditions != nil && (err == nil || cluster.in.Reason != "") {
+		l.sharing.conditions.write(ctx, cluster, found, now)
 	}
 	if err != nil && !window.Equal(l.sharing.failed) {
 		klog.FromContext(ctx).Error(err, "It is not known what pods would share, trying again in the next pass")
@@ -61,10 +67,13 @@ func (l *Loop) share(ctx context.Context, now time.Time) {
 	l.sharing.log(ctx, found)
 }
 
-// left returns how many pods are to leave their nodes that were not in the last round.
+// left returns how many pods would leave their nodes that were not in the last round.
 func (r *sharingRounds) left(found *view.Sharing) (more int) {
 	leaving := map[types.UID]bool{}
 	for _, n := range found.Nodes {
+		if n.Acts {
+			continue // they are counted when they have left
+		}
 		for _, p := range n.Leaves {
 			if leaving[p.UID] = true; !r.leaving[p.UID] {
 				more++
@@ -83,24 +92,34 @@ const mostLeaving = 10
 func (r *sharingRounds) log(ctx context.Context, found *view.Sharing) {
 	log := klog.FromContext(ctx)
 	said := make(map[string]string, len(found.Nodes))
+	acts := false
 	for _, n := range found.Nodes {
 		line := describeNode(n)
-		if said[n.Name] = fmt.Sprint(line...); said[n.Name] != r.said[n.Name] {
-			log.Info("Sharing, dry run", line...)
+		what := spoken[n.Acts]
+		said[n.Name] += what + fmt.Sprint(line...)
+		if !strings.Contains(r.said[n.Name], what+fmt.Sprint(line...)) {
+			log.Info(what, line...)
 		}
 	}
 	r.said = said
+	for _, name := range slices.Sorted(maps.Keys(found.Policies)) {
+		acts = acts || found.Policies[name].Acting > 0
+	}
 	if len(found.Apart) > 0 {
-		log.Info("Sharing, dry run: pods that do not share", "reasons", counted(found.Apart))
+		log.Info(spoken[acts]+": pods that do not share", "reasons", counted(found.Apart))
 	}
 	for _, name := range slices.Sorted(maps.Keys(found.Policies)) {
-		line := []any{"policy", name, "pods", found.Policies[name].Pods}
-		if apart := found.Policies[name].Apart; len(apart) > 0 {
-			line = append(line, "workloadsThatShareLess", counted(apart))
+		of := found.Policies[name]
+		line := []any{"policy", name, "pods", of.Pods}
+		if len(of.Apart) > 0 {
+			line = append(line, "workloadsThatShareLess", counted(of.Apart))
 		}
-		log.Info("Sharing, dry run: a policy", line...)
+		log.Info(spoken[of.Acting > 0]+": a policy", line...)
 	}
 }
+
+// spoken is how a line of the log begins, about those that share in fact, and those that would.
+var spoken = map[bool]string{true: "Sharing", false: "Sharing, dry run"}
 
 // describeNode returns what a line of the log says of a node, numbers as they are printed.
 func describeNode(n *view.NodeSharing) []any {

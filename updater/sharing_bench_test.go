@@ -17,6 +17,7 @@ import (
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/testkit"
+	"loadline.dev/loadline/updater/view"
 )
 
 // sharedEverywhere is a policy in DryRun for all Deployments.
@@ -35,7 +36,7 @@ func BenchmarkShare(b *testing.B) {
 	loop, fresh, c := cluster.filled(b)
 	pods := c.pods.Core().V1().Pods().Informer().GetStore()
 	round := func(tb testing.TB) {
-		found, err := loop.reader.Share(tb.Context(), noon)
+		found, err := loop.reader.Share(tb.Context(), noon, view.Standings{})
 		require.NoError(tb, err)
 		require.Len(tb, found.Nodes, 500)
 		require.Equal(tb, 50_000, found.Policies["fleet"].Pods)
@@ -102,12 +103,12 @@ func TestWhatIsRememberedOfARoundChangesNothing(t *testing.T) {
 			change()
 			_, err := loop.reader.Read(t.Context(), noon, func(string) {})
 			require.NoError(t, err)
-			got, err := loop.reader.Share(t.Context(), noon)
+			got, err := loop.reader.Share(t.Context(), noon, view.Standings{})
 			require.NoError(t, err)
 			anew := fresh()
 			_, err = anew.Read(t.Context(), noon, func(string) {})
 			require.NoError(t, err)
-			want, err := anew.Share(t.Context(), noon)
+			want, err := anew.Share(t.Context(), noon, view.Standings{})
 			require.NoError(t, err)
 			require.Equal(t, want, got)
 		}
@@ -218,7 +219,7 @@ func TestARoundOfSharingAllocatesForWhatMoved(t *testing.T) {
 	_, err := loop.reader.Read(t.Context(), noon, func(string) {})
 	require.NoError(t, err)
 	round := func() {
-		_, err := loop.reader.Share(t.Context(), noon)
+		_, err := loop.reader.Share(t.Context(), noon, view.Standings{})
 		require.NoError(t, err)
 	}
 	round()

@@ -27,12 +27,15 @@ const (
 	reasonNodesUnknown   = "NodesUnknown"
 	reasonAnotherUpdater = "AnotherUpdater"
 	reasonNodeAutoscaler = "NodeAutoscaler"
-	reasonNotServed      = "NotServed"
+
+	// Of policies whose pods share.
+	reasonShares            = "Shares"
+	reasonNodeOvercommitted = "NodeOvercommitted" // bases alone are more than a node has
 )
 
-// sharingConditions says on each policy that wants pods to share whether they do.
+// sharingConditions says of each policy that wants pods to share whether they do.
 type sharingConditions struct {
-	client   versioned.Interface
+	client   versioned.Interface // nil: nothing is written
 	policies *sizing.Policies
 	// confined: this updater sees one namespace alone, so an updater that sees them all knows better.
 	confined bool
@@ -43,14 +46,61 @@ type sharingConditions struct {
 	holder func(ctx context.Context, now time.Time) (string, error)
 }
 
-// write brings the conditions to what a round found; nil: no pod shares.
-func (c *sharingConditions) write(ctx context.Context, found *view.Sharing, now time.Time) {
+// clusterSharing is what holds for all policies in mode On.
+type clusterSharing struct {
+	standings view.Standings
+	in        metav1.Condition // what is in the way; its reason is empty if nothing is
+	seldom    bool             // nodes seem to be added and removed
+}
+
+// cluster looks what holds for all policies in mode On. Without one it looks at nothing, nor does
+// a nil one: then nobody shares.
+func (c *sharingConditions) cluster(ctx context.Context, now time.Time) (all clusterSharing) {
+	if c == nil || !c.asked() {
+		return all
+	}
+	if c.nodes == nil || !c.nodes() {
+		all.in = notSharing(reasonNodesUnknown, view.ErrNodesUnknown.Error())
+		return all
+	}
+	if c.holder != nil {
+		switch holder, err := c.holder(ctx, now); {
+		case err != nil:
+			all.in = notSharing(reasonAnotherUpdater, "acts as DryRun: it cannot be read whether another updater works beside this one: "+err.Error())
+			return all
+		case holder != "":
+			all.in = notSharing(reasonAnotherUpdater, "acts as DryRun: another updater holds the Lease: "+holder+"; let only one of them run, or give all of them --leader-elect")
+			return all
+		}
+	}
+	c.growth.Look(ctx, now)
+	all.standings = view.Standings{Usual: view.Acts, BesideNodeAutoscaler: view.Acts}
+	switch {
+	case !c.growth.Known(): // it may be in a moment, so nobody leaves for that
+		all.standings.Usual, all.seldom = view.Waits, true
+		all.in = notSharing(reasonNodeAutoscaler, "acts as DryRun: it cannot be read whether nodes are added and removed; with spec.sharing.nodeAutoscaler: Accept that does not matter")
+	case c.growth.Seen():
+		all.standings.Usual, all.seldom = view.Ends, true
+		all.in = notSharing(reasonNodeAutoscaler, "acts as DryRun: nodes seem to be added and removed, and what sharing saves would be bought again: "+c.growth.Sign()+
+			"; spec.sharing.nodeAutoscaler: Accept shares all the same")
+	}
+	return all
+}
+
+// asked reports whether a policy is in mode On.
+func (c *sharingConditions) asked() bool {
 	policies := c.policies.Now()
-	if policies == nil {
+	return policies != nil && slices.ContainsFunc(policies.Objects(), func(p *loadlinev1alpha1.SizingPolicy) bool {
+		return policies.Set().Policy(p.Name).Sharing.Mode == fleet.SharingOn
+	})
+}
+
+// write brings the conditions to what a round found; nil: no pod shares.
+func (c *sharingConditions) write(ctx context.Context, cluster clusterSharing, found *view.Sharing, now time.Time) {
+	policies := c.policies.Now()
+	if policies == nil || c.client == nil {
 		return
 	}
-	var cluster metav1.Condition // what holds for all policies
-	asked := false
 	for _, p := range policies.Objects() {
 		value := policies.Set().Policy(p.Name)
 		if said := meta.FindStatusCondition(p.Status.Conditions, sizing.ConditionSharing); c.confined && said != nil && said.Reason != reasonNodesUnknown {
@@ -58,10 +108,7 @@ func (c *sharingConditions) write(ctx context.Context, found *view.Sharing, now 
 		}
 		var wanted *metav1.Condition
 		if value.Sharing.Mode == fleet.SharingOn {
-			if !asked {
-				cluster, asked = c.everywhere(ctx, now), true
-			}
-			wanted = new(c.of(value, cluster, found))
+			wanted = new(cluster.of(value, found))
 			wanted.ObservedGeneration, wanted.LastTransitionTime = p.Generation, metav1.NewTime(now.UTC().Truncate(time.Second))
 		}
 		if err := c.set(ctx, p, wanted); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
@@ -70,50 +117,33 @@ func (c *sharingConditions) write(ctx context.Context, found *view.Sharing, now 
 	}
 }
 
-// everywhere returns the condition of all policies if something is in the way of them all; its
-// reason is empty if nothing is. What a policy may accept is NodeAutoscaler.
-func (c *sharingConditions) everywhere(ctx context.Context, now time.Time) metav1.Condition {
-	if c.nodes == nil || !c.nodes() {
-		return notSharing(reasonNodesUnknown, view.ErrNodesUnknown.Error())
-	}
-	if c.holder != nil {
-		switch holder, err := c.holder(ctx, now); {
-		case err != nil:
-			return notSharing(reasonAnotherUpdater, "acts as DryRun: it cannot be read whether another updater works beside this one: "+err.Error())
-		case holder != "":
-			return notSharing(reasonAnotherUpdater, "acts as DryRun: another updater holds the Lease: "+holder+"; let only one of them run, or give all of them --leader-elect")
-		}
-	}
-	c.growth.Look(ctx, now)
-	switch {
-	case !c.growth.Known():
-		return notSharing(reasonNodeAutoscaler, "acts as DryRun: it cannot be read whether nodes are added and removed; with spec.sharing.nodeAutoscaler: Accept that does not matter")
-	case c.growth.Seen():
-		return notSharing(reasonNodeAutoscaler, "acts as DryRun: nodes seem to be added and removed, and what sharing saves would be bought again: "+c.growth.Sign()+
-			"; spec.sharing.nodeAutoscaler: Accept shares all the same")
-	}
-	return metav1.Condition{}
-}
-
 // of returns the condition of a policy.
-func (c *sharingConditions) of(p *fleet.Policy, cluster metav1.Condition, found *view.Sharing) metav1.Condition {
-	if cluster.Reason != "" && (cluster.Reason != reasonNodeAutoscaler || !p.Sharing.BesideNodeAutoscaler) {
-		return cluster
+func (c clusterSharing) of(p *fleet.Policy, found *view.Sharing) metav1.Condition {
+	if c.in.Reason != "" && (c.in.Reason != reasonNodeAutoscaler || !p.Sharing.BesideNodeAutoscaler) {
+		return c.in
 	}
-	var of *view.PolicySharing
-	if found != nil {
+	of := &view.PolicySharing{}
+	if found != nil && found.Policies[p.Name] != nil {
 		of = found.Policies[p.Name]
 	}
-	if of != nil {
-		switch {
-		case of.Apart[fleet.ModeTooCautious] > 0:
-			return notSharing(string(fleet.ModeTooCautious), "acts as DryRun for workloads of which not all running pods may be changed: "+
-				"On needs spec.rollout.mode Auto, or Canary once that has come to all pods, and no VPA that a person wrote in mode Off or Initial")
-		case of.Apart[nodeshare.RecipeDoesNotShare] > 0:
-			return notSharing(string(nodeshare.RecipeDoesNotShare), "workloads do not share whose recipe is not made for it: name one that is in spec.recipe, such as "+recipesThatShare)
-		}
+	switch {
+	case of.Acting > 0:
+	case of.Apart[fleet.ModeTooCautious] > 0:
+		return notSharing(string(fleet.ModeTooCautious), "acts as DryRun for workloads of which not all running pods may be changed: "+
+			"On needs spec.rollout.mode Auto, or Canary once that has come to all pods, and no VPA that a person wrote in mode Off or Initial")
+	case of.Apart[nodeshare.RecipeDoesNotShare] > 0:
+		return notSharing(string(nodeshare.RecipeDoesNotShare), "workloads do not share whose recipe is not made for it: name one that is in spec.recipe, such as "+recipesThatShare)
 	}
-	return notSharing(reasonNotServed, "On is not served yet: acts as DryRun")
+	shares := metav1.Condition{Type: sizing.ConditionSharing, Status: metav1.ConditionTrue, Reason: reasonShares,
+		Message: fmt.Sprintf("pods that share: %d", of.Sharing)}
+	if len(of.Apart) > 0 {
+		shares.Message += "; workloads that do not, or only in a dry run: " + counted(of.Apart)
+	}
+	if of.Overcommitted != "" {
+		shares.Reason = reasonNodeOvercommitted
+		shares.Message += "; what its pods use nearly always is more than a node has, such as " + of.Overcommitted + ": none of them is given more there"
+	}
+	return shares
 }
 
 // recipesThatShare are recipes to name in a message.

@@ -77,7 +77,7 @@ func (w *world) shares(now time.Time) *view.Sharing {
 	w.t.Helper()
 	_, _, err := w.loop.look(w.t.Context(), now, func(string) {})
 	require.NoError(w.t, err)
-	found, err := w.loop.reader.Share(w.t.Context(), now)
+	found, err := w.loop.reader.Share(w.t.Context(), now, view.Standings{})
 	require.NoError(w.t, err)
 	return found
 }
@@ -409,7 +409,8 @@ func (w *world) said(after time.Duration) string {
 	if c == nil {
 		return ""
 	}
-	require.Equal(w.t, metav1.ConditionFalse, c.Status)
+	shares := c.Reason == "Shares" || c.Reason == "NodeOvercommitted"
+	require.Equal(w.t, shares, c.Status == metav1.ConditionTrue)
 	return c.Reason + ": " + c.Message
 }
 
@@ -434,11 +435,11 @@ func TestAPolicyThatSharesSaysWhatIsInTheWay(t *testing.T) {
 		"a mode that is too cautious":    {shared(on), nil, "ModeTooCautious: acts as DryRun for workloads of which not all running pods may be changed"},
 		"a recipe that does not share":   {shared(on, automatic, calm), nil, "RecipeDoesNotShare: workloads do not share whose recipe is not made for it"},
 		"another updater":                {shared(on, automatic), []runtime.Object{held}, "AnotherUpdater: acts as DryRun: another updater holds the Lease: other-1"},
-		"another updater that is gone":   {shared(on, automatic), []runtime.Object{expired}, "NotServed"},
+		"another updater that is gone":   {shared(on, automatic), []runtime.Object{expired}, "Shares"},
 		"cluster-autoscaler":             {shared(on, automatic), []runtime.Object{scaled}, "NodeAutoscaler: acts as DryRun: nodes seem to be added and removed"},
 		"Karpenter":                      {shared(on, automatic), []runtime.Object{karpenter}, "NodeAutoscaler: acts as DryRun: nodes seem to be added and removed, and what sharing saves would be bought again: label karpenter.sh/nodepool of node n1"},
-		"an autoscaler that is accepted": {shared(on, automatic, accepts), []runtime.Object{scaled}, "NotServed"},
-		"nothing":                        {shared(on, automatic), nil, "NotServed: On is not served yet: acts as DryRun"},
+		"an autoscaler that is accepted": {shared(on, automatic, accepts), []runtime.Object{scaled}, "Shares"},
+		"nothing":                        {shared(on, automatic), nil, "Shares: pods that share: 3"},
 	} {
 		if !slices.ContainsFunc(c.more, func(o runtime.Object) bool { _, is := o.(*corev1.Node); return is }) {
 			c.more = append(c.more, kubelet("n1", "8"))
@@ -456,7 +457,7 @@ func TestTheLeaderMayShare(t *testing.T) {
 	held := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vpa-updater"}, Spec: coordinationv1.LeaseSpec{
 		HolderIdentity: new("me"), RenewTime: &metav1.MicroTime{Time: noon}}}
 	w := newWorld(t, config, append(peakingPods(3, nil), peaking(), shared(loadlinev1alpha1.SharingOn, automatic), kubelet("n1", "8"), held)...)
-	require.Contains(t, w.said(0), "NotServed")
+	require.Contains(t, w.said(0), "Shares")
 }
 
 // An updater of one namespace does not know what nodes have.
@@ -545,7 +546,7 @@ func TestABugDoesNotStopTheUpdaterFromSharing(t *testing.T) {
 		require.NoError(t, err)
 		targets, hpas, nodes := w.loop.reader.Targets, w.loop.reader.HPAs, w.loop.reader.Nodes
 		spoil(w.loop.reader)
-		found, err := w.loop.reader.Share(t.Context(), noon)
+		found, err := w.loop.reader.Share(t.Context(), noon, view.Standings{})
 		w.loop.reader.Targets, w.loop.reader.HPAs, w.loop.reader.Nodes = targets, hpas, nodes
 		return found, err
 	}

@@ -94,6 +94,7 @@ func (w *world) start(config *Config) {
 	w.loop.records, w.loop.sharing.conditions = w.caches.records, w.caches.sharingConditions(config)
 	w.loop.reporter.After = config.EventAfter
 	w.loop.capacity, w.loop.nodes, w.loop.budgets = w.caches.capacity(config), w.caches.pinning(), w.caches.disruptions()
+	w.loop.sharing.capacity = w.caches.roomOf(config)
 	w.loop.budgets.Clock = func() time.Time { return w.now }
 	w.loop.executor = &actuate.Cluster{Clock: func() time.Time { return w.now }, Kube: w.kube, Events: w.events, Budgets: w.loop.budgets, Threshold: config.Disruption.Threshold,
 		Resizes:   actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst),

@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,8 +33,10 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/view"
 )
@@ -48,6 +51,39 @@ type Change struct {
 	// Observed says that the change is noted on the pod before it is made, so that it can be
 	// judged and taken back.
 	Observed bool
+	// Share is what the pod gets besides, in the same resize, because it shares what its node has
+	// left. It is not judged with the change.
+	Share []policy.Fitted
+	// Mark is written on the pod before the resize: it says that the pod shares. Nil: it does not, or
+	// did before.
+	Mark *sharing.Mark
+}
+
+// gets lists all that the containers get.
+func (c Change) gets() []policy.Fitted {
+	if len(c.Share) == 0 {
+		return c.Containers
+	}
+	all := slices.Clone(c.Containers)
+	for _, share := range c.Share {
+		at := slices.IndexFunc(all, func(f policy.Fitted) bool { return f.Name == share.Name })
+		if at < 0 {
+			all = append(all, share)
+			continue
+		}
+		for k := range resources.Kind(resources.Kinds) {
+			if a, some := share.Requests.Get(k); some {
+				all[at].Requests = all[at].Requests.With(k, a)
+			}
+			if a, some := share.Limits.Get(k); some {
+				all[at].Limits = all[at].Limits.With(k, a)
+			}
+		}
+		if share.MemoryLimit != (policy.LimitSpan{}) {
+			all[at].MemoryLimit, all[at].Declared = share.MemoryLimit, share.Declared
+		}
+	}
+	return all
 }
 
 // ErrRateLimited is the error of a change that a rate limit, ours or that of the
@@ -124,6 +160,9 @@ func (c *Cluster) Resize(ctx context.Context, change Change) (rollout.Change, er
 		return note, err
 	}
 	c.Events.Eventf(change.Target, corev1.EventTypeNormal, EventResized, "Resized in place as VPA %s recommends (%s): %s", change.VPA, change.Cause, Sizes(change))
+	if change.Cause.Shares() { // it is marked already
+		return note, nil
+	}
 	if err := c.mark(ctx, change); err != nil {
 		klog.FromContext(ctx).Error(err, "Resized pod could not be marked with an annotation", "pod", klog.KObj(change.Target))
 	}
@@ -173,7 +212,7 @@ func (c *Cluster) resize(ctx context.Context, change Change) (_ Change, note rol
 			return failed(fmt.Errorf("restart a container: %w", err))
 		}
 	}
-	if err := c.declare(ctx, change); err != nil {
+	if err := errors.Join(c.declare(ctx, change), c.markShared(ctx, change)); err != nil {
 		leave()
 		return failed(err)
 	}
@@ -204,7 +243,7 @@ func (c *Cluster) resize(ctx context.Context, change Change) (_ Change, note rol
 // declare notes on a pod with which memory it was declared, before its limit and its request
 // change apart for the first time: afterwards nobody could tell.
 func (c *Cluster) declare(ctx context.Context, change Change) error {
-	text, news := convert.DeclaredText(change.Target.Annotations, change.Containers)
+	text, news := convert.DeclaredText(change.Target.Annotations, change.gets())
 	if !news {
 		return nil
 	}
@@ -212,6 +251,32 @@ func (c *Cluster) declare(ctx context.Context, change Change) error {
 		return fmt.Errorf("note on the pod with which memory it was declared: %w", err)
 	}
 	return nil
+}
+
+// markShared writes on a pod that it shares, before it gets its share: whatever happens to the
+// updater, the next one gives it its peak back when it is to leave.
+func (c *Cluster) markShared(ctx context.Context, change Change) error {
+	if change.Mark == nil {
+		return nil
+	}
+	text := convert.SharedText(*change.Mark)
+	if change.Target.Annotations[convert.SharedAnnotation] == text && change.Target.Annotations[convert.ResizedAnnotation] != "" {
+		return nil
+	}
+	if err := c.annotated(ctx, change.Target, map[string]any{convert.SharedAnnotation: text, convert.ResizedAnnotation: "true"}); err != nil {
+		return fmt.Errorf("note on the pod that it shares what its node has left: %w", err)
+	}
+	return nil
+}
+
+// RemoveShare takes the mark of sharing off a pod that has its peak again. A pod that is gone is
+// no error.
+func (c *Cluster) RemoveShare(ctx context.Context, pod *corev1.Pod) error {
+	err := c.annotated(ctx, pod, map[string]any{convert.SharedAnnotation: nil})
+	if Gone(err) {
+		return nil
+	}
+	return err
 }
 
 func (c *Cluster) now() time.Time {

@@ -21,9 +21,10 @@ func ResizePatch(c Change) ([]byte, error) {
 	steps := []client.PatchOperation{client.PatchTest("/metadata/uid", string(c.Target.UID))}
 	first := len(steps)
 	printer := convert.NewPrinter(c.Reading.Object, c.Reading.Ranges)
+	gets := c.gets()
 	for i := range c.Target.Spec.Containers {
 		container := &c.Target.Spec.Containers[i]
-		for _, f := range c.Containers {
+		for _, f := range gets {
 			if f.Name == container.Name {
 				sizes := printer.Sizes(f, convert.Current(c.Target, *container))
 				if len(sizes.Requests)+len(sizes.Limits) > 0 {

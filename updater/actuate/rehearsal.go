@@ -37,6 +37,12 @@ func (r *Rehearsal) Unboost(_ context.Context, c Change) error {
 // RecordBackoff prints nothing: the pods are among those left alone.
 func (r *Rehearsal) RecordBackoff(context.Context, *corev1.Pod, disruption.Backoff) error { return nil }
 
+// RemoveShare prints that the pod shares no more.
+func (r *Rehearsal) RemoveShare(_ context.Context, pod *corev1.Pod) error {
+	fmt.Fprintf(r.Out, "would end sharing of pod %s: it has its peak\n", klog.KObj(pod))
+	return nil
+}
+
 // NotResizable prints nothing: the pod is among those left alone.
 func (r *Rehearsal) NotResizable(context.Context, *corev1.Pod) {}
 
@@ -90,7 +96,7 @@ func (r *Rehearsal) print(verb string, c Change) error {
 // changes, each kind from what it has to what it gets.
 func Sizes(c Change) string {
 	printer := convert.NewPrinter(c.Reading.Object, c.Reading.Ranges)
-	return sizes(convert.Pod(c.Target).Containers, c.Containers, func(i int, f policy.Fitted) corev1.ResourceRequirements {
+	return sizes(convert.Pod(c.Target).Containers, c.gets(), func(i int, f policy.Fitted) corev1.ResourceRequirements {
 		return printer.Sizes(f, convert.Current(c.Target, c.Target.Spec.Containers[i]))
 	})
 }

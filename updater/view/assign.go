@@ -28,15 +28,21 @@ type owned struct {
 }
 
 // assign finds the VPA of each pod and returns the pods that have one, by VPA
-// and name. It notes in the snapshot why others are left alone.
-func (r *Reader) assign(ctx context.Context, s *Snapshot) ([]owned, error) {
-	controlled := make([]owned, 0, len(r.memo.pods)+8)
+// and name, and those of them that shared under a policy that is gone apart. It notes in the
+// snapshot why others are left alone.
+func (r *Reader) assign(ctx context.Context, s *Snapshot) (controlled, left []owned, err error) {
+	controlled = make([]owned, 0, len(r.memo.pods)+8)
 	each := klog.FromContext(ctx).V(6)
-	err := client.EachPod(r.Pods, func(pod *corev1.Pod) {
+	err = client.EachPod(r.Pods, func(pod *corev1.Pod) {
 		if pod.DeletionTimestamp != nil {
 			return
 		}
 		o, vpa, reason := r.find(ctx, pod)
+		if reason == disruption.PolicyUnknown {
+			if o, shared := r.leftBy(ctx, pod); shared {
+				left = append(left, o)
+			}
+		}
 		switch {
 		case reason == disruption.NoVPA: // nearly all pods of many clusters
 			s.NoVPA++
@@ -52,14 +58,32 @@ func (r *Reader) assign(ctx context.Context, s *Snapshot) ([]owned, error) {
 	slices.SortFunc(s.Skipped, func(a, b disruption.Skip) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.VPA, b.VPA), cmp.Compare(a.Pod, b.Pod))
 	})
-	slices.SortFunc(controlled, func(a, b owned) int {
-		if a.vpa == b.vpa {
-			return cmp.Compare(a.name, b.name)
-		}
-		x, y := a.vpa.reading.Object, b.vpa.reading.Object
-		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
-	})
-	return controlled, err
+	for _, all := range [...][]owned{controlled, left} {
+		slices.SortFunc(all, func(a, b owned) int {
+			if a.vpa == b.vpa {
+				return cmp.Compare(a.name, b.name)
+			}
+			x, y := a.vpa.reading.Object, b.vpa.reading.Object
+			return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
+		})
+	}
+	return controlled, left, err
+}
+
+// leftBy returns a pod that is held because its policy is gone, if it shared under that.
+func (r *Reader) leftBy(ctx context.Context, pod *corev1.Pod) (o owned, shared bool) {
+	if _, marked := convert.Shared(pod); !marked {
+		return o, false
+	}
+	owner, by, reason := r.claimed(ctx, pod)
+	if reason != "" {
+		return o, false
+	}
+	vpa := r.memo.vpas[claimName(by)]
+	if !r.policyGone(vpa) {
+		return o, false
+	}
+	return r.owned(pod, vpa, owner)
 }
 
 // find finds the VPA of a pod, or why none can be found that changes running pods, with
@@ -77,13 +101,19 @@ func (r *Reader) find(ctx context.Context, pod *corev1.Pod) (o owned, vpaName st
 	if !acts(vpa.mode) {
 		return o, "", disruption.NoVPA
 	}
+	o, _ = r.owned(pod, vpa, owner)
+	return o, "", ""
+}
+
+// owned returns a pod with its VPA and its direct owner; false if it goes away at this moment.
+func (r *Reader) owned(pod *corev1.Pod, vpa *knownVPA, owner *knownOwner) (o owned, there bool) {
 	o = owned{namespace: pod.Namespace, name: pod.Name, uid: pod.UID, vpa: vpa, owner: owner}
 	if !r.memo.pods[pod.UID].current(vpa, pod.ResourceVersion) {
 		if o.pod, _ = r.Pods.Pods(pod.Namespace).Get(pod.Name); o.pod == nil || o.pod.UID != pod.UID {
-			return owned{}, "", ""
+			return owned{}, false
 		}
 	}
-	return o, "", ""
+	return o, true
 }
 
 // claimed returns the direct owner of a pod and the VPA that controls the pod, whether it changes
@@ -234,8 +264,9 @@ func (f *filling) one(ctx context.Context, o owned) (err error) {
 		}
 		o.pod = declaredAs(o.pod, declared)
 		known.core = o.vpa.reading.Pod(o.pod, 0)
-		known.observed = observedSince(o.pod)
-		known.rests = !known.core.Changed() && known.core.Resize == disruption.NotResizing && !convert.HasNotedChange(o.pod)
+		known.observed, known.noted = observedSince(o.pod), convert.HasNotedChange(o.pod)
+		known.rests = !known.core.Changed() && known.core.Resize == disruption.NotResizing && !known.noted
+		known.mark, known.usual, known.part = markOf(o.pod), nil, nil
 		known.of, known.version = o.vpa, o.pod.ResourceVersion
 		likes := likenessOf(o.pod)
 		if before := f.last; before != nil && before.of == o.vpa && likes.containers != nil && *before.likes == likes {
@@ -245,7 +276,7 @@ func (f *filling) one(ctx context.Context, o owned) (err error) {
 			known.likes = &likes
 		}
 	}
-	f.last = known
+	f.last, f.memo.marked = known, f.memo.marked || known.mark != nil
 	f.rest = f.rest && known.rests
 	known.pass = f.memo.pass
 	group := slices.Index(f.owners, o.owner)

@@ -17,6 +17,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
@@ -40,6 +41,7 @@ type memo struct {
 	ruled map[cache.ObjectName]*ruled
 	spare *ruled // for the next VPA of which nobody knows yet whether it is one of these
 
+	marked  bool         // a pod has a mark of sharing
 	shares  bool         // a policy wants pods to share what their nodes have left
 	sharing *sharingMemo // nil: none did in the last round
 	book    *recipe.Book // says of the recipes of VPAs whether they share
@@ -69,6 +71,11 @@ type knownPod struct {
 	likes   *likeness // those of pods that are alike are the same
 	// observed is when the change was sent that is noted on it, milliseconds since 1970; 0: none is.
 	observed int64
+	noted    bool          // a change is noted on it
+	mark     *sharing.Mark // that it shares; nil: none
+	usual    *usualPod     // as it was divided last; nil: it was not
+	part     *sharePart    // what it was to get then
+	divided  int32         // the pass in which it was
 	// rests says that it has what it would get, that its node is not at a resize, and that no
 	// change is noted on it.
 	rests bool
@@ -158,7 +165,7 @@ func (m *memo) prune() {
 func (r *Reader) index(ctx context.Context, vpas []*vpav1.VerticalPodAutoscaler, now time.Time) {
 	log := klog.FromContext(ctx)
 	clear(r.memo.acting)
-	r.memo.shares = false
+	r.memo.shares, r.memo.marked = false, false
 	clear(r.memo.unreadable)
 	for _, vpa := range vpas {
 		if !r.Serves(vpa.Namespace) {

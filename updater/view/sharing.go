@@ -35,11 +35,16 @@ type Sharing struct {
 type PolicySharing struct {
 	Pods  int                  // that share, or would but for the mode
 	Apart map[fleet.Reason]int // VPAs whose pods do not share, or only in a dry run, by why
+	// Acting are VPAs whose pods share in fact, Sharing those pods, and Overcommitted the first of the
+	// nodes on which the bases alone are more than there is.
+	Acting, Sharing int
+	Overcommitted   string
 }
 
 // NodeSharing is a node on which pods share.
 type NodeSharing struct {
 	Name     string
+	Acts     bool                  // the pods get their shares; else they only would. A node can have both
 	Problem  nodeshare.NodeProblem // see nodeshare.Node
 	Cordoned bool                  // it takes no new pods, so what is saved serves nobody
 	Kinds    [resources.Kinds]bool
@@ -65,6 +70,7 @@ type PodName struct {
 
 // sharingMemo is what rounds remember of each other, so that only what changed is computed anew.
 type sharingMemo struct {
+	at    time.Time // of the last round
 	round int
 	pods  map[types.UID]*sharedPod
 	nodes map[string]*sharedNode
@@ -74,12 +80,12 @@ type sharingMemo struct {
 var ErrNodesUnknown = errors.New("nodes cannot be seen: the updater must see all namespaces (no --vpa-object-namespace), and may need the permission to list nodes")
 
 // Share makes a round at now. It must be called after Read, by the same goroutine. It returns
-// nil if no policy wants sharing. A VPA that cannot be understood is none that wants sharing, such
+// nil if no policy wants sharing. Of those that want it the standings say whose pods share in fact. A VPA that cannot be understood is none that wants sharing, such
 // a pod is set apart, and such a node is left out. After a panic elsewhere, which is an error, the
 // next round remembers nothing.
-func (r *Reader) Share(ctx context.Context, now time.Time) (found *Sharing, err error) {
+func (r *Reader) Share(ctx context.Context, now time.Time, may Standings) (found *Sharing, err error) {
 	err = Guard(func() error {
-		found, err = r.share(ctx, now)
+		found, err = r.share(ctx, now, may)
 		return err
 	})
 	if err != nil {
@@ -88,7 +94,7 @@ func (r *Reader) Share(ctx context.Context, now time.Time) (found *Sharing, err 
 	return found, err
 }
 
-func (r *Reader) share(ctx context.Context, now time.Time) (*Sharing, error) {
+func (r *Reader) share(ctx context.Context, now time.Time, may Standings) (*Sharing, error) {
 	m := r.memo
 	if !m.shares {
 		m.sharing = nil
@@ -101,8 +107,9 @@ func (r *Reader) share(ctx context.Context, now time.Time) (*Sharing, error) {
 	if m.sharing == nil {
 		m.sharing = &sharingMemo{pods: map[types.UID]*sharedPod{}, nodes: map[string]*sharedNode{}}
 	}
-	s := sharingRound{Reader: r, sharingMemo: m.sharing, now: now, found: &Sharing{Apart: map[sharing.Reason]int{}, Policies: map[string]*PolicySharing{}}}
+	s := sharingRound{Reader: r, sharingMemo: m.sharing, now: now, standings: may, found: &Sharing{Apart: map[sharing.Reason]int{}, Policies: map[string]*PolicySharing{}}}
 	s.round++
+	s.at = now
 	objects, err := r.Nodes.List(labels.Everything())
 	if err != nil {
 		return nil, err
@@ -112,13 +119,15 @@ func (r *Reader) share(ctx context.Context, now time.Time) (*Sharing, error) {
 	err = client.EachPod(r.Pods, func(pod *corev1.Pod) { s.read(ctx, pod) })
 	s.prune()
 	for _, name := range slices.Sorted(maps.Keys(s.nodes)) {
-		n, shared := s.nodes[name], false
-		if err := Guard(func() error { shared = n.compute(name); return nil }); err != nil {
+		n := s.nodes[name]
+		if err := Guard(func() error { n.compute(name); return nil }); err != nil {
 			klog.FromContext(ctx).Error(err, "A defect of the updater: please report it. This node is left out of sharing in this round", "node", name)
-			n.changed, shared = true, false // nothing half done is left
+			n.fail()
 		}
-		if shared {
-			s.found.Nodes = append(s.found.Nodes, &n.result)
+		for i := range n.results {
+			if n.results[i].Pods > 0 {
+				s.found.Nodes = append(s.found.Nodes, &n.results[i])
+			}
 		}
 		for _, p := range n.pods {
 			s.count(p)
@@ -131,18 +140,32 @@ func (r *Reader) share(ctx context.Context, now time.Time) (*Sharing, error) {
 type sharingRound struct {
 	*Reader
 	*sharingMemo
-	now   time.Time
-	found *Sharing
+	now       time.Time
+	standings Standings
+	found     *Sharing
 }
 
 // sharedNode is a node with its pods.
 type sharedNode struct {
 	nodeshare.Node
 
-	changed bool             // it, or a pod on it
-	pods    []*nodeshare.Pod // of this round, in no order
-	result  NodeSharing
+	changed bool           // it, or a pod on it
+	pods    []*sharedPod   // of this round, in no order
+	results [2]NodeSharing // of those that act, and of those that only would
 	round   int
+}
+
+// acts reports whether a pod that shares gets its share.
+func (n *sharedNode) acts(p *sharedPod) bool {
+	return p.by != nil && p.by.standing == Acts && n.Problem == ""
+}
+
+// fail leaves nothing half done.
+func (n *sharedNode) fail() {
+	n.changed, n.results = true, [2]NodeSharing{}
+	for _, p := range n.pods {
+		p.shares, p.leaves = nil, false
+	}
 }
 
 // readNodes takes over the nodes as they are now.
@@ -190,7 +213,7 @@ func (s *sharingRound) read(ctx context.Context, pod *corev1.Pod) {
 		klog.FromContext(ctx).Error(err, "It is not known what a pod requests, so nothing is left on its node for those that share", "pod", klog.KObj(pod), "node", pod.Spec.NodeName)
 	}
 	s.pods[pod.UID], node.changed = broken, true
-	node.pods = append(node.pods, &broken.Pod)
+	node.pods = append(node.pods, broken)
 }
 
 // readAs takes over a pod that is controlled by somebody.
@@ -209,15 +232,22 @@ func (s *sharingRound) readAs(ctx context.Context, pod *corev1.Pod, node *shared
 			known.Sharing.Rank, node.changed = rank, true
 		}
 	}
-	node.pods = append(node.pods, &known.Pod)
+	node.pods = append(node.pods, known)
 }
 
 // count counts a pod whose policy wants sharing, or that cannot be understood.
-func (s *sharingRound) count(p *nodeshare.Pod) {
+func (s *sharingRound) count(p *sharedPod) {
 	switch why := p.Why(); why {
 	case nodeshare.NotWanted:
 	case "":
-		s.found.Policies[p.Of.Decision.Policy.Name].Pods++
+		of := s.found.Policies[p.Of.Decision.Policy.Name]
+		of.Pods++
+		if n := p.node; n.acts(p) {
+			of.Sharing++
+			if n.results[0].Overcommitted != [resources.Kinds]bool{} {
+				of.Overcommitted = cmp.Or(of.Overcommitted, n.results[0].Name)
+			}
+		}
 	default:
 		s.found.Apart[why]++
 	}
@@ -233,31 +263,51 @@ func (s *sharingRound) prune() {
 	}
 }
 
-// compute shares what a node has left, if anything changed there, and reports whether any pod
-// shares.
-func (n *sharedNode) compute(name string) bool {
+// compute shares what a node has left, if anything changed there. Those that act and those that
+// only would share apart: each take in full what they request from the others.
+func (n *sharedNode) compute(name string) {
 	if !n.changed {
-		return n.result.Pods > 0
+		return
 	}
 	n.changed = false
-	n.result = NodeSharing{Name: name, Problem: n.Problem, Cordoned: n.Cordoned}
-	slices.SortFunc(n.pods, func(a, b *nodeshare.Pod) int { return cmp.Compare(a.Sharing.Name, b.Sharing.Name) })
-	input, rule, members := n.Gather(n.pods)
-	n.result.Kinds, n.result.Available, n.result.Pods = input.Kinds, input.Available, len(members)
-	if len(members) > 0 && n.result.Problem != nodeshare.AllocatableUnknown {
-		n.result.take(input, members, sharing.Shares(input, rule))
+	slices.SortFunc(n.pods, func(a, b *sharedPod) int { return cmp.Compare(a.Sharing.Name, b.Sharing.Name) })
+	all := make([]*nodeshare.Pod, len(n.pods))
+	for i, p := range n.pods {
+		all[i], p.Large, p.shares, p.leaves = &p.Pod, false, nil, false
 	}
-	return len(members) > 0
+	for i, acts := range [...]bool{true, false} {
+		r := &n.results[i]
+		*r = NodeSharing{Name: name, Acts: acts, Problem: n.Problem, Cordoned: n.Cordoned}
+		var sharers []*sharedPod
+		for _, p := range n.pods {
+			if p.Beside = n.acts(p) != acts; !p.Beside && p.Apart == "" {
+				sharers = append(sharers, p)
+			}
+		}
+		if len(sharers) == 0 {
+			continue
+		}
+		input, rule, members := n.Gather(all)
+		sharers = slices.DeleteFunc(sharers, func(p *sharedPod) bool { return p.Large })
+		r.Kinds, r.Available, r.Pods = input.Kinds, input.Available, len(members)
+		if len(members) > 0 && r.Problem != nodeshare.AllocatableUnknown {
+			r.take(input, sharers, sharing.Shares(input, rule))
+		}
+	}
 }
 
 // take notes what sharing comes to.
-func (r *NodeSharing) take(input *sharing.Node, members []*nodeshare.Pod, shares sharing.Result) {
+func (r *NodeSharing) take(input *sharing.Node, members []*sharedPod, shares sharing.Result) {
 	r.Headroom, r.Overcommitted = shares.Headroom, shares.Overcommitted
 	for _, i := range shares.Leaves {
 		r.Leaves = append(r.Leaves, PodName{members[i].UID, members[i].Sharing.Name})
+		members[i].leaves = r.Acts
 	}
 	for i, p := range members {
-		shrinks, grows := moves(p, input, shares.Shares[i])
+		if r.Acts {
+			p.shares = shares.Shares[i]
+		}
+		shrinks, grows := moves(&p.Pod, input, shares.Shares[i])
 		r.Shrink, r.Grow = r.Shrink+shrinks, r.Grow+grows
 		for k := range resources.Kind(resources.Kinds) {
 			if !input.Kinds[k] {

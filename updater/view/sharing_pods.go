@@ -20,6 +20,8 @@ import (
 type sharer struct {
 	nodeshare.VPA
 
+	standing Standing
+
 	// Of the pod that was read last: others that are like it have the same.
 	likes likeness
 	sizes nodeshare.Sizes
@@ -49,16 +51,17 @@ func (s *sharingRound) readVPAs(ctx context.Context) {
 // readVPA takes over a VPA whose policy wants sharing.
 func (s *sharingRound) readVPA(ruled *ruled, known *knownVPA) {
 	now := s.sharerOf(ruled, known)
-	if before := known.sharer; before == nil || !shareAlike(&before.VPA, &now) {
-		known.sharer = &sharer{VPA: now}
+	standing := standingOf(&now, s.standings)
+	if before := known.sharer; before == nil || before.standing != standing || !shareAlike(&before.VPA, &now) {
+		known.sharer = &sharer{VPA: now, standing: standing}
 	} else {
 		before.Decision = now.Decision // annotations about the rank
 	}
-	s.note(&now)
+	s.note(&now, standing)
 }
 
 // note notes what a VPA means for its policy.
-func (s *sharingRound) note(v *nodeshare.VPA) {
+func (s *sharingRound) note(v *nodeshare.VPA, standing Standing) {
 	p := s.found.Policies[v.Decision.Policy.Name]
 	if p == nil {
 		p = &PolicySharing{Apart: map[fleet.Reason]int{}}
@@ -66,6 +69,9 @@ func (s *sharingRound) note(v *nodeshare.VPA) {
 	}
 	if v.Why != "" {
 		p.Apart[v.Why]++
+	}
+	if standing == Acts {
+		p.Acting++
 	}
 }
 
@@ -79,6 +85,7 @@ func (s *sharingRound) sharerOf(v *ruled, known *knownVPA) nodeshare.VPA {
 		}
 	}
 	one := nodeshare.VPAOf(v.by, d, &v.answer.Workload, &state, s.memo.book)
+	one.MinAge = s.SharingMinAge
 	one.Looked = s.HPAs.LooksAt(v.names().scaled)
 	one.Outdated = s.Generations.Outdated(v.by) || convert.Unreadable(v.by) != ""
 	r := &known.reading
@@ -138,21 +145,27 @@ type sharedPod struct {
 	controller
 
 	version string // of the pod
+	by      *sharer
 	node    *sharedNode
 	gpus    bool      // of the node
-	old     time.Time // when its workload will be old enough; zero: it is
+	until   time.Time // see nodeshare.VPA.Until
 	round   int
+
+	// As of the last time its node was computed, of one that acts: what its containers get, or
+	// that it leaves. The last container is what else runs in the pod.
+	shares []sharing.Amounts
+	leaves bool
 }
 
 // holds reports whether a pod is still what is known of it.
 func (p *sharedPod) holds(pod *corev1.Pod, v *sharer, node *sharedNode, now time.Time) bool {
-	return (v == nil && p.Of == nil || v != nil && p.Of == &v.VPA) && p.node == node && p.gpus == node.GPUs && p.version == pod.ResourceVersion && p.version != "" &&
-		(p.old.IsZero() || now.Before(p.old))
+	return p.by == v && p.node == node && p.gpus == node.GPUs && p.version == pod.ResourceVersion && p.version != "" &&
+		(p.until.IsZero() || now.Before(p.until))
 }
 
 // sharedPod reads a pod.
 func (s *sharingRound) sharedPod(pod *corev1.Pod, v *sharer, node *sharedNode) *sharedPod {
-	p := &sharedPod{version: pod.ResourceVersion, node: node, gpus: node.GPUs}
+	p := &sharedPod{version: pod.ResourceVersion, by: v, node: node, gpus: node.GPUs}
 	if v == nil {
 		p.Pod = nodeshare.Unwanted(pod)
 		return p
@@ -161,9 +174,6 @@ func (s *sharingRound) sharedPod(pod *corev1.Pod, v *sharer, node *sharedNode) *
 	if likes := likenessOf(pod); likes.containers == nil || likes != v.likes || !v.sizes.Takes(running, starting) {
 		v.likes, v.sizes = likes, nodeshare.SizesOf(pod, running, starting)
 	}
-	p.Pod = v.Read(pod, &v.sizes, &node.Node, s.now)
-	if age := s.now.Sub(v.Created); age < sharing.MinAge {
-		p.old = s.now.Add(sharing.MinAge - age)
-	}
+	p.Pod, p.until = v.Read(pod, &v.sizes, &node.Node, s.now), v.Until(pod, s.now)
 	return p
 }

@@ -54,6 +54,8 @@ type Reader struct {
 	HPAs         *sizing.HorizontalPodAutoscalers // nil: nothing is known of them
 	Nodes        corelisters.NodeLister           // nil: nothing is known of them
 	NodesSynced  func() bool
+	// SharingMinAge is how long a workload must have existed for its pods to share; 0: sharing.MinAge.
+	SharingMinAge time.Duration
 
 	memo    *memo
 	rulesMu sync.Mutex
@@ -69,6 +71,9 @@ type Snapshot struct {
 	View    disruption.View
 	Skipped []disruption.Skip // pods that should be in the view, but cannot be
 	NoVPA   int               // pods that no VPA controls, or none that changes running pods
+
+	// left are VPAs whose policy is gone, with the pods that shared under it.
+	left []disruption.VPA
 
 	memo *memo
 	pods corelisters.PodLister
@@ -162,12 +167,17 @@ func (r *Reader) Read(ctx context.Context, now time.Time, done Step) (*Snapshot,
 		return s, nil
 	}
 	done("ListPods") // which takes no time of its own
-	controlled, err := r.assign(ctx, s)
+	controlled, left, err := r.assign(ctx, s)
 	if err != nil {
 		return nil, fmt.Errorf("list pods: %w", err)
 	}
 	done("FilterPods")
 	r.fill(ctx, s, controlled)
+	if len(left) > 0 {
+		apart := &Snapshot{memo: s.memo}
+		r.fill(ctx, apart, left)
+		s.left = apart.View.VPAs
+	}
 	r.memo.prune()
 	return s, nil
 }

@@ -61,11 +61,11 @@ func hasGPUs(node *corev1.Node) bool {
 }
 
 // Gather returns what the pods of a node share, by which rule, and which these are, in the order
-// of the given ones. Pods that are too large are set apart, until all others fit one by one: what
-// they request leaves less.
+// of the given ones, but for those Beside. Pods that are too large are set apart, until all others
+// fit one by one: what they request leaves less.
 func (n *Node) Gather(pods []*Pod) (*sharing.Node, sharing.Rule, []*Pod) {
 	for _, p := range pods {
-		p.Large = false
+		p.Large = p.Large && p.Beside
 	}
 	for {
 		input, rule, members := n.sharing(pods)
@@ -87,7 +87,7 @@ func (n *Node) sharing(pods []*Pod) (*sharing.Node, sharing.Rule, []*Pod) {
 	input, rule := &sharing.Node{Available: n.amounts()}, sharing.Rule{Stay: true}
 	var members []*Pod
 	for _, p := range pods {
-		if p.Why() != "" {
+		if p.Why() != "" || p.Beside {
 			for k := range resources.Kind(resources.Kinds) {
 				input.Available[k] -= float64(p.Takes.Value(k))
 			}

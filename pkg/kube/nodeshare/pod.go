@@ -1,6 +1,7 @@
 package nodeshare
 
 import (
+	"cmp"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +21,7 @@ type Pod struct {
 	Takes   resources.List // of its node
 	Apart   sharing.Reason // why it does not share, whatever its node has; empty: it does. Without a VPA it is NotWanted
 	Large   bool           // it would share, but is too large; as of the last time its node gathered it
+	Beside  bool           // it shares, but not with those that the caller has gathered
 	Sharing sharing.Pod    // of one that shares; the caller gives it a rank
 	// Requests are those of its ordinary containers, which come first in Sharing.
 	Requests []sharing.Amounts
@@ -83,11 +85,12 @@ func (v *VPA) Read(pod *corev1.Pod, s *Sizes, on *Node, now time.Time) Pod {
 
 // facts returns what decides whether a pod shares.
 func (v *VPA) facts(pod *corev1.Pod, s *Sizes, gpus bool, now time.Time) sharing.Facts {
+	mark, _ := convert.Shared(pod)
 	f := sharing.Facts{
 		Excluded: v.Mode == fleet.SharingOff && v.Why != fleet.SharingOptedOut && v.Why != RecipeDoesNotShare || v.Kind == "CronJob" || v.Kind == "Job",
 		Off:      v.Why == fleet.SharingOptedOut, GPUs: gpus, PodLevel: convert.SizedAsWhole(pod),
 		Guaranteed: pod.Status.QOSClass == corev1.PodQOSGuaranteed, Shared: v.Settings.Kinds,
-		Age: now.Sub(v.Created), Pending: pod.Status.Phase == corev1.PodPending, Terminating: pod.DeletionTimestamp != nil, Boosted: convert.HasBoosted(pod),
+		Age: now.Sub(v.Created), MinAge: v.MinAge, Reverted: mark.Out(now), Pending: pod.Status.Phase == corev1.PodPending, Terminating: pod.DeletionTimestamp != nil, Boosted: convert.HasBoosted(pod),
 		Resizing: s.unanswered || resizing(pod),
 	}
 	for i := range pod.Spec.Containers {
@@ -95,10 +98,27 @@ func (v *VPA) facts(pod *corev1.Pod, s *Sizes, gpus bool, now time.Time) sharing
 		for k, looked := range v.Looked.Of(name) {
 			f.HPA[k] = f.HPA[k] || looked
 		}
+		for _, p := range pod.Spec.Containers[i].ResizePolicy {
+			for k := range resources.Kind(resources.Kinds) {
+				f.Restarts[k] = f.Restarts[k] || p.ResourceName == convert.ResourceName(k) && p.RestartPolicy == corev1.RestartContainer
+			}
+		}
 		_, recommended := v.Sizing.Recommendation[name]
 		f.Recommended = f.Recommended || recommended && v.Why != RecipeDoesNotShare && !v.Outdated
 	}
 	return f
+}
+
+// Until returns when what Read says of a pod ends at now, though nothing of the pod changes; zero: it
+// does not.
+func (v *VPA) Until(pod *corev1.Pod, now time.Time) time.Time {
+	if least := cmp.Or(v.MinAge, sharing.MinAge); now.Sub(v.Created) < least {
+		return v.Created.Add(least)
+	}
+	if mark, _ := convert.Shared(pod); mark.Out(now) {
+		return mark.At.Add(sharing.RevertFor)
+	}
+	return time.Time{}
 }
 
 // resizing reports whether a resize of a pod is under way, waits or was refused.

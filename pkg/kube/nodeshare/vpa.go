@@ -28,6 +28,7 @@ type VPA struct {
 
 	// What VPAOf leaves to the caller.
 	Looked   sizing.LookedAt // at resources of the pods, by HorizontalPodAutoscalers
+	MinAge   time.Duration   // that the workload must have to share; 0: sharing.MinAge
 	Outdated bool            // what is recommended may be for another target, or cannot be read
 	Sizing   Sizing
 

@@ -1,0 +1,438 @@
+package view
+
+import (
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/pkg/core/sharing"
+)
+
+// Division is what sharing makes of the pods of a Snapshot. Its pods are planned for apart from all
+// others; the snapshot keeps them for what they do not share.
+type Division struct {
+	VPAs  []disruption.VPA       // with the pods that are to get something else than they have
+	Pods  map[string]*DividedPod // those pods, by UID
+	Ended []disruption.Subject   // pods that have their peak again: their mark goes
+}
+
+// DividedPod is a pod that shares, or did, and is to get something else.
+type DividedPod struct {
+	Cause   disruption.Cause
+	Mark    sharing.Mark      // to be written before
+	Shrinks bool              // a container of it gets less of something
+	Reason  disruption.Reason // why it is left alone all the same; empty: it is not
+}
+
+// HasShare reports whether sharing decides about a part of a pod of the snapshot.
+func (s *Snapshot) HasShare(uid string) bool {
+	if s.memo == nil {
+		return false
+	}
+	known := s.memo.pods[types.UID(uid)]
+	return known != nil && known.usual != nil && known.divided == s.memo.pass
+}
+
+// usualPod is a pod as all that is not shared of it is planned for.
+type usualPod struct {
+	kinds      [resources.Kinds]bool // that are not there
+	containers []disruption.Container
+	rests      bool // as of knownPod
+}
+
+// sharePart is what a pod would get of what it shares.
+type sharePart struct {
+	of             *sharing.Amounts // the share it was made of
+	fitted         []policy.Fitted
+	shrinks, grows bool
+}
+
+// shrinkInterval is how long a node on which pods were made smaller is left alone where nodes are
+// added and removed, so that the timers of who removes them can run out.
+const shrinkInterval = time.Hour
+
+// Divide takes out of the snapshot what sharing decides about its pods, as of the last round, and
+// says what that is at now. With seldom the pods of a node are made smaller once an hour at most.
+// It must be called after Read, by the same goroutine, before anything else is done with the
+// snapshot. A pod that cannot be understood keeps what it shares.
+func (r *Reader) Divide(ctx context.Context, s *Snapshot, seldom bool, now time.Time) *Division {
+	d := &division{Reader: r, snapshot: s, now: now, result: &Division{}}
+	if s.memo == nil || r.memo.sharing == nil && !r.memo.marked {
+		return d.result
+	}
+	if seldom {
+		d.shrunk = d.lastShrinks()
+	}
+	for i := range s.View.VPAs {
+		d.vpa(ctx, &s.View.VPAs[i])
+	}
+	for i := range s.left {
+		d.vpa(ctx, &s.left[i])
+	}
+	return d.result
+}
+
+// division is a Division in the making.
+type division struct {
+	*Reader
+	snapshot *Snapshot
+	result   *Division
+	now      time.Time
+	// shrunk are when pods of nodes were last made smaller; nil: that does not matter.
+	shrunk map[string]time.Time
+}
+
+// lastShrinks reads from the marks of pods when those of each node were made smaller.
+func (d *division) lastShrinks() map[string]time.Time {
+	last := map[string]time.Time{}
+	for i := range d.snapshot.View.VPAs {
+		for j := range d.snapshot.View.VPAs[i].Pods {
+			p := &d.snapshot.View.VPAs[i].Pods[j]
+			known := d.memo.pods[types.UID(p.UID)]
+			if known != nil && known.mark != nil && !known.mark.Reverted && known.mark.At.After(last[p.Node]) && !known.mark.At.After(d.now) {
+				last[p.Node] = known.mark.At
+			}
+		}
+	}
+	return last
+}
+
+// vpa divides the pods of a VPA.
+func (d *division) vpa(ctx context.Context, v *disruption.VPA) {
+	known := d.memo.vpas[cache.NewObjectName(v.Namespace, v.Name)]
+	if known == nil {
+		return
+	}
+	var moving []disruption.Pod
+	some, rest := false, true
+	for i := range v.Pods {
+		p := &v.Pods[i]
+		pod := d.memo.pods[types.UID(p.UID)]
+		if pod == nil {
+			rest = false
+			continue
+		}
+		pod.divided = 0
+		if err := Guard(func() error {
+			if moved := d.pod(v, known, p, pod); moved != nil {
+				moving = append(moving, *moved)
+			}
+			return nil
+		}); err != nil {
+			klog.FromContext(ctx).Error(err, "Pod keeps what it shares: it cannot be understood", "pod", klog.KRef(p.Namespace, p.Name), "vpa", v.Name)
+		}
+		if pod.divided == d.memo.pass {
+			some, rest = true, rest && pod.usual.rests
+		} else {
+			rest = rest && pod.rests
+		}
+	}
+	if some && known.rollout != nil {
+		known.rollout.Resting = known.rollout.quiet && rest
+	}
+	if len(moving) == 0 {
+		return
+	}
+	apart := *v
+	apart.Mode, apart.Ungated, apart.Outdated, apart.Requirements, apart.Pods = disruption.InPlace, true, false, nil, moving
+	apart.Groups = slices.Clone(v.Groups)
+	for i := range apart.Groups {
+		apart.Groups[i].Key = "" // of what came of these changes nothing is remembered
+	}
+	d.result.VPAs = append(d.result.VPAs, apart)
+}
+
+// pod divides a pod, and returns how it is to be planned for apart; nil: it has what it is to have.
+func (d *division) pod(v *disruption.VPA, vpa *knownVPA, p *disruption.Pod, known *knownPod) *disruption.Pod {
+	shared, mark := d.sharedPodOf(p.UID), known.mark
+	if shared == nil && mark == nil {
+		return nil
+	}
+	standing := d.standing(shared, vpa)
+	if standing != Acts && mark == nil {
+		return nil
+	}
+	var kinds [resources.Kinds]bool
+	if standing == Acts {
+		if shared.leaves {
+			p.Leaves = true
+			return nil
+		}
+		kinds = shared.by.Settings.Kinds
+	}
+	if mark != nil {
+		for k := range kinds {
+			kinds[k] = kinds[k] || mark.Kinds[k]
+		}
+	}
+	whole := p.Containers
+	known.divided = d.memo.pass
+	p.Containers = known.usually(kinds, whole).containers
+	a := aim{kinds: kinds, vpa: vpa, standing: standing, shared: shared}
+	return d.moved(v, &a, p, whole, known)
+}
+
+// sharedPodOf returns what the last round knew of a pod.
+func (d *division) sharedPodOf(uid string) *sharedPod {
+	if d.memo.sharing == nil {
+		return nil
+	}
+	return d.memo.sharing.pods[types.UID(uid)]
+}
+
+// aim is what a pod is to get of what it shares.
+type aim struct {
+	kinds    [resources.Kinds]bool
+	vpa      *knownVPA
+	standing Standing
+	shared   *sharedPod
+	// peak are the kinds of which it gets its peak, and never less than it has.
+	peak [resources.Kinds]bool
+}
+
+// moved returns a pod as it is to be planned for; nil: it has what it is to have. Whole are its
+// containers with all that is recommended.
+func (d *division) moved(v *disruption.VPA, a *aim, p *disruption.Pod, whole []disruption.Container, known *knownPod) *disruption.Pod {
+	if v.Outdated || len(a.vpa.reading.recommendation) == 0 {
+		return nil // nobody knows what its peak is
+	}
+	out := DividedPod{Cause: disruption.Shared}
+	if known.mark != nil {
+		out.Mark = *known.mark
+	}
+	out.Mark.Kinds = a.kinds
+	switch harmed, oom := d.harmed(a, p, known), a.kinds[resources.Memory] && recentOOM(p, whole, d.now); {
+	case a.standing == Ends:
+		a.peak, out.Cause = a.kinds, disruption.ShareEnded
+		out.Mark = *known.mark
+	case harmed:
+		a.peak, out.Cause = a.kinds, disruption.ShareReverted
+		out.Mark.At, out.Mark.Restarts, out.Mark.Reverted = d.now.UTC().Truncate(time.Second), int(p.Restarts), true
+	case known.mark != nil && known.mark.Out(d.now):
+		a.peak, out.Cause = a.kinds, disruption.ShareReverted
+	case oom:
+		a.peak[resources.Memory], out.Cause = true, disruption.ShareReverted
+	case a.standing == Waits:
+		return nil
+	}
+	part := d.part(a, p, whole, known)
+	if !part.shrinks && !part.grows {
+		if a.standing == Ends {
+			d.result.Ended = append(d.result.Ended, disruption.Subject{Namespace: p.Namespace, VPA: v.Name, Pod: p.Name, UID: p.UID})
+		}
+		return nil
+	}
+	out.Shrinks = part.shrinks
+	if part.shrinks || known.mark == nil {
+		out.Mark = sharing.Mark{Kinds: a.kinds, At: d.now.UTC().Truncate(time.Second), Restarts: int(p.Restarts)}
+	}
+	out.Reason = d.waits(a, p, whole, part)
+	if d.result.Pods == nil {
+		d.result.Pods = map[string]*DividedPod{}
+	}
+	d.result.Pods[p.UID] = &out
+	moved := *p
+	moved.Held, moved.MemoryOnly, moved.Containers = out.Reason, false, make([]disruption.Container, len(whole))
+	for i := range whole {
+		moved.Containers[i] = whole[i]
+		moved.Containers[i].Fitted = part.fitted[i]
+	}
+	return &moved
+}
+
+// harmed reports whether the share of a pod did harm.
+func (d *division) harmed(a *aim, p *disruption.Pod, known *knownPod) bool {
+	safety := rollout.Safety{Revert: true, Restarts: rollout.DefaultRestarts}
+	if a.vpa.rollout != nil {
+		safety = a.vpa.rollout.Safety
+	}
+	return known.mark != nil && safety.Revert && known.mark.Harmed(int(p.Restarts), safety.Restarts, d.now)
+}
+
+// recentOOM reports whether a container of a pod was out of memory a moment ago, or does not work
+// since.
+func recentOOM(p *disruption.Pod, containers []disruption.Container, now time.Time) bool {
+	return slices.ContainsFunc(containers, func(c disruption.Container) bool {
+		return !c.OOM.Ended.IsZero() && (!p.Ready || now.Sub(c.OOM.Ended) < sharing.OOMPause)
+	})
+}
+
+// waits says why a pod that is to get something else keeps what it has for now.
+func (d *division) waits(a *aim, p *disruption.Pod, whole []disruption.Container, part *sharePart) disruption.Reason {
+	if a.standing != Acts || a.peak == a.kinds {
+		return ""
+	}
+	for i := range whole {
+		for k, shared := range a.kinds {
+			has, seen := whole[i].Asked.Requests.Value(resources.Kind(k)), a.shared.Requests[i][k]
+			if shared && !a.peak[k] && math.Abs(float64(has)-seen) > nearSeen[k] {
+				return disruption.ChangedOutside
+			}
+		}
+	}
+	if !part.shrinks {
+		return ""
+	}
+	if a.shared.node.Cordoned {
+		return disruption.HasShare // nobody could use what it gives away
+	}
+	if last := d.shrunk[p.Node]; !last.IsZero() && d.now.Sub(last) < shrinkInterval && last.Before(d.memo.sharing.at.Truncate(time.Second)) {
+		return disruption.ShrunkLately
+	}
+	return ""
+}
+
+// nearSeen is by how much a request may differ from the one that the last round saw: millicores
+// and bytes.
+var nearSeen = [resources.Kinds]float64{resources.CPU: 1, resources.Memory: 16e6}
+
+// part returns what a pod would get of what it shares. As long as neither the pod nor its share
+// changes, that is made once.
+func (d *division) part(a *aim, p *disruption.Pod, whole []disruption.Container, known *knownPod) *sharePart {
+	var share *sharing.Amounts
+	if a.standing == Acts && a.peak == [resources.Kinds]bool{} && len(a.shared.shares) > 0 {
+		share = &a.shared.shares[0]
+		if known.part != nil && known.part.of == share {
+			return known.part
+		}
+	}
+	part := &sharePart{of: share, fitted: a.fit(whole)}
+	for i := range part.fitted {
+		f, asked := &part.fitted[i], &whole[i].Asked
+		for k := range resources.Kind(resources.Kinds) {
+			if !a.kinds[k] {
+				*f = without(*f, k)
+				continue
+			}
+			if a.keeps(i, k, f, asked) {
+				*f = without(*f, k)
+			}
+		}
+		if !whole[i].Observed {
+			continue
+		}
+		for k := range resources.Kind(resources.Kinds) {
+			if wanted, some := f.Requests.Get(k); some {
+				has := float64(asked.Requests.Value(k))
+				part.shrinks = part.shrinks || float64(wanted) < has*(1-leastMove)
+				part.grows = part.grows || float64(wanted) > has*(1+leastMove)
+			}
+		}
+		part.grows = part.grows || f.MemoryLimit != (policy.LimitSpan{}) && asked.Limits.Value(resources.Memory) < f.MemoryLimit.Least
+	}
+	if share != nil {
+		known.part = part
+	}
+	return part
+}
+
+// keeps reports whether a container keeps what it has of a kind: it has its peak, or nobody on its
+// node is to be given more.
+func (a *aim) keeps(i int, k resources.Kind, f *policy.Fitted, asked *policy.Container) bool {
+	wanted, some := f.Requests.Get(k)
+	if !some {
+		return false
+	}
+	has := asked.Requests.Value(k)
+	if a.peak[k] {
+		limit, limited := f.Limits.Get(k)
+		return wanted <= has && (!limited || limit <= asked.Limits.Value(k))
+	}
+	return a.standing == Acts && wanted > has && a.shared.node.results[0].Overcommitted[k]
+}
+
+// fit returns what the containers would get if their shares, or their peaks, were recommended.
+func (a *aim) fit(whole []disruption.Container) []policy.Fitted {
+	pod := policy.Pod{Containers: make([]policy.Container, len(whole))}
+	given := make(map[string]resources.Bounds, len(whole))
+	for i := range whole {
+		pod.Containers[i] = whole[i].Current
+		b, recommended := a.vpa.reading.recommendation[whole[i].Current.Name]
+		if !recommended {
+			continue
+		}
+		for k := range resources.Kind(resources.Kinds) {
+			switch {
+			case !a.kinds[k]:
+				b = resources.Bounds{Lower: b.Lower.Without(k), Target: b.Target.Without(k), Upper: b.Upper.Without(k)}
+			case b.Target.Has(k) && !a.peak[k] && a.standing == Acts && i < len(a.shared.shares):
+				b.Target = b.Target.With(k, amountOf(a.shared.shares[i][k]))
+			}
+		}
+		given[whole[i].Current.Name] = b
+	}
+	rules := a.vpa.reading.rules
+	rules.Sharing = &policy.Sharing{Kinds: a.kinds}
+	if a.standing == Acts {
+		rules.Sharing.CPULimit = a.shared.by.Settings.CPULimit
+		rules.Sharing.NodeCPU = a.shared.node.Allocatable.Value(resources.CPU)
+		rules.Sharing.Daemon = a.shared.Sharing.Daemon
+	}
+	return policy.Fit(pod, given, rules, a.vpa.reading.Ranges.Ranges).Containers
+}
+
+// amountOf returns a share in whole millicores or bytes, so that all together are no more than
+// there is; what is missing for the error of sums alone is not cut.
+func amountOf(share float64) resources.Amount { return resources.Amount(math.Floor(share + 1e-6)) }
+
+// without returns what a container gets without a kind.
+func without(f policy.Fitted, k resources.Kind) policy.Fitted {
+	f.Requests, f.Limits = f.Requests.Without(k), f.Limits.Without(k)
+	f.Bounds = resources.Bounds{Lower: f.Bounds.Lower.Without(k), Target: f.Bounds.Target.Without(k), Upper: f.Bounds.Upper.Without(k)}
+	f.WithoutLimit[k] = false
+	f.Notes = slices.DeleteFunc(slices.Clone(f.Notes), func(n policy.Note) bool { return n.Kind == k })
+	if k == resources.Memory {
+		f.MemoryLimit, f.Declared = policy.LimitSpan{}, policy.Proportion{}
+	}
+	return f
+}
+
+// usually returns a pod without what is recommended of some kinds.
+func (k *knownPod) usually(kinds [resources.Kinds]bool, whole []disruption.Container) *usualPod {
+	if k.usual != nil && k.usual.kinds == kinds {
+		return k.usual
+	}
+	u := &usualPod{kinds: kinds, containers: slices.Clone(whole)}
+	for i := range u.containers {
+		for kind := range resources.Kind(resources.Kinds) {
+			if kinds[kind] {
+				u.containers[i].Fitted = without(u.containers[i].Fitted, kind)
+			}
+		}
+	}
+	core := k.core
+	core.Containers = u.containers
+	u.rests = !core.Changed() && core.Resize == disruption.NotResizing && !k.noted
+	k.usual = u
+	return u
+}
+
+// markOf reads the mark of a pod; nil: it has none.
+func markOf(pod *corev1.Pod) *sharing.Mark {
+	m, marked := convert.Shared(pod)
+	if !marked {
+		return nil
+	}
+	return &m
+}
+
+// policyGone reports whether no policy selects the workload of a made VPA any more, as far as that
+// can be known.
+func (r *Reader) policyGone(v *knownVPA) bool {
+	ruled := r.memo.ruled[cacheName(v)]
+	return v.held == disruption.PolicyUnknown && ruled != nil && ruled.answer.Policy == nil && r.Policies.Readable() && fleet.Reason(v.held) == ruled.answer.Reason
+}
+
+func cacheName(v *knownVPA) cache.ObjectName { return cache.MetaObjectToName(v.reading.Object) }
