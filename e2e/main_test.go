@@ -87,6 +87,7 @@ func startPrograms(ctx context.Context) (err error) {
 	if updater, err = cluster.Daemon(ctx, "updater", "updater",
 		"--updater-interval=3s", "--leader-elect=true", "--in-recommendation-bounds-eviction-lifetime-threshold=30s", alpha,
 		"--ignored-vpa-object-namespaces="+strings.Join(ownNamespaces, ","),
+		"--sharing-min-age=1s", // all workloads of these clusters are younger than an hour
 		// All the promises together are a mass event.
 		"--eviction-pace=0", "--namespace-eviction-pace=0", "--left-alone-event-after="+eventAfter.String()); err != nil {
 		return err

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"slices"
@@ -10,9 +11,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/e2e/harness"
 )
@@ -53,9 +57,8 @@ func TestADryRunOfSharingWritesNothing(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		// All workloads of these clusters are younger than an hour.
 		for line := range strings.Lines(string(log)) {
-			if strings.Contains(line, "pods that do not share") && strings.Contains(line, "NewWorkload=5") {
+			if strings.Contains(line, "Sharing, dry run: a policy") && strings.Contains(line, `policy="sharing-dry" pods=3`) {
 				return nil
 			}
 		}
@@ -81,4 +84,61 @@ func TestADryRunOfSharingWritesNothing(t *testing.T) {
 			t.Errorf("the updater wrote: %s %s", r.Verb, r.URI)
 		}
 	}))
+}
+
+// Pods that share get their part of what their node has left in place, and their peak when they share
+// no more: three of 100m nearly always and 280m at times, on a node of one core, 100m + 180m / 3.
+func TestPodsGetTheirShareInPlace(t *testing.T) {
+	together(t)
+	ownNode(t, "sharing-in-place", func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.33.0" })
+	w := plain(t, "sharing-in-place", 3)
+	w.Node, w.Tolerate = "sharing-in-place", ownTaint
+	w.Containers[0].CPU = "280m"
+	before := running(t, w)
+	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeInPlaceOrRecreate, naming("nobody")))
+	vpa := getVPA(t, w)
+	vpa.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{
+		{ContainerName: "app", LowerBound: pair("100m", "100Mi"), Target: pair("280m", "100Mi"), UpperBound: pair("280m", "100Mi")}}}
+	_, err := cluster.VPA.AutoscalingV1().VerticalPodAutoscalers(w.Namespace).UpdateStatus(t.Context(), vpa, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	policyFor(t, w.Namespace, loadlinev1alpha1.RolloutModeAuto, sharing(loadlinev1alpha1.SharingOn))
+
+	awaitShares(t, w, "160m", true)
+	policies := cluster.VPA.LoadlineV1alpha1().SizingPolicies()
+	p, err := policies.Get(t.Context(), w.Namespace, metav1.GetOptions{})
+	require.NoError(t, err)
+	c := meta.FindStatusCondition(p.Status.Conditions, "Sharing")
+	require.NotNil(t, c)
+	require.Equal(t, metav1.ConditionTrue, c.Status, c.Message)
+	require.Equal(t, "pods that share: 3", c.Message)
+
+	_, err = policies.Patch(t.Context(), w.Namespace, types.MergePatchType, []byte(`{"spec":{"sharing":null}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	awaitShares(t, w, "280m", false)
+	for _, pod := range pods(t, w) {
+		require.True(t, slices.ContainsFunc(before, func(b corev1.Pod) bool { return b.UID == pod.UID }), "nobody was evicted")
+		require.Zero(t, restarts(&pod))
+	}
+}
+
+// awaitShares waits until all pods of a workload have so much CPU, and whether they are marked as
+// those that share.
+func awaitShares(t *testing.T, w harness.Workload, cpu string, marked bool) {
+	t.Helper()
+	within(t, sharingRound, "pods have "+cpu, func() error {
+		found := pods(t, w)
+		if len(found) != int(w.Replicas) {
+			return fmt.Errorf("%d pods", len(found))
+		}
+		for _, pod := range found {
+			has := pod.Spec.Containers[0].Resources.Requests.Cpu()
+			if _, is := pod.Annotations["loadline.dev/shared"]; is != marked || has.Cmp(*quantity(cpu)) != 0 {
+				return fmt.Errorf("%s has %s, marked %t", pod.Name, has, is)
+			}
+			if s := pod.Status.ContainerStatuses[0].Resources; s == nil || s.Requests.Cpu().Cmp(*quantity(cpu)) != 0 {
+				return fmt.Errorf("the node has not given %s its size", pod.Name)
+			}
+		}
+		return nil
+	})
 }

@@ -13,12 +13,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/sharing"
 )
 
 // on is a policy whose pods share.
@@ -427,4 +430,112 @@ func TestTheLeastAgeOfWorkloadsThatShare(t *testing.T) {
 	r := shareWith(t, config, objects...)
 	require.Equal(t, "1400m 1400m 1400m", r.turn(5*time.Minute))
 	require.Equal(t, "800m 800m 800m", r.turn(10*time.Minute))
+}
+
+// A pod that ran out of memory that it shares gets its peak at once, in place.
+func TestAPodThatRanOutOfSharedMemoryGetsItsPeak(t *testing.T) {
+	r := newSharing(t, 3, on(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Sharing.Resources = []corev1.ResourceName{"memory"} }))
+	memory := func() (all []string) {
+		for _, p := range r.pods() {
+			all = append(all, p.Spec.Containers[0].Resources.Requests.Memory().String())
+		}
+		return all
+	}
+	share := memory()[0]
+	r.turn(0)
+	require.NotEqual(t, share, memory()[0])
+	share = memory()[0]
+	require.Equal(t, []string{share, share, share}, memory())
+	r.change("web-1-1", func(p *corev1.Pod) {
+		p.Status.Conditions[0].Status = corev1.ConditionFalse
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{killedAt("app", noon.Add(time.Minute), 1)}
+	})
+	r.now = noon.Add(time.Minute)
+	r.loop.OOMResize(t.Context(), r.now, []cache.ObjectName{cache.NewObjectName("shop", "deployment-web")})
+	require.Equal(t, []string{share, "200Mi", share}, memory())
+	r.caught()
+	r.change("web-1-1", func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionTrue })
+	r.turn(5 * time.Minute)
+	require.Equal(t, "200Mi", memory()[1], "for five minutes it is not made smaller")
+	r.turn(10 * time.Minute)
+	require.Equal(t, []string{share, share, share}, memory())
+	require.Empty(t, r.evictions())
+}
+
+// No container is restarted for a share.
+func TestAPodThatAResizeRestartsKeepsItsPeak(t *testing.T) {
+	r := shareWith(t, Default(), append(peakingPods(3, func(p *corev1.Pod) {
+		unlimited(p)
+		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}
+	}), peaking(), on())...)
+	require.Equal(t, "1400m 1400m 1400m", r.turn(0))
+	require.Equal(t, map[sharing.Reason]int{sharing.RestartsOnResize: 3}, r.shares(noon).Apart)
+}
+
+// A mark that somebody wrote by hand says that the pod shared, and no more: it grows to what is
+// recommended, if that fits, and the mark goes.
+func TestAMarkWrittenByHand(t *testing.T) {
+	forged := func(text, cpu string, objects ...runtime.Object) *rolling {
+		return shareWith(t, Default(), append(peakingPods(2, func(p *corev1.Pod) {
+			unlimited(p)
+			p.Annotations = map[string]string{convert.SharedAnnotation: text}
+			p.Spec.Containers[0].Resources.Requests = list(cpu, "200Mi")
+		}), objects...)...)
+	}
+	for _, text := range []string{"true", "cpu at 2026-01-02T11:59:00Z after 0", "cpu at 9999-01-02T11:59:00Z after 0 reverted"} {
+		r := forged(text, "200m", peaking(), auto())
+		require.Equal(t, "1400m 1400m", r.turn(0), text)
+		r.turn(time.Minute)
+		require.Equal(t, []string{"", ""}, r.marks(), text)
+		r = forged(text, "2", peaking(), auto())
+		require.Equal(t, "2 2", r.turn(0), text)
+		require.Equal(t, []string{"", ""}, r.marks(), "it has no less than its peak")
+
+		require.Equal(t, "200m 200m", forged(text, "200m", peaking(), sizingPolicy(loadlinev1alpha1.RolloutModeRecommend)).turn(0), "nothing is to be changed")
+		require.Equal(t, "800m 800m", forged(text, "200m", peaking(), on(), kubelet("n1", "1600m")).turn(0), "it shares anyway")
+	}
+}
+
+// What becomes of the CPU limit of a running pod.
+func TestCPULimitsOfPodsThatShare(t *testing.T) {
+	for limit, want := range map[loadlinev1alpha1.SharingCPULimit]string{loadlinev1alpha1.SharingCPULimitKeep: "2", loadlinev1alpha1.SharingCPULimitRemove: "2", loadlinev1alpha1.SharingCPULimitNodeAllocatable: "8"} {
+		r := shareWith(t, Default(), append(peakingPods(3, func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources.Limits = list("2", "1Gi")
+		}), peaking(), on(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Sharing.CPULimit = &limit }))...)
+		require.Equal(t, "800m 800m 800m", r.turn(0), limit)
+		has := r.pod("web-1-0").Spec.Containers[0].Resources.Limits
+		require.Equal(t, want, has.Cpu().String(), limit)
+		require.Equal(t, "1Gi", has.Memory().String(), limit)
+		r.edit(off)
+		require.Equal(t, "1400m 1400m 1400m", r.turn(5*time.Minute), limit)
+		require.Equal(t, want, r.pod("web-1-0").Spec.Containers[0].Resources.Limits.Cpu().String(), "limits stay when sharing ends")
+	}
+}
+
+// A pass in which all pods have their shares allocates no more than one in which they only would.
+func TestAPassAllocatesNothingForAPodThatHasItsShare(t *testing.T) {
+	const vpas, each = 200, 5
+	allocations := func(policy *loadlinev1alpha1.SizingPolicy) float64 {
+		policy.Spec.Namespaces.Names = []string{"*"}
+		loop, _, c := quiet{vpas: vpas, pods: each, nodes: 20, policies: []*loadlinev1alpha1.SizingPolicy{policy}}.filled(t)
+		loop.sharing.conditions, loop.sharing.capacity = c.sharingConditions(Default()), c.roomOf(Default())
+		loop.sharing.conditions.client = nil
+		all, err := loop.reader.VPAs.List(labels.Everything())
+		require.NoError(t, err)
+		for _, vpa := range all { // each has what it uses always
+			one := &vpa.Status.Recommendation.ContainerRecommendations[0]
+			one.LowerBound = one.Target
+		}
+		for range 3 {
+			loop.RunOnce(t.Context(), noon)
+		}
+		if *policy.Spec.Sharing.Mode == loadlinev1alpha1.SharingOn {
+			p, _, err := loop.look(t.Context(), noon, func(string) {})
+			require.NoError(t, err)
+			require.True(t, p.snapshot.HasShare("0-2"))
+		}
+		return testing.AllocsPerRun(5, func() { loop.RunOnce(t.Context(), noon) })
+	}
+	dry := allocations(shared(loadlinev1alpha1.SharingDryRun, automatic))
+	require.InDelta(t, dry, allocations(on()), 50)
 }

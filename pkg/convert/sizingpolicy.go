@@ -380,10 +380,7 @@ func (ch *policyCheck) safety(s *loadlinev1alpha1.Safety, at *field.Path) {
 func (ch *policyCheck) sharing(spec *loadlinev1alpha1.SizingPolicySpec, at *field.Path) {
 	s := spec.Sharing
 	oneOf(ch, at.Child("mode"), s.Mode, loadlinev1alpha1.SharingOff, loadlinev1alpha1.SharingDryRun, loadlinev1alpha1.SharingOn)
-	if mode := sharingOf(s).Mode; mode != fleet.SharingOff {
-		if mode == fleet.SharingOn {
-			ch.warn("%s: On is not served yet: acts as DryRun", at.Child("mode"))
-		}
+	if sharingOf(s).Mode != fleet.SharingOff {
 		ch.sharingRecipe(spec.Recipe, at.Child("mode"))
 	}
 	for i := range s.Resources {

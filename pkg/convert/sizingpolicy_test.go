@@ -140,7 +140,6 @@ func TestWhatIsAcceptedButMayNotBeMeantIsSaid(t *testing.T) {
 		`"sharing":{"mode":"DryRun"},"recipe":"loadline:cpu=tracking"`:       `spec.sharing.mode: pods with the recipe "loadline:cpu=tracking" do not share: use one that is made for it, such as cruisekube`,
 		`"namespaces":{"names":["*","a"]},"rollout":{"mode":"Inherit"}`:      `spec.namespaces.names: "*" selects every namespace but`,
 		`"namespaces":{"names":["a"],"exclude":["a"]},"recommender":"night"`: `spec.namespaces: no namespace is selected`,
-		`"sharing":{"mode":"On"},"recipe":"cruisekube","vpas":"Never"`:       `spec.sharing.mode: On is not served yet: acts as DryRun`,
 	} {
 		problems, warnings := CheckPolicy(sizing(t, fields))
 		require.Empty(t, problems, fields)

@@ -242,7 +242,7 @@ func (d *division) moved(v *disruption.VPA, a *aim, p *disruption.Pod, whole []d
 	if d.result.Pods == nil {
 		d.result.Pods = map[string]*DividedPod{}
 	}
-	d.result.Pods[p.UID] = &out
+	d.result.Pods[p.UID] = new(out)
 	moved := *p
 	moved.Held, moved.MemoryOnly, moved.Containers = out.Reason, false, make([]disruption.Container, len(whole))
 	for i := range whole {

@@ -242,8 +242,8 @@ type Safety struct {
 type Sharing struct {
 	// mode switches sharing: "Off", "DryRun" (only metrics and the log show what it
 	// would do) or "On". On needs rollout.mode Auto, or Canary once all pods may be
-	// changed; until then it acts as DryRun. Default: Off. On is not served yet: acts
-	// as DryRun.
+	// changed; until then it acts as DryRun. The condition Sharing says whether pods
+	// share. Default: Off.
 	// +optional
 	Mode *SharingMode `json:"mode,omitempty"`
 
