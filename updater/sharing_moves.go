@@ -89,7 +89,7 @@ func (p *pass) said(moves disruption.Result) {
 	for _, s := range moves.Skipped {
 		about[s.UID] = s.Reason
 	}
-	p.skipped = slices.DeleteFunc(p.skipped, func(s disruption.Skip) bool {
+	p.skipped = slices.DeleteFunc(slices.Clone(p.skipped), func(s disruption.Skip) bool { // the plan goes on to have all
 		_, known := about[s.UID]
 		return known && atRest(s.Reason)
 	})

@@ -50,7 +50,7 @@ func (r *Reader) standing(p *sharedPod, vpa *knownVPA) Standing {
 		return p.by.standing
 	case p.Apart.Lasts():
 		return Ends
-	case p.Why() != "" || !p.node.acts(p):
+	case p.Why() != "" || !p.node.acts(p) || p.shares == nil && !p.leaves:
 		return Waits
 	}
 	return Acts

@@ -29,7 +29,7 @@ func (r *Reader) Workload(s *Snapshot, v *disruption.VPA, of *Rollout, c disrupt
 			Resizing:   p.Resize != disruption.NotResizing && p.Resize != disruption.ResizeDeferred && p.Resize != disruption.ResizeInfeasible || p.Unanswered(),
 			Deferred:   p.Resize == disruption.ResizeDeferred,
 			Infeasible: p.Resize == disruption.ResizeInfeasible,
-			Due:        disruption.Assess(v, p, c, now).Reason == "",
+			Due:        !p.Leaves && disruption.Assess(v, p, c, now).Reason == "", // who leaves its node is part of no rollout
 			Wants:      p.Need().Wants,
 			Node:       r.node(p.Node),
 		}
