@@ -153,8 +153,9 @@ func (p *pass) skip(s disruption.Subject, reason disruption.Reason) {
 
 // change is make of what does not fail in an unforeseen way.
 func (p *pass) change(ctx context.Context, c actuate.Change) disruption.Reason {
-	left := c.Cause == disruption.ShareEnded // a pod that shared gets its peak also when its policy is gone
-	if reason := p.reader.Stopped(c.Reading); reason != "" && !(left && reason == disruption.PolicyUnknown) {
+	switch reason := p.reader.Stopped(c.Reading); {
+	case reason == disruption.PolicyUnknown && c.Cause == disruption.ShareEnded: // a pod that shared gets its peak all the same
+	case reason != "":
 		return reason
 	}
 	if !c.Cause.Shares() {

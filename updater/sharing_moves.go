@@ -177,7 +177,7 @@ func (p *pass) carryOutShares(ctx context.Context) {
 // record notes what came of a change.
 func (p *pass) record(a disruption.Action, o disruption.Outcome, now time.Time) {
 	if a.Cause.Shares() && !a.Evict {
-		p.Loop.sharing.state.Record(a, o, now)
+		p.sharing.state.Record(a, o, now)
 		return
 	}
 	p.state.Record(a, o, now)

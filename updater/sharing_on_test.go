@@ -359,7 +359,7 @@ func TestAShareThatDidHarmIsTakenBackToThePeak(t *testing.T) {
 // Pods leave a crowded node through the eviction API, and never the last one that is ready.
 func TestPodsLeaveANodeOnWhichTheirBasesDoNotFit(t *testing.T) {
 	config := Default()
-	config.Disruption.Config.MinReplicas = 1
+	config.Disruption.MinReplicas = 1
 	crowded := func(ready int, changes ...func(*loadlinev1alpha1.SizingPolicySpec)) *rolling {
 		n := 0
 		return shareWith(t, config, append(peakingPods(4, func(p *corev1.Pod) {

@@ -227,7 +227,7 @@ func (d *division) moved(v *disruption.VPA, a *aim, p *disruption.Pod, whole []d
 	case a.standing == Waits:
 		return nil
 	}
-	part := d.part(a, p, whole, known)
+	part := d.part(a, whole, known)
 	if !part.shrinks && !part.grows {
 		if a.standing == Ends {
 			d.result.Ended = append(d.result.Ended, disruption.Subject{Namespace: p.Namespace, VPA: v.Name, Pod: p.Name, UID: p.UID})
@@ -300,7 +300,7 @@ var nearSeen = [resources.Kinds]float64{resources.CPU: 1, resources.Memory: 16e6
 
 // part returns what a pod would get of what it shares. As long as neither the pod nor its share
 // changes, that is made once.
-func (d *division) part(a *aim, p *disruption.Pod, whole []disruption.Container, known *knownPod) *sharePart {
+func (d *division) part(a *aim, whole []disruption.Container, known *knownPod) *sharePart {
 	var share *sharing.Amounts
 	if a.standing == Acts && a.peak == [resources.Kinds]bool{} && len(a.shared.shares) > 0 {
 		share = &a.shared.shares[0]
@@ -316,7 +316,7 @@ func (d *division) part(a *aim, p *disruption.Pod, whole []disruption.Container,
 				*f = without(*f, k)
 				continue
 			}
-			if a.keeps(i, k, f, asked) {
+			if a.keeps(k, f, asked) {
 				*f = without(*f, k)
 			}
 		}
@@ -340,7 +340,7 @@ func (d *division) part(a *aim, p *disruption.Pod, whole []disruption.Container,
 
 // keeps reports whether a container keeps what it has of a kind: it has its peak, or nobody on its
 // node is to be given more.
-func (a *aim) keeps(i int, k resources.Kind, f *policy.Fitted, asked *policy.Container) bool {
+func (a *aim) keeps(k resources.Kind, f *policy.Fitted, asked *policy.Container) bool {
 	wanted, some := f.Requests.Get(k)
 	if !some {
 		return false
