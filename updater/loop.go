@@ -119,7 +119,9 @@ func (l *Loop) OOMResize(ctx context.Context, now time.Time, more []cache.Object
 		return
 	}
 	others := func(a disruption.Action) bool { return !a.OOMResize }
-	plan.Actions, p.shares.actions, p.shares.ended = slices.DeleteFunc(plan.Actions, others), slices.DeleteFunc(p.shares.actions, others), nil
+	plan.Actions = slices.DeleteFunc(plan.Actions, others)
+	p.shares.are(slices.DeleteFunc(p.shares.actions, others))
+	p.shares.ended = nil
 	for i := range plan.Actions {
 		plan.Actions[i].MayEvict = false
 	}

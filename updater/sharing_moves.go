@@ -16,6 +16,7 @@ import (
 type shareMoves struct {
 	pods    map[string]*view.DividedPod // by UID
 	actions []disruption.Action         // those that only shrink first
+	open    map[string]int              // those of them that are not written yet, by UID of the pod
 	ended   []disruption.Subject        // their mark goes
 }
 
@@ -42,14 +43,23 @@ func (l *Loop) moveShares(ctx context.Context, p *pass, d *view.Division, plan d
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "A defect of the updater: please report it. No pod gets its share in this pass")
 	}
-	l.sharing.state, moves.actions = result.State, result.Actions
-	for i := range moves.actions {
-		a := &moves.actions[i]
+	l.sharing.state = result.State
+	for i := range result.Actions {
+		a := &result.Actions[i]
 		a.Cause, a.MayEvict, a.Owner = d.Pods[a.UID].Cause, false, ""
 	}
-	slices.SortStableFunc(moves.actions, func(a, b disruption.Action) int { return first(d.Pods[a.UID].Shrinks, d.Pods[b.UID].Shrinks) })
+	slices.SortStableFunc(result.Actions, func(a, b disruption.Action) int { return first(d.Pods[a.UID].Shrinks, d.Pods[b.UID].Shrinks) })
+	moves.are(result.Actions)
 	p.said(result)
 	return moves
+}
+
+// are sets which moves there are; none is written yet.
+func (m *shareMoves) are(actions []disruption.Action) {
+	m.actions, m.open = actions, make(map[string]int, len(actions))
+	for i := range actions {
+		m.open[actions[i].UID] = i
+	}
 }
 
 // first orders what holds before what does not.
@@ -114,8 +124,8 @@ func atRest(r disruption.Reason) bool {
 
 // shareOf returns what a pod is to get of what it shares; nil: nothing else than it has.
 func (m *shareMoves) shareOf(uid string) *disruption.Action {
-	i := slices.IndexFunc(m.actions, func(a disruption.Action) bool { return a.UID == uid })
-	if i < 0 {
+	i, open := m.open[uid]
+	if !open {
 		return nil
 	}
 	return &m.actions[i]
@@ -123,7 +133,7 @@ func (m *shareMoves) shareOf(uid string) *disruption.Action {
 
 // made notes that the share of a pod was written, or refused.
 func (m *shareMoves) made(uid string) {
-	m.actions = slices.DeleteFunc(m.actions, func(a disruption.Action) bool { return a.UID == uid })
+	delete(m.open, uid)
 }
 
 // withShare adds to a change of a pod what it gets of what it shares, so that both are one resize.
@@ -141,8 +151,7 @@ func (p *pass) withShare(c actuate.Change) actuate.Change {
 // carryOutShares gives pods what they are to have of what they share, and takes the mark off
 // those that have their peak again.
 func (p *pass) carryOutShares(ctx context.Context) {
-	actions := slices.Clone(p.shares.actions)
-	for i, a := range actions {
+	for i, a := range p.shares.actions {
 		if p.shares.shareOf(a.UID) == nil {
 			continue // it was written with another change
 		}
@@ -151,9 +160,11 @@ func (p *pass) carryOutShares(ctx context.Context) {
 			continue // it is gone
 		}
 		if reason := p.make(ctx, c); reason == disruption.RateLimited {
-			klog.FromContext(ctx).V(1).Info("Pass ended: neither rate limit nor time allow a further pod to get its share before the next one", "left", len(actions)-i)
-			for _, left := range actions[i:] {
-				p.skip(left.Subject, reason)
+			klog.FromContext(ctx).V(1).Info("Pass ended: neither rate limit nor time allow a further pod to get its share before the next one", "left", len(p.shares.open))
+			for _, left := range p.shares.actions[i:] {
+				if p.shares.shareOf(left.UID) != nil {
+					p.skip(left.Subject, reason)
+				}
 			}
 			return
 		} else if reason != "" {
