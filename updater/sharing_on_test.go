@@ -372,8 +372,15 @@ func TestPodsLeaveANodeOnWhichTheirBasesDoNotFit(t *testing.T) {
 	}
 	r := crowded(4, evicting)
 	r.turn(0)
-	require.Equal(t, []string{"web-1-0", "web-1-1"}, r.evictions())
-	require.EqualValues(t, 2, r.value("loadline_sharing_evictions_total", "mode", "On"))
+	require.Equal(t, []string{"web-1-0"}, r.evictions())
+	require.EqualValues(t, 1, r.value("loadline_sharing_evictions_total", "mode", "On"))
+	for minute := range 59 {
+		r.turn(time.Duration(minute+1) * time.Minute)
+	}
+	require.Equal(t, []string{"web-1-0"}, r.evictions(), "one in an hour")
+	require.EqualValues(t, 3, r.skipped("LeftLately"))
+	r.turn(time.Hour)
+	require.Len(t, r.evictions(), 2)
 	require.Contains(t, strings.Join(r.told(), "\n"), "NodeCrowded")
 
 	r = crowded(4)

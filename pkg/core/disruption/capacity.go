@@ -68,6 +68,7 @@ type Need struct {
 	Traits    PodTraits      // which quotas count it
 	Node      string         // where the pod runs
 	Bound     bool           // it can run nowhere else
+	Leaves    bool           // it is not to come back to its node
 	Yields    bool           // it does not work, so that the pod that replaces it may wait until it is gone
 	Sized     bool           // its template may ask for less than it has
 	Has       resources.List // its requests, of all containers
@@ -143,15 +144,24 @@ func shareOf(k resources.Kind, more, free resources.List) resources.Amount {
 // while the old one still counts: else the webhook would cut it. With autoscaled, nodes
 // that are not there yet count as well: then it is enough that some node is as large as
 // the pod. In a Capacity that is Growing there is a node for any pod that may leave its own.
+//
+// For a pod that Leaves its own node is none. Nodes that are not there yet count only if that
+// would not take it back: else none would be added for it.
 func (r *Capacity) Place(n Need, autoscaled bool) RoomAnswer {
 	requests, limits := n.replacement()
 	if answer := r.quota(n, requests, limits); answer != RoomFits {
 		return answer
 	}
-	if len(r.nodes) == 0 || r.grows && !n.Bound {
+	if len(r.nodes) == 0 {
 		return RoomFits
 	}
-	if i, known := r.at[n.Node]; known && r.nodes[i].takesBack(n) {
+	i, known := r.at[n.Node]
+	back := known && r.nodes[i].takesBack(n)
+	if back && !n.Leaves {
+		return RoomFits
+	}
+	added := !n.Bound && (!n.Leaves || !back)
+	if r.grows && added {
 		return RoomFits
 	}
 	answer := RoomTooLarge
@@ -159,13 +169,13 @@ func (r *Capacity) Place(n Need, autoscaled bool) RoomAnswer {
 		node := &r.nodes[i]
 		switch {
 		case n.Bound && node.Name != n.Node, !fitsIn(n.Wants, node.Size):
-		case autoscaled && !n.Bound, node.Open && node.Name != n.Node && fitsIn(n.Wants, node.Free):
+		case autoscaled && added, node.Open && node.Name != n.Node && fitsIn(n.Wants, node.Free):
 			return RoomFits
 		default:
 			answer = RoomFull
 		}
 	}
-	if _, known := r.at[n.Node]; n.Bound && !known {
+	if n.Bound && !known {
 		return RoomFits
 	}
 	return answer
@@ -193,7 +203,7 @@ func (r *Capacity) Keep(n Need, evicted bool) {
 	}
 	i, known := r.at[n.Node]
 	switch {
-	case known && (!evicted || n.Bound || r.nodes[i].takesBack(n)):
+	case known && (!evicted || !n.Leaves && (n.Bound || r.nodes[i].takesBack(n))):
 		r.nodes[i].Free = minus(r.nodes[i].Free, n.grown())
 	case evicted:
 		for i := range r.nodes {

@@ -137,6 +137,7 @@ type owner struct {
 	spent      int             // running pods disrupted by this plan
 	spentReady int             // those of them that were ready
 	leaving    []RestartHolder // ready pods that will not be for a while
+	crowded    bool            // a pod leaves its node, by this plan
 }
 
 // NewBudget counts the pods of a VPA.
@@ -237,6 +238,12 @@ func (b *Budget) leaves(p *Pod, one RestartHolder) {
 	if o := b.of(p); o != nil && p.Ready {
 		o.leaving = append(o.leaving, one)
 	}
+}
+
+// leavesCrowd reports whether a pod of the same owner leaves its node by this plan.
+func (b *Budget) leavesCrowd(p *Pod) bool {
+	o := b.of(p)
+	return o != nil && o.crowded
 }
 
 // Spend records that the pod is disrupted.

@@ -235,17 +235,26 @@ func (p *plan) vpa(v *VPA) {
 	}
 }
 
-// leave plans the eviction of a pod that is to leave its node, unless it is observed or the last
-// of its owner that is ready: others would gain less than those lose that it serves.
+// leave plans the eviction of a pod that is to leave its node, unless it is observed, the last of
+// its owner that is ready, or the second of its owner within an hour: others would gain less than
+// those lose that it serves, and what leaves and comes back must not do so again and again.
 func (p *plan) leave(v *VPA, pod *Pod, b *Budget) {
 	denied := b.Denies(pod)
 	if denied == "" && b.lastReady(pod) {
 		denied = NoBudget
 	}
+	if _, lately := p.result.State.Left[v.GroupOf(pod).Key]; lately || b.leavesCrowd(pod) {
+		denied = LeftLately
+	}
+	if pod.Bound {
+		denied = NodeFull
+	}
 	if pod.Held == UnderObservation {
 		denied = pod.Held
 	}
-	p.evict(v, pod, b, NodeCrowded, denied)
+	if p.evict(v, pod, b, NodeCrowded, denied) {
+		b.of(pod).crowded = true
+	}
 }
 
 // look sees from the pods of a VPA what came of the last changes, and which of them
@@ -291,20 +300,21 @@ func (p *plan) recreate(v *VPA, c candidate, s Situation) {
 }
 
 // evict plans an eviction unless it is denied already, or something else
-// speaks against it.
-func (p *plan) evict(v *VPA, pod *Pod, b *Budget, cause Cause, denied Reason) {
+// speaks against it, and reports whether it has.
+func (p *plan) evict(v *VPA, pod *Pod, b *Budget, cause Cause, denied Reason) bool {
 	if denied == "" {
 		denied = p.mayNotEvict(v, pod)
 	}
 	if denied != "" {
 		p.skip(v, pod, denied)
-		return
+		return false
 	}
 	b.Spend(pod)
 	if p.room != nil {
 		p.room.Keep(pod.Need(), true)
 	}
 	p.add(v, pod, Action{Evict: true, Cause: cause, Disrupts: pod.Ready})
+	return true
 }
 
 // mayNotEvict says why the pod must not be evicted now for the sake of its

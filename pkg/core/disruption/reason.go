@@ -89,6 +89,9 @@ const (
 	ShrunkLately   Reason = "ShrunkLately"
 	ChangedOutside Reason = "ChangedOutside"
 
+	// plan.go, of a pod that leaves its node; state.go remembers
+	LeftLately Reason = "LeftLately"
+
 	// updater/pass.go, while the plan is carried out; updater/actuate/cluster.go
 	DisruptionRateLimited Reason = "DisruptionRateLimited"
 	RateLimited           Reason = "RateLimited"
@@ -219,6 +222,8 @@ var explanations = []Explanation{
 		"wait", false},
 	{ChangedOutside, "it shares what its node has left, and somebody has changed its requests since the last round",
 		"wait for the next round, five minutes at most", false},
+	{LeftLately, "it is to leave its node, where pods that share need more than there is, and less than an hour ago another pod of its owner left for that",
+		"wait; if pods leave again and again, add a node, or see what `minAllowed` asks for", false},
 	{DisruptionRateLimited, "many pods are due at once, and this one has to wait for its turn",
 		"wait, or raise `--eviction-pace` and `--namespace-eviction-pace`", false},
 	{RateLimited, "the rate limit ended the pass",

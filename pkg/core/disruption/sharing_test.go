@@ -1,7 +1,9 @@
 package disruption
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -48,13 +50,93 @@ func TestPodsThatAreToLeaveTheirNode(t *testing.T) {
 	plan := func(v *VPA, c Config) []string {
 		return told(Plan(View{VPAs: []VPA{*v}, Room: crowding(0)}, State{}, c, noon))
 	}
-	require.Equal(t, []string{"evict p0: NodeCrowded", "evict p1: NodeCrowded", "skip p3: Unchanged", "skip p2: BudgetSpent"}, plan(leaving(4), defaults()))
+	require.Equal(t, []string{"evict p0: NodeCrowded", "skip p3: Unchanged", "skip p1: LeftLately", "skip p2: LeftLately"}, plan(leaving(4), defaults()))
 
 	generous := defaults()
 	generous.Tolerance = 1
-	require.Equal(t, []string{"evict p1: NodeCrowded", "evict p2: NodeCrowded", "skip p3: Unchanged", "skip p0: NoBudget"}, plan(leaving(1), generous),
+	require.Equal(t, []string{"evict p1: NodeCrowded", "skip p3: Unchanged", "skip p0: NoBudget", "skip p2: LeftLately"}, plan(leaving(1), generous),
 		"the last one that is ready stays")
 	held := func(i int, p *Pod) { p.Held = []Reason{UnderObservation, CoolingDown, "", ""}[i] }
-	require.Equal(t, []string{"evict p1: NodeCrowded", "evict p2: NodeCrowded", "skip p3: Unchanged", "skip p0: UnderObservation"}, plan(leaving(4, held), defaults()),
+	require.Equal(t, []string{"evict p1: NodeCrowded", "skip p3: Unchanged", "skip p0: UnderObservation", "skip p2: LeftLately"}, plan(leaving(4, held), defaults()),
 		"it has nothing to do with a cooldown")
+}
+
+// What would come back to its node does not leave it: there it would be too much again.
+func TestAPodLeavesOnlyForAnotherNode(t *testing.T) {
+	large := resources.Of(100_000, 1<<40)
+	crowded := Node{Name: "n1", Size: large, Free: resources.Of(5000, 1<<40), Open: true}
+	other := func(cpu resources.Amount) Node {
+		return Node{Name: "n2", Size: large, Free: resources.Of(cpu, 1<<40), Open: true}
+	}
+	for name, test := range map[string]struct {
+		room  *Capacity
+		leave func(p *Pod)
+		added bool // Config.Autoscaled
+		want  []string
+	}{
+		"another node":                         {room: NewCapacity([]Node{crowded, other(3000)}, nil), want: []string{"evict p0: NodeCrowded"}},
+		"no other one":                         {room: NewCapacity([]Node{crowded}, nil), want: []string{"skip p0: NodeFull"}},
+		"the other is full":                    {room: NewCapacity([]Node{crowded, other(999)}, nil), want: []string{"skip p0: NodeFull"}},
+		"none is added, it would come back":    {room: NewCapacity([]Node{crowded}, nil).Growing(), want: []string{"skip p0: NodeFull"}},
+		"nor by whom the updater does not see": {room: NewCapacity([]Node{crowded}, nil), added: true, want: []string{"skip p0: NodeFull"}},
+		"one is added":                         {room: crowding(0).Growing(), leave: func(p *Pod) { p.Containers[0] = container(1000, 1000, 3000, 1000) }, want: []string{"evict p0: NodeCrowded"}},
+		"bound to its node":                    {room: NewCapacity([]Node{crowded, other(3000)}, nil), leave: func(p *Pod) { p.Bound = true }, want: []string{"skip p0: NodeFull"}},
+		"bound to one that is not known":       {room: NewCapacity([]Node{other(3000)}, nil), leave: func(p *Pod) { p.Bound = true }, want: []string{"skip p0: NodeFull"}},
+		"bound, and nobody asks for room":      {leave: func(p *Pod) { p.Bound = true }, want: []string{"skip p0: NodeFull"}},
+	} {
+		v := deployment(InPlaceOrRecreate, 2, pods(2, func(i int, p *Pod) {
+			p.Containers[0] = container(1000, 1000, 1000, 1000)
+			if p.Leaves = i == 0; p.Leaves && test.leave != nil {
+				test.leave(p)
+			}
+			onNode(p)
+		})...)
+		c := defaults()
+		c.Autoscaled = test.added
+		require.Equal(t, append(test.want, "skip p1: Unchanged"), sortedTold(Plan(View{VPAs: []VPA{*v}, Room: test.room}, State{}, c, noon)), name)
+	}
+}
+
+func sortedTold(r Result) []string {
+	all := told(r)
+	slices.Sort(all)
+	return all
+}
+
+// Two that leave are not promised the same room, and none that of their own node.
+func TestWhatLeavesTakesRoomElsewhere(t *testing.T) {
+	room := NewCapacity([]Node{{Name: "n1", Size: resources.Of(9000, 9000), Free: resources.Of(5000, 5000), Open: true}, {Name: "n2", Size: resources.Of(9000, 9000), Free: resources.Of(1500, 5000), Open: true}}, nil)
+	need := Need{Node: "n1", Leaves: true, Has: resources.Of(500, 1000), Wants: resources.Of(1000, 1000)}
+	require.Equal(t, RoomFits, room.Place(need, false))
+	room.Keep(need, true)
+	require.Equal(t, RoomFull, room.Place(need, false))
+}
+
+// Of an owner one pod leaves in an hour, whatever comes back.
+func TestOneLeaverAnHour(t *testing.T) {
+	state, at := State{}, noon
+	for minute := range 121 {
+		at = noon.Add(time.Duration(minute) * time.Minute)
+		v := deployment(InPlaceOrRecreate, 4, pods(4, func(_ int, p *Pod) {
+			p.Containers[0], p.Leaves, p.UID = container(1000, 1000, 1000, 1000), true, p.Name+at.String()
+			onNode(p)
+		})...)
+		v.Groups[0].Key = "web"
+		r := Plan(View{VPAs: []VPA{*v}, Room: crowding(0)}, state, defaults(), at)
+		state = r.State
+		if minute%60 != 0 {
+			require.Empty(t, r.Actions, at)
+			require.Equal(t, LeftLately, r.Skipped[0].Reason)
+			continue
+		}
+		require.Len(t, r.Actions, 1, at)
+		if minute == 0 { // one that is refused is tried again
+			state.Record(r.Actions[0], Prevented, at)
+			r = Plan(View{VPAs: []VPA{*v}, Room: crowding(0)}, state, defaults(), at)
+			require.Len(t, r.Actions, 1)
+			state = r.State
+		}
+		state.Record(r.Actions[0], Done, at)
+	}
+	require.Empty(t, state.Next(at.Add(time.Hour)).Left, "then it is forgotten")
 }

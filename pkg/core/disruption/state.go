@@ -10,7 +10,7 @@ import (
 
 // State is what one plan must know of earlier ones; the zero value knows of none.
 // Entries by the UID of a pod are dropped when a view no longer has the pod, those by
-// owner a day after the last change.
+// owner a day after the last change, or after leaveInterval.
 type State struct {
 	// Resizing is when a pod was first seen in its resize, for pods that do
 	// not show since when.
@@ -28,7 +28,13 @@ type State struct {
 	Protected map[string]time.Time
 	// Owners holds what came of the last changes, by Group.Key.
 	Owners map[string]ChangeRecord
+	// Left is when a pod was last evicted because it leaves its node, by Group.Key, for leaveInterval.
+	Left map[string]time.Time
 }
+
+// leaveInterval is how long no further pod of an owner leaves its node: what comes back to it
+// must not be evicted again and again.
+const leaveInterval = time.Hour
 
 // Try is a resize that was asked for.
 type Try struct {
@@ -55,6 +61,9 @@ func (m *State) Record(a Action, o Outcome, now time.Time) {
 	case Done:
 		if a.Owner != "" {
 			put(&m.Owners, a.Owner, m.Owners[a.Owner].Changed(a.Change, a.Newest, now))
+			if a.Cause == NodeCrowded {
+				put(&m.Left, a.Owner, now)
+			}
 		}
 		if a.Evict {
 			return
@@ -83,7 +92,9 @@ func put[V any](m *map[string]V, key string, value V) {
 func (m State) Next(now time.Time) State {
 	owners := maps.Clone(m.Owners)
 	maps.DeleteFunc(owners, func(_ string, r ChangeRecord) bool { return r.Expired(now) })
-	return State{Resizing: map[string]time.Time{}, Crowded: map[string]time.Time{}, Tries: map[string]Try{},
+	left := maps.Clone(m.Left)
+	maps.DeleteFunc(left, func(_ string, at time.Time) bool { return now.Sub(at) >= leaveInterval })
+	return State{Left: left, Resizing: map[string]time.Time{}, Crowded: map[string]time.Time{}, Tries: map[string]Try{},
 		Refused: map[string]map[string]resources.List{}, Owners: owners}
 }
 
