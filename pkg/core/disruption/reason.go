@@ -223,7 +223,7 @@ var explanations = []Explanation{
 	{ChangedOutside, "it shares what its node has left, and somebody has changed its requests since the last round",
 		"wait for the next round, five minutes at most", false},
 	{LeftLately, "it is to leave its node, where pods that share need more than there is, and less than an hour ago another pod of its owner left for that",
-		"wait; if pods leave again and again, add a node, or see what `minAllowed` asks for", false},
+		"wait; if pods leave again and again, add a node", false},
 	{DisruptionRateLimited, "many pods are due at once, and this one has to wait for its turn",
 		"wait, or raise `--eviction-pace` and `--namespace-eviction-pace`", false},
 	{RateLimited, "the rate limit ended the pass",

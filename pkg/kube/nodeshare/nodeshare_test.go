@@ -105,3 +105,69 @@ func TestWhatPodsOfANodeShare(t *testing.T) {
 	_, _, members = n.Gather(pods)
 	require.Len(t, members, 2, "nobody knows what is too large")
 }
+
+// What minAllowed raises counts only as far as it is requested, so that nobody can take a node by it.
+func TestWhatMinAllowedRaisesCountsAsFarAsItIsRequested(t *testing.T) {
+	n := Node{Allocatable: resources.Of(4000, 1<<40)}
+	for name, test := range map[string]struct {
+		requests                       string
+		lower, target, uncapped, least string
+		base, peak                     float64
+	}{
+		"as recommended":                       {"10m", "100m", "300m", "300m", "0", 100, 300},
+		"raised, not requested":                {"10m", "2", "2", "300m", "2", 10, 300},
+		"raised, nothing is known of the peak": {"10m", "2", "2", "", "2", 10, 10},
+		"raised and half requested":            {"1", "2", "2", "300m", "2", 1000, 1000},
+		"raised and requested":                 {"2", "2", "2", "300m", "2", 2000, 2000},
+		"requested by more":                    {"3", "2", "2", "300m", "2", 2000, 2000},
+		"only the base is raised":              {"10m", "200m", "300m", "300m", "200m", 10, 300},
+		"only the base is raised, requested":   {"250m", "200m", "300m", "300m", "200m", 200, 300},
+		"below what is recommended":            {"10m", "100m", "300m", "300m", "50m", 100, 300},
+		"not published yet":                    {"10m", "100m", "300m", "300m", "2", 100, 300},
+		"rounded up":                           {"10m", "2", "2", "1", "1500m", 1000, 1000},
+	} {
+		v := vpa(t, "cruisekube")
+		status := &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{{ContainerName: "other"}, {
+			ContainerName: "a", LowerBound: list(test.lower, "1Gi"), Target: list(test.target, "1Gi"), UpperBound: list("4", "1Gi")}}}
+		if test.uncapped != "" {
+			status.ContainerRecommendations[1].UncappedTarget = list(test.uncapped, "1Gi")
+		}
+		v.status = status
+		v.Sizing.Recommendation = convert.Recommendation(status)
+		v.Sizing.Rules = convert.Rules(&vpav1.VerticalPodAutoscaler{Spec: vpav1.VerticalPodAutoscalerSpec{ResourcePolicy: &vpav1.PodResourcePolicy{
+			ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "a", MinAllowed: list(test.least, "0")}}}}})
+		c := v.read(pod("one", test.requests), &n).Sharing.Containers[0]
+		require.Equal(t, [2]float64{test.base, test.peak}, [2]float64{c.Base[resources.CPU], c.Peak[resources.CPU]}, name)
+	}
+	v := vpa(t, "cruisekube")
+	v.Sizing.Floors = map[string]resources.List{"a": resources.Of(150, 0)}
+	c := v.read(pod("one", "10m"), &n).Sharing.Containers[0]
+	require.InDelta(t, 150, c.Base[resources.CPU], 0, "a floor after a revert is not what somebody wrote")
+
+	v = vpa(t, "cruisekube")
+	v.Sizing.Ranges.Container.Min = resources.Of(2000, 0)
+	c = v.read(pod("one", "10m"), &n).Sharing.Containers[0]
+	require.Equal(t, [2]float64{100, 300}, [2]float64{c.Base[resources.CPU], c.Peak[resources.CPU]}, "neither does a LimitRange")
+}
+
+// Pods that somebody wants to be large, and that never leave, leave their neighbours what they have.
+func TestNobodyTakesANodeByMinAllowed(t *testing.T) {
+	n := Node{Allocatable: resources.Of(4000, 1<<40)}
+	leave := func(p *fleet.Policy, _ *rollout.State) { p.Mode, p.Sharing.Evict = fleet.Auto, true }
+	greedy, decent := vpa(t, "cruisekube", leave), vpa(t, "cruisekube", leave)
+	status := &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{{
+		ContainerName: "a", LowerBound: list("2", "1Gi"), Target: list("2", "1Gi"), UncappedTarget: list("20m", "1Gi")}}}
+	greedy.status, greedy.Sizing.Recommendation = status, convert.Recommendation(status)
+	greedy.Sizing.Rules = convert.Rules(&vpav1.VerticalPodAutoscaler{Spec: vpav1.VerticalPodAutoscalerSpec{ResourcePolicy: &vpav1.PodResourcePolicy{
+		ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "*", MinAllowed: list("2", "0")}}}}})
+	pods := []*Pod{decent.read(pod("web", "300m"), &n), greedy.read(pod("a", "10m"), &n), greedy.read(pod("b", "10m"), &n), greedy.read(pod("c", "10m"), &n)}
+	for _, p := range pods[1:] {
+		p.Sharing.Rank = sharing.Never
+	}
+	input, rule, members := n.Gather(pods)
+	require.Len(t, members, 4)
+	found := sharing.Shares(input, rule)
+	require.Empty(t, found.Leaves)
+	require.Equal(t, [resources.Kinds]bool{}, found.Overcommitted)
+	require.Greater(t, found.Shares[0][0][resources.CPU], 200.0, "most of the headroom is its own")
+}

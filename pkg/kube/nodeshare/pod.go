@@ -146,7 +146,8 @@ func unanswered(pod *corev1.Pod) bool {
 // size finds the base and the peak of each container of a pod: what it would get if these were
 // recommended, so that limits of the VPA, of the namespace and of the container itself count. What
 // else runs in the pod, such as sidecars that are init containers, counts as one more container
-// that always takes what it requests. So does what is not shared.
+// that always takes what it requests. So does what is not shared. What minAllowed or a LimitRange
+// raises counts only as far as the container requests it already: nobody makes room for the rest.
 func (v *VPA) size(pod *corev1.Pod, s *Sizes) {
 	asked, current := convert.NewPod(pod).Containers, convert.Pod(pod)
 	bases := policy.Fit(current, v.recommendsBase(), v.Sizing.Rules, v.Sizing.Ranges)
@@ -159,6 +160,7 @@ func (v *VPA) size(pod *corev1.Pod, s *Sizes) {
 	for i := range asked {
 		c := &all[i]
 		c.Name = asked[i].Name
+		own := v.own(c.Name)
 		for k := range resources.Kind(resources.Kinds) {
 			has := asked[i].Requests.Value(k)
 			requests[i][k] = float64(has)
@@ -166,10 +168,10 @@ func (v *VPA) size(pod *corev1.Pod, s *Sizes) {
 			base, peak := has, has
 			if v.Settings.Kinds[k] {
 				if a, fitted := bases.Containers[i].Requests.Get(k); fitted {
-					base = a
+					base = min(a, max(has, own.base.Value(k)))
 				}
 				if a, fitted := peaks.Containers[i].Requests.Get(k); fitted {
-					peak = a
+					peak = min(a, max(base, own.peak.Value(k)))
 				}
 			}
 			c.Base[k], c.Peak[k] = float64(min(base, peak)), float64(peak)

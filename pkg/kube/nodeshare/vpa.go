@@ -5,6 +5,7 @@ import (
 	"time"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/recipe"
@@ -32,7 +33,9 @@ type VPA struct {
 	Outdated bool            // what is recommended may be for another target, or cannot be read
 	Sizing   Sizing
 
-	bases map[string]resources.Bounds // see recommendsBase
+	status *vpav1.RecommendedPodResources
+	bases  map[string]resources.Bounds // see recommendsBase
+	owns   map[string]own              // see own
 }
 
 // Sizing is what a VPA recommends, and what that is bounded by.
@@ -49,7 +52,7 @@ const RecipeDoesNotShare fleet.Reason = "RecipeDoesNotShare"
 // VPAOf returns what a VPA says for whose workload a policy is responsible that wants sharing. The
 // state is what is remembered of a rollout in mode Canary; the book knows the recipes.
 func VPAOf(vpa *vpav1.VerticalPodAutoscaler, d *fleet.Decision, w *target.Workload, state *rollout.State, book *recipe.Book) VPA {
-	v := VPA{Decision: *d, Settings: d.Policy.Sharing, Kind: w.Key.Kind, Created: w.Created}
+	v := VPA{status: vpa.Status.Recommendation, Decision: *d, Settings: d.Policy.Sharing, Kind: w.Key.Kind, Created: w.Created}
 	if v.Created.IsZero() { // it is not known when the workload was
 		v.Created = vpa.CreationTimestamp.Time
 	}
@@ -88,4 +91,53 @@ func (v *VPA) recommendsBase() map[string]resources.Bounds {
 		v.bases[name] = b
 	}
 	return v.bases
+}
+
+// own are base and peak of a container as they are before minAllowed raises them, as far as that
+// is known; else nothing. Who writes a VPA would have a node keep for him what he never uses.
+type own struct{ base, peak resources.List }
+
+// own returns what is known of a container.
+func (v *VPA) own(container string) own {
+	if v.owns == nil {
+		v.owns = v.allOwn()
+	}
+	return v.owns[container]
+}
+
+func (v *VPA) allOwn() map[string]own {
+	all, rule := make(map[string]own, len(v.Sizing.Recommendation)), v.Sizing.Rules.Lookup()
+	for name, b := range v.Sizing.Recommendation {
+		least, floors, o := rule(name).Min, v.Sizing.Floors[name], own{}
+		for k := range resources.Kind(resources.Kinds) {
+			base, peak := b.Lower.Value(k), b.Target.Value(k)
+			if raised := least.Value(k); raised > 0 {
+				if base == raised { // it may have been anything less
+					base = 0
+				}
+				if uncapped, known := v.uncapped(name).Get(k); known {
+					peak = min(peak, uncapped)
+				} else if peak == raised {
+					peak = 0
+				}
+				base = min(base, peak)
+			}
+			o.base, o.peak = o.base.With(k, max(base, floors.Value(k))), o.peak.With(k, max(peak, floors.Value(k)))
+		}
+		all[name] = o
+	}
+	return all
+}
+
+// uncapped returns the target of a container before any limit of the VPA.
+func (v *VPA) uncapped(container string) resources.List {
+	if v.status == nil {
+		return resources.List{}
+	}
+	for i := range v.status.ContainerRecommendations {
+		if c := &v.status.ContainerRecommendations[i]; c.ContainerName == container {
+			return convert.Resources(c.UncappedTarget)
+		}
+	}
+	return resources.List{}
 }
