@@ -88,7 +88,7 @@ func applyShare(in applyInput) (out applyOutput, err error) {
 	}
 	share := resources.Of(amountOf(resources.CPU, in.RecommendedCPU), amountOf(resources.Memory, in.RecommendedMemoryMB))
 	upper := share.With(resources.Memory, amountOf(resources.Memory, max(in.Memory7DayMaxMB, in.OOMMemoryMB)))
-	fitted := policy.Fit(policy.Pod{Containers: []policy.Container{c}}, map[string]resources.Bounds{app: {Lower: share, Target: share, Upper: upper}},
+	fitted := policy.Fit(policy.Pod{Containers: []policy.Container{c}}, map[string]resources.Bounds{app: {Target: share, Upper: upper}},
 		policy.Rules{Sharing: &policy.Sharing{Kinds: bothKinds, CPULimit: sharing.NodeLimit, NodeCPU: amountOf(resources.CPU, in.NodeAllocatableCPU)}}, policy.Ranges{}).Containers[0]
 	container := disruption.Container{Observed: true, Current: c, Asked: c, Fitted: fitted}
 	patch := func(k resources.Kind) map[string]string {

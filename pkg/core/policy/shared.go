@@ -23,7 +23,8 @@ import (
 //	             that would lower them
 //	a daemon's   as of any other                         requests stay, and the memory limit is only raised
 //
-// A container without request is left alone. RequestsOnly keeps limits, with the Note LimitStays.
+// A base above 10 cores is not cut. A container without request is left alone. RequestsOnly keeps
+// limits, with the Note LimitStays.
 // Where a LimitRange would refuse the limits, they follow the requests as in any other pod.
 
 // Sharing is how pods share their node.
@@ -35,7 +36,7 @@ type Sharing struct {
 	Daemon   bool             // it belongs to its node
 }
 
-// Bounds of what pods that share request, and how far they may be off: in millicores and bytes.
+// Bounds of what pods that share request, unless their base is more, and how far they may be off: in millicores and bytes.
 var (
 	leastShared = [resources.Kinds]resources.Amount{resources.CPU: 1, resources.Memory: megabytes(16)}
 	mostShared  = [resources.Kinds]resources.Amount{resources.CPU: 10_000, resources.Memory: math.MaxInt64}
@@ -116,9 +117,10 @@ func (p *part) share(ranges Ranges) {
 	}
 }
 
-// wanted is what the container is to request, within its rule, of which a limit must be no less.
+// wanted is what the container is to request, within its rule, of which a limit must be no less. A
+// running one is never cut below its base, which is the lower bound.
 func (p *part) wanted(k resources.Kind) resources.Amount {
-	most := mostShared[k]
+	most := max(mostShared[k], p.given.Lower.Value(k))
 	if p.rule.Sharing.New {
 		most = 0
 	}

@@ -47,6 +47,12 @@ func peaking(cpu, memory, upper resources.Amount) resources.Bounds {
 	return resources.Bounds{Lower: some(cpu, memory), Target: some(cpu, memory), Upper: some(cpu, upper)}
 }
 
+// above returns a share of CPU with another base.
+func above(base resources.Amount, b resources.Bounds) resources.Bounds {
+	b.Lower = b.Lower.With(resources.CPU, base)
+	return b
+}
+
 func TestARunningPodGetsItsShare(t *testing.T) {
 	c := pair("c", 1000, 0, 1000*mb, 0)
 	for name, test := range map[string]struct {
@@ -64,7 +70,9 @@ func TestARunningPodGetsItsShare(t *testing.T) {
 		"it becomes that of the node":          {running(onNode(8000)), pair("c", 1000, 2000, 1000*mb, 0), peaking(3000, 500*mb, 600*mb), Default(), some(3000, 500*mb), some(8000, 0), nil},
 		"but none is added":                    {running(onNode(8000)), c, peaking(750, 500*mb, 600*mb), Default(), some(750, 500*mb), some(0, 0), nil},
 		"and none of a node that is not known": {running(onNode(0)), pair("c", 1000, 2000, 1000*mb, 0), peaking(750, 500*mb, 600*mb), Default(), some(750, 500*mb), some(0, 0), nil},
-		"at most 10 cores":                     {running(), c, peaking(14000, 500*mb, 600*mb), Default(), some(10000, 500*mb), some(0, 0), nil},
+		"at most 10 cores":                     {running(), c, above(4000, peaking(14000, 500*mb, 600*mb)), Default(), some(10000, 500*mb), some(0, 0), nil},
+		"but no less than the base":            {running(), c, above(12000, peaking(14000, 500*mb, 600*mb)), Default(), some(12000, 500*mb), some(0, 0), nil},
+		"and maxAllowed":                       {running(), c, above(12000, peaking(14000, 500*mb, 600*mb)), bounded(resources.List{}, some(11000, 0)), some(11000, 500*mb), some(0, 0), nil},
 		"at least a millicore and 16 MB":       {running(), c, resources.Bounds{Target: resources.Of(0, 3*mb)}, Default(), some(1, 16*mb), some(0, 0), nil},
 		"twice the upper bound":                {running(), pair("c", 1000, 0, 1000*mb, 1100*mb), peaking(750, 500*mb, 900*mb), Default(), some(750, 500*mb), some(0, 1800*mb), nil},
 		"never a lower limit":                  {running(), pair("c", 1000, 0, 1000*mb, 5000*mb), peaking(750, 500*mb, 900*mb), Default(), some(750, 500*mb), some(0, 5000*mb), nil},
