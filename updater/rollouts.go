@@ -61,6 +61,7 @@ func (l *Loop) hold(ctx context.Context, s *view.Snapshot, now time.Time) map[ca
 			all = map[cache.ObjectName]*heldWorkload{}
 		}
 		if of.Resting && !l.passedAny(v) {
+			holdLeaving(v, of, nil, now)
 			continue
 		}
 		h := &heldWorkload{Rollout: of}
@@ -69,9 +70,25 @@ func (l *Loop) hold(ctx context.Context, s *view.Snapshot, now time.Time) map[ca
 			holdAll(v, disruption.NoRecord)
 			continue
 		}
+		holdLeaving(v, of, h, now)
 		all[name] = h
 	}
 	return all
+}
+
+// holdLeaving holds pods that are to leave their nodes outside of the schedule, and while they are
+// observed: they are part of no rollout, so that it says nothing of them.
+func holdLeaving(v *disruption.VPA, of *view.Rollout, h *heldWorkload, now time.Time) {
+	for i := range v.Pods {
+		pod := &v.Pods[i]
+		switch {
+		case !pod.Leaves || pod.Held == disruption.EvictionNotAllowed:
+		case h != nil && !h.input.Pods[i].Observed.IsZero():
+			pod.Held = disruption.UnderObservation
+		case !of.Settings.Schedule.Open(now):
+			pod.Held = disruption.OutsideWindow
+		}
+	}
 }
 
 // passedAny reports whether a pod of a VPA was free before and left alone, which is remembered as

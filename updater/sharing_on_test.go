@@ -388,6 +388,19 @@ func TestPodsLeaveANodeOnWhichTheirBasesDoNotFit(t *testing.T) {
 	require.Empty(t, r.evictions(), "evict is false")
 	require.Contains(t, r.condition(), "True NodeOvercommitted: pods that share: 4; what its pods use nearly always is more than a node has, such as n1")
 
+	r = crowded(4, evicting, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.Method = nil })
+	r.turn(0)
+	require.Empty(t, r.evictions(), "the method does not evict")
+
+	r = crowded(4, evicting, func(s *loadlinev1alpha1.SizingPolicySpec) {
+		s.Rollout.Schedule = &loadlinev1alpha1.Schedule{Windows: []loadlinev1alpha1.Window{{Start: "22:00", End: "06:00"}}}
+	})
+	r.turn(0)
+	require.Empty(t, r.evictions(), "outside of the schedule")
+	require.EqualValues(t, 3, r.skipped("OutsideWindow"))
+	r.turn(10 * time.Hour)
+	require.Len(t, r.evictions(), 1, "it is open now")
+
 	r = crowded(1, evicting)
 	r.turn(0)
 	require.NotContains(t, r.evictions(), "web-1-0", "the last one that is ready")

@@ -38,7 +38,9 @@ func shared(mode loadlinev1alpha1.SharingMode, changes ...func(*loadlinev1alpha1
 	}}, changes...)...)
 }
 
-func evicting(s *loadlinev1alpha1.SizingPolicySpec) { s.Sharing.Evict = new(true) }
+func evicting(s *loadlinev1alpha1.SizingPolicySpec) {
+	s.Sharing.Evict, s.Rollout.Method = new(true), new(loadlinev1alpha1.RolloutMethodInPlaceOrRecreate)
+}
 
 func automatic(s *loadlinev1alpha1.SizingPolicySpec) {
 	s.Rollout.Mode = new(loadlinev1alpha1.RolloutModeAuto)

@@ -41,6 +41,9 @@ func Policy(p *loadlinev1alpha1.SizingPolicy) fleet.Policy {
 	}
 	if spec.Sharing != nil {
 		policy.Sharing = sharingOf(spec.Sharing)
+		if policy.Sharing.Mode == fleet.SharingOn && !Rollout(p).Recreate {
+			policy.Sharing.Evict = false
+		}
 	}
 	if spec.Priority != nil {
 		policy.Priority = int(*spec.Priority)

@@ -208,7 +208,9 @@ func TestWhatAPolicySaysAboutSharing(t *testing.T) {
 		`"sharing":{}`:                {Kinds: cpu},
 		`"sharing":{"mode":"Off"}`:    {Kinds: cpu},
 		`"sharing":{"mode":"DryRun"}`: {Mode: fleet.SharingDryRun, Kinds: cpu},
-		`"sharing":{"mode":"On","resources":["memory"],"evict":true,"cpuLimit":"NodeAllocatable","nodeAutoscaler":"Accept"}`: {
+		`"sharing":{"mode":"On","evict":true},"rollout":{"mode":"Auto"}`:     {Mode: fleet.SharingOn, Kinds: cpu}, // in place only
+		`"sharing":{"mode":"DryRun","evict":true},"rollout":{"mode":"Auto"}`: {Mode: fleet.SharingDryRun, Kinds: cpu, Evict: true},
+		`"rollout":{"mode":"Auto","method":"InPlaceOrRecreate"},"sharing":{"mode":"On","resources":["memory"],"evict":true,"cpuLimit":"NodeAllocatable","nodeAutoscaler":"Accept"}`: {
 			Mode: fleet.SharingOn, Kinds: memory, Evict: true, CPULimit: sharing.NodeLimit, BesideNodeAutoscaler: true},
 		`"sharing":{"mode":"On","resources":["memory","cpu"],"evict":false,"cpuLimit":"Remove","nodeAutoscaler":"DryRun"}`: {
 			Mode: fleet.SharingOn, Kinds: [resources.Kinds]bool{true, true}, CPULimit: sharing.RemoveLimit},

@@ -55,7 +55,7 @@ func (s *sharingRound) readVPA(ruled *ruled, known *knownVPA) {
 	if before := known.sharer; before == nil || before.standing != standing || !shareAlike(&before.VPA, &now) {
 		known.sharer = &sharer{VPA: now, standing: standing}
 	} else {
-		before.Decision = now.Decision // annotations about the rank
+		before.Decision, before.Stays = now.Decision, now.Stays // what the rank follows from
 	}
 	s.note(&now, standing)
 }

@@ -235,9 +235,10 @@ func (p *plan) vpa(v *VPA) {
 	}
 }
 
-// leave plans the eviction of a pod that is to leave its node, unless it is observed, the last of
-// its owner that is ready, or the second of its owner within an hour: others would gain less than
-// those lose that it serves, and what leaves and comes back must not do so again and again.
+// leave plans the eviction of a pod that is to leave its node, unless nothing may be evicted, or not
+// at this time, or it is observed, bound to its node, the last of its owner that is ready, or the
+// second of its owner within an hour: others would gain less than those lose that it serves, and
+// what leaves and comes back must not do so again and again.
 func (p *plan) leave(v *VPA, pod *Pod, b *Budget) {
 	denied := b.Denies(pod)
 	if denied == "" && b.lastReady(pod) {
@@ -246,11 +247,13 @@ func (p *plan) leave(v *VPA, pod *Pod, b *Budget) {
 	if _, lately := p.result.State.Left[v.GroupOf(pod).Key]; lately || b.leavesCrowd(pod) {
 		denied = LeftLately
 	}
-	if pod.Bound {
-		denied = NodeFull
-	}
-	if pod.Held == UnderObservation {
+	switch {
+	case v.Mode == InPlace:
+		denied = EvictionNotAllowed
+	case pod.Held == UnderObservation, pod.Held == OutsideWindow, pod.Held == EvictionNotAllowed, pod.Held == NoRecord:
 		denied = pod.Held
+	case pod.Bound:
+		denied = NodeFull
 	}
 	if p.evict(v, pod, b, NodeCrowded, denied) {
 		b.of(pod).crowded = true

@@ -134,7 +134,7 @@ var explanations = []Explanation{
 		"nothing, or choose another `spec.rollout.mode`", false},
 	{RecommendOnly, "the mode of its SizingPolicy is `Recommend`, or an annotation reduces it to that",
 		"nothing, or choose another `spec.rollout.mode`", false},
-	{EvictionNotAllowed, "its VPA only evicts, and its SizingPolicy does not allow that now",
+	{EvictionNotAllowed, "its VPA only evicts, or it is to leave a crowded node, and its SizingPolicy or its VPA does not allow that now",
 		"`spec.rollout.method: InPlaceOrRecreate` in the policy, which evicts in mode `Auto` and after a canary; or a mode of the VPA that resizes", false},
 	{JobNotResized, "it is a pod of a Job, which a SizingPolicy sizes only when it is created",
 		"nothing", false},

@@ -34,11 +34,11 @@ func TestWhatDoesNotFitIsNotAskedFor(t *testing.T) {
 	require.Equal(t, []string{"resize p0: OutOfBounds", "skip p1: NodeFull"}, plan(c), "the first one takes all there is")
 }
 
-// A pod that is to leave its node is evicted also where its VPA would resize it, or where it has what
+// A pod that is to leave its node is evicted also where its VPA would rather resize it, or where it has what
 // it would get, as far as its owner can spare it.
 func TestPodsThatAreToLeaveTheirNode(t *testing.T) {
 	leaving := func(ready int, changes ...func(i int, p *Pod)) *VPA {
-		return deployment(InPlace, 4, pods(4, func(i int, p *Pod) {
+		return deployment(InPlaceOrRecreate, 4, pods(4, func(i int, p *Pod) {
 			onNode(p)
 			p.Containers[0] = container(1000, 1000, 1000, 1000)
 			p.Leaves, p.Ready = i < 3, i < ready
@@ -56,6 +56,12 @@ func TestPodsThatAreToLeaveTheirNode(t *testing.T) {
 	generous.Tolerance = 1
 	require.Equal(t, []string{"evict p1: NodeCrowded", "skip p3: Unchanged", "skip p0: NoBudget", "skip p2: LeftLately"}, plan(leaving(1), generous),
 		"the last one that is ready stays")
+	inPlace := leaving(4)
+	inPlace.Mode, inPlace.Ungated = InPlace, true
+	require.Equal(t, []string{"skip p3: Unchanged", "skip p0: EvictionNotAllowed", "skip p1: EvictionNotAllowed", "skip p2: EvictionNotAllowed"}, plan(inPlace, defaults()))
+	for _, reason := range []Reason{OutsideWindow, EvictionNotAllowed, NoRecord} {
+		require.Contains(t, plan(leaving(4, func(_ int, p *Pod) { p.Held = reason }), defaults()), "skip p0: "+string(reason))
+	}
 	held := func(i int, p *Pod) { p.Held = []Reason{UnderObservation, CoolingDown, "", ""}[i] }
 	require.Equal(t, []string{"evict p1: NodeCrowded", "skip p3: Unchanged", "skip p0: UnderObservation", "skip p2: LeftLately"}, plan(leaving(4, held), defaults()),
 		"it has nothing to do with a cooldown")

@@ -37,11 +37,16 @@ func vpa(t *testing.T, text string, changes ...func(*fleet.Policy, *rollout.Stat
 		change(&p, &state)
 		d.Mode = p.Mode
 	}
-	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
-	require.NoError(t, err)
-	v := VPAOf(object, &d, &target.Workload{Key: target.Key{Kind: "Deployment"}, Created: noon().Add(-2 * time.Hour)}, &state, book)
+	v := VPAOf(object, &d, &target.Workload{Key: target.Key{Kind: "Deployment"}, Created: noon().Add(-2 * time.Hour)}, &state, newBook(t))
 	v.Sizing = Sizing{Recommendation: convert.Recommendation(object.Status.Recommendation), Rules: convert.Rules(object)}
 	return &v
+}
+
+func newBook(t *testing.T) *recipe.Book {
+	t.Helper()
+	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
+	require.NoError(t, err)
+	return book
 }
 
 // pod has a container that is recommended for, and requests so much.
@@ -75,6 +80,10 @@ func TestHowFarAVPAShares(t *testing.T) {
 	require.Equal(t, sharing.Never, v.Rank(3))
 	v.Settings.Evict = true
 	require.Equal(t, sharing.Low, v.Rank(3))
+	own := VPAOf(&vpav1.VerticalPodAutoscaler{Spec: vpav1.VerticalPodAutoscalerSpec{UpdatePolicy: &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeInPlace)}}},
+		&v.Decision, &target.Workload{}, &rollout.State{}, newBook(t))
+	own.Settings.Evict = true
+	require.Equal(t, sharing.Never, own.Rank(3), "somebody wrote a VPA that never evicts")
 }
 
 func TestWhatPodsOfANodeShare(t *testing.T) {

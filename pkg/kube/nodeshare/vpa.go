@@ -27,6 +27,8 @@ type VPA struct {
 	Kind     string    // of the workload
 	Created  time.Time // so was the workload
 
+	Stays bool // it never evicts, whatever its policy says
+
 	// What VPAOf leaves to the caller.
 	Looked   sizing.LookedAt // at resources of the pods, by HorizontalPodAutoscalers
 	MinAge   time.Duration   // that the workload must have to share; 0: sharing.MinAge
@@ -56,6 +58,7 @@ func VPAOf(vpa *vpav1.VerticalPodAutoscaler, d *fleet.Decision, w *target.Worklo
 	if v.Created.IsZero() { // it is not known when the workload was
 		v.Created = vpa.CreationTimestamp.Time
 	}
+	v.Stays = convert.Mode(vpa) == vpav1.UpdateModeInPlace && !convert.MadeForPolicy(vpa)
 	v.Mode, v.Why = d.Shares(d.Mode == fleet.Canary && state.Phase == rollout.PhaseFullRollout && state.Hash == d.Policy.RolloutHash)
 	if r := book.Choose(vpa.Annotations[recipe.Annotation], d.Policy.Recipe).Sharing; r != nil {
 		v.Rule = *r
@@ -68,7 +71,7 @@ func VPAOf(vpa *vpav1.VerticalPodAutoscaler, d *fleet.Decision, w *target.Worklo
 // Rank returns in which order the pods of the workload leave, given how many there are; those that
 // must not be evicted never do.
 func (v *VPA) Rank(replicas int) sharing.Rank {
-	if !v.Settings.Evict {
+	if !v.Settings.Evict || v.Stays {
 		return sharing.Never
 	}
 	return v.Decision.Rank(v.Kind, replicas)
