@@ -12,6 +12,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/observe"
 	"loadline.dev/loadline/updater/records"
@@ -33,6 +34,8 @@ type executor interface {
 	RecordBackoff(ctx context.Context, pod *corev1.Pod, p disruption.Backoff) error
 	// NotResizable says on a pod that its node cannot grant what is recommended.
 	NotResizable(ctx context.Context, pod *corev1.Pod)
+	// MarkShare notes on a pod what it shares, and whether that did harm.
+	MarkShare(ctx context.Context, pod *corev1.Pod, m sharing.Mark) error
 	// RemoveShare notes on a pod that it shares no more.
 	RemoveShare(ctx context.Context, pod *corev1.Pod) error
 	// LeftAlone is told the pods that a pass leaves alone.
@@ -94,6 +97,7 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 	}
 	p, plan := l.planPass(ctx, snapshot, now)
 	watch.Step("AdmissionInit") // the label that the reference has for planning
+	p.markShares(ctx)
 	p.carryOut(ctx, plan)
 	p.carryOutShares(ctx)
 	p.remember(ctx, plan)

@@ -18,12 +18,13 @@ type shareMoves struct {
 	actions []disruption.Action         // those that only shrink first
 	open    map[string]int              // those of them that are not written yet, by UID of the pod
 	ended   []disruption.Subject        // their mark goes
+	marks   []view.Marking              // to be written before anything is moved
 }
 
 // moveShares plans for the pods of a division, after all else was planned: what that takes from
 // nodes is not there for them. What they give is, in the next pass.
 func (l *Loop) moveShares(ctx context.Context, p *pass, d *view.Division, plan disruption.Result) shareMoves {
-	moves := shareMoves{pods: d.Pods, ended: d.Ended}
+	moves := shareMoves{pods: d.Pods, ended: d.Ended, marks: d.Marks}
 	if len(d.VPAs) == 0 {
 		l.sharing.state = disruption.State{}
 		return moves
@@ -146,6 +147,22 @@ func (p *pass) withShare(c actuate.Change) actuate.Change {
 		c.Share, c.Mark = a.Containers, &p.shares.pods[c.UID].Mark
 	}
 	return c
+}
+
+// markShares writes marks that do not wait for a change of their pods.
+func (p *pass) markShares(ctx context.Context) {
+	for _, m := range p.shares.marks {
+		pod := p.snapshot.Pod(m.Of)
+		if pod == nil {
+			continue // it is gone
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if err := p.executor.MarkShare(ctx, pod, m.Mark); err != nil {
+			klog.FromContext(ctx).Error(err, "It could not be written on the pod what it shares; the next pass tries again", "pod", klog.KObj(pod))
+		}
+	}
 }
 
 // carryOutShares gives pods what they are to have of what they share, and takes the mark off

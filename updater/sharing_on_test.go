@@ -590,3 +590,64 @@ func TestSharesComeAfterAllElse(t *testing.T) {
 	require.Equal(t, "200m", r.turn(0), "one of the others takes 400m of the 1500m that are left, of which 1200m would be needed")
 	require.EqualValues(t, 1, r.skipped("NodeFull"))
 }
+
+// both is a policy of which pods share CPU and memory.
+func both(s *loadlinev1alpha1.SizingPolicySpec) {
+	s.Sharing.Resources = []corev1.ResourceName{"cpu", "memory"}
+}
+
+// onlyCPU is a policy of which pods share CPU.
+func onlyCPU(s *loadlinev1alpha1.SizingPolicySpec) {
+	s.Sharing.Resources = []corev1.ResourceName{"cpu"}
+}
+
+// memory are the memory requests of all pods.
+func (r *rolling) memory() string {
+	var all []string
+	for _, p := range r.pods() {
+		all = append(all, p.Spec.Containers[0].Resources.Requests.Memory().String())
+	}
+	return strings.Join(all, " ")
+}
+
+// What pods do not share any more, while they share something else, grows to its peak: no round knows
+// a share of it.
+func TestAKindThatIsNotSharedAnyMoreGetsItsPeak(t *testing.T) {
+	r := newSharing(t, 3, on(both))
+	r.turn(0)
+	require.NotContains(t, r.memory(), "200Mi")
+	require.Contains(t, r.marks()[0], "cpu,memory at ")
+	shares := r.memory()
+	r.edit(onlyCPU)
+	r.turn(time.Minute)
+	require.Equal(t, shares, r.memory(), "until the next round")
+	require.Equal(t, "800m 800m 800m", r.turn(5*time.Minute))
+	require.Equal(t, "200Mi 200Mi 200Mi", r.memory())
+	require.Equal(t, "800m 800m 800m", r.turn(6*time.Minute))
+	for _, mark := range r.marks() {
+		require.True(t, strings.HasPrefix(mark, "cpu at "), mark)
+	}
+	r.kube.ClearActions()
+	require.Equal(t, "800m 800m 800m", r.turn(10*time.Minute))
+	require.Empty(t, r.writes())
+	require.Equal(t, "200Mi 200Mi 200Mi", r.memory())
+}
+
+// A mark that cannot be read is one of all kinds, of which the policy shares but one.
+func TestAMarkThatCannotBeReadMakesNoMemorySmaller(t *testing.T) {
+	for _, has := range []string{"200Mi", "50Mi"} {
+		r := shareWith(t, Default(), append(peakingPods(3, func(p *corev1.Pod) {
+			unlimited(p)
+			p.Annotations = map[string]string{convert.SharedAnnotation: "true"}
+			p.Spec.Containers[0].Resources.Requests = list("1400m", has)
+		}), peaking(), on())...)
+		r.turn(0)
+		require.Equal(t, "800m 800m 800m", r.turn(time.Minute))
+		require.Equal(t, "200Mi 200Mi 200Mi", r.memory())
+		r.turn(2 * time.Minute)
+		for _, mark := range r.marks() {
+			require.NotContains(t, mark, "memory")
+			require.NotEqual(t, "true", mark)
+		}
+	}
+}

@@ -259,14 +259,19 @@ func (c *Cluster) markShared(ctx context.Context, change Change) error {
 	if change.Mark == nil {
 		return nil
 	}
-	text := convert.SharedText(*change.Mark)
-	if change.Target.Annotations[convert.SharedAnnotation] == text && change.Target.Annotations[convert.ResizedAnnotation] != "" {
-		return nil
-	}
-	if err := c.annotated(ctx, change.Target, map[string]any{convert.SharedAnnotation: text, convert.ResizedAnnotation: "true"}); err != nil {
+	if err := c.MarkShare(ctx, change.Target, *change.Mark); err != nil {
 		return fmt.Errorf("note on the pod that it shares what its node has left: %w", err)
 	}
 	return nil
+}
+
+// MarkShare writes on a pod what it shares, where that is not there yet.
+func (c *Cluster) MarkShare(ctx context.Context, pod *corev1.Pod, m sharing.Mark) error {
+	text := convert.SharedText(m)
+	if pod.Annotations[convert.SharedAnnotation] == text && pod.Annotations[convert.ResizedAnnotation] != "" {
+		return nil
+	}
+	return c.annotated(ctx, pod, map[string]any{convert.SharedAnnotation: text, convert.ResizedAnnotation: "true"})
 }
 
 // RemoveShare takes the mark of sharing off a pod that has its peak again. A pod that is gone is

@@ -15,6 +15,7 @@ import (
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/pkg/core/sharing"
 )
 
 // Rehearsal carries nothing out. It prints one line for each change, and every
@@ -36,6 +37,12 @@ func (r *Rehearsal) Unboost(_ context.Context, c Change) error {
 
 // RecordBackoff prints nothing: the pods are among those left alone.
 func (r *Rehearsal) RecordBackoff(context.Context, *corev1.Pod, disruption.Backoff) error { return nil }
+
+// MarkShare prints what would be noted on the pod.
+func (r *Rehearsal) MarkShare(_ context.Context, pod *corev1.Pod, m sharing.Mark) error {
+	fmt.Fprintf(r.Out, "would note on pod %s what it shares: %s\n", klog.KObj(pod), convert.SharedText(m))
+	return nil
+}
 
 // RemoveShare prints that the pod shares no more.
 func (r *Rehearsal) RemoveShare(_ context.Context, pod *corev1.Pod) error {

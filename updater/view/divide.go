@@ -26,6 +26,13 @@ type Division struct {
 	VPAs  []disruption.VPA       // with the pods that are to get something else than they have
 	Pods  map[string]*DividedPod // those pods, by UID
 	Ended []disruption.Subject   // pods that have their peak again: their mark goes
+	Marks []Marking              // marks to be written whether their pods get something else or not
+}
+
+// Marking is a mark to be written on a pod.
+type Marking struct {
+	Of   disruption.Subject
+	Mark sharing.Mark
 }
 
 // DividedPod is a pod that shares, or did, and is to get something else.
@@ -56,7 +63,12 @@ type usualPod struct {
 type sharePart struct {
 	of             *sharing.Amounts // the share it was made of
 	fitted         []policy.Fitted
-	shrinks, grows bool
+	shrinks, grows [resources.Kinds]bool
+}
+
+// moves reports whether that is something else than the pod has.
+func (p *sharePart) moves() bool {
+	return p.shrinks != [resources.Kinds]bool{} || p.grows != [resources.Kinds]bool{}
 }
 
 // shrinkInterval is how long a node on which pods were made smaller is left alone where nodes are
@@ -172,15 +184,17 @@ func (d *division) pod(v *disruption.VPA, vpa *knownVPA, p *disruption.Pod, know
 		}
 		kinds = shared.by.Settings.Kinds
 	}
+	a := aim{kinds: kinds, vpa: vpa, standing: standing, shared: shared}
 	if mark != nil {
-		for k := range kinds {
-			kinds[k] = kinds[k] || mark.Kinds[k]
+		for k, shared := range mark.Kinds {
+			a.ends[k] = shared && (standing == Ends || standing == Acts && !kinds[k])
+			a.kinds[k] = kinds[k] || shared
 		}
 	}
+	a.peak = a.ends
 	whole := p.Containers
 	known.divided = d.memo.pass
-	p.Containers = known.usually(kinds, whole).containers
-	a := aim{kinds: kinds, vpa: vpa, standing: standing, shared: shared}
+	p.Containers = known.usually(a.kinds, whole).containers
 	return d.moved(v, &a, p, whole, known)
 }
 
@@ -198,6 +212,8 @@ type aim struct {
 	vpa      *knownVPA
 	standing Standing
 	shared   *sharedPod
+	// ends are the kinds that it does not share any more: of these no round knows a share.
+	ends [resources.Kinds]bool
 	// peak are the kinds of which it gets its peak, and never less than it has.
 	peak [resources.Kinds]bool
 }
@@ -215,7 +231,7 @@ func (d *division) moved(v *disruption.VPA, a *aim, p *disruption.Pod, whole []d
 	out.Mark.Kinds = a.kinds
 	switch harmed, oom := d.harmed(a, p, known), a.kinds[resources.Memory] && recentOOM(p, whole, d.now); {
 	case a.standing == Ends:
-		a.peak, out.Cause = a.kinds, disruption.ShareEnded
+		out.Cause = disruption.ShareEnded
 		out.Mark = *known.mark
 	case harmed:
 		a.peak, out.Cause = a.kinds, disruption.ShareReverted
@@ -228,15 +244,16 @@ func (d *division) moved(v *disruption.VPA, a *aim, p *disruption.Pod, whole []d
 		return nil
 	}
 	part := d.part(a, whole, known)
-	if !part.shrinks && !part.grows {
-		if a.standing == Ends {
-			d.result.Ended = append(d.result.Ended, disruption.Subject{Namespace: p.Namespace, VPA: v.Name, Pod: p.Name, UID: p.UID})
-		}
+	for k, ends := range a.ends {
+		out.Mark.Kinds[k] = out.Mark.Kinds[k] && (!ends || part.grows[k])
+	}
+	if !part.moves() {
+		d.endsShare(a, v, p, known.mark)
 		return nil
 	}
-	out.Shrinks = part.shrinks
-	if part.shrinks || known.mark == nil {
-		out.Mark = sharing.Mark{Kinds: a.kinds, At: d.now.UTC().Truncate(time.Second), Restarts: int(p.Restarts)}
+	out.Shrinks = part.shrinks != [resources.Kinds]bool{}
+	if out.Shrinks || known.mark == nil {
+		out.Mark = sharing.Mark{Kinds: out.Mark.Kinds, At: d.now.UTC().Truncate(time.Second), Restarts: int(p.Restarts)}
 	}
 	out.Reason = d.waits(a, p, whole, part)
 	if d.result.Pods == nil {
@@ -250,6 +267,22 @@ func (d *division) moved(v *disruption.VPA, a *aim, p *disruption.Pod, whole []d
 		moved.Containers[i].Fitted = part.fitted[i]
 	}
 	return &moved
+}
+
+// endsShare notes that a pod has its peak of what it does not share any more.
+func (d *division) endsShare(a *aim, v *disruption.VPA, p *disruption.Pod, mark *sharing.Mark) {
+	if a.ends == [resources.Kinds]bool{} {
+		return
+	}
+	of, left := disruption.Subject{Namespace: p.Namespace, VPA: v.Name, Pod: p.Name, UID: p.UID}, *mark
+	for k, ends := range a.ends {
+		left.Kinds[k] = left.Kinds[k] && !ends
+	}
+	if left.Kinds == [resources.Kinds]bool{} {
+		d.result.Ended = append(d.result.Ended, of)
+		return
+	}
+	d.result.Marks = append(d.result.Marks, Marking{of, left})
 }
 
 // harmed reports whether the share of a pod did harm.
@@ -282,7 +315,7 @@ func (d *division) waits(a *aim, p *disruption.Pod, whole []disruption.Container
 			}
 		}
 	}
-	if !part.shrinks {
+	if part.shrinks == [resources.Kinds]bool{} {
 		return ""
 	}
 	if a.shared.node.Cordoned {
@@ -326,11 +359,11 @@ func (d *division) part(a *aim, whole []disruption.Container, known *knownPod) *
 		for k := range resources.Kind(resources.Kinds) {
 			if wanted, some := f.Requests.Get(k); some {
 				has := float64(asked.Requests.Value(k))
-				part.shrinks = part.shrinks || float64(wanted) < has*(1-leastMove)
-				part.grows = part.grows || float64(wanted) > has*(1+leastMove)
+				part.shrinks[k] = part.shrinks[k] || float64(wanted) < has*(1-leastMove)
+				part.grows[k] = part.grows[k] || float64(wanted) > has*(1+leastMove)
 			}
 		}
-		part.grows = part.grows || f.MemoryLimit != (policy.LimitSpan{}) && asked.Limits.Value(resources.Memory) < f.MemoryLimit.Least
+		part.grows[resources.Memory] = part.grows[resources.Memory] || f.MemoryLimit != (policy.LimitSpan{}) && asked.Limits.Value(resources.Memory) < f.MemoryLimit.Least
 	}
 	if share != nil {
 		known.part = part
