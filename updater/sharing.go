@@ -25,12 +25,12 @@ const sharingInterval = 5 * time.Minute
 type sharingRounds struct {
 	conditions *sharingConditions // nil: nothing is written, and nobody shares in fact
 	capacity   view.CapacityReader
-	state      disruption.State   // of the plans for pods that share
-	seldom     bool               // nodes are added and removed
-	window     time.Time          // when the five minutes began in which it was
-	failed     time.Time          // when those began in which one failed last
-	leaving    map[types.UID]bool // pods that were to leave their nodes
-	said       map[string]string  // what was said of each node
+	states     [turns]disruption.State // of the plans for pods that share, by turn
+	seldom     bool                    // nodes are added and removed
+	window     time.Time               // when the five minutes began in which it was
+	failed     time.Time               // when those began in which one failed last
+	leaving    map[types.UID]bool      // pods that were to leave their nodes
+	said       map[string]string       // what was said of each node
 }
 
 // share makes a round if one is due: the first pass of each five minutes, by the clock, does, so

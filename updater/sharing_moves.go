@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/view"
 )
@@ -15,7 +17,7 @@ import (
 // shareMoves are what a pass does with pods that share what their nodes have left, or did.
 type shareMoves struct {
 	pods    map[string]*view.DividedPod // by UID
-	actions []disruption.Action         // those that only shrink first
+	actions []disruption.Action         // in the order of turnOf, those that shrink first
 	open    map[string]int              // those of them that are not written yet, by UID of the pod
 	ended   []disruption.Subject        // their mark goes
 	marks   []view.Marking              // to be written before anything is moved
@@ -26,7 +28,7 @@ type shareMoves struct {
 func (l *Loop) moveShares(ctx context.Context, p *pass, d *view.Division, plan disruption.Result) shareMoves {
 	moves := shareMoves{pods: d.Pods, ended: d.Ended, marks: d.Marks}
 	if len(d.VPAs) == 0 {
-		l.sharing.state = disruption.State{}
+		l.sharing.states = [turns]disruption.State{}
 		return moves
 	}
 	config := disruption.Config{FreeResizes: true, OnlyFitting: true}
@@ -35,24 +37,59 @@ func (l *Loop) moveShares(ctx context.Context, p *pass, d *view.Division, plan d
 		klog.FromContext(ctx).Error(err, "It is not known what nodes have left, so no pod gets its share in this pass")
 		return moves
 	}
-	keep(room, &p.snapshot.View, plan.Actions)
-	result := disruption.Result{State: l.sharing.state}
-	err = view.Guard(func() error {
-		result = disruption.Plan(disruption.View{VPAs: d.VPAs, Room: room}, l.sharing.state, config, p.now)
-		return nil
-	})
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "A defect of the updater: please report it. No pod gets its share in this pass")
+	v := p.snapshot.View
+	actions := plan.Actions
+	var all disruption.Result
+	for turn := range l.sharing.states {
+		keep(room, &v, actions)
+		v = disruption.View{VPAs: inTurn(d, turn), Room: room}
+		result := disruption.Result{State: l.sharing.states[turn]}
+		err := view.Guard(func() error {
+			result = disruption.Plan(v, l.sharing.states[turn], config, p.now)
+			return nil
+		})
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "A defect of the updater: please report it. Pods do not get their shares in this pass")
+		}
+		l.sharing.states[turn], actions = result.State, result.Actions
+		all.Actions, all.Skipped = append(all.Actions, result.Actions...), append(all.Skipped, result.Skipped...)
 	}
-	l.sharing.state = result.State
-	for i := range result.Actions {
-		a := &result.Actions[i]
+	for i := range all.Actions {
+		a := &all.Actions[i]
 		a.Cause, a.MayEvict, a.Owner = d.Pods[a.UID].Cause, false, ""
 	}
-	slices.SortStableFunc(result.Actions, func(a, b disruption.Action) int { return first(d.Pods[a.UID].Shrinks, d.Pods[b.UID].Shrinks) })
-	moves.are(result.Actions)
-	p.said(result)
+	slices.SortStableFunc(all.Actions, func(a, b disruption.Action) int {
+		return cmp.Or(cmp.Compare(turnOf(a.Cause), turnOf(b.Cause)), first(d.Pods[a.UID].Shrinks, d.Pods[b.UID].Shrinks))
+	})
+	moves.are(all.Actions)
+	p.said(all)
 	return moves
+}
+
+// turns is how many groups of pods are planned for one after the other.
+const turns = 3
+
+// turnOf returns the turn of pods that are moved for a cause: first what did harm is taken back,
+// then what ended, so that shares get what these leave.
+func turnOf(c disruption.Cause) int {
+	switch c {
+	case disruption.ShareReverted:
+		return 0
+	case disruption.ShareEnded:
+		return 1
+	}
+	return 2
+}
+
+// inTurn returns the VPAs of a division with those of their pods that have a turn.
+func inTurn(d *view.Division, turn int) (vpas []disruption.VPA) {
+	for _, v := range d.VPAs {
+		v.Pods = slices.DeleteFunc(slices.Clone(v.Pods), func(p disruption.Pod) bool { return turnOf(d.Pods[p.UID].Cause) != turn })
+		if len(v.Pods) > 0 {
+			vpas = append(vpas, v)
+		}
+	}
+	return vpas
 }
 
 // are sets which moves there are; none is written yet.
@@ -132,6 +169,14 @@ func (m *shareMoves) shareOf(uid string) *disruption.Action {
 	return &m.actions[i]
 }
 
+// markOf returns what is to be written on a pod before it gets its share; nil: it is written.
+func (m *shareMoves) markOf(uid string) *sharing.Mark {
+	if moved := m.pods[uid]; !moved.Marked {
+		return &moved.Mark
+	}
+	return nil
+}
+
 // made notes that the share of a pod was written, or refused.
 func (m *shareMoves) made(uid string) {
 	delete(m.open, uid)
@@ -144,7 +189,7 @@ func (p *pass) withShare(c actuate.Change) actuate.Change {
 		return c
 	}
 	if a := p.shares.shareOf(c.UID); a != nil {
-		c.Share, c.Mark = a.Containers, &p.shares.pods[c.UID].Mark
+		c.Share, c.Mark = a.Containers, p.shares.markOf(c.UID)
 	}
 	return c
 }
@@ -159,8 +204,12 @@ func (p *pass) markShares(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if err := p.executor.MarkShare(ctx, pod, m.Mark); err != nil {
+		if err := p.executor.MarkShare(ctx, pod, m.Mark); actuate.Gone(err) {
+			continue
+		} else if err != nil {
 			klog.FromContext(ctx).Error(err, "It could not be written on the pod what it shares; the next pass tries again", "pod", klog.KObj(pod))
+		} else if moved := p.shares.pods[m.Of.UID]; moved != nil {
+			moved.Marked = true
 		}
 	}
 }
@@ -172,7 +221,7 @@ func (p *pass) carryOutShares(ctx context.Context) {
 		if p.shares.shareOf(a.UID) == nil {
 			continue // it was written with another change
 		}
-		c := actuate.Change{Action: a, Reading: p.snapshot.Reading(vpaOf(a.Subject)), Mark: &p.shares.pods[a.UID].Mark}
+		c := actuate.Change{Action: a, Reading: p.snapshot.Reading(vpaOf(a.Subject)), Mark: p.shares.markOf(a.UID)}
 		if c.Target = p.snapshot.Pod(a.Subject); c.Target == nil {
 			continue // it is gone
 		}
@@ -205,7 +254,7 @@ func (p *pass) carryOutShares(ctx context.Context) {
 // record notes what came of a change.
 func (p *pass) record(a disruption.Action, o disruption.Outcome, now time.Time) {
 	if a.Cause.Shares() && !a.Evict {
-		p.sharing.state.Record(a, o, now)
+		p.sharing.states[turnOf(a.Cause)].Record(a, o, now)
 		return
 	}
 	p.state.Record(a, o, now)

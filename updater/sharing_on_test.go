@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	ktesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
@@ -175,11 +176,7 @@ func TestOffOnAFullNodeEvictsNobody(t *testing.T) {
 	require.EqualValues(t, 2, r.skipped("NodeFull"))
 	require.Empty(t, r.condition())
 
-	require.NoError(t, r.kube.CoreV1().Pods("shop").Delete(t.Context(), "web-1-0", metav1.DeleteOptions{}))
-	require.Eventually(t, func() bool {
-		_, err := r.caches.pods.Core().V1().Pods().Lister().Pods("shop").Get("web-1-0")
-		return err != nil
-	}, time.Minute, time.Millisecond)
+	r.gone("web-1-0")
 	require.Equal(t, "1400m 1400m", r.turn(time.Hour), "there is room now")
 	r.turn(time.Hour + time.Minute)
 	require.Equal(t, []string{"", ""}, r.marks())
@@ -354,6 +351,52 @@ func TestAShareThatDidHarmIsTakenBackToThePeak(t *testing.T) {
 	}
 	r.turn(24*time.Hour + 2*time.Minute)
 	require.Equal(t, "800m 800m 800m", r.turn(24*time.Hour+5*time.Minute))
+}
+
+// gone deletes a pod.
+func (r *rolling) gone(name string) {
+	r.t.Helper()
+	require.NoError(r.t, r.kube.CoreV1().Pods("shop").Delete(r.t.Context(), name, metav1.DeleteOptions{}))
+	require.Eventually(r.t, func() bool {
+		_, err := r.caches.pods.Core().V1().Pods().Lister().Pods("shop").Get(name)
+		return err != nil
+	}, time.Minute, time.Millisecond)
+}
+
+// Harm is remembered from the pass on that sees it, also where the peak does not fit for a while; and
+// the pod that it was done to grows before others do.
+func TestHarmIsRememberedUntilThePeakFits(t *testing.T) {
+	r := newSharing(t, 3, on(), kubelet("n1", "2400m"))
+	require.Equal(t, "800m 800m 800m", r.turn(0))
+	r.restarted("web-1-1", 2)
+	require.Equal(t, "800m 800m 800m", r.turn(time.Minute))
+	require.Equal(t, "cpu at 2026-01-02T12:01:00Z after 2 reverted", r.marks()[1])
+	r.kube.ClearActions()
+	require.Equal(t, "800m 800m 800m", r.turn(2*time.Minute))
+	require.Empty(t, r.writes(), "it is written once")
+	r.gone("web-1-2")
+	require.Equal(t, "800m 1400m", r.turn(30*time.Minute), "there is room for one of them")
+}
+
+// resized are the pods that were resized, in order.
+func (r *rolling) resized() (names []string) {
+	for _, a := range r.kube.Actions() {
+		if patch, is := a.(ktesting.PatchAction); is && a.GetSubresource() == "resize" {
+			names = append(names, patch.GetName())
+		}
+	}
+	return names
+}
+
+// What did harm is given back before anything else is moved.
+func TestGivingBackGoesFirst(t *testing.T) {
+	r := newSharing(t, 3, on())
+	require.Equal(t, "800m 800m 800m", r.turn(0))
+	r.arrive("web-1-3")
+	r.restarted("web-1-2", 2)
+	r.kube.ClearActions()
+	require.Equal(t, "725m 725m 1400m 725m", r.turn(5*time.Minute))
+	require.Equal(t, []string{"web-1-2", "web-1-3", "web-1-0", "web-1-1"}, r.resized())
 }
 
 // Pods leave a crowded node through the eviction API, and never the last one that is ready.

@@ -39,6 +39,7 @@ type Marking struct {
 type DividedPod struct {
 	Cause   disruption.Cause
 	Mark    sharing.Mark      // to be written before
+	Marked  bool              // it is written
 	Shrinks bool              // a container of it gets less of something
 	Reason  disruption.Reason // why it is left alone all the same; empty: it is not
 }
@@ -236,6 +237,7 @@ func (d *division) moved(v *disruption.VPA, a *aim, p *disruption.Pod, whole []d
 	case harmed:
 		a.peak, out.Cause = a.kinds, disruption.ShareReverted
 		out.Mark.At, out.Mark.Restarts, out.Mark.Reverted = d.now.UTC().Truncate(time.Second), int(p.Restarts), true
+		d.result.Marks = append(d.result.Marks, Marking{subject(v, p), out.Mark}) // whether its peak fits or not
 	case known.mark != nil && known.mark.Out(d.now):
 		a.peak, out.Cause = a.kinds, disruption.ShareReverted
 	case oom:
@@ -274,7 +276,7 @@ func (d *division) endsShare(a *aim, v *disruption.VPA, p *disruption.Pod, mark 
 	if a.ends == [resources.Kinds]bool{} {
 		return
 	}
-	of, left := disruption.Subject{Namespace: p.Namespace, VPA: v.Name, Pod: p.Name, UID: p.UID}, *mark
+	of, left := subject(v, p), *mark
 	for k, ends := range a.ends {
 		left.Kinds[k] = left.Kinds[k] && !ends
 	}
@@ -283,6 +285,10 @@ func (d *division) endsShare(a *aim, v *disruption.VPA, p *disruption.Pod, mark 
 		return
 	}
 	d.result.Marks = append(d.result.Marks, Marking{of, left})
+}
+
+func subject(v *disruption.VPA, p *disruption.Pod) disruption.Subject {
+	return disruption.Subject{Namespace: p.Namespace, VPA: v.Name, Pod: p.Name, UID: p.UID}
 }
 
 // harmed reports whether the share of a pod did harm.
