@@ -12,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -378,6 +379,62 @@ func TestHarmIsRememberedUntilThePeakFits(t *testing.T) {
 	require.Equal(t, "800m 1400m", r.turn(30*time.Minute), "there is room for one of them")
 }
 
+// A pod that restarts is not made still smaller while it is watched, so that harm that comes slowly is
+// seen, too.
+func TestAPodThatRestartedIsNotMadeSmaller(t *testing.T) {
+	for name, again := range map[string]bool{"it restarts again": true, "it works": false} {
+		r := newSharing(t, 3, on())
+		require.Equal(t, "800m 800m 800m", r.turn(0), name)
+		r.restarted("web-1-1", 1)
+		r.arrive("web-1-3")
+		require.Equal(t, "725m 800m 725m 725m", r.turn(5*time.Minute), name)
+		require.Equal(t, "cpu at 2026-01-02T12:00:00Z after 0", r.marks()[1], name)
+		require.EqualValues(t, 1, r.skipped("UnderObservation"), name)
+		if again {
+			r.restarted("web-1-1", 2)
+			require.Equal(t, "725m 1400m 725m 725m", r.turn(9*time.Minute), name)
+			continue
+		}
+		require.Equal(t, "725m 800m 725m 725m", r.turn(14*time.Minute), name)
+		require.Equal(t, "725m 725m 725m 725m", r.turn(15*time.Minute), name)
+	}
+}
+
+// Memory after a kill waits for nothing that speaks against a smaller share of CPU.
+func TestMemoryAfterAKillDoesNotWaitForASmallerShareOfCPU(t *testing.T) {
+	for name, hinder := range map[string]func(r *rolling){
+		"nothing in the way": func(*rolling) {},
+		"a cordoned node": func(r *rolling) {
+			_, err := r.kube.CoreV1().Nodes().Update(r.t.Context(), kubelet("n1", "8", func(n *corev1.Node) { n.Spec.Unschedulable = true }), metav1.UpdateOptions{})
+			require.NoError(r.t, err)
+			require.Eventually(r.t, func() bool {
+				n, err := r.loop.reader.Nodes.Get("n1")
+				return err == nil && n.Spec.Unschedulable
+			}, time.Minute, time.Millisecond)
+		},
+		"it was changed outside": func(r *rolling) {
+			r.change("web-1-1", func(p *corev1.Pod) {
+				p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("900m")
+			})
+		},
+	} {
+		r := newSharing(t, 3, on(both))
+		require.Equal(t, "800m 800m 800m", r.turn(0), name)
+		r.arrive("web-1-3")
+		hinder(r)
+		r.change("web-1-1", func(p *corev1.Pod) {
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{killedAt("app", noon.Add(4*time.Minute), 1)}
+		})
+		after := 5 * time.Minute
+		if name == "it was changed outside" {
+			after = 4 * time.Minute
+		}
+		cpu := r.pod("web-1-1").Spec.Containers[0].Resources.Requests.Cpu().String()
+		require.Equal(t, cpu, strings.Fields(r.turn(after))[1], name)
+		require.Equal(t, "200Mi", strings.Fields(r.memory())[1], name)
+	}
+}
+
 // resized are the pods that were resized, in order.
 func (r *rolling) resized() (names []string) {
 	for _, a := range r.kube.Actions() {
@@ -527,7 +584,9 @@ func TestAPodThatRanOutOfSharedMemoryGetsItsPeak(t *testing.T) {
 	r.change("web-1-1", func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionTrue })
 	r.turn(5 * time.Minute)
 	require.Equal(t, "200Mi", memory()[1], "for five minutes it is not made smaller")
-	r.turn(10 * time.Minute)
+	r.turn(14 * time.Minute)
+	require.Equal(t, "200Mi", memory()[1], "it restarted less than 15 minutes after it was made smaller")
+	r.turn(15 * time.Minute)
 	require.Equal(t, []string{share, share, share}, memory())
 	require.Empty(t, r.evictions())
 }

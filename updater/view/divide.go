@@ -72,6 +72,39 @@ func (p *sharePart) moves() bool {
 	return p.shrinks != [resources.Kinds]bool{} || p.grows != [resources.Kinds]bool{}
 }
 
+// reaches reports whether one of some kinds grows.
+func (p *sharePart) reaches(kinds [resources.Kinds]bool) bool {
+	for k, grows := range p.grows {
+		if grows && kinds[k] {
+			return true
+		}
+	}
+	return false
+}
+
+// only returns the part without all other kinds.
+func (p *sharePart) only(kinds [resources.Kinds]bool) *sharePart {
+	some := &sharePart{fitted: slices.Clone(p.fitted), shrinks: p.shrinks, grows: p.grows}
+	for k := range resources.Kind(resources.Kinds) {
+		if kinds[k] {
+			continue
+		}
+		some.shrinks[k], some.grows[k] = false, false
+		for i := range some.fitted {
+			some.fitted[i] = without(some.fitted[i], k)
+		}
+	}
+	return some
+}
+
+// others returns all of some kinds but those.
+func others(kinds, but [resources.Kinds]bool) [resources.Kinds]bool {
+	for k := range kinds {
+		kinds[k] = kinds[k] && !but[k]
+	}
+	return kinds
+}
+
 // shrinkInterval is how long a node on which pods were made smaller is left alone where nodes are
 // added and removed, so that the timers of who removes them can run out.
 const shrinkInterval = time.Hour
@@ -246,18 +279,25 @@ func (d *division) moved(v *disruption.VPA, a *aim, p *disruption.Pod, whole []d
 		return nil
 	}
 	part := d.part(a, whole, known)
-	for k, ends := range a.ends {
-		out.Mark.Kinds[k] = out.Mark.Kinds[k] && (!ends || part.grows[k])
+	out.Mark.Kinds = others(out.Mark.Kinds, others(a.ends, part.grows))
+	out.Reason = d.waits(a, p, whole, part, known.mark)
+	switch {
+	case a.standing == Waits:
+		part = part.only(a.peak)
+	case !part.reaches(a.peak):
+	case out.Reason != "" || out.Cause == disruption.ShareReverted: // what gets its peak waits for nothing that does not
+		part, out.Reason = part.only(a.peak), ""
+	case part.shrinks != [resources.Kinds]bool{}: // what grows may not fit, and follows
+		part = part.only(others(a.kinds, a.peak))
 	}
 	if !part.moves() {
-		d.endsShare(a, v, p, known.mark)
+		d.endsShare(a, v, p, known.mark, out.Mark)
 		return nil
 	}
 	out.Shrinks = part.shrinks != [resources.Kinds]bool{}
 	if out.Shrinks || known.mark == nil {
 		out.Mark = sharing.Mark{Kinds: out.Mark.Kinds, At: d.now.UTC().Truncate(time.Second), Restarts: int(p.Restarts)}
 	}
-	out.Reason = d.waits(a, p, whole, part)
 	if d.result.Pods == nil {
 		d.result.Pods = map[string]*DividedPod{}
 	}
@@ -272,14 +312,12 @@ func (d *division) moved(v *disruption.VPA, a *aim, p *disruption.Pod, whole []d
 }
 
 // endsShare notes that a pod has its peak of what it does not share any more.
-func (d *division) endsShare(a *aim, v *disruption.VPA, p *disruption.Pod, mark *sharing.Mark) {
+func (d *division) endsShare(a *aim, v *disruption.VPA, p *disruption.Pod, has *sharing.Mark, left sharing.Mark) {
 	if a.ends == [resources.Kinds]bool{} {
 		return
 	}
-	of, left := subject(v, p), *mark
-	for k, ends := range a.ends {
-		left.Kinds[k] = left.Kinds[k] && !ends
-	}
+	of := subject(v, p)
+	left.Kinds = others(has.Kinds, a.ends)
 	if left.Kinds == [resources.Kinds]bool{} {
 		d.result.Ended = append(d.result.Ended, of)
 		return
@@ -309,7 +347,7 @@ func recentOOM(p *disruption.Pod, containers []disruption.Container, now time.Ti
 }
 
 // waits says why a pod that is to get something else keeps what it has for now.
-func (d *division) waits(a *aim, p *disruption.Pod, whole []disruption.Container, part *sharePart) disruption.Reason {
+func (d *division) waits(a *aim, p *disruption.Pod, whole []disruption.Container, part *sharePart, mark *sharing.Mark) disruption.Reason {
 	if a.standing != Acts || a.peak == a.kinds {
 		return ""
 	}
@@ -323,6 +361,9 @@ func (d *division) waits(a *aim, p *disruption.Pod, whole []disruption.Container
 	}
 	if part.shrinks == [resources.Kinds]bool{} {
 		return ""
+	}
+	if mark != nil && mark.Restarted(int(p.Restarts), d.now) {
+		return disruption.UnderObservation
 	}
 	if a.shared.node.Cordoned {
 		return disruption.HasShare // nobody could use what it gives away

@@ -38,6 +38,12 @@ func (m Mark) Harmed(restarts, most int, now time.Time) bool {
 	return !m.Reverted && m.since(now, watch) && restarts >= m.Restarts+max(most, 1)
 }
 
+// Restarted reports whether the pod was restarted since it was made smaller, not long ago: it is not
+// made still smaller then, and what it is watched for goes on to count.
+func (m Mark) Restarted(restarts int, now time.Time) bool {
+	return !m.Reverted && m.since(now, watch) && restarts > m.Restarts
+}
+
 // since reports whether what the mark says was at most some time ago.
 func (m Mark) since(now time.Time, most time.Duration) bool {
 	age := now.Sub(m.At)
