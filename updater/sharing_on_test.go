@@ -228,6 +228,59 @@ func TestWhoLeavesSharingGetsItsPeak(t *testing.T) {
 	}
 }
 
+// deploymentSays puts an annotation on the Deployment; empty: takes it off.
+func (r *rolling) deploymentSays(key, value string, known func() bool) {
+	r.t.Helper()
+	d, err := r.kube.AppsV1().Deployments("shop").Get(r.t.Context(), "web", metav1.GetOptions{})
+	require.NoError(r.t, err)
+	d = d.DeepCopy()
+	d.Annotations = map[string]string{}
+	if value != "" {
+		d.Annotations[key] = value
+	}
+	_, err = r.kube.AppsV1().Deployments("shop").Update(r.t.Context(), d, metav1.UpdateOptions{})
+	require.NoError(r.t, err)
+	require.Eventually(r.t, known, time.Minute, time.Millisecond)
+}
+
+// Who forbids to change pods gets just that: they keep their shares until sharing is switched off, and
+// pods may be changed.
+func TestWhoForbidsChangesKeepsShares(t *testing.T) {
+	mode := func(m loadlinev1alpha1.RolloutMode) func(*rolling) {
+		return func(r *rolling) { r.edit(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.Mode = &m }) }
+	}
+	for name, c := range map[string]struct{ forbid, allow func(r *rolling) }{
+		"Recommend": {mode(loadlinev1alpha1.RolloutModeRecommend), mode(loadlinev1alpha1.RolloutModeAuto)},
+		"Observe":   {mode(loadlinev1alpha1.RolloutModeObserve), mode(loadlinev1alpha1.RolloutModeAuto)},
+		"skip": {
+			func(r *rolling) {
+				r.deploymentSays("loadline.dev/skip", "true", func() bool { return r.caches.policies.For(peaking()).Reason != "" })
+			},
+			func(r *rolling) {
+				r.deploymentSays("loadline.dev/skip", "", func() bool { return r.caches.policies.For(peaking()).Reason == "" })
+			},
+		},
+	} {
+		r := newSharing(t, 3, on())
+		require.Equal(t, "800m 800m 800m", r.turn(0), name)
+		c.forbid(r)
+		require.Equal(t, "800m 800m 800m", r.turn(5*time.Minute), name)
+		require.Equal(t, "800m 800m 800m", r.turn(10*time.Minute), name)
+		if name != "skip" {
+			require.Contains(t, r.condition(), "False ModeTooCautious", name)
+			require.Contains(t, r.condition(), "pods that have a share keep it: to give it back, set spec.sharing.mode: Off first, while pods may be changed", name)
+		}
+		r.edit(off)
+		require.Equal(t, "800m 800m 800m", r.turn(15*time.Minute), name)
+		require.NotContains(t, r.marks(), "", name)
+		c.allow(r)
+		r.turn(20 * time.Minute)
+		require.Equal(t, "1400m 1400m 1400m", r.turn(21*time.Minute), name)
+		r.turn(22 * time.Minute)
+		require.Equal(t, []string{"", "", ""}, r.marks(), name)
+	}
+}
+
 // While nobody knows whether pods may share, those that do keep their shares.
 func TestWhatIsNotKnownMovesNobody(t *testing.T) {
 	for name, obscure := range map[string]func(r *rolling){
