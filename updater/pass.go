@@ -194,7 +194,9 @@ func (p *pass) resize(ctx context.Context, c actuate.Change) disruption.Reason {
 	switch {
 	case err == nil:
 		p.record(c.Action, disruption.Done, p.now)
-		p.shares.made(c.UID)
+		if p.shares.made(c.UID) {
+			p.reader.Shrank(c.Target.Spec.NodeName, p.now)
+		}
 		p.metrics.Resized(score)
 		p.changed(ctx, c.Subject, note)
 		return ""

@@ -177,9 +177,11 @@ func (m *shareMoves) markOf(uid string) *sharing.Mark {
 	return nil
 }
 
-// made notes that the share of a pod was written, or refused.
-func (m *shareMoves) made(uid string) {
+// made notes that the share of a pod was written, and reports whether it made the pod smaller.
+func (m *shareMoves) made(uid string) (smaller bool) {
+	_, open := m.open[uid]
 	delete(m.open, uid)
+	return open && m.pods[uid].Shrinks
 }
 
 // withShare adds to a change of a pod what it gets of what it shares, so that both are one resize.

@@ -210,7 +210,7 @@ func TestWhoLeavesSharingGetsItsPeak(t *testing.T) {
 			require.Eventually(r.t, func() bool { return len(list()) > 0 }, time.Minute, time.Millisecond)
 		},
 		"a node autoscaler appears": func(r *rolling) {
-			_, err := r.kube.CoreV1().ConfigMaps("kube-system").Create(r.t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status"}}, metav1.CreateOptions{})
+			_, err := r.kube.CoreV1().ConfigMaps("kube-system").Create(r.t.Context(), growing(), metav1.CreateOptions{})
 			require.NoError(r.t, err)
 		},
 	} {
@@ -561,9 +561,7 @@ func TestPodsLeaveANodeOnWhichTheirBasesDoNotFit(t *testing.T) {
 
 // Beside a node autoscaler that is accepted the pods of a node are made smaller once an hour.
 func TestBesideANodeAutoscalerPodsShrinkHourly(t *testing.T) {
-	r := newSharing(t, 3, on(func(s *loadlinev1alpha1.SizingPolicySpec) {
-		s.Sharing.NodeAutoscaler = new(loadlinev1alpha1.SharingNodeAutoscalerAccept)
-	}), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status"}})
+	r := newSharing(t, 3, on(accepting), growing())
 	require.Equal(t, "800m 800m 800m", r.turn(0))
 	r.arrive("web-1-3")
 	require.Equal(t, "800m 800m 800m 1400m", r.turn(5*time.Minute))
@@ -571,6 +569,47 @@ func TestBesideANodeAutoscalerPodsShrinkHourly(t *testing.T) {
 	r.anew()
 	require.Equal(t, "800m 800m 800m 1400m", r.turn(55*time.Minute))
 	require.Equal(t, "725m 725m 725m 725m", r.turn(time.Hour))
+}
+
+// accepting is a policy that accepts a node autoscaler, and growing the sign of one.
+func accepting(s *loadlinev1alpha1.SizingPolicySpec) {
+	s.Sharing.NodeAutoscaler = new(loadlinev1alpha1.SharingNodeAutoscalerAccept)
+}
+
+func growing() *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status"}}
+}
+
+// A mark says when pods were made smaller for an hour after a start only: later the updater knows, and
+// who writes marks by hand stops nothing.
+func TestAMarkWrittenByHandDoesNotStopANode(t *testing.T) {
+	r := newSharing(t, 3, on(accepting), growing())
+	require.Equal(t, "800m 800m 800m", r.turn(0))
+	r.arrive("web-1-3")
+	r.change("web-1-0", func(p *corev1.Pod) {
+		p.Annotations[convert.SharedAnnotation] = "cpu at 2026-01-02T13:58:00Z after 0"
+	})
+	require.Equal(t, "725m 725m 725m 725m", r.turn(2*time.Hour))
+	for _, p := range r.pods() {
+		r.change(p.Name, func(p *corev1.Pod) {
+			delete(p.Annotations, convert.SharedAnnotation)
+			p.Spec.Containers[0].Resources.Requests = list("1400m", "200Mi")
+		})
+	}
+	require.Equal(t, "1400m 1400m 1400m 1400m", r.turn(2*time.Hour+55*time.Minute), "it remembers what it did itself")
+	require.Equal(t, "725m 725m 725m 725m", r.turn(3*time.Hour))
+}
+
+// Growth does not count as made smaller.
+func TestGrowthDoesNotStopANode(t *testing.T) {
+	r := shareWith(t, Default(), append(peakingPods(3, func(p *corev1.Pod) {
+		unlimited(p)
+		p.Spec.Containers[0].Resources.Requests = list("200m", "200Mi")
+	}), peaking(), on(accepting), growing())...)
+	require.Equal(t, "800m 800m 800m", r.turn(0))
+	require.Equal(t, []string{"cpu", "cpu", "cpu"}, r.marks())
+	r.arrive("web-1-3")
+	require.Equal(t, "725m 725m 725m 725m", r.turn(5*time.Minute))
 }
 
 // A change of memory, which follows its usual way, and a share of CPU are one resize.

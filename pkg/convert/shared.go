@@ -13,8 +13,8 @@ import (
 
 // SharedAnnotation is on a pod that was given its share of what its node has left. Its value says
 // which kinds it shares, when it was made smaller, and how often its containers had been restarted
-// by then: "cpu at 2026-01-02T12:00:00Z after 3"; with " reverted" it got its peak back then,
-// because its share did harm. It is written before the pod is resized, and goes when the pod has its
+// by then: "cpu at 2026-01-02T12:00:00Z after 3"; "cpu" alone: it never was. With " reverted" it got
+// its peak back then, because its share did harm. It is written before the pod is resized, and goes when the pod has its
 // peak again.
 const SharedAnnotation = "loadline.dev/shared"
 
@@ -33,6 +33,9 @@ func SharedText(m sharing.Mark) string {
 		if m.Kinds[k] {
 			kinds = append(kinds, k.String())
 		}
+	}
+	if m.At.IsZero() {
+		return strings.Join(kinds, ",")
 	}
 	text := strings.Join(kinds, ",") + sharedAt + m.At.UTC().Format(time.RFC3339) + restartSeparator + strconv.Itoa(m.Restarts)
 	if m.Reverted {
@@ -55,12 +58,14 @@ func Shared(pod *corev1.Pod) (m sharing.Mark, marked bool) {
 	rest, reverted := strings.CutSuffix(text, sharedReverted)
 	kinds, rest, isAt := strings.Cut(rest, sharedAt)
 	at, count, counts := strings.Cut(rest, restartSeparator)
-	when, err := time.Parse(time.RFC3339, at)
-	n, bad := strconv.Atoi(count)
-	if !isAt || !counts || err != nil || bad != nil || n < 0 {
-		return all, true
+	if isAt || reverted {
+		when, err := time.Parse(time.RFC3339, at)
+		n, bad := strconv.Atoi(count)
+		if !isAt || !counts || err != nil || bad != nil || n < 0 {
+			return all, true
+		}
+		m = sharing.Mark{At: when, Restarts: n, Reverted: reverted}
 	}
-	m = sharing.Mark{At: when, Restarts: n, Reverted: reverted}
 	for name := range strings.SplitSeq(kinds, ",") {
 		known := false
 		for k := range resources.Kind(resources.Kinds) {

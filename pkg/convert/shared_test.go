@@ -15,7 +15,9 @@ import (
 func TestTheMarkOfAPodThatSharesIsReadAsItWasWritten(t *testing.T) {
 	at := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	for text, m := range map[string]sharing.Mark{
-		"cpu at 2026-01-02T12:00:00Z after 3":              {Kinds: [resources.Kinds]bool{resources.CPU: true}, At: at, Restarts: 3},
+		"cpu at 2026-01-02T12:00:00Z after 3": {Kinds: [resources.Kinds]bool{resources.CPU: true}, At: at, Restarts: 3},
+		"cpu":                                 {Kinds: [resources.Kinds]bool{resources.CPU: true}},
+		"cpu,memory":                          {Kinds: [resources.Kinds]bool{true, true}},
 		"cpu,memory at 2026-01-02T12:00:00Z after 0":       {Kinds: [resources.Kinds]bool{true, true}, At: at},
 		"memory at 2026-01-02T12:00:00Z after 12 reverted": {Kinds: [resources.Kinds]bool{resources.Memory: true}, At: at, Restarts: 12, Reverted: true},
 	} {
@@ -32,7 +34,7 @@ func TestTheMarkOfAPodThatSharesIsReadAsItWasWritten(t *testing.T) {
 
 // Who writes a mark by hand says no more than that the pod shared.
 func TestAMarkThatCannotBeReadIsOneOfAll(t *testing.T) {
-	for _, text := range []string{"", "true", "cpu", "cpu at noon after 3", "cpu at 2026-01-02T12:00:00Z", "cpu at 2026-01-02T12:00:00Z after -1", "gpu at 2026-01-02T12:00:00Z after 1",
+	for _, text := range []string{"", "true", "gpu", "cpu,", "cpu at noon after 3", "cpu at 2026-01-02T12:00:00Z", "cpu at 2026-01-02T12:00:00Z after -1", "gpu at 2026-01-02T12:00:00Z after 1",
 		"cpu at 2026-01-02T12:00:00Z after 1 " + strings.Repeat(" ", 100)} {
 		pod := &corev1.Pod{}
 		pod.Annotations = map[string]string{SharedAnnotation: text}

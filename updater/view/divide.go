@@ -2,6 +2,7 @@ package view
 
 import (
 	"context"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -114,12 +115,15 @@ const shrinkInterval = time.Hour
 // It must be called after Read, by the same goroutine, before anything else is done with the
 // snapshot. A pod that cannot be understood keeps what it shares.
 func (r *Reader) Divide(ctx context.Context, s *Snapshot, seldom bool, now time.Time) *Division {
+	if r.begun.IsZero() {
+		r.begun = now
+	}
 	d := &division{Reader: r, snapshot: s, now: now, result: &Division{}}
 	if s.memo == nil || r.memo.sharing == nil && !r.memo.marked {
 		return d.result
 	}
 	if seldom {
-		d.shrunk = d.lastShrinks()
+		d.last = d.lastShrinks()
 	}
 	for i := range s.View.VPAs {
 		d.vpa(ctx, &s.View.VPAs[i])
@@ -136,13 +140,27 @@ type division struct {
 	snapshot *Snapshot
 	result   *Division
 	now      time.Time
-	// shrunk are when pods of nodes were last made smaller; nil: that does not matter.
-	shrunk map[string]time.Time
+	// last are when pods of nodes were last made smaller; nil: that does not matter.
+	last map[string]time.Time
 }
 
-// lastShrinks reads from the marks of pods when those of each node were made smaller.
+// Shrank notes that a pod of a node was made smaller.
+func (r *Reader) Shrank(node string, now time.Time) {
+	maps.DeleteFunc(r.shrunk, func(_ string, at time.Time) bool { return now.Sub(at) >= shrinkInterval })
+	if r.shrunk == nil {
+		r.shrunk = map[string]time.Time{}
+	}
+	r.shrunk[node] = now
+}
+
+// lastShrinks returns when pods of each node were made smaller. What was before the start is in the
+// marks of pods: they count only as long as it matters, since others may write them, too.
 func (d *division) lastShrinks() map[string]time.Time {
+	if d.now.Sub(d.begun) >= shrinkInterval {
+		return d.shrunk
+	}
 	last := map[string]time.Time{}
+	maps.Copy(last, d.shrunk)
 	for i := range d.snapshot.View.VPAs {
 		for j := range d.snapshot.View.VPAs[i].Pods {
 			p := &d.snapshot.View.VPAs[i].Pods[j]
@@ -295,8 +313,8 @@ func (d *division) moved(v *disruption.VPA, a *aim, p *disruption.Pod, whole []d
 		return nil
 	}
 	out.Shrinks = part.shrinks != [resources.Kinds]bool{}
-	if out.Shrinks || known.mark == nil {
-		out.Mark = sharing.Mark{Kinds: out.Mark.Kinds, At: d.now.UTC().Truncate(time.Second), Restarts: int(p.Restarts)}
+	if out.Shrinks {
+		out.Mark.At, out.Mark.Restarts, out.Mark.Reverted = d.now.UTC().Truncate(time.Second), int(p.Restarts), false
 	}
 	if d.result.Pods == nil {
 		d.result.Pods = map[string]*DividedPod{}
@@ -368,7 +386,7 @@ func (d *division) waits(a *aim, p *disruption.Pod, whole []disruption.Container
 	if a.shared.node.Cordoned {
 		return disruption.HasShare // nobody could use what it gives away
 	}
-	if last := d.shrunk[p.Node]; !last.IsZero() && d.now.Sub(last) < shrinkInterval && last.Before(d.memo.sharing.at.Truncate(time.Second)) {
+	if last := d.last[p.Node]; !last.IsZero() && d.now.Sub(last) < shrinkInterval && last.Before(d.memo.sharing.at.Truncate(time.Second)) {
 		return disruption.ShrunkLately
 	}
 	return ""

@@ -60,6 +60,9 @@ type Reader struct {
 	memo    *memo
 	rulesMu sync.Mutex
 	rules   map[string]rule // by policy
+
+	begun  time.Time            // when the first pass was
+	shrunk map[string]time.Time // when a pod of a node was last made smaller for its share
 }
 
 // Step says that a part of the work of a pass has ended; its name is a label of

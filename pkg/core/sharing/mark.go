@@ -11,7 +11,7 @@ import (
 type Mark struct {
 	Kinds [resources.Kinds]bool // that the pod shares
 	// At is when it was made smaller, or got its peak back, and Restarts how often its containers
-	// had been restarted by then.
+	// had been restarted by then. Zero: it only grew.
 	At       time.Time
 	Restarts int
 	Reverted bool // its share did harm, so it has its peak
