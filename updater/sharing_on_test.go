@@ -600,6 +600,39 @@ func TestAMarkWrittenByHandDoesNotStopANode(t *testing.T) {
 	require.Equal(t, "725m 725m 725m 725m", r.turn(3*time.Hour))
 }
 
+// A pod moves only by what is worth a write, however small it is.
+func TestASmallPodIsNotMovedByMillicores(t *testing.T) {
+	for has, want := range map[string]string{"20m": "20m", "30m": "13m"} {
+		vpa := peaking()
+		c := &vpa.Status.Recommendation.ContainerRecommendations[0]
+		c.LowerBound, c.Target, c.UpperBound = list("10m", "100Mi"), list("20m", "200Mi"), list("20m", "200Mi")
+		r := shareWith(t, Default(), append(peakingPods(3, func(p *corev1.Pod) {
+			unlimited(p)
+			p.Spec.Containers[0].Resources.Requests = list(has, "200Mi")
+		}), vpa, on())...)
+		require.Equal(t, want+" "+want+" "+want, r.turn(0), "shares are 13m")
+		r.kube.ClearActions()
+		r.restarted("web-1-1", 2)
+		if want = "20m"; has == "30m" {
+			require.Equal(t, "13m 20m 13m", r.turn(time.Minute), "what did harm is given back all the same")
+		}
+	}
+}
+
+// So is memory after a kill.
+func TestALittleMemoryAfterAKill(t *testing.T) {
+	vpa := peaking()
+	c := &vpa.Status.Recommendation.ContainerRecommendations[0]
+	c.LowerBound, c.Target, c.UpperBound = list("500m", "20Mi"), list("1400m", "30Mi"), list("2", "30Mi")
+	r := shareWith(t, Default(), append(peakingPods(1, func(p *corev1.Pod) {
+		unlimited(p)
+		p.Spec.Containers[0].Resources.Requests = list("1400m", "24Mi")
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{killedAt("app", noon.Add(-time.Minute), 1)}
+	}), vpa, on(both))...)
+	r.turn(0)
+	require.Equal(t, "30Mi", r.memory())
+}
+
 // Growth does not count as made smaller.
 func TestGrowthDoesNotStopANode(t *testing.T) {
 	r := shareWith(t, Default(), append(peakingPods(3, func(p *corev1.Pod) {

@@ -424,8 +424,9 @@ func (d *division) part(a *aim, whole []disruption.Container, known *knownPod) *
 		for k := range resources.Kind(resources.Kinds) {
 			if wanted, some := f.Requests.Get(k); some {
 				has := float64(asked.Requests.Value(k))
-				part.shrinks[k] = part.shrinks[k] || float64(wanted) < has*(1-leastMove)
-				part.grows[k] = part.grows[k] || float64(wanted) > has*(1+leastMove)
+				less, more := worthMoving(int(k), has, float64(wanted))
+				more = more || a.peak[k] && float64(wanted) > has*(1+leastMove) // however little that is
+				part.shrinks[k], part.grows[k] = part.shrinks[k] || less, part.grows[k] || more
 			}
 		}
 		part.grows[resources.Memory] = part.grows[resources.Memory] || f.MemoryLimit != (policy.LimitSpan{}) && asked.Limits.Value(resources.Memory) < f.MemoryLimit.Least

@@ -55,12 +55,21 @@ type NodeSharing struct {
 	// Saved is what they request less than if each had its own peak, but for those that leave.
 	Saved         sharing.Amounts
 	Overcommitted [resources.Kinds]bool
-	Shrink, Grow  int       // pods of which a container has a share that is less, or more, than it requests by more than leastMove
+	Shrink, Grow  int       // pods of which a container has a share that is less, or more, than it requests, see worthMoving
 	Leaves        []PodName // in this order
 }
 
-// leastMove is the part of a request by which a share must differ for a pod to be moved.
+// leastMove is the part of a request by which a share must differ for a pod to be moved, and
+// leastMoved the millicores, or bytes: a small container would move in each round, for nothing.
 const leastMove = 0.05
+
+var leastMoved = [resources.Kinds]float64{resources.CPU: 10, resources.Memory: 16e6}
+
+// worthMoving reports whether a container that has something is to get less, or more.
+func worthMoving(k int, has, wanted float64) (less, more bool) {
+	by := max(has*leastMove, leastMoved[k])
+	return wanted < has-by, wanted > has+by
+}
 
 // PodName is the name of a pod, with what tells it from another one of that name.
 type PodName struct {
@@ -338,11 +347,11 @@ func moves(p *nodeshare.Pod, input *sharing.Node, shares []sharing.Amounts) (shr
 	}
 	for c, has := range p.Requests {
 		for k, shared := range input.Kinds {
-			switch {
+			switch less, more := worthMoving(k, has[k], shares[c][k]); {
 			case !shared:
-			case shares[c][k] < has[k]*(1-leastMove):
+			case less:
 				shrinks = 1
-			case shares[c][k] > has[k]*(1+leastMove):
+			case more:
 				grows = 1
 			}
 		}
