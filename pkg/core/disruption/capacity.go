@@ -73,6 +73,7 @@ type Need struct {
 	Sized     bool           // its template may ask for less than it has
 	Has       resources.List // its requests, of all containers
 	Wants     resources.List // its requests after the change
+	Back      resources.List // those of a new pod, which has its peak of what it shares; empty: as Wants
 	More      resources.List // by how much the limits grow; kinds without are absent
 	Limits    resources.List // of the ordinary containers after the change
 }
@@ -148,6 +149,7 @@ func shareOf(k resources.Kind, more, free resources.List) resources.Amount {
 // For a pod that Leaves its own node is none. Nodes that are not there yet count only if that
 // would not take it back: else none would be added for it.
 func (r *Capacity) Place(n Need, autoscaled bool) RoomAnswer {
+	n = n.anew()
 	requests, limits := n.replacement()
 	if answer := r.quota(n, requests, limits); answer != RoomFits {
 		return answer
@@ -192,6 +194,7 @@ func (node *Node) takesBack(n Need) bool {
 func (r *Capacity) Keep(n Need, evicted bool) {
 	requests, limits := n.grown(), n.More
 	if evicted {
+		n = n.anew()
 		requests, limits = n.replacement()
 	}
 	for i := range r.quotas[n.Namespace] {
@@ -227,6 +230,14 @@ func (r *Capacity) quota(n Need, requests, limits resources.List) RoomAnswer {
 		}
 	}
 	return RoomFits
+}
+
+// anew is the change by a new pod.
+func (n Need) anew() Need {
+	if !n.Back.Empty() {
+		n.Wants = n.Back
+	}
+	return n
 }
 
 // grown is by how much the requests grow; kinds that do not are absent.

@@ -187,11 +187,18 @@ func (p *Pod) Need() Need {
 			n.Limits = n.Limits.With(k, n.Limits.Value(k).Add(after.Limits.Value(k)))
 		}
 	}
+	n.Back = n.Wants
+	for i := range p.Whole { // a share ends with the pod
+		after, shared := p.Whole[i].After().Requests, p.Containers[i].After().Requests
+		for k := range resources.Kind(resources.Kinds) {
+			n.Back = n.Back.With(k, n.Back.Value(k).Add(after.Value(k)-shared.Value(k)))
+		}
+	}
 	// What the ordinary containers get beside each other, the init containers have had
 	// before: it is counted once.
 	for k := range resources.Kind(resources.Kinds) {
 		if least := p.Starting.Value(k); least > 0 {
-			n.Has, n.Wants = n.Has.With(k, max(n.Has.Value(k), least)), n.Wants.With(k, max(n.Wants.Value(k), least))
+			n.Has, n.Wants, n.Back = n.Has.With(k, max(n.Has.Value(k), least)), n.Wants.With(k, max(n.Wants.Value(k), least)), n.Back.With(k, max(n.Back.Value(k), least))
 		}
 	}
 	return n

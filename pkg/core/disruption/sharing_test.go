@@ -2,6 +2,7 @@ package disruption
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -145,4 +146,53 @@ func TestOneLeaverAnHour(t *testing.T) {
 		state.Record(r.Actions[0], Done, at)
 	}
 	require.Empty(t, state.Next(at.Add(time.Hour)).Left, "then it is forgotten")
+}
+
+// sharer is a pod on a node that has its share of CPU, 300 of 1000 millicores, and is to get other memory.
+func sharer(p *Pod) {
+	whole := container(300, 1000, 1000, 2000)
+	p.Whole, p.Containers[0] = []Container{whole}, whole
+	f := &p.Containers[0].Fitted
+	f.Requests, f.Bounds.Lower, f.Bounds.Target, f.Bounds.Upper = f.Requests.Without(resources.CPU), f.Bounds.Lower.Without(resources.CPU), f.Bounds.Target.Without(resources.CPU), f.Bounds.Upper.Without(resources.CPU)
+	onNode(p)
+}
+
+// A pod that shares comes back at its peak, so that is what must fit when it is evicted for something else.
+func TestAPodThatSharesComesBackAtItsPeak(t *testing.T) {
+	size := resources.Of(100_000, 1<<40)
+	room := func(own, other resources.Amount) *Capacity {
+		return NewCapacity([]Node{{Name: "n1", Size: size, Free: resources.Of(own, 1<<40), Open: true}, {Name: "n2", Size: size, Free: resources.Of(other, 1<<40), Open: true}}, nil)
+	}
+	for name, test := range map[string]struct {
+		own, other resources.Amount
+		want       []string
+	}{
+		"back to its node":         {700, 0, []string{"evict p0: Changed", "skip p1: BudgetSpent"}},
+		"to another":               {0, 1000, []string{"evict p0: Changed", "skip p1: BudgetSpent"}},
+		"its share alone fits":     {699, 999, []string{"skip p0: NodeFull", "skip p1: NodeFull"}},
+		"no room, but its share's": {0, 300, []string{"skip p0: NodeFull", "skip p1: NodeFull"}},
+	} {
+		v := deployment(Recreate, 2, pods(2, func(_ int, p *Pod) { sharer(p) })...)
+		require.Equal(t, test.want, told(Plan(View{VPAs: []VPA{*v}, Room: room(test.own, test.other)}, State{}, defaults(), noon)), name)
+	}
+	two := deployment(Recreate, 8, pods(8, func(_ int, p *Pod) { sharer(p) })...)
+	evicted := Plan(View{VPAs: []VPA{*two}, Room: room(700, 1000)}, State{}, defaults(), noon).Actions
+	require.Len(t, evicted, 2, "no two are promised the same room")
+
+	p := pods(1, func(_ int, p *Pod) { sharer(p) })[0]
+	p.Starting = resources.Of(1500, 0)
+	need := p.Need()
+	require.Equal(t, resources.Of(1500, 2000<<20), need.Back, "an init container that asks for more")
+	inPlace := deployment(InPlaceOrRecreate, 2, pods(2, func(_ int, p *Pod) { sharer(p) })...)
+	c := defaults()
+	c.FreeResizes = true
+	require.Equal(t, []string{"resize p0: Changed", "resize p1: Changed"}, withoutEvict(told(Plan(View{VPAs: []VPA{*inPlace}, Room: room(0, 0)}, State{}, c, noon))),
+		"a resize in place needs no more of what it shares")
+}
+
+func withoutEvict(lines []string) []string {
+	for i := range lines {
+		lines[i] = strings.ReplaceAll(lines[i], " or evict", "")
+	}
+	return lines
 }

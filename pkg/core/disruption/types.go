@@ -82,6 +82,9 @@ type Pod struct {
 	Traits     PodTraits          // which quotas count it
 	Fixed      []policy.Container // containers that are never sized, such as init containers
 	Containers []Container
+	// Whole are the Containers with what they share with others of the node, too, which plans of
+	// all else do not look at: as a new pod would have them. nil: they share nothing.
+	Whole []Container
 }
 
 // Noted is what plans wrote on a pod for those after them.
