@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Decision is what can be done with a pod in place.
@@ -94,8 +96,12 @@ func (s Situation) Evictable(p *Pod) Reason {
 	return reason
 }
 
-// fallback says whether a pod whose resize did not come about is evicted.
+// fallback says whether a pod whose resize did not come about is evicted: never for a share alone,
+// unless it lacks memory and does not work.
 func (s Situation) fallback(p *Pod) (Decision, Reason) {
+	if p.awaitsShare() && !p.IsOOMResize() {
+		return Wait, unresized(p.Resize)
+	}
 	age := s.Now.Sub(s.State.Since(p, s.Now))
 	waits := p.Resize == ResizeDeferred && age <= DeferredTimeout ||
 		(p.Resize == ResizeInProgress || p.Resize == ResizeError && p.TakesMemory()) && age <= InProgressTimeout
@@ -106,6 +112,32 @@ func (s Situation) fallback(p *Pod) (Decision, Reason) {
 		return Wait, reason
 	}
 	return Evict, ""
+}
+
+// awaitsShare reports whether the resize that is under way changes nothing but what the pod shares.
+func (p *Pod) awaitsShare() bool {
+	if len(p.Whole) == 0 || p.Resize == NotResizing {
+		return false
+	}
+	var shared [resources.Kinds]bool
+	for i := range p.Whole {
+		for k := range resources.Kind(resources.Kinds) {
+			shared[k] = shared[k] || p.Whole[i].Fitted.Requests.Has(k) && !p.Containers[i].Fitted.Requests.Has(k)
+		}
+	}
+	some := false
+	for i := range p.Containers {
+		asked, has := &p.Containers[i].Asked, &p.Containers[i].Current
+		for k := range resources.Kind(resources.Kinds) {
+			if asked.Requests.Value(k) == has.Requests.Value(k) && asked.Limits.Value(k) == has.Limits.Value(k) {
+				continue
+			}
+			if some = true; !shared[k] {
+				return false
+			}
+		}
+	}
+	return some
 }
 
 // unresized says why a pod in this state is left alone.

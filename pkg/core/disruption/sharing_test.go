@@ -196,3 +196,35 @@ func withoutEvict(lines []string) []string {
 	}
 	return lines
 }
+
+// A share that its node does not grant is no reason to evict a pod, also where something else of it is due.
+func TestAShareThatIsNotGrantedEvictsNobody(t *testing.T) {
+	for name, test := range map[string]struct {
+		resize ResizeState
+		change func(p *Pod)
+		want   string
+	}{
+		"deferred":                {ResizeDeferred, func(*Pod) {}, "skip p0: Deferred"},
+		"infeasible":              {ResizeInfeasible, func(*Pod) {}, "skip p0: Infeasible"},
+		"memory, too":             {ResizeDeferred, func(p *Pod) { p.Containers[0].Asked.Requests = resources.Of(600, 1500<<20) }, "evict p0: ResizeStuck"},
+		"a memory limit, too":     {ResizeDeferred, func(p *Pod) { p.Containers[0].Asked.Limits = resources.Of(0, 1500<<20) }, "evict p0: ResizeStuck"},
+		"it does not share":       {ResizeDeferred, func(p *Pod) { p.Whole = nil }, "evict p0: ResizeStuck"},
+		"nobody asks for another": {ResizeDeferred, func(p *Pod) { p.Containers[0].Asked = p.Containers[0].Current }, "evict p0: ResizeStuck"},
+		"it does not work": {ResizeDeferred, func(p *Pod) {
+			p.Ready, p.Containers[0].OOM = false, OOM{noon.Add(-time.Hour), noon.Add(-time.Minute)}
+		}, "evict p0: ResizeStuck"},
+	} {
+		for _, mode := range []Mode{InPlaceOrRecreate, Recreate} {
+			v := deployment(mode, 3, pods(3, func(i int, p *Pod) {
+				sharer(p)
+				if i > 0 {
+					p.Containers[0], p.Whole = container(1000, 1000, 1000, 1000), nil
+					return
+				}
+				p.Resize, p.ResizeSince, p.Containers[0].Asked.Requests = test.resize, noon.Add(-time.Hour), resources.Of(600, 1000<<20)
+				test.change(p)
+			})...)
+			require.Contains(t, told(plans(t, v, defaults())), test.want, "%s, %v", name, mode)
+		}
+	}
+}
