@@ -23,6 +23,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sharing"
 )
 
@@ -656,6 +657,18 @@ func TestMemoryAndAShareOfCPUAreOneResize(t *testing.T) {
 	resizes := slices.DeleteFunc(r.writes(), func(w string) bool { return w != "patch pods resize" })
 	require.Len(t, resizes, 2)
 	require.NotContains(t, r.pod("web-1-0").Annotations[convert.OriginalAnnotation], `"cpu":"950m"`, "the share is not judged with it")
+}
+
+// What is evicted for something else comes back at its peak, so that is what must fit.
+func TestAnEvictionAsksForRoomForThePeak(t *testing.T) {
+	r := newSharing(t, 3, on())
+	require.Equal(t, "800m 800m 800m", r.turn(0))
+	snapshot, err := r.loop.reader.Read(t.Context(), noon, func(string) {})
+	require.NoError(t, err)
+	r.loop.reader.Divide(t.Context(), snapshot, false, noon)
+	need := snapshot.View.VPAs[0].Pods[0].Need()
+	require.EqualValues(t, 800, need.Wants.Value(resources.CPU))
+	require.EqualValues(t, 1400, need.Back.Value(resources.CPU))
 }
 
 // A rehearsal says what sharing would do, and writes nothing.

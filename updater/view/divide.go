@@ -246,7 +246,7 @@ func (d *division) pod(v *disruption.VPA, vpa *knownVPA, p *disruption.Pod, know
 	a.peak = a.ends
 	whole := p.Containers
 	known.divided = d.memo.pass
-	p.Containers = known.usually(a.kinds, whole).containers
+	p.Whole, p.Containers = whole, known.usually(a.kinds, whole).containers
 	return d.moved(v, &a, p, whole, known)
 }
 
