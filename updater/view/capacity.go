@@ -72,6 +72,9 @@ func free(objects []*corev1.Node, pods corelisters.PodLister) ([]disruption.Node
 			return
 		}
 		taken := convert.Footprint(p)
+		if convert.Unaccepted(p) && exceeds(taken, node.Size) {
+			return // its kubelet will refuse it
+		}
 		for k := range resources.Kind(resources.Kinds) {
 			if left, counted := node.Free.Get(k); counted {
 				node.Free = node.Free.With(k, left.Add(-taken.Value(k)))
@@ -83,4 +86,14 @@ func free(objects []*corev1.Node, pods corelisters.PodLister) ([]disruption.Node
 		sorted = append(sorted, *nodes[name])
 	}
 	return sorted, err
+}
+
+// exceeds reports whether a pod takes more than a node has in all.
+func exceeds(taken, size resources.List) bool {
+	for k := range resources.Kind(resources.Kinds) {
+		if most, counted := size.Get(k); counted && taken.Value(k) > most {
+			return true
+		}
+	}
+	return false
 }

@@ -28,7 +28,8 @@ func TestNodesCountAllTheirPods(t *testing.T) {
 			Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: list("cpu", cpu)}}}}}
 	}
 	index := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-	for _, p := range []*corev1.Pod{pod("1", "a", "300m"), pod("2", "a", "200m"), pod("3", "gone", "1")} {
+	pending := func(p *corev1.Pod) *corev1.Pod { p.Status.Phase = corev1.PodPending; return p }
+	for _, p := range []*corev1.Pod{pod("1", "a", "300m"), pending(pod("2", "a", "200m")), pod("3", "gone", "1"), pending(pod("refused", "a", "2001m"))} {
 		require.NoError(t, index.Add(p))
 	}
 	nodes, err := free([]*corev1.Node{

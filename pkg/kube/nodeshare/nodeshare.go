@@ -82,11 +82,15 @@ func (n *Node) Gather(pods []*Pod) (*sharing.Node, sharing.Rule, []*Pod) {
 }
 
 // sharing returns who shares if nobody else is too large. Where their recipes differ the more
-// careful rule counts. A kind that a pod does not share counts in full.
+// careful rule counts. A kind that a pod does not share counts in full. What the kubelet will
+// refuse does not count.
 func (n *Node) sharing(pods []*Pod) (*sharing.Node, sharing.Rule, []*Pod) {
 	input, rule := &sharing.Node{Available: n.amounts()}, sharing.Rule{Stay: true}
 	var members []*Pod
 	for _, p := range pods {
+		if p.New && n.refuses(p) {
+			continue
+		}
 		if p.Why() != "" || p.Beside {
 			for k := range resources.Kind(resources.Kinds) {
 				input.Available[k] -= float64(p.Takes.Value(k))
@@ -110,4 +114,15 @@ func (n *Node) amounts() (has sharing.Amounts) {
 		has[k] = float64(n.Allocatable.Value(k))
 	}
 	return has
+}
+
+// refuses reports whether a pod requests more than the node has, so that its kubelet will not
+// accept it. Anybody can bind such a pod to a node.
+func (n *Node) refuses(p *Pod) bool {
+	for k := range resources.Kind(resources.Kinds) {
+		if most := n.Allocatable.Value(k); most > 0 && p.Takes.Value(k) > most {
+			return true
+		}
+	}
+	return false
 }

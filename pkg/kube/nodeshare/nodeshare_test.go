@@ -180,3 +180,29 @@ func TestNobodyTakesANodeByMinAllowed(t *testing.T) {
 	require.Equal(t, [resources.Kinds]bool{}, found.Overcommitted)
 	require.Greater(t, found.Shares[0][0][resources.CPU], 200.0, "most of the headroom is its own")
 }
+
+// A pod that somebody bound to a node that is too small for it takes nothing from those that run there.
+func TestWhatAKubeletWillRefuseTakesNothing(t *testing.T) {
+	n := Node{Allocatable: resources.Of(1000, 1<<40)}
+	v := vpa(t, "cruisekube")
+	for name, test := range map[string]struct {
+		cpu    string
+		change func(*corev1.Pod)
+		left   float64
+	}{
+		"more than the node has": {"900", func(*corev1.Pod) {}, 1000},
+		"as much as it has":      {"1", func(*corev1.Pod) {}, -100}, // and the other one is too large
+		"accepted":               {"900", func(p *corev1.Pod) { p.Status.StartTime = new(metav1.NewTime(noon())) }, -899_100},
+		"it runs":                {"900", func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }, -899_100},
+	} {
+		bound := pod("bound", test.cpu)
+		bound.Status.Phase = corev1.PodPending
+		test.change(bound)
+		if name != "it runs" { // else it would share
+			input, _, _ := n.Gather([]*Pod{v.read(pod("one", "100m"), &n), v.read(bound, &n)})
+			require.InDelta(t, test.left, input.Available[resources.CPU], 0, name)
+		}
+		input, _, _ := n.Gather([]*Pod{v.read(pod("one", "100m"), &n), new(Unwanted(bound))})
+		require.InDelta(t, test.left, input.Available[resources.CPU], 0, name)
+	}
+}

@@ -19,6 +19,7 @@ type Pod struct {
 	UID     types.UID
 	Of      *VPA           // nil: none whose policy wants sharing
 	Takes   resources.List // of its node
+	New     bool           // its kubelet has not accepted it yet
 	Apart   sharing.Reason // why it does not share, whatever its node has; empty: it does. Without a VPA it is NotWanted
 	Large   bool           // it would share, but is too large; as of the last time its node gathered it
 	Beside  bool           // it shares, but not with those that the caller has gathered
@@ -60,12 +61,12 @@ func (s *Sizes) Takes(running, starting resources.List) bool {
 
 // Unwanted returns a pod that no VPA controls whose policy wants sharing.
 func Unwanted(pod *corev1.Pod) Pod {
-	return Pod{UID: pod.UID, Takes: convert.Footprint(pod), Apart: NotWanted}
+	return Pod{UID: pod.UID, Takes: convert.Footprint(pod), New: convert.Unaccepted(pod), Apart: NotWanted}
 }
 
 // Read returns a pod of v, which is on a node; s are its sizes.
 func (v *VPA) Read(pod *corev1.Pod, s *Sizes, on *Node, now time.Time) Pod {
-	p := Pod{UID: pod.UID, Of: v}
+	p := Pod{UID: pod.UID, Of: v, New: convert.Unaccepted(pod)}
 	for k := range resources.Kind(resources.Kinds) {
 		p.Takes = p.Takes.With(k, max(s.running.Value(k), s.starting.Value(k)))
 	}
