@@ -581,7 +581,8 @@ func TestNoPodTakesMoreThanItsNode(t *testing.T) {
 		return append(peakingPods(2, nil), vpa, shared(loadlinev1alpha1.SharingDryRun, evicting), kubelet("n1", "8"))
 	}
 	found := newWorld(t, Default(), objects(func(v *vpav1.VerticalPodAutoscaler) {
-		v.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "*", MinAllowed: list("1000", "0")}}}
+		c := &v.Status.Recommendation.ContainerRecommendations[0]
+		c.LowerBound, c.Target, c.UpperBound = list("1000", "100Mi"), list("1000", "200Mi"), list("1000", "200Mi")
 	})...).shares(noon)
 	require.Equal(t, map[sharing.Reason]int{sharing.TooLarge: 2}, found.Apart)
 	require.Empty(t, found.Nodes)
