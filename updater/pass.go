@@ -212,6 +212,10 @@ func (p *pass) resize(ctx context.Context, c actuate.Change) disruption.Reason {
 		p.metrics.FailedResize(score, "InPlaceUpdateRateLimiterWaitFailed")
 		return disruption.RateLimited
 	}
+	if len(c.Share) > 0 && actuate.Refused(err) { // perhaps for the share alone: nobody is evicted for one
+		c.Share, c.Mark = nil, nil
+		return p.resize(ctx, c)
+	}
 	klog.FromContext(ctx).V(2).Info("Pod could not be resized", "pod", klog.KObj(c.Target), "vpa", c.VPA, "reason", err)
 	reason, outcome := "InPlaceUpdateError", disruption.Failed
 	if actuate.NoCapacity(err) {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -657,6 +658,24 @@ func TestMemoryAndAShareOfCPUAreOneResize(t *testing.T) {
 	resizes := slices.DeleteFunc(r.writes(), func(w string) bool { return w != "patch pods resize" })
 	require.Len(t, resizes, 2)
 	require.NotContains(t, r.pod("web-1-0").Annotations[convert.OriginalAnnotation], `"cpu":"950m"`, "the share is not judged with it")
+}
+
+// Where the two are refused together, what is not shared is given alone: nobody is evicted for a share.
+func TestAShareThatIsRefusedEvictsNobody(t *testing.T) {
+	r := shareWith(t, Default(), append(peakingPods(2, func(p *corev1.Pod) {
+		unlimited(p)
+		p.Spec.Containers[0].Resources.Requests = list("1400m", "50Mi")
+	}), peaking(), on(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.MaxConcurrent = new(int32(0)) }))...)
+	r.kube.PrependReactor("patch", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
+		patch := a.(ktesting.PatchAction)
+		if patch.GetSubresource() != "resize" || !strings.Contains(string(patch.GetPatch()), "950m") {
+			return false, nil, nil
+		}
+		return true, nil, apierrors.NewBadRequest("no share here")
+	})
+	r.pass(noon)
+	require.Equal(t, "1400m 200Mi", r.requests("web-1-0"))
+	require.Empty(t, r.evictions())
 }
 
 // What is evicted for something else comes back at its peak, so that is what must fit.
