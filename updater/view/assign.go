@@ -266,7 +266,10 @@ func (f *filling) one(ctx context.Context, o owned) (err error) {
 		known.core = o.vpa.reading.Pod(o.pod, 0)
 		known.observed, known.noted = observedSince(o.pod), convert.HasNotedChange(o.pod)
 		known.rests = !known.core.Changed() && known.core.Resize == disruption.NotResizing && !known.noted
-		known.mark, known.usual, known.part = markOf(o.pod), nil, nil
+		known.sharing = nil
+		if mark := markOf(o.pod); mark != nil {
+			known.sharing = &knownShare{mark: mark}
+		}
 		known.of, known.version = o.vpa, o.pod.ResourceVersion
 		likes := likenessOf(o.pod)
 		if before := f.last; before != nil && before.of == o.vpa && likes.containers != nil && *before.likes == likes {
@@ -276,7 +279,7 @@ func (f *filling) one(ctx context.Context, o owned) (err error) {
 			known.likes = &likes
 		}
 	}
-	f.last, f.memo.marked = known, f.memo.marked || known.mark != nil
+	f.last, f.memo.marked = known, f.memo.marked || known.mark() != nil
 	f.rest = f.rest && known.rests
 	known.pass = f.memo.pass
 	group := slices.Index(f.owners, o.owner)

@@ -50,7 +50,7 @@ func (s *Snapshot) HasShare(uid string) bool {
 		return false
 	}
 	known := s.memo.pods[types.UID(uid)]
-	return known != nil && known.usual != nil && known.divided == s.memo.pass
+	return known != nil && known.dividedIn(s.memo.pass)
 }
 
 // usualPod is a pod as all that is not shared of it is planned for.
@@ -58,6 +58,7 @@ type usualPod struct {
 	kinds      [resources.Kinds]bool // that are not there
 	containers []disruption.Container
 	rests      bool // as of knownPod
+	shares     disruption.Shares
 }
 
 // shrinkInterval is how long a node on which pods were made smaller is left alone where nodes are
@@ -119,8 +120,11 @@ func (d *division) lastShrinks() map[string]time.Time {
 		for j := range d.snapshot.View.VPAs[i].Pods {
 			p := &d.snapshot.View.VPAs[i].Pods[j]
 			known := d.memo.pods[types.UID(p.UID)]
-			if known != nil && known.mark != nil && !known.mark.Reverted && known.mark.At.After(last[p.Node]) && !known.mark.At.After(d.now) {
-				last[p.Node] = known.mark.At
+			if known == nil {
+				continue
+			}
+			if mark := known.mark(); mark != nil && !mark.Reverted && mark.At.After(last[p.Node]) && !mark.At.After(d.now) {
+				last[p.Node] = mark.At
 			}
 		}
 	}
@@ -142,7 +146,9 @@ func (d *division) vpa(ctx context.Context, v *disruption.VPA) {
 			rest = false
 			continue
 		}
-		pod.divided = 0
+		if pod.sharing != nil {
+			pod.sharing.divided = 0
+		}
 		if err := Guard(func() error {
 			if moved := d.pod(v, known, p, pod); moved != nil {
 				moving = append(moving, *moved)
@@ -151,8 +157,8 @@ func (d *division) vpa(ctx context.Context, v *disruption.VPA) {
 		}); err != nil {
 			klog.FromContext(ctx).Error(err, "Pod keeps what it shares: it cannot be understood", "pod", klog.KRef(p.Namespace, p.Name), "vpa", v.Name)
 		}
-		if pod.divided == d.memo.pass {
-			some, rest = true, rest && pod.usual.rests
+		if pod.dividedIn(d.memo.pass) {
+			some, rest = true, rest && pod.sharing.usual.rests
 		} else {
 			rest = rest && pod.rests
 		}
@@ -174,7 +180,7 @@ func (d *division) vpa(ctx context.Context, v *disruption.VPA) {
 
 // pod divides a pod, and returns how it is to be planned for apart; nil: it has what it is to have.
 func (d *division) pod(v *disruption.VPA, vpa *knownVPA, p *disruption.Pod, known *knownPod) *disruption.Pod {
-	shared, mark := d.sharedPodOf(p.UID), known.mark
+	shared, mark := d.sharedPodOf(p.UID), known.mark()
 	if shared == nil && mark == nil {
 		return nil
 	}
@@ -199,8 +205,13 @@ func (d *division) pod(v *disruption.VPA, vpa *knownVPA, p *disruption.Pod, know
 	}
 	a.peak = a.ends
 	whole := p.Containers
-	known.divided = d.memo.pass
-	p.Whole, p.Containers = whole, known.usually(a.kinds, whole).containers
+	if known.sharing == nil {
+		known.sharing = &knownShare{}
+	}
+	known.sharing.divided = d.memo.pass
+	usual := known.usually(a.kinds, whole)
+	usual.shares.Whole = whole
+	p.Shares, p.Containers = &usual.shares, usual.containers
 	return d.moved(v, &a, p, whole, known)
 }
 
@@ -231,19 +242,19 @@ func (d *division) moved(v *disruption.VPA, a *aim, p *disruption.Pod, whole []d
 		return nil // nobody knows what its peak is
 	}
 	out := DividedPod{Cause: disruption.Shared}
-	if known.mark != nil {
-		out.Mark = *known.mark
+	if known.mark() != nil {
+		out.Mark = *known.mark()
 	}
 	out.Mark.Kinds = a.kinds
 	switch harmed, oom := d.harmed(a, p, known), a.kinds[resources.Memory] && recentOOM(p, whole, d.now); {
 	case a.standing == Ends:
 		out.Cause = disruption.ShareEnded
-		out.Mark = *known.mark
+		out.Mark = *known.mark()
 	case harmed:
 		a.peak, out.Cause = a.kinds, disruption.ShareReverted
 		out.Mark.At, out.Mark.Restarts, out.Mark.Reverted = d.now.UTC().Truncate(time.Second), int(p.Restarts), true
 		d.result.Marks = append(d.result.Marks, Marking{subject(v, p), out.Mark}) // whether its peak fits or not
-	case known.mark != nil && known.mark.Out(d.now):
+	case known.mark() != nil && known.mark().Out(d.now):
 		a.peak, out.Cause = a.kinds, disruption.ShareReverted
 	case oom:
 		a.peak[resources.Memory], out.Cause = true, disruption.ShareReverted
@@ -252,7 +263,7 @@ func (d *division) moved(v *disruption.VPA, a *aim, p *disruption.Pod, whole []d
 	}
 	part := d.part(a, whole, known)
 	out.Mark.Kinds = others(out.Mark.Kinds, others(a.ends, part.grows))
-	out.Reason = d.waits(a, p, whole, part, known.mark)
+	out.Reason = d.waits(a, p, whole, part, known.mark())
 	switch {
 	case a.standing == Waits:
 		part = part.only(a.peak)
@@ -263,7 +274,7 @@ func (d *division) moved(v *disruption.VPA, a *aim, p *disruption.Pod, whole []d
 		part = part.only(others(a.kinds, a.peak))
 	}
 	if !part.moves() {
-		d.endsShare(a, v, p, known.mark, out.Mark)
+		d.endsShare(a, v, p, known.mark(), out.Mark)
 		return nil
 	}
 	out.Shrinks = part.shrinks != [resources.Kinds]bool{}
@@ -307,7 +318,7 @@ func (d *division) harmed(a *aim, p *disruption.Pod, known *knownPod) bool {
 	if a.vpa.rollout != nil {
 		safety = a.vpa.rollout.Safety
 	}
-	return known.mark != nil && safety.Revert && known.mark.Harmed(int(p.Restarts), safety.Restarts, d.now)
+	return known.mark() != nil && safety.Revert && known.mark().Harmed(int(p.Restarts), safety.Restarts, d.now)
 }
 
 // recentOOM reports whether a container of a pod was out of memory a moment ago, or does not work
@@ -352,8 +363,8 @@ var nearSeen = [resources.Kinds]float64{resources.CPU: 1, resources.Memory: 16e6
 
 // usually returns a pod without what is recommended of some kinds.
 func (k *knownPod) usually(kinds [resources.Kinds]bool, whole []disruption.Container) *usualPod {
-	if k.usual != nil && k.usual.kinds == kinds {
-		return k.usual
+	if k.sharing.usual != nil && k.sharing.usual.kinds == kinds {
+		return k.sharing.usual
 	}
 	u := &usualPod{kinds: kinds, containers: slices.Clone(whole)}
 	for i := range u.containers {
@@ -366,7 +377,7 @@ func (k *knownPod) usually(kinds [resources.Kinds]bool, whole []disruption.Conta
 	core := k.core
 	core.Containers = u.containers
 	u.rests = !core.Changed() && core.Resize == disruption.NotResizing && !k.noted
-	k.usual = u
+	k.sharing.usual = u
 	return u
 }
 

@@ -116,13 +116,14 @@ func (s Situation) fallback(p *Pod) (Decision, Reason) {
 
 // awaitsShare reports whether the resize that is under way changes nothing but what the pod shares.
 func (p *Pod) awaitsShare() bool {
-	if len(p.Whole) == 0 || p.Resize == NotResizing {
+	whole := p.whole()
+	if len(whole) == 0 || p.Resize == NotResizing {
 		return false
 	}
 	var shared [resources.Kinds]bool
-	for i := range p.Whole {
+	for i := range whole {
 		for k := range resources.Kind(resources.Kinds) {
-			shared[k] = shared[k] || p.Whole[i].Fitted.Requests.Has(k) && !p.Containers[i].Fitted.Requests.Has(k)
+			shared[k] = shared[k] || whole[i].Fitted.Requests.Has(k) && !p.Containers[i].Fitted.Requests.Has(k)
 		}
 	}
 	some := false

@@ -188,8 +188,8 @@ func (p *Pod) Need() Need {
 		}
 	}
 	n.Back = n.Wants
-	for i := range p.Whole { // a share ends with the pod
-		after, shared := p.Whole[i].After().Requests, p.Containers[i].After().Requests
+	for i, whole := range p.whole() { // a share ends with the pod
+		after, shared := whole.After().Requests, p.Containers[i].After().Requests
 		for k := range resources.Kind(resources.Kinds) {
 			n.Back = n.Back.With(k, n.Back.Value(k).Add(after.Value(k)-shared.Value(k)))
 		}

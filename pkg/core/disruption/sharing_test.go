@@ -151,7 +151,7 @@ func TestOneLeaverAnHour(t *testing.T) {
 // sharer is a pod on a node that has its share of CPU, 300 of 1000 millicores, and is to get other memory.
 func sharer(p *Pod) {
 	whole := container(300, 1000, 1000, 2000)
-	p.Whole, p.Containers[0] = []Container{whole}, whole
+	p.Shares, p.Containers[0] = &Shares{Whole: []Container{whole}}, whole
 	f := &p.Containers[0].Fitted
 	f.Requests, f.Bounds.Lower, f.Bounds.Target, f.Bounds.Upper = f.Requests.Without(resources.CPU), f.Bounds.Lower.Without(resources.CPU), f.Bounds.Target.Without(resources.CPU), f.Bounds.Upper.Without(resources.CPU)
 	onNode(p)
@@ -208,7 +208,7 @@ func TestAShareThatIsNotGrantedEvictsNobody(t *testing.T) {
 		"infeasible":              {ResizeInfeasible, func(*Pod) {}, "skip p0: Infeasible"},
 		"memory, too":             {ResizeDeferred, func(p *Pod) { p.Containers[0].Asked.Requests = resources.Of(600, 1500<<20) }, "evict p0: ResizeStuck"},
 		"a memory limit, too":     {ResizeDeferred, func(p *Pod) { p.Containers[0].Asked.Limits = resources.Of(0, 1500<<20) }, "evict p0: ResizeStuck"},
-		"it does not share":       {ResizeDeferred, func(p *Pod) { p.Whole = nil }, "evict p0: ResizeStuck"},
+		"it does not share":       {ResizeDeferred, func(p *Pod) { p.Shares = nil }, "evict p0: ResizeStuck"},
 		"nobody asks for another": {ResizeDeferred, func(p *Pod) { p.Containers[0].Asked = p.Containers[0].Current }, "evict p0: ResizeStuck"},
 		"it does not work": {ResizeDeferred, func(p *Pod) {
 			p.Ready, p.Containers[0].OOM = false, OOM{noon.Add(-time.Hour), noon.Add(-time.Minute)}
@@ -218,7 +218,7 @@ func TestAShareThatIsNotGrantedEvictsNobody(t *testing.T) {
 			v := deployment(mode, 3, pods(3, func(i int, p *Pod) {
 				sharer(p)
 				if i > 0 {
-					p.Containers[0], p.Whole = container(1000, 1000, 1000, 1000), nil
+					p.Containers[0], p.Shares = container(1000, 1000, 1000, 1000), nil
 					return
 				}
 				p.Resize, p.ResizeSince, p.Containers[0].Asked.Requests = test.resize, noon.Add(-time.Hour), resources.Of(600, 1000<<20)

@@ -82,9 +82,22 @@ type Pod struct {
 	Traits     PodTraits          // which quotas count it
 	Fixed      []policy.Container // containers that are never sized, such as init containers
 	Containers []Container
-	// Whole are the Containers with what they share with others of the node, too, which plans of
-	// all else do not look at: as a new pod would have them. nil: they share nothing.
+	// Shares is what it shares with others of its node; nil: nothing.
+	Shares *Shares
+}
+
+// Shares is what a pod shares with others of its node, which plans of all else do not look at.
+type Shares struct {
+	// Whole are the Containers with that, too, as a new pod would have them.
 	Whole []Container
+}
+
+// whole returns the Containers with what the pod shares; nil: it shares nothing.
+func (p *Pod) whole() []Container {
+	if p.Shares == nil {
+		return nil
+	}
+	return p.Shares.Whole
 }
 
 // Noted is what plans wrote on a pod for those after them.
