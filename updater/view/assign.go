@@ -264,11 +264,10 @@ func (f *filling) one(ctx context.Context, o owned) (err error) {
 		}
 		o.pod = declaredAs(o.pod, declared)
 		known.core = o.vpa.reading.Pod(o.pod, 0)
-		known.observed, known.noted = observedSince(o.pod), convert.HasNotedChange(o.pod)
+		known.noted, known.extra = convert.HasNotedChange(o.pod), nil
 		known.rests = !known.core.Changed() && known.core.Resize == disruption.NotResizing && !known.noted
-		known.sharing = nil
-		if mark := markOf(o.pod); mark != nil {
-			known.sharing = &knownShare{mark: mark}
+		if mark, observed := markOf(o.pod), observedSince(o.pod); mark != nil || observed != 0 {
+			known.extra = &podExtra{mark: mark, observed: observed}
 		}
 		known.of, known.version = o.vpa, o.pod.ResourceVersion
 		likes := likenessOf(o.pod)

@@ -146,8 +146,8 @@ func (d *division) vpa(ctx context.Context, v *disruption.VPA) {
 			rest = false
 			continue
 		}
-		if pod.sharing != nil {
-			pod.sharing.divided = 0
+		if pod.extra != nil {
+			pod.extra.divided = 0
 		}
 		if err := Guard(func() error {
 			if moved := d.pod(v, known, p, pod); moved != nil {
@@ -158,7 +158,7 @@ func (d *division) vpa(ctx context.Context, v *disruption.VPA) {
 			klog.FromContext(ctx).Error(err, "Pod keeps what it shares: it cannot be understood", "pod", klog.KRef(p.Namespace, p.Name), "vpa", v.Name)
 		}
 		if pod.dividedIn(d.memo.pass) {
-			some, rest = true, rest && pod.sharing.usual.rests
+			some, rest = true, rest && pod.extra.usual.rests
 		} else {
 			rest = rest && pod.rests
 		}
@@ -205,10 +205,10 @@ func (d *division) pod(v *disruption.VPA, vpa *knownVPA, p *disruption.Pod, know
 	}
 	a.peak = a.ends
 	whole := p.Containers
-	if known.sharing == nil {
-		known.sharing = &knownShare{}
+	if known.extra == nil {
+		known.extra = &podExtra{}
 	}
-	known.sharing.divided = d.memo.pass
+	known.extra.divided = d.memo.pass
 	usual := known.usually(a.kinds, whole)
 	usual.shares.Whole = whole
 	p.Shares, p.Containers = &usual.shares, usual.containers
@@ -363,8 +363,8 @@ var nearSeen = [resources.Kinds]float64{resources.CPU: 1, resources.Memory: 16e6
 
 // usually returns a pod without what is recommended of some kinds.
 func (k *knownPod) usually(kinds [resources.Kinds]bool, whole []disruption.Container) *usualPod {
-	if k.sharing.usual != nil && k.sharing.usual.kinds == kinds {
-		return k.sharing.usual
+	if k.extra.usual != nil && k.extra.usual.kinds == kinds {
+		return k.extra.usual
 	}
 	u := &usualPod{kinds: kinds, containers: slices.Clone(whole)}
 	for i := range u.containers {
@@ -377,7 +377,7 @@ func (k *knownPod) usually(kinds [resources.Kinds]bool, whole []disruption.Conta
 	core := k.core
 	core.Containers = u.containers
 	u.rests = !core.Changed() && core.Resize == disruption.NotResizing && !k.noted
-	k.sharing.usual = u
+	k.extra.usual = u
 	return u
 }
 

@@ -69,36 +69,44 @@ type knownPod struct {
 	of      *knownVPA
 	core    disruption.Pod
 	likes   *likeness // those of pods that are alike are the same
-	// observed is when the change was sent that is noted on it, milliseconds since 1970; 0: none is.
-	observed int64
-	noted    bool        // a change is noted on it
-	sharing  *knownShare // nil: it does not share, and did not
+	extra   *podExtra // nil: it has nothing of it
+	noted   bool      // a change is noted on it
 	// rests says that it has what it would get, that its node is not at a resize, and that no
 	// change is noted on it.
 	rests bool
 	pass  int32
 }
 
-// knownShare is what is known of a pod that shares what its node has left, or did. Few pods may:
-// it is not a part of knownPod, of which there is one for each pod.
-type knownShare struct {
-	mark    *sharing.Mark // nil: none
+// podExtra is what is known of few pods: there is one knownPod for each pod of the cluster.
+type podExtra struct {
+	// observed is when the change was sent that is noted on it, milliseconds since 1970; 0: none is.
+	observed int64
+
+	mark    *sharing.Mark // that it shares what its node has left; nil: none
 	usual   *usualPod     // as it was divided last; nil: it was not
 	part    *sharePart    // what it was to get then
 	divided int32         // the pass in which it was
 }
 
+// observed returns when the change was sent that is noted on a pod, milliseconds since 1970; 0: none is.
+func (k *knownPod) observed() int64 {
+	if k.extra == nil {
+		return 0
+	}
+	return k.extra.observed
+}
+
 // mark returns the mark of a pod that shares; nil: it has none.
 func (k *knownPod) mark() *sharing.Mark {
-	if k.sharing == nil {
+	if k.extra == nil {
 		return nil
 	}
-	return k.sharing.mark
+	return k.extra.mark
 }
 
 // dividedIn reports whether a pod was divided in a pass.
 func (k *knownPod) dividedIn(pass int32) bool {
-	return k.sharing != nil && k.sharing.usual != nil && k.sharing.divided == pass
+	return k.extra != nil && k.extra.usual != nil && k.extra.divided == pass
 }
 
 // current reports whether a pod is still read as it was.

@@ -61,8 +61,8 @@ func (d *division) part(a *aim, whole []disruption.Container, known *knownPod) *
 	var share *sharing.Amounts
 	if a.standing == Acts && a.peak == [resources.Kinds]bool{} && len(a.shared.shares) > 0 {
 		share = &a.shared.shares[0]
-		if known.sharing.part != nil && known.sharing.part.of == share {
-			return known.sharing.part
+		if known.extra.part != nil && known.extra.part.of == share {
+			return known.extra.part
 		}
 	}
 	part := &sharePart{of: share, fitted: a.fit(whole)}
@@ -91,7 +91,7 @@ func (d *division) part(a *aim, whole []disruption.Container, known *knownPod) *
 		part.grows[resources.Memory] = part.grows[resources.Memory] || f.MemoryLimit != (policy.LimitSpan{}) && asked.Limits.Value(resources.Memory) < f.MemoryLimit.Least
 	}
 	if share != nil {
-		known.sharing.part = part
+		known.extra.part = part
 	}
 	return part
 }

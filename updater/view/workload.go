@@ -40,8 +40,8 @@ func (r *Reader) Workload(s *Snapshot, v *disruption.VPA, of *Rollout, c disrupt
 				one.Grows[k] = one.Grows[k] || after.Requests.Value(k) > asked.Requests.Value(k) || after.Limits.Value(k) > asked.Limits.Value(k)
 			}
 		}
-		if known := s.memo.pods[types.UID(p.UID)]; known != nil && known.observed != 0 {
-			one.Observed = time.UnixMilli(known.observed).UTC()
+		if known := s.memo.pods[types.UID(p.UID)]; known != nil && known.observed() != 0 {
+			one.Observed = time.UnixMilli(known.observed()).UTC()
 		}
 		if !one.Due {
 			one.LeftOut = of.LeftOut()

@@ -70,10 +70,10 @@ type Pod struct {
 	Sized                bool   // a VPA has given it its sizes, so its template may ask for less
 	Static               bool   // its node has the static CPU manager policy
 	MemoryOnly           bool   // though held, it may be given memory after an out-of-memory kill
+	Leaves               bool   // it is to leave its node, whatever it would get: those that share that need more than there is
 	Restarts             int32  // how often its ordinary containers were restarted, in all
 	Noted                *Noted // what earlier plans wrote on it; nil: nothing
 	Held                 Reason // why a rollout under a SizingPolicy holds it; empty: it does not
-	Leaves               bool   // it is to leave its node, whatever it would get: those that share that need more than there is
 
 	Budgets    []string           // names of the PodDisruptionBudgets that count it
 	Node       string             // where it runs
