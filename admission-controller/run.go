@@ -186,18 +186,8 @@ func fillCaches(ctx context.Context, config Config, clients *client.Clients) (ca
 	vpas := client.VPAFactory(clients.VPA, config.Kube.Namespace)
 	scales := client.NewScales(clients.Kube)
 	resolver := target.New(core, scales.Scale)
-	scout := target.NewPrefetcher(func(ctx context.Context, key target.Key) {
-		if _, _, err := resolver.Topmost(ctx, key); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).V(4).Info("Owner of pods cannot be read", "owner", key.String(), "namespace", key.Namespace, "reason", err)
-		}
-	})
-	remembering := resolver.Remembering(scout.Want)
-	finder := target.NewFinder(ctx, remembering)
-	if err := resolver.Owners(func(key target.Key) {
-		if finder.Serves(key.Namespace, true) {
-			scout.Want(key)
-		}
-	}); err != nil {
+	finder, remembering, scout, err := findOwners(ctx, resolver)
+	if err != nil {
 		return caches{}, err
 	}
 	informer := vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer()
@@ -249,4 +239,24 @@ func fillCaches(ctx context.Context, config Config, clients *client.Clients) (ca
 			return nil
 		},
 	}, nil
+}
+
+// findOwners returns what finds the VPA of a pod without waiting for the API server, the resolver
+// that it asks, and what reads owners that the resolver does not know, once it runs.
+func findOwners(ctx context.Context, resolver *target.Resolver) (finder *target.Finder, remembering *target.Resolver, scout *target.Prefetcher, err error) {
+	scout = target.NewPrefetcher(func(ctx context.Context, key target.Key) {
+		if _, _, err := resolver.Topmost(ctx, key); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).V(4).Info("Owner of pods cannot be read", "owner", key.String(), "namespace", key.Namespace, "reason", err)
+		}
+	})
+	remembering = resolver.Remembering(scout.Want)
+	finder = target.NewFinder(ctx, remembering)
+	if err := resolver.Owners(func(key target.Key) {
+		if finder.Serves(key.Namespace, true) {
+			scout.Want(key)
+		}
+	}); err != nil {
+		return nil, nil, nil, err
+	}
+	return finder, remembering, scout, nil
 }

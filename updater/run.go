@@ -112,29 +112,16 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 	}
 	loop := newLoop(config.planning(), caches.reader(config), p.metrics)
 	loop.records, loop.sharing.conditions = caches.records, caches.sharingConditions(config)
-	var judge observe.Executor = &actuate.Rehearsal{Out: out}
-	loop.executor, loop.capacity = &actuate.Rehearsal{Out: out}, caches.capacity(config)
+	loop.capacity = caches.capacity(config)
 	loop.sharing.capacity = caches.roomOf(config)
 	loop.nodes, loop.budgets = caches.pinning(), caches.disruptions()
 	loop.limiter = disruption.NewRateLimiter(config.Pace, time.Now())
 	loop.reporter.After = config.EventAfter
-	if !config.DryRun {
-		events := record.NewBroadcaster(record.WithContext(ctx))
-		defer events.Shutdown()
-		recorder, err := recordEvents(events, p.events)
-		if err != nil {
-			return err
-		}
-		loop.executor = &actuate.Cluster{
-			Kube: clients.Kube, Events: recorder,
-			Resizes:   actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst),
-			Evictions: actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst),
-			Budgets:   loop.budgets,
-			Threshold: config.Disruption.Threshold,
-			Memory:    actuate.Memory(clients.Kube.CoreV1().RESTClient()),
-		}
-		judge = &actuate.Cluster{Kube: p.judge, Events: recorder}
+	judge, shutdown, err := executors(ctx, config, out, p, clients, loop)
+	if err != nil {
+		return err
 	}
+	defer shutdown()
 	if h := config.Heartbeat; h.Required {
 		beat := &lease.Beat{Client: clients.Kube.CoordinationV1(), Namespace: lease.Namespace(h.Namespace), Name: h.Name}
 		pulse := &lease.Pulse{Beat: beat, Timeout: h.Timeout}
@@ -178,6 +165,30 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 		p.health.Tick()
 	}), within(func(ctx context.Context, now time.Time) { loop.OOMResize(ctx, now, rises.Take()) }))
 	return ctx.Err()
+}
+
+// executors gives a loop what carries its plans out, and returns what carries out the verdicts about
+// changes under observation. Events are written until shutdown is called.
+func executors(ctx context.Context, config *Config, out io.Writer, p parts, clients *client.Clients, loop *Loop) (judge observe.Executor, shutdown func(), err error) {
+	if config.DryRun {
+		loop.executor = &actuate.Rehearsal{Out: out}
+		return &actuate.Rehearsal{Out: out}, func() {}, nil
+	}
+	events := record.NewBroadcaster(record.WithContext(ctx))
+	recorder, err := recordEvents(events, p.events)
+	if err != nil {
+		events.Shutdown()
+		return nil, nil, err
+	}
+	loop.executor = &actuate.Cluster{
+		Kube: clients.Kube, Events: recorder,
+		Resizes:   actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst),
+		Evictions: actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst),
+		Budgets:   loop.budgets,
+		Threshold: config.Disruption.Threshold,
+		Memory:    actuate.Memory(clients.Kube.CoreV1().RESTClient()),
+	}
+	return &actuate.Cluster{Kube: p.judge, Events: recorder}, events.Shutdown, nil
 }
 
 // recordEvents returns a recorder whose events reach the API server.

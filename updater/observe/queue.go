@@ -276,23 +276,29 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time) (wait tim
 			}
 		}
 	}
+	return 0, q.end(ctx, o, verdict, withdrawn, now)
+}
+
+// end stores how the observation of a change ended, and takes its note off the pod. withdrawn is
+// what the node was asked for no more, of a resize that it could not do.
+func (q *Queue) end(ctx context.Context, o *observed, verdict rollout.Verdict, withdrawn []policy.Fitted, now time.Time) error {
 	klog.FromContext(ctx).V(2).Info("Change of a pod judged", "pod", klog.KObj(o.pod), "vpa", o.reading.Object.Name, "outcome", verdict.Outcome, "reason", verdict.Harm, "age", now.Sub(o.change.At))
 	ending := rollout.Ending{UID: string(o.pod.UID), Change: o.change, Outcome: verdict.Outcome, Harm: verdict.Harm}
 	if _, err := q.Records.Update(ctx, o.Workload, func(s rollout.State) rollout.State { return s.End(ending, o.Settings, now) }); err != nil {
 		q.Metrics.RecordFailed()
-		return 0, err
+		return err
 	}
 	if verdict.Outcome == rollout.Failed {
 		q.Executor.Judged(o.reading.Object, o.pod, verdict, withdrawn)
 	}
 	if err := q.Executor.RemoveNote(ctx, o.pod); err != nil {
-		return 0, err
+		return err
 	}
 	q.finish(o.pod.UID, o.change.At)
 	if q.measurer != nil {
 		q.measurer.forget(o.pod.UID)
 	}
-	return 0, nil
+	return nil
 }
 
 // takeBack gives a pod back what it had, once the harm is noted on it: the evidence may be gone when
