@@ -19,6 +19,7 @@ import (
 
 	"loadline.dev/loadline/admission-controller/server"
 	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/testkit"
 )
 
 // The names, types and defaults of the reference VPA are frozen; own flags are
@@ -48,19 +49,8 @@ func TestMetricsAreFrozen(t *testing.T) {
 	m.Request("applied", "Pod", time.Second)
 	m.Step(server.StepTotal, time.Second)
 	m.Problem(server.CausePanic)
-	families, err := registry.Gather()
+	lines, err := testkit.DescribeMetrics(registry)
 	require.NoError(t, err)
-	var lines []string
-	for _, f := range families {
-		var labels, buckets []string
-		for _, l := range f.GetMetric()[0].GetLabel() {
-			labels = append(labels, l.GetName())
-		}
-		for _, b := range f.GetMetric()[0].GetHistogram().GetBucket() {
-			buckets = append(buckets, fmt.Sprint(b.GetUpperBound()))
-		}
-		lines = append(lines, strings.TrimSpace(fmt.Sprintf("%s %s %v %s", f.GetName(), f.GetType(), labels, strings.Join(buckets, " "))))
-	}
 	golden(t, "metrics.golden", lines)
 }
 

@@ -22,6 +22,7 @@ var silent = map[string]string{
 	"loadline_workload_recommendation_age_seconds":                    "--workload-metrics is off",
 	"loadline_workload_samples_above_target_ratio":                    "--workload-metrics is off",
 	"loadline_workload_slack_ratio":                                   "--workload-metrics is off",
+	"loadline_recommender_history_samples_total":                      "there is no Prometheus",
 	"vpa_recommender_prometheus_client_api_requests_count":            "there is no Prometheus",
 	"vpa_recommender_prometheus_client_api_requests_duration_seconds": "there is no Prometheus",
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -14,6 +13,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/testkit"
 	"loadline.dev/loadline/recommender/model"
 	"loadline.dev/loadline/recommender/recommend"
 )
@@ -21,7 +21,7 @@ import (
 // touch gives every vector one series, because only those are gathered.
 func touch(m *metrics) {
 	countVPAs(m.objects, nil)
-	for _, v := range []*prometheus.CounterVec{m.resources, m.samples, m.ooms, m.statuses, m.checkpoints, m.panics} {
+	for _, v := range []*prometheus.CounterVec{m.resources, m.samples, m.past, m.ooms, m.statuses, m.checkpoints, m.panics} {
 		v.WithLabelValues("x").Inc()
 	}
 	for _, v := range []*prometheus.CounterVec{m.responses, m.prometheusRequests} {
@@ -71,19 +71,7 @@ func TestMetricsAreFrozen(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	touch(newMetrics(registry))
 	touchWorkloads(recommend.NewWorkloadQuality(registry))
-	families, err := registry.Gather()
+	lines, err := testkit.DescribeMetrics(registry)
 	require.NoError(t, err)
-	var list strings.Builder
-	for _, f := range families {
-		first := f.GetMetric()[0]
-		var labels, buckets []string
-		for _, l := range first.GetLabel() {
-			labels = append(labels, l.GetName())
-		}
-		for _, b := range first.GetHistogram().GetBucket() {
-			buckets = append(buckets, fmt.Sprint(b.GetUpperBound()))
-		}
-		fmt.Fprintf(&list, "%s\t%s\t%s\t%s\n", f.GetName(), strings.ToLower(f.GetType().String()), strings.Join(labels, ","), strings.Join(buckets, " "))
-	}
-	golden(t, "testdata/metrics.golden", list.String())
+	golden(t, "testdata/metrics.golden", strings.Join(lines, "\n")+"\n")
 }

@@ -18,8 +18,10 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/updater/nodeload"
+	"loadline.dev/loadline/updater/view"
 )
 
 // The names, types and defaults of the reference VPA are frozen; own flags are
@@ -55,6 +57,12 @@ func TestMetricsAreFrozen(t *testing.T) {
 	m.Publish([]*score{s}, map[disruption.Reason]int{})
 	m.NodeLoad(nodeload.Counts{})
 	m.NodeLoadFailed(nodeload.FromPrometheus)
+	m.Shared(&view.Sharing{Nodes: []*view.NodeSharing{{Acts: true, Pods: 1}}}, 1)
+	m.Reverted(s.Name, rollout.OOMKill)
+	m.RecordFailed()
+	m.RevertFailed()
+	m.EvidenceMissing(1)
+	m.Observed(1)
 	golden(t, "metrics.golden", describe(registry, t))
 }
 

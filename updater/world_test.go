@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -253,27 +251,7 @@ func (w *world) await(what string, holds func(*corev1.Pod) bool, name string) {
 }
 
 func describe(registry *prometheus.Registry, t *testing.T) []string {
-	families, err := registry.Gather()
+	lines, err := testkit.DescribeMetrics(registry)
 	require.NoError(t, err)
-	var lines []string
-	for _, f := range families {
-		labels := map[string]bool{}
-		buckets := ""
-		for _, m := range f.GetMetric() {
-			for _, l := range m.GetLabel() {
-				labels[l.GetName()] = true
-			}
-			if h := m.GetHistogram(); h != nil {
-				var bounds []float64
-				for _, b := range h.GetBucket() {
-					bounds = append(bounds, b.GetUpperBound())
-				}
-				text, err := json.Marshal(bounds)
-				require.NoError(t, err)
-				buckets = " " + string(text)
-			}
-		}
-		lines = append(lines, fmt.Sprintf("%s %s %v%s", f.GetName(), f.GetType(), slices.Sorted(maps.Keys(labels)), buckets))
-	}
 	return lines
 }

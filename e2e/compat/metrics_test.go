@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -126,24 +125,24 @@ func gathered(t *testing.T) map[string]metric {
 	return found
 }
 
-// golden reads a list of metrics: name, type, labels and buckets. The programs
-// punctuate their lists differently.
+// golden reads a list of metrics, as testkit.DescribeMetrics writes it.
 func golden(t *testing.T, file string) map[string]metric {
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
 	found := map[string]metric{}
-	for _, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
-		words := strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" \t,[]", r) })
-		m := metric{kind: strings.ToLower(words[1])}
-		for _, word := range words[2:] {
-			if number, err := strconv.ParseFloat(word, 64); err == nil {
-				m.buckets = append(m.buckets, number)
-			} else {
-				m.labels = append(m.labels, word)
-			}
+	for line := range strings.Lines(string(text)) {
+		columns := strings.Split(line, "\t")
+		require.Len(t, columns, 5, line)
+		m := metric{kind: columns[1]}
+		if columns[2] != "" {
+			m.labels = strings.Split(columns[2], ",")
 		}
-		slices.Sort(m.labels)
-		found[words[0]] = m
+		for _, bound := range strings.Fields(columns[3]) {
+			number, err := strconv.ParseFloat(bound, 64)
+			require.NoError(t, err)
+			m.buckets = append(m.buckets, number)
+		}
+		found[columns[0]] = m
 	}
 	return found
 }
