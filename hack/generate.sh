@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Regenerates every generated file: deep copies beside the types, the typed
 # clients in pkg/generated, the custom resource definitions in deploy/crds, the
-# pages that list flags and reasons, and docs/closed-loop.md with its drawings.
+# pages that list flags and reasons, docs/closed-loop.md with its drawings, and
+# docs/monitoring.md with all of deploy/monitoring.
 #
 # The generators are built from the versions pinned in hack/tools/go.mod. The
 # network is used only to fetch modules that are not in the module cache yet.
@@ -124,3 +125,4 @@ cmp -s "$work/flags.md" docs/flags.md || cp "$work/flags.md" docs/flags.md
 
 go run ./hack/reasons
 go run ./hack/closedloop
+go run ./hack/monitoring

@@ -137,6 +137,12 @@ func (p Programs) Fill(ctx context.Context, dir, text string) error {
 	return err
 }
 
+// TestRules runs the tests of alert rules in a file. The error has what failed.
+func (p Programs) TestRules(ctx context.Context, file string) error {
+	_, err := output(ctx, filepath.Dir(file), p.tool, "test", "rules", filepath.Base(file))
+	return err
+}
+
 // Start starts a server with a configuration and waits until it is ready. All its files are in
 // dir. It ends with Stop, or when this process is killed.
 func (p Programs) Start(ctx context.Context, dir, config string) (*Server, error) {

@@ -1,0 +1,301 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/prometheus/common/model"
+)
+
+// alert is a rule, and what somebody who is woken by it needs to know.
+type alert struct {
+	name, expr, after string // after: how long it must be so
+	severity          string // critical: wakes somebody; warning: is looked at by day; info: is good to know
+	summary           string // of one alert, with its labels
+	means             string
+	do                []string
+	// firing are series at which it fires an hour after their first value, and quiet at which it does not.
+	firing, quiet []string
+}
+
+const (
+	critical = "critical"
+	warning  = "warning"
+	info     = "info"
+)
+
+// alerts are ordered by program, and by severity.
+var alerts = []alert{
+	{
+		name: "LoadlineRecommenderStands", severity: critical, after: "10m",
+		expr:    `sum(increase(vpa_recommender_execution_latency_seconds_count{step="total"}[10m])) == 0 or absent(vpa_recommender_execution_latency_seconds_count{step="total"})`,
+		summary: "No recommender has made a pass in ten minutes.",
+		means:   "Nobody computes recommendations: none runs, none leads, or its passes never end. What is published stays, and pods go on getting it.",
+		do: []string{
+			"`kubectl -n kube-system get pods -l app=vpa-recommender` and the end of its log.",
+			"`kubectl -n kube-system get lease vpa-recommender-lease`: who leads, and since when.",
+			"A log that says that requests wait, or a pass that takes a whole interval: give it more requests a second or processor time ([scale.md](scale.md)).",
+		},
+		firing: []string{`vpa_recommender_execution_latency_seconds_count{step="total"} 60x120`},
+		quiet:  []string{`vpa_recommender_execution_latency_seconds_count{step="total"} 60+1x120`},
+	},
+	{
+		name: "LoadlineMetricsMissing", severity: critical, after: "15m",
+		expr:    `sum(rate(vpa_recommender_metric_server_responses{is_error="true"}[10m])) > 0.5 * sum(rate(vpa_recommender_metric_server_responses[10m]))`,
+		summary: "Most requests for usage fail.",
+		means:   "The recommender does not learn what pods use. Recommendations stay as they are, and histories have a gap.",
+		do: []string{
+			"`kubectl get apiservice v1beta1.metrics.k8s.io` and `kubectl top pods -A`.",
+			"With usage from Prometheus: the log of the recommender says which query fails.",
+		},
+		firing: []string{`vpa_recommender_metric_server_responses{is_error="true",client_name="a"} 0+1x120`, `vpa_recommender_metric_server_responses{is_error="false",client_name="a"} 7x120`},
+		quiet:  []string{`vpa_recommender_metric_server_responses{is_error="true",client_name="a"} 0x120`, `vpa_recommender_metric_server_responses{is_error="false",client_name="a"} 0+1x120`},
+	},
+	{
+		name: "LoadlineCheckpointsFail", severity: warning, after: "30m",
+		expr:    `sum(increase(loadline_recommender_checkpoint_writes_total{result=~"error|rejected"}[30m])) > 0`,
+		summary: "Checkpoints cannot be written or read.",
+		means:   "Histories would be lost at the next start of the recommender.",
+		do:      []string{"The log of the recommender names the VPA and the error: often a quota of objects, or a webhook that refuses.", "`rejected`: a checkpoint was damaged or written by something else. Its history begins anew; delete the object if that stays."},
+		firing:  []string{`loadline_recommender_checkpoint_writes_total{result="error"} 0+1x120`},
+		quiet:   []string{`loadline_recommender_checkpoint_writes_total{result="error"} 4x120`, `loadline_recommender_checkpoint_writes_total{result="written"} 0+1x120`},
+	},
+	{
+		name: "LoadlineStatusWritesFail", severity: warning, after: "30m",
+		expr:    `sum(increase(loadline_recommender_status_writes_total{result="error"}[30m])) > 0`,
+		summary: "Recommendations cannot be written.",
+		means:   "VPAs show recommendations that are out of date.",
+		do:      []string{"The log of the recommender names the VPA and the error.", "`kubectl auth can-i patch verticalpodautoscalers/status --as=system:serviceaccount:kube-system:vpa-recommender -A`."},
+		firing:  []string{`loadline_recommender_status_writes_total{result="error"} 0+1x120`},
+		quiet:   []string{`loadline_recommender_status_writes_total{result="error"} 4x120`, `loadline_recommender_status_writes_total{result="late"} 0+1x120`},
+	},
+	{
+		name: "LoadlineDefect", severity: warning, after: "0m",
+		expr:    `sum by (step) (increase(loadline_recommender_panics_total[1h])) > 0`,
+		summary: "The recommender met a defect of its own in step {{ $labels.step }}.",
+		means:   "One VPA missed a pass, or a part of it. All others went on.",
+		do:      []string{"The log has the VPA and a stack: please report it."},
+		firing:  []string{`loadline_recommender_panics_total{step="UpdateVPAs"} 0+1x120`},
+		quiet:   []string{`loadline_recommender_panics_total{step="UpdateVPAs"} 3x120`},
+	},
+	{
+		name: "LoadlineHistoryIncomplete", severity: warning, after: "2h",
+		expr:    `loadline_recommender_history_complete == 0`,
+		summary: "History from Prometheus has been loading for two hours.",
+		means:   "Recommendations may be made of less history than there is, and no target is lowered.",
+		do:      []string{"`loadline_recommender_history_progress_ratio` says how far it is; the log says which queries fail.", "A query that is too large: a shorter `--history-length`, or a longer `--history-resolution`."},
+		firing:  []string{`loadline_recommender_history_complete 0x240`},
+		quiet:   []string{`loadline_recommender_history_complete 1x240`},
+	},
+	{
+		name: "LoadlineKilledAfterACut", severity: warning, after: "0m",
+		expr:    `loadline_workload_ooms_since_change{resource="memory"} > 0 and loadline_workload_last_change_ratio{resource="memory"} < 0`,
+		summary: "{{ $labels.namespace }}/{{ $labels.vpa }}: container {{ $labels.container }} ran out of memory after its target was lowered.",
+		means:   "A recommendation was too low. It rises with the kill. Needs `--workload-metrics`.",
+		do:      []string{"`kubectl loadline explain vpa/NAME`: where the number came from.", "If it comes back: another recipe, or `minAllowed` ([recipes.md](recipes.md))."},
+		firing:  []string{`loadline_workload_ooms_since_change{namespace="shop",vpa="web",container="app",resource="memory"} 1x120`, `loadline_workload_last_change_ratio{namespace="shop",vpa="web",container="app",resource="memory"} -0.2x120`},
+		quiet:   []string{`loadline_workload_ooms_since_change{namespace="shop",vpa="web",container="app",resource="memory"} 1x120`, `loadline_workload_last_change_ratio{namespace="shop",vpa="web",container="app",resource="memory"} 0.2x120`},
+	},
+	{
+		name: "LoadlineRisingMemory", severity: info, after: "1h",
+		expr:    `loadline_recommender_vpas_with_rising_memory > 0`,
+		summary: "{{ $value }} VPAs have a container whose memory grows from day to day.",
+		means:   "Perhaps a leak: the recommendation follows it, and hides it.",
+		do:      []string{"`kubectl get vpa -A -o json` and look for the condition `RisingMemory`: its message says how fast ([conditions.md](conditions.md))."},
+		firing:  []string{`loadline_recommender_vpas_with_rising_memory 2x240`},
+		quiet:   []string{`loadline_recommender_vpas_with_rising_memory 0x240`},
+	},
+	{
+		name: "LoadlineRecommendationCapped", severity: info, after: "1d",
+		expr:    `kube_verticalpodautoscaler_status_recommendation_containerrecommendations_uncappedtarget > on (namespace, verticalpodautoscaler, container, resource) kube_verticalpodautoscaler_status_recommendation_containerrecommendations_target`,
+		summary: "{{ $labels.namespace }}/{{ $labels.verticalpodautoscaler }}: container {{ $labels.container }} needs more {{ $labels.resource }} than it may have.",
+		means:   "`maxAllowed`, a cap of the recipe or of the program keeps the target below what was computed. Needs kube-state-metrics with the configuration of this folder.",
+		do:      []string{"Raise `maxAllowed` if the need is real; else see what the container does."},
+		firing: []string{
+			`kube_verticalpodautoscaler_status_recommendation_containerrecommendations_uncappedtarget{namespace="shop",verticalpodautoscaler="web",container="app",resource="cpu",unit="core"} 2x1600`,
+			`kube_verticalpodautoscaler_status_recommendation_containerrecommendations_target{namespace="shop",verticalpodautoscaler="web",container="app",resource="cpu",unit="core"} 1x1600`,
+		},
+		quiet: []string{
+			`kube_verticalpodautoscaler_status_recommendation_containerrecommendations_uncappedtarget{namespace="shop",verticalpodautoscaler="web",container="app",resource="cpu",unit="core"} 1x1600`,
+			`kube_verticalpodautoscaler_status_recommendation_containerrecommendations_target{namespace="shop",verticalpodautoscaler="web",container="app",resource="cpu",unit="core"} 1x1600`,
+		},
+	},
+	{
+		name: "LoadlineUpdaterStands", severity: critical, after: "10m",
+		expr:    `sum(increase(vpa_updater_execution_latency_seconds_count{step="total"}[10m])) == 0 or absent(vpa_updater_execution_latency_seconds_count{step="total"})`,
+		summary: "No updater has made a pass in ten minutes.",
+		means:   "No running pod is resized, also not after an out-of-memory kill. Changes under observation are not taken back.",
+		do: []string{
+			"`kubectl -n kube-system get pods -l app=vpa-updater` and the end of its log.",
+			"`kubectl -n kube-system get lease vpa-updater`: who leads.",
+			"Not installed on purpose: take this rule out.",
+		},
+		firing: []string{`vpa_updater_execution_latency_seconds_count{step="total"} 60x120`},
+		quiet:  []string{`vpa_updater_execution_latency_seconds_count{step="total"} 60+1x120`},
+	},
+	{
+		name: "LoadlineRevertsFail", severity: critical, after: "5m",
+		expr:    `sum(increase(loadline_updater_revert_errors_total[10m])) > 0`,
+		summary: "A change that does harm cannot be taken back.",
+		means:   "A pod under a SizingPolicy got less than it needs, and the resize that gives it back is refused. It is tried again all the time.",
+		do:      []string{"The log of the updater names the pod and why: a quota that is full, a node without room, an admission policy.", "`kubectl get sizings -A`, then resize the pod by hand if it cannot wait."},
+		firing:  []string{`loadline_updater_revert_errors_total 0+1x120`},
+		quiet:   []string{`loadline_updater_revert_errors_total 5x120`},
+	},
+	{
+		name: "LoadlineWebhookSilent", severity: warning, after: "10m",
+		expr:    `sum by (reason) (increase(vpa_updater_admission_controller_status_invalid_total[10m])) > 0`,
+		summary: "The updater evicts nothing, because the admission controller does not show that it works ({{ $labels.reason }}).",
+		means:   "`invalid`: its heartbeat is old, so evicted pods might come back unchanged. `error`: the Lease cannot be read.",
+		do:      []string{"`kubectl -n kube-system get lease vpa-admission-controller` and the log of the admission controller: it says which probe fails.", "A NetworkPolicy or firewall between API server and webhook is the usual cause ([admission.md](admission.md))."},
+		firing:  []string{`vpa_updater_admission_controller_status_invalid_total{reason="invalid"} 0+1x120`},
+		quiet:   []string{`vpa_updater_admission_controller_status_invalid_total{reason="invalid"} 3x120`},
+	},
+	{
+		name: "LoadlinePodsStuck", severity: warning, after: "1h",
+		expr:    `loadline_updater_skipped_pods{reason=~"Infeasible|ResizeFailed|TooLargeForNode|QuotaFull|NoBudget|NodeFull|Deferred|ResizeRefused|EvictionRefused"} > 0`,
+		summary: "{{ $value }} pods have not got what is recommended for an hour: {{ $labels.reason }}.",
+		means:   "Something that does not go away by itself keeps pods from their size.",
+		do:      []string{"[reasons.md](reasons.md) says what each reason means and what to do.", "`kubectl loadline explain pod/NAME` says it of one pod."},
+		firing:  []string{`loadline_updater_skipped_pods{reason="QuotaFull"} 2x180`},
+		quiet:   []string{`loadline_updater_skipped_pods{reason="Unchanged"} 2x180`, `loadline_updater_skipped_pods{reason="QuotaFull"} 0x180`},
+	},
+	{
+		name: "LoadlineManyReverts", severity: warning, after: "0m",
+		expr:    `sum by (reason) (increase(loadline_updater_reverts_total[1h])) > 5`,
+		summary: "More than five changes were taken back within an hour: {{ $labels.reason }}.",
+		means:   "A SizingPolicy changes pods in a way that hurts several of them. Each was given back what it had.",
+		do:      []string{"`kubectl get sizings -A`: which workloads.", "`spec.mode: Recommend` in the policy stops all changes; then look at the recipe ([policy.md](policy.md))."},
+		firing:  []string{`loadline_updater_reverts_total{reason="OOMKilled",vpa_name="a",vpa_namespace="n"} 0+1x120`},
+		quiet:   []string{`loadline_updater_reverts_total{reason="OOMKilled",vpa_name="a",vpa_namespace="n"} 9x120`},
+	},
+	{
+		name: "LoadlineWorkloadDegraded", severity: warning, after: "15m",
+		expr:    `loadline_policy_degraded > 0`,
+		summary: "{{ $value }} workloads of policy {{ $labels.policy }} are Degraded.",
+		means:   "Changes of them were taken back again and again, so they are left alone for longer each time.",
+		do:      []string{"`kubectl get sizings -A` and `kubectl loadline explain` of one of them: what happened, and when it is tried again."},
+		firing:  []string{`loadline_policy_degraded{policy="fleet"} 1x120`},
+		quiet:   []string{`loadline_policy_degraded{policy="fleet"} 0x120`},
+	},
+	{
+		name: "LoadlineRecordsFail", severity: warning, after: "15m",
+		expr:    `sum(increase(loadline_updater_record_errors_total[15m])) > 0`,
+		summary: "SizingRecords cannot be written.",
+		means:   "No further pod is changed under a SizingPolicy where its record cannot be written first.",
+		do:      []string{"The log of the updater names the record and why: a quota of objects, a webhook, permissions, a namespace that is being deleted."},
+		firing:  []string{`loadline_updater_record_errors_total 0+1x120`},
+		quiet:   []string{`loadline_updater_record_errors_total 5x120`},
+	},
+	{
+		name: "LoadlineEvidenceMissing", severity: info, after: "30m",
+		expr:    `sum by (source) (increase(loadline_updater_evidence_missing_total[30m])) > 0`,
+		summary: "{{ $labels.source }} does not say whether changed pods are throttled or wait for CPU.",
+		means:   "Changes are still taken back after kills, restarts and lost readiness, but not for throttling and pressure.",
+		do:      []string{"`--prometheus-address` of the updater, and whether Prometheus scrapes the kubelets ([policy.md](policy.md))."},
+		firing:  []string{`loadline_updater_evidence_missing_total{source="prometheus"} 0+1x120`},
+		quiet:   []string{`loadline_updater_evidence_missing_total{source="prometheus"} 5x120`},
+	},
+	{
+		name: "LoadlineNodesOverloaded", severity: info, after: "30m",
+		expr:    `loadline_node_overloaded_nodes > 0`,
+		summary: "{{ $value }} nodes have had more load than CPUs for half an hour.",
+		means:   "They take no new pods while that lasts, if `--node-load-taint=on`.",
+		do:      []string{"`kubectl get nodes -o json` and look for the taint `loadline.dev/overloaded`.", "Disks that are slow count as load, too ([sharing.md](sharing.md))."},
+		firing:  []string{`loadline_node_overloaded_nodes 1x120`},
+		quiet:   []string{`loadline_node_overloaded_nodes 0x120`},
+	},
+	{
+		name: "LoadlineWebhookAbsent", severity: critical, after: "10m",
+		expr:    `absent(loadline_admission_controller_certificate_days_left)`,
+		summary: "No admission controller is scraped.",
+		means:   "New pods start with what is written in their template. The updater evicts nothing.",
+		do:      []string{"`kubectl -n kube-system get pods -l app=vpa-admission-controller` and the end of its log.", "Not installed on purpose: take this rule out."},
+		firing:  []string{`vpa_admission_controller_admission_pods_total{applied="true"} 1x120`},
+		quiet:   []string{`loadline_admission_controller_certificate_days_left 200x120`},
+	},
+	{
+		name: "LoadlineCertificateExpires", severity: critical, after: "1h",
+		expr:    `loadline_admission_controller_certificate_days_left < 14`,
+		summary: "The certificate of the webhook expires in {{ $value }} days.",
+		means:   "Certificates that the program issues are renewed long before: either it cannot write its Secret, or the certificate is yours and nobody renews it.",
+		do:      []string{"The log of the admission controller says why it could not be renewed.", "Own certificates and cert-manager: see that the Secret has the new one; it is read again within ten seconds."},
+		firing:  []string{`loadline_admission_controller_certificate_days_left 13x180`},
+		quiet:   []string{`loadline_admission_controller_certificate_days_left 15x180`},
+	},
+	{
+		name: "LoadlineWebhookSlow", severity: warning, after: "10m",
+		expr:    `histogram_quantile(0.99, sum by (le) (rate(vpa_admission_controller_admission_latency_seconds_bucket[5m]))) > 1`,
+		summary: "One pod in a hundred waits more than a second for the webhook.",
+		means:   "Creating pods is slow. After the time-out of the registration they are created unchanged.",
+		do:      []string{"Processor limit of the admission controller, and whether the node is overloaded.", "`loadline_admission_controller_problems_total` by cause: `busy` means more reviews at once than it takes."},
+		firing:  []string{`vpa_admission_controller_admission_latency_seconds_bucket{le="1",status="applied",resource="Pod"} 0x120`, `vpa_admission_controller_admission_latency_seconds_bucket{le="2",status="applied",resource="Pod"} 0+9x120`, `vpa_admission_controller_admission_latency_seconds_bucket{le="+Inf",status="applied",resource="Pod"} 0+9x120`},
+		quiet:   []string{`vpa_admission_controller_admission_latency_seconds_bucket{le="0.01",status="applied",resource="Pod"} 0+9x120`, `vpa_admission_controller_admission_latency_seconds_bucket{le="+Inf",status="applied",resource="Pod"} 0+9x120`},
+	},
+	{
+		name: "LoadlineWebhookProblems", severity: warning, after: "15m",
+		expr:    `sum by (cause) (increase(loadline_admission_controller_problems_total{cause!="note"}[15m])) > 0`,
+		summary: "Reviews of the webhook go wrong: {{ $labels.cause }}.",
+		means:   "Pods of these reviews start unchanged.",
+		do:      []string{"[admission.md](admission.md) lists the causes; the log has an example of each."},
+		firing:  []string{`loadline_admission_controller_problems_total{cause="busy"} 0+1x120`},
+		quiet:   []string{`loadline_admission_controller_problems_total{cause="busy"} 8x120`, `loadline_admission_controller_problems_total{cause="note"} 0+1x120`},
+	},
+}
+
+// runbook is where an alert is explained.
+func (a alert) runbook() string { return "docs/monitoring.md#" + strings.ToLower(a.name) }
+
+// rules are for rule_files of Prometheus.
+func rules() any {
+	var list []any
+	for _, a := range alerts {
+		list = append(list, map[string]any{
+			"alert": a.name, "expr": a.expr, "for": a.after,
+			"labels":      map[string]any{"severity": a.severity},
+			"annotations": map[string]any{"summary": a.summary, "description": a.means, "runbook": a.runbook()},
+		})
+	}
+	return map[string]any{"groups": []any{map[string]any{"name": "loadline", "rules": list}}}
+}
+
+// prometheusRule is the same for the Prometheus operator.
+func prometheusRule() any {
+	return map[string]any{
+		"apiVersion": "monitoring.coreos.com/v1", "kind": "PrometheusRule",
+		"metadata": map[string]any{"name": "loadline", "namespace": "kube-system"}, "spec": rules(),
+	}
+}
+
+// settled is how long after the time that a rule waits rulesTest looks.
+const settled = 40 * time.Minute
+
+// rulesTest is for promtool test rules: each alert fires at its series, and does not at the others.
+func rulesTest() (any, error) {
+	var tests []any
+	for _, a := range alerts {
+		after, err := model.ParseDuration(a.after)
+		if err != nil {
+			return nil, fmt.Errorf("alert %s: %w", a.name, err)
+		}
+		test := func(name string, lines []string, expected ...any) {
+			var series []any
+			for _, line := range lines {
+				of, values, _ := strings.Cut(line, " ")
+				series = append(series, map[string]any{"series": of, "values": values})
+			}
+			tests = append(tests, map[string]any{
+				"name": name, "interval": "1m", "input_series": series,
+				"promql_expr_test": []any{map[string]any{
+					"expr":        `count(ALERTS{alertname="` + a.name + `",alertstate="firing"}) > bool 0`,
+					"eval_time":   model.Duration(time.Duration(after) + settled).String(),
+					"exp_samples": expected,
+				}},
+			})
+		}
+		test(a.name+" fires", a.firing, map[string]any{"labels": "{}", "value": 1})
+		test(a.name+" is quiet", a.quiet)
+	}
+	return map[string]any{"rule_files": []any{"rules.yaml"}, "evaluation_interval": "1m", "tests": tests}, nil
+}

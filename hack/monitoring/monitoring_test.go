@@ -1,0 +1,118 @@
+package main
+
+import (
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/disruption"
+)
+
+func served(t *testing.T) metrics {
+	t.Helper()
+	found, err := readMetrics("../..")
+	require.NoError(t, err)
+	return found
+}
+
+func TestWhatNobodyServesIsFound(t *testing.T) {
+	found := served(t)
+	for expr, want := range map[string]string{
+		`sum(loadline_no_such_metric)`:                             "no program serves loadline_no_such_metric",
+		`loadline_updater_skipped_pods{mode="x"} > 0`:              "loadline_updater_skipped_pods has no label mode",
+		`sum by (pod) (loadline_updater_skipped_pods)`:             "groups by pod, which no metric of it has",
+		`rate(loadline_updater_skipped_pods_count[5m])`:            "no program serves loadline_updater_skipped_pods_count",
+		`up == 0`:                                                  "names no metric",
+		`sum by (reason) (loadline_updater_skipped_pods) > 0`:      "",
+		`rate(vpa_updater_execution_latency_seconds_sum[5m]) > 10`: "",
+	} {
+		if err := found.check("x", expr); want == "" {
+			require.NoError(t, err, expr)
+		} else {
+			require.ErrorContains(t, err, want, expr)
+		}
+	}
+}
+
+// Reasons that alerts wait for are reasons of the updater.
+func TestAlertsNameReasonsThatThereAre(t *testing.T) {
+	known := map[string]bool{}
+	for _, r := range disruption.Reasons() {
+		known[string(r)] = true
+	}
+	asked := 0
+	for _, a := range alerts {
+		for _, found := range regexp.MustCompile(`skipped_pods\{reason=~?"([^"]*)"`).FindAllStringSubmatch(a.expr, -1) {
+			for reason := range strings.SplitSeq(found[1], "|") {
+				require.True(t, known[reason], "%s: %s", a.name, reason)
+				asked++
+			}
+		}
+	}
+	require.NotZero(t, asked)
+}
+
+func TestEveryAlertTellsWhatToDo(t *testing.T) {
+	names := map[string]bool{}
+	for _, a := range alerts {
+		require.False(t, names[a.name], a.name)
+		names[a.name] = true
+		require.NotEmpty(t, a.do, a.name)
+		require.NotEmpty(t, a.means, a.name)
+		require.NotEmpty(t, a.firing, a.name)
+		require.NotEmpty(t, a.quiet, a.name)
+	}
+}
+
+// kube-state-metrics reads fields that VPAs have, and knows all modes.
+func TestStateMetricsReadFieldsThatThereAre(t *testing.T) {
+	text, err := render(served(t))
+	require.NoError(t, err)
+	for name, prefix := range map[string]string{"kube": "kube", "kube-customresource": "kube_customresource"} {
+		require.Contains(t, string(text["deploy/monitoring/kube-state-metrics/"+name+".yaml"]), "metricNamePrefix: "+prefix+"\n")
+	}
+	spec := stateMetrics("kube", "container_policies").(map[string]any)["spec"].(map[string]any)
+	resource := spec["resources"].([]any)[0].(map[string]any)
+	paths := 0
+	for _, m := range resource["metrics"].([]any) {
+		each := m.(map[string]any)["each"].(map[string]any)
+		gauge, ok := each["gauge"].(map[string]any)
+		if !ok {
+			continue
+		}
+		at := reflect.TypeFor[vpav1.VerticalPodAutoscaler]()
+		for _, step := range append(append([]any{}, gauge["path"].([]any)...), gauge["valueFrom"].([]any)[0]) {
+			at = field(t, at, step.(string))
+			paths++
+		}
+		require.Equal(t, reflect.Map, at.Kind(), m)
+	}
+	require.Equal(t, 6*2*2*4, paths)
+	for name, mode := range map[string]vpav1.UpdateMode{"Off": vpav1.UpdateModeOff, "InPlace": vpav1.UpdateModeInPlace} {
+		require.Contains(t, modes(), string(mode), name)
+	}
+}
+
+// field returns the type of a field by its name in JSON, of the elements of a list.
+func field(t *testing.T, in reflect.Type, name string) reflect.Type {
+	t.Helper()
+	for in.Kind() == reflect.Pointer || in.Kind() == reflect.Slice {
+		in = in.Elem()
+	}
+	require.Equal(t, reflect.Struct, in.Kind(), name)
+	for i := range in.NumField() {
+		if tag, _, _ := strings.Cut(in.Field(i).Tag.Get("json"), ","); tag == name {
+			out := in.Field(i).Type
+			for out.Kind() == reflect.Pointer {
+				out = out.Elem()
+			}
+			return out
+		}
+	}
+	t.Fatalf("%s has no field %s", in, name)
+	return nil
+}

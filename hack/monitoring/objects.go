@@ -1,0 +1,116 @@
+package main
+
+import (
+	"strings"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+)
+
+// stateMetrics is a configuration with which kube-state-metrics serves VPAs under the names that
+// dashboards know: those with the label resource, and those that end in the resource. policies is how
+// names spell the policies of containers, which differs with the prefix.
+//
+// kube-state-metrics takes one configuration of a kind, so the two prefixes are two files.
+func stateMetrics(prefix, policies string) any {
+	var list []any
+	amounts := func(name, help string, each []any, from string) {
+		for _, r := range []struct{ name, unit string }{{"cpu", "core"}, {"memory", "byte"}} {
+			for _, suffix := range []string{"", "_" + r.name} {
+				list = append(list, map[string]any{
+					"name": name + suffix, "help": help, "commonLabels": map[string]any{"resource": r.name, "unit": r.unit},
+					"each": map[string]any{"type": "Gauge", "gauge": map[string]any{
+						"path": each, "labelsFromPath": map[string]any{"container": []any{"containerName"}}, "valueFrom": []any{from, r.name},
+					}},
+				})
+			}
+		}
+	}
+	const object = "verticalpodautoscaler_"
+	recommended := []any{"status", "recommendation", "containerRecommendations"}
+	for _, of := range []struct{ field, what string }{
+		{"target", "What is recommended."}, {"lowerBound", "Below this a pod is to be changed."},
+		{"upperBound", "Above this a pod is to be changed."}, {"uncappedTarget", "What would be recommended without maxAllowed and minAllowed."},
+	} {
+		amounts(object+"status_recommendation_containerrecommendations_"+strings.ToLower(of.field), of.what, recommended, of.field)
+	}
+	allowed := []any{"spec", "resourcePolicy", "containerPolicies"}
+	amounts(object+"spec_resourcepolicy_"+policies+"_minallowed", "The least that a container may get.", allowed, "minAllowed")
+	amounts(object+"spec_resourcepolicy_"+policies+"_maxallowed", "The most that a container may get.", allowed, "maxAllowed")
+	list = append(list,
+		map[string]any{
+			"name": object + "spec_updatepolicy_updatemode", "help": "1 for the mode that is set.",
+			"each": map[string]any{"type": "StateSet", "stateSet": map[string]any{
+				"labelName": "update_mode", "path": []any{"spec", "updatePolicy", "updateMode"}, "list": modes(),
+			}},
+		},
+		map[string]any{
+			"name": object + "labels", "help": "The labels of the object.",
+			"each": map[string]any{"type": "Info", "info": map[string]any{"labelsFromPath": map[string]any{"*": []any{"metadata", "labels"}}}},
+		},
+	)
+	return map[string]any{
+		"kind": "CustomResourceStateMetrics",
+		"spec": map[string]any{"resources": []any{map[string]any{
+			"groupVersionKind": map[string]any{"group": vpav1.GroupName, "version": "v1", "kind": "VerticalPodAutoscaler"},
+			"metricNamePrefix": prefix,
+			"errorLogV":        10, // few VPAs have all fields
+			"labelsFromPath": map[string]any{
+				"namespace": []any{"metadata", "namespace"}, "verticalpodautoscaler": []any{"metadata", "name"},
+				"target_api_version": []any{"spec", "targetRef", "apiVersion"}, "target_kind": []any{"spec", "targetRef", "kind"}, "target_name": []any{"spec", "targetRef", "name"},
+			},
+			"metrics": list,
+		}}},
+	}
+}
+
+// modes are all that a VPA may have.
+func modes() []any {
+	return []any{
+		string(vpav1.UpdateModeAuto), string(vpav1.UpdateModeInPlace), string(vpav1.UpdateModeInPlaceOrRecreate),
+		string(vpav1.UpdateModeInitial), string(vpav1.UpdateModeOff), string(vpav1.UpdateModeRecreate),
+	}
+}
+
+// Health of a VPA: it can be used, and there is a recommendation.
+const vpaHealth = `local health = {status = "Progressing", message = "There is no recommendation yet"}
+if obj.status == nil or obj.status.conditions == nil then
+  return health
+end
+for _, condition in ipairs(obj.status.conditions) do
+  if condition.status == "True" and condition.type == "RecommendationProvided" and health.status ~= "Degraded" then
+    health = {status = "Healthy", message = "There is a recommendation"}
+  end
+  if condition.status == "True" and (condition.type == "ConfigUnsupported" or condition.type == "NoPodsMatched" or condition.type == "TargetConflict") then
+    health = {status = "Degraded", message = condition.type .. ": " .. (condition.message or "")}
+  end
+end
+return health
+`
+
+// Health of a SizingPolicy: it can be used.
+const policyHealth = `local health = {status = "Progressing", message = "Nobody has looked at this policy yet"}
+if obj.status == nil or obj.status.conditions == nil then
+  return health
+end
+for _, condition in ipairs(obj.status.conditions) do
+  if condition.type == "Ready" then
+    if condition.status == "True" then
+      return {status = "Healthy", message = condition.message or ""}
+    end
+    return {status = "Degraded", message = (condition.reason or "") .. ": " .. (condition.message or "")}
+  end
+end
+return health
+`
+
+// argoCD is what belongs into the ConfigMap of Argo CD.
+func argoCD() any {
+	return map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": map[string]any{"name": "argocd-cm", "namespace": "argocd"},
+		"data": map[string]any{
+			"resource.customizations.health.autoscaling.k8s.io_VerticalPodAutoscaler": vpaHealth,
+			"resource.customizations.health.loadline.dev_SizingPolicy":                policyHealth,
+		},
+	}
+}
