@@ -27,7 +27,8 @@ type metrics struct {
 	controlled, evictable, withEvictable, withEvicted *prometheus.GaugeVec
 	updatable, withUpdatable, withUpdated             *prometheus.GaugeVec
 
-	evicted, updated, failedEvictions, failedResizes, infeasible *prometheus.CounterVec
+	evicted, updated                           *vpaCounter
+	failedEvictions, failedResizes, infeasible *prometheus.CounterVec
 
 	latency   *prometheus.HistogramVec
 	heartbeat *prometheus.CounterVec
@@ -75,8 +76,8 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		updatable:       gauge("in_place_updatable_pods_total", "Pods that are to be resized in place.", size),
 		withUpdatable:   gauge("vpas_with_in_place_updatable_pods_total", "VPAs with a pod that is to be resized in place.", size),
 		withUpdated:     gauge("vpas_with_in_place_updated_pods_total", "VPAs with a pod that was resized in the last pass.", size),
-		evicted:         counter("evicted_pods_total", "Pods evicted.", size, mode, name, namespace),
-		updated:         counter("in_place_updated_pods_total", "Pods resized in place.", size, name, namespace),
+		evicted:         newVPACounter("evicted_pods_total", "Pods evicted.", true),
+		updated:         newVPACounter("in_place_updated_pods_total", "Pods resized in place.", false),
 		failedEvictions: counter("failed_eviction_attempts_total", "Evictions that did not come about.", size, mode, reason, name, namespace),
 		failedResizes:   counter("failed_in_place_update_attempts_total", "Resizes that did not come about.", size, reason, name, namespace),
 		infeasible:      counter("in_place_infeasible_skip_pods_total", "Pods not resized because their node is known to refuse, once for each pass.", size, name, namespace),
@@ -164,20 +165,20 @@ func (m *metrics) Begin(s *score) {
 		return
 	}
 	m.seen.Store(s.Name, now)
-	m.evicted.WithLabelValues(s.size(), string(s.Mode), s.Name.Name, s.Name.Namespace)
-	m.updated.WithLabelValues(s.size(), s.Name.Name, s.Name.Namespace)
+	m.evicted.Add(s.Name, s.Pods, s.Mode, 0)
+	m.updated.Add(s.Name, s.Pods, s.Mode, 0)
 }
 
 // Evicted counts an eviction.
 func (m *metrics) Evicted(s *score) {
 	s.Evicted++
-	m.evicted.WithLabelValues(s.size(), string(s.Mode), s.Name.Name, s.Name.Namespace).Inc()
+	m.evicted.Add(s.Name, s.Pods, s.Mode, 1)
 }
 
 // Resized counts a resize.
 func (m *metrics) Resized(s *score) {
 	s.Resized++
-	m.updated.WithLabelValues(s.size(), s.Name.Name, s.Name.Namespace).Inc()
+	m.updated.Add(s.Name, s.Pods, s.Mode, 1)
 }
 
 // Infeasible counts a pod whose node is known to refuse.
@@ -288,14 +289,16 @@ func (m *metrics) Unboosted(vpa cache.ObjectName, err error) {
 		m.FailedResize(s, "UnboostError")
 		return
 	}
-	m.updated.WithLabelValues(s.size(), vpa.Name, vpa.Namespace).Inc()
+	m.updated.Add(s.Name, s.Pods, s.Mode, 1)
 }
 
 // Forget drops the counters of a VPA that was deleted.
 func (m *metrics) Forget(vpa cache.ObjectName) {
 	m.seen.Delete(vpa)
+	m.evicted.Forget(vpa)
+	m.updated.Forget(vpa)
 	labels := prometheus.Labels{"vpa_name": vpa.Name, "vpa_namespace": vpa.Namespace}
-	for _, c := range []*prometheus.CounterVec{m.evicted, m.updated, m.failedEvictions, m.failedResizes, m.infeasible, m.reverts} {
+	for _, c := range []*prometheus.CounterVec{m.failedEvictions, m.failedResizes, m.infeasible, m.reverts} {
 		c.DeletePartialMatch(labels)
 	}
 }
