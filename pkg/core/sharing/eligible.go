@@ -36,6 +36,12 @@ const (
 	Broken   Reason = "Broken"   // the program failed in an unforeseen way when it looked at the pod
 )
 
+// The reasons of AfterOOM, beside NoRecommendation, Terminating, Excluded and SharingOff.
+const (
+	OOMCooling      Reason = "OOMCooling"      // one of the same container was recorded less than OOMCooldown before
+	MemoryNotShared Reason = "MemoryNotShared" // so the kill goes its usual way
+)
+
 // MinAge is how long a workload must have existed for its base and peak to say something, unless
 // somebody wants something else.
 const MinAge = time.Hour

@@ -20,8 +20,6 @@ type Mark struct {
 const (
 	// RevertFor is how long a pod whose share did harm keeps its peak.
 	RevertFor = 24 * time.Hour
-	// OOMPause is how long after an out-of-memory kill the memory of a pod is not made smaller.
-	OOMPause = 5 * time.Minute
 	// watch is how long after a pod was made smaller restarts count as harm.
 	watch = 15 * time.Minute
 )

@@ -1,0 +1,34 @@
+package sharing
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestWhatIsDoneAboutAnOutOfMemoryKill(t *testing.T) {
+	at := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+	for name, c := range map[string]struct {
+		change func(k *OOMKill)
+		want   OOMAnswer
+	}{
+		"the first":                  {func(*OOMKill) {}, OOMAnswer{Recorded: true, MayEvict: true}},
+		"the one that was recorded":  {func(k *OOMKill) { k.Recorded = at }, OOMAnswer{Recorded: true, MayEvict: true}},
+		"another one soon":           {func(k *OOMKill) { k.Recorded = at.Add(-OOMCooldown + time.Second) }, OOMAnswer{Reason: OOMCooling}},
+		"after the cooldown":         {func(k *OOMKill) { k.Recorded = at.Add(-OOMCooldown) }, OOMAnswer{Recorded: true, MayEvict: true}},
+		"nothing is recommended":     {func(k *OOMKill) { k.Recommended, k.Shared = false, false }, OOMAnswer{Recorded: true, Reason: NoRecommendation}},
+		"memory is not shared":       {func(k *OOMKill) { k.Shared, k.Gone = false, true }, OOMAnswer{Recorded: true, Reason: MemoryNotShared}},
+		"the pod is gone":            {func(k *OOMKill) { k.Gone, k.Excluded = true, true }, OOMAnswer{Recorded: true, Reason: Terminating}},
+		"excluded":                   {func(k *OOMKill) { k.Excluded, k.Off = true, true }, OOMAnswer{Recorded: true, Reason: Excluded}},
+		"opted out":                  {func(k *OOMKill) { k.Off, k.Rank = true, Never }, OOMAnswer{Recorded: true, Reason: SharingOff}},
+		"it is never evicted":        {func(k *OOMKill) { k.Rank = Never }, OOMAnswer{Recorded: true}},
+		"the policy does not evict":  {func(k *OOMKill) { k.Evict = false }, OOMAnswer{Recorded: true}},
+		"the cooldown goes before":   {func(k *OOMKill) { k.Recorded, k.Gone = at.Add(-time.Minute), true }, OOMAnswer{Reason: OOMCooling}},
+		"the last rank but for that": {func(k *OOMKill) { k.Rank = High }, OOMAnswer{Recorded: true, MayEvict: true}},
+	} {
+		k := OOMKill{At: at, Recommended: true, Shared: true, Evict: true}
+		c.change(&k)
+		require.Equal(t, c.want, AfterOOM(k), name)
+	}
+}
