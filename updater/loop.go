@@ -99,7 +99,6 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 	watch.Step("AdmissionInit") // the label that the reference has for planning
 	p.markShares(ctx)
 	p.carryOut(ctx, plan)
-	p.carryOutShares(ctx)
 	p.remember(ctx, plan)
 	watch.Step("EvictPods")
 	p.explain(ctx)
@@ -130,7 +129,6 @@ func (l *Loop) OOMResize(ctx context.Context, now time.Time, more []cache.Object
 		plan.Actions[i].MayEvict = false
 	}
 	p.carryOut(ctx, plan)
-	p.carryOutShares(ctx)
 }
 
 // look begins a pass with a plan for all pods that a VPA controls.
@@ -146,8 +144,9 @@ func (l *Loop) look(ctx context.Context, now time.Time, done view.Step) (*pass, 
 // planPass begins a pass with a plan for the pods of a snapshot.
 func (l *Loop) planPass(ctx context.Context, snapshot *view.Snapshot, now time.Time) (*pass, disruption.Result) {
 	division := l.reader.Divide(ctx, snapshot, l.sharing.seldom, now)
+	moves := l.planReverts(ctx, division, now)
 	rollouts := l.hold(ctx, snapshot, now)
-	plan := l.plan(ctx, snapshot, now)
+	plan := l.plan(ctx, snapshot, &moves, now)
 	l.state = plan.State
 	for i := range plan.Skipped {
 		if s := &plan.Skipped[i]; (s.Reason == disruption.Unchanged || s.Reason == disruption.NoRecommendation) && snapshot.HasShare(s.UID) {
@@ -156,7 +155,7 @@ func (l *Loop) planPass(ctx context.Context, snapshot *view.Snapshot, now time.T
 	}
 	p := l.begin(ctx, snapshot, plan, now)
 	p.rollouts = rollouts
-	p.shares = l.moveShares(ctx, p, division, plan)
+	p.shares = l.moveShares(ctx, p, division, plan, moves)
 	return p, plan
 }
 
@@ -179,8 +178,8 @@ func (l *Loop) admitted(ctx context.Context, now time.Time) bool {
 }
 
 // plan plans for all VPAs. Only if something is to be done it looks whether there
-// is room for it, and plans again.
-func (l *Loop) plan(ctx context.Context, s *view.Snapshot, now time.Time) disruption.Result {
+// is room for it, beside what is taken back of shares, and plans again.
+func (l *Loop) plan(ctx context.Context, s *view.Snapshot, reverts *shareMoves, now time.Time) disruption.Result {
 	if err := l.nodes.Mark(&s.View, s.Pod, now); err != nil {
 		klog.FromContext(ctx).Error(err, "It is not known which nodes have the static CPU manager policy")
 	}
@@ -196,6 +195,7 @@ func (l *Loop) plan(ctx context.Context, s *view.Snapshot, now time.Time) disrup
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "It is not known whether there is room for changes")
 		}
+		keep(room, reverts.vpas, reverts.planned.Actions)
 		s.View.Room = room // the reasons of the second plan are those that are said
 		result = l.planned(ctx, s.View, now)
 	}

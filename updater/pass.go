@@ -93,10 +93,25 @@ func (l *Loop) fromCursor(actions []disruption.Action) []disruption.Action {
 	return slices.Concat(actions[next:], actions[:next])
 }
 
-// carryOut carries the plan out until the rate limit ends the pass.
+// carryOut carries out what is planned until the rate limit ends the pass: first what takes back what a
+// share did, then the plan, then all other shares.
 func (p *pass) carryOut(ctx context.Context, plan disruption.Result) {
+	reverts := p.shares.reverts()
+	joined, others := p.shares.joined(plan.Actions)
+	p.makeAll(ctx, joined)
+	p.carryOutShares(ctx, p.shares.actions[:reverts])
 	p.pause(ctx, plan.Backoffs)
-	actions := p.fromCursor(plan.Actions)
+	others = p.fromCursor(others)
+	if made := p.makeAll(ctx, others); made < len(others) {
+		// Also behind the first: what has used up this pass must not do so in each.
+		p.cursor = vpaOf(others[max(made-1, 0)].Subject)
+	}
+	p.carryOutShares(ctx, p.shares.actions[reverts:])
+	p.endShares(ctx)
+}
+
+// makeAll makes changes until the rate limit ends the pass, and returns how many it let through.
+func (p *pass) makeAll(ctx context.Context, actions []disruption.Action) int {
 	for i, a := range actions {
 		target := p.snapshot.Pod(a.Subject)
 		if target == nil {
@@ -105,17 +120,16 @@ func (p *pass) carryOut(ctx context.Context, plan disruption.Result) {
 		reason := p.make(ctx, p.withShare(actuate.Change{Action: a, Target: target, Reading: p.snapshot.Reading(vpaOf(a.Subject)), Observed: p.observes(a.Subject)}))
 		if reason == disruption.RateLimited {
 			klog.FromContext(ctx).V(1).Info("Pass ended: neither rate limit nor time allow a further change before the next one", "left", len(actions)-i)
-			// Also behind the first: what has used up this pass must not do so in each.
-			p.cursor = vpaOf(actions[max(i-1, 0)].Subject)
 			for _, left := range actions[i:] {
 				p.skip(left.Subject, reason)
 			}
-			return
+			return i
 		}
 		if reason != "" {
 			p.skip(a.Subject, reason)
 		}
 	}
+	return len(actions)
 }
 
 // make makes one change and returns why it did not come about, or nothing.

@@ -64,7 +64,7 @@ func TestOnlyAWorkloadThatRestsIsNotAsked(t *testing.T) {
 				if c.rests && ask {
 					require.False(t, asked[all].turned(), name)
 				}
-				return w.loop.plan(t.Context(), s, noon).Skipped
+				return w.loop.plan(t.Context(), s, &shareMoves{}, noon).Skipped
 			}
 			short, long := read(false), read(true)
 			require.Equal(t, long, short, name)

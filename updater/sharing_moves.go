@@ -17,43 +17,60 @@ import (
 // shareMoves are what a pass does with pods that share what their nodes have left, or did.
 type shareMoves struct {
 	pods    map[string]*view.DividedPod // by UID
+	vpas    []disruption.VPA            // with these pods
+	room    *disruption.Capacity        // what nodes have left as far as the pass is planned; nil: nobody is moved
+	planned disruption.Result           // so far
 	actions []disruption.Action         // in the order of turnOf, those that shrink first
 	open    map[string]int              // those of them that are not written yet, by UID of the pod
 	ended   []disruption.Subject        // their mark goes
 	marks   []view.Marking              // to be written before anything is moved
 }
 
-// moveShares plans for the pods of a division, after all else was planned: what that takes from
-// nodes is not there for them. What they give is, in the next pass.
-func (l *Loop) moveShares(ctx context.Context, p *pass, d *view.Division, plan disruption.Result) shareMoves {
-	moves := shareMoves{pods: d.Pods, ended: d.Ended, marks: d.Marks}
+// planReverts begins the moves of a pass: what did harm is taken back, before anything else is planned.
+func (l *Loop) planReverts(ctx context.Context, d *view.Division, now time.Time) shareMoves {
+	moves := shareMoves{pods: d.Pods, vpas: d.VPAs, ended: d.Ended, marks: d.Marks}
 	if len(d.VPAs) == 0 {
 		l.sharing.states = [turns]disruption.State{}
 		return moves
 	}
-	config := disruption.Config{FreeResizes: true, OnlyFitting: true}
 	room, err := l.sharing.capacity.Room()
 	if err != nil || room == nil {
 		klog.FromContext(ctx).Error(err, "It is not known what nodes have left, so no pod gets its share in this pass")
 		return moves
 	}
-	v := p.snapshot.View
-	actions := plan.Actions
-	var all disruption.Result
-	for turn := range l.sharing.states {
-		keep(room, &v, actions)
-		v = disruption.View{VPAs: inTurn(d, turn), Room: room}
-		result := disruption.Result{State: l.sharing.states[turn]}
-		err := view.Guard(func() error {
-			result = disruption.Plan(v, l.sharing.states[turn], config, p.now)
-			return nil
-		})
-		if err != nil {
-			klog.FromContext(ctx).Error(err, "A defect of the updater: please report it. Pods do not get their shares in this pass")
-		}
-		l.sharing.states[turn], actions = result.State, result.Actions
-		all.Actions, all.Skipped = append(all.Actions, result.Actions...), append(all.Skipped, result.Skipped...)
+	moves.room = room
+	l.planTurn(ctx, &moves, d, 0, now)
+	return moves
+}
+
+// planTurn plans for the pods of a division that have a turn.
+func (l *Loop) planTurn(ctx context.Context, moves *shareMoves, d *view.Division, turn int, now time.Time) {
+	v := disruption.View{VPAs: inTurn(d, turn), Room: moves.room}
+	result := disruption.Result{State: l.sharing.states[turn]}
+	err := view.Guard(func() error {
+		result = disruption.Plan(v, l.sharing.states[turn], disruption.Config{FreeResizes: true, OnlyFitting: true}, now)
+		return nil
+	})
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "A defect of the updater: please report it. Pods do not get their shares in this pass")
 	}
+	keep(moves.room, v.VPAs, result.Actions)
+	l.sharing.states[turn] = result.State
+	moves.planned.Actions = append(moves.planned.Actions, result.Actions...)
+	moves.planned.Skipped = append(moves.planned.Skipped, result.Skipped...)
+}
+
+// moveShares plans for all other pods of a division, after all else was planned: what that takes from
+// nodes is not there for them. What they give is, in the next pass.
+func (l *Loop) moveShares(ctx context.Context, p *pass, d *view.Division, plan disruption.Result, moves shareMoves) shareMoves {
+	if moves.room == nil {
+		return moves
+	}
+	keep(moves.room, p.snapshot.View.VPAs, plan.Actions)
+	for turn := 1; turn < turns; turn++ {
+		l.planTurn(ctx, &moves, d, turn, p.now)
+	}
+	all := moves.planned
 	for i := range all.Actions {
 		a := &all.Actions[i]
 		a.Cause, a.MayEvict, a.Owner = d.Pods[a.UID].Cause, false, ""
@@ -100,6 +117,36 @@ func (m *shareMoves) are(actions []disruption.Action) {
 	}
 }
 
+// reverts returns how many of the actions take back what did harm. They come first.
+func (m *shareMoves) reverts() int {
+	n := slices.IndexFunc(m.actions, func(a disruption.Action) bool { return turnOf(a.Cause) != 0 })
+	if n < 0 {
+		return len(m.actions)
+	}
+	return n
+}
+
+// joined takes out of the actions of a plan those that are made together with one that takes back
+// what did harm.
+func (m *shareMoves) joined(actions []disruption.Action) (joined, others []disruption.Action) {
+	reverts := m.reverts()
+	if reverts == 0 {
+		return nil, actions
+	}
+	for _, a := range actions {
+		if i, moves := m.open[a.UID]; moves && i < reverts && joins(a) {
+			joined = append(joined, a)
+		} else {
+			others = append(others, a)
+		}
+	}
+	return joined, others
+}
+
+// joins reports whether a share can be given with a change: not with one that restarts a container, or
+// evicts.
+func joins(a disruption.Action) bool { return !a.Evict && !a.Restarts && !a.Cause.Shares() }
+
 // first orders what holds before what does not.
 func first(a, b bool) int {
 	switch {
@@ -112,14 +159,17 @@ func first(a, b bool) int {
 }
 
 // keep takes from the room of nodes what changes need.
-func keep(room *disruption.Capacity, v *disruption.View, actions []disruption.Action) {
+func keep(room *disruption.Capacity, vpas []disruption.VPA, actions []disruption.Action) {
+	if room == nil || len(actions) == 0 {
+		return
+	}
 	needed := make(map[string]*disruption.Action, len(actions))
 	for i := range actions {
 		needed[actions[i].UID] = &actions[i]
 	}
-	for i := range v.VPAs {
-		for j := range v.VPAs[i].Pods {
-			pod := &v.VPAs[i].Pods[j]
+	for i := range vpas {
+		for j := range vpas[i].Pods {
+			pod := &vpas[i].Pods[j]
 			if a := needed[pod.UID]; a != nil {
 				room.Keep(pod.Need(), a.Evict)
 			}
@@ -185,9 +235,8 @@ func (m *shareMoves) made(uid string) (smaller bool) {
 }
 
 // withShare adds to a change of a pod what it gets of what it shares, so that both are one resize.
-// One that restarts a container, or evicts, is made alone.
 func (p *pass) withShare(c actuate.Change) actuate.Change {
-	if c.Evict || c.Restarts || c.Cause.Shares() {
+	if !joins(c.Action) {
 		return c
 	}
 	if a := p.shares.shareOf(c.UID); a != nil {
@@ -216,10 +265,9 @@ func (p *pass) markShares(ctx context.Context) {
 	}
 }
 
-// carryOutShares gives pods what they are to have of what they share, and takes the mark off
-// those that have their peak again.
-func (p *pass) carryOutShares(ctx context.Context) {
-	for i, a := range p.shares.actions {
+// carryOutShares gives pods what they are to have of what they share.
+func (p *pass) carryOutShares(ctx context.Context, actions []disruption.Action) {
+	for i, a := range actions {
 		if p.shares.shareOf(a.UID) == nil {
 			continue // it was written with another change
 		}
@@ -229,7 +277,7 @@ func (p *pass) carryOutShares(ctx context.Context) {
 		}
 		if reason := p.make(ctx, c); reason == disruption.RateLimited {
 			klog.FromContext(ctx).V(1).Info("Pass ended: neither rate limit nor time allow a further pod to get its share before the next one", "left", len(p.shares.open))
-			for _, left := range p.shares.actions[i:] {
+			for _, left := range actions[i:] {
 				if p.shares.shareOf(left.UID) != nil {
 					p.skip(left.Subject, reason)
 				}
@@ -239,6 +287,10 @@ func (p *pass) carryOutShares(ctx context.Context) {
 			p.skip(a.Subject, reason)
 		}
 	}
+}
+
+// endShares takes the mark off pods that have their peak again.
+func (p *pass) endShares(ctx context.Context) {
 	for _, one := range p.shares.ended {
 		pod := p.snapshot.Pod(one)
 		if pod == nil {

@@ -826,30 +826,6 @@ func TestAPassAllocatesNothingForAPodThatHasItsShare(t *testing.T) {
 	require.InDelta(t, dry, allocations(on()), 50)
 }
 
-// What other changes of a pass take from a node is not there for those that share.
-func TestSharesComeAfterAllElse(t *testing.T) {
-	objects := append(peakingPods(1, func(p *corev1.Pod) {
-		unlimited(p)
-		p.Spec.Containers[0].Resources.Requests = list("200m", "200Mi")
-	}), peaking(), on(), kubelet("n1", "1900m"))
-	for _, o := range append(deployment(2, func(p *corev1.Pod) {
-		unlimited(p)
-		p.Spec.Containers[0].Resources.Requests = list("100m", "200Mi")
-	}), autoscaler(vpav1.UpdateModeInPlaceOrRecreate)) {
-		m := o.(metav1.Object)
-		m.SetNamespace("pay")
-		m.SetUID(types.UID("pay-" + string(m.GetUID())))
-		if vpa, is := o.(*vpav1.VerticalPodAutoscaler); is {
-			one := &vpa.Status.Recommendation.ContainerRecommendations[0]
-			one.LowerBound, one.Target, one.UpperBound = list("400m", "200Mi"), list("500m", "200Mi"), list("600m", "200Mi")
-		}
-		objects = append(objects, o)
-	}
-	r := shareWith(t, Default(), objects...)
-	require.Equal(t, "200m", r.turn(0), "one of the others takes 400m of the 1500m that are left, of which 1200m would be needed")
-	require.EqualValues(t, 1, r.skipped("NodeFull"))
-}
-
 // both is a policy of which pods share CPU and memory.
 func both(s *loadlinev1alpha1.SizingPolicySpec) {
 	s.Sharing.Resources = []corev1.ResourceName{"cpu", "memory"}
