@@ -44,6 +44,7 @@ var handlers = map[string]vectors.Handler{
 	"cruisekube/eligible":          vectors.Typed(optimizable),
 	"cruisekube/default_rank":      vectors.Typed(defaultRank),
 	"cruisekube/admission":         vectors.Typed(newPod),
+	"cruisekube/oom":               vectors.Typed(sharedOOM),
 
 	// recommender.json
 	"bucketing":       vectors.Typed(bucketing),

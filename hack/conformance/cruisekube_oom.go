@@ -1,0 +1,65 @@
+package main
+
+import (
+	"time"
+
+	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sharing"
+	"loadline.dev/loadline/pkg/core/sketch"
+)
+
+const (
+	perMebibyte = 1 << 20
+	// usedAtKill is what a container uses before it is killed, of which the cases say nothing.
+	usedAtKill resources.Amount = 300 * perMebibyte
+	oomAge                      = 7 * 24 * time.Hour
+)
+
+type sharedOOMInput struct {
+	CooldownMinutes           int      `json:"cooldownMinutes"`
+	ExcludedAnnotation        bool     `json:"excludedAnnotation"`
+	MemoryApplicationDisabled bool     `json:"memoryApplicationDisabled"`
+	MemoryLimitBytes          int64    `json:"memoryLimitBytes"`
+	MinutesSinceLastOOM       *float64 `json:"minutesSinceLastOOM"`
+	OverrideDisabled          bool     `json:"overrideDisabled"`
+	PodMissing                bool     `json:"podMissing"`
+	StatisticsMissing         bool     `json:"statisticsMissing"`
+}
+
+type sharedOOMOutput struct {
+	Recorded          bool `json:"recorded"`
+	StatisticsUpdated bool `json:"statisticsUpdated"`
+	Evicted           bool `json:"evicted"`
+	// ResizedInPlace is ours: what is done first, so that nothing is evicted in these cases.
+	ResizedInPlace  bool     `json:"resizedInPlace,omitempty"`
+	StoredOOMMemory *float64 `json:"storedOOMMemory,omitempty"` // in MiB, as in the cases
+}
+
+// sharedOOM asks what is done about a kill on a node that grants more memory, of a pod that may be evicted.
+func sharedOOM(in sharedOOMInput) (out sharedOOMOutput, err error) {
+	k := sharing.OOMKill{
+		At: now, Recommended: !in.StatisticsMissing, Shared: !in.MemoryApplicationDisabled, Gone: in.PodMissing,
+		Excluded: in.ExcludedAnnotation, Off: in.OverrideDisabled, Evict: true,
+	}
+	if in.MinutesSinceLastOOM != nil {
+		k.Recorded = now.Add(-time.Duration(*in.MinutesSinceLastOOM * float64(time.Minute)))
+	}
+	answer := sharing.AfterOOM(k)
+	out = sharedOOMOutput{
+		Recorded: answer.Recorded, StatisticsUpdated: answer.Recorded && answer.Reason != sharing.NoRecommendation,
+		ResizedInPlace: answer.Reason == "", Evicted: answer.MayEvict && answer.Reason != "",
+	}
+	if out.StatisticsUpdated {
+		out.StoredOOMMemory = new(float64(memoryAtKill(resources.Amount(in.MemoryLimitBytes))) / perMebibyte)
+	}
+	return out, nil
+}
+
+// memoryAtKill returns what the recipe takes from a kill of a container with a limit; 0: without one.
+func memoryAtKill(limit resources.Amount) resources.Amount {
+	s := sketch.New(sketch.Needs{Hours: [resources.Kinds]bool{resources.Memory: true}, Kills: true})
+	s.Observe(now.Add(-time.Minute), resources.Memory, usedAtKill, limit)
+	s.Killed(now, 0, limit)
+	return recipe.Chain{recipe.AtKill(oomAge)}.Run(recipe.Subject{Sketch: s}, nil)
+}
