@@ -262,7 +262,8 @@ func (p *pass) evict(ctx context.Context, c actuate.Change) disruption.Reason {
 	case err == nil:
 		p.record(c.Action, disruption.Done, p.now)
 		p.metrics.Evicted(score)
-		if c.Cause == disruption.NodeCrowded {
+		delete(p.shares.open, c.UID)
+		if c.Cause.Shares() {
 			p.metrics.SharingEvicted()
 		} else {
 			p.evicted(ctx, c)

@@ -82,7 +82,7 @@ func holdLeaving(v *disruption.VPA, of *view.Rollout, h *heldWorkload, now time.
 	for i := range v.Pods {
 		pod := &v.Pods[i]
 		switch {
-		case !pod.Leaves || pod.Held == disruption.EvictionNotAllowed:
+		case !pod.Leaving() || pod.Held == disruption.EvictionNotAllowed:
 		case h != nil && !h.input.Pods[i].Observed.IsZero():
 			pod.Held = disruption.UnderObservation
 		case !of.Settings.Schedule.Open(now):

@@ -40,6 +40,9 @@ func (l *Loop) planReverts(ctx context.Context, d *view.Division, now time.Time)
 	}
 	moves.room = room
 	l.planTurn(ctx, &moves, d, 0, now)
+	for _, s := range moves.planned.Skipped {
+		d.Pods[s.UID].Refused(s.Reason)
+	}
 	return moves
 }
 
@@ -70,6 +73,7 @@ func (l *Loop) moveShares(ctx context.Context, p *pass, d *view.Division, plan d
 	for turn := 1; turn < turns; turn++ {
 		l.planTurn(ctx, &moves, d, turn, p.now)
 	}
+	moves.leave(plan.Actions)
 	all := moves.planned
 	for i := range all.Actions {
 		a := &all.Actions[i]
@@ -81,6 +85,15 @@ func (l *Loop) moveShares(ctx context.Context, p *pass, d *view.Division, plan d
 	moves.are(all.Actions)
 	p.said(all)
 	return moves
+}
+
+// leave forgets why pods are left alone that are evicted instead.
+func (m *shareMoves) leave(actions []disruption.Action) {
+	for _, a := range actions {
+		if a.Evict && m.pods[a.UID] != nil {
+			m.planned.Skipped = slices.DeleteFunc(m.planned.Skipped, func(s disruption.Skip) bool { return s.UID == a.UID })
+		}
+	}
 }
 
 // turns is how many groups of pods are planned for one after the other.

@@ -42,6 +42,18 @@ type DividedPod struct {
 	Marked  bool              // it is written
 	Shrinks bool              // a container of it gets less of something
 	Reason  disruption.Reason // why it is left alone all the same; empty: it is not
+
+	starved *disruption.Pod // in the snapshot, if it may be evicted where it is refused memory; nil: it must not
+}
+
+// Refused notes why a pod does not get what it is to get: if that is memory after an out-of-memory kill, it
+// may be evicted.
+func (d *DividedPod) Refused(why disruption.Reason) {
+	if d.starved != nil {
+		shares := *d.starved.Shares // which outlives the snapshot
+		shares.Refused = why
+		d.starved.Shares = &shares
+	}
 }
 
 // HasShare reports whether sharing decides about a part of a pod of the snapshot.
@@ -80,6 +92,7 @@ func (r *Reader) Divide(ctx context.Context, s *Snapshot, seldom bool, now time.
 	if seldom {
 		d.last = d.lastShrinks()
 	}
+	r.forgetKills()
 	for i := range s.View.VPAs {
 		d.vpa(ctx, &s.View.VPAs[i])
 	}
@@ -238,6 +251,7 @@ type aim struct {
 // moved returns a pod as it is to be planned for; nil: it has what it is to have. Whole are its
 // containers with all that is recommended.
 func (d *division) moved(v *disruption.VPA, a *aim, p *disruption.Pod, whole []disruption.Container, known *knownPod) *disruption.Pod {
+	memory, evict := d.killed(v, a, p, whole)
 	if v.Outdated || len(a.vpa.reading.recommendation) == 0 {
 		return nil // nobody knows what its peak is
 	}
@@ -246,7 +260,7 @@ func (d *division) moved(v *disruption.VPA, a *aim, p *disruption.Pod, whole []d
 		out.Mark = *known.mark()
 	}
 	out.Mark.Kinds = a.kinds
-	switch harmed, oom := d.harmed(a, p, known), a.kinds[resources.Memory] && recentOOM(p, whole, d.now); {
+	switch harmed := d.harmed(a, p, known); {
 	case a.standing == Ends:
 		out.Cause = disruption.ShareEnded
 		out.Mark = *known.mark()
@@ -256,7 +270,7 @@ func (d *division) moved(v *disruption.VPA, a *aim, p *disruption.Pod, whole []d
 		d.result.Marks = append(d.result.Marks, Marking{subject(v, p), out.Mark}) // whether its peak fits or not
 	case known.mark() != nil && known.mark().Out(d.now):
 		a.peak, out.Cause = a.kinds, disruption.ShareReverted
-	case oom:
+	case memory:
 		a.peak[resources.Memory], out.Cause = true, disruption.ShareReverted
 	case a.standing == Waits:
 		return nil
@@ -269,13 +283,18 @@ func (d *division) moved(v *disruption.VPA, a *aim, p *disruption.Pod, whole []d
 		part = part.only(a.peak)
 	case !part.reaches(a.peak):
 	case out.Reason != "" || out.Cause == disruption.ShareReverted: // what gets its peak waits for nothing that does not
-		part, out.Reason = part.only(a.peak), ""
+		if part, out.Reason = part.only(a.peak), ""; memory && part.grows[resources.Memory] { // nor that for CPU
+			part = part.only([resources.Kinds]bool{resources.Memory: true})
+		}
 	case part.shrinks != [resources.Kinds]bool{}: // what grows may not fit, and follows
 		part = part.only(others(a.kinds, a.peak))
 	}
 	if !part.moves() {
 		d.endsShare(a, v, p, known.mark(), out.Mark)
 		return nil
+	}
+	if evict && part.grows[resources.Memory] {
+		out.starved = p
 	}
 	out.Shrinks = part.shrinks != [resources.Kinds]bool{}
 	if out.Shrinks {
@@ -319,14 +338,6 @@ func (d *division) harmed(a *aim, p *disruption.Pod, known *knownPod) bool {
 		safety = a.vpa.rollout.Safety
 	}
 	return known.mark() != nil && safety.Revert && known.mark().Harmed(int(p.Restarts), safety.Restarts, d.now)
-}
-
-// recentOOM reports whether a container of a pod was out of memory a moment ago, or does not work
-// since.
-func recentOOM(p *disruption.Pod, containers []disruption.Container, now time.Time) bool {
-	return slices.ContainsFunc(containers, func(c disruption.Container) bool {
-		return !c.OOM.Ended.IsZero() && (!p.Ready || now.Sub(c.OOM.Ended) < sharing.OOMPause)
-	})
 }
 
 // waits says why a pod that is to get something else keeps what it has for now.

@@ -61,8 +61,9 @@ type Reader struct {
 	rulesMu sync.Mutex
 	rules   map[string]rule // by policy
 
-	begun  time.Time            // when the first pass was
-	shrunk map[string]time.Time // when a pod of a node was last made smaller for its share
+	begun  time.Time                     // when the first pass was
+	shrunk map[string]time.Time          // when a pod of a node was last made smaller for its share
+	kills  map[killedContainer]time.Time // the last ones that were recorded of containers of pods that share
 }
 
 // Step says that a part of the work of a pass has ended; its name is a label of

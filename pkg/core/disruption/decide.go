@@ -259,6 +259,15 @@ func (b *Budget) Denies(p *Pod) Reason {
 	return NoBudget
 }
 
+// deniesLeaving is Denies for an eviction for the sake of what the pod shares: the last pod of its owner
+// that is ready stays, since others would gain less than those lose that it serves.
+func (b *Budget) deniesLeaving(p *Pod) Reason {
+	if b.lastReady(p) {
+		return cmp.Or(b.Denies(p), NoBudget)
+	}
+	return b.Denies(p)
+}
+
 // lastReady reports whether no other pod of the owner is ready, or stays so.
 func (b *Budget) lastReady(p *Pod) bool {
 	o := b.of(p)

@@ -65,3 +65,22 @@ func (p *Pod) withMemory() *Pod {
 	}
 	return &only
 }
+
+// Leaving reports whether a pod may be evicted whatever else it would get: it is to leave its node, or its
+// node refuses it memory after an out-of-memory kill.
+func (p *Pod) Leaving() bool { return p.Leaves || p.Shares != nil && p.Shares.Refused != "" }
+
+// starves reports whether a pod that ran out of memory that it shares is to be evicted because it does not
+// get more in place. A kubelet that was asked has a while to find room.
+func (p *plan) starves(pod *Pod) bool {
+	if pod.Shares == nil {
+		return false
+	}
+	switch pod.Shares.Refused {
+	case NodeFull, TooLargeForNode, Infeasible, ClassWouldChange, BackingOff:
+		return true
+	case Deferred, ResizeFailed:
+		return p.now.Sub(p.before.Since(pod, p.now)) > DeferredTimeout
+	}
+	return false
+}

@@ -189,18 +189,26 @@ type candidate struct {
 //	mayNotEvict       RolloutUnderWay, BackingOff, Stabilizing, RestartUnderWay, QuotaFull,
 //	                  TooLargeForNode, NodeFull
 //
+// A pod that starves, or is to leave its node, is evicted whatever else it would get, unless
+//
+//	staysPut          EvictionNotAllowed, UnderObservation, OutsideWindow, NoRecord, NodeFull; of
+//	                  one that is to leave also LeftLately
+//	deniesLeaving     as Budget.Denies, and mayNotEvict
+//
 // What view/assign.go cannot give to a VPA, and what is refused while a plan is carried out
 // (updater/pass.go), have reasons of their own, too.
 func (p *plan) vpa(v *VPA) {
 	defer p.caught(v)
 	var candidates []candidate
-	var leaving []*Pod
+	var leaving, starving []*Pod
 	for i := range v.Pods {
 		pod := &v.Pods[i]
 		if v.Mode == Off || v.Mode == Initial {
 			p.skip(v, pod, ModeOff)
 		} else if v.Outdated {
 			p.skip(v, pod, StatusOutdated)
+		} else if p.starves(pod) {
+			starving = append(starving, pod)
 		} else if pod.Leaves {
 			leaving = append(leaving, pod)
 		} else if a := Assess(v, pod, p.config, p.now); pod.Held != "" && (a.Reason == Unchanged || a.Reason == NoRecommendation) {
@@ -215,7 +223,7 @@ func (p *plan) vpa(v *VPA) {
 			p.skip(v, pod, pod.Held)
 		}
 	}
-	if len(candidates)+len(leaving) == 0 {
+	if len(candidates)+len(leaving)+len(starving) == 0 {
 		return
 	}
 	slices.SortFunc(candidates, func(a, b candidate) int {
@@ -223,6 +231,9 @@ func (p *plan) vpa(v *VPA) {
 	})
 	s := Situation{Mode: v.Mode, Ungated: v.Ungated, Budget: NewBudget(v, p.config), State: p.before, Config: p.config, Now: p.now}
 	p.reserve(v, s.Budget)
+	for _, pod := range starving {
+		p.evict(v, pod, s.Budget, MemoryRefused, cmp.Or(staysPut(v, pod), s.Budget.deniesLeaving(pod)))
+	}
 	for _, c := range candidates {
 		if v.Mode.Resizes() {
 			p.inPlace(v, c, s)
@@ -235,29 +246,30 @@ func (p *plan) vpa(v *VPA) {
 	}
 }
 
-// leave plans the eviction of a pod that is to leave its node, unless nothing may be evicted, or not
-// at this time, or it is observed, bound to its node, the last of its owner that is ready, or the
-// second of its owner within an hour: others would gain less than those lose that it serves, and
-// what leaves and comes back must not do so again and again.
+// leave plans the eviction of a pod that is to leave its node, unless it is the second of its owner
+// within an hour: what leaves and comes back must not do so again and again.
 func (p *plan) leave(v *VPA, pod *Pod, b *Budget) {
-	denied := b.Denies(pod)
-	if denied == "" && b.lastReady(pod) {
-		denied = NoBudget
-	}
-	if _, lately := p.result.State.Left[v.GroupOf(pod).Key]; lately || b.leavesCrowd(pod) {
+	denied := staysPut(v, pod)
+	if _, lately := p.result.State.Left[v.GroupOf(pod).Key]; denied == "" && (lately || b.leavesCrowd(pod)) {
 		denied = LeftLately
 	}
-	switch {
-	case v.Mode == InPlace:
-		denied = EvictionNotAllowed
-	case pod.Held == UnderObservation, pod.Held == OutsideWindow, pod.Held == EvictionNotAllowed, pod.Held == NoRecord:
-		denied = pod.Held
-	case pod.Bound:
-		denied = NodeFull
-	}
-	if p.evict(v, pod, b, NodeCrowded, denied) {
+	if p.evict(v, pod, b, NodeCrowded, cmp.Or(denied, b.deniesLeaving(pod))) {
 		b.of(pod).crowded = true
 	}
+}
+
+// staysPut says why a pod is not evicted for what it shares, whatever the budget of its owner is:
+// nothing may be evicted, or not at this time, or it is observed, or bound to its node.
+func staysPut(v *VPA, pod *Pod) Reason {
+	switch {
+	case v.Mode == InPlace:
+		return EvictionNotAllowed
+	case pod.Held == UnderObservation, pod.Held == OutsideWindow, pod.Held == EvictionNotAllowed, pod.Held == NoRecord:
+		return pod.Held
+	case pod.Bound:
+		return NodeFull
+	}
+	return ""
 }
 
 // look sees from the pods of a VPA what came of the last changes, and which of them

@@ -278,12 +278,13 @@ const (
 	ShareEnded    Cause = "ShareEnded"    // it shares no more, and gets its peak
 	ShareReverted Cause = "ShareReverted" // its share did harm, so it gets its peak
 	NodeCrowded   Cause = "NodeCrowded"   // those that share its node need more than there is
+	MemoryRefused Cause = "MemoryRefused" // it ran out of memory that it shares, and its node refuses it more
 )
 
 // Shares reports whether the change is one of sharing. It is part of no rollout.
 func (c Cause) Shares() bool {
 	switch c {
-	case Shared, ShareEnded, ShareReverted, NodeCrowded:
+	case Shared, ShareEnded, ShareReverted, NodeCrowded, MemoryRefused:
 		return true
 	}
 	return false

@@ -228,3 +228,48 @@ func TestAShareThatIsNotGrantedEvictsNobody(t *testing.T) {
 		}
 	}
 }
+
+// A pod that ran out of memory that it shares is evicted where its node refuses it more, before anything
+// else of its owner, and as far as its owner can spare it; whatever was evicted for its share lately.
+func TestPodsThatAreRefusedMemoryAfterAKill(t *testing.T) {
+	starving := func(why Reason, changes ...func(i int, p *Pod)) *VPA {
+		return deployment(InPlaceOrRecreate, 4, pods(4, func(i int, p *Pod) {
+			onNode(p)
+			p.Containers[0] = container(1000, 1000, 1000, 1000)
+			if i == 2 {
+				p.Shares = &Shares{Refused: why}
+			}
+			for _, change := range changes {
+				change(i, p)
+			}
+		})...)
+	}
+	plan := func(v *VPA) []string {
+		return sortedTold(Plan(View{VPAs: []VPA{*v}, Room: crowding(0)}, State{}, defaults(), noon))
+	}
+	for why, evicted := range map[Reason]bool{
+		NodeFull: true, TooLargeForNode: true, Infeasible: true, ClassWouldChange: true, BackingOff: true,
+		"": false, QuotaFull: false, Deferred: false, ResizeFailed: false, WaitingForNode: false, HasShare: false,
+	} {
+		require.Equal(t, evicted, slices.Contains(plan(starving(why)), "evict p2: MemoryRefused"), why)
+	}
+	for after, evicted := range map[time.Duration]bool{DeferredTimeout: false, DeferredTimeout + time.Second: true} {
+		v := starving(Deferred, func(_ int, p *Pod) { p.Resize, p.ResizeSince = ResizeDeferred, noon.Add(-after) })
+		require.Equal(t, evicted, slices.Contains(plan(v), "evict p2: MemoryRefused"), after)
+	}
+	leaving := func(i int, p *Pod) { p.Leaves = i == 0 }
+	v := starving(NodeFull, leaving)
+	require.Contains(t, plan(v), "evict p2: MemoryRefused")
+	require.Contains(t, told(Plan(View{VPAs: []VPA{*v}, Room: crowding(0)}, State{Left: map[string]time.Time{"owner": noon}}, defaults(), noon)), "evict p2: MemoryRefused")
+	for reason, change := range map[Reason]func(i int, p *Pod){
+		NoBudget:         func(i int, p *Pod) { p.Ready = i == 2 },
+		OutsideWindow:    func(_ int, p *Pod) { p.Held = OutsideWindow },
+		UnderObservation: func(_ int, p *Pod) { p.Held = UnderObservation },
+		NodeFull:         func(_ int, p *Pod) { p.Bound = true },
+	} {
+		require.Contains(t, plan(starving(NodeFull, change)), "skip p2: "+string(reason))
+	}
+	v = starving(NodeFull)
+	v.Mode, v.Ungated = InPlace, true
+	require.Contains(t, plan(v), "skip p2: EvictionNotAllowed")
+}

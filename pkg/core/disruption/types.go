@@ -90,6 +90,9 @@ type Pod struct {
 type Shares struct {
 	// Whole are the Containers with that, too, as a new pod would have them.
 	Whole []Container
+	// Refused is why the pod, which ran out of memory that it shares and may be evicted for that, gets
+	// no more in place; empty: it does, or must not be evicted.
+	Refused Reason
 }
 
 // whole returns the Containers with what the pod shares; nil: it shares nothing.

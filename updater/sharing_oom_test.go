@@ -1,0 +1,219 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	ktesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+)
+
+// of700Mi is node n1 with 700 MiB of memory.
+func of700Mi() *corev1.Node {
+	return kubelet("n1", "8", func(n *corev1.Node) { n.Status.Allocatable[corev1.ResourceMemory] = resource.MustParse("700Mi") })
+}
+
+// newKilled is a world in which three pods share the memory of node n1, which has 700 MiB, in a policy that
+// evicts; node n2 has room for all.
+func newKilled(t *testing.T, change func(*Config), policy *loadlinev1alpha1.SizingPolicy) *rolling {
+	t.Helper()
+	config := Default()
+	if change != nil {
+		change(config)
+	}
+	r := shareWith(t, config, append(peakingPods(3, unlimited), peaking(), policy, of700Mi(), kubelet("n2", "8"))...)
+	require.Equal(t, "800m 800m 800m", r.turn(0))
+	require.Equal(t, "139810133 139810133 139810133", r.memory())
+	return r
+}
+
+// filled is a node of which nothing of its memory is left.
+func filled(r *rolling) { r.fill("300Mi") }
+
+// fill puts another pod on node n1.
+func (r *rolling) fill(memory string) {
+	r.t.Helper()
+	pod := peakingPods(1, unlimited)[2].(*corev1.Pod)
+	pod.Name, pod.UID, pod.Labels, pod.OwnerReferences = "other", "uid-other", map[string]string{}, nil
+	pod.Spec.Containers[0].Resources.Requests = list("100m", memory)
+	_, err := r.kube.CoreV1().Pods("shop").Create(r.t.Context(), pod, metav1.CreateOptions{})
+	require.NoError(r.t, err)
+	r.await("the pod", func(*corev1.Pod) bool { return true }, "other")
+}
+
+// peaks changes the peak of memory that the VPA recommends.
+func (r *rolling) peaks(memory string) {
+	r.t.Helper()
+	vpas := r.vpa.AutoscalingV1().VerticalPodAutoscalers("shop")
+	vpa, err := vpas.Get(r.t.Context(), "deployment-web", metav1.GetOptions{})
+	require.NoError(r.t, err)
+	vpa = vpa.DeepCopy()
+	one := &vpa.Status.Recommendation.ContainerRecommendations[0]
+	one.Target, one.UpperBound = list("1400m", memory), list("2", memory)
+	_, err = vpas.Update(r.t.Context(), vpa, metav1.UpdateOptions{})
+	require.NoError(r.t, err)
+	require.Eventually(r.t, func() bool {
+		known, err := r.loop.reader.VPAs.VerticalPodAutoscalers("shop").Get("deployment-web")
+		return err == nil && known.Status.Recommendation.ContainerRecommendations[0].Target.Memory().String() == memory
+	}, time.Minute, time.Millisecond)
+}
+
+// kill kills a container of a pod for want of memory some time after noon. It works again at once.
+func (r *rolling) kill(name string, after time.Duration) {
+	r.t.Helper()
+	r.change(name, func(p *corev1.Pod) {
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{killedAt("app", noon.Add(after), 1)}
+	})
+}
+
+// Of a pod that ran out of memory that it shares the memory grows in place, and only where its node refuses
+// that it is evicted, if its policy evicts.
+func TestAPodThatRanOutOfSharedMemoryIsEvictedWhereItsNodeIsFull(t *testing.T) {
+	for name, c := range map[string]struct {
+		config func(*Config)
+		policy *loadlinev1alpha1.SizingPolicy
+		change func(r *rolling)
+		wants  string // of memory
+		evicts []string
+		why    string // the pod is left alone
+	}{
+		"there is room":         {policy: on(both, evicting), change: func(*rolling) {}, wants: "200Mi"},
+		"its node is full":      {policy: on(both, evicting), change: filled, evicts: []string{"web-1-1"}},
+		"it evicts nobody":      {policy: on(both), change: filled, why: "NodeFull"},
+		"the method":            {policy: on(both, evicting, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.Method = nil }), change: filled, why: "NodeFull"},
+		"too few replicas":      {config: func(c *Config) { c.Disruption.MinReplicas = 4 }, policy: on(both, evicting), change: filled, why: "BelowMinReplicas"},
+		"a PodDisruptionBudget": {policy: on(both, evicting), change: func(r *rolling) { r.fill("300Mi"); r.refuse("create", "pods/eviction", fmt.Errorf("the budget")) }, why: "EvictionRefused"},
+		"outside the schedule": {policy: on(both, evicting, func(s *loadlinev1alpha1.SizingPolicySpec) {
+			s.Rollout.Schedule = &loadlinev1alpha1.Schedule{Windows: []loadlinev1alpha1.Window{{Start: "22:00", End: "06:00"}}}
+		}), change: filled, why: "OutsideWindow"},
+		"no other node has room": {policy: on(both, evicting), change: func(r *rolling) {
+			require.NoError(t, r.kube.CoreV1().Nodes().Delete(t.Context(), "n2", metav1.DeleteOptions{}))
+			require.Eventually(t, func() bool { _, err := r.loop.reader.Nodes.Get("n2"); return err != nil }, time.Minute, time.Millisecond)
+			r.fill("300Mi")
+		}, why: "NodeFull"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newKilled(t, c.config, c.policy)
+			c.change(r)
+			r.kill("web-1-1", time.Minute)
+			r.turn(time.Minute)
+			require.Equal(t, c.evicts, r.evictions())
+			wants := c.wants
+			if wants == "" {
+				wants = "139810133"
+			}
+			require.Equal(t, wants, strings.Fields(strings.Replace(r.memory(), "300Mi ", "", 1))[1])
+			if c.why != "" {
+				require.EqualValues(t, 1, r.skipped(c.why))
+			}
+			if len(c.evicts) > 0 {
+				require.Contains(t, strings.Join(r.told(), "\n"), "MemoryRefused")
+				require.EqualValues(t, 1, r.value("loadline_sharing_evictions_total", "mode", "On"))
+				require.Zero(t, r.skipped("NodeFull"))
+			}
+		})
+	}
+}
+
+// Where memory is not shared a kill goes its usual way, and the node is no reason to evict for sharing.
+func TestAKillOfAPodThatSharesOnlyCPU(t *testing.T) {
+	r := shareWith(t, Default(), append(peakingPods(3, unlimited), peaking(), on(evicting), of700Mi(), kubelet("n2", "8"))...)
+	require.Equal(t, "800m 800m 800m", r.turn(0))
+	r.kill("web-1-1", time.Minute)
+	r.recommend("1400m", "300Mi")
+	r.turn(time.Minute)
+	require.NotContains(t, strings.Join(r.told(), "\n"), "MemoryRefused")
+}
+
+// The annotation no-eviction keeps a pod, also after a kill.
+func TestAPodThatIsNeverEvictedIsNotAfterAKill(t *testing.T) {
+	for rank, evicts := range map[string][]string{"no-eviction": nil, "high": {"web-1-1"}} {
+		r := newKilled(t, nil, on(both, evicting))
+		r.deploymentSays("loadline.dev/eviction-ranking", rank, func() bool {
+			d := r.caches.policies.For(peaking())
+			return d.Rank("Deployment", 3).String() == rank
+		})
+		r.turn(5 * time.Minute)
+		r.fill("300Mi")
+		r.kill("web-1-1", 6*time.Minute)
+		r.turn(6 * time.Minute)
+		require.Equal(t, evicts, r.evictions(), rank)
+	}
+}
+
+// The last pod of its owner that is ready stays, also after a kill.
+func TestTheLastPodThatIsReadyIsNotEvictedAfterAKill(t *testing.T) {
+	for ready, evicts := range map[corev1.ConditionStatus][]string{corev1.ConditionFalse: nil, corev1.ConditionTrue: {"web-1-1"}} {
+		r := newKilled(t, func(c *Config) { c.Disruption.MinReplicas, c.Disruption.Tolerance = 1, 1 }, on(both, evicting))
+		for _, other := range []string{"web-1-0", "web-1-2"} {
+			r.change(other, func(p *corev1.Pod) { p.Status.Conditions[0].Status = ready })
+		}
+		r.fill("300Mi")
+		r.kill("web-1-1", time.Minute)
+		r.turn(time.Minute)
+		require.Equal(t, evicts, r.evictions(), ready)
+	}
+}
+
+// A further kill of the same container within five minutes evicts nobody; what the one before began goes on.
+func TestKillsOfAContainerWithinFiveMinutesCountOnce(t *testing.T) {
+	r := newKilled(t, nil, on(both, evicting))
+	r.kill("web-1-1", time.Minute)
+	r.turn(time.Minute)
+	require.Equal(t, "139810133 200Mi 139810133", r.memory())
+	r.fill("230Mi")
+	r.peaks("250Mi")
+	r.kill("web-1-1", 4*time.Minute)
+	r.turn(4 * time.Minute)
+	require.Empty(t, r.evictions(), "three minutes after the first")
+	require.Contains(t, r.memory(), "200Mi", "nor is its memory made smaller")
+	r.kill("web-1-1", 5*time.Minute+59*time.Second)
+	r.turn(5*time.Minute + 59*time.Second)
+	require.Empty(t, r.evictions(), "the second does not count anew")
+	r.kill("web-1-1", 6*time.Minute)
+	r.turn(6*time.Minute + time.Second)
+	require.Equal(t, []string{"web-1-1"}, r.evictions())
+}
+
+// A kubelet, or the API server, that refuses the memory again and again.
+func TestAPodThatIsRefusedMemoryAfterAKillIsEvicted(t *testing.T) {
+	r := newKilled(t, nil, on(both, evicting))
+	r.kube.PrependReactor("patch", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
+		refused := a.GetSubresource() == "resize" && strings.Contains(string(a.(ktesting.PatchAction).GetPatch()), "200Mi")
+		return refused, nil, apierrors.NewBadRequest("no memory here")
+	})
+	r.kill("web-1-1", time.Minute)
+	for minute := range 3 {
+		r.turn(time.Duration(minute+1) * time.Minute)
+		require.Empty(t, r.evictions())
+		require.EqualValues(t, 1, r.skipped("ResizeRefused"))
+	}
+	r.turn(4 * time.Minute)
+	require.Equal(t, []string{"web-1-1"}, r.evictions())
+}
+
+// A resize at once, after a kill, evicts nobody: the next pass does, which knows whether new pods get their
+// sizes.
+func TestAnEarlyPassAfterAKillEvictsNobody(t *testing.T) {
+	r := newKilled(t, nil, on(both, evicting))
+	r.fill("300Mi")
+	r.kill("web-1-1", time.Minute)
+	r.change("web-1-1", func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse })
+	r.now = noon.Add(time.Minute)
+	r.loop.OOMResize(t.Context(), r.now, []cache.ObjectName{cache.NewObjectName("shop", "deployment-web")})
+	require.Empty(t, r.evictions())
+	r.turn(2 * time.Minute)
+	require.Equal(t, []string{"web-1-1"}, r.evictions())
+	require.False(t, slices.Contains(r.resized()[3:], "web-1-1"))
+}
