@@ -186,6 +186,23 @@ func TestKillsOfAContainerWithinFiveMinutesCountOnce(t *testing.T) {
 	require.Equal(t, []string{"web-1-1"}, r.evictions())
 }
 
+// Where restarts after a kill did harm, too, memory waits for no CPU, and nobody is evicted for want of that.
+func TestMemoryAfterAKillWaitsForNoCPU(t *testing.T) {
+	r := shareWith(t, Default(), append(peakingPods(3, unlimited), peaking(), on(both, evicting), kubelet("n1", "2400m"), kubelet("n2", "8"))...)
+	require.Equal(t, "800m 800m 800m", r.turn(0))
+	r.change("web-1-1", func(p *corev1.Pod) {
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{killedAt("app", noon.Add(time.Minute), 2)}
+	})
+	require.Equal(t, "800m 800m 800m", r.turn(time.Minute))
+	require.Contains(t, r.marks()[1], "reverted")
+	require.Equal(t, "200Mi", strings.Fields(r.memory())[1])
+	require.Equal(t, "800m 800m 800m", r.turn(2*time.Minute))
+	require.EqualValues(t, 1, r.skipped("NodeFull"))
+	require.Empty(t, r.evictions())
+	r.gone("web-1-2")
+	require.Equal(t, "800m 1400m", r.turn(3*time.Minute))
+}
+
 // A kubelet, or the API server, that refuses the memory again and again.
 func TestAPodThatIsRefusedMemoryAfterAKillIsEvicted(t *testing.T) {
 	r := newKilled(t, nil, on(both, evicting))
