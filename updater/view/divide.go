@@ -203,8 +203,7 @@ func (d *division) pod(v *disruption.VPA, vpa *knownVPA, p *disruption.Pod, know
 	}
 	var kinds [resources.Kinds]bool
 	if standing == Acts {
-		if shared.leaves {
-			p.Leaves = true
+		if p.Leaves = shared.leaves; p.Leaves && shared.shares == nil {
 			return nil
 		}
 		kinds = shared.by.Settings.Kinds
@@ -305,7 +304,7 @@ func (d *division) moved(v *disruption.VPA, a *aim, p *disruption.Pod, whole []d
 	}
 	d.result.Pods[p.UID] = new(out)
 	moved := *p
-	moved.Held, moved.MemoryOnly, moved.Containers = out.Reason, false, make([]disruption.Container, len(whole))
+	moved.Held, moved.MemoryOnly, moved.Leaves, moved.Containers = out.Reason, false, false, make([]disruption.Container, len(whole))
 	for i := range whole {
 		moved.Containers[i] = whole[i]
 		moved.Containers[i].Fitted = part.fitted[i]

@@ -55,8 +55,10 @@ type NodeSharing struct {
 	// Saved is what they request less than if each had its own peak, but for those that leave.
 	Saved         sharing.Amounts
 	Overcommitted [resources.Kinds]bool
-	Shrink, Grow  int       // pods of which a container has a share that is less, or more, than it requests, see worthMoving
-	Leaves        []PodName // in this order
+	Shrink, Grow  int // pods of which a container has a share that is less, or more, than it requests, see worthMoving
+	// Leaves are pods that are to leave, in this order. Those that did not since the round before count, and
+	// get their shares, as all others.
+	Leaves []PodName
 }
 
 // leastMove is the part of a request by which a share must differ for a pod to be moved, and
@@ -278,6 +280,7 @@ func (n *sharedNode) compute(name string) {
 	if !n.changed {
 		return
 	}
+	before := n.results[0].Leaves
 	n.changed = false
 	slices.SortFunc(n.pods, func(a, b *sharedPod) int { return cmp.Compare(a.Sharing.Name, b.Sharing.Name) })
 	all := make([]*nodeshare.Pod, len(n.pods))
@@ -300,9 +303,26 @@ func (n *sharedNode) compute(name string) {
 		sharers = slices.DeleteFunc(sharers, func(p *sharedPod) bool { return p.Large })
 		r.Kinds, r.Available, r.Pods = input.Kinds, input.Available, len(members)
 		if len(members) > 0 && r.Problem != nodeshare.AllocatableUnknown {
-			r.take(input, sharers, sharing.Shares(input, rule))
+			shares := sharing.Shares(input, rule)
+			switch leaves := shares.Leaves; {
+			case acts && stay(before, sharers, leaves):
+				rule.Stay = true
+				shares = sharing.Shares(input, rule)
+				shares.Leaves = leaves
+			case acts && len(leaves) > 0:
+				n.changed = true // the next round sees who stayed
+			}
+			r.take(input, sharers, shares)
 		}
 	}
+}
+
+// stay reports whether a pod that was to leave its node by the round before is still there: it may not
+// leave, so that until it does nobody gets more than there is beside it.
+func stay(before []PodName, members []*sharedPod, leaves []int) bool {
+	return slices.ContainsFunc(leaves, func(i int) bool {
+		return slices.ContainsFunc(before, func(p PodName) bool { return p.UID == members[i].UID })
+	})
 }
 
 // take notes what sharing comes to.

@@ -151,8 +151,8 @@ type sharedPod struct {
 	until   time.Time // see nodeshare.VPA.Until
 	round   int
 
-	// As of the last time its node was computed, of one that acts: what its containers get, or
-	// that it leaves. The last container is what else runs in the pod.
+	// As of the last time its node was computed, of one that acts: what its containers get, nil if
+	// it leaves at once, and that it is to leave. The last container is what else runs in the pod.
 	shares []sharing.Amounts
 	leaves bool
 }

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+)
+
+// What was to leave its node and may not gets its base, and its part of what is left, as all others: the
+// headroom is no more than the bases leave.
+func TestAPodThatMayNotLeaveGetsItsShare(t *testing.T) {
+	for name, c := range map[string]struct {
+		cpu  string // of the node
+		want string
+		left int    // pods that are to leave
+		why  string // they do not
+		more func(*loadlinev1alpha1.SizingPolicySpec)
+	}{
+		"no other node has room":       {"2000m", "666m 666m 666m", 1, "NodeFull", func(*loadlinev1alpha1.SizingPolicySpec) {}},
+		"the bases alone are too much": {"1400m", "500m 500m 500m", 2, "NodeFull", func(*loadlinev1alpha1.SizingPolicySpec) {}},
+		"the schedule": {"2000m", "666m 666m 666m", 1, "OutsideWindow", func(s *loadlinev1alpha1.SizingPolicySpec) {
+			s.Rollout.Schedule = &loadlinev1alpha1.Schedule{Windows: []loadlinev1alpha1.Window{{Start: "22:00", End: "06:00"}}}
+		}},
+	} {
+		objects := append(peakingPods(3, unlimited), peaking(), on(evicting, c.more), kubelet("n1", c.cpu))
+		if c.why != "NodeFull" {
+			objects = append(objects, kubelet("n2", "8"))
+		}
+		r := shareWith(t, Default(), objects...)
+		r.turn(0)
+		require.EqualValues(t, c.left, r.skipped(c.why), name)
+		require.Equal(t, "1400m", r.pod("web-1-0").Spec.Containers[0].Resources.Requests.Cpu().String(), "it has until the next round to leave")
+		require.Equal(t, c.want, r.turn(5*time.Minute), name)
+		require.Empty(t, r.evictions(), name)
+		r.kube.ClearActions()
+		for minute := range 12 {
+			require.Equal(t, c.want, r.turn(time.Duration(6+minute)*time.Minute), name)
+		}
+		require.Empty(t, r.writes(), name)
+		require.EqualValues(t, c.left, r.skipped(c.why), "it leaves as soon as it may")
+	}
+}
+
+// When it leaves after all, the others grow, and nothing more is sent to it.
+func TestAPodLeavesThatGotItsShareMeanwhile(t *testing.T) {
+	r := shareWith(t, Default(), append(peakingPods(3, unlimited), peaking(), on(evicting, func(s *loadlinev1alpha1.SizingPolicySpec) {
+		s.Rollout.Schedule = &loadlinev1alpha1.Schedule{Windows: []loadlinev1alpha1.Window{{Start: "12:10", End: "13:00"}}}
+	}), kubelet("n1", "2000m"), kubelet("n2", "8"))...)
+	r.turn(0)
+	require.Equal(t, "666m 666m 666m", r.turn(5*time.Minute))
+	r.change("web-1-0", func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = list("1400m", "200Mi") })
+	r.kube.ClearActions()
+	require.Equal(t, "1400m 666m 666m", r.turn(10*time.Minute))
+	require.Equal(t, []string{"web-1-0"}, r.evictions())
+	require.Empty(t, r.resized())
+	r.gone("web-1-0")
+	require.Equal(t, "950m 950m", r.turn(15*time.Minute))
+}
+
+// That is so where nothing else happens on its node, too.
+func TestAPodThatStaysOnAQuietNodeGetsItsShare(t *testing.T) {
+	n := 0
+	r := shareWith(t, Default(), append(peakingPods(3, func(p *corev1.Pod) {
+		unlimited(p)
+		p.ResourceVersion = "1" // or it counts as changed in each round
+		if n++; n > 1 {
+			p.Spec.Containers[0].Resources.Requests = list("950m", "200Mi")
+		}
+	}), peaking(), on(evicting), kubelet("n1", "2"))...)
+	require.Equal(t, "1400m 950m 950m", r.turn(0))
+	require.Empty(t, r.writes())
+	require.Equal(t, "666m 666m 666m", r.turn(5*time.Minute))
+}
