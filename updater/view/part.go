@@ -73,6 +73,9 @@ func (d *division) part(a *aim, whole []disruption.Container, known *knownPod) *
 				*f = without(*f, k)
 				continue
 			}
+			if a.peak[k] {
+				f.Requests, f.Limits = noLess(k, f.Requests, asked.Requests), noLess(k, f.Limits, asked.Limits)
+			}
 			if a.keeps(k, f, asked) {
 				*f = without(*f, k)
 			}
@@ -84,7 +87,8 @@ func (d *division) part(a *aim, whole []disruption.Container, known *knownPod) *
 			if wanted, some := f.Requests.Get(k); some {
 				has := float64(asked.Requests.Value(k))
 				less, more := worthMoving(int(k), has, float64(wanted))
-				more = more || a.peak[k] && float64(wanted) > has*(1+leastMove) // however little that is
+				more = more || a.peak[k] && float64(wanted) > has*(1+leastMove) || // however little that is
+					a.peak[k] && !a.ends[k] && f.Limits.Value(k) > asked.Limits.Value(k) // the old limit may be what did harm
 				part.shrinks[k], part.grows[k] = part.shrinks[k] || less, part.grows[k] || more
 			}
 		}
@@ -109,6 +113,14 @@ func (a *aim) keeps(k resources.Kind, f *policy.Fitted, asked *policy.Container)
 		return wanted <= has && (!limited || limit <= asked.Limits.Value(k))
 	}
 	return a.standing == Acts && wanted > has && a.shared.node.results[0].Overcommitted[k]
+}
+
+// noLess returns amounts of which that of a kind, if there is one, is no less than what a container has.
+func noLess(k resources.Kind, of, has resources.List) resources.List {
+	if a, some := of.Get(k); some {
+		return of.With(k, max(a, has.Value(k)))
+	}
+	return of
 }
 
 // fit returns what the containers would get if their shares, or their peaks, were recommended.
