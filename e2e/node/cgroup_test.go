@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -42,17 +43,21 @@ func groupOf(pod *corev1.Pod, hierarchy string) (string, error) {
 	return found[0], nil
 }
 
+// unified reports whether this machine has control groups of version 2.
+func unified() bool {
+	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
+	return err == nil
+}
+
 // readEnforced reads the values of a pod with one container from the kernel.
 func readEnforced(pod *corev1.Pod) (enforced, error) {
-	var e enforced
+	e := enforced{unified: unified()}
 	if len(pod.Status.ContainerStatuses) != 1 {
 		return e, fmt.Errorf("pod %s has %d containers: want 1", pod.Name, len(pod.Status.ContainerStatuses))
 	}
-	cpu, memory := "", ""
-	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
-		e.unified = true
-	} else {
-		cpu, memory = "cpu", "memory"
+	cpu, memory := "cpu", "memory"
+	if e.unified {
+		cpu, memory = "", ""
 	}
 	cpuGroup, err := groupOf(pod, cpu)
 	if err != nil {
@@ -86,6 +91,40 @@ func readEnforced(pod *corev1.Pod) (enforced, error) {
 	return e, r.err
 }
 
+// spent is what a pod's only container has had of CPU so far.
+type spent struct {
+	cpu time.Duration
+	// Periods in which a limit was in force, and those of them in which it kept back the container, or the pod.
+	periods, throttled int64
+}
+
+// readSpent reads from the kernel what a pod with one container has had.
+func readSpent(pod *corev1.Pod) (s spent, err error) {
+	hierarchy, of := "cpu", "cpuacct"
+	if unified() {
+		hierarchy, of = "", ""
+	}
+	group, err := groupOf(pod, hierarchy)
+	if err != nil {
+		return s, err
+	}
+	r := reader{}
+	for _, level := range []string{group, filepath.Dir(group)} { // the pod has a limit, too
+		stat := r.table(level, "cpu.stat")
+		s.periods, s.throttled = s.periods+stat["nr_periods"], s.throttled+stat["nr_throttled"]
+		if s.cpu == 0 {
+			s.cpu = time.Duration(stat["usage_usec"]) * time.Microsecond
+		}
+	}
+	if of != "" {
+		if group, err = groupOf(pod, of); err != nil {
+			return s, err
+		}
+		s.cpu = time.Duration(r.number(group, "cpuacct.usage"))
+	}
+	return s, r.err
+}
+
 // reader keeps the first error of several readings.
 type reader struct{ err error }
 
@@ -106,6 +145,16 @@ func (r *reader) parse(name, text string) int64 {
 }
 
 func (r *reader) number(folder, name string) int64 { return r.parse(name, r.text(folder, name)) }
+
+// table reads a file of lines with a name and a number.
+func (r *reader) table(folder, name string) map[string]int64 {
+	values := map[string]int64{}
+	for line := range strings.Lines(r.text(folder, name)) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		values[key] = r.parse(name, value)
+	}
+	return values
+}
 
 // follows reports whether the kernel enforces what the pod's spec asks for.
 func (e enforced) follows(pod *corev1.Pod) error {

@@ -24,8 +24,11 @@ import (
 	"loadline.dev/loadline/e2e/prometheus/server"
 )
 
-// cluster is shared by all promises. It is set once, before the first test runs.
-var cluster *harness.Cluster
+// The cluster and the updater that all promises share. They are set once, before the first test runs.
+var (
+	cluster *harness.Cluster
+	updater *harness.Daemon
+)
 
 func TestMain(m *testing.M) {
 	os.Exit(runAll(m))
@@ -145,7 +148,8 @@ func startPrograms(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	flags := append(asking(ctx), "--feature-gates=InPlace=true", "--updater-interval=3s", "--in-recommendation-bounds-eviction-lifetime-threshold="+lifetime.String())
+	flags := append(asking(ctx), "--feature-gates=InPlace=true", "--updater-interval=3s", "--in-recommendation-bounds-eviction-lifetime-threshold="+lifetime.String(),
+		"--sharing-min-age=1s") // all workloads here are younger than an hour
 	if prometheus, err := server.Find(ctx); err != nil {
 		noMonitoring = err
 	} else if err := monitor(ctx, prometheus, filepath.Join(dir, "prometheus")); err != nil {
@@ -153,8 +157,7 @@ func startPrograms(ctx context.Context, dir string) error {
 	} else {
 		flags = append(flags, "--prometheus-address="+monitoring.URL)
 	}
-	updater, err := cluster.Daemon(ctx, "updater", "updater", flags...)
-	if err != nil {
+	if updater, err = cluster.Daemon(ctx, "updater", "updater", flags...); err != nil {
 		return err
 	}
 	admission, err := cluster.AdmissionController(ctx, "--feature-gates=InPlace=true")

@@ -23,8 +23,10 @@ const longestWait = 3 * time.Minute
 // node come after them, as they fill it. TestCPUAfterACut, which takes minutes in which nothing
 // happens, goes on beside all of them.
 func TestPromises(t *testing.T) {
+	sharing := sharers(t)
 	t.Parallel()
 	t.Run("room", func(t *testing.T) {
+		t.Run("a spike is served", func(t *testing.T) { aSpikeIsServedWhileNeighboursIdle(t, sharing) })
 		t.Run("hungry grows", hungryPodGrowsInPlace)
 		t.Run("idle shrinks", idlePodShrinksInPlace)
 		t.Run("killed recovers", killedPodRecovers)

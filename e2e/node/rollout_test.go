@@ -19,11 +19,10 @@ import (
 
 // governed puts a workload under a policy that changes its pod, observes that for three minutes,
 // and takes back what did harm.
-func governed(t *testing.T, w harness.Workload) {
+func governed(t *testing.T, w harness.Workload, changes ...func(*loadlinev1alpha1.SizingPolicySpec)) {
 	t.Helper()
 	mode := loadlinev1alpha1.RolloutModeAuto
-	policies := cluster.VPA.LoadlineV1alpha1().SizingPolicies()
-	_, err := policies.Create(t.Context(), &loadlinev1alpha1.SizingPolicy{
+	policy := &loadlinev1alpha1.SizingPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: w.Namespace},
 		Spec: loadlinev1alpha1.SizingPolicySpec{
 			Namespaces: loadlinev1alpha1.NamespaceSelection{Names: []string{w.Namespace}},
@@ -31,13 +30,24 @@ func governed(t *testing.T, w harness.Workload) {
 			Rollout:    &loadlinev1alpha1.Rollout{Mode: &mode},
 			Safety:     &loadlinev1alpha1.Safety{ObservationPeriod: &metav1.Duration{Duration: 3 * time.Minute}},
 		},
-	}, metav1.CreateOptions{})
+	}
+	for _, change := range changes {
+		change(&policy.Spec)
+	}
+	policies := cluster.VPA.LoadlineV1alpha1().SizingPolicies()
+	_, err := policies.Create(t.Context(), policy, metav1.CreateOptions{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = policies.Delete(t.Context(), w.Namespace, metav1.DeleteOptions{}) })
 }
 
 // advised gives the workload a VPA that recommends what the test says, and nothing else.
 func advised(t *testing.T, w harness.Workload, target corev1.ResourceList) {
+	t.Helper()
+	advisedWithin(t, w, target, target, target)
+}
+
+// advisedWithin is advised with other bounds.
+func advisedWithin(t *testing.T, w harness.Workload, lower, target, upper corev1.ResourceList) {
 	t.Helper()
 	control(t, w, vpav1.UpdateModeInPlaceOrRecreate, func(vpa *vpav1.VerticalPodAutoscaler) {
 		vpa.Spec.Recommenders = []*vpav1.VerticalPodAutoscalerRecommenderSelector{{Name: "nobody"}}
@@ -46,7 +56,7 @@ func advised(t *testing.T, w harness.Workload, target corev1.ResourceList) {
 	vpa, err := vpas.Get(t.Context(), w.Name, metav1.GetOptions{})
 	require.NoError(t, err)
 	vpa.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{
-		{ContainerName: "app", LowerBound: target, Target: target, UpperBound: target}}}
+		{ContainerName: "app", LowerBound: lower, Target: target, UpperBound: upper}}}
 	_, err = vpas.UpdateStatus(t.Context(), vpa, metav1.UpdateOptions{})
 	require.NoError(t, err)
 }

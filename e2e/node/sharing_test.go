@@ -1,0 +1,142 @@
+package node
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/e2e/harness"
+)
+
+// Three pods of which each nearly always uses little, and one needs more than its peak a while
+// after its start. They share the headroom of one: base + (peak - base) / 3 each.
+const (
+	sharedBase, sharedPeak, shareOfEach = "20m", "110m", "50m"
+	peakLimit                           = "150m" // of CPU, before the share
+	calmUse, spikeUse                   = "5m", "400m"
+	spikeAfter                          = 30 * time.Second
+)
+
+// sharer is a pod that shares what the node has left.
+type sharer struct {
+	harness.Workload
+	before *corev1.Pod
+	kernel enforced // before
+}
+
+// sharers starts pods that share, the first of which has a spike later, and then the updater anew:
+// it makes a round of sharing when it starts, and the next one up to five minutes later. So this must
+// be done before other promises begin.
+func sharers(t *testing.T) (all []sharer) {
+	t.Helper()
+	names := []string{"shares-spike", "shares-calm", "shares-calm-too"}
+	for i, name := range names {
+		use := calmUse
+		if i == 0 {
+			use = calmUse + ":" + spikeAfter.String() + "," + spikeUse
+		}
+		all = append(all, sharer{Workload: run(t, name, burner{harness.Container{CPU: sharedPeak, Memory: "20Mi", CPULimit: peakLimit}, use, "10Mi"})})
+	}
+	for i := range all {
+		s := &all[i]
+		s.before = awaitRunning(t, s.Workload)
+		eventually(t, 10*time.Second, "the sizes it was created with are in force", func() (err error) {
+			if s.kernel, err = readEnforced(s.before); err != nil {
+				return err
+			}
+			return s.kernel.follows(s.before)
+		})
+		advisedWithin(t, s.Workload, sizes(sharedBase, "20Mi"), sizes(sharedPeak, "20Mi"), sizes(sharedPeak, "20Mi"))
+	}
+	on, limit := loadlinev1alpha1.SharingOn, loadlinev1alpha1.SharingCPULimitNodeAllocatable
+	governed(t, all[0].Workload, func(s *loadlinev1alpha1.SizingPolicySpec) {
+		s.Namespaces.Names, s.Recipe = names, new("cruisekube")
+		s.Sharing = &loadlinev1alpha1.Sharing{Mode: &on, CPULimit: &limit}
+	})
+	updater.Stop()
+	require.NoError(t, updater.Start(t.Context()))
+	return all
+}
+
+// Pods that share have less than their peak each, by the kernel's weights, too; and one of them has
+// more than that the moment it needs it, as the others do not. A limit is not in its way.
+func aSpikeIsServedWhileNeighboursIdle(t *testing.T, all []sharer) {
+	t.Parallel()
+	began := time.Now()
+	pods := make([]*corev1.Pod, len(all))
+	for i, s := range all {
+		pods[i] = resized(t, s.Workload, s.before, func(pod *corev1.Pod) error {
+			cpu := request(pod, corev1.ResourceCPU)
+			return wants(shareOfEach, cpu.String())
+		})
+		after, err := readEnforced(pods[i])
+		require.NoError(t, err)
+		require.Contains(t, weights(millis(sharedPeak), s.kernel.unified), s.kernel.weight)
+		require.Contains(t, weights(millis(shareOfEach), after.unified), after.weight)
+		require.Less(t, after.weight, s.kernel.weight)
+		require.Greater(t, after.millis, millis(spikeUse), "the limit is what the node has")
+	}
+	took(t, "shares: pods shrunk to their share, in force in their cgroups", began)
+
+	// A busy machine may take a while to give anybody so much.
+	const window = 3 * time.Second
+	least := float64(4*millis(shareOfEach)) / 1000
+	before, from := spentBy(t, pods), time.Now()
+	start := before
+	var used []float64 // cores
+	eventually(t, spikeAfter+longestWait, "the spike is served", func() error {
+		elapsed := time.Since(from)
+		if elapsed < window {
+			return fmt.Errorf("it used %.3f cores in the last window", used)
+		}
+		now := spentBy(t, pods)
+		used = nil
+		for i := range now {
+			used = append(used, (now[i].cpu-before[i].cpu).Seconds()/elapsed.Seconds())
+		}
+		before, from = now, time.Now()
+		if used[0] <= least {
+			return fmt.Errorf("it used %.3f cores: want more than %.3f", used[0], least)
+		}
+		return nil
+	})
+	t.Logf("cores used in the spike: %.3f", used)
+	for _, calm := range used[1:] {
+		require.Less(t, calm, float64(millis(shareOfEach))/1000, "the others idle")
+	}
+	for i := range pods {
+		require.Equal(t, start[i].throttled, before[i].throttled, "%s was throttled", pods[i].Name)
+	}
+	require.Greater(t, before[0].periods, start[0].periods, "or the kernel would not count at all")
+	for _, s := range all {
+		pod, err := only(t.Context(), s.Workload)
+		require.NoError(t, err)
+		require.Equal(t, s.before.UID, pod.UID, "the pod was replaced")
+		require.Zero(t, restarts(pod))
+		cpu := request(pod, corev1.ResourceCPU)
+		require.Equal(t, shareOfEach, cpu.String(), "a spike changes nobody's share")
+		remove(t, s.Workload) // the node has its room back
+	}
+}
+
+func millis(cpu string) int64 { q := resource.MustParse(cpu); return q.MilliValue() }
+
+func sizes(cpu, memory string) corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+}
+
+// spentBy reads what pods have spent so far.
+func spentBy(t *testing.T, pods []*corev1.Pod) (all []spent) {
+	t.Helper()
+	for _, pod := range pods {
+		s, err := readSpent(pod)
+		require.NoError(t, err)
+		all = append(all, s)
+	}
+	return all
+}
