@@ -3,6 +3,7 @@ package client
 import (
 	"fmt"
 	"math"
+	"reflect"
 	"runtime"
 	"slices"
 	"time"
@@ -169,19 +170,17 @@ type made struct {
 	ready   [1]corev1.PodCondition
 }
 
+// make writes the pod over an empty one, or over one that it has written. That leaves out what no
+// pod of a cache has: a whole corev1.Pod is over a kilobyte.
 func (p *Pod) make(m *made) {
-	o := &m.Pod
-	*o = corev1.Pod{
-		ObjectMeta: p.meta(),
-		Spec: corev1.PodSpec{
-			Containers: p.shape.value.containers, InitContainers: p.shape.value.init,
-			NodeName: p.node.Value(), PriorityClassName: p.kin.value.priority,
-		},
-		Status: corev1.PodStatus{
-			Phase: p.states.value.phase, QOSClass: p.kin.value.class, ObservedGeneration: p.observed,
-			ContainerStatuses: p.states.value.containers, InitContainerStatuses: p.states.value.init,
-		},
-	}
+	o, kin, shape, states := &m.Pod, &p.kin.value, &p.shape.value, &p.states.value
+	p.writeMeta(&o.ObjectMeta)
+	o.Spec.Containers, o.Spec.InitContainers = shape.containers, shape.init
+	o.Spec.NodeName, o.Spec.PriorityClassName = p.node.Value(), kin.priority
+	o.Spec.Resources, o.Spec.Overhead, o.Spec.ActiveDeadlineSeconds, o.Spec.Affinity = nil, nil, nil, nil
+	o.Status.Phase, o.Status.QOSClass, o.Status.ObservedGeneration = states.phase, kin.class, p.observed
+	o.Status.ContainerStatuses, o.Status.InitContainerStatuses = states.containers, states.init
+	o.Status.StartTime, o.Status.Conditions = nil, nil
 	if p.started != 0 {
 		m.started = instant(p.started)
 		o.Status.StartTime = &m.started
@@ -217,16 +216,26 @@ func EachPod(pods corelisters.PodLister, do func(*corev1.Pod)) error {
 	return nil
 }
 
-func (p *Pod) meta() metav1.ObjectMeta {
+// SameMap reports whether two maps are one. Labels, or annotations, of pods of Factory are one if
+// they are equal, nearly always.
+func SameMap(a, b map[string]string) bool {
+	return reflect.ValueOf(a).UnsafePointer() == reflect.ValueOf(b).UnsafePointer()
+}
+
+func (p *Pod) meta() (m metav1.ObjectMeta) {
+	p.writeMeta(&m)
+	return m
+}
+
+// writeMeta writes the metadata as make does.
+func (p *Pod) writeMeta(m *metav1.ObjectMeta) {
 	k := &p.kin.value
-	m := metav1.ObjectMeta{
-		Name: p.name, Namespace: k.namespace, UID: p.uid, ResourceVersion: p.version, Generation: p.generation,
-		CreationTimestamp: instant(p.created), Labels: p.labels.value, Annotations: k.annotations, OwnerReferences: k.owners,
-	}
+	m.Name, m.Namespace, m.UID, m.ResourceVersion, m.Generation = p.name, k.namespace, p.uid, p.version, p.generation
+	m.CreationTimestamp, m.Labels, m.Annotations, m.OwnerReferences = instant(p.created), p.labels.value, k.annotations, k.owners
+	m.DeletionTimestamp = nil
 	if p.rare != nil {
 		m.DeletionTimestamp = p.rare.deletion
 	}
-	return m
 }
 
 // nanoseconds returns a time for an int64. Pods are younger than 1970.

@@ -1,12 +1,15 @@
 package client
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 )
@@ -64,4 +67,44 @@ func TestContainersThatStartTogetherHaveOneStart(t *testing.T) {
 			require.Equal(t, time.Unix(1000+apart, 0), secondsTime(p.began))
 		}
 	}
+}
+
+// EachPod writes all pods to one place: what the one before had is not left there.
+func TestEachPodIsAsItIsAlone(t *testing.T) {
+	cached := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	var trimmer Trimmer
+	seconds, always := int64(60), corev1.ContainerRestartPolicyAlways
+	for i := range 40 {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("bare-%d", i)}}
+		if i%2 == 0 {
+			pod = &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{
+					Namespace: "ns", Name: fmt.Sprintf("full-%d", i), UID: types.UID(fmt.Sprint(i)), ResourceVersion: "7", Generation: 3, CreationTimestamp: metav1.Unix(1e9, 0),
+					DeletionTimestamp: new(metav1.Unix(2e9, 0)), Labels: map[string]string{"app": "web"}, Annotations: map[string]string{"loadline.dev/shared": "cpu"},
+					OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web", Controller: new(true)}},
+				},
+				Spec: corev1.PodSpec{
+					NodeName: "n1", PriorityClassName: "high", Containers: []corev1.Container{{Name: "app"}}, InitContainers: []corev1.Container{{Name: "proxy", RestartPolicy: &always}},
+					Resources: &corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}},
+					Overhead:  corev1.ResourceList{"cpu": resource.MustParse("10m")}, ActiveDeadlineSeconds: &seconds, Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}},
+				},
+				Status: corev1.PodStatus{
+					Phase: corev1.PodRunning, QOSClass: corev1.PodQOSBurstable, ObservedGeneration: 3, StartTime: new(metav1.Unix(1e9, 0)),
+					ContainerStatuses: []corev1.ContainerStatus{{Name: "app", Ready: true}}, InitContainerStatuses: []corev1.ContainerStatus{{Name: "proxy", Ready: true}},
+					Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}, {Type: corev1.PodResizePending, Status: corev1.ConditionTrue}},
+				},
+			}
+		}
+		trimmed, err := trimmer.Trim(pod)
+		require.NoError(t, err)
+		require.NoError(t, cached.Add(trimmed))
+	}
+	met := 0
+	require.NoError(t, EachPod(podLister{cached}, func(pod *corev1.Pod) {
+		met++
+		alone, _, err := cached.GetByKey("ns/" + pod.Name)
+		require.NoError(t, err)
+		require.Equal(t, alone.(*Pod).Object(), pod)
+	}))
+	require.Equal(t, 40, met)
 }
