@@ -37,7 +37,7 @@ func (m *member) limitNow() resources.Amount {
 // enclose moves the member into the bounds of the container range, of the
 // rule, and of a limit that stays, and remembers those bounds for balance.
 func (m *member) enclose(p *problem, i int, k resources.Kind) {
-	part := p.parts[i]
+	part := &p.parts[i]
 	rangeLeast, rangeMost := p.ranges.requestBounds(part.container, k, part.keeps[k])
 	ceiling := resources.Amount(0)
 	if part.keeps[k] {

@@ -201,13 +201,16 @@ func (p *problem) adopt(r Result) {
 
 func (p *problem) solve() Result {
 	result := Result{Containers: make([]Fitted, len(p.parts))}
-	for i, part := range p.parts {
+	for i := range p.parts {
+		part := &p.parts[i]
 		result.Containers[i] = Fitted{
 			Name: part.container.Name, Bounds: part.given, Limits: part.writes, WithoutLimit: part.drops, MemoryLimit: part.span, Notes: slices.Clone(part.notes),
 		}
 	}
+	moved, members := make([]bool, len(p.parts)), make([]member, len(p.parts))
 	for k := range resources.Kind(resources.Kinds) {
-		p.fitKind(result.Containers, k)
+		p.fitKind(result.Containers, k, moved, members)
+		clear(moved)
 	}
 	for i := range result.Containers {
 		f := &result.Containers[i]
@@ -222,9 +225,10 @@ func (p *problem) solve() Result {
 // fitKind moves one kind of all containers, first the target and then the
 // bounds, and keeps the bounds around the target where the pod range moved
 // them apart.
-func (p *problem) fitKind(out []Fitted, k resources.Kind) {
+//
+// It works in moved, in which nothing is yet, and in members.
+func (p *problem) fitKind(out []Fitted, k resources.Kind, moved []bool, members []member) {
 	least, most := p.ranges.Pod.Min.Value(k), p.ranges.Pod.Max.Value(k)
-	moved, members := make([]bool, len(out)), make([]member, len(out))
 	for number := range len(roles(&resources.Bounds{})) {
 		for i := range out {
 			members[i] = p.member(i, k, *roles(&out[i].Bounds)[number])
@@ -239,7 +243,8 @@ func (p *problem) fitKind(out []Fitted, k resources.Kind) {
 			}
 		}
 		balance(members, k, least, most)
-		for i, m := range members {
+		for i := range members {
+			m := &members[i]
 			if !m.free {
 				continue
 			}
@@ -277,7 +282,7 @@ func ordered(b resources.Bounds, k resources.Kind) resources.Bounds {
 // member returns the part that container i plays in the sums of kind k when
 // the given role (target or a bound) is what it gets.
 func (p *problem) member(i int, k resources.Kind, role resources.List) member {
-	part := p.parts[i]
+	part := &p.parts[i]
 	m := member{
 		name:    part.container.Name,
 		value:   max(part.container.Requests.Value(k), 0),
@@ -294,7 +299,7 @@ func (p *problem) member(i int, k resources.Kind, role resources.List) member {
 
 // setLimits derives the limits of container i from its new requests.
 func (p *problem) setLimits(i int, f *Fitted) {
-	part := p.parts[i]
+	part := &p.parts[i]
 	if f.Requests.Empty() {
 		return
 	}
