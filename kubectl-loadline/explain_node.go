@@ -251,7 +251,7 @@ func (s *surroundings) pod(ctx context.Context, pod *corev1.Pod, by *controlling
 		return new(nodeshare.Unwanted(pod))
 	}
 	running, starting := convert.Footprints(pod)
-	sizes := nodeshare.SizesOf(pod, running, starting)
+	sizes := nodeshare.SizesOf(running, starting)
 	p := by.shares.Read(pod, &sizes, on, s.now)
 	replicas := int32(-1)
 	if owner, owned := target.Controller(pod.Namespace, pod.OwnerReferences); owned && by.shares.Settings.Evict {

@@ -235,6 +235,32 @@ func TestWhoDoesNotShare(t *testing.T) {
 	}
 }
 
+// What differs from the other pods of a workload is looked at in each of them.
+func TestAPodThatIsNotLikeItsSiblings(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*corev1.Pod)
+		pods   int
+		bases  float64
+	}{
+		"as they are":                {func(*corev1.Pod) {}, 4, 2000},
+		"labels that no VPA selects": {func(p *corev1.Pod) { p.Labels = map[string]string{"app": "other"} }, 3, 1500},
+		"overhead":                   {func(p *corev1.Pod) { p.Spec.Overhead = list("100m", "10Mi") }, 4, 2100},
+		"a boost":                    {func(p *corev1.Pod) { p.Annotations = map[string]string{"vpaCpuStartupBoost/app": "{}"} }, 3, 1500},
+		"another request":            {func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = list("1", "200Mi") }, 4, 2000},
+	} {
+		odd := 0
+		w := newWorld(t, Default(), append(peakingPods(4, func(p *corev1.Pod) {
+			if odd++; odd == 3 {
+				c.change(p)
+			}
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", Resources: &p.Spec.Containers[0].Resources}}
+		}), peaking(), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))...)
+		n := w.shares(noon).Nodes[0]
+		require.Equal(t, c.pods, n.Pods, name)
+		require.InDelta(t, c.bases, n.Bases[resources.CPU], 1e-6, name)
+	}
+}
+
 // An hour after its workload was made a pod shares, though nothing of it has changed.
 func TestAWorkloadGrowsOldEnoughToShare(t *testing.T) {
 	objects := append(peakingPods(2, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))

@@ -33,7 +33,9 @@ type owned struct {
 func (r *Reader) assign(ctx context.Context, s *Snapshot) (controlled, left []owned, err error) {
 	controlled = make([]owned, 0, len(r.memo.pods)+8)
 	each := klog.FromContext(ctx).V(6)
+	r.memo.met = 0
 	err = client.EachPod(r.Pods, func(pod *corev1.Pod) {
+		r.memo.met++
 		if pod.DeletionTimestamp != nil {
 			return
 		}

@@ -41,6 +41,7 @@ type memo struct {
 	ruled map[cache.ObjectName]*ruled
 	spare *ruled // for the next VPA of which nobody knows yet whether it is one of these
 
+	met     int          // pods in the last pass
 	marked  bool         // a pod has a mark of sharing
 	shares  bool         // a policy wants pods to share what their nodes have left
 	sharing *sharingMemo // nil: none did in the last round
@@ -136,6 +137,18 @@ func likenessOf(pod *corev1.Pod) (l likeness) {
 		l.init = &pod.Spec.InitContainers[0]
 	}
 	return l
+}
+
+// of reports whether the containers of a pod and their statuses are these.
+func (l *likeness) of(pod *corev1.Pod) bool {
+	if l.containers == nil || len(pod.Spec.Containers) == 0 || len(pod.Status.ContainerStatuses) == 0 ||
+		l.containers != &pod.Spec.Containers[0] || l.statuses != &pod.Status.ContainerStatuses[0] {
+		return false
+	}
+	if len(pod.Spec.InitContainers) == 0 {
+		return l.init == nil
+	}
+	return l.init == &pod.Spec.InitContainers[0]
 }
 
 type knownOwner struct {

@@ -215,7 +215,7 @@ type ruled struct {
 // named is what a VPA recommends, and under which names other things are asked for on its behalf,
 // in each pass.
 type named struct {
-	target []policy.Container // by name
+	target []policy.Container // see ruled.target; nil: not made yet, or nothing is recommended
 	record records.Name
 	scaled sizing.ScaleTarget
 }
@@ -223,9 +223,18 @@ type named struct {
 func (v *ruled) names() *named {
 	if v.named == nil {
 		workload := targetOf(v.by)
-		v.named = &named{target: targets(v.by), record: records.NameOf(workload), scaled: sizing.ScaleTargetOf(workload)}
+		v.named = &named{record: records.NameOf(workload), scaled: sizing.ScaleTargetOf(workload)}
 	}
 	return v.named
+}
+
+// target returns what the VPA recommends, by name of the container.
+func (v *ruled) target() []policy.Container {
+	n := v.names()
+	if n.target == nil {
+		n.target = targets(v.by)
+	}
+	return n.target
 }
 
 // rule asks the policies about a VPA in a pass, with what is remembered of its workload: a policy
@@ -267,7 +276,7 @@ func (r *Reader) withFloors(p permission, vpa *ruled, now time.Time) permission 
 	if p.rollout == nil {
 		return p
 	}
-	p.rollout.Target = vpa.names().target
+	p.rollout.Target = vpa.target()
 	state, err := r.Records.StateAs(vpa.names().record, p.rollout.Workload)
 	if err != nil { // nobody knows what did harm before
 		return permission{mode: p.mode, held: disruption.NoRecord}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -116,7 +117,7 @@ func (r *Reader) share(ctx context.Context, now time.Time, may Standings) (*Shar
 		return nil, ErrNodesUnknown
 	}
 	if m.sharing == nil {
-		m.sharing = &sharingMemo{pods: map[types.UID]*sharedPod{}, nodes: map[string]*sharedNode{}}
+		m.sharing = &sharingMemo{pods: make(map[types.UID]*sharedPod, m.met), nodes: map[string]*sharedNode{}}
 	}
 	s := sharingRound{Reader: r, sharingMemo: m.sharing, now: now, standings: may, found: &Sharing{Apart: map[sharing.Reason]int{}, Policies: map[string]*PolicySharing{}}}
 	s.round++
@@ -154,6 +155,9 @@ type sharingRound struct {
 	now       time.Time
 	standings Standings
 	found     *Sharing
+	// siblings are the first pods that were met of each workload, as far as it had to be looked up
+	// what controls them, by their owners.
+	siblings map[*metav1.OwnerReference]sibling
 }
 
 // sharedNode is a node with its pods.
@@ -206,7 +210,7 @@ func (s *sharingRound) read(ctx context.Context, pod *corev1.Pod) {
 	by := controller{}
 	err := Guard(func() error {
 		by = s.controller(ctx, pod, known)
-		s.readAs(ctx, pod, node, by)
+		s.readAs(ctx, pod, node, by, known)
 		return nil
 	})
 	if err == nil {
@@ -227,9 +231,8 @@ func (s *sharingRound) read(ctx context.Context, pod *corev1.Pod) {
 	node.pods = append(node.pods, broken)
 }
 
-// readAs takes over a pod that is controlled by somebody.
-func (s *sharingRound) readAs(ctx context.Context, pod *corev1.Pod, node *sharedNode, by controller) {
-	known := s.pods[pod.UID]
+// readAs takes over a pod that is controlled by somebody, with what is known of it, if anything is.
+func (s *sharingRound) readAs(ctx context.Context, pod *corev1.Pod, node *sharedNode, by controller, known *sharedPod) {
 	if known == nil || !known.holds(pod, by.sharer(), node, s.now) {
 		if known != nil && known.node != node {
 			known.node.changed = true

@@ -6,12 +6,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/core/sharing"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/nodeshare"
 )
 
@@ -23,8 +25,10 @@ type sharer struct {
 	standing Standing
 
 	// Of the pod that was read last: others that are like it have the same.
-	likes likeness
-	sizes nodeshare.Sizes
+	likes       likeness
+	annotations map[string]string
+	plain       bool // it has neither resources as a whole, nor overhead, nor init containers
+	sizes       nodeshare.Sizes
 }
 
 // shareAlike reports whether pods of two sharers share alike, but for their ranks.
@@ -119,6 +123,32 @@ func (s *sharingRound) controller(ctx context.Context, pod *corev1.Pod, known *s
 			return c
 		}
 	}
+	if len(pod.OwnerReferences) == 0 {
+		return s.lookUp(ctx, pod)
+	}
+	like, met := s.siblings[&pod.OwnerReferences[0]]
+	if met && client.SameMap(like.labels, pod.Labels) {
+		return like.controller
+	}
+	c := s.lookUp(ctx, pod)
+	if !met {
+		if s.siblings == nil {
+			s.siblings = map[*metav1.OwnerReference]sibling{}
+		}
+		s.siblings[&pod.OwnerReferences[0]] = sibling{pod.Labels, c}
+	}
+	return c
+}
+
+// sibling is a pod of which is known in a round what controls it. Pods in a cache of client.Factory
+// have the same owners, and the same labels, only if they are of one namespace and these are equal.
+type sibling struct {
+	labels map[string]string
+	controller
+}
+
+// lookUp finds what controls a pod.
+func (s *sharingRound) lookUp(ctx context.Context, pod *corev1.Pod) controller {
 	owner, claim, reason := s.claimed(ctx, pod)
 	c := controller{owner: owner, claims: s.memo.claims}
 	if owner != nil {
@@ -136,6 +166,25 @@ func (s *sharingRound) rank(ctx context.Context, v *nodeshare.VPA, owner *knownO
 		owner.counted, owner.replicas = s.round, s.group(ctx, owner.Key).Replicas
 	}
 	return v.Rank(owner.replicas)
+}
+
+// readLike makes the sizes those of a pod, if they are not.
+func (v *sharer) readLike(pod *corev1.Pod) {
+	// What pods that are alike take differs by this alone.
+	plain := pod.Spec.Resources == nil && pod.Spec.Overhead == nil && len(pod.Spec.InitContainers) == 0
+	alike := v.likes.of(pod) && client.SameMap(v.annotations, pod.Annotations)
+	if !alike {
+		likes := likenessOf(pod)
+		alike = likes.containers != nil && likes == v.likes
+		v.likes, v.annotations = likes, pod.Annotations
+	}
+	if !alike || !plain || !v.plain {
+		running, starting := convert.Footprints(pod)
+		if !alike || !v.sizes.Takes(running, starting) {
+			v.sizes = nodeshare.SizesOf(running, starting)
+		}
+	}
+	v.plain = plain
 }
 
 // sharedPod is a pod as far as sharing is concerned. It is replaced when the pod or its VPA
@@ -170,10 +219,8 @@ func (s *sharingRound) sharedPod(pod *corev1.Pod, v *sharer, node *sharedNode) *
 		p.Pod = nodeshare.Unwanted(pod)
 		return p
 	}
-	running, starting := convert.Footprints(pod)
-	if likes := likenessOf(pod); likes.containers == nil || likes != v.likes || !v.sizes.Takes(running, starting) {
-		v.likes, v.sizes = likes, nodeshare.SizesOf(pod, running, starting)
-	}
-	p.Pod, p.until = v.Read(pod, &v.sizes, &node.Node, s.now), v.Until(pod, s.now)
+	v.readLike(pod)
+	p.Pod = v.Read(pod, &v.sizes, &node.Node, s.now)
+	p.until = v.Until(pod, &p.Pod)
 	return p
 }

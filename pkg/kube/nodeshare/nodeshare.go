@@ -85,8 +85,8 @@ func (n *Node) Gather(pods []*Pod) (*sharing.Node, sharing.Rule, []*Pod) {
 // careful rule counts. A kind that a pod does not share counts in full. What the kubelet will
 // refuse does not count.
 func (n *Node) sharing(pods []*Pod) (*sharing.Node, sharing.Rule, []*Pod) {
-	input, rule := &sharing.Node{Available: n.amounts()}, sharing.Rule{Stay: true}
-	var members []*Pod
+	input, rule := &sharing.Node{Available: n.amounts(), Pods: make([]sharing.Pod, 0, len(pods))}, sharing.Rule{Stay: true}
+	members := make([]*Pod, 0, len(pods))
 	for _, p := range pods {
 		if p.New && n.refuses(p) {
 			continue

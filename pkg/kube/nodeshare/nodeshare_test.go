@@ -58,7 +58,7 @@ func pod(name, cpu string) *corev1.Pod {
 
 func (v *VPA) read(p *corev1.Pod, on *Node) *Pod {
 	running, starting := convert.Footprints(p)
-	s := SizesOf(p, running, starting)
+	s := SizesOf(running, starting)
 	return new(v.Read(p, &s, on, noon()))
 }
 

@@ -12,6 +12,7 @@ import (
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sharing"
+	"loadline.dev/loadline/pkg/kube/client"
 )
 
 // Pod is a pod as far as sharing is concerned.
@@ -40,18 +41,27 @@ func (p *Pod) Why() sharing.Reason {
 }
 
 // Sizes is what follows from the containers of a pod and their statuses alone, and from its VPA:
-// pods of one VPA that are alike in these have the same. Make it with SizesOf.
+// pods of one VPA that are alike in these have the same. Make it with SizesOf. The rest is found
+// when the first pod is read with them.
 type Sizes struct {
 	running, starting resources.List // see convert.Footprints
-	unanswered        bool           // it asks for something else than it runs with
-	containers        []sharing.Container
-	requests          []sharing.Amounts
+
+	looked bool          // found is known
+	found  sharing.Facts // but for what follows from anything else
+
+	// Of the annotations of the pod that was read last.
+	annotations map[string]string
+	mark        sharing.Mark
+	boosted     bool
+
+	containers []sharing.Container
+	requests   []sharing.Amounts
 }
 
-// SizesOf returns the sizes of a pod that takes so much of its node when it runs, and when it
-// starts. What its containers share is found when a pod is read with them.
-func SizesOf(pod *corev1.Pod, running, starting resources.List) Sizes {
-	return Sizes{running: running, starting: starting, unanswered: unanswered(pod)}
+// SizesOf returns the sizes of pods that take so much of their node when they run, and when they
+// start.
+func SizesOf(running, starting resources.List) Sizes {
+	return Sizes{running: running, starting: starting}
 }
 
 // Takes reports whether the sizes are those of a pod that takes so much.
@@ -70,11 +80,19 @@ func (v *VPA) Read(pod *corev1.Pod, s *Sizes, on *Node, now time.Time) Pod {
 	for k := range resources.Kind(resources.Kinds) {
 		p.Takes = p.Takes.With(k, max(s.running.Value(k), s.starting.Value(k)))
 	}
+	var read *sized
+	if !s.looked {
+		read = sizedOf(pod)
+		v.look(pod, read, s)
+	}
 	if p.Apart = sharing.Eligible(v.facts(pod, s, on.GPUs, now)); p.Apart != "" {
 		return p
 	}
 	if s.containers == nil {
-		v.size(pod, s)
+		if read == nil {
+			read = sizedOf(pod)
+		}
+		v.size(read, s)
 	}
 	p.Requests = s.requests
 	p.Sharing = sharing.Pod{Name: pod.Namespace + "/" + pod.Name, Daemon: v.Kind == "DaemonSet", Containers: s.containers}
@@ -84,16 +102,25 @@ func (v *VPA) Read(pod *corev1.Pod, s *Sizes, on *Node, now time.Time) Pod {
 	return p
 }
 
-// facts returns what decides whether a pod shares.
-func (v *VPA) facts(pod *corev1.Pod, s *Sizes, gpus bool, now time.Time) sharing.Facts {
-	mark, _ := convert.Shared(pod)
-	f := sharing.Facts{
-		Excluded: v.Mode == fleet.SharingOff && v.Why != fleet.SharingOptedOut && v.Why != RecipeDoesNotShare || v.Kind == "CronJob" || v.Kind == "Job",
-		Off:      v.Why == fleet.SharingOptedOut, GPUs: gpus, PodLevel: convert.SizedAsWhole(pod),
-		Guaranteed: pod.Status.QOSClass == corev1.PodQOSGuaranteed, Shared: v.Settings.Kinds,
-		Age: now.Sub(v.Created), MinAge: v.MinAge, Reverted: mark.Out(now), Pending: pod.Status.Phase == corev1.PodPending, Terminating: pod.DeletionTimestamp != nil, Boosted: convert.HasBoosted(pod),
-		Resizing: s.unanswered || resizing(pod),
+// sized are the containers of a pod with what it asks for and with what it runs.
+type sized struct{ asked, runs policy.Pod }
+
+func sizedOf(pod *corev1.Pod) *sized { return &sized{convert.NewPod(pod), convert.Pod(pod)} }
+
+// unanswered reports whether the pod asks for something else than it runs with.
+func (p *sized) unanswered() bool {
+	for i := range p.asked.Containers {
+		asked, runs := &p.asked.Containers[i], &p.runs.Containers[i]
+		if asked.Requests != runs.Requests || asked.Limits != runs.Limits {
+			return true
+		}
 	}
+	return false
+}
+
+// look finds what follows from the containers of a pod of what decides whether it shares.
+func (v *VPA) look(pod *corev1.Pod, read *sized, s *Sizes) {
+	f := sharing.Facts{Resizing: read.unanswered()}
 	for i := range pod.Spec.Containers {
 		name := pod.Spec.Containers[i].Name
 		for k, looked := range v.Looked.Of(name) {
@@ -107,16 +134,33 @@ func (v *VPA) facts(pod *corev1.Pod, s *Sizes, gpus bool, now time.Time) sharing
 		_, recommended := v.Sizing.Recommendation[name]
 		f.Recommended = f.Recommended || recommended && v.Why != RecipeDoesNotShare && !v.Outdated
 	}
+	s.looked, s.found = true, f
+}
+
+// facts returns what decides whether a pod shares.
+func (v *VPA) facts(pod *corev1.Pod, s *Sizes, gpus bool, now time.Time) sharing.Facts {
+	if s.annotations == nil || !client.SameMap(s.annotations, pod.Annotations) {
+		s.mark, _ = convert.Shared(pod)
+		s.annotations, s.boosted = pod.Annotations, convert.HasBoosted(pod)
+	}
+	f := s.found
+	f.Excluded = v.Mode == fleet.SharingOff && v.Why != fleet.SharingOptedOut && v.Why != RecipeDoesNotShare || v.Kind == "CronJob" || v.Kind == "Job"
+	f.Off, f.GPUs, f.PodLevel = v.Why == fleet.SharingOptedOut, gpus, convert.SizedAsWhole(pod)
+	f.Guaranteed, f.Shared = pod.Status.QOSClass == corev1.PodQOSGuaranteed, v.Settings.Kinds
+	f.Age, f.MinAge, f.Reverted = now.Sub(v.Created), v.MinAge, s.mark.Out(now)
+	f.Pending, f.Terminating, f.Boosted = pod.Status.Phase == corev1.PodPending, pod.DeletionTimestamp != nil, s.boosted
+	f.Resizing = f.Resizing || resizing(pod)
 	return f
 }
 
-// Until returns when what Read says of a pod ends at now, though nothing of the pod changes; zero: it
-// does not.
-func (v *VPA) Until(pod *corev1.Pod, now time.Time) time.Time {
-	if least := cmp.Or(v.MinAge, sharing.MinAge); now.Sub(v.Created) < least {
-		return v.Created.Add(least)
-	}
-	if mark, _ := convert.Shared(pod); mark.Out(now) {
+// Until returns when what Read said of a pod ends, though nothing of the pod changes; zero: it does
+// not.
+func (v *VPA) Until(pod *corev1.Pod, said *Pod) time.Time {
+	switch said.Apart {
+	case sharing.NewWorkload:
+		return v.Created.Add(cmp.Or(v.MinAge, sharing.MinAge))
+	case sharing.Reverted:
+		mark, _ := convert.Shared(pod)
 		return mark.At.Add(sharing.RevertFor)
 	}
 	return time.Time{}
@@ -133,35 +177,26 @@ func resizing(pod *corev1.Pod) bool {
 	return false
 }
 
-// unanswered reports whether a pod asks for something else than it runs with.
-func unanswered(pod *corev1.Pod) bool {
-	asked, runs := convert.NewPod(pod), convert.Pod(pod)
-	for i := range asked.Containers {
-		if asked.Containers[i].Requests != runs.Containers[i].Requests || asked.Containers[i].Limits != runs.Containers[i].Limits {
-			return true
-		}
-	}
-	return false
-}
-
 // size finds the base and the peak of each container of a pod: what it would get if these were
 // recommended, so that limits of the VPA, of the namespace and of the container itself count. What
 // else runs in the pod, such as sidecars that are init containers, counts as one more container
 // that always takes what it requests. So does what is not shared. What minAllowed or a LimitRange
 // raises counts only as far as the container requests it already: nobody makes room for the rest.
-func (v *VPA) size(pod *corev1.Pod, s *Sizes) {
-	asked, current := convert.NewPod(pod).Containers, convert.Pod(pod)
-	bases := policy.Fit(current, v.recommendsBase(), v.Sizing.Rules, v.Sizing.Ranges)
-	peaks := policy.Fit(current, v.Sizing.Recommendation, v.Sizing.Rules, v.Sizing.Ranges)
+func (v *VPA) size(read *sized, s *Sizes) {
+	asked := read.asked.Containers
+	base := map[string]resources.Bounds{} // without a size, so that a small one is no garbage
+	v.recommendBase(base)
+	bases := policy.Fit(read.runs, base, v.Sizing.Rules, v.Sizing.Ranges)
+	peaks := policy.Fit(read.runs, v.Sizing.Recommendation, v.Sizing.Rules, v.Sizing.Ranges)
 	all, requests := make([]sharing.Container, len(asked)+1), make([]sharing.Amounts, len(asked))
-	rest := &all[len(asked)]
+	rest, owns := &all[len(asked)], v.owns()
 	for k := range resources.Kind(resources.Kinds) {
 		rest.Base[k] = float64(s.running.Value(k))
 	}
 	for i := range asked {
 		c := &all[i]
 		c.Name = asked[i].Name
-		own := v.own(c.Name)
+		own := owns(c.Name)
 		for k := range resources.Kind(resources.Kinds) {
 			has := asked[i].Requests.Value(k)
 			requests[i][k] = float64(has)

@@ -1,7 +1,7 @@
 package nodeshare
 
 import (
-	"maps"
+	"slices"
 	"time"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
@@ -16,8 +16,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// VPA is what a VPA whose policy wants its pods to share says about how they do. It must not be
-// copied once a pod was read with it.
+// VPA is what a VPA whose policy wants its pods to share says about how they do.
 type VPA struct {
 	Decision fleet.Decision // with a policy
 	Mode     fleet.SharingMode
@@ -36,8 +35,6 @@ type VPA struct {
 	Sizing   Sizing
 
 	status *vpav1.RecommendedPodResources
-	bases  map[string]resources.Bounds // see recommendsBase
-	owns   map[string]own              // see own
 }
 
 // Sizing is what a VPA recommends, and what that is bounded by.
@@ -77,49 +74,41 @@ func (v *VPA) Rank(replicas int) sharing.Rank {
 	return v.Decision.Rank(v.Kind, replicas)
 }
 
-// recommendsBase returns a recommendation of the base: what is never lowered below, as after a
-// revert, is part of that.
-func (v *VPA) recommendsBase() map[string]resources.Bounds {
-	if v.bases != nil {
-		return v.bases
-	}
-	v.bases = maps.Clone(v.Sizing.Recommendation)
-	for name, b := range v.bases {
+// recommendBase adds a recommendation of the base: what is never lowered below, as after a revert, is
+// part of that.
+func (v *VPA) recommendBase(to map[string]resources.Bounds) {
+	for name, b := range v.Sizing.Recommendation {
 		floors := v.Sizing.Floors[name]
 		for k := range resources.Kind(resources.Kinds) {
 			if target, recommended := b.Target.Get(k); recommended {
 				b.Target = b.Target.With(k, min(max(b.Lower.Value(k), floors.Value(k)), target))
 			}
 		}
-		v.bases[name] = b
+		to[name] = b
 	}
-	return v.bases
 }
 
 // own are base and peak of a container as they are before minAllowed raises them, as far as that
 // is known; else nothing. Who writes a VPA would have a node keep for him what he never uses.
 type own struct{ base, peak resources.List }
 
-// own returns what is known of a container.
-func (v *VPA) own(container string) own {
-	if v.owns == nil {
-		v.owns = v.allOwn()
-	}
-	return v.owns[container]
-}
-
-func (v *VPA) allOwn() map[string]own {
-	all, rule := make(map[string]own, len(v.Sizing.Recommendation)), v.Sizing.Rules.Lookup()
-	for name, b := range v.Sizing.Recommendation {
-		least, floors, o := rule(name).Min, v.Sizing.Floors[name], own{}
+// owns returns what own is of each container.
+func (v *VPA) owns() func(container string) own {
+	rule, uncapped := v.Sizing.Rules.Lookup(), v.uncapped()
+	return func(container string) (o own) {
+		b, recommended := v.Sizing.Recommendation[container]
+		if !recommended {
+			return o
+		}
+		least, floors := rule(container).Min, v.Sizing.Floors[container]
 		for k := range resources.Kind(resources.Kinds) {
 			base, peak := b.Lower.Value(k), b.Target.Value(k)
 			if raised := least.Value(k); raised > 0 {
 				if base == raised { // it may have been anything less
 					base = 0
 				}
-				if uncapped, known := v.uncapped(name).Get(k); known {
-					peak = min(peak, uncapped)
+				if most, known := uncapped(container).Get(k); known {
+					peak = min(peak, most)
 				} else if peak == raised {
 					peak = 0
 				}
@@ -127,20 +116,32 @@ func (v *VPA) allOwn() map[string]own {
 			}
 			o.base, o.peak = o.base.With(k, max(base, floors.Value(k))), o.peak.With(k, max(peak, floors.Value(k)))
 		}
-		all[name] = o
+		return o
 	}
-	return all
 }
 
-// uncapped returns the target of a container before any limit of the VPA.
-func (v *VPA) uncapped(container string) resources.List {
-	if v.status == nil {
+// fewContainers is how many are searched faster one by one.
+const fewContainers = 8
+
+// uncapped returns what the target of each container is before any limit of the VPA.
+func (v *VPA) uncapped() func(container string) resources.List {
+	var all []vpav1.RecommendedContainerResources
+	if v.status != nil {
+		all = v.status.ContainerRecommendations
+	}
+	if len(all) > fewContainers {
+		named := make(map[string]resources.List, len(all))
+		for i := range slices.Backward(all) { // the first of a name counts
+			named[all[i].ContainerName] = convert.Resources(all[i].UncappedTarget)
+		}
+		return func(container string) resources.List { return named[container] }
+	}
+	return func(container string) resources.List {
+		for i := range all {
+			if all[i].ContainerName == container {
+				return convert.Resources(all[i].UncappedTarget)
+			}
+		}
 		return resources.List{}
 	}
-	for i := range v.status.ContainerRecommendations {
-		if c := &v.status.ContainerRecommendations[i]; c.ContainerName == container {
-			return convert.Resources(c.UncappedTarget)
-		}
-	}
-	return resources.List{}
 }
