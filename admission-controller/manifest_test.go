@@ -25,7 +25,7 @@ import (
 
 func container(t *testing.T) corev1.Container {
 	t.Helper()
-	manifest, err := os.ReadFile("../deploy/admission-controller.yaml")
+	manifest, err := os.ReadFile("../deploy/base/admission-controller/deployment.yaml")
 	require.NoError(t, err)
 	var deployment appsv1.Deployment
 	require.NoError(t, yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifest), 4096).Decode(&deployment))
@@ -52,7 +52,7 @@ func objectIn(t *testing.T, file, kind string, into any) {
 // Who may create any webhook may read and change everything in the cluster.
 func TestTheWebhookMayWriteItsOwnRegistrationOnly(t *testing.T) {
 	var role rbacv1.ClusterRole
-	objectIn(t, "rbac/admission-controller.yaml", "ClusterRole", &role)
+	objectIn(t, "base/admission-controller/rbac.yaml", "ClusterRole", &role)
 	for _, rule := range role.Rules {
 		if slices.Contains(rule.Resources, "mutatingwebhookconfigurations") {
 			require.Equal(t, []string{certs.ConfigurationName}, rule.ResourceNames)
@@ -60,14 +60,14 @@ func TestTheWebhookMayWriteItsOwnRegistrationOnly(t *testing.T) {
 		}
 	}
 	var configuration admissionregistrationv1.MutatingWebhookConfiguration
-	objectIn(t, "admission-controller.yaml", "MutatingWebhookConfiguration", &configuration)
+	objectIn(t, "base/admission-controller/deployment.yaml", "MutatingWebhookConfiguration", &configuration)
 	require.Equal(t, certs.ConfigurationName, configuration.Name, "so it must be there")
 	require.Nil(t, configuration.Webhooks, "or kubectl apply would take them away")
 }
 
 func TestTheNetworkPolicyLetsInWhoMustComeIn(t *testing.T) {
 	var deployment appsv1.Deployment
-	objectIn(t, "admission-controller.yaml", "Deployment", &deployment)
+	objectIn(t, "base/admission-controller/deployment.yaml", "Deployment", &deployment)
 	var policy networkingv1.NetworkPolicy
 	objectIn(t, "network-policy/network-policy.yaml", "NetworkPolicy", &policy)
 	pod := deployment.Spec.Template

@@ -12,7 +12,7 @@ var unseen = map[string]string{
 
 // checkPermissions reads the audit log of everything the programs asked the API
 // server and returns the exit code: 1 if a request was forbidden or, where not only the
-// promises that are alone were looked at, a permission of deploy/rbac was never used.
+// promises that are alone were looked at, a permission of deploy/base was never used.
 func checkPermissions() int {
 	usage, err := cluster.Permissions()
 	if err != nil {
