@@ -152,7 +152,7 @@ func (c Config) lenient(name string, namespaces *metaapply.LabelSelectorApplyCon
 }
 
 func (c Config) webhook(name string, policy admissionv1.FailurePolicyType, namespaces *metaapply.LabelSelectorApplyConfiguration, cas []byte) *apply.MutatingWebhookApplyConfiguration {
-	return apply.MutatingWebhook().
+	hook := apply.MutatingWebhook().
 		WithName(name).
 		WithAdmissionReviewVersions("v1").
 		WithRules(
@@ -162,8 +162,11 @@ func (c Config) webhook(name string, policy admissionv1.FailurePolicyType, names
 		WithFailurePolicy(policy).
 		WithSideEffects(admissionv1.SideEffectClassNone).
 		WithTimeoutSeconds(c.TimeoutSeconds).
-		WithClientConfig(c.clientConfig(cas)).
-		WithNamespaceSelector(namespaces)
+		WithClientConfig(c.clientConfig(cas))
+	if !c.Fail && len(namespaces.MatchExpressions) == 0 {
+		return hook // what somebody else selects stays, as does an objectSelector
+	}
+	return hook.WithNamespaceSelector(namespaces)
 }
 
 func rule(group, version, resource string, operations ...admissionv1.OperationType) *apply.RuleWithOperationsApplyConfiguration {
@@ -183,7 +186,7 @@ func (c Config) clientConfig(cas []byte) *apply.WebhookClientConfigApplyConfigur
 }
 
 // namespaces selects by the label that every namespace carries. Without a
-// restriction it is empty, which selects all.
+// restriction it is empty.
 func (c Config) namespaces() *metaapply.LabelSelectorApplyConfiguration {
 	selector := metaapply.LabelSelector()
 	switch {

@@ -46,7 +46,7 @@ func TestRegistrationIsWhatTheReferenceCreatesAndPolicies(t *testing.T) {
 	require.Equal(t, "the CA", string(hook.ClientConfig.CABundle))
 	require.Equal(t, &admissionv1.ServiceReference{Namespace: "kube-system", Name: "vpa-webhook"}, hook.ClientConfig.Service)
 	require.Nil(t, hook.ClientConfig.URL)
-	require.Empty(t, hook.NamespaceSelector.MatchExpressions)
+	require.Nil(t, hook.NamespaceSelector, "the API server makes an empty one of it, which selects all")
 	require.Equal(t, []admissionv1.RuleWithOperations{
 		{Operations: []admissionv1.OperationType{admissionv1.Create}, Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}}},
 		{Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update}, Rule: admissionv1.Rule{APIGroups: []string{"autoscaling.k8s.io"}, APIVersions: []string{"*"}, Resources: []string{"verticalpodautoscalers"}}},
@@ -93,6 +93,28 @@ func TestRegistrationIsRepeatableAndDeletesNothing(t *testing.T) {
 		require.NotEqual(t, "delete", action.GetVerb())
 		require.NotEqual(t, "create", action.GetVerb())
 	}
+}
+
+// Who installs the program may select the pods that it is asked about, in the object that it
+// registers itself in.
+func TestSelectorsOfOthersStayUnlessOursAreWanted(t *testing.T) {
+	theirs := metav1.LabelSelector{MatchLabels: map[string]string{"size": "auto"}}
+	client := fake.NewClientset(&admissionv1.MutatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: ConfigurationName},
+		Webhooks:   []admissionv1.MutatingWebhook{{Name: WebhookName, NamespaceSelector: &theirs, ObjectSelector: &theirs}},
+	})
+	for range 2 {
+		hook := written(t, client, config(), "CA").Webhooks[0]
+		require.Equal(t, &theirs, hook.NamespaceSelector)
+		require.Equal(t, &theirs, hook.ObjectSelector)
+		require.NotEmpty(t, hook.Rules)
+	}
+	ignoring := config()
+	ignoring.IgnoredNamespaces = []string{"a"}
+	hook := written(t, client, ignoring, "CA").Webhooks[0]
+	require.Empty(t, hook.NamespaceSelector.MatchLabels)
+	require.Len(t, hook.NamespaceSelector.MatchExpressions, 1)
+	require.Equal(t, &theirs, hook.ObjectSelector)
 }
 
 func TestURLInsteadOfService(t *testing.T) {
