@@ -56,8 +56,12 @@ images: ## build the container images into dist/images, without a container engi
 	@go build -C hack/images -o $(CURDIR)/$(BIN)/images .
 	@$(BIN)/images -out dist/images -tag $(TAG)
 
+.PHONY: manifests
+manifests: ## write deploy/loadline.yaml and the parts of the chart that follow from deploy/
+	go run -C hack/manifests . -root ../..
+
 .PHONY: generate
-generate: ## regenerate clients, deep copies and custom resource definitions
+generate: ## regenerate clients, deep copies, custom resource definitions and manifests
 	hack/generate.sh
 
 .PHONY: verify
@@ -65,10 +69,11 @@ verify: ## regenerate and fail when a generated file was stale
 	hack/verify.sh
 
 .PHONY: lint
-lint: ## static checks of the programs, of e2e and of hack/images
+lint: ## static checks of the programs, of e2e, of hack/images and of hack/manifests
 	$(LINT) run ./...
 	cd e2e && $(LINT) run --config ../.golangci.yml ./...
 	cd hack/images && $(LINT) run --config ../../.golangci.yml ./...
+	cd hack/manifests && $(LINT) run --config ../../.golangci.yml ./...
 
 .PHONY: unit
 unit: ## unit tests, with the race detector; many wait, so more packages run at once than there are processors
@@ -179,11 +184,16 @@ test-beside-node:
 	$(MAKE) compat
 	$(MAKE) prometheus
 	$(MAKE) images-test
+	$(MAKE) manifests-test
 	$(MAKE) e2e
 
 .PHONY: images-test
 images-test: ## build the images twice, and fail when a byte differs
 	cd hack/images && go test -vet=off ./...
+
+.PHONY: manifests-test
+manifests-test: ## render every overlay and the chart, and check schemas, pods, permissions and values (half a minute)
+	cd hack/manifests && go test -vet=off -count=1 ./... # results of files outside of its module are not cached
 
 .PHONY: property
 property: ## a million plans of the updater for random clusters (half a minute)

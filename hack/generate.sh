@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Regenerates every generated file: deep copies beside the types, the typed
-# clients in pkg/generated, the custom resource definitions in deploy/crds, the
+# clients in pkg/generated, the custom resource definitions in deploy/crds, what
+# follows from deploy/ (deploy/loadline.yaml and parts of charts/loadline), the
 # pages that list flags and reasons, docs/closed-loop.md with its drawings, and
 # docs/monitoring.md with all of deploy/monitoring.
 #
@@ -105,6 +106,7 @@ settle
 
 replace "$work/crds" deploy/crds
 replace "$out" pkg/generated
+go run -C hack/manifests . -root ../..
 
 # flags prints the documentation of the command lines, as the programs give it.
 flags() {

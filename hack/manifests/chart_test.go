@@ -1,0 +1,236 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"helm.sh/helm/v4/pkg/chart/v2/lint"
+	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+const fullname = release + "-vertical-pod-autoscaler"
+
+// program returns the pod of a program, of the chart or of the manifests.
+func program(t *testing.T, all objects, name string) corev1.PodSpec {
+	t.Helper()
+	for _, deployment := range []string{"vpa-" + name, fullname + "-" + name} {
+		if o := all.of("Deployment")[deployment]; o != nil {
+			return into[appsv1.Deployment](t, o).Spec.Template.Spec
+		}
+	}
+	t.Fatalf("no Deployment of the %s", name)
+	return corev1.PodSpec{}
+}
+
+func TestTheChartIsCleanForHelm(t *testing.T) {
+	for _, m := range lint.RunAll(filepath.Join(root, chartFolder), nil, "kube-system").Messages {
+		require.Less(t, m.Severity, support.WarningSev, m.Error())
+	}
+}
+
+// What a program gets does not depend on how it is installed.
+func TestTheChartRunsTheProgramsAsTheManifestsDo(t *testing.T) {
+	base, ours := kustomized(t, "deploy/base"), chart(t).objects
+	for _, name := range []string{"recommender", "updater", "admission-controller"} {
+		want, got := program(t, base, name), program(t, ours, name)
+		require.Equal(t, softLimit(want.Containers[0]), softLimit(got.Containers[0]))
+		require.Subset(t, got.Containers[0].Args, want.Containers[0].Args, name)
+		for _, pod := range []*corev1.PodSpec{&want, &got} {
+			pod.ServiceAccountName, pod.Containers[0].Image, pod.Containers[0].Args, pod.Containers[0].Env = "", "", nil, nil
+			pod.TopologySpreadConstraints[0].LabelSelector = nil // another scheme of labels
+			pod.Affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution[0].PodAffinityTerm.LabelSelector = nil
+		}
+		require.Equal(t, want, got, name)
+		replicas := func(all objects, deployment string) *int32 {
+			return into[appsv1.Deployment](t, all.of("Deployment")[deployment]).Spec.Replicas
+		}
+		require.Equal(t, replicas(base, "vpa-"+name), replicas(ours, fullname+"-"+name))
+	}
+}
+
+func TestTheCertificateComesFromOneSource(t *testing.T) {
+	mounts := func(all objects) string {
+		pod := program(t, all, "admission-controller")
+		if len(pod.Volumes) == 0 {
+			require.Empty(t, pod.Containers[0].VolumeMounts)
+			return ""
+		}
+		require.Len(t, pod.Volumes, 1)
+		require.Equal(t, "/etc/tls-certs", pod.Containers[0].VolumeMounts[0].MountPath)
+		secret := pod.Volumes[0].Secret
+		text := secret.SecretName
+		for _, item := range secret.Items {
+			text += " " + item.Key + "=" + item.Path
+		}
+		return text
+	}
+	const files = "vpa-tls-certs ca=caCert.pem cert=serverCert.pem key=serverKey.pem"
+	for given, want := range map[string]struct {
+		mount      string
+		registers  bool
+		kinds      []string
+		noteHas    string
+		noteHasNot string
+	}{
+		"{}":              {"", true, nil, "issues and renews the certificate", "Without effect"},
+		upstreamValues(t): {"", true, nil, "admissionController.volumes (tls-certs)", ""},
+		issuerValues:      {"vpa-tls-certs ca.crt=caCert.pem tls.crt=serverCert.pem tls.key=serverKey.pem", true, []string{"Certificate"}, "", "issues and renews"},
+		selfSigned:        {"vpa-tls-certs ca.crt=caCert.pem tls.crt=serverCert.pem tls.key=serverKey.pem", true, []string{"Certificate", "Issuer"}, "", ""},
+		ownCertificate:    {files, true, []string{"Secret"}, "", ""},
+		ownSecret:         {files, true, nil, "start when Secret vpa-tls-certs", "register the webhook yourself"},
+		"admissionController: {certGen: {enabled: false}}": {files, false, nil, "You register the webhook yourself", ""},
+	} {
+		r := chart(t, given)
+		require.Equal(t, want.mount, mounts(r.objects), given)
+		require.Equal(t, want.registers, r.objects.of("MutatingWebhookConfiguration")["vpa-webhook-config"] != nil, given)
+		arg := "--register-webhook=false"
+		if want.registers {
+			arg = "--register-webhook=true"
+		}
+		require.Contains(t, program(t, r.objects, "admission-controller").Containers[0].Args, arg)
+		for _, kind := range []string{"Certificate", "Issuer", "Secret"} {
+			require.Equal(t, strings.Contains(strings.Join(want.kinds, " "), kind), len(r.objects.of(kind)) > 0, "%s: %s", given, kind)
+		}
+		require.Contains(t, r.notes, want.noteHas)
+		if want.noteHasNot != "" {
+			require.NotContains(t, r.notes, want.noteHasNot)
+		}
+		require.Empty(t, r.objects.of("Job"))
+	}
+}
+
+func TestTheCertificateIsForTheService(t *testing.T) {
+	all := chart(t, issuerValues, "admissionController: {service: {name: hook}, tls: {secretName: hook-tls}}").objects
+	spec := all.of("Certificate")[fullname+"-webhook-cert"].Object["spec"].(map[string]any)
+	require.Equal(t, "hook-tls", spec["secretName"])
+	require.Contains(t, spec["dnsNames"], "hook.kube-system.svc")
+	require.NotNil(t, all.of("Service")["hook"])
+	require.Contains(t, program(t, all, "admission-controller").Containers[0].Args, "--webhook-service=hook")
+}
+
+func TestValuesThatContradictEachOtherAreRefused(t *testing.T) {
+	for given, named := range map[string]string{
+		"admissionController: {certManager: {enabled: true, issuerRef: {name: x}}}":                                                 "certGen.enabled=false",
+		"admissionController: {registerWebhook: true}":                                                                              "certGen.enabled=false",
+		"admissionController: {certGen: {enabled: false}, certManager: {enabled: true}}":                                            "issuerRef.name",
+		"admissionController: {certGen: {enabled: false}, tls: {create: true}, certManager: {enabled: true, issuerRef: {name: x}}}": "tls.create=false",
+		"admissionController: {tls: {create: true, caCert: a, cert: b}}":                                                            "caCert, cert and key",
+		"admissionController: {mutatingWebhookConfiguration: {failurePolicy: Fail, objectSelector: {matchLabels: {a: b}}}}":         "failurePolicy Fail",
+		"recommender: {podDisruptionBudget: {maxUnavailable: 1}}":                                                                   "recommender.podDisruptionBudget",
+	} {
+		require.Contains(t, chartRefuses(t, given), named, given)
+	}
+	require.Contains(t, chart(t, "admissionController: {enabled: false, registerWebhook: true}").notes, "use-admission-controller-status", "nothing of it is installed")
+}
+
+// Selectors are in the object before the program adds its rules, without which nothing is asked.
+func TestTheWebhookKeepsItsSelectors(t *testing.T) {
+	plain := into[admissionv1.MutatingWebhookConfiguration](t, chart(t).objects.of("MutatingWebhookConfiguration")["vpa-webhook-config"])
+	require.Empty(t, plain.Webhooks, "to apply it again must take none away")
+	selecting := into[admissionv1.MutatingWebhookConfiguration](t, chart(t, selectors).objects.of("MutatingWebhookConfiguration")["vpa-webhook-config"])
+	require.Len(t, selecting.Webhooks, 1)
+	hook := selecting.Webhooks[0]
+	require.Equal(t, "vpa.k8s.io", hook.Name)
+	require.Equal(t, map[string]string{"size": "auto"}, hook.ObjectSelector.MatchLabels)
+	require.Equal(t, map[string]string{"size": "auto"}, hook.NamespaceSelector.MatchLabels)
+	require.Equal(t, admissionv1.Ignore, *hook.FailurePolicy)
+	require.Empty(t, hook.Rules)
+	require.Empty(t, hook.ClientConfig.CABundle)
+	fails := program(t, chart(t, "admissionController: {mutatingWebhookConfiguration: {failurePolicy: Fail, timeoutSeconds: 9}}").objects, "admission-controller").Containers[0].Args
+	require.Subset(t, fails, []string{"--webhook-failure-policy-fail=true", "--webhook-timeout-seconds=9"})
+}
+
+func TestTheSoftLimitFollowsTheMemoryLimit(t *testing.T) {
+	for limit, want := range map[string]int64{
+		"1000Mi": 943718400, "2Gi": 1932735283, "1.5Gi": 1449551462, "500M": 450000000, "1048576000": 943718400, `"1048576000"`: 943718400, "1e9": 900000000, `"1e9"`: 0, "null": 0,
+	} {
+		pod := program(t, chart(t, "recommender: {resources: {limits: {memory: "+limit+"}}}").objects, "recommender")
+		require.Equal(t, want, softLimit(pod.Containers[0]), limit)
+	}
+	own := program(t, chart(t, "recommender: {extraEnv: [{name: GOMEMLIMIT, value: 700MiB}]}").objects, "recommender").Containers[0]
+	require.Equal(t, int64(700<<20), softLimit(own))
+	require.Len(t, own.Env, 2, "the variable is there once")
+	require.Empty(t, program(t, chart(t, "recommender: {resources: null}").objects, "recommender").Containers[0].Resources.Limits)
+}
+
+// Not every provider allows the priority of the system outside of its namespace.
+func TestPriorityFollowsTheNamespace(t *testing.T) {
+	elsewhere := renderedFrom(t, filepath.Join(root, chartFolder), "loadline", nil).objects
+	require.Empty(t, program(t, elsewhere, "updater").PriorityClassName)
+	require.Equal(t, "system-cluster-critical", program(t, chart(t).objects, "updater").PriorityClassName)
+	require.Equal(t, "high", program(t, chart(t, "updater: {priorityClassName: high}").objects, "updater").PriorityClassName)
+}
+
+func TestDefinitionsAreOrdinaryTemplates(t *testing.T) {
+	ours := chart(t).objects.of("CustomResourceDefinition")
+	for name, want := range kustomized(t, "deploy/crds").of("CustomResourceDefinition") {
+		require.Equal(t, "keep", ours[name].GetAnnotations()["helm.sh/resource-policy"], name)
+		unstructured.RemoveNestedField(ours[name].Object, "metadata", "annotations", "helm.sh/resource-policy")
+		require.Equal(t, want.Object, ours[name].Object, name)
+	}
+	require.Len(t, ours, 4)
+	gone := chart(t, "crds: {keep: false}").objects.of("CustomResourceDefinition")
+	require.NotContains(t, gone["verticalpodautoscalers.autoscaling.k8s.io"].GetAnnotations(), "helm.sh/resource-policy")
+	require.Empty(t, chart(t, "crds: {enabled: false}").objects.of("CustomResourceDefinition"))
+}
+
+func TestNotesWarnOfOtherImages(t *testing.T) {
+	require.Contains(t, chart(t, upstreamValues(t)).notes, "WARNING: updater.image.repository is registry.k8s.io/autoscaling/vpa-updater")
+	require.NotContains(t, chart(t).notes, "WARNING")
+	require.Contains(t, chart(t).notes, "Deployment "+fullname+"-updater")
+	require.Contains(t, chart(t, onlyRecommend).notes, "updater: not installed")
+}
+
+// deploy/overlays says in words what each overlay is; this is what it does.
+func TestOverlaysDoWhatTheySay(t *testing.T) {
+	full, available := kustomized(t, "deploy/overlays/full"), kustomized(t, "deploy/overlays/high-availability")
+	require.Len(t, full.of("Deployment"), 3)
+	require.Equal(t, len(full), len(available))
+	require.Equal(t, int32(3), *into[appsv1.Deployment](t, available.of("Deployment")["vpa-admission-controller"]).Spec.Replicas)
+	for _, name := range []string{"recommender", "updater", "admission-controller"} {
+		for _, spread := range program(t, available, name).TopologySpreadConstraints {
+			require.Equal(t, corev1.DoNotSchedule, spread.WhenUnsatisfiable, spread.TopologyKey)
+			require.Equal(t, corev1.NodeInclusionPolicyHonor, *spread.NodeTaintsPolicy, "a node that a taint closes would keep pods waiting")
+		}
+	}
+	only := kustomized(t, "deploy/overlays/recommend-only")
+	require.Len(t, only.of("Deployment"), 1)
+	require.Len(t, only.of("ServiceAccount"), 1)
+	require.Empty(t, only.of("MutatingWebhookConfiguration"))
+	require.Len(t, only.of("CustomResourceDefinition"), 4)
+	history := program(t, kustomized(t, "deploy/overlays/prometheus-history"), "recommender").Containers[0].Args
+	require.Subset(t, history, []string{"--leader-elect=true", "--storage=prometheus"})
+	large := program(t, withComponent(t, "deploy/overlays/prometheus-history", "deploy/large"), "recommender").Containers[0].Args
+	require.Subset(t, large, history, "the component for large clusters takes none away")
+	require.Contains(t, large, "--kube-api-qps=150")
+}
+
+func TestTheNetworkPoliciesOfTheChart(t *testing.T) {
+	require.Empty(t, chart(t).objects.of("NetworkPolicy"))
+	open := chart(t, "networkPolicy: {enabled: true}").objects.of("NetworkPolicy")
+	require.Len(t, open, 3)
+	require.Empty(t, into[networkingv1.NetworkPolicy](t, open[fullname+"-admission-controller"]).Spec.Ingress[1].From, "nobody said who calls")
+	all := chart(t, "networkPolicy: {enabled: true, apiServers: [10.0.0.7/32]}").objects
+	for name, o := range all.of("NetworkPolicy") {
+		policy := into[networkingv1.NetworkPolicy](t, o)
+		d := into[appsv1.Deployment](t, all.of("Deployment")[name])
+		require.Equal(t, d.Spec.Template.Labels, policy.Spec.PodSelector.MatchLabels)
+		var opened []int32
+		for _, rule := range policy.Spec.Ingress {
+			opened = append(opened, rule.Ports[0].Port.IntVal)
+		}
+		require.ElementsMatch(t, ports(d), opened, name)
+		require.Empty(t, policy.Spec.Ingress[0].From, "probes come from everywhere")
+	}
+	from := into[networkingv1.NetworkPolicy](t, all.of("NetworkPolicy")[fullname+"-admission-controller"]).Spec.Ingress[1].From
+	require.Equal(t, "10.0.0.7/32", from[0].IPBlock.CIDR)
+	require.Contains(t, from[1].PodSelector.MatchLabels, "app.kubernetes.io/component", "each replica probes the Service before its heartbeat")
+	require.Len(t, from, 2)
+}

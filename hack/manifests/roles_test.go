@@ -1,0 +1,131 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+	rbacv1 "k8s.io/api/rbac/v1"
+)
+
+// unjustified returns the rules of a file whose comment does not say which of their verbs is
+// needed for what.
+func unjustified(t *testing.T, path string) (rules []string) {
+	t.Helper()
+	objects, err := readManifests(path)
+	require.NoError(t, err)
+	for _, o := range objects {
+		for i, rule := range o.Rules.Content {
+			var plain rbacv1.PolicyRule
+			require.NoError(t, rule.Decode(&plain))
+			words := strings.FieldsFunc(rule.HeadComment, func(r rune) bool { return strings.ContainsRune("#,: \n.", r) })
+			for _, verb := range plain.Verbs {
+				if !slices.Contains(words, verb) {
+					rules = append(rules, fmt.Sprintf("%s %s, rule %d: nothing says what %s is for", o.Kind, o.Metadata.Name, i, verb))
+				}
+			}
+		}
+	}
+	return rules
+}
+
+func TestEachRuleSaysWhichCallNeedsIt(t *testing.T) {
+	paths, err := filepath.Glob(filepath.Join(root, "deploy/base/*/rbac.yaml"))
+	require.NoError(t, err)
+	require.Len(t, paths, 4)
+	for _, path := range append(paths, filepath.Join(root, "deploy/external-metrics/rbac.yaml"), filepath.Join(root, "deploy/node-load/rbac.yaml")) {
+		require.Empty(t, unjustified(t, path), path)
+	}
+}
+
+func TestARuleWithoutReasonIsFound(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rbac.yaml")
+	const head = "kind: ClusterRole\nmetadata: {name: x}\nrules:\n"
+	for text, found := range map[string]int{
+		"  # list, watch: informer of pods.\n  - {apiGroups: [\"\"], resources: [pods], verbs: [list, watch]}\n":           0,
+		"  # list: informer of pods.\n  - {apiGroups: [\"\"], resources: [pods], verbs: [list, watch, delete]}\n":          2,
+		"  # list: pods.\n  - {apiGroups: [\"\"], resources: [pods], verbs: [list]}\n  - {resources: [x], verbs: [get]}\n": 1,
+	} {
+		require.NoError(t, os.WriteFile(path, []byte(head+text), 0o644))
+		require.Len(t, unjustified(t, path), found, text)
+	}
+}
+
+// permissions lists what each program may do: its account, and verb and resource, with the
+// names of objects where a rule has some.
+func permissions(t *testing.T, all objects) []string {
+	t.Helper()
+	found := map[string]bool{}
+	for _, o := range all {
+		if o.GetKind() != "RoleBinding" && o.GetKind() != "ClusterRoleBinding" {
+			continue
+		}
+		binding := into[rbacv1.RoleBinding](t, o)
+		role := into[rbacv1.ClusterRole](t, all.of(binding.RoleRef.Kind)[binding.RoleRef.Name])
+		for _, subject := range binding.Subjects {
+			program := subject.Name
+			for _, prefix := range []string{"vpa-", release + "-vertical-pod-autoscaler-"} {
+				program = strings.TrimPrefix(program, prefix)
+			}
+			for _, rule := range role.Rules {
+				for _, resource := range rule.Resources {
+					for _, verb := range rule.Verbs {
+						found[fmt.Sprint(program, " ", o.GetNamespace(), ": ", verb, " ", rule.APIGroups, resource, rule.ResourceNames)] = true
+					}
+				}
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// The chart gives to each program what deploy/base gives, but for names that a value changes.
+func TestTheChartGivesThePermissionsOfTheBase(t *testing.T) {
+	base := permissions(t, kustomized(t, "deploy/base"))
+	require.Greater(t, len(base), 60)
+	sameLease := "updater: {leaderElection: {resourceName: vpa-updater}}"
+	require.Equal(t, base, permissions(t, chart(t, sameLease).objects))
+	require.NotEqual(t, base, permissions(t, chart(t).objects), "the Lease of the updater has another name")
+
+	only := permissions(t, kustomized(t, "deploy/overlays/recommend-only"))
+	require.Equal(t, only, permissions(t, chart(t, onlyRecommend).objects))
+	for _, permission := range only {
+		require.True(t, strings.HasPrefix(permission, "recommender "), permission)
+	}
+	require.Subset(t, base, only)
+}
+
+func TestNamesOfValuesAreThoseOfRules(t *testing.T) {
+	all := permissions(t, chart(t, `
+admissionController: {tls: {secretName: tls}}
+recommender: {leaderElection: {resourceName: leader, resourceNamespace: other}}
+updater: {replicas: 1}
+`).objects)
+	require.Contains(t, all, "admission-controller kube-system: get []secrets[tls]")
+	require.Contains(t, all, "recommender other: update [coordination.k8s.io]leases[leader]")
+	for _, permission := range all {
+		require.False(t, strings.HasPrefix(permission, "updater kube-system: update"), "one replica needs no Lease: %s", permission)
+	}
+	require.Empty(t, chart(t, "rbac: {create: false}").objects.of("ClusterRole"))
+	require.Empty(t, chart(t, "rbac: {create: false}").objects.of("RoleBinding"))
+}
+
+// Comments are what the chart's copy of the rules is read for.
+func TestRulesKeepTheirComments(t *testing.T) {
+	text, err := chartRoles(root)
+	require.NoError(t, err)
+	var roles []struct{ Rules yaml.Node }
+	require.NoError(t, yaml.Unmarshal(text, &roles))
+	require.NotEmpty(t, roles)
+	for _, role := range roles {
+		for _, rule := range role.Rules.Content {
+			require.NotEmpty(t, rule.HeadComment)
+		}
+	}
+}
