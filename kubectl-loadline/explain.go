@@ -26,6 +26,7 @@ type explainConfig struct {
 	namespace, recipe string
 	estimate          flags.Estimate
 	policies          flags.Policies
+	sharingMinAge     time.Duration
 }
 
 func (c *explainConfig) addFlags(fs *pflag.FlagSet) {
@@ -34,6 +35,7 @@ func (c *explainConfig) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.recipe, "recipe", "vpa", "That of the recommender, which serves VPAs that ask for none.")
 	c.estimate.AddFlags(fs)
 	c.policies.AddFlags(fs)
+	fs.DurationVar(&c.sharingMinAge, "sharing-min-age", 0, "That of the updater: how long a workload must have existed before its pods share what their nodes have left. Unset: the default of the updater is taken, and the output says so.")
 }
 
 const explainHelp = `Usage: %s [flags] VPA|pod/NAME
@@ -68,6 +70,9 @@ func runExplain(ctx context.Context, args []string, out, errOut io.Writer) int {
 			problem = flags.Problem("recipe", c.recipe, problem.Error())
 		}
 	}
+	if c.sharingMinAge < 0 {
+		problem = errors.Join(problem, flags.Problem("sharing-min-age", c.sharingMinAge, "must not be below 0"))
+	}
 	if fs.NArg() != 1 {
 		problem = errors.Join(problem, errors.New("want the name of one VPA, or pod/NAME"))
 	}
@@ -81,7 +86,7 @@ func runExplain(ctx context.Context, args []string, out, errOut io.Writer) int {
 		kind, object = "pod", pod
 	}
 	if err == nil {
-		q := question{namespace, object, book, time.Now(), fleet.Options{Foreign: c.policies.Foreign}, clients.Kube}
+		q := question{namespace, object, book, time.Now(), fleet.Options{Foreign: c.policies.Foreign}, clients.Kube, c.sharingMinAge}
 		if kind == "pod" {
 			err = printPod(ctx, clients.VPA, q, out)
 		} else {

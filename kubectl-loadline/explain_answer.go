@@ -59,6 +59,7 @@ type question struct {
 	Now             time.Time
 	Policies        fleet.Options        // those of the programs
 	Kube            kubernetes.Interface // to find the SizingPolicy; nil: none is looked for
+	SharingMinAge   time.Duration        // of the updater; 0: it is not known
 }
 
 // explain reads the VPA and its checkpoints.

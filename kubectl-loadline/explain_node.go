@@ -19,6 +19,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
@@ -38,7 +39,8 @@ type surroundings struct {
 	now    time.Time
 	policy *sizing.Reader
 	owners *target.Live
-	book   *recipe.Book // of the updater, which knows no flag of the recommender
+	book   *recipe.Book  // of the updater, which knows no flag of the recommender
+	minAge time.Duration // of workloads that share; 0: nobody said
 
 	namespaces map[string]*namespaceVPAs
 	read       map[*vpav1.VerticalPodAutoscaler]*controlling
@@ -68,7 +70,7 @@ func newSurroundings(ctx context.Context, own versioned.Interface, q question) (
 	if err != nil {
 		return nil, err
 	}
-	return &surroundings{kube: q.Kube, own: own, now: q.Now, policy: reader, owners: target.NewLive(q.Kube, client.NewScales(q.Kube).Scale), book: book,
+	return &surroundings{kube: q.Kube, own: own, now: q.Now, policy: reader, owners: target.NewLive(q.Kube, client.NewScales(q.Kube).Scale), book: book, minAge: q.SharingMinAge,
 		namespaces: map[string]*namespaceVPAs{}, read: map[*vpav1.VerticalPodAutoscaler]*controlling{}}, nil
 }
 
@@ -100,7 +102,7 @@ func (s *surroundings) control(ctx context.Context, pod *corev1.Pod) (*controlli
 	c.sizing = s.sizingOf(c, n.ranges)
 	if shares(&c.standing.Decision) {
 		v := nodeshare.VPAOf(claim.VPA, &c.standing.Decision, &c.standing.Workload, &c.standing.State, s.book)
-		v.Sizing, v.Outdated = c.sizing, convert.Unreadable(claim.VPA) != ""
+		v.Sizing, v.Outdated, v.MinAge = c.sizing, convert.Unreadable(claim.VPA) != "", s.minAge
 		if v.Looked, err = s.policy.LooksAt(ctx, top); err != nil {
 			return nil, err
 		}
@@ -170,15 +172,31 @@ type nodeAnswer struct {
 	nodeshare.Node
 
 	Name     string
+	Assumed  time.Duration                    // the least age of workloads that share, which nobody said; 0: somebody did
 	Policies []*loadlinev1alpha1.SizingPolicy // that want pods there to share, by name
-	Input    *sharing.Node
-	Rule     sharing.Rule
-	Members  []*nodeshare.Pod // that share, by name
-	Shares   sharing.Result   // of these; the zero value where nobody knows what the node has
-	Apart    []apartPod       // that do not, although their policy wants it, by name
-	Others   int              // that no policy wants to share
-	Takes    resources.List   // what these take
-	Unread   []string         // why it is not known of pods which VPA controls them; they count as others
+	Groups   []sharingGroup                   // of pods that share among themselves: at most those that do, and those that only would
+	Apart    []apartPod                       // that do not, although their policy wants it, by name
+	Marked   []markedPod                      // that have a share, or had one, by name
+	Others   int                              // that no policy wants to share
+	Takes    resources.List                   // what these take
+	Unread   []string                         // why it is not known of pods which VPA controls them; they count as others
+}
+
+// sharingGroup are pods of a node that share among themselves: to those of a policy that acts the pods of
+// one in a dry run take what they request, and the other way round.
+type sharingGroup struct {
+	Acts    bool
+	Input   *sharing.Node
+	Rule    sharing.Rule
+	Members []*nodeshare.Pod // by name
+	Shares  sharing.Result   // of these; the zero value where nobody knows what the node has
+}
+
+// markedPod is a pod with a mark of sharing.
+type markedPod struct {
+	sharing.Mark
+
+	Name string
 }
 
 // apartPod is a pod that does not share.
@@ -200,9 +218,12 @@ func (s *surroundings) node(ctx context.Context, name string) (*nodeAnswer, erro
 	}
 	slices.SortFunc(list.Items, func(a, b corev1.Pod) int { return strings.Compare(podName(&a), podName(&b)) })
 	n := &nodeAnswer{Name: name, Node: nodeshare.NodeOf(object)}
+	if s.minAge == 0 {
+		n.Assumed = sharing.MinAge
+	}
 	policies := map[string]*loadlinev1alpha1.SizingPolicy{}
 	var pods []*nodeshare.Pod
-	names := map[*nodeshare.Pod]string{}
+	names, acting := map[*nodeshare.Pod]string{}, map[*nodeshare.Pod]bool{}
 	for i := range list.Items {
 		pod := &list.Items[i]
 		if pod.Spec.NodeName != name || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
@@ -215,13 +236,19 @@ func (s *surroundings) node(ctx context.Context, name string) (*nodeAnswer, erro
 		p := s.pod(ctx, pod, by, &n.Node)
 		if p.Of != nil {
 			policies[by.standing.Policy.Name] = by.standing.Object
+			acting[p] = n.Problem == "" && by.acts()
+		}
+		if mark, marked := convert.Shared(pod); marked {
+			n.Marked = append(n.Marked, markedPod{mark, podName(pod)})
 		}
 		pods, names[p] = append(pods, p), podName(pod)
 	}
 	n.Policies = slices.SortedFunc(maps.Values(policies), func(a, b *loadlinev1alpha1.SizingPolicy) int { return strings.Compare(a.Name, b.Name) })
-	n.Input, n.Rule, n.Members = n.Gather(pods)
-	if n.Problem != nodeshare.AllocatableUnknown {
-		n.Shares = sharing.Shares(n.Input, n.Rule)
+	for _, acts := range [...]bool{true, false} {
+		for _, p := range pods {
+			p.Beside = acting[p] != acts
+		}
+		n.gather(pods, acts)
 	}
 	for _, p := range pods {
 		switch p.Why() {
@@ -236,6 +263,23 @@ func (s *surroundings) node(ctx context.Context, name string) (*nodeAnswer, erro
 		}
 	}
 	return n, nil
+}
+
+// acts reports whether the pods of a VPA get their shares, as far as its policy says so.
+func (c *controlling) acts() bool {
+	return c.shares != nil && c.shares.Mode == fleet.SharingOn && meta.IsStatusConditionTrue(c.standing.Object.Status.Conditions, sizing.ConditionSharing)
+}
+
+// gather adds a group of pods that share, if there are some; the others are beside them.
+func (n *nodeAnswer) gather(pods []*nodeshare.Pod, acts bool) {
+	g := sharingGroup{Acts: acts}
+	if g.Input, g.Rule, g.Members = n.Gather(pods); len(g.Members) == 0 {
+		return
+	}
+	if n.Problem != nodeshare.AllocatableUnknown {
+		g.Shares = sharing.Shares(g.Input, g.Rule)
+	}
+	n.Groups = append(n.Groups, g)
 }
 
 // unread notes why it is not known which VPA controls a pod, once for all of which that is so.
@@ -274,14 +318,14 @@ func (n *nodeAnswer) print(out io.Writer, this *corev1.Pod) error {
 	switch {
 	case len(n.Policies) == 0:
 		fmt.Fprintln(out, "no policy wants its pods to share what it has left")
-	case len(n.Members) == 0:
+	case len(n.Groups) == 0:
 		fmt.Fprintln(out, "no pod shares")
 	default:
-		fmt.Fprintf(out, "pods that share: %d, %s\n", len(n.Members), pooling[n.Rule.Pooling])
+		fmt.Fprintln(out, strings.Join(n.groups(), "; "))
 	}
 	for _, p := range n.Policies {
 		fmt.Fprintf(out, "SizingPolicy: %s, sharing %s", p.Name, *p.Spec.Sharing.Mode)
-		if c := meta.FindStatusCondition(p.Status.Conditions, "Sharing"); c != nil {
+		if c := meta.FindStatusCondition(p.Status.Conditions, sizing.ConditionSharing); c != nil {
 			fmt.Fprintf(out, "; condition Sharing %s, %s: %s", c.Status, c.Reason, c.Message)
 		}
 		fmt.Fprintln(out)
@@ -295,17 +339,28 @@ func (n *nodeAnswer) print(out io.Writer, this *corev1.Pod) error {
 	if n.Cordoned && len(n.Policies) > 0 {
 		fmt.Fprintln(out, "! it takes no new pods, so what is saved serves nobody")
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	for k := range resources.Kind(resources.Kinds) {
-		if n.Input.Kinds[k] && n.Problem != nodeshare.AllocatableUnknown {
-			n.printKind(w, k, this)
-		}
+	if n.Assumed != 0 && (len(n.Groups) > 0 || slices.ContainsFunc(n.Apart, func(p apartPod) bool { return p.Why() == sharing.NewWorkload })) {
+		fmt.Fprintf(out, "assumed: a workload shares from an age of %s on; give --sharing-min-age if the updater has another\n", n.Assumed)
 	}
-	if err := w.Flush(); err != nil {
-		return err
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for i := range n.Groups {
+		if len(n.Groups) > 1 {
+			fmt.Fprintf(w, "%s:\n", spoken[n.Groups[i].Acts])
+		}
+		for k := range resources.Kind(resources.Kinds) {
+			if n.Groups[i].Input.Kinds[k] && n.Problem != nodeshare.AllocatableUnknown {
+				n.Groups[i].printKind(w, k, n.Allocatable, this)
+			}
+		}
+		if err := w.Flush(); err != nil {
+			return err
+		}
 	}
 	for _, p := range n.Apart {
 		fmt.Fprintf(w, "  does not share\t%s%s\t%s\n", p.Name, marked(p.Name, this), whyApart(p.Pod))
+	}
+	for _, p := range n.Marked {
+		fmt.Fprintf(w, "  has a share\t%s%s\t%s\n", p.Name, marked(p.Name, this), p.describe())
 	}
 	if n.Others > 0 && len(n.Policies) > 0 {
 		fmt.Fprintf(w, "  others\tpods that no policy wants to share: %d, which request cpu %s, memory %s\n", n.Others, amount(n.Takes, resources.CPU), amount(n.Takes, resources.Memory))
@@ -313,21 +368,50 @@ func (n *nodeAnswer) print(out io.Writer, this *corev1.Pod) error {
 	return w.Flush()
 }
 
+// spoken are the groups of pods: those that get their shares, and those that would.
+var spoken = map[bool]string{true: "pods that share", false: "pods that would share, in a dry run"}
+
+// groups says how many pods share, and how.
+func (n *nodeAnswer) groups() (texts []string) {
+	for _, g := range n.Groups {
+		texts = append(texts, fmt.Sprintf("%s: %d, %s", spoken[g.Acts], len(g.Members), pooling[g.Rule.Pooling]))
+	}
+	return texts
+}
+
+// describe says what is noted on a pod of its share.
+func (p *markedPod) describe() string {
+	var kinds []string
+	for k := range resources.Kind(resources.Kinds) {
+		if p.Kinds[k] {
+			kinds = append(kinds, k.String())
+		}
+	}
+	text := strings.Join(kinds, ", ")
+	switch {
+	case p.At.IsZero():
+		return text + ", never made smaller"
+	case p.Reverted:
+		return text + ", did harm, so it was taken back at " + at(p.At)
+	}
+	return text + ", made smaller at " + at(p.At)
+}
+
 // printKind writes what a node has of a kind for those who share, and what each of them gets.
-func (n *nodeAnswer) printKind(w io.Writer, k resources.Kind, this *corev1.Pod) {
+func (g *sharingGroup) printKind(w io.Writer, k resources.Kind, allocatable resources.List, this *corev1.Pod) {
 	bases, given := 0.0, 0.0
-	rows := make([]string, 0, len(n.Members))
-	for i, p := range n.Members {
+	rows := make([]string, 0, len(g.Members))
+	for i, p := range g.Members {
 		base, peak, share := 0.0, 0.0, 0.0
-		for c, of := range n.Input.Pods[i].Containers {
+		for c, of := range g.Input.Pods[i].Containers {
 			base, peak = base+of.Base[k], peak+of.Peak[k]
-			if n.Shares.Shares[i] != nil {
-				share += n.Shares.Shares[i][c][k]
+			if g.Shares.Shares[i] != nil {
+				share += g.Shares.Shares[i][c][k]
 			}
 		}
 		least := p.Sharing.Init[k]
 		gets := "leaves the node"
-		if n.Shares.Shares[i] != nil {
+		if g.Shares.Shares[i] != nil {
 			gets = human(k, max(share, least))
 			bases, given = bases+max(base, least), given+max(share, least)
 		}
@@ -335,11 +419,11 @@ func (n *nodeAnswer) printKind(w io.Writer, k resources.Kind, this *corev1.Pod) 
 			human(k, max(base, least)), human(k, max(base, peak, least)), gets, amount(p.Takes, k)))
 	}
 	over := ""
-	if n.Shares.Overcommitted[k] {
+	if g.Shares.Overcommitted[k] {
 		over = "; the bases alone are more than that"
 	}
-	fmt.Fprintf(w, "  %s\tallocatable %s, available to those who share %s: bases %s, headroom %s, left %s%s\n", k, amount(n.Allocatable, k),
-		human(k, n.Input.Available[k]), human(k, bases), human(k, n.Shares.Headroom[k]), human(k, n.Input.Available[k]-given), over)
+	fmt.Fprintf(w, "  %s\tallocatable %s, available to those who share %s: bases %s, headroom %s, left %s%s\n", k, amount(allocatable, k),
+		human(k, g.Input.Available[k]), human(k, bases), human(k, g.Shares.Headroom[k]), human(k, g.Input.Available[k]-given), over)
 	fmt.Fprint(w, "  \tPOD\tBASE\tPEAK\tSHARE\tREQUESTS\n")
 	fmt.Fprint(w, strings.Join(rows, ""))
 }

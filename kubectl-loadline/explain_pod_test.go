@@ -48,6 +48,8 @@ type shop struct {
 	node   corev1.Node
 	more   []runtime.Object
 	record *loadlinev1alpha1.SizingRecord // of the first Deployment
+	own    []runtime.Object               // of our own kinds, besides
+	minAge time.Duration                  // --sharing-min-age
 	hidden string                         // a resource that may not be listed
 }
 
@@ -100,7 +102,7 @@ func (s *shop) says(t *testing.T, pod string) string {
 	for _, p := range s.pods {
 		objects = append(objects, p)
 	}
-	own := []runtime.Object{&s.policy}
+	own := append([]runtime.Object{&s.policy}, s.own...)
 	for _, app := range []string{"web", "front"} {
 		v := s.vpa.DeepCopy()
 		v.Name, v.Spec.TargetRef = "deployment-"+app, &autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: app}
@@ -114,7 +116,7 @@ func (s *shop) says(t *testing.T, pod string) string {
 		return s.hidden != "", nil, errors.New("forbidden")
 	})
 	var out bytes.Buffer
-	require.NoError(t, printPod(t.Context(), fake.NewSimpleClientset(own...), question{"shop", pod, book, explainNow(), fleet.Options{}, kube}, &out))
+	require.NoError(t, printPod(t.Context(), fake.NewSimpleClientset(own...), question{"shop", pod, book, explainNow(), fleet.Options{}, kube, s.minAge}, &out))
 	return out.String()
 }
 
@@ -231,6 +233,74 @@ func TestWhatPodsOfANodeShareIsExplained(t *testing.T) {
 	text := newShop()
 	text.pods["web-1-b"].Spec.NodeName = ""
 	require.False(t, strings.Contains(text.says(t, "web-1-b"), "node"), "it runs on none")
+}
+
+// acting is a policy that is On, and whose pods share.
+func acting(s *shop) {
+	s.policy.Spec.Sharing.Mode = new(loadlinev1alpha1.SharingOn)
+	s.policy.Status.Conditions = []metav1.Condition{{Type: "Sharing", Status: metav1.ConditionTrue, Reason: "Shares", Message: "pods that share: 3"}}
+}
+
+// Pods of a policy that is On, and of one in a dry run, share apart, as in the updater: each take in full what
+// they request from the others.
+func TestADryRunBesidePodsThatShareIsExplained(t *testing.T) {
+	s := newShop()
+	acting(s)
+	dry := s.policy.DeepCopy()
+	dry.Name, dry.Spec.Namespaces.Names, dry.Spec.Sharing.Mode, dry.Status.Conditions = "pay", []string{"pay"}, new(loadlinev1alpha1.SharingDryRun), nil
+	vpa := s.vpa.DeepCopy()
+	vpa.Namespace, vpa.Name, vpa.Labels = "pay", "deployment-till", map[string]string{fleet.PolicyLabel: "pay"}
+	vpa.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "till"}
+	s.own = []runtime.Object{dry, vpa}
+	labels := map[string]string{"app": "till"}
+	s.more = append(s.more, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "pay"}},
+		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "pay", Name: "till", CreationTimestamp: metav1.NewTime(before(3000))}, Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}}},
+		&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "pay", Name: "till-1", OwnerReferences: ownedBy("Deployment", "till")}, Spec: appsv1.ReplicaSetSpec{Replicas: new(int32(1))}})
+	till := s.pods["web-1-a"].DeepCopy()
+	till.Namespace, till.Name, till.UID, till.Labels, till.OwnerReferences = "pay", "till-1-a", "till-1-a", labels, ownedBy("ReplicaSet", "till-1")
+	s.pods["till-1-a"] = till
+	text := squeezed(s.says(t, "web-1-b"))
+	require.Contains(t, text, "node n1: pods that share: 3, with the largest headroom for all; pods that would share, in a dry run: 1, with the largest headroom for all\n")
+	require.Contains(t, text, "pods that share:\n cpu allocatable 8000m, available to those who share 5100m: bases 1500m, headroom 900m, left 2700m\n POD BASE PEAK SHARE REQUESTS\n"+
+		" shop/web-1-a 500m 1400m 800m 1400m\n")
+	require.Contains(t, text, "pods that would share, in a dry run:\n cpu allocatable 8000m, available to those who share 2300m: bases 500m, headroom 900m, left 900m\n POD BASE PEAK SHARE REQUESTS\n"+
+		" pay/till-1-a 500m 1400m 1400m 1400m\n")
+}
+
+// A policy that is On whose condition says that its pods do not share is in a dry run.
+func TestAPolicyThatIsOnAndDoesNotShareIsExplained(t *testing.T) {
+	s := newShop()
+	acting(s)
+	require.Contains(t, s.says(t, "web-1-b"), "node n1: pods that share: 3, ")
+	s.policy.Status.Conditions[0].Status = metav1.ConditionFalse
+	require.Contains(t, s.says(t, "web-1-b"), "node n1: pods that would share, in a dry run: 3, ")
+}
+
+func TestTheLeastAgeOfWorkloadsThatShareIsExplained(t *testing.T) {
+	s := newShop()
+	require.Contains(t, s.says(t, "web-1-b"), "assumed: a workload shares from an age of 1h0m0s on; give --sharing-min-age if the updater has another\n")
+	s.minAge = 50 * time.Hour
+	text := squeezed(s.says(t, "web-1-b"))
+	require.NotContains(t, text, "assumed")
+	require.Contains(t, text, "does not share shop/web-1-b * NewWorkload\n")
+	s.minAge = 40 * time.Hour
+	require.NotContains(t, s.says(t, "web-1-b"), "NewWorkload")
+}
+
+// Which pods carry a share is shown of all pods of the node, whether their policy wants it still or not.
+func TestMarksOfPodsThatShareAreExplained(t *testing.T) {
+	s := newShop()
+	for name, text := range map[string]string{
+		"web-1-a": "cpu,memory at 2026-03-02T07:50:00Z after 0", "web-1-b": "cpu at 2026-03-02T07:55:00Z after 3 reverted", "proxy-a": "cpu",
+	} {
+		s.pods[name].Annotations = map[string]string{convert.SharedAnnotation: text}
+	}
+	text := squeezed(s.says(t, "web-1-b"))
+	require.Contains(t, text, " does not share shop/web-1-b * Reverted\n")
+	require.Contains(t, text, " has a share kube-system/proxy-a cpu, never made smaller\n has a share shop/web-1-a cpu, memory, made smaller at 2026-03-02T07:50:00Z\n"+
+		" has a share shop/web-1-b * cpu, did harm, so it was taken back at 2026-03-02T07:55:00Z\n")
+	s.policy.Spec.Sharing = nil
+	require.Contains(t, squeezed(s.says(t, "web-1-b")), " has a share shop/web-1-a cpu, memory, made smaller at 2026-03-02T07:50:00Z\n", "it leaves")
 }
 
 // What was kept because less did harm is part of the recommendation, and of the base.
