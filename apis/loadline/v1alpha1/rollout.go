@@ -254,7 +254,8 @@ type Sharing struct {
 	// +kubebuilder:validation:items:Enum=cpu;memory
 	Resources []corev1.ResourceName `json:"resources,omitempty"`
 
-	// evict allows to evict pods when those of a node need more than it has, where
+	// evict allows to evict pods when those of a node need more than it has, or when
+	// it refuses a pod memory after an out-of-memory kill, where
 	// rollout.method evicts, and within rollout.schedule. The
 	// annotation loadline.dev/eviction-ranking on a workload, its pod template or its
 	// VerticalPodAutoscaler says in which order they leave: "low" (first), "medium",
