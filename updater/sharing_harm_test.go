@@ -1,0 +1,249 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ktesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/sharing"
+)
+
+// A share under which a container restarts again and again is taken back to the peak, for a day.
+func TestAShareThatDidHarmIsTakenBackToThePeak(t *testing.T) {
+	r := newSharing(t, 3, on())
+	require.Equal(t, "800m 800m 800m", r.turn(0))
+	r.restarted("web-1-1", 1)
+	require.Equal(t, "800m 800m 800m", r.turn(time.Minute))
+	r.restarted("web-1-1", 2)
+	require.Equal(t, "800m 1400m 800m", r.turn(2*time.Minute))
+	require.Equal(t, "cpu at 2026-01-02T12:02:00Z after 2 reverted", r.marks()[1])
+	require.Contains(t, strings.Join(r.told(), "\n"), "ShareReverted")
+	for _, after := range []time.Duration{3 * time.Minute, 5 * time.Minute, 24 * time.Hour} {
+		require.Equal(t, "1400m", strings.Fields(r.turn(after))[1], after)
+	}
+	r.turn(24*time.Hour + 2*time.Minute)
+	require.Equal(t, "800m 800m 800m", r.turn(24*time.Hour+5*time.Minute))
+}
+
+// gone deletes a pod.
+func (r *rolling) gone(name string) {
+	r.t.Helper()
+	require.NoError(r.t, r.kube.CoreV1().Pods("shop").Delete(r.t.Context(), name, metav1.DeleteOptions{}))
+	require.Eventually(r.t, func() bool {
+		_, err := r.caches.pods.Core().V1().Pods().Lister().Pods("shop").Get(name)
+		return err != nil
+	}, time.Minute, time.Millisecond)
+}
+
+// Harm is remembered from the pass on that sees it, also where the peak does not fit for a while; and
+// the pod that it was done to grows before others do.
+func TestHarmIsRememberedUntilThePeakFits(t *testing.T) {
+	r := newSharing(t, 3, on(), kubelet("n1", "2400m"))
+	require.Equal(t, "800m 800m 800m", r.turn(0))
+	r.restarted("web-1-1", 2)
+	require.Equal(t, "800m 800m 800m", r.turn(time.Minute))
+	require.Equal(t, "cpu at 2026-01-02T12:01:00Z after 2 reverted", r.marks()[1])
+	r.kube.ClearActions()
+	require.Equal(t, "800m 800m 800m", r.turn(2*time.Minute))
+	require.Empty(t, r.writes(), "it is written once")
+	r.gone("web-1-2")
+	require.Equal(t, "800m 1400m", r.turn(30*time.Minute), "there is room for one of them")
+}
+
+// A pod that restarts is not made still smaller while it is watched, so that harm that comes slowly is
+// seen, too.
+func TestAPodThatRestartedIsNotMadeSmaller(t *testing.T) {
+	for name, again := range map[string]bool{"it restarts again": true, "it works": false} {
+		r := newSharing(t, 3, on())
+		require.Equal(t, "800m 800m 800m", r.turn(0), name)
+		r.restarted("web-1-1", 1)
+		r.arrive("web-1-3")
+		require.Equal(t, "725m 800m 725m 725m", r.turn(5*time.Minute), name)
+		require.Equal(t, "cpu at 2026-01-02T12:00:00Z after 0", r.marks()[1], name)
+		require.EqualValues(t, 1, r.skipped("UnderObservation"), name)
+		if again {
+			r.restarted("web-1-1", 2)
+			require.Equal(t, "725m 1400m 725m 725m", r.turn(9*time.Minute), name)
+			continue
+		}
+		require.Equal(t, "725m 800m 725m 725m", r.turn(14*time.Minute), name)
+		require.Equal(t, "725m 725m 725m 725m", r.turn(15*time.Minute), name)
+	}
+}
+
+// Memory after a kill waits for nothing that speaks against a smaller share of CPU.
+func TestMemoryAfterAKillDoesNotWaitForASmallerShareOfCPU(t *testing.T) {
+	for name, hinder := range map[string]func(r *rolling){
+		"nothing in the way": func(*rolling) {},
+		"a cordoned node": func(r *rolling) {
+			_, err := r.kube.CoreV1().Nodes().Update(r.t.Context(), kubelet("n1", "8", func(n *corev1.Node) { n.Spec.Unschedulable = true }), metav1.UpdateOptions{})
+			require.NoError(r.t, err)
+			require.Eventually(r.t, func() bool {
+				n, err := r.loop.reader.Nodes.Get("n1")
+				return err == nil && n.Spec.Unschedulable
+			}, time.Minute, time.Millisecond)
+		},
+		"it was changed outside": func(r *rolling) {
+			r.change("web-1-1", func(p *corev1.Pod) {
+				p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("900m")
+			})
+		},
+	} {
+		r := newSharing(t, 3, on(both))
+		require.Equal(t, "800m 800m 800m", r.turn(0), name)
+		r.arrive("web-1-3")
+		hinder(r)
+		r.change("web-1-1", func(p *corev1.Pod) {
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{killedAt("app", noon.Add(4*time.Minute), 1)}
+		})
+		after := 5 * time.Minute
+		if name == "it was changed outside" {
+			after = 4 * time.Minute
+		}
+		cpu := r.pod("web-1-1").Spec.Containers[0].Resources.Requests.Cpu().String()
+		require.Equal(t, cpu, strings.Fields(r.turn(after))[1], name)
+		require.Equal(t, "200Mi", strings.Fields(r.memory())[1], name)
+	}
+}
+
+// resized are the pods that were resized, in order.
+func (r *rolling) resized() (names []string) {
+	for _, a := range r.kube.Actions() {
+		if patch, is := a.(ktesting.PatchAction); is && a.GetSubresource() == "resize" {
+			names = append(names, patch.GetName())
+		}
+	}
+	return names
+}
+
+// What did harm is given back before anything else is moved.
+func TestGivingBackGoesFirst(t *testing.T) {
+	r := newSharing(t, 3, on())
+	require.Equal(t, "800m 800m 800m", r.turn(0))
+	r.arrive("web-1-3")
+	r.restarted("web-1-2", 2)
+	r.kube.ClearActions()
+	require.Equal(t, "725m 725m 1400m 725m", r.turn(5*time.Minute))
+	require.Equal(t, []string{"web-1-2", "web-1-3", "web-1-0", "web-1-1"}, r.resized())
+}
+
+// So is memory after a kill.
+func TestALittleMemoryAfterAKill(t *testing.T) {
+	vpa := peaking()
+	c := &vpa.Status.Recommendation.ContainerRecommendations[0]
+	c.LowerBound, c.Target, c.UpperBound = list("500m", "20Mi"), list("1400m", "30Mi"), list("2", "30Mi")
+	r := shareWith(t, Default(), append(peakingPods(1, func(p *corev1.Pod) {
+		unlimited(p)
+		p.Spec.Containers[0].Resources.Requests = list("1400m", "24Mi")
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{killedAt("app", noon.Add(-time.Minute), 1)}
+	}), vpa, on(both))...)
+	r.turn(0)
+	require.Equal(t, "30Mi", r.memory())
+}
+
+// A change of memory, which follows its usual way, and a share of CPU are one resize.
+func TestMemoryAndAShareOfCPUAreOneResize(t *testing.T) {
+	r := shareWith(t, Default(), append(peakingPods(2, func(p *corev1.Pod) {
+		unlimited(p)
+		p.Spec.Containers[0].Resources.Requests = list("1400m", "50Mi")
+	}), peaking(), on(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.MaxConcurrent = new(int32(0)) }))...)
+	r.pass(noon)
+	require.Equal(t, "950m 200Mi", r.requests("web-1-0"))
+	resizes := slices.DeleteFunc(r.writes(), func(w string) bool { return w != "patch pods resize" })
+	require.Len(t, resizes, 2)
+	require.NotContains(t, r.pod("web-1-0").Annotations[convert.OriginalAnnotation], `"cpu":"950m"`, "the share is not judged with it")
+}
+
+// A pod that ran out of memory that it shares gets its peak at once, in place.
+func TestAPodThatRanOutOfSharedMemoryGetsItsPeak(t *testing.T) {
+	r := newSharing(t, 3, on(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Sharing.Resources = []corev1.ResourceName{"memory"} }))
+	memory := func() (all []string) {
+		for _, p := range r.pods() {
+			all = append(all, p.Spec.Containers[0].Resources.Requests.Memory().String())
+		}
+		return all
+	}
+	share := memory()[0]
+	r.turn(0)
+	require.NotEqual(t, share, memory()[0])
+	share = memory()[0]
+	require.Equal(t, []string{share, share, share}, memory())
+	r.change("web-1-1", func(p *corev1.Pod) {
+		p.Status.Conditions[0].Status = corev1.ConditionFalse
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{killedAt("app", noon.Add(time.Minute), 1)}
+	})
+	r.now = noon.Add(time.Minute)
+	r.loop.OOMResize(t.Context(), r.now, []cache.ObjectName{cache.NewObjectName("shop", "deployment-web")})
+	require.Equal(t, []string{share, "200Mi", share}, memory())
+	r.caught()
+	r.change("web-1-1", func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionTrue })
+	r.turn(5 * time.Minute)
+	require.Equal(t, "200Mi", memory()[1], "for five minutes it is not made smaller")
+	r.turn(14 * time.Minute)
+	require.Equal(t, "200Mi", memory()[1], "it restarted less than 15 minutes after it was made smaller")
+	r.turn(15 * time.Minute)
+	require.Equal(t, []string{share, share, share}, memory())
+	require.Empty(t, r.evictions())
+}
+
+// No container is restarted for a share.
+func TestAPodThatAResizeRestartsKeepsItsPeak(t *testing.T) {
+	r := shareWith(t, Default(), append(peakingPods(3, func(p *corev1.Pod) {
+		unlimited(p)
+		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}
+	}), peaking(), on())...)
+	require.Equal(t, "1400m 1400m 1400m", r.turn(0))
+	require.Equal(t, map[sharing.Reason]int{sharing.RestartsOnResize: 3}, r.shares(noon).Apart)
+}
+
+// What pods do not share any more, while they share something else, grows to its peak: no round knows
+// a share of it.
+func TestAKindThatIsNotSharedAnyMoreGetsItsPeak(t *testing.T) {
+	r := newSharing(t, 3, on(both))
+	r.turn(0)
+	require.NotContains(t, r.memory(), "200Mi")
+	require.Contains(t, r.marks()[0], "cpu,memory at ")
+	shares := r.memory()
+	r.edit(onlyCPU)
+	r.turn(time.Minute)
+	require.Equal(t, shares, r.memory(), "until the next round")
+	require.Equal(t, "800m 800m 800m", r.turn(5*time.Minute))
+	require.Equal(t, "200Mi 200Mi 200Mi", r.memory())
+	require.Equal(t, "800m 800m 800m", r.turn(6*time.Minute))
+	for _, mark := range r.marks() {
+		require.True(t, strings.HasPrefix(mark, "cpu at "), mark)
+	}
+	r.kube.ClearActions()
+	require.Equal(t, "800m 800m 800m", r.turn(10*time.Minute))
+	require.Empty(t, r.writes())
+	require.Equal(t, "200Mi 200Mi 200Mi", r.memory())
+}
+
+// A mark that cannot be read is one of all kinds, of which the policy shares but one.
+func TestAMarkThatCannotBeReadMakesNoMemorySmaller(t *testing.T) {
+	for _, has := range []string{"200Mi", "50Mi"} {
+		r := shareWith(t, Default(), append(peakingPods(3, func(p *corev1.Pod) {
+			unlimited(p)
+			p.Annotations = map[string]string{convert.SharedAnnotation: "true"}
+			p.Spec.Containers[0].Resources.Requests = list("1400m", has)
+		}), peaking(), on())...)
+		r.turn(0)
+		require.Equal(t, "800m 800m 800m", r.turn(time.Minute))
+		require.Equal(t, "200Mi 200Mi 200Mi", r.memory())
+		r.turn(2 * time.Minute)
+		for _, mark := range r.marks() {
+			require.NotContains(t, mark, "memory")
+			require.NotEqual(t, "true", mark)
+		}
+	}
+}

@@ -1,0 +1,294 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	ktesting "k8s.io/client-go/testing"
+
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// off ends sharing.
+func off(s *loadlinev1alpha1.SizingPolicySpec) { s.Sharing = nil }
+
+// Pods whose policy ends sharing grow to their peak where it fits, and nobody is evicted for it.
+func TestOffOnAFullNodeEvictsNobody(t *testing.T) {
+	r := newSharing(t, 3, on(evicting), kubelet("n1", "3"))
+	r.change("web-1-2", func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = list("200m", "200Mi") })
+	require.Equal(t, "800m 800m 200m", r.turn(0))
+	require.Equal(t, "800m 800m 800m", r.turn(time.Minute))
+	r.edit(off)
+	require.Equal(t, "1400m 800m 800m", r.turn(2*time.Minute), "there is room for one")
+	for minute := range 30 {
+		require.Equal(t, "1400m 800m 800m", r.turn(time.Duration(3+minute)*time.Minute))
+	}
+	require.Empty(t, r.evictions())
+	require.Equal(t, "", r.marks()[0], "it has its peak")
+	require.NotEmpty(t, r.marks()[1])
+	require.EqualValues(t, 2, r.skipped("NodeFull"))
+	require.Empty(t, r.condition())
+
+	r.gone("web-1-0")
+	require.Equal(t, "1400m 1400m", r.turn(time.Hour), "there is room now")
+	r.turn(time.Hour + time.Minute)
+	require.Equal(t, []string{"", ""}, r.marks())
+}
+
+func TestWhoLeavesSharingGetsItsPeak(t *testing.T) {
+	for name, leave := range map[string]func(r *rolling){
+		"sharing is off": func(r *rolling) { r.edit(off) },
+		"only a dry run": func(r *rolling) {
+			r.edit(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Sharing.Mode = new(loadlinev1alpha1.SharingDryRun) })
+		},
+		"another recipe": func(r *rolling) { r.edit(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Recipe = new("loadline") }) },
+		"the policy goes": func(r *rolling) {
+			require.NoError(r.t, r.vpa.LoadlineV1alpha1().SizingPolicies().Delete(r.t.Context(), "fleet", metav1.DeleteOptions{}))
+			r.decided(peaking(), "PolicyUnknown")
+		},
+		"the workload is taken out": func(r *rolling) {
+			d, err := r.kube.AppsV1().Deployments("shop").Get(r.t.Context(), "web", metav1.GetOptions{})
+			require.NoError(r.t, err)
+			d.Annotations = map[string]string{"loadline.dev/sharing": "off"}
+			_, err = r.kube.AppsV1().Deployments("shop").Update(r.t.Context(), d, metav1.UpdateOptions{})
+			require.NoError(r.t, err)
+			require.Eventually(r.t, func() bool { return r.caches.policies.For(peaking()).OutOfSharing }, time.Minute, time.Millisecond)
+		},
+		"a HorizontalPodAutoscaler appears": func(r *rolling) {
+			r.edit(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.HPA = new(loadlinev1alpha1.HPAProceed) })
+			_, err := r.kube.AutoscalingV2().HorizontalPodAutoscalers("shop").Create(r.t.Context(), hpa(), metav1.CreateOptions{})
+			require.NoError(r.t, err)
+			list := r.caches.surroundings.Autoscaling().V2().HorizontalPodAutoscalers().Informer().GetStore().List
+			require.Eventually(r.t, func() bool { return len(list()) > 0 }, time.Minute, time.Millisecond)
+		},
+		"a node autoscaler appears": func(r *rolling) {
+			_, err := r.kube.CoreV1().ConfigMaps("kube-system").Create(r.t.Context(), growing(), metav1.CreateOptions{})
+			require.NoError(r.t, err)
+		},
+	} {
+		r := newSharing(t, 3, on())
+		require.Equal(t, "800m 800m 800m", r.turn(0), name)
+		leave(r)
+		r.turn(5 * time.Minute)
+		require.Equal(t, "1400m 1400m 1400m", r.turn(10*time.Minute), name)
+		r.turn(11 * time.Minute)
+		require.Equal(t, []string{"", "", ""}, r.marks(), name)
+		require.Empty(t, r.evictions(), name)
+		r.kube.ClearActions()
+		r.turn(12 * time.Minute)
+		require.Empty(t, r.writes(), name)
+	}
+}
+
+// deploymentSays puts an annotation on the Deployment; empty: takes it off.
+func (r *rolling) deploymentSays(key, value string, known func() bool) {
+	r.t.Helper()
+	d, err := r.kube.AppsV1().Deployments("shop").Get(r.t.Context(), "web", metav1.GetOptions{})
+	require.NoError(r.t, err)
+	d = d.DeepCopy()
+	d.Annotations = map[string]string{}
+	if value != "" {
+		d.Annotations[key] = value
+	}
+	_, err = r.kube.AppsV1().Deployments("shop").Update(r.t.Context(), d, metav1.UpdateOptions{})
+	require.NoError(r.t, err)
+	require.Eventually(r.t, known, time.Minute, time.Millisecond)
+}
+
+// Who forbids to change pods gets just that: they keep their shares until sharing is switched off, and
+// pods may be changed.
+func TestWhoForbidsChangesKeepsShares(t *testing.T) {
+	mode := func(m loadlinev1alpha1.RolloutMode) func(*rolling) {
+		return func(r *rolling) { r.edit(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.Mode = &m }) }
+	}
+	for name, c := range map[string]struct{ forbid, allow func(r *rolling) }{
+		"Recommend": {mode(loadlinev1alpha1.RolloutModeRecommend), mode(loadlinev1alpha1.RolloutModeAuto)},
+		"Observe":   {mode(loadlinev1alpha1.RolloutModeObserve), mode(loadlinev1alpha1.RolloutModeAuto)},
+		"skip": {
+			func(r *rolling) {
+				r.deploymentSays("loadline.dev/skip", "true", func() bool { return r.caches.policies.For(peaking()).Reason != "" })
+			},
+			func(r *rolling) {
+				r.deploymentSays("loadline.dev/skip", "", func() bool { return r.caches.policies.For(peaking()).Reason == "" })
+			},
+		},
+	} {
+		r := newSharing(t, 3, on())
+		require.Equal(t, "800m 800m 800m", r.turn(0), name)
+		c.forbid(r)
+		require.Equal(t, "800m 800m 800m", r.turn(5*time.Minute), name)
+		require.Equal(t, "800m 800m 800m", r.turn(10*time.Minute), name)
+		if name != "skip" {
+			require.Contains(t, r.condition(), "False ModeTooCautious", name)
+			require.Contains(t, r.condition(), "pods that have a share keep it: to give it back, set spec.sharing.mode: Off first, while pods may be changed", name)
+		}
+		r.edit(off)
+		require.Equal(t, "800m 800m 800m", r.turn(15*time.Minute), name)
+		require.NotContains(t, r.marks(), "", name)
+		c.allow(r)
+		r.turn(20 * time.Minute)
+		require.Equal(t, "1400m 1400m 1400m", r.turn(21*time.Minute), name)
+		r.turn(22 * time.Minute)
+		require.Equal(t, []string{"", "", ""}, r.marks(), name)
+	}
+}
+
+// Pods leave a crowded node through the eviction API, and never the last one that is ready.
+func TestPodsLeaveANodeOnWhichTheirBasesDoNotFit(t *testing.T) {
+	config := Default()
+	config.Disruption.MinReplicas = 1
+	crowded := func(ready int, changes ...func(*loadlinev1alpha1.SizingPolicySpec)) *rolling {
+		n := 0
+		return shareWith(t, config, append(peakingPods(4, func(p *corev1.Pod) {
+			unlimited(p)
+			p.Spec.Containers[0].Resources.Requests = list("500m", "200Mi")
+			if n++; n > ready {
+				p.Status.Conditions[0].Status = corev1.ConditionFalse
+			}
+		}), peaking(), on(changes...), kubelet("n1", "1"), kubelet("n2", "8"))...)
+	}
+	r := crowded(4, evicting)
+	r.turn(0)
+	require.Equal(t, []string{"web-1-0"}, r.evictions())
+	require.EqualValues(t, 1, r.value("loadline_sharing_evictions_total", "mode", "On"))
+	for minute := range 59 {
+		r.turn(time.Duration(minute+1) * time.Minute)
+	}
+	require.Equal(t, []string{"web-1-0"}, r.evictions(), "one in an hour")
+	require.EqualValues(t, 3, r.skipped("LeftLately"))
+	r.turn(time.Hour)
+	require.Len(t, r.evictions(), 2)
+	require.Contains(t, strings.Join(r.told(), "\n"), "NodeCrowded")
+
+	r = crowded(4)
+	r.turn(0)
+	require.Empty(t, r.evictions(), "evict is false")
+	require.Contains(t, r.condition(), "True NodeOvercommitted: pods that share: 4; what its pods use nearly always is more than a node has, such as n1")
+
+	r = crowded(4, evicting, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.Method = nil })
+	r.turn(0)
+	require.Empty(t, r.evictions(), "the method does not evict")
+
+	r = crowded(4, evicting, func(s *loadlinev1alpha1.SizingPolicySpec) {
+		s.Rollout.Schedule = &loadlinev1alpha1.Schedule{Windows: []loadlinev1alpha1.Window{{Start: "22:00", End: "06:00"}}}
+	})
+	r.turn(0)
+	require.Empty(t, r.evictions(), "outside of the schedule")
+	require.EqualValues(t, 3, r.skipped("OutsideWindow"))
+	r.turn(10 * time.Hour)
+	require.Len(t, r.evictions(), 1, "it is open now")
+
+	r = crowded(1, evicting)
+	r.turn(0)
+	require.NotContains(t, r.evictions(), "web-1-0", "the last one that is ready")
+}
+
+// Beside a node autoscaler that is accepted the pods of a node are made smaller once an hour.
+func TestBesideANodeAutoscalerPodsShrinkHourly(t *testing.T) {
+	r := newSharing(t, 3, on(accepting), growing())
+	require.Equal(t, "800m 800m 800m", r.turn(0))
+	r.arrive("web-1-3")
+	require.Equal(t, "800m 800m 800m 1400m", r.turn(5*time.Minute))
+	require.EqualValues(t, 4, r.skipped("ShrunkLately"))
+	r.anew()
+	require.Equal(t, "800m 800m 800m 1400m", r.turn(55*time.Minute))
+	require.Equal(t, "725m 725m 725m 725m", r.turn(time.Hour))
+}
+
+// accepting is a policy that accepts a node autoscaler, and growing the sign of one.
+func accepting(s *loadlinev1alpha1.SizingPolicySpec) {
+	s.Sharing.NodeAutoscaler = new(loadlinev1alpha1.SharingNodeAutoscalerAccept)
+}
+
+func growing() *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status"}}
+}
+
+// A mark says when pods were made smaller for an hour after a start only: later the updater knows, and
+// who writes marks by hand stops nothing.
+func TestAMarkWrittenByHandDoesNotStopANode(t *testing.T) {
+	r := newSharing(t, 3, on(accepting), growing())
+	require.Equal(t, "800m 800m 800m", r.turn(0))
+	r.arrive("web-1-3")
+	r.change("web-1-0", func(p *corev1.Pod) {
+		p.Annotations[convert.SharedAnnotation] = "cpu at 2026-01-02T13:58:00Z after 0"
+	})
+	require.Equal(t, "725m 725m 725m 725m", r.turn(2*time.Hour))
+	for _, p := range r.pods() {
+		r.change(p.Name, func(p *corev1.Pod) {
+			delete(p.Annotations, convert.SharedAnnotation)
+			p.Spec.Containers[0].Resources.Requests = list("1400m", "200Mi")
+		})
+	}
+	require.Equal(t, "1400m 1400m 1400m 1400m", r.turn(2*time.Hour+55*time.Minute), "it remembers what it did itself")
+	require.Equal(t, "725m 725m 725m 725m", r.turn(3*time.Hour))
+}
+
+// A pod moves only by what is worth a write, however small it is.
+func TestASmallPodIsNotMovedByMillicores(t *testing.T) {
+	for has, want := range map[string]string{"20m": "20m", "30m": "13m"} {
+		vpa := peaking()
+		c := &vpa.Status.Recommendation.ContainerRecommendations[0]
+		c.LowerBound, c.Target, c.UpperBound = list("10m", "100Mi"), list("20m", "200Mi"), list("20m", "200Mi")
+		r := shareWith(t, Default(), append(peakingPods(3, func(p *corev1.Pod) {
+			unlimited(p)
+			p.Spec.Containers[0].Resources.Requests = list(has, "200Mi")
+		}), vpa, on())...)
+		require.Equal(t, want+" "+want+" "+want, r.turn(0), "shares are 13m")
+		r.kube.ClearActions()
+		r.restarted("web-1-1", 2)
+		if has == "30m" {
+			require.Equal(t, "13m 20m 13m", r.turn(time.Minute), "what did harm is given back all the same")
+		}
+	}
+}
+
+// Growth does not count as made smaller.
+func TestGrowthDoesNotStopANode(t *testing.T) {
+	r := shareWith(t, Default(), append(peakingPods(3, func(p *corev1.Pod) {
+		unlimited(p)
+		p.Spec.Containers[0].Resources.Requests = list("200m", "200Mi")
+	}), peaking(), on(accepting), growing())...)
+	require.Equal(t, "800m 800m 800m", r.turn(0))
+	require.Equal(t, []string{"cpu", "cpu", "cpu"}, r.marks())
+	r.arrive("web-1-3")
+	require.Equal(t, "725m 725m 725m 725m", r.turn(5*time.Minute))
+}
+
+// Where the two are refused together, what is not shared is given alone: nobody is evicted for a share.
+func TestAShareThatIsRefusedEvictsNobody(t *testing.T) {
+	r := shareWith(t, Default(), append(peakingPods(2, func(p *corev1.Pod) {
+		unlimited(p)
+		p.Spec.Containers[0].Resources.Requests = list("1400m", "50Mi")
+	}), peaking(), on(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.MaxConcurrent = new(int32(0)) }))...)
+	r.kube.PrependReactor("patch", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
+		patch := a.(ktesting.PatchAction)
+		if patch.GetSubresource() != "resize" || !strings.Contains(string(patch.GetPatch()), "950m") {
+			return false, nil, nil
+		}
+		return true, nil, apierrors.NewBadRequest("no share here")
+	})
+	r.pass(noon)
+	require.Equal(t, "1400m 200Mi", r.requests("web-1-0"))
+	require.Empty(t, r.evictions())
+}
+
+// What is evicted for something else comes back at its peak, so that is what must fit.
+func TestAnEvictionAsksForRoomForThePeak(t *testing.T) {
+	r := newSharing(t, 3, on())
+	require.Equal(t, "800m 800m 800m", r.turn(0))
+	snapshot, err := r.loop.reader.Read(t.Context(), noon, func(string) {})
+	require.NoError(t, err)
+	r.loop.reader.Divide(t.Context(), snapshot, false, noon)
+	need := snapshot.View.VPAs[0].Pods[0].Need()
+	require.EqualValues(t, 800, need.Wants.Value(resources.CPU))
+	require.EqualValues(t, 1400, need.Back.Value(resources.CPU))
+}
