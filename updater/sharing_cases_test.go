@@ -1,0 +1,85 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubetesting "k8s.io/client-go/testing"
+
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+)
+
+// A policy that wants pods to share of which there are none says so, and nothing is written of others.
+func TestNoPodThatShares(t *testing.T) {
+	alone := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "alone", UID: "alone"}, Spec: corev1.PodSpec{NodeName: "n1",
+		Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: list("1", "1Gi")}}}}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
+	for name, objects := range map[string][]runtime.Object{
+		"no pod at all":            nil,
+		"one that nobody sizes":    {alone},
+		"a workload without pods":  append(peakingPods(0, nil), peaking()),
+		"nothing recommended":      append(peakingPods(3, unlimited), unadvised()),
+		"a node that has only GPU": append(peakingPods(3, unlimited), peaking(), kubelet("n1", "8", withGPU)),
+	} {
+		r := shareWith(t, Default(), append(objects, on())...)
+		before := r.sizes()
+		for minute := range 12 {
+			require.Equal(t, before, r.turn(time.Duration(minute)*time.Minute), name)
+		}
+		require.Equal(t, "True Shares: pods that share: 0", r.condition(), name)
+		for _, a := range r.kube.Actions() {
+			require.False(t, a.GetResource().Resource == "pods" && (a.GetVerb() == "patch" || a.GetVerb() == "create"), "%s: %v", name, a)
+		}
+	}
+}
+
+func withGPU(n *corev1.Node) { n.Status.Allocatable["nvidia.com/gpu"] = list("1", "1")["cpu"] }
+
+// unadvised is a VPA for which nothing is recommended yet.
+func unadvised() runtime.Object {
+	vpa := peaking()
+	vpa.Status.Recommendation = nil
+	return vpa
+}
+
+// Whatever is written about a pod says which one is meant, so that the API server refuses it of another
+// pod of that name, which has come since the snapshot.
+func TestWhatIsWrittenOfAShareIsForOnePodAlone(t *testing.T) {
+	r := newSharing(t, 3, on())
+	writes := func() (bodies []string) {
+		for _, a := range r.kube.Actions() {
+			if patch, is := a.(kubetesting.PatchAction); is && a.GetResource().Resource == "pods" {
+				bodies = append(bodies, string(patch.GetPatch()))
+				require.Contains(t, string(patch.GetPatch()), `"uid-`+strings.TrimPrefix(patch.GetName(), "web-1-")+`"`, string(patch.GetPatch()))
+			}
+		}
+		r.kube.ClearActions()
+		return bodies
+	}
+	require.Equal(t, "800m 800m 800m", r.turn(0))
+	require.Len(t, writes(), 6, "a mark and a resize for each")
+	r.edit(off)
+	r.turn(5 * time.Minute)
+	require.Equal(t, "1400m 1400m 1400m", r.turn(6*time.Minute))
+	r.turn(7 * time.Minute)
+	require.Len(t, writes(), 6, "a resize, and the mark goes")
+}
+
+// Where a node cannot resize pods, or does not say what it has, the log says so.
+func TestANodeOnWhichNothingCanBeSharedIsNamedInTheLog(t *testing.T) {
+	for problem, change := range map[string]func(*corev1.Node){
+		"KubeletTooOld":      func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.32.9" },
+		"AllocatableUnknown": func(n *corev1.Node) { n.Status.Allocatable = nil },
+	} {
+		for _, mode := range []loadlinev1alpha1.SharingMode{loadlinev1alpha1.SharingOn, loadlinev1alpha1.SharingDryRun} {
+			w := newWorld(t, Default(), append(peakingPods(3, unlimited), peaking(), shared(mode, automatic), kubelet("n1", "8", change))...)
+			lines := w.logged(noon)
+			require.Contains(t, lines[0], "Sharing, dry run[node n1 pods 3", "%s: it acts as DryRun", problem)
+			require.Contains(t, lines[0], "problem "+problem)
+		}
+	}
+}
