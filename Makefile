@@ -8,7 +8,7 @@ BIN     := bin
 VECTORS ?= testdata/vectors
 # Tag of the container images.
 TAG     ?= latest
-# A daemon's stripped binary may have so many bytes: docs/dependencies.md says why.
+# A stripped binary may have so many bytes: docs/dependencies.md says why.
 BUDGET         := 36500000
 LDFLAGS := -s -w
 # The local control plane keeps its state here; it is ignored by git.
@@ -50,6 +50,8 @@ build: ## build the three daemons into bin/
 .PHONY: plugin
 plugin: ## build the kubectl plugin into bin/
 	go build -ldflags "$(LDFLAGS)" -o $(BIN)/kubectl-loadline ./kubectl-loadline
+	@size=$$(stat -c %s $(BIN)/kubectl-loadline); echo "build $(BIN)/kubectl-loadline: $$size bytes"; \
+		if [ $$size -gt $(BUDGET) ]; then echo "build: $(BIN)/kubectl-loadline is larger than $(BUDGET) bytes; see docs/dependencies.md" >&2; exit 1; fi
 
 .PHONY: images
 images: ## build the container images into dist/images, without a container engine (TAG=v1.0.0)

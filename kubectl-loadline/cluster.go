@@ -1,40 +1,53 @@
 package main
 
 import (
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/rest"
 
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// clusterFlags say which cluster a command is about: the one that kubectl would use.
-type clusterFlags struct {
-	Kubeconfig, Context string
+// kubectlFlag marks the flags that kubectl has, too.
+const kubectlFlag = "loadline.dev/kubectl"
+
+// cluster is the one that a command is about: that which kubectl would use.
+type cluster struct {
+	*client.Clients
+
+	Namespace string // the given one, or else that of the context
+	Config    *rest.Config
 }
 
-// AddFlags binds the group to fs.
-func (f *clusterFlags) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&f.Kubeconfig, "kubeconfig", "", "File that says where the cluster is. Unset: as for kubectl.")
-	fs.StringVar(&f.Context, "context", "", "Context of that file. Unset: the current one.")
+// clusterFlags are those by which kubectl finds a cluster.
+type clusterFlags struct{ *genericclioptions.ConfigFlags }
+
+// addClusterFlags binds them to a command.
+func addClusterFlags(cmd *cobra.Command) clusterFlags {
+	f := clusterFlags{genericclioptions.NewConfigFlags(true)}
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	f.AddFlags(fs)
+	fs.VisitAll(func(flag *pflag.Flag) {
+		flag.Annotations = map[string][]string{kubectlFlag: nil}
+		cmd.Flags().AddFlag(flag)
+	})
+	return f
 }
 
-// Connect returns clients as kubectl would have them, and the namespace: the given one, or if it
-// is empty that of the context.
-func (f *clusterFlags) Connect(given string) (connected *client.Clients, namespace string, err error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = f.Kubeconfig
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: f.Context}
-	overrides.Context.Namespace = given
-	loading := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
-	if namespace, _, err = loading.Namespace(); err != nil {
-		return nil, given, err
-	}
-	rest, err := loading.ClientConfig()
+// Connect returns the cluster with clients as kubectl would have them.
+func (f clusterFlags) Connect() (*cluster, error) {
+	loading := f.ToRawKubeConfigLoader()
+	namespace, _, err := loading.Namespace()
 	if err != nil {
-		return nil, namespace, err
+		return nil, err
 	}
-	rest.QPS, rest.Burst = float32(flags.DefaultKube().QPS), int(flags.DefaultKube().Burst)
-	connected, err = client.New(rest)
-	return connected, namespace, err
+	c := &cluster{Namespace: namespace}
+	if c.Config, err = f.ToRESTConfig(); err != nil {
+		return nil, err
+	}
+	c.Config.QPS, c.Config.Burst = float32(flags.DefaultKube().QPS), int(flags.DefaultKube().Burst)
+	c.Clients, err = client.New(c.Config)
+	return c, err
 }

@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 
 	"loadline.dev/loadline/pkg/convert"
@@ -22,82 +22,81 @@ import (
 
 // explainConfig are the flags of the command.
 type explainConfig struct {
-	cluster           clusterFlags
-	namespace, recipe string
-	estimate          flags.Estimate
-	policies          flags.Policies
-	sharingMinAge     time.Duration
+	cluster       clusterFlags
+	recipe        string
+	estimate      flags.Estimate
+	policies      flags.Policies
+	sharingMinAge time.Duration
 }
 
-func (c *explainConfig) addFlags(fs *pflag.FlagSet) {
-	c.cluster.AddFlags(fs)
-	fs.StringVarP(&c.namespace, "namespace", "n", "", "Namespace of the VPA or the pod. Unset: that of the context.")
+const explainHelp = `Shows how the recommendation for each container of a VPA comes about, from what
+the recommender saved last. Flags that the recommender has must be the same here.
+
+Of a pod it shows what is recommended, why it is changed or left alone as far as
+that can be seen from outside, and what the pods of its node share.`
+
+// explainCommand shows, step by step, how the recommendation for a VPA comes about, and how far its
+// rollout is. It reads the VPA and its checkpoints and runs the same chains over them as the
+// recommender, so that what it shows is what that computed when it last saved.
+func explainCommand() *cobra.Command {
+	c := explainConfig{estimate: flags.DefaultEstimate()}
+	cmd := &cobra.Command{
+		Use: "explain [flags] VPA|pod/NAME", Long: explainHelp,
+		Short: "show each step of a recommendation; what becomes of a pod, and what its node's pods share",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.run(cmd.Context(), args, cmd.OutOrStdout())
+		},
+	}
+	c.cluster = addClusterFlags(cmd)
+	fs := cmd.Flags()
 	fs.StringVar(&c.recipe, "recipe", "vpa", "That of the recommender, which serves VPAs that ask for none.")
 	c.estimate.AddFlags(fs)
 	c.policies.AddFlags(fs)
 	fs.DurationVar(&c.sharingMinAge, "sharing-min-age", 0, "That of the updater: how long a workload must have existed before its pods share what their nodes have left. Unset: the default of the updater is taken, and the output says so.")
+	return cmd
 }
 
-const explainHelp = `Usage: %s [flags] VPA|pod/NAME
-
-Shows how the recommendation for each container of a VPA comes about, from what
-the recommender saved last. Flags that the recommender has must be the same here.
-
-Of a pod it shows what is recommended, why it is changed or left alone as far as
-that can be seen from outside, and what the pods of its node share.
-
-%s`
-
-// runExplain shows, step by step, how the recommendation for a VPA comes about, and how far its
-// rollout is. It reads the VPA and its checkpoints and runs the same chains over them as the
-// recommender, so that what it shows is what that computed when it last saved. It returns the
-// exit code.
-func runExplain(ctx context.Context, args []string, out, errOut io.Writer) int {
-	const name = "kubectl loadline explain"
-	c, fs := explainConfig{estimate: flags.DefaultEstimate()}, flags.New(name)
-	c.addFlags(fs)
-	if err := fs.Parse(args); errors.Is(err, pflag.ErrHelp) {
-		fmt.Fprintf(out, explainHelp, name, flags.Describe(fs))
-		return flags.OK
-	} else if err != nil {
-		fmt.Fprintf(errOut, "%s: %v (see %s --help)\n", name, err, name)
-		return flags.Usage
+// book returns the recipes with the settings of the recommender.
+func (c *explainConfig) book() (*recipe.Book, error) {
+	if err := c.estimate.Validate(); err != nil {
+		return nil, err
 	}
-	problem := c.estimate.Validate()
-	var book *recipe.Book
-	if problem == nil {
-		if book, problem = recipe.NewBook(c.recipe, c.estimate.Config); problem != nil {
-			problem = flags.Problem("recipe", c.recipe, problem.Error())
-		}
+	book, err := recipe.NewBook(c.recipe, c.estimate.Config)
+	if err != nil {
+		return nil, flags.Problem("recipe", c.recipe, err.Error())
 	}
+	return book, nil
+}
+
+func (c *explainConfig) run(ctx context.Context, args []string, out io.Writer) error {
+	book, problem := c.book()
 	if c.sharingMinAge < 0 {
 		problem = errors.Join(problem, flags.Problem("sharing-min-age", c.sharingMinAge, "must not be below 0"))
 	}
-	if fs.NArg() != 1 {
+	if len(args) != 1 {
 		problem = errors.Join(problem, errors.New("want the name of one VPA, or pod/NAME"))
 	}
 	if problem != nil {
-		fmt.Fprintf(errOut, "%s: %s\n", name, strings.ReplaceAll(problem.Error(), "\n", "; "))
-		return flags.Usage
+		return wrong(problem)
 	}
-	clients, namespace, err := c.cluster.Connect(c.namespace)
-	kind, object := "VPA", fs.Arg(0)
+	kind, object := "VPA", args[0]
 	if pod, found := strings.CutPrefix(object, "pod/"); found {
 		kind, object = "pod", pod
 	}
-	if err == nil {
-		q := question{namespace, object, book, time.Now(), fleet.Options{Foreign: c.policies.Foreign}, clients.Kube, c.sharingMinAge}
-		if kind == "pod" {
-			err = printPod(ctx, clients.VPA, q, out)
-		} else {
-			err = printVPA(ctx, clients.VPA, q, out)
-		}
+	cluster, err := c.cluster.Connect()
+	if err != nil {
+		return fmt.Errorf("%s %s/%s: %w", kind, *c.cluster.Namespace, object, err)
+	}
+	q := question{cluster.Namespace, object, book, time.Now(), fleet.Options{Foreign: c.policies.Foreign}, cluster.Kube, c.sharingMinAge}
+	if kind == "pod" {
+		err = printPod(ctx, cluster.VPA, q, out)
+	} else {
+		err = printVPA(ctx, cluster.VPA, q, out)
 	}
 	if err != nil {
-		fmt.Fprintf(errOut, "%s: %s %s/%s: %v\n", name, kind, namespace, object, err)
-		return flags.Failed
+		return fmt.Errorf("%s %s/%s: %w", kind, q.Namespace, object, err)
 	}
-	return flags.OK
+	return nil
 }
 
 // printVPA answers a question about a VPA.

@@ -250,7 +250,7 @@ func TestCommandLineOfExplain(t *testing.T) {
 		{[]string{"--kubeconfig=" + file, "-n", "ns", "pod/web-1"}, 1, "pod ns/web-1: "},
 	} {
 		var out, errOut bytes.Buffer
-		require.Equal(t, c.code, runExplain(t.Context(), c.args, &out, &errOut), c.args)
+		require.Equal(t, c.code, run(t.Context(), append([]string{"explain"}, c.args...), &out, &errOut), c.args)
 		require.Contains(t, out.String()+errOut.String(), c.want)
 	}
 }

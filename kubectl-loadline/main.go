@@ -6,14 +6,14 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"syscall"
 
+	"github.com/spf13/cobra"
+
 	"loadline.dev/loadline/kubectl-loadline/backtest"
-	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/serving"
 )
 
@@ -23,43 +23,37 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-const overview = `kubectl loadline: for people who size workloads
-
-Usage:
-  kubectl loadline backtest [flags] FILE|DIRECTORY|URL...   replay recorded usage and score recommendations
-  kubectl loadline explain [flags] VPA|pod/NAME             show each step of a recommendation; what becomes of a pod, and what its node's pods share
-  kubectl loadline policy detach [flags] NAME               take a SizingPolicy off its pods, before a downgrade or uninstall
-  kubectl loadline savings [flags] [POLICY...]              show what recommendations would save, and cost
-  kubectl loadline version                                  print the version
-
-kubectl loadline COMMAND --help tells more.
-`
-
-// run carries out one command and returns the exit code.
-func run(ctx context.Context, args []string, out, errOut io.Writer) int {
-	command := ""
-	if len(args) > 0 {
-		command = args[0]
+// commands are those of the plugin, by name.
+func commands() []*cobra.Command {
+	return []*cobra.Command{
+		backtestCommand(),
+		explainCommand(),
+		policyCommand(),
+		savingsCommand(),
+		versionCommand(),
 	}
-	switch command {
-	case "backtest":
-		return backtest.Main(ctx, args[1:], out, errOut)
-	case "explain":
-		return runExplain(ctx, args[1:], out, errOut)
-	case "policy":
-		return runPolicy(ctx, args[1:], out, errOut)
-	case "savings":
-		return runSavings(ctx, args[1:], out, errOut)
-	case "version", "--version":
-		fmt.Fprintln(out, "kubectl-loadline", serving.Version())
-		return flags.OK
-	case "help", "--help", "-h":
-		fmt.Fprint(out, overview)
-		return flags.OK
+}
+
+func backtestCommand() *cobra.Command {
+	c := backtest.Default()
+	cmd := &cobra.Command{
+		Use: "backtest [flags] FILE|DIRECTORY|URL...", Short: "replay recorded usage and score recommendations",
+		Long: "Replays recorded usage under recipes and scores what they would have\nrecommended. docs/backtest.md says what the columns mean.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return ended(backtest.Run(cmd.Context(), c, args, cmd.OutOrStdout(), cmd.ErrOrStderr()))
+		},
 	}
-	fmt.Fprint(errOut, overview)
-	if command != "" {
-		fmt.Fprintf(errOut, "\nkubectl loadline: command %q does not exist: must be backtest, explain, policy, savings or version\n", command)
+	c.AddFlags(cmd.Flags())
+	return cmd
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "print the version", Args: cobra.NoArgs,
+		Run: func(cmd *cobra.Command, _ []string) { printVersion(cmd.OutOrStdout()) },
 	}
-	return flags.Usage
+}
+
+func printVersion(out io.Writer) {
+	_, _ = io.WriteString(out, "kubectl-loadline "+serving.Version()+"\n")
 }

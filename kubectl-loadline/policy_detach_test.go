@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -356,7 +355,7 @@ func TestCommandLineOfPolicyDetach(t *testing.T) {
 		{[]string{"detach", "--kubeconfig=/nowhere/at/all", "shop"}, 1, "kubectl loadline policy detach: "},
 	} {
 		var out, errOut bytes.Buffer
-		require.Equal(t, c.code, runPolicy(context.Background(), c.args, &out, &errOut), c.args)
+		require.Equal(t, c.code, run(t.Context(), append([]string{"policy"}, c.args...), &out, &errOut), c.args)
 		require.Contains(t, strings.TrimSpace(out.String()+errOut.String()), c.want)
 	}
 }

@@ -37,7 +37,7 @@ func savings(t *testing.T, known bool, args ...string) (code int, out, errs stri
 	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","current-context":"c",
 		"contexts":[{"name":"c","context":{"cluster":"k"}}],"clusters":[{"name":"k","cluster":{"server":%q}}]}`, server.URL), 0o600))
 	var o, e bytes.Buffer
-	code = runSavings(t.Context(), append([]string{"--kubeconfig=" + file}, args...), &o, &e)
+	code = run(t.Context(), append([]string{"savings", "--kubeconfig=" + file}, args...), &o, &e)
 	return code, o.String(), e.String()
 }
 

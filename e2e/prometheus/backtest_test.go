@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"loadline.dev/loadline/kubectl-loadline/backtest"
+	"loadline.dev/loadline/pkg/flags"
 )
 
 // recorded is one container whose use is the same for five minutes each: so a rate
@@ -128,7 +129,10 @@ func metrics(all []recorded) string {
 func runBacktest(t *testing.T, args ...string) string {
 	t.Helper()
 	var out, errs bytes.Buffer
-	require.Zero(t, backtest.Main(t.Context(), append(args, "--recipe=vpa", "--recipe=loadline", "--recipe=cruisekube"), &out, &errs), errs.String())
+	c, fs := backtest.Default(), flags.New("backtest")
+	c.AddFlags(fs)
+	require.NoError(t, fs.Parse(append(args, "--recipe=vpa", "--recipe=loadline", "--recipe=cruisekube")))
+	require.Zero(t, backtest.Run(t.Context(), c, fs.Args(), &out, &errs), errs.String())
 	require.Empty(t, errs.String())
 	return out.String()
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -134,6 +135,21 @@ func TestDaemonsLinkNoTemplates(t *testing.T) {
 			require.False(t, strings.HasPrefix(dep, "sigs.k8s.io/controller-runtime"), "dependency rule: %s links %s", p.inner(), dep)
 		}
 	}
+}
+
+// The library of the plugin's commands imports templates and runs them only for those who set a
+// template of their own. What the linker keeps is what counts.
+func TestThePluginRunsNoTemplates(t *testing.T) {
+	binary := filepath.Join(t.TempDir(), "kubectl-loadline")
+	build := exec.Command("go", "build", "-o", binary, "./kubectl-loadline")
+	build.Dir = "../.."
+	text, err := build.CombinedOutput()
+	require.NoError(t, err, string(text))
+	symbols, err := exec.Command("go", "tool", "nm", binary).Output()
+	require.NoError(t, err)
+	require.Contains(t, string(symbols), "cobra.(*Command).ExecuteC", "the list of symbols is not what it was")
+	require.NotContains(t, string(symbols), "template.(*Template).Execute",
+		"size rule: kubectl-loadline runs templates, and with them has every exported method of every type")
 }
 
 // Where versions differ, everything that imports such a library is compiled once more, in

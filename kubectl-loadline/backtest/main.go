@@ -1,7 +1,7 @@
 // Package backtest is kubectl loadline backtest: it replays recordings under recipes and
 // prints what each of them costs and risks.
 //
-// Main reads the flags (Config) and the recordings: Sources finds files, directories,
+// Config are the flags, and Run reads the recordings: Sources finds files, directories,
 // catalogues and Prometheus servers. Package core/backtest replays and scores. A Report
 // holds the scores and writes them as a table, JSON, CSV or a page of HTML with charts;
 // Events says what happens to one container, in the words of a cluster.
@@ -16,28 +16,18 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/source/trace"
 )
 
-// Main runs the command and returns the exit code: 1 if a container or a file had
-// to be left out, although the others are in the result.
-func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
-	const name = "kubectl loadline backtest"
-	config, fs := Default(), flags.New(name)
-	config.AddFlags(fs)
-	if err := fs.Parse(args); errors.Is(err, pflag.ErrHelp) {
-		fmt.Fprintf(out, "Usage: %s [flags] FILE|DIRECTORY|URL...\n\nReplays recorded usage under recipes and scores what they would have\nrecommended. docs/backtest.md says what the columns mean.\n\n%s", name, flags.Describe(fs))
-		return flags.OK
-	} else if err != nil {
-		fmt.Fprintf(errOut, "%s: %v (see %s --help)\n", name, err, name)
-		return flags.Usage
-	}
+// name is that of the command in messages.
+const name = "kubectl loadline backtest"
+
+// Run runs the command with the recordings in args and returns the exit code: 1 if a container or
+// a file had to be left out, although the others are in the result.
+func Run(ctx context.Context, config *Config, args []string, out, errOut io.Writer) int {
 	plan, err := config.plan()
-	args = fs.Args()
 	if len(args) == 0 {
 		err = errors.Join(err, errors.New("no recordings are named: want files or directories of .csv or .csv.gz, or addresses of Prometheus"))
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -16,6 +17,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/flags"
 )
 
 const head = "workload,container,timestamp,cpu_cores,memory_bytes,cpu_request_cores,memory_request_bytes,cpu_limit_cores,memory_limit_bytes\n"
@@ -45,9 +48,20 @@ func recordings(t *testing.T) string {
 	return dir
 }
 
+// runArgs runs the command with flags among its arguments.
+func runArgs(ctx context.Context, args []string, out, errOut io.Writer) int {
+	c, fs := Default(), flags.New(name)
+	c.AddFlags(fs)
+	if err := fs.Parse(args); err != nil {
+		fmt.Fprintln(errOut, err)
+		return flags.Usage
+	}
+	return Run(ctx, c, fs.Args(), out, errOut)
+}
+
 func command(args ...string) (code int, out, errs string) {
 	var stdout, stderr bytes.Buffer
-	code = Main(context.Background(), args, &stdout, &stderr)
+	code = runArgs(context.Background(), args, &stdout, &stderr)
 	return code, stdout.String(), stderr.String()
 }
 
@@ -150,7 +164,7 @@ func TestCancelling(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	var out, errs bytes.Buffer
-	require.Equal(t, 1, Main(ctx, []string{recordings(t)}, &out, &errs))
+	require.Equal(t, 1, runArgs(ctx, []string{recordings(t)}, &out, &errs))
 	require.Contains(t, errs.String(), "context canceled")
 	require.Empty(t, out.String())
 }
