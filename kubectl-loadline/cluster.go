@@ -30,7 +30,7 @@ func addClusterFlags(cmd *cobra.Command) clusterFlags {
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	f.AddFlags(fs)
 	fs.VisitAll(func(flag *pflag.Flag) {
-		flag.Annotations = map[string][]string{kubectlFlag: nil}
+		flag.Annotations = map[string][]string{kubectlFlag: {}}
 		cmd.Flags().AddFlag(flag)
 	})
 	return f

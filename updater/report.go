@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/client-go/tools/cache"
@@ -31,6 +32,7 @@ type reporter struct {
 	// demand.
 	Room string
 
+	mu    sync.Mutex // of pass, pods and ids: requests read these
 	pass  uint32
 	pods  map[string]said // by UID; there are as many as pods, so it is kept small
 	ids   map[disruption.Reason]uint32
@@ -59,6 +61,8 @@ type continuation struct {
 // report logs what changed since the last pass. It returns the pods that are left alone for
 // another reason than in the pass before, and the events that are due, by VPA and reason.
 func (t *reporter) report(ctx context.Context, skipped []disruption.Skip, now time.Time) (news []disruption.Skip, events []skipEvent) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if t.pods == nil {
 		t.pods, t.cases, t.ids = make(map[string]said, len(skipped)), map[subject]*continuation{}, map[disruption.Reason]uint32{}
 	}

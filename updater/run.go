@@ -37,18 +37,21 @@ func run(ctx context.Context, config *Config, out io.Writer) error {
 	registry := serving.NewRegistry()
 	health := serving.NewHealth(5 * config.Interval)
 	server := serving.New(config.Serving.Address, config.Serving.Profiling, registry, health.Check)
+	left := &leftAlone{}
+	server.Handle(leftAlonePath, left)
 	if err := server.Listen(); err != nil {
 		return err
 	}
 	return server.RunWith(ctx, func(ctx context.Context) error {
-		return connect(ctx, config, out, parts{health: health, metrics: newMetrics(registry)})
+		return connect(ctx, config, out, parts{health: health, metrics: newMetrics(registry), leftAlone: left})
 	})
 }
 
 // parts are made before this process leads.
 type parts struct {
-	health  *serving.Health
-	metrics *metrics
+	health    *serving.Health
+	metrics   *metrics
+	leftAlone *leftAlone
 	// events writes events, and judge takes changes back, each at a rate of its own: a change
 	// must not wait because the event of the one before it is being written, and what did harm
 	// not because a pass has much to do. So has nodes, which writes the taints of nodes.
@@ -117,6 +120,7 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 	loop.nodes, loop.budgets = caches.pinning(), caches.disruptions()
 	loop.limiter = disruption.NewRateLimiter(config.Pace, time.Now())
 	loop.reporter.After = config.EventAfter
+	p.leftAlone.reporter.Store(&loop.reporter)
 	judge, shutdown, err := executors(ctx, config, out, p, clients, loop)
 	if err != nil {
 		return err

@@ -42,7 +42,7 @@ func NewRegistry() *prometheus.Registry {
 // Server answers /metrics and /health-check on one address.
 type Server struct {
 	address  string
-	handler  http.Handler
+	handler  *http.ServeMux
 	listener net.Listener
 }
 
@@ -69,6 +69,9 @@ func New(address string, profiling bool, registry *prometheus.Registry, health f
 	}
 	return &Server{address: address, handler: mux}
 }
+
+// Handle adds a page to those that the server answers, before it runs.
+func (s *Server) Handle(path string, handler http.Handler) { s.handler.Handle(path, handler) }
 
 // Listen opens the port, so that a port in use is known before anything else
 // starts. Run calls it if nobody did.

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/disruption"
+)
+
+func TestWhyPodsAreLeftAloneIsAnswered(t *testing.T) {
+	var l leftAlone
+	ask := func(query string) (int, string) {
+		w := httptest.NewRecorder()
+		l.ServeHTTP(w, httptest.NewRequest(http.MethodGet, leftAlonePath+query, nil))
+		return w.Code, w.Body.String()
+	}
+	code, _ := ask("")
+	require.Equal(t, http.StatusServiceUnavailable, code, "it does not lead")
+	r := &reporter{}
+	l.reporter.Store(r)
+	code, _ = ask("")
+	require.Equal(t, http.StatusServiceUnavailable, code, "there was no pass")
+
+	r.report(t.Context(), []disruption.Skip{skip("a", "p2", disruption.BelowMinReplicas), skip("a", "p1", disruption.BelowMinReplicas), skip("b", "p3", disruption.TooYoung)}, noon)
+	code, text := ask("")
+	require.Equal(t, http.StatusOK, code)
+	require.JSONEq(t, `{"reasons":{"BelowMinReplicas":["p1","p2"],"TooYoung":["p3"]}}`, text)
+	_, text = ask("?uid=p3&uid=none")
+	require.JSONEq(t, `{"reasons":{"TooYoung":["p3"]}}`, text)
+
+	r.report(t.Context(), nil, noon)
+	_, text = ask("")
+	require.JSONEq(t, `{"reasons":{}}`, text, "none is left alone any more")
+}
