@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
@@ -43,7 +44,7 @@ type surroundings struct {
 	minAge time.Duration // of workloads that share; 0: nobody said
 
 	namespaces map[string]*namespaceVPAs
-	read       map[*vpav1.VerticalPodAutoscaler]*controlling
+	read       map[cache.ObjectName]*controlling
 }
 
 // namespaceVPAs are the VPAs of a namespace, and its LimitRanges.
@@ -57,6 +58,8 @@ type namespaceVPAs struct {
 type controlling struct {
 	object   *vpav1.VerticalPodAutoscaler
 	standing sizing.Standing
+	rollout  rolloutStanding
+	problem  string // what of the rollout cannot be known
 	sizing   nodeshare.Sizing
 	shares   *nodeshare.VPA // nil: no policy wants that
 }
@@ -71,7 +74,7 @@ func newSurroundings(ctx context.Context, own versioned.Interface, q question) (
 		return nil, err
 	}
 	return &surroundings{kube: q.Kube, own: own, now: q.Now, policy: reader, owners: target.NewLive(q.Kube, client.NewScales(q.Kube).Scale), book: book, minAge: q.SharingMinAge,
-		namespaces: map[string]*namespaceVPAs{}, read: map[*vpav1.VerticalPodAutoscaler]*controlling{}}, nil
+		namespaces: map[string]*namespaceVPAs{}, read: map[cache.ObjectName]*controlling{}}, nil
 }
 
 // control returns the VPA that controls a pod; nil: none does.
@@ -92,23 +95,40 @@ func (s *surroundings) control(ctx context.Context, pod *corev1.Pod) (*controlli
 	if !found {
 		return nil, nil //nolint:nilnil // the same
 	}
-	if known := s.read[claim.VPA]; known != nil {
-		return known, nil
+	known, err := s.known(ctx, claim.VPA)
+	if err != nil {
+		return nil, err
 	}
-	c := &controlling{object: claim.VPA}
-	if c.standing, err = s.policy.Standing(ctx, claim.VPA); err != nil {
-		return nil, fmt.Errorf("read which SizingPolicy is responsible for VPA %s/%s: %w", claim.Namespace, claim.Name, err)
-	}
-	c.sizing = s.sizingOf(c, n.ranges)
-	if shares(&c.standing.Decision) {
-		v := nodeshare.VPAOf(claim.VPA, &c.standing.Decision, &c.standing.Workload, &c.standing.State, s.book)
-		v.Sizing, v.Outdated, v.MinAge = c.sizing, convert.Unreadable(claim.VPA) != "", s.minAge
+	if shares(&known.standing.Decision) && known.shares == nil {
+		v := nodeshare.VPAOf(claim.VPA, &known.standing.Decision, &known.standing.Workload, &known.standing.State, s.book)
+		v.Sizing, v.Outdated, v.MinAge = known.sizing, convert.Unreadable(claim.VPA) != "", s.minAge
 		if v.Looked, err = s.policy.LooksAt(ctx, top); err != nil {
 			return nil, err
 		}
-		c.shares = &v
+		known.shares = &v
 	}
-	s.read[claim.VPA] = c
+	return known, nil
+}
+
+// known reads what decides about the pods of a VPA, once.
+func (s *surroundings) known(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) (*controlling, error) {
+	name := cache.MetaObjectToName(vpa)
+	if c := s.read[name]; c != nil {
+		return c, nil
+	}
+	c := &controlling{object: vpa}
+	var err error
+	if c.standing, err = s.policy.Standing(ctx, vpa); err != nil {
+		return nil, fmt.Errorf("read which SizingPolicy is responsible for VPA %s: %w", name, err)
+	}
+	c.rollout.Standing = c.standing
+	c.problem = c.rollout.complete(ctx, s.kube, vpa, s.now)
+	n := s.namespace(ctx, vpa.Namespace)
+	if n.err != nil {
+		return nil, n.err
+	}
+	c.sizing = s.sizingOf(c, n.ranges)
+	s.read[name] = c
 	return c, nil
 }
 

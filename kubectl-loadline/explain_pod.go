@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/kubernetes"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
@@ -33,6 +34,7 @@ type podAnswer struct {
 	Rollout  rolloutStanding
 	Running  disruption.Pod // with what it would get
 	Left     disruption.Reason
+	Said     bool           // the updater itself gave that reason
 	Events   []corev1.Event // of the updater about it, the newest first
 	Node     *nodeAnswer    // nil: it runs on none, or nobody knows
 	Problems []string
@@ -44,25 +46,15 @@ func explainPod(ctx context.Context, own versioned.Interface, q question) (*podA
 	if err != nil {
 		return nil, err
 	}
-	a := &podAnswer{Now: q.Now, Pod: pod}
 	surroundings, err := newSurroundings(ctx, own, q)
 	if err != nil {
 		return nil, err
 	}
-	of, err := surroundings.control(ctx, pod)
-	if err != nil {
-		a.problem("it is not known which VPA controls the pod: %v", err)
+	a := surroundings.answer(ctx, pod)
+	if a.VPA != nil {
+		a.Recipe = q.Book.Choose(a.VPA.Annotations[recipe.Annotation], policyRecipe(a.Rollout.Policy)).Name
 	}
-	if of != nil {
-		a.VPA, a.Rollout.Standing = of.object, of.standing
-		a.Recipe = q.Book.Choose(of.object.Annotations[recipe.Annotation], policyRecipe(of.standing.Policy)).Name
-		if problem := a.Rollout.complete(ctx, q.Kube, of.object, q.Now); problem != "" {
-			a.problem("%s", problem)
-		}
-		a.Running = convert.RunningPod(pod, of.sizing.Recommendation, of.sizing.Rules, of.sizing.Ranges)
-		a.Left = a.left()
-	}
-	if a.Events, err = updaterEvents(ctx, q, pod); err != nil {
+	if a.Events, err = updaterEvents(ctx, q.Kube, pod); err != nil {
 		a.problem("it is not known what the updater said of the pod: %v", err)
 	}
 	if pod.Spec.NodeName != "" {
@@ -71,6 +63,27 @@ func explainPod(ctx context.Context, own versioned.Interface, q question) (*podA
 		}
 	}
 	return a, nil
+}
+
+// answer says which VPA controls a pod, and why the pod is left alone.
+func (s *surroundings) answer(ctx context.Context, pod *corev1.Pod) *podAnswer {
+	a := &podAnswer{Now: s.now, Pod: pod}
+	of, err := s.control(ctx, pod)
+	switch {
+	case err != nil:
+		a.problem("it is not known which VPA controls the pod: %v", err)
+		a.Left = disruption.OwnerUnreadable
+	case of == nil:
+		a.Left = disruption.NoVPA
+	default:
+		a.VPA, a.Rollout = of.object, of.rollout
+		if of.problem != "" {
+			a.problem("%s", of.problem)
+		}
+		a.Running = convert.RunningPod(pod, of.sizing.Recommendation, of.sizing.Rules, of.sizing.Ranges)
+		a.Left = a.left()
+	}
+	return a
 }
 
 func (a *podAnswer) problem(format string, args ...any) {
@@ -148,8 +161,8 @@ func (a *podAnswer) held() rollout.Reason {
 const mostEvents = 5
 
 // updaterEvents returns what the updater said of a pod, the newest first.
-func updaterEvents(ctx context.Context, q question, pod *corev1.Pod) ([]corev1.Event, error) {
-	list, err := q.Kube.CoreV1().Events(pod.Namespace).List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("involvedObject.uid", string(pod.UID)).String()})
+func updaterEvents(ctx context.Context, kube kubernetes.Interface, pod *corev1.Pod) ([]corev1.Event, error) {
+	list, err := kube.CoreV1().Events(pod.Namespace).List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("involvedObject.uid", string(pod.UID)).String()})
 	if err != nil {
 		return nil, err
 	}

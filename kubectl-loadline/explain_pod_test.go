@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -96,8 +97,22 @@ func newShop() *shop {
 // says returns what explain says of a pod.
 func (s *shop) says(t *testing.T, pod string) string {
 	t.Helper()
+	kube, own := s.clients()
+	var out bytes.Buffer
+	require.NoError(t, printPod(t.Context(), own, s.question(t, kube, pod), &out))
+	return out.String()
+}
+
+// question is one about a pod of the shop.
+func (s *shop) question(t *testing.T, kube kubernetes.Interface, pod string) question {
+	t.Helper()
 	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
 	require.NoError(t, err)
+	return question{"shop", pod, book, explainNow(), fleet.Options{}, kube, s.minAge}
+}
+
+// clients returns those of a cluster that has the shop.
+func (s *shop) clients() (*kubefake.Clientset, *fake.Clientset) {
 	objects := append([]runtime.Object{&s.node}, s.more...)
 	for _, p := range s.pods {
 		objects = append(objects, p)
@@ -115,9 +130,7 @@ func (s *shop) says(t *testing.T, pod string) string {
 	kube.PrependReactor("list", s.hidden, func(a clienttesting.Action) (bool, runtime.Object, error) {
 		return s.hidden != "", nil, errors.New("forbidden")
 	})
-	var out bytes.Buffer
-	require.NoError(t, printPod(t.Context(), fake.NewSimpleClientset(own...), question{"shop", pod, book, explainNow(), fleet.Options{}, kube, s.minAge}, &out))
-	return out.String()
+	return kube, fake.NewSimpleClientset(own...)
 }
 
 // squeezed is a table with one space between its columns.

@@ -30,6 +30,7 @@ func commands() []*cobra.Command {
 		explainCommand(),
 		policyCommand(),
 		savingsCommand(),
+		statusCommand(),
 		versionCommand(),
 	}
 }

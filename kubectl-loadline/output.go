@@ -1,0 +1,141 @@
+package main
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"loadline.dev/loadline/pkg/flags"
+)
+
+// printable is what a command has to say: tables for people, and itself for programs, as JSON.
+type printable interface {
+	tables() []table
+	notes() []string // sentences below the tables
+}
+
+// table is a part of an answer. The first one of an answer is what it is about, so that CSV has it
+// alone.
+type table struct {
+	Title   string // above it; empty: none
+	Columns []string
+	Wide    int // how many of the last columns are left out where there is little room
+	Rows    [][]string
+}
+
+// formats are the forms of an answer.
+var formats = []string{"table", "wide", "json", "yaml", "csv", "md"}
+
+// outputFlag says in which form a command answers.
+type outputFlag struct{ Format string }
+
+// addOutputFlag binds it to a command.
+func addOutputFlag(cmd *cobra.Command) *outputFlag {
+	o := &outputFlag{}
+	cmd.Flags().StringVarP(&o.Format, "output", "o", formats[0], "Form of the answer: "+strings.Join(formats, ", ")+".")
+	// The flag is there, so this cannot fail.
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+	return o
+}
+
+func (o *outputFlag) validate() error {
+	return flags.Check(slices.Contains(formats, o.Format), "output", o.Format, "must be "+strings.Join(formats, ", "))
+}
+
+// print writes an answer.
+func (o *outputFlag) print(out io.Writer, a printable) error {
+	switch o.Format {
+	case "json":
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		return e.Encode(a)
+	case "yaml":
+		text, err := yaml.Marshal(a)
+		if err != nil {
+			return err
+		}
+		_, err = out.Write(text)
+		return err
+	case "csv":
+		t := a.tables()[0]
+		w := csv.NewWriter(out)
+		return w.WriteAll(append([][]string{t.Columns}, t.Rows...))
+	case "md":
+		return o.each(out, a, table.markdown)
+	}
+	return o.each(out, a, func(t table, out io.Writer) error { return t.text(out, o.Format == "wide") })
+}
+
+// each writes all tables and notes.
+func (o *outputFlag) each(out io.Writer, a printable, write func(table, io.Writer) error) error {
+	for i, t := range a.tables() {
+		if i > 0 {
+			fmt.Fprintln(out)
+		}
+		if t.Title != "" {
+			fmt.Fprintf(out, "%s:\n", t.Title)
+			if o.Format == "md" {
+				fmt.Fprintln(out)
+			}
+		}
+		if err := write(t, out); err != nil {
+			return err
+		}
+	}
+	for _, note := range a.notes() {
+		if o.Format == "md" {
+			fmt.Fprintln(out)
+		}
+		fmt.Fprintln(out, note)
+	}
+	return nil
+}
+
+func (t table) text(out io.Writer, wide bool) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	shown := len(t.Columns)
+	if !wide {
+		shown -= t.Wide
+	}
+	line := func(cells []string) {
+		fmt.Fprintln(w, strings.TrimRight(strings.Join(cells[:shown], "\t"), "\t"))
+	}
+	if len(t.Columns) > 0 {
+		line(t.Columns)
+	}
+	for _, row := range t.Rows {
+		line(row)
+	}
+	return w.Flush()
+}
+
+func (t table) markdown(out io.Writer) error {
+	line := func(cells []string) {
+		fmt.Fprintf(out, "| %s |\n", strings.Join(cells, " | "))
+	}
+	line(t.Columns)
+	line(slices.Repeat([]string{"---"}, len(t.Columns)))
+	for _, row := range t.Rows {
+		escaped := make([]string, len(row))
+		for i, cell := range row {
+			escaped[i] = strings.NewReplacer("|", `\|`, "\n", " ").Replace(cell)
+		}
+		line(escaped)
+	}
+	return nil
+}
+
+// dash is a cell of which there is nothing to say.
+func dash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}

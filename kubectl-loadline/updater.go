@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/kube/lease"
+)
+
+// Where the updater answers: /left-alone beside its metrics, as updater/left_alone.go has it.
+const (
+	updaterPort  = "8943"
+	updaterLabel = "app=vpa-updater"
+	leftAlone    = "/left-alone"
+)
+
+// updaterElection names the Lease of the updater that leads.
+func updaterElection(namespace string) flags.Election {
+	e := flags.DefaultElection("vpa-updater")
+	e.Namespace = namespace
+	return e
+}
+
+// askUpdater returns why the updater left pods alone in its last pass: one pod, or all if uid is
+// empty. It asks through the API server, which wants permission to get pods/proxy.
+func askUpdater(ctx context.Context, kube kubernetes.Interface, namespace string, uid types.UID, now time.Time) (map[types.UID]disruption.Reason, error) {
+	pods, err := updaterPods(ctx, kube, namespace, now)
+	if err != nil {
+		return nil, err
+	}
+	params := map[string]string{}
+	if uid != "" {
+		params["uid"] = string(uid)
+	}
+	err = errors.New("none is there")
+	for _, pod := range pods {
+		var text []byte
+		if text, err = kube.CoreV1().Pods(namespace).ProxyGet("http", pod, updaterPort, leftAlone, params).DoRaw(ctx); err != nil {
+			continue
+		}
+		var answer struct {
+			Reasons map[disruption.Reason][]types.UID `json:"reasons"`
+		}
+		if err = json.Unmarshal(text, &answer); err != nil {
+			continue
+		}
+		found := map[types.UID]disruption.Reason{}
+		for reason, uids := range answer.Reasons {
+			for _, uid := range uids {
+				found[uid] = reason
+			}
+		}
+		return found, nil
+	}
+	return nil, fmt.Errorf("ask the updater in namespace %s: %w", namespace, err)
+}
+
+// updaterPods returns the pods of the updater that may lead: that which holds the Lease, or else all.
+func updaterPods(ctx context.Context, kube kubernetes.Interface, namespace string, now time.Time) (names []string, err error) {
+	holder, err := lease.Holder(ctx, kube, updaterElection(namespace), now)
+	if err == nil && holder != "" {
+		host, _, _ := strings.Cut(holder, "_") // who elects writes HOST_UUID
+		return []string{host}, nil
+	}
+	list, err := kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: updaterLabel})
+	if err != nil {
+		return nil, fmt.Errorf("list the pods of the updater in namespace %s: %w", namespace, err)
+	}
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	return names, nil
+}
