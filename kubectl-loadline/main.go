@@ -27,6 +27,7 @@ func main() {
 func commands() []*cobra.Command {
 	return []*cobra.Command{
 		backtestCommand(),
+		doctorCommand(),
 		explainCommand(),
 		policyCommand(),
 		savingsCommand(),

@@ -104,7 +104,9 @@ func inTheDocs(t *testing.T, command, text string) {
 	t.Helper()
 	page, err := os.ReadFile("../docs/kubectl.md")
 	require.NoError(t, err)
-	require.Contains(t, string(page), "$ kubectl loadline "+command+"\n"+text+"```\n", text)
+	if want := "$ kubectl loadline " + command + "\n" + text + "```\n"; !strings.Contains(string(page), want) {
+		t.Errorf("docs/kubectl.md does not have %q", want)
+	}
 }
 
 func TestStatusIsAsTheDocsShow(t *testing.T) {

@@ -98,13 +98,19 @@ func (r *Reader) LooksAt(ctx context.Context, workload target.Key) (LookedAt, er
 	if err != nil {
 		return nil, fmt.Errorf("list HorizontalPodAutoscalers: %w", err)
 	}
+	return LooksAt(list.Items, workload), nil
+}
+
+// LooksAt returns at which resources of a workload's pods some HorizontalPodAutoscalers of its
+// namespace look.
+func LooksAt(all []autoscalingv2.HorizontalPodAutoscaler, workload target.Key) LookedAt {
 	var of []*autoscalingv2.HorizontalPodAutoscaler
-	for i := range list.Items {
-		if scaled(&list.Items[i]) == ScaleTargetOf(workload) {
-			of = append(of, &list.Items[i])
+	for i := range all {
+		if scaled(&all[i]) == ScaleTargetOf(workload) {
+			of = append(of, &all[i])
 		}
 	}
-	return lookedAt(of), nil
+	return lookedAt(of)
 }
 
 // Responsible returns the policy that is responsible for a workload; nil: none is.

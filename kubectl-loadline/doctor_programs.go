@@ -1,0 +1,303 @@
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/kube/lease"
+	"loadline.dev/loadline/pkg/kube/nodeshare"
+)
+
+// missing returns which resources of a group the API server does not have.
+func (e *examination) missing(groupVersion string, wanted ...string) ([]string, error) {
+	there, err := e.kube.Discovery().ServerResourcesForGroupVersion(groupVersion)
+	if apierrors.IsNotFound(err) {
+		return wanted, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(wanted, func(name string) bool {
+		return slices.ContainsFunc(there.APIResources, func(r metav1.APIResource) bool { return r.Name == name })
+	}), nil
+}
+
+func lookAtDefinitions(_ context.Context, e *examination) error {
+	const fix = "kubectl apply -k deploy/crds"
+	missing, err := e.missing(vpav1.SchemeGroupVersion.String(), "verticalpodautoscalers", "verticalpodautoscalercheckpoints")
+	if err != nil {
+		return err
+	}
+	for _, name := range missing {
+		e.find(isError, name+"."+vpav1.SchemeGroupVersion.Group, "the definition is not installed, so nothing works", fix)
+	}
+	missing, err = e.missing(loadlinev1alpha1.SchemeGroupVersion.String(), "sizingpolicies", "sizingrecords")
+	for _, name := range missing {
+		e.find(isWarning, name+"."+loadlinev1alpha1.GroupName, "the definition is not installed, so there are no SizingPolicies", fix)
+	}
+	return err
+}
+
+func lookAtMetricsAPI(_ context.Context, e *examination) error {
+	const group = "metrics.k8s.io/v1beta1"
+	missing, err := e.missing(group, "pods")
+	switch {
+	case err != nil:
+		e.find(isError, group, fmt.Sprintf("the metrics API fails, so no usage is known: %v", err), "see why it does: kubectl get apiservice v1beta1.metrics.k8s.io, and the log of metrics-server; or run the recommender with --usage-source=prometheus")
+	case len(missing) > 0:
+		e.find(isError, group, "there is no metrics API, so no usage is known", "install metrics-server, or run the recommender with --usage-source=prometheus")
+	}
+	return nil
+}
+
+func lookAtLeases(ctx context.Context, e *examination) error {
+	recommender := flags.DefaultElection("vpa-recommender-lease")
+	recommender.Namespace = e.programs
+	for _, p := range []struct {
+		name, effect string
+		election     flags.Election
+	}{
+		{"recommender", "nothing is recommended", recommender},
+		{"updater", "no running pod is changed", updaterElection(e.programs)},
+	} {
+		holder, err := lease.Holder(ctx, e.kube, p.election, e.now)
+		if err != nil {
+			return err
+		}
+		if holder == "" {
+			e.find(isError, fmt.Sprintf("Lease %s/%s", e.programs, p.election.Name), fmt.Sprintf("no %s holds it, so %s, unless it runs with --leader-elect=false", p.name, p.effect),
+				fmt.Sprintf("kubectl -n %s get pods -l app=vpa-%s, and its log; --programs-namespace says where to look", e.programs, p.name))
+		}
+	}
+	const name, lasts = "vpa-admission-controller", time.Minute
+	beat, err := e.kube.CoordinationV1().Leases(e.programs).Get(ctx, name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("read Lease %s/%s: %w", e.programs, name, err)
+	}
+	if err != nil || beat.Spec.RenewTime == nil || e.now.Sub(beat.Spec.RenewTime.Time) > lasts {
+		e.find(isError, fmt.Sprintf("Lease %s/%s", e.programs, name), "the admission controller does not renew it, so new pods are not sized, and the updater evicts none",
+			fmt.Sprintf("kubectl -n %s get pods -l app=vpa-admission-controller, and its log", e.programs))
+	}
+	return nil
+}
+
+// permission is something that a program must be allowed to do.
+type permission struct {
+	group, resource, verb string
+}
+
+// permitted are what the programs cannot do without, by service account. deploy/rbac has all.
+var permitted = map[string][]permission{
+	"vpa-recommender": {
+		{"", "pods", "list"}, {"", "pods", "watch"}, {"metrics.k8s.io", "pods", "list"},
+		{"autoscaling.k8s.io", "verticalpodautoscalers", "watch"}, {"autoscaling.k8s.io", "verticalpodautoscalers/status", "patch"},
+		{"autoscaling.k8s.io", "verticalpodautoscalercheckpoints", "create"}, {"autoscaling.k8s.io", "verticalpodautoscalercheckpoints", "patch"},
+		{"apps", "deployments", "watch"}, {"", "events", "watch"},
+	},
+	"vpa-updater": {
+		{"", "pods", "list"}, {"", "pods", "watch"}, {"", "pods/eviction", "create"}, {"", "pods/resize", "patch"},
+		{"autoscaling.k8s.io", "verticalpodautoscalers", "watch"}, {"apps", "deployments", "watch"}, {"", "limitranges", "list"},
+		{"", "nodes", "list"}, {"policy", "poddisruptionbudgets", "list"},
+	},
+	"vpa-admission-controller": {
+		{"autoscaling.k8s.io", "verticalpodautoscalers", "watch"}, {"", "limitranges", "list"}, {"apps", "deployments", "watch"},
+	},
+}
+
+func lookAtPermissions(ctx context.Context, e *examination) error {
+	for _, account := range []string{"vpa-recommender", "vpa-updater", "vpa-admission-controller"} {
+		for _, p := range permitted[account] {
+			resource, sub, _ := strings.Cut(p.resource, "/")
+			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+				User:               "system:serviceaccount:" + e.programs + ":" + account,
+				Groups:             []string{"system:serviceaccounts", "system:serviceaccounts:" + e.programs, "system:authenticated"},
+				ResourceAttributes: &authorizationv1.ResourceAttributes{Group: p.group, Resource: resource, Subresource: sub, Verb: p.verb},
+			}}
+			answer, err := e.kube.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+			if err != nil {
+				return fmt.Errorf("ask what service account %s may do: %w", account, err)
+			}
+			if !answer.Status.Allowed {
+				e.find(isError, "ServiceAccount "+e.programs+"/"+account, fmt.Sprintf("it may not %s %s of API group %q", p.verb, p.resource, p.group), "kubectl apply -k deploy/rbac")
+			}
+		}
+	}
+	return nil
+}
+
+// webhookConfiguration is the name of the configuration that the admission controller keeps.
+const webhookConfiguration = "vpa-webhook-config"
+
+func lookAtWebhook(ctx context.Context, e *examination) error {
+	object := "MutatingWebhookConfiguration " + webhookConfiguration
+	configuration, err := e.kube.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, webhookConfiguration, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		e.find(isError, object, "it does not exist, so new pods are not sized", "see the log of the admission controller: it writes it, unless --register-webhook=false; then apply the one that you keep")
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w", object, err)
+	}
+	for i := range configuration.Webhooks {
+		hook := &configuration.Webhooks[i]
+		if err := e.lookAtHook(ctx, object, hook); err != nil {
+			return err
+		}
+	}
+	if len(configuration.Webhooks) == 0 {
+		e.find(isError, object, "it has no webhook, so new pods are not sized", "delete it: the admission controller writes it anew")
+	}
+	return nil
+}
+
+// lookAtHook looks whether the API server can reach and trust a webhook.
+func (e *examination) lookAtHook(ctx context.Context, object string, hook *admissionv1.MutatingWebhook) error {
+	cas, err := certificates(hook.ClientConfig.CABundle)
+	switch serving, readable := e.certificate(ctx); {
+	case err != nil || len(cas) == 0:
+		e.find(isError, object, fmt.Sprintf("webhook %s has no CA that can be read, so the API server does not trust it", hook.Name), "restart the admission controller, which writes the CA; with --register-webhook=false put yours there")
+	case !readable: // the check of the certificate says so
+	case !trusts(cas, serving, e.now):
+		e.find(isError, object, fmt.Sprintf("the CA of webhook %s has not issued the certificate of the admission controller, so the API server does not trust it", hook.Name),
+			"restart the admission controller, which writes its CA; where another program injects a CA, let that be the one of Secret "+certificateSecret)
+	}
+	service := hook.ClientConfig.Service
+	if service == nil {
+		return nil
+	}
+	name := service.Namespace + "/" + service.Name
+	known, err := e.kube.CoreV1().Services(service.Namespace).Get(ctx, service.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		e.find(isError, "Service "+name, "it does not exist, so the API server does not reach the webhook", "kubectl apply -k deploy")
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read Service %s: %w", name, err)
+	}
+	pods, err := e.kube.CoreV1().Pods(service.Namespace).List(ctx, metav1.ListOptions{LabelSelector: labels.Set(known.Spec.Selector).String()})
+	if err != nil {
+		return fmt.Errorf("list the pods behind Service %s: %w", name, err)
+	}
+	if !slices.ContainsFunc(pods.Items, ready) {
+		e.find(isError, "Service "+name, "no pod behind it is ready, so the API server does not reach the webhook and new pods are not sized",
+			fmt.Sprintf("kubectl -n %s get pods -l %s, and their log; the selector of the Service must match them", service.Namespace, labels.Set(known.Spec.Selector)))
+	}
+	return nil
+}
+
+func ready(p corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue })
+}
+
+// Where the admission controller keeps its certificate, and under which keys: its own, or those of a
+// certificate that somebody else issues.
+const certificateSecret = "vpa-tls-certs"
+
+var certificateKeys = []string{"serverCert.pem", corev1.TLSCertKey}
+
+// certificate returns that with which the admission controller serves; false: it cannot be read.
+func (e *examination) certificate(ctx context.Context) (*x509.Certificate, bool) {
+	secret, err := e.kube.CoreV1().Secrets(e.programs).Get(ctx, certificateSecret, metav1.GetOptions{})
+	if err != nil {
+		return nil, false
+	}
+	for _, key := range certificateKeys {
+		if found, err := certificates(secret.Data[key]); err == nil && len(found) > 0 {
+			return found[0], true
+		}
+	}
+	return nil, false
+}
+
+// certificates reads what is in PEM.
+func certificates(text []byte) (all []*x509.Certificate, err error) {
+	for {
+		var block *pem.Block
+		if block, text = pem.Decode(text); block == nil {
+			return all, nil
+		}
+		one, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return all, err
+		}
+		all = append(all, one)
+	}
+}
+
+// trusts reports whether one of some CAs has issued a certificate.
+func trusts(cas []*x509.Certificate, serving *x509.Certificate, now time.Time) bool {
+	roots := x509.NewCertPool()
+	for _, ca := range cas {
+		roots.AddCert(ca)
+	}
+	_, err := serving.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	var expired x509.CertificateInvalidError // that has its own check
+	return err == nil || errors.As(err, &expired)
+}
+
+// leastValid is for how long a certificate should be valid at least.
+const leastValid = 7 * 24 * time.Hour
+
+func lookAtCertificate(ctx context.Context, e *examination) error {
+	object := "Secret " + e.programs + "/" + certificateSecret
+	secret, err := e.kube.CoreV1().Secrets(e.programs).Get(ctx, certificateSecret, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil // certificates may come from files
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w", object, err)
+	}
+	serving, readable := e.certificate(ctx)
+	if !readable {
+		e.find(isError, object, "it has no certificate that can be read", "delete it and restart the admission controller, which issues another")
+		return nil
+	}
+	fix := "restart the admission controller, which issues another; its log says why it did not"
+	if len(secret.Data[corev1.TLSCertKey]) > 0 {
+		fix = "renew it with whoever issues it, such as cert-manager"
+	}
+	switch left := serving.NotAfter.Sub(e.now); {
+	case left <= 0:
+		e.find(isError, object, "the certificate of the webhook expired at "+at(serving.NotAfter)+", so new pods are not sized", fix)
+	case left < leastValid:
+		e.find(isWarning, object, "the certificate of the webhook expires at "+at(serving.NotAfter), fix)
+	}
+	return nil
+}
+
+func lookAtResizeSupport(_ context.Context, e *examination) error {
+	missing, err := e.missing(corev1.SchemeGroupVersion.String(), "pods/resize")
+	if err != nil {
+		return err
+	}
+	if len(missing) > 0 {
+		e.find(isWarning, "API server", "it does not resize pods in place: mode InPlaceOrRecreate evicts, mode InPlace does nothing", "Kubernetes 1.33 or newer, with the feature gate InPlacePodVerticalScaling")
+		return nil
+	}
+	if err := e.needs("nodes"); err != nil {
+		return err
+	}
+	for i := range e.nodes {
+		n := &e.nodes[i]
+		if nodeshare.NodeOf(n).Problem == nodeshare.KubeletTooOld {
+			e.find(isWarning, "Node "+n.Name, fmt.Sprintf("its kubelet %s does not resize pods in place", n.Status.NodeInfo.KubeletVersion), "a kubelet of version 1.33 or newer")
+		}
+	}
+	return nil
+}
