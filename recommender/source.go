@@ -9,6 +9,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/source/prometheus"
 	"loadline.dev/loadline/recommender/model"
 	"loadline.dev/loadline/recommender/recommend"
@@ -67,7 +68,7 @@ func newUsageSource(config *rest.Config, c sourceConfig) (usageSource, error) {
 		}
 		o.Samples = vpas.without("external metrics do not have it", source.Samples)
 	default:
-		source, err := newMetricsServer(config, c.Namespace)
+		source, err := client.NewPodMetrics(config, c.Namespace)
 		if err != nil {
 			return o, err
 		}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 
+	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/kube/client"
@@ -148,7 +149,7 @@ func decodeExternal(text []byte, pod externalPod, k resources.Kind, label string
 		if container == "" {
 			continue
 		}
-		a, ok := measured(k, v.Value)
+		a, ok := convert.Measured(k, v.Value)
 		if !ok || v.Timestamp.IsZero() {
 			last = fmt.Errorf("container %s has the value %q at %s", container, v.Value, v.Timestamp)
 			continue

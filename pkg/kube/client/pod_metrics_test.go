@@ -1,4 +1,4 @@
-package main
+package client
 
 import (
 	"fmt"
@@ -72,7 +72,7 @@ func TestSourceAsksForOneNamespaceOrAll(t *testing.T) {
 	}))
 	defer server.Close()
 	for namespace, want := range map[string]string{"": "/apis/metrics.k8s.io/v1beta1/pods", "ns": "/apis/metrics.k8s.io/v1beta1/namespaces/ns/pods"} {
-		source, err := newMetricsServer(&rest.Config{Host: server.URL}, namespace)
+		source, err := NewPodMetrics(&rest.Config{Host: server.URL}, namespace)
 		require.NoError(t, err)
 		n := 0
 		require.NoError(t, source.Samples(t.Context(), func(usage.Sample) { n++ }))
@@ -88,7 +88,7 @@ func TestMissingMetricsAPIIsAClearError(t *testing.T) {
 		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","message":"the server could not find the requested resource","code":404}`)
 	}))
 	defer server.Close()
-	source, err := newMetricsServer(&rest.Config{Host: server.URL}, "")
+	source, err := NewPodMetrics(&rest.Config{Host: server.URL}, "")
 	require.NoError(t, err)
 	err = source.Samples(t.Context(), func(usage.Sample) { t.Fatal("no sample") })
 	require.ErrorContains(t, err, "list pod metrics (metrics.k8s.io): the server could not find the requested resource")

@@ -1,4 +1,4 @@
-package main
+package client
 
 import (
 	"context"
@@ -8,35 +8,33 @@ import (
 	"io"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/rest"
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
-	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// metricsServer reads the metrics API (metrics.k8s.io): the usage of the pods of one namespace, or
+// PodMetrics reads the metrics API (metrics.k8s.io): the usage of the pods of one namespace, or
 // of all, at once.
-type metricsServer struct {
+type PodMetrics struct {
 	client    *rest.RESTClient
 	namespace string
 }
 
-// newMetricsServer returns a source that asks the server of config. An empty namespace means
+// NewPodMetrics returns a source that asks the server of config. An empty namespace means
 // all.
-func newMetricsServer(config *rest.Config, namespace string) (*metricsServer, error) {
-	client, err := client.Raw(config, "metrics.k8s.io")
+func NewPodMetrics(config *rest.Config, namespace string) (*PodMetrics, error) {
+	client, err := Raw(config, "metrics.k8s.io")
 	if err != nil {
 		return nil, err
 	}
-	return &metricsServer{client: client, namespace: namespace}, nil
+	return &PodMetrics{client: client, namespace: namespace}, nil
 }
 
 // Samples asks once and calls yield for each sample of the answer. An error in
 // the middle of the answer comes after the samples before it.
-func (s *metricsServer) Samples(ctx context.Context, yield func(usage.Sample)) error {
+func (s *PodMetrics) Samples(ctx context.Context, yield func(usage.Sample)) error {
 	body, err := s.client.Get().NamespaceIfScoped(s.namespace, s.namespace != "").Resource("pods").Stream(ctx)
 	if err != nil {
 		return fmt.Errorf("list pod metrics (metrics.k8s.io): %w", err)
@@ -155,7 +153,7 @@ func eachContainer(pod *podMetrics, yield func(usage.Sample)) {
 		container := &pod.Containers[i]
 		texts := [resources.Kinds]string{resources.CPU: container.Usage.CPU, resources.Memory: container.Usage.Memory}
 		for k := range resources.Kind(resources.Kinds) {
-			a, found := measured(k, texts[k])
+			a, found := convert.Measured(k, texts[k])
 			if !found {
 				continue
 			}
@@ -167,20 +165,4 @@ func eachContainer(pod *podMetrics, yield func(usage.Sample)) {
 			})
 		}
 	}
-}
-
-// measured reads an amount, rounded up; a negative one is -1, so that the store rejects
-// and counts it. It is false for what is no quantity.
-func measured(k resources.Kind, text string) (resources.Amount, bool) {
-	if text == "" {
-		return 0, false
-	}
-	q, err := resource.ParseQuantity(text)
-	if err != nil {
-		return 0, false
-	}
-	if q.Sign() < 0 {
-		return -1, true
-	}
-	return convert.Amount(k, q), true
 }
