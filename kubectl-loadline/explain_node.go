@@ -44,6 +44,7 @@ type surroundings struct {
 	minAge time.Duration // of workloads that share; 0: nobody said
 
 	namespaces map[string]*namespaceVPAs
+	ranges     map[string]policy.Ranges // of namespaces, where they can be read
 	read       map[cache.ObjectName]*controlling
 }
 
@@ -74,7 +75,7 @@ func newSurroundings(ctx context.Context, own versioned.Interface, q question) (
 		return nil, err
 	}
 	return &surroundings{kube: q.Kube, own: own, now: q.Now, policy: reader, owners: target.NewLive(q.Kube, client.NewScales(q.Kube).Scale), book: book, minAge: q.SharingMinAge,
-		namespaces: map[string]*namespaceVPAs{}, read: map[cache.ObjectName]*controlling{}}, nil
+		namespaces: map[string]*namespaceVPAs{}, ranges: map[string]policy.Ranges{}, read: map[cache.ObjectName]*controlling{}}, nil
 }
 
 // control returns the VPA that controls a pod; nil: none does.
@@ -173,18 +174,21 @@ func (s *surroundings) namespace(ctx context.Context, name string) *namespaceVPA
 	if len(vpas.Items) == 0 {
 		return n
 	}
+	n.ranges, n.err = s.readRanges(ctx, name)
+	return n
+}
+
+func (s *surroundings) readRanges(ctx context.Context, name string) (policy.Ranges, error) {
 	ranges, err := s.kube.CoreV1().LimitRanges(name).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		n.err = fmt.Errorf("list LimitRanges of namespace %s: %w", name, err)
-		return n
+		return policy.Ranges{}, fmt.Errorf("list LimitRanges of namespace %s: %w", name, err)
 	}
 	objects := make([]*corev1.LimitRange, 0, len(ranges.Items))
 	for i := range ranges.Items {
 		objects = append(objects, &ranges.Items[i])
 	}
 	slices.SortFunc(objects, func(a, b *corev1.LimitRange) int { return strings.Compare(a.Name, b.Name) })
-	n.ranges = convert.Ranges(objects).Ranges
-	return n
+	return convert.Ranges(objects).Ranges, nil
 }
 
 // nodeAnswer is what a round of sharing would find on a node now.

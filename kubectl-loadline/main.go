@@ -27,9 +27,11 @@ func main() {
 func commands() []*cobra.Command {
 	return []*cobra.Command{
 		backtestCommand(),
+		diffCommand(),
 		doctorCommand(),
 		explainCommand(),
 		policyCommand(),
+		recommendCommand(),
 		savingsCommand(),
 		statusCommand(),
 		versionCommand(),

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+
+	"loadline.dev/loadline/kubectl-loadline/backtest"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sketch"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/source/prometheus"
+)
+
+// estimateFlags say how something is recommended for workloads without a VPA.
+type estimateFlags struct {
+	Recipe             string
+	Address            string // of Prometheus; empty: the metrics API
+	Length, Resolution string // of history from there
+	Access             prometheus.Access
+	Settings           flags.Estimate
+}
+
+func (f *estimateFlags) addFlags(fs *pflag.FlagSet) {
+	servers := backtest.DefaultServers()
+	f.Access, f.Settings = servers.Access, flags.DefaultEstimate()
+	fs.StringVar(&f.Recipe, "recipe", "vpa", "Recipe of estimates for workloads without a VPA.")
+	fs.StringVar(&f.Address, "prometheus-address", "", "Prometheus whose history is the base of estimates. Unset: what the metrics API says at this moment, once.")
+	fs.StringVar(&f.Length, "history-length", servers.Length, "How far back usage is read from Prometheus.")
+	fs.StringVar(&f.Resolution, "history-resolution", servers.Resolution, "Time between two samples from Prometheus: CPU is a mean over it, memory its maximum.")
+	f.Access.AddFlags(fs)
+	f.Settings.AddFlags(fs)
+}
+
+// fromMetrics is the name of the source that knows no history.
+const fromMetrics = "the metrics API"
+
+// parsedEstimate are the flags as they are used.
+type parsedEstimate struct {
+	book         *recipe.Book
+	length, step time.Duration
+}
+
+func (f *estimateFlags) parse() (p parsedEstimate, err error) {
+	length, err1 := model.ParseDuration(f.Length)
+	step, err2 := model.ParseDuration(f.Resolution)
+	p.length, p.step = time.Duration(length), time.Duration(step)
+	book, unknown := recipe.NewBook(f.Recipe, f.Settings.Config)
+	if p.book = book; unknown != nil {
+		unknown = flags.Problem("recipe", f.Recipe, unknown.Error())
+	}
+	return p, errors.Join(unknown, f.Settings.Validate(), f.Access.Complete(), f.Access.Validate(f.Address != ""),
+		flags.Check(err2 == nil && p.step >= time.Second, "history-resolution", f.Resolution, "must be a duration of at least 1s, such as 5m"),
+		flags.Check(err1 == nil && p.length > p.step, "history-length", f.Length, "must be a duration such as 8d, and longer than --history-resolution"))
+}
+
+// estimator recommends for workloads without a VPA, as the recommender would if it had seen the same
+// usage.
+type estimator struct {
+	Name    string // of its source
+	book    *recipe.Book
+	samples map[usage.ContainerKey][]usage.Sample // in the order of time
+}
+
+// newEstimator reads the usage of a namespace, or of all.
+func (f *estimateFlags) newEstimator(ctx context.Context, p parsedEstimate, config *rest.Config, namespace string, now time.Time) (*estimator, error) {
+	e := &estimator{Name: fromMetrics, book: p.book, samples: map[usage.ContainerKey][]usage.Sample{}}
+	var err error
+	if f.Address == "" {
+		var source *client.PodMetrics
+		if source, err = client.NewPodMetrics(config, namespace); err == nil {
+			err = source.Samples(ctx, e.add)
+		}
+	} else {
+		e.Name = "Prometheus"
+		err = e.read(ctx, f, p, namespace, now)
+	}
+	for _, all := range e.samples {
+		slices.SortStableFunc(all, func(a, b usage.Sample) int { return a.At.Compare(b.At) })
+	}
+	return e, err
+}
+
+func (e *estimator) add(s usage.Sample) {
+	e.samples[s.Container] = append(e.samples[s.Container], s)
+}
+
+// read reads the history of a namespace from Prometheus.
+func (e *estimator) read(ctx context.Context, f *estimateFlags, p parsedEstimate, namespace string, now time.Time) error {
+	server, err := prometheus.New(f.Access.Client(f.Address))
+	if err != nil {
+		return flags.Problem("prometheus-address", f.Address, err.Error())
+	}
+	names := backtest.DefaultServers().Usage
+	names.Namespace = namespace
+	end := now.Truncate(p.step)
+	times := prometheus.Times{Start: end.Add(-p.length), Step: p.step, Count: int(p.length/p.step) + 1}
+	for k, query := range [resources.Kinds]string{resources.CPU: names.CPU(p.step), resources.Memory: names.Peak(p.step)} {
+		_, err := server.Range(ctx, prometheus.Range{Query: query, Times: times}, func(labels map[string]string, points []prometheus.Point) {
+			container, whole := names.Container(labels)
+			if !whole {
+				return
+			}
+			for _, point := range points {
+				e.add(usage.Sample{Container: container, Kind: resources.Kind(k), At: point.At, Amount: prometheus.Amount(resources.Kind(k), point.Value)})
+			}
+		})
+		if err != nil {
+			return fmt.Errorf("read the history of %s from Prometheus: %w", resources.Kind(k), err)
+		}
+	}
+	return nil
+}
+
+// history is what is known of a container of all pods of a workload.
+type history struct {
+	series usage.Series
+	sketch *sketch.Sketch // nil: the recipe needs none
+}
+
+// recommend returns what the recipe makes of the usage of a workload, by container.
+func (e *estimator) recommend(w *managed) map[string]resources.Bounds {
+	store, of, known := usage.NewStore(usage.DefaultConfig()), e.book.For(""), map[string]*history{}
+	current := map[string]resources.List{}
+	for _, pod := range w.pods {
+		for _, c := range convert.NewPod(pod).Containers {
+			key := usage.ContainerKey{Namespace: pod.Namespace, Pod: pod.Name, Container: c.Name}
+			samples := e.samples[key]
+			if len(samples) == 0 {
+				continue
+			}
+			series, created := store.Track(key, usage.SeriesKey{Namespace: pod.Namespace, Container: c.Name}, samples[0].At)
+			h := known[c.Name]
+			if created || h == nil {
+				h = &history{series: series}
+				if of.Needs.Any() {
+					h.sketch = sketch.New(of.Needs)
+				}
+				known[c.Name] = h
+			}
+			current[c.Name] = c.Requests
+			for _, s := range samples {
+				if h.sketch != nil {
+					h.sketch.Observe(s.At, s.Kind, s.Amount, c.Limits.Value(s.Kind))
+				}
+				store.Observe(s)
+			}
+		}
+	}
+	result := map[string]resources.Bounds{}
+	for name, h := range known {
+		r := of.Recommend(recipe.Input{Profile: store.ProfileOf(h.series), Sketch: h.sketch, Containers: len(known), Current: current[name]})
+		b := r.Bounds
+		for k := range resources.Kind(resources.Kinds) {
+			if !r.Known[k] {
+				b.Lower, b.Target, b.Upper = b.Lower.Without(k), b.Target.Without(k), b.Upper.Without(k)
+			}
+		}
+		if !b.Target.Empty() {
+			result[name] = b
+		}
+	}
+	return result
+}
