@@ -43,6 +43,16 @@ func wrong(problems ...error) error {
 	return nil
 }
 
+// args returns a check of arguments whose errors are those of the command line.
+func args(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, given []string) error {
+		if err := check(cmd, given); err != nil {
+			return usageError{err}
+		}
+		return nil
+	}
+}
+
 // run carries out one command and returns the exit code.
 func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	root := newRoot()

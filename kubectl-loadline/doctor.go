@@ -191,7 +191,7 @@ func (a *doctorAnswer) has(s severity) bool {
 var failOn = []string{"never", string(isError), string(isWarning)}
 
 func doctorCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "doctor [flags]", Short: "look for what keeps the programs from working, and say what to do", Long: doctorHelp, Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "doctor [flags]", Short: "look for what keeps the programs from working, and say what to do", Long: doctorHelp, Args: args(cobra.NoArgs)}
 	where, output := addClusterFlags(cmd), addOutputFlag(cmd)
 	programs, fails := "", ""
 	addProgramsFlag(cmd, &programs)

@@ -167,7 +167,7 @@ func updaterEvents(ctx context.Context, kube kubernetes.Interface, pod *corev1.P
 		return nil, err
 	}
 	events := slices.DeleteFunc(list.Items, func(e corev1.Event) bool {
-		return e.InvolvedObject.UID != pod.UID || e.Source.Component != "vpa-updater"
+		return e.InvolvedObject.UID != pod.UID || e.Source.Component != updaterComponent
 	})
 	slices.SortStableFunc(events, func(a, b corev1.Event) int { return b.LastTimestamp.Compare(a.LastTimestamp.Time) })
 	return events[:min(len(events), mostEvents)], nil

@@ -27,9 +27,12 @@ func main() {
 func commands() []*cobra.Command {
 	return []*cobra.Command{
 		backtestCommand(),
+		createCommand(),
 		diffCommand(),
 		doctorCommand(),
 		explainCommand(),
+		exportCommand(),
+		historyCommand(),
 		policyCommand(),
 		recommendCommand(),
 		savingsCommand(),
@@ -53,7 +56,7 @@ func backtestCommand() *cobra.Command {
 
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "print the version", Args: cobra.NoArgs,
+		Use: "version", Short: "print the version", Args: args(cobra.NoArgs),
 		Run: func(cmd *cobra.Command, _ []string) { printVersion(cmd.OutOrStdout()) },
 	}
 }

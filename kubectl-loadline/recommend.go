@@ -41,22 +41,22 @@ type sized struct {
 }
 
 // read connects and reads the sizes of workloads, those that scope says.
-func (c *sizesConfig) read(ctx context.Context, scope sizesScope) (*sized, *cluster, error) {
+func (c *sizesConfig) read(ctx context.Context, scope sizesScope) (*sized, error) {
 	parsed, problem := c.estimate.parse()
 	if err := wrong(problem, c.scope.validate()); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	cluster, err := c.cluster.Connect()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if scope.Selector, err = labels.Parse(c.scope.Selector); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	q := question{Namespace: c.scope.namespace(cluster.Namespace), Book: parsed.book, Now: time.Now(), Policies: fleet.Options{Foreign: c.policies.Foreign}, Kube: cluster.Kube}
 	s, err := readWorkloads(ctx, cluster.VPA, q, scope)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	var e *estimator
 	if slices.ContainsFunc(s.workloads, func(w *managed) bool { return w.vpa == nil }) {
@@ -65,7 +65,7 @@ func (c *sizesConfig) read(ctx context.Context, scope sizesScope) (*sized, *clus
 		}
 	}
 	s.sizes = sizesOf(s.workloads, e)
-	return s, cluster, nil
+	return s, nil
 }
 
 // readWorkloads reads workloads without their sizes.
@@ -93,7 +93,7 @@ func recommendCommand() *cobra.Command {
 		if err := wrong(output.validate()); err != nil {
 			return err
 		}
-		s, _, err := c.read(cmd.Context(), sizesScope{Names: args})
+		s, err := c.read(cmd.Context(), sizesScope{Names: args})
 		if err != nil {
 			return err
 		}
@@ -148,7 +148,7 @@ func diffCommand() *cobra.Command {
 		if err := wrong(output.validate()); err != nil {
 			return err
 		}
-		s, _, err := c.read(cmd.Context(), sizesScope{Names: args})
+		s, err := c.read(cmd.Context(), sizesScope{Names: args})
 		if err != nil {
 			return err
 		}

@@ -22,6 +22,8 @@ const (
 	updaterPort  = "8943"
 	updaterLabel = "app=vpa-updater"
 	leftAlone    = "/left-alone"
+
+	updaterComponent = "vpa-updater" // as the events of the updater name it
 )
 
 // updaterElection names the Lease of the updater that leads.

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/spf13/cobra"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/yaml"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/generated/clientset/versioned"
+	"loadline.dev/loadline/pkg/kube/target"
+)
+
+const createHelp = `Prints a VPA of mode Off, which changes no pod, for each workload that has running
+pods and no VPA; or with --policy one SizingPolicy of mode Recommend that selects
+their kinds in their namespaces. With --apply it creates them. Arguments are
+KIND/NAME or NAME; without any: all workloads of the namespace.`
+
+func createCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "create [flags] [[KIND/]NAME...]", Short: "write VPAs, or a SizingPolicy, for many workloads", Long: createHelp}
+	where, scope, policy := addClusterFlags(cmd), scopeFlags{}, ""
+	scope.add(cmd, "pods")
+	apply := cmd.Flags().Bool("apply", false, "Create the objects. Without, they are printed.")
+	cmd.Flags().StringVar(&policy, "policy", "", "Name of one SizingPolicy in place of VPAs.")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := wrong(scope.validate()); err != nil {
+			return err
+		}
+		cluster, err := where.Connect()
+		if err != nil {
+			return err
+		}
+		book, err := recipe.NewBook("", recipe.DefaultConfig())
+		if err != nil {
+			return err
+		}
+		selector, err := labels.Parse(scope.Selector)
+		if err != nil {
+			return err
+		}
+		q := question{Namespace: scope.namespace(cluster.Namespace), Book: book, Kube: cluster.Kube}
+		found, err := readWorkloads(cmd.Context(), cluster.VPA, q, sizesScope{Selector: selector, Names: args, Unsized: true})
+		if err != nil {
+			return err
+		}
+		c := objectsFor(found.workloads, policy, len(args) > 0)
+		c.problems = append(c.problems, found.problems...)
+		if *apply {
+			return c.apply(cmd.Context(), cluster.VPA, cmd.OutOrStdout())
+		}
+		return c.print(cmd.OutOrStdout(), cmd.ErrOrStderr())
+	}
+	return cmd
+}
+
+// created are objects for workloads.
+type created struct {
+	vpas     []*vpav1.VerticalPodAutoscaler
+	policy   *loadlinev1alpha1.SizingPolicy // nil: VPAs are wanted
+	problems []string
+}
+
+// versionOf returns the API version of a kind that comes with Kubernetes.
+func versionOf(key target.Key) (string, bool) {
+	switch group := key.GroupKind().Group; group {
+	case "apps", "batch":
+		return group + "/v1", true
+	case "":
+		return "v1", key.Kind == "ReplicationController"
+	}
+	return "", false
+}
+
+// objectsFor returns VPAs of mode Off, or a policy with that name. With named the policy selects the
+// workloads by name, else all of their kinds.
+func objectsFor(workloads []*managed, policy string, named bool) *created {
+	c := &created{}
+	kinds, namespaces := map[string]loadlinev1alpha1.WorkloadSelection{}, map[string]bool{}
+	for _, w := range workloads {
+		version, known := versionOf(w.key)
+		if !known {
+			c.problems = append(c.problems, fmt.Sprintf("%s in namespace %s is left out: the API version of its kind is not known here", w.key, w.key.Namespace))
+			continue
+		}
+		vpa := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: w.key.Namespace, Name: fleet.MadeName(w.key.Kind, w.key.Group, w.key.Name)}}
+		vpa.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: version, Kind: w.key.Kind, Name: w.key.Name}
+		vpa.Spec.UpdatePolicy = &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeOff)}
+		c.vpas = append(c.vpas, vpa)
+		one := loadlinev1alpha1.WorkloadSelection{APIVersion: version, Kind: w.key.Kind}
+		if named || !fleet.Listed(w.key.Group, w.key.Kind) {
+			one.Name = w.key.Name
+		}
+		of := one.Kind
+		if one.Name != "" {
+			of += "/" + one.Name
+		}
+		kinds[of] = one
+		namespaces[w.key.Namespace] = true
+	}
+	if policy == "" || len(c.vpas) == 0 {
+		return c
+	}
+	p := &loadlinev1alpha1.SizingPolicy{ObjectMeta: metav1.ObjectMeta{Name: policy}}
+	p.Spec.Namespaces.Names = slices.Sorted(maps.Keys(namespaces))
+	for _, key := range slices.Sorted(maps.Keys(kinds)) {
+		p.Spec.Workloads = append(p.Spec.Workloads, kinds[key])
+	}
+	p.Spec.Rollout = &loadlinev1alpha1.Rollout{Mode: new(loadlinev1alpha1.RolloutModeRecommend)}
+	c.policy, c.vpas = p, nil
+	return c
+}
+
+// manifest is an object as people write it.
+type manifest struct {
+	APIVersion string         `json:"apiVersion"`
+	Kind       string         `json:"kind"`
+	Metadata   map[string]any `json:"metadata"`
+	Spec       any            `json:"spec"`
+}
+
+// manifests are the objects as people write them.
+func (c *created) manifests() (all []manifest) {
+	if p := c.policy; p != nil {
+		return []manifest{{loadlinev1alpha1.SchemeGroupVersion.String(), "SizingPolicy", map[string]any{"name": p.Name}, p.Spec}}
+	}
+	for _, v := range c.vpas {
+		all = append(all, manifest{vpav1.SchemeGroupVersion.String(), "VerticalPodAutoscaler", map[string]any{"name": v.Name, "namespace": v.Namespace}, v.Spec})
+	}
+	return all
+}
+
+// print writes the objects for kubectl apply.
+func (c *created) print(out, errOut io.Writer) error {
+	for _, problem := range c.problems {
+		fmt.Fprintln(errOut, "!", problem)
+	}
+	var documents []any
+	for _, m := range c.manifests() {
+		documents = append(documents, m)
+	}
+	if len(documents) == 0 {
+		fmt.Fprintln(errOut, "no workload without a VPA was found")
+	}
+	return printYAML(out, documents)
+}
+
+// printYAML writes documents one after the other.
+func printYAML(out io.Writer, documents []any) error {
+	for i, d := range documents {
+		text, err := yaml.Marshal(d)
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			fmt.Fprintln(out, "---")
+		}
+		if _, err := out.Write(text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// apply creates the objects. One that exists stays as it is.
+func (c *created) apply(ctx context.Context, own versioned.Interface, out io.Writer) error {
+	var failed []error
+	note := func(object string, err error) {
+		switch {
+		case apierrors.IsAlreadyExists(err):
+			fmt.Fprintf(out, "%s: exists already\n", object)
+		case err != nil:
+			failed = append(failed, fmt.Errorf("create %s: %w", object, err))
+		default:
+			fmt.Fprintf(out, "%s: created\n", object)
+		}
+	}
+	for _, v := range c.vpas {
+		_, err := own.AutoscalingV1().VerticalPodAutoscalers(v.Namespace).Create(ctx, v, metav1.CreateOptions{})
+		note(vpaName(v), err)
+	}
+	if c.policy != nil {
+		_, err := own.LoadlineV1alpha1().SizingPolicies().Create(ctx, c.policy, metav1.CreateOptions{})
+		note("SizingPolicy "+c.policy.Name, err)
+	}
+	for _, problem := range c.problems {
+		fmt.Fprintln(out, "!", problem)
+	}
+	return errors.Join(failed...)
+}

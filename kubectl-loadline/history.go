@@ -1,0 +1,147 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/generated/clientset/versioned"
+)
+
+const historyHelp = `Shows what was done to the pods of workloads, the newest first: the rounds of changes
+that SizingRecords remember, changes that are under observation now, and the events
+of the updater, which the API server keeps for an hour. An argument is a part of the
+name of the objects.`
+
+func historyCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "history [flags] [NAME]", Short: "show what was done to pods, and what came of it", Long: historyHelp, Args: args(cobra.MaximumNArgs(1))}
+	where, output := addClusterFlags(cmd), addOutputFlag(cmd)
+	all := cmd.Flags().BoolP("all-namespaces", "A", false, "Those of all namespaces.")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := wrong(output.validate()); err != nil {
+			return err
+		}
+		cluster, err := where.Connect()
+		if err != nil {
+			return err
+		}
+		q := question{Namespace: (&scopeFlags{All: *all}).namespace(cluster.Namespace), Name: strings.Join(args, ""), Now: time.Now(), Kube: cluster.Kube}
+		a, err := historyOf(cmd.Context(), cluster.VPA, q)
+		if err != nil {
+			return err
+		}
+		return output.print(cmd.OutOrStdout(), a)
+	}
+	return cmd
+}
+
+// deed is something that was done.
+type deed struct {
+	Time      time.Time `json:"time"`
+	Namespace string    `json:"namespace"`
+	Object    string    `json:"object"`
+	What      string    `json:"what"`
+	Outcome   string    `json:"outcome,omitempty"`
+	Reason    string    `json:"reason,omitempty"`
+}
+
+// historyAnswer is what was done.
+type historyAnswer struct {
+	Deeds    []deed   `json:"history"` // the newest first
+	Problems []string `json:"problems,omitempty"`
+}
+
+// historyOf reads what was done in a namespace, or in all; the name of a question is part of the names
+// of objects.
+func historyOf(ctx context.Context, own versioned.Interface, q question) (*historyAnswer, error) {
+	a := &historyAnswer{}
+	records, err := own.LoadlineV1alpha1().SizingRecords(q.Namespace).List(ctx, metav1.ListOptions{})
+	switch {
+	case err != nil && !apierrors.IsNotFound(err): // their definition
+		a.Problems = append(a.Problems, fmt.Sprintf("list SizingRecords: %v", err))
+	case err == nil:
+		for i := range records.Items {
+			a.rounds(&records.Items[i])
+		}
+	}
+	pods, err := livePods(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	for i := range pods {
+		if change, err := convert.NotedChange(&pods[i]); err == nil && convert.HasNotedChange(&pods[i]) {
+			a.Deeds = append(a.Deeds, deed{Time: change.At, Namespace: pods[i].Namespace, Object: "Pod " + pods[i].Name, What: "changed", Outcome: "under observation"})
+		}
+	}
+	events, err := q.Kube.CoreV1().Events(q.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		a.Problems = append(a.Problems, fmt.Sprintf("list events: %v", err))
+	} else {
+		for i := range events.Items {
+			if e := &events.Items[i]; e.Source.Component == updaterComponent {
+				a.Deeds = append(a.Deeds, deed{Time: e.LastTimestamp.Time, Namespace: e.Namespace, Object: e.InvolvedObject.Kind + " " + e.InvolvedObject.Name, What: e.Message, Reason: e.Reason})
+			}
+		}
+	}
+	a.Deeds = slices.DeleteFunc(a.Deeds, func(d deed) bool { return !strings.Contains(d.Object, q.Name) })
+	slices.SortStableFunc(a.Deeds, func(a, b deed) int {
+		return cmp.Or(b.Time.Compare(a.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Object, b.Object))
+	})
+	return a, nil
+}
+
+// rounds adds what a record remembers.
+func (a *historyAnswer) rounds(r *loadlinev1alpha1.SizingRecord) {
+	object := "SizingRecord " + r.Name
+	for _, o := range r.OwnerReferences {
+		object = o.Kind + " " + o.Name
+	}
+	for i := range r.Status.Rounds {
+		round := &r.Status.Rounds[i]
+		outcome := string(round.Outcome)
+		if outcome == "" {
+			outcome = "goes on"
+		}
+		a.Deeds = append(a.Deeds, deed{round.Time.Time, r.Namespace, object, roundText(round), outcome, round.Reason})
+	}
+}
+
+// roundText says which pods were changed, and how.
+func roundText(r *loadlinev1alpha1.Round) string {
+	parts := []string{fmt.Sprintf("pods changed: %d", r.Pods)}
+	for _, to := range r.To {
+		var from corev1.ResourceList
+		for _, f := range r.From {
+			if f.Name == to.Name {
+				from = corev1.ResourceList(f.Requests)
+			}
+		}
+		for k := range resources.Kind(resources.Kinds) {
+			if _, written := to.Requests[convert.ResourceName(k)]; written {
+				parts = append(parts, fmt.Sprintf("%s %s %s to %s", to.Name, k, quantity(from, k), quantity(corev1.ResourceList(to.Requests), k)))
+			}
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (a *historyAnswer) tables() []table {
+	t := table{Columns: []string{"TIME", "NAMESPACE", "OBJECT", "WHAT", "OUTCOME", "REASON"}}
+	for _, d := range a.Deeds {
+		t.Rows = append(t.Rows, []string{at(d.Time), d.Namespace, d.Object, d.What, dash(d.Outcome), dash(d.Reason)})
+	}
+	return []table{t}
+}
+
+func (a *historyAnswer) notes() []string { return (&recommendAnswer{Problems: a.Problems}).notes() }
