@@ -14,6 +14,7 @@ import (
 // savingsConfig are the flags of the command.
 type savingsConfig struct {
 	cluster   clusterFlags
+	output    *outputFlag
 	prices    rollout.Prices
 	workloads bool
 }
@@ -22,7 +23,7 @@ func (c *savingsConfig) validate() error {
 	price := func(flag string, value float64) error {
 		return flags.Check(value >= 0 && !math.IsInf(value, 0), flag, value, "must be a number that is not negative")
 	}
-	return wrong(price("core-price", c.prices.Core), price("gib-price", c.prices.GiB))
+	return wrong(c.output.validate(), price("core-price", c.prices.Core), price("gib-price", c.prices.GiB))
 }
 
 const savingsHelp = `Shows what the running pods under SizingPolicies would request less, and more,
@@ -40,7 +41,7 @@ func savingsCommand() *cobra.Command {
 			return c.run(cmd.Context(), args, cmd.OutOrStdout())
 		},
 	}
-	c.cluster = addClusterFlags(cmd)
+	c.cluster, c.output = addClusterFlags(cmd), addOutputFlag(cmd)
 	fs := cmd.Flags()
 	fs.Float64Var(&c.prices.Core, "core-price", rollout.DefaultPrices.Core, "What a core costs in an hour, in any currency.")
 	fs.Float64Var(&c.prices.GiB, "gib-price", rollout.DefaultPrices.GiB, "What a GiB of memory costs in an hour.")
@@ -60,5 +61,5 @@ func (c *savingsConfig) run(ctx context.Context, names []string, out io.Writer) 
 	if err != nil {
 		return err
 	}
-	return c.show(out, policies)
+	return c.output.print(out, c.answer(policies))
 }

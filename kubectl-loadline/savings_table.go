@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,7 +13,6 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 )
 
@@ -41,61 +38,98 @@ func readPolicies(ctx context.Context, own versioned.Interface, names []string) 
 	return slices.DeleteFunc(policies, func(p loadlinev1alpha1.SizingPolicy) bool { return !slices.Contains(names, p.Name) }), nil
 }
 
-// savingsTable is what is printed.
-type savingsTable struct {
-	*tabwriter.Writer
+// savingsRow is what a policy or a workload would request less and more, and what that is in a month.
+type savingsRow struct {
+	Name      string  `json:"name"`
+	Workloads int     `json:"workloads,omitempty"` // of a policy
+	CoresLess float64 `json:"coresLess"`
+	CoresMore float64 `json:"coresMore"`
+	GiBLess   float64 `json:"gibLess"`
+	GiBMore   float64 `json:"gibMore"`
+	Saves     float64 `json:"saves"`
+	Costs     float64 `json:"costs"`
 
-	prices rollout.Prices
+	of     []savingsRow // workloads of the policy that are listed
+	others int          // that are not
 }
 
-// show prints policies, and their workloads if these are wanted.
-func (c *savingsConfig) show(out io.Writer, policies []loadlinev1alpha1.SizingPolicy) error {
-	t := savingsTable{tabwriter.NewWriter(out, 0, 0, 2, ' ', 0), c.prices}
-	fmt.Fprintln(t, "POLICY\tWORKLOADS\tCORES LESS\tCORES MORE\tGIB LESS\tGIB MORE\tSAVES\tCOSTS")
+// savingsAnswer is what all policies would save, and cost.
+type savingsAnswer struct {
+	Policies  []savingsRow            `json:"policies"`
+	Workloads map[string][]savingsRow `json:"workloads,omitempty"` // by policy
+	All       savingsRow              `json:"all"`
+	Silent    []string                `json:"withoutStatus,omitempty"`
+	CorePrice float64                 `json:"corePrice"` // of an hour
+	GiBPrice  float64                 `json:"gibPrice"`
+}
+
+// answer puts prices on policies, and on their workloads if these are wanted.
+func (c *savingsConfig) answer(policies []loadlinev1alpha1.SizingPolicy) *savingsAnswer {
+	a := &savingsAnswer{CorePrice: c.prices.Core, GiBPrice: c.prices.GiB, Workloads: map[string][]savingsRow{}}
 	var less, more resources.List
 	selected := 0
-	var silent []string
 	for i := range policies {
 		s := &policies[i].Status
 		if s.Counts == nil {
-			silent = append(silent, policies[i].Name)
+			a.Silent = append(a.Silent, policies[i].Name)
 			continue
 		}
 		saves, costs := amounts(s.Savings), amounts(s.Increases)
-		t.row(policies[i].Name, fmt.Sprint(s.Counts.Selected), saves, costs)
+		row := c.row(policies[i].Name, saves, costs)
+		row.Workloads = int(s.Counts.Selected)
 		if c.workloads {
-			t.workloads(s)
+			for j := range s.Workloads {
+				w := &s.Workloads[j]
+				row.of = append(row.of, c.row(fmt.Sprintf("%s %s/%s", w.Ref.Kind, w.Ref.Namespace, w.Ref.Name), amounts(w.Savings), amounts(w.Increases)))
+			}
+			row.others = row.Workloads - len(row.of)
+			a.Workloads[row.Name] = row.of
 		}
-		less, more, selected = sum(less, saves), sum(more, costs), selected+int(s.Counts.Selected)
+		a.Policies = append(a.Policies, row)
+		less, more, selected = sum(less, saves), sum(more, costs), selected+row.Workloads
 	}
-	if len(policies) > 1 {
-		t.row("all", fmt.Sprint(selected), less, more)
-	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	for _, name := range silent {
-		fmt.Fprintf(out, "! SizingPolicy %s has no status: its recommender does not run, or did not see it yet\n", name)
-	}
-	_, err := fmt.Fprintf(out, "\nWhat the running pods would request less and more than now with what is recommended, and what that is\n"+
-		"in a month of 730 hours, at %g a core-hour and %g a GiB-hour.\n", c.prices.Core, c.prices.GiB)
-	return err
+	a.All = c.row("all", less, more)
+	a.All.Workloads = selected
+	return a
 }
 
-func (t *savingsTable) row(name, workloads string, less, more resources.List) {
-	fmt.Fprintf(t, "%s\t%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\n", name, workloads,
-		cores(less), cores(more), gib(less), gib(more), t.prices.Monthly(less), t.prices.Monthly(more))
+func (c *savingsConfig) row(name string, less, more resources.List) savingsRow {
+	return savingsRow{Name: name, CoresLess: cores(less), CoresMore: cores(more), GiBLess: gib(less), GiBMore: gib(more), Saves: c.prices.Monthly(less), Costs: c.prices.Monthly(more)}
 }
 
-// workloads prints those that a status names.
-func (t *savingsTable) workloads(s *loadlinev1alpha1.SizingPolicyStatus) {
-	for i := range s.Workloads {
-		w := &s.Workloads[i]
-		t.row(fmt.Sprintf("  %s %s/%s", w.Ref.Kind, w.Ref.Namespace, w.Ref.Name), "", amounts(w.Savings), amounts(w.Increases))
+func (r *savingsRow) cells(name, workloads string) []string {
+	cells := []string{name, workloads}
+	for _, v := range []float64{r.CoresLess, r.CoresMore, r.GiBLess, r.GiBMore, r.Saves, r.Costs} {
+		cells = append(cells, fmt.Sprintf("%.2f", v))
 	}
-	if others := int(s.Counts.Selected) - len(s.Workloads); others > 0 {
-		fmt.Fprintf(t, "  and %d others\n", others)
+	return cells
+}
+
+func (a *savingsAnswer) tables() []table {
+	t := table{Columns: []string{"POLICY", "WORKLOADS", "CORES LESS", "CORES MORE", "GIB LESS", "GIB MORE", "SAVES", "COSTS"}}
+	add := func(r *savingsRow) { t.Rows = append(t.Rows, r.cells(r.Name, fmt.Sprint(r.Workloads))) }
+	for i := range a.Policies {
+		p := &a.Policies[i]
+		add(p)
+		for j := range p.of {
+			t.Rows = append(t.Rows, p.of[j].cells("  "+p.of[j].Name, ""))
+		}
+		if p.others > 0 {
+			t.Rows = append(t.Rows, slices.Concat([]string{fmt.Sprintf("  and %d others", p.others)}, make([]string, len(t.Columns)-1)))
+		}
 	}
+	if len(a.Policies)+len(a.Silent) > 1 {
+		add(&a.All)
+	}
+	return []table{t}
+}
+
+func (a *savingsAnswer) notes() (notes []string) {
+	for _, name := range a.Silent {
+		notes = append(notes, fmt.Sprintf("! SizingPolicy %s has no status: its recommender does not run, or did not see it yet", name))
+	}
+	return append(notes, "", "What the running pods would request less and more than now with what is recommended, and what that is",
+		fmt.Sprintf("in a month of 730 hours, at %g a core-hour and %g a GiB-hour.", a.CorePrice, a.GiBPrice))
 }
 
 func amounts(s loadlinev1alpha1.Sizes) resources.List {

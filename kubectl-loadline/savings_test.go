@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -71,6 +72,18 @@ func TestPricesAndWorkloadsOfOnePolicy(t *testing.T) {
 		"and 101 others",
 		"",
 	}, tableLines(out)[1:5], "one policy has no sum")
+}
+
+func TestSavingsForPrograms(t *testing.T) {
+	code, out, errs := savings(t, true, "-o", "json", "--workloads", "batch", "shop")
+	require.Equal(t, flags.OK, code, errs)
+	var a savingsAnswer
+	require.NoError(t, json.Unmarshal([]byte(out), &a))
+	require.Len(t, a.Policies, 2)
+	require.InDelta(t, 3.5, a.All.CoresLess, 1e-9)
+	require.Equal(t, "Deployment shop/web", a.Workloads["shop"][0].Name)
+	_, out, _ = savings(t, true, "-o", "csv", "shop")
+	require.Equal(t, "POLICY,WORKLOADS,CORES LESS,CORES MORE,GIB LESS,GIB MORE,SAVES,COSTS\nshop,102,1.50,0.10,3.00,0.00,42.70,2.26\n", out)
 }
 
 func TestSavingsThatCannotBeShown(t *testing.T) {
