@@ -2,7 +2,8 @@
 # Regenerates every generated file: deep copies beside the types, the typed
 # clients in pkg/generated, the custom resource definitions in deploy/crds, what
 # follows from deploy/ (deploy/loadline.yaml and parts of charts/loadline), the
-# pages that list flags and reasons, docs/closed-loop.md with its drawings, and
+# pages that list flags and reasons, the list of flags of the plugin,
+# docs/closed-loop.md with its drawings, and
 # docs/monitoring.md with all of deploy/monitoring.
 #
 # The generators are built from the versions pinned in hack/tools/go.mod. The
@@ -124,6 +125,20 @@ flags() {
 }
 flags >"$work/flags.md"
 cmp -s "$work/flags.md" docs/flags.md || cp "$work/flags.md" docs/flags.md
+
+# known prints a line for each flag in that page: program, name, type, and whether the reference
+# VPA has it, too. The plugin compares installations with that.
+known() {
+	local program name kind origin
+	awk '/^## / { program = $2 } /^  (-[a-z], )?--/ { sub(/^  (-[a-z], )?--/, ""); print program, $1, ($2 == "" || $2 ~ /^\(/ ? "bool" : $2) }' "$work/flags.md" |
+		while read -r program name kind; do
+			origin=own
+			if grep -q "^$name[[:blank:]]" "$program/testdata/flags.golden" && ! grep -q "^| $program | .*\`--$name\`" docs/compatibility.md; then origin=reference; fi
+			echo "$program $name $kind $origin"
+		done
+}
+known >"$work/known-flags.txt"
+cmp -s "$work/known-flags.txt" kubectl-loadline/known-flags.txt || cp "$work/known-flags.txt" kubectl-loadline/known-flags.txt
 
 go run ./hack/reasons
 go run ./hack/closedloop

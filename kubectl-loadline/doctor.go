@@ -33,9 +33,13 @@ type severity string
 const (
 	isError   severity = "error"
 	isWarning severity = "warning"
+	isNote    severity = "note" // nothing is wrong
 )
 
-// finding is one thing that is wrong.
+// severityOrder has the worst first.
+var severityOrder = []severity{isError, isWarning, isNote}
+
+// finding is one thing that is wrong, or worth to know.
 type finding struct {
 	Severity severity `json:"severity"`
 	Check    string   `json:"check"`
@@ -44,14 +48,14 @@ type finding struct {
 	Fix      string   `json:"fix"`
 }
 
-// check is one question of the doctor.
+// check is one question about a cluster.
 type check struct {
 	name string
 	look func(context.Context, *examination) error // an error says that it is not known
 }
 
-// checks are all of them, in the order in which they are asked.
-var checks = []check{
+// doctorChecks are those of the doctor, in the order in which they are made.
+var doctorChecks = []check{
 	{"definitions", lookAtDefinitions},
 	{"metrics API", lookAtMetricsAPI},
 	{"leases", lookAtLeases},
@@ -136,8 +140,8 @@ func (e *examination) needs(resources ...string) error {
 	return nil
 }
 
-// examine makes all checks.
-func (e *examination) examine(ctx context.Context) *doctorAnswer {
+// examine makes checks.
+func (e *examination) examine(ctx context.Context, checks []check) *doctorAnswer {
 	e.read(ctx)
 	a := &doctorAnswer{}
 	for _, c := range checks {
@@ -149,7 +153,9 @@ func (e *examination) examine(ctx context.Context) *doctorAnswer {
 		a.Looked = append(a.Looked, c.name)
 	}
 	a.Findings = e.findings
-	slices.SortStableFunc(a.Findings, func(x, y finding) int { return cmp.Compare(x.Severity, y.Severity) })
+	slices.SortStableFunc(a.Findings, func(x, y finding) int {
+		return cmp.Compare(slices.Index(severityOrder, x.Severity), slices.Index(severityOrder, y.Severity))
+	})
 	return a
 }
 
@@ -177,25 +183,34 @@ func (a *doctorAnswer) asText() string {
 		if f.Object != "" {
 			fmt.Fprintf(&b, ": %s", f.Object)
 		}
-		fmt.Fprintf(&b, "\n  problem  %s\n  fix      %s\n", f.Problem, f.Fix)
+		if f.Severity == isNote {
+			fmt.Fprintf(&b, "\n  %s\n  next  %s\n", f.Problem, f.Fix)
+			continue
+		}
+		fmt.Fprintf(&b, "\n  %s\n  fix  %s\n", f.Problem, f.Fix)
 	}
 	return b.String() + strings.Join(a.notes(), "\n") + "\n"
 }
 
 // has reports whether there is a finding at least as bad as that.
 func (a *doctorAnswer) has(s severity) bool {
-	return slices.ContainsFunc(a.Findings, func(f finding) bool { return f.Severity == s || s == isWarning })
+	return slices.ContainsFunc(a.Findings, func(f finding) bool { return slices.Index(severityOrder, f.Severity) <= slices.Index(severityOrder, s) })
 }
 
 // failOn are the values of --fail-on.
 var failOn = []string{"never", string(isError), string(isWarning)}
 
 func doctorCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "doctor [flags]", Short: "look for what keeps the programs from working, and say what to do", Long: doctorHelp, Args: args(cobra.NoArgs)}
+	return examineCommand(&cobra.Command{Use: "doctor [flags]", Short: "look for what keeps the programs from working, and say what to do", Long: doctorHelp}, doctorChecks)
+}
+
+// examineCommand completes a command that makes checks.
+func examineCommand(cmd *cobra.Command, checks []check) *cobra.Command {
 	where, output := addClusterFlags(cmd), addOutputFlag(cmd)
 	programs, fails := "", ""
 	addProgramsFlag(cmd, &programs)
 	cmd.Flags().StringVar(&fails, "fail-on", failOn[0], "Findings with which the exit code is 1: "+strings.Join(failOn, ", ")+".")
+	cmd.Args = args(cobra.NoArgs)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := wrong(output.validate(), flags.Check(slices.Contains(failOn, fails), "fail-on", fails, "must be "+strings.Join(failOn, ", "))); err != nil {
 			return err
@@ -208,10 +223,10 @@ func doctorCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		// The doctor looks at all namespaces unless one is given; that of the context is none.
+		// All namespaces are looked at unless one is given; that of the context is none.
 		e := examination{kube: reviewing{cluster.Kube, reviews}, own: cluster.VPA, now: time.Now(), programs: programs, namespace: *where.Namespace}
-		a := e.examine(cmd.Context())
-		if output.Format == "table" {
+		a := e.examine(cmd.Context(), checks)
+		if output.Format == formats[0] {
 			fmt.Fprint(cmd.OutOrStdout(), a.asText())
 		} else if err := output.print(cmd.OutOrStdout(), a); err != nil {
 			return err

@@ -76,6 +76,7 @@ func (a *authority) issue(t *testing.T, until time.Time) []byte {
 
 // ward is a cluster in which nothing is wrong, with one VPA.
 type ward struct {
+	checks    []check
 	authority *authority
 	resources []*metav1.APIResourceList
 	hook      *admissionv1.MutatingWebhookConfiguration
@@ -98,7 +99,7 @@ func newWard(t *testing.T) *ward {
 		}
 		return l
 	}
-	w := &ward{authority: newAuthority(t), resources: []*metav1.APIResourceList{
+	w := &ward{checks: doctorChecks, authority: newAuthority(t), resources: []*metav1.APIResourceList{
 		list("v1", "pods", "pods/resize"), list("metrics.k8s.io/v1beta1", "pods"),
 		list("autoscaling.k8s.io/v1", "verticalpodautoscalers", "verticalpodautoscalercheckpoints"), list("loadline.dev/v1alpha1", "sizingpolicies", "sizingrecords"),
 	}}
@@ -157,14 +158,14 @@ func (w *ward) examine(t *testing.T) *doctorAnswer {
 		kube.PrependReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, w.discovery })
 	}
 	e := examination{kube: kube, own: fake.NewSimpleClientset(append(w.own, w.vpa)...), now: explainNow(), programs: "kube-system"}
-	return e.examine(t.Context())
+	return e.examine(t.Context(), w.checks)
 }
 
 func TestTheDoctorFindsNothingWhereNothingIsWrong(t *testing.T) {
 	a := newWard(t).examine(t)
 	require.Empty(t, a.Findings)
 	require.Empty(t, a.Unchecked)
-	require.Len(t, a.Looked, len(checks))
+	require.Len(t, a.Looked, len(doctorChecks))
 }
 
 func TestTheDoctorFindsEachFaultAndNamesTheFix(t *testing.T) {
@@ -258,12 +259,12 @@ func TestWhatTheDoctorSaysIsAsTheDocsShow(t *testing.T) {
 	require.Len(t, a.tables()[0].Rows, 2)
 }
 
-// Every permission that the doctor asks for is one that deploy/rbac gives.
+// Every permission that the doctor asks for is one that deploy/base gives.
 func TestTheDoctorAsksForPermissionsThatAreGiven(t *testing.T) {
 	given := map[string][]string{} // rules by role
 	bound := map[string][]string{} // roles by account
 	for _, file := range []string{"shared", "recommender", "updater", "admission-controller"} {
-		text, err := os.ReadFile("../deploy/rbac/" + file + ".yaml")
+		text, err := os.ReadFile("../deploy/base/" + file + "/rbac.yaml")
 		require.NoError(t, err)
 		for part := range bytes.SplitSeq(text, []byte("\n---\n")) {
 			var o struct {

@@ -33,6 +33,7 @@ func commands() []*cobra.Command {
 		explainCommand(),
 		exportCommand(),
 		historyCommand(),
+		migrateCommand(),
 		policyCommand(),
 		recommendCommand(),
 		savingsCommand(),

@@ -17,7 +17,7 @@ func TestCommands(t *testing.T) {
 		{nil, 2, "", "Usage:"},
 		{[]string{"--help"}, 0, "kubectl loadline backtest", ""},
 		{[]string{"version"}, 0, "kubectl-loadline ", ""},
-		{[]string{"fly"}, 2, "", `command "fly" does not exist: must be backtest, completion, create, diff, doctor, explain, export, history, policy, recommend, savings, status, version`},
+		{[]string{"fly"}, 2, "", `command "fly" does not exist: must be backtest, completion, create, diff, doctor, explain, export, history, migrate, policy, recommend, savings, status, version`},
 		{[]string{"--version"}, 0, "kubectl-loadline ", ""},
 		{[]string{"explain", "--none"}, 2, "", "kubectl loadline explain: unknown flag: --none (see kubectl loadline explain --help)"},
 		{[]string{"completion", "bash"}, 0, "__complete", ""},

@@ -102,10 +102,16 @@ func shopStatus(t *testing.T) *statusAnswer {
 // inTheDocs checks that docs/kubectl.md shows what a command prints.
 func inTheDocs(t *testing.T, command, text string) {
 	t.Helper()
-	page, err := os.ReadFile("../docs/kubectl.md")
+	inTheDocsOf(t, "kubectl.md", command, text)
+}
+
+// inTheDocsOf checks that a page does.
+func inTheDocsOf(t *testing.T, name, command, text string) {
+	t.Helper()
+	page, err := os.ReadFile("../docs/" + name)
 	require.NoError(t, err)
 	if want := "$ kubectl loadline " + command + "\n" + text + "```\n"; !strings.Contains(string(page), want) {
-		t.Errorf("docs/kubectl.md does not have %q", want)
+		t.Errorf("docs/%s does not have %q", name, want)
 	}
 }
 

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+)
+
+func deploymentOf(name, image string, line ...string) *appsv1.Deployment {
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name}}
+	d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: image, Args: line}}
+	return d
+}
+
+// oldWard is a cluster with the reference VPA.
+func oldWard(t *testing.T) *ward {
+	t.Helper()
+	w := newWard(t)
+	w.checks = migrateChecks
+	w.resources = append(w.resources, &metav1.APIResourceList{GroupVersion: "autoscaling.k8s.io/v1beta2", APIResources: []metav1.APIResource{{Name: "verticalpodautoscalers"}}})
+	w.own[0].(*vpav1.VerticalPodAutoscalerCheckpoint).Status.Version = "v3"
+	w.more = append(w.more,
+		deploymentOf("vpa-recommender", "registry.k8s.io/autoscaling/vpa-recommender:1.8.1", "--v=4", "--stderrthreshold=info", "--pod-recommendation-min-cpu-millicores=15", "--kube_api_qps", "50", "--leader-elect"),
+		deploymentOf("updater", "example.org:5000/vpa-updater@sha256:0a"),
+		deploymentOf("vpa-admission-controller", "mirror/admission:1", "--register-webhook=false", "--tls-cert-file", "/etc/tls/x.crt"))
+	return w
+}
+
+func TestAnInstallationThatCanMoveOver(t *testing.T) {
+	a := oldWard(t).examine(t)
+	require.Empty(t, a.Unchecked)
+	require.Len(t, a.Looked, len(migrateChecks))
+	for _, f := range a.Findings {
+		require.Equal(t, isNote, f.Severity, "%v", f)
+	}
+	inTheDocsOf(t, "migrate.md", "migrate check", a.asText())
+}
+
+func TestWhatKeepsAnInstallationFromMovingOver(t *testing.T) {
+	for name, c := range map[string]struct {
+		seed         func(*ward)
+		severity     severity
+		problem, fix string
+	}{
+		"an unknown flag": {func(w *ward) {
+			w.more[4] = deploymentOf("updater", "example.org:5000/vpa-updater@sha256:0a", "--updater-interval=1m", "--surge=2", "--fast")
+		}, isError, "the updater does not know, so it would not start: --surge, --fast", "docs/flags.md"},
+		"a flag of ours": {func(w *ward) { w.more[4] = deploymentOf("updater", "example.org:5000/vpa-updater@sha256:0a", "--eviction-pace=5") }, isNote, "the reference VPA does not know: --eviction-pace", "before you go back"},
+		"no updater":     {func(w *ward) { w.more[4] = deploymentOf("other", "web:1") }, isWarning, "no Deployment runs the updater", "kubectl apply -k deploy"},
+		"no definitions": {func(w *ward) { w.resources[3].APIResources = w.resources[3].APIResources[:1] }, isWarning, "there are no SizingPolicies", "kubectl apply -k deploy/crds"},
+		"no old version": {func(w *ward) { w.resources = w.resources[:4] }, isNote, "objects of this version are not served", "kubectl apply -k deploy/crds"},
+		"a permission":   {func(w *ward) { w.forbidden = "pods/resize" }, isError, "it may not patch pods/resize", "kubectl apply -k deploy/rbac"},
+		"a second webhook": {func(w *ward) {
+			w.more = append(w.more, &admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "trial"}, Webhooks: []admissionv1.MutatingWebhook{{Name: "own.vpa.k8s.io"}}})
+		}, isWarning, "is another one for VPAs", "delete it"},
+		"a long timeout": {func(w *ward) { w.hook.Webhooks[0].TimeoutSeconds = new(int32(30)) }, isNote, "waits 30 seconds", "--webhook-timeout-seconds=5"},
+		"mode Auto":      {func(w *ward) { w.vpa.Spec.UpdatePolicy = &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeAuto)} }, isNote, "there are 1 of mode Auto", "nothing"},
+		"a recommender": {func(w *ward) {
+			w.vpa.Spec.Recommenders = []*vpav1.VerticalPodAutoscalerRecommenderSelector{{Name: "fast"}}
+		}, isNote, `ask for recommender "fast"`, "nothing"},
+		"an old checkpoint": {func(w *ward) { w.own[0].(*vpav1.VerticalPodAutoscalerCheckpoint).Status.Version = "v2" }, isWarning, `its version is "v2"`, "wait until"},
+	} {
+		before := oldWard(t).examine(t).Findings
+		w := oldWard(t)
+		c.seed(w)
+		var fresh []finding
+		for _, f := range w.examine(t).Findings {
+			known := false
+			for _, b := range before {
+				known = known || b == f
+			}
+			if !known {
+				fresh = append(fresh, f)
+			}
+		}
+		require.NotEmpty(t, fresh, name)
+		require.Equal(t, c.severity, fresh[0].Severity, "%s: %v", name, fresh)
+		require.Contains(t, fresh[0].Problem, c.problem, name)
+		require.Contains(t, fresh[0].Fix, c.fix, name)
+	}
+}
+
+// What other operators pass must parse.
+func TestFlagsOfCommandLines(t *testing.T) {
+	for _, c := range []struct {
+		program      string
+		line         []string
+		unknown, own []string
+	}{
+		{"recommender", []string{"./recommender", "--memory-saver=true", "--leader-elect", "--leader-elect-resource-name=x", "-v=2", "--v", "4"}, nil, nil},
+		{"recommender", []string{"--recipe", "--surprise"}, nil, []string{"--recipe"}},
+		{"admission-controller", []string{"--client-ca-file=/a", "--address=:8944", "--reload-cert", "--drain-delay=1s"}, nil, []string{"--drain-delay"}},
+		{"updater", []string{"--eviction_tolerance=0.5", "--nothing=1"}, []string{"--nothing"}, nil},
+	} {
+		unknown, own := unfit(c.program, c.line)
+		require.Equal(t, c.unknown, unknown, c.line)
+		require.Equal(t, c.own, own, c.line)
+	}
+}
+
+func TestCommandLineOfMigrate(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"migrate"}, 2, "want the command check"},
+		{[]string{"migrate", "check", "--help"}, 0, "Usage: kubectl loadline migrate check [flags]"},
+		{[]string{"migrate", "check", "--kubeconfig=/nowhere/at/all"}, 1, "kubectl loadline migrate check: "},
+	} {
+		var out, errOut bytes.Buffer
+		require.Equal(t, c.code, run(t.Context(), c.args, &out, &errOut), c.args)
+		require.Contains(t, out.String()+errOut.String(), c.want)
+	}
+}
