@@ -28,7 +28,7 @@ nothing. docs/migrate.md says how to move over, and back.`
 // migrateChecks are what is looked at before an installation moves over.
 var migrateChecks = []check{
 	{"installation", lookAtInstallation},
-	{"definitions", lookAtOldDefinitions},
+	{"definitions", lookAtDefinitions},
 	{"permissions", lookAtPermissions},
 	{"webhook", lookAtOldWebhook},
 	{"two VPAs on one target", lookAtRivals},
@@ -139,18 +139,6 @@ func lookAtInstallation(ctx context.Context, e *examination) error {
 		}
 	}
 	return nil
-}
-
-func lookAtOldDefinitions(ctx context.Context, e *examination) error {
-	if err := lookAtDefinitions(ctx, e); err != nil {
-		return err
-	}
-	const old = "autoscaling.k8s.io/v1beta2"
-	missing, err := e.missing(old, "verticalpodautoscalers")
-	if err == nil && len(missing) > 0 {
-		e.find(isNote, old, "objects of this version are not served", "nothing, unless somebody still writes them: kubectl apply -k deploy/crds serves them")
-	}
-	return err
 }
 
 // longTimeout is from how many seconds on the webhook of an installation makes pods wait for long if

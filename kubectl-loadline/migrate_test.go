@@ -24,7 +24,6 @@ func oldWard(t *testing.T) *ward {
 	t.Helper()
 	w := newWard(t)
 	w.checks = migrateChecks
-	w.resources = append(w.resources, &metav1.APIResourceList{GroupVersion: "autoscaling.k8s.io/v1beta2", APIResources: []metav1.APIResource{{Name: "verticalpodautoscalers"}}})
 	w.own[0].(*vpav1.VerticalPodAutoscalerCheckpoint).Status.Version = "v3"
 	w.more = append(w.more,
 		deploymentOf("vpa-recommender", "registry.k8s.io/autoscaling/vpa-recommender:1.8.1", "--v=4", "--stderrthreshold=info", "--pod-recommendation-min-cpu-millicores=15", "--kube_api_qps", "50", "--leader-elect"),
@@ -52,10 +51,11 @@ func TestWhatKeepsAnInstallationFromMovingOver(t *testing.T) {
 		"an unknown flag": {func(w *ward) {
 			w.more[4] = deploymentOf("updater", "example.org:5000/vpa-updater@sha256:0a", "--updater-interval=1m", "--surge=2", "--fast")
 		}, isError, "the updater does not know, so it would not start: --surge, --fast", "docs/flags.md"},
-		"a flag of ours": {func(w *ward) { w.more[4] = deploymentOf("updater", "example.org:5000/vpa-updater@sha256:0a", "--eviction-pace=5") }, isNote, "the reference VPA does not know: --eviction-pace", "before you go back"},
+		"a flag of ours": {func(w *ward) {
+			w.more[4] = deploymentOf("updater", "example.org:5000/vpa-updater@sha256:0a", "--eviction-pace=5")
+		}, isNote, "the reference VPA does not know: --eviction-pace", "before you go back"},
 		"no updater":     {func(w *ward) { w.more[4] = deploymentOf("other", "web:1") }, isWarning, "no Deployment runs the updater", "kubectl apply -k deploy"},
 		"no definitions": {func(w *ward) { w.resources[3].APIResources = w.resources[3].APIResources[:1] }, isWarning, "there are no SizingPolicies", "kubectl apply -k deploy/crds"},
-		"no old version": {func(w *ward) { w.resources = w.resources[:4] }, isNote, "objects of this version are not served", "kubectl apply -k deploy/crds"},
 		"a permission":   {func(w *ward) { w.forbidden = "pods/resize" }, isError, "it may not patch pods/resize", "kubectl apply -k deploy/rbac"},
 		"a second webhook": {func(w *ward) {
 			w.more = append(w.more, &admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "trial"}, Webhooks: []admissionv1.MutatingWebhook{{Name: "own.vpa.k8s.io"}}})
