@@ -343,15 +343,7 @@ func TestVPAsComeWithAdvice(t *testing.T) {
 	w := harness.Workload{Namespace: namespace(t, "advice"), Name: "web", Replicas: 1, Containers: []harness.Container{{Name: "app", CPU: "50m", Memory: "64Mi"}}}
 	require.NoError(t, cluster.CreateWorkload(t.Context(), w))
 	awaitRunning(t, w)
-	_, err := cluster.Kube.AutoscalingV2().HorizontalPodAutoscalers(w.Namespace).Create(t.Context(), &autoscalingv2.HorizontalPodAutoscaler{
-		ObjectMeta: metav1.ObjectMeta{Name: "web-hpa"},
-		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
-			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "Deployment", Name: "web"}, MaxReplicas: 1,
-			Metrics: []autoscalingv2.MetricSpec{{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{
-				Name: "cpu", Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: new(int32(80))}}}},
-		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	scaledByCPU(t, w)
 	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeOff))
 	eventually(t, "all warnings", func() error {
 		out, err := cluster.KubectlOutput(t.Context(), "apply", "--dry-run=server", "-f", adviceFile(t, w.Namespace))
@@ -368,6 +360,22 @@ func TestVPAsComeWithAdvice(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// scaledByCPU creates a HorizontalPodAutoscaler that looks at the CPU of a workload, and leaves it
+// its replicas.
+func scaledByCPU(t *testing.T, w harness.Workload) {
+	t.Helper()
+	_, err := cluster.Kube.AutoscalingV2().HorizontalPodAutoscalers(w.Namespace).Create(t.Context(), &autoscalingv2.HorizontalPodAutoscaler{
+		ObjectMeta: metav1.ObjectMeta{Name: w.Name + "-hpa"},
+		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "Deployment", Name: w.Name},
+			MinReplicas:    &w.Replicas, MaxReplicas: w.Replicas,
+			Metrics: []autoscalingv2.MetricSpec{{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{
+				Name: "cpu", Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: new(int32(80))}}}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
 }
 
 // adviceFile is a manifest with two VPAs that are accepted.

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -86,39 +87,175 @@ func TestADryRunOfSharingWritesNothing(t *testing.T) {
 	}))
 }
 
-// Pods that share get their part of what their node has left in place, and their peak when they share
-// no more: three of 100m nearly always and 280m at times, on a node of one core, 100m + 180m / 3.
-func TestPodsGetTheirShareInPlace(t *testing.T) {
-	together(t)
-	ownNode(t, "sharing-in-place", func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.33.0" })
-	w := plain(t, "sharing-in-place", 3)
-	w.Node, w.Tolerate = "sharing-in-place", ownTaint
-	w.Containers[0].CPU = "280m"
-	before := running(t, w)
+// sharers runs pods of 100m nearly always and 280m at times on a node of one core of their own, under a
+// policy that shares.
+func sharers(t *testing.T, name, cpu string) (w harness.Workload, before []corev1.Pod) {
+	t.Helper()
+	ownNode(t, name, func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.33.0" })
+	w = plain(t, name, 3)
+	w.Node, w.Tolerate = name, ownTaint
+	w.Containers[0].CPU = cpu
+	before = running(t, w)
+	peaking(t, w)
+	policyFor(t, w.Namespace, loadlinev1alpha1.RolloutModeAuto, sharing(loadlinev1alpha1.SharingOn))
+	return w, before
+}
+
+// peaking gives a workload a VPA that recommends 100m nearly always and 280m at times.
+func peaking(t *testing.T, w harness.Workload) {
+	t.Helper()
 	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeInPlaceOrRecreate, naming("nobody")))
 	vpa := getVPA(t, w)
 	vpa.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{
 		{ContainerName: "app", LowerBound: pair("100m", "100Mi"), Target: pair("280m", "100Mi"), UpperBound: pair("280m", "100Mi")}}}
 	_, err := cluster.VPA.AutoscalingV1().VerticalPodAutoscalers(w.Namespace).UpdateStatus(t.Context(), vpa, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	policyFor(t, w.Namespace, loadlinev1alpha1.RolloutModeAuto, sharing(loadlinev1alpha1.SharingOn))
+}
 
-	awaitShares(t, w, "160m", true)
-	policies := cluster.VPA.LoadlineV1alpha1().SizingPolicies()
-	p, err := policies.Get(t.Context(), w.Namespace, metav1.GetOptions{})
+// switchedOff changes the policy of a workload so that nobody shares.
+func switchedOff(t *testing.T, w harness.Workload) {
+	t.Helper()
+	_, err := cluster.VPA.LoadlineV1alpha1().SizingPolicies().Patch(t.Context(), w.Namespace, types.MergePatchType, []byte(`{"spec":{"sharing":{"mode":"Off"}}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
-	c := meta.FindStatusCondition(p.Status.Conditions, "Sharing")
-	require.NotNil(t, c)
-	require.Equal(t, metav1.ConditionTrue, c.Status, c.Message)
-	require.Equal(t, "pods that share: 3", c.Message)
+}
 
-	_, err = policies.Patch(t.Context(), w.Namespace, types.MergePatchType, []byte(`{"spec":{"sharing":null}}`), metav1.PatchOptions{})
+// conditionOfSharing returns what the policy of a workload says.
+func conditionOfSharing(t *testing.T, w harness.Workload) *metav1.Condition {
+	t.Helper()
+	p, err := cluster.VPA.LoadlineV1alpha1().SizingPolicies().Get(t.Context(), w.Namespace, metav1.GetOptions{})
 	require.NoError(t, err)
-	awaitShares(t, w, "280m", false)
+	return meta.FindStatusCondition(p.Status.Conditions, "Sharing")
+}
+
+// requireSamePods requires that pods are those that were there before.
+func requireSamePods(t *testing.T, w harness.Workload, before []corev1.Pod) {
+	t.Helper()
 	for _, pod := range pods(t, w) {
 		require.True(t, slices.ContainsFunc(before, func(b corev1.Pod) bool { return b.UID == pod.UID }), "nobody was evicted")
 		require.Zero(t, restarts(&pod))
 	}
+}
+
+// Pods that share get their part of what their node has left in place, and their peak when they share
+// no more: three of 100m nearly always and 280m at times, on a node of one core, 100m + 180m / 3.
+func TestPodsGetTheirShareInPlace(t *testing.T) {
+	together(t)
+	w, before := sharers(t, "sharing-in-place", "280m")
+	awaitShares(t, w, "160m", true)
+	c := conditionOfSharing(t, w)
+	require.NotNil(t, c)
+	require.Equal(t, metav1.ConditionTrue, c.Status, c.Message)
+	require.Equal(t, "pods that share: 3", c.Message)
+
+	switchedOff(t, w)
+	awaitShares(t, w, "280m", false)
+	requireSamePods(t, w, before)
+}
+
+// A fourth pod arrives at its peak, and the next round makes room in all four. Pods that an HPA scales
+// by what would be shared keep what they have.
+func TestAFurtherPodComesAtItsPeakAndAllShrink(t *testing.T) {
+	together(t)
+	w, before := sharers(t, "sharing-arrival", "200m")
+	scaled := plain(t, w.Namespace, 1)
+	scaled.Name, scaled.Node, scaled.Tolerate = "scaled", w.Node, w.Tolerate
+	apart := running(t, scaled)
+	scaledByCPU(t, scaled)
+	peaking(t, scaled)
+	awaitShares(t, w, "160m", true)
+
+	w.Replicas++
+	require.NoError(t, cluster.Kubectl(t.Context(), "-n", w.Namespace, "scale", "deployment", w.Name, "--replicas=4"))
+	eventually(t, "a pod comes at its peak", func() error {
+		for _, pod := range pods(t, w) {
+			if !slices.ContainsFunc(before, func(b corev1.Pod) bool { return b.UID == pod.UID }) {
+				require.Equal(t, "280m", pod.Spec.Containers[0].Resources.Requests.Cpu().String())
+				before = append(before, pod)
+				return nil
+			}
+		}
+		return errors.New("there is none")
+	})
+	awaitShares(t, w, "145m", true) // 100m + 180m / 4
+	requireSamePods(t, w, before)
+	c := conditionOfSharing(t, w)
+	require.NotNil(t, c)
+	require.Equal(t, "pods that share: 4", c.Message)
+	sameSizes(t, scaled, apart)
+	for _, pod := range pods(t, scaled) {
+		require.NotContains(t, pod.Annotations, "loadline.dev/shared")
+	}
+	out, err := exec.CommandContext(t.Context(), plugin(t), "explain", "--kubeconfig", cluster.Kubeconfig(), "-n", w.Namespace, "pod/"+apart[0].Name).CombinedOutput()
+	require.NoError(t, err, string(out))
+	require.Regexp(t, `does not share +`+w.Namespace+`/`+apart[0].Name+` \*  HPAOnResource\n`, string(out))
+}
+
+// Sharing is switched off on a node that was filled meanwhile: who fits grows to its peak in place, the
+// others keep their share until there is room, and nobody is evicted.
+func TestSharingOffOnAFullNodeEvictsNobody(t *testing.T) {
+	together(t)
+	w, before := sharers(t, "sharing-off-full", "280m")
+	awaitShares(t, w, "160m", true)
+	ballast := plain(t, w.Namespace, 1)
+	ballast.Name, ballast.Node, ballast.Tolerate = "ballast", w.Node, w.Tolerate
+	ballast.Containers[0].CPU = "340m" // leaves 180m: one pod can grow by 120m
+	running(t, ballast)
+
+	switchedOff(t, w)
+	sizes := func() (all []string) {
+		for _, pod := range pods(t, w) {
+			_, marked := pod.Annotations["loadline.dev/shared"]
+			all = append(all, fmt.Sprintf("%s %t", pod.Spec.Containers[0].Resources.Requests.Cpu(), marked))
+		}
+		slices.Sort(all)
+		return all
+	}
+	within(t, sharingRound, "one pod has its peak", func() error {
+		if has := sizes(); !slices.Equal(has, []string{"160m true", "160m true", "280m false"}) {
+			return fmt.Errorf("pods have %v", has)
+		}
+		return nil
+	})
+	awaitLeftAlone(t, w.Namespace, "NodeFull")
+	forPasses(t, updater, 5, func() { require.Equal(t, []string{"160m true", "160m true", "280m false"}, sizes()) })
+	requireSamePods(t, w, before)
+
+	require.NoError(t, cluster.Kubectl(t.Context(), "-n", w.Namespace, "delete", "deployment", ballast.Name))
+	awaitShares(t, w, "280m", false)
+	requireSamePods(t, w, before)
+}
+
+// With a sign of a node autoscaler the policy says so, and nothing is written about its pods.
+func TestBesideANodeAutoscalerNothingIsShared(t *testing.T) {
+	alone(t)
+	updater.Stop()
+	t.Cleanup(func() {
+		if !updater.Running() {
+			require.NoError(t, updater.Start(context.WithoutCancel(t.Context())))
+		}
+	})
+	maps := cluster.Kube.CoreV1().ConfigMaps("kube-system")
+	_, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "cluster-autoscaler-status"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	w, before := sharers(t, "sharing-autoscaler", "280m")
+	require.NoError(t, updater.Start(t.Context())) // and makes a round at once
+	eventually(t, "the policy says that nodes are added", func() error {
+		if c := conditionOfSharing(t, w); c == nil || c.Status != metav1.ConditionFalse || c.Reason != "NodeAutoscaler" {
+			return fmt.Errorf("it says %+v", c)
+		}
+		return nil
+	})
+	forPasses(t, updater, 3, func() { sameSizes(t, w, before) })
+	for i, pod := range pods(t, w) {
+		require.Equal(t, before[i].Annotations, pod.Annotations)
+	}
+
+	// Without the sign, as an updater sees it that starts anew, the same pods share.
+	updater.Stop()
+	require.NoError(t, maps.Delete(t.Context(), "cluster-autoscaler-status", metav1.DeleteOptions{}))
+	require.NoError(t, updater.Start(t.Context()))
+	awaitShares(t, w, "160m", true)
+	deletePolicy(t, w.Namespace)
 }
 
 // awaitShares waits until all pods of a workload have so much CPU, and whether they are marked as
