@@ -24,6 +24,7 @@ import (
 type explainConfig struct {
 	cluster       clusterFlags
 	recipe        string
+	programs      string // their namespace
 	estimate      flags.Estimate
 	policies      flags.Policies
 	sharingMinAge time.Duration
@@ -32,8 +33,8 @@ type explainConfig struct {
 const explainHelp = `Shows how the recommendation for each container of a VPA comes about, from what
 the recommender saved last. Flags that the recommender has must be the same here.
 
-Of a pod it shows what is recommended, why it is changed or left alone as far as
-that can be seen from outside, and what the pods of its node share.`
+Of a pod it shows what is recommended, why it is changed or left alone, as the updater
+says or as far as that can be seen from outside, and what the pods of its node share.`
 
 // explainCommand shows, step by step, how the recommendation for a VPA comes about, and how far its
 // rollout is. It reads the VPA and its checkpoints and runs the same chains over them as the
@@ -50,6 +51,7 @@ func explainCommand() *cobra.Command {
 	c.cluster = addClusterFlags(cmd)
 	fs := cmd.Flags()
 	fs.StringVar(&c.recipe, "recipe", "vpa", "That of the recommender, which serves VPAs that ask for none.")
+	addProgramsFlag(cmd, &c.programs)
 	c.estimate.AddFlags(fs)
 	c.policies.AddFlags(fs)
 	fs.DurationVar(&c.sharingMinAge, "sharing-min-age", 0, "That of the updater: how long a workload must have existed before its pods share what their nodes have left. Unset: the default of the updater is taken, and the output says so.")
@@ -89,7 +91,7 @@ func (c *explainConfig) run(ctx context.Context, args []string, out io.Writer) e
 	}
 	q := question{cluster.Namespace, object, book, time.Now(), fleet.Options{Foreign: c.policies.Foreign}, cluster.Kube, c.sharingMinAge}
 	if kind == "pod" {
-		err = printPod(ctx, cluster.VPA, q, out)
+		err = printPod(ctx, cluster.VPA, q, c.programs, out)
 	} else {
 		err = printVPA(ctx, cluster.VPA, q, out)
 	}
@@ -110,8 +112,8 @@ func printVPA(ctx context.Context, own versioned.Interface, q question, out io.W
 }
 
 // printPod answers a question about a pod.
-func printPod(ctx context.Context, own versioned.Interface, q question, out io.Writer) error {
-	a, err := explainPod(ctx, own, q)
+func printPod(ctx context.Context, own versioned.Interface, q question, programs string, out io.Writer) error {
+	a, err := explainPod(ctx, own, q, programs)
 	if err != nil {
 		return err
 	}

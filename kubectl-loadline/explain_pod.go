@@ -40,8 +40,9 @@ type podAnswer struct {
 	Problems []string
 }
 
-// explainPod reads a pod, what is recommended for it, and its node with all other pods there.
-func explainPod(ctx context.Context, own versioned.Interface, q question) (*podAnswer, error) {
+// explainPod reads a pod, what is recommended for it, and its node with all other pods there. The
+// updater is asked in the namespace of the programs.
+func explainPod(ctx context.Context, own versioned.Interface, q question, programs string) (*podAnswer, error) {
 	pod, err := q.Kube.CoreV1().Pods(q.Namespace).Get(ctx, q.Name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
@@ -51,6 +52,9 @@ func explainPod(ctx context.Context, own versioned.Interface, q question) (*podA
 		return nil, err
 	}
 	a := surroundings.answer(ctx, pod)
+	if said, err := askUpdater(ctx, q.Kube, programs, pod.UID, q.Now); err == nil { // else it is seen from outside
+		a.take(said)
+	}
 	if a.VPA != nil {
 		a.Recipe = q.Book.Choose(a.VPA.Annotations[recipe.Annotation], policyRecipe(a.Rollout.Policy)).Name
 	}
@@ -259,7 +263,7 @@ func (a *podAnswer) reasons() (lines []line) {
 		lines = append(lines, line{"event", fmt.Sprintf("%s %s: %s", at(e.LastTimestamp.Time), e.Reason, e.Message)})
 	}
 	switch {
-	case a.VPA == nil:
+	case a.VPA == nil && !a.Said:
 	case a.Left != "":
 		lines = append(lines, line{"left alone", fmt.Sprintf("%s: %s", a.Left, a.Left.Explain().Means)})
 	default:

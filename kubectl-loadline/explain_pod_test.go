@@ -25,6 +25,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/recipe"
@@ -99,7 +100,7 @@ func (s *shop) says(t *testing.T, pod string) string {
 	t.Helper()
 	kube, own := s.clients()
 	var out bytes.Buffer
-	require.NoError(t, printPod(t.Context(), own, s.question(t, kube, pod), &out))
+	require.NoError(t, printPod(t.Context(), own, s.question(t, kube, pod), "kube-system", &out))
 	return out.String()
 }
 
@@ -191,6 +192,15 @@ func TestWhyAPodIsLeftAlone(t *testing.T) {
 		}
 		require.Contains(t, squeezed(s.says(t, "web-1-b")), c.want, name)
 	}
+}
+
+func TestExplainAndStatusGiveTheReasonOfTheUpdater(t *testing.T) {
+	s := newShop()
+	kube, own := s.clients()
+	updaterSays(t, kube, map[disruption.Reason][]string{disruption.Stabilizing: {"web-1-b"}})
+	var out bytes.Buffer
+	require.NoError(t, printPod(t.Context(), own, s.question(t, kube, "web-1-b"), "kube-system", &out))
+	require.Contains(t, squeezed(out.String()), " left alone Stabilizing: "+disruption.Stabilizing.Explain().Means+"\n")
 }
 
 func TestWhatTheUpdaterSaidOfAPodIsShown(t *testing.T) {
