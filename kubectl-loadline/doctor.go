@@ -92,9 +92,11 @@ type examination struct {
 	findings []finding
 }
 
-// find notes a finding of the current check.
+// find notes a finding of the current check, once.
 func (e *examination) find(s severity, object, problem, fix string) {
-	e.findings = append(e.findings, finding{s, e.check, object, problem, fix})
+	if f := (finding{s, e.check, object, problem, fix}); !slices.Contains(e.findings, f) {
+		e.findings = append(e.findings, f)
+	}
 }
 
 // doctorAnswer is what was found.

@@ -142,7 +142,7 @@ func TestDaemonsLinkNoTemplates(t *testing.T) {
 func TestThePluginRunsNoTemplates(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "kubectl-loadline")
 	build := exec.Command("go", "build", "-o", binary, "./kubectl-loadline")
-	build.Dir, build.Env = "../..", append(os.Environ(), "CGO_ENABLED=0") // as make plugin does
+	build.Dir, build.Env = "../..", append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath") // as make plugin does
 	text, err := build.CombinedOutput()
 	require.NoError(t, err, string(text))
 	symbols, err := exec.Command("go", "tool", "nm", binary).Output()
