@@ -23,7 +23,7 @@ LOAD    ?=
 # More recordings for `make quality`, which may be absent, and `make quality-page`.
 TRACES  ?= ../shared/data/traces
 # What of hack/cluster compiles without all of Kubernetes.
-CLUSTER_PACKAGES := ./burn ./cgroup ./deb ./instance ./local ./pki ./play ./realnode ./stage ./supervise ./trace
+CLUSTER_PACKAGES := ./burn ./cgroup ./deb ./instance ./local ./network ./pki ./play ./realnode ./stage ./supervise ./trace
 # Whether a machine that cannot run a real node fails `make e2e-node`; anything else but required skips it there.
 NODE    ?= required
 # Nearly all the time of `make test` with an empty build cache goes into compiling libraries, so there are two variants of

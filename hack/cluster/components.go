@@ -15,6 +15,7 @@ import (
 	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 	kwokconfig "sigs.k8s.io/kwok/pkg/config"
 	kwok "sigs.k8s.io/kwok/pkg/kwok/cmd"
@@ -35,6 +36,7 @@ var components = map[string]func(args []string) int{
 	},
 	"kube-apiserver":          func(args []string) int { return runCommand(apiserver.NewAPIServerCommand(), args) },
 	"kube-controller-manager": func(args []string) int { return runCommand(controllermanager.NewControllerManagerCommand(), args) },
+	"kube-proxy":              func(args []string) int { return runCommand(proxy.NewProxyCommand(), args) },
 	"kube-scheduler":          func(args []string) int { return runCommand(scheduler.NewSchedulerCommand(), args) },
 	"kubectl":                 runKubectl,
 	"metrics-server": func(args []string) int {

@@ -13,8 +13,14 @@ import (
 	"time"
 )
 
-// packages are what a container runtime is made of.
-var packages = []string{"containerd", "runc"}
+// What a real node needs.
+var (
+	// Runtime is a container runtime.
+	Runtime = []string{"containerd", "runc"}
+	// Network are the plugins that connect pods, and nft, which writes rules of
+	// the kernel's packet filter, with its libraries.
+	Network = []string{"containernetworking-plugins", "nftables", "libnftables1", "libnftnl11", "libmnl0", "libjansson4", "libgmp10", "libedit2", "libxtables12", "libbsd0", "libmd0"}
+)
 
 // downloadTime is how long one call of apt-get or dpkg may take.
 const downloadTime = 3 * time.Minute
@@ -22,19 +28,19 @@ const downloadTime = 3 * time.Minute
 // Unpacked holds the folders of the unpacked packages.
 type Unpacked []string
 
-// Fetch returns the packages of the distribution, unpacked in the user's cache
+// Fetch returns packages of the distribution, unpacked in the user's cache
 // directory in folders named after their versions. What is there is not fetched
 // again.
-func Fetch(ctx context.Context) (Unpacked, error) {
+func Fetch(ctx context.Context, packages ...string) (Unpacked, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return nil, fmt.Errorf("find the cache directory: %w", err)
 	}
 	parent := filepath.Join(cache, "loadline")
-	newest, err := newestFiles(ctx)
+	newest, err := newestFiles(ctx, packages)
 	if err != nil {
 		// Without the package lists, what was unpacked before will do.
-		if known := unpacked(parent); known != nil {
+		if known := unpacked(parent, packages); known != nil {
 			return known, nil
 		}
 		return nil, fmt.Errorf("packages %v of the distribution cannot be had: %w", packages, err)
@@ -51,7 +57,7 @@ func Fetch(ctx context.Context) (Unpacked, error) {
 }
 
 // unpacked returns what was unpacked earlier, nil if some package was not.
-func unpacked(parent string) Unpacked {
+func unpacked(parent string, packages []string) Unpacked {
 	var all Unpacked
 	for _, name := range packages {
 		known, err := filepath.Glob(filepath.Join(parent, name+"_*"))
@@ -66,7 +72,7 @@ func unpacked(parent string) Unpacked {
 // Program returns the path of a program of the packages.
 func (r Unpacked) Program(name string) (string, error) {
 	for _, folder := range r {
-		for _, place := range []string{"usr/bin", "usr/sbin"} {
+		for _, place := range []string{"usr/bin", "usr/sbin", "usr/lib/cni"} {
 			path := filepath.Join(folder, place, name)
 			if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
 				return path, nil
@@ -74,6 +80,17 @@ func (r Unpacked) Program(name string) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("program %s is in none of %s", name, strings.Join(r, ", "))
+}
+
+// Libraries are the folders of the packages that hold shared libraries.
+func (r Unpacked) Libraries() (folders []string) {
+	for _, folder := range r {
+		for _, place := range []string{"usr/lib", "lib"} {
+			found, _ := filepath.Glob(filepath.Join(folder, place, "*-linux-gnu*")) // the pattern is well-formed
+			folders = append(folders, found...)
+		}
+	}
+	return folders
 }
 
 // fetch unpacks one package, whose file name is known, if that was not done before.
@@ -106,9 +123,9 @@ func fetch(ctx context.Context, parent, name, file string) (string, error) {
 	return folder, nil
 }
 
-// newestFiles returns the file names of the newest versions of all packages, in
+// newestFiles returns the file names of the newest versions of packages, in
 // their order. A machine that never fetched the package lists fetches them.
-func newestFiles(ctx context.Context) ([]string, error) {
+func newestFiles(ctx context.Context, packages []string) ([]string, error) {
 	ask := func() (string, error) {
 		return output(ctx, "", "apt-get", append([]string{"download", "--print-uris"}, packages...)...)
 	}
@@ -122,13 +139,13 @@ func newestFiles(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return filesOf(lines)
+	return filesOf(lines, packages)
 }
 
 // filesOf reads the names out of what apt-get prints, a line for each package:
 //
 //	'http://…/runc_1.1.5%2bds1-1_amd64.deb' runc_1.1.5+ds1-1_amd64.deb 2709960 SHA256:…
-func filesOf(lines string) ([]string, error) {
+func filesOf(lines string, packages []string) ([]string, error) {
 	found := make([]string, len(packages))
 	for line := range strings.Lines(lines) {
 		fields := strings.Fields(line)

@@ -14,7 +14,7 @@ import (
 // The first address of the service range is the API server's own.
 const (
 	ServiceRange = "10.96.0.0/16"
-	serviceIP    = "10.96.0.1"
+	ServiceIP    = "10.96.0.1"
 )
 
 // The real node, the user that its kubelet is, and the taint that its pods must
@@ -24,6 +24,9 @@ const (
 	RealNodeUser  = "system:node:" + RealNode
 	RealNodeTaint = "sim.loadline.dev/real"
 )
+
+// ProxyUser is the user that kube-proxy is.
+const ProxyUser = "system:kube-proxy"
 
 // FrontProxy is the name by which the API server is known to aggregated ones.
 const FrontProxy = "front-proxy-client"
@@ -36,12 +39,13 @@ const (
 )
 
 // users are the clients of the API server and their groups. The controllers, the
-// scheduler and the real node have just the roles that every cluster gives them.
+// scheduler, kube-proxy and the real node have just the roles that every cluster gives them.
 func users() map[string][]string {
 	return map[string][]string{
 		admin:                            {masters},
 		"system:kube-controller-manager": nil,
 		"system:kube-scheduler":          nil,
+		ProxyUser:                        nil,
 		"kwok":                           {masters},
 		"player":                         {masters},
 		"metrics-server":                 {masters},
@@ -85,7 +89,7 @@ func (f Folder) WriteKubeconfigs(authority *pki.Authority, name string, port int
 // servingNames are all names under which a server of the instance is called:
 // the API server from outside and inside, and metrics-server by the API server.
 func servingNames() []string {
-	return []string{"localhost", Loopback, "kubernetes", "kubernetes.default", "kubernetes.default.svc", serviceIP, "*.kube-system.svc"}
+	return []string{"localhost", Loopback, "kubernetes", "kubernetes.default", "kubernetes.default.svc", ServiceIP, "*.kube-system.svc"}
 }
 
 // WritePKI issues everything the components need and writes it to pki/.

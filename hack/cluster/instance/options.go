@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"loadline.dev/loadline/hack/cluster/network"
 	"loadline.dev/loadline/hack/cluster/stage"
 	"loadline.dev/loadline/hack/cluster/trace"
 )
@@ -27,6 +28,7 @@ type Options struct {
 	Scrape     time.Duration `json:"scrape"`           // of metrics-server
 	Audit      bool          `json:"audit,omitempty"`  // log every request
 	RealNode   bool          `json:"realNode,omitempty"`
+	PodNetwork bool          `json:"podNetwork,omitempty"` // of the real node
 
 	Stages       string `json:"stages,omitempty"`       // folder of more stages; none if empty
 	ResizeCPU    string `json:"resizeCPU,omitempty"`    // to how much cpu a pod can grow in place, a quantity; without end if empty
@@ -39,7 +41,7 @@ const leastScrape = 10 * time.Second
 // AddFlags binds the options, with their defaults, to fs.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Name, "name", "loadline", "name of the cluster and the context in the kubeconfig")
-	fs.IntVar(&o.Nodes, "nodes", 3, "number of simulated nodes")
+	fs.IntVar(&o.Nodes, "nodes", 3, "number of simulated nodes; with --real-node it may be 0, and the real node takes all pods")
 	fs.StringVar(&o.NodeCPU, "node-cpu", "8", "cpu of each node")
 	fs.StringVar(&o.NodeMemory, "node-memory", "32Gi", "memory of each node")
 	fs.IntVar(&o.NodePods, "node-pods", 110, "pods that fit on each node")
@@ -50,6 +52,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.ResizeCPU, "resize-cpu", "", "a resize to more cpu than this for all containers of a pod is deferred")
 	fs.StringVar(&o.ResizeMemory, "resize-memory", "", "a resize to more memory than this for all containers of a pod is deferred")
 	fs.BoolVar(&o.RealNode, "real-node", false, "add one real node with containers, "+RealNode+"; needs root, and programs of build.sh --real-node")
+	fs.BoolVar(&o.PodNetwork, "pod-network", false, "connect the pods of the real node, and serve Services; needs a network namespace of its own, see unshare --net")
 	fs.BoolVar(&o.Audit, "audit", false, "write who asked the API server for what to logs/audit.log, one JSON object per line")
 }
 
@@ -77,8 +80,8 @@ func (o *Options) Validate() error {
 	if len(validation.IsDNS1123Subdomain(o.Name)) > 0 {
 		wrong("name", "a name of lower case letters, digits, - and .", o.Name)
 	}
-	if o.Nodes < 1 || o.Nodes > 5000 {
-		wrong("nodes", "1 to 5000", o.Nodes)
+	if least := o.leastNodes(); o.Nodes < least || o.Nodes > 5000 {
+		wrong("nodes", fmt.Sprintf("%d to 5000", least), o.Nodes)
 	}
 	if o.NodePods < 1 {
 		wrong("node-pods", "1 or more", o.NodePods)
@@ -105,6 +108,13 @@ func (o *Options) Validate() error {
 	if o.RealNode && os.Geteuid() != 0 {
 		wrong("real-node", "root for it", fmt.Sprintf("user %d", os.Geteuid()))
 	}
+	if o.PodNetwork && !o.RealNode {
+		wrong("pod-network", "--real-node beside it", "none")
+	} else if o.PodNetwork {
+		if err := network.CheckNamespace(); err != nil {
+			problems = append(problems, fmt.Errorf("--pod-network: %w", err))
+		}
+	}
 	if o.Traces != "" {
 		if info, err := os.Stat(o.Traces); err != nil || !info.IsDir() {
 			wrong("traces", "a folder", o.Traces)
@@ -120,4 +130,12 @@ func (o *Options) Validate() error {
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// leastNodes is how many simulated nodes there must be.
+func (o *Options) leastNodes() int {
+	if o.RealNode {
+		return 0
+	}
+	return 1
 }

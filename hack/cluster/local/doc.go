@@ -1,5 +1,5 @@
 // Package local is the command line that starts and stops control planes on this
-// machine: up, down, run and status.
+// machine: up, down, run, status, load and fetch.
 //
 // `up` locks the instance's folder, writes the options into it and starts a
 // supervisor in a session of its own, to which it hands the lock. It shows the

@@ -19,6 +19,8 @@ const usage = `loadline-cluster: a Kubernetes control plane with simulated nodes
   loadline-cluster run --dir DIR [flags] -- CMD start one, run CMD with its KUBECONFIG, stop it
   loadline-cluster status --dir DIR             ports, processes and their memory
   loadline-cluster kubectl [--dir DIR] ...      kubectl for it
+  loadline-cluster load --dir DIR FILE...       give its real node the images of archives
+  loadline-cluster fetch                        download the packages of a real node, for a start without network
 
 Flags of up and run:
 `
@@ -46,7 +48,7 @@ type command struct {
 
 func dispatch(name string, args []string) (int, error) {
 	run := map[string]func(command) (int, error){
-		"up": up, "down": down, "run": runWith, "status": status,
+		"up": up, "down": down, "run": runWith, "status": status, "load": load, "fetch": fetch,
 		"supervise": func(c command) (int, error) { return supervise.Main(c.folder), nil },
 	}[name]
 	c, fs := command{}, pflag.NewFlagSet(name, pflag.ContinueOnError)
@@ -65,7 +67,7 @@ func dispatch(name string, args []string) (int, error) {
 		return 0, nil
 	}
 	if run == nil {
-		return 2, errors.New("unknown command; want up, down, run, status, kubectl or a component's name")
+		return 2, errors.New("unknown command; want up, down, run, status, load, fetch, kubectl or a component's name")
 	}
 	if err := fs.Parse(args); errors.Is(err, pflag.ErrHelp) {
 		return 0, nil
@@ -73,10 +75,10 @@ func dispatch(name string, args []string) (int, error) {
 		return 2, err
 	}
 	c.rest = fs.Args()
-	if len(c.rest) > 0 && name != "run" {
+	if len(c.rest) > 0 && name != "run" && name != "load" {
 		return 2, fmt.Errorf("want no arguments besides flags, got %q", strings.Join(c.rest, " "))
 	}
-	if *dir == "" {
+	if *dir == "" && name != "fetch" {
 		return 2, errors.New("--dir: want the folder of the instance")
 	}
 	var err error

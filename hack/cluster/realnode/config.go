@@ -11,6 +11,7 @@ import (
 
 	"loadline.dev/loadline/hack/cluster/deb"
 	"loadline.dev/loadline/hack/cluster/instance"
+	"loadline.dev/loadline/hack/cluster/network"
 )
 
 // config are the flags of the node's process.
@@ -21,6 +22,8 @@ type config struct {
 	runtime deb.Unpacked
 	group   string // control group for the pods, as kubelets write it
 	port    int    // of the kubelet
+
+	podNetwork bool // as the options of the instance say
 }
 
 func (c *config) addFlags(fs *pflag.FlagSet) {
@@ -66,24 +69,45 @@ func (c config) path(elements ...string) string {
 	return c.folder.Path(append([]string{"real-node"}, elements...)...)
 }
 
-func (c config) socket() string { return "/run/containerd.sock" } // in the node's own /run
+// socket is where containerd listens, in the node's own /run.
+const socket = "/run/containerd.sock"
 
-// What is written before containerd starts. The network plugin is asked under
-// two names: its own, and the one that containerd uses for the loopback device.
+// The plugin of pods without a network is asked under two names: its own, and the
+// one that containerd uses for the loopback device.
 //
 //go:embed files/network
 var networkPlugin []byte
 
 const (
-	serviceDNS    = "192.0.2.1" // reserved for documentation
-	networkConfig = `{"cniVersion": "0.3.1", "name": "none", "plugins": [{"type": "none"}]}` + "\n"
-	networkName   = "none"
-	loopbackName  = "loopback"
+	serviceDNS   = "192.0.2.1" // reserved for documentation
+	networkName  = "none"
+	loopbackName = "loopback"
+	// plugin connects each pod to the node by a pair of devices, and gives it an address.
+	plugin = "ptp"
 )
+
+// networkConfig tells containerd which plugins to ask for a pod's network.
+func (c config) networkConfig() []byte {
+	if !c.podNetwork {
+		return []byte(`{"cniVersion": "0.3.1", "name": "none", "plugins": [{"type": "none"}]}` + "\n")
+	}
+	return fmt.Appendf(nil, `{"cniVersion": "0.4.0", "name": "pods", "plugins": [{"type": %q, "ipMasq": false,
+  "ipam": {"type": "host-local", "ranges": [[{"subnet": %q}]], "routes": [{"dst": "0.0.0.0/0"}]}}]}
+`, plugin, network.Pods)
+}
+
+// networkPlugins is the folder of the plugins: ours, or the distribution's.
+func (c config) networkPlugins() (string, error) {
+	if !c.podNetwork {
+		return c.path("network", "bin"), nil
+	}
+	path, err := c.runtime.Program(plugin)
+	return filepath.Dir(path), err
+}
 
 // containerdConfig is containerd's own configuration. All of its state is in the
 // instance's folder or in the node's own /run.
-func (c config) containerdConfig(runc string) string {
+func (c config) containerdConfig(runc, plugins string) string {
 	return fmt.Sprintf(`version = 2
 root = %[1]q
 state = "/run/containerd"
@@ -110,7 +134,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
   BinaryName = %[7]q
   SystemdCgroup = false
-`, c.path("containerd"), c.socket(), c.path("opt"), Image, c.path("network", "bin"), c.path("network", "conf"), runc)
+`, c.path("containerd"), socket, c.path("opt"), Image, plugins, c.path("network", "conf"), runc)
 }
 
 // kubeletConfig is the kubelet's configuration. It serves on the loopback
@@ -126,7 +150,7 @@ func (c config) kubeletConfig() ([]byte, error) {
 			"x509":      map[string]any{"clientCAFile": c.folder.Path("pki", "ca.crt")},
 		},
 		"authorization":            map[string]any{"mode": "Webhook"},
-		"containerRuntimeEndpoint": "unix://" + c.socket(),
+		"containerRuntimeEndpoint": "unix://" + socket,
 		"podLogsDir":               c.path("pod-logs"), "volumePluginDir": c.path("volume-plugins"),
 		"cgroupDriver": "cgroupfs", "cgroupRoot": c.group, "failCgroupV1": false, "enforceNodeAllocatable": []string{"pods"},
 		"failSwapOn": false, "makeIPTablesUtilChains": false, "localStorageCapacityIsolation": false, "resolvConf": "",
@@ -158,6 +182,10 @@ func (c config) write(runc string) error {
 	if err != nil {
 		return err
 	}
+	plugins, err := c.networkPlugins()
+	if err != nil {
+		return err
+	}
 	program, err := os.ReadFile(c.burn)
 	if err != nil {
 		return fmt.Errorf("read the program of the image: %w", err)
@@ -167,10 +195,10 @@ func (c config) write(runc string) error {
 		return err
 	}
 	for path, f := range map[string]file{
-		c.path("containerd.toml"):                  {mode: 0o644, data: []byte(c.containerdConfig(runc))},
+		c.path("containerd.toml"):                  {mode: 0o644, data: []byte(c.containerdConfig(runc, plugins))},
 		c.path("kubelet.yaml"):                     {mode: 0o644, data: kubelet},
 		c.path("image.tar"):                        {mode: 0o644, data: image},
-		c.path("network", "conf", "none.conflist"): {mode: 0o644, data: []byte(networkConfig)},
+		c.path("network", "conf", "pods.conflist"): {mode: 0o644, data: c.networkConfig()},
 		c.path("network", "bin", networkName):      {mode: 0o755, data: networkPlugin},
 		c.path("network", "bin", loopbackName):     {mode: 0o755, data: networkPlugin},
 	} {

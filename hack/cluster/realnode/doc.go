@@ -13,5 +13,6 @@
 // cgroup. The programs are unpacked by package deb.
 //
 // Pods have no network, as on the simulated nodes: their network namespaces are
-// left empty by a plugin that only says that all is well (see files/network).
+// left empty by a plugin that only says that all is well (see files/network). With
+// a pod network a plugin of the distribution connects them; see package network.
 package realnode

@@ -44,9 +44,13 @@ func Main(args []string) int {
 
 // run keeps the node alive until ctx ends or one of its two servers does.
 func (c config) run(ctx context.Context) error {
+	state, err := c.folder.State()
+	if err != nil {
+		return err
+	}
+	c.podNetwork = state.Options.PodNetwork
 	programs := map[string]string{}
 	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr", "runc"} {
-		var err error
 		if programs[name], err = c.runtime.Program(name); err != nil {
 			return err
 		}
@@ -68,9 +72,7 @@ func (c config) run(ctx context.Context) error {
 	if err := c.awaitSocket(ctx, runtimeEnded); err != nil {
 		return err
 	}
-	load := exec.Command(programs["ctr"], "--address="+c.socket(), "--namespace=k8s.io", "images", "import", "--snapshotter=native", c.path("image.tar"))
-	load.Stdout, load.Stderr = os.Stdout, os.Stderr
-	if err := r.run(load); err != nil {
+	if err := r.run(importing(programs["ctr"], socket, c.path("image.tar"))); err != nil {
 		return fmt.Errorf("load the image: %w", err)
 	}
 	kubeletEnded, err := c.start(r, "kubelet", "", c.kubelet, c.kubeletFlags()...)
@@ -105,7 +107,7 @@ func (c config) start(r *reaper, name, tools, program string, args ...string) (<
 func (c config) awaitSocket(ctx context.Context, ended <-chan syscall.WaitStatus) error {
 	deadline := time.After(startTime)
 	for {
-		_, err := os.Stat(c.socket())
+		_, err := os.Stat(socket)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

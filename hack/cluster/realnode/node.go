@@ -15,13 +15,15 @@ import (
 )
 
 // Announce makes the object of the node, so that it has the address that its
-// kubelet listens on. The kubelet fills in the rest.
-func Announce(ctx context.Context, client kubernetes.Interface) error {
-	node, err := client.CoreV1().Nodes().Create(ctx, &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: instance.RealNode},
+// kubelet listens on. The kubelet fills in the rest. A node that is the only one
+// takes all pods.
+func Announce(ctx context.Context, client kubernetes.Interface, only bool) error {
+	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: instance.RealNode}}
+	if !only {
 		// Pods that are meant for simulated nodes name no image that it has.
-		Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: instance.RealNodeTaint, Effect: corev1.TaintEffectNoSchedule}}},
-	}, metav1.CreateOptions{})
+		object.Spec.Taints = []corev1.Taint{{Key: instance.RealNodeTaint, Effect: corev1.TaintEffectNoSchedule}}
+	}
+	node, err := client.CoreV1().Nodes().Create(ctx, object, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("create node %s: %w", instance.RealNode, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -116,8 +117,48 @@ func TestFilesOfTheNode(t *testing.T) {
 	require.Equal(t, "/run/netns/x", added.Interfaces[0].Sandbox)
 	require.NotEmpty(t, added.IPs[0].Address)
 
+	connects := filepath.Join(t.TempDir(), "usr", "lib", "cni", "ptp")
+	require.NoError(t, os.MkdirAll(filepath.Dir(connects), 0o755))
+	require.NoError(t, os.WriteFile(connects, nil, 0o755))
+	c.podNetwork = true
+	require.ErrorContains(t, c.write("runc"), "program ptp is in none of")
+	c.runtime = deb.Unpacked{filepath.Dir(filepath.Dir(filepath.Dir(filepath.Dir(connects))))}
+	require.NoError(t, c.write("runc"))
+	data, err = os.ReadFile(c.path("containerd.toml"))
+	require.NoError(t, err)
+	require.Contains(t, string(data), filepath.Dir(connects), "the distribution's plugins")
+	data, err = os.ReadFile(c.path("network", "conf", "pods.conflist"))
+	require.NoError(t, err)
+	var list struct{ Plugins []map[string]any }
+	require.NoError(t, json.Unmarshal(data, &list))
+	require.Equal(t, "ptp", list.Plugins[0]["type"])
+
 	c.burn = "/nowhere"
 	require.ErrorContains(t, c.write("runc"), "read the program of the image")
+}
+
+func TestTheOnlyNodeTakesAllPods(t *testing.T) {
+	for _, only := range []bool{true, false} {
+		client := fake.NewClientset()
+		require.NoError(t, Announce(t.Context(), client, only))
+		node, err := client.CoreV1().Nodes().Get(t.Context(), instance.RealNode, metav1.GetOptions{})
+		require.NoError(t, err)
+		require.Equal(t, only, len(node.Spec.Taints) == 0)
+	}
+}
+
+func TestImagesAreLoadedIntoANodeThatRuns(t *testing.T) {
+	folder := t.TempDir()
+	require.ErrorContains(t, Load(instance.Process{}, deb.Unpacked{folder}, "image.tar"), "program ctr is in none of")
+	require.NoError(t, os.MkdirAll(filepath.Join(folder, "usr", "bin"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "usr", "bin", "ctr"), []byte("#!/bin/sh\necho \"$@\" >"+folder+"/called\n"), 0o755))
+	require.ErrorContains(t, Load(instance.Process{PID: os.Getpid()}, deb.Unpacked{folder}, "image.tar"), "does not run", "another process has its number now")
+	self, err := instance.ProcessOf(os.Getpid())
+	require.NoError(t, err)
+	require.NoError(t, Load(self, deb.Unpacked{folder}, "image.tar"))
+	called, err := os.ReadFile(filepath.Join(folder, "called"))
+	require.NoError(t, err)
+	require.Equal(t, fmt.Sprintf("--address=/proc/%d/root/run/containerd.sock --namespace=k8s.io images import --snapshotter=native image.tar\n", self.PID), string(called))
 }
 
 func TestMainRefusesToTouchTheMachinesOwnMounts(t *testing.T) {

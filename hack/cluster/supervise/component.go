@@ -2,31 +2,33 @@ package supervise
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
+	"loadline.dev/loadline/hack/cluster/deb"
 	"loadline.dev/loadline/hack/cluster/instance"
+	"loadline.dev/loadline/hack/cluster/network"
 )
 
-const (
-	podRange = "10.244.0.0/16"
-	// The API server wants to advertise an address that is not instance.Loopback, even
-	// if nobody uses it. This one is reserved for documentation.
-	advertised = "192.0.2.1"
-)
+// podRange is where simulated pods have their addresses from.
+const podRange = "10.244.0.0/16"
 
-// component is one server: the program's first argument, its flags, and the
-// namespaces that are made for it.
+// component is one server: the program's first argument, its flags, the
+// namespaces that are made for it, and variables beside those that all have.
 type component struct {
-	name       string
-	flags      []string
-	namespaces uintptr
+	name        string
+	flags       []string
+	namespaces  uintptr
+	environment []string
 }
 
 // portNames are the ports an instance needs. The controllers and the scheduler
 // serve nothing.
 func portNames() []string {
-	return []string{"etcd", "etcd-peer", "kube-apiserver", "kwok", "player", "metrics-server", realNode}
+	return []string{"etcd", "etcd-peer", "kube-apiserver", "kwok", "player", "metrics-server", RealNode}
 }
 
 // plan knows the flags of every component of one instance.
@@ -62,10 +64,16 @@ func (p plan) apiServer() component {
 	if p.options.Audit {
 		flags = append(flags, "--audit-policy-file="+p.folder.Path(instance.AuditPolicyFile), "--audit-log-path="+p.folder.Path(instance.LogsDir, "audit.log"))
 	}
+	if p.options.PodNetwork {
+		// Pods reach it at the node's address, through its Service.
+		flags = append(flags, "--bind-address=0.0.0.0")
+	} else {
+		flags = append(flags, "--bind-address="+instance.Loopback, "--endpoint-reconciler-type=none")
+	}
 	return component{name: "kube-apiserver", flags: append(flags,
 		"--etcd-servers=http://"+p.address("etcd"),
-		"--bind-address="+instance.Loopback, "--secure-port="+p.port("kube-apiserver"),
-		"--advertise-address="+advertised, "--endpoint-reconciler-type=none",
+		"--secure-port="+p.port("kube-apiserver"),
+		"--advertise-address="+network.Address, // it wants one that is not instance.Loopback, even if nobody uses it
 		"--client-ca-file="+p.pki("ca.crt"),
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file="+p.pki("service-accounts.key"),
@@ -101,6 +109,23 @@ func (p plan) scheduler() component {
 		"--kubeconfig=" + config, "--authentication-kubeconfig=" + config, "--authorization-kubeconfig=" + config,
 		"--leader-elect=false", "--secure-port=0", "--kube-api-qps=500", "--kube-api-burst=1000",
 	}}
+}
+
+// kubeProxy serves the Services of a pod network, by rules that nft writes. Counters of
+// connections stay as the machine has them.
+func (p plan) kubeProxy(nft string, packages deb.Unpacked) component {
+	return component{
+		name: "kube-proxy",
+		flags: []string{
+			"--kubeconfig=" + p.folder.KubeconfigOf(instance.ProxyUser), "--hostname-override=" + instance.RealNode,
+			"--proxy-mode=nftables", "--cluster-cidr=" + network.Pods,
+			"--healthz-bind-address=", "--metrics-bind-address=",
+			"--conntrack-max-per-core=0", "--conntrack-min=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s",
+		},
+		environment: []string{
+			"PATH=" + filepath.Dir(nft) + ":" + os.Getenv("PATH"), "LD_LIBRARY_PATH=" + strings.Join(packages.Libraries(), ":"),
+		},
+	}
 }
 
 // kwok simulates nodes and the life of pods. Nodes announce the player's port,

@@ -3,31 +3,37 @@ package supervise
 import (
 	"context"
 	"fmt"
+	"net"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"loadline.dev/loadline/hack/cluster/cgroup"
 	"loadline.dev/loadline/hack/cluster/deb"
+	"loadline.dev/loadline/hack/cluster/instance"
 	"loadline.dev/loadline/hack/cluster/realnode"
 )
 
-// realNode is the component, and the name of its port, which is the kubelet's.
-const realNode = "real-node"
+// RealNode is the component, and the name of its port, which is the kubelet's.
+const RealNode = "real-node"
 
 // realNode starts the real node. It is not ready at once: see awaitNodes.
 func (s *supervisor) realNode(p plan, cluster *bootstrap) []step {
-	var runtime deb.Unpacked
+	var runtime, connecting deb.Unpacked
 	programs := filepath.Dir(s.state.Program)
-	return []step{
+	steps := []step{
 		{"packages of the real node unpacked", func(ctx context.Context) (err error) {
 			if err := realnode.CheckPrograms(programs); err != nil {
 				return err
 			}
-			runtime, err = deb.Fetch(ctx)
+			if runtime, err = deb.Fetch(ctx, deb.Runtime...); err != nil || !s.state.Options.PodNetwork {
+				return err
+			}
+			connecting, err = deb.Fetch(ctx, deb.Network...)
 			return err
 		}},
 		{"real node started", func(ctx context.Context) error {
-			if err := realnode.Announce(ctx, cluster.client); err != nil {
+			if err := realnode.Announce(ctx, cluster.client, s.state.Options.Nodes == 0); err != nil {
 				return err
 			}
 			group, err := cgroup.New()
@@ -35,17 +41,39 @@ func (s *supervisor) realNode(p plan, cluster *bootstrap) []step {
 				return err
 			}
 			s.group = &group
-			return s.start(p.realNode(programs, runtime, group))
+			return s.start(p.realNode(programs, append(runtime, connecting...), group))
 		}},
 	}
+	if s.state.Options.PodNetwork {
+		steps = append(steps, step{"kube-proxy of the real node started", func(context.Context) error {
+			nft, err := connecting.Program("nft")
+			if err != nil {
+				return err
+			}
+			return s.start(p.kubeProxy(nft, connecting))
+		}})
+	}
+	return steps
+}
+
+// awaitService waits until the API server answers at the address of its Service.
+func awaitService(ctx context.Context) error {
+	const limit = time.Second // a connection that no rule redirects yet goes nowhere
+	return await(ctx, func(context.Context) (bool, error) {
+		connection, err := net.DialTimeout("tcp", net.JoinHostPort(instance.ServiceIP, "443"), limit)
+		if err != nil {
+			return false, err
+		}
+		return true, connection.Close()
+	})
 }
 
 // realNode is the first process of its own process namespace, so that the
 // kernel ends all containers with it, and has its own mounts.
 func (p plan) realNode(programs string, runtime deb.Unpacked, group cgroup.Group) component {
 	return component{
-		name:       realNode,
-		flags:      realnode.Flags(p.folder, programs, runtime, group.Path(), p.ports[realNode]),
+		name:       RealNode,
+		flags:      realnode.Flags(p.folder, programs, runtime, group.Path(), p.ports[RealNode]),
 		namespaces: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID,
 	}
 }

@@ -66,7 +66,7 @@ func (s *spawner) start(c component) (*child, error) {
 	cmd.Args[0] = "loadline-cluster"
 	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, string(s.folder)
 	// Nothing of the user's own configuration may leak in.
-	cmd.Env = []string{"HOME=" + string(s.folder), "PATH=" + os.Getenv("PATH"), "TZ=UTC"}
+	cmd.Env = append([]string{"HOME=" + string(s.folder), "PATH=" + os.Getenv("PATH"), "TZ=UTC"}, c.environment...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: c.namespaces}
 	started := make(chan error)
 	s.work <- func() { started <- cmd.Start() }

@@ -13,6 +13,7 @@ import (
 
 	"loadline.dev/loadline/hack/cluster/cgroup"
 	"loadline.dev/loadline/hack/cluster/instance"
+	"loadline.dev/loadline/hack/cluster/network"
 	"loadline.dev/loadline/hack/cluster/pki"
 	"loadline.dev/loadline/hack/cluster/realnode"
 )
@@ -162,6 +163,11 @@ func (s *supervisor) prepare(now time.Time) (*pki.Authority, error) {
 	if err := s.folder.SavePID("supervisor", os.Getpid()); err != nil {
 		return nil, err
 	}
+	if s.state.Options.PodNetwork {
+		if err := network.Prepare(); err != nil {
+			return nil, err
+		}
+	}
 	var err error
 	if s.state.Ports, err = instance.FreePorts(portNames()); err != nil {
 		return nil, err
@@ -215,6 +221,9 @@ func (s *supervisor) bringUp(ctx context.Context) error {
 		{"default service account there", cluster.awaitServiceAccount},
 		{"metrics API available", cluster.awaitMetrics},
 	}...)
+	if s.state.Options.PodNetwork {
+		steps = append(steps, step{"Services answer", awaitService})
+	}
 	if s.state.Options.RealNode {
 		steps = append(steps, step{"real node runs pods", func(ctx context.Context) error { return realnode.Try(ctx, cluster.client) }})
 	}
