@@ -36,11 +36,17 @@ type auditEvent struct {
 	Annotations              map[string]string
 }
 
-const accountPrefix = "system:serviceaccount:" + SystemNamespace + ":"
+// Accounts are the service accounts of a namespace whose names begin alike.
+type Accounts struct{ Namespace, Prefix string }
 
-// Requests calls take for all that the programs asked for up to now. Their
-// accounts are those whose name begins with vpa-.
-func (c *Cluster) Requests(take func(Request)) error {
+// programs are the accounts that deploy/ gives to the programs.
+var programs = Accounts{SystemNamespace, "vpa-"}
+
+// Requests calls take for all that the programs of deploy/ asked for up to now.
+func (c *Cluster) Requests(take func(Request)) error { return c.RequestsOf(programs, take) }
+
+// RequestsOf calls take for all that some accounts asked for up to now.
+func (c *Cluster) RequestsOf(accounts Accounts, take func(Request)) error {
 	// A full log is renamed to audit-<time>.log, and a new one begun.
 	files, err := filepath.Glob(filepath.Join(c.Dir, "logs", "audit*.log"))
 	if err != nil {
@@ -50,14 +56,15 @@ func (c *Cluster) Requests(take func(Request)) error {
 		return fmt.Errorf("read the audit log: %w in %s", os.ErrNotExist, filepath.Join(c.Dir, "logs"))
 	}
 	for _, file := range files {
-		if err := readAudit(file, take); err != nil {
+		if err := readAudit(file, accounts, take); err != nil {
 			return fmt.Errorf("read the audit log %s: %w", file, err)
 		}
 	}
 	return nil
 }
 
-func readAudit(file string, take func(Request)) error {
+func readAudit(file string, accounts Accounts, take func(Request)) error {
+	users := "system:serviceaccount:" + accounts.Namespace + ":"
 	log, err := os.Open(file)
 	if err != nil {
 		return err
@@ -71,14 +78,14 @@ func readAudit(file string, take func(Request)) error {
 		if err != nil {
 			return err
 		}
-		if !bytes.Contains(line, []byte(accountPrefix+"vpa-")) {
+		if !bytes.Contains(line, []byte(users+accounts.Prefix)) {
 			continue
 		}
 		var event auditEvent
 		if err := json.Unmarshal(line, &event); err != nil {
 			return err
 		}
-		if account, ok := strings.CutPrefix(event.User.Username, accountPrefix); ok && strings.HasPrefix(account, "vpa-") {
+		if account, ok := strings.CutPrefix(event.User.Username, users); ok && strings.HasPrefix(account, accounts.Prefix) {
 			take(event.request(account))
 		}
 	}

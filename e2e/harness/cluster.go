@@ -30,6 +30,7 @@ type Options struct {
 	Dir    string    // state and logs; created, and removed by Down
 	Nodes  int       // simulated nodes
 	Args   []string  // more arguments of the program
+	Empty  bool      // nothing of deploy/ is applied
 	Out    io.Writer // progress for people
 }
 
@@ -50,7 +51,7 @@ type Cluster struct {
 	daemons  []*Daemon
 }
 
-// Start brings a control plane up and applies deploy/ to it with strict field
+// Start brings a control plane up and, unless it shall be empty, applies deploy/ to it with strict field
 // validation. The Deployments in there are then scaled to nothing: their pods
 // would only be simulated, and the programs run as processes instead.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
@@ -60,6 +61,9 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	}
 	if err := c.connect(); err != nil {
 		return nil, errors.Join(err, c.Down())
+	}
+	if o.Empty {
+		return c, nil
 	}
 	applied, err := c.KubectlOutput(ctx, "apply", "--validate=strict", "-k", filepath.Join(o.Root, "deploy"))
 	if err != nil {

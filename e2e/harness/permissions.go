@@ -29,15 +29,18 @@ func (p permission) String() string {
 	return fmt.Sprintf("%s: %s %s", p.account, p.verb, resource)
 }
 
-// Permissions reads the audit log of the cluster up to now.
-func (c *Cluster) Permissions() (PermissionUse, error) {
-	granted, err := c.granted(context.Background())
+// Permissions reads the audit log of the cluster up to now, for the programs of deploy/.
+func (c *Cluster) Permissions() (PermissionUse, error) { return c.PermissionsOf(programs) }
+
+// PermissionsOf reads the audit log of the cluster up to now, for some accounts.
+func (c *Cluster) PermissionsOf(accounts Accounts) (PermissionUse, error) {
+	granted, err := c.granted(context.Background(), accounts)
 	if err != nil {
 		return PermissionUse{}, err
 	}
 	use := PermissionUse{Granted: len(granted)}
 	used := map[permission]bool{}
-	if err := c.Requests(func(r Request) {
+	if err := c.RequestsOf(accounts, func(r Request) {
 		use.Requests++
 		if r.Forbidden {
 			use.Forbidden = append(use.Forbidden, fmt.Sprintf("%s: %s %s", r.Account, r.Verb, r.URI))
@@ -79,12 +82,12 @@ func matchesResource(granted, asked string) bool {
 	return matches(granted, asked)
 }
 
-// granted lists what the bindings of deploy/ give to the programs.
-func (c *Cluster) granted(ctx context.Context) (map[permission]bool, error) {
+// granted lists what bindings give to accounts, in the cluster and in their namespace.
+func (c *Cluster) granted(ctx context.Context, accounts Accounts) (map[permission]bool, error) {
 	all := map[permission]bool{}
 	add := func(subjects []rbacv1.Subject, rules []rbacv1.PolicyRule) {
 		for _, subject := range subjects {
-			if subject.Kind != rbacv1.ServiceAccountKind || subject.Namespace != SystemNamespace || !strings.HasPrefix(subject.Name, "vpa-") {
+			if subject.Kind != rbacv1.ServiceAccountKind || subject.Namespace != accounts.Namespace || !strings.HasPrefix(subject.Name, accounts.Prefix) {
 				continue
 			}
 			for _, rule := range rules {
@@ -113,7 +116,7 @@ func (c *Cluster) granted(ctx context.Context) (map[permission]bool, error) {
 	for _, binding := range clusterBindings.Items {
 		add(binding.Subjects, rules[binding.RoleRef.Name])
 	}
-	roles, err := c.Kube.RbacV1().Roles(SystemNamespace).List(ctx, metav1.ListOptions{})
+	roles, err := c.Kube.RbacV1().Roles(accounts.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +124,7 @@ func (c *Cluster) granted(ctx context.Context) (map[permission]bool, error) {
 	for _, role := range roles.Items {
 		rules[role.Name] = role.Rules
 	}
-	bindings, err := c.Kube.RbacV1().RoleBindings(SystemNamespace).List(ctx, metav1.ListOptions{})
+	bindings, err := c.Kube.RbacV1().RoleBindings(accounts.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
