@@ -26,6 +26,10 @@ TRACES  ?= ../shared/data/traces
 CLUSTER_PACKAGES := ./burn ./cgroup ./deb ./instance ./local ./network ./pki ./play ./realnode ./stage ./supervise ./trace
 # Whether a machine that cannot run a real node fails `make e2e-node`; anything else but required skips it there.
 NODE    ?= required
+# The version from which `make e2e-install` upgrades.
+FROM    ?= HEAD~1
+# The page that gets its times, such as docs/real-node.md.
+PAGE    ?=
 # Nearly all the time of `make test` with an empty build cache goes into compiling libraries, so there are two variants of
 # them: this one, which programs, tools, linters and tests that need no race detector share with the local control plane,
 export CGO_ENABLED := 0
@@ -135,6 +139,12 @@ e2e-alone:
 e2e-node: build ## promises on one real node: kubelet, containerd, cgroups (needs root; NODE=optional skips where it cannot run)
 	@if [ $(NODE) != required ] && [ $$(id -u) != 0 ]; then echo "skipped: no real node here: it needs root, not user $$(id -u)"; exit; fi; \
 		binary=$$(hack/cluster/build.sh --real-node | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary LOADLINE_NODE=$(NODE) $(RACE) -v -count=1 -parallel 12 -timeout 20m ./node
+
+.PHONY: e2e-install
+e2e-install: plugin ## install as pods on one real node, upgrade from FROM=<commit> under load, uninstall (needs root)
+	@hack/install-images.sh $(BIN)/install $(FROM)
+	@binary=$$(hack/cluster/build.sh --real-node | tail -n 1); $$binary fetch >/dev/null; cd e2e; LOADLINE_CLUSTER=$$binary LOADLINE_IMAGES=$(CURDIR)/$(BIN)/install \
+		go test -vet=off -v -count=1 -timeout 30m -exec 'unshare --net' ./install $(if $(PAGE),-page $(CURDIR)/$(PAGE))
 
 .PHONY: scale
 scale: build ## measure a pass with 10,000 pods and write docs/scale.md (an hour; SCALE="-only loadline" and more options)

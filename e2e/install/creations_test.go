@@ -1,0 +1,112 @@
+package install
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/e2e/harness"
+)
+
+// creations creates pods all the time, all under one VPA.
+type creations struct {
+	stop func() // waits until no more are created
+
+	mu               sync.Mutex
+	created, changed int
+	wrong            []string // creations that failed, or were not sized
+	failed           int
+}
+
+// createPods begins to create pods, each of which waits at a scheduling gate, so that
+// nothing but the webhook has work with them.
+func createPods(t *testing.T, w harness.Workload) *creations {
+	t.Helper()
+	owner, err := cluster.Kube.AppsV1().Deployments(w.Namespace).Get(t.Context(), w.Name, metav1.GetOptions{})
+	require.NoError(t, err)
+	pod := gated(w, owner)
+	ctx, cancel := context.WithCancel(t.Context())
+	c := &creations{}
+	var workers sync.WaitGroup
+	c.stop = func() { cancel(); workers.Wait() }
+	t.Cleanup(c.stop)
+	for range 2 {
+		workers.Go(func() {
+			for ctx.Err() == nil {
+				c.create(ctx, pod)
+				time.Sleep(100 * time.Millisecond)
+			}
+		})
+	}
+	return c
+}
+
+// gated is a pod of the Deployment, as its controller would create it, that no node gets.
+func gated(w harness.Workload, owner *appsv1.Deployment) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		GenerateName: w.Name + "-", Namespace: w.Namespace, Labels: template(w).Labels,
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: owner.Name, UID: owner.UID, Controller: new(true)}},
+	}, Spec: template(w).Spec}
+	pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "loadline.dev/never"}}
+	return pod
+}
+
+func (c *creations) create(ctx context.Context, pod *corev1.Pod) {
+	pods := cluster.Kube.CoreV1().Pods(pod.Namespace)
+	created, err := pods.Create(ctx, pod, metav1.CreateOptions{})
+	if ctx.Err() != nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.created++
+	at := time.Now().Format("15:04:05.000 ")
+	switch {
+	case err != nil:
+		c.failed++
+		c.wrong = append(c.wrong, at+err.Error())
+		return
+	case sized(created):
+		c.changed++
+	default:
+		c.wrong = append(c.wrong, at+"not sized")
+	}
+	_ = pods.Delete(ctx, created.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+}
+
+// advised gives a workload a VPA that recommends what the test says, for new pods only.
+func advised(t *testing.T, w harness.Workload) {
+	t.Helper()
+	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeInitial, func(vpa *vpav1.VerticalPodAutoscaler) {
+		vpa.Spec.Recommenders = []*vpav1.VerticalPodAutoscalerRecommenderSelector{{Name: "nobody"}}
+	}))
+	target := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("200m"), corev1.ResourceMemory: resource.MustParse("100Mi")}
+	vpas := cluster.VPA.AutoscalingV1().VerticalPodAutoscalers(w.Namespace)
+	vpa, err := vpas.Get(t.Context(), w.Name, metav1.GetOptions{})
+	require.NoError(t, err)
+	vpa.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{
+		{ContainerName: "app", LowerBound: target, Target: target, UpperBound: target}}}
+	_, err = vpas.UpdateStatus(t.Context(), vpa, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	eventually(t, time.Minute, "new pods of "+w.Name+" are sized", func() error {
+		c := &creations{}
+		owner, err := cluster.Kube.AppsV1().Deployments(w.Namespace).Get(t.Context(), w.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		c.create(t.Context(), gated(w, owner))
+		if c.changed != 1 {
+			return fmt.Errorf("%v", c.wrong)
+		}
+		return nil
+	})
+}

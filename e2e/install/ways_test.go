@@ -1,0 +1,111 @@
+package install
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/e2e/harness"
+)
+
+// programs are the three that run as pods.
+var programs = []string{"recommender", "updater", "admission-controller"}
+
+// way is how a user installs Loadline.
+type way struct {
+	name string
+	// namespace is where the programs run, as Deployments whose names begin with prefix.
+	namespace, prefix string
+	// install installs the images of a tag, or replaces those of another one.
+	install func(t *testing.T, tag string)
+	// uninstall is what the pages say.
+	uninstall func(t *testing.T)
+}
+
+func ways(t *testing.T) []way {
+	all := []way{{
+		name: "kustomize", namespace: harness.SystemNamespace, prefix: "vpa-",
+		install: func(t *testing.T, tag string) { kubectl(t, "apply", "--validate=strict", "-k", overlay(t, tag)) },
+		uninstall: func(t *testing.T) {
+			kubectl(t, "delete", "-k", overlay(t, "before"))
+			forget(t)
+		},
+	}}
+	if chart := filepath.Join(root, "charts", "loadline"); os.Getenv("LOADLINE_HELM") != "" {
+		all = append(all, helm(os.Getenv("LOADLINE_HELM"), chart))
+	} else {
+		t.Log("the chart is left out: LOADLINE_HELM names no program")
+	}
+	return all
+}
+
+// forget removes what the programs keep in objects of their own.
+func forget(t *testing.T) {
+	t.Helper()
+	kubectl(t, "-n", harness.SystemNamespace, "delete", "leases/vpa-recommender-lease", "leases/vpa-updater", "leases/vpa-admission-controller", "secrets/vpa-tls-certs")
+}
+
+// overlay writes what a user writes: deploy/ with the tag of the images, and the network policy.
+func overlay(t *testing.T, tag string) string {
+	t.Helper()
+	folder := t.TempDir()
+	deploy, err := filepath.Abs(filepath.Join(root, "deploy"))
+	require.NoError(t, err)
+	base, err := filepath.Rel(folder, deploy)
+	require.NoError(t, err)
+	text := fmt.Sprintf("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [%[1]s, %[1]s/network-policy]\nimages:\n", base)
+	for _, program := range programs {
+		text += fmt.Sprintf("- {name: loadline-%s, newTag: %s}\n", program, tag)
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(text), 0o644))
+	return folder
+}
+
+// helm is the chart, with its names, the network policy, and definitions that go with it.
+func helm(program, chart string) way {
+	const release = "loadline"
+	run := func(t *testing.T, args ...string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), program, append(args, "--namespace", harness.SystemNamespace, "--kubeconfig", cluster.Kubeconfig())...)
+		cmd.Env = append(os.Environ(), "HOME="+cluster.Dir) // its caches
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "helm %v: %s", args, out)
+	}
+	return way{
+		name: "chart", namespace: harness.SystemNamespace, prefix: release + "-vertical-pod-autoscaler-",
+		install: func(t *testing.T, tag string) {
+			run(t, "upgrade", "--install", release, chart, "--set", "crds.keep=false,networkPolicy.enabled=true,networkPolicy.apiServers={192.0.2.1/32}",
+				"--set", fmt.Sprintf("recommender.image.tag=%[1]s,updater.image.tag=%[1]s,admissionController.image.tag=%[1]s", tag))
+		},
+		uninstall: func(t *testing.T) {
+			run(t, "uninstall", release)
+			forget(t)
+		},
+	}
+}
+
+func kubectl(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := cluster.KubectlOutput(t.Context(), args...)
+	require.NoError(t, err)
+	return out
+}
+
+// load gives the node the images of a version.
+func load(t *testing.T, version string) {
+	t.Helper()
+	archives, err := filepath.Glob(filepath.Join(images, version, "*.tar"))
+	require.NoError(t, err)
+	require.Len(t, archives, len(programs), "archives of %s", version)
+	cmd := exec.CommandContext(t.Context(), cluster.Binary, append([]string{"load", "--dir", cluster.Dir}, archives...)...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	require.NoError(t, cmd.Run(), out.String())
+	t.Log(strings.TrimSpace(out.String()))
+}
