@@ -25,6 +25,8 @@ type creations struct {
 	created, changed int
 	wrong            []string // creations that failed, or were not sized
 	failed           int
+	last             time.Time // when the last of them was
+	streak           int       // creations since then
 }
 
 // createPods begins to create pods, each of which waits at a scheduling gate, so that
@@ -69,18 +71,51 @@ func (c *creations) create(ctx context.Context, pod *corev1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.created++
-	at := time.Now().Format("15:04:05.000 ")
-	switch {
-	case err != nil:
+	if err != nil {
 		c.failed++
-		c.wrong = append(c.wrong, at+err.Error())
+		c.note(err.Error())
 		return
-	case sized(created):
+	}
+	if sized(created) {
 		c.changed++
-	default:
-		c.wrong = append(c.wrong, at+"not sized")
+		c.streak++
+	} else {
+		c.note("not sized")
 	}
 	_ = pods.Delete(ctx, created.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+}
+
+// note keeps what was wrong.
+func (c *creations) note(wrong string) {
+	c.last, c.streak = time.Now(), 0
+	c.wrong = append(c.wrong, c.last.Format("15:04:05.000 ")+wrong)
+}
+
+// counts returns how many were created, and sized, up to now.
+func (c *creations) counts() (created, changed int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.created, c.changed
+}
+
+// awaitSized waits until many pods in a row were sized, and returns when the last one was not.
+func (c *creations) awaitSized(t *testing.T) (last time.Time) {
+	t.Helper()
+	const many = 50
+	before := -1
+	eventually(t, 3*time.Minute, "new pods are sized", func() error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if before < 0 {
+			before = c.created
+		}
+		last = c.last
+		if c.streak < many || c.created < before+many {
+			return fmt.Errorf("the last of %d creations: %v", c.created, c.wrong[max(0, len(c.wrong)-3):])
+		}
+		return nil
+	})
+	return last
 }
 
 // advised gives a workload a VPA that recommends what the test says, for new pods only.

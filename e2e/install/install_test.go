@@ -66,9 +66,9 @@ func (s *stay) workloads() []string {
 func (s *stay) install(t *testing.T) {
 	began := time.Now()
 	s.way.install(t, "before")
-	times.add(t, s.name, "the command - it returns", began)
+	times.since(t, s.name, "the command - it returns", began)
 	s.awaitAvailable(t)
-	times.add(t, s.name, "the command - all pods of the programs are ready", began)
+	times.since(t, s.name, "the command - all pods of the programs are ready", began)
 	s.running(t, "before")
 	hooks, err := cluster.Kube.AdmissionregistrationV1().MutatingWebhookConfigurations().List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
@@ -125,9 +125,9 @@ func (s *stay) sizeByVPA(t *testing.T) {
 		}
 		return err
 	})
-	times.add(t, s.name, "VPA created - first recommendation", began)
+	times.since(t, s.name, "VPA created - first recommendation", began)
 	awaitResized(t, s.shop, before)
-	times.add(t, s.name, "VPA created - first pod resized in place, in force", began)
+	times.since(t, s.name, "VPA created - first pod resized in place, in force", began)
 	awaitSizedAtCreation(t, &s.shop)
 }
 
@@ -144,7 +144,7 @@ func (s *stay) sizeByPolicy(t *testing.T) {
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	awaitResized(t, s.crew, before)
-	times.add(t, s.name, "SizingPolicy created - first pod resized in place, in force", began)
+	times.since(t, s.name, "SizingPolicy created - first pod resized in place, in force", began)
 	awaitSizedAtCreation(t, &s.crew)
 }
 
@@ -156,7 +156,7 @@ func (s *stay) upgrade(t *testing.T) {
 	began := time.Now()
 	s.way.install(t, "after")
 	s.awaitAvailable(t)
-	times.add(t, s.name, "upgrade under load - all pods of the programs are of the new version", began)
+	times.since(t, s.name, "upgrade under load - all pods of the programs are of the new version", began)
 	s.running(t, "after")
 	load.stop()
 	t.Logf("%d pods were created meanwhile, %d of them sized", load.created, load.changed)
@@ -164,13 +164,17 @@ func (s *stay) upgrade(t *testing.T) {
 	require.Empty(t, load.wrong, "of %d creations", load.created)
 }
 
-// kill takes one pod of the webhook away without warning, and then all processes of the
+// kill deletes one pod of the webhook without grace, and then kills all processes of the
 // programs. No creation of a pod fails, and everything comes back.
 func (s *stay) kill(t *testing.T) {
 	load := createPods(t, s.rush)
 	victim := s.pods(t, "admission-controller")[0]
+	gone := time.Now()
 	require.NoError(t, cluster.Kube.CoreV1().Pods(s.namespace).Delete(t.Context(), victim.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
 	s.awaitAvailable(t)
+	times.add(t, s.name, "a pod of the webhook deleted without grace - every new pod is sized", max(0, load.awaitSized(t).Sub(gone)))
+	created, changed := load.counts()
+	t.Logf("%d pods were created meanwhile, %d of them sized", created, changed)
 	began := time.Now()
 	for _, program := range programs {
 		for _, pod := range s.pods(t, program) {
@@ -187,10 +191,11 @@ func (s *stay) kill(t *testing.T) {
 		}
 		return nil
 	})
-	times.add(t, s.name, "all processes killed - all pods of the programs are ready again", began)
+	times.since(t, s.name, "all processes killed - all pods of the programs are ready again", began)
+	times.add(t, s.name, "all processes killed - every new pod is sized", max(0, load.awaitSized(t).Sub(began)))
 	awaitSizedAtCreation(t, &s.shop)
 	load.stop()
-	t.Logf("%d pods were created meanwhile, %d of them sized, %d failed", load.created, load.changed, load.failed)
+	t.Logf("%d pods were created meanwhile, %d of them sized", load.created-created, load.changed-changed)
 	require.Zero(t, load.failed, load.wrong)
 }
 
@@ -281,7 +286,7 @@ func (s *stay) uninstall(t *testing.T, before map[string]bool) {
 		}
 		return nil
 	})
-	times.add(t, s.name, "uninstall - nothing is left", began)
+	times.since(t, s.name, "uninstall - nothing is left", began)
 	after := inventory(t, s.workloads()...)
 	for object := range before {
 		require.Contains(t, after, object)

@@ -89,8 +89,13 @@ type measured struct {
 
 var times = measured{took: map[[2]string]time.Duration{}}
 
-// add keeps the time since began.
-func (m *measured) add(t *testing.T, way, step string, began time.Time) {
+// since keeps the time since began.
+func (m *measured) since(t *testing.T, way, step string, began time.Time) {
+	t.Helper()
+	m.add(t, way, step, time.Since(began))
+}
+
+func (m *measured) add(t *testing.T, way, step string, took time.Duration) {
 	t.Helper()
 	if !slices.Contains(m.ways, way) {
 		m.ways = append(m.ways, way)
@@ -98,8 +103,8 @@ func (m *measured) add(t *testing.T, way, step string, began time.Time) {
 	if !slices.Contains(m.steps, step) {
 		m.steps = append(m.steps, step)
 	}
-	m.took[[2]string{way, step}] = time.Since(began)
-	t.Logf("%s: %.1f s", step, time.Since(began).Seconds())
+	m.took[[2]string{way, step}] = took
+	t.Logf("%s: %.1f s", step, took.Seconds())
 }
 
 // table has a row for each step and a column for each way.

@@ -48,7 +48,8 @@ func ways(t *testing.T) []way {
 // forget removes what the programs keep in objects of their own.
 func forget(t *testing.T) {
 	t.Helper()
-	kubectl(t, "-n", harness.SystemNamespace, "delete", "leases/vpa-recommender-lease", "leases/vpa-updater", "leases/vpa-admission-controller", "secrets/vpa-tls-certs")
+	kubectl(t, "-n", harness.SystemNamespace, "delete", "--ignore-not-found",
+		"leases/vpa-recommender-lease", "leases/vpa-updater", "leases/vpa-updater-lease", "leases/vpa-admission-controller", "secrets/vpa-tls-certs")
 }
 
 // overlay writes what a user writes: deploy/ with the tag of the images, and the network policy.
