@@ -118,18 +118,21 @@ func TestAllBadOptionsAreNamedAtOnce(t *testing.T) {
 	traces := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(traces, "bad.csv"), []byte("time,cpu_cores,memory_bytes\nx,1,1\n"), 0o644))
 	require.NoError(t, os.WriteFile(filepath.Join(traces, "bad.yaml"), []byte("{kind: Pod}"), 0o644))
-	o := Options{Name: "No Name", Nodes: 0, NodeCPU: "many", NodeMemory: "-1", Traces: traces, Scrape: time.Second, Stages: traces, ResizeCPU: "much", ResizeMemory: "0"}
+	o := Options{Name: "No Name", Nodes: 0, NodeCPU: "many", NodeMemory: "-1", Traces: traces, Scrape: time.Second, Stages: traces, ResizeCPU: "much", ResizeMemory: "0", PodNetwork: true}
 	err := o.Validate()
 	for _, want := range []string{
 		"--name: want", "--nodes: want 1 to 5000, got 0", "--node-cpu: want a quantity above 0, such as 8 or 32Gi, got many",
 		"--node-memory: want", "--node-pods: want 1 or more", "--speed: want", "--metrics-every: want 10s or more",
 		"--traces: " + filepath.Join(traces, "bad.csv") + " line 2: time: want a number",
 		"--stages: bad.yaml: stage \"\": apiVersion: want", "--resize-cpu: want a quantity above 0", "--resize-memory: want a quantity above 0",
+		"--pod-network: want --real-node beside it",
 	} {
 		require.ErrorContains(t, err, want)
 	}
 	o.Traces = filepath.Join(traces, "nothing")
 	require.ErrorContains(t, o.Validate(), "--traces: want a folder, got "+o.Traces)
+	o.RealNode = true
+	require.NotContains(t, o.Validate().Error(), "--nodes", "a real node needs no others")
 	o.Stages = filepath.Join(traces, "bad.yaml")
 	require.ErrorContains(t, o.Validate(), "--stages: want a folder, got "+o.Stages)
 }

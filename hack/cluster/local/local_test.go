@@ -59,6 +59,8 @@ func TestBadCommandLinesAnswerInOneLine(t *testing.T) {
 		{[]string{"up", "--dir", "x", "y"}, `want no arguments besides flags, got "y"`},
 		{[]string{"down", "--nodes", "3"}, "unknown flag: --nodes"},
 		{[]string{"run", "--dir", "x"}, "want a command after --"},
+		{[]string{"load", "--dir", "x"}, "want archives of images"},
+		{[]string{"load", "--dir", "x", "image.tar"}, "no real node in"},
 	} {
 		code, err := dispatch(c.args[0], c.args[1:])
 		require.NotZero(t, code)

@@ -129,3 +129,12 @@ func TestResizesAreDeferredBySize(t *testing.T) {
 		}
 	}
 }
+
+func TestOnlyPodsReachTheAPIServerAtOtherAddresses(t *testing.T) {
+	alone := plan{}.apiServer().flags
+	require.Contains(t, alone, "--bind-address=127.0.0.1")
+	require.Contains(t, alone, "--endpoint-reconciler-type=none", "its Service leads nowhere")
+	connected := plan{options: instance.Options{PodNetwork: true}}.apiServer().flags
+	require.Contains(t, connected, "--bind-address=0.0.0.0")
+	require.NotContains(t, connected, "--endpoint-reconciler-type=none")
+}
