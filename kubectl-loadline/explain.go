@@ -23,6 +23,7 @@ import (
 // explainConfig are the flags of the command.
 type explainConfig struct {
 	cluster       clusterFlags
+	output        *outputFlag
 	recipe        string
 	programs      string // their namespace
 	estimate      flags.Estimate
@@ -48,7 +49,7 @@ func explainCommand() *cobra.Command {
 			return c.run(cmd.Context(), args, cmd.OutOrStdout())
 		},
 	}
-	c.cluster = addClusterFlags(cmd)
+	c.cluster, c.output = addClusterFlags(cmd), addOutputFlag(cmd)
 	fs := cmd.Flags()
 	fs.StringVar(&c.recipe, "recipe", "vpa", "That of the recommender, which serves VPAs that ask for none.")
 	addProgramsFlag(cmd, &c.programs)
@@ -78,12 +79,13 @@ func (c *explainConfig) run(ctx context.Context, args []string, out io.Writer) e
 	if len(args) != 1 {
 		problem = errors.Join(problem, errors.New("want the name of one VPA, or pod/NAME"))
 	}
-	if problem != nil {
-		return wrong(problem)
-	}
-	kind, object := "VPA", args[0]
+	kind, object := "VPA", strings.Join(args, "")
 	if pod, found := strings.CutPrefix(object, "pod/"); found {
 		kind, object = "pod", pod
+		problem = errors.Join(problem, flags.Check(c.output.Format == formats[0], "output", c.output.Format, "must be table for a pod: status pod/"+pod+" has all forms"))
+	}
+	if err := wrong(problem, c.output.validate()); err != nil {
+		return err
 	}
 	cluster, err := c.cluster.Connect()
 	if err != nil {
@@ -93,7 +95,7 @@ func (c *explainConfig) run(ctx context.Context, args []string, out io.Writer) e
 	if kind == "pod" {
 		err = printPod(ctx, cluster.VPA, q, c.programs, out)
 	} else {
-		err = printVPA(ctx, cluster.VPA, q, out)
+		err = printVPA(ctx, cluster.VPA, q, c.output, out)
 	}
 	if err != nil {
 		return fmt.Errorf("%s %s/%s: %w", kind, q.Namespace, object, err)
@@ -102,10 +104,13 @@ func (c *explainConfig) run(ctx context.Context, args []string, out io.Writer) e
 }
 
 // printVPA answers a question about a VPA.
-func printVPA(ctx context.Context, own versioned.Interface, q question, out io.Writer) error {
+func printVPA(ctx context.Context, own versioned.Interface, q question, form *outputFlag, out io.Writer) error {
 	a, err := explain(ctx, own, q)
 	if err != nil {
 		return err
+	}
+	if form.Format != "table" && form.Format != "wide" { // these have room for sentences
+		return form.print(out, a.steps())
 	}
 	a.Room = room(ctx, q.Kube, q.Now)
 	return a.Print(out)
@@ -184,15 +189,20 @@ func (a *answer) Print(out io.Writer) error {
 	return nil
 }
 
-func (e *explained) print(w io.Writer, k resources.Kind) {
-	upper, separate := "upper bound", k == resources.Memory && e.LimitRatio != nil
-	if separate {
-		upper = "limit protects"
+// upper says what the upper bound of a kind is.
+func (e *explained) upper(k resources.Kind) string {
+	if k == resources.Memory && e.LimitRatio != nil {
+		return "limit protects"
 	}
+	return "upper bound"
+}
+
+func (e *explained) print(w io.Writer, k resources.Kind) {
+	separate := k == resources.Memory && e.LimitRatio != nil
 	for _, bound := range []struct {
 		name  string
 		steps []recipe.Value
-	}{{"target", e.Steps.Target[k]}, {"lower bound", e.Steps.Lower[k]}, {upper, e.Steps.Upper[k]}} {
+	}{{"target", e.Steps.Target[k]}, {"lower bound", e.Steps.Lower[k]}, {e.upper(k), e.Steps.Upper[k]}} {
 		for i, step := range bound.steps {
 			head := ""
 			if i == 0 {

@@ -233,6 +233,24 @@ func TestWhatStandsInForRequestsIsSaid(t *testing.T) {
 	}
 }
 
+func TestTheStepsOfARecommendationForPrograms(t *testing.T) {
+	client, _, _, book := saved(t, "loadline", true)
+	q := question{"ns", "web", book, explainNow(), fleet.Options{}, nil, 0}
+	a, err := explain(t.Context(), client, q)
+	require.NoError(t, err)
+	steps := a.steps()
+	last := map[string]float64{}
+	for _, s := range steps.Steps {
+		last[s.Container+" "+string(s.Resource)+" "+s.Bound] = s.Amount
+	}
+	of := a.Containers[0].Steps.Target[resources.CPU]
+	require.InDelta(t, of[len(of)-1].Amount, last["a cpu target"], 1e-9)
+	require.Len(t, last, 6, "three bounds of two kinds")
+	require.Len(t, steps.tables()[0].Rows, len(steps.Steps))
+	require.Contains(t, printed(t, steps, "json"), `"recipe": "loadline"`)
+	require.Contains(t, printed(t, steps, "csv"), "a,cpu,target,")
+}
+
 func TestCommandLineOfExplain(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config")
 	require.NoError(t, os.WriteFile(file, []byte("{"), 0o600))
@@ -246,6 +264,8 @@ func TestCommandLineOfExplain(t *testing.T) {
 		{[]string{"a", "b"}, 2, "want the name of one VPA, or pod/NAME"},
 		{[]string{"--recipe=soup", "web"}, 2, `--recipe=soup: recipe "soup" does not exist`},
 		{[]string{"--target-cpu-percentile=7", "web"}, 2, "--target-cpu-percentile=7: must be from 0 to 1"},
+		{[]string{"-o", "json", "pod/web-1"}, 2, "--output=json: must be table for a pod: status pod/web-1 has all forms"},
+		{[]string{"-o", "html", "web"}, 2, "--output=html: must be table, wide"},
 		{[]string{"--kubeconfig=" + file, "-n", "ns", "web"}, 1, "VPA ns/web: "},
 		{[]string{"--kubeconfig=" + file, "-n", "ns", "pod/web-1"}, 1, "pod ns/web-1: "},
 	} {
