@@ -140,8 +140,14 @@ e2e-node: build ## promises on one real node: kubelet, containerd, cgroups (need
 	@if [ $(NODE) != required ] && [ $$(id -u) != 0 ]; then echo "skipped: no real node here: it needs root, not user $$(id -u)"; exit; fi; \
 		binary=$$(hack/cluster/build.sh --real-node | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary LOADLINE_NODE=$(NODE) $(RACE) -v -count=1 -parallel 12 -timeout 20m ./node
 
+# Of the version with which hack/manifests renders the chart.
+$(BIN)/helm: hack/manifests/go.mod
+	@echo "build: helm; the first time this compiles its libraries for some minutes"
+	@GOBIN=$(CURDIR)/$(BIN) go install -ldflags "$(LDFLAGS)" helm.sh/helm/v4/cmd/helm@$$(go list -C hack/manifests -m -f '{{.Version}}' helm.sh/helm/v4)
+	@touch $@
+
 .PHONY: e2e-install
-e2e-install: plugin ## install as pods on one real node, upgrade from FROM=<commit> under load, uninstall (needs root)
+e2e-install: plugin $(BIN)/helm ## install as pods on one real node, upgrade from FROM=<commit> under load, uninstall (needs root; a quarter of an hour)
 	@hack/install-images.sh $(BIN)/install $(FROM)
 	@binary=$$(hack/cluster/build.sh --real-node | tail -n 1); $$binary fetch >/dev/null; cd e2e; LOADLINE_CLUSTER=$$binary LOADLINE_IMAGES=$(CURDIR)/$(BIN)/install \
 		go test -vet=off -v -count=1 -timeout 30m -exec 'unshare --net' ./install $(if $(PAGE),-page $(CURDIR)/$(PAGE))

@@ -30,7 +30,7 @@ const availableWithin = 3 * time.Minute
 func TestInstallation(t *testing.T) {
 	load(t, "before")
 	load(t, "after")
-	for _, w := range ways(t) {
+	for _, w := range ways() {
 		t.Run(w.name, func(t *testing.T) {
 			s := &stay{way: w}
 			// Of a VPA, of a policy, and what is created under load.

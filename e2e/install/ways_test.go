@@ -28,21 +28,15 @@ type way struct {
 	uninstall func(t *testing.T)
 }
 
-func ways(t *testing.T) []way {
-	all := []way{{
+func ways() []way {
+	return []way{{
 		name: "kustomize", namespace: harness.SystemNamespace, prefix: "vpa-",
 		install: func(t *testing.T, tag string) { kubectl(t, "apply", "--validate=strict", "-k", overlay(t, tag)) },
 		uninstall: func(t *testing.T) {
 			kubectl(t, "delete", "-k", overlay(t, "before"))
 			forget(t)
 		},
-	}}
-	if chart := filepath.Join(root, "charts", "loadline"); os.Getenv("LOADLINE_HELM") != "" {
-		all = append(all, helm(os.Getenv("LOADLINE_HELM"), chart))
-	} else {
-		t.Log("the chart is left out: LOADLINE_HELM names no program")
-	}
-	return all
+	}, chart()}
 }
 
 // forget removes what the programs keep in objects of their own.
@@ -68,12 +62,13 @@ func overlay(t *testing.T, tag string) string {
 	return folder
 }
 
-// helm is the chart, with its names, the network policy, and definitions that go with it.
-func helm(program, chart string) way {
+// chart is the chart with its own names, with the network policy, and with definitions that go with it.
+func chart() way {
 	const release = "loadline"
-	run := func(t *testing.T, args ...string) {
+	folder := filepath.Join(root, "charts", "loadline")
+	helm := func(t *testing.T, args ...string) {
 		t.Helper()
-		cmd := exec.CommandContext(t.Context(), program, append(args, "--namespace", harness.SystemNamespace, "--kubeconfig", cluster.Kubeconfig())...)
+		cmd := exec.CommandContext(t.Context(), filepath.Join(root, "bin", "helm"), append(args, "--namespace", harness.SystemNamespace, "--kubeconfig", cluster.Kubeconfig())...)
 		cmd.Env = append(os.Environ(), "HOME="+cluster.Dir) // its caches
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "helm %v: %s", args, out)
@@ -81,11 +76,11 @@ func helm(program, chart string) way {
 	return way{
 		name: "chart", namespace: harness.SystemNamespace, prefix: release + "-vertical-pod-autoscaler-",
 		install: func(t *testing.T, tag string) {
-			run(t, "upgrade", "--install", release, chart, "--set", "crds.keep=false,networkPolicy.enabled=true,networkPolicy.apiServers={192.0.2.1/32}",
+			helm(t, "upgrade", "--install", release, folder, "--set", "crds.keep=false,networkPolicy.enabled=true,networkPolicy.apiServers={192.0.2.1/32}",
 				"--set", fmt.Sprintf("recommender.image.tag=%[1]s,updater.image.tag=%[1]s,admissionController.image.tag=%[1]s", tag))
 		},
 		uninstall: func(t *testing.T) {
-			run(t, "uninstall", release)
+			helm(t, "uninstall", release)
 			forget(t)
 		},
 	}
