@@ -85,6 +85,7 @@ func (r *Reader) Divide(ctx context.Context, s *Snapshot, seldom bool, now time.
 	if r.begun.IsZero() {
 		r.begun = now
 	}
+	r.forgetKills()
 	d := &division{Reader: r, snapshot: s, now: now, result: &Division{}}
 	if s.memo == nil || r.memo.sharing == nil && !r.memo.marked {
 		return d.result
@@ -92,7 +93,6 @@ func (r *Reader) Divide(ctx context.Context, s *Snapshot, seldom bool, now time.
 	if seldom {
 		d.last = d.lastShrinks()
 	}
-	r.forgetKills()
 	for i := range s.View.VPAs {
 		d.vpa(ctx, &s.View.VPAs[i])
 	}
