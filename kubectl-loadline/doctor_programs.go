@@ -102,7 +102,7 @@ type permission struct {
 	group, resource, verb string
 }
 
-// permitted are what the programs cannot do without, by service account. deploy/rbac has all.
+// permitted are what the programs cannot do without, by service account. deploy/base has all.
 var permitted = map[string][]permission{
 	"vpa-recommender": {
 		{"", "pods", "list"}, {"", "pods", "watch"}, {"metrics.k8s.io", "pods", "list"},
@@ -134,7 +134,7 @@ func lookAtPermissions(ctx context.Context, e *examination) error {
 				return fmt.Errorf("ask what service account %s may do: %w", account, err)
 			}
 			if !answer.Status.Allowed {
-				e.find(isError, "ServiceAccount "+e.programs+"/"+account, fmt.Sprintf("it may not %s %s of API group %q", p.verb, p.resource, p.group), "kubectl apply -k deploy/rbac")
+				e.find(isError, "ServiceAccount "+e.programs+"/"+account, fmt.Sprintf("it may not %s %s of API group %q", p.verb, p.resource, p.group), "kubectl apply -k deploy")
 			}
 		}
 	}

@@ -210,7 +210,7 @@ func TestTheDoctorFindsEachFaultAndNamesTheFix(t *testing.T) {
 		"a LimitRange above maxAllowed": {func(w *ward) { w.more = append(w.more, limitRange(corev1.LimitRangeItem{Min: sizes("1", "9Gi")})) }, "LimitRanges", "maxAllowed of container * is 8192 MiB of memory", "raise maxAllowed"},
 		"nodes below minAllowed":        {func(w *ward) { w.node.Status.Allocatable = sizes("1", "50Mi"); w.vpa.Status.Recommendation = nil }, "size of nodes", "minAllowed of container * is 100 MiB of memory, and the largest node has 50 MiB", "add larger nodes"},
 		"nodes below the target":        {func(w *ward) { w.node.Status.Allocatable = sizes("900m", "32Gi") }, "size of nodes", "its containers are recommended 1000m of cpu in all", "set maxAllowed"},
-		"a permission":                  {func(w *ward) { w.forbidden = "pods/resize" }, "permissions", `it may not patch pods/resize of API group ""`, "kubectl apply -k deploy/rbac"},
+		"a permission":                  {func(w *ward) { w.forbidden = "pods/resize" }, "permissions", `it may not patch pods/resize of API group ""`, "kubectl apply -k deploy"},
 		"an old certificate":            {func(w *ward) { w.secret.Data["serverCert.pem"] = w.authority.issue(t, explainNow().Add(48*time.Hour)) }, "certificate", "expires at 2026-03-04T08:00:00Z", "restart the admission controller"},
 		"an expired certificate":        {func(w *ward) { w.secret.Data = map[string][]byte{"tls.crt": w.authority.issue(t, before(5))} }, "certificate", "expired at 2026-03-02T07:55:00Z", "renew it with whoever issues it"},
 		"no certificate":                {func(w *ward) { w.secret.Data = nil }, "certificate", "it has no certificate that can be read", "delete it and restart"},
