@@ -38,6 +38,15 @@ func (l *leftAlone) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // reasons returns the UIDs of the pods that were left alone, or of those among some, by reason. It is
 // false as long as no pass was made.
 func (t *reporter) reasons(uids []string) (map[disruption.Reason][]string, bool) {
+	found, made := t.reasonsOf(uids)
+	for _, all := range found {
+		slices.Sort(all)
+	}
+	return found, made
+}
+
+// reasonsOf does so in no order.
+func (t *reporter) reasonsOf(uids []string) (map[disruption.Reason][]string, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.pods == nil {
@@ -58,9 +67,6 @@ func (t *reporter) reasons(uids []string) (map[disruption.Reason][]string, bool)
 	}
 	for uid, s := range t.pods {
 		found[names[s.reason]] = append(found[names[s.reason]], uid)
-	}
-	for _, all := range found {
-		slices.Sort(all)
 	}
 	return found, true
 }

@@ -39,7 +39,7 @@ func NewRegistry() *prometheus.Registry {
 	return registry
 }
 
-// Server answers /metrics and /health-check on one address.
+// Server answers /metrics, /health-check and pages of the program on one address.
 type Server struct {
 	address  string
 	handler  *http.ServeMux
@@ -51,7 +51,7 @@ type Server struct {
 // returns. With profiling it also serves /debug/pprof/.
 func New(address string, profiling bool, registry *prometheus.Registry, health func() error) *Server {
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.InstrumentMetricHandler(registry, promhttp.HandlerFor(registry, promhttp.HandlerOpts{})))
+	mux.Handle("/metrics", few(promhttp.InstrumentMetricHandler(registry, promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))))
 	mux.HandleFunc("/health-check", func(w http.ResponseWriter, _ *http.Request) {
 		if err := health(); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -70,8 +70,32 @@ func New(address string, profiling bool, registry *prometheus.Registry, health f
 	return &Server{address: address, handler: mux}
 }
 
-// Handle adds a page to those that the server answers, before it runs.
-func (s *Server) Handle(path string, handler http.Handler) { s.handler.Handle(path, handler) }
+// Handle adds a page to those that the server answers, before it runs. Few are answered at once.
+func (s *Server) Handle(path string, handler http.Handler) { s.handler.Handle(path, few(handler)) }
+
+const (
+	// atOnce is how many requests for a large page are answered at the same time: a page takes megabytes in
+	// a large cluster, and whoever reaches the port may ask.
+	atOnce = 4
+	// answerTime is how long a client may take to read an answer.
+	answerTime = 30 * time.Second
+)
+
+// few refuses requests with status 503 while others are answered.
+func few(handler http.Handler) http.Handler {
+	places := make(chan struct{}, atOnce)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case places <- struct{}{}:
+			defer func() { <-places }()
+			// Only writers of tests know no deadline.
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime))
+			handler.ServeHTTP(w, r)
+		default:
+			http.Error(w, fmt.Sprintf("%d requests for this page are answered at the moment; try again", atOnce), http.StatusServiceUnavailable)
+		}
+	})
+}
 
 // Listen opens the port, so that a port in use is known before anything else
 // starts. Run calls it if nobody did.
