@@ -153,15 +153,16 @@ func TestPodsGetTheirShareInPlace(t *testing.T) {
 }
 
 // A fourth pod arrives at its peak, and the next round makes room in all four. Pods that an HPA scales
-// by what would be shared keep what they have.
+// by what would be shared keep what they have. An updater that starts anew makes a round at once.
 func TestAFurtherPodComesAtItsPeakAndAllShrink(t *testing.T) {
-	together(t)
+	alone(t)
 	w, before := sharers(t, "sharing-arrival", "200m")
 	scaled := plain(t, w.Namespace, 1)
 	scaled.Name, scaled.Node, scaled.Tolerate = "scaled", w.Node, w.Tolerate
 	apart := running(t, scaled)
 	scaledByCPU(t, scaled)
 	peaking(t, scaled)
+	startUpdaterAnew(t)
 	awaitShares(t, w, "160m", true)
 
 	w.Replicas++
@@ -170,12 +171,16 @@ func TestAFurtherPodComesAtItsPeakAndAllShrink(t *testing.T) {
 		for _, pod := range pods(t, w) {
 			if !slices.ContainsFunc(before, func(b corev1.Pod) bool { return b.UID == pod.UID }) {
 				require.Equal(t, "280m", pod.Spec.Containers[0].Resources.Requests.Cpu().String())
+				if pod.Status.Phase != corev1.PodRunning {
+					return errors.New("it does not run yet")
+				}
 				before = append(before, pod)
 				return nil
 			}
 		}
 		return errors.New("there is none")
 	})
+	startUpdaterAnew(t)
 	awaitShares(t, w, "145m", true) // 100m + 180m / 4
 	requireSamePods(t, w, before)
 	c := conditionOfSharing(t, w)
@@ -188,6 +193,14 @@ func TestAFurtherPodComesAtItsPeakAndAllShrink(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), plugin(t), "explain", "--kubeconfig", cluster.Kubeconfig(), "-n", w.Namespace, "pod/"+apart[0].Name).CombinedOutput()
 	require.NoError(t, err, string(out))
 	require.Regexp(t, `does not share +`+w.Namespace+`/`+apart[0].Name+` \*  HPAOnResource\n`, string(out))
+	deletePolicy(t, w.Namespace)
+}
+
+// startUpdaterAnew stops the updater and starts it again.
+func startUpdaterAnew(t *testing.T) {
+	t.Helper()
+	updater.Stop()
+	require.NoError(t, updater.Start(t.Context()))
 }
 
 // Sharing is switched off on a node that was filled meanwhile: who fits grows to its peak in place, the
@@ -251,9 +264,8 @@ func TestBesideANodeAutoscalerNothingIsShared(t *testing.T) {
 	}
 
 	// Without the sign, as an updater sees it that starts anew, the same pods share.
-	updater.Stop()
 	require.NoError(t, maps.Delete(t.Context(), "cluster-autoscaler-status", metav1.DeleteOptions{}))
-	require.NoError(t, updater.Start(t.Context()))
+	startUpdaterAnew(t)
 	awaitShares(t, w, "160m", true)
 	deletePolicy(t, w.Namespace)
 }
