@@ -99,8 +99,8 @@ func (i *Ingester) sample(s usage.Sample, now time.Time) usage.Reason {
 	return reason
 }
 
-// TakeKills adds the kills that wait to the store (Store.ObserveOOM), which the recipe vpa
-// reads, and to the sketches, which the others do.
+// TakeKills adds the kills that wait to the store (Store.ObserveOOM), whose numbers the recipe vpa
+// takes, and to the sketches, from which the others take theirs.
 func (i *Ingester) TakeKills(log klog.Logger, now time.Time) {
 	ooms, dropped := i.OOMs.Drain()
 	if dropped > 0 {

@@ -4,7 +4,7 @@
 //
 // Publisher is the road from changed VPAs to their written statuses. It asks Advisor, which
 // makes recommendations and checkpoint contents. Advisor reads the store and the model and changes neither, but for
-// what it notes in a VPA about its advice, so several goroutines may use it at once
+// what it notes in a VPA about its advice, and in the VPA's own sketches, so several goroutines may use it at once
 // for different VPAs, each with its own scratch profile. SketchKeeper gives each VPA its
 // recipe and fills the sketches that it asks for. Quality and WorkloadQuality are metrics that
 // compare what is used with what was recommended.

@@ -173,7 +173,7 @@ type candidate struct {
 //	Asks              is anything left to ask for? WaitingForNode, and in mode InPlace Deferred,
 //	                  Infeasible, ResizeFailed; there another target asks the budget once more
 //	grantable         would the node ever take it? ClassWouldChange, StaticCPU
-//	mustWait          BackingOff, Stabilizing; of what restarts also RolloutUnderWay, WaitingForNode
+//	mustWait          BackingOff (of what restarts, and of what was asked for in vain), Stabilizing; of what restarts also RolloutUnderWay, WaitingForNode
 //	postpone          no reason: what was prevented before goes on behind all others of the
 //	                  plan, and is asked for its budget once more
 //	blocked           of what restarts: RestartUnderWay

@@ -8,10 +8,11 @@ type Reason string
 // what it looks at: with both, one knows why. The table below says what each means, and plan.vpa
 // in which order the plan asks. What has changed since the plan was made is found while it is
 // carried out: ModeOff, StatusOutdated, VPAUnreadable and those of a SizingPolicy by
-// view.Reader.Stopped, RestartUnderWay by updater/actuate/cluster.go, which asks budgets.go beside it.
+// view.Reader.Stopped, those of a rollout once more by pass.admit (updater/rollouts.go), RestartUnderWay by
+// updater/actuate/cluster.go, which asks budgets.go beside it.
 const (
-	// updater/view/assign.go, before a plan is made; pkg/kube/target/claims.go, owners resolver.go
-	// beside it
+	// updater/view/assign.go, before a plan is made, TargetUnreadable memo.go beside it;
+	// pkg/kube/target/claims.go, owners resolver.go beside it
 	NoVPA            Reason = "NoVPA"
 	OwnerUnreadable  Reason = "OwnerUnreadable"
 	TargetUnreadable Reason = "TargetUnreadable"
@@ -30,8 +31,9 @@ const (
 	JobNotResized      Reason = "JobNotResized"
 	NoRecord           Reason = "NoRecord"
 
-	// pkg/core/rollout/round.go, before a plan is made, which updater/rollouts.go asks;
-	// RolloutUnderWay, NotRunning, WaitingForNode, Deferred and TooLargeForNode, too;
+	// pkg/core/rollout/round.go, before a plan is made, which updater/rollouts.go asks, that of nodes
+	// checks.go beside it, HPAOnResource and KeptAfterRevert updater/view/policy.go; RolloutUnderWay
+	// and TooLargeForNode, too, and canary.go NotRunning, WaitingForNode and Deferred;
 	// updater/view/workload.go
 	NotInCanary      Reason = "NotInCanary"
 	CoolingDown      Reason = "CoolingDown"
@@ -51,7 +53,7 @@ const (
 	BackingOff      Reason = "BackingOff"
 	Stabilizing     Reason = "Stabilizing"
 
-	// assess.go; updater/view/reading.go, which asks policy.Fit what the pod would get
+	// assess.go; pkg/convert/running.go, which asks policy.Fit what the pod would get
 	Boosted            Reason = "Boosted"
 	NoRecommendation   Reason = "NoRecommendation"
 	PodLevelResources  Reason = "PodLevelResources"
@@ -62,7 +64,7 @@ const (
 	RequirementsNotMet Reason = "RequirementsNotMet"
 
 	// decide.go, WaitingForNode also inplace.go and, in mode Recreate, plan.go;
-	// updater/view/reading.go, owners assign.go beside it
+	// pkg/convert/running.go, owners updater/view/assign.go
 	ModeNotEnabled   Reason = "ModeNotEnabled"
 	NotRunning       Reason = "NotRunning"
 	WaitingForNode   Reason = "WaitingForNode"
@@ -74,7 +76,8 @@ const (
 	NoBudget         Reason = "NoBudget"
 	BudgetSpent      Reason = "BudgetSpent"
 
-	// inplace.go (for an eviction plan.go), which ask capacity.go, and assess.go for StaticCPU;
+	// inplace.go (for an eviction plan.go), which ask capacity.go, assess.go for StaticCPU, and
+	// restart_plan.go for RestartUnderWay;
 	// updater/view/capacity.go, for StaticCPU static_cpu.go beside it, for RestartUnderWay
 	// updater/actuate/budgets.go
 	ClassWouldChange Reason = "ClassWouldChange"
@@ -84,7 +87,8 @@ const (
 	TooLargeForNode  Reason = "TooLargeForNode"
 	RestartUnderWay  Reason = "RestartUnderWay"
 
-	// updater/view/divide.go, of a pod that shares what its node has left; updater/view/sharing.go
+	// updater/view/divide.go, of a pod that shares what its node has left, HasShare updater/loop.go in
+	// place of Unchanged and NoRecommendation; updater/view/sharing.go
 	HasShare       Reason = "HasShare"
 	ShrunkLately   Reason = "ShrunkLately"
 	ChangedOutside Reason = "ChangedOutside"

@@ -62,7 +62,7 @@ const maxRefits = 4
 // Without LimitRanges that is the target, raised to the minimum and cut to the maximum of
 // the rule. A limit grows in proportion to its request, so one that equals its request goes
 // on doing so, and one that is not there stays away; with RequestsOnly limits stay, and cut
-// their requests (member.enclose and problem.setLimits). All else here and in balance.go,
+// their requests (member.enclose in balance.go and problem.setLimits). All else here and in balance.go,
 // join.go and ranges.go is for LimitRanges.
 //
 // With them, in this order: the pod range

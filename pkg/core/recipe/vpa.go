@@ -48,8 +48,9 @@ func (v *vpa) make() Recipe {
 // is doubled and the lower one hardly lowered.
 //
 // For example, with the defaults and 0.12 cores used all the time: the 0.9 quantile is the
-// end of its bucket, 0.1258 cores, or 125m without the fraction; the margin of 0.15 adds 18m
-// and makes 143m; the floor, 25m for the pod, is less. So the target is 143m.
+// end of its bucket (the n-th ends at 0.01 (1.05ⁿ - 1) / 0.05 cores), 0.1258 cores, or 125m
+// without the fraction; the margin of 0.15 adds 18m and makes 143m; the floor, 25m for the pod,
+// is less. So the target is 143m.
 func VPA(c Config) Recipe {
 	r := Recipe{podMin: [resources.Kinds]float64{c.PodMinCPU, c.PodMinMemory}}
 	for k := range resources.Kind(resources.Kinds) {

@@ -14,7 +14,7 @@
 //
 // To remember something new, write it in a file of its own, and in this one add its field to
 // Needs and Sketch, its line to parts, what Adapt does with it, and what observe gives it; Only
-// drops it where it is of another kind, and forgetStarts (starts.go) clears it where it is of CPU. The
+// drops it where it is of another kind, and forgetStarts (starts.go) clears it where it is of CPU and may be used together with Start. The
 // type needs merge, write and read (parts.go); Merge, image, restore and checkpoint follow
 // from parts. What is no sample of usage needs a method that the recommender
 // (recommender/recommend/keeper.go) and the replay (pkg/core/replay/recommender.go) call.
