@@ -135,6 +135,10 @@ e2e-together:
 e2e-alone:
 	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary LOADLINE_PROMISES=alone $(RACE) -count=1 -timeout 25m .
 
+.PHONY: e2e-migration
+e2e-migration: build plugin ## from the recommender of the reference to ours and back (builds that, a few minutes the first time)
+	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary LOADLINE_PROMISES=alone LOADLINE_MIGRATION=yes go test -vet=off -count=1 -v -run TestMovingOver .
+
 .PHONY: e2e-node
 e2e-node: build ## promises on one real node: kubelet, containerd, cgroups (needs root; NODE=optional skips where it cannot run)
 	@if [ $(NODE) != required ] && [ $$(id -u) != 0 ]; then echo "skipped: no real node here: it needs root, not user $$(id -u)"; exit; fi; \

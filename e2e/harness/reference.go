@@ -27,6 +27,7 @@ func BuildReference(ctx context.Context, program, binary string) error {
 		return err
 	}
 	build := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", binary, program)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath") // as the Makefile builds the programs
 	build.Dir = filepath.Join(strings.TrimSpace(string(cache)), filepath.FromSlash(ReferenceModule))
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, out)
