@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"reflect"
 	"strings"
@@ -90,6 +91,7 @@ func TestAPodWithMoreThanAnyPodHasIsNotRead(t *testing.T) {
 		"parts":                 {`{"metadata":{"ownerReferences":[` + list(`{}`, mostParts-2) + `]}}`, `{"metadata":{"ownerReferences":[` + list(`{}`, mostParts-1) + `]}}`},
 		"name":                  {`{"metadata":{"name":"` + strings.Repeat("x", longestText) + `"}}`, `{"metadata":{"name":"` + strings.Repeat("x", longestText+1) + `"}}`},
 		"label":                 {`{"metadata":{"labels":{"` + strings.Repeat("x", longestText) + `":""}}}`, `{"metadata":{"labels":{"` + strings.Repeat("x", longestText+3) + `":""}}}`},
+		"escapes":               {escapedLabels(mostDecoded / longestText), escapedLabels(mostDecoded/longestText + 1)},
 		"exponent":              {`{"spec":{"overhead":{"cpu":"1e-99"}}}`, `{"spec":{"overhead":{"cpu":"1e-2147483647"}}}`},
 		"quantity":              {`{"spec":{"overhead":{"cpu":` + strings.Repeat("9", 64) + `}}}`, `{"spec":{"overhead":{"cpu":` + strings.Repeat("9", 64+1) + `}}}`},
 		"what is not looked at": {`{"spec":{"volumes":[` + list(`{}`, 2*mostParts) + `]}}`, `{"spec":{"resources":{"claims":[` + list(`{}`, mostParts) + `]}}}`},
@@ -99,6 +101,15 @@ func TestAPodWithMoreThanAnyPodHasIsNotRead(t *testing.T) {
 		_, err = Pod([]byte(c.more))
 		require.ErrorIs(t, err, ErrTooMuch, name)
 	}
+}
+
+// escapedLabels is a pod with values of labels that are as long as may be, with an escape.
+func escapedLabels(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `"%d":"\n%s",`, i, strings.Repeat("x", longestText-2))
+	}
+	return `{"metadata":{"labels":{` + strings.TrimSuffix(b.String(), ",") + `}}}`
 }
 
 func TestOfMembersWithTheSameNameTheLastCounts(t *testing.T) {

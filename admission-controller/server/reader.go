@@ -17,11 +17,12 @@ import (
 // lets any object have, and keep a text that somebody wrote to do harm from
 // taking more memory and time than its bytes alone do.
 const (
-	mostParts    = 20_000 // members and elements that are looked at; those that are only stepped over do not count
-	mostAmounts  = 4_000  // quantities: a VPA for 300 containers with all bounds of both resources has 3,600
-	mostLevels   = 100    // of objects and lists within each other; managedFields have some ten
-	longestText  = 512    // bytes of a name, a label and the like, as they are written
-	longestFound = 20     // bytes of the text that an error quotes
+	mostParts    = 20_000  // members and elements that are looked at; those that are only stepped over do not count
+	mostAmounts  = 4_000   // quantities: a VPA for 300 containers with all bounds of both resources has 3,600
+	mostLevels   = 100     // of objects and lists within each other; managedFields have some ten
+	longestText  = 512     // bytes of a name, a label and the like, as they are written
+	mostDecoded  = 1 << 18 // bytes of names, labels and the like with an escape or a character beyond ASCII: no valid one has any
+	longestFound = 20      // bytes of the text that an error quotes
 )
 
 // anyLevels is the bound where nothing is decoded: to step over a value takes the same
@@ -49,6 +50,7 @@ type Reader struct {
 
 	parts   int // members and elements so far
 	amounts int // quantities so far
+	decoded int // bytes of names, labels and the like that had to be decoded so far
 	level   int // objects and lists that were entered and not left
 	most    int // of them, and of those that are stepped over
 	sized   int // containers of a pod so far
@@ -176,6 +178,10 @@ func (r *Reader) key(name []byte) string {
 	}
 	for _, b := range name {
 		if b < ' ' || b >= 0x80 || b == '\\' {
+			if r.decoded += len(name); r.decoded > mostDecoded {
+				r.tooMuch("more than %d bytes of names and labels with characters that none may have", mostDecoded)
+				return ""
+			}
 			var text string
 			r.decode(slices.Concat([]byte{'"'}, name, []byte{'"'}), &text)
 			return text

@@ -1,5 +1,0 @@
-//go:build race
-
-package mutate
-
-func init() { slowdown = 4 }
