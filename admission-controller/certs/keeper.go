@@ -34,10 +34,9 @@ import (
 type Source func(ctx context.Context, now time.Time, trusted []byte) (*Serving, error)
 
 const (
-	// republish is how often the registration is written again although nothing
-	// changed, in case somebody damaged it: while it is gone, evicted pods come
-	// back unchanged and are evicted again. A write that changes nothing costs the
-	// API server no write of its own.
+	// republish is how often the registration is looked at although nothing changed, in
+	// case somebody damaged it: while it is gone, evicted pods come back unchanged and are
+	// evicted again.
 	republish = time.Minute
 	// announceTime is how long a CA is published before a certificate of it is served:
 	// all API servers must have heard of it.
@@ -131,6 +130,9 @@ func (k *Keeper) publish(ctx context.Context, cas []byte, now time.Time) error {
 	}
 	if changed && k.wanted != nil {
 		log.Info("Successfully patched webhook with new client CA")
+	}
+	if !changed && !bytes.Equal(trusted, k.trusted) {
+		k.loadedAt = time.Time{} // another replica wants other CAs: it may have replaced the certificate
 	}
 	k.wanted, k.trusted, k.publishedAt = cas, trusted, now
 	k.Holder.trust(trusted)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -133,6 +134,29 @@ func TestASecretIsNotReadAllTheTime(t *testing.T) {
 	client.ClearActions()
 	require.NoError(t, k.RunOnce(t.Context(), late))
 	require.NotEmpty(t, client.Actions(), "it ends soon")
+}
+
+// Another replica found the certificate damaged and has published the CA of a new one.
+func TestASecretIsReadWhenAnotherReplicaWantsOtherCAs(t *testing.T) {
+	client := fake.NewClientset()
+	store := Store{Secrets: client.CoreV1(), Namespace: "n", Name: "s", Hosts: hosts, Schedule: DefaultSchedule()}
+	var others []byte
+	k := &Keeper{Source: store.Load, Interval: time.Hour, Holder: &Holder{}, Expiry: func(_, _ time.Time) {},
+		Publish: func(_ context.Context, cas []byte, _ time.Time) ([]byte, error) {
+			return slices.Concat(cas, others), nil
+		}}
+	now := time.Now()
+	reads := func(after time.Duration) int {
+		client.ClearActions()
+		require.NoError(t, k.RunOnce(t.Context(), now.Add(after)))
+		return len(client.Actions())
+	}
+	require.NotZero(t, reads(0))
+	require.Zero(t, reads(republish))
+	others = must(t, now).ca
+	require.Zero(t, reads(2*republish), "this run learns of it")
+	require.Equal(t, 1, reads(2*republish+keepInterval))
+	require.Zero(t, reads(3*republish))
 }
 
 // The updater must not evict while new pods do not come to the webhook.

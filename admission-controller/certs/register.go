@@ -1,6 +1,7 @@
 package certs
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -57,6 +58,8 @@ type Registrar struct {
 	Serving func() []string
 
 	registered []string // what Serving returned when the configuration was last written
+	bundle     []byte   // CAs in it, then
+	version    string   // of the configuration, then; empty: not known
 }
 
 // Stale reports whether other namespaces are served than those that were
@@ -90,16 +93,22 @@ func (r *Registrar) apply(ctx context.Context, cas []byte, now time.Time) ([]byt
 		return nil, err
 	}
 	serving := r.Serving()
+	if !missing && r.version != "" && r.version == current.ResourceVersion && note == current.Annotations[TrustAnnotation] &&
+		bytes.Equal(wanted.bundle, r.bundle) && slices.Equal(serving, r.registered) {
+		return wanted.bundle, nil // it stands as it was written, and nothing else is wanted
+	}
 	configuration := r.Config.build(wanted.bundle, serving).WithAnnotations(map[string]string{TrustAnnotation: note})
 	if !missing {
 		// What another replica added meanwhile must not be lost.
 		configuration.WithResourceVersion(current.ResourceVersion)
 	}
 	options := metav1.ApplyOptions{FieldManager: fieldManager, Force: true}
-	if _, err = r.Client.MutatingWebhookConfigurations().Apply(ctx, configuration, options); err == nil {
-		r.registered = serving
+	written, err := r.Client.MutatingWebhookConfigurations().Apply(ctx, configuration, options)
+	if err != nil {
+		return nil, err
 	}
-	return wanted.bundle, err
+	r.registered, r.bundle, r.version = serving, wanted.bundle, written.ResourceVersion
+	return wanted.bundle, nil
 }
 
 // trustIn reads what a configuration, or none, trusts for our webhook.

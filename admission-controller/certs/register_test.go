@@ -3,13 +3,17 @@ package certs
 import (
 	"context"
 	"slices"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	ktesting "k8s.io/client-go/testing"
 )
 
 func config() Config {
@@ -93,6 +97,49 @@ func TestRegistrationIsRepeatableAndDeletesNothing(t *testing.T) {
 		require.NotEqual(t, "delete", action.GetVerb())
 		require.NotEqual(t, "create", action.GetVerb())
 	}
+}
+
+// All day long it is looked at, and written only where something else is wanted than stands there.
+func TestARegistrationThatStandsIsNotWrittenAgain(t *testing.T) {
+	client, configurations, writes := fake.NewClientset(), admissionv1.SchemeGroupVersion.WithResource("mutatingwebhookconfigurations"), 0
+	client.PrependReactor("patch", configurations.Resource, func(action ktesting.Action) (bool, runtime.Object, error) {
+		_, object, err := ktesting.ObjectReaction(client.Tracker())(action)
+		require.NoError(t, err)
+		writes++
+		object.(*admissionv1.MutatingWebhookConfiguration).ResourceVersion = strconv.Itoa(writes)
+		return true, object, client.Tracker().Update(configurations, object, "")
+	})
+	serving, ca := []string{"shop"}, must(t, jan1).ca
+	r := Registrar{Client: client.AdmissionregistrationV1(), Config: config(), Serving: func() []string { return serving }}
+	r.Config.Fail = true
+	apply := func(after time.Duration, cas []byte) []byte {
+		trusted, err := r.Apply(t.Context(), cas, jan1.Add(after))
+		require.NoError(t, err)
+		return trusted
+	}
+	first := apply(0, ca)
+	require.Equal(t, first, apply(time.Minute, ca))
+	require.Equal(t, 1, writes)
+
+	serving = []string{"shop", "team"}
+	apply(2*time.Minute, ca)
+	require.Equal(t, 2, writes, "another namespace")
+	apply(3*time.Minute, must(t, jan1.Add(time.Minute)).ca)
+	require.Equal(t, 3, writes, "another CA")
+	apply(4*time.Minute, ca)
+	require.Equal(t, 4, writes, "the former CA first again")
+	apply(grace, ca)
+	require.Equal(t, 5, writes, "noted again before its time is over")
+
+	damaged := registered(t, client)
+	damaged.ResourceVersion, damaged.Webhooks = "9", damaged.Webhooks[:1]
+	require.NoError(t, client.Tracker().Update(configurations, damaged, ""))
+	apply(grace+time.Minute, ca)
+	require.Equal(t, 6, writes)
+	require.Len(t, registered(t, client).Webhooks, 2)
+	require.NoError(t, client.Tracker().Delete(configurations, "", ConfigurationName))
+	apply(grace+2*time.Minute, ca)
+	require.Len(t, registered(t, client).Webhooks, 2)
 }
 
 // Who installs the program may select the pods that it is asked about, in the object that it
