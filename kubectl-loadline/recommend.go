@@ -85,8 +85,14 @@ at this moment, which is little. Arguments are KIND/NAME or NAME; without any: o
 all workloads of the namespace that have pods.`
 
 func recommendCommand() *cobra.Command {
-	c := &sizesConfig{}
 	cmd := &cobra.Command{Use: "recommend [flags] [[KIND/]NAME...]", Short: "show what is recommended, also for workloads without a VPA", Long: recommendHelp}
+	return printing(cmd, func(sizes sizeList, problems []string) printable { return &recommendAnswer{sizes, problems} })
+}
+
+// printing gives a command the flags of sizes and formats, and lets it print what follows from
+// the sizes of the workloads that its arguments name.
+func printing(cmd *cobra.Command, answer func(sizes sizeList, problems []string) printable) *cobra.Command {
+	c := &sizesConfig{}
 	c.addFlags(cmd)
 	output := addOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -97,7 +103,7 @@ func recommendCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return output.print(cmd.OutOrStdout(), &recommendAnswer{s.sizes, s.problems})
+		return output.print(cmd.OutOrStdout(), answer(s.sizes, s.problems))
 	}
 	return cmd
 }
@@ -137,24 +143,11 @@ func (a *recommendAnswer) notes() (notes []string) {
 }
 
 func diffCommand() *cobra.Command {
-	c := &sizesConfig{}
 	cmd := &cobra.Command{
 		Use: "diff [flags] [[KIND/]NAME...]", Short: "show how far requests are from what is recommended",
 		Long: "Shows what would change of each container if its pods requested what is recommended,\nas recommend shows that. The severity is high from 500m or 500 MiB on, medium from 250,\nlow from 100.",
 	}
-	c.addFlags(cmd)
-	output := addOutputFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := wrong(output.validate()); err != nil {
-			return err
-		}
-		s, err := c.read(cmd.Context(), sizesScope{Names: args})
-		if err != nil {
-			return err
-		}
-		return output.print(cmd.OutOrStdout(), diffOf(s.sizes, s.problems))
-	}
-	return cmd
+	return printing(cmd, func(sizes sizeList, problems []string) printable { return diffOf(sizes, problems) })
 }
 
 // sizeChange is what would change of a container.

@@ -340,6 +340,7 @@ func TestAResizeThatDoesNotEndFails(t *testing.T) {
 	require.Equal(t, loadlinev1alpha1.RoundOutcome("Failed"), r.record().Rounds[0].SoFar)
 }
 
+// remove deletes a pod and waits until the updater sees that.
 func (r *rolling) remove(name string) {
 	r.t.Helper()
 	require.NoError(r.t, r.kube.CoreV1().Pods("shop").Delete(r.t.Context(), name, metav1.DeleteOptions{}))

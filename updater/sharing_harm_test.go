@@ -35,16 +35,6 @@ func TestAShareThatDidHarmIsTakenBackToThePeak(t *testing.T) {
 	require.Equal(t, "800m 800m 800m", r.turn(24*time.Hour+5*time.Minute))
 }
 
-// gone deletes a pod.
-func (r *rolling) gone(name string) {
-	r.t.Helper()
-	require.NoError(r.t, r.kube.CoreV1().Pods("shop").Delete(r.t.Context(), name, metav1.DeleteOptions{}))
-	require.Eventually(r.t, func() bool {
-		_, err := r.caches.pods.Core().V1().Pods().Lister().Pods("shop").Get(name)
-		return err != nil
-	}, time.Minute, time.Millisecond)
-}
-
 // Harm is remembered from the pass on that sees it, also where the peak does not fit for a while; and
 // the pod that it was done to grows before others do.
 func TestHarmIsRememberedUntilThePeakFits(t *testing.T) {
@@ -56,7 +46,7 @@ func TestHarmIsRememberedUntilThePeakFits(t *testing.T) {
 	r.kube.ClearActions()
 	require.Equal(t, "800m 800m 800m", r.turn(2*time.Minute))
 	require.Empty(t, r.writes(), "it is written once")
-	r.gone("web-1-2")
+	r.remove("web-1-2")
 	require.Equal(t, "800m 1400m", r.turn(30*time.Minute), "there is room for one of them")
 }
 

@@ -37,7 +37,7 @@ func TestOffOnAFullNodeEvictsNobody(t *testing.T) {
 	require.EqualValues(t, 2, r.skipped("NodeFull"))
 	require.Empty(t, r.condition())
 
-	r.gone("web-1-0")
+	r.remove("web-1-0")
 	require.Equal(t, "1400m 1400m", r.turn(time.Hour), "there is room now")
 	r.turn(time.Hour + time.Minute)
 	require.Equal(t, []string{"", ""}, r.marks())

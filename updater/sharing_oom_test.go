@@ -199,7 +199,7 @@ func TestMemoryAfterAKillWaitsForNoCPU(t *testing.T) {
 	require.Equal(t, "800m 800m 800m", r.turn(2*time.Minute))
 	require.EqualValues(t, 1, r.skipped("NodeFull"))
 	require.Empty(t, r.evictions())
-	r.gone("web-1-2")
+	r.remove("web-1-2")
 	require.Equal(t, "800m 1400m", r.turn(3*time.Minute))
 }
 

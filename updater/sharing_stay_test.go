@@ -57,7 +57,7 @@ func TestAPodLeavesThatGotItsShareMeanwhile(t *testing.T) {
 	require.Equal(t, "1400m 666m 666m", r.turn(10*time.Minute))
 	require.Equal(t, []string{"web-1-0"}, r.evictions())
 	require.Empty(t, r.resized())
-	r.gone("web-1-0")
+	r.remove("web-1-0")
 	require.Equal(t, "950m 950m", r.turn(15*time.Minute))
 }
 
