@@ -77,33 +77,27 @@ func (r *Reader) leftBy(ctx context.Context, pod *corev1.Pod) (o owned, shared b
 	if _, marked := convert.Shared(pod); !marked {
 		return o, false
 	}
-	owner, by, reason := r.claimed(ctx, pod)
-	if reason != "" {
+	owner, by := r.claimed(ctx, pod)
+	if by.vpa == nil || !r.policyGone(by.vpa) {
 		return o, false
 	}
-	vpa := r.memo.vpas[claimName(by)]
-	if !r.policyGone(vpa) {
-		return o, false
-	}
-	return r.owned(pod, vpa, owner)
+	return r.owned(pod, by.vpa, owner)
 }
 
 // find finds the VPA of a pod, or why none can be found that changes running pods, with
 // the name of the VPA as far as that is known. It finds nothing of a pod that goes away
 // at this moment.
 func (r *Reader) find(ctx context.Context, pod *corev1.Pod) (o owned, vpaName string, reason disruption.Reason) {
-	owner, chosen, reason := r.claimed(ctx, pod)
-	if reason != "" {
-		return o, chosen.Name, reason
-	}
-	vpa := r.memo.vpas[claimName(chosen)]
-	if vpa.held != "" {
-		return o, chosen.Name, vpa.held
-	}
-	if !acts(vpa.mode) {
+	owner, by := r.claimed(ctx, pod)
+	switch {
+	case by.vpa == nil:
+		return o, by.name, by.reason
+	case by.vpa.held != "":
+		return o, by.vpa.reading.Object.Name, by.vpa.held
+	case !acts(by.vpa.mode):
 		return o, "", disruption.NoVPA
 	}
-	o, _ = r.owned(pod, vpa, owner)
+	o, _ = r.owned(pod, by.vpa, owner)
 	return o, "", ""
 }
 
@@ -118,28 +112,56 @@ func (r *Reader) owned(pod *corev1.Pod, vpa *knownVPA, owner *knownOwner) (o own
 	return o, true
 }
 
-// claimed returns the direct owner of a pod and the VPA that controls the pod, whether it changes
-// running pods or not, or why none can be found, with the name of the VPA as far as that is known.
-func (r *Reader) claimed(ctx context.Context, pod *corev1.Pod) (owner *knownOwner, by target.Claim, reason disruption.Reason) {
-	key, ok := target.Controller(pod.Namespace, pod.OwnerReferences)
-	if !ok || !r.memo.acting[pod.Namespace] {
-		return nil, by, disruption.NoVPA
-	}
-	if owner = r.owner(ctx, key); owner.unreadable {
-		return owner, by, disruption.OwnerUnreadable
-	}
-	by, found := r.memo.index.Controlling(owner.top, pod.Labels)
-	if found {
-		return owner, by, ""
-	}
-	if name, known := r.memo.unreadable[owner.top]; known {
-		return owner, target.Claim{Name: name}, disruption.TargetUnreadable
-	}
-	return owner, by, disruption.NoVPA
+// claimant is the VPA that controls a pod, whether it changes running pods or not.
+type claimant struct {
+	vpa    *knownVPA         // nil: none can be found
+	reason disruption.Reason // why
+	name   string            // of the VPA that is the reason, as far as there is one
 }
 
-// claimName returns the name of the VPA that claims a pod.
-func claimName(by target.Claim) cache.ObjectName { return cache.NewObjectName(by.Namespace, by.Name) }
+// claimed returns the direct owner of a pod, nil if none can control it, and its claimant. Pods with
+// one owner and the same labels have the same, which is looked up once in a pass.
+func (r *Reader) claimed(ctx context.Context, pod *corev1.Pod) (owner *knownOwner, by claimant) {
+	if owner = r.ownerOf(ctx, pod); owner == nil {
+		return nil, claimant{reason: disruption.NoVPA}
+	}
+	if owner.asked != r.memo.pass || !client.SameMap(owner.labels, pod.Labels) {
+		owner.asked, owner.labels, owner.claimant = r.memo.pass, pod.Labels, r.claimant(owner, pod.Labels)
+	}
+	return owner, owner.claimant
+}
+
+// claimant finds that of the pods of an owner with some labels.
+func (r *Reader) claimant(owner *knownOwner, labels map[string]string) claimant {
+	if owner.unreadable {
+		return claimant{reason: disruption.OwnerUnreadable}
+	}
+	if by, found := r.memo.index.Controlling(owner.top, labels); found {
+		return claimant{vpa: r.memo.vpas[cache.NewObjectName(by.Namespace, by.Name)]}
+	}
+	if name, known := r.memo.unreadable[owner.top]; known {
+		return claimant{reason: disruption.TargetUnreadable, name: name}
+	}
+	return claimant{reason: disruption.NoVPA}
+}
+
+// ownerOf returns the direct owner of a pod; nil: it has none, or nothing acts in its namespace.
+func (r *Reader) ownerOf(ctx context.Context, pod *corev1.Pod) *knownOwner {
+	if len(pod.OwnerReferences) == 0 {
+		return nil
+	}
+	reference := &pod.OwnerReferences[0]
+	if owner := r.memo.referred[reference]; owner != nil {
+		return owner
+	}
+	key, ok := target.Controller(pod.Namespace, pod.OwnerReferences)
+	if !ok || !r.memo.acting[pod.Namespace] {
+		return nil
+	}
+	owner := r.owner(ctx, key)
+	r.memo.referred[reference] = owner
+	return owner
+}
 
 // owner returns the direct owner of pods, which is looked up once in a pass.
 func (r *Reader) owner(ctx context.Context, key target.Key) *knownOwner {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -34,6 +35,10 @@ type memo struct {
 	ranges map[string]*knownRanges    // by namespace
 	pods   map[types.UID]*knownPod
 	owners map[target.Key]*knownOwner
+	// referred are the owners that pods of this pass have, by the first of their references. Pods in
+	// a cache of client.Factory have the same references only if they are of one namespace and these
+	// are equal.
+	referred map[*metav1.OwnerReference]*knownOwner
 	// unreadable are the targets that cannot be read, with a VPA that has it. It is made
 	// anew in each pass.
 	unreadable map[target.Key]string
@@ -156,16 +161,20 @@ type knownOwner struct {
 	top        target.Key // the topmost owner
 	moved      int32      // the pass in which another one was found
 	unreadable bool       // it is not known
-	name       string     // for disruption.Group
-	pass       int32
-	replicas   int // as of a round of sharing
-	counted    int // that round
+	// Of the pod that was asked about last: others with the same labels have the same.
+	asked    int32 // the pass in which it was
+	labels   map[string]string
+	claimant claimant
+	name     string // for disruption.Group
+	pass     int32
+	replicas int // as of a round of sharing
+	counted  int // that round
 }
 
 func newMemo() *memo {
 	book, _ := recipe.NewBook("", recipe.DefaultConfig()) // the recipe without a name can be read
 	return &memo{book: book, acting: map[string]bool{}, vpas: map[cache.ObjectName]*knownVPA{}, listed: map[cache.ObjectName]int32{}, ranges: map[string]*knownRanges{},
-		pods: map[types.UID]*knownPod{}, owners: map[target.Key]*knownOwner{}, unreadable: map[target.Key]string{}, ruled: map[cache.ObjectName]*ruled{}, spare: &ruled{}}
+		pods: map[types.UID]*knownPod{}, owners: map[target.Key]*knownOwner{}, referred: map[*metav1.OwnerReference]*knownOwner{}, unreadable: map[target.Key]string{}, ruled: map[cache.ObjectName]*ruled{}, spare: &ruled{}}
 }
 
 // prune forgets what this pass did not meet.
@@ -205,6 +214,7 @@ func (m *memo) prune() {
 func (r *Reader) index(ctx context.Context, vpas []*vpav1.VerticalPodAutoscaler, now time.Time) {
 	log := klog.FromContext(ctx)
 	clear(r.memo.acting)
+	clear(r.memo.referred)
 	r.memo.shares, r.memo.marked = false, false
 	clear(r.memo.unreadable)
 	for _, vpa := range vpas {

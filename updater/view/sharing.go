@@ -9,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -155,9 +154,6 @@ type sharingRound struct {
 	now       time.Time
 	standings Standings
 	found     *Sharing
-	// siblings are the first pods that were met of each workload, as far as it had to be looked up
-	// what controls them, by their owners.
-	siblings map[*metav1.OwnerReference]sibling
 }
 
 // sharedNode is a node with its pods.

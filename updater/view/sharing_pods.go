@@ -6,7 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/convert"
@@ -123,39 +122,10 @@ func (s *sharingRound) controller(ctx context.Context, pod *corev1.Pod, known *s
 			return c
 		}
 	}
-	if len(pod.OwnerReferences) == 0 {
-		return s.lookUp(ctx, pod)
-	}
-	like, met := s.siblings[&pod.OwnerReferences[0]]
-	if met && client.SameMap(like.labels, pod.Labels) {
-		return like.controller
-	}
-	c := s.lookUp(ctx, pod)
-	if !met {
-		if s.siblings == nil {
-			s.siblings = map[*metav1.OwnerReference]sibling{}
-		}
-		s.siblings[&pod.OwnerReferences[0]] = sibling{pod.Labels, c}
-	}
-	return c
-}
-
-// sibling is a pod of which is known in a round what controls it. Pods in a cache of client.Factory
-// have the same owners, and the same labels, only if they are of one namespace and these are equal.
-type sibling struct {
-	labels map[string]string
-	controller
-}
-
-// lookUp finds what controls a pod.
-func (s *sharingRound) lookUp(ctx context.Context, pod *corev1.Pod) controller {
-	owner, claim, reason := s.claimed(ctx, pod)
-	c := controller{owner: owner, claims: s.memo.claims}
+	owner, by := s.claimed(ctx, pod)
+	c := controller{owner: owner, vpa: by.vpa, claims: s.memo.claims}
 	if owner != nil {
 		c.moved = owner.moved
-	}
-	if reason == "" {
-		c.vpa = s.memo.vpas[claimName(claim)]
 	}
 	return c
 }
