@@ -175,10 +175,7 @@ func (r *Reader) owner(ctx context.Context, key target.Key) *knownOwner {
 		if err != nil {
 			klog.FromContext(ctx).V(3).Info("Pods left alone: their controller cannot be read", "namespace", key.Namespace, "owner", key, "reason", err)
 		}
-		if top != owner.top {
-			owner.top, owner.moved = top, r.memo.pass
-		}
-		owner.pass, owner.unreadable = r.memo.pass, err != nil
+		owner.top, owner.pass, owner.unreadable = top, r.memo.pass, err != nil
 	}
 	return owner
 }
@@ -308,8 +305,7 @@ func (f *filling) one(ctx context.Context, o owned) (err error) {
 	group := slices.Index(f.owners, o.owner)
 	if group < 0 {
 		group = len(f.owners)
-		g := f.group(ctx, o.owner.Key)
-		g.Key, g.Rolling = o.owner.name, f.Targets.Rolling(o.owner.top)
+		g := disruption.Group{Key: o.owner.name, Replicas: f.replicas(ctx, o.owner), Rolling: f.Targets.Rolling(o.owner.top)}
 		f.owners, f.groups = append(f.owners, o.owner), append(f.groups, g)
 	}
 	pod := known.core
@@ -344,6 +340,14 @@ func observedSince(pod *corev1.Pod) int64 {
 		return 0
 	}
 	return noted.At.UnixMilli()
+}
+
+// replicas returns how many pods an owner wants, which is looked up once in a pass.
+func (r *Reader) replicas(ctx context.Context, owner *knownOwner) int {
+	if owner.counted != r.memo.pass {
+		owner.counted, owner.replicas = r.memo.pass, r.group(ctx, owner.Key).Replicas
+	}
+	return owner.replicas
 }
 
 // group reads how many pods an owner wants. Owners that do not state it, such as

@@ -28,7 +28,6 @@ import (
 type memo struct {
 	pass   int32
 	index  target.Claims   // the VPAs that may control pods, also those that do not act
-	claims int             // changes of index after which another VPA may control a pod
 	acting map[string]bool // namespaces with a VPA that changes running pods, or whose pods are held
 	vpas   map[cache.ObjectName]*knownVPA
 	listed map[cache.ObjectName]int32 // the pass in which a VPA was last there
@@ -159,7 +158,6 @@ func (l *likeness) of(pod *corev1.Pod) bool {
 type knownOwner struct {
 	target.Key
 	top        target.Key // the topmost owner
-	moved      int32      // the pass in which another one was found
 	unreadable bool       // it is not known
 	// Of the pod that was asked about last: others with the same labels have the same.
 	asked    int32 // the pass in which it was
@@ -167,8 +165,8 @@ type knownOwner struct {
 	claimant claimant
 	name     string // for disruption.Group
 	pass     int32
-	replicas int // as of a round of sharing
-	counted  int // that round
+	replicas int   // see Reader.replicas
+	counted  int32 // the pass in which they were looked up
 }
 
 func newMemo() *memo {
@@ -181,7 +179,7 @@ func newMemo() *memo {
 func (m *memo) prune() {
 	for name, v := range m.vpas {
 		if v.pass != m.pass {
-			m.unclaim(name)
+			m.index.Remove(name.Namespace, name.Name)
 			delete(m.vpas, name)
 		}
 	}
@@ -245,15 +243,8 @@ func (r *Reader) index(ctx context.Context, vpas []*vpav1.VerticalPodAutoscaler,
 	}
 	for name, v := range r.memo.vpas {
 		if v.pass != r.memo.pass {
-			r.memo.unclaim(name)
+			r.memo.index.Remove(name.Namespace, name.Name)
 		}
-	}
-}
-
-// unclaim takes a VPA out of the index.
-func (m *memo) unclaim(name cache.ObjectName) {
-	if _, there := m.index.Remove(name.Namespace, name.Name); there {
-		m.claims++
 	}
 }
 
@@ -287,18 +278,8 @@ func (r *Reader) know(ctx context.Context, name cache.ObjectName, vpa *vpav1.Ver
 		return nil
 	}
 	r.memo.vpas[name] = &knownVPA{NewReading(vpa, ranges.ranges).within(limited), ranges, selected, r.memo.pass, permitted, limited, nil}
-	now := claim(vpa, selected.Selector)
-	if before == nil || before.selected != selected || !sameClaim(target.ClaimOf(before.reading.Object), now) {
-		r.memo.claims++
-	}
-	r.memo.index.Put(now)
+	r.memo.index.Put(claim(vpa, selected.Selector))
 	return nil
-}
-
-// sameClaim reports whether two claims of one VPA, with the same selector, are for the same pods
-// and as strong.
-func sameClaim(a, b target.Claim) bool {
-	return a.TargetKind == b.TargetKind && a.TargetName == b.TargetName && a.TargetVersion == b.TargetVersion && target.CompareClaims(a, b) == 0
 }
 
 // rangesOf combines the LimitRanges of a namespace, once in a pass.

@@ -203,10 +203,10 @@ func (s *sharingRound) read(ctx context.Context, pod *corev1.Pod) {
 		return // it is gone, or not known yet
 	}
 	known := s.pods[pod.UID]
-	by := controller{}
+	var owner *knownOwner
 	err := Guard(func() error {
-		by = s.controller(ctx, pod, known)
-		s.readAs(ctx, pod, node, by, known)
+		owner, _ = s.claimed(ctx, pod)
+		s.readAs(ctx, pod, node, owner, known)
 		return nil
 	})
 	if err == nil {
@@ -216,7 +216,7 @@ func (s *sharingRound) read(ctx context.Context, pod *corev1.Pod) {
 	if known != nil && known.node != node {
 		known.node.changed = true
 	}
-	if v := by.sharer(); v != nil {
+	if v := owner.sharer(); v != nil {
 		v.likes = likeness{} // nothing half done is left
 	}
 	broken := &sharedPod{Pod: nodeshare.Pod{UID: pod.UID, Apart: sharing.Broken, Takes: node.Allocatable}, node: node, round: s.round}
@@ -227,18 +227,18 @@ func (s *sharingRound) read(ctx context.Context, pod *corev1.Pod) {
 	node.pods = append(node.pods, broken)
 }
 
-// readAs takes over a pod that is controlled by somebody, with what is known of it, if anything is.
-func (s *sharingRound) readAs(ctx context.Context, pod *corev1.Pod, node *sharedNode, by controller, known *sharedPod) {
-	if known == nil || !known.holds(pod, by.sharer(), node, s.now) {
+// readAs takes over a pod of an owner, with what is known of it, if anything is.
+func (s *sharingRound) readAs(ctx context.Context, pod *corev1.Pod, node *sharedNode, owner *knownOwner, known *sharedPod) {
+	if by := owner.sharer(); known == nil || !known.holds(pod, by, node, s.now) {
 		if known != nil && known.node != node {
 			known.node.changed = true
 		}
-		known = s.sharedPod(pod, by.sharer(), node)
+		known = s.sharedPod(pod, by, node)
 		s.pods[pod.UID], node.changed = known, true
 	}
-	known.controller, known.round = by, s.round
+	known.round = s.round
 	if known.Of != nil {
-		if rank := s.rank(ctx, known.Of, by.owner); rank != known.Sharing.Rank {
+		if rank := s.rank(ctx, known.Of, owner); rank != known.Sharing.Rank {
 			known.Sharing.Rank, node.changed = rank, true
 		}
 	}

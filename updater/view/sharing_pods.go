@@ -96,46 +96,21 @@ func (s *sharingRound) sharerOf(v *ruled, known *knownVPA) nodeshare.VPA {
 	return one
 }
 
-// controller is what controls a pod, and when that may be another one.
-type controller struct {
-	owner  *knownOwner // nil: it has none
-	moved  int32       // see owner
-	vpa    *knownVPA   // nil: none does
-	claims int         // see memo
-}
-
-// sharer returns the VPA if its policy wants sharing.
-func (c controller) sharer() *sharer {
-	if c.vpa == nil {
+// sharer returns the VPA that controls the pods that were asked about last, if its policy wants
+// sharing.
+func (o *knownOwner) sharer() *sharer {
+	if o == nil || o.claimant.vpa == nil {
 		return nil
 	}
-	return c.vpa.sharer
-}
-
-// controller returns what controls a pod. What is known of the pod tells whether that need not be
-// looked up: neither the pod, nor its owners, nor which VPAs there are has changed.
-func (s *sharingRound) controller(ctx context.Context, pod *corev1.Pod, known *sharedPod) controller {
-	if known != nil && known.version == pod.ResourceVersion && known.version != "" {
-		c := known.controller
-		if c.owner != nil && c.owner.pass == s.memo.pass && !c.owner.unreadable && c.owner.moved == c.moved &&
-			c.claims == s.memo.claims && (c.vpa == nil || c.vpa.pass == s.memo.pass) {
-			return c
-		}
-	}
-	owner, by := s.claimed(ctx, pod)
-	c := controller{owner: owner, vpa: by.vpa, claims: s.memo.claims}
-	if owner != nil {
-		c.moved = owner.moved
-	}
-	return c
+	return o.claimant.vpa.sharer
 }
 
 // rank returns in which order the pods of a workload leave.
 func (s *sharingRound) rank(ctx context.Context, v *nodeshare.VPA, owner *knownOwner) sharing.Rank {
-	if v.Settings.Evict && owner.counted != s.round {
-		owner.counted, owner.replicas = s.round, s.group(ctx, owner.Key).Replicas
+	if !v.Settings.Evict {
+		return v.Rank(0) // however many there are
 	}
-	return v.Rank(owner.replicas)
+	return v.Rank(s.replicas(ctx, owner))
 }
 
 // readLike makes the sizes those of a pod, if they are not.
@@ -161,12 +136,10 @@ func (v *sharer) readLike(pod *corev1.Pod) {
 // changes.
 type sharedPod struct {
 	nodeshare.Pod
-	controller
 
 	version string // of the pod
 	by      *sharer
 	node    *sharedNode
-	gpus    bool      // of the node
 	until   time.Time // see nodeshare.VPA.Until
 	round   int
 
@@ -174,6 +147,7 @@ type sharedPod struct {
 	// it leaves at once, and that it is to leave. The last container is what else runs in the pod.
 	shares []sharing.Amounts
 	leaves bool
+	gpus   bool // of the node
 }
 
 // holds reports whether a pod is still what is known of it.

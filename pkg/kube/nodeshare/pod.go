@@ -20,8 +20,8 @@ type Pod struct {
 	UID     types.UID
 	Of      *VPA           // nil: none whose policy wants sharing
 	Takes   resources.List // of its node
-	New     bool           // its kubelet has not accepted it yet
 	Apart   sharing.Reason // why it does not share, whatever its node has; empty: it does. Without a VPA it is NotWanted
+	New     bool           // its kubelet has not accepted it yet
 	Large   bool           // it would share, but is too large; as of the last time its node gathered it
 	Beside  bool           // it shares, but not with those that the caller has gathered
 	Sharing sharing.Pod    // of one that shares; the caller gives it a rank
