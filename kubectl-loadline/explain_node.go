@@ -128,13 +128,13 @@ func (s *surroundings) known(ctx context.Context, vpa *vpav1.VerticalPodAutoscal
 	if n.err != nil {
 		return nil, n.err
 	}
-	c.sizing = s.sizingOf(c, n.ranges)
+	c.sizing = s.sizingOf(c, &n.ranges)
 	s.read[name] = c
 	return c, nil
 }
 
 // sizingOf returns what a VPA recommends, no less than what did well where less did harm.
-func (s *surroundings) sizingOf(c *controlling, ranges policy.Ranges) nodeshare.Sizing {
+func (s *surroundings) sizingOf(c *controlling, ranges *policy.Ranges) nodeshare.Sizing {
 	z := nodeshare.Sizing{Recommendation: convert.Recommendation(c.object.Status.Recommendation), Rules: convert.Rules(c.object), Ranges: ranges}
 	if c.standing.Object == nil {
 		return z

@@ -84,7 +84,7 @@ func (s *surroundings) answer(ctx context.Context, pod *corev1.Pod) *podAnswer {
 		if of.problem != "" {
 			a.problem("%s", of.problem)
 		}
-		a.Running = convert.RunningPod(pod, of.sizing.Recommendation, of.sizing.Rules, of.sizing.Ranges)
+		a.Running = convert.RunningPod(pod, of.sizing.Recommendation, of.sizing.Rules, *of.sizing.Ranges)
 		a.Left = a.left()
 	}
 	return a

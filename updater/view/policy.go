@@ -216,16 +216,24 @@ type ruled struct {
 // in each pass.
 type named struct {
 	target []policy.Container // see ruled.target; nil: not made yet, or nothing is recommended
-	record records.Name
+	record records.Name       // see ruled.record; zero: not made yet
 	scaled sizing.ScaleTarget
 }
 
 func (v *ruled) names() *named {
 	if v.named == nil {
-		workload := targetOf(v.by)
-		v.named = &named{record: records.NameOf(workload), scaled: sizing.ScaleTargetOf(workload)}
+		v.named = &named{scaled: sizing.ScaleTargetOf(targetOf(v.by))}
 	}
 	return v.named
+}
+
+// record returns the name of the record of the workload.
+func (v *ruled) record() records.Name {
+	n := v.names()
+	if n.record == (records.Name{}) {
+		n.record = records.NameOf(targetOf(v.by))
+	}
+	return n.record
 }
 
 // target returns what the VPA recommends, by name of the container.
@@ -277,7 +285,7 @@ func (r *Reader) withFloors(p permission, vpa *ruled, now time.Time) permission 
 		return p
 	}
 	p.rollout.Target = vpa.target()
-	state, err := r.Records.StateAs(vpa.names().record, p.rollout.Workload)
+	state, err := r.Records.StateAs(vpa.record(), p.rollout.Workload)
 	if err != nil { // nobody knows what did harm before
 		return permission{mode: p.mode, held: disruption.NoRecord}
 	}

@@ -265,6 +265,13 @@ func (s *sharingRound) count(p *sharedPod) {
 
 // prune forgets what is gone.
 func (s *sharingRound) prune() {
+	met := 0
+	for _, n := range s.nodes {
+		met += len(n.pods)
+	}
+	if met == len(s.pods) {
+		return // nothing is
+	}
 	for uid, p := range s.pods {
 		if p.round != s.round {
 			p.node.changed = true

@@ -83,7 +83,7 @@ func (s *sharingRound) sharerOf(v *ruled, known *knownVPA) nodeshare.VPA {
 	d := &v.answer.Decision
 	var state rollout.State
 	if d.Mode == fleet.Canary && v.answer.Known {
-		if remembered, err := s.Records.StateAs(v.names().record, v.answer.Workload); err == nil {
+		if remembered, err := s.Records.StateAs(v.record(), v.answer.Workload); err == nil {
 			state = remembered
 		}
 	}
@@ -92,7 +92,7 @@ func (s *sharingRound) sharerOf(v *ruled, known *knownVPA) nodeshare.VPA {
 	one.Looked = s.HPAs.LooksAt(v.names().scaled)
 	one.Outdated = s.Generations.Outdated(v.by) || convert.Unreadable(v.by) != ""
 	r := &known.reading
-	one.Sizing = nodeshare.Sizing{Recommendation: r.recommendation, Floors: r.floors, Rules: r.rules, Ranges: r.Ranges.Ranges}
+	one.Sizing = nodeshare.Sizing{Recommendation: r.recommendation, Floors: r.floors, Rules: r.rules, Ranges: &known.ranges.ranges.Ranges}
 	return one
 }
 

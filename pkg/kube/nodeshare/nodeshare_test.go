@@ -12,6 +12,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
@@ -38,7 +39,7 @@ func vpa(t *testing.T, text string, changes ...func(*fleet.Policy, *rollout.Stat
 		d.Mode = p.Mode
 	}
 	v := VPAOf(object, &d, &target.Workload{Key: target.Key{Kind: "Deployment"}, Created: noon().Add(-2 * time.Hour)}, &state, newBook(t))
-	v.Sizing = Sizing{Recommendation: convert.Recommendation(object.Status.Recommendation), Rules: convert.Rules(object)}
+	v.Sizing = Sizing{Recommendation: convert.Recommendation(object.Status.Recommendation), Rules: convert.Rules(object), Ranges: &policy.Ranges{}}
 	return &v
 }
 

@@ -186,8 +186,8 @@ func (v *VPA) size(read *sized, s *Sizes) {
 	asked := read.asked.Containers
 	base := map[string]resources.Bounds{} // without a size, so that a small one is no garbage
 	v.recommendBase(base)
-	bases := policy.Fit(read.runs, base, v.Sizing.Rules, v.Sizing.Ranges)
-	peaks := policy.Fit(read.runs, v.Sizing.Recommendation, v.Sizing.Rules, v.Sizing.Ranges)
+	bases := policy.Fit(read.runs, base, v.Sizing.Rules, *v.Sizing.Ranges)
+	peaks := policy.Fit(read.runs, v.Sizing.Recommendation, v.Sizing.Rules, *v.Sizing.Ranges)
 	all, requests := make([]sharing.Container, len(asked)+1), make([]sharing.Amounts, len(asked))
 	rest, owns := &all[len(asked)], v.owns()
 	for k := range resources.Kind(resources.Kinds) {

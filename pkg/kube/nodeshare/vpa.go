@@ -42,7 +42,7 @@ type Sizing struct {
 	Recommendation map[string]resources.Bounds
 	Floors         map[string]resources.List // by container, below which nothing is lowered; they count in the recommendation
 	Rules          policy.Rules
-	Ranges         policy.Ranges // of the namespace
+	Ranges         *policy.Ranges // of the namespace; it is large, and one for all VPAs there
 }
 
 // RecipeDoesNotShare is why pods of a VPA do not share, beside the reasons of package fleet.
