@@ -98,13 +98,13 @@ func fitUnshared(pod Pod, recommendation map[string]resources.Bounds, rules Rule
 	if rules.SeparateMemoryLimit {
 		return fitSeparately(pod, recommendation, rules, ranges)
 	}
-	_, result := fit(pod, recommendation, rules, ranges)
+	p := newProblem(pod, recommendation, rules, ranges)
+	_, result := p.fit()
 	return result
 }
 
 // fit is Fit where limits follow their requests. It also returns the problem that it solved.
-func fit(pod Pod, recommendation map[string]resources.Bounds, rules Rules, ranges Ranges) (*problem, Result) {
-	p := newProblem(pod, recommendation, rules, ranges)
+func (p *problem) fit() (*problem, Result) {
 	result := p.stable()
 	for _, off := range [...]bool{false, true} {
 		for k := range resources.Kind(resources.Kinds) {
@@ -170,8 +170,8 @@ type part struct {
 
 func (p *problem) clone() *problem { return &problem{slices.Clone(p.parts), p.ranges} }
 
-func newProblem(pod Pod, recommendation map[string]resources.Bounds, rules Rules, ranges Ranges) *problem {
-	p := &problem{parts: make([]part, len(pod.Containers)), ranges: ranges}
+func newProblem(pod Pod, recommendation map[string]resources.Bounds, rules Rules, ranges Ranges) problem {
+	p := problem{parts: make([]part, len(pod.Containers)), ranges: ranges}
 	rule := rules.Lookup()
 	for i, c := range pod.Containers {
 		r := rule(c.Name)

@@ -111,7 +111,8 @@ func (w world) promises(t require.TestingT) {
 	w.refusals(t, result)
 	for k := range resources.Kind(resources.Kinds) {
 		if result.has(Note{k, MovedWithOthers}) {
-			alone := newProblem(w.pod, w.recommendation, w.rules, w.ranges).stable()
+			p := newProblem(w.pod, w.recommendation, w.rules, w.ranges)
+			alone := p.stable()
 			require.True(t, alone.has(Note{k, OutsidePodRange}), "a container without recommendation moves only where the pod would be refused")
 			require.False(t, result.has(Note{k, OutsidePodRange}), "and where that helps")
 		}

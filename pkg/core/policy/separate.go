@@ -116,7 +116,8 @@ func fitSeparately(pod Pod, recommendation map[string]resources.Bounds, rules Ru
 		b.Upper = b.Upper.With(resources.Memory, max(protected, target.Scale(roomAbove)))
 		protecting[c.Name] = b
 	}
-	p, result := fit(pod, protecting, rules, ranges)
+	first := newProblem(pod, protecting, rules, ranges)
+	p, result := first.fit()
 	p.follow(result.Containers, follows, proportions)
 	return result
 }
