@@ -98,7 +98,8 @@ func start(ctx context.Context, cluster *harness.Cluster) (programs [2]*harness.
 	if err != nil {
 		return programs, err
 	}
-	args := []string{"--register-webhook=false", "--port=" + address[strings.LastIndexByte(address, ':')+1:]}
+	// With the Lease of ours each would find the other's heartbeat and read it again.
+	args := []string{"--register-webhook=false", "--status-lease-name=reference-admission-controller", "--port=" + address[strings.LastIndexByte(address, ':')+1:]}
 	for flag, key := range map[string]string{"client-ca-file": "caCert.pem", "tls-cert-file": "serverCert.pem", "tls-private-key": "serverKey.pem"} {
 		path := filepath.Join(cluster.Dir, "reference-"+key)
 		if err := os.WriteFile(path, secret.Data[key], 0o600); err != nil {
