@@ -403,8 +403,6 @@ func markOf(pod *corev1.Pod) *sharing.Mark {
 // policyGone reports whether no policy selects the workload of a made VPA any more, as far as that
 // can be known.
 func (r *Reader) policyGone(v *knownVPA) bool {
-	ruled := r.memo.ruled[cacheName(v)]
+	ruled := r.memo.ruled[v.reading.Object]
 	return v.held == disruption.PolicyUnknown && ruled != nil && ruled.answer.Policy == nil && r.Policies.Readable() && fleet.Reason(v.held) == ruled.answer.Reason
 }
-
-func cacheName(v *knownVPA) cache.ObjectName { return cache.MetaObjectToName(v.reading.Object) }

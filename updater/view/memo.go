@@ -41,8 +41,9 @@ type memo struct {
 	// unreadable are the targets that cannot be read, with a VPA that has it. It is made
 	// anew in each pass.
 	unreadable map[target.Key]string
-	// ruled are the VPAs whose pods a policy holds, or says how they are changed.
-	ruled map[cache.ObjectName]*ruled
+	// ruled are the VPAs whose pods a policy holds, or says how they are changed, as this pass read
+	// them: an object is found sooner than a name.
+	ruled map[*vpav1.VerticalPodAutoscaler]*ruled
 	spare *ruled // for the next VPA of which nobody knows yet whether it is one of these
 
 	met     int          // pods in the last pass
@@ -159,12 +160,15 @@ type knownOwner struct {
 	target.Key
 	top        target.Key // the topmost owner
 	unreadable bool       // it is not known
-	// Of the pod that was asked about last: others with the same labels have the same.
+	name       string     // for disruption.Group
+	pass       int32
+
+	// The labels and the claimant of the pod that was asked about last: others with the same
+	// labels have the same.
 	asked    int32 // the pass in which it was
 	labels   map[string]string
 	claimant claimant
-	name     string // for disruption.Group
-	pass     int32
+
 	replicas int   // see Reader.replicas
 	counted  int32 // the pass in which they were looked up
 }
@@ -172,7 +176,7 @@ type knownOwner struct {
 func newMemo() *memo {
 	book, _ := recipe.NewBook("", recipe.DefaultConfig()) // the recipe without a name can be read
 	return &memo{book: book, acting: map[string]bool{}, vpas: map[cache.ObjectName]*knownVPA{}, listed: map[cache.ObjectName]int32{}, ranges: map[string]*knownRanges{},
-		pods: map[types.UID]*knownPod{}, owners: map[target.Key]*knownOwner{}, referred: map[*metav1.OwnerReference]*knownOwner{}, unreadable: map[target.Key]string{}, ruled: map[cache.ObjectName]*ruled{}, spare: &ruled{}}
+		pods: map[types.UID]*knownPod{}, owners: map[target.Key]*knownOwner{}, referred: map[*metav1.OwnerReference]*knownOwner{}, unreadable: map[target.Key]string{}, ruled: map[*vpav1.VerticalPodAutoscaler]*ruled{}, spare: &ruled{}}
 }
 
 // prune forgets what this pass did not meet.
@@ -225,7 +229,7 @@ func (r *Reader) index(ctx context.Context, vpas []*vpav1.VerticalPodAutoscaler,
 		}
 		r.memo.shares = r.memo.shares || p.shares
 	}
-	maps.DeleteFunc(r.memo.ruled, func(_ cache.ObjectName, v *ruled) bool { return v.pass != r.memo.pass })
+	maps.DeleteFunc(r.memo.ruled, func(_ *vpav1.VerticalPodAutoscaler, v *ruled) bool { return v.pass != r.memo.pass })
 	for _, vpa := range vpas {
 		name := cache.MetaObjectToName(vpa)
 		r.memo.listed[name] = r.memo.pass
@@ -264,7 +268,7 @@ func (r *Reader) know(ctx context.Context, name cache.ObjectName, vpa *vpav1.Ver
 		return err
 	}
 	var permitted permission
-	if ruled := r.memo.ruled[name]; ruled != nil {
+	if ruled := r.memo.ruled[vpa]; ruled != nil {
 		permitted = ruled.permission
 	} else {
 		permitted.mode = mode(convert.Mode(vpa))

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/client-go/tools/cache"
-
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/convert"
@@ -248,8 +246,7 @@ func (v *ruled) target() []policy.Container {
 // rule asks the policies about a VPA in a pass, with what is remembered of its workload: a policy
 // can change when nothing else does.
 func (r *Reader) rule(vpa *vpav1.VerticalPodAutoscaler, now time.Time) permission {
-	name := cache.MetaObjectToName(vpa)
-	known := r.memo.ruled[name]
+	known := r.memo.ruled[vpa]
 	if known == nil {
 		known = r.memo.spare
 	}
@@ -262,7 +259,7 @@ func (r *Reader) rule(vpa *vpav1.VerticalPodAutoscaler, now time.Time) permissio
 		return p
 	}
 	if known == r.memo.spare {
-		r.memo.ruled[name], r.memo.spare = known, &ruled{}
+		r.memo.ruled[vpa], r.memo.spare = known, &ruled{}
 	}
 	known.permission, known.pass = r.withFloors(p, known, now), r.memo.pass
 	known.shares = shares

@@ -39,7 +39,7 @@ func shareAlike(a, b *nodeshare.VPA) bool {
 // readVPAs finds the VPAs whose policies want sharing.
 func (s *sharingRound) readVPAs(ctx context.Context) {
 	for name, known := range s.memo.vpas {
-		ruled := s.memo.ruled[name]
+		ruled := s.memo.ruled[known.reading.Object]
 		if ruled == nil || !ruled.shares {
 			known.sharer = nil
 			continue

@@ -61,7 +61,7 @@ func (r *Reader) stillWanted(v *nodeshare.VPA, vpa *knownVPA) bool {
 	if !vpa.shares {
 		return false
 	}
-	ruled := r.memo.ruled[cacheName(vpa)]
+	ruled := r.memo.ruled[vpa.reading.Object]
 	if ruled == nil || ruled.answer.Policy == nil {
 		return false
 	}
