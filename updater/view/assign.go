@@ -65,8 +65,7 @@ func (r *Reader) assign(ctx context.Context, s *Snapshot) (controlled, left []ow
 			if a.vpa == b.vpa {
 				return cmp.Compare(a.name, b.name)
 			}
-			x, y := a.vpa.reading.Object, b.vpa.reading.Object
-			return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
+			return cmp.Compare(a.vpa.place, b.vpa.place)
 		})
 	}
 	return controlled, left, err

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -59,6 +60,7 @@ type knownVPA struct {
 	ranges   *knownRanges
 	selected *target.Selection
 	pass     int32
+	place    int // among all VPAs of the pass, by namespace and name
 	permission
 	limits limits  // with which reading was made
 	sharer *sharer // as of the last round; nil: its policy does not want sharing
@@ -230,13 +232,18 @@ func (r *Reader) index(ctx context.Context, vpas []*vpav1.VerticalPodAutoscaler,
 		r.memo.shares = r.memo.shares || p.shares
 	}
 	maps.DeleteFunc(r.memo.ruled, func(_ *vpav1.VerticalPodAutoscaler, v *ruled) bool { return v.pass != r.memo.pass })
-	for _, vpa := range vpas {
+	if len(r.memo.acting) > 0 {
+		slices.SortFunc(vpas, func(a, b *vpav1.VerticalPodAutoscaler) int {
+			return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+		})
+	}
+	for place, vpa := range vpas {
 		name := cache.MetaObjectToName(vpa)
 		r.memo.listed[name] = r.memo.pass
 		if !r.memo.acting[vpa.Namespace] || len(r.memo.ruled) == 0 && target.ClaimOf(vpa).Idle {
 			continue
 		}
-		if err := r.know(ctx, name, vpa); err != nil {
+		if err := r.know(ctx, name, vpa, place); err != nil {
 			log.V(3).Info("VPA skipped: it or its target cannot be read", "vpa", klog.KObj(vpa), "reason", err)
 			if ref := targetOf(vpa); acts(mode(convert.Mode(vpa))) {
 				if before, known := r.memo.unreadable[ref]; !known || vpa.Name < before {
@@ -252,8 +259,8 @@ func (r *Reader) index(ctx context.Context, vpas []*vpav1.VerticalPodAutoscaler,
 	}
 }
 
-// know reads one VPA, or finds that nothing of it changed.
-func (r *Reader) know(ctx context.Context, name cache.ObjectName, vpa *vpav1.VerticalPodAutoscaler) (err error) {
+// know reads one VPA, or finds that nothing of it changed but its place in the pass.
+func (r *Reader) know(ctx context.Context, name cache.ObjectName, vpa *vpav1.VerticalPodAutoscaler, place int) (err error) {
 	defer caught(&err)
 	before := r.memo.vpas[name]
 	var selected *target.Selection
@@ -278,10 +285,10 @@ func (r *Reader) know(ctx context.Context, name cache.ObjectName, vpa *vpav1.Ver
 		limited = permitted.rollout.limits
 	}
 	if before != nil && before.reading.Object == vpa && before.selected == selected && before.ranges == ranges && before.pass == r.memo.pass-1 && before.limits.equal(limited) {
-		before.pass, before.permission = r.memo.pass, permitted
+		before.pass, before.place, before.permission = r.memo.pass, place, permitted
 		return nil
 	}
-	r.memo.vpas[name] = &knownVPA{NewReading(vpa, ranges.ranges).within(limited), ranges, selected, r.memo.pass, permitted, limited, nil}
+	r.memo.vpas[name] = &knownVPA{NewReading(vpa, ranges.ranges).within(limited), ranges, selected, r.memo.pass, place, permitted, limited, nil}
 	r.memo.index.Put(claim(vpa, selected.Selector))
 	return nil
 }
