@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
@@ -169,4 +171,10 @@ func TestTheReaderFollowsChanges(t *testing.T) {
 	require.Zero(t, r.memo.index.Len())
 	require.NoError(t, r.VPAs.(vpaStore).put(changed))
 	require.EqualValues(t, 300, target())
+	limits := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	require.NoError(t, limits.Add(&corev1.LimitRange{ObjectMeta: meta("a", "least"), Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
+		Type: corev1.LimitTypeContainer, Min: quantities("400m", "1Mi"),
+	}}}}))
+	r.LimitRanges = corelisters.NewLimitRangeLister(limits)
+	require.EqualValues(t, 400, target())
 }
