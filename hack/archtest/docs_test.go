@@ -1,0 +1,147 @@
+package archtest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/stretchr/testify/require"
+)
+
+const readme = "README.md"
+
+// page is what a page for people has besides its text.
+type page struct {
+	anchors map[string]bool // of its headings
+	links   []string        // to places in the repository, relative to the page
+}
+
+var (
+	linkOf    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	headingOf = regexp.MustCompile(`^#+ +(.*?) *#*$`)
+	fence     = regexp.MustCompile("^ *```")
+)
+
+// readPage reads a page, named from the root of the repository. What stands in blocks of code is neither
+// a heading nor a link.
+func readPage(t *testing.T, name string) page {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("../..", name))
+	require.NoError(t, err)
+	p := page{anchors: map[string]bool{}}
+	code := false
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimRight(line, "\r\n")
+		if fence.MatchString(line) {
+			code = !code
+		}
+		if code {
+			continue
+		}
+		if heading := headingOf.FindStringSubmatch(line); heading != nil {
+			p.anchors[p.free(anchor(heading[1]))] = true
+		}
+		for _, link := range linkOf.FindAllStringSubmatch(line, -1) {
+			if !strings.Contains(link[1], "://") {
+				p.links = append(p.links, link[1])
+			}
+		}
+	}
+	return p
+}
+
+// free returns the anchor of one more heading: those that are there already are numbered.
+func (p page) free(anchor string) string {
+	for i, name := 1, anchor; ; i++ {
+		if !p.anchors[name] {
+			return name
+		}
+		name = fmt.Sprintf("%s-%d", anchor, i)
+	}
+}
+
+// anchor is how a heading is named in a link: its letters, digits, hyphens and underscores in lower
+// case, with a hyphen for each space.
+func anchor(heading string) string {
+	heading = linkOf.ReplaceAllString(heading, "]")
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == ' ':
+			return '-'
+		case r == '-', r == '_', unicode.IsLetter(r), unicode.IsDigit(r):
+			return unicode.ToLower(r)
+		}
+		return -1
+	}, heading)
+}
+
+// goal returns the file and the anchor that a link of a page names.
+func goal(from, link string) (file, anchor string) {
+	file, anchor, _ = strings.Cut(link, "#")
+	if file == "" {
+		return from, anchor
+	}
+	return filepath.ToSlash(filepath.Join(filepath.Dir(from), file)), anchor
+}
+
+func isPage(name string) bool { return strings.HasSuffix(name, ".md") }
+
+func userPages(t *testing.T) []string {
+	t.Helper()
+	found, err := filepath.Glob("../../docs/*.md")
+	require.NoError(t, err)
+	pages := []string{readme, "CHANGELOG.md", "CONTRIBUTING.md", "charts/loadline/README.md", "hack/cluster/README.md"}
+	for _, name := range found {
+		pages = append(pages, "docs/"+filepath.Base(name))
+	}
+	return pages
+}
+
+func TestLinksOfPagesLeadSomewhere(t *testing.T) {
+	for _, name := range userPages(t) {
+		for _, link := range readPage(t, name).links {
+			file, anchor := goal(name, link)
+			_, err := os.Stat(filepath.Join("../..", file))
+			if err != nil {
+				t.Errorf("%s: %s leads nowhere: %v", name, link, err)
+			} else if anchor != "" && isPage(file) && !readPage(t, file).anchors[anchor] {
+				t.Errorf("%s: %s has no heading for #%s", name, file, anchor)
+			}
+		}
+	}
+}
+
+// A person who looks for a page begins at the README, and opens one page on the way at most.
+func TestEveryPageIsTwoLinksFromTheReadme(t *testing.T) {
+	near := []string{readme}
+	for _, link := range readPage(t, readme).links {
+		if file, _ := goal(readme, link); isPage(file) {
+			near = append(near, file)
+		}
+	}
+	found := map[string]bool{}
+	for _, name := range near {
+		for _, link := range readPage(t, name).links {
+			file, _ := goal(name, link)
+			found[file] = true
+		}
+	}
+	for _, name := range userPages(t) {
+		require.True(t, found[name] || !strings.HasPrefix(name, "docs/"), "%s is linked neither by the README nor by a page that the README links", name)
+	}
+}
+
+func TestTheReadmeEndsWithTenLinksAtMost(t *testing.T) {
+	text, err := os.ReadFile("../../" + readme)
+	require.NoError(t, err)
+	_, more, found := strings.Cut(string(text), "\n## More\n")
+	require.True(t, found)
+	more, _, _ = strings.Cut(more, "\n## ")
+	links := linkOf.FindAllStringSubmatch(more, -1)
+	require.LessOrEqual(t, len(links), 10, "a new user reads a short list: let one of these pages link to the others")
+	require.Equal(t, "docs/getting-started.md", links[0][1])
+}
