@@ -88,6 +88,7 @@ type scaleCache struct {
 	entries   map[Key]*entry
 	scaleless map[schema.GroupKind]scaleless
 	unread    map[string]map[Key]time.Time // workloads that wait to be read, by namespace, and since when
+	filled    chan struct{}                // gets one when there is something in entries or unread again
 }
 
 // scaleless is a kind without scale subresource.
@@ -97,7 +98,18 @@ type scaleless struct {
 }
 
 func newScaleCache(scale Scale) *scaleCache {
-	return &scaleCache{scale: scale, entries: map[Key]*entry{}, scaleless: map[schema.GroupKind]scaleless{}, unread: map[string]map[Key]time.Time{}}
+	return &scaleCache{scale: scale, entries: map[Key]*entry{}, scaleless: map[schema.GroupKind]scaleless{}, unread: map[string]map[Key]time.Time{}, filled: make(chan struct{}, 1)}
+}
+
+// fill lets run know that there will be something to refresh. The caller holds the lock.
+func (c *scaleCache) fill() {
+	if len(c.entries) > 0 || len(c.unread) > 0 {
+		return // it knows
+	}
+	select {
+	case c.filled <- struct{}{}:
+	default:
+	}
 }
 
 // find returns the entry of an object, or the error of its kind. Without one, the
@@ -114,6 +126,7 @@ func (c *scaleCache) find(key Key, add bool) (*entry, error) {
 	e := c.entries[key]
 	if e == nil && add {
 		e = &entry{}
+		c.fill()
 		c.entries[key] = e
 	}
 	return e, nil
@@ -168,6 +181,7 @@ func (c *scaleCache) want(key Key) bool {
 		return false
 	case waiting == nil:
 		waiting = map[Key]time.Time{}
+		c.fill()
 		c.unread[key.Namespace] = waiting
 	}
 	waiting[key] = time.Now()
@@ -223,7 +237,8 @@ func lasting(err error) bool {
 	return errors.Is(err, client.ErrNoScale) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) || meta.IsNoMatchError(err)
 }
 
-// run refreshes due answers one by one and drops those nobody reads.
+// run refreshes due answers one by one and drops those nobody reads. As long as there are none,
+// as in a cluster that has only the usual kinds of controllers, it does not wake for them.
 func (c *scaleCache) run(ctx context.Context, forget func()) {
 	loop := time.NewTicker(scaleLoop)
 	defer loop.Stop()
@@ -238,24 +253,29 @@ func (c *scaleCache) run(ctx context.Context, forget func()) {
 				forget()
 			}
 			c.reconsider(ctx)
+		case <-c.filled:
+			loop.Reset(scaleLoop)
 		case <-loop.C:
-			c.refresh(ctx)
+			if !c.refresh(ctx) {
+				loop.Stop()
+			}
 		}
 	}
 }
 
-func (c *scaleCache) refresh(ctx context.Context) {
+// refresh reports whether there is something that may be due later.
+func (c *scaleCache) refresh(ctx context.Context) bool {
 	c.mu.Lock()
 	for namespace := range c.unread {
 		c.dropUnread(namespace, expired)
 	}
-	entries := maps.Clone(c.entries)
+	entries, more := maps.Clone(c.entries), len(c.entries) > 0 || len(c.unread) > 0
 	c.mu.Unlock()
 	now := time.Now()
 	c.shed(entries)
 	for key, e := range entries {
 		if ctx.Err() != nil {
-			return
+			return more
 		}
 		e.mu.RLock()
 		unused, due := now.UnixNano()-e.read.Load() >= int64(scaleForget), !now.Before(e.due) // or never asked
@@ -267,6 +287,7 @@ func (c *scaleCache) refresh(ctx context.Context) {
 			_, _ = c.renew(ctx, key, e) // a failure is remembered
 		}
 	}
+	return more
 }
 
 // renew asks without holding the entry, so that readers get the old answer

@@ -318,6 +318,36 @@ func TestScaleAnswersAreKeptAndRefreshed(t *testing.T) {
 	})
 }
 
+// While nothing is remembered nobody looks for what is due.
+func TestWhatIsAskedForAfterALongTimeIsRefreshed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int32
+		c := newScaleCache(func(context.Context, string, schema.GroupKind, string) (*autoscalingv1.Scale, error) {
+			calls.Add(1)
+			return scale("app=x"), nil
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		go c.run(ctx, nil)
+		for i := range 3 {
+			time.Sleep(3 * time.Hour)
+			require.Empty(t, c.entries, "forgotten")
+			key := Key{Kind: "Machine", Name: fmt.Sprint(i)}
+			_, known, _ := c.recall(key, true)
+			require.False(t, known)
+			time.Sleep(scaleLoop)
+			synctest.Wait()
+			_, known, err := c.recall(key, false)
+			require.NoError(t, err)
+			require.True(t, known)
+			before := calls.Load()
+			time.Sleep(2*scaleRefresh + scaleLoop)
+			require.Greater(t, calls.Load(), before)
+		}
+		stop()
+		synctest.Wait()
+	})
+}
+
 // Nothing is remembered of the objects of a kind without scale subresource but that.
 func TestAKindWithoutScaleIsAskedForOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
