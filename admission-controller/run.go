@@ -73,7 +73,7 @@ func portFree(port int) error {
 }
 
 // secretEvery is how often the Secret of a certificate is read that nobody replaces.
-const secretEvery = time.Minute
+const secretEvery = 2 * time.Minute
 
 // newKeeper chooses where the certificate comes from.
 func newKeeper(config Config, clients *client.Clients, m *metrics, registrar *certs.Registrar) (*certs.Keeper, error) {

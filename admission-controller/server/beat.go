@@ -12,9 +12,9 @@ import (
 
 // Beater writes the heartbeat Lease, but only while the webhook answers probes:
 // over its own port, and on the way that the API server takes. Where that way is
-// known it is probed before each heartbeat, and the own port, which decides about
-// the health of the program, once a minute. The updater evicts pods as long as the
-// heartbeat is fresh.
+// known it is probed, and the own port, which decides about the health of the program,
+// once a minute. An answer is good for two heartbeats. The updater evicts pods as long as
+// the heartbeat is fresh.
 type Beater struct {
 	Lease         *lease.Beat
 	ProbeSelf     func(ctx context.Context) error               // probes the own port
@@ -24,6 +24,7 @@ type Beater struct {
 	blind    bool      // it was said that no way is known
 	service  Prober    // of the API server
 	answered time.Time // when the own port last did
+	good     bool      // the answer before the last heartbeat is good for the next, too
 }
 
 // selfProbeEvery is how often the own port is probed where the way of the API server is
@@ -58,8 +59,11 @@ func (b *Beater) Run(ctx context.Context) error {
 }
 
 func (b *Beater) once(ctx context.Context) error {
-	if err := b.probe(ctx); err != nil {
-		return err
+	if b.good = !b.good; b.good {
+		if err := b.probe(ctx); err != nil {
+			b.good = false
+			return err
+		}
 	}
 	return b.Lease.Write(ctx, time.Now())
 }

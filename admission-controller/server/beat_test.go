@@ -97,6 +97,29 @@ func TestNoHeartbeatWithoutTheService(t *testing.T) {
 	require.NotEmpty(t, client.Actions())
 }
 
+func TestAnAnswerIsGoodForTwoHeartbeats(t *testing.T) {
+	client, probes, stuck := fake.NewClientset(), 0, error(nil)
+	b := Beater{
+		Lease:         &lease.Beat{Client: client.CoordinationV1(), Namespace: "kube-system", Name: "hb", Holder: "me", Interval: 10 * time.Second},
+		ProbeSelf:     func(context.Context) error { probes++; return stuck },
+		ServiceTarget: func(context.Context) (ProbeTarget, bool) { return ProbeTarget{}, false },
+		Alive:         func() {},
+	}
+	for beat, want := range []int{1, 1, 2, 2, 3} {
+		require.NoError(t, b.once(t.Context()))
+		require.Equal(t, want, probes, beat)
+	}
+	stuck = errors.New("stuck")
+	require.NoError(t, b.once(t.Context()))
+	for range 3 {
+		require.ErrorIs(t, b.once(t.Context()), stuck)
+	}
+	require.Equal(t, 6, probes, "each time, until it answers")
+	stuck = nil
+	require.NoError(t, b.once(t.Context()))
+	require.Equal(t, 7, probes)
+}
+
 // Each probe costs as much as a request to the API server.
 func TestTheOwnPortIsProbedOnceAMinuteWhereTheServiceIsProbed(t *testing.T) {
 	webhook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }))
@@ -111,12 +134,15 @@ func TestTheOwnPortIsProbedOnceAMinuteWhereTheServiceIsProbed(t *testing.T) {
 		},
 		Alive: func() {},
 	}
-	for range 3 {
-		require.NoError(t, b.once(t.Context()))
+	beat := func(beats int) {
+		for range beats {
+			require.NoError(t, b.once(t.Context()))
+		}
 	}
+	beat(6)
 	require.Equal(t, 1, own)
 	b.answered = b.answered.Add(-selfProbeEvery)
-	require.NoError(t, b.once(t.Context()))
+	beat(2)
 	require.Equal(t, 2, own)
 	b.answered = b.answered.Add(-selfProbeEvery)
 	b.ProbeSelf = func(context.Context) error { own++; return errors.New("stuck") }
