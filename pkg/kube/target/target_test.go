@@ -330,7 +330,9 @@ func TestWhatIsAskedForAfterALongTimeIsRefreshed(t *testing.T) {
 		go c.run(ctx, nil)
 		for i := range 3 {
 			time.Sleep(3 * time.Hour)
+			c.mu.Lock()
 			require.Empty(t, c.entries, "forgotten")
+			c.mu.Unlock()
 			key := Key{Kind: "Machine", Name: fmt.Sprint(i)}
 			_, known, _ := c.recall(key, true)
 			require.False(t, known)
