@@ -27,6 +27,10 @@ func TestOrphanCheckpointIsCollected(t *testing.T) {
 		_, err := checkpoints.Get(t.Context(), "short-lived-app", metav1.GetOptions{})
 		return err
 	})
+	shown, err := cluster.KubectlOutput(t.Context(), "get", "checkpoints", "-n", w.Namespace)
+	require.NoError(t, err)
+	require.Regexp(t, `(?m)^NAME +VPA +CONTAINER +SAMPLES +NEWEST +AGE$`, shown)
+	require.Regexp(t, `(?m)^short-lived-app +short-lived +app +\d+ +\d+m?\d*s +\d+m?\d*s$`, shown)
 	require.NoError(t, cluster.VPA.AutoscalingV1().VerticalPodAutoscalers(w.Namespace).Delete(t.Context(), w.Name, metav1.DeleteOptions{}))
 	eventually(t, "the checkpoint is removed", func() error {
 		_, err := checkpoints.Get(t.Context(), "short-lived-app", metav1.GetOptions{})

@@ -35,11 +35,16 @@ const (
 	generatorAnnotation = "controller-gen.kubebuilder.io/version"
 )
 
-// addedShortNames are the only intended differences: short names that Loadline
-// has and upstream has not, appended to upstream's.
+// addedShortNames and addedColumns are the only intended differences: short names that
+// Loadline has and upstream has not, appended to upstream's, and what kubectl get prints of a
+// checkpoint.
 var addedShortNames = map[string][]string{
 	vpaCRD:        nil,
 	checkpointCRD: {"checkpoint", "checkpoints"},
+}
+
+var addedColumns = map[string][]string{
+	checkpointCRD: {"VPA", "Container", "Samples", "Newest", "Age"},
 }
 
 func TestCRDsEqualUpstream(t *testing.T) {
@@ -52,6 +57,16 @@ func TestCRDsEqualUpstream(t *testing.T) {
 			got := ours[name]
 			require.Equal(t, append(slices.Clone(want.Spec.Names.ShortNames), addedShortNames[name]...), got.Spec.Names.ShortNames)
 			want.Spec.Names.ShortNames, got.Spec.Names.ShortNames = nil, nil
+			if added := addedColumns[name]; added != nil {
+				shown := &got.Spec.Versions[0].AdditionalPrinterColumns
+				var columns []string
+				for _, column := range *shown {
+					columns = append(columns, column.Name)
+				}
+				require.Equal(t, added, columns)
+				require.Empty(t, want.Spec.Versions[0].AdditionalPrinterColumns)
+				*shown = nil
+			}
 
 			normalise(want)
 			normalise(got)
@@ -198,6 +213,9 @@ func normalise(crd *extensionsv1.CustomResourceDefinition) {
 	extensionsv1.SetDefaults_CustomResourceDefinitionSpec(&crd.Spec)
 	delete(crd.Annotations, generatorAnnotation)
 	for i := range crd.Spec.Versions {
+		if has := crd.Spec.Versions[i].Subresources; has != nil && *has == (extensionsv1.CustomResourceSubresources{}) {
+			crd.Spec.Versions[i].Subresources = nil // none either way
+		}
 		visit(crd.Spec.Versions[i].Schema.OpenAPIV3Schema, "", func(_ string, schema *extensionsv1.JSONSchemaProps) {
 			schema.Description = ""
 			slices.Sort(schema.Required)

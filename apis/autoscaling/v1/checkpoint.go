@@ -16,6 +16,11 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
 // +kubebuilder:resource:shortName=vpacheckpoint;checkpoint;checkpoints
+// +kubebuilder:printcolumn:name="VPA",type="string",JSONPath=".spec.vpaObjectName"
+// +kubebuilder:printcolumn:name="Container",type="string",JSONPath=".spec.containerName"
+// +kubebuilder:printcolumn:name="Samples",type="integer",JSONPath=".status.totalSamplesCount"
+// +kubebuilder:printcolumn:name="Newest",type="date",JSONPath=".status.lastSampleStart"
+// +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp"
 // +kubebuilder:metadata:annotations="api-approved.kubernetes.io=https://github.com/kubernetes/kubernetes/pull/63797"
 type VerticalPodAutoscalerCheckpoint struct {
 	metav1.TypeMeta `json:",inline"`
