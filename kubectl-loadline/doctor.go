@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -58,6 +59,7 @@ type check struct {
 var doctorChecks = []check{
 	{"definitions", lookAtDefinitions},
 	{"metrics API", lookAtMetricsAPI},
+	{"programs", lookAtPrograms},
 	{"leases", lookAtLeases},
 	{"permissions", lookAtPermissions},
 	{"webhook", lookAtWebhook},
@@ -82,14 +84,16 @@ type examination struct {
 	programs  string // namespace of the programs
 	namespace string // of the VPAs; empty: all
 
-	owners   *target.Live
-	vpas     []vpav1.VerticalPodAutoscaler
-	nodes    []corev1.Node
-	hpas     []autoscalingv2.HorizontalPodAutoscaler
-	budgets  []policyv1.PodDisruptionBudget
-	unread   map[string]error // what could not be read, by resource
-	check    string
-	findings []finding
+	owners      *target.Live
+	deployments []appsv1.Deployment   // of the namespace of the programs
+	installed   map[string]*installed // by program
+	vpas        []vpav1.VerticalPodAutoscaler
+	nodes       []corev1.Node
+	hpas        []autoscalingv2.HorizontalPodAutoscaler
+	budgets     []policyv1.PodDisruptionBudget
+	unread      map[string]error // what could not be read, by resource
+	check       string
+	findings    []finding
 }
 
 // find notes a finding of the current check, once.
@@ -110,6 +114,11 @@ type doctorAnswer struct {
 func (e *examination) read(ctx context.Context) {
 	e.unread = map[string]error{}
 	e.owners = target.NewLive(e.kube, client.NewScales(e.kube).Scale)
+	e.deployments, e.unread["Deployments"] = readDeployments(ctx, e.kube, e.programs)
+	e.installed = map[string]*installed{}
+	for _, p := range programs {
+		e.installed[p] = asInstalled(p, e.programs, e.deployments)
+	}
 	if list, err := e.own.AutoscalingV1().VerticalPodAutoscalers(e.namespace).List(ctx, metav1.ListOptions{}); err != nil {
 		e.unread["VPAs"] = err
 	} else {

@@ -19,8 +19,6 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
-	"loadline.dev/loadline/pkg/flags"
-	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/pkg/kube/nodeshare"
 )
 
@@ -66,34 +64,63 @@ func lookAtMetricsAPI(_ context.Context, e *examination) error {
 	return nil
 }
 
+// lookAtPrograms says where the names of the programs come from, if not from their Deployments.
+func lookAtPrograms(_ context.Context, e *examination) error {
+	const assumed = "the service accounts, labels and Leases of deploy/base are taken for theirs"
+	if err := e.unread["Deployments"]; err != nil {
+		return fmt.Errorf("%w; %s", err, assumed)
+	}
+	var missing []string
+	for _, p := range programs {
+		if e.installed[p].deployment == nil {
+			missing = append(missing, p)
+		}
+	}
+	if len(missing) > 0 {
+		e.find(isNote, "Namespace "+e.programs, fmt.Sprintf("no Deployment of %s was found: %s", strings.Join(missing, ", "), assumed),
+			"nothing, if they run outside of the cluster; else --programs-namespace says where to look")
+	}
+	return nil
+}
+
 func lookAtLeases(ctx context.Context, e *examination) error {
-	recommender := flags.DefaultElection("vpa-recommender-lease")
-	recommender.Namespace = e.programs
-	for _, p := range []struct {
-		name, effect string
-		election     flags.Election
-	}{
-		{"recommender", "nothing is recommended", recommender},
-		{"updater", "no running pod is changed", updaterElection(e.programs)},
-	} {
-		holder, err := lease.Holder(ctx, e.kube, p.election, e.now)
-		if err != nil {
-			return err
-		}
-		if holder == "" {
-			e.find(isError, fmt.Sprintf("Lease %s/%s", e.programs, p.election.Name), fmt.Sprintf("no %s holds it, so %s, unless it runs with --leader-elect=false", p.name, p.effect),
-				fmt.Sprintf("kubectl -n %s get pods -l app=vpa-%s, and its log; --programs-namespace says where to look", e.programs, p.name))
-		}
+	err := e.lookAtLeader(ctx, e.installed["recommender"], "nothing is recommended")
+	if err == nil {
+		err = e.lookAtLeader(ctx, e.installed["updater"], "no running pod is changed")
 	}
-	const name, lasts = "vpa-admission-controller", time.Minute
-	beat, err := e.kube.CoordinationV1().Leases(e.programs).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	const lasts = time.Minute
+	p := e.installed["admission-controller"]
+	beat, err := e.kube.CoordinationV1().Leases(p.lease.Namespace).Get(ctx, p.lease.Name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("read Lease %s/%s: %w", e.programs, name, err)
+		return fmt.Errorf("read Lease %s: %w", p.lease, err)
 	}
-	if err != nil || beat.Spec.RenewTime == nil || e.now.Sub(beat.Spec.RenewTime.Time) > lasts {
-		e.find(isError, fmt.Sprintf("Lease %s/%s", e.programs, name), "the admission controller does not renew it, so new pods are not sized, and the updater evicts none",
-			fmt.Sprintf("kubectl -n %s get pods -l app=vpa-admission-controller, and its log", e.programs))
+	if err == nil && beat.Spec.RenewTime != nil && e.now.Sub(beat.Spec.RenewTime.Time) <= lasts {
+		return nil
 	}
+	e.find(isError, "Lease "+p.lease.String(), "the admission controller does not renew it, so new pods are not sized, and the updater evicts none", p.podsHint()+", and its log")
+	return nil
+}
+
+// lookAtLeader looks whether a program works of which one replica does.
+func (e *examination) lookAtLeader(ctx context.Context, p *installed, effect string) error {
+	if !p.elected {
+		if p.deployment.Status.AvailableReplicas == 0 {
+			e.find(isError, "Deployment "+p.namespace+"/"+p.deployment.Name, "no pod of it is available, so "+effect, p.podsHint()+", and its log")
+		}
+		return nil
+	}
+	holder, err := p.holder(ctx, e.kube, e.now)
+	if err != nil || holder != "" {
+		return err
+	}
+	unless := ""
+	if p.deployment == nil {
+		unless = ", unless it runs with --leader-elect=false"
+	}
+	e.find(isError, "Lease "+p.lease.String(), fmt.Sprintf("no %s holds it, so %s%s", p.program, effect, unless), p.podsHint()+", and its log; --programs-namespace says where to look")
 	return nil
 }
 
@@ -102,27 +129,28 @@ type permission struct {
 	group, resource, verb string
 }
 
-// permitted are what the programs cannot do without, by service account. deploy/base has all.
+// permitted are what the programs cannot do without. deploy/base has all.
 var permitted = map[string][]permission{
-	"vpa-recommender": {
+	"recommender": {
 		{"", "pods", "list"}, {"", "pods", "watch"}, {"metrics.k8s.io", "pods", "list"},
 		{"autoscaling.k8s.io", "verticalpodautoscalers", "watch"}, {"autoscaling.k8s.io", "verticalpodautoscalers/status", "patch"},
 		{"autoscaling.k8s.io", "verticalpodautoscalercheckpoints", "create"}, {"autoscaling.k8s.io", "verticalpodautoscalercheckpoints", "patch"},
 		{"apps", "deployments", "watch"}, {"", "events", "watch"},
 	},
-	"vpa-updater": {
+	"updater": {
 		{"", "pods", "list"}, {"", "pods", "watch"}, {"", "pods/eviction", "create"}, {"", "pods/resize", "patch"},
 		{"autoscaling.k8s.io", "verticalpodautoscalers", "watch"}, {"apps", "deployments", "watch"}, {"", "limitranges", "list"},
 		{"", "nodes", "list"}, {"policy", "poddisruptionbudgets", "list"},
 	},
-	"vpa-admission-controller": {
+	"admission-controller": {
 		{"autoscaling.k8s.io", "verticalpodautoscalers", "watch"}, {"", "limitranges", "list"}, {"apps", "deployments", "watch"},
 	},
 }
 
 func lookAtPermissions(ctx context.Context, e *examination) error {
-	for _, account := range []string{"vpa-recommender", "vpa-updater", "vpa-admission-controller"} {
-		for _, p := range permitted[account] {
+	for _, program := range programs {
+		account := e.installed[program].account
+		for _, p := range permitted[program] {
 			resource, sub, _ := strings.Cut(p.resource, "/")
 			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 				User:               "system:serviceaccount:" + e.programs + ":" + account,

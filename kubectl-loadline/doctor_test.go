@@ -86,8 +86,12 @@ type ward struct {
 	node      *corev1.Node
 	vpa       *vpav1.VerticalPodAutoscaler
 	more, own []runtime.Object
-	forbidden string // a resource that the programs may not touch
-	discovery error
+	forbidden string   // a resource that the programs may not touch
+	accounts  []string // that may do all else; none: all may
+
+	deployments []*appsv1.Deployment // of recommender, updater and admission controller
+	hidden      bool                 // nobody may list Deployments
+	discovery   error
 }
 
 func newWard(t *testing.T) *ward {
@@ -99,7 +103,7 @@ func newWard(t *testing.T) *ward {
 		}
 		return l
 	}
-	w := &ward{checks: doctorChecks, authority: newAuthority(t), resources: []*metav1.APIResourceList{
+	w := &ward{checks: doctorChecks, authority: newAuthority(t), deployments: manifestDeployments(t), accounts: []string{"vpa-recommender", "vpa-updater", "vpa-admission-controller"}, resources: []*metav1.APIResourceList{
 		list("v1", "pods", "pods/resize"), list("metrics.k8s.io/v1beta1", "pods"),
 		list("autoscaling.k8s.io/v1", "verticalpodautoscalers", "verticalpodautoscalercheckpoints"), list("loadline.dev/v1alpha1", "sizingpolicies", "sizingrecords"),
 	}}
@@ -143,15 +147,22 @@ func (w *ward) examine(t *testing.T) *doctorAnswer {
 	for _, l := range w.leases {
 		objects = append(objects, l)
 	}
+	for _, d := range w.deployments {
+		objects = append(objects, d)
+	}
 	objects = append(objects, w.hook, w.secret, w.pod, w.node)
 	kube := kubefake.NewClientset(append(objects, w.more...)...)
 	kube.Resources = w.resources
 	kube.PrependReactor("create", "subjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		review := a.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview).DeepCopy()
 		r := review.Spec.ResourceAttributes
-		review.Status.Allowed = strings.TrimSuffix(r.Resource+"/"+r.Subresource, "/") != w.forbidden
+		_, account, _ := strings.Cut(review.Spec.User, "system:serviceaccount:kube-system:")
+		review.Status.Allowed = strings.TrimSuffix(r.Resource+"/"+r.Subresource, "/") != w.forbidden && (w.accounts == nil || slices.Contains(w.accounts, account))
 		return true, review, nil
 	})
+	if w.hidden {
+		refuse(&kube.Fake, "deployments")
+	}
 	if w.discovery != nil {
 		kube.PrependReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, w.discovery })
 	}
@@ -292,9 +303,9 @@ func TestTheDoctorAsksForPermissionsThatAreGiven(t *testing.T) {
 			}
 		}
 	}
-	for account, all := range permitted {
+	for program, all := range permitted {
 		for _, p := range all {
-			require.True(t, slices.ContainsFunc(bound[account], func(role string) bool { return slices.Contains(given[role], fmt.Sprint(p)) }), "%s %v", account, p)
+			require.True(t, slices.ContainsFunc(bound["vpa-"+program], func(role string) bool { return slices.Contains(given[role], fmt.Sprint(p)) }), "%s %v", program, p)
 		}
 	}
 }

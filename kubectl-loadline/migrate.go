@@ -6,6 +6,7 @@ import (
 	_ "embed" // the flags of the programs
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -69,25 +70,41 @@ func flagsOf(program string) map[string]knownFlag {
 // knows the reference VPA does not.
 func unfit(program string, line []string) (unknown, own []string) {
 	known := flagsOf(program)
-	for i := 0; i < len(line); i++ {
-		word := line[i]
-		if !strings.HasPrefix(word, "-") {
-			continue
-		}
-		name, _, valued := strings.Cut(strings.TrimLeft(word, "-"), "=")
-		name = strings.ReplaceAll(name, "_", "-")
-		f, there := known[name]
-		switch {
+	for name := range given(program, line) {
+		switch f, there := known[name]; {
 		case !there:
 			unknown = append(unknown, "--"+name)
 		case !f.reference:
 			own = append(own, "--"+name)
 		}
-		if there && !f.bool && !valued {
-			i++ // its value
-		}
 	}
 	return unknown, own
+}
+
+// given returns the flags of a command line of a program, as they are spelled in the docs, with
+// their values.
+func given(program string, line []string) iter.Seq2[string, string] {
+	known := flagsOf(program)
+	return func(yield func(name, value string) bool) {
+		for i := 0; i < len(line); i++ {
+			if !strings.HasPrefix(line[i], "-") {
+				continue
+			}
+			name, value, valued := strings.Cut(strings.TrimLeft(line[i], "-"), "=")
+			name = strings.ReplaceAll(name, "_", "-")
+			switch f, there := known[name]; {
+			case valued || !there:
+			case f.bool:
+				value = "true"
+			case i+1 < len(line):
+				i++
+				value = line[i]
+			}
+			if !yield(name, value) {
+				return
+			}
+		}
+	}
 }
 
 // programs are those of an installation, by the end of the name of their images and Deployments.
@@ -107,14 +124,13 @@ func programOf(d *appsv1.Deployment, c *corev1.Container) string {
 	return ""
 }
 
-func lookAtInstallation(ctx context.Context, e *examination) error {
-	list, err := e.kube.AppsV1().Deployments(e.programs).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return fmt.Errorf("list Deployments of namespace %s: %w", e.programs, err)
+func lookAtInstallation(_ context.Context, e *examination) error {
+	if err := e.unread["Deployments"]; err != nil {
+		return err
 	}
 	found := map[string]bool{}
-	for i := range list.Items {
-		d := &list.Items[i]
+	for i := range e.deployments {
+		d := &e.deployments[i]
 		for j := range d.Spec.Template.Spec.Containers {
 			c := &d.Spec.Template.Spec.Containers[j]
 			p := programOf(d, c)

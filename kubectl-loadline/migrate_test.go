@@ -23,7 +23,7 @@ func deploymentOf(name, image string, line ...string) *appsv1.Deployment {
 func oldWard(t *testing.T) *ward {
 	t.Helper()
 	w := newWard(t)
-	w.checks = migrateChecks
+	w.checks, w.deployments, w.accounts = migrateChecks, nil, nil
 	w.own[0].(*vpav1.VerticalPodAutoscalerCheckpoint).Status.Version = "v3"
 	w.more = append(w.more,
 		deploymentOf("vpa-recommender", "registry.k8s.io/autoscaling/vpa-recommender:1.8.1", "--v=4", "--stderrthreshold=info", "--pod-recommendation-min-cpu-millicores=15", "--kube_api_qps", "50", "--leader-elect"),

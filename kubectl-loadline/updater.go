@@ -8,30 +8,21 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/flags"
-	"loadline.dev/loadline/pkg/kube/lease"
 )
 
 // Where the updater answers: /left-alone beside its metrics, as updater/left_alone.go has it.
 const (
-	updaterPort  = "8943"
-	updaterLabel = "app=vpa-updater"
-	leftAlone    = "/left-alone"
+	updaterPort = "8943"
+	leftAlone   = "/left-alone"
 
 	updaterComponent = "vpa-updater" // as the events of the updater name it
 )
-
-// updaterElection names the Lease of the updater that leads.
-func updaterElection(namespace string) flags.Election {
-	e := flags.DefaultElection("vpa-updater")
-	e.Namespace = namespace
-	return e
-}
 
 // askUpdater returns why the updater left pods alone in its last pass: one pod, or all if uid is
 // empty. It asks through the API server, which wants permission to get pods/proxy.
@@ -69,12 +60,18 @@ func askUpdater(ctx context.Context, kube kubernetes.Interface, namespace string
 
 // updaterPods returns the pods of the updater that may lead: that which holds the Lease, or else all.
 func updaterPods(ctx context.Context, kube kubernetes.Interface, namespace string, now time.Time) (names []string, err error) {
-	holder, err := lease.Holder(ctx, kube, updaterElection(namespace), now)
-	if err == nil && holder != "" {
-		host, _, _ := strings.Cut(holder, "_") // who elects writes HOST_UUID
-		return []string{host}, nil
+	deployments, err := readDeployments(ctx, kube, namespace)
+	if err != nil && !apierrors.IsForbidden(err) { // who may not read them knows how most are installed
+		return nil, err
 	}
-	list, err := kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: updaterLabel})
+	updater := asInstalled("updater", namespace, deployments)
+	if updater.elected {
+		if holder, err := updater.holder(ctx, kube, now); err == nil && holder != "" {
+			host, _, _ := strings.Cut(holder, "_") // who elects writes HOST_UUID
+			return []string{host}, nil
+		}
+	}
+	list, err := kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: updater.selector})
 	if err != nil {
 		return nil, fmt.Errorf("list the pods of the updater in namespace %s: %w", namespace, err)
 	}

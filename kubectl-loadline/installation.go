@@ -1,0 +1,146 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/kube/lease"
+)
+
+// installed is one of the programs as it is installed: as its Deployment says, or as deploy/base
+// installs it where no Deployment is found.
+type installed struct {
+	program    string
+	namespace  string
+	deployment *appsv1.Deployment // nil: none was found
+	account    string             // of the service
+	selector   string             // of its pods
+	lease      cache.ObjectName   // that it holds while it works, or renews as its heartbeat
+	elected    bool               // it works only while it holds its Lease
+}
+
+// leaseNames are the defaults of the programs.
+var leaseNames = map[string]string{"recommender": "vpa-recommender-lease", "updater": "vpa-updater", "admission-controller": "vpa-admission-controller"}
+
+// asInstalled returns how a program is installed in a namespace with some Deployments.
+func asInstalled(program, namespace string, deployments []appsv1.Deployment) *installed {
+	p := &installed{program: program, namespace: namespace, account: "vpa-" + program, selector: "app=vpa-" + program,
+		lease: cache.ObjectName{Namespace: namespace, Name: leaseNames[program]}, elected: true}
+	best := 0
+	for i := range deployments {
+		d := &deployments[i]
+		if sign := signs(d, program); sign > best || sign == best && sign > 0 && d.Name < p.deployment.Name {
+			best, p.deployment = sign, d
+		}
+	}
+	if p.deployment != nil {
+		p.read()
+	}
+	return p
+}
+
+// signs returns how sure it is that a Deployment runs a program; 0: nothing says so. An image counts
+// for more than labels, of which others have some, too.
+func signs(d *appsv1.Deployment, program string) (n int) {
+	if slices.ContainsFunc(d.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return programOf(d, &c) == program }) {
+		n += 2
+	}
+	if pod := d.Spec.Template.Labels; pod["app"] == "vpa-"+program || pod["app.kubernetes.io/component"] == program {
+		n++
+	}
+	return n
+}
+
+// read takes from the Deployment what it says.
+func (p *installed) read() {
+	d := p.deployment
+	p.account = cmp.Or(d.Spec.Template.Spec.ServiceAccountName, "default")
+	if d.Spec.Selector != nil {
+		p.selector = metav1.FormatLabelSelector(d.Spec.Selector)
+	}
+	c := p.container()
+	p.lease.Namespace = metav1.NamespaceSystem
+	if own := variable(c, "NAMESPACE", d.Namespace); own != "" && p.program == "admission-controller" {
+		p.lease.Namespace = own
+	}
+	p.elected = false
+	for name, value := range given(p.program, slices.Concat(c.Command, c.Args)) {
+		for i := range c.Env {
+			value = strings.ReplaceAll(value, "$("+c.Env[i].Name+")", variable(c, c.Env[i].Name, d.Namespace))
+		}
+		switch name {
+		case "leader-elect":
+			p.elected, _ = strconv.ParseBool(value) // with another value it does not start
+		case "leader-elect-resource-name", "status-lease-name":
+			p.lease.Name = value
+		case "leader-elect-resource-namespace", "status-lease-namespace":
+			p.lease.Namespace = cmp.Or(value, p.lease.Namespace)
+		}
+	}
+}
+
+// container returns that of the program.
+func (p *installed) container() *corev1.Container {
+	all := p.deployment.Spec.Template.Spec.Containers
+	at := slices.IndexFunc(all, func(c corev1.Container) bool { return programOf(p.deployment, &c) == p.program })
+	if at < 0 {
+		at = slices.IndexFunc(all, func(c corev1.Container) bool { return strings.HasSuffix(c.Name, p.program) })
+	}
+	if len(all) == 0 {
+		return &corev1.Container{}
+	}
+	return &all[max(at, 0)]
+}
+
+// variable returns the value of a variable of a container in a namespace; empty: it has none that is
+// known here.
+func variable(c *corev1.Container, name, namespace string) string {
+	for i := range c.Env {
+		e := &c.Env[i]
+		switch {
+		case e.Name != name:
+		case e.ValueFrom == nil:
+			return e.Value
+		case e.ValueFrom.FieldRef != nil && e.ValueFrom.FieldRef.FieldPath == "metadata.namespace":
+			return namespace
+		}
+	}
+	return ""
+}
+
+// holder returns who holds the Lease; empty: nobody does.
+func (p *installed) holder(ctx context.Context, kube kubernetes.Interface, now time.Time) (string, error) {
+	e := flags.DefaultElection(p.lease.Name)
+	e.Namespace = p.lease.Namespace
+	return lease.Holder(ctx, kube, e, now)
+}
+
+// podsHint is the command that lists the pods.
+func (p *installed) podsHint() string {
+	selector := p.selector
+	if strings.ContainsAny(selector, " !()") {
+		selector = "'" + selector + "'"
+	}
+	return fmt.Sprintf("kubectl -n %s get pods -l %s", p.namespace, selector)
+}
+
+// readDeployments returns those of the namespace of the programs.
+func readDeployments(ctx context.Context, kube kubernetes.Interface, namespace string) ([]appsv1.Deployment, error) {
+	list, err := kube.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list Deployments of namespace %s: %w", namespace, err)
+	}
+	return list.Items, nil
+}

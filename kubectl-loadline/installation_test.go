@@ -1,0 +1,247 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"regexp"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
+	"sigs.k8s.io/yaml"
+
+	"loadline.dev/loadline/pkg/core/disruption"
+)
+
+// deploymentsIn returns those that are written in files, by the order of programs.
+func deploymentsIn(t *testing.T, files ...string) (all []*appsv1.Deployment) {
+	t.Helper()
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for part := range bytes.SplitSeq(text, []byte("\n---\n")) {
+			d := &appsv1.Deployment{}
+			require.NoError(t, yaml.Unmarshal(part, d))
+			if d.Kind == "Deployment" {
+				d.CreationTimestamp = metav1.NewTime(before(600))
+				all = append(all, d)
+			}
+		}
+	}
+	require.Len(t, all, len(programs))
+	return all
+}
+
+// manifestDeployments are those of deploy/base.
+func manifestDeployments(t *testing.T) []*appsv1.Deployment {
+	t.Helper()
+	return deploymentsIn(t, "../deploy/base/recommender/deployment.yaml", "../deploy/base/updater/deployment.yaml", "../deploy/base/admission-controller/deployment.yaml")
+}
+
+// byChart makes the ward one in which the chart installed the programs.
+func (w *ward) byChart(t *testing.T) {
+	t.Helper()
+	w.deployments = deploymentsIn(t, "testdata/chart.yaml")
+	w.leases[1].Name = "vpa-updater-lease"
+	for i := range w.accounts {
+		w.accounts[i] = w.deployments[i].Name
+	}
+	w.pod.Labels = w.deployments[2].Spec.Template.Labels
+	w.more[0].(*corev1.Service).Spec.Selector = w.deployments[2].Spec.Selector.MatchLabels
+}
+
+// byFlags makes the ward one in which the programs have Leases of other names.
+func (w *ward) byFlags() {
+	for i, line := range [][]string{
+		{"--leader-elect", "--leader-elect_resource-name=old", "--leader-elect-resource-name", "mine", "--leader-elect-resource-namespace=leases"},
+		{"--leader-elect=true", "--leader-elect-resource-name=$(LEASE)"},
+		{"--status-lease-name=beat", "--status-lease-namespace=$(NAMESPACE)"},
+	} {
+		c := &w.deployments[i].Spec.Template.Spec.Containers[0]
+		c.Command, c.Args = append([]string{"/program"}, line...), nil
+		c.Env = append(c.Env, corev1.EnvVar{Name: "LEASE", Value: "changes"})
+	}
+	w.leases[0].Name, w.leases[0].Namespace, w.leases[1].Name, w.leases[2].Name = "mine", "leases", "changes", "beat"
+}
+
+// installations are ways in which the programs get into a cluster.
+var installations = map[string]func(*ward, *testing.T){
+	"manifests":     func(*ward, *testing.T) {},
+	"chart":         (*ward).byChart,
+	"other flags":   func(w *ward, _ *testing.T) { w.byFlags() },
+	"outside of it": func(w *ward, _ *testing.T) { w.deployments = nil },
+	"an own account": func(w *ward, _ *testing.T) {
+		w.deployments[1].Spec.Template.Spec.ServiceAccountName, w.accounts[1] = "mine", "mine"
+	},
+}
+
+func TestTheDoctorKnowsTheProgramsHoweverTheyAreInstalled(t *testing.T) {
+	for name, install := range installations {
+		w := newWard(t)
+		install(w, t)
+		a := w.examine(t)
+		require.Empty(t, a.Unchecked, name)
+		for _, f := range a.Findings {
+			require.Equal(t, isNote, f.Severity, "%s: %v", name, f)
+		}
+	}
+}
+
+func TestHintsSelectThePodsOfTheProgram(t *testing.T) {
+	hint := regexp.MustCompile(`^kubectl -n kube-system get pods -l (\S+), and its log`)
+	for name, install := range installations {
+		w := newWard(t)
+		install(w, t)
+		for _, l := range w.leases {
+			l.Spec.RenewTime = new(metav1.NewMicroTime(before(5)))
+		}
+		pods := w.deployments
+		if pods == nil {
+			pods = manifestDeployments(t)
+		}
+		found := slices.DeleteFunc(w.examine(t).Findings, func(f finding) bool { return f.Severity == isNote })
+		require.Len(t, found, len(pods), name)
+		for i, f := range found {
+			require.Equal(t, "Lease "+w.leases[i].Namespace+"/"+w.leases[i].Name, f.Object, name)
+			parts := hint.FindStringSubmatch(f.Fix)
+			require.Len(t, parts, 2, f.Fix)
+			selector, err := labels.Parse(parts[1])
+			require.NoError(t, err)
+			for j, d := range pods {
+				require.Equal(t, i == j, selector.Matches(labels.Set(d.Spec.Template.Labels)), "%s: %s", name, f.Fix)
+			}
+		}
+	}
+}
+
+func TestASelectorOfExpressionsIsQuoted(t *testing.T) {
+	d := manifestDeployments(t)[1]
+	d.Spec.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: []string{"a", "b"}}}}
+	require.Equal(t, "kubectl -n kube-system get pods -l 'app in (a,b)'", asInstalled("updater", "kube-system", []appsv1.Deployment{*d}).podsHint())
+}
+
+func TestAProgramThatTakesNoLeaseIsSeenByItsPods(t *testing.T) {
+	for available, want := range map[int32]int{0: 1, 1: 0} {
+		w := newWard(t)
+		w.deployments[1].Spec.Template.Spec.Containers[0].Args = []string{"--leader-elect=false"}
+		w.deployments[1].Status.AvailableReplicas = available
+		w.leases[1].Name = "other"
+		a := w.examine(t)
+		require.Len(t, a.Findings, want)
+		for _, f := range a.Findings {
+			require.Equal(t, finding{isError, "leases", "Deployment kube-system/vpa-updater", "no pod of it is available, so no running pod is changed", "kubectl -n kube-system get pods -l app=vpa-updater, and its log"}, f)
+		}
+	}
+}
+
+func TestThatNoDeploymentIsFoundIsSaidOnce(t *testing.T) {
+	w := newWard(t)
+	w.deployments = w.deployments[:1]
+	require.Equal(t, []finding{{isNote, "programs", "Namespace kube-system", "no Deployment of updater, admission-controller was found: the service accounts, labels and Leases of deploy/base are taken for theirs",
+		"nothing, if they run outside of the cluster; else --programs-namespace says where to look"}}, w.examine(t).Findings)
+	w = newWard(t)
+	w.hidden = true
+	a := w.examine(t)
+	require.Empty(t, a.Findings)
+	require.Len(t, a.Unchecked, 1)
+	require.Regexp(t, "^programs: list Deployments of namespace kube-system: .* is forbidden.*; the service accounts, labels and Leases of deploy/base are taken for theirs$", a.Unchecked[0])
+}
+
+func TestWhichDeploymentRunsAProgram(t *testing.T) {
+	of := func(name, image string, labels map[string]string) appsv1.Deployment {
+		d := deploymentOf(name, image)
+		d.Spec.Template.Labels = labels
+		return *d
+	}
+	app, component := map[string]string{"app": "vpa-updater"}, map[string]string{"app.kubernetes.io/component": "updater"}
+	for name, c := range map[string]struct {
+		there []appsv1.Deployment
+		want  string
+	}{
+		"the label of the manifests":   {[]appsv1.Deployment{of("a", "mirror/a:1", nil), of("b", "mirror/b:1", app)}, "b"},
+		"the label of the chart":       {[]appsv1.Deployment{of("a", "mirror/a:1", nil), of("b", "mirror/b:1", component)}, "b"},
+		"the image, not a label":       {[]appsv1.Deployment{of("a", "images/updater:1", component), of("b", "mirror/vpa-updater:1", nil)}, "b"},
+		"the image of another program": {[]appsv1.Deployment{of("a", "loadline-recommender:1", nil)}, ""},
+		"image and label":              {[]appsv1.Deployment{of("a", "loadline-updater:1", nil), of("b", "loadline-updater:1", app)}, "b"},
+		"two":                          {[]appsv1.Deployment{of("b", "loadline-updater:1", app), of("a", "loadline-updater:1", app), of("c", "loadline-updater:1", app)}, "a"},
+		"none":                         {[]appsv1.Deployment{of("a", "mirror/a:1", nil)}, ""},
+	} {
+		p := asInstalled("updater", "kube-system", c.there)
+		if c.want == "" {
+			require.Nil(t, p.deployment, name)
+			continue
+		}
+		require.Equal(t, c.want, p.deployment.Name, name)
+	}
+	d := of("a", "mesh/proxy:1", app)
+	d.Spec.Template.Spec.Containers = append(d.Spec.Template.Spec.Containers, corev1.Container{Name: "vpa-updater", Image: "mirror/u:1", Args: []string{"--leader-elect", "--leader-elect-resource-name=x"}})
+	p := asInstalled("updater", "kube-system", []appsv1.Deployment{d})
+	require.Equal(t, "kube-system/x", p.lease.String(), "not the sidecar's")
+}
+
+// The updater is asked where it runs, by its Lease or by its pods.
+func TestTheUpdaterIsAskedHoweverItIsInstalled(t *testing.T) {
+	for name, install := range installations {
+		for _, led := range []bool{true, false} {
+			w := newWard(t)
+			install(w, t)
+			kube := kubefake.NewClientset()
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "updater-7", Labels: map[string]string{"app": "vpa-updater"}}}
+			for _, d := range w.deployments {
+				require.NoError(t, kube.Tracker().Add(d))
+			}
+			if w.deployments != nil {
+				pod.Labels = w.deployments[1].Spec.Template.Labels
+			}
+			lease := w.leases[1].DeepCopy()
+			lease.Spec.HolderIdentity = new("updater-7_0a")
+			var there runtime.Object = pod
+			if led {
+				there = lease
+			}
+			require.NoError(t, kube.Tracker().Add(there))
+			require.Equal(t, disruption.NodeFull, asked(t, kube)["x"], name)
+		}
+	}
+}
+
+// asked returns what the updater says whose pod is called updater-7.
+func asked(t *testing.T, kube *kubefake.Clientset) map[types.UID]disruption.Reason {
+	t.Helper()
+	kube.AddProxyReactor("pods", func(a clienttesting.Action) (bool, rest.ResponseWrapper, error) {
+		require.Equal(t, "updater-7", a.(clienttesting.ProxyGetAction).GetName())
+		return true, response{text: `{"reasons": {"NodeFull": ["x"]}}`}, nil
+	})
+	said, err := askUpdater(t.Context(), kubernetes.Interface(kube), "kube-system", "", explainNow())
+	require.NoError(t, err)
+	return said
+}
+
+// Who may read the Lease but no Deployment still asks the updater of the manifests.
+func TestTheUpdaterIsAskedByWhoMayNotReadDeployments(t *testing.T) {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vpa-updater"},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: new("updater-7_0a"), RenewTime: new(metav1.NewMicroTime(explainNow())), LeaseDurationSeconds: new(int32(15))}}
+	kube := kubefake.NewClientset(lease)
+	refuse(&kube.Fake, "deployments")
+	require.Equal(t, disruption.NodeFull, asked(t, kube)["x"])
+}
+
+// refuse lets nobody list a resource.
+func refuse(fake *clienttesting.Fake, resource string) {
+	fake.PrependReactor("list", resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", nil)
+	})
+}
