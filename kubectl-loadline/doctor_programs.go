@@ -100,6 +100,11 @@ func lookAtLeases(ctx context.Context, e *examination) error {
 	if err == nil && beat.Spec.RenewTime != nil && e.now.Sub(beat.Spec.RenewTime.Time) <= lasts {
 		return nil
 	}
+	if p.starts(e.now) {
+		e.find(isWarning, "Lease "+p.lease.String(), "the admission controller does not renew it yet, because it is starting: until then new pods are not sized, and the updater evicts none",
+			"ask again in a minute; "+p.podsHint()+" shows how far it is")
+		return nil
+	}
 	e.find(isError, "Lease "+p.lease.String(), "the admission controller does not renew it, so new pods are not sized, and the updater evicts none", p.podsHint()+", and its log")
 	return nil
 }

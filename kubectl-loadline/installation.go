@@ -136,6 +136,27 @@ func (p *installed) podsHint() string {
 	return fmt.Sprintf("kubectl -n %s get pods -l %s", p.namespace, selector)
 }
 
+// starts reports whether the program was installed or changed less than a minute ago, or is still
+// being rolled out. Kubernetes itself says when that takes too long.
+func (p *installed) starts(now time.Time) bool {
+	const while = time.Minute
+	if p.deployment == nil {
+		return false
+	}
+	if now.Sub(p.deployment.CreationTimestamp.Time) < while {
+		return true
+	}
+	for _, c := range p.deployment.Status.Conditions {
+		if c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionTrue {
+			return c.Reason != rolledOut || now.Sub(c.LastUpdateTime.Time) < while
+		}
+	}
+	return false
+}
+
+// rolledOut is the reason with which Kubernetes says that the pods of a Deployment are as it says.
+const rolledOut = "NewReplicaSetAvailable"
+
 // readDeployments returns those of the namespace of the programs.
 func readDeployments(ctx context.Context, kube kubernetes.Interface, namespace string) ([]appsv1.Deployment, error) {
 	list, err := kube.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{})

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
@@ -190,6 +191,36 @@ func TestWhichDeploymentRunsAProgram(t *testing.T) {
 	d.Spec.Template.Spec.Containers = append(d.Spec.Template.Spec.Containers, corev1.Container{Name: "vpa-updater", Image: "mirror/u:1", Args: []string{"--leader-elect", "--leader-elect-resource-name=x"}})
 	p := asInstalled("updater", "kube-system", []appsv1.Deployment{d})
 	require.Equal(t, "kube-system/x", p.lease.String(), "not the sidecar's")
+}
+
+func TestAnAdmissionControllerThatStartsIsNoError(t *testing.T) {
+	progressing := func(status corev1.ConditionStatus, reason string, since time.Time) func(*appsv1.Deployment) {
+		return func(d *appsv1.Deployment) {
+			d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: status, Reason: reason, LastUpdateTime: metav1.NewTime(since)}}
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*appsv1.Deployment)
+		want   severity
+	}{
+		"created a moment ago":     {func(d *appsv1.Deployment) { d.CreationTimestamp = metav1.NewTime(explainNow().Add(-59 * time.Second)) }, isWarning},
+		"not available yet":        {progressing(corev1.ConditionTrue, "ReplicaSetUpdated", before(5)), isWarning},
+		"available a moment ago":   {progressing(corev1.ConditionTrue, "NewReplicaSetAvailable", explainNow().Add(-59*time.Second)), isWarning},
+		"available for a while":    {progressing(corev1.ConditionTrue, "NewReplicaSetAvailable", before(1)), isError},
+		"not available in time":    {progressing(corev1.ConditionFalse, "ProgressDeadlineExceeded", explainNow()), isError},
+		"nothing is known of that": {func(*appsv1.Deployment) {}, isError},
+	} {
+		w := newWard(t)
+		w.leases = w.leases[:2]
+		c.change(w.deployments[2])
+		a := w.examine(t)
+		require.Len(t, a.Findings, 1, name)
+		f := a.Findings[0]
+		require.Equal(t, c.want, f.Severity, name)
+		require.Equal(t, "Lease kube-system/vpa-admission-controller", f.Object)
+		require.Contains(t, f.Fix, "kubectl -n kube-system get pods -l app=vpa-admission-controller")
+		require.Equal(t, c.want == isWarning, regexp.MustCompile("it is starting").MatchString(f.Problem), name)
+	}
 }
 
 // The updater is asked where it runs, by its Lease or by its pods.
