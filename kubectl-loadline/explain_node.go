@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -43,6 +44,7 @@ type surroundings struct {
 	book   *recipe.Book  // of the updater, which knows no flag of the recommender
 	minAge time.Duration // of workloads that share; 0: nobody said
 
+	problems   []string // what of all this may not be read
 	namespaces map[string]*namespaceVPAs
 	ranges     map[string]policy.Ranges // of namespaces, where they can be read
 	read       map[cache.ObjectName]*controlling
@@ -66,8 +68,11 @@ type controlling struct {
 }
 
 func newSurroundings(ctx context.Context, own versioned.Interface, q question) (*surroundings, error) {
+	var problems []string
 	reader, err := sizing.NewReader(ctx, q.Kube, own, q.Policies)
-	if err != nil {
+	if apierrors.IsForbidden(err) { // they have no namespace, and who edits one may do without
+		reader, problems = sizing.WithoutPolicies(q.Kube, own), append(problems, fmt.Sprintf("nothing here counts what SizingPolicies say: %v", err))
+	} else if err != nil {
 		return nil, err
 	}
 	book, err := recipe.NewBook("", recipe.DefaultConfig())
@@ -75,7 +80,7 @@ func newSurroundings(ctx context.Context, own versioned.Interface, q question) (
 		return nil, err
 	}
 	return &surroundings{kube: q.Kube, own: own, now: q.Now, policy: reader, owners: target.NewLive(q.Kube, client.NewScales(q.Kube).Scale), book: book, minAge: q.SharingMinAge,
-		namespaces: map[string]*namespaceVPAs{}, ranges: map[string]policy.Ranges{}, read: map[cache.ObjectName]*controlling{}}, nil
+		problems: problems, namespaces: map[string]*namespaceVPAs{}, ranges: map[string]policy.Ranges{}, read: map[cache.ObjectName]*controlling{}}, nil
 }
 
 // control returns the VPA that controls a pod; nil: none does.

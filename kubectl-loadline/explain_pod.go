@@ -52,6 +52,7 @@ func explainPod(ctx context.Context, own versioned.Interface, q question, progra
 		return nil, err
 	}
 	a := surroundings.answer(ctx, pod)
+	a.Problems = append(a.Problems, surroundings.problems...)
 	if said, err := askUpdater(ctx, q.Kube, programs, pod.UID, q.Now); err == nil { // else it is seen from outside
 		a.take(said)
 	}

@@ -75,7 +75,7 @@ func readWorkloads(ctx context.Context, own versioned.Interface, q question, sco
 		return nil, err
 	}
 	all, problems, err := s.workloads(ctx, q, scope)
-	return &sized{workloads: all, problems: problems}, err
+	return &sized{workloads: all, problems: append(s.problems, problems...)}, err
 }
 
 const recommendHelp = `Shows what the pods of workloads request, and what is recommended: what their VPA

@@ -177,7 +177,7 @@ func statusOf(ctx context.Context, own versioned.Interface, q question, scope st
 	if err != nil {
 		return nil, err
 	}
-	a := &statusAnswer{namespaced: q.Namespace != ""}
+	a := &statusAnswer{namespaced: q.Namespace != "", Problems: s.problems}
 	said, err := askUpdater(ctx, q.Kube, scope.Updater, "", q.Now)
 	if err != nil {
 		a.Problems = append(a.Problems, fmt.Sprintf("the reasons are those that can be seen from outside: %v", err))

@@ -49,6 +49,7 @@ func statusOfPod(ctx context.Context, own versioned.Interface, q question, updat
 		return nil, err
 	}
 	a := surroundings.answer(ctx, pod)
+	a.Problems = append(a.Problems, surroundings.problems...)
 	said, err := askUpdater(ctx, q.Kube, updater, pod.UID, q.Now)
 	if err != nil {
 		a.problem("the updater does not say why it leaves the pod alone: %v", err)

@@ -36,18 +36,25 @@ type Reader struct {
 
 // NewReader reads all policies. Where their definition is not installed there are none.
 func NewReader(ctx context.Context, kube kubernetes.Interface, own versioned.Interface, o fleet.Options) (*Reader, error) {
+	r := WithoutPolicies(kube, own)
 	list, err := own.LoadlineV1alpha1().SizingPolicies().List(ctx, metav1.ListOptions{})
 	switch {
-	case err != nil && !apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("list SizingPolicies: %w", err)
+	case apierrors.IsNotFound(err):
+		return r, nil
 	case err != nil:
-		list = &loadlinev1alpha1.SizingPolicyList{}
+		return nil, fmt.Errorf("list SizingPolicies: %w", err)
 	}
 	values := make([]fleet.Policy, 0, len(list.Items))
 	for i := range list.Items {
 		values = append(values, convert.Policy(&list.Items[i]))
 	}
-	return &Reader{kube: kube, own: own, scales: client.NewScales(kube), policies: list.Items, set: fleet.NewSet(values, o), namespaces: map[string]*corev1.Namespace{}}, nil
+	r.policies, r.set = list.Items, fleet.NewSet(values, o)
+	return r, nil
+}
+
+// WithoutPolicies returns a Reader that knows of none, for people who may not read them.
+func WithoutPolicies(kube kubernetes.Interface, own versioned.Interface) *Reader {
+	return &Reader{kube: kube, own: own, scales: client.NewScales(kube), set: fleet.NewSet(nil, fleet.Options{}), namespaces: map[string]*corev1.Namespace{}}
 }
 
 // Standing is where the workload of a VPA stands. The zero value says that no policy has a say.
