@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"regexp"
 	"slices"
@@ -193,6 +194,21 @@ func TestWhichDeploymentRunsAProgram(t *testing.T) {
 	require.Equal(t, "kube-system/x", p.lease.String(), "not the sidecar's")
 }
 
+// Without flags the Leases are in kube-system, but that of the heartbeat is where NAMESPACE says.
+func TestLeasesOfProgramsThatRunElsewhere(t *testing.T) {
+	all := manifestDeployments(t)
+	all[1].Spec.Template.Spec.Containers[0].Args = nil
+	for i, want := range []string{"kube-system/vpa-recommender-lease true", "kube-system/vpa-updater false", "sizing/vpa-admission-controller false"} {
+		d := all[i]
+		d.Namespace = "sizing"
+		p := asInstalled(programs[i], d.Namespace, []appsv1.Deployment{*d})
+		require.Equal(t, want, fmt.Sprint(p.lease, " ", p.elected))
+		d.Spec.Template.Spec.Containers[0].Env = nil
+		require.Equal(t, "kube-system", asInstalled(programs[i], d.Namespace, []appsv1.Deployment{*d}).lease.Namespace)
+		require.Equal(t, "sizing", asInstalled(programs[i], "sizing", nil).lease.Namespace)
+	}
+}
+
 func TestAnAdmissionControllerThatStartsIsNoError(t *testing.T) {
 	progressing := func(status corev1.ConditionStatus, reason string, since time.Time) func(*appsv1.Deployment) {
 		return func(d *appsv1.Deployment) {
@@ -259,6 +275,14 @@ func asked(t *testing.T, kube *kubefake.Clientset) map[types.UID]disruption.Reas
 	said, err := askUpdater(t.Context(), kubernetes.Interface(kube), "kube-system", "", explainNow())
 	require.NoError(t, err)
 	return said
+}
+
+// A Lease that another updater left behind does not say who leads.
+func TestAnUpdaterThatTakesNoLeaseIsAskedByItsPods(t *testing.T) {
+	w := newWard(t)
+	w.deployments[1].Spec.Template.Spec.Containers[0].Args = []string{"--leader-elect=false"}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "updater-7", Labels: map[string]string{"app": "vpa-updater"}}}
+	require.Equal(t, disruption.NodeFull, asked(t, kubefake.NewClientset(w.deployments[1], w.leases[1], pod))["x"])
 }
 
 // Who may read the Lease but no Deployment still asks the updater of the manifests.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -52,6 +53,29 @@ func TestTheChartRunsTheProgramsAsTheManifestsDo(t *testing.T) {
 			return into[appsv1.Deployment](t, all.of("Deployment")[deployment]).Spec.Replicas
 		}
 		require.Equal(t, replicas(base, "vpa-"+name), replicas(ours, fullname+"-"+name))
+	}
+}
+
+// The tests of the plugin have a file of what the chart makes, by which it finds the programs.
+func TestTheFileOfTheTestsOfThePluginIsAsTheChartMakesIt(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "kubectl-loadline/testdata/chart.yaml"))
+	require.NoError(t, err)
+	ours, file := chart(t).objects.of("Deployment"), decode(t, text)
+	require.Len(t, file, len(ours))
+	for _, o := range file {
+		want, got := into[appsv1.Deployment](t, o).Spec, into[appsv1.Deployment](t, ours[o.GetName()]).Spec
+		require.Equal(t, want.Selector, got.Selector)
+		require.Equal(t, want.Template.Labels, got.Template.Labels)
+		require.Equal(t, want.Template.Spec.ServiceAccountName, got.Template.Spec.ServiceAccountName)
+		require.Len(t, got.Template.Spec.Containers, 1)
+		for i, c := range got.Template.Spec.Containers {
+			w := want.Template.Spec.Containers[i]
+			image, _, _ := strings.Cut(w.Image, ":") // the tag is that of a release
+			require.True(t, strings.HasPrefix(c.Image, image+":"), c.Image)
+			require.Equal(t, w.Name, c.Name)
+			require.Equal(t, w.Args, c.Args)
+			require.Subset(t, c.Env, w.Env)
+		}
 	}
 }
 
