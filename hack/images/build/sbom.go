@@ -1,8 +1,7 @@
-package main
+package build
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"debug/buildinfo"
 	"fmt"
 	"os"
@@ -20,33 +19,43 @@ import (
 // authoritiesModule is where the certificates of an image come from.
 const authoritiesModule = "golang.org/x/crypto/x509roots/fallback"
 
-// writeSBOM writes what an image is made of, in SPDX 2.3: the Go modules that are linked into its
-// binary, as the binary says, Go itself, and where the certificates come from.
-func writeSBOM(path, image, binary string, content []byte, of source) error {
+// authoritiesSource returns the version of that module that is linked into this program.
+func authoritiesSource() (*debug.Module, error) {
+	self, ok := debug.ReadBuildInfo()
+	if !ok {
+		return nil, fmt.Errorf("%s was built without modules, so it is not known which certificates it carries", filepath.Base(os.Args[0]))
+	}
+	for _, d := range self.Deps {
+		if d.Path == authoritiesModule {
+			return d, nil
+		}
+	}
+	return nil, fmt.Errorf("module %s, where the certificates come from, is not among those of this program", authoritiesModule)
+}
+
+// WriteSBOM writes what a binary is made of, in SPDX 2.3: the Go modules that are linked into it, as
+// it says itself, and Go; and the modules from which comes what is beside it.
+func (b *Builder) WriteSBOM(path, name, binary string, beside ...*debug.Module) error {
 	linked, err := buildinfo.ReadFile(binary)
 	if err != nil {
 		return err
 	}
-	self, ok := debug.ReadBuildInfo()
-	if !ok {
-		return fmt.Errorf("%s was built without modules, so it is not known which certificates it carries", filepath.Base(os.Args[0]))
-	}
-	document, err := describe(image, linked, self.Deps, fmt.Sprintf("%x", sha256.Sum256(content)), of)
+	sum, err := sumOf(binary)
 	if err != nil {
 		return err
 	}
 	var text bytes.Buffer
-	if err := spdxjson.Write(document, &text, spdxjson.Indent(" ")); err != nil {
+	if err := spdxjson.Write(describe(name, linked, beside, sum, b.Source), &text, spdxjson.Indent(" ")); err != nil {
 		return err
 	}
 	return os.WriteFile(path, text.Bytes(), 0o644)
 }
 
 // describe returns the document about a binary with the given SHA-256 sum.
-func describe(image string, linked *debug.BuildInfo, own []*debug.Module, sum string, of source) (*v2_3.Document, error) {
+func describe(name string, linked *debug.BuildInfo, beside []*debug.Module, sum string, of Source) *v2_3.Document {
 	document := &v2_3.Document{
-		SPDXVersion: spdx.Version, DataLicense: spdx.DataLicense, SPDXIdentifier: "DOCUMENT", DocumentName: image,
-		DocumentNamespace: "https://loadline.dev/spdx/" + image + "-" + sum,
+		SPDXVersion: spdx.Version, DataLicense: spdx.DataLicense, SPDXIdentifier: "DOCUMENT", DocumentName: name,
+		DocumentNamespace: "https://loadline.dev/spdx/" + name + "-" + sum,
 		CreationInfo: &v2_3.CreationInfo{
 			Created: of.Time.Format(time.RFC3339), Creators: []common.Creator{{CreatorType: "Tool", Creator: "loadline-hack-images"}},
 		},
@@ -75,13 +84,10 @@ func describe(image string, linked *debug.BuildInfo, own []*debug.Module, sum st
 		}
 		add(d.Path, d.Version, common.TypeRelationshipDependsOn)
 	}
-	for _, d := range own {
-		if d.Path == authoritiesModule {
-			add(d.Path, d.Version, common.TypeRelationshipContains)
-			return document, nil
-		}
+	for _, d := range beside {
+		add(d.Path, d.Version, common.TypeRelationshipContains)
 	}
-	return nil, fmt.Errorf("module %s, where the certificates come from, is not among those of this program", authoritiesModule)
+	return document
 }
 
 // modulePackage describes a module of Go; path std is Go itself.

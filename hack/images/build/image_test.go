@@ -1,0 +1,30 @@
+package build
+
+import (
+	"bytes"
+	"encoding/pem"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/stretchr/testify/require"
+)
+
+// Programs that ask servers outside of the cluster need the certificates of authorities.
+func TestPublicAuthoritiesAreThere(t *testing.T) {
+	n := 0
+	for rest := authorities(); len(rest) > 0; n++ {
+		var block *pem.Block
+		block, rest = pem.Decode(rest)
+		require.NotNil(t, block)
+	}
+	require.Greater(t, n, 100)
+}
+
+func TestAnImageMayNotBeTooLarge(t *testing.T) {
+	image, err := newImage("recommender", bytes.Repeat([]byte{1}, mostBytes), &v1.Platform{OS: "linux", Architecture: "amd64"}, Source{Time: time.Unix(0, 0)})
+	require.NoError(t, err)
+	n, err := size(image)
+	require.NoError(t, err)
+	require.Greater(t, n, int64(mostBytes))
+}
