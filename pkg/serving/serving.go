@@ -164,15 +164,21 @@ func drain(ended <-chan error) error {
 	return nil
 }
 
-// Version describes the running build: the module version where the build had
-// one, else "development", then the commit and the Go version if known.
+// release is the version of a release. The linker writes it: hack/images/build.
+var release string
+
+// Version describes the running build: the version of its release, or that of the module
+// where the build had one, else "development", then the commit and the Go version if known.
 func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "development"
 	}
 	version := info.Main.Version
-	if version == "" || version == "(devel)" {
+	switch {
+	case release != "":
+		version = release
+	case version == "" || version == "(devel)":
 		version = "development"
 	}
 	parts := []string{version}

@@ -108,6 +108,12 @@ func TestVersionNamesTheGoVersion(t *testing.T) {
 	require.True(t, strings.Contains(Version(), "go1."), Version())
 }
 
+func TestVersionBeginsWithTheRelease(t *testing.T) {
+	release = "v1.2.3"
+	t.Cleanup(func() { release = "" })
+	require.Regexp(t, `^v1\.2\.3 .*go1\.`, Version())
+}
+
 func TestServerAndWorkEndTogether(t *testing.T) {
 	broken := errors.New("broken")
 	run := func(ctx context.Context, work func(context.Context, *Server) error) error {
