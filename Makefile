@@ -62,6 +62,11 @@ images: ## build the container images into dist/images, without a container engi
 	@go build -C hack/images -o $(CURDIR)/$(BIN)/images .
 	@$(BIN)/images -out dist/images -tag $(TAG)
 
+.PHONY: release
+release: ## build all that is published of VERSION=v0.1.0 into dist/release; docs/release.md says what (ALLOW_DIRTY=1 to try it)
+	@go build -C hack/images -o $(CURDIR)/$(BIN)/release ./release
+	@$(BIN)/release -version '$(VERSION)' $(if $(filter 1,$(ALLOW_DIRTY)),-allow-dirty)
+
 .PHONY: manifests
 manifests: ## write deploy/loadline.yaml and the parts of the chart that follow from deploy/
 	go run -C hack/manifests . -root ../..
@@ -210,8 +215,8 @@ test-beside-node:
 	$(MAKE) e2e
 
 .PHONY: images-test
-images-test: ## build the images twice, and fail when a byte differs
-	cd hack/images && go test -vet=off ./...
+images-test: ## build a release with its images twice, and fail when a byte differs or a file is missing
+	cd hack/images && go test -vet=off -count=1 ./... # results of files outside of its module are not cached
 
 .PHONY: manifests-test
 manifests-test: ## render every overlay and the chart, and check schemas, pods, permissions and values (half a minute)

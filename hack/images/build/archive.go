@@ -3,19 +3,40 @@ package build
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
+	"compress/gzip"
 	"fmt"
+	"slices"
 	"time"
 )
 
-// File is one file of an image.
+// File is one file of an archive or an image.
 type File struct {
 	Path    string
 	Mode    int64
 	Content []byte
 }
 
-// archive packs files; everything is of the given time.
-func archive(files []File, at time.Time) ([]byte, error) {
+// Archive packs files, sorted by path, and compresses them; everything is of the given time.
+func Archive(files []File, at time.Time) ([]byte, error) {
+	sorted := slices.SortedFunc(slices.Values(files), func(a, b File) int { return cmp.Compare(a.Path, b.Path) })
+	packed, err := pack(sorted, at)
+	if err != nil {
+		return nil, err
+	}
+	var compressed bytes.Buffer
+	w := gzip.NewWriter(&compressed)
+	if _, err := w.Write(packed); err != nil {
+		return nil, err
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return compressed.Bytes(), nil
+}
+
+// pack packs files in the given order; everything is of the given time.
+func pack(files []File, at time.Time) ([]byte, error) {
 	var packed bytes.Buffer
 	w := tar.NewWriter(&packed)
 	for _, f := range files {

@@ -59,18 +59,26 @@ func Platforms(text string) (all []*v1.Platform, err error) {
 
 // Builder builds the programs of a commit.
 type Builder struct {
-	Source Source
-	Work   string    // an empty folder that keeps binaries
-	Log    io.Writer // gets a line for each image
+	Source  Source
+	Version string    // of the release, which programs say; if empty, they say what Go knows of the commit
+	Work    string    // an empty folder that keeps binaries
+	Log     io.Writer // gets a line for each image
 }
+
+// releaseVariable is where programs keep the version of their release.
+const releaseVariable = "loadline.dev/loadline/pkg/serving.release"
 
 // Binary builds a program for a platform as `make build` does, unless that is done already.
 func (b *Builder) Binary(program string, platform *v1.Platform) (path string, err error) {
-	path = filepath.Join(b.Work, program+"-"+suffix(platform))
+	path = filepath.Join(b.Work, program+"-"+Suffix(platform))
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
-	build := exec.Command("go", "build", "-trimpath", "-buildvcs=true", "-ldflags", "-s -w", "-o", path, "./"+program)
+	flags := "-s -w"
+	if b.Version != "" {
+		flags += " -X " + releaseVariable + "=" + b.Version
+	}
+	build := exec.Command("go", "build", "-trimpath", "-buildvcs=true", "-ldflags", flags, "-o", path, "./"+program)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOOS="+platform.OS, "GOARCH="+platform.Architecture)
 	if output, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%s for %s: go build: %w\n%s", program, platform, err, output)
@@ -78,5 +86,5 @@ func (b *Builder) Binary(program string, platform *v1.Platform) (path string, er
 	return path, nil
 }
 
-// suffix ends the names of files that are for a platform.
-func suffix(platform *v1.Platform) string { return platform.OS + "-" + platform.Architecture }
+// Suffix ends the names of files that are for a platform.
+func Suffix(platform *v1.Platform) string { return platform.OS + "-" + platform.Architecture }

@@ -76,7 +76,7 @@ func (b *Builder) image(out, program string, ref name.Tag, platform *v1.Platform
 	if err != nil {
 		return nil, err
 	}
-	prefix := filepath.Join(out, "loadline-"+program+"-"+suffix(platform))
+	prefix := filepath.Join(out, "loadline-"+program+"-"+Suffix(platform))
 	certificates, err := authoritiesSource()
 	if err != nil {
 		return nil, err
@@ -150,7 +150,7 @@ func authorities() []byte {
 
 // newImage returns the image of a program.
 func newImage(program string, binary []byte, platform *v1.Platform, of Source) (v1.Image, error) {
-	packed, err := archive(files(program, binary), of.Time)
+	packed, err := pack(files(program, binary), of.Time)
 	if err != nil {
 		return nil, err
 	}

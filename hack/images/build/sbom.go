@@ -44,6 +44,9 @@ func (b *Builder) WriteSBOM(path, name, binary string, beside ...*debug.Module) 
 	if err != nil {
 		return err
 	}
+	if b.Version != "" {
+		linked.Main.Version = b.Version
+	}
 	var text bytes.Buffer
 	if err := spdxjson.Write(describe(name, linked, beside, sum, b.Source), &text, spdxjson.Indent(" ")); err != nil {
 		return err
