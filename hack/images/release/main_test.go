@@ -33,6 +33,9 @@ func TestAReleaseIsTheSameWhereverItIsBuilt(t *testing.T) {
 	}
 	root, err := filepath.Abs("../../..")
 	require.NoError(t, err)
+	if output, err := exec.Command("git", "-C", root, "rev-parse", "HEAD").CombinedOutput(); err != nil {
+		t.Skipf("skipped: a release is built from a commit, and there is none here: %s", output)
+	}
 	platform := "linux/" + runtime.GOARCH
 	built := func(folder string) string {
 		clone := filepath.Join(t.TempDir(), folder)
