@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -243,4 +244,39 @@ func TestPodsThatStayAsWrittenAreCountedAsSuch(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, review(h, string(body)).Body.String(), `"allowed":true`)
 	require.InDelta(t, 1, testutil.ToFloat64(m.pods.WithLabelValues("false")), 0)
+}
+
+// Most clusters have no policy, and each watch wakes the program once a minute.
+func TestWhatOnlyAPolicyAsksAboutIsNotWatchedWithoutOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kube, vpas := clusterWithWeb(nil), vpafake.NewSimpleClientset(madeVPA(vpav1.UpdateModeRecreate))
+		watched := func() (kinds []string) {
+			for _, action := range append(kube.Actions(), vpas.Actions()...) {
+				if resource := action.GetResource().Resource; action.GetVerb() == "watch" && slices.Contains([]string{"namespaces", "horizontalpodautoscalers", "sizingrecords"}, resource) {
+					kinds = append(kinds, resource)
+				}
+			}
+			slices.Sort(kinds)
+			return kinds
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		filled, err := fillCaches(ctx, Default(), &client.Clients{Kube: kube, VPA: vpas})
+		require.NoError(t, err)
+		ended := make(chan error, 1)
+		go func() { ended <- filled.follow(ctx) }()
+		time.Sleep(time.Hour)
+		require.Empty(t, watched())
+		answer, _ := created(t, filled.handlers[0])
+		require.Empty(t, answer.Patch, "it is of a policy that nobody knows")
+
+		_, err = vpas.LoadlineV1alpha1().SizingPolicies().Create(ctx, sizingPolicy(loadlinev1alpha1.RolloutModeAuto), metav1.CreateOptions{})
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		require.Equal(t, []string{"horizontalpodautoscalers", "namespaces", "sizingrecords"}, watched())
+		answer, _ = created(t, filled.handlers[0])
+		require.NotEmpty(t, answer.Patch)
+		stop()
+		require.NoError(t, <-ended)
+		synctest.Wait()
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -17,6 +18,7 @@ import (
 	"loadline.dev/loadline/admission-controller/validate"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/generated/informers/externalversions"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/kube/target"
@@ -180,10 +182,54 @@ func served(finder *target.Finder, policies *sizing.Policies) []string {
 	return slices.DeleteFunc(finder.Namespaces(), func(namespace string) bool { return !finder.Serves(namespace, policies.Acts(namespace)) })
 }
 
+// onlyUnderPolicies are the factories of what nobody asks about as long as there is no policy:
+// namespaces, records and HorizontalPodAutoscalers. Without one nothing of it is watched, which is
+// a third of what would wake the program at rest.
+type onlyUnderPolicies struct {
+	core   informers.SharedInformerFactory
+	vpas   externalversions.SharedInformerFactory
+	synced map[string]cache.InformerSynced
+}
+
+func newOnlyUnderPolicies(config Config, clients *client.Clients) *onlyUnderPolicies {
+	return &onlyUnderPolicies{
+		core: client.Factory(clients.Kube, config.Kube.Namespace, client.ControllerResync, ""),
+		vpas: client.VPAFactory(clients.VPA, config.Kube.Namespace),
+	}
+}
+
+// fill fills the caches if there is a policy now.
+func (o *onlyUnderPolicies) fill(ctx context.Context, policies *sizing.Policies) error {
+	select {
+	case <-policies.Some():
+		o.start(ctx)
+		return client.Sync(ctx, o.synced)
+	default:
+		return nil
+	}
+}
+
+// follow fills the caches once there is a policy. Until they are, pods of the workloads that it
+// selects stay as they are written.
+func (o *onlyUnderPolicies) follow(ctx context.Context, policies *sizing.Policies) {
+	select {
+	case <-policies.Some():
+		o.start(ctx)
+	case <-ctx.Done():
+	}
+}
+
+// start may be called again.
+func (o *onlyUnderPolicies) start(ctx context.Context) {
+	o.core.Start(ctx.Done())
+	o.vpas.Start(ctx.Done())
+}
+
 // fillCaches starts the informers and waits until they are filled.
 func fillCaches(ctx context.Context, config Config, clients *client.Clients) (caches, error) {
 	core := client.Factory(clients.Kube, config.Kube.Namespace, client.ControllerResync, "")
 	vpas := client.VPAFactory(clients.VPA, config.Kube.Namespace)
+	asked := newOnlyUnderPolicies(config, clients)
 	scales := client.NewScales(clients.Kube)
 	resolver := target.New(core, scales.Scale)
 	finder, remembering, scout, err := findOwners(ctx, resolver)
@@ -204,18 +250,22 @@ func fillCaches(ctx context.Context, config Config, clients *client.Clients) (ca
 		"verticalpodautoscalers": registration.HasSynced,
 		"limitranges":            limitRanges.Informer().HasSynced,
 	}
-	policies, err := sizing.Watch(vpas, core, resolver, fleet.Options{OwnNamespace: config.namespace(), Foreign: config.Policies.Foreign})
-	records, err2 := sizing.WatchRecords(vpas)
-	hpas, err3 := sizing.WatchHPAs(core, "HorizontalPodAutoscalers cannot be read, so new pods stay as they are written under a SizingPolicy that changes pods, where no person wrote a VPA")
+	policies, err := sizing.Watch(vpas, asked.core, resolver, fleet.Options{OwnNamespace: config.namespace(), Foreign: config.Policies.Foreign})
+	records, err2 := sizing.WatchRecords(asked.vpas)
+	hpas, err3 := sizing.WatchHPAs(asked.core, "HorizontalPodAutoscalers cannot be read, so new pods stay as they are written under a SizingPolicy that changes pods, where no person wrote a VPA")
 	if err = errors.Join(err, err2, err3); err != nil {
 		return caches{}, err
 	}
-	synced["sizingrecords"], synced["horizontalpodautoscalers"] = records.Synced, hpas.Synced
-	maps.Copy(synced, policies.Synced())
+	asked.synced = map[string]cache.InformerSynced{"sizingrecords": records.Synced, "horizontalpodautoscalers": hpas.Synced}
+	known := policies.Synced()
+	synced["sizingpolicies"], asked.synced["namespaces"] = known["sizingpolicies"], known["namespaces"]
 	maps.Copy(synced, resolver.Synced())
 	core.Start(ctx.Done())
 	vpas.Start(ctx.Done())
 	if err := client.Sync(ctx, synced); err != nil {
+		return caches{}, err
+	}
+	if err := asked.fill(ctx, policies); err != nil {
 		return caches{}, err
 	}
 	around := &validate.Cluster{Kube: clients.Kube, Namespace: config.Kube.Namespace, VPAs: informer.GetIndexer(), Targets: remembering}
@@ -235,6 +285,7 @@ func fillCaches(ctx context.Context, config Config, clients *client.Clients) (ca
 			done.Go(func() { resolver.Run(ctx, scales.Reset) })
 			done.Go(func() { scout.Run(ctx) })
 			done.Go(func() { around.Run(ctx) })
+			done.Go(func() { asked.follow(ctx, policies) })
 			done.Wait()
 			return nil
 		},

@@ -50,6 +50,8 @@ type Policies struct {
 	annotated  annotated                 // of these
 	synced     map[string]cache.InformerSynced
 
+	some    chan struct{} // closed once there is a policy
+	first   sync.Once     // of them closes it
 	changes atomic.Uint64 // of policies so far
 	specs   atomic.Uint64 // of these, those that were not of a status alone
 	mu      sync.Mutex    // one reads them anew at a time
@@ -66,12 +68,13 @@ type Snapshot struct {
 	objects  map[string]*loadlinev1alpha1.SizingPolicy
 }
 
-// Watch returns the policies. It must be called before the factories start; the workloads
-// are those of the second.
+// Watch returns the policies, from the first factory, with the namespaces from the second. It must
+// be called before they start. As long as there is no policy the second need not; from the first
+// policy on, namespaces that are not known hold their workloads as they are.
 func Watch(vpas externalversions.SharedInformerFactory, core informers.SharedInformerFactory, workloads *target.Resolver, o fleet.Options) (*Policies, error) {
 	policies, namespaces := vpas.Loadline().V1alpha1().SizingPolicies(), core.Core().V1().Namespaces()
 	p := &Policies{
-		workloads: workloads, options: o,
+		workloads: workloads, options: o, some: make(chan struct{}),
 		policies: policies.Informer(), namespaces: namespaces.Informer(), lister: policies.Lister(), byName: namespaces.Lister(),
 	}
 	changed := func(spec bool) {
@@ -81,7 +84,10 @@ func Watch(vpas externalversions.SharedInformerFactory, core informers.SharedInf
 		p.changes.Add(1)
 	}
 	handler, err := p.policies.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { changed(true) },
+		AddFunc: func(any) {
+			changed(true)
+			p.first.Do(func() { close(p.some) })
+		},
 		UpdateFunc: func(before, after any) {
 			b, _ := before.(*loadlinev1alpha1.SizingPolicy)
 			a, _ := after.(*loadlinev1alpha1.SizingPolicy)
@@ -101,6 +107,9 @@ func Watch(vpas externalversions.SharedInformerFactory, core informers.SharedInf
 	}
 	return p, errors.Join(err, err2)
 }
+
+// Some is closed once there is a policy, and then stays so.
+func (p *Policies) Some() <-chan struct{} { return p.some }
 
 // Synced returns, by resource name, what reports whether it is known what there is, or that
 // it cannot be read.
