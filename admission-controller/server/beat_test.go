@@ -121,7 +121,7 @@ func TestAnAnswerIsGoodForTwoHeartbeats(t *testing.T) {
 }
 
 // Each probe costs as much as a request to the API server.
-func TestTheOwnPortIsProbedOnceAMinuteWhereTheServiceIsProbed(t *testing.T) {
+func TestTheOwnPortIsProbedLessOftenWhereTheServiceIsProbed(t *testing.T) {
 	webhook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }))
 	defer webhook.Close()
 	client := fake.NewClientset()

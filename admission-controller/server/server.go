@@ -60,9 +60,9 @@ const (
 	chunkTime  = 2 * time.Second  // for each doubling of a large body; less than a review waits for memory
 	answerTime = 35 * time.Second // the API server waits 30 s at most
 	idleTime   = 3 * time.Minute
-	// probeIdleTime is for connections without a review: more than the minute between
+	// probeIdleTime is for connections without a review: more than the two minutes between
 	// two probes of the own port.
-	probeIdleTime = 90 * time.Second
+	probeIdleTime = 150 * time.Second
 	endTime       = 10 * time.Second // for open requests at the end
 	// restTime is how long a connection must not have been used before the end closes it,
 	// and how much longer the server drains for that at most.
