@@ -40,10 +40,8 @@ const expireTime = 3 * time.Second
 func (b *Beater) Run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	start, wrote := time.Now(), false
-	// As the keeper of the certificate waits, which is begun with this: what wakes a program at
-	// rest costs more than what it does then, and both wake at the same moment for ever.
-	_ = wait.PollUntilContextCancel(ctx, b.Lease.Interval, true, func(ctx context.Context) (bool, error) {
-		switch err := b.once(ctx); {
+	report := func(err error) {
+		switch {
 		case err == nil:
 			wrote = true
 		case ctx.Err() != nil:
@@ -52,6 +50,11 @@ func (b *Beater) Run(ctx context.Context) error {
 		default:
 			log.Error(err, "No heartbeat: the updater will not evict pods")
 		}
+	}
+	// As the keeper of the certificate waits, which begins at the same time and has the same
+	// interval: what wakes a program at rest costs more than what it does then.
+	_ = wait.PollUntilContextCancel(ctx, b.Lease.Interval, true, func(ctx context.Context) (bool, error) {
+		report(b.once(ctx))
 		return false, nil
 	})
 	if !wrote {

@@ -28,9 +28,9 @@ func (s *Server) SelfProbe(host string, cas []byte) (ProbeTarget, error) {
 	return ProbeTarget{Address: net.JoinHostPort("127.0.0.1", port), Host: host, CAs: cas}, err
 }
 
-// reconnect is how long probes use a connection. The API server uses its own for as long as it
-// can; a route that is new, other CAs and a failure end one at once.
-const reconnect = 30 * time.Minute
+// reconnect is how long probes use a connection, which says nothing about new ones: the API
+// server needs one for the pods of an eviction where it has not called for 90 s.
+const reconnect = 5 * time.Minute
 
 // Prober asks webhooks whether they answer. A new connection costs ten times what
 // a request does, so it keeps the one that it has, as the API server does. It is
