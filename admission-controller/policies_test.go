@@ -6,12 +6,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admission/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -71,11 +73,26 @@ func madeVPA(mode vpav1.UpdateMode) *vpav1.VerticalPodAutoscaler {
 func webhookOf(t testing.TB, kube *fake.Clientset, vpas *vpafake.Clientset) server.Handler {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
-	t.Cleanup(stop)
 	config := Default()
 	config.Gates.CPUStartupBoost = true
 	filled, err := fillCaches(ctx, config, &client.Clients{Kube: kube, VPA: vpas})
 	require.NoError(t, err)
+	t.Cleanup(stop)
+	return filled.handlers[0]
+}
+
+// followingWebhookOf is webhookOf that also follows what surrounds pods, as the program does.
+func followingWebhookOf(t testing.TB, kube *fake.Clientset, vpas *vpafake.Clientset) server.Handler {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	filled, err := fillCaches(ctx, Default(), &client.Clients{Kube: kube, VPA: vpas})
+	require.NoError(t, err)
+	var following sync.WaitGroup
+	following.Go(func() { assert.NoError(t, filled.follow(ctx)) })
+	t.Cleanup(func() {
+		stop()
+		following.Wait()
+	})
 	return filled.handlers[0]
 }
 
@@ -178,7 +195,7 @@ func TestAPausedPolicyHoldsNewPodsOfModeInitial(t *testing.T) {
 func TestAPolicyCountsForTheNextPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		vpas := vpafake.NewSimpleClientset(testkit.VPA("v", testkit.Recommend("c", "cpu=2")))
-		pods := webhookOf(t, clusterWithWeb(nil), vpas)
+		pods := followingWebhookOf(t, clusterWithWeb(nil), vpas)
 		patched := func() bool {
 			synctest.Wait()
 			answer, _ := created(t, pods)
@@ -189,6 +206,7 @@ func TestAPolicyCountsForTheNextPod(t *testing.T) {
 		_, err := policies.Create(t.Context(), sizingPolicy(loadlinev1alpha1.RolloutModeRecommend, pausedPolicy), metav1.CreateOptions{})
 		require.NoError(t, err)
 		require.False(t, patched())
+		time.Sleep(time.Second) // the first one is followed by what only a policy asks about
 		_, err = policies.Update(t.Context(), sizingPolicy(loadlinev1alpha1.RolloutModeRecommend), metav1.UpdateOptions{})
 		require.NoError(t, err)
 		require.True(t, patched())
@@ -278,5 +296,32 @@ func TestWhatOnlyAPolicyAsksAboutIsNotWatchedWithoutOne(t *testing.T) {
 		stop()
 		require.NoError(t, <-ended)
 		synctest.Wait()
+	})
+}
+
+// What did harm before is in the records: as long as they are being read, nobody knows that the
+// size which a person's VPA would give did none.
+func TestPodsStayAsWrittenWhileRecordsAreRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const refused = 5 * time.Second // as by an API server that does not know its roles yet
+		vpas := vpafake.NewSimpleClientset(testkit.VPA("by-hand", testkit.Mode(vpav1.UpdateModeRecreate), testkit.Recommend("c", "cpu=2")))
+		begun := time.Now()
+		vpas.PrependReactor("list", "sizingrecords", func(ktesting.Action) (bool, runtime.Object, error) {
+			return time.Since(begun) < refused, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "sizingrecords"}, "", nil)
+		})
+		pods := followingWebhookOf(t, clusterWithWeb(nil), vpas)
+		answer, _ := created(t, pods)
+		require.NotEmpty(t, answer.Patch, "without a policy there are no records")
+
+		_, err := vpas.LoadlineV1alpha1().SizingPolicies().Create(t.Context(), sizingPolicy(loadlinev1alpha1.RolloutModeAuto), metav1.CreateOptions{})
+		require.NoError(t, err)
+		time.Sleep(refused / 2)
+		answer, logged := created(t, pods)
+		require.Empty(t, answer.Patch)
+		require.Contains(t, logged, "NoRecord")
+
+		time.Sleep(2 * refused)
+		answer, _ = created(t, pods)
+		require.NotEmpty(t, answer.Patch)
 	})
 }

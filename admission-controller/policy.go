@@ -43,7 +43,7 @@ func (h podHandler) underPolicy(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Po
 	if workload, known := h.policies.Target(vpa); known {
 		remembered, err = h.records.State(workload)
 	}
-	if made && err != nil { // nobody knows what did harm before
+	if (made || !h.records.Synced()) && err != nil { // nobody knows, or not yet, what did harm before
 		return permitted{why: fleet.Reason(disruption.NoRecord)}
 	}
 	if why := sizing.NewPods(d, by, remembered); why != "" {

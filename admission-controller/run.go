@@ -183,8 +183,8 @@ func served(finder *target.Finder, policies *sizing.Policies) []string {
 }
 
 // onlyUnderPolicies are the factories of what nobody asks about as long as there is no policy:
-// namespaces, records and HorizontalPodAutoscalers. Without one nothing of it is watched, which is
-// a third of what would wake the program at rest.
+// namespaces, records and HorizontalPodAutoscalers. Without one nothing of it is watched: each
+// watch wakes a program at rest once a minute.
 type onlyUnderPolicies struct {
 	core   informers.SharedInformerFactory
 	vpas   externalversions.SharedInformerFactory
@@ -209,8 +209,8 @@ func (o *onlyUnderPolicies) fill(ctx context.Context, policies *sizing.Policies)
 	}
 }
 
-// follow fills the caches once there is a policy. Until they are, pods of the workloads that it
-// selects stay as they are written.
+// follow fills the caches once there is a policy. Until they are, pods under a policy that
+// changes them stay as they are written, of VPAs that people wrote, too.
 func (o *onlyUnderPolicies) follow(ctx context.Context, policies *sizing.Policies) {
 	select {
 	case <-policies.Some():

@@ -108,8 +108,8 @@ func WatchRecords(vpas externalversions.SharedInformerFactory) (*Records, error)
 	return &Records{lister: records.Lister(), synced: informer.HasSynced, known: known}, nil
 }
 
-// Synced reports whether it is known what there is, or that it cannot be read.
-func (r *Records) Synced() bool { return r.known() }
+// Synced reports whether it is known what there is, or that it cannot be read, as of nil Records.
+func (r *Records) Synced() bool { return r == nil || r.known() }
 
 // State returns what is remembered of a workload, as far as new pods go. It is ErrUnknown if
 // records cannot be read.
