@@ -52,8 +52,7 @@ func (l *Loop) hold(ctx context.Context, s *view.Snapshot, now time.Time) map[ca
 	var all map[cache.ObjectName]*heldWorkload
 	for i := range s.View.VPAs {
 		v := &s.View.VPAs[i]
-		name := cache.NewObjectName(v.Namespace, v.Name)
-		of := s.Rollout(name)
+		of := s.RolloutAt(i)
 		if of == nil || v.Outdated {
 			continue
 		}
@@ -71,7 +70,7 @@ func (l *Loop) hold(ctx context.Context, s *view.Snapshot, now time.Time) map[ca
 			continue
 		}
 		holdLeaving(v, of, h, now)
-		all[name] = h
+		all[cache.NewObjectName(v.Namespace, v.Name)] = h
 	}
 	return all
 }

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -40,6 +41,7 @@ type Store struct {
 	synced    cache.InformerSynced
 	cached    cache.Store
 
+	changes atomic.Uint64 // see Changes
 	mu      sync.Mutex
 	written map[cache.ObjectName]*entry
 }
@@ -58,13 +60,21 @@ func Watch(client versioned.Interface, informer informers.SizingRecordInformer, 
 		return nil, fmt.Errorf("keep less of SizingRecords: %w", err)
 	}
 	s := &Store{client: client, workloads: workloads, dryRun: dryRun, cached: shared.GetStore(), written: map[cache.ObjectName]*entry{}}
-	handler, err := shared.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: s.gone})
+	handler, err := shared.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { s.changes.Add(1) },
+		UpdateFunc: func(any, any) { s.changes.Add(1) },
+		DeleteFunc: s.gone,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("watch SizingRecords: %w", err)
 	}
 	s.synced = func() bool { return shared.HasSynced() && handler.HasSynced() }
 	return s, nil
 }
+
+// Changes is how often a record has changed so far. What State said before it was asked holds as
+// long as it stays the same: for callers that would ask about many workloads again and again.
+func (s *Store) Changes() uint64 { return s.changes.Load() }
 
 // Name is the name of the record of a workload, made once for those that are asked for often.
 type Name struct {
@@ -132,6 +142,7 @@ func (s *Store) Update(ctx context.Context, of target.Workload, change func(roll
 		switch {
 		case failed == nil:
 			e.record = written
+			s.changes.Add(1)
 			return next, nil
 		case apierrors.IsConflict(failed), apierrors.IsAlreadyExists(failed), apierrors.IsNotFound(failed):
 			r, err = s.read(ctx, of)
@@ -190,6 +201,7 @@ func caughtUp(cached, written *stored) bool {
 
 // gone notes that a record was deleted. Whoever does that makes the updater begin anew.
 func (s *Store) gone(object any) {
+	defer s.changes.Add(1)
 	if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
 		object = tombstone.Obj
 	}

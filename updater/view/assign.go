@@ -254,6 +254,9 @@ func (f *filling) add(ctx context.Context, pods []owned) {
 		of.Resting = of.quiet && f.rest
 	}
 	f.snapshot.View.VPAs = append(f.snapshot.View.VPAs, v)
+	if len(f.memo.ruled) > 0 {
+		f.snapshot.rollouts = append(f.snapshot.rollouts, pods[0].vpa.rollout)
+	}
 }
 
 func (f *filling) vpa(known *knownVPA) (v disruption.VPA, err error) {

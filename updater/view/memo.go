@@ -47,6 +47,8 @@ type memo struct {
 	ruled map[*vpav1.VerticalPodAutoscaler]*ruled
 	spare *ruled // for the next VPA of which nobody knows yet whether it is one of these
 
+	rollouts []*Rollout // of the last Snapshot
+
 	met     int          // pods in the last pass
 	marked  bool         // a pod has a mark of sharing
 	shares  bool         // a policy wants pods to share what their nodes have left
@@ -59,6 +61,7 @@ type knownVPA struct {
 	reading  Reading
 	ranges   *knownRanges
 	selected *target.Selection
+	target   any // the object that this was made from; nil: not known
 	pass     int32
 	place    int // among all VPAs of the pass, by namespace and name
 	permission
@@ -262,12 +265,10 @@ func (r *Reader) index(ctx context.Context, vpas []*vpav1.VerticalPodAutoscaler,
 // know reads one VPA, or finds that nothing of it changed but its place in the pass.
 func (r *Reader) know(ctx context.Context, name cache.ObjectName, vpa *vpav1.VerticalPodAutoscaler, place int) (err error) {
 	defer caught(&err)
-	before := r.memo.vpas[name]
-	var selected *target.Selection
-	if before != nil {
-		selected = before.selected
-	}
-	if selected, err = r.Targets.Select(ctx, vpa.Namespace, vpa.Spec.TargetRef, selected); err != nil {
+	ruled := r.memo.ruled[vpa]
+	before := r.before(name, ruled)
+	selected, object, err := r.selected(ctx, vpa, before, ruled)
+	if err != nil {
 		return err
 	}
 	ranges, err := r.rangesOf(vpa.Namespace)
@@ -275,7 +276,7 @@ func (r *Reader) know(ctx context.Context, name cache.ObjectName, vpa *vpav1.Ver
 		return err
 	}
 	var permitted permission
-	if ruled := r.memo.ruled[vpa]; ruled != nil {
+	if ruled != nil {
 		permitted = ruled.permission
 	} else {
 		permitted.mode = mode(convert.Mode(vpa))
@@ -285,12 +286,43 @@ func (r *Reader) know(ctx context.Context, name cache.ObjectName, vpa *vpav1.Ver
 		limited = permitted.rollout.limits
 	}
 	if before != nil && before.reading.Object == vpa && before.selected == selected && before.ranges == ranges && before.pass == r.memo.pass-1 && before.limits.equal(limited) {
-		before.pass, before.place, before.permission = r.memo.pass, place, permitted
-		return nil
+		before.target, before.pass, before.place, before.permission = object, r.memo.pass, place, permitted
+	} else {
+		before = &knownVPA{NewReading(vpa, ranges.ranges).within(limited), ranges, selected, object, r.memo.pass, place, permitted, limited, nil}
+		r.memo.vpas[name] = before
+		r.memo.index.Put(claim(vpa, selected.Selector))
 	}
-	r.memo.vpas[name] = &knownVPA{NewReading(vpa, ranges.ranges).within(limited), ranges, selected, r.memo.pass, place, permitted, limited, nil}
-	r.memo.index.Put(claim(vpa, selected.Selector))
+	if ruled != nil {
+		ruled.known = before
+	}
 	return nil
+}
+
+// before returns a VPA as it was read last; nil: it was not.
+func (r *Reader) before(name cache.ObjectName, ruled *ruled) *knownVPA {
+	if ruled != nil && ruled.known != nil && ruled.known.pass == r.memo.pass-1 {
+		return ruled.known // an object is found sooner than a name
+	}
+	return r.memo.vpas[name]
+}
+
+// selected returns which pods the target of a VPA selects, and the object of which the policies
+// were asked in this pass: as long as that is the same, so are the pods.
+func (r *Reader) selected(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler, before *knownVPA, ruled *ruled) (selected *target.Selection, object any, err error) {
+	if ruled != nil {
+		object = ruled.answer.Object()
+	}
+	if before != nil {
+		if object != nil && before.target == object && before.reading.Object == vpa {
+			return before.selected, object, nil
+		}
+		selected = before.selected
+	}
+	selected, err = r.Targets.Select(ctx, vpa.Namespace, vpa.Spec.TargetRef, selected)
+	if err == nil && !selected.MadeFrom(object) {
+		object = nil // the resolver may have heard later of it
+	}
+	return selected, object, err
 }
 
 // rangesOf combines the LimitRanges of a namespace, once in a pass.

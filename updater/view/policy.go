@@ -142,10 +142,28 @@ func (r *Reader) permitted(vpa *vpav1.VerticalPodAutoscaler) permission {
 	return r.permittedTo(&ruled{spoken: listen(vpa)})
 }
 
-// permittedTo does so, with what is known of the VPA. It writes the rollout to where one was,
-// which nobody needs any more.
+// permittedTo does so, with what is known of the VPA.
 func (r *Reader) permittedTo(vpa *ruled) permission {
-	r.Policies.Decide(vpa.by, vpa.made, &vpa.answer)
+	if vpa.same = r.Policies.Decide(vpa.by, vpa.made, &vpa.answer); !vpa.same {
+		vpa.given = r.givenTo(vpa)
+	}
+	of := vpa.given.rollout
+	if of == nil {
+		return vpa.given
+	}
+	of.Resting = false // until its pods are read
+	if of.Mode != fleet.Inherit {
+		looked := r.HPAs.LooksAt(vpa.names().scaled)
+		if of.HPA, of.limits.left = len(looked) > 0, nil; !vpa.answer.Policy.BesideHPAs {
+			of.limits.left = looked
+		}
+	}
+	return vpa.given
+}
+
+// givenTo returns what may be done after the last answer of the policies, whatever autoscalers look
+// at. It writes the rollout to where one was, which nobody needs any more.
+func (r *Reader) givenTo(vpa *ruled) permission {
 	d := &vpa.answer.Decision
 	if d.Reason != "" {
 		if acts(vpa.own) || vpa.made && d.Reason != fleet.ModeOff {
@@ -181,21 +199,12 @@ func (r *Reader) permittedTo(vpa *ruled) permission {
 	case vpa.answer.Workload.Key.Kind == "CronJob" && vpa.answer.Workload.Key.Group == "":
 		return permission{mode: vpa.own, held: disruption.JobNotResized}
 	}
-	of := vpa.rollout
-	if of == nil {
-		of = &Rollout{}
+	if p.rollout = vpa.given.rollout; p.rollout == nil {
+		p.rollout = &Rollout{}
 	}
-	p.rollout = of
-	*of = Rollout{
+	*p.rollout = Rollout{
 		Policy: d.Policy.Name, Mode: d.Mode, Workload: vpa.answer.Workload, Settings: rule.settings, Safety: rule.safety,
 		Observed: d.Mode != fleet.Inherit || rule.observed,
-	}
-	if d.Mode == fleet.Inherit {
-		return p
-	}
-	looked := r.HPAs.LooksAt(vpa.names().scaled)
-	if of.HPA = len(looked) > 0; !d.Policy.BesideHPAs {
-		of.limits.left = looked
 	}
 	return p
 }
@@ -206,8 +215,19 @@ type ruled struct {
 	permission
 
 	answer sizing.Answer
+	given  permission // see givenTo
+	same   bool       // the answer still held when it was asked for last
+	read   recorded
 	named  *named // nil: not made yet
 	pass   int32
+	known  *knownVPA // as it was read last; nil: it was not
+}
+
+// recorded says whether what was read of a record still holds: nothing was taken back, which is
+// remembered for a time only, and no autoscaler looked at the pods.
+type recorded struct {
+	lasts   bool
+	changes uint64 // of records, before it was read
 }
 
 // named is what a VPA recommends, and under which names other things are asked for on its behalf,
@@ -281,6 +301,11 @@ func (r *Reader) withFloors(p permission, vpa *ruled, now time.Time) permission 
 	if p.rollout == nil {
 		return p
 	}
+	before := recorded{lasts: !p.rollout.HPA, changes: r.Records.Changes()}
+	if vpa.same && before.lasts && vpa.read == before {
+		return p // with the floors that it had: none
+	}
+	vpa.read = recorded{}
 	p.rollout.Target = vpa.target()
 	state, err := r.Records.StateAs(vpa.record(), p.rollout.Workload)
 	if err != nil { // nobody knows what did harm before
@@ -288,6 +313,9 @@ func (r *Reader) withFloors(p permission, vpa *ruled, now time.Time) permission 
 	}
 	p.rollout.limits.floors = state.Floors(p.rollout.Target, p.rollout.Settings.Hash, now)
 	p.rollout.quiet = p.rollout.quietWith(state, p.mode)
+	if len(state.Reverted) == 0 {
+		vpa.read = before
+	}
 	return p
 }
 

@@ -76,6 +76,8 @@ type Snapshot struct {
 	Skipped []disruption.Skip // pods that should be in the view, but cannot be
 	NoVPA   int               // pods that no VPA controls, or none that changes running pods
 
+	rollouts []*Rollout // of the VPAs of the view; empty: no policy has a say about any
+
 	// left are VPAs whose policy is gone, with the pods that shared under it.
 	left []disruption.VPA
 
@@ -121,6 +123,14 @@ func (s *Snapshot) Rollout(vpa cache.ObjectName) *Rollout {
 		return known.rollout
 	}
 	return nil
+}
+
+// RolloutAt is Rollout for the VPA that is so many places behind the first of the view.
+func (s *Snapshot) RolloutAt(place int) *Rollout {
+	if place >= len(s.rollouts) {
+		return nil
+	}
+	return s.rollouts[place]
 }
 
 // Pod returns the pod of a subject as it is now; nil if it is gone.
@@ -176,7 +186,9 @@ func (r *Reader) Read(ctx context.Context, now time.Time, done Step) (*Snapshot,
 		return nil, fmt.Errorf("list pods: %w", err)
 	}
 	done("FilterPods")
+	s.rollouts = r.memo.rollouts[:0]
 	r.fill(ctx, s, controlled)
+	r.memo.rollouts = s.rollouts
 	if len(left) > 0 {
 		apart := &Snapshot{memo: s.memo}
 		r.fill(ctx, apart, left)

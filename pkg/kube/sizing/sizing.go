@@ -230,14 +230,20 @@ type Answer struct {
 }
 
 // Decide is For, for callers that know whether the VPA was made for a policy. What it says
-// replaces the last answer about that VPA.
-func (p *Policies) Decide(vpa *vpav1.VerticalPodAutoscaler, made bool, last *Answer) {
+// replaces the last answer about that VPA; it reports whether that still holds.
+func (p *Policies) Decide(vpa *vpav1.VerticalPodAutoscaler, made bool, last *Answer) (holds bool) {
 	policies := p.Now()
-	if last.policies != policies || last.vpa != vpa || last.object == nil ||
-		last.object != p.workloads.Object(last.listed) || last.namespace != p.namespace(vpa.Namespace) {
-		*last = p.answer(policies, vpa, made)
+	if last.policies == policies && last.vpa == vpa && last.object != nil &&
+		last.object == p.workloads.Object(last.listed) && last.namespace == p.namespace(vpa.Namespace) {
+		return true
 	}
+	*last = p.answer(policies, vpa, made)
+	return false
 }
+
+// Object is the target as the caches have it, which is another object once it has changed; nil: not
+// known.
+func (a *Answer) Object() any { return a.object }
 
 func (p *Policies) answer(policies *Snapshot, vpa *vpav1.VerticalPodAutoscaler, made bool) (a Answer) {
 	if policies.Set().Len() > 0 && vpa.Spec.TargetRef != nil { // else that takes no time
