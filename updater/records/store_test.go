@@ -240,3 +240,28 @@ func TestNothingIsKeptOfWorkloadsThatAreOnlyLookedAt(t *testing.T) {
 		return len(s.written) == 0
 	}, time.Minute, time.Millisecond)
 }
+
+// Who has read a record before reads it again after each change, whoever made it.
+func TestChangesOfRecordsAreCounted(t *testing.T) {
+	s, client := watch(t, false, record("5", 3, "uid-web"))
+	require.Eventually(t, func() bool { return s.Changes() == 1 }, time.Minute, time.Millisecond, "the one that was there")
+	records := client.LoadlineV1alpha1().SizingRecords("shop")
+	_, err := records.Update(t.Context(), record("6", 4, "uid-web"), metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return s.Changes() == 2 }, time.Minute, time.Millisecond, "by somebody else")
+
+	_, err = s.Update(t.Context(), web, func(s rollout.State) rollout.State { return s })
+	require.NoError(t, err)
+	require.EqualValues(t, 2, s.Changes(), "nothing was written")
+	_, err = s.State(web)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, s.Changes())
+
+	written := s.Changes()
+	_, err = s.Update(t.Context(), web, one)
+	require.NoError(t, err)
+	require.Greater(t, s.Changes(), written, "at once, whatever the cache has heard")
+	require.Eventually(t, func() bool { return s.Changes() == written+2 }, time.Minute, time.Millisecond, "when the cache hears of it")
+	require.NoError(t, records.Delete(t.Context(), "deployment-web", metav1.DeleteOptions{}))
+	require.Eventually(t, func() bool { return s.Changes() == written+3 }, time.Minute, time.Millisecond, "when it is gone")
+}
