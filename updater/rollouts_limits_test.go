@@ -217,8 +217,10 @@ func TestWithoutTheDefinitionOfRecordsNoPodIsChanged(t *testing.T) {
 		})
 	}
 	require.NoError(t, r.vpa.Tracker().Delete(loadlinev1alpha1.SchemeGroupVersion.WithResource("sizingrecords"), "shop", "deployment-web"))
-	require.Eventually(t, func() bool {
-		return len(r.caches.vpas.Loadline().V1alpha1().SizingRecords().Informer().GetStore().ListKeys()) == 0
+	web, _ := r.loop.reader.Policies.Target(madeVPA())
+	require.Eventually(t, func() bool { // what was written last is known for longer than what the cache has
+		s, err := r.loop.records.State(web)
+		return err == nil && len(s.Rounds) == 0
 	}, time.Minute, time.Millisecond)
 	for _, after := range []time.Duration{6 * time.Minute, 4 * time.Hour} {
 		require.Empty(t, r.at(after), "nobody would know of it")
