@@ -1,0 +1,4 @@
+// Package older reads and writes our objects with upstream's Go types of release 1.5.1, with which
+// other controllers are built. It is a module of its own, because a module has one release of another;
+// it has tests only, and runs with `make compat`.
+package older
