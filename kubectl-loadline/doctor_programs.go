@@ -37,7 +37,7 @@ func (e *examination) missing(groupVersion string, wanted ...string) ([]string, 
 }
 
 func lookAtDefinitions(_ context.Context, e *examination) error {
-	const fix = "kubectl apply -k deploy/crds"
+	fix := installing(e.installed, "deploy/crds")
 	missing, err := e.missing(vpav1.SchemeGroupVersion.String(), "verticalpodautoscalers", "verticalpodautoscalercheckpoints")
 	if err != nil {
 		return err
@@ -167,7 +167,7 @@ func lookAtPermissions(ctx context.Context, e *examination) error {
 				return fmt.Errorf("ask what service account %s may do: %w", account, err)
 			}
 			if !answer.Status.Allowed {
-				e.find(isError, "ServiceAccount "+e.programs+"/"+account, fmt.Sprintf("it may not %s %s of API group %q", p.verb, p.resource, p.group), "kubectl apply -k deploy")
+				e.find(isError, "ServiceAccount "+e.programs+"/"+account, fmt.Sprintf("it may not %s %s of API group %q", p.verb, p.resource, p.group), installing(e.installed, "deploy"))
 			}
 		}
 	}
@@ -208,7 +208,7 @@ func (e *examination) lookAtHook(ctx context.Context, object string, hook *admis
 	case !readable: // the check of the certificate says so
 	case !trusts(cas, serving, e.now):
 		e.find(isError, object, fmt.Sprintf("the CA of webhook %s has not issued the certificate of the admission controller, so the API server does not trust it", hook.Name),
-			"restart the admission controller, which writes its CA; where another program injects a CA, let that be the one of Secret "+certificateSecret)
+			"restart the admission controller, which writes its CA; where another program injects a CA, let that be the one of Secret "+e.installed["admission-controller"].secret)
 	}
 	service := hook.ClientConfig.Service
 	if service == nil {
@@ -217,7 +217,7 @@ func (e *examination) lookAtHook(ctx context.Context, object string, hook *admis
 	name := service.Namespace + "/" + service.Name
 	known, err := e.kube.CoreV1().Services(service.Namespace).Get(ctx, service.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		e.find(isError, "Service "+name, "it does not exist, so the API server does not reach the webhook", "kubectl apply -k deploy")
+		e.find(isError, "Service "+name, "it does not exist, so the API server does not reach the webhook", installing(e.installed, "deploy"))
 		return nil
 	}
 	if err != nil {
@@ -238,19 +238,14 @@ func ready(p corev1.Pod) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue })
 }
 
-// Where the admission controller keeps its certificate, and under which keys: its own, or those of a
-// certificate that somebody else issues.
-const certificateSecret = "vpa-tls-certs"
-
-var certificateKeys = []string{"serverCert.pem", corev1.TLSCertKey}
-
 // certificate returns that with which the admission controller serves; false: it cannot be read.
 func (e *examination) certificate(ctx context.Context) (*x509.Certificate, bool) {
-	secret, err := e.kube.CoreV1().Secrets(e.programs).Get(ctx, certificateSecret, metav1.GetOptions{})
+	p := e.installed["admission-controller"]
+	secret, err := e.kube.CoreV1().Secrets(e.programs).Get(ctx, p.secret, metav1.GetOptions{})
 	if err != nil {
 		return nil, false
 	}
-	for _, key := range certificateKeys {
+	for _, key := range p.keys {
 		if found, err := certificates(secret.Data[key]); err == nil && len(found) > 0 {
 			return found[0], true
 		}
@@ -288,8 +283,9 @@ func trusts(cas []*x509.Certificate, serving *x509.Certificate, now time.Time) b
 const leastValid = 7 * 24 * time.Hour
 
 func lookAtCertificate(ctx context.Context, e *examination) error {
-	object := "Secret " + e.programs + "/" + certificateSecret
-	secret, err := e.kube.CoreV1().Secrets(e.programs).Get(ctx, certificateSecret, metav1.GetOptions{})
+	name := e.installed["admission-controller"].secret
+	object := "Secret " + e.programs + "/" + name
+	secret, err := e.kube.CoreV1().Secrets(e.programs).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil // certificates may come from files
 	}

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,15 +31,31 @@ type installed struct {
 	selector   string             // of its pods
 	lease      cache.ObjectName   // that it holds while it works, or renews as its heartbeat
 	elected    bool               // it works only while it holds its Lease
+	port       string             // of its metrics
+	secret     string             // with the certificate of the webhook
+	keys       []string           // under which the certificate may lie in it
 }
 
 // leaseNames are the defaults of the programs.
 var leaseNames = map[string]string{"recommender": "vpa-recommender-lease", "updater": "vpa-updater", "admission-controller": "vpa-admission-controller"}
 
+// ports are those of the metrics, unless a flag has another.
+var ports = map[string]string{"recommender": "8942", "updater": updaterPort, "admission-controller": "8944"}
+
+// Where the admission controller keeps its certificate, unless a flag has another name or a Secret is
+// mounted where it reads files; and under which keys: its own, or those of whoever else issues it.
+const (
+	certificateSecret = "vpa-tls-certs"
+	certificateFile   = "/etc/tls-certs/serverCert.pem"
+)
+
+var certificateKeys = []string{"serverCert.pem", corev1.TLSCertKey}
+
 // asInstalled returns how a program is installed in a namespace with some Deployments.
 func asInstalled(program, namespace string, deployments []appsv1.Deployment) *installed {
 	p := &installed{program: program, namespace: namespace, account: "vpa-" + program, selector: "app=vpa-" + program,
-		lease: cache.ObjectName{Namespace: namespace, Name: leaseNames[program]}, elected: true}
+		lease: cache.ObjectName{Namespace: namespace, Name: leaseNames[program]}, elected: true,
+		port: ports[program], secret: certificateSecret, keys: certificateKeys}
 	best := 0
 	for i := range deployments {
 		d := &deployments[i]
@@ -76,6 +94,7 @@ func (p *installed) read() {
 		p.lease.Namespace = own
 	}
 	p.elected = false
+	file := certificateFile
 	for name, value := range given(p.program, slices.Concat(c.Command, c.Args)) {
 		for i := range c.Env {
 			value = strings.ReplaceAll(value, "$("+c.Env[i].Name+")", variable(c, c.Env[i].Name, d.Namespace))
@@ -87,8 +106,52 @@ func (p *installed) read() {
 			p.lease.Name = value
 		case "leader-elect-resource-namespace", "status-lease-namespace":
 			p.lease.Namespace = cmp.Or(value, p.lease.Namespace)
+		case "address":
+			if _, port, err := net.SplitHostPort(value); err == nil {
+				p.port = port
+			}
+		case "tls-secret":
+			p.secret = value
+		case "tls-cert-file":
+			file = value
 		}
 	}
+	p.mounted(c, file)
+}
+
+// mounted takes the Secret in which a file of the container lies, if one is mounted there: the program
+// keeps no certificate of its own then.
+func (p *installed) mounted(c *corev1.Container, file string) {
+	for _, m := range c.VolumeMounts {
+		at := slices.IndexFunc(p.deployment.Spec.Template.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name && v.Secret != nil })
+		if at < 0 || path.Clean(m.MountPath) != path.Dir(file) {
+			continue
+		}
+		secret := p.deployment.Spec.Template.Spec.Volumes[at].Secret
+		p.secret = secret.SecretName
+		key := path.Base(file)
+		for _, item := range secret.Items {
+			if item.Path == key {
+				key = item.Key
+				break
+			}
+		}
+		p.keys = append([]string{key}, certificateKeys...)
+	}
+}
+
+// releaseAnnotation is what Helm writes on what it installs.
+const releaseAnnotation = "meta.helm.sh/release-name"
+
+// installing is the command that puts back what belongs to an installation: that of Helm where it
+// installed one of the programs, else that of a folder.
+func installing(programs map[string]*installed, folder string) string {
+	for _, p := range programs {
+		if p.deployment != nil && p.deployment.Annotations[releaseAnnotation] != "" {
+			return fmt.Sprintf("helm -n %s upgrade %s CHART --reset-then-reuse-values, with the chart of the release", p.namespace, p.deployment.Annotations[releaseAnnotation])
+		}
+	}
+	return "kubectl apply -k " + folder
 }
 
 // container returns that of the program.

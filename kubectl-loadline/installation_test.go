@@ -300,3 +300,64 @@ func refuse(fake *clienttesting.Fake, resource string) {
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", nil)
 	})
 }
+
+func TestWhatHelmInstalledHelmPutsBack(t *testing.T) {
+	const fix = "helm -n kube-system upgrade prod CHART --reset-then-reuse-values, with the chart of the release"
+	for name, seed := range map[string]func(*ward){
+		"a permission":              func(w *ward) { w.forbidden = "pods/resize" },
+		"no Service":                func(w *ward) { w.hook.Webhooks[0].ClientConfig.Service.Name = "gone" },
+		"no definition":             func(w *ward) { w.resources[2].APIResources = w.resources[2].APIResources[:1] },
+		"no definition of policies": func(w *ward) { w.resources[3].APIResources = w.resources[3].APIResources[:1] },
+	} {
+		w := newWard(t)
+		w.byChart(t)
+		for _, d := range w.deployments {
+			d.Annotations = map[string]string{"meta.helm.sh/release-name": "prod"}
+		}
+		seed(w)
+		a := w.examine(t)
+		require.Len(t, a.Findings, 1, name)
+		require.Equal(t, fix, a.Findings[0].Fix, name)
+	}
+}
+
+func TestTheDoctorReadsTheCertificateThatIsServed(t *testing.T) {
+	mount := func(w *ward, folder string, s corev1.SecretVolumeSource) *corev1.Container {
+		pod := &w.deployments[2].Spec.Template.Spec
+		pod.Volumes = append(pod.Volumes, corev1.Volume{Name: "serving", VolumeSource: corev1.VolumeSource{Secret: &s}})
+		pod.Containers[0].VolumeMounts = append(pod.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "serving", MountPath: folder})
+		return &pod.Containers[0]
+	}
+	for name, c := range map[string]struct {
+		install     func(*ward)
+		secret, key string
+	}{
+		"as by default":  {func(*ward) {}, "vpa-tls-certs", "serverCert.pem"},
+		"another Secret": {func(w *ward) { w.deployments[2].Spec.Template.Spec.Containers[0].Args = []string{"--tls-secret=mine"} }, "mine", "serverCert.pem"},
+		"cert-manager": {func(w *ward) {
+			mount(w, "/etc/tls-certs/", corev1.SecretVolumeSource{SecretName: "issued", Items: []corev1.KeyToPath{{Key: "tls.crt", Path: "serverCert.pem"}}})
+		}, "issued", "tls.crt"},
+		"own files": {func(w *ward) {
+			mount(w, "/certs", corev1.SecretVolumeSource{SecretName: "own"}).Args = []string{"--tls-cert-file=/certs/cert"}
+		}, "own", "cert"},
+		"a volume of something else": {func(w *ward) { mount(w, "/var/run/password", corev1.SecretVolumeSource{SecretName: "other"}) }, "vpa-tls-certs", "serverCert.pem"},
+	} {
+		w := newWard(t)
+		c.install(w)
+		w.secret.Name, w.secret.Data = c.secret, map[string][]byte{c.key: w.authority.issue(t, explainNow().Add(48*time.Hour))}
+		a := w.examine(t)
+		require.Len(t, a.Findings, 1, "%s: %v", name, a.Findings)
+		require.Equal(t, "Secret kube-system/"+c.secret, a.Findings[0].Object, name)
+		require.Contains(t, a.Findings[0].Problem, "expires at 2026-03-04T08:00:00Z", name)
+	}
+}
+
+func TestTheUpdaterIsAskedAtItsPort(t *testing.T) {
+	for flag, want := range map[string]string{"--v=4": "8943", "--address=:9943": "9943", "--address=[::1]:80": "80", "--address=wrong": "8943"} {
+		d := manifestDeployments(t)[1]
+		d.Spec.Template.Spec.Containers[0].Args = []string{flag}
+		_, port, err := updaterPods(t.Context(), kubefake.NewClientset(d), "kube-system", explainNow())
+		require.NoError(t, err)
+		require.Equal(t, want, port, flag)
+	}
+}
