@@ -145,3 +145,29 @@ func TestTheReadmeEndsWithTenLinksAtMost(t *testing.T) {
 	require.LessOrEqual(t, len(links), 10, "a new user reads a short list: let one of these pages link to the others")
 	require.Equal(t, "docs/getting-started.md", links[0][1])
 }
+
+// A page that names a test as a proof names one that there is.
+func TestTestsThatPagesNameAreThere(t *testing.T) {
+	named := regexp.MustCompile("`(Test[A-Z][A-Za-z0-9]+)`")
+	wanted := map[string]string{} // pages by test
+	for _, name := range userPages(t) {
+		text, err := os.ReadFile(filepath.Join("../..", name))
+		require.NoError(t, err)
+		for _, found := range named.FindAllStringSubmatch(string(text), -1) {
+			wanted[found[1]] = name
+		}
+	}
+	require.Contains(t, wanted, "TestCRDsEqualUpstream")
+	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`)
+	require.NoError(t, filepath.WalkDir("../..", func(path string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, found := range declared.FindAllStringSubmatch(string(text), -1) {
+			delete(wanted, found[1])
+		}
+		return err
+	}))
+	require.Empty(t, wanted)
+}
