@@ -67,10 +67,12 @@ func TestOnlyTheUpdaterNotesWhatPodsHad(t *testing.T) {
 	require.NotContains(t, created.Annotations, "loadline.dev/original")
 	require.NotContains(t, created.Annotations, "loadline.dev/shared")
 
+	boost := "vpaCpuStartupBoost/" + w.Containers[0].Name // the policy lets new pods have it, which the webhook writes
+	boosted := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "boosted", Annotations: map[string]string{boost: `{"requests":{},"limits":{}}`}}, Spec: w.Template().Spec}
 	manifest := filepath.Join(cluster.Root, "deploy", "admission-policy")
 	require.NoError(t, cluster.Kubectl(t.Context(), "apply", "--validate=strict", "-k", manifest))
 	tries := 0
-	for _, name := range []string{"loadline.dev/resized-at", "loadline.dev/original", "loadline.dev/shared"} {
+	for _, name := range []string{"loadline.dev/resized-at", "loadline.dev/original", "loadline.dev/shared", boost} {
 		eventually(t, "a note of somebody else is refused", func() error {
 			tries++ // what stays as it is is allowed
 			err := annotate(before[0].Name, fmt.Sprintf(`{%q:"%d"}`, name, tries))
@@ -84,6 +86,12 @@ func TestOnlyTheUpdaterNotesWhatPodsHad(t *testing.T) {
 	require.ErrorContains(t, annotate(before[0].Name, `{"loadline.dev/original":"{}"}`),
 		"only system:serviceaccount:kube-system:vpa-updater may set or change the annotation loadline.dev/original, which says what a pod had before it was resized: leave it out")
 	require.NoError(t, annotate(before[0].Name, `{"team":"shop"}`))
+	created, err = tenant.CoreV1().Pods(w.Namespace).Create(t.Context(), boosted, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.Contains(t, created.Annotations, boost)
+	require.NoError(t, annotate("boosted", `{"team":"shop"}`))
+	require.NoError(t, annotate("boosted", fmt.Sprintf(`{%q:null}`, boost)), "to take it off is allowed")
+	require.ErrorContains(t, annotate("boosted", fmt.Sprintf(`{%q:"{}"}`, boost)), "may set or change the annotation "+boost)
 
 	policyFor(t, w.Namespace, loadlinev1alpha1.RolloutModeAuto, observedFor)
 	advise(t, w, vpav1.UpdateModeInPlaceOrRecreate, smaller)
