@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -48,6 +49,7 @@ func BenchmarkShare(b *testing.B) {
 			loop.reader = fresh()
 			_, err := loop.reader.Read(tb.Context(), noon, func(string) {})
 			require.NoError(tb, err)
+			runtime.GC() // a program has no reader before its first one, which would be garbage by now
 		},
 	} {
 		b.Run(name, func(b *testing.B) {
