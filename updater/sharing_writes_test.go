@@ -1,0 +1,43 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"loadline.dev/loadline/pkg/testkit"
+)
+
+// What a share costs the API server: a pod that shrinks is marked and resized, one that grows is
+// resized, and of each there is one event. Else nothing is written, so the writes of a cluster are
+// these, as often as shares move (docs/scale.md).
+func TestWritesOfAShare(t *testing.T) {
+	r := newSharing(t, 4, on())
+	moved := func(want string, after time.Duration) (writes []string, events int) {
+		t.Helper()
+		r.kube.ClearActions()
+		r.vpa.ClearActions()
+		r.told()
+		require.Equal(t, want, r.turn(after))
+		require.LessOrEqual(t, len(testkit.Writes(r.vpa.Actions()...)), 1, "the condition of the policy, if the number of pods is another one")
+		return r.writes(), len(r.told())
+	}
+	r.turn(0)
+
+	writes, events := moved("725m 725m 725m 725m", 5*time.Minute)
+	require.Empty(t, writes, "a round that finds the same")
+	require.Zero(t, events)
+
+	require.NoError(t, r.kube.CoreV1().Pods("shop").Delete(t.Context(), "web-1-3", metav1.DeleteOptions{}))
+	require.Eventually(t, func() bool { _, err := r.loop.reader.Pods.Pods("shop").Get("web-1-3"); return err != nil }, time.Minute, time.Millisecond)
+	writes, events = moved("800m 800m 800m", 10*time.Minute)
+	require.Equal(t, []string{"patch pods resize", "patch pods resize", "patch pods resize"}, writes, "three grow")
+	require.Equal(t, 3, events)
+
+	r.arrive("web-1-3")
+	writes, events = moved("725m 725m 725m 725m", 15*time.Minute)
+	require.Len(t, writes, 8, "four shrink")
+	require.Equal(t, 4, events)
+}
