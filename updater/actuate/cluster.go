@@ -155,11 +155,14 @@ const markTimeout = 10 * time.Second
 
 // Resize asks the API server for the new sizes and marks the pod.
 func (c *Cluster) Resize(ctx context.Context, change Change) (rollout.Change, error) {
+	_, had := change.Target.Annotations[convert.SharedAnnotation]
 	change, note, err := c.resize(ctx, change)
 	if err != nil {
 		return note, err
 	}
-	c.Events.Eventf(change.Target, corev1.EventTypeNormal, EventResized, "Resized in place as VPA %s recommends (%s): %s", change.VPA, change.Cause, Sizes(change))
+	if change.Cause != disruption.Shared || !had { // shares move too often for an event each time
+		c.Events.Eventf(change.Target, corev1.EventTypeNormal, EventResized, "Resized in place as VPA %s recommends (%s): %s", change.VPA, change.Cause, Sizes(change))
+	}
 	if change.Cause.Shares() { // it is marked already
 		return note, nil
 	}
