@@ -112,6 +112,8 @@ func TestBadInputGivesOneLineEach(t *testing.T) {
 		{[]string{"--node-load-label=the node"}, flags.Usage, "--node-load-label=the node: must be the name of a label: "},
 		{[]string{"--node-load-threshold=0"}, flags.Usage, "--node-load-threshold=0: must be more than 0"},
 		{[]string{"--node-load-threshold=NaN"}, flags.Usage, "--node-load-threshold=NaN: must be more than 0"},
+		{[]string{"--node-load-interval=100ms"}, flags.Usage, "--node-load-interval=100ms: must be from 1s to 10m"},
+		{[]string{"--node-load-interval=11m"}, flags.Usage, "--node-load-interval=11m0s: must be from 1s to 10m"},
 		{[]string{"--node-load-most=1"}, flags.Usage, "--node-load-most=1: must be more than 0 and less than 1: some node must be left for new pods"},
 		{[]string{"--node-load-most=0"}, flags.Usage, "--node-load-most=0: must be more than 0 and less than 1"},
 		{[]string{"--left-alone-event-after=-1s"}, flags.Usage, "--left-alone-event-after=-1s: must not be negative"},

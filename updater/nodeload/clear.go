@@ -21,7 +21,7 @@ func Clear(ctx context.Context, kube kubernetes.Interface) {
 	ctx, done := context.WithCancel(ctx)
 	defer done()
 	var reminder serving.Reminder
-	everyMinute(ctx, func(ctx context.Context, now time.Time) {
+	every(ctx, time.Minute, func(ctx context.Context, now time.Time) {
 		nodes, err := tainted(ctx, kube)
 		if apierrors.IsForbidden(err) {
 			klog.FromContext(ctx).V(1).Info("It is not known whether nodes have the taint "+TaintKey+" of before", "reason", err)

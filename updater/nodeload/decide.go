@@ -2,7 +2,7 @@
 // run or wait there than the node has CPUs, and takes it off again.
 //
 // Config has the flags, Source asks Prometheus for the load of each node, Decide says which nodes
-// are to have the taint, and Watcher asks, decides and writes every minute. A node of which the
+// are to have the taint, and Watcher asks, decides and writes at every interval. A node of which the
 // load is not known is freed; if it is known of no node, only after three minutes. The taints
 // themselves are the only lasting state, so any process can go on with them; Clear takes them off where
 // nobody wants them any more.

@@ -36,7 +36,7 @@ type Source struct {
 // NewSource returns a source that asks the Prometheus of the settings, which must be valid. A
 // query takes half of the time between two rounds at most, so that nodes can be freed in time.
 func NewSource(c Config, settings prometheus.Config) (*Source, error) {
-	settings.Limits, settings.Timeout = limits, min(settings.Timeout, interval/2)
+	settings.Limits, settings.Timeout = limits, min(settings.Timeout, c.Interval/2)
 	client, err := prometheus.New(settings)
 	if err != nil {
 		return nil, err

@@ -93,7 +93,12 @@ func TestTwoMinutesAreAskedFor(t *testing.T) {
 	require.NoError(t, err)
 	_, err = slow.Loads(t.Context(), []*corev1.Node{object("a")}, noon)
 	require.NoError(t, err)
-	require.Equal(t, []string{"min by (instance) (node_load1) each 15 within 10s", "min by (instance) (node_load1) each 15 within 30s"}, asked, "time is left to free nodes")
+	often := DefaultConfig()
+	often.Interval = 10 * time.Second
+	_, err = asking(t, "http://"+s.client.Server(), often).Loads(t.Context(), []*corev1.Node{object("a")}, noon)
+	require.NoError(t, err)
+	const query = "min by (instance) (node_load1) each 15 within "
+	require.Equal(t, []string{query + "10s", query + "30s", query + "5s"}, asked, "time is left to free nodes")
 }
 
 func TestTheSmallestLoadOfTwoMinutesCounts(t *testing.T) {

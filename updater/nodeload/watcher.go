@@ -25,7 +25,6 @@ import (
 )
 
 const (
-	interval = time.Minute // between two rounds, and the longest that one may take
 	// syncTimeout is how long the first round waits for nodes: without permission they never come.
 	syncTimeout = 30 * time.Second
 	// patience is how long nodes keep the taint where the load of none is known: a Prometheus that
@@ -43,7 +42,7 @@ const (
 
 var (
 	errUnread  = errors.New("the list of nodes is not there, or may not be read")
-	errChanged = errors.New("others have changed the node since it was read, so it is written a minute later")
+	errChanged = errors.New("others have changed the node since it was read, so it is written in the next round")
 )
 
 // Metrics are told what comes of a round.
@@ -78,17 +77,17 @@ type Watcher struct {
 	reading, asking, writing, capping serving.Reminder
 }
 
-// Run makes a round at once and then every minute, until ctx ends. The taints stay as they are
+// Run makes a round at once and then at every interval, until ctx ends. The taints stay as they are
 // then, for the process that goes on.
 func (w *Watcher) Run(ctx context.Context) {
 	await, cancel := context.WithTimeout(ctx, syncTimeout)
 	cache.WaitForCacheSync(await.Done(), w.Synced)
 	cancel()
-	everyMinute(ctx, w.RunOnce)
+	every(ctx, w.Config.Interval, w.RunOnce)
 }
 
-// everyMinute makes a round at once and then one every minute, until ctx ends.
-func everyMinute(ctx context.Context, round func(ctx context.Context, now time.Time)) {
+// every makes a round at once and then one at every interval, until ctx ends. None takes longer.
+func every(ctx context.Context, interval time.Duration, round func(ctx context.Context, now time.Time)) {
 	bounded := func(now time.Time) {
 		ctx, cancel := context.WithTimeout(ctx, interval)
 		defer cancel()
@@ -120,7 +119,7 @@ func (w *Watcher) RunOnce(ctx context.Context, now time.Time) {
 	w.capped(ctx, &d, now)
 	if w.Config.Mode == On {
 		err := w.carryOut(ctx, nodes, &d)
-		w.failed(ctx, now, &w.writing, FromAPIServer, err, "Taints of nodes are not as they should be: it is tried again in a minute", "Nodes can be written again")
+		w.failed(ctx, now, &w.writing, FromAPIServer, err, "Taints of nodes are not as they should be: it is tried again in the next round", "Nodes can be written again")
 		return
 	}
 	w.rehearse(ctx, &d)

@@ -244,7 +244,7 @@ func TestANodeThatCannotBeFreedTakesAPlace(t *testing.T) {
 	c.round()
 	require.Equal(t, []string{"n1", "n2", "n3"}, c.tainted())
 	require.Equal(t, []string{FromAPIServer}, c.failed)
-	require.Contains(t, c.log.String(), "Taints of nodes are not as they should be: it is tried again in a minute")
+	require.Contains(t, c.log.String(), "Taints of nodes are not as they should be: it is tried again in the next round")
 	require.Contains(t, c.log.String(), "taints of node n1: ")
 	stuck = false
 	c.round()
@@ -522,19 +522,19 @@ func TestTheEndOfAProcessFreesNothing(t *testing.T) {
 	require.Equal(t, []string{"n3"}, c.tainted())
 }
 
-func TestARoundIsMadeAtOnceAndEveryMinute(t *testing.T) {
+func TestARoundIsMadeAtOnceAndAtEveryInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		var rounds []time.Duration
-		ctx, cancel := context.WithTimeout(t.Context(), 150*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 75*time.Second)
 		defer cancel()
-		everyMinute(ctx, func(ctx context.Context, now time.Time) {
+		every(ctx, 30*time.Second, func(ctx context.Context, now time.Time) {
 			rounds = append(rounds, now.Sub(begin))
 			deadline, bounded := ctx.Deadline()
 			require.True(t, bounded)
-			require.LessOrEqual(t, deadline.Sub(now), time.Minute)
+			require.LessOrEqual(t, deadline.Sub(now), 30*time.Second)
 		})
-		require.Equal(t, []time.Duration{0, time.Minute, 2 * time.Minute}, rounds)
+		require.Equal(t, []time.Duration{0, 30 * time.Second, time.Minute}, rounds)
 	})
 }
 
