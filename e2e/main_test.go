@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -42,6 +43,10 @@ func runAll(m *testing.M) int {
 	if binary == "" {
 		fmt.Println("skipped: the promises need the local control plane; run `make e2e`, which builds it and sets LOADLINE_CLUSTER")
 		return 0
+	}
+	if err := checkProcess(); err != nil {
+		fmt.Println(err)
+		return 1
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -103,12 +108,32 @@ func startPrograms(ctx context.Context) (err error) {
 	return nil
 }
 
-// Two processes, each with a cluster of its own, share the promises: those for which the
-// programs are stopped take as long as all others together.
-var (
-	onlyAlone    = os.Getenv("LOADLINE_PROMISES") == "alone"
-	onlyTogether = os.Getenv("LOADLINE_PROMISES") == "together"
+// Processes, each with a cluster of its own, share the promises: those for which a program is
+// stopped would take as long as all others together. LOADLINE_PROMISES names one of them; without
+// it one process looks at all, one after the other where it must be.
+const (
+	processTogether = "together" // nothing is stopped for long
+	processUpdater  = "updater"  // the updater is stopped
+	processWebhook  = "webhook"  // the admission controller is stopped
 )
+
+var process = os.Getenv("LOADLINE_PROMISES")
+
+// checkProcess returns an error where this process would look at nothing.
+func checkProcess() error {
+	if known := []string{"", processTogether, processUpdater, processWebhook}; !slices.Contains(known, process) {
+		return fmt.Errorf("LOADLINE_PROMISES=%s: must be one of %q", process, known)
+	}
+	return nil
+}
+
+// in leaves a promise to the process that looks at it.
+func in(t *testing.T, other string) {
+	t.Helper()
+	if process != "" && process != other {
+		t.Skip("another process looks at it")
+	}
+}
 
 // together begins a promise that is looked at beside others.
 func together(t *testing.T) {
@@ -118,16 +143,21 @@ func together(t *testing.T) {
 
 // inTurn begins a short promise beside which no other may be looked at.
 func inTurn(t *testing.T) {
-	if onlyAlone {
-		t.Skip("another process looks at it")
-	}
+	t.Helper()
+	in(t, processTogether)
 }
 
-// alone begins a long promise beside which no other may be looked at.
-func alone(t *testing.T) {
-	if onlyTogether {
-		t.Skip("another process looks at it")
-	}
+// withoutUpdater begins a long promise beside which no other may be looked at, as the updater is
+// stopped.
+func withoutUpdater(t *testing.T) {
+	t.Helper()
+	in(t, processUpdater)
+}
+
+// withoutWebhook is withoutUpdater for the admission controller.
+func withoutWebhook(t *testing.T) {
+	t.Helper()
+	in(t, processWebhook)
 }
 
 // longestWait is how long a promise may take: a new pod's first usage arrives

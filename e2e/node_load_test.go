@@ -162,7 +162,7 @@ func TestOverloadedNodesTakeNoNewPods(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, service.Close()) })
 	known := &loads{of: map[string]float64{"load-a": 3, "load-b": 2, "load-c": 1}} // each has one CPU
 	gone := listening(service, known)
-	args := []string{"--node-load-most=0.15", "--prometheus-address=http://" + service.Address()}
+	args := []string{"--node-load-most=0.15", "--node-load-interval=5s", "--prometheus-address=http://" + service.Address()}
 
 	rehearsing := ownUpdater(t, ns, "node-load-dry", append(args, "--node-load-taint=dry-run")...)
 	awaitLoads(t, rehearsing)

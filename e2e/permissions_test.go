@@ -11,8 +11,8 @@ var unseen = map[string]string{
 }
 
 // checkPermissions reads the audit log of everything the programs asked the API
-// server and returns the exit code: 1 if a request was forbidden or, where not only the
-// promises that are alone were looked at, a permission of deploy/base was never used.
+// server and returns the exit code: 1 if a request was forbidden or, where all promises were looked
+// at that run beside each other, a permission of deploy/base was never used.
 func checkPermissions() int {
 	usage, err := cluster.Permissions()
 	if err != nil {
@@ -25,7 +25,7 @@ func checkPermissions() int {
 		code = 1
 	}
 	for _, line := range usage.Unused {
-		if unseen[line] == "" && !onlyAlone {
+		if unseen[line] == "" && (process == "" || process == processTogether) {
 			fmt.Println("superfluous permission:", line)
 			code = 1
 		}

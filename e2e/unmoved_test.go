@@ -30,7 +30,7 @@ func sameSizes(t *testing.T, w harness.Workload, before []corev1.Pod) {
 // starts without definitions, nor with that of the reference in place of ours. Each of them
 // does what VPAs say that people wrote.
 func TestAMadeVPAMovesNobodyWithoutDefinitions(t *testing.T) {
-	alone(t)
+	withoutUpdater(t)
 	binary := filepath.Join(cluster.Root, "bin", "reference", "updater")
 	require.NoError(t, harness.BuildReferenceUpdater(t.Context(), binary))
 	reference, err := cluster.Foreign(t.Context(), binary, "reference-updater", "--updater-interval=2s")
@@ -45,7 +45,6 @@ func TestAMadeVPAMovesNobodyWithoutDefinitions(t *testing.T) {
 	require.NoError(t, cluster.CreateVPA(t.Context(), person, vpav1.UpdateModeInPlaceOrRecreate, naming("nobody")))
 	require.NoError(t, cluster.CreateVPA(t.Context(), other, vpav1.UpdateModeRecreate, naming("nobody")))
 	policyFor(t, w.Namespace, loadlinev1alpha1.RolloutModeAuto, observedFor)
-	t.Parallel() // beside that of the certificate: while the webhook is stopped nothing can be created for sure
 	made := w
 	made.Name = "deployment-web"
 	awaitMade(t, w.Namespace, made.Name)
