@@ -90,7 +90,12 @@ func passes(t *testing.T, d *harness.Daemon) int {
 	t.Helper()
 	metrics, err := d.Metrics(t.Context())
 	require.NoError(t, err)
-	return int(metrics["vpa_"+d.Name+`_execution_latency_seconds_count{step="total"}`])
+	return int(metrics[passesOf(d)])
+}
+
+// passesOf is the metric that counts the passes of a program.
+func passesOf(d *harness.Daemon) string {
+	return "vpa_" + d.Name + `_execution_latency_seconds_count{step="total"}`
 }
 
 // allowLeases lets replicas of a program elect a leader in a namespace of the test's own;
