@@ -294,7 +294,13 @@ func (p *pass) explain(ctx context.Context) {
 	}
 	news, events := p.reporter.report(ctx, p.skipped, p.now)
 	p.executor.LeftAlone(news)
+	for i := range news {
+		p.announceSkip(&news[i])
+	}
 	for _, e := range events {
+		if _, said := p.announced[announcement{vpa: e.VPA, reason: actuate.EventResizeSkipped, about: e.Reason.String()}]; said {
+			continue
+		}
 		if vpa := p.snapshot.VPA(e.VPA); vpa != nil {
 			p.executor.Event(vpa, e.Reason.String(), e.Message)
 		}

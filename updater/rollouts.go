@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -278,6 +279,9 @@ func (p *pass) remember(ctx context.Context, plan disruption.Result) {
 	written, observed := 0, 0
 	for v := range p.snapshot.View.VPAs { // they are in order
 		name := cache.NewObjectName(p.snapshot.View.VPAs[v].Namespace, p.snapshot.View.VPAs[v].Name)
+		if of := p.snapshot.RolloutAt(v); of != nil && of.Rival != "" && p.news(announcement{vpa: name, reason: actuate.EventPolicyConflict, about: of.Policy + " " + of.Rival}) {
+			p.say(name, actuate.EventPolicyConflict, "SizingPolicies "+of.Policy+" and "+of.Rival+" select the workload and have the same priority: "+of.Policy+" is responsible alone, since its name is smaller; give them different priorities, or let one leave the workload out")
+		}
 		h := p.rollouts[name]
 		if h == nil {
 			continue
@@ -339,6 +343,27 @@ func (p *pass) announce(name cache.ObjectName, h *heldWorkload) {
 			opens = h.Next.UTC().Format(time.RFC3339)
 		}
 		p.say(name, actuate.EventScheduleSkipped, "Pods are not changed outside of the schedule of SizingPolicy "+h.Policy+"; it opens "+opens)
+	}
+}
+
+// announceSkip says on the VPA why a pod is left alone for another reason than in the pass before: where a
+// check before a change under a policy forbids it, and where policies leave the workload alone.
+func (p *pass) announceSkip(s *disruption.Skip) {
+	name := vpaOf(s.Subject)
+	switch s.Reason {
+	case disruption.OptedOut:
+		if p.news(announcement{vpa: name, reason: actuate.EventWorkloadOptOut}) {
+			p.say(name, actuate.EventWorkloadOptOut, "No SizingPolicy changes the pods: "+s.Reason.Explain().Means)
+		}
+	case disruption.NodePressure, disruption.NodeUnknown, disruption.NodeFull, disruption.TooLargeForNode, disruption.QuotaFull,
+		disruption.OutsideLimitRange, disruption.ClassWouldChange, disruption.StaticCPU:
+		of := p.snapshot.Rollout(name)
+		if of == nil || p.snapshot.HasShare(s.UID) { // shares move often, and a node that is full is no news to them
+			return
+		}
+		if p.news(announcement{vpa: name, reason: actuate.EventResizeSkipped, about: s.Reason.String()}) {
+			p.say(name, actuate.EventResizeSkipped, fmt.Sprintf("Pods that SizingPolicy %s would resize are left alone, such as %s: %s (%s)", of.Policy, s.Pod, s.Reason.Explain().Means, s.Reason))
+		}
 	}
 }
 

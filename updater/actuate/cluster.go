@@ -121,6 +121,9 @@ const (
 	EventCooldownActive  = "CooldownActive"
 	EventScheduleSkipped = "ScheduleSkipped"
 	EventHPAConflict     = "HPAConflict"
+	EventPolicyConflict  = "PolicyConflict"
+	EventResizeSkipped   = "ResizeSkipped"
+	EventWorkloadOptOut  = "WorkloadOptOut"
 )
 
 // Cluster carries changes out on the API server.
@@ -400,7 +403,7 @@ func (c *Cluster) Room(string) {}
 // Event says on the VPA why pods of it are left alone for long.
 func (c *Cluster) Event(vpa *vpav1.VerticalPodAutoscaler, reason, message string) {
 	kind := corev1.EventTypeNormal
-	if reason == EventResizeFailed {
+	if reason == EventResizeFailed || reason == EventResizeSkipped {
 		kind = corev1.EventTypeWarning
 	}
 	c.Events.Event(vpa, kind, reason, message)

@@ -70,7 +70,7 @@ func (r *Rehearsal) Room(explained string) { fmt.Fprintln(r.Out, explained) }
 // Event prints how far a rollout is; of pods that are left alone nothing, they are known.
 func (r *Rehearsal) Event(vpa *vpav1.VerticalPodAutoscaler, reason, message string) {
 	switch reason {
-	case EventCanaryPromoted, EventCanaryHeld, EventCooldownActive, EventScheduleSkipped, EventHPAConflict:
+	case EventCanaryPromoted, EventCanaryHeld, EventCooldownActive, EventScheduleSkipped, EventHPAConflict, EventPolicyConflict:
 		fmt.Fprintf(r.Out, "would say of VPA %s: %s: %s\n", klog.KObj(vpa), reason, message)
 	}
 }

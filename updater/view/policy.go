@@ -21,6 +21,7 @@ import (
 // Rollout is how the running pods of a VPA are changed under a SizingPolicy.
 type Rollout struct {
 	Policy   string
+	Rival    string // another policy that would be responsible but for its name; empty: none
 	Mode     fleet.Mode
 	Workload target.Workload // the target of the VPA
 	Settings rollout.Settings
@@ -203,7 +204,7 @@ func (r *Reader) givenTo(vpa *ruled) permission {
 		p.rollout = &Rollout{}
 	}
 	*p.rollout = Rollout{
-		Policy: d.Policy.Name, Mode: d.Mode, Workload: vpa.answer.Workload, Settings: rule.settings, Safety: rule.safety,
+		Policy: d.Policy.Name, Rival: vpa.answer.Rival, Mode: d.Mode, Workload: vpa.answer.Workload, Settings: rule.settings, Safety: rule.safety,
 		Observed: d.Mode != fleet.Inherit || rule.observed,
 	}
 	return p

@@ -188,6 +188,20 @@ func (s *Set) Selecting(w Workload) iter.Seq[*Policy] {
 	}
 }
 
+// Rival returns another policy of the same priority that selects a workload, too, the first by name; nil:
+// there is none. Which of the two is responsible their names alone decide.
+func (s *Set) Rival(responsible *Policy, w Workload) *Policy {
+	for p := range s.Selecting(w) {
+		if p.Priority != responsible.Priority {
+			return nil
+		}
+		if p != responsible {
+			return p
+		}
+	}
+	return nil
+}
+
 // responsible returns the strongest policy that selects a workload, or nil.
 func (s *Set) responsible(w *Workload) *Policy {
 	if s == nil {

@@ -220,6 +220,7 @@ type Answer struct {
 
 	Workload target.Workload // the target
 	Known    bool            // false: there is no policy, or the target is one that Target does not return
+	Rival    string          // another policy that would be responsible but for its name, see fleet.Set.Rival; empty: none
 
 	// What it came from; the caches hand out the same objects until they change.
 	vpa       *vpav1.VerticalPodAutoscaler
@@ -253,6 +254,11 @@ func (p *Policies) answer(policies *Snapshot, vpa *vpav1.VerticalPodAutoscaler, 
 		a.object = p.workloads.Object(a.listed)
 	}
 	a.Decision, a.Workload, a.Known = p.decide(vpa, made, nil)
+	if a.Known && a.Policy != nil {
+		if rival := policies.Set().Rival(a.Policy, p.Describe(a.Workload)); rival != nil {
+			a.Rival = rival.Name
+		}
+	}
 	return a
 }
 

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/core/fleet"
+)
+
+// count returns how many events of a reason there are since it was asked last, with those that contain a text.
+func (r *rolling) count(reason, text string) (n int) {
+	for _, line := range r.told() {
+		if strings.Contains(line, " "+reason+" ") {
+			require.Contains(r.t, line, text)
+			n++
+		}
+	}
+	return n
+}
+
+// Of two policies of one priority the names decide, which somebody may not have meant.
+func TestTwoPoliciesOfOnePriorityAreSaid(t *testing.T) {
+	rival := func(priority int32) *loadlinev1alpha1.SizingPolicy {
+		p := sizingPolicy(loadlinev1alpha1.RolloutModeRecommend, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Priority = &priority })
+		p.Name = "zulu"
+		return p
+	}
+	const said = "SizingPolicies fleet and zulu select the workload and have the same priority: fleet is responsible alone"
+	r := newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto), rival(100))
+	r.at(0)
+	require.Equal(t, 1, r.count("PolicyConflict", said))
+	r.at(59 * time.Minute)
+	require.Zero(t, r.count("PolicyConflict", said))
+	r.at(time.Hour)
+	require.Equal(t, 1, r.count("PolicyConflict", said))
+	require.Contains(t, newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto), rival(100)).rehearsed(), "would say of VPA shop/deployment-web: PolicyConflict: "+said)
+
+	for _, priority := range []int32{1, 99} {
+		r = newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto), rival(priority))
+		r.at(0)
+		require.Zero(t, r.count("PolicyConflict", ""), "its priority says who is responsible")
+	}
+}
+
+func TestAWorkloadThatIsLeftOutIsSaid(t *testing.T) {
+	r := roll(t, Default(), append(annotated(deployment(2, nil), fleet.SkipAnnotation, "true"), lowering(madeVPA()), sizingPolicy(loadlinev1alpha1.RolloutModeAuto), healthy("n1"))...)
+	require.Empty(t, r.at(0))
+	require.Equal(t, 1, r.count("WorkloadOptOut", "Normal WorkloadOptOut No SizingPolicy changes the pods: an annotation takes the workload out"))
+	r.at(2 * time.Hour)
+	require.Zero(t, r.count("WorkloadOptOut", ""), "it is no news")
+}
+
+// What a check before a change forbids is said at once, and only once.
+func TestAResizeThatACheckForbidsIsSaid(t *testing.T) {
+	pressure := healthy("n1")
+	pressure.Status.Conditions = append(pressure.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeDiskPressure, Status: corev1.ConditionTrue})
+	full := healthy("n1")
+	full.Status.Allocatable = list("150m", "64Gi")
+	for why, node := range map[string]*corev1.Node{"NodePressure": pressure, "TooLargeForNode": full} {
+		r := roll(t, Default(), append(deployment(2, nil), madeVPA(), sizingPolicy(loadlinev1alpha1.RolloutModeAuto), node)...)
+		require.Empty(t, r.at(0), why)
+		require.Equal(t, 2, r.skipped(why))
+		require.Equal(t, 1, r.count("ResizeSkipped", "Warning ResizeSkipped Pods that SizingPolicy fleet would resize are left alone, such as web-1-"), why)
+		for _, after := range []time.Duration{5 * time.Minute, 15 * time.Minute} {
+			r.at(after)
+			require.Empty(t, r.told(), why)
+		}
+	}
+
+	w := newWorld(t, Default(), append(deployment(2, nil), autoscaler(vpav1.UpdateModeInPlaceOrRecreate), full)...)
+	w.pass(noon)
+	require.NotContains(t, strings.Join(w.told(), "\n"), "ResizeSkipped", "without a policy it is as before")
+}
