@@ -141,7 +141,7 @@ e2e: build plugin cluster-binary e2e-compiled ## user-visible promises, on three
 e2e-compiled:
 	cd e2e && $(RACE) -c -o /dev/null . ./demo ./harness ./node ./prometheus/... ./replay
 e2e-together:
-	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary LOADLINE_PROMISES=together $(RACE) -count=1 -parallel 16 -timeout 25m . ./demo ./harness ./replay
+	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary LOADLINE_PROMISES=together $(RACE) -count=1 -parallel 24 -timeout 25m . ./demo ./harness ./replay
 e2e-updater e2e-webhook:
 	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary LOADLINE_PROMISES=$(@:e2e-%=%) $(RACE) -count=1 -timeout 25m .
 
