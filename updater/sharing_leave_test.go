@@ -7,9 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	ktesting "k8s.io/client-go/testing"
@@ -203,55 +201,6 @@ func TestBesideANodeAutoscalerPodsShrinkHourly(t *testing.T) {
 	r.anew()
 	require.Equal(t, "800m 800m 800m 1400m", r.turn(55*time.Minute))
 	require.Equal(t, "725m 725m 725m 725m", r.turn(time.Hour))
-}
-
-// needs makes a container use nearly always that much CPU, of a peak of 1.4 cores.
-func (r *rolling) needs(base string) {
-	r.t.Helper()
-	vpas := r.vpa.AutoscalingV1().VerticalPodAutoscalers("shop")
-	vpa := peaking()
-	vpa.Status.Recommendation.ContainerRecommendations[0].LowerBound = list(base, "100Mi")
-	_, err := vpas.Update(r.t.Context(), vpa, metav1.UpdateOptions{})
-	require.NoError(r.t, err)
-	require.Eventually(r.t, func() bool {
-		known, err := r.caches.vpas.Autoscaling().V1().VerticalPodAutoscalers().Lister().VerticalPodAutoscalers("shop").Get(vpa.Name)
-		return err == nil && apiequality.Semantic.DeepEqual(known.Status.Recommendation, vpa.Status.Recommendation)
-	}, time.Minute, time.Millisecond)
-}
-
-// Use goes up and down, so pods of a node are made smaller once an hour, if nobody waits for what
-// they would give.
-func TestPodsShrinkHourlyWhereNobodyWaits(t *testing.T) {
-	r := newSharing(t, 3, on())
-	require.Equal(t, "800m 800m 800m", r.turn(0))
-	r.needs("400m")
-	require.Equal(t, "800m 800m 800m", r.turn(5*time.Minute))
-	require.EqualValues(t, 3, r.skipped("ShrunkLately"))
-	r.anew()
-	require.Equal(t, "800m 800m 800m", r.turn(55*time.Minute))
-	require.Equal(t, "733m 733m 733m", r.turn(time.Hour))
-	r.needs("300m")
-	r.arrive("web-1-3")
-	require.Equal(t, "575m 575m 575m 575m", r.turn(65*time.Minute), "one came")
-	require.Equal(t, "575m 575m 575m 575m", r.turn(70*time.Minute))
-}
-
-// What grows by more than there is does not wait for the hour.
-func TestPodsShrinkAtOnceForOneThatGrows(t *testing.T) {
-	for cpu, want := range map[string]string{"8": "733m 800m 800m", "2300m": "733m 733m 733m"} {
-		r := newSharing(t, 3, on())
-		require.Equal(t, "800m 800m 800m", r.turn(0))
-		r.change("web-1-0", func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = list("100m", "200Mi") })
-		r.needs("400m")
-		_, err := r.kube.CoreV1().Nodes().Update(t.Context(), kubelet("n1", cpu), metav1.UpdateOptions{})
-		require.NoError(t, err)
-		require.Eventually(t, func() bool {
-			n, err := r.loop.reader.Nodes.Get("n1")
-			return err == nil && n.Status.Allocatable.Cpu().Equal(resource.MustParse(cpu))
-		}, time.Minute, time.Millisecond)
-		r.turn(5 * time.Minute)
-		require.Equal(t, want, r.turn(6*time.Minute), "of %s it needs 633m", cpu)
-	}
 }
 
 // accepting is a policy that accepts a node autoscaler, and growing the sign of one.

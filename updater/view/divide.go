@@ -73,14 +73,12 @@ type usualPod struct {
 	shares     disruption.Shares
 }
 
-// shrinkInterval is how long a node on which pods were made smaller is left alone if nobody waits for
-// what they would give: use goes up and down within the hour. Where nodes are added and removed it is
-// whoever waits, so that the timers of who removes them can run out.
+// shrinkInterval is how long a node on which pods were made smaller is left alone where nodes are
+// added and removed, so that the timers of who removes them can run out.
 const shrinkInterval = time.Hour
 
 // Divide takes out of the snapshot what sharing decides about its pods, as of the last round, and
-// says what that is at now. With seldom the pods of a node are made smaller once an hour at most, else
-// also where somebody waits for that.
+// says what that is at now. With seldom the pods of a node are made smaller once an hour at most.
 // It must be called after Read, by the same goroutine, before anything else is done with the
 // snapshot. A pod that cannot be understood keeps what it shares.
 func (r *Reader) Divide(ctx context.Context, s *Snapshot, seldom bool, now time.Time) *Division {
@@ -88,9 +86,12 @@ func (r *Reader) Divide(ctx context.Context, s *Snapshot, seldom bool, now time.
 		r.begun = now
 	}
 	r.forgetKills()
-	d := &division{Reader: r, snapshot: s, now: now, seldom: seldom, result: &Division{}}
+	d := &division{Reader: r, snapshot: s, now: now, result: &Division{}}
 	if s.memo == nil || r.memo.sharing == nil && !r.memo.marked {
 		return d.result
+	}
+	if seldom {
+		d.last = d.lastShrinks()
 	}
 	for i := range s.View.VPAs {
 		d.vpa(ctx, &s.View.VPAs[i])
@@ -107,8 +108,8 @@ type division struct {
 	snapshot *Snapshot
 	result   *Division
 	now      time.Time
-	seldom   bool
-	last     map[string]time.Time // see lastShrinks; nil: nobody has asked
+	// last are when pods of nodes were last made smaller; nil: that does not matter.
+	last map[string]time.Time
 }
 
 // Shrank notes that a pod of a node was made smaller.
@@ -120,24 +121,14 @@ func (r *Reader) Shrank(node string, now time.Time) {
 	r.shrunk[node] = now
 }
 
-// shrankLately reports whether pods of a node were made smaller within the interval, by an earlier
-// round than the last one: what that gives may be given in several passes.
-func (d *division) shrankLately(node string) bool {
-	if d.last == nil {
-		d.last = d.lastShrinks()
-	}
-	last := d.last[node]
-	return !last.IsZero() && d.now.Sub(last) < shrinkInterval && last.Before(d.memo.sharing.at.Truncate(time.Second))
-}
-
 // lastShrinks returns when pods of each node were made smaller. What was before the start is in the
 // marks of pods: they count only as long as it matters, since others may write them, too.
 func (d *division) lastShrinks() map[string]time.Time {
+	if d.now.Sub(d.begun) >= shrinkInterval {
+		return d.shrunk
+	}
 	last := map[string]time.Time{}
 	maps.Copy(last, d.shrunk)
-	if d.now.Sub(d.begun) >= shrinkInterval {
-		return last
-	}
 	for i := range d.snapshot.View.VPAs {
 		for j := range d.snapshot.View.VPAs[i].Pods {
 			p := &d.snapshot.View.VPAs[i].Pods[j]
@@ -370,7 +361,7 @@ func (d *division) waits(a *aim, p *disruption.Pod, whole []disruption.Container
 	if a.shared.node.Cordoned {
 		return disruption.HasShare // nobody could use what it gives away
 	}
-	if (d.seldom || !a.shared.node.results[0].Wanted) && d.shrankLately(p.Node) {
+	if last := d.last[p.Node]; !last.IsZero() && d.now.Sub(last) < shrinkInterval && last.Before(d.memo.sharing.at.Truncate(time.Second)) {
 		return disruption.ShrunkLately
 	}
 	return ""

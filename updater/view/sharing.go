@@ -56,9 +56,6 @@ type NodeSharing struct {
 	Saved         sharing.Amounts
 	Overcommitted [resources.Kinds]bool
 	Shrink, Grow  int // pods of which a container has a share that is less, or more, than it requests, see worthMoving
-	// Wanted reports whether somebody waits for what pods have above their shares: a pod that came and
-	// had no share yet, or one that grows by more than there is.
-	Wanted bool
 	// Leaves are pods that are to leave, in this order. Those that did not since the round before count, and
 	// get their shares, as all others.
 	Leaves []PodName
@@ -337,7 +334,6 @@ func stay(before []PodName, members []*sharedPod, leaves []int) bool {
 // take notes what sharing comes to.
 func (r *NodeSharing) take(input *sharing.Node, members []*sharedPod, shares sharing.Result) {
 	r.Headroom, r.Overcommitted = shares.Headroom, shares.Overcommitted
-	var growth sharing.Amounts
 	for _, i := range shares.Leaves {
 		r.Leaves = append(r.Leaves, PodName{members[i].UID, members[i].Sharing.Name})
 		members[i].leaves = r.Acts
@@ -346,8 +342,8 @@ func (r *NodeSharing) take(input *sharing.Node, members []*sharedPod, shares sha
 		if r.Acts {
 			p.shares = shares.Shares[i]
 		}
-		shrinks, grows := moves(&p.Pod, input, shares.Shares[i], &growth)
-		r.Shrink, r.Grow, r.Wanted = r.Shrink+shrinks, r.Grow+grows, r.Wanted || shrinks > 0 && !p.marked
+		shrinks, grows := moves(&p.Pod, input, shares.Shares[i])
+		r.Shrink, r.Grow = r.Shrink+shrinks, r.Grow+grows
 		for k := range resources.Kind(resources.Kinds) {
 			if !input.Kinds[k] {
 				continue
@@ -368,14 +364,10 @@ func (r *NodeSharing) take(input *sharing.Node, members []*sharedPod, shares sha
 			}
 		}
 	}
-	for k, shared := range input.Kinds {
-		r.Wanted = r.Wanted || shared && r.Requested[k]+growth[k] > r.Available[k]
-	}
 }
 
-// moves returns 1 for each direction in which a pod would be moved that stays on its node, and adds to
-// growth what it would get.
-func moves(p *nodeshare.Pod, input *sharing.Node, shares []sharing.Amounts, growth *sharing.Amounts) (shrinks, grows int) {
+// moves returns 1 for each direction in which a pod would be moved that stays on its node.
+func moves(p *nodeshare.Pod, input *sharing.Node, shares []sharing.Amounts) (shrinks, grows int) {
 	if shares == nil {
 		return 0, 0
 	}
@@ -387,7 +379,6 @@ func moves(p *nodeshare.Pod, input *sharing.Node, shares []sharing.Amounts, grow
 				shrinks = 1
 			case more:
 				grows = 1
-				growth[k] += shares[c][k] - has[k]
 			}
 		}
 	}

@@ -222,7 +222,7 @@ var explanations = []Explanation{
 		"wait until that pod is ready again; one that never is, or whose node never carries the resize out, holds the others for an hour", true},
 	{HasShare, "it shares what its node has left, and has its share, or keeps what it has until the next round",
 		"nothing; `docs/sharing.md` says who shares, and when", false},
-	{ShrunkLately, "it shares what its node has left; the pods of a node are made smaller once an hour at most, unless a pod that came or grows waits for what they would give, and where nodes are added and removed even then",
+	{ShrunkLately, "it shares what its node has left; where nodes are added and removed, the pods of a node are made smaller once an hour at most",
 		"wait", false},
 	{ChangedOutside, "it shares what its node has left, and somebody has changed its requests since the last round",
 		"wait for the next round, five minutes at most", false},

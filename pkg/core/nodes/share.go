@@ -1,7 +1,6 @@
 package nodes
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -54,7 +53,6 @@ func (s *simulation) settle(n int) {
 	for at, share := range s.shares(n, rule).Shares {
 		p := &s.pods[s.nodes[n].pods[at]]
 		s.set(p, s.request(p, share[0]))
-		p.came = false
 	}
 }
 
@@ -101,7 +99,7 @@ func (s *simulation) share() {
 // otherwise it waits for the next round.
 func (s *simulation) apply(n int, pods []int, result *sharing.Result) {
 	at := &s.nodes[n]
-	rest := s.rests(n, pods, result)
+	rest := s.options.Consolidate > 0 && at.shrunk >= 0 && time.Duration(s.now-at.shrunk)*s.length < s.options.Consolidate
 	for _, grows := range []bool{false, true} {
 		for i, share := range result.Shares {
 			if share == nil || !grows && rest {
@@ -120,41 +118,10 @@ func (s *simulation) apply(n int, pods []int, result *sharing.Result) {
 			s.set(p, to)
 			s.score.Resizes++
 			if !grows {
-				at.shrunk, p.came = s.now, false
+				at.shrunk = s.now
 			}
 		}
 	}
-}
-
-// rests reports whether no pod of a node is made smaller now: pods were a short while ago, and nobody
-// waits for what they would give, which is a pod that came and has its peak yet, or one that grows by
-// more than there is. Where nodes are emptied it is the same whoever waits.
-func (s *simulation) rests(n int, pods []int, result *sharing.Result) bool {
-	at := &s.nodes[n]
-	if at.shrunk < 0 || time.Duration(s.now-at.shrunk)*s.length >= cmp.Or(s.options.Consolidate, shrinkEvery) {
-		return false
-	}
-	if s.options.Consolidate > 0 {
-		return true
-	}
-	var growth [resources.Kinds]float64
-	for i, share := range result.Shares {
-		if share == nil {
-			continue
-		}
-		p := &s.pods[pods[i]]
-		for k := range growth {
-			change := share[0][k] - p.request[k]
-			if !s.shared[k] || math.Abs(change) <= grid*p.request[k] {
-				continue
-			}
-			if p.came && change < 0 {
-				return false
-			}
-			growth[k] += max(0, change)
-		}
-	}
-	return s.fits(at.sum, growth)
 }
 
 // roomFor reports whether a pod may grow in place. Where the bases alone are more than a node
