@@ -26,6 +26,8 @@ type pass struct {
 	rollouts map[cache.ObjectName]*heldWorkload // by VPA
 	shares   shareMoves
 	now      time.Time
+
+	skipsSaid int // events of announceSkip
 }
 
 // begin counts what is planned, and logs for which VPAs nothing could be.

@@ -276,10 +276,11 @@ func (p *pass) remember(ctx context.Context, plan disruption.Result) {
 			}
 		}
 	}
-	written, observed := 0, 0
+	written, observed, conflicts := 0, 0, 0
 	for v := range p.snapshot.View.VPAs { // they are in order
 		name := cache.NewObjectName(p.snapshot.View.VPAs[v].Namespace, p.snapshot.View.VPAs[v].Name)
-		if of := p.snapshot.RolloutAt(v); of != nil && of.Rival != "" && p.news(announcement{vpa: name, reason: actuate.EventPolicyConflict, about: of.Policy + " " + of.Rival}) {
+		if of := p.snapshot.RolloutAt(v); of != nil && of.Rival != "" && conflicts < most && p.news(announcement{vpa: name, reason: actuate.EventPolicyConflict, about: of.Policy + " " + of.Rival}) {
+			conflicts++
 			p.say(name, actuate.EventPolicyConflict, "SizingPolicies "+of.Policy+" and "+of.Rival+" select the workload and have the same priority: "+of.Policy+" is responsible alone, since its name is smaller; give them different priorities, or let one leave the workload out")
 		}
 		h := p.rollouts[name]
@@ -350,9 +351,13 @@ func (p *pass) announce(name cache.ObjectName, h *heldWorkload) {
 // check before a change under a policy forbids it, and where policies leave the workload alone.
 func (p *pass) announceSkip(s *disruption.Skip) {
 	name := vpaOf(s.Subject)
+	if p.skipsSaid >= most { // after a start all are news; the reasons and their metric have them all
+		return
+	}
 	switch s.Reason {
 	case disruption.OptedOut:
 		if p.news(announcement{vpa: name, reason: actuate.EventWorkloadOptOut}) {
+			p.skipsSaid++
 			p.say(name, actuate.EventWorkloadOptOut, "No SizingPolicy changes the pods: "+s.Reason.Explain().Means)
 		}
 	case disruption.NodePressure, disruption.NodeUnknown, disruption.NodeFull, disruption.TooLargeForNode, disruption.QuotaFull,
@@ -362,6 +367,7 @@ func (p *pass) announceSkip(s *disruption.Skip) {
 			return
 		}
 		if p.news(announcement{vpa: name, reason: actuate.EventResizeSkipped, about: s.Reason.String()}) {
+			p.skipsSaid++
 			p.say(name, actuate.EventResizeSkipped, fmt.Sprintf("Pods that SizingPolicy %s would resize are left alone, such as %s: %s (%s)", of.Policy, s.Pod, s.Reason.Explain().Means, s.Reason))
 		}
 	}

@@ -188,18 +188,18 @@ func (s *Set) Selecting(w Workload) iter.Seq[*Policy] {
 	}
 }
 
-// Rival returns another policy of the same priority that selects a workload, too, the first by name; nil:
-// there is none. Which of the two is responsible their names alone decide.
-func (s *Set) Rival(responsible *Policy, w Workload) *Policy {
+// Rival returns the name of another policy of the same priority that selects a workload, too, the first
+// one; empty: there is none, as far as is known. Which of the two is responsible their names alone decide.
+func (s *Set) Rival(responsible *Policy, w Workload) string {
 	for p := range s.Selecting(w) {
 		if p.Priority != responsible.Priority {
-			return nil
+			return ""
 		}
-		if p != responsible {
-			return p
+		if p.Name != responsible.Name && !guesses(p, &w) {
+			return p.Name
 		}
 	}
-	return nil
+	return ""
 }
 
 // responsible returns the strongest policy that selects a workload, or nil.

@@ -333,3 +333,34 @@ func TestNamesOfWorkloadsThatAreNotListed(t *testing.T) {
 	require.False(t, s.Names("apps", "Deployment", "web"), "it is listed")
 	require.False(t, (*Set)(nil).Names("", "ReplicaSet", "web"))
 }
+
+// Of two policies of one priority the names decide; of others nobody needs to be told.
+func TestRival(t *testing.T) {
+	byLabel := into(Namespaces{Selector: has{"team", "shop"}})
+	labelled := web()
+	labelled.NamespaceLabels = map[string]string{"team": "shop"}
+	unknown := web()
+	unknown.NamespaceLabels = nil
+	for name, c := range map[string]struct {
+		policies []Policy
+		of       Workload
+		want     string
+	}{
+		"alone":                    {[]Policy{policy("a")}, web(), ""},
+		"the same priority":        {[]Policy{policy("b"), policy("a"), policy("c", priority(100))}, web(), "b"},
+		"a weaker one":             {[]Policy{policy("a"), policy("b", priority(99))}, web(), ""},
+		"it does not select it":    {[]Policy{policy("a"), policy("b", only())}, web(), ""},
+		"by label":                 {[]Policy{policy("a"), policy("b", byLabel)}, labelled, "b"},
+		"its labels are not known": {[]Policy{policy("a"), policy("b", byLabel)}, unknown, ""},
+		"a third one surely does":  {[]Policy{policy("a"), policy("b", byLabel), policy("c")}, unknown, "c"},
+	} {
+		responsible := c.policies[0]
+		for _, p := range c.policies {
+			if p.Name == "a" {
+				responsible = p
+			}
+		}
+		responsible.Priority = 100
+		require.Equal(t, c.want, NewSet(c.policies, Options{}).Rival(&responsible, c.of), name) // as of another Set, too
+	}
+}

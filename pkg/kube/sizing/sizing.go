@@ -255,9 +255,7 @@ func (p *Policies) answer(policies *Snapshot, vpa *vpav1.VerticalPodAutoscaler, 
 	}
 	a.Decision, a.Workload, a.Known = p.decide(vpa, made, nil)
 	if a.Known && a.Policy != nil {
-		if rival := policies.Set().Rival(a.Policy, p.Describe(a.Workload)); rival != nil {
-			a.Rival = rival.Name
-		}
+		a.Rival = policies.Set().Rival(a.Policy, p.Describe(a.Workload))
 	}
 	return a
 }
