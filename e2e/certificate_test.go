@@ -15,7 +15,7 @@ import (
 // trusts the new one. This test does not run beside the others, which need the
 // webhook.
 func TestDamagedCertificateIsReplaced(t *testing.T) {
-	withoutWebhook(t)
+	inTurn(t)
 	secrets := cluster.Kube.CoreV1().Secrets(harness.SystemNamespace)
 	secret, err := secrets.Get(t.Context(), "vpa-tls-certs", metav1.GetOptions{})
 	require.NoError(t, err)
