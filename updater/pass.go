@@ -27,7 +27,7 @@ type pass struct {
 	shares   shareMoves
 	now      time.Time
 
-	skipsSaid int // events of announceSkip
+	skipsSaid int // events of announceSkip in this pass
 }
 
 // begin counts what is planned, and logs for which VPAs nothing could be.

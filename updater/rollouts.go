@@ -281,7 +281,7 @@ func (p *pass) remember(ctx context.Context, plan disruption.Result) {
 		name := cache.NewObjectName(p.snapshot.View.VPAs[v].Namespace, p.snapshot.View.VPAs[v].Name)
 		if of := p.snapshot.RolloutAt(v); of != nil && of.Rival != "" && conflicts < most && p.news(announcement{vpa: name, reason: actuate.EventPolicyConflict, about: of.Policy + " " + of.Rival}) {
 			conflicts++
-			p.say(name, actuate.EventPolicyConflict, "SizingPolicies "+of.Policy+" and "+of.Rival+" select the workload and have the same priority: "+of.Policy+" is responsible alone, since its name is smaller; give them different priorities, or let one leave the workload out")
+			p.say(name, actuate.EventPolicyConflict, "SizingPolicies "+of.Policy+" and "+of.Rival+" select the workload and have the same priority: "+of.Policy+" is responsible alone, since its name is smaller; give them different values of spec.priority, or let only one of them select it")
 		}
 		h := p.rollouts[name]
 		if h == nil {

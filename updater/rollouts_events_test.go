@@ -1,12 +1,17 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
@@ -76,4 +81,39 @@ func TestAResizeThatACheckForbidsIsSaid(t *testing.T) {
 	w := newWorld(t, Default(), append(deployment(2, nil), autoscaler(vpav1.UpdateModeInPlaceOrRecreate), full)...)
 	w.pass(noon)
 	require.NotContains(t, strings.Join(w.told(), "\n"), "ResizeSkipped", "without a policy it is as before")
+}
+
+// After a start all is news. The events of one pass are bounded, so that none of a change that was taken
+// back is lost among them; conflicts go on in the next pass.
+func TestFewEventsOfAPassAreOfTheSame(t *testing.T) {
+	const vpas = most + 5
+	said := func(reason string, annotations map[string]string, passes int) (n int) {
+		rival := sizingPolicy(loadlinev1alpha1.RolloutModeAuto)
+		rival.Name = "zulu"
+		objects := []runtime.Object{healthy("n1")}
+		for _, p := range []*loadlinev1alpha1.SizingPolicy{sizingPolicy(loadlinev1alpha1.RolloutModeAuto), rival} {
+			p.Spec.Namespaces.Names = []string{"*"}
+			objects = append(objects, p)
+		}
+		for i := range vpas {
+			for _, o := range append(deployment(1, nil), madeVPA()) {
+				m := o.(metav1.Object)
+				m.SetNamespace(fmt.Sprintf("team-%02d", i))
+				m.SetUID(types.UID(m.GetNamespace() + string(m.GetUID())))
+				if _, is := o.(*appsv1.Deployment); is {
+					m.SetAnnotations(annotations)
+				}
+				objects = append(objects, o)
+			}
+		}
+		r := roll(t, Default(), objects...)
+		for pass := range passes {
+			r.pass(noon.Add(time.Duration(pass) * time.Minute))
+			n += r.count(reason, "")
+		}
+		return n
+	}
+	require.Equal(t, most, said("PolicyConflict", nil, 1))
+	require.Equal(t, vpas, said("PolicyConflict", nil, 3))
+	require.Equal(t, most, said("WorkloadOptOut", map[string]string{fleet.SkipAnnotation: "true"}, 1))
 }
