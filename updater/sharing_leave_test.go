@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -8,10 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	ktesting "k8s.io/client-go/testing"
 
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/resources"
@@ -230,6 +234,27 @@ func TestAMarkWrittenByHandDoesNotStopANode(t *testing.T) {
 	}
 	require.Equal(t, "1400m 1400m 1400m 1400m", r.turn(2*time.Hour+55*time.Minute), "it remembers what it did itself")
 	require.Equal(t, "725m 725m 725m 725m", r.turn(3*time.Hour))
+}
+
+// Nor does who may write marks on pods that no policy wants to share.
+func TestAMarkOfAPodWithoutAPolicyDoesNotStopANode(t *testing.T) {
+	for _, person := range []bool{false, true} {
+		objects := append(peakingPods(1, func(p *corev1.Pod) {
+			unlimited(p)
+			p.Annotations = map[string]string{convert.SharedAnnotation: "cpu at 2026-01-02T11:58:00Z after 0"}
+		}), peaking())
+		for i, o := range objects {
+			m, err := meta.Accessor(o)
+			require.NoError(t, err)
+			m.SetNamespace("mine")
+			m.SetUID(types.UID(fmt.Sprintf("uid-mine-%d", i)))
+			if vpa, is := o.(*vpav1.VerticalPodAutoscaler); is && person {
+				vpa.Labels, vpa.Name, vpa.Spec.UpdatePolicy = nil, "mine", &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeInPlace)}
+			}
+		}
+		r := newSharing(t, 3, on(accepting), append(objects, growing())...)
+		require.Equal(t, "800m 800m 800m", r.turn(0), "of a person: %t", person)
+	}
 }
 
 // A pod moves only by what is worth a write, however small it is.

@@ -122,7 +122,8 @@ func (r *Reader) Shrank(node string, now time.Time) {
 }
 
 // lastShrinks returns when pods of each node were made smaller. What was before the start is in the
-// marks of pods: they count only as long as it matters, since others may write them, too.
+// marks of pods: they count only as long as it matters and where the pods share, since others
+// may write them, too.
 func (d *division) lastShrinks() map[string]time.Time {
 	if d.now.Sub(d.begun) >= shrinkInterval {
 		return d.shrunk
@@ -130,8 +131,16 @@ func (d *division) lastShrinks() map[string]time.Time {
 	last := map[string]time.Time{}
 	maps.Copy(last, d.shrunk)
 	for i := range d.snapshot.View.VPAs {
-		for j := range d.snapshot.View.VPAs[i].Pods {
-			p := &d.snapshot.View.VPAs[i].Pods[j]
+		v := &d.snapshot.View.VPAs[i]
+		vpa := d.memo.vpas[cache.NewObjectName(v.Namespace, v.Name)]
+		if vpa == nil || !vpa.shares {
+			continue
+		}
+		for j := range v.Pods {
+			p := &v.Pods[j]
+			if d.standing(d.sharedPodOf(p.UID), vpa) != Acts {
+				continue
+			}
 			known := d.memo.pods[types.UID(p.UID)]
 			if known == nil {
 				continue
