@@ -31,7 +31,8 @@ const pageSize = 500
 // has the most, never hold a whole list of untrimmed objects. Servers stream the
 // first list since Kubernetes 1.34, and informers trim each object as it comes;
 // from older ones the list is read in pages, each trimmed before the next. Its informers
-// of what a program can do without notice when they may not read it; see Optional.
+// of what a program can do without notice when they may not read it; see Optional. Those of
+// kinds of which there are few ask for no bookmarks; see wholeLists.
 type factory struct {
 	informers.SharedInformerFactory
 
@@ -56,7 +57,7 @@ func (f *factory) Autoscaling() autoscaling.Interface {
 func (f *factory) Policy() policy.Interface { return policy.New(f, f.namespace, f.tweak) }
 
 // InformerFor returns the informer of a kind, which the function makes if there is
-// none and the kind is not one of those that are read in pages or guarded.
+// none and the kind is not one of those for which this factory has its own.
 func (f *factory) InformerFor(object runtime.Object, create internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
 	switch object.(type) {
 	case *corev1.Pod:
@@ -83,6 +84,21 @@ func (f *factory) InformerFor(object runtime.Object, create internalinterfaces.N
 		create = f.guarded(object, func(kube kubernetes.Interface) *cache.ListWatch {
 			quotas := kube.CoreV1().ResourceQuotas(f.namespace)
 			return requests(quotas.List, quotas.Watch)
+		})
+	case *corev1.LimitRange:
+		create = f.plain(object, func(kube kubernetes.Interface) *cache.ListWatch {
+			ranges := kube.CoreV1().LimitRanges(f.namespace)
+			return requests(ranges.List, ranges.Watch)
+		})
+	case *corev1.ReplicationController:
+		create = f.plain(object, func(kube kubernetes.Interface) *cache.ListWatch {
+			controllers := kube.CoreV1().ReplicationControllers(f.namespace)
+			return requests(controllers.List, controllers.Watch)
+		})
+	case *appsv1.DaemonSet:
+		create = f.plain(object, func(kube kubernetes.Interface) *cache.ListWatch {
+			sets := kube.AppsV1().DaemonSets(f.namespace)
+			return requests(sets.List, sets.Watch)
 		})
 	case *autoscalingv2.HorizontalPodAutoscaler:
 		create = f.guarded(object, func(kube kubernetes.Interface) *cache.ListWatch {
@@ -121,7 +137,22 @@ func (f *factory) informer(kube kubernetes.Interface, object runtime.Object, res
 	if _, ok := object.(*appsv1.ReplicaSet); ok { // there are many, and nobody lists those of a namespace
 		indexers = cache.Indexers{}
 	}
-	return cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(tweaked, kube), object, resync, indexers)
+	var client any = kube
+	switch object.(type) {
+	case *corev1.ResourceQuota, *corev1.LimitRange, *corev1.ReplicationController, *appsv1.DaemonSet:
+		if f.namespace != "" {
+			break // only bookmarks let a watch of one namespace keep up with what happens in all
+		}
+		client, tweaked.WatchFuncWithContext = wholeLists{}, withoutBookmarks(tweaked.WatchFuncWithContext)
+	}
+	return cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(tweaked, client), object, resync, indexers)
+}
+
+// plain makes informers of nothing but requests.
+func (f *factory) plain(object runtime.Object, asks func(kubernetes.Interface) *cache.ListWatch) internalinterfaces.NewInformerFunc {
+	return func(kube kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+		return f.informer(kube, object, resync, asks(kube))
+	}
 }
 
 // paged makes informers that read lists in pages.
