@@ -37,6 +37,39 @@ func TestNoPodThatShares(t *testing.T) {
 	}
 }
 
+// What a node will not grant takes nothing from those that share there: a resize for which there is no
+// room beside their bases, and a pod that its kubelet is about to refuse.
+func TestWhatANodeNeverGrantsTakesNothing(t *testing.T) {
+	stray := func(change func(*corev1.Pod)) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "mine", Name: "stray", UID: "stray"}, Spec: corev1.PodSpec{NodeName: "n1",
+			Containers: []corev1.Container{{Name: "app", Resources: corev1.ResourceRequirements{Requests: list("6", "1Mi")}}}}}
+		p.Status.Phase, p.Status.StartTime = corev1.PodRunning, &metav1.Time{Time: noon}
+		change(p)
+		return p
+	}
+	resizing := func(cpu, reason string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources.Requests = list(cpu, "1Mi")
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", Resources: &corev1.ResourceRequirements{Requests: list("10m", "1Mi")}}}
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: reason}}
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*corev1.Pod)
+		want   string
+	}{
+		"it runs":                             {func(*corev1.Pod) {}, "666m 666m 666m"},
+		"it waits for what bases leave":       {resizing("6", corev1.PodReasonDeferred), "666m 666m 666m"},
+		"it waits for more":                   {resizing("7", corev1.PodReasonDeferred), "800m 800m 800m"},
+		"it asks for what the node never has": {resizing("9", corev1.PodReasonInfeasible), "800m 800m 800m"},
+		"it was bound to a node that is full": {func(p *corev1.Pod) { p.Status.Phase, p.Status.StartTime = corev1.PodPending, nil }, "800m 800m 800m"},
+	} {
+		r := newSharing(t, 3, on(), stray(c.change))
+		r.turn(0)
+		require.Equal(t, c.want, r.turn(5*time.Minute), name)
+	}
+}
+
 func withGPU(n *corev1.Node) { n.Status.Allocatable["nvidia.com/gpu"] = list("1", "1")["cpu"] }
 
 // unadvised is a VPA for which nothing is recommended yet.

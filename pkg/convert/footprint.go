@@ -16,13 +16,18 @@ func Footprint(pod *corev1.Pod) resources.List { return larger(Footprints(pod)) 
 // each other, and what it takes at least for its init containers, which run before.
 // The larger one counts, of each kind.
 func Footprints(pod *corev1.Pod) (running, starting resources.List) {
+	return footprints(pod, requested)
+}
+
+// footprints is Footprints with what a container counts with.
+func footprints(pod *corev1.Pod, counts func([]corev1.ContainerStatus, *corev1.Container) resources.List) (running, starting resources.List) {
 	var sum, sidecars resources.List
 	for i := range pod.Spec.Containers {
-		sum = plus(sum, requested(pod.Status.ContainerStatuses, &pod.Spec.Containers[i]))
+		sum = plus(sum, counts(pod.Status.ContainerStatuses, &pod.Spec.Containers[i]))
 	}
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
-		takes := requested(pod.Status.InitContainerStatuses, c)
+		takes := counts(pod.Status.InitContainerStatuses, c)
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			sidecars = plus(sidecars, takes)
 			takes = resources.List{}
@@ -51,6 +56,16 @@ func requested(statuses []corev1.ContainerStatus, c *corev1.Container) resources
 		}
 	}
 	return asks
+}
+
+// granted is what a container has, or asks for where that is not known.
+func granted(statuses []corev1.ContainerStatus, c *corev1.Container) resources.List {
+	for i := range statuses {
+		if s := &statuses[i]; s.Name == c.Name && s.Resources != nil {
+			return Resources(s.Resources.Requests)
+		}
+	}
+	return Resources(c.Resources.Requests)
 }
 
 func plus(a, b resources.List) resources.List {

@@ -61,7 +61,7 @@ func (r CapacityReader) Room() (*disruption.Capacity, error) {
 }
 
 func free(objects []*corev1.Node, pods corelisters.PodLister) ([]disruption.Node, error) {
-	nodes := make(map[string]*disruption.Node, len(objects))
+	nodes, arriving := make(map[string]*disruption.Node, len(objects)), map[*disruption.Node][]convert.Arrival{}
 	for _, o := range objects {
 		size := convert.Resources(o.Status.Allocatable)
 		nodes[o.Name] = &disruption.Node{Name: o.Name, Size: size, Free: size, Open: !o.Spec.Unschedulable && !nodeload.Tainted(o)}
@@ -71,16 +71,23 @@ func free(objects []*corev1.Node, pods corelisters.PodLister) ([]disruption.Node
 		if !known {
 			return
 		}
-		taken := convert.Footprint(p)
-		if convert.Unaccepted(p) && exceeds(taken, node.Size) {
-			return // its kubelet will refuse it
+		taken, waiting := convert.Footprint(p), convert.Waiting(p)
+		if convert.Unaccepted(p) {
+			waiting = taken
+		}
+		if waiting != (resources.List{}) {
+			arriving[node] = append(arriving[node], convert.Arrival{UID: p.UID, Created: p.CreationTimestamp.Time, Takes: waiting})
 		}
 		for k := range resources.Kind(resources.Kinds) {
-			if left, counted := node.Free.Get(k); counted {
-				node.Free = node.Free.With(k, left.Add(-taken.Value(k)))
-			}
+			taken = taken.With(k, taken.Value(k).Add(-waiting.Value(k)))
 		}
+		take(node, taken)
 	})
+	for node, pods := range arriving {
+		for _, p := range convert.Accepted(node.Free, pods) {
+			take(node, p.Takes)
+		}
+	}
 	sorted := make([]disruption.Node, 0, len(nodes))
 	for _, name := range slices.Sorted(maps.Keys(nodes)) {
 		sorted = append(sorted, *nodes[name])
@@ -88,12 +95,11 @@ func free(objects []*corev1.Node, pods corelisters.PodLister) ([]disruption.Node
 	return sorted, err
 }
 
-// exceeds reports whether a pod takes more than a node has in all.
-func exceeds(taken, size resources.List) bool {
+// take takes what a pod takes from what a node has left.
+func take(node *disruption.Node, taken resources.List) {
 	for k := range resources.Kind(resources.Kinds) {
-		if most, counted := size.Get(k); counted && taken.Value(k) > most {
-			return true
+		if left, counted := node.Free.Get(k); counted {
+			node.Free = node.Free.With(k, left.Add(-taken.Value(k)))
 		}
 	}
-	return false
 }

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -24,14 +25,21 @@ func list(pairs ...string) corev1.ResourceList {
 
 func TestNodesCountAllTheirPods(t *testing.T) {
 	pod := func(name, node, cpu string) *corev1.Pod {
-		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{NodeName: node,
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: corev1.PodSpec{NodeName: node,
 			Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: list("cpu", cpu)}}}}}
 	}
 	index := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	pending := func(p *corev1.Pod) *corev1.Pod { p.Status.Phase = corev1.PodPending; return p }
-	for _, p := range []*corev1.Pod{pod("1", "a", "300m"), pending(pod("2", "a", "200m")), pod("3", "gone", "1"), pending(pod("refused", "a", "2001m"))} {
+	for _, p := range []*corev1.Pod{pod("1", "a", "300m"), pending(pod("2", "a", "200m")), pod("3", "gone", "1"), pending(pod("refused", "a", "2001m")), pending(pod("refused-too", "a", "1600m"))} {
 		require.NoError(t, index.Add(p))
 	}
+	resizing := func(p *corev1.Pod, has string) *corev1.Pod {
+		p.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodResizePending, Status: corev1.ConditionTrue}},
+			ContainerStatuses: []corev1.ContainerStatus{{Resources: &corev1.ResourceRequirements{Requests: list("cpu", has)}}}}
+		return p
+	}
+	require.NoError(t, index.Add(resizing(pod("waits", "c", "700m"), "100m")))
+	require.NoError(t, index.Add(resizing(pod("will never be granted", "b", "1001m"), "100m")))
 	nodes, err := free([]*corev1.Node{
 		{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: corev1.NodeSpec{Unschedulable: true}, Status: corev1.NodeStatus{Allocatable: list("cpu", "1")}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "loadline.dev/overloaded", Effect: corev1.TaintEffectNoSchedule}}}, Status: corev1.NodeStatus{Allocatable: list("cpu", "1")}},
@@ -41,8 +49,8 @@ func TestNodesCountAllTheirPods(t *testing.T) {
 	cpu := func(m resources.Amount) resources.List { return resources.List{}.With(resources.CPU, m) }
 	require.Equal(t, []disruption.Node{
 		{Name: "a", Size: cpu(2000), Free: cpu(1500), Open: true},
-		{Name: "b", Size: cpu(1000), Free: cpu(1000)},
-		{Name: "c", Size: cpu(1000), Free: cpu(1000)},
+		{Name: "b", Size: cpu(1000), Free: cpu(900)},
+		{Name: "c", Size: cpu(1000), Free: cpu(300)},
 	}, nodes)
 }
 

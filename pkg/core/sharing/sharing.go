@@ -220,6 +220,17 @@ func (n *Node) Holds(p *Pod) bool {
 	return true
 }
 
+// Spare returns what the node has beyond the bases of its pods; negative, if these alone are more.
+func (n *Node) Spare() (left Amounts) {
+	for k := range left {
+		left[k] = n.Available[k]
+		for i := range n.Pods {
+			left[k] -= n.Pods[i].total(resources.Kind(k))
+		}
+	}
+	return left
+}
+
 // sum returns what pods take without headroom.
 func (n *Node) sum(k resources.Kind, of []int) float64 {
 	sum := 0.0

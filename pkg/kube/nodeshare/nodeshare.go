@@ -10,7 +10,10 @@
 package nodeshare
 
 import (
+	"math"
+
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"loadline.dev/loadline/pkg/convert"
@@ -67,6 +70,7 @@ func (n *Node) Gather(pods []*Pod) (*sharing.Node, sharing.Rule, []*Pod) {
 	for _, p := range pods {
 		p.Large = p.Large && p.Beside
 	}
+	n.refuse(pods)
 	for {
 		input, rule, members := n.sharing(pods)
 		found := false
@@ -83,17 +87,20 @@ func (n *Node) Gather(pods []*Pod) (*sharing.Node, sharing.Rule, []*Pod) {
 
 // sharing returns who shares if nobody else is too large. Where their recipes differ the more
 // careful rule counts. A kind that a pod does not share counts in full. What the kubelet will
-// refuse does not count.
+// refuse does not count. Room is made for a resize that waits, but not below the bases of those who
+// share: what does not fit beside them is never granted, so they would give it up for nothing.
 func (n *Node) sharing(pods []*Pod) (*sharing.Node, sharing.Rule, []*Pod) {
 	input, rule := &sharing.Node{Available: n.amounts(), Pods: make([]sharing.Pod, 0, len(pods))}, sharing.Rule{Stay: true}
 	members := make([]*Pod, 0, len(pods))
+	var waiting []convert.Arrival
 	for _, p := range pods {
-		if p.New && n.refuses(p) {
+		if p.refused {
 			continue
 		}
 		if p.Why() != "" || p.Beside {
-			for k := range resources.Kind(resources.Kinds) {
-				input.Available[k] -= float64(p.Takes.Value(k))
+			p.takes(&input.Available)
+			if p.Waiting != (resources.List{}) {
+				waiting = append(waiting, convert.Arrival{UID: p.UID, Created: p.Created, Takes: p.Waiting})
 			}
 			continue
 		}
@@ -104,6 +111,11 @@ func (n *Node) sharing(pods []*Pod) (*sharing.Node, sharing.Rule, []*Pod) {
 		rule.LeaveAt = max(rule.LeaveAt, p.Of.Rule.LeaveAt)
 		rule.Stay = rule.Stay && !p.Of.Settings.Evict
 		members, input.Pods = append(members, p), append(input.Pods, p.Sharing)
+	}
+	for _, a := range convert.Accepted(n.limits(input.Spare()), waiting) {
+		for k := range resources.Kind(resources.Kinds) {
+			input.Available[k] -= float64(a.Takes.Value(k))
+		}
 	}
 	return input, rule, members
 }
@@ -116,13 +128,40 @@ func (n *Node) amounts() (has sharing.Amounts) {
 	return has
 }
 
-// refuses reports whether a pod requests more than the node has, so that its kubelet will not
-// accept it. Anybody can bind such a pod to a node.
-func (n *Node) refuses(p *Pod) bool {
+// refuse notes which new pods the kubelet will not accept, as they do not fit beside what it has
+// granted to others. Anybody can bind such a pod to a node.
+func (n *Node) refuse(pods []*Pod) {
+	left := n.amounts()
+	var arrivals []convert.Arrival
+	for _, p := range pods {
+		if p.refused = p.New; p.New {
+			arrivals = append(arrivals, convert.Arrival{UID: p.UID, Created: p.Created, Takes: p.Takes})
+			continue
+		}
+		p.takes(&left)
+	}
+	accepted := map[types.UID]bool{}
+	for _, a := range convert.Accepted(n.limits(left), arrivals) {
+		accepted[a.UID] = true
+	}
+	for _, p := range pods {
+		p.refused = p.New && !accepted[p.UID]
+	}
+}
+
+// takes takes from what a node has left what a pod has been granted.
+func (p *Pod) takes(left *sharing.Amounts) {
 	for k := range resources.Kind(resources.Kinds) {
-		if most := n.Allocatable.Value(k); most > 0 && p.Takes.Value(k) > most {
-			return true
+		left[k] -= float64(p.Takes.Value(k) - p.Waiting.Value(k))
+	}
+}
+
+// limits returns amounts of the kinds of which it is known how much the node has.
+func (n *Node) limits(of sharing.Amounts) (most resources.List) {
+	for k := range resources.Kind(resources.Kinds) {
+		if n.Allocatable.Value(k) > 0 {
+			most = most.With(k, resources.Amount(math.Floor(of[k])))
 		}
 	}
-	return false
+	return most
 }

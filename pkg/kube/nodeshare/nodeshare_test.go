@@ -107,6 +107,14 @@ func TestWhatPodsOfANodeShare(t *testing.T) {
 	require.Equal(t, sharing.Resizing, pods[1].Why())
 	require.Equal(t, NotWanted, pods[2].Why())
 
+	bound := pod("bound", "400m")
+	bound.UID, bound.Status.Phase = "bound", corev1.PodPending
+	input, _, _ = n.Gather(append(pods, new(Unwanted(bound))))
+	require.InDelta(t, 550, input.Available[resources.CPU], 0, "it does not fit beside the others, so its kubelet refuses it")
+	bound.Spec.Containers[0].Resources.Requests = list("150m", "0")
+	input, _, _ = n.Gather(append(pods, new(Unwanted(bound))))
+	require.InDelta(t, 400, input.Available[resources.CPU], 0)
+
 	n.Allocatable = n.Allocatable.With(resources.CPU, 500)
 	_, _, members = n.Gather(pods)
 	require.Empty(t, members)
@@ -192,7 +200,8 @@ func TestWhatAKubeletWillRefuseTakesNothing(t *testing.T) {
 		left   float64
 	}{
 		"more than the node has": {"900", func(*corev1.Pod) {}, 1000},
-		"as much as it has":      {"1", func(*corev1.Pod) {}, -100}, // and the other one is too large
+		"more than is left":      {"901m", func(*corev1.Pod) {}, 1000},
+		"as much as is left":     {"900m", func(*corev1.Pod) {}, 100},
 		"accepted":               {"900", func(p *corev1.Pod) { p.Status.StartTime = new(metav1.NewTime(noon())) }, -899_100},
 		"it runs":                {"900", func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }, -899_100},
 	} {

@@ -20,9 +20,12 @@ type Pod struct {
 	UID     types.UID
 	Of      *VPA           // nil: none whose policy wants sharing
 	Takes   resources.List // of its node
+	Waiting resources.List // of Takes, as convert.Waiting
+	Created time.Time
 	Apart   sharing.Reason // why it does not share, whatever its node has; empty: it does. Without a VPA it is NotWanted
 	New     bool           // its kubelet has not accepted it yet
 	Large   bool           // it would share, but is too large; as of the last time its node gathered it
+	refused bool           // it is new, and does not fit beside those that its node has; as of that time
 	Beside  bool           // it shares, but not with those that the caller has gathered
 	Sharing sharing.Pod    // of one that shares; the caller gives it a rank
 	// Requests are those of its ordinary containers, which come first in Sharing.
@@ -71,12 +74,12 @@ func (s *Sizes) Takes(running, starting resources.List) bool {
 
 // Unwanted returns a pod that no VPA controls whose policy wants sharing.
 func Unwanted(pod *corev1.Pod) Pod {
-	return Pod{UID: pod.UID, Takes: convert.Footprint(pod), New: convert.Unaccepted(pod), Apart: NotWanted}
+	return Pod{UID: pod.UID, Created: pod.CreationTimestamp.Time, Takes: convert.Footprint(pod), Waiting: convert.Waiting(pod), New: convert.Unaccepted(pod), Apart: NotWanted}
 }
 
 // Read returns a pod of v, which is on a node; s are its sizes.
 func (v *VPA) Read(pod *corev1.Pod, s *Sizes, on *Node, now time.Time) Pod {
-	p := Pod{UID: pod.UID, Of: v, New: convert.Unaccepted(pod)}
+	p := Pod{UID: pod.UID, Of: v, Created: pod.CreationTimestamp.Time, Waiting: convert.Waiting(pod), New: convert.Unaccepted(pod)}
 	for k := range resources.Kind(resources.Kinds) {
 		p.Takes = p.Takes.With(k, max(s.running.Value(k), s.starting.Value(k)))
 	}

@@ -1,0 +1,58 @@
+package convert
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// What a pod asks for beyond what it has been granted waits, for room or for ever.
+func TestWhatAResizeWaitsFor(t *testing.T) {
+	list := func(cpu, memory string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+	}
+	pod := func(condition corev1.PodConditionType, has *corev1.ResourceRequirements) *corev1.Pod {
+		return &corev1.Pod{
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Resources: corev1.ResourceRequirements{Requests: list("9", "1Mi")}}, {Name: "b", Resources: corev1.ResourceRequirements{Requests: list("1", "1Mi")}}}},
+			Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: condition, Status: corev1.ConditionTrue}},
+				ContainerStatuses: []corev1.ContainerStatus{{Name: "a", Resources: has}}},
+		}
+	}
+	has := &corev1.ResourceRequirements{Requests: list("2", "3Mi")}
+	require.Equal(t, resources.List{}.With(resources.CPU, 7000), Waiting(pod(corev1.PodResizePending, has)))
+	require.Equal(t, resources.List{}, Waiting(pod(corev1.PodResizePending, nil)), "nobody knows what it has")
+	require.Equal(t, resources.List{}, Waiting(pod(corev1.PodResizeInProgress, has)), "it is granted")
+}
+
+func TestAKubeletAcceptsWhatFits(t *testing.T) {
+	cpu := func(uid string, takes resources.Amount) Arrival {
+		return Arrival{UID: types.UID(uid), Takes: resources.List{}.With(resources.CPU, takes)}
+	}
+	for name, c := range map[string]struct {
+		left     resources.Amount
+		arrivals []Arrival
+		want     []string
+	}{
+		"all fit":                      {300, []Arrival{cpu("b", 100), cpu("a", 200)}, []string{"a", "b"}},
+		"one after the other":          {300, []Arrival{cpu("c", 100), cpu("a", 200), cpu("b", 200)}, []string{"a", "c"}},
+		"larger than the node":         {300, []Arrival{cpu("a", 9000), cpu("b", 300)}, []string{"b"}},
+		"nothing is left":              {-50, []Arrival{cpu("a", 1), cpu("b", 0)}, []string{"b"}},
+		"as one order, so another one": {300, []Arrival{cpu("b", 200), cpu("a", 200)}, []string{"a"}},
+	} {
+		var got []string
+		for _, a := range Accepted(resources.List{}.With(resources.CPU, c.left), c.arrivals) {
+			got = append(got, string(a.UID))
+		}
+		require.Equal(t, c.want, got, name)
+	}
+	old := cpu("b", 200)
+	old.Created = old.Created.Add(-time.Hour)
+	require.Equal(t, []Arrival{old}, Accepted(resources.List{}.With(resources.CPU, 300), []Arrival{cpu("a", 200), old}), "the oldest is taken first")
+	require.Len(t, Accepted(resources.List{}, []Arrival{cpu("a", 1)}), 1, "nobody knows what the node has")
+}
