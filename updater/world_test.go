@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes/fake"
 	ktesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
@@ -88,6 +89,9 @@ func (w *world) start(config *Config) {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.t.Cleanup(cancel)
 	require.NoError(w.t, w.caches.fill(ctx))
+	if reader := w.caches.reader(config); reader.Nodes != nil { // a start does not wait for nodes, which may be forbidden
+		_ = wait.PollUntilContextTimeout(ctx, time.Millisecond, 2*time.Second, true, func(context.Context) (bool, error) { return reader.NodesSynced(), nil })
+	}
 	w.loop = newLoop(config.planning(), w.caches.reader(config), newMetrics(w.registry))
 	w.loop.records, w.loop.sharing.conditions = w.caches.records, w.caches.sharingConditions(config)
 	w.loop.reporter.After = config.EventAfter
