@@ -49,13 +49,7 @@ func footprints(pod *corev1.Pod, counts func([]corev1.ContainerStatus, *corev1.C
 
 // requested is what a container asks for or still has.
 func requested(statuses []corev1.ContainerStatus, c *corev1.Container) resources.List {
-	asks := Resources(c.Resources.Requests)
-	for i := range statuses {
-		if s := &statuses[i]; s.Name == c.Name && s.Resources != nil {
-			return larger(asks, Resources(s.Resources.Requests))
-		}
-	}
-	return asks
+	return larger(Resources(c.Resources.Requests), granted(statuses, c))
 }
 
 // granted is what a container has, or asks for where that is not known.

@@ -112,6 +112,9 @@ func (n *Node) sharing(pods []*Pod) (*sharing.Node, sharing.Rule, []*Pod) {
 		rule.Stay = rule.Stay && !p.Of.Settings.Evict
 		members, input.Pods = append(members, p), append(input.Pods, p.Sharing)
 	}
+	if len(waiting) == 0 {
+		return input, rule, members
+	}
 	for _, a := range convert.Accepted(n.limits(input.Spare()), waiting) {
 		for k := range resources.Kind(resources.Kinds) {
 			input.Available[k] -= float64(a.Takes.Value(k))
@@ -139,6 +142,9 @@ func (n *Node) refuse(pods []*Pod) {
 			continue
 		}
 		p.takes(&left)
+	}
+	if len(arrivals) == 0 {
+		return
 	}
 	accepted := map[types.UID]bool{}
 	for _, a := range convert.Accepted(n.limits(left), arrivals) {
