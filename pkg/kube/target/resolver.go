@@ -52,8 +52,10 @@ var ErrNotRead = errors.New("the API server has not been asked yet")
 // answers with r and never asks the API server itself. A workload whose scale
 // subresource would have to be read is given to wanted, which must not block,
 // and the answer is ErrNotRead. Whoever asks for what nobody has can so have no more
-// than mostUnread workloads of a namespace wait to be read.
+// than mostUnread workloads of a namespace wait to be read, and both keep no more than
+// mostFailedOfReviews answers for them. It is for reviews, and is made before r is used.
 func (r *Resolver) Remembering(wanted func(Key)) *Resolver {
+	r.scales.mostFailed = mostFailedOfReviews
 	recall := func(_ context.Context, key Key) (answer, error) {
 		a, known, err := r.scales.recall(key, false)
 		if !known {

@@ -34,10 +34,14 @@ const (
 	missingMost   = time.Hour        // at most, after failures that say that the object is not there
 	discoveryLife = 5 * time.Minute
 
-	// mostFailed is how many answers that are errors are kept for one namespace.
-	// Anybody can write any owner into a pod: what exists is bounded by the cluster,
-	// what does not exist by nothing else.
-	mostFailed = 1000
+	// mostFailed is how many answers that are errors are kept for one namespace: more than it has
+	// VPAs and pods whose target or owner is missing, all of which are asked about in each pass of
+	// an updater or recommender.
+	mostFailed = 20_000
+	// mostFailedOfReviews is mostFailed where reviews ask: the pod of a review need not be created,
+	// and anybody can write any owner into it. What exists is bounded by the cluster, what
+	// does not exist by nothing else.
+	mostFailedOfReviews = 1000
 	// mostUnread is how many workloads of a namespace wait to be read because somebody
 	// asked a Remembering resolver for them: what is known to be there must not have to
 	// wait behind all that anybody makes up.
@@ -82,7 +86,8 @@ type state struct {
 // for a refresh, only for the first answer. Of a kind without scale subresource it
 // remembers just that, and nothing for each object.
 type scaleCache struct {
-	scale Scale
+	scale      Scale
+	mostFailed int
 
 	mu        sync.Mutex
 	entries   map[Key]*entry
@@ -98,7 +103,7 @@ type scaleless struct {
 }
 
 func newScaleCache(scale Scale) *scaleCache {
-	return &scaleCache{scale: scale, entries: map[Key]*entry{}, scaleless: map[schema.GroupKind]scaleless{}, unread: map[string]map[Key]time.Time{}, filled: make(chan struct{}, 1)}
+	return &scaleCache{scale: scale, mostFailed: mostFailed, entries: map[Key]*entry{}, scaleless: map[schema.GroupKind]scaleless{}, unread: map[string]map[Key]time.Time{}, filled: make(chan struct{}, 1)}
 }
 
 // fill lets run know that there will be something to refresh. The caller holds the lock.
@@ -346,7 +351,7 @@ func (c *scaleCache) drop(key Key) {
 	delete(c.entries, key)
 }
 
-// shed drops errors of namespaces that have more than mostFailed, those first that
+// shed drops errors of namespaces that have more than may be kept, those first that
 // nobody has read for longest.
 func (c *scaleCache) shed(entries map[Key]*entry) {
 	type failed struct {
@@ -362,11 +367,11 @@ func (c *scaleCache) shed(entries map[Key]*entry) {
 		e.mu.RUnlock()
 	}
 	for _, some := range all {
-		if len(some) <= mostFailed {
+		if len(some) <= c.mostFailed {
 			continue
 		}
 		slices.SortFunc(some, func(a, b failed) int { return cmp.Compare(a.read, b.read) })
-		for _, f := range some[:len(some)-mostFailed] {
+		for _, f := range some[:len(some)-c.mostFailed] {
 			c.drop(f.key)
 			delete(entries, f.key)
 		}
