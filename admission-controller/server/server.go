@@ -51,14 +51,16 @@ type Server struct {
 // ProbePath is answered without an admission request.
 const ProbePath = "/probe"
 
-// Time limits of one connection.
+// Time limits of one connection. Those that begin with a request are multiples of the 20 s between
+// two probes of the program itself: the runtime wakes for a limit that was moved on since, and
+// so it is awake then.
 const (
 	// firstTime is for a header. API servers open connections ahead, and keep for 90 s those
 	// that they do not use: who closes one first may lose a request that is on its way.
-	firstTime  = 95 * time.Second
-	bodyTime   = 15 * time.Second
+	firstTime  = 100 * time.Second
+	bodyTime   = 20 * time.Second
 	chunkTime  = 2 * time.Second  // for each doubling of a large body; less than a review waits for memory
-	answerTime = 35 * time.Second // the API server waits 30 s at most
+	answerTime = 40 * time.Second // the API server waits 30 s at most
 	idleTime   = 3 * time.Minute
 	// probeIdleTime is for connections without a review: more than the two minutes between
 	// two probes of the own port.
