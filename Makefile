@@ -179,7 +179,7 @@ load: build ## measure the webhook with 10,000 VPAs on one processor and write t
 	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go run ./bench webhook -document ../docs/scale.md $(LOAD)
 
 .PHONY: rest
-rest: build ## measure the webhook with nothing to do beside the reference's and write docs/scale.md (a quarter of an hour)
+rest: build ## measure the webhook with nothing to do beside the reference's and write docs/scale.md (twenty minutes)
 	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go run ./bench rest -document ../docs/scale.md
 
 .PHONY: demo

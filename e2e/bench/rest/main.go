@@ -32,9 +32,9 @@ type options struct {
 func Main(args []string) {
 	fs := flag.NewFlagSet("bench rest", flag.ExitOnError)
 	var o options
-	fs.IntVar(&o.rounds, "rounds", 3, "how often it is measured")
+	fs.IntVar(&o.rounds, "rounds", 5, "how often it is measured")
 	fs.DurationVar(&o.duration, "duration", 3*time.Minute, "how long a round is")
-	fs.DurationVar(&o.settle, "settle", time.Minute, "how long the programs run before the first")
+	fs.DurationVar(&o.settle, "settle", 3*time.Minute, "how long the programs run before the first")
 	fs.StringVar(&o.document, "document", "", "Markdown file whose figures are replaced by those of this run")
 	_ = fs.Parse(args) // it exits
 	harness.Main("bench rest", func(ctx context.Context) error {
@@ -51,6 +51,7 @@ func run(ctx context.Context, cluster *harness.Cluster, o options) error {
 		return err
 	}
 	table := fmt.Sprintf("Processor time in %s, both at the same time.\n\n| round | loadline | reference | ratio |\n|---|---|---|---|\n", o.duration)
+	var all [2]time.Duration
 	for round := range o.rounds {
 		var before, used [2]time.Duration
 		for i, p := range programs {
@@ -67,14 +68,21 @@ func run(ctx context.Context, cluster *harness.Cluster, o options) error {
 				return err
 			}
 			used[i] = after - before[i]
+			all[i] += used[i]
 		}
-		table += fmt.Sprintf("| %d | %d ms | %d ms | %.2f |\n", round+1, used[0].Milliseconds(), used[1].Milliseconds(), used[0].Seconds()/used[1].Seconds())
+		table += row(strconv.Itoa(round+1), used)
 	}
+	table += row("all", all)
 	fmt.Print("\n", table)
 	if o.document == "" {
 		return nil
 	}
 	return document.Fill(o.document, "webhook at rest", table)
+}
+
+// row is what both programs used, and by how much ours did more.
+func row(round string, used [2]time.Duration) string {
+	return fmt.Sprintf("| %s | %d ms | %d ms | %.2f |\n", round, used[0].Milliseconds(), used[1].Milliseconds(), used[0].Seconds()/used[1].Seconds())
 }
 
 // start starts our program and that of the reference, which uses our certificate.
