@@ -16,6 +16,11 @@ import (
 // beside all the others.
 func TestLongPromisesBegin(t *testing.T) {
 	inTurn(t)
+	// Rounds of sharing are five minutes apart, and each of these waits for two: with the first at the
+	// start of an updater there is one left to wait for.
+	sharedInPlace.begun(t)
+	sharedUntilFull.begun(t)
+	startUpdaterAnew(t)
 	deferred.begun(t)
 	fullForLong.begun(t)
 	for _, l := range []*long{throttledForLong, waitingForLong, fineForLong} {
@@ -58,5 +63,13 @@ var (
 		w, before := crowded(t, "node-full-told", vpav1.UpdateModeInPlace)
 		awaitLeftAlone(t, w.Namespace, "Deferred")
 		return w, before
+	}}
+	// sharedInPlace are pods that share a node until their policy says otherwise.
+	sharedInPlace = &long{begin: func(t *testing.T) (harness.Workload, []corev1.Pod) {
+		return sharers(t, "sharing-in-place", "280m")
+	}}
+	// sharedUntilFull are pods that share a node which is full when they share no more.
+	sharedUntilFull = &long{begin: func(t *testing.T) (harness.Workload, []corev1.Pod) {
+		return sharers(t, "sharing-off-full", "280m")
 	}}
 )

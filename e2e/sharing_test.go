@@ -140,7 +140,7 @@ func requireSamePods(t *testing.T, w harness.Workload, before []corev1.Pod) {
 // no more: three of 100m nearly always and 280m at times, on a node of one core, 100m + 180m / 3.
 func TestPodsGetTheirShareInPlace(t *testing.T) {
 	together(t)
-	w, before := sharers(t, "sharing-in-place", "280m")
+	w, before := sharedInPlace.begun(t)
 	awaitShares(t, w, "160m", true)
 	c := conditionOfSharing(t, w)
 	require.NotNil(t, c)
@@ -207,7 +207,7 @@ func startUpdaterAnew(t *testing.T) {
 // others keep their share until there is room, and nobody is evicted.
 func TestSharingOffOnAFullNodeEvictsNobody(t *testing.T) {
 	together(t)
-	w, before := sharers(t, "sharing-off-full", "280m")
+	w, before := sharedUntilFull.begun(t)
 	awaitShares(t, w, "160m", true)
 	ballast := plain(t, w.Namespace, 1)
 	ballast.Name, ballast.Node, ballast.Tolerate = "ballast", w.Node, w.Tolerate
