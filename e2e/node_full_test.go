@@ -93,8 +93,8 @@ func TestAFullNodeIsAskedOnce(t *testing.T) {
 	awaitLeftAlone(t, w.Namespace, "Deferred")
 	eventually(t, "both pods were asked", func() error {
 		for _, pod := range pods(t, w) {
-			if pod.Annotations["vpaInPlaceUpdated"] == "" {
-				return fmt.Errorf("pod %s was not", pod.Name)
+			if has := pod.Spec.Containers[0].Resources.Requests.Cpu().String(); has != "300m" {
+				return fmt.Errorf("pod %s has %s", pod.Name, has)
 			}
 		}
 		return nil
