@@ -146,7 +146,7 @@ e2e-updater e2e-webhook:
 	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary LOADLINE_PROMISES=$(@:e2e-%=%) $(RACE) -count=1 -timeout 25m .
 
 .PHONY: e2e-migration
-e2e-migration: build plugin ## from the recommender of the reference to ours and back (builds that, a few minutes the first time)
+e2e-migration: build plugin ## from the three programs of the reference to ours and back (builds those, a few minutes the first time)
 	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary LOADLINE_PROMISES=updater LOADLINE_MIGRATION=yes go test -vet=off -count=1 -v -run TestMovingOver .
 
 .PHONY: e2e-node

@@ -87,20 +87,33 @@ func TestAMadeVPAMovesNobodyWithoutDefinitions(t *testing.T) {
 	require.Greater(t, time.Since(since), 2*time.Minute, "past the end of the observation")
 }
 
-// startReference starts a program of the reference, again where it ends before its first pass: it
-// registers types while its watches already read with them, which the runtime of Go ends at some starts.
+// startReference starts a program of the reference and waits for its first pass.
 func startReference(t *testing.T, d *harness.Daemon) {
 	t.Helper()
-	eventually(t, "a pass of the reference", func() error {
+	startReferenceUntil(t, d, "a pass of the reference", onePass(t, d))
+}
+
+// startReferenceUntil starts a program of the reference, again where it ends before it works: it
+// registers types while its watches already read with them, which the runtime of Go ends at some starts.
+func startReferenceUntil(t *testing.T, d *harness.Daemon, what string, works func() error) {
+	t.Helper()
+	eventually(t, what, func() error {
 		if !d.Running() {
 			if err := d.Start(t.Context()); err != nil {
 				return err
 			}
 		}
+		return works()
+	})
+}
+
+// onePass says whether a recommender or an updater has made a pass.
+func onePass(t *testing.T, d *harness.Daemon) func() error {
+	return func() error {
 		metrics, err := d.Metrics(t.Context())
 		if err == nil && metrics[passesOf(d)] == 0 {
 			err = errors.New("it has made none")
 		}
 		return err
-	})
+	}
 }

@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // referencePath is the module of the reference.
@@ -45,4 +47,26 @@ func BuildReferenceUpdater(ctx context.Context, binary string) error {
 		return fmt.Errorf("build the updater of %s: %w: %s", referencePath, err, out)
 	}
 	return nil
+}
+
+// ReferenceAdmissionController prepares that of the reference, compiled as binary, as
+// AdmissionController does with ours, and with the certificate that ours keeps in its Secret:
+// it makes none.
+func (c *Cluster) ReferenceAdmissionController(ctx context.Context, binary, label string, args ...string) (*Daemon, error) {
+	secret, err := c.Kube.CoreV1().Secrets(SystemNamespace).Get(ctx, "vpa-tls-certs", metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	flags, err := byURL()
+	if err != nil {
+		return nil, err
+	}
+	for flag, key := range map[string]string{"client-ca-file": "caCert.pem", "tls-cert-file": "serverCert.pem", "tls-private-key": "serverKey.pem"} {
+		path := filepath.Join(c.Dir, label+"-"+key)
+		if err := os.WriteFile(path, secret.Data[key], 0o600); err != nil {
+			return nil, err
+		}
+		flags = append(flags, "--"+flag+"="+path)
+	}
+	return c.Foreign(ctx, binary, label, append(flags, args...)...)
 }

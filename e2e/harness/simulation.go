@@ -48,6 +48,15 @@ func Merge(parts ...map[string]string) map[string]string {
 // API server reaches by URL: the local control plane has no pod network, so a
 // Service could not lead to a process of this machine.
 func (c *Cluster) AdmissionController(ctx context.Context, args ...string) (*Daemon, error) {
+	reached, err := byURL()
+	if err != nil {
+		return nil, err
+	}
+	return c.Daemon(ctx, "admission-controller", "admission-controller", append(reached, args...)...)
+}
+
+// byURL are flags of an admission controller, ours or the reference's, that is reached by URL, at a free port.
+func byURL() ([]string, error) {
 	webhook, err := FreeAddress()
 	if err != nil {
 		return nil, err
@@ -56,9 +65,7 @@ func (c *Cluster) AdmissionController(ctx context.Context, args ...string) (*Dae
 	if err != nil {
 		return nil, err
 	}
-	return c.Daemon(ctx, "admission-controller", "admission-controller", append([]string{
-		"--port=" + port, "--register-by-url", "--webhook-address=https://" + host, "--webhook-port=" + port, "--webhook-timeout-seconds=5",
-	}, args...)...)
+	return []string{"--port=" + port, "--register-by-url", "--webhook-address=https://" + host, "--webhook-port=" + port, "--webhook-timeout-seconds=5"}, nil
 }
 
 // KeepLogs moves the logs out of the state folder, which Down removes, and

@@ -15,8 +15,6 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"loadline.dev/loadline/e2e/harness"
 	"loadline.dev/loadline/hack/document"
 )
@@ -98,24 +96,9 @@ func start(ctx context.Context, cluster *harness.Cluster) (programs [2]*harness.
 	if err := programs[0].Start(ctx); err != nil {
 		return programs, err
 	}
-	secret, err := cluster.Kube.CoreV1().Secrets(harness.SystemNamespace).Get(ctx, "vpa-tls-certs", metav1.GetOptions{})
-	if err != nil {
-		return programs, err
-	}
-	address, err := harness.FreeAddress()
-	if err != nil {
-		return programs, err
-	}
 	// With the Lease of ours each would find the other's heartbeat and read it again.
-	args := []string{"--register-webhook=false", "--status-lease-name=reference-admission-controller", "--port=" + address[strings.LastIndexByte(address, ':')+1:]}
-	for flag, key := range map[string]string{"client-ca-file": "caCert.pem", "tls-cert-file": "serverCert.pem", "tls-private-key": "serverKey.pem"} {
-		path := filepath.Join(cluster.Dir, "reference-"+key)
-		if err := os.WriteFile(path, secret.Data[key], 0o600); err != nil {
-			return programs, err
-		}
-		args = append(args, "--"+flag+"="+path)
-	}
-	if programs[1], err = cluster.Foreign(ctx, binary, "reference-admission-controller", args...); err != nil {
+	if programs[1], err = cluster.ReferenceAdmissionController(ctx, binary, "reference-admission-controller",
+		"--register-webhook=false", "--status-lease-name=reference-admission-controller"); err != nil {
 		return programs, err
 	}
 	return programs, programs[1].Start(ctx)
