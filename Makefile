@@ -161,7 +161,7 @@ $(BIN)/helm: hack/manifests/go.mod
 	@touch $@
 
 .PHONY: e2e-install
-e2e-install: plugin $(BIN)/helm ## install as pods on one real node, upgrade from FROM=<commit> under load, uninstall (needs root; a quarter of an hour)
+e2e-install: plugin $(BIN)/helm ## install as pods on one real node, upgrade from FROM=<commit> under load, go back and forth, uninstall (needs root; twenty minutes)
 	@hack/install-images.sh $(BIN)/install $(FROM)
 	@binary=$$(hack/cluster/build.sh --real-node | tail -n 1); $$binary fetch >/dev/null; cd e2e; LOADLINE_CLUSTER=$$binary LOADLINE_IMAGES=$(CURDIR)/$(BIN)/install \
 		go test -vet=off -v -count=1 -timeout 30m -exec 'unshare --net' ./install $(if $(PAGE),-page $(CURDIR)/$(PAGE))

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the images of two versions for this machine: FOLDER/after holds those of the
-# working tree, FOLDER/before those of a commit. Their tags are named like the folders.
+# working tree, FOLDER/before those of a commit, with its manifests and its chart. Their
+# tags are named like the folders.
 #
 #   install-images.sh FOLDER COMMIT
 set -euo pipefail
@@ -18,3 +19,5 @@ git clone -q --shared --no-checkout . "$folder/source"
 git -C "$folder/source" checkout -q --detach "$commit"
 cd "$folder/source"
 "$folder/images" -out "$folder/before" -tag before -platforms "$platform"
+rm -rf "$folder/before/deploy" "$folder/before/charts"
+cp -r deploy charts "$folder/before"

@@ -43,6 +43,7 @@ func TestInstallation(t *testing.T) {
 			s.sizeByPolicy(t)
 			s.upgrade(t)
 			s.kill(t)
+			s.goBack(t)
 			s.audit(t)
 			s.detach(t)
 			s.uninstall(t, before)
@@ -148,8 +149,8 @@ func (s *stay) sizeByPolicy(t *testing.T) {
 	awaitSizedAtCreation(t, &s.crew)
 }
 
-// upgrade replaces the images by those of the next version. Not one pod that is created
-// meanwhile is left as it is written.
+// upgrade replaces programs, definitions and permissions by those of the next version. Not one pod
+// that is created meanwhile is left as it is written.
 func (s *stay) upgrade(t *testing.T) {
 	advised(t, s.rush)
 	load := createPods(t, s.rush)
@@ -197,6 +198,64 @@ func (s *stay) kill(t *testing.T) {
 	load.stop()
 	t.Logf("%d pods were created meanwhile, %d of them sized", load.created-created, load.changed-changed)
 	require.Zero(t, load.failed, load.wrong)
+}
+
+// goBack replaces programs, definitions and permissions by those of the version before, and then again by
+// those of the next one. Each goes on from the checkpoints of the other, the policy and what is
+// recorded under it stay, and no pod is replaced.
+func (s *stay) goBack(t *testing.T) {
+	pods := map[types.UID]bool{}
+	for _, w := range []harness.Workload{s.shop, s.crew} {
+		for _, pod := range awaitRunning(t, w) {
+			pods[pod.UID] = true
+		}
+	}
+	policy, err := cluster.VPA.LoadlineV1alpha1().SizingPolicies().Get(t.Context(), "crew", metav1.GetOptions{})
+	require.NoError(t, err)
+	records, err := cluster.VPA.LoadlineV1alpha1().SizingRecords(s.crew.Namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.NotEmpty(t, records.Items)
+	for _, tag := range []string{"before", "after"} {
+		held := s.checkpoint(t)
+		began := time.Now()
+		s.way.install(t, tag)
+		s.awaitAvailable(t)
+		times.since(t, s.name, "back and forth - all pods of the programs are of the version "+tag, began)
+		s.running(t, tag)
+		eventually(t, 6*time.Minute, "version "+tag+" goes on with the checkpoint", func() error {
+			kept := s.checkpoint(t)
+			require.Equal(t, held.UID, kept.UID, "the same object")
+			require.Equal(t, held.Status.FirstSampleStart, kept.Status.FirstSampleStart, "the same history")
+			if kept.Status.TotalSamplesCount <= held.Status.TotalSamplesCount {
+				return fmt.Errorf("%d samples, as before", kept.Status.TotalSamplesCount)
+			}
+			return nil
+		})
+		same, err := cluster.VPA.LoadlineV1alpha1().SizingPolicies().Get(t.Context(), policy.Name, metav1.GetOptions{})
+		require.NoError(t, err)
+		require.Equal(t, policy.Spec, same.Spec)
+		for _, r := range records.Items {
+			kept, err := cluster.VPA.LoadlineV1alpha1().SizingRecords(r.Namespace).Get(t.Context(), r.Name, metav1.GetOptions{})
+			require.NoError(t, err)
+			require.Equal(t, r.UID, kept.UID)
+			require.GreaterOrEqual(t, len(kept.Status.Rounds), len(r.Status.Rounds), "rounds of %s", r.Name)
+		}
+		for _, w := range []harness.Workload{s.shop, s.crew} {
+			for _, pod := range awaitRunning(t, w) {
+				require.True(t, pods[pod.UID], "%s was not there", pod.Name)
+			}
+		}
+	}
+	awaitSizedAtCreation(t, &s.shop)
+}
+
+// checkpoint is that of the only container of the shop.
+func (s *stay) checkpoint(t *testing.T) *vpav1.VerticalPodAutoscalerCheckpoint {
+	t.Helper()
+	found, err := cluster.VPA.AutoscalingV1().VerticalPodAutoscalerCheckpoints(s.shop.Namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Len(t, found.Items, 1)
+	return &found.Items[0]
 }
 
 // killProcesses kills the program in a pod, which runs below the pod's control group.

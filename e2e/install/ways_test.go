@@ -33,7 +33,7 @@ func ways() []way {
 		name: "kustomize", namespace: harness.SystemNamespace, prefix: "vpa-",
 		install: func(t *testing.T, tag string) { kubectl(t, "apply", "--validate=strict", "-k", overlay(t, tag)) },
 		uninstall: func(t *testing.T) {
-			kubectl(t, "delete", "-k", overlay(t, "before"))
+			kubectl(t, "delete", "-k", overlay(t, "after"))
 			forget(t)
 		},
 	}, chart()}
@@ -46,11 +46,19 @@ func forget(t *testing.T) {
 		"leases/vpa-recommender-lease", "leases/vpa-updater", "leases/vpa-updater-lease", "leases/vpa-admission-controller", "secrets/vpa-tls-certs")
 }
 
+// tree is where the manifests and the chart of a version are.
+func tree(tag string) string {
+	if tag == "before" {
+		return filepath.Join(images, tag)
+	}
+	return root
+}
+
 // overlay writes what a user writes: deploy/ with the tag of the images, and the network policy.
 func overlay(t *testing.T, tag string) string {
 	t.Helper()
 	folder := t.TempDir()
-	deploy, err := filepath.Abs(filepath.Join(root, "deploy"))
+	deploy, err := filepath.Abs(filepath.Join(tree(tag), "deploy"))
 	require.NoError(t, err)
 	base, err := filepath.Rel(folder, deploy)
 	require.NoError(t, err)
@@ -65,7 +73,6 @@ func overlay(t *testing.T, tag string) string {
 // chart is the chart with its own names, with the network policy, and with definitions that go with it.
 func chart() way {
 	const release = "loadline"
-	folder := filepath.Join(root, "charts", "loadline")
 	helm := func(t *testing.T, args ...string) {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), filepath.Join(root, "bin", "helm"), append(args, "--namespace", harness.SystemNamespace, "--kubeconfig", cluster.Kubeconfig())...)
@@ -76,7 +83,7 @@ func chart() way {
 	return way{
 		name: "chart", namespace: harness.SystemNamespace, prefix: release + "-vertical-pod-autoscaler-",
 		install: func(t *testing.T, tag string) {
-			helm(t, "upgrade", "--install", release, folder, "--set", "crds.keep=false,networkPolicy.enabled=true,networkPolicy.apiServers={192.0.2.1/32}",
+			helm(t, "upgrade", "--install", release, filepath.Join(tree(tag), "charts", "loadline"), "--set", "crds.keep=false,networkPolicy.enabled=true,networkPolicy.apiServers={192.0.2.1/32}",
 				"--set", fmt.Sprintf("recommender.image.tag=%[1]s,updater.image.tag=%[1]s,admissionController.image.tag=%[1]s", tag))
 		},
 		uninstall: func(t *testing.T) {
