@@ -34,15 +34,22 @@ func CompareKeys(a, b Key) int {
 }
 
 // check returns an error if a part of k cannot be a segment of a request's path.
-// What such a reference names would be another object than the one that is read.
+// What such a reference names would be another object than the one that is read. Nothing that exists
+// is longer than what is allowed here, and keys are kept: references may be as large as their object.
 func (k Key) check() error {
 	group := k.Group
 	if group == "" {
 		group = "core" // no part of a path
 	}
-	for _, part := range [...]struct{ field, value string }{{"namespace", k.Namespace}, {"group of apiVersion", group}, {"kind", k.Kind}, {"name", k.Name}} {
+	for _, part := range [...]struct {
+		field, value string
+		longest      int // bytes
+	}{{"namespace", k.Namespace, content.DNS1123LabelMaxLength}, {"group of apiVersion", group, content.DNS1123SubdomainMaxLength}, {"kind", k.Kind, content.DNS1123LabelMaxLength}, {"name", k.Name, content.DNS1123SubdomainMaxLength}} {
 		if part.value == "" {
 			return fmt.Errorf("%s %q: must not be empty", part.field, part.value)
+		}
+		if len(part.value) > part.longest {
+			return fmt.Errorf("%s %.50q...: must have at most %d characters, not %d", part.field, part.value, part.longest, len(part.value))
 		}
 		if wrong := content.IsPathSegmentName(part.value); len(wrong) > 0 {
 			return fmt.Errorf("%s %q: %s, because it is part of the path of a request", part.field, part.value, strings.Join(wrong, " and "))

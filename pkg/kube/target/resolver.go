@@ -45,15 +45,16 @@ func New(factory informers.SharedInformerFactory, scale Scale) *Resolver {
 	return r
 }
 
-// ErrNotRead is the error of Remembering for what nobody has read yet.
+// ErrNotRead is the error for what nobody has read yet: of Remembering, and where a namespace has more
+// than mostFirst workloads that are new. Run reads these.
 var ErrNotRead = errors.New("the API server has not been asked yet")
 
 // Remembering returns a resolver for callers that must not wait: it shares all
 // answers with r and never asks the API server itself. A workload whose scale
 // subresource would have to be read is given to wanted, which must not block,
 // and the answer is ErrNotRead. Whoever asks for what nobody has can so have no more
-// than mostUnread workloads of a namespace wait to be read, and both keep no more than
-// mostFailedOfReviews answers for them. It is for reviews, and is made before r is used.
+// than mostUnread workloads of a namespace wait to be read. Of answers that are errors Run
+// then leaves mostFailedOfReviews for a namespace. It is for reviews, and is made before r is used.
 func (r *Resolver) Remembering(wanted func(Key)) *Resolver {
 	r.scales.mostFailed = mostFailedOfReviews
 	recall := func(_ context.Context, key Key) (answer, error) {

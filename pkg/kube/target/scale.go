@@ -34,14 +34,21 @@ const (
 	missingMost   = time.Hour        // at most, after failures that say that the object is not there
 	discoveryLife = 5 * time.Minute
 
-	// mostFailed is how many answers that are errors are kept for one namespace: more than it has
-	// VPAs and pods whose target or owner is missing, all of which are asked about in each pass of
-	// an updater or recommender.
+	// mostFailed is how many answers that are errors are kept for one namespace. An updater or a
+	// recommender asks in each pass for the targets of all its VPAs and the owners of all its pods: with
+	// fewer than are missing each pass would forget some, and ask the API server for them anew.
 	mostFailed = 20_000
 	// mostFailedOfReviews is mostFailed where reviews ask: the pod of a review need not be created,
 	// and anybody can write any owner into it. What exists is bounded by the cluster, what
 	// does not exist by nothing else.
 	mostFailedOfReviews = 1000
+	// mostFirst is how many workloads of a namespace callers of get read within firstsLife. Others
+	// are read by run: a namespace in which targets are renamed all the time must not use up the
+	// passes in which the workloads of all others have their turn.
+	mostFirst  = 1000
+	firstsLife = time.Minute
+	// mostOfRound is how many answers are asked for before others that are due meanwhile are.
+	mostOfRound = 500
 	// mostUnread is how many workloads of a namespace wait to be read because somebody
 	// asked a Remembering resolver for them: what is known to be there must not have to
 	// wait behind all that anybody makes up.
@@ -93,7 +100,9 @@ type scaleCache struct {
 	entries   map[Key]*entry
 	scaleless map[schema.GroupKind]scaleless
 	unread    map[string]map[Key]time.Time // workloads that wait to be read, by namespace, and since when
-	filled    chan struct{}                // gets one when there is something in entries or unread again
+	firsts    map[string]int               // workloads that callers of get read since counting, by namespace
+	counting  time.Time
+	filled    chan struct{} // gets one when there is something in entries or unread again
 }
 
 // scaleless is a kind without scale subresource.
@@ -103,7 +112,7 @@ type scaleless struct {
 }
 
 func newScaleCache(scale Scale) *scaleCache {
-	return &scaleCache{scale: scale, mostFailed: mostFailed, entries: map[Key]*entry{}, scaleless: map[schema.GroupKind]scaleless{}, unread: map[string]map[Key]time.Time{}, filled: make(chan struct{}, 1)}
+	return &scaleCache{scale: scale, mostFailed: mostFailed, entries: map[Key]*entry{}, scaleless: map[schema.GroupKind]scaleless{}, unread: map[string]map[Key]time.Time{}, firsts: map[string]int{}, filled: make(chan struct{}, 1)}
 }
 
 // fill lets run know that there will be something to refresh. The caller holds the lock.
@@ -146,10 +155,30 @@ func (c *scaleCache) get(ctx context.Context, key Key) (answer, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.read.Store(time.Now().UnixNano())
-	if !e.known {
-		_ = c.ask(ctx, key, &e.state) // it is in the state
+	if e.known {
+		return e.answer, e.err
+	}
+	if !c.first(key.Namespace) {
+		return answer{}, ErrNotRead
+	}
+	before := e.state
+	if err := c.ask(ctx, key, &e.state); ctx.Err() != nil || errors.Is(err, client.ErrThrottled) {
+		e.state = before // that the caller has no time is no news about the workload
+		return answer{}, err
 	}
 	return e.answer, e.err
+}
+
+// first reports whether one more workload of a namespace may be read by a caller of get.
+func (c *scaleCache) first(namespace string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := time.Now(); now.Sub(c.counting) >= firstsLife {
+		clear(c.firsts)
+		c.counting = now
+	}
+	c.firsts[namespace]++
+	return c.firsts[namespace] <= mostFirst
 }
 
 // recall returns the remembered answer without waiting for one. With soon one that is missing
@@ -276,23 +305,51 @@ func (c *scaleCache) refresh(ctx context.Context) bool {
 	}
 	entries, more := maps.Clone(c.entries), len(c.entries) > 0 || len(c.unread) > 0
 	c.mu.Unlock()
-	now := time.Now()
 	c.shed(entries)
-	for key, e := range entries {
+	for _, key := range c.due(entries, time.Now()) {
 		if ctx.Err() != nil {
-			return more
+			break
 		}
+		_, _ = c.renew(ctx, key, entries[key]) // a failure is remembered
+	}
+	return more
+}
+
+// due drops what nobody has read for long, and returns what is to be asked for again, at most
+// mostOfRound. Namespaces take turns, and of each what is due for longest, or was never asked, comes first.
+func (c *scaleCache) due(entries map[Key]*entry, now time.Time) (next []Key) {
+	type due struct {
+		key  Key
+		when time.Time
+	}
+	waiting := map[string][]due{}
+	for key, e := range entries {
 		e.mu.RLock()
-		unused, due := now.UnixNano()-e.read.Load() >= int64(scaleForget), !now.Before(e.due) // or never asked
+		unused, when := now.UnixNano()-e.read.Load() >= int64(scaleForget), e.due
 		e.mu.RUnlock()
 		switch {
 		case unused:
 			c.drop(key)
-		case due:
-			_, _ = c.renew(ctx, key, e) // a failure is remembered
+		case !now.Before(when):
+			waiting[key.Namespace] = append(waiting[key.Namespace], due{key, when})
 		}
 	}
-	return more
+	for _, of := range waiting {
+		slices.SortFunc(of, func(a, b due) int { return cmp.Or(a.when.Compare(b.when), CompareKeys(a.key, b.key)) })
+	}
+	namespaces := slices.Sorted(maps.Keys(waiting))
+	for turn := 0; len(next) < mostOfRound; turn++ {
+		before := len(next)
+		for _, namespace := range namespaces {
+			if of := waiting[namespace]; turn < len(of) && len(next) < mostOfRound {
+				next = append(next, of[turn].key)
+			}
+		}
+		if len(next) == before {
+			break
+		}
+	}
+	return next
 }
 
 // renew asks without holding the entry, so that readers get the old answer
@@ -361,7 +418,7 @@ func (c *scaleCache) shed(entries map[Key]*entry) {
 	all := map[string][]failed{}
 	for key, e := range entries {
 		e.mu.RLock()
-		if e.known && e.err != nil {
+		if !e.known || e.err != nil { // what was never read may not be there either
 			all[key.Namespace] = append(all[key.Namespace], failed{key, e.read.Load()})
 		}
 		e.mu.RUnlock()

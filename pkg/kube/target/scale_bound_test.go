@@ -2,7 +2,10 @@ package target
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -12,25 +15,26 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"loadline.dev/loadline/pkg/kube/client"
 )
 
 // Whoever may create pods can name owners that do not exist, each of them once.
 func TestOwnersThatDoNotExistAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newScaleCache(func(_ context.Context, namespace string, _ schema.GroupKind, name string) (*autoscalingv1.Scale, error) {
+		r := &Resolver{scales: newScaleCache(func(_ context.Context, namespace string, _ schema.GroupKind, name string) (*autoscalingv1.Scale, error) {
 			if namespace == "real" {
 				return &autoscalingv1.Scale{}, nil
 			}
 			return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "rollouts"}, name)
-		})
-		ask := func(namespace string, i int) {
-			_, _ = c.get(t.Context(), Key{Namespace: namespace, Group: "argoproj.io", Kind: "Rollout", Name: fmt.Sprint(i)})
-		}
-		c.mostFailed = mostFailedOfReviews
+		})}
+		r.Remembering(func(Key) {}) // reviews ask for them
+		c := r.scales
+		ask := func(namespace string, i int) { _, _ = c.get(t.Context(), rolloutOf(namespace, i)) }
 		for i := range 3 * mostFailedOfReviews {
 			ask("greedy", i)
 			ask("real", i)
-			time.Sleep(time.Millisecond)
+			time.Sleep(firstsLife / (mostFirst / 2))
 		}
 		ask("shop", 0)
 		c.refresh(t.Context())
@@ -39,7 +43,7 @@ func TestOwnersThatDoNotExistAreForgotten(t *testing.T) {
 			kept[key.Namespace]++
 		}
 		require.Equal(t, map[string]int{"greedy": mostFailedOfReviews, "real": 3 * mostFailedOfReviews, "shop": 1}, kept)
-		require.Contains(t, c.entries, Key{Namespace: "greedy", Group: "argoproj.io", Kind: "Rollout", Name: fmt.Sprint(3*mostFailedOfReviews - 1)}, "the newest stay")
+		require.Contains(t, c.entries, rolloutOf("greedy", 3*mostFailedOfReviews-1), "the newest stay")
 	})
 }
 
@@ -56,16 +60,133 @@ func TestTargetsThatDoNotExistAreNotAskedForInEachPass(t *testing.T) {
 		})}
 		r.scale = r.scales.get
 		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		defer running.Wait()
 		defer stop()
-		go r.Run(ctx, nil)
-		for range 2 * 60 {
+		running.Go(func() { r.Run(ctx, nil) })
+		for pass := range 30 {
 			for i := range targets {
 				_, err := r.Selector(ctx, "greedy", &autoscalingv1.CrossVersionObjectReference{APIVersion: "argoproj.io/v1alpha1", Kind: "Rollout", Name: fmt.Sprint(i)})
-				require.ErrorContains(t, err, "not found")
+				if pass == 0 && i >= mostFirst {
+					require.ErrorIs(t, err, ErrNotRead)
+				} else {
+					require.ErrorContains(t, err, "not found")
+				}
 			}
 			time.Sleep(time.Minute)
 		}
-		// After 15 s, 30 s, 1 min, 2 min, 4 min, 8 min, 16 min, 32 min, and each hour.
-		require.LessOrEqual(t, requests.Load(), int64(10*targets))
+		// At once, and after 15 s, 30 s, 1 min, 2 min, 4 min, 8 min and 16 min.
+		require.LessOrEqual(t, requests.Load(), int64(8*targets))
 	})
+}
+
+func rolloutOf(namespace string, i int) Key {
+	return Key{Namespace: namespace, Group: "argoproj.io", Kind: "Rollout", Name: fmt.Sprint(i)}
+}
+
+// limited is an API server, asked under a limit of 50 requests a second, on which nothing of the
+// namespace greedy exists.
+func limited(_ context.Context, namespace string, _ schema.GroupKind, name string) (*autoscalingv1.Scale, error) {
+	time.Sleep(20 * time.Millisecond)
+	if namespace == "greedy" {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "rollouts"}, name)
+	}
+	return &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: 3}}, nil
+}
+
+// Whoever may write VPAs in one namespace can give them new targets all the time.
+func TestTargetsThatAreRenamedLeaveThePassToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newScaleCache(limited)
+		for pass := range 10 {
+			began := time.Now()
+			for i := range 3000 {
+				_, err := c.get(t.Context(), rolloutOf("greedy", 3000*pass+i))
+				require.Error(t, err)
+			}
+			require.LessOrEqual(t, time.Since(began), 20*time.Second)
+			a, err := c.get(t.Context(), rolloutOf("shop", pass))
+			require.NoError(t, err)
+			require.EqualValues(t, 3, a.replicas)
+			time.Sleep(time.Until(began.Add(time.Minute)))
+		}
+	})
+}
+
+// While much of one namespace is due, what is due of others does not wait for it.
+func TestNamespacesTakeTurnsInWhatIsReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many = 6 * mostOfRound
+		c := newScaleCache(limited)
+		for i := range many {
+			_, _ = c.find(rolloutOf("greedy", i), true)
+		}
+		for _, e := range c.entries {
+			e.read.Store(time.Now().UnixNano())
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		defer running.Wait()
+		defer stop()
+		running.Go(func() { c.run(ctx, nil) })
+		time.Sleep(scaleLoop + time.Second) // amid the first round
+		late := rolloutOf("shop", 1)
+		_, known, _ := c.recall(late, true)
+		require.False(t, known)
+		time.Sleep(2 * (mostOfRound*20*time.Millisecond + scaleLoop))
+		a, known, err := c.recall(late, false)
+		require.NoError(t, err)
+		require.True(t, known)
+		require.EqualValues(t, 3, a.replicas)
+		time.Sleep(many / mostOfRound * (mostOfRound*20*time.Millisecond + scaleLoop))
+		_, known, err = c.recall(rolloutOf("greedy", many-1), false)
+		require.True(t, known, "of the others each is read in the end")
+		require.True(t, apierrors.IsNotFound(err))
+	})
+}
+
+// A pass that has no time left learns nothing of a workload, and the next one asks again.
+func TestACallerWithoutTimeIsNoNewsAboutAWorkload(t *testing.T) {
+	for name, fails := range map[string]error{"time is over": context.Canceled, "too many requests": client.ErrThrottled} {
+		t.Run(name, func(t *testing.T) {
+			ctx, stop := context.WithCancel(t.Context())
+			c := newScaleCache(func(within context.Context, _ string, _ schema.GroupKind, _ string) (*autoscalingv1.Scale, error) {
+				if within.Err() != nil || errors.Is(fails, client.ErrThrottled) {
+					return nil, fails
+				}
+				return &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: 3}}, nil
+			})
+			if errors.Is(fails, context.Canceled) {
+				stop()
+			}
+			defer stop()
+			_, err := c.get(ctx, rolloutOf("shop", 1))
+			require.ErrorIs(t, err, fails)
+			fails = nil
+			a, err := c.get(t.Context(), rolloutOf("shop", 1))
+			require.NoError(t, err)
+			require.EqualValues(t, 3, a.replicas)
+		})
+	}
+}
+
+// References may be as large as their object, and what was asked for is kept.
+func TestNamesThatNothingCanHaveAreNotAskedFor(t *testing.T) {
+	r := &Resolver{scales: newScaleCache(func(context.Context, string, schema.GroupKind, string) (*autoscalingv1.Scale, error) {
+		t.Error("asked")
+		return nil, errors.New("asked")
+	})}
+	r.scale = r.scales.get
+	long := strings.Repeat("x", 700_000)
+	for field, ref := range map[string]autoscalingv1.CrossVersionObjectReference{
+		"kind":                {APIVersion: "argoproj.io/v1", Kind: long, Name: "web"},
+		"name":                {APIVersion: "argoproj.io/v1", Kind: "Rollout", Name: long},
+		"group of apiVersion": {APIVersion: long + ".io/v1", Kind: "Rollout", Name: "web"},
+	} {
+		_, err := r.Selector(t.Context(), "shop", &ref)
+		require.ErrorContains(t, err, "spec.targetRef: "+field+` "xxx`)
+		require.ErrorContains(t, err, "must have at most ")
+		require.Less(t, len(err.Error()), 300)
+	}
+	require.Empty(t, r.scales.entries)
 }
