@@ -51,9 +51,9 @@ type Server struct {
 // ProbePath is answered without an admission request.
 const ProbePath = "/probe"
 
-// Time limits of one connection. Those that begin with a request are multiples of the 20 s between
-// two probes of the program itself: the runtime wakes for a limit that was moved on since, and
-// so it is awake then.
+// Time limits of one connection. Those of the connection on which the program probes itself are
+// multiples of the 10 s between two heartbeats, by default: the runtime wakes also for a limit that
+// was moved on since, and so it is awake then.
 const (
 	// firstTime is for a header. API servers open connections ahead, and keep for 90 s those
 	// that they do not use: who closes one first may lose a request that is on its way.
