@@ -18,6 +18,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -46,17 +47,18 @@ func New(factory informers.SharedInformerFactory, scale Scale) *Resolver {
 }
 
 // ErrNotRead is the error for what nobody has read yet: of Remembering, and where a namespace has more
-// than mostFirst workloads that are new. Run reads these.
-var ErrNotRead = errors.New("the API server has not been asked yet")
+// workloads that are new than can be read within mostFirst. Run reads these.
+var ErrNotRead = errors.New("the API server has not been asked yet, and will be within minutes")
 
 // Remembering returns a resolver for callers that must not wait: it shares all
 // answers with r and never asks the API server itself. A workload whose scale
 // subresource would have to be read is given to wanted, which must not block,
 // and the answer is ErrNotRead. Whoever asks for what nobody has can so have no more
 // than mostUnread workloads of a namespace wait to be read. Of answers that are errors Run
-// then leaves mostFailedOfReviews for a namespace. It is for reviews, and is made before r is used.
+// then leaves mostFailedOfReviews for a namespace, and who asks r itself may take its time, as a Prefetcher lets
+// namespaces take turns. It is for reviews, and is made before r is used.
 func (r *Resolver) Remembering(wanted func(Key)) *Resolver {
-	r.scales.mostFailed = mostFailedOfReviews
+	r.scales.mostFailed, r.scales.mostFirst = mostFailedOfReviews, math.MaxInt64
 	recall := func(_ context.Context, key Key) (answer, error) {
 		a, known, err := r.scales.recall(key, false)
 		if !known {

@@ -42,13 +42,15 @@ const (
 	// and anybody can write any owner into it. What exists is bounded by the cluster, what
 	// does not exist by nothing else.
 	mostFailedOfReviews = 1000
-	// mostFirst is how many workloads of a namespace callers of get read within firstsLife. Others
-	// are read by run: a namespace in which targets are renamed all the time must not use up the
-	// passes in which the workloads of all others have their turn.
-	mostFirst  = 1000
+	// mostFirst is for how long callers of get wait within firstsLife for workloads of one namespace
+	// that nobody has read. Others are read by run: a namespace in which targets are renamed all the
+	// time must not use up the passes in which the workloads of all others have their turn.
+	mostFirst  = 15 * time.Second
 	firstsLife = time.Minute
-	// mostOfRound is how many answers are asked for before others that are due meanwhile are.
-	mostOfRound = 500
+	// mostOfRound is how many answers are asked for, and longestRound for how long, before others
+	// that are due meanwhile are.
+	mostOfRound  = 500
+	longestRound = 15 * time.Second
 	// mostUnread is how many workloads of a namespace wait to be read because somebody
 	// asked a Remembering resolver for them: what is known to be there must not have to
 	// wait behind all that anybody makes up.
@@ -95,12 +97,13 @@ type state struct {
 type scaleCache struct {
 	scale      Scale
 	mostFailed int
+	mostFirst  time.Duration
 
 	mu        sync.Mutex
 	entries   map[Key]*entry
 	scaleless map[schema.GroupKind]scaleless
 	unread    map[string]map[Key]time.Time // workloads that wait to be read, by namespace, and since when
-	firsts    map[string]int               // workloads that callers of get read since counting, by namespace
+	firsts    map[string]time.Duration     // for how long callers of get waited since counting, by namespace
 	counting  time.Time
 	filled    chan struct{} // gets one when there is something in entries or unread again
 }
@@ -112,7 +115,7 @@ type scaleless struct {
 }
 
 func newScaleCache(scale Scale) *scaleCache {
-	return &scaleCache{scale: scale, mostFailed: mostFailed, entries: map[Key]*entry{}, scaleless: map[schema.GroupKind]scaleless{}, unread: map[string]map[Key]time.Time{}, firsts: map[string]int{}, filled: make(chan struct{}, 1)}
+	return &scaleCache{scale: scale, mostFailed: mostFailed, mostFirst: mostFirst, entries: map[Key]*entry{}, scaleless: map[schema.GroupKind]scaleless{}, unread: map[string]map[Key]time.Time{}, firsts: map[string]time.Duration{}, filled: make(chan struct{}, 1)}
 }
 
 // fill lets run know that there will be something to refresh. The caller holds the lock.
@@ -158,27 +161,37 @@ func (c *scaleCache) get(ctx context.Context, key Key) (answer, error) {
 	if e.known {
 		return e.answer, e.err
 	}
-	if !c.first(key.Namespace) {
+	if err := ctx.Err(); err != nil {
+		return answer{}, err
+	}
+	if !c.mayWait(key.Namespace) {
 		return answer{}, ErrNotRead
 	}
-	before := e.state
-	if err := c.ask(ctx, key, &e.state); ctx.Err() != nil || errors.Is(err, client.ErrThrottled) {
-		e.state = before // that the caller has no time is no news about the workload
+	began := time.Now()
+	err = c.ask(ctx, key, &e.state)
+	c.waited(key.Namespace, time.Since(began))
+	if !e.known {
 		return answer{}, err
 	}
 	return e.answer, e.err
 }
 
-// first reports whether one more workload of a namespace may be read by a caller of get.
-func (c *scaleCache) first(namespace string) bool {
+// mayWait reports whether a caller of get may wait for one more workload of a namespace.
+func (c *scaleCache) mayWait(namespace string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now := time.Now(); now.Sub(c.counting) >= firstsLife {
 		clear(c.firsts)
 		c.counting = now
 	}
-	c.firsts[namespace]++
-	return c.firsts[namespace] <= mostFirst
+	return c.firsts[namespace] < c.mostFirst
+}
+
+// waited notes for how long a caller of get did.
+func (c *scaleCache) waited(namespace string, d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.firsts[namespace] += d
 }
 
 // recall returns the remembered answer without waiting for one. With soon one that is missing
@@ -235,11 +248,16 @@ func (c *scaleCache) dropUnread(namespace string, gone func(Key, time.Time) bool
 
 // ask fills the state of an entry; the caller holds its mutex, or has a copy. A refresh that fails for a passing
 // reason keeps the last good answer: a server that is away is no news about the
-// workload. The error is that of the request.
+// workload. That the caller had no time is none either, also where nothing is known. The error is that
+// of the request.
 func (c *scaleCache) ask(ctx context.Context, key Key, e *state) error {
-	ctx, cancel := context.WithTimeout(ctx, scaleTimeout)
+	within, cancel := context.WithTimeout(ctx, scaleTimeout)
 	defer cancel()
-	scale, err := c.scale(ctx, key.Namespace, key.GroupKind(), key.Name)
+	scale, err := c.scale(within, key.Namespace, key.GroupKind(), key.Name)
+	if err != nil && (ctx.Err() != nil || errors.Is(err, client.ErrThrottled)) {
+		e.due = time.Now().Add(retryFirst)
+		return err
+	}
 	e.due = time.Now().Add(scaleRefresh + rand.N(scaleRefresh))
 	if err == nil {
 		e.known, e.err, e.failures = true, nil, 0
@@ -306,8 +324,9 @@ func (c *scaleCache) refresh(ctx context.Context) bool {
 	entries, more := maps.Clone(c.entries), len(c.entries) > 0 || len(c.unread) > 0
 	c.mu.Unlock()
 	c.shed(entries)
-	for _, key := range c.due(entries, time.Now()) {
-		if ctx.Err() != nil {
+	began := time.Now()
+	for _, key := range c.due(entries, began) {
+		if ctx.Err() != nil || time.Since(began) >= longestRound {
 			break
 		}
 		_, _ = c.renew(ctx, key, entries[key]) // a failure is remembered
@@ -360,8 +379,12 @@ func (c *scaleCache) renew(ctx context.Context, key Key, e *entry) (answer, erro
 	e.mu.RUnlock()
 	failed := c.ask(ctx, key, &fresh)
 	e.mu.Lock()
+	defer e.mu.Unlock()
+	if failed != nil && !lasting(failed) && e.known && e.err == nil { // somebody else was answered meanwhile
+		e.due, e.failures = fresh.due, fresh.failures
+		return e.answer, failed
+	}
 	e.state = fresh
-	e.mu.Unlock()
 	return fresh.answer, failed
 }
 
