@@ -215,19 +215,21 @@ func (s *stay) goBack(t *testing.T) {
 	records, err := cluster.VPA.LoadlineV1alpha1().SizingRecords(s.crew.Namespace).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	require.NotEmpty(t, records.Items)
+	held := s.checkpoint(t)
 	for _, tag := range []string{"before", "after"} {
-		held := s.checkpoint(t)
 		began := time.Now()
 		s.way.install(t, tag)
 		s.awaitAvailable(t)
 		times.since(t, s.name, "back and forth - all pods of the programs are of the version "+tag, began)
 		s.running(t, tag)
+		s.alone(t, tag) // the other version wrote when it ended
+		taken := s.checkpoint(t).Status.TotalSamplesCount
 		eventually(t, 6*time.Minute, "version "+tag+" goes on with the checkpoint", func() error {
 			kept := s.checkpoint(t)
 			require.Equal(t, held.UID, kept.UID, "the same object")
 			require.Equal(t, held.Status.FirstSampleStart, kept.Status.FirstSampleStart, "the same history")
-			if kept.Status.TotalSamplesCount <= held.Status.TotalSamplesCount {
-				return fmt.Errorf("%d samples, as before", kept.Status.TotalSamplesCount)
+			if kept.Status.TotalSamplesCount <= taken {
+				return fmt.Errorf("%d samples, not more than %d", kept.Status.TotalSamplesCount, taken)
 			}
 			return nil
 		})
@@ -238,7 +240,7 @@ func (s *stay) goBack(t *testing.T) {
 			kept, err := cluster.VPA.LoadlineV1alpha1().SizingRecords(r.Namespace).Get(t.Context(), r.Name, metav1.GetOptions{})
 			require.NoError(t, err)
 			require.Equal(t, r.UID, kept.UID)
-			require.GreaterOrEqual(t, len(kept.Status.Rounds), len(r.Status.Rounds), "rounds of %s", r.Name)
+			require.GreaterOrEqual(t, ended(kept), ended(&r), "rounds of %s", r.Name)
 		}
 		for _, w := range []harness.Workload{s.shop, s.crew} {
 			for _, pod := range awaitRunning(t, w) {
@@ -247,6 +249,33 @@ func (s *stay) goBack(t *testing.T) {
 		}
 	}
 	awaitSizedAtCreation(t, &s.shop)
+}
+
+// alone waits until no recommender of another version is there, also none that is ending.
+func (s *stay) alone(t *testing.T, tag string) {
+	t.Helper()
+	eventually(t, 2*time.Minute, "the other recommender has ended", func() error {
+		list, err := cluster.Kube.CoreV1().Pods(s.namespace).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, pod := range list.Items {
+			if strings.HasPrefix(pod.Name, s.prefix+"recommender-") && !strings.HasSuffix(pod.Spec.Containers[0].Image, ":"+tag) {
+				return fmt.Errorf("%s is there", pod.Name)
+			}
+		}
+		return nil
+	})
+}
+
+// ended returns how many rounds of a record have an outcome.
+func ended(record *loadlinev1alpha1.SizingRecord) (n int) {
+	for i := range record.Status.Rounds {
+		if record.Status.Rounds[i].Outcome != "" {
+			n++
+		}
+	}
+	return n
 }
 
 // checkpoint is that of the only container of the shop.
