@@ -98,7 +98,7 @@ type installation struct {
 	start func(t *testing.T, d *harness.Daemon, what string, works func() error)
 }
 
-// movingFlags are those of recommenders and of updaters. A pod that lives for some seconds and is more than a tenth away from
+// movingRecommender and movingUpdater are flags of both installations. A pod that lives for some seconds and is more than a tenth away from
 // the recommendation is changed: by default it could stay within wide bounds for hours.
 var (
 	movingRecommender = []string{"--recommender-name=moving", "--recommender-interval=2s"}
