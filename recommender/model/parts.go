@@ -1,12 +1,14 @@
 package model
 
 import (
+	"errors"
 	"hash/fnv"
 	"time"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/kube/target"
 )
 
 // Trust says how far the history of a VPA that is known can be trusted, by container.
@@ -41,6 +43,7 @@ type Inputs struct {
 	Object      *vpav1.VerticalPodAutoscaler
 	Pods        int
 	TargetError string
+	NotRead     bool // nobody has read the target yet, so nothing can be said about it
 	Grace       bool // the target can be read, or could a short time ago: else nothing is recommended
 	Conflict    string
 	Unsaved     bool
@@ -50,7 +53,7 @@ type Inputs struct {
 func (v *VPA) Inputs(now time.Time) Inputs {
 	i := Inputs{Revision: v.Revision(), Object: v.Object, Pods: v.Pods(), Grace: v.InGrace(now), Conflict: v.conflict(), Unsaved: v.Saved.Unsaved}
 	if v.TargetError != nil {
-		i.TargetError = v.TargetError.Error()
+		i.TargetError, i.NotRead = v.TargetError.Error(), errors.Is(v.TargetError, target.ErrNotRead)
 	}
 	return i
 }

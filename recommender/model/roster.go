@@ -13,6 +13,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
+	"loadline.dev/loadline/pkg/kube/target"
 )
 
 // DefaultRecommender is the name of the recommender that serves the VPAs that name none.
@@ -73,10 +74,10 @@ func (r *Roster) Observe(ctx context.Context, progress func()) ([]Observed, erro
 }
 
 // LogTargetErrors logs the targets that cannot be used, unless that is known to the model
-// already.
+// already. Of one that nobody has read yet that is not known.
 func LogTargetErrors(log klog.Logger, model *Model, observed []Observed) {
 	for _, o := range observed {
-		if o.Err == nil {
+		if o.Err == nil || errors.Is(o.Err, target.ErrNotRead) {
 			continue
 		}
 		v := model.Find(o.Object.Namespace, o.Object.Name)

@@ -47,7 +47,8 @@ func New(factory informers.SharedInformerFactory, scale Scale) *Resolver {
 }
 
 // ErrNotRead is the error for what nobody has read yet: of Remembering, and where a namespace has more
-// workloads that are new than can be read within mostFirst. Run reads these.
+// workloads that are new than can be read within mostFirst, or all together within mostFirstOfAll. Run
+// reads these.
 var ErrNotRead = errors.New("the API server has not been asked yet, and will be within minutes")
 
 // Remembering returns a resolver for callers that must not wait: it shares all
@@ -58,7 +59,7 @@ var ErrNotRead = errors.New("the API server has not been asked yet, and will be 
 // then leaves mostFailedOfReviews for a namespace, and who asks r itself may take its time, as a Prefetcher lets
 // namespaces take turns. It is for reviews, and is made before r is used.
 func (r *Resolver) Remembering(wanted func(Key)) *Resolver {
-	r.scales.mostFailed, r.scales.mostFirst = mostFailedOfReviews, math.MaxInt64
+	r.scales.mostFailed, r.scales.mostFirst, r.scales.mostFirstOfAll = mostFailedOfReviews, math.MaxInt64, math.MaxInt64
 	recall := func(_ context.Context, key Key) (answer, error) {
 		a, known, err := r.scales.recall(key, false)
 		if !known {

@@ -47,6 +47,9 @@ const (
 	// time must not use up the passes in which the workloads of all others have their turn.
 	mostFirst  = 15 * time.Second
 	firstsLife = time.Minute
+	// mostFirstOfAll is mostFirst for all namespaces together: several of them must not use up the
+	// passes either. What all callers may wait for is so done within half a pass of a minute.
+	mostFirstOfAll = 2 * mostFirst
 	// mostOfRound is how many answers are asked for, and longestRound for how long, before others
 	// that are due meanwhile are.
 	mostOfRound  = 500
@@ -95,17 +98,20 @@ type state struct {
 // for a refresh, only for the first answer. Of a kind without scale subresource it
 // remembers just that, and nothing for each object.
 type scaleCache struct {
-	scale      Scale
-	mostFailed int
-	mostFirst  time.Duration
+	scale                     Scale
+	mostFailed                int
+	mostFirst, mostFirstOfAll time.Duration
 
 	mu        sync.Mutex
 	entries   map[Key]*entry
 	scaleless map[schema.GroupKind]scaleless
 	unread    map[string]map[Key]time.Time // workloads that wait to be read, by namespace, and since when
 	firsts    map[string]time.Duration     // for how long callers of get waited since counting, by namespace
+	firstsAll time.Duration                // the sum of firsts
 	counting  time.Time
 	filled    chan struct{} // gets one when there is something in entries or unread again
+
+	asked string // the namespace that run asked for last; the one after it comes first in the next round
 }
 
 // scaleless is a kind without scale subresource.
@@ -115,7 +121,7 @@ type scaleless struct {
 }
 
 func newScaleCache(scale Scale) *scaleCache {
-	return &scaleCache{scale: scale, mostFailed: mostFailed, mostFirst: mostFirst, entries: map[Key]*entry{}, scaleless: map[schema.GroupKind]scaleless{}, unread: map[string]map[Key]time.Time{}, firsts: map[string]time.Duration{}, filled: make(chan struct{}, 1)}
+	return &scaleCache{scale: scale, mostFailed: mostFailed, mostFirst: mostFirst, mostFirstOfAll: mostFirstOfAll, entries: map[Key]*entry{}, scaleless: map[schema.GroupKind]scaleless{}, unread: map[string]map[Key]time.Time{}, firsts: map[string]time.Duration{}, filled: make(chan struct{}, 1)}
 }
 
 // fill lets run know that there will be something to refresh. The caller holds the lock.
@@ -182,9 +188,9 @@ func (c *scaleCache) mayWait(namespace string) bool {
 	defer c.mu.Unlock()
 	if now := time.Now(); now.Sub(c.counting) >= firstsLife {
 		clear(c.firsts)
-		c.counting = now
+		c.firstsAll, c.counting = 0, now
 	}
-	return c.firsts[namespace] < c.mostFirst
+	return c.firsts[namespace] < c.mostFirst && c.firstsAll < c.mostFirstOfAll
 }
 
 // waited notes for how long a caller of get did.
@@ -192,6 +198,7 @@ func (c *scaleCache) waited(namespace string, d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.firsts[namespace] += d
+	c.firstsAll += d
 }
 
 // recall returns the remembered answer without waiting for one. With soon one that is missing
@@ -330,12 +337,14 @@ func (c *scaleCache) refresh(ctx context.Context) bool {
 			break
 		}
 		_, _ = c.renew(ctx, key, entries[key]) // a failure is remembered
+		c.asked = key.Namespace
 	}
 	return more
 }
 
 // due drops what nobody has read for long, and returns what is to be asked for again, at most
-// mostOfRound. Namespaces take turns, and of each what is due for longest, or was never asked, comes first.
+// mostOfRound. Namespaces take turns, beginning with the one after that of the last round, as a server
+// that hangs answers only a few in each; and of each what is due for longest, or was never asked, comes first.
 func (c *scaleCache) due(entries map[Key]*entry, now time.Time) (next []Key) {
 	type due struct {
 		key  Key
@@ -357,6 +366,11 @@ func (c *scaleCache) due(entries map[Key]*entry, now time.Time) (next []Key) {
 		slices.SortFunc(of, func(a, b due) int { return cmp.Or(a.when.Compare(b.when), CompareKeys(a.key, b.key)) })
 	}
 	namespaces := slices.Sorted(maps.Keys(waiting))
+	after, found := slices.BinarySearch(namespaces, c.asked)
+	if found {
+		after++
+	}
+	namespaces = slices.Concat(namespaces[after:], namespaces[:after])
 	for turn := 0; len(next) < mostOfRound; turn++ {
 		before := len(next)
 		for _, namespace := range namespaces {

@@ -114,6 +114,54 @@ func TestTargetsThatAreRenamedLeaveThePassToOthers(t *testing.T) {
 	})
 }
 
+// Nor can several namespaces use up a pass together, and what it left is read soon.
+func TestSeveralNamespacesDoNotUseUpThePassTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newScaleCache(limited)
+		ctx, stop := context.WithCancel(t.Context())
+		began := time.Now()
+		for i := range 1000 {
+			for namespace := range 5 {
+				_, _ = c.get(ctx, rolloutOf(fmt.Sprint("team-", namespace), i))
+			}
+		}
+		require.LessOrEqual(t, time.Since(began), mostFirstOfAll+time.Second)
+		_, err := c.get(ctx, rolloutOf("shop", 1))
+		require.ErrorIs(t, err, ErrNotRead)
+		var running sync.WaitGroup
+		defer running.Wait()
+		defer stop()
+		running.Go(func() { c.run(ctx, nil) })
+		time.Sleep(2 * (mostOfRound*20*time.Millisecond + scaleLoop))
+		a, err := c.get(ctx, rolloutOf("shop", 1))
+		require.NoError(t, err)
+		require.EqualValues(t, 3, a.replicas)
+	})
+}
+
+// A server that hangs answers a question or two in each round: no namespace is left out of all of them.
+func TestNoNamespaceIsLeftOutWhileTheServerHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := map[string]int{}
+		c := newScaleCache(func(ctx context.Context, namespace string, _ schema.GroupKind, _ string) (*autoscalingv1.Scale, error) {
+			asked[namespace]++
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		for i := range 100 {
+			for _, namespace := range []string{"a", "b", "c", "d"} {
+				e, err := c.find(rolloutOf(namespace, i), true)
+				require.NoError(t, err)
+				e.read.Store(time.Now().UnixNano())
+			}
+		}
+		for range 8 {
+			c.refresh(t.Context())
+		}
+		require.Equal(t, map[string]int{"a": 4, "b": 4, "c": 4, "d": 4}, asked)
+	})
+}
+
 // While much of one namespace is due, what is due of others does not wait for it.
 func TestNamespacesTakeTurnsInWhatIsReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
