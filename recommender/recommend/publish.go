@@ -78,7 +78,7 @@ const (
 	leastSpan = 5 * time.Second
 	// requestTime is how long a request may last that starts before time is up.
 	requestTime = 10 * time.Second
-	// boundsShare is the part of the time of a pass in which statuses are written of which
+	// boundsShare is the divisor of the time of a pass for the part of it in which statuses are written of which
 	// nothing but a bound moved: a pass shall be short, and a bound may come some passes later.
 	boundsShare = 30
 	// missingLogInterval is how long a VPA may go without recommendation before, and
@@ -133,7 +133,9 @@ func (p *Publisher) jobs(vpas []*model.VPA, now time.Time, wanted func(job) bool
 		if v.Published.LastWriteOrSeen.IsZero() {
 			v.Published.LastWriteOrSeen = now
 		}
-		if j := (job{v, v.Inputs(now)}); wanted(j) {
+		// Of a target that is read within minutes nothing is written until then: neither that it cannot
+		// be used, nor that it has no pods.
+		if j := (job{v, v.Inputs(now)}); !j.seen.NotRead && wanted(j) {
 			jobs = append(jobs, j)
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
+	kubetarget "loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/recommender/checkpoints"
 	"loadline.dev/loadline/recommender/model"
 	"loadline.dev/loadline/recommender/status"
@@ -338,6 +339,26 @@ func TestFailedWritesAreRepeated(t *testing.T) {
 	fail = false
 	require.Equal(t, 1, p.publish(t, now()))
 	require.Len(t, p.vpa.Object.Status.Recommendation.ContainerRecommendations, 1)
+}
+
+// After a start many targets may not have been read yet. That is no news about any of them.
+func TestNothingIsWrittenOfATargetThatWasNotReadYet(t *testing.T) {
+	p := newPress()
+	unread := fmt.Errorf("cannot read the target: %w", kubetarget.ErrNotRead)
+	p.vpa.TargetError, p.vpa.TargetErrorSince = unread, now()
+	require.Zero(t, p.publish(t, now()))
+	p.vpa.TargetError = nil
+	require.Equal(t, 1, p.publish(t, now()))
+	before := p.vpa.Object.Status
+	require.Len(t, before.Recommendation.ContainerRecommendations, 1)
+
+	p.vpa.TargetError, p.vpa.TargetErrorSince = unread, now()
+	p.vpa.Invalidate()
+	require.Zero(t, p.publish(t, now().Add(time.Hour)))
+	require.False(t, status.Holds(p.vpa.Object, vpav1.ConfigUnsupported))
+	p.vpa.TargetError = errors.New("the target has no selector")
+	require.Equal(t, 1, p.publish(t, now().Add(time.Hour)))
+	require.True(t, status.Holds(p.vpa.Object, vpav1.ConfigUnsupported))
 }
 
 func TestWhatFailedWaitsForThePass(t *testing.T) {
