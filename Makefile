@@ -62,6 +62,12 @@ images: ## build the container images into dist/images, without a container engi
 	@go build -C hack/images -o $(CURDIR)/$(BIN)/images .
 	@$(BIN)/images -out dist/images -tag $(TAG)
 
+.PHONY: push
+push: ## build the container images, copy them to REGISTRY=registry.example/team, and write dist/deploy with them for kubectl apply -k (TAG=v1.0.0)
+	@test -n '$(REGISTRY)' || { echo "make push: REGISTRY is empty: say where the images go, such as REGISTRY=registry.example/team" >&2; exit 1; }
+	@go build -C hack/images -o $(CURDIR)/$(BIN)/images .
+	@$(BIN)/images -out dist/images -tag $(TAG) -push '$(REGISTRY)'
+
 .PHONY: release
 release: ## build all that is published of VERSION=v0.1.0 into dist/release; docs/release.md says what (ALLOW_DIRTY=1 to try it)
 	@go build -C hack/images -o $(CURDIR)/$(BIN)/release ./release

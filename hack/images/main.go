@@ -11,14 +11,21 @@
 //	loadline-PROGRAM-OS-ARCH.spdx.json    what the binary is made of
 //	SHA256SUMS                            the sums of all files above
 //
-// and removes what was there before.
+// and removes what was there before. With -push it copies the images to a registry, too, and writes
+// a kustomization that has them:
+//
+//	images -out dist/images -tag v1.0.0 -push registry.example/team -kustomization dist/deploy
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+
+	"github.com/google/go-containerregistry/pkg/name"
 
 	"loadline.dev/loadline/hack/images/build"
 )
@@ -27,14 +34,16 @@ func main() {
 	out := flag.String("out", "dist/images", "folder for the images; what is there is removed")
 	tag := flag.String("tag", "latest", "tag of the images")
 	platforms := flag.String("platforms", "linux/amd64,linux/arm64", "platforms, separated by commas")
+	registry := flag.String("push", "", "where in a registry to copy the images, such as registry.example/team; empty: nowhere")
+	folder := flag.String("kustomization", "dist/deploy", "with -push: folder of a kustomization of deploy with these images")
 	flag.Parse()
-	if err := run(*out, *tag, *platforms, os.Stdout); err != nil {
+	if err := run(*out, *tag, *platforms, *registry, *folder, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "images:", err)
 		os.Exit(1)
 	}
 }
 
-func run(out, tag, platforms string, log io.Writer) error {
+func run(out, tag, platforms, registry, folder string, log io.Writer) error {
 	of, err := build.Commit()
 	if err != nil {
 		return err
@@ -45,6 +54,12 @@ func run(out, tag, platforms string, log io.Writer) error {
 	}
 	if flag.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q: there are flags only, see -h", flag.Arg(0))
+	}
+	var to map[string]name.Tag
+	if registry != "" {
+		if to, err = build.Destinations(registry, tag); err != nil {
+			return fmt.Errorf("-push: %w", err)
+		}
 	}
 	if err := os.RemoveAll(out); err != nil {
 		return err
@@ -58,5 +73,39 @@ func run(out, tag, platforms string, log io.Writer) error {
 	if err := b.Images(out, tag, all); err != nil {
 		return err
 	}
-	return build.WriteSums(out)
+	if err := build.WriteSums(out); err != nil || to == nil {
+		return err
+	}
+	return push(out, folder, to, log)
+}
+
+// push copies images to a registry and writes a kustomization that has them.
+func push(out, folder string, to map[string]name.Tag, log io.Writer) error {
+	pushed, err := build.Push(context.Background(), out, to)
+	if err != nil {
+		return err
+	}
+	root, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	if folder, err = filepath.Abs(folder); err != nil {
+		return err
+	}
+	manifests, err := filepath.Rel(folder, filepath.Join(root, "deploy"))
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	file := filepath.Join(folder, "kustomization.yaml")
+	if err := os.WriteFile(file, []byte(build.Kustomization(filepath.ToSlash(manifests), to, pushed)), 0o644); err != nil {
+		return err
+	}
+	for _, program := range build.Daemons {
+		fmt.Fprintf(log, "images: copied %s, %s\n", to[program], pushed[program])
+	}
+	fmt.Fprintf(log, "images: kubectl apply -k %s\n", folder)
+	return nil
 }

@@ -55,6 +55,11 @@ func (b *Builder) index(out, program string, ref name.Tag, platforms []*v1.Platf
 		}
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: platform}})
 	}
+	return writeLayout(out, program, ref, index)
+}
+
+// writeLayout writes the image layout of a program, which Push reads.
+func writeLayout(out, program string, ref name.Tag, index v1.ImageIndex) error {
 	named := mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), mutate.IndexAddendum{
 		Add: index, Descriptor: v1.Descriptor{Annotations: map[string]string{"org.opencontainers.image.ref.name": ref.TagStr()}},
 	})
