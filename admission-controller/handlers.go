@@ -57,7 +57,7 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 		return server.Answer{Cause: server.CauseResource, Err: fmt.Errorf("only pods of version v1 are known, not version %q, subresource %q", request.Resource.Version, request.SubResource)}
 	}
 	if !h.serves(request.Namespace) || request.Operation != "" && request.Operation != admissionv1.Create {
-		return server.Answer{} // a resize of a pod that is there is its maker's, and not checked here
+		return server.Answer{} // whoever resizes a running pod answers for that
 	}
 	answer := h.sizes(ctx, request)
 	if notes := server.Annotated(request.Object.Raw, convert.ForeignAnnotations); len(notes) > 0 {

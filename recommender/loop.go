@@ -166,7 +166,8 @@ func (l *Loop) disown(log klog.Logger, v *model.VPA, owner checkpoint.Owner) {
 	v.Retargeted = v.Retargeted || l.Restored[owner] == nil
 }
 
-// loadPods takes the pods that changed since the last pass.
+// loadPods takes the pods that changed since the last pass, and what was loaded from history or checkpoints
+// for pods that are known now. What no pod or VPA took of checkpoints in the first pass is dropped.
 func (l *Loop) loadPods(now time.Time) {
 	for _, change := range l.Changes.Drain() {
 		l.takePod(change, now)

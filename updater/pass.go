@@ -105,7 +105,8 @@ func (p *pass) carryOut(ctx context.Context, plan disruption.Result) {
 	p.pause(ctx, plan.Backoffs)
 	others = p.fromCursor(others)
 	if made := p.makeAll(ctx, others); made < len(others) {
-		// Also behind the first: what has used up this pass must not do so in each.
+		// The next pass begins behind what this one got through, or behind the first action if that alone
+		// used up the pass: it must not do so in each.
 		p.cursor = vpaOf(others[max(made-1, 0)].Subject)
 	}
 	p.carryOutShares(ctx, p.shares.actions[reverts:])

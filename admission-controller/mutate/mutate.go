@@ -138,7 +138,7 @@ func (m *mutation) sizes(room Room, shares *policy.Sharing) ([]size, error) {
 		}
 	}
 	if room != (Room{}) {
-		rules.Sharing = nil // it leaves no pod as it is
+		rules.Sharing = nil // kept is the pod without any change, and sharing would change limits
 		kept := policy.Fit(current, unsized(current, m.given), rules, m.ranges.Ranges).Containers
 		for i := range kept {
 			if sizes[i].boosted && !kept[i].Requests.Has(resources.CPU) {

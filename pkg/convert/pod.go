@@ -1,4 +1,5 @@
-// Package convert is the only door between API objects and core values.
+// Package convert makes core values of API objects, and API values of core ones, wherever more than one
+// program needs that.
 //
 // Inwards: Amount and Resources read quantities, Pod and NewPod a pod's
 // present resources, Recommendation the status of a VPA, Rules its policies,

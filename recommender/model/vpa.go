@@ -96,8 +96,8 @@ func (v *VPA) StatusOfOther() bool {
 }
 
 // Revision returns a number that changes whenever anything changes that the
-// recommendation or the checkpoints of a VPA are made of: its series, which they
-// are, and what was restored.
+// recommendation or the checkpoints of a VPA are made of: which series it has, what is in
+// them, and what was restored.
 func (v *VPA) Revision() uint64 {
 	const versionBits = 40 // the sum of versions only grows while the structure stays
 	var versions uint64

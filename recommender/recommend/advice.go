@@ -29,8 +29,8 @@ type Advisor struct {
 	Pods     *Pods       // that have requests now; nil: they are not known. Only some recipes ask.
 }
 
-// history returns all that is known about a container of a VPA, only to be read, and how long a
-// time the samples cover that prove it. The scratch is for what is in several places.
+// history returns all that is known about a container of a VPA, only to be read, and for how long it
+// was observed without what may be missing (proofFrom). The scratch is for what is in several places.
 func (a *Advisor) history(scratch *usage.Profile, v *model.VPA, container string, series []usage.Series) (p *usage.Profile, live time.Duration) {
 	if len(series) == 1 && v.Restored[container] == nil {
 		p = a.Store.ProfileOf(series[0])
@@ -39,8 +39,8 @@ func (a *Advisor) history(scratch *usage.Profile, v *model.VPA, container string
 	return scratch, a.merge(scratch, v, container, series)
 }
 
-// merge fills dst with all that is known about a container of a VPA, and returns how long a time
-// the samples cover that prove it.
+// merge fills dst with all that is known about a container of a VPA, and returns for how long it was
+// observed, as history does.
 func (a *Advisor) merge(dst *usage.Profile, v *model.VPA, container string, series []usage.Series) (live time.Duration) {
 	dst.Reset()
 	a.Store.Profile(dst, series...)
@@ -51,7 +51,7 @@ func (a *Advisor) merge(dst *usage.Profile, v *model.VPA, container string, seri
 	return live
 }
 
-// live returns how long a time the samples of series cover that prove them; p is what they come to.
+// live returns for how long series were observed, as history does; p is what they come to.
 func (a *Advisor) live(p *usage.Profile, series []usage.Series) time.Duration {
 	if p.Empty() {
 		return 0

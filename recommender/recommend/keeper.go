@@ -100,6 +100,8 @@ func (k *SketchKeeper) Observe(s usage.Sample, weight int) {
 			limit, asked = k.Limit(s.Container), true
 		}
 		use := k.use(v, &s, limit)
+		// The start of a container that was restarted in its pod counts where its limit held it down:
+		// it may never get beyond its start with so little, and then nothing else is seen of it.
 		starting := k.starting(v, &s) && (!use.HeldDown() || !k.Pods.Restarted(s.Container))
 		for range weight {
 			if starting {
@@ -127,9 +129,7 @@ func (k *SketchKeeper) use(v *model.VPA, s *usage.Sample, limit resources.Amount
 }
 
 // starting reports whether a sample is the use of CPU of a container that starts, and the
-// recipe leaves that out. Of history that is loaded it is not known. The start of a container
-// that was restarted in its pod counts all the same where its limit held it down: it may never
-// get beyond its start with so little, and then nothing else is seen of it.
+// recipe leaves that out. Of history that is loaded it is not known.
 func (k *SketchKeeper) starting(v *model.VPA, s *usage.Sample) bool {
 	needs := &v.Recipe.Needs
 	if s.Kind != resources.CPU || needs.Start == 0 || k.Pods == nil {

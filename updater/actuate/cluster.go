@@ -7,9 +7,10 @@
 // NoCapacity read the answer of the API server.
 //
 // Every write names the UID of its pod, so that a namesake that replaced the pod
-// is never hit. It decides nothing: whether a refused resize becomes an eviction
-// is up to the caller. Only that of the pods of one PodDisruptionBudget one restarts
-// after the other is looked after here (BudgetReader), right before each change.
+// is never hit. Whether a refused resize becomes an eviction is up to the caller.
+// Two things are decided here, right before a change, because they need the pod as
+// the API server has it: pods of one PodDisruptionBudget restart one after the other
+// (BudgetReader), and a pod that was changed meanwhile is spared.
 package actuate
 
 import (
@@ -400,7 +401,7 @@ func (c *Cluster) LeftAlone([]disruption.Skip) {}
 // Room says nothing: the log does.
 func (c *Cluster) Room(string) {}
 
-// Event says on the VPA why pods of it are left alone for long.
+// Event writes an event on a VPA: why pods of it are left alone for long, and what became of rollouts.
 func (c *Cluster) Event(vpa *vpav1.VerticalPodAutoscaler, reason, message string) {
 	kind := corev1.EventTypeNormal
 	if reason == EventResizeFailed || reason == EventResizeSkipped {

@@ -9,9 +9,11 @@
 // CapacityReader says what nodes and quotas have left, Growth whether nodes can be added,
 // and StaticCPUNodes on which nodes exclusive CPUs cannot be resized.
 //
-// It calls no API but what the target resolver must ask for custom workloads,
-// and decides nothing. A pod or VPA that makes the code panic is reported and
-// left out; the others are not affected.
+// It writes nothing, and reads all but two things from caches: the scale of custom workloads, for
+// which it asks the target resolver, and the status of a cluster autoscaler (Growth). What becomes of
+// a pod is for disruption.Plan to say; of a node that is shared (Divide) it says already which pods
+// may shrink now, and which may leave. A pod or VPA that makes the code panic is reported and left
+// out; the others are not affected.
 package view
 
 import (

@@ -37,7 +37,7 @@ type Situation struct {
 //	mode     the pod                                       decision
 //	InPlace  (the mode is not enabled)                     Wait
 //	any      has no known owner that wants pods            Wait
-//	any      has an owner with too few, and needs budget   Wait (with FreeResizes in the last place)
+//	any      has an owner with too few, and needs budget   Wait (with FreeResizes this row is the last)
 //	any      is pending                                    Wait
 //	InPlace  is known to be refused these sizes            StillRefused
 //	InPlace  was just refused                              JustRefused

@@ -29,6 +29,7 @@ func (p *Pod) QuickOOM(threshold time.Duration, now time.Time) bool {
 //
 // It must be worth it (Assess: out of bounds, or killed soon after its start), must not have
 // been tried in vain, and must find room; a full node is asked once all the same (fitting).
+// Plan marks its action with OOMResize.
 func (p *Pod) IsOOMResize() bool { return !p.Ready && p.WantsOOMResize() }
 
 // WantsOOMResize reports whether a container that would get more memory was out of it last.

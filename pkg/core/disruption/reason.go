@@ -25,16 +25,16 @@ const (
 	Observing     Reason = "Observing"
 	RecommendOnly Reason = "RecommendOnly"
 
-	// updater/view/policy.go, which asks the former; NoRecord and EvictionNotAllowed also
-	// updater/rollouts.go; updater/records/store.go
+	// updater/view/policy.go, NoRecord and EvictionNotAllowed also updater/rollouts.go;
+	// updater/records/store.go
 	EvictionNotAllowed Reason = "EvictionNotAllowed"
 	JobNotResized      Reason = "JobNotResized"
 	NoRecord           Reason = "NoRecord"
 
-	// pkg/core/rollout/round.go, before a plan is made, which updater/rollouts.go asks, that of nodes
-	// checks.go beside it, HPAOnResource and KeptAfterRevert updater/view/policy.go; RolloutUnderWay
-	// and TooLargeForNode, too, and canary.go NotRunning, WaitingForNode and Deferred;
-	// updater/view/workload.go
+	// pkg/core/rollout/round.go, which updater/rollouts.go asks before a plan is made (those of nodes:
+	// checks.go beside it; HPAOnResource and KeptAfterRevert: updater/view/policy.go);
+	// updater/view/workload.go. The same file finds RolloutUnderWay and TooLargeForNode under a
+	// policy, and canary.go beside it NotRunning, WaitingForNode and Deferred
 	NotInCanary      Reason = "NotInCanary"
 	CoolingDown      Reason = "CoolingDown"
 	OutsideWindow    Reason = "OutsideWindow"
@@ -117,8 +117,8 @@ type Explanation struct {
 	Acute bool
 }
 
-// explanations are the one table of reasons: docs/reasons.md, events and logs are made
-// of it.
+// explanations are the one table of reasons: docs/reasons.md, events and
+// kubectl loadline are made of it. Logs have the reason alone.
 var explanations = []Explanation{
 	{NoVPA, "no VPA that changes running pods controls it",
 		"if one should: its `targetRef` must name the topmost controller of the pod, and its mode must not be `Off` or `Initial`; such pods are only counted, and logged at level 6", false},

@@ -47,8 +47,8 @@ type Needs struct {
 // Throttling reports whether it is of interest for how long CPU limits were reached.
 func (n Needs) Throttling() bool { return n.Load[cpu] != nil && n.Load[cpu].throttling }
 
-// Only returns the needs without the parts that only know another kind than k. When something
-// was seen counts of both kinds.
+// Only returns the needs without the parts that only know another kind than k. Parts that keep when
+// something was seen are of both kinds, and stay.
 func (n Needs) Only(k resources.Kind) Needs {
 	for other := range resources.Kind(resources.Kinds) {
 		if other != k {
