@@ -36,6 +36,8 @@ export CGO_ENABLED := 0
 export GOFLAGS := $(strip $(filter-out -trimpath,$(GOFLAGS)) -trimpath)
 # and this one. Vetting would read all libraries again, in each variant; `make lint` vets.
 RACE    := CGO_ENABLED=1 GOFLAGS="$(filter-out -trimpath,$(GOFLAGS))" go test -race -vet=off
+# These replay recordings in one goroutine, which takes minutes with the race detector. What they call is tested with it.
+COMPUTING := ./hack/closedloop ./hack/quality
 LINT    := go tool -modfile=$(CURDIR)/hack/tools/lint/go.mod golangci-lint
 
 .PHONY: help
@@ -94,8 +96,9 @@ lint: ## static checks of the programs, of e2e, of hack/images and of hack/manif
 	cd hack/manifests && $(LINT) run --config ../../.golangci.yml ./...
 
 .PHONY: unit
-unit: ## unit tests, with the race detector; many wait, so more packages run at once than there are processors
-	$(RACE) -p 4 ./...
+unit: ## unit tests, with the race detector but for replays; many wait, so more packages run at once than there are processors
+	$(RACE) -p 4 ./updater ./recommender $$(go list ./... | grep -v $(COMPUTING:./%=-e /%$$)) # the two that take longest begin first
+	go test -vet=off $(COMPUTING)
 	go test -vet=off -run 'TestNoReview|FuzzReview' ./admission-controller # what a review may cost holds without the race detector
 
 .PHONY: cluster-checks
@@ -140,20 +143,20 @@ cluster-up: ## start a local control plane and print its kubeconfig
 cluster-down: ## stop the local control plane and remove its state
 	@binary=$$(hack/cluster/build.sh | tail -n 1); "$$binary" down --dir $(CLUSTER)
 
-.PHONY: e2e e2e-compiled e2e-together e2e-updater e2e-webhook
+.PHONY: e2e e2e-compiled e2e-together e2e-first e2e-second
 e2e: build plugin cluster-binary e2e-compiled ## user-visible promises, on three local control planes beside each other
-	@$(MAKE) -j3 --output-sync=target e2e-together e2e-updater e2e-webhook
-# Processes beside each other would each compile the same libraries.
+	@$(MAKE) -j3 --output-sync=target e2e-together e2e-first e2e-second
+# Processes beside each other would each compile the same libraries. To list what is exported compiles, and links nothing.
 e2e-compiled:
-	cd e2e && $(RACE) -c -o /dev/null . ./demo ./harness ./node ./prometheus/... ./replay
+	@cd e2e && CGO_ENABLED=1 GOFLAGS="$(filter-out -trimpath,$(GOFLAGS))" go list -race -export -test . ./demo ./harness ./node ./prometheus/... ./replay >/dev/null
 e2e-together:
 	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary LOADLINE_PROMISES=together $(RACE) -count=1 -parallel 16 -timeout 25m . ./demo ./harness ./replay
-e2e-updater e2e-webhook:
+e2e-first e2e-second:
 	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary LOADLINE_PROMISES=$(@:e2e-%=%) $(RACE) -count=1 -timeout 25m .
 
 .PHONY: e2e-migration
 e2e-migration: build plugin ## from the three programs of the reference to ours and back (builds those, a few minutes the first time)
-	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary LOADLINE_PROMISES=updater LOADLINE_MIGRATION=yes go test -vet=off -count=1 -v -run TestMovingOver .
+	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary LOADLINE_PROMISES=first LOADLINE_MIGRATION=yes go test -vet=off -count=1 -v -run TestMovingOver .
 
 .PHONY: e2e-node
 e2e-node: build ## promises on one real node: kubelet, containerd, cgroups (needs root; NODE=optional skips where it cannot run)
@@ -220,11 +223,14 @@ test: check ## everything that must pass before a change lands
 # A change of CPU is observed for five minutes, so what runs on the real node mostly waits. What
 # computes goes before e2e: beside three control planes and a node it makes promises late.
 test-beside-node:
-	$(MAKE) compat
+	@$(MAKE) -j2 --output-sync=target compat test-beside-compat
+	$(MAKE) e2e
+# compat leaves a quarter of the processors idle.
+.PHONY: test-beside-compat
+test-beside-compat:
 	$(MAKE) prometheus
 	$(MAKE) images-test
 	$(MAKE) manifests-test
-	$(MAKE) e2e
 
 .PHONY: images-test
 images-test: ## build a release with its images twice, and fail when a byte differs or a file is missing

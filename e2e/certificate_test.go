@@ -12,10 +12,9 @@ import (
 )
 
 // A certificate that somebody damaged is replaced by itself, and the API server
-// trusts the new one. This test does not run beside the others, which need the
-// webhook.
+// trusts the new one. Others look at the webhook meanwhile: no call fails.
 func TestDamagedCertificateIsReplaced(t *testing.T) {
-	inTurn(t)
+	together(t)
 	secrets := cluster.Kube.CoreV1().Secrets(harness.SystemNamespace)
 	secret, err := secrets.Get(t.Context(), "vpa-tls-certs", metav1.GetOptions{})
 	require.NoError(t, err)

@@ -124,7 +124,7 @@ func TestStartupBoost(t *testing.T) {
 // the node, and the pods are resized once and never evicted. This test does not
 // run beside the others, which need the updater.
 func TestTheUpdaterIsKilledDuringAResize(t *testing.T) {
-	withoutUpdater(t)
+	alone(t, processFirst)
 	w := plain(t, "killed-resize", 2)
 	w.Annotations = harness.With(w.Annotations, "sim.loadline.dev/resize-after", "20s")
 	before := running(t, w)
@@ -154,7 +154,7 @@ func TestTheUpdaterIsKilledDuringAResize(t *testing.T) {
 // Without the heartbeat of the admission controller nobody is evicted. This test
 // does not run beside the others, which need it.
 func TestNobodyIsEvictedWithoutAdmissionController(t *testing.T) {
-	withoutWebhook(t)
+	alone(t, processSecond)
 	w := plain(t, "no-heartbeat", 2)
 	before := running(t, w)
 	admission.Kill()

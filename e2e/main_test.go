@@ -109,19 +109,19 @@ func startPrograms(ctx context.Context) (err error) {
 }
 
 // Processes, each with a cluster of its own, share the promises: those for which a program is
-// stopped would take as long as all others together. LOADLINE_PROMISES names one of them; without
+// stopped would take twice as long as all others together. LOADLINE_PROMISES names one of them; without
 // it one process looks at all, one after the other where it must be.
 const (
 	processTogether = "together" // nothing is stopped for long
-	processUpdater  = "updater"  // the updater is stopped
-	processWebhook  = "webhook"  // the admission controller is stopped
+	processFirst    = "first"    // a program is stopped; these two take as long as each other
+	processSecond   = "second"
 )
 
 var process = os.Getenv("LOADLINE_PROMISES")
 
 // checkProcess returns an error where this process would look at nothing.
 func checkProcess() error {
-	if known := []string{"", processTogether, processUpdater, processWebhook}; !slices.Contains(known, process) {
+	if known := []string{"", processTogether, processFirst, processSecond}; !slices.Contains(known, process) {
 		return fmt.Errorf("LOADLINE_PROMISES=%s: must be one of %q", process, known)
 	}
 	return nil
@@ -147,17 +147,10 @@ func inTurn(t *testing.T) {
 	in(t, processTogether)
 }
 
-// withoutUpdater begins a long promise beside which no other may be looked at, as the updater is
-// stopped.
-func withoutUpdater(t *testing.T) {
+// alone begins a long promise beside which no other may be looked at, as a program is stopped.
+func alone(t *testing.T, other string) {
 	t.Helper()
-	in(t, processUpdater)
-}
-
-// withoutWebhook is withoutUpdater for the admission controller.
-func withoutWebhook(t *testing.T) {
-	t.Helper()
-	in(t, processWebhook)
+	in(t, other)
 }
 
 // longestWait is how long a promise may take: a new pod's first usage arrives

@@ -155,7 +155,7 @@ func TestPodsGetTheirShareInPlace(t *testing.T) {
 // A fourth pod arrives at its peak, and the next round makes room in all four. Pods that an HPA scales
 // by what would be shared keep what they have. An updater that starts anew makes a round at once.
 func TestAFurtherPodComesAtItsPeakAndAllShrink(t *testing.T) {
-	withoutUpdater(t)
+	alone(t, processFirst)
 	w, before := sharers(t, "sharing-arrival", "200m")
 	scaled := plain(t, w.Namespace, 1)
 	scaled.Name, scaled.Node, scaled.Tolerate = "scaled", w.Node, w.Tolerate
@@ -240,7 +240,7 @@ func TestSharingOffOnAFullNodeEvictsNobody(t *testing.T) {
 
 // With a sign of a node autoscaler the policy says so, and nothing is written about its pods.
 func TestBesideANodeAutoscalerNothingIsShared(t *testing.T) {
-	withoutUpdater(t)
+	alone(t, processFirst)
 	updater.Stop()
 	t.Cleanup(func() {
 		if !updater.Running() {

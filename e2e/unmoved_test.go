@@ -30,7 +30,7 @@ func sameSizes(t *testing.T, w harness.Workload, before []corev1.Pod) {
 // starts without definitions, nor with that of the reference in place of ours. Each of them
 // does what VPAs say that people wrote.
 func TestAMadeVPAMovesNobodyWithoutDefinitions(t *testing.T) {
-	withoutUpdater(t)
+	alone(t, processFirst)
 	binary := filepath.Join(cluster.Root, "bin", "reference", "updater")
 	require.NoError(t, harness.BuildReferenceUpdater(t.Context(), binary))
 	reference, err := cluster.Foreign(t.Context(), binary, "reference-updater", "--updater-interval=2s")

@@ -170,7 +170,7 @@ func recommend(t *testing.T, w harness.Workload, target corev1.ResourceList, cha
 // all the time and must not be created without the webhook: not one fails. This
 // test does not run beside the others, which need the webhook.
 func TestReplicasCanBeReplacedUnderLoad(t *testing.T) {
-	withoutWebhook(t)
+	alone(t, processFirst)
 	r := twoReplicas(t, "--webhook-failure-policy-fail")
 	load := createPods(t, "replaced-replicas")
 	defer load.stop()
@@ -186,7 +186,7 @@ func TestReplicasCanBeReplacedUnderLoad(t *testing.T) {
 // Replicas are killed without warning in turns. With the default policy not one
 // creation fails; some pods start as they are written.
 func TestReplicasCanBeKilledUnderLoad(t *testing.T) {
-	withoutWebhook(t)
+	alone(t, processFirst)
 	r := twoReplicas(t)
 	load := createPods(t, "killed-replicas")
 	defer load.stop()
@@ -204,7 +204,7 @@ func TestReplicasCanBeKilledUnderLoad(t *testing.T) {
 // time: by themselves, because little is left of their life, and at once, because
 // somebody deletes the Secret. Not one creation fails.
 func TestCertificateAndCAAreRotatedUnderLoad(t *testing.T) {
-	withoutWebhook(t)
+	alone(t, processSecond)
 	secrets := cluster.Kube.CoreV1().Secrets(harness.SystemNamespace)
 	admission.Stop() // nobody else may put a certificate there
 	old := endsSoon(t, 70*time.Second)
