@@ -291,6 +291,11 @@ func TestRequirements(t *testing.T) {
 		v.Requirements = c.all
 		require.Equal(t, c.ok, len(plans(t, v, defaults()).Actions) > 0, "%v", c.all)
 	}
+	same := deployment(Recreate, 3, pods(3, func(_ int, p *Pod) { p.Containers[0] = container(100, 1000, 1000, 1000) })...)
+	for _, higher := range []bool{false, true} {
+		same.Requirements = []Requirement{{Kinds: down.Kinds, Higher: higher}}
+		require.Empty(t, plans(t, same, defaults()).Actions, "what stays is neither higher nor lower")
+	}
 	v.Pods[0].Containers[0].Current.Requests = resources.List{}.With(resources.CPU, 5)
 	require.Equal(t, []string{"evict p0: OutOfBounds"}, told(plans(t, v, defaults()))[:1], "without a request everything is met")
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -384,6 +385,29 @@ func TestARestartThatNeverComesHoldsNobodyForEver(t *testing.T) {
 		v.Pods[0].Ready = true
 		require.Equal(t, []string{"p1"}, pass(122), name)
 	}
+}
+
+// A node that is at it may need its time; that one says again and again that it has no room is no news.
+func TestOnlyANodeThatIsAtItPutsOffWhenAPodIsStuck(t *testing.T) {
+	r := RestartState{Restart: Restart{At: noon}, Pending: noon}
+	for resize, is := range map[ResizeState]bool{ResizeDeferred: true, ResizeInfeasible: true, ResizeInProgress: false} {
+		p := Pod{Resize: resize, ResizeSince: noon.Add(59 * time.Minute)}
+		require.False(t, r.stuck(&p, noon.Add(59*time.Minute)))
+		require.Equal(t, is, r.stuck(&p, noon.Add(time.Hour)), resize)
+	}
+}
+
+// A container restarts for what its resizePolicy says, and not for what it asked for already.
+func TestWhatRestartsAContainer(t *testing.T) {
+	c := container(100, 1000, 200, 2000)
+	memory := policy.Fitted{Requests: resources.List{}.With(resources.Memory, 2000)}
+	require.False(t, c.RestartsFor(memory))
+	c.Restarts[resources.Memory] = true
+	require.True(t, c.RestartsFor(memory))
+	require.False(t, c.RestartsFor(policy.Fitted{Requests: resources.List{}.With(resources.CPU, 200)}))
+	c.Asked.Requests = c.Asked.Requests.With(resources.Memory, 2000)
+	require.False(t, c.RestartsFor(memory))
+	require.True(t, c.RestartsFor(policy.Fitted{Limits: resources.List{}.With(resources.Memory, 4000)}))
 }
 
 // Pods of no VPA take from a budget, too.
