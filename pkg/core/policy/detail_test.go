@@ -160,6 +160,9 @@ func TestAContainerWithoutRequestAddsNothingToTheSum(t *testing.T) {
 	pod := Pod{[]Container{pair("a", 100, 0, 0, 0), pair("bare", 0, 0, 0, 0)}}
 	got := Fit(pod, map[string]resources.Bounds{"a": same(200, 0)}, Rules{}, Ranges{Pod: Range{Min: some(1000, 0)}})
 	require.Equal(t, some(1000, 0), got.Containers[0].Requests)
+	got = Fit(pod, map[string]resources.Bounds{"a": same(200, 0)}, Rules{}, Ranges{Pod: Range{Max: some(200, 0)}})
+	require.Equal(t, some(200, 0), got.Containers[0].Requests)
+	require.Empty(t, notes(got.Containers[0]), "it is all that the range allows, and no more")
 }
 
 // Such a container gets a limit of its request, which is what counts.
