@@ -240,6 +240,14 @@ func TestAPodIsCutToWhatAQuotaLeaves(t *testing.T) {
 	require.Equal(t, "300Mi", got.Requests.Memory().String())
 	require.Equal(t, []string{"VerticalPodAutoscaler v: container c: cpu cut from 500m to 300m to fit the ResourceQuotas of namespace default"}, m.Warnings)
 
+	last := testkit.Pod("p", pod.Spec.Containers[1], pod.Spec.Containers[0])
+	m, err = Config{}.Patch(last, vpa, quotas(last, "cpu=400m"))
+	require.NoError(t, err)
+	require.Equal(t, "300m", apply(t, last, m.Patch).Spec.Containers[1].Resources.Requests.Cpu().String(), "also behind a container for which nothing is recommended")
+	m, err = Config{}.Patch(last, vpa, quotas(last, "cpu=150m"))
+	require.NoError(t, err)
+	require.Equal(t, "100m", apply(t, last, m.Patch).Spec.Containers[1].Resources.Requests.Cpu().String())
+
 	m, err = Config{}.Patch(pod, vpa, leaves("cpu=150m"))
 	require.NoError(t, err)
 	require.Equal(t, "100m", apply(t, pod, m.Patch).Spec.Containers[0].Resources.Requests.Cpu().String(), "never below what its author wrote")
