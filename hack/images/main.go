@@ -89,10 +89,11 @@ func push(out, folder string, to map[string]name.Tag, log io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if folder, err = filepath.Abs(folder); err != nil {
+	within, err := filepath.Abs(folder)
+	if err != nil {
 		return err
 	}
-	manifests, err := filepath.Rel(folder, filepath.Join(root, "deploy"))
+	manifests, err := filepath.Rel(within, filepath.Join(root, "deploy"))
 	if err != nil {
 		return err
 	}
