@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -103,32 +102,6 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 	watch.Step("EvictPods")
 	p.explain(ctx)
 	p.report()
-}
-
-// OOMResize gives pods that were killed for want of memory, and are not ready, what
-// is recommended now. serving.RunEvery calls it a second after memoryRises.Wake, or five
-// seconds after the last time if that is later, with the VPAs that recommend more memory than
-// before; Pod.IsOOMResize says what such a resize is spared. Of its plan it carries out
-// nothing else but notes of back-offs, and says no reasons: the next pass does. It needs no
-// admission controller: the pods stay. Only if such pods were killed it looks at all others,
-// too.
-func (l *Loop) OOMResize(ctx context.Context, now time.Time, more []cache.ObjectName) {
-	if !l.reader.HasOOMKilled(ctx, more) {
-		return
-	}
-	p, plan, err := l.look(ctx, now, func(string) {})
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "No pod is given more memory before the next pass: the caches cannot be read")
-		return
-	}
-	others := func(a disruption.Action) bool { return !a.OOMResize }
-	plan.Actions = slices.DeleteFunc(plan.Actions, others)
-	p.shares.are(slices.DeleteFunc(p.shares.actions, others))
-	p.shares.ended = nil
-	for i := range plan.Actions {
-		plan.Actions[i].MayEvict = false
-	}
-	p.carryOut(ctx, plan)
 }
 
 // look begins a pass with a plan for all pods that a VPA controls.

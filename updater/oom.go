@@ -2,15 +2,19 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -78,4 +82,30 @@ func moreMemory(was, is *vpav1.VerticalPodAutoscaler) bool {
 		}
 	}
 	return false
+}
+
+// OOMResize gives pods that were killed for want of memory, and are not ready, what
+// is recommended now. serving.RunEvery calls it a second after memoryRises.Wake, or five
+// seconds after the last time if that is later, with the VPAs that recommend more memory than
+// before; Pod.IsOOMResize says what such a resize is spared. Of its plan it carries out
+// nothing else but notes of back-offs, and says no reasons: the next pass does. It needs no
+// admission controller: the pods stay. Only if such pods were killed it looks at all others,
+// too.
+func (l *Loop) OOMResize(ctx context.Context, now time.Time, more []cache.ObjectName) {
+	if !l.reader.HasOOMKilled(ctx, more) {
+		return
+	}
+	p, plan, err := l.look(ctx, now, func(string) {})
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "No pod is given more memory before the next pass: the caches cannot be read")
+		return
+	}
+	others := func(a disruption.Action) bool { return !a.OOMResize }
+	plan.Actions = slices.DeleteFunc(plan.Actions, others)
+	p.shares.are(slices.DeleteFunc(p.shares.actions, others))
+	p.shares.ended = nil
+	for i := range plan.Actions {
+		plan.Actions[i].MayEvict = false
+	}
+	p.carryOut(ctx, plan)
 }
