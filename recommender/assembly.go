@@ -205,7 +205,7 @@ func (a *assembly) backfill(loop *Loop) error {
 	config.MemorySaver, config.PerVPA, config.Mention = c.MemorySaver, c.Gates.PerVPAConfig, a.keys.Mention
 	config.Sketches = loop.Sketches.For
 	config.VPAs = func(ctx context.Context) []model.Observed {
-		observed, err := loop.Roster.Observe(ctx, func() {})
+		observed, err := loop.Roster.ObserveRead(ctx)
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot list VPAs, loading history without them")
 		}

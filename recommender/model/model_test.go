@@ -16,6 +16,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/kube/target"
 )
 
 func now() time.Time { return time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC) }
@@ -120,6 +121,24 @@ func TestTroubleKeepsPodsForAWhileAndHistoryLonger(t *testing.T) {
 	require.Equal(t, 1, m.Find("ns", "v").Pods())
 	require.NoError(t, m.Find("ns", "v").TargetError)
 	require.NotNil(t, m.Find("ns", "v").Restored)
+}
+
+// That nobody has read a target yet says nothing of it: only what is read afterwards is its trouble.
+func TestTroubleBeginsWhenTheTargetWasRead(t *testing.T) {
+	m, _ := newModel(Config{})
+	m.PutPod(aPod("p1", labels.Set{"app": "x"}, "a"), now())
+	m.SyncVPAs([]Observed{seen("v", "x", 1)}, now())
+	broken := seen("v", "x", 1)
+	broken.Selector, broken.Err = nil, fmt.Errorf("read it: %w", target.ErrNotRead)
+	m.SyncVPAs([]Observed{broken}, now())
+	m.SyncVPAs([]Observed{broken}, now().Add(2*Grace))
+	require.Equal(t, 1, m.Find("ns", "v").Pods())
+	broken.Err = errors.New("the server is away")
+	m.SyncVPAs([]Observed{broken}, now().Add(3*Grace))
+	m.SyncVPAs([]Observed{broken}, now().Add(4*Grace-1))
+	require.Equal(t, 1, m.Find("ns", "v").Pods())
+	m.SyncVPAs([]Observed{broken}, now().Add(4*Grace))
+	require.Zero(t, m.Find("ns", "v").Pods())
 }
 
 func TestAnotherTargetMakesANewVPA(t *testing.T) {

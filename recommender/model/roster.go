@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -71,6 +72,30 @@ func (r *Roster) Observe(ctx context.Context, progress func()) ([]Observed, erro
 		observed[i] = Observed{Object: object, Selector: selector, Err: err}
 	}
 	return observed, nil
+}
+
+const (
+	// unreadPause is how long ObserveRead waits before it asks again, and mostUnreadWait for how long it
+	// does: 10,000 targets at 50 requests a second are read in less.
+	unreadPause    = 5 * time.Second
+	mostUnreadWait = 10 * time.Minute
+)
+
+// ObserveRead is Observe for what is done once and not in each pass: where targets have not been read yet
+// it asks again until all are, for at most mostUnreadWait.
+func (r *Roster) ObserveRead(ctx context.Context) ([]Observed, error) {
+	unread := func(o Observed) bool { return errors.Is(o.Err, target.ErrNotRead) }
+	for began := time.Now(); ; {
+		observed, err := r.Observe(ctx, func() {})
+		if err != nil || !slices.ContainsFunc(observed, unread) || time.Since(began) >= mostUnreadWait {
+			return observed, err
+		}
+		select {
+		case <-ctx.Done():
+			return observed, nil
+		case <-time.After(unreadPause):
+		}
+	}
 }
 
 // LogTargetErrors logs the targets that cannot be used, unless that is known to the model

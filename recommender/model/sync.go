@@ -1,6 +1,7 @@
 package model
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -158,8 +159,8 @@ func (m *Model) selects(v *VPA, o Observed, now time.Time) bool {
 	switch {
 	case o.Err == nil:
 		v.TargetError = nil
-	case v.TargetError == nil:
-		v.TargetError, v.TargetErrorSince = o.Err, now
+	case v.TargetError == nil || errors.Is(v.TargetError, target.ErrNotRead):
+		v.TargetError, v.TargetErrorSince = o.Err, now // that nobody has read it is no news of the target
 	default:
 		v.TargetError = o.Err
 	}

@@ -1,0 +1,56 @@
+package model
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
+	"loadline.dev/loadline/pkg/kube/target"
+)
+
+// History is loaded once. Of many targets of custom kinds some have not been read when it begins, and
+// without their selectors nobody would know whose history it is.
+func TestWhatIsDoneOnceWaitsUntilTargetsWereRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		readAfter := map[string]time.Duration{"at-once": 0, "late": 70 * time.Second}
+		indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+		add := func(name string) {
+			require.NoError(t, indexer.Add(&vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
+				Spec: vpav1.VerticalPodAutoscalerSpec{TargetRef: &autoscalingv1.CrossVersionObjectReference{Name: name}}}))
+		}
+		add("at-once")
+		add("late")
+		r := Roster{Name: DefaultRecommender, Works: func(string) bool { return true }, VPAs: listers.NewVerticalPodAutoscalerLister(indexer),
+			Resolve: func(_ context.Context, _ string, ref *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error) {
+				if after, known := readAfter[ref.Name]; !known || time.Since(began) < after {
+					return nil, fmt.Errorf("read it: %w", target.ErrNotRead)
+				}
+				return labels.Everything(), nil
+			}}
+		observed, err := r.ObserveRead(t.Context())
+		require.NoError(t, err)
+		for _, o := range observed {
+			require.NoError(t, o.Err, o.Object.Name)
+		}
+		require.Less(t, time.Since(began), 80*time.Second)
+
+		add("never")
+		began = time.Now()
+		observed, err = r.ObserveRead(t.Context())
+		require.NoError(t, err)
+		require.Len(t, observed, 3)
+		require.ErrorIs(t, observed[2].Err, target.ErrNotRead)
+		require.InDelta(t, mostUnreadWait, time.Since(began), float64(2*unreadPause), "others need not wait for ever")
+	})
+}
