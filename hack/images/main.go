@@ -24,6 +24,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
 
@@ -57,12 +58,20 @@ func run(out, tag, platforms, registry, folder string, log io.Writer) error {
 	}
 	var to map[string]name.Tag
 	if registry != "" {
-		if to, err = build.Destinations(registry, tag); err != nil {
+		if to, err = build.Destinations(strings.TrimSuffix(registry, "/"), tag); err != nil {
 			return fmt.Errorf("-push: %w", err)
+		}
+		if err := imagesAreFree(filepath.Join("deploy", "kustomization.yaml")); err != nil {
+			return err
 		}
 	}
 	if err := os.RemoveAll(out); err != nil {
 		return err
+	}
+	if to != nil { // what names the images of another run must not be applied if this one fails
+		if err := os.RemoveAll(filepath.Join(folder, "kustomization.yaml")); err != nil {
+			return err
+		}
 	}
 	work, err := os.MkdirTemp("", "loadline-images-")
 	if err != nil {
@@ -77,6 +86,21 @@ func run(out, tag, platforms, registry, folder string, log io.Writer) error {
 		return err
 	}
 	return push(out, folder, to, log)
+}
+
+// imagesAreFree returns an error where a kustomization renames the images: those of the one that is made around
+// it would not be found any more, and it would apply other images without a word.
+func imagesAreFree(file string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "images:") {
+			return fmt.Errorf("-push: %s has images: take them out, as the images that are pushed would not be found behind them", file)
+		}
+	}
+	return nil
 }
 
 // push copies images to a registry and writes a kustomization that has them.

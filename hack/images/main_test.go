@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -20,4 +21,12 @@ func TestBadFlagsSayWhatWouldBeRight(t *testing.T) {
 	require.ErrorContains(t, with("v1", "linux/amd64", "team"), "-push: ")
 	t.Setenv("SOURCE_DATE_EPOCH", "yesterday")
 	require.ErrorContains(t, with("v1", "linux/amd64", ""), "SOURCE_DATE_EPOCH: ")
+}
+
+func TestImagesThatAreNamedAlreadyAreNotNamedAgain(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kustomization.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("resources: [overlays/full]\n# images: are named elsewhere\n"), 0o644))
+	require.NoError(t, imagesAreFree(file))
+	require.NoError(t, os.WriteFile(file, []byte("resources: [overlays/full]\nimages:\n- {name: loadline-updater, newTag: v1}\n"), 0o644))
+	require.ErrorContains(t, imagesAreFree(file), file+" has images: take them out")
 }
