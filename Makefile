@@ -97,7 +97,8 @@ lint: ## static checks of the programs, of e2e, of hack/images and of hack/manif
 
 .PHONY: unit
 unit: ## unit tests, with the race detector but for replays; many wait, so more packages run at once than there are processors
-	$(RACE) -p 4 ./updater ./recommender $$(go list ./... | grep -v $(COMPUTING:./%=-e /%$$)) # the two that take longest begin first
+	packages=$$(go list ./... | grep -v $(COMPUTING:./%=-e /%$$)); \
+		$(RACE) -p 4 ./updater ./recommender $$packages # the two that take longest begin first
 	go test -vet=off $(COMPUTING)
 	go test -vet=off -run 'TestNoReview|FuzzReview' ./admission-controller # what a review may cost holds without the race detector
 
@@ -223,14 +224,11 @@ test: check ## everything that must pass before a change lands
 # A change of CPU is observed for five minutes, so what runs on the real node mostly waits. What
 # computes goes before e2e: beside three control planes and a node it makes promises late.
 test-beside-node:
-	@$(MAKE) -j2 --output-sync=target compat test-beside-compat
-	$(MAKE) e2e
-# compat leaves a quarter of the processors idle.
-.PHONY: test-beside-compat
-test-beside-compat:
+	$(MAKE) compat
 	$(MAKE) prometheus
 	$(MAKE) images-test
 	$(MAKE) manifests-test
+	$(MAKE) e2e
 
 .PHONY: images-test
 images-test: ## build a release with its images twice, and fail when a byte differs or a file is missing

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
@@ -50,6 +51,17 @@ func sharers(t *testing.T) (all []sharer) {
 				return err
 			}
 			return s.kernel.follows(s.before)
+		})
+		// Until then it counts as one that is being resized, and shares nothing in the first round.
+		eventually(t, longestWait, "the kubelet tells the sizes it runs with", func() error {
+			pod, err := only(t.Context(), s.Workload)
+			if err != nil {
+				return err
+			}
+			if runs := pod.Status.ContainerStatuses[0].Resources; runs == nil || !equality.Semantic.DeepEqual(runs.Requests, pod.Spec.Containers[0].Resources.Requests) {
+				return fmt.Errorf("it says %v", runs)
+			}
+			return nil
 		})
 		advisedWithin(t, s.Workload, sizes(sharedBase, "20Mi"), sizes(sharedPeak, "20Mi"), sizes(sharedPeak, "20Mi"))
 	}
