@@ -167,7 +167,7 @@ func lookAtPermissions(ctx context.Context, e *examination) error {
 				return fmt.Errorf("ask what service account %s may do: %w", account, err)
 			}
 			if !answer.Status.Allowed {
-				e.find(isError, "ServiceAccount "+e.programs+"/"+account, fmt.Sprintf("it may not %s %s of API group %q", p.verb, p.resource, p.group), installing(e.installed, "deploy"))
+				e.find(isError, "ServiceAccount "+e.programs+"/"+account, fmt.Sprintf("it may not %s %s of API group %q", p.verb, p.resource, p.group), installing(e.installed, "dist/deploy, or the folder that it was installed from"))
 			}
 		}
 	}
@@ -217,7 +217,7 @@ func (e *examination) lookAtHook(ctx context.Context, object string, hook *admis
 	name := service.Namespace + "/" + service.Name
 	known, err := e.kube.CoreV1().Services(service.Namespace).Get(ctx, service.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		e.find(isError, "Service "+name, "it does not exist, so the API server does not reach the webhook", installing(e.installed, "deploy"))
+		e.find(isError, "Service "+name, "it does not exist, so the API server does not reach the webhook", installing(e.installed, "dist/deploy, or the folder that it was installed from"))
 		return nil
 	}
 	if err != nil {

@@ -151,7 +151,7 @@ func lookAtInstallation(_ context.Context, e *examination) error {
 	}
 	for _, p := range programs {
 		if !found[p] {
-			e.find(isWarning, "Namespace "+e.programs, "no Deployment runs the "+p, "--programs-namespace says where to look; if there is none, kubectl apply -k deploy")
+			e.find(isWarning, "Namespace "+e.programs, "no Deployment runs the "+p, "--programs-namespace says where to look; if there is none, kubectl apply -k dist/deploy")
 		}
 	}
 	return nil

@@ -54,9 +54,9 @@ func TestWhatKeepsAnInstallationFromMovingOver(t *testing.T) {
 		"a flag of ours": {func(w *ward) {
 			w.more[4] = deploymentOf("updater", "example.org:5000/vpa-updater@sha256:0a", "--eviction-pace=5")
 		}, isNote, "the reference VPA does not know: --eviction-pace", "before you go back"},
-		"no updater":     {func(w *ward) { w.more[4] = deploymentOf("other", "web:1") }, isWarning, "no Deployment runs the updater", "kubectl apply -k deploy"},
+		"no updater":     {func(w *ward) { w.more[4] = deploymentOf("other", "web:1") }, isWarning, "no Deployment runs the updater", "kubectl apply -k dist/deploy"},
 		"no definitions": {func(w *ward) { w.resources[3].APIResources = w.resources[3].APIResources[:1] }, isWarning, "there are no SizingPolicies", "kubectl apply -k deploy/crds"},
-		"a permission":   {func(w *ward) { w.forbidden = "pods/resize" }, isError, "it may not patch pods/resize", "kubectl apply -k deploy"},
+		"a permission":   {func(w *ward) { w.forbidden = "pods/resize" }, isError, "it may not patch pods/resize", "kubectl apply -k dist/deploy"},
 		"a second webhook": {func(w *ward) {
 			w.more = append(w.more, &admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "trial"}, Webhooks: []admissionv1.MutatingWebhook{{Name: "own.vpa.k8s.io"}}})
 		}, isWarning, "is another one for VPAs", "delete it"},
