@@ -280,3 +280,15 @@ func TestQuotasAreOptional(t *testing.T) {
 	stop()
 	<-ended
 }
+
+// What bounds are compared with is read without anybody having to ask first.
+func TestTheLargestNodeIsReadAtTheStart(t *testing.T) {
+	c := &Cluster{Kube: fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Allocatable: testkit.List("cpu=4 memory=8Gi")}}), Retry: time.Minute}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); c.Run(ctx) }()
+	require.Eventually(t, func() bool { return c.largest.Load() != nil }, time.Minute, time.Millisecond)
+	require.EqualValues(t, 4000, c.largest.Load().Value(resources.CPU))
+	stop()
+	<-ended
+}
