@@ -11,8 +11,11 @@ import (
 func TestTheHeartbeatGoesTheWayOfTheAPIServer(t *testing.T) {
 	asked := ""
 	resolve := func(_ context.Context, host string) ([]string, error) {
-		if asked = host; host == "vpa-webhook.kube-system.svc" {
+		switch asked = host; host {
+		case "vpa-webhook.kube-system.svc":
 			return []string{"10.0.0.9", "10.0.0.10"}, nil
+		case "vpa-webhook.one.svc":
+			return []string{"10.0.0.11"}, nil
 		}
 		return nil, errors.New("no such host")
 	}
@@ -28,6 +31,10 @@ func TestTheHeartbeatGoesTheWayOfTheAPIServer(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, "10.0.0.9:443", address)
 	require.Equal(t, "vpa-webhook.kube-system.svc", asked)
+
+	address, ok = way(func(w *ServiceProbe) { w.Host = "vpa-webhook.one.svc" })
+	require.True(t, ok)
+	require.Equal(t, "10.0.0.11:443", address)
 
 	_, ok = way(func(w *ServiceProbe) { w.Foreign = true })
 	require.False(t, ok, "who registers it may have another Service, or port")
