@@ -48,7 +48,7 @@ const (
 	mostFirst  = 15 * time.Second
 	firstsLife = time.Minute
 	// mostFirstOfAll is mostFirst for all namespaces together: several of them must not use up the
-	// passes either. What all callers may wait for is so done within half a pass of a minute.
+	// passes either. A request that has begun may exceed it by scaleTimeout.
 	mostFirstOfAll = 2 * mostFirst
 	// mostOfRound is how many answers are asked for, and longestRound for how long, before others
 	// that are due meanwhile are.
