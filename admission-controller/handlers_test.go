@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"testing"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
@@ -273,11 +272,4 @@ func TestPoliciesAreCheckedAgainstTheOldObjectOnUpdatesOnly(t *testing.T) {
 	answer = handler.Answer(t.Context(), request)
 	require.Nil(t, answer.Refusal)
 	require.Len(t, answer.Warnings, 2)
-}
-
-// The images have no zones of their own.
-func TestZonesAreInTheProgram(t *testing.T) {
-	source, err := os.ReadFile("main.go")
-	require.NoError(t, err)
-	require.Contains(t, string(source), `_ "time/tzdata"`)
 }

@@ -11,7 +11,6 @@ package main
 import (
 	"context"
 	"os"
-	_ "time/tzdata" // zones of schedules; the image of the program has none
 
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/serving"

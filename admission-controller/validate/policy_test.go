@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	_ "time/tzdata"
 
 	"github.com/stretchr/testify/require"
 )

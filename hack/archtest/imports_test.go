@@ -125,6 +125,13 @@ func TestImportsPointInwards(t *testing.T) {
 	}
 }
 
+// The webhook accepts a schedule by the zones that it knows, and the others act by those that they know.
+func TestAllProgramsKnowTimeZones(t *testing.T) {
+	for _, p := range listPackages(t, "./recommender", "./updater", "./admission-controller", "./kubectl-loadline") {
+		require.Contains(t, p.Deps, "time/tzdata", "%s finds no time zones in its image", p.inner())
+	}
+}
+
 func TestDaemonsLinkNoTemplates(t *testing.T) {
 	for _, p := range listPackages(t, "./recommender", "./updater", "./admission-controller") {
 		for _, forbidden := range []string{"text/template", "html/template"} {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	_ "time/tzdata"
 
 	"github.com/stretchr/testify/require"
 

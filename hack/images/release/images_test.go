@@ -2,12 +2,15 @@ package main
 
 import (
 	"archive/tar"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -27,7 +30,9 @@ func checkImages(t *testing.T, folder string) {
 		prefix := filepath.Join(folder, "loadline-"+program)
 		image, err := tarball.ImageFromPath(prefix+"-linux-"+runtime.GOARCH+".tar", nil)
 		require.NoError(t, err)
-		require.ElementsMatch(t, []string{program, "etc/passwd", "etc/group", "etc/ssl/certs/ca-certificates.crt"}, packed(t, image))
+		inside := packed(t, image)
+		require.ElementsMatch(t, []string{program, "etc/passwd", "etc/group", "etc/ssl/certs/ca-certificates.crt"}, slices.Collect(maps.Keys(inside)))
+		require.True(t, bytes.Contains(inside[program], []byte("Antarctica/DumontDUrville")), "%s knows no time zones, and nothing else in the image does: schedules of policies would never open", program)
 		config, err := image.ConfigFile()
 		require.NoError(t, err)
 		require.Equal(t, []string{"/" + program}, config.Config.Entrypoint)
@@ -46,9 +51,9 @@ func checkImages(t *testing.T, folder string) {
 		require.Equal(t, "linux/"+runtime.GOARCH, one.Manifests[0].Platform.String())
 		digest, err := image.ConfigName() // archives have another list of layers
 		require.NoError(t, err)
-		inside, err := platforms.Image(one.Manifests[0].Digest)
+		indexed, err := platforms.Image(one.Manifests[0].Digest)
 		require.NoError(t, err)
-		same, err := inside.ConfigName()
+		same, err := indexed.ConfigName()
 		require.NoError(t, err)
 		require.Equal(t, same, digest)
 
@@ -66,9 +71,10 @@ func checkImages(t *testing.T, folder string) {
 	}
 }
 
-// packed returns the paths of an image's files.
-func packed(t *testing.T, image v1.Image) (paths []string) {
+// packed returns an image's files by their paths.
+func packed(t *testing.T, image v1.Image) map[string][]byte {
 	t.Helper()
+	all := map[string][]byte{}
 	layers, err := image.Layers()
 	require.NoError(t, err)
 	for _, layer := range layers {
@@ -80,9 +86,10 @@ func packed(t *testing.T, image v1.Image) (paths []string) {
 				break
 			}
 			require.NoError(t, err)
-			paths = append(paths, header.Name)
+			all[header.Name], err = io.ReadAll(files)
+			require.NoError(t, err)
 		}
 		require.NoError(t, content.Close())
 	}
-	return paths
+	return all
 }
