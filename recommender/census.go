@@ -23,7 +23,7 @@ type vpaState struct {
 func countVPAs(gauge *prometheus.GaugeVec, vpas []*model.VPA) {
 	counts := map[vpaState]int{}
 	for _, v := range vpas {
-		counts[vpaState{convert.Mode(v.Object), v.Published.Recommended, v.Pods() > 0, v.TargetError != nil}]++
+		counts[vpaState{convert.Mode(v.Object), v.Published.Recommended, v.Pods() > 0, v.Unsupported()}]++
 	}
 	for _, mode := range []vpav1.UpdateMode{
 		vpav1.UpdateModeOff, vpav1.UpdateModeInitial, vpav1.UpdateModeRecreate,

@@ -58,6 +58,11 @@ func (v *VPA) Inputs(now time.Time) Inputs {
 	return i
 }
 
+// Unsupported reports whether the target of the VPA was read and cannot be used.
+func (v *VPA) Unsupported() bool {
+	return v.TargetError != nil && !errors.Is(v.TargetError, target.ErrNotRead)
+}
+
 // Published is what was done about the status of a VPA.
 type Published struct {
 	Recommended     bool                        // a recommendation was seen

@@ -99,9 +99,13 @@ func (r *Roster) ObserveRead(ctx context.Context) ([]Observed, error) {
 }
 
 // LogTargetErrors logs the targets that cannot be used, unless that is known to the model
-// already. Of one that nobody has read yet that is not known.
+// already. Of those that nobody has read yet that is not known: it logs how many they are.
 func LogTargetErrors(log klog.Logger, model *Model, observed []Observed) {
+	unread := 0
 	for _, o := range observed {
+		if errors.Is(o.Err, target.ErrNotRead) {
+			unread++
+		}
 		if o.Err == nil || errors.Is(o.Err, target.ErrNotRead) {
 			continue
 		}
@@ -109,5 +113,8 @@ func LogTargetErrors(log klog.Logger, model *Model, observed []Observed) {
 		if v == nil || v.TargetError == nil || v.TargetError.Error() != o.Err.Error() {
 			log.Info("VPA has no usable target", "vpa", klog.KObj(o.Object), "reason", o.Err.Error())
 		}
+	}
+	if unread > 0 {
+		log.Info("Scale subresources of some targets have not been read yet", "vpas", unread)
 	}
 }

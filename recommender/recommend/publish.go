@@ -9,9 +9,9 @@
 // recipe and fills the sketches that it asks for. Quality and WorkloadQuality are metrics that
 // compare what is used with what was recommended.
 //
-// The numbers come from package recipe. Advise rounds them as convert.Format says, makes CPU
-// whole cores where a flag wants that, and caps them with package policy, in this order; the
-// status is put together by package status.
+// The numbers come from package recipe. Advise rounds them as convert.Format says, puts back what is
+// published where less is known than then, or it is doubted (hold, keep), makes CPU whole cores where a flag wants that, and
+// caps them with package policy, in this order; the status is put together by package status.
 package recommend
 
 import (

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -32,6 +33,7 @@ const (
 	scaleTimeout  = 10 * time.Second // of one request
 	retryFirst    = 15 * time.Second // after a failure, doubled each time, at most scaleRefresh
 	missingMost   = time.Hour        // at most, after failures that say that the object is not there
+	hangPause     = time.Minute      // since a request timed out, in which nothing else of its kind is asked for
 	discoveryLife = 5 * time.Minute
 
 	// mostFailed is how many answers that are errors are kept for one namespace. An updater or a
@@ -105,9 +107,10 @@ type scaleCache struct {
 	mu        sync.Mutex
 	entries   map[Key]*entry
 	scaleless map[schema.GroupKind]scaleless
-	unread    map[string]map[Key]time.Time // workloads that wait to be read, by namespace, and since when
-	firsts    map[string]time.Duration     // for how long callers of get waited since counting, by namespace
-	firstsAll time.Duration                // the sum of firsts
+	hanging   map[schema.GroupKind]time.Time // kinds of which nothing is asked for until then
+	unread    map[string]map[Key]time.Time   // workloads that wait to be read, by namespace, and since when
+	firsts    map[string]time.Duration       // for how long callers of get waited since counting, by namespace
+	firstsAll time.Duration                  // the sum of firsts
 	counting  time.Time
 	filled    chan struct{} // gets one when there is something in entries or unread again
 
@@ -121,7 +124,7 @@ type scaleless struct {
 }
 
 func newScaleCache(scale Scale) *scaleCache {
-	return &scaleCache{scale: scale, mostFailed: mostFailed, mostFirst: mostFirst, mostFirstOfAll: mostFirstOfAll, entries: map[Key]*entry{}, scaleless: map[schema.GroupKind]scaleless{}, unread: map[string]map[Key]time.Time{}, firsts: map[string]time.Duration{}, filled: make(chan struct{}, 1)}
+	return &scaleCache{scale: scale, mostFailed: mostFailed, mostFirst: mostFirst, mostFirstOfAll: mostFirstOfAll, entries: map[Key]*entry{}, scaleless: map[schema.GroupKind]scaleless{}, hanging: map[schema.GroupKind]time.Time{}, unread: map[string]map[Key]time.Time{}, firsts: map[string]time.Duration{}, filled: make(chan struct{}, 1)}
 }
 
 // fill lets run know that there will be something to refresh. The caller holds the lock.
@@ -148,7 +151,7 @@ func (c *scaleCache) find(key Key, add bool) (*entry, error) {
 	}
 	e := c.entries[key]
 	if e == nil && add {
-		e = &entry{}
+		e = &entry{state: state{due: time.Now()}}
 		c.fill()
 		c.entries[key] = e
 	}
@@ -170,6 +173,9 @@ func (c *scaleCache) get(ctx context.Context, key Key) (answer, error) {
 	if err := ctx.Err(); err != nil {
 		return answer{}, err
 	}
+	if c.hangs(key.GroupKind()) {
+		return answer{}, fmt.Errorf("the last request for a %s timed out, and the next one waits a minute", key.GroupKind())
+	}
 	if !c.mayWait(key.Namespace) {
 		return answer{}, ErrNotRead
 	}
@@ -180,25 +186,6 @@ func (c *scaleCache) get(ctx context.Context, key Key) (answer, error) {
 		return answer{}, err
 	}
 	return e.answer, e.err
-}
-
-// mayWait reports whether a caller of get may wait for one more workload of a namespace.
-func (c *scaleCache) mayWait(namespace string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if now := time.Now(); now.Sub(c.counting) >= firstsLife {
-		clear(c.firsts)
-		c.firstsAll, c.counting = 0, now
-	}
-	return c.firsts[namespace] < c.mostFirst && c.firstsAll < c.mostFirstOfAll
-}
-
-// waited notes for how long a caller of get did.
-func (c *scaleCache) waited(namespace string, d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.firsts[namespace] += d
-	c.firstsAll += d
 }
 
 // recall returns the remembered answer without waiting for one. With soon one that is missing
@@ -264,6 +251,9 @@ func (c *scaleCache) ask(ctx context.Context, key Key, e *state) error {
 	if err != nil && (ctx.Err() != nil || errors.Is(err, client.ErrThrottled)) {
 		e.due = time.Now().Add(retryFirst)
 		return err
+	}
+	if err != nil && within.Err() != nil {
+		c.timedOut(key.GroupKind())
 	}
 	e.due = time.Now().Add(scaleRefresh + rand.N(scaleRefresh))
 	if err == nil {
@@ -336,6 +326,9 @@ func (c *scaleCache) refresh(ctx context.Context) bool {
 		if ctx.Err() != nil || time.Since(began) >= longestRound {
 			break
 		}
+		if c.hangs(key.GroupKind()) {
+			continue
+		}
 		_, _ = c.renew(ctx, key, entries[key]) // a failure is remembered
 		c.asked = key.Namespace
 	}
@@ -344,7 +337,8 @@ func (c *scaleCache) refresh(ctx context.Context) bool {
 
 // due drops what nobody has read for long, and returns what is to be asked for again, at most
 // mostOfRound. Namespaces take turns, beginning with the one after that of the last round, as a server
-// that hangs answers only a few in each; and of each what is due for longest, or was never asked, comes first.
+// that hangs answers only a few in each; and of each what is due for longest comes first. What was never
+// asked for is due since it was wanted.
 func (c *scaleCache) due(entries map[Key]*entry, now time.Time) (next []Key) {
 	type due struct {
 		key  Key
@@ -358,7 +352,7 @@ func (c *scaleCache) due(entries map[Key]*entry, now time.Time) (next []Key) {
 		switch {
 		case unused:
 			c.drop(key)
-		case !now.Before(when):
+		case !now.Before(when) && !c.hangs(key.GroupKind()):
 			waiting[key.Namespace] = append(waiting[key.Namespace], due{key, when})
 		}
 	}

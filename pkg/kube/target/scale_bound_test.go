@@ -155,10 +155,72 @@ func TestNoNamespaceIsLeftOutWhileTheServerHangs(t *testing.T) {
 				e.read.Store(time.Now().UnixNano())
 			}
 		}
-		for range 8 {
+		for range 16 {
 			c.refresh(t.Context())
+			time.Sleep(hangPause)
 		}
 		require.Equal(t, map[string]int{"a": 4, "b": 4, "c": 4, "d": 4}, asked)
+	})
+}
+
+// One kind whose conversion webhook hangs holds up neither a pass nor what is read of other kinds.
+func TestAKindThatHangsHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hanging := 0
+		c := newScaleCache(func(ctx context.Context, namespace string, kind schema.GroupKind, name string) (*autoscalingv1.Scale, error) {
+			if kind.Kind == "Rollout" {
+				return limited(ctx, namespace, kind, name)
+			}
+			hanging++
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		database := func(i int) Key {
+			return Key{Namespace: fmt.Sprint("team-", i), Group: "db.example", Kind: "Database", Name: "main"}
+		}
+		for i := range 2 * mostOfRound {
+			for _, key := range []Key{database(i), rolloutOf(fmt.Sprint("team-", i), 1)} {
+				_, _, _ = c.recall(key, true)
+			}
+		}
+		began := time.Now()
+		c.refresh(t.Context())
+		c.refresh(t.Context())
+		c.refresh(t.Context())
+		require.Equal(t, 1, hanging)
+		require.Less(t, time.Since(began), scaleTimeout+2*mostOfRound*20*time.Millisecond+time.Second)
+		for i := range 2 * mostOfRound {
+			_, known, err := c.recall(rolloutOf(fmt.Sprint("team-", i), 1), false)
+			require.NoError(t, err)
+			require.True(t, known)
+		}
+
+		asked := time.Now()
+		_, err := c.get(t.Context(), database(mostOfRound))
+		require.ErrorContains(t, err, "the last request for a Database.db.example timed out")
+		require.NotErrorIs(t, err, ErrNotRead, "history that is loaded at the start would wait for it")
+		require.Zero(t, time.Since(asked))
+		time.Sleep(hangPause)
+		_, err = c.get(t.Context(), database(mostOfRound))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, 2, hanging)
+	})
+}
+
+// What is new is read after what is due for longer, whatever its name.
+func TestNewWorkloadsAreReadInTheirTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked []string
+		c := newScaleCache(func(_ context.Context, _ string, _ schema.GroupKind, name string) (*autoscalingv1.Scale, error) {
+			asked = append(asked, name)
+			return &autoscalingv1.Scale{}, nil
+		})
+		for i := range 10 {
+			_, _, _ = c.recall(rolloutOf("shop", 9-i), true)
+			time.Sleep(time.Second)
+		}
+		c.refresh(t.Context())
+		require.Equal(t, []string{"9", "8", "7", "6", "5", "4", "3", "2", "1", "0"}, asked)
 	})
 }
 
