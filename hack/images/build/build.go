@@ -23,7 +23,8 @@ var Daemons = []string{"recommender", "updater", "admission-controller"}
 
 // Source is the commit from which something is built.
 type Source struct {
-	Revision string
+	Revision string    // of the commit, and -dirty where files were changed since
+	Changes  string    // of files since the commit, as git status --porcelain says them
 	Time     time.Time // of everything that is built
 }
 
@@ -42,7 +43,14 @@ func Commit() (Source, error) {
 	if err != nil {
 		return Source{}, fmt.Errorf("SOURCE_DATE_EPOCH: %w: a number of seconds since 1970 is wanted", err)
 	}
-	return Source{Revision: revision, Time: time.Unix(at, 0).UTC()}, nil
+	changes, err := exec.Command("git", "status", "--porcelain").Output()
+	if err != nil {
+		return Source{}, fmt.Errorf("git status: %w", err)
+	}
+	if len(changes) > 0 {
+		revision += "-dirty"
+	}
+	return Source{Revision: revision, Changes: strings.TrimRight(string(changes), "\n"), Time: time.Unix(at, 0).UTC()}, nil
 }
 
 // Platforms reads platforms that are separated by commas.

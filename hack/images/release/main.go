@@ -61,7 +61,11 @@ func main() {
 }
 
 func run(s settings, log io.Writer) error {
-	said, err := checked(s)
+	of, err := build.Commit()
+	if err != nil {
+		return err
+	}
+	said, err := checked(s, of)
 	if err != nil {
 		return err
 	}
@@ -75,10 +79,6 @@ func run(s settings, log io.Writer) error {
 	pluginPlatforms, err := build.Platforms(s.pluginPlatforms)
 	if err != nil {
 		return fmt.Errorf("-plugin-platforms: %w", err)
-	}
-	of, err := build.Commit()
-	if err != nil {
-		return err
 	}
 	work, err := os.MkdirTemp("", "loadline-release-")
 	if err != nil {
@@ -113,20 +113,16 @@ func run(s settings, log io.Writer) error {
 }
 
 // checked returns which version programs say, or why nothing may be released.
-func checked(s settings) (said string, err error) {
+func checked(s settings, of build.Source) (said string, err error) {
 	// Tags of images have no place for what may follow a plus.
 	if semver.Canonical(s.version) != s.version || s.version == "" {
 		return "", fmt.Errorf("VERSION=%q is no semantic version such as v0.1.0 or v0.2.0-rc.1", s.version)
 	}
-	changed, err := exec.Command("git", "status", "--porcelain").Output()
-	if err != nil {
-		return "", fmt.Errorf("git status: %w", err)
-	}
-	if len(changed) == 0 {
+	if of.Changes == "" {
 		return s.version, nil
 	}
 	if !s.allowDirty {
-		return "", fmt.Errorf("the working tree has changes that are not committed; commit them, or build with ALLOW_DIRTY=1 what is not for others:\n%s", bytes.TrimRight(changed, "\n"))
+		return "", fmt.Errorf("the working tree has changes that are not committed; commit them, or build with ALLOW_DIRTY=1 what is not for others:\n%s", of.Changes)
 	}
 	return s.version + "+dirty", nil
 }

@@ -60,10 +60,13 @@ func TestAReleaseIsTheSameWhereverItIsBuilt(t *testing.T) {
 	checkManifests(t, first)
 
 	require.NoError(t, os.WriteFile("note", nil, 0o644))
-	_, err = checked(settings{version: "v1.2.3"})
+	of, err := build.Commit()
+	require.NoError(t, err)
+	require.Contains(t, of.Revision, "-dirty")
+	_, err = checked(settings{version: "v1.2.3"}, of)
 	require.ErrorContains(t, err, "commit them")
 	require.ErrorContains(t, err, "?? note")
-	said, err := checked(settings{version: "v1.2.3", allowDirty: true})
+	said, err := checked(settings{version: "v1.2.3", allowDirty: true}, of)
 	require.NoError(t, err)
 	require.Equal(t, "v1.2.3+dirty", said)
 }
