@@ -100,8 +100,8 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 	p.carryOut(ctx, plan)
 	p.remember(ctx, plan)
 	watch.Step("EvictPods")
-	p.explain(ctx)
-	p.report()
+	p.sayWhyLeftAlone(ctx)
+	p.publishGauges()
 }
 
 // look begins a pass with a plan for all pods that a VPA controls.

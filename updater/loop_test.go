@@ -198,7 +198,7 @@ func TestPanicOfOnePlanIsReported(t *testing.T) {
 		Problems: []disruption.Problem{{Namespace: "shop", VPA: "web-vpa", Panic: "panic: a bug\nits stack"}},
 		Skipped:  []disruption.Skip{{Subject: disruption.Subject{Namespace: "shop", VPA: "web-vpa", Pod: "web-1-0"}, Reason: disruption.Broken}},
 	}, noon)
-	p.report()
+	p.publishGauges()
 	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "Broken"))
 	log := logger.GetSink().(logtesting.Underlier).GetBuffer().String()
 	require.Regexp(t, `(?s)The pods of this VPA are left alone.*vpa="shop/web-vpa"`, log)

@@ -285,8 +285,8 @@ func (p *pass) evict(ctx context.Context, c actuate.Change) disruption.Reason {
 	return disruption.EvictionRefused
 }
 
-// explain says why pods were left alone.
-func (p *pass) explain(ctx context.Context) {
+// sayWhyLeftAlone does.
+func (p *pass) sayWhyLeftAlone(ctx context.Context) {
 	for _, s := range p.skipped {
 		if s.Reason == disruption.Infeasible {
 			p.metrics.Infeasible(p.score(s.Subject))
@@ -310,8 +310,8 @@ func (p *pass) explain(ctx context.Context) {
 	}
 }
 
-// report publishes the gauges and drops the counters of deleted VPAs.
-func (p *pass) report() {
+// publishGauges does, and drops the counters of deleted VPAs.
+func (p *pass) publishGauges() {
 	skipped := map[disruption.Reason]int{disruption.NoVPA: p.snapshot.NoVPA}
 	for _, s := range p.skipped {
 		skipped[s.Reason]++

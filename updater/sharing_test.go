@@ -92,15 +92,19 @@ func (w *world) gauges() string {
 
 // Three equal pods (0.5 / 1.4 cores) would have 0.8 each in place of 1.4.
 func TestADryRunOfSharingShowsWhatItWouldDoAndWritesNothing(t *testing.T) {
-	w := newWorld(t, Default(), append(peakingPods(3, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))...)
-	w.vpa.ClearActions()
-	w.pass(noon)
-	require.Equal(t, "3 pods, headroom 0.900, saved 1.800, 0 bytes, 0 evictions", w.gauges())
-	require.Empty(t, w.writes())
-	for _, a := range w.vpa.Actions() {
-		require.Contains(t, []string{"get", "list", "watch"}, a.GetVerb())
+	for name, mode := range map[string]func(*loadlinev1alpha1.SizingPolicySpec){"that only recommends": func(*loadlinev1alpha1.SizingPolicySpec) {}, "that changes pods": automatic} {
+		t.Run("under a policy "+name, func(t *testing.T) {
+			w := newWorld(t, Default(), append(peakingPods(3, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun, mode), kubelet("n1", "8"))...)
+			w.vpa.ClearActions()
+			w.pass(noon)
+			require.Equal(t, "3 pods, headroom 0.900, saved 1.800, 0 bytes, 0 evictions", w.gauges())
+			require.Empty(t, w.writes())
+			for _, a := range w.vpa.Actions() {
+				require.Contains(t, []string{"get", "list", "watch"}, a.GetVerb())
+			}
+			require.Empty(t, w.told())
+		})
 	}
-	require.Empty(t, w.told())
 }
 
 func TestEachRoundOfSharingSaysWhatItFoundOnEachNode(t *testing.T) {

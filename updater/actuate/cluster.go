@@ -8,9 +8,9 @@
 //
 // Every write names the UID of its pod, so that a namesake that replaced the pod
 // is never hit. Whether a refused resize becomes an eviction is up to the caller.
-// Two things are decided here, right before a change, because they need the pod as
-// the API server has it: pods of one PodDisruptionBudget restart one after the other
-// (BudgetReader), and a pod that was changed meanwhile is spared.
+// Three things are decided here, right before a change, because they need what the cluster has then: pods of
+// one PodDisruptionBudget restart one after the other (BudgetReader), no memory limit is
+// cut below what is in use (spared), and nothing is given back over what somebody raised since (stillHas).
 package actuate
 
 import (

@@ -75,7 +75,7 @@ type Step func(name string)
 // Snapshot is what one pass works on; the zero value is empty. It is good until the next one is taken.
 type Snapshot struct {
 	View    disruption.View
-	Skipped []disruption.Skip // pods that should be in the view, but cannot be
+	Skipped []disruption.Skip // pods that are left out of the view, and why
 	NoVPA   int               // pods that no VPA controls, or none that changes running pods
 
 	rollouts []*Rollout // of the VPAs of the view; empty: no policy has a say about any

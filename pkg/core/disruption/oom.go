@@ -27,8 +27,10 @@ func (p *Pod) QuickOOM(threshold time.Duration, now time.Time) bool {
 //   - is counted by no rate limit of disruptions; if it comes to an eviction, that takes
 //     only what grows from a quota (Need.Yields).
 //
-// It must be worth it (Assess: out of bounds, or killed soon after its start), must not have
-// been tried in vain, and must find room; a full node is asked once all the same (fitting).
+// It must be worth it (Assess: out of bounds, or killed soon after its start), have an owner, not be pending, have
+// no other resize under way that the mode waits for, must not have
+// been tried in vain, and must find room; a full node is asked once all the same (fitting). The rollout of a policy must leave
+// it at least its memory.
 // Plan marks its action with OOMResize.
 func (p *Pod) IsOOMResize() bool { return !p.Ready && p.WantsOOMResize() }
 

@@ -167,8 +167,8 @@ type candidate struct {
 //	Assess            is it worth a change? Unchanged, TooYoung, SmallChange, ... (assess.go)
 //	Pod.Held          does the rollout of a SizingPolicy hold it? NotInCanary, CoolingDown, ...
 //	                  (package rollout); it may still get memory after an out-of-memory kill
-//	Situation.Decide  may it be resized now, by its owner, its node and its budget? NoOwner,
-//	                  BelowMinReplicas, NotRunning, ModeNotEnabled, Infeasible, Deferred,
+//	Situation.Decide  may it be resized now, by its owner, its node and its budget? ModeNotEnabled,
+//	                  NoOwner, BelowMinReplicas, NotRunning, Infeasible, Deferred,
 //	                  ResizeFailed, WaitingForNode, NoBudget, BudgetSpent
 //	Asks              is anything left to ask for? WaitingForNode, and in mode InPlace Deferred,
 //	                  Infeasible, ResizeFailed; there another target asks the budget once more

@@ -25,15 +25,16 @@ const (
 	Observing     Reason = "Observing"
 	RecommendOnly Reason = "RecommendOnly"
 
-	// updater/view/policy.go, NoRecord and EvictionNotAllowed also updater/rollouts.go;
-	// updater/records/store.go
+	// updater/view/policy.go, NoRecord and EvictionNotAllowed also updater/rollouts.go, and EvictionNotAllowed
+	// staysPut in plan.go; updater/records/store.go
 	EvictionNotAllowed Reason = "EvictionNotAllowed"
 	JobNotResized      Reason = "JobNotResized"
 	NoRecord           Reason = "NoRecord"
 
 	// pkg/core/rollout/round.go, which updater/rollouts.go asks before a plan is made (those of nodes:
-	// checks.go beside it; HPAOnResource and KeptAfterRevert: updater/view/policy.go);
-	// updater/view/workload.go. The same file finds RolloutUnderWay and TooLargeForNode under a
+	// checks.go beside it; HPAOnResource and KeptAfterRevert: updater/view/policy.go); OutsideWindow and
+	// UnderObservation also updater/rollouts.go itself, UnderObservation of what shares updater/view/divide.go;
+	// updater/view/workload.go. round.go also finds RolloutUnderWay and TooLargeForNode under a
 	// policy, and canary.go beside it NotRunning, WaitingForNode and Deferred
 	NotInCanary      Reason = "NotInCanary"
 	CoolingDown      Reason = "CoolingDown"
@@ -76,8 +77,8 @@ const (
 	NoBudget         Reason = "NoBudget"
 	BudgetSpent      Reason = "BudgetSpent"
 
-	// inplace.go (for an eviction plan.go), which ask capacity.go, assess.go for StaticCPU, and
-	// restart_plan.go for RestartUnderWay;
+	// inplace.go (for an eviction plan.go), which ask capacity.go, class.go for ClassWouldChange and
+	// StaticCPU, and restart_plan.go for RestartUnderWay; StaticCPU of a boosted pod assess.go;
 	// updater/view/capacity.go, for StaticCPU static_cpu.go beside it, for RestartUnderWay
 	// updater/actuate/budgets.go
 	ClassWouldChange Reason = "ClassWouldChange"
@@ -96,7 +97,8 @@ const (
 	// plan.go, of a pod that leaves its node; state.go remembers
 	LeftLately Reason = "LeftLately"
 
-	// updater/pass.go, while the plan is carried out; updater/actuate/cluster.go
+	// updater/pass.go, while the plan is carried out; updater/actuate/cluster.go, for MemoryInUse
+	// spare.go and memory.go beside it
 	DisruptionRateLimited Reason = "DisruptionRateLimited"
 	RateLimited           Reason = "RateLimited"
 	MemoryInUse           Reason = "MemoryInUse"

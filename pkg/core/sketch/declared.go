@@ -59,15 +59,15 @@ func (t *Sketch) Limited(h LimitRatio) bool {
 
 // Undeclared reports whether the container is new, so that its memory request matters, and
 // nothing is known of that.
-func (t *Sketch) Undeclared() bool { return t.first == 0 && t.new() && !t.Peaks.Empty() }
+func (t *Sketch) Undeclared() bool { return t.declared == 0 && t.new() && !t.Peaks.Empty() }
 
 // Declare takes the memory request of a container, in bytes, and reports whether it matters.
 // The first counts: later ones may be recommendations.
 func (t *Sketch) Declare(request resources.Amount) bool {
-	if request <= 0 || t.first != 0 || !t.new() {
+	if request <= 0 || t.declared != 0 || !t.new() {
 		return false
 	}
-	t.first = encode(float64(request))
+	t.declared = encode(float64(request))
 	return true
 }
 
@@ -77,9 +77,9 @@ func (t *Sketch) Declared() float64 {
 	if !t.new() {
 		return 0
 	}
-	return decode(t.first)
+	return decode(t.declared)
 }
 
 func (t *Sketch) new() bool {
-	return t.Peaks != nil && (t.Peaks.Empty() || t.Peaks.Age(t.Now) < time.Duration(t.early)*time.Minute) && t.early > 0
+	return t.Peaks != nil && (t.Peaks.Empty() || t.Peaks.Age(t.Now) < time.Duration(t.declaredIn)*time.Minute) && t.declaredIn > 0
 }

@@ -104,7 +104,7 @@ func (s *LoadShape) Name(i int) string { return s.names[i] }
 
 // Load is the use of one kind by one container, as two histograms: of CPU the samples but
 // those of a start, where more than the limit was wanted as twice the limit (demand.go), and
-// of memory the highest in each five minutes. Make it with New.
+// of memory the highest in each five minutes. Make it with newLoad.
 type Load struct {
 	shape  *LoadShape
 	uses   pair

@@ -14,7 +14,7 @@
 //
 // To remember something new, write it in a file of its own, and in this one add its field to
 // Needs and Sketch, its line to parts, what Adapt does with it, and what observe gives it; Only
-// drops it where it is of another kind, and forgetStarts (starts.go) clears it where it is of CPU and may be used together with Start. The
+// drops it where it is of another kind, later (image.go) knows it if it keeps time of its own, and forgetStarts (starts.go) clears it where it is of CPU and may be used together with Start. The
 // type needs merge, write and read (parts.go); Merge, image, restore and checkpoint follow
 // from parts. What is no sample of usage needs a method that the recommender
 // (recommender/recommend/keeper.go) and the replay (pkg/core/replay/recommender.go) call.
@@ -81,8 +81,8 @@ type Sketch struct {
 	waits      bool       // Pressed is wanted
 	flags      flags
 	throttled  throttled              // of CPU
-	first      uint16                 // memory request when the container was new, coded; 0 = not known
-	early      uint16                 // minutes for which it matters
+	declared   uint16                 // memory request when the container was new, coded; 0 = not known
+	declaredIn uint16                 // minutes for which it matters
 	Now        int64                  // nanoseconds since 1970: when it is read, or was written last
 	begun      [resources.Kinds]int64 // first use that all parts know; 0 = none
 }
@@ -109,15 +109,15 @@ const cpu, ram = resources.CPU, resources.Memory
 
 // parts are all that a sketch can have, in the order that they have in images.
 var parts = [...]struct {
-	number int64          // in images: it is never used for anything else, and 1 is the frame
-	begins resources.Kind // of which all is known only since this part is there
+	number int64          // in images: it is never used for anything else, 1 is the frame, and the next is 20
+	begins resources.Kind // of which an older image knows nothing where it lacks this part: what is known begins anew; none: recipes do without
 	part
 }{
 	{2, ram, keep(func(t *Sketch) *DailyPeaks { return t.Peaks })},
 	{3, none, keep(func(t *Sketch) *Kills { return t.Kills })},
 	{14, none, pressure{}},
 	{15, none, declared{func(t *Sketch) *uint16 { return (*uint16)(&t.LimitRatio) }, func(t *Sketch) bool { return t.flags.has(limited) }}},
-	{16, none, declared{func(t *Sketch) *uint16 { return &t.first }, func(t *Sketch) bool { return t.early > 0 }}},
+	{16, none, declared{func(t *Sketch) *uint16 { return &t.declared }, func(t *Sketch) bool { return t.declaredIn > 0 }}},
 	{18, none, starts{}},
 	{19, none, throttling{}},
 	{4, cpu, keep(func(t *Sketch) *Load { return t.Load[cpu] })},
@@ -173,8 +173,8 @@ func (t *Sketch) Adapt(n Needs) {
 	}
 	t.flags.set(sparing, n.Start > 0)
 	t.flags.set(onlyStarts, n.Start > 0 && t.flags.has(onlyStarts))
-	if t.early = uint16(min(n.Declared/time.Minute, math.MaxUint16)); t.early == 0 {
-		t.first = 0
+	if t.declaredIn = uint16(min(n.Declared/time.Minute, math.MaxUint16)); t.declaredIn == 0 {
+		t.declared = 0
 	}
 }
 

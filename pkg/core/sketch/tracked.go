@@ -18,7 +18,7 @@ func NewTrackedShape(shape *LoadShape, from, until float64) *TrackedShape {
 }
 
 // Tracked is the load of a container once more, under shapes that forget faster: for those
-// that are large. Make it with New.
+// that are large. Make it with newTracked.
 type Tracked struct {
 	Load
 	large bool
