@@ -202,7 +202,7 @@ var alerts = []alert{
 		expr:    `loadline_node_overloaded_nodes > 0`,
 		summary: "{{ $value }} nodes have had more load than CPUs for half an hour.",
 		means:   "They take no new pods while that lasts, if `--node-load-taint=on`.",
-		do:      []string{"`kubectl get nodes -o json` and look for the taint `loadline.dev/overloaded`.", "Disks that are slow count as load, too ([sharing.md](sharing.md))."},
+		do:      []string{"`kubectl get nodes -o json` and look for the taint `loadline.dev/overloaded`.", "Disks that are slow count as load, too ([updater.md](updater.md#overloaded-nodes))."},
 		firing:  []string{`loadline_node_overloaded_nodes 1x120`},
 		quiet:   []string{`loadline_node_overloaded_nodes 0x120`},
 	},
