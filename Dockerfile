@@ -10,10 +10,12 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o /image/${PROGRAM:?is recommender, updater or admission-controller} ./${PROGRAM} \
-    && ln -s ${PROGRAM} /image/program && mkdir -p /image/etc/ssl/certs \
+RUN mkdir -p /image/etc/ssl/certs \
+    && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o "/image/${PROGRAM:?is recommender, updater or admission-controller}" "./${PROGRAM}" \
+    && ln -s "${PROGRAM}" /image/program \
     && cp /etc/ssl/certs/ca-certificates.crt /image/etc/ssl/certs/ \
-    && echo 'nobody:x:65534:65534:nobody:/:/sbin/nologin' > /image/etc/passwd && echo 'nobody:x:65534:' > /image/etc/group
+    && echo 'nobody:x:65534:65534:nobody:/:/sbin/nologin' > /image/etc/passwd \
+    && echo 'nobody:x:65534:' > /image/etc/group
 
 FROM scratch
 COPY --from=build /image/ /
