@@ -80,7 +80,7 @@ const eventAfter = 4 * time.Minute
 
 // ownNamespaces are those of promises that need an updater of their own, see ownUpdater: the
 // shared one leaves them alone.
-var ownNamespaces = []string{"canary", "arrows", "taken-back", "shares", "node-load", "moving"}
+var ownNamespaces = []string{"canary", "arrows", "taken-back", "shares", "node-load"}
 
 // startPrograms runs the three programs with short intervals, the alpha features
 // that promises need, and otherwise their defaults.

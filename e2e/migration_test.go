@@ -1,12 +1,21 @@
 package e2e
 
 import (
-	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"math/big"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	autoscaling "k8s.io/api/autoscaling/v1"
@@ -20,15 +29,18 @@ import (
 // Who replaces the three programs of the reference by ours goes on with what those left, and so does who
 // goes back. Recommendations do not fall, and nothing of the history is lost. No pod is touched because
 // of the move. Afterwards new pods get what is recommended, and pods that are far from it are changed, as before.
+//
+// It begins with what the manifests of the reference install, the accounts and roles of its programs and a certificate as
+// its script makes it, and runs the commands of docs/migrate.md. The Deployments have simulated
+// pods; the programs are processes, with the tokens of the accounts of those pods.
 func TestMovingOverFromTheReferenceAndBack(t *testing.T) {
 	if os.Getenv("LOADLINE_MIGRATION") == "" {
-		t.Skip("make e2e-migration looks at it: to build the programs of the reference takes minutes, in which other promises would wait for the processors")
+		t.Skip("make e2e-migration looks at it: to build the programs of the reference takes minutes, in which other promises would wait for the processors, and nothing of ours is installed afterwards")
 	}
+	installReference(t)
 	theirs, ours := referenceInstallation(t), ourInstallation(t)
-	t.Cleanup(func() { require.NoError(t, admission.Start(context.WithoutCancel(t.Context()))) })
 	t.Cleanup(theirs.stop)
 	t.Cleanup(ours.stop)
-	ours.stop() // its admission controller is that of all promises
 
 	// The recommender decides about one workload, the test about two: it can move them when it likes.
 	db := plain(t, movingNamespace, 2)
@@ -39,7 +51,12 @@ func TestMovingOverFromTheReferenceAndBack(t *testing.T) {
 	running(t, web)
 	running(t, cache)
 	theirs.begin(t)
-	require.NoError(t, cluster.CreateVPA(t.Context(), db, vpav1.UpdateModeRecreate, naming("moving")))
+	require.NoError(t, cluster.CreateVPA(t.Context(), db, vpav1.UpdateModeRecreate))
+	awaitCheckpoint(t, db, "app", 1)
+	checked := askPlugin(t, "migrate", "check")
+	page, err := os.ReadFile("../docs/migrate.md")
+	require.NoError(t, err)
+	require.Contains(t, string(page), "$ kubectl loadline migrate check\n"+checked+"```\n", "the page shows something else")
 	advise(t, web, vpav1.UpdateModeRecreate, larger)
 	advise(t, cache, vpav1.UpdateModeInPlaceOrRecreate, larger)
 	awaitRecommendation(t, db)
@@ -47,13 +64,16 @@ func TestMovingOverFromTheReferenceAndBack(t *testing.T) {
 	awaitSized(t, web, "300m")
 	awaitSized(t, cache, "300m")
 	newPodIsSized(t, db)
+	tryBeside(t, db)
 
 	for _, move := range []struct {
 		from, to installation
+		section  string              // of the page, with the commands
+		images   string              // what those of the Deployments begin with then
 		then     corev1.ResourceList // what is advised next
 	}{
-		{theirs, ours, pair("400m", "300Mi")},
-		{ours, theirs, pair("500m", "400Mi")},
+		{theirs, ours, "## Move over", "loadline-", pair("400m", "300Mi")},
+		{ours, theirs, "## Go back", "registry.k8s.io/autoscaling/vpa-", pair("500m", "400Mi")},
 	} {
 		held := awaitCheckpoint(t, db, "app", 4)
 		recommended := onlyContainer(t, getVPA(t, db)).Target
@@ -61,7 +81,16 @@ func TestMovingOverFromTheReferenceAndBack(t *testing.T) {
 		for _, w := range []harness.Workload{db, web, cache} {
 			before[w.Name] = awaitRunning(t, w)
 		}
+		runDocumented(t, string(page), move.section)
+		for _, program := range []string{"recommender", "updater", "admission-controller"} {
+			deployment, err := cluster.Kube.AppsV1().Deployments(harness.SystemNamespace).Get(t.Context(), "vpa-"+program, metav1.GetOptions{})
+			require.NoError(t, err)
+			require.Regexp(t, "^"+move.images+program+":", deployment.Spec.Template.Spec.Containers[0].Image)
+		}
 		move.to.replace(t, move.from)
+		if move.to.recommender == theirs.recommender {
+			kubectl(t, "delete", "-k", "deploy/migrate")
+		}
 		nothingMoves := func() {
 			for _, w := range []harness.Workload{db, web, cache} {
 				sameSizes(t, w, before[w.Name])
@@ -86,6 +115,95 @@ func TestMovingOverFromTheReferenceAndBack(t *testing.T) {
 		requireSamePods(t, cache, before[cache.Name]) // in place
 		registeredOnce(t)
 	}
+	theirs.stop()
+	kubectl(t, "apply", "-k", "deploy") // who stays: over what the reference installed
+}
+
+// installReference removes what is installed, and installs what users of the reference do.
+func installReference(t *testing.T) {
+	t.Helper()
+	for _, d := range []*harness.Daemon{recommender, updater, admission} {
+		d.Stop()
+	}
+	kubectl(t, "delete", "-k", "deploy")
+	kubectl(t, "-n", harness.SystemNamespace, "delete", "--ignore-not-found", "secrets/vpa-tls-certs")
+	manifests, err := harness.ReferenceManifests(t.Context())
+	require.NoError(t, err)
+	kubectl(t, "apply", "-k", manifests)
+	_, err = cluster.Kube.CoreV1().Secrets(harness.SystemNamespace).Create(t.Context(), scriptCertificate(t), metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+// scriptCertificate is the Secret that the script of the reference makes: an authority and a certificate, with their keys.
+func scriptCertificate(t *testing.T) *corev1.Secret {
+	t.Helper()
+	data := map[string][]byte{}
+	issue := func(file string, template, parent *x509.Certificate, signer *rsa.PrivateKey) (*x509.Certificate, *rsa.PrivateKey) {
+		key, err := rsa.GenerateKey(rand.Reader, 2048)
+		require.NoError(t, err)
+		if signer == nil {
+			signer = key
+		}
+		template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(100_000*time.Hour)
+		raw, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
+		require.NoError(t, err)
+		data[file+"Cert.pem"] = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})
+		data[file+"Key.pem"] = pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
+		certificate, err := x509.ParseCertificate(raw)
+		require.NoError(t, err)
+		return certificate, key
+	}
+	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "vpa_webhook_ca"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	authority, key := issue("ca", ca, ca, nil)
+	issue("server", &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "vpa-webhook.kube-system.svc"}, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
+		DNSNames: []string{"vpa-webhook.kube-system.svc"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, // the webhook is reached by URL here
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, authority, key)
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "vpa-tls-certs"}, Data: data}
+}
+
+// kubectl runs a command in the root folder of the project.
+func kubectl(t *testing.T, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), cluster.Binary, append([]string{"kubectl", "--kubeconfig", cluster.Kubeconfig()}, args...)...)
+	cmd.Dir = ".."
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%v: %s", args, out)
+}
+
+// runDocumented runs the commands of the first block of a section of a page.
+func runDocumented(t *testing.T, page, section string) {
+	t.Helper()
+	_, rest, found := strings.Cut(page, "\n"+section+"\n")
+	require.True(t, found, section)
+	_, rest, _ = strings.Cut(rest, "\n```\n")
+	block, _, found := strings.Cut(rest, "```")
+	require.True(t, found, section)
+	for line := range strings.Lines(block) {
+		words := strings.Fields(strings.ReplaceAll(line, "TAG", "v0.1.0"))
+		require.Equal(t, "kubectl", words[0], line)
+		kubectl(t, words[1:]...)
+	}
+}
+
+// tryBeside runs our recommender beside the one of the reference, under another name, as the page says, with a second VPA for a workload.
+func tryBeside(t *testing.T, w harness.Workload) {
+	t.Helper()
+	before, recommended := awaitRunning(t, w), onlyContainer(t, getVPA(t, w)).Target
+	kubectl(t, "apply", "-k", "deploy/crds")
+	kubectl(t, "apply", "-k", "deploy/migrate")
+	trial, err := cluster.Daemon(t.Context(), "recommender", "recommender-trial", "--recommender-name=loadline-trial", "--recommender-interval=2s")
+	require.NoError(t, err)
+	require.NoError(t, trial.Start(t.Context()))
+	defer trial.Stop()
+	second := w
+	second.Name = w.Name + "-trial"
+	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeOff, naming("loadline-trial"), func(v *vpav1.VerticalPodAutoscaler) { v.Name = second.Name }))
+	awaitRecommendation(t, second)
+	forPasses(t, trial, 3, func() { requireSamePods(t, w, before) })
+	for _, kind := range kinds {
+		notLess(t, recommended, onlyContainer(t, getVPA(t, w)).Target, kind, "target of the reference")
+	}
+	require.NoError(t, cluster.VPA.AutoscalingV1().VerticalPodAutoscalers(w.Namespace).Delete(t.Context(), second.Name, metav1.DeleteOptions{}))
 }
 
 // movingNamespace has workloads that nobody but the programs of an installation changes.
@@ -101,36 +219,42 @@ type installation struct {
 // movingRecommender and movingUpdater are flags of both installations. A pod that lives for some seconds and is more than a tenth away from
 // the recommendation is changed: by default it could stay within wide bounds for hours.
 var (
-	movingRecommender = []string{"--recommender-name=moving", "--recommender-interval=2s"}
-	movingUpdater     = []string{"--vpa-object-namespace=" + movingNamespace, "--updater-interval=2s", "--in-recommendation-bounds-eviction-lifetime-threshold=5s"}
+	movingRecommender = []string{"--recommender-interval=2s"}
+	movingUpdater     = []string{"--updater-interval=2s", "--in-recommendation-bounds-eviction-lifetime-threshold=5s"}
 )
 
 // referenceInstallation builds the programs of the reference.
 func referenceInstallation(t *testing.T) (i installation) {
 	t.Helper()
 	dir := t.TempDir()
-	built := func(name string) string {
+	prepared := func(name string, args []string) *harness.Daemon {
 		binary := filepath.Join(dir, name) // metrics have the name of the program
 		require.NoError(t, harness.BuildReference(t.Context(), "./pkg/"+name, binary))
-		t.Cleanup(func() {
-			require.NoError(t, cluster.Kubectl(context.WithoutCancel(t.Context()), "delete", "clusterrolebinding", "vpa-moving-"+name))
-		})
-		return binary
+		d, err := cluster.ReferenceProgram(t.Context(), binary, name, "reference-"+name, args...)
+		require.NoError(t, err)
+		return d
 	}
-	var err error
-	i.recommender, err = cluster.Foreign(t.Context(), built("recommender"), "moving-recommender", movingRecommender...)
+	return installation{
+		recommender: prepared("recommender", movingRecommender),
+		updater:     prepared("updater", movingUpdater),
+		admission:   prepared("admission-controller", mounted(t, "reference")),
+		start:       startReferenceUntil,
+	}
+}
+
+// mounted returns flags of an admission controller that is reached by URL, and has the certificate mounted as in its pod.
+func mounted(t *testing.T, whose string) []string {
+	t.Helper()
+	reached, err := harness.ByURL()
 	require.NoError(t, err)
-	i.updater, err = cluster.Foreign(t.Context(), built("updater"), "moving-updater", movingUpdater...)
+	files, err := cluster.CertificateFiles(t.Context(), "certificate-of-"+whose)
 	require.NoError(t, err)
-	i.admission, err = cluster.ReferenceAdmissionController(t.Context(), built("admission-controller"), "moving-admission-controller")
-	require.NoError(t, err)
-	i.start = startReferenceUntil
-	return i
+	return append(reached, files...)
 }
 
 func ourInstallation(t *testing.T) installation {
 	t.Helper()
-	i := installation{admission: admission, start: func(t *testing.T, d *harness.Daemon, what string, works func() error) {
+	i := installation{start: func(t *testing.T, d *harness.Daemon, what string, works func() error) {
 		t.Helper()
 		require.NoError(t, d.Start(t.Context()))
 		eventually(t, what, works)
@@ -139,6 +263,8 @@ func ourInstallation(t *testing.T) installation {
 	i.recommender, err = cluster.Daemon(t.Context(), "recommender", "recommender-moving", append(movingRecommender, "--checkpoints-interval=5s")...)
 	require.NoError(t, err)
 	i.updater, err = cluster.Daemon(t.Context(), "updater", "updater-moving", movingUpdater...)
+	require.NoError(t, err)
+	i.admission, err = cluster.Daemon(t.Context(), "admission-controller", "admission-controller-moving", mounted(t, "ours")...)
 	require.NoError(t, err)
 	return i
 }

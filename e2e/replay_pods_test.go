@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -185,4 +186,12 @@ func plugin(t *testing.T) string {
 	path := filepath.Join("..", "bin", "kubectl-loadline")
 	require.FileExists(t, path, "`make plugin` builds it")
 	return path
+}
+
+// askPlugin runs a command of the plugin for the cluster, and returns what it prints.
+func askPlugin(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), plugin(t), append(args, "--kubeconfig", cluster.Kubeconfig())...).CombinedOutput()
+	require.NoError(t, err, string(out))
+	return string(out)
 }

@@ -82,6 +82,7 @@ type examination struct {
 	own       versioned.Interface
 	now       time.Time
 	programs  string // namespace of the programs
+	moves     bool   // the installation is another one that may move over: what ours has besides is no fault of it
 	namespace string // of the VPAs; empty: all
 
 	owners      *target.Live
@@ -212,11 +213,11 @@ func (a *doctorAnswer) has(s severity) bool {
 var failOn = []string{"never", string(isError), string(isWarning)}
 
 func doctorCommand() *cobra.Command {
-	return examineCommand(&cobra.Command{Use: "doctor [flags]", Short: "look for what keeps the programs from working, and say what to do", Long: doctorHelp}, doctorChecks)
+	return examineCommand(&cobra.Command{Use: "doctor [flags]", Short: "look for what keeps the programs from working, and say what to do", Long: doctorHelp}, doctorChecks, false)
 }
 
-// examineCommand completes a command that makes checks.
-func examineCommand(cmd *cobra.Command, checks []check) *cobra.Command {
+// examineCommand completes a command that makes checks, of our installation or of another one that may move over.
+func examineCommand(cmd *cobra.Command, checks []check, moves bool) *cobra.Command {
 	where, output := addClusterFlags(cmd), addOutputFlag(cmd)
 	programs, fails := "", ""
 	addProgramsFlag(cmd, &programs)
@@ -235,7 +236,7 @@ func examineCommand(cmd *cobra.Command, checks []check) *cobra.Command {
 			return err
 		}
 		// All namespaces are looked at unless one is given; that of the context is none.
-		e := examination{kube: reviewing{cluster.Kube, reviews}, own: cluster.VPA, now: time.Now(), programs: programs, namespace: *where.Namespace}
+		e := examination{kube: reviewing{cluster.Kube, reviews}, own: cluster.VPA, now: time.Now(), programs: programs, moves: moves, namespace: *where.Namespace}
 		a := e.examine(cmd.Context(), checks)
 		if output.Format == formats[0] {
 			fmt.Fprint(cmd.OutOrStdout(), a.asText())

@@ -37,7 +37,10 @@ func (e *examination) missing(groupVersion string, wanted ...string) ([]string, 
 }
 
 func lookAtDefinitions(_ context.Context, e *examination) error {
-	fix := installing(e.installed, "deploy/crds")
+	fix, optional := installing(e.installed, "deploy/crds"), isWarning
+	if e.moves {
+		fix, optional = movingOver(e.installed, "deploy/crds"), isNote
+	}
 	missing, err := e.missing(vpav1.SchemeGroupVersion.String(), "verticalpodautoscalers", "verticalpodautoscalercheckpoints")
 	if err != nil {
 		return err
@@ -47,7 +50,7 @@ func lookAtDefinitions(_ context.Context, e *examination) error {
 	}
 	missing, err = e.missing(loadlinev1alpha1.SchemeGroupVersion.String(), "sizingpolicies", "sizingrecords")
 	for _, name := range missing {
-		e.find(isWarning, name+"."+loadlinev1alpha1.GroupName, "the definition is not installed, so there are no SizingPolicies", fix)
+		e.find(optional, name+"."+loadlinev1alpha1.GroupName, "the definition is not installed, so there are no SizingPolicies", fix)
 	}
 	return err
 }
@@ -167,7 +170,14 @@ func lookAtPermissions(ctx context.Context, e *examination) error {
 				return fmt.Errorf("ask what service account %s may do: %w", account, err)
 			}
 			if !answer.Status.Allowed {
-				e.find(isError, "ServiceAccount "+e.programs+"/"+account, fmt.Sprintf("it may not %s %s of API group %q", p.verb, p.resource, p.group), installing(e.installed, "dist/deploy, or the folder that it was installed from"))
+				severity, fix := isError, installing(e.installed, ofDeployment)
+				if e.moves {
+					severity, fix = isNote, movingOver(e.installed, "deploy/migrate")
+					if (e.programs != metav1.NamespaceSystem || account != "vpa-"+program) && strings.HasPrefix(fix, "kubectl") {
+						fix += ", with this account in its bindings"
+					}
+				}
+				e.find(severity, "ServiceAccount "+e.programs+"/"+account, fmt.Sprintf("it may not %s %s of API group %q", p.verb, p.resource, p.group), fix)
 			}
 		}
 	}
@@ -217,7 +227,7 @@ func (e *examination) lookAtHook(ctx context.Context, object string, hook *admis
 	name := service.Namespace + "/" + service.Name
 	known, err := e.kube.CoreV1().Services(service.Namespace).Get(ctx, service.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		e.find(isError, "Service "+name, "it does not exist, so the API server does not reach the webhook", installing(e.installed, "dist/deploy, or the folder that it was installed from"))
+		e.find(isError, "Service "+name, "it does not exist, so the API server does not reach the webhook", installing(e.installed, ofDeployment))
 		return nil
 	}
 	if err != nil {

@@ -86,7 +86,8 @@ type ward struct {
 	node      *corev1.Node
 	vpa       *vpav1.VerticalPodAutoscaler
 	more, own []runtime.Object
-	forbidden string   // a resource that the programs may not touch
+	forbidden []string // resources that the programs may not touch
+	moves     bool     // it is another installation that may move over
 	accounts  []string // that may do all else; none: all may
 
 	deployments []*appsv1.Deployment // of recommender, updater and admission controller
@@ -157,7 +158,7 @@ func (w *ward) examine(t *testing.T) *doctorAnswer {
 		review := a.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview).DeepCopy()
 		r := review.Spec.ResourceAttributes
 		_, account, _ := strings.Cut(review.Spec.User, "system:serviceaccount:kube-system:")
-		review.Status.Allowed = strings.TrimSuffix(r.Resource+"/"+r.Subresource, "/") != w.forbidden && (w.accounts == nil || slices.Contains(w.accounts, account))
+		review.Status.Allowed = !slices.Contains(w.forbidden, strings.TrimSuffix(r.Resource+"/"+r.Subresource, "/")) && (w.accounts == nil || slices.Contains(w.accounts, account))
 		return true, review, nil
 	})
 	if w.hidden {
@@ -166,7 +167,7 @@ func (w *ward) examine(t *testing.T) *doctorAnswer {
 	if w.discovery != nil {
 		kube.PrependReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, w.discovery })
 	}
-	e := examination{kube: kube, own: fake.NewSimpleClientset(append(w.own, w.vpa)...), now: explainNow(), programs: "kube-system"}
+	e := examination{kube: kube, own: fake.NewSimpleClientset(append(w.own, w.vpa)...), now: explainNow(), programs: "kube-system", moves: w.moves}
 	return e.examine(t.Context(), w.checks)
 }
 
@@ -221,7 +222,7 @@ func TestTheDoctorFindsEachFaultAndNamesTheFix(t *testing.T) {
 		"a LimitRange above maxAllowed": {func(w *ward) { w.more = append(w.more, limitRange(corev1.LimitRangeItem{Min: sizes("1", "9Gi")})) }, "LimitRanges", "maxAllowed of container * is 8192 MiB of memory", "raise maxAllowed"},
 		"nodes below minAllowed":        {func(w *ward) { w.node.Status.Allocatable = sizes("1", "50Mi"); w.vpa.Status.Recommendation = nil }, "size of nodes", "minAllowed of container * is 100 MiB of memory, and the largest node has 50 MiB", "add larger nodes"},
 		"nodes below the target":        {func(w *ward) { w.node.Status.Allocatable = sizes("900m", "32Gi") }, "size of nodes", "its containers are recommended 1000m of cpu in all", "set maxAllowed"},
-		"a permission":                  {func(w *ward) { w.forbidden = "pods/resize" }, "permissions", `it may not patch pods/resize of API group ""`, "kubectl apply -k dist/deploy"},
+		"a permission":                  {func(w *ward) { w.forbidden = []string{"pods/resize"} }, "permissions", `it may not patch pods/resize of API group ""`, "kubectl apply -k dist/deploy"},
 		"an old certificate":            {func(w *ward) { w.secret.Data["serverCert.pem"] = w.authority.issue(t, explainNow().Add(48*time.Hour)) }, "certificate", "expires at 2026-03-04T08:00:00Z", "restart the admission controller"},
 		"an expired certificate":        {func(w *ward) { w.secret.Data = map[string][]byte{"tls.crt": w.authority.issue(t, before(5))} }, "certificate", "expired at 2026-03-02T07:55:00Z", "renew it with whoever issues it"},
 		"no certificate":                {func(w *ward) { w.secret.Data = nil }, "certificate", "it has no certificate that can be read", "delete it and restart"},
@@ -265,7 +266,7 @@ func TestWhatTheDoctorCannotReadIsSaid(t *testing.T) {
 
 func TestWhatTheDoctorSaysIsAsTheDocsShow(t *testing.T) {
 	w := newWard(t)
-	w.forbidden = "pods/resize"
+	w.forbidden = []string{"pods/resize"}
 	w.more = append(w.more, hpa(nil))
 	a := w.examine(t)
 	inTheDocs(t, "doctor", a.asText())

@@ -140,11 +140,17 @@ func (p *installed) mounted(c *corev1.Container, file string) {
 	}
 }
 
-// releaseAnnotation is what Helm writes on what it installs.
-const releaseAnnotation = "meta.helm.sh/release-name"
+// What Helm writes on what it installs.
+const (
+	releaseAnnotation = "meta.helm.sh/release-name"
+	releaseNamespace  = "meta.helm.sh/release-namespace"
+)
+
+// ofDeployment is the folder of what is not in deploy/crds: `make push` writes it, and others may be used.
+const ofDeployment = "dist/deploy, or the folder that it was installed from"
 
 // installing is the command that puts back what belongs to an installation: that of Helm where it
-// installed one of the programs, else that of a folder.
+// installed one of the programs, else that of a folder, or of words that say which.
 func installing(programs map[string]*installed, folder string) string {
 	for _, p := range programs {
 		if p.deployment != nil && p.deployment.Annotations[releaseAnnotation] != "" {

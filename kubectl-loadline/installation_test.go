@@ -149,6 +149,12 @@ func TestAProgramThatTakesNoLeaseIsSeenByItsPods(t *testing.T) {
 	}
 }
 
+func deploymentOf(name, image string) *appsv1.Deployment {
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name}}
+	d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: image}}
+	return d
+}
+
 func TestThatNoDeploymentIsFoundIsSaidOnce(t *testing.T) {
 	w := newWard(t)
 	w.deployments = w.deployments[:1]
@@ -304,7 +310,7 @@ func refuse(fake *clienttesting.Fake, resource string) {
 func TestWhatHelmInstalledHelmPutsBack(t *testing.T) {
 	const fix = "helm -n kube-system upgrade prod CHART --reset-then-reuse-values, with the chart of the release"
 	for name, seed := range map[string]func(*ward){
-		"a permission":              func(w *ward) { w.forbidden = "pods/resize" },
+		"a permission":              func(w *ward) { w.forbidden = []string{"pods/resize"} },
 		"no Service":                func(w *ward) { w.hook.Webhooks[0].ClientConfig.Service.Name = "gone" },
 		"no definition":             func(w *ward) { w.resources[2].APIResources = w.resources[2].APIResources[:1] },
 		"no definition of policies": func(w *ward) { w.resources[3].APIResources = w.resources[3].APIResources[:1] },

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	_ "embed" // the flags of the programs
 	"errors"
@@ -42,7 +43,7 @@ func migrateCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "migrate", Short: "move over from another VPA", Args: args(cobra.NoArgs), RunE: func(*cobra.Command, []string) error {
 		return usageError{errors.New("want the command check (see kubectl loadline migrate check --help)")}
 	}}
-	cmd.AddCommand(examineCommand(&cobra.Command{Use: "check [flags]", Short: "compare an installation of the reference VPA with what is supported", Long: migrateHelp}, migrateChecks))
+	cmd.AddCommand(examineCommand(&cobra.Command{Use: "check [flags]", Short: "compare an installation of the reference VPA with what is supported", Long: migrateHelp}, migrateChecks, true))
 	return cmd
 }
 
@@ -139,7 +140,11 @@ func lookAtInstallation(_ context.Context, e *examination) error {
 			}
 			found[p] = true
 			object := "Deployment " + d.Namespace + "/" + d.Name
-			e.find(isNote, object, fmt.Sprintf("the image of container %s is %s", c.Name, c.Image), fmt.Sprintf("kubectl -n %s set image deployment/%s %s=loadline-%s:TAG", d.Namespace, d.Name, c.Name, p))
+			next := fmt.Sprintf("kubectl -n %s set image deployment/%s %s=loadline-%s:TAG", d.Namespace, d.Name, c.Name, p)
+			if upgrade := upgradingRelease(d); upgrade != "" {
+				next = upgrade
+			}
+			e.find(isNote, object, fmt.Sprintf("the image of container %s is %s", c.Name, c.Image), next)
 			unknown, own := unfit(p, append(slices.Clone(c.Command), c.Args...))
 			if len(unknown) > 0 {
 				e.find(isError, object, fmt.Sprintf("it has flags that the %s does not know, so it would not start: %s", p, strings.Join(unknown, ", ")), "take them out; docs/flags.md has all flags")
@@ -155,6 +160,25 @@ func lookAtInstallation(_ context.Context, e *examination) error {
 		}
 	}
 	return nil
+}
+
+// movingOver is the command that adds what an installation lacks. It takes nothing away, so that the installation goes on
+// working, and can come back.
+func movingOver(programs map[string]*installed, folder string) string {
+	for _, p := range programs {
+		if p.deployment != nil && upgradingRelease(p.deployment) != "" {
+			return upgradingRelease(p.deployment)
+		}
+	}
+	return "kubectl apply -k " + folder
+}
+
+// upgradingRelease is the command that moves the release over to which a Deployment belongs; empty: it belongs to none.
+func upgradingRelease(d *appsv1.Deployment) string {
+	if name := d.Annotations[releaseAnnotation]; name != "" {
+		return fmt.Sprintf("helm -n %s upgrade %s charts/loadline --reset-then-reuse-values, with images of yours as docs/install.md says", cmp.Or(d.Annotations[releaseNamespace], d.Namespace), name)
+	}
+	return ""
 }
 
 // longTimeout is from how many seconds on the webhook of an installation makes pods wait for long if

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,20 +22,46 @@ const ReferenceModule = referencePath + "@v1.8.1"
 // BuildReference compiles a program of the reference in its own folder of the
 // module cache, with the versions of its libraries that it was released with.
 func BuildReference(ctx context.Context, program, binary string) error {
-	if out, err := exec.CommandContext(ctx, "go", "mod", "download", ReferenceModule).CombinedOutput(); err != nil {
-		return fmt.Errorf("download: %w: %s", err, out)
-	}
-	cache, err := exec.CommandContext(ctx, "go", "env", "GOMODCACHE").Output()
+	folder, err := referenceFolder(ctx)
 	if err != nil {
 		return err
 	}
 	build := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", binary, program)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath") // as the Makefile builds the programs
-	build.Dir = filepath.Join(strings.TrimSpace(string(cache)), filepath.FromSlash(ReferenceModule))
+	build.Dir = folder
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}
 	return nil
+}
+
+// referenceFolder returns where the module of the reference lies in the module cache, after downloading it.
+func referenceFolder(ctx context.Context) (string, error) {
+	if out, err := exec.CommandContext(ctx, "go", "mod", "download", ReferenceModule).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("download: %w: %s", err, out)
+	}
+	cache, err := exec.CommandContext(ctx, "go", "env", "GOMODCACHE").Output()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(strings.TrimSpace(string(cache)), filepath.FromSlash(ReferenceModule)), nil
+}
+
+// ReferenceManifests returns the folder with the manifests of the reference: definitions, roles, Deployments and a Service, as
+// its users apply them.
+func ReferenceManifests(ctx context.Context) (string, error) {
+	folder, err := referenceFolder(ctx)
+	return filepath.Join(folder, "deploy"), err
+}
+
+// ReferenceProgram prepares a program of the reference, compiled as binary, with the account and so the permissions
+// that its manifests give it.
+func (c *Cluster) ReferenceProgram(ctx context.Context, binary, name, label string, args ...string) (*Daemon, error) {
+	kubeconfig, err := c.Credentials(ctx, name, label)
+	if err != nil {
+		return nil, err
+	}
+	return c.daemon(binary, label, append([]string{"--kubeconfig=" + kubeconfig}, args...))
 }
 
 // BuildReferenceUpdater compiles the updater of the reference, of the version in go.mod, with our
@@ -53,11 +80,21 @@ func BuildReferenceUpdater(ctx context.Context, binary string) error {
 // AdmissionController does with ours, and with the certificate that ours keeps in its Secret:
 // it makes none.
 func (c *Cluster) ReferenceAdmissionController(ctx context.Context, binary, label string, args ...string) (*Daemon, error) {
-	secret, err := c.Kube.CoreV1().Secrets(SystemNamespace).Get(ctx, "vpa-tls-certs", metav1.GetOptions{})
+	reached, err := ByURL()
 	if err != nil {
 		return nil, err
 	}
-	flags, err := byURL()
+	files, err := c.CertificateFiles(ctx, label)
+	if err != nil {
+		return nil, err
+	}
+	return c.Foreign(ctx, binary, label, slices.Concat(reached, files, args)...)
+}
+
+// CertificateFiles writes the certificate that lies in the Secret vpa-tls-certs into files, as pods have it mounted, and returns
+// the flags that name them. The label names the files.
+func (c *Cluster) CertificateFiles(ctx context.Context, label string) (flags []string, err error) {
+	secret, err := c.Kube.CoreV1().Secrets(SystemNamespace).Get(ctx, "vpa-tls-certs", metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -68,5 +105,5 @@ func (c *Cluster) ReferenceAdmissionController(ctx context.Context, binary, labe
 		}
 		flags = append(flags, "--"+flag+"="+path)
 	}
-	return c.Foreign(ctx, binary, label, append(flags, args...)...)
+	return flags, nil
 }

@@ -48,15 +48,15 @@ func Merge(parts ...map[string]string) map[string]string {
 // API server reaches by URL: the local control plane has no pod network, so a
 // Service could not lead to a process of this machine.
 func (c *Cluster) AdmissionController(ctx context.Context, args ...string) (*Daemon, error) {
-	reached, err := byURL()
+	reached, err := ByURL()
 	if err != nil {
 		return nil, err
 	}
 	return c.Daemon(ctx, "admission-controller", "admission-controller", append(reached, args...)...)
 }
 
-// byURL are flags of an admission controller, ours or the reference's, that is reached by URL, at a free port.
-func byURL() ([]string, error) {
+// ByURL returns flags of an admission controller, ours or the reference's, that is reached by URL, at a free port.
+func ByURL() ([]string, error) {
 	webhook, err := FreeAddress()
 	if err != nil {
 		return nil, err

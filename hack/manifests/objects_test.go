@@ -215,7 +215,7 @@ func applied(t *testing.T) map[string]objects {
 
 // additions are folders that are applied beside an overlay.
 func additions() []string {
-	return []string{"deploy/external-metrics", "deploy/node-load", "deploy/admission-policy", "deploy/network-policy"}
+	return []string{"deploy/external-metrics", "deploy/node-load", "deploy/admission-policy", "deploy/network-policy", "deploy/migrate"}
 }
 
 // moduleFolders are those that were asked for.

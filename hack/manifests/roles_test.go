@@ -101,6 +101,24 @@ func TestTheChartGivesThePermissionsOfTheBase(t *testing.T) {
 	require.Subset(t, base, only)
 }
 
+// Who moves over from the reference, or tries a recommender beside it, needs its roles as they are: to run on, and to come back.
+func TestWhoMovesOverTakesNothingFromTheReference(t *testing.T) {
+	added, base := kustomized(t, "deploy/migrate"), kustomized(t, "deploy/base")
+	text, err := os.ReadFile(filepath.Join(moduleFolder(t, ".", "k8s.io/autoscaler/vertical-pod-autoscaler"), "deploy/vpa-rbac.yaml"))
+	require.NoError(t, err)
+	reference := decode(t, text)
+	require.NotEmpty(t, reference.of("ClusterRole")["system:vpa-actor"])
+	for _, o := range added {
+		require.Contains(t, []string{"Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"}, o.GetKind(), o.GetName())
+		require.NotContains(t, reference.of(o.GetKind()), o.GetName())
+		require.NotContains(t, base.of(o.GetKind()), o.GetName(), "who deletes them keeps what was installed since")
+	}
+	require.Equal(t, permissions(t, base), permissions(t, added))
+	for _, o := range reference.of("ServiceAccount") {
+		require.NotNil(t, base.of("ServiceAccount")[o.GetName()], "the bindings are for accounts that the reference has")
+	}
+}
+
 func TestNamesOfValuesAreThoseOfRules(t *testing.T) {
 	all := permissions(t, chart(t, `
 admissionController: {tls: {secretName: tls}}
