@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/e2e/harness"
 )
 
@@ -66,10 +67,10 @@ var (
 	}}
 	// sharedInPlace are pods that share a node until their policy says otherwise.
 	sharedInPlace = &long{begin: func(t *testing.T) (harness.Workload, []corev1.Pod) {
-		return sharers(t, "sharing-in-place", "280m")
+		return sharers(t, loadlinev1alpha1.SharingOn, "sharing-in-place", "280m")
 	}}
 	// sharedUntilFull are pods that share a node which is full when they share no more.
 	sharedUntilFull = &long{begin: func(t *testing.T) (harness.Workload, []corev1.Pod) {
-		return sharers(t, "sharing-off-full", "280m")
+		return sharers(t, loadlinev1alpha1.SharingOn, "sharing-off-full", "280m")
 	}}
 )
