@@ -2,7 +2,7 @@
 # Regenerates every generated file: deep copies beside the types, the typed
 # clients in pkg/generated, the custom resource definitions in deploy/crds, what
 # follows from deploy/ (deploy/loadline.yaml and parts of charts/loadline), the
-# pages that list flags and reasons, the list of flags of the plugin,
+# pages that list flags, reasons and fields, the list of flags of the plugin,
 # docs/closed-loop.md with its drawings, and docs/monitoring.md with all of
 # deploy/monitoring.
 #
@@ -141,5 +141,6 @@ known >"$work/known-flags.txt"
 cmp -s "$work/known-flags.txt" kubectl-loadline/known-flags.txt || cp "$work/known-flags.txt" kubectl-loadline/known-flags.txt
 
 go run ./hack/reasons
+go run ./hack/api
 go run ./hack/closedloop
 go run ./hack/monitoring
