@@ -10,6 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -122,6 +124,31 @@ func TestPodsThatAPolicyHolds(t *testing.T) {
 			require.Contains(t, said, "would leave pod shop/web-1-0 alone (VPA web-vpa): "+c.persons, name)
 		}
 	}
+}
+
+// The pods of a CronJob are gone before anybody could judge a change: a policy sizes the next ones.
+func TestPodsOfACronJobAreLeftAloneByAPolicy(t *testing.T) {
+	labels := map[string]string{"app": "web"}
+	cronJob := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "uid-web"}}
+	cronJob.Spec.JobTemplate.Spec.Template.Labels = labels
+	controlledBy := func(kind, name string) []metav1.OwnerReference {
+		return []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: kind, Name: name, Controller: new(true)}}
+	}
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", OwnerReferences: controlledBy("CronJob", "web")}}
+	pods := slices.DeleteFunc(deployment(2, func(p *corev1.Pod) { p.OwnerReferences = controlledBy("Job", "web-1") }), func(o runtime.Object) bool {
+		_, is := o.(*corev1.Pod)
+		return !is
+	})
+	made := madeVPA()
+	made.Name = fleet.MadeName("CronJob", "batch", "web")
+	made.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: "batch/v1", Kind: "CronJob", Name: "web"}
+	policy := sizingPolicy(loadlinev1alpha1.RolloutModeAuto, func(s *loadlinev1alpha1.SizingPolicySpec) {
+		s.Workloads = []loadlinev1alpha1.WorkloadSelection{{APIVersion: "batch/v1", Kind: "CronJob"}}
+	})
+	w := newWorld(t, Default(), append(pods, cronJob, job, made, policy)...)
+	said := w.rehearsed()
+	require.Contains(t, said, "would leave pod shop/web-1-0 alone (VPA cronjob-web): JobNotResized")
+	require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", "JobNotResized"))
 }
 
 // The VPA itself does not change, so what was made of it is remembered.
