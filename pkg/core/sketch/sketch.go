@@ -12,12 +12,15 @@
 // merged, Adapt makes a sketch serve another recipe, and Image is its form on disk: Read
 // makes the same sketch of it, to the bit.
 //
-// To remember something new, write it in a file of its own, and in this one add its field to
-// Needs and Sketch, its line to parts, what Adapt does with it, and what observe gives it; Only
-// drops it where it is of another kind, later (image.go) knows it if it keeps time of its own, and forgetStarts (starts.go) clears it where it is of CPU and may be used together with Start. The
-// type needs merge, write and read (parts.go); Merge, image, restore and checkpoint follow
-// from parts. What is no sample of usage needs a method that the recommender
-// (recommender/recommend/keeper.go) and the replay (pkg/core/replay/recommender.go) call.
+// To remember something new, write it in a file of its own: a type with merge, write and read (parts.go). In this
+// one add its field to Needs and Sketch, its line to parts, what Adapt does with it, and what observe
+// gives it. Merge, image, restore and checkpoint follow from parts. Only some need more:
+//
+//   - what is of one kind: Only drops it
+//   - what keeps time of its own: later (image.go) knows it
+//   - what is of CPU and may be used together with Start: forgetStarts (starts.go) clears it
+//   - what is no sample of usage: a method that the recommender (recommender/recommend/keeper.go) and the replay
+//     (pkg/core/replay/recommender.go) call
 package sketch
 
 import (
