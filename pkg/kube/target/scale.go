@@ -33,7 +33,7 @@ const (
 	scaleTimeout  = 10 * time.Second // of one request
 	retryFirst    = 15 * time.Second // after a failure, doubled each time, at most scaleRefresh
 	missingMost   = time.Hour        // at most, after failures that say that the object is not there
-	hangPause     = time.Minute      // since a request timed out, in which nothing else of its kind is asked for
+	hangPause     = time.Minute      // since a request timed out, in which nothing else of its kind is asked for, see hangs
 	discoveryLife = 5 * time.Minute
 
 	// mostFailed is how many answers that are errors are kept for one namespace. An updater or a
@@ -107,10 +107,10 @@ type scaleCache struct {
 	mu        sync.Mutex
 	entries   map[Key]*entry
 	scaleless map[schema.GroupKind]scaleless
-	hanging   map[schema.GroupKind]time.Time // kinds of which nothing is asked for until then
-	unread    map[string]map[Key]time.Time   // workloads that wait to be read, by namespace, and since when
-	firsts    map[string]time.Duration       // for how long callers of get waited since counting, by namespace
-	firstsAll time.Duration                  // the sum of firsts
+	hanging   map[schema.GroupKind]hang
+	unread    map[string]map[Key]time.Time // workloads that wait to be read, by namespace, and since when
+	firsts    map[string]time.Duration     // for how long callers of get waited since counting, by namespace
+	firstsAll time.Duration                // the sum of firsts
 	counting  time.Time
 	filled    chan struct{} // gets one when there is something in entries or unread again
 
@@ -124,7 +124,7 @@ type scaleless struct {
 }
 
 func newScaleCache(scale Scale) *scaleCache {
-	return &scaleCache{scale: scale, mostFailed: mostFailed, mostFirst: mostFirst, mostFirstOfAll: mostFirstOfAll, entries: map[Key]*entry{}, scaleless: map[schema.GroupKind]scaleless{}, hanging: map[schema.GroupKind]time.Time{}, unread: map[string]map[Key]time.Time{}, firsts: map[string]time.Duration{}, filled: make(chan struct{}, 1)}
+	return &scaleCache{scale: scale, mostFailed: mostFailed, mostFirst: mostFirst, mostFirstOfAll: mostFirstOfAll, entries: map[Key]*entry{}, scaleless: map[schema.GroupKind]scaleless{}, hanging: map[schema.GroupKind]hang{}, unread: map[string]map[Key]time.Time{}, firsts: map[string]time.Duration{}, filled: make(chan struct{}, 1)}
 }
 
 // fill lets run know that there will be something to refresh. The caller holds the lock.
@@ -173,7 +173,7 @@ func (c *scaleCache) get(ctx context.Context, key Key) (answer, error) {
 	if err := ctx.Err(); err != nil {
 		return answer{}, err
 	}
-	if c.hangs(key.GroupKind()) {
+	if c.hangs(key) {
 		return answer{}, fmt.Errorf("the last request for a %s timed out, and the next one waits a minute", key.GroupKind())
 	}
 	if !c.mayWait(key.Namespace) {
@@ -253,7 +253,7 @@ func (c *scaleCache) ask(ctx context.Context, key Key, e *state) error {
 		return err
 	}
 	if err != nil && within.Err() != nil {
-		c.timedOut(key.GroupKind())
+		c.timedOut(key)
 	}
 	e.due = time.Now().Add(scaleRefresh + rand.N(scaleRefresh))
 	if err == nil {
@@ -326,7 +326,7 @@ func (c *scaleCache) refresh(ctx context.Context) bool {
 		if ctx.Err() != nil || time.Since(began) >= longestRound {
 			break
 		}
-		if c.hangs(key.GroupKind()) {
+		if c.hangs(key) {
 			continue
 		}
 		_, _ = c.renew(ctx, key, entries[key]) // a failure is remembered
@@ -352,7 +352,7 @@ func (c *scaleCache) due(entries map[Key]*entry, now time.Time) (next []Key) {
 		switch {
 		case unused:
 			c.drop(key)
-		case !now.Before(when) && !c.hangs(key.GroupKind()):
+		case !now.Before(when) && !c.hangs(key):
 			waiting[key.Namespace] = append(waiting[key.Namespace], due{key, when})
 		}
 	}
