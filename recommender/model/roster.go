@@ -76,16 +76,20 @@ func (r *Roster) Observe(ctx context.Context, progress func()) ([]Observed, erro
 
 const (
 	// unreadPause is how long ObserveRead waits before it asks again, and mostUnreadWait for how long it
-	// does: 10,000 targets at 50 requests a second are read in less.
+	// does: 10,000 targets at 50 requests a second are read in less. Where a kind hangs, which may last, it is mostHangWait.
 	unreadPause    = 5 * time.Second
 	mostUnreadWait = 10 * time.Minute
+	mostHangWait   = 2 * time.Minute
 )
 
 // ObserveRead is Observe for what is done once and not in each pass: where targets have not been read yet
 // it asks again until all are, for at most mostUnreadWait.
 func (r *Roster) ObserveRead(ctx context.Context) ([]Observed, error) {
-	unread := func(o Observed) bool { return errors.Is(o.Err, target.ErrNotRead) }
-	for began := time.Now(); ; {
+	began := time.Now()
+	unread := func(o Observed) bool {
+		return errors.Is(o.Err, target.ErrNotRead) && (!errors.Is(o.Err, target.ErrHangs) || time.Since(began) < mostHangWait)
+	}
+	for {
 		observed, err := r.Observe(ctx, func() {})
 		if err != nil || !slices.ContainsFunc(observed, unread) || time.Since(began) >= mostUnreadWait {
 			return observed, err

@@ -33,6 +33,9 @@ func TestWhatIsDoneOnceWaitsUntilTargetsWereRead(t *testing.T) {
 		add("late")
 		r := Roster{Name: DefaultRecommender, Works: func(string) bool { return true }, VPAs: listers.NewVerticalPodAutoscalerLister(indexer),
 			Resolve: func(_ context.Context, _ string, ref *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error) {
+				if ref.Name == "hanging" {
+					return nil, fmt.Errorf("read it: %w", target.ErrHangs)
+				}
 				if after, known := readAfter[ref.Name]; !known || time.Since(began) < after {
 					return nil, fmt.Errorf("read it: %w", target.ErrNotRead)
 				}
@@ -45,12 +48,18 @@ func TestWhatIsDoneOnceWaitsUntilTargetsWereRead(t *testing.T) {
 		}
 		require.Less(t, time.Since(began), 80*time.Second)
 
+		add("hanging")
+		began = time.Now()
+		_, err = r.ObserveRead(t.Context())
+		require.NoError(t, err)
+		require.InDelta(t, mostHangWait, time.Since(began), float64(2*unreadPause), "a kind may hang for days")
+
 		add("never")
 		began = time.Now()
 		observed, err = r.ObserveRead(t.Context())
 		require.NoError(t, err)
-		require.Len(t, observed, 3)
-		require.ErrorIs(t, observed[2].Err, target.ErrNotRead)
+		require.Len(t, observed, 4)
+		require.ErrorIs(t, observed[3].Err, target.ErrNotRead)
 		require.InDelta(t, mostUnreadWait, time.Since(began), float64(2*unreadPause), "others need not wait for ever")
 	})
 }

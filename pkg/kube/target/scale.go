@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -31,9 +30,10 @@ const (
 	scaleForget   = time.Hour        // since it was last read
 	scaleLoop     = 7 * time.Second  // how often due answers are looked for
 	scaleTimeout  = 10 * time.Second // of one request
+	againTimeout  = 3 * time.Second  // of one that a pass which writes waits for
 	retryFirst    = 15 * time.Second // after a failure, doubled each time, at most scaleRefresh
 	missingMost   = time.Hour        // at most, after failures that say that the object is not there
-	hangPause     = time.Minute      // since a request timed out, in which nothing else of its kind is asked for, see hangs
+	hangPause     = time.Minute      // since a request timed out, in which nothing else of its kind is asked for in that namespace, or in any, see hangs
 	discoveryLife = 5 * time.Minute
 
 	// mostFailed is how many answers that are errors are kept for one namespace. An updater or a
@@ -160,7 +160,13 @@ func (c *scaleCache) find(key Key, add bool) (*entry, error) {
 
 // get returns the remembered answer, and asks if there is none.
 func (c *scaleCache) get(ctx context.Context, key Key) (answer, error) {
-	e, err := c.find(key, true)
+	e, err := c.find(key, false)
+	if e == nil && err == nil {
+		if c.hangs(key) { // nothing is noted of it, so that Run need not read it either
+			return answer{}, ErrHangs
+		}
+		e, err = c.find(key, true)
+	}
 	if err != nil {
 		return answer{}, err
 	}
@@ -174,13 +180,13 @@ func (c *scaleCache) get(ctx context.Context, key Key) (answer, error) {
 		return answer{}, err
 	}
 	if c.hangs(key) {
-		return answer{}, fmt.Errorf("the last request for a %s timed out, and the next one waits a minute", key.GroupKind())
+		return answer{}, ErrHangs
 	}
 	if !c.mayWait(key.Namespace) {
 		return answer{}, ErrNotRead
 	}
 	began := time.Now()
-	err = c.ask(ctx, key, &e.state)
+	err = c.ask(ctx, key, &e.state, scaleTimeout)
 	c.waited(key.Namespace, time.Since(began))
 	if !e.known {
 		return answer{}, err
@@ -244,15 +250,15 @@ func (c *scaleCache) dropUnread(namespace string, gone func(Key, time.Time) bool
 // reason keeps the last good answer: a server that is away is no news about the
 // workload. That the caller had no time is none either, also where nothing is known. The error is that
 // of the request.
-func (c *scaleCache) ask(ctx context.Context, key Key, e *state) error {
-	within, cancel := context.WithTimeout(ctx, scaleTimeout)
+func (c *scaleCache) ask(ctx context.Context, key Key, e *state, limit time.Duration) error {
+	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	scale, err := c.scale(within, key.Namespace, key.GroupKind(), key.Name)
 	if err != nil && (ctx.Err() != nil || errors.Is(err, client.ErrThrottled)) {
 		e.due = time.Now().Add(retryFirst)
 		return err
 	}
-	if err != nil && within.Err() != nil {
+	if within.Err() != nil && errors.Is(err, context.DeadlineExceeded) {
 		c.timedOut(key)
 	}
 	e.due = time.Now().Add(scaleRefresh + rand.N(scaleRefresh))
@@ -320,6 +326,7 @@ func (c *scaleCache) refresh(ctx context.Context) bool {
 	}
 	entries, more := maps.Clone(c.entries), len(c.entries) > 0 || len(c.unread) > 0
 	c.mu.Unlock()
+	c.forgetHangs()
 	c.shed(entries)
 	began := time.Now()
 	for _, key := range c.due(entries, began) {
@@ -329,7 +336,7 @@ func (c *scaleCache) refresh(ctx context.Context) bool {
 		if c.hangs(key) {
 			continue
 		}
-		_, _ = c.renew(ctx, key, entries[key]) // a failure is remembered
+		_, _ = c.renew(ctx, key, entries[key], scaleTimeout) // a failure is remembered
 		c.asked = key.Namespace
 	}
 	return more
@@ -346,7 +353,9 @@ func (c *scaleCache) due(entries map[Key]*entry, now time.Time) (next []Key) {
 	}
 	waiting := map[string][]due{}
 	for key, e := range entries {
-		e.mu.RLock()
+		if !e.mu.TryRLock() {
+			continue // somebody waits for its first answer
+		}
 		unused, when := now.UnixNano()-e.read.Load() >= int64(scaleForget), e.due
 		e.mu.RUnlock()
 		switch {
@@ -381,11 +390,11 @@ func (c *scaleCache) due(entries map[Key]*entry, now time.Time) (next []Key) {
 
 // renew asks without holding the entry, so that readers get the old answer
 // meanwhile. It returns the error of this request, also where the old answer still holds.
-func (c *scaleCache) renew(ctx context.Context, key Key, e *entry) (answer, error) {
+func (c *scaleCache) renew(ctx context.Context, key Key, e *entry, limit time.Duration) (answer, error) {
 	e.mu.RLock()
 	fresh := e.state
 	e.mu.RUnlock()
-	failed := c.ask(ctx, key, &fresh)
+	failed := c.ask(ctx, key, &fresh, limit)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if failed != nil && !lasting(failed) && e.known && e.err == nil { // somebody else was answered meanwhile
@@ -403,7 +412,10 @@ func (c *scaleCache) again(ctx context.Context, key Key) (answer, error) {
 		return answer{}, err
 	}
 	e.read.Store(time.Now().UnixNano())
-	return c.renew(ctx, key, e)
+	if c.hangs(key) {
+		return answer{}, ErrHangs
+	}
+	return c.renew(ctx, key, e, againTimeout)
 }
 
 // without remembers that the kind of an object has no scale subresource.
@@ -448,7 +460,9 @@ func (c *scaleCache) shed(entries map[Key]*entry) {
 	}
 	all := map[string][]failed{}
 	for key, e := range entries {
-		e.mu.RLock()
+		if !e.mu.TryRLock() {
+			continue
+		}
 		if !e.known || e.err != nil { // what was never read may not be there either
 			all[key.Namespace] = append(all[key.Namespace], failed{key, e.read.Load()})
 		}

@@ -197,8 +197,8 @@ func TestAKindThatHangsHoldsUpNoOther(t *testing.T) {
 
 		asked := time.Now()
 		_, err := c.get(t.Context(), database(mostOfRound))
-		require.ErrorContains(t, err, "the last request for a Database.db.example timed out")
-		require.NotErrorIs(t, err, ErrNotRead, "history that is loaded at the start would wait for it")
+		require.ErrorIs(t, err, ErrHangs)
+		require.ErrorIs(t, err, ErrNotRead, "nothing can be said about it")
 		require.Zero(t, time.Since(asked))
 		time.Sleep(hangPause)
 		_, err = c.get(t.Context(), database(mostOfRound))
@@ -227,6 +227,55 @@ func TestANamespaceThatHangsHoldsUpNoOther(t *testing.T) {
 			time.Sleep(hangPause / 3)
 		}
 	})
+}
+
+// Passes that write confirm each workload: those of a kind that hangs take no more than seconds of one.
+func TestConfirmingSpendsSecondsOnAKindThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newScaleCache(func(ctx context.Context, _ string, _ schema.GroupKind, _ string) (*autoscalingv1.Scale, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		began := time.Now()
+		for i := range 20 {
+			_, err := c.again(t.Context(), rolloutOf("slow", i))
+			require.Error(t, err)
+		}
+		require.Less(t, time.Since(began), againTimeout+time.Second)
+		_, err := c.again(t.Context(), rolloutOf("slow", 0))
+		require.ErrorIs(t, err, ErrHangs)
+		time.Sleep(hangPause)
+		c.refresh(t.Context())
+		require.Len(t, c.hanging, 1, "only that of now is remembered")
+	})
+}
+
+// Nobody waits for a first answer that somebody else waits for.
+func TestWhatIsDueDoesNotWaitForAFirstAnswer(t *testing.T) {
+	begun, hangs := make(chan struct{}), make(chan struct{})
+	c := newScaleCache(func(_ context.Context, namespace string, _ schema.GroupKind, _ string) (*autoscalingv1.Scale, error) {
+		if namespace == "slow" {
+			close(begun)
+			<-hangs
+		}
+		return &autoscalingv1.Scale{}, nil
+	})
+	var waiting sync.WaitGroup
+	waiting.Go(func() { _, _ = c.get(t.Context(), rolloutOf("slow", 1)) })
+	<-begun
+	_, _, _ = c.recall(rolloutOf("shop", 1), true)
+	refreshed := make(chan struct{})
+	waiting.Go(func() { c.refresh(t.Context()); close(refreshed) })
+	select {
+	case <-refreshed:
+	case <-time.After(10 * time.Second):
+		t.Error("it waits")
+	}
+	close(hangs)
+	waiting.Wait()
+	_, known, err := c.recall(rolloutOf("shop", 1), false)
+	require.NoError(t, err)
+	require.True(t, known)
 }
 
 // What is new is read after what is due for longer, whatever its name.
@@ -321,7 +370,7 @@ func TestAFailureDoesNotTakeTheAnswerOfAnother(t *testing.T) {
 	})
 	e, err := c.find(rolloutOf("shop", 1), true)
 	require.NoError(t, err)
-	_, err = c.renew(t.Context(), rolloutOf("shop", 1), e)
+	_, err = c.renew(t.Context(), rolloutOf("shop", 1), e, scaleTimeout)
 	require.ErrorContains(t, err, "the server is away")
 	a, known, err := c.recall(rolloutOf("shop", 1), false)
 	require.NoError(t, err)

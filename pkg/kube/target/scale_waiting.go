@@ -1,6 +1,11 @@
 package target
 
-import "time"
+import (
+	"maps"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
 
 // hang is a kind of which a request timed out.
 type hang struct {
@@ -9,7 +14,7 @@ type hang struct {
 	until     time.Time
 }
 
-// hangs reports whether a request for something of a kind timed out within hangPause, in this namespace or in two others: a
+// hangs reports whether a request for something of a kind timed out within hangPause, in this namespace or in two: a
 // conversion webhook or an API server of that kind that does not answer must not hold up what is asked
 // of other kinds, and one namespace whose objects take long not those of others.
 func (c *scaleCache) hangs(key Key) bool {
@@ -23,13 +28,29 @@ func (c *scaleCache) hangs(key Key) bool {
 	return known && (h.all || h.namespace == key.Namespace)
 }
 
-// timedOut notes that a request for a workload did.
+// timedOut notes that a request for a workload did. What came of requests that were under way already makes no pause longer.
 func (c *scaleCache) timedOut(key Key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now, h := time.Now(), c.hanging[key.GroupKind()]
-	others := now.Before(h.until) && (h.all || h.namespace != key.Namespace)
-	c.hanging[key.GroupKind()] = hang{key.Namespace, others, now.Add(hangPause)}
+	now := time.Now()
+	h, known := c.hanging[key.GroupKind()]
+	switch {
+	case !known || !now.Before(h.until):
+		h = hang{namespace: key.Namespace}
+	case h.all || h.namespace == key.Namespace:
+		return
+	default:
+		h.all = true
+	}
+	h.until = now.Add(hangPause)
+	c.hanging[key.GroupKind()] = h
+}
+
+// forgetHangs drops those that are over.
+func (c *scaleCache) forgetHangs() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.hanging, func(_ schema.GroupKind, h hang) bool { return !time.Now().Before(h.until) })
 }
 
 // mayWait reports whether a caller of get may wait for one more workload of a namespace.
