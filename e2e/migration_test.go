@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 	autoscaling "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
@@ -37,7 +39,9 @@ func TestMovingOverFromTheReferenceAndBack(t *testing.T) {
 	if os.Getenv("LOADLINE_MIGRATION") == "" {
 		t.Skip("make e2e-migration looks at it: to build the programs of the reference takes minutes, in which other promises would wait for the processors, and nothing of ours is installed afterwards")
 	}
-	installReference(t)
+	permissionsOfOurs := permissionsOfPrograms(t)
+	manifests := installReference(t)
+	permissionsOfTheirs := permissionsOfPrograms(t)
 	theirs, ours := referenceInstallation(t), ourInstallation(t)
 	t.Cleanup(theirs.stop)
 	t.Cleanup(ours.stop)
@@ -73,7 +77,7 @@ func TestMovingOverFromTheReferenceAndBack(t *testing.T) {
 		then     corev1.ResourceList // what is advised next
 	}{
 		{theirs, ours, "## Move over", "loadline-", pair("400m", "300Mi")},
-		{ours, theirs, "## Go back", "registry.k8s.io/autoscaling/vpa-", pair("500m", "400Mi")},
+		{ours, theirs, "## Go back", imagesOfReference, pair("500m", "400Mi")},
 	} {
 		held := awaitCheckpoint(t, db, "app", 4)
 		recommended := onlyContainer(t, getVPA(t, db)).Target
@@ -81,15 +85,11 @@ func TestMovingOverFromTheReferenceAndBack(t *testing.T) {
 		for _, w := range []harness.Workload{db, web, cache} {
 			before[w.Name] = awaitRunning(t, w)
 		}
-		runDocumented(t, string(page), move.section)
-		for _, program := range []string{"recommender", "updater", "admission-controller"} {
-			deployment, err := cluster.Kube.AppsV1().Deployments(harness.SystemNamespace).Get(t.Context(), "vpa-"+program, metav1.GetOptions{})
-			require.NoError(t, err)
-			require.Regexp(t, "^"+move.images+program+":", deployment.Spec.Template.Spec.Containers[0].Image)
-		}
+		runDocumented(t, "..", string(page), move.section, 0)
+		haveImages(t, move.images)
 		move.to.replace(t, move.from)
 		if move.to.recommender == theirs.recommender {
-			kubectl(t, "delete", "-k", "deploy/migrate")
+			kubectl(t, "..", "delete", "-k", "deploy/migrate")
 		}
 		nothingMoves := func() {
 			for _, w := range []harness.Workload{db, web, cache} {
@@ -116,22 +116,94 @@ func TestMovingOverFromTheReferenceAndBack(t *testing.T) {
 		registeredOnce(t)
 	}
 	theirs.stop()
-	kubectl(t, "apply", "-k", "deploy") // who stays: over what the reference installed
+	require.Equal(t, permissionsOfTheirs, permissionsOfPrograms(t))
+
+	// Who changed more than the images goes back by their names.
+	runDocumented(t, "..", string(page), "## Move over", 0)
+	kubectl(t, "..", "-n", harness.SystemNamespace, "rollout", "restart", "deployment/vpa-recommender")
+	runDocumented(t, "..", string(page), "## Go back", 1)
+	haveImages(t, imagesOfReference)
+
+	// Who stays has what a new installation has, and who goes back from that what the reference installs.
+	kubectl(t, "..", "apply", "-k", "deploy")
+	runDocumented(t, "..", string(page), "## Stay", 0)
+	haveImages(t, "loadline-")
+	require.Equal(t, permissionsOfOurs, permissionsOfPrograms(t))
+	runDocumented(t, manifests, string(page), "## Go back", 2)
+	haveImages(t, imagesOfReference)
+	require.Equal(t, permissionsOfTheirs, permissionsOfPrograms(t))
+	budgets, err := cluster.Kube.PolicyV1().PodDisruptionBudgets(harness.SystemNamespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Empty(t, budgets.Items, "with one replica they would keep nodes from being drained")
 }
 
-// installReference removes what is installed, and installs what users of the reference do.
-func installReference(t *testing.T) {
+const imagesOfReference = "registry.k8s.io/autoscaling/vpa-"
+
+// haveImages requires that the Deployments name images that begin so.
+func haveImages(t *testing.T, prefix string) {
+	t.Helper()
+	for _, program := range []string{"recommender", "updater", "admission-controller"} {
+		deployment, err := cluster.Kube.AppsV1().Deployments(harness.SystemNamespace).Get(t.Context(), "vpa-"+program, metav1.GetOptions{})
+		require.NoError(t, err)
+		require.Regexp(t, "^"+prefix+program+":", deployment.Spec.Template.Spec.Containers[0].Image)
+	}
+}
+
+// permissionsOfPrograms returns the roles that there are for VPAs, with their rules, and to which accounts of programs they are bound.
+func permissionsOfPrograms(t *testing.T) []string {
+	t.Helper()
+	var all []string
+	rbac := cluster.Kube.RbacV1()
+	bound := func(kind, name string, to rbacv1.RoleRef, subjects []rbacv1.Subject) {
+		for _, s := range subjects {
+			if s.Kind == rbacv1.ServiceAccountKind && strings.HasPrefix(s.Name, "vpa-") {
+				all = append(all, fmt.Sprintf("%s %s: %s %s for %s", kind, name, to.Kind, to.Name, s.Name))
+			}
+		}
+	}
+	clusterBindings, err := rbac.ClusterRoleBindings().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for _, b := range clusterBindings.Items {
+		bound("ClusterRoleBinding", b.Name, b.RoleRef, b.Subjects)
+	}
+	bindings, err := rbac.RoleBindings(harness.SystemNamespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for _, b := range bindings.Items {
+		bound("RoleBinding", b.Name, b.RoleRef, b.Subjects)
+	}
+	clusterRoles, err := rbac.ClusterRoles().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for _, r := range clusterRoles.Items {
+		if strings.HasPrefix(r.Name, "system:vpa-") || r.Name == "system:evictioner" || r.Name == "system:metrics-reader" {
+			all = append(all, fmt.Sprintf("ClusterRole %s: %v", r.Name, r.Rules))
+		}
+	}
+	roles, err := rbac.Roles(harness.SystemNamespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for _, r := range roles.Items {
+		if strings.Contains(r.Name, "vpa-") {
+			all = append(all, fmt.Sprintf("Role %s: %v", r.Name, r.Rules))
+		}
+	}
+	slices.Sort(all)
+	require.NotEmpty(t, all)
+	return all
+}
+
+// installReference removes what is installed, and installs what users of the reference do. It returns the folder of its manifests.
+func installReference(t *testing.T) (manifests string) {
 	t.Helper()
 	for _, d := range []*harness.Daemon{recommender, updater, admission} {
 		d.Stop()
 	}
-	kubectl(t, "delete", "-k", "deploy")
-	kubectl(t, "-n", harness.SystemNamespace, "delete", "--ignore-not-found", "secrets/vpa-tls-certs")
+	kubectl(t, "..", "delete", "-k", "deploy")
+	kubectl(t, "..", "-n", harness.SystemNamespace, "delete", "--ignore-not-found", "secrets/vpa-tls-certs")
 	manifests, err := harness.ReferenceManifests(t.Context())
 	require.NoError(t, err)
-	kubectl(t, "apply", "-k", manifests)
+	kubectl(t, "..", "apply", "-k", manifests)
 	_, err = cluster.Kube.CoreV1().Secrets(harness.SystemNamespace).Create(t.Context(), scriptCertificate(t), metav1.CreateOptions{})
 	require.NoError(t, err)
+	return manifests
 }
 
 // scriptCertificate is the Secret that the script of the reference makes: an authority and a certificate, with their keys.
@@ -161,27 +233,27 @@ func scriptCertificate(t *testing.T) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "vpa-tls-certs"}, Data: data}
 }
 
-// kubectl runs a command in the root folder of the project.
-func kubectl(t *testing.T, args ...string) {
+// kubectl runs a command in a folder.
+func kubectl(t *testing.T, folder string, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), cluster.Binary, append([]string{"kubectl", "--kubeconfig", cluster.Kubeconfig()}, args...)...)
-	cmd.Dir = ".."
+	cmd.Dir = folder
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%v: %s", args, out)
 }
 
-// runDocumented runs the commands of the first block of a section of a page.
-func runDocumented(t *testing.T, page, section string) {
+// runDocumented runs in a folder the commands of a block of a section of a page; the first is 0.
+func runDocumented(t *testing.T, folder, page, section string, block int) {
 	t.Helper()
 	_, rest, found := strings.Cut(page, "\n"+section+"\n")
 	require.True(t, found, section)
-	_, rest, _ = strings.Cut(rest, "\n```\n")
-	block, _, found := strings.Cut(rest, "```")
-	require.True(t, found, section)
-	for line := range strings.Lines(block) {
+	rest, _, _ = strings.Cut(rest, "\n## ")
+	parts := strings.Split(rest, "```\n") // every second one is a block
+	require.Greater(t, len(parts), 2*block+1, section)
+	for line := range strings.Lines(parts[2*block+1]) {
 		words := strings.Fields(strings.ReplaceAll(line, "TAG", "v0.1.0"))
 		require.Equal(t, "kubectl", words[0], line)
-		kubectl(t, words[1:]...)
+		kubectl(t, folder, words[1:]...)
 	}
 }
 
@@ -189,8 +261,8 @@ func runDocumented(t *testing.T, page, section string) {
 func tryBeside(t *testing.T, w harness.Workload) {
 	t.Helper()
 	before, recommended := awaitRunning(t, w), onlyContainer(t, getVPA(t, w)).Target
-	kubectl(t, "apply", "-k", "deploy/crds")
-	kubectl(t, "apply", "-k", "deploy/migrate")
+	kubectl(t, "..", "apply", "-k", "deploy/crds")
+	kubectl(t, "..", "apply", "-k", "deploy/migrate")
 	trial, err := cluster.Daemon(t.Context(), "recommender", "recommender-trial", "--recommender-name=loadline-trial", "--recommender-interval=2s")
 	require.NoError(t, err)
 	require.NoError(t, trial.Start(t.Context()))

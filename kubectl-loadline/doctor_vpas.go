@@ -44,7 +44,12 @@ func lookAtRivals(_ context.Context, e *examination) error {
 			continue
 		}
 		of := target.RefKey(v.Namespace, v.Spec.TargetRef)
-		if first, found := claims.Controlling(of, nil); found && first.VPA.Name != v.Name {
+		first, found := claims.Controlling(of, nil)
+		switch {
+		case !found || first.VPA.Name == v.Name:
+		case convert.Mode(v) == vpav1.UpdateModeOff: // as one that a trial compares
+			e.find(isNote, vpaName(v), fmt.Sprintf("VPA %s has the same target, %s, and controls its pods: this one only recommends", first.Name, of), "nothing")
+		default:
 			e.find(isError, vpaName(v), fmt.Sprintf("VPA %s has the same target, %s, and controls its pods: this one has no effect", first.Name, of), "delete one of the two")
 		}
 	}

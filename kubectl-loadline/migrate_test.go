@@ -82,6 +82,11 @@ func TestWhatKeepsAnInstallationFromMovingOver(t *testing.T) {
 		"a recommender": {func(w *ward) {
 			w.vpa.Spec.Recommenders = []*vpav1.VerticalPodAutoscalerRecommenderSelector{{Name: "fast"}}
 		}, isNote, `ask for recommender "fast"`, "nothing"},
+		"a trial": {func(w *ward) {
+			second := w.vpa.DeepCopy()
+			second.Name, second.Spec.UpdatePolicy = "web-trial", &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeOff)}
+			w.own = append(w.own, second)
+		}, isNote, "VPA web has the same target, Deployment web, and controls its pods: this one only recommends", "nothing"},
 		"an old checkpoint": {func(w *ward) { w.own[0].(*vpav1.VerticalPodAutoscalerCheckpoint).Status.Version = "v2" }, isWarning, `its version is "v2"`, "wait until"},
 	} {
 		before := oldWard(t).examine(t).Findings
