@@ -42,6 +42,7 @@ type detaching struct {
 	mine    map[target.Key]bool                               // whether a workload is one of the policy
 	owners  map[target.Key]target.Key                         // of ReplicaSets
 	removed int
+	sharing int     // pods that keep a share of their node
 	failed  []error // about single objects
 }
 
@@ -128,8 +129,12 @@ func (d *detaching) pods(ctx context.Context) error {
 			return fmt.Errorf("list pods: %w", err)
 		}
 		for i := range list.Items {
-			if p := &list.Items[i]; hasNote(p) {
+			p := &list.Items[i]
+			if hasNote(p) {
 				d.pod(ctx, p)
+			}
+			if _, shares := convert.Shared(p); shares {
+				d.share(ctx, p)
 			}
 		}
 		if options.Continue = list.Continue; options.Continue == "" {
@@ -145,12 +150,8 @@ func hasNote(p *corev1.Pod) bool {
 
 // pod takes the note of a change off a pod, if that is one of the policy.
 func (d *detaching) pod(ctx context.Context, p *corev1.Pod) {
-	object := "pod " + p.Namespace + "/" + p.Name
-	workload, controlled, err := d.workload(ctx, p)
-	mine := false
-	if err == nil && controlled {
-		mine, err = d.belongs(ctx, workload)
-	}
+	object := podObject(p)
+	mine, err := d.owns(ctx, p)
 	if err == nil && mine && !d.DryRun {
 		var patch []byte // for this very pod: a UID cannot change
 		patch, err = json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID, "annotations": map[string]any{convert.ResizedAtAnnotation: nil, convert.OriginalAnnotation: nil}}})
@@ -166,6 +167,27 @@ func (d *detaching) pod(ctx context.Context, p *corev1.Pod) {
 		d.removed++
 		d.say(object, "is no longer under observation, and keeps its sizes", "would no longer be under observation, and keep its sizes")
 	}
+}
+
+func podObject(p *corev1.Pod) string { return "pod " + p.Namespace + "/" + p.Name }
+
+// share counts a pod that keeps a share of its node.
+func (d *detaching) share(ctx context.Context, p *corev1.Pod) {
+	switch mine, err := d.owns(ctx, p); {
+	case err != nil && !apierrors.IsNotFound(err):
+		d.fail(podObject(p), err)
+	case mine:
+		d.sharing++
+	}
+}
+
+// owns reports whether a pod is one of a workload of the policy.
+func (d *detaching) owns(ctx context.Context, p *corev1.Pod) (bool, error) {
+	workload, controlled, err := d.workload(ctx, p)
+	if err != nil || !controlled {
+		return false, err
+	}
+	return d.belongs(ctx, workload)
 }
 
 // workload returns the workload of a pod; false: it has none.
@@ -259,6 +281,9 @@ func (d *detaching) stays() {
 	}
 	if len(d.made) > 0 {
 		fmt.Fprintf(d.out, "VPAs that were made for it stay, %d of them: of mode Off they change no pod\n", len(d.made))
+	}
+	if d.sharing > 0 {
+		fmt.Fprintf(d.out, "! %d pods keep their share of what their nodes have left, as nothing changes them now: spec.sharing.mode: Off before the policy is paused gives it back\n", d.sharing)
 	}
 	var acting []string
 	for name, vpa := range d.made {

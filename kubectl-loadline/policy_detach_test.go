@@ -149,6 +149,21 @@ VPAs that were made for it stay, 1 of them: of mode Off they change no pod
 `, said)
 }
 
+// Nobody gives back what pods of a paused policy have given to their neighbours.
+func TestPodsThatShareAreNamedByDetach(t *testing.T) {
+	clients, kube, _ := fleetOf(t)
+	for _, pod := range []string{"shop/web-1-a", "shop/db-0", "shop/alone", "pay/web-1-a"} {
+		ns, name, _ := strings.Cut(pod, "/")
+		_, err := kube.CoreV1().Pods(ns).Patch(t.Context(), name, types.MergePatchType, []byte(`{"metadata":{"annotations":{"loadline.dev/shared":"x"}}}`), metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+	for _, dry := range []bool{true, false} {
+		said, err := runDetach(t, clients, detachOrder{Policy: "shop", DryRun: dry})
+		require.NoError(t, err)
+		require.Contains(t, said, "\n! 2 pods keep their share of what their nodes have left,")
+	}
+}
+
 // A pod or a record of the same name that came meanwhile is another one.
 func TestWhatIsDetachedIsNamedByItsUID(t *testing.T) {
 	clients, kube, own := fleetOf(t)
