@@ -37,9 +37,9 @@ func (e *examination) missing(groupVersion string, wanted ...string) ([]string, 
 }
 
 func lookAtDefinitions(_ context.Context, e *examination) error {
-	fix, optional := installing(e.installed, "deploy/crds"), isWarning
+	fix, optional := e.installing("deploy/crds"), isWarning
 	if e.moves {
-		fix, optional = movingOver(e.installed, "deploy/crds"), isNote
+		optional = isNote
 	}
 	missing, err := e.missing(vpav1.SchemeGroupVersion.String(), "verticalpodautoscalers", "verticalpodautoscalercheckpoints")
 	if err != nil {
@@ -170,14 +170,14 @@ func lookAtPermissions(ctx context.Context, e *examination) error {
 				return fmt.Errorf("ask what service account %s may do: %w", account, err)
 			}
 			if !answer.Status.Allowed {
-				severity, fix := isError, installing(e.installed, ofDeployment)
+				severity, folder := isError, ofDeployment
 				if e.moves {
-					severity, fix = isNote, movingOver(e.installed, "deploy/migrate")
-					if (e.programs != metav1.NamespaceSystem || account != "vpa-"+program) && strings.HasPrefix(fix, "kubectl") {
-						fix += ", with this account in its bindings"
+					severity, folder = isNote, "deploy/migrate"
+					if e.programs != metav1.NamespaceSystem || account != "vpa-"+program {
+						folder += ", with this account in its bindings"
 					}
 				}
-				e.find(severity, "ServiceAccount "+e.programs+"/"+account, fmt.Sprintf("it may not %s %s of API group %q", p.verb, p.resource, p.group), fix)
+				e.find(severity, "ServiceAccount "+e.programs+"/"+account, fmt.Sprintf("it may not %s %s of API group %q", p.verb, p.resource, p.group), e.installing(folder))
 			}
 		}
 	}
@@ -227,7 +227,7 @@ func (e *examination) lookAtHook(ctx context.Context, object string, hook *admis
 	name := service.Namespace + "/" + service.Name
 	known, err := e.kube.CoreV1().Services(service.Namespace).Get(ctx, service.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		e.find(isError, "Service "+name, "it does not exist, so the API server does not reach the webhook", installing(e.installed, ofDeployment))
+		e.find(isError, "Service "+name, "it does not exist, so the API server does not reach the webhook", e.installing(ofDeployment))
 		return nil
 	}
 	if err != nil {

@@ -149,15 +149,31 @@ const (
 // ofDeployment is the folder of what is not in deploy/crds: `make push` writes it, and others may be used.
 const ofDeployment = "dist/deploy, or the folder that it was installed from"
 
-// installing is the command that puts back what belongs to an installation: that of Helm where it
+// installing is the command that adds what an installation lacks: that of Helm where it
 // installed one of the programs, else that of a folder, or of words that say which.
-func installing(programs map[string]*installed, folder string) string {
+func (e *examination) installing(folder string) string {
 	for _, p := range programs {
-		if p.deployment != nil && p.deployment.Annotations[releaseAnnotation] != "" {
-			return fmt.Sprintf("helm -n %s upgrade %s CHART --reset-then-reuse-values, with the chart of the release", p.namespace, p.deployment.Annotations[releaseAnnotation])
+		if d := e.installed[p].deployment; d != nil {
+			if upgrade := upgradingRelease(d, e.moves); upgrade != "" {
+				return upgrade
+			}
 		}
 	}
 	return "kubectl apply -k " + folder
+}
+
+// upgradingRelease is the command that upgrades the release to which a Deployment belongs: one that moves over
+// to our chart. Empty: it belongs to none.
+func upgradingRelease(d *appsv1.Deployment, moves bool) string {
+	name := d.Annotations[releaseAnnotation]
+	if name == "" {
+		return ""
+	}
+	chart := "CHART --reset-then-reuse-values, with the chart of the release"
+	if moves {
+		chart = "charts/loadline --reset-then-reuse-values, with images of yours as docs/install.md says"
+	}
+	return fmt.Sprintf("helm -n %s upgrade %s %s", cmp.Or(d.Annotations[releaseNamespace], d.Namespace), name, chart)
 }
 
 // container returns that of the program.

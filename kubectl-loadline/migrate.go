@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	_ "embed" // the flags of the programs
 	"errors"
@@ -141,7 +140,7 @@ func lookAtInstallation(_ context.Context, e *examination) error {
 			found[p] = true
 			object := "Deployment " + d.Namespace + "/" + d.Name
 			next := fmt.Sprintf("kubectl -n %s set image deployment/%s %s=loadline-%s:TAG", d.Namespace, d.Name, c.Name, p)
-			if upgrade := upgradingRelease(d); upgrade != "" {
+			if upgrade := upgradingRelease(d, e.moves); upgrade != "" {
 				next = upgrade
 			}
 			e.find(isNote, object, fmt.Sprintf("the image of container %s is %s", c.Name, c.Image), next)
@@ -160,25 +159,6 @@ func lookAtInstallation(_ context.Context, e *examination) error {
 		}
 	}
 	return nil
-}
-
-// movingOver is the command that adds what an installation lacks. It takes nothing away, so that the installation goes on
-// working, and can come back.
-func movingOver(programs map[string]*installed, folder string) string {
-	for _, p := range programs {
-		if p.deployment != nil && upgradingRelease(p.deployment) != "" {
-			return upgradingRelease(p.deployment)
-		}
-	}
-	return "kubectl apply -k " + folder
-}
-
-// upgradingRelease is the command that moves the release over to which a Deployment belongs; empty: it belongs to none.
-func upgradingRelease(d *appsv1.Deployment) string {
-	if name := d.Annotations[releaseAnnotation]; name != "" {
-		return fmt.Sprintf("helm -n %s upgrade %s charts/loadline --reset-then-reuse-values, with images of yours as docs/install.md says", cmp.Or(d.Annotations[releaseNamespace], d.Namespace), name)
-	}
-	return ""
 }
 
 // longTimeout is from how many seconds on the webhook of an installation makes pods wait for long if

@@ -129,13 +129,7 @@ func (d *detaching) pods(ctx context.Context) error {
 			return fmt.Errorf("list pods: %w", err)
 		}
 		for i := range list.Items {
-			p := &list.Items[i]
-			if hasNote(p) {
-				d.pod(ctx, p)
-			}
-			if _, shares := convert.Shared(p); shares {
-				d.share(ctx, p)
-			}
+			d.pod(ctx, &list.Items[i])
 		}
 		if options.Continue = list.Continue; options.Continue == "" {
 			return nil
@@ -148,10 +142,19 @@ func hasNote(p *corev1.Pod) bool {
 	return original || convert.HasNotedChange(p)
 }
 
-// pod takes the note of a change off a pod, if that is one of the policy.
+// pod takes the note of a change off a pod, if that is one of the policy, and counts it if it has a share.
 func (d *detaching) pod(ctx context.Context, p *corev1.Pod) {
-	object := podObject(p)
+	noted := hasNote(p)
+	_, shares := convert.Shared(p)
+	if !noted && !shares {
+		return
+	}
+	object := "pod " + p.Namespace + "/" + p.Name
 	mine, err := d.owns(ctx, p)
+	if mine && shares {
+		d.sharing++
+	}
+	mine = mine && noted
 	if err == nil && mine && !d.DryRun {
 		var patch []byte // for this very pod: a UID cannot change
 		patch, err = json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID, "annotations": map[string]any{convert.ResizedAtAnnotation: nil, convert.OriginalAnnotation: nil}}})
@@ -166,18 +169,6 @@ func (d *detaching) pod(ctx context.Context, p *corev1.Pod) {
 	case mine:
 		d.removed++
 		d.say(object, "is no longer under observation, and keeps its sizes", "would no longer be under observation, and keep its sizes")
-	}
-}
-
-func podObject(p *corev1.Pod) string { return "pod " + p.Namespace + "/" + p.Name }
-
-// share counts a pod that keeps a share of its node.
-func (d *detaching) share(ctx context.Context, p *corev1.Pod) {
-	switch mine, err := d.owns(ctx, p); {
-	case err != nil && !apierrors.IsNotFound(err):
-		d.fail(podObject(p), err)
-	case mine:
-		d.sharing++
 	}
 }
 

@@ -53,7 +53,7 @@ type Inputs struct {
 func (v *VPA) Inputs(now time.Time) Inputs {
 	i := Inputs{Revision: v.Revision(), Object: v.Object, Pods: v.Pods(), Grace: v.InGrace(now), Conflict: v.conflict(), Unsaved: v.Saved.Unsaved}
 	if v.TargetError != nil {
-		i.TargetError, i.NotRead = v.TargetError.Error(), errors.Is(v.TargetError, target.ErrNotRead)
+		i.TargetError, i.NotRead = v.TargetError.Error(), !v.Unsupported()
 	}
 	return i
 }

@@ -103,14 +103,15 @@ func (r *Roster) ObserveRead(ctx context.Context) ([]Observed, error) {
 }
 
 // LogTargetErrors logs the targets that cannot be used, unless that is known to the model
-// already. Of those that nobody has read yet that is not known: it logs how many they are.
+// already. Of those that nobody has read yet that is not known: it logs how many they are, and the first.
 func LogTargetErrors(log klog.Logger, model *Model, observed []Observed) {
-	unread := 0
+	var unread []klog.ObjectRef
 	for _, o := range observed {
-		if errors.Is(o.Err, target.ErrNotRead) {
-			unread++
-		}
-		if o.Err == nil || errors.Is(o.Err, target.ErrNotRead) {
+		switch {
+		case o.Err == nil:
+			continue
+		case errors.Is(o.Err, target.ErrNotRead):
+			unread = append(unread, klog.KObj(o.Object))
 			continue
 		}
 		v := model.Find(o.Object.Namespace, o.Object.Name)
@@ -118,7 +119,7 @@ func LogTargetErrors(log klog.Logger, model *Model, observed []Observed) {
 			log.Info("VPA has no usable target", "vpa", klog.KObj(o.Object), "reason", o.Err.Error())
 		}
 	}
-	if unread > 0 {
-		log.Info("Scale subresources of some targets have not been read yet", "vpas", unread)
+	if len(unread) > 0 {
+		log.Info("Scale subresources of targets have not been read yet, which wait for the API server", "vpas", len(unread), "first", unread[0])
 	}
 }

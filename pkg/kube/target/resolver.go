@@ -52,7 +52,7 @@ func New(factory informers.SharedInformerFactory, scale Scale) *Resolver {
 var ErrNotRead = errors.New("the API server has not been asked yet, and will be within minutes")
 
 // ErrHangs is ErrNotRead where a request for something of this kind timed out a moment ago.
-var ErrHangs = fmt.Errorf("requests for this kind time out, so it is asked for less often: %w", ErrNotRead)
+var ErrHangs = fmt.Errorf("requests for this kind time out, see whether its conversion webhook and its API server answer: %w", ErrNotRead)
 
 // Remembering returns a resolver for callers that must not wait: it shares all
 // answers with r and never asks the API server itself. A workload whose scale

@@ -407,14 +407,14 @@ func (c *scaleCache) renew(ctx context.Context, key Key, e *entry, limit time.Du
 
 // again returns an answer of now.
 func (c *scaleCache) again(ctx context.Context, key Key) (answer, error) {
+	if c.hangs(key) {
+		return answer{}, ErrHangs
+	}
 	e, err := c.find(key, true)
 	if err != nil {
 		return answer{}, err
 	}
 	e.read.Store(time.Now().UnixNano())
-	if c.hangs(key) {
-		return answer{}, ErrHangs
-	}
 	return c.renew(ctx, key, e, againTimeout)
 }
 

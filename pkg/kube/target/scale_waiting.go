@@ -20,12 +20,8 @@ type hang struct {
 func (c *scaleCache) hangs(key Key) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h, known := c.hanging[key.GroupKind()]
-	if known && !time.Now().Before(h.until) {
-		delete(c.hanging, key.GroupKind())
-		return false
-	}
-	return known && (h.all || h.namespace == key.Namespace)
+	h := c.hanging[key.GroupKind()]
+	return time.Now().Before(h.until) && (h.all || h.namespace == key.Namespace)
 }
 
 // timedOut notes that a request for a workload did. What came of requests that were under way already makes no pause longer.
@@ -33,9 +29,9 @@ func (c *scaleCache) timedOut(key Key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	h, known := c.hanging[key.GroupKind()]
+	h := c.hanging[key.GroupKind()]
 	switch {
-	case !known || !now.Before(h.until):
+	case !now.Before(h.until):
 		h = hang{namespace: key.Namespace}
 	case h.all || h.namespace == key.Namespace:
 		return
