@@ -18,7 +18,8 @@ import (
 
 // What a cluster has few of wakes no program once a minute to say that nothing happened.
 func TestWatchesOfFewObjectsAskForNoBookmarks(t *testing.T) {
-	kinds := map[string]string{"limitranges": "LimitRangeList", "resourcequotas": "ResourceQuotaList", "replicationcontrollers": "ReplicationControllerList", "daemonsets": "DaemonSetList"}
+	kinds := map[string]string{"limitranges": "LimitRangeList", "resourcequotas": "ResourceQuotaList", "replicationcontrollers": "ReplicationControllerList", "daemonsets": "DaemonSetList",
+		"namespaces": "NamespaceList", "horizontalpodautoscalers": "HorizontalPodAutoscalerList", "sizingpolicies": "SizingPolicyList"}
 	var mu sync.Mutex
 	bookmarks := map[string]string{}
 	ctx, stop := context.WithCancel(t.Context())
@@ -46,8 +47,11 @@ func TestWatchesOfFewObjectsAskForNoBookmarks(t *testing.T) {
 	f.Core().V1().ResourceQuotas().Informer()
 	f.Core().V1().ReplicationControllers().Informer()
 	f.Apps().V1().DaemonSets().Informer()
+	f.Core().V1().Namespaces().Informer()
+	f.Autoscaling().V2().HorizontalPodAutoscalers().Informer()
 	f.Apps().V1().Deployments().Informer()
 	vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer()
+	vpas.Loadline().V1alpha1().SizingPolicies().Informer()
 	f.Start(ctx.Done())
 	vpas.Start(ctx.Done())
 	defer func() { stop(); f.Shutdown(); vpas.Shutdown() }()
@@ -55,6 +59,6 @@ func TestWatchesOfFewObjectsAskForNoBookmarks(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		require.Equal(c, map[string]string{"limitranges": "", "resourcequotas": "", "replicationcontrollers": "", "daemonsets": "",
-			"deployments": "true", "verticalpodautoscalers": "true"}, bookmarks)
+			"namespaces": "", "horizontalpodautoscalers": "", "sizingpolicies": "", "deployments": "true", "verticalpodautoscalers": "true"}, bookmarks)
 	}, time.Minute, 10*time.Millisecond)
 }

@@ -88,8 +88,7 @@ func (f *vpaFactory) InformerFor(object runtime.Object, create internalinterface
 func (f *vpaFactory) guarded(object runtime.Object, asks func(versioned.Interface) *cache.ListWatch) internalinterfaces.NewInformerFunc {
 	return func(vpa versioned.Interface, resync time.Duration) cache.SharedIndexInformer {
 		g := &guarded{trust: f.trust}
-		list := cache.ToListWatcherWithWatchListSemantics(g.guard(asks(vpa)), vpa)
-		g.SharedIndexInformer = cache.NewSharedIndexInformer(list, object, resync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+		g.SharedIndexInformer = cache.NewSharedIndexInformer(listWatcher(g.guard(asks(vpa)), vpa, object, f.namespace), object, resync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 		return g
 	}
 }

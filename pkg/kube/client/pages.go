@@ -103,7 +103,7 @@ func (f *factory) InformerFor(object runtime.Object, create internalinterfaces.N
 	case *autoscalingv2.HorizontalPodAutoscaler:
 		create = f.guarded(object, func(kube kubernetes.Interface) *cache.ListWatch {
 			autoscalers := kube.AutoscalingV2().HorizontalPodAutoscalers(f.namespace)
-			return requests(autoscalers.List, autoscalers.Watch)
+			return f.inPages(requests(autoscalers.List, autoscalers.Watch))
 		})
 	case *policyv1.PodDisruptionBudget:
 		create = f.guarded(object, func(kube kubernetes.Interface) *cache.ListWatch {
@@ -137,15 +137,7 @@ func (f *factory) informer(kube kubernetes.Interface, object runtime.Object, res
 	if _, ok := object.(*appsv1.ReplicaSet); ok { // there are many, and nobody lists those of a namespace
 		indexers = cache.Indexers{}
 	}
-	var client any = kube
-	switch object.(type) {
-	case *corev1.ResourceQuota, *corev1.LimitRange, *corev1.ReplicationController, *appsv1.DaemonSet:
-		if f.namespace != "" {
-			break // only bookmarks let a watch of one namespace keep up with what happens in all
-		}
-		client, tweaked.WatchFuncWithContext = wholeLists{}, withoutBookmarks(tweaked.WatchFuncWithContext)
-	}
-	return cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(tweaked, client), object, resync, indexers)
+	return cache.NewSharedIndexInformer(listWatcher(tweaked, kube, object, f.namespace), object, resync, indexers)
 }
 
 // plain makes informers of nothing but requests.
@@ -158,10 +150,16 @@ func (f *factory) plain(object runtime.Object, asks func(kubernetes.Interface) *
 // paged makes informers that read lists in pages.
 func (f *factory) paged(object runtime.Object, asks func(kubernetes.Interface) *cache.ListWatch) internalinterfaces.NewInformerFunc {
 	return func(kube kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
-		paged := asks(kube)
-		list := paged.ListWithContextFunc
-		paged.ListWithContextFunc = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return f.pages(ctx, o, list) }
-		return f.informer(kube, object, resync, paged)
+		return f.informer(kube, object, resync, f.inPages(asks(kube)))
+	}
+}
+
+// inPages makes requests of a list read it in pages.
+func (f *factory) inPages(asks *cache.ListWatch) *cache.ListWatch {
+	list := asks.ListWithContextFunc
+	return &cache.ListWatch{
+		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return f.pages(ctx, o, list) },
+		WatchFuncWithContext: asks.WatchFuncWithContext,
 	}
 }
 
