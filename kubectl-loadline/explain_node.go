@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -16,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
@@ -43,6 +45,8 @@ type surroundings struct {
 	owners *target.Live
 	book   *recipe.Book  // of the updater, which knows no flag of the recommender
 	minAge time.Duration // of workloads that share; 0: nobody said
+
+	metrics rest.Interface // see question
 
 	problems   []string // what of all this may not be read
 	namespaces map[string]*namespaceVPAs
@@ -79,7 +83,7 @@ func newSurroundings(ctx context.Context, own versioned.Interface, q question) (
 	if err != nil {
 		return nil, err
 	}
-	return &surroundings{kube: q.Kube, own: own, now: q.Now, policy: reader, owners: target.NewLive(q.Kube, client.NewScales(q.Kube).Scale), book: book, minAge: q.SharingMinAge,
+	return &surroundings{kube: q.Kube, own: own, now: q.Now, policy: reader, owners: target.NewLive(q.Kube, client.NewScales(q.Kube).Scale), book: book, minAge: q.SharingMinAge, metrics: q.Metrics,
 		problems: problems, namespaces: map[string]*namespaceVPAs{}, ranges: map[string]policy.Ranges{}, read: map[cache.ObjectName]*controlling{}}, nil
 }
 
@@ -208,6 +212,8 @@ type nodeAnswer struct {
 	Marked   []markedPod                      // that have a share, or had one, by name
 	Others   int                              // that no policy wants to share
 	Takes    resources.List                   // what these take
+	LeaveAt  float64                          // the part of its CPU in use of which more makes a pod leave; 0: nothing does
+	Unused   error                            // why it is not known how much is in use, where that matters
 	Unread   []string                         // why it is not known of pods which VPA controls them; they count as others
 }
 
@@ -277,7 +283,7 @@ func (s *surroundings) node(ctx context.Context, name string) (*nodeAnswer, erro
 		for _, p := range pods {
 			p.Beside = acting[p] != acts
 		}
-		n.gather(pods, acts)
+		s.gather(ctx, n, pods, acts)
 	}
 	for _, p := range pods {
 		switch p.Why() {
@@ -300,15 +306,38 @@ func (c *controlling) acts() bool {
 }
 
 // gather adds a group of pods that share, if there are some; the others are beside them.
-func (n *nodeAnswer) gather(pods []*nodeshare.Pod, acts bool) {
+func (s *surroundings) gather(ctx context.Context, n *nodeAnswer, pods []*nodeshare.Pod, acts bool) {
 	g := sharingGroup{Acts: acts}
 	if g.Input, g.Rule, g.Members = n.Gather(pods); len(g.Members) == 0 {
 		return
+	}
+	if at := g.Rule.LeaveAt; at > 0 && !g.Rule.Stay {
+		if n.LeaveAt == 0 {
+			n.Used, n.Unused = s.used(ctx, n)
+		}
+		n.LeaveAt, g.Input.Used = at, n.Used
 	}
 	if n.Problem != nodeshare.AllocatableUnknown {
 		g.Shares = sharing.Shares(g.Input, g.Rule)
 	}
 	n.Groups = append(n.Groups, g)
+}
+
+// used returns which part of the CPU of a node is in use now.
+func (s *surroundings) used(ctx context.Context, n *nodeAnswer) (float64, error) {
+	all := n.Allocatable.Value(resources.CPU)
+	if s.metrics == nil || all <= 0 {
+		return 0, nil
+	}
+	used, err := client.NodeCPU(ctx, s.metrics)
+	if err != nil {
+		return 0, err
+	}
+	cpu, found := used[n.Name]
+	if !found {
+		return 0, errors.New("the metrics API does not know the node")
+	}
+	return float64(cpu) / float64(all), nil
 }
 
 // unread notes why it is not known which VPA controls a pod, once for all of which that is so.
@@ -370,6 +399,12 @@ func (n *nodeAnswer) print(out io.Writer, this *corev1.Pod) error {
 	}
 	if n.Assumed != 0 && (len(n.Groups) > 0 || slices.ContainsFunc(n.Apart, func(p apartPod) bool { return p.Why() == sharing.NewWorkload })) {
 		fmt.Fprintf(out, "assumed: a workload shares from an age of %s on; give --sharing-min-age if the updater has another\n", n.Assumed)
+	}
+	switch {
+	case n.Unused != nil:
+		fmt.Fprintf(out, "! it is not known how much of its CPU is in use, of which more than %.0f %% makes a pod leave: %v\n", 100*n.LeaveAt, n.Unused)
+	case n.LeaveAt > 0:
+		fmt.Fprintf(out, "in use: %.0f %% of its CPU now; where it is more than %.0f %% between two rounds a pod leaves\n", 100*n.Used, 100*n.LeaveAt)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for i := range n.Groups {

@@ -37,7 +37,7 @@ func BenchmarkShare(b *testing.B) {
 	loop, fresh, c := cluster.filled(b)
 	pods := c.pods.Core().V1().Pods().Informer().GetStore()
 	round := func(tb testing.TB) {
-		found, err := loop.reader.Share(tb.Context(), noon, view.Standings{})
+		found, err := loop.reader.Share(tb.Context(), noon, view.Standings{}, nil)
 		require.NoError(tb, err)
 		require.Len(tb, found.Nodes, 500)
 		require.Equal(tb, 50_000, found.Policies["fleet"].Pods)
@@ -105,12 +105,12 @@ func TestWhatIsRememberedOfARoundChangesNothing(t *testing.T) {
 			change()
 			_, err := loop.reader.Read(t.Context(), noon, func(string) {})
 			require.NoError(t, err)
-			got, err := loop.reader.Share(t.Context(), noon, view.Standings{})
+			got, err := loop.reader.Share(t.Context(), noon, view.Standings{}, nil)
 			require.NoError(t, err)
 			anew := fresh()
 			_, err = anew.Read(t.Context(), noon, func(string) {})
 			require.NoError(t, err)
-			want, err := anew.Share(t.Context(), noon, view.Standings{})
+			want, err := anew.Share(t.Context(), noon, view.Standings{}, nil)
 			require.NoError(t, err)
 			require.Equal(t, want, got)
 		}
@@ -221,7 +221,7 @@ func TestARoundOfSharingAllocatesForWhatMoved(t *testing.T) {
 	_, err := loop.reader.Read(t.Context(), noon, func(string) {})
 	require.NoError(t, err)
 	round := func() {
-		_, err := loop.reader.Share(t.Context(), noon, view.Standings{})
+		_, err := loop.reader.Share(t.Context(), noon, view.Standings{}, nil)
 		require.NoError(t, err)
 	}
 	round()

@@ -29,6 +29,8 @@ type Sharing struct {
 	// share, by why.
 	Apart    map[sharing.Reason]int
 	Policies map[string]*PolicySharing // that want sharing, by name
+	// MindsUse reports whether a pod would leave a node for what of its CPU is in use.
+	MindsUse bool
 }
 
 // PolicySharing is how far the workloads of a policy share.
@@ -92,11 +94,12 @@ var ErrNodesUnknown = errors.New("nodes cannot be seen: the updater must see all
 
 // Share makes a round at now. It must be called after Read, by the same goroutine. It returns
 // nil if no policy wants sharing. Of those that want it the standings say whose pods share in fact. A VPA that cannot be understood is none that wants sharing, such
-// a pod is set apart, and such a node is left out. After a panic elsewhere, which is an error, the
+// a pod is set apart, and such a node is left out. Used is how much CPU of each node was in use lately; of a
+// node that it does not have nobody leaves for that. After a panic elsewhere, which is an error, the
 // next round remembers nothing.
-func (r *Reader) Share(ctx context.Context, now time.Time, may Standings) (found *Sharing, err error) {
+func (r *Reader) Share(ctx context.Context, now time.Time, may Standings, used map[string]resources.Amount) (found *Sharing, err error) {
 	err = Guard(func() error {
-		found, err = r.share(ctx, now, may)
+		found, err = r.share(ctx, now, may, used)
 		return err
 	})
 	if err != nil {
@@ -105,7 +108,7 @@ func (r *Reader) Share(ctx context.Context, now time.Time, may Standings) (found
 	return found, err
 }
 
-func (r *Reader) share(ctx context.Context, now time.Time, may Standings) (*Sharing, error) {
+func (r *Reader) share(ctx context.Context, now time.Time, may Standings, used map[string]resources.Amount) (*Sharing, error) {
 	m := r.memo
 	if !m.shares {
 		m.sharing = nil
@@ -125,7 +128,7 @@ func (r *Reader) share(ctx context.Context, now time.Time, may Standings) (*Shar
 	if err != nil {
 		return nil, err
 	}
-	s.readNodes(objects)
+	s.readNodes(objects, used)
 	s.readVPAs(ctx)
 	err = client.EachPod(r.Pods, func(pod *corev1.Pod) { s.read(ctx, pod) })
 	s.prune()
@@ -143,6 +146,7 @@ func (r *Reader) share(ctx context.Context, now time.Time, may Standings) (*Shar
 		for _, p := range n.pods {
 			s.count(p)
 		}
+		s.found.MindsUse = s.found.MindsUse || n.leaveAt > 0
 	}
 	return s.found, err
 }
@@ -163,6 +167,7 @@ type sharedNode struct {
 	changed bool           // it, or a pod on it
 	pods    []*sharedPod   // of this round, in no order
 	results [2]NodeSharing // of those that act, and of those that only would
+	leaveAt float64        // the least part of its CPU of which more makes a pod leave; 0: nothing does
 	round   int
 }
 
@@ -170,6 +175,9 @@ type sharedNode struct {
 func (n *sharedNode) acts(p *sharedPod) bool {
 	return p.by != nil && p.by.standing == Acts && n.Problem == ""
 }
+
+// hot reports whether so much of a node's CPU is in use that a pod leaves for that.
+func (n *sharedNode) hot() bool { return n.leaveAt > 0 && n.Used > n.leaveAt }
 
 // fail leaves nothing half done.
 func (n *sharedNode) fail() {
@@ -180,13 +188,20 @@ func (n *sharedNode) fail() {
 }
 
 // readNodes takes over the nodes as they are now.
-func (s *sharingRound) readNodes(objects []*corev1.Node) {
+func (s *sharingRound) readNodes(objects []*corev1.Node, used map[string]resources.Amount) {
 	for _, o := range objects {
 		n, now := s.nodes[o.Name], nodeshare.NodeOf(o)
 		if n == nil {
 			n = &sharedNode{}
 			s.nodes[o.Name] = n
 		}
+		if all := now.Allocatable.Value(resources.CPU); all > 0 {
+			now.Used = float64(used[o.Name]) / float64(all)
+		}
+		if n.hot() || n.leaveAt > 0 && now.Used > n.leaveAt {
+			n.changed = true
+		}
+		n.Used = now.Used
 		if n.Node != now {
 			n.Node, n.changed = now, true
 		}
@@ -287,7 +302,7 @@ func (n *sharedNode) compute(name string) {
 		return
 	}
 	before := n.results[0].Leaves
-	n.changed = false
+	n.changed, n.leaveAt = false, 0
 	slices.SortFunc(n.pods, func(a, b *sharedPod) int { return cmp.Compare(a.Sharing.Name, b.Sharing.Name) })
 	all := make([]*nodeshare.Pod, len(n.pods))
 	for i, p := range n.pods {
@@ -306,6 +321,9 @@ func (n *sharedNode) compute(name string) {
 			continue
 		}
 		input, rule, members := n.Gather(all)
+		if at := rule.LeaveAt; at > 0 && !rule.Stay && len(members) > 0 && (n.leaveAt == 0 || at < n.leaveAt) {
+			n.leaveAt = at
+		}
 		sharers = slices.DeleteFunc(sharers, func(p *sharedPod) bool { return p.Large })
 		r.Kinds, r.Available, r.Pods = input.Kinds, input.Available, len(members)
 		if len(members) > 0 && r.Problem != nodeshare.AllocatableUnknown {

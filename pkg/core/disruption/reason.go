@@ -228,7 +228,7 @@ var explanations = []Explanation{
 		"wait", false},
 	{ChangedOutside, "it shares what its node has left, and somebody has changed its requests since the last round",
 		"wait for the next round, five minutes at most", false},
-	{LeftLately, "it is to leave its node, where pods that share need more than there is, and less than an hour ago another pod of its owner left for that",
+	{LeftLately, "it is to leave its node, where pods that share need more than there is, or too much CPU is in use, and less than an hour ago another pod of its owner left for that",
 		"wait; if pods leave again and again, add a node", false},
 	{DisruptionRateLimited, "many pods are due at once, and this one has to wait for its turn",
 		"wait, or raise `--eviction-pace` and `--namespace-eviction-pace`", false},
@@ -283,7 +283,7 @@ const (
 	Shared        Cause = "Shared"        // its share has changed
 	ShareEnded    Cause = "ShareEnded"    // it shares no more, and gets its peak
 	ShareReverted Cause = "ShareReverted" // its share did harm, so it gets its peak
-	NodeCrowded   Cause = "NodeCrowded"   // those that share its node need more than there is
+	NodeCrowded   Cause = "NodeCrowded"   // those that share its node need more than there is, or too much of its CPU is in use
 	MemoryRefused Cause = "MemoryRefused" // it ran out of memory that it shares, and its node refuses it more
 )
 

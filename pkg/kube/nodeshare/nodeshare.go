@@ -25,6 +25,7 @@ import (
 type Node struct {
 	Allocatable    resources.List
 	GPUs, Cordoned bool
+	Used           float64     // part of its allocatable CPU that was in use lately; 0: that is not known
 	Problem        NodeProblem // why nothing could be changed there, whatever policies say; empty: nothing is in the way
 }
 
@@ -90,7 +91,7 @@ func (n *Node) Gather(pods []*Pod) (*sharing.Node, sharing.Rule, []*Pod) {
 // refuse does not count. Room is made for a resize that waits, but not below the bases of those who
 // share: what does not fit beside them is never granted, so they would give it up for nothing.
 func (n *Node) sharing(pods []*Pod) (*sharing.Node, sharing.Rule, []*Pod) {
-	input, rule := &sharing.Node{Available: n.amounts(), Pods: make([]sharing.Pod, 0, len(pods))}, sharing.Rule{Stay: true}
+	input, rule := &sharing.Node{Available: n.amounts(), Used: n.Used, Pods: make([]sharing.Pod, 0, len(pods))}, sharing.Rule{Stay: true}
 	members := make([]*Pod, 0, len(pods))
 	var waiting []convert.Arrival
 	for _, p := range pods {
