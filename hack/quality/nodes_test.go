@@ -58,6 +58,20 @@ func TestATableOfNodes(t *testing.T) {
 	require.True(t, strings.HasPrefix(lines[8], "| `loadline`, **shared** | 2 |"))
 }
 
+func TestATableOfNodeHours(t *testing.T) {
+	j := command.Judgement{Time: 48 * time.Hour, Best: []backtest.Figure{{Name: nodes.FigureNodesAtBase(), Value: 3, Low: 2, High: 4}, {Name: nodes.FigureAt(1e-3), Value: 2.5, Low: 2.5, High: 2.5}}, Rows: []nodes.Summary{
+		{Row: nodes.Row{Name: "first request"}, Figures: []backtest.Figure{{Name: nodes.FigureNodes, Value: 4, Low: 4, High: 4}}},
+		{Row: nodes.Row{Name: ours, Shared: true}, Figures: []backtest.Figure{{Name: nodes.FigureNodes, Value: 2, Low: 1, High: 3}, {Name: nodes.FigureAt(1e-4), Value: 5, Low: 5, High: 5}}},
+	}}
+	var b strings.Builder
+	hours(&b, &j)
+	require.Equal(t, []string{
+		"| the first requests | 192 | – | – | – |",
+		"| `loadline`, **shared** | 96 [48, 144] | – | – | 240 |",
+		"| the best of the reference with hindsight | – | 144 [96, 192] | 120 | – |",
+	}, strings.Split(strings.TrimSpace(b.String()), "\n")[4:])
+}
+
 func TestRecordingsThatAreNotThere(t *testing.T) {
 	require.ErrorContains(t, writeNodes(filepath.Join(t.TempDir(), "page.md"), t.TempDir(), 0), "there is none of bitbrains-rnd-2013-08.csv.gz")
 }

@@ -95,7 +95,7 @@ func TestNodesInAllForms(t *testing.T) {
 	require.Equal(t, "vpa:pod-min-cpu=10", d.Nodes.Base)
 	require.Len(t, d.Nodes.Rows, 6)
 	require.Len(t, d.Nodes.Runs, len(rows)-1)
-	require.Len(t, d.Nodes.BestUpstream, 3)
+	require.Len(t, d.Nodes.BestUpstream, 4)
 	figures := map[string]float64{}
 	for _, f := range d.Nodes.Rows[3].Figures {
 		if f.Value != nil {

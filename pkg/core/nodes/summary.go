@@ -55,6 +55,10 @@ func FigureThanBest(level float64) string { return figureThanBest + percent(leve
 // FigureThanBase returns the same against the base.
 func FigureThanBase(level float64) string { return figureThanBase + percent(level) }
 
+// FigureNodesAtBase returns the name of the figure of how many nodes it takes to leave as much work
+// undone as the base does as it is.
+func FigureNodesAtBase() string { return figureAt + atBase }
+
 // FigureAtBase returns the name of the figure of how much less than the base's nodes, as it
 // is, it takes to leave as much work undone as the base does then.
 func FigureAtBase() string { return figureThanBase + atBase }
@@ -96,14 +100,14 @@ func (c *Comparison) Summarise(outcomes [][]Outcome) []Summary {
 	return all
 }
 
-// Best returns what the best of upstream needs at each level, which may be another one at each
-// of them and on each fleet.
+// Best returns what the best of upstream needs at each level, and to leave as much undone as the base
+// does as it is, which may be another one at each of them and on each fleet.
 func (c *Comparison) Best(outcomes [][]Outcome) []backtest.Figure {
 	return c.overDraws(outcomes, func(d drawn) (figures []backtest.Figure) {
 		for _, level := range Levels() {
 			figures = append(figures, backtest.Figure{Name: FigureAt(level), Value: d.best(level)})
 		}
-		return figures
+		return append(figures, backtest.Figure{Name: FigureNodesAtBase(), Value: d.best(d.baseRisk())})
 	})
 }
 
@@ -145,15 +149,20 @@ func (d drawn) figures(row int) []backtest.Figure {
 			backtest.Figure{Name: FigureThanBest(level), Value: 1 - own/d.best(level)},
 			backtest.Figure{Name: FigureThanBase(level), Value: 1 - own/Needed(d.outcomes[d.Base].Points, level)})
 	}
-	base := &d.outcomes[d.Base].AsIs
-	return append(figures, backtest.Figure{Name: FigureAtBase(), Value: 1 - Needed(o.Points, max(base.NotServed(), leastRisk))/base.Nodes})
+	own := Needed(o.Points, d.baseRisk())
+	return append(figures, backtest.Figure{Name: FigureNodesAtBase(), Value: own},
+		backtest.Figure{Name: FigureAtBase(), Value: 1 - own/d.outcomes[d.Base].AsIs.Nodes})
 }
 
-// best returns the nodes of the best of upstream at a level; not a number if none comes to it.
-func (d drawn) best(level float64) float64 {
+// baseRisk returns the part of the work that the base leaves undone as it is, more than 0.
+func (d drawn) baseRisk() float64 { return max(d.outcomes[d.Base].AsIs.NotServed(), leastRisk) }
+
+// best returns the nodes of the best of upstream where a part of the work is not served; not a number if
+// none comes to it.
+func (d drawn) best(notServed float64) float64 {
 	least := math.NaN()
 	for i, row := range d.Rows {
-		if n := Needed(d.outcomes[i].Points, level); row.Upstream && !math.IsNaN(n) && !(least <= n) {
+		if n := Needed(d.outcomes[i].Points, notServed); row.Upstream && !math.IsNaN(n) && !(least <= n) {
 			least = n
 		}
 	}
