@@ -48,12 +48,13 @@ func run(ctx context.Context, cluster *harness.Cluster, o options) error {
 	if err := wait(ctx, o.settle); err != nil {
 		return err
 	}
-	table := fmt.Sprintf("Processor time in %s, both at the same time.\n\n| round | loadline | reference | ratio |\n|---|---|---|---|\n", o.duration)
-	var all [2]time.Duration
+	table := fmt.Sprintf("Processor time in %s, and how often threads were woken, both at the same time.\n\n"+
+		"| round | loadline | reference | ratio | loadline, woken | reference, woken | ratio |\n|---|---|---|---|---|---|---|\n", o.duration)
+	var all [2]cost
 	for round := range o.rounds {
-		var before, used [2]time.Duration
+		var before, used [2]cost
 		for i, p := range programs {
-			if before[i], err = processor(p.PID()); err != nil {
+			if before[i], err = costOf(p.PID()); err != nil {
 				return err
 			}
 		}
@@ -61,12 +62,12 @@ func run(ctx context.Context, cluster *harness.Cluster, o options) error {
 			return err
 		}
 		for i, p := range programs {
-			after, err := processor(p.PID())
+			after, err := costOf(p.PID())
 			if err != nil {
 				return err
 			}
-			used[i] = after - before[i]
-			all[i] += used[i]
+			used[i] = cost{after.time - before[i].time, after.woken - before[i].woken}
+			all[i].time, all[i].woken = all[i].time+used[i].time, all[i].woken+used[i].woken
 		}
 		table += row(strconv.Itoa(round+1), used)
 	}
@@ -78,9 +79,17 @@ func run(ctx context.Context, cluster *harness.Cluster, o options) error {
 	return document.Fill(o.document, "webhook at rest", table)
 }
 
-// row is what both programs used, and by how much ours did more.
-func row(round string, used [2]time.Duration) string {
-	return fmt.Sprintf("| %s | %d ms | %d ms | %.2f |\n", round, used[0].Milliseconds(), used[1].Milliseconds(), used[0].Seconds()/used[1].Seconds())
+// cost is what a process took. How often it was woken says the same as its time, and depends less on
+// what else the machine does.
+type cost struct {
+	time  time.Duration // on processors
+	woken int           // how often one of its threads ran after it had waited
+}
+
+// row is what both programs took, and by how much ours did more.
+func row(round string, of [2]cost) string {
+	return fmt.Sprintf("| %s | %d ms | %d ms | %.2f | %d | %d | %.2f |\n", round, of[0].time.Milliseconds(), of[1].time.Milliseconds(),
+		of[0].time.Seconds()/of[1].time.Seconds(), of[0].woken, of[1].woken, float64(of[0].woken)/float64(of[1].woken))
 }
 
 // start starts our program and that of the reference, which uses our certificate.
@@ -104,26 +113,43 @@ func start(ctx context.Context, cluster *harness.Cluster) (programs [2]*harness.
 	return programs, programs[1].Start(ctx)
 }
 
-// processor returns the processor time of a process, from its threads: they are counted in
-// nanoseconds, and the process itself only in hundredths of a second.
-func processor(pid int) (used time.Duration, err error) {
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+// costOf reads what a process took so far from its threads: their time is counted in nanoseconds, and
+// that of the process itself only in hundredths of a second.
+func costOf(pid int) (c cost, err error) {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
+	if err != nil {
+		return c, err
+	}
+	for _, thread := range threads {
+		ran, err := number(filepath.Join(thread, "schedstat"), "")
+		if err != nil {
+			return c, err
+		}
+		woken, err := number(filepath.Join(thread, "status"), "\nvoluntary_ctxt_switches:")
+		if err != nil {
+			return c, err
+		}
+		c.time, c.woken = c.time+time.Duration(ran), c.woken+woken
+	}
+	return c, nil
+}
+
+// number reads the number that follows something in a file.
+func number(file, after string) (int, error) {
+	text, err := os.ReadFile(file)
 	if err != nil {
 		return 0, err
 	}
-	for _, thread := range threads {
-		text, err := os.ReadFile(thread)
-		if err != nil {
-			return 0, err
-		}
-		ran, _, _ := strings.Cut(string(text), " ")
-		n, err := strconv.ParseInt(ran, 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("read %s: %w", thread, err)
-		}
-		used += time.Duration(n)
+	_, rest, found := strings.Cut(string(text), after)
+	words := strings.Fields(rest)
+	if !found || len(words) == 0 {
+		return 0, fmt.Errorf("read %s: there is no number after %q", file, after)
 	}
-	return used, nil
+	n, err := strconv.Atoi(words[0])
+	if err != nil {
+		return 0, fmt.Errorf("read %s: %w", file, err)
+	}
+	return n, nil
 }
 
 // wait waits, or ends with the context.
