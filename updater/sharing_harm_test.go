@@ -67,7 +67,10 @@ func TestAPodThatRestartedIsNotMadeSmaller(t *testing.T) {
 			continue
 		}
 		require.Equal(t, "725m 800m 725m 725m", r.turn(14*time.Minute), name)
-		require.Equal(t, "725m 725m 725m 725m", r.turn(15*time.Minute), name)
+		require.EqualValues(t, 1, r.skipped("UnderObservation"), name)
+		require.Equal(t, "725m 800m 725m 725m", r.turn(15*time.Minute), name)
+		require.EqualValues(t, 1, r.skipped("ShrunkLately"), "nobody waits for what it would give")
+		require.Equal(t, "725m 725m 725m 725m", r.turn(65*time.Minute), name)
 	}
 }
 
@@ -181,7 +184,10 @@ func TestAPodThatRanOutOfSharedMemoryGetsItsPeak(t *testing.T) {
 	require.Equal(t, "200Mi", memory()[1], "for five minutes it is not made smaller")
 	r.turn(14 * time.Minute)
 	require.Equal(t, "200Mi", memory()[1], "it restarted less than 15 minutes after it was made smaller")
+	require.EqualValues(t, 1, r.skipped("UnderObservation"))
 	r.turn(15 * time.Minute)
+	require.Equal(t, "200Mi", memory()[1], "nobody waits for what it would give")
+	r.turn(time.Hour)
 	require.Equal(t, []string{share, share, share}, memory())
 	require.Empty(t, r.evictions())
 }

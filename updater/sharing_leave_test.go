@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -205,6 +206,90 @@ func TestBesideANodeAutoscalerPodsShrinkHourly(t *testing.T) {
 	r.anew()
 	require.Equal(t, "800m 800m 800m 1400m", r.turn(55*time.Minute))
 	require.Equal(t, "725m 725m 725m 725m", r.turn(time.Hour))
+}
+
+// needs makes a container use nearly always that much CPU, of a peak of 1.4 cores.
+func (r *rolling) needs(base string) {
+	r.t.Helper()
+	vpa := peaking()
+	vpa.Status.Recommendation.ContainerRecommendations[0].LowerBound = list(base, "100Mi")
+	_, err := r.vpa.AutoscalingV1().VerticalPodAutoscalers("shop").Update(r.t.Context(), vpa, metav1.UpdateOptions{})
+	require.NoError(r.t, err)
+	require.Eventually(r.t, func() bool {
+		known, err := r.caches.vpas.Autoscaling().V1().VerticalPodAutoscalers().Lister().VerticalPodAutoscalers("shop").Get(vpa.Name)
+		return err == nil && apiequality.Semantic.DeepEqual(known.Status.Recommendation, vpa.Status.Recommendation)
+	}, time.Minute, time.Millisecond)
+}
+
+// Use goes up and down, so pods of a node are made smaller once an hour, if none came that has its peak
+// yet. What grows does not wait.
+func TestPodsShrinkHourlyWhereNobodyWaits(t *testing.T) {
+	r := newSharing(t, 3, on())
+	require.Equal(t, "800m 800m 800m", r.turn(0))
+	r.needs("400m")
+	require.Equal(t, "800m 800m 800m", r.turn(5*time.Minute))
+	require.EqualValues(t, 3, r.skipped("ShrunkLately"))
+	r.needs("800m")
+	require.Equal(t, "1 1 1", r.turn(10*time.Minute))
+	r.needs("400m")
+	r.anew()
+	require.Equal(t, "1 1 1", r.turn(55*time.Minute), "another updater reads it off the pods")
+	require.Equal(t, "733m 733m 733m", r.turn(time.Hour))
+	r.needs("300m")
+	r.arrive("web-1-3")
+	require.Equal(t, "575m 575m 575m 575m", r.turn(65*time.Minute), "one came")
+	r.needs("200m")
+	require.Equal(t, "575m 575m 575m 575m", r.turn(70*time.Minute), "it has its share since")
+}
+
+// What is given back after harm does not wait for the hour either.
+func TestPodsShrinkForOneThatGetsItsPeakBack(t *testing.T) {
+	r := newSharing(t, 3, on(), kubelet("n1", "2900m"))
+	require.Equal(t, "800m 800m 800m", r.turn(0))
+	r.needs("400m")
+	require.Equal(t, "800m 800m 800m", r.turn(5*time.Minute))
+	r.restarted("web-1-1", 2)
+	require.Equal(t, "800m 800m 800m", r.turn(6*time.Minute), "there are 500m, and it needs 600m")
+	require.Equal(t, "733m 800m 733m", r.turn(7*time.Minute))
+	require.Equal(t, "733m 1400m 733m", r.turn(8*time.Minute))
+}
+
+// Of a pod whose containers are to get less and more, those that are to get more do not wait for the others.
+func TestContainersThatGrowDoNotWaitForThoseThatShrink(t *testing.T) {
+	two := func(p *corev1.Pod) {
+		unlimited(p)
+		p.Spec.Containers = append(p.Spec.Containers, *p.Spec.Containers[0].DeepCopy())
+		p.Spec.Containers[1].Name = "other"
+	}
+	bases := func(app, other string) *vpav1.VerticalPodAutoscaler {
+		vpa := peaking()
+		c := &vpa.Status.Recommendation.ContainerRecommendations
+		*c = append(*c, *(*c)[0].DeepCopy())
+		(*c)[1].ContainerName = "other"
+		(*c)[0].LowerBound, (*c)[1].LowerBound = list(app, "100Mi"), list(other, "100Mi")
+		return vpa
+	}
+	r := shareWith(t, Default(), append(peakingPods(1, two), bases("500m", "500m"), on())...)
+	requests := func() (texts []string) {
+		for _, c := range r.pod("web-1-0").Spec.Containers {
+			texts = append(texts, c.Resources.Requests.Cpu().String())
+		}
+		return texts
+	}
+	r.turn(0)
+	require.Equal(t, []string{"950m", "950m"}, requests())
+	vpa := bases("300m", "1")
+	vpa.Status.Recommendation.ContainerRecommendations[0].Target = list("600m", "200Mi")
+	_, err := r.vpa.AutoscalingV1().VerticalPodAutoscalers("shop").Update(t.Context(), vpa, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		known, err := r.caches.vpas.Autoscaling().V1().VerticalPodAutoscalers().Lister().VerticalPodAutoscalers("shop").Get(vpa.Name)
+		return err == nil && apiequality.Semantic.DeepEqual(known.Status.Recommendation, vpa.Status.Recommendation)
+	}, time.Minute, time.Millisecond)
+	r.turn(5 * time.Minute)
+	require.Equal(t, []string{"950m", "1228m"}, requests(), "pods were made smaller five minutes ago")
+	r.turn(time.Hour)
+	require.Equal(t, []string{"471m", "1228m"}, requests())
 }
 
 // accepting is a policy that accepts a node autoscaler, and growing the sign of one.

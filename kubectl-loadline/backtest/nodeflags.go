@@ -73,7 +73,7 @@ func (n *Nodes) AddFlags(fs *pflag.FlagSet) {
 	fs.Float64Var(&n.ScaleCPU, "node-scale-cpu", n.ScaleCPU, "Factor of recorded CPU and what was requested for it, so that recorded machines become pods.")
 	fs.Float64Var(&n.ScaleMemory, "node-scale-memory", n.ScaleMemory, "The same for memory.")
 	fs.DurationVar(&n.Placing, "node-placing", n.Placing, "Time from one placing of all pods from scratch, the largest first, to the next. 0: only at the start.")
-	fs.DurationVar(&n.Consolidate, "node-consolidate", n.Consolidate, "Least time between two nodes that are emptied because their pods, as they are, fit elsewhere. Shares on a node shrink at most that often. 0: none is emptied.")
+	fs.DurationVar(&n.Consolidate, "node-consolidate", n.Consolidate, "Least time between two nodes that are emptied because their pods, as they are, fit elsewhere. Shares on a node shrink at most that often. 0: none is emptied, and shares shrink once an hour, or where a pod came that is to give something of its peak.")
 	fs.BoolVar(&n.Settle, "node-settle", n.Settle, "Shares on a node are computed anew when a pod comes to it, too. Otherwise several that come between two rounds, 5 minutes apart, need room for all of their peaks.")
 	fs.BoolVar(&n.Stay, "node-stay", n.Stay, "Between two placings pods do not move: what does not fit in place waits. Only kubelets evict.")
 	fs.StringSliceVar(&n.Share, "node-share", n.Share, "Resources that recipes made for it share.")

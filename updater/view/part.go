@@ -47,6 +47,19 @@ func (p *sharePart) only(kinds [resources.Kinds]bool) *sharePart {
 	return some
 }
 
+// growth returns the part without what gives less to a container than it has.
+func (p *sharePart) growth(whole []disruption.Container) *sharePart {
+	some := &sharePart{fitted: slices.Clone(p.fitted), grows: p.grows}
+	for i := range some.fitted {
+		for k := range resources.Kind(resources.Kinds) {
+			if wanted, found := some.fitted[i].Requests.Get(k); found && wanted < whole[i].Asked.Requests.Value(k) {
+				some.fitted[i] = without(some.fitted[i], k)
+			}
+		}
+	}
+	return some
+}
+
 // others returns all of some kinds but those.
 func others(kinds, but [resources.Kinds]bool) [resources.Kinds]bool {
 	for k := range kinds {

@@ -58,6 +58,8 @@ type NodeSharing struct {
 	Saved         sharing.Amounts
 	Overcommitted [resources.Kinds]bool
 	Shrink, Grow  int // pods of which a container has a share that is less, or more, than it requests, see worthMoving
+	// Wanted reports whether a pod came that is to give something of its peak, so that all others give, too.
+	Wanted bool
 	// Leaves are pods that are to leave, in this order. Those that did not since the round before count, and
 	// get their shares, as all others.
 	Leaves []PodName
@@ -361,7 +363,7 @@ func (r *NodeSharing) take(input *sharing.Node, members []*sharedPod, shares sha
 			p.shares = shares.Shares[i]
 		}
 		shrinks, grows := moves(&p.Pod, input, shares.Shares[i])
-		r.Shrink, r.Grow = r.Shrink+shrinks, r.Grow+grows
+		r.Shrink, r.Grow, r.Wanted = r.Shrink+shrinks, r.Grow+grows, r.Wanted || shrinks > 0 && !p.marked
 		for k := range resources.Kind(resources.Kinds) {
 			if !input.Kinds[k] {
 				continue

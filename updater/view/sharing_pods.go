@@ -148,6 +148,7 @@ type sharedPod struct {
 	shares []sharing.Amounts
 	leaves bool
 	gpus   bool // of the node
+	marked bool // it had a share before
 }
 
 // holds reports whether a pod is still what is known of it.
@@ -166,5 +167,6 @@ func (s *sharingRound) sharedPod(pod *corev1.Pod, v *sharer, node *sharedNode) *
 	v.readLike(pod)
 	p.Pod = v.Read(pod, &v.sizes, &node.Node, s.now)
 	p.until = v.Until(pod, &p.Pod)
+	_, p.marked = pod.Annotations[convert.SharedAnnotation]
 	return p
 }

@@ -224,7 +224,7 @@ var explanations = []Explanation{
 		"wait until that pod is ready again; one that never is, or whose node never carries the resize out, holds the others for an hour", true},
 	{HasShare, "it shares what its node has left, and has its share, or keeps what it has until the next round",
 		"nothing; `docs/sharing.md` says who shares, and when", false},
-	{ShrunkLately, "it shares what its node has left; where nodes are added and removed, the pods of a node are made smaller once an hour at most",
+	{ShrunkLately, "it shares what its node has left; the pods of a node are made smaller once an hour at most, unless one came that has its peak yet or one waits for what it gets back after harm, and where nodes are added and removed even then",
 		"wait", false},
 	{ChangedOutside, "it shares what its node has left, and somebody has changed its requests since the last round",
 		"wait for the next round, five minutes at most", false},

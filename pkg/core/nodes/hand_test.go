@@ -213,6 +213,41 @@ func TestSharesFollowInPlace(t *testing.T) {
 	require.Zero(t, s.score.Resizes)
 }
 
+// Shares of a node shrink once an hour, and at once where a pod came.
+func TestSharesShrinkHourlyOrWhereOneCame(t *testing.T) {
+	rule := &sharing.Rule{Pooling: sharing.Largest}
+	equal := size{use: [2]float32{100, 1}, request: [2]float32{1400, 1}, base: 500, peak: 1400}
+	lower, lowest := equal, equal
+	lower.from, lower.base = 1, 400
+	lowest.from, lowest.base = 2, 100
+	higher := equal
+	higher.from, higher.base, higher.peak = 2, 1750, 2050
+	after := func(steps int, cpu float64, third size) *simulation {
+		return started(t, steps, options(cpu, 64), rule, course(24, equal, lower, lowest), course(24, equal, lower, lowest), course(24, equal, lower, third))
+	}
+	at := func(steps int, cpu float64, third size) []float64 { return after(steps, cpu, third).requests() }
+	first := []float64{733.333, 733.333, 733.333}
+	require.InDeltaSlice(t, first, at(2, 4000, lowest), 0.001)
+	require.InDeltaSlice(t, first, at(3, 4000, lowest), 0.001)
+	require.InDeltaSlice(t, first, at(13, 4000, lowest), 0.001)
+	require.InDeltaSlice(t, []float64{533.333, 533.333, 533.333}, at(14, 4000, lowest), 0.001)
+	// 1300 above the bases, of 1300 + 1300 + 300; to grow takes 1151 more than the 2200 that were requested
+	require.InDeltaSlice(t, []float64{733.333, 733.333, 1884.483}, at(3, 4000, higher), 0.001, "there is room")
+	require.InDeltaSlice(t, first, at(3, 3300, higher), 0.001, "there is not")
+
+	s := after(2, 4000, lowest)
+	s.pods[1].came = true
+	s.step(2)
+	require.InDeltaSlice(t, []float64{533.333, 533.333, 533.333}, s.requests(), 0.001, "one came")
+	s = started(t, 2, options(4000, 64), rule, course(24, equal, lower), course(24, equal, lower), course(24, equal, lower))
+	for i := range s.pods {
+		s.pods[i].came = true
+	}
+	s.step(2)
+	require.InDeltaSlice(t, first, s.requests(), 0.001, "their shares are what they have")
+	require.Equal(t, 3, s.score.Resizes)
+}
+
 // Where bases and headroom are more than the node has, the published rule lets a pod leave;
 // with the node idle ours keeps it, and growth waits for room.
 func TestWhoMustLeave(t *testing.T) {

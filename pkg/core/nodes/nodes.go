@@ -45,6 +45,11 @@ func AsIs() [resources.Kinds]float64 { return [resources.Kinds]float64{1, 1} }
 // shareEvery is the time between two rounds in which shares are computed.
 const shareEvery = 5 * time.Minute
 
+// shrinkEvery is the least time between two rounds that shrink shares on a node where no node is emptied,
+// but for those in which a pod came. Use goes up and down within the hour: to follow it down at once
+// moves pods twice to three times as often, for no fewer nodes and no less work undone.
+const shrinkEvery = time.Hour
+
 // Run lets a fleet run on nodes under one variant of a method, of which the courses are: those
 // that the fleet was made of, or of the same recordings under another method. Of each kind that
 // counts a node must have something.
@@ -80,6 +85,7 @@ type pod struct {
 	request [resources.Kinds]float64 // in force
 	before  [resources.Kinds]float64 // the request at the start of the step
 	use     [resources.Kinds]float64 // in this step
+	came    bool                     // has not got a share yet that is less than what it came with
 	above   bool                     // used more memory than its limit in the last step
 	work    float64                  // CPU that it wanted so far, in millicores times steps
 	lost    float64                  // of that, what it did not get

@@ -37,7 +37,7 @@ func (s *simulation) part(amounts [resources.Kinds]float64) float64 {
 // put starts a pod on a node with a request.
 func (s *simulation) put(i, n int, request [resources.Kinds]float64) {
 	p := &s.pods[i]
-	p.node, p.request = n, request
+	p.node, p.request, p.came = n, request, true
 	s.nodes[n].pods = append(s.nodes[n].pods, i)
 	s.add(n, request, 1)
 }

@@ -1,6 +1,7 @@
 package nodes
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -53,6 +54,7 @@ func (s *simulation) settle(n int) {
 	for at, share := range s.shares(n, rule).Shares {
 		p := &s.pods[s.nodes[n].pods[at]]
 		s.set(p, s.request(p, share[0]))
+		p.came = false
 	}
 }
 
@@ -99,7 +101,7 @@ func (s *simulation) share() {
 // otherwise it waits for the next round.
 func (s *simulation) apply(n int, pods []int, result *sharing.Result) {
 	at := &s.nodes[n]
-	rest := s.options.Consolidate > 0 && at.shrunk >= 0 && time.Duration(s.now-at.shrunk)*s.length < s.options.Consolidate
+	rest := s.rests(n, pods, result)
 	for _, grows := range []bool{false, true} {
 		for i, share := range result.Shares {
 			if share == nil || !grows && rest {
@@ -118,10 +120,31 @@ func (s *simulation) apply(n int, pods []int, result *sharing.Result) {
 			s.set(p, to)
 			s.score.Resizes++
 			if !grows {
-				at.shrunk = s.now
+				at.shrunk, p.came = s.now, false
 			}
 		}
 	}
+}
+
+// rests reports whether no pod of a node is made smaller now: pods were a short while ago, and none came
+// since that is to give something of its peak. Where nodes are emptied it is the same if one did.
+func (s *simulation) rests(n int, pods []int, result *sharing.Result) bool {
+	at := &s.nodes[n]
+	if at.shrunk < 0 || time.Duration(s.now-at.shrunk)*s.length >= cmp.Or(s.options.Consolidate, shrinkEvery) {
+		return false
+	}
+	if s.options.Consolidate > 0 {
+		return true
+	}
+	for i, share := range result.Shares {
+		p := &s.pods[pods[i]]
+		for k, shared := range s.shared {
+			if shared && p.came && share != nil && share[0][k] < p.request[k]*(1-grid) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // roomFor reports whether a pod may grow in place. Where the bases alone are more than a node
