@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -126,7 +127,13 @@ func (c clusterSharing) of(p *fleet.Policy, found *view.Sharing) metav1.Conditio
 	if found != nil && found.Policies[p.Name] != nil {
 		of = found.Policies[p.Name]
 	}
+	held := ""
+	if len(of.Held) > 0 {
+		held = "pods of nodes on which nothing can be changed: " + counted(of.Held) + "; such a node is " + of.HeldOn
+	}
 	switch {
+	case of.Sharing == 0 && held != "":
+		return notSharing(string(slices.Max(slices.Collect(maps.Keys(of.Held)))), "acts as DryRun: "+held)
 	case of.Acting > 0:
 	case of.Apart[fleet.ModeTooCautious] > 0:
 		return notSharing(string(fleet.ModeTooCautious), "acts as DryRun for workloads of which not all running pods may be changed: "+
@@ -139,6 +146,9 @@ func (c clusterSharing) of(p *fleet.Policy, found *view.Sharing) metav1.Conditio
 		Message: fmt.Sprintf("pods that share: %d", of.Sharing)}
 	if len(of.Apart) > 0 {
 		shares.Message += "; workloads that do not, or only in a dry run: " + counted(of.Apart)
+	}
+	if held != "" {
+		shares.Message += "; " + held
 	}
 	if of.Overcommitted != "" {
 		shares.Reason = reasonNodeOvercommitted

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,11 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	ktesting "k8s.io/client-go/testing"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
@@ -161,6 +164,9 @@ func TestWhatIsNotKnownMovesNobody(t *testing.T) {
 		"another updater holds the lease": func(r *rolling) {
 			r.loop.sharing.conditions.holder = func(context.Context, time.Time) (string, error) { return "other", nil }
 		},
+		"the lease cannot be read": func(r *rolling) {
+			r.loop.sharing.conditions.holder = func(context.Context, time.Time) (string, error) { return "", errors.New("forbidden") }
+		},
 	} {
 		r := newSharing(t, 3, on())
 		require.Equal(t, "800m 800m 800m", r.turn(0), name)
@@ -170,6 +176,72 @@ func TestWhatIsNotKnownMovesNobody(t *testing.T) {
 			require.Equal(t, "800m 800m 800m 1400m", r.turn(time.Duration(minute+1)*time.Minute), name)
 		}
 		require.NotContains(t, r.marks()[:3], "", name)
+		if name == "the lease cannot be read" {
+			require.Contains(t, r.condition(), "False AnotherUpdater: acts as DryRun: it cannot be read whether another updater works beside this one: forbidden")
+		}
+	}
+}
+
+// While nobody knows whether nodes are added and removed, nobody shares anew, and who does keeps its share.
+func TestGrowthThatCannotBeReadMovesNobody(t *testing.T) {
+	r := newSharing(t, 3, on())
+	r.kube.PrependReactor("get", "configmaps", func(ktesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("the server is away")
+	})
+	require.Equal(t, "1400m 1400m 1400m", r.turn(0))
+	require.Contains(t, r.condition(), "False NodeAutoscaler: acts as DryRun: it cannot be read whether nodes are added and removed")
+}
+
+// A write that meets another one of the same pod is made again in the next pass, of what is there then.
+func TestAConflictOfAShareIsTriedAgain(t *testing.T) {
+	for _, subresource := range []string{"", "resize"} {
+		r := newSharing(t, 3, on())
+		r.kube.PrependReactor("patch", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
+			return a.GetSubresource() == subresource, nil, apierrors.NewConflict(corev1.Resource("pods"), "web-1-0", errors.New("changed"))
+		})
+		require.Equal(t, "1400m 1400m 1400m", r.turn(0), subresource)
+		r.kube.ReactionChain = r.kube.ReactionChain[1:]
+		require.Equal(t, "800m 800m 800m", r.turn(time.Minute), subresource)
+		require.Empty(t, r.evictions(), subresource)
+	}
+}
+
+// Pods of an old kubelet hold up nobody else, and the condition says where they are.
+func TestPodsOfAnOldKubeletAreNamed(t *testing.T) {
+	objects := append(peakingPods(3, unlimited), peaking(), on(), kubelet("n1", "8"), kubelet("n2", "8", func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.32.9" }))
+	for _, o := range objects {
+		if p, is := o.(*corev1.Pod); is && p.Name == "web-1-2" {
+			p.Spec.NodeName = "n2"
+		}
+	}
+	r := shareWith(t, Default(), objects...)
+	require.Equal(t, "950m 950m 1400m", r.turn(0))
+	require.Equal(t, "True Shares: pods that share: 2; pods of nodes on which nothing can be changed: KubeletTooOld=1; such a node is n2", r.condition())
+}
+
+// Two policies that share in fact, with different recipes, share on one node by the more careful rule.
+func TestTwoPoliciesShareOneNode(t *testing.T) {
+	second := on(func(s *loadlinev1alpha1.SizingPolicySpec) {
+		s.Namespaces.Names, s.Recipe = []string{"pay"}, new("loadline:cpu=shared")
+	})
+	second.Name = "pay"
+	objects := append(peakingPods(2, unlimited), peaking(), on(), second, kubelet("n1", "8"))
+	vpa := peaking()
+	vpa.Labels["loadline.dev/policy"] = "pay"
+	for _, o := range append(peakingPods(2, unlimited), vpa) {
+		m := o.(metav1.Object)
+		m.SetNamespace("pay")
+		m.SetUID(types.UID("pay-" + string(m.GetUID())))
+		objects = append(objects, o)
+	}
+	r := shareWith(t, Default(), objects...)
+	r.turn(0)
+	for _, namespace := range []string{"shop", "pay"} {
+		for _, name := range []string{"web-1-0", "web-1-1"} {
+			pod, err := r.kube.CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
+			require.NoError(t, err)
+			require.Equal(t, "950m", pod.Spec.Containers[0].Resources.Requests.Cpu().String(), "the root of four squares of 900m, for four; the largest alone would be 725m")
+		}
 	}
 }
 
@@ -181,9 +253,9 @@ func TestWhereNothingIsMoved(t *testing.T) {
 		change  func(r *rolling)
 		want    string // the reason of the condition
 	}{
-		"an old kubelet":      {objects: []runtime.Object{kubelet("n1", "8", older)}, want: "True Shares: pods that share: 0"},
+		"an old kubelet":      {objects: []runtime.Object{kubelet("n1", "8", older)}, want: "False KubeletTooOld: acts as DryRun: pods of nodes on which nothing can be changed: KubeletTooOld=3; such a node is n1"},
 		"a cordoned node":     {objects: []runtime.Object{kubelet("n1", "8", func(n *corev1.Node) { n.Spec.Unschedulable = true })}, want: "True Shares: pods that share: 3"},
-		"nothing allocatable": {objects: []runtime.Object{kubelet("n1", "8", func(n *corev1.Node) { n.Status.Allocatable = nil })}, want: "True Shares: pods that share: 0"},
+		"nothing allocatable": {objects: []runtime.Object{kubelet("n1", "8", func(n *corev1.Node) { n.Status.Allocatable = nil })}, want: "False AllocatableUnknown"},
 		"an HPA on CPU":       {objects: []runtime.Object{hpa()}, want: "True Shares: pods that share: 0"},
 		"one namespace":       {config: func(c *Config) { c.Kube.Namespace = "shop" }, want: "False NodesUnknown"},
 	} {

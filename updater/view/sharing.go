@@ -41,6 +41,9 @@ type PolicySharing struct {
 	// nodes on which the bases alone are more than there is.
 	Acting, Sharing int
 	Overcommitted   string
+	// Held are pods that would share but for a problem of their nodes, and HeldOn is the first of these.
+	Held   map[nodeshare.NodeProblem]int
+	HeldOn string
 }
 
 // NodeSharing is a node on which pods share.
@@ -269,11 +272,18 @@ func (s *sharingRound) count(p *sharedPod) {
 	case "":
 		of := s.found.Policies[p.Of.Decision.Policy.Name]
 		of.Pods++
-		if n := p.node; n.acts(p) {
+		switch n := p.node; {
+		case n.acts(p):
 			of.Sharing++
 			if n.results[0].Overcommitted != [resources.Kinds]bool{} {
 				of.Overcommitted = cmp.Or(of.Overcommitted, n.results[0].Name)
 			}
+		case p.by != nil && p.by.standing == Acts: // for its node alone it does not
+			if of.Held == nil {
+				of.Held = map[nodeshare.NodeProblem]int{}
+			}
+			of.Held[n.Problem]++
+			of.HeldOn = cmp.Or(of.HeldOn, n.results[1].Name)
 		}
 	default:
 		s.found.Apart[why]++
