@@ -71,6 +71,50 @@ func BenchmarkShare(b *testing.B) {
 	}
 }
 
+// BenchmarkDivide is what a pass adds for pods that share in fact, 500 nodes with 50,000 pods: with all of
+// them at their shares, and with all to be moved.
+func BenchmarkDivide(b *testing.B) {
+	klog.LogToStderr(false)
+	klog.SetOutput(discard{})
+	policy := on(evicting)
+	policy.Spec.Namespaces.Names = []string{"*"}
+	cluster := quiet{vpas: 10_000, pods: 5, nodes: 500, policies: []*loadlinev1alpha1.SizingPolicy{policy}}
+	loop, _, c := cluster.filled(b)
+	for _, one := range []struct {
+		name, base, peak string // pods request 200m
+		moved            int
+	}{{"at_rest", "200m", "200m", 0}, {"all_moved", "300m", "400m", 50_000}} {
+		b.Run(one.name, func(b *testing.B) {
+			store := c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer().GetStore()
+			for _, o := range store.List() {
+				vpa := o.(*vpav1.VerticalPodAutoscaler).DeepCopy()
+				r := &vpa.Status.Recommendation.ContainerRecommendations[0]
+				r.LowerBound, r.Target, r.UpperBound = list(one.base, "200Mi"), list(one.peak, "200Mi"), list(one.peak, "200Mi")
+				vpa.ResourceVersion = one.name
+				require.NoError(b, store.Update(vpa))
+			}
+			snapshot, err := loop.reader.Read(b.Context(), noon, func(string) {})
+			require.NoError(b, err)
+			found, err := loop.reader.Share(b.Context(), noon, view.Standings{Usual: view.Acts, BesideNodeAutoscaler: view.Acts}, nil)
+			require.NoError(b, err)
+			require.Equal(b, 50_000, found.Policies["fleet"].Sharing)
+			b.ReportAllocs()
+			var spent float64
+			for b.Loop() {
+				b.StopTimer()
+				snapshot, err = loop.reader.Read(b.Context(), noon, func(string) {})
+				require.NoError(b, err)
+				begin := testkit.CPUTime(b)
+				b.StartTimer()
+				division := loop.reader.Divide(b.Context(), snapshot, false, noon)
+				spent += float64((testkit.CPUTime(b) - begin).Microseconds()) / 1000
+				require.Equal(b, one.moved, len(division.Pods)) //nolint:testifylint // it would print them all
+			}
+			b.ReportMetric(spent/float64(b.N), "cpu-ms/op")
+		})
+	}
+}
+
 // touch changes some pods, one on each of as many nodes.
 func touch(tb testing.TB, store cache.Store, pods, n int) {
 	var trimmer client.Trimmer
