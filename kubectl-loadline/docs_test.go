@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -54,4 +55,73 @@ func TestCommandsInTheDocsExist(t *testing.T) {
 	for _, cmd := range commands() {
 		require.True(t, found[cmd.Name()] || cmd.Name() == "version" || cmd.HasSubCommands(), "no page shows how %s is called", cmd.Name())
 	}
+}
+
+// offline are the pages with commands that need no cluster, and what these print that the pages quote.
+var offline = map[string][]string{
+	"../docs/backtest.md": {"recommender"},
+	"../docs/finer.md":    {"loadline:pod-min-cpu=10,pod-min-memory=8"},
+}
+
+// The commands of pages that need no cluster run as they stand there, one after the other in a folder of
+// their own that has recordings; but for those that ask a Prometheus, or name recordings that are not ours.
+func TestCommandsOfPagesWithoutAClusterRun(t *testing.T) {
+	programs := t.TempDir()
+	for name, source := range map[string]string{"kubectl-loadline": ".", "coarsen": "../hack/coarsen"} {
+		out, err := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(programs, name), source).CombinedOutput()
+		require.NoError(t, err, string(out))
+	}
+	for page, quoted := range offline {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		script := []string{
+			"set -euo pipefail",
+			`go() { [ "$1 $2" = "run ./hack/coarsen" ] || { echo "go $1 $2 is not known here" >&2; exit 1; }; shift 2; "$PROGRAMS/coarsen" "$@"; }`,
+			`kubectl() { [ "$1" = loadline ]; shift; "$PROGRAMS/kubectl-loadline" "$@"; }`,
+			`ln -s "$PROGRAMS" bin; ln -s "$TESTDATA" testdata; mkdir recordings`,
+			"go run ./hack/coarsen -step 1s -times 60 testdata/traces/growing.csv.gz > recordings/growing.csv; gzip -c recordings/growing.csv > one.csv.gz; cp recordings/growing.csv grown.csv",
+		}
+		ran := 0
+		for _, command := range documented(string(text)) {
+			if strings.Contains(command, "https://") || strings.Contains(command, "bitbrains") {
+				continue
+			}
+			script, ran = append(script, command), ran+1
+		}
+		require.Greater(t, ran, 5, page)
+		cmd := exec.CommandContext(t.Context(), "bash", "-c", strings.Join(script, "\n"))
+		testdata, err := filepath.Abs("../testdata")
+		require.NoError(t, err)
+		cmd.Dir, cmd.Env = t.TempDir(), append(os.Environ(), "PROGRAMS="+programs, "TESTDATA="+testdata)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s: %s", page, out)
+		for _, words := range quoted {
+			require.Contains(t, string(out), words, page)
+		}
+	}
+}
+
+// documented returns the commands of the blocks of a page: what a person would type, with the lines that
+// it goes on in.
+func documented(text string) (commands []string) {
+	begins := regexp.MustCompile(`^(?:[A-Z]=|go run |kubectl |bin/kubectl-loadline )`)
+	fenced := false
+	lines := strings.Split(text, "\n")
+	for i := 0; i < len(lines); i++ {
+		line := lines[i]
+		if strings.HasPrefix(line, "```") {
+			fenced = !fenced
+		}
+		typed, indented := strings.CutPrefix(line, "    ")
+		typed = strings.TrimPrefix(typed, "$ ")
+		if !fenced && !indented || !begins.MatchString(typed) {
+			continue
+		}
+		for strings.HasSuffix(typed, "\\") {
+			i++
+			typed += "\n" + lines[i]
+		}
+		commands = append(commands, typed)
+	}
+	return commands
 }

@@ -80,4 +80,5 @@ func TestTheUseOfNodesIsAskedForWhereItMatters(t *testing.T) {
 	require.Zero(t, asked(byUse))
 	require.Zero(t, asked(evicting))
 	require.Equal(t, 5, asked(evicting, byUse), "once a pass after the first round")
+	require.Equal(t, 5, asked(evicting, byUse, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Sharing.Mode = new(loadlinev1alpha1.SharingDryRun) }), "in a dry run, too")
 }
