@@ -171,3 +171,28 @@ func TestTestsThatPagesNameAreThere(t *testing.T) {
 	}))
 	require.Empty(t, wanted)
 }
+
+// A page that shows commands says at its end how they were tried: by which test, or on which day. A
+// person who follows it wants to know how old that is.
+func TestPagesSayHowTheirCommandsWereTried(t *testing.T) {
+	command := regexp.MustCompile(`(?m)^(?:    )?(?:\$ )?(?:kubectl|helm|make|go|git|sudo|bin/\S+|hack/\S+|loadline-cluster|curl) [a-z-]`)
+	tried := regexp.MustCompile(`(?m)^How the commands of this page were tried: .*(?:` + "`Test[A-Z]" + `|[1-9][0-9]? [A-Z][a-z]+ 20[0-9]{2})`)
+	for _, name := range userPages(t) {
+		text, err := os.ReadFile(filepath.Join("../..", name))
+		require.NoError(t, err)
+		code, shown := false, ""
+		for line := range strings.Lines(string(text)) {
+			if fence.MatchString(line) {
+				code = !code
+				continue
+			}
+			if (code || strings.HasPrefix(line, "    ")) && command.MatchString(line) {
+				shown = strings.TrimSpace(line)
+				break
+			}
+		}
+		if shown != "" && !tried.Match(text) {
+			t.Errorf("%s shows %q: say at its end \"How the commands of this page were tried: …\", with a test or a day", name, shown)
+		}
+	}
+}
