@@ -33,6 +33,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 )
 
@@ -176,6 +179,25 @@ func TestTheDoctorFindsNothingWhereNothingIsWrong(t *testing.T) {
 	require.Empty(t, a.Findings)
 	require.Empty(t, a.Unchecked)
 	require.Len(t, a.Looked, len(doctorChecks))
+}
+
+// A policy leaves alone what a HorizontalPodAutoscaler looks at, unless it says otherwise.
+func TestTheDoctorKnowsWhatPoliciesLeaveToHPAs(t *testing.T) {
+	under := func(says *loadlinev1alpha1.HPAHandling, policies ...string) *doctorAnswer {
+		w := newWard(t)
+		w.vpa.Name, w.vpa.Labels = convert.MadeName(w.vpa), map[string]string{fleet.PolicyLabel: "shop"}
+		w.more = append(w.more, hpa(nil))
+		for _, name := range policies {
+			w.own = append(w.own, &loadlinev1alpha1.SizingPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: loadlinev1alpha1.SizingPolicySpec{Rollout: &loadlinev1alpha1.Rollout{HPA: says}}})
+		}
+		return w.examine(t)
+	}
+	found := func(a *doctorAnswer) bool {
+		return slices.ContainsFunc(a.Findings, func(f finding) bool { return f.Check == "horizontal autoscalers" })
+	}
+	require.False(t, found(under(nil, "shop")))
+	require.True(t, found(under(new(loadlinev1alpha1.HPAProceed), "shop")))
+	require.True(t, found(under(nil, "other")), "its policy is gone")
 }
 
 func TestTheDoctorFindsEachFaultAndNamesTheFix(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/kube/sizing"
@@ -134,7 +135,7 @@ func lookAtCheckpoints(ctx context.Context, e *examination) error {
 	return e.needs("VPAs")
 }
 
-func lookAtHPAs(_ context.Context, e *examination) error {
+func lookAtHPAs(ctx context.Context, e *examination) error {
 	if err := e.needs("VPAs", "HorizontalPodAutoscalers"); err != nil {
 		return err
 	}
@@ -154,12 +155,22 @@ func lookAtHPAs(_ context.Context, e *examination) error {
 			}
 		}
 		slices.Sort(both)
-		if both = slices.Compact(both); len(both) > 0 {
+		if both = slices.Compact(both); len(both) > 0 && !e.leavesToHPAs(ctx, v) {
 			e.find(isWarning, vpaName(v), fmt.Sprintf("%s scales %s by %s, which this VPA changes: the two work against each other", e.scaler(key), key, strings.Join(both, " and ")),
 				"leave that out of the VPA (controlledResources), or let the other look at another metric; a SizingPolicy leaves it alone by itself")
 		}
 	}
 	return nil
+}
+
+// leavesToHPAs reports whether a VPA was made for a policy that leaves alone what HorizontalPodAutoscalers
+// look at; false where that policy cannot be read.
+func (e *examination) leavesToHPAs(ctx context.Context, v *vpav1.VerticalPodAutoscaler) bool {
+	if !convert.MadeForPolicy(v) {
+		return false
+	}
+	policy, err := e.own.LoadlineV1alpha1().SizingPolicies().Get(ctx, v.Labels[fleet.PolicyLabel], metav1.GetOptions{})
+	return err == nil && !convert.Policy(policy).BesideHPAs
 }
 
 // controls reports whether rules let a kind of a container change; empty: any container.

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sharing"
+	"loadline.dev/loadline/pkg/kube/nodeshare"
+	"loadline.dev/loadline/pkg/kube/sizing"
+)
+
+// pooling says what headroom a node keeps.
+var pooling = [...]string{sharing.Largest: "with the largest headroom for all", sharing.Root: "with the root of the squares of all headrooms"}
+
+// print writes who shares on the node, and who does not.
+func (n *nodeAnswer) print(out io.Writer, this *corev1.Pod) error {
+	fmt.Fprintf(out, "\nnode %s: ", n.Name)
+	switch {
+	case len(n.Policies) == 0:
+		fmt.Fprintln(out, "no policy wants its pods to share what it has left")
+	case len(n.Groups) == 0:
+		fmt.Fprintln(out, "no pod shares")
+	default:
+		fmt.Fprintln(out, strings.Join(n.groups(), "; "))
+	}
+	for _, p := range n.Policies {
+		fmt.Fprintf(out, "SizingPolicy: %s, sharing %s", p.Name, *p.Spec.Sharing.Mode)
+		if c := meta.FindStatusCondition(p.Status.Conditions, sizing.ConditionSharing); c != nil {
+			fmt.Fprintf(out, "; condition Sharing %s, %s: %s", c.Status, c.Reason, c.Message)
+		}
+		fmt.Fprintln(out)
+	}
+	for _, unread := range n.Unread {
+		fmt.Fprintln(out, "!", unread)
+	}
+	if n.Problem != "" {
+		fmt.Fprintf(out, "! %s: nothing could be changed there\n", n.Problem)
+	}
+	if n.Cordoned && len(n.Policies) > 0 {
+		fmt.Fprintln(out, "! it takes no new pods, so what is saved serves nobody")
+	}
+	if n.Assumed != 0 && (len(n.Groups) > 0 || slices.ContainsFunc(n.Apart, func(p apartPod) bool { return p.Why() == sharing.NewWorkload })) {
+		fmt.Fprintf(out, "assumed: a workload shares from an age of %s on; give --sharing-min-age if the updater has another\n", n.Assumed)
+	}
+	switch {
+	case n.Unused != nil:
+		fmt.Fprintf(out, "! it is not known how much of its CPU is in use, of which more than %.0f %% makes a pod leave: %v\n", 100*n.LeaveAt, n.Unused)
+	case n.LeaveAt > 0:
+		fmt.Fprintf(out, "in use: %.0f %% of its CPU now; where it is more than %.0f %% between two rounds a pod leaves\n", 100*n.Used, 100*n.LeaveAt)
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for i := range n.Groups {
+		if len(n.Groups) > 1 {
+			fmt.Fprintf(w, "%s:\n", spoken[n.Groups[i].Acts])
+		}
+		for k := range resources.Kind(resources.Kinds) {
+			if n.Groups[i].Input.Kinds[k] && n.Problem != nodeshare.AllocatableUnknown {
+				n.Groups[i].printKind(w, k, n.Allocatable, this)
+			}
+		}
+		if err := w.Flush(); err != nil {
+			return err
+		}
+	}
+	for _, p := range n.Apart {
+		fmt.Fprintf(w, "  does not share\t%s%s\t%s\n", p.Name, marked(p.Name, this), whyApart(p.Pod))
+	}
+	for _, p := range n.Marked {
+		fmt.Fprintf(w, "  has a share\t%s%s\t%s\n", p.Name, marked(p.Name, this), p.describe())
+	}
+	if n.Others > 0 && len(n.Policies) > 0 {
+		fmt.Fprintf(w, "  others\tpods that no policy wants to share: %d, which request cpu %s, memory %s\n", n.Others, amount(n.Takes, resources.CPU), amount(n.Takes, resources.Memory))
+	}
+	return w.Flush()
+}
+
+// spoken are the groups of pods: those that get their shares, and those that would.
+var spoken = map[bool]string{true: "pods that share", false: "pods that would share, in a dry run"}
+
+// groups says how many pods share, and how.
+func (n *nodeAnswer) groups() (texts []string) {
+	for _, g := range n.Groups {
+		texts = append(texts, fmt.Sprintf("%s: %d, %s", spoken[g.Acts], len(g.Members), pooling[g.Rule.Pooling]))
+	}
+	return texts
+}
+
+// describe says what is noted on a pod of its share.
+func (p *markedPod) describe() string {
+	var kinds []string
+	for k := range resources.Kind(resources.Kinds) {
+		if p.Kinds[k] {
+			kinds = append(kinds, k.String())
+		}
+	}
+	text := strings.Join(kinds, ", ")
+	switch {
+	case p.At.IsZero():
+		return text + ", never made smaller"
+	case p.Reverted:
+		return text + ", did harm, so it was taken back at " + at(p.At)
+	}
+	return text + ", made smaller at " + at(p.At)
+}
+
+// printKind writes what a node has of a kind for those who share, and what each of them gets.
+func (g *sharingGroup) printKind(w io.Writer, k resources.Kind, allocatable resources.List, this *corev1.Pod) {
+	bases, given := 0.0, 0.0
+	rows := make([]string, 0, len(g.Members))
+	for i, p := range g.Members {
+		base, peak, share := 0.0, 0.0, 0.0
+		for c, of := range g.Input.Pods[i].Containers {
+			base, peak = base+of.Base[k], peak+of.Peak[k]
+			if g.Shares.Shares[i] != nil {
+				share += g.Shares.Shares[i][c][k]
+			}
+		}
+		least := p.Sharing.Init[k]
+		gets := "leaves the node"
+		if g.Shares.Shares[i] != nil {
+			gets = human(k, max(share, least))
+			bases, given = bases+max(base, least), given+max(share, least)
+		}
+		rows = append(rows, fmt.Sprintf("  \t%s%s\t%s\t%s\t%s\t%s\n", p.Sharing.Name, marked(p.Sharing.Name, this),
+			human(k, max(base, least)), human(k, max(base, peak, least)), gets, amount(p.Takes, k)))
+	}
+	over := ""
+	if g.Shares.Overcommitted[k] {
+		over = "; the bases alone are more than that"
+	}
+	fmt.Fprintf(w, "  %s\tallocatable %s, available to those who share %s: bases %s, headroom %s, left %s%s\n", k, amount(allocatable, k),
+		human(k, g.Input.Available[k]), human(k, bases), human(k, g.Shares.Headroom[k]), human(k, g.Input.Available[k]-given), over)
+	fmt.Fprint(w, "  \tPOD\tBASE\tPEAK\tSHARE\tREQUESTS\n")
+	fmt.Fprint(w, strings.Join(rows, ""))
+}
+
+// marked marks the pod that was asked for in a list.
+func marked(name string, this *corev1.Pod) string {
+	if name == podName(this) {
+		return " *"
+	}
+	return ""
+}
