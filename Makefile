@@ -156,8 +156,9 @@ e2e-first e2e-second:
 	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary LOADLINE_PROMISES=$(@:e2e-%=%) $(RACE) -count=1 -timeout 25m .
 
 .PHONY: e2e-migration
-e2e-migration: build plugin ## from the three programs of the reference to ours and back (builds those, a few minutes the first time)
-	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary LOADLINE_PROMISES=first LOADLINE_MIGRATION=yes go test -vet=off -count=1 -v -run TestMovingOver .
+e2e-migration: build plugin $(BIN)/helm ## from the three programs of the reference, and from its chart, to ours and back (builds those, a few minutes the first time)
+	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; export LOADLINE_CLUSTER=$$binary LOADLINE_PROMISES=first LOADLINE_MIGRATION=yes; \
+		go test -vet=off -count=1 -v -run TestMovingOverOfAChart . && go test -vet=off -count=1 -v -run TestMovingOverFromTheReference .
 
 .PHONY: e2e-node
 e2e-node: build ## promises on one real node: kubelet, containerd, cgroups (needs root; NODE=optional skips where it cannot run)

@@ -54,6 +54,12 @@ func ReferenceManifests(ctx context.Context) (string, error) {
 	return filepath.Join(folder, "deploy"), err
 }
 
+// ReferenceChart returns the folder of the chart of the reference.
+func ReferenceChart(ctx context.Context) (string, error) {
+	folder, err := referenceFolder(ctx)
+	return filepath.Join(folder, "charts", "vertical-pod-autoscaler"), err
+}
+
 // ReferenceProgram prepares a program of the reference, compiled as binary, with the account and so the permissions
 // that its manifests give it.
 func (c *Cluster) ReferenceProgram(ctx context.Context, binary, name, label string, args ...string) (*Daemon, error) {

@@ -1,0 +1,92 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/e2e/harness"
+)
+
+// A release of the chart of the reference is upgraded to ours with its own values, and rolled back: VPAs stay the objects that
+// they are, and all that the release had before is as it was. Its pods are simulated, and its job that makes a certificate
+// would not end here, so it is left out.
+func TestMovingOverOfAChartAndBack(t *testing.T) {
+	if os.Getenv("LOADLINE_MIGRATION") == "" {
+		t.Skip("make e2e-migration looks at it: nothing of ours is installed afterwards")
+	}
+	for _, d := range []*harness.Daemon{recommender, updater, admission} {
+		d.Stop()
+	}
+	manifests, err := harness.ReferenceManifests(t.Context())
+	require.NoError(t, err)
+	kubectl(t, "..", "delete", "--ignore-not-found", "-k", "deploy")
+	kubectl(t, "..", "delete", "--ignore-not-found", "-k", manifests)
+	kubectl(t, "..", "-n", harness.SystemNamespace, "delete", "--ignore-not-found", "secrets/vpa-tls-certs")
+	chart, err := harness.ReferenceChart(t.Context())
+	require.NoError(t, err)
+	values := filepath.Join(t.TempDir(), "values.yaml")
+	require.NoError(t, os.WriteFile(values, []byte("recommender: {replicas: 3, extraArgs: [--pod-recommendation-min-cpu-millicores=15]}\nupdater: {replicas: 1}\n"), 0o600))
+	helm := func(args ...string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), filepath.Join("..", "bin", "helm"), append(args, "--namespace", harness.SystemNamespace, "--kubeconfig", cluster.Kubeconfig())...)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "helm %v: %s", args, out)
+	}
+	helm("install", "vpa", chart, "-f", values, "--no-hooks")
+	w := plain(t, "moving-chart", 1)
+	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeOff))
+	before, uid := released(t), getVPA(t, w).UID
+	require.Contains(t, before, "Deployment vpa-vertical-pod-autoscaler-recommender: registry.k8s.io/autoscaling/vpa-recommender:1.8.1, replicas 3")
+
+	helm("upgrade", "vpa", filepath.Join("..", "charts", "loadline"), "-f", values, "--set", "recommender.image.repository=r/loadline-recommender",
+		"--set", "updater.image.repository=r/loadline-updater", "--set", "admissionController.image.repository=r/loadline-admission-controller")
+	require.Equal(t, uid, getVPA(t, w).UID)
+	after := released(t)
+	require.Contains(t, after, "Deployment vpa-vertical-pod-autoscaler-recommender: r/loadline-recommender:v0.1.0, replicas 3")
+	require.Contains(t, after, "Deployment vpa-vertical-pod-autoscaler-updater: r/loadline-updater:v0.1.0, replicas 1")
+	require.Contains(t, after, "MutatingWebhookConfiguration vpa-webhook-config")
+	require.NotContains(t, after, "MutatingWebhookConfiguration vpa-vertical-pod-autoscaler-webhook-config")
+
+	helm("rollback", "vpa", "1", "--no-hooks")
+	require.Equal(t, uid, getVPA(t, w).UID)
+	require.Equal(t, before, released(t))
+	helm("uninstall", "vpa", "--no-hooks")
+}
+
+// released are what a release has made, in the order of names: programs with their images, who they are, what they
+// may do, and what is registered.
+func released(t *testing.T) []string {
+	t.Helper()
+	found := permissionsOfPrograms(t)
+	deployments, err := cluster.Kube.AppsV1().Deployments(harness.SystemNamespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for i := range deployments.Items {
+		d := &deployments.Items[i]
+		found = append(found, fmt.Sprintf("Deployment %s: %s, replicas %d", d.Name, d.Spec.Template.Spec.Containers[0].Image, *d.Spec.Replicas))
+	}
+	accounts, err := cluster.Kube.CoreV1().ServiceAccounts(harness.SystemNamespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for i := range accounts.Items {
+		found = append(found, "ServiceAccount "+accounts.Items[i].Name)
+	}
+	budgets, err := cluster.Kube.PolicyV1().PodDisruptionBudgets(harness.SystemNamespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for i := range budgets.Items {
+		found = append(found, "PodDisruptionBudget "+budgets.Items[i].Name)
+	}
+	hooks, err := cluster.Kube.AdmissionregistrationV1().MutatingWebhookConfigurations().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for i := range hooks.Items {
+		found = append(found, "MutatingWebhookConfiguration "+hooks.Items[i].Name)
+	}
+	slices.Sort(found)
+	return found
+}
