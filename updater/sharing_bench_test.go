@@ -93,7 +93,7 @@ func BenchmarkDivide(b *testing.B) {
 				vpa.ResourceVersion = one.name
 				require.NoError(b, store.Update(vpa))
 			}
-			snapshot, err := loop.reader.Read(b.Context(), noon, func(string) {})
+			_, err := loop.reader.Read(b.Context(), noon, func(string) {})
 			require.NoError(b, err)
 			found, err := loop.reader.Share(b.Context(), noon, view.Standings{Usual: view.Acts, BesideNodeAutoscaler: view.Acts}, nil)
 			require.NoError(b, err)
@@ -102,7 +102,7 @@ func BenchmarkDivide(b *testing.B) {
 			var spent float64
 			for b.Loop() {
 				b.StopTimer()
-				snapshot, err = loop.reader.Read(b.Context(), noon, func(string) {})
+				snapshot, err := loop.reader.Read(b.Context(), noon, func(string) {})
 				require.NoError(b, err)
 				begin := testkit.CPUTime(b)
 				b.StartTimer()
