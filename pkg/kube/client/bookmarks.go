@@ -4,7 +4,6 @@ import (
 	"context"
 
 	appsv1 "k8s.io/api/apps/v1"
-	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,7 +18,7 @@ import (
 func listWatcher(asks *cache.ListWatch, client any, object runtime.Object, namespace string) cache.ListerWatcher {
 	switch object.(type) {
 	case *corev1.Namespace, *corev1.ResourceQuota, *corev1.LimitRange, *corev1.ReplicationController, *appsv1.DaemonSet,
-		*autoscalingv2.HorizontalPodAutoscaler, *loadlinev1alpha1.SizingPolicy:
+		*loadlinev1alpha1.SizingPolicy:
 		if namespace != "" {
 			break // only bookmarks let a watch of one namespace keep up with what happens in all
 		}

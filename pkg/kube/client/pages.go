@@ -24,8 +24,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// pageSize is how many objects are asked for at once.
-const pageSize = 500
+const (
+	// pageSize is how many objects are asked for at once.
+	pageSize = 500
+	// smallPage is how many are of a kind whose lists are never streamed: who may create such objects in one
+	// namespace can make each of them as large as the API server takes it.
+	smallPage = 50
+)
 
 // factory is a factory whose informers of pods and ReplicaSets, of which a cluster
 // has the most, never hold a whole list of untrimmed objects. Servers stream the
@@ -83,27 +88,27 @@ func (f *factory) InformerFor(object runtime.Object, create internalinterfaces.N
 	case *corev1.ResourceQuota:
 		create = f.guarded(object, func(kube kubernetes.Interface) *cache.ListWatch {
 			quotas := kube.CoreV1().ResourceQuotas(f.namespace)
-			return requests(quotas.List, quotas.Watch)
+			return f.inPages(requests(quotas.List, quotas.Watch), smallPage)
 		})
 	case *corev1.LimitRange:
 		create = f.plain(object, func(kube kubernetes.Interface) *cache.ListWatch {
 			ranges := kube.CoreV1().LimitRanges(f.namespace)
-			return requests(ranges.List, ranges.Watch)
+			return f.inPages(requests(ranges.List, ranges.Watch), smallPage)
 		})
 	case *corev1.ReplicationController:
 		create = f.plain(object, func(kube kubernetes.Interface) *cache.ListWatch {
 			controllers := kube.CoreV1().ReplicationControllers(f.namespace)
-			return requests(controllers.List, controllers.Watch)
+			return f.inPages(requests(controllers.List, controllers.Watch), smallPage)
 		})
 	case *appsv1.DaemonSet:
 		create = f.plain(object, func(kube kubernetes.Interface) *cache.ListWatch {
 			sets := kube.AppsV1().DaemonSets(f.namespace)
-			return requests(sets.List, sets.Watch)
+			return f.inPages(requests(sets.List, sets.Watch), smallPage)
 		})
 	case *autoscalingv2.HorizontalPodAutoscaler:
 		create = f.guarded(object, func(kube kubernetes.Interface) *cache.ListWatch {
 			autoscalers := kube.AutoscalingV2().HorizontalPodAutoscalers(f.namespace)
-			return f.inPages(requests(autoscalers.List, autoscalers.Watch))
+			return requests(autoscalers.List, autoscalers.Watch)
 		})
 	case *policyv1.PodDisruptionBudget:
 		create = f.guarded(object, func(kube kubernetes.Interface) *cache.ListWatch {
@@ -150,15 +155,17 @@ func (f *factory) plain(object runtime.Object, asks func(kubernetes.Interface) *
 // paged makes informers that read lists in pages.
 func (f *factory) paged(object runtime.Object, asks func(kubernetes.Interface) *cache.ListWatch) internalinterfaces.NewInformerFunc {
 	return func(kube kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
-		return f.informer(kube, object, resync, f.inPages(asks(kube)))
+		return f.informer(kube, object, resync, f.inPages(asks(kube), pageSize))
 	}
 }
 
-// inPages makes requests of a list read it in pages.
-func (f *factory) inPages(asks *cache.ListWatch) *cache.ListWatch {
+// inPages makes requests of a list read it in pages of so many objects.
+func (f *factory) inPages(asks *cache.ListWatch, size int64) *cache.ListWatch {
 	list := asks.ListWithContextFunc
 	return &cache.ListWatch{
-		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return f.pages(ctx, o, list) },
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return f.pages(ctx, o, list, size)
+		},
 		WatchFuncWithContext: asks.WatchFuncWithContext,
 	}
 }
@@ -188,8 +195,8 @@ func (l *trimmed) DeepCopyObject() runtime.Object {
 
 // pages reads a whole list. It asks for the current state, whichever was asked for,
 // since a server has pages of no other.
-func (f *factory) pages(ctx context.Context, o metav1.ListOptions, list cache.ListWithContextFunc) (runtime.Object, error) {
-	o.ResourceVersion, o.ResourceVersionMatch, o.Continue, o.Limit = "", "", "", pageSize
+func (f *factory) pages(ctx context.Context, o metav1.ListOptions, list cache.ListWithContextFunc, size int64) (runtime.Object, error) {
+	o.ResourceVersion, o.ResourceVersionMatch, o.Continue, o.Limit = "", "", "", size
 	all := &trimmed{}
 	for {
 		page, err := list(ctx, o)
