@@ -93,6 +93,7 @@ type examination struct {
 	hpas        []autoscalingv2.HorizontalPodAutoscaler
 	budgets     []policyv1.PodDisruptionBudget
 	unread      map[string]error // what could not be read, by resource
+	leavesHPAs  map[string]bool  // see leavesToHPAs, by policy
 	check       string
 	findings    []finding
 }

@@ -166,11 +166,16 @@ func lookAtHPAs(ctx context.Context, e *examination) error {
 // leavesToHPAs reports whether a VPA was made for a policy that leaves alone what HorizontalPodAutoscalers
 // look at; false where that policy cannot be read.
 func (e *examination) leavesToHPAs(ctx context.Context, v *vpav1.VerticalPodAutoscaler) bool {
-	if !convert.MadeForPolicy(v) {
-		return false
+	name := v.Labels[fleet.PolicyLabel]
+	if leaves, known := e.leavesHPAs[name]; known || !convert.MadeForPolicy(v) {
+		return leaves && convert.MadeForPolicy(v)
 	}
-	policy, err := e.own.LoadlineV1alpha1().SizingPolicies().Get(ctx, v.Labels[fleet.PolicyLabel], metav1.GetOptions{})
-	return err == nil && !convert.Policy(policy).BesideHPAs
+	policy, err := e.own.LoadlineV1alpha1().SizingPolicies().Get(ctx, name, metav1.GetOptions{})
+	if e.leavesHPAs == nil {
+		e.leavesHPAs = map[string]bool{}
+	}
+	e.leavesHPAs[name] = err == nil && !convert.Policy(policy).BesideHPAs
+	return e.leavesHPAs[name]
 }
 
 // controls reports whether rules let a kind of a container change; empty: any container.

@@ -91,7 +91,7 @@ func (c *explainConfig) run(ctx context.Context, args []string, out io.Writer) e
 	if err != nil {
 		return fmt.Errorf("%s %s/%s: %w", kind, *c.cluster.Namespace, object, err)
 	}
-	q := question{cluster.Namespace, object, book, time.Now(), fleet.Options{Foreign: c.policies.Foreign}, cluster.Kube, c.sharingMinAge, cluster.Kube.CoreV1().RESTClient()}
+	q := question{cluster.Namespace, object, book, time.Now(), fleet.Options{Foreign: c.policies.Foreign}, cluster.Kube, c.sharingMinAge}
 	if kind == "pod" {
 		err = printPod(ctx, cluster.VPA, q, c.programs, out)
 	} else {

@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/checkpoint"
@@ -61,7 +60,6 @@ type question struct {
 	Policies        fleet.Options        // those of the programs
 	Kube            kubernetes.Interface // to find the SizingPolicy; nil: none is looked for
 	SharingMinAge   time.Duration        // of the updater; 0: it is not known
-	Metrics         rest.Interface       // to ask the metrics API for the use of nodes; nil: it is not asked
 }
 
 // explain reads the VPA and its checkpoints.

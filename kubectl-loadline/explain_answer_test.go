@@ -58,7 +58,7 @@ func saved(t *testing.T, annotation string, withSketch bool) (client *fake.Clien
 func TestTheStepsAreThoseOfTheRecommender(t *testing.T) {
 	for _, text := range []string{"", "loadline:memory=safe", "loadline:memory=following", "autopilot:models=ensemble", "crane", "cruisekube", "loadline:cpu=shared"} {
 		client, p, known, book := saved(t, text, true)
-		a, err := explain(t.Context(), client, question{"ns", "web", book, explainNow(), fleet.Options{}, nil, 0, nil})
+		a, err := explain(t.Context(), client, question{"ns", "web", book, explainNow(), fleet.Options{}, nil, 0})
 		require.NoError(t, err)
 		require.Empty(t, a.Problems)
 		require.Len(t, a.Containers, 1)
@@ -76,7 +76,7 @@ func TestTheStepsAreThoseOfTheRecommender(t *testing.T) {
 // The limit of the pods is saved with what the recipe knows, so it is said here, too.
 func TestTheLimitThatTheMarginFollowsIsSaid(t *testing.T) {
 	client, _, _, book := saved(t, "loadline", true)
-	a, err := explain(t.Context(), client, question{"ns", "web", book, explainNow(), fleet.Options{}, nil, 0, nil})
+	a, err := explain(t.Context(), client, question{"ns", "web", book, explainNow(), fleet.Options{}, nil, 0})
 	require.NoError(t, err)
 	var out bytes.Buffer
 	require.NoError(t, a.Print(&out))
@@ -87,7 +87,7 @@ func TestTheLimitThatTheMarginFollowsIsSaid(t *testing.T) {
 // Request and limit are explained apart where they come from different uses.
 func TestRequestAndLimitAreExplainedApart(t *testing.T) {
 	client, _, known, book := saved(t, "loadline:memory=following", true)
-	a, err := explain(t.Context(), client, question{"ns", "web", book, explainNow(), fleet.Options{}, nil, 0, nil})
+	a, err := explain(t.Context(), client, question{"ns", "web", book, explainNow(), fleet.Options{}, nil, 0})
 	require.NoError(t, err)
 	var out bytes.Buffer
 	require.NoError(t, a.Print(&out))
@@ -119,7 +119,7 @@ func TestRequestAndLimitAreExplainedApart(t *testing.T) {
 func TestPointsThatAreLackingAreSaid(t *testing.T) {
 	for withSketch, said := range map[bool]bool{true: false, false: true} {
 		client, _, _, book := saved(t, "attune", withSketch)
-		a, err := explain(t.Context(), client, question{"ns", "web", book, explainNow(), fleet.Options{}, nil, 0, nil})
+		a, err := explain(t.Context(), client, question{"ns", "web", book, explainNow(), fleet.Options{}, nil, 0})
 		require.NoError(t, err)
 		var out bytes.Buffer
 		require.NoError(t, a.Print(&out))
@@ -129,7 +129,7 @@ func TestPointsThatAreLackingAreSaid(t *testing.T) {
 
 func TestTheTableOfExplain(t *testing.T) {
 	client, _, _, book := saved(t, "loadline:memory=safe", true)
-	a, err := explain(t.Context(), client, question{"ns", "web", book, explainNow(), fleet.Options{}, nil, 0, nil})
+	a, err := explain(t.Context(), client, question{"ns", "web", book, explainNow(), fleet.Options{}, nil, 0})
 	require.NoError(t, err)
 	var out bytes.Buffer
 	require.NoError(t, a.Print(&out))
@@ -146,28 +146,28 @@ func TestTheTableOfExplain(t *testing.T) {
 
 func TestWhatIsMissingIsSaid(t *testing.T) {
 	client, _, _, book := saved(t, "loadline", false)
-	a, err := explain(t.Context(), client, question{"ns", "web", book, explainNow(), fleet.Options{}, nil, 0, nil})
+	a, err := explain(t.Context(), client, question{"ns", "web", book, explainNow(), fleet.Options{}, nil, 0})
 	require.NoError(t, err)
 	var out bytes.Buffer
 	require.NoError(t, a.Print(&out))
 	require.Contains(t, out.String(), "! the checkpoint has nothing of what the recipe needs")
 
 	client, _, _, book = saved(t, "soup", false)
-	a, err = explain(t.Context(), client, question{"ns", "web", book, explainNow(), fleet.Options{}, nil, 0, nil})
+	a, err = explain(t.Context(), client, question{"ns", "web", book, explainNow(), fleet.Options{}, nil, 0})
 	require.NoError(t, err)
 	out.Reset()
 	require.NoError(t, a.Print(&out))
 	require.Contains(t, out.String(), "VPA ns/web, recipe vpa\n! annotation loadline.dev/recipe: recipe \"soup\" does not exist")
 
-	_, err = explain(t.Context(), fake.NewSimpleClientset(), question{"ns", "web", book, explainNow(), fleet.Options{}, nil, 0, nil})
+	_, err = explain(t.Context(), fake.NewSimpleClientset(), question{"ns", "web", book, explainNow(), fleet.Options{}, nil, 0})
 	require.ErrorContains(t, err, "not found")
-	_, err = explain(t.Context(), fake.NewSimpleClientset(a.VPA), question{"ns", "web", book, explainNow(), fleet.Options{}, nil, 0, nil})
+	_, err = explain(t.Context(), fake.NewSimpleClientset(a.VPA), question{"ns", "web", book, explainNow(), fleet.Options{}, nil, 0})
 	require.ErrorContains(t, err, "there is no checkpoint of the VPA yet")
 }
 
 func TestThatTargetsAreHeldIsSaid(t *testing.T) {
 	client, _, _, book := saved(t, "loadline", true)
-	a, err := explain(t.Context(), client, question{"ns", "web", book, explainNow(), fleet.Options{}, nil, 0, nil})
+	a, err := explain(t.Context(), client, question{"ns", "web", book, explainNow(), fleet.Options{}, nil, 0})
 	require.NoError(t, err)
 	for s, said := range map[corev1.ConditionStatus]bool{corev1.ConditionTrue: true, corev1.ConditionFalse: false} {
 		a.VPA.Status.Conditions = []vpav1.VerticalPodAutoscalerCondition{{Type: "TargetHeld", Status: s, Message: "not lowered, because"}}
@@ -179,7 +179,7 @@ func TestThatTargetsAreHeldIsSaid(t *testing.T) {
 
 func TestThatTheStatusIsOfAnEarlierSpecIsSaid(t *testing.T) {
 	client, _, _, book := saved(t, "loadline", true)
-	a, err := explain(t.Context(), client, question{"ns", "web", book, explainNow(), fleet.Options{}, nil, 0, nil})
+	a, err := explain(t.Context(), client, question{"ns", "web", book, explainNow(), fleet.Options{}, nil, 0})
 	require.NoError(t, err)
 	for seen, said := range map[int64]bool{4: true, 5: false, 0: false} {
 		a.VPA.Generation, a.VPA.Status.ObservedGeneration = 5, seen
@@ -225,7 +225,7 @@ func TestWhatStandsInForRequestsIsSaid(t *testing.T) {
 	const note = "! the recipe starts from the requests of the running pods"
 	for text, said := range map[string]bool{"attune": true, "loadline": false, "": false} {
 		client, _, _, book := saved(t, text, true)
-		a, err := explain(t.Context(), client, question{"ns", "web", book, explainNow(), fleet.Options{}, nil, 0, nil})
+		a, err := explain(t.Context(), client, question{"ns", "web", book, explainNow(), fleet.Options{}, nil, 0})
 		require.NoError(t, err)
 		var out bytes.Buffer
 		require.NoError(t, a.Print(&out))
@@ -235,7 +235,7 @@ func TestWhatStandsInForRequestsIsSaid(t *testing.T) {
 
 func TestTheStepsOfARecommendationForPrograms(t *testing.T) {
 	client, _, _, book := saved(t, "loadline", true)
-	q := question{"ns", "web", book, explainNow(), fleet.Options{}, nil, 0, nil}
+	q := question{"ns", "web", book, explainNow(), fleet.Options{}, nil, 0}
 	a, err := explain(t.Context(), client, q)
 	require.NoError(t, err)
 	steps := a.steps()
@@ -293,7 +293,7 @@ func TestTheHistoryOfAFormerTargetIsNotExplained(t *testing.T) {
 		v.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: name}
 		v, err = vpas.Update(t.Context(), v, metav1.UpdateOptions{})
 		require.NoError(t, err)
-		a, err := explain(t.Context(), client, question{"ns", "web", book, explainNow(), fleet.Options{}, nil, 0, nil})
+		a, err := explain(t.Context(), client, question{"ns", "web", book, explainNow(), fleet.Options{}, nil, 0})
 		if explained {
 			require.NoError(t, err)
 			require.Len(t, a.Containers, 1)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
@@ -43,8 +41,6 @@ type surroundings struct {
 	owners *target.Live
 	book   *recipe.Book  // of the updater, which knows no flag of the recommender
 	minAge time.Duration // of workloads that share; 0: nobody said
-
-	metrics rest.Interface // see question
 
 	problems   []string // what of all this may not be read
 	namespaces map[string]*namespaceVPAs
@@ -81,7 +77,7 @@ func newSurroundings(ctx context.Context, own versioned.Interface, q question) (
 	if err != nil {
 		return nil, err
 	}
-	return &surroundings{kube: q.Kube, own: own, now: q.Now, policy: reader, owners: target.NewLive(q.Kube, client.NewScales(q.Kube).Scale), book: book, minAge: q.SharingMinAge, metrics: q.Metrics,
+	return &surroundings{kube: q.Kube, own: own, now: q.Now, policy: reader, owners: target.NewLive(q.Kube, client.NewScales(q.Kube).Scale), book: book, minAge: q.SharingMinAge,
 		problems: problems, namespaces: map[string]*namespaceVPAs{}, ranges: map[string]policy.Ranges{}, read: map[cache.ObjectName]*controlling{}}, nil
 }
 
@@ -210,8 +206,6 @@ type nodeAnswer struct {
 	Marked   []markedPod                      // that have a share, or had one, by name
 	Others   int                              // that no policy wants to share
 	Takes    resources.List                   // what these take
-	LeaveAt  float64                          // the part of its CPU in use of which more makes a pod leave; 0: nothing does
-	Unused   error                            // why it is not known how much is in use, where that matters
 	Unread   []string                         // why it is not known of pods which VPA controls them; they count as others
 }
 
@@ -281,7 +275,7 @@ func (s *surroundings) node(ctx context.Context, name string) (*nodeAnswer, erro
 		for _, p := range pods {
 			p.Beside = acting[p] != acts
 		}
-		s.gather(ctx, n, pods, acts)
+		n.gather(pods, acts)
 	}
 	for _, p := range pods {
 		switch p.Why() {
@@ -304,38 +298,15 @@ func (c *controlling) acts() bool {
 }
 
 // gather adds a group of pods that share, if there are some; the others are beside them.
-func (s *surroundings) gather(ctx context.Context, n *nodeAnswer, pods []*nodeshare.Pod, acts bool) {
+func (n *nodeAnswer) gather(pods []*nodeshare.Pod, acts bool) {
 	g := sharingGroup{Acts: acts}
 	if g.Input, g.Rule, g.Members = n.Gather(pods); len(g.Members) == 0 {
 		return
-	}
-	if at := g.Rule.LeaveAt; at > 0 && !g.Rule.Stay {
-		if n.LeaveAt == 0 {
-			n.Used, n.Unused = s.used(ctx, n)
-		}
-		n.LeaveAt, g.Input.Used = at, n.Used
 	}
 	if n.Problem != nodeshare.AllocatableUnknown {
 		g.Shares = sharing.Shares(g.Input, g.Rule)
 	}
 	n.Groups = append(n.Groups, g)
-}
-
-// used returns which part of the CPU of a node is in use now.
-func (s *surroundings) used(ctx context.Context, n *nodeAnswer) (float64, error) {
-	all := n.Allocatable.Value(resources.CPU)
-	if s.metrics == nil || all <= 0 {
-		return 0, nil
-	}
-	used, err := client.NodeCPU(ctx, s.metrics)
-	if err != nil {
-		return 0, err
-	}
-	cpu, found := used[n.Name]
-	if !found {
-		return 0, errors.New("the metrics API does not know the node")
-	}
-	return float64(cpu) / float64(all), nil
 }
 
 // unread notes why it is not known which VPA controls a pod, once for all of which that is so.

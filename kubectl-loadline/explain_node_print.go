@@ -49,12 +49,6 @@ func (n *nodeAnswer) print(out io.Writer, this *corev1.Pod) error {
 	if n.Assumed != 0 && (len(n.Groups) > 0 || slices.ContainsFunc(n.Apart, func(p apartPod) bool { return p.Why() == sharing.NewWorkload })) {
 		fmt.Fprintf(out, "assumed: a workload shares from an age of %s on; give --sharing-min-age if the updater has another\n", n.Assumed)
 	}
-	switch {
-	case n.Unused != nil:
-		fmt.Fprintf(out, "! it is not known how much of its CPU is in use, of which more than %.0f %% makes a pod leave: %v\n", 100*n.LeaveAt, n.Unused)
-	case n.LeaveAt > 0:
-		fmt.Fprintf(out, "in use: %.0f %% of its CPU now; where it is more than %.0f %% between two rounds a pod leaves\n", 100*n.Used, 100*n.LeaveAt)
-	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for i := range n.Groups {
 		if len(n.Groups) > 1 {

@@ -3,9 +3,6 @@ package main
 import (
 	"bytes"
 	"errors"
-	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"regexp"
 	"strings"
@@ -23,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	kubefake "k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
@@ -35,7 +31,6 @@ import (
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
-	"loadline.dev/loadline/pkg/kube/client"
 )
 
 func sizes(cpu, memory string) corev1.ResourceList {
@@ -58,8 +53,6 @@ type shop struct {
 	own    []runtime.Object               // of our own kinds, besides
 	minAge time.Duration                  // --sharing-min-age
 	hidden string                         // a resource that may not be listed
-
-	metrics rest.Interface // to ask for the use of nodes
 }
 
 func newShop() *shop {
@@ -116,7 +109,7 @@ func (s *shop) question(t *testing.T, kube kubernetes.Interface, pod string) que
 	t.Helper()
 	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
 	require.NoError(t, err)
-	return question{"shop", pod, book, explainNow(), fleet.Options{}, kube, s.minAge, s.metrics}
+	return question{"shop", pod, book, explainNow(), fleet.Options{}, kube, s.minAge}
 }
 
 // clients returns those of a cluster that has the shop.
@@ -342,29 +335,6 @@ func TestWhatWasKeptAfterARevertCountsForAPod(t *testing.T) {
 	text := squeezed(s.says(t, "web-1-b"))
 	require.Contains(t, text, "recommended 1600m, bounds 500m to 1600m\n")
 	require.Contains(t, text, " shop/web-1-b * 1600m 1600m 1600m 1400m\n")
-}
-
-// A pod that would leave a node that is busy is told so, with how busy it is.
-func TestUseOfANodeIsSaidWhereAPodLeavesForIt(t *testing.T) {
-	answer := `{"items":[{"metadata":{"name":"n1"},"usage":{"cpu":"7"}}]}`
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, answer) }))
-	defer server.Close()
-	clients, err := client.New(&rest.Config{Host: server.URL})
-	require.NoError(t, err)
-	s := newShop()
-	s.metrics = clients.Kube.CoreV1().RESTClient()
-	s.policy.Spec.Recipe, s.policy.Spec.Sharing.Evict = new("loadline:cpu=shared"), new(true)
-	text := squeezed(s.says(t, "web-1-b"))
-	require.Contains(t, text, "in use: 88 % of its CPU now; where it is more than 85 % between two rounds a pod leaves\n")
-	require.Equal(t, 1, strings.Count(text, "leaves the node"), text)
-
-	answer = `{"items":[{"metadata":{"name":"n1"},"usage":{"cpu":"6"}}]}`
-	require.NotContains(t, s.says(t, "web-1-b"), "leaves the node")
-	answer = `{"items":[]}`
-	require.Contains(t, s.says(t, "web-1-b"), "! it is not known how much of its CPU is in use, of which more than 85 % makes a pod leave: the metrics API does not know the node\n")
-
-	s.policy.Spec.Sharing.Evict = new(false)
-	require.NotContains(t, s.says(t, "web-1-b"), "in use")
 }
 
 // Of equals the pods leave first that are the least missed: there are three of the one workload, and

@@ -41,7 +41,7 @@ func TestThePolicyIsNamedAndItsRecipeUsed(t *testing.T) {
 	var options fleet.Options
 	ask := func(deployment *appsv1.Deployment) string {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", Labels: map[string]string{"team": "shop"}}}
-		a, err := explain(t.Context(), client, question{"ns", "web", book, explainNow(), options, kubefake.NewClientset(namespace, deployment), 0, nil})
+		a, err := explain(t.Context(), client, question{"ns", "web", book, explainNow(), options, kubefake.NewClientset(namespace, deployment), 0})
 		require.NoError(t, err)
 		var out bytes.Buffer
 		require.NoError(t, a.Print(&out))

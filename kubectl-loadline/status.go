@@ -110,7 +110,7 @@ func (c *statusConfig) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	q := question{cluster.Namespace, pod, book, time.Now(), fleet.Options{Foreign: c.policies.Foreign}, cluster.Kube, 0, nil}
+	q := question{cluster.Namespace, pod, book, time.Now(), fleet.Options{Foreign: c.policies.Foreign}, cluster.Kube, 0}
 	var a printable
 	if pod != "" {
 		a, err = statusOfPod(cmd.Context(), cluster.VPA, q, c.updater)

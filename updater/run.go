@@ -117,7 +117,6 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 	loop.records, loop.sharing.conditions = caches.records, caches.sharingConditions(config)
 	loop.capacity = caches.capacity(config)
 	loop.sharing.capacity = caches.roomOf(config)
-	loop.sharing.use.metrics = clients.Kube.CoreV1().RESTClient()
 	loop.nodes, loop.budgets = caches.pinning(), caches.disruptions()
 	loop.limiter = disruption.NewRateLimiter(config.Pace, time.Now())
 	loop.reporter.After = config.EventAfter

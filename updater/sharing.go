@@ -25,8 +25,6 @@ const sharingInterval = 5 * time.Minute
 type sharingRounds struct {
 	conditions *sharingConditions // nil: nothing is written, and nobody shares in fact
 	capacity   view.CapacityReader
-	use        nodeUse
-	mindsUse   bool                    // what is in use on nodes matters, as of the last round
 	states     [turns]disruption.State // of the plans for pods that share, by turn
 	seldom     bool                    // nodes are added and removed
 	window     time.Time               // when the five minutes began in which it was
@@ -39,16 +37,13 @@ type sharingRounds struct {
 // that it does not matter how often the updater is started. A round that fails, or for which no
 // time is left, is made by the next pass.
 func (l *Loop) share(ctx context.Context, now time.Time) {
-	if l.sharing.mindsUse {
-		l.sharing.use.look(ctx)
-	}
 	window := now.Truncate(sharingInterval)
 	if window.Equal(l.sharing.window) || ctx.Err() != nil {
 		return
 	}
 	cluster := l.sharing.conditions.cluster(ctx, now)
 	l.sharing.seldom = cluster.seldom
-	found, err := l.reader.Share(ctx, now, cluster.standings, l.sharing.use.mean())
+	found, err := l.reader.Share(ctx, now, cluster.standings)
 	if ctx.Err() != nil {
 		return
 	}
@@ -63,7 +58,6 @@ func (l *Loop) share(ctx context.Context, now time.Time) {
 	} else {
 		l.sharing.window = window
 	}
-	l.sharing.mindsUse = found != nil && found.MindsUse
 	if found == nil || err != nil {
 		l.sharing.leaving, l.sharing.said = nil, nil
 		l.metrics.SharingEnded()

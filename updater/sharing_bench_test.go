@@ -37,7 +37,7 @@ func BenchmarkShare(b *testing.B) {
 	loop, fresh, c := cluster.filled(b)
 	pods := c.pods.Core().V1().Pods().Informer().GetStore()
 	round := func(tb testing.TB) {
-		found, err := loop.reader.Share(tb.Context(), noon, view.Standings{}, nil)
+		found, err := loop.reader.Share(tb.Context(), noon, view.Standings{})
 		require.NoError(tb, err)
 		require.Len(tb, found.Nodes, 500)
 		require.Equal(tb, 50_000, found.Policies["fleet"].Pods)
@@ -95,7 +95,7 @@ func BenchmarkDivide(b *testing.B) {
 			}
 			_, err := loop.reader.Read(b.Context(), noon, func(string) {})
 			require.NoError(b, err)
-			found, err := loop.reader.Share(b.Context(), noon, view.Standings{Usual: view.Acts, BesideNodeAutoscaler: view.Acts}, nil)
+			found, err := loop.reader.Share(b.Context(), noon, view.Standings{Usual: view.Acts, BesideNodeAutoscaler: view.Acts})
 			require.NoError(b, err)
 			require.Equal(b, 50_000, found.Policies["fleet"].Sharing)
 			b.ReportAllocs()
@@ -149,12 +149,12 @@ func TestWhatIsRememberedOfARoundChangesNothing(t *testing.T) {
 			change()
 			_, err := loop.reader.Read(t.Context(), noon, func(string) {})
 			require.NoError(t, err)
-			got, err := loop.reader.Share(t.Context(), noon, view.Standings{}, nil)
+			got, err := loop.reader.Share(t.Context(), noon, view.Standings{})
 			require.NoError(t, err)
 			anew := fresh()
 			_, err = anew.Read(t.Context(), noon, func(string) {})
 			require.NoError(t, err)
-			want, err := anew.Share(t.Context(), noon, view.Standings{}, nil)
+			want, err := anew.Share(t.Context(), noon, view.Standings{})
 			require.NoError(t, err)
 			require.Equal(t, want, got)
 		}
@@ -265,7 +265,7 @@ func TestARoundOfSharingAllocatesForWhatMoved(t *testing.T) {
 	_, err := loop.reader.Read(t.Context(), noon, func(string) {})
 	require.NoError(t, err)
 	round := func() {
-		_, err := loop.reader.Share(t.Context(), noon, view.Standings{}, nil)
+		_, err := loop.reader.Share(t.Context(), noon, view.Standings{})
 		require.NoError(t, err)
 	}
 	round()

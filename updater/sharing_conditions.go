@@ -132,7 +132,7 @@ func (c clusterSharing) of(p *fleet.Policy, found *view.Sharing) metav1.Conditio
 		held = "pods of nodes on which nothing can be changed: " + counted(of.Held) + "; such a node is " + of.HeldOn
 	}
 	switch {
-	case of.Sharing == 0 && held != "":
+	case !of.Free && held != "":
 		return notSharing(string(slices.Max(slices.Collect(maps.Keys(of.Held)))), "acts as DryRun: "+held)
 	case of.Acting > 0:
 	case of.Apart[fleet.ModeTooCautious] > 0:

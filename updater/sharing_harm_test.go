@@ -47,7 +47,7 @@ func TestHarmIsRememberedUntilThePeakFits(t *testing.T) {
 	require.Equal(t, "800m 800m 800m", r.turn(2*time.Minute))
 	require.Empty(t, r.writes(), "it is written once")
 	r.remove("web-1-2")
-	require.Equal(t, "800m 1400m", r.turn(30*time.Minute), "there is room for one of them")
+	require.Equal(t, "1 1400m", r.turn(30*time.Minute), "there is room for it, and the rest is the other's")
 }
 
 // A pod that restarts is not made still smaller while it is watched, so that harm that comes slowly is

@@ -242,16 +242,33 @@ func TestPodsShrinkHourlyWhereNobodyWaits(t *testing.T) {
 	require.Equal(t, "575m 575m 575m 575m", r.turn(70*time.Minute), "it has its share since")
 }
 
-// What is given back after harm does not wait for the hour either.
+// What is given back after harm does not wait for the hour either: the others make room for it, down to their bases,
+// and none of them takes that room meanwhile.
 func TestPodsShrinkForOneThatGetsItsPeakBack(t *testing.T) {
 	r := newSharing(t, 3, on(), kubelet("n1", "2900m"))
 	require.Equal(t, "800m 800m 800m", r.turn(0))
-	r.needs("400m")
-	require.Equal(t, "800m 800m 800m", r.turn(5*time.Minute))
 	r.restarted("web-1-1", 2)
 	require.Equal(t, "800m 800m 800m", r.turn(6*time.Minute), "there are 500m, and it needs 600m")
-	require.Equal(t, "733m 800m 733m", r.turn(7*time.Minute))
-	require.Equal(t, "733m 1400m 733m", r.turn(8*time.Minute))
+	require.Equal(t, "750m 800m 750m", r.turn(10*time.Minute), "1500m are left for two")
+	require.Equal(t, "750m 1400m 750m", r.turn(11*time.Minute))
+}
+
+// Nor does a resize of a pod that does not share, which its kubelet has put off.
+func TestPodsShrinkForAResizeThatWaits(t *testing.T) {
+	other := peakingPods(1, unlimited)[2].(*corev1.Pod)
+	other.Name, other.UID, other.Labels, other.OwnerReferences = "other", "other", map[string]string{"app": "other"}, nil
+	other.Spec.Containers[0].Resources.Requests = list("300m", "100Mi")
+	r := newSharing(t, 3, on(), other, kubelet("n1", "2900m"))
+	shares := func(sizes string) string { return strings.Join(strings.Fields(sizes)[1:], " ") }
+	require.Equal(t, "800m 800m 800m", shares(r.turn(0)))
+	r.needs("400m")
+	require.Equal(t, "800m 800m 800m", shares(r.turn(5*time.Minute)))
+	r.change("other", func(p *corev1.Pod) {
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", Resources: p.Spec.Containers[0].Resources.DeepCopy()}}
+		p.Spec.Containers[0].Resources.Requests = list("700m", "100Mi")
+		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonDeferred})
+	})
+	require.Equal(t, "733m 733m 733m", shares(r.turn(10*time.Minute)))
 }
 
 // Of a pod whose containers are to get less and more, those that are to get more do not wait for the others.

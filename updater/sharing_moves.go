@@ -42,9 +42,6 @@ func (l *Loop) planReverts(ctx context.Context, d *view.Division, now time.Time)
 	l.planTurn(ctx, &moves, d, 0, now)
 	for _, s := range moves.planned.Skipped {
 		d.Pods[s.UID].Refused(s.Reason)
-		if s.Reason == disruption.NodeFull {
-			l.reader.Waits(d.Pods[s.UID].Node, now)
-		}
 	}
 	return moves
 }

@@ -79,7 +79,7 @@ func (w *world) shares(now time.Time) *view.Sharing {
 	w.t.Helper()
 	_, _, err := w.loop.look(w.t.Context(), now, func(string) {})
 	require.NoError(w.t, err)
-	found, err := w.loop.reader.Share(w.t.Context(), now, view.Standings{}, nil)
+	found, err := w.loop.reader.Share(w.t.Context(), now, view.Standings{})
 	require.NoError(w.t, err)
 	return found
 }
@@ -578,7 +578,7 @@ func TestABugDoesNotStopTheUpdaterFromSharing(t *testing.T) {
 		require.NoError(t, err)
 		targets, hpas, nodes := w.loop.reader.Targets, w.loop.reader.HPAs, w.loop.reader.Nodes
 		spoil(w.loop.reader)
-		found, err := w.loop.reader.Share(t.Context(), noon, view.Standings{}, nil)
+		found, err := w.loop.reader.Share(t.Context(), noon, view.Standings{})
 		w.loop.reader.Targets, w.loop.reader.HPAs, w.loop.reader.Nodes = targets, hpas, nodes
 		return found, err
 	}

@@ -42,7 +42,6 @@ type DividedPod struct {
 	Marked  bool              // it is written
 	Shrinks bool              // a container of it gets less of something
 	Reason  disruption.Reason // why it is left alone all the same; empty: it is not
-	Node    string
 
 	starved *disruption.Pod // in the snapshot, if it may be evicted where it is refused memory; nil: it must not
 }
@@ -79,10 +78,6 @@ type usualPod struct {
 // at once moves pods twice to three times as often, for no fewer nodes and no less work undone.
 // Where nodes are added and removed it is whoever waits, so that the timers of who removes them can run out.
 const shrinkInterval = time.Hour
-
-// waiting is for how long a pod counts as waiting for what others on its node would give, after it was
-// refused its peak: a pass makes them smaller, and the next one gives it that.
-const waiting = 5 * time.Minute
 
 // Divide takes out of the snapshot what sharing decides about its pods, as of the last round, and
 // says what that is at now. With seldom the pods of a node are made smaller once an hour at most, else also
@@ -126,15 +121,6 @@ func (r *Reader) Shrank(node string, now time.Time) {
 	r.shrunk[node] = now
 }
 
-// Waits notes that a pod of a node was refused its peak after harm, for want of room.
-func (r *Reader) Waits(node string, now time.Time) {
-	maps.DeleteFunc(r.wanted, func(_ string, at time.Time) bool { return now.Sub(at) >= waiting })
-	if r.wanted == nil {
-		r.wanted = map[string]time.Time{}
-	}
-	r.wanted[node] = now
-}
-
 // shrankLately reports whether the pods of a node are not to be made smaller, since some were a short while
 // ago, by an earlier round than the last one: what that gives may be given in several passes.
 func (d *division) shrankLately(name string, on *sharedNode) bool {
@@ -145,8 +131,7 @@ func (d *division) shrankLately(name string, on *sharedNode) bool {
 	if last.IsZero() || d.now.Sub(last) >= shrinkInterval || !last.Before(d.memo.sharing.at.Truncate(time.Second)) {
 		return false
 	}
-	refused, waits := d.wanted[name]
-	return d.seldom || !on.results[0].Wanted && (!waits || d.now.Sub(refused) >= waiting)
+	return d.seldom || !on.results[0].Wanted
 }
 
 // lastShrinks returns when pods of each node were made smaller. What was before the start is in the
@@ -291,7 +276,7 @@ func (d *division) moved(v *disruption.VPA, a *aim, p *disruption.Pod, whole []d
 	if v.Outdated || len(a.vpa.reading.recommendation) == 0 {
 		return nil // nobody knows what its peak is
 	}
-	out := DividedPod{Cause: disruption.Shared, Node: p.Node}
+	out := DividedPod{Cause: disruption.Shared}
 	if known.mark() != nil {
 		out.Mark = *known.mark()
 	}

@@ -29,8 +29,6 @@ type Sharing struct {
 	// share, by why.
 	Apart    map[sharing.Reason]int
 	Policies map[string]*PolicySharing // that want sharing, by name
-	// MindsUse reports whether a pod would leave a node for what of its CPU is in use.
-	MindsUse bool
 }
 
 // PolicySharing is how far the workloads of a policy share.
@@ -41,9 +39,11 @@ type PolicySharing struct {
 	// nodes on which the bases alone are more than there is.
 	Acting, Sharing int
 	Overcommitted   string
-	// Held are pods that would share but for a problem of their nodes, and HeldOn is the first of these.
+	// Held are pods that would share but for a problem of their nodes, and HeldOn is the first of these. Free says
+	// that a pod of the policy is on a node without one, whether it shares at the moment or not.
 	Held   map[nodeshare.NodeProblem]int
 	HeldOn string
+	Free   bool
 }
 
 // NodeSharing is a node on which pods share.
@@ -61,7 +61,8 @@ type NodeSharing struct {
 	Saved         sharing.Amounts
 	Overcommitted [resources.Kinds]bool
 	Shrink, Grow  int // pods of which a container has a share that is less, or more, than it requests, see worthMoving
-	// Wanted reports whether a pod came that is to give something of its peak, so that all others give, too.
+	// Wanted reports whether a pod came that is to give something of its peak, or one waits for what the others are to
+	// give: a resize that its kubelet put off, or its peak after harm.
 	Wanted bool
 	// Leaves are pods that are to leave, in this order. Those that did not since the round before count, and
 	// get their shares, as all others.
@@ -99,12 +100,11 @@ var ErrNodesUnknown = errors.New("nodes cannot be seen: the updater must see all
 
 // Share makes a round at now. It must be called after Read, by the same goroutine. It returns
 // nil if no policy wants sharing. Of those that want it the standings say whose pods share in fact. A VPA that cannot be understood is none that wants sharing, such
-// a pod is set apart, and such a node is left out. Used is how much CPU of each node was in use lately; of a
-// node that it does not have nobody leaves for that. After a panic elsewhere, which is an error, the
+// a pod is set apart, and such a node is left out. After a panic elsewhere, which is an error, the
 // next round remembers nothing.
-func (r *Reader) Share(ctx context.Context, now time.Time, may Standings, used map[string]resources.Amount) (found *Sharing, err error) {
+func (r *Reader) Share(ctx context.Context, now time.Time, may Standings) (found *Sharing, err error) {
 	err = Guard(func() error {
-		found, err = r.share(ctx, now, may, used)
+		found, err = r.share(ctx, now, may)
 		return err
 	})
 	if err != nil {
@@ -113,7 +113,7 @@ func (r *Reader) Share(ctx context.Context, now time.Time, may Standings, used m
 	return found, err
 }
 
-func (r *Reader) share(ctx context.Context, now time.Time, may Standings, used map[string]resources.Amount) (*Sharing, error) {
+func (r *Reader) share(ctx context.Context, now time.Time, may Standings) (*Sharing, error) {
 	m := r.memo
 	if !m.shares {
 		m.sharing = nil
@@ -133,7 +133,7 @@ func (r *Reader) share(ctx context.Context, now time.Time, may Standings, used m
 	if err != nil {
 		return nil, err
 	}
-	s.readNodes(objects, used)
+	s.readNodes(objects)
 	s.readVPAs(ctx)
 	err = client.EachPod(r.Pods, func(pod *corev1.Pod) { s.read(ctx, pod) })
 	s.prune()
@@ -151,7 +151,6 @@ func (r *Reader) share(ctx context.Context, now time.Time, may Standings, used m
 		for _, p := range n.pods {
 			s.count(p)
 		}
-		s.found.MindsUse = s.found.MindsUse || n.leaveAt > 0
 	}
 	return s.found, err
 }
@@ -172,7 +171,6 @@ type sharedNode struct {
 	changed bool           // it, or a pod on it
 	pods    []*sharedPod   // of this round, in no order
 	results [2]NodeSharing // of those that act, and of those that only would
-	leaveAt float64        // the least part of its CPU of which more makes a pod leave; 0: nothing does
 	round   int
 }
 
@@ -180,9 +178,6 @@ type sharedNode struct {
 func (n *sharedNode) acts(p *sharedPod) bool {
 	return p.by != nil && p.by.standing == Acts && n.Problem == ""
 }
-
-// hot reports whether so much of a node's CPU is in use that a pod leaves for that.
-func (n *sharedNode) hot() bool { return n.leaveAt > 0 && n.Used > n.leaveAt }
 
 // fail leaves nothing half done.
 func (n *sharedNode) fail() {
@@ -193,20 +188,13 @@ func (n *sharedNode) fail() {
 }
 
 // readNodes takes over the nodes as they are now.
-func (s *sharingRound) readNodes(objects []*corev1.Node, used map[string]resources.Amount) {
+func (s *sharingRound) readNodes(objects []*corev1.Node) {
 	for _, o := range objects {
 		n, now := s.nodes[o.Name], nodeshare.NodeOf(o)
 		if n == nil {
 			n = &sharedNode{}
 			s.nodes[o.Name] = n
 		}
-		if all := now.Allocatable.Value(resources.CPU); all > 0 {
-			now.Used = float64(used[o.Name]) / float64(all)
-		}
-		if n.hot() || n.leaveAt > 0 && now.Used > n.leaveAt {
-			n.changed = true
-		}
-		n.Used = now.Used
 		if n.Node != now {
 			n.Node, n.changed = now, true
 		}
@@ -267,6 +255,9 @@ func (s *sharingRound) readAs(ctx context.Context, pod *corev1.Pod, node *shared
 
 // count counts a pod whose policy wants sharing, or that cannot be understood.
 func (s *sharingRound) count(p *sharedPod) {
+	if p.by != nil && p.by.standing == Acts && p.Of != nil && p.node.Problem == "" {
+		s.found.Policies[p.Of.Decision.Policy.Name].Free = true
+	}
 	switch why := p.Why(); why {
 	case nodeshare.NotWanted:
 	case "":
@@ -314,7 +305,7 @@ func (n *sharedNode) compute(name string) {
 		return
 	}
 	before := n.results[0].Leaves
-	n.changed, n.leaveAt = false, 0
+	n.changed = false
 	slices.SortFunc(n.pods, func(a, b *sharedPod) int { return cmp.Compare(a.Sharing.Name, b.Sharing.Name) })
 	all := make([]*nodeshare.Pod, len(n.pods))
 	for i, p := range n.pods {
@@ -333,11 +324,9 @@ func (n *sharedNode) compute(name string) {
 			continue
 		}
 		input, rule, members := n.Gather(all)
-		if at := rule.LeaveAt; at > 0 && !rule.Stay && len(members) > 0 && (n.leaveAt == 0 || at < n.leaveAt) {
-			n.leaveAt = at
-		}
 		sharers = slices.DeleteFunc(sharers, func(p *sharedPod) bool { return p.Large })
 		r.Kinds, r.Available, r.Pods = input.Kinds, input.Available, len(members)
+		r.Wanted = slices.ContainsFunc(all, func(p *nodeshare.Pod) bool { return p.Accepted })
 		if len(members) > 0 && r.Problem != nodeshare.AllocatableUnknown {
 			shares := sharing.Shares(input, rule)
 			switch leaves := shares.Leaves; {

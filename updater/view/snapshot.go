@@ -65,7 +65,6 @@ type Reader struct {
 
 	begun  time.Time                     // when the first pass was
 	shrunk map[string]time.Time          // when a pod of a node was last made smaller for its share
-	wanted map[string]time.Time          // when a pod of a node was last refused its peak after harm
 	kills  map[killedContainer]time.Time // the last ones that were recorded of containers of pods that share
 }
 

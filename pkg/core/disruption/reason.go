@@ -224,11 +224,11 @@ var explanations = []Explanation{
 		"wait until that pod is ready again; one that never is, or whose node never carries the resize out, holds the others for an hour", true},
 	{HasShare, "it shares what its node has left, and has its share, or keeps what it has until the next round",
 		"nothing; `docs/sharing.md` says who shares, and when", false},
-	{ShrunkLately, "it shares what its node has left; the pods of a node are made smaller once an hour at most, unless one came that has its peak yet or one waits for what it gets back after harm, and where nodes are added and removed even then",
+	{ShrunkLately, "it shares what its node has left; the pods of a node are made smaller once an hour at most, unless one came that has its peak yet or one waits for what they would give, and where nodes are added and removed even then",
 		"wait", false},
 	{ChangedOutside, "it shares what its node has left, and somebody has changed its requests since the last round",
 		"wait for the next round, five minutes at most", false},
-	{LeftLately, "it is to leave its node, where pods that share need more than there is, or too much CPU is in use, and less than an hour ago another pod of its owner left for that",
+	{LeftLately, "it is to leave its node, where pods that share need more than there is, and less than an hour ago another pod of its owner left for that",
 		"wait; if pods leave again and again, add a node", false},
 	{DisruptionRateLimited, "many pods are due at once, and this one has to wait for its turn",
 		"wait, or raise `--eviction-pace` and `--namespace-eviction-pace`", false},
@@ -283,7 +283,7 @@ const (
 	Shared        Cause = "Shared"        // its share has changed
 	ShareEnded    Cause = "ShareEnded"    // it shares no more, and gets its peak
 	ShareReverted Cause = "ShareReverted" // its share did harm, so it gets its peak
-	NodeCrowded   Cause = "NodeCrowded"   // those that share its node need more than there is, or too much of its CPU is in use
+	NodeCrowded   Cause = "NodeCrowded"   // those that share its node need more than there is
 	MemoryRefused Cause = "MemoryRefused" // it ran out of memory that it shares, and its node refuses it more
 )
 

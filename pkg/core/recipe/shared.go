@@ -19,7 +19,7 @@ type shared struct {
 }
 
 func newShared() shared {
-	return shared{base: 0.75, minutes: 10, calm: true, hours: true, root: true, leaveAt: 0.85}
+	return shared{base: 0.75, minutes: 10, calm: true, hours: true, root: true, leaveAt: 1}
 }
 
 func (c *shared) choices() []choice {

@@ -22,8 +22,8 @@ func TestWhichRecipesShare(t *testing.T) {
 	for text, want := range map[string]*sharing.Rule{
 		"vpa": nil, "loadline": nil, "loadline:cpu=mixed": nil, "loadline:pooling=largest,leave-at=0.5": nil, "autopilot": nil, "crane": nil, "attune": nil,
 		"cruisekube":                                     {Pooling: sharing.Largest},
-		"loadline:cpu=shared":                            {Pooling: sharing.Root, LeaveAt: 0.85},
-		"loadline:cpu=shared,memory=following":           {Pooling: sharing.Root, LeaveAt: 0.85},
+		"loadline:cpu=shared":                            {Pooling: sharing.Root, LeaveAt: 1},
+		"loadline:cpu=shared,memory=following":           {Pooling: sharing.Root, LeaveAt: 1},
 		"loadline:cpu=shared,pooling=largest,leave-at=0": {Pooling: sharing.Largest},
 	} {
 		require.Equal(t, want, parsed(t, text).Sharing, text)

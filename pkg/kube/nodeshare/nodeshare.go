@@ -11,6 +11,7 @@ package nodeshare
 
 import (
 	"math"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,7 +26,6 @@ import (
 type Node struct {
 	Allocatable    resources.List
 	GPUs, Cordoned bool
-	Used           float64     // part of its allocatable CPU that was in use lately; 0: that is not known
 	Problem        NodeProblem // why nothing could be changed there, whatever policies say; empty: nothing is in the way
 }
 
@@ -91,11 +91,11 @@ func (n *Node) Gather(pods []*Pod) (*sharing.Node, sharing.Rule, []*Pod) {
 // refuse does not count. Room is made for a resize that waits, but not below the bases of those who
 // share: what does not fit beside them is never granted, so they would give it up for nothing.
 func (n *Node) sharing(pods []*Pod) (*sharing.Node, sharing.Rule, []*Pod) {
-	input, rule := &sharing.Node{Available: n.amounts(), Used: n.Used, Pods: make([]sharing.Pod, 0, len(pods))}, sharing.Rule{Stay: true}
+	input, rule := &sharing.Node{Available: n.amounts(), Pods: make([]sharing.Pod, 0, len(pods))}, sharing.Rule{Stay: true}
 	members := make([]*Pod, 0, len(pods))
 	var waiting []convert.Arrival
 	for _, p := range pods {
-		if p.refused {
+		if p.Accepted = false; p.refused {
 			continue
 		}
 		if p.Why() != "" || p.Beside {
@@ -116,7 +116,11 @@ func (n *Node) sharing(pods []*Pod) (*sharing.Node, sharing.Rule, []*Pod) {
 	if len(waiting) == 0 {
 		return input, rule, members
 	}
-	for _, a := range convert.Accepted(n.limits(input.Spare()), waiting) {
+	accepted := convert.Accepted(n.limits(input.Spare()), waiting)
+	for _, p := range pods {
+		p.Accepted = slices.ContainsFunc(accepted, func(a convert.Arrival) bool { return a.UID == p.UID })
+	}
+	for _, a := range accepted {
 		for k := range resources.Kind(resources.Kinds) {
 			input.Available[k] -= float64(a.Takes.Value(k))
 		}

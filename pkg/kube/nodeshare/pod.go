@@ -2,6 +2,7 @@ package nodeshare
 
 import (
 	"cmp"
+	"math"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,6 +31,8 @@ type Pod struct {
 	Sharing sharing.Pod    // of one that shares; the caller gives it a rank
 	// Requests are those of its ordinary containers, which come first in Sharing.
 	Requests []sharing.Amounts
+	// Accepted says that those who share make room for what the pod waits for. Gather says so.
+	Accepted bool
 }
 
 // NotWanted is why a pod does not share whose policy, if there is one, does not want it.
@@ -88,7 +91,7 @@ func (v *VPA) Read(pod *corev1.Pod, s *Sizes, on *Node, now time.Time) Pod {
 		read = sizedOf(pod)
 		v.look(pod, read, s)
 	}
-	if p.Apart = sharing.Eligible(v.facts(pod, s, on.GPUs, now)); p.Apart != "" {
+	if p.Apart = sharing.Eligible(v.facts(pod, s, on.GPUs, now)); p.Apart != "" && p.Apart != sharing.Reverted {
 		return p
 	}
 	if s.containers == nil {
@@ -97,12 +100,33 @@ func (v *VPA) Read(pod *corev1.Pod, s *Sizes, on *Node, now time.Time) Pod {
 		}
 		v.size(read, s)
 	}
+	if p.Apart != "" {
+		p.awaitPeak(s.containers)
+		return p
+	}
 	p.Requests = s.requests
 	p.Sharing = sharing.Pod{Name: pod.Namespace + "/" + pod.Name, Daemon: v.Kind == "DaemonSet", Containers: s.containers}
 	for k := range resources.Kind(resources.Kinds) {
 		p.Sharing.Init[k] = float64(s.starting.Value(k))
 	}
 	return p
+}
+
+// awaitPeak makes a pod whose share did harm wait for what its peak is above what it takes, so that those who
+// share make room for that as for a resize that waits.
+func (p *Pod) awaitPeak(containers []sharing.Container) {
+	for k, shared := range p.Of.Settings.Kinds {
+		if !shared {
+			continue
+		}
+		k, peak := resources.Kind(k), 0.0
+		for i := range containers {
+			peak += max(containers[i].Base[k], containers[i].Peak[k])
+		}
+		if by := resources.Amount(math.Ceil(peak)) - p.Takes.Value(k); by > 0 {
+			p.Takes, p.Waiting = p.Takes.With(k, p.Takes.Value(k)+by), p.Waiting.With(k, p.Waiting.Value(k)+by)
+		}
+	}
 }
 
 // sized are the containers of a pod with what it asks for and with what it runs.
