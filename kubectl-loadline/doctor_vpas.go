@@ -166,9 +166,12 @@ func lookAtHPAs(ctx context.Context, e *examination) error {
 // leavesToHPAs reports whether a VPA was made for a policy that leaves alone what HorizontalPodAutoscalers
 // look at; false where that policy cannot be read.
 func (e *examination) leavesToHPAs(ctx context.Context, v *vpav1.VerticalPodAutoscaler) bool {
+	if !convert.MadeForPolicy(v) {
+		return false
+	}
 	name := v.Labels[fleet.PolicyLabel]
-	if leaves, known := e.leavesHPAs[name]; known || !convert.MadeForPolicy(v) {
-		return leaves && convert.MadeForPolicy(v)
+	if leaves, known := e.leavesHPAs[name]; known {
+		return leaves
 	}
 	policy, err := e.own.LoadlineV1alpha1().SizingPolicies().Get(ctx, name, metav1.GetOptions{})
 	if e.leavesHPAs == nil {

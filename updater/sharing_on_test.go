@@ -219,6 +219,19 @@ func TestPodsOfAnOldKubeletAreNamed(t *testing.T) {
 	require.Equal(t, "True Shares: pods that share: 2; pods of nodes on which nothing can be changed: KubeletTooOld=1; such a node is n2", r.condition())
 }
 
+// paying are two pods of a workload of namespace and policy "pay", with its VPA.
+func paying() []runtime.Object {
+	vpa := peaking()
+	vpa.Labels["loadline.dev/policy"] = "pay"
+	objects := append(peakingPods(2, unlimited), vpa)
+	for _, o := range objects {
+		m := o.(metav1.Object)
+		m.SetNamespace("pay")
+		m.SetUID(types.UID("pay-" + string(m.GetUID())))
+	}
+	return objects
+}
+
 // Two policies that share in fact, with different recipes, share on one node by the more careful rule.
 func TestTwoPoliciesShareOneNode(t *testing.T) {
 	second := on(func(s *loadlinev1alpha1.SizingPolicySpec) {
@@ -226,15 +239,7 @@ func TestTwoPoliciesShareOneNode(t *testing.T) {
 	})
 	second.Name = "pay"
 	objects := append(peakingPods(2, unlimited), peaking(), on(), second, kubelet("n1", "8"))
-	vpa := peaking()
-	vpa.Labels["loadline.dev/policy"] = "pay"
-	for _, o := range append(peakingPods(2, unlimited), vpa) {
-		m := o.(metav1.Object)
-		m.SetNamespace("pay")
-		m.SetUID(types.UID("pay-" + string(m.GetUID())))
-		objects = append(objects, o)
-	}
-	r := shareWith(t, Default(), objects...)
+	r := shareWith(t, Default(), append(objects, paying()...)...)
 	r.turn(0)
 	for _, namespace := range []string{"shop", "pay"} {
 		for _, name := range []string{"web-1-0", "web-1-1"} {
@@ -315,15 +320,7 @@ func TestADryRunBesidePodsThatShare(t *testing.T) {
 	dry := shared(loadlinev1alpha1.SharingDryRun, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Namespaces.Names = []string{"pay"} })
 	dry.Name = "pay"
 	objects := append(peakingPods(3, unlimited), peaking(), on(), dry, kubelet("n1", "8"))
-	vpa := peaking()
-	vpa.Labels["loadline.dev/policy"] = "pay"
-	for _, o := range append(peakingPods(2, unlimited), vpa) {
-		m := o.(metav1.Object)
-		m.SetNamespace("pay")
-		m.SetUID(types.UID("pay-" + string(m.GetUID())))
-		objects = append(objects, o)
-	}
-	r := shareWith(t, Default(), objects...)
+	r := shareWith(t, Default(), append(objects, paying()...)...)
 	require.Equal(t, "800m 800m 800m", r.turn(0))
 	require.EqualValues(t, 3, r.value("loadline_sharing_pods", "mode", "On"))
 	require.EqualValues(t, 2, r.value("loadline_sharing_pods", "mode", "DryRun"))
