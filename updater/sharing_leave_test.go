@@ -211,8 +211,15 @@ func TestBesideANodeAutoscalerPodsShrinkHourly(t *testing.T) {
 // needs makes a container use nearly always that much CPU, of a peak of 1.4 cores.
 func (r *rolling) needs(base string) {
 	r.t.Helper()
+	r.spans(base, "1400m")
+}
+
+// spans makes a container use nearly always that much CPU, and at times so much.
+func (r *rolling) spans(base, peak string) {
+	r.t.Helper()
 	vpa := peaking()
-	vpa.Status.Recommendation.ContainerRecommendations[0].LowerBound = list(base, "100Mi")
+	of := &vpa.Status.Recommendation.ContainerRecommendations[0]
+	of.LowerBound, of.Target = list(base, "100Mi"), list(peak, "200Mi")
 	_, err := r.vpa.AutoscalingV1().VerticalPodAutoscalers("shop").Update(r.t.Context(), vpa, metav1.UpdateOptions{})
 	require.NoError(r.t, err)
 	require.Eventually(r.t, func() bool {
@@ -253,8 +260,28 @@ func TestPodsShrinkForOneThatGetsItsPeakBack(t *testing.T) {
 	require.Equal(t, "750m 1400m 750m", r.turn(11*time.Minute))
 }
 
+// A pod that got its peak back and would get a little more of it is not moved for that, so nobody makes room for it.
+func TestPodsDoNotShrinkForLittleOfAPeak(t *testing.T) {
+	r := newSharing(t, 5, on())
+	require.Equal(t, "680m 680m 680m 680m 680m", r.turn(0))
+	r.restarted("web-1-1", 2)
+	require.Equal(t, "680m 1400m 680m 680m 680m", r.turn(6*time.Minute))
+	require.Equal(t, "725m 1400m 725m 725m 725m", r.turn(10*time.Minute))
+	r.spans("400m", "1450m")
+	require.Equal(t, "725m 1400m 725m 725m 725m", r.turn(15*time.Minute))
+	require.EqualValues(t, 4, r.skipped("ShrunkLately"))
+}
+
 // Nor does a resize of a pod that does not share, which its kubelet has put off.
 func TestPodsShrinkForAResizeThatWaits(t *testing.T) {
+	for reason, want := range map[string]string{corev1.PodReasonDeferred: "733m 733m 733m", corev1.PodReasonInfeasible: "800m 800m 800m"} {
+		t.Run(reason, func(t *testing.T) { shrinkForAResize(t, reason, want) })
+	}
+}
+
+// shrinkForAResize requires what pods request when the kubelet gives a reason for not granting a resize of another one.
+func shrinkForAResize(t *testing.T, reason, want string) {
+	t.Helper()
 	other := peakingPods(1, unlimited)[2].(*corev1.Pod)
 	other.Name, other.UID, other.Labels, other.OwnerReferences = "other", "other", map[string]string{"app": "other"}, nil
 	other.Spec.Containers[0].Resources.Requests = list("300m", "100Mi")
@@ -266,9 +293,23 @@ func TestPodsShrinkForAResizeThatWaits(t *testing.T) {
 	r.change("other", func(p *corev1.Pod) {
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", Resources: p.Spec.Containers[0].Resources.DeepCopy()}}
 		p.Spec.Containers[0].Resources.Requests = list("700m", "100Mi")
-		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonDeferred})
+		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: reason})
 	})
-	require.Equal(t, "733m 733m 733m", shares(r.turn(10*time.Minute)))
+	require.Equal(t, want, shares(r.turn(10*time.Minute)))
+}
+
+// What a pod asks for that its node can never give takes nothing from the others, though another pod that is like it waits for room.
+func TestAResizeThatCanNeverBeDoneTakesNoRoom(t *testing.T) {
+	r := newSharing(t, 3, on(), kubelet("n1", "2900m"))
+	require.Equal(t, "800m 800m 800m", r.turn(0))
+	for name, reason := range map[string]string{"web-1-0": corev1.PodReasonDeferred, "web-1-1": corev1.PodReasonInfeasible} {
+		r.change(name, func(p *corev1.Pod) {
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", Resources: p.Spec.Containers[0].Resources.DeepCopy()}}
+			p.Spec.Containers[0].Resources.Requests = list("1400m", "200Mi")
+			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: reason})
+		})
+	}
+	require.Equal(t, "1400m 1400m 700m", r.turn(5*time.Minute), "800m of the second")
 }
 
 // Of a pod whose containers are to get less and more, those that are to get more do not wait for the others.

@@ -10,6 +10,12 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
+// resizes makes a pod whose kubelet has not granted what container a asks for.
+func resizes(p *corev1.Pod, has corev1.ResourceList, reason string) {
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "a", Resources: &corev1.ResourceRequirements{Requests: has}}}
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: reason}}
+}
+
 func TestFootprint(t *testing.T) {
 	cpu := func(text string) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(text)}
@@ -32,8 +38,10 @@ func TestFootprint(t *testing.T) {
 		"a resize that shrinks": {func(p *corev1.Pod) {
 			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "a", Resources: &corev1.ResourceRequirements{Requests: cpu("150m")}}}
 		}, 350},
-		"overhead":      {func(p *corev1.Pod) { p.Spec.Overhead = cpu("5m") }, 305},
-		"the whole pod": {func(p *corev1.Pod) { p.Spec.Resources = &corev1.ResourceRequirements{Requests: cpu("2")} }, 2000},
+		"a resize that waits":             {func(p *corev1.Pod) { resizes(p, cpu("50m"), corev1.PodReasonDeferred) }, 300},
+		"a resize that can never be done": {func(p *corev1.Pod) { resizes(p, cpu("50m"), corev1.PodReasonInfeasible) }, 250},
+		"overhead":                        {func(p *corev1.Pod) { p.Spec.Overhead = cpu("5m") }, 305},
+		"the whole pod":                   {func(p *corev1.Pod) { p.Spec.Resources = &corev1.ResourceRequirements{Requests: cpu("2")} }, 2000},
 	} {
 		p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{container("a", "100m"), container("b", "200m")}}}
 		c.change(p)

@@ -18,9 +18,9 @@ func Unaccepted(pod *corev1.Pod) bool {
 }
 
 // Waiting returns what of the Footprint of a pod its kubelet has not granted, because a resize waits
-// for room or can never be done. Who may resize a pod decides how much it asks for.
+// for room. Who may resize a pod decides how much it asks for.
 func Waiting(pod *corev1.Pod) (more resources.List) {
-	if !resizePending(pod) {
+	if resizePending(pod) == nil {
 		return more
 	}
 	asks, has := Footprint(pod), larger(footprints(pod, granted))
@@ -32,13 +32,20 @@ func Waiting(pod *corev1.Pod) (more resources.List) {
 	return more
 }
 
-func resizePending(pod *corev1.Pod) bool {
+// ResizeInfeasible reports whether the kubelet of a pod said that what the pod asks for can never be granted on its node.
+func ResizeInfeasible(pod *corev1.Pod) bool {
+	c := resizePending(pod)
+	return c != nil && c.Reason == corev1.PodReasonInfeasible
+}
+
+// resizePending returns the condition by which the kubelet of a pod says that a resize is not granted; nil: it does not.
+func resizePending(pod *corev1.Pod) *corev1.PodCondition {
 	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodResizePending {
-			return c.Status == corev1.ConditionTrue
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodResizePending && c.Status == corev1.ConditionTrue {
+			return c
 		}
 	}
-	return false
+	return nil
 }
 
 // Arrival is what a node does not hold yet: a pod that its kubelet has not accepted, or what a

@@ -12,7 +12,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// What a pod asks for beyond what it has been granted waits, for room or for ever.
+// What a pod asks for beyond what it has been granted waits, unless it can never be granted.
 func TestWhatAResizeWaitsFor(t *testing.T) {
 	list := func(cpu, memory string) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
@@ -28,6 +28,9 @@ func TestWhatAResizeWaitsFor(t *testing.T) {
 	require.Equal(t, resources.List{}.With(resources.CPU, 7000), Waiting(pod(corev1.PodResizePending, has)))
 	require.Equal(t, resources.List{}, Waiting(pod(corev1.PodResizePending, nil)), "nobody knows what it has")
 	require.Equal(t, resources.List{}, Waiting(pod(corev1.PodResizeInProgress, has)), "it is granted")
+	never := pod(corev1.PodResizePending, has)
+	never.Status.Conditions[0].Reason = corev1.PodReasonInfeasible
+	require.Equal(t, resources.List{}, Waiting(never))
 }
 
 func TestAKubeletAcceptsWhatFits(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sharing"
+	"loadline.dev/loadline/pkg/kube/nodeshare"
 )
 
 // sharePart is what a pod would get of what it shares.
@@ -100,7 +101,7 @@ func (d *division) part(a *aim, whole []disruption.Container, known *knownPod) *
 			if wanted, some := f.Requests.Get(k); some {
 				has := float64(asked.Requests.Value(k))
 				less, more := worthMoving(int(k), has, float64(wanted))
-				more = more || a.peak[k] && float64(wanted) > has*(1+leastMove) || // however little that is
+				more = more || a.peak[k] && float64(wanted) > has*(1+nodeshare.LeastMove) || // however little that is
 					a.peak[k] && !a.ends[k] && f.Limits.Value(k) > asked.Limits.Value(k) // the old limit may be what did harm
 				part.shrinks[k], part.grows[k] = part.shrinks[k] || less, part.grows[k] || more
 			}

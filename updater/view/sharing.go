@@ -69,15 +69,13 @@ type NodeSharing struct {
 	Leaves []PodName
 }
 
-// leastMove is the part of a request by which a share must differ for a pod to be moved, and
-// leastMoved the millicores, or bytes: a small container would move in each round, for nothing.
-const leastMove = 0.05
-
+// leastMoved are the millicores, or bytes, by which a share must differ from a request besides
+// nodeshare.LeastMove for a pod to be moved: a small container would move in each round, for nothing.
 var leastMoved = [resources.Kinds]float64{resources.CPU: 10, resources.Memory: 16e6}
 
 // worthMoving reports whether a container that has something is to get less, or more.
 func worthMoving(k int, has, wanted float64) (less, more bool) {
-	by := max(has*leastMove, leastMoved[k])
+	by := max(has*nodeshare.LeastMove, leastMoved[k])
 	return wanted < has-by, wanted > has+by
 }
 

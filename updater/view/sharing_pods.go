@@ -116,7 +116,7 @@ func (s *sharingRound) rank(ctx context.Context, v *nodeshare.VPA, owner *knownO
 // readLike makes the sizes those of a pod, if they are not.
 func (v *sharer) readLike(pod *corev1.Pod) {
 	// What pods that are alike take differs by this alone.
-	plain := pod.Spec.Resources == nil && pod.Spec.Overhead == nil && len(pod.Spec.InitContainers) == 0
+	plain := pod.Spec.Resources == nil && pod.Spec.Overhead == nil && len(pod.Spec.InitContainers) == 0 && !convert.ResizeInfeasible(pod)
 	alike := v.likes.of(pod) && client.SameMap(v.annotations, pod.Annotations)
 	if !alike {
 		likes := likenessOf(pod)

@@ -101,7 +101,7 @@ func (v *VPA) Read(pod *corev1.Pod, s *Sizes, on *Node, now time.Time) Pod {
 		v.size(read, s)
 	}
 	if p.Apart != "" {
-		p.awaitPeak(s.containers)
+		p.awaitPeak(s)
 		return p
 	}
 	p.Requests = s.requests
@@ -112,18 +112,26 @@ func (v *VPA) Read(pod *corev1.Pod, s *Sizes, on *Node, now time.Time) Pod {
 	return p
 }
 
-// awaitPeak makes a pod whose share did harm wait for what its peak is above what it takes, so that those who
-// share make room for that as for a resize that waits.
-func (p *Pod) awaitPeak(containers []sharing.Container) {
+// LeastMove is the part of its request by which a container must get less or more for its pod to be moved.
+const LeastMove = 0.05
+
+// awaitPeak makes a pod whose share did harm wait for what it lacks of its peak, so that those who
+// share make room for that as for a resize that waits. What is too little to be moved for does not count:
+// nobody will ever take that room.
+func (p *Pod) awaitPeak(s *Sizes) {
 	for k, shared := range p.Of.Settings.Kinds {
 		if !shared {
 			continue
 		}
-		k, peak := resources.Kind(k), 0.0
-		for i := range containers {
-			peak += max(containers[i].Base[k], containers[i].Peak[k])
+		k, takes := resources.Kind(k), 0.0
+		for i := range s.containers {
+			peak := max(s.containers[i].Base[k], s.containers[i].Peak[k])
+			if i < len(s.requests) && peak <= s.requests[i][k]*(1+LeastMove) {
+				peak = s.requests[i][k]
+			}
+			takes += peak
 		}
-		if by := resources.Amount(math.Ceil(peak)) - p.Takes.Value(k); by > 0 {
+		if by := resources.Amount(math.Ceil(takes)) - p.Takes.Value(k); by > 0 {
 			p.Takes, p.Waiting = p.Takes.With(k, p.Takes.Value(k)+by), p.Waiting.With(k, p.Waiting.Value(k)+by)
 		}
 	}
