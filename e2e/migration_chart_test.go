@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -15,9 +16,10 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// A release of the chart of the reference is upgraded to ours with its own values, and rolled back: VPAs stay the objects that
-// they are, and all that the release had before is as it was. Its pods are simulated, and its job that makes a certificate
-// would not end here, so it is left out.
+// A release of the chart of the reference is upgraded to ours by the command of docs/migrate.md, with its own values, after a trial that
+// has applied our definitions, and to its chart again: VPAs stay the objects that they are, and all that the release had before is as it
+// was. Its pods are simulated, and its jobs that make a certificate, and write its CA, would not end here, so they are left out. Of the
+// latter the page says that it does not run after a rollback.
 func TestMovingOverOfAChartAndBack(t *testing.T) {
 	if os.Getenv("LOADLINE_MIGRATION") == "" {
 		t.Skip("make e2e-migration looks at it: nothing of ours is installed afterwards")
@@ -34,11 +36,23 @@ func TestMovingOverOfAChartAndBack(t *testing.T) {
 	require.NoError(t, err)
 	values := filepath.Join(t.TempDir(), "values.yaml")
 	require.NoError(t, os.WriteFile(values, []byte("recommender: {replicas: 3, extraArgs: [--pod-recommendation-min-cpu-millicores=15]}\nupdater: {replicas: 1}\n"), 0o600))
-	helm := func(args ...string) {
+	helm := func(args ...string) string {
 		t.Helper()
-		cmd := exec.CommandContext(t.Context(), filepath.Join("..", "bin", "helm"), append(args, "--namespace", harness.SystemNamespace, "--kubeconfig", cluster.Kubeconfig())...)
+		cmd := exec.CommandContext(t.Context(), "bin/helm", append(args, "--namespace", harness.SystemNamespace, "--kubeconfig", cluster.Kubeconfig())...)
+		cmd.Dir = ".."
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "helm %v: %s", args, out)
+		return string(out)
+	}
+	page, err := os.ReadFile("../docs/migrate.md")
+	require.NoError(t, err)
+	names := strings.NewReplacer("\\\n", "", "RELEASE", "vpa", "NAMESPACE", harness.SystemNamespace, "your-values.yaml", values, "registry.example/team", "r",
+		"vertical-pod-autoscaler --repo https://kubernetes.github.io/autoscaler --version 0.13.0", chart)
+	move := func(block int, args ...string) {
+		t.Helper()
+		words := strings.Fields(names.Replace(documented(t, string(page), "### A release of the reference's chart", block)))
+		require.Equal(t, "helm", words[0])
+		helm(append(words[1:], args...)...)
 	}
 	helm("install", "vpa", chart, "-f", values, "--no-hooks")
 	w := plain(t, "moving-chart", 1)
@@ -46,19 +60,35 @@ func TestMovingOverOfAChartAndBack(t *testing.T) {
 	before, uid := released(t), getVPA(t, w).UID
 	require.Contains(t, before, "Deployment vpa-vertical-pod-autoscaler-recommender: registry.k8s.io/autoscaling/vpa-recommender:1.8.1, replicas 3")
 
-	helm("upgrade", "vpa", filepath.Join("..", "charts", "loadline"), "-f", values, "--set", "recommender.image.repository=r/loadline-recommender",
-		"--set", "updater.image.repository=r/loadline-updater", "--set", "admissionController.image.repository=r/loadline-admission-controller")
+	require.Empty(t, caOf(t, referenceWebhook), "the job has not run")
+	hooks := helm("get", "hooks", "vpa")
+	require.Contains(t, hooks, "\"helm.sh/hook\": post-install,post-upgrade")
+	require.NotContains(t, hooks, "rollback")
+
+	kubectl(t, "..", "apply", "-k", "deploy/crds")
+	move(0)
 	require.Equal(t, uid, getVPA(t, w).UID)
 	after := released(t)
 	require.Contains(t, after, "Deployment vpa-vertical-pod-autoscaler-recommender: r/loadline-recommender:v0.1.0, replicas 3")
 	require.Contains(t, after, "Deployment vpa-vertical-pod-autoscaler-updater: r/loadline-updater:v0.1.0, replicas 1")
 	require.Contains(t, after, "MutatingWebhookConfiguration vpa-webhook-config")
-	require.NotContains(t, after, "MutatingWebhookConfiguration vpa-vertical-pod-autoscaler-webhook-config")
+	require.NotContains(t, after, "MutatingWebhookConfiguration "+referenceWebhook)
 
-	helm("rollback", "vpa", "1", "--no-hooks")
+	move(1, "--no-hooks", "--force-conflicts") // after a trial
 	require.Equal(t, uid, getVPA(t, w).UID)
 	require.Equal(t, before, released(t))
 	helm("uninstall", "vpa", "--no-hooks")
+}
+
+// referenceWebhook is what the release registers.
+const referenceWebhook = "vpa-vertical-pod-autoscaler-webhook-config"
+
+// caOf returns the CA by which the API server knows a webhook.
+func caOf(t *testing.T, name string) []byte {
+	t.Helper()
+	config, err := cluster.Kube.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	return config.Webhooks[0].ClientConfig.CABundle
 }
 
 // released are what a release has made, in the order of names: programs with their images, who they are, what they

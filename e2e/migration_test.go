@@ -245,16 +245,22 @@ func kubectl(t *testing.T, folder string, args ...string) {
 // runDocumented runs in a folder the commands of a block of a section of a page; the first is 0.
 func runDocumented(t *testing.T, folder, page, section string, block int) {
 	t.Helper()
+	for line := range strings.Lines(documented(t, page, section, block)) {
+		words := strings.Fields(strings.ReplaceAll(line, "TAG", "v0.1.0"))
+		require.Equal(t, "kubectl", words[0], line)
+		kubectl(t, folder, words[1:]...)
+	}
+}
+
+// documented returns a block of a section of a page, or of what is below that; the first is 0.
+func documented(t *testing.T, page, section string, block int) string {
+	t.Helper()
 	_, rest, found := strings.Cut(page, "\n"+section+"\n")
 	require.True(t, found, section)
 	rest, _, _ = strings.Cut(rest, "\n## ")
 	parts := strings.Split(rest, "```\n") // every second one is a block
 	require.Greater(t, len(parts), 2*block+1, section)
-	for line := range strings.Lines(parts[2*block+1]) {
-		words := strings.Fields(strings.ReplaceAll(line, "TAG", "v0.1.0"))
-		require.Equal(t, "kubectl", words[0], line)
-		kubectl(t, folder, words[1:]...)
-	}
+	return parts[2*block+1]
 }
 
 // tryBeside runs our recommender beside the one of the reference, under another name, as the page says, with a second VPA for a workload.

@@ -171,9 +171,19 @@ func upgradingRelease(d *appsv1.Deployment, moves bool) string {
 	}
 	chart := "CHART --reset-then-reuse-values, with the chart of the release"
 	if moves {
-		chart = "charts/loadline --reset-then-reuse-values, with images of yours as docs/install.md says"
+		chart = "charts/loadline --reset-then-reuse-values --take-ownership, with images of yours as docs/migrate.md says"
 	}
 	return fmt.Sprintf("helm -n %s upgrade %s %s", cmp.Or(d.Annotations[releaseNamespace], d.Namespace), name, chart)
+}
+
+// upgraded reports whether an object belongs to a release of which a program is part, so that an upgrade of that
+// takes it away where the new chart has none of its name.
+func (e *examination) upgraded(object metav1.Object) bool {
+	of := object.GetAnnotations()
+	return of[releaseAnnotation] != "" && slices.ContainsFunc(programs, func(program string) bool {
+		d := e.installed[program].deployment
+		return d != nil && d.Annotations[releaseAnnotation] == of[releaseAnnotation] && d.Annotations[releaseNamespace] == of[releaseNamespace]
+	})
 }
 
 // container returns that of the program.

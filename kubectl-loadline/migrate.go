@@ -178,6 +178,10 @@ func lookAtOldWebhook(ctx context.Context, e *examination) error {
 			if c.Name != webhookConfiguration && !strings.HasSuffix(hook.Name, "vpa.k8s.io") {
 				continue
 			}
+			if c.Name != webhookConfiguration && e.upgraded(c) {
+				e.find(isNote, object, fmt.Sprintf("webhook %s is that of the release: the upgrade puts %s in its place", hook.Name, webhookConfiguration), "nothing")
+				continue
+			}
 			if c.Name != webhookConfiguration {
 				e.find(isWarning, object, fmt.Sprintf("webhook %s is another one for VPAs: both would size new pods", hook.Name), "delete it once its installation is gone")
 				continue

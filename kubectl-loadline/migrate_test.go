@@ -73,12 +73,14 @@ func TestWhatKeepsAnInstallationFromMovingOver(t *testing.T) {
 			isNote, "it may not list poddisruptionbudgets", "kubectl apply -k deploy/migrate, with this account in its bindings"},
 		"a release of Helm": {func(w *ward) {
 			w.more[updaterOfOldWard].(*appsv1.Deployment).Annotations = map[string]string{releaseAnnotation: "vpa", releaseNamespace: "kube-system"}
-		}, isNote, "the image of container updater", "helm -n kube-system upgrade vpa charts/loadline"},
+		}, isNote, "the image of container updater", "helm -n kube-system upgrade vpa charts/loadline --reset-then-reuse-values --take-ownership"},
 		"a second webhook": {func(w *ward) {
 			w.more = append(w.more, &admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "trial"}, Webhooks: []admissionv1.MutatingWebhook{{Name: "own.vpa.k8s.io"}}})
 		}, isWarning, "is another one for VPAs", "delete it"},
-		"a long timeout": {func(w *ward) { w.hook.Webhooks[0].TimeoutSeconds = new(int32(30)) }, isNote, "waits 30 seconds", "--webhook-timeout-seconds=5"},
-		"mode Auto":      {func(w *ward) { w.vpa.Spec.UpdatePolicy = &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeAuto)} }, isNote, "there are 1 of mode Auto", "nothing"},
+		"the webhook of another release": {released("vpa", "other"), isWarning, "is another one for VPAs", "delete it"},
+		"the webhook of its release":     {released("vpa", "vpa"), isNote, "webhook vpa.k8s.io is that of the release: the upgrade puts vpa-webhook-config in its place", "nothing"},
+		"a long timeout":                 {func(w *ward) { w.hook.Webhooks[0].TimeoutSeconds = new(int32(30)) }, isNote, "waits 30 seconds", "--webhook-timeout-seconds=5"},
+		"mode Auto":                      {func(w *ward) { w.vpa.Spec.UpdatePolicy = &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeAuto)} }, isNote, "there are 1 of mode Auto", "nothing"},
 		"a recommender": {func(w *ward) {
 			w.vpa.Spec.Recommenders = []*vpav1.VerticalPodAutoscalerRecommenderSelector{{Name: "fast"}}
 		}, isNote, `ask for recommender "fast"`, "nothing"},
@@ -102,6 +104,19 @@ func TestWhatKeepsAnInstallationFromMovingOver(t *testing.T) {
 		require.GreaterOrEqual(t, at, 0, "%s: %v", name, fresh)
 		require.Equal(t, c.severity, fresh[at].Severity, "%s: %v", name, fresh)
 		require.Contains(t, fresh[at].Fix, c.fix, name)
+	}
+}
+
+// released makes an updater of one release of Helm, and a webhook of one.
+func released(program, hook string) func(*ward) {
+	of := func(release string) map[string]string {
+		return map[string]string{releaseAnnotation: release, releaseNamespace: "kube-system"}
+	}
+	return func(w *ward) {
+		w.more[updaterOfOldWard].(*appsv1.Deployment).Annotations = of(program)
+		w.more = append(w.more, &admissionv1.MutatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: hook + "-vertical-pod-autoscaler-webhook-config", Annotations: of(hook)}, Webhooks: []admissionv1.MutatingWebhook{{Name: "vpa.k8s.io"}},
+		})
 	}
 }
 
