@@ -274,7 +274,7 @@ func (d *detaching) stays() {
 		fmt.Fprintf(d.out, "VPAs that were made for it stay, %d of them: of mode Off they change no pod\n", len(d.made))
 	}
 	if d.sharing > 0 {
-		fmt.Fprintf(d.out, "! %d pods keep their share of what their nodes have left, as nothing changes them now: spec.sharing.mode: Off before the policy is paused gives it back\n", d.sharing)
+		fmt.Fprintf(d.out, "! %d pods keep their share of what their nodes have left, as nothing changes them now: spec.sharing.mode: \"Off\" before the policy is paused gives it back\n", d.sharing)
 	}
 	var acting []string
 	for name, vpa := range d.made {

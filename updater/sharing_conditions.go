@@ -138,7 +138,7 @@ func (c clusterSharing) of(p *fleet.Policy, found *view.Sharing) metav1.Conditio
 	case of.Apart[fleet.ModeTooCautious] > 0:
 		return notSharing(string(fleet.ModeTooCautious), "acts as DryRun for workloads of which not all running pods may be changed: "+
 			"On needs spec.rollout.mode Auto, or Canary once that has come to all pods, and no VPA that a person wrote in mode Off or Initial; "+
-			"pods that have a share keep it: to give it back, set spec.sharing.mode: Off first, while pods may be changed")
+			"pods that have a share keep it: to give it back, set spec.sharing.mode: \"Off\" first, while pods may be changed")
 	case of.Apart[nodeshare.RecipeDoesNotShare] > 0:
 		return notSharing(string(nodeshare.RecipeDoesNotShare), "workloads do not share whose recipe is not made for it: name one that is in spec.recipe, such as "+recipesThatShare)
 	}

@@ -133,7 +133,7 @@ func TestWhoForbidsChangesKeepsShares(t *testing.T) {
 		require.Equal(t, "800m 800m 800m", r.turn(10*time.Minute), name)
 		if name != "skip" {
 			require.Contains(t, r.condition(), "False ModeTooCautious", name)
-			require.Contains(t, r.condition(), "pods that have a share keep it: to give it back, set spec.sharing.mode: Off first, while pods may be changed", name)
+			require.Contains(t, r.condition(), `pods that have a share keep it: to give it back, set spec.sharing.mode: "Off" first, while pods may be changed`, name)
 		}
 		r.edit(off)
 		require.Equal(t, "800m 800m 800m", r.turn(15*time.Minute), name)

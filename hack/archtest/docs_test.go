@@ -196,3 +196,17 @@ func TestPagesSayHowTheirCommandsWereTried(t *testing.T) {
 		}
 	}
 }
+
+// bareSwitch finds modes that are On or Off without quotation marks: kubectl reads these as true and false, which no mode
+// can be.
+var bareSwitch = regexp.MustCompile(`(?:[mM]ode|[sS]izing): *(?:On|Off)\b`)
+
+func TestOnAndOffAreWrittenAsKubectlReadsThem(t *testing.T) {
+	for _, name := range userPages(t) {
+		text, err := os.ReadFile("../../" + name)
+		require.NoError(t, err)
+		for _, found := range bareSwitch.FindAllString(string(text), -1) {
+			t.Errorf("%s: %q needs quotation marks around the value", name, found)
+		}
+	}
+}
