@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
@@ -148,10 +151,42 @@ func TestValuesThatContradictEachOtherAreRefused(t *testing.T) {
 		"admissionController: {tls: {create: true, caCert: a, cert: b}}":                                                            "caCert, cert and key",
 		"admissionController: {mutatingWebhookConfiguration: {failurePolicy: Fail, objectSelector: {matchLabels: {a: b}}}}":         "failurePolicy Fail",
 		"recommender: {podDisruptionBudget: {maxUnavailable: 1}}":                                                                   "recommender.podDisruptionBudget",
+		"updater: {podDisruptionBudget: {minAvailable: null}}":                                                                      "updater.podDisruptionBudget has neither",
+		"admissionController: {service: {ports: [{port: 8443, targetPort: 8000}]}}":                                                 "admissionController.service.ports has no port 443",
 	} {
 		require.Contains(t, chartRefuses(t, given), named, given)
 	}
 	require.Contains(t, chart(t, "admissionController: {enabled: false, registerWebhook: true}").notes, "use-admission-controller-status", "nothing of it is installed")
+}
+
+// A budget never keeps a node from being drained, but where somebody says that it should.
+func TestBudgetsLetNodesBeDrained(t *testing.T) {
+	for given, want := range map[string]string{
+		"{}":                            "1 <nil>",
+		"recommender: {replicas: 1}":    "none",
+		"recommender: {replicas: null}": "none",
+		"recommender: {podDisruptionBudget: {minAvailable: 0}}":                       "0 <nil>",
+		"recommender: {podDisruptionBudget: {minAvailable: 0, maxUnavailable: 1}}":    "<nil> 1",
+		"recommender: {podDisruptionBudget: {minAvailable: null, maxUnavailable: 0}}": "<nil> 0",
+		"recommender: {podDisruptionBudget: {enabled: false}}":                        "none",
+	} {
+		budget, got := chart(t, given).objects.of("PodDisruptionBudget")[fullname+"-recommender"], "none"
+		if budget != nil {
+			spec := into[policyv1.PodDisruptionBudget](t, budget).Spec
+			got = fmt.Sprint(spec.MinAvailable, " ", spec.MaxUnavailable)
+		}
+		require.Equal(t, want, got, given)
+	}
+}
+
+// What the cluster-autoscaler writes is in kube-system, wherever the programs are.
+func TestTheUpdaterMayReadOfNodeAutoscalersElsewhere(t *testing.T) {
+	elsewhere := renderedFrom(t, filepath.Join(root, chartFolder), "loadline", nil).objects
+	for _, kind := range []string{"Role", "RoleBinding"} {
+		require.Equal(t, "kube-system", elsewhere.of(kind)[fullname+"-updater"].GetNamespace(), kind)
+	}
+	binding := into[rbacv1.RoleBinding](t, elsewhere.of("RoleBinding")[fullname+"-updater"])
+	require.Equal(t, "loadline", binding.Subjects[0].Namespace)
 }
 
 // Selectors are in the object before the program adds its rules, without which nothing is asked.
