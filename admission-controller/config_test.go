@@ -49,6 +49,7 @@ func TestMetricsAreFrozen(t *testing.T) {
 	m.Request("applied", "Pod", time.Second)
 	m.Step(server.StepTotal, time.Second)
 	m.Problem(server.CausePanic)
+	m.Certificate(time.Now(), time.Now())
 	lines, err := testkit.DescribeMetrics(registry)
 	require.NoError(t, err)
 	golden(t, "metrics.golden", lines)

@@ -21,8 +21,8 @@ type metrics struct {
 
 	reviews  *prometheus.HistogramVec
 	problems *prometheus.CounterVec
-	notAfter prometheus.Gauge
-	daysLeft prometheus.Gauge
+	notAfter *prometheus.GaugeVec
+	daysLeft *prometheus.GaugeVec
 }
 
 func newMetrics(registerer prometheus.Registerer) *metrics {
@@ -50,14 +50,14 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 			Name: "loadline_admission_controller_problems_total",
 			Help: "Admission requests that went wrong, by cause.",
 		}, []string{"cause"}),
-		notAfter: prometheus.NewGauge(prometheus.GaugeOpts{
+		notAfter: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "loadline_admission_controller_certificate_expiry_timestamp_seconds",
 			Help: "When the serving certificate expires, as a Unix time.",
-		}),
-		daysLeft: prometheus.NewGauge(prometheus.GaugeOpts{
+		}, nil),
+		daysLeft: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "loadline_admission_controller_certificate_days_left",
 			Help: "Days until the serving certificate expires; negative when it has.",
-		}),
+		}, nil), // there from the first certificate on, so that who waits for its caches has none
 	}
 	registerer.MustRegister(m.pods, m.latency, m.execution, m.reviews, m.problems, m.notAfter, m.daysLeft)
 	return m
@@ -82,6 +82,6 @@ func (m *metrics) Problem(cause server.Cause) { m.problems.WithLabelValues(strin
 
 // Certificate records when the served certificate ends.
 func (m *metrics) Certificate(end, now time.Time) {
-	m.notAfter.Set(float64(end.Unix()))
-	m.daysLeft.Set(end.Sub(now).Hours() / 24)
+	m.notAfter.WithLabelValues().Set(float64(end.Unix()))
+	m.daysLeft.WithLabelValues().Set(end.Sub(now).Hours() / 24)
 }

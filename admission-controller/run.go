@@ -151,16 +151,13 @@ func serve(ctx context.Context, config Config, clients *client.Clients, w webhoo
 	}
 	var prober server.Prober
 	own := func(ctx context.Context) error {
-		if err := w.keeper.Registered(); err != nil {
-			return err
-		}
 		route, err := s.SelfProbe(config.host(), w.keeper.Holder.Trusted())
 		if err != nil {
 			return err
 		}
 		return prober.Probe(ctx, route, time.Now())
 	}
-	b := server.Beater{Lease: config.heartbeat(clients.Kube.CoordinationV1()), ProbeSelf: own, ServiceTarget: config.way(w.keeper.Holder).Target, Alive: w.health.Alive}
+	b := server.Beater{Lease: config.heartbeat(clients.Kube.CoordinationV1()), ProbeSelf: own, ServiceTarget: config.way(w.keeper.Holder).Target, Alive: w.health.Alive, Registered: w.keeper.Registered}
 	return serving.Together(ctx, filled.follow, s.Run, b.Run, func(ctx context.Context) error {
 		w.keeper.Run(ctx, false)
 		return nil

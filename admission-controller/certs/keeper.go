@@ -210,7 +210,8 @@ func (k *Keeper) report(ctx context.Context, now time.Time) error {
 const keepInterval = 10 * time.Second
 
 // Run calls RunOnce until ctx ends and logs what fails. With once set it only
-// repeats until the first success.
+// repeats until there is a certificate to serve. That need not be registered: what an earlier
+// process registered may be what the API server needs.
 func (k *Keeper) Run(ctx context.Context, once bool) {
 	// It ends with ctx or as asked.
 	_ = wait.PollUntilContextCancel(ctx, keepInterval, true, func(ctx context.Context) (bool, error) {
@@ -218,6 +219,6 @@ func (k *Keeper) Run(ctx context.Context, once bool) {
 		if err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Certificate or registration of the webhook needs attention, retrying", "every", keepInterval)
 		}
-		return err == nil && once, nil
+		return once && k.Holder.Current() != nil, nil
 	})
 }

@@ -20,6 +20,9 @@ type Beater struct {
 	ProbeSelf     func(ctx context.Context) error               // probes the own port
 	ServiceTarget func(ctx context.Context) (ProbeTarget, bool) // false: the way of the API server is not known here
 	Alive         func()                                        // called after each answered probe of the own port
+	// Registered says why the API server may not ask the webhook as it should; nil: it does. That stops the heartbeat, and
+	// no more: another process could not register either, and what was registered before may still serve.
+	Registered func() error
 
 	blind    bool      // it was said that no way is known
 	service  Prober    // of the API server
@@ -71,6 +74,9 @@ func (b *Beater) once(ctx context.Context) error {
 			b.good = false
 			return err
 		}
+	}
+	if err := b.Registered(); err != nil {
+		return err
 	}
 	return b.Lease.Write(ctx, time.Now())
 }

@@ -42,6 +42,7 @@ func TestTheHeartbeatFollowsTheProbe(t *testing.T) {
 			},
 			ServiceTarget: func(context.Context) (ProbeTarget, bool) { return ProbeTarget{}, false },
 			Alive:         func() { probes.Add(1) },
+			Registered:    func() error { return nil },
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -86,7 +87,8 @@ func TestNoHeartbeatWithoutTheService(t *testing.T) {
 		ServiceTarget: func(context.Context) (ProbeTarget, bool) {
 			return ProbeTarget{Address: closed.Addr().String(), Host: "vpa-webhook.kube-system.svc"}, true
 		},
-		Alive: func() { alive++ },
+		Alive:      func() { alive++ },
+		Registered: func() error { return nil },
 	}
 	require.ErrorContains(t, b.once(t.Context()), "does not answer a probe of its own at "+closed.Addr().String())
 	require.Equal(t, 1, alive)
@@ -97,6 +99,27 @@ func TestNoHeartbeatWithoutTheService(t *testing.T) {
 	require.NotEmpty(t, client.Actions())
 }
 
+// A registration that cannot be written, as where a policy of the cluster guards such objects, stops the heartbeat. The program answers on:
+// what it registered before may still be there, and no new process could write more.
+func TestAWebhookThatCannotRegisterLives(t *testing.T) {
+	client, alive, refused := fake.NewClientset(), 0, errors.New("refused")
+	b := Beater{
+		Lease:         &lease.Beat{Client: client.CoordinationV1(), Namespace: "kube-system", Name: "hb", Holder: "me", Interval: 10 * time.Second},
+		ProbeSelf:     func(context.Context) error { return nil },
+		ServiceTarget: func(context.Context) (ProbeTarget, bool) { return ProbeTarget{}, false },
+		Alive:         func() { alive++ },
+		Registered:    func() error { return refused },
+	}
+	for range 4 {
+		require.ErrorIs(t, b.once(t.Context()), refused)
+	}
+	require.Equal(t, 2, alive)
+	require.Empty(t, client.Actions())
+	refused = nil
+	require.NoError(t, b.once(t.Context()))
+	require.NotEmpty(t, client.Actions())
+}
+
 func TestAnAnswerIsGoodForTwoHeartbeats(t *testing.T) {
 	client, probes, stuck := fake.NewClientset(), 0, error(nil)
 	b := Beater{
@@ -104,6 +127,7 @@ func TestAnAnswerIsGoodForTwoHeartbeats(t *testing.T) {
 		ProbeSelf:     func(context.Context) error { probes++; return stuck },
 		ServiceTarget: func(context.Context) (ProbeTarget, bool) { return ProbeTarget{}, false },
 		Alive:         func() {},
+		Registered:    func() error { return nil },
 	}
 	for beat, want := range []int{1, 1, 2, 2, 3} {
 		require.NoError(t, b.once(t.Context()))
@@ -132,7 +156,8 @@ func TestTheOwnPortIsProbedLessOftenWhereTheServiceIsProbed(t *testing.T) {
 		ServiceTarget: func(context.Context) (ProbeTarget, bool) {
 			return ProbeTarget{Address: webhook.Listener.Addr().String(), Host: "webhook"}, true
 		},
-		Alive: func() {},
+		Alive:      func() {},
+		Registered: func() error { return nil },
 	}
 	beat := func(beats int) {
 		for range beats {
