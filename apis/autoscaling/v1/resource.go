@@ -99,7 +99,7 @@ type ContainerResourcePolicy struct {
 
 	// startupBoost gives this container more while it starts. It replaces
 	// spec.startupBoost for this container. It needs the feature gate
-	// CPUStartupBoost in the admission controller and the updater. When absent,
+	// CPUStartupBoost in the admission controller. When absent,
 	// spec.startupBoost holds.
 	// +optional
 	StartupBoost *StartupBoost `json:"startupBoost,omitempty"`

@@ -96,7 +96,7 @@ type VerticalPodAutoscalerSpec struct {
 	// when the pod is ready. It holds for all containers; the entry of a
 	// container in resourcePolicy.containerPolicies goes first. It works in
 	// every update mode, "Off" included. It needs the feature gate
-	// CPUStartupBoost in the admission controller and the updater. When absent,
+	// CPUStartupBoost in the admission controller. When absent,
 	// nothing is boosted.
 	// +optional
 	StartupBoost *StartupBoost `json:"startupBoost,omitempty"`

@@ -78,8 +78,10 @@ type SizingPolicySpec struct {
 	Priority *int32 `json:"priority,omitempty"`
 
 	// paused stops this policy: no pod is changed because of it, and nothing
-	// that it made is removed. It stays responsible for its workloads. Changes
-	// that are under observation can still be taken back. Default: false.
+	// that it made is removed. It stays responsible for its workloads. Nothing is
+	// taken back either: a change that is under observation is judged when the
+	// policy goes on, and never if that takes ten minutes more than the
+	// observation. Default: false.
 	// +optional
 	Paused *bool `json:"paused,omitempty"`
 
