@@ -17,6 +17,46 @@ type alert struct {
 	do                []string
 	// firing are series at which it fires an hour after their first value, and quiet at which it does not.
 	firing, quiet []string
+	also          []situation // more that it must tell apart
+}
+
+// situation is a course of series, when somebody looks at it, and whether an alert fires then.
+type situation struct {
+	name, at string
+	fires    bool
+	series   []string
+}
+
+// What each program always shows once it works.
+const (
+	ofRecommender = `vpa_recommender_execution_latency_seconds_count{step="total"}`
+	ofUpdater     = `vpa_updater_execution_latency_seconds_count{step="total"}`
+	ofWebhook     = `loadline_admission_controller_certificate_days_left`
+)
+
+// In situations, programs have worked for hours.
+const (
+	recommenderRuns = ofRecommender + ` 500+1x300`
+	updaterRuns     = ofUpdater + ` 500+1x300`
+	webhookRuns     = ofWebhook + ` 200x300`
+)
+
+// grown is a sum of how much a counter grew within a time. Counters with labels begin with their first
+// event, which increase does not see: where Prometheus knew the program before that time (by what it
+// always shows) and not the counter, its value is what it grew by. The values of a new Prometheus,
+// or of one that stood, may be of any age.
+func grown(sum, counter, within, always string) string {
+	return fmt.Sprintf(`%s((max_over_time(%[2]s[%[3]s]) unless present_over_time(%[2]s[%[3]s] offset %[3]s) and on () present_over_time(%[4]s[%[3]s] offset %[3]s)) or increase(%[2]s[%[3]s]))`,
+		sum, counter, within, always)
+}
+
+// each returns n series: line has one verb, for their number.
+func each(n int, line string) []string {
+	var series []string
+	for i := range n {
+		series = append(series, fmt.Sprintf(line, i))
+	}
+	return series
 }
 
 const (
@@ -54,30 +94,43 @@ var alerts = []alert{
 	},
 	{
 		name: "LoadlineCheckpointsFail", severity: warning, after: "30m",
-		expr:    `sum(increase(loadline_recommender_checkpoint_writes_total{result=~"error|rejected"}[30m])) > 0`,
-		summary: "Checkpoints cannot be written or read.",
-		means:   "Histories would be lost at the next start of the recommender.",
-		do:      []string{"The log of the recommender names the VPA and the error: often a quota of objects, or a webhook that refuses.", "`rejected`: a checkpoint was damaged or written by something else. Its history begins anew; delete the object if that stays."},
+		expr:    `sum by (result) (increase(loadline_recommender_checkpoint_writes_total{result="error"}[30m])) > 0 or sum by (result) (loadline_recommender_checkpoint_writes_total{result="rejected"}) > 0`,
+		summary: "Checkpoints cannot be written or read ({{ $labels.result }}).",
+		means:   "`error`: histories would be lost at the next start of the recommender. `rejected`: some were lost at its last start.",
+		do:      []string{"`error`: the log of the recommender names the VPA and the error: often a quota of objects, or a webhook that refuses.", "`rejected`: a checkpoint was damaged or written by something else; the log of the start names it. What was rejected is lost for that VPA, and it begins anew. Checkpoints are read at the start alone, so the alert holds until the next one. Delete the object if it is rejected again."},
 		firing:  []string{`loadline_recommender_checkpoint_writes_total{result="error"} 0+1x120`},
 		quiet:   []string{`loadline_recommender_checkpoint_writes_total{result="error"} 4x120`, `loadline_recommender_checkpoint_writes_total{result="written"} 0+1x120`},
+		also: []situation{
+			{"when some were rejected at the start", "2h", true, []string{`loadline_recommender_checkpoint_writes_total{result="rejected"} _x10 3x200`, `loadline_recommender_checkpoint_writes_total{result="error"} _x10 0x200`, recommenderRuns}},
+			{"once the program has begun again", "2h", false, []string{`loadline_recommender_checkpoint_writes_total{result="rejected",instance="a"} 3x60 stale`, `loadline_recommender_checkpoint_writes_total{result="error",instance="b"} _x62 0x200`, recommenderRuns}},
+			{"when nothing was rejected, and errors are old", "2h", false, []string{`loadline_recommender_checkpoint_writes_total{result="rejected"} 0x200`, `loadline_recommender_checkpoint_writes_total{result="error"} 4x200`, `loadline_recommender_checkpoint_writes_total{result="mended"} 4x200`, recommenderRuns}},
+		},
 	},
 	{
 		name: "LoadlineStatusWritesFail", severity: warning, after: "30m",
-		expr:    `sum(increase(loadline_recommender_status_writes_total{result="error"}[30m])) > 0`,
+		expr:    grown("sum", `loadline_recommender_status_writes_total{result="error"}`, "30m", ofRecommender) + " > 0",
 		summary: "Recommendations cannot be written.",
 		means:   "VPAs show recommendations that are out of date.",
 		do:      []string{"The log of the recommender names the VPA and the error.", "`kubectl auth can-i patch verticalpodautoscalers/status --as=system:serviceaccount:kube-system:vpa-recommender -A`."},
 		firing:  []string{`loadline_recommender_status_writes_total{result="error"} 0+1x120`},
 		quiet:   []string{`loadline_recommender_status_writes_total{result="error"} 4x120`, `loadline_recommender_status_writes_total{result="late"} 0+1x120`},
+		also: []situation{
+			{"when the first error begins the series", "1h45m", true, []string{`loadline_recommender_status_writes_total{result="error"} _x70 1x25 2x60`, recommenderRuns}},
+			{"at old errors", "1h45m", false, []string{`loadline_recommender_status_writes_total{result="error"} 4x200`, recommenderRuns}},
+		},
 	},
 	{
 		name: "LoadlineDefect", severity: warning, after: "0m",
-		expr:    `sum by (step) (increase(loadline_recommender_panics_total[1h])) > 0`,
+		expr:    grown("sum by (step) ", `loadline_recommender_panics_total`, "1h", ofRecommender) + " > 0",
 		summary: "The recommender met a defect of its own in step {{ $labels.step }}.",
 		means:   "One VPA missed a pass, or a part of it. All others went on.",
 		do:      []string{"The log has the VPA and a stack: please report it."},
 		firing:  []string{`loadline_recommender_panics_total{step="UpdateVPAs"} 0+1x120`},
 		quiet:   []string{`loadline_recommender_panics_total{step="UpdateVPAs"} 3x120`},
+		also: []situation{
+			{"when the first defect begins the series", "2h", true, []string{`loadline_recommender_panics_total{step="HandleOOMs"} _x100 1x50`, recommenderRuns}},
+			{"at old defects", "2h", false, []string{`loadline_recommender_panics_total{step="HandleOOMs"} 3x200`, recommenderRuns}},
+		},
 	},
 	{
 		name: "LoadlineHistoryIncomplete", severity: warning, after: "2h",
@@ -136,21 +189,30 @@ var alerts = []alert{
 	},
 	{
 		name: "LoadlineRevertsFail", severity: critical, after: "5m",
-		expr:    `sum(increase(loadline_updater_revert_errors_total[10m])) > 0`,
+		expr:    grown("sum", `loadline_updater_revert_errors_total`, "10m", ofUpdater) + " > 0",
 		summary: "A change that does harm cannot be taken back.",
 		means:   "A pod under a SizingPolicy got less than it needs, and the resize that gives it back is refused. It is tried again all the time.",
 		do:      []string{"The log of the updater names the pod and why: a quota that is full, a node without room, an admission policy.", "`kubectl get sizings -A`, then resize the pod by hand if it cannot wait."},
 		firing:  []string{`loadline_updater_revert_errors_total 0+1x120`},
 		quiet:   []string{`loadline_updater_revert_errors_total 5x120`},
+		also: []situation{
+			{"when the first failures begin the series", "1h47m", true, []string{`loadline_updater_revert_errors_total _x100 8x50`, updaterRuns}},
+			{"at old failures", "1h47m", false, []string{`loadline_updater_revert_errors_total 5x200`, updaterRuns}},
+			{"at old failures when Prometheus begins", "1h47m", false, []string{`loadline_updater_revert_errors_total _x100 5x50`, ofUpdater + ` _x100 500+1x50`}},
+		},
 	},
 	{
 		name: "LoadlineWebhookSilent", severity: warning, after: "10m",
-		expr:    `sum by (reason) (increase(vpa_updater_admission_controller_status_invalid_total[10m])) > 0`,
+		expr:    grown("sum by (reason) ", `vpa_updater_admission_controller_status_invalid_total`, "10m", ofUpdater) + " > 0",
 		summary: "The updater evicts nothing, because the admission controller does not show that it works ({{ $labels.reason }}).",
 		means:   "`invalid`: its heartbeat is old, so evicted pods might come back unchanged. `error`: the Lease cannot be read.",
 		do:      []string{"`kubectl -n kube-system get lease vpa-admission-controller` and the log of the admission controller: it says which probe fails.", "A NetworkPolicy or firewall between API server and webhook is the usual cause ([admission.md](admission.md))."},
 		firing:  []string{`vpa_updater_admission_controller_status_invalid_total{reason="invalid"} 0+1x120`},
 		quiet:   []string{`vpa_updater_admission_controller_status_invalid_total{reason="invalid"} 3x120`},
+		also: []situation{
+			{"when the first pass that is skipped begins the series", "1h25m", true, []string{`vpa_updater_admission_controller_status_invalid_total{reason="invalid"} _x70 1x7 2x60`, updaterRuns}},
+			{"at old passes that were skipped", "1h25m", false, []string{`vpa_updater_admission_controller_status_invalid_total{reason="invalid"} 3x200`, updaterRuns}},
+		},
 	},
 	{
 		name: "LoadlinePodsStuck", severity: warning, after: "1h",
@@ -163,12 +225,30 @@ var alerts = []alert{
 	},
 	{
 		name: "LoadlineManyReverts", severity: warning, after: "0m",
-		expr:    `sum by (reason) (increase(loadline_updater_reverts_total[1h])) > 5`,
+		expr:    grown("sum by (reason) ", `loadline_updater_reverts_total`, "1h", ofUpdater) + " > 5",
 		summary: "More than five changes were taken back within an hour: {{ $labels.reason }}.",
 		means:   "A SizingPolicy changes pods in a way that hurts several of them. Each was given back what it had.",
 		do:      []string{"`kubectl get sizings -A`: which workloads.", "`spec.rollout.mode: Recommend` in the policy stops all changes; then look at the recipe ([policy.md](policy.md))."},
 		firing:  []string{`loadline_updater_reverts_total{reason="OOMKilled",vpa_name="a",vpa_namespace="n"} 0+1x120`},
 		quiet:   []string{`loadline_updater_reverts_total{reason="OOMKilled",vpa_name="a",vpa_namespace="n"} 9x120`},
+		also: []situation{
+			{"at the first change of each of many workloads", "2h", true, append(each(12, `loadline_updater_reverts_total{reason="OOMKilled",vpa_name="v%d",vpa_namespace="n"} _x100 1x50`), updaterRuns)},
+			{"when the updater is replaced in between", "2h", true, append(append(
+				each(4, `loadline_updater_reverts_total{reason="OOMKilled",vpa_name="v%d",vpa_namespace="n",instance="a"} _x80 1x10 stale`),
+				each(3, `loadline_updater_reverts_total{reason="OOMKilled",vpa_name="v%d",vpa_namespace="n",instance="b"} _x100 1x50`)...), updaterRuns)},
+			{"at old workloads with another each", "2h", true, append(each(12, `loadline_updater_reverts_total{reason="OOMKilled",vpa_name="v%d",vpa_namespace="n"} 3x90 4x60`), updaterRuns)},
+			{"at five workloads", "2h", false, append(each(5, `loadline_updater_reverts_total{reason="OOMKilled",vpa_name="v%d",vpa_namespace="n"} _x100 1x50`), updaterRuns)},
+			{"at many workloads with old values", "2h", false, append(each(12, `loadline_updater_reverts_total{reason="OOMKilled",vpa_name="v%d",vpa_namespace="n"} 1x200`), updaterRuns)},
+			{"an hour after the first changes", "2h", false, append(each(12, `loadline_updater_reverts_total{reason="OOMKilled",vpa_name="v%d",vpa_namespace="n"} _x40 1x200`), updaterRuns)},
+			{"at old values when Prometheus begins", "2h", false, append(each(12, `loadline_updater_reverts_total{reason="OOMKilled",vpa_name="v%d",vpa_namespace="n"} _x90 9x60`),
+				ofUpdater+` _x90 500+1x60`)},
+			{"at old values when Prometheus stood for two hours", "2h50m", false, append(each(12, `loadline_updater_reverts_total{reason="OOMKilled",vpa_name="v%d",vpa_namespace="n"} 9x20 _x130 9x60`),
+				ofUpdater+` 500+1x20 _x130 650+1x60`)},
+			{"at old values when Prometheus stood for twenty minutes", "2h", false, append(each(12, `loadline_updater_reverts_total{reason="OOMKilled",vpa_name="v%d",vpa_namespace="n"} 9x50 _x20 9x60`),
+				ofUpdater+` 500+1x50 _x20 570+1x60`)},
+			{"at old values when one scrape fails", "2h", false, append(each(12, `loadline_updater_reverts_total{reason="OOMKilled",vpa_name="v%d",vpa_namespace="n",instance="a"} 9x58 stale stale 9x90`),
+				`vpa_updater_execution_latency_seconds_count{step="total",instance="b"} 500+1x300`)},
+		},
 	},
 	{
 		name: "LoadlineWorkloadDegraded", severity: warning, after: "15m",
@@ -181,21 +261,29 @@ var alerts = []alert{
 	},
 	{
 		name: "LoadlineRecordsFail", severity: warning, after: "15m",
-		expr:    `sum(increase(loadline_updater_record_errors_total[15m])) > 0`,
+		expr:    grown("sum", `loadline_updater_record_errors_total`, "15m", ofUpdater) + " > 0",
 		summary: "SizingRecords cannot be written.",
 		means:   "No further pod is changed under a SizingPolicy where its record cannot be written first.",
 		do:      []string{"The log of the updater names the record and why: a quota of objects, a webhook, permissions, a namespace that is being deleted."},
 		firing:  []string{`loadline_updater_record_errors_total 0+1x120`},
 		quiet:   []string{`loadline_updater_record_errors_total 5x120`},
+		also: []situation{
+			{"when the first error begins the series", "1h32m", true, []string{`loadline_updater_record_errors_total _x70 1x11 2x60`, updaterRuns}},
+			{"at old errors", "1h32m", false, []string{`loadline_updater_record_errors_total 5x200`, updaterRuns}},
+		},
 	},
 	{
 		name: "LoadlineEvidenceMissing", severity: info, after: "30m",
-		expr:    `sum by (source) (increase(loadline_updater_evidence_missing_total[30m])) > 0`,
+		expr:    grown("sum by (source) ", `loadline_updater_evidence_missing_total`, "30m", ofUpdater) + " > 0",
 		summary: "{{ $labels.source }} does not say whether changed pods are throttled or wait for CPU.",
 		means:   "Changes are still taken back after kills, restarts and lost readiness, but not for throttling and pressure.",
 		do:      []string{"`--prometheus-address` of the updater, and whether Prometheus scrapes the kubelets ([policy.md](policy.md))."},
 		firing:  []string{`loadline_updater_evidence_missing_total{source="prometheus"} 0+1x120`},
 		quiet:   []string{`loadline_updater_evidence_missing_total{source="prometheus"} 5x120`},
+		also: []situation{
+			{"when the first pods begin the series", "1h45m", true, []string{`loadline_updater_evidence_missing_total{source="prometheus"} _x70 7x25 8x60`, updaterRuns}},
+			{"at pods of long ago", "1h45m", false, []string{`loadline_updater_evidence_missing_total{source="prometheus"} 5x200`, updaterRuns}},
+		},
 	},
 	{
 		name: "LoadlineNodesOverloaded", severity: info, after: "30m",
@@ -220,7 +308,7 @@ var alerts = []alert{
 		expr:    `loadline_admission_controller_certificate_days_left < 14`,
 		summary: "The certificate of the webhook expires in {{ $value }} days.",
 		means:   "Certificates that the program issues are renewed long before: either it cannot write its Secret, or the certificate is yours and nobody renews it.",
-		do:      []string{"The log of the admission controller says why it could not be renewed.", "Own certificates and cert-manager: see that the Secret has the new one; it is read again within ten seconds."},
+		do:      []string{"The log of the admission controller says why it could not be renewed.", "Own certificates and cert-manager: see that the Secret has the new one; it is read again within ten seconds.", "For certificates that live less than a month, silence this alert for the installation and alert on a tenth of that life instead."},
 		firing:  []string{`loadline_admission_controller_certificate_days_left 13x180`},
 		quiet:   []string{`loadline_admission_controller_certificate_days_left 15x180`},
 	},
@@ -235,12 +323,17 @@ var alerts = []alert{
 	},
 	{
 		name: "LoadlineWebhookProblems", severity: warning, after: "15m",
-		expr:    `sum by (cause) (increase(loadline_admission_controller_problems_total{cause!="note"}[15m])) > 0`,
+		expr:    grown("sum by (cause) ", `loadline_admission_controller_problems_total{cause!="note"}`, "15m", ofWebhook) + " > 0",
 		summary: "Reviews of the webhook go wrong: {{ $labels.cause }}.",
 		means:   "Pods of these reviews start unchanged.",
 		do:      []string{"[admission.md](admission.md) lists the causes; the log has an example of each."},
 		firing:  []string{`loadline_admission_controller_problems_total{cause="busy"} 0+1x120`},
 		quiet:   []string{`loadline_admission_controller_problems_total{cause="busy"} 8x120`, `loadline_admission_controller_problems_total{cause="note"} 0+1x120`},
+		also: []situation{
+			{"at the first problem of each of three replicas", "1h35m", true, []string{`loadline_admission_controller_problems_total{cause="busy",instance="a"} _x70 1x80`,
+				`loadline_admission_controller_problems_total{cause="busy",instance="b"} _x80 1x70`, `loadline_admission_controller_problems_total{cause="busy",instance="c"} _x90 1x60`, webhookRuns}},
+			{"at old problems", "1h35m", false, []string{`loadline_admission_controller_problems_total{cause="busy",instance="a"} 8x200`, `loadline_admission_controller_problems_total{cause="busy",instance="b"} 9x200`, webhookRuns}},
+		},
 	},
 }
 
@@ -279,23 +372,34 @@ func rulesTest() (any, error) {
 		if err != nil {
 			return nil, fmt.Errorf("alert %s: %w", a.name, err)
 		}
-		test := func(name string, lines []string, expected ...any) {
-			var series []any
+		test := func(name, at string, fires bool, lines []string) {
+			var series, expected []any
 			for _, line := range lines {
 				of, values, _ := strings.Cut(line, " ")
 				series = append(series, map[string]any{"series": of, "values": values})
 			}
+			if fires {
+				expected = []any{map[string]any{"labels": "{}", "value": 1}}
+			}
 			tests = append(tests, map[string]any{
-				"name": name, "interval": "1m", "input_series": series,
+				"name": a.name + " " + name, "interval": "1m", "input_series": series,
 				"promql_expr_test": []any{map[string]any{
 					"expr":        `count(ALERTS{alertname="` + a.name + `",alertstate="firing"}) > bool 0`,
-					"eval_time":   model.Duration(time.Duration(after) + settled).String(),
+					"eval_time":   at,
 					"exp_samples": expected,
 				}},
 			})
 		}
-		test(a.name+" fires", a.firing, map[string]any{"labels": "{}", "value": 1})
-		test(a.name+" is quiet", a.quiet)
+		at := model.Duration(time.Duration(after) + settled).String()
+		test("fires", at, true, a.firing)
+		test("is quiet", at, false, a.quiet)
+		for _, s := range a.also {
+			verb := "is quiet "
+			if s.fires {
+				verb = "fires "
+			}
+			test(verb+s.name, s.at, s.fires, s.series)
+		}
 	}
 	return map[string]any{"rule_files": []any{"rules.yaml"}, "evaluation_interval": "1m", "tests": tests}, nil
 }

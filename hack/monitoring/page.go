@@ -23,11 +23,17 @@ metrics that the programs serve, on ` + "`/metrics`" + ` of their ports (recomme
 
 `
 
+const newborn = `Most counters of what goes wrong begin with the first event, which ` + "`increase`" + ` alone does not see. So their alerts take a counter that is new
+within the time at its value (` + "`max_over_time`" + `), provided that Prometheus knew the program before that time: what it finds when it begins, or goes on after a
+gap, may be old.
+
+`
+
 // page is docs/monitoring.md.
 func page(served metrics) string {
 	var b strings.Builder
 	b.WriteString(intro)
-	b.WriteString("## Alerts\n\n")
+	b.WriteString("## Alerts\n\n" + newborn)
 	for _, a := range alerts {
 		fmt.Fprintf(&b, "### %s\n\n", a.name)
 		wait := "at once"
