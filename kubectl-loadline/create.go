@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -26,14 +27,20 @@ import (
 const createHelp = `Prints a VPA of mode Off, which changes no pod, for each workload that has running
 pods and no VPA; or with --policy one SizingPolicy of mode Recommend that selects
 their kinds in their namespaces. With --apply it creates them. Arguments are
-KIND/NAME or NAME; without any: all workloads of the namespace.`
+KIND/NAME or NAME; without any: all workloads of the namespace.
+
+With -A, and neither -l nor arguments, the policy selects all namespaces: names: ["*"],
+those that come later, too. With -A and one of these it lists the namespaces that were
+found. Neither selects kube-system, kube-public, kube-node-lease and the namespace of
+the programs (--programs-namespace): ask for one of those with -n.`
 
 func createCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "create [flags] [[KIND/]NAME...]", Short: "write VPAs, or a SizingPolicy, for many workloads", Long: createHelp}
-	where, scope, policy := addClusterFlags(cmd), scopeFlags{}, ""
+	where, scope, want := addClusterFlags(cmd), scopeFlags{}, wanted{}
 	scope.add(cmd, "pods")
 	apply := cmd.Flags().Bool("apply", false, "Create the objects. Without, they are printed.")
-	cmd.Flags().StringVar(&policy, "policy", "", "Name of one SizingPolicy in place of VPAs.")
+	cmd.Flags().StringVar(&want.Policy, "policy", "", "Name of one SizingPolicy in place of VPAs.")
+	addProgramsFlag(cmd, &want.Programs)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := wrong(scope.validate()); err != nil {
 			return err
@@ -55,7 +62,11 @@ func createCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		c := objectsFor(found.workloads, policy, len(args) > 0)
+		want.Named, want.All, want.Labelled = len(args) > 0, scope.All, scope.Selector != ""
+		c, err := objectsFor(found.workloads, want)
+		if err != nil {
+			return err
+		}
 		c.problems = append(c.problems, found.problems...)
 		if *apply {
 			return c.apply(cmd.Context(), cluster.VPA, cmd.OutOrStdout())
@@ -64,6 +75,24 @@ func createCommand() *cobra.Command {
 	}
 	return cmd
 }
+
+// wanted says which objects are wanted.
+type wanted struct {
+	Policy   string // name of a SizingPolicy; empty: VPAs
+	Named    bool   // the workloads are those with some names, which the policy has; else it has their kinds
+	All      bool   // they are of all namespaces
+	Labelled bool   // they are those that labels select
+	Programs string // namespace of those
+}
+
+// everywhere reports whether the policy is for namespaces in which nothing was found, too.
+func (w *wanted) everywhere() bool { return w.All && !w.Named && !w.Labelled }
+
+// What the API server takes of one policy.
+const (
+	mostNamespaces = 256
+	mostSelections = 32
+)
 
 // created are objects for workloads.
 type created struct {
@@ -83,10 +112,12 @@ func versionOf(key target.Key) (string, bool) {
 	return "", false
 }
 
-// objectsFor returns VPAs of mode Off, or a policy with that name. With named the policy selects the
-// workloads by name, else all of their kinds.
-func objectsFor(workloads []*managed, policy string, named bool) *created {
+// objectsFor returns VPAs of mode Off, or a policy.
+func objectsFor(workloads []*managed, want wanted) (*created, error) {
 	c := &created{}
+	if want.Policy != "" && want.All {
+		workloads = c.spare(workloads, want.Programs)
+	}
 	kinds, namespaces := map[string]loadlinev1alpha1.WorkloadSelection{}, map[string]bool{}
 	for _, w := range workloads {
 		version, known := versionOf(w.key)
@@ -99,7 +130,7 @@ func objectsFor(workloads []*managed, policy string, named bool) *created {
 		vpa.Spec.UpdatePolicy = &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeOff)}
 		c.vpas = append(c.vpas, vpa)
 		one := loadlinev1alpha1.WorkloadSelection{APIVersion: version, Kind: w.key.Kind}
-		if named || !fleet.Listed(w.key.Group, w.key.Kind) {
+		if want.Named || !fleet.Listed(w.key.Group, w.key.Kind) {
 			one.Name = w.key.Name
 		}
 		of := one.Kind
@@ -109,17 +140,59 @@ func objectsFor(workloads []*managed, policy string, named bool) *created {
 		kinds[of] = one
 		namespaces[w.key.Namespace] = true
 	}
-	if policy == "" || len(c.vpas) == 0 {
-		return c
+	if want.Policy == "" || len(c.vpas) == 0 {
+		return c, nil
 	}
-	p := &loadlinev1alpha1.SizingPolicy{ObjectMeta: metav1.ObjectMeta{Name: policy}}
-	p.Spec.Namespaces.Names = slices.Sorted(maps.Keys(namespaces))
+	p := &loadlinev1alpha1.SizingPolicy{ObjectMeta: metav1.ObjectMeta{Name: want.Policy}}
 	for _, key := range slices.Sorted(maps.Keys(kinds)) {
 		p.Spec.Workloads = append(p.Spec.Workloads, kinds[key])
 	}
+	p.Spec.Namespaces.Names = slices.Sorted(maps.Keys(namespaces))
+	if want.everywhere() {
+		p.Spec.Namespaces.Names = []string{fleet.AllNamespaces}
+	}
 	p.Spec.Rollout = &loadlinev1alpha1.Rollout{Mode: new(loadlinev1alpha1.RolloutModeRecommend)}
 	c.policy, c.vpas = p, nil
-	return c
+	return c, c.fit(&want)
+}
+
+// spare returns the workloads without those of namespaces that "*" in a policy does not select, and says
+// which are left out. It asks what the programs ask.
+func (c *created) spare(workloads []*managed, programs string) (others []*managed) {
+	all := fleet.NewSet([]fleet.Policy{{Mode: fleet.Auto, Namespaces: fleet.Namespaces{Names: []string{fleet.AllNamespaces}}}}, fleet.Options{OwnNamespace: programs})
+	spared := map[string]bool{}
+	for _, w := range workloads {
+		if all.Acts(w.key.Namespace, nil) {
+			others = append(others, w)
+		} else {
+			spared[w.key.Namespace] = true
+		}
+	}
+	for _, namespace := range slices.Sorted(maps.Keys(spared)) {
+		c.problems = append(c.problems, fmt.Sprintf("namespace %s is left out, as it is one of the system or of the programs: -n selects it", namespace))
+	}
+	return others
+}
+
+// fit returns why the API server would refuse the policy for its size. Of what is too much it leaves out
+// what nobody has named.
+func (c *created) fit(want *wanted) error {
+	spec := &c.policy.Spec
+	if n := len(spec.Namespaces.Names); n > mostNamespaces {
+		return fmt.Errorf("the policy would list %d namespaces, and the API server takes %d: give -A without -l and without names, which selects all of them, or write more than one policy, each with a label or names of fewer", n, mostNamespaces)
+	}
+	n := len(spec.Workloads)
+	if n <= mostSelections {
+		return nil
+	}
+	kinds := slices.DeleteFunc(slices.Clone(spec.Workloads), func(w loadlinev1alpha1.WorkloadSelection) bool { return w.Name != "" })
+	listed := strings.Join(fleet.ListedKinds(), ", ")
+	if want.Named || len(kinds) == 0 {
+		return fmt.Errorf("the policy would select %d workloads by name, and the API server takes %d: write more than one policy, each with the names of fewer as arguments; without names a policy selects all of the kinds %s", n, mostSelections, listed)
+	}
+	c.problems = append(c.problems, fmt.Sprintf("workloads of other kinds than %s are left out: %d can only be selected by name, and the API server takes %d entries in a policy; give names of fewer as arguments, for a policy of their own", listed, n-len(kinds), mostSelections))
+	spec.Workloads = kinds
+	return nil
 }
 
 // manifest is an object as people write it.

@@ -115,7 +115,7 @@ func (a *podAnswer) left() disruption.Reason {
 	}
 	made := convert.MadeForPolicy(a.VPA)
 	switch r := &a.Rollout; {
-	case r.Reason != "" && (!passive || made && r.Reason != fleet.ModeOff):
+	case r.Reason != "" && (!passive || made):
 		return disruption.Reason(r.Reason)
 	case passive && (r.Policy == nil || !made):
 		return disruption.ModeOff
@@ -144,6 +144,17 @@ func (a *podAnswer) left() disruption.Reason {
 	case disruption.NotResizing:
 	}
 	return ""
+}
+
+// reason says what it means that the pod is left alone, and what to do. What makes a made VPA passive is its
+// policy, which people can change.
+func (a *podAnswer) reason() disruption.Explanation {
+	e := a.Left.Explain()
+	if e.Reason = a.Left; a.Left == disruption.ModeOff && a.VPA != nil && convert.MadeForPolicy(a.VPA) && a.Rollout.Policy != nil && a.Rollout.Mode == fleet.Inherit {
+		e.Means = "its VPA was made for a SizingPolicy without `spec.rollout.mode`, which changes no running pods"
+		e.Advice = "nothing, or choose a `spec.rollout.mode` of the SizingPolicy; the recommender takes back what is written into the VPA"
+	}
+	return e
 }
 
 // held returns why the rollout of its policy would hold the pod if it is to be changed.
@@ -266,7 +277,7 @@ func (a *podAnswer) reasons() (lines []line) {
 	switch {
 	case a.VPA == nil && !a.Said:
 	case a.Left != "":
-		lines = append(lines, line{"left alone", fmt.Sprintf("%s: %s", a.Left, a.Left.Explain().Means)})
+		lines = append(lines, line{"left alone", fmt.Sprintf("%s: %s", a.Left, a.reason().Means)})
 	default:
 		lines = append(lines, line{"to be changed", "nothing that can be seen from here is in the way: owner, budgets, room and pace are known to the updater, whose log says at level 4 why it waits"})
 	}

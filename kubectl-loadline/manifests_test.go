@@ -36,7 +36,7 @@ var (
 )
 
 func TestVPAsOfModeOffAreWrittenForWorkloads(t *testing.T) {
-	c := objectsFor(workloadsNamed(webKey, setKey, ownKey), "", false)
+	c := objects(t, workloadsNamed(webKey, setKey, ownKey), wanted{All: true})
 	require.Equal(t, []string{"Rollout.argoproj.io api in namespace shop is left out: the API version of its kind is not known here"}, c.problems)
 	var out, errOut bytes.Buffer
 	require.NoError(t, c.print(&out, &errOut))
@@ -51,33 +51,33 @@ func TestVPAsOfModeOffAreWrittenForWorkloads(t *testing.T) {
 }
 
 func TestOnePolicyIsWrittenForManyWorkloads(t *testing.T) {
-	c := objectsFor(workloadsNamed(frontKey, webKey, setKey), "all", false)
+	c := objects(t, workloadsNamed(frontKey, webKey, setKey), wanted{Policy: "all", All: true})
 	require.Empty(t, c.vpas)
-	require.Equal(t, []string{"data", "shop"}, c.policy.Spec.Namespaces.Names)
+	require.Equal(t, []string{"*"}, c.policy.Spec.Namespaces.Names)
 	require.Equal(t, []loadlinev1alpha1.WorkloadSelection{{APIVersion: "apps/v1", Kind: "Deployment"}, {APIVersion: "apps/v1", Kind: "StatefulSet"}}, c.policy.Spec.Workloads)
 	problems, _ := convert.CheckPolicy(c.policy)
 	require.Empty(t, problems)
 	var out, errOut bytes.Buffer
 	require.NoError(t, c.print(&out, &errOut))
 	inTheDocs(t, "create -A --policy=all", out.String())
-	named := objectsFor(workloadsNamed(frontKey, webKey), "two", true)
+	named := objects(t, workloadsNamed(frontKey, webKey), wanted{Policy: "two", Named: true})
 	require.Equal(t, []loadlinev1alpha1.WorkloadSelection{{APIVersion: "apps/v1", Kind: "Deployment", Name: "front"}, {APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}}, named.policy.Spec.Workloads)
 	out.Reset()
-	require.NoError(t, objectsFor(nil, "all", false).print(&out, &errOut))
+	require.NoError(t, objects(t, nil, wanted{Policy: "all"}).print(&out, &errOut))
 	require.Empty(t, out.String())
 	require.Contains(t, errOut.String(), "no workload without a VPA was found")
 }
 
 func TestObjectsAreCreatedOnce(t *testing.T) {
 	own := fake.NewSimpleClientset()
-	c := objectsFor(workloadsNamed(webKey), "", false)
+	c := objects(t, workloadsNamed(webKey), wanted{})
 	for _, want := range []string{"VPA shop/deployment-web: created\n", "VPA shop/deployment-web: exists already\n"} {
 		var out bytes.Buffer
 		require.NoError(t, c.apply(t.Context(), own, &out))
 		require.Equal(t, want, out.String())
 	}
 	var out bytes.Buffer
-	require.NoError(t, objectsFor(workloadsNamed(webKey), "p", false).apply(t.Context(), own, &out))
+	require.NoError(t, objects(t, workloadsNamed(webKey), wanted{Policy: "p"}).apply(t.Context(), own, &out))
 	require.Equal(t, "SizingPolicy p: created\n", out.String())
 	own.PrependReactor("create", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("forbidden") })
 	require.ErrorContains(t, c.apply(t.Context(), own, &out), "create VPA shop/deployment-web: forbidden")

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -161,6 +160,7 @@ type statusAnswer struct {
 	Unmanaged  int              `json:"unmanagedPods"`     // that no VPA controls
 	Problems   []string         `json:"problems,omitempty"`
 	namespaced bool
+	left       map[disruption.Explanation]int // pods that are left alone
 }
 
 // statusOf reads all VPAs of a namespace, or of all, and their pods.
@@ -177,7 +177,7 @@ func statusOf(ctx context.Context, own versioned.Interface, q question, scope st
 	if err != nil {
 		return nil, err
 	}
-	a := &statusAnswer{namespaced: q.Namespace != "", Problems: s.problems}
+	a := &statusAnswer{namespaced: q.Namespace != "", Problems: s.problems, left: map[disruption.Explanation]int{}}
 	said, err := askUpdater(ctx, q.Kube, scope.Updater, "", q.Now)
 	if err != nil {
 		a.Problems = append(a.Problems, fmt.Sprintf("the reasons are those that can be seen from outside: %v", err))
@@ -274,6 +274,7 @@ func (a *statusAnswer) count(p *podAnswer, said map[types.UID]disruption.Reason,
 		row.Left = append(row.Left, podsLeft{Reason: p.Left})
 	}
 	row.Left[at].Pods++
+	a.left[p.reason()]++
 }
 
 // take puts what the updater said of a pod in the place of what can be seen from outside.
@@ -285,18 +286,15 @@ func (a *podAnswer) take(said map[types.UID]disruption.Reason) {
 
 // explain adds what the reasons mean, and removes problems that are said twice.
 func (a *statusAnswer) explain() {
-	total := map[disruption.Reason]int{}
 	for i := range a.Workloads {
-		w := &a.Workloads[i]
-		slices.SortFunc(w.Left, func(a, b podsLeft) int { return cmp.Compare(a.Reason, b.Reason) })
-		for _, l := range w.Left {
-			total[l.Reason] += l.Pods
-		}
+		slices.SortFunc(a.Workloads[i].Left, func(a, b podsLeft) int { return cmp.Compare(a.Reason, b.Reason) })
 	}
-	for _, reason := range slices.Sorted(maps.Keys(total)) {
-		e := reason.Explain()
-		a.Reasons = append(a.Reasons, podsLeft{reason, total[reason], e.Means, e.Advice})
+	for e, pods := range a.left {
+		a.Reasons = append(a.Reasons, podsLeft{e.Reason, pods, e.Means, e.Advice})
 	}
+	slices.SortFunc(a.Reasons, func(a, b podsLeft) int {
+		return cmp.Or(cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Means, b.Means))
+	})
 	slices.Sort(a.Problems)
 	a.Problems = slices.Compact(a.Problems)
 }

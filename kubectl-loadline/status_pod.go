@@ -58,7 +58,7 @@ func statusOfPod(ctx context.Context, own versioned.Interface, q question, updat
 	if a.Events, err = updaterEvents(ctx, q.Kube, pod); err != nil {
 		a.problem("it is not known what the updater said of the pod: %v", err)
 	}
-	e := a.Left.Explain()
+	e := a.reason()
 	s := &podStatus{Namespace: pod.Namespace, Pod: pod.Name, Node: pod.Spec.NodeName, Reason: a.Left, Means: e.Means, Advice: e.Advice, By: byOutside, Problems: a.Problems}
 	if a.Said {
 		s.By = byUpdater

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubefake "k8s.io/client-go/kubernetes/fake"
@@ -17,6 +18,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/yaml"
 
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/core/disruption"
 )
 
@@ -123,6 +125,57 @@ func TestStatusIsAsTheDocsShow(t *testing.T) {
 	a, err := statusOfPod(t.Context(), own, s.question(t, kube, "web-1-b"), "kube-system")
 	require.NoError(t, err)
 	inTheDocs(t, "status -n shop pod/web-1-b", printed(t, a, "table"))
+}
+
+// A made VPA is Off, so under a policy without a mode nobody ever changes its pods. The updater says nothing of them:
+// it only counts them.
+func TestPodsOfAMadeVPAUnderAPolicyWithoutAModeAreLeftAlone(t *testing.T) {
+	const means, advice = "its VPA was made for a SizingPolicy without `spec.rollout.mode`, which changes no running pods",
+		"nothing, or choose a `spec.rollout.mode` of the SizingPolicy; the recommender takes back what is written into the VPA"
+	for name, rollout := range map[string]*loadlinev1alpha1.Rollout{
+		"no rollout": nil,
+		"no mode":    {Cooldown: &metav1.Duration{}},
+		"Inherit":    {Mode: new(loadlinev1alpha1.RolloutModeInherit)},
+	} {
+		s := newShop()
+		s.pods["web-1-b"].Spec.Containers[0].Resources.Requests = sizes("2", "200Mi")
+		s.policy.Spec.Rollout = rollout
+		s.policy.Spec.Sharing = nil
+		kube, own := s.clients()
+		updaterSays(t, kube, nil)
+		a, err := statusOf(t.Context(), own, s.question(t, kube, ""), statusScope{Updater: "kube-system"})
+		require.NoError(t, err)
+		for i, pods := range []int{1, 3} {
+			require.Zero(t, a.Workloads[i].Due, name)
+			require.Equal(t, []podsLeft{{Reason: disruption.ModeOff, Pods: pods}}, a.Workloads[i].Left, name)
+		}
+		require.Equal(t, []podsLeft{{disruption.ModeOff, 4, means, advice}}, a.Reasons, name)
+
+		pod, err := statusOfPod(t.Context(), own, s.question(t, kube, "web-1-b"), "kube-system")
+		require.NoError(t, err)
+		require.Contains(t, squeezed(printed(t, pod, "table")), "POLICY shop, mode Inherit\nLEFT ALONE ModeOff\nWHAT IT MEANS "+means+"\nWHAT TO DO "+advice+"\nSAYS what can be seen from outside\n", name)
+
+		require.Contains(t, squeezed(s.says(t, "web-1-b")), " left alone ModeOff: "+means+"\n", name)
+	}
+}
+
+// What to do about one reason is said of each kind of VPA.
+func TestAVPAThatIsOffIsExplainedByWhoWroteIt(t *testing.T) {
+	s := newShop()
+	s.policy.Spec.Rollout = nil
+	person := s.vpa.DeepCopy()
+	person.Name, person.Labels = "written", nil
+	person.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "front"}
+	s.own = append(s.own, person)
+	kube, own := s.clients()
+	a, err := statusOf(t.Context(), own, s.question(t, kube, ""), statusScope{Updater: "kube-system"})
+	require.NoError(t, err)
+	require.Len(t, a.Reasons, 2)
+	e := disruption.ModeOff.Explain()
+	require.Contains(t, a.Reasons, podsLeft{disruption.ModeOff, 1, e.Means, e.Advice})
+	pod, err := statusOfPod(t.Context(), own, s.question(t, kube, "front-1-a"), "kube-system")
+	require.NoError(t, err)
+	require.Equal(t, []string{"written", e.Advice}, []string{pod.Workload.VPA, pod.Advice})
 }
 
 func TestStatusInAllFormats(t *testing.T) {
