@@ -56,6 +56,9 @@ func lookAtDefinitions(_ context.Context, e *examination) error {
 }
 
 func lookAtMetricsAPI(_ context.Context, e *examination) error {
+	if e.installed["recommender"].otherUsage {
+		return nil
+	}
 	const group = "metrics.k8s.io/v1beta1"
 	missing, err := e.missing(group, "pods")
 	switch {
@@ -67,23 +70,38 @@ func lookAtMetricsAPI(_ context.Context, e *examination) error {
 	return nil
 }
 
-// lookAtPrograms says where the names of the programs come from, if not from their Deployments.
+// lookAtPrograms says which programs are left out, or where their names come from where no Deployment is found.
 func lookAtPrograms(_ context.Context, e *examination) error {
 	const assumed = "the service accounts, labels and Leases of deploy/base are taken for theirs"
 	if err := e.unread["Deployments"]; err != nil {
 		return fmt.Errorf("%w; %s", err, assumed)
 	}
-	var missing []string
 	for _, p := range programs {
-		if e.installed[p].deployment == nil {
-			missing = append(missing, p)
+		if e.leftOut(p) {
+			e.findLeftOut(p)
 		}
 	}
-	if len(missing) > 0 {
-		e.find(isNote, "Namespace "+e.programs, fmt.Sprintf("no Deployment of %s was found: %s", strings.Join(missing, ", "), assumed),
+	if !slices.ContainsFunc(programs, func(p string) bool { return e.installed[p].deployment != nil }) {
+		e.find(isNote, "Namespace "+e.programs, fmt.Sprintf("no Deployment of %s was found: %s", strings.Join(programs, ", "), assumed),
 			"nothing, if they run outside of the cluster; else --programs-namespace says where to look")
 	}
 	return nil
+}
+
+// findLeftOut says what does not happen without a program. Without a recommender nothing of the rest makes sense.
+func (e *examination) findLeftOut(program string) {
+	severity, effect := isNote, "no running pod is changed"
+	switch program {
+	case "recommender":
+		severity, effect = isWarning, "nothing is recommended"
+	case "admission-controller":
+		effect = "new pods are not sized"
+		if !e.leftOut("updater") {
+			effect += ", and the updater evicts none"
+		}
+	}
+	e.find(severity, "Namespace "+e.programs, fmt.Sprintf("no Deployment runs the %s: %s", program, effect),
+		fmt.Sprintf("nothing, if that is meant; if it runs elsewhere, --programs-namespace says where to look; else %s, with the %s among what that installs (docs/install.md)", e.installing(ofDeployment), program))
 }
 
 func lookAtLeases(ctx context.Context, e *examination) error {
@@ -91,7 +109,7 @@ func lookAtLeases(ctx context.Context, e *examination) error {
 	if err == nil {
 		err = e.lookAtLeader(ctx, e.installed["updater"], "no running pod is changed")
 	}
-	if err != nil {
+	if err != nil || e.leftOut("admission-controller") {
 		return err
 	}
 	const lasts = time.Minute
@@ -114,6 +132,9 @@ func lookAtLeases(ctx context.Context, e *examination) error {
 
 // lookAtLeader looks whether a program works of which one replica does.
 func (e *examination) lookAtLeader(ctx context.Context, p *installed, effect string) error {
+	if e.leftOut(p.program) {
+		return nil
+	}
 	if !p.elected {
 		if p.deployment.Status.AvailableReplicas == 0 {
 			e.find(isError, "Deployment "+p.namespace+"/"+p.deployment.Name, "no pod of it is available, so "+effect, p.podsHint()+", and its log")
@@ -157,8 +178,14 @@ var permitted = map[string][]permission{
 
 func lookAtPermissions(ctx context.Context, e *examination) error {
 	for _, program := range programs {
+		if e.leftOut(program) {
+			continue
+		}
 		account := e.installed[program].account
 		for _, p := range permitted[program] {
+			if p.group == "metrics.k8s.io" && e.installed[program].otherUsage {
+				continue
+			}
 			resource, sub, _ := strings.Cut(p.resource, "/")
 			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 				User:               "system:serviceaccount:" + e.programs + ":" + account,
@@ -188,10 +215,13 @@ func lookAtPermissions(ctx context.Context, e *examination) error {
 const webhookConfiguration = "vpa-webhook-config"
 
 func lookAtWebhook(ctx context.Context, e *examination) error {
+	if e.leftOut("admission-controller") {
+		return nil
+	}
 	object := "MutatingWebhookConfiguration " + webhookConfiguration
 	configuration, err := e.kube.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, webhookConfiguration, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		e.find(isError, object, "it does not exist, so new pods are not sized", "see the log of the admission controller: it writes it, unless --register-webhook=false; then apply the one that you keep")
+		e.find(isError, object, "it does not exist, so new pods are not sized", e.installing(ofDeployment)+"; with --register-webhook=false apply the one that you keep")
 		return nil
 	}
 	if err != nil {
@@ -203,8 +233,8 @@ func lookAtWebhook(ctx context.Context, e *examination) error {
 			return err
 		}
 	}
-	if len(configuration.Webhooks) == 0 {
-		e.find(isError, object, "it has no webhook, so new pods are not sized", "delete it: the admission controller writes it anew")
+	if len(configuration.Webhooks) == 0 { // as manifests make it; the program may write it, and create none
+		e.find(isError, object, "it has no webhook, so new pods are not sized", "the admission controller has not registered, and its log says why: "+e.installed["admission-controller"].logsHint()+"; with --register-webhook=false put yours there")
 	}
 	return nil
 }
@@ -293,23 +323,27 @@ func trusts(cas []*x509.Certificate, serving *x509.Certificate, now time.Time) b
 const leastValid = 7 * 24 * time.Hour
 
 func lookAtCertificate(ctx context.Context, e *examination) error {
-	name := e.installed["admission-controller"].secret
-	object := "Secret " + e.programs + "/" + name
-	secret, err := e.kube.CoreV1().Secrets(e.programs).Get(ctx, name, metav1.GetOptions{})
+	p := e.installed["admission-controller"]
+	if e.leftOut(p.program) {
+		return nil
+	}
+	object := "Secret " + e.programs + "/" + p.secret
+	secret, err := e.kube.CoreV1().Secrets(e.programs).Get(ctx, p.secret, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil // certificates may come from files
 	}
 	if err != nil {
 		return fmt.Errorf("read %s: %w", object, err)
 	}
+	fix, anew := "restart the admission controller, which issues another; its log says why it did not", "delete it and restart the admission controller, which issues another"
+	if p.mounts || len(secret.Data[corev1.TLSCertKey]) > 0 {
+		fix = "renew it with whoever issues it, such as cert-manager or tooling of yours"
+		anew = fix
+	}
 	serving, readable := e.certificate(ctx)
 	if !readable {
-		e.find(isError, object, "it has no certificate that can be read", "delete it and restart the admission controller, which issues another")
+		e.find(isError, object, "it has no certificate that can be read", anew)
 		return nil
-	}
-	fix := "restart the admission controller, which issues another; its log says why it did not"
-	if len(secret.Data[corev1.TLSCertKey]) > 0 {
-		fix = "renew it with whoever issues it, such as cert-manager"
 	}
 	switch left := serving.NotAfter.Sub(e.now); {
 	case left <= 0:

@@ -89,7 +89,7 @@ type ward struct {
 	node      *corev1.Node
 	vpa       *vpav1.VerticalPodAutoscaler
 	more, own []runtime.Object
-	forbidden []string // resources that the programs may not touch
+	forbidden []string // resources that the programs may not touch, in all groups or with the name of one
 	moves     bool     // it is another installation that may move over
 	accounts  []string // that may do all else; none: all may
 
@@ -161,7 +161,8 @@ func (w *ward) examine(t *testing.T) *doctorAnswer {
 		review := a.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview).DeepCopy()
 		r := review.Spec.ResourceAttributes
 		_, account, _ := strings.Cut(review.Spec.User, "system:serviceaccount:kube-system:")
-		review.Status.Allowed = !slices.Contains(w.forbidden, strings.TrimSuffix(r.Resource+"/"+r.Subresource, "/")) && (w.accounts == nil || slices.Contains(w.accounts, account))
+		name := strings.TrimSuffix(r.Resource+"/"+r.Subresource, "/")
+		review.Status.Allowed = !slices.Contains(w.forbidden, name) && !slices.Contains(w.forbidden, name+"."+r.Group) && (w.accounts == nil || slices.Contains(w.accounts, account))
 		return true, review, nil
 	})
 	if w.hidden {
@@ -208,8 +209,8 @@ func TestTheDoctorFindsEachFaultAndNamesTheFix(t *testing.T) {
 		"no metrics API":            {func(w *ward) { w.resources = slices.Delete(w.resources, 1, 2) }, "metrics API", "there is no metrics API", "install metrics-server"},
 		"no definition":             {func(w *ward) { w.resources[2].APIResources = w.resources[2].APIResources[:1] }, "definitions", "the definition is not installed", "kubectl apply -k deploy/crds"},
 		"no definition of policies": {func(w *ward) { w.resources[3].APIResources = w.resources[3].APIResources[:1] }, "definitions", "there are no SizingPolicies", "kubectl apply -k deploy/crds"},
-		"no webhook":                {func(w *ward) { w.hook.Name = "other" }, "webhook", "it does not exist, so new pods are not sized", "log of the admission controller"},
-		"an empty webhook":          {func(w *ward) { w.hook.Webhooks = nil }, "webhook", "it has no webhook", "delete it"},
+		"no webhook":                {func(w *ward) { w.hook.Name = "other" }, "webhook", "it does not exist, so new pods are not sized", "kubectl apply -k dist/deploy"},
+		"an empty webhook":          {func(w *ward) { w.hook.Webhooks = nil }, "webhook", "it has no webhook", "kubectl -n kube-system logs -l app=vpa-admission-controller"},
 		"a wrong CA":                {func(w *ward) { w.hook.Webhooks[0].ClientConfig.CABundle = newAuthority(t).pem }, "webhook", "has not issued the certificate", "restart the admission controller"},
 		"no CA":                     {func(w *ward) { w.hook.Webhooks[0].ClientConfig.CABundle = nil }, "webhook", "has no CA that can be read", "restart the admission controller"},
 		"no Service":                {func(w *ward) { w.hook.Webhooks[0].ClientConfig.Service.Name = "gone" }, "webhook", "it does not exist, so the API server does not reach", "kubectl apply -k dist/deploy"},

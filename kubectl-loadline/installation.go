@@ -34,6 +34,10 @@ type installed struct {
 	port       string             // of its metrics
 	secret     string             // with the certificate of the webhook
 	keys       []string           // under which the certificate may lie in it
+	mounts     bool               // that Secret, which somebody else fills: it issues no certificate
+
+	otherUsage    bool // than that of the metrics API is what the recommender takes
+	noCheckpoints bool // keep the history of the recommender
 }
 
 // leaseNames are the defaults of the programs.
@@ -95,6 +99,7 @@ func (p *installed) read() {
 	}
 	p.elected = false
 	file := certificateFile
+	fromPrometheus, external := false, false
 	for name, value := range given(p.program, slices.Concat(c.Command, c.Args)) {
 		for i := range c.Env {
 			value = strings.ReplaceAll(value, "$("+c.Env[i].Name+")", variable(c, c.Env[i].Name, d.Namespace))
@@ -114,8 +119,15 @@ func (p *installed) read() {
 			p.secret = value
 		case "tls-cert-file":
 			file = value
+		case "usage-source":
+			fromPrometheus = value == "prometheus"
+		case "use-external-metrics":
+			external, _ = strconv.ParseBool(value)
+		case "storage":
+			p.noCheckpoints = value == "prometheus"
 		}
 	}
+	p.otherUsage = fromPrometheus || external
 	p.mounted(c, file)
 }
 
@@ -128,7 +140,7 @@ func (p *installed) mounted(c *corev1.Container, file string) {
 			continue
 		}
 		secret := p.deployment.Spec.Template.Spec.Volumes[at].Secret
-		p.secret = secret.SecretName
+		p.secret, p.mounts = secret.SecretName, true
 		key := path.Base(file)
 		for _, item := range secret.Items {
 			if item.Path == key {
@@ -148,6 +160,12 @@ const (
 
 // ofDeployment is the folder of what is not in deploy/crds: `make push` writes it, and others may be used.
 const ofDeployment = "dist/deploy, or the folder that it was installed from"
+
+// leftOut reports whether a program has no Deployment where another one has: whoever wants recommendations alone
+// installs no more than the recommender.
+func (e *examination) leftOut(program string) bool {
+	return e.installed[program].deployment == nil && slices.ContainsFunc(programs, func(p string) bool { return e.installed[p].deployment != nil })
+}
 
 // installing is the command that adds what an installation lacks: that of Helm where it
 // installed one of the programs, else that of a folder, or of words that say which.
@@ -223,12 +241,18 @@ func (p *installed) holder(ctx context.Context, kube kubernetes.Interface, now t
 }
 
 // podsHint is the command that lists the pods.
-func (p *installed) podsHint() string {
+func (p *installed) podsHint() string { return p.kubectl("get pods") }
+
+// logsHint is the command that prints their logs, from the beginning.
+func (p *installed) logsHint() string { return p.kubectl("logs") + " --prefix --tail=-1" }
+
+// kubectl is a command for the pods.
+func (p *installed) kubectl(verb string) string {
 	selector := p.selector
 	if strings.ContainsAny(selector, " !()") {
 		selector = "'" + selector + "'"
 	}
-	return fmt.Sprintf("kubectl -n %s get pods -l %s", p.namespace, selector)
+	return fmt.Sprintf("kubectl -n %s %s -l %s", p.namespace, verb, selector)
 }
 
 // starts reports whether the program was installed or changed less than a minute ago, or is still

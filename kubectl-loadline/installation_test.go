@@ -6,6 +6,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/yaml"
 
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/disruption"
 )
 
@@ -157,8 +159,8 @@ func deploymentOf(name, image string) *appsv1.Deployment {
 
 func TestThatNoDeploymentIsFoundIsSaidOnce(t *testing.T) {
 	w := newWard(t)
-	w.deployments = w.deployments[:1]
-	require.Equal(t, []finding{{isNote, "programs", "Namespace kube-system", "no Deployment of updater, admission-controller was found: the service accounts, labels and Leases of deploy/base are taken for theirs",
+	w.deployments = nil
+	require.Equal(t, []finding{{isNote, "programs", "Namespace kube-system", "no Deployment of recommender, updater, admission-controller was found: the service accounts, labels and Leases of deploy/base are taken for theirs",
 		"nothing, if they run outside of the cluster; else --programs-namespace says where to look"}}, w.examine(t).Findings)
 	w = newWard(t)
 	w.hidden = true
@@ -166,6 +168,69 @@ func TestThatNoDeploymentIsFoundIsSaidOnce(t *testing.T) {
 	require.Empty(t, a.Findings)
 	require.Len(t, a.Unchecked, 1)
 	require.Regexp(t, "^programs: list Deployments of namespace kube-system: .* is forbidden.*; the service accounts, labels and Leases of deploy/base are taken for theirs$", a.Unchecked[0])
+}
+
+// Who installed the recommender alone lacks nothing of the others.
+func TestProgramsThatAreNotInstalledAreNotLookedAt(t *testing.T) {
+	lone := func(installation string, kept ...int) *doctorAnswer {
+		w := newWard(t)
+		installations[installation](w, t)
+		var deployments []*appsv1.Deployment
+		var leases []*coordinationv1.Lease
+		var accounts []string
+		for _, i := range kept {
+			deployments, leases, accounts = append(deployments, w.deployments[i]), append(leases, w.leases[i]), append(accounts, w.accounts[i])
+		}
+		w.deployments, w.leases, w.accounts = deployments, leases, accounts
+		w.hook.Name, w.secret.Data = "other", nil
+		return w.examine(t)
+	}
+	found := func(a *doctorAnswer) (all []string) {
+		require.Empty(t, a.Unchecked)
+		for _, f := range a.Findings {
+			all = append(all, fmt.Sprintf("%s %s: %s", f.Severity, f.Check, f.Problem))
+		}
+		return all
+	}
+	for _, installation := range []string{"manifests", "chart", "other flags"} {
+		a := lone(installation, 0)
+		require.Equal(t, []string{"note programs: no Deployment runs the updater: no running pod is changed", "note programs: no Deployment runs the admission-controller: new pods are not sized"}, found(a), installation)
+		require.Equal(t, "nothing, if that is meant; if it runs elsewhere, --programs-namespace says where to look; else kubectl apply -k dist/deploy, or the folder that it was installed from, with the updater among what that installs (docs/install.md)", a.Findings[0].Fix)
+	}
+	require.Equal(t, []string{"note programs: no Deployment runs the admission-controller: new pods are not sized, and the updater evicts none"}, found(lone("manifests", 0, 1)))
+	require.Contains(t, found(lone("manifests", 1, 2)), "warning programs: no Deployment runs the recommender: nothing is recommended", "that is hardly meant")
+	require.NotContains(t, fmt.Sprint(lone("manifests", 1, 2).Findings), "vpa-recommender")
+	require.Contains(t, fmt.Sprint(found(lone("manifests"))), "no updater holds it", "no program is known to be left out")
+}
+
+// Usage comes from where the recommender takes it, and history is kept where it keeps it.
+func TestTheDoctorKnowsWhatTheRecommenderReads(t *testing.T) {
+	usage := []string{"metrics API", "permissions"}
+	for line, want := range map[string][]string{
+		"":                                slices.Concat(usage, []string{"checkpoints"}),
+		"--usage-source=metrics":          slices.Concat(usage, []string{"checkpoints"}),
+		"--usage-source=prometheus":       {"checkpoints"},
+		"--usage-source prometheus --v=4": {"checkpoints"},
+		"--use-external-metrics":          {"checkpoints"},
+		"--use-external-metrics=false":    slices.Concat(usage, []string{"checkpoints"}),
+		"--storage=prometheus":            usage,
+		"--storage=checkpoint":            slices.Concat(usage, []string{"checkpoints"}),
+		"--storage=$(WHERE)":              usage,
+		"--usage-source=prometheus --use-external-metrics=false --storage=prometheus": nil,
+		"--usage-source=prometheus --usage-source=metrics":                            slices.Concat(usage, []string{"checkpoints"}),
+	} {
+		w := newWard(t)
+		c := &w.deployments[0].Spec.Template.Spec.Containers[0]
+		c.Args, c.Env = append(c.Args, strings.Fields(line)...), append(c.Env, corev1.EnvVar{Name: "WHERE", Value: "prometheus"})
+		w.resources = slices.Delete(w.resources, 1, 2)
+		w.forbidden = []string{"pods.metrics.k8s.io"}
+		w.own[0].(*vpav1.VerticalPodAutoscalerCheckpoint).Status.LastUpdateTime = metav1.NewTime(before(600))
+		var found []string
+		for _, f := range w.examine(t).Findings {
+			found = append(found, f.Check)
+		}
+		require.Equal(t, want, found, line)
+	}
 }
 
 func TestWhichDeploymentRunsAProgram(t *testing.T) {
@@ -312,6 +377,7 @@ func TestWhatHelmInstalledHelmPutsBack(t *testing.T) {
 	for name, seed := range map[string]func(*ward){
 		"a permission":              func(w *ward) { w.forbidden = []string{"pods/resize"} },
 		"no Service":                func(w *ward) { w.hook.Webhooks[0].ClientConfig.Service.Name = "gone" },
+		"no webhook":                func(w *ward) { w.hook.Name = "other" },
 		"no definition":             func(w *ward) { w.resources[2].APIResources = w.resources[2].APIResources[:1] },
 		"no definition of policies": func(w *ward) { w.resources[3].APIResources = w.resources[3].APIResources[:1] },
 	} {
@@ -323,7 +389,7 @@ func TestWhatHelmInstalledHelmPutsBack(t *testing.T) {
 		seed(w)
 		a := w.examine(t)
 		require.Len(t, a.Findings, 1, name)
-		require.Equal(t, fix, a.Findings[0].Fix, name)
+		require.True(t, strings.HasPrefix(a.Findings[0].Fix, fix), "%s: %s", name, a.Findings[0].Fix)
 	}
 }
 
@@ -337,16 +403,17 @@ func TestTheDoctorReadsTheCertificateThatIsServed(t *testing.T) {
 	for name, c := range map[string]struct {
 		install     func(*ward)
 		secret, key string
+		mounted     bool // so that the program issues none
 	}{
-		"as by default":  {func(*ward) {}, "vpa-tls-certs", "serverCert.pem"},
-		"another Secret": {func(w *ward) { w.deployments[2].Spec.Template.Spec.Containers[0].Args = []string{"--tls-secret=mine"} }, "mine", "serverCert.pem"},
+		"as by default":  {func(*ward) {}, "vpa-tls-certs", "serverCert.pem", false},
+		"another Secret": {func(w *ward) { w.deployments[2].Spec.Template.Spec.Containers[0].Args = []string{"--tls-secret=mine"} }, "mine", "serverCert.pem", false},
 		"cert-manager": {func(w *ward) {
 			mount(w, "/etc/tls-certs/", corev1.SecretVolumeSource{SecretName: "issued", Items: []corev1.KeyToPath{{Key: "tls.crt", Path: "serverCert.pem"}}})
-		}, "issued", "tls.crt"},
+		}, "issued", "tls.crt", true},
 		"own files": {func(w *ward) {
 			mount(w, "/certs", corev1.SecretVolumeSource{SecretName: "own"}).Args = []string{"--tls-cert-file=/certs/cert"}
-		}, "own", "cert"},
-		"a volume of something else": {func(w *ward) { mount(w, "/var/run/password", corev1.SecretVolumeSource{SecretName: "other"}) }, "vpa-tls-certs", "serverCert.pem"},
+		}, "own", "cert", true},
+		"a volume of something else": {func(w *ward) { mount(w, "/var/run/password", corev1.SecretVolumeSource{SecretName: "other"}) }, "vpa-tls-certs", "serverCert.pem", false},
 	} {
 		w := newWard(t)
 		c.install(w)
@@ -355,6 +422,14 @@ func TestTheDoctorReadsTheCertificateThatIsServed(t *testing.T) {
 		require.Len(t, a.Findings, 1, "%s: %v", name, a.Findings)
 		require.Equal(t, "Secret kube-system/"+c.secret, a.Findings[0].Object, name)
 		require.Contains(t, a.Findings[0].Problem, "expires at 2026-03-04T08:00:00Z", name)
+		w.secret.Data = nil
+		unreadable := w.examine(t).Findings
+		require.Len(t, unreadable, 1, "%s: %v", name, unreadable)
+		require.Contains(t, unreadable[0].Problem, "it has no certificate that can be read", name)
+		for _, f := range []finding{a.Findings[0], unreadable[0]} {
+			require.Equal(t, c.mounted, strings.HasPrefix(f.Fix, "renew it with whoever issues it"), "%s: %s", name, f.Fix)
+			require.Equal(t, !c.mounted, strings.Contains(f.Fix, "restart the admission controller, which issues another"), "%s: %s", name, f.Fix)
+		}
 	}
 }
 
