@@ -18,6 +18,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
@@ -87,12 +88,6 @@ type wanted struct {
 
 // everywhere reports whether the policy is for namespaces in which nothing was found, too.
 func (w *wanted) everywhere() bool { return w.All && !w.Named && !w.Labelled }
-
-// What the API server takes of one policy.
-const (
-	mostNamespaces = 256
-	mostSelections = 32
-)
 
 // created are objects for workloads.
 type created struct {
@@ -178,19 +173,19 @@ func (c *created) spare(workloads []*managed, programs string) (others []*manage
 // what nobody has named.
 func (c *created) fit(want *wanted) error {
 	spec := &c.policy.Spec
-	if n := len(spec.Namespaces.Names); n > mostNamespaces {
-		return fmt.Errorf("the policy would list %d namespaces, and the API server takes %d: give -A without -l and without names, which selects all of them, or write more than one policy, each with a label or names of fewer", n, mostNamespaces)
+	if n := len(spec.Namespaces.Names); n > convert.MostNamespaces {
+		return fmt.Errorf("the policy would list %d namespaces, and the API server takes %d: give -A without -l and without names, which selects all of them, or write more than one policy, each with a label or names of fewer", n, convert.MostNamespaces)
 	}
 	n := len(spec.Workloads)
-	if n <= mostSelections {
+	if n <= convert.MostWorkloads {
 		return nil
 	}
 	kinds := slices.DeleteFunc(slices.Clone(spec.Workloads), func(w loadlinev1alpha1.WorkloadSelection) bool { return w.Name != "" })
 	listed := strings.Join(fleet.ListedKinds(), ", ")
 	if want.Named || len(kinds) == 0 {
-		return fmt.Errorf("the policy would select %d workloads by name, and the API server takes %d: write more than one policy, each with the names of fewer as arguments; without names a policy selects all of the kinds %s", n, mostSelections, listed)
+		return fmt.Errorf("the policy would select %d workloads by name, and the API server takes %d: write more than one policy, each with the names of fewer as arguments; without names a policy selects all of the kinds %s", n, convert.MostWorkloads, listed)
 	}
-	c.problems = append(c.problems, fmt.Sprintf("workloads of other kinds than %s are left out: %d can only be selected by name, and the API server takes %d entries in a policy; give names of fewer as arguments, for a policy of their own", listed, n-len(kinds), mostSelections))
+	c.problems = append(c.problems, fmt.Sprintf("workloads of other kinds than %s are left out: %d can only be selected by name, and the API server takes %d entries in a policy; give names of fewer as arguments, for a policy of their own", listed, n-len(kinds), convert.MostWorkloads))
 	spec.Workloads = kinds
 	return nil
 }

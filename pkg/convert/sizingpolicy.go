@@ -25,15 +25,19 @@ import (
 // ownPrefix begins the keys of labels and annotations that are the programs' own.
 const ownPrefix = loadlinev1alpha1.GroupName + "/"
 
-// Bounds of what a policy may have and of what is said about it.
+// Bounds of what the API server takes of a policy.
 const (
-	mostWorkloads  = 32
-	mostNamespaces = 256
-	mostExcluded   = 100
-	mostWindows    = 32
-	mostValues     = 256 // of one expression of a selector
-	mostMetadata   = 32
-	longestZone    = 64 // bytes
+	MostWorkloads  = 32  // entries of spec.workloads
+	MostNamespaces = 256 // names of namespaces
+)
+
+// Further bounds of what a policy may have and of what is said about it.
+const (
+	mostExcluded = 100
+	mostWindows  = 32
+	mostValues   = 256 // of one expression of a selector
+	mostMetadata = 32
+	longestZone  = 64 // bytes
 	// mostMetadataBytes is what the API server lets annotations of an object have, less
 	// what the recommender adds to them.
 	mostMetadataBytes = 200 << 10
@@ -137,11 +141,11 @@ func (ch *policyCheck) namespaces(n *loadlinev1alpha1.NamespaceSelection, at *fi
 	}
 	named := slices.DeleteFunc(slices.Clone(n.Names), func(name string) bool { return name == fleet.AllNamespaces })
 	all := len(named) < len(n.Names)
-	ch.names(named, at.Child("names"), mostNamespaces, `must be the name of a namespace, or "*" for all`)
+	ch.names(named, at.Child("names"), MostNamespaces, `must be the name of a namespace, or "*" for all`)
 	ch.selector(n.Selector, at.Child("selector"))
-	ch.names(n.Exclude, at.Child("exclude"), mostNamespaces, "must be the name of a namespace")
+	ch.names(n.Exclude, at.Child("exclude"), MostNamespaces, "must be the name of a namespace")
 	switch {
-	case len(n.Names) > mostNamespaces || len(n.Exclude) > mostNamespaces:
+	case len(n.Names) > MostNamespaces || len(n.Exclude) > MostNamespaces:
 	case all && len(n.Exclude) == 0:
 		ch.warn(`%s: "*" selects every namespace but kube-system, kube-public, kube-node-lease and that of the programs: name in exclude those that are to stay as they are`, at.Child("names"))
 	case !all && n.Selector == nil && len(named) > 0 && !slices.ContainsFunc(named, func(name string) bool { return !slices.Contains(n.Exclude, name) }):
@@ -207,8 +211,8 @@ func (ch *policyCheck) workloads(all []loadlinev1alpha1.WorkloadSelection, at *f
 	switch n := len(all); {
 	case n == 0:
 		ch.refuse(field.Required(at, "must have at least one kind, for example {apiVersion: apps/v1, kind: Deployment}"))
-	case n > mostWorkloads:
-		ch.refuse(field.TooMany(at, n, mostWorkloads))
+	case n > MostWorkloads:
+		ch.refuse(field.TooMany(at, n, MostWorkloads))
 		return
 	}
 	for i := range all {
