@@ -216,7 +216,7 @@ func TestTheSoftLimitFollowsTheMemoryLimit(t *testing.T) {
 	own := program(t, chart(t, "recommender: {extraEnv: [{name: GOMEMLIMIT, value: 700MiB}]}").objects, "recommender").Containers[0]
 	require.Equal(t, int64(700<<20), softLimit(own))
 	require.Len(t, own.Env, 2, "the variable is there once")
-	require.Empty(t, program(t, chart(t, "recommender: {resources: null}").objects, "recommender").Containers[0].Resources.Limits)
+	require.Empty(t, program(t, chart(t, "recommender: {resources: {}}").objects, "recommender").Containers[0].Resources.Limits)
 }
 
 // Not every provider allows the priority of the system outside of its namespace.

@@ -92,3 +92,28 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- mulf (regexFind "^[0-9.]+" $text | float64) (get $units (regexFind "[kKMGTi]+$" $text)) 0.9 | int64 }}
 {{- end }}
 {{- end }}
+
+{{- /* The names of the values: of the chart, of each program, and further ones of single programs. */}}
+{{- define "loadline.names" -}}
+chart: [imagePullSecrets, nameOverride, fullnameOverride, commonLabels, rbac, podSecurityContext, containerSecurityContext, admissionController, recommender, updater, crds, networkPolicy, global]
+programs: [enabled, annotations, image, serviceAccount, replicas, revisionHistoryLimit, updateStrategy, podLabels, podAnnotations, extraEnv, logLevel, extraArgs, resources, nodeSelector, affinity, tolerations, topologySpreadConstraints, podDisruptionBudget, priorityClassName]
+recommender: [leaderElection]
+updater: [leaderElection]
+admissionController: [service, registerWebhook, hostNetwork, certGen, certManager, tls, volumes, volumeMounts, mutatingWebhookConfiguration]
+{{- end }}
+
+{{- /* The values that are unknown to this chart, separated by commas. */}}
+{{- define "loadline.unknown" -}}
+{{- $names := include "loadline.names" . | fromYaml }}
+{{- $unknown := list }}
+{{- range $key, $value := .Values }}
+{{- if not (has $key $names.chart) }}
+{{- $unknown = append $unknown $key }}
+{{- else if hasKey $names $key }}
+{{- range $below, $_ := $value }}
+{{- if not (has $below (concat $names.programs (get $names $key))) }}{{ $unknown = append $unknown (printf "%s.%s" $key $below) }}{{ end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- join ", " $unknown }}
+{{- end }}

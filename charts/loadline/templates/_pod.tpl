@@ -25,15 +25,16 @@
 {{- end }}
 {{- end }}
 
-{{- /* The environment of a program: its values */}}
+{{- /* The environment of a program: (list values resources) */}}
 {{- define "loadline.env" -}}
+{{- $v := index . 0 }}
 {{- $own := list "" }}
-{{- range .extraEnv }}{{ $own = append $own .name }}{{ end -}}
+{{- range $v.extraEnv }}{{ $own = append $own .name }}{{ end -}}
 - name: NAMESPACE
   valueFrom:
     fieldRef:
       fieldPath: metadata.namespace
-{{- with dig "limits" "memory" "" (.resources | default dict) }}
+{{- with dig "limits" "memory" "" (dict "limits" ((index . 1).limits | default dict)) }}
 {{- with include "loadline.softLimit" . }}
 {{- if not (has "GOMEMLIMIT" $own) }}
 - name: GOMEMLIMIT
@@ -41,7 +42,7 @@
 {{- end }}
 {{- end }}
 {{- end }}
-{{- with .extraEnv }}
+{{- with $v.extraEnv }}
 {{ toYaml . }}
 {{- end }}
 {{- end }}
@@ -86,26 +87,89 @@ mountPath: /etc/tls-certs
 readOnly: true
 {{- end }}
 
-{{- /* One replica a node, as far as there are so many: (list $ program) */}}
-{{- define "loadline.spread" -}}
-- maxSkew: 1
-  topologyKey: kubernetes.io/hostname
-  whenUnsatisfiable: ScheduleAnyway
-  nodeTaintsPolicy: Honor
-  labelSelector:
-    matchLabels:
-      {{- include "loadline.selector" . | nindent 6 }}
-  matchLabelKeys: [pod-template-hash]
+{{- /* What the pod of a program gets where a value is unset, and the maps of the reference's chart that
+       a value is merged with: (list $ program) */}}
+{{- define "loadline.defaults" -}}
+{{- $selector := include "loadline.selector" . }}
+unset:
+  podSecurityContext:
+    runAsNonRoot: true
+    runAsUser: 65534
+    runAsGroup: 65534
+    seccompProfile: {type: RuntimeDefault}
+  containerSecurityContext:
+    allowPrivilegeEscalation: false
+    readOnlyRootFilesystem: true
+    capabilities: {drop: [ALL]}
+  resources:
+    requests: {cpu: 50m, memory: {{ ternary "200Mi" "500Mi" (eq (index . 1) "admission-controller") }}}
+    limits: {cpu: 200m, memory: {{ ternary "500Mi" "1000Mi" (eq (index . 1) "admission-controller") }}}
+  # Replicas run on different nodes and in different zones, as far as there are enough.
+  topologySpreadConstraints:
+    - maxSkew: 1
+      topologyKey: kubernetes.io/hostname
+      whenUnsatisfiable: ScheduleAnyway
+      nodeTaintsPolicy: Honor
+      labelSelector:
+        matchLabels:
+          {{- $selector | nindent 10 }}
+      matchLabelKeys: [pod-template-hash]
+  affinity:
+    podAntiAffinity:
+      preferredDuringSchedulingIgnoredDuringExecution:
+        - weight: 100
+          podAffinityTerm:
+            topologyKey: topology.kubernetes.io/zone
+            labelSelector:
+              matchLabels:
+                {{- $selector | nindent 16 }}
+  # The updater keeps new pods off overloaded nodes, but not those of the programs.
+  tolerations: [{key: loadline.dev/overloaded, operator: Exists, effect: NoSchedule}]
+merged:
+  podSecurityContext:
+    runAsNonRoot: true
+    runAsUser: 65534
+  affinity:
+    podAntiAffinity:
+      preferredDuringSchedulingIgnoredDuringExecution:
+        - weight: 100
+          podAffinityTerm:
+            labelSelector:
+              matchExpressions:
+                - {key: app.kubernetes.io/component, operator: In, values: [{{ index . 1 }}]}
+            topologyKey: kubernetes.io/hostname
 {{- end }}
 
-{{- /* And in different zones: (list $ program) */}}
-{{- define "loadline.affinity" -}}
-podAntiAffinity:
-  preferredDuringSchedulingIgnoredDuringExecution:
-    - weight: 100
-      podAffinityTerm:
-        topologyKey: topology.kubernetes.io/zone
-        labelSelector:
-          matchLabels:
-            {{- include "loadline.selector" . | nindent 12 }}
+{{- /* A part of a pod in the form {value: ...}: (list $ program name given) */}}
+{{- define "loadline.part" -}}
+{{- $name := index . 2 }}{{ $given := index . 3 }}
+{{- $defaults := include "loadline.defaults" . | fromYaml }}
+{{- if kindIs "invalid" $given }}
+{{- $given = get $defaults.unset $name }}
+{{- else if eq $name "tolerations" }}
+{{- if regexMatch "--node-load-taint" (join " " (index . 0).Values.updater.extraArgs) }}
+{{- $given = concat $given $defaults.unset.tolerations | uniq }}
+{{- end }}
+{{- else if hasKey $defaults.merged $name }}
+{{- $given = include "loadline.merge" (list $given (get $defaults.merged $name)) | fromYaml }}
+{{- end }}
+{{- dict "value" $given | toYaml }}
+{{- end }}
+
+{{- /* A map over defaults, merged as Helm merges values: (list given defaults). A null removes a default. */}}
+{{- define "loadline.merge" -}}
+{{- $all := dict }}
+{{- $defaults := index . 1 }}
+{{- range $key, $value := $defaults }}{{ $_ := set $all $key $value }}{{ end }}
+{{- range $key, $value := index . 0 }}
+{{- $default := get $defaults $key }}
+{{- if kindIs "invalid" $value }}
+{{- $_ := unset $all $key }}
+{{- else if and (kindIs "map" $value) (kindIs "map" $default) }}
+{{- $_ := set $all $key (include "loadline.merge" (list $value $default) | fromYaml) }}
+{{- else }}
+{{- $_ := set $all $key $value }}
+{{- end }}
+{{- end }}
+{{- toYaml $all }}
 {{- end }}
