@@ -28,7 +28,8 @@ import (
 const createHelp = `Prints a VPA of mode Off, which changes no pod, for each workload that has running
 pods and no VPA; or with --policy one SizingPolicy of mode Recommend that selects
 their kinds in their namespaces. With --apply it creates them. Arguments are
-KIND/NAME or NAME; without any: all workloads of the namespace.
+KIND/NAME or NAME; without any: all workloads of the namespace. The Jobs of a CronJob
+share its VPA; a Job without one is left out unless it is an argument.
 
 With -A, and neither -l nor arguments, the policy selects all namespaces: names: ["*"],
 those that come later, too. With -A and one of these it lists the namespaces that were
@@ -70,9 +71,9 @@ func createCommand() *cobra.Command {
 		}
 		c.problems = append(c.problems, found.problems...)
 		if *apply {
-			return c.apply(cmd.Context(), cluster.VPA, cmd.OutOrStdout())
+			return errors.Join(c.apply(cmd.Context(), cluster.VPA, cmd.OutOrStdout()), found.missing)
 		}
-		return c.print(cmd.OutOrStdout(), cmd.ErrOrStderr())
+		return errors.Join(c.print(cmd.OutOrStdout(), cmd.ErrOrStderr()), found.missing)
 	}
 	return cmd
 }
@@ -116,6 +117,11 @@ func objectsFor(workloads []*managed, want wanted) (*created, error) {
 	kinds, namespaces := map[string]loadlinev1alpha1.WorkloadSelection{}, map[string]bool{}
 	for _, w := range workloads {
 		version, known := versionOf(w.key)
+		if isJob(w.key) && !want.Named {
+			c.problems = append(c.problems, fmt.Sprintf("%s in namespace %s is left out: a Job runs once, and its VPA would not serve the next one: "+
+				"give its name as an argument to create it", w.key, w.key.Namespace))
+			continue
+		}
 		if !known {
 			c.problems = append(c.problems, fmt.Sprintf("%s in namespace %s is left out: the API version of its kind is not known here", w.key, w.key.Namespace))
 			continue
@@ -209,6 +215,9 @@ func (c *created) manifests() (all []manifest) {
 	return all
 }
 
+// nothingUnsized is printed if there is no object to create.
+const nothingUnsized = "no workload without a VPA was found"
+
 // print writes the objects for kubectl apply.
 func (c *created) print(out, errOut io.Writer) error {
 	for _, problem := range c.problems {
@@ -219,7 +228,7 @@ func (c *created) print(out, errOut io.Writer) error {
 		documents = append(documents, m)
 	}
 	if len(documents) == 0 {
-		fmt.Fprintln(errOut, "no workload without a VPA was found")
+		fmt.Fprintln(errOut, nothingUnsized)
 	}
 	return printYAML(out, documents)
 }
@@ -264,6 +273,9 @@ func (c *created) apply(ctx context.Context, own versioned.Interface, out io.Wri
 	}
 	for _, problem := range c.problems {
 		fmt.Fprintln(out, "!", problem)
+	}
+	if len(c.vpas) == 0 && c.policy == nil {
+		fmt.Fprintln(out, nothingUnsized)
 	}
 	return errors.Join(failed...)
 }

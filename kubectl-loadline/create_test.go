@@ -94,7 +94,7 @@ func TestThePolicyOfAClusterIsOneOfAllItsNamespaces(t *testing.T) {
 func keys(kind string, n int, namespace string) (all []target.Key) {
 	for i := range n {
 		of := fmt.Sprintf("%s-%d", namespace, i)
-		all = append(all, target.Key{Namespace: of, Group: map[string]string{"Job": "batch"}[kind], Kind: kind, Name: fmt.Sprintf("w%d", i)})
+		all = append(all, target.Key{Namespace: of, Kind: kind, Name: fmt.Sprintf("w%d", i)})
 	}
 	return all
 }
@@ -124,8 +124,8 @@ func TestAPolicyThatTheAPIServerWouldRefuseIsNotWritten(t *testing.T) {
 		"without names a policy selects all of the kinds CronJob, DaemonSet, Deployment, StatefulSet")
 	require.Len(t, accepted(keys("Deployment", 33, "n"), wanted{All: true}).policy.Spec.Workloads, 1)
 
-	refused(keys("Job", 33, "n"), wanted{All: true}, "the policy would select 33 workloads by name, ")
-	c := accepted(append(keys("Job", 32, "n"), webKey), wanted{All: true})
+	refused(keys("ReplicaSet", 33, "n"), wanted{All: true}, "the policy would select 33 workloads by name, ")
+	c := accepted(append(keys("ReplicaSet", 32, "n"), webKey), wanted{All: true})
 	require.Equal(t, []loadlinev1alpha1.WorkloadSelection{{APIVersion: "apps/v1", Kind: "Deployment"}}, c.policy.Spec.Workloads)
 	require.Equal(t, []string{"workloads of other kinds than CronJob, DaemonSet, Deployment, StatefulSet are left out: 32 can only be selected by name, and the API server takes 32 entries in a policy; " +
 		"give names of fewer as arguments, for a policy of their own"}, c.problems)

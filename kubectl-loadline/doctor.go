@@ -165,7 +165,7 @@ func (e *examination) examine(ctx context.Context, checks []check) *doctorAnswer
 		}
 		a.Looked = append(a.Looked, c.name)
 	}
-	a.Findings = e.findings
+	a.Findings = append([]finding{}, e.findings...)
 	slices.SortStableFunc(a.Findings, func(x, y finding) int {
 		return cmp.Compare(slices.Index(severityOrder, x.Severity), slices.Index(severityOrder, y.Severity))
 	})
@@ -241,7 +241,7 @@ func examineCommand(cmd *cobra.Command, checks []check, moves bool) *cobra.Comma
 		a := e.examine(cmd.Context(), checks)
 		if output.Format == formats[0] {
 			fmt.Fprint(cmd.OutOrStdout(), a.asText())
-		} else if err := output.print(cmd.OutOrStdout(), a); err != nil {
+		} else if err := output.print(cmd.OutOrStdout(), cmd.ErrOrStderr(), a); err != nil {
 			return err
 		}
 		if fails != failOn[0] && a.has(severity(fails)) {

@@ -46,7 +46,7 @@ func explainCommand() *cobra.Command {
 		Use: "explain [flags] VPA|pod/NAME", Long: explainHelp,
 		Short: "show each step of a recommendation; what becomes of a pod, and what its node's pods share",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.run(cmd.Context(), args, cmd.OutOrStdout())
+			return c.run(cmd.Context(), args, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	c.cluster, c.output = addClusterFlags(cmd), addOutputFlag(cmd)
@@ -71,7 +71,7 @@ func (c *explainConfig) book() (*recipe.Book, error) {
 	return book, nil
 }
 
-func (c *explainConfig) run(ctx context.Context, args []string, out io.Writer) error {
+func (c *explainConfig) run(ctx context.Context, args []string, out, errOut io.Writer) error {
 	book, problem := c.book()
 	if c.sharingMinAge < 0 {
 		problem = errors.Join(problem, flags.Problem("sharing-min-age", c.sharingMinAge, "must not be below 0"))
@@ -95,7 +95,7 @@ func (c *explainConfig) run(ctx context.Context, args []string, out io.Writer) e
 	if kind == "pod" {
 		err = printPod(ctx, cluster.VPA, q, c.programs, out)
 	} else {
-		err = printVPA(ctx, cluster.VPA, q, c.output, out)
+		err = printVPA(ctx, cluster.VPA, q, c.output, out, errOut)
 	}
 	if err != nil {
 		return fmt.Errorf("%s %s/%s: %w", kind, q.Namespace, object, err)
@@ -104,13 +104,13 @@ func (c *explainConfig) run(ctx context.Context, args []string, out io.Writer) e
 }
 
 // printVPA answers a question about a VPA.
-func printVPA(ctx context.Context, own versioned.Interface, q question, form *outputFlag, out io.Writer) error {
+func printVPA(ctx context.Context, own versioned.Interface, q question, form *outputFlag, out, errOut io.Writer) error {
 	a, err := explain(ctx, own, q)
 	if err != nil {
 		return err
 	}
 	if form.Format != "table" && form.Format != "wide" { // these have room for sentences
-		return form.print(out, a.steps())
+		return form.print(out, errOut, a.steps())
 	}
 	a.Room = room(ctx, q.Kube, q.Now)
 	return a.Print(out)

@@ -78,7 +78,7 @@ func newShop() *shop {
 	}
 	for _, app := range []string{"web", "front"} {
 		s.more = append(s.more,
-			&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: app, CreationTimestamp: old}, Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}},
+			&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: app, CreationTimestamp: old}, Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}, Template: templateWith("a")}},
 			&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: app + "-1", OwnerReferences: ownedBy("Deployment", app)}, Spec: appsv1.ReplicaSetSpec{Replicas: new(int32(3))}})
 	}
 	for _, name := range []string{"web-1-c", "web-1-a", "web-1-b"} {

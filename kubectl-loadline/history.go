@@ -41,7 +41,7 @@ func historyCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return output.print(cmd.OutOrStdout(), a)
+		return output.print(cmd.OutOrStdout(), cmd.ErrOrStderr(), a)
 	}
 	return cmd
 }
@@ -65,7 +65,7 @@ type historyAnswer struct {
 // historyOf reads what was done in a namespace, or in all; the name of a question is part of the names
 // of objects.
 func historyOf(ctx context.Context, own versioned.Interface, q question) (*historyAnswer, error) {
-	a := &historyAnswer{}
+	a := &historyAnswer{Deeds: []deed{}}
 	records, err := own.LoadlineV1alpha1().SizingRecords(q.Namespace).List(ctx, metav1.ListOptions{})
 	switch {
 	case err != nil && !apierrors.IsNotFound(err): // their definition
@@ -98,6 +98,13 @@ func historyOf(ctx context.Context, own versioned.Interface, q question) (*histo
 	slices.SortStableFunc(a.Deeds, func(a, b deed) int {
 		return cmp.Or(b.Time.Compare(a.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Object, b.Object))
 	})
+	if len(a.Deeds) == 0 {
+		text := "no SizingRecord, no observed pod and no event of the updater was found " + q.where(nil)
+		if q.Name != "" {
+			text += " for names with " + q.Name
+		}
+		a.Problems = append(a.Problems, text)
+	}
 	return a, nil
 }
 

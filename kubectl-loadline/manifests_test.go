@@ -83,7 +83,7 @@ func TestObjectsAreCreatedOnce(t *testing.T) {
 	require.ErrorContains(t, c.apply(t.Context(), own, &out), "create VPA shop/deployment-web: forbidden")
 }
 
-func exported(t *testing.T, form string, all sizeList) string {
+func exportedAs(t *testing.T, form string, all sizeList) string {
 	t.Helper()
 	var out bytes.Buffer
 	problems, err := sizesAs(&out, form, all)
@@ -94,17 +94,18 @@ func exported(t *testing.T, form string, all sizeList) string {
 
 func TestSizesAreExported(t *testing.T) {
 	all := shopSizes(t, sizesScope{Names: []string{"deployment/web"}}, "vpa").sizes
-	inTheDocs(t, "export -n shop deployment/web", exported(t, "patch", all))
-	inTheDocs(t, "export -n shop -o kustomize deployment/web", exported(t, "kustomize", all))
-	inTheDocs(t, "export -n shop -o helm deployment/web", exported(t, "helm", all))
-	cron := sizeList{{Container: "a", Target: sizes("1", "1Gi"), key: target.Key{Namespace: "shop", Kind: "CronJob", Name: "report"}}}
-	require.Contains(t, exported(t, "patch", cron), "  jobTemplate:\n    spec:\n      template:\n        spec:\n          containers:\n          - name: a\n")
-	require.Contains(t, exported(t, "patch", cron), "apiVersion: batch/v1\n")
-	require.Empty(t, exported(t, "patch", sizeList{{Container: "a", key: webKey}}), "nothing is recommended")
+	inTheDocs(t, "export -n shop deployment/web", exportedAs(t, "patch", all))
+	inTheDocs(t, "export -n shop -o kustomize deployment/web", exportedAs(t, "kustomize", all))
+	inTheDocs(t, "export -n shop -o helm deployment/web", exportedAs(t, "helm", all))
+	cron := &managed{key: target.Key{Namespace: "shop", Kind: "CronJob", Name: "report"}, template: []string{"a"}}
+	sized := sizeList{{Container: "a", Target: sizes("1", "1Gi"), of: cron}}
+	require.Contains(t, exportedAs(t, "patch", sized), "  jobTemplate:\n    spec:\n      template:\n        spec:\n          containers:\n          - name: a\n")
+	require.Contains(t, exportedAs(t, "patch", sized), "apiVersion: batch/v1\n")
 	var out bytes.Buffer
-	problems, err := sizesAs(&out, "patch", sizeList{{Container: "a", Target: sizes("1", "1Gi"), key: ownKey}})
+	problems, err := sizesAs(&out, "helm", sizeList{{Container: "a", Target: sizes("1", "1Gi"), of: &managed{key: ownKey, template: []string{"a"}}}})
 	require.NoError(t, err)
 	require.Len(t, problems, 1)
+	require.Empty(t, out.String(), "there is nothing to write")
 }
 
 func TestHistoryIsAsTheDocsShow(t *testing.T) {

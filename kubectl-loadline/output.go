@@ -49,8 +49,8 @@ func (o *outputFlag) validate() error {
 	return flags.Check(slices.Contains(formats, o.Format), "output", o.Format, "must be "+strings.Join(formats, ", "))
 }
 
-// print writes an answer.
-func (o *outputFlag) print(out io.Writer, a printable) error {
+// print writes an answer. CSV has no place for notes, so they go to standard error.
+func (o *outputFlag) print(out, errOut io.Writer, a printable) error {
 	switch o.Format {
 	case "json":
 		e := json.NewEncoder(out)
@@ -66,6 +66,11 @@ func (o *outputFlag) print(out io.Writer, a printable) error {
 	case "csv":
 		t := a.tables()[0]
 		w := csv.NewWriter(out)
+		for _, note := range a.notes() {
+			if note != "" {
+				fmt.Fprintln(errOut, note)
+			}
+		}
 		return w.WriteAll(append([][]string{t.Columns}, t.Rows...))
 	case "md":
 		return o.each(out, a, table.markdown)

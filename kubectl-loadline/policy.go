@@ -35,6 +35,9 @@ func detachCommand() *cobra.Command {
 		if len(args) != 1 {
 			return usageError{errors.New("want the name of one SizingPolicy")}
 		}
+		if *where.Namespace != "" {
+			return usageError{errors.New("--namespace: a SizingPolicy has no namespace, it is taken off its pods in all namespaces")}
+		}
 		cluster, err := where.Connect()
 		if err != nil {
 			return err

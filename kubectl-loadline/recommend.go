@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -38,6 +39,7 @@ type sized struct {
 	workloads []*managed
 	sizes     sizeList
 	problems  []string
+	missing   error // names that fit no workload; nil: all do
 }
 
 // read connects and reads the sizes of workloads, those that scope says.
@@ -74,8 +76,34 @@ func readWorkloads(ctx context.Context, own versioned.Interface, q question, sco
 	if err != nil {
 		return nil, err
 	}
-	all, problems, err := s.workloads(ctx, q, scope)
-	return &sized{workloads: all, problems: append(s.problems, problems...)}, err
+	all, named, problems, err := s.workloads(ctx, q, scope)
+	if err != nil {
+		return nil, err
+	}
+	found := &sized{workloads: all, problems: append(s.problems, problems...)}
+	var missing []error
+	for _, name := range scope.Names {
+		if !named[name] {
+			missing = append(missing, fmt.Errorf("%s: no workload of this name has running pods %s", name, q.where(scope.Selector)))
+		}
+	}
+	found.missing = errors.Join(missing...)
+	if len(all)+len(problems) == 0 && found.missing == nil && !scope.Unsized {
+		found.problems = append(found.problems, "no workload with running pods was found "+q.where(scope.Selector))
+	}
+	return found, nil
+}
+
+// where describes the objects that a command reads.
+func (q *question) where(selector labels.Selector) string {
+	text := "in any namespace"
+	if q.Namespace != "" {
+		text = "in namespace " + q.Namespace
+	}
+	if selector != nil && !selector.Empty() {
+		text += fmt.Sprintf(" with labels %s", selector)
+	}
+	return text
 }
 
 const recommendHelp = `Shows what the pods of workloads request, and what is recommended: what their VPA
@@ -86,7 +114,9 @@ all workloads of the namespace that have pods.`
 
 func recommendCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "recommend [flags] [[KIND/]NAME...]", Short: "show what is recommended, also for workloads without a VPA", Long: recommendHelp}
-	return printing(cmd, func(sizes sizeList, problems []string) printable { return &recommendAnswer{sizes, problems} })
+	return printing(cmd, func(sizes sizeList, problems []string) printable {
+		return &recommendAnswer{append(sizeList{}, sizes...), problems}
+	})
 }
 
 // printing gives a command the flags of sizes and formats, and lets it print what follows from
@@ -103,7 +133,7 @@ func printing(cmd *cobra.Command, answer func(sizes sizeList, problems []string)
 		if err != nil {
 			return err
 		}
-		return output.print(cmd.OutOrStdout(), answer(s.sizes, s.problems))
+		return errors.Join(output.print(cmd.OutOrStdout(), cmd.ErrOrStderr(), answer(s.sizes, s.problems)), s.missing)
 	}
 	return cmd
 }
@@ -171,9 +201,13 @@ type diffAnswer struct {
 }
 
 func diffOf(all sizeList, problems []string) *diffAnswer {
-	a := &diffAnswer{Problems: problems}
+	a := &diffAnswer{Changes: []sizeChange{}, Problems: problems}
+	unknown := 0
 	for i := range all {
 		c := &all[i]
+		if len(c.Target) == 0 {
+			unknown++
+		}
 		for k := range resources.Kind(resources.Kinds) {
 			now, then, changes := c.change(k)
 			if !changes {
@@ -186,6 +220,10 @@ func diffOf(all sizeList, problems []string) *diffAnswer {
 			}
 			a.Changes = append(a.Changes, one)
 		}
+	}
+	if unknown > 0 {
+		text := fmt.Sprintf("%d of %d containers have no recommendation, the command recommend lists them", unknown, len(all))
+		a.Problems = append(a.Problems, text)
 	}
 	return a
 }
@@ -203,7 +241,13 @@ func (a *diffAnswer) tables() []table {
 	return []table{t}
 }
 
-func (a *diffAnswer) notes() []string { return (&recommendAnswer{Problems: a.Problems}).notes() }
+func (a *diffAnswer) notes() []string {
+	notes := (&recommendAnswer{Problems: a.Problems}).notes()
+	if len(a.Changes)+len(notes) == 0 {
+		notes = []string{"All containers request what is recommended."}
+	}
+	return notes
+}
 
 // How far requests are from the target from each severity on, in millicores and bytes.
 var severities = [resources.Kinds][3]struct {

@@ -35,6 +35,11 @@ func proxyUse() []usage.Sample {
 	return all
 }
 
+// emptyEstimator has no usage yet.
+func emptyEstimator(book *recipe.Book) *estimator {
+	return &estimator{Name: fromMetrics, book: book, samples: map[usage.ContainerKey][]usage.Sample{}}
+}
+
 // shopSizes are the sizes of the shop and of a DaemonSet without a VPA.
 func shopSizes(t *testing.T, scope sizesScope, flag string) *sized {
 	t.Helper()
@@ -51,7 +56,7 @@ func shopSizes(t *testing.T, scope sizesScope, flag string) *sized {
 	require.NoError(t, err)
 	book, err := recipe.NewBook(flag, recipe.DefaultConfig())
 	require.NoError(t, err)
-	e := &estimator{Name: fromMetrics, book: book, samples: map[usage.ContainerKey][]usage.Sample{}}
+	e := emptyEstimator(book)
 	for _, sample := range proxyUse() {
 		e.add(sample)
 	}

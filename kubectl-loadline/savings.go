@@ -1,11 +1,12 @@
 package main
 
 import (
-	"context"
 	"io"
 	"math"
+	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/flags"
@@ -15,6 +16,8 @@ import (
 type savingsConfig struct {
 	cluster   clusterFlags
 	output    *outputFlag
+	scope     scopeFlags
+	policies  flags.Policies
 	prices    rollout.Prices
 	workloads bool
 }
@@ -23,33 +26,35 @@ func (c *savingsConfig) validate() error {
 	price := func(flag string, value float64) error {
 		return flags.Check(value >= 0 && !math.IsInf(value, 0), flag, value, "must be a number that is not negative")
 	}
-	return wrong(c.output.validate(), price("core-price", c.prices.Core), price("gib-price", c.prices.GiB))
+	return wrong(c.output.validate(), c.scope.validate(), price("core-price", c.prices.Core), price("gib-price", c.prices.GiB))
 }
 
-const savingsHelp = `Shows what the running pods under SizingPolicies would request less, and more,
-with what is recommended, and what that is in a month. Without names: of all
-policies.`
+const savingsHelp = `Shows how much less, and more, the running pods of workloads with a VPA would request
+with the recommended resources, and the price of that in a month: of each SizingPolicy,
+and of each workload without one. Arguments are names of SizingPolicies. Without -n all
+namespaces are read.`
 
-// savingsCommand puts prices on what the statuses of SizingPolicies say: what the running pods
-// would request less, and more, with what is recommended. It computes no recommendation and
-// reads no pod: the recommender has done that.
+// savingsCommand puts prices on the difference between requests and recommendations. It computes no
+// recommendation: it reads those of the VPAs.
 func savingsCommand() *cobra.Command {
 	var c savingsConfig
 	cmd := &cobra.Command{
 		Use: "savings [flags] [POLICY...]", Short: "show what recommendations would save, and cost", Long: savingsHelp,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.run(cmd.Context(), args, cmd.OutOrStdout())
+			return c.run(cmd, args, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	c.cluster, c.output = addClusterFlags(cmd), addOutputFlag(cmd)
+	c.scope.add(cmd, "pods")
+	c.policies.AddFlags(cmd.Flags())
 	fs := cmd.Flags()
 	fs.Float64Var(&c.prices.Core, "core-price", rollout.DefaultPrices.Core, "What a core costs in an hour, in any currency.")
 	fs.Float64Var(&c.prices.GiB, "gib-price", rollout.DefaultPrices.GiB, "What a GiB of memory costs in an hour.")
-	fs.BoolVar(&c.workloads, "workloads", false, "Also list the workloads that the statuses name: of each policy the 100 of which most would change.")
+	fs.BoolVar(&c.workloads, "workloads", false, "Also list the workloads of each SizingPolicy.")
 	return cmd
 }
 
-func (c *savingsConfig) run(ctx context.Context, names []string, out io.Writer) error {
+func (c *savingsConfig) run(cmd *cobra.Command, names []string, out, errOut io.Writer) error {
 	if err := c.validate(); err != nil {
 		return err
 	}
@@ -57,9 +62,16 @@ func (c *savingsConfig) run(ctx context.Context, names []string, out io.Writer) 
 	if err != nil {
 		return err
 	}
-	policies, err := readPolicies(ctx, cluster.VPA, names)
+	selector, err := labels.Parse(c.scope.Selector)
 	if err != nil {
 		return err
 	}
-	return c.output.print(out, c.answer(policies))
+	// All namespaces are read unless one is given. That of the context is none.
+	q := question{Namespace: c.scope.namespace(*c.cluster.Namespace), Now: time.Now(), Kube: cluster.Kube}
+	q.Policies.Foreign = c.policies.Foreign
+	a, err := c.answer(cmd.Context(), cluster.VPA, q, savingsScope{selector, names})
+	if err != nil {
+		return err
+	}
+	return c.output.print(out, errOut, a)
 }

@@ -1,41 +1,58 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
 
-	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
+	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// readPolicies returns the policies of some names, all without any, sorted by name.
-func readPolicies(ctx context.Context, own versioned.Interface, names []string) ([]loadlinev1alpha1.SizingPolicy, error) {
+// savingsScope selects the workloads of savings.
+type savingsScope struct {
+	Selector labels.Selector // of pods
+	Policies []string        // names; none: all workloads, also those without a policy
+}
+
+// policyNames returns the names of the SizingPolicies in the scope, sorted. Without names none is
+// required to exist.
+func (s *savingsScope) policyNames(ctx context.Context, own versioned.Interface) ([]string, error) {
 	list, err := own.LoadlineV1alpha1().SizingPolicies().List(ctx, metav1.ListOptions{})
 	switch {
+	case len(s.Policies) == 0 && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err)):
+		return nil, nil
 	case apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("list SizingPolicies: the cluster does not know them, install their definition: %w", err)
 	case err != nil:
 		return nil, fmt.Errorf("list SizingPolicies: %w", err)
 	}
-	policies := list.Items
-	slices.SortFunc(policies, func(a, b loadlinev1alpha1.SizingPolicy) int { return strings.Compare(a.Name, b.Name) })
-	if len(names) == 0 {
-		return policies, nil
+	all := map[string]bool{}
+	for i := range list.Items {
+		all[list.Items[i].Name] = true
 	}
-	for _, name := range names {
-		if !slices.ContainsFunc(policies, func(p loadlinev1alpha1.SizingPolicy) bool { return p.Name == name }) {
+	for _, name := range s.Policies {
+		if !all[name] {
 			return nil, fmt.Errorf("SizingPolicy %s does not exist", name)
 		}
 	}
-	return slices.DeleteFunc(policies, func(p loadlinev1alpha1.SizingPolicy) bool { return !slices.Contains(names, p.Name) }), nil
+	if len(s.Policies) > 0 {
+		return slices.Compact(slices.Sorted(slices.Values(s.Policies))), nil
+	}
+	return slices.Sorted(maps.Keys(all)), nil
 }
 
 // savingsRow is what a policy or a workload would request less and more, and what that is in a month.
@@ -49,52 +66,179 @@ type savingsRow struct {
 	Saves     float64 `json:"saves"`
 	Costs     float64 `json:"costs"`
 
-	of     []savingsRow // workloads of the policy that are listed
-	others int          // that are not
+	listed []savingsRow // workloads below the row
 }
 
-// savingsAnswer is what all policies would save, and cost.
+// withoutPolicy is the name of the row of workloads that no policy is responsible for.
+const withoutPolicy = "-"
+
+// savingsAnswer is what all workloads would save, and cost.
 type savingsAnswer struct {
-	Policies  []savingsRow            `json:"policies"`
+	Policies  []savingsRow            `json:"policies"`            // the last may be withoutPolicy
 	Workloads map[string][]savingsRow `json:"workloads,omitempty"` // by policy
 	All       savingsRow              `json:"all"`
-	Silent    []string                `json:"withoutStatus,omitempty"`
+	Problems  []string                `json:"problems,omitempty"`
 	CorePrice float64                 `json:"corePrice"` // of an hour
 	GiBPrice  float64                 `json:"gibPrice"`
 }
 
-// answer puts prices on policies, and on their workloads if these are wanted.
-func (c *savingsConfig) answer(policies []loadlinev1alpha1.SizingPolicy) *savingsAnswer {
-	a := &savingsAnswer{CorePrice: c.prices.Core, GiBPrice: c.prices.GiB, Workloads: map[string][]savingsRow{}}
-	var less, more resources.List
-	selected := 0
-	for i := range policies {
-		s := &policies[i].Status
-		if s.Counts == nil {
-			a.Silent = append(a.Silent, policies[i].Name)
-			continue
-		}
-		saves, costs := amounts(s.Savings), amounts(s.Increases)
-		row := c.row(policies[i].Name, saves, costs)
-		row.Workloads = int(s.Counts.Selected)
-		if c.workloads {
-			for j := range s.Workloads {
-				w := &s.Workloads[j]
-				row.of = append(row.of, c.row(fmt.Sprintf("%s %s/%s", w.Ref.Kind, w.Ref.Namespace, w.Ref.Name), amounts(w.Savings), amounts(w.Increases)))
-			}
-			row.others = row.Workloads - len(row.of)
-			a.Workloads[row.Name] = row.of
-		}
-		a.Policies = append(a.Policies, row)
-		less, more, selected = sum(less, saves), sum(more, costs), selected+row.Workloads
-	}
-	a.All = c.row("all", less, more)
-	a.All.Workloads = selected
-	return a
+// sizedVPA is a VPA with the difference between the requests of its pods and its recommendation.
+type sizedVPA struct {
+	object  *vpav1.VerticalPodAutoscaler
+	policy  string
+	pods    int
+	savings rollout.Savings
 }
 
-func (c *savingsConfig) row(name string, less, more resources.List) savingsRow {
-	return savingsRow{Name: name, CoresLess: cores(less), CoresMore: cores(more), GiBLess: gib(less), GiBMore: gib(more), Saves: c.prices.Monthly(less), Costs: c.prices.Monthly(more)}
+// answer computes the savings of the workloads with a VPA.
+func (c *savingsConfig) answer(ctx context.Context, own versioned.Interface, q question, scope savingsScope) (*savingsAnswer, error) {
+	names, err := scope.policyNames(ctx, own)
+	if err != nil {
+		return nil, err
+	}
+	s, err := newSurroundings(ctx, own, q)
+	if err != nil {
+		return nil, err
+	}
+	a := &savingsAnswer{Policies: []savingsRow{}, Workloads: map[string][]savingsRow{}, Problems: s.problems}
+	a.CorePrice, a.GiBPrice = c.prices.Core, c.prices.GiB
+	vpas, err := a.read(ctx, s, q, scope)
+	if err != nil {
+		return nil, err
+	}
+	if len(scope.Policies) == 0 {
+		names = append(names, withoutPolicy)
+	}
+	var all rollout.Savings
+	for _, name := range names {
+		row, total := c.policyRow(name, vpas)
+		switch {
+		case row.Workloads == 0 && name == withoutPolicy:
+			continue
+		case row.Workloads == 0:
+			text := "SizingPolicy %s: no workload with a recommendation and running pods was found %s"
+			a.Problems = append(a.Problems, fmt.Sprintf(text, name, q.where(scope.Selector)))
+		}
+		if c.workloads || name == withoutPolicy {
+			a.Workloads[name] = row.listed
+		} else {
+			row.listed = nil
+		}
+		a.Policies = append(a.Policies, row)
+		all.Less, all.More, a.All.Workloads = sum(all.Less, total.Less), sum(all.More, total.More), a.All.Workloads+row.Workloads
+	}
+	workloads := a.All.Workloads
+	a.All = c.row("all", all)
+	a.All.Workloads = workloads
+	return a, nil
+}
+
+// read returns the VPAs of the scope that have a recommendation and running pods, and names the others.
+func (a *savingsAnswer) read(ctx context.Context, s *surroundings, q question, scope savingsScope) ([]*sizedVPA, error) {
+	list, err := s.own.AutoscalingV1().VerticalPodAutoscalers(q.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list VPAs: %w", err)
+	}
+	found := map[cache.ObjectName]*sizedVPA{}
+	for i := range list.Items {
+		v := &sizedVPA{object: &list.Items[i], policy: withoutPolicy}
+		known, err := s.known(ctx, v.object)
+		if err != nil {
+			a.Problems = append(a.Problems, err.Error())
+			continue
+		}
+		if known.standing.Object != nil {
+			v.policy = known.standing.Object.Name
+		}
+		if len(scope.Policies) == 0 || slices.Contains(scope.Policies, v.policy) {
+			found[cache.MetaObjectToName(v.object)] = v
+		}
+	}
+	pods, err := livePods(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	for i := range pods {
+		if pod := &pods[i]; pod.Status.Phase == corev1.PodRunning && scope.Selector.Matches(labels.Set(pod.Labels)) {
+			by, err := s.control(ctx, pod)
+			if err != nil {
+				a.Problems = append(a.Problems, fmt.Sprintf("pod %s: %v", podName(pod), err))
+			} else if by != nil {
+				found[cache.MetaObjectToName(by.object)].add(pod)
+			}
+		}
+	}
+	vpas := slices.SortedFunc(maps.Values(found), func(a, b *sizedVPA) int {
+		return cmp.Or(cmp.Compare(a.object.Namespace, b.object.Namespace), cmp.Compare(a.object.Name, b.object.Name))
+	})
+	if len(vpas) == 0 {
+		text := "no VPA was found %s, so nothing is recommended: the command recommend shows estimates, and create writes VPAs"
+		a.Problems = append(a.Problems, fmt.Sprintf(text, q.where(nil)))
+	}
+	return a.complete(vpas, scope), nil
+}
+
+// complete returns the VPAs that have all that savings need, and names the others.
+func (a *savingsAnswer) complete(vpas []*sizedVPA, scope savingsScope) (complete []*sizedVPA) {
+	var waiting, idle []string
+	for _, v := range vpas {
+		switch name := cache.MetaObjectToName(v.object).String(); {
+		case len(convert.Recommendation(v.object.Status.Recommendation)) == 0:
+			waiting = append(waiting, name)
+		case v.pods == 0:
+			idle = append(idle, name)
+		default:
+			complete = append(complete, v)
+		}
+	}
+	if len(waiting) > 0 {
+		a.Problems = append(a.Problems, "VPAs without a recommendation: "+strings.Join(waiting, ", "))
+	}
+	if len(idle) > 0 {
+		text := "VPAs that control no running pod"
+		if !scope.Selector.Empty() {
+			text += fmt.Sprintf(" with labels %s", scope.Selector)
+		}
+		a.Problems = append(a.Problems, text+": "+strings.Join(idle, ", "))
+	}
+	slices.Sort(a.Problems)
+	a.Problems = slices.Compact(a.Problems)
+	return complete
+}
+
+// add counts a running pod. A VPA outside of the scope is nil.
+func (v *sizedVPA) add(pod *corev1.Pod) {
+	if v == nil {
+		return
+	}
+	v.pods++
+	recommendation := convert.Recommendation(v.object.Status.Recommendation)
+	for _, c := range convert.Pod(pod).Containers {
+		v.savings = v.savings.Add(c.Requests, recommendation[c.Name].Target, 1)
+	}
+}
+
+// policyRow returns the row of a policy with its workloads, and its savings without prices.
+func (c *savingsConfig) policyRow(name string, vpas []*sizedVPA) (row savingsRow, total rollout.Savings) {
+	var listed []savingsRow
+	for _, v := range vpas {
+		if v.policy != name {
+			continue
+		}
+		key := target.RefKey(v.object.Namespace, v.object.Spec.TargetRef)
+		listed = append(listed, c.row(fmt.Sprintf("%s %s/%s", key.Kind, key.Namespace, key.Name), v.savings))
+		total.Less, total.More = sum(total.Less, v.savings.Less), sum(total.More, v.savings.More)
+	}
+	row = c.row(name, total)
+	row.Workloads, row.listed = len(listed), listed
+	return row, total
+}
+
+func (c *savingsConfig) row(name string, s rollout.Savings) savingsRow {
+	return savingsRow{
+		Name: name, CoresLess: cores(s.Less), CoresMore: cores(s.More), GiBLess: gib(s.Less), GiBMore: gib(s.More),
+		Saves: c.prices.Monthly(s.Less), Costs: c.prices.Monthly(s.More),
+	}
 }
 
 func (r *savingsRow) cells(name, workloads string) []string {
@@ -111,29 +255,25 @@ func (a *savingsAnswer) tables() []table {
 	for i := range a.Policies {
 		p := &a.Policies[i]
 		add(p)
-		for j := range p.of {
-			t.Rows = append(t.Rows, p.of[j].cells("  "+p.of[j].Name, ""))
-		}
-		if p.others > 0 {
-			t.Rows = append(t.Rows, slices.Concat([]string{fmt.Sprintf("  and %d others", p.others)}, make([]string, len(t.Columns)-1)))
+		for j := range p.listed {
+			t.Rows = append(t.Rows, p.listed[j].cells("  "+p.listed[j].Name, ""))
 		}
 	}
-	if len(a.Policies)+len(a.Silent) > 1 {
+	if len(a.Policies) > 1 {
 		add(&a.All)
 	}
 	return []table{t}
 }
 
 func (a *savingsAnswer) notes() (notes []string) {
-	for _, name := range a.Silent {
-		notes = append(notes, fmt.Sprintf("! SizingPolicy %s has no status: its recommender does not run, or did not see it yet", name))
+	for _, problem := range a.Problems {
+		notes = append(notes, "! "+problem)
+	}
+	if a.All.Workloads == 0 {
+		return notes
 	}
 	return append(notes, "", "What the running pods would request less and more than now with what is recommended, and what that is",
 		fmt.Sprintf("in a month of 730 hours, at %g a core-hour and %g a GiB-hour.", a.CorePrice, a.GiBPrice))
-}
-
-func amounts(s loadlinev1alpha1.Sizes) resources.List {
-	return convert.Resources(corev1.ResourceList(s))
 }
 
 func sum(a, b resources.List) resources.List {

@@ -4,42 +4,38 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/flags"
 )
 
-const policiesWithSavings = `{"apiVersion":"loadline.dev/v1alpha1","kind":"SizingPolicyList","metadata":{},"items":[
- {"metadata":{"name":"shop"},"spec":{},"status":{"counts":{"selected":102},"savings":{"cpu":"1500m","memory":"3Gi"},"increases":{"cpu":"100m"},
-  "workloads":[{"ref":{"apiVersion":"apps/v1","kind":"Deployment","namespace":"shop","name":"web"},"savings":{"cpu":"1"},"increases":{"memory":"512Mi"}}]}},
- {"metadata":{"name":"new"},"spec":{}},
- {"metadata":{"name":"batch"},"spec":{},"status":{"counts":{"selected":3},"savings":{"cpu":"2"}}}]}`
-
-// savings runs the command against an API server that has the policies, or does not know them.
-func savings(t *testing.T, known bool, args ...string) (code int, out, errs string) {
+// savingsIn computes the savings of a shop.
+func savingsIn(t *testing.T, s *shop, namespace string, workloads bool, scope savingsScope) (*savingsAnswer, error) {
 	t.Helper()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		if !known || r.URL.Path != "/apis/loadline.dev/v1alpha1/sizingpolicies" {
-			w.WriteHeader(http.StatusNotFound)
-			return
-		}
-		_, _ = w.Write([]byte(policiesWithSavings))
-	}))
-	t.Cleanup(server.Close)
-	file := filepath.Join(t.TempDir(), "config")
-	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","current-context":"c",
-		"contexts":[{"name":"c","context":{"cluster":"k"}}],"clusters":[{"name":"k","cluster":{"server":%q}}]}`, server.URL), 0o600))
-	var o, e bytes.Buffer
-	code = run(t.Context(), append([]string{"savings", "--kubeconfig=" + file}, args...), &o, &e)
-	return code, o.String(), e.String()
+	kube, own := s.clients()
+	c := savingsConfig{prices: rollout.Prices{Core: 1, GiB: 2}, workloads: workloads}
+	q := s.question(t, kube, "")
+	q.Namespace = namespace
+	if scope.Selector == nil {
+		scope.Selector = labels.Everything()
+	}
+	return c.answer(t.Context(), own, q, scope)
 }
 
 // tableLines are those of the table, with one space between cells.
@@ -50,59 +46,233 @@ func tableLines(out string) (rows []string) {
 	return rows
 }
 
-func TestSavingsOfAllPolicies(t *testing.T) {
-	code, out, errs := savings(t, true)
-	require.Equal(t, flags.OK, code, errs)
-	require.Equal(t, []string{
-		"POLICY WORKLOADS CORES LESS CORES MORE GIB LESS GIB MORE SAVES COSTS",
-		"batch 3 2.00 0.00 0.00 0.00 45.26 0.00",
-		"shop 102 1.50 0.10 3.00 0.00 42.70 2.26",
-		"all 105 3.50 0.10 3.00 0.00 87.97 2.26",
-		"! SizingPolicy new has no status: its recommender does not run, or did not see it yet",
-	}, tableLines(out)[:5])
-	require.Contains(t, out, "in a month of 730 hours, at 0.031 a core-hour and 0.004 a GiB-hour.")
+// overRequesting is a shop in which a pod of web requests 600m more than recommended and one of front 100Mi less.
+func overRequesting(policy bool) *shop {
+	s := newShop()
+	s.pods["web-1-a"].Spec.Containers[0].Resources.Requests = sizes("2", "200Mi")
+	s.pods["front-1-a"].Spec.Containers[0].Resources.Requests = sizes("1400m", "100Mi")
+	if !policy {
+		s.policy.Spec.Namespaces.Names = []string{"other"}
+		s.vpa.Labels = nil
+	}
+	return s
 }
 
-func TestPricesAndWorkloadsOfOnePolicy(t *testing.T) {
-	code, out, errs := savings(t, true, "--core-price=1", "--gib-price=2", "--workloads", "shop")
-	require.Equal(t, flags.OK, code, errs)
-	require.Equal(t, []string{
-		"shop 102 1.50 0.10 3.00 0.00 5475.00 73.00",
-		"Deployment shop/web 1.00 0.00 0.00 0.50 730.00 730.00",
-		"and 101 others",
-		"",
-	}, tableLines(out)[1:5], "one policy has no sum")
-}
+const savingsHeader = "POLICY WORKLOADS CORES LESS CORES MORE GIB LESS GIB MORE SAVES COSTS"
 
-func TestSavingsForPrograms(t *testing.T) {
-	code, out, errs := savings(t, true, "-o", "json", "--workloads", "batch", "shop")
-	require.Equal(t, flags.OK, code, errs)
-	var a savingsAnswer
-	require.NoError(t, json.Unmarshal([]byte(out), &a))
-	require.Len(t, a.Policies, 2)
-	require.InDelta(t, 3.5, a.All.CoresLess, 1e-9)
-	require.Equal(t, "Deployment shop/web", a.Workloads["shop"][0].Name)
-	_, out, _ = savings(t, true, "-o", "csv", "shop")
-	require.Equal(t, "POLICY,WORKLOADS,CORES LESS,CORES MORE,GIB LESS,GIB MORE,SAVES,COSTS\nshop,102,1.50,0.10,3.00,0.00,42.70,2.26\n", out)
-}
-
-func TestSavingsThatCannotBeShown(t *testing.T) {
-	for _, c := range []struct {
-		known bool
-		args  []string
-		code  int
-		says  string
+func TestSavings_ShowEveryWorkloadWithAVPA(t *testing.T) {
+	for _, tc := range []struct {
+		name      string
+		policy    bool
+		namespace string
+		workloads bool
+		scope     savingsScope
+		want      []string
 	}{
-		{true, []string{"nothing", "shop"}, flags.Failed, "SizingPolicy nothing does not exist"},
-		{false, nil, flags.Failed, "install their definition"},
-		{true, []string{"--core-price=-1", "--gib-price=NaN"}, flags.Usage, "--core-price=-1: must be a number that is not negative; --gib-price=NaN: must be"},
-		{true, []string{"--core-price=Inf"}, flags.Usage, "--core-price=+Inf"},
-		{true, []string{"--price=1"}, flags.Usage, "unknown flag"},
-		{true, []string{"--context=other"}, flags.Failed, "context: other"},
+		{name: "without a policy", want: []string{
+			savingsHeader,
+			"shop 0 0.00 0.00 0.00 0.00 0.00 0.00",
+			"- 2 0.60 0.00 0.00 0.10 438.00 142.58",
+			"Deployment shop/front 0.00 0.00 0.00 0.10 0.00 142.58",
+			"Deployment shop/web 0.60 0.00 0.00 0.00 438.00 0.00",
+			"all 2 0.60 0.00 0.00 0.10 438.00 142.58",
+			"! SizingPolicy shop: no workload with a recommendation and running pods was found in any namespace",
+		}},
+		{name: "of a policy", policy: true, want: []string{savingsHeader, "shop 2 0.60 0.00 0.00 0.10 438.00 142.58", ""}},
+		{name: "of a policy with workloads", policy: true, workloads: true, scope: savingsScope{Policies: []string{"shop"}}, want: []string{
+			savingsHeader,
+			"shop 2 0.60 0.00 0.00 0.10 438.00 142.58",
+			"Deployment shop/front 0.00 0.00 0.00 0.10 0.00 142.58",
+			"Deployment shop/web 0.60 0.00 0.00 0.00 438.00 0.00",
+			"",
+		}},
+		{name: "of a namespace", policy: true, namespace: "shop", want: []string{savingsHeader, "shop 2 0.60 0.00 0.00 0.10 438.00 142.58", ""}},
+		{name: "of another namespace", policy: true, namespace: "other", want: []string{
+			savingsHeader,
+			"shop 0 0.00 0.00 0.00 0.00 0.00 0.00",
+			"! SizingPolicy shop: no workload with a recommendation and running pods was found in namespace other",
+			"! no VPA was found in namespace other, so nothing is recommended: the command recommend shows estimates, and create writes VPAs",
+		}},
+		{name: "by label", policy: true, scope: savingsScope{Selector: labels.SelectorFromSet(labels.Set{"app": "web"})}, want: []string{
+			savingsHeader,
+			"shop 1 0.60 0.00 0.00 0.00 438.00 0.00",
+			"! VPAs that control no running pod with labels app=web: shop/deployment-front",
+			"",
+		}},
 	} {
-		code, out, errs := savings(t, c.known, c.args...)
-		require.Equal(t, c.code, code, c.args)
-		require.Empty(t, out)
-		require.Contains(t, errs, c.says)
+		t.Run(tc.name, func(t *testing.T) {
+			a, err := savingsIn(t, overRequesting(tc.policy), tc.namespace, tc.workloads, tc.scope)
+			require.NoError(t, err)
+			require.ElementsMatch(t, tc.want, tableLines(printed(t, a, "table"))[:len(tc.want)])
+		})
+	}
+}
+
+func TestSavings_NameWhatIsMissing(t *testing.T) {
+	s := overRequesting(false)
+	s.vpa.Status.Recommendation = nil
+	s.pods["front-1-a"].Status.Phase = corev1.PodPending
+	a, err := savingsIn(t, s, "shop", false, savingsScope{})
+	require.NoError(t, err)
+	require.Contains(t, a.Problems, "VPAs without a recommendation: shop/deployment-front, shop/deployment-web")
+
+	_, err = savingsIn(t, s, "", false, savingsScope{Policies: []string{"nothing", "shop"}})
+	require.EqualError(t, err, "SizingPolicy nothing does not exist")
+}
+
+// Each VPA has a row, or the answer says why not.
+func TestSavings_RandomVPAsAreShownOrNamed(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 50 {
+		s := newShop()
+		s.policy.Spec.Namespaces.Names = []string{[]string{"shop", "other"}[random.IntN(2)]}
+		for i := range 1 + random.IntN(6) {
+			name := fmt.Sprintf("app-%d", i)
+			v := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
+			v.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "StatefulSet", Name: name}
+			if random.IntN(2) == 0 {
+				v.Status.Recommendation = s.vpa.Status.Recommendation.DeepCopy()
+			}
+			s.own = append(s.own, v)
+			s.more = append(s.more, &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: appsv1.StatefulSetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}}})
+			for j := range random.IntN(3) {
+				pod := s.pods["web-1-a"].DeepCopy()
+				pod.Name, pod.Labels, pod.OwnerReferences = fmt.Sprintf("%s-%d", name, j), map[string]string{"app": name}, ownedBy("StatefulSet", name)
+				pod.Status.Phase = []corev1.PodPhase{corev1.PodRunning, corev1.PodPending, corev1.PodSucceeded}[random.IntN(3)]
+				s.pods[pod.Name] = pod
+			}
+		}
+		a, err := savingsIn(t, s, "shop", true, savingsScope{})
+		require.NoError(t, err)
+		var rows []string
+		for _, listed := range a.Workloads {
+			for _, r := range listed {
+				rows = append(rows, strings.ReplaceAll(r.Name, "StatefulSet ", ""))
+			}
+		}
+		for _, object := range s.own {
+			v := object.(*vpav1.VerticalPodAutoscaler)
+			said := slices.ContainsFunc(a.Problems, func(p string) bool { return strings.Contains(p+",", "shop/"+v.Name+",") })
+			require.NotEqual(t, said, slices.Contains(rows, "shop/"+v.Name), "%s: %v %v", v.Name, rows, a.Problems)
+		}
+	}
+}
+
+func TestSavings_InOtherForms(t *testing.T) {
+	a, err := savingsIn(t, overRequesting(false), "shop", false, savingsScope{})
+	require.NoError(t, err)
+	var read savingsAnswer
+	require.NoError(t, json.Unmarshal([]byte(printed(t, a, "json")), &read))
+	require.InDelta(t, 0.6, read.All.CoresLess, 1e-9)
+	require.Equal(t, "Deployment shop/front", read.Workloads[withoutPolicy][0].Name)
+	var out, errOut bytes.Buffer
+	require.NoError(t, (&outputFlag{"csv"}).print(&out, &errOut, a))
+	require.Contains(t, out.String(), "-,2,0.60,0.00,0.00,0.10,438.00,142.58\n")
+	require.Contains(t, errOut.String(), "! SizingPolicy shop: ", "what CSV has no place for")
+}
+
+// askServer runs a command against an API server with empty lists, and returns the paths that it read.
+func askServer(t *testing.T, absent string, args ...string) (paths []string, code int, out, errs string) {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		paths = append(paths, r.URL.Path)
+		if absent != "" && strings.HasSuffix(r.URL.Path, absent) {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		_, _ = w.Write([]byte(`{"items":[]}`))
+	}))
+	t.Cleanup(server.Close)
+	file := filepath.Join(t.TempDir(), "config")
+	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","current-context":"c",
+		"contexts":[{"name":"c","context":{"cluster":"k","namespace":"mine"}}],"clusters":[{"name":"k","cluster":{"server":%q}}]}`, server.URL), 0o600))
+	var o, e bytes.Buffer
+	code = run(t.Context(), append(args, "--kubeconfig="+file), &o, &e)
+	return paths, code, o.String(), e.String()
+}
+
+func TestCommands_ReadTheNamespacesOfTheirFlags(t *testing.T) {
+	const vpas, pods = "/verticalpodautoscalers", "/pods"
+	for _, tc := range []struct {
+		name, kind string
+		args       []string
+		all        bool   // namespaces
+		namespace  string // else this one
+	}{
+		{"savings", vpas, []string{"savings"}, true, ""},
+		{"savings of one", vpas, []string{"savings", "-n", "a"}, false, "a"},
+		{"savings of all", vpas, []string{"savings", "-n", "a", "-A"}, true, ""},
+		{"status", vpas, []string{"status"}, false, "mine"},
+		{"status of one", vpas, []string{"status", "-n", "a"}, false, "a"},
+		{"status of all", vpas, []string{"status", "-A"}, true, ""},
+		{"recommend", pods, []string{"recommend"}, false, "mine"},
+		{"recommend of one", pods, []string{"recommend", "-n", "a"}, false, "a"},
+		{"diff of one", pods, []string{"diff", "-n", "a"}, false, "a"},
+		{"diff of all", pods, []string{"diff", "-A"}, true, ""},
+		{"export of one", pods, []string{"export", "-n", "a"}, false, "a"},
+		{"create of one", pods, []string{"create", "-n", "a"}, false, "a"},
+		{"create of all", pods, []string{"create", "-A"}, true, ""},
+		{"history of one", pods, []string{"history", "-n", "a"}, false, "a"},
+		{"history of all", pods, []string{"history", "-A"}, true, ""},
+		{"doctor", vpas, []string{"doctor"}, true, ""},
+		{"doctor of one", vpas, []string{"doctor", "-n", "a"}, false, "a"},
+		{"migrate check of one", vpas, []string{"migrate", "check", "-n", "a"}, false, "a"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			paths, code, out, errs := askServer(t, "", tc.args...)
+			require.Equal(t, flags.OK, code, errs)
+			require.Regexp(t, "found|findings", out+errs, "an empty answer says why it is empty")
+			part := "/namespaces/" + tc.namespace + tc.kind
+			if tc.all {
+				part = "/v1" + tc.kind
+			}
+			require.True(t, slices.ContainsFunc(paths, func(path string) bool { return strings.HasSuffix(path, part) }), "%s: %v", part, paths)
+		})
+	}
+}
+
+func TestCommands_RefuseFlagsThatDoNotApply(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		args []string
+		code int
+		says string
+	}{
+		{"all namespaces for a pod", []string{"status", "-A", "pod/x"}, flags.Usage, "--all-namespaces and --selector are for VPAs"},
+		{"labels for a pod", []string{"status", "-l", "a=b", "pod/x"}, flags.Usage, "--all-namespaces and --selector are for VPAs"},
+		{"namespace of a policy", []string{"policy", "detach", "-n", "a", "shop"}, flags.Usage, "a SizingPolicy has no namespace"},
+		{"workload that is not there", []string{"recommend", "-n", "a", "web"}, flags.Failed, "web: no workload of this name has running pods in namespace a"},
+		{"two of them", []string{"export", "-A", "deployment/web", "x"}, flags.Failed, "x: no workload of this name has running pods in any namespace"},
+		{"with labels", []string{"create", "-n", "a", "-l", "b=c", "web"}, flags.Failed, "web: no workload of this name has running pods in namespace a with labels b=c"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, code, out, errs := askServer(t, "", tc.args...)
+			require.Equal(t, tc.code, code, out+errs)
+			require.Contains(t, errs, tc.says)
+		})
+	}
+}
+
+func TestSavings_CommandLine(t *testing.T) {
+	for _, tc := range []struct {
+		absent string
+		args   []string
+		code   int
+		says   string
+	}{
+		{"", []string{"nothing"}, flags.Failed, "SizingPolicy nothing does not exist"},
+		{"sizingpolicies", []string{"shop"}, flags.Failed, "install their definition"},
+		{"sizingpolicies", nil, flags.OK, ""},
+		{"", []string{"--core-price=-1", "--gib-price=NaN"}, flags.Usage, "--core-price=-1: must be a number that is not negative; --gib-price=NaN: must be"},
+		{"", []string{"--core-price=Inf"}, flags.Usage, "--core-price=+Inf"},
+		{"", []string{"--price=1"}, flags.Usage, "unknown flag"},
+		{"", []string{"-l", "a=b=c"}, flags.Usage, "--selector=a=b=c"},
+		{"", []string{"--context=other"}, flags.Failed, "context: other"},
+	} {
+		_, code, out, errs := askServer(t, tc.absent, append([]string{"savings"}, tc.args...)...)
+		require.Equal(t, tc.code, code, errs)
+		require.Equal(t, tc.code == flags.OK, out != "", tc.args)
+		require.Contains(t, errs, tc.says)
 	}
 }

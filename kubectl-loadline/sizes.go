@@ -32,7 +32,7 @@ type containerSize struct {
 	NewLimits corev1.ResourceList `json:"targetLimits,omitempty"` // that go with the target
 	From      string              `json:"from,omitempty"`         // where the target comes from; absent: there is none
 
-	key target.Key
+	of *managed
 }
 
 // managed is a workload with its pods.
@@ -41,7 +41,9 @@ type managed struct {
 	pods []*corev1.Pod
 	vpa  *controlling // nil: none controls it
 
-	ranges policy.Ranges // of its namespace
+	ranges   policy.Ranges // of its namespace
+	template []string      // names of the containers of its pod template
+	fixed    string        // why its pod template cannot be changed; empty: it can
 }
 
 // sizesScope says of which workloads sizes are wanted.
@@ -51,25 +53,43 @@ type sizesScope struct {
 	Unsized  bool            // only those without a VPA
 }
 
-// wants reports whether a workload is named, if any is.
-func (s *sizesScope) wants(key target.Key) bool {
-	kind := strings.ToLower(key.Kind)
-	return len(s.Names) == 0 || slices.ContainsFunc(s.Names, func(name string) bool {
-		return name == key.Name || strings.ToLower(name) == kind+"/"+key.Name
-	})
+// wants reports whether a workload is named, if any is, and adds the names that fit it.
+func (s *sizesScope) wants(key target.Key, named map[string]bool) bool {
+	wanted := len(s.Names) == 0
+	for _, name := range s.Names {
+		if name == key.Name || strings.ToLower(name) == strings.ToLower(key.Kind)+"/"+key.Name {
+			wanted, named[name] = true, true
+		}
+	}
+	return wanted
 }
 
 // sizeList are the containers of many workloads, sorted.
 type sizeList []containerSize
 
-// workloads returns the workloads of the namespace of a question, or of all, that have pods, and
-// why some are missing.
-func (s *surroundings) workloads(ctx context.Context, q question, scope sizesScope) (all []*managed, problems []string, err error) {
+// bare is the kind of the key of a pod without a controller.
+const bare = "Pod"
+
+// uncontrolled returns why a pod without a controller is left out.
+func uncontrolled(pod *corev1.Pod) string {
+	why := "no controller owns it"
+	if len(pod.OwnerReferences) > 0 && pod.OwnerReferences[0].Kind == "Node" {
+		why = "it is a static pod, which a file of its node defines"
+	}
+	return fmt.Sprintf("pod %s is left out: %s", podName(pod), why)
+}
+
+// workloads returns the workloads of the namespace of a question, or of all, that have pods, which of
+// the names in the scope were found, and why some workloads are missing.
+func (s *surroundings) workloads(
+	ctx context.Context, q question, scope sizesScope,
+) (all []*managed, named map[string]bool, problems []string, err error) {
 	pods, err := livePods(ctx, q)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	found := map[target.Key]*managed{}
+	named = map[string]bool{}
 	for i := range pods {
 		pod := &pods[i]
 		if !scope.Selector.Matches(labels.Set(pod.Labels)) {
@@ -77,6 +97,9 @@ func (s *surroundings) workloads(ctx context.Context, q question, scope sizesSco
 		}
 		owner, owned := target.Controller(pod.Namespace, pod.OwnerReferences)
 		if !owned {
+			if scope.wants(target.Key{Kind: bare, Name: pod.Name}, named) {
+				problems = append(problems, uncontrolled(pod))
+			}
 			continue
 		}
 		top, _, err := s.owners.Topmost(ctx, owner)
@@ -87,7 +110,7 @@ func (s *surroundings) workloads(ctx context.Context, q question, scope sizesSco
 		if top == (target.Key{}) {
 			top = owner
 		}
-		if !scope.wants(top) {
+		if !scope.wants(top, named) {
 			continue
 		}
 		by, err := s.control(ctx, pod)
@@ -96,17 +119,48 @@ func (s *surroundings) workloads(ctx context.Context, q question, scope sizesSco
 			continue
 		}
 		if scope.Unsized && by != nil {
+			if len(scope.Names) > 0 {
+				problems = append(problems, fmt.Sprintf("%s in namespace %s is left out: VPA %s controls it", top, top.Namespace, by.object.Name))
+			}
 			continue
 		}
 		w := found[top]
 		if w == nil {
 			w = &managed{key: top, vpa: by, ranges: s.rangesOf(ctx, top.Namespace)}
+			w.template, w.fixed = s.templateOf(ctx, top)
 			found[top] = w
 		}
 		w.pods = append(w.pods, pod)
 	}
 	slices.Sort(problems)
-	return slices.SortedFunc(maps.Values(found), func(a, b *managed) int { return target.CompareKeys(a.key, b.key) }), slices.Compact(problems), nil
+	all = slices.SortedFunc(maps.Values(found), func(a, b *managed) int { return target.CompareKeys(a.key, b.key) })
+	return all, named, slices.Compact(problems), nil
+}
+
+// templateOf returns the names of the containers of the pod template of a workload, or why that cannot
+// be changed.
+func (s *surroundings) templateOf(ctx context.Context, key target.Key) (containers []string, fixed string) {
+	template, owner, owned, err := s.owners.Template(ctx, key)
+	switch {
+	case err != nil:
+		return nil, err.Error()
+	case template == nil:
+		return nil, "the form of its kind is unknown, set the resources in its manifest"
+	case owned:
+		return nil, fmt.Sprintf("%s owns it and would undo a change, set the resources there", owner)
+	case isJob(key):
+		return nil, "the pod template of a Job is immutable, set the resources in the manifest that creates it"
+	}
+	for i := range template.Spec.Containers {
+		containers = append(containers, template.Spec.Containers[i].Name)
+	}
+	return containers, ""
+}
+
+// isJob reports whether a workload is one run, and not the CronJob of many.
+func isJob(key target.Key) bool {
+	of := key.GroupKind()
+	return of.Group == "batch" && of.Kind == "Job"
 }
 
 // sizesOf returns what is recommended for workloads: what their VPA has, or else an estimate.
@@ -140,7 +194,7 @@ func addSize(rows map[string]*containerSize, w *managed, pod *corev1.Pod, c *dis
 	name := c.Asked.Name
 	row := rows[name]
 	if row == nil {
-		row = &containerSize{Namespace: pod.Namespace, Workload: w.key.String(), Container: name, key: w.key}
+		row = &containerSize{Namespace: pod.Namespace, Workload: w.key.String(), Container: name, of: w}
 		if w.vpa != nil {
 			row.VPA = w.vpa.object.Name
 		}

@@ -96,6 +96,8 @@ func (c *statusConfig) run(cmd *cobra.Command, args []string) error {
 		var found bool
 		if pod, found = strings.CutPrefix(args[0], "pod/"); !found || len(args) > 1 {
 			wrongArg = errors.New("want pod/NAME, or nothing")
+		} else if c.scope.All || c.scope.Selector != "" {
+			wrongArg = errors.New("--all-namespaces and --selector are for VPAs, not for pod/NAME: give the namespace of the pod with -n")
 		}
 	}
 	if err := wrong(c.output.validate(), c.scope.validate(), wrongArg); err != nil {
@@ -120,7 +122,7 @@ func (c *statusConfig) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	return c.output.print(cmd.OutOrStdout(), a)
+	return c.output.print(cmd.OutOrStdout(), cmd.ErrOrStderr(), a)
 }
 
 // statusScope is what a status is about, besides its question.
@@ -177,7 +179,15 @@ func statusOf(ctx context.Context, own versioned.Interface, q question, scope st
 	if err != nil {
 		return nil, err
 	}
-	a := &statusAnswer{namespaced: q.Namespace != "", Problems: s.problems, left: map[disruption.Explanation]int{}}
+	a := &statusAnswer{Workloads: []workloadStatus{}, namespaced: q.Namespace != "", Problems: s.problems}
+	a.left = map[disruption.Explanation]int{}
+	if len(vpas.Items) == 0 {
+		text := "no VPA was found " + q.where(nil)
+		if scope.Selector != "" {
+			text += " with labels " + scope.Selector
+		}
+		a.Problems = append(a.Problems, text)
+	}
 	said, err := askUpdater(ctx, q.Kube, scope.Updater, "", q.Now)
 	if err != nil {
 		a.Problems = append(a.Problems, fmt.Sprintf("the reasons are those that can be seen from outside: %v", err))

@@ -55,7 +55,7 @@ func printed(t *testing.T, a printable, format string) string {
 	var out bytes.Buffer
 	o := outputFlag{format}
 	require.NoError(t, o.validate())
-	require.NoError(t, o.print(&out, a))
+	require.NoError(t, o.print(&out, &out, a))
 	return out.String()
 }
 

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -24,6 +27,8 @@ type Live struct {
 // liveAnswer is what was read of a controller.
 type liveAnswer struct {
 	workload
+
+	template *corev1.PodTemplateSpec // nil: of a kind that is read through its scale subresource
 
 	scaled string // selector of one that is read through its scale subresource
 	counts bool   // it can be the topmost
@@ -62,6 +67,14 @@ func (l *Live) Selects(ctx context.Context, key Key, podLabels map[string]string
 	return a.err == nil && err == nil && selector.Matches(labels.Set(podLabels))
 }
 
+// Template returns the pod template of a workload, nil if its kind is not well known, and the
+// controller that owns the workload, if one does. The template must not be modified.
+func (l *Live) Template(ctx context.Context, key Key) (template *corev1.PodTemplateSpec, owner Key, owned bool, err error) {
+	a := l.get(ctx, key)
+	owner, owned = Controller(key.Namespace, a.owners)
+	return a.template, owner, owned, a.err
+}
+
 // get returns a controller that was read, or reads it.
 func (l *Live) get(ctx context.Context, key Key) liveAnswer {
 	a, known := l.read[key]
@@ -95,7 +108,29 @@ func (l *Live) ask(ctx context.Context, key Key) (a liveAnswer) {
 		return a
 	}
 	a.workload, a.counts = describe(object)
+	a.template = templateOf(object)
 	return a
+}
+
+// templateOf returns the pod template of an object that Live reads.
+func templateOf(object any) *corev1.PodTemplateSpec {
+	switch o := object.(type) {
+	case *appsv1.Deployment:
+		return &o.Spec.Template
+	case *appsv1.ReplicaSet:
+		return &o.Spec.Template
+	case *appsv1.StatefulSet:
+		return &o.Spec.Template
+	case *appsv1.DaemonSet:
+		return &o.Spec.Template
+	case *corev1.ReplicationController:
+		return o.Spec.Template
+	case *batchv1.Job:
+		return &o.Spec.Template
+	case *batchv1.CronJob:
+		return &o.Spec.JobTemplate.Spec.Template
+	}
+	return nil
 }
 
 // object reads a controller of a well-known kind.
