@@ -36,6 +36,7 @@ type Ingester struct {
 	Kills     *prometheus.CounterVec // by what became of a kill
 	Responses *prometheus.CounterVec // by whether the source failed, and its name
 
+	early  []usage.OOM // kills that were taken since the last samples
 	outage serving.Reminder
 	skewed bool // the last pass had samples from the future
 }
@@ -78,7 +79,11 @@ func (i *Ingester) Once(ctx context.Context, now time.Time) {
 			"pod", klog.KRef(future.Namespace, future.Pod), "now", now)
 	}
 	i.skewed = skewed
+	for _, oom := range i.early {
+		i.Store.ReviseOOM(oom)
+	}
 	i.TakeKills(log, now)
+	i.early = nil
 }
 
 // often is after how many samples progress is told.
@@ -100,7 +105,8 @@ func (i *Ingester) sample(s usage.Sample, now time.Time) usage.Reason {
 }
 
 // TakeKills adds the kills that wait to the store (Store.ObserveOOM), whose numbers the recipe vpa
-// takes, and to the sketches, from which the others take theirs.
+// takes, and to the sketches, from which the others take theirs. Between two iterations the
+// usage up to the kill may not be known yet: Once revises the kill when it is.
 func (i *Ingester) TakeKills(log klog.Logger, now time.Time) {
 	ooms, dropped := i.OOMs.Drain()
 	if dropped > 0 {
@@ -124,6 +130,7 @@ func (i *Ingester) kill(log klog.Logger, oom usage.OOM, now time.Time) {
 	log.V(2).Info("Out of memory", "pod", klog.KRef(oom.Container.Namespace, oom.Container.Pod), "container", oom.Container.Container,
 		"at", oom.At, "bytes", int64(oom.Memory), "ignored", string(reason))
 	if reason == usage.Accepted {
+		i.early = append(i.early, oom)
 		i.Quality.Observe(i.Model.Controlling(oom.Container), oom.Container, resources.Memory, oom.Memory, true)
 		if i.Sketches != nil {
 			i.Sketches.Killed(oom)

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"k8s.io/client-go/tools/cache"
@@ -41,11 +43,11 @@ type Loop struct {
 	Backfill    *backfill.Loader   // of history from Prometheus; nil = history is in checkpoints
 	Restored    checkpoint.History // handed over to the VPAs and pods of the first pass
 
-	removed   []cache.ObjectName // pods that vanished in this pass
-	started   time.Time          // first pass
-	began     time.Time          // last pass, by the clock on the wall
-	collected time.Time          // last clean-up of histories
-	complete  bool               // all history was loaded in the last pass
+	removed   map[cache.ObjectName]struct{} // pods that vanished since the last iteration
+	started   time.Time                     // first pass
+	began     time.Time                     // last pass, by the clock on the wall
+	collected time.Time                     // last clean-up of histories
+	complete  bool                          // all history was loaded in the last pass
 }
 
 // RunOnce is one pass: what changed is read, usage is added, and every VPA gets
@@ -75,7 +77,8 @@ func (l *Loop) step(name string, do func()) {
 // HandleOOMs is a pass for kills, which serving.RunEvery begins a second after OOMs.Wake, or
 // five seconds after the last one if that is later: it takes those that wait, and publishes
 // what follows from them. Changed pods come first, because only then are the containers of new
-// ones known. Before the first pass none is, and kills wait in the queue.
+// ones known. Pods that vanished stay until the next iteration, which may bring their last
+// samples. Before the first pass no pod is known, and kills wait in the queue.
 func (l *Loop) HandleOOMs(ctx context.Context, now time.Time) {
 	if l.started.IsZero() {
 		return
@@ -84,7 +87,7 @@ func (l *Loop) HandleOOMs(ctx context.Context, now time.Time) {
 	defer model.NewGuard("HandleOOMs", l.Metrics.panics).Recover(nil)
 	l.loadPods(now)
 	l.Ingester.TakeKills(klog.FromContext(ctx), now)
-	l.deleteRemovedPods()
+	l.Sketches.Measure()
 	l.Publisher.PublishChanged(ctx, l.Model.VPAs(), now, l.idle())
 	l.Checkpoints.Save(ctx, l.Checkpoints.Rest(), now, l.idle())
 	klog.FromContext(ctx).V(4).Info("Reacted to out-of-memory kills", "duration", time.Since(began))
@@ -187,9 +190,13 @@ func (l *Loop) takePod(change model.Change, now time.Time) {
 	defer model.NewGuard(stepPods, l.Metrics.panics).Recover(nil)
 	pod := change.Pod()
 	if pod == nil {
-		l.removed = append(l.removed, change.Name)
+		if l.removed == nil {
+			l.removed = map[cache.ObjectName]struct{}{}
+		}
+		l.removed[change.Name] = struct{}{}
 		return
 	}
+	delete(l.removed, change.Name)
 	countSources(l.Metrics.resources, pod)
 	l.Model.PutPod(pod, now)
 }
@@ -200,13 +207,16 @@ func (l *Loop) addUsage(ctx context.Context, now time.Time) {
 	l.Metrics.series.Set(float64(l.Store.Len()))
 }
 
-// deleteRemovedPods forgets the pods that vanished; not earlier, so that their
-// last kills were still taken. Then it looks at the limits of those that are left.
+// deleteRemovedPods forgets the pods that vanished, after their last samples and kills were
+// taken. Then it looks at the limits of those that are left.
 func (l *Loop) deleteRemovedPods() {
-	for _, name := range l.removed {
+	names := slices.SortedFunc(maps.Keys(l.removed), func(a, b cache.ObjectName) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	for _, name := range names {
 		l.removePod(name)
 	}
-	l.removed = l.removed[:0]
+	clear(l.removed)
 	l.Sketches.Measure() // now it is known which pods there are
 }
 

@@ -88,7 +88,7 @@ func (s *Store) merge(h *history, w *window, o window) {
 		h.profile.RemovePeak(float64(low.peak()), time.Unix(0, low.end))
 	}
 	*w = window{
-		last: max(w.last, o.last), end: high.end,
+		last: max(w.last, o.last), used: max(w.used, o.used), end: high.end,
 		usage: max(w.usage, o.usage), oom: max(w.oom, o.oom),
 	}
 }

@@ -127,6 +127,28 @@ func (s *Store) ObserveOOM(oom OOM) Reason {
 	return Accepted
 }
 
+// ReviseOOM raises the need after a kill that was taken to the memory use that was observed
+// since, as if that use had been known when the kill was taken.
+func (s *Store) ReviseOOM(oom OOM) {
+	slot, known := s.slot(oom.Container)
+	at, inRange := instant(oom.At)
+	if !known || !inRange {
+		return
+	}
+	c, steps := s.containers.At(slot), 0
+	if c.window.usage <= oom.Memory {
+		return
+	}
+	if oom.ID != "" && c.kill != nil && c.kill.knows(oom.ID) {
+		steps = c.kill.steps
+	}
+	need := s.rules(s.series.At(c.series)).needed(c.window.usage, steps)
+	if c.kill != nil {
+		c.kill.need = max(c.kill.need, need)
+	}
+	s.enter(c, at, need, &c.window.oom)
+}
+
 // needed returns the memory that a container needs which was killed and had so much.
 // For each step the ratio applies once more, until that is twice of that.
 func (r Rules) needed(had resources.Amount, steps int) resources.Amount {

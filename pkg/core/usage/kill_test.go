@@ -198,3 +198,36 @@ func TestAContainerThatWasNeverKilledCostsAPointer(t *testing.T) {
 	require.LessOrEqual(t, unsafe.Sizeof(container{}), uintptr(88))
 	require.LessOrEqual(t, unsafe.Sizeof(kill{}), uintptr(64))
 }
+
+// The clock of a container's samples is that of its samples: a kill between them makes none old.
+func TestObserve_TakesSamplesFromBeforeAKill(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		sample string
+		bytes  resources.Amount
+		want   Reason
+		peak   resources.Amount // after the revision of the kill
+	}{
+		{name: "before the kill", sample: "10:04", bytes: 1800, want: Accepted, peak: 2160},
+		{name: "at the kill", sample: "10:05", bytes: 1800, want: Accepted, peak: 2160},
+		{name: "after the kill", sample: "10:06", bytes: 1800, want: Accepted, peak: 2160},
+		{name: "of the last sample again", sample: "10:00", bytes: 900, want: Accepted, peak: 1080},
+		{name: "less than was requested", sample: "10:04", bytes: 200, want: Accepted, peak: 600},
+		{name: "older than the last sample", sample: "09:59", bytes: 1800, want: NotNewer, peak: 600},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := tracking(DefaultConfig())
+			s.use(resources.Memory, clock(t, "10:00"), 100*mi)
+			oom := OOM{Container: app, At: clock(t, "10:05"), Memory: 500 * mi, Limit: 2000 * mi, ID: "one"}
+			require.Equal(t, Accepted, s.ObserveOOM(oom))
+			require.Equal(t, 600*mi, s.peakOf(t, app))
+			require.Equal(t, tc.want, s.Observe(Sample{Container: app, Kind: resources.Memory, At: clock(t, tc.sample), Amount: tc.bytes * mi}))
+			for range 2 {
+				s.ReviseOOM(oom)
+				require.Equal(t, tc.peak*mi, s.peakOf(t, app))
+			}
+			require.Equal(t, Duplicate, s.ObserveOOM(oom))
+			require.Equal(t, NotNewer, s.Observe(Sample{Container: app, Kind: resources.Memory, At: clock(t, "09:58"), Amount: 9000 * mi}))
+		})
+	}
+}

@@ -13,8 +13,9 @@ func instant(at time.Time) (int64, bool) {
 	return at.UnixNano(), 0 <= at.Unix() && at.Unix() < last
 }
 
-// Observe takes one sample of a tracked container. CPU samples must be newer
-// than the last one, memory samples not older.
+// Observe adds one sample of a tracked container. CPU samples must be newer
+// than the last one, memory samples not older. A kill is no sample: memory samples from
+// before it may arrive after it.
 func (s *Store) Observe(sample Sample) Reason {
 	slot, known := s.observed(sample.Container)
 	at, inRange := instant(sample.At)
@@ -28,10 +29,16 @@ func (s *Store) Observe(sample Sample) Reason {
 	}
 	c := s.containers.At(slot)
 	if sample.Kind == resources.Memory {
-		if at < c.window.last {
+		w := &c.window
+		if at < min(w.last, w.used) {
 			return NotNewer
 		}
-		s.enter(c, at, sample.Amount, &c.window.usage)
+		last := w.last
+		s.enter(c, at, sample.Amount, &w.usage)
+		if w.used < last {
+			w.last = max(w.last, last) // a kill was the latest
+		}
+		w.used = at
 		return Accepted
 	}
 	if at <= c.lastCPU {

@@ -11,13 +11,14 @@ import (
 // peak in its series. Peaks are entered at the end of the window, which may be
 // a whole interval ahead. Instants are nanoseconds since 1970.
 type window struct {
-	last  int64            // last memory sample; none = no window yet
+	last  int64            // last memory sample or kill; none = no window yet
+	used  int64            // last memory sample; none = none yet
 	end   int64            // end of the window
 	usage resources.Amount // highest use seen; none = none yet
 	oom   resources.Amount // highest need after an OOM; none = none yet
 }
 
-func newWindow() window { return window{last: none, usage: none, oom: none} }
+func newWindow() window { return window{last: none, used: none, usage: none, oom: none} }
 
 // peak returns the peak that is in the series, or none.
 func (w *window) peak() resources.Amount { return max(w.usage, w.oom) }
@@ -81,6 +82,7 @@ func (s *Store) Resume(c ContainerKey, w Window) bool {
 	h := s.series.At(s.containers.At(slot).series)
 	s.containers.At(slot).window = window{
 		last:  0, // unknown. When the window began is, too: its length may have been another
+		used:  0,
 		end:   end,
 		usage: max(w.Usage, none),
 		oom:   max(w.OOM, none),
