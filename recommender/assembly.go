@@ -40,6 +40,7 @@ type assembly struct {
 	controllers, pods informers.SharedInformerFactory
 	vpas              externalversions.SharedInformerFactory
 	keys              *target.Keys
+	nodes             *recommend.Nodes
 	policies          *sizing.Policies
 	background        sync.WaitGroup
 }
@@ -74,6 +75,10 @@ func (a *assembly) start() (*Loop, error) {
 	if a.policies, err = sizing.Watch(a.vpas, a.controllers, resolver, fleet.Options{OwnNamespace: lease.Namespace(""), Foreign: a.config.Policies.Foreign}); err != nil {
 		return nil, err
 	}
+	nodesKnown, err := a.watchNodes()
+	if err != nil {
+		return nil, err
+	}
 	records, err := policies.WatchRecords(a.vpas)
 	if err = errors.Join(err, a.policies.See(a.pods.Core().V1().Pods().Informer())); err != nil {
 		return nil, err
@@ -87,7 +92,7 @@ func (a *assembly) start() (*Loop, error) {
 	maps.Copy(synced, resolver.Synced())
 	maps.Copy(synced, a.policies.Synced())
 	maps.Copy(synced, records.Synced())
-	synced["selectors of controllers"] = a.keys.Synced
+	synced["selectors of controllers"], synced["nodes"] = a.keys.Synced, nodesKnown
 	a.controllers.Start(a.ctx.Done())
 	a.pods.Start(a.ctx.Done())
 	a.vpas.Start(a.ctx.Done())
@@ -113,6 +118,29 @@ func (a *assembly) start() (*Loop, error) {
 		return loop, a.backfill(loop)
 	}
 	return loop, loop.load(a.ctx, a.parts.clients, a.parts.now)
+}
+
+// watchNodes makes the informer of nodes, and returns what reports whether they are known. A
+// recommender of one namespace has no right to read them.
+func (a *assembly) watchNodes() (cache.InformerSynced, error) {
+	a.nodes = recommend.NewNodes(a.pods.Core().V1().Pods().Lister())
+	if a.config.Kube.Namespace != "" {
+		return func() bool { return true }, nil
+	}
+	nodes := a.controllers.Core().V1().Nodes().Informer()
+	_, failed := nodes.AddEventHandler(a.nodes)
+	known, err := client.OptionalSync(nodes, "Nodes cannot be read, so usage samples above the capacity of a node are dropped only where no node can have as much")
+	if err = errors.Join(failed, err, nodes.SetTransform(recommend.TrimNode)); err != nil {
+		return nil, fmt.Errorf("watch nodes: %w", err)
+	}
+	return known, nil
+}
+
+// storeConfig returns the settings of the stores of live usage and of history.
+func (a *assembly) storeConfig() usage.StoreConfig {
+	config := a.config.Aggregation.Store()
+	config.Ceiling = a.nodes.Ceiling
+	return config
 }
 
 // register makes the informers of pods and of our own objects, and returns what
@@ -142,7 +170,7 @@ func (a *assembly) loop() (*Loop, error) {
 		return nil, err
 	}
 	pods := &recommend.Pods{PodLister: a.pods.Core().V1().Pods().Lister()}
-	config := c.Aggregation.Store()
+	config := a.storeConfig()
 	store := usage.NewStore(config)
 	cluster := model.NewModel(model.Config{Store: store, MemorySaver: c.MemorySaver, PerVPA: c.Gates.PerVPAConfig, Mention: a.keys.Mention})
 	if a.parts.origin.Attach != nil {
@@ -201,7 +229,7 @@ const leastTimeout = 10 * time.Second
 func (a *assembly) backfill(loop *Loop) error {
 	c := a.config
 	config := c.Prometheus.History(c.Kube.Namespace)
-	config.Client, config.Store = a.parts.origin.Client, c.Aggregation.Store()
+	config.Client, config.Store = a.parts.origin.Client, a.storeConfig()
 	config.MemorySaver, config.PerVPA, config.Mention = c.MemorySaver, c.Gates.PerVPAConfig, a.keys.Mention
 	config.Sketches = loop.Sketches.For
 	config.VPAs = func(ctx context.Context) []model.Observed {

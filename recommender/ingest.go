@@ -39,6 +39,7 @@ type Ingester struct {
 	early  []usage.OOM // kills that were taken since the last samples
 	outage serving.Reminder
 	skewed bool // the last pass had samples from the future
+	absurd bool // the last iteration had samples above the capacity of a node
 }
 
 // aheadOfUs is how far the clock of a node may be ahead of ours. What is newer still
@@ -59,14 +60,17 @@ func (i *Ingester) Once(ctx context.Context, now time.Time) {
 	i.Quality.Workloads.Follow(i.Model, i.Store, now)
 	limited, cancel := context.WithTimeout(ctx, i.Timeout)
 	defer cancel()
-	var future usage.ContainerKey
+	var future, above usage.ContainerKey
 	seen := 0
 	err := i.Source(limited, func(s usage.Sample) {
 		if seen++; seen%often == 0 && i.Progress != nil {
 			i.Progress()
 		}
-		if i.sample(s, now) == inFuture {
+		switch i.sample(s, now) {
+		case inFuture:
 			future = s.Container
+		case usage.AboveCeiling:
+			above = s.Container
 		}
 	})
 	i.Responses.WithLabelValues(strconv.FormatBool(err != nil), sourceName).Inc()
@@ -79,6 +83,11 @@ func (i *Ingester) Once(ctx context.Context, now time.Time) {
 			"pod", klog.KRef(future.Namespace, future.Pod), "now", now)
 	}
 	i.skewed = skewed
+	absurd := above != usage.ContainerKey{}
+	if absurd && !i.absurd {
+		log.Info("Dropping usage samples above the capacity of the node", "pod", klog.KRef(above.Namespace, above.Pod), "container", above.Container)
+	}
+	i.absurd = absurd
 	for _, oom := range i.early {
 		i.Store.ReviseOOM(oom)
 	}
@@ -122,6 +131,7 @@ func (i *Ingester) TakeKills(log klog.Logger, now time.Time) {
 // must not lose the others.
 func (i *Ingester) kill(log klog.Logger, oom usage.OOM, now time.Time) {
 	defer i.Guard.Recover(nil)
+	oom = i.bound(oom)
 	reason := inFuture
 	if oom.At.Sub(now) <= aheadOfUs {
 		reason = i.Store.ObserveOOM(oom)
@@ -136,6 +146,18 @@ func (i *Ingester) kill(log klog.Logger, oom usage.OOM, now time.Time) {
 			i.Sketches.Killed(oom)
 		}
 	}
+}
+
+// bound limits what a kill reports to what its container can use. Without a size, that of the
+// container is its highest use.
+func (i *Ingester) bound(oom usage.OOM) usage.OOM {
+	if oom.Memory == 0 && oom.Limit == 0 {
+		oom.Memory = i.Store.Used(oom.Container)
+	}
+	if most := i.Store.Ceiling(oom.Container, resources.Memory); most > 0 {
+		oom.Memory, oom.Limit = min(oom.Memory, most), min(oom.Limit, most)
+	}
+	return oom
 }
 
 // result is the label for what became of a sample or a kill.
@@ -155,6 +177,8 @@ func result(reason usage.Reason) string {
 		return "duplicate"
 	case inFuture:
 		return "in_future"
+	case usage.AboveCeiling:
+		return "above_capacity"
 	}
 	return "out_of_range"
 }

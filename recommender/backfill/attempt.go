@@ -33,6 +33,7 @@ const (
 	initContainer = "init_container"
 	notSelected   = "not_selected"
 	refused       = "refused"
+	aboveCapacity = "above_capacity"
 )
 
 // mostFailures is how many queries in a row may fail before an attempt gives up: a
@@ -146,6 +147,8 @@ func (f *feeder) sample(s usage.Sample, step time.Duration) string {
 		return taken
 	case usage.UnknownContainer:
 		return notSelected
+	case usage.AboveCeiling:
+		return aboveCapacity
 	}
 	return refused
 }

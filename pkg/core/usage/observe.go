@@ -26,6 +26,8 @@ func (s *Store) Observe(sample Sample) Reason {
 		return NegativeAmount
 	case !inRange:
 		return OutOfRange
+	case s.aboveCeiling(sample):
+		return AboveCeiling
 	}
 	c := s.containers.At(slot)
 	if sample.Kind == resources.Memory {
@@ -48,6 +50,12 @@ func (s *Store) Observe(sample Sample) Reason {
 	s.series.At(c.series).version++
 	s.series.At(c.series).profile.AddCPU(float64(sample.Amount)/1000, sample.At)
 	return Accepted
+}
+
+// aboveCeiling reports whether a sample cannot be true.
+func (s *Store) aboveCeiling(sample Sample) bool {
+	most := s.Ceiling(sample.Container, sample.Kind)
+	return most > 0 && sample.Amount > most
 }
 
 // enter lets value, a use or a need of memory, become the peak of the window if

@@ -3,6 +3,8 @@ package usage
 import (
 	"iter"
 	"time"
+
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Profile merges series into dst, which must have the shape of the store.
@@ -48,6 +50,24 @@ func (s *Store) Tracked(c ContainerKey) (Series, bool) {
 		return none, false
 	}
 	return s.containers.At(slot).series, true
+}
+
+// Ceiling returns the most that a container can use of a kind, 0 if that is not known.
+func (s *Store) Ceiling(c ContainerKey, k resources.Kind) resources.Amount {
+	if s.config.Ceiling == nil {
+		return 0
+	}
+	return s.config.Ceiling(c, k)
+}
+
+// Used returns the highest memory use in the open window of a container in bytes, 0 if none is
+// known.
+func (s *Store) Used(c ContainerKey) resources.Amount {
+	slot, known := s.slot(c)
+	if !known {
+		return 0
+	}
+	return max(s.containers.At(slot).window.usage, 0)
 }
 
 // All yields every series and its key in the order of handles.

@@ -57,6 +57,9 @@ type Rules struct {
 type StoreConfig struct {
 	Shape ProfileShape // of all series
 	Rules Rules        // of series without override
+	// Ceiling returns the most that a container can use of a kind, 0 if that is not known;
+	// nil = it is known of none. It must be safe for concurrent use.
+	Ceiling func(ContainerKey, resources.Kind) resources.Amount
 }
 
 // DefaultConfig returns the defaults of the reference recommender.
@@ -79,6 +82,7 @@ const (
 	NotNewer         Reason = "the container has a newer sample already"
 	TooOld           Reason = "the OOM is more than one memory window older than the last memory sample, or than when it was found"
 	Duplicate        Reason = "the OOM was taken already"
+	AboveCeiling     Reason = "the amount is more than the container can use"
 	OutOfRange       Reason = "the time is not between the years 1970 and 2190"
 )
 

@@ -78,6 +78,24 @@ func StartOf(pods corelisters.PodLister, namespace, pod, container string) time.
 	return secondsTime(p.began)
 }
 
+// NodeOf returns the name of the node of a pod of a lister; empty if there is no such pod, or
+// it has no node.
+func NodeOf(pods corelisters.PodLister, namespace, pod string) string {
+	cached, ok := pods.(podLister)
+	if !ok {
+		object, err := pods.Pods(namespace).Get(pod)
+		if err != nil {
+			return ""
+		}
+		return object.Spec.NodeName
+	}
+	object, _, _ := cached.GetByKey(namespace + "/" + pod) // it is in memory: there are no errors
+	if p, ok := object.(*Pod); ok {
+		return p.node.Value()
+	}
+	return ""
+}
+
 // startOf returns the start of a container, of those of all; 0: it is not said.
 func startOf(statuses []corev1.ContainerStatus, starts []uint32, container string) uint32 {
 	for i := range statuses {

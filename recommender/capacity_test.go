@@ -1,0 +1,163 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+func aNode(name, cpu, memory string) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	n.Status.Capacity = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+	return n
+}
+
+func onNode(pod *corev1.Pod, node string) *corev1.Pod {
+	pod.Spec.NodeName = node
+	return pod
+}
+
+// A sample above the capacity of the pod's node is dropped and counted, whatever the recipe and the
+// time, and nothing that is recommended later shows that it came.
+func TestIngester_DropsSamplesAboveTheCapacityOfTheNode(t *testing.T) {
+	small, large := aNode("small", "8", "32Gi"), aNode("large", "64", "256Gi")
+	for _, tc := range []struct {
+		name     string
+		nodes    []runtime.Object
+		node     string
+		cpu, mib resources.Amount
+		dropped  float64
+	}{
+		{name: "memory", nodes: []runtime.Object{small, large}, node: "small", cpu: 63, mib: 16 << 20, dropped: 1},
+		{name: "a little memory", nodes: []runtime.Object{small, large}, node: "small", cpu: 63, mib: 33 << 10, dropped: 1},
+		{name: "CPU", nodes: []runtime.Object{small, large}, node: "small", cpu: 100_000_000, mib: 200, dropped: 1},
+		{name: "some CPU", nodes: []runtime.Object{small, large}, node: "small", cpu: 10_000, mib: 200, dropped: 1},
+		{name: "an unknown node", nodes: []runtime.Object{small, large}, node: "other", cpu: 65_000 * 2, mib: 257 << 10, dropped: 2},
+		{name: "no nodes", cpu: 100_000_000, mib: 16 << 20, dropped: 2},
+	} {
+		for _, name := range recipe.Names() {
+			t.Run(tc.name+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				recommended := func(wrong bool) any {
+					w := newWorld(t, append(tc.nodes, deployment("web"), onNode(aPod("web-1", "web", "a"), tc.node), asking(name))...).begin()
+					w.config.Output.Tolerance = 0
+					for m := range 12 {
+						w.uses("web-1", "a", 63, 200)
+						if wrong && m == 2 {
+							w.uses("web-1", "a", tc.cpu, tc.mib)
+						}
+						w.passes(1)
+					}
+					if wrong {
+						require.Equal(t, tc.dropped, testutil.ToFloat64(w.metrics.samples.WithLabelValues("above_capacity")))
+					}
+					list := w.recommendations("web")
+					for i := range list {
+						list[i].LowerBound, list[i].UpperBound = nil, nil // one sample less is behind them
+					}
+					return list
+				}
+				require.Equal(t, recommended(false), recommended(true))
+			})
+		}
+	}
+}
+
+// What the node can give is taken, also a rate that appears a little higher than that.
+func TestIngester_TakesSamplesUpToTheCapacityOfTheNode(t *testing.T) {
+	w := newWorld(t, aNode("n", "8", "32Gi"), deployment("web"), onNode(aPod("web-1", "web", "a"), "n"), aVPA("web", "web", time.Hour)).begin()
+	w.uses("web-1", "a", 8_400, 32<<10)
+	w.passes(1)
+	require.Equal(t, 2.0, testutil.ToFloat64(w.metrics.samples.WithLabelValues("taken")))
+	require.Zero(t, testutil.ToFloat64(w.metrics.samples.WithLabelValues("above_capacity")))
+}
+
+// Nodes come and grow while the program runs.
+func TestIngester_FollowsNodes(t *testing.T) {
+	w := newWorld(t, aNode("n", "1", "1Gi"), deployment("web"), onNode(aPod("web-1", "web", "a"), "n"), aVPA("web", "web", time.Hour)).begin()
+	w.uses("web-1", "a", 100, 2048)
+	w.passes(1)
+	require.Equal(t, 1.0, testutil.ToFloat64(w.metrics.samples.WithLabelValues("above_capacity")))
+	_, err := w.kube.CoreV1().Nodes().Update(t.Context(), aNode("n", "4", "4Gi"), metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		return w.loop.Store.Ceiling(containerKey("web-1", "a"), resources.Memory) == 4<<30
+	}, time.Minute, time.Millisecond)
+}
+
+func TestBackfill_DropsSamplesAboveTheCapacityOfTheNode(t *testing.T) {
+	good := pastOf(t, "p1", nil)
+	bad := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		require.NoError(t, r.ParseForm())
+		answer, err := http.PostForm(good+r.URL.Path, r.Form)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		defer answer.Body.Close()
+		body, _ := io.ReadAll(answer.Body)
+		fmt.Fprint(w, strings.Replace(string(body), `"1048576000"`, `"17592186044416"`, 1))
+	}))
+	t.Cleanup(bad.Close)
+	var got []any
+	for _, address := range []string{good, bad.URL} {
+		w := withPrometheus(t, newWorld(t, aNode("n", "8", "32Gi"), deployment("x"), onNode(aPod("p1", "x", "a"), "n"), aVPA("v", "x", time.Hour)), address).begin()
+		w.passes(1)
+		require.Equal(t, address == bad.URL, testutil.ToFloat64(w.metrics.past.WithLabelValues("above_capacity")) > 0)
+		got = append(got, w.recommendations("v")[0].Target)
+	}
+	require.Equal(t, got[0], got[1])
+}
+
+// An eviction event counts with no more than the memory of the node.
+func TestEvictionEvent_IsBoundedByTheNode(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		status corev1.PodStatus
+		most   int64
+	}{
+		{name: "running pod", status: corev1.PodStatus{Phase: corev1.PodRunning}, most: 300 << 20},
+		{name: "evicted pod", status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted"}, most: 64 << 30},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			pod := onNode(aPod("web-1", "web", "a"), "n")
+			w := newWorld(t, aNode("n", "8", "32Gi"), deployment("web"), pod, aVPA("web", "web", time.Hour)).begin()
+			w.uses("web-1", "a", 100, 100)
+			w.passes(3)
+			event := &corev1.Event{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "e", UID: "e", CreationTimestamp: metav1.NewTime(w.now), Annotations: map[string]string{
+					"offending_containers": "a", "offending_containers_usage": "1Ti", "starved_resource": "memory"}},
+				Reason: "Evicted", InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "ns", Name: "web-1", UID: types.UID("web-1")},
+			}
+			_, err := w.kube.CoreV1().Events("ns").Create(t.Context(), event, metav1.CreateOptions{})
+			require.NoError(t, err)
+			changed := pod.DeepCopy()
+			changed.ResourceVersion, changed.Status.Phase, changed.Status.Reason = "2", tc.status.Phase, tc.status.Reason
+			_, err = w.kube.CoreV1().Pods("ns").UpdateStatus(t.Context(), changed, metav1.UpdateOptions{})
+			require.NoError(t, err)
+			if tc.status.Reason != "" {
+				w.oomsPending()
+			}
+			w.passes(1)
+			require.LessOrEqual(t, w.memory("web"), tc.most)
+			if tc.status.Reason != "" {
+				require.Greater(t, w.memory("web"), int64(32<<30))
+			}
+		})
+	}
+}

@@ -1,0 +1,96 @@
+package recommend
+
+import (
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/kube/client"
+)
+
+// Nodes holds the capacity of nodes, which bounds what containers can use. It is a
+// cache.ResourceEventHandler for an informer of nodes, and safe for concurrent use.
+type Nodes struct {
+	pods listers.PodLister
+
+	mu       sync.RWMutex
+	capacity map[string]resources.List // by name
+	largest  resources.List            // by kind, of all nodes since the start
+}
+
+// NewNodes returns Nodes that know none yet.
+func NewNodes(pods listers.PodLister) *Nodes {
+	return &Nodes{pods: pods, capacity: map[string]resources.List{}}
+}
+
+// mostWithoutNodes are the ends of the histograms, in millicores and bytes.
+var mostWithoutNodes = [resources.Kinds]resources.Amount{resources.CPU: 1_000_000, resources.Memory: 1e12}
+
+// Ceiling returns the most that a container can use of a kind: the capacity of the node of its
+// pod. Where that is not known it is the largest capacity of any node or, without nodes, the end
+// of the histogram. CPU use is measured as a rate and may appear a tenth higher than it is.
+func (n *Nodes) Ceiling(c usage.ContainerKey, k resources.Kind) resources.Amount {
+	name := client.NodeOf(n.pods, c.Namespace, c.Pod)
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	most := n.capacity[name].Value(k)
+	if most <= 0 {
+		most = n.largest.Value(k)
+	}
+	switch {
+	case most <= 0:
+		return mostWithoutNodes[k]
+	case k == resources.CPU:
+		return most.Add(most / 10)
+	}
+	return most
+}
+
+// OnAdd takes a node.
+func (n *Nodes) OnAdd(object any, _ bool) {
+	node, ok := object.(*corev1.Node)
+	if !ok {
+		return
+	}
+	capacity := convert.Resources(node.Status.Capacity)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.capacity[node.Name] = capacity
+	for k := range resources.Kind(resources.Kinds) {
+		n.largest = n.largest.With(k, max(n.largest.Value(k), capacity.Value(k)))
+	}
+}
+
+// OnUpdate takes the new state of a node.
+func (n *Nodes) OnUpdate(_, newer any) { n.OnAdd(newer, false) }
+
+// OnDelete forgets a node. Its pods are gone, too.
+func (n *Nodes) OnDelete(object any) {
+	if name, err := cache.DeletionHandlingObjectToName(object); err == nil {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		delete(n.capacity, name.Name)
+	}
+}
+
+// TrimNode is a cache.TransformFunc that keeps the CPU and memory of a node.
+func TrimNode(object any) (any, error) {
+	node, ok := object.(*corev1.Node)
+	if !ok {
+		return object, nil
+	}
+	trimmed := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion}}
+	trimmed.Status.Capacity = corev1.ResourceList{}
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		if q, has := node.Status.Capacity[name]; has {
+			trimmed.Status.Capacity[name] = q
+		}
+	}
+	return trimmed, nil
+}
