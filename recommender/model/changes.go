@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/kube/client"
 )
@@ -30,9 +31,11 @@ func NewChanges(ooms *OOMs) *Changes {
 
 // OnAdd takes a pod that the informer saw for the first time.
 func (c *Changes) OnAdd(object any, _ bool) {
-	if pod, ok := client.PodOf(object); ok {
-		c.put(cache.MetaObjectToName(pod), object, firstSight(pod))
+	pod, ok := client.PodOf(object)
+	if !ok {
+		return
 	}
+	c.put(pod, object, firstSight(pod))
 }
 
 // firstSight returns the kills in the status of a pod that is new: one that is
@@ -55,26 +58,31 @@ func (c *Changes) OnUpdate(older, newer any) {
 	}
 	// A pod that replaced another of the same name did not restart.
 	if before.UID != now.UID {
-		c.put(cache.MetaObjectToName(now), newer, firstSight(now))
+		c.put(now, newer, firstSight(now))
 		return
 	}
-	c.put(cache.MetaObjectToName(now), newer, nil)
+	c.put(now, newer, nil)
 	c.ooms.Add(PodOOMs(before, now)...)
 }
 
 // OnDelete takes the end of a pod.
 func (c *Changes) OnDelete(object any) {
 	if name, err := cache.DeletionHandlingObjectToName(object); err == nil {
-		c.put(name, nil, nil)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.pods[name] = nil
 	}
 }
 
 // put keeps the state of a pod. Kills found in it wait until it is drained: before
 // that nobody knows its containers.
-func (c *Changes) put(name cache.ObjectName, pod any, found []usage.OOM) {
+func (c *Changes) put(pod *corev1.Pod, object any, found []usage.OOM) {
+	if convert.EvictedByKubelet(pod) {
+		defer c.ooms.confirm(pod)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.pods[name] = pod
+	c.pods[cache.MetaObjectToName(pod)] = object
 	if len(found) > 0 {
 		c.found = append(c.found, found...)
 		c.ooms.WakeUp()

@@ -3,6 +3,8 @@ package model
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -46,6 +48,7 @@ func TestReplayedEventsCountOnce(t *testing.T) {
 			return true, w, nil
 		})
 		ooms := &OOMs{}
+		ooms.confirm(evictedPod("p", ""))
 		ctx, stop := context.WithCancel(t.Context())
 		go NewEvictions(kube, "", ooms).Run(ctx)
 		time.Sleep(time.Minute)
@@ -66,6 +69,7 @@ func TestOtherEventTypesAreIgnored(t *testing.T) {
 	w.Action(watch.Error, runtime.Object(&metav1.Status{}))
 	kube.PrependWatchReactor("events", clienttesting.DefaultWatchReactor(w, nil))
 	ooms := &OOMs{}
+	ooms.confirm(evictedPod("p", ""))
 	NewEvictions(kube, "", ooms).once(t.Context())
 	got, _ := ooms.Drain()
 	require.Empty(t, got)
@@ -74,6 +78,7 @@ func TestOtherEventTypesAreIgnored(t *testing.T) {
 // Anybody who may write events can write many.
 func TestManyEventsTakeABoundedMemory(t *testing.T) {
 	ooms := &OOMs{}
+	ooms.confirm(evictedPod("p", ""))
 	e := NewEvictions(fake.NewClientset(), "", ooms)
 	for i := range 5 * rememberedEvents {
 		e.take(evicted(strconv.Itoa(i)))
@@ -92,4 +97,87 @@ func TestManyEventsTakeABoundedMemory(t *testing.T) {
 	e.take(evicted("0"))
 	again, _ = ooms.Drain()
 	require.Len(t, again, 1, "it was forgotten")
+}
+
+func evictedPod(name string, uid types.UID) *corev1.Pod {
+	p := aQueuedPod(name)
+	p.UID, p.Status = uid, corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted"}
+	return p
+}
+
+// Who may write events may write any: one counts only where the pod itself says that the kubelet
+// evicted it, in whichever order the two are seen.
+func TestEvictions_CountsEventsOfEvictedPodsOnly(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		pod   func(*corev1.Pod)
+		event func(*corev1.Event)
+		want  int
+	}{
+		{name: "evicted", want: 1},
+		{name: "event without the UID of the pod", event: func(e *corev1.Event) { e.InvolvedObject.UID = "" }, want: 1},
+		{name: "event of the kubelet", event: func(e *corev1.Event) { e.Source.Component = "kubelet" }, want: 1},
+		{name: "event of another program", event: func(e *corev1.Event) { e.Source.Component = "node-autoscaler" }},
+		{name: "event in another namespace", event: func(e *corev1.Event) { e.Namespace = "other" }},
+		{name: "event of an earlier pod of the name", event: func(e *corev1.Event) { e.InvolvedObject.UID = "earlier" }},
+		{name: "running pod", pod: func(p *corev1.Pod) { p.Status = corev1.PodStatus{Phase: corev1.PodRunning} }},
+		{name: "running pod with the reason", pod: func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }},
+		{name: "failed for another reason", pod: func(p *corev1.Pod) { p.Status.Reason = "DeadlineExceeded" }},
+		{name: "finished", pod: func(p *corev1.Pod) { p.Status = corev1.PodStatus{Phase: corev1.PodSucceeded} }},
+	} {
+		for _, eventFirst := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, event first %t", tc.name, eventFirst), func(t *testing.T) {
+				pod, event := evictedPod("p", "u1"), evicted("one")
+				event.InvolvedObject.UID = "u1"
+				if tc.pod != nil {
+					tc.pod(pod)
+				}
+				if tc.event != nil {
+					tc.event(event)
+				}
+				ooms := &OOMs{}
+				changes, events := NewChanges(ooms), NewEvictions(fake.NewClientset(), "", ooms)
+				running := aQueuedPod("p")
+				running.UID, running.ResourceVersion, pod.ResourceVersion = "u1", "1", "2"
+				changes.OnAdd(running, true)
+				steps := []func(){func() { events.take(event) }, func() { changes.OnUpdate(running, pod) }}
+				if !eventFirst {
+					slices.Reverse(steps)
+				}
+				for _, step := range steps {
+					step()
+				}
+				events.take(event)             // again, from a new watch
+				changes.OnUpdate(running, pod) // again, from a new list
+				changes.OnDelete(pod)          // the controller replaces it
+				changes.OnAdd(running, false)  // under the same name
+				got, dropped := ooms.Drain()
+				require.Len(t, got, tc.want)
+				require.Zero(t, dropped)
+			})
+		}
+	}
+}
+
+// The same eviction may be reported by several events.
+func TestEvictionOOMs_NamesAnEvictionByItsPod(t *testing.T) {
+	id := func(uid, pod, used string) string {
+		e := evicted(uid)
+		e.InvolvedObject.UID, e.Annotations[offendersUsage] = types.UID(pod), used
+		return EvictionOOMs(e)[0].ID
+	}
+	require.Equal(t, id("e1", "p1", "1Mi"), id("e2", "p1", "1Mi"))
+	require.NotEqual(t, id("e1", "p1", "1Mi"), id("e2", "p2", "1Mi"))
+	require.NotEqual(t, id("e1", "p1", "1Mi"), id("e2", "p1", "2Mi"))
+}
+
+func TestEvictions_WaitingEventsAreBounded(t *testing.T) {
+	ooms := &OOMs{}
+	e := NewEvictions(fake.NewClientset(), "", ooms)
+	for i := range 10 * mostClaims {
+		e.take(evicted(strconv.Itoa(i)))
+	}
+	ooms.confirm(evictedPod("p", "u"))
+	got, _ := ooms.Drain()
+	require.Len(t, got, mostClaims)
 }

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"strings"
 	"sync"
 	"time"
@@ -22,12 +23,13 @@ const queueLimit = 5000
 //
 //	pod that ran already is updated ──────────────────────────┐
 //	new pod ── waits in Changes until its containers are known ┼─ OOMs ── Drain
-//	event of an eviction for want of memory ──────────────────┘
+//	event of an eviction for want of memory ── waits for its pod ┘
 type OOMs struct {
-	mu      sync.Mutex
-	waiting []usage.OOM
-	dropped int
-	wake    chan struct{} // made when somebody first needs it
+	mu        sync.Mutex
+	waiting   []usage.OOM
+	dropped   int
+	wake      chan struct{} // made when somebody first needs it
+	evictions evictionClaims
 }
 
 // Add puts kills into the queue.
@@ -37,6 +39,11 @@ func (q *OOMs) Add(ooms ...usage.OOM) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.add(ooms)
+}
+
+// add is Add with the lock held.
+func (q *OOMs) add(ooms []usage.OOM) {
 	room := min(max(queueLimit-len(q.waiting), 0), len(ooms))
 	q.waiting = append(q.waiting, ooms[:room]...)
 	q.dropped += len(ooms) - room
@@ -183,6 +190,17 @@ func oom(pod *corev1.Pod, container string, end *corev1.ContainerStateTerminated
 	return report
 }
 
+// kubelet is the reporter of its events.
+const kubelet = "kubelet"
+
+// evictionID returns the same ID for a pod and an amount, however often that is reported.
+func evictionID(event *corev1.Event, used string) string {
+	if pod := event.InvolvedObject.UID; pod != "" {
+		return string(pod) + " " + used
+	}
+	return string(event.UID)
+}
+
 // Annotations with which the kubelet says why it evicted a pod.
 const (
 	offenders      = "offending_containers"
@@ -192,9 +210,10 @@ const (
 
 // EvictionOOMs returns the out-of-memory evictions that an event reports: one for
 // each container listed as short of memory, with the memory it used. Lists of
-// different lengths are not trusted, entries that cannot be read are left out.
+// different lengths are not trusted, entries that cannot be read are left out. Neither are
+// events that another program than the kubelet reports.
 func EvictionOOMs(event *corev1.Event) []usage.OOM {
-	if event.Reason != "Evicted" || event.InvolvedObject.Kind != "Pod" {
+	if event.Reason != convert.ReasonEvicted || event.InvolvedObject.Kind != "Pod" || cmp.Or(event.Source.Component, kubelet) != kubelet {
 		return nil
 	}
 	containers := strings.Split(event.Annotations[offenders], ",")
@@ -219,7 +238,7 @@ func EvictionOOMs(event *corev1.Event) []usage.OOM {
 			Container: usage.ContainerKey{Namespace: event.InvolvedObject.Namespace, Pod: event.InvolvedObject.Name, Container: container},
 			At:        event.CreationTimestamp.Time,
 			Memory:    convert.Amount(resources.Memory, q),
-			ID:        string(event.UID),
+			ID:        evictionID(event, used[i]),
 		})
 	}
 	return ooms

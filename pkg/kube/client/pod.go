@@ -53,6 +53,7 @@ type rare struct {
 	affinity   *corev1.Affinity
 	conditions []corev1.PodCondition // but Ready
 	began      []uint32              // when each container did, in the order of the statuses
+	reason     string                // why the pod failed
 }
 
 // StartOf returns when a container of a pod of a lister began to run, to some seconds; the
@@ -198,7 +199,7 @@ func (p *Pod) make(m *made) {
 	o.Spec.Resources, o.Spec.Overhead, o.Spec.ActiveDeadlineSeconds, o.Spec.Affinity = nil, nil, nil, nil
 	o.Status.Phase, o.Status.QOSClass, o.Status.ObservedGeneration = states.phase, kin.class, p.observed
 	o.Status.ContainerStatuses, o.Status.InitContainerStatuses = states.containers, states.init
-	o.Status.StartTime, o.Status.Conditions = nil, nil
+	o.Status.StartTime, o.Status.Conditions, o.Status.Reason = nil, nil, ""
 	if p.started != 0 {
 		m.started = instant(p.started)
 		o.Status.StartTime = &m.started
@@ -210,6 +211,7 @@ func (p *Pod) make(m *made) {
 	if r := p.rare; r != nil {
 		o.Spec.Resources, o.Spec.Overhead, o.Spec.ActiveDeadlineSeconds, o.Spec.Affinity = r.resources, r.overhead, r.deadline, r.affinity
 		o.Status.Conditions = append(o.Status.Conditions, r.conditions...)
+		o.Status.Reason = r.reason
 	}
 }
 
@@ -298,7 +300,8 @@ func (t *Trimmer) sharePod(o *corev1.Pod) *Pod {
 	if o.Status.StartTime != nil {
 		p.started = nanoseconds(*o.Status.StartTime)
 	}
-	few := rare{deletion: o.DeletionTimestamp, resources: o.Spec.Resources, overhead: o.Spec.Overhead, deadline: o.Spec.ActiveDeadlineSeconds, affinity: o.Spec.Affinity}
+	few := rare{deletion: o.DeletionTimestamp, resources: o.Spec.Resources, overhead: o.Spec.Overhead, deadline: o.Spec.ActiveDeadlineSeconds, affinity: o.Spec.Affinity,
+		reason: o.Status.Reason}
 	for _, c := range o.Status.Conditions {
 		if at := slices.Index(readiness[:], c.Status); c.Type == corev1.PodReady && p.ready == 0 && at > 0 {
 			p.ready, p.readySince = uint8(at), nanoseconds(c.LastTransitionTime)
@@ -306,7 +309,8 @@ func (t *Trimmer) sharePod(o *corev1.Pod) *Pod {
 			few.conditions = append(few.conditions, c)
 		}
 	}
-	if few.deletion != nil || few.resources != nil || few.overhead != nil || few.deadline != nil || few.affinity != nil || few.conditions != nil {
+	if few.deletion != nil || few.resources != nil || few.overhead != nil || few.deadline != nil || few.affinity != nil || few.conditions != nil ||
+		few.reason != "" {
 		p.rare = &few
 	}
 	runtime.AddCleanup(p, holdings.release, holdings{t, p.kin, p.labels, p.shape, p.states})

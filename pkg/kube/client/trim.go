@@ -24,7 +24,8 @@ import (
 //
 //   - pods: labels, annotations of ours and of the VPA, names, resources and resize
 //     policies of containers, the node, what decides which quotas count them, and of the status phase,
-//     readiness, restarts, out-of-memory kills and the state of a resize;
+//     readiness, restarts, out-of-memory kills, the state of a resize and whether the kubelet evicted
+//     the pod;
 //   - controllers: selector, replicas, the number of pods they want, and what
 //     shows whether a rollout is under way; a ReplicaSet becomes one of ours;
 //   - cron jobs: the labels of the pods they make;
@@ -264,6 +265,9 @@ func trimPod(p *corev1.Pod) *corev1.Pod {
 			QOSClass:              constant(p.Status.QOSClass),
 			ObservedGeneration:    p.Status.ObservedGeneration,
 		},
+	}
+	if convert.EvictedByKubelet(p) {
+		trimmed.Status.Reason = convert.ReasonEvicted
 	}
 	trimmed.Labels, trimmed.Annotations, trimmed.OwnerReferences = p.Labels, ours(p.Annotations), trimOwners(p.OwnerReferences)
 	if convert.Traits(p).CrossNamespace {
