@@ -30,12 +30,16 @@ func NewChanges(ooms *OOMs) *Changes {
 }
 
 // OnAdd takes a pod that the informer saw for the first time.
-func (c *Changes) OnAdd(object any, _ bool) {
+func (c *Changes) OnAdd(object any, isInInitialList bool) {
 	pod, ok := client.PodOf(object)
 	if !ok {
 		return
 	}
-	c.put(pod, object, firstSight(pod))
+	ooms := firstSight(pod)
+	if isInInitialList {
+		withoutLaterSizes(object, ooms)
+	}
+	c.put(pod, object, ooms)
 }
 
 // firstSight returns the kills in the status of a pod that is new: one that is
@@ -47,6 +51,18 @@ func firstSight(pod *corev1.Pod) []usage.OOM {
 		ooms[i].Found = time.Now()
 	}
 	return ooms
+}
+
+// withoutLaterSizes removes the sizes from kills that ended before the program started, unless
+// the pod was last resized before the kill. They may be sizes that the kill led to: each restart
+// would raise them again.
+func withoutLaterSizes(pod any, ooms []usage.OOM) {
+	resized, known := client.ResizedAt(pod)
+	for i := range ooms {
+		if !known || !resized.Before(ooms[i].At) {
+			ooms[i].Memory, ooms[i].Limit = 0, 0
+		}
+	}
 }
 
 // OnUpdate takes a new state of a pod.

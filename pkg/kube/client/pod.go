@@ -54,6 +54,7 @@ type rare struct {
 	conditions []corev1.PodCondition // but Ready
 	began      []uint32              // when each container did, in the order of the statuses
 	reason     string                // why the pod failed
+	resized    resized
 }
 
 // StartOf returns when a container of a pod of a lister began to run, to some seconds; the
@@ -133,14 +134,56 @@ func (p *Pod) begin(statuses []corev1.ContainerStatus) {
 			first, last = min(first, start), max(last, start)
 		}
 	}
-	switch {
-	case last == 0 || last-first <= together:
+	if last == 0 || last-first <= together {
 		p.began = last
-	case p.rare == nil:
-		p.rare = &rare{began: starts}
-	default:
-		p.rare.began = starts
+		return
 	}
+	p.few().began = starts
+}
+
+// few returns what few pods have, to be changed before the pod is in a cache.
+func (p *Pod) few() *rare {
+	if p.rare == nil {
+		p.rare = &rare{}
+	}
+	return p.rare
+}
+
+// resized says when a pod was last resized in place.
+type resized struct {
+	known bool
+	at    time.Time // zero: never
+}
+
+// resizedAt reads the entries of the subresource by which pods are resized. Without any entry nothing
+// is known.
+func resizedAt(managed []metav1.ManagedFieldsEntry) resized {
+	r := resized{known: len(managed) > 0}
+	for _, m := range managed {
+		switch {
+		case m.Subresource != "resize":
+		case m.Time == nil:
+			return resized{}
+		case m.Time.After(r.at):
+			r.at = m.Time.Time
+		}
+	}
+	return r
+}
+
+// ResizedAt returns when a pod that an informer hands out was last resized in place, the zero time if
+// it never was, and whether that is known. Caches keep it of pods that show an out-of-memory kill.
+func ResizedAt(object any) (at time.Time, known bool) {
+	var r resized
+	switch o := object.(type) {
+	case *Pod:
+		if o.rare != nil {
+			r = o.rare.resized
+		}
+	case *corev1.Pod:
+		r = resizedAt(o.ManagedFields)
+	}
+	return r.at, r.known
 }
 
 func secondsTime(seconds uint32) time.Time {

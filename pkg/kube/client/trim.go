@@ -276,6 +276,16 @@ func trimPod(p *corev1.Pod) *corev1.Pod {
 	return trimmed
 }
 
+// wasOOMKilled reports whether the status of a container shows an out-of-memory kill.
+func wasOOMKilled(s corev1.ContainerStatus) bool {
+	for _, end := range [...]*corev1.ContainerStateTerminated{s.State.Terminated, s.LastTerminationState.Terminated} {
+		if end != nil && end.Reason == oomKilled {
+			return true
+		}
+	}
+	return false
+}
+
 // trimOwners keeps the names of owners, and which of them controls.
 func trimOwners(owners []metav1.OwnerReference) []metav1.OwnerReference {
 	if len(owners) == 0 {

@@ -68,6 +68,9 @@ func (t *Trimmer) Trim(object any) (any, error) {
 		defer t.mu.Unlock()
 		p := t.sharePod(trimPod(o))
 		p.begin(o.Status.ContainerStatuses)
+		if slices.ContainsFunc(o.Status.ContainerStatuses, wasOOMKilled) {
+			p.few().resized = resizedAt(o.ManagedFields)
+		}
 		return p, nil
 	case *Pod: // has been trimmed
 		return o, nil
