@@ -87,6 +87,9 @@ func (m *Model) Absorb(other *Model, now time.Time) {
 	for _, theirs := range spaces {
 		for _, text := range slices.Sorted(maps.Keys(theirs.sets)) {
 			s := m.space(theirs.name) // a new one where that before was left with nothing
+			if theirs.sets[text].former {
+				continue
+			}
 			m.absorb(m.set(s, theirs.sets[text].labels.without(nil)), other, theirs.sets[text].series, now)
 			m.bound(s)
 		}

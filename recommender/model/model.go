@@ -84,6 +84,7 @@ type labelSet struct {
 	series []named // by container
 	vpas   []*VPA  // that select it, the controlling one first
 
+	former   bool   // it holds what a target selected before, and no selector matches it
 	claimant string // name of a VPA that selected it until its target was missing for longer than Grace
 	forsaken int64  // instant since which it has neither pods nor VPAs, as far as sweeps saw; 0: it has some
 }

@@ -62,7 +62,7 @@ func (m *Model) findRuns(s *space, like list, b *batch) {
 	var ended []*labelSet
 	awaited := s.awaited()
 	for _, set := range s.sets {
-		if len(set.pods) == 0 && len(set.series) > 0 && set.labels.sameKeys(like) && !awaited[set.text] {
+		if len(set.pods) == 0 && len(set.series) > 0 && !set.former && set.labels.sameKeys(like) && !awaited[set.text] {
 			ended = append(ended, set)
 		}
 	}

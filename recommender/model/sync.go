@@ -201,18 +201,32 @@ func (v *VPA) InGrace(now time.Time) bool {
 // that they match now. It goes over the label sets once, however many VPAs there
 // are. The time is that of series that begin with it.
 func (m *Model) relink(s *space, vpas []*VPA, now time.Time) {
+	left := map[*VPA][]*labelSet{}
 	for _, v := range vpas {
 		v.relinking = true
+		stays := false
 		for set := range v.sets {
-			if v.selector == nil || !v.selector.Matches(set.labels) {
+			switch {
+			case v.selector == nil:
 				m.unlink(v, set)
-				if v.selector == nil {
-					set.claimant = v.Object.Name
-				}
+				set.claimant = v.Object.Name
+			case set.former:
+			case v.selector.Matches(set.labels):
+				stays = true
+			default:
+				m.unlink(v, set)
+				left[v] = append(left[v], set)
 			}
 		}
+		if stays {
+			delete(left, v)
+		}
+		m.linkFormer(s, v)
 	}
 	for _, set := range s.sets {
+		if set.former {
+			continue
+		}
 		before := len(set.vpas)
 		s.selectors.matching(set.labels, func(v *VPA) {
 			if _, linked := v.sets[set]; v.relinking && !linked {
@@ -227,6 +241,7 @@ func (m *Model) relink(s *space, vpas []*VPA, now time.Time) {
 	}
 	for _, v := range vpas {
 		v.relinking = false
+		m.keepFormer(s, v, left[v])
 	}
 }
 

@@ -18,14 +18,40 @@ func (s *Store) Fold(from Series, key SeriesKey) (Series, bool) {
 		s.names.Put(key.Namespace, key.name(), from)
 		return from, true
 	}
-	to := s.series.At(into)
+	h.mergeInto(s.series.At(into))
+	s.remove(from)
+	return into, true
+}
+
+// Move adds the history of a series to the one with another key, which it creates if needed, and
+// returns that. The containers that feed the series feed it from then on without a history.
+func (s *Store) Move(from Series, key SeriesKey) Series {
+	created := s.series.At(from).created
+	into, found := s.names.Find(key.Namespace, key.name())
+	if !found {
+		into = s.addSeries(key, created)
+	}
+	h := s.series.At(from)
+	h.mergeInto(s.series.At(into))
+	h.empty(s, created)
+	return into
+}
+
+// mergeInto adds a history to another one.
+func (h *history) mergeInto(to *history) {
 	h.profile.MergeInto(&to.profile)
 	to.version++
 	if older := h.created.Before(to.created); older != to.profile.Empty() {
 		to.created = h.created // without CPU samples the later one, from which on it expires
 	}
-	s.remove(from)
-	return into, true
+}
+
+// empty forgets a history that containers feed. Their windows begin without a peak.
+func (h *history) empty(s *Store, created time.Time) {
+	h.profile, h.created, h.version = NewProfile(s.config.Shape), created, h.version+1
+	for slot := h.first; slot != none; slot = s.containers.At(slot).next {
+		s.containers.At(slot).window.forgetPeak()
+	}
 }
 
 // Drop gives up a series and its handle, and reports whether it did: not if

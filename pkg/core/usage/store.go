@@ -288,10 +288,7 @@ func (s *Store) Expire(now time.Time, contributes func(Series) bool) []Series {
 			continue
 		}
 		if h.first != none {
-			h.profile, h.created, h.version = NewProfile(s.config.Shape), now, h.version+1
-			for slot := h.first; slot != none; slot = s.containers.At(slot).next {
-				s.containers.At(slot).window.forgetPeak()
-			}
+			h.empty(s, now)
 			continue
 		}
 		s.remove(series)
