@@ -43,6 +43,9 @@ type Loop struct {
 	Backfill    *backfill.Loader   // of history from Prometheus; nil = history is in checkpoints
 	Restored    checkpoint.History // handed over to the VPAs and pods of the first pass
 
+	loader *checkpoint.Loader        // nil: history is in Prometheus
+	read   map[checkpoint.Owner]bool // VPAs whose checkpoints were read before the first iteration
+
 	removed   map[cache.ObjectName]struct{} // pods that vanished since the last iteration
 	started   time.Time                     // first pass
 	began     time.Time                     // last pass, by the clock on the wall
@@ -116,6 +119,7 @@ func (l *Loop) loadVPAs(ctx context.Context, now time.Time) {
 		return
 	}
 	model.LogTargetErrors(log, l.Model, observed)
+	observed = l.restoreLate(ctx, observed)
 	fresh, ahead := l.Model.SyncVPAs(observed, now), l.Config.Aggregation.Ahead(true).Sample
 	if l.Policies != nil {
 		policies.Follow(l.Policies, l.Model)
@@ -181,7 +185,7 @@ func (l *Loop) loadPods(now time.Time) {
 	}
 	model.ResumeWindows(l.Restored, l.Store, l.Model)
 	// What no VPA took in the first pass is of no use later.
-	l.Restored = nil
+	l.Restored, l.read = nil, nil
 }
 
 // takePod takes a pod that changed. What was drained comes only once, so a defect in the

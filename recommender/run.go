@@ -118,13 +118,17 @@ func work(ctx context.Context, c *Config, p parts) error {
 // load reads the checkpoints of the VPAs that are served, however long it takes:
 // without them every recommendation would begin anew.
 func (l *Loop) load(ctx context.Context, clients *client.Clients, now func() time.Time) error {
-	loader := checkpoint.Loader{
+	l.read = map[checkpoint.Owner]bool{}
+	l.loader = &checkpoint.Loader{
 		Client:    clients.VPA,
 		Namespace: l.Config.Kube.Namespace,
 		Shape:     l.Config.Aggregation.Store().Shape,
-		Wanted:    func(o checkpoint.Owner) bool { return l.Roster.Has(o.Namespace, o.VPA) },
-		Now:       now,
-		Ahead:     l.Config.Aggregation.Ahead(l.Config.Gates.PerVPAConfig),
+		Wanted: func(o checkpoint.Owner) bool {
+			l.read[o] = l.Roster.Has(o.Namespace, o.VPA)
+			return l.read[o]
+		},
+		Now:   now,
+		Ahead: l.Config.Aggregation.Ahead(l.Config.Gates.PerVPAConfig),
 		Report: func(object string, err error) {
 			result, message := "rejected", "Checkpoint cannot be used, its history is lost"
 			if errors.Is(err, checkpoint.ErrWindows) || errors.Is(err, checkpoint.ErrFuture) {
@@ -134,7 +138,7 @@ func (l *Loop) load(ctx context.Context, clients *client.Clients, now func() tim
 			klog.FromContext(ctx).Error(err, message, "checkpoint", object)
 		},
 	}
-	history, err := loader.LoadInTheEnd(ctx)
+	history, err := l.loader.LoadInTheEnd(ctx)
 	if err != nil {
 		return err
 	}

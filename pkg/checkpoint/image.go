@@ -89,7 +89,7 @@ func Trim(object any) (any, error) {
 		return object, nil
 	}
 	trimmed := &vpav1.VerticalPodAutoscalerCheckpoint{
-		ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name, UID: c.UID, ResourceVersion: c.ResourceVersion},
+		ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name, UID: c.UID, ResourceVersion: c.ResourceVersion, CreationTimestamp: c.CreationTimestamp},
 		Spec:       c.Spec,
 		Status: vpav1.VerticalPodAutoscalerCheckpointStatus{
 			Version:           c.Status.Version,

@@ -116,7 +116,8 @@ func (u *Maintainer) report(ctx context.Context, last *serving.Reminder, err err
 // and expired when the VPA has not had the container for long, or had it with
 // another target. One whose VPA has just gone stays for the time between two clean-ups: should that be created again,
 // and the program end before it has saved it, the history is still there. One that
-// went during this pass is in the model until the next.
+// went during this pass is in the model until the next. A new checkpoint stays as long: where a
+// cluster is restored its VPA follows.
 func (u *Maintainer) disposition(c *vpav1.VerticalPodAutoscalerCheckpoint, now time.Time) Disposition {
 	if u.Ignores(c.Namespace) {
 		return Keep
@@ -125,6 +126,9 @@ func (u *Maintainer) disposition(c *vpav1.VerticalPodAutoscalerCheckpoint, now t
 	v, container := u.Model.Find(c.Namespace, c.Spec.VPAObjectName), c.Spec.ContainerName
 	if apierrors.IsNotFound(err) {
 		if v != nil {
+			return Keep
+		}
+		if now.Sub(c.CreationTimestamp.Time) < u.Collect {
 			return Keep
 		}
 		if since, remembered := u.Model.DeletedSince(c.Namespace, c.Spec.VPAObjectName); remembered && now.Sub(since) < u.Collect {

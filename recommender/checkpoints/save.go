@@ -101,6 +101,11 @@ func (s *Saver) Know(restored checkpoint.History) {
 	}
 }
 
+// HasWritten reports whether this process has written a stored checkpoint.
+func (s *Saver) HasWritten(c *vpav1.VerticalPodAutoscalerCheckpoint) bool {
+	return s.lastWritten(name{c.Namespace, c.Name}) != writtenSum{}
+}
+
 // Disown says of which containers the history was loaded, but is that of another
 // target than the VPA has: nothing of it will be saved again.
 func (s *Saver) Disown(o checkpoint.Owner, foreign []checkpoint.Foreign) {

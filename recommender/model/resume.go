@@ -17,7 +17,9 @@ import (
 func ResumeWindows(h checkpoint.History, store *usage.Store, model *Model) {
 	resumed := latest(h, store)
 	for _, key := range slices.SortedFunc(maps.Keys(resumed), compareKeys) {
-		store.Resume(key, resumed[key])
+		if w := resumed[key]; !store.Resume(key, w) && w.Peak() >= 0 {
+			delete(resumed, key) // the container has a window of its own
+		}
 	}
 	for owner, containers := range h {
 		v := model.Find(owner.Namespace, owner.VPA)
@@ -31,7 +33,8 @@ func ResumeWindows(h checkpoint.History, store *usage.Store, model *Model) {
 				// A VPA whose target cannot be read may select the pod again.
 				series, tracked := store.Tracked(key)
 				lives := tracked && (v.TargetError != nil || slices.Contains(v.Series(container), series))
-				if w.Peak() >= 0 && (!lives || !resumed[key].End.Equal(w.End)) {
+				open, goesOn := resumed[key]
+				if w.Peak() >= 0 && (!lives || !goesOn || !open.End.Equal(w.End)) {
 					past.Profile.AddPeak(float64(w.Peak()), w.End)
 				}
 			}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"loadline.dev/loadline/pkg/core/recipe"
+)
+
+// A cluster that is restored has the checkpoints before the VPAs. They are loaded when the VPA comes, and
+// nothing replaces them before.
+func TestRestoredCluster_LoadsCheckpointsOfLaterVPAs(t *testing.T) {
+	for _, name := range recipe.Names() {
+		for _, tc := range []struct {
+			name  string
+			fails int // iterations in which the checkpoints cannot be read
+		}{{name: "readable"}, {name: "readable later", fails: 3}} {
+			t.Run(name+"/"+tc.name, func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), asking(name)).begin()
+				w.uses("web-1", "a", 700, 1800)
+				w.passes(60)
+				if len(w.recommendations("web")) == 0 {
+					return // the recipe needs more usage
+				}
+				before := w.memory("web")
+				w.loop.Close(t.Context(), w.now)
+				saved := w.checkpoint("web-a").DeepCopy()
+
+				restored := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), saved)
+				restored.config.Output.Tolerance = 0
+				restored.now = w.now
+				saved.CreationTimestamp = metav1.NewTime(w.now)
+				_, err := restored.vpas.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns").Update(t.Context(), saved, metav1.UpdateOptions{})
+				require.NoError(t, err)
+				restored.begin()
+				restored.uses("web-1", "a", 10, 50)
+				restored.passes(3)
+				require.Equal(t, saved.Status.TotalSamplesCount, restored.checkpoint("web-a").Status.TotalSamplesCount)
+
+				fails := tc.fails
+				restored.vpas.PrependReactor("list", "verticalpodautoscalercheckpoints", func(clienttesting.Action) (bool, runtime.Object, error) {
+					if fails == 0 {
+						return false, nil, nil
+					}
+					return true, nil, errors.New("unavailable")
+				})
+				v := asking(name)
+				v.UID = "restored"
+				restored.create(v)
+				require.Eventually(t, func() bool { return restored.loop.Roster.Has("ns", "web") }, time.Minute, time.Millisecond)
+				for ; fails > 0; fails-- {
+					restored.passes(1)
+					require.Empty(t, restored.recommendations("web"))
+					require.Equal(t, saved.Status.TotalSamplesCount, restored.checkpoint("web-a").Status.TotalSamplesCount)
+				}
+				restored.passes(3)
+				require.GreaterOrEqual(t, float64(restored.memory("web")), 0.9*float64(before))
+				restored.loop.Close(t.Context(), restored.now)
+				require.GreaterOrEqual(t, restored.checkpoint("web-a").Status.TotalSamplesCount, saved.Status.TotalSamplesCount)
+			})
+		}
+	}
+}
