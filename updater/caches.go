@@ -46,24 +46,27 @@ type caches struct {
 	foreign           bool // annotations of other projects count
 	generations       target.Generations
 	forget            func() // looks kinds up again
+	freshness         *client.Freshness
 	kube              kubernetes.Interface
 	refreshing        sync.WaitGroup
 }
 
 func newCaches(config *Config, clients *client.Clients) *caches {
 	namespace := config.Kube.Namespace
-	scales := client.NewScales(clients.Kube)
+	scales, freshness := client.NewScales(clients.Kube), &client.Freshness{}
+	tracked := client.Tracked(freshness)
 	c := &caches{
-		controllers: client.Factory(clients.Kube, namespace, client.ControllerResync, ""),
-		pods:        client.Factory(clients.Kube, namespace, client.ObjectResync, client.Running),
-		vpas:        client.VPAFactory(clients.VPA, namespace),
+		controllers: client.Factory(clients.Kube, namespace, client.ControllerResync, "", tracked),
+		pods:        client.Factory(clients.Kube, namespace, client.ObjectResync, client.Running, tracked),
+		vpas:        client.VPAFactory(clients.VPA, namespace, tracked),
+		freshness:   freshness,
 		forget:      scales.Reset,
 		kube:        clients.Kube,
 		own:         clients.VPA,
 		dryRun:      config.DryRun,
 		foreign:     config.Policies.Foreign,
 
-		surroundings: client.Factory(clients.Kube, namespace, client.ControllerResync, ""),
+		surroundings: client.Factory(clients.Kube, namespace, client.ControllerResync, "", tracked),
 		whole:        namespace == "",
 		loads:        config.NodeLoad.Mode != nodeload.Off,
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
@@ -63,6 +64,7 @@ func TestMetricsAreFrozen(t *testing.T) {
 	m.RevertFailed()
 	m.EvidenceMissing(1)
 	m.Observed(1)
+	m.cacheAges.Show(func() map[string]time.Duration { return map[string]time.Duration{"pods": time.Minute} })
 	golden(t, "metrics.golden", describe(registry, t))
 }
 

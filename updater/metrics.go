@@ -47,6 +47,8 @@ type metrics struct {
 	overloaded, tainted, capped, unknownLoad *prometheus.GaugeVec
 	loadErrors                               *prometheus.CounterVec
 
+	cacheAges cacheAges
+
 	seen sync.Map // cache.ObjectName of a VPA -> seen, in the last pass
 }
 
@@ -116,7 +118,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	registry.MustRegister(m.sharedHeadroom, m.sharedCores, m.sharedBytes, m.sharedPods, m.sharedEvictions)
 	registry.MustRegister(m.controlled, m.evictable, m.withEvictable, m.withEvicted, m.updatable, m.withUpdatable, m.withUpdated,
 		m.evicted, m.updated, m.failedEvictions, m.failedResizes, m.infeasible, m.latency, m.heartbeat, m.skipped, m.reverts, m.observed, m.recordErrors, m.revertErrors, m.missing,
-		m.overloaded, m.tainted, m.capped, m.unknownLoad, m.loadErrors)
+		m.overloaded, m.tainted, m.capped, m.unknownLoad, m.loadErrors, &m.cacheAges)
 	return m
 }
 

@@ -14,8 +14,9 @@ import (
 )
 
 // listWatcher returns what an informer asks for the objects of a kind, in one namespace or, if that is
-// empty, in all. Of most kinds the first list is streamed.
-func listWatcher(asks *cache.ListWatch, client any, object runtime.Object, namespace string) cache.ListerWatcher {
+// empty, in all. Of most kinds the first list is streamed. A tracked informer cannot do without bookmarks:
+// they show that its watch works.
+func listWatcher(asks *cache.ListWatch, client any, object runtime.Object, namespace string, tracked bool) cache.ListerWatcher {
 	switch object.(type) {
 	case *corev1.Namespace, *corev1.ResourceQuota, *corev1.LimitRange, *corev1.ReplicationController, *appsv1.DaemonSet,
 		*loadlinev1alpha1.SizingPolicy:
@@ -23,6 +24,9 @@ func listWatcher(asks *cache.ListWatch, client any, object runtime.Object, names
 			break // only bookmarks let a watch of one namespace keep up with what happens in all
 		}
 		client = wholeLists{}
+		if tracked {
+			break
+		}
 		asks = &cache.ListWatch{ListWithContextFunc: asks.ListWithContextFunc, WatchFuncWithContext: withoutBookmarks(asks.WatchFuncWithContext)}
 	}
 	return cache.ToListWatcherWithWatchListSemantics(asks, client)

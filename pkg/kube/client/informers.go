@@ -16,9 +16,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	"loadline.dev/loadline/pkg/generated/informers/externalversions"
+	"loadline.dev/loadline/pkg/generated/informers/externalversions/autoscaling"
 	"loadline.dev/loadline/pkg/generated/informers/externalversions/internalinterfaces"
 	"loadline.dev/loadline/pkg/generated/informers/externalversions/loadline"
 )
@@ -38,20 +40,20 @@ const (
 // Factory returns a factory of informers for core objects of one namespace, or
 // of all when it is empty, that stores objects as a Trimmer leaves them. A field
 // selector, if given, holds for every informer of the factory.
-func Factory(kube kubernetes.Interface, namespace string, resync time.Duration, fieldSelector string) informers.SharedInformerFactory {
+func Factory(kube kubernetes.Interface, namespace string, resync time.Duration, fieldSelector string, options ...Option) informers.SharedInformerFactory {
 	trim, tweak := new(Trimmer).Trim, func(options *metav1.ListOptions) { options.FieldSelector = fieldSelector }
 	all := informers.NewSharedInformerFactoryWithOptions(kube, resync, informers.WithNamespace(namespace), informers.WithTransform(trim), informers.WithTweakListOptions(tweak))
-	return &factory{SharedInformerFactory: all, namespace: namespace, tweak: tweak, trim: trim, trust: trusted}
+	return &factory{SharedInformerFactory: all, namespace: namespace, tweak: tweak, trim: trim, trust: trusted, freshness: apply(options).freshness}
 }
 
 // VPAFactory returns a factory of informers for VPAs, checkpoints and SizingRecords of one
 // namespace, or of all when it is empty, and for SizingPolicies, which have none.
-func VPAFactory(vpa versioned.Interface, namespace string) externalversions.SharedInformerFactory {
+func VPAFactory(vpa versioned.Interface, namespace string, options ...Option) externalversions.SharedInformerFactory {
 	all := externalversions.NewSharedInformerFactoryWithOptions(vpa, ObjectResync,
 		externalversions.WithNamespace(namespace),
 		externalversions.WithTransform(new(Trimmer).Trim),
 	)
-	return &vpaFactory{all, namespace, trusted}
+	return &vpaFactory{all, namespace, trusted, apply(options).freshness}
 }
 
 // vpaFactory is a factory whose informers of SizingPolicies and SizingRecords notice when they
@@ -61,6 +63,12 @@ type vpaFactory struct {
 
 	namespace string
 	trust     time.Duration // see trusted
+	freshness *Freshness    // nil: not tracked
+}
+
+// Autoscaling returns the informers of the group autoscaling.k8s.io.
+func (f *vpaFactory) Autoscaling() autoscaling.Interface {
+	return autoscaling.New(f, f.namespace, nil)
 }
 
 // Loadline returns the informers of the group loadline.dev.
@@ -70,6 +78,14 @@ func (f *vpaFactory) Loadline() loadline.Interface { return loadline.New(f, f.na
 // the kind is not guarded.
 func (f *vpaFactory) InformerFor(object runtime.Object, create internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
 	switch object.(type) {
+	case *vpav1.VerticalPodAutoscaler:
+		if f.freshness == nil {
+			break
+		}
+		create = func(vpa versioned.Interface, resync time.Duration) cache.SharedIndexInformer {
+			autoscalers := vpa.AutoscalingV1().VerticalPodAutoscalers(f.namespace)
+			return f.informer(vpa, object, resync, f.freshness.track(object, false, requests(autoscalers.List, autoscalers.Watch)))
+		}
 	case *loadlinev1alpha1.SizingPolicy:
 		create = f.guarded(object, func(vpa versioned.Interface) *cache.ListWatch {
 			policies := vpa.LoadlineV1alpha1().SizingPolicies()
@@ -88,9 +104,14 @@ func (f *vpaFactory) InformerFor(object runtime.Object, create internalinterface
 func (f *vpaFactory) guarded(object runtime.Object, asks func(versioned.Interface) *cache.ListWatch) internalinterfaces.NewInformerFunc {
 	return func(vpa versioned.Interface, resync time.Duration) cache.SharedIndexInformer {
 		g := &guarded{trust: f.trust}
-		g.SharedIndexInformer = cache.NewSharedIndexInformer(listWatcher(g.guard(asks(vpa)), vpa, object, f.namespace), object, resync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+		g.SharedIndexInformer = f.informer(vpa, object, resync, f.freshness.track(object, true, g.guard(asks(vpa))))
 		return g
 	}
+}
+
+func (f *vpaFactory) informer(vpa versioned.Interface, object runtime.Object, resync time.Duration, asks *cache.ListWatch) cache.SharedIndexInformer {
+	indexers := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
+	return cache.NewSharedIndexInformer(listWatcher(asks, vpa, object, f.namespace, f.freshness != nil), object, resync, indexers)
 }
 
 // syncNotice is how often a start that waits for its caches says so.

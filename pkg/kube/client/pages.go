@@ -7,6 +7,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/informers/apps"
 	"k8s.io/client-go/informers/autoscaling"
+	"k8s.io/client-go/informers/batch"
 	"k8s.io/client-go/informers/core"
 	"k8s.io/client-go/informers/internalinterfaces"
 	"k8s.io/client-go/informers/policy"
@@ -45,6 +47,7 @@ type factory struct {
 	tweak     func(*metav1.ListOptions)
 	trim      cache.TransformFunc
 	trust     time.Duration // see trusted
+	freshness *Freshness    // nil: not tracked
 }
 
 // Core returns the informers of the core group.
@@ -57,6 +60,9 @@ func (f *factory) Apps() apps.Interface { return apps.New(f, f.namespace, f.twea
 func (f *factory) Autoscaling() autoscaling.Interface {
 	return autoscaling.New(f, f.namespace, f.tweak)
 }
+
+// Batch returns the informers of the group batch.
+func (f *factory) Batch() batch.Interface { return batch.New(f, f.namespace, f.tweak) }
 
 // Policy returns the informers of the group policy.
 func (f *factory) Policy() policy.Interface { return policy.New(f, f.namespace, f.tweak) }
@@ -74,6 +80,26 @@ func (f *factory) InformerFor(object runtime.Object, create internalinterfaces.N
 		create = f.paged(object, func(kube kubernetes.Interface) *cache.ListWatch {
 			sets := kube.AppsV1().ReplicaSets(f.namespace)
 			return requests(sets.List, sets.Watch)
+		})
+	case *appsv1.Deployment:
+		create = f.plain(object, func(kube kubernetes.Interface) *cache.ListWatch {
+			deployments := kube.AppsV1().Deployments(f.namespace)
+			return requests(deployments.List, deployments.Watch)
+		})
+	case *appsv1.StatefulSet:
+		create = f.plain(object, func(kube kubernetes.Interface) *cache.ListWatch {
+			sets := kube.AppsV1().StatefulSets(f.namespace)
+			return requests(sets.List, sets.Watch)
+		})
+	case *batchv1.Job:
+		create = f.plain(object, func(kube kubernetes.Interface) *cache.ListWatch {
+			jobs := kube.BatchV1().Jobs(f.namespace)
+			return requests(jobs.List, jobs.Watch)
+		})
+	case *batchv1.CronJob:
+		create = f.plain(object, func(kube kubernetes.Interface) *cache.ListWatch {
+			cronJobs := kube.BatchV1().CronJobs(f.namespace)
+			return requests(cronJobs.List, cronJobs.Watch)
 		})
 	case *corev1.Node:
 		create = f.guarded(object, func(kube kubernetes.Interface) *cache.ListWatch {
@@ -127,7 +153,7 @@ func requests[L runtime.Object](list func(context.Context, metav1.ListOptions) (
 	}
 }
 
-func (f *factory) informer(kube kubernetes.Interface, object runtime.Object, resync time.Duration, asks *cache.ListWatch) cache.SharedIndexInformer {
+func (f *factory) informer(kube kubernetes.Interface, object runtime.Object, resync time.Duration, optional bool, asks *cache.ListWatch) cache.SharedIndexInformer {
 	tweaked := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			f.tweak(&o)
@@ -142,20 +168,21 @@ func (f *factory) informer(kube kubernetes.Interface, object runtime.Object, res
 	if _, ok := object.(*appsv1.ReplicaSet); ok { // there are many, and nobody lists those of a namespace
 		indexers = cache.Indexers{}
 	}
-	return cache.NewSharedIndexInformer(listWatcher(tweaked, kube, object, f.namespace), object, resync, indexers)
+	tweaked = f.freshness.track(object, optional, tweaked)
+	return cache.NewSharedIndexInformer(listWatcher(tweaked, kube, object, f.namespace, f.freshness != nil), object, resync, indexers)
 }
 
 // plain makes informers of nothing but requests.
 func (f *factory) plain(object runtime.Object, asks func(kubernetes.Interface) *cache.ListWatch) internalinterfaces.NewInformerFunc {
 	return func(kube kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
-		return f.informer(kube, object, resync, asks(kube))
+		return f.informer(kube, object, resync, false, asks(kube))
 	}
 }
 
 // paged makes informers that read lists in pages.
 func (f *factory) paged(object runtime.Object, asks func(kubernetes.Interface) *cache.ListWatch) internalinterfaces.NewInformerFunc {
 	return func(kube kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
-		return f.informer(kube, object, resync, f.inPages(asks(kube), pageSize))
+		return f.informer(kube, object, resync, false, f.inPages(asks(kube), pageSize))
 	}
 }
 
@@ -174,7 +201,7 @@ func (f *factory) inPages(asks *cache.ListWatch, size int64) *cache.ListWatch {
 func (f *factory) guarded(object runtime.Object, asks func(kubernetes.Interface) *cache.ListWatch) internalinterfaces.NewInformerFunc {
 	return func(kube kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
 		g := &guarded{trust: f.trust}
-		g.SharedIndexInformer = f.informer(kube, object, resync, g.guard(asks(kube)))
+		g.SharedIndexInformer = f.informer(kube, object, resync, true, g.guard(asks(kube)))
 		return g
 	}
 }

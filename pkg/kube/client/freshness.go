@@ -1,0 +1,171 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+)
+
+// MaxCacheAge is the age from which a cache is too old to disrupt pods on its word. API servers send a
+// bookmark to each watch once a minute, so a watch that is silent for so long is broken.
+const MaxCacheAge = 3 * time.Minute
+
+// Freshness records when each informer of the factories that it tracks last received anything: a list,
+// an event or a bookmark. The zero value is ready for use. It is safe for concurrent use.
+type Freshness struct {
+	Clock func() time.Time // nil: time.Now
+
+	mu       sync.Mutex
+	received map[string]time.Time // by resource
+}
+
+// Option changes the informers of a factory.
+type Option func(*options)
+
+type options struct{ freshness *Freshness }
+
+// Tracked records in f what the informers of a factory receive. All their watches ask for bookmarks,
+// and one that is silent for MaxCacheAge is started again.
+func Tracked(f *Freshness) Option { return func(o *options) { o.freshness = f } }
+
+func apply(all []Option) (o options) {
+	for _, option := range all {
+		option(&o)
+	}
+	return o
+}
+
+// Ages returns the age of each cache that has been filled, by resource.
+func (f *Freshness) Ages() map[string]time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now, ages := f.now(), make(map[string]time.Duration, len(f.received))
+	for resource, at := range f.received {
+		ages[resource] = max(now.Sub(at), 0)
+	}
+	return ages
+}
+
+// Stale returns an error that names the oldest cache if it is older than MaxCacheAge.
+func (f *Freshness) Stale() error {
+	var oldest string
+	ages := f.Ages()
+	for resource, age := range ages {
+		if before := ages[oldest]; oldest == "" || age > before || age == before && resource < oldest {
+			oldest = resource
+		}
+	}
+	if age := ages[oldest]; age > MaxCacheAge {
+		return fmt.Errorf("the watch of %s has received nothing for %s", oldest, age.Round(time.Second))
+	}
+	return nil
+}
+
+func (f *Freshness) now() time.Time {
+	if f.Clock == nil {
+		return time.Now()
+	}
+	return f.Clock()
+}
+
+func (f *Freshness) note(resource string, at time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.received == nil {
+		f.received = map[string]time.Time{}
+	}
+	if at.After(f.received[resource]) {
+		f.received[resource] = at
+	}
+}
+
+// forget drops a resource that may not be read any more: its informer reports so itself.
+func (f *Freshness) forget(resource string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	maps.DeleteFunc(f.received, func(name string, _ time.Time) bool { return name == resource })
+}
+
+// track wraps the requests of an informer. Those of an optional resource may be forbidden.
+func (f *Freshness) track(object runtime.Object, optional bool, asks *cache.ListWatch) *cache.ListWatch {
+	if f == nil {
+		return asks
+	}
+	resource := resourceOf(object)
+	failed := func(err error) {
+		if optional && refused(err) {
+			f.forget(resource)
+		}
+	}
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			began := f.now()
+			all, err := asks.ListWithContextFunc(ctx, o)
+			if err != nil {
+				failed(err)
+				return nil, err
+			}
+			f.note(resource, began)
+			return all, nil
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			w, err := asks.WatchFuncWithContext(ctx, o)
+			if err != nil {
+				failed(err)
+				return nil, err
+			}
+			return f.follow(w, resource), nil
+		},
+	}
+}
+
+// follow passes the events of a watch on, and ends one that is silent for MaxCacheAge.
+func (f *Freshness) follow(w watch.Interface, resource string) watch.Interface {
+	events := make(chan watch.Event)
+	followed := watch.NewProxyWatcher(events)
+	go func() {
+		defer close(events)
+		defer w.Stop()
+		silence := time.NewTimer(MaxCacheAge)
+		defer silence.Stop()
+		for {
+			select {
+			case event, open := <-w.ResultChan():
+				if !open {
+					return
+				}
+				if event.Type != watch.Error {
+					f.note(resource, f.now())
+				}
+				silence.Reset(MaxCacheAge)
+				select {
+				case events <- event:
+				case <-followed.StopChan():
+					return
+				}
+			case <-silence.C:
+				return
+			case <-followed.StopChan():
+				return
+			}
+		}
+	}()
+	return followed
+}
+
+// resourceOf returns the resource of a kind, such as "sizingpolicies".
+func resourceOf(object runtime.Object) string {
+	kind := reflect.TypeOf(object).Elem().Name()
+	resource, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Kind: kind})
+	return resource.Resource
+}

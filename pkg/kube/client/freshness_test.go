@@ -1,0 +1,140 @@
+package client
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	ktesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+
+	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
+)
+
+// silentServer answers lists, and opens watches that give nothing of their own.
+type silentServer struct {
+	*fake.Clientset
+
+	watches   chan *watch.RaceFreeFakeWatcher
+	opened    atomic.Int32
+	bookmarks atomic.Bool // all watches asked for bookmarks
+}
+
+func newSilentServer(objects ...runtime.Object) *silentServer {
+	s := &silentServer{Clientset: fake.NewClientset(objects...), watches: make(chan *watch.RaceFreeFakeWatcher, 100)}
+	s.bookmarks.Store(true)
+	s.PrependWatchReactor("*", func(a ktesting.Action) (bool, watch.Interface, error) {
+		s.opened.Add(1)
+		if !a.(ktesting.WatchActionImpl).ListOptions.AllowWatchBookmarks {
+			s.bookmarks.Store(false)
+		}
+		w := watch.NewRaceFreeFake()
+		s.watches <- w
+		return true, w, nil
+	})
+	return s
+}
+
+func run(t *testing.T, factory informers.SharedInformerFactory, informer cache.SharedIndexInformer) {
+	t.Helper()
+	t.Cleanup(factory.Shutdown)
+	factory.Start(t.Context().Done())
+	cache.WaitForCacheSync(t.Context().Done(), informer.HasSynced)
+}
+
+func TestFreshness_SilentWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, freshness := newSilentServer(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}), &Freshness{}
+		factory := Factory(server, "", 0, "", Tracked(freshness))
+		run(t, factory, factory.Core().V1().Pods().Informer())
+		synctest.Wait()
+		require.NoError(t, freshness.Stale(), "it was just listed")
+
+		first := <-server.watches
+		for range 10 {
+			time.Sleep(time.Minute)
+			first.Action(watch.Bookmark, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "7"}})
+			synctest.Wait()
+			require.NoError(t, freshness.Stale(), "bookmarks come although no pod changes")
+		}
+		require.EqualValues(t, 1, server.opened.Load())
+
+		time.Sleep(MaxCacheAge - time.Second)
+		require.NoError(t, freshness.Stale())
+		time.Sleep(2 * time.Second)
+		require.ErrorContains(t, freshness.Stale(), "the watch of pods has received nothing for 3m1s")
+
+		time.Sleep(time.Minute)
+		require.EqualValues(t, 2, server.opened.Load(), "the silent watch was replaced")
+		require.Error(t, freshness.Stale(), "an open watch alone proves nothing")
+		(<-server.watches).Modify(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", ResourceVersion: "8"}})
+		synctest.Wait()
+		require.NoError(t, freshness.Stale())
+	})
+}
+
+// Kinds whose watches ask for no bookmarks in programs at rest, and kinds that few clusters have.
+func TestFreshness_AllWatchesAskForBookmarks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, freshness := newSilentServer(), &Freshness{}
+		factory := Factory(server, "", 0, "", Tracked(freshness))
+		core, apps, batch := factory.Core().V1(), factory.Apps().V1(), factory.Batch().V1()
+		for _, informer := range []cache.SharedIndexInformer{
+			core.Pods().Informer(), core.Nodes().Informer(), core.Namespaces().Informer(), core.LimitRanges().Informer(), core.ResourceQuotas().Informer(),
+			core.ReplicationControllers().Informer(), apps.ReplicaSets().Informer(), apps.Deployments().Informer(), apps.StatefulSets().Informer(), apps.DaemonSets().Informer(),
+			batch.Jobs().Informer(), batch.CronJobs().Informer(), factory.Policy().V1().PodDisruptionBudgets().Informer(), factory.Autoscaling().V2().HorizontalPodAutoscalers().Informer(),
+		} {
+			run(t, factory, informer)
+		}
+		vpas := vpafake.NewSimpleClientset()
+		own := VPAFactory(vpas, "", Tracked(freshness))
+		t.Cleanup(own.Shutdown)
+		synced := []cache.InformerSynced{
+			own.Autoscaling().V1().VerticalPodAutoscalers().Informer().HasSynced, own.Loadline().V1alpha1().SizingPolicies().Informer().HasSynced,
+			own.Loadline().V1alpha1().SizingRecords().Informer().HasSynced,
+		}
+		own.Start(t.Context().Done())
+		cache.WaitForCacheSync(t.Context().Done(), synced...)
+		synctest.Wait()
+		require.True(t, server.bookmarks.Load())
+		require.Len(t, freshness.Ages(), 17)
+		require.Contains(t, freshness.Ages(), "sizingpolicies")
+		require.Contains(t, freshness.Ages(), "verticalpodautoscalers")
+	})
+}
+
+// The programs do without optional resources, so one that may not be read any more does not count.
+func TestFreshness_ForbiddenResource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, freshness := newSilentServer(), &Freshness{}
+		var forbidden atomic.Bool
+		refuse := func(ktesting.Action) (bool, runtime.Object, error) {
+			return forbidden.Load(), nil, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", nil)
+		}
+		server.PrependReactor("list", "nodes", refuse)
+		server.PrependWatchReactor("nodes", func(a ktesting.Action) (bool, watch.Interface, error) {
+			_, _, err := refuse(a)
+			return forbidden.Load(), nil, err
+		})
+		factory := Factory(server, "", 0, "", Tracked(freshness))
+		nodes := factory.Core().V1().Nodes().Informer()
+		require.NoError(t, Optional(nodes, 0, "no nodes"))
+		run(t, factory, nodes)
+		synctest.Wait()
+		forbidden.Store(true)
+		(<-server.watches).Stop()
+		time.Sleep(2 * MaxCacheAge)
+		require.NoError(t, freshness.Stale())
+		require.Empty(t, freshness.Ages())
+	})
+}
