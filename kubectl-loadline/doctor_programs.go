@@ -167,7 +167,7 @@ var permitted = map[string][]permission{
 		{"apps", "deployments", "watch"}, {"", "events", "watch"},
 	},
 	"updater": {
-		{"", "pods", "list"}, {"", "pods", "watch"}, {"", "pods/eviction", "create"}, {"", "pods/resize", "patch"},
+		{"", "pods", "list"}, {"", "pods", "watch"}, {"", "pods/eviction", "create"}, {"", "pods", "create"}, {"", "pods/resize", "patch"},
 		{"autoscaling.k8s.io", "verticalpodautoscalers", "watch"}, {"apps", "deployments", "watch"}, {"", "limitranges", "list"},
 		{"", "nodes", "list"}, {"policy", "poddisruptionbudgets", "list"},
 	},

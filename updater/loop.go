@@ -12,6 +12,7 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/core/sharing"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/observe"
 	"loadline.dev/loadline/updater/records"
@@ -67,6 +68,8 @@ type Loop struct {
 	reporter  reporter
 	sharing   sharingRounds
 	known     map[cache.ObjectName]bool // VPAs that have counters
+	stale     func() error              // an error while the caches are too old for a disruption; nil: not checked
+	wasStale  bool
 	// cursor is the VPA that was served last when a pass ended early; the next
 	// pass begins behind it, so that none waits for ever.
 	cursor cache.ObjectName
@@ -84,6 +87,7 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 	if !l.admitted(ctx, now) {
 		return
 	}
+	l.reportStale(ctx)
 	snapshot, err := l.reader.Read(ctx, now, watch.Step)
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Pass skipped: the caches cannot be read")
@@ -130,6 +134,21 @@ func (l *Loop) planPass(ctx context.Context, snapshot *view.Snapshot, now time.T
 	p.rollouts = rollouts
 	p.shares = l.moveShares(ctx, p, division, plan, moves)
 	return p, plan
+}
+
+// reportStale logs when disruptions begin to wait for a cache, and when they go on.
+func (l *Loop) reportStale(ctx context.Context) {
+	if l.stale == nil {
+		return
+	}
+	err := l.stale()
+	switch log := klog.FromContext(ctx); {
+	case err != nil && !l.wasStale:
+		log.Error(err, "Evictions and restarts wait until all caches are up to date", "maxAge", client.MaxCacheAge)
+	case err == nil && l.wasStale:
+		log.Info("Caches are up to date, evictions and restarts continue")
+	}
+	l.wasStale = err != nil
 }
 
 // admitted reports whether the admission controller is there to give evicted pods

@@ -373,7 +373,7 @@ func TestRefused(t *testing.T) {
 		// A missing permission, a quota or a LimitRange would meet a new pod as well.
 		apierrors.NewForbidden(pods, "p", nil):   false,
 		apierrors.NewNotFound(pods, "p"):         true,
-		apierrors.NewBadRequest("no"):            true,
+		apierrors.NewBadRequest("no"):            false,
 		apierrors.NewConflict(pods, "p", nil):    false,
 		apierrors.NewTooManyRequests("later", 1): false,
 		apierrors.NewTimeoutError("slow", 1):     false,

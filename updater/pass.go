@@ -229,11 +229,14 @@ func (p *pass) resize(ctx context.Context, c actuate.Change) disruption.Reason {
 		p.metrics.FailedResize(score, "InPlaceUpdateRateLimiterWaitFailed")
 		return disruption.RateLimited
 	}
-	if len(c.Share) > 0 && actuate.Refused(err) { // perhaps for the share alone: nobody is evicted for one
+	if len(c.Share) > 0 && actuate.Rejected(err) { // perhaps for the share alone: nobody is evicted for one
 		c.Share, c.Mark = nil, nil
 		return p.resize(ctx, c)
 	}
 	klog.FromContext(ctx).V(2).Info("Pod could not be resized", "pod", klog.KObj(c.Target), "vpa", c.VPA, "reason", err)
+	if held := (*actuate.Held)(nil); errors.As(err, &held) {
+		return held.Reason
+	}
 	reason, outcome := "InPlaceUpdateError", disruption.Failed
 	if actuate.NoCapacity(err) {
 		outcome = disruption.TooMuch
@@ -281,6 +284,9 @@ func (p *pass) evict(ctx context.Context, c actuate.Change) disruption.Reason {
 		return disruption.RateLimited
 	}
 	klog.FromContext(ctx).V(2).Info("Pod could not be evicted", "pod", klog.KObj(c.Target), "vpa", c.VPA, "reason", err)
+	if held := (*actuate.Held)(nil); errors.As(err, &held) {
+		return held.Reason
+	}
 	p.metrics.FailedEviction(score, "EvictionError")
 	return disruption.EvictionRefused
 }

@@ -57,7 +57,7 @@ func (r *rolling) kept() (objects []runtime.Object) {
 // pods, its records, and events.
 func TestARolloutChangesNothingThatARepositoryKeeps(t *testing.T) {
 	allowed := []string{
-		"create events", "create pods/eviction", "create sizingrecords", "patch events count", "patch events lastTimestamp",
+		"create events", "create pods (dry run)", "create pods/eviction", "create sizingrecords", "patch events count", "patch events lastTimestamp",
 		"patch pods metadata.annotations.loadline.dev/original", "patch pods metadata.annotations.loadline.dev/resized-at",
 		"patch pods metadata.annotations.vpaInPlaceUpdated",
 		"patch pods/resize spec.containers.resources", "update sizingrecords",
@@ -116,7 +116,7 @@ func TestARolloutChangesNothingThatARepositoryKeeps(t *testing.T) {
 			}
 		})
 	}
-	for _, w := range []string{"create pods/eviction", "create sizingrecords", "update sizingrecords", "patch pods/resize spec.containers.resources"} {
+	for _, w := range []string{"create pods (dry run)", "create pods/eviction", "create sizingrecords", "update sizingrecords", "patch pods/resize spec.containers.resources"} {
 		require.Contains(t, used, w)
 	}
 }

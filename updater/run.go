@@ -54,8 +54,9 @@ type parts struct {
 	leftAlone *leftAlone
 	// events writes events, and judge takes changes back, each at a rate of its own: a change
 	// must not wait because the event of the one before it is being written, and what did harm
-	// not because a pass has much to do. So has nodes, which writes the taints of nodes.
-	events, judge, nodes kubernetes.Interface
+	// not because a pass has much to do. So has nodes, which writes the taints of nodes, and checks,
+	// which makes the checks before evictions.
+	events, judge, nodes, checks kubernetes.Interface
 }
 
 // connect reaches the API server and works while this process leads.
@@ -81,13 +82,13 @@ func (p *parts) dial(kube flags.Kube) (*client.Clients, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all [4]*client.Clients
+	var all [5]*client.Clients
 	for i := range all {
 		if all[i], err = client.New(rest); err != nil {
 			return nil, err
 		}
 	}
-	p.events, p.judge, p.nodes = all[1].Kube, all[2].Kube, all[3].Kube
+	p.events, p.judge, p.nodes, p.checks = all[1].Kube, all[2].Kube, all[3].Kube, all[4].Kube
 	return all[0], nil
 }
 
@@ -120,6 +121,8 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 	loop.nodes, loop.budgets = caches.pinning(), caches.disruptions()
 	loop.limiter = disruption.NewRateLimiter(config.Pace, time.Now())
 	loop.reporter.After = config.EventAfter
+	loop.stale = caches.freshness.Stale
+	p.metrics.cacheAges.Show(caches.freshness.Ages)
 	p.leftAlone.reporter.Store(&loop.reporter)
 	judge, shutdown, err := executors(ctx, config, out, p, clients, loop)
 	if err != nil {
@@ -174,8 +177,9 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 // executors gives a loop what carries its plans out, and returns what carries out the verdicts about
 // changes under observation. Events are written until shutdown is called.
 func executors(ctx context.Context, config *Config, out io.Writer, p parts, clients *client.Clients, loop *Loop) (judge observe.Executor, shutdown func(), err error) {
+	checker := &actuate.Checker{Kube: p.checks, Targets: loop.reader.Targets, Config: &loop.config}
 	if config.DryRun {
-		loop.executor = &actuate.Rehearsal{Out: out}
+		loop.executor = &actuate.Rehearsal{Out: out, Checker: checker}
 		return &actuate.Rehearsal{Out: out}, func() {}, nil
 	}
 	events := record.NewBroadcaster(record.WithContext(ctx))
@@ -190,6 +194,8 @@ func executors(ctx context.Context, config *Config, out io.Writer, p parts, clie
 		Evictions: actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst),
 		Budgets:   loop.budgets,
 		Threshold: config.Disruption.Threshold,
+		Checker:   checker,
+		Stale:     loop.stale,
 		Memory:    actuate.Memory(clients.Kube.CoreV1().RESTClient()),
 	}
 	return &actuate.Cluster{Kube: p.judge, Events: recorder}, events.Shutdown, nil

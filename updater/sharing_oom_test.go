@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -208,7 +207,7 @@ func TestAPodThatIsRefusedMemoryAfterAKillIsEvicted(t *testing.T) {
 	r := newKilled(t, nil, on(both, evicting))
 	r.kube.PrependReactor("patch", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
 		refused := a.GetSubresource() == "resize" && strings.Contains(string(a.(ktesting.PatchAction).GetPatch()), "200Mi")
-		return refused, nil, apierrors.NewBadRequest("no memory here")
+		return refused, nil, invalid("web-1-1")
 	})
 	r.kill("web-1-1", time.Minute)
 	for minute := range 3 {

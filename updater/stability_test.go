@@ -284,7 +284,7 @@ func TestARestartThatBecomesAnEvictionCountsOnce(t *testing.T) {
 		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
 	}), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
 	w.loop.limiter = disruption.NewRateLimiter(disruption.RateLimits{Cluster: 1}, noon)
-	w.refuse("patch", "pods", apierrors.NewBadRequest("not this one"))
+	w.refuse("patch", "pods", invalid("web-1-0"))
 	w.pass(noon)
 	require.Equal(t, []string{"web-1-0", "web-1-0"}, w.evictions())
 	require.NotEmpty(t, w.evicted[0].DeleteOptions.DryRun, "the question whether it may restart")

@@ -51,8 +51,10 @@ type world struct {
 
 	steps int // changes of pods, see change
 
-	mu      sync.Mutex
-	evicted []policyv1.Eviction
+	mu       sync.Mutex
+	evicted  []policyv1.Eviction
+	replaced []*corev1.Pod           // created in dry runs
+	admit    func(*corev1.Pod) error // admission of pods that are created; nil: accepts all
 }
 
 // newWorld starts caches on the objects. The pods of the Deployment request 100m
@@ -76,6 +78,22 @@ func newWorld(t *testing.T, config *Config, objects ...runtime.Object) *world {
 		w.evicted = append(w.evicted, *a.(ktesting.CreateAction).GetObject().(*policyv1.Eviction))
 		return true, nil, nil
 	})
+	w.kube.PrependReactor("create", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
+		create, is := a.(ktesting.CreateActionImpl)
+		if !is || a.GetSubresource() != "" || len(create.CreateOptions.DryRun) == 0 {
+			return false, nil, nil
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		pod := create.Object.(*corev1.Pod).DeepCopy()
+		w.replaced = append(w.replaced, pod)
+		if w.admit != nil {
+			if err := w.admit(pod); err != nil {
+				return true, nil, err
+			}
+		}
+		return true, pod, nil
+	})
 	w.start(config)
 	w.kube.ClearActions()
 	return w
@@ -93,12 +111,14 @@ func (w *world) start(config *Config) {
 		_ = wait.PollUntilContextTimeout(ctx, time.Millisecond, 2*time.Second, true, func(context.Context) (bool, error) { return reader.NodesSynced(), nil })
 	}
 	w.loop = newLoop(config.planning(), w.caches.reader(config), newMetrics(w.registry))
+	w.loop.metrics.cacheAges.Show(w.caches.freshness.Ages)
 	w.loop.records, w.loop.sharing.conditions = w.caches.records, w.caches.sharingConditions(config)
 	w.loop.reporter.After = config.EventAfter
 	w.loop.capacity, w.loop.nodes, w.loop.budgets = w.caches.capacity(config), w.caches.pinning(), w.caches.disruptions()
 	w.loop.sharing.capacity = w.caches.roomOf(config)
 	w.loop.budgets.Clock = func() time.Time { return w.now }
-	w.loop.executor = &actuate.Cluster{Clock: func() time.Time { return w.now }, Kube: w.kube, Events: w.events, Budgets: w.loop.budgets, Threshold: config.Disruption.Threshold,
+	clock := func() time.Time { return w.now }
+	w.loop.executor = &actuate.Cluster{Clock: clock, Checker: &actuate.Checker{Kube: w.kube, Targets: w.caches.targets, Config: &w.loop.config, Clock: clock}, Kube: w.kube, Events: w.events, Budgets: w.loop.budgets, Threshold: config.Disruption.Threshold,
 		Resizes:   actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst),
 		Evictions: actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst)}
 }
@@ -127,9 +147,12 @@ func (w *world) evictions() (names []string) {
 	return names
 }
 
-// writes lists what was asked of the API server besides reading.
+// writes lists the requests to the API server that change something, and dry runs of evictions.
 func (w *world) writes() (calls []string) {
 	for _, a := range w.kube.Actions() {
+		if create, is := a.(ktesting.CreateActionImpl); is && a.GetSubresource() == "" && len(create.CreateOptions.DryRun) > 0 {
+			continue
+		}
 		if !slices.Contains([]string{"get", "list", "watch"}, a.GetVerb()) {
 			calls = append(calls, a.GetVerb()+" "+a.GetResource().Resource+" "+a.GetSubresource())
 		}

@@ -23,6 +23,9 @@ func Writes(actions ...ktesting.Action) []string {
 		if sub := a.GetSubresource(); sub != "" {
 			what += "/" + sub
 		}
+		if create, is := a.(ktesting.CreateActionImpl); is && len(create.CreateOptions.DryRun) > 0 {
+			what += " (dry run)"
+		}
 		patch, ok := a.(ktesting.PatchAction)
 		if !ok {
 			all[what] = true

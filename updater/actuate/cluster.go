@@ -8,7 +8,8 @@
 //
 // Every write names the UID of its pod, so that a namesake that replaced the pod
 // is never hit. Whether a refused resize becomes an eviction is up to the caller.
-// Three things are decided here, right before a change, because they need what the cluster has then: pods of
+// Before an eviction, Checker reads the owner and its pods from the API server and creates the replacement
+// in a dry run. Three more things are decided here, right before a change, because they need what the cluster has then: pods of
 // one PodDisruptionBudget restart one after the other (BudgetReader), no memory limit is
 // cut below what is in use (spared), and nothing is given back over what somebody raised since (stillHas).
 package actuate
@@ -141,6 +142,10 @@ type Cluster struct {
 	Threshold float64
 	// Clock tells the time at which a change is sent; nil: time.Now.
 	Clock func() time.Time
+	// Checker makes the last checks before an eviction; nil: none are made.
+	Checker *Checker
+	// Stale returns an error while the caches are too old for a disruption; nil: not checked.
+	Stale func() error
 	// Memory reads what the containers of a pod use, in bytes; nil: not asked.
 	Memory func(ctx context.Context, namespace, pod string) (map[string]resources.Amount, error)
 }
@@ -303,6 +308,9 @@ func (c *Cluster) now() time.Time {
 // a PodDisruptionBudget, so others must wait until the pod is seen not ready.
 func (c *Cluster) mayRestart(ctx context.Context, change Change) (leave func(), err error) {
 	leave = func() {}
+	if err := c.fresh(); err != nil {
+		return nil, err
+	}
 	if c.Budgets != nil {
 		if leave, err = c.Budgets.Enter(change.Target, true); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrRestarting, err)
@@ -356,13 +364,10 @@ func (c *Cluster) annotate(ctx context.Context, pod *corev1.Pod, patch []byte) e
 // Evict asks the API server to evict the pod, which respects
 // PodDisruptionBudgets.
 func (c *Cluster) Evict(ctx context.Context, change Change) error {
-	if c.Evictions.Wait(ctx) != nil {
-		return ErrRateLimited
-	}
-	if ready, _ := view.Ready(change.Target); c.Budgets != nil && ready {
-		if _, err := c.Budgets.Enter(change.Target, false); err != nil {
-			return fmt.Errorf("evict pod %s: %w: %w", klog.KObj(change.Target), ErrRestarting, err)
-		}
+	if err := c.mayEvict(ctx, change); errors.Is(err, ErrRateLimited) {
+		return err
+	} else if err != nil {
+		return fmt.Errorf("evict pod %s: %w", klog.KObj(change.Target), err)
 	}
 	if err := c.evict(ctx, change); errors.Is(err, ErrRateLimited) {
 		return err
@@ -372,6 +377,45 @@ func (c *Cluster) Evict(ctx context.Context, change Change) error {
 	klog.FromContext(ctx).V(2).Info("Pod evicted", "pod", klog.KObj(change.Target), "vpa", change.VPA, "cause", change.Cause, "sizes", Sizes(change))
 	c.Events.Eventf(change.Target, corev1.EventTypeNormal, EventEvicted, "Evicted so that it comes back as VPA %s recommends (%s): %s", change.VPA, change.Cause, Sizes(change))
 	c.Events.Eventf(change.Reading.Object, corev1.EventTypeNormal, EventEvictedPod, "Evicted pod %s (%s): %s", change.Pod, change.Cause, Sizes(change))
+	return nil
+}
+
+// mayEvict makes the checks right before an eviction, those without a request first.
+func (c *Cluster) mayEvict(ctx context.Context, change Change) error {
+	if err := c.fresh(); err != nil {
+		return err
+	}
+	if c.Checker != nil {
+		if err := c.Checker.Paused(change); err != nil {
+			return err
+		}
+	}
+	if c.Evictions.Wait(ctx) != nil {
+		return ErrRateLimited
+	}
+	if ready, _ := view.Ready(change.Target); c.Budgets != nil && ready {
+		if _, err := c.Budgets.Enter(change.Target, false); err != nil {
+			return fmt.Errorf("%w: %w", ErrRestarting, err)
+		}
+	}
+	if c.Checker == nil {
+		return nil
+	}
+	err := c.Checker.Check(ctx, change)
+	if held := (*Held)(nil); errors.As(err, &held) && (held.Reason == disruption.ReplacementRefused || held.Reason == disruption.ReplacementUnknown) {
+		c.Events.Eventf(change.Reading.Object, corev1.EventTypeWarning, held.Reason.String(), "Pods are not evicted: %s: %v", held.Reason.Explain().Means, held.Cause)
+	}
+	return err
+}
+
+// fresh returns an error while the caches are too old for a disruption.
+func (c *Cluster) fresh() error {
+	if c.Stale == nil {
+		return nil
+	}
+	if err := c.Stale(); err != nil {
+		return &Held{Reason: disruption.StaleCache, Cause: err}
+	}
 	return nil
 }
 
@@ -413,14 +457,31 @@ func (c *Cluster) Event(vpa *vpav1.VerticalPodAutoscaler, reason, message string
 // Gone reports whether the pod of a change does not exist any more.
 func Gone(err error) bool { return apierrors.IsNotFound(err) }
 
-// Refused reports whether the API server understood a resize and this pod can
-// never get it, or it does not know resizes at all. Other errors may be over a
-// moment later, or would meet a new pod as well: a quota, a LimitRange, or a
-// missing permission of ours are no reason to evict.
+// Refused reports whether this pod can never get a resize that a new pod may get: the resize is
+// invalid for a running pod, its node is too small or of the wrong kind, or the API server does not
+// resize pods. Other errors may pass, or a new pod would meet them as well: an admission policy or
+// webhook, a quota, a LimitRange, a missing permission. So would a conflict with a newer change.
 func Refused(err error) bool {
-	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || NoCapacity(err) ||
+	return invalidResize(err) || NoCapacity(err) ||
 		apierrors.HasStatusCause(err, unsupportedPlatform) ||
-		apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
+		apierrors.IsNotFound(err) && !deniedByAdmission(err) || apierrors.IsMethodNotSupported(err)
+}
+
+// Rejected reports whether a resize was refused for its content, by the API server itself or by its
+// admission, so that another resize may be accepted.
+func Rejected(err error) bool {
+	return Refused(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
+}
+
+// invalidResize reports whether the validation of pods refused a resize. Admission policies, and tests
+// in a patch that fail, answer with the same code and reason.
+func invalidResize(err error) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsInvalid(err) || deniedByAdmission(err) || !errors.As(err, &status) {
+		return false
+	}
+	details := status.Status().Details
+	return details != nil && details.Kind == "Pod"
 }
 
 // Causes that the API server gives when it forbids a resize because of the

@@ -20,15 +20,28 @@ import (
 
 // Rehearsal carries nothing out. It prints one line for each change, and every
 // change ends with ErrRehearsed.
-type Rehearsal struct{ Out io.Writer }
+type Rehearsal struct {
+	Out     io.Writer
+	Checker *Checker // makes the checks before an eviction; nil: none are made
+}
 
 // Resize prints the change.
 func (r *Rehearsal) Resize(_ context.Context, c Change) (rollout.Change, error) {
 	return rollout.Change{}, r.print("resize", c)
 }
 
-// Evict prints the change.
-func (r *Rehearsal) Evict(_ context.Context, c Change) error { return r.print("evict", c) }
+// Evict prints the change, unless the API server would refuse the replacement.
+func (r *Rehearsal) Evict(ctx context.Context, c Change) error {
+	if r.Checker != nil {
+		if err := r.Checker.Paused(c); err != nil {
+			return err
+		}
+		if err := r.Checker.Check(ctx, c); err != nil {
+			return err
+		}
+	}
+	return r.print("evict", c)
+}
 
 // Unboost prints the change.
 func (r *Rehearsal) Unboost(_ context.Context, c Change) error {

@@ -105,6 +105,12 @@ const (
 	ResizeRefused         Reason = "ResizeRefused"
 	EvictionRefused       Reason = "EvictionRefused"
 
+	// updater/actuate/check.go, right before an eviction; StaleCache also before a resize that restarts
+	// a container, by pkg/kube/client/freshness.go
+	ReplacementRefused Reason = "ReplacementRefused"
+	ReplacementUnknown Reason = "ReplacementUnknown"
+	StaleCache         Reason = "StaleCache"
+
 	// a panic, anywhere
 	Broken Reason = "Broken"
 )
@@ -240,6 +246,12 @@ var explanations = []Explanation{
 		"the log has its answer at level 2", true},
 	{EvictionRefused, "the eviction, or a resize that would restart the pod, was refused, mostly by a PodDisruptionBudget",
 		"check the budget; the next pass tries again", true},
+	{ReplacementRefused, "the API server would refuse the pod that replaces it",
+		"the event on the VPA has the cause: change the admission policy or webhook, the quota or the LimitRange, or limit the recommendation with `minAllowed`, `maxAllowed` and `controlledValues`; checked again after 5 minutes, then less often, up to once an hour", true},
+	{ReplacementUnknown, "it could not be checked whether the API server accepts the pod that replaces it",
+		"the event on the VPA has the cause; see whether the API server and its admission webhooks answer, and whether the updater may create pods", true},
+	{StaleCache, "a watch has received nothing for three minutes, so the updater may not know the present state",
+		"see whether the API server and the proxies in front of it answer watches; `loadline_updater_cache_age_seconds` shows which resource", true},
 	{Broken, "the pod or its VPA made our code panic; all others are served",
 		"report the stack in the log", true},
 }

@@ -1,0 +1,284 @@
+package actuate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/updater/view"
+)
+
+// checkTimeout bounds all requests of one check.
+const checkTimeout = 10 * time.Second
+
+// The pauses between two checks for the pods of one owner. A refusal waits twice as long each time.
+const (
+	firstRefusalPause = 5 * time.Minute
+	maxRefusalPause   = time.Hour
+	unknownPause      = 30 * time.Second
+)
+
+// Held is the error of a disruption that a last check holds back.
+type Held struct {
+	Reason disruption.Reason
+	Cause  error
+	// First is set when the check was made, and not when its result is repeated during a pause.
+	First bool
+}
+
+// Error describes the reason and its cause.
+func (h *Held) Error() string { return fmt.Sprintf("%s: %v", h.Reason, h.Cause) }
+
+// Unwrap returns the cause.
+func (h *Held) Unwrap() error { return h.Cause }
+
+// Checker makes the last checks before an eviction, against the API server and not against caches:
+// the owner spares the pod, and the API server accepts the replacement. It is safe for concurrent use.
+type Checker struct {
+	Kube    kubernetes.Interface
+	Targets *target.Resolver // replicas and selectors of custom workloads; nil: unknown
+	Config  *disruption.Config
+	Clock   func() time.Time // nil: time.Now
+
+	mu     sync.Mutex
+	pauses map[pauseKey]pause
+}
+
+// pauseKey is an owner and the VPA that sizes its pods. Both change when a user changes the cause:
+// a new pod template of a Deployment makes a new owner.
+type pauseKey struct {
+	owner      types.UID
+	name       string // of the owner, with its kind and namespace
+	vpa        types.UID
+	generation int64
+}
+
+type pause struct {
+	held  *Held
+	until time.Time
+	last  time.Duration
+}
+
+func (c *Checker) now() time.Time {
+	if c.Clock == nil {
+		return time.Now()
+	}
+	return c.Clock()
+}
+
+// Paused returns the result of an earlier check that is not to be repeated yet, nil if there is none.
+func (c *Checker) Paused(change Change) error {
+	key, owned := keyOf(change)
+	if !owned {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p, known := c.pauses[key]; known && c.now().Before(p.until) {
+		return &Held{Reason: p.held.Reason, Cause: fmt.Errorf("%w (next check at %s)", p.held.Cause, p.until.UTC().Format(time.RFC3339))}
+	}
+	return nil
+}
+
+func keyOf(change Change) (pauseKey, bool) {
+	ref := metav1.GetControllerOfNoCopy(change.Target)
+	if ref == nil {
+		return pauseKey{}, false
+	}
+	key := pauseKey{owner: ref.UID, name: ref.Kind + " " + change.Target.Namespace + "/" + ref.Name}
+	if vpa := change.Reading.Object; vpa != nil {
+		key.vpa, key.generation = vpa.UID, vpa.Generation
+	}
+	return key, true
+}
+
+// Check returns nil if a pod may be evicted, a *Held if not, and an error that Gone reports if the
+// pod has gone.
+func (c *Checker) Check(ctx context.Context, change Change) error {
+	key, owned := keyOf(change)
+	if !owned {
+		return &Held{Reason: disruption.NoOwner, Cause: errors.New("the pod has no controller")}
+	}
+	limited, cancel := context.WithTimeout(client.Once(ctx), checkTimeout)
+	defer cancel()
+	err := c.check(limited, change)
+	if errors.Is(err, client.ErrThrottled) || ctx.Err() != nil {
+		return ErrRateLimited // the iteration has no time left
+	}
+	var held *Held
+	if errors.As(err, &held) {
+		held.First = true
+	}
+	c.remember(key, held)
+	return err
+}
+
+// remember begins a pause after a check whose result only changes with the cluster.
+func (c *Checker) remember(key pauseKey, held *Held) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.now()
+	maps.DeleteFunc(c.pauses, func(_ pauseKey, p pause) bool { return now.Sub(p.until) > maxRefusalPause })
+	if held == nil || held.Reason != disruption.ReplacementRefused && held.Reason != disruption.ReplacementUnknown {
+		delete(c.pauses, key)
+		return
+	}
+	next := pause{held: held, last: unknownPause}
+	if held.Reason == disruption.ReplacementRefused {
+		next.last = firstRefusalPause
+		if before, known := c.pauses[key]; known && before.held.Reason == held.Reason {
+			next.last = min(2*before.last, maxRefusalPause)
+		}
+	}
+	next.until = now.Add(next.last)
+	if c.pauses == nil {
+		c.pauses = map[pauseKey]pause{}
+	}
+	c.pauses[key] = next
+}
+
+func (c *Checker) check(ctx context.Context, change Change) error {
+	ref := metav1.GetControllerOfNoCopy(change.Target)
+	owner, err := readController(ctx, c.Kube, c.Targets, change, *ref)
+	switch {
+	case errors.Is(err, errNoOwner):
+		return &Held{Reason: disruption.NoOwner, Cause: fmt.Errorf("%s %s: %w", ref.Kind, ref.Name, err)}
+	case err != nil:
+		return &Held{Reason: disruption.ReplacementUnknown, Cause: fmt.Errorf("read %s %s: %w", ref.Kind, ref.Name, err)}
+	}
+	pods, err := c.Kube.CoreV1().Pods(change.Target.Namespace).List(ctx, metav1.ListOptions{LabelSelector: owner.selector.String()})
+	if err != nil {
+		return &Held{Reason: disruption.ReplacementUnknown, Cause: fmt.Errorf("list the pods of %s %s: %w", ref.Kind, ref.Name, err)}
+	}
+	evicted, err := c.spares(owner, pods.Items, change)
+	if err != nil {
+		return err
+	}
+	return c.accepts(ctx, owner, evicted, change)
+}
+
+// spares returns the pod as it is now, or an error if its owner cannot do without it now.
+func (c *Checker) spares(owner *controller, pods []corev1.Pod, change Change) (evicted *corev1.Pod, err error) {
+	settings := change.Reading.VPA(false)
+	v := disruption.VPA{MinReplicas: settings.MinReplicas, Groups: []disruption.Group{{Replicas: owner.wanted}}}
+	var core disruption.Pod
+	for i := range pods {
+		pod := &pods[i]
+		ref := metav1.GetControllerOfNoCopy(pod)
+		if ref == nil || ref.Kind != owner.ref.Kind || ref.Name != owner.ref.Name || ref.UID != owner.ref.UID {
+			continue
+		}
+		if pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		ready, _ := view.Ready(pod)
+		one := disruption.Pod{UID: string(pod.UID), Ready: ready, Pending: pod.Status.Phase == corev1.PodPending}
+		if pod.UID == change.Target.UID {
+			evicted, core = pod, one
+		}
+		v.Pods = append(v.Pods, one)
+	}
+	if evicted == nil {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, change.Target.Name)
+	}
+	budget := disruption.NewBudget(&v, *c.Config)
+	reason := budget.Denies(&core)
+	if reason == "" && change.Cause.Shares() && core.Ready && !otherReady(v.Pods, core.UID) {
+		reason = disruption.NoBudget // others would gain less than the workload loses
+	}
+	if reason != "" {
+		return nil, &Held{Reason: reason, Cause: fmt.Errorf("%s %s has %d live pods, of which too few are ready", owner.ref.Kind, owner.ref.Name, len(v.Pods))}
+	}
+	return evicted, nil
+}
+
+func otherReady(pods []disruption.Pod, uid string) bool {
+	for i := range pods {
+		if pods[i].Ready && pods[i].UID != uid {
+			return true
+		}
+	}
+	return false
+}
+
+// accepts creates the replacement in a dry run, which passes through the whole admission. Where the
+// webhook of Loadline does not answer, the pod gets its sizes here and is created once more.
+func (c *Checker) accepts(ctx context.Context, owner *controller, evicted *corev1.Pod, change Change) error {
+	pod := replacement(owner, evicted)
+	create := func(pod *corev1.Pod) (*corev1.Pod, error) {
+		return c.Kube.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	}
+	created, err := create(pod)
+	if err == nil && created.Annotations[convert.ObservedAnnotation] == "" {
+		_, err = create(withSizes(pod, change.Reading))
+	}
+	return verdict(err, pod.GenerateName, evicted)
+}
+
+// verdict returns nil if the answer to a dry run means that a replacement is accepted.
+func verdict(err error, generateName string, evicted *corev1.Pod) error {
+	switch {
+	case err == nil, apierrors.IsAlreadyExists(err): // the name is generated again for each attempt
+		return nil
+	case undecided(err):
+		return &Held{Reason: disruption.ReplacementUnknown, Cause: fmt.Errorf("create the replacement in a dry run: %w", err)}
+	}
+	if exceeded, is := exceededQuota(err); is && exceeded.fitsWithout(evicted) {
+		return nil
+	}
+	return &Held{Reason: disruption.ReplacementRefused, Cause: errors.New(stableText(err, generateName))}
+}
+
+// undecided reports whether an answer leaves open if the replacement would be accepted.
+func undecided(err error) bool {
+	if deniedByAdmission(err) {
+		return false
+	}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return true
+	}
+	code := status.Status().Code
+	switch {
+	case code < 400 || code >= 500, apierrors.IsUnauthorized(err), apierrors.IsTooManyRequests(err), apierrors.IsTimeout(err), apierrors.IsConflict(err):
+		return true
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), `cannot create resource "pods"`): // our own permission
+		return true
+	}
+	return strings.Contains(err.Error(), "does not support dry run")
+}
+
+// deniedByAdmission reports whether a webhook or an admission policy denied a request. It may answer
+// with any code.
+func deniedByAdmission(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && (strings.Contains(err.Error(), "denied the request") || strings.Contains(err.Error(), " denied request: "))
+}
+
+// stableText returns the text of an error without the generated name of the pod, so that events about
+// it are counted instead of repeated.
+func stableText(err error, generateName string) string {
+	text := err.Error()
+	var status apierrors.APIStatus
+	if errors.As(err, &status) && status.Status().Details != nil {
+		if name := status.Status().Details.Name; strings.HasPrefix(name, generateName) {
+			text = strings.ReplaceAll(text, name, generateName)
+		}
+	}
+	return text
+}

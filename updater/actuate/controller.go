@@ -1,0 +1,172 @@
+package actuate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/kube/target"
+)
+
+// controller is the owner of a pod as the API server has it now.
+type controller struct {
+	ref      metav1.OwnerReference
+	selector labels.Selector
+	wanted   int // replicas; disruption.Unknown: not stated
+
+	template *corev1.PodTemplateSpec // nil: not readable, as for custom workloads
+	claims   []string                // volumes that come from claim templates
+	daemon   bool                    // its pods are bound to nodes by their affinity
+	// Of a StatefulSet: pods with lower ordinals than the partition that do not have the update
+	// revision are created from an older template.
+	partition int
+	revision  string
+}
+
+// errNoOwner is the error for an owner that is gone or about to be deleted.
+var errNoOwner = errors.New("the owner does not exist or is being deleted")
+
+// readController lists the owner by name, because the updater may list workloads but not get them.
+func readController(ctx context.Context, kube kubernetes.Interface, targets *target.Resolver, change Change, ref metav1.OwnerReference) (*controller, error) {
+	namespace, one := change.Target.Namespace, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", ref.Name).String()}
+	group := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).Group
+	switch group + "/" + ref.Kind {
+	case "apps/ReplicaSet":
+		all, err := kube.AppsV1().ReplicaSets(namespace).List(ctx, one)
+		if err != nil {
+			return nil, err
+		}
+		for i := range all.Items {
+			if o := &all.Items[i]; owns(o, ref) {
+				return selecting(ref, o.Spec.Selector, o.Spec.Replicas, &o.Spec.Template)
+			}
+		}
+	case "apps/StatefulSet":
+		all, err := kube.AppsV1().StatefulSets(namespace).List(ctx, one)
+		if err != nil {
+			return nil, err
+		}
+		for i := range all.Items {
+			if o := &all.Items[i]; owns(o, ref) {
+				return statefulSet(ref, o)
+			}
+		}
+	case "apps/DaemonSet":
+		all, err := kube.AppsV1().DaemonSets(namespace).List(ctx, one)
+		if err != nil {
+			return nil, err
+		}
+		for i := range all.Items {
+			if o := &all.Items[i]; owns(o, ref) {
+				found, err := selecting(ref, o.Spec.Selector, &o.Status.DesiredNumberScheduled, &o.Spec.Template)
+				if found != nil {
+					found.daemon = true
+				}
+				return found, err
+			}
+		}
+	case "/ReplicationController":
+		all, err := kube.CoreV1().ReplicationControllers(namespace).List(ctx, one)
+		if err != nil {
+			return nil, err
+		}
+		for i := range all.Items {
+			if o := &all.Items[i]; owns(o, ref) {
+				return selecting(ref, metav1.SetAsLabelSelector(o.Spec.Selector), o.Spec.Replicas, o.Spec.Template)
+			}
+		}
+	case "batch/Job":
+		all, err := kube.BatchV1().Jobs(namespace).List(ctx, one)
+		if err != nil {
+			return nil, err
+		}
+		for i := range all.Items {
+			if o := &all.Items[i]; owns(o, ref) {
+				found, err := selecting(ref, o.Spec.Selector, nil, &o.Spec.Template)
+				if found != nil {
+					found.wanted = disruption.Unknown
+				}
+				return found, err
+			}
+		}
+	default:
+		return customController(ctx, targets, change, ref)
+	}
+	return nil, errNoOwner
+}
+
+// owns reports whether an object is the one of a reference and stays.
+func owns(o metav1.Object, ref metav1.OwnerReference) bool {
+	return o.GetName() == ref.Name && (ref.UID == "" || o.GetUID() == "" || o.GetUID() == ref.UID) && o.GetDeletionTimestamp() == nil
+}
+
+func selecting(ref metav1.OwnerReference, selector *metav1.LabelSelector, replicas *int32, template *corev1.PodTemplateSpec) (*controller, error) {
+	selects, err := metav1.LabelSelectorAsSelector(selector)
+	if err != nil {
+		return nil, fmt.Errorf("read the selector of %s %s: %w", ref.Kind, ref.Name, err)
+	}
+	found := &controller{ref: ref, selector: selects, wanted: 1, template: template}
+	if replicas != nil {
+		found.wanted = int(*replicas)
+	}
+	if template != nil && len(template.Spec.Containers) == 0 {
+		found.template = nil
+	}
+	return found, nil
+}
+
+func statefulSet(ref metav1.OwnerReference, o *appsv1.StatefulSet) (*controller, error) {
+	found, err := selecting(ref, o.Spec.Selector, o.Spec.Replicas, &o.Spec.Template)
+	if err != nil {
+		return nil, err
+	}
+	for i := range o.Spec.VolumeClaimTemplates {
+		found.claims = append(found.claims, o.Spec.VolumeClaimTemplates[i].Name)
+	}
+	found.revision = o.Status.UpdateRevision
+	if rolling := o.Spec.UpdateStrategy.RollingUpdate; rolling != nil && rolling.Partition != nil {
+		found.partition = int(*rolling.Partition)
+	}
+	return found, nil
+}
+
+// customController takes the selector of the VPA's target and the replicas of the scale subresource.
+// Where the target cannot be read, the labels of the pod select.
+func customController(ctx context.Context, targets *target.Resolver, change Change, ref metav1.OwnerReference) (*controller, error) {
+	found := &controller{ref: ref, wanted: disruption.Unknown, selector: labels.SelectorFromSet(change.Target.Labels)}
+	if targets == nil || change.Reading.Object == nil {
+		return found, nil
+	}
+	namespace := change.Target.Namespace
+	if selector, err := targets.Selector(ctx, namespace, change.Reading.Object.Spec.TargetRef); err == nil {
+		found.selector = selector
+	}
+	if key, known := target.Controller(namespace, []metav1.OwnerReference{ref}); known {
+		if replicas, stated := targets.Replicas(ctx, key); stated {
+			found.wanted = int(replicas)
+		}
+	}
+	return found, nil
+}
+
+// older reports whether the controller creates the replacement of a pod from an older template than
+// the one in its spec.
+func (c *controller) older(pod *corev1.Pod) bool {
+	revision := pod.Labels[appsv1.ControllerRevisionHashLabelKey]
+	if c.partition == 0 || revision == "" || revision == c.revision {
+		return false
+	}
+	ordinal, err := strconv.Atoi(pod.Name[strings.LastIndexByte(pod.Name, '-')+1:])
+	return err == nil && ordinal < c.partition
+}

@@ -1,0 +1,111 @@
+package actuate
+
+import (
+	"regexp"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// quotaExcess is a refusal by a ResourceQuota. A dry run counts the evicted pod and its replacement
+// at the same time, so the refusal alone does not show that the replacement has no room.
+type quotaExcess struct{ requested, used, limited corev1.ResourceList }
+
+// exceeded matches the message of the API server.
+var exceeded = regexp.MustCompile(`exceeded quota: [^,]+, requested: (\S+), used: (\S+), limited: (\S+)`)
+
+// exceededQuota reads a refusal, and reports false for any other error.
+func exceededQuota(err error) (quotaExcess, bool) {
+	if !apierrors.IsForbidden(err) || deniedByAdmission(err) {
+		return quotaExcess{}, false
+	}
+	found := exceeded.FindStringSubmatch(err.Error())
+	if found == nil {
+		return quotaExcess{}, false
+	}
+	var lists [3]corev1.ResourceList
+	for i := range lists {
+		list, ok := amounts(found[i+1])
+		if !ok {
+			return quotaExcess{}, false
+		}
+		lists[i] = list
+	}
+	return quotaExcess{lists[0], lists[1], lists[2]}, true
+}
+
+// amounts reads a list such as "cpu=1,pods=1".
+func amounts(text string) (corev1.ResourceList, bool) {
+	list := corev1.ResourceList{}
+	for pair := range strings.SplitSeq(text, ",") {
+		name, value, ok := strings.Cut(pair, "=")
+		q, err := resource.ParseQuantity(value)
+		if !ok || err != nil {
+			return nil, false
+		}
+		list[corev1.ResourceName(name)] = q
+	}
+	return list, true
+}
+
+// fitsWithout reports whether the quota has room once a pod is gone.
+func (q quotaExcess) fitsWithout(pod *corev1.Pod) bool {
+	for name, requested := range q.requested {
+		limit, bounded := q.limited[name]
+		if !bounded {
+			continue
+		}
+		after := q.used[name].DeepCopy()
+		after.Sub(charged(pod, name))
+		if after.Sign() < 0 {
+			after = resource.Quantity{}
+		}
+		after.Add(requested)
+		if after.Cmp(limit) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// charged returns the amount of a resource of a quota that a pod uses up.
+func charged(pod *corev1.Pod, name corev1.ResourceName) resource.Quantity {
+	if name == corev1.ResourcePods || name == "count/pods" {
+		return *resource.NewQuantity(1, resource.DecimalSI)
+	}
+	of := func(r corev1.ResourceRequirements) corev1.ResourceList { return r.Requests }
+	if limit, is := strings.CutPrefix(string(name), "limits."); is {
+		name, of = corev1.ResourceName(limit), func(r corev1.ResourceRequirements) corev1.ResourceList { return r.Limits }
+	} else if request, is := strings.CutPrefix(string(name), "requests."); is {
+		name = corev1.ResourceName(request)
+	}
+	if pod.Spec.Resources != nil {
+		if whole, there := of(*pod.Spec.Resources)[name]; there {
+			return whole
+		}
+	}
+	sum, starting := pod.Spec.Overhead[name].DeepCopy(), resource.Quantity{}
+	sidecars := resource.Quantity{}
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		needs := of(c.Resources)[name].DeepCopy()
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			sidecars.Add(needs)
+			continue
+		}
+		if needs.Add(sidecars); needs.Cmp(starting) > 0 {
+			starting = needs
+		}
+	}
+	running := sidecars
+	for i := range pod.Spec.Containers {
+		running.Add(of(pod.Spec.Containers[i].Resources)[name])
+	}
+	if starting.Cmp(running) > 0 {
+		running = starting
+	}
+	sum.Add(running)
+	return sum
+}

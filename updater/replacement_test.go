@@ -1,0 +1,221 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	ktesting "k8s.io/client-go/testing"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/updater/actuate"
+)
+
+var podResource = schema.GroupResource{Resource: "pods"}
+
+// denial is the answer of the API server to a request that its admission denies.
+func denial(code int32, reason metav1.StatusReason, message string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message, Details: &metav1.StatusDetails{Name: "web-1-x7k2p", Kind: "pods"},
+	}}
+}
+
+func deniedByPolicy(string) error {
+	return denial(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid,
+		`pods "web-1-x7k2p" is forbidden: ValidatingAdmissionPolicy 'house' with binding 'house' denied request: memory is reserved in full`)
+}
+
+// onlyTemplates admits only pods that have the resources of their template.
+func onlyTemplates(deny func(string) error) func(*corev1.Pod) error {
+	return func(pod *corev1.Pod) error {
+		if pod.Spec.Containers[0].Resources.Requests.Memory().String() == "100Mi" {
+			return nil
+		}
+		return deny(pod.GenerateName)
+	}
+}
+
+func TestEvict_NoEvictionIfTheReplacementIsRefused(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		mode   vpav1.UpdateMode
+		denied func(string) error
+	}{
+		{"policy, Recreate", vpav1.UpdateModeRecreate, deniedByPolicy},
+		{"policy, Auto", vpav1.UpdateModeAuto, deniedByPolicy},
+		{"policy, resize invalid", vpav1.UpdateModeInPlaceOrRecreate, deniedByPolicy},
+		{"webhook with 400", vpav1.UpdateModeRecreate, func(string) error {
+			return denial(http.StatusBadRequest, "", `admission webhook "rules.example" denied the request: too small`)
+		}},
+		{"webhook with 500", vpav1.UpdateModeRecreate, func(string) error {
+			return denial(http.StatusInternalServerError, "", `admission webhook "rules.example" denied the request: too small`)
+		}},
+		{"pod security", vpav1.UpdateModeRecreate, func(name string) error {
+			return apierrors.NewForbidden(podResource, name, errors.New(`violates PodSecurity "restricted:latest"`))
+		}},
+		{"validation", vpav1.UpdateModeRecreate, func(name string) error { return invalid(name) }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, Default(), web(tc.mode, 4)...)
+			if tc.mode == vpav1.UpdateModeInPlaceOrRecreate {
+				w.refuse("patch", "pods", invalid("web-1-0"))
+			}
+			w.admit = onlyTemplates(tc.denied)
+			held := 0.0
+			for minute := range 60 {
+				w.pass(noon.Add(time.Duration(minute) * time.Minute))
+				held += w.value("loadline_updater_skipped_pods", "reason", "ReplacementRefused")
+			}
+			require.Empty(t, w.evictions())
+			require.NotZero(t, held)
+			require.LessOrEqual(t, len(w.replaced), 12, "checks of a refused replacement are paused for longer each time")
+			told := w.told()
+			require.Contains(t, strings.Join(told, "\n"), "Warning ReplacementRefused ")
+			require.Contains(t, strings.Join(told, "\n"), strings.ReplaceAll(tc.denied("web-1-").Error(), "web-1-x7k2p", "web-1-"), "the cause of the API server")
+
+			w.admit = nil
+			w.pass(noon.Add(3 * time.Hour))
+			require.NotEmpty(t, w.evictions(), "the policy is gone")
+		})
+	}
+}
+
+func TestEvict_NoEvictionWhileTheReplacementCannotBeChecked(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		err  error
+	}{
+		{"internal error", apierrors.NewInternalError(errors.New("failed calling webhook"))},
+		{"server timeout", apierrors.NewServerTimeout(podResource, "create", 1)},
+		{"timeout", apierrors.NewTimeoutError("slow", 1)},
+		{"too many requests", apierrors.NewTooManyRequests("later", 1)},
+		{"no answer", errors.New("connection refused")},
+		{"no permission", apierrors.NewForbidden(podResource, "", errors.New(`User "updater" cannot create resource "pods" in API group "" in the namespace "shop"`))},
+		{"webhook with side effects", apierrors.NewBadRequest(`admission webhook "w" does not support dry run`)},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
+			w.admit = func(*corev1.Pod) error { return tc.err }
+			w.pass(noon)
+			require.Empty(t, w.evictions())
+			require.NotZero(t, w.value("loadline_updater_skipped_pods", "reason", "ReplacementUnknown"))
+			require.Contains(t, strings.Join(w.told(), "\n"), tc.err.Error())
+			w.admit = nil
+			w.pass(noon.Add(time.Minute))
+			require.NotEmpty(t, w.evictions())
+		})
+	}
+}
+
+// A dry run counts the evicted pod beside its replacement.
+func TestEvict_QuotaCountsTheReplacementAlone(t *testing.T) {
+	for _, tc := range []struct {
+		name, excess string
+		evicts       bool
+	}{
+		{"full count of pods", "requested: pods=1, used: pods=4, limited: pods=4", true},
+		{"room once the pod is gone", "requested: requests.memory=200Mi, used: requests.memory=400Mi, limited: requests.memory=500Mi", true},
+		{"too little room", "requested: pods=1,requests.memory=200Mi, used: pods=4,requests.memory=400Mi, limited: pods=9,requests.memory=450Mi", false},
+		{"unreadable", "requested: pods=x, used: pods=4, limited: pods=4", false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
+			w.admit = func(pod *corev1.Pod) error {
+				return apierrors.NewForbidden(podResource, pod.GenerateName, errors.New("exceeded quota: team, "+tc.excess))
+			}
+			w.pass(noon)
+			require.Equal(t, tc.evicts, len(w.evictions()) > 0)
+		})
+	}
+}
+
+// The caches show four ready pods, the API server two.
+func TestEvict_CountsThePodsOfTheAPIServer(t *testing.T) {
+	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
+	now := &corev1.PodList{}
+	for i := range 4 {
+		pod := w.pod(fmt.Sprintf("web-1-%d", i)).DeepCopy()
+		if i >= 2 {
+			pod.Status.Conditions = nil
+		}
+		now.Items = append(now.Items, *pod)
+	}
+	w.kube.PrependReactor("list", "pods", func(ktesting.Action) (bool, runtime.Object, error) { return true, now, nil })
+	w.pass(noon)
+	for _, name := range w.evictions() {
+		require.NotContains(t, []string{"web-1-0", "web-1-1"}, name, "the last ready pods")
+	}
+	require.NotZero(t, w.value("loadline_updater_skipped_pods", "reason", "NoBudget"))
+}
+
+func TestEvict_NoEvictionIfTheOwnerIsGone(t *testing.T) {
+	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
+	w.kube.PrependReactor("list", "replicasets", func(ktesting.Action) (bool, runtime.Object, error) {
+		return true, &appsv1.ReplicaSetList{}, nil
+	})
+	w.pass(noon)
+	require.Empty(t, w.evictions())
+	require.NotZero(t, w.value("loadline_updater_skipped_pods", "reason", "NoOwner"))
+}
+
+// The replacement would meet the same admission. The API server accepts it here, to show that no
+// eviction is even attempted.
+func TestResize_ARefusalByAdmissionEvictsNothing(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		err  error
+	}{
+		{"policy with 422", deniedByPolicy("")},
+		{"webhook with 422", denial(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, `admission webhook "w" denied the request: no`)},
+		{"webhook with 400", denial(http.StatusBadRequest, "", `admission webhook "w" denied the request: no`)},
+		{"webhook with 404", denial(http.StatusNotFound, metav1.StatusReasonNotFound, `admission webhook "w" denied the request: no`)},
+		{"failed test of the patch", apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "patch", podResource, "web-1-0", "testing value failed", 0, false)},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 4)...)
+			w.refuse("patch", "pods", tc.err)
+			w.pass(noon)
+			require.Empty(t, w.evictions())
+			require.NotZero(t, w.value("loadline_updater_skipped_pods", "reason", "ResizeRefused"))
+		})
+	}
+}
+
+func TestStaleCache_HoldsDisruptionsAlone(t *testing.T) {
+	restarting := func(p *corev1.Pod) {
+		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
+	}
+	for _, tc := range []struct {
+		name   string
+		mode   vpav1.UpdateMode
+		change func(*corev1.Pod)
+		held   bool
+	}{
+		{"eviction", vpav1.UpdateModeRecreate, nil, true},
+		{"resize with restart", vpav1.UpdateModeInPlaceOrRecreate, restarting, true},
+		{"resize", vpav1.UpdateModeInPlaceOrRecreate, nil, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, Default(), append(deployment(4, tc.change), autoscaler(tc.mode))...)
+			stale := errors.New("the watch of pods has received nothing for 4m0s")
+			w.loop.stale = func() error { return stale }
+			w.loop.executor.(*actuate.Cluster).Stale = w.loop.stale
+			w.pass(noon)
+			require.Equal(t, tc.held, len(w.writes()) == 0)
+			require.Equal(t, tc.held, w.value("loadline_updater_skipped_pods", "reason", "StaleCache") > 0)
+			stale = nil
+			w.pass(noon.Add(time.Minute))
+			require.NotEmpty(t, w.writes())
+		})
+	}
+}
