@@ -105,7 +105,8 @@ func (a *assembly) start() (*Loop, error) {
 	if err != nil {
 		return nil, err
 	}
-	loop.Roster.Resolve, loop.Changes, loop.Ingester.OOMs = resolver.Resolve, changes, ooms
+	loop.Roster.Resolve, loop.Roster.Recheck = resolver.Resolve, resolver.Recheck
+	loop.Changes, loop.Ingester.OOMs = changes, ooms
 	keeper := &policies.Keeper{
 		Client: a.parts.policies, Policies: a.policies, Records: records,
 		VPAs: loop.Roster.VPAs, Pods: a.pods.Core().V1().Pods().Lister(), Workloads: resolver, Kinds: a.parts.scale,

@@ -46,6 +46,8 @@ type Loop struct {
 	loader *checkpoint.Loader        // nil: history is in Prometheus
 	read   map[checkpoint.Owner]bool // VPAs whose checkpoints were read before the first iteration
 
+	podless map[*model.VPA]podless // VPAs whose selectors match no pods
+
 	removed   map[cache.ObjectName]struct{} // pods that vanished since the last iteration
 	started   time.Time                     // first pass
 	began     time.Time                     // last pass, by the clock on the wall
@@ -63,7 +65,7 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 		l.started = now
 	}
 	l.step(stepVPAs, func() { l.loadVPAs(ctx, now) })
-	l.step(stepPods, func() { l.loadPods(now) })
+	l.step(stepPods, func() { l.loadPods(now); l.recheckTargets(now) })
 	l.step(stepMetrics, func() { l.addUsage(ctx, now) })
 	l.step(stepRemoved, l.deleteRemovedPods)
 	l.step(stepUpdate, func() { l.publish(ctx, now) })

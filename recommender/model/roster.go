@@ -29,6 +29,8 @@ type Roster struct {
 
 	// Resolve finds the pods of a target.
 	Resolve func(context.Context, string, *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error)
+	// Recheck makes Resolve read a target again soon; nil: it always does.
+	Recheck func(string, *autoscalingv1.CrossVersionObjectReference)
 }
 
 // Serves reports whether a VPA is this recommender's.
