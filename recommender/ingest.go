@@ -148,10 +148,10 @@ func (i *Ingester) kill(log klog.Logger, oom usage.OOM, now time.Time) {
 	}
 }
 
-// bound limits what a kill reports to what its container can use. Without a size, that of the
-// container is its highest use.
+// bound limits what a kill reports to what its container can use. Where the size at a kill from before
+// the start is not known, it is the highest use.
 func (i *Ingester) bound(oom usage.OOM) usage.OOM {
-	if oom.Memory == 0 && oom.Limit == 0 {
+	if !oom.Found.IsZero() && oom.Memory == 0 && oom.Limit == 0 {
 		oom.Memory = i.Store.Used(oom.Container)
 	}
 	if most := i.Store.Ceiling(oom.Container, resources.Memory); most > 0 {
