@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/prometheus/common/model"
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 
@@ -52,9 +51,9 @@ type parsedEstimate struct {
 }
 
 func (f *estimateFlags) parse() (p parsedEstimate, err error) {
-	length, err1 := model.ParseDuration(f.Length)
-	step, err2 := model.ParseDuration(f.Resolution)
-	p.length, p.step = time.Duration(length), time.Duration(step)
+	var err1, err2 error
+	p.length, err1 = prometheus.ParseDuration(f.Length)
+	p.step, err2 = prometheus.ParseDuration(f.Resolution)
 	book, unknown := recipe.NewBook(f.Recipe, f.Settings.Config)
 	if p.book = book; unknown != nil {
 		unknown = flags.Problem("recipe", f.Recipe, unknown.Error())

@@ -21,6 +21,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/testkit"
 )
 
 // proxyUse is what the pod of the DaemonSet without a VPA has used.
@@ -119,7 +120,7 @@ func TestWhatWouldChange(t *testing.T) {
 
 func TestWhereEstimatesComeFrom(t *testing.T) {
 	now := explainNow()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(testkit.StrictPrometheus(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/namespaces/shop/pods"):

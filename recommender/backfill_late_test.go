@@ -17,6 +17,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/testkit"
 	"loadline.dev/loadline/recommender/backfill"
 	"loadline.dev/loadline/recommender/status"
 )
@@ -25,7 +26,7 @@ import (
 // 500 MiB, twice as much in each fourth hour. It closes each connection: one that
 // waits would stop the clock of a synctest bubble.
 func lateSource(t *testing.T, away *atomic.Int32) string {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(testkit.StrictPrometheus(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
 		query := r.FormValue("query")
 		memory := strings.Contains(query, "memory")

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/prometheus/common/model"
 	"github.com/spf13/pflag"
 
 	"loadline.dev/loadline/pkg/core/resources"
@@ -115,11 +114,11 @@ func (p *Prometheus) Validate(asked bool) error {
 
 // span reads a duration as Prometheus writes it, such as 8d; 0 = it is none.
 func span(text string) time.Duration {
-	d, err := model.ParseDuration(text)
+	d, err := prometheus.ParseDuration(text)
 	if err != nil {
 		return 0
 	}
-	return time.Duration(d)
+	return d
 }
 
 func checkSpan(flag, text string) error {

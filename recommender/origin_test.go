@@ -22,13 +22,14 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/testkit"
 	"loadline.dev/loadline/recommender/backfill"
 )
 
 // pastOf is a Prometheus in which container a of a pod has always used 1 core and
 // 1000 MiB.
 func pastOf(t *testing.T, pod string, fails func() bool) string {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(testkit.StrictPrometheus(t, func(w http.ResponseWriter, r *http.Request) {
 		if fails != nil && fails() {
 			http.Error(w, "away", http.StatusServiceUnavailable)
 			return
@@ -147,7 +148,7 @@ func TestLiveUsageFromPrometheus(t *testing.T) {
 func TestExternalMetricsOfThePodsOfVPAs(t *testing.T) {
 	var mu sync.Mutex
 	var asked []string
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(testkit.StrictPrometheus(t, func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
 		asked = append(asked, r.URL.Path[len("/apis/external.metrics.k8s.io/v1beta1"):]+"?"+r.URL.Query().Get("labelSelector"))
@@ -173,7 +174,7 @@ func TestExternalMetricsOfThePodsOfVPAs(t *testing.T) {
 // waited for CPU is told, from the query to the recommendation.
 func TestWaitingForCPUCountsLive(t *testing.T) {
 	at := start()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(testkit.StrictPrometheus(t, func(w http.ResponseWriter, r *http.Request) {
 		value := map[bool]string{true: "0.2", false: "0.5"}[strings.Contains(r.FormValue("query"), "pressure_cpu_waiting")]
 		if strings.Contains(r.FormValue("query"), "memory") {
 			value = "1e9"
@@ -212,7 +213,7 @@ func TestUnknownWaitingIsSaidOnce(t *testing.T) {
 		"nobody wants to know": {"loadline", "metrics", "waited_total", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			server := httptest.NewServer(testkit.StrictPrometheus(t, func(w http.ResponseWriter, r *http.Request) {
 				switch {
 				case !strings.Contains(r.URL.Path, "query"):
 					fmt.Fprint(w, `{"items":[]}`)

@@ -14,6 +14,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/testkit"
 )
 
 // A container that reaches its CPU limit for a part of the time needs a higher one, though its
@@ -60,7 +61,7 @@ func TestAThrottledContainerGetsMoreWhereItsLimitFollows(t *testing.T) {
 func TestThrottlingIsAskedForWhereARecipeCountsIt(t *testing.T) {
 	for text, counts := range map[string]bool{"loadline": true, "loadline:throttling=no": false, "vpa": false, "cruisekube": false} {
 		asked := 0
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		server := httptest.NewServer(testkit.StrictPrometheus(t, func(w http.ResponseWriter, r *http.Request) {
 			value := "0.2"
 			switch query := r.FormValue("query"); {
 			case strings.Contains(query, "throttled_periods"):

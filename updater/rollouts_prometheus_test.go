@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+
+	"loadline.dev/loadline/pkg/testkit"
 )
 
 // A Prometheus that fails, that does not answer, or that answers with far too much takes nothing
@@ -36,7 +38,7 @@ func TestAPrometheusThatIsOfNoUseTakesNothingBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked := make(chan struct{}, 1)
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			server := httptest.NewServer(testkit.StrictPrometheus(t, func(w http.ResponseWriter, r *http.Request) {
 				_, _ = io.Copy(io.Discard, r.Body) // else it does not hear that nobody waits any more
 				select {
 				case asked <- struct{}{}:

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/common/model"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -90,11 +89,11 @@ func (s *Servers) Query(now time.Time) (prometheus.ArchiveQuery, error) {
 // times sets the times of a query: whole steps since 1970, so that two runs ask for
 // the same ones.
 func (s *Servers) times(q *prometheus.ArchiveQuery, now time.Time) error {
-	length, err1 := model.ParseDuration(s.Length)
-	step, err2 := model.ParseDuration(s.Resolution)
+	length, err1 := prometheus.ParseDuration(s.Length)
+	step, err2 := prometheus.ParseDuration(s.Resolution)
 	problems := []error{
 		flags.Check(err1 == nil && length > 0, "history-length", s.Length, "must be a duration such as 8d, 12h or 90m"),
-		flags.Check(err2 == nil && time.Duration(step) >= time.Second, "history-resolution", s.Resolution, "must be a duration of at least 1s, such as 5m, 1m or 30s"),
+		flags.Check(err2 == nil && step >= time.Second, "history-resolution", s.Resolution, "must be a duration of at least 1s, such as 5m, 1m or 30s"),
 	}
 	q.Until = now
 	if s.Until != "" {
@@ -102,7 +101,7 @@ func (s *Servers) times(q *prometheus.ArchiveQuery, now time.Time) error {
 		problems = append(problems, flags.Check(err == nil, "until", s.Until, "must be a time such as 2026-03-02T08:00:00Z"))
 		q.Until = at
 	}
-	q.Since = q.Until.Add(-time.Duration(length))
+	q.Since = q.Until.Add(-length)
 	if s.Since != "" {
 		at, err := time.Parse(time.RFC3339, s.Since)
 		problems = append(problems, flags.Check(err == nil, "since", s.Since, "must be a time such as 2026-03-02T08:00:00Z"))
@@ -111,7 +110,7 @@ func (s *Servers) times(q *prometheus.ArchiveQuery, now time.Time) error {
 	if err := errors.Join(problems...); err != nil {
 		return err
 	}
-	q.Step = time.Duration(step)
+	q.Step = step
 	q.Since, q.Until = q.Since.Truncate(q.Step).UTC(), q.Until.Truncate(q.Step).UTC()
 	return errors.Join(
 		flags.Check(q.Until.Sub(q.Since)/q.Step < prometheus.MostArchiveSamples, "history-resolution", s.Resolution, fmt.Sprintf("must be longer: a container would have more than %d samples", prometheus.MostArchiveSamples)),

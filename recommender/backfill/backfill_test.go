@@ -20,6 +20,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/source/prometheus"
+	"loadline.dev/loadline/pkg/testkit"
 	"loadline.dev/loadline/recommender/model"
 )
 
@@ -56,7 +57,7 @@ func always(value string) func(time.Time) (string, bool) {
 
 func newFake(t *testing.T, pods ...*corev1.Pod) *fake {
 	f := &fake{t: t, ctx: t.Context(), series: map[string][]fakeSeries{}, labels: `{"resultType":"vector","result":[]}`, counts: map[string]int{}}
-	server := httptest.NewServer(f)
+	server := httptest.NewServer(testkit.StrictPrometheus(t, f.ServeHTTP))
 	t.Cleanup(server.Close)
 	client, err := prometheus.New(prometheus.Config{Address: server.URL, Timeout: 5 * time.Second})
 	require.NoError(t, err)

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"loadline.dev/loadline/pkg/source/prometheus"
+	"loadline.dev/loadline/pkg/testkit"
 )
 
 var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
@@ -22,7 +23,7 @@ var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 // serve returns a source that asks a server, which answers with handle.
 func serve(t *testing.T, handle http.HandlerFunc) *Source {
 	t.Helper()
-	server := httptest.NewServer(handle)
+	server := httptest.NewServer(testkit.StrictPrometheus(t, handle))
 	t.Cleanup(server.Close)
 	return asking(t, server.URL, DefaultConfig())
 }
@@ -93,12 +94,14 @@ func TestTwoMinutesAreAskedFor(t *testing.T) {
 	require.NoError(t, err)
 	_, err = slow.Loads(t.Context(), []*corev1.Node{object("a")}, noon)
 	require.NoError(t, err)
-	often := DefaultConfig()
-	often.Interval = 10 * time.Second
-	_, err = asking(t, "http://"+s.client.Server(), often).Loads(t.Context(), []*corev1.Node{object("a")}, noon)
-	require.NoError(t, err)
+	for _, interval := range []time.Duration{10 * time.Second, 15 * time.Second, time.Second, 90 * time.Second, 1234567 * time.Microsecond} {
+		often := DefaultConfig()
+		often.Interval = interval
+		_, err = asking(t, "http://"+s.client.Server(), often).Loads(t.Context(), []*corev1.Node{object("a")}, noon)
+		require.NoError(t, err, interval)
+	}
 	const query = "min by (instance) (node_load1) each 15 within "
-	require.Equal(t, []string{query + "10s", query + "30s", query + "5s"}, asked, "time is left to free nodes")
+	require.Equal(t, []string{query + "10s", query + "30s", query + "5s", query + "7s500ms", query + "500ms", query + "10s", query + "617ms"}, asked, "time is left to free nodes")
 }
 
 func TestTheSmallestLoadOfTwoMinutesCounts(t *testing.T) {
@@ -177,7 +180,7 @@ func TestWhatAnAnswerLacksIsSaid(t *testing.T) {
 func TestAnExpressionWithALabelOfItsOwn(t *testing.T) {
 	c := DefaultConfig()
 	c.Metric, c.Label = `max by (node) (node_load1{cluster="a"})`, "node"
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(testkit.StrictPrometheus(t, func(w http.ResponseWriter, r *http.Request) {
 		require.Equal(t, `min by (node) (max by (node) (node_load1{cluster="a"}))`, r.FormValue("query"))
 		fmt.Fprint(w, matrix(strings.Replace(series("a", "3 3 3 3 3 3 3 3 3"), `"instance"`, `"node"`, 1)))
 	}))

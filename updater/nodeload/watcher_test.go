@@ -30,6 +30,7 @@ import (
 	"k8s.io/klog/v2/textlogger"
 
 	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/testkit"
 )
 
 func cpus(text string) corev1.ResourceList {
@@ -66,7 +67,7 @@ func newCluster(t *testing.T, mode string, change ...func(n *corev1.Node)) *clus
 		require.NoError(t, c.kube.Tracker().Add(n))
 	}
 	c.kube.PrependReactor("patch", "nodes", c.patched)
-	server := httptest.NewServer(http.HandlerFunc(c.answer))
+	server := httptest.NewServer(testkit.StrictPrometheus(t, c.answer))
 	t.Cleanup(server.Close)
 	config := DefaultConfig()
 	config.Mode = mode

@@ -131,7 +131,7 @@ func (s *EvidenceSource) query(namespace string, pods []string) string {
 		marked(periodsMetric, u.Rate(periodsMetric, window)),
 		marked(throttledMetric, u.Rate(throttledMetric, window)),
 		marked(waitingMetric, waited),
-		marked(wholeWaiting, waited+" and "+u.Selector(waitingMetric)+" offset 5m"),
+		marked(wholeWaiting, waited+" and "+u.Selector(waitingMetric)+" offset "+prometheus.FormatDuration(window)),
 	}, " or ")
 }
 

@@ -53,7 +53,7 @@ func (c *EvidenceConfig) Validate() error {
 	if _, err := prometheus.ParseAddress(c.Address); err != nil {
 		problems = append(problems, errors.New("--prometheus-address: "+err.Error()))
 	}
-	timeout, _ := time.ParseDuration(c.QueryTimeout)
+	timeout, _ := prometheus.ParseDuration(c.QueryTimeout)
 	problems = append(problems, flags.Check(timeout <= longestTimeout, "prometheus-query-timeout", c.QueryTimeout, "must be at most "+longestTimeout.String()))
 	for _, label := range []struct{ flag, name string }{
 		{"container-namespace-label", c.NamespaceLabel}, {"container-pod-name-label", c.PodLabel}, {"container-name-label", c.ContainerLabel},

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"loadline.dev/loadline/pkg/source/prometheus"
+	"loadline.dev/loadline/pkg/testkit"
 )
 
 var changed = time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
@@ -25,7 +26,7 @@ var changed = time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
 // serveSource returns a source that asks a server, which answers with handle.
 func serveSource(t *testing.T, handle http.HandlerFunc) *EvidenceSource {
 	t.Helper()
-	server := httptest.NewServer(handle)
+	server := httptest.NewServer(testkit.StrictPrometheus(t, handle))
 	t.Cleanup(server.Close)
 	return source(t, server.URL)
 }

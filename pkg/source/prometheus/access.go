@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 
@@ -14,7 +13,7 @@ import (
 
 // Access says who asks Prometheus, and how long an answer may take.
 type Access struct {
-	QueryTimeout string // of one query, its answer included, as a Go duration
+	QueryTimeout string // of one query, its answer included
 	Insecure     bool   // do not verify the TLS certificate
 
 	Username, Password, BearerToken, BearerTokenFile string
@@ -58,7 +57,7 @@ func (a *Access) Complete() error {
 // Validate checks that one way of authentication is chosen and, if Prometheus is
 // asked at all, that the time-out makes sense.
 func (a *Access) Validate(asked bool) error {
-	timeout, err := time.ParseDuration(a.QueryTimeout)
+	timeout, err := ParseDuration(a.QueryTimeout)
 	return errors.Join(
 		flags.Check(a.BearerToken == "" || a.BearerTokenFile == "", "prometheus-bearer-token", "(hidden)",
 			"excludes --prometheus-bearer-token-file="+a.BearerTokenFile+": give only one of the two"),
@@ -82,6 +81,6 @@ func (a *Access) Client(address string) Config {
 	if a.Username != "" && a.Password != "" {
 		c.Username, c.Password = a.Username, a.Password
 	}
-	c.Timeout, _ = time.ParseDuration(a.QueryTimeout)
+	c.Timeout, _ = ParseDuration(a.QueryTimeout)
 	return c
 }

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/common/model"
-
 	"loadline.dev/loadline/pkg/core/replay"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
@@ -249,7 +247,7 @@ func (r *archiveReader) askDeclared(ctx context.Context, p part) (Answer, error)
 	if r.query.Usage.Namespace == "" {
 		matchers = append(matchers, fmt.Sprintf("namespace=%q", p.batch[0].key.Namespace))
 	}
-	query := fmt.Sprintf("max by (namespace, pod, container, resource) (max_over_time(%s[%s]))", r.state(p.column.String(), matchers...), model.Duration(window))
+	query := fmt.Sprintf("max by (namespace, pod, container, resource) (max_over_time(%s[%s]))", r.state(p.column.String(), matchers...), FormatDuration(window))
 	members := p.batch.index()
 	return r.client.Range(ctx, Range{Query: query, Times: Times{r.query.Since, window, int(r.query.Until.Sub(r.query.Since)/window) + 2}},
 		func(labels map[string]string, points []Point) {

@@ -18,6 +18,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/replay"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/testkit"
 )
 
 func TestRecordingsAreWhatTheServerHas(t *testing.T) {
@@ -311,7 +312,7 @@ func TestSlowBodiesAreAskedForInHalves(t *testing.T) {
 		<-r.Context().Done()
 		return true
 	}
-	server := httptest.NewServer(f)
+	server := httptest.NewServer(testkit.StrictPrometheus(t, f.ServeHTTP))
 	defer server.Close()
 	client, err := New(Config{Address: server.URL, Timeout: 100 * time.Millisecond})
 	require.NoError(t, err)
@@ -428,7 +429,7 @@ func TestTheEndOfTheContextEndsReading(t *testing.T) {
 	for i := range 3 {
 		f.container(fmt.Sprintf("ns%d", i), "web-0", "app")
 	}
-	server := httptest.NewServer(f)
+	server := httptest.NewServer(testkit.StrictPrometheus(t, f.ServeHTTP))
 	defer server.Close()
 	client, err := New(Config{Address: server.URL, Timeout: time.Second})
 	require.NoError(t, err)

@@ -76,7 +76,7 @@ func New(c Config) (*Client, error) {
 	}
 	return &Client{
 		config: c, base: base, http: &http.Client{Transport: transport},
-		maxTime: strconv.FormatFloat(c.Timeout.Seconds(), 'f', -1, 64) + "s",
+		maxTime: FormatDuration(c.Timeout),
 	}, nil
 }
 

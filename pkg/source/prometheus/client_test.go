@@ -13,13 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/testkit"
 )
 
 // serve returns a client of a server that handles every request with handle, and
 // the metrics it was told.
 func serve(t *testing.T, c Config, handle http.HandlerFunc) (*Client, *[]string) {
 	t.Helper()
-	server := httptest.NewServer(handle)
+	server := httptest.NewServer(testkit.StrictPrometheus(t, handle))
 	t.Cleanup(server.Close)
 	var told []string
 	c.Address = server.URL + "/below"
@@ -48,7 +49,7 @@ func TestQueriesAreSentAsTheAPIWantsThem(t *testing.T) {
 		require.Equal(t, http.MethodPost, r.Method)
 		require.Equal(t, "/below/api/v1/query_range", r.URL.Path)
 		require.Empty(t, r.Header.Get("Authorization"))
-		require.Equal(t, "map[end:[1772438400.5] query:[rate(x[1h])] start:[1772434800.5] step:[3600] timeout:[90s]]", fmt.Sprint(r.PostForm))
+		require.Equal(t, "map[end:[1772438400.5] query:[rate(x[1h])] start:[1772434800.5] step:[3600] timeout:[1m30s]]", fmt.Sprint(r.PostForm))
 		fmt.Fprint(w, matrix(`{"metric":{"a":"b"},"values":[[1,"1"]]}`))
 	})
 	n := 0
@@ -178,7 +179,7 @@ func TestRangeQueriesWantAMatrix(t *testing.T) {
 	client, _ := serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[]}}`)
 	})
-	_, err := client.Range(t.Context(), Range{Query: "up"}, nil)
+	_, err := client.Range(t.Context(), Range{Query: "up", Times: Times{at(), time.Minute, 2}}, nil)
 	require.ErrorContains(t, err, "gives a vector: want series over time")
 }
 
@@ -250,7 +251,7 @@ func TestWhatCannotBeUsedIsToldOfItsSeries(t *testing.T) {
 	})
 	var told []string
 	visited := 0
-	_, err := client.Range(t.Context(), Range{Query: "up", Rejected: func(labels map[string]string, at time.Time, what string) {
+	_, err := client.Range(t.Context(), Range{Query: "up", Times: Times{at(), time.Minute, 2}, Rejected: func(labels map[string]string, at time.Time, what string) {
 		told = append(told, fmt.Sprint(labels, at.Unix(), " ", what))
 	}}, func(map[string]string, []Point) { visited++ })
 	require.NoError(t, err)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"loadline.dev/loadline/pkg/core/replay"
+	"loadline.dev/loadline/pkg/testkit"
 )
 
 // start is the first sample of all tests.
@@ -177,7 +178,7 @@ func hour() ArchiveQuery {
 // read reads everything that the fake has.
 func (f *fake) read(q ArchiveQuery) (found []*replay.Recording, problems []string) {
 	f.Helper()
-	server := httptest.NewServer(f)
+	server := httptest.NewServer(testkit.StrictPrometheus(f.T, f.ServeHTTP))
 	f.Cleanup(server.Close)
 	client, err := New(Config{Address: server.URL, Timeout: time.Second})
 	require.NoError(f, err)

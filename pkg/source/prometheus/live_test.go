@@ -11,6 +11,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/testkit"
 )
 
 func TestLiveUsage(t *testing.T) {
@@ -20,7 +21,7 @@ func TestLiveUsage(t *testing.T) {
 			{"metric":{"namespace":"ns","pod_name":"p"},"value":[1772438399,"1"]},{"metric":{"namespace":"ns","pod_name":"q","name":"c"},"value":[1772438399,"-3"]}`,
 	}
 	down := false
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(testkit.StrictPrometheus(t, func(w http.ResponseWriter, r *http.Request) {
 		if down {
 			http.Error(w, "away", http.StatusBadGateway)
 			return
@@ -65,7 +66,7 @@ func TestWaitingIsToldWithTheUseOfCPU(t *testing.T) {
 		return `{"metric":{"ns":"ns","pod":"p","c":"c"},"value":[1772438400,"` + value + `"]}`
 	}
 	asked, answer, code := 0, series("0.2"), http.StatusOK
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(testkit.StrictPrometheus(t, func(w http.ResponseWriter, r *http.Request) {
 		text := series("0.5")
 		if r.FormValue("query") == waiting {
 			asked++
@@ -118,7 +119,7 @@ func TestThrottlingIsToldWithTheUseOfCPU(t *testing.T) {
 		return `{"metric":{"ns":"ns","pod":"p","c":"` + container + `"},"value":[1772438400,"` + value + `"]}`
 	}
 	asked, answer, code := 0, "", http.StatusOK
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(testkit.StrictPrometheus(t, func(w http.ResponseWriter, r *http.Request) {
 		text := series("a", "0.5") + "," + series("b", "0.5")
 		if r.FormValue("query") == throttled {
 			asked++

@@ -1,11 +1,10 @@
 package prometheus
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/prometheus/common/model"
 
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
@@ -41,7 +40,7 @@ func (u Usage) CPU(window time.Duration) string {
 // Rate returns the query for the increase of a counter of the same containers each
 // second, as a mean over window.
 func (u Usage) Rate(metric string, window time.Duration) string {
-	return "rate(" + u.Selector(metric) + "[" + model.Duration(window).String() + "])"
+	return "rate(" + u.Selector(metric) + "[" + FormatDuration(window) + "])"
 }
 
 // periodsPerSecond are those of a limit with a period of 100 ms, which is usual.
@@ -59,7 +58,7 @@ func (u Usage) Memory() string { return u.Selector(u.MemoryMetric) }
 
 // Peak returns the query for the highest use of memory in bytes within window.
 func (u Usage) Peak(window time.Duration) string {
-	return "max_over_time(" + u.Memory() + "[" + model.Duration(window).String() + "])"
+	return "max_over_time(" + u.Memory() + "[" + FormatDuration(window) + "])"
 }
 
 // Each returns the query for one value a container, the highest where it has several
@@ -93,6 +92,12 @@ func (u Usage) selector() string {
 		parts = append(parts, u.Matchers)
 	}
 	return strings.Join(parts, ", ")
+}
+
+// JoinMatchers returns all matchers of some lists, which may be empty.
+func JoinMatchers(lists ...string) string {
+	lists = slices.DeleteFunc(lists, func(list string) bool { return strings.TrimSpace(list) == "" })
+	return strings.Join(lists, ", ")
 }
 
 // Container returns the container a series is of, or false if a label is
