@@ -43,7 +43,11 @@ func (w *world) setMode(mode loadlinev1alpha1.RolloutMode) {
 	if mode == "" {
 		require.NoError(w.t, policies.Delete(w.t.Context(), "all", metav1.DeleteOptions{}))
 	} else {
-		_, err := policies.Update(w.t.Context(), aPolicy(mode), metav1.UpdateOptions{})
+		policy := aPolicy(mode)
+		if before := w.loop.Policies.Now().Object("all"); before != nil {
+			policy.Spec.Recipe = before.Spec.Recipe
+		}
+		_, err := policies.Update(w.t.Context(), policy, metav1.UpdateOptions{})
 		require.NoError(w.t, err)
 	}
 	require.Eventually(w.t, func() bool {
@@ -52,29 +56,38 @@ func (w *world) setMode(mode loadlinev1alpha1.RolloutMode) {
 	}, time.Minute, time.Millisecond)
 }
 
-// A policy that observes shows no recommendation where it made the VPA, and takes away none
-// that a person asked for.
-func TestAPolicyThatObservesShowsNoRecommendation(t *testing.T) {
-	w := newWorld(t, aPolicy(loadlinev1alpha1.RolloutModeObserve), deployment("web"), deployment("own"),
+// A policy in mode Observe hides the recommendation of a generated VPA, not that of a user VPA,
+// and follows each change of the mode at once, also while estimates are steady.
+func TestFollow_ModeObserveHidesRecommendationsOfEveryRecipe(t *testing.T) {
+	for _, name := range recipe.Names() {
+		t.Run(name, func(t *testing.T) { observeAndRecommend(t, name) })
+	}
+}
+
+func observeAndRecommend(t *testing.T, name string) {
+	policy := aPolicy(loadlinev1alpha1.RolloutModeObserve)
+	policy.Spec.Recipe = &name
+	w := newWorld(t, policy, deployment("web"), deployment("own"),
 		aPod("web-1", "web", "a"), aPod("own-1", "own", "a"), made("web"), aVPA("mine", "own", time.Hour)).begin()
 	w.uses("web-1", "a", 300, 300)
 	w.uses("own-1", "a", 300, 300)
-	w.passes(70)
-	provided, message := w.condition("deployment-web", vpav1.RecommendationProvided)
-	require.Equal(t, corev1.ConditionFalse, provided)
-	require.Contains(t, message, "SizingPolicy all observes in mode Observe, and shows no recommendation; ")
-	require.Empty(t, w.recommendations("deployment-web"))
-	require.NotEmpty(t, w.recommendations("mine"))
+	w.passes(310) // attune has no recommendation before 48 points of five minutes
+	for range 2 {
+		provided, message := w.condition("deployment-web", vpav1.RecommendationProvided)
+		require.Equal(t, corev1.ConditionFalse, provided)
+		require.Contains(t, message, "SizingPolicy all observes in mode Observe, and shows no recommendation; ")
+		require.Empty(t, w.recommendations("deployment-web"))
+		require.NotEmpty(t, w.recommendations("mine"))
 
-	w.setMode(loadlinev1alpha1.RolloutModeRecommend)
-	w.passes(1)
-	provided, _ = w.condition("deployment-web", vpav1.RecommendationProvided)
-	require.Equal(t, corev1.ConditionTrue, provided)
-	require.NotEmpty(t, w.recommendations("deployment-web"), "what was observed counts")
+		w.setMode(loadlinev1alpha1.RolloutModeRecommend)
+		w.passes(1)
+		provided, _ = w.condition("deployment-web", vpav1.RecommendationProvided)
+		require.Equal(t, corev1.ConditionTrue, provided)
+		require.NotEmpty(t, w.recommendations("deployment-web"), "observed usage counts")
 
-	w.setMode(loadlinev1alpha1.RolloutModeObserve)
-	w.passes(1)
-	require.Empty(t, w.recommendations("deployment-web"))
+		w.setMode(loadlinev1alpha1.RolloutModeObserve)
+		w.passes(1)
+	}
 }
 
 // The recipe of a policy serves VPAs without the annotation, whoever made them, and those of

@@ -21,9 +21,6 @@ func Follow(policies *sizing.Policies, m *model.Model) {
 			// The recommendation of a VPA that a person wrote is never taken away.
 			s.Observe = d.Mode == fleet.Observe && convert.MadeForPolicy(v.Object)
 		}
-		if s.Observe != v.Sizing.Observe || s.Observe && s.Policy != v.Sizing.Policy {
-			v.Invalidate() // it has another status
-		}
 		v.Sizing = s
 	}
 }

@@ -226,11 +226,11 @@ func (p *Publisher) write(ctx context.Context, j job, estimates []model.Estimate
 		outcome.Recipe = v.Recipe.Problem
 	}
 	switch {
-	case v.Sizing.Observe:
+	case j.seen.Observing != "":
 		if len(outcome.Recommendation) == 0 {
 			outcome.History = 0
 		}
-		outcome.Recommendation, outcome.Observing = nil, v.Sizing.Policy
+		outcome.Recommendation, outcome.Observing = nil, j.seen.Observing
 	case !j.seen.Grace:
 		outcome.Recommendation = nil
 	case v.TargetError != nil && status.Provided(v.Object) && (!v.Retargeted || !v.StatusOfOther()):
