@@ -49,6 +49,11 @@ func (h podHandler) underPolicy(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Po
 	if why := sizing.NewPods(d, by, remembered); why != "" {
 		return permitted{why: why}
 	}
+	if d.Mode > fleet.Recommend {
+		if vpa = withHistory(vpa, d.Policy.MinHistory); vpa == nil {
+			return permitted{why: rollout.ShortHistory}
+		}
+	}
 	shares := h.sharing(&d, vpa, pod, remembered, now)
 	if made {
 		vpa = sizingNewPods(vpa)
@@ -58,6 +63,24 @@ func (h podHandler) underPolicy(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Po
 	}
 	acting, warnings := keeping(vpa, pod, remembered, d.Policy.RolloutHash, now)
 	return permitted{vpa: acting, sharing: shares, warnings: warnings}
+}
+
+// withHistory returns a VPA with the recommendations only that rest on a span of usage; nil: there
+// are recommendations, and none does.
+func withHistory(vpa *vpav1.VerticalPodAutoscaler, least time.Duration) *vpav1.VerticalPodAutoscaler {
+	if !convert.HaveShortHistory(vpa, least) {
+		return vpa
+	}
+	acting := *vpa
+	acting.Status.Recommendation = vpa.Status.Recommendation.DeepCopy()
+	all := &acting.Status.Recommendation.ContainerRecommendations
+	*all = slices.DeleteFunc(*all, func(c vpav1.RecommendedContainerResources) bool {
+		return convert.HasShortHistory(vpa, c.ContainerName, least)
+	})
+	if len(*all) == 0 {
+		return nil
+	}
+	return &acting
 }
 
 // sizingNewPods returns a made VPA in a mode in which it sizes new pods: its own is Off. It

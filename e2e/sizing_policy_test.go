@@ -28,7 +28,7 @@ func policyFor(t *testing.T, ns string, mode loadlinev1alpha1.RolloutMode, chang
 				{APIVersion: "apps/v1", Kind: "Deployment"}, {APIVersion: "apps/v1", Kind: "StatefulSet"},
 				{APIVersion: "apps/v1", Kind: "DaemonSet"}, {APIVersion: "batch/v1", Kind: "CronJob"},
 			},
-			Rollout: &loadlinev1alpha1.Rollout{Mode: &mode},
+			Rollout: &loadlinev1alpha1.Rollout{Mode: &mode, MinHistory: &metav1.Duration{}},
 		},
 	}
 	for _, change := range changes {

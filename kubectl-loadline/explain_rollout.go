@@ -33,6 +33,8 @@ type rolloutStanding struct {
 	Target   []policy.Container // what is recommended
 	Pods     []corev1.Pod       // of the workload, sorted by name
 	Held     rollout.Held       // what the updater would remember now
+	// ShortHistory: the recommendation rests on less usage than the policy requires.
+	ShortHistory bool
 }
 
 // complete adds to where the workload stands what the pods say, and what follows for the next
@@ -41,6 +43,7 @@ func (r *rolloutStanding) complete(ctx context.Context, kube kubernetes.Interfac
 	if r.Object == nil {
 		return ""
 	}
+	r.ShortHistory = r.Policy != nil && r.Mode > fleet.Recommend && convert.HaveShortHistory(vpa, r.Policy.MinHistory)
 	r.Now, r.Settings, r.Safety = now, convert.Rollout(r.Object), convert.Safety(r.Object)
 	recommended := convert.Recommendation(vpa.Status.Recommendation)
 	for name, bounds := range recommended {
@@ -66,7 +69,7 @@ func (r *rolloutStanding) complete(ctx context.Context, kube kubernetes.Interfac
 // changed. As long as a round goes on, all of them count as such.
 func (r *rolloutStanding) workload() rollout.Workload {
 	goesOn := len(r.State.Rounds) > 0 && r.State.Rounds[0].Outcome == ""
-	w := rollout.Workload{Stopped: r.Reason, Mode: r.Mode, Target: r.Target}
+	w := rollout.Workload{Stopped: r.Reason, Mode: r.Mode, Target: r.Target, ShortHistory: r.ShortHistory}
 	for i := range r.Pods {
 		p := &r.Pods[i]
 		one := rollout.Pod{UID: string(p.UID), Name: p.Name, Terminating: p.DeletionTimestamp != nil, Due: goesOn}
@@ -265,6 +268,8 @@ func (r *rolloutStanding) newPods() []line {
 	switch {
 	case why != "":
 		return []line{{"new pods", "as they are written: " + string(why)}}
+	case r.ShortHistory:
+		return []line{{"new pods", fmt.Sprintf("containers with less than %s of usage as they are written: %s", r.Policy.MinHistory, rollout.ShortHistory)}}
 	case r.Author == fleet.Person:
 		return []line{{"new pods", "as the VPA says"}}
 	case r.Unread != nil:

@@ -89,6 +89,7 @@ func scalars(raw []byte) ([]byte, field.ErrorList) {
 	}{
 		{[]string{"spec", "rollout", "canary", "observationPeriod"}, "must be a duration, for example 5m or 1h30m", isDuration},
 		{[]string{"spec", "rollout", "cooldown"}, "must be a duration, for example 5m or 1h30m", isDuration},
+		{[]string{"spec", "rollout", "minHistory"}, "must be a duration, for example 1h or 24h", isDuration},
 		{[]string{"spec", "safety", "observationPeriod"}, "must be a duration, for example 5m or 1h30m", isDuration},
 		{[]string{"spec", "safety", "throttle"}, `must be a decimal from 0 to 1 in quotes, for example "0.5"`, isText},
 		{[]string{"spec", "safety", "pressure"}, `must be a decimal from 0 to 1 in quotes, for example "0.5"`, isText},

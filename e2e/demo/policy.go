@@ -76,6 +76,7 @@ func sizingPolicy() *loadlinev1alpha1.SizingPolicy {
 				Mode:          new(loadlinev1alpha1.RolloutModeCanary),
 				Canary:        &loadlinev1alpha1.Canary{Percentage: new(int32(25)), ObservationPeriod: &metav1.Duration{Duration: time.Minute}, AutoPromote: new(true)},
 				Cooldown:      &metav1.Duration{},
+				MinHistory:    &metav1.Duration{},
 				MaxConcurrent: new(int32(0)),
 			},
 		},

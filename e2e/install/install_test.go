@@ -140,7 +140,7 @@ func (s *stay) sizeByPolicy(t *testing.T) {
 		Spec: loadlinev1alpha1.SizingPolicySpec{
 			Namespaces: loadlinev1alpha1.NamespaceSelection{Names: []string{s.crew.Namespace}},
 			Workloads:  []loadlinev1alpha1.WorkloadSelection{{APIVersion: "apps/v1", Kind: "Deployment"}},
-			Rollout:    &loadlinev1alpha1.Rollout{Mode: new(loadlinev1alpha1.RolloutModeAuto)},
+			Rollout:    &loadlinev1alpha1.Rollout{Mode: new(loadlinev1alpha1.RolloutModeAuto), MinHistory: &metav1.Duration{}},
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)

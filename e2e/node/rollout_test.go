@@ -27,7 +27,7 @@ func governed(t *testing.T, w harness.Workload, changes ...func(*loadlinev1alpha
 		Spec: loadlinev1alpha1.SizingPolicySpec{
 			Namespaces: loadlinev1alpha1.NamespaceSelection{Names: []string{w.Namespace}},
 			Workloads:  []loadlinev1alpha1.WorkloadSelection{{APIVersion: "apps/v1", Kind: "Deployment"}},
-			Rollout:    &loadlinev1alpha1.Rollout{Mode: &mode},
+			Rollout:    &loadlinev1alpha1.Rollout{Mode: &mode, MinHistory: &metav1.Duration{}},
 			Safety:     &loadlinev1alpha1.Safety{ObservationPeriod: &metav1.Duration{Duration: 3 * time.Minute}},
 		},
 	}

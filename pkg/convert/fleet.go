@@ -11,6 +11,7 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/core/sharing"
 )
 
@@ -61,6 +62,12 @@ func Policy(p *loadlinev1alpha1.SizingPolicy) fleet.Policy {
 	}
 	if spec.Rollout != nil && spec.Rollout.Mode != nil {
 		policy.Mode, _ = fleet.ParseMode(string(*spec.Rollout.Mode))
+	}
+	if policy.Mode != fleet.Inherit {
+		policy.MinHistory = rollout.DefaultMinHistory
+		if m := spec.Rollout.MinHistory; m != nil {
+			policy.MinHistory = m.Duration
+		}
 	}
 	return policy
 }

@@ -227,6 +227,7 @@ func TestWhatBeginsARolloutAnew(t *testing.T) {
 		"autoPromote":   canary(`,"autoPromote":true`),
 		"maxConcurrent": strings.Replace(canary(""), `"maxConcurrent":1`, `"maxConcurrent":9`, 1),
 		"cooldown":      strings.Replace(canary(""), `"maxConcurrent":1`, `"cooldown":"2h"`, 1),
+		"minHistory":    strings.Replace(canary(""), `"maxConcurrent":1`, `"minHistory":"24h"`, 1),
 		"schedule":      strings.Replace(canary(""), `"maxConcurrent":1`, `"schedule":{"daysOfWeek":["Monday"]}`, 1),
 		"initialSizing": strings.Replace(canary(""), `"maxConcurrent":1`, `"initialSizing":"Off"`, 1),
 		"hpa":           strings.Replace(canary(""), `"maxConcurrent":1`, `"hpa":"Proceed"`, 1),

@@ -302,6 +302,12 @@ func (ch *policyCheck) rollout(r *loadlinev1alpha1.Rollout, at *field.Path) {
 	if r.Cooldown != nil && r.Cooldown.Duration < 0 {
 		ch.refuse(field.Invalid(at.Child("cooldown"), r.Cooldown.Duration.String(), "must not be negative; 0s: no pause"))
 	}
+	if r.MinHistory != nil && r.MinHistory.Duration < 0 {
+		ch.refuse(field.Invalid(at.Child("minHistory"), r.MinHistory.Duration.String(), "must not be negative; 0s: any history is enough"))
+	}
+	if r.MinHistory != nil && !isHistoryStep(r.MinHistory.Duration) {
+		ch.warn("%s: %s is reached when the condition SufficientHistory reports the next of 1h, 6h, 24h, 48h, 96h and 192h", at.Child("minHistory"), r.MinHistory.Duration)
+	}
 	if n := r.MaxConcurrent; n != nil && *n < 0 {
 		ch.refuse(field.Invalid(at.Child("maxConcurrent"), *n, "must not be negative; 0: no limit"))
 	}

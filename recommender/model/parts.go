@@ -33,6 +33,7 @@ type Estimate struct {
 	Untrusted [resources.Kinds]bool          // there may have been more than is known
 	Rounded   bool                           // bounds are rounded when they are printed: a small difference may become a large one
 	History   time.Duration                  // that the samples cover at least, one of the steps of the status
+	Gone      bool                           // no pod has the container any more, though there are pods
 	Points    [resources.Kinds]recipe.Points // zero if there are enough
 	Rising    string                         // how memory grows from day to day, for people, where the recipe keeps daily peaks; empty: it does not
 }

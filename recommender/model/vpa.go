@@ -260,6 +260,22 @@ func (v *VPA) PodNames() []string {
 	return names
 }
 
+// Runs reports whether a pod that v selects has the container, or v selects no pod that runs.
+func (v *VPA) Runs(container string) bool {
+	var last *form // nearly always, all pods have the same
+	for set := range v.sets {
+		for _, p := range set.pods {
+			if p.finished || p.form == last {
+				continue
+			}
+			if last = p.form; slices.Contains(p.containers, container) {
+				return true
+			}
+		}
+	}
+	return last == nil
+}
+
 // LimitRatio returns how large the memory limit of a container of v is for its request:
 // the tightest among the pods that v selects, finished ones left out. Where v leaves
 // limits alone, none follows the request.

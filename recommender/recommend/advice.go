@@ -52,7 +52,7 @@ func (a *Advisor) merge(dst *usage.Profile, v *model.VPA, container string, seri
 }
 
 // live returns for how long series were observed, as history does; p is what they come to.
-func (a *Advisor) live(p *usage.Profile, series []usage.Series) time.Duration {
+func (a *Advisor) live(v *model.VPA, p *usage.Profile, series []usage.Series) time.Duration {
 	if p.Empty() {
 		return 0
 	}
@@ -82,6 +82,7 @@ func (a *Advisor) Estimates(v *model.VPA, scratch *usage.Profile, dst []model.Es
 			Untrusted: either(a.untrusted(v, container, live), sketchIsShort),
 			Rounded:   a.rounded(),
 			History:   status.Covered(covered(a.recipe(v), &result, p)),
+			Gone:      !v.Runs(container),
 		}
 		for k, points := range result.Points {
 			e.Points[k] = lacking(points)
@@ -153,10 +154,14 @@ func (a *Advisor) estimate(v *model.VPA, container string, containers int, p *us
 	return result, sketchIsShort
 }
 
+// sampleSpan is the time that one sample covers at most. Live samples come once a minute, and
+// those from Prometheus in steps of --history-resolution.
+const sampleSpan = 15 * time.Minute
+
 // covered is how much of the past a recommendation rests on at least: the history p, and
 // where the recipe needs a sketch what that has of each kind.
 func covered(r *recipe.Recipe, result *recipe.Result, p *usage.Profile) time.Duration {
-	least := time.Duration(p.Confidence(time.Hour) * float64(time.Hour))
+	least := min(p.Last().Sub(p.First()), time.Duration(min(p.Samples(), maxSamples))*sampleSpan)
 	if r.Needs.Any() {
 		for k, empty := range [resources.Kinds]bool{p.CPU.Empty(), p.Memory.Empty()} {
 			if !empty {
@@ -166,6 +171,9 @@ func covered(r *recipe.Recipe, result *recipe.Result, p *usage.Profile) time.Dur
 	}
 	return least
 }
+
+// maxSamples keeps the product with sampleSpan within a duration.
+const maxSamples = 1 << 20
 
 // seedTarget makes a sketch that knows of no target take the published one for the last, as
 // if that had changed now: when it did nobody knows, if the sketch was lost or is new.
@@ -248,7 +256,15 @@ func (a *Advisor) Advise(v *model.VPA, estimates []model.Estimate) status.Outcom
 		if asked > 0 && len(c.Target) == 0 {
 			continue
 		}
-		advice.History = min(advice.History, e.History)
+		if !e.Gone {
+			span := e.History
+			if published && e.Untrusted != [resources.Kinds]bool{} { // it still rests on the history of before
+				before, _ := convert.History(v.Object, e.Container)
+				span = max(span, before)
+			}
+			advice.History = min(advice.History, span)
+			advice.Histories = append(advice.Histories, convert.ContainerHistory{Name: e.Container, Span: span})
+		}
 		advice.Recommendation = append(advice.Recommendation, c)
 	}
 	advice.Recommendation = PostProcess(advice.Recommendation, v.Object, a.Limits)

@@ -280,7 +280,7 @@ func (p *Publisher) remember(log klog.Logger, v *model.VPA, o status.Outcome, no
 	}
 	last.Recommended, last.HistoryStep = provided, 0
 	if provided {
-		last.HistoryStep = 1 + status.StepOf(o.History)
+		last.HistoryStep = 1 + convert.HistoryStep(o.History)
 	}
 	if !provided && o.Lacks == "" && now.Sub(last.MissingLoggedAt) >= missingLogInterval {
 		last.MissingLoggedAt = now
@@ -350,7 +350,7 @@ func (p *Publisher) worthWriting(v *model.VPA, published, fresh []model.Estimate
 			away, nearer = 0, 0
 		case v.Published.Rushed:
 			away, nearer = math.Inf(1), math.Inf(1)
-		case p.Tolerance > 0 && is.History < status.Steps[len(status.Steps)-1].From:
+		case p.Tolerance > 0 && is.History < convert.HistorySteps[len(convert.HistorySteps)-1].From:
 			longer := (0.5 + float64(v.Offset(longestWait))/float64(longestWait)) / 4
 			nearer = max(nearer, longer/(1+is.History.Hours()/24))
 		}
@@ -409,13 +409,13 @@ func CountRising(gauge prometheus.Gauge, vpas []*model.VPA) {
 // CountByHistory publishes the number of VPAs with a recommendation by the history behind
 // it. The label of gauge is history: a step without blanks, such as "1day".
 func CountByHistory(gauge *prometheus.GaugeVec, vpas []*model.VPA) {
-	var counts [len(status.Steps)]int
+	var counts [len(convert.HistorySteps)]int
 	for _, v := range vpas {
 		if v.Published.HistoryStep > 0 && v.Published.Recommended {
 			counts[v.Published.HistoryStep-1]++
 		}
 	}
 	for step, n := range counts {
-		gauge.WithLabelValues(strings.ReplaceAll(status.Steps[step].Name, " ", "")).Set(float64(n))
+		gauge.WithLabelValues(strings.ReplaceAll(convert.HistorySteps[step].Name, " ", "")).Set(float64(n))
 	}
 }

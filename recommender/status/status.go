@@ -41,8 +41,8 @@ const (
 	WrongRecipe vpav1.VerticalPodAutoscalerConditionType = "WrongRecipe"
 	// RisingMemory: the memory of a container grows from day to day, as with a leak.
 	RisingMemory vpav1.VerticalPodAutoscalerConditionType = "RisingMemory"
-	// SufficientHistory: how much usage is behind the recommendation.
-	SufficientHistory vpav1.VerticalPodAutoscalerConditionType = "SufficientHistory"
+	// SufficientHistory reports how much usage is behind the recommendation.
+	SufficientHistory = convert.SufficientHistory
 )
 
 // Recommended is what is recommended for a container.
@@ -50,44 +50,26 @@ type Recommended = vpav1.RecommendedContainerResources
 
 // Outcome is what a pass found out about a VPA.
 type Outcome struct {
-	Recommendation []Recommended // as published; sorted by container name
-	Pods           int           // pods that the VPA selects
-	TargetError    string        // why the target cannot be used; empty if it can
-	Conflict       string        // why another VPA controls the same pods; empty: none does
-	Held           string        // which targets are not lowered, and why; empty: none is held
-	Lacks          string        // of which containers there is too little to recommend anything; empty: of none
-	Rising         string        // which containers use more memory from day to day; empty: none does
-	Unsaved        bool          // the usage behind the recommendation could not be saved
-	History        time.Duration // that the samples of each container cover at least
-	Earlier        bool          // the recommendation is that of the generation that the status names
-	Observing      string        // the policy that wants usage collected and nothing recommended; empty: none does
-	Recipe         string        // why the recipe is not the one that was asked for; empty: it is
-	Separate       string        // that memory limits do not follow the requests, and where they do; empty: they do
+	Recommendation []Recommended              // as published; sorted by container name
+	Pods           int                        // pods that the VPA selects
+	TargetError    string                     // why the target cannot be used; empty if it can
+	Conflict       string                     // why another VPA controls the same pods; empty: none does
+	Held           string                     // which targets are not lowered, and why; empty: none is held
+	Lacks          string                     // of which containers there is too little to recommend anything; empty: of none
+	Rising         string                     // which containers use more memory from day to day; empty: none does
+	Unsaved        bool                       // the usage behind the recommendation could not be saved
+	History        time.Duration              // that the samples of each container cover at least
+	Histories      []convert.ContainerHistory // of the containers with a recommendation, sorted by name
+	Earlier        bool                       // the recommendation is that of the generation that the status names
+	Observing      string                     // the policy that wants usage collected and nothing recommended; empty: none does
+	Recipe         string                     // why the recipe is not the one that was asked for; empty: it is
+	Separate       string                     // that memory limits do not follow the requests, and where they do; empty: they do
 }
 
-// Steps are the amounts of history that are distinguished: few, because each means a
-// write of the status.
-var Steps = [...]struct {
-	Name string
-	From time.Duration
-}{
-	{"less than 1 hour", 0}, {"1 hour", time.Hour}, {"6 hours", 6 * time.Hour}, {"1 day", day},
-	{"2 days", 2 * day}, {"4 days", 4 * day}, {"8 days", 8 * day},
-}
-
-const day = 24 * time.Hour
-
-// Covered returns the longest of Steps that is within a span: estimates do not
+// Covered returns the longest of the history steps that is within a span. Estimates do not
 // differ while that is the same.
-func Covered(span time.Duration) time.Duration { return Steps[StepOf(span)].From }
-
-// StepOf returns the index of the longest of Steps that is within a span.
-func StepOf(span time.Duration) int {
-	step := 0
-	for step+1 < len(Steps) && span >= Steps[step+1].From {
-		step++
-	}
-	return step
+func Covered(span time.Duration) time.Duration {
+	return convert.HistorySteps[convert.HistoryStep(span)].From
 }
 
 const noPods = "NoPodsMatched"
@@ -170,19 +152,20 @@ func (c *conditions) keep(holds bool, t vpav1.VerticalPodAutoscalerConditionType
 	c.list = slices.DeleteFunc(c.list, func(x vpav1.VerticalPodAutoscalerCondition) bool { return x.Type == t })
 }
 
-// sufficient says how much history there is. A day is enough for the bounds to
-// mean something.
+// day is enough history for the bounds to mean something.
+const day = 24 * time.Hour
+
+// sufficient reports how much history there is.
 func (c *conditions) sufficient(o *Outcome) {
-	step := StepOf(o.History)
 	switch {
 	case len(o.Recommendation) == 0:
 		c.keep(false, SufficientHistory, "", "")
 	case o.Lacks != "":
-		c.set(SufficientHistory, corev1.ConditionFalse, reasonIf(o.Lacks), o.Lacks)
-	case Steps[step].From < day:
-		c.set(SufficientHistory, corev1.ConditionFalse, "FewSamples", "the usage seen of some container covers "+atLeast(step)+"; a day is enough")
+		c.set(SufficientHistory, corev1.ConditionFalse, reasonIf(o.Lacks), o.Lacks+"; "+convert.HistoryMessage(o.Histories))
+	case Covered(o.History) < day:
+		c.set(SufficientHistory, corev1.ConditionFalse, "FewSamples", convert.HistoryMessage(o.Histories))
 	default:
-		c.set(SufficientHistory, corev1.ConditionTrue, "", "the usage seen of every container covers "+atLeast(step))
+		c.set(SufficientHistory, corev1.ConditionTrue, "", convert.HistoryMessage(o.Histories))
 	}
 }
 
@@ -195,14 +178,7 @@ func observing(o *Outcome) string {
 	case o.Pods == 0:
 		return message + "; no pod matches the target"
 	}
-	return message + "; the usage seen of every container covers " + atLeast(StepOf(o.History)) + ", and 8 days show a whole week"
-}
-
-func atLeast(step int) string {
-	if step == 0 {
-		return Steps[0].Name
-	}
-	return "at least " + Steps[step].Name
+	return message + "; the usage seen of every container covers " + convert.AtLeast(convert.HistoryStep(o.History)) + ", and 8 days show a whole week"
 }
 
 // Provided reports whether the status of a VPA has a recommendation that counts.

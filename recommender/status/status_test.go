@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 )
 
@@ -36,7 +37,7 @@ func TestConditionsOfAHealthyVPA(t *testing.T) {
 		{Type: TargetConflict, Status: corev1.ConditionTrue},
 		{Type: TargetHeld, Status: corev1.ConditionTrue},
 	}
-	s := Compose(vpa, Outcome{Recommendation: []Recommended{recommended("a")}, Pods: 1, History: 49 * time.Hour}, now())
+	s := Compose(vpa, Outcome{Recommendation: []Recommended{recommended("a")}, Pods: 1, History: 49 * time.Hour, Histories: []convert.ContainerHistory{{Name: "a", Span: 49 * time.Hour}}}, now())
 	require.Equal(t, []vpav1.VerticalPodAutoscalerCondition{
 		{Type: vpav1.RecommendationProvided, Status: corev1.ConditionTrue, LastTransitionTime: old},
 		{Type: SufficientHistory, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now()), Message: "the usage seen of every container covers at least 2 days"},
@@ -91,13 +92,16 @@ func TestHistoryChangesTheStatusAHandfulOfTimes(t *testing.T) {
 	vpa := &vpav1.VerticalPodAutoscaler{}
 	writes := 0
 	for minutes := range 10 * 24 * 60 {
-		fresh := Compose(vpa, Outcome{Recommendation: []Recommended{recommended("a")}, Pods: 1, History: time.Duration(minutes) * time.Minute}, now())
+		seen := time.Duration(minutes) * time.Minute
+		fresh := Compose(vpa, Outcome{
+			Recommendation: []Recommended{recommended("a")}, Pods: 1, History: seen, Histories: []convert.ContainerHistory{{Name: "a", Span: seen}},
+		}, now())
 		if !equality.Semantic.DeepEqual(fresh, vpa.Status) {
 			vpa.Status = fresh
 			writes++
 		}
 	}
-	require.Equal(t, len(Steps), writes)
+	require.Equal(t, len(convert.HistorySteps), writes)
 	require.Equal(t, []vpav1.VerticalPodAutoscalerConditionType{vpav1.RecommendationProvided, SufficientHistory},
 		[]vpav1.VerticalPodAutoscalerConditionType{vpa.Status.Conditions[0].Type, vpa.Status.Conditions[1].Type})
 }

@@ -31,6 +31,9 @@ type Rollout struct {
 	// Target is what is recommended, by container, without any of the floors.
 	Target []policy.Container
 
+	// ShortHistory reports that the recommendation rests on less usage than the policy requires.
+	ShortHistory bool
+
 	// HPA says that a HorizontalPodAutoscaler looks at a resource of the pods, or that nobody knows
 	// whether one does.
 	HPA bool
@@ -154,6 +157,7 @@ func (r *Reader) permittedTo(vpa *ruled) permission {
 	}
 	of.Resting = false // until its pods are read
 	if of.Mode != fleet.Inherit {
+		of.ShortHistory = convert.HaveShortHistory(vpa.by, vpa.answer.Policy.MinHistory)
 		looked := r.HPAs.LooksAt(vpa.names().scaled)
 		if of.HPA, of.limits.left = len(looked) > 0, nil; !vpa.answer.Policy.BesideHPAs {
 			of.limits.left = looked

@@ -33,7 +33,7 @@ type sharer struct {
 // shareAlike reports whether pods of two sharers share alike, but for their ranks.
 func shareAlike(a, b *nodeshare.VPA) bool {
 	return a.Decision.Policy.Name == b.Decision.Policy.Name && a.Mode == b.Mode && a.Why == b.Why && a.Settings == b.Settings && a.Rule == b.Rule &&
-		a.Created.Equal(b.Created) && a.Outdated == b.Outdated && maps.Equal(a.Looked, b.Looked)
+		a.Created.Equal(b.Created) && a.Outdated == b.Outdated && a.Short == b.Short && maps.Equal(a.Looked, b.Looked)
 }
 
 // readVPAs finds the VPAs whose policies want sharing.

@@ -18,7 +18,7 @@ import (
 // order.
 func (r *Reader) Workload(s *Snapshot, v *disruption.VPA, of *Rollout, c disruption.Config, now time.Time) rollout.Workload {
 	w := rollout.Workload{
-		Mode: of.Mode, Ordinals: of.Workload.Key.Kind == "StatefulSet",
+		Mode: of.Mode, ShortHistory: of.ShortHistory, Ordinals: of.Workload.Key.Kind == "StatefulSet",
 		Rolling: r.Targets.Settling(of.Workload.Key), Target: of.Target, Pods: make([]rollout.Pod, len(v.Pods)),
 	}
 	for i := range v.Pods {

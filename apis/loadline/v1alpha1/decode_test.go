@@ -23,7 +23,7 @@ const fullPolicy = `{
  "containers":{"exclude":["istio-proxy"]},
  "rollout":{
   "mode":"Canary","canary":{"percentage":10,"observationPeriod":"5m0s","autoPromote":true},
-  "method":"InPlaceOnly","cooldown":"1h0m0s","maxConcurrent":1,
+  "method":"InPlaceOnly","cooldown":"1h0m0s","minHistory":"24h0m0s","maxConcurrent":1,
   "schedule":{"windows":[{"start":"22:00","end":"06:00"}],"daysOfWeek":["Monday"],"timezone":"UTC"},
   "initialSizing":"Target","hpa":"LeaveOut"},
  "safety":{"autoRevert":true,"observationPeriod":"5m0s","restarts":2,"throttle":"0.5","pressure":"0.3"},

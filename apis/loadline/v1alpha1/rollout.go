@@ -45,6 +45,17 @@ type Rollout struct {
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="must not be negative; 0s: no pause"
 	Cooldown *metav1.Duration `json:"cooldown,omitempty"`
 
+	// minHistory is the span of usage that a recommendation must rest on before
+	// running and new pods get it, by container. It counts in steps of 1h, 6h,
+	// 24h, 48h, 96h and 192h. Memory after an out-of-memory kill does not wait.
+	// 0s: the first sample is enough. Default: 1h; with mode Inherit 0s.
+	// Example: 24h.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="must not be negative; 0s: any history is enough"
+	MinHistory *metav1.Duration `json:"minHistory,omitempty"`
+
 	// maxConcurrent is how many pods of one workload may be changed and not
 	// judged yet at the same time. 0: no limit. Default: 1.
 	// +optional

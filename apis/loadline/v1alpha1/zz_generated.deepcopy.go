@@ -198,6 +198,11 @@ func (in *Rollout) DeepCopyInto(out *Rollout) {
 		*out = new(v1.Duration)
 		**out = **in
 	}
+	if in.MinHistory != nil {
+		in, out := &in.MinHistory, &out.MinHistory
+		*out = new(v1.Duration)
+		**out = **in
+	}
 	if in.MaxConcurrent != nil {
 		in, out := &in.MaxConcurrent, &out.MaxConcurrent
 		*out = new(int32)

@@ -41,6 +41,7 @@ const (
 	OutsideWindow    Reason = "OutsideWindow"
 	UnderObservation Reason = "UnderObservation"
 	Halted           Reason = "Halted"
+	ShortHistory     Reason = "ShortHistory"
 	HPAOnResource    Reason = "HPAOnResource"
 	KeptAfterRevert  Reason = "KeptAfterRevert"
 	NodePressure     Reason = "NodePressure"
@@ -162,6 +163,8 @@ var explanations = []Explanation{
 		"wait for the end of the observation; `spec.rollout.maxConcurrent`", false},
 	{Halted, "changes of its workload were taken back again and again",
 		"find out from the SizingRecord what harms the pods; the rollout begins anew when the recommendation or the policy changes", true},
+	{ShortHistory, "its recommendation rests on less usage than its SizingPolicy requires before it changes pods",
+		"wait; the condition `SufficientHistory` of the VPA reports how much there is; `spec.rollout.minHistory`, 1h by default", false},
 	{HPAOnResource, "a HorizontalPodAutoscaler looks at the resource that would change",
 		"nothing, or `spec.rollout.hpa: Proceed`, or let the HorizontalPodAutoscaler look at something else", false},
 	{KeptAfterRevert, "less did harm and was taken back, so it keeps what did well before",

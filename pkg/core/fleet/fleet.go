@@ -10,6 +10,8 @@
 package fleet
 
 import (
+	"time"
+
 	"loadline.dev/loadline/pkg/core/sharing"
 )
 
@@ -78,6 +80,10 @@ type Policy struct {
 	Initial     InitialSizing
 	// RolloutHash stands for the fields with which a rollout begins anew.
 	RolloutHash string
+
+	// MinHistory is the span of usage that a recommendation must rest on before it changes a
+	// pod; 0: any.
+	MinHistory time.Duration
 
 	// BesideHPAs says that also resources are changed that a HorizontalPodAutoscaler looks at.
 	BesideHPAs bool

@@ -17,10 +17,13 @@ type Workload struct {
 	// Stopped is why fleet lets no running pod of it be changed; empty: Mode counts.
 	Stopped  Reason
 	Mode     fleet.Mode
-	Ordinals bool               // a StatefulSet, whose pods are changed from the highest ordinal on
-	Rolling  bool               // it is being rolled out: RollingOut
-	Target   []policy.Container // what is recommended, as requests, without any Floor
-	Pods     []Pod
+	Ordinals bool // a StatefulSet, whose pods are changed from the highest ordinal on
+	Rolling  bool // it is being rolled out: RollingOut
+	// ShortHistory: the recommendation rests on less usage than the policy requires.
+	ShortHistory bool
+
+	Target []policy.Container // what is recommended, as requests, without any Floor
+	Pods   []Pod
 }
 
 // Pod is one pod of a workload.

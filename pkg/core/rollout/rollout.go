@@ -37,6 +37,7 @@ const (
 	OutsideWindow    Reason = "OutsideWindow"
 	UnderObservation Reason = "UnderObservation" // the pod, or as many of its workload as may be at once
 	Halted           Reason = "Halted"
+	ShortHistory     Reason = "ShortHistory" // less than fleet.Policy.MinHistory
 	HPAOnResource    Reason = "HPAOnResource"
 	KeptAfterRevert  Reason = "KeptAfterRevert"
 	NodePressure     Reason = "NodePressure"
@@ -155,6 +156,7 @@ type Settings struct {
 // The defaults of a policy in a mode that changes pods.
 const (
 	DefaultCooldown      = time.Hour
+	DefaultMinHistory    = time.Hour // as sharing.MinAge
 	DefaultMaxConcurrent = 1
 )
 

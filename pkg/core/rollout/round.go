@@ -325,6 +325,8 @@ func (h *hold) workload() Reason {
 		return Halted
 	case !open:
 		return OutsideWindow
+	case h.w.ShortHistory:
+		return ShortHistory
 	case lasts:
 		return CoolingDown
 	}

@@ -546,3 +546,25 @@ func TestARevertWithoutRecordIsNoted(t *testing.T) {
 	require.Equal(t, noon.Add(121*time.Minute), s.CooldownUntil)
 	require.Len(t, s.Reverted, 1)
 }
+
+func TestHold_ShortHistoryHoldsAllButMemoryAfterAKill(t *testing.T) {
+	for _, mode := range []fleet.Mode{fleet.OneShot, fleet.Canary, fleet.Auto} {
+		t.Run(mode.String(), func(t *testing.T) {
+			w := deployment(mode, 3)
+			w.ShortHistory = true
+			h := Hold(State{}, w, unlimited(), noon)
+			require.Empty(t, free(w, h))
+			require.Equal(t, []Reason{ShortHistory, ShortHistory, ShortHistory}, reasons(h))
+			for _, a := range h.Pods {
+				require.True(t, a.Memory)
+			}
+			require.Empty(t, h.State.Rounds)
+			w.ShortHistory = false
+			h = Hold(h.State, w, unlimited(), noon)
+			require.NotEmpty(t, free(w, h))
+		})
+	}
+	w := deployment(fleet.Inherit, 1)
+	w.ShortHistory = true
+	require.Equal(t, []string{"p0"}, free(w, Hold(State{}, w, unlimited(), noon)), "the VPA decides")
+}

@@ -23,6 +23,7 @@ const (
 	HPAOnResource     Reason = "HPAOnResource"     // a HorizontalPodAutoscaler looks at what would be shared
 	NoRecommendation  Reason = "NoRecommendation"  // base and peak are not known of any container
 	NewWorkload       Reason = "NewWorkload"       // its workload is younger than Facts.MinAge
+	ShortHistory      Reason = "ShortHistory"      // its recommendation rests on less usage than its policy requires
 	Reverted          Reason = "Reverted"          // its share did harm a while ago, so it has its peak
 	NotRunning        Reason = "NotRunning"        // it is pending
 	Terminating       Reason = "Terminating"       // it is being deleted
@@ -60,6 +61,7 @@ type Facts struct {
 	Restarts    [resources.Kinds]bool // of which another size restarts a container
 	Age         time.Duration         // of its workload
 	MinAge      time.Duration         // that its workload must have; 0: MinAge
+	Short       bool                  // its policy requires more usage behind a recommendation
 	Reverted    bool                  // see Mark.Out
 	Pending     bool
 	Terminating bool
@@ -87,7 +89,7 @@ func Eligible(f Facts) Reason {
 		Reason
 	}{
 		{f.Excluded, Excluded}, {f.Off, SharingOff}, {f.GPUs, GPUNode}, {f.PodLevel, PodLevelResources}, {f.Guaranteed, Guaranteed},
-		{restarts, RestartsOnResize}, {scaled, HPAOnResource}, {!f.Recommended, NoRecommendation}, {f.Age < cmp.Or(f.MinAge, MinAge), NewWorkload},
+		{restarts, RestartsOnResize}, {scaled, HPAOnResource}, {!f.Recommended, NoRecommendation}, {f.Age < cmp.Or(f.MinAge, MinAge), NewWorkload}, {f.Short, ShortHistory},
 		{f.Reverted, Reverted}, {f.Pending, NotRunning}, {f.Terminating, Terminating}, {f.Boosted, Boosted}, {f.Resizing, Resizing},
 	} {
 		if one.holds {

@@ -182,7 +182,7 @@ func (v *VPA) facts(pod *corev1.Pod, s *Sizes, gpus bool, now time.Time) sharing
 	f.Excluded = v.Mode == fleet.SharingOff && v.Why != fleet.SharingOptedOut && v.Why != RecipeDoesNotShare || v.Kind == "CronJob" || v.Kind == "Job"
 	f.Off, f.GPUs, f.PodLevel = v.Why == fleet.SharingOptedOut, gpus, convert.SizedAsWhole(pod)
 	f.Guaranteed, f.Shared = pod.Status.QOSClass == corev1.PodQOSGuaranteed, v.Settings.Kinds
-	f.Age, f.MinAge, f.Reverted = now.Sub(v.Created), v.MinAge, s.mark.Out(now)
+	f.Age, f.MinAge, f.Short, f.Reverted = now.Sub(v.Created), v.MinAge, v.Short, s.mark.Out(now)
 	f.Pending, f.Terminating, f.Boosted = pod.Status.Phase == corev1.PodPending, pod.DeletionTimestamp != nil, s.boosted
 	f.Resizing = f.Resizing || resizing(pod)
 	return f

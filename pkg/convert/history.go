@@ -1,0 +1,132 @@
+package convert
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+)
+
+// SufficientHistory is the condition of a VPA that reports how much usage is behind its
+// recommendation.
+const SufficientHistory vpav1.VerticalPodAutoscalerConditionType = "SufficientHistory"
+
+// HistorySteps are the amounts of history that conditions and metrics distinguish. They are few,
+// because each one means a write of the status.
+var HistorySteps = [...]struct {
+	Name string
+	From time.Duration
+}{
+	{"less than 1 hour", 0}, {"1 hour", time.Hour}, {"6 hours", 6 * time.Hour}, {"1 day", day},
+	{"2 days", 2 * day}, {"4 days", 4 * day}, {"8 days", 8 * day},
+}
+
+const day = 24 * time.Hour
+
+// HistoryStep returns the index of the longest of HistorySteps that is within a span.
+func HistoryStep(span time.Duration) int {
+	step := 0
+	for step+1 < len(HistorySteps) && span >= HistorySteps[step+1].From {
+		step++
+	}
+	return step
+}
+
+// AtLeast returns the text of a history step.
+func AtLeast(step int) string {
+	if step == 0 {
+		return HistorySteps[0].Name
+	}
+	return "at least " + HistorySteps[step].Name
+}
+
+// ContainerHistory is the span that the usage history of one container covers.
+type ContainerHistory struct {
+	Name string
+	Span time.Duration
+}
+
+const (
+	covers      = " covers "
+	byContainer = "; by container: "
+	allOthers   = "all others"
+)
+
+// HistoryMessage returns the message of SufficientHistory for containers sorted by name. It lists
+// containers where their histories differ.
+func HistoryMessage(containers []ContainerHistory) string {
+	shortest, longest := len(HistorySteps)-1, 0
+	for _, c := range containers {
+		shortest, longest = min(shortest, HistoryStep(c.Span)), max(longest, HistoryStep(c.Span))
+	}
+	message := "the usage seen of every container" + covers + AtLeast(shortest)
+	if HistorySteps[shortest].From < day {
+		message = "the usage seen of some container" + covers + AtLeast(shortest) + "; a day is enough"
+	}
+	if shortest == longest {
+		return message
+	}
+	var parts []string
+	for _, c := range containers {
+		if step := HistoryStep(c.Span); step < longest {
+			parts = append(parts, c.Name+" "+AtLeast(step))
+		}
+	}
+	return message + byContainer + strings.Join(append(parts, allOthers+" "+AtLeast(longest)), ", ")
+}
+
+// History returns the span of usage behind the recommendation for a container, rounded down to a
+// step. It is false where the condition SufficientHistory does not report it, as with another
+// recommender.
+func History(vpa *vpav1.VerticalPodAutoscaler, container string) (span time.Duration, known bool) {
+	at := slices.IndexFunc(vpa.Status.Conditions, func(c vpav1.VerticalPodAutoscalerCondition) bool { return c.Type == SufficientHistory })
+	if at < 0 {
+		return 0, false
+	}
+	message, list, _ := strings.Cut(vpa.Status.Conditions[at].Message, byContainer)
+	for part := range strings.SplitSeq(list, ", ") {
+		for _, name := range []string{container, allOthers} {
+			text, found := strings.CutPrefix(part, name+" ")
+			if step := stepNamed(text); found && step >= 0 {
+				return HistorySteps[step].From, true
+			}
+		}
+	}
+	if _, text, found := strings.Cut(message, covers); found {
+		text, _, _ = strings.Cut(text, ";")
+		if step := stepNamed(text); step >= 0 {
+			return HistorySteps[step].From, true
+		}
+	}
+	return 0, false
+}
+
+func isHistoryStep(span time.Duration) bool { return HistorySteps[HistoryStep(span)].From == span }
+
+func stepNamed(text string) int {
+	for step := range HistorySteps {
+		if text == AtLeast(step) {
+			return step
+		}
+	}
+	return -1
+}
+
+// HasShortHistory reports whether the recommendation for a container rests on less usage than a
+// span. The span counts up to the longest step.
+func HasShortHistory(vpa *vpav1.VerticalPodAutoscaler, container string, least time.Duration) bool {
+	if least <= 0 {
+		return false
+	}
+	span, known := History(vpa, container)
+	return known && span < min(least, HistorySteps[len(HistorySteps)-1].From)
+}
+
+// HaveShortHistory reports whether that holds for a container with a recommendation.
+func HaveShortHistory(vpa *vpav1.VerticalPodAutoscaler, least time.Duration) bool {
+	r := vpa.Status.Recommendation
+	return least > 0 && r != nil && slices.ContainsFunc(r.ContainerRecommendations, func(c vpav1.RecommendedContainerResources) bool {
+		return HasShortHistory(vpa, c.ContainerName, least)
+	})
+}
