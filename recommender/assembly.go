@@ -232,7 +232,9 @@ func (a *assembly) backfill(loop *Loop) error {
 	config := c.Prometheus.History(c.Kube.Namespace)
 	config.Client, config.Store = a.parts.origin.Client, a.storeConfig()
 	config.MemorySaver, config.PerVPA, config.Mention = c.MemorySaver, c.Gates.PerVPAConfig, a.keys.Mention
-	config.Sketches = loop.Sketches.For
+	config.Sketches, config.Follow = loop.Sketches.For, func(m *model.Model) { policies.Follow(a.policies, m) }
+	config.Turn = make(chan struct{}, 1)
+	config.Turn <- struct{}{}
 	config.VPAs = func(ctx context.Context) []model.Observed {
 		observed, err := loop.Roster.ObserveRead(ctx)
 		if err != nil {
@@ -251,7 +253,9 @@ func (a *assembly) backfill(loop *Loop) error {
 	config.Count = func(result string, n int) { a.parts.metrics.past.WithLabelValues(result).Add(float64(n)) }
 	loop.Backfill = backfill.New(config, a.parts.now())
 	a.parts.metrics.history.Begin(loop.Backfill.Progress().Total)
+	loop.Late, loop.Sketches.Backfills = backfill.NewLate(config, loop.Backfill), true
 	a.background.Go(func() { loop.Backfill.Run(a.ctx) })
+	a.background.Go(func() { loop.Late.Run(a.ctx) })
 	select {
 	case <-loop.Backfill.First():
 		return nil

@@ -41,6 +41,7 @@ type Loop struct {
 	Publisher   *recommend.Publisher
 	Checkpoints *checkpoints.Maintainer
 	Backfill    *backfill.Loader   // of history from Prometheus; nil = history is in checkpoints
+	Late        *backfill.Late     // the same for VPAs that Backfill does not cover
 	Restored    checkpoint.History // handed over to the VPAs and pods of the first pass
 
 	loader *checkpoint.Loader        // nil: history is in Prometheus
@@ -152,6 +153,7 @@ func (l *Loop) inherit(log klog.Logger, v *model.VPA, now time.Time, ahead time.
 		return
 	}
 	v.Restored = maps.Clone(made.Restored) // profiles that are restored do not change
+	v.Backfill = made.Backfill
 	images := make(map[string][]byte, len(made.Sketches))
 	for container, sketch := range made.Sketches {
 		images[container] = sketch.Image()
@@ -184,6 +186,8 @@ func (l *Loop) loadPods(now time.Time) {
 	if l.Backfill != nil {
 		// Now the model knows the pods of whose history this may be.
 		l.Backfill.Absorb(l.Model, l.Store, l.Sketches, l.Metrics.history, now)
+		l.Late.Absorb(l.Model, l.Store, l.Sketches, now)
+		l.Metrics.history.Pending(l.Late.Request(l.Model, now))
 	}
 	model.ResumeWindows(l.Restored, l.Store, l.Model)
 	// What no VPA took in the first pass is of no use later.

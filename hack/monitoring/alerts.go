@@ -137,7 +137,7 @@ var alerts = []alert{
 		expr:    `loadline_recommender_history_complete == 0`,
 		summary: "History from Prometheus has been loading for two hours.",
 		means:   "Recommendations may be made of less history than there is, and no target is lowered.",
-		do:      []string{"`loadline_recommender_history_progress_ratio` says how far it is; the log says which queries fail.", "A query that is too large: a shorter `--history-length`, or a longer `--history-resolution`."},
+		do:      []string{"`loadline_recommender_history_progress_ratio` says how far it is; the log says which queries fail.", "Where Prometheus has no usage of the containers, the log names the queries: correct the flags for metrics, labels and matchers. With a new Prometheus nothing is to be done, and the alert ends after a day.", "A query that is too large: a shorter `--history-length`, or a longer `--history-resolution`."},
 		firing:  []string{`loadline_recommender_history_complete 0x240`},
 		quiet:   []string{`loadline_recommender_history_complete 1x240`},
 	},

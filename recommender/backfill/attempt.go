@@ -34,6 +34,7 @@ const (
 	notSelected   = "not_selected"
 	refused       = "refused"
 	aboveCapacity = "above_capacity"
+	live          = "seen_live"
 )
 
 // mostFailures is how many queries in a row may fail before an attempt gives up: a
@@ -43,6 +44,14 @@ const mostFailures = 3
 // attempt asks once for each chunk that is missing and delivers what it gets. Those that
 // failed come first in the next one.
 func (l *Loader) attempt(ctx context.Context, now time.Time) error {
+	if l.config.Turn != nil {
+		select {
+		case <-l.config.Turn:
+			defer func() { l.config.Turn <- struct{}{} }()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	directory, err := l.directory(ctx)
 	if err != nil {
 		return err
@@ -94,6 +103,7 @@ type feeder struct {
 	sketches  *recommend.SketchKeeper // nil = there are none
 	now       time.Time
 	pods      map[podName]*member
+	until     map[vpaName]time.Time // from which on usage was seen live, by VPA; nil: the plan ends there
 }
 
 // member is a pod in the model, with all its containers that were seen.
@@ -108,7 +118,16 @@ func (l *Loader) feeder(ctx context.Context, d *directory, now time.Time) *feede
 		directory: d, store: store, now: now, pods: map[podName]*member{},
 		model: model.NewModel(model.Config{Store: store, MemorySaver: l.config.MemorySaver, PerVPA: l.config.PerVPA, Mention: l.config.Mention}),
 	}
-	f.model.SyncVPAs(l.config.VPAs(ctx), now)
+	f.model.SyncVPAs(l.requested(l.config.VPAs(ctx)), now)
+	if l.config.Follow != nil {
+		l.config.Follow(f.model)
+	}
+	if l.late {
+		f.until = map[vpaName]time.Time{}
+		for name, request := range l.requests {
+			f.until[name] = request.Until
+		}
+	}
 	if l.config.Sketches != nil {
 		f.sketches = l.config.Sketches(f.model)
 		f.sketches.Limit = f.limit
@@ -139,6 +158,9 @@ func (f *feeder) feed(b *batch) {
 
 // sample gives one sample to the store and the sketches, and returns what became of it.
 func (f *feeder) sample(s usage.Sample, step time.Duration) string {
+	if f.seenLive(s) {
+		return live
+	}
 	switch f.store.Observe(s) {
 	case usage.Accepted:
 		if f.sketches != nil {
@@ -151,6 +173,19 @@ func (f *feeder) sample(s usage.Sample, step time.Duration) string {
 		return aboveCapacity
 	}
 	return refused
+}
+
+// seenLive reports whether a sample is from the time in which a VPA that selects the pod was served.
+func (f *feeder) seenLive(s usage.Sample) bool {
+	if f.until == nil {
+		return false
+	}
+	for _, v := range f.model.Selecting(s.Container) {
+		if until, found := f.until[nameOf(v)]; found && s.At.After(until) {
+			return true
+		}
+	}
+	return false
 }
 
 // mostWeight is how many samples a minute apart one of the past stands for at most:

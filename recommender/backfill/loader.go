@@ -18,6 +18,7 @@ package backfill
 import (
 	"context"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/source/prometheus"
 	"loadline.dev/loadline/recommender/model"
@@ -52,8 +54,13 @@ type Config struct {
 	VPAs func(context.Context) []model.Observed // as the next pass will see them
 	Pods func() []*corev1.Pod                   // that exist now
 
+	// Follow gives the VPAs of a model the recipes of their SizingPolicies; nil: there are none.
+	Follow func(*model.Model)
 	// Sketches returns what fills the sketches of the VPAs of a model; nil: there are none.
 	Sketches func(*model.Model) *recommend.SketchKeeper
+
+	// Turn holds one token, which an attempt takes while it runs; nil: attempts do not wait.
+	Turn chan struct{}
 
 	// Count is called with what became of samples: "taken", or why not. nil = nobody.
 	Count func(result string, n int)
@@ -74,6 +81,7 @@ const (
 	Loading  State = "loading"  // the first attempt runs
 	Complete State = "complete" // all that Prometheus has
 	Partial  State = "partial"  // some, and the rest is tried again
+	Empty    State = "empty"    // all queries succeeded, and a kind has no usage at all: it is tried again
 	Failed   State = "failed"   // nothing yet, and all is tried again
 )
 
@@ -107,15 +115,21 @@ type Loader struct {
 	pause   time.Duration // after the first attempt, if it is not complete
 	missing []chunk       // Run's own
 	waiting waiting       // Run's own
+	plan    []chunk
+	// requests are the VPAs that are loaded for; nil: those that exist at the first attempt.
+	requests map[vpaName]Request
+	late     bool // the requests were given
 
 	mu       sync.Mutex
 	progress Progress
 	loaded   []Past
+	series   [resources.Kinds]int // of containers that Prometheus had, whether they count or not
 }
 
 // New returns a loader of the past of now.
 func New(c Config, now time.Time) *Loader {
-	l := &Loader{config: c, first: make(chan struct{}), pause: leastPause, missing: plan(now, c.Length, c.Step)}
+	l := &Loader{config: c, first: make(chan struct{}), pause: leastPause, plan: plan(now, c.Length, c.Step)}
+	l.missing = slices.Clone(l.plan)
 	l.progress.State = Loading
 	for _, chunk := range l.missing {
 		l.progress.Total += chunk.Count
@@ -136,10 +150,8 @@ func (l *Loader) Run(ctx context.Context) {
 		p := l.end(err)
 		l.once.Do(func() { close(l.first) })
 		switch {
-		case p.State == Complete && p.Samples == 0:
-			log.Info("Prometheus has no usage: history begins now. If it should have some, check --history-cpu-metric, --history-memory-metric, "+
-				"--prometheus-cadvisor-job-name, --container-namespace-label, --container-pod-name-label and --container-name-label",
-				"query", l.config.Usage.Memory())
+		case l.late && p.State == Complete:
+			log.V(1).Info("History from Prometheus is complete for VPAs that came later", "vpas", len(l.requests), "samples", p.Samples)
 			return
 		case p.State == Complete:
 			if l.waiting == unknown {
@@ -149,7 +161,14 @@ func (l *Loader) Run(ctx context.Context) {
 			return
 		}
 		pause := pauses.Step()
-		log.Error(p.Err, "History from Prometheus is not complete, trying again", "done", p.Done, "of", p.Total, "after", pause)
+		if p.State == Empty {
+			log.Info("Prometheus has no usage from before the start, trying again. If it should have some, check --history-cpu-metric, --history-memory-metric, "+
+				"--prometheus-cadvisor-job-name, --prometheus-matchers, --container-namespace-label, --container-pod-name-label and --container-name-label",
+				"cpuQuery", l.config.Usage.CPU(l.config.Step), "cpuSeries", l.series[resources.CPU],
+				"memoryQuery", l.config.Usage.Memory(), "memorySeries", l.series[resources.Memory], "after", pause)
+		} else {
+			log.Error(p.Err, "History from Prometheus is not complete, trying again", "done", p.Done, "of", p.Total, "after", pause)
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -182,6 +201,7 @@ func (l *Loader) loadedChunk(b *batch) {
 	l.mu.Lock()
 	l.progress.Done += b.Count
 	l.progress.Samples += b.counts[taken]
+	l.series[b.kind] += len(b.containers)
 	l.mu.Unlock()
 	for result, n := range b.counts {
 		if l.config.Count != nil && n > 0 {
@@ -202,7 +222,11 @@ func (l *Loader) end(err error) Progress {
 	defer l.mu.Unlock()
 	p := &l.progress
 	p.Err = err
+	if len(l.missing) == 0 && !l.late {
+		l.retryEmpty(p)
+	}
 	switch {
+	case p.State == Empty && len(l.missing) > 0 && err == nil:
 	case len(l.missing) == 0:
 		p.State, p.Err = Complete, nil
 	case p.Done > 0:
@@ -211,6 +235,19 @@ func (l *Loader) end(err error) Progress {
 		p.State = Failed
 	}
 	return *p
+}
+
+// retryEmpty plans the kinds again of which Prometheus had no usage at all: its series may have
+// other names or labels than configured, and then nothing is known of the past.
+func (l *Loader) retryEmpty(p *Progress) {
+	p.State = Loading
+	for _, c := range l.plan {
+		if l.series[c.kind] == 0 {
+			l.missing = append(l.missing, c)
+			p.Done -= c.Count
+			p.State = Empty
+		}
+	}
 }
 
 // Absorb gives a model, which feeds store, what was loaded since the last time,
@@ -225,20 +262,27 @@ func (l *Loader) Absorb(model *model.Model, store *usage.Store, keeper *recommen
 		model.Absorb(past.Model, now)
 		keeper.Absorb(past.Model)
 	}
-	if progress.State != Complete {
+	// Where Prometheus has nothing, a day of live usage is all that there is to know.
+	lived := progress.State == Empty && now.Sub(l.plan[len(l.plan)-1].Last()) >= store.Rules().Interval
+	if progress.State != Complete && !lived {
 		loading.Loaded(progress.Done)
 		return
 	}
 	loading.Done()
-	scratch := usage.NewProfile(l.config.Store.Shape)
 	for _, v := range model.VPAs() {
-		for container := range v.Trust.Untrusted {
-			scratch.Reset()
-			store.Profile(&scratch, v.Series(container)...)
-			if !scratch.Empty() {
-				delete(v.Trust.Untrusted, container)
-				v.Invalidate()
-			}
+		trustLoaded(v, store, l.config.Store.Shape)
+	}
+}
+
+// trustLoaded ends the doubt about the containers of a VPA that have history.
+func trustLoaded(v *model.VPA, store *usage.Store, shape usage.ProfileShape) {
+	scratch := usage.NewProfile(shape)
+	for container := range v.Trust.Untrusted {
+		scratch.Reset()
+		store.Profile(&scratch, v.Series(container)...)
+		if !scratch.Empty() {
+			delete(v.Trust.Untrusted, container)
+			v.Invalidate()
 		}
 	}
 }

@@ -13,7 +13,7 @@ type LoadingGauge struct {
 	loading atomic.Bool
 	total   int
 
-	ratio, complete prometheus.Gauge
+	ratio, complete, pending prometheus.Gauge
 }
 
 // NewLoadingGauge returns one that is complete until Begin, and registers its metrics.
@@ -25,10 +25,14 @@ func NewLoadingGauge(registry prometheus.Registerer) *LoadingGauge {
 		}),
 		complete: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "loadline_recommender_history_complete",
-			Help: "1 when all history from before the start is loaded, or none is to be; while it is 0 no published target is lowered.",
+			Help: "1 when all history from before the start is loaded, or none is to be. 0 also while Prometheus has no usage at all, until a day was seen live. While it is 0 no published target is lowered.",
+		}),
+		pending: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "loadline_recommender_history_pending_vpas",
+			Help: "VPAs that came or got another recipe after the start, and whose history is still to be loaded from Prometheus.",
 		}),
 	}
-	registry.MustRegister(l.ratio, l.complete)
+	registry.MustRegister(l.ratio, l.complete, l.pending)
 	l.set(false, 1)
 	return l
 }
@@ -46,6 +50,13 @@ func (l *LoadingGauge) Loaded(parts int) { l.set(true, float64(parts)/float64(ma
 // Done says that all history is loaded. One that failed for good is not done: it
 // stays incomplete.
 func (l *LoadingGauge) Done() { l.set(false, 1) }
+
+// Pending sets the number of VPAs that came later and whose history is to be loaded.
+func (l *LoadingGauge) Pending(vpas int) {
+	if l.pending != nil {
+		l.pending.Set(float64(vpas))
+	}
+}
 
 // Complete reports whether all history is loaded.
 func (l *LoadingGauge) Complete() bool { return !l.loading.Load() }

@@ -82,7 +82,10 @@ func (m *Model) selectBoth(set *labelSet, other labels.Set) bool {
 // has the same shape: those of pods that are gone, and of those that run. Where
 // both had a window open for a container, the higher peak counts. The time is
 // that of series that begin with it.
-func (m *Model) Absorb(other *Model, now time.Time) {
+func (m *Model) Absorb(other *Model, now time.Time) { m.AbsorbSince(other, time.Time{}, now) }
+
+// AbsorbSince is Absorb without the histories that this model has had since before a time.
+func (m *Model) AbsorbSince(other *Model, since, now time.Time) {
 	spaces := slices.SortedFunc(maps.Values(other.spaces), func(a, b *space) int { return cmp.Compare(a.name, b.name) })
 	for _, theirs := range spaces {
 		for _, text := range slices.Sorted(maps.Keys(theirs.sets)) {
@@ -90,15 +93,19 @@ func (m *Model) Absorb(other *Model, now time.Time) {
 			if theirs.sets[text].former {
 				continue
 			}
-			m.absorb(m.set(s, theirs.sets[text].labels.without(nil)), other, theirs.sets[text].series, now)
+			m.absorb(m.set(s, theirs.sets[text].labels.without(nil)), other, theirs.sets[text].series, since, now)
 			m.bound(s)
 		}
 	}
 }
 
-func (m *Model) absorb(set *labelSet, other *Model, histories []named, now time.Time) {
+func (m *Model) absorb(set *labelSet, other *Model, histories []named, since, now time.Time) {
 	if !m.config.MemorySaver || len(set.vpas) > 0 {
 		for _, n := range histories {
+			known, found := m.config.Store.Find(usage.SeriesKey{Namespace: set.space.name, Container: n.container, Labels: set.text})
+			if found && m.config.Store.Created(known).Before(since) {
+				continue
+			}
 			series := m.config.Store.Absorb(other.config.Store, n.series, now)
 			if !set.has(series) {
 				m.adopt(set, n.container, series)

@@ -54,6 +54,7 @@ type VPA struct {
 	Sizing Sizing
 
 	Trust     Trust     // written by package recommend only
+	Backfill  Backfill  // written by package backfill, recipe changes by recommend.SketchKeeper
 	Published Published // written by recommend.Publisher only
 	Saved     Saved     // written by checkpoints.Saver only
 

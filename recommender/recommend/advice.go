@@ -34,7 +34,7 @@ type Advisor struct {
 func (a *Advisor) history(scratch *usage.Profile, v *model.VPA, container string, series []usage.Series) (p *usage.Profile, live time.Duration) {
 	if len(series) == 1 && v.Restored[container] == nil {
 		p = a.Store.ProfileOf(series[0])
-		return p, a.live(p, series)
+		return p, a.live(v, p, series)
 	}
 	return scratch, a.merge(scratch, v, container, series)
 }
@@ -44,7 +44,7 @@ func (a *Advisor) history(scratch *usage.Profile, v *model.VPA, container string
 func (a *Advisor) merge(dst *usage.Profile, v *model.VPA, container string, series []usage.Series) (live time.Duration) {
 	dst.Reset()
 	a.Store.Profile(dst, series...)
-	live = a.live(dst, series)
+	live = a.live(v, dst, series)
 	if restored := v.Restored[container]; restored != nil {
 		restored.MergeInto(dst)
 	}
@@ -56,7 +56,11 @@ func (a *Advisor) live(v *model.VPA, p *usage.Profile, series []usage.Series) ti
 	if p.Empty() {
 		return 0
 	}
-	return p.Last().Sub(a.proofFrom(p.First(), series))
+	from := a.proofFrom(p.First(), series)
+	if v.Backfill.Pending() && v.Backfill.Until.After(from) {
+		from = v.Backfill.Until
+	}
+	return p.Last().Sub(from)
 }
 
 // Estimates appends to dst what the histories of the containers of a VPA come to,

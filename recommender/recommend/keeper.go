@@ -27,6 +27,8 @@ type SketchKeeper struct {
 	// limit, or it is not known.
 	Limit func(usage.ContainerKey) resources.Amount
 	Pods  *Pods // of the model; nil: none are known, nor when they started
+	// Backfills: history can be loaded for the sketches that a recipe begins.
+	Backfills bool
 
 	kept    int                  // VPAs with sketches, or that will have some
 	counted map[servedRecipe]int // of the last Count
@@ -67,14 +69,22 @@ func (k *SketchKeeper) choose(log klog.Logger, v *model.VPA, now time.Time) {
 	if v.Recipe != nil && v.Recipe.Fits(annotation, v.Sizing.Recipe) {
 		return
 	}
+	former := v.Recipe
 	v.Recipe = k.Book.Choose(annotation, v.Sizing.Recipe)
 	v.Invalidate()
 	if v.Recipe.Problem != "" {
 		log.Info("The recipe of a VPA cannot be used", "vpa", klog.KObj(v.Object), "problem", v.Recipe.Problem)
 	}
 	if v.Recipe.Needs.Any() {
+		anew := sketch.AllParts
+		if len(v.Sketches) > 0 {
+			anew = 0
+		}
 		for _, t := range v.Sketches {
-			t.Adapt(v.Recipe.Needs)
+			anew |= t.AdaptParts(v.Recipe.Needs)
+		}
+		if k.Backfills && former != nil && v.Backfill.Covered {
+			v.Backfill.Request(anew, now)
 		}
 	}
 	if v.Recipe.Problem == "" {
@@ -215,19 +225,25 @@ func (k *SketchKeeper) Restore(v *model.VPA, images map[string][]byte, now time.
 }
 
 // Absorb adds the sketches of another model, in which the past was loaded, to those
-// of the VPAs that point to the same targets.
+// of the VPAs that point to the same targets. It leaves out the parts that a request loads.
 func (k *SketchKeeper) Absorb(past *model.Model) {
 	for _, theirs := range past.VPAs() {
-		v := k.Model.Find(theirs.Object.Namespace, theirs.Object.Name)
-		if v == nil || v.Recipe == nil || !v.Recipe.Needs.Any() || !v.SameTarget(theirs) {
-			continue
+		if v := k.Model.Find(theirs.Object.Namespace, theirs.Object.Name); v != nil {
+			k.AbsorbParts(v, theirs, ^v.Backfill.Parts)
 		}
-		for container, t := range theirs.Sketches {
-			t.Adapt(v.Recipe.Needs)
-			of(v, container).Merge(t)
-		}
-		v.Invalidate()
 	}
+}
+
+// AbsorbParts adds some parts of the sketches of a VPA in which the past was loaded.
+func (k *SketchKeeper) AbsorbParts(v, past *model.VPA, which sketch.Parts) {
+	if v.Recipe == nil || !v.Recipe.Needs.Any() || !v.SameTarget(past) {
+		return
+	}
+	for container, t := range past.Sketches {
+		t.Adapt(v.Recipe.Needs)
+		of(v, container).MergeParts(t, which)
+	}
+	v.Invalidate()
 }
 
 // AnyNeeds reports whether the recipe of a VPA of a model needs something.

@@ -252,15 +252,4 @@ func (t *Sketch) saw(k resources.Kind, at int64) {
 
 // Merge adds the sketch of another time, which must be of the same needs. Where both
 // know the same moment the higher use counts, or both do.
-func (t *Sketch) Merge(o *Sketch) {
-	t.mergeStarts(o)
-	t.Now = max(t.Now, o.Now)
-	for k := range t.begun {
-		if t.begun[k] == 0 || o.begun[k] != 0 && o.begun[k] < t.begun[k] {
-			t.begun[k] = o.begun[k]
-		}
-	}
-	for i := range parts {
-		parts[i].merge(t, o)
-	}
-}
+func (t *Sketch) Merge(o *Sketch) { t.MergeParts(o, AllParts) }
