@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,6 +32,12 @@ func TestCommandsOfThePlugin(t *testing.T) {
 		return askPlugin(t, append(args, "-n", w.Namespace)...)
 	}
 
+	eventually(t, "there is usage of the Deployment without a VPA", func() error {
+		if text := ask("recommend"); !strings.Contains(text, "the metrics API") {
+			return errors.New(text)
+		}
+		return nil
+	})
 	require.Regexp(t, `(?m)^plugin +Deployment bare\s+app\s+2\s+700m\s.*the metrics API$`, ask("recommend"))
 	require.Regexp(t, `(?m)^plugin +Deployment web\s+app\s+2\s+100m\s.*VPA web$`, ask("recommend"))
 	require.Regexp(t, `(?m)^plugin +Deployment web\s+app\s+memory\s.*VPA web$`, ask("diff"))
@@ -41,7 +48,7 @@ func TestCommandsOfThePlugin(t *testing.T) {
 	require.Contains(t, ask("export", "-o", "helm", "deployment/web"), "resources:")
 	require.Contains(t, ask("status", "pod/"+before[0].Name), "plugin/"+before[0].Name)
 	ask("history")
-	ask("savings")
+	require.Regexp(t, `(?m)^ +Deployment plugin/web +\d`, ask("savings"))
 	require.Regexp(t, `(?m)^Checks made: \d+, findings: \d+$`, ask("doctor"))
 	require.Regexp(t, `(?m)^Checks made: \d+, findings: \d+$`, ask("migrate", "check"))
 
