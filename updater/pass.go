@@ -12,6 +12,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/view"
 )
@@ -26,6 +27,7 @@ type pass struct {
 	rollouts map[cache.ObjectName]*heldWorkload // by VPA
 	shares   shareMoves
 	now      time.Time
+	hanging  map[string]bool // namespaces in which a write of a record timed out
 
 	skipsSaid int // events of announceSkip in this pass
 }
@@ -137,6 +139,10 @@ func (p *pass) makeAll(ctx context.Context, actions []disruption.Action) int {
 
 // make makes one change and returns why it did not come about, or nothing.
 func (p *pass) make(ctx context.Context, c actuate.Change) disruption.Reason {
+	if err := lease.Check(ctx); err != nil {
+		klog.FromContext(ctx).Error(err, "Ending iteration")
+		return disruption.RateLimited
+	}
 	reason := disruption.Broken
 	err := view.Guard(func() error { reason = p.change(ctx, c); return nil })
 	if err != nil {
@@ -222,6 +228,8 @@ func (p *pass) resize(ctx context.Context, c actuate.Change) disruption.Reason {
 		return disruption.MemoryInUse
 	case errors.Is(err, actuate.ErrRestarting):
 		return disruption.RestartUnderWay
+	case errors.Is(err, actuate.ErrStale): // nothing was tried
+		return disruption.PodChanged
 	case errors.Is(err, actuate.ErrRehearsed):
 		p.shares.made(c.UID)
 		return ""

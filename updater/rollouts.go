@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -201,13 +202,36 @@ func (p *pass) admit(ctx context.Context, of disruption.Subject) disruption.Reas
 
 // store stores what the rollout of a workload remembers, as of this pass.
 func (p *pass) store(ctx context.Context, h *heldWorkload) error {
-	_, err := p.records.Update(ctx, h.Workload, func(s rollout.State) rollout.State { return h.ask(s, p.now) })
-	if err != nil {
-		p.recordFailed(ctx, h, err)
-		return err
+	err := p.write(ctx, h, func(s rollout.State) rollout.State { return h.ask(s, p.now) })
+	h.stored = h.stored || err == nil
+	return err
+}
+
+// maxHangingNamespaces is how many namespaces may hang in a pass before it writes no more records.
+const maxHangingNamespaces = 3
+
+// errHangs is the error of a record that is not written because others were not answered in time.
+var errHangs = errors.New("a write of a SizingRecord timed out a moment ago")
+
+// write changes the record of a workload. After a timeout the pass writes no other record of the
+// namespace: an admission webhook that does not answer must not use up the pass.
+func (p *pass) write(ctx context.Context, h *heldWorkload, change func(rollout.State) rollout.State) error {
+	namespace, err := h.Workload.Key.Namespace, errHangs
+	if len(p.hanging) < maxHangingNamespaces && !p.hanging[namespace] {
+		_, err = p.records.Update(ctx, h.Workload, change)
 	}
-	h.stored = true
-	return nil
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		if p.hanging == nil {
+			p.hanging = map[string]bool{}
+		}
+		p.hanging[namespace] = true
+	}
+	p.metrics.RecordFailed()
+	klog.FromContext(ctx).Error(err, "It could not be stored how far a rollout is", "workload", h.Workload.Key, "namespace", namespace)
+	return err
 }
 
 // update changes what is remembered of the workload of a pod.
@@ -216,14 +240,8 @@ func (p *pass) update(ctx context.Context, of disruption.Subject, change func(ro
 	if h == nil || !h.Observed {
 		return
 	}
-	if _, err := p.records.Update(ctx, h.Workload, func(s rollout.State) rollout.State { return change(s, h.Settings) }); err != nil {
-		p.recordFailed(ctx, h, err)
-	}
-}
-
-func (p *pass) recordFailed(ctx context.Context, h *heldWorkload, err error) {
-	p.metrics.RecordFailed()
-	klog.FromContext(ctx).Error(err, "It could not be stored how far a rollout is", "workload", h.Workload.Key, "namespace", h.Workload.Key.Namespace)
+	// A failure is logged. The next pass reads what is missing from the pod.
+	_ = p.write(ctx, h, func(s rollout.State) rollout.State { return change(s, h.Settings) })
 }
 
 // changed notes that a pod was changed. If that cannot be stored, the next pass sees it from the

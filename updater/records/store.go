@@ -5,6 +5,9 @@
 // each write names the version that it changes; after a conflict the record is read again and
 // the change made anew on what is there. What was written is known here at once, whatever the
 // informer has heard of it.
+//
+// No lock is held during a request: a write that is not answered delays neither State nor the write
+// of another workload, and ends after writeTimeout.
 package records
 
 import (
@@ -13,6 +16,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,8 +33,15 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// attempts is how often a write is tried that meets the write of somebody else.
-const attempts = 5
+const (
+	// attempts is how often Update retries a write that conflicts with another one.
+	attempts = 5
+	// writeTimeout bounds all requests of one Update.
+	writeTimeout = 5 * time.Second
+	// turnWait is how long an Update waits for another one of the same workload before it writes
+	// beside it. Waiting saves conflicts, and the resource version keeps both correct.
+	turnWait = time.Second
+)
 
 // Store knows the records of all workloads. Make it with Watch. All methods are safe for
 // concurrent use.
@@ -42,13 +53,13 @@ type Store struct {
 	cached    cache.Store
 
 	changes atomic.Uint64 // see Changes
-	mu      sync.Mutex
+	mu      sync.Mutex    // guards written and the record of each entry
 	written map[cache.ObjectName]*entry
 }
 
 // entry is the record of a workload as this process wrote it last.
 type entry struct {
-	mu     sync.Mutex // one change at a time
+	turn   chan struct{} // holds a value while an Update is under way
 	record *stored
 }
 
@@ -99,14 +110,7 @@ func (s *Store) StateAs(name Name, of target.Workload) (rollout.State, error) {
 	if !s.synced() {
 		return rollout.State{}, sizing.ErrUnknown
 	}
-	s.mu.Lock()
-	e := s.written[name.ObjectName] // nothing is kept of workloads that are only looked at
-	s.mu.Unlock()
-	if e != nil {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-	}
-	r, err := s.newest(name, e)
+	r, err := s.newest(name)
 	if err != nil {
 		return rollout.State{}, err
 	}
@@ -115,16 +119,17 @@ func (s *Store) StateAs(name Name, of target.Workload) (rollout.State, error) {
 
 // Update changes what is remembered of a workload and returns what that is then. Nothing is
 // written if change returns what it got. It may be called several times, each time with what
-// somebody else has written meanwhile.
+// another writer has stored meanwhile. It returns within writeTimeout.
 func (s *Store) Update(ctx context.Context, of target.Workload, change func(rollout.State) rollout.State) (rollout.State, error) {
 	if !s.synced() {
 		return rollout.State{}, sizing.ErrUnknown
 	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
 	name := NameOf(of.Key)
 	e := s.entry(name.ObjectName)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	r, err := s.newest(name, e)
+	defer e.enter(ctx)()
+	r, err := s.newest(name)
 	for try := 0; err == nil && try < attempts; try++ {
 		var before rollout.State
 		if before, err = r.of(of); err != nil {
@@ -141,8 +146,7 @@ func (s *Store) Update(ctx context.Context, of target.Workload, change func(roll
 		written, failed := s.write(ctx, of, r, status)
 		switch {
 		case failed == nil:
-			e.record = written
-			s.changes.Add(1)
+			s.remember(e, written)
 			return next, nil
 		case apierrors.IsConflict(failed), apierrors.IsAlreadyExists(failed), apierrors.IsNotFound(failed):
 			r, err = s.read(ctx, of)
@@ -151,7 +155,7 @@ func (s *Store) Update(ctx context.Context, of target.Workload, change func(roll
 		}
 	}
 	if err == nil {
-		err = errors.New("somebody else writes it all the time")
+		err = errors.New("too many conflicting updates")
 	}
 	return rollout.State{}, fmt.Errorf("write SizingRecord %s: %w", name, err)
 }
@@ -160,18 +164,45 @@ func (s *Store) entry(name cache.ObjectName) *entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.written[name] == nil {
-		s.written[name] = &entry{}
+		s.written[name] = &entry{turn: make(chan struct{}, 1)}
 	}
 	return s.written[name]
 }
 
+// enter waits for the turn of an Update, at most turnWait, and returns the function that ends it.
+func (e *entry) enter(ctx context.Context) (leave func()) {
+	wait := time.NewTimer(turnWait)
+	defer wait.Stop()
+	select {
+	case e.turn <- struct{}{}:
+		return func() { <-e.turn }
+	case <-wait.C:
+	case <-ctx.Done():
+	}
+	return func() {}
+}
+
+// remember keeps a record that was written, unless a newer one is known. An entry that gone has
+// dropped is not read again.
+func (s *Store) remember(e *entry, written *stored) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e.record == nil || !caughtUp(e.record, written) {
+		e.record = written
+	}
+	s.changes.Add(1)
+}
+
 // newest returns the record as the cache has it or as it was written last, whichever is newer;
-// nil: there is none. The entry may be nil.
-func (s *Store) newest(name Name, e *entry) (*stored, error) {
+// nil: there is none.
+func (s *Store) newest(name Name) (*stored, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	object, there, err := s.cached.GetByKey(name.key)
 	if err != nil {
 		return nil, fmt.Errorf("read SizingRecord %s: %w", name, err)
 	}
+	e := s.written[name.ObjectName] // no entry is added for a workload that is only read
 	var written *stored
 	if e != nil {
 		written = e.record

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -19,7 +21,9 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
+	typed "loadline.dev/loadline/pkg/generated/clientset/versioned/typed/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/generated/informers/externalversions"
 	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/kube/target"
@@ -217,7 +221,7 @@ func TestWhoMeetsConflictsAllTheTimeGivesUp(t *testing.T) {
 		return true, nil, apierrors.NewConflict(resource, "deployment-web", errors.New("modified"))
 	})
 	_, err := s.Update(t.Context(), web, one)
-	require.EqualError(t, err, "write SizingRecord shop/deployment-web: somebody else writes it all the time")
+	require.EqualError(t, err, "write SizingRecord shop/deployment-web: too many conflicting updates")
 	require.Equal(t, attempts, tries)
 	require.EqualValues(t, 3, live(t, client).Status.Rounds[0].Pods)
 }
@@ -264,4 +268,108 @@ func TestChangesOfRecordsAreCounted(t *testing.T) {
 	require.Eventually(t, func() bool { return s.Changes() == written+2 }, time.Minute, time.Millisecond, "when the cache hears of it")
 	require.NoError(t, records.Delete(t.Context(), "deployment-web", metav1.DeleteOptions{}))
 	require.Eventually(t, func() bool { return s.Changes() == written+3 }, time.Minute, time.Millisecond, "when it is gone")
+}
+
+// An admission webhook or an API server may not answer a write: readers, and writers of the same and of
+// other workloads, go on.
+func TestStore_HangingWriteDelaysNobody(t *testing.T) {
+	s, client := watch(t, false, record("5", 3, "uid-web"))
+	checked(t, client)
+	s.cached = frozen(t, record("5", 3, "uid-web"))
+	synctest.Test(t, func(t *testing.T) {
+		hanging := true
+		s.client = hangingOnce{client, func(ctx context.Context) error {
+			if !hanging {
+				return nil
+			}
+			hanging = false
+			<-ctx.Done()
+			return ctx.Err()
+		}}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		delete(s.written, NameOf(web.Key).ObjectName)
+		var writing sync.WaitGroup
+		began := time.Now()
+		writing.Go(func() {
+			_, err := s.Update(ctx, web, one)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.Equal(t, writeTimeout, time.Since(began), "every write has a deadline")
+		})
+		synctest.Wait()
+
+		state, err := s.State(web)
+		require.NoError(t, err)
+		require.Equal(t, 3, state.Rounds[0].Pods)
+		require.Zero(t, time.Since(began), "a read does not wait")
+		got, err := s.Update(ctx, web, one)
+		require.NoError(t, err)
+		require.Equal(t, 4, got.Rounds[0].Pods)
+		require.LessOrEqual(t, time.Since(began), turnWait, "another write does not wait for the one that hangs")
+		writing.Wait()
+		state, err = s.State(web)
+		require.NoError(t, err)
+		require.Equal(t, 4, state.Rounds[0].Pods)
+	})
+}
+
+// hangingOnce is a client whose updates of records wait first.
+type hangingOnce struct {
+	versioned.Interface
+	wait func(context.Context) error
+}
+
+func (h hangingOnce) LoadlineV1alpha1() typed.LoadlineV1alpha1Interface {
+	return hangingGroup{h.Interface.LoadlineV1alpha1(), h.wait}
+}
+
+type hangingGroup struct {
+	typed.LoadlineV1alpha1Interface
+	wait func(context.Context) error
+}
+
+func (h hangingGroup) SizingRecords(namespace string) typed.SizingRecordInterface {
+	return hangingRecords{h.LoadlineV1alpha1Interface.SizingRecords(namespace), h.wait}
+}
+
+type hangingRecords struct {
+	typed.SizingRecordInterface
+	wait func(context.Context) error
+}
+
+func (h hangingRecords) Update(ctx context.Context, r *loadlinev1alpha1.SizingRecord, o metav1.UpdateOptions) (*loadlinev1alpha1.SizingRecord, error) {
+	if err := h.wait(ctx); err != nil {
+		return nil, err
+	}
+	return h.SizingRecordInterface.Update(ctx, r, o)
+}
+
+// Many writers of one workload lose no change, and none fails.
+func TestStoreUpdate_ConcurrentWritersLoseNothing(t *testing.T) {
+	s, client := watch(t, false, record("5", 0, "uid-web"))
+	var mu sync.Mutex
+	version := 5
+	client.PrependReactor("update", "sizingrecords", func(a ktesting.Action) (bool, runtime.Object, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		r := a.(ktesting.UpdateAction).GetObject().(*loadlinev1alpha1.SizingRecord)
+		if r.ResourceVersion != fmt.Sprint(version) {
+			return true, nil, apierrors.NewConflict(resource, r.Name, errors.New("modified"))
+		}
+		version++
+		r = r.DeepCopy()
+		r.ResourceVersion = fmt.Sprint(version)
+		return true, r, client.Tracker().Update(loadlinev1alpha1.SchemeGroupVersion.WithResource("sizingrecords"), r, "shop")
+	})
+	var writing sync.WaitGroup
+	for range 20 {
+		writing.Go(func() {
+			for range 10 {
+				_, err := s.Update(t.Context(), web, one)
+				require.NoError(t, err)
+			}
+		})
+	}
+	writing.Wait()
+	require.EqualValues(t, 200, live(t, client).Status.Rounds[0].Pods)
 }

@@ -79,11 +79,12 @@ func answerOf(s *autoscalingv1.Scale) answer {
 	return answer{selector: s.Status.Selector, replicas: s.Spec.Replicas, owners: s.OwnerReferences, apiVersion: s.APIVersion, uid: s.UID}
 }
 
-// entry is an answer and its life. Its mutex makes concurrent first readers wait
-// for one request, and others not for each other.
+// entry is an answer and its life. Concurrent first readers wait for one request. The mutex is
+// never held during a request.
 type entry struct {
-	mu   sync.RWMutex
-	read atomic.Int64 // last use, in Unix nanoseconds
+	mu    sync.RWMutex
+	read  atomic.Int64  // last use, in Unix nanoseconds
+	first chan struct{} // closed when the request for the first answer ends; nil: none is under way
 	state
 }
 
@@ -170,28 +171,21 @@ func (c *scaleCache) get(ctx context.Context, key Key) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	e.read.Store(time.Now().UnixNano())
-	if e.known {
-		return e.answer, e.err
+	for {
+		known, first, mine := e.join()
+		switch {
+		case known.known:
+			return known.answer, known.err
+		case mine:
+			return c.askFirst(ctx, key, e)
+		}
+		select {
+		case <-first:
+		case <-ctx.Done():
+			return answer{}, ctx.Err()
+		}
 	}
-	if err := ctx.Err(); err != nil {
-		return answer{}, err
-	}
-	if c.hangs(key) {
-		return answer{}, ErrHangs
-	}
-	if !c.mayWait(key.Namespace) {
-		return answer{}, ErrNotRead
-	}
-	began := time.Now()
-	err = c.ask(ctx, key, &e.state, scaleTimeout)
-	c.waited(key.Namespace, time.Since(began))
-	if !e.known {
-		return answer{}, err
-	}
-	return e.answer, e.err
 }
 
 // recall returns the remembered answer without waiting for one. With soon one that is missing
@@ -201,9 +195,10 @@ func (c *scaleCache) recall(key Key, soon bool) (a answer, known bool, err error
 	if err != nil {
 		return answer{}, true, err
 	}
-	if e == nil || !e.mu.TryRLock() { // locked: an answer is on its way
+	if e == nil {
 		return answer{}, false, nil
 	}
+	e.mu.RLock()
 	defer e.mu.RUnlock()
 	e.read.Store(time.Now().UnixNano())
 	return e.answer, e.known, e.err
@@ -246,7 +241,7 @@ func (c *scaleCache) dropUnread(namespace string, gone func(Key, time.Time) bool
 	}
 }
 
-// ask fills the state of an entry; the caller holds its mutex, or has a copy. A refresh that fails for a passing
+// ask fills a copy of the state of an entry. A refresh that fails for a passing
 // reason keeps the last good answer: a server that is away is no news about the
 // workload. That the caller had no time is none either, also where nothing is known. The error is that
 // of the request.
@@ -353,12 +348,11 @@ func (c *scaleCache) due(entries map[Key]*entry, now time.Time) (next []Key) {
 	}
 	waiting := map[string][]due{}
 	for key, e := range entries {
-		if !e.mu.TryRLock() {
-			continue // somebody waits for its first answer
-		}
-		unused, when := now.UnixNano()-e.read.Load() >= int64(scaleForget), e.due
+		e.mu.RLock()
+		unused, when, asked := now.UnixNano()-e.read.Load() >= int64(scaleForget), e.due, e.first != nil
 		e.mu.RUnlock()
 		switch {
+		case asked: // the first answer is under way
 		case unused:
 			c.drop(key)
 		case !now.Before(when) && !c.hangs(key):
@@ -460,10 +454,8 @@ func (c *scaleCache) shed(entries map[Key]*entry) {
 	}
 	all := map[string][]failed{}
 	for key, e := range entries {
-		if !e.mu.TryRLock() {
-			continue
-		}
-		if !e.known || e.err != nil { // what was never read may not be there either
+		e.mu.RLock()
+		if e.first == nil && (!e.known || e.err != nil) { // what was never read may not be there either
 			all[key.Namespace] = append(all[key.Namespace], failed{key, e.read.Load()})
 		}
 		e.mu.RUnlock()

@@ -398,3 +398,44 @@ func TestNamesThatNothingCanHaveAreNotAskedFor(t *testing.T) {
 	}
 	require.Empty(t, r.scales.entries)
 }
+
+// Readers of the review path never wait, and readers in a pass end with their context, while the first
+// answer is under way.
+func TestScaleCache_ReadersDoNotWaitForRequestOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		requests, hangs := 0, make(chan struct{})
+		c := newScaleCache(func(context.Context, string, schema.GroupKind, string) (*autoscalingv1.Scale, error) {
+			requests++
+			<-hangs // whatever the context says
+			return &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: 3}}, nil
+		})
+		key := rolloutOf("shop", 1)
+		var first sync.WaitGroup
+		first.Go(func() {
+			a, err := c.get(t.Context(), key)
+			require.NoError(t, err)
+			require.EqualValues(t, 3, a.replicas)
+		})
+		synctest.Wait()
+
+		began := time.Now()
+		_, known, err := c.recall(key, true)
+		require.NoError(t, err)
+		require.False(t, known)
+		require.Zero(t, time.Since(began))
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		_, err = c.get(ctx, key)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, time.Second, time.Since(began))
+		c.refresh(t.Context())
+		require.Equal(t, time.Second, time.Since(began), "a refresh leaves it out")
+
+		close(hangs)
+		first.Wait()
+		a, err := c.get(t.Context(), key)
+		require.NoError(t, err)
+		require.EqualValues(t, 3, a.replicas)
+		require.Equal(t, 1, requests, "one request for all")
+	})
+}

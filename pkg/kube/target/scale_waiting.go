@@ -1,6 +1,7 @@
 package target
 
 import (
+	"context"
 	"maps"
 	"time"
 
@@ -47,6 +48,42 @@ func (c *scaleCache) forgetHangs() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	maps.DeleteFunc(c.hanging, func(_ schema.GroupKind, h hang) bool { return !time.Now().Before(h.until) })
+}
+
+// join returns the state of an entry. Without an answer, the caller either sends the request for
+// the first one, if it is mine, or waits until first is closed.
+func (e *entry) join() (known state, first <-chan struct{}, mine bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if mine = !e.known && e.first == nil; mine {
+		e.first = make(chan struct{})
+	}
+	return e.state, e.first, mine
+}
+
+// leave ends the request for the first answer.
+func (e *entry) leave() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	close(e.first)
+	e.first = nil
+}
+
+// askFirst requests the first answer of an entry that the caller has joined.
+func (c *scaleCache) askFirst(ctx context.Context, key Key, e *entry) (answer, error) {
+	defer e.leave()
+	if err := ctx.Err(); err != nil {
+		return answer{}, err
+	}
+	if c.hangs(key) {
+		return answer{}, ErrHangs
+	}
+	if !c.mayWait(key.Namespace) {
+		return answer{}, ErrNotRead
+	}
+	began := time.Now()
+	defer func() { c.waited(key.Namespace, time.Since(began)) }()
+	return c.renew(ctx, key, e, scaleTimeout)
 }
 
 // mayWait reports whether a caller of get may wait for one more workload of a namespace.
