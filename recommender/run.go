@@ -68,7 +68,7 @@ func lead(ctx context.Context, c *Config, m *metrics, health *serving.Health) er
 // these must not wait for thousands of VPAs that are made. Its user has a rate of its own.
 // What the webhook says about VPAs that nobody wrote is not for the log.
 func clientOfPolicies(config *rest.Config) (versioned.Interface, error) {
-	own := rest.CopyConfig(config)
+	own := client.Bounded(config)
 	own.QPS, own.WarningHandler = -1, rest.NoWarnings{}
 	made, err := versioned.NewForConfig(own)
 	if err != nil {

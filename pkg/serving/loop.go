@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/pkg/kube/lease"
 )
 
 const (
@@ -14,7 +18,7 @@ const (
 
 // RunEvery calls pass after each interval until ctx ends, and early soon after wake
 // receives: what cannot wait for the next pass. A slow pass makes ticks drop; no two
-// calls overlap.
+// calls overlap. Under a leader Lease that was not renewed in time it calls neither.
 func RunEvery(ctx context.Context, interval time.Duration, wake <-chan struct{}, pass, early func(now time.Time)) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -24,12 +28,20 @@ func RunEvery(ctx context.Context, interval time.Duration, wake <-chan struct{},
 		select {
 		case <-ctx.Done():
 		case <-ticker.C:
+			if err := lease.Check(ctx); err != nil {
+				klog.FromContext(ctx).Error(err, "Skipping iteration")
+				continue
+			}
 			pass(time.Now()) // the tick may be from long before, if the last pass was slow
 		case <-wake:
 			if soon == nil {
 				soon = time.After(max(earlyDelay, earlyGap-time.Since(last)))
 			}
 		case <-soon:
+			if lease.Check(ctx) != nil {
+				soon = time.After(earlyDelay)
+				continue
+			}
 			soon, last = nil, time.Now()
 			early(last)
 		}

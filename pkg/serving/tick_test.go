@@ -2,11 +2,17 @@ package serving
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/kube/lease"
+	"loadline.dev/loadline/pkg/testkit"
 )
 
 // passes is when a pass or an early one was made, since the start.
@@ -73,4 +79,39 @@ func TestAKillDuringAPassIsNotForgotten(t *testing.T) {
 func TestSlowPassesDropTicks(t *testing.T) {
 	r := run(t, 400*s, 100*s)
 	require.Equal(t, []time.Duration{60 * s, 160 * s, 260 * s, 360 * s}, r.passes)
+}
+
+// The leader Lease is not renewed any more, and the elector has not noticed: no iteration begins.
+func TestRunEvery_SkipsIterationsWhileLeaseIsNotRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kube := testkit.FrozenLeases{Interface: fake.NewClientset(), Frozen: new(atomic.Bool), Thaw: make(chan struct{})}
+		election := flags.DefaultElection("test")
+		election.Enabled = true
+		ctx, stop := context.WithCancel(t.Context())
+		began, wake := time.Now(), make(chan struct{}, 1)
+		var passes, early []time.Duration
+		ended := make(chan error)
+		go func() {
+			ended <- lease.Lead(ctx, kube, election, func(ctx context.Context) error {
+				RunEvery(ctx, time.Minute, wake,
+					func(time.Time) { passes = append(passes, time.Since(began)) },
+					func(time.Time) { early = append(early, time.Since(began)) })
+				return nil
+			})
+		}()
+		time.Sleep(70 * time.Second)
+		kube.Frozen.Store(true)
+		time.Sleep(20 * time.Second)
+		wake <- struct{}{}
+		time.Sleep(10 * time.Minute)
+		require.Equal(t, []time.Duration{time.Minute}, passes, "none beside a successor")
+		require.Empty(t, early)
+		kube.Frozen.Store(false)
+		close(kube.Thaw)
+		time.Sleep(2 * time.Minute)
+		require.Greater(t, len(passes), 1, "the lease is renewed again")
+		require.Len(t, early, 1, "what was due is made up for")
+		stop()
+		<-ended
+	})
 }

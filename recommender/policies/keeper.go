@@ -31,6 +31,7 @@ import (
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	vpalisters "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
 	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/recommender/model"
@@ -70,7 +71,9 @@ func (k *Keeper) Run(ctx context.Context) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
-		k.Pass(ctx, time.Now())
+		if lease.Check(ctx) == nil { // else another replica may lead
+			k.Pass(ctx, time.Now())
+		}
 		select {
 		case <-ctx.Done():
 			return

@@ -9,8 +9,12 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
+	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/updater/view"
 )
+
+// leasePause is until a pod is served that was not because the leader Lease was not renewed in time.
+const leasePause = time.Second
 
 // podQueue is a work queue of the names of pods.
 type podQueue = workqueue.TypedRateLimitingInterface[cache.ObjectName]
@@ -34,13 +38,17 @@ func serveQueue(ctx context.Context, queue podQueue, workers int, due syncFunc, 
 	serving.Wait()
 }
 
-// serveNext takes one pod from the queue. It is false when the queue has ended.
+// serveNext takes one pod from the queue. While another replica may lead, the pod waits. It is false when the queue has ended.
 func serveNext(ctx context.Context, queue podQueue, due syncFunc, undone string) bool {
 	name, ended := queue.Get()
 	if ended {
 		return false
 	}
 	defer queue.Done(name)
+	if lease.Check(ctx) != nil { // another replica may lead and serve the pod
+		queue.AddAfter(name, leasePause)
+		return true
+	}
 	var again time.Duration
 	err := view.Guard(func() (err error) {
 		again, err = due(ctx, name, time.Now())

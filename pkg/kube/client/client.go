@@ -76,8 +76,10 @@ func load(path string) (*rest.Config, error) {
 }
 
 // New builds the clients. Core objects travel as protobuf, which costs the
-// server and us a fraction of JSON.
+// server and us a fraction of JSON. Every request but a watch has a deadline, and no write
+// is sent with the context of a leader that may have a successor.
 func New(config *rest.Config) (*Clients, error) {
+	config = Bounded(config)
 	core := rest.CopyConfig(config)
 	core.ContentType = runtime.ContentTypeProtobuf
 	core.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
@@ -125,7 +127,7 @@ func (c *Clients) ping(ctx context.Context) error {
 // Raw returns a client of version v1beta1 of an API group, with a rate limit of
 // its own. It decodes errors only: answers are JSON that the caller reads itself.
 func Raw(config *rest.Config, group string) (*rest.RESTClient, error) {
-	own := rest.CopyConfig(config)
+	own := Bounded(config)
 	own.APIPath = "/apis"
 	own.GroupVersion = &schema.GroupVersion{Group: group, Version: "v1beta1"}
 	own.NegotiatedSerializer = scheme.Codecs.WithoutConversion()

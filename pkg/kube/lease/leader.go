@@ -43,7 +43,8 @@ func until(ctx, leading context.Context) (context.Context, func()) {
 // cause ErrStopRequested, or when the Lease is lost; a lost Lease is an error, because the
 // process should end then.
 // When ctx ends the Lease is released, but only after work has returned, so
-// that two replicas never work at once.
+// that two replicas never work at once. Check with the context of work reports whether it may
+// still act.
 func Lead(ctx context.Context, kube kubernetes.Interface, e flags.Election, work func(context.Context) error) error {
 	if !e.Enabled {
 		working, stop := until(ctx, context.WithoutCancel(ctx))
@@ -61,12 +62,13 @@ func Lead(ctx context.Context, kube kubernetes.Interface, e flags.Election, work
 	defer release()
 	var begun atomic.Bool // work has, or must not any more
 	ended := make(chan error, 1)
+	own := &term{limit: e.RenewDeadline, Interface: &resourcelock.LeaseLock{
+		LeaseMeta:  metav1.ObjectMeta{Namespace: e.Namespace, Name: e.Name},
+		Client:     kube.CoordinationV1(),
+		LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
+	}}
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: e.Namespace, Name: e.Name},
-			Client:     kube.CoordinationV1(),
-			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
-		},
+		Lock:            own,
 		LeaseDuration:   e.LeaseDuration,
 		RenewDeadline:   e.RenewDeadline,
 		RetryPeriod:     e.RetryPeriod,
@@ -77,7 +79,7 @@ func Lead(ctx context.Context, kube kubernetes.Interface, e flags.Election, work
 				if begun.Swap(true) {
 					return
 				}
-				working, stop := until(ctx, leading)
+				working, stop := until(ctx, context.WithValue(leading, termKey{}, own))
 				defer stop()
 				ended <- work(working)
 			},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,10 +16,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/testkit"
 )
 
 func election() flags.Election {
@@ -265,4 +268,59 @@ func TestNamespace(t *testing.T) {
 	t.Setenv("NAMESPACE", "mine")
 	require.Equal(t, "mine", Namespace(""))
 	require.Equal(t, "flag", Namespace("flag"))
+}
+
+// A process that was stopped goes on where it was, before its elector notices that it leads no more.
+func TestCheck_FrozenLeaderDoesNotActBesideItsSuccessor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kube := fake.NewClientset()
+		frozen := testkit.FrozenLeases{Interface: kube, Frozen: new(atomic.Bool), Thaw: make(chan struct{})}
+		acted := make([]atomic.Int64, 2) // the last second in which a replica acted
+		began := time.Now()
+		replica := func(ctx context.Context, kube kubernetes.Interface, i int) {
+			_ = Lead(ctx, kube, election(), func(ctx context.Context) error {
+				for ctx.Err() == nil {
+					if err := Check(ctx); err == nil {
+						acted[i].Store(int64(time.Since(began).Seconds()))
+					} else {
+						require.ErrorIs(t, err, ErrNotRenewed)
+					}
+					time.Sleep(time.Second)
+				}
+				return nil
+			})
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var replicas sync.WaitGroup
+		replicas.Go(func() { replica(ctx, frozen, 0) })
+		time.Sleep(time.Second)
+		replicas.Go(func() { replica(ctx, kube, 1) })
+		time.Sleep(time.Minute)
+		require.GreaterOrEqual(t, acted[0].Load(), int64(60))
+		require.Zero(t, acted[1].Load())
+
+		frozen.Frozen.Store(true)
+		for acted[1].Load() == 0 {
+			time.Sleep(time.Second)
+		}
+		require.LessOrEqual(t, acted[0].Load(), int64(61+flags.DefaultElection("").RenewDeadline.Seconds()))
+		successor := acted[1].Load()
+		time.Sleep(time.Minute)
+		require.Less(t, acted[0].Load(), successor, "the first one acts no more")
+		require.Greater(t, acted[1].Load(), successor)
+		frozen.Frozen.Store(false)
+		close(frozen.Thaw)
+		stop()
+		replicas.Wait()
+	})
+}
+
+func TestCheck_WallClockCountsWhileTheMonotonicClockStandsStill(t *testing.T) {
+	renewed := time.Now()
+	own := &term{limit: 10 * time.Second, renewed: renewed}
+	require.Zero(t, own.age(renewed))
+	require.Equal(t, time.Minute, own.age(renewed.Round(0).Add(time.Minute)), "a paused virtual machine")
+	require.Equal(t, time.Minute, own.age(renewed.Add(time.Minute)))
+	require.NoError(t, Check(t.Context()), "without an election")
+	require.ErrorIs(t, Check(context.WithValue(t.Context(), termKey{}, &term{limit: time.Hour})), ErrNotRenewed, "never renewed")
 }
