@@ -11,7 +11,7 @@
 // Before an eviction, Checker reads the owner and its pods from the API server and creates the replacement
 // in a dry run. Three more things are decided here, right before a change, because they need what the cluster has then: pods of
 // one PodDisruptionBudget restart one after the other (BudgetReader), no memory limit is
-// cut below what is in use (spared), and nothing is given back over what somebody raised since (stillHas).
+// cut below what is in use (spared), and no resize replaces amounts that it was not planned for (replaced).
 package actuate
 
 import (
@@ -229,20 +229,23 @@ func (c *Cluster) resize(ctx context.Context, change Change) (_ Change, note rol
 		return failed(err)
 	}
 	if change.Observed {
-		note = NoteOf(change, c.now())
-		if err := c.Note(ctx, change.Target, note); err != nil {
+		if note, err = c.noteChange(ctx, change); err != nil {
 			leave()
 			return failed(fmt.Errorf("note the change on the pod, so that it can be taken back: %w", err))
 		}
 	}
 	_, err = c.Kube.CoreV1().Pods(change.Target.Namespace).Patch(client.Once(ctx), change.Target.Name, types.JSONPatchType, patch, metav1.PatchOptions{}, "resize")
+	stale := c.stale(ctx, change.Target, err)
 	if refused(err) {
 		leave()
 		if change.Observed {
 			c.withdraw(ctx, change)
 		}
 	}
-	if errors.Is(err, client.ErrThrottled) {
+	switch {
+	case stale != nil:
+		return failed(stale)
+	case errors.Is(err, client.ErrThrottled):
 		return failed(ErrRateLimited)
 	}
 	if err != nil {

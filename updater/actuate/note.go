@@ -17,7 +17,6 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/policy"
-	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/view"
@@ -113,6 +112,9 @@ func (c *Cluster) GiveBack(ctx context.Context, pod *corev1.Pod, gets []policy.F
 			break
 		}
 	}
+	if stale := c.stale(ctx, pod, err); stale != nil {
+		err = stale
+	}
 	if err != nil && !Gone(err) {
 		return fmt.Errorf("give back to pod %s: %w", klog.KObj(pod), err)
 	}
@@ -125,29 +127,12 @@ func givingBack(pod *corev1.Pod, gets []policy.Fitted) ([]byte, error) {
 		container := &pod.Spec.Containers[i]
 		for _, f := range gets {
 			if f.Name == container.Name {
-				steps = append(steps, stillHas(i, container, f)...)
-				steps = client.AppendSizes(append(steps, client.PatchName(i, container)), i, container, printed(f))
+				steps = append(append(steps, client.PatchName(i, container)), replaced(i, container, printed(f))...)
+				steps = client.AppendSizes(steps, i, container, printed(f))
 			}
 		}
 	}
 	return json.Marshal(steps)
-}
-
-// stillHas are the steps that test that a container has what it is given more of: a cache may be
-// behind, and what somebody raised meanwhile must not be lowered.
-func stillHas(i int, container *corev1.Container, gets policy.Fitted) (steps []client.PatchOperation) {
-	for _, list := range []struct {
-		name string
-		has  corev1.ResourceList
-		gets resources.List
-	}{{"requests", container.Resources.Requests, gets.Requests}, {"limits", container.Resources.Limits, gets.Limits}} {
-		for k := range resources.Kind(resources.Kinds) {
-			if q, there := list.has[convert.ResourceName(k)]; there && list.gets.Has(k) {
-				steps = append(steps, client.PatchTest(fmt.Sprintf("/spec/containers/%d/resources/%s/%s", i, list.name, k), q.String()))
-			}
-		}
-	}
-	return steps
 }
 
 // printed are the amounts of a container as people write them.

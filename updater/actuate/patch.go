@@ -3,11 +3,13 @@ package actuate
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
@@ -15,8 +17,9 @@ import (
 var errNothing = errors.New("no container of the pod would get other resources")
 
 // ResizePatch returns the JSON patch for the resize subresource. It demands the
-// UID of the pod and the names of the containers, which it must address by
-// their position. A change that gives nothing to any container is an error.
+// UID of the pod, the names of the containers, which it must address by
+// their position, and the amounts that it replaces: a plan made from an old cache must not undo a
+// newer resize. It does not depend on the status of the pod. A change that gives nothing to any container is an error.
 func ResizePatch(c Change) ([]byte, error) {
 	steps := []client.PatchOperation{client.PatchTest("/metadata/uid", string(c.Target.UID))}
 	first := len(steps)
@@ -28,7 +31,8 @@ func ResizePatch(c Change) ([]byte, error) {
 			if f.Name == container.Name {
 				sizes := printer.Sizes(f, convert.Current(c.Target, *container))
 				if len(sizes.Requests)+len(sizes.Limits) > 0 {
-					steps = client.AppendSizes(append(steps, client.PatchName(i, container)), i, container, sizes)
+					steps = append(append(steps, client.PatchName(i, container)), replaced(i, container, sizes)...)
+					steps = client.AppendSizes(steps, i, container, sizes)
 				}
 			}
 		}
@@ -37,6 +41,32 @@ func ResizePatch(c Change) ([]byte, error) {
 		return nil, errNothing
 	}
 	return json.Marshal(steps)
+}
+
+// replaced returns the steps that test that a container has the amounts that sizes replaces, or none
+// where it has none.
+func replaced(i int, container *corev1.Container, sizes corev1.ResourceRequirements) (steps []client.PatchOperation) {
+	for _, list := range []struct {
+		path        string
+		has, wanted corev1.ResourceList
+	}{{"requests", container.Resources.Requests, sizes.Requests}, {"limits", container.Resources.Limits, sizes.Limits}} {
+		path := fmt.Sprintf("/spec/containers/%d/resources/%s", i, list.path)
+		if list.has == nil && len(list.wanted) > 0 {
+			steps = append(steps, client.PatchTest(path, nil))
+			continue
+		}
+		for k := range resources.Kind(resources.Kinds) {
+			if _, written := list.wanted[convert.ResourceName(k)]; !written {
+				continue
+			}
+			var has any
+			if q, there := list.has[convert.ResourceName(k)]; there {
+				has = q.String()
+			}
+			steps = append(steps, client.PatchTest(path+"/"+k.String(), has))
+		}
+	}
+	return steps
 }
 
 // MarkPatch returns the merge patch that marks a pod as resized, and as restarted by

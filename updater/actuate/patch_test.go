@@ -48,10 +48,13 @@ func TestResizePatchCreatesWhatIsMissing(t *testing.T) {
 	require.JSONEq(t, `[
 		{"op":"test","path":"/metadata/uid","value":"u"},
 		{"op":"test","path":"/spec/containers/0/name","value":"side"},
+		{"op":"test","path":"/spec/containers/0/resources/requests","value":null},
+		{"op":"test","path":"/spec/containers/0/resources/limits/cpu","value":"1"},
 		{"op":"add","path":"/spec/containers/0/resources/requests","value":{}},
 		{"op":"add","path":"/spec/containers/0/resources/requests/cpu","value":"250m"},
 		{"op":"add","path":"/spec/containers/0/resources/limits/cpu","value":"500m"},
 		{"op":"test","path":"/spec/containers/1/name","value":"app"},
+		{"op":"test","path":"/spec/containers/1/resources/requests","value":null},
 		{"op":"add","path":"/spec/containers/1/resources","value":{}},
 		{"op":"add","path":"/spec/containers/1/resources/requests","value":{}},
 		{"op":"add","path":"/spec/containers/1/resources/requests/cpu","value":"250m"}
@@ -123,4 +126,58 @@ func TestLimiter(t *testing.T) {
 	limited := Limiter(0.001, 2)
 	require.True(t, limited.AllowN(now, 2))
 	require.False(t, limited.AllowN(now, 1))
+}
+
+// A plan made from an old cache must not undo what was written since, whatever else happens to the pod.
+func TestResizePatch_AppliesOnlyToThePlannedSizes(t *testing.T) {
+	planned := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "p", UID: "u", ResourceVersion: "5"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{
+		Name: "app", Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("0.5Gi")},
+			Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")},
+		}}, {Name: "side"}}}}
+	gets := []policy.Fitted{{Name: "app", Requests: resources.Of(200, 600<<20), Limits: resources.List{}.With(resources.Memory, 1200<<20)}, {Name: "side", Requests: resources.Of(10, 10<<20)}}
+	resize, err := ResizePatch(change(planned, gets...))
+	require.NoError(t, err)
+	back, err := givingBack(planned, gets)
+	require.NoError(t, err)
+	for _, tc := range []struct {
+		name    string
+		changed func(*corev1.Pod)
+		applies bool
+	}{
+		{name: "unchanged", changed: func(*corev1.Pod) {}, applies: true},
+		{name: "status and metadata", changed: func(p *corev1.Pod) {
+			p.ResourceVersion, p.Labels = "9", map[string]string{"a": "b"}
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", RestartCount: 3}}
+		}, applies: true},
+		{name: "an amount of another kind", changed: func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources.Limits[corev1.ResourceCPU] = resource.MustParse("2")
+		}, applies: true},
+		{name: "memory request", changed: func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources.Requests[corev1.ResourceMemory] = resource.MustParse("2Gi")
+		}},
+		{name: "memory limit", changed: func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources.Limits[corev1.ResourceMemory] = resource.MustParse("2Gi")
+		}},
+		{name: "CPU request", changed: func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("150m")
+		}},
+		{name: "first request of a container", changed: func(p *corev1.Pod) {
+			p.Spec.Containers[1].Resources.Requests = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2Gi")}
+		}},
+		{name: "another pod", changed: func(p *corev1.Pod) { p.UID = "v" }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			live := planned.DeepCopy()
+			tc.changed(live)
+			document, err := json.Marshal(live)
+			require.NoError(t, err)
+			for _, raw := range [][]byte{resize, back} {
+				patch, err := jsonpatch.DecodePatch(raw)
+				require.NoError(t, err)
+				_, err = patch.Apply(document)
+				require.Equal(t, tc.applies, err == nil, "%v", err)
+			}
+		})
+	}
 }

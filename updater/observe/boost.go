@@ -163,8 +163,11 @@ func (q *BoostQueue) sync(ctx context.Context, name cache.ObjectName, now time.T
 		}
 	}
 	err = q.unboost(ctx, reading, pod, verdict, now)
-	if errors.Is(err, actuate.ErrRestarting) {
+	switch {
+	case errors.Is(err, actuate.ErrRestarting):
 		return budgetPause, nil
+	case errors.Is(err, actuate.ErrStale):
+		return stalePause, nil
 	}
 	return verdict.Wait, err
 }
@@ -202,7 +205,7 @@ func (q *BoostQueue) unboost(ctx context.Context, reading view.Reading, pod *cor
 		change.Containers = keepingMemory(verdict).Give
 		err = q.Executor.Unboost(ctx, change)
 	}
-	if errors.Is(err, actuate.ErrRestarting) {
+	if errors.Is(err, actuate.ErrRestarting) || errors.Is(err, actuate.ErrStale) {
 		return err // it is tried again later
 	}
 	if errors.Is(err, actuate.ErrRehearsed) || err != nil && actuate.Gone(err) {

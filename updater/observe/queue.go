@@ -36,6 +36,7 @@ import (
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/records"
 	"loadline.dev/loadline/updater/view"
 )
@@ -43,6 +44,7 @@ import (
 const (
 	firstPause = 100 * time.Millisecond // after a failure, of either queue; doubled each time
 	longPause  = time.Minute
+	stalePause = time.Second      // until a pod is looked at again that a cache did not show as it is
 	again      = 30 * time.Second // until what nobody tells of is looked at again
 	workers    = 4
 	// longestNote is how long a revert waits for the note of its reason: webhooks of others may be
@@ -266,7 +268,9 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time) (wait tim
 	case verdict.Outcome == "":
 		return o.next(now), nil
 	case verdict.Outcome == rollout.Reverted:
-		if err := q.takeBack(ctx, o, &core, verdict); err != nil {
+		if err := q.takeBack(ctx, o, &core, verdict); errors.Is(err, actuate.ErrStale) {
+			return stalePause, nil
+		} else if err != nil {
 			return 0, fmt.Errorf("the change did harm (%s) and is to be taken back, which is tried again: %w", verdict.Harm, err)
 		}
 	case verdict.Harm == rollout.InfeasibleResize:
@@ -318,7 +322,9 @@ func (q *Queue) takeBack(ctx context.Context, o *observed, core *disruption.Pod,
 			log.Error(err, "The harm that a change did could not be noted on its pod; the change is taken back all the same")
 		}
 	}
-	if err := q.Executor.GiveBack(ctx, o.pod, gets); err != nil {
+	if err := q.Executor.GiveBack(ctx, o.pod, gets); errors.Is(err, actuate.ErrStale) {
+		return err
+	} else if err != nil {
 		q.Metrics.RevertFailed()
 		if q.firstFailure(o) {
 			q.Executor.NotTakenBack(o.reading.Object, o.pod, v, err)

@@ -41,12 +41,13 @@ func (p *Pod) WantsOOMResize() bool {
 	})
 }
 
-// moreMemory reports whether the container would get more memory: a larger request, or where
-// the limit does not follow that a larger limit.
+// moreMemory reports whether the container would get more memory than it has and than its spec asks
+// for: a larger request, or where the limit does not follow that a larger limit. A resize that is
+// under way, such as a revert, may ask for more than is recommended.
 func (c *Container) moreMemory() bool {
 	const k = resources.Memory
-	return c.Fitted.Requests.Value(k) > c.Current.Requests.Value(k) ||
-		c.Fitted.MemoryLimit != (policy.LimitSpan{}) && c.Fitted.Limits.Value(k) > c.Current.Limits.Value(k)
+	return c.Fitted.Requests.Value(k) > max(c.Current.Requests.Value(k), c.Asked.Requests.Value(k)) ||
+		c.Fitted.MemoryLimit != (policy.LimitSpan{}) && c.Fitted.Limits.Value(k) > max(c.Current.Limits.Value(k), c.Asked.Limits.Value(k))
 }
 
 // withMemory returns a held pod that gets nothing but memory, for those of its containers that

@@ -104,6 +104,7 @@ const (
 	RateLimited           Reason = "RateLimited"
 	MemoryInUse           Reason = "MemoryInUse"
 	ResizeRefused         Reason = "ResizeRefused"
+	PodChanged            Reason = "PodChanged"
 	EvictionRefused       Reason = "EvictionRefused"
 
 	// updater/actuate/check.go, right before an eviction; StaleCache also before a resize that restarts
@@ -247,6 +248,8 @@ var explanations = []Explanation{
 		"see whether the pod should use so much; if so nothing: the recommendation follows the usage", true},
 	{ResizeRefused, "the API server refused the resize, or could not be asked",
 		"the log has its answer at level 2", true},
+	{PodChanged, "the pod was resized, or a note on it changed, since it was read, so the plan for it is outdated",
+		"nothing: the next iteration plans with its present sizes", false},
 	{EvictionRefused, "the eviction, or a resize that would restart the pod, was refused, mostly by a PodDisruptionBudget",
 		"check the budget; the next pass tries again", true},
 	{ReplacementRefused, "the API server would refuse the pod that replaces it",

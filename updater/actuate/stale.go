@@ -1,0 +1,78 @@
+package actuate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/pkg/kube/client"
+)
+
+// ErrStale is the error of a change that was planned for a pod as it is no more: it was resized since,
+// or the note of its change has changed. Nothing was changed, and the next plan sees the pod as it is.
+var ErrStale = errors.New("the pod was changed since it was read")
+
+// live reads a pod from the API server. It is ErrStale if the sizes in its spec are others than in the
+// cache.
+func (c *Cluster) live(ctx context.Context, cached *corev1.Pod) (*corev1.Pod, error) {
+	is, err := c.Kube.CoreV1().Pods(cached.Namespace).Get(client.Once(ctx), cached.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	same := func(a, b policy.Container) bool {
+		return a.Name == b.Name && a.Requests == b.Requests && a.Limits == b.Limits
+	}
+	if is.UID != cached.UID || !slices.EqualFunc(convert.NewPod(is).Containers, convert.NewPod(cached).Containers, same) {
+		return nil, ErrStale
+	}
+	return is, nil
+}
+
+// stale returns ErrStale for the error of a resize that failed because the pod is not as in the cache any
+// more, and else nothing. The answer to a failed test of a patch looks like the one to an invalid pod, so
+// the pod is read again.
+func (c *Cluster) stale(ctx context.Context, cached *corev1.Pod, err error) error {
+	var answer apierrors.APIStatus
+	if err == nil || ctx.Err() != nil || errors.Is(err, client.ErrThrottled) || errors.As(err, &answer) && !apierrors.IsInvalid(err) {
+		return nil
+	}
+	if _, read := c.live(ctx, cached); errors.Is(read, ErrStale) {
+		return fmt.Errorf("%w: %w", ErrStale, err)
+	}
+	return nil
+}
+
+// noteAttempts is how often a note is written when the pod changes at the same moment.
+const noteAttempts = 3
+
+// noteChange writes the note of a change on its pod before the change is made. It replaces the note that
+// the change was planned with, and no newer one.
+func (c *Cluster) noteChange(ctx context.Context, change Change) (note rollout.Change, err error) {
+	cached := change.Target
+	other := func(key string) bool { return change.Target.Annotations[key] != cached.Annotations[key] }
+	for range noteAttempts {
+		if change.Target, err = c.live(ctx, cached); err != nil {
+			return rollout.Change{}, err
+		}
+		if slices.ContainsFunc(convert.NoteAnnotations, other) {
+			return rollout.Change{}, ErrStale
+		}
+		note = NoteOf(change, c.now())
+		patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{ // texts never fail
+			"uid": change.Target.UID, "resourceVersion": change.Target.ResourceVersion, "annotations": convert.ChangeNotes(note),
+		}})
+		if err = c.annotate(ctx, change.Target, patch); !apierrors.IsConflict(err) {
+			break
+		}
+	}
+	return note, err
+}
