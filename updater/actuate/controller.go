@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -44,71 +45,50 @@ func readController(ctx context.Context, kube kubernetes.Interface, targets *tar
 	switch group + "/" + ref.Kind {
 	case "apps/ReplicaSet":
 		all, err := kube.AppsV1().ReplicaSets(namespace).List(ctx, one)
-		if err != nil {
-			return nil, err
-		}
-		for i := range all.Items {
-			if o := &all.Items[i]; owns(o, ref) {
-				return selecting(ref, o.Spec.Selector, o.Spec.Replicas, &o.Spec.Template)
-			}
-		}
+		return owning(all.Items, err, ref, func(o *appsv1.ReplicaSet) (*controller, error) {
+			return selecting(ref, o.Spec.Selector, o.Spec.Replicas, &o.Spec.Template)
+		})
 	case "apps/StatefulSet":
 		all, err := kube.AppsV1().StatefulSets(namespace).List(ctx, one)
-		if err != nil {
-			return nil, err
-		}
-		for i := range all.Items {
-			if o := &all.Items[i]; owns(o, ref) {
-				return statefulSet(ref, o)
-			}
-		}
+		return owning(all.Items, err, ref, func(o *appsv1.StatefulSet) (*controller, error) { return statefulSet(ref, o) })
 	case "apps/DaemonSet":
 		all, err := kube.AppsV1().DaemonSets(namespace).List(ctx, one)
-		if err != nil {
-			return nil, err
-		}
-		for i := range all.Items {
-			if o := &all.Items[i]; owns(o, ref) {
-				found, err := selecting(ref, o.Spec.Selector, &o.Status.DesiredNumberScheduled, &o.Spec.Template)
-				if found != nil {
-					found.daemon = true
-				}
-				return found, err
+		return owning(all.Items, err, ref, func(o *appsv1.DaemonSet) (*controller, error) {
+			found, err := selecting(ref, o.Spec.Selector, &o.Status.DesiredNumberScheduled, &o.Spec.Template)
+			if found != nil {
+				found.daemon = true
 			}
-		}
+			return found, err
+		})
 	case "/ReplicationController":
 		all, err := kube.CoreV1().ReplicationControllers(namespace).List(ctx, one)
-		if err != nil {
-			return nil, err
-		}
-		for i := range all.Items {
-			if o := &all.Items[i]; owns(o, ref) {
-				return selecting(ref, metav1.SetAsLabelSelector(o.Spec.Selector), o.Spec.Replicas, o.Spec.Template)
-			}
-		}
+		return owning(all.Items, err, ref, func(o *corev1.ReplicationController) (*controller, error) {
+			return selecting(ref, metav1.SetAsLabelSelector(o.Spec.Selector), o.Spec.Replicas, o.Spec.Template)
+		})
 	case "batch/Job":
 		all, err := kube.BatchV1().Jobs(namespace).List(ctx, one)
-		if err != nil {
-			return nil, err
-		}
-		for i := range all.Items {
-			if o := &all.Items[i]; owns(o, ref) {
-				found, err := selecting(ref, o.Spec.Selector, nil, &o.Spec.Template)
-				if found != nil {
-					found.wanted = disruption.Unknown
-				}
-				return found, err
-			}
-		}
-	default:
-		return customController(ctx, targets, change, ref)
+		return owning(all.Items, err, ref, func(o *batchv1.Job) (*controller, error) {
+			return selecting(ref, o.Spec.Selector, new(int32(disruption.Unknown)), &o.Spec.Template)
+		})
 	}
-	return nil, errNoOwner
+	return customController(ctx, targets, change, ref)
 }
 
-// owns reports whether an object is the one of a reference and stays.
-func owns(o metav1.Object, ref metav1.OwnerReference) bool {
-	return o.GetName() == ref.Name && (ref.UID == "" || o.GetUID() == "" || o.GetUID() == ref.UID) && o.GetDeletionTimestamp() == nil
+// owning reads the object of a list that is the one of a reference and stays.
+func owning[T any, O interface {
+	*T
+	metav1.Object
+}](all []T, err error, ref metav1.OwnerReference, read func(O) (*controller, error)) (*controller, error) {
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		o := O(&all[i])
+		if o.GetName() == ref.Name && (ref.UID == "" || o.GetUID() == "" || o.GetUID() == ref.UID) && o.GetDeletionTimestamp() == nil {
+			return read(o)
+		}
+	}
+	return nil, errNoOwner
 }
 
 func selecting(ref metav1.OwnerReference, selector *metav1.LabelSelector, replicas *int32, template *corev1.PodTemplateSpec) (*controller, error) {
