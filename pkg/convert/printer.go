@@ -88,7 +88,8 @@ func NewPrinter(vpa *vpav1.VerticalPodAutoscaler, ranges LimitRanges) Printer {
 // format in which the deciding value was written: that of the recommendation, minAllowed,
 // maxAllowed, a bound of the namespace or the container's own limit, the first that is equal.
 // A limit that equals its request is printed as the request is. Lists without a value are
-// nil. Current is what the container has now.
+// nil. Current is what the container has now. A limit of it that stays bounds the request: Fit
+// works with its amount, which is rounded up to millicores or bytes.
 func (p *Printer) Sizes(f policy.Fitted, current corev1.ResourceRequirements) (sizes corev1.ResourceRequirements) {
 	like := make([]corev1.ResourceList, 0, 6)
 	if r := p.recommended.find(f.Name); r != nil {
@@ -99,6 +100,15 @@ func (p *Printer) Sizes(f policy.Fitted, current corev1.ResourceRequirements) (s
 	}
 	like = append(like, p.ranges.least, p.ranges.most, current.Limits)
 	sizes.Requests = Written(f.Requests, like...)
+	for k := range resources.Kind(resources.Kinds) {
+		limit, stays := current.Limits[ResourceName(k)]
+		if !stays || f.Limits.Has(k) || f.WithoutLimit[k] {
+			continue
+		}
+		if request, written := sizes.Requests[ResourceName(k)]; written && Amount(k, request) == Amount(k, limit) && request.Cmp(limit) > 0 {
+			sizes.Requests[ResourceName(k)] = limit
+		}
+	}
 	sizes.Limits = limits(f, sizes.Requests, current.Limits, p.ranges.standard)
 	return sizes
 }

@@ -36,7 +36,7 @@ var ErrBoost = errors.New("startup boost cannot be computed")
 // maxAllowed do not hold for a boost. Without a boost, or for a container that
 // is Off, f is returned as it is.
 func (r Rule) Boosted(c Container, f Fitted, most resources.Amount) (Fitted, error) {
-	if r.Off || r.Boost.Type == NoBoost {
+	if r.Off || r.Boost.Type == NoBoost || c.LimitsToZero(resources.CPU) && !f.WithoutLimit[resources.CPU] {
 		return f, nil
 	}
 	base := f.Requests.Value(resources.CPU)

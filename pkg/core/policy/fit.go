@@ -15,6 +15,7 @@
 package policy
 
 import (
+	"maps"
 	"math"
 	"slices"
 
@@ -28,6 +29,12 @@ type Container struct {
 	// Declared is the memory with which the container was written, where a change has since
 	// given its limit another proportion to the request. Zero: it has the proportion still.
 	Declared Proportion
+}
+
+// LimitsToZero reports whether the container has a limit of zero.
+func (c Container) LimitsToZero(k resources.Kind) bool {
+	limit, limited := c.Limits.Get(k)
+	return limited && limit <= 0
 }
 
 // Pod is the part of a pod that Fit needs: its ordinary containers in order.
@@ -86,10 +93,30 @@ const maxRefits = 4
 // its own result until that is stable. One that a LimitRange will refuse may move on,
 // which nobody sees: no pod has it.
 func Fit(pod Pod, recommendation map[string]resources.Bounds, rules Rules, ranges Ranges) Result {
+	recommendation = withoutZeroLimits(pod, recommendation)
 	if rules.Sharing != nil {
 		return fitShared(pod, recommendation, rules, ranges)
 	}
 	return fitUnshared(pod, recommendation, rules, ranges)
+}
+
+// withoutZeroLimits returns a recommendation without the kinds that a container limits to zero: the API
+// server accepts no other request beside such a limit.
+func withoutZeroLimits(pod Pod, recommendation map[string]resources.Bounds) map[string]resources.Bounds {
+	cloned := false
+	for _, c := range pod.Containers {
+		for k := range resources.Kind(resources.Kinds) {
+			b, recommended := recommendation[c.Name]
+			if !recommended || !c.LimitsToZero(k) {
+				continue
+			}
+			if !cloned {
+				recommendation, cloned = maps.Clone(recommendation), true
+			}
+			recommendation[c.Name] = resources.Bounds{Lower: b.Lower.Without(k), Target: b.Target.Without(k), Upper: b.Upper.Without(k)}
+		}
+	}
+	return recommendation
 }
 
 // fitUnshared is Fit of a pod that does not share its node.
