@@ -107,7 +107,7 @@ func (s *externalMetrics) ask(ctx context.Context, q externalQuestion) ([]usage.
 	if q.pod.Selector != "" {
 		selector = q.pod.Selector + "," + selector
 	}
-	text, err := s.client.Get().Namespace(q.pod.Namespace).Resource(s.config.Metrics[q.kind]).Param("labelSelector", selector).Do(ctx).Raw()
+	text, err := client.Body(s.client.Get().Namespace(q.pod.Namespace).Resource(s.config.Metrics[q.kind]).Param("labelSelector", selector).Do(ctx))
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/kube/client"
 )
 
 const (
@@ -53,8 +54,8 @@ func (m *meter) memory(ctx context.Context, namespace, pod string) (map[string]r
 	}
 	limited, cancel := context.WithTimeout(ctx, m.wait)
 	defer cancel()
-	body, err := m.client.Get().AbsPath("/apis/metrics.k8s.io/v1beta1").Namespace(namespace).Resource("pods").Name(pod).
-		SetHeader("Accept", runtime.ContentTypeJSON).MaxRetries(0).DoRaw(limited)
+	body, err := client.Body(m.client.Get().AbsPath("/apis/metrics.k8s.io/v1beta1").Namespace(namespace).Resource("pods").Name(pod).
+		SetHeader("Accept", runtime.ContentTypeJSON).MaxRetries(0).Do(limited))
 	if err != nil {
 		if limited.Err() != nil && ctx.Err() == nil {
 			m.mu.Lock()

@@ -119,10 +119,10 @@ func (s *Scales) read(ctx context.Context, namespace string, of *meta.RESTMappin
 	if gv.Group == "" {
 		root = path.Join("/api", gv.Version)
 	}
-	raw, err := s.kube.Discovery().RESTClient().Get().AbsPath(root).
+	raw, err := Body(s.kube.Discovery().RESTClient().Get().AbsPath(root).
 		Namespace(namespace).Resource(of.Resource.Resource).Name(name).SubResource("scale").
 		SetHeader("Accept", runtime.ContentTypeJSON).
-		Do(ctx).Raw()
+		Do(ctx))
 	if err != nil {
 		return nil, err
 	}
