@@ -184,7 +184,7 @@ func (d *detaching) owns(ctx context.Context, p *corev1.Pod) (bool, error) {
 // workload returns the workload of a pod; false: it has none.
 func (d *detaching) workload(ctx context.Context, p *corev1.Pod) (target.Key, bool, error) {
 	key, controlled := target.Controller(p.Namespace, p.OwnerReferences)
-	if !controlled || key.Kind != "ReplicaSet" {
+	if !controlled || key.Kind != "ReplicaSet" || key.Group != "" {
 		return key, controlled, nil
 	}
 	if above, known := d.owners[key]; known {

@@ -77,7 +77,7 @@ func (r *Reader) controlling(ctx context.Context, pod *corev1.Pod, counts func(*
 	var index target.Claims
 	var failed error
 	for _, vpa := range vpas {
-		if ref := vpa.Spec.TargetRef; ref == nil || ref.Kind != top.Kind || ref.Name != top.Name {
+		if ref := vpa.Spec.TargetRef; ref == nil || target.RefKey(vpa.Namespace, ref) != top {
 			continue
 		}
 		c := target.ClaimOf(vpa)

@@ -239,17 +239,18 @@ func TestTrimmedReplicaSetsKnowNameOwnerAndReplicas(t *testing.T) {
 		require.Same(t, got, again, "an informer that fills its cache trims twice")
 		return got.(*ReplicaSet)
 	}
-	of := func(kind string) metav1.OwnerReference {
-		return metav1.OwnerReference{APIVersion: "example.com/v1", Kind: kind, Name: "web", UID: "u", Controller: &yes}
+	of := func(version, kind string) metav1.OwnerReference {
+		return metav1.OwnerReference{APIVersion: version, Kind: kind, Name: "web", UID: "u", Controller: &yes}
 	}
-	old := set(metav1.OwnerReference{Kind: "Friend", Name: "web", Controller: &no}, of("Deployment"))
+	old := set(metav1.OwnerReference{Kind: "Friend", Name: "web", Controller: &no}, of("apps/v1", "Deployment"))
 	require.Equal(t, "ns/web-1 7", old.GetNamespace()+"/"+old.GetName()+" "+old.GetResourceVersion())
-	require.Equal(t, []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Deployment", Name: "web", Controller: &yes}}, old.GetOwnerReferences())
+	require.Equal(t, []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", Controller: &yes}}, old.GetOwnerReferences())
 	require.Equal(t, &none, old.Replicas())
 	require.Nil(t, old.Selector(), "a VPA must name the Deployment")
 	require.Equal(t, selector, set().Selector())
 	require.Nil(t, set().GetOwnerReferences())
-	require.Equal(t, selector, set(of("Thing")).Selector(), "if its owner has no scale subresource, a VPA may name the ReplicaSet")
+	require.Equal(t, selector, set(of("example.com/v1", "Deployment")).Selector(), "a custom resource of that kind")
+	require.Equal(t, selector, set(of("example.com/v1", "Thing")).Selector(), "if its owner has no scale subresource, a VPA may name the ReplicaSet")
 	silent, err := Trim(&appsv1.ReplicaSet{})
 	require.NoError(t, err)
 	require.Nil(t, silent.(*ReplicaSet).Replicas(), "it says nothing")

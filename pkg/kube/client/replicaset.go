@@ -33,7 +33,7 @@ func trimReplicaSet(o *appsv1.ReplicaSet) *ReplicaSet {
 		r.replicas, r.counted = *o.Spec.Replicas, true
 	}
 	owner := metav1.GetControllerOfNoCopy(o)
-	if owner == nil || owner.Kind != "Deployment" {
+	if owner == nil || owner.Kind != "Deployment" || customGroup(owner) {
 		r.selector = o.Spec.Selector
 	}
 	if owner == nil {
@@ -47,6 +47,9 @@ func trimReplicaSet(o *appsv1.ReplicaSet) *ReplicaSet {
 	r.owner[0] = metav1.OwnerReference{APIVersion: constant(owner.APIVersion), Kind: constant(owner.Kind), Name: name, Controller: &controls}
 	return r
 }
+
+// customGroup reports whether an owner is a custom resource, whatever its kind is called.
+func customGroup(owner *metav1.OwnerReference) bool { return strings.Contains(owner.APIVersion, ".") }
 
 // GetName returns the name.
 func (r *ReplicaSet) GetName() string { return r.name }

@@ -41,12 +41,9 @@ func ClaimOf(vpa *vpav1.VerticalPodAutoscaler) Claim {
 	return claim
 }
 
-// mostVersions is how many API versions the targets of one kind and name may be of. In real
-// clusters it is one.
-const mostVersions = 8
-
-// Claims finds VPAs by their target. The zero value is empty and ready to use. Its keys
-// have no API group: the reference VPA does not compare it either.
+// Claims finds VPAs by their target. The zero value is empty and ready to use. Targets are
+// compared by namespace, API group, kind and name, as the API server does. All versions of a
+// group are the same object.
 type Claims struct {
 	byTarget map[Key]*claims
 	targets  map[cache.ObjectName]Key
@@ -55,20 +52,15 @@ type Claims struct {
 // claims are the VPAs of one target.
 type claims struct {
 	all []*Claim // strongest first
-	// strongest are those that can control a pod: the strongest of each API version. Anybody
-	// can create any number of VPAs with one target, and for each pod these are asked.
-	strongest []Claim
+	// strongest can control a pod: all VPAs of a target select the same pods. Users can create any
+	// number of VPAs with one target, and only this one is evaluated for each pod. Nil: none can.
+	strongest *Claim
 }
 
 func (c *claims) choose() {
-	c.strongest = nil // callers may still have the list
-	for _, v := range c.all {
-		known := slices.ContainsFunc(c.strongest, func(s Claim) bool { return s.TargetVersion == v.TargetVersion })
-		if v.Selects != nil && !known {
-			if c.strongest = append(c.strongest, *v); len(c.strongest) == mostVersions {
-				return
-			}
-		}
+	c.strongest = nil
+	if at := slices.IndexFunc(c.all, func(v *Claim) bool { return v.Selects != nil }); at >= 0 {
+		c.strongest = c.all[at]
 	}
 }
 
@@ -78,7 +70,10 @@ func (x *Claims) Put(v Claim) {
 		x.byTarget, x.targets = map[Key]*claims{}, map[cache.ObjectName]Key{}
 	}
 	x.Remove(v.Namespace, v.Name)
-	key := Key{Namespace: v.Namespace, Kind: v.TargetKind, Name: v.TargetName}
+	key := NewKey(v.Namespace, v.TargetVersion, v.TargetKind, v.TargetName)
+	if key.static() {
+		v.Selects = nil // the kubelet reads these pods from files of the node
+	}
 	c := x.byTarget[key]
 	if c == nil {
 		c = &claims{}
@@ -114,30 +109,20 @@ func (x *Claims) Len() int { return len(x.targets) }
 // Controlling returns the VPA that controls a pod with some labels below a topmost
 // controller, and false if none does. A pod without one is controlled by no VPA.
 func (x *Claims) Controlling(top Key, labels map[string]string) (Claim, bool) {
-	return FirstClaim(x.Targeting(top), labels)
-}
-
-// FirstClaim returns the first of some VPAs that selects a pod with these labels.
-// With Targeting it is Controlling in two steps, for callers that must not hold
-// their lock while a selector is fetched.
-func FirstClaim(strongest []Claim, labels map[string]string) (Claim, bool) {
-	for _, v := range strongest {
-		if v.Selects(labels) {
-			return v, true
-		}
+	if strongest, found := x.Targeting(top); found && strongest.Selects(labels) {
+		return strongest, true
 	}
 	return Claim{}, false
 }
 
-// Targeting returns the VPAs that may control the pods of a controller, strongest first:
-// of those with the same target one. The list stays as it is when the index changes, and
-// the caller must not change it.
-func (x *Claims) Targeting(controller Key) []Claim {
-	controller.Group = ""
-	if c := x.byTarget[controller]; c != nil {
-		return c.strongest
+// Targeting returns the strongest VPA of a target, the only one that may control its pods.
+// With Selects it is Controlling in two steps, for callers that must not hold their lock while
+// a selector is read.
+func (x *Claims) Targeting(controller Key) (Claim, bool) {
+	if c := x.byTarget[controller]; c != nil && c.strongest != nil {
+		return *c.strongest, true
 	}
-	return nil
+	return Claim{}, false
 }
 
 // CompareClaims orders VPAs by who controls the pods that both select: those that people

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 )
 
@@ -59,7 +60,7 @@ func TestOnlyVPAsOfTheControllerCount(t *testing.T) {
 		"other namespace":  vpa("x", 0).with(func(v *Claim) { v.Namespace = "ns2" }),
 		"other target":     vpa("x", 0).with(func(v *Claim) { v.TargetName = "e" }),
 		"other kind":       vpa("x", 0).with(func(v *Claim) { v.TargetKind = "StatefulSet" }),
-		"other labels":     vpa("x", 0).with(func(v *Claim) { v.TargetVersion, v.Selects = "other", selecting("b") }),
+		"other API group":  vpa("x", 0).with(func(v *Claim) { v.TargetVersion = "example.com/v1" }),
 		"unknown selector": vpa("x", 0).with(func(v *Claim) { v.Selects = nil }),
 	} {
 		require.Equal(t, "mine", controlling(t, top, other, vpa("mine", 5)), name)
@@ -78,7 +79,8 @@ func TestPutReplacesAndRemoveForgets(t *testing.T) {
 	require.False(t, found, "the VPA points elsewhere now")
 	x.Remove("default", "a")
 	require.Zero(t, x.Len())
-	require.Empty(t, x.Targeting(Key{Namespace: "default", Kind: "Deployment", Name: "e"}))
+	_, found = x.Targeting(Key{Namespace: "default", Kind: "Deployment", Name: "e"})
+	require.False(t, found)
 }
 
 func TestTheOrderOfArrivalDoesNotMatter(t *testing.T) {
@@ -103,31 +105,59 @@ func TestTheOrderOfArrivalDoesNotMatter(t *testing.T) {
 	})
 }
 
-// Anybody can create any number of VPAs with one target. For each pod one of them is asked.
-func TestOfVPAsWithOneTargetTheStrongestIsAsked(t *testing.T) {
+// Users can create any number of VPAs with one target. For each pod one of them is asked.
+func TestClaims_StrongestOfOneTargetIsAsked(t *testing.T) {
 	var x Claims
 	asked := map[string]int{}
-	put := func(name, group string, days int, fits bool) {
-		x.Put(vpa(name, days).with(func(v *Claim) {
-			v.TargetVersion, v.Selects = group, func(map[string]string) bool { asked[name]++; return fits }
-		}))
-	}
 	for i := range 1000 {
-		put(fmt.Sprintf("v%d", i), "apps", i, false)
+		name := fmt.Sprintf("v%d", i)
+		x.Put(vpa(name, i).with(func(v *Claim) { v.Selects = func(map[string]string) bool { asked[name]++; return false } }))
 	}
-	put("other", "example.com", 2000, true)
-	chosen, found := x.Controlling(top, appA)
-	require.True(t, found)
-	require.Equal(t, "other", chosen.Name, "of another API version")
-	require.Equal(t, map[string]int{"v0": 1, "other": 1}, asked)
+	_, found := x.Controlling(top, appA)
+	require.False(t, found, "all of them select the same pods")
+	require.Equal(t, map[string]int{"v0": 1}, asked)
 	clear(asked)
 	x.Remove("default", "v0")
 	x.Controlling(top, appA)
-	require.Equal(t, map[string]int{"v1": 1, "other": 1}, asked)
-	for i := range 50 {
-		put(fmt.Sprintf("g%d", i), fmt.Sprint(i), -1, false)
+	require.Equal(t, map[string]int{"v1": 1}, asked)
+}
+
+func TestClaims_CompareReferencesAsTheAPIServerDoes(t *testing.T) {
+	custom := Key{Namespace: "default", Group: "apps.example.com", Kind: "StatefulSet", Name: "d"}
+	ref := func(apiVersion, kind string) Claim {
+		return vpa("x", 0).with(func(v *Claim) { v.TargetVersion, v.TargetKind = apiVersion, kind })
 	}
-	clear(asked)
-	x.Controlling(top, appA)
-	require.Len(t, asked, mostVersions)
+	for _, tc := range []struct {
+		name  string
+		claim Claim
+		top   Key
+		want  bool
+	}{
+		{name: "a current version", claim: ref("apps/v1", "Deployment"), top: top, want: true},
+		{name: "an old version", claim: ref("apps/v1beta1", "Deployment"), top: top, want: true},
+		{name: "an old group", claim: ref("extensions/v1beta1", "Deployment"), top: top, want: true},
+		{name: "no version", claim: ref("", "Deployment"), top: top, want: true},
+		{name: "a kind in lower case", claim: ref("apps/v1", "deployment"), top: top},
+		{name: "the kind of another group", claim: ref("apps.example.com/v1", "Deployment"), top: top},
+		{name: "a custom resource", claim: ref("apps.example.com/v1beta1", "StatefulSet"), top: custom, want: true},
+		{name: "another version of it", claim: ref("apps.example.com/v1", "StatefulSet"), top: custom, want: true},
+		{name: "the built-in kind of that name", claim: ref("apps/v1", "StatefulSet"), top: custom},
+		{name: "a node", claim: ref("v1", "Node"), top: NewKey("default", "v1", "Node", "d")},
+		{name: "a custom resource of the kind Node", claim: ref("example.com/v1", "Node"), top: NewKey("default", "example.com/v1", "Node", "d"), want: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			require.Equal(t, tc.want, controlling(t, tc.top, tc.claim) == "x")
+		})
+	}
+}
+
+func TestController_NodeOwnsNothing(t *testing.T) {
+	owner := func(apiVersion string) []metav1.OwnerReference {
+		return []metav1.OwnerReference{{APIVersion: apiVersion, Kind: "Node", Name: "n", Controller: new(true)}}
+	}
+	_, owned := Controller("default", owner("v1"))
+	require.False(t, owned, "a static pod")
+	key, owned := Controller("default", owner("example.com/v1"))
+	require.True(t, owned, "a custom resource of that kind")
+	require.True(t, key.Custom())
 }

@@ -187,13 +187,9 @@ func (f *Finder) Find(ctx context.Context, namespace string, pod *corev1.Pod) (*
 		return nil, nil
 	}
 	f.mu.RLock()
-	candidates := f.index.Targeting(top)
+	chosen, found := f.index.Targeting(top)
 	f.mu.RUnlock()
-	if !slices.ContainsFunc(candidates, func(c Claim) bool { return !c.bystands() }) {
-		return nil, nil // no selector needs to be read
-	}
-	chosen, _ := FirstClaim(candidates, pod.Labels)
-	if chosen.bystands() {
+	if !found || chosen.bystands() || !chosen.Selects(pod.Labels) {
 		return nil, nil
 	}
 	return chosen.VPA, nil

@@ -88,7 +88,8 @@ func Controller(namespace string, owners []metav1.OwnerReference) (Key, bool) {
 		if owner.Controller == nil || !*owner.Controller {
 			continue
 		}
-		return NewKey(namespace, owner.APIVersion, owner.Kind, owner.Name), owner.Kind != node
+		key := NewKey(namespace, owner.APIVersion, owner.Kind, owner.Name)
+		return key, !key.static()
 	}
 	return Key{}, false
 }
@@ -101,7 +102,7 @@ func (k Key) static() bool { return k.Kind == node && builtIn(k.Group) }
 func builtIn(group string) bool { return !strings.Contains(group, ".") }
 
 // Custom reports whether k is read through its scale subresource.
-func (k Key) Custom() bool { return !k.wellKnown() && k.Kind != node }
+func (k Key) Custom() bool { return !k.wellKnown() && !k.static() }
 
 // wellKnown reports whether k is read from an informer cache.
 func (k Key) wellKnown() bool { return k.Group == "" && wellKnownKind(k.Kind) }
