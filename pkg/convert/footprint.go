@@ -18,13 +18,13 @@ func Footprint(pod *corev1.Pod) resources.List { return larger(Footprints(pod)) 
 // The larger one counts, of each kind.
 func Footprints(pod *corev1.Pod) (running, starting resources.List) {
 	if ResizeInfeasible(pod) { // as the scheduler counts it
-		return footprints(pod, granted)
+		return footprints(pod, granted, wholeGranted(pod))
 	}
-	return footprints(pod, requested)
+	return footprints(pod, requested, larger(wholeRequests(pod), wholeGranted(pod)))
 }
 
-// footprints is Footprints with what a container counts with.
-func footprints(pod *corev1.Pod, counts func([]corev1.ContainerStatus, *corev1.Container) resources.List) (running, starting resources.List) {
+// footprints is Footprints, given the requests that count of a container, and of the whole pod.
+func footprints(pod *corev1.Pod, counts func([]corev1.ContainerStatus, *corev1.Container) resources.List, whole resources.List) (running, starting resources.List) {
 	var sum, sidecars resources.List
 	for i := range pod.Spec.Containers {
 		sum = plus(sum, counts(pod.Status.ContainerStatuses, &pod.Spec.Containers[i]))
@@ -39,16 +39,31 @@ func footprints(pod *corev1.Pod, counts func([]corev1.ContainerStatus, *corev1.C
 		starting = larger(starting, plus(sidecars, takes))
 	}
 	running = plus(sum, sidecars)
-	if pod.Spec.Resources != nil {
-		whole := Resources(pod.Spec.Resources.Requests)
-		for k := range resources.Kind(resources.Kinds) {
-			if a, ok := whole.Get(k); ok {
-				running, starting = running.With(k, a), starting.Without(k)
-			}
+	requests := wholeRequests(pod)
+	for k := range resources.Kind(resources.Kinds) {
+		if requests.Has(k) {
+			running, starting = running.With(k, whole.Value(k)), starting.Without(k)
 		}
 	}
 	overhead := Resources(pod.Spec.Overhead)
 	return plus(running, overhead), plus(starting, overhead)
+}
+
+// wholeRequests returns the requests of the whole pod.
+func wholeRequests(pod *corev1.Pod) resources.List {
+	if pod.Spec.Resources == nil {
+		return resources.List{}
+	}
+	return Resources(pod.Spec.Resources.Requests)
+}
+
+// wholeGranted returns the requests of the whole pod that its node holds for it: those in the spec where the
+// kubelet has not reported any.
+func wholeGranted(pod *corev1.Pod) resources.List {
+	if pod.Status.Resources == nil {
+		return wholeRequests(pod)
+	}
+	return larger(Resources(pod.Status.Resources.Requests), Resources(pod.Status.AllocatedResources))
 }
 
 // requested is what a container asks for or still has.

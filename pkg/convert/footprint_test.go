@@ -41,7 +41,20 @@ func TestFootprint(t *testing.T) {
 		"a resize that waits":             {func(p *corev1.Pod) { resizes(p, cpu("50m"), corev1.PodReasonDeferred) }, 300},
 		"a resize that can never be done": {func(p *corev1.Pod) { resizes(p, cpu("50m"), corev1.PodReasonInfeasible) }, 250},
 		"overhead":                        {func(p *corev1.Pod) { p.Spec.Overhead = cpu("5m") }, 305},
-		"the whole pod":                   {func(p *corev1.Pod) { p.Spec.Resources = &corev1.ResourceRequirements{Requests: cpu("2")} }, 2000},
+		"the whole pod, which still has more": {func(p *corev1.Pod) {
+			p.Spec.Resources = &corev1.ResourceRequirements{Requests: cpu("2")}
+			p.Status.Resources = &corev1.ResourceRequirements{Requests: cpu("3")}
+		}, 3000},
+		"the whole pod, whose growth is allocated": {func(p *corev1.Pod) {
+			p.Spec.Resources = &corev1.ResourceRequirements{Requests: cpu("2")}
+			p.Status.Resources, p.Status.AllocatedResources = &corev1.ResourceRequirements{Requests: cpu("1")}, cpu("4")
+		}, 4000},
+		"the whole pod, whose growth can never be done": {func(p *corev1.Pod) {
+			resizes(p, cpu("50m"), corev1.PodReasonInfeasible)
+			p.Spec.Resources = &corev1.ResourceRequirements{Requests: cpu("2")}
+			p.Status.Resources, p.Status.AllocatedResources = &corev1.ResourceRequirements{Requests: cpu("1")}, cpu("1")
+		}, 1000},
+		"the whole pod": {func(p *corev1.Pod) { p.Spec.Resources = &corev1.ResourceRequirements{Requests: cpu("2")} }, 2000},
 	} {
 		p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{container("a", "100m"), container("b", "200m")}}}
 		c.change(p)

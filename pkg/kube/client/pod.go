@@ -48,6 +48,8 @@ var readiness = [...]corev1.ConditionStatus{"", corev1.ConditionTrue, corev1.Con
 type rare struct {
 	deletion   *metav1.Time
 	resources  *corev1.ResourceRequirements
+	granted    *corev1.ResourceRequirements // of the whole pod, and allocated
+	allocated  corev1.ResourceList
 	overhead   corev1.ResourceList
 	deadline   *int64
 	affinity   *corev1.Affinity
@@ -240,6 +242,7 @@ func (p *Pod) make(m *made) {
 	o.Spec.Containers, o.Spec.InitContainers = shape.containers, shape.init
 	o.Spec.NodeName, o.Spec.PriorityClassName = p.node.Value(), kin.priority
 	o.Spec.Resources, o.Spec.Overhead, o.Spec.ActiveDeadlineSeconds, o.Spec.Affinity = nil, nil, nil, nil
+	o.Status.Resources, o.Status.AllocatedResources = nil, nil
 	o.Status.Phase, o.Status.QOSClass, o.Status.ObservedGeneration = states.phase, kin.class, p.observed
 	o.Status.ContainerStatuses, o.Status.InitContainerStatuses = states.containers, states.init
 	o.Status.StartTime, o.Status.Conditions, o.Status.Reason = nil, nil, ""
@@ -253,6 +256,7 @@ func (p *Pod) make(m *made) {
 	}
 	if r := p.rare; r != nil {
 		o.Spec.Resources, o.Spec.Overhead, o.Spec.ActiveDeadlineSeconds, o.Spec.Affinity = r.resources, r.overhead, r.deadline, r.affinity
+		o.Status.Resources, o.Status.AllocatedResources = r.granted, r.allocated
 		o.Status.Conditions = append(o.Status.Conditions, r.conditions...)
 		o.Status.Reason = r.reason
 	}
@@ -344,7 +348,7 @@ func (t *Trimmer) sharePod(o *corev1.Pod) *Pod {
 		p.started = nanoseconds(*o.Status.StartTime)
 	}
 	few := rare{deletion: o.DeletionTimestamp, resources: o.Spec.Resources, overhead: o.Spec.Overhead, deadline: o.Spec.ActiveDeadlineSeconds, affinity: o.Spec.Affinity,
-		reason: o.Status.Reason}
+		granted: o.Status.Resources, allocated: o.Status.AllocatedResources, reason: o.Status.Reason}
 	for _, c := range o.Status.Conditions {
 		if at := slices.Index(readiness[:], c.Status); c.Type == corev1.PodReady && p.ready == 0 && at > 0 {
 			p.ready, p.readySince = uint8(at), nanoseconds(c.LastTransitionTime)

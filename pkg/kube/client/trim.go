@@ -127,15 +127,21 @@ func health(conditions []corev1.NodeCondition) (kept []corev1.NodeCondition) {
 	return kept
 }
 
-// ofResources keeps which resources of pods a HorizontalPodAutoscaler looks at.
+// ofResources keeps the metrics of a HorizontalPodAutoscaler that are about resources of pods, with
+// the type of their target. The result is not nil where other metrics were left out: without any
+// metric the API server uses CPU.
 func ofResources(metrics []autoscalingv2.MetricSpec) (kept []autoscalingv2.MetricSpec) {
+	if len(metrics) > 0 {
+		kept = []autoscalingv2.MetricSpec{}
+	}
 	for _, m := range metrics {
 		switch {
 		case m.Resource != nil:
-			kept = append(kept, autoscalingv2.MetricSpec{Type: m.Type, Resource: &autoscalingv2.ResourceMetricSource{Name: m.Resource.Name}})
+			kept = append(kept, autoscalingv2.MetricSpec{Type: m.Type, Resource: &autoscalingv2.ResourceMetricSource{
+				Name: m.Resource.Name, Target: autoscalingv2.MetricTarget{Type: m.Resource.Target.Type}}})
 		case m.ContainerResource != nil:
 			kept = append(kept, autoscalingv2.MetricSpec{Type: m.Type, ContainerResource: &autoscalingv2.ContainerResourceMetricSource{
-				Name: m.ContainerResource.Name, Container: m.ContainerResource.Container}})
+				Name: m.ContainerResource.Name, Container: m.ContainerResource.Container, Target: autoscalingv2.MetricTarget{Type: m.ContainerResource.Target.Type}}})
 		}
 	}
 	return kept
@@ -270,6 +276,9 @@ func trimPod(p *corev1.Pod) *corev1.Pod {
 		trimmed.Status.Reason = convert.ReasonEvicted
 	}
 	trimmed.Labels, trimmed.Annotations, trimmed.OwnerReferences = p.Labels, ours(p.Annotations), trimOwners(p.OwnerReferences)
+	if p.Spec.Resources != nil { // else the containers have the same
+		trimmed.Status.Resources, trimmed.Status.AllocatedResources = p.Status.Resources, p.Status.AllocatedResources
+	}
 	if convert.Traits(p).CrossNamespace {
 		trimmed.Spec.Affinity = p.Spec.Affinity
 	}
