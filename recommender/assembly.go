@@ -39,6 +39,7 @@ type assembly struct {
 
 	controllers, pods informers.SharedInformerFactory
 	vpas              externalversions.SharedInformerFactory
+	targets           *target.Resolver
 	keys              *target.Keys
 	nodes             *recommend.Nodes
 	policies          *sizing.Policies
@@ -68,6 +69,7 @@ func (a *assembly) stop() {
 // first pass.
 func (a *assembly) start() (*Loop, error) {
 	resolver := target.New(a.controllers, a.parts.scale.Scale)
+	a.targets = resolver
 	var err error
 	if a.keys, err = resolver.Keys(); err != nil {
 		return nil, err
@@ -173,7 +175,7 @@ func (a *assembly) loop() (*Loop, error) {
 	pods := &recommend.Pods{PodLister: a.pods.Core().V1().Pods().Lister()}
 	config := a.storeConfig()
 	store := usage.NewStore(config)
-	cluster := model.NewModel(model.Config{Store: store, MemorySaver: c.MemorySaver, PerVPA: c.Gates.PerVPAConfig, Mention: a.keys.Mention})
+	cluster := model.NewModel(model.Config{Store: store, MemorySaver: c.MemorySaver, PerVPA: c.Gates.PerVPAConfig, Mention: a.keys.Mention, Owner: a.targets.Top})
 	if a.parts.origin.Attach != nil {
 		a.parts.origin.Attach(cluster)
 	}

@@ -134,7 +134,7 @@ func (set *labelSet) claim(awaited map[string]bool) claim {
 	switch {
 	case len(set.vpas) > 0:
 		return claim{claimed, set.vpas[0].Object.Name}
-	case set.claimant != "" || awaited[set.text]:
+	case set.claimant != "" || awaited[set.plain()]:
 		return claim{claimed, set.claimant}
 	}
 	return claim{}

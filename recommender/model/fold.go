@@ -46,7 +46,7 @@ func (m *Model) fold(set *labelSet, without []string) *labelSet {
 	if len(lasting) == len(set.labels) || !m.selectBoth(set, lasting) {
 		return nil
 	}
-	into := m.set(set.space, lasting)
+	into := m.set(set.space, lasting, set.owner)
 	into.claimant = cmp.Or(into.claimant, set.claimant)
 	for _, n := range slices.Clone(set.series) {
 		series, ok := m.config.Store.Fold(n.series, usage.SeriesKey{Namespace: set.space.name, Container: n.container, Labels: into.text})
@@ -71,7 +71,7 @@ func (m *Model) selectBoth(set *labelSet, other labels.Set) bool {
 	set.space.selectors.matching(newList(slices.Sorted(maps.Keys(other)), other, other.String()), func(v *VPA) {
 		if _, linked := v.sets[set]; linked {
 			both++
-		} else {
+		} else if set.space.owns(v, set) {
 			one = true
 		}
 	})
@@ -93,7 +93,7 @@ func (m *Model) AbsorbSince(other *Model, since, now time.Time) {
 			if theirs.sets[text].former {
 				continue
 			}
-			m.absorb(m.set(s, theirs.sets[text].labels.without(nil)), other, theirs.sets[text].series, since, now)
+			m.absorb(m.set(s, theirs.sets[text].labels.without(nil), theirs.sets[text].owner), other, theirs.sets[text].series, since, now)
 			m.bound(s)
 		}
 	}

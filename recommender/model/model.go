@@ -24,6 +24,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/kube/target"
 )
 
 // Grace is how long the pods of a target that cannot be read any more still
@@ -39,6 +40,9 @@ type Config struct {
 	// Mention reports whether the selector of a controller in a namespace mentions a
 	// label key, whether it has pods or not; nil: it is not known.
 	Mention func(namespace, key string) bool
+	// Owner returns the topmost controller at or above the controller of a pod, and whether that is known
+	// yet. Nil: no owner is known, and selectors alone decide.
+	Owner func(controller target.Key) (top target.Key, known bool)
 }
 
 // Model links pods, label sets and VPAs with the series of a store.
@@ -52,10 +56,11 @@ type Model struct {
 	vpas            []*VPA  // sorted by namespace and name; nil: must be built again
 	places          []place // by series handle; without set: no such series
 	recentlyDeleted map[vpaName]recentlyDeleted
-	pass            uint64   // number of calls of SyncVPAs
-	changes         uint64   // number of changes of what VPAs are linked with
-	keys            []string // of the labels that are looked up; kept for its memory
-	text            []byte   // and their text
+	pass            uint64              // number of calls of SyncVPAs
+	unsettled       map[*pod]target.Key // pods whose owner is not known yet, with their controllers
+	changes         uint64              // number of changes of what VPAs are linked with
+	keys            []string            // of the labels that are looked up; kept for its memory
+	text            []byte              // and their text
 }
 
 // space is what a namespace holds.
@@ -63,6 +68,7 @@ type space struct {
 	name      string
 	vpas      map[string]*VPA
 	selectors index
+	owners    map[target.Key]int // how many label sets each workload owns
 	sets      map[string]*labelSet
 	batches   map[keysText]*batch
 	pods      map[string]*pod
@@ -75,10 +81,11 @@ type space struct {
 	batchBytes int  // length of the keys of batches
 }
 
-// labelSet stands for all pods of a namespace with the same labels.
+// labelSet stands for all pods of a namespace with the same labels and the same owner.
 type labelSet struct {
 	space  *space
-	text   string // sorted k=v list
+	text   string     // sorted k=v list, with the owner where another label set has these labels
+	owner  target.Key // topmost controller of the pods; zero: none, or not known
 	labels list
 	pods   []*pod
 	series []named // by container
@@ -119,13 +126,13 @@ type place struct {
 
 // NewModel returns an empty model.
 func NewModel(c Config) *Model {
-	return &Model{config: c, spaces: map[string]*space{}, recentlyDeleted: map[vpaName]recentlyDeleted{}}
+	return &Model{config: c, spaces: map[string]*space{}, recentlyDeleted: map[vpaName]recentlyDeleted{}, unsettled: map[*pod]target.Key{}}
 }
 
 func (m *Model) space(namespace string) *space {
 	s := m.spaces[namespace]
 	if s == nil {
-		s = &space{name: namespace, vpas: map[string]*VPA{}, sets: map[string]*labelSet{}, pods: map[string]*pod{}}
+		s = &space{name: namespace, vpas: map[string]*VPA{}, owners: map[target.Key]int{}, sets: map[string]*labelSet{}, pods: map[string]*pod{}}
 		m.spaces[namespace] = s
 	}
 	return s

@@ -16,6 +16,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/kube/target"
 )
 
 // PutPod takes a pod that is new or changed. It keeps nothing of the object but
@@ -28,10 +29,10 @@ func (m *Model) PutPod(object *corev1.Pod, now time.Time) {
 		s.pods[p.name] = p
 	}
 	p.finished = object.Status.Phase == corev1.PodSucceeded || object.Status.Phase == corev1.PodFailed
-	former := p.set
-	if former == nil || !former.labels.equal(object.Labels) {
+	former, owner := p.set, m.ownerOf(p, object)
+	if former == nil || !former.labels.equal(object.Labels) || !former.accepts(owner) {
 		p.stale = true
-		m.move(p, m.set(s, object.Labels))
+		m.move(p, m.set(s, object.Labels, owner))
 		if former != nil {
 			former.leave(p.form)
 		}
@@ -113,15 +114,15 @@ func (m *Model) move(p *pod, set *labelSet) {
 // set returns the label set of a pod, and offers a new one to the VPAs of the
 // namespace. Pods come by name, so that those with the same labels follow each
 // other.
-func (m *Model) set(s *space, of labels.Set) *labelSet {
-	if s.recent != nil && s.recent.labels.equal(of) {
+func (m *Model) set(s *space, of labels.Set, owner target.Key) *labelSet {
+	if s.recent != nil && s.recent.labels.equal(of) && s.recent.accepts(owner) {
 		return s.recent
 	}
-	s.recent = m.find(s, of)
+	s.recent = m.find(s, of, owner)
 	return s.recent
 }
 
-func (m *Model) find(s *space, of labels.Set) *labelSet {
+func (m *Model) find(s *space, of labels.Set, owner target.Key) *labelSet {
 	m.keys = slices.AppendSeq(m.keys[:0], maps.Keys(of))
 	slices.Sort(m.keys)
 	m.text = m.text[:0]
@@ -130,12 +131,23 @@ func (m *Model) find(s *space, of labels.Set) *labelSet {
 	}
 	m.text = m.text[:max(len(m.text)-1, 0)]
 	if set := s.sets[string(m.text)]; set != nil { // nearly always, and then nothing is allocated
-		return set
+		if m.give(set, owner) {
+			return set
+		}
+		m.text = append(append(m.text, ownerMark...), owner.String()...)
+		if set := s.sets[string(m.text)]; set != nil {
+			return set
+		}
 	}
 	text := string(m.text)
 	set := &labelSet{space: s, text: text, labels: newList(m.keys, of, text)}
 	s.sets[text] = set
-	s.selectors.matching(set.labels, func(v *VPA) { m.link(v, set) })
+	m.give(set, owner)
+	s.selectors.matching(set.labels, func(v *VPA) {
+		if s.owns(v, set) {
+			m.link(v, set)
+		}
+	})
 	return set
 }
 
@@ -216,6 +228,7 @@ func (m *Model) RemovePod(namespace, name string) {
 		m.forget(p, container)
 	}
 	delete(s.pods, name)
+	delete(m.unsettled, p)
 	s.removed++
 	set := p.set
 	m.move(p, nil)
@@ -234,6 +247,7 @@ func (m *Model) abandon(set *labelSet) {
 		v.Invalidate()
 	}
 	delete(set.space.sets, set.text)
+	set.space.disown(set)
 	set.space.recent = nil
 	m.tidy(set.space)
 }

@@ -62,7 +62,7 @@ func (m *Model) findRuns(s *space, like list, b *batch) {
 	var ended []*labelSet
 	awaited := s.awaited()
 	for _, set := range s.sets {
-		if len(set.pods) == 0 && len(set.series) > 0 && !set.former && set.labels.sameKeys(like) && !awaited[set.text] {
+		if len(set.pods) == 0 && len(set.series) > 0 && !set.former && set.labels.sameKeys(like) && !awaited[set.plain()] {
 			ended = append(ended, set)
 		}
 	}
@@ -233,7 +233,7 @@ func (m *Model) sweep(now time.Time) {
 // those that pods will be folded into.
 func (m *Model) dropAll(s *space, sets []*labelSet) {
 	awaited := s.awaited()
-	sets = slices.DeleteFunc(sets, func(set *labelSet) bool { return awaited[set.text] })
+	sets = slices.DeleteFunc(sets, func(set *labelSet) bool { return awaited[set.plain()] })
 	slices.SortFunc(sets, func(a, b *labelSet) int {
 		return cmp.Or(cmp.Compare(b.forsaken, a.forsaken), cmp.Compare(a.text, b.text))
 	})

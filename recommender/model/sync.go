@@ -43,6 +43,7 @@ const mostRecentlyDeleted = 20000
 // is not new: it has what it had, unless it points to another target.
 func (m *Model) SyncVPAs(list []Observed, now time.Time) (fresh []*VPA) {
 	m.pass++
+	m.settle(now)
 	for name, d := range m.recentlyDeleted {
 		if now.Sub(d.since) >= Grace {
 			delete(m.recentlyDeleted, name)
@@ -211,6 +212,8 @@ func (m *Model) relink(s *space, vpas []*VPA, now time.Time) {
 				m.unlink(v, set)
 				set.claimant = v.Object.Name
 			case set.former:
+			case !s.owns(v, set):
+				m.unlink(v, set)
 			case v.selector.Matches(set.labels):
 				stays = true
 			default:
@@ -229,7 +232,7 @@ func (m *Model) relink(s *space, vpas []*VPA, now time.Time) {
 		}
 		before := len(set.vpas)
 		s.selectors.matching(set.labels, func(v *VPA) {
-			if _, linked := v.sets[set]; v.relinking && !linked {
+			if _, linked := v.sets[set]; v.relinking && !linked && s.owns(v, set) {
 				m.link(v, set)
 			}
 		})

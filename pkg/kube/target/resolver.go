@@ -255,6 +255,38 @@ func (r *Resolver) owners(ctx context.Context, key Key) (owners []metav1.OwnerRe
 	return scale.owners, true, nil
 }
 
+// Top returns the topmost controller at or above the controller of a pod, as the caches know it: that
+// controller where none of them counts. False: it is not known yet. Then Run reads what is missing.
+func (r *Resolver) Top(controller Key) (top Key, known bool) {
+	top, found, err := topmost(context.Background(), controller, func(_ context.Context, key Key) ([]metav1.OwnerReference, bool, error) {
+		if key.static() {
+			return nil, false, nil
+		}
+		if key.wellKnown() {
+			w, err := r.workloads.lookup(key)
+			return w.owners, err == nil, err
+		}
+		a, known, err := r.scales.recall(key, false)
+		if !known && r.scales.want(key) {
+			a, known, err = r.scales.recall(key, true)
+		}
+		switch {
+		case !known:
+			return nil, false, ErrNotRead
+		case apierrors.IsNotFound(err) || errors.Is(err, client.ErrNoScale):
+			return nil, false, nil
+		}
+		return a.owners, err == nil, err
+	})
+	if err != nil {
+		return Key{}, false
+	}
+	if !found {
+		return controller, true
+	}
+	return top, true
+}
+
 // Replicas returns how many pods a workload wants, and false if that is not
 // known: it does not exist, says nothing, or cannot be read now. For a Job and a
 // CronJob it is never known.
