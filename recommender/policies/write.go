@@ -11,6 +11,7 @@ import (
 	"time"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -207,6 +208,11 @@ func resourcePolicy(policy *loadlinev1alpha1.SizingPolicy) *vpav1.PodResourcePol
 	}
 	if len(r.ContainerPolicies) == 0 {
 		return nil
+	}
+	for i := range r.ContainerPolicies {
+		if p := &r.ContainerPolicies[i]; p.ControlledResources == nil { // Headlamp requires the default to be written
+			p.ControlledResources = &[]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
+		}
 	}
 	return r
 }
