@@ -58,7 +58,7 @@ func (h podHandler) underPolicy(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Po
 	if made {
 		vpa = sizingNewPods(vpa)
 		if !d.Policy.BesideHPAs {
-			vpa = without(vpa, h.hpas.LooksAt(sizing.ScaleTargetOf(target.RefKey(vpa.Namespace, vpa.Spec.TargetRef))))
+			vpa = without(vpa, h.hpas.LooksAt(target.RefKey(vpa.Namespace, vpa.Spec.TargetRef)))
 		}
 	}
 	acting, warnings := keeping(vpa, pod, remembered, d.Policy.RolloutHash, now)

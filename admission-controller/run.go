@@ -249,7 +249,7 @@ func fillCaches(ctx context.Context, config Config, clients *client.Clients) (ca
 	}
 	policies, err := sizing.Watch(vpas, asked.core, resolver, fleet.Options{OwnNamespace: config.namespace(), Foreign: config.Policies.Foreign})
 	records, err2 := sizing.WatchRecords(asked.vpas)
-	hpas, err3 := sizing.WatchHPAs(asked.core, "HorizontalPodAutoscalers cannot be read, so new pods stay as they are written under a SizingPolicy that changes pods, where no person wrote a VPA")
+	hpas, err3 := sizing.WatchHPAs(asked.core, resolver.From, "HorizontalPodAutoscalers cannot be read, so new pods stay as they are written under a SizingPolicy that changes pods, where no person wrote a VPA")
 	if err = errors.Join(err, err2, err3); err != nil {
 		return caches{}, err
 	}

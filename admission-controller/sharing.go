@@ -13,7 +13,6 @@ import (
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/core/sharing"
-	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
@@ -56,7 +55,7 @@ func (h podHandler) sharingFacts(d *fleet.Decision, vpa *vpav1.VerticalPodAutosc
 		Excluded: ref.Kind == "CronJob" || ref.Kind == "Job", PodLevel: convert.SizedAsWhole(pod), Guaranteed: guaranteed(pod),
 		GPUs: asksForGPUs(pod), Shared: d.Policy.Sharing.Kinds, Age: now.Sub(created),
 	}
-	looked, recommended := h.hpas.LooksAt(sizing.ScaleTargetOf(target.RefKey(vpa.Namespace, ref))), convert.Recommendation(vpa.Status.Recommendation)
+	looked, recommended := h.hpas.LooksAt(target.RefKey(vpa.Namespace, ref)), convert.Recommendation(vpa.Status.Recommendation)
 	for i := range pod.Spec.Containers {
 		name := pod.Spec.Containers[i].Name
 		_, known := recommended[name]

@@ -68,6 +68,7 @@ var doctorChecks = []check{
 	{"two VPAs on one target", lookAtRivals},
 	{"targets", lookAtTargets},
 	{"unreadable VPAs", lookAtUnreadable},
+	{"container policies", lookAtContainerNames},
 	{"recommenders", lookAtRecommenders},
 	{"checkpoints", lookAtCheckpoints},
 	{"horizontal autoscalers", lookAtHPAs},
@@ -92,8 +93,9 @@ type examination struct {
 	nodes       []corev1.Node
 	hpas        []autoscalingv2.HorizontalPodAutoscaler
 	budgets     []policyv1.PodDisruptionBudget
-	unread      map[string]error // what could not be read, by resource
-	leavesHPAs  map[string]bool  // see leavesToHPAs, by policy
+	unread      map[string]error        // what could not be read, by resource
+	leavesHPAs  map[string]bool         // see leavesToHPAs, by policy
+	pods        map[string][]corev1.Pod // see podsOf, by namespace
 	check       string
 	findings    []finding
 }

@@ -144,6 +144,61 @@ func hpa(labels map[string]string) *autoscalingv2.HorizontalPodAutoscaler {
 		Metrics:        []autoscalingv2.MetricSpec{{Resource: &autoscalingv2.ResourceMetricSource{Name: "cpu"}}}}}
 }
 
+// byAmount is one whose target is an amount of CPU, which does not depend on the request.
+func byAmount() *autoscalingv2.HorizontalPodAutoscaler {
+	h := hpa(nil)
+	h.Spec.Metrics[0].Resource.Target.Type = autoscalingv2.AverageValueMetricType
+	return h
+}
+
+func TestDoctor_HPAByAmountIsNoRival(t *testing.T) {
+	w := newWard(t)
+	w.checks, w.more = []check{{"horizontal autoscalers", lookAtHPAs}}, append(w.more, byAmount())
+	require.Empty(t, w.examine(t).Findings)
+	w = newWard(t)
+	w.checks, w.more = []check{{"horizontal autoscalers", lookAtHPAs}}, append(w.more, hpa(nil))
+	require.Len(t, w.examine(t).Findings, 1)
+}
+
+func TestDoctor_ContainerPolicyThatNamesNoContainer(t *testing.T) {
+	has := func(w *ward, containers ...string) {
+		for _, object := range w.more {
+			switch o := object.(type) {
+			case *appsv1.Deployment:
+				o.Spec.Template.Spec.Containers = []corev1.Container{{Name: containers[0]}}
+			case *corev1.Pod:
+				if o.Labels["app"] == "web" {
+					for _, name := range containers {
+						o.Spec.Containers = append(o.Spec.Containers, corev1.Container{Name: name})
+					}
+				}
+			}
+		}
+	}
+	for _, tc := range []struct {
+		name, policy string
+		containers   []string
+		want         string
+	}{
+		{name: "a typo", policy: "ap", containers: []string{"app"}, want: `container policy "ap" is no container of Deployment web, which has app: the policy has no effect, unless a webhook adds that container`},
+		{name: "the right name", policy: "app", containers: []string{"app"}},
+		{name: "the wildcard", policy: "*", containers: []string{"app"}},
+		{name: "a container that a webhook added", policy: "proxy", containers: []string{"app", "proxy"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWard(t)
+			w.checks = []check{{"container policies", lookAtContainerNames}}
+			w.vpa.Spec.ResourcePolicy.ContainerPolicies[0].ContainerName = tc.policy
+			has(w, tc.containers...)
+			var got string
+			for _, f := range w.examine(t).Findings {
+				got += f.Problem
+			}
+			require.Equal(t, tc.want, got)
+		})
+	}
+}
+
 // examine lets the doctor look at the ward.
 func (w *ward) examine(t *testing.T) *doctorAnswer {
 	t.Helper()

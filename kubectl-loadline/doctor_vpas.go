@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,7 +18,6 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
-	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/kube/target"
@@ -88,6 +88,56 @@ func lookAtUnreadable(_ context.Context, e *examination) error {
 	return e.needs("VPAs")
 }
 
+// lookAtContainerNames finds container policies that have no effect, because no container has their name.
+func lookAtContainerNames(ctx context.Context, e *examination) error {
+	var failed error
+	for i := range e.vpas {
+		v := &e.vpas[i]
+		if v.Spec.TargetRef == nil || v.Spec.ResourcePolicy == nil {
+			continue
+		}
+		key := target.RefKey(v.Namespace, v.Spec.TargetRef)
+		template, _, err := target.Template(ctx, e.kube, key)
+		failed = errors.Join(failed, err)
+		for _, p := range v.Spec.ResourcePolicy.ContainerPolicies {
+			if err != nil || template != nil && convert.UnknownContainer(v, p.ContainerName, key.String(), template) == "" {
+				continue
+			}
+			pods, err := e.podsOf(ctx, key)
+			if err != nil {
+				failed = errors.Join(failed, err)
+				break
+			}
+			if problem := convert.UnknownContainer(v, p.ContainerName, key.String(), append(pods, template)...); problem != "" {
+				e.find(isWarning, vpaName(v), "container policy "+problem, "correct containerName in spec.resourcePolicy.containerPolicies, or delete the policy")
+			}
+		}
+	}
+	return errors.Join(e.needs("VPAs"), failed)
+}
+
+// podsOf returns the pods that the selector of a workload matches.
+func (e *examination) podsOf(ctx context.Context, key target.Key) (specs []*corev1.PodSpec, err error) {
+	all, read := e.pods[key.Namespace]
+	if !read {
+		list, err := e.kube.CoreV1().Pods(key.Namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("list pods of namespace %s: %w", key.Namespace, err)
+		}
+		if e.pods == nil {
+			e.pods = map[string][]corev1.Pod{}
+		}
+		all = list.Items
+		e.pods[key.Namespace] = all
+	}
+	for i := range all {
+		if e.owners.Selects(ctx, key, all[i].Labels) {
+			specs = append(specs, &all[i].Spec)
+		}
+	}
+	return specs, nil
+}
+
 // servedWithin is how long it may take until a VPA has a first condition.
 const servedWithin = 15 * time.Minute
 
@@ -148,18 +198,15 @@ func lookAtHPAs(ctx context.Context, e *examination) error {
 			continue
 		}
 		key := target.RefKey(v.Namespace, v.Spec.TargetRef)
+		looked, first := sizing.LooksAt(e.hpas, key, e.owners.From(ctx))
 		var both []string
-		rules := convert.Rules(v)
-		for container, kinds := range sizing.LooksAt(e.hpas, key) {
-			for k, is := range kinds {
-				if is && controls(rules, container, resources.Kind(k)) {
-					both = append(both, resources.Kind(k).String())
-				}
+		for k, is := range looked.Against(convert.Rules(v)) {
+			if is {
+				both = append(both, resources.Kind(k).String())
 			}
 		}
-		slices.Sort(both)
-		if both = slices.Compact(both); len(both) > 0 && !e.leavesToHPAs(ctx, v) {
-			e.find(isWarning, vpaName(v), fmt.Sprintf("%s scales %s by %s, which this VPA changes: the two work against each other", e.scaler(key), key, strings.Join(both, " and ")),
+		if len(both) > 0 && !e.leavesToHPAs(ctx, v) {
+			e.find(isWarning, vpaName(v), fmt.Sprintf("%s scales %s by %s, which this VPA changes: the two work against each other", scaler(first), key, strings.Join(both, " and ")),
 				"leave that out of the VPA (controlledResources), or let the other look at another metric; a SizingPolicy leaves it alone by itself")
 		}
 	}
@@ -184,24 +231,12 @@ func (e *examination) leavesToHPAs(ctx context.Context, v *vpav1.VerticalPodAuto
 	return e.leavesHPAs[name]
 }
 
-// controls reports whether rules let a kind of a container change; empty: any container.
-func controls(rules policy.Rules, container string, k resources.Kind) bool {
-	rule := rules.For(container)
-	return !rule.Off && rule.Controlled[k]
-}
-
 // scaler names what scales a workload: KEDA works through a HorizontalPodAutoscaler of its own.
-func (e *examination) scaler(of target.Key) string {
-	i := slices.IndexFunc(e.hpas, func(h autoscalingv2.HorizontalPodAutoscaler) bool {
-		return h.Namespace == of.Namespace && h.Spec.ScaleTargetRef.Kind == of.Kind && h.Spec.ScaleTargetRef.Name == of.Name
-	})
-	if i < 0 {
-		return "a HorizontalPodAutoscaler"
-	}
-	if scaled := e.hpas[i].Labels["scaledobject.keda.sh/name"]; scaled != "" {
+func scaler(h *autoscalingv2.HorizontalPodAutoscaler) string {
+	if scaled := h.Labels["scaledobject.keda.sh/name"]; scaled != "" {
 		return "the ScaledObject " + scaled + " of KEDA"
 	}
-	return "HorizontalPodAutoscaler " + e.hpas[i].Name
+	return "HorizontalPodAutoscaler " + h.Name
 }
 
 func lookAtBudgets(ctx context.Context, e *examination) error {

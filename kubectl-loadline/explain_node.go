@@ -106,7 +106,7 @@ func (s *surroundings) control(ctx context.Context, pod *corev1.Pod) (*controlli
 	if shares(&known.standing.Decision) && known.shares == nil {
 		v := nodeshare.VPAOf(claim.VPA, &known.standing.Decision, &known.standing.Workload, &known.standing.State, s.book)
 		v.Sizing, v.Outdated, v.MinAge = known.sizing, convert.Unreadable(claim.VPA) != "", s.minAge
-		if v.Looked, err = s.policy.LooksAt(ctx, top); err != nil {
+		if v.Looked, err = s.policy.LooksAt(ctx, top, s.owners.From(ctx)); err != nil {
 			return nil, err
 		}
 		known.shares = &v

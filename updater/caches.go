@@ -137,7 +137,7 @@ func (c *caches) surround() error {
 		return fmt.Errorf("watch PodDisruptionBudgets: %w", err)
 	}
 	var err error
-	if c.hpas, err = sizing.WatchHPAs(c.surroundings, "HorizontalPodAutoscalers cannot be read, so no pod is changed because of a SizingPolicy in mode OneShot, Canary or Auto"); err != nil {
+	if c.hpas, err = sizing.WatchHPAs(c.surroundings, c.targets.From, "HorizontalPodAutoscalers cannot be read, so no pod is changed because of a SizingPolicy in mode OneShot, Canary or Auto"); err != nil {
 		return err
 	}
 	if !c.whole && !c.loads {

@@ -3,26 +3,30 @@ package validate
 import (
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
+
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
 // Surroundings is what is known around one VPA. What is not known is left out.
 type Surroundings struct {
 	Target string // why the target has no pods; empty: it has some
-	Others []*vpav1.VerticalPodAutoscaler
-	Scaled []Scaled
+	// Template is the pod template of the target; nil: not known.
+	Template *corev1.PodSpec
+	Others   []*vpav1.VerticalPodAutoscaler
+	Scaled   []Scaled
 	// Largest is the most that any node has of each kind; absent: not known.
 	Largest resources.List
 }
 
 // Scaled is a HorizontalPodAutoscaler on the target of the VPA.
 type Scaled struct {
-	Name string
-	On   [resources.Kinds]bool // resources whose usage it looks at
+	Name   string
+	Looked sizing.LookedAt // the resources whose requests change what it does
 }
 
 // Bounds of advice: an API server shows 4 KiB of warnings.
@@ -45,8 +49,8 @@ func Advise(vpa *vpav1.VerticalPodAutoscaler, v Surroundings) (warnings []string
 	rules := convert.Rules(vpa)
 	if convert.Mode(vpa) != vpav1.UpdateModeOff {
 		for _, hpa := range v.Scaled[:min(len(v.Scaled), mostNamed)] {
-			for k := range resources.Kind(resources.Kinds) {
-				if hpa.On[k] && controls(rules, k) {
+			for k, both := range hpa.Looked.Against(rules) {
+				if k := resources.Kind(k); both {
 					warn("spec.targetRef: HorizontalPodAutoscaler %s scales %s on %s: the two can work against each other; leave %s out of controlledResources, or scale on something else", hpa.Name, key, k, k)
 				}
 			}
@@ -58,6 +62,9 @@ func Advise(vpa *vpav1.VerticalPodAutoscaler, v Surroundings) (warnings []string
 	for i, p := range vpa.Spec.ResourcePolicy.ContainerPolicies {
 		if len(warnings) >= mostAdvice {
 			break
+		}
+		if problem := convert.UnknownContainer(vpa, p.ContainerName, key.String(), v.Template); problem != "" {
+			warn("spec.resourcePolicy.containerPolicies[%d].containerName: %s", i, problem)
 		}
 		least, most := convert.Resources(p.MinAllowed), convert.Resources(p.MaxAllowed)
 		for k := range resources.Kind(resources.Kinds) {
@@ -75,15 +82,4 @@ func Advise(vpa *vpav1.VerticalPodAutoscaler, v Surroundings) (warnings []string
 		}
 	}
 	return warnings
-}
-
-// controls reports whether a VPA sizes a kind of any container.
-func controls(rules policy.Rules, k resources.Kind) bool {
-	does := func(r policy.Rule) bool { return !r.Off && r.Controlled[k] }
-	for _, e := range rules.Entries {
-		if does(e.Rule) {
-			return true
-		}
-	}
-	return does(rules.For("")) // a container without a policy of its own
 }

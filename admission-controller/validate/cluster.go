@@ -17,19 +17,18 @@ import (
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/kube/nodefit"
+	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
@@ -43,9 +42,11 @@ type Cluster struct {
 
 	quotas  atomic.Pointer[quotas]
 	largest atomic.Pointer[resources.List]
-	advised atomic.Int32  // VPAs that are asked about now
-	asked   atomic.Bool   // somebody needed the largest node since it was read
-	slots   chan struct{} // of lists; see lists
+	nodes   atomic.Pointer[nodefit.Nodes] // nil: not known, or larger ones may be added
+	advised atomic.Int32                  // VPAs that are asked about now
+	asked   atomic.Bool                   // the nodes were needed since they were read
+	exceed  atomic.Bool                   // a pod was larger than any node since then
+	slots   chan struct{}                 // of lists; see lists
 	once    sync.Once
 }
 
@@ -72,19 +73,16 @@ func TargetIndexers() cache.Indexers {
 
 func targetOf(vpa *vpav1.VerticalPodAutoscaler) string {
 	ref := vpa.Spec.TargetRef
-	return path.Join(vpa.Namespace, ref.Kind, ref.Name)
+	key := target.RefKey(vpa.Namespace, ref)
+	return path.Join(key.Namespace, key.Group, key.Kind, key.Name)
 }
 
 const (
-	nodesEvery = 10 * time.Minute // how old the largest node may be
-	nodesPage  = 250
-	mostHPAs   = 250                    // of a namespace that are looked at for one VPA
-	mostBytes  = 2 << 20                // of a list of them; most take 4 KiB each
-	mostLists  = 4                      // that are read at the same time
-	mostAsked  = 16                     // VPAs that are asked about at the same time
-	askTime    = 200 * time.Millisecond // for what is asked about one VPA
-	newsTime   = 100 * time.Millisecond // of that, for news of its target
-	newsEvery  = 10 * time.Millisecond
+	mostHPAs  = 250                    // of a namespace that are looked at for one VPA
+	mostBytes = 2 << 20                // of a list of them; most take 4 KiB each
+	mostLists = 4                      // that are read at the same time
+	mostAsked = 16                     // VPAs that are asked about at the same time
+	askTime   = 200 * time.Millisecond // for what is asked about one VPA
 )
 
 // Quotas returns the ResourceQuotas of a namespace as far as they are known.
@@ -102,15 +100,7 @@ func (c *Cluster) Quotas(namespace string) []*corev1.ResourceQuota {
 func (c *Cluster) Run(ctx context.Context) {
 	var reading sync.WaitGroup
 	reading.Go(func() { c.followQuotas(ctx) })
-	c.asked.Store(true)
-	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		if !c.asked.Swap(false) {
-			return
-		}
-		if err := c.readNodes(ctx); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).V(1).Info("Nodes cannot be read, so no warning tells of bounds that none can hold", "reason", err)
-		}
-	}, nodesEvery)
+	c.followNodes(ctx)
 	reading.Wait()
 }
 
@@ -127,29 +117,6 @@ func (c *Cluster) followQuotas(ctx context.Context) {
 	factory.Shutdown()
 }
 
-// readNodes finds the most that any node has of each kind.
-func (c *Cluster) readNodes(ctx context.Context) error {
-	var most resources.List
-	for options := (metav1.ListOptions{Limit: nodesPage}); ; {
-		page, err := c.Kube.CoreV1().Nodes().List(ctx, options)
-		if err != nil {
-			return err
-		}
-		for i := range page.Items {
-			has := convert.Resources(page.Items[i].Status.Allocatable)
-			for k := range resources.Kind(resources.Kinds) {
-				if a := has.Value(k); a > most.Value(k) {
-					most = most.With(k, a)
-				}
-			}
-		}
-		if options.Continue = page.Continue; options.Continue == "" {
-			c.largest.Store(&most)
-			return nil
-		}
-	}
-}
-
 // Advise returns warnings about a VPA that is created or changed; old is nil or
 // what it was. One whose spec stays as it is gets none, nor one that comes while many are
 // asked about: each holds one of the answers that the server gives at once.
@@ -163,7 +130,8 @@ func (c *Cluster) Advise(ctx context.Context, vpa, old *vpav1.VerticalPodAutosca
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	view := Surroundings{Target: c.podless(ctx, vpa), Others: c.others(vpa)}
+	view := Surroundings{Others: c.others(vpa)}
+	view.Target, view.Template = c.target(ctx, vpa)
 	c.asked.Store(true)
 	if largest := c.largest.Load(); largest != nil {
 		view.Largest = *largest
@@ -175,26 +143,45 @@ func (c *Cluster) Advise(ctx context.Context, vpa, old *vpav1.VerticalPodAutosca
 	return Advise(vpa, view)
 }
 
-// podless says why the target has no pods, as far as that is known.
-func (c *Cluster) podless(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) string {
-	var err error
-	// Who installs something creates both at once, and of the target we hear later. That
-	// the time is over is not what is wrong.
-	_ = wait.PollUntilContextTimeout(ctx, newsEvery, newsTime, true, func(context.Context) (bool, error) {
-		_, err = c.Targets.Selector(ctx, vpa.Namespace, vpa.Spec.TargetRef)
-		return err == nil || errors.Is(err, target.ErrNotRead), nil
-	})
-	switch {
-	case errors.Is(err, target.ErrNotRead):
-		return ""
-	case err != nil:
-		return err.Error()
-	}
+// target returns why the target of a VPA has no pods, and its pod template, as far as they are known. It never
+// waits for the caches. A target that is missing there, or whose template is needed, is read once from
+// the API server: users create a VPA and its target at the same time.
+func (c *Cluster) target(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) (podless string, template *corev1.PodSpec) {
 	key := target.RefKey(vpa.Namespace, vpa.Spec.TargetRef)
-	if replicas, known := c.Targets.Replicas(ctx, key); known && replicas == 0 {
-		return fmt.Sprintf("%s wants 0 pods", key)
+	_, err := c.Targets.Selector(ctx, vpa.Namespace, vpa.Spec.TargetRef)
+	if errors.Is(err, target.ErrNotRead) {
+		return "", nil
 	}
-	return ""
+	if err != nil || namesContainers(vpa) {
+		found, known, unread := target.Template(ctx, c.Kube, key)
+		switch {
+		case unread != nil:
+			klog.FromContext(ctx).V(4).Info("Failed to read the target of a VPA, giving no warnings about it", "vpa", klog.KObj(vpa), "reason", unread)
+			return "", nil
+		case found != nil:
+			template = found
+			if err != nil && !c.Targets.Has(key) {
+				return "", template // the caches have not seen it yet
+			}
+		case known && err == nil: // deleted a moment ago
+			return fmt.Sprintf("%s does not exist in namespace %s", key, key.Namespace), nil
+		}
+	}
+	if err != nil {
+		return err.Error(), template
+	}
+	if replicas, known := c.Targets.Replicas(ctx, key); known && replicas == 0 {
+		return fmt.Sprintf("%s wants 0 pods", key), template
+	}
+	return "", template
+}
+
+// namesContainers reports whether a VPA has a policy for a single container.
+func namesContainers(vpa *vpav1.VerticalPodAutoscaler) bool {
+	p := vpa.Spec.ResourcePolicy
+	return p != nil && slices.ContainsFunc(p.ContainerPolicies, func(c vpav1.ContainerResourcePolicy) bool {
+		return c.ContainerName != vpav1.DefaultContainerResourcePolicy
+	})
 }
 
 func (c *Cluster) others(vpa *vpav1.VerticalPodAutoscaler) (others []*vpav1.VerticalPodAutoscaler) {
@@ -220,10 +207,12 @@ func (c *Cluster) scaled(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) 
 	if err != nil {
 		return nil, err
 	}
+	workload := target.RefKey(vpa.Namespace, vpa.Spec.TargetRef)
 	for i := range list.Items {
-		spec := &list.Items[i].Spec
-		if ref := spec.ScaleTargetRef; ref.Kind == vpa.Spec.TargetRef.Kind && ref.Name == vpa.Spec.TargetRef.Name {
-			found = append(found, Scaled{list.Items[i].Name, resourcesOf(spec.Metrics)})
+		h := &list.Items[i]
+		h.Namespace = vpa.Namespace
+		if looked := sizing.Looks(h); looked != nil && sizing.Scales(h, workload, c.Targets.From) {
+			found = append(found, Scaled{Name: h.Name, Looked: looked})
 		}
 	}
 	return found, nil
@@ -262,17 +251,4 @@ func (c *Cluster) autoscalers(ctx context.Context, namespace string) (list autos
 func (c *Cluster) lists() chan struct{} {
 	c.once.Do(func() { c.slots = make(chan struct{}, mostLists) })
 	return c.slots
-}
-
-// resourcesOf reports which resources an autoscaler looks at. Without metrics the
-// API server means CPU.
-func resourcesOf(metrics []autoscalingv2.MetricSpec) (on [resources.Kinds]bool) {
-	for _, m := range metrics {
-		for k := range resources.Kind(resources.Kinds) {
-			name := convert.ResourceName(k)
-			on[k] = on[k] || m.Resource != nil && m.Resource.Name == name || m.ContainerResource != nil && m.ContainerResource.Name == name
-		}
-	}
-	on[resources.CPU] = on[resources.CPU] || len(metrics) == 0
-	return on
 }

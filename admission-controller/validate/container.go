@@ -59,6 +59,9 @@ func (ch *checker) bounds(p *vpav1.ContainerResourcePolicy, at *field.Path) {
 	for _, name := range slices.Sorted(maps.Keys(p.MaxAllowed)) {
 		most := p.MaxAllowed[name]
 		ch.whole(maxima.Key(string(name)), name, most)
+		if most.Sign() <= 0 && (name == corev1.ResourceCPU || name == corev1.ResourceMemory) {
+			ch.warn("%s: %s has no effect: leave it out for no maximum, give an amount above 0, or leave %s out of controlledResources", maxima.Key(string(name)), most.String(), name)
+		}
 		if least, ok := p.MinAllowed[name]; ok && most.Cmp(least) < 0 {
 			ch.refuse(field.Invalid(maxima.Key(string(name)), most.String(), "must not be less than minAllowed, which is "+least.String()))
 		}

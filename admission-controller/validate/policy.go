@@ -3,7 +3,6 @@ package validate
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -47,7 +46,7 @@ func (c Config) checkPolicy(raw, old []byte) PolicyVerdict {
 		// Of what a person writes by mistake, this says which field it is in.
 		repaired, problems := scalars(raw)
 		if len(problems) == 0 || loadlinev1alpha1.Decode(repaired, &object) != nil {
-			return PolicyVerdict{Errors: append(problems, field.InternalError(field.NewPath("."), errors.New(shorten(err.Error(), mostDetail))))}
+			return PolicyVerdict{Errors: append(problems, decodeError(raw, err))}
 		}
 		for _, e := range problems {
 			ch.refuse(e)

@@ -19,7 +19,6 @@
 package validate
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -74,7 +73,7 @@ func (c Config) Check(raw, old []byte) Verdict {
 	}
 	var object vpav1.VerticalPodAutoscaler
 	if err := vpav1.Decode(raw, &object); err != nil {
-		return Verdict{Errors: field.ErrorList{field.InternalError(field.NewPath("."), errors.New(shorten(err.Error(), mostDetail)))}}
+		return Verdict{Errors: field.ErrorList{decodeError(raw, err)}}
 	}
 	ch, verdict := checker{config: c}, Verdict{Object: &object}
 	var stored vpav1.VerticalPodAutoscaler

@@ -75,7 +75,6 @@ func TestTheLeastThatMakesSenseIsAllowed(t *testing.T) {
 		policies(`{"containerName":"c","mode":"Auto","controlledValues":"RequestsAndLimits"}`),
 		policies(`{"containerName":"c","controlledResources":["cpu"]},{"containerName":"d","controlledResources":["memory"]}`),
 		policies(`{"containerName":"c","minAllowed":{"cpu":"1","memory":"1"},"maxAllowed":{"cpu":"1000m","memory":"1"}}`),
-		policies(`{"containerName":"c","maxAllowed":{"cpu":"0"}}`),
 		policies(`{"containerName":"c","minAllowed":{"example.com/gpu":"1500u"}}`),
 		policies(`{"containerName":"c","oomBumpUpRatio":"1","oomMinBumpUp":"0"}`),
 		policies(`{"containerName":"c","memoryAggregationIntervalSeconds":1,"memoryAggregationIntervalCount":1}`),
@@ -230,7 +229,7 @@ func TestAnUnreadableOldObjectDoesNotStopARepair(t *testing.T) {
 }
 
 func TestAnUnreadableObjectIsRefused(t *testing.T) {
-	for _, raw := range []string{"", "{", `{"spec":{"targetRef":7}}`, "null7"} {
+	for _, raw := range []string{"", "{", "null7"} {
 		status := Config{}.Check([]byte(raw), nil).Status("v")
 		require.NotNil(t, status, raw)
 		require.Equal(t, int32(422), status.Code)
@@ -268,4 +267,37 @@ func TestAnObjectOnItsWayOutIsNotChecked(t *testing.T) {
 	require.NotNil(t, Config{}.Check(unreadable, bad).Status("v"), "another spec is checked")
 	require.NotNil(t, Config{}.Check(bad, nil).Status("v"))
 	require.Empty(t, v.Patch)
+}
+
+func TestCheck_MaxAllowedOfZeroIsAWarning(t *testing.T) {
+	for _, amount := range []string{`"0"`, `0`, `"0m"`, `"-1"`} {
+		errors, warnings := check(everything, policies(`{"containerName":"c","maxAllowed":{"cpu":`+amount+`,"example.com/gpu":"0"}}`), "")
+		require.Empty(t, errors, amount)
+		require.Len(t, warnings, 1, amount)
+		require.Contains(t, warnings[0], "spec.resourcePolicy.containerPolicies[0].maxAllowed[cpu]: ")
+		require.Contains(t, warnings[0], "has no effect: leave it out for no maximum")
+	}
+}
+
+func TestCheck_WrongTypesNameTheField(t *testing.T) {
+	const off = `must be a string. Write "Off" in quotation marks: YAML reads Off as false.`
+	for _, tc := range []struct{ name, spec, want string }{
+		{"an unquoted Off", `"updatePolicy":{"updateMode":false}`, "spec.updatePolicy.updateMode: Invalid value: false: " + off},
+		{"an unquoted On", `"updatePolicy":{"updateMode":true}`,
+			"spec.updatePolicy.updateMode: Invalid value: true: must be a string. Write it in quotation marks: YAML reads On, Yes and True as true."},
+		{"the second container", policies(`{"containerName":"a","mode":"Off"},{"containerName":"b","mode":false}`),
+			"spec.resourcePolicy.containerPolicies[1].mode: Invalid value: false: " + off},
+		{"a number as a name", policies(`{"containerName":7}`), "spec.resourcePolicy.containerPolicies[0].containerName: Invalid value: 7: must be a string in quotation marks"},
+		{"a name that is No", policies(`{"containerName":false}`),
+			"spec.resourcePolicy.containerPolicies[0].containerName: Invalid value: false: must be a string. Write it in quotation marks: YAML reads Off, No and False as false."},
+		{"text as a number", `"updatePolicy":{"updateMode":"Off","minReplicas":"2"}`, `spec.updatePolicy.minReplicas: Invalid value: "2": must be a whole number, without quotation marks`},
+		{"an object as a list", `"resourcePolicy":{"containerPolicies":{"containerName":"a"}}`,
+			`spec.resourcePolicy.containerPolicies: Invalid value: "a value of another type": must be a list`},
+		{"text as an object", `"updatePolicy":"Off"`, `spec.updatePolicy: Invalid value: "Off": must be an object with fields`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			errors, _ := check(everything, tc.spec, "")
+			require.Equal(t, []string{tc.want}, errors)
+		})
+	}
 }

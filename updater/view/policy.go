@@ -158,7 +158,7 @@ func (r *Reader) permittedTo(vpa *ruled) permission {
 	of.Resting = false // until its pods are read
 	if of.Mode != fleet.Inherit {
 		of.ShortHistory = convert.HaveShortHistory(vpa.by, vpa.answer.Policy.MinHistory)
-		looked := r.HPAs.LooksAt(vpa.names().scaled)
+		looked := r.HPAs.LooksAt(targetOf(vpa.by))
 		if of.HPA, of.limits.left = len(looked) > 0, nil; !vpa.answer.Policy.BesideHPAs {
 			of.limits.left = looked
 		}
@@ -240,12 +240,11 @@ type recorded struct {
 type named struct {
 	target []policy.Container // see ruled.target; nil: not made yet, or nothing is recommended
 	record records.Name       // see ruled.record; zero: not made yet
-	scaled sizing.ScaleTarget
 }
 
 func (v *ruled) names() *named {
 	if v.named == nil {
-		v.named = &named{scaled: sizing.ScaleTargetOf(targetOf(v.by))}
+		v.named = &named{}
 	}
 	return v.named
 }

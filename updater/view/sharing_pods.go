@@ -89,7 +89,7 @@ func (s *sharingRound) sharerOf(v *ruled, known *knownVPA) nodeshare.VPA {
 	}
 	one := nodeshare.VPAOf(v.by, d, &v.answer.Workload, &state, s.memo.book)
 	one.MinAge = s.SharingMinAge
-	one.Looked = s.HPAs.LooksAt(v.names().scaled)
+	one.Looked = s.HPAs.LooksAt(targetOf(v.by))
 	one.Outdated = s.Generations.Outdated(v.by) || convert.Unreadable(v.by) != ""
 	r := &known.reading
 	one.Sizing = nodeshare.Sizing{Recommendation: r.recommendation, Floors: r.floors, Rules: r.rules, Ranges: &known.ranges.ranges.Ranges}

@@ -99,25 +99,31 @@ func (r *Reader) Standing(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler)
 	return s, nil
 }
 
-// LooksAt returns at which resources of a workload's pods HorizontalPodAutoscalers look.
-func (r *Reader) LooksAt(ctx context.Context, workload target.Key) (LookedAt, error) {
+// LooksAt returns the resources of a workload's pods whose requests matter to HorizontalPodAutoscalers.
+func (r *Reader) LooksAt(ctx context.Context, workload target.Key, owners Owners) (LookedAt, error) {
 	list, err := r.kube.AutoscalingV2().HorizontalPodAutoscalers(workload.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list HorizontalPodAutoscalers: %w", err)
 	}
-	return LooksAt(list.Items, workload), nil
+	looked, _ := LooksAt(list.Items, workload, owners)
+	return looked, nil
 }
 
-// LooksAt returns at which resources of a workload's pods some HorizontalPodAutoscalers of its
-// namespace look.
-func LooksAt(all []autoscalingv2.HorizontalPodAutoscaler, workload target.Key) LookedAt {
-	var of []*autoscalingv2.HorizontalPodAutoscaler
+// LooksAt returns the resources of a workload's pods whose requests matter to some
+// HorizontalPodAutoscalers, and the first to which one does; nil: to none.
+func LooksAt(all []autoscalingv2.HorizontalPodAutoscaler, workload target.Key, owners Owners) (looked LookedAt, first *autoscalingv2.HorizontalPodAutoscaler) {
 	for i := range all {
-		if scaled(&all[i]) == ScaleTargetOf(workload) {
-			of = append(of, &all[i])
+		h := &all[i]
+		looks := Looks(h)
+		if looks == nil || !Scales(h, workload, owners) {
+			continue
+		}
+		looked = looked.merge(looks)
+		if first == nil {
+			first = h
 		}
 	}
-	return lookedAt(of)
+	return looked, first
 }
 
 // Responsible returns the policy that is responsible for a workload; nil: none is.

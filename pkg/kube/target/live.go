@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -46,6 +47,24 @@ func (l *Live) Topmost(ctx context.Context, start Key) (top Key, found bool, err
 		a := l.get(ctx, key)
 		return a.owners, a.counts, a.err
 	})
+}
+
+// From is that of a Resolver, up to the first controller that cannot be read.
+func (l *Live) From(ctx context.Context) func(Key) iter.Seq[Key] {
+	return func(key Key) iter.Seq[Key] {
+		return func(yield func(Key) bool) {
+			for range longestWalk {
+				if !yield(key) {
+					return
+				}
+				above, owned := Controller(key.Namespace, l.get(ctx, key).owners)
+				if !owned {
+					return
+				}
+				key = above
+			}
+		}
+	}
 }
 
 // Replicas is that of a Resolver.

@@ -235,23 +235,45 @@ func (r *Resolver) Object(l Listed) any {
 	return object
 }
 
-// Above yields the controller of a pod, and those above it, from caches alone: up to the first
-// that is of none of the well-known kinds.
+// Above yields the controller of a pod, and those above it, as far as caches know them.
 func (r *Resolver) Above(pod *corev1.Pod) iter.Seq[Key] {
 	return func(yield func(Key) bool) {
-		owners := pod.OwnerReferences
-		for range longestWalk {
-			key, owned := Controller(pod.Namespace, owners)
-			if !owned || !yield(key) || !key.wellKnown() {
-				return
-			}
-			w, err := r.workloads.lookup(key)
-			if err != nil {
-				return
-			}
-			owners = w.owners
+		if key, owned := Controller(pod.Namespace, pod.OwnerReferences); owned {
+			r.From(key)(yield)
 		}
 	}
+}
+
+// From yields a workload and the controllers above it, as far as caches know them. The owners of a custom
+// resource are those in its scale subresource.
+func (r *Resolver) From(key Key) iter.Seq[Key] {
+	return func(yield func(Key) bool) {
+		for range longestWalk {
+			if !yield(key) {
+				return
+			}
+			above, owned := Controller(key.Namespace, r.cachedOwners(key))
+			if !owned {
+				return
+			}
+			key = above
+		}
+	}
+}
+
+func (r *Resolver) cachedOwners(key Key) []metav1.OwnerReference {
+	if key.static() {
+		return nil
+	}
+	if !key.wellKnown() {
+		a, _, _ := r.scales.recall(key, false)
+		return a.owners
+	}
+	w, err := r.workloads.lookup(key)
+	if err != nil {
+		return nil
+	}
+	return w.owners
 }
 
 // WorkloadOf returns what Workload shows of an object; false: it cannot be selected by its

@@ -1,0 +1,129 @@
+package validate
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/kube/nodefit"
+)
+
+const (
+	nodesEvery = 10 * time.Minute // how old nodes may be, as long as they are needed
+	nodesSoon  = 30 * time.Second // how old they may be after a pod was larger than any
+	nodesPage  = 250
+	nodesTime  = 30 * time.Second // for reading all of them
+)
+
+// Nodes returns the nodes that new pods can go to. Nil: they are not known, or larger ones may be added.
+// They are read again while they are needed, not watched: a watch would wake a program at rest.
+func (c *Cluster) Nodes() *nodefit.Nodes {
+	c.asked.Store(true)
+	return c.nodes.Load()
+}
+
+// Exceeded notes that a pod was larger than any node, which may be news of a larger one.
+func (c *Cluster) Exceeded() { c.exceed.Store(true) }
+
+// followNodes reads nodes, as long as they are needed, until ctx ends.
+func (c *Cluster) followNodes(ctx context.Context) {
+	c.asked.Store(true)
+	var read time.Time
+	for {
+		if age := time.Since(read); c.asked.Load() && age >= nodesEvery || c.exceed.Load() {
+			c.asked.Store(false)
+			c.exceed.Store(false)
+			if err := c.readNodes(ctx); err != nil && ctx.Err() == nil {
+				klog.FromContext(ctx).V(1).Info("Failed to read nodes, giving no warnings about bounds that none can hold and not capping new pods", "reason", err)
+			}
+			read = time.Now()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(nodesSoon):
+		}
+	}
+}
+
+// readNodes reads the nodes, the DaemonSets that take room on them, and whether larger nodes may be added.
+func (c *Cluster) readNodes(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, nodesTime)
+	defer cancel()
+	var most resources.List
+	var all []corev1.Node
+	labelled := map[string]string{}
+	err := pages(func(o metav1.ListOptions) (string, error) {
+		page, err := c.Kube.CoreV1().Nodes().List(ctx, o)
+		if err != nil {
+			return "", err
+		}
+		for i := range page.Items {
+			n := &page.Items[i]
+			has := convert.Resources(n.Status.Allocatable)
+			for k := range resources.Kind(resources.Kinds) {
+				most = most.With(k, max(most.Value(k), has.Value(k)))
+			}
+			for _, label := range client.NodeAutoscalerLabels() {
+				if _, is := n.Labels[label]; is && labelled[label] == "" {
+					labelled[label] = n.Name
+				}
+			}
+			all = append(all, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels}, Spec: corev1.NodeSpec{Taints: n.Spec.Taints},
+				Status: corev1.NodeStatus{Allocatable: n.Status.Allocatable}})
+		}
+		return page.Continue, nil
+	})
+	if err != nil {
+		c.nodes.Store(nil)
+		return fmt.Errorf("list nodes: %w", err)
+	}
+	c.largest.Store(&most)
+	nodes, err := c.summarize(ctx, all, labelled)
+	c.nodes.Store(nodes)
+	return err
+}
+
+// summarize returns the nodes by which new pods are capped; nil: larger ones may be added.
+func (c *Cluster) summarize(ctx context.Context, all []corev1.Node, labelled map[string]string) (*nodefit.Nodes, error) {
+	find := client.NodeAutoscaler{Kube: c.Kube, Labelled: func(_ context.Context, label string) (string, error) { return labelled[label], nil }}
+	if sign, err := find.Find(ctx, time.Now()); err != nil || sign != "" {
+		return nil, err
+	}
+	var daemons []nodefit.Daemon
+	err := pages(func(o metav1.ListOptions) (string, error) {
+		page, err := c.Kube.AppsV1().DaemonSets("").List(ctx, o)
+		if err != nil {
+			return "", err
+		}
+		for i := range page.Items {
+			d := &page.Items[i]
+			spec := &d.Spec.Template.Spec
+			daemons = append(daemons, nodefit.Daemon{Namespace: d.Namespace, Name: d.Name, Takes: convert.Footprint(&corev1.Pod{Spec: *spec}),
+				Placement: nodefit.Placement{NodeSelector: spec.NodeSelector, Affinity: spec.Affinity, Tolerations: spec.Tolerations}})
+		}
+		return page.Continue, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list DaemonSets: %w", err)
+	}
+	return nodefit.Summarize(all, daemons), nil
+}
+
+// pages lists objects in pages until there are no more.
+func pages(list func(metav1.ListOptions) (next string, err error)) error {
+	for options := (metav1.ListOptions{Limit: nodesPage}); ; {
+		next, err := list(options)
+		if err != nil || next == "" {
+			return err
+		}
+		options.Continue = next
+	}
+}

@@ -1,0 +1,57 @@
+package convert
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+)
+
+// mostListed is how many containers a message names.
+const mostListed = 5
+
+// UnknownContainer returns why a container policy of a VPA has no effect: it names no container that
+// the pods of a workload have. Empty: it does, or it is not known which ones they have. A container
+// that has a recommendation is one of a pod, such as one that a webhook adds.
+func UnknownContainer(vpa *vpav1.VerticalPodAutoscaler, container, workload string, pods ...*corev1.PodSpec) string {
+	pods = slices.DeleteFunc(pods, func(p *corev1.PodSpec) bool { return p == nil })
+	if container == "" || container == vpav1.DefaultContainerResourcePolicy || len(pods) == 0 {
+		return ""
+	}
+	if r := vpa.Status.Recommendation; r != nil {
+		for i := range r.ContainerRecommendations {
+			if r.ContainerRecommendations[i].ContainerName == container {
+				return ""
+			}
+		}
+	}
+	var names []string
+	runsFirst := false
+	named := func(c corev1.Container) bool { return c.Name == container }
+	for _, pod := range pods {
+		if slices.ContainsFunc(pod.Containers, named) {
+			return ""
+		}
+		runsFirst = runsFirst || slices.ContainsFunc(pod.InitContainers, named)
+		for i := range pod.Containers {
+			names = append(names, pod.Containers[i].Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	container = fmt.Sprintf("%.63q", container) // no name is longer
+	if runsFirst {
+		return fmt.Sprintf("%s is an init container of %s: the policy has no effect, because init containers are not resized", container, workload)
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	more := ""
+	if len(names) > mostListed {
+		names, more = names[:mostListed], ", ..."
+	}
+	return fmt.Sprintf("%s is no container of %s, which has %s%s: the policy has no effect, unless a webhook adds that container", container, workload, strings.Join(names, ", "), more)
+}

@@ -1,0 +1,250 @@
+// Package nodefit finds the largest node that a new pod can go to.
+//
+// Summarize keeps what decides that of all nodes: Nodes. Nodes.Largest takes the requests of a pod and its
+// Placement, and returns the room of the node that can hold most of them. It is no scheduler: it does not
+// look at the pods on the nodes, at affinity to pods or at volumes, so it can say that no node is large
+// enough, but not that a pod finds room.
+package nodefit
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// Placement is what a pod says about the nodes it can go to.
+type Placement struct {
+	NodeName     string              `json:"nodeName"`
+	NodeSelector map[string]string   `json:"nodeSelector"`
+	Affinity     *corev1.Affinity    `json:"affinity"`
+	Tolerations  []corev1.Toleration `json:"tolerations"`
+}
+
+// Daemon is a DaemonSet as far as it takes room on nodes.
+type Daemon struct {
+	Namespace, Name string
+	Takes           resources.List
+	Placement       Placement
+}
+
+// Nodes are the nodes of a cluster. The zero value knows none.
+type Nodes struct {
+	nodes   []node
+	daemons []Daemon
+	room    resources.List // every node has at least this for a pod
+}
+
+// node is one node.
+type node struct {
+	name   string
+	size   resources.List
+	taken  resources.List // by pods of DaemonSets
+	labels map[string]string
+	taints []corev1.Taint
+}
+
+// maxNodes is how many different nodes are kept. Of more, those with the most memory are.
+const maxNodes = 1000
+
+// Summarize returns what counts of some nodes.
+func Summarize(all []corev1.Node, daemons []Daemon) *Nodes {
+	n := &Nodes{daemons: daemons}
+	for i := range all {
+		n.nodes = append(n.nodes, summarize(&all[i], daemons))
+	}
+	if len(n.nodes) > maxNodes {
+		slices.SortStableFunc(n.nodes, func(a, b node) int {
+			return int(min(max(b.size.Value(resources.Memory)-a.size.Value(resources.Memory), -1), 1))
+		})
+		n.nodes = slices.Clone(n.nodes[:maxNodes])
+	}
+	for i := range n.nodes {
+		room := n.nodes[i].room(nil)
+		for k := range resources.Kind(resources.Kinds) {
+			if least, known := n.room.Get(k); !known || room.Value(k) < least {
+				n.room = n.room.With(k, room.Value(k))
+			}
+		}
+	}
+	return n
+}
+
+func summarize(o *corev1.Node, daemons []Daemon) node {
+	n := node{name: o.Name, size: convert.Resources(o.Status.Allocatable), labels: maps.Clone(o.Labels)}
+	for _, t := range o.Spec.Taints {
+		if keepsOff(&t) {
+			n.taints = append(n.taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: t.Effect})
+		}
+	}
+	for i := range daemons {
+		if n.takes(&daemons[i].Placement) {
+			n.taken = plus(n.taken, daemons[i].Takes)
+		}
+	}
+	return n
+}
+
+// keepsOff reports whether a taint keeps pods off a node for as long as it exists. The taints by which
+// Kubernetes and the updater mark trouble pass.
+func keepsOff(t *corev1.Taint) bool {
+	passing := strings.HasPrefix(t.Key, "node.kubernetes.io/") || strings.HasPrefix(t.Key, "node.cloudprovider.kubernetes.io/") ||
+		strings.HasPrefix(t.Key, "loadline.dev/")
+	return !passing && (t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute)
+}
+
+// HoldAnywhere reports whether every node is large enough for some requests. Then Largest need not be asked.
+func (n *Nodes) HoldAnywhere(requests resources.List) bool {
+	return n == nil || len(n.nodes) == 0 || fits(requests, n.room)
+}
+
+// Largest returns the room of the node that can hold the largest part of some requests, of those that a pod
+// can go to. False: one is large enough, or it is not known which there are. Own reports whether a DaemonSet is
+// the controller of the pod.
+func (n *Nodes) Largest(requests resources.List, p *Placement, own func(namespace, name string) bool) (room resources.List, tooLarge bool) {
+	if n.HoldAnywhere(requests) {
+		return room, false
+	}
+	var except resources.List
+	for _, d := range n.daemons {
+		if own(d.Namespace, d.Name) {
+			except = d.Takes
+		}
+	}
+	best := -1.0
+	for i := range n.nodes {
+		one := &n.nodes[i]
+		if !one.takes(p) {
+			continue
+		}
+		has := one.room(&except)
+		if fits(requests, has) {
+			return resources.List{}, false
+		}
+		if part := part(requests, has); part > best {
+			best, room = part, has
+		}
+	}
+	return room, best > 0
+}
+
+// room returns what a pod can have, with the part that pods of its own DaemonSet take.
+func (n *node) room(own *resources.List) resources.List {
+	room := n.size
+	for k := range resources.Kind(resources.Kinds) {
+		if has, known := room.Get(k); known {
+			taken := n.taken.Value(k)
+			if own != nil {
+				taken = max(taken-own.Value(k), 0)
+			}
+			room = room.With(k, max(has-taken, 0))
+		}
+	}
+	return room
+}
+
+// fits reports whether a room holds some requests. A kind that is not known holds everything.
+func fits(requests, room resources.List) bool {
+	for k := range resources.Kind(resources.Kinds) {
+		if has, known := room.Get(k); known && requests.Value(k) > has {
+			return false
+		}
+	}
+	return true
+}
+
+// part returns which part of some requests a room holds.
+func part(requests, room resources.List) float64 {
+	least := 1.0
+	for k := range resources.Kind(resources.Kinds) {
+		if has, known := room.Get(k); known && requests.Value(k) > 0 {
+			least = min(least, float64(has)/float64(requests.Value(k)))
+		}
+	}
+	return least
+}
+
+func plus(a, b resources.List) resources.List {
+	for k := range resources.Kind(resources.Kinds) {
+		if more, ok := b.Get(k); ok {
+			a = a.With(k, a.Value(k).Add(more))
+		}
+	}
+	return a
+}
+
+// takes reports whether a pod can go to a node.
+func (n *node) takes(p *Placement) bool {
+	if p.NodeName != "" {
+		return p.NodeName == n.name
+	}
+	for key, value := range p.NodeSelector {
+		if has, found := n.labels[key]; !found || has != value {
+			return false
+		}
+	}
+	for i := range n.taints {
+		if !slices.ContainsFunc(p.Tolerations, func(t corev1.Toleration) bool { return tolerates(&t, &n.taints[i]) }) {
+			return false
+		}
+	}
+	if p.Affinity == nil || p.Affinity.NodeAffinity == nil || p.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return true
+	}
+	return slices.ContainsFunc(p.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms, n.matches)
+}
+
+func tolerates(t *corev1.Toleration, taint *corev1.Taint) bool {
+	switch {
+	case t.Effect != "" && t.Effect != taint.Effect, t.Key != "" && t.Key != taint.Key:
+		return false
+	case t.Operator == "" || t.Operator == corev1.TolerationOpEqual:
+		return t.Value == taint.Value
+	}
+	return true // also an operator that is not known: rather one node too many than one too few
+}
+
+// matches reports whether a term of the affinity matches a node. An empty one matches none.
+func (n *node) matches(term corev1.NodeSelectorTerm) bool {
+	if len(term.MatchExpressions)+len(term.MatchFields) == 0 {
+		return false
+	}
+	for _, e := range term.MatchExpressions {
+		value, found := n.labels[e.Key]
+		if !satisfies(&e, value, found) {
+			return false
+		}
+	}
+	for _, e := range term.MatchFields {
+		if e.Key == "metadata.name" && !satisfies(&e, n.name, true) {
+			return false
+		}
+	}
+	return true
+}
+
+func satisfies(e *corev1.NodeSelectorRequirement, value string, found bool) bool {
+	switch e.Operator {
+	case corev1.NodeSelectorOpIn:
+		return found && slices.Contains(e.Values, value)
+	case corev1.NodeSelectorOpNotIn:
+		return !found || !slices.Contains(e.Values, value)
+	case corev1.NodeSelectorOpExists:
+		return found
+	case corev1.NodeSelectorOpDoesNotExist:
+		return !found
+	case corev1.NodeSelectorOpGt, corev1.NodeSelectorOpLt:
+		has, err := strconv.ParseInt(value, 10, 64)
+		if len(e.Values) != 1 || err != nil || !found {
+			return false
+		}
+		bound, err := strconv.ParseInt(e.Values[0], 10, 64)
+		return err == nil && (e.Operator == corev1.NodeSelectorOpGt && has > bound || e.Operator == corev1.NodeSelectorOpLt && has < bound)
+	}
+	return true // an operator that is not known: rather one node too many than one too few
+}

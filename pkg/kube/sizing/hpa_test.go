@@ -1,0 +1,124 @@
+package sizing
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/kube/target"
+)
+
+func scaler(apiVersion, kind, name string, metrics ...autoscalingv2.MetricSpec) *autoscalingv2.HorizontalPodAutoscaler {
+	return &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "hpa"}, Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+		ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: apiVersion, Kind: kind, Name: name}, Metrics: metrics}}
+}
+
+func on(name corev1.ResourceName, of autoscalingv2.MetricTargetType) autoscalingv2.MetricSpec {
+	return autoscalingv2.MetricSpec{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{Name: name, Target: autoscalingv2.MetricTarget{Type: of}}}
+}
+
+func onContainer(container string, name corev1.ResourceName, of autoscalingv2.MetricTargetType) autoscalingv2.MetricSpec {
+	return autoscalingv2.MetricSpec{Type: autoscalingv2.ContainerResourceMetricSourceType,
+		ContainerResource: &autoscalingv2.ContainerResourceMetricSource{Name: name, Container: container, Target: autoscalingv2.MetricTarget{Type: of}}}
+}
+
+func TestLooks_OnlyAtPartsOfTheRequest(t *testing.T) {
+	external := autoscalingv2.MetricSpec{Type: autoscalingv2.ExternalMetricSourceType, External: &autoscalingv2.ExternalMetricSource{}}
+	onlyMemory := policy.Rules{Entries: []policy.Entry{{Container: policy.Wildcard, Rule: policy.Rule{Controlled: [resources.Kinds]bool{resources.Memory: true}}}}}
+	for _, tc := range []struct {
+		name    string
+		metrics []autoscalingv2.MetricSpec
+		rules   policy.Rules
+		want    [resources.Kinds]bool
+	}{
+		{name: "utilization", metrics: []autoscalingv2.MetricSpec{on("cpu", autoscalingv2.UtilizationMetricType)}, want: [resources.Kinds]bool{resources.CPU: true}},
+		{name: "a type that is not known", metrics: []autoscalingv2.MetricSpec{on("cpu", "")}, want: [resources.Kinds]bool{resources.CPU: true}},
+		{name: "an amount", metrics: []autoscalingv2.MetricSpec{on("cpu", autoscalingv2.AverageValueMetricType)}},
+		{name: "an amount of one and a part of the other", metrics: []autoscalingv2.MetricSpec{on("cpu", autoscalingv2.AverageValueMetricType), on("memory", autoscalingv2.UtilizationMetricType)},
+			want: [resources.Kinds]bool{resources.Memory: true}},
+		{name: "external metrics", metrics: []autoscalingv2.MetricSpec{external}},
+		{name: "no metrics", want: [resources.Kinds]bool{resources.CPU: true}},
+		{name: "the resource that the VPA leaves alone", metrics: []autoscalingv2.MetricSpec{on("cpu", autoscalingv2.UtilizationMetricType)}, rules: onlyMemory},
+		{name: "a container", metrics: []autoscalingv2.MetricSpec{onContainer("app", "cpu", autoscalingv2.UtilizationMetricType)}, want: [resources.Kinds]bool{resources.CPU: true}},
+		{name: "an amount of a container", metrics: []autoscalingv2.MetricSpec{onContainer("app", "cpu", autoscalingv2.AverageValueMetricType)}},
+		{name: "a container that the VPA leaves alone", metrics: []autoscalingv2.MetricSpec{onContainer("app", "cpu", autoscalingv2.UtilizationMetricType)},
+			rules: policy.Rules{Entries: []policy.Entry{{Container: "app", Rule: policy.Rule{Off: true}}}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := scaler("apps/v1", "Deployment", "web", tc.metrics...)
+			require.Equal(t, tc.want, Looks(h).Against(tc.rules))
+			trimmed, err := client.Trim(h)
+			require.NoError(t, err)
+			require.Equal(t, tc.want, Looks(trimmed.(*autoscalingv2.HorizontalPodAutoscaler)).Against(tc.rules), "as the caches hold it")
+		})
+	}
+}
+
+// watchedHPAs returns what is known of HorizontalPodAutoscalers, in a cluster with the Deployments web, and owned of
+// the custom resource App.
+func watchedHPAs(ctx context.Context, t *testing.T, h *autoscalingv2.HorizontalPodAutoscaler) *HorizontalPodAutoscalers {
+	t.Helper()
+	owned := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "owned",
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "App", Name: "shop", Controller: new(true)}}}}
+	kube := fake.NewClientset(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}, owned, h)
+	f := client.Factory(kube, "", time.Hour, "")
+	targets := target.New(f, nil)
+	known, err := WatchHPAs(f, targets.From, "")
+	require.NoError(t, err)
+	require.NotNil(t, known.LooksAt(target.Key{Namespace: "shop", Kind: "Deployment", Name: "other"}), "before they are read, one may look at anything")
+	f.Start(ctx.Done())
+	require.NoError(t, client.Sync(ctx, targets.Synced()))
+	f.WaitForCacheSync(ctx.Done())
+	return known
+}
+
+func TestLooksAt_ReferencesAreComparedAsTheAPIServerDoes(t *testing.T) {
+	key := func(group, kind, name string) target.Key {
+		return target.Key{Namespace: "shop", Group: group, Kind: kind, Name: name}
+	}
+	web, rollout := key("", "Deployment", "web"), key("argoproj.io", "Rollout", "web")
+	for _, tc := range []struct {
+		name, apiVersion, kind, named string
+		of                            target.Key
+		want                          bool
+	}{
+		{name: "the same", apiVersion: "apps/v1", kind: "Deployment", named: "web", of: web, want: true},
+		{name: "an old version", apiVersion: "extensions/v1beta1", kind: "Deployment", named: "web", of: web, want: true},
+		{name: "no version", kind: "Deployment", named: "web", of: web, want: true},
+		{name: "a kind in lower case", apiVersion: "apps/v1", kind: "deployment", named: "web", of: web},
+		{name: "another name", apiVersion: "apps/v1", kind: "Deployment", named: "api", of: web},
+		{name: "the kind of another group", apiVersion: "example.com/v1", kind: "Deployment", named: "web", of: web},
+		{name: "a custom resource", apiVersion: "argoproj.io/v1alpha1", kind: "Rollout", named: "web", of: rollout, want: true},
+		{name: "another version of it", apiVersion: "argoproj.io/v2", kind: "Rollout", named: "web", of: rollout, want: true},
+		{name: "that kind of another group", apiVersion: "example.com/v1", kind: "Rollout", named: "web", of: rollout},
+		{name: "a group that cannot be right", apiVersion: "apps/v1", kind: "Rollout", named: "web", of: rollout, want: true},
+		{name: "no group", kind: "Rollout", named: "web", of: rollout, want: true},
+		{name: "a workload that the target owns", apiVersion: "apps/v1", kind: "Deployment", named: "owned", of: key("example.com", "App", "shop"), want: true},
+		{name: "one that another owns", apiVersion: "apps/v1", kind: "Deployment", named: "owned", of: key("example.com", "App", "other")},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
+				h := scaler(tc.apiVersion, tc.kind, tc.named, on("cpu", autoscalingv2.UtilizationMetricType))
+				known := watchedHPAs(ctx, t, h)
+				synctest.Wait()
+				require.Equal(t, tc.want, known.LooksAt(tc.of) != nil)
+				looked, first := LooksAt([]autoscalingv2.HorizontalPodAutoscaler{*h}, tc.of, known.owners)
+				require.Equal(t, tc.want, looked != nil)
+				require.Equal(t, tc.want, first != nil)
+			})
+		})
+	}
+}
