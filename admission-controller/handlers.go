@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -20,8 +21,11 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/kube/nodefit"
 	"loadline.dev/loadline/pkg/kube/sizing"
+	"loadline.dev/loadline/pkg/kube/target"
 )
 
 // finder finds the VPA of a pod; target.Finder does it.
@@ -32,12 +36,21 @@ type finder interface {
 	Find(ctx context.Context, namespace string, pod *corev1.Pod) (*vpav1.VerticalPodAutoscaler, error)
 }
 
+// nodes are those of the cluster; validate.Cluster reads them.
+type nodes interface {
+	// Nodes returns those that new pods can go to. Nil: they are not known, or larger ones may be added.
+	Nodes() *nodefit.Nodes
+	// Exceeded notes that a pod was larger than any.
+	Exceeded()
+}
+
 // podHandler answers about new pods.
 type podHandler struct {
 	serves      func(namespace string) bool
 	finder      finder
 	limitRanges corelisters.LimitRangeLister
 	quotas      func(namespace string) []*corev1.ResourceQuota // nil: none are known
+	nodes       nodes                                          // nil: none are known
 	mutation    mutate.Config
 	// outdated reports whether what a VPA recommends may be for another target than it
 	// has now; nil: never.
@@ -132,6 +145,7 @@ func (h podHandler) sizes(ctx context.Context, request *admissionv1.AdmissionReq
 	if h.quotas != nil {
 		demands.Room = mutate.RoomFor(pod, h.quotas(request.Namespace))
 	}
+	demands.Node = h.largestNode(request.Object.Raw, pod)
 	mutation, err := h.mutation.Patch(pod, may.vpa, demands)
 	if err != nil {
 		return server.Answer{Cause: server.CauseBoost, Err: fmt.Errorf("VerticalPodAutoscaler %s: %w", klog.KObj(vpa), err)}
@@ -140,6 +154,37 @@ func (h podHandler) sizes(ctx context.Context, request *admissionv1.AdmissionReq
 	return server.Answer{Patch: mutation.Patch, Warnings: mutation.Warnings, After: func() {
 		report(ctx, request, mutation, klog.KObj(pod), klog.KObj(vpa))
 	}}
+}
+
+// largestNode returns what finds the room of the largest node that a pod can go to; nil: nodes do not bound it.
+// Where the pod can go is read only if some node is too small for it.
+func (h podHandler) largestNode(raw []byte, pod *corev1.Pod) func(resources.List) (resources.List, bool) {
+	if h.nodes == nil {
+		return nil
+	}
+	known := h.nodes.Nodes()
+	if known == nil {
+		return nil
+	}
+	return func(requests resources.List) (room resources.List, tooLarge bool) {
+		if known.HoldAnywhere(requests) {
+			return room, false
+		}
+		var placed struct {
+			Spec nodefit.Placement `json:"spec"`
+		}
+		if json.Unmarshal(raw, &placed) != nil {
+			return room, false // it is not known where it can go
+		}
+		owner, _ := target.Controller(pod.Namespace, pod.OwnerReferences)
+		room, tooLarge = known.Largest(requests, &placed.Spec, func(namespace, name string) bool {
+			return owner == target.Key{Namespace: namespace, Kind: daemonSet, Name: name}
+		})
+		if tooLarge {
+			h.nodes.Exceeded()
+		}
+		return room, tooLarge
+	}
 }
 
 // unchanged is the answer about a pod that stays as it is written. As a part of answer the

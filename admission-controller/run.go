@@ -271,7 +271,7 @@ func fillCaches(ctx context.Context, config Config, clients *client.Clients) (ca
 		return caches{}, fmt.Errorf("read the recipes: %w", err)
 	}
 	pods := podHandler{
-		serves: config.Kube.Serves, finder: finder, limitRanges: limitRanges.Lister(), quotas: around.Quotas,
+		serves: config.Kube.Serves, finder: finder, limitRanges: limitRanges.Lister(), quotas: around.Quotas, nodes: around,
 		mutation: config.mutation(), outdated: generations.Outdated, policies: policies, records: records, hpas: hpas, recipes: recipes,
 	}
 	return caches{

@@ -43,8 +43,11 @@ type Mutation struct {
 // Namespace is what a namespace demands of one of its pods, and how that shares its node. The
 // zero value demands nothing.
 type Namespace struct {
-	Ranges  convert.LimitRanges
-	Room    Room            // for this pod
+	Ranges convert.LimitRanges
+	Room   Room // for this pod
+	// Node returns the room of the largest node that this pod can go to, given its requests, if they are
+	// more than any can hold. Nil: nodes do not bound it.
+	Node    func(requests resources.List) (room resources.List, tooLarge bool)
 	Sharing *policy.Sharing // by its SizingPolicy; nil: it does not share
 }
 
@@ -60,7 +63,7 @@ func (c Config) Patch(pod *corev1.Pod, vpa *vpav1.VerticalPodAutoscaler, namespa
 	if convert.SizedAsWhole(pod) {
 		m.warnings = []string{"VerticalPodAutoscaler " + vpa.Name + ": containers left unchanged, because spec.resources of the pod bounds them"}
 	} else {
-		sizes, err := m.sizes(namespace.Room, m.sharing(namespace))
+		sizes, err := m.sizes(namespace, m.sharing(namespace))
 		if err != nil {
 			return Mutation{}, err
 		}
@@ -95,7 +98,8 @@ type mutation struct {
 	pod    *corev1.Pod
 	vpa    *vpav1.VerticalPodAutoscaler
 	ranges convert.LimitRanges
-	given  map[string]resources.Bounds // what is recommended, by container
+	given  map[string]resources.Bounds      // what is recommended, by container
+	capped map[string][resources.Kinds]bool // to the largest node, by container
 
 	steps    []client.PatchOperation
 	updates  strings.Builder // the value of vpaUpdates; empty: nothing was changed
@@ -121,7 +125,7 @@ type size struct {
 
 // sizes returns what each container gets: from the recommendation, with its boost,
 // and as far as the quotas have room.
-func (m *mutation) sizes(room Room, shares *policy.Sharing) ([]size, error) {
+func (m *mutation) sizes(namespace Namespace, shares *policy.Sharing) ([]size, error) {
 	current, rules := convert.NewPod(m.pod), convert.Rules(m.vpa)
 	rules.Sharing, m.given = shares, m.recommendation()
 	fitted := policy.Fit(current, m.given, rules, m.ranges.Ranges).Containers
@@ -137,22 +141,52 @@ func (m *mutation) sizes(room Room, shares *policy.Sharing) ([]size, error) {
 			return nil, err
 		}
 	}
-	if room != (Room{}) {
-		rules.Sharing = nil // kept is the pod without any change, and sharing would change limits
+	kept := func() []policy.Fitted { // the pod without any change
+		rules.Sharing = nil // would change limits
 		kept := policy.Fit(current, unsized(current, m.given), rules, m.ranges.Ranges).Containers
 		for i := range kept {
 			if sizes[i].boosted && !kept[i].Requests.Has(resources.CPU) {
 				kept[i].Requests = kept[i].Requests.With(resources.CPU, current.Containers[i].Requests.Value(resources.CPU))
 			}
 		}
+		return kept
+	}
+	if room := namespace.Room; room != (Room{}) {
 		var changes []Change
-		fitted, changes = room.Cut(current, kept, fitted)
+		fitted, changes = room.Cut(current, kept(), fitted)
 		m.cuts(changes)
+	}
+	if namespace.Node != nil {
+		if has, tooLarge := namespace.Node(takes(m.pod, current, fitted)); tooLarge {
+			var changes []Change
+			fitted, changes = (Room{Requests: has}).ordinary(m.pod).Cut(current, kept(), fitted)
+			m.nodeCuts(changes)
+		}
 	}
 	for i := range fitted {
 		sizes[i].Fitted = fitted[i]
 	}
 	return sizes, nil
+}
+
+// takes returns the requests of a pod with some sizes, as a node counts them.
+func takes(pod *corev1.Pod, current policy.Pod, fitted []policy.Fitted) (sum resources.List) {
+	for i, c := range current.Containers {
+		for k := range resources.Kind(resources.Kinds) {
+			request, has := fitted[i].Requests.Get(k)
+			if !has {
+				request = max(c.Requests.Value(k), 0)
+			}
+			sum = sum.With(k, sum.Value(k).Add(request))
+		}
+	}
+	beside(pod, func(requests, _ corev1.ResourceList) {
+		more := convert.Resources(requests)
+		for k := range resources.Kind(resources.Kinds) {
+			sum = sum.With(k, sum.Value(k).Add(more.Value(k)))
+		}
+	})
+	return sum
 }
 
 // sharing returns how the pod shares its node. A CPU limit stays where a quota refuses pods
@@ -210,6 +244,25 @@ func (m *mutation) cuts(changes []Change) {
 	}
 }
 
+// nodeCuts warns of what the largest node did to the pod.
+func (m *mutation) nodeCuts(changes []Change) {
+	for _, c := range changes {
+		to := convert.Quantity(c.Kind, c.To)
+		if c.From == c.To {
+			m.warn("container %s: no node that the pod can go to can hold it, even with %s of %s; the pod will probably stay pending", c.Container, to.String(), c.Kind)
+			continue
+		}
+		from := convert.Quantity(c.Kind, c.From)
+		m.warn("container %s: %s cut from %s to %s, because no node that the pod can go to can hold more", c.Container, c.Kind, from.String(), to.String())
+		if m.capped == nil {
+			m.capped = map[string][resources.Kinds]bool{}
+		}
+		kinds := m.capped[c.Container]
+		kinds[c.Kind] = true
+		m.capped[c.Container] = kinds
+	}
+}
+
 func (m *mutation) warn(format string, args ...any) {
 	m.warnings = append(m.warnings, "VerticalPodAutoscaler "+m.vpa.Name+": "+fmt.Sprintf(format, args...))
 }
@@ -233,6 +286,11 @@ func (m *mutation) container(i int, fitted size, sizes corev1.ResourceRequiremen
 	}
 	m.begin(i)
 	m.notes(fitted.Fitted)
+	for k, capped := range m.capped[fitted.Name] {
+		if capped {
+			m.note(resources.Kind(k).String(), " capped to the largest node")
+		}
+	}
 	m.moves(container, fitted.Fitted)
 	m.listed(sizes.Requests, " request")
 	m.listed(sizes.Limits, " limit")

@@ -30,13 +30,24 @@ func RoomFor(pod *corev1.Pod, quotas []*corev1.ResourceQuota) Room {
 	if room == (Room{}) {
 		return room
 	}
+	return room.ordinary(pod)
+}
+
+// ordinary returns what is left for the ordinary containers of a pod.
+func (r Room) ordinary(pod *corev1.Pod) Room {
+	beside(pod, func(requests, limits corev1.ResourceList) { r = r.without(requests, limits) })
+	return r
+}
+
+// beside calls count with what a pod takes beside its ordinary containers: for sidecars and overhead.
+func beside(pod *corev1.Pod, count func(requests, limits corev1.ResourceList)) {
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			room = room.without(c.Resources.Requests, c.Resources.Limits)
+			count(c.Resources.Requests, c.Resources.Limits)
 		}
 	}
-	return room.without(pod.Spec.Overhead, pod.Spec.Overhead)
+	count(pod.Spec.Overhead, pod.Spec.Overhead)
 }
 
 // tighter takes what a quota leaves where that is less than known.
