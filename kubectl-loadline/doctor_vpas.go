@@ -97,10 +97,19 @@ func lookAtContainerNames(ctx context.Context, e *examination) error {
 			continue
 		}
 		key := target.RefKey(v.Namespace, v.Spec.TargetRef)
-		template, _, err := target.Template(ctx, e.kube, key)
-		failed = errors.Join(failed, err)
+		of, _, _, err := e.owners.Template(ctx, key)
+		if err != nil {
+			if !apierrors.IsNotFound(err) { // else another check finds it
+				failed = errors.Join(failed, err)
+			}
+			continue
+		}
+		var template *corev1.PodSpec
+		if of != nil {
+			template = &of.Spec
+		}
 		for _, p := range v.Spec.ResourcePolicy.ContainerPolicies {
-			if err != nil || template != nil && convert.UnknownContainer(v, p.ContainerName, key.String(), template) == "" {
+			if template != nil && convert.UnknownContainer(v, p.ContainerName, key.String(), template) == "" {
 				continue
 			}
 			pods, err := e.podsOf(ctx, key)
