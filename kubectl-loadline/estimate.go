@@ -101,13 +101,14 @@ func (e *estimator) read(ctx context.Context, f *estimateFlags, p parsedEstimate
 		return flags.Problem("prometheus-address", f.Address, err.Error())
 	}
 	names := backtest.DefaultServers().Usage
-	names.Namespace = namespace
+	names.Namespace, names.Matchers = namespace, f.Access.Matchers
+	distinct := prometheus.NewDistinct(names)
 	end := now.Truncate(p.step)
 	times := prometheus.Times{Start: end.Add(-p.length), Step: p.step, Count: int(p.length/p.step) + 1}
 	for k, query := range [resources.Kinds]string{resources.CPU: names.CPU(p.step), resources.Memory: names.Peak(p.step)} {
 		_, err := server.Range(ctx, prometheus.Range{Query: query, Times: times}, func(labels map[string]string, points []prometheus.Point) {
 			container, whole := names.Container(labels)
-			if !whole {
+			if !whole || !distinct.Add(container, labels) {
 				return
 			}
 			for _, point := range points {
@@ -117,6 +118,14 @@ func (e *estimator) read(ctx context.Context, f *estimateFlags, p parsedEstimate
 		if err != nil {
 			return fmt.Errorf("read the history of %s from Prometheus: %w", resources.Kind(k), err)
 		}
+	}
+	if err := distinct.Err(); err != nil {
+		for container := range e.samples {
+			if distinct.Ambiguous(container) != nil {
+				delete(e.samples, container)
+			}
+		}
+		return err
 	}
 	return nil
 }

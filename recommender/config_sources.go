@@ -135,7 +135,7 @@ func (p *Prometheus) Client(observe func(code, method string, took time.Duration
 // Usage returns the names of the metrics of usage, for one namespace or all.
 func (p *Prometheus) Usage(namespace string) prometheus.Usage {
 	return prometheus.Usage{
-		CPUMetric: p.CPUMetric, MemoryMetric: p.MemoryMetric, Job: p.CadvisorJob, Namespace: namespace,
+		CPUMetric: p.CPUMetric, MemoryMetric: p.MemoryMetric, Job: p.CadvisorJob, Namespace: namespace, Matchers: p.Matchers,
 		NamespaceLabel: p.ContainerNamespaceLabel, PodLabel: p.ContainerPodLabel, ContainerLabel: p.ContainerLabel,
 	}
 }

@@ -35,6 +35,7 @@ const (
 	refused       = "refused"
 	aboveCapacity = "above_capacity"
 	live          = "seen_live"
+	ambiguous     = "ambiguous_series"
 )
 
 // mostFailures is how many queries in a row may fail before an attempt gives up: a
@@ -214,6 +215,9 @@ func (f *feeder) admit(b *batch) []string {
 			f.pods[name] = m
 		}
 		switch {
+		case b.distinct.Ambiguous(key) != nil:
+			reasons[i] = ambiguous
+			continue
 		case !m.known:
 			reasons[i] = noLabels
 			continue

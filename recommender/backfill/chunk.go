@@ -51,7 +51,8 @@ type batch struct {
 	index      map[usage.ContainerKey]int
 	containers []usage.ContainerKey
 	values     []resources.Amount
-	waiting    []float32      // shares of the time in which work waited for CPU, in the same order; nil = not known
+	waiting    []float32 // shares of the time in which work waited for CPU, in the same order; nil = not known
+	distinct   *prometheus.Distinct
 	counts     map[string]int // samples that are not in values, by reason
 }
 
@@ -59,7 +60,7 @@ const none resources.Amount = -1
 
 // fetch asks for a chunk. An answer that is not whole gives nothing.
 func (l *Loader) fetch(ctx context.Context, c chunk) (*batch, error) {
-	b := &batch{chunk: c, index: map[usage.ContainerKey]int{}, counts: map[string]int{}}
+	b := &batch{chunk: c, index: map[usage.ContainerKey]int{}, counts: map[string]int{}, distinct: prometheus.NewDistinct(l.config.Usage)}
 	query := l.config.Usage.Query(c.kind, l.config.Step)
 	answer, err := l.config.Client.Range(ctx, prometheus.Range{Query: query, Times: c.Times}, func(labels map[string]string, points []prometheus.Point) {
 		key, ok := l.config.Usage.Container(labels)
@@ -67,8 +68,13 @@ func (l *Loader) fetch(ctx context.Context, c chunk) (*batch, error) {
 			b.counts[noContainer] += len(points)
 			return
 		}
+		b.distinct.Add(key, labels)
 		b.add(key, points)
 	})
+	if err := b.distinct.Err(); err != nil && !l.ambiguous {
+		l.ambiguous = true
+		klog.FromContext(ctx).Error(err, "No history of containers whose series differ in labels that are not known")
+	}
 	b.counts[notNumber] += answer.Unusable
 	b.counts[unreadable] += answer.Broken
 	return b, err

@@ -112,10 +112,11 @@ type Loader struct {
 	first  chan struct{}
 	once   sync.Once
 
-	pause   time.Duration // after the first attempt, if it is not complete
-	missing []chunk       // Run's own
-	waiting waiting       // Run's own
-	plan    []chunk
+	pause     time.Duration // after the first attempt, if it is not complete
+	missing   []chunk       // Run's own
+	waiting   waiting       // Run's own
+	ambiguous bool          // it was logged that series are; Run's own
+	plan      []chunk
 	// requests are the VPAs that are loaded for; nil: those that exist at the first attempt.
 	requests map[vpaName]Request
 	late     bool // the requests were given

@@ -76,7 +76,7 @@ func NewEvidenceSource(c EvidenceConfig) (*EvidenceSource, error) {
 	if err != nil {
 		return nil, err
 	}
-	usage := prometheus.Usage{Job: c.Job, NamespaceLabel: c.NamespaceLabel, PodLabel: c.PodLabel, ContainerLabel: c.ContainerLabel}
+	usage := prometheus.Usage{Job: c.Job, Matchers: c.Matchers, NamespaceLabel: c.NamespaceLabel, PodLabel: c.PodLabel, ContainerLabel: c.ContainerLabel}
 	return &EvidenceSource{client, usage, settings.Timeout}, nil
 }
 
@@ -122,7 +122,7 @@ func validNames(pods []string) (names []string, errs []error) {
 // waited once more where the series was there when the window began.
 func (s *EvidenceSource) query(namespace string, pods []string) string {
 	u := s.usage
-	u.Namespace, u.Matchers = namespace, fmt.Sprintf("%s=~%q", u.PodLabel, prometheus.OneOf(pods))
+	u.Namespace, u.Matchers = namespace, prometheus.JoinMatchers(u.Matchers, fmt.Sprintf("%s=~%q", u.PodLabel, prometheus.OneOf(pods)))
 	marked := func(counter, rate string) string {
 		return fmt.Sprintf(`label_replace(%s, %q, %q, "", "")`, rate, counterLabel, counter)
 	}

@@ -17,6 +17,10 @@ type Access struct {
 	Insecure     bool   // do not verify the TLS certificate
 
 	Username, Password, BearerToken, BearerTokenFile string
+
+	Headers     []string // "Name: value" of each request, such as the tenant
+	HeadersFile string   // with more of them, one a line
+	Matchers    string   // that series must match, too, as PromQL has them between braces
 }
 
 // DefaultAccess returns the defaults of the reference recommender.
@@ -30,6 +34,9 @@ func (a *Access) AddFlags(fs *pflag.FlagSet) {
 	text(&a.Username, "username", "User for basic authentication; else the variable PROMETHEUS_USERNAME.")
 	text(&a.Password, "password", "Password for basic authentication; else the variable PROMETHEUS_PASSWORD.")
 	text(&a.BearerToken, "prometheus-bearer-token", "Token for bearer authentication.")
+	fs.StringArrayVar(&a.Headers, "prometheus-header", a.Headers, `Header of each request, as in "X-Scope-OrgID: team". It may be given several times. Secrets belong into --prometheus-headers-file.`)
+	text(&a.HeadersFile, "prometheus-headers-file", "File with headers of each request, one \"Name: value\" a line. It is read for each query.")
+	text(&a.Matchers, "prometheus-matchers", "What series of containers must match, too, as PromQL has it between braces: cluster=\"eu\". Needed where several clusters share a server.")
 	text(&a.BearerTokenFile, "prometheus-bearer-token-file", "File with that token. It is read for each query, so it may rotate.")
 }
 
@@ -39,6 +46,11 @@ func (a *Access) Complete() error {
 	if a.BearerToken+a.BearerTokenFile == "" && (a.Username == "" || a.Password == "") {
 		if user, password := os.Getenv("PROMETHEUS_USERNAME"), os.Getenv("PROMETHEUS_PASSWORD"); user != "" && password != "" {
 			a.Username, a.Password = user, password
+		}
+	}
+	if a.HeadersFile != "" {
+		if _, err := readHeaders(nil, a.HeadersFile); err != nil {
+			return flags.Problem("prometheus-headers-file", a.HeadersFile, "must be a file with headers: "+err.Error())
 		}
 	}
 	if a.BearerTokenFile == "" {
@@ -58,7 +70,9 @@ func (a *Access) Complete() error {
 // asked at all, that the time-out makes sense.
 func (a *Access) Validate(asked bool) error {
 	timeout, err := ParseDuration(a.QueryTimeout)
+	_, wrong := readHeaders(a.Headers, "")
 	return errors.Join(
+		flags.Check(wrong == nil, "prometheus-header", "(hidden)", `must be a header such as "X-Scope-OrgID: team"`),
 		flags.Check(a.BearerToken == "" || a.BearerTokenFile == "", "prometheus-bearer-token", "(hidden)",
 			"excludes --prometheus-bearer-token-file="+a.BearerTokenFile+": give only one of the two"),
 		flags.Check(a.Username == "" || a.BearerToken == "" && a.BearerTokenFile == "", "username", a.Username,
@@ -77,7 +91,7 @@ func (a *Access) Warnings() []string {
 
 // Client returns the settings of a client of a server at an address.
 func (a *Access) Client(address string) Config {
-	c := Config{Address: address, Insecure: a.Insecure, Token: a.BearerToken, TokenFile: a.BearerTokenFile}
+	c := Config{Address: address, Insecure: a.Insecure, Token: a.BearerToken, TokenFile: a.BearerTokenFile, Headers: a.Headers, HeadersFile: a.HeadersFile}
 	if a.Username != "" && a.Password != "" {
 		c.Username, c.Password = a.Username, a.Password
 	}

@@ -19,10 +19,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -38,6 +40,9 @@ type Config struct {
 
 	Username, Password string
 	Token, TokenFile   string // the file is read for each request: tokens rotate
+
+	Headers     []string // "Name: value", of each request
+	HeadersFile string   // with more of them, one a line; it is read for each request
 
 	Timeout time.Duration // of one query, its answer included
 	Limits  Limits
@@ -224,6 +229,11 @@ func (c *Client) request(ctx context.Context, method, path string, form url.Valu
 	if err := c.authorize(request); err != nil {
 		return nil, err
 	}
+	headers, err := readHeaders(c.config.Headers, c.config.HeadersFile)
+	if err != nil {
+		return nil, fmt.Errorf("read the headers (--prometheus-headers-file): %w", err)
+	}
+	maps.Copy(request.Header, headers)
 	start := time.Now()
 	response, err := c.http.Do(request)
 	if c.config.Observe != nil {
@@ -258,6 +268,29 @@ func (c *Client) authorize(request *http.Request) error {
 		request.SetBasicAuth(c.config.Username, c.config.Password)
 	}
 	return nil
+}
+
+// readHeaders returns headers from lines and from those of a file, without blank ones and comments.
+func readHeaders(lines []string, file string) (http.Header, error) {
+	if file != "" {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		lines = slices.Concat(lines, strings.Split(string(text), "\n"))
+	}
+	headers := http.Header{}
+	for i, line := range lines {
+		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		name, value, found := strings.Cut(line, ":")
+		if !found || name == "" || strings.ContainsAny(name, " \t") || strings.ContainsAny(value, "\r\n") {
+			return nil, fmt.Errorf("line %d is no \"Name: value\"", i+1)
+		}
+		headers.Add(name, strings.TrimSpace(value))
+	}
+	return headers, nil
 }
 
 // refusal reads the body of an answer that is an error.
