@@ -84,15 +84,15 @@ func moreMemory(was, is *vpav1.VerticalPodAutoscaler) bool {
 	return false
 }
 
-// OOMResize gives pods that were killed for want of memory, and are not ready, what
-// is recommended now. serving.RunEvery calls it a second after memoryRises.Wake, or five
+// OOMResize gives pods that were killed for want of memory what is recommended now, whether they
+// are ready again or not. serving.RunEvery calls it a second after memoryRises.Wake, or five
 // seconds after the last time if that is later, with the VPAs that recommend more memory than
 // before; Pod.IsOOMResize says what such a resize is spared. Of its plan it carries out
 // nothing else but notes of back-offs, and says no reasons: the next pass does. It needs no
 // admission controller: the pods stay. Only if such pods were killed it looks at all others,
 // too.
 func (l *Loop) OOMResize(ctx context.Context, now time.Time, more []cache.ObjectName) {
-	if !l.reader.HasOOMKilled(ctx, more) {
+	if !l.reader.HasOOMKilled(ctx, more, now) {
 		return
 	}
 	p, plan, err := l.look(ctx, now, func(string) {})

@@ -278,6 +278,30 @@ func TestCureNeedsNoBudgetAndNoAdmissionController(t *testing.T) {
 	require.Empty(t, w.writes(), "a cure evicts nobody")
 }
 
+// Both replicas of a workload are killed at about the same time. The one that is ready again first
+// must not make the other wait, nor wait for it, and no PodDisruptionBudget is consulted.
+func TestOOMResize_NeedsNoBudgetForReadyPods(t *testing.T) {
+	again := func(p *corev1.Pod) {
+		killed(p)
+		if p.Name == "web-1-0" {
+			p.Status.Conditions[0].Status, p.Status.ContainerStatuses[0].Ready = corev1.ConditionTrue, true
+		}
+	}
+	for _, mode := range []vpav1.UpdateMode{vpav1.UpdateModeInPlaceOrRecreate, vpav1.UpdateModeInPlace} {
+		t.Run(string(mode), func(t *testing.T) {
+			config := Default()
+			config.Gates.InPlace = true
+			w := newWorld(t, config, append(deployment(2, again), autoscaler(mode))...)
+			w.refuse("create", "pods/eviction", apierrors.NewTooManyRequestsError("budget"))
+			w.loop.OOMResize(t.Context(), noon, rose)
+			for _, name := range []string{"web-1-0", "web-1-1"} {
+				require.Equal(t, "200Mi", w.pod(name).Spec.Containers[0].Resources.Requests.Memory().String(), name)
+			}
+			require.Empty(t, w.evictions())
+		})
+	}
+}
+
 // It disturbs the pod once, however that comes about.
 func TestARestartThatBecomesAnEvictionCountsOnce(t *testing.T) {
 	w := newWorld(t, Default(), append(deployment(2, func(p *corev1.Pod) {
@@ -347,6 +371,11 @@ func TestOnlyKilledPodsOfVPAsThatRoseCauseACure(t *testing.T) {
 		"ready again": {autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "web-vpa", func(p *corev1.Pod) {
 			killed(p)
 			p.Status.ContainerStatuses[0].Ready = true
+		}, true},
+		"ready again for long": {autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "web-vpa", func(p *corev1.Pod) {
+			killed(p)
+			p.Status.ContainerStatuses[0].Ready = true
+			p.Status.ContainerStatuses[0].LastTerminationState.Terminated.FinishedAt = metav1.NewTime(noon.Add(-time.Hour))
 		}, false},
 		"ended otherwise": {autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "web-vpa", func(p *corev1.Pod) {
 			killed(p)
@@ -354,12 +383,12 @@ func TestOnlyKilledPodsOfVPAsThatRoseCauseACure(t *testing.T) {
 		}, false},
 	} {
 		w := newWorld(t, Default(), append(deployment(1, c.pods), c.vpa, other, lost, elsewhere)...)
-		require.Equal(t, c.cause, w.loop.reader.HasOOMKilled(t.Context(), []cache.ObjectName{cache.NewObjectName("shop", c.rose)}), name)
+		require.Equal(t, c.cause, w.loop.reader.HasOOMKilled(t.Context(), []cache.ObjectName{cache.NewObjectName("shop", c.rose)}, noon), name)
 	}
 	config := Default()
 	config.Kube.IgnoredNamespaces = "shop"
 	w := newWorld(t, config, append(deployment(1, killed), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
-	require.False(t, w.loop.reader.HasOOMKilled(t.Context(), rose))
+	require.False(t, w.loop.reader.HasOOMKilled(t.Context(), rose, noon))
 }
 
 // A container that is killed again and again is not disrupted by a restart, and a

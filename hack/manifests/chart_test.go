@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -57,6 +58,49 @@ func TestTheChartRunsTheProgramsAsTheManifestsDo(t *testing.T) {
 		}
 		require.Equal(t, replicas(base, "vpa-"+name), replicas(ours, fullname+"-"+name))
 	}
+}
+
+// The chart and the manifests differ in no argument but those of chartOnly: what the chart passes
+// besides is the default of the program.
+func TestChart_PassesTheArgumentsOfTheManifests(t *testing.T) {
+	base, ours := kustomized(t, "deploy/base"), chart(t).objects
+	for _, name := range []string{"recommender", "updater", "admission-controller"} {
+		t.Run(name, func(t *testing.T) {
+			defaults := flagDefaults(t, name)
+			want, got := arguments(program(t, base, name), defaults), arguments(program(t, ours, name), defaults)
+			maps.DeleteFunc(got, func(flag, _ string) bool { return chartOnly[flag] })
+			require.Equal(t, want, got)
+		})
+	}
+}
+
+// chartOnly are arguments that name objects as the chart calls them, the verbosity, and how the
+// certificate of the chart's own Secret is read.
+var chartOnly = map[string]bool{"leader-elect-resource-name": true, "webhook-service": true, "tls-secret": true, "reload-cert": true, "v": true}
+
+// arguments returns the arguments of a program that differ from their defaults, by flag.
+func arguments(pod corev1.PodSpec, defaults map[string]string) map[string]string {
+	set := map[string]string{}
+	for _, argument := range pod.Containers[0].Args {
+		flag, value, _ := strings.Cut(strings.TrimPrefix(argument, "--"), "=")
+		set[flag] = value
+	}
+	maps.DeleteFunc(set, func(flag, value string) bool { return value == defaults[flag] })
+	return set
+}
+
+// flagDefaults returns the defaults of the flags of a program.
+func flagDefaults(t *testing.T, program string) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, program, "testdata/flags.golden"))
+	require.NoError(t, err)
+	defaults := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) > 2 {
+			defaults[fields[0]] = strings.Trim(fields[2], `"`)
+		}
+	}
+	return defaults
 }
 
 // The tests of the plugin have a file of what the chart makes, by which it finds the programs.

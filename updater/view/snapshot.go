@@ -228,9 +228,13 @@ func targetOf(vpa *vpav1.VerticalPodAutoscaler) target.Key {
 	return target.RefKey(vpa.Namespace, vpa.Spec.TargetRef)
 }
 
-// HasOOMKilled reports whether any pod that one of the VPAs may resize was killed for want
-// of memory and is not ready.
-func (r *Reader) HasOOMKilled(ctx context.Context, vpas []cache.ObjectName) bool {
+// recentKill is for how long after an out-of-memory kill a container that is ready again counts as
+// killed for HasOOMKilled. The next regular iteration resizes pods that were killed earlier.
+const recentKill = 10 * time.Minute
+
+// HasOOMKilled reports whether any pod that one of the VPAs may resize has a container whose last
+// termination was an out-of-memory kill, and that is not ready or was killed a short time before now.
+func (r *Reader) HasOOMKilled(ctx context.Context, vpas []cache.ObjectName, now time.Time) bool {
 	return slices.ContainsFunc(vpas, func(name cache.ObjectName) bool {
 		vpa, err := r.VPAs.VerticalPodAutoscalers(name.Namespace).Get(name.Name)
 		if err != nil || !r.Serves(name.Namespace) {
@@ -244,14 +248,14 @@ func (r *Reader) HasOOMKilled(ctx context.Context, vpas []cache.ObjectName) bool
 			return false
 		}
 		pods, err := r.Pods.Pods(name.Namespace).List(selector)
-		return err == nil && slices.ContainsFunc(pods, oomKilledAndUnready)
+		return err == nil && slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return oomKilled(p, now) })
 	})
 }
 
-func oomKilledAndUnready(p *corev1.Pod) bool {
+func oomKilled(p *corev1.Pod, now time.Time) bool {
 	return slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
 		t := s.LastTerminationState.Terminated
-		return t != nil && t.Reason == convert.OOMKilled && !s.Ready
+		return t != nil && t.Reason == convert.OOMKilled && (!s.Ready || now.Sub(t.FinishedAt.Time) < recentKill)
 	})
 }
 

@@ -99,7 +99,7 @@ func (s Situation) Evictable(p *Pod) Reason {
 // fallback says whether a pod whose resize did not come about is evicted: never for a share alone,
 // unless it lacks memory and does not work.
 func (s Situation) fallback(p *Pod) (Decision, Reason) {
-	if p.awaitsShare() && !p.IsOOMResize() {
+	if p.awaitsShare() && !p.starved() {
 		return Wait, unresized(p.Resize)
 	}
 	age := s.Now.Sub(s.State.Since(p, s.Now))

@@ -172,7 +172,7 @@ func (c *Container) After() policy.Container {
 
 // Need is what the change of a pod takes.
 func (p *Pod) Need() Need {
-	n := Need{Namespace: p.Namespace, Traits: p.Traits, Node: p.Node, Bound: p.Bound, Leaves: p.Leaves, Yields: p.IsOOMResize(), Sized: p.Sized, Has: p.Footprint, Wants: p.Footprint}
+	n := Need{Namespace: p.Namespace, Traits: p.Traits, Node: p.Node, Bound: p.Bound, Leaves: p.Leaves, Yields: p.starved(), Sized: p.Sized, Has: p.Footprint, Wants: p.Footprint}
 	for i := range p.Containers {
 		c := &p.Containers[i]
 		after := c.After()

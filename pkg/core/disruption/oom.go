@@ -17,22 +17,26 @@ func (p *Pod) QuickOOM(threshold time.Duration, now time.Time) bool {
 	})
 }
 
-// IsOOMResize reports whether more memory would help a pod that does not work anyway:
-// it is not ready, and a container that would grow was out of memory last. Such a resize
+// IsOOMResize reports whether a resize gives memory after an out-of-memory kill and disrupts nothing
+// that works: the last termination of a container that grows was an out-of-memory kill, and the pod
+// is not ready or no container restarts for it. Such a resize
 //
 //   - needs no budget (Situation.needsNoBudget), and no PodDisruptionBudget is asked (package actuate),
 //   - waits neither for the back-off of its workload, nor for the stabilization window or
 //     other restarts, and is not put off (plan.mustWait, plan.resize),
 //   - asks for memory alone where the node gives no other CPU (Situation.nodeRefuses, grantable),
-//   - is counted by no rate limit of disruptions; if it comes to an eviction, that takes
-//     only what grows from a quota (Need.Yields).
+//   - is counted by no rate limit of disruptions; if it comes to an eviction of a pod that is not
+//     ready, that takes only what grows from a quota (Need.Yields).
 //
 // It must be worth it (Assess: out of bounds, or killed soon after its start), have an owner, not be pending, have
 // no other resize under way that the mode waits for, must not have
 // been tried in vain, and must find room; a full node is asked once all the same (fitting). The rollout of a policy must leave
 // it at least its memory.
 // Plan marks its action with OOMResize.
-func (p *Pod) IsOOMResize() bool { return !p.Ready && p.WantsOOMResize() }
+func (p *Pod) IsOOMResize() bool { return p.WantsOOMResize() && (!p.Ready || !p.WouldRestart()) }
+
+// starved reports whether a pod is not ready and a container that would grow ran out of memory last.
+func (p *Pod) starved() bool { return !p.Ready && p.WantsOOMResize() }
 
 // WantsOOMResize reports whether a container that would get more memory was out of it last.
 func (p *Pod) WantsOOMResize() bool {
