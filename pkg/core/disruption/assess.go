@@ -45,8 +45,8 @@ func Assess(v *VPA, p *Pod, c Config, now time.Time) Assessment {
 	a := Assessment{Distance: p.Distance()}
 	a.QuickOOM = p.QuickOOM(cmp.Or(v.QuickOOM, c.QuickOOM), now)
 	a.Reason = a.judge(p, c, now)
-	if a.Reason == "" && !v.Admits(p) {
-		a.Reason = RequirementsNotMet
+	if a.Reason == "" && (!v.Mode.Resizes() || p.WouldRestart() && !p.IsOOMResize()) {
+		a.Reason = v.protects(p, !v.Mode.Resizes())
 	}
 	return a
 }
@@ -92,15 +92,12 @@ func (v *VPA) Admits(p *Pod) bool {
 	})
 }
 
-// meets reports whether the container would change as r demands. One that lacks a
-// request meets everything.
+// meets reports whether the container would change as r demands. A missing request counts as 0, and
+// kinds that r does not name do not matter.
 func (c *Container) meets(r Requirement) bool {
 	met := false
 	for k := range resources.Kind(resources.Kinds) {
-		request, has := c.Current.Requests.Get(k)
-		if !has {
-			return true
-		}
+		request := c.Current.Requests.Value(k)
 		target, ok := c.Fitted.Bounds.Target.Get(k)
 		met = met || ok && r.Kinds[k] && (r.Higher && target > request || !r.Higher && target < request)
 	}

@@ -29,6 +29,8 @@ type Situation struct {
 	State   State
 	Config  Config
 	Now     time.Time
+
+	protected Reason // why Mode is not that of the VPA; empty: it is
 }
 
 // Decide says what can be done with the pod in place. Of these rows the first that holds

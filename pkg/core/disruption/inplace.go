@@ -21,18 +21,18 @@ func (p *plan) inPlace(v *VPA, c candidate, s Situation) {
 	case JustRefused, Busy:
 		cause = Retry
 	default:
-		p.skip(v, c.pod, reason)
+		p.skip(v, c.pod, s.instead(reason))
 		return
 	}
 	if !c.pod.Asks() {
-		if decision == Go && p.ignored(v, c.pod) {
+		if decision == Go && p.ignored(s, c.pod) {
 			p.evict(v, c.pod, s.Budget, ResizeStuck, s.Budget.Denies(c.pod))
 			return
 		}
 		if decision == JustRefused { // what was asked for, and nothing else
 			put(&p.result.State.Refused, c.pod.UID, requests(c.pod.Fitted()))
 		}
-		p.skip(v, c.pod, reason)
+		p.skip(v, c.pod, s.instead(reason))
 		return
 	}
 	denied := s.Budget.Denies(c.pod)
@@ -45,14 +45,14 @@ func (p *plan) inPlace(v *VPA, c candidate, s Situation) {
 
 // ignored reports whether a resize was accepted long ago and nobody acted on it,
 // so that the pod may be evicted instead.
-func (p *plan) ignored(v *VPA, pod *Pod) bool {
-	return v.Mode == InPlaceOrRecreate && pod.Unanswered() && p.now.Sub(p.before.Since(pod, p.now)) > InProgressTimeout
+func (p *plan) ignored(s Situation, pod *Pod) bool {
+	return s.Mode == InPlaceOrRecreate && pod.Unanswered() && p.now.Sub(p.before.Since(pod, p.now)) > InProgressTimeout
 }
 
 // resize plans a resize that the budget allows, or that needs none; denied is
 // what the budget says of an eviction.
 func (p *plan) resize(v *VPA, asked *Pod, s Situation, denied Reason, cause Cause) {
-	evicts := v.Mode == InPlaceOrRecreate
+	evicts := s.Mode == InPlaceOrRecreate
 	pod, reason := grantable(asked)
 	if reason != "" {
 		p.evictInstead(v, asked, s, cause, reason, evicts)
@@ -238,7 +238,7 @@ func grantable(p *Pod) (*Pod, Reason) {
 // gives the reason.
 func (p *plan) evictInstead(v *VPA, pod *Pod, s Situation, cause Cause, reason Reason, evicts bool) {
 	if !evicts {
-		p.skip(v, pod, reason)
+		p.skip(v, pod, s.instead(reason))
 		return
 	}
 	p.evict(v, pod, s.Budget, cause, s.Budget.Denies(pod))

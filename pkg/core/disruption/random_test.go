@@ -77,6 +77,9 @@ func (d *dice) pod(n, i int) Pod {
 	}
 	p.Ready = !p.Pending && d.roll(4) > 0
 	p.Sized = d.yes()
+	if d.roll(6) == 0 {
+		p.Protected = [...]Reason{ProtectedFromEviction, CountsAsFailure, OlderRevision}[d.roll(3)]
+	}
 	p.Static, p.Traits.Terminating = d.roll(4) == 0, d.roll(8) == 0
 	guaranteed := d.roll(3) == 0
 	for i := range 1 + d.roll(3) {
@@ -282,6 +285,10 @@ func checkActions(t testing.TB, v *VPA, actions map[string]Action) {
 			t.Fatalf("%s would get neither what is recommended nor a part of it", p.UID)
 		case (a.Evict || a.Restarts || a.MayEvict) && p.Ready != a.Disrupts:
 			t.Fatalf("%s: who is disrupted must be told", p.UID)
+		case (a.Evict || a.MayEvict) && (p.Protected != "" || !v.Admits(p)):
+			t.Fatalf("%s is protected and evicted", p.UID)
+		case a.Restarts && !a.OOMResize && (p.Protected != "" && p.Protected != OlderRevision || !v.Admits(p)):
+			t.Fatalf("%s is protected and restarted", p.UID)
 		case (a.Evict || a.MayEvict) && p.Ready && v.GroupOf(p).Rolling:
 			t.Fatalf("%s is evicted during a rollout", p.UID)
 		}

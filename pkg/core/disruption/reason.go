@@ -65,6 +65,12 @@ const (
 	SmallChange        Reason = "SmallChange"
 	RequirementsNotMet Reason = "RequirementsNotMet"
 
+	// protect.go; pkg/convert/protect.go for the signs on the pod, pkg/kube/target/replacement.go for
+	// its owner, which updater/view/protect.go queries
+	ProtectedFromEviction Reason = "ProtectedFromEviction"
+	CountsAsFailure       Reason = "CountsAsFailure"
+	OlderRevision         Reason = "OlderRevision"
+
 	// decide.go, WaitingForNode also inplace.go and, in mode Recreate, plan.go;
 	// pkg/convert/running.go, owners updater/view/assign.go
 	ModeNotEnabled   Reason = "ModeNotEnabled"
@@ -198,8 +204,14 @@ var explanations = []Explanation{
 		"wait 12 hours, or lower `--in-recommendation-bounds-eviction-lifetime-threshold`", false},
 	{SmallChange, "within the bounds, and the change is below the threshold",
 		"nothing, or lower `--pod-update-threshold`", false},
-	{RequirementsNotMet, "`evictionRequirements` of the VPA do not hold",
-		"check them", false},
+	{RequirementsNotMet, "only an eviction or a restart could change it, and `evictionRequirements` of the VPA do not hold",
+		"check them, or use `InPlaceOrRecreate`: a resize that restarts nothing needs no requirement", false},
+	{ProtectedFromEviction, "only an eviction or a restart could change it, and an annotation of the pod forbids evictions",
+		"nothing, or remove the annotation; `docs/updater.md` lists the annotations; the next pod gets the new size", false},
+	{CountsAsFailure, "only an eviction or a restart could change it, and its owner counts an evicted pod as a failed one: a Job whose `podFailurePolicy` does not ignore `DisruptionTarget`, or another controller of pods that run to completion",
+		"nothing: the next pod gets the new size; or use `InPlaceOrRecreate`; or a rule of the Job's `podFailurePolicy` with action `Ignore` for the condition `DisruptionTarget`", false},
+	{OlderRevision, "only an eviction could change it, and the pod that replaces it would run another revision of the workload: one that waits for the deletion of pods (`OnDelete`), is held back by a `partition`, or is being rolled out",
+		"finish the rollout, or use `InPlaceOrRecreate`", false},
 	{ModeNotEnabled, "mode `InPlace` without its gate",
 		"`--feature-gates=InPlace=true`", true},
 	{NotRunning, "the pod is pending and cannot be resized",

@@ -1,0 +1,102 @@
+package disruption
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// A protected pod is never evicted, and resized wherever that restarts nothing.
+func TestPlan_ProtectedPodsAreResizedAndNeverEvicted(t *testing.T) {
+	lower := []Requirement{{Kinds: [resources.Kinds]bool{true, true}}}
+	restarts := func(p *Pod) { p.Containers[0].Restarts[resources.CPU] = true }
+	killed := func(p *Pod) {
+		p.Ready, p.Containers[0].OOM = false, OOM{Started: noon.Add(-time.Hour), Ended: noon}
+	}
+	infeasible := func(p *Pod) {
+		p.Resize, p.ResizeSince = ResizeInfeasible, noon.Add(-time.Hour)
+		p.Containers[0].Asked.Requests = p.Containers[0].Fitted.Requests
+	}
+	deferred := func(p *Pod) { infeasible(p); p.Resize = ResizeDeferred }
+	unanswered := func(p *Pod) { p.Containers[0].Asked.Requests = p.Containers[0].Fitted.Requests }
+	guaranteed := func(p *Pod) { p.Containers[0].Fitted.Limits = p.Containers[0].Fitted.Requests }
+	for _, tc := range []struct {
+		name         string
+		protected    Reason
+		requirements []Requirement
+		mode         Mode
+		pod          func(*Pod)
+		want         string
+	}{
+		{name: "resize", protected: CountsAsFailure, mode: InPlaceOrRecreate, want: "resize p0: OutOfBounds"},
+		{name: "resize against requirements", requirements: lower, mode: InPlaceOrRecreate, want: "resize p0: OutOfBounds"},
+		{name: "mode InPlace", requirements: lower, mode: InPlace, want: "resize p0: OutOfBounds"},
+		{name: "eviction", protected: ProtectedFromEviction, mode: Recreate, want: "skip p0: ProtectedFromEviction"},
+		{name: "eviction against requirements", requirements: lower, mode: Recreate, want: "skip p0: RequirementsNotMet"},
+		{name: "restart", protected: CountsAsFailure, mode: InPlaceOrRecreate, pod: restarts, want: "skip p0: CountsAsFailure"},
+		{name: "restart in mode InPlace", protected: ProtectedFromEviction, mode: InPlace, pod: restarts, want: "skip p0: ProtectedFromEviction"},
+		{name: "restart against requirements", requirements: lower, mode: InPlaceOrRecreate, pod: restarts, want: "skip p0: RequirementsNotMet"},
+		{name: "restart keeps the revision", protected: OlderRevision, mode: InPlaceOrRecreate, pod: restarts, want: "resize p0: OutOfBounds"},
+		{name: "restart after a kill", protected: CountsAsFailure, mode: InPlaceOrRecreate, pod: func(p *Pod) { restarts(p); killed(p) },
+			want: "resize p0: OutOfBounds"},
+		{name: "infeasible", protected: OlderRevision, mode: InPlaceOrRecreate, pod: infeasible, want: "skip p0: OlderRevision"},
+		{name: "infeasible in mode Recreate", protected: OlderRevision, mode: Recreate, pod: infeasible, want: "skip p0: OlderRevision"},
+		{name: "deferred for long", protected: OlderRevision, mode: InPlaceOrRecreate, pod: deferred, want: "skip p0: Deferred"},
+		{name: "unanswered", protected: OlderRevision, mode: InPlaceOrRecreate, pod: unanswered, want: "skip p0: WaitingForNode"},
+		{name: "other class", protected: CountsAsFailure, mode: InPlaceOrRecreate, pod: guaranteed, want: "skip p0: CountsAsFailure"},
+		{name: "node to leave", protected: CountsAsFailure, mode: InPlaceOrRecreate, pod: func(p *Pod) { p.Leaves = true },
+			want: "skip p0: CountsAsFailure"},
+		{name: "memory refused", protected: CountsAsFailure, mode: InPlaceOrRecreate, pod: func(p *Pod) { p.Shares = &Shares{Refused: NodeFull} },
+			want: "skip p0: CountsAsFailure"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			v := deployment(tc.mode, 3, pods(3, func(_ int, p *Pod) {
+				p.Protected = tc.protected
+				if tc.pod != nil {
+					tc.pod(p)
+				}
+			})...)
+			v.Requirements = tc.requirements
+			c := defaults()
+			c.FreeResizes, c.InPlaceMode = true, tc.mode == InPlace
+			require.Equal(t, tc.want, told(plans(t, v, c))[0])
+			later := planned(v, plans(t, v, c).State, c, noon.Add(48*time.Hour))
+			for _, a := range later.Actions {
+				require.False(t, a.Evict || a.MayEvict, "two days later")
+			}
+		})
+	}
+}
+
+// What one resource lacks decides nothing about another.
+func TestVPA_AdmitsByNamedResourcesOnly(t *testing.T) {
+	cpu, memory, both := [resources.Kinds]bool{true, false}, [resources.Kinds]bool{false, true}, [resources.Kinds]bool{true, true}
+	none := resources.List{}
+	for _, tc := range []struct {
+		name      string
+		has, gets resources.List
+		require   []Requirement
+		want      bool
+	}{
+		{name: "memory grows, no CPU request", has: none.With(resources.Memory, 100), gets: resources.Of(50, 200), require: []Requirement{{Kinds: memory}}},
+		{name: "memory shrinks, no CPU request", has: none.With(resources.Memory, 200), gets: resources.Of(50, 100), require: []Requirement{{Kinds: memory}}, want: true},
+		{name: "CPU shrinks, no memory request", has: none.With(resources.CPU, 100), gets: resources.Of(50, 100), require: []Requirement{{Kinds: cpu, Higher: true}}},
+		{name: "no request where more is demanded", has: none, gets: resources.Of(50, 100), require: []Requirement{{Kinds: both, Higher: true}}, want: true},
+		{name: "no request where less is demanded", has: none, gets: resources.Of(50, 100), require: []Requirement{{Kinds: both}}},
+		{name: "no target of the named kind", has: resources.Of(50, 100), gets: none.With(resources.Memory, 300), require: []Requirement{{Kinds: cpu, Higher: true}}},
+		{name: "each of two", has: none.With(resources.Memory, 100), gets: resources.Of(50, 200),
+			require: []Requirement{{Kinds: cpu, Higher: true}, {Kinds: memory, Higher: true}}, want: true},
+		{name: "one of two", has: none.With(resources.Memory, 100), gets: resources.Of(50, 200),
+			require: []Requirement{{Kinds: cpu, Higher: true}, {Kinds: memory}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := Container{Observed: true, Current: policy.Container{Requests: tc.has}, Fitted: policy.Fitted{Bounds: resources.Bounds{Target: tc.gets}}}
+			v := VPA{Requirements: tc.require}
+			require.Equal(t, tc.want, v.Admits(&Pod{Containers: []Container{c}}))
+		})
+	}
+}
