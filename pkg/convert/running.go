@@ -22,6 +22,7 @@ func RunningPod(pod *corev1.Pod, recommendation map[string]resources.Bounds, rul
 		PodLevel:   SizedAsWhole(pod),
 		Boosted:    HasBoosted(pod),
 		Sized:      HasSized(pod),
+		Protected:  Protected(pod),
 		Restarts:   int32(min(Restarts(pod), math.MaxInt32)),
 		Created:    pod.CreationTimestamp.Time,
 		Node:       pod.Spec.NodeName,

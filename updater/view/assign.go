@@ -23,6 +23,7 @@ type owned struct {
 	namespace, name string
 	uid             types.UID
 	pod             *corev1.Pod // nil: neither it nor its VPA changed
+	labels          map[string]string
 	vpa             *knownVPA
 	owner           *knownOwner
 }
@@ -102,7 +103,7 @@ func (r *Reader) find(ctx context.Context, pod *corev1.Pod) (o owned, vpaName st
 
 // owned returns a pod with its VPA and its direct owner; false if it goes away at this moment.
 func (r *Reader) owned(pod *corev1.Pod, vpa *knownVPA, owner *knownOwner) (o owned, there bool) {
-	o = owned{namespace: pod.Namespace, name: pod.Name, uid: pod.UID, vpa: vpa, owner: owner}
+	o = owned{namespace: pod.Namespace, name: pod.Name, uid: pod.UID, labels: pod.Labels, vpa: vpa, owner: owner}
 	if !r.memo.pods[pod.UID].current(vpa, pod.ResourceVersion) {
 		if o.pod, _ = r.Pods.Pods(pod.Namespace).Get(pod.Name); o.pod == nil || o.pod.UID != pod.UID {
 			return owned{}, false
@@ -203,6 +204,8 @@ type filling struct {
 	owners   []*knownOwner // of the groups of the current VPA
 	last     *knownPod     // that was added
 	rest     bool          // all pods of the current VPA do
+
+	revisions map[int]*revisions // of the pods of custom owners, by the index of the group of the current VPA
 }
 
 // add adds a VPA with its pods.
@@ -232,6 +235,7 @@ func (f *filling) add(ctx context.Context, pods []owned) {
 			f.snapshot.skip(o.namespace, name.Name, o.name, o.uid, reason)
 		}
 	}
+	f.protectOlder()
 	if err != nil {
 		return
 	}
@@ -312,7 +316,9 @@ func (f *filling) one(ctx context.Context, o owned) (err error) {
 	}
 	pod := known.core
 	pod.Group, pod.Bound = group, o.owner.Kind == "DaemonSet" && o.owner.Group == ""
+	pod.Protected = f.protected(o, &pod)
 	f.pods = append(f.pods, pod)
+	f.revise(o, group, len(f.pods)-1)
 	return nil
 }
 

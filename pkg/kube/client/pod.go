@@ -240,7 +240,7 @@ func (p *Pod) make(m *made) {
 	o, kin, shape, states := &m.Pod, &p.kin.value, &p.shape.value, &p.states.value
 	p.writeMeta(&o.ObjectMeta)
 	o.Spec.Containers, o.Spec.InitContainers = shape.containers, shape.init
-	o.Spec.NodeName, o.Spec.PriorityClassName = p.node.Value(), kin.priority
+	o.Spec.NodeName, o.Spec.PriorityClassName, o.Spec.RestartPolicy = p.node.Value(), kin.priority, kin.restart
 	o.Spec.Resources, o.Spec.Overhead, o.Spec.ActiveDeadlineSeconds, o.Spec.Affinity = nil, nil, nil, nil
 	o.Status.Resources, o.Status.AllocatedResources = nil, nil
 	o.Status.Phase, o.Status.QOSClass, o.Status.ObservedGeneration = states.phase, kin.class, p.observed

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -22,12 +23,14 @@ import (
 // Of every object it drops managedFields. Of pods and of the seven kinds of
 // controllers it keeps the metadata that identify them, and
 //
-//   - pods: labels, annotations of ours and of the VPA, names, resources and resize
+//   - pods: labels, annotations of ours and of the VPA, those that protect
+//     it from evictions, the restart policy, names, resources and resize
 //     policies of containers, the node, what decides which quotas count them, and of the status phase,
 //     readiness, restarts, out-of-memory kills, the state of a resize and whether the kubelet evicted
 //     the pod;
-//   - controllers: selector, replicas, the number of pods they want, and what
-//     shows whether a rollout is under way; a ReplicaSet becomes one of ours;
+//   - controllers: selector, replicas, the number of pods they want, what
+//     shows whether a rollout is under way and which revision new pods get, and of Jobs the
+//     pod failure policy; a ReplicaSet becomes one of ours;
 //   - cron jobs: the labels of the pods they make;
 //   - the kinds that a policy selects by label: their labels, and the annotations with which
 //     people take a workload out of a policy, also those of the pod template.
@@ -57,14 +60,14 @@ func Trim(object any) (any, error) {
 		return o, nil
 	case *appsv1.StatefulSet:
 		return &appsv1.StatefulSet{ObjectMeta: selectable(o.ObjectMeta),
-			Spec: appsv1.StatefulSetSpec{Selector: o.Spec.Selector, Replicas: o.Spec.Replicas, UpdateStrategy: o.Spec.UpdateStrategy, Template: annotated(&o.Spec.Template)},
+			Spec: appsv1.StatefulSetSpec{Selector: o.Spec.Selector, Replicas: o.Spec.Replicas, UpdateStrategy: o.Spec.UpdateStrategy, Ordinals: o.Spec.Ordinals, Template: annotated(&o.Spec.Template)},
 			Status: appsv1.StatefulSetStatus{
 				ObservedGeneration: o.Status.ObservedGeneration, Replicas: o.Status.Replicas, UpdatedReplicas: o.Status.UpdatedReplicas,
 				AvailableReplicas: o.Status.AvailableReplicas,
 				CurrentRevision:   o.Status.CurrentRevision, UpdateRevision: o.Status.UpdateRevision,
 			}}, nil
 	case *appsv1.DaemonSet:
-		return &appsv1.DaemonSet{ObjectMeta: selectable(o.ObjectMeta),
+		return &appsv1.DaemonSet{ObjectMeta: withTemplateGeneration(selectable(o.ObjectMeta), o.Annotations),
 			Spec: appsv1.DaemonSetSpec{Selector: o.Spec.Selector, UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: o.Spec.UpdateStrategy.Type}, Template: annotated(&o.Spec.Template)},
 			Status: appsv1.DaemonSetStatus{
 				ObservedGeneration: o.Status.ObservedGeneration, CurrentNumberScheduled: o.Status.CurrentNumberScheduled,
@@ -78,7 +81,7 @@ func Trim(object any) (any, error) {
 			Spec: corev1.ReplicationControllerSpec{Selector: o.Spec.Selector, Replicas: o.Spec.Replicas}}, nil
 	case *batchv1.Job:
 		return &batchv1.Job{ObjectMeta: identity(o.ObjectMeta),
-			Spec: batchv1.JobSpec{Selector: o.Spec.Selector, Parallelism: o.Spec.Parallelism}}, nil
+			Spec: batchv1.JobSpec{Selector: o.Spec.Selector, Parallelism: o.Spec.Parallelism, PodFailurePolicy: o.Spec.PodFailurePolicy}}, nil
 	case *vpav1.VerticalPodAutoscaler:
 		return trimVPA(o), nil
 	case *corev1.Node:
@@ -178,6 +181,15 @@ func selectable(m metav1.ObjectMeta) metav1.ObjectMeta {
 	return kept
 }
 
+// withTemplateGeneration keeps the annotation of a DaemonSet that shows which pods have its newest template.
+func withTemplateGeneration(kept metav1.ObjectMeta, annotations map[string]string) metav1.ObjectMeta {
+	if generation, has := annotations[appsv1.DeprecatedTemplateGeneration]; has {
+		kept.Annotations = maps.Clone(kept.Annotations)
+		metav1.SetMetaDataAnnotation(&kept, appsv1.DeprecatedTemplateGeneration, generation)
+	}
+	return kept
+}
+
 // annotated keeps the annotations of a pod template with which people take a workload out of
 // a policy.
 func annotated(template *corev1.PodTemplateSpec) corev1.PodTemplateSpec {
@@ -204,7 +216,7 @@ func forPolicies(annotations map[string]string) (kept map[string]string) {
 const mostForPolicies = 64
 
 // ours keeps the annotations whose key starts with "vpa" or with our prefix, and those that count
-// for policies. An object that had others only keeps an empty map: whether a patch must add the
+// for policies or protect a pod from evictions. An object that had others only keeps an empty map: whether a patch must add the
 // map first depends on it.
 func ours(annotations map[string]string) map[string]string {
 	if annotations == nil {
@@ -212,7 +224,7 @@ func ours(annotations map[string]string) map[string]string {
 	}
 	kept := map[string]string{}
 	for key, value := range annotations {
-		if strings.HasPrefix(key, "vpa") || strings.HasPrefix(key, "loadline.dev/") || fleet.Counts(key) {
+		if strings.HasPrefix(key, "vpa") || strings.HasPrefix(key, "loadline.dev/") || fleet.Counts(key) || convert.ProtectsFromEviction(key) {
 			kept[key] = value
 		}
 	}
@@ -260,6 +272,7 @@ func trimPod(p *corev1.Pod) *corev1.Pod {
 			Overhead:       p.Spec.Overhead,
 
 			ActiveDeadlineSeconds: p.Spec.ActiveDeadlineSeconds,
+			RestartPolicy:         constant(p.Spec.RestartPolicy),
 			PriorityClassName:     constant(p.Spec.PriorityClassName),
 		},
 		Status: corev1.PodStatus{
@@ -404,6 +417,7 @@ var constants = func() map[string]string {
 	known := map[string]string{}
 	for _, word := range []string{
 		string(corev1.PodRunning), string(corev1.PodPending), string(corev1.PodSucceeded), string(corev1.PodFailed),
+		string(corev1.RestartPolicyAlways), string(corev1.RestartPolicyNever), string(corev1.RestartPolicyOnFailure),
 		string(corev1.PodQOSBurstable), string(corev1.PodQOSGuaranteed), string(corev1.PodQOSBestEffort),
 		string(corev1.ConditionTrue), string(corev1.ConditionFalse), string(corev1.ConditionUnknown),
 		"system-node-critical", "system-cluster-critical", appsv1.SchemeGroupVersion.String(), "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job",

@@ -41,6 +41,7 @@ type kin struct {
 	owners      []metav1.OwnerReference
 	priority    string
 	class       corev1.PodQOSClass
+	restart     corev1.RestartPolicy
 }
 
 // shape is what pods of one revision have in common, as long as they have the same
@@ -102,7 +103,8 @@ func (t *Trimmer) shareKin(p *corev1.Pod) *part[kin] {
 	t.text.owners(p.OwnerReferences)
 	t.text.word(p.Spec.PriorityClassName)
 	t.text.word(string(p.Status.QOSClass))
-	return t.kins.share(t.text.digest(), kin{p.Namespace, p.Annotations, p.OwnerReferences, p.Spec.PriorityClassName, p.Status.QOSClass})
+	t.text.word(string(p.Spec.RestartPolicy))
+	return t.kins.share(t.text.digest(), kin{p.Namespace, p.Annotations, p.OwnerReferences, p.Spec.PriorityClassName, p.Status.QOSClass, p.Spec.RestartPolicy})
 }
 
 // share replaces lists, and notes that they are used.

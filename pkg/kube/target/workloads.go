@@ -113,6 +113,7 @@ type workload struct {
 	rolling  bool   // a rollout is under way
 	settling bool   // see Resolver.Settling
 	seen     bool   // its controller has seen its newest spec
+	replaces replacement
 }
 
 // lookup reads an object of a well-known kind from its cache.
@@ -147,21 +148,21 @@ func (w *workloads) lookup(key Key) (workload, error) {
 func describe(object any) (workload, bool) {
 	switch o := object.(type) {
 	case *appsv1.Deployment:
-		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas, deploymentRolls(o), deploymentSettles(o), o.Status.ObservedGeneration >= o.Generation}, true
+		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas, deploymentRolls(o), deploymentSettles(o), o.Status.ObservedGeneration >= o.Generation, replacement{}}, true
 	case *client.ReplicaSet:
-		return workload{o.Selector(), o.GetOwnerReferences(), o.Replicas(), false, false, false}, true
+		return workload{o.Selector(), o.GetOwnerReferences(), o.Replicas(), false, false, false, replacement{}}, true
 	case *appsv1.ReplicaSet: // that no cache of client.Factory has
-		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas, false, false, false}, true
+		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas, false, false, false, replacement{}}, true
 	case *appsv1.StatefulSet:
-		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas, setRolls(o), setSettles(o), o.Status.ObservedGeneration >= o.Generation}, true
+		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas, setRolls(o), setSettles(o), o.Status.ObservedGeneration >= o.Generation, ofStatefulSet(o)}, true
 	case *appsv1.DaemonSet:
-		return workload{o.Spec.Selector, o.OwnerReferences, &o.Status.DesiredNumberScheduled, daemonsRoll(o), daemonsSettle(o), o.Status.ObservedGeneration >= o.Generation}, true
+		return workload{o.Spec.Selector, o.OwnerReferences, &o.Status.DesiredNumberScheduled, daemonsRoll(o), daemonsSettle(o), o.Status.ObservedGeneration >= o.Generation, ofDaemonSet(o)}, true
 	case *corev1.ReplicationController:
-		return workload{metav1.SetAsLabelSelector(o.Spec.Selector), o.OwnerReferences, o.Spec.Replicas, false, false, false}, true
+		return workload{metav1.SetAsLabelSelector(o.Spec.Selector), o.OwnerReferences, o.Spec.Replicas, false, false, false, replacement{}}, true
 	case *batchv1.Job:
-		return workload{o.Spec.Selector, o.OwnerReferences, nil, false, false, false}, true
+		return workload{o.Spec.Selector, o.OwnerReferences, nil, false, false, false, replacement{ignoresDisruption: ignoresDisruption(o.Spec.PodFailurePolicy)}}, true
 	case *batchv1.CronJob:
-		return workload{metav1.SetAsLabelSelector(o.Spec.JobTemplate.Spec.Template.Labels), o.OwnerReferences, nil, false, false, false}, true
+		return workload{metav1.SetAsLabelSelector(o.Spec.JobTemplate.Spec.Template.Labels), o.OwnerReferences, nil, false, false, false, replacement{}}, true
 	}
 	return workload{}, false
 }
