@@ -22,6 +22,9 @@ func TestEvictionsWaitForRoomUnlessNodesAreAdded(t *testing.T) {
 	added, fixed := node("n1", "150m"), node("n1", "150m")
 	added.Labels = map[string]string{"karpenter.sh/nodepool": "default"}
 	fixed.Labels = map[string]string{"cloud.google.com/gke-nodepool": "default"}
+	virtual, single := node("n1", "150m"), node("n1", "150m")
+	virtual.Spec.Taints = []corev1.Taint{{Key: "virtual-kubelet.io/provider", Effect: corev1.TaintEffectNoSchedule}}
+	single.Labels = map[string]string{"eks.amazonaws.com/compute-type": "fargate"}
 	for name, c := range map[string]struct {
 		room    string
 		objects []runtime.Object
@@ -29,6 +32,8 @@ func TestEvictionsWaitForRoomUnlessNodesAreAdded(t *testing.T) {
 		says    string
 	}{
 		"nothing shows it": {roomAuto, []runtime.Object{node("n1", "150m")}, false, "evictions wait for a node with free room, because nothing shows that nodes are added"},
+		"a virtual node":   {roomSize, []runtime.Object{virtual}, true, ""},
+		"a node of a pod":  {roomSize, []runtime.Object{single}, true, ""},
 		"a managed pool":   {roomAuto, []runtime.Object{fixed}, false, "evictions wait"},
 		"an autoscaler":    {roomAuto, []runtime.Object{node("n1", "150m"), status}, true, "evictions do not wait for room on nodes, because nodes seem to be added: ConfigMap kube-system/cluster-autoscaler-status"},
 		"Karpenter":        {roomAuto, []runtime.Object{added}, true, "label karpenter.sh/nodepool of node n1"},

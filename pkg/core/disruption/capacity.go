@@ -13,6 +13,9 @@ type Node struct {
 	Size resources.List // what pods may have in all
 	Free resources.List // what the pods on it leave; may be negative
 	Open bool           // takes new pods
+	// FollowsPods says that the size of the node is that of its pods: a pod that grows, or replaces one
+	// of it, gets a node of its size.
+	FollowsPods bool
 }
 
 // Quota is what one ResourceQuota leaves to the pods that its scopes cover. Kinds
@@ -97,7 +100,7 @@ func (r *Capacity) Resize(n Need) RoomAnswer {
 	if i, known := r.at[n.Node]; known && n.grows() {
 		node := r.nodes[i]
 		switch {
-		case !fitsIn(n.Wants, node.Size):
+		case !fitsIn(n.Wants, node.Size), node.FollowsPods && !n.growsWithin(node.Free):
 			return RoomTooLarge
 		case !n.growsWithin(node.Free):
 			return RoomFull
@@ -144,7 +147,7 @@ func shareOf(k resources.Kind, more, free resources.List) resources.Amount {
 // evicted pod counts as if that were gone. Quotas must have room for the whole new pod
 // while the old one still counts: else the webhook would cut it. With autoscaled, nodes
 // that are not there yet count as well: then it is enough that some node is as large as
-// the pod. In a Capacity that is Growing there is a node for any pod that may leave its own.
+// the pod. A pod whose node follows its pods finds one of its size. In a Capacity that is Growing there is a node for any pod that may leave its own.
 //
 // For a pod that Leaves its own node is none. Nodes that are not there yet count only if that
 // would not take it back: else none would be added for it.
@@ -158,6 +161,9 @@ func (r *Capacity) Place(n Need, autoscaled bool) RoomAnswer {
 		return RoomFits
 	}
 	i, known := r.at[n.Node]
+	if known && r.nodes[i].FollowsPods {
+		return RoomFits
+	}
 	back := known && r.nodes[i].takesBack(n)
 	if back && !n.Leaves {
 		return RoomFits
@@ -206,6 +212,7 @@ func (r *Capacity) Keep(n Need, evicted bool) {
 	}
 	i, known := r.at[n.Node]
 	switch {
+	case known && evicted && r.nodes[i].FollowsPods: // the replacement gets a node of its own
 	case known && (!evicted || !n.Leaves && (n.Bound || r.nodes[i].takesBack(n))):
 		r.nodes[i].Free = minus(r.nodes[i].Free, n.grown())
 	case evicted:

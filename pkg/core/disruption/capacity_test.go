@@ -139,3 +139,28 @@ func TestRoomIsPromisedOnce(t *testing.T) {
 	bound.Bound = true
 	r.Keep(bound, true)
 }
+
+// A pod on a node whose size follows its pods grows by getting another such node.
+func TestPlan_NodesThatFollowTheirPodsAreNeverTooSmall(t *testing.T) {
+	quota := Quota{Requests: resources.Of(10, 10<<20)}
+	for _, tc := range []struct {
+		name   string
+		mode   Mode
+		free   resources.Amount // CPU that the node has left
+		quotas map[string][]Quota
+		want   string
+	}{
+		{name: "full, evicted at once", mode: InPlaceOrRecreate, want: "evict p0: ResizeStuck"},
+		{name: "mode Recreate", mode: Recreate, want: "evict p0: OutOfBounds"},
+		{name: "mode InPlace", mode: InPlace, want: "skip p0: TooLargeForNode"},
+		{name: "room for a resize", mode: InPlaceOrRecreate, free: 4000, want: "resize or evict p0: OutOfBounds"},
+		{name: "quotas count", mode: Recreate, quotas: map[string][]Quota{"shop": {quota}}, want: "skip p0: QuotaFull"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			v := deployment(tc.mode, 2, pods(2, func(_ int, p *Pod) { p.Node, p.Footprint = "f1", resources.Of(100, 100<<20) })...)
+			node := Node{Name: "f1", FollowsPods: true, Size: resources.Of(tc.free+200, 8<<30), Free: resources.Of(tc.free, 4<<30)}
+			r := Plan(View{VPAs: []VPA{*v}, Room: NewCapacity([]Node{node}, tc.quotas)}, State{}, defaults(), noon)
+			require.Equal(t, tc.want, told(r)[0])
+		})
+	}
+}

@@ -36,7 +36,7 @@ import (
 //     people take a workload out of a policy, also those of the pod template.
 //
 // Of nodes it keeps what they can hold, whether they take pods, whether they work and what they
-// are short of, the version of the kubelet, and the labels that show whether nodes are added, of namespaces their labels, of
+// are short of, the version of the kubelet, and the labels and taints that show whether nodes are added or follow their pods, of namespaces their labels, of
 // HorizontalPodAutoscalers their target and the resources of pods that they look at. Of VPAs it drops what kubectl has last applied, and
 // the labels of those that were not made for a policy.
 // Other objects, such as LimitRanges, stay whole. A
@@ -85,8 +85,9 @@ func Trim(object any) (any, error) {
 	case *vpav1.VerticalPodAutoscaler:
 		return trimVPA(o), nil
 	case *corev1.Node:
-		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: growing(o.Labels)},
-			Spec: corev1.NodeSpec{Unschedulable: o.Spec.Unschedulable}, Status: corev1.NodeStatus{Allocatable: o.Status.Allocatable, Conditions: health(o.Status.Conditions),
+		signs, taints := convert.FollowsPodsSigns(o)
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: growing(o.Labels, signs)},
+			Spec: corev1.NodeSpec{Unschedulable: o.Spec.Unschedulable, Taints: taints}, Status: corev1.NodeStatus{Allocatable: o.Status.Allocatable, Conditions: health(o.Status.Conditions),
 				NodeInfo: corev1.NodeSystemInfo{KubeletVersion: o.Status.NodeInfo.KubeletVersion}}}, nil
 	case *autoscalingv2.HorizontalPodAutoscaler:
 		return &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: identity(o.ObjectMeta),
@@ -106,8 +107,8 @@ func Trim(object any) (any, error) {
 	return object, nil
 }
 
-// growing keeps the labels of a node that show whether nodes are added.
-func growing(labels map[string]string) (kept map[string]string) {
+// growing adds the labels of a node that show whether nodes are added to others.
+func growing(labels, kept map[string]string) map[string]string {
 	for _, key := range NodeAutoscalerLabels() {
 		if value, has := labels[key]; has {
 			if kept == nil {
