@@ -128,6 +128,7 @@ type size struct {
 func (m *mutation) sizes(namespace Namespace, shares *policy.Sharing) ([]size, error) {
 	current, rules := convert.NewPod(m.pod), convert.Rules(m.vpa)
 	rules.Sharing, m.given = shares, m.recommendation()
+	current.StaysBurstable = rules.KeepsClass && convert.StaysBurstable(m.pod)
 	fitted := policy.Fit(current, m.given, rules, m.ranges.Ranges).Containers
 	sizes, ruleOf := make([]size, len(fitted)), rules.Lookup()
 	for i := range fitted {

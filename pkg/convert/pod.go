@@ -39,6 +39,16 @@ func NewPod(pod *corev1.Pod) policy.Pod {
 	return corePod(pod, func(i int) corev1.ResourceRequirements { return pod.Spec.Containers[i].Resources })
 }
 
+// StaysBurstable reports whether a pod is of class Burstable because of its ordinary containers alone, so
+// that their sizes could make it Guaranteed.
+func StaysBurstable(pod *corev1.Pod) bool {
+	init := fixed(pod)
+	if len(init) > 0 && policy.ClassOf(init) != policy.Guaranteed {
+		return false
+	}
+	return policy.ClassOf(append(init, NewPod(pod).Containers...)) == policy.Burstable
+}
+
 func corePod(pod *corev1.Pod, resources func(int) corev1.ResourceRequirements) policy.Pod {
 	containers := make([]policy.Container, len(pod.Spec.Containers))
 	for i := range containers {

@@ -92,7 +92,7 @@ func (p *policies) of(container string) *vpav1.ContainerResourcePolicy {
 // treated as absent. Whether memory limits follow requests is in its status.
 func Rules(vpa *vpav1.VerticalPodAutoscaler) policy.Rules {
 	policies := containerPolicies(vpa)
-	rules := policy.Rules{Boost: boost(vpa.Spec.StartupBoost), Entries: make([]policy.Entry, 0, len(policies)), SeparateMemoryLimit: HasSeparateMemoryLimit(&vpa.Status)}
+	rules := policy.Rules{Boost: boost(vpa.Spec.StartupBoost), Entries: make([]policy.Entry, 0, len(policies)), SeparateMemoryLimit: HasSeparateMemoryLimit(&vpa.Status), KeepsClass: keepsClass(vpa)}
 	for _, c := range policies {
 		rules.Entries = append(rules.Entries, policy.Entry{
 			Container: c.ContainerName,
@@ -101,6 +101,16 @@ func Rules(vpa *vpav1.VerticalPodAutoscaler) policy.Rules {
 		})
 	}
 	return rules
+}
+
+// keepsClass reports whether running pods of a VPA are resized in place: by its mode, or by the policy
+// that it was made for.
+func keepsClass(vpa *vpav1.VerticalPodAutoscaler) bool {
+	switch Mode(vpa) {
+	case vpav1.UpdateModeInPlaceOrRecreate, vpav1.UpdateModeInPlace:
+		return true
+	}
+	return MadeForPolicy(vpa)
 }
 
 func rule(c vpav1.ContainerResourcePolicy) policy.Rule {

@@ -40,6 +40,7 @@ func RunningPod(pod *corev1.Pod, recommendation map[string]resources.Bounds, rul
 	p.Ready, p.Resize, p.ResizeSince = conditions(pod)
 	current := Pod(pod)
 	asked := NewPod(pod)
+	current.StaysBurstable = rules.KeepsClass && StaysBurstable(pod)
 	fitted := policy.Fit(current, recommendation, rules, ranges)
 	observed, known := Observed(pod)
 	rule := rules.Lookup()

@@ -23,6 +23,7 @@ func (r Reading) Boosted(pod *corev1.Pod, now time.Time) policy.BoostVerdict {
 	original, _ := convert.Boosted(pod) // what cannot be read is known by its name alone
 	p := policy.BoostedPod{Containers: make([]policy.BoostedContainer, len(pod.Spec.Containers))}
 	p.Ready, p.ReadySince = Ready(pod)
+	p.StaysBurstable = r.rules.KeepsClass && convert.StaysBurstable(pod)
 	observed, known := convert.Observed(pod)
 	for i, c := range convert.Pod(pod).Containers {
 		was, boosted := original[c.Name]

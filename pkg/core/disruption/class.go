@@ -7,36 +7,10 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// class is the quality-of-service class of a pod.
-type class uint8
-
-const (
-	bestEffort class = iota
-	burstable
-	guaranteed
-)
-
-// classOf returns the class that containers give their pod.
-func classOf(containers []policy.Container) class {
-	sized, equal := false, true
-	for _, c := range containers {
-		for k := range resources.Kind(resources.Kinds) {
-			request, limit := c.Requests.Value(k), c.Limits.Value(k)
-			sized = sized || request > 0 || limit > 0
-			equal = equal && limit > 0 && (request == limit || !c.Requests.Has(k))
-		}
-	}
-	switch {
-	case !sized:
-		return bestEffort
-	case equal:
-		return guaranteed
-	}
-	return burstable
-}
-
 // Guaranteed reports whether containers, all of their pod, make it one of class Guaranteed.
-func Guaranteed(containers []policy.Container) bool { return classOf(containers) == guaranteed }
+func Guaranteed(containers []policy.Container) bool {
+	return policy.ClassOf(containers) == policy.Guaranteed
+}
 
 // ChangesClass reports whether the change would give the pod another class, which
 // cannot be done to one that runs.
@@ -46,7 +20,7 @@ func (p *Pod) ChangesClass() bool {
 }
 
 // classes are the class of the pod, and the one that its change would give it.
-func (p *Pod) classes() (has, gets class) {
+func (p *Pod) classes() (has, gets policy.Class) {
 	before := make([]policy.Container, 0, len(p.Containers)+len(p.Fixed))
 	before = append(before, p.Fixed...)
 	after := append(make([]policy.Container, 0, cap(before)), p.Fixed...)
@@ -54,7 +28,7 @@ func (p *Pod) classes() (has, gets class) {
 		before = append(before, p.Containers[i].Asked)
 		after = append(after, p.Containers[i].After())
 	}
-	return classOf(before), classOf(after)
+	return policy.ClassOf(before), policy.ClassOf(after)
 }
 
 // CPURefused reports whether the node would refuse the change for its CPU. Under the static
@@ -67,5 +41,5 @@ func (p *Pod) CPURefused() bool {
 		return false
 	}
 	has, _ := p.classes()
-	return has == guaranteed
+	return has == policy.Guaranteed
 }

@@ -233,7 +233,7 @@ var explanations = []Explanation{
 	{BudgetSpent, "other pods of its owner are away for their change, or more urgent ones go first",
 		"wait for the next pass", false},
 	{ClassWouldChange, "a resize would change the QoS class of the pod, and the mode allows no eviction",
-		"give the pod template requests for CPU and memory, or use `InPlaceOrRecreate`", true},
+		"give the pod template requests for CPU and memory, and with `RequestsOnly` limits above its requests; or lower a `minAllowed` that equals the limit; or use `InPlaceOrRecreate`", true},
 	{StaticCPU, "its node has the static CPU manager policy and gives a pod of class Guaranteed no other CPU in place, and the mode allows no eviction, or a new pod would only have its startup boost again",
 		"use `InPlaceOrRecreate`, or give the containers limits above their requests; no startup boost for such pods; `--static-cpu-nodes`", true},
 	{QuotaFull, "a ResourceQuota leaves too little for the recommended size",

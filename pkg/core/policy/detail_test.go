@@ -38,7 +38,7 @@ func TestWhatReasonsMean(t *testing.T) {
 }
 
 func TestWhatFitsIsNotMoved(t *testing.T) {
-	pod := Pod{[]Container{pair("a", 100, 200, 0, 0), pair("b", 100, 200, 0, 0)}}
+	pod := Pod{Containers: []Container{pair("a", 100, 200, 0, 0), pair("b", 100, 200, 0, 0)}}
 	b := resources.Bounds{Lower: some(90, 0), Target: some(150, 0), Upper: some(160, 0)}
 	for _, r := range []Ranges{
 		{Pod: Range{Min: some(300, 0), Max: some(600, 0)}},
@@ -59,7 +59,7 @@ func TestWhatFitsIsNotMoved(t *testing.T) {
 
 func TestOnlyWhatThePodRangeMovedIsNoted(t *testing.T) {
 	const moved = "cpu scaled to fit the pod LimitRange"
-	pod := Pod{[]Container{pair("a", 100, 100, 0, 0), pair("unlimited", 100, 0, 0, 0)}}
+	pod := Pod{Containers: []Container{pair("a", 100, 100, 0, 0), pair("unlimited", 100, 0, 0, 0)}}
 	got := Fit(pod, map[string]resources.Bounds{
 		"a":         {Lower: some(10, 0), Target: some(600, 0), Upper: some(5000, 0)},
 		"unlimited": {Lower: some(800, 0), Target: some(700, 0), Upper: some(600, 0)},
@@ -74,7 +74,7 @@ func TestOnlyWhatThePodRangeMovedIsNoted(t *testing.T) {
 }
 
 func TestPodMinimumOfLimits(t *testing.T) {
-	pod := Pod{[]Container{pair("unlimited", 1000, 0, 0, 0), pair("b", 100, 200, 0, 0)}}
+	pod := Pod{Containers: []Container{pair("unlimited", 1000, 0, 0, 0), pair("b", 100, 200, 0, 0)}}
 	got := Fit(pod, map[string]resources.Bounds{"unlimited": same(1000, 0), "b": same(100, 0)}, Rules{}, Ranges{Pod: Range{Min: some(900, 0)}}).Containers
 	require.Equal(t, some(1000, 0), got[0].Requests)
 	require.Equal(t, some(450, 0), got[1].Requests)
@@ -82,7 +82,7 @@ func TestPodMinimumOfLimits(t *testing.T) {
 }
 
 func TestALimitThatStaysCountsAsItIs(t *testing.T) {
-	pod := Pod{[]Container{pair("only", 100, 300, 0, 0), pair("b", 100, 100, 0, 0)}}
+	pod := Pod{Containers: []Container{pair("only", 100, 300, 0, 0), pair("b", 100, 100, 0, 0)}}
 	r := Rules{Entries: []Entry{{Container: "only", Rule: requestsOnly()}}}
 	got := Fit(pod, map[string]resources.Bounds{"only": same(110, 0), "b": same(180, 0)}, r, Ranges{Pod: Range{Max: some(500, 0)}}).Containers
 	require.Equal(t, some(180, 0), got[1].Requests, "300m and 180m fit")
@@ -138,7 +138,7 @@ func TestTheSumOfRoundedLimitsMeetsThePodMaximumToTheUnit(t *testing.T) {
 
 // The unit that rounding left over goes to the largest remainder that may have it.
 func TestTheLastUnitDoesNotExceedAMaximum(t *testing.T) {
-	pod := Pod{[]Container{pair("a", 0, 0, 200, 0), pair("b", 0, 0, 100, 0)}}
+	pod := Pod{Containers: []Container{pair("a", 0, 0, 200, 0), pair("b", 0, 0, 100, 0)}}
 	rules := Rules{Entries: []Entry{{Container: "a", Rule: bounded(some(0, 0), some(0, 266))}}}
 	got := Fit(pod, map[string]resources.Bounds{"a": same(0, 200), "b": same(0, 100)}, rules, Ranges{Pod: Range{Min: some(0, 400)}})
 	require.Equal(t, some(0, 266), got.Containers[0].Requests)
@@ -157,7 +157,7 @@ func TestBoundsAreTheSameForAPodThatHasItsTarget(t *testing.T) {
 }
 
 func TestAContainerWithoutRequestAddsNothingToTheSum(t *testing.T) {
-	pod := Pod{[]Container{pair("a", 100, 0, 0, 0), pair("bare", 0, 0, 0, 0)}}
+	pod := Pod{Containers: []Container{pair("a", 100, 0, 0, 0), pair("bare", 0, 0, 0, 0)}}
 	got := Fit(pod, map[string]resources.Bounds{"a": same(200, 0)}, Rules{}, Ranges{Pod: Range{Min: some(1000, 0)}})
 	require.Equal(t, some(1000, 0), got.Containers[0].Requests)
 	got = Fit(pod, map[string]resources.Bounds{"a": same(200, 0)}, Rules{}, Ranges{Pod: Range{Max: some(200, 0)}})
@@ -174,7 +174,7 @@ func TestALimitWithoutRequestFitsAPodMaximum(t *testing.T) {
 
 // As in the reference VPA, which can exceed the minimum by a unit for each container.
 func TestCPUThatIsRaisedToAPodMinimumRoundsUp(t *testing.T) {
-	pod := Pod{[]Container{pair("a", 3, 0, 0, 0), pair("b", 4, 0, 0, 0)}}
+	pod := Pod{Containers: []Container{pair("a", 3, 0, 0, 0), pair("b", 4, 0, 0, 0)}}
 	got := Fit(pod, map[string]resources.Bounds{"a": same(3, 0), "b": same(4, 0)}, Rules{}, Ranges{Pod: Range{Min: some(12, 0)}})
 	require.Equal(t, some(6, 0), got.Containers[0].Requests, "5.14")
 	require.Equal(t, some(7, 0), got.Containers[1].Requests, "6.86")

@@ -41,6 +41,9 @@ func (c Container) LimitsToZero(k resources.Kind) bool {
 // Init containers and native sidecars are not sized.
 type Pod struct {
 	Containers []Container
+	// StaysBurstable says that the class of the pod is Burstable because of these containers alone, and
+	// must stay so: see keepBurstable.
+	StaysBurstable bool
 }
 
 // Fitted is what one container would get.
@@ -97,7 +100,11 @@ func Fit(pod Pod, recommendation map[string]resources.Bounds, rules Rules, range
 	if rules.Sharing != nil {
 		return fitShared(pod, recommendation, rules, ranges)
 	}
-	return fitUnshared(pod, recommendation, rules, ranges)
+	result := fitUnshared(pod, recommendation, rules, ranges)
+	if pod.StaysBurstable {
+		keepBurstable(pod, result, rules, ranges)
+	}
+	return result
 }
 
 // withoutZeroLimits returns a recommendation without the kinds that a container limits to zero: the API

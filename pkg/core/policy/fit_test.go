@@ -55,7 +55,7 @@ func requestsOnly() Rule {
 }
 
 func fitOne(c Container, b resources.Bounds, rule Rule, ranges Ranges) Fitted {
-	return Fit(Pod{[]Container{c}}, map[string]resources.Bounds{c.Name: b}, rules(rule), ranges).Containers[0]
+	return Fit(Pod{Containers: []Container{c}}, map[string]resources.Bounds{c.Name: b}, rules(rule), ranges).Containers[0]
 }
 
 func TestLimitsKeepTheirProportionToRequests(t *testing.T) {
@@ -149,7 +149,7 @@ func TestRequestsOnlyIsNotCutByARangeOnLimitsThatStay(t *testing.T) {
 }
 
 func three(cpu, memory resources.Amount) (Pod, func(b resources.Bounds) map[string]resources.Bounds) {
-	pod := Pod{[]Container{pair("a", cpu, cpu, memory, memory), pair("b", cpu, cpu, memory, memory), pair("d", cpu, cpu, memory, memory)}}
+	pod := Pod{Containers: []Container{pair("a", cpu, cpu, memory, memory), pair("b", cpu, cpu, memory, memory), pair("d", cpu, cpu, memory, memory)}}
 	return pod, func(b resources.Bounds) map[string]resources.Bounds {
 		return map[string]resources.Bounds{"a": b, "b": b, "d": b}
 	}
@@ -175,13 +175,13 @@ func TestPodMinimumIsMetToTheByte(t *testing.T) {
 }
 
 func TestPodMinimumHoldsWithoutLimitsToo(t *testing.T) {
-	got := Fit(Pod{[]Container{pair("c", 200, 0, 0, 0)}}, map[string]resources.Bounds{"c": same(50, 0)}, Rules{}, Ranges{Pod: Range{Min: some(150, 0)}})
+	got := Fit(Pod{Containers: []Container{pair("c", 200, 0, 0, 0)}}, map[string]resources.Bounds{"c": same(50, 0)}, Rules{}, Ranges{Pod: Range{Min: some(150, 0)}})
 	require.Equal(t, some(150, 0), got.Containers[0].Requests, "the API server compares the sum of requests with the minimum")
 }
 
 func TestAbsentNeverPanics(t *testing.T) {
 	ranges := Ranges{Pod: Range{Min: some(1000, 1e9), Max: some(2000, 2e9)}, Container: Range{Min: some(1, 1), Max: some(1, 1), Default: some(1, 1)}}
-	pod := Pod{[]Container{pair("bare", 0, 0, 0, 0), pair("full", 1, 2, 3, 4), {}}}
+	pod := Pod{Containers: []Container{pair("bare", 0, 0, 0, 0), pair("full", 1, 2, 3, 4), {}}}
 	for _, b := range []resources.Bounds{{}, {Lower: some(1, 1)}, target(1, 0), target(0, 1), {Target: resources.Of(0, 0)}, {Target: resources.Of(-5, math.MaxInt64)}} {
 		Fit(pod, map[string]resources.Bounds{"full": b, "ghost": b}, Rules{}, ranges)
 		Fit(pod, map[string]resources.Bounds{"bare": b, "": b}, Rules{}, ranges)
@@ -191,7 +191,7 @@ func TestAbsentNeverPanics(t *testing.T) {
 
 func TestContainersWithoutRecommendationAreLeftAlone(t *testing.T) {
 	off := Rules{Entries: []Entry{{Container: "off", Rule: Rule{Off: true}}}}
-	pod := Pod{[]Container{pair("a", 900, 900, 0, 0), pair("b", 100, 0, 0, 0), pair("off", 100, 100, 0, 0), pair("free", 200, 0, 0, 0)}}
+	pod := Pod{Containers: []Container{pair("a", 900, 900, 0, 0), pair("b", 100, 0, 0, 0), pair("off", 100, 100, 0, 0), pair("free", 200, 0, 0, 0)}}
 	recommendation := map[string]resources.Bounds{"a": same(900, 0), "off": same(700, 0), "free": same(300, 0)}
 	got := Fit(pod, recommendation, off, Ranges{Pod: Range{Max: some(500, 0)}})
 	require.Equal(t, some(400, 0), got.Containers[0].Requests, "what the limit of the container that is off leaves")
@@ -202,7 +202,7 @@ func TestContainersWithoutRecommendationAreLeftAlone(t *testing.T) {
 }
 
 func TestSlackOfOthersMakesRoomForABound(t *testing.T) {
-	pod := Pod{[]Container{pair("a", 100, 100, 0, 0), pair("b", 100, 100, 0, 0)}}
+	pod := Pod{Containers: []Container{pair("a", 100, 100, 0, 0), pair("b", 100, 100, 0, 0)}}
 	got := Fit(pod, map[string]resources.Bounds{"a": same(50, 0), "b": same(600, 0)}, Rules{},
 		Ranges{Pod: Range{Max: some(500, 0)}, Container: Range{Min: some(200, 0)}})
 	require.Equal(t, some(200, 0), got.Containers[0].Requests)
@@ -213,7 +213,7 @@ func TestSlackOfOthersMakesRoomForABound(t *testing.T) {
 }
 
 func TestBoundsStayAroundATargetThatThePodRangeMoved(t *testing.T) {
-	pod := Pod{[]Container{pair("a", 100, 100, 0, 0), pair("b", 100, 100, 0, 0)}}
+	pod := Pod{Containers: []Container{pair("a", 100, 100, 0, 0), pair("b", 100, 100, 0, 0)}}
 	got := Fit(pod, map[string]resources.Bounds{
 		"a": {Lower: some(90, 0), Target: some(100, 0), Upper: some(200, 0)},
 		"b": {Lower: some(300, 0), Target: some(900, 0), Upper: some(1000, 0)},
@@ -226,7 +226,7 @@ func TestBoundsStayAroundATargetThatThePodRangeMoved(t *testing.T) {
 }
 
 func TestImpossiblePodRangeIsToldAndChangesNothing(t *testing.T) {
-	pod := Pod{[]Container{pair("a", 100, 100, 0, 0), pair("fixed", 0, 600, 0, 0)}}
+	pod := Pod{Containers: []Container{pair("a", 100, 100, 0, 0), pair("fixed", 0, 600, 0, 0)}}
 	got := Fit(pod, map[string]resources.Bounds{"a": same(200, 0)}, Rules{}, Ranges{Pod: Range{Max: some(500, 0)}})
 	require.Equal(t, some(200, 0), got.Containers[0].Requests)
 	require.Contains(t, notes(got.Containers[0]), "cpu does not fit the pod LimitRange")
@@ -245,7 +245,7 @@ type joining struct {
 
 func TestContainersWithoutRecommendationMoveWhereThePodWouldBeRefused(t *testing.T) {
 	const moved = "cpu scaled without a recommendation to fit the pod LimitRange"
-	two := Pod{[]Container{pair("a", 100, 100, 0, 0), pair("rest", 600, 1200, 50*mi, 50*mi)}}
+	two := Pod{Containers: []Container{pair("a", 100, 100, 0, 0), pair("rest", 600, 1200, 50*mi, 50*mi)}}
 	off := Rule{Off: true}
 	uncontrolled := Rule{Controlled: [resources.Kinds]bool{resources.Memory: true}}
 	most, least := Ranges{Pod: Range{Max: some(700, 0)}}, Ranges{Pod: Range{Min: some(2000, 0)}}
@@ -255,7 +255,7 @@ func TestContainersWithoutRecommendationMoveWhereThePodWouldBeRefused(t *testing
 			[2]resources.List{some(100, 0), some(100, 0)}, [2]resources.List{some(300, 0), some(600, 0)}},
 		"also if it is off":             {two, same(200, 0), off, most, [2]resources.List{some(100, 0), some(100, 0)}, [2]resources.List{some(300, 0), some(600, 0)}},
 		"also if CPU is not controlled": {two, same(200, 0), uncontrolled, most, [2]resources.List{some(100, 0), some(100, 0)}, [2]resources.List{some(300, 0), some(600, 0)}},
-		"up to a minimum": {Pod{[]Container{capped, two.Containers[1]}}, same(200, 0), Default(), Ranges{Pod: Range{Min: some(1600, 0)}, Container: Range{Min: some(10, 0)}},
+		"up to a minimum": {Pod{Containers: []Container{capped, two.Containers[1]}}, same(200, 0), Default(), Ranges{Pod: Range{Min: some(1600, 0)}, Container: Range{Min: some(10, 0)}},
 			[2]resources.List{some(400, 0), some(0, 0)}, [2]resources.List{some(1200, 0), some(2400, 0)}},
 		"with limits that stay": {two, same(200, 0), requestsOnly(), Ranges{Pod: Range{Min: some(1000, 0)}},
 			[2]resources.List{some(400, 0), some(400, 0)}, [2]resources.List{some(0, 0), some(0, 0)}},
@@ -263,7 +263,7 @@ func TestContainersWithoutRecommendationMoveWhereThePodWouldBeRefused(t *testing
 			[2]resources.List{some(100, 0), some(100, 0)}, [2]resources.List{some(0, 0), some(0, 0)}},
 		"not where nothing is recommended": {two, target(0, 10*mi), Default(), most,
 			[2]resources.List{some(0, 10*mi), some(0, 0)}, [2]resources.List{some(0, 0), some(0, 0)}},
-		"and no limit where it has none": {Pod{[]Container{capped, pair("rest", 100, 0, 0, 0)}}, same(200, 0), Default(), Ranges{Pod: Range{Min: some(1000, 0)}},
+		"and no limit where it has none": {Pod{Containers: []Container{capped, pair("rest", 100, 0, 0, 0)}}, same(200, 0), Default(), Ranges{Pod: Range{Min: some(1000, 0)}},
 			[2]resources.List{some(200, 0), some(0, 0)}, [2]resources.List{some(800, 0), some(0, 0)}},
 		"not below a minimum that it has": {two, same(200, 0), bounded(some(500, 0), some(0, 0)), most,
 			[2]resources.List{some(200, 0), some(200, 0)}, [2]resources.List{some(0, 0), some(0, 0)}},
@@ -284,7 +284,7 @@ func TestContainersWithoutRecommendationMoveWhereThePodWouldBeRefused(t *testing
 }
 
 func TestContainersThatAreOffMoveLast(t *testing.T) {
-	pod := Pod{[]Container{pair("a", 100, 100, 0, 0), pair("rest", 400, 400, 0, 0), pair("off", 400, 400, 0, 0)}}
+	pod := Pod{Containers: []Container{pair("a", 100, 100, 0, 0), pair("rest", 400, 400, 0, 0), pair("off", 400, 400, 0, 0)}}
 	rules := Rules{Entries: []Entry{{Container: "off", Rule: Rule{Off: true, Controlled: Default().Controlled}}}}
 	fit := func(most resources.Amount) (sizes []resources.List) {
 		for _, f := range Fit(pod, map[string]resources.Bounds{"a": same(200, 0)}, rules, Ranges{Pod: Range{Max: some(most, 0)}}).Containers {
@@ -359,7 +359,7 @@ func (w world) fit() Result { return Fit(w.pod, w.recommendation, w.rules, w.ran
 
 // after is the pod that has the result.
 func (w world) after(r Result) Pod {
-	p := newProblem(Pod{slices.Clone(w.pod.Containers)}, nil, Rules{}, Ranges{})
+	p := newProblem(Pod{Containers: slices.Clone(w.pod.Containers)}, nil, Rules{}, Ranges{})
 	p.adopt(r)
 	var pod Pod
 	for _, part := range p.parts {

@@ -60,7 +60,7 @@ func TestTheLimitProtectsWhatIsNotRequested(t *testing.T) {
 		"but not with a limit that stands": {Container{Name: "c", Requests: some(0, 60*mi), Limits: some(0, 180*mi), Declared: Proportion{100 * mi, 150 * mi}},
 			follows(170*mi, 175*mi), requestsOnly(), Ranges{}, 170, 0, LimitSpan{}, 161, 180},
 	} {
-		got := Fit(Pod{[]Container{c.container}}, map[string]resources.Bounds{"c": c.recommended}, separately(c.rule), c.ranges).Containers[0]
+		got := Fit(Pod{Containers: []Container{c.container}}, map[string]resources.Bounds{"c": c.recommended}, separately(c.rule), c.ranges).Containers[0]
 		require.Equal(t, c.request, got.Requests.Value(resources.Memory)/mi, name)
 		require.Equal(t, c.limit, got.Limits.Value(resources.Memory)/mi, name)
 		require.Equal(t, c.span, LimitSpan{got.MemoryLimit.Least / mi, got.MemoryLimit.Most / mi}, name)
@@ -76,8 +76,8 @@ func TestOnlyWhatIsRecommendedIsAsDeclared(t *testing.T) {
 	off := Default()
 	off.Off = true
 	for name, f := range map[string]Fitted{
-		"off":       Fit(Pod{[]Container{c}}, map[string]resources.Bounds{"c": follows(70*mi, 100*mi)}, separately(off), Ranges{}).Containers[0],
-		"no memory": Fit(Pod{[]Container{c}}, map[string]resources.Bounds{"c": target(50, 0)}, separately(Default()), Ranges{}).Containers[0],
+		"off":       Fit(Pod{Containers: []Container{c}}, map[string]resources.Bounds{"c": follows(70*mi, 100*mi)}, separately(off), Ranges{}).Containers[0],
+		"no memory": Fit(Pod{Containers: []Container{c}}, map[string]resources.Bounds{"c": target(50, 0)}, separately(Default()), Ranges{}).Containers[0],
 	} {
 		require.False(t, f.Requests.Has(resources.Memory), name)
 		require.False(t, f.Limits.Has(resources.Memory), name)
@@ -137,7 +137,7 @@ func TestFollowingNeverLowersALimit(t *testing.T) {
 
 // The limit of a container without a recommendation counts in the sums of its pod.
 func TestOthersOfThePodStayAsTheyAre(t *testing.T) {
-	pod := Pod{[]Container{pair("c", 0, 0, 100*mi, 150*mi), pair("other", 0, 0, 30*mi, 40*mi)}}
+	pod := Pod{Containers: []Container{pair("c", 0, 0, 100*mi, 150*mi), pair("other", 0, 0, 30*mi, 40*mi)}}
 	got := Fit(pod, map[string]resources.Bounds{"c": follows(60*mi, 120*mi)}, separately(Default()), Ranges{Pod: Range{Min: some(0, 90*mi), Max: some(0, 200*mi)}})
 	require.Equal(t, some(0, 60*mi), got.Containers[0].Requests, "60 + 30 are enough")
 	require.InDelta(t, float64(160*mi), float64(got.Containers[0].Limits.Value(resources.Memory)), 1, "and 200 - 40 are left for the limit")
@@ -161,7 +161,7 @@ func TestAProportionIsLooserWhereTheLimitIsALargerMultiple(t *testing.T) {
 
 // A limit may be just what the pod range allows.
 func TestRequestsFollowUpToTheBoundOfAPod(t *testing.T) {
-	pod := Pod{[]Container{pair("c", 0, 0, 100*mi, 150*mi)}}
+	pod := Pod{Containers: []Container{pair("c", 0, 0, 100*mi, 150*mi)}}
 	for least, want := range map[resources.Amount]resources.Amount{60 * mi: 60 * mi, 60*mi + 1: 120 * mi} {
 		got := Fit(pod, map[string]resources.Bounds{"c": follows(60*mi, 120*mi)}, separately(Default()), Ranges{Pod: Range{Min: some(0, least)}}).Containers[0]
 		require.Equal(t, want, got.Requests.Value(resources.Memory), "of a pod range that asks for %d", least)

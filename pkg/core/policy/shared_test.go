@@ -39,7 +39,7 @@ func onNode(cpu resources.Amount) func(*Sharing) {
 func shared(s *Sharing, c Container, b resources.Bounds, rule Rule, ranges Ranges) Fitted {
 	r := rules(rule)
 	r.Sharing = s
-	return Fit(Pod{[]Container{c}}, map[string]resources.Bounds{c.Name: b}, r, ranges).Containers[0]
+	return Fit(Pod{Containers: []Container{c}}, map[string]resources.Bounds{c.Name: b}, r, ranges).Containers[0]
 }
 
 // peaking recommends a share of CPU and of memory, and an upper bound of memory.
@@ -169,7 +169,7 @@ func TestANewPodGetsItsPeak(t *testing.T) {
 // Limits that a LimitRange would refuse are others, so that the pod is not refused.
 func TestLimitRangesHoldForPodsThatShare(t *testing.T) {
 	c, given := pair("c", 1000, 2000, 1000*mb, 1100*mb), peaking(750, 500*mb, 900*mb)
-	both := Pod{[]Container{pair("a", 1000, 2000, 1000*mb, 1100*mb), pair("b", 1000, 2000, 1000*mb, 1100*mb)}}
+	both := Pod{Containers: []Container{pair("a", 1000, 2000, 1000*mb, 1100*mb), pair("b", 1000, 2000, 1000*mb, 1100*mb)}}
 	for name, test := range map[string]struct {
 		sharing          *Sharing
 		ranges           Ranges
@@ -199,10 +199,10 @@ func TestLimitRangesHoldForPodsThatShare(t *testing.T) {
 		require.Equal(t, 550*mb, f.Limits.Value(resources.Memory), "2 x 1800 MB are too much: the limits follow the requests")
 		require.Equal(t, 484*mb, f.Bounds.Lower.Value(resources.Memory), "and the pod moves with its share as others do")
 	}
-	got = Fit(Pod{[]Container{c}}, map[string]resources.Bounds{"c": given}, Rules{Sharing: running(onNode(8000), ofDaemon)}, Ranges{Pod: Range{Max: some(3000, 1200*mb)}})
+	got = Fit(Pod{Containers: []Container{c}}, map[string]resources.Bounds{"c": given}, Rules{Sharing: running(onNode(8000), ofDaemon)}, Ranges{Pod: Range{Max: some(3000, 1200*mb)}})
 	require.Equal(t, some(750, 500*mb), got.Containers[0].Requests, "a daemon that runs shares like any other pod")
 	small := Range{Min: some(3000, 0), Max: some(1000, 0)}
-	got = Fit(Pod{[]Container{c}}, map[string]resources.Bounds{"c": given}, Rules{Sharing: running(onNode(8000))}, ranged(small))
+	got = Fit(Pod{Containers: []Container{c}}, map[string]resources.Bounds{"c": given}, Rules{Sharing: running(onNode(8000))}, ranged(small))
 	require.True(t, got.refused(resources.CPU))
 	require.Equal(t, some(1000, 1800*mb), got.Containers[0].Limits, "what helps nothing is not done")
 	daemons := shared(created(ofDaemon), pair("c", 1000, 0, 1000*mb, 1100*mb), given, Default(), Ranges{Pod: Range{Max: some(0, 1200*mb)}})
@@ -219,19 +219,19 @@ func TestSharedCPUBesideASeparateMemoryLimit(t *testing.T) {
 	for _, role := range roles(&b) {
 		*role = role.With(resources.CPU, 750)
 	}
-	got := Fit(Pod{[]Container{c}}, map[string]resources.Bounds{"c": b}, r, Ranges{}).Containers[0]
+	got := Fit(Pod{Containers: []Container{c}}, map[string]resources.Bounds{"c": b}, r, Ranges{}).Containers[0]
 	require.Equal(t, some(750, 60*mi), got.Requests)
 	require.Equal(t, some(0, 180*mi), got.Limits, "the CPU limit stays, that of memory protects 120")
 	require.Equal(t, Proportion{100 * mi, 150 * mi}, got.Declared)
 	require.Equal(t, resources.Amount(751), got.Bounds.Upper.Value(resources.CPU))
 
 	r.Sharing = running()
-	got = Fit(Pod{[]Container{c}}, map[string]resources.Bounds{"c": b}, r, Ranges{}).Containers[0]
+	got = Fit(Pod{Containers: []Container{c}}, map[string]resources.Bounds{"c": b}, r, Ranges{}).Containers[0]
 	require.Equal(t, some(0, 240*mi), got.Limits, "shared memory has the limit of that")
 	require.Zero(t, got.Declared)
 
 	c = Container{Name: "c", Requests: some(1000, 60*mi), Limits: some(2000, 300*mi), Declared: Proportion{100 * mi, 150 * mi}}
-	got = Fit(Pod{[]Container{c}}, map[string]resources.Bounds{"c": b}, r, Ranges{}).Containers[0]
+	got = Fit(Pod{Containers: []Container{c}}, map[string]resources.Bounds{"c": b}, r, Ranges{}).Containers[0]
 	require.Equal(t, some(0, 300*mi), got.Limits, "and is not lowered, whatever the container was declared with")
 }
 
