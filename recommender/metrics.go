@@ -83,9 +83,9 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		quality:   recommend.NewQuality(registry),
 
 		samples: counter("loadline_recommender_samples_total",
-			`Usage samples, by what became of them; "taken" means they count, "above_capacity" that the node of the pod has less.`, "result"),
+			`Usage samples, by what became of them; "taken" means they count.`, "result"),
 		past: counter("loadline_recommender_history_samples_total",
-			`Samples of history from Prometheus, by what became of them; "taken" means they count, "above_capacity" that the node of the pod has less.`, "result"),
+			`Samples of history from Prometheus, by what became of them; "taken" means they count.`, "result"),
 		ooms: counter("loadline_recommender_ooms_total",
 			`Out-of-memory kills and evictions, by what became of them; "taken" means they count.`, "result"),
 		statuses:    counter("loadline_recommender_status_writes_total", "Status patches of VPAs, by result.", "result"),
