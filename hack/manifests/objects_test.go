@@ -192,6 +192,9 @@ admissionController: {hostNetwork: false, volumes: [{name: extra, emptyDir: {}}]
 `
 )
 
+// upstreamName is the name under which applied has the chart with all values of the upstream chart.
+const upstreamName = "chart: the reference's"
+
 // applied returns everything that somebody may apply, by what it is called.
 func applied(t *testing.T) map[string]objects {
 	t.Helper()
@@ -206,7 +209,7 @@ func applied(t *testing.T) map[string]objects {
 	for name, given := range map[string]string{
 		"defaults": "{}", "cert-manager": issuerValues, "cert-manager with a CA": selfSigned, "own certificate": ownCertificate,
 		"own Secret": ownSecret, "only the recommender": onlyRecommend, "selectors": selectors, "everything": everything,
-		"the reference's": upstreamValues(t),
+		strings.TrimPrefix(upstreamName, "chart: "): upstreamValues(t),
 	} {
 		all["chart: "+name] = chart(t, given).objects
 	}

@@ -193,6 +193,9 @@ func TestWhatIsAppliedIsRight(t *testing.T) {
 		require.Empty(t, dangling(t, all[name]), name)
 		deployments := all[name].of("Deployment")
 		require.NotEmpty(t, deployments, name)
+		if name == upstreamName {
+			continue // these values set the pods as the upstream chart does, see requireAsUpstream
+		}
 		for _, o := range deployments {
 			require.Empty(t, flaws(t, into[appsv1.Deployment](t, o)), "%s: %s", name, o.GetName())
 		}
