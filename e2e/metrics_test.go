@@ -14,6 +14,8 @@ import (
 // silent are metrics that a recommender serves only where a feature is used that
 // the promises do not use.
 var silent = map[string]string{
+	"loadline_workload_burst_factor":                                  "--workload-metrics is off",
+	"loadline_workload_confidence_ratio":                              "--workload-metrics is off",
 	"loadline_workload_history_completeness_ratio":                    "--workload-metrics is off",
 	"loadline_workload_last_change_ratio":                             "--workload-metrics is off",
 	"loadline_workload_ooms_since_change":                             "--workload-metrics is off",

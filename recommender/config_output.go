@@ -34,7 +34,7 @@ func (o *Output) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.HumanizeMemory, "humanize-memory", o.HumanizeMemory, "Deprecated: write memory with two decimals in the largest unit.")
 	fs.BoolVar(&o.IntegerCPU, "cpu-integer-post-processor-enabled", o.IntegerCPU, "Round CPU up to whole cores where a VPA has the annotation vpa-post-processor.kubernetes.io/<container>_integerCPU=true.")
 	fs.Float64Var(&o.Tolerance, "status-tolerance", o.Tolerance, "A lower or upper bound that moved by at most this fraction, or came a little nearer to the target because a short history got longer, is written within an hour, and at once with any other change. Where many bounds move more than that, each pass writes some of them in turn. 0: always at once.")
-	fs.BoolVar(&o.WorkloadMetrics, "workload-metrics", o.WorkloadMetrics, "Serve metrics of the quality of each recommendation: up to 15 series for each VPA and container.")
+	fs.BoolVar(&o.WorkloadMetrics, "workload-metrics", o.WorkloadMetrics, "Serve metrics of the quality of each recommendation: up to 19 series for each VPA and container.")
 	fs.Var(&o.MaxCPU, "container-recommendation-max-allowed-cpu", "Most CPU recommended for a container whose policy has no maxAllowed. Unset: no limit.")
 	fs.Var(&o.MaxMemory, "container-recommendation-max-allowed-memory", "Most memory recommended for a container whose policy has no maxAllowed. Unset: no limit.")
 }

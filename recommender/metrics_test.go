@@ -11,7 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/testkit"
 	"loadline.dev/loadline/recommender/model"
@@ -57,11 +59,18 @@ func touch(m *metrics) {
 func touchWorkloads(w *recommend.WorkloadQuality) {
 	store := usage.NewStore(usage.DefaultConfig())
 	cluster := model.NewModel(model.Config{Store: store})
+	book, err := recipe.NewBook("attune", recipe.DefaultConfig())
+	if err != nil {
+		panic(err)
+	}
 	for _, cpu := range []string{"1", "2"} {
 		object := aVPA("v", "web", 0)
 		object.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{
 			{ContainerName: "a", Target: corev1.ResourceList{"memory": resource.MustParse("1"), "cpu": resource.MustParse(cpu)}}}}
 		cluster.SyncVPAs([]model.Observed{{Object: object}}, start())
+		served := cluster.Find("ns", "v")
+		served.Recipe = book.For("")
+		served.Sketches = map[string]*sketch.Sketch{"a": sketch.New(served.Recipe.Needs)}
 		w.Follow(cluster, store, start())
 	}
 	w.Observe(cluster.Find("ns", "v"), "a", resources.CPU, 1)

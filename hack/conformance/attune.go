@@ -209,6 +209,12 @@ func amounts(k resources.Kind, texts ...string) ([]resources.Amount, error) {
 	return all, nil
 }
 
+// doubt is the formula of confidence with its published constants, minChange the published
+// change in percent below which a request stays.
+var doubt = recipe.Doubt{Multiplier: 1, Exponent: 2}
+
+const minChange = 10
+
 type attuneOutput struct {
 	RawPercentile             written `json:"rawPercentile"`
 	AfterOverhead             written `json:"afterOverhead"`
@@ -240,14 +246,14 @@ func chain(in attuneInput) (out attuneOutput, err error) {
 	}
 	sensitivity := vectors.Or(in.BurstSensitivity, 0.1)
 	config := recipe.Attune{
-		Percentile: in.Percentile, Overhead: in.OverheadPercent, Sensitivity: sensitivity, Least: float64(least), Most: float64(most),
+		Percentile: in.Percentile, Overhead: in.OverheadPercent, Sensitivity: sensitivity, Doubt: doubt, MinChange: minChange, Least: float64(least), Most: float64(most),
 		Increase: in.MaxIncreasePercent, Decrease: in.MaxDecreasePercent, MayDecrease: true,
 	}
 	v := steps(config.Chain(k, func(recipe.Subject) *sketch.Habits { return h }), k, current)
 	out = attuneOutput{
 		RawPercentile: write(k, v[0]), AfterOverhead: write(k, v[1]), AfterBurst: write(k, v[2]), AfterConfidence: write(k, v[3]),
 		AfterBounds: write(k, v[4]), Final: write(k, v[5]), Changed: v[5] != current,
-		BurstFactor: recipe.BurstFactor(h.Burst, sensitivity), ConfidenceFactor: recipe.ConfidenceFactor(h.Confidence, false),
+		BurstFactor: recipe.BurstFactor(h.Burst, sensitivity), ConfidenceFactor: doubt.Factor(h.Confidence),
 	}
 	switch {
 	case v[4] > v[3]:
@@ -255,7 +261,7 @@ func chain(in attuneInput) (out attuneOutput, err error) {
 	case v[4] < v[3]:
 		out.BoundsApplied = "max"
 	}
-	_, out.ChangeFilterApplied = recipe.Filter(float64(current), float64(v[4]), in.MaxIncreasePercent, in.MaxDecreasePercent)
+	_, out.ChangeFilterApplied = recipe.Filter(float64(current), float64(v[4]), minChange, in.MaxIncreasePercent, in.MaxDecreasePercent)
 	out.EffectiveMaxChangePercent = in.MaxIncreasePercent
 	if v[4] < current {
 		out.EffectiveMaxChangePercent = in.MaxDecreasePercent
@@ -277,14 +283,14 @@ type confidenceOutput struct {
 }
 
 func documentedConfidence(in confidenceInput) (out confidenceOutput, err error) {
-	if in.Exponent != 2 || in.Floor != 0.1 || in.Multiplier != 1 {
+	if in.Floor != 0.1 {
 		return out, fmt.Errorf("input: constants are not those of the published text")
 	}
 	inner, err := amounts(resources.CPU, in.Inner)
 	if err != nil {
 		return out, err
 	}
-	factor := recipe.ConfidenceFactor(in.Confidence, true)
+	factor := recipe.Doubt{Published: true, Multiplier: in.Multiplier, Exponent: in.Exponent}.Factor(in.Confidence)
 	return confidenceOutput{factor, write(resources.CPU, resources.FromFloat(math.Ceil(float64(inner[0])*factor)))}, nil
 }
 
@@ -311,8 +317,10 @@ func documentedPipeline(in pipelineInput) (out pipelineOutput, err error) {
 		return out, err
 	}
 	h := &sketch.Habits{Overall: sketch.Quantiles{P95: float64(a[3])}, Confidence: in.Confidence}
+	published := doubt
+	published.Published = true
 	config := recipe.Attune{
-		Percentile: 95, Overhead: in.OverheadPercent, Published: true, Least: float64(a[1]), Most: float64(a[2]),
+		Percentile: 95, Overhead: in.OverheadPercent, Doubt: published, MinChange: minChange, Least: float64(a[1]), Most: float64(a[2]),
 		Increase: in.MaxChangePercent, Decrease: in.MaxChangePercent, MayDecrease: true,
 	}
 	v := steps(config.Chain(resources.CPU, func(recipe.Subject) *sketch.Habits { return h }), resources.CPU, a[0])
@@ -368,7 +376,7 @@ func memoryFromCPU(in fromCPUInput) (out fromCPUOutput, err error) {
 		return out, nil
 	}
 	config := recipe.Attune{
-		Overhead: in.OverheadPercent, Least: float64(a[1]), Most: float64(a[2]), Change: in.MaxChangePercent, MayDecrease: in.AllowDecrease, FromCPU: in.Ratio,
+		Overhead: in.OverheadPercent, Least: float64(a[1]), Most: float64(a[2]), MinChange: minChange, Change: in.MaxChangePercent, MayDecrease: in.AllowDecrease, FromCPU: in.Ratio,
 	}
 	given := recipe.Chain{{Name: "recommended", Apply: func(recipe.Subject, float64) float64 { return float64(cpu[0]) }}}
 	v := steps(config.MemoryChain(given), resources.Memory, a[0])

@@ -10,7 +10,7 @@ import (
 
 // qualityDescriptions are those of the metrics.
 type qualityDescriptions struct {
-	target, slack, above, peak, kills, age, complete, change *prometheus.Desc
+	target, slack, above, peak, kills, age, complete, change, burst, confidence *prometheus.Desc
 }
 
 func describeQuality() qualityDescriptions {
@@ -34,12 +34,16 @@ func describeQuality() qualityDescriptions {
 			"History behind the recommendation / the longest that is kept, at most 1. History is the time from the first to the last CPU sample, or their number at one a minute if that is less."),
 		change: desc("last_change_ratio",
 			"Present target / the one before - 1. Absent until the target changes."),
+		burst: desc("burst_factor",
+			"Factor by which the recipe raises the recommendation for bursts, 1 without one. Only with recipes of the family attune."),
+		confidence: desc("confidence_ratio",
+			"Confidence of the recipe in its history, from 0 to 1. Only with recipes of the family attune."),
 	}
 }
 
 // Describe sends what is always the same of the metrics.
 func (w *WorkloadQuality) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{w.target, w.slack, w.above, w.peak, w.kills, w.age, w.complete, w.change} {
+	for _, d := range []*prometheus.Desc{w.target, w.slack, w.above, w.peak, w.kills, w.age, w.complete, w.change, w.burst, w.confidence} {
 		to <- d
 	}
 }
@@ -69,6 +73,10 @@ func (w *WorkloadQuality) Collect(to chan<- prometheus.Metric) {
 				}
 				send(w.age, max(now.Sub(r.since), 0).Seconds())
 				send(w.complete, c.complete)
+				if c.insight {
+					send(w.burst, c.insights[k].Burst)
+					send(w.confidence, c.insights[k].Confidence)
+				}
 				w.collect(r, k, send)
 			}
 		}

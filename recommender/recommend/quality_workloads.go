@@ -10,6 +10,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/model"
@@ -18,7 +19,7 @@ import (
 // WorkloadQuality serves metrics that say how good the recommendation of each
 // container is: how much of the target is unused, how often usage is above it,
 // how old it is, and how much history is behind it. They are there for whoever
-// asks for them only, because there are 15 series for each VPA and container.
+// asks for them only, because there are up to 19 series for each VPA and container.
 //
 // It keeps a few numbers for each VPA, container and resource, and makes
 // metrics of them when somebody reads them:
@@ -57,6 +58,8 @@ type containerRecord struct {
 	name     string
 	records  [resources.Kinds]kindRecord
 	complete float64 // how much of the history that is ever kept there is, 0 to 1
+	insights [resources.Kinds]recipe.Insight
+	insight  bool // the recipe has insights
 }
 
 // kindRecord is what happened since the target of a resource changed. Amounts are in
@@ -102,10 +105,19 @@ func (w *WorkloadQuality) Follow(cluster *model.Model, store *usage.Store, now t
 		}
 		for i := range one.containers {
 			c := &one.containers[i]
+			c.insights, c.insight = insightsOf(v, c.name)
 			c.complete = min(float64(completeness(v, c.name, store))/float64(cluster.RulesOf(v, c.name).Age()), 1)
 		}
 	}
 	w.known = known // a new map, because the old one may be being read
+}
+
+// insightsOf returns what the recipe of a VPA knows of a container besides amounts.
+func insightsOf(v *model.VPA, container string) ([resources.Kinds]recipe.Insight, bool) {
+	if v.Recipe == nil {
+		return [resources.Kinds]recipe.Insight{}, false
+	}
+	return v.Recipe.Insights(v.Sketches[container])
 }
 
 // completeness returns how long the samples of a container cover: the time from first

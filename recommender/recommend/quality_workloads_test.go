@@ -19,7 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/model"
 )
@@ -305,4 +307,31 @@ func TestMetricsAreReadDuringAPass(t *testing.T) {
 	}
 	close(stop)
 	readers.Wait()
+}
+
+func TestWorkloadQuality_ShowsBurstsAndConfidence(t *testing.T) {
+	s := newScene(t)
+	s.publish(target("app", "500m", "400"))
+	s.is("burst_factor")
+	s.is("confidence_ratio")
+
+	v := s.model.Find("shop", "web")
+	book, err := recipe.NewBook("attune", recipe.DefaultConfig())
+	require.NoError(t, err)
+	v.Recipe = book.For("")
+	history := sketch.New(v.Recipe.Needs)
+	for i := range 120 {
+		used := resources.Amount(100)
+		if i == 0 {
+			used = 1600
+		}
+		history.Observe(s.now.Add(time.Duration(i)*5*time.Minute), resources.CPU, used, 0)
+		history.Observe(s.now.Add(time.Duration(i)*5*time.Minute), resources.Memory, 100, 0)
+	}
+	v.Sketches = map[string]*sketch.Sketch{"app": history}
+	s.pass(time.Minute)
+	s.is("burst_factor", "app/cpu=1.4", "app/memory=1")
+	confidence := history.Points[resources.CPU].Habits().Confidence
+	require.Positive(t, confidence)
+	s.is("confidence_ratio", fmt.Sprintf("app/cpu=%.6g", confidence), fmt.Sprintf("app/memory=%.6g", confidence))
 }

@@ -16,8 +16,9 @@ type Attune struct {
 	Percentile  float64 // 50, 90, 95 or 99
 	Overhead    float64 // percent
 	Sensitivity float64 // to bursts; 0 or below = none
-	Published   bool    // confidence as the published text has it, else as the shipped program does
+	Doubt       Doubt   // what a lack of confidence adds
 	Least, Most float64 // millicores or bytes
+	MinChange   float64 // change below which the request stays, percent
 	Change      float64 // most change at a time, percent
 	Increase    float64 // the same upwards, 0 = Change
 	Decrease    float64 // and downwards
@@ -43,14 +44,16 @@ const (
 
 // attune is the recipe: a percentile of the week or of its worst hour, and margins.
 type attune struct {
-	kinds [resources.Kinds]Attune
-	mean  bool // of the pods of a workload; else the one that uses most
+	kinds     [resources.Kinds]Attune
+	doubt     Doubt   // of both kinds
+	minChange float64 // of both kinds
+	mean      bool    // of the pods of a workload; else the one that uses most
 }
 
 func newAttune(published bool) *attune {
-	return &attune{kinds: [resources.Kinds]Attune{
-		{Percentile: 95, Overhead: 20, Sensitivity: 0.1, Published: published, Least: 1, Most: 4000, Change: 50, MayDecrease: true},
-		{Percentile: 99, Overhead: 30, Sensitivity: 0.1, Published: published, Least: 4 << 20, Most: 8 << 30, Change: 30},
+	return &attune{doubt: Doubt{Published: published, Multiplier: 1, Exponent: 2}, minChange: 10, kinds: [resources.Kinds]Attune{
+		{Percentile: 95, Overhead: 20, Sensitivity: 0.1, Least: 1, Most: 4000, Change: 50, MayDecrease: true},
+		{Percentile: 99, Overhead: 30, Sensitivity: 0.1, Least: 4 << 20, Most: 8 << 30, Change: 30},
 	}}
 }
 
@@ -68,7 +71,11 @@ func (a *attune) choices() []choice {
 }
 
 func (a *attune) settings() []setting {
-	list := []setting{{"memory-from-cpu-ratio", &a.kinds[resources.Memory].FromCPU, 0, 1000}}
+	list := []setting{
+		{"memory-from-cpu-ratio", &a.kinds[resources.Memory].FromCPU, 0, 1000},
+		{"confidence-multiplier", &a.doubt.Multiplier, 0, 100}, {"confidence-exponent", &a.doubt.Exponent, 0, 10},
+		{"min-change", &a.minChange, 0, 100},
+	}
 	for k := range resources.Kind(resources.Kinds) {
 		c, name := &a.kinds[k], k.String()
 		list = append(list,
@@ -83,11 +90,13 @@ func (a *attune) settings() []setting {
 func (a *attune) make() Recipe {
 	r := Recipe{Needs: sketch.Needs{Points: true, Mean: a.mean}, UsesCurrent: true, LeastPoints: leastPoints}
 	for k := range resources.Kind(resources.Kinds) {
+		one := a.kinds[k]
+		one.Doubt, one.MinChange = a.doubt, a.minChange
 		habits := func(s Subject) *sketch.Habits { return s.Sketch.Points[k].Habits() }
-		r.Target[k], r.PointsOf[k] = a.kinds[k].Chain(k, habits), k
-		if a.kinds[k].FromCPU > 0 {
-			r.Target[k] = a.kinds[k].MemoryChain(r.Target[resources.CPU])
-			r.PointsOf[k] = resources.CPU
+		r.Target[k], r.PointsOf[k], r.burst[k] = one.Chain(k, habits), k, one.Sensitivity
+		if one.FromCPU > 0 {
+			r.Target[k] = one.MemoryChain(r.Target[resources.CPU])
+			r.PointsOf[k], r.burst[k] = resources.CPU, 0
 		}
 	}
 	for k := range resources.Kind(resources.Kinds) {
@@ -103,7 +112,7 @@ func (a Attune) Chain(k resources.Kind, habits Habits) Chain {
 		Up(Worst(k, a.Percentile, habits)),
 		Up(Percent(a.Overhead)),
 		Up(Burst(a.Sensitivity, habits)),
-		Up(Unsure(a.Published, habits)),
+		Up(Unsure(a.Doubt, habits)),
 	}, a.bounded(k)...)
 }
 
@@ -120,7 +129,7 @@ func (a Attune) MemoryChain(cpu Chain) Chain {
 // request moves into them in several rounds, an hour apart.
 func (a Attune) bounded(k resources.Kind) Chain {
 	increase, decrease := a.Caps()
-	chain := Chain{Range(a.Least, a.Most), Up(ChangeFilter(k, increase, decrease)), OncePer(k, cooldown)}
+	chain := Chain{Range(a.Least, a.Most), Up(ChangeFilter(k, a.MinChange, increase, decrease)), OncePer(k, cooldown)}
 	if !a.MayDecrease {
 		chain = append(chain, NoDecrease(k))
 	}
@@ -143,15 +152,25 @@ func Worst(k resources.Kind, percentile float64, habits Habits) Step {
 
 // Burst adds to the amount where the maximum is far above the rest.
 func Burst(sensitivity float64, habits Habits) Step {
-	return Step{Name: fmt.Sprintf("burst, sensitivity %g", sensitivity), Apply: func(s Subject, in float64) float64 {
+	name := fmt.Sprintf("burst, sensitivity %g", sensitivity)
+	return Step{Name: name, Apply: func(s Subject, in float64) float64 {
 		return in * BurstFactor(habits(s).Burst, sensitivity)
+	}, Says: func(s Subject) string {
+		magnitude := habits(s).Burst
+		if magnitude == 0 {
+			return name + ": x 1, no burst"
+		}
+		return fmt.Sprintf("%s: x %.4g, magnitude %.4g", name, BurstFactor(magnitude, sensitivity), magnitude)
 	}}
 }
 
 // Unsure adds to the amount where little is known.
-func Unsure(published bool, habits Habits) Step {
+func Unsure(d Doubt, habits Habits) Step {
 	return Step{Name: "confidence", Apply: func(s Subject, in float64) float64 {
-		return in * ConfidenceFactor(habits(s).Confidence, published)
+		return in * d.Factor(habits(s).Confidence)
+	}, Says: func(s Subject) string {
+		h := habits(s)
+		return fmt.Sprintf("confidence %.4g of %d points: x %.4g", h.Confidence, h.Points, d.Factor(h.Confidence))
 	}}
 }
 
@@ -179,24 +198,27 @@ func BurstFactor(magnitude, sensitivity float64) float64 {
 // leastConfidence is what the published formula takes a lower one for.
 const leastConfidence = 0.1
 
-// ConfidenceFactor returns what a lack of confidence adds: at full confidence
-// nothing as it is shipped, but the fourfold as it is published.
-func ConfidenceFactor(confidence float64, published bool) float64 {
-	if published {
-		return math.Pow(1+1/max(confidence, leastConfidence), 2)
-	}
-	return 1 + math.Pow(1-min(max(confidence, 0), 1), 2)
+// Doubt is the formula of the confidence stage.
+type Doubt struct {
+	Published            bool // as the published text has it, else as the shipped program does
+	Multiplier, Exponent float64
 }
 
-// MinChange is the change below which a request stays, in percent. It is fixed.
-const MinChange = 10
+// Factor returns what a lack of confidence adds. At full confidence the shipped formula adds
+// nothing, and the published one with its own multiplier and exponent takes the fourfold.
+func (d Doubt) Factor(confidence float64) float64 {
+	if d.Published {
+		return math.Pow(1+d.Multiplier/max(confidence, leastConfidence), d.Exponent)
+	}
+	return 1 + d.Multiplier*math.Pow(1-min(max(confidence, 0), 1), d.Exponent)
+}
 
-// ChangeFilter keeps the current request where the change is too little, and
-// bounds the change otherwise. Without a current request nothing is filtered.
-func ChangeFilter(k resources.Kind, increase, decrease float64) Step {
-	name := fmt.Sprintf("change from %d %% on, at most + %g %% or - %g %%", MinChange, increase, decrease)
+// ChangeFilter keeps the current request where the change is below a minimum, and bounds the
+// change otherwise. Without a current request nothing is filtered. All are percentages.
+func ChangeFilter(k resources.Kind, minChange, increase, decrease float64) Step {
+	name := fmt.Sprintf("change from %g %% on, at most + %g %% or - %g %%", minChange, increase, decrease)
 	return Step{Name: name, Apply: func(s Subject, in float64) float64 {
-		result, _ := Filter(float64(s.Current.Value(k)), in, increase, decrease)
+		result, _ := Filter(float64(s.Current.Value(k)), in, minChange, increase, decrease)
 		return result
 	}}
 }
@@ -209,13 +231,13 @@ const (
 
 // Filter is ChangeFilter for two amounts. It also returns what it did, nothing if the
 // change passed.
-func Filter(current, wanted, increase, decrease float64) (result float64, did string) {
+func Filter(current, wanted, minChange, increase, decrease float64) (result float64, did string) {
 	if current <= 0 {
 		return wanted, ""
 	}
 	percent := math.Abs(wanted-current) * 100 / current
 	switch {
-	case percent < MinChange:
+	case percent < minChange:
 		return current, Kept
 	case wanted > current && percent > increase:
 		return current + current*increase/100, Capped

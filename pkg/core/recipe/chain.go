@@ -120,6 +120,7 @@ type Recipe struct {
 	Sharing *sharing.Rule
 
 	podMin [resources.Kinds]float64 // millicores and MiB that the containers of a pod get at least, together
+	burst  [resources.Kinds]float64 // sensitivity to bursts of recipes with points
 }
 
 // minimum returns the least recommendation for each of n containers that share the floor of a
@@ -142,7 +143,7 @@ func Floor(kind resources.Kind) Step {
 // their bounds are 0.
 func (r *Recipe) Only(k resources.Kind) *Recipe {
 	only := &Recipe{Needs: r.Needs.Only(k), UsesCurrent: r.UsesCurrent, LeastPoints: r.LeastPoints, PointsOf: r.PointsOf,
-		SeparateMemoryLimit: r.SeparateMemoryLimit, Sharing: r.Sharing, podMin: r.podMin}
+		SeparateMemoryLimit: r.SeparateMemoryLimit, Sharing: r.Sharing, podMin: r.podMin, burst: r.burst}
 	only.Target[k], only.Lower[k], only.Upper[k] = r.Target[k], r.Lower[k], r.Upper[k]
 	return only
 }
@@ -201,6 +202,29 @@ func (r *Recipe) known(in Input, s Subject) (result Result) {
 		}
 	}
 	return result
+}
+
+// Insight holds what a recipe of points knows besides amounts.
+type Insight struct {
+	Points     int
+	Confidence float64 // 0 to 1
+	Burst      float64 // factor for a burst, 1 for none
+}
+
+// Insights returns the insight into each kind, and false where the recipe has no points.
+func (r *Recipe) Insights(s *sketch.Sketch) (all [resources.Kinds]Insight, found bool) {
+	if r.LeastPoints == 0 || s == nil {
+		return all, false
+	}
+	for k := range resources.Kind(resources.Kinds) {
+		points := s.Points[r.PointsOf[k]]
+		if points == nil {
+			return all, false
+		}
+		h := points.Habits()
+		all[k] = Insight{h.Points, h.Confidence, BurstFactor(h.Burst, r.burst[k])}
+	}
+	return all, true
 }
 
 // Value is what a step led to.

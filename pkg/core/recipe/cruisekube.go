@@ -43,9 +43,9 @@ func (c *cruiseKube) make() Recipe {
 	r.Needs = sketch.Needs{Hours: [resources.Kinds]bool{cpu: true, memory: true}, Pressure: true, Kills: true}
 	r.Sharing = &sharing.Rule{Pooling: sharing.Largest}
 	r.Target[cpu] = Chain{HourOfDay(cpu), OrLastHour(cpu), UnderPressure((*sketch.Hours).Peak), Up(Range(cpuLeast, c.cpuMost)), Floor(cpu)}
-	r.Lower[cpu] = base(cpu, c.cpuMinutes, c.base, AtLeast(cpuLeast), Floor(cpu))
+	r.Lower[cpu] = base(cpu, c.cpuMinutes, c.base, Up(AtLeast(cpuLeast)), Floor(cpu))
 	r.Target[memory] = Chain{HourOfDay(memory), OrLastHour(memory), AtKill(killAge), AtLeast(memoryLeast), Floor(memory)}
-	r.Lower[memory] = base(memory, c.memMinutes, c.base, AtKill(killAge), AtLeast(memoryLeast), Floor(memory))
+	r.Lower[memory] = base(memory, c.memMinutes, c.base, AtKill(killAge), Up(AtLeast(memoryLeast)), Floor(memory))
 	for k := range resources.Kind(resources.Kinds) {
 		r.Upper[k] = highestSeen(k)
 	}

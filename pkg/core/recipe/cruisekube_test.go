@@ -35,7 +35,7 @@ func TestWaitingForCPUCountsAsUse(t *testing.T) {
 	l.use(resources.CPU, 500, 11*time.Hour+10*time.Minute)
 	b = l.bounds()
 	require.InDelta(t, 600, float64(b.Target.Value(resources.CPU)), 1)
-	require.Equal(t, resources.Amount(516), b.Lower.Value(resources.CPU), "the next of the grid after 500")
+	require.Equal(t, resources.Amount(500), b.Lower.Value(resources.CPU), "exactly")
 }
 
 // Without pressure the step is there and changes nothing.

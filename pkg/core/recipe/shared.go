@@ -51,7 +51,7 @@ func (c *shared) peak(calm Chain) Chain {
 func (c *shared) share(r *Recipe) {
 	const k = resources.CPU
 	r.Needs.Hours[k], r.Needs.Pressure = true, true
-	r.Lower[k] = base(k, c.minutes, c.base, Floor(k))
+	r.Lower[k] = base(k, c.minutes, c.base, UpToGrid(), Floor(k))
 	r.Upper[k] = highestSeen(k)
 	r.Sharing = &sharing.Rule{Pooling: sharing.Largest, LeaveAt: c.leaveAt}
 	if c.root {
@@ -60,14 +60,13 @@ func (c *shared) share(r *Recipe) {
 }
 
 // base returns the chain of a lower bound that is what a container uses nearly always: a
-// quantile of the last minutes, raised by further steps, and never above the peak. It moves in
-// steps, so that it is not published anew each minute.
+// quantile of the last minutes, raised by further steps, and never above the peak.
 func base(k resources.Kind, minutes, q float64, raise ...Step) Chain {
 	chain := Chain{Lately(k, int64(minutes), q)}
 	if k == resources.CPU {
 		chain = append(chain, UnderPressure(func(h *sketch.Hours) float64 { return h.Recent(int64(minutes), q) }))
 	}
-	return append(append(append(chain, UpToGrid()), raise...), NoMoreThanTarget(k))
+	return append(append(chain, raise...), NoMoreThanTarget(k))
 }
 
 // highestSeen returns the chain of an upper bound that is the highest use of a week, or the

@@ -20,7 +20,7 @@ func Enlarged(f float64) Step {
 
 // Up rounds up to whole amounts after a step.
 func Up(s Step) Step {
-	return Step{Name: s.Name, Apply: func(subject Subject, in float64) float64 { return math.Ceil(s.Apply(subject, in)) }}
+	return Step{Name: s.Name, Says: s.Says, Apply: func(subject Subject, in float64) float64 { return math.Ceil(s.Apply(subject, in)) }}
 }
 
 // AtLeast raises to an amount.

@@ -10,9 +10,10 @@ import (
 // hoursKept is a week and the hour that is running.
 const hoursKept = 7*24 + 1
 
-// Hours are the highest uses in each hour of a week.
+// Hours are the highest uses in each hour of a week. The zero value is of CPU.
 type Hours struct {
-	highest [hoursKept]uint16     // coded, in thousandths; 0 = none; by the number of the hour, modulo the ring
+	kind    resources.Kind
+	highest [hoursKept]uint16     // codes of the scale of the kind; 0 = none; by the number of the hour, modulo the ring
 	running int64                 // number of the hour, since 1970
 	recent  [recentMinutes]uint16 // use of the last minutes, in the same way
 	minute  int64
@@ -21,11 +22,27 @@ type Hours struct {
 // recentMinutes is how long the base of a recommendation looks back at most.
 const recentMinutes = 30
 
-// Observe takes a use.
+// newHours returns the empty hours of a kind.
+func newHours(k resources.Kind) *Hours { return &Hours{kind: k} }
+
+// adapt returns the hours if they are needed, empty ones in place of none.
+func (h *Hours) adapt(k resources.Kind, needed bool) *Hours {
+	switch {
+	case !needed:
+		return nil
+	case h == nil:
+		return newHours(k)
+	}
+	return h
+}
+
+func (h *Hours) decode(code uint16) float64 { return scales[h.kind].decode(code) }
+
+// Observe takes a use in millicores or bytes.
 func (h *Hours) Observe(at int64, use float64) {
 	advanceRing(&h.running, at/int64(time.Hour), h.highest[:])
 	advanceRing(&h.minute, at/int64(time.Minute), h.recent[:])
-	code := encode(use * 1000)
+	code := scales[h.kind].encode(use)
 	hour, minute := &h.highest[h.running%hoursKept], &h.recent[h.minute%recentMinutes]
 	*hour, *minute = max(*hour, code), max(*minute, code)
 }
@@ -41,16 +58,16 @@ func (h *Hours) SameHour() float64 {
 	for ago := int64(0); ago < hoursKept && ago <= h.running; ago += 24 {
 		code = max(code, h.highest[(h.running-ago)%hoursKept])
 	}
-	return decode(code) / 1000
+	return h.decode(code)
 }
 
 // LastHour returns the highest use in the hour that is running and the one before.
 func (h *Hours) LastHour() float64 {
-	return decode(max(h.highest[h.running%hoursKept], h.highest[(h.running+hoursKept-1)%hoursKept])) / 1000
+	return h.decode(max(h.highest[h.running%hoursKept], h.highest[(h.running+hoursKept-1)%hoursKept]))
 }
 
 // Highest returns the highest use of the last seven days.
-func (h *Hours) Highest() float64 { return decode(slices.Max(h.highest[:])) / 1000 }
+func (h *Hours) Highest() float64 { return h.decode(slices.Max(h.highest[:])) }
 
 // Recent returns a quantile of the use of the last minutes, of which at most
 // thirty are kept.
@@ -58,7 +75,7 @@ func (h *Hours) Recent(minutes int64, q float64) float64 {
 	var values []float64
 	for i := range min(minutes, recentMinutes) {
 		if code := h.recent[(h.minute+recentMinutes-i)%recentMinutes]; code != 0 {
-			values = append(values, decode(code)/1000)
+			values = append(values, h.decode(code))
 		}
 	}
 	return interpolate(values, q)
@@ -78,9 +95,9 @@ func (h *Hours) write(w *imageWriter) {
 
 func (h *Hours) read(r *imageReader) {
 	h.running = r.Within(0, mostNumber)
-	r.Codes(h.highest[:])
+	r.Scaled(&scales[h.kind], h.highest[:])
 	h.minute = r.Within(0, mostNumber)
-	r.Codes(h.recent[:])
+	r.Scaled(&scales[h.kind], h.recent[:])
 }
 
 // Waited takes the share of the time, 0 to 1, for which CPU work waited while a use was
@@ -130,7 +147,7 @@ func (pressure) write(t *Sketch, w *imageWriter) {
 
 func (pressure) read(t *Sketch, r *imageReader) bool {
 	if t.waits {
-		t.Pressed = &Hours{}
+		t.Pressed = newHours(resources.CPU)
 		t.Pressed.read(r)
 	}
 	return t.waits

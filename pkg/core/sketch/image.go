@@ -44,6 +44,9 @@ func Read(n Needs, image []byte, now time.Time, ahead time.Duration) (*Sketch, e
 		if number == frame {
 			t.readFrame(content)
 		}
+		if present, former := scaled[number]; former {
+			number, content.former = present, true
+		}
 		for i := range parts {
 			if parts[i].number == number {
 				had[i] = parts[i].read(t, content)
@@ -132,9 +135,10 @@ var ErrImage = errors.New("it is cut short, or was not written by us")
 
 // imageReader takes numbers from bytes. Once it has failed all are 0.
 type imageReader struct {
-	rest  []byte
-	err   error
-	other bool // what it has is not what is needed, as buckets of another size
+	rest   []byte
+	err    error
+	other  bool // what it has is not what is needed, as buckets of another size
+	former bool // codes are of thousandths
 }
 
 // newImageReader returns a reader of bytes, which it does not change.
@@ -204,6 +208,13 @@ func (r *imageReader) Codes(slots []uint16) {
 	raw := r.take(int(2 * n))
 	for i := range len(raw) / 2 {
 		slots[int(first)+i] = binary.LittleEndian.Uint16(raw[2*i:])
+	}
+}
+
+// Scaled fills the slots of a ring whose codes are of a scale.
+func (r *imageReader) Scaled(s *scale, slots []uint16) {
+	if r.Codes(slots); r.former {
+		s.recode(slots)
 	}
 }
 

@@ -29,7 +29,7 @@ const (
 type Points struct {
 	kind    resources.Kind
 	mean    bool             // of the pods; else the one that uses most
-	uses    [points]uint16   // coded, in thousandths; 0 = none; by number, modulo the ring
+	uses    [points]uint16   // codes of the scale of the kind; 0 = none; by number, modulo the ring
 	running int64            // number of the point that is open, since 1970
 	open    []podUse         // of the pods seen in it, by key
 	target  resources.Amount // that was recommended last
@@ -98,15 +98,21 @@ func (p *Points) advance(number int64) {
 	advanceRing(&p.running, number, p.uses[:])
 }
 
-// codes are coded amounts in thousandths, in their order: a larger amount has a larger
-// code. An order that is not known stays so.
+// codes are the codes of amounts in ascending order: a larger amount has a larger code. nil is
+// an order that is not known, and stays nil.
 type codes []uint16
 
+// amounts are the amounts of codes.
+type amounts struct {
+	*scale
+	codes
+}
+
 // Len returns their number.
-func (c codes) Len() int { return len(c) }
+func (a amounts) Len() int { return len(a.codes) }
 
 // At returns the amount of a rank.
-func (c codes) At(rank int) float64 { return decode(c[rank]) / 1000 }
+func (a amounts) At(rank int) float64 { return a.decode(a.codes[rank]) }
 
 func (c *codes) insert(code uint16) {
 	if *c != nil {
@@ -148,7 +154,7 @@ func (p *Points) value() uint16 {
 	if p.mean {
 		highest = sum / float64(len(p.open))
 	}
-	return encode(highest * 1000)
+	return scales[p.kind].encode(highest)
 }
 
 // adapt makes the pods count in one of the two ways. The open point begins anew where
@@ -186,9 +192,9 @@ func (p *Points) Habits() *Habits {
 			days[day] = p.uses[from : from+pointsAnHour]
 		}
 		uses := inOrder(days[:]...)
-		h.Known[hour], h.Hourly[hour] = len(uses) > 0, QuantilesOf(uses)
+		h.Known[hour], h.Hourly[hour] = len(uses) > 0, QuantilesOf(amounts{&scales[p.kind], uses})
 	}
-	h.Overall = QuantilesOf(p.ordered)
+	h.Overall = QuantilesOf(amounts{&scales[p.kind], p.ordered})
 	h.Judge(len(p.ordered), p.span().Hours()/24)
 	p.takenAt = p.running
 	return h
@@ -267,7 +273,7 @@ const mostPods = 1 << 20
 func (p *Points) read(r *imageReader) {
 	*p = Points{kind: p.kind, mean: p.mean, running: r.Within(0, mostNumber)}
 	all := podUse{anyPod, r.Float(), r.Float()}
-	r.Codes(p.uses[:])
+	r.Scaled(&scales[p.kind], p.uses[:])
 	if r.Empty() { // it was written before pods had keys
 		if all.count > 0 {
 			p.open = []podUse{all}

@@ -112,13 +112,13 @@ const cpu, ram = resources.CPU, resources.Memory
 
 // parts are all that a sketch can have, in the order that they have in images.
 var parts = [...]struct {
-	number int64          // in images: it is never used for anything else, 1 is the frame, and the next is 20
+	number int64          // in images: it is never used for anything else, 1 is the frame, and the next is 25
 	begins resources.Kind // of which an older image knows nothing where it lacks this part: what is known begins anew; none: recipes do without
 	part
 }{
 	{2, ram, keep(func(t *Sketch) *DailyPeaks { return t.Peaks })},
 	{3, none, keep(func(t *Sketch) *Kills { return t.Kills })},
-	{14, none, pressure{}},
+	{24, none, pressure{}},
 	{15, none, declared{func(t *Sketch) *uint16 { return (*uint16)(&t.LimitRatio) }, func(t *Sketch) bool { return t.flags.has(limited) }}},
 	{16, none, declared{func(t *Sketch) *uint16 { return &t.declared }, func(t *Sketch) bool { return t.declaredIn > 0 }}},
 	{18, none, starts{}},
@@ -126,15 +126,19 @@ var parts = [...]struct {
 	{4, cpu, keep(func(t *Sketch) *Load { return t.Load[cpu] })},
 	{17, cpu, keep(func(t *Sketch) *Tracked { return t.Tracked })},
 	{12, cpu, keep(func(t *Sketch) *Models { return t.Models[cpu] })},
-	{6, cpu, keep(func(t *Sketch) *Points { return t.Points[cpu] })},
-	{8, cpu, keep(func(t *Sketch) *Hours { return t.Hours[cpu] })},
+	{20, cpu, keep(func(t *Sketch) *Points { return t.Points[cpu] })},
+	{22, cpu, keep(func(t *Sketch) *Hours { return t.Hours[cpu] })},
 	{10, cpu, keep(func(t *Sketch) *Weighted { return t.Weighted[cpu] })},
 	{5, ram, keep(func(t *Sketch) *Load { return t.Load[ram] })},
 	{13, ram, keep(func(t *Sketch) *Models { return t.Models[ram] })},
-	{7, ram, keep(func(t *Sketch) *Points { return t.Points[ram] })},
-	{9, ram, keep(func(t *Sketch) *Hours { return t.Hours[ram] })},
+	{21, ram, keep(func(t *Sketch) *Points { return t.Points[ram] })},
+	{23, ram, keep(func(t *Sketch) *Hours { return t.Hours[ram] })},
 	{11, ram, keep(func(t *Sketch) *Weighted { return t.Weighted[ram] })},
 }
+
+// scaled has the present numbers of parts by the numbers that they have in older images, whose
+// codes are of thousandths.
+var scaled = map[int64]int64{6: 20, 7: 21, 8: 22, 9: 23, 14: 24}
 
 // none is for parts without which a container is known as well.
 const none resources.Kind = resources.Kinds
@@ -157,7 +161,7 @@ func (t *Sketch) Adapt(n Needs) {
 		anew[k] = put(&t.Load[k], t.Load[k].adapt(n.Load[k])) || anew[k]
 		anew[k] = put(&t.Models[k], t.Models[k].adapt(n.Models[k])) || anew[k]
 		anew[k] = put(&t.Points[k], t.Points[k].adapt(k, n.Points, n.Mean)) || anew[k]
-		anew[k] = put(&t.Hours[k], same(n.Hours[k], t.Hours[k])) || anew[k]
+		anew[k] = put(&t.Hours[k], t.Hours[k].adapt(k, n.Hours[k])) || anew[k]
 		anew[k] = put(&t.Weighted[k], t.Weighted[k].adapt(k, n.Weighted)) || anew[k]
 		if anew[k] {
 			t.begun[k] = 0

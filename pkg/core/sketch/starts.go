@@ -38,7 +38,7 @@ func (t *Sketch) forgetStarts() {
 		t.Tracked = newTracked(&TrackedShape{l.shape})
 	}
 	if t.Hours[cpu] != nil {
-		t.Hours[cpu] = new(Hours)
+		t.Hours[cpu] = newHours(cpu)
 	}
 	t.Pressed = nil
 }

@@ -151,7 +151,7 @@ func fromPoints(p *Points) (h Habits) {
 	first, last := int64(math.MaxInt64), int64(0)
 	for number := max(p.running-points+1, 0); number < p.running; number++ {
 		if code := p.uses[number%points]; code != 0 {
-			use, hour := decode(code)/1000, time.Unix(0, number*pointWidth).UTC().Hour()
+			use, hour := scales[p.kind].decode(code), time.Unix(0, number*pointWidth).UTC().Hour()
 			all, hourly[hour] = append(all, use), append(hourly[hour], use)
 			first, last = min(first, number), max(last, number)
 		}
