@@ -100,7 +100,7 @@ func TestTheCheckOfReferencesFindsWhatIsMissing(t *testing.T) {
 	require.Empty(t, dangling(t, kustomized(t, "deploy/overlays/full")))
 	for _, gone := range []string{
 		"ServiceAccount/vpa-updater", "Deployment/vpa-updater", "ClusterRole/system:vpa-updater", "Role/system:vpa-updater",
-		"ClusterRoleBinding/system:evictioner", "PodDisruptionBudget/vpa-recommender",
+		"ClusterRoleBinding/system:vpa-evictioner-binding", "PodDisruptionBudget/vpa-recommender",
 	} {
 		rest := slices.DeleteFunc(kustomized(t, "deploy/overlays/full"), func(o *unstructured.Unstructured) bool { return o.GetKind()+"/"+o.GetName() == gone })
 		require.NotEmpty(t, dangling(t, rest), gone)
