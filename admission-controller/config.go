@@ -20,6 +20,7 @@ import (
 	"loadline.dev/loadline/admission-controller/validate"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/kube/lease"
 )
@@ -54,6 +55,8 @@ type Config struct {
 
 	// Ours, not of the reference VPA.
 	Policies flags.Policies
+	// SharingMinAge is how long a workload must have existed for its new pods to share their nodes.
+	SharingMinAge time.Duration
 
 	Secret string        // where a self-issued certificate is kept
 	Drain  time.Duration // how long the webhook still answers after SIGTERM
@@ -78,6 +81,7 @@ func Default() Config {
 		LeaseInterval:  10 * time.Second,
 		Secret:         "vpa-tls-certs",
 		Drain:          3 * time.Second,
+		SharingMinAge:  sharing.MinAge,
 	}
 }
 
@@ -118,6 +122,7 @@ func (c *Config) addOwnFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.Drain, "drain-delay", c.Drain, "How long the webhook still answers after SIGTERM, so that the Service can forget it first.")
 	fs.StringVar(&c.ClientCA, "webhook-client-ca-file", c.ClientCA, "CA (PEM) of the client certificate that the API server must show to the webhook. Empty: none is asked for.")
 	c.Policies.AddFlags(fs)
+	flags.AddSharingMinAge(fs, &c.SharingMinAge)
 	fs.StringVar(&c.ClientNames, "webhook-client-names", c.ClientNames, "Common names that the client certificate may have, separated by commas. Empty: any.")
 }
 
@@ -138,6 +143,7 @@ func (c *Config) Validate() error {
 		flags.Check(c.LeaseInterval > 0, "status-lease-update-interval", c.LeaseInterval, "must be longer than 0"),
 		flags.Check(c.Drain >= 0, "drain-delay", c.Drain, "must not be negative"),
 		c.MaxBoost.Check("max-allowed-cpu-boost"),
+		flags.CheckSharingMinAge(c.SharingMinAge),
 	}
 	if _, port, err := net.SplitHostPort(c.Serving.Address); err == nil {
 		problems = append(problems, flags.Check(port != strconv.Itoa(c.Port), "port", c.Port, "is also the port of --address="+c.Serving.Address+": give them different ports"))

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -59,6 +60,8 @@ type podHandler struct {
 	records  *sizing.Records                  // of workloads under a policy; nil: they cannot be read
 	hpas     *sizing.HorizontalPodAutoscalers // nil: they cannot be read
 	recipes  *recipe.Book                     // says of a recipe whether pods share by it
+	// sharingMinAge is how long a workload must have existed for its pods to share; 0: sharing.MinAge.
+	sharingMinAge time.Duration
 }
 
 func (h podHandler) handler() server.Handler {

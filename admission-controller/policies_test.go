@@ -70,11 +70,14 @@ func madeVPA(mode vpav1.UpdateMode) *vpav1.VerticalPodAutoscaler {
 
 // webhookOf fills the caches of a cluster with the Deployment "web" and one ReplicaSet of it,
 // and returns what answers about its pods.
-func webhookOf(t testing.TB, kube *fake.Clientset, vpas *vpafake.Clientset) server.Handler {
+func webhookOf(t testing.TB, kube *fake.Clientset, vpas *vpafake.Clientset, changes ...func(*Config)) server.Handler {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	config := Default()
 	config.Gates.CPUStartupBoost = true
+	for _, change := range changes {
+		change(&config)
+	}
 	filled, err := fillCaches(ctx, config, &client.Clients{Kube: kube, VPA: vpas})
 	require.NoError(t, err)
 	t.Cleanup(stop)

@@ -273,6 +273,7 @@ func fillCaches(ctx context.Context, config Config, clients *client.Clients) (ca
 	pods := podHandler{
 		serves: config.Kube.Serves, finder: finder, limitRanges: limitRanges.Lister(), quotas: around.Quotas, nodes: around,
 		mutation: config.mutation(), outdated: generations.Outdated, policies: policies, records: records, hpas: hpas, recipes: recipes,
+		sharingMinAge: config.SharingMinAge,
 	}
 	return caches{
 		handlers: []server.Handler{pods.handler(), vpaHandler(config.validation(), around.Advise), policyHandler(config.validation())},

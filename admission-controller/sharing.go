@@ -53,7 +53,7 @@ func (h podHandler) sharingFacts(d *fleet.Decision, vpa *vpav1.VerticalPodAutosc
 	ref := vpa.Spec.TargetRef
 	f := sharing.Facts{
 		Excluded: ref.Kind == "CronJob" || ref.Kind == "Job", PodLevel: convert.SizedAsWhole(pod), Guaranteed: guaranteed(pod),
-		GPUs: asksForGPUs(pod), Shared: d.Policy.Sharing.Kinds, Age: now.Sub(created),
+		GPUs: asksForGPUs(pod), Shared: d.Policy.Sharing.Kinds, Age: now.Sub(created), MinAge: h.sharingMinAge,
 	}
 	looked, recommended := h.hpas.LooksAt(target.RefKey(vpa.Namespace, ref)), convert.Recommendation(vpa.Status.Recommendation)
 	for i := range pod.Spec.Containers {

@@ -29,6 +29,7 @@ type sharingCase struct {
 	web    *appsv1.Deployment
 	pod    *corev1.Pod
 	hpa    *autoscalingv2.HorizontalPodAutoscaler // nil: none
+	minAge time.Duration                          // --sharing-min-age; 0: its default
 }
 
 func newSharingCase(changes ...func(*sharingCase)) sharingCase {
@@ -78,7 +79,12 @@ func (c sharingCase) answer(t *testing.T) server.Answer {
 	if c.policy != nil {
 		require.NoError(t, vpas.Tracker().Add(c.policy))
 	}
-	answer := webhookOf(t, kube, vpas).Answer(t.Context(), ask(t, c.pod))
+	aged := func(config *Config) {
+		if c.minAge > 0 {
+			config.SharingMinAge = c.minAge
+		}
+	}
+	answer := webhookOf(t, kube, vpas, aged).Answer(t.Context(), ask(t, c.pod))
 	require.NoError(t, answer.Err)
 	return answer
 }
@@ -141,6 +147,10 @@ func TestNewPodsUnderAPolicyThatShares(t *testing.T) {
 		}, asShared},
 		"opted out": {func(c *sharingCase) { c.web.Annotations = map[string]string{sharing.OffAnnotation: "off"} }, asAnyOther},
 		"too young": {func(c *sharingCase) { c.web.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Minute)) }, asAnyOther},
+		"old enough for --sharing-min-age": {func(c *sharingCase) {
+			c.web.CreationTimestamp, c.minAge = metav1.NewTime(time.Now().Add(-2*time.Minute)), time.Minute
+		}, asShared},
+		"too young for --sharing-min-age": {func(c *sharingCase) { c.minAge = 48 * time.Hour }, asAnyOther},
 		"sized as a whole": {func(c *sharingCase) {
 			c.pod.Spec.Resources = &corev1.ResourceRequirements{Requests: testkit.List("cpu=8")}
 		}, nil},

@@ -90,7 +90,7 @@ func historyOf(ctx context.Context, own versioned.Interface, q question) (*histo
 	} else {
 		for i := range events.Items {
 			if e := &events.Items[i]; e.Source.Component == updaterComponent {
-				a.Deeds = append(a.Deeds, deed{Time: e.LastTimestamp.Time, Namespace: e.Namespace, Object: e.InvolvedObject.Kind + " " + e.InvolvedObject.Name, What: e.Message, Reason: e.Reason})
+				a.Deeds = append(a.Deeds, deed{Time: e.LastTimestamp.Time, Namespace: e.Namespace, Object: e.InvolvedObject.Kind + " " + e.InvolvedObject.Name, What: eventText(e), Reason: e.Reason})
 			}
 		}
 	}
@@ -106,6 +106,14 @@ func historyOf(ctx context.Context, own versioned.Interface, q question) (*histo
 		a.Problems = append(a.Problems, text)
 	}
 	return a, nil
+}
+
+// eventText returns the message of an event of the updater, with the sizes that it has beside it.
+func eventText(e *corev1.Event) string {
+	if sizes := e.Annotations[convert.EventSizesAnnotation]; sizes != "" {
+		return e.Message + ": " + sizes
+	}
+	return e.Message
 }
 
 // rounds adds what a record remembers.

@@ -68,7 +68,7 @@ func statusOfPod(ctx context.Context, own versioned.Interface, q question, updat
 	}
 	for i := range a.Events {
 		e := &a.Events[i]
-		s.Events = append(s.Events, saidEvent{e.LastTimestamp.Time, e.Reason, e.Message})
+		s.Events = append(s.Events, saidEvent{e.LastTimestamp.Time, e.Reason, eventText(e)})
 	}
 	return s, nil
 }

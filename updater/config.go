@@ -40,6 +40,8 @@ type Config struct {
 	Policies   flags.Policies
 	// SharingMinAge is how long a workload must have existed for its pods to share their nodes.
 	SharingMinAge time.Duration
+	// SharingInterval is the time between two rounds of sharing.
+	SharingInterval time.Duration
 }
 
 // Values of --eviction-room.
@@ -87,7 +89,7 @@ func Default() *Config {
 		Evidence:   observe.DefaultEvidenceConfig(),
 		NodeLoad:   nodeload.DefaultConfig(),
 
-		SharingMinAge: sharing.MinAge,
+		SharingMinAge: sharing.MinAge, SharingInterval: sharingInterval,
 	}
 }
 
@@ -134,7 +136,8 @@ func (c *Config) addOwnFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.Disruption.CapToRoom, "cap-to-room", c.Disruption.CapToRoom, "Where the recommended size does not fit into the node or a quota, resize to what fits, if that is a change of --pod-update-threshold or more. Evictions are never cut.")
 	fs.StringVar(&c.Static, "static-cpu-nodes", c.Static, "Label selector of the nodes whose kubelet has the static CPU manager policy. It refuses pods of class Guaranteed other CPU in place, so they are not asked for it. Empty: known only of nodes that have refused.")
 	fs.BoolVar(&c.DryRun, "dry-run", c.DryRun, "Print what would be done to standard output and write nothing to the cluster, no Lease either.")
-	fs.DurationVar(&c.SharingMinAge, "sharing-min-age", c.SharingMinAge, "How long a workload must have existed before its pods share what their nodes have left (spec.sharing of a SizingPolicy): before that too little is known of its peaks.")
+	flags.AddSharingMinAge(fs, &c.SharingMinAge)
+	fs.DurationVar(&c.SharingInterval, "sharing-interval", c.SharingInterval, "Time between two rounds that divide the headroom of each node among the pods that share it (spec.sharing of a SizingPolicy). Rounds begin with an iteration, so a value below --updater-interval has its effect.")
 	c.Evidence.AddFlags(fs)
 	c.NodeLoad.AddFlags(fs)
 	c.Policies.AddFlags(fs)
@@ -163,7 +166,8 @@ func (c *Config) Validate() error {
 		flags.Check(badSelector == nil, "static-cpu-nodes", c.Static, fmt.Sprintf("must be a label selector such as cpumanager=true: %v", badSelector)),
 		flags.Check(c.Heartbeat.Timeout > 0, "admission-controller-status-lease-timeout", c.Heartbeat.Timeout, "must be longer than 0"),
 		flags.Check(c.Heartbeat.Name != "" || !c.Heartbeat.Required, "admission-controller-status-lease-name", `""`, "must be the name of a Lease"),
-		flags.Check(c.SharingMinAge > 0, "sharing-min-age", c.SharingMinAge, "must be longer than 0"),
+		flags.CheckSharingMinAge(c.SharingMinAge),
+		flags.Check(c.SharingInterval > 0 && c.SharingInterval <= time.Hour, "sharing-interval", c.SharingInterval, "must be longer than 0 and at most 1h"),
 		c.Evidence.Validate(),
 		c.NodeLoad.Validate(c.Evidence.Address),
 	)

@@ -8,7 +8,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/core/sharing"
@@ -42,8 +41,8 @@ type executor interface {
 	LeftAlone(skipped []disruption.Skip)
 	// Room is told whether evictions wait for room on nodes, and why.
 	Room(explained string)
-	// Event puts an event on a VPA.
-	Event(vpa *vpav1.VerticalPodAutoscaler, reason, message string)
+	// Event puts an event on a VPA or a SizingPolicy.
+	Event(about actuate.Object, reason, message string, details actuate.Details)
 
 	observe.Executor
 }
@@ -66,6 +65,7 @@ type Loop struct {
 	limiter   *disruption.RateLimiter // nil: no pace
 	state     disruption.State
 	reporter  reporter
+	tally     tally
 	sharing   sharingRounds
 	known     map[cache.ObjectName]bool // VPAs that have counters
 	stale     func() error              // an error while the caches are too old for a disruption; nil: not checked
@@ -76,7 +76,10 @@ type Loop struct {
 }
 
 func newLoop(config disruption.Config, reader *view.Reader, m *metrics) *Loop {
-	return &Loop{config: config, reader: reader, metrics: m, known: map[cache.ObjectName]bool{}, announced: announced{}, nodes: &view.StaticCPUNodes{}, budgets: &actuate.BudgetReader{}}
+	return &Loop{
+		config: config, reader: reader, metrics: m, sharing: sharingRounds{interval: sharingInterval},
+		known: map[cache.ObjectName]bool{}, announced: announced{}, nodes: &view.StaticCPUNodes{}, budgets: &actuate.BudgetReader{},
+	}
 }
 
 // RunOnce makes one pass: it looks at all pods that a VPA controls and changes
@@ -105,6 +108,7 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 	p.remember(ctx, plan)
 	watch.Step("EvictPods")
 	p.sayWhyLeftAlone(ctx)
+	p.reportTally()
 	p.publishGauges()
 }
 

@@ -44,8 +44,9 @@ func TestResizeInPlace(t *testing.T) {
 	require.NotContains(t, resources.Limits, corev1.ResourceCPU)
 	require.Equal(t, "true", pod.Annotations["vpaInPlaceUpdated"])
 	events := w.told()
-	require.Len(t, events, 1)
-	require.True(t, strings.HasPrefix(events[0], "Normal InPlaceResizedByVPA "), events[0])
+	require.Len(t, events, 2)
+	require.True(t, strings.HasPrefix(events[0], "Normal InPlaceResizedByVPA Resized in place as VPA web-vpa recommends (OutOfBounds): cpu up, memory up "), events[0])
+	require.Equal(t, "Normal Resized Resized 1 pod in place: OutOfBounds 1", events[1])
 	require.Contains(t, events[0], "app cpu 100m -> 200m, app memory 100Mi -> 200Mi, app limit memory 200Mi -> 400Mi")
 
 	labels := []string{"vpa_size_log2", "1", "vpa_name", "web-vpa", "vpa_namespace", "shop"}
@@ -70,9 +71,15 @@ func TestRecreateEvictsWithUID(t *testing.T) {
 	w.pass(noon)
 	require.Equal(t, []string{"web-1-0", "web-1-1"}, w.evictions())
 	require.EqualValues(t, "uid-0", *w.evicted[0].DeleteOptions.Preconditions.UID)
-	events := strings.Join(w.told(), "\n")
-	require.Contains(t, events, "Normal EvictedByVPA ")
-	require.Contains(t, events, "Normal EvictedPod Evicted pod web-1-1 ")
+	events := map[string]int{}
+	for _, e := range w.told() {
+		text, _, _ := strings.Cut(e, " map[")
+		events[text]++
+	}
+	require.Equal(t, map[string]int{
+		"Normal EvictedByVPA Evicted so that it comes back as VPA web-vpa recommends (OutOfBounds): cpu up, memory up": 2,
+		"Normal EvictedPod Evicted a pod (OutOfBounds): cpu up, memory up":                                             2,
+	}, events, "the text is the same for each pod, so that events are counted up")
 	require.EqualValues(t, 2, w.value("vpa_updater_evicted_pods_total", "update_mode", "Auto", "vpa_size_log2", "2"))
 	require.EqualValues(t, 4, w.value("vpa_updater_evictable_pods_total", "update_mode", "Auto"))
 	require.EqualValues(t, 1, w.value("vpa_updater_vpas_with_evicted_pods_total", "update_mode", "Auto"))
@@ -133,7 +140,7 @@ func TestEvictionBlockedByDisruptionBudgetIsRetried(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 2)...)
 	w.refuse("create", "pods/eviction", apierrors.NewTooManyRequestsError("Cannot evict pod as it would violate the pod's disruption budget."))
 	w.pass(noon)
-	require.EqualValues(t, 1, w.value("vpa_updater_failed_eviction_attempts_total", "reason", "EvictionError"))
+	require.EqualValues(t, 2, w.value("vpa_updater_failed_eviction_attempts_total", "reason", "EvictionError"), "the pod that waits for the other counts, too")
 	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "EvictionRefused"))
 	require.Empty(t, w.told())
 

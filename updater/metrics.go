@@ -153,6 +153,8 @@ type score struct {
 	Pods               int
 	Evictable, Evicted int
 	Updatable, Resized int
+	Refused            bool // an eviction was
+	Waiting            int  // pods that may be evicted once another one of their owner is back
 }
 
 // size is the value of the label vpa_size_log2.
@@ -270,6 +272,24 @@ func (m *metrics) NodeLoad(c nodeload.Counts) {
 // NodeLoadFailed counts a round in which Prometheus or the API server did not answer as asked.
 func (m *metrics) NodeLoadFailed(source string) { m.loadErrors.WithLabelValues(source).Inc() }
 
+// countWaiting counts the pods of VPAs whose evictions were all refused as failed attempts. The
+// reference updater tries each of them in the same pass, and a budget that refuses one refuses all.
+func (m *metrics) countWaiting(scores []*score) {
+	for _, s := range scores {
+		for range s.Waiting {
+			if s.Refused && s.Evicted == 0 {
+				m.FailedEviction(s, evictionError)
+			}
+		}
+	}
+}
+
+// Reasons of failed evictions, with the names that the reference updater uses.
+const (
+	evictionError       = "EvictionError"
+	evictionRateLimited = "EvictionRateLimiterWaitFailed"
+)
+
 // FailedEviction counts an eviction that did not come about.
 func (m *metrics) FailedEviction(s *score, reason string) {
 	m.failedEvictions.WithLabelValues(s.size(), string(s.Mode), reason, s.Name.Name, s.Name.Namespace).Inc()
@@ -308,6 +328,7 @@ func (m *metrics) Forget(vpa cache.ObjectName) {
 // Publish sets the gauges to what the pass found and did. The gauges by size
 // alone show all sizes, those by mode only pairs that occur.
 func (m *metrics) Publish(scores []*score, skipped map[disruption.Reason]int) {
+	m.countWaiting(scores)
 	for _, g := range []*prometheus.GaugeVec{m.controlled, m.evictable, m.withEvictable, m.withEvicted} {
 		g.Reset()
 	}

@@ -63,6 +63,7 @@ func (l *Loop) begin(ctx context.Context, snapshot *view.Snapshot, plan disrupti
 			score.Updatable++
 		} else {
 			score.Evictable++
+			score.Waiting++
 		}
 	}
 	return p
@@ -221,6 +222,7 @@ func (p *pass) resize(ctx context.Context, c actuate.Change) disruption.Reason {
 			p.reader.Shrank(c.Target.Spec.NodeName, p.now)
 		}
 		p.metrics.Resized(score)
+		p.count(c, actuate.EventResizedPods)
 		p.changed(ctx, c.Subject, note)
 		return ""
 	case errors.Is(err, actuate.ErrInUse):
@@ -276,6 +278,7 @@ func (p *pass) evict(ctx context.Context, c actuate.Change) disruption.Reason {
 	case err == nil:
 		p.record(c.Action, disruption.Done, p.now)
 		p.metrics.Evicted(score)
+		p.count(c, actuate.EventEvictedPod)
 		delete(p.shares.open, c.UID)
 		if c.Cause.Shares() {
 			p.metrics.SharingEvicted()
@@ -288,14 +291,15 @@ func (p *pass) evict(ctx context.Context, c actuate.Change) disruption.Reason {
 	case errors.Is(err, actuate.ErrRehearsed), actuate.Gone(err):
 		return ""
 	case errors.Is(err, actuate.ErrRateLimited):
-		p.metrics.FailedEviction(score, "EvictionRateLimiterWaitFailed")
+		p.metrics.FailedEviction(score, evictionRateLimited)
 		return disruption.RateLimited
 	}
 	klog.FromContext(ctx).V(2).Info("Pod could not be evicted", "pod", klog.KObj(c.Target), "vpa", c.VPA, "reason", err)
 	if held := (*actuate.Held)(nil); errors.As(err, &held) {
 		return held.Reason
 	}
-	p.metrics.FailedEviction(score, "EvictionError")
+	score.Refused = score.Refused || !c.Cause.Shares()
+	p.metrics.FailedEviction(score, evictionError)
 	return disruption.EvictionRefused
 }
 
@@ -319,7 +323,7 @@ func (p *pass) sayWhyLeftAlone(ctx context.Context) {
 			continue
 		}
 		if vpa := p.snapshot.VPA(e.VPA); vpa != nil {
-			p.executor.Event(vpa, e.Reason.String(), e.Message)
+			p.executor.Event(vpa, e.Reason.String(), e.Message, nil)
 		}
 	}
 }

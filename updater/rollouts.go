@@ -264,7 +264,8 @@ func (p *pass) failed(ctx context.Context, c actuate.Change, note rollout.Change
 	if note.At.IsZero() || !actuate.Refused(err) { // it was not sent, or may have been carried out
 		return
 	}
-	p.executor.Event(c.Reading.Object, actuate.EventResizeFailed, "Pod "+c.Pod+" could not be resized: "+err.Error())
+	message, details := actuate.Failed(c, err)
+	p.executor.Event(c.Reading.Object, actuate.EventResizeFailed, message, details)
 	p.update(ctx, c.Subject, func(s rollout.State, set rollout.Settings) rollout.State {
 		return s.End(rollout.Ending{UID: c.UID, Change: note, Outcome: rollout.Failed}, set, note.At)
 	})
@@ -411,7 +412,7 @@ func (p *pass) news(a announcement) bool {
 // say puts an event on a VPA.
 func (p *pass) say(name cache.ObjectName, reason, message string) {
 	if vpa := p.snapshot.VPA(name); vpa != nil {
-		p.executor.Event(vpa, reason, message)
+		p.executor.Event(vpa, reason, message, nil)
 	}
 }
 

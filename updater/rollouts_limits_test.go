@@ -147,7 +147,7 @@ func TestWhereARefusedResizeEvicts(t *testing.T) {
 		require.Equal(t, c.evicts, len(r.evictions()) == 1, *c.policy.Spec.Rollout.Mode)
 		require.Empty(t, r.noted(), *c.policy.Spec.Rollout.Mode)
 		told := strings.Join(r.told(), "\n")
-		require.Contains(t, told, "Warning ResizeFailed Pod web-1-0 could not be resized: ")
+		require.Contains(t, told, `Warning ResizeFailed A pod could not be resized: resize pod shop/POD: Pod "POD" is invalid map[`)
 		require.NotContains(t, r.record().Rounds[0].Outcome, "Reverted")
 	}
 }

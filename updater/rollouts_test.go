@@ -244,8 +244,8 @@ func TestAChangeThatHurtsIsTakenBack(t *testing.T) {
 	require.NotContains(t, r.pod("web-1-0").Annotations, convert.ResizedAtAnnotation)
 	require.EqualValues(t, 1, r.value("loadline_updater_reverts_total", "reason", "Restarts", "vpa_name", "deployment-web"))
 	require.Equal(t, []string{
-		"Warning Reverted Change taken back, a container restarts again and again: app cpu 50m -> 100m, app memory 50Mi -> 100Mi, app limit memory 100Mi -> 200Mi",
-		"Warning Reverted Pod web-1-0: Change taken back, a container restarts again and again: app cpu 50m -> 100m, app memory 50Mi -> 100Mi, app limit memory 100Mi -> 200Mi",
+		"Warning Reverted Change taken back, a container restarts again and again map[loadline.dev/pod:web-1-0 loadline.dev/sizes:app cpu 50m -> 100m, app memory 50Mi -> 100Mi, app limit memory 100Mi -> 200Mi]",
+		"Warning Reverted A pod: Change taken back, a container restarts again and again map[loadline.dev/pod:web-1-0 loadline.dev/sizes:app cpu 50m -> 100m, app memory 50Mi -> 100Mi, app limit memory 100Mi -> 200Mi]",
 	}, r.told())
 	s := r.record()
 	require.Equal(t, loadlinev1alpha1.RoundReverted, s.Rounds[0].Outcome)

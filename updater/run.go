@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/kube/client"
@@ -116,6 +117,7 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 	}
 	loop := newLoop(config.planning(), caches.reader(config), p.metrics)
 	loop.records, loop.sharing.conditions = caches.records, caches.sharingConditions(config)
+	loop.sharing.interval = config.SharingInterval
 	loop.capacity = caches.capacity(config)
 	loop.sharing.capacity = caches.roomOf(config)
 	loop.nodes, loop.budgets = caches.pinning(), caches.disruptions()
@@ -198,13 +200,13 @@ func executors(ctx context.Context, config *Config, out io.Writer, p parts, clie
 		Stale:     loop.stale,
 		Memory:    actuate.Memory(clients.Kube.CoreV1().RESTClient()),
 	}
-	return &actuate.Cluster{Kube: p.judge, Events: recorder}, events.Shutdown, nil
+	return &actuate.Cluster{Kube: p.judge, Events: recorder, Reverted: loop.tally.reverted}, events.Shutdown, nil
 }
 
 // recordEvents returns a recorder whose events reach the API server.
 func recordEvents(events record.EventBroadcaster, kube kubernetes.Interface) (record.EventRecorder, error) {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), vpav1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), vpav1.AddToScheme(scheme), loadlinev1alpha1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
 	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: kube.CoreV1().Events("")})

@@ -17,27 +17,29 @@ import (
 	"loadline.dev/loadline/updater/view"
 )
 
-// sharingInterval is the time between two rounds of sharing what nodes have left. Between
-// them shares stay as they are.
+// sharingInterval is the default time between two rounds of sharing what nodes have left.
 const sharingInterval = 5 * time.Minute
 
 // sharingRounds remembers the last round of sharing.
 type sharingRounds struct {
+	// interval is the time between two rounds of sharing what nodes have left. Between them shares
+	// stay as they are.
+	interval   time.Duration
 	conditions *sharingConditions // nil: nothing is written, and nobody shares in fact
 	capacity   view.CapacityReader
 	states     [turns]disruption.State // of the plans for pods that share, by turn
 	seldom     bool                    // nodes are added and removed
-	window     time.Time               // when the five minutes began in which it was
+	window     time.Time               // when the interval began in which it was
 	failed     time.Time               // when those began in which one failed last
 	leaving    map[types.UID]bool      // pods that were to leave their nodes
 	said       map[string]string       // what was said of each node
 }
 
-// share makes a round if one is due: the first pass of each five minutes, by the clock, does, so
+// share makes a round if one is due: the first pass of each interval, by the clock, does, so
 // that it does not matter how often the updater is started. A round that fails, or for which no
 // time is left, is made by the next pass.
 func (l *Loop) share(ctx context.Context, now time.Time) {
-	window := now.Truncate(sharingInterval)
+	window := now.Truncate(l.sharing.interval)
 	if window.Equal(l.sharing.window) || ctx.Err() != nil {
 		return
 	}

@@ -171,7 +171,9 @@ func TestPodsLeaveANodeOnWhichTheirBasesDoNotFit(t *testing.T) {
 	require.EqualValues(t, 3, r.skipped("LeftLately"))
 	r.turn(time.Hour)
 	require.Len(t, r.evictions(), 2)
-	require.Contains(t, strings.Join(r.told(), "\n"), "NodeCrowded")
+	told := strings.Join(r.told(), "\n")
+	require.Contains(t, told, "Normal EvictedPod Evicted a pod (NodeCrowded): cpu up map[loadline.dev/pod:web-1-0 loadline.dev/sizes:app cpu 500m -> 1400m")
+	require.Contains(t, told, "Normal EvictedPod Evicted 1 pod of 1 workload: NodeCrowded 1")
 
 	r = crowded(4)
 	r.turn(0)

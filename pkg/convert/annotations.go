@@ -179,6 +179,13 @@ func Restarts(pod *corev1.Pod) (n int) {
 	return n
 }
 
+// Annotations of events, which have the same text for all pods of a workload.
+const (
+	EventPodAnnotation   = "loadline.dev/pod"   // name of the pod
+	EventSizesAnnotation = "loadline.dev/sizes" // what each container had and gets
+	EventErrorAnnotation = "loadline.dev/error" // the whole text of an error
+)
+
 // PauseAnnotation is on a pod that came back without the change for which the one
 // before was evicted. Its value says how often in a row that happened, and until
 // when no pod of that owner is disrupted: "2 until 2026-01-02T12:00:00Z".

@@ -27,12 +27,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
 	"golang.org/x/time/rate"
 
-	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
@@ -107,27 +107,6 @@ var ErrProtected = errors.New("the pod may not be disrupted now")
 // its owner, or of one of its PodDisruptionBudgets, is being restarted by a resize.
 var ErrRestarting = errors.New("another pod is being restarted")
 
-// Reasons of the events.
-const (
-	EventEvicted      = "EvictedByVPA"         // on the pod
-	EventEvictedPod   = "EvictedPod"           // on the VPA
-	EventResized      = "InPlaceResizedByVPA"  // on the pod
-	EventNotResizable = "InPlaceResizeSkipped" // on the pod
-
-	// Of rollouts under a SizingPolicy; the first three on pod and VPA, the others on the VPA.
-	EventReverted        = "Reverted"
-	EventResizeFailed    = "ResizeFailed"
-	EventResizeWithdrawn = "ResizeWithdrawn"
-	EventCanaryPromoted  = "CanaryPromoted"
-	EventCanaryHeld      = "CanaryHeld"
-	EventCooldownActive  = "CooldownActive"
-	EventScheduleSkipped = "ScheduleSkipped"
-	EventHPAConflict     = "HPAConflict"
-	EventPolicyConflict  = "PolicyConflict"
-	EventResizeSkipped   = "ResizeSkipped"
-	EventWorkloadOptOut  = "WorkloadOptOut"
-)
-
 // Cluster carries changes out on the API server.
 type Cluster struct {
 	Kube      kubernetes.Interface
@@ -140,6 +119,8 @@ type Cluster struct {
 	// Threshold is the least relative change for which a pod is resized where memory
 	// that is in use leaves only a part of the change.
 	Threshold float64
+	// Reverted counts a change that was taken back; nil: not counted.
+	Reverted func(vpa cache.ObjectName, harm rollout.Harm)
 	// Clock tells the time at which a change is sent; nil: time.Now.
 	Clock func() time.Time
 	// Checker makes the last checks before an eviction; nil: none are made.
@@ -170,7 +151,7 @@ func (c *Cluster) Resize(ctx context.Context, change Change) (rollout.Change, er
 		return note, err
 	}
 	if change.Cause != disruption.Shared || !had { // shares move too often for an event each time
-		c.Events.Eventf(change.Target, corev1.EventTypeNormal, EventResized, "Resized in place as VPA %s recommends (%s): %s", change.VPA, change.Cause, Sizes(change))
+		c.event(change.Target, EventResized, fmt.Sprintf("Resized in place as VPA %s recommends (%s): %s", change.VPA, change.Cause, direction(change)), detailsOf(change.Target, Sizes(change)))
 	}
 	if change.Cause.Shares() { // it is marked already
 		return note, nil
@@ -189,7 +170,7 @@ func (c *Cluster) Unboost(ctx context.Context, change Change) error {
 		if change, _, err = c.resize(ctx, change); err != nil {
 			return err
 		}
-		c.Events.Eventf(change.Target, corev1.EventTypeNormal, EventResized, "Startup boost taken back: %s", Sizes(change))
+		c.event(change.Target, EventResized, "Startup boost taken back: "+direction(change), detailsOf(change.Target, Sizes(change)))
 	}
 	if err := c.mark(ctx, change); err != nil {
 		return fmt.Errorf("remove the boost annotations of pod %s: %w", klog.KObj(change.Target), err)
@@ -378,8 +359,10 @@ func (c *Cluster) Evict(ctx context.Context, change Change) error {
 		return fmt.Errorf("evict pod %s: %w", klog.KObj(change.Target), err)
 	}
 	klog.FromContext(ctx).V(2).Info("Pod evicted", "pod", klog.KObj(change.Target), "vpa", change.VPA, "cause", change.Cause, "sizes", Sizes(change))
-	c.Events.Eventf(change.Target, corev1.EventTypeNormal, EventEvicted, "Evicted so that it comes back as VPA %s recommends (%s): %s", change.VPA, change.Cause, Sizes(change))
-	c.Events.Eventf(change.Reading.Object, corev1.EventTypeNormal, EventEvictedPod, "Evicted pod %s (%s): %s", change.Pod, change.Cause, Sizes(change))
+	change = replacementOf(change)
+	details := detailsOf(change.Target, Sizes(change))
+	c.event(change.Target, EventEvicted, fmt.Sprintf("Evicted so that it comes back as VPA %s recommends (%s): %s", change.VPA, change.Cause, direction(change)), details)
+	c.event(change.Reading.Object, EventEvictedPod, fmt.Sprintf("Evicted a pod (%s): %s", change.Cause, direction(change)), details)
 	return nil
 }
 
@@ -438,8 +421,7 @@ func (c *Cluster) evict(ctx context.Context, change Change, dryRun ...string) er
 
 // NotResizable says on the pod that its node cannot grant what is recommended.
 func (c *Cluster) NotResizable(_ context.Context, pod *corev1.Pod) {
-	c.Events.Event(pod, corev1.EventTypeNormal, EventNotResizable,
-		"Not resized: its node cannot grant the recommended resources. It is tried again when less is recommended")
+	c.event(pod, EventNotResizable, "Not resized: its node cannot grant the recommended resources. It is tried again when less is recommended", nil)
 }
 
 // LeftAlone says nothing: the log does.
@@ -447,15 +429,6 @@ func (c *Cluster) LeftAlone([]disruption.Skip) {}
 
 // Room says nothing: the log does.
 func (c *Cluster) Room(string) {}
-
-// Event writes an event on a VPA: why pods of it are left alone for long, and what became of rollouts.
-func (c *Cluster) Event(vpa *vpav1.VerticalPodAutoscaler, reason, message string) {
-	kind := corev1.EventTypeNormal
-	if reason == EventResizeFailed || reason == EventResizeSkipped {
-		kind = corev1.EventTypeWarning
-	}
-	c.Events.Event(vpa, kind, reason, message)
-}
 
 // Gone reports whether the pod of a change does not exist any more.
 func Gone(err error) bool { return apierrors.IsNotFound(err) }

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
@@ -142,30 +143,35 @@ func printed(f policy.Fitted) corev1.ResourceRequirements {
 
 // Judged puts an event on pod and VPA when a change did harm, or came to nothing.
 func (c *Cluster) Judged(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, gets []policy.Fitted) {
-	reason, message := judged(pod, v, gets)
-	c.Events.Event(pod, corev1.EventTypeWarning, reason, message)
-	c.Events.Event(vpa, corev1.EventTypeWarning, reason, "Pod "+pod.Name+": "+message)
+	reason, message, sizes := judged(pod, v, gets)
+	if reason == EventReverted && c.Reverted != nil {
+		c.Reverted(cache.MetaObjectToName(vpa), v.Harm)
+	}
+	details := detailsOf(pod, sizes)
+	c.event(pod, reason, message, details)
+	c.event(vpa, reason, "A pod: "+message, details)
 }
 
 // NotTakenBack puts an event on pod and VPA when a change did harm and could not be taken back yet.
 func (c *Cluster) NotTakenBack(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, err error) {
-	message := fmt.Sprintf("Change did harm, %s, and could not be taken back yet; that is tried again: %v", harms[v.Harm], err)
-	c.Events.Event(pod, corev1.EventTypeWarning, EventResizeFailed, message)
-	c.Events.Event(vpa, corev1.EventTypeWarning, EventResizeFailed, "Pod "+pod.Name+": "+message)
+	message := fmt.Sprintf("Change did harm, %s, and could not be taken back yet; that is tried again: %s", harms[v.Harm], sameForAll(err, pod.Name))
+	details := detailsOf(pod, "").withError(err)
+	c.event(pod, EventResizeFailed, message, details)
+	c.event(vpa, EventResizeFailed, "A pod: "+message, details)
 }
 
-func judged(pod *corev1.Pod, v rollout.Verdict, gets []policy.Fitted) (reason, message string) {
+func judged(pod *corev1.Pod, v rollout.Verdict, gets []policy.Fitted) (reason, message, back string) {
 	// What its spec asks for may not have been carried out.
-	back := sizes(convert.NewPod(pod).Containers, gets, func(_ int, f policy.Fitted) corev1.ResourceRequirements { return printed(f) })
+	back = sizes(convert.NewPod(pod).Containers, gets, func(_ int, f policy.Fitted) corev1.ResourceRequirements { return printed(f) })
 	switch {
 	case v.Outcome == rollout.Reverted:
-		return EventReverted, fmt.Sprintf("Change taken back, %s: %s", harms[v.Harm], back)
+		return EventReverted, "Change taken back, " + harms[v.Harm], back
 	case v.Harm == rollout.InfeasibleResize:
-		return EventResizeWithdrawn, "Resize withdrawn, its node can never do it: " + back
+		return EventResizeWithdrawn, "Resize withdrawn, its node can never do it", back
 	case v.Harm == rollout.UnfinishedResize:
-		return EventResizeFailed, "Resize not finished by its node within an hour"
+		return EventResizeFailed, "Resize not finished by its node within an hour", ""
 	}
-	return EventResizeFailed, fmt.Sprintf("Change did harm, %s; it stays, because spec.safety.autoRevert of the policy is false", harms[v.Harm])
+	return EventResizeFailed, fmt.Sprintf("Change did harm, %s; it stays, because spec.safety.autoRevert of the policy is false", harms[v.Harm]), ""
 }
 
 // harms say what a change did.

@@ -81,7 +81,7 @@ func (r *Rehearsal) LeftAlone(skipped []disruption.Skip) {
 func (r *Rehearsal) Room(explained string) { fmt.Fprintln(r.Out, explained) }
 
 // Event prints how far a rollout is; of pods that are left alone nothing, they are known.
-func (r *Rehearsal) Event(vpa *vpav1.VerticalPodAutoscaler, reason, message string) {
+func (r *Rehearsal) Event(vpa Object, reason, message string, _ Details) {
 	switch reason {
 	case EventCanaryPromoted, EventCanaryHeld, EventCooldownActive, EventScheduleSkipped, EventHPAConflict, EventPolicyConflict:
 		fmt.Fprintf(r.Out, "would say of VPA %s: %s: %s\n", klog.KObj(vpa), reason, message)
@@ -99,7 +99,10 @@ func (r *Rehearsal) GiveBack(context.Context, *corev1.Pod, []policy.Fitted) erro
 
 // Judged prints what would be taken back.
 func (r *Rehearsal) Judged(_ *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, gets []policy.Fitted) {
-	reason, message := judged(pod, v, gets)
+	reason, message, sizes := judged(pod, v, gets)
+	if sizes != "" {
+		message += ": " + sizes
+	}
 	fmt.Fprintf(r.Out, "would say of pod %s: %s: %s\n", klog.KObj(pod), reason, message)
 }
 
@@ -120,6 +123,9 @@ func Sizes(c Change) string {
 		return printer.Sizes(f, convert.Current(c.Target, c.Target.Spec.Containers[i]))
 	})
 }
+
+// direction describes which requests a change raises and lowers.
+func direction(c Change) string { return directions(convert.Pod(c.Target).Containers, c.gets()) }
 
 // sizes is Sizes of containers that have something and get something, as it is printed for the
 // container at a position.

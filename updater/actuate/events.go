@@ -1,0 +1,134 @@
+package actuate
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// Reasons of the events.
+const (
+	EventEvicted      = "EvictedByVPA"         // on the pod
+	EventEvictedPod   = "EvictedPod"           // on the VPA; on the SizingPolicy with counts
+	EventResized      = "InPlaceResizedByVPA"  // on the pod
+	EventNotResizable = "InPlaceResizeSkipped" // on the pod
+	EventResizedPods  = "Resized"              // on the VPA and on the SizingPolicy, with counts
+
+	// Of rollouts under a SizingPolicy; the first three on pod and VPA, the others on the VPA.
+	EventReverted        = "Reverted" // on the SizingPolicy, too, with counts
+	EventResizeFailed    = "ResizeFailed"
+	EventResizeWithdrawn = "ResizeWithdrawn"
+	EventCanaryPromoted  = "CanaryPromoted"
+	EventCanaryHeld      = "CanaryHeld"
+	EventCooldownActive  = "CooldownActive"
+	EventScheduleSkipped = "ScheduleSkipped"
+	EventHPAConflict     = "HPAConflict"
+	EventPolicyConflict  = "PolicyConflict"
+	EventResizeSkipped   = "ResizeSkipped"
+	EventWorkloadOptOut  = "WorkloadOptOut"
+)
+
+// Object is what an event is about.
+type Object interface {
+	runtime.Object
+	metav1.Object
+}
+
+// Details are annotations of an event. They hold what differs from pod to pod, so that events of
+// one workload have the same text and are counted up instead of dropped.
+type Details map[string]string
+
+// withError adds the text of an error.
+func (d Details) withError(err error) Details {
+	d[convert.EventErrorAnnotation] = err.Error()
+	return d
+}
+
+// detailsOf returns the details of an event that is about a pod and its sizes.
+func detailsOf(pod *corev1.Pod, sizes string) Details {
+	d := Details{convert.EventPodAnnotation: pod.Name}
+	if sizes != "" {
+		d[convert.EventSizesAnnotation] = sizes
+	}
+	return d
+}
+
+// event writes an event about an object.
+func (c *Cluster) event(about Object, reason, message string, details Details) {
+	kind := corev1.EventTypeNormal
+	switch reason {
+	case EventReverted, EventResizeFailed, EventResizeWithdrawn, EventResizeSkipped:
+		kind = corev1.EventTypeWarning
+	}
+	c.Events.AnnotatedEventf(about, details, kind, reason, "%s", message)
+}
+
+// Event writes an event on a VPA or a SizingPolicy.
+func (c *Cluster) Event(about Object, reason, message string, details Details) {
+	c.event(about, reason, message, details)
+}
+
+// directions describes sizes by the kinds whose requests rise or fall, such as "cpu up, memory down".
+// The set of these texts is small, whatever the amounts are.
+func directions(has []policy.Container, gets []policy.Fitted) string {
+	var texts []string
+	for k := range resources.Kind(resources.Kinds) {
+		var up, down bool
+		for _, h := range has {
+			at := slices.IndexFunc(gets, func(f policy.Fitted) bool { return f.Name == h.Name })
+			if at < 0 || !gets[at].Requests.Has(k) {
+				continue
+			}
+			from, to := h.Requests.Value(k), gets[at].Requests.Value(k)
+			up, down = up || to > from, down || to < from
+		}
+		switch {
+		case up && down:
+			texts = append(texts, k.String()+" up and down")
+		case up:
+			texts = append(texts, k.String()+" up")
+		case down:
+			texts = append(texts, k.String()+" down")
+		}
+	}
+	if len(texts) == 0 {
+		return "limits"
+	}
+	return strings.Join(texts, ", ")
+}
+
+// replacementOf returns what the replacement of a pod gets: for a pod that leaves because of what it
+// shares the published target, because no amounts were planned for the pod itself.
+func replacementOf(c Change) Change {
+	if len(c.gets()) > 0 || c.Cause != disruption.NodeCrowded && c.Cause != disruption.MemoryRefused {
+		return c
+	}
+	targets := convert.Recommendation(c.Reading.Object.Status.Recommendation)
+	for _, has := range convert.Pod(c.Target).Containers {
+		if bounds, found := targets[has.Name]; found {
+			c.Containers = append(c.Containers, policy.Fitted{Name: has.Name, Requests: bounds.Target})
+		}
+	}
+	return c
+}
+
+// Failed returns the event about a resize that the API server refused.
+func Failed(c Change, err error) (message string, details Details) {
+	return "A pod could not be resized: " + sameForAll(err, c.Pod), detailsOf(c.Target, Sizes(c)).withError(err)
+}
+
+// sameForAll returns the text of an error without the name of the pod that it is about.
+func sameForAll(err error, pod string) string {
+	const boundary = `([^a-z0-9.-]|^|$)`
+	name := regexp.MustCompile(boundary + regexp.QuoteMeta(pod) + boundary)
+	return name.ReplaceAllString(err.Error(), "${1}POD${2}")
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/tools/cache"
+
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/updater/actuate"
+)
+
+func TestTally_ReportsEachReasonOnceInFiveMinutes(t *testing.T) {
+	web, api := cache.NewObjectName("shop", "web"), cache.NewObjectName("shop", "api")
+	noPolicy := func(cache.ObjectName) string { return "" }
+	var tl tally
+	texts := func(now time.Time) (lines []string) {
+		for _, e := range tl.due(now, noPolicy) {
+			lines = append(lines, e.about.policy+e.about.vpa.String()+" "+e.about.reason+": "+e.text)
+		}
+		return lines
+	}
+	tl.changed(web, "fleet", actuate.EventResizedPods, disruption.OutOfBounds)
+	tl.changed(web, "fleet", actuate.EventResizedPods, disruption.OutOfMemory)
+	tl.changed(web, "fleet", actuate.EventResizedPods, disruption.Shared)
+	tl.changed(api, "fleet", actuate.EventResizedPods, disruption.OutOfBounds)
+	tl.changed(api, "fleet", actuate.EventEvictedPod, disruption.ResizeStuck)
+	require.Equal(t, []string{
+		"shop/api Resized: Resized 1 pod in place: OutOfBounds 1",
+		"shop/web Resized: Resized 2 pods in place: OutOfBounds 1, OutOfMemory 1",
+		"fleet EvictedPod: Evicted 1 pod of 1 workload: ResizeStuck 1",
+		"fleet Resized: Resized 3 pods of 2 workloads in place: OutOfBounds 2, OutOfMemory 1",
+	}, texts(noon))
+	for range 100 {
+		tl.changed(web, "", actuate.EventResizedPods, disruption.OutOfBounds)
+		require.Empty(t, texts(noon.Add(time.Minute)))
+	}
+	require.Equal(t, []string{"shop/web Resized: Resized 100 pods in place: OutOfBounds 100"}, texts(noon.Add(tallyInterval)))
+	texts(noon.Add(2 * tallyInterval))
+	require.Empty(t, tl.counts, "what is over is forgotten")
+
+	tl.reverted(web, rollout.OOMKill)
+	require.Empty(t, tl.due(noon, noPolicy), "the VPA has its own event")
+	tl.reverted(web, rollout.OOMKill)
+	events := tl.due(noon, func(cache.ObjectName) string { return "fleet" })
+	require.Len(t, events, 1)
+	require.Equal(t, "Took back changes of 1 pod of 1 workload: "+string(rollout.OOMKill)+" 1", events[0].text)
+}
+
+// A SizingPolicy shows what was done to its workloads.
+func TestRunOnce_ReportsChangesOnThePolicy(t *testing.T) {
+	r := newRolling(t, 4, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
+	resized := 0
+	for minute := range 10 {
+		r.at(time.Duration(minute) * time.Minute)
+		for _, line := range r.told() {
+			if strings.HasPrefix(line, "Normal Resized ") && strings.Contains(line, " of 1 workload in place: ") {
+				resized++
+			}
+		}
+	}
+	require.Positive(t, resized)
+	require.LessOrEqual(t, resized, 2, "once in five minutes at most")
+}
