@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
 	"loadline.dev/loadline/kubectl-loadline/backtest"
@@ -136,11 +137,11 @@ type history struct {
 	sketch *sketch.Sketch // nil: the recipe needs none
 }
 
-// recommend returns what the recipe makes of the usage of a workload, by container.
-func (e *estimator) recommend(w *managed) map[string]resources.Bounds {
-	store, of, known := usage.NewStore(usage.DefaultConfig()), e.book.For(""), map[string]*history{}
-	current := map[string]resources.List{}
-	for _, pod := range w.pods {
+// histories returns what a recipe needs to know of the containers of pods, by name, and what they
+// request.
+func (e *estimator) histories(pods []*corev1.Pod, of *recipe.Choice) (store *usage.Store, known map[string]*history, current map[string]resources.List) {
+	store, known, current = usage.NewStore(usage.DefaultConfig()), map[string]*history{}, map[string]resources.List{}
+	for _, pod := range pods {
 		for _, c := range convert.NewPod(pod).Containers {
 			key := usage.ContainerKey{Namespace: pod.Namespace, Pod: pod.Name, Container: c.Name}
 			samples := e.samples[key]
@@ -159,12 +160,19 @@ func (e *estimator) recommend(w *managed) map[string]resources.Bounds {
 			current[c.Name] = c.Requests
 			for _, s := range samples {
 				if h.sketch != nil {
-					h.sketch.Observe(s.At, s.Kind, s.Amount, c.Limits.Value(s.Kind))
+					h.sketch.ObservePod(pod.Name, s.At, s.Kind, s.Amount, c.Limits.Value(s.Kind))
 				}
 				store.Observe(s)
 			}
 		}
 	}
+	return store, known, current
+}
+
+// recommend returns what the recipe makes of the usage of a workload, by container.
+func (e *estimator) recommend(w *managed) map[string]resources.Bounds {
+	of := e.book.For("")
+	store, known, current := e.histories(w.pods, of)
 	result := map[string]resources.Bounds{}
 	for name, h := range known {
 		r := of.Recommend(recipe.Input{Profile: store.ProfileOf(h.series), Sketch: h.sketch, Containers: len(known), Current: current[name]})

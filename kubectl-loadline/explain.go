@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 
+	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/recipe"
@@ -24,15 +25,16 @@ import (
 type explainConfig struct {
 	cluster       clusterFlags
 	output        *outputFlag
-	recipe        string
 	programs      string // their namespace
-	estimate      flags.Estimate
+	estimate      estimateFlags
 	policies      flags.Policies
 	sharingMinAge time.Duration
 }
 
 const explainHelp = `Shows how the recommendation for each container of a VPA comes about, from what
-the recommender saved last. Flags that the recommender has must be the same here.
+the recommender saved last, or from the history in Prometheus (--prometheus-address), as
+for a recommender with --storage=prometheus. Flags that the recommender has must be the
+same here.
 
 Of a pod it shows what is recommended, why it is changed or left alone, as the updater
 says or as far as that can be seen from outside, and what the pods of its node share.`
@@ -41,7 +43,7 @@ says or as far as that can be seen from outside, and what the pods of its node s
 // rollout is. It reads the VPA and its checkpoints and runs the same chains over them as the
 // recommender, so that what it shows is what that computed when it last saved.
 func explainCommand() *cobra.Command {
-	c := explainConfig{estimate: flags.DefaultEstimate()}
+	c := explainConfig{}
 	cmd := &cobra.Command{
 		Use: "explain [flags] VPA|pod/NAME", Long: explainHelp,
 		Short: "show each step of a recommendation; what becomes of a pod, and what its node's pods share",
@@ -51,28 +53,17 @@ func explainCommand() *cobra.Command {
 	}
 	c.cluster, c.output = addClusterFlags(cmd), addOutputFlag(cmd)
 	fs := cmd.Flags()
-	fs.StringVar(&c.recipe, "recipe", "vpa", "That of the recommender, which serves VPAs that ask for none.")
 	addProgramsFlag(cmd, &c.programs)
-	c.estimate.AddFlags(fs)
+	c.estimate.addFlags(fs)
+	fs.Lookup("recipe").Usage = "That of the recommender, which serves VPAs that ask for none."
+	fs.Lookup("prometheus-address").Usage = "Prometheus that the recommender reads with --storage=prometheus. Unset: the checkpoints that the recommender writes without that."
 	c.policies.AddFlags(fs)
 	fs.DurationVar(&c.sharingMinAge, "sharing-min-age", 0, "That of the updater: how long a workload must have existed before its pods share what their nodes have left. Unset: the default of the updater is taken, and the output says so.")
 	return cmd
 }
 
-// book returns the recipes with the settings of the recommender.
-func (c *explainConfig) book() (*recipe.Book, error) {
-	if err := c.estimate.Validate(); err != nil {
-		return nil, err
-	}
-	book, err := recipe.NewBook(c.recipe, c.estimate.Config)
-	if err != nil {
-		return nil, flags.Problem("recipe", c.recipe, err.Error())
-	}
-	return book, nil
-}
-
 func (c *explainConfig) run(ctx context.Context, args []string, out, errOut io.Writer) error {
-	book, problem := c.book()
+	parsed, problem := c.estimate.parse()
 	if c.sharingMinAge < 0 {
 		problem = errors.Join(problem, flags.Problem("sharing-min-age", c.sharingMinAge, "must not be below 0"))
 	}
@@ -91,11 +82,11 @@ func (c *explainConfig) run(ctx context.Context, args []string, out, errOut io.W
 	if err != nil {
 		return fmt.Errorf("%s %s/%s: %w", kind, *c.cluster.Namespace, object, err)
 	}
-	q := question{cluster.Namespace, object, book, time.Now(), fleet.Options{Foreign: c.policies.Foreign}, cluster.Kube, c.sharingMinAge}
+	q := question{cluster.Namespace, object, parsed.book, time.Now(), fleet.Options{Foreign: c.policies.Foreign}, cluster.Kube, c.sharingMinAge}
 	if kind == "pod" {
 		err = printPod(ctx, cluster.VPA, q, c.programs, out)
 	} else {
-		err = printVPA(ctx, cluster.VPA, q, c.output, out, errOut)
+		err = printVPA(ctx, cluster.VPA, q, c.history(cluster, parsed, q), c.output, out, errOut)
 	}
 	if err != nil {
 		return fmt.Errorf("%s %s/%s: %w", kind, q.Namespace, object, err)
@@ -103,9 +94,23 @@ func (c *explainConfig) run(ctx context.Context, args []string, out, errOut io.W
 	return nil
 }
 
+// history returns what reads the history of a VPA: checkpoints, or Prometheus if its address is set.
+func (c *explainConfig) history(cluster *cluster, parsed parsedEstimate, q question) historyLoader {
+	return func(ctx context.Context, a *answer) (map[string]checkpoint.Past, error) {
+		if c.estimate.Address == "" {
+			return checkpointsOf(ctx, cluster.VPA, q, a)
+		}
+		e, err := c.estimate.newEstimator(ctx, parsed, cluster.Config, q.Namespace, q.Now)
+		if err != nil {
+			return nil, err
+		}
+		return fromUsage(ctx, cluster.VPA, q, a, e)
+	}
+}
+
 // printVPA answers a question about a VPA.
-func printVPA(ctx context.Context, own versioned.Interface, q question, form *outputFlag, out, errOut io.Writer) error {
-	a, err := explain(ctx, own, q)
+func printVPA(ctx context.Context, own versioned.Interface, q question, load historyLoader, form *outputFlag, out, errOut io.Writer) error {
+	a, err := explainFrom(ctx, own, q, load)
 	if err != nil {
 		return err
 	}

@@ -62,14 +62,34 @@ type question struct {
 	SharingMinAge   time.Duration        // of the updater; 0: it is not known
 }
 
+// historyLoader returns the history of the containers of the VPA of an answer, by name.
+type historyLoader func(context.Context, *answer) (map[string]checkpoint.Past, error)
+
 // explain reads the VPA and its checkpoints.
 func explain(ctx context.Context, client versioned.Interface, q question) (*answer, error) {
+	return explainFrom(ctx, client, q, func(ctx context.Context, a *answer) (map[string]checkpoint.Past, error) {
+		return checkpointsOf(ctx, client, q, a)
+	})
+}
+
+// explainFrom explains a VPA by a history of its containers that load returns.
+func explainFrom(ctx context.Context, client versioned.Interface, q question, load historyLoader) (*answer, error) {
 	vpa, err := client.AutoscalingV1().VerticalPodAutoscalers(q.Namespace).Get(ctx, q.Name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
 	a := &answer{VPA: vpa, Choice: q.Book.For(vpa.Annotations[recipe.Annotation])}
 	a.govern(ctx, client, q)
+	history, err := load(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	a.explain(history, q.Now)
+	return a, nil
+}
+
+// checkpointsOf returns what the checkpoints of a VPA hold, by container.
+func checkpointsOf(ctx context.Context, client versioned.Interface, q question, a *answer) (map[string]checkpoint.Past, error) {
 	owner := checkpoint.Owner{Namespace: q.Namespace, VPA: q.Name}
 	loader := checkpoint.Loader{
 		Client: client, Namespace: q.Namespace, Shape: usage.DefaultConfig().Shape,
@@ -82,16 +102,15 @@ func explain(ctx context.Context, client versioned.Interface, q question) (*answ
 	if err != nil {
 		return nil, err
 	}
-	if ref := vpa.Spec.TargetRef; ref != nil {
+	if ref := a.VPA.Spec.TargetRef; ref != nil {
 		for _, f := range history.Disown(owner, target.RefKey(q.Namespace, ref)) {
 			a.Problems = append(a.Problems, fmt.Sprintf("container %s: its checkpoint is that of a former target, %s, and is not used", f.Container, f.Target))
 		}
 	}
 	if len(history[owner]) == 0 {
-		return nil, errors.New(strings.Join(append([]string{"there is no checkpoint of the VPA yet: without one nothing is known here"}, a.Problems...), "\n"))
+		return nil, errors.New(strings.Join(append([]string{"the VPA has no checkpoint: a recommender with --storage=prometheus writes none, so give --prometheus-address; any other writes one within --checkpoints-interval of its first sample"}, a.Problems...), "\n"))
 	}
-	a.explain(history[owner], q.Now)
-	return a, nil
+	return history[owner], nil
 }
 
 // govern finds the policy that is responsible, and takes its recipe if the VPA asks for none.

@@ -162,7 +162,7 @@ func TestWhatIsMissingIsSaid(t *testing.T) {
 	_, err = explain(t.Context(), fake.NewSimpleClientset(), question{"ns", "web", book, explainNow(), fleet.Options{}, nil, 0})
 	require.ErrorContains(t, err, "not found")
 	_, err = explain(t.Context(), fake.NewSimpleClientset(a.VPA), question{"ns", "web", book, explainNow(), fleet.Options{}, nil, 0})
-	require.ErrorContains(t, err, "there is no checkpoint of the VPA yet")
+	require.ErrorContains(t, err, "the VPA has no checkpoint: a recommender with --storage=prometheus writes none, so give --prometheus-address")
 }
 
 func TestThatTargetsAreHeldIsSaid(t *testing.T) {

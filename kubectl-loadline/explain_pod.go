@@ -272,7 +272,7 @@ func (a *podAnswer) resize() (lines []line) {
 func (a *podAnswer) reasons() (lines []line) {
 	for i := range a.Events {
 		e := &a.Events[i]
-		lines = append(lines, line{"event", fmt.Sprintf("%s %s: %s", at(e.LastTimestamp.Time), e.Reason, e.Message)})
+		lines = append(lines, line{"event", fmt.Sprintf("%s %s: %s", at(e.LastTimestamp.Time), e.Reason, eventText(e))})
 	}
 	switch {
 	case a.VPA == nil && !a.Said:
