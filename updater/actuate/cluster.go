@@ -389,7 +389,7 @@ func (c *Cluster) mayEvict(ctx context.Context, change Change) error {
 	}
 	err := c.Checker.Check(ctx, change)
 	if held := (*Held)(nil); errors.As(err, &held) && (held.Reason == disruption.ReplacementRefused || held.Reason == disruption.ReplacementUnknown) {
-		c.Events.Eventf(change.Reading.Object, corev1.EventTypeWarning, held.Reason.String(), "Pods are not evicted: %s: %v", held.Reason.Explain().Means, held.Cause)
+		c.Events.Eventf(change.Reading.Object, corev1.EventTypeWarning, held.Reason.String(), "Pods are not evicted: %s: %s", held.Reason.Explain().Means, sameForAll(held.Cause, change.Pod))
 	}
 	return err
 }
