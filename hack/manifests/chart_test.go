@@ -315,6 +315,24 @@ func TestOverlaysDoWhatTheySay(t *testing.T) {
 	require.Contains(t, large, "--kube-api-qps=150")
 }
 
+// One overlay and one policy give the published behavior of CruiseKube.
+func TestCruiseKubeOverlay(t *testing.T) {
+	all := kustomized(t, "deploy/overlays/cruisekube")
+	args := func(name string) []string { return program(t, all, name).Containers[0].Args }
+	require.Subset(t, args("recommender"), []string{"--storage=prometheus", "--usage-source=prometheus", "--prometheus-rate-window=1m", "--foreign-annotations"})
+	require.Subset(t, args("updater"), []string{"--node-load-taint=dry-run", "--in-place-skip-disruption-budget", "--foreign-annotations"})
+	require.Contains(t, args("admission-controller"), "--foreign-annotations")
+
+	text, err := os.ReadFile(filepath.Join(root, "deploy/overlays/cruisekube/policy.yaml"))
+	require.NoError(t, err)
+	policy := decode(t, text).of("SizingPolicy")["cruisekube"]
+	require.NotNil(t, policy)
+	recipe, _, _ := unstructured.NestedString(policy.Object, "spec", "recipe")
+	require.Equal(t, "cruisekube", recipe)
+	mode, _, _ := unstructured.NestedString(policy.Object, "spec", "sharing", "mode")
+	require.Equal(t, "On", mode)
+}
+
 func TestTheNetworkPoliciesOfTheChart(t *testing.T) {
 	require.Empty(t, chart(t).objects.of("NetworkPolicy"))
 	open := chart(t, "networkPolicy: {enabled: true}").objects.of("NetworkPolicy")
