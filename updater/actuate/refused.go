@@ -1,0 +1,48 @@
+package actuate
+
+import (
+	"errors"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Refused reports whether this pod can never get a resize that a new pod may get: the resize is
+// invalid for a running pod, its node is too small or of the wrong kind, or the API server does not
+// resize pods. Other errors may pass, or a new pod would meet them as well: an admission policy or
+// webhook, a quota, a LimitRange, a missing permission. So would a conflict with a newer change.
+func Refused(err error) bool {
+	return invalidResize(err) || NoCapacity(err) ||
+		apierrors.HasStatusCause(err, unsupportedPlatform) ||
+		apierrors.IsNotFound(err) && !deniedByAdmission(err) || apierrors.IsMethodNotSupported(err)
+}
+
+// Rejected reports whether a resize was refused for its content, by the API server itself or by its
+// admission, so that another resize may be accepted.
+func Rejected(err error) bool {
+	return Refused(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
+}
+
+// invalidResize reports whether the validation of pods refused a resize. Admission policies, and tests
+// in a patch that fail, answer with the same code and reason.
+func invalidResize(err error) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsInvalid(err) || deniedByAdmission(err) || !errors.As(err, &status) {
+		return false
+	}
+	details := status.Status().Details
+	return details != nil && details.Kind == "Pod"
+}
+
+// Causes that the API server gives when it forbids a resize because of the
+// node: it can never give so much, or cannot resize at all.
+const (
+	nodeCapacity        metav1.CauseType = "NodeCapacity"
+	unsupportedPlatform metav1.CauseType = "UnsupportedPlatform"
+)
+
+// NoCapacity reports whether a resize was refused because the node can never
+// grant it.
+func NoCapacity(err error) bool {
+	return apierrors.IsForbidden(err) && apierrors.HasStatusCause(err, nodeCapacity)
+}
