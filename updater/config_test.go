@@ -60,6 +60,7 @@ func TestMetricsAreFrozen(t *testing.T) {
 	m.NodeLoadFailed(nodeload.FromPrometheus)
 	m.Shared(&view.Sharing{Nodes: []*view.NodeSharing{{Acts: true, Pods: 1}}}, 1)
 	m.Reverted(s.Name, rollout.OOMKill)
+	m.RevertDeferred(s.Name, rollout.OOMKill)
 	m.RecordFailed()
 	m.RevertFailed()
 	m.EvidenceMissing(1)

@@ -35,6 +35,7 @@ type metrics struct {
 	skipped   *prometheus.GaugeVec
 
 	reverts      *prometheus.CounterVec
+	deferred     *prometheus.CounterVec
 	observed     *prometheus.GaugeVec // without labels: shown from the first rollout on
 	recordErrors *prometheus.CounterVec
 	revertErrors *prometheus.CounterVec
@@ -91,6 +92,8 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Help: "Pods that the last pass left alone, by reason."}, []string{reason}),
 		reverts: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "updater", Name: "reverts_total",
 			Help: "Changes of pods under a SizingPolicy that were taken back, by the harm they did."}, []string{reason, name, namespace}),
+		deferred: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "updater", Name: "deferred_reverts_total",
+			Help: "Reverts of changes under a SizingPolicy that a node did not carry out in time, by the harm of the change."}, []string{reason, name, namespace}),
 		observed: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "loadline", Subsystem: "updater", Name: "observed_pods",
 			Help: "Pods whose change is under observation, as of the last pass."}, nil),
 		recordErrors: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "updater", Name: "record_errors_total",
@@ -117,7 +120,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		Help: "Pods that leave their nodes, or would in mode DryRun, because those that share need more than there is."}, []string{"mode"})
 	registry.MustRegister(m.sharedHeadroom, m.sharedCores, m.sharedBytes, m.sharedPods, m.sharedEvictions)
 	registry.MustRegister(m.controlled, m.evictable, m.withEvictable, m.withEvicted, m.updatable, m.withUpdatable, m.withUpdated,
-		m.evicted, m.updated, m.failedEvictions, m.failedResizes, m.infeasible, m.latency, m.heartbeat, m.skipped, m.reverts, m.observed, m.recordErrors, m.revertErrors, m.missing,
+		m.evicted, m.updated, m.failedEvictions, m.failedResizes, m.infeasible, m.latency, m.heartbeat, m.skipped, m.reverts, m.deferred, m.observed, m.recordErrors, m.revertErrors, m.missing,
 		m.overloaded, m.tainted, m.capped, m.unknownLoad, m.loadErrors, &m.cacheAges)
 	return m
 }
@@ -196,6 +199,11 @@ func (m *metrics) NoHeartbeat(reason string) { m.heartbeat.WithLabelValues(reaso
 // Reverted counts a change that was taken back.
 func (m *metrics) Reverted(vpa cache.ObjectName, harm rollout.Harm) {
 	m.reverts.WithLabelValues(string(harm), vpa.Name, vpa.Namespace).Inc()
+}
+
+// RevertDeferred counts a change that was to be taken back, which the node did not carry out in time.
+func (m *metrics) RevertDeferred(vpa cache.ObjectName, harm rollout.Harm) {
+	m.deferred.WithLabelValues(string(harm), vpa.Name, vpa.Namespace).Inc()
 }
 
 // RecordFailed counts a SizingRecord that could not be written.
@@ -320,7 +328,7 @@ func (m *metrics) Forget(vpa cache.ObjectName) {
 	m.evicted.Forget(vpa)
 	m.updated.Forget(vpa)
 	labels := prometheus.Labels{"vpa_name": vpa.Name, "vpa_namespace": vpa.Namespace}
-	for _, c := range []*prometheus.CounterVec{m.failedEvictions, m.failedResizes, m.infeasible, m.reverts} {
+	for _, c := range []*prometheus.CounterVec{m.failedEvictions, m.failedResizes, m.infeasible, m.reverts, m.deferred} {
 		c.DeletePartialMatch(labels)
 	}
 }

@@ -232,6 +232,8 @@ func (p *pass) resize(ctx context.Context, c actuate.Change) disruption.Reason {
 		return disruption.RestartUnderWay
 	case errors.Is(err, actuate.ErrStale): // nothing was tried
 		return disruption.PodChanged
+	case errors.Is(err, actuate.ErrNotRecordable):
+		return disruption.NotRecordable
 	case errors.Is(err, actuate.ErrRehearsed):
 		p.shares.made(c.UID)
 		return ""

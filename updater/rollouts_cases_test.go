@@ -260,6 +260,9 @@ func TestThePeriodOfADeferredResizeBeginsWhenItsNodeActs(t *testing.T) {
 	r.acted("web-1-0", 2)
 	r.judge(27*time.Hour + 4*time.Minute)
 	require.Equal(t, "100m 100Mi", r.requests("web-1-0"))
+	require.Zero(t, r.reverts(), "the node has not acted yet")
+	r.acted("web-1-0", 2)
+	r.judge(27*time.Hour + 5*time.Minute)
 	require.Equal(t, 1, r.reverts())
 	require.Empty(t, r.noted())
 }

@@ -33,9 +33,9 @@ var ForeignAnnotations = []string{ResizedAtAnnotation, OriginalAnnotation, Decla
 
 const deferredSuffix = " deferred"
 
-// longestOriginal is how many bytes OriginalAnnotation may have: anybody who may change the
+// MaxOriginal is how many bytes OriginalAnnotation may have: anybody who may change the
 // pod may write it.
-const longestOriginal = 64 << 10
+const MaxOriginal = 64 << 10
 
 // originalSizing is one container in OriginalAnnotation.
 type originalSizing struct {
@@ -72,6 +72,12 @@ func ChangeNotes(c rollout.Change) map[string]string {
 	return map[string]string{ResizedAtAnnotation: at, OriginalAnnotation: string(text)}
 }
 
+// Recordable reports whether a change can be read again from its annotations, also when its harm is noted.
+func Recordable(c rollout.Change) bool {
+	c.Harm = rollout.OOMKill // none is longer
+	return len(ChangeNotes(c)[OriginalAnnotation]) <= MaxOriginal
+}
+
 func notedOf(l resources.List) noted {
 	list := noted{}
 	for name, q := range (Format{}).List(l) {
@@ -98,8 +104,8 @@ func NotedChange(pod *corev1.Pod) (c rollout.Change, err error) {
 	}
 	c.Pending = waits
 	text := pod.Annotations[OriginalAnnotation]
-	if len(text) > longestOriginal {
-		return c, fmt.Errorf("annotation %s has more than %d bytes", OriginalAnnotation, longestOriginal)
+	if len(text) > MaxOriginal {
+		return c, fmt.Errorf("annotation %s has more than %d bytes", OriginalAnnotation, MaxOriginal)
 	}
 	var containers map[string]originalSizing
 	if err := json.Unmarshal([]byte(text), &containers); err != nil {

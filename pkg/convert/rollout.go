@@ -17,6 +17,7 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
 )
 
@@ -232,7 +233,11 @@ func RecordStatus(s rollout.State) loadlinev1alpha1.SizingRecordStatus {
 	for _, one := range s.Reverted {
 		r.Reverted = append(r.Reverted, loadlinev1alpha1.RevertedSizes{ContainerSizes: sizes(one.Container), Time: metav1.NewTime(one.At.UTC())})
 	}
-	for _, one := range s.Rounds {
+	left := maxRoundBytes
+	for i, one := range s.Rounds {
+		if left -= roundBytes(one); left < 0 && i > 0 { // the newest first
+			one.From, one.To = nil, nil
+		}
 		r.Rounds = append(r.Rounds, loadlinev1alpha1.Round{
 			Time: metav1.NewTime(one.Time.UTC()), LastChange: metaTime(one.Last), Pods: int32(min(one.Pods, math.MaxInt32)), From: sizesOf(one.From), To: sizesOf(one.To),
 			Outcome: loadlinev1alpha1.RoundOutcome(one.Outcome), SoFar: loadlinev1alpha1.RoundOutcome(one.SoFar), Reason: string(one.Reason),
@@ -245,6 +250,28 @@ func RecordStatus(s rollout.State) loadlinev1alpha1.SizingRecordStatus {
 		}
 	}
 	return r
+}
+
+// maxRoundBytes bounds the sizes of all rounds of a record: the API server stores no object above 1.5 MiB.
+// The newest round has its sizes all the same.
+const maxRoundBytes = 256 << 10
+
+// roundBytes estimates how many bytes the sizes of a round take, as JSON.
+func roundBytes(r rollout.Round) (bytes int) {
+	const frame, amount = 48, 28 // of a container, and of an amount
+	for _, containers := range [][]policy.Container{r.From, r.To} {
+		for _, c := range containers {
+			bytes += frame + len(c.Name)
+			for k := range resources.Kind(resources.Kinds) {
+				for _, list := range []resources.List{c.Requests, c.Limits} {
+					if list.Has(k) {
+						bytes += amount
+					}
+				}
+			}
+		}
+	}
+	return bytes
 }
 
 func timeOf(t *metav1.Time) time.Time {

@@ -123,7 +123,7 @@ func (r *Records) of(w *target.Workload) (h history) {
 	}
 	for _, round := range s.Rounds {
 		if round.Outcome != "" {
-			h.reverted = round.Outcome == rollout.Reverted
+			h.reverted = round.Outcome == rollout.Reverted || round.Outcome == rollout.RevertDeferred
 			break
 		}
 	}

@@ -11,7 +11,7 @@
 // Before an eviction, Checker reads the owner and its pods from the API server and creates the replacement
 // in a dry run. Three more things are decided here, right before a change, because they need what the cluster has then: pods of
 // one PodDisruptionBudget restart one after the other (BudgetReader), no memory limit is
-// cut below what is in use (spared), and no resize replaces amounts that it was not planned for (replaced).
+// cut below what is in use (spared), and no resize replaces amounts that it was not planned for (testAmounts).
 package actuate
 
 import (
@@ -189,6 +189,11 @@ func (c *Cluster) resize(ctx context.Context, change Change) (_ Change, note rol
 	}
 	if change, err = c.spared(ctx, change); err != nil {
 		return failed(err)
+	}
+	if change.Observed {
+		if change, err = recordable(change, c.now()); err != nil {
+			return failed(err)
+		}
 	}
 	patch, err := ResizePatch(change)
 	if err != nil {

@@ -25,6 +25,7 @@ const (
 
 	// Of rollouts under a SizingPolicy; the first three on pod and VPA, the others on the VPA.
 	EventReverted        = "Reverted" // on the SizingPolicy, too, with counts
+	EventRevertDeferred  = "RevertDeferred"
 	EventResizeFailed    = "ResizeFailed"
 	EventResizeWithdrawn = "ResizeWithdrawn"
 	EventCanaryPromoted  = "CanaryPromoted"
@@ -66,7 +67,7 @@ func detailsOf(pod *corev1.Pod, sizes string) Details {
 func (c *Cluster) event(about Object, reason, message string, details Details) {
 	kind := corev1.EventTypeNormal
 	switch reason {
-	case EventReverted, EventResizeFailed, EventResizeWithdrawn, EventResizeSkipped:
+	case EventReverted, EventRevertDeferred, EventResizeFailed, EventResizeWithdrawn, EventResizeSkipped:
 		kind = corev1.EventTypeWarning
 	}
 	c.Events.AnnotatedEventf(about, details, kind, reason, "%s", message)

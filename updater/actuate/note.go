@@ -29,15 +29,20 @@ import (
 func NoteOf(c Change, now time.Time) rollout.Change {
 	note := rollout.Change{At: now.UTC().Truncate(time.Second), Generation: c.Target.Generation}
 	note.Ready, _ = view.Ready(c.Target)
-	asked := convert.NewPod(c.Target)
-	for _, has := range asked.Containers {
+	core := c.Reading.Pod(c.Target, 0)
+	for i := range core.Containers {
+		has := core.Containers[i].Asked
 		at := slices.IndexFunc(c.Containers, func(f policy.Fitted) bool { return f.Name == has.Name })
 		if at < 0 {
 			continue
 		}
 		f := c.Containers[at]
+		restarts := restartsOf(c.Target, has.Name)
+		if core.Containers[i].RestartsFor(f) {
+			restarts++ // the resize itself, by the resize policy of the container
+		}
 		note.Containers = append(note.Containers, rollout.Sizing{
-			From: has, To: policy.Container{Name: has.Name, Requests: f.Requests, Limits: f.Limits}, Restarts: restartsOf(c.Target, has.Name),
+			From: has, To: policy.Container{Name: has.Name, Requests: f.Requests, Limits: f.Limits}, Restarts: restarts,
 		})
 	}
 	slices.SortFunc(note.Containers, func(a, b rollout.Sizing) int { return strings.Compare(a.From.Name, b.From.Name) })
@@ -128,7 +133,7 @@ func givingBack(pod *corev1.Pod, gets []policy.Fitted) ([]byte, error) {
 		container := &pod.Spec.Containers[i]
 		for _, f := range gets {
 			if f.Name == container.Name {
-				steps = append(append(steps, client.PatchName(i, container)), replaced(i, container, printed(f))...)
+				steps = append(append(steps, client.PatchName(i, container)), testAmounts(i, container, printed(f))...)
 				steps = client.AppendSizes(steps, i, container, printed(f))
 			}
 		}
@@ -166,6 +171,8 @@ func judged(pod *corev1.Pod, v rollout.Verdict, gets []policy.Fitted) (reason, m
 	switch {
 	case v.Outcome == rollout.Reverted:
 		return EventReverted, "Change taken back, " + harms[v.Harm], back
+	case v.Outcome == rollout.RevertDeferred:
+		return EventRevertDeferred, fmt.Sprintf("Change not taken back in time, %s: the node has no room for it. It is asked for until there is some", harms[v.Harm]), back
 	case v.Harm == rollout.InfeasibleResize:
 		return EventResizeWithdrawn, "Resize withdrawn, its node can never do it", back
 	case v.Harm == rollout.UnfinishedResize:

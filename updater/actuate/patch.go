@@ -31,7 +31,7 @@ func ResizePatch(c Change) ([]byte, error) {
 			if f.Name == container.Name {
 				sizes := printer.Sizes(f, convert.Current(c.Target, *container))
 				if len(sizes.Requests)+len(sizes.Limits) > 0 {
-					steps = append(append(steps, client.PatchName(i, container)), replaced(i, container, sizes)...)
+					steps = append(append(steps, client.PatchName(i, container)), testAmounts(i, container, sizes)...)
 					steps = client.AppendSizes(steps, i, container, sizes)
 				}
 			}
@@ -43,9 +43,9 @@ func ResizePatch(c Change) ([]byte, error) {
 	return json.Marshal(steps)
 }
 
-// replaced returns the steps that test that a container has the amounts that sizes replaces, or none
+// testAmounts returns the steps that test that a container has the amounts that sizes replaces, or none
 // where it has none.
-func replaced(i int, container *corev1.Container, sizes corev1.ResourceRequirements) (steps []client.PatchOperation) {
+func testAmounts(i int, container *corev1.Container, sizes corev1.ResourceRequirements) (steps []client.PatchOperation) {
 	for _, list := range []struct {
 		path        string
 		has, wanted corev1.ResourceList

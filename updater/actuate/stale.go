@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,13 +22,18 @@ import (
 // or the note of its change has changed. Nothing was changed, and the next plan sees the pod as it is.
 var ErrStale = errors.New("the pod was changed since it was read")
 
-// live reads a pod from the API server. It is ErrStale if the sizes in its spec are others than in the
-// cache.
+// live reads a pod from the API server, with the permission to list pods. It is ErrStale if the pod is gone,
+// or the sizes in its spec are others than in the cache.
 func (c *Cluster) live(ctx context.Context, cached *corev1.Pod) (*corev1.Pod, error) {
-	is, err := c.Kube.CoreV1().Pods(cached.Namespace).Get(client.Once(ctx), cached.Name, metav1.GetOptions{})
+	all, err := c.Kube.CoreV1().Pods(cached.Namespace).List(client.Once(ctx), metav1.ListOptions{FieldSelector: "metadata.name=" + cached.Name})
 	if err != nil {
 		return nil, err
 	}
+	at := slices.IndexFunc(all.Items, func(p corev1.Pod) bool { return p.Name == cached.Name })
+	if at < 0 {
+		return nil, ErrStale
+	}
+	is := &all.Items[at]
 	same := func(a, b policy.Container) bool {
 		return a.Name == b.Name && a.Requests == b.Requests && a.Limits == b.Limits
 	}
@@ -75,4 +81,25 @@ func (c *Cluster) noteChange(ctx context.Context, change Change) (note rollout.C
 		}
 	}
 	return note, err
+}
+
+// ErrNotRecordable is the error of a change that does not fit into the annotation from which it would be
+// judged and taken back.
+var ErrNotRecordable = errors.New("the change has more containers than its annotation has room for")
+
+// recordable returns a change of as many containers as can be noted on the pod. The others follow when it
+// has been judged. Memory after an out-of-memory kill does not wait for that: it is not judged then.
+func recordable(c Change, now time.Time) (Change, error) {
+	all := c.Containers
+	for len(c.Containers) > 0 && !convert.Recordable(NoteOf(c, now)) {
+		c.Containers = c.Containers[:len(c.Containers)*9/10]
+	}
+	switch {
+	case len(c.Containers) > 0 || len(all) == 0:
+		return c, nil
+	case c.OOMResize:
+		c.Containers, c.Observed = all, false
+		return c, nil
+	}
+	return c, ErrNotRecordable
 }

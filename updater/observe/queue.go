@@ -18,7 +18,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 	"time"
 
@@ -74,6 +73,8 @@ type Executor interface {
 // Metrics count what comes of changes.
 type Metrics interface {
 	Reverted(vpa cache.ObjectName, harm rollout.Harm)
+	// RevertDeferred counts a revert that the node did not carry out in time.
+	RevertDeferred(vpa cache.ObjectName, harm rollout.Harm)
 	RevertFailed()
 	RecordFailed()
 	// EvidenceMissing counts pods of which Prometheus does not say what it should.
@@ -97,6 +98,10 @@ type found struct {
 	at      time.Time
 	verdict rollout.Verdict
 	told    bool // that it could not be taken back
+
+	since    time.Time // when the revert began to wait for the kubelet
+	reduced  bool      // the node has no room for all, so that only what the harm needs is given back
+	reported bool      // that the revert is in force
 }
 
 // Config is what a Queue needs. All fields but Prometheus must be set.
@@ -235,10 +240,16 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time) (wait tim
 		if age >= 0 && age < underWay { // it was noted, and is stored in a moment
 			return underWay - age, nil
 		}
-		return q.drop(ctx, o.pod, o.change.At, errUnknown)
+		// The cache of records may be behind that of pods, as after a change of the leader.
+		if state, err = q.Records.Reread(ctx, o.Workload); err != nil {
+			return 0, err
+		}
+		if !state.Covers(o.change.At) {
+			return q.drop(ctx, o.pod, o.change.At, errUnknown)
+		}
 	}
 	core := o.reading.Pod(o.pod, 0)
-	if noted, changed := o.begun(&core, now); changed {
+	if noted, changed := o.begun(&core, now); changed && !q.reverting(o) {
 		if o.change.Pending && !noted.Pending {
 			if _, err := q.Records.Update(ctx, o.Workload, func(s rollout.State) rollout.State { return s.Began(noted.At) }); err != nil {
 				q.Metrics.RecordFailed()
@@ -268,10 +279,13 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time) (wait tim
 	case verdict.Outcome == "":
 		return o.next(now), nil
 	case verdict.Outcome == rollout.Reverted:
-		if err := q.takeBack(ctx, o, &core, verdict); errors.Is(err, actuate.ErrStale) {
+		wait, err := q.revert(ctx, o, &core, &verdict, now)
+		if errors.Is(err, actuate.ErrStale) {
 			return stalePause, nil
 		} else if err != nil {
 			return 0, fmt.Errorf("the change did harm (%s) and is to be taken back, which is tried again: %w", verdict.Harm, err)
+		} else if wait > 0 {
+			return wait, q.store(ctx, o, verdict, now)
 		}
 	case verdict.Harm == rollout.InfeasibleResize:
 		if withdrawn = allocated(&core); len(withdrawn) > 0 {
@@ -283,13 +297,21 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time) (wait tim
 	return 0, q.end(ctx, o, verdict, withdrawn, now)
 }
 
+// store stores what came of a change.
+func (q *Queue) store(ctx context.Context, o *observed, verdict rollout.Verdict, now time.Time) error {
+	ending := rollout.Ending{UID: string(o.pod.UID), Change: o.change, Outcome: verdict.Outcome, Harm: verdict.Harm}
+	if _, err := q.Records.Update(ctx, o.Workload, func(s rollout.State) rollout.State { return s.End(ending, o.Settings, now) }); err != nil {
+		q.Metrics.RecordFailed()
+		return err
+	}
+	return nil
+}
+
 // end stores how the observation of a change ended, and takes its note off the pod. withdrawn is
 // what the node was asked for no more, of a resize that it could not do.
 func (q *Queue) end(ctx context.Context, o *observed, verdict rollout.Verdict, withdrawn []policy.Fitted, now time.Time) error {
 	klog.FromContext(ctx).V(2).Info("Change of a pod judged", "pod", klog.KObj(o.pod), "vpa", o.reading.Object.Name, "outcome", verdict.Outcome, "reason", verdict.Harm, "age", now.Sub(o.change.At))
-	ending := rollout.Ending{UID: string(o.pod.UID), Change: o.change, Outcome: verdict.Outcome, Harm: verdict.Harm}
-	if _, err := q.Records.Update(ctx, o.Workload, func(s rollout.State) rollout.State { return s.End(ending, o.Settings, now) }); err != nil {
-		q.Metrics.RecordFailed()
+	if err := q.store(ctx, o, verdict, now); err != nil {
 		return err
 	}
 	if verdict.Outcome == rollout.Failed {
@@ -303,69 +325,6 @@ func (q *Queue) end(ctx context.Context, o *observed, verdict rollout.Verdict, w
 		q.measurer.forget(o.pod.UID)
 	}
 	return nil
-}
-
-// takeBack gives a pod back what it had, once the harm is noted on it: the evidence may be gone when
-// somebody looks the next time. Where it cannot be noted, it is taken back all the same.
-func (q *Queue) takeBack(ctx context.Context, o *observed, core *disruption.Pod, v rollout.Verdict) error {
-	gets := o.change.GiveBack(running(core), v.Harm)
-	if len(gets) == 0 {
-		return nil
-	}
-	log := klog.FromContext(ctx).WithValues("pod", klog.KObj(o.pod), "vpa", o.reading.Object.Name, "reason", v.Harm)
-	if noted := o.change; noted.Harm != v.Harm {
-		noted.Harm = v.Harm
-		soon, cancel := context.WithTimeout(ctx, longestNote)
-		err := q.Executor.Note(soon, o.pod, noted)
-		cancel()
-		if err != nil {
-			log.Error(err, "The harm that a change did could not be noted on its pod; the change is taken back all the same")
-		}
-	}
-	if err := q.Executor.GiveBack(ctx, o.pod, gets); errors.Is(err, actuate.ErrStale) {
-		return err
-	} else if err != nil {
-		q.Metrics.RevertFailed()
-		if q.firstFailure(o) {
-			q.Executor.NotTakenBack(o.reading.Object, o.pod, v, err)
-		}
-		return err
-	}
-	log.Info("Change taken back: it did harm")
-	q.Executor.Judged(o.reading.Object, o.pod, v, gets)
-	q.Metrics.Reverted(cache.MetaObjectToName(o.reading.Object), v.Harm)
-	return nil
-}
-
-// stands returns a verdict, or that of before if it was to take the change back: that may have
-// been begun, and must not be forgotten.
-func (q *Queue) stands(o *observed, v rollout.Verdict) rollout.Verdict {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if len(q.harms) >= mostEnded { // of pods that are gone
-		maps.DeleteFunc(q.harms, func(_ types.UID, f found) bool { return o.change.At.Sub(f.at) > forgotten })
-	}
-	if v.Outcome == rollout.Reverted {
-		if q.harms[o.pod.UID].at != o.change.At {
-			q.harms[o.pod.UID] = found{at: o.change.At, verdict: v}
-		}
-	} else if before, known := q.harms[o.pod.UID]; known && before.at.Equal(o.change.At) {
-		return before.verdict
-	}
-	return v
-}
-
-// firstFailure reports whether nobody was told yet that a change could not be taken back.
-func (q *Queue) firstFailure(o *observed) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	f, known := q.harms[o.pod.UID]
-	if !known || f.told {
-		return false
-	}
-	f.told = true
-	q.harms[o.pod.UID] = f
-	return true
 }
 
 // begun returns what is to be noted when a node that had no room has none still, or has acted:
@@ -394,28 +353,6 @@ func (o *observed) next(now time.Time) time.Duration {
 		}
 	}
 	return again
-}
-
-// running are the containers of a pod as its spec is.
-func running(core *disruption.Pod) (all []rollout.Running) {
-	for i := range core.Containers {
-		all = append(all, rollout.Running{Container: core.Containers[i].Asked, Restarts: core.Containers[i].Restarts})
-	}
-	for _, c := range core.Fixed {
-		all = append(all, rollout.Running{Container: c})
-	}
-	return all
-}
-
-// allocated is what the containers of a pod have, where they ask for something else.
-func allocated(core *disruption.Pod) (gets []policy.Fitted) {
-	for i := range core.Containers {
-		c := &core.Containers[i]
-		if c.Current.Requests != c.Asked.Requests || c.Current.Limits != c.Asked.Limits {
-			gets = append(gets, policy.Fitted{Name: c.Asked.Name, Requests: c.Current.Requests, Limits: c.Current.Limits})
-		}
-	}
-	return gets
 }
 
 // done reports whether a change has ended, though a cache still shows its note.

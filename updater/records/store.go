@@ -160,6 +160,21 @@ func (s *Store) Update(ctx context.Context, of target.Workload, change func(roll
 	return rollout.State{}, fmt.Errorf("write SizingRecord %s: %w", name, err)
 }
 
+// Reread returns what the API server has of a workload, where the cache may be behind.
+func (s *Store) Reread(ctx context.Context, of target.Workload) (rollout.State, error) {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	name := NameOf(of.Key)
+	r, err := s.read(ctx, of)
+	if err != nil {
+		return rollout.State{}, fmt.Errorf("read SizingRecord %s: %w", name, err)
+	}
+	if r != nil && !s.dryRun {
+		s.remember(s.entry(name.ObjectName), r)
+	}
+	return r.of(of)
+}
+
 func (s *Store) entry(name cache.ObjectName) *entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()

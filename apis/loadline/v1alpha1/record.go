@@ -210,6 +210,8 @@ const (
 	RoundSuccess RoundOutcome = "Success"
 	// RoundReverted took it back.
 	RoundReverted RoundOutcome = "Reverted"
+	// RoundDeferred was to be taken back, and a node did not carry that out in time.
+	RoundDeferred RoundOutcome = "Deferred"
 	// RoundFailed could not bring it to the pods.
 	RoundFailed RoundOutcome = "Failed"
 	// RoundEvicted brought it with new pods.

@@ -111,6 +111,7 @@ const (
 	MemoryInUse           Reason = "MemoryInUse"
 	ResizeRefused         Reason = "ResizeRefused"
 	PodChanged            Reason = "PodChanged"
+	NotRecordable         Reason = "NotRecordable"
 	EvictionRefused       Reason = "EvictionRefused"
 
 	// updater/actuate/check.go, right before an eviction; StaleCache also before a resize that restarts
@@ -262,6 +263,8 @@ var explanations = []Explanation{
 		"the log has its answer at level 2", true},
 	{PodChanged, "the pod was resized, or a note on it changed, since it was read, so the plan for it is outdated",
 		"nothing: the next iteration plans with its present sizes", false},
+	{NotRecordable, "the pod has so many containers under observation that a further change cannot be noted on it",
+		"wait until the change under observation has been judged", true},
 	{EvictionRefused, "the eviction, or a resize that would restart the pod, was refused, mostly by a PodDisruptionBudget",
 		"check the budget; the next pass tries again", true},
 	{ReplacementRefused, "the API server would refuse the pod that replaces it",

@@ -137,6 +137,33 @@ func (c *Change) GiveBack(now []Running, why Harm) (gets []policy.Fitted) {
 	return gets
 }
 
+// About reports whether a harm is about a kind of resource: an OOM kill about memory, throttling and
+// pressure about CPU, all others about both.
+func (h Harm) About(k resources.Kind) bool {
+	switch h {
+	case OOMKill:
+		return k == resources.Memory
+	case Throttle, Pressure:
+		return k == resources.CPU
+	}
+	return true
+}
+
+// Needs returns the amounts of the kinds that a harm is about.
+func (h Harm) Needs(gets []policy.Fitted) (needed []policy.Fitted) {
+	for _, f := range gets {
+		for k := range resources.Kind(resources.Kinds) {
+			if !h.About(k) {
+				f.Requests, f.Limits = f.Requests.Without(k), f.Limits.Without(k)
+			}
+		}
+		if !f.Requests.Empty() || !f.Limits.Empty() {
+			needed = append(needed, f)
+		}
+	}
+	return needed
+}
+
 // larger returns has with the amount of a kind that was, if that is larger. What has no
 // amount now stays so: without a limit it has more than any.
 func larger(k resources.Kind, has, was resources.List) resources.List {

@@ -33,7 +33,7 @@ func (s State) Reverts() (count int) {
 		switch r.Outcome {
 		case Success:
 			return count
-		case Reverted:
+		case Reverted, RevertDeferred:
 			count++
 		}
 	}
@@ -65,7 +65,7 @@ func degraded(rounds []Round) bool {
 		if seen++; seen > degradedWindow {
 			break
 		}
-		if r.Outcome == Reverted {
+		if r.Outcome.harmed() {
 			reverts++
 		}
 	}

@@ -222,8 +222,8 @@ func (c *Change) full(e Evidence, s Safety, age time.Duration, early Harm) (why 
 	return "", !measured && c.least(s) > 0
 }
 
-// holds reports whether the pod asks for what the change wrote, or for what it would be
-// given back.
+// holds reports whether the pod asks for what the change wrote, or, with back, for that or what it would
+// be given back of each amount.
 func (e *Evidence) holds(changed []Sizing, back bool) bool {
 	for i := range e.Containers {
 		has := &e.Containers[i].Container
@@ -231,12 +231,10 @@ func (e *Evidence) holds(changed []Sizing, back bool) bool {
 		if at < 0 {
 			continue
 		}
-		want := changed[at].To
+		to, from := changed[at].To, changed[at].From
 		for k := range resources.Kind(resources.Kinds) {
-			if back {
-				want.Requests, want.Limits = larger(k, want.Requests, changed[at].From.Requests), larger(k, want.Limits, changed[at].From.Limits)
-			}
-			if other(k, want.Requests, has.Requests) || other(k, want.Limits, has.Limits) {
+			if other(k, to.Requests, has.Requests) && (!back || other(k, larger(k, to.Requests, from.Requests), has.Requests)) ||
+				other(k, to.Limits, has.Limits) && (!back || other(k, larger(k, to.Limits, from.Limits), has.Limits)) {
 				return false
 			}
 		}

@@ -103,7 +103,7 @@ func (s State) End(e Ending, set Settings, now time.Time) State {
 	switch e.Outcome {
 	case Success:
 		s.keep(e.Change, now)
-	case Reverted:
+	case Reverted, RevertDeferred:
 		s.avoid(e.Change, now)
 		s.tried(e.UID, "") // that of an end before does not count
 		s.revert(e, set, now)
@@ -141,12 +141,18 @@ func (s *State) revert(e Ending, set Settings, now time.Time) {
 		s.open(e.Change.At)
 	}
 	of := slices.IndexFunc(s.Rounds, func(r Round) bool { return !e.Change.At.Before(r.Time) })
-	if of < 0 || s.Rounds[of].Outcome == Reverted {
+	if of < 0 {
+		return
+	}
+	if s.Rounds[of].Outcome.harmed() {
+		if e.Outcome == RevertDeferred {
+			s.Rounds[of].Outcome = e.Outcome
+		}
 		return
 	}
 	s.Rounds[of].note(e.Change)
 	s.Rounds[of].Pods = max(s.Rounds[of].Pods, 1)
-	s.Rounds[of].Outcome, s.Rounds[of].Reason, s.Rounds[of].SoFar = Reverted, e.Harm, ""
+	s.Rounds[of].Outcome, s.Rounds[of].Reason, s.Rounds[of].SoFar = e.Outcome, e.Harm, ""
 	if r := s.round(); r != nil && r.begun() {
 		r.Outcome, r.SoFar = cmp.Or(r.SoFar, Superseded), ""
 	} else if r != nil {
@@ -161,6 +167,9 @@ func (s *State) revert(e Ending, set Settings, now time.Time) {
 		s.Phase = PhaseHalted
 	}
 }
+
+// harmed reports whether a change did harm and was to be taken back.
+func (o Outcome) harmed() bool { return o == Reverted || o == RevertDeferred }
 
 // precedence is what a round ends as, of the outcomes of its changes: the first that is there.
 var precedence = []Outcome{Success, Evicted, Failed, Unobserved, Superseded}

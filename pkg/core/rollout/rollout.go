@@ -65,12 +65,13 @@ type Outcome string
 
 // The outcomes.
 const (
-	Success    Outcome = "Success"
-	Reverted   Outcome = "Reverted"
-	Failed     Outcome = "Failed"     // the change could not be brought to the pod
-	Evicted    Outcome = "Evicted"    // it comes with a new pod
-	Superseded Outcome = "Superseded" // somebody else changed the pod meanwhile, or it is gone
-	Unobserved Outcome = "Unobserved" // nobody looked in time
+	Success        Outcome = "Success"
+	Reverted       Outcome = "Reverted"
+	RevertDeferred Outcome = "Deferred"   // it did harm, and the node has not carried the revert out in time
+	Failed         Outcome = "Failed"     // the change could not be brought to the pod
+	Evicted        Outcome = "Evicted"    // it comes with a new pod
+	Superseded     Outcome = "Superseded" // somebody else changed the pod meanwhile, or it is gone
+	Unobserved     Outcome = "Unobserved" // nobody looked in time
 )
 
 // State is what is remembered of one workload; the zero value remembers nothing. It is
