@@ -180,7 +180,7 @@ func (c *Checker) spares(owner *controller, pods []corev1.Pod, change Change) (e
 	for i := range pods {
 		pod := &pods[i]
 		ref := metav1.GetControllerOfNoCopy(pod)
-		if ref == nil || ref.Kind != owner.ref.Kind || ref.Name != owner.ref.Name || ref.UID != owner.ref.UID {
+		if ref == nil || ref.Kind != owner.ref.Kind || ref.Name != owner.ref.Name || owner.ref.UID != "" && ref.UID != owner.ref.UID { // caches drop the UID
 			continue
 		}
 		if pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {

@@ -34,6 +34,9 @@ func replacement(c *controller, evicted *corev1.Pod) *corev1.Pod {
 	}
 	pod.Namespace, pod.GenerateName = evicted.Namespace, generateName(c.ref.Name)
 	ref := c.ref
+	if live := metav1.GetControllerOf(evicted); live != nil { // the reference of a cached pod is incomplete
+		ref = *live
+	}
 	ref.BlockOwnerDeletion = nil
 	pod.OwnerReferences = []metav1.OwnerReference{ref}
 	for name := range pod.Annotations {
