@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -163,7 +164,10 @@ func (r *rolling) settled(name string) {
 	r.t.Helper()
 	is := r.pod(name)
 	r.await("the pod", func(c *corev1.Pod) bool {
-		return c.Annotations[convert.ResizedAtAnnotation] == is.Annotations[convert.ResizedAtAnnotation] && apiequality.Semantic.DeepEqual(c.Spec.Containers[0].Resources, is.Spec.Containers[0].Resources)
+		return c.Annotations[convert.ResizedAtAnnotation] == is.Annotations[convert.ResizedAtAnnotation] &&
+			slices.EqualFunc(c.Spec.Containers, is.Spec.Containers, func(a, b corev1.Container) bool {
+				return apiequality.Semantic.DeepEqual(a.Resources, b.Resources)
+			})
 	}, name)
 }
 
