@@ -14,9 +14,9 @@ import (
 )
 
 // The status has base, peak and the highest of a week, of the pod that uses most in each minute:
-// pods of one workload have the same. 0.3 cores are 302m on the grid of bases.
+// pods of one workload have the same.
 func TestTheStatusHasBasePeakAndHighest(t *testing.T) {
-	for _, text := range []string{"cruisekube", "loadline:cpu=shared,memory=following"} {
+	for text, base := range map[string]resources.Amount{"cruisekube": 300, "loadline:cpu=shared,memory=following": 302} { // 302 is on a grid
 		w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aPod("web-2", "web", "a"), asking(text)).begin()
 		w.uses("web-1", "a", 100, 400)
 		w.uses("web-2", "a", 300, 300)
@@ -30,7 +30,7 @@ func TestTheStatusHasBasePeakAndHighest(t *testing.T) {
 		w.uses("web-2", "a", 300, 300)
 		w.passes(20)
 		b := convert.Bounds(w.recommendations("web")[0])
-		require.Equal(t, resources.Amount(302), b.Lower.Value(resources.CPU), text)
+		require.Equal(t, base, b.Lower.Value(resources.CPU), text)
 		require.InDelta(t, 600, float64(b.Target.Value(resources.CPU)), 2, text)
 		require.InDelta(t, 900, float64(b.Upper.Value(resources.CPU)), 2, text)
 		require.LessOrEqual(t, b.Lower.Value(resources.Memory), b.Target.Value(resources.Memory))
@@ -45,7 +45,7 @@ func TestCapsLeaveBaseBelowPeak(t *testing.T) {
 		least, most       string
 		base, peak, upper resources.Amount
 	}{
-		{"10m", "500m", 302, 500, 500},
+		{"10m", "500m", 300, 500, 500},
 		{"400m", "10", 400, 600, 600},
 		{"10m", "200m", 200, 200, 200},
 	} {
@@ -66,29 +66,32 @@ func TestCapsLeaveBaseBelowPeak(t *testing.T) {
 	}
 }
 
-// A base that moves by a step of its grid is no reason to write a status; one that rises by two
-// is, in the same pass, though the history is short.
+// A base that moves by less than a tenth waits for the slot of the VPA. One that rises by more is
+// written in the same iteration, though the history is short.
 func TestABaseIsWrittenWhenItRises(t *testing.T) {
 	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), asking("cruisekube")).begin()
 	w.uses("web-1", "a", 600, 300)
 	w.passes(2)
 	w.uses("web-1", "a", 290, 300)
 	w.passes(20)
-	before := w.vpa("web").Status.Recommendation
 	w.vpas.ClearActions()
 	for i := range 20 {
 		w.uses("web-1", "a", resources.Amount(289+i%13), 300)
 		w.passes(1)
 	}
-	require.Equal(t, before, w.vpa("web").Status.Recommendation)
+	writes := 0
 	for _, a := range w.vpas.Actions() {
-		require.False(t, a.GetVerb() == "patch" && a.GetResource().Resource == "verticalpodautoscalers", "%v", a)
+		if a.GetVerb() == "patch" && a.GetResource().Resource == "verticalpodautoscalers" {
+			writes++
+		}
 	}
+	require.LessOrEqual(t, writes, 1, "only in the slot of the VPA, once an hour")
+	before := w.vpa("web").Status.Recommendation
 	w.uses("web-1", "a", 330, 300)
 	w.passes(2)
 	require.Equal(t, before, w.vpa("web").Status.Recommendation, "two of ten minutes are above the 75th percentile")
 	w.passes(1)
 	b := convert.Bounds(w.recommendations("web")[0])
-	require.Equal(t, resources.Amount(333), b.Lower.Value(resources.CPU))
+	require.Equal(t, resources.Amount(322), b.Lower.Value(resources.CPU))
 	require.Less(t, w.now.Sub(start()), time.Hour, "all within the hour of the peak")
 }

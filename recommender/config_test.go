@@ -64,7 +64,7 @@ func TestBadFlagsAreNamedWithValueAndRemedy(t *testing.T) {
 		{"--use-external-metrics --external-metrics-cpu-metric=c --usage-source=prometheus", "--use-external-metrics=true: excludes --usage-source=prometheus"},
 		{"--usage-source=tea-leaves", `--usage-source=tea-leaves: must be "metrics" or "prometheus"`},
 		{"--storage=prometheus --prometheus-address=prometheus:9090", "--prometheus-address: prometheus:9090 must be a URL such as http"},
-		{"--storage=prometheus --prometheus-query-timeout=5d", "--prometheus-query-timeout=5d: must be a duration such as 5m"},
+		{"--storage=prometheus --prometheus-query-timeout=5x", "--prometheus-query-timeout=5x: must be a duration such as 5m"},
 		{"--storage=prometheus --history-length=lots", "--history-length=lots: must be a duration of at least 1s, such as 8d"},
 		{"--storage=prometheus --history-resolution=0s", "--history-resolution=0s: must be a duration of at least 1s"},
 		{"--storage=prometheus --history-resolution=2w", "--history-resolution=2w: must not be longer than --history-length=8d"},

@@ -102,7 +102,7 @@ func TestOneQuestionThatFailsDoesNotStopTheOthers(t *testing.T) {
 	err := s.Samples(t.Context(), func(usage.Sample) { n++ })
 	require.Equal(t, 18, n)
 	require.ErrorContains(t, err, "2 of 20 external metrics cannot be read")
-	require.ErrorContains(t, err, "such as cpu_use of pod ns/p3: the server could not find")
+	require.ErrorContains(t, err, "such as cpu_use of pod ns/p3: no such metric")
 }
 
 func TestAskingEndsWithTheContext(t *testing.T) {

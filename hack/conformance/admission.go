@@ -236,12 +236,16 @@ type matchingOutput struct {
 func vpaMatching(in matchingInput) (matchingOutput, error) {
 	targets := givenTargets{selectors: map[string]labels.Selector{}}
 	if top := in.TopmostController; top != nil {
-		targets.top = &target.Key{Namespace: in.PodNamespace, Kind: top.Kind, Name: top.Name}
+		key := target.NewKey(in.PodNamespace, "apps/v1", top.Kind, top.Name)
+		targets.top = &key
 	}
 	finder := target.NewFinder(context.Background(), targets)
 	for _, v := range in.VPAs {
 		vpa := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: v.Namespace, Name: v.Name, CreationTimestamp: metav1.NewTime(v.CreationTimestamp)}}
-		id := v.Name + "." + v.Namespace + "/v1" // of an API version of its own, so that its selector may be another
+		id := "apps/" + v.Name + "." + v.Namespace // a version of its own, so that its selector may differ
+		if v.SelectorError {
+			id = v.Name + "." + v.Namespace + "/v1" // VPAs of one target share its selector, so this one is of another API group
+		}
 		vpa.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: id, Kind: v.Target.Kind, Name: v.Target.Name}
 		vpa.Spec.UpdatePolicy = &vpav1.PodUpdatePolicy{UpdateMode: v.UpdateMode}
 		if v.StartupBoost {

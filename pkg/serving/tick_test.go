@@ -104,11 +104,13 @@ func TestRunEvery_SkipsIterationsWhileLeaseIsNotRenewed(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		wake <- struct{}{}
 		time.Sleep(10 * time.Minute)
+		synctest.Wait()
 		require.Equal(t, []time.Duration{time.Minute}, passes, "none beside a successor")
 		require.Empty(t, early)
 		kube.Frozen.Store(false)
 		close(kube.Thaw)
 		time.Sleep(2 * time.Minute)
+		synctest.Wait()
 		require.Greater(t, len(passes), 1, "the lease is renewed again")
 		require.Len(t, early, 1, "what was due is made up for")
 		stop()

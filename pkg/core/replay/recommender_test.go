@@ -92,7 +92,7 @@ func TestStartsDoNotCountForRecipesThatLeaveThemOut(t *testing.T) {
 	require.Less(t, target("loadline", true), resources.Amount(120))
 	require.Less(t, target("loadline:cpu=shared", true), resources.Amount(140), "for a third of the time work waited")
 	require.Greater(t, target("loadline", false), resources.Amount(2000))
-	require.Greater(t, target("loadline:cpu=shared", false), resources.Amount(2600))
+	require.Equal(t, resources.Amount(2600), target("loadline:cpu=shared", false), "2000m, and 30 % for the time that work waited")
 	require.Greater(t, target("loadline:start-minutes=0", true), resources.Amount(2000))
 	require.Equal(t, target("vpa", false), target("vpa", true))
 }
