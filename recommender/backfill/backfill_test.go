@@ -257,12 +257,13 @@ func TestHalvesThatAreTooMuchAreHalvedAgain(t *testing.T) {
 	f := newFake(t, aPod("p", labels.Set{"app": "x"}, "c"))
 	f.config.Length = 47 * time.Hour
 	f.add("cpu_total", "ns", "p", "c", always("1"))
+	f.add("mem", "ns", "p", "c", always("1"))
 	f.tooLong = 7 * time.Hour
 	l := New(f.config, now())
 	for l.end(l.attempt(t.Context(), now())).State != Complete {
 		require.Less(t, len(f.asked), 100)
 	}
-	require.Equal(t, Progress{State: Complete, Done: 2 * 48, Total: 2 * 48, Samples: 48}, l.Progress())
+	require.Equal(t, Progress{State: Complete, Done: 2 * 48, Total: 2 * 48, Samples: 2 * 48}, l.Progress())
 }
 
 // One metric that is refused, and a day that no query can have, cost only themselves.
@@ -473,6 +474,7 @@ func TestAServerThatIsAwayIsNotAskedForEverything(t *testing.T) {
 func TestRunEndsWhenAllIsThere(t *testing.T) {
 	f := newFake(t, aPod("p", labels.Set{"app": "x"}, "c"))
 	f.add("cpu_total", "ns", "p", "c", always("1"))
+	f.add("mem", "ns", "p", "c", always("1"))
 	n := 0
 	f.fails = func(string, time.Time) (int, string) {
 		if n++; n < 3 {
