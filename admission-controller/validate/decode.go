@@ -29,7 +29,7 @@ func decodeError(raw []byte, err error) *field.Error {
 // locate finds the first value at or below a path whose type is not the wanted one. Elements of lists are
 // not part of the names.
 func locate(within any, names []string, at *field.Path, want reflect.Type) (path *field.Path, value any, found bool) {
-	if list, ok := within.([]any); ok && !(len(names) == 0 && want.Kind() == reflect.Slice) {
+	if list, ok := within.([]any); ok && (len(names) > 0 || want.Kind() != reflect.Slice) {
 		for i, element := range list {
 			if path, value, found = locate(element, names, at.Index(i), want); found {
 				return path, value, true

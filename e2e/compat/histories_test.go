@@ -133,7 +133,8 @@ type pair struct {
 	begin   time.Time
 	theirs  *upstream
 	ours    *loadline
-	running map[string]event // by pod, with which it appeared
+	running map[string]event         // by pod, with which it appeared
+	kills   map[string]time.Duration // latest of each pod and container
 	objects map[int]*upstreamv1.VerticalPodAutoscaler
 	mirror  map[*upstreamv1.VerticalPodAutoscaler]*v1.VerticalPodAutoscaler
 	seen    tally
@@ -146,7 +147,8 @@ func newPair(t *testing.T, h history) *pair {
 	return &pair{
 		history: h, begin: time.Now(),
 		theirs: newUpstream(h.options), ours: newLoadline(t, h.ours()),
-		running: map[string]event{}, objects: map[int]*upstreamv1.VerticalPodAutoscaler{}, mirror: map[*upstreamv1.VerticalPodAutoscaler]*v1.VerticalPodAutoscaler{},
+		running: map[string]event{}, kills: map[string]time.Duration{},
+		objects: map[int]*upstreamv1.VerticalPodAutoscaler{}, mirror: map[*upstreamv1.VerticalPodAutoscaler]*v1.VerticalPodAutoscaler{},
 	}
 }
 
@@ -166,8 +168,11 @@ func (r *pair) take(t *testing.T, e event) string {
 	case vanishes:
 		e.vpa = r.running[e.pod].vpa
 		delete(r.running, e.pod)
+	case killed:
+		container := e.pod + "/" + e.container
+		r.kills[container] = max(r.kills[container], e.sampled)
 	case uses:
-		if r.opensWithZero(e) {
+		if r.opensWithZero(e) || r.precedesKill(e) {
 			return ""
 		}
 	}
@@ -185,6 +190,13 @@ func (r *pair) opensWithZero(e event) bool {
 	}
 	c := r.theirs.cluster.GetContainer(model.ContainerID{PodID: podID(r.history.vpas[e.vpa], e.pod), ContainerName: e.container})
 	return c == nil || c.GetMaxMemoryPeak() == 0 || !r.begin.Add(e.sampled).Before(c.WindowEnd)
+}
+
+// precedesKill reports whether a memory sample is older than a kill that was recorded before it. Upstream
+// drops such a sample.
+func (r *pair) precedesKill(e event) bool {
+	kill, found := r.kills[e.pod+"/"+e.container]
+	return found && e.resource == model.ResourceMemory && e.sampled < kill
 }
 
 func (r *pair) see(t *testing.T) {

@@ -114,6 +114,6 @@ func TestRunEvery_SkipsIterationsWhileLeaseIsNotRenewed(t *testing.T) {
 		require.Greater(t, len(passes), 1, "the lease is renewed again")
 		require.Len(t, early, 1, "what was due is made up for")
 		stop()
-		<-ended
+		require.NoError(t, <-ended)
 	})
 }

@@ -221,7 +221,7 @@ func (c *Cluster) resize(ctx context.Context, change Change) (_ Change, note rol
 		}
 	}
 	_, err = c.Kube.CoreV1().Pods(change.Target.Namespace).Patch(client.Once(ctx), change.Target.Name, types.JSONPatchType, patch, metav1.PatchOptions{}, "resize")
-	stale := c.stale(ctx, change.Target, err)
+	outdated := c.outdated(ctx, change.Target, err)
 	if refused(err) {
 		leave()
 		if change.Observed {
@@ -229,8 +229,8 @@ func (c *Cluster) resize(ctx context.Context, change Change) (_ Change, note rol
 		}
 	}
 	switch {
-	case stale != nil:
-		return failed(stale)
+	case outdated:
+		return failed(fmt.Errorf("%w: %w", ErrStale, err))
 	case errors.Is(err, client.ErrThrottled):
 		return failed(ErrRateLimited)
 	}

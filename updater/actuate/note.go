@@ -118,8 +118,8 @@ func (c *Cluster) GiveBack(ctx context.Context, pod *corev1.Pod, gets []policy.F
 			break
 		}
 	}
-	if stale := c.stale(ctx, pod, err); stale != nil {
-		err = stale
+	if c.outdated(ctx, pod, err) {
+		err = fmt.Errorf("%w: %w", ErrStale, err)
 	}
 	if err != nil && !Gone(err) {
 		return fmt.Errorf("give back to pod %s: %w", klog.KObj(pod), err)

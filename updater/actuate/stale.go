@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -43,18 +42,16 @@ func (c *Cluster) live(ctx context.Context, cached *corev1.Pod) (*corev1.Pod, er
 	return is, nil
 }
 
-// stale returns ErrStale for the error of a resize that failed because the pod is not as in the cache any
-// more, and else nothing. The answer to a failed test of a patch looks like the one to an invalid pod, so
-// the pod is read again.
-func (c *Cluster) stale(ctx context.Context, cached *corev1.Pod, err error) error {
+// outdated reports whether a resize failed because the pod is no longer as in the cache. The answer to a
+// failed test of a patch looks like the one to an invalid pod, so the pod is read again.
+func (c *Cluster) outdated(ctx context.Context, cached *corev1.Pod, err error) bool {
 	var answer apierrors.APIStatus
-	if err == nil || ctx.Err() != nil || errors.Is(err, client.ErrThrottled) || errors.As(err, &answer) && !apierrors.IsInvalid(err) {
-		return nil
+	switch {
+	case err == nil, ctx.Err() != nil, errors.Is(err, client.ErrThrottled), errors.As(err, &answer) && !apierrors.IsInvalid(err):
+		return false
 	}
-	if _, read := c.live(ctx, cached); errors.Is(read, ErrStale) {
-		return fmt.Errorf("%w: %w", ErrStale, err)
-	}
-	return nil
+	_, read := c.live(ctx, cached)
+	return errors.Is(read, ErrStale)
 }
 
 // noteAttempts is how often a note is written when the pod changes at the same moment.
