@@ -117,7 +117,8 @@ func pointing(apiVersion, kind string) func(*vpav1.VerticalPodAutoscaler) {
 	}
 }
 
-// Pods of every kind of workload are evicted and come back with their size.
+// Pods of every kind of workload are evicted and come back with their size. Jobs count evictions as
+// failures, so their pods stay.
 func TestEvictionInEveryKindOfWorkload(t *testing.T) {
 	together(t)
 	create := map[string]func(t *testing.T, w harness.Workload, meta metav1.ObjectMeta, template corev1.PodTemplateSpec, selector *metav1.LabelSelector) (string, error){
@@ -170,6 +171,11 @@ func TestEvictionInEveryKindOfWorkload(t *testing.T) {
 			require.NoError(t, err)
 			before := awaitRunning(t, w)
 			advise(t, w, vpav1.UpdateModeRecreate, larger, pointing(version, kind))
+			if version == "batch/v1" {
+				awaitLeftAlone(t, w.Namespace, "CountsAsFailure")
+				unchanged(t, w, before)
+				return
+			}
 			awaitSized(t, w, "300m")
 			for _, pod := range pods(t, w) {
 				for _, old := range before {
@@ -271,18 +277,30 @@ func TestLimitRangesBoundTheSize(t *testing.T) {
 	})
 }
 
+// Requirements hold evictions, and no resize that restarts nothing.
 func TestEvictionRequirements(t *testing.T) {
 	together(t)
-	w := plain(t, "requirements", 2)
-	before := running(t, w)
-	advise(t, w, vpav1.UpdateModeInPlaceOrRecreate, pair("50m", "60Mi"), func(vpa *vpav1.VerticalPodAutoscaler) {
+	higher := func(vpa *vpav1.VerticalPodAutoscaler) {
 		vpa.Spec.UpdatePolicy.EvictionRequirements = []*vpav1.EvictionRequirement{{
 			Resources: []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}, ChangeRequirement: vpav1.TargetHigherThanRequests}}
+	}
+	t.Run("evicted", func(t *testing.T) {
+		t.Parallel()
+		w := plain(t, "requirements", 2)
+		before := running(t, w)
+		advise(t, w, vpav1.UpdateModeRecreate, pair("50m", "60Mi"), higher)
+		awaitLeftAlone(t, w.Namespace, "RequirementsNotMet")
+		unchanged(t, w, before)
+		adviseAgain(t, w, larger)
+		awaitSized(t, w, "300m")
 	})
-	awaitLeftAlone(t, w.Namespace, "RequirementsNotMet")
-	unchanged(t, w, before)
-	adviseAgain(t, w, larger)
-	awaitSized(t, w, "300m")
+	t.Run("in place", func(t *testing.T) {
+		t.Parallel()
+		w := plain(t, "requirements-in-place", 2)
+		running(t, w)
+		advise(t, w, vpav1.UpdateModeInPlaceOrRecreate, pair("50m", "60Mi"), higher)
+		awaitSized(t, w, "50m")
+	})
 }
 
 // A quota that leaves too little is not run into; when it is raised, the change
