@@ -16,10 +16,8 @@ import (
 // formerText names the label set of a target. Labels never give such a text.
 func formerText(of target.Key) string { return "formerly selected by " + of.String() }
 
-// keepFormer moves the histories of label sets that a VPA selected, and does not since its selector
-// has changed, to those of its target. It does nothing where some of them are still selected: then
-// the selector was narrowed, and the others belong to other workloads, or where another VPA selects
-// them.
+// keepFormer moves the histories of label sets that a VPA no longer selects, since its selector
+// changed, to those of its target. Sets that another VPA selects stay.
 func (m *Model) keepFormer(s *space, v *VPA, left []*labelSet) {
 	slices.SortFunc(left, func(a, b *labelSet) int { return cmp.Compare(a.text, b.text) })
 	for _, set := range left {

@@ -126,3 +126,28 @@ func TestModel_HistoriesOfDifferentOwnersStayApart(t *testing.T) {
 	m.SyncVPAs(vpas, time.Unix(60, 0))
 	require.Len(t, m.Find("shop", "v").Series("app"), 1)
 }
+
+// A blue/green release may change the selector in steps: first both colors, then the new one.
+func TestSyncVPAs_KeepsOwnedHistoryWhereTheSelectorIsNarrowed(t *testing.T) {
+	rollout, blue, green := workload("Rollout", "web"), workload("ReplicaSet", "web-blue"), workload("ReplicaSet", "web-green")
+	stranger := workload("Deployment", "other")
+	for _, tc := range []struct {
+		name string
+		blue target.Key // topmost controller of the blue pods
+		want int
+	}{
+		{name: "pods of the target", blue: rollout, want: 2},
+		{name: "pods of another workload", blue: stranger, want: 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m := NewModel(Config{Store: usage.NewStore(usage.DefaultConfig()), Owner: owners{blue: tc.blue, green: rollout}.top})
+			m.PutPod(ownedPod("blue", blue, map[string]string{"app": "web", "color": "blue"}), time.Unix(0, 0))
+			m.PutPod(ownedPod("green", green, map[string]string{"app": "web", "color": "green"}), time.Unix(0, 0))
+			for i, selector := range []string{"color=blue", "color in (blue,green)", "color=green"} {
+				m.SyncVPAs([]Observed{observedVPA("v", rollout, selector)}, time.Unix(int64(60*i), 0))
+			}
+			require.Len(t, m.Find("shop", "v").Series("app"), tc.want)
+			require.Equal(t, []string{"green"}, m.Find("shop", "v").PodNames())
+		})
+	}
+}

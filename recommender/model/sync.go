@@ -221,8 +221,8 @@ func (m *Model) relink(s *space, vpas []*VPA, now time.Time) {
 				left[v] = append(left[v], set)
 			}
 		}
-		if stays {
-			delete(left, v)
+		if stays { // narrowed: sets without a known owner may belong to another workload
+			left[v] = slices.DeleteFunc(left[v], func(set *labelSet) bool { return set.owner != v.target })
 		}
 		m.linkFormer(s, v)
 	}
