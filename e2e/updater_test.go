@@ -269,8 +269,8 @@ func TestLimitRangesBoundTheSize(t *testing.T) {
 		t.Parallel()
 		w := plain(t, "range-refused", 2)
 		w.Containers[0].CPULimit = "200m"
-		limits(t, w.Namespace, corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: cpu("400m")})
 		before := running(t, w)
+		limits(t, w.Namespace, corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: cpu("150m")})
 		advise(t, w, vpav1.UpdateModeRecreate, larger, restricting(vpav1.ContainerResourcePolicy{ContainerName: "app", MinAllowed: cpu("500m")}))
 		awaitLeftAlone(t, w.Namespace, "OutsideLimitRange")
 		unchanged(t, w, before)

@@ -14,6 +14,7 @@ package mutate
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -130,6 +131,7 @@ func (m *mutation) sizes(namespace Namespace, shares *policy.Sharing) ([]size, e
 	rules.Sharing, m.given = shares, m.recommendation()
 	current.StaysBurstable = rules.KeepsClass && convert.StaysBurstable(m.pod)
 	fitted := policy.Fit(current, m.given, rules, m.ranges.Ranges).Containers
+	unboosted := slices.Clone(fitted)
 	sizes, ruleOf := make([]size, len(fitted)), rules.Lookup()
 	for i := range fitted {
 		rule := ruleOf(fitted[i].Name)
@@ -142,6 +144,7 @@ func (m *mutation) sizes(namespace Namespace, shares *policy.Sharing) ([]size, e
 			return nil, err
 		}
 	}
+	fitted = m.ranges.Admit(current, unboosted, fitted)
 	kept := func() []policy.Fitted { // the pod without any change
 		rules.Sharing = nil // would change limits
 		kept := policy.Fit(current, unsized(current, m.given), rules, m.ranges.Ranges).Containers
@@ -164,8 +167,8 @@ func (m *mutation) sizes(namespace Namespace, shares *policy.Sharing) ([]size, e
 			m.nodeCuts(changes)
 		}
 	}
-	for i := range fitted {
-		sizes[i].Fitted = fitted[i]
+	for i, f := range m.ranges.Admit(current, make([]policy.Fitted, len(fitted)), fitted) { // a cut moves containers one by one
+		sizes[i].Fitted = f
 	}
 	return sizes, nil
 }
@@ -353,7 +356,7 @@ func (m *mutation) notes(fitted policy.Fitted) {
 		switch {
 		case n.Refused():
 			m.warn("container %s: %s; the pod will probably be refused", fitted.Name, n)
-		case n.Reason == policy.LimitStays:
+		case n.Reason == policy.LimitStays, n.Reason == policy.HeldByRange:
 			m.warn("container %s: %s", fitted.Name, n)
 		case n.Cut():
 			cut[n.Kind] = n.Reason

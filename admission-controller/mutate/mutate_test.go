@@ -116,10 +116,18 @@ func TestAStartupBoostWithoutCPUIsNone(t *testing.T) {
 	require.True(t, m.Resized)
 }
 
-func TestAPodThatWillBeRefusedComesWithAWarning(t *testing.T) {
+func TestPatch_TargetOutsideTheLimitRangeIsHeldWithAWarning(t *testing.T) {
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=250m"), testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "c", MinAllowed: testkit.List("cpu=700m")}))
 	ranges := inNamespace([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.List("cpu=500m")})})
 	m, err := Config{}.Patch(testkit.Pod("p", testkit.Container("c", "cpu=100m", "cpu=100m")), vpa, ranges)
+	require.NoError(t, err)
+	require.Equal(t, []string{"VerticalPodAutoscaler v: container c: cpu held at what the LimitRanges admit"}, m.Warnings)
+}
+
+func TestPatch_WarnsOfAPodThatIsRefusedEitherWay(t *testing.T) {
+	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=250m"), testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "c", MinAllowed: testkit.List("cpu=700m")}))
+	ranges := inNamespace([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.List("cpu=500m")})})
+	m, err := Config{}.Patch(testkit.Pod("p", testkit.Container("c", "cpu=600m", "cpu=600m")), vpa, ranges)
 	require.NoError(t, err)
 	require.Equal(t, []string{"VerticalPodAutoscaler v: container c: cpu does not fit the container LimitRange; the pod will probably be refused"}, m.Warnings)
 }
@@ -223,7 +231,8 @@ func TestAFixedLimitKeepsTheRatioThatALimitRangeDemands(t *testing.T) {
 	vpa.Spec.ResourcePolicy.ContainerPolicies[0].MaxAllowed = testkit.List("cpu=200m")
 	m, err = Config{}.Patch(pod, vpa, ranges)
 	require.NoError(t, err)
-	require.Len(t, m.Warnings, 1, "maxAllowed goes last, and the pod will be refused")
+	require.Equal(t, "250m", apply(t, pod, m.Patch).Spec.Containers[0].Resources.Requests.Cpu().String())
+	require.Len(t, m.Warnings, 1, "maxAllowed is below what the LimitRange admits")
 }
 
 func TestAPodIsCutToWhatAQuotaLeaves(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Pod reads the containers of a running pod with their present resources: what
@@ -49,13 +50,48 @@ func StaysBurstable(pod *corev1.Pod) bool {
 	return policy.ClassOf(append(init, NewPod(pod).Containers...)) == policy.Burstable
 }
 
-func corePod(pod *corev1.Pod, resources func(int) corev1.ResourceRequirements) policy.Pod {
+func corePod(pod *corev1.Pod, sizes func(int) corev1.ResourceRequirements) policy.Pod {
 	containers := make([]policy.Container, len(pod.Spec.Containers))
 	for i := range containers {
-		r := resources(i)
+		r := sizes(i)
 		containers[i] = policy.Container{Name: pod.Spec.Containers[i].Name, Requests: Resources(r.Requests), Limits: Resources(r.Limits)}
 	}
-	return policy.Pod{Containers: containers}
+	return policy.Pod{Containers: containers, Beside: beside(pod), Rounded: rounded(pod)}
+}
+
+// rounded counts the memory requests, or limits if these are more, that hold a fraction of a byte.
+func rounded(pod *corev1.Pod) (r resources.List) {
+	var requests, limits resources.Amount
+	fraction := func(list corev1.ResourceList) resources.Amount {
+		q, exists := list[corev1.ResourceMemory]
+		if exists && q.MilliValue() != q.Value()*1000 {
+			return 1
+		}
+		return 0
+	}
+	for _, containers := range [...][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range containers {
+			requests, limits = requests+fraction(containers[i].Resources.Requests), limits+fraction(containers[i].Resources.Limits)
+		}
+	}
+	if most := max(requests, limits); most > 0 {
+		r = r.With(resources.Memory, most)
+	}
+	return r
+}
+
+// beside reads the containers that are never sized, as LimitRanges count them.
+func beside(pod *corev1.Pod) (b policy.Beside) {
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		sizes := policy.Sizes{Requests: Resources(c.Resources.Requests), Limits: Resources(c.Resources.Limits)}
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			b.Sidecars = b.Sidecars.Plus(sizes)
+			sizes = policy.Sizes{}
+		}
+		b.Starting = b.Starting.Larger(b.Sidecars.Plus(sizes))
+	}
+	return b
 }
 
 // Current returns the resources of a container that are in force: those of

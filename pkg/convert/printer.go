@@ -100,6 +100,7 @@ func (p *Printer) Sizes(f policy.Fitted, current corev1.ResourceRequirements) (s
 	}
 	like = append(like, p.ranges.least, p.ranges.most, current.Limits)
 	sizes.Requests = Written(f.Requests, like...)
+	p.round(sizes.Requests)
 	for k := range resources.Kind(resources.Kinds) {
 		limit, stays := current.Limits[ResourceName(k)]
 		if !stays || f.Limits.Has(k) || f.WithoutLimit[k] {
@@ -111,6 +112,17 @@ func (p *Printer) Sizes(f policy.Fitted, current corev1.ResourceRequirements) (s
 	}
 	sizes.Limits = limits(f, sizes.Requests, current.Limits, p.ranges.standard)
 	return sizes
+}
+
+// round rounds sizes up to whole bytes in a namespace with LimitRanges, which are compared with fractions.
+func (p *Printer) round(list corev1.ResourceList) {
+	if p.ranges.Ranges == (policy.Ranges{}) {
+		return
+	}
+	if q, written := list[corev1.ResourceMemory]; written {
+		q.RoundUp(0)
+		list[corev1.ResourceMemory] = q
+	}
 }
 
 // limits prints limits exactly as the request where they equal it, so that a

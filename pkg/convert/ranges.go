@@ -22,7 +22,7 @@ func Ranges(objects []*corev1.LimitRange) LimitRanges {
 	for _, object := range objects {
 		for i := range object.Spec.Limits {
 			item := &object.Spec.Limits[i]
-			r := policy.Range{Min: Resources(item.Min), Max: Resources(item.Max), MaxRatio: ratios(item.MaxLimitRequestRatio)}
+			r := policy.Range{Min: Resources(item.Min), Max: maxima(item.Max), MaxRatio: ratios(item.MaxLimitRequestRatio)}
 			switch item.Type {
 			case corev1.LimitTypePod:
 				all.Pod = all.Pod.And(r)
@@ -55,6 +55,17 @@ func deciding(before, item corev1.ResourceList, values resources.List) corev1.Re
 		}
 	}
 	return before
+}
+
+// maxima reads amounts and rounds them down.
+func maxima(list corev1.ResourceList) resources.List {
+	r := Resources(list)
+	if q, ok := list[corev1.ResourceMemory]; ok && q.Sign() > 0 {
+		if a := r.Value(resources.Memory); q.CmpInt64(int64(a)) < 0 {
+			r = r.With(resources.Memory, a-1)
+		}
+	}
+	return r
 }
 
 // ratios reads plain numbers in thousandths, rounded down.

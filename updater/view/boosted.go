@@ -25,7 +25,9 @@ func (r Reading) Boosted(pod *corev1.Pod, now time.Time) policy.BoostVerdict {
 	p.Ready, p.ReadySince = Ready(pod)
 	p.StaysBurstable = r.rules.KeepsClass && convert.StaysBurstable(pod)
 	observed, known := convert.Observed(pod)
-	for i, c := range convert.Pod(pod).Containers {
+	current := convert.Pod(pod)
+	p.Beside, p.Rounded = current.Beside, current.Rounded
+	for i, c := range current.Containers {
 		was, boosted := original[c.Name]
 		delete(original, c.Name)
 		p.Containers[i] = policy.BoostedContainer{

@@ -32,8 +32,8 @@ var ErrBoost = errors.New("startup boost cannot be computed")
 
 // Boosted returns f with the CPU of c boosted as r demands; the boosted
 // request is at most the given amount of millicores unless that is 0. The
-// base is the request in f, or else the current request of c. LimitRange and
-// maxAllowed do not hold for a boost. Without a boost, or for a container that
+// base is the request in f, or else the current request of c. maxAllowed does not hold for
+// a boost, and Ranges.Admit cuts it to LimitRanges. Without a boost, or for a container that
 // is Off, f is returned as it is.
 func (r Rule) Boosted(c Container, f Fitted, most resources.Amount) (Fitted, error) {
 	if r.Off || r.Boost.Type == NoBoost || c.LimitsToZero(resources.CPU) && !f.WithoutLimit[resources.CPU] {

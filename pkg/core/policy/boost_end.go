@@ -11,8 +11,10 @@ type BoostedPod struct {
 	Ready      bool
 	ReadySince time.Time
 	Containers []BoostedContainer // all ordinary containers, in order
-	// StaysBurstable is that of Pod.
+	// StaysBurstable, Beside and Rounded are those of Pod.
 	StaysBurstable bool
+	Beside         Beside
+	Rounded        resources.List
 }
 
 // BoostedContainer is one container of a Pod.
@@ -81,7 +83,7 @@ func JudgeBoost(p BoostedPod, a BoostAdvice, now time.Time) BoostVerdict {
 // fitUnboosted returns what the VPA gives to containers as they were written: their
 // limits keep the proportion that they had then.
 func fitUnboosted(p BoostedPod, a BoostAdvice) []Fitted {
-	pod := Pod{Containers: make([]Container, len(p.Containers)), StaysBurstable: p.StaysBurstable}
+	pod := Pod{Containers: make([]Container, len(p.Containers)), StaysBurstable: p.StaysBurstable, Beside: p.Beside, Rounded: p.Rounded}
 	for i, c := range p.Containers {
 		pod.Containers[i] = c.Current
 		if c.Boosted {

@@ -74,6 +74,9 @@ func (f Fitted) appliedTo(c Container) Container {
 		if a, ok := f.Limits.Get(k); ok {
 			c.Limits = c.Limits.With(k, a)
 		}
+		if f.WithoutLimit[k] {
+			c.Limits = c.Limits.Without(k)
+		}
 	}
 	return c
 }

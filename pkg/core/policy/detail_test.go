@@ -59,7 +59,7 @@ func TestWhatFitsIsNotMoved(t *testing.T) {
 
 func TestOnlyWhatThePodRangeMovedIsNoted(t *testing.T) {
 	const moved = "cpu scaled to fit the pod LimitRange"
-	pod := Pod{Containers: []Container{pair("a", 100, 100, 0, 0), pair("unlimited", 100, 0, 0, 0)}}
+	pod := Pod{Containers: []Container{pair("a", 100, 100, 0, 0), pair("unlimited", 600, 0, 0, 0)}} // refused as it is
 	got := Fit(pod, map[string]resources.Bounds{
 		"a":         {Lower: some(10, 0), Target: some(600, 0), Upper: some(5000, 0)},
 		"unlimited": {Lower: some(800, 0), Target: some(700, 0), Upper: some(600, 0)},

@@ -44,6 +44,9 @@ type Pod struct {
 	// StaysBurstable says that the class of the pod is Burstable because of these containers alone, and
 	// must stay so: see keepBurstable.
 	StaysBurstable bool
+	Beside         Beside
+	// Rounded is how many requests, or limits if these are more, were rounded up to whole amounts.
+	Rounded resources.List
 }
 
 // Fitted is what one container would get.
@@ -84,7 +87,8 @@ const maxRefits = 4
 // counts in the sums of the pod. Only where a pod range would refuse the pod
 // otherwise such containers move, too, in proportion with the others, with the Note
 // MovedWithOthers; those that are Off only where it does not help to move the rest.
-// Notes name the cuts of the target; where no result is possible the nearest one is
+// Notes name the cuts of the target. Where the LimitRanges do not admit the result, but admit the pod as it is,
+// the pod goes only a part of the way (Ranges.Admit). Where they admit neither, the nearest result is
 // returned with a Note that Refused.
 //
 // Where memory limits do not follow the requests, separate.go says what they do, and shared.go
@@ -97,12 +101,14 @@ const maxRefits = 4
 // which nobody sees: no pod has it.
 func Fit(pod Pod, recommendation map[string]resources.Bounds, rules Rules, ranges Ranges) Result {
 	recommendation = withoutZeroLimits(pod, recommendation)
+	var result Result
 	if rules.Sharing != nil {
-		return fitShared(pod, recommendation, rules, ranges)
-	}
-	result := fitUnshared(pod, recommendation, rules, ranges)
-	if pod.StaysBurstable {
+		result = fitShared(pod, recommendation, rules, ranges)
+	} else if result = fitUnshared(pod, recommendation, rules, ranges); pod.StaysBurstable {
 		keepBurstable(pod, result, rules, ranges)
+	}
+	if ranges != (Ranges{}) {
+		result.Containers = ranges.Admit(pod, make([]Fitted, len(pod.Containers)), result.Containers)
 	}
 	return result
 }

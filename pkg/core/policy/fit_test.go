@@ -122,8 +122,8 @@ func TestContainerWithoutLimitHasNoMaximum(t *testing.T) {
 	require.True(t, slices.ContainsFunc(got.Notes, Note.Refused))
 }
 
-func TestPolicyBeatsTheLimitRangeAndSaysSo(t *testing.T) {
-	got := fitOne(pair("c", 100, 100, 0, 0), target(250, 0), bounded(some(700, 0), some(0, 0)), Ranges{Container: Range{Max: some(500, 0)}})
+func TestFit_PolicyPrecedesTheLimitRangeOfAPodThatIsRefusedAnyway(t *testing.T) {
+	got := fitOne(pair("c", 600, 600, 0, 0), target(250, 0), bounded(some(700, 0), some(0, 0)), Ranges{Container: Range{Max: some(500, 0)}})
 	require.Equal(t, some(700, 0), got.Requests)
 	require.Equal(t, some(700, 0), got.Limits)
 	require.Contains(t, notes(got), "cpu does not fit the container LimitRange")

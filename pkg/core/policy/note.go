@@ -24,7 +24,8 @@ const (
 	MovedWithOthers // has no recommendation, but the pod would be refused
 	OutsideRange
 	OutsidePodRange
-	LimitStays // of a pod that shares, although it should be another one or go
+	HeldByRange // goes only as far as a LimitRange admits
+	LimitStays  // of a pod that shares, although it should be another one or go
 )
 
 // Note is one reason for one kind.
@@ -80,6 +81,8 @@ func (n Note) String() string {
 		return kind + " does not fit the container LimitRange"
 	case OutsidePodRange:
 		return kind + " does not fit the pod LimitRange"
+	case HeldByRange:
+		return kind + " held at what the LimitRanges admit"
 	case LimitStays:
 		return kind + ": limit NOT changed although the pod shares its node"
 	}

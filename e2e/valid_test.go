@@ -1,0 +1,172 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"loadline.dev/loadline/admission-controller/mutate"
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/testkit/drawn"
+	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/view"
+)
+
+// limited is a namespace with LimitRanges.
+type limited struct {
+	name   string
+	ranges convert.LimitRanges
+	specs  []corev1.LimitRangeSpec
+}
+
+const (
+	limitedNamespaces = 24
+	drawnPods         = 1000 // of which about one in four is valid beside the LimitRanges
+)
+
+// drawnLimits creates namespaces with random LimitRanges. The first three have none.
+func drawnLimits(t *testing.T) (all []limited) {
+	t.Helper()
+	for i := range limitedNamespaces {
+		l := limited{name: namespace(t, fmt.Sprintf("valid-%d", i))}
+		var objects []*corev1.LimitRange
+		if i > 2 {
+			objects = rapid.Custom(drawn.Ranges).Example(i)
+		}
+		// Its default shows that admission has read the others, which are older.
+		last := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "last"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{
+			{Type: corev1.LimitTypeContainer, Default: corev1.ResourceList{corev1.ResourceEphemeralStorage: *quantity("1Gi")}}}}}
+		for _, o := range append(objects, last) {
+			_, err := cluster.Kube.CoreV1().LimitRanges(l.name).Create(t.Context(), o, metav1.CreateOptions{})
+			require.NoError(t, err)
+			l.specs = append(l.specs, o.Spec)
+		}
+		l.ranges = convert.Ranges(objects)
+		all = append(all, l)
+	}
+	for _, l := range all {
+		eventually(t, "admission has read the LimitRanges of "+l.name, func() error {
+			app := corev1.Container{Name: "a", Image: "i", Resources: corev1.ResourceRequirements{Limits: pair("1", "1Gi")}}
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: corev1.PodSpec{Containers: []corev1.Container{app}}}
+			pod, err := dryCreate(t, l, pod)
+			if apierrors.IsForbidden(err) || err == nil && !pod.Spec.Containers[0].Resources.Limits.StorageEphemeral().IsZero() {
+				return nil
+			}
+			return fmt.Errorf("no default yet: %w", err)
+		})
+	}
+	return all
+}
+
+func dryCreate(t *testing.T, l limited, pod *corev1.Pod) (*corev1.Pod, error) {
+	return cluster.Kube.CoreV1().Pods(l.name).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+}
+
+// patched returns a pod with the patch of the webhook.
+func patched(pod *corev1.Pod, m mutate.Mutation) (*corev1.Pod, error) {
+	steps, err := json.Marshal(m.Patch)
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(pod)
+	if err != nil {
+		return nil, err
+	}
+	patch, err := jsonpatch.DecodePatch(steps)
+	if err != nil {
+		return nil, err
+	}
+	if text, err = patch.Apply(text); err != nil {
+		return nil, err
+	}
+	after := &corev1.Pod{}
+	return after, json.Unmarshal(text, after)
+}
+
+// A pod that the API server accepts is accepted with the sizes of the webhook as well, and once it
+// runs, with those of the updater, whatever the LimitRanges of its namespace are.
+func TestPods_StayValid(t *testing.T) {
+	together(t)
+	limits := drawnLimits(t)
+	checked := 0
+	for i := range drawnPods {
+		l := limits[i%len(limits)]
+		pod, vpa := rapid.Custom(drawn.Pod).Example(2*i), rapid.Custom(drawn.VPA).Example(2*i+1)
+		admitted, err := dryCreate(t, l, pod)
+		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+			continue
+		}
+		require.NoError(t, err)
+		checked++
+		admitted.Namespace, admitted.UID, admitted.ResourceVersion = "", "", ""
+		m, err := mutate.Config{Boost: true, MaxBoost: resources.Amount(i%3) * 4000}.Patch(admitted, vpa, mutate.Namespace{Ranges: l.ranges})
+		require.NoError(t, err)
+		after, err := patched(admitted, m)
+		require.NoError(t, err)
+		_, err = dryCreate(t, l, after)
+		assertValid(t, i, err, l, vpa, admitted, after)
+		checkResize(t, i, l, vpa, admitted)
+	}
+	t.Logf("%d of %d pods were valid", checked, drawnPods)
+	require.Greater(t, checked, drawnPods/5)
+}
+
+// checkResize creates a pod that nothing schedules, and sends the resize of the updater in a dry run.
+func checkResize(t *testing.T, i int, l limited, vpa *vpav1.VerticalPodAutoscaler, admitted *corev1.Pod) {
+	t.Helper()
+	reading := view.NewReading(vpa, l.ranges)
+	planned := reading.Pod(admitted, 0)
+	if planned.PodLevel || planned.ChangesClass() || !planned.Changed() {
+		return // not resized
+	}
+	pods := cluster.Kube.CoreV1().Pods(l.name)
+	old := admitted.DeepCopy()
+	old.Spec.SchedulerName = "none"
+	old, err := pods.Create(t.Context(), old, metav1.CreateOptions{})
+	require.NoError(t, err)
+	defer func() {
+		require.NoError(t, pods.Delete(t.Context(), old.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
+		eventually(t, "the pod is gone", func() error {
+			if _, err := pods.Get(t.Context(), old.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+				return errors.New("it is not")
+			}
+			return nil
+		})
+	}()
+	fitted := make([]policy.Fitted, 0, len(planned.Containers))
+	for _, c := range planned.Containers {
+		fitted = append(fitted, c.Fitted)
+	}
+	patch, err := actuate.ResizePatch(actuate.Change{Target: old, Reading: reading, Action: disruption.Action{Containers: fitted}})
+	require.NoError(t, err)
+	_, err = pods.Patch(t.Context(), old.Name, types.JSONPatchType, patch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, "resize")
+	assertValid(t, i, err, l, vpa, old, string(patch))
+}
+
+// assertValid fails the test with all that explains a refusal.
+func assertValid(t *testing.T, i int, err error, l limited, vpa *vpav1.VerticalPodAutoscaler, before *corev1.Pod, after any) {
+	t.Helper()
+	if err == nil {
+		return
+	}
+	if pod, is := after.(*corev1.Pod); is {
+		after = pod.Spec.Containers
+	}
+	text, err2 := json.Marshal(map[string]any{"ranges": l.specs, "vpa": vpa.Spec, "recommendation": vpa.Status,
+		"init": before.Spec.InitContainers, "before": before.Spec.Containers, "after": after})
+	require.NoError(t, err2)
+	t.Errorf("pod %d in %s: %v\n%s", i, l.name, err, text)
+}

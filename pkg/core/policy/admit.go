@@ -1,0 +1,159 @@
+package policy
+
+import (
+	"slices"
+
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// Sizes are the requests and limits of several containers together.
+type Sizes struct{ Requests, Limits resources.List }
+
+// Beside are the containers of a pod that Fit does not size, but that count in the LimitRange of the pod.
+type Beside struct {
+	Sidecars Sizes // run with the ordinary containers
+	Starting Sizes // the largest of those that run before, with the sidecars that run by then
+}
+
+// Admit returns wanted, moved back toward base as far as the LimitRanges demand. Where they admit neither, wanted
+// stays as it is. Both have an entry for each container of the pod, in its order. Each demand is linear in
+// requests and limits, so all of the way is admitted up to a point, if its beginning is.
+func (r Ranges) Admit(pod Pod, base, wanted []Fitted) []Fitted {
+	for k := range resources.Kind(resources.Kinds) {
+		if !r.demands(k) || r.admits(pod, wanted, k, true) || !r.admits(pod, base, k, false) {
+			continue
+		}
+		wanted = r.furthest(pod, base, wanted, k)
+	}
+	return wanted
+}
+
+// furthest returns the result that is furthest on the way from base to wanted of those that are admitted.
+func (r Ranges) furthest(pod Pod, base, wanted []Fitted, k resources.Kind) []Fitted {
+	admitted, refused := resources.Amount(0), Whole
+	best := toward(pod, base, wanted, k, 0)
+	for refused-admitted > 1 {
+		middle := (admitted + refused) / 2
+		if trial := toward(pod, base, wanted, k, middle); r.admits(pod, trial, k, true) {
+			admitted, best = middle, trial
+		} else {
+			refused = middle
+		}
+	}
+	for i := range best {
+		f := &best[i]
+		f.Notes = slices.DeleteFunc(slices.Clone(f.Notes), func(n Note) bool { return n.Kind == k && n.Refused() })
+		request, limit := f.Requests.Value(k) != wanted[i].Requests.Value(k), f.Limits.Value(k) != wanted[i].Limits.Value(k)
+		if request || limit {
+			f.Notes = append(f.Notes, Note{k, HeldByRange})
+		}
+	}
+	return best
+}
+
+// toward returns the result that is a part of the way from base to wanted of one kind. At its beginning
+// it is base.
+func toward(pod Pod, base, wanted []Fitted, k resources.Kind, millionths resources.Amount) []Fitted {
+	moved := slices.Clone(wanted)
+	for i, c := range pod.Containers {
+		f := &moved[i]
+		if millionths == 0 {
+			f.Requests, f.Limits, f.WithoutLimit[k] = f.Requests.Without(k), f.Limits.Without(k), base[i].WithoutLimit[k]
+			if a, ok := base[i].Requests.Get(k); ok {
+				f.Requests = f.Requests.With(k, a)
+			}
+			if a, ok := base[i].Limits.Get(k); ok {
+				f.Limits = f.Limits.With(k, a)
+			}
+		} else {
+			*f = Partial(k, millionths, base[i].appliedTo(c), *f)
+		}
+		if f.Bounds.Target.Has(k) {
+			request := f.appliedTo(c).Requests.Value(k)
+			f.Bounds.Target = f.Bounds.Target.With(k, request)
+			f.Bounds = ordered(f.Bounds, k)
+		}
+	}
+	return moved
+}
+
+// demands reports whether a LimitRange demands anything of a kind.
+func (r Ranges) demands(k resources.Kind) bool {
+	return r.Container.demands(k) || r.Pod.demands(k)
+}
+
+func (r Range) demands(k resources.Kind) bool {
+	return r.Min.Value(k) > 0 || r.Max.Value(k) > 0 || r.MaxRatio.Value(k) > 0
+}
+
+// admits reports whether the LimitRanges admit a pod with a result, by the rules of the admission plugin. Amounts of
+// the pod may be rounded up: certain assumes the worst of the fractions, and otherwise the best.
+func (r Ranges) admits(pod Pod, result []Fitted, k resources.Kind, certain bool) bool {
+	var sum Sizes
+	slack := pod.Rounded.Value(k)
+	for i, c := range pod.Containers {
+		after := result[i].appliedTo(c)
+		if !r.Container.admits(Sizes{after.Requests, after.Limits}, k, min(slack, 1), certain) {
+			return false
+		}
+		sum = sum.plus(Sizes{after.Requests, after.Limits}, k)
+	}
+	return r.Pod.admits(sum.plus(pod.Beside.Sidecars, k).larger(pod.Beside.Starting, k), k, slack, certain)
+}
+
+// admits reports whether a range admits sizes, whose amounts may be less by slack.
+func (r Range) admits(s Sizes, k resources.Kind, slack resources.Amount, certain bool) bool {
+	request, limit := s.Requests.Value(k), s.Limits.Value(k)
+	least, limited := [2]resources.Amount{max(request-slack, 0), max(limit-slack, 0)}, s.Limits.Has(k)
+	most := [2]resources.Amount{request, limit}
+	if !certain {
+		least, most = most, least
+	}
+	if bound := r.Min.Value(k); bound > 0 && (least[0] < bound || limited && least[1] < bound) {
+		return false
+	}
+	if bound := r.Max.Value(k); bound > 0 && (!limited || most[0] > bound || most[1] > bound) {
+		return false
+	}
+	if ratio := r.MaxRatio.Value(k); ratio > 0 {
+		smallest, _ := most[1].ProportionUp(1000, ratio)
+		return request > 0 && limit > 0 && least[0] >= smallest
+	}
+	return true
+}
+
+func (s Sizes) plus(more Sizes, k resources.Kind) Sizes {
+	if a, ok := more.Requests.Get(k); ok {
+		s.Requests = s.Requests.With(k, s.Requests.Value(k).Add(a))
+	}
+	if a, ok := more.Limits.Get(k); ok {
+		s.Limits = s.Limits.With(k, s.Limits.Value(k).Add(a))
+	}
+	return s
+}
+
+func (s Sizes) larger(other Sizes, k resources.Kind) Sizes {
+	if a, ok := other.Requests.Get(k); ok && a >= s.Requests.Value(k) {
+		s.Requests = s.Requests.With(k, a)
+	}
+	if a, ok := other.Limits.Get(k); ok && a >= s.Limits.Value(k) {
+		s.Limits = s.Limits.With(k, a)
+	}
+	return s
+}
+
+// Plus returns the sum of two sizes.
+func (s Sizes) Plus(more Sizes) Sizes {
+	for k := range resources.Kind(resources.Kinds) {
+		s = s.plus(more, k)
+	}
+	return s
+}
+
+// Larger returns the larger amounts of two sizes.
+func (s Sizes) Larger(other Sizes) Sizes {
+	for k := range resources.Kind(resources.Kinds) {
+		s = s.larger(other, k)
+	}
+	return s
+}
