@@ -90,6 +90,40 @@ func TestEvict_NoEvictionIfTheReplacementIsRefused(t *testing.T) {
 	}
 }
 
+// A webhook or policy of others may set the resources of each new pod after the webhook of Loadline.
+func TestEvict_NoEvictionIfAdmissionUndoesTheSizes(t *testing.T) {
+	for _, tc := range []struct {
+		name        string
+		cpu, memory string // of each new pod
+		evicts      bool
+	}{
+		{name: "both as before", cpu: "100m", memory: "100Mi"},
+		{name: "both lower", cpu: "50m", memory: "50Mi"},
+		{name: "memory alone as before", cpu: "200m", memory: "100Mi", evicts: true},
+		{name: "a part of the increase", cpu: "100m", memory: "150Mi", evicts: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
+			w.admit = func(pod *corev1.Pod) error {
+				pod.Spec.Containers[0].Resources.Requests = list(tc.cpu, tc.memory)
+				return nil
+			}
+			w.pass(noon)
+			if tc.evicts {
+				require.NotEmpty(t, w.evictions())
+				return
+			}
+			require.NotZero(t, w.value("loadline_updater_skipped_pods", "reason", "ReplacementUnchanged"))
+			for minute := range 60 {
+				w.pass(noon.Add(time.Duration(minute) * time.Minute))
+			}
+			require.Empty(t, w.evictions())
+			require.Contains(t, strings.Join(w.told(), "\n"), "Warning ReplacementUnchanged ")
+			require.LessOrEqual(t, len(w.replaced), 12, "the checks are paused for longer each time")
+		})
+	}
+}
+
 func TestEvict_NoEvictionWhileTheReplacementCannotBeChecked(t *testing.T) {
 	for _, tc := range []struct {
 		name string

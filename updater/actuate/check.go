@@ -1,10 +1,12 @@
 package actuate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -18,6 +20,8 @@ import (
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/updater/view"
@@ -43,6 +47,15 @@ type Held struct {
 
 // Error describes the reason and its cause.
 func (h *Held) Error() string { return fmt.Sprintf("%s: %v", h.Reason, h.Cause) }
+
+// replacement reports whether the dry run of the replacement holds the disruption back.
+func (h *Held) replacement() bool {
+	switch h.Reason {
+	case disruption.ReplacementRefused, disruption.ReplacementUnchanged, disruption.ReplacementUnknown:
+		return true
+	}
+	return false
+}
 
 // Unwrap returns the cause.
 func (h *Held) Unwrap() error { return h.Cause }
@@ -134,12 +147,12 @@ func (c *Checker) remember(key pauseKey, held *Held) {
 	defer c.mu.Unlock()
 	now := c.now()
 	maps.DeleteFunc(c.pauses, func(_ pauseKey, p pause) bool { return now.Sub(p.until) > maxRefusalPause })
-	if held == nil || held.Reason != disruption.ReplacementRefused && held.Reason != disruption.ReplacementUnknown {
+	if held == nil || !held.replacement() {
 		delete(c.pauses, key)
 		return
 	}
 	next := pause{held: held, last: unknownPause}
-	if held.Reason == disruption.ReplacementRefused {
+	if held.Reason != disruption.ReplacementUnknown {
 		next.last = firstRefusalPause
 		if before, known := c.pauses[key]; known && before.held.Reason == held.Reason {
 			next.last = min(2*before.last, maxRefusalPause)
@@ -225,9 +238,47 @@ func (c *Checker) accepts(ctx context.Context, owner *controller, evicted *corev
 	}
 	created, err := create(pod)
 	if err == nil && created.Annotations[convert.ObservedAnnotation] == "" {
-		_, err = create(withSizes(pod, change.Reading))
+		created, err = create(withSizes(pod, change.Reading))
+	}
+	if err == nil && !takesEffect(change, evicted, created) {
+		return &Held{Reason: disruption.ReplacementUnchanged, Cause: errors.New("in a dry run the new pod has other sizes than recommended")}
 	}
 	return verdict(err, pod.GenerateName, evicted)
+}
+
+// takesEffect reports whether a replacement differs from the evicted pod in the direction of at least
+// one planned change: of a request, or of a limit where no request is to change. It is true for an
+// eviction that changes no size, such as a move.
+func takesEffect(change Change, evicted, created *corev1.Pod) bool {
+	requests := func(c policy.Container) resources.List { return c.Requests }
+	limits := func(c policy.Container) resources.List { return c.Limits }
+	planned, effective := compare(change, evicted, created, requests)
+	if !planned {
+		planned, effective = compare(change, evicted, created, limits)
+	}
+	return effective || !planned
+}
+
+// compare reports whether a change plans to move amounts of a pod, and whether a replacement has at
+// least one of them moved in that direction.
+func compare(change Change, evicted, created *corev1.Pod, of func(policy.Container) resources.List) (planned, effective bool) {
+	before, after := convert.Pod(evicted).Containers, convert.Pod(created).Containers
+	for _, f := range change.Containers {
+		named := func(c policy.Container) bool { return c.Name == f.Name }
+		i, j := slices.IndexFunc(before, named), slices.IndexFunc(after, named)
+		if i < 0 || j < 0 {
+			continue
+		}
+		target := of(policy.Container{Requests: f.Requests, Limits: f.Limits})
+		for k := range resources.Kind(resources.Kinds) {
+			has := of(before[i]).Value(k)
+			if direction := cmp.Compare(target.Value(k), has); target.Has(k) && direction != 0 {
+				planned = true
+				effective = effective || cmp.Compare(of(after[j]).Value(k), has) == direction
+			}
+		}
+	}
+	return planned, effective
 }
 
 // verdict returns nil if the answer to a dry run means that a replacement is accepted.

@@ -393,7 +393,7 @@ func (c *Cluster) mayEvict(ctx context.Context, change Change) error {
 		return nil
 	}
 	err := c.Checker.Check(ctx, change)
-	if held := (*Held)(nil); errors.As(err, &held) && (held.Reason == disruption.ReplacementRefused || held.Reason == disruption.ReplacementUnknown) {
+	if held := (*Held)(nil); errors.As(err, &held) && held.replacement() {
 		c.Events.Eventf(change.Reading.Object, corev1.EventTypeWarning, held.Reason.String(), "Pods are not evicted: %s: %s", held.Reason.Explain().Means, sameForAll(held.Cause, change.Pod))
 	}
 	return err

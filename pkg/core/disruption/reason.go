@@ -116,9 +116,10 @@ const (
 
 	// updater/actuate/check.go, right before an eviction; StaleCache also before a resize that restarts
 	// a container, by pkg/kube/client/freshness.go
-	ReplacementRefused Reason = "ReplacementRefused"
-	ReplacementUnknown Reason = "ReplacementUnknown"
-	StaleCache         Reason = "StaleCache"
+	ReplacementRefused   Reason = "ReplacementRefused"
+	ReplacementUnchanged Reason = "ReplacementUnchanged"
+	ReplacementUnknown   Reason = "ReplacementUnknown"
+	StaleCache           Reason = "StaleCache"
 
 	// a panic, anywhere
 	Broken Reason = "Broken"
@@ -269,6 +270,8 @@ var explanations = []Explanation{
 		"check the budget; the next pass tries again", true},
 	{ReplacementRefused, "the API server would refuse the pod that replaces it",
 		"the event on the VPA has the cause: change the admission policy or webhook, the quota or the LimitRange, or limit the recommendation with `minAllowed`, `maxAllowed` and `controlledValues`; checked again after 5 minutes, then less often, up to once an hour", true},
+	{ReplacementUnchanged, "admission would give the pod that replaces it none of the recommended sizes",
+		"another admission webhook or policy sets the resources after Loadline's: exempt the workload there, or set the mode of the VPA to `Off`; checked again after 5 minutes, then less often, up to once an hour", true},
 	{ReplacementUnknown, "it could not be checked whether the API server accepts the pod that replaces it",
 		"the event on the VPA has the cause; see whether the API server and its admission webhooks answer, and whether the updater may create pods", true},
 	{StaleCache, "a watch has received nothing for three minutes, so the updater may not know the present state",
