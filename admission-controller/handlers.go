@@ -219,8 +219,8 @@ func report(ctx context.Context, request *admissionv1.AdmissionRequest, m mutate
 // was. validate.Cluster has one.
 type advisor func(ctx context.Context, vpa, old *vpav1.VerticalPodAutoscaler) []string
 
-// vpaHandler answers about VPA objects.
-func vpaHandler(config validate.Config, advise advisor) server.Handler {
+// vpaHandler answers about VPA objects, and gives those that are about to be created to admitted.
+func vpaHandler(config validate.Config, advise advisor, admitted func(*vpav1.VerticalPodAutoscaler)) server.Handler {
 	return server.Handler{
 		Resource: metav1.GroupResource{Group: vpav1.SchemeGroupVersion.Group, Resource: "verticalpodautoscalers"},
 		Label:    "VPA",
@@ -239,6 +239,9 @@ func vpaHandler(config validate.Config, advise advisor) server.Handler {
 				return server.Answer{Warnings: verdict.Warnings}
 			}
 			verdict.Object.Namespace = request.Namespace
+			if request.Operation == admissionv1.Create && (request.DryRun == nil || !*request.DryRun) {
+				admitted(verdict.Object)
+			}
 			return server.Answer{Patch: verdict.Patch, Warnings: append(verdict.Warnings, advise(ctx, verdict.Object, verdict.Old)...)}
 		},
 	}

@@ -141,15 +141,44 @@ func TestVPAsAreCheckedAgainstTheOldObjectOnUpdatesOnly(t *testing.T) {
 	require.NoError(t, err)
 	request := &admissionv1.AdmissionRequest{Operation: admissionv1.Create, Name: "v"}
 	request.Object.Raw, request.OldObject.Raw = inPlace, inPlace
-	answer := vpaHandler(validate.Config{}, silent).Answer(t.Context(), request)
+	answer := vpaHandler(validate.Config{}, silent, ignored).Answer(t.Context(), request)
 	require.Equal(t, int32(422), answer.Refusal.Code)
 	require.Contains(t, answer.Refusal.Message, `VerticalPodAutoscaler.autoscaling.k8s.io "v" is invalid: spec.updatePolicy.updateMode`)
 	request.Operation = admissionv1.Update
-	require.Nil(t, vpaHandler(validate.Config{}, silent).Answer(t.Context(), request).Refusal)
+	require.Nil(t, vpaHandler(validate.Config{}, silent, ignored).Answer(t.Context(), request).Refusal)
 }
 
 func silent(context.Context, *vpav1.VerticalPodAutoscaler, *vpav1.VerticalPodAutoscaler) []string {
 	return nil
+}
+
+func ignored(*vpav1.VerticalPodAutoscaler) {}
+
+func TestVPAHandler_NotesVPAsThatAreAboutToExist(t *testing.T) {
+	for _, tc := range []struct {
+		name      string
+		operation admissionv1.Operation
+		mode      vpav1.UpdateMode
+		dryRun    bool
+		want      []string
+	}{
+		{name: "create", operation: admissionv1.Create, mode: vpav1.UpdateModeRecreate, want: []string{"shop/v"}},
+		{name: "dry run", operation: admissionv1.Create, mode: vpav1.UpdateModeRecreate, dryRun: true},
+		{name: "update", operation: admissionv1.Update, mode: vpav1.UpdateModeRecreate},
+		{name: "refused", operation: admissionv1.Create, mode: "Never"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			raw, err := json.Marshal(testkit.VPA("v", testkit.Mode(tc.mode)))
+			require.NoError(t, err)
+			request := &admissionv1.AdmissionRequest{Operation: tc.operation, Name: "v", Namespace: "shop", DryRun: &tc.dryRun}
+			request.Object.Raw, request.OldObject.Raw = raw, raw
+			var noted []string
+			vpaHandler(validate.Config{}, silent, func(vpa *vpav1.VerticalPodAutoscaler) {
+				noted = append(noted, vpa.Namespace+"/"+vpa.Name)
+			}).Answer(t.Context(), request)
+			require.Equal(t, tc.want, noted)
+		})
+	}
 }
 
 func TestAcceptedVPAsComeWithAdvice(t *testing.T) {
@@ -161,7 +190,7 @@ func TestAcceptedVPAsComeWithAdvice(t *testing.T) {
 		require.Equal(t, "shop", vpa.Namespace)
 		require.NotNil(t, old)
 		return []string{"look here"}
-	})
+	}, ignored)
 	answer := h.Answer(t.Context(), request)
 	require.Len(t, answer.Warnings, 2)
 	require.Equal(t, "look here", answer.Warnings[1])

@@ -171,7 +171,7 @@ func webhookForTests(t testing.TB) http.Handler {
 	h.quotas = func(string) []*corev1.ResourceQuota {
 		return []*corev1.ResourceQuota{{Status: corev1.ResourceQuotaStatus{Hard: testkit.List("cpu=10"), Used: testkit.List("cpu=1")}}}
 	}
-	config := server.Config{Handlers: []server.Handler{h.handler(), vpaHandler(validate.Config{}, silent), policyHandler(validate.Config{})}, Recorder: newMetrics(prometheus.NewRegistry())}
+	config := server.Config{Handlers: []server.Handler{h.handler(), vpaHandler(validate.Config{}, silent, ignored), policyHandler(validate.Config{})}, Recorder: newMetrics(prometheus.NewRegistry())}
 	return server.New(config).Handler(klog.Background())
 }
 
@@ -260,7 +260,7 @@ func TestADeepPodIsLetThroughAndADeepVPAIsRefused(t *testing.T) {
 
 func TestOnlyVPAsAreRefusedWhereTheWebhookIsTooBusy(t *testing.T) {
 	require.False(t, policyHandler(validate.Config{}).Guards)
-	require.True(t, vpaHandler(validate.Config{}, silent).Guards)
+	require.True(t, vpaHandler(validate.Config{}, silent, ignored).Guards)
 	require.False(t, handlerOf(t, found{}).handler().Guards)
 }
 

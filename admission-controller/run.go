@@ -16,6 +16,7 @@ import (
 	"loadline.dev/loadline/admission-controller/certs"
 	"loadline.dev/loadline/admission-controller/server"
 	"loadline.dev/loadline/admission-controller/validate"
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/generated/informers/externalversions"
@@ -275,8 +276,9 @@ func fillCaches(ctx context.Context, config Config, clients *client.Clients) (ca
 		mutation: config.mutation(), outdated: generations.Outdated, policies: policies, records: records, hpas: hpas, recipes: recipes,
 		sharingMinAge: config.SharingMinAge,
 	}
+	admitted := func(vpa *vpav1.VerticalPodAutoscaler) { finder.Admitted(vpa, time.Now()) }
 	return caches{
-		handlers: []server.Handler{pods.handler(), vpaHandler(config.validation(), around.Advise), policyHandler(config.validation())},
+		handlers: []server.Handler{pods.handler(), vpaHandler(config.validation(), around.Advise, admitted), policyHandler(config.validation())},
 		serving:  func() []string { return served(finder, policies) },
 		follow: func(ctx context.Context) error {
 			var done sync.WaitGroup

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -63,6 +64,68 @@ func TestABoostIsTakenBackWithoutBudget(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return w.value("vpa_updater_in_place_updated_pods_total", "vpa_name", "web-vpa") == 1
 	}, time.Minute, time.Millisecond)
+}
+
+// Another replica of the webhook may have admitted the VPA a moment before the pod.
+func TestBoost_MissedByTheWebhookIsGivenInPlace(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(*corev1.Pod, *vpav1.VerticalPodAutoscaler)
+		admit  func(*corev1.Pod) error // nil: boosts
+		want   string
+	}{
+		{name: "new pod", want: "300m"},
+		{name: "seen by the webhook", want: "100m", change: func(p *corev1.Pod, _ *vpav1.VerticalPodAutoscaler) {
+			p.Annotations = map[string]string{"vpaObservedContainers": "app"}
+		}},
+		{name: "older than its VPA", want: "100m", change: func(_ *corev1.Pod, vpa *vpav1.VerticalPodAutoscaler) {
+			vpa.CreationTimestamp = metav1.NewTime(time.Now().Add(5 * time.Second))
+		}},
+		{name: "no longer young", want: "100m", change: func(p *corev1.Pod, _ *vpav1.VerticalPodAutoscaler) {
+			p.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Minute))
+		}},
+		{name: "no boost", want: "100m", change: func(_ *corev1.Pod, vpa *vpav1.VerticalPodAutoscaler) { vpa.Spec.StartupBoost = nil }},
+		{name: "the webhook does not answer", want: "100m", admit: func(*corev1.Pod) error { return nil }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			vpa := autoscaler(vpav1.UpdateModeInitial)
+			vpa.Spec.StartupBoost = &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{Type: vpav1.StartupBoostTypeFactor, Factor: new(int32(3)), DurationSeconds: new(int32(3600))}}
+			objects := deployment(1, func(p *corev1.Pod) {
+				p.CreationTimestamp = metav1.Now()
+				if tc.change != nil {
+					tc.change(p, vpa)
+				}
+			})
+			w := newWorld(t, Default(), append(objects, vpa)...)
+			w.admit = func(p *corev1.Pod) error {
+				p.Annotations = map[string]string{"vpaObservedContainers": "app", "vpaCpuStartupBoost/app": `{"requests":{"cpu":"100m","memory":"100Mi"},"limits":{"memory":"200Mi"}}`}
+				p.Spec.Containers[0].Resources.Requests = list("300m", "200Mi")
+				return nil
+			}
+			if tc.admit != nil {
+				w.admit = tc.admit
+			}
+			w.boosting(Default())
+			if tc.want == "100m" {
+				time.Sleep(1500 * time.Millisecond)
+				require.Empty(t, w.writes())
+				return
+			}
+			require.Eventually(t, func() bool { return w.cpu("web-1-0") == tc.want }, time.Minute, 5*time.Millisecond)
+			pod := w.pod("web-1-0")
+			require.Equal(t, "100Mi", pod.Spec.Containers[0].Resources.Requests.Memory().String(), "the boost is of CPU alone")
+			require.Contains(t, pod.Annotations, "vpaCpuStartupBoost/app", "it is taken back when it is over")
+			require.Equal(t, "app", pod.Annotations["vpaObservedContainers"])
+			told := ""
+			require.Eventually(t, func() bool {
+				told += strings.Join(w.told(), "\n")
+				return strings.Contains(told, "Startup boost given: cpu up")
+			}, time.Minute, 5*time.Millisecond)
+			time.Sleep(1500 * time.Millisecond)
+			require.Len(t, w.replaced, 1, "given once")
+		})
+	}
 }
 
 func TestABoostWithoutVPAIsTakenBack(t *testing.T) {

@@ -27,6 +27,8 @@ type executor interface {
 	Resize(ctx context.Context, c actuate.Change) (rollout.Change, error)
 	// Evict evicts a pod.
 	Evict(ctx context.Context, c actuate.Change) error
+	// Boost gives a young pod the startup boost that the webhook did not give it.
+	Boost(ctx context.Context, c actuate.Change) error
 	// Unboost resizes a pod to what it gets without its startup boost.
 	Unboost(ctx context.Context, c actuate.Change) error
 	// RecordBackoff notes on a pod how long its workload is left alone.

@@ -233,17 +233,34 @@ func otherReady(pods []disruption.Pod, uid string) bool {
 // webhook of Loadline does not answer, the pod gets its sizes here and is created once more.
 func (c *Checker) accepts(ctx context.Context, owner *controller, evicted *corev1.Pod, change Change) error {
 	pod := replacement(owner, evicted)
-	create := func(pod *corev1.Pod) (*corev1.Pod, error) {
-		return c.Kube.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-	}
-	created, err := create(pod)
+	created, err := c.create(ctx, pod)
 	if err == nil && created.Annotations[convert.ObservedAnnotation] == "" {
-		created, err = create(withSizes(pod, change.Reading))
+		created, err = c.create(ctx, withSizes(pod, change.Reading))
 	}
 	if err == nil && !takesEffect(change, evicted, created) {
 		return &Held{Reason: disruption.ReplacementUnchanged, Cause: errors.New("in a dry run the new pod has other sizes than recommended")}
 	}
 	return verdict(err, pod.GenerateName, evicted)
+}
+
+// create creates a pod in a dry run and returns it as admission leaves it.
+func (c *Checker) create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+	return c.Kube.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+}
+
+// Sized returns a pod as the webhook would size it if it were created now.
+func (c *Checker) Sized(ctx context.Context, change Change) (*corev1.Pod, error) {
+	ref := metav1.GetControllerOfNoCopy(change.Target)
+	if ref == nil {
+		return nil, errNoOwner
+	}
+	ctx, cancel := context.WithTimeout(client.Once(ctx), checkTimeout)
+	defer cancel()
+	owner, err := readController(ctx, c.Kube, c.Targets, change, *ref)
+	if err != nil {
+		return nil, fmt.Errorf("read %s %s: %w", ref.Kind, ref.Name, err)
+	}
+	return c.create(ctx, replacement(owner, change.Target))
 }
 
 // takesEffect reports whether a replacement differs from the evicted pod in the direction of at least

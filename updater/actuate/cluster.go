@@ -178,6 +178,43 @@ func (c *Cluster) Unboost(ctx context.Context, change Change) error {
 	return nil
 }
 
+// Boost gives a young pod the startup boost that the webhook gives to new pods. It changes nothing if
+// the webhook would not boost the pod, or does not answer. The annotations go first: they end the boost.
+func (c *Cluster) Boost(ctx context.Context, change Change) error {
+	if c.Checker == nil {
+		return nil
+	}
+	sized, err := c.Checker.Sized(ctx, change)
+	if err != nil {
+		return fmt.Errorf("find the startup boost of pod %s in a dry run: %w", klog.KObj(change.Target), err)
+	}
+	annotations := map[string]any{convert.ObservedAnnotation: sized.Annotations[convert.ObservedAnnotation]}
+	for _, container := range convert.Pod(sized).Containers {
+		key := convert.BoostAnnotationPrefix + container.Name
+		cpu, has := container.Requests.Get(resources.CPU)
+		if sized.Annotations[key] == "" || !has {
+			continue
+		}
+		annotations[key] = sized.Annotations[key]
+		boosted := policy.Fitted{Name: container.Name, Requests: resources.List{}.With(resources.CPU, cpu)}
+		if limit, limited := container.Limits.Get(resources.CPU); limited {
+			boosted.Limits = boosted.Limits.With(resources.CPU, limit)
+		}
+		change.Containers = append(change.Containers, boosted)
+	}
+	if len(change.Containers) == 0 {
+		return nil
+	}
+	if err := c.annotated(ctx, change.Target, annotations); err != nil {
+		return fmt.Errorf("note the startup boost on pod %s: %w", klog.KObj(change.Target), err)
+	}
+	if change, _, err = c.resize(ctx, change); err != nil {
+		return err
+	}
+	c.event(change.Target, EventResized, "Startup boost given: "+direction(change), detailsOf(change.Target, Sizes(change)))
+	return nil
+}
+
 // resize asks for the new sizes and returns what it asked for: less of a cut where
 // memory is in use.
 func (c *Cluster) resize(ctx context.Context, change Change) (_ Change, note rollout.Change, err error) {

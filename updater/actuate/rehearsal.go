@@ -48,6 +48,12 @@ func (r *Rehearsal) Unboost(_ context.Context, c Change) error {
 	return r.print("take back the startup boost of", c)
 }
 
+// Boost prints that the pod has no startup boost.
+func (r *Rehearsal) Boost(_ context.Context, c Change) error {
+	fmt.Fprintf(r.Out, "would give pod %s the startup boost of VPA %s that it was created without\n", klog.KObj(c.Target), c.VPA)
+	return ErrRehearsed
+}
+
 // RecordBackoff prints nothing: the pods are among those left alone.
 func (r *Rehearsal) RecordBackoff(context.Context, *corev1.Pod, disruption.Backoff) error { return nil }
 

@@ -37,10 +37,14 @@ const (
 	outdatedPause = 30 * time.Second // until it is asked again whether the recommender has seen the target
 	staticPause   = 10 * time.Minute // until a node that takes no CPU back is looked at again
 	restartTime   = time.Minute      // a container that restarts may look ready for so long, and caches be behind
+
+	missedPause = time.Second      // until the boost of a new pod is missed: caches may be behind
+	missedAge   = 30 * time.Second // of pods whose boost may be given later
 )
 
-// BoostExecutor takes a boost back: actuate.Cluster, or actuate.Rehearsal.
+// BoostExecutor gives a boost and takes it back: actuate.Cluster, or actuate.Rehearsal.
 type BoostExecutor interface {
+	Boost(ctx context.Context, c actuate.Change) error
 	Unboost(ctx context.Context, c actuate.Change) error
 }
 
@@ -65,6 +69,9 @@ type BoostConfig struct {
 // it resizes the pod and removes the annotation. It does so with or without feature gate, for pods
 // whose VPA is gone, too: their containers get back what they were written with. It computes nothing
 // itself: policy.JudgeBoost does.
+//
+// It also gives the boost to new pods that the webhook left as they were, because their VPA was so new
+// that another replica of the webhook had admitted it.
 type BoostQueue struct {
 	BoostConfig
 	queue podQueue
@@ -72,6 +79,7 @@ type BoostQueue struct {
 	mu      sync.Mutex
 	recent  map[types.UID]unboosted  // of the last restartTime
 	without map[cache.ObjectName]int // how often no VPA was found, while one is searched
+	given   map[types.UID]time.Time  // when young pods got a boost, or were found to get none
 }
 
 // unboosted is what was done to a pod a moment ago, which caches may not show yet.
@@ -84,13 +92,17 @@ type unboosted struct {
 // NewBoostQueue returns a queue.
 func NewBoostQueue(c BoostConfig) *BoostQueue {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstPause, longestBoostPause)
-	return &BoostQueue{BoostConfig: c, queue: workqueue.NewTypedRateLimitingQueue(limiter), recent: map[types.UID]unboosted{}, without: map[cache.ObjectName]int{}}
+	return &BoostQueue{BoostConfig: c, queue: workqueue.NewTypedRateLimitingQueue(limiter), recent: map[types.UID]unboosted{}, without: map[cache.ObjectName]int{}, given: map[types.UID]time.Time{}}
 }
 
 // Watch makes the queue learn of boosted pods from an informer.
 func (q *BoostQueue) Watch(pods cache.SharedIndexInformer) error {
 	add := func(object any) {
 		pod, ok := client.PodOf(object)
+		if ok && unseen(pod, time.Now()) {
+			q.queue.AddAfter(cache.MetaObjectToName(pod), missedPause)
+			return
+		}
 		if !ok || !convert.HasBoosted(pod) {
 			return
 		}
@@ -120,6 +132,9 @@ func (q *BoostQueue) sync(ctx context.Context, name cache.ObjectName, now time.T
 	}
 	if err != nil {
 		return 0, err
+	}
+	if unseen(pod, now) {
+		return 0, q.giveMissed(ctx, pod, now)
 	}
 	reading, found, err := q.Reader.Controlling(ctx, pod)
 	if err != nil { // whoever does not know the owner knows nothing of its VPA
@@ -170,6 +185,46 @@ func (q *BoostQueue) sync(ctx context.Context, name cache.ObjectName, now time.T
 		return stalePause, nil
 	}
 	return verdict.Wait, err
+}
+
+// unseen reports whether the webhook left a young pod as it was.
+func unseen(pod *corev1.Pod, now time.Time) bool {
+	if now.Sub(pod.CreationTimestamp.Time) > missedAge || pod.Status.Phase != corev1.PodPending && pod.Status.Phase != corev1.PodRunning {
+		return false
+	}
+	_, seen := convert.Observed(pod)
+	return !seen && !convert.HasBoosted(pod)
+}
+
+// giveMissed gives a young pod the startup boost of a VPA that is older than the pod.
+func (q *BoostQueue) giveMissed(ctx context.Context, pod *corev1.Pod, now time.Time) error {
+	if pod.Spec.NodeName == "" || q.wasGiven(pod.UID, now) {
+		return nil // the end of that is an event
+	}
+	reading, found, err := q.Reader.Controlling(ctx, pod)
+	if err != nil || !found || !convert.HasBoost(reading.Object) || pod.CreationTimestamp.Before(&reading.Object.CreationTimestamp) {
+		return err
+	}
+	err = q.Executor.Boost(ctx, actuate.Change{Target: pod, Reading: reading, Action: disruption.Action{
+		Subject: disruption.Subject{Namespace: pod.Namespace, VPA: reading.Object.Name, Pod: pod.Name, UID: string(pod.UID)},
+		Cause:   disruption.BoostMissed,
+	}})
+	if err != nil && !errors.Is(err, actuate.ErrRehearsed) && !actuate.Gone(err) {
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.given[pod.UID] = now
+	return nil
+}
+
+// wasGiven reports whether a pod has been served. It forgets pods that are no longer young.
+func (q *BoostQueue) wasGiven(uid types.UID, now time.Time) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	maps.DeleteFunc(q.given, func(_ types.UID, at time.Time) bool { return now.Sub(at) > missedAge })
+	_, given := q.given[uid]
+	return given
 }
 
 // search returns when the VPA of a pod is to be looked for again after it was not

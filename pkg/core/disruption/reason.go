@@ -314,6 +314,7 @@ const (
 	ResizeStuck Cause = "ResizeStuck" // a resize did not come about, so the pod is evicted
 	Retry       Cause = "Retry"       // a resize did not come about, so another target is asked for
 	BoostOver   Cause = "BoostOver"   // its startup boost is over
+	BoostMissed Cause = "BoostMissed" // it was created before the webhook knew its VPA, so it has no startup boost
 
 	// Of pods that share what their node has left.
 	Shared        Cause = "Shared"        // its share has changed

@@ -39,6 +39,7 @@ type Finder struct {
 	mu         sync.RWMutex
 	index      Claims
 	namespaces map[string]numbers
+	admitted   map[string]map[string]time.Time // when VPAs were admitted that the informer has not shown, by namespace and name
 
 	pausing sync.Mutex
 	waiting map[string]int // number of pods of each that wait for their owners
@@ -56,7 +57,60 @@ func (f *Finder) Serves(namespace string, made bool) bool {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	n := f.namespaces[namespace]
-	return n.acting > 0 || made && n.made > 0
+	return n.acting > 0 || made && n.made > 0 || len(f.admitted[namespace]) > 0
+}
+
+// Bounds of the VPAs that pods wait for. An API server may refuse a VPA after the webhook has admitted it.
+const (
+	admittedFor  = 2 * time.Second
+	mostAdmitted = 20 // in a namespace
+)
+
+// Admitted notes that a VPA may be created at now: pods of its namespace that arrive before the
+// informer shows it wait for it, as Find describes.
+func (f *Finder) Admitted(vpa *vpav1.VerticalPodAutoscaler, now time.Time) {
+	if vpa.Name == "" || vpa.Spec.TargetRef == nil || ClaimOf(vpa).bystands() {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for namespace := range f.admitted {
+		f.expire(namespace, now)
+	}
+	if f.admitted == nil {
+		f.admitted = map[string]map[string]time.Time{}
+	}
+	names := f.admitted[vpa.Namespace]
+	if names == nil {
+		names = map[string]time.Time{}
+		f.admitted[vpa.Namespace] = names
+	}
+	if len(names) < mostAdmitted {
+		names[vpa.Name] = now
+	}
+}
+
+// expire drops the VPAs of a namespace that did not come.
+func (f *Finder) expire(namespace string, now time.Time) {
+	names := f.admitted[namespace]
+	maps.DeleteFunc(names, func(_ string, at time.Time) bool { return now.Sub(at) >= admittedFor })
+	if len(names) == 0 {
+		delete(f.admitted, namespace)
+	}
+}
+
+// expects reports whether a VPA of a namespace was admitted, and the informer has not shown it.
+func (f *Finder) expects(namespace string) bool {
+	f.mu.RLock()
+	expected := len(f.admitted[namespace]) > 0
+	f.mu.RUnlock()
+	if !expected {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.expire(namespace, time.Now())
+	return len(f.admitted[namespace]) > 0
 }
 
 // Namespaces returns the namespaces that Serves knows, with those of made VPAs, sorted.
@@ -132,6 +186,11 @@ func (f *Finder) Remove(name cache.ObjectName) { f.change(name, nil) }
 func (f *Finder) change(name cache.ObjectName, by *Claim) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if names := f.admitted[name.Namespace]; names != nil {
+		if delete(names, name.Name); len(names) == 0 {
+			delete(f.admitted, name.Namespace)
+		}
+	}
 	n := f.namespaces[name.Namespace]
 	if before, known := f.index.Remove(name.Namespace, name.Name); known {
 		n.count(&before, -1)
@@ -172,8 +231,9 @@ func (f *Finder) selects(vpa *vpav1.VerticalPodAutoscaler) func(map[string]strin
 // Find returns the VPA that controls a pod about to be created in a namespace: of those whose
 // target is the topmost controller above the pod and whose selector matches its labels, the
 // first by CompareClaims. It is nil if there is none, or if that one changes no pod. Of a made
-// VPA the policy decides. It fails when an owner cannot be read. With a resolver that is Remembering it makes no API call, and waits at most 200 ms for news; if
-// mostWaitingPods of the namespace wait already, it does not.
+// VPA the policy decides. It fails when an owner cannot be read. With a resolver that is Remembering it
+// makes no API call, and waits at most 200 ms in total for news of owners and of VPAs that were just
+// admitted. It does not wait while mostWaitingPods of the namespace do.
 func (f *Finder) Find(ctx context.Context, namespace string, pod *corev1.Pod) (*vpav1.VerticalPodAutoscaler, error) {
 	owner, ok := Controller(namespace, pod.OwnerReferences)
 	if !ok || !f.Serves(namespace, true) {
@@ -195,9 +255,8 @@ func (f *Finder) Find(ctx context.Context, namespace string, pod *corev1.Pod) (*
 	return chosen.VPA, nil
 }
 
-// pauses are the waits before an owner is looked up again: a pod can arrive
-// some milliseconds before the news that its new owner exists, or before a Prefetcher
-// has read that owner.
+// pauses are the waits before a pod is looked up again: it can arrive some milliseconds before the
+// news that its new owner or its new VPA exists, or before a Prefetcher has read that owner.
 var pauses = [...]time.Duration{20 * time.Millisecond, 60 * time.Millisecond, 120 * time.Millisecond}
 
 // mostWaitingPods is how many pods of a namespace wait for their owners at the same
@@ -206,10 +265,17 @@ var pauses = [...]time.Duration{20 * time.Millisecond, 60 * time.Millisecond, 12
 const mostWaitingPods = 20
 
 func (f *Finder) topmost(ctx context.Context, owner Key) (top Key, found bool, err error) {
-	if top, found, err = f.resolver.Topmost(ctx, owner); answered(err) {
+	settled := func() bool {
+		top, found, err = f.resolver.Topmost(ctx, owner)
+		return answered(err) && !f.expects(owner.Namespace)
+	}
+	if settled() {
 		return top, found, err
 	}
 	if !f.wait(owner.Namespace) {
+		if answered(err) {
+			return top, found, err
+		}
 		return Key{}, false, fmt.Errorf("%d other pods of namespace %s wait for their owners already: %w", mostWaitingPods, owner.Namespace, err)
 	}
 	defer f.waited(owner.Namespace)
@@ -219,7 +285,7 @@ func (f *Finder) topmost(ctx context.Context, owner Key) (top Key, found bool, e
 			return top, found, err
 		case <-time.After(pause):
 		}
-		if top, found, err = f.resolver.Topmost(ctx, owner); answered(err) {
+		if settled() {
 			break
 		}
 	}

@@ -217,6 +217,54 @@ func TestAnOwnerThatIsNotKnownYetIsLookedUpAgain(t *testing.T) {
 	require.ErrorContains(t, err, "find the topmost controller above ReplicaSet web-1: ReplicaSet web-1 does not exist")
 }
 
+func TestFind_WaitsForAVPAThatWasJustAdmitted(t *testing.T) {
+	never := time.Hour
+	for _, tc := range []struct {
+		name          string
+		shown, arrive time.Duration // when the informer shows the VPA and when the pod arrives, after the admission
+		idle, found   bool
+		waits         time.Duration
+	}{
+		{name: "shown before the pod", arrive: time.Millisecond, found: true},
+		{name: "shown a moment later", shown: 50 * time.Millisecond, arrive: time.Millisecond, found: true, waits: 80 * time.Millisecond},
+		{name: "refused after its admission", shown: never, arrive: time.Millisecond, waits: 200 * time.Millisecond},
+		{name: "refused some time ago", shown: never, arrive: admittedFor},
+		{name: "of mode Off", idle: true, shown: never, arrive: time.Millisecond},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := NewFinder(t.Context(), &cluster{})
+				vpa := testkit.VPA("v")
+				if tc.idle {
+					vpa.Spec.UpdatePolicy = &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeOff)}
+				}
+				f.Admitted(vpa, time.Now())
+				if tc.shown != never {
+					time.AfterFunc(tc.shown, func() { f.Put(vpa) })
+				}
+				time.Sleep(tc.arrive)
+				began := time.Now()
+				got, err := f.Find(t.Context(), testkit.Namespace, testkit.Pod("p"))
+				require.NoError(t, err)
+				require.Equal(t, tc.found, got != nil)
+				require.Equal(t, tc.waits, time.Since(began))
+				f.Admitted(testkit.VPA("another"), time.Now().Add(admittedFor))
+				require.Len(t, f.admitted[testkit.Namespace], 1, "the notes of VPAs that did not come end")
+			})
+		})
+	}
+}
+
+// A tenant may create VPAs without end. That delays no pods of other namespaces.
+func TestAdmitted_IsBoundedInEachNamespace(t *testing.T) {
+	f := NewFinder(t.Context(), &cluster{})
+	for i := range 1000 {
+		f.Admitted(testkit.VPA(fmt.Sprint("v", i)), time.Now())
+	}
+	require.Len(t, f.admitted[testkit.Namespace], mostAdmitted)
+	require.False(t, f.expects("other"))
+}
+
 // Anybody can write an owner into a pod that does not exist. Who waits for such ones
 // holds an answer that pods of other namespaces need.
 func TestFewPodsOfANamespaceWaitForTheirOwners(t *testing.T) {
