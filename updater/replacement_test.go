@@ -192,6 +192,39 @@ func TestEvict_CountsThePodsOfTheAPIServer(t *testing.T) {
 	require.NotZero(t, w.value("loadline_updater_skipped_pods", "reason", "NoBudget"))
 }
 
+// The caches show four ready pods, the API server two.
+func TestResize_NoRestartByThePodsOfTheAPIServer(t *testing.T) {
+	w := newWorld(t, Default(), append(deployment(4, restarting), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
+	now := &corev1.PodList{}
+	for i := range 4 {
+		pod := w.pod(fmt.Sprintf("web-1-%d", i)).DeepCopy()
+		if i >= 2 {
+			pod.Status.Conditions = nil
+		}
+		now.Items = append(now.Items, *pod)
+	}
+	w.kube.PrependReactor("list", "pods", func(ktesting.Action) (bool, runtime.Object, error) { return true, now, nil })
+	w.pass(noon)
+	for _, name := range []string{"web-1-0", "web-1-1"} {
+		require.Equal(t, "100Mi", w.pod(name).Spec.Containers[0].Resources.Requests.Memory().String(), "one of the last ready pods")
+	}
+	require.NotZero(t, w.value("loadline_updater_skipped_pods", "reason", "NoBudget"))
+}
+
+// A quota that counts the evicted pod as well answers before the webhook has shown the sizes.
+func TestEvict_QuotaHidesNoRefusalOfTheSizes(t *testing.T) {
+	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
+	w.admit = func(pod *corev1.Pod) error {
+		if pod.Spec.Containers[0].Resources.Requests.Memory().String() != "100Mi" {
+			return deniedByPolicy("")
+		}
+		return apierrors.NewForbidden(podResource, pod.GenerateName, errors.New("exceeded quota: team, requested: pods=1, used: pods=4, limited: pods=4"))
+	}
+	w.pass(noon)
+	require.Empty(t, w.evictions())
+	require.NotZero(t, w.value("loadline_updater_skipped_pods", "reason", "ReplacementRefused"))
+}
+
 func TestEvict_NoEvictionIfTheOwnerIsGone(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
 	w.kube.PrependReactor("list", "replicasets", func(ktesting.Action) (bool, runtime.Object, error) {

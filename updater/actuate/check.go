@@ -165,24 +165,48 @@ func (c *Checker) remember(key pauseKey, held *Held) {
 	c.pauses[key] = next
 }
 
-func (c *Checker) check(ctx context.Context, change Change) error {
-	ref := metav1.GetControllerOfNoCopy(change.Target)
-	owner, err := readController(ctx, c.Kube, c.Targets, change, *ref)
+// CheckRestart returns nil if a resize may restart a container of a pod, by the pods that its owner has now.
+func (c *Checker) CheckRestart(ctx context.Context, change Change) error {
+	if _, owned := keyOf(change); !owned {
+		return &Held{Reason: disruption.NoOwner, Cause: errors.New("the pod has no controller")}
+	}
+	limited, cancel := context.WithTimeout(client.Once(ctx), checkTimeout)
+	defer cancel()
+	_, _, err := c.live(limited, change)
 	switch {
-	case errors.Is(err, errNoOwner):
-		return &Held{Reason: disruption.NoOwner, Cause: fmt.Errorf("%s %s: %w", ref.Kind, ref.Name, err)}
-	case err != nil:
-		return &Held{Reason: disruption.ReplacementUnknown, Cause: fmt.Errorf("read %s %s: %w", ref.Kind, ref.Name, err)}
+	case errors.Is(err, client.ErrThrottled), ctx.Err() != nil:
+		return ErrRateLimited
+	case Gone(err):
+		return ErrStale
 	}
-	pods, err := c.Kube.CoreV1().Pods(change.Target.Namespace).List(ctx, metav1.ListOptions{LabelSelector: owner.selector.String()})
-	if err != nil {
-		return &Held{Reason: disruption.ReplacementUnknown, Cause: fmt.Errorf("list the pods of %s %s: %w", ref.Kind, ref.Name, err)}
-	}
-	evicted, err := c.spares(owner, pods.Items, change)
+	return err
+}
+
+func (c *Checker) check(ctx context.Context, change Change) error {
+	owner, evicted, err := c.live(ctx, change)
 	if err != nil {
 		return err
 	}
 	return c.accepts(ctx, owner, evicted, change)
+}
+
+// live returns the owner of a pod and the pod as they are now, or an error if the owner cannot do without
+// the pod now.
+func (c *Checker) live(ctx context.Context, change Change) (*controller, *corev1.Pod, error) {
+	ref := metav1.GetControllerOfNoCopy(change.Target)
+	owner, err := readController(ctx, c.Kube, c.Targets, change, *ref)
+	switch {
+	case errors.Is(err, errNoOwner):
+		return nil, nil, &Held{Reason: disruption.NoOwner, Cause: fmt.Errorf("%s %s: %w", ref.Kind, ref.Name, err)}
+	case err != nil:
+		return nil, nil, &Held{Reason: disruption.ReplacementUnknown, Cause: fmt.Errorf("read %s %s: %w", ref.Kind, ref.Name, err)}
+	}
+	pods, err := c.Kube.CoreV1().Pods(change.Target.Namespace).List(ctx, metav1.ListOptions{LabelSelector: owner.selector.String()})
+	if err != nil {
+		return nil, nil, &Held{Reason: disruption.ReplacementUnknown, Cause: fmt.Errorf("list the pods of %s %s: %w", ref.Kind, ref.Name, err)}
+	}
+	pod, err := c.spares(owner, pods.Items, change)
+	return owner, pod, err
 }
 
 // spares returns the pod as it is now, or an error if its owner cannot do without it now.
@@ -190,13 +214,18 @@ func (c *Checker) spares(owner *controller, pods []corev1.Pod, change Change) (e
 	settings := change.Reading.VPA(false)
 	v := disruption.VPA{MinReplicas: settings.MinReplicas, Groups: []disruption.Group{{Replicas: owner.wanted}}}
 	var core disruption.Pod
+	leaving := 0
 	for i := range pods {
 		pod := &pods[i]
 		ref := metav1.GetControllerOfNoCopy(pod)
 		if ref == nil || ref.Kind != owner.ref.Kind || ref.Name != owner.ref.Name || owner.ref.UID != "" && ref.UID != owner.ref.UID { // caches drop the UID
 			continue
 		}
-		if pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		if pod.DeletionTimestamp != nil {
+			leaving++
 			continue
 		}
 		ready, _ := view.Ready(pod)
@@ -208,6 +237,9 @@ func (c *Checker) spares(owner *controller, pods []corev1.Pod, change Change) (e
 	}
 	if evicted == nil {
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, change.Target.Name)
+	}
+	if owner.wanted == disruption.Unknown { // else each eviction would lower the number that the next one is compared with
+		v.Groups[0].Replicas = len(v.Pods) + leaving
 	}
 	budget := disruption.NewBudget(&v, *c.Config)
 	reason := budget.Denies(&core)
@@ -234,7 +266,11 @@ func otherReady(pods []disruption.Pod, uid string) bool {
 func (c *Checker) accepts(ctx context.Context, owner *controller, evicted *corev1.Pod, change Change) error {
 	pod := replacement(owner, evicted)
 	created, err := c.create(ctx, pod)
-	if err == nil && created.Annotations[convert.ObservedAnnotation] == "" {
+	if refusal := verdict(err, pod.GenerateName, evicted); refusal != nil {
+		return refusal
+	}
+	// Not sized by the webhook, or not returned because a quota counts the evicted pod as well.
+	if err != nil || created.Annotations[convert.ObservedAnnotation] == "" {
 		created, err = c.create(ctx, withSizes(pod, change.Reading))
 	}
 	if err == nil && !takesEffect(change, evicted, created) {

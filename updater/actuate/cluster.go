@@ -8,8 +8,8 @@
 //
 // Every write names the UID of its pod, so that a namesake that replaced the pod
 // is never hit. Whether a refused resize becomes an eviction is up to the caller.
-// Before an eviction, Checker reads the owner and its pods from the API server and creates the replacement
-// in a dry run. Three more things are decided here, right before a change, because they need what the cluster has then: pods of
+// Before an eviction and before a resize that restarts a container, Checker reads the owner and its pods from the
+// API server. Before an eviction it also creates the replacement in a dry run. Three more things are decided here, right before a change, because they need what the cluster has then: pods of
 // one PodDisruptionBudget restart one after the other (BudgetReader), no memory limit is
 // cut below what is in use (spared), and no resize replaces amounts that it was not planned for (testAmounts).
 package actuate
@@ -342,7 +342,14 @@ func (c *Cluster) mayRestart(ctx context.Context, change Change) (leave func(), 
 			return nil, fmt.Errorf("%w: %w", ErrRestarting, err)
 		}
 	}
-	if err := c.evict(ctx, change, metav1.DryRunAll); err != nil {
+	err = nil
+	if c.Checker != nil && len(change.Unboosted) == 0 { // a boost ends whatever the others do
+		err = c.Checker.CheckRestart(ctx, change)
+	}
+	if err == nil {
+		err = c.evict(ctx, change, metav1.DryRunAll)
+	}
+	if err != nil {
 		leave()
 		return nil, err
 	}

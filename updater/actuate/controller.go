@@ -68,10 +68,21 @@ func readController(ctx context.Context, kube kubernetes.Interface, targets *tar
 	case "batch/Job":
 		all, err := kube.BatchV1().Jobs(namespace).List(ctx, one)
 		return owning(all.Items, err, ref, func(o *batchv1.Job) (*controller, error) {
-			return selecting(ref, o.Spec.Selector, new(int32(disruption.Unknown)), &o.Spec.Template)
+			return selecting(ref, o.Spec.Selector, new(wantedByJob(o)), &o.Spec.Template)
 		})
 	}
 	return customController(ctx, targets, change, ref)
+}
+
+// wantedByJob returns how many pods a Job runs at a time from now on.
+func wantedByJob(o *batchv1.Job) int32 {
+	switch {
+	case o.Spec.Parallelism == nil:
+		return disruption.Unknown
+	case o.Spec.Completions == nil:
+		return *o.Spec.Parallelism
+	}
+	return min(*o.Spec.Parallelism, max(*o.Spec.Completions-o.Status.Succeeded, 0))
 }
 
 // owning reads the object of a list that is the one of a reference and stays.
