@@ -16,8 +16,8 @@ import (
 	"loadline.dev/loadline/updater/actuate"
 )
 
-// tallyInterval is the shortest time between two events of one reason on one object. The client
-// drops events of an object that come more often for long.
+// tallyInterval is the minimum time between two events of one reason on one object. The event client
+// drops events of objects that emit them more often.
 const tallyInterval = 5 * time.Minute
 
 // tally counts changes of pods until an event reports them on their VPA, and on the SizingPolicy
@@ -26,22 +26,22 @@ type tally struct {
 	mu       sync.Mutex
 	verdicts []verdict // since the last iteration
 
-	counts map[tallied]*count // of the loop alone
+	counts map[tallyKey]*count // used only by the loop, without mu
 }
 
-// tallied is what one event is about.
-type tallied struct {
-	policy string // of a policy, else vpa is set
+// tallyKey is the object and the reason of one event. Either policy or vpa is set.
+type tallyKey struct {
+	policy string
 	vpa    cache.ObjectName
 	reason string
 }
 
-// count is the changes that no event has reported yet.
+// count is the number of changes since the last event.
 type count struct {
 	pods      int
-	by        map[string]int // by cause or harm
+	causes    map[string]int // by cause or harm
 	workloads map[cache.ObjectName]bool
-	sent      time.Time // when the last event was
+	sent      time.Time // of the last event
 }
 
 type verdict struct {
@@ -49,44 +49,45 @@ type verdict struct {
 	harm rollout.Harm
 }
 
-// reverted counts a change that was taken back. Other goroutines than the loop may call it.
+// reverted counts a reverted change. It is safe for concurrent use.
 func (t *tally) reverted(vpa cache.ObjectName, harm rollout.Harm) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.verdicts = append(t.verdicts, verdict{vpa, harm})
 }
 
-// changed counts a pod that was changed for a cause. Shares move too often to be counted.
+// changed counts a resized or evicted pod. Changes of shares are too frequent for events.
 func (t *tally) changed(vpa cache.ObjectName, policy, reason string, cause disruption.Cause) {
 	if cause == disruption.Shared {
 		return
 	}
 	if reason == actuate.EventResizedPods { // each eviction has an event on the VPA already
-		t.add(tallied{vpa: vpa, reason: reason}, vpa, string(cause))
+		t.add(tallyKey{vpa: vpa, reason: reason}, vpa, string(cause))
 	}
 	if policy != "" {
-		t.add(tallied{policy: policy, reason: reason}, vpa, string(cause))
+		t.add(tallyKey{policy: policy, reason: reason}, vpa, string(cause))
 	}
 }
 
-func (t *tally) add(key tallied, vpa cache.ObjectName, by string) {
+func (t *tally) add(key tallyKey, vpa cache.ObjectName, cause string) {
 	if t.counts == nil {
-		t.counts = map[tallied]*count{}
+		t.counts = map[tallyKey]*count{}
 	}
 	c := t.counts[key]
 	if c == nil {
 		c = &count{}
 		t.counts[key] = c
 	}
-	if c.by == nil {
-		c.by, c.workloads = map[string]int{}, map[cache.ObjectName]bool{}
+	if c.causes == nil {
+		c.causes, c.workloads = map[string]int{}, map[cache.ObjectName]bool{}
 	}
 	c.pods++
-	c.by[by]++
+	c.causes[cause]++
 	c.workloads[vpa] = true
 }
 
-// due returns the events that are due, in a fixed order. policyOf finds the policy of a VPA.
+// due returns the events to emit now, in a fixed order, and resets their counts. policyOf returns the name of
+// the SizingPolicy that governs a VPA, or "".
 func (t *tally) due(now time.Time, policyOf func(cache.ObjectName) string) (events []tallyEvent) {
 	t.mu.Lock()
 	verdicts := t.verdicts
@@ -94,11 +95,12 @@ func (t *tally) due(now time.Time, policyOf func(cache.ObjectName) string) (even
 	t.mu.Unlock()
 	for _, v := range verdicts {
 		if policy := policyOf(v.vpa); policy != "" { // each revert has an event on the VPA already
-			t.add(tallied{policy: policy, reason: actuate.EventReverted}, v.vpa, string(v.harm))
+			t.add(tallyKey{policy: policy, reason: actuate.EventReverted}, v.vpa, string(v.harm))
 		}
 	}
-	keys := slices.SortedFunc(maps.Keys(t.counts), func(a, b tallied) int {
-		return cmp.Or(cmp.Compare(a.policy, b.policy), cmp.Compare(a.vpa.Namespace, b.vpa.Namespace), cmp.Compare(a.vpa.Name, b.vpa.Name), cmp.Compare(a.reason, b.reason))
+	keys := slices.SortedFunc(maps.Keys(t.counts), func(a, b tallyKey) int {
+		return cmp.Or(cmp.Compare(a.policy, b.policy), cmp.Compare(a.vpa.Namespace, b.vpa.Namespace),
+			cmp.Compare(a.vpa.Name, b.vpa.Name), cmp.Compare(a.reason, b.reason))
 	})
 	for _, key := range keys {
 		switch c := t.counts[key]; {
@@ -106,36 +108,35 @@ func (t *tally) due(now time.Time, policyOf func(cache.ObjectName) string) (even
 		case c.pods == 0:
 			delete(t.counts, key)
 		default:
-			events = append(events, tallyEvent{key, c.text(key)})
+			events = append(events, tallyEvent{key, c.message(key)})
 			t.counts[key] = &count{sent: now}
 		}
 	}
 	return events
 }
 
-// tallyEvent is an event that reports how many pods were changed.
+// tallyEvent is an event that reports how many pods changed.
 type tallyEvent struct {
-	about tallied
-	text  string
+	key     tallyKey
+	message string
 }
 
-// texts are the beginnings of the events by reason.
-var texts = map[string]string{
+// tallyFormats are the beginnings of messages by event reason.
+var tallyFormats = map[string]string{
 	actuate.EventResizedPods: "Resized %s in place", actuate.EventEvictedPod: "Evicted %s", actuate.EventReverted: "Took back changes of %s",
 }
 
-// text describes the changes, such as "Resized 3 pods of 2 workloads in place: OutOfBounds 2, OutOfMemory 1".
-func (c *count) text(of tallied) string {
+// message describes the changes, such as "Resized 3 pods of 2 workloads in place: OutOfBounds 2, OutOfMemory 1".
+func (c *count) message(key tallyKey) string {
 	pods := plural(c.pods, "pod")
-	if of.policy != "" {
+	if key.policy != "" {
 		pods += " of " + plural(len(c.workloads), "workload")
 	}
-	text := fmt.Sprintf(texts[of.reason], pods)
-	causes := make([]string, 0, len(c.by))
-	for _, by := range slices.Sorted(maps.Keys(c.by)) {
-		causes = append(causes, fmt.Sprintf("%s %d", by, c.by[by]))
+	causes := make([]string, 0, len(c.causes))
+	for _, cause := range slices.Sorted(maps.Keys(c.causes)) {
+		causes = append(causes, fmt.Sprintf("%s %d", cause, c.causes[cause]))
 	}
-	return text + ": " + strings.Join(causes, ", ")
+	return fmt.Sprintf(tallyFormats[key.reason], pods) + ": " + strings.Join(causes, ", ")
 }
 
 func plural(n int, noun string) string {
@@ -145,7 +146,7 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// count adds a change to the tally.
+// count adds a change of a pod to the tally.
 func (p *pass) count(c actuate.Change, reason string) {
 	policy, name := "", vpaOf(c.Subject)
 	if r := p.snapshot.Rollout(name); r != nil {
@@ -154,7 +155,7 @@ func (p *pass) count(c actuate.Change, reason string) {
 	p.tally.changed(name, policy, reason, c.Cause)
 }
 
-// reportTally emits the events that are due about what was changed.
+// reportTally emits the due events of the tally.
 func (p *pass) reportTally() {
 	policyOf := func(vpa cache.ObjectName) string {
 		if r := p.snapshot.Rollout(vpa); r != nil {
@@ -163,15 +164,15 @@ func (p *pass) reportTally() {
 		return ""
 	}
 	for _, e := range p.tally.due(p.now, policyOf) {
-		if e.about.policy == "" {
-			p.say(e.about.vpa, e.about.reason, e.text)
+		if e.key.policy == "" {
+			p.say(e.key.vpa, e.key.reason, e.message)
 			continue
 		}
 		if p.reader.Policies == nil {
 			continue
 		}
-		if policy := p.reader.Policies.Now().Object(e.about.policy); policy != nil {
-			p.executor.Event(policy, e.about.reason, e.text, nil)
+		if policy := p.reader.Policies.Now().Object(e.key.policy); policy != nil {
+			p.executor.Event(policy, e.key.reason, e.message, nil)
 		}
 	}
 }

@@ -20,7 +20,7 @@ func TestTally_ReportsEachReasonOnceInFiveMinutes(t *testing.T) {
 	var tl tally
 	texts := func(now time.Time) (lines []string) {
 		for _, e := range tl.due(now, noPolicy) {
-			lines = append(lines, e.about.policy+e.about.vpa.String()+" "+e.about.reason+": "+e.text)
+			lines = append(lines, e.key.policy+e.key.vpa.String()+" "+e.key.reason+": "+e.message)
 		}
 		return lines
 	}
@@ -41,17 +41,17 @@ func TestTally_ReportsEachReasonOnceInFiveMinutes(t *testing.T) {
 	}
 	require.Equal(t, []string{"shop/web Resized: Resized 100 pods in place: OutOfBounds 100"}, texts(noon.Add(tallyInterval)))
 	texts(noon.Add(2 * tallyInterval))
-	require.Empty(t, tl.counts, "what is over is forgotten")
+	require.Empty(t, tl.counts, "counts without changes are dropped")
 
 	tl.reverted(web, rollout.OOMKill)
 	require.Empty(t, tl.due(noon, noPolicy), "the VPA has its own event")
 	tl.reverted(web, rollout.OOMKill)
 	events := tl.due(noon, func(cache.ObjectName) string { return "fleet" })
 	require.Len(t, events, 1)
-	require.Equal(t, "Took back changes of 1 pod of 1 workload: "+string(rollout.OOMKill)+" 1", events[0].text)
+	require.Equal(t, "Took back changes of 1 pod of 1 workload: "+string(rollout.OOMKill)+" 1", events[0].message)
 }
 
-// A SizingPolicy shows what was done to its workloads.
+// Events of a SizingPolicy report the changes of its workloads.
 func TestRunOnce_ReportsChangesOnThePolicy(t *testing.T) {
 	r := newRolling(t, 4, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	resized := 0

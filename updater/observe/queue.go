@@ -46,9 +46,9 @@ const (
 	stalePause = time.Second      // until a pod is looked at again that a cache did not show as it is
 	again      = 30 * time.Second // until what nobody tells of is looked at again
 	workers    = 4
-	// longestNote is how long a revert waits for the note of its reason: webhooks of others may be
-	// asked about it.
-	longestNote = 2 * time.Second
+	// harmNoteTimeout bounds the patch that records the reason of a revert on its pod. Webhooks of other
+	// programs may delay the patch, and the revert must not wait for them.
+	harmNoteTimeout = 2 * time.Second
 	// underWay is how long after a change was noted its pod may not show it yet.
 	underWay = 30 * time.Second
 	// forgotten is how old a note must be to be taken off while nobody knows what the policy
@@ -88,20 +88,20 @@ type Queue struct {
 
 	measurer *measurer // nil: there is no Prometheus
 
-	mu    sync.Mutex
-	ended map[types.UID]time.Time // of the change of a pod that has ended: when it was sent
-	harms map[types.UID]found     // what is being taken back, whether a later look sees it or not
+	mu      sync.Mutex
+	ended   map[types.UID]time.Time // of the change of a pod that has ended: when it was sent
+	reverts map[types.UID]revertState
 }
 
-// found is the harm of a change.
-type found struct {
-	at      time.Time
-	verdict rollout.Verdict
-	told    bool // that it could not be taken back
+// revertState is a revert in progress. It outlives the evidence of the harm, which may disappear.
+type revertState struct {
+	changeAt time.Time // when the change was made
+	verdict  rollout.Verdict
+	since    time.Time // when the wait for the kubelet began
+	reduced  bool      // limited to the resources that the harm is about, because the node is full
 
-	since    time.Time // when the revert began to wait for the kubelet
-	reduced  bool      // the node has no room for all, so that only what the harm needs is given back
-	reported bool      // that the revert is in force
+	reported        bool // the event about the completed revert is sent
+	failureReported bool // the event about a failed request is sent
 }
 
 // Config is what a Queue needs. All fields but Prometheus must be set.
@@ -118,7 +118,7 @@ type Config struct {
 // New returns a queue.
 func New(c Config) *Queue {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstPause, longPause)
-	q := &Queue{Config: c, queue: takingTurns(limiter), ended: map[types.UID]time.Time{}, harms: map[types.UID]found{}}
+	q := &Queue{Config: c, queue: takingTurns(limiter), ended: map[types.UID]time.Time{}, reverts: map[types.UID]revertState{}}
 	if c.Prometheus != nil {
 		q.measurer = newMeasurer(c.Prometheus)
 	}
@@ -269,7 +269,7 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time) (wait tim
 		verdict = rollout.Judge(o.change, seen, o.Safety, now)
 	}
 	if !seen.Gone && !seen.Replaced {
-		verdict = q.stands(o, verdict)
+		verdict = q.keepRevert(o, verdict)
 	}
 	if age := now.Sub(o.change.At); verdict.Outcome == rollout.Superseded && age >= 0 && age < underWay {
 		return underWay - age, nil // it was noted, and the resize is on its way
@@ -367,12 +367,12 @@ func (q *Queue) done(uid types.UID, at time.Time) bool {
 func (q *Queue) finish(uid types.UID, at time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	delete(q.harms, uid)
-	if len(q.ended) >= mostEnded {
+	delete(q.reverts, uid)
+	if len(q.ended) >= maxEnded {
 		clear(q.ended)
 	}
 	q.ended[uid] = at
 }
 
-// mostEnded is how many ended changes are remembered: caches catch up in moments.
-const mostEnded = 1000
+// maxEnded is how many ended changes are remembered. Caches lag behind only for moments.
+const maxEnded = 1000

@@ -20,72 +20,83 @@ import (
 	"loadline.dev/loadline/updater/actuate"
 )
 
-// revert gives a pod back what it had, and returns how long to wait until the kubelet has carried that
-// out; 0: it has, or the verdict says that it did not in time. A node grants a resize as a whole: where it
-// has no room for all, only what the harm needs is given back, such as memory after an OOM kill.
-func (q *Queue) revert(ctx context.Context, o *observed, core *disruption.Pod, v *rollout.Verdict, now time.Time) (wait time.Duration, err error) {
-	waiting := q.waiting(o, now)
-	full := core.Resize == disruption.ResizeDeferred || core.Resize == disruption.ResizeInfeasible
-	if full && !waiting.reduced {
-		if rest := beside(core, v.Harm); len(rest) > 0 {
+// revert restores the previous sizes of a pod. It returns how long to wait for the kubelet to carry that out; 0:
+// the kubelet has, or the verdict became RevertDeferred. A node grants a resize as a whole, so on a full node only
+// the resources that the harm is about are restored, such as memory after an out-of-memory kill.
+func (q *Queue) revert(
+	ctx context.Context, o *observed, core *disruption.Pod, v *rollout.Verdict, now time.Time,
+) (wait time.Duration, err error) {
+	state := q.waitingRevert(o, now)
+	nodeFull := core.Resize == disruption.ResizeDeferred || core.Resize == disruption.ResizeInfeasible
+	if nodeFull && !state.reduced {
+		if rest := unrelated(core, v.Harm); len(rest) > 0 {
 			if err := q.Executor.GiveBack(ctx, o.pod, rest); err != nil {
 				return 0, err
 			}
-			q.wait(o, func(f *found) { f.reduced = true })
+			q.updateRevert(o, func(r *revertState) { r.reduced = true })
 			return again, nil
 		}
 	}
-	gets := o.change.GiveBack(running(core), v.Harm)
-	if waiting.reduced {
-		gets = v.Harm.Needs(gets)
+	sizes := o.change.GiveBack(running(core), v.Harm)
+	if state.reduced {
+		sizes = v.Harm.Needs(sizes)
 	}
-	if len(gets) > 0 {
-		if err := q.giveBack(ctx, o, *v, gets); err != nil {
+	if len(sizes) > 0 {
+		if err := q.requestRevert(ctx, o, *v, sizes); err != nil {
 			return 0, err
 		}
-		if !reported(o.pod) {
-			q.reverted(o, *v, gets)
+		if !reportsResources(o.pod) { // the kubelet will not confirm the resize
+			q.reportRevert(o, *v, sizes)
 			return 0, nil
 		}
-		return again, nil // an event of the pod comes before
+		return again, nil // the confirmation of the kubelet is an event of the pod
 	}
-	limit := disruption.DeferredTimeout
-	switch {
-	case core.Resize == disruption.NotResizing && len(allocated(core)) == 0:
-		if reported(o.pod) && !waiting.reported {
-			q.wait(o, func(f *found) { f.reported = true })
-			q.reverted(o, *v, nil)
-		}
-		return 0, nil
-	case core.Resize == disruption.ResizeInfeasible:
-		limit = 0
-	case core.Resize == disruption.ResizeInProgress || core.Resize == disruption.ResizeError:
-		limit = disruption.InProgressTimeout
-	}
-	if left := waiting.since.Add(limit).Sub(now); left > 0 {
-		return min(left, again), nil
-	}
-	v.Outcome = rollout.RevertDeferred
-	klog.FromContext(ctx).Info("Revert not carried out by the node in time", "pod", klog.KObj(o.pod), "vpa", o.reading.Object.Name, "reason", v.Harm)
-	q.Executor.Judged(o.reading.Object, o.changed(), *v, o.change.GiveBack(sizesOf(o.changed(), core), v.Harm))
-	q.Metrics.RevertDeferred(cache.MetaObjectToName(o.reading.Object), v.Harm)
-	return 0, nil
+	return q.awaitRevert(ctx, o, core, v, state, now), nil
 }
 
-// giveBack resizes a pod so that it has what it had, once the harm is noted on it: the evidence may be
-// gone at the next look. Where it cannot be noted, the change is taken back all the same.
-func (q *Queue) giveBack(ctx context.Context, o *observed, v rollout.Verdict, gets []policy.Fitted) error {
+// awaitRevert returns how long to wait for the kubelet to carry out a requested revert; 0: it has, or the time is
+// up and the verdict becomes RevertDeferred.
+func (q *Queue) awaitRevert(
+	ctx context.Context, o *observed, core *disruption.Pod, v *rollout.Verdict, state revertState, now time.Time,
+) (wait time.Duration) {
+	timeout := disruption.DeferredTimeout
+	switch {
+	case core.Resize == disruption.NotResizing && len(allocated(core)) == 0:
+		if reportsResources(o.pod) && !state.reported {
+			q.updateRevert(o, func(r *revertState) { r.reported = true })
+			q.reportRevert(o, *v, nil)
+		}
+		return 0
+	case core.Resize == disruption.ResizeInfeasible:
+		timeout = 0
+	case core.Resize == disruption.ResizeInProgress || core.Resize == disruption.ResizeError:
+		timeout = disruption.InProgressTimeout
+	}
+	if left := state.since.Add(timeout).Sub(now); left > 0 {
+		return min(left, again)
+	}
+	v.Outcome = rollout.RevertDeferred
+	klog.FromContext(ctx).Info("Revert not carried out by the node in time",
+		"pod", klog.KObj(o.pod), "vpa", o.reading.Object.Name, "reason", v.Harm)
+	q.Executor.Judged(o.reading.Object, o.changed(), *v, o.change.GiveBack(sizesOf(o.changed(), core), v.Harm))
+	q.Metrics.RevertDeferred(cache.MetaObjectToName(o.reading.Object), v.Harm)
+	return 0
+}
+
+// requestRevert records the harm on the pod and resizes the pod to its previous sizes. The record comes first,
+// because the evidence may be gone when the pod is synced again. A record that fails does not hold up the revert.
+func (q *Queue) requestRevert(ctx context.Context, o *observed, v rollout.Verdict, sizes []policy.Fitted) error {
 	log := klog.FromContext(ctx).WithValues("pod", klog.KObj(o.pod), "vpa", o.reading.Object.Name, "reason", v.Harm)
 	if noted := o.change; noted.Harm != v.Harm {
 		noted.Harm = v.Harm
-		soon, cancel := context.WithTimeout(ctx, longestNote)
-		err := q.Executor.Note(soon, o.pod, noted)
+		limited, cancel := context.WithTimeout(ctx, harmNoteTimeout)
+		err := q.Executor.Note(limited, o.pod, noted)
 		cancel()
 		if err != nil {
-			log.Error(err, "The harm that a change did could not be noted on its pod; the change is taken back all the same")
+			log.Error(err, "Failed to record the harm on the pod, reverting anyway")
 		}
 	}
-	if err := q.Executor.GiveBack(ctx, o.pod, gets); errors.Is(err, actuate.ErrStale) {
+	if err := q.Executor.GiveBack(ctx, o.pod, sizes); errors.Is(err, actuate.ErrStale) {
 		return err
 	} else if err != nil {
 		q.Metrics.RevertFailed()
@@ -98,22 +109,22 @@ func (q *Queue) giveBack(ctx context.Context, o *observed, v rollout.Verdict, ge
 	return nil
 }
 
-// reverted reports and counts a revert that is in force. gets is what was given back just now; nil: it was
-// before, and the pod shows it.
-func (q *Queue) reverted(o *observed, v rollout.Verdict, gets []policy.Fitted) {
+// reportRevert emits the event of a revert and counts it. If sizes is nil, the revert was requested in an earlier
+// sync, and the spec of the pod has the restored sizes.
+func (q *Queue) reportRevert(o *observed, v rollout.Verdict, sizes []policy.Fitted) {
 	pod := o.pod
-	if gets == nil {
+	if sizes == nil {
 		pod = o.changed()
-		gets = given(o.pod, pod)
+		sizes = differences(o.pod, pod)
 	}
-	if len(gets) == 0 { // another process has requested and reported it, or nothing was lowered
+	if len(sizes) == 0 { // requested and reported by another process, or nothing was lowered
 		return
 	}
-	q.Executor.Judged(o.reading.Object, pod, v, gets)
+	q.Executor.Judged(o.reading.Object, pod, v, sizes)
 	q.Metrics.Reverted(cache.MetaObjectToName(o.reading.Object), v.Harm)
 }
 
-// changed returns the pod as its change has made it, before it was taken back.
+// changed returns the pod with the sizes of the observed change, as before the revert.
 func (o *observed) changed() *corev1.Pod {
 	pod := o.pod.DeepCopy()
 	for i := range pod.Spec.Containers {
@@ -130,18 +141,18 @@ func (o *observed) changed() *corev1.Pod {
 	return pod
 }
 
-// given lists the amounts in which a pod differs from what it was before.
-func given(pod, before *corev1.Pod) (gets []policy.Fitted) {
-	was := convert.NewPod(before).Containers
-	for i, is := range convert.NewPod(pod).Containers {
-		if is.Requests != was[i].Requests || is.Limits != was[i].Limits {
-			gets = append(gets, policy.Fitted{Name: is.Name, Requests: is.Requests, Limits: is.Limits})
+// differences lists the containers of a pod whose sizes differ from an earlier spec.
+func differences(pod, before *corev1.Pod) (sizes []policy.Fitted) {
+	previous := convert.NewPod(before).Containers
+	for i, c := range convert.NewPod(pod).Containers {
+		if c.Requests != previous[i].Requests || c.Limits != previous[i].Limits {
+			sizes = append(sizes, policy.Fitted{Name: c.Name, Requests: c.Requests, Limits: c.Limits})
 		}
 	}
-	return gets
+	return sizes
 }
 
-// sizesOf are the containers of a pod as another spec of it is.
+// sizesOf returns the containers of core with the sizes of pod.
 func sizesOf(pod *corev1.Pod, core *disruption.Pod) []rollout.Running {
 	all := running(core)
 	for i, c := range convert.NewPod(pod).Containers {
@@ -150,17 +161,19 @@ func sizesOf(pod *corev1.Pod, core *disruption.Pod) []rollout.Running {
 	return all
 }
 
-// beside returns what the containers of a pod have of the kinds that a harm is not about, where their spec
-// asks for something else.
-func beside(core *disruption.Pod, why rollout.Harm) (rest []policy.Fitted) {
+// unrelated returns the allocated amounts that differ from the spec, for the resources that a harm is not about.
+func unrelated(core *disruption.Pod, harm rollout.Harm) (rest []policy.Fitted) {
 	for i := range core.Containers {
-		has, asked := &core.Containers[i].Current, &core.Containers[i].Asked
-		f := policy.Fitted{Name: asked.Name}
+		current, spec := &core.Containers[i].Current, &core.Containers[i].Asked
+		f := policy.Fitted{Name: spec.Name}
 		for k := range resources.Kind(resources.Kinds) {
-			if a, some := has.Requests.Get(k); some && !why.About(k) && a != asked.Requests.Value(k) {
+			if harm.About(k) {
+				continue
+			}
+			if a, set := current.Requests.Get(k); set && a != spec.Requests.Value(k) {
 				f.Requests = f.Requests.With(k, a)
 			}
-			if a, some := has.Limits.Get(k); some && !why.About(k) && a != asked.Limits.Value(k) {
+			if a, set := current.Limits.Get(k); set && a != spec.Limits.Value(k) {
 				f.Limits = f.Limits.With(k, a)
 			}
 		}
@@ -171,71 +184,71 @@ func beside(core *disruption.Pod, why rollout.Harm) (rest []policy.Fitted) {
 	return rest
 }
 
-// reported reports whether the kubelet says with which resources the containers of a pod run.
-func reported(pod *corev1.Pod) bool {
+// reportsResources reports whether the kubelet publishes the resources of running containers in the status of a pod.
+func reportsResources(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Resources != nil })
 }
 
-// reverting reports whether the change of a pod is being taken back.
+// reverting reports whether a revert of the observed change has begun.
 func (q *Queue) reverting(o *observed) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	f, known := q.harms[o.pod.UID]
-	return o.change.Harm != "" || known && f.at.Equal(o.change.At)
+	r, found := q.reverts[o.pod.UID]
+	return o.change.Harm != "" || found && r.changeAt.Equal(o.change.At)
 }
 
-// waiting returns what is known of a revert, which begins to wait at now unless it did before.
-func (q *Queue) waiting(o *observed, now time.Time) (w found) {
-	q.wait(o, func(f *found) {
-		if f.since.IsZero() {
-			f.since = now
+// waitingRevert returns the state of a revert. The time that it waits for the kubelet starts with the first call.
+func (q *Queue) waitingRevert(o *observed, now time.Time) (state revertState) {
+	q.updateRevert(o, func(r *revertState) {
+		if r.since.IsZero() {
+			r.since = now
 		}
-		w = *f
+		state = *r
 	})
-	return w
+	return state
 }
 
-func (q *Queue) wait(o *observed, change func(*found)) {
+func (q *Queue) updateRevert(o *observed, update func(*revertState)) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	f := q.harms[o.pod.UID]
-	f.at = o.change.At
-	change(&f)
-	q.harms[o.pod.UID] = f
+	r := q.reverts[o.pod.UID]
+	r.changeAt = o.change.At
+	update(&r)
+	q.reverts[o.pod.UID] = r
 }
 
-// stands returns a verdict, or that of before if it was to take the change back: that may have
-// been begun, and must not be forgotten.
-func (q *Queue) stands(o *observed, v rollout.Verdict) rollout.Verdict {
+// keepRevert returns v, or the earlier verdict if that began a revert of the same change. The evidence may have
+// disappeared since, but a revert that began must be finished.
+func (q *Queue) keepRevert(o *observed, v rollout.Verdict) rollout.Verdict {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.harms) >= mostEnded { // of pods that are gone
-		maps.DeleteFunc(q.harms, func(_ types.UID, f found) bool { return o.change.At.Sub(f.at) > forgotten })
+	if len(q.reverts) >= maxEnded { // entries of deleted pods are never finished
+		maps.DeleteFunc(q.reverts, func(_ types.UID, r revertState) bool { return o.change.At.Sub(r.changeAt) > forgotten })
 	}
 	if v.Outcome == rollout.Reverted {
-		if q.harms[o.pod.UID].at != o.change.At {
-			q.harms[o.pod.UID] = found{at: o.change.At, verdict: v}
+		if q.reverts[o.pod.UID].changeAt != o.change.At {
+			q.reverts[o.pod.UID] = revertState{changeAt: o.change.At, verdict: v}
 		}
-	} else if before, known := q.harms[o.pod.UID]; known && before.at.Equal(o.change.At) {
+	} else if before, found := q.reverts[o.pod.UID]; found && before.changeAt.Equal(o.change.At) {
 		return before.verdict
 	}
 	return v
 }
 
-// firstFailure reports whether nobody was told yet that a change could not be taken back.
+// firstFailure reports whether a failed revert has not been reported yet, and marks it as reported.
 func (q *Queue) firstFailure(o *observed) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	f, known := q.harms[o.pod.UID]
-	if !known || f.told {
+	r, found := q.reverts[o.pod.UID]
+	if !found || r.failureReported {
 		return false
 	}
-	f.told = true
-	q.harms[o.pod.UID] = f
+	r.failureReported = true
+	q.reverts[o.pod.UID] = r
 	return true
 }
 
-// running are the containers of a pod as its spec is.
+// running returns the containers of a pod with the sizes of its spec.
 func running(core *disruption.Pod) (all []rollout.Running) {
 	for i := range core.Containers {
 		all = append(all, rollout.Running{Container: core.Containers[i].Asked, Restarts: core.Containers[i].Restarts})
@@ -246,13 +259,13 @@ func running(core *disruption.Pod) (all []rollout.Running) {
 	return all
 }
 
-// allocated is what the containers of a pod have, where they ask for something else.
-func allocated(core *disruption.Pod) (gets []policy.Fitted) {
+// allocated returns the allocated sizes of the containers whose spec requests other sizes.
+func allocated(core *disruption.Pod) (sizes []policy.Fitted) {
 	for i := range core.Containers {
 		c := &core.Containers[i]
 		if c.Current.Requests != c.Asked.Requests || c.Current.Limits != c.Asked.Limits {
-			gets = append(gets, policy.Fitted{Name: c.Asked.Name, Requests: c.Current.Requests, Limits: c.Current.Limits})
+			sizes = append(sizes, policy.Fitted{Name: c.Asked.Name, Requests: c.Current.Requests, Limits: c.Current.Limits})
 		}
 	}
-	return gets
+	return sizes
 }

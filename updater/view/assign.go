@@ -318,7 +318,7 @@ func (f *filling) one(ctx context.Context, o owned) (err error) {
 	pod.Group, pod.Bound = group, o.owner.Kind == "DaemonSet" && o.owner.Group == ""
 	pod.Protected = f.protected(o, &pod)
 	f.pods = append(f.pods, pod)
-	f.revise(o, group, len(f.pods)-1)
+	f.addRevision(o, group, len(f.pods)-1)
 	return nil
 }
 

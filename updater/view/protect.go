@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -8,8 +9,8 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 )
 
-// protected returns why a pod must not be evicted: as the pod shows it, and as its owner would
-// replace it.
+// protected returns the reason why a pod must not be evicted: a protection of the pod itself, or a replacement of
+// an older revision. Empty: the pod may be evicted.
 func (f *filling) protected(o owned, pod *disruption.Pod) disruption.Reason {
 	reason := pod.Protected
 	if reason == disruption.CountsAsFailure && f.Targets.IgnoresDisruption(o.owner.Key) {
@@ -21,52 +22,48 @@ func (f *filling) protected(o owned, pod *disruption.Pod) disruption.Reason {
 	return reason
 }
 
-// revisions are the pods of one owner of a custom kind. Which revision it gives new pods is not known: the
-// newest pod shows it.
+// revisions are the pods of one custom workload with their revisions. The revision of new pods is not published
+// for custom kinds, so the newest pod stands for it.
 type revisions struct {
-	pods   []revision
-	newest revision
+	pods   []podRevision
+	newest podRevision
 }
 
-// revision is that of a pod.
-type revision struct {
+type podRevision struct {
 	pod     int // index into filling.pods
-	name    string
+	hash    string
 	created time.Time
 }
 
-// revise records the revision of a pod whose owner is of a custom kind.
-func (f *filling) revise(o owned, group, pod int) {
+// addRevision records the revision of a pod whose owner is of a custom kind.
+func (f *filling) addRevision(o owned, group, pod int) {
 	if !o.owner.Custom() {
 		return
 	}
-	name := o.labels[appsv1.ControllerRevisionHashLabelKey]
-	if name == "" {
-		name = o.labels[appsv1.DefaultDeploymentUniqueLabelKey]
-	}
-	if name == "" {
+	hash := cmp.Or(o.labels[appsv1.ControllerRevisionHashLabelKey], o.labels[appsv1.DefaultDeploymentUniqueLabelKey])
+	if hash == "" {
 		return
 	}
 	if f.revisions == nil {
 		f.revisions = map[int]*revisions{}
 	}
-	of := f.revisions[group]
-	if of == nil {
-		of = &revisions{}
-		f.revisions[group] = of
+	all := f.revisions[group]
+	if all == nil {
+		all = &revisions{}
+		f.revisions[group] = all
 	}
-	one := revision{pod: pod, name: name, created: f.pods[pod].Created}
-	of.pods = append(of.pods, one)
-	if len(of.pods) == 1 || one.created.After(of.newest.created) {
-		of.newest = one
+	added := podRevision{pod: pod, hash: hash, created: f.pods[pod].Created}
+	all.pods = append(all.pods, added)
+	if len(all.pods) == 1 || added.created.After(all.newest.created) {
+		all.newest = added
 	}
 }
 
-// protectOlder protects the pods of custom workloads that have another revision than the newest one.
+// protectOlder protects the pods of custom workloads whose revision differs from the one of the newest pod.
 func (f *filling) protectOlder() {
-	for _, of := range f.revisions {
-		for _, one := range of.pods {
-			if p := &f.pods[one.pod]; p.Protected == "" && one.name != of.newest.name {
+	for _, all := range f.revisions {
+		for _, r := range all.pods {
+			if p := &f.pods[r.pod]; p.Protected == "" && r.hash != all.newest.hash {
 				p.Protected = disruption.OlderRevision
 			}
 		}

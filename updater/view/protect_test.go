@@ -10,16 +10,17 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// The newest pod of a custom workload shows which revision a new one gets.
+// New pods of a custom workload get the revision of its newest pod.
 func TestFilling_ProtectsOlderPodsOfCustomWorkloads(t *testing.T) {
 	noon := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	for _, tc := range []struct {
 		name   string
 		kind   string
-		labels []map[string]string // of the pods, the oldest first
+		labels []map[string]string // of the pods, oldest first
 		want   []disruption.Reason
 	}{
-		{name: "one revision", kind: "CloneSet", labels: []map[string]string{{"controller-revision-hash": "a"}, {"controller-revision-hash": "a"}}, want: []disruption.Reason{"", ""}},
+		{name: "one revision", kind: "CloneSet", labels: []map[string]string{{"controller-revision-hash": "a"}, {"controller-revision-hash": "a"}},
+			want: []disruption.Reason{"", ""}},
 		{name: "two revisions", kind: "CloneSet", labels: []map[string]string{{"controller-revision-hash": "a"}, {"controller-revision-hash": "b"}},
 			want: []disruption.Reason{disruption.OlderRevision, ""}},
 		{name: "two template hashes", kind: "CloneSet", labels: []map[string]string{{"pod-template-hash": "a"}, {"pod-template-hash": "b"}},
@@ -31,7 +32,7 @@ func TestFilling_ProtectsOlderPodsOfCustomWorkloads(t *testing.T) {
 			by := &knownOwner{Key: target.NewKey("shop", "apps.example.com/v1", tc.kind, "web")}
 			for i, labels := range tc.labels {
 				f.pods = append(f.pods, disruption.Pod{Created: noon.Add(time.Duration(i) * time.Minute)})
-				f.revise(owned{owner: by, labels: labels}, 0, i)
+				f.addRevision(owned{owner: by, labels: labels}, 0, i)
 			}
 			f.protectOlder()
 			var got []disruption.Reason
