@@ -46,7 +46,7 @@ func Assess(v *VPA, p *Pod, c Config, now time.Time) Assessment {
 	a.QuickOOM = p.QuickOOM(cmp.Or(v.QuickOOM, c.QuickOOM), now)
 	a.Reason = a.judge(p, c, now)
 	if a.Reason == "" && (!v.Mode.Resizes() || p.WouldRestart() && !p.IsOOMResize()) {
-		a.Reason = v.protects(p, !v.Mode.Resizes())
+		a.Reason = v.protection(p, !v.Mode.Resizes())
 	}
 	return a
 }

@@ -13,8 +13,8 @@ type Node struct {
 	Size resources.List // what pods may have in all
 	Free resources.List // what the pods on it leave; may be negative
 	Open bool           // takes new pods
-	// FollowsPods says that the size of the node is that of its pods: a pod that grows, or replaces one
-	// of it, gets a node of its size.
+	// FollowsPods marks a virtual or single-pod node. Its size follows its pods, so a pod that grows or
+	// is replaced gets a node of its new size.
 	FollowsPods bool
 }
 
@@ -147,7 +147,8 @@ func shareOf(k resources.Kind, more, free resources.List) resources.Amount {
 // evicted pod counts as if that were gone. Quotas must have room for the whole new pod
 // while the old one still counts: else the webhook would cut it. With autoscaled, nodes
 // that are not there yet count as well: then it is enough that some node is as large as
-// the pod. A pod whose node follows its pods finds one of its size. In a Capacity that is Growing there is a node for any pod that may leave its own.
+// the pod. A pod on a node that follows its pods always gets a node. In a Capacity that is Growing there is
+// a node for any pod that may leave its own.
 //
 // For a pod that Leaves its own node is none. Nodes that are not there yet count only if that
 // would not take it back: else none would be added for it.

@@ -30,7 +30,7 @@ type Situation struct {
 	Config  Config
 	Now     time.Time
 
-	protected Reason // why Mode is not that of the VPA; empty: it is
+	protected Reason // why Mode is InPlace in place of the InPlaceOrRecreate of the VPA; empty: it is not
 }
 
 // Decide says what can be done with the pod in place. Of these rows the first that holds

@@ -21,7 +21,7 @@ func (p *plan) inPlace(v *VPA, c candidate, s Situation) {
 	case JustRefused, Busy:
 		cause = Retry
 	default:
-		p.skip(v, c.pod, s.instead(reason))
+		p.skip(v, c.pod, s.skipReason(reason))
 		return
 	}
 	if !c.pod.Asks() {
@@ -32,7 +32,7 @@ func (p *plan) inPlace(v *VPA, c candidate, s Situation) {
 		if decision == JustRefused { // what was asked for, and nothing else
 			put(&p.result.State.Refused, c.pod.UID, requests(c.pod.Fitted()))
 		}
-		p.skip(v, c.pod, s.instead(reason))
+		p.skip(v, c.pod, s.skipReason(reason))
 		return
 	}
 	denied := s.Budget.Denies(c.pod)
@@ -238,7 +238,7 @@ func grantable(p *Pod) (*Pod, Reason) {
 // gives the reason.
 func (p *plan) evictInstead(v *VPA, pod *Pod, s Situation, cause Cause, reason Reason, evicts bool) {
 	if !evicts {
-		p.skip(v, pod, s.instead(reason))
+		p.skip(v, pod, s.skipReason(reason))
 		return
 	}
 	p.evict(v, pod, s.Budget, cause, s.Budget.Denies(pod))

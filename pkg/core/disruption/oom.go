@@ -35,7 +35,8 @@ func (p *Pod) QuickOOM(threshold time.Duration, now time.Time) bool {
 // Plan marks its action with OOMResize.
 func (p *Pod) IsOOMResize() bool { return p.WantsOOMResize() && (!p.Ready || !p.WouldRestart()) }
 
-// starved reports whether a pod is not ready and a container that would grow ran out of memory last.
+// starved reports whether a pod is not ready and the last termination of a container that would grow was an
+// out-of-memory kill.
 func (p *Pod) starved() bool { return !p.Ready && p.WantsOOMResize() }
 
 // WantsOOMResize reports whether a container that would get more memory was out of it last.
@@ -45,9 +46,9 @@ func (p *Pod) WantsOOMResize() bool {
 	})
 }
 
-// moreMemory reports whether the container would get more memory than it has and than its spec asks
-// for: a larger request, or where the limit does not follow that a larger limit. A resize that is
-// under way, such as a revert, may ask for more than is recommended.
+// moreMemory reports whether the change raises the memory of a container above both its current and its
+// requested sizes: the request or, where the limit does not follow the request, the limit. A resize in
+// progress, such as a revert, may request more than the recommendation.
 func (c *Container) moreMemory() bool {
 	const k = resources.Memory
 	return c.Fitted.Requests.Value(k) > max(c.Current.Requests.Value(k), c.Asked.Requests.Value(k)) ||

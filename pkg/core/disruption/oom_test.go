@@ -10,14 +10,14 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// A resize in place that gives memory after an out-of-memory kill waits for no budget, unless it
-// restarts a container of a pod that is ready.
+// An in-place resize after an out-of-memory kill needs no disruption budget, unless it restarts a container
+// of a ready pod.
 func TestPlan_OOMResizeNeedsNoBudget(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
 		mode     Mode
 		replicas int
-		ready    int // pods that are ready again, the others are not
+		ready    int // number of ready pods
 		restarts bool
 		want     []string
 	}{
@@ -25,8 +25,10 @@ func TestPlan_OOMResizeNeedsNoBudget(t *testing.T) {
 		{name: "one ready again", mode: InPlaceOrRecreate, replicas: 2, ready: 1, want: []string{"resize p0: OutOfBounds", "resize p1: OutOfBounds"}},
 		{name: "none ready", mode: InPlaceOrRecreate, replicas: 2, want: []string{"resize p0: OutOfBounds", "resize p1: OutOfBounds"}},
 		{name: "single replica", mode: InPlaceOrRecreate, replicas: 1, ready: 1, want: []string{"resize p0: OutOfBounds"}},
-		{name: "restart of a pod that is not ready", mode: InPlace, replicas: 2, restarts: true, want: []string{"resize p0: OutOfBounds", "resize p1: OutOfBounds"}},
-		{name: "restart of ready pods", mode: InPlace, replicas: 2, ready: 2, restarts: true, want: []string{"resize p0: OutOfBounds", "skip p1: BudgetSpent"}},
+		{name: "restart of a pod that is not ready", mode: InPlace, replicas: 2, restarts: true,
+			want: []string{"resize p0: OutOfBounds", "resize p1: OutOfBounds"}},
+		{name: "restart of ready pods", mode: InPlace, replicas: 2, ready: 2, restarts: true,
+			want: []string{"resize p0: OutOfBounds", "skip p1: BudgetSpent"}},
 		{name: "eviction", mode: Recreate, replicas: 2, ready: 2, want: []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -164,8 +164,8 @@ type candidate struct {
 //
 //	mode, status      ModeOff (those in Off and Initial are NoVPA before there is a plan),
 //	                  StatusOutdated
-//	Assess            is it worth a change? Unchanged, TooYoung, SmallChange, ... (assess.go); of what
-//	                  evicts or restarts also what protects the pod (protect.go): RequirementsNotMet,
+//	Assess            is it worth a change? Unchanged, TooYoung, SmallChange, ... (assess.go); for
+//	                  evictions and restarts also the protection of the pod (protect.go): RequirementsNotMet,
 //	                  ProtectedFromEviction, CountsAsFailure, OlderRevision
 //	Pod.Held          does the rollout of a SizingPolicy hold it? NotInCanary, CoolingDown, ...
 //	                  (package rollout); it may still get memory after an out-of-memory kill
@@ -188,7 +188,7 @@ type candidate struct {
 //
 //	Budget.Denies     NoOwner, BelowMinReplicas, NoBudget, BudgetSpent; in mode Recreate also
 //	                  WaitingForNode, Deferred, ResizeFailed of a resize from before
-//	protects          RequirementsNotMet, ProtectedFromEviction, CountsAsFailure, OlderRevision
+//	VPA.protection    RequirementsNotMet, ProtectedFromEviction, CountsAsFailure, OlderRevision
 //	mayNotEvict       RolloutUnderWay, BackingOff, Stabilizing, RestartUnderWay, QuotaFull,
 //	                  TooLargeForNode, NodeFull
 //
@@ -239,7 +239,7 @@ func (p *plan) vpa(v *VPA) {
 	}
 	for _, c := range candidates {
 		if v.Mode.Resizes() {
-			p.inPlace(v, c, s.of(v, c.pod))
+			p.inPlace(v, c, s.forPod(v, c.pod))
 		} else {
 			p.recreate(v, c, s)
 		}
@@ -320,7 +320,7 @@ func (p *plan) recreate(v *VPA, c candidate, s Situation) {
 // evict plans an eviction unless it is denied already, or something else
 // speaks against it, and reports whether it has.
 func (p *plan) evict(v *VPA, pod *Pod, b *Budget, cause Cause, denied Reason) bool {
-	if protected := v.protects(pod, true); protected != "" {
+	if protected := v.protection(pod, true); protected != "" {
 		denied = protected
 	} else if denied == "" {
 		denied = p.mayNotEvict(v, pod)

@@ -1,14 +1,14 @@
 package disruption
 
-// A pod can be protected from evictions by its owner, by the cluster, or by the requirements of its
-// VPA. Resizes in place that restart nothing go on: in mode InPlaceOrRecreate such a pod is treated as
-// in mode InPlace.
+// A pod can be protected from evictions by its owner, by an annotation, or by the eviction requirements of
+// its VPA. Resizes that restart no container are still allowed: in mode InPlaceOrRecreate a protected pod is
+// handled as in mode InPlace.
 
-// protects returns why a pod must not be evicted, or, with evicts false, why no container of it must be
-// restarted by a resize. Empty: nothing protects it.
-func (v *VPA) protects(p *Pod, evicts bool) Reason {
+// protection returns the reason why a pod must not be evicted or, with evict false, why a resize must not
+// restart its containers. Empty: the pod is not protected.
+func (v *VPA) protection(p *Pod, evict bool) Reason {
 	switch {
-	case p.Protected != "" && (evicts || p.Protected.forbidsRestart()):
+	case p.Protected != "" && (evict || p.Protected.forbidsRestart()):
 		return p.Protected
 	case !v.Admits(p):
 		return RequirementsNotMet
@@ -16,23 +16,23 @@ func (v *VPA) protects(p *Pod, evicts bool) Reason {
 	return ""
 }
 
-// forbidsRestart reports whether what protects a pod from evictions protects it from restarts, too. A
-// container that restarts keeps the revision of its pod.
+// forbidsRestart reports whether a protection from evictions also covers restarts of containers. A restart
+// keeps the revision of the pod, so OlderRevision does not forbid it.
 func (r Reason) forbidsRestart() bool { return r != OlderRevision }
 
-// of returns the situation of one pod: of a protected one the mode allows no eviction.
-func (s Situation) of(v *VPA, p *Pod) Situation {
+// forPod returns the situation of one pod, whose mode is InPlace if the pod is protected.
+func (s Situation) forPod(v *VPA, p *Pod) Situation {
 	if s.Mode == InPlaceOrRecreate {
-		if s.protected = v.protects(p, true); s.protected != "" {
+		if s.protected = v.protection(p, true); s.protected != "" {
 			s.Mode, s.Ungated = InPlace, true
 		}
 	}
 	return s
 }
 
-// instead returns the reason to report for a pod that is not resized: what protects it, where only an
-// eviction would help.
-func (s Situation) instead(reason Reason) Reason {
+// skipReason returns the reason to report for a pod that is not resized. Where only an eviction would help,
+// that is the protection from evictions.
+func (s Situation) skipReason(reason Reason) Reason {
 	switch reason {
 	case Infeasible, ClassWouldChange, StaticCPU, TooLargeForNode:
 		if s.protected != "" {

@@ -10,8 +10,8 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// A protected pod is never evicted, and resized wherever that restarts nothing.
-func TestPlan_ProtectedPodsAreResizedAndNeverEvicted(t *testing.T) {
+// A resize of a protected pod is allowed unless it restarts a container.
+func TestPlan_ResizesProtectedPodsWithoutEviction(t *testing.T) {
 	lower := []Requirement{{Kinds: [resources.Kinds]bool{true, true}}}
 	restarts := func(p *Pod) { p.Containers[0].Restarts[resources.CPU] = true }
 	killed := func(p *Pod) {
@@ -66,13 +66,13 @@ func TestPlan_ProtectedPodsAreResizedAndNeverEvicted(t *testing.T) {
 			require.Equal(t, tc.want, told(plans(t, v, c))[0])
 			later := planned(v, plans(t, v, c).State, c, noon.Add(48*time.Hour))
 			for _, a := range later.Actions {
-				require.False(t, a.Evict || a.MayEvict, "two days later")
+				require.False(t, a.Evict || a.MayEvict, "no eviction after two days either")
 			}
 		})
 	}
 }
 
-// What one resource lacks decides nothing about another.
+// A missing request of one resource does not meet a requirement on another.
 func TestVPA_AdmitsByNamedResourcesOnly(t *testing.T) {
 	cpu, memory, both := [resources.Kinds]bool{true, false}, [resources.Kinds]bool{false, true}, [resources.Kinds]bool{true, true}
 	none := resources.List{}
@@ -83,11 +83,15 @@ func TestVPA_AdmitsByNamedResourcesOnly(t *testing.T) {
 		want      bool
 	}{
 		{name: "memory grows, no CPU request", has: none.With(resources.Memory, 100), gets: resources.Of(50, 200), require: []Requirement{{Kinds: memory}}},
-		{name: "memory shrinks, no CPU request", has: none.With(resources.Memory, 200), gets: resources.Of(50, 100), require: []Requirement{{Kinds: memory}}, want: true},
-		{name: "CPU shrinks, no memory request", has: none.With(resources.CPU, 100), gets: resources.Of(50, 100), require: []Requirement{{Kinds: cpu, Higher: true}}},
-		{name: "no request where more is demanded", has: none, gets: resources.Of(50, 100), require: []Requirement{{Kinds: both, Higher: true}}, want: true},
+		{name: "memory shrinks, no CPU request", has: none.With(resources.Memory, 200), gets: resources.Of(50, 100),
+			require: []Requirement{{Kinds: memory}}, want: true},
+		{name: "CPU shrinks, no memory request", has: none.With(resources.CPU, 100), gets: resources.Of(50, 100),
+			require: []Requirement{{Kinds: cpu, Higher: true}}},
+		{name: "no request where more is demanded", has: none, gets: resources.Of(50, 100),
+			require: []Requirement{{Kinds: both, Higher: true}}, want: true},
 		{name: "no request where less is demanded", has: none, gets: resources.Of(50, 100), require: []Requirement{{Kinds: both}}},
-		{name: "no target of the named kind", has: resources.Of(50, 100), gets: none.With(resources.Memory, 300), require: []Requirement{{Kinds: cpu, Higher: true}}},
+		{name: "no target of the named kind", has: resources.Of(50, 100), gets: none.With(resources.Memory, 300),
+			require: []Requirement{{Kinds: cpu, Higher: true}}},
 		{name: "each of two", has: none.With(resources.Memory, 100), gets: resources.Of(50, 200),
 			require: []Requirement{{Kinds: cpu, Higher: true}, {Kinds: memory, Higher: true}}, want: true},
 		{name: "one of two", has: none.With(resources.Memory, 100), gets: resources.Of(50, 200),

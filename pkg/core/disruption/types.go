@@ -36,7 +36,7 @@ type VPA struct {
 }
 
 // Requirement is a direction in which at least one of the named kinds must
-// change. It restricts evictions and restarts alone. A requirement that names no kind is never met.
+// change. It restricts only evictions and restarts. A requirement that names no kind is never met.
 type Requirement struct {
 	Kinds  [resources.Kinds]bool
 	Higher bool // the target must be above the request, else below
@@ -74,7 +74,7 @@ type Pod struct {
 	Restarts             int32  // how often its ordinary containers were restarted, in all
 	Noted                *Noted // what earlier plans wrote on it; nil: nothing
 	Held                 Reason // why a rollout under a SizingPolicy holds it; empty: it does not
-	Protected            Reason // why it must not be evicted, whatever its VPA allows; empty: it may be
+	Protected            Reason // why it must not be evicted, even if its VPA allows it; empty: not protected
 
 	Budgets    []string           // names of the PodDisruptionBudgets that count it
 	Node       string             // where it runs
