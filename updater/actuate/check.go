@@ -35,6 +35,7 @@ const (
 	firstRefusalPause = 5 * time.Minute
 	maxRefusalPause   = time.Hour
 	unknownPause      = 30 * time.Second
+	shortestPause     = time.Minute // of a VPA that changes
 )
 
 // Held is the error of a disruption that a last check holds back.
@@ -70,22 +71,37 @@ type Checker struct {
 
 	mu     sync.Mutex
 	pauses map[pauseKey]pause
+	shares map[string]share // by namespace
 }
 
-// pauseKey is an owner and the VPA that sizes its pods. Both change when a user changes the cause:
-// a new pod template of a Deployment makes a new owner.
+// pauseKey is an owner and the VPA that sizes its pods. A new pod template of a Deployment makes a
+// new owner.
 type pauseKey struct {
-	owner      types.UID
-	name       string // of the owner, with its kind and namespace
-	vpa        types.UID
-	generation int64
+	owner types.UID
+	name  string // of the owner, with its kind and namespace
+	vpa   types.UID
 }
 
 type pause struct {
-	held  *Held
-	until time.Time
-	last  time.Duration
+	held       *Held
+	generation int64 // of the VPA: a changed VPA ends the pause
+	begun      time.Time
+	until      time.Time
+	last       time.Duration
 }
+
+// share is the time that checks for one namespace have taken since a minute began.
+type share struct {
+	minute time.Time
+	taken  time.Duration
+}
+
+// The checks for one namespace take at most mostShare of each shareInterval, so that large objects of
+// one tenant do not hold up the others. A check that has begun ends.
+const (
+	shareInterval = time.Minute
+	mostShare     = 5 * time.Second
+)
 
 func (c *Checker) now() time.Time {
 	if c.Clock == nil {
@@ -102,7 +118,11 @@ func (c *Checker) Paused(change Change) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if p, known := c.pauses[key]; known && c.now().Before(p.until) {
+	p, known := c.pauses[key]
+	if known && p.generation != generationOf(change) && c.now().Sub(p.begun) >= shortestPause {
+		return nil
+	}
+	if known && c.now().Before(p.until) {
 		return &Held{Reason: p.held.Reason, Cause: fmt.Errorf("%w (next check at %s)", p.held.Cause, p.until.UTC().Format(time.RFC3339))}
 	}
 	return nil
@@ -115,9 +135,16 @@ func keyOf(change Change) (pauseKey, bool) {
 	}
 	key := pauseKey{owner: ref.UID, name: ref.Kind + " " + change.Target.Namespace + "/" + ref.Name}
 	if vpa := change.Reading.Object; vpa != nil {
-		key.vpa, key.generation = vpa.UID, vpa.Generation
+		key.vpa = vpa.UID
 	}
 	return key, true
+}
+
+func generationOf(change Change) int64 {
+	if vpa := change.Reading.Object; vpa != nil {
+		return vpa.Generation
+	}
+	return 0
 }
 
 // Check returns nil if a pod may be evicted, a *Held if not, and an error that Gone reports if the
@@ -127,9 +154,14 @@ func (c *Checker) Check(ctx context.Context, change Change) error {
 	if !owned {
 		return &Held{Reason: disruption.NoOwner, Cause: errors.New("the pod has no controller")}
 	}
+	began := c.now()
+	if !c.hasShare(change.Namespace, began) {
+		return &Held{Reason: disruption.DisruptionRateLimited, Cause: fmt.Errorf("checks for namespace %s have taken %s of this minute", change.Namespace, mostShare)}
+	}
 	limited, cancel := context.WithTimeout(client.Once(ctx), checkTimeout)
 	defer cancel()
 	err := c.check(limited, change)
+	c.take(change.Namespace, began)
 	if errors.Is(err, client.ErrThrottled) || ctx.Err() != nil {
 		return ErrRateLimited // the iteration has no time left
 	}
@@ -137,12 +169,36 @@ func (c *Checker) Check(ctx context.Context, change Change) error {
 	if errors.As(err, &held) {
 		held.First = true
 	}
-	c.remember(key, held)
+	c.remember(key, held, generationOf(change))
 	return err
 }
 
+// hasShare reports whether checks for a namespace may take more time.
+func (c *Checker) hasShare(namespace string, now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s, known := c.shares[namespace]
+	return !known || now.Sub(s.minute) >= shareInterval || s.taken < mostShare
+}
+
+// take counts the time of a check that has ended.
+func (c *Checker) take(namespace string, began time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.shares, func(_ string, s share) bool { return began.Sub(s.minute) >= shareInterval })
+	if c.shares == nil {
+		c.shares = map[string]share{}
+	}
+	s, known := c.shares[namespace]
+	if !known {
+		s.minute = began
+	}
+	s.taken += c.now().Sub(began)
+	c.shares[namespace] = s
+}
+
 // remember begins a pause after a check whose result only changes with the cluster.
-func (c *Checker) remember(key pauseKey, held *Held) {
+func (c *Checker) remember(key pauseKey, held *Held, generation int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.now()
@@ -151,7 +207,7 @@ func (c *Checker) remember(key pauseKey, held *Held) {
 		delete(c.pauses, key)
 		return
 	}
-	next := pause{held: held, last: unknownPause}
+	next := pause{held: held, generation: generation, begun: now, last: unknownPause}
 	if held.Reason != disruption.ReplacementUnknown {
 		next.last = firstRefusalPause
 		if before, known := c.pauses[key]; known && before.held.Reason == held.Reason {
@@ -199,13 +255,19 @@ func (c *Checker) live(ctx context.Context, change Change) (*controller, *corev1
 	case errors.Is(err, errNoOwner):
 		return nil, nil, &Held{Reason: disruption.NoOwner, Cause: fmt.Errorf("%s %s: %w", ref.Kind, ref.Name, err)}
 	case err != nil:
-		return nil, nil, &Held{Reason: disruption.ReplacementUnknown, Cause: fmt.Errorf("read %s %s: %w", ref.Kind, ref.Name, err)}
+		return nil, nil, &Held{Reason: disruption.ReplacementUnknown, Cause: fmt.Errorf("read %s %s: %w", ref.Kind, ref.Name, shorten(err))}
 	}
-	pods, err := c.Kube.CoreV1().Pods(change.Target.Namespace).List(ctx, metav1.ListOptions{LabelSelector: owner.selector.String()})
+	pods, all, err := c.pods(ctx, owner, change.Target)
 	if err != nil {
-		return nil, nil, &Held{Reason: disruption.ReplacementUnknown, Cause: fmt.Errorf("list the pods of %s %s: %w", ref.Kind, ref.Name, err)}
+		return nil, nil, &Held{Reason: disruption.ReplacementUnknown, Cause: fmt.Errorf("list the pods of %s %s: %w", ref.Kind, ref.Name, shorten(err))}
 	}
-	pod, err := c.spares(owner, pods.Items, change)
+	if !all { // the count of the caches holds
+		if len(pods) == 0 {
+			return nil, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, change.Target.Name)
+		}
+		return owner, &pods[0], nil
+	}
+	pod, err := c.spares(owner, pods, change)
 	return owner, pod, err
 }
 
@@ -217,10 +279,6 @@ func (c *Checker) spares(owner *controller, pods []corev1.Pod, change Change) (e
 	leaving := 0
 	for i := range pods {
 		pod := &pods[i]
-		ref := metav1.GetControllerOfNoCopy(pod)
-		if ref == nil || ref.Kind != owner.ref.Kind || ref.Name != owner.ref.Name || owner.ref.UID != "" && ref.UID != owner.ref.UID { // caches drop the UID
-			continue
-		}
 		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 			continue
 		}
@@ -340,7 +398,7 @@ func verdict(err error, generateName string, evicted *corev1.Pod) error {
 	case err == nil, apierrors.IsAlreadyExists(err): // the name is generated again for each attempt
 		return nil
 	case undecided(err):
-		return &Held{Reason: disruption.ReplacementUnknown, Cause: fmt.Errorf("create the replacement in a dry run: %w", err)}
+		return &Held{Reason: disruption.ReplacementUnknown, Cause: fmt.Errorf("create the replacement in a dry run: %w", shorten(err))}
 	}
 	if exceeded, is := exceededQuota(err); is && exceeded.fitsWithout(evicted) {
 		return nil
@@ -384,5 +442,23 @@ func stableText(err error, generateName string) string {
 			text = strings.ReplaceAll(text, name, generateName)
 		}
 	}
-	return text
+	return cut(text)
+}
+
+// longestCause bounds the text of a refusal, in bytes. Admission may name each of thousands of containers.
+const longestCause = 1000
+
+func cut(text string) string {
+	if len(text) <= longestCause {
+		return text
+	}
+	return strings.ToValidUTF8(text[:longestCause], "") + "..."
+}
+
+// shorten returns an error with a text of bounded length that does not hold the answer of the API server.
+func shorten(err error) error {
+	if text := err.Error(); len(text) > longestCause {
+		return errors.New(cut(text))
+	}
+	return err
 }

@@ -1,11 +1,16 @@
 package actuate
 
 import (
+	"errors"
+	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
@@ -17,26 +22,149 @@ import (
 	"loadline.dev/loadline/updater/view"
 )
 
-// A cached pod has owner references without UID, those of the API server are complete.
-func TestCheck_CachedPodWithoutOwnerUID(t *testing.T) {
+// checked is a Deployment of one ready pod, on an API server with settings for tests.
+type checked struct {
+	*Checker
+	kube    *fake.Clientset
+	pod     *corev1.Pod
+	vpa     *vpav1.VerticalPodAutoscaler
+	now     time.Time
+	created []*corev1.Pod // in dry runs
+	refusal error
+}
+
+func newChecked(t *testing.T, others ...runtime.Object) *checked {
+	t.Helper()
 	live := livePod("ReplicaSet", "apps/v1")
 	live.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-	kube := fake.NewClientset(live, &appsv1.ReplicaSet{
+	owner := &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "owner"},
-		Spec:       appsv1.ReplicaSetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, Template: template()},
+		Spec:       appsv1.ReplicaSetSpec{Replicas: new(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, Template: template()},
+	}
+	c := &checked{kube: fake.NewClientset(append(others, live, owner)...), pod: live, now: time.Unix(1e9, 0), vpa: &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{UID: "vpa", Generation: 1}}}
+	c.kube.PrependReactor("create", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
+		pod := a.(ktesting.CreateAction).GetObject().(*corev1.Pod)
+		c.created = append(c.created, pod)
+		return true, pod, c.refusal
 	})
-	var created *corev1.Pod
-	kube.PrependReactor("create", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
-		created = a.(ktesting.CreateAction).GetObject().(*corev1.Pod)
-		return true, created, nil
+	c.Checker = &Checker{Kube: c.kube, Config: &disruption.Config{MinReplicas: 1, Tolerance: 0.5}, Clock: func() time.Time { return c.now }}
+	return c
+}
+
+func (c *checked) change() Change {
+	return Change{
+		Action: disruption.Action{Subject: disruption.Subject{Namespace: "shop", Pod: c.pod.Name, UID: string(c.pod.UID)}},
+		Target: c.pod, Reading: view.NewReading(c.vpa, convert.LimitRanges{}),
+	}
+}
+
+func (c *checked) held(t *testing.T, err error) *Held {
+	t.Helper()
+	var held *Held
+	require.ErrorAs(t, err, &held)
+	return held
+}
+
+// Admission may name each of thousands of containers in a refusal, which events and logs repeat.
+func TestCheck_RefusalsAreCut(t *testing.T) {
+	for _, refusal := range []error{
+		apierrors.NewForbidden(corev1.Resource("pods"), "web-", errors.New(strings.Repeat("container ", 1e5))),
+		apierrors.NewInternalError(errors.New(strings.Repeat("container ", 1e5))),
+	} {
+		c := newChecked(t)
+		c.refusal = refusal
+		held := c.held(t, c.Check(t.Context(), c.change()))
+		require.Less(t, len(held.Error()), 1200)
+		require.Contains(t, held.Error(), "container container")
+	}
+}
+
+func TestPaused_ChangedVPAEndsAPauseAfterAMinute(t *testing.T) {
+	c := newChecked(t)
+	c.refusal = apierrors.NewForbidden(corev1.Resource("pods"), "web-", errors.New("house rule"))
+	for generation := range 200 {
+		c.vpa.Generation = int64(generation)
+		require.NoError(t, c.Paused(c.change()))
+		require.Equal(t, disruption.ReplacementRefused, c.held(t, c.Check(t.Context(), c.change())).Reason)
+		c.vpa.Generation++
+		c.now = c.now.Add(30 * time.Second)
+		require.Error(t, c.Paused(c.change()), "a VPA that changes all the time is checked once a minute")
+		c.now = c.now.Add(30 * time.Second)
+		require.NoError(t, c.Paused(c.change()))
+	}
+	require.Len(t, c.pauses, 1, "the generations of a VPA have one pause")
+}
+
+// Large objects of one namespace may make its checks slow.
+func TestCheck_SlowNamespaceLeavesTimeToOthers(t *testing.T) {
+	c := newChecked(t)
+	c.kube.PrependReactor("list", "replicasets", func(ktesting.Action) (bool, runtime.Object, error) {
+		c.now = c.now.Add(2 * time.Second)
+		return false, nil, nil
 	})
-	cached := live.DeepCopy()
+	for range 3 {
+		require.NoError(t, c.Check(t.Context(), c.change()))
+	}
+	require.Equal(t, disruption.DisruptionRateLimited, c.held(t, c.Check(t.Context(), c.change())).Reason)
+	require.True(t, c.hasShare("other", c.now))
+	c.now = c.now.Add(time.Minute)
+	require.NoError(t, c.Check(t.Context(), c.change()))
+}
+
+// Pods of any owner may match the selector of a workload.
+func TestCheck_ReadsPodsInPages(t *testing.T) {
+	for _, tc := range []struct {
+		name          string
+		pages         int
+		ready, checks bool // another ready pod of the owner on the last page
+		lists         int
+	}{
+		{name: "few", pages: 2, ready: true, checks: true, lists: 2},
+		{name: "few, none ready", pages: 2, lists: 2},
+		{name: "more than are read", pages: 100, checks: true, lists: 11},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := newChecked(t)
+			c.Config.MinReplicas = 2
+			var lists []metav1.ListOptions
+			c.kube.PrependReactor("list", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
+				options := a.(ktesting.ListActionImpl).ListOptions
+				lists = append(lists, options)
+				if options.FieldSelector != "" {
+					return true, &corev1.PodList{Items: []corev1.Pod{*c.pod}}, nil
+				}
+				require.EqualValues(t, podsPage, options.Limit)
+				page := &corev1.PodList{}
+				for range podsPage {
+					page.Items = append(page.Items, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}})
+				}
+				if options.Continue == "" {
+					page.Items[0] = *c.pod
+				}
+				if len(lists) < tc.pages {
+					page.Continue = fmt.Sprint(len(lists))
+				} else if tc.ready {
+					sibling := c.pod.DeepCopy()
+					sibling.UID = "sibling"
+					page.Items[1] = *sibling
+				}
+				return true, page, nil
+			})
+			err := c.Check(t.Context(), c.change())
+			require.Len(t, lists, tc.lists)
+			require.Equal(t, tc.checks, err == nil, err)
+		})
+	}
+}
+
+// A cached pod has owner references without UID, those of the API server are complete.
+func TestCheck_CachedPodWithoutOwnerUID(t *testing.T) {
+	c := newChecked(t)
+	cached := c.pod.DeepCopy()
 	cached.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", Controller: new(true)}}
-	checker := &Checker{Kube: kube, Config: &disruption.Config{MinReplicas: 1, Tolerance: 0.5}}
-	require.NoError(t, checker.Check(t.Context(), Change{
-		Action: disruption.Action{Subject: disruption.Subject{Namespace: "shop", Pod: "web-1", UID: "pod"}},
-		Target: cached, Reading: view.NewReading(&vpav1.VerticalPodAutoscaler{}, convert.LimitRanges{}),
-	}))
-	require.NotNil(t, created, "the replacement was checked")
-	require.Equal(t, "owner", string(created.OwnerReferences[0].UID))
+	change := c.change()
+	change.Target = cached
+	require.NoError(t, c.Check(t.Context(), change))
+	require.NotEmpty(t, c.created, "the replacement was checked")
+	require.Equal(t, "owner", string(c.created[0].OwnerReferences[0].UID))
 }
