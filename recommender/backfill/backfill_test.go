@@ -221,20 +221,36 @@ func TestHistoryIsWhatLiveSamplesWouldHaveGiven(t *testing.T) {
 		"cpu_total 09T08:00", "mem 09T08:00", "cpu_total 10T08:00", "mem 10T08:00"}, f.asked)
 }
 
-func TestChunksHaveTheTimesOfOneQuery(t *testing.T) {
+func TestPlan_StartsInTheSameStepReadTheSamePoints(t *testing.T) {
 	for _, c := range []struct{ length, step time.Duration }{
 		{8 * 24 * time.Hour, time.Hour}, {time.Hour, 7 * time.Minute}, {time.Minute, time.Hour}, {72 * time.Hour, 36 * time.Hour}, {30 * time.Hour, time.Second},
 	} {
-		want := now().Add(-c.length)
-		for _, chunk := range plan(now().Add(300*time.Millisecond), c.length, c.step) {
-			require.LessOrEqual(t, chunk.Count, prometheus.MostTimes)
-			if chunk.kind == resources.CPU {
-				require.Equal(t, want, chunk.Start)
-				want = want.Add(time.Duration(chunk.Count) * c.step)
+		begin := now().Truncate(c.step)
+		points := func(at time.Time) (found []time.Time) {
+			for _, chunk := range plan(at, c.length, c.step) {
+				require.LessOrEqual(t, chunk.Count, prometheus.MostTimes)
+				for i := range chunk.Count {
+					if chunk.kind == resources.CPU {
+						found = append(found, chunk.At(i))
+					}
+				}
+			}
+			return found
+		}
+		want := points(begin)
+		require.Equal(t, begin, want[len(want)-1])
+		require.Equal(t, begin.Add(-c.length.Truncate(c.step)), want[0])
+		for i := range want[1:] {
+			require.Equal(t, c.step, want[i+1].Sub(want[i]))
+		}
+		for _, later := range []time.Duration{300 * time.Millisecond, c.step / 3, c.step - time.Millisecond} {
+			at := begin.Add(later)
+			got := points(at)
+			require.Equal(t, want, got[:len(want)], "%s later", later)
+			if at = at.Truncate(time.Second); at.After(begin) {
+				require.Equal(t, []time.Time{at}, got[len(want):], "the usage since the last whole step")
 			}
 		}
-		require.True(t, want.After(now()))
-		require.False(t, want.Add(-c.step).After(now()))
 	}
 }
 

@@ -19,12 +19,18 @@ type chunk struct {
 
 const chunkLength = 24 * time.Hour
 
-// plan cuts the history of now into chunks, the oldest first. Their times are those
-// of one query from now-length to now.
+// plan cuts the history of now into chunks, the oldest first. Their times are whole steps since a
+// fixed time, so that each start within the same step reads the same points, and now, because
+// the last step may hold all usage that there is.
 func plan(now time.Time, length, step time.Duration) []chunk {
-	all := prometheus.Times{Start: now.Truncate(time.Second).Add(-length), Step: step, Count: int(length/step) + 1}
+	now = now.Truncate(time.Second)
+	all := prometheus.Times{Start: now.Truncate(step).Add(-length.Truncate(step)), Step: step, Count: int(length/step) + 1}
+	parts := all.Cut(min(max(int(chunkLength/step), 1), prometheus.MostTimes))
+	if all.Last().Before(now) {
+		parts = append(parts, prometheus.Times{Start: now, Step: step, Count: 1})
+	}
 	var chunks []chunk
-	for _, times := range all.Cut(min(max(int(chunkLength/step), 1), prometheus.MostTimes)) {
+	for _, times := range parts {
 		for k := range resources.Kind(resources.Kinds) {
 			chunks = append(chunks, chunk{k, times})
 		}
