@@ -107,6 +107,7 @@ func TestANodeOnWhichNothingCanBeSharedIsNamedInTheLog(t *testing.T) {
 	for problem, change := range map[string]func(*corev1.Node){
 		"KubeletTooOld":      func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.32.9" },
 		"AllocatableUnknown": func(n *corev1.Node) { n.Status.Allocatable = nil },
+		"SizeFollowsPods":    func(n *corev1.Node) { n.Labels = map[string]string{"type": "virtual-kubelet"} },
 	} {
 		for _, mode := range []loadlinev1alpha1.SharingMode{loadlinev1alpha1.SharingOn, loadlinev1alpha1.SharingDryRun} {
 			w := newWorld(t, Default(), append(peakingPods(3, unlimited), peaking(), shared(mode, automatic), kubelet("n1", "8", change))...)

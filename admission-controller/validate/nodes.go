@@ -57,7 +57,7 @@ func (c *Cluster) followNodes(ctx context.Context) {
 func (c *Cluster) readNodes(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, nodesTime)
 	defer cancel()
-	var most resources.List
+	most, grows := resources.List{}, false
 	var all []corev1.Node
 	labelled := map[string]string{}
 	err := pages(func(o metav1.ListOptions) (string, error) {
@@ -68,6 +68,7 @@ func (c *Cluster) readNodes(ctx context.Context) error {
 		for i := range page.Items {
 			n := &page.Items[i]
 			has := convert.Resources(n.Status.Allocatable)
+			grows = grows || convert.FollowsPods(n)
 			for k := range resources.Kind(resources.Kinds) {
 				most = most.With(k, max(most.Value(k), has.Value(k)))
 			}
@@ -85,6 +86,9 @@ func (c *Cluster) readNodes(ctx context.Context) error {
 		c.nodes.Store(nil)
 		return fmt.Errorf("list nodes: %w", err)
 	}
+	if grows { // no bound is too large for every node
+		most = resources.List{}
+	}
 	c.largest.Store(&most)
 	nodes, err := c.summarize(ctx, all, labelled)
 	c.nodes.Store(nodes)
@@ -96,6 +100,9 @@ func (c *Cluster) summarize(ctx context.Context, all []corev1.Node, labelled map
 	find := client.NodeAutoscaler{Kube: c.Kube, Labelled: func(_ context.Context, label string) (string, error) { return labelled[label], nil }}
 	if sign, err := find.Find(ctx, time.Now()); err != nil || sign != "" {
 		return nil, err
+	}
+	if err := c.reserveForStaticPods(ctx, all); err != nil { // without the permission they do not count
+		klog.FromContext(ctx).V(4).Info("Failed to read static pods, capping new pods without them", "reason", err)
 	}
 	var daemons []nodefit.Daemon
 	err := pages(func(o metav1.ListOptions) (string, error) {

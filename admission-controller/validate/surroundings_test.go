@@ -302,6 +302,46 @@ func TestTheLargestNodeIsReadAtTheStart(t *testing.T) {
 	<-ended
 }
 
+// A pod that is capped must find room on an empty node of the same kind.
+func TestNodes_StaticPodsLeaveLess(t *testing.T) {
+	node := func(name string, taints ...corev1.Taint) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{Taints: taints},
+			Status: corev1.NodeStatus{Allocatable: testkit.List("cpu=8 memory=32Gi")}}
+	}
+	on := func(node, kind, name, memory string) *corev1.Pod {
+		pod := testkit.Pod(name+"-"+node, testkit.Container("c", "memory="+memory, ""))
+		pod.Spec.NodeName, pod.OwnerReferences[0].APIVersion, pod.OwnerReferences[0].Kind = node, "v1", kind
+		return pod
+	}
+	control := corev1.Taint{Key: "node-role.kubernetes.io/control-plane", Effect: corev1.TaintEffectNoSchedule}
+	kube := fake.NewClientset(node("a"), node("b"), node("c", control), on("a", "Node", "proxy", "2Gi"), on("b", "Node", "proxy", "2Gi"),
+		on("a", "ReplicaSet", "web", "4Gi"), on("c", "Node", "etcd", "8Gi"))
+	none := func(string, string) bool { return false }
+	c := &Cluster{Kube: kube}
+	for _, tc := range []struct {
+		name      string
+		placement nodefit.Placement
+		forbidden bool
+		want      int64
+	}{
+		{name: "beside static pods, not beside others", want: 30 << 30},
+		{name: "node of another kind", placement: nodefit.Placement{NodeName: "c"}, want: 24 << 30},
+		{name: "pods are not known", forbidden: true, want: 32 << 30},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if tc.forbidden {
+				kube.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+					return true, nil, apierrors.NewForbidden(corev1.Resource("pods"), "", nil)
+				})
+			}
+			require.NoError(t, c.readNodes(t.Context()))
+			room, tooLarge := c.Nodes().Largest(resources.Of(100, 80<<30), &tc.placement, none)
+			require.True(t, tooLarge)
+			require.EqualValues(t, tc.want, room.Value(resources.Memory))
+		})
+	}
+}
+
 func TestNodes_KnownOnlyWhereNoneAreAdded(t *testing.T) {
 	node := func(labels map[string]string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: labels}, Status: corev1.NodeStatus{Allocatable: testkit.List("cpu=8 memory=32Gi")}}

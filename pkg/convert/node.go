@@ -3,7 +3,10 @@ package convert
 import (
 	"slices"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // Labels and taints of nodes whose size follows their pods: virtual nodes, which stand for a provider
@@ -17,6 +20,7 @@ const (
 	ekletInstance         = "eklet"
 	ekletTaintKey         = "eks.tke.cloud.tencent.com/eklet"
 	instanceTypeNodeLabel = corev1.LabelInstanceTypeStable
+	singlePodScheduler    = "fargate-scheduler"
 )
 
 // FollowsPods reports whether the size of a node follows its pods, so that a new pod of any size gets
@@ -31,6 +35,9 @@ func FollowsPod(node *corev1.Node) bool {
 	return node.Labels[computeTypeKey] == singlePodNode ||
 		slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == computeTypeKey && t.Value == singlePodNode })
 }
+
+// GetsOwnNode reports whether the scheduler of a pod makes a node for it.
+func GetsOwnNode(scheduler string) bool { return scheduler == singlePodScheduler }
 
 func followsPodsTaint(t corev1.Taint) bool {
 	return t.Key == virtualNodeTaintKey || t.Key == ekletTaintKey || t.Key == computeTypeKey && t.Value == singlePodNode
@@ -52,4 +59,20 @@ func FollowsPodsSigns(node *corev1.Node) (labels map[string]string, taints []cor
 		}
 	}
 	return labels, taints
+}
+
+// AlwaysThere reports whether a pod belongs to its node: a node of the same kind has one as well. It is a pod of
+// a DaemonSet or a static pod.
+func AlwaysThere(pod *corev1.Pod) bool {
+	return IsStatic(pod) || controlledBy(pod, appsv1.SchemeGroupVersion.WithKind("DaemonSet"))
+}
+
+// IsStatic reports whether a pod stands for a static one: its node owns it.
+func IsStatic(pod *corev1.Pod) bool {
+	return controlledBy(pod, corev1.SchemeGroupVersion.WithKind("Node"))
+}
+
+func controlledBy(pod *corev1.Pod, kind schema.GroupVersionKind) bool {
+	ref := metav1.GetControllerOfNoCopy(pod)
+	return ref != nil && schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind() == kind.GroupKind()
 }

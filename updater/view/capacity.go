@@ -79,6 +79,11 @@ func free(objects []*corev1.Node, pods corelisters.PodLister) ([]disruption.Node
 		if waiting != (resources.List{}) {
 			arriving[node] = append(arriving[node], convert.Arrival{UID: p.UID, Created: p.CreationTimestamp.Time, Takes: waiting})
 		}
+		if convert.AlwaysThere(p) {
+			for k := range resources.Kind(resources.Kinds) {
+				node.Fixed = node.Fixed.With(k, node.Fixed.Value(k).Add(taken.Value(k)))
+			}
+		}
 		for k := range resources.Kind(resources.Kinds) {
 			taken = taken.With(k, taken.Value(k).Add(-waiting.Value(k)))
 		}

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -52,6 +53,23 @@ func TestNodesCountAllTheirPods(t *testing.T) {
 		{Name: "b", Size: cpu(1000), Free: cpu(900)},
 		{Name: "c", Size: cpu(1000), Free: cpu(300)},
 	}, nodes)
+}
+
+func TestNodes_CountDaemonsAndStaticPodsAsAlwaysThere(t *testing.T) {
+	index := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	for i, owner := range []metav1.OwnerReference{
+		{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "agent"}, {APIVersion: "v1", Kind: "Node", Name: "a"}, {APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web"},
+		{APIVersion: "example.com/v1", Kind: "DaemonSet", Name: "other"},
+	} {
+		owner.Controller = new(true)
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: owner.Name + owner.Kind, OwnerReferences: []metav1.OwnerReference{owner}}, Spec: corev1.PodSpec{NodeName: "a"}}
+		pod.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: list("cpu", fmt.Sprintf("%dm", 100<<i))}}}
+		require.NoError(t, index.Add(pod))
+	}
+	nodes, err := free([]*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Status: corev1.NodeStatus{Allocatable: list("cpu", "2")}}}, corelisters.NewPodLister(index))
+	require.NoError(t, err)
+	require.Equal(t, resources.Amount(300), nodes[0].Fixed.Value(resources.CPU))
+	require.Equal(t, resources.Amount(500), nodes[0].Free.Value(resources.CPU))
 }
 
 func TestWhatIsNotKnownFits(t *testing.T) {

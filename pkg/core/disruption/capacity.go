@@ -11,8 +11,10 @@ import (
 type Node struct {
 	Name string
 	Size resources.List // what pods may have in all
-	Free resources.List // what the pods on it leave; may be negative
-	Open bool           // takes new pods
+	// Fixed is the part of Size that DaemonSets and static pods take, as they do on each node of its kind.
+	Fixed resources.List
+	Free  resources.List // what the pods on it leave; may be negative
+	Open  bool           // takes new pods
 	// FollowsPods marks a virtual or single-pod node. Its size follows its pods, so a pod that grows or
 	// is replaced gets a node of its new size.
 	FollowsPods bool
@@ -88,7 +90,7 @@ type RoomAnswer uint8
 const (
 	RoomFits      RoomAnswer = iota
 	RoomFull                 // not now: others have the room
-	RoomTooLarge             // never: it is more than the node has, or for Place any node
+	RoomTooLarge             // never: it is more than the node offers beside DaemonSets and static pods, or for Place any node
 	RoomOverQuota            // a ResourceQuota leaves too little
 )
 
@@ -100,7 +102,7 @@ func (r *Capacity) Resize(n Need) RoomAnswer {
 	if i, known := r.at[n.Node]; known && n.grows() {
 		node := r.nodes[i]
 		switch {
-		case !fitsIn(n.Wants, node.Size), node.FollowsPods && !n.growsWithin(node.Free):
+		case !fitsIn(n.Wants, node.offers(n)), node.FollowsPods && !n.growsWithin(node.Free):
 			return RoomTooLarge
 		case !n.growsWithin(node.Free):
 			return RoomFull
@@ -118,7 +120,7 @@ func (r *Capacity) Part(n Need) (part [resources.Kinds]resources.Amount) {
 		if i, known := r.at[n.Node]; known {
 			node := &r.nodes[i]
 			part[k] = min(part[k], shareOf(k, requests, node.Free))
-			if size, counted := node.Size.Get(k); counted {
+			if size, counted := node.offers(n).Get(k); counted {
 				part[k] = min(part[k], shareOf(k, requests, resources.List{}.With(k, size-n.Has.Value(k))))
 			}
 		}
@@ -177,7 +179,7 @@ func (r *Capacity) Place(n Need, autoscaled bool) RoomAnswer {
 	for i := range r.nodes {
 		node := &r.nodes[i]
 		switch {
-		case n.Bound && node.Name != n.Node, !fitsIn(n.Wants, node.Size):
+		case n.Bound && node.Name != n.Node, !fitsIn(n.Wants, node.offers(n)):
 		case autoscaled && added, node.Open && node.Name != n.Node && fitsIn(n.Wants, node.Free):
 			return RoomFits
 		default:
@@ -193,7 +195,16 @@ func (r *Capacity) Place(n Need, autoscaled bool) RoomAnswer {
 // takesBack reports whether a pod of the node finds room on it once it is gone. One
 // that is bound to it, as a daemon is, comes back to a closed node, too.
 func (node *Node) takesBack(n Need) bool {
-	return (node.Open || n.Bound) && fitsIn(n.Wants, node.Size) && n.growsWithin(node.Free)
+	return (node.Open || n.Bound) && fitsIn(n.Wants, node.offers(n)) && n.growsWithin(node.Free)
+}
+
+// offers returns the most that a pod can have on a node: all but what is always taken by others.
+func (node *Node) offers(n Need) resources.List {
+	offered := minus(node.Size, node.Fixed)
+	if n.Bound && n.Node == node.Name { // one of those that take it
+		offered = minus(node.Size, minus(node.Fixed, n.Has))
+	}
+	return offered
 }
 
 // Keep takes the room that a change needs: on the node of the pod, or for an

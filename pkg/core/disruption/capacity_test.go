@@ -31,6 +31,22 @@ func TestResizeLooksAtTheNodeOfThePod(t *testing.T) {
 	require.Equal(t, RoomFits, full.Resize(Need{Node: "a", Has: resources.Of(300, 300), Wants: resources.Of(200, 400)}), "only memory grows")
 }
 
+func TestCapacity_NoMoreThanBesideDaemonsAndStaticPods(t *testing.T) {
+	a := node("a", 1000, 600)
+	a.Fixed = resources.Of(300, 0)
+	r := NewCapacity([]Node{a}, nil)
+	require.Equal(t, RoomFits, r.Place(need(100, 700), false))
+	require.Equal(t, RoomTooLarge, r.Place(need(100, 701), false))
+	require.Equal(t, RoomTooLarge, r.Resize(need(100, 701)))
+	require.Equal(t, RoomFull, NewCapacity([]Node{node("a", 1000, 600)}, nil).Resize(need(100, 701)), "small pods may leave")
+	daemon := need(200, 900)
+	daemon.Bound, daemon.Node = true, "a"
+	require.Equal(t, RoomFull, r.Resize(daemon), "it is one of those that are always there")
+	daemon = need(200, 901)
+	daemon.Bound, daemon.Node = true, "a"
+	require.Equal(t, RoomTooLarge, r.Resize(daemon))
+}
+
 func TestPlaceLooksForAnyNode(t *testing.T) {
 	r := NewCapacity([]Node{node("a", 1000, 0), node("b", 1000, 300)}, nil)
 	require.Equal(t, RoomFits, r.Place(need(100, 100), false), "its own place")

@@ -7,6 +7,7 @@
 package nodefit
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -21,6 +22,7 @@ import (
 // Placement is what a pod says about the nodes it can go to.
 type Placement struct {
 	NodeName     string              `json:"nodeName"`
+	Scheduler    string              `json:"schedulerName"`
 	NodeSelector map[string]string   `json:"nodeSelector"`
 	Affinity     *corev1.Affinity    `json:"affinity"`
 	Tolerations  []corev1.Toleration `json:"tolerations"`
@@ -44,7 +46,8 @@ type Nodes struct {
 type node struct {
 	name   string
 	size   resources.List
-	taken  resources.List // by pods of DaemonSets
+	taken  resources.List // by pods of DaemonSets, and static ones
+	grows  bool           // it is as large as its pods need
 	labels map[string]string
 	taints []corev1.Taint
 }
@@ -56,15 +59,26 @@ const maxNodes = 1000
 func Summarize(all []corev1.Node, daemons []Daemon) *Nodes {
 	n := &Nodes{daemons: daemons}
 	for i := range all {
-		n.nodes = append(n.nodes, summarize(&all[i], daemons))
+		if !convert.FollowsPod(&all[i]) { // such a node takes no other pod
+			n.nodes = append(n.nodes, summarize(&all[i], daemons))
+		}
 	}
 	if len(n.nodes) > maxNodes {
 		slices.SortStableFunc(n.nodes, func(a, b node) int {
-			return int(min(max(b.size.Value(resources.Memory)-a.size.Value(resources.Memory), -1), 1))
+			switch {
+			case a.grows == b.grows:
+				return cmp.Compare(b.size.Value(resources.Memory), a.size.Value(resources.Memory))
+			case a.grows:
+				return -1
+			}
+			return 1
 		})
 		n.nodes = slices.Clone(n.nodes[:maxNodes])
 	}
 	for i := range n.nodes {
+		if n.nodes[i].grows {
+			continue
+		}
 		room := n.nodes[i].room(nil)
 		for k := range resources.Kind(resources.Kinds) {
 			if least, known := n.room.Get(k); !known || room.Value(k) < least {
@@ -76,7 +90,7 @@ func Summarize(all []corev1.Node, daemons []Daemon) *Nodes {
 }
 
 func summarize(o *corev1.Node, daemons []Daemon) node {
-	n := node{name: o.Name, size: convert.Resources(o.Status.Allocatable), labels: maps.Clone(o.Labels)}
+	n := node{name: o.Name, size: convert.Resources(o.Status.Allocatable), labels: maps.Clone(o.Labels), grows: convert.FollowsPods(o)}
 	for _, t := range o.Spec.Taints {
 		if keepsOff(&t) {
 			n.taints = append(n.taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: t.Effect})
@@ -107,7 +121,7 @@ func (n *Nodes) HoldAnywhere(requests resources.List) bool {
 // can go to. False: one is large enough, or it is not known which there are. Own reports whether a DaemonSet is
 // the controller of the pod.
 func (n *Nodes) Largest(requests resources.List, p *Placement, own func(namespace, name string) bool) (room resources.List, tooLarge bool) {
-	if n.HoldAnywhere(requests) {
+	if n.HoldAnywhere(requests) || convert.GetsOwnNode(p.Scheduler) {
 		return room, false
 	}
 	var except resources.List
@@ -123,7 +137,7 @@ func (n *Nodes) Largest(requests resources.List, p *Placement, own func(namespac
 			continue
 		}
 		has := one.room(&except)
-		if fits(requests, has) {
+		if one.grows || fits(requests, has) {
 			return resources.List{}, false
 		}
 		if part := part(requests, has); part > best {

@@ -40,6 +40,31 @@ func expression(key string, op corev1.NodeSelectorOperator, values ...string) co
 	return corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: op, Values: values}}}
 }
 
+func TestLargest_NodesThatFollowTheirPodsHoldAnything(t *testing.T) {
+	tolerating := Placement{Tolerations: []corev1.Toleration{{Key: "virtual-kubelet.io/provider", Operator: corev1.TolerationOpExists}}}
+	virtual := sized("virtual", "4", "8Gi", labelled("type", "virtual-kubelet"), tainted("virtual-kubelet.io/provider"))
+	single := sized("single", "64", "256Gi", labelled("eks.amazonaws.com/compute-type", "fargate"))
+	plain := sized("plain", "4", "32Gi")
+	for _, tc := range []struct {
+		name  string
+		nodes []corev1.Node
+		p     Placement
+		want  resources.Amount // GiB; 0: not bounded
+	}{
+		{name: "virtual node that the pod can go to", nodes: []corev1.Node{virtual, plain}, p: tolerating},
+		{name: "virtual node with a taint", nodes: []corev1.Node{virtual, plain}, want: 32},
+		{name: "virtual nodes alone", nodes: []corev1.Node{virtual}},
+		{name: "node of another pod", nodes: []corev1.Node{single, plain}, want: 32},
+		{name: "pod that gets a node of its own", nodes: []corev1.Node{single, plain}, p: Placement{Scheduler: "fargate-scheduler"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			room, tooLarge := Summarize(tc.nodes, nil).Largest(resources.Of(100, 40*gib), &tc.p, func(_, _ string) bool { return false })
+			require.Equal(t, tc.want > 0, tooLarge)
+			require.Equal(t, tc.want*gib, room.Value(resources.Memory))
+		})
+	}
+}
+
 func TestLargest_NodeThatThePodCanGoTo(t *testing.T) {
 	n := Summarize([]corev1.Node{
 		sized("small", "4", "8Gi", labelled("pool", "small")),

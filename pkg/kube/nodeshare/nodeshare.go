@@ -35,6 +35,7 @@ type NodeProblem string
 // The problems.
 const (
 	KubeletTooOld      NodeProblem = "KubeletTooOld"      // it cannot resize pods, or its version is not known
+	SizeFollowsPods    NodeProblem = "SizeFollowsPods"    // it is as large as its pods need, so they have nothing to share
 	AllocatableUnknown NodeProblem = "AllocatableUnknown" // it does not say what it can hold
 )
 
@@ -46,6 +47,8 @@ func NodeOf(node *corev1.Node) Node {
 	n := Node{Allocatable: convert.Resources(node.Status.Allocatable), GPUs: hasGPUs(node), Cordoned: node.Spec.Unschedulable}
 	kubelet, err := version.ParseGeneric(node.Status.NodeInfo.KubeletVersion)
 	switch {
+	case convert.FollowsPods(node):
+		n.Problem = SizeFollowsPods
 	case n.Allocatable.Value(resources.CPU) <= 0 || n.Allocatable.Value(resources.Memory) <= 0:
 		n.Problem = AllocatableUnknown
 	case err != nil || kubelet.LessThan(leastKubelet):
