@@ -16,6 +16,7 @@ import (
 
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/generated/informers/externalversions"
 	"loadline.dev/loadline/pkg/kube/client"
@@ -140,9 +141,9 @@ func (a *assembly) watchNodes() (cache.InformerSynced, error) {
 }
 
 // storeConfig returns the settings of the stores of live usage and of history.
-func (a *assembly) storeConfig() usage.StoreConfig {
+func (a *assembly) storeConfig(ceiling func(usage.ContainerKey, resources.Kind) resources.Amount) usage.StoreConfig {
 	config := a.config.Aggregation.Store()
-	config.Ceiling = a.nodes.Ceiling
+	config.Ceiling = ceiling
 	return config
 }
 
@@ -173,7 +174,7 @@ func (a *assembly) loop() (*Loop, error) {
 		return nil, err
 	}
 	pods := &recommend.Pods{PodLister: a.pods.Core().V1().Pods().Lister()}
-	config := a.storeConfig()
+	config := a.storeConfig(a.nodes.Ceiling)
 	store := usage.NewStore(config)
 	cluster := model.NewModel(model.Config{Store: store, MemorySaver: c.MemorySaver, PerVPA: c.Gates.PerVPAConfig, Mention: a.keys.Mention, Owner: a.targets.Top})
 	if a.parts.origin.Attach != nil {
@@ -232,7 +233,7 @@ const leastTimeout = 10 * time.Second
 func (a *assembly) backfill(loop *Loop) error {
 	c := a.config
 	config := c.Prometheus.History(c.Kube.Namespace)
-	config.Client, config.Store = a.parts.origin.Client, a.storeConfig()
+	config.Client, config.Store = a.parts.origin.Client, a.storeConfig(recommend.CeilingOfHistory)
 	config.MemorySaver, config.PerVPA, config.Mention = c.MemorySaver, c.Gates.PerVPAConfig, a.keys.Mention
 	config.Sketches, config.Follow = loop.Sketches.For, func(m *model.Model) { policies.Follow(a.policies, m) }
 	config.Turn = make(chan struct{}, 1)

@@ -29,7 +29,7 @@ func NewNodes(pods listers.PodLister) *Nodes {
 	return &Nodes{pods: pods, capacity: map[string]resources.List{}}
 }
 
-// mostWithoutNodes are the ends of the histograms, in millicores and bytes.
+// mostWithoutNodes bounds what is used where the node is not known. They are the ends of the histograms, in millicores and bytes.
 var mostWithoutNodes = [resources.Kinds]resources.Amount{resources.CPU: 1_000_000, resources.Memory: 1e12}
 
 // Ceiling returns the most that a container can use of a kind: the capacity of the node of its
@@ -50,6 +50,12 @@ func (n *Nodes) Ceiling(c usage.ContainerKey, k resources.Kind) resources.Amount
 		return most.Add(most / 10)
 	}
 	return most
+}
+
+// CeilingOfHistory returns the most that a container can have used of a kind at any time. The node of that
+// time, which may have been larger than all nodes of today, is not known.
+func CeilingOfHistory(_ usage.ContainerKey, k resources.Kind) resources.Amount {
+	return mostWithoutNodes[k]
 }
 
 // OnAdd takes a node.
