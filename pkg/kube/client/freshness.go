@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/http"
 	"reflect"
 	"sync"
 	"time"
@@ -35,7 +36,7 @@ type Option func(*options)
 type options struct{ freshness *Freshness }
 
 // Tracked records in f what the informers of a factory receive. All their watches ask for bookmarks,
-// and one that is silent for MaxCacheAge is started again.
+// and after MaxCacheAge of silence an informer lists again.
 func Tracked(f *Freshness) Option { return func(o *options) { o.freshness = f } }
 
 func apply(all []Option) (o options) {
@@ -129,7 +130,13 @@ func (f *Freshness) track(object runtime.Object, optional bool, asks *cache.List
 	}
 }
 
-// follow passes the events of a watch on, and ends one that is silent for MaxCacheAge.
+// expired is the event after which an informer lists again instead of watching from where it was.
+var expired = watch.Event{Type: watch.Error, Object: &metav1.Status{
+	Status: metav1.StatusFailure, Code: http.StatusGone, Reason: metav1.StatusReasonExpired, Message: "the watch was silent for " + MaxCacheAge.String(),
+}}
+
+// follow passes the events of a watch on. After MaxCacheAge of silence the informer lists again: some API
+// servers send no bookmarks for a resource that nobody has changed since their start.
 func (f *Freshness) follow(w watch.Interface, resource string) watch.Interface {
 	events := make(chan watch.Event)
 	followed := watch.NewProxyWatcher(events)
@@ -154,6 +161,10 @@ func (f *Freshness) follow(w watch.Interface, resource string) watch.Interface {
 					return
 				}
 			case <-silence.C:
+				select {
+				case events <- expired:
+				case <-followed.StopChan():
+				}
 				return
 			case <-followed.StopChan():
 				return

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -75,11 +76,13 @@ func TestFreshness_SilentWatch(t *testing.T) {
 		require.ErrorContains(t, freshness.Stale(), "the watch of pods has received nothing for 3m1s")
 
 		time.Sleep(time.Minute)
+		require.NoError(t, freshness.Stale(), "the pods were listed again")
 		require.EqualValues(t, 2, server.opened.Load(), "the silent watch was replaced")
-		require.Error(t, freshness.Stale(), "an open watch alone proves nothing")
-		(<-server.watches).Modify(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", ResourceVersion: "8"}})
-		synctest.Wait()
-		require.NoError(t, freshness.Stale())
+		server.PrependReactor("list", "pods", func(ktesting.Action) (bool, runtime.Object, error) {
+			return true, nil, errors.New("the server is gone")
+		})
+		time.Sleep(MaxCacheAge + time.Minute)
+		require.Error(t, freshness.Stale(), "an attempt to list proves nothing")
 	})
 }
 
