@@ -35,6 +35,16 @@ func (p *Pod) QuickOOM(threshold time.Duration, now time.Time) bool {
 // Plan marks its action with OOMResize.
 func (p *Pod) IsOOMResize() bool { return p.WantsOOMResize() && (!p.Ready || !p.WouldRestart()) }
 
+// lately is for how long an out-of-memory kill lifts the protections of a pod that is not ready. A pod may
+// be unready for another cause, long after a kill.
+const lately = 10 * time.Minute
+
+func (p *Pod) killedLately(now time.Time) bool {
+	return p.Any(func(c *Container, k resources.Kind) bool {
+		return k == resources.Memory && now.Sub(c.OOM.Ended) < lately && c.moreMemory()
+	})
+}
+
 // starved reports whether a pod is not ready and the last termination of a container that would grow was an
 // out-of-memory kill.
 func (p *Pod) starved() bool { return !p.Ready && p.WantsOOMResize() }

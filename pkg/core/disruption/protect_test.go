@@ -43,6 +43,11 @@ func TestPlan_ResizesProtectedPodsWithoutEviction(t *testing.T) {
 		{name: "restart keeps the revision", protected: OlderRevision, mode: InPlaceOrRecreate, pod: restarts, want: "resize p0: OutOfBounds"},
 		{name: "restart after a kill", protected: CountsAsFailure, mode: InPlaceOrRecreate, pod: func(p *Pod) { restarts(p); killed(p) },
 			want: "resize p0: OutOfBounds"},
+		{name: "restart long after a kill", protected: CountsAsFailure, mode: InPlaceOrRecreate, pod: func(p *Pod) {
+			restarts(p)
+			killed(p)
+			p.Containers[0].OOM.Ended = p.Containers[0].OOM.Ended.Add(-time.Hour)
+		}, want: "skip p0: CountsAsFailure"},
 		{name: "infeasible", protected: OlderRevision, mode: InPlaceOrRecreate, pod: infeasible, want: "skip p0: OlderRevision"},
 		{name: "infeasible in mode Recreate", protected: OlderRevision, mode: Recreate, pod: infeasible, want: "skip p0: OlderRevision"},
 		{name: "deferred for long", protected: OlderRevision, mode: InPlaceOrRecreate, pod: deferred, want: "skip p0: Deferred"},
