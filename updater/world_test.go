@@ -142,6 +142,9 @@ func (w *world) evictions() (names []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, e := range w.evicted {
+		if len(e.DeleteOptions.DryRun) > 0 {
+			continue
+		}
 		names = append(names, e.Name)
 	}
 	return names

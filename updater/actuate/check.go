@@ -27,15 +27,18 @@ import (
 	"loadline.dev/loadline/updater/view"
 )
 
-// checkTimeout bounds all requests of one check.
-const checkTimeout = 10 * time.Second
+// checkTimeout bounds all requests of one check. A webhook of others that does not answer, and whose failures
+// are ignored, takes 10 seconds by default.
+const checkTimeout = 15 * time.Second
 
-// The pauses between two checks for the pods of one owner. A refusal waits twice as long each time.
+// The pauses between two checks for the pods of one owner are twice as long each time.
 const (
 	firstRefusalPause = 5 * time.Minute
 	maxRefusalPause   = time.Hour
-	unknownPause      = 30 * time.Second
+	firstUnknownPause = 30 * time.Second
+	maxUnknownPause   = 10 * time.Minute
 	shortestPause     = time.Minute // of a VPA that changes
+	forbiddenPause    = time.Minute // of all checks
 )
 
 // Held is the error of a disruption that a last check holds back.
@@ -72,6 +75,11 @@ type Checker struct {
 	mu     sync.Mutex
 	pauses map[pauseKey]pause
 	shares map[string]share // by namespace
+	// siblings are the pods of owners that were read a moment ago.
+	siblings map[pauseKey]siblings
+	// forbidden holds all evictions: the updater itself may not create pods.
+	forbidden      *Held
+	forbiddenUntil time.Time
 }
 
 // pauseKey is an owner and the VPA that sizes its pods. A new pod template of a Deployment makes a
@@ -97,10 +105,12 @@ type share struct {
 }
 
 // The checks for one namespace take at most mostShare of each shareInterval, so that large objects of
-// one tenant do not hold up the others. A check that has begun ends.
+// one tenant do not hold up the others, and all checks at most allShares. A check that has begun ends.
 const (
 	shareInterval = time.Minute
 	mostShare     = 5 * time.Second
+	allShares     = 20 * time.Second
+	everywhere    = "" // the namespace that stands for all
 )
 
 func (c *Checker) now() time.Time {
@@ -118,6 +128,9 @@ func (c *Checker) Paused(change Change) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.now().Before(c.forbiddenUntil) {
+		return c.forbidden
+	}
 	p, known := c.pauses[key]
 	if known && p.generation != generationOf(change) && c.now().Sub(p.begun) >= shortestPause {
 		return nil
@@ -156,7 +169,7 @@ func (c *Checker) Check(ctx context.Context, change Change) error {
 	}
 	began := c.now()
 	if !c.hasShare(change.Namespace, began) {
-		return &Held{Reason: disruption.DisruptionRateLimited, Cause: fmt.Errorf("checks for namespace %s have taken %s of this minute", change.Namespace, mostShare)}
+		return &Held{Reason: disruption.DisruptionRateLimited, Cause: fmt.Errorf("checks of evictions have taken %s of this minute for namespace %s, or %s for all", mostShare, change.Namespace, allShares)}
 	}
 	limited, cancel := context.WithTimeout(client.Once(ctx), checkTimeout)
 	defer cancel()
@@ -177,8 +190,12 @@ func (c *Checker) Check(ctx context.Context, change Change) error {
 func (c *Checker) hasShare(namespace string, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s, known := c.shares[namespace]
-	return !known || now.Sub(s.minute) >= shareInterval || s.taken < mostShare
+	for name, most := range map[string]time.Duration{namespace: mostShare, everywhere: allShares} {
+		if s, known := c.shares[name]; known && now.Sub(s.minute) < shareInterval && s.taken >= most {
+			return false
+		}
+	}
+	return true
 }
 
 // take counts the time of a check that has ended.
@@ -189,12 +206,14 @@ func (c *Checker) take(namespace string, began time.Time) {
 	if c.shares == nil {
 		c.shares = map[string]share{}
 	}
-	s, known := c.shares[namespace]
-	if !known {
-		s.minute = began
+	for _, name := range []string{namespace, everywhere} {
+		s, known := c.shares[name]
+		if !known {
+			s.minute = began
+		}
+		s.taken += c.now().Sub(began)
+		c.shares[name] = s
 	}
-	s.taken += c.now().Sub(began)
-	c.shares[namespace] = s
 }
 
 // remember begins a pause after a check whose result only changes with the cluster.
@@ -207,12 +226,12 @@ func (c *Checker) remember(key pauseKey, held *Held, generation int64) {
 		delete(c.pauses, key)
 		return
 	}
-	next := pause{held: held, generation: generation, begun: now, last: unknownPause}
-	if held.Reason != disruption.ReplacementUnknown {
-		next.last = firstRefusalPause
-		if before, known := c.pauses[key]; known && before.held.Reason == held.Reason {
-			next.last = min(2*before.last, maxRefusalPause)
-		}
+	next, longest := pause{held: held, generation: generation, begun: now, last: firstRefusalPause}, maxRefusalPause
+	if held.Reason == disruption.ReplacementUnknown {
+		next.last, longest = firstUnknownPause, maxUnknownPause
+	}
+	if before, known := c.pauses[key]; known && before.held.Reason == held.Reason {
+		next.last = min(2*before.last, longest)
 	}
 	next.until = now.Add(next.last)
 	if c.pauses == nil {
@@ -257,44 +276,33 @@ func (c *Checker) live(ctx context.Context, change Change) (*controller, *corev1
 	case err != nil:
 		return nil, nil, &Held{Reason: disruption.ReplacementUnknown, Cause: fmt.Errorf("read %s %s: %w", ref.Kind, ref.Name, shorten(err))}
 	}
-	pods, all, err := c.pods(ctx, owner, change.Target)
-	if err != nil {
+	known, pod, err := c.siblingsOf(ctx, owner, change.Target)
+	switch {
+	case err != nil:
 		return nil, nil, &Held{Reason: disruption.ReplacementUnknown, Cause: fmt.Errorf("list the pods of %s %s: %w", ref.Kind, ref.Name, shorten(err))}
+	case pod == nil:
+		return nil, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, change.Target.Name)
+	case !known.all: // the count of the caches holds
+		return owner, pod, nil
 	}
-	if !all { // the count of the caches holds
-		if len(pods) == 0 {
-			return nil, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, change.Target.Name)
-		}
-		return owner, &pods[0], nil
-	}
-	pod, err := c.spares(owner, pods, change)
-	return owner, pod, err
+	return owner, pod, c.spares(owner, known.pods, pod, change)
 }
 
-// spares returns the pod as it is now, or an error if its owner cannot do without it now.
-func (c *Checker) spares(owner *controller, pods []corev1.Pod, change Change) (evicted *corev1.Pod, err error) {
+// spares returns an error if an owner cannot do without one of its pods now.
+func (c *Checker) spares(owner *controller, pods []corev1.Pod, one *corev1.Pod, change Change) error {
 	settings := change.Reading.VPA(false)
 	v := disruption.VPA{MinReplicas: settings.MinReplicas, Groups: []disruption.Group{{Replicas: owner.wanted}}}
-	var core disruption.Pod
+	core := stateOf(one)
+	v.Pods = append(v.Pods, core)
 	leaving := 0
 	for i := range pods {
-		pod := &pods[i]
-		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
-			continue
-		}
-		if pod.DeletionTimestamp != nil {
+		switch pod := &pods[i]; {
+		case pod.UID == one.UID, pod.Status.Phase == corev1.PodSucceeded, pod.Status.Phase == corev1.PodFailed:
+		case pod.DeletionTimestamp != nil:
 			leaving++
-			continue
+		default:
+			v.Pods = append(v.Pods, stateOf(pod))
 		}
-		ready, _ := view.Ready(pod)
-		one := disruption.Pod{UID: string(pod.UID), Ready: ready, Pending: pod.Status.Phase == corev1.PodPending}
-		if pod.UID == change.Target.UID {
-			evicted, core = pod, one
-		}
-		v.Pods = append(v.Pods, one)
-	}
-	if evicted == nil {
-		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, change.Target.Name)
 	}
 	if owner.wanted == disruption.Unknown { // else each eviction would lower the number that the next one is compared with
 		v.Groups[0].Replicas = len(v.Pods) + leaving
@@ -305,9 +313,24 @@ func (c *Checker) spares(owner *controller, pods []corev1.Pod, change Change) (e
 		reason = disruption.NoBudget // others would gain less than the workload loses
 	}
 	if reason != "" {
-		return nil, &Held{Reason: reason, Cause: fmt.Errorf("%s %s has %d live pods, of which too few are ready", owner.ref.Kind, owner.ref.Name, len(v.Pods))}
+		return &Held{Reason: reason, Cause: fmt.Errorf("%s %s has %d live pods now, %d of them ready", owner.ref.Kind, owner.ref.Name, len(v.Pods), readyOf(v.Pods))}
 	}
-	return evicted, nil
+	return nil
+}
+
+// stateOf returns a pod with no more than what budgets count.
+func stateOf(pod *corev1.Pod) disruption.Pod {
+	ready, _ := view.Ready(pod)
+	return disruption.Pod{UID: string(pod.UID), Ready: ready, Pending: pod.Status.Phase == corev1.PodPending}
+}
+
+func readyOf(pods []disruption.Pod) (ready int) {
+	for i := range pods {
+		if pods[i].Ready {
+			ready++
+		}
+	}
+	return ready
 }
 
 func otherReady(pods []disruption.Pod, uid string) bool {
@@ -339,7 +362,14 @@ func (c *Checker) accepts(ctx context.Context, owner *controller, evicted *corev
 
 // create creates a pod in a dry run and returns it as admission leaves it.
 func (c *Checker) create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
-	return c.Kube.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	created, err := c.Kube.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if notPermitted(err) { // for any pod
+		c.mu.Lock()
+		c.forbidden = &Held{Reason: disruption.ReplacementUnknown, Cause: errors.New("the updater may not create pods in dry runs: its role lacks the verb create on pods")}
+		c.forbiddenUntil = c.now().Add(forbiddenPause)
+		c.mu.Unlock()
+	}
+	return created, err
 }
 
 // Sized returns a pod as the webhook would size it if it were created now.
@@ -381,11 +411,12 @@ func compare(change Change, evicted, created *corev1.Pod, of func(policy.Contain
 			continue
 		}
 		target := of(policy.Container{Requests: f.Requests, Limits: f.Limits})
+		_, boosted := created.Annotations[convert.BoostAnnotationPrefix+f.Name]
 		for k := range resources.Kind(resources.Kinds) {
 			has := of(before[i]).Value(k)
 			if direction := cmp.Compare(target.Value(k), has); target.Has(k) && direction != 0 {
 				planned = true
-				effective = effective || cmp.Compare(of(after[j]).Value(k), has) == direction
+				effective = effective || boosted && k == resources.CPU || cmp.Compare(of(after[j]).Value(k), has) == direction
 			}
 		}
 	}
@@ -419,10 +450,15 @@ func undecided(err error) bool {
 	switch {
 	case code < 400 || code >= 500, apierrors.IsUnauthorized(err), apierrors.IsTooManyRequests(err), apierrors.IsTimeout(err), apierrors.IsConflict(err):
 		return true
-	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), `cannot create resource "pods"`): // our own permission
+	case notPermitted(err):
 		return true
 	}
 	return strings.Contains(err.Error(), "does not support dry run")
+}
+
+// notPermitted reports whether the updater lacks the permission to create pods.
+func notPermitted(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), `cannot create resource "pods"`)
 }
 
 // deniedByAdmission reports whether a webhook or an admission policy denied a request. It may answer

@@ -11,14 +11,18 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	ktesting "k8s.io/client-go/testing"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -49,6 +53,16 @@ func newChecked(t *testing.T, others ...runtime.Object) *checked {
 	})
 	c.Checker = &Checker{Kube: c.kube, Config: &disruption.Config{MinReplicas: 1, Tolerance: 0.5}, Clock: func() time.Time { return c.now }}
 	return c
+}
+
+// replicas scales the workload.
+func (c *checked) replicas(t *testing.T, n int32) {
+	t.Helper()
+	owner, err := c.kube.AppsV1().ReplicaSets("shop").Get(t.Context(), "web", metav1.GetOptions{})
+	require.NoError(t, err)
+	owner.Spec.Replicas = &n
+	_, err = c.kube.AppsV1().ReplicaSets("shop").Update(t.Context(), owner, metav1.UpdateOptions{})
+	require.NoError(t, err)
 }
 
 func (c *checked) change() Change {
@@ -95,6 +109,19 @@ func TestPaused_ChangedVPAEndsAPauseAfterAMinute(t *testing.T) {
 	require.Len(t, c.pauses, 1, "the generations of a VPA have one pause")
 }
 
+// One answer is enough to know that the role of the updater is too old.
+func TestPaused_MissingPermissionPausesAllChecks(t *testing.T) {
+	c := newChecked(t)
+	c.refusal = apierrors.NewForbidden(corev1.Resource("pods"), "", errors.New(`User "updater" cannot create resource "pods" in API group ""`))
+	require.Error(t, c.Check(t.Context(), c.change()))
+	other := c.change()
+	other.Target = c.pod.DeepCopy()
+	other.Target.OwnerReferences[0].UID = "other"
+	require.ErrorContains(t, c.Paused(other), "its role lacks the verb create on pods")
+	c.now = c.now.Add(forbiddenPause)
+	require.NoError(t, c.Paused(other))
+}
+
 // Large objects of one namespace may make its checks slow.
 func TestCheck_SlowNamespaceLeavesTimeToOthers(t *testing.T) {
 	c := newChecked(t)
@@ -119,8 +146,8 @@ func TestCheck_ReadsPodsInPages(t *testing.T) {
 		ready, checks bool // another ready pod of the owner on the last page
 		lists         int
 	}{
-		{name: "few", pages: 2, ready: true, checks: true, lists: 2},
-		{name: "few, none ready", pages: 2, lists: 2},
+		{name: "few", pages: 2, ready: true, checks: true, lists: 3},
+		{name: "few, none ready", pages: 2, lists: 3},
 		{name: "more than are read", pages: 100, checks: true, lists: 11},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -130,7 +157,7 @@ func TestCheck_ReadsPodsInPages(t *testing.T) {
 			c.kube.PrependReactor("list", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
 				options := a.(ktesting.ListActionImpl).ListOptions
 				lists = append(lists, options)
-				if options.FieldSelector != "" {
+				if options.Limit == 0 {
 					return true, &corev1.PodList{Items: []corev1.Pod{*c.pod}}, nil
 				}
 				require.EqualValues(t, podsPage, options.Limit)
@@ -154,6 +181,67 @@ func TestCheck_ReadsPodsInPages(t *testing.T) {
 			require.Len(t, lists, tc.lists)
 			require.Equal(t, tc.checks, err == nil, err)
 		})
+	}
+}
+
+// Evictions in a row share the list of pods. A pod that was evicted no longer counts.
+func TestCheck_EvictionsInARowReadPodsOnce(t *testing.T) {
+	var others []runtime.Object
+	for i := range 3 {
+		pod := livePod("ReplicaSet", "apps/v1")
+		pod.Name, pod.UID = fmt.Sprint("other-", i), types.UID(fmt.Sprint("other-", i))
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		others = append(others, pod)
+	}
+	c := newChecked(t, others...)
+	c.replicas(t, 4)
+	lists := 0
+	c.kube.PrependReactor("list", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
+		if a.(ktesting.ListActionImpl).ListOptions.Limit > 0 {
+			lists++
+		}
+		return false, nil, nil
+	})
+	for i, pod := range append(others, c.pod)[:3] {
+		c.pod = pod.(*corev1.Pod)
+		err := c.Check(t.Context(), c.change())
+		if i < 2 {
+			require.NoError(t, err)
+			c.Evicted(c.pod)
+			continue
+		}
+		require.Equal(t, disruption.NoBudget, c.held(t, err).Reason)
+		require.ErrorContains(t, err, "ReplicaSet web has 2 live pods now, 2 of them ready")
+	}
+	require.Equal(t, 1, lists)
+	c.now = c.now.Add(siblingAge)
+	require.NoError(t, c.Check(t.Context(), c.change()), "the evicted pods are there")
+	require.Equal(t, 2, lists)
+}
+
+// A replacement that the webhook boosts has more CPU than the evicted pod, and less once the boost is over.
+func TestCheck_BoostedReplacementHasEffect(t *testing.T) {
+	for _, boosted := range []bool{true, false} {
+		c := newChecked(t)
+		c.pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m")}
+		c.kube.PrependReactor("create", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
+			pod := a.(ktesting.CreateAction).GetObject().(*corev1.Pod)
+			pod.Annotations = map[string]string{convert.ObservedAnnotation: pod.Spec.Containers[0].Name}
+			if boosted {
+				pod.Annotations[convert.BoostAnnotationPrefix+pod.Spec.Containers[0].Name] = "{}"
+			}
+			pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("800m")}
+			return true, pod, nil
+		})
+		_, err := c.kube.CoreV1().Pods("shop").Update(t.Context(), c.pod, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		change := c.change()
+		change.Containers = []policy.Fitted{{Name: c.pod.Spec.Containers[0].Name, Requests: resources.List{}.With(resources.CPU, 200)}}
+		if err = c.Check(t.Context(), change); boosted {
+			require.NoError(t, err)
+		} else {
+			require.Equal(t, disruption.ReplacementUnchanged, c.held(t, err).Reason)
+		}
 	}
 }
 

@@ -407,6 +407,9 @@ func (c *Cluster) Evict(ctx context.Context, change Change) error {
 	} else if err != nil {
 		return fmt.Errorf("evict pod %s: %w", klog.KObj(change.Target), err)
 	}
+	if c.Checker != nil {
+		c.Checker.Evicted(change.Target)
+	}
 	klog.FromContext(ctx).V(2).Info("Pod evicted", "pod", klog.KObj(change.Target), "vpa", change.VPA, "cause", change.Cause, "sizes", Sizes(change))
 	change = replacementOf(change)
 	details := detailsOf(change.Target, Sizes(change))
@@ -435,6 +438,10 @@ func (c *Cluster) mayEvict(ctx context.Context, change Change) error {
 	}
 	if c.Checker == nil {
 		return nil
+	}
+	// A PodDisruptionBudget that allows no eviction spares the API server the checks.
+	if err := c.evict(ctx, change, metav1.DryRunAll); apierrors.IsTooManyRequests(err) || errors.Is(err, ErrRateLimited) || Gone(err) {
+		return err
 	}
 	err := c.Checker.Check(ctx, change)
 	if held := (*Held)(nil); errors.As(err, &held) && held.replacement() {
