@@ -68,7 +68,7 @@ func (h podHandler) underPolicy(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Po
 // withHistory returns a VPA with the recommendations only that rest on a span of usage; nil: there
 // are recommendations, and none does.
 func withHistory(vpa *vpav1.VerticalPodAutoscaler, least time.Duration) *vpav1.VerticalPodAutoscaler {
-	if !convert.HaveShortHistory(vpa, least) {
+	if !convert.AnyHasShortHistory(vpa, least) {
 		return vpa
 	}
 	acting := *vpa

@@ -43,7 +43,7 @@ func (r *rolloutStanding) complete(ctx context.Context, kube kubernetes.Interfac
 	if r.Object == nil {
 		return ""
 	}
-	r.ShortHistory = r.Policy != nil && r.Mode > fleet.Recommend && convert.HaveShortHistory(vpa, r.Policy.MinHistory)
+	r.ShortHistory = r.Policy != nil && r.Mode > fleet.Recommend && convert.AnyHasShortHistory(vpa, r.Policy.MinHistory)
 	r.Now, r.Settings, r.Safety = now, convert.Rollout(r.Object), convert.Safety(r.Object)
 	recommended := convert.Recommendation(vpa.Status.Recommendation)
 	for name, bounds := range recommended {

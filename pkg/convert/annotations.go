@@ -179,10 +179,10 @@ func Restarts(pod *corev1.Pod) (n int) {
 	return n
 }
 
-// Annotations of events, which have the same text for all pods of a workload.
+// Annotations of events. They hold the details of one pod, so that all pods of a workload share one message.
 const (
 	EventPodAnnotation   = "loadline.dev/pod"   // name of the pod
-	EventSizesAnnotation = "loadline.dev/sizes" // what each container had and gets
+	EventSizesAnnotation = "loadline.dev/sizes" // previous and new sizes of each container
 	EventErrorAnnotation = "loadline.dev/error" // the whole text of an error
 )
 

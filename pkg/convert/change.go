@@ -33,8 +33,8 @@ var ForeignAnnotations = []string{ResizedAtAnnotation, OriginalAnnotation, Decla
 
 const deferredSuffix = " deferred"
 
-// MaxOriginal is how many bytes OriginalAnnotation may have: anybody who may change the
-// pod may write it.
+// MaxOriginal is the maximum size of OriginalAnnotation in bytes. It bounds what the updater parses, because every
+// user with write access to the pod can set the annotation.
 const MaxOriginal = 64 << 10
 
 // originalSizing is one container in OriginalAnnotation.
@@ -72,9 +72,9 @@ func ChangeNotes(c rollout.Change) map[string]string {
 	return map[string]string{ResizedAtAnnotation: at, OriginalAnnotation: string(text)}
 }
 
-// Recordable reports whether a change can be read again from its annotations, also when its harm is noted.
+// Recordable reports whether the annotations of a change, with its harm added, stay within MaxOriginal.
 func Recordable(c rollout.Change) bool {
-	c.Harm = rollout.OOMKill // none is longer
+	c.Harm = rollout.OOMKill // the longest one that is noted on pods
 	return len(ChangeNotes(c)[OriginalAnnotation]) <= MaxOriginal
 }
 

@@ -23,8 +23,11 @@ func Footprints(pod *corev1.Pod) (running, starting resources.List) {
 	return footprints(pod, requested, larger(wholeRequests(pod), wholeGranted(pod)))
 }
 
-// footprints is Footprints, given the requests that count of a container, and of the whole pod.
-func footprints(pod *corev1.Pod, counts func([]corev1.ContainerStatus, *corev1.Container) resources.List, whole resources.List) (running, starting resources.List) {
+// footprints computes Footprints from the requests that counts returns for a container, and from the pod-level
+// requests in whole.
+func footprints(
+	pod *corev1.Pod, counts func([]corev1.ContainerStatus, *corev1.Container) resources.List, whole resources.List,
+) (running, starting resources.List) {
 	var sum, sidecars resources.List
 	for i := range pod.Spec.Containers {
 		sum = plus(sum, counts(pod.Status.ContainerStatuses, &pod.Spec.Containers[i]))
@@ -49,7 +52,7 @@ func footprints(pod *corev1.Pod, counts func([]corev1.ContainerStatus, *corev1.C
 	return plus(running, overhead), plus(starting, overhead)
 }
 
-// wholeRequests returns the requests of the whole pod.
+// wholeRequests returns the pod-level requests in the spec.
 func wholeRequests(pod *corev1.Pod) resources.List {
 	if pod.Spec.Resources == nil {
 		return resources.List{}
@@ -57,8 +60,8 @@ func wholeRequests(pod *corev1.Pod) resources.List {
 	return Resources(pod.Spec.Resources.Requests)
 }
 
-// wholeGranted returns the requests of the whole pod that its node holds for it: those in the spec where the
-// kubelet has not reported any.
+// wholeGranted returns the pod-level requests that the node reserves, or those of the spec as long as the kubelet
+// has not reported any.
 func wholeGranted(pod *corev1.Pod) resources.List {
 	if pod.Status.Resources == nil {
 		return wholeRequests(pod)

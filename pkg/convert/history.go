@@ -8,12 +8,11 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 )
 
-// SufficientHistory is the condition of a VPA that reports how much usage is behind its
-// recommendation.
+// SufficientHistory is the condition of a VPA that reports how much usage its recommendation is based on.
 const SufficientHistory vpav1.VerticalPodAutoscalerConditionType = "SufficientHistory"
 
-// HistorySteps are the amounts of history that conditions and metrics distinguish. They are few,
-// because each one means a write of the status.
+// HistorySteps are the spans of history that conditions and metrics distinguish. They are few, because the
+// status of a VPA is written at each step.
 var HistorySteps = [...]struct {
 	Name string
 	From time.Duration
@@ -24,7 +23,7 @@ var HistorySteps = [...]struct {
 
 const day = 24 * time.Hour
 
-// HistoryStep returns the index of the longest of HistorySteps that is within a span.
+// HistoryStep returns the index of the longest of HistorySteps that does not exceed span.
 func HistoryStep(span time.Duration) int {
 	step := 0
 	for step+1 < len(HistorySteps) && span >= HistorySteps[step+1].From {
@@ -33,7 +32,7 @@ func HistoryStep(span time.Duration) int {
 	return step
 }
 
-// AtLeast returns the text of a history step.
+// AtLeast describes a history step, such as "at least 6 hours".
 func AtLeast(step int) string {
 	if step == 0 {
 		return HistorySteps[0].Name
@@ -41,7 +40,7 @@ func AtLeast(step int) string {
 	return "at least " + HistorySteps[step].Name
 }
 
-// ContainerHistory is the span that the usage history of one container covers.
+// ContainerHistory is the time span of the usage history of one container.
 type ContainerHistory struct {
 	Name string
 	Span time.Duration
@@ -53,8 +52,8 @@ const (
 	allOthers   = "all others"
 )
 
-// HistoryMessage returns the message of SufficientHistory for containers sorted by name. It lists
-// containers where their histories differ.
+// HistoryMessage returns the message of SufficientHistory for containers sorted by name. It lists the steps of
+// single containers if they differ. History parses the message.
 func HistoryMessage(containers []ContainerHistory) string {
 	shortest, longest := len(HistorySteps)-1, 0
 	for _, c := range containers {
@@ -76,11 +75,12 @@ func HistoryMessage(containers []ContainerHistory) string {
 	return message + byContainer + strings.Join(append(parts, allOthers+" "+AtLeast(longest)), ", ")
 }
 
-// History returns the span of usage behind the recommendation for a container, rounded down to a
-// step. It is false where the condition SufficientHistory does not report it, as with another
-// recommender.
+// History returns the span of usage that the recommendation for a container is based on, rounded down to a step.
+// It returns false if the condition SufficientHistory does not report the span, as with another recommender.
 func History(vpa *vpav1.VerticalPodAutoscaler, container string) (span time.Duration, known bool) {
-	at := slices.IndexFunc(vpa.Status.Conditions, func(c vpav1.VerticalPodAutoscalerCondition) bool { return c.Type == SufficientHistory })
+	at := slices.IndexFunc(vpa.Status.Conditions, func(c vpav1.VerticalPodAutoscalerCondition) bool {
+		return c.Type == SufficientHistory
+	})
 	if at < 0 {
 		return 0, false
 	}
@@ -104,6 +104,7 @@ func History(vpa *vpav1.VerticalPodAutoscaler, container string) (span time.Dura
 
 func isHistoryStep(span time.Duration) bool { return HistorySteps[HistoryStep(span)].From == span }
 
+// stepNamed is the inverse of AtLeast; -1: text is no step.
 func stepNamed(text string) int {
 	for step := range HistorySteps {
 		if text == AtLeast(step) {
@@ -113,20 +114,20 @@ func stepNamed(text string) int {
 	return -1
 }
 
-// HasShortHistory reports whether the recommendation for a container rests on less usage than a
-// span. The span counts up to the longest step.
-func HasShortHistory(vpa *vpav1.VerticalPodAutoscaler, container string, least time.Duration) bool {
-	if least <= 0 {
+// HasShortHistory reports whether the recommendation for a container is based on less usage than required, which
+// is capped to the longest step.
+func HasShortHistory(vpa *vpav1.VerticalPodAutoscaler, container string, required time.Duration) bool {
+	if required <= 0 {
 		return false
 	}
 	span, known := History(vpa, container)
-	return known && span < min(least, HistorySteps[len(HistorySteps)-1].From)
+	return known && span < min(required, HistorySteps[len(HistorySteps)-1].From)
 }
 
-// HaveShortHistory reports whether that holds for a container with a recommendation.
-func HaveShortHistory(vpa *vpav1.VerticalPodAutoscaler, least time.Duration) bool {
+// AnyHasShortHistory reports whether HasShortHistory is true for any container with a recommendation.
+func AnyHasShortHistory(vpa *vpav1.VerticalPodAutoscaler, required time.Duration) bool {
 	r := vpa.Status.Recommendation
-	return least > 0 && r != nil && slices.ContainsFunc(r.ContainerRecommendations, func(c vpav1.RecommendedContainerResources) bool {
-		return HasShortHistory(vpa, c.ContainerName, least)
+	return required > 0 && r != nil && slices.ContainsFunc(r.ContainerRecommendations, func(c vpav1.RecommendedContainerResources) bool {
+		return HasShortHistory(vpa, c.ContainerName, required)
 	})
 }

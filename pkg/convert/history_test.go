@@ -20,8 +20,8 @@ func withHistory(message string, containers ...string) *vpav1.VerticalPodAutosca
 	return vpa
 }
 
-func TestHistory_ReadsWhatHistoryMessageWrites(t *testing.T) {
-	spans := []time.Duration{0, 26 * time.Second, time.Hour, 7 * time.Hour, 24 * time.Hour, 3 * 24 * time.Hour, 8 * 24 * time.Hour, 30 * 24 * time.Hour}
+func TestHistory_ParsesHistoryMessage(t *testing.T) {
+	spans := []time.Duration{0, 26 * time.Second, time.Hour, 7 * time.Hour, day, 3 * day, 8 * day, 30 * day}
 	for _, a := range spans {
 		for _, b := range spans {
 			containers := []ContainerHistory{{"all", a}, {"app", b}, {"others", a}}
@@ -41,18 +41,18 @@ func TestHasShortHistory_PerContainer(t *testing.T) {
 	vpa := withHistory(HistoryMessage([]ContainerHistory{{"app", 9 * 24 * time.Hour}, {"sidecar", time.Minute}}), "app", "sidecar")
 	for _, tc := range []struct {
 		name         string
-		least        time.Duration
+		required     time.Duration
 		app, sidecar bool
 	}{
-		{"nothing required", 0, false, false},
-		{"an hour", time.Hour, false, true},
-		{"more than any step", 1000 * time.Hour, false, true},
+		{name: "nothing required", required: 0},
+		{name: "an hour", required: time.Hour, sidecar: true},
+		{name: "more than the longest step", required: 1000 * time.Hour, sidecar: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			require.Equal(t, tc.app, HasShortHistory(vpa, "app", tc.least))
-			require.Equal(t, tc.sidecar, HasShortHistory(vpa, "sidecar", tc.least))
-			require.Equal(t, tc.app || tc.sidecar, HaveShortHistory(vpa, tc.least))
+			require.Equal(t, tc.app, HasShortHistory(vpa, "app", tc.required))
+			require.Equal(t, tc.sidecar, HasShortHistory(vpa, "sidecar", tc.required))
+			require.Equal(t, tc.app || tc.sidecar, AnyHasShortHistory(vpa, tc.required))
 		})
 	}
-	require.False(t, HaveShortHistory(withHistory("", "app"), time.Hour), "another recommender reports no history")
+	require.False(t, AnyHasShortHistory(withHistory("", "app"), time.Hour), "another recommender reports no history")
 }

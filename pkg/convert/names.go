@@ -10,12 +10,12 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 )
 
-// mostListed is how many containers a message names.
-const mostListed = 5
+// maxListed is the maximum number of containers that a message names.
+const maxListed = 5
 
-// UnknownContainer returns why a container policy of a VPA has no effect: it names no container that
-// the pods of a workload have. Empty: it does, or it is not known which ones they have. A container
-// that has a recommendation is one of a pod, such as one that a webhook adds.
+// UnknownContainer returns a message if a container policy of a VPA names no container of the pods of a workload.
+// Empty: it names one, or the containers of the pods are not known. A container with a recommendation exists even
+// if no pod template has it, such as one that a webhook adds.
 func UnknownContainer(vpa *vpav1.VerticalPodAutoscaler, container, workload string, pods ...*corev1.PodSpec) string {
 	pods = slices.DeleteFunc(pods, func(p *corev1.PodSpec) bool { return p == nil })
 	if container == "" || container == vpav1.DefaultContainerResourcePolicy || len(pods) == 0 {
@@ -29,13 +29,13 @@ func UnknownContainer(vpa *vpav1.VerticalPodAutoscaler, container, workload stri
 		}
 	}
 	var names []string
-	runsFirst := false
+	isInit := false
 	named := func(c corev1.Container) bool { return c.Name == container }
 	for _, pod := range pods {
 		if slices.ContainsFunc(pod.Containers, named) {
 			return ""
 		}
-		runsFirst = runsFirst || slices.ContainsFunc(pod.InitContainers, named)
+		isInit = isInit || slices.ContainsFunc(pod.InitContainers, named)
 		for i := range pod.Containers {
 			names = append(names, pod.Containers[i].Name)
 		}
@@ -43,15 +43,16 @@ func UnknownContainer(vpa *vpav1.VerticalPodAutoscaler, container, workload stri
 	if len(names) == 0 {
 		return ""
 	}
-	container = fmt.Sprintf("%.63q", container) // no name is longer
-	if runsFirst {
+	container = fmt.Sprintf("%.63q", container) // the maximum length of a name
+	if isInit {
 		return fmt.Sprintf("%s is an init container of %s: the policy has no effect, because init containers are not resized", container, workload)
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)
 	more := ""
-	if len(names) > mostListed {
-		names, more = names[:mostListed], ", ..."
+	if len(names) > maxListed {
+		names, more = names[:maxListed], ", ..."
 	}
-	return fmt.Sprintf("%s is no container of %s, which has %s%s: the policy has no effect, unless a webhook adds that container", container, workload, strings.Join(names, ", "), more)
+	return fmt.Sprintf("%s is no container of %s, which has %s%s: the policy has no effect, unless a webhook adds that container",
+		container, workload, strings.Join(names, ", "), more)
 }

@@ -9,43 +9,49 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Labels and taints of nodes whose size follows their pods: virtual nodes, which stand for a provider
-// that runs each pod on its own, and nodes that are made for one pod.
+// Labels and taints of nodes whose size follows their pods: virtual nodes, behind which a provider runs each pod
+// separately, and nodes that are created for a single pod.
 const (
 	nodeTypeLabel         = "type"
-	virtualNode           = "virtual-kubelet"
+	virtualKubeletType    = "virtual-kubelet"
 	computeTypeKey        = "eks.amazonaws.com/compute-type"
-	singlePodNode         = "fargate"
+	fargateComputeType    = "fargate"
 	virtualNodeTaintKey   = "virtual-kubelet.io/provider"
-	ekletInstance         = "eklet"
+	ekletInstanceType     = "eklet"
 	ekletTaintKey         = "eks.tke.cloud.tencent.com/eklet"
 	instanceTypeNodeLabel = corev1.LabelInstanceTypeStable
 	singlePodScheduler    = "fargate-scheduler"
 )
 
 // FollowsPods reports whether the size of a node follows its pods, so that a new pod of any size gets
-// one of its own, or room on this one.
+// room on the node or a node of its own.
 func FollowsPods(node *corev1.Node) bool {
-	return FollowsPod(node) || node.Labels[nodeTypeLabel] == virtualNode || node.Labels[instanceTypeNodeLabel] == ekletInstance ||
-		slices.ContainsFunc(node.Spec.Taints, followsPodsTaint)
+	return IsSinglePod(node) || node.Labels[nodeTypeLabel] == virtualKubeletType || node.Labels[instanceTypeNodeLabel] == ekletInstanceType ||
+		slices.ContainsFunc(node.Spec.Taints, isFollowsPodsTaint)
 }
 
-// FollowsPod reports whether a node was made for one pod, and takes no other.
-func FollowsPod(node *corev1.Node) bool {
-	return node.Labels[computeTypeKey] == singlePodNode ||
-		slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == computeTypeKey && t.Value == singlePodNode })
+// IsSinglePod reports whether a node was created for one pod and accepts no other.
+func IsSinglePod(node *corev1.Node) bool {
+	return node.Labels[computeTypeKey] == fargateComputeType ||
+		slices.ContainsFunc(node.Spec.Taints, isSinglePodTaint)
 }
 
-// GetsOwnNode reports whether the scheduler of a pod makes a node for it.
+// GetsOwnNode reports whether the scheduler of a pod creates a node for it.
 func GetsOwnNode(scheduler string) bool { return scheduler == singlePodScheduler }
 
-func followsPodsTaint(t corev1.Taint) bool {
-	return t.Key == virtualNodeTaintKey || t.Key == ekletTaintKey || t.Key == computeTypeKey && t.Value == singlePodNode
+func isSinglePodTaint(t corev1.Taint) bool {
+	return t.Key == computeTypeKey && t.Value == fargateComputeType
 }
 
-// FollowsPodsSigns returns the labels and taints that FollowsPods and FollowsPod read.
-func FollowsPodsSigns(node *corev1.Node) (labels map[string]string, taints []corev1.Taint) {
-	for key, value := range map[string]string{nodeTypeLabel: virtualNode, computeTypeKey: singlePodNode, instanceTypeNodeLabel: ekletInstance} {
+func isFollowsPodsTaint(t corev1.Taint) bool {
+	return t.Key == virtualNodeTaintKey || t.Key == ekletTaintKey || isSinglePodTaint(t)
+}
+
+// FollowsPodsMarks returns the labels and taints that FollowsPods and IsSinglePod read.
+func FollowsPodsMarks(node *corev1.Node) (labels map[string]string, taints []corev1.Taint) {
+	for key, value := range map[string]string{
+		nodeTypeLabel: virtualKubeletType, computeTypeKey: fargateComputeType, instanceTypeNodeLabel: ekletInstanceType,
+	} {
 		if node.Labels[key] == value {
 			if labels == nil {
 				labels = map[string]string{}
@@ -54,7 +60,7 @@ func FollowsPodsSigns(node *corev1.Node) (labels map[string]string, taints []cor
 		}
 	}
 	for _, t := range node.Spec.Taints {
-		if followsPodsTaint(t) {
+		if isFollowsPodsTaint(t) {
 			taints = append(taints, t)
 		}
 	}

@@ -10,27 +10,29 @@ import (
 
 func TestFollowsPods_ReadsLabelsAndTaints(t *testing.T) {
 	for _, tc := range []struct {
-		name         string
-		labels       map[string]string
-		taint        corev1.Taint
-		many, single bool
+		name        string
+		labels      map[string]string
+		taint       corev1.Taint
+		followsPods bool
+		singlePod   bool
 	}{
 		{name: "ordinary node", labels: map[string]string{"type": "worker"}, taint: corev1.Taint{Key: "dedicated"}},
-		{name: "virtual node", labels: map[string]string{"type": "virtual-kubelet"}, many: true},
-		{name: "taint of a virtual node", taint: corev1.Taint{Key: "virtual-kubelet.io/provider", Value: "example"}, many: true},
-		{name: "node of one pod", labels: map[string]string{"eks.amazonaws.com/compute-type": "fargate"}, many: true, single: true},
-		{name: "taint of a node of one pod", taint: corev1.Taint{Key: "eks.amazonaws.com/compute-type", Value: "fargate"}, many: true, single: true},
-		{name: "another compute type", labels: map[string]string{"eks.amazonaws.com/compute-type": "ec2"}, taint: corev1.Taint{Key: "eks.amazonaws.com/compute-type", Value: "ec2"}},
-		{name: "another virtual node", labels: map[string]string{"node.kubernetes.io/instance-type": "eklet"}, many: true},
+		{name: "virtual node", labels: map[string]string{"type": "virtual-kubelet"}, followsPods: true},
+		{name: "taint of a virtual node", taint: corev1.Taint{Key: "virtual-kubelet.io/provider", Value: "example"}, followsPods: true},
+		{name: "single-pod node", labels: map[string]string{"eks.amazonaws.com/compute-type": "fargate"}, followsPods: true, singlePod: true},
+		{name: "taint of a single-pod node", taint: corev1.Taint{Key: "eks.amazonaws.com/compute-type", Value: "fargate"}, followsPods: true, singlePod: true},
+		{name: "another compute type", labels: map[string]string{"eks.amazonaws.com/compute-type": "ec2"},
+			taint: corev1.Taint{Key: "eks.amazonaws.com/compute-type", Value: "ec2"}},
+		{name: "another virtual node", labels: map[string]string{"node.kubernetes.io/instance-type": "eklet"}, followsPods: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: tc.labels}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{tc.taint}}}
-			require.Equal(t, tc.many, FollowsPods(node))
-			require.Equal(t, tc.single, FollowsPod(node))
-			labels, taints := FollowsPodsSigns(node)
+			require.Equal(t, tc.followsPods, FollowsPods(node))
+			require.Equal(t, tc.singlePod, IsSinglePod(node))
+			labels, taints := FollowsPodsMarks(node)
 			kept := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.NodeSpec{Taints: taints}}
-			require.Equal(t, tc.many, FollowsPods(kept))
-			require.Equal(t, tc.single, FollowsPod(kept))
+			require.Equal(t, tc.followsPods, FollowsPods(kept))
+			require.Equal(t, tc.singlePod, IsSinglePod(kept))
 		})
 	}
 }

@@ -40,8 +40,8 @@ func NewPod(pod *corev1.Pod) policy.Pod {
 	return corePod(pod, func(i int) corev1.ResourceRequirements { return pod.Spec.Containers[i].Resources })
 }
 
-// StaysBurstable reports whether a pod is of class Burstable because of its ordinary containers alone, so
-// that their sizes could make it Guaranteed.
+// StaysBurstable reports whether only the ordinary containers make a pod Burstable, so that new sizes of them
+// could make it Guaranteed.
 func StaysBurstable(pod *corev1.Pod) bool {
 	init := fixed(pod)
 	if len(init) > 0 && policy.ClassOf(init) != policy.Guaranteed {
@@ -56,10 +56,10 @@ func corePod(pod *corev1.Pod, sizes func(int) corev1.ResourceRequirements) polic
 		r := sizes(i)
 		containers[i] = policy.Container{Name: pod.Spec.Containers[i].Name, Requests: Resources(r.Requests), Limits: Resources(r.Limits)}
 	}
-	return policy.Pod{Containers: containers, Beside: beside(pod), Rounded: rounded(pod)}
+	return policy.Pod{Containers: containers, Unsized: unsized(pod), Rounded: rounded(pod)}
 }
 
-// rounded counts the memory requests, or limits if these are more, that hold a fraction of a byte.
+// rounded counts the memory requests or limits, whichever are more, with a fraction of a byte.
 func rounded(pod *corev1.Pod) (r resources.List) {
 	var requests, limits resources.Amount
 	fraction := func(list corev1.ResourceList) resources.Amount {
@@ -74,24 +74,24 @@ func rounded(pod *corev1.Pod) (r resources.List) {
 			requests, limits = requests+fraction(containers[i].Resources.Requests), limits+fraction(containers[i].Resources.Limits)
 		}
 	}
-	if most := max(requests, limits); most > 0 {
-		r = r.With(resources.Memory, most)
+	if count := max(requests, limits); count > 0 {
+		r = r.With(resources.Memory, count)
 	}
 	return r
 }
 
-// beside reads the containers that are never sized, as LimitRanges count them.
-func beside(pod *corev1.Pod) (b policy.Beside) {
+// unsized returns the sizes of the init containers, summed as LimitRanges of pods sum them.
+func unsized(pod *corev1.Pod) (u policy.Unsized) {
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
 		sizes := policy.Sizes{Requests: Resources(c.Resources.Requests), Limits: Resources(c.Resources.Limits)}
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			b.Sidecars = b.Sidecars.Plus(sizes)
+			u.Sidecars = u.Sidecars.Plus(sizes)
 			sizes = policy.Sizes{}
 		}
-		b.Starting = b.Starting.Larger(b.Sidecars.Plus(sizes))
+		u.Starting = u.Starting.Larger(u.Sidecars.Plus(sizes))
 	}
-	return b
+	return u
 }
 
 // Current returns the resources of a container that are in force: those of

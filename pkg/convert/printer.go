@@ -88,8 +88,8 @@ func NewPrinter(vpa *vpav1.VerticalPodAutoscaler, ranges LimitRanges) Printer {
 // format in which the deciding value was written: that of the recommendation, minAllowed,
 // maxAllowed, a bound of the namespace or the container's own limit, the first that is equal.
 // A limit that equals its request is printed as the request is. Lists without a value are
-// nil. Current is what the container has now. A limit of it that stays bounds the request: Fit
-// works with its amount, which is rounded up to millicores or bytes.
+// nil. Current is what the container has now. A request never exceeds a current limit that stays: Fit
+// rounds that limit up to whole millicores or bytes, so the exact limit may be smaller.
 func (p *Printer) Sizes(f policy.Fitted, current corev1.ResourceRequirements) (sizes corev1.ResourceRequirements) {
 	like := make([]corev1.ResourceList, 0, 6)
 	if r := p.recommended.find(f.Name); r != nil {
@@ -114,7 +114,7 @@ func (p *Printer) Sizes(f policy.Fitted, current corev1.ResourceRequirements) (s
 	return sizes
 }
 
-// round rounds sizes up to whole bytes in a namespace with LimitRanges, which are compared with fractions.
+// round rounds memory up to whole bytes in a namespace with LimitRanges, because their plugin compares fractions.
 func (p *Printer) round(list corev1.ResourceList) {
 	if p.ranges.Ranges == (policy.Ranges{}) {
 		return

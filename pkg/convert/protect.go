@@ -9,15 +9,15 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 )
 
-// Annotations of pods that must not be evicted.
+// Annotations that protect pods from evictions.
 const (
-	safeToEvict      = "cluster-autoscaler.kubernetes.io/safe-to-evict"     // with "false"
+	safeToEvict      = "cluster-autoscaler.kubernetes.io/safe-to-evict"     // if "false"
 	doNotDisrupt     = "karpenter.sh/do-not-disrupt"                        // unless "false"
 	doNotEvict       = "karpenter.sh/do-not-evict"                          // its former name
 	preferNoEviction = "descheduler.alpha.kubernetes.io/prefer-no-eviction" // unless "false"
 )
 
-// ProtectsFromEviction reports whether an annotation of a pod with this key can protect it from evictions.
+// ProtectsFromEviction reports whether key is an annotation that can protect a pod from evictions.
 func ProtectsFromEviction(key string) bool {
 	switch key {
 	case safeToEvict, doNotDisrupt, doNotEvict, preferNoEviction:
@@ -26,10 +26,10 @@ func ProtectsFromEviction(key string) bool {
 	return false
 }
 
-// Protected returns why a pod must not be evicted, as far as the pod itself shows that; empty: it may be.
-// An annotation with an unreadable value protects. Containers that run to completion lose their work, and
-// the controllers of such pods count an evicted one as a failed one. Jobs that do not are an exception
-// that the pod does not show.
+// Protected returns the reason why a pod must not be evicted, as far as the pod shows it. Empty: it may be evicted.
+// An annotation with an unreadable value protects. Pods that run to completion lose their work, and their
+// controllers count an eviction as a failure. Jobs whose podFailurePolicy ignores evictions are an exception
+// that only the Job shows.
 func Protected(pod *corev1.Pod) disruption.Reason {
 	if value, has := pod.Annotations[safeToEvict]; has && isFalse(value) {
 		return disruption.ProtectedFromEviction

@@ -57,7 +57,7 @@ func deciding(before, item corev1.ResourceList, values resources.List) corev1.Re
 	return before
 }
 
-// maxima reads amounts and rounds them down.
+// maxima converts maximums, rounded down to whole amounts.
 func maxima(list corev1.ResourceList) resources.List {
 	r := Resources(list)
 	if q, ok := list[corev1.ResourceMemory]; ok && q.Sign() > 0 {

@@ -235,7 +235,7 @@ func RecordStatus(s rollout.State) loadlinev1alpha1.SizingRecordStatus {
 	}
 	left := maxRoundBytes
 	for i, one := range s.Rounds {
-		if left -= roundBytes(one); left < 0 && i > 0 { // the newest first
+		if left -= roundBytes(one); left < 0 && i > 0 { // the newest round is the first one
 			one.From, one.To = nil, nil
 		}
 		r.Rounds = append(r.Rounds, loadlinev1alpha1.Round{
@@ -252,13 +252,13 @@ func RecordStatus(s rollout.State) loadlinev1alpha1.SizingRecordStatus {
 	return r
 }
 
-// maxRoundBytes bounds the sizes of all rounds of a record: the API server stores no object above 1.5 MiB.
-// The newest round has its sizes all the same.
+// maxRoundBytes bounds the sizes that the rounds of a record hold, because the API server stores no object above
+// 1.5 MiB. The newest round always keeps its sizes.
 const maxRoundBytes = 256 << 10
 
 // roundBytes estimates how many bytes the sizes of a round take, as JSON.
 func roundBytes(r rollout.Round) (bytes int) {
-	const frame, amount = 48, 28 // of a container, and of an amount
+	const frame, amount = 48, 28 // bytes per container, and per amount
 	for _, containers := range [][]policy.Container{r.From, r.To} {
 		for _, c := range containers {
 			bytes += frame + len(c.Name)

@@ -14,7 +14,7 @@ import (
 	"loadline.dev/loadline/pkg/core/rollout"
 )
 
-// The API server stores no object above 1.5 MiB.
+// The API server rejects objects above 1.5 MiB.
 func TestRecordStatus_IsBoundedByBytes(t *testing.T) {
 	var containers []policy.Container
 	for i := range 300 {
@@ -29,8 +29,8 @@ func TestRecordStatus_IsBoundedByBytes(t *testing.T) {
 	text, err := json.Marshal(r)
 	require.NoError(t, err)
 	require.Less(t, len(text), 512<<10)
-	require.Len(t, r.Rounds, 20, "what came of each stays")
-	require.Len(t, r.Rounds[0].From, 300, "the newest one has its sizes")
+	require.Len(t, r.Rounds, 20, "all rounds keep their outcome")
+	require.Len(t, r.Rounds[0].From, 300, "the newest round keeps its sizes")
 	require.Empty(t, r.Rounds[19].From)
-	require.Equal(t, r, RecordStatus(RolloutState(&r)), "written again it is the same")
+	require.Equal(t, r, RecordStatus(RolloutState(&r)), "a record survives a round trip")
 }

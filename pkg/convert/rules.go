@@ -103,8 +103,8 @@ func Rules(vpa *vpav1.VerticalPodAutoscaler) policy.Rules {
 	return rules
 }
 
-// keepsClass reports whether running pods of a VPA are resized in place: by its mode, or by the policy
-// that it was made for.
+// keepsClass reports whether running pods of a VPA are resized in place, because of its mode or because the VPA
+// is generated for a SizingPolicy.
 func keepsClass(vpa *vpav1.VerticalPodAutoscaler) bool {
 	switch Mode(vpa) {
 	case vpav1.UpdateModeInPlaceOrRecreate, vpav1.UpdateModeInPlace:

@@ -26,7 +26,7 @@ func (r Reading) Boosted(pod *corev1.Pod, now time.Time) policy.BoostVerdict {
 	p.StaysBurstable = r.rules.KeepsClass && convert.StaysBurstable(pod)
 	observed, known := convert.Observed(pod)
 	current := convert.Pod(pod)
-	p.Beside, p.Rounded = current.Beside, current.Rounded
+	p.Unsized, p.Rounded = current.Unsized, current.Rounded
 	for i, c := range current.Containers {
 		was, boosted := original[c.Name]
 		delete(original, c.Name)

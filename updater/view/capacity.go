@@ -65,7 +65,7 @@ func free(objects []*corev1.Node, pods corelisters.PodLister) ([]disruption.Node
 	for _, o := range objects {
 		size := convert.Resources(o.Status.Allocatable)
 		nodes[o.Name] = &disruption.Node{Name: o.Name, Size: size, Free: size,
-			Open: !o.Spec.Unschedulable && !nodeload.Tainted(o) && !convert.FollowsPod(o), FollowsPods: convert.FollowsPods(o)}
+			Open: !o.Spec.Unschedulable && !nodeload.Tainted(o) && !convert.IsSinglePod(o), FollowsPods: convert.FollowsPods(o)}
 	}
 	err := client.EachPod(pods, func(p *corev1.Pod) {
 		node, known := nodes[p.Spec.NodeName]

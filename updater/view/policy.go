@@ -157,7 +157,7 @@ func (r *Reader) permittedTo(vpa *ruled) permission {
 	}
 	of.Resting = false // until its pods are read
 	if of.Mode != fleet.Inherit {
-		of.ShortHistory = convert.HaveShortHistory(vpa.by, vpa.answer.Policy.MinHistory)
+		of.ShortHistory = convert.AnyHasShortHistory(vpa.by, vpa.answer.Policy.MinHistory)
 		looked := r.HPAs.LooksAt(targetOf(vpa.by))
 		if of.HPA, of.limits.left = len(looked) > 0, nil; !vpa.answer.Policy.BesideHPAs {
 			of.limits.left = looked

@@ -6,21 +6,22 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Sizes are the requests and limits of several containers together.
+// Sizes are the summed requests and limits of several containers.
 type Sizes struct{ Requests, Limits resources.List }
 
-// Beside are the containers of a pod that Fit does not size, but that count in the LimitRange of the pod.
-type Beside struct {
-	Sidecars Sizes // run with the ordinary containers
-	Starting Sizes // the largest of those that run before, with the sidecars that run by then
+// Unsized are the init containers of a pod. Fit does not size them, but LimitRanges of pods count them.
+type Unsized struct {
+	Sidecars Sizes // restartable init containers, which run next to the ordinary containers
+	Starting Sizes // maximum over the steps of initialization, each with the sidecars started before it
 }
 
-// Admit returns wanted, moved back toward base as far as the LimitRanges demand. Where they admit neither, wanted
-// stays as it is. Both have an entry for each container of the pod, in its order. Each demand is linear in
-// requests and limits, so all of the way is admitted up to a point, if its beginning is.
+// Admit returns wanted, moved toward base as far as needed for the LimitRanges to admit the pod. If they do not
+// admit base either, Admit returns wanted unchanged. Both have one entry per container, in the order of the pod.
+// Each constraint of a LimitRange is linear in requests and limits, so on the way from an admitted base
+// everything up to one point is admitted.
 func (r Ranges) Admit(pod Pod, base, wanted []Fitted) []Fitted {
 	for k := range resources.Kind(resources.Kinds) {
-		if !r.demands(k) || r.admits(pod, wanted, k, true) || !r.admits(pod, base, k, false) {
+		if !r.constrains(k) || r.admits(pod, wanted, k, true) || !r.admits(pod, base, k, false) {
 			continue
 		}
 		wanted = r.furthest(pod, base, wanted, k)
@@ -28,7 +29,7 @@ func (r Ranges) Admit(pod Pod, base, wanted []Fitted) []Fitted {
 	return wanted
 }
 
-// furthest returns the result that is furthest on the way from base to wanted of those that are admitted.
+// furthest returns the admitted result that is closest to wanted on the way from base, by bisection.
 func (r Ranges) furthest(pod Pod, base, wanted []Fitted, k resources.Kind) []Fitted {
 	admitted, refused := resources.Amount(0), Whole
 	best := toward(pod, base, wanted, k, 0)
@@ -51,8 +52,7 @@ func (r Ranges) furthest(pod Pod, base, wanted []Fitted, k resources.Kind) []Fit
 	return best
 }
 
-// toward returns the result that is a part of the way from base to wanted of one kind. At its beginning
-// it is base.
+// toward returns wanted with one kind moved to a point on the way from base, in millionths: 0 is base.
 func toward(pod Pod, base, wanted []Fitted, k resources.Kind, millionths resources.Amount) []Fitted {
 	moved := slices.Clone(wanted)
 	for i, c := range pod.Containers {
@@ -77,17 +77,18 @@ func toward(pod Pod, base, wanted []Fitted, k resources.Kind, millionths resourc
 	return moved
 }
 
-// demands reports whether a LimitRange demands anything of a kind.
-func (r Ranges) demands(k resources.Kind) bool {
-	return r.Container.demands(k) || r.Pod.demands(k)
+// constrains reports whether a LimitRange constrains a kind.
+func (r Ranges) constrains(k resources.Kind) bool {
+	return r.Container.constrains(k) || r.Pod.constrains(k)
 }
 
-func (r Range) demands(k resources.Kind) bool {
+func (r Range) constrains(k resources.Kind) bool {
 	return r.Min.Value(k) > 0 || r.Max.Value(k) > 0 || r.MaxRatio.Value(k) > 0
 }
 
-// admits reports whether the LimitRanges admit a pod with a result, by the rules of the admission plugin. Amounts of
-// the pod may be rounded up: certain assumes the worst of the fractions, and otherwise the best.
+// admits reports whether the LimitRanges admit a pod with a result, by the rules of the admission plugin. Amounts
+// of the pod may be rounded up from fractions (Pod.Rounded). With certain they are admitted whatever the
+// fractions are, else for at least some fractions.
 func (r Ranges) admits(pod Pod, result []Fitted, k resources.Kind, certain bool) bool {
 	var sum Sizes
 	slack := pod.Rounded.Value(k)
@@ -98,26 +99,27 @@ func (r Ranges) admits(pod Pod, result []Fitted, k resources.Kind, certain bool)
 		}
 		sum = sum.plus(Sizes{after.Requests, after.Limits}, k)
 	}
-	return r.Pod.admits(sum.plus(pod.Beside.Sidecars, k).larger(pod.Beside.Starting, k), k, slack, certain)
+	return r.Pod.admits(sum.plus(pod.Unsized.Sidecars, k).larger(pod.Unsized.Starting, k), k, slack, certain)
 }
 
-// admits reports whether a range admits sizes, whose amounts may be less by slack.
+// admits reports whether a range admits sizes whose exact amounts are up to slack below the given ones.
 func (r Range) admits(s Sizes, k resources.Kind, slack resources.Amount, certain bool) bool {
 	request, limit := s.Requests.Value(k), s.Limits.Value(k)
-	least, limited := [2]resources.Amount{max(request-slack, 0), max(limit-slack, 0)}, s.Limits.Has(k)
-	most := [2]resources.Amount{request, limit}
+	hasLimit := s.Limits.Has(k)
+	minRequest, minLimit := max(request-slack, 0), max(limit-slack, 0)
+	maxRequest, maxLimit := request, limit
 	if !certain {
-		least, most = most, least
+		minRequest, minLimit, maxRequest, maxLimit = maxRequest, maxLimit, minRequest, minLimit
 	}
-	if bound := r.Min.Value(k); bound > 0 && (least[0] < bound || limited && least[1] < bound) {
+	if bound := r.Min.Value(k); bound > 0 && (minRequest < bound || hasLimit && minLimit < bound) {
 		return false
 	}
-	if bound := r.Max.Value(k); bound > 0 && (!limited || most[0] > bound || most[1] > bound) {
+	if bound := r.Max.Value(k); bound > 0 && (!hasLimit || maxRequest > bound || maxLimit > bound) {
 		return false
 	}
 	if ratio := r.MaxRatio.Value(k); ratio > 0 {
-		smallest, _ := most[1].ProportionUp(1000, ratio)
-		return request > 0 && limit > 0 && least[0] >= smallest
+		smallest, _ := maxLimit.ProportionUp(1000, ratio)
+		return request > 0 && limit > 0 && minRequest >= smallest
 	}
 	return true
 }

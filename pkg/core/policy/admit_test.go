@@ -9,9 +9,9 @@ import (
 )
 
 // A pod that the LimitRanges admit is admitted with its new sizes as well.
-func TestFit_LimitRangesAdmitTheResult(t *testing.T) {
-	beside := func(sidecars, starting resources.Amount) Beside {
-		return Beside{
+func TestFit_StaysWithinLimitRanges(t *testing.T) {
+	unsized := func(sidecars, starting resources.Amount) Unsized {
+		return Unsized{
 			Sidecars: Sizes{Requests: some(sidecars, 0), Limits: some(sidecars, 0)},
 			Starting: Sizes{Requests: some(starting, 0), Limits: some(starting, 0)},
 		}
@@ -32,11 +32,11 @@ func TestFit_LimitRangesAdmitTheResult(t *testing.T) {
 			want: some(500, 0),
 		},
 		{
-			name: "sidecar beside the container", pod: Pod{Containers: []Container{pair("c", 100, 100, 0, 0)}, Beside: beside(100, 0)},
+			name: "sidecar beside the container", pod: Pod{Containers: []Container{pair("c", 100, 100, 0, 0)}, Unsized: unsized(100, 0)},
 			target: same(600, 0), ranges: Ranges{Pod: Range{Max: some(500, 0)}}, want: some(400, 0),
 		},
 		{
-			name: "init container is larger", pod: Pod{Containers: []Container{pair("c", 100, 100, 0, 0)}, Beside: beside(0, 450)},
+			name: "init container is larger", pod: Pod{Containers: []Container{pair("c", 100, 100, 0, 0)}, Unsized: unsized(0, 450)},
 			target: same(600, 0), ranges: Ranges{Pod: Range{Max: some(500, 0)}}, want: some(500, 0),
 		},
 		{
@@ -48,12 +48,14 @@ func TestFit_LimitRangesAdmitTheResult(t *testing.T) {
 			target: zeroCPU, ranges: Ranges{Container: Range{MaxRatio: some(1000, 0)}}, want: resources.List{},
 		},
 		{
-			name: "request without limit above the maximum of the pod", pod: Pod{Containers: []Container{pair("c", 100, 0, 0, 0), pair("d", 100, 100, 0, 0)}},
+			name:   "request without limit above the maximum of the pod",
+			pod:    Pod{Containers: []Container{pair("c", 100, 0, 0, 0), pair("d", 100, 100, 0, 0)}},
 			target: same(900, 0), ranges: Ranges{Pod: Range{Max: some(500, 0)}}, want: some(400, 0),
 		},
 		{
-			name: "refused as it is", pod: Pod{Containers: []Container{pair("c", 600, 600, 0, 0)}},
-			target: same(250, 0), rule: bounded(some(700, 0), some(0, 0)), ranges: Ranges{Container: Range{Max: some(500, 0)}}, want: some(700, 0),
+			name: "LimitRanges refuse the pod already", pod: Pod{Containers: []Container{pair("c", 600, 600, 0, 0)}},
+			target: same(250, 0), rule: bounded(some(700, 0), some(0, 0)),
+			ranges: Ranges{Container: Range{Max: some(500, 0)}}, want: some(700, 0),
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -11,9 +11,9 @@ type BoostedPod struct {
 	Ready      bool
 	ReadySince time.Time
 	Containers []BoostedContainer // all ordinary containers, in order
-	// StaysBurstable, Beside and Rounded are those of Pod.
+	// StaysBurstable, Unsized and Rounded have the same meaning as in Pod.
 	StaysBurstable bool
-	Beside         Beside
+	Unsized        Unsized
 	Rounded        resources.List
 }
 
@@ -83,7 +83,7 @@ func JudgeBoost(p BoostedPod, a BoostAdvice, now time.Time) BoostVerdict {
 // fitUnboosted returns what the VPA gives to containers as they were written: their
 // limits keep the proportion that they had then.
 func fitUnboosted(p BoostedPod, a BoostAdvice) []Fitted {
-	pod := Pod{Containers: make([]Container, len(p.Containers)), StaysBurstable: p.StaysBurstable, Beside: p.Beside, Rounded: p.Rounded}
+	pod := Pod{Containers: make([]Container, len(p.Containers)), StaysBurstable: p.StaysBurstable, Unsized: p.Unsized, Rounded: p.Rounded}
 	for i, c := range p.Containers {
 		pod.Containers[i] = c.Current
 		if c.Boosted {

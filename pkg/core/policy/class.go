@@ -17,7 +17,7 @@ const (
 	Guaranteed
 )
 
-// ClassOf returns the class that containers, all of their pod, give it.
+// ClassOf returns the class of a pod with these containers.
 func ClassOf(containers []Container) Class {
 	sized, equal := false, true
 	for _, c := range containers {
@@ -36,10 +36,10 @@ func ClassOf(containers []Container) Class {
 	return Burstable
 }
 
-// keepBurstable changes one amount of a result that would make a Burstable pod Guaranteed, which no
-// resize can do: a CPU limit that follows its request becomes a millicore larger, or else a CPU request
-// a millicore smaller. Where neither is allowed, memory takes the place of CPU. Bounds of rules and
-// LimitRanges hold: where nothing else is possible, the result stays as it is.
+// keepBurstable changes one amount of a result that would make a Burstable pod Guaranteed, because a resize
+// cannot change the class. A CPU limit that follows its request grows by a millicore, or a CPU request shrinks
+// by one. If rules or LimitRanges allow neither, the same is tried with memory. If they do not allow that
+// either, the result stays as it is.
 func keepBurstable(pod Pod, r Result, rules Rules, ranges Ranges) {
 	after := make([]Container, len(r.Containers))
 	for i, f := range r.Containers {
@@ -54,18 +54,18 @@ func keepBurstable(pod Pod, r Result, rules Rules, ranges Ranges) {
 		for i := range order {
 			order[i] = i
 		}
-		slices.SortFunc(order, func(a, b int) int { // the order of the containers must not matter
+		slices.SortFunc(order, func(a, b int) int { // independent of the order of the containers
 			return cmp.Or(cmp.Compare(after[b].Limits.Value(k), after[a].Limits.Value(k)), cmp.Compare(after[a].Name, after[b].Name))
 		})
 		for _, i := range order {
-			if r.Containers[i].separated(k, rule(after[i].Name), after, i, ranges) {
+			if r.Containers[i].separate(k, rule(after[i].Name), after, i, ranges) {
 				return
 			}
 		}
 	}
 }
 
-// appliedTo returns what a container has with what it gets.
+// appliedTo returns the container with the fitted amounts in place of its own.
 func (f Fitted) appliedTo(c Container) Container {
 	for k := range resources.Kind(resources.Kinds) {
 		if a, ok := f.Requests.Get(k); ok {
@@ -81,18 +81,18 @@ func (f Fitted) appliedTo(c Container) Container {
 	return c
 }
 
-// separated sets the request of a container apart from its limit, which equals it, and reports whether
-// it could.
-func (f *Fitted) separated(k resources.Kind, rule Rule, all []Container, at int, ranges Ranges) bool {
-	request, written := f.Requests.Get(k)
-	if !written {
+// separate makes the request of container i differ from its limit, which equals it, and reports whether the
+// rule and the LimitRanges allow that.
+func (f *Fitted) separate(k resources.Kind, rule Rule, all []Container, i int, ranges Ranges) bool {
+	request, sized := f.Requests.Get(k)
+	if !sized {
 		return false
 	}
 	requests, limits := resources.Amount(0), resources.Amount(0)
 	for _, c := range all {
 		requests, limits = requests.Add(c.Requests.Value(k)), limits.Add(c.Limits.Value(k))
 	}
-	limit := all[at].Limits.Value(k)
+	limit := all[i].Limits.Value(k)
 	if f.Limits.Has(k) {
 		if outside(ranges.Container, k, request, limit+1) || outside(ranges.Pod, k, requests, limits+1) {
 			return false
@@ -113,11 +113,11 @@ func (f *Fitted) separated(k resources.Kind, rule Rule, all []Container, at int,
 	return true
 }
 
-// separation is by how much a request becomes smaller than its limit: a millicore, or a mebibyte where that is
-// little of it, else a byte.
+// separation returns the difference between a limit and a reduced request: a millicore, a byte, or a mebibyte
+// for requests of at least 16Mi, which stay readable.
 func separation(k resources.Kind, request resources.Amount) resources.Amount {
-	const mebibyte, little = 1 << 20, 16
-	if k == resources.Memory && request >= little*mebibyte {
+	const mebibyte = 1 << 20
+	if k == resources.Memory && request >= 16*mebibyte {
 		return mebibyte
 	}
 	return 1

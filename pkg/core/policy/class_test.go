@@ -28,8 +28,8 @@ func TestClassOf(t *testing.T) {
 	}
 }
 
-// A Burstable pod whose targets reach all of its limits stays just below one of them, so that it can be
-// resized in place, and so that it can shrink again.
+// A Burstable pod whose targets reach all limits stays just below one of them. Otherwise the resize would be
+// refused, and the pod could not shrink in place later.
 func TestFit_KeepsBurstable(t *testing.T) {
 	const mebibyte = 1 << 20
 	list := func(cpu, memory resources.Amount) resources.List { return resources.Of(cpu, memory*mebibyte) }
@@ -44,22 +44,25 @@ func TestFit_KeepsBurstable(t *testing.T) {
 		ranges     Ranges
 		requests   []resources.List
 		limits     []resources.List
-		class      Class // of the result; BestEffort: Burstable
+		class      Class // expected; zero: Burstable
 	}{
 		{name: "both limits reached", containers: []Container{container("a", list(100, 100), list(500, 512))}, targets: []resources.List{list(900, 900)},
 			rule: Rule{RequestsOnly: true}, requests: []resources.List{list(499, 512)}},
 		{name: "one limit reached", containers: []Container{container("a", list(100, 100), list(500, 512))}, targets: []resources.List{list(300, 900)},
 			rule: Rule{RequestsOnly: true}, requests: []resources.List{list(300, 512)}},
-		{name: "the larger of two containers", containers: []Container{container("a", list(100, 100), list(500, 512)), container("b", list(100, 100), list(800, 512))},
-			targets: []resources.List{list(900, 900), list(900, 900)}, rule: Rule{RequestsOnly: true}, requests: []resources.List{list(500, 512), list(799, 512)}},
+		{name: "the larger of two containers", rule: Rule{RequestsOnly: true},
+			containers: []Container{container("a", list(100, 100), list(500, 512)), container("b", list(100, 100), list(800, 512))},
+			targets:    []resources.List{list(900, 900), list(900, 900)}, requests: []resources.List{list(500, 512), list(799, 512)}},
 		{name: "CPU at its minimum", containers: []Container{container("a", list(100, 100), list(500, 512))}, targets: []resources.List{list(900, 900)},
 			rule: Rule{RequestsOnly: true, Min: resources.List{}.With(resources.CPU, 500)}, requests: []resources.List{list(500, 511)}},
 		{name: "CPU of a LimitRange", containers: []Container{container("a", list(500, 100), list(500, 512))}, targets: []resources.List{list(900, 900)},
-			rule: Rule{RequestsOnly: true}, ranges: Ranges{Container: Range{Min: resources.List{}.With(resources.CPU, 500)}}, requests: []resources.List{list(500, 511)}},
+			rule: Rule{RequestsOnly: true}, ranges: Ranges{Container: Range{Min: resources.List{}.With(resources.CPU, 500)}},
+			requests: []resources.List{list(500, 511)}},
 		{name: "no room anywhere", containers: []Container{container("a", list(100, 100), list(500, 512))}, targets: []resources.List{list(900, 900)},
 			rule: Rule{RequestsOnly: true, Min: list(500, 512)}, requests: []resources.List{list(500, 512)}, class: Guaranteed},
 		{name: "a limit that follows and is rounded down", containers: []Container{container("a", resources.Of(500, 1000), resources.Of(501, 1001))},
-			targets: []resources.List{resources.Of(400, 500)}, requests: []resources.List{resources.Of(400, 500)}, limits: []resources.List{resources.Of(401, 500)}},
+			targets:  []resources.List{resources.Of(400, 500)},
+			requests: []resources.List{resources.Of(400, 500)}, limits: []resources.List{resources.Of(401, 500)}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.rule.Controlled = Default().Controlled
@@ -79,13 +82,13 @@ func TestFit_KeepsBurstable(t *testing.T) {
 				after.Containers = append(after.Containers, f.appliedTo(pod.Containers[i]))
 			}
 			require.Equal(t, max(tc.class, Burstable), ClassOf(after.Containers))
-			require.True(t, sameAmounts(r, Fit(after, recommendation, rules, tc.ranges)), "a pod with the result keeps it")
+			require.True(t, sameAmounts(r, Fit(after, recommendation, rules, tc.ranges)), "fitting the result again changes nothing")
 		})
 	}
 }
 
 // Limits that follow their requests keep the class of a pod, in both directions.
-func TestFit_NeverFlipsTheClassWhereLimitsFollow(t *testing.T) {
+func TestFit_KeepsClassWhereLimitsFollowRequests(t *testing.T) {
 	for seed := range uint64(20_000) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		list := func(most int) resources.List {

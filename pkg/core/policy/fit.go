@@ -31,7 +31,7 @@ type Container struct {
 	Declared Proportion
 }
 
-// LimitsToZero reports whether the container has a limit of zero.
+// LimitsToZero reports whether the container has a limit of zero for a kind.
 func (c Container) LimitsToZero(k resources.Kind) bool {
 	limit, limited := c.Limits.Get(k)
 	return limited && limit <= 0
@@ -41,11 +41,11 @@ func (c Container) LimitsToZero(k resources.Kind) bool {
 // Init containers and native sidecars are not sized.
 type Pod struct {
 	Containers []Container
-	// StaysBurstable says that the class of the pod is Burstable because of these containers alone, and
-	// must stay so: see keepBurstable.
+	// StaysBurstable is set if only these containers make the pod Burstable and it must stay Burstable; see
+	// keepBurstable.
 	StaysBurstable bool
-	Beside         Beside
-	// Rounded is how many requests, or limits if these are more, were rounded up to whole amounts.
+	Unsized        Unsized
+	// Rounded is the number of requests or of limits, whichever is larger, that were rounded up to whole amounts.
 	Rounded resources.List
 }
 
@@ -87,8 +87,8 @@ const maxRefits = 4
 // counts in the sums of the pod. Only where a pod range would refuse the pod
 // otherwise such containers move, too, in proportion with the others, with the Note
 // MovedWithOthers; those that are Off only where it does not help to move the rest.
-// Notes name the cuts of the target. Where the LimitRanges do not admit the result, but admit the pod as it is,
-// the pod goes only a part of the way (Ranges.Admit). Where they admit neither, the nearest result is
+// Notes name the cuts of the target. If the LimitRanges admit the current pod but not the result, the result
+// is moved toward the current sizes (Ranges.Admit). If they admit neither, the nearest result is
 // returned with a Note that Refused.
 //
 // Where memory limits do not follow the requests, separate.go says what they do, and shared.go
@@ -113,8 +113,8 @@ func Fit(pod Pod, recommendation map[string]resources.Bounds, rules Rules, range
 	return result
 }
 
-// withoutZeroLimits returns a recommendation without the kinds that a container limits to zero: the API
-// server accepts no other request beside such a limit.
+// withoutZeroLimits drops the kinds that a container limits to zero from a recommendation, because the API
+// server refuses a request above such a limit.
 func withoutZeroLimits(pod Pod, recommendation map[string]resources.Bounds) map[string]resources.Bounds {
 	cloned := false
 	for _, c := range pod.Containers {

@@ -24,7 +24,7 @@ const (
 	MovedWithOthers // has no recommendation, but the pod would be refused
 	OutsideRange
 	OutsidePodRange
-	HeldByRange // goes only as far as a LimitRange admits
+	HeldByRange // moved only as far as the LimitRanges admit
 	LimitStays  // of a pod that shares, although it should be another one or go
 )
 

@@ -53,7 +53,7 @@ type Rules struct {
 	// SeparateMemoryLimit and Sharing hold for all containers.
 	SeparateMemoryLimit bool
 	Sharing             *Sharing
-	KeepsClass          bool // running pods are resized in place, which cannot change their class
+	KeepsClass          bool // running pods are resized in place, which cannot change their QoS class
 }
 
 // For returns the rule of a container: the first entry with its name wins,

@@ -85,8 +85,8 @@ func Trim(object any) (any, error) {
 	case *vpav1.VerticalPodAutoscaler:
 		return trimVPA(o), nil
 	case *corev1.Node:
-		signs, taints := convert.FollowsPodsSigns(o)
-		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: growing(o.Labels, signs)},
+		labels, taints := convert.FollowsPodsMarks(o)
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: growing(o.Labels, labels)},
 			Spec: corev1.NodeSpec{Unschedulable: o.Spec.Unschedulable, Taints: taints}, Status: corev1.NodeStatus{Allocatable: o.Status.Allocatable, Conditions: health(o.Status.Conditions),
 				NodeInfo: corev1.NodeSystemInfo{KubeletVersion: o.Status.NodeInfo.KubeletVersion}}}, nil
 	case *autoscalingv2.HorizontalPodAutoscaler:

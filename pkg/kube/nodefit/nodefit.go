@@ -59,7 +59,7 @@ const maxNodes = 1000
 func Summarize(all []corev1.Node, daemons []Daemon) *Nodes {
 	n := &Nodes{daemons: daemons}
 	for i := range all {
-		if !convert.FollowsPod(&all[i]) { // such a node takes no other pod
+		if !convert.IsSinglePod(&all[i]) { // such a node takes no other pod
 			n.nodes = append(n.nodes, summarize(&all[i], daemons))
 		}
 	}

@@ -56,7 +56,7 @@ func VPAOf(vpa *vpav1.VerticalPodAutoscaler, d *fleet.Decision, w *target.Worklo
 	if v.Created.IsZero() { // it is not known when the workload was
 		v.Created = vpa.CreationTimestamp.Time
 	}
-	v.Short = convert.HaveShortHistory(vpa, d.Policy.MinHistory)
+	v.Short = convert.AnyHasShortHistory(vpa, d.Policy.MinHistory)
 	v.Stays = convert.Mode(vpa) == vpav1.UpdateModeInPlace && !convert.MadeForPolicy(vpa)
 	v.Mode, v.Why = d.Shares(d.Mode == fleet.Canary && state.Phase == rollout.PhaseFullRollout && state.Hash == d.Policy.RolloutHash)
 	if r := book.Choose(vpa.Annotations[recipe.Annotation], d.Policy.Recipe).Sharing; r != nil {
