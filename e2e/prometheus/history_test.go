@@ -65,9 +65,9 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	end := time.Now().UTC().Truncate(scrape)
+	end := time.Now().UTC().Truncate(time.Hour) // history is read at whole hours
 	w := &world{end: end}
-	begin, soon := end.Add(-length-time.Hour), end.Add(30*time.Minute)
+	begin, soon := end.Add(-length-time.Hour), end.Add(90*time.Minute)
 	w.containers = []container{
 		{running, "app", begin, soon, 1},
 		{running, "proxy", begin, soon, 2},
