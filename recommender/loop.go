@@ -82,8 +82,8 @@ func (l *Loop) step(name string, do func()) {
 
 // HandleOOMs is a pass for kills, which serving.RunEvery begins a second after OOMs.Wake, or
 // five seconds after the last one if that is later: it takes those that wait, and publishes
-// what follows from them. Changed pods come first, because only then are the containers of new
-// ones known. Pods that vanished stay until the next iteration, which may bring their last
+// what follows from them. New VPAs and changed pods come first, because only then are they and the
+// containers of new pods known. Pods that vanished stay until the next iteration, which may bring their last
 // samples. Before the first pass no pod is known, and kills wait in the queue.
 func (l *Loop) HandleOOMs(ctx context.Context, now time.Time) {
 	if l.started.IsZero() {
@@ -91,6 +91,9 @@ func (l *Loop) HandleOOMs(ctx context.Context, now time.Time) {
 	}
 	began := time.Now()
 	defer model.NewGuard("HandleOOMs", l.Metrics.panics).Recover(nil)
+	if l.Roster.HasUnknown(l.Model) {
+		l.loadVPAs(ctx, now)
+	}
 	l.loadPods(now)
 	l.Ingester.TakeKills(klog.FromContext(ctx), now)
 	l.Sketches.Measure()

@@ -280,6 +280,29 @@ func TestAKillIsPublishedAndSavedBeforeTheNextPass(t *testing.T) {
 	require.Equal(t, after, w.memory("web"))
 }
 
+// A container is killed before the first iteration that reads its VPA.
+func TestHandleOOMs_ServesVPAsCreatedSinceTheLastIteration(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a")).begin()
+	w.passes(1)
+	vpa := aVPA("web", "web", time.Hour)
+	_, err := w.vpas.AutoscalingV1().VerticalPodAutoscalers("ns").Create(t.Context(), vpa, metav1.CreateOptions{})
+	require.NoError(t, err)
+	killed := aPod("web-1", "web", "a")
+	killed.ResourceVersion = "2"
+	killed.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+		Reason: "OOMKilled", FinishedAt: metav1.NewTime(w.now), ContainerID: "c1"}}
+	_, err = w.kube.CoreV1().Pods("ns").Update(t.Context(), killed, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return w.loop.Roster.HasUnknown(w.loop.Model) }, 5*time.Second, time.Millisecond)
+	select {
+	case <-w.loop.Ingester.OOMs.Wake():
+	case <-time.After(5 * time.Second):
+		t.Fatal("the kill does not wake the loop")
+	}
+	w.loop.HandleOOMs(t.Context(), w.now.Add(2*time.Second))
+	require.Positive(t, w.memory("web"))
+}
+
 func TestADefectInTheWorkOnOneVPAIsCountedAndTheOthersAreServed(t *testing.T) {
 	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour),
 		deployment("bad"), aPod("bad-1", "bad", "a"), aVPA("bad", "bad", time.Hour)).begin()

@@ -236,10 +236,10 @@ func (c *caches) disruptions() *actuate.BudgetReader {
 	return &actuate.BudgetReader{Pods: c.pods.Core().V1().Pods().Lister(), Budgets: known.Lister(), Synced: known.Informer().HasSynced}
 }
 
-// memoryRises returns what collects the VPAs that recommend more memory than before for any
-// container.
+// memoryRises returns the collector of VPAs that recommend more memory than before, or than killed
+// containers have.
 func (c *caches) memoryRises() (*memoryRises, error) {
-	return watchRises(c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer())
+	return watchRises(c.vpas.Autoscaling().V1().VerticalPodAutoscalers(), c.pods.Core().V1().Pods().Informer())
 }
 
 // boosts returns the queue that takes startup boosts back.

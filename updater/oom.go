@@ -9,6 +9,9 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -16,10 +19,14 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/resources"
+	vpainformers "loadline.dev/loadline/pkg/generated/informers/externalversions/autoscaling/v1"
+	vpalisters "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
+	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// memoryRises are the VPAs that recommend more memory than before for any container. It is
-// safe for concurrent use.
+// memoryRises collects the VPAs that recommend more memory than before for any container, and those that
+// recommend more for a container that was just killed than its pod requests: replicas are killed one after
+// the other, and the first kill alone may raise the recommendation. It is safe for concurrent use.
 type memoryRises struct {
 	wake chan struct{}
 
@@ -27,10 +34,10 @@ type memoryRises struct {
 	vpas map[cache.ObjectName]struct{}
 }
 
-// watchRises collects the VPAs of an informer from now on.
-func watchRises(vpas cache.SharedInformer) (*memoryRises, error) {
+// watchRises collects the VPAs of informers from now on.
+func watchRises(vpas vpainformers.VerticalPodAutoscalerInformer, pods cache.SharedInformer) (*memoryRises, error) {
 	r := &memoryRises{wake: make(chan struct{}, 1), vpas: map[cache.ObjectName]struct{}{}}
-	_, err := vpas.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(before, after any) {
+	_, err := vpas.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(before, after any) {
 		was, ok := before.(*vpav1.VerticalPodAutoscaler)
 		if is, same := after.(*vpav1.VerticalPodAutoscaler); ok && same && moreMemory(was, is) {
 			r.add(cache.MetaObjectToName(is))
@@ -39,7 +46,72 @@ func watchRises(vpas cache.SharedInformer) (*memoryRises, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch recommendations: %w", err)
 	}
+	_, err = pods.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(before, after any) {
+		was, ok := client.PodOf(before)
+		if is, same := client.PodOf(after); ok && same {
+			r.addKilled(vpas.Lister(), is, newlyKilled(was, is))
+		}
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("watch kills: %w", err)
+	}
 	return r, nil
+}
+
+// addKilled adds the VPAs in the namespace of a pod that recommend more memory for one of the killed
+// containers than the pod requests. Whether a VPA controls the pod is found out later.
+func (r *memoryRises) addKilled(vpas vpalisters.VerticalPodAutoscalerLister, pod *corev1.Pod, killed []string) {
+	if len(killed) == 0 {
+		return
+	}
+	found, err := vpas.VerticalPodAutoscalers(pod.Namespace).List(labels.Everything())
+	if err != nil {
+		return
+	}
+	for _, vpa := range found {
+		if recommendsMore(vpa, pod, killed) {
+			r.add(cache.MetaObjectToName(vpa))
+		}
+	}
+}
+
+// newlyKilled returns the containers whose last termination is an out-of-memory kill that the pod did not
+// have before.
+func newlyKilled(was, is *corev1.Pod) (names []string) {
+	lastKill := func(pod *corev1.Pod, name string) (at metav1.Time) {
+		for i := range pod.Status.ContainerStatuses {
+			s := &pod.Status.ContainerStatuses[i]
+			if t := s.LastTerminationState.Terminated; s.Name == name && t != nil && t.Reason == convert.OOMKilled {
+				at = t.FinishedAt
+			}
+		}
+		return at
+	}
+	for i := range is.Status.ContainerStatuses {
+		name := is.Status.ContainerStatuses[i].Name
+		if at := lastKill(is, name); !at.IsZero() && !at.Equal(new(lastKill(was, name))) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// recommendsMore reports whether a VPA recommends more memory for one of the containers than the pod
+// requests, or where limits do not follow requests a larger limit than it has.
+func recommendsMore(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, names []string) bool {
+	if vpa.Status.Recommendation == nil {
+		return false
+	}
+	separate := convert.HasSeparateMemoryLimit(&vpa.Status)
+	recommended := convert.Recommendation(vpa.Status.Recommendation)
+	return slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool {
+		bounds, found := recommended[c.Name]
+		if !found || !slices.Contains(names, c.Name) {
+			return false
+		}
+		return int64(bounds.Target.Value(resources.Memory)) > c.Resources.Requests.Memory().Value() ||
+			separate && int64(bounds.Upper.Value(resources.Memory)) > c.Resources.Limits.Memory().Value()
+	})
 }
 
 // Wake returns a channel that receives when there are some. It says so once as long as
@@ -86,8 +158,8 @@ func moreMemory(was, is *vpav1.VerticalPodAutoscaler) bool {
 
 // OOMResize gives pods that were killed for want of memory what is recommended now, whether they
 // are ready again or not. serving.RunEvery calls it a second after memoryRises.Wake, or five
-// seconds after the last time if that is later, with the VPAs that recommend more memory than
-// before; Pod.IsOOMResize says what such a resize is spared. Of its plan it carries out
+// seconds after the last time if that is later, with the VPAs that memoryRises
+// collected; Pod.IsOOMResize says what such a resize is spared. Of its plan it carries out
 // nothing else but notes of back-offs, and says no reasons: the next pass does. It needs no
 // admission controller: the pods stay. Only if such pods were killed it looks at all others,
 // too.

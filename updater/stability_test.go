@@ -429,6 +429,40 @@ func TestMoreMemoryCausesACure(t *testing.T) {
 	require.Empty(t, rises.Take())
 }
 
+// The recommendation rises with the kill of the first replica. That of the second wakes the updater all the same.
+func TestMemoryRises_LaterKillWakesWithoutRise(t *testing.T) {
+	for _, tc := range []struct {
+		name, requests string
+		wakes          bool
+	}{
+		{name: "less than recommended", requests: "100Mi", wakes: true},
+		{name: "as recommended", requests: "200Mi"},
+		{name: "more than recommended", requests: "300Mi"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, Default(), append(deployment(2, func(p *corev1.Pod) {
+				p.Spec.Containers[0].Resources.Requests = list("100m", tc.requests)
+			}), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
+			rises, err := w.caches.memoryRises()
+			require.NoError(t, err)
+			for _, name := range []string{"web-1-0", "web-1-1"} {
+				pod := w.pod(name).DeepCopy()
+				killed(pod)
+				pod.ResourceVersion = "2"
+				_, err = w.kube.CoreV1().Pods("shop").UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
+				require.NoError(t, err)
+				select {
+				case <-rises.Wake():
+					require.True(t, tc.wakes, "nothing to gain")
+					require.Equal(t, rose, rises.Take())
+				case <-time.After(map[bool]time.Duration{true: 10 * time.Second, false: 50 * time.Millisecond}[tc.wakes]):
+					require.False(t, tc.wakes, "%s was killed", name)
+				}
+			}
+		})
+	}
+}
+
 func TestAMemoryLimitIsNotCutBelowWhatIsUsed(t *testing.T) {
 	pod := func(cpu, request, limit string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {

@@ -76,6 +76,14 @@ func (r *Roster) Observe(ctx context.Context, progress func()) ([]Observed, erro
 	return observed, nil
 }
 
+// HasUnknown reports whether any VPA that is served is not in the model yet.
+func (r *Roster) HasUnknown(m *Model) bool {
+	objects, err := r.VPAs.List(labels.Everything())
+	return err == nil && slices.ContainsFunc(objects, func(v *vpav1.VerticalPodAutoscaler) bool {
+		return r.Serves(v) && m.Find(v.Namespace, v.Name) == nil
+	})
+}
+
 const (
 	// unreadPause is how long ObserveRead waits before it asks again, and mostUnreadWait for how long it
 	// does: 10,000 targets at 50 requests a second are read in less. Where a kind hangs, which may last, it is mostHangWait.
