@@ -159,6 +159,10 @@ func (h podHandler) sizes(ctx context.Context, request *admissionv1.AdmissionReq
 	}}
 }
 
+// mostPlaced is how long a pod may be, in bytes, whose placement is read. A toleration of three bytes takes
+// 72 in memory, and is compared with all nodes.
+const mostPlaced = 128 << 10
+
 // largestNode returns what finds the room of the largest node that a pod can go to; nil: nodes do not bound it.
 // Where the pod can go is read only if some node is too small for it.
 func (h podHandler) largestNode(raw []byte, pod *corev1.Pod) func(resources.List) (resources.List, bool) {
@@ -176,7 +180,7 @@ func (h podHandler) largestNode(raw []byte, pod *corev1.Pod) func(resources.List
 		var placed struct {
 			Spec nodefit.Placement `json:"spec"`
 		}
-		if json.Unmarshal(raw, &placed) != nil {
+		if len(raw) > mostPlaced || json.Unmarshal(raw, &placed) != nil {
 			return room, false // it is not known where it can go
 		}
 		owner, _ := target.Controller(pod.Namespace, pod.OwnerReferences)

@@ -20,7 +20,36 @@ const (
 	nodesSoon  = 30 * time.Second // how old they may be after a pod was larger than any
 	nodesPage  = 250
 	nodesTime  = 30 * time.Second // for reading all of them
+
+	daemonsPage       = 20 // tenants decide how large a DaemonSet is, and a pod
+	podsPage          = 50
+	maxDaemons        = 1000
+	maxPlacementTerms = 100
 )
+
+// placementTerms returns how many parts the placement of a pod has.
+func placementTerms(spec *corev1.PodSpec) (n int) {
+	n = len(spec.NodeSelector) + len(spec.Tolerations)
+	if spec.Affinity == nil || spec.Affinity.NodeAffinity == nil || spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return n
+	}
+	for _, term := range spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		for _, expressions := range [][]corev1.NodeSelectorRequirement{term.MatchExpressions, term.MatchFields} {
+			for i := range expressions {
+				n += 1 + len(expressions[i].Values)
+			}
+		}
+	}
+	return n
+}
+
+// requiredAffinity returns the part of an affinity that decides where a pod can go.
+func requiredAffinity(a *corev1.Affinity) *corev1.Affinity {
+	if a == nil || a.NodeAffinity == nil {
+		return nil
+	}
+	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution}}
+}
 
 // Nodes returns the nodes that new pods can go to. Nil: they are not known, or larger ones may be added.
 // They are read again while they are needed, not watched: a watch would wake a program at rest.
@@ -36,14 +65,21 @@ func (c *Cluster) Exceeded() { c.exceed.Store(true) }
 func (c *Cluster) followNodes(ctx context.Context) {
 	c.asked.Store(true)
 	var read time.Time
+	soon := nodesSoon // twice as long after each early read that found no larger node
 	for {
-		if age := time.Since(read); c.asked.Load() && age >= nodesEvery || c.exceed.Load() {
+		age, early := time.Since(read), c.exceed.Load()
+		if c.asked.Load() && age >= nodesEvery || early && age >= soon {
 			c.asked.Store(false)
 			c.exceed.Store(false)
+			before := c.largest.Load()
 			if err := c.readNodes(ctx); err != nil && ctx.Err() == nil {
 				klog.FromContext(ctx).V(1).Info("Failed to read nodes, giving no warnings about bounds that none can hold and not capping new pods", "reason", err)
 			}
 			read = time.Now()
+			soon = min(2*soon, nodesEvery)
+			if now := c.largest.Load(); !early || before == nil || now == nil || *before != *now {
+				soon = nodesSoon
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -97,7 +133,7 @@ func (c *Cluster) readNodes(ctx context.Context) error {
 
 // summarize returns the nodes by which new pods are capped; nil: larger ones may be added.
 func (c *Cluster) summarize(ctx context.Context, all []corev1.Node, labelled map[string]string) (*nodefit.Nodes, error) {
-	find := client.NodeAutoscaler{Kube: c.Kube, Labelled: func(_ context.Context, label string) (string, error) { return labelled[label], nil }}
+	find := client.NodeAutoscaler{Kube: c.Kube, Cautious: true, Labelled: func(_ context.Context, label string) (string, error) { return labelled[label], nil }}
 	if sign, err := find.Find(ctx, time.Now()); err != nil || sign != "" {
 		return nil, err
 	}
@@ -106,15 +142,19 @@ func (c *Cluster) summarize(ctx context.Context, all []corev1.Node, labelled map
 	}
 	var daemons []nodefit.Daemon
 	err := pages(func(o metav1.ListOptions) (string, error) {
+		o.Limit = daemonsPage
 		page, err := c.Kube.AppsV1().DaemonSets("").List(ctx, o)
 		if err != nil {
 			return "", err
 		}
 		for i := range page.Items {
 			d := &page.Items[i]
+			if d.Status.NumberReady == 0 || placementTerms(&d.Spec.Template.Spec) > maxPlacementTerms || len(daemons) == maxDaemons {
+				continue // it takes nothing, or a tenant made it to cost memory
+			}
 			spec := &d.Spec.Template.Spec
 			daemons = append(daemons, nodefit.Daemon{Namespace: d.Namespace, Name: d.Name, Takes: convert.Footprint(&corev1.Pod{Spec: *spec}),
-				Placement: nodefit.Placement{NodeSelector: spec.NodeSelector, Affinity: spec.Affinity, Tolerations: spec.Tolerations}})
+				Placement: nodefit.Placement{NodeSelector: spec.NodeSelector, Affinity: requiredAffinity(spec.Affinity), Tolerations: spec.Tolerations}})
 		}
 		return page.Continue, nil
 	})

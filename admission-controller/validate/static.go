@@ -66,7 +66,7 @@ func (c *Cluster) staticPods(ctx context.Context, node string) (corev1.ResourceL
 	taken := corev1.ResourceList{}
 	selector := fields.OneTermEqualSelector("spec.nodeName", node).String()
 	err := pages(func(o metav1.ListOptions) (string, error) {
-		o.FieldSelector = selector
+		o.FieldSelector, o.Limit = selector, podsPage
 		page, err := c.Kube.CoreV1().Pods("").List(ctx, o)
 		if err != nil {
 			return "", err

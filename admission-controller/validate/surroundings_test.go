@@ -342,11 +342,42 @@ func TestNodes_StaticPodsLeaveLess(t *testing.T) {
 	}
 }
 
+// A tenant must not make nodes look small to the pods of others.
+func TestNodes_DaemonSetsOfTenantsTakeLittle(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Allocatable: testkit.List("cpu=8 memory=32Gi")}}
+	daemon := func(memory string, ready int32, change func(*corev1.PodSpec)) *appsv1.DaemonSet {
+		d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "large"}, Spec: appsv1.DaemonSetSpec{Template: containers("large")}, Status: appsv1.DaemonSetStatus{NumberReady: ready}}
+		d.Spec.Template.Spec.Containers[0].Resources.Requests = testkit.List("memory=" + memory)
+		if change != nil {
+			change(&d.Spec.Template.Spec)
+		}
+		return d
+	}
+	for _, tc := range []struct {
+		name   string
+		daemon *appsv1.DaemonSet
+		want   int64
+	}{
+		{name: "pods that run", daemon: daemon("2Gi", 1, nil), want: 30 << 30},
+		{name: "pods that never run", daemon: daemon("31Gi", 0, nil), want: 32 << 30},
+		{name: "more than half of a node", daemon: daemon("31Gi", 1, nil), want: 16 << 30},
+		{name: "placement of thousands of parts", want: 32 << 30, daemon: daemon("2Gi", 1, func(s *corev1.PodSpec) { s.Tolerations = make([]corev1.Toleration, 5000) })},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := &Cluster{Kube: fake.NewClientset(node, tc.daemon)}
+			require.NoError(t, c.readNodes(t.Context()))
+			room, tooLarge := c.Nodes().Largest(resources.Of(100, 80<<30), &nodefit.Placement{}, func(string, string) bool { return false })
+			require.True(t, tooLarge)
+			require.EqualValues(t, tc.want, room.Value(resources.Memory))
+		})
+	}
+}
+
 func TestNodes_KnownOnlyWhereNoneAreAdded(t *testing.T) {
 	node := func(labels map[string]string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: labels}, Status: corev1.NodeStatus{Allocatable: testkit.List("cpu=8 memory=32Gi")}}
 	}
-	daemons := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "proxy"}, Spec: appsv1.DaemonSetSpec{Template: containers("proxy")}}
+	daemons := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "proxy"}, Spec: appsv1.DaemonSetSpec{Template: containers("proxy")}, Status: appsv1.DaemonSetStatus{NumberReady: 1}}
 	daemons.Spec.Template.Spec.Containers[0].Resources.Requests = testkit.List("memory=2Gi")
 	none := func(string, string) bool { return false }
 
@@ -357,9 +388,19 @@ func TestNodes_KnownOnlyWhereNoneAreAdded(t *testing.T) {
 	require.True(t, tooLarge)
 	require.EqualValues(t, 30<<30, room.Value(resources.Memory), "beside what DaemonSets take")
 
-	c = &Cluster{Kube: fake.NewClientset(node(map[string]string{"karpenter.sh/nodepool": "p"}), daemons)}
+	for _, label := range []string{"karpenter.sh/nodepool", "eks.amazonaws.com/nodegroup"} {
+		c = &Cluster{Kube: fake.NewClientset(node(map[string]string{label: "p"}), daemons)}
+		require.NoError(t, c.readNodes(t.Context()))
+		require.Nil(t, c.Nodes(), "larger ones may be added")
+	}
+
+	hidden := fake.NewClientset(node(nil))
+	hidden.PrependReactor("get", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(corev1.Resource("configmaps"), "cluster-autoscaler-status", nil)
+	})
+	c = &Cluster{Kube: hidden}
 	require.NoError(t, c.readNodes(t.Context()))
-	require.Nil(t, c.Nodes(), "larger ones may be added")
+	require.Nil(t, c.Nodes(), "a status that may not be read leaves it open")
 
 	kube := fake.NewClientset(node(nil))
 	kube.PrependReactor("get", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {

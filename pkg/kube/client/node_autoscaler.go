@@ -50,6 +50,9 @@ type NodeAutoscaler struct {
 	Kube kubernetes.Interface
 	// Labelled returns the name of a node with a label; empty: there is none.
 	Labelled func(ctx context.Context, label string) (node string, err error)
+	// Cautious counts what only leaves open whether nodes are added: a status that may not be read, and
+	// nodes of managed pools.
+	Cautious bool
 }
 
 // Find returns what shows at now that nodes are added; empty if nothing does. An error
@@ -66,10 +69,13 @@ func (c NodeAutoscaler) Find(ctx context.Context, now time.Time) (sign string, e
 	if sign, err = c.labelled(ctx, karpenterLabels); sign != "" || err != nil {
 		return sign, err
 	}
-	if sign, err = c.served(); sign != "" || err != nil || !hidden {
+	if sign, err = c.served(); sign != "" || err != nil || !hidden && !c.Cautious {
 		return sign, err
 	}
-	return c.labelled(ctx, managedLabels)
+	if sign, err = c.labelled(ctx, managedLabels); sign == "" && hidden && c.Cautious {
+		sign = fmt.Sprintf("ConfigMap %s/%s, which may not be read", autoscalerNamespace, autoscalerStatus)
+	}
+	return sign, err
 }
 
 // isFreshStatus reports whether a status was written of late. One that does not say when

@@ -7,7 +7,6 @@
 package nodefit
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -52,28 +51,22 @@ type node struct {
 	taints []corev1.Taint
 }
 
-// maxNodes is how many different nodes are kept. Of more, those with the most memory are.
+// maxNodes is how many nodes are kept. With more, none counts: no node is left out, and a pod costs little.
 const maxNodes = 1000
 
-// Summarize returns what counts of some nodes.
+// mostTaken is the part of a node that DaemonSets and static pods take at most.
+const mostTaken = 0.5
+
+// Summarize returns what counts of some nodes, at most maxNodes.
 func Summarize(all []corev1.Node, daemons []Daemon) *Nodes {
 	n := &Nodes{daemons: daemons}
+	if len(all) > maxNodes {
+		return n
+	}
 	for i := range all {
 		if !convert.IsSinglePod(&all[i]) { // such a node takes no other pod
 			n.nodes = append(n.nodes, summarize(&all[i], daemons))
 		}
-	}
-	if len(n.nodes) > maxNodes {
-		slices.SortStableFunc(n.nodes, func(a, b node) int {
-			switch {
-			case a.grows == b.grows:
-				return cmp.Compare(b.size.Value(resources.Memory), a.size.Value(resources.Memory))
-			case a.grows:
-				return -1
-			}
-			return 1
-		})
-		n.nodes = slices.Clone(n.nodes[:maxNodes])
 	}
 	for i := range n.nodes {
 		if n.nodes[i].grows {
@@ -156,7 +149,7 @@ func (n *node) room(own *resources.List) resources.List {
 			if own != nil {
 				taken = max(taken-own.Value(k), 0)
 			}
-			room = room.With(k, max(has-taken, 0))
+			room = room.With(k, max(has-taken, resources.Amount(float64(has)*(1-mostTaken))))
 		}
 	}
 	return room

@@ -109,3 +109,16 @@ func TestLargest_NodeThatThePodCanGoTo(t *testing.T) {
 	_, tooLarge := new(Nodes).Largest(resources.Of(100, gib), &Placement{}, nil)
 	require.False(t, tooLarge, "nothing is known of nodes")
 }
+
+// Of more nodes than are kept none may be left out: a pod would be cut to those that are.
+func TestSummarize_TooManyNodesBoundNothing(t *testing.T) {
+	all := make([]corev1.Node, maxNodes+1)
+	for i := range all {
+		all[i] = corev1.Node{Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("16Gi")}}}
+	}
+	mine := func(string, string) bool { return false }
+	_, tooLarge := Summarize(all, nil).Largest(resources.Of(0, 80<<30), &Placement{}, mine)
+	require.False(t, tooLarge)
+	_, tooLarge = Summarize(all[:maxNodes], nil).Largest(resources.Of(0, 80<<30), &Placement{}, mine)
+	require.True(t, tooLarge)
+}
