@@ -202,6 +202,19 @@ var alerts = []alert{
 		},
 	},
 	{
+		name: "LoadlineRevertsDeferred", severity: critical, after: "0m",
+		expr:    grown("sum by (reason) ", `loadline_updater_deferred_reverts_total`, "1h", ofUpdater) + " > 0",
+		summary: "A node did not apply the revert of a change in time ({{ $labels.reason }}).",
+		means:   "The API server accepted the resize that restores the previous resources of a pod under a SizingPolicy, but the kubelet has not applied it. The pod may still run with less than it needs.",
+		do:      []string{"`kubectl get events -A --field-selector reason=RevertDeferred`, then read the condition `PodResizePending` of the pod. The usual cause is a node without room.", "Free room on the node, or delete the pod if it can start on another node."},
+		firing:  []string{`loadline_updater_deferred_reverts_total{reason="OOMKilled",vpa_name="a",vpa_namespace="n"} 0+1x120`},
+		quiet:   []string{`loadline_updater_deferred_reverts_total{reason="OOMKilled",vpa_name="a",vpa_namespace="n"} 5x120`},
+		also: []situation{
+			{"when the first deferred revert begins the series", "2h", true, []string{`loadline_updater_deferred_reverts_total{reason="OOMKilled",vpa_name="a",vpa_namespace="n"} _x100 1x50`, updaterRuns}},
+			{"at old values when Prometheus begins", "2h", false, []string{`loadline_updater_deferred_reverts_total{reason="OOMKilled",vpa_name="a",vpa_namespace="n"} _x90 5x60`, ofUpdater + ` _x90 500+1x60`}},
+		},
+	},
+	{
 		name: "LoadlineWebhookSilent", severity: warning, after: "10m",
 		expr:    grown("sum by (reason) ", `vpa_updater_admission_controller_status_invalid_total`, "10m", ofUpdater) + " > 0",
 		summary: "The updater evicts nothing, because the admission controller does not show that it works ({{ $labels.reason }}).",
