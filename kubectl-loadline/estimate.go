@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"loadline.dev/loadline/kubectl-loadline/backtest"
@@ -70,20 +72,25 @@ type estimator struct {
 	Name    string // of its source
 	book    *recipe.Book
 	samples map[usage.ContainerKey][]usage.Sample // in the order of time
+	nodes   map[string]resources.List             // capacity, by name
+	largest resources.List                        // capacity of all nodes, by kind
 }
 
 // newEstimator reads the usage of a namespace, or of all.
-func (f *estimateFlags) newEstimator(ctx context.Context, p parsedEstimate, config *rest.Config, namespace string, now time.Time) (*estimator, error) {
+func (f *estimateFlags) newEstimator(ctx context.Context, p parsedEstimate, config *rest.Config, q question) (*estimator, error) {
 	e := &estimator{Name: fromMetrics, book: p.book, samples: map[usage.ContainerKey][]usage.Sample{}}
 	var err error
 	if f.Address == "" {
+		if list, unread := q.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{}); unread == nil { // else less exact bounds hold
+			e.addNodes(list.Items)
+		}
 		var source *client.PodMetrics
-		if source, err = client.NewPodMetrics(config, namespace); err == nil {
+		if source, err = client.NewPodMetrics(config, q.Namespace); err == nil {
 			err = source.Samples(ctx, e.add)
 		}
 	} else {
 		e.Name = "Prometheus"
-		err = e.read(ctx, f, p, namespace, now)
+		err = e.read(ctx, f, p, q.Namespace, q.Now)
 	}
 	for _, all := range e.samples {
 		slices.SortStableFunc(all, func(a, b usage.Sample) int { return a.At.Compare(b.At) })
@@ -93,6 +100,34 @@ func (f *estimateFlags) newEstimator(ctx context.Context, p parsedEstimate, conf
 
 func (e *estimator) add(s usage.Sample) {
 	e.samples[s.Container] = append(e.samples[s.Container], s)
+}
+
+// addNodes takes the capacity of nodes, which bounds what their containers use now. Of history it is not known:
+// the node of that time may have been larger than all nodes of today.
+func (e *estimator) addNodes(nodes []corev1.Node) {
+	e.nodes = map[string]resources.List{}
+	for i := range nodes {
+		capacity := convert.Resources(nodes[i].Status.Capacity)
+		e.nodes[nodes[i].Name] = capacity
+		for k := range resources.Kind(resources.Kinds) {
+			e.largest = e.largest.With(k, max(e.largest.Value(k), capacity.Value(k)))
+		}
+	}
+}
+
+// ceiling returns the most that the containers of pods can use, as the recommender bounds it.
+func (e *estimator) ceiling(pods []*corev1.Pod) func(usage.ContainerKey, resources.Kind) resources.Amount {
+	nodes := map[types.NamespacedName]string{}
+	for _, pod := range pods {
+		nodes[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}] = pod.Spec.NodeName
+	}
+	return func(c usage.ContainerKey, k resources.Kind) resources.Amount {
+		capacity := e.nodes[nodes[types.NamespacedName{Namespace: c.Namespace, Name: c.Pod}]].Value(k)
+		if capacity <= 0 {
+			capacity = e.largest.Value(k)
+		}
+		return usage.MaxOn(k, capacity)
+	}
 }
 
 // read reads the history of a namespace from Prometheus.
@@ -140,7 +175,9 @@ type history struct {
 // histories returns what a recipe needs to know of the containers of pods, by name, and what they
 // request.
 func (e *estimator) histories(pods []*corev1.Pod, of *recipe.Choice) (store *usage.Store, known map[string]*history, current map[string]resources.List) {
-	store, known, current = usage.NewStore(usage.DefaultConfig()), map[string]*history{}, map[string]resources.List{}
+	config := usage.DefaultConfig()
+	config.Ceiling = e.ceiling(pods)
+	store, known, current = usage.NewStore(config), map[string]*history{}, map[string]resources.List{}
 	for _, pod := range pods {
 		for _, c := range convert.NewPod(pod).Containers {
 			key := usage.ContainerKey{Namespace: pod.Namespace, Pod: pod.Name, Container: c.Name}
@@ -159,10 +196,9 @@ func (e *estimator) histories(pods []*corev1.Pod, of *recipe.Choice) (store *usa
 			}
 			current[c.Name] = c.Requests
 			for _, s := range samples {
-				if h.sketch != nil {
+				if store.Observe(s) != usage.AboveCeiling && h.sketch != nil {
 					h.sketch.ObservePod(pod.Name, s.At, s.Kind, s.Amount, c.Limits.Value(s.Kind))
 				}
-				store.Observe(s)
 			}
 		}
 	}

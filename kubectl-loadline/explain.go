@@ -100,7 +100,7 @@ func (c *explainConfig) history(cluster *cluster, parsed parsedEstimate, q quest
 		if c.estimate.Address == "" {
 			return checkpointsOf(ctx, cluster.VPA, q, a)
 		}
-		e, err := c.estimate.newEstimator(ctx, parsed, cluster.Config, q.Namespace, q.Now)
+		e, err := c.estimate.newEstimator(ctx, parsed, cluster.Config, q)
 		if err != nil {
 			return nil, err
 		}

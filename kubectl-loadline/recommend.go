@@ -62,7 +62,7 @@ func (c *sizesConfig) read(ctx context.Context, scope sizesScope) (*sized, error
 	}
 	var e *estimator
 	if slices.ContainsFunc(s.workloads, func(w *managed) bool { return w.vpa == nil }) {
-		if e, err = c.estimate.newEstimator(ctx, parsed, cluster.Config, q.Namespace, q.Now); err != nil {
+		if e, err = c.estimate.newEstimator(ctx, parsed, cluster.Config, q); err != nil {
 			s.problems = append(s.problems, fmt.Sprintf("not all usage could be read, so estimates of workloads without a VPA are missing or poor: %v", err))
 		}
 	}

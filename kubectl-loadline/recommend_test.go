@@ -11,8 +11,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 
 	"loadline.dev/loadline/pkg/convert"
@@ -63,6 +65,29 @@ func shopSizes(t *testing.T, scope sizesScope, flag string) *sized {
 	}
 	all.sizes = sizesOf(all.workloads, e)
 	return all
+}
+
+// A metrics source that reports nonsense once must not decide an estimate.
+func TestEstimate_IgnoresSamplesAboveTheCapacityOfTheNode(t *testing.T) {
+	pod := testkit.Pod("web-1-a", testkit.Container("a", "cpu=100m memory=100Mi", ""))
+	pod.Spec.NodeName = "n"
+	for _, name := range []string{"vpa", "loadline", "attune"} {
+		book, err := recipe.NewBook(name, recipe.DefaultConfig())
+		require.NoError(t, err)
+		estimate := func(extra ...usage.Sample) map[string]resources.Bounds {
+			e := emptyEstimator(book)
+			e.addNodes([]corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Capacity: testkit.List("cpu=4 memory=8Gi")}}})
+			key := usage.ContainerKey{Namespace: pod.Namespace, Pod: pod.Name, Container: "a"}
+			for _, s := range append(proxyUse(), extra...) {
+				s.Container = key
+				e.add(s)
+			}
+			return e.recommend(&managed{pods: []*corev1.Pod{pod}})
+		}
+		at := explainNow()
+		require.Equal(t, estimate(), estimate(usage.Sample{Kind: resources.CPU, At: at, Amount: 4401}, usage.Sample{Kind: resources.Memory, At: at, Amount: 1 << 40}), name)
+		require.NotEmpty(t, estimate(), name)
+	}
 }
 
 // An estimate is what the recommender would say that has seen the same.
@@ -150,7 +175,7 @@ func TestWhereEstimatesComeFrom(t *testing.T) {
 		require.NoError(t, fs.Parse([]string{"--prometheus-address=" + address}))
 		parsed, err := f.parse()
 		require.NoError(t, err)
-		e, err := f.newEstimator(t.Context(), parsed, &rest.Config{Host: server.URL}, "shop", now)
+		e, err := f.newEstimator(t.Context(), parsed, &rest.Config{Host: server.URL}, question{Kube: fake.NewClientset(), Namespace: "shop", Now: now})
 		require.NoError(t, err)
 		require.Equal(t, want.name, e.Name)
 		require.Len(t, e.samples[key], want.samples)
@@ -160,7 +185,7 @@ func TestWhereEstimatesComeFrom(t *testing.T) {
 	f.addFlags(flags.New(""))
 	parsed, err := f.parse()
 	require.NoError(t, err)
-	_, err = f.newEstimator(t.Context(), parsed, &rest.Config{Host: server.URL}, "other", now)
+	_, err = f.newEstimator(t.Context(), parsed, &rest.Config{Host: server.URL}, question{Kube: fake.NewClientset(), Namespace: "other", Now: now})
 	require.ErrorContains(t, err, "list pod metrics")
 	require.Equal(t, 8*24*time.Hour, parsed.length)
 }

@@ -29,12 +29,9 @@ func NewNodes(pods listers.PodLister) *Nodes {
 	return &Nodes{pods: pods, capacity: map[string]resources.List{}}
 }
 
-// mostWithoutNodes bounds what is used where the node is not known. They are the ends of the histograms, in millicores and bytes.
-var mostWithoutNodes = [resources.Kinds]resources.Amount{resources.CPU: 1_000_000, resources.Memory: 1e12}
-
 // Ceiling returns the most that a container can use of a kind: the capacity of the node of its
 // pod. Where that is not known it is the largest capacity of any node or, without nodes, the end
-// of the histogram. CPU use is measured as a rate and may appear a tenth higher than it is.
+// of the histogram (usage.MaxOn).
 func (n *Nodes) Ceiling(c usage.ContainerKey, k resources.Kind) resources.Amount {
 	name := client.NodeOf(n.pods, c.Namespace, c.Pod)
 	n.mu.RLock()
@@ -43,19 +40,13 @@ func (n *Nodes) Ceiling(c usage.ContainerKey, k resources.Kind) resources.Amount
 	if most <= 0 {
 		most = n.largest.Value(k)
 	}
-	switch {
-	case most <= 0:
-		return mostWithoutNodes[k]
-	case k == resources.CPU:
-		return most.Add(most / 10)
-	}
-	return most
+	return usage.MaxOn(k, most)
 }
 
 // CeilingOfHistory returns the most that a container can have used of a kind at any time. The node of that
 // time, which may have been larger than all nodes of today, is not known.
 func CeilingOfHistory(_ usage.ContainerKey, k resources.Kind) resources.Amount {
-	return mostWithoutNodes[k]
+	return usage.MaxOn(k, 0)
 }
 
 // OnAdd takes a node.
