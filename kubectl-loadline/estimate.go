@@ -138,13 +138,13 @@ func (e *estimator) read(ctx context.Context, f *estimateFlags, p parsedEstimate
 	}
 	names := backtest.DefaultServers().Usage
 	names.Namespace, names.Matchers = namespace, f.Access.Matchers
-	distinct := prometheus.NewDistinct(names)
+	distinct := prometheus.NewDistinct(names, p.step)
 	end := now.Truncate(p.step)
 	times := prometheus.Times{Start: end.Add(-p.length), Step: p.step, Count: int(p.length/p.step) + 1}
 	for k, query := range [resources.Kinds]string{resources.CPU: names.CPU(p.step), resources.Memory: names.Peak(p.step)} {
 		_, err := server.Range(ctx, prometheus.Range{Query: query, Times: times}, func(labels map[string]string, points []prometheus.Point) {
 			container, whole := names.Container(labels)
-			if !whole || !distinct.Add(container, labels) {
+			if !whole || !distinct.Add(container, labels, points) {
 				return
 			}
 			for _, point := range points {

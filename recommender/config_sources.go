@@ -144,7 +144,7 @@ func (p *Prometheus) Usage(namespace string) prometheus.Usage {
 func (p *Prometheus) History(namespace string) backfill.Config {
 	return backfill.Config{
 		Usage: p.Usage(namespace), Waiting: p.WaitingMetric,
-		Labels: backfill.Labels{Query: p.LabelsMetric, Prefix: p.PodLabelPrefix, Namespace: p.PodNamespaceLabel, Pod: p.PodLabel},
+		Labels: backfill.Labels{Query: prometheus.AddMatchers(p.LabelsMetric, p.Matchers), Prefix: p.PodLabelPrefix, Namespace: p.PodNamespaceLabel, Pod: p.PodLabel},
 		Length: span(p.Length), Step: span(p.Resolution),
 	}
 }

@@ -276,7 +276,7 @@ func (c *caches) nodeLoad(config *Config, p parts) (func(context.Context), error
 	case config.DryRun:
 		settings.Mode = nodeload.DryRun
 	}
-	source, err := nodeload.NewSource(settings, config.Evidence.Client(config.Evidence.Address))
+	source, err := nodeload.NewSource(settings, config.Evidence.Client(config.Evidence.Address), config.Evidence.Matchers)
 	if err != nil {
 		return nil, fmt.Errorf("--prometheus-address: %w", err)
 	}

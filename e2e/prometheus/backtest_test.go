@@ -154,7 +154,7 @@ func TestTheBacktestOfPrometheusIsThatOfTheSameSamplesInAFile(t *testing.T) {
 	want := runBacktest(t, file)
 	require.Contains(t, want, "cpu: 3 containers")
 	require.Equal(t, want, runBacktest(t, append(times, address)...))
-	rows := runBacktest(t, append(times, "-o", "csv", "--baselines=false", "-n", "ns", "--matchers", `container="app"`, address)...)
+	rows := runBacktest(t, append(times, "-o", "csv", "--baselines=false", "-n", "ns", "--prometheus-matchers", `container!="proxy"`, address)...)
 	require.Equal(t, []string{strings.TrimPrefix(address, "http://"), "ns/database", "db-0/app"}, strings.Split(strings.Split(rows, "\n")[1], ",")[:3])
 	require.Equal(t, 1+2*2*3, strings.Count(rows, "\n"), "two containers, two kinds, three recipes")
 }

@@ -56,7 +56,7 @@ func TestLoadOfNodes(t *testing.T) {
 	} {
 		config := nodeload.DefaultConfig()
 		config.Metric = metric
-		source, err := nodeload.NewSource(config, settings)
+		source, err := nodeload.NewSource(config, settings, "")
 		require.NoError(t, err)
 		loads, err := source.Loads(t.Context(), nodes, now)
 		require.NoError(t, err)
@@ -65,7 +65,7 @@ func TestLoadOfNodes(t *testing.T) {
 	for metric, says := range map[string]string{"node_load1{": "parse error", "node_load5": "--node-load-metric=node_load5: Prometheus finds no series"} {
 		config := nodeload.DefaultConfig()
 		config.Metric = metric
-		source, err := nodeload.NewSource(config, settings)
+		source, err := nodeload.NewSource(config, settings, "")
 		require.NoError(t, err)
 		loads, err := source.Loads(t.Context(), nodes, now)
 		require.ErrorContains(t, err, says)

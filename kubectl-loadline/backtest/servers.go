@@ -55,8 +55,7 @@ func (s *Servers) AddFlags(fs *pflag.FlagSet) {
 	text(&s.Until, "until", "Prometheus: last sample. Unset: now.")
 	fs.StringVarP(&s.Namespace, "namespace", "n", s.Namespace, "Prometheus: the only namespace that is read. Unset: all.")
 	fs.StringVarP(&s.Selector, "selector", "l", s.Selector, "Prometheus: labels of the pods that are read, as for kubectl. It needs kube_pod_labels of kube-state-metrics.")
-	text(&s.Usage.Matchers, "matchers", "Prometheus: what usage series must match, too, as PromQL has it between braces: `cluster=\"eu\"`.")
-	text(&s.StateMatchers, "state-matchers", "Prometheus: the same for the series of kube-state-metrics, which name owners, requests and limits. Set both where several clusters share a server.")
+	text(&s.StateMatchers, "state-matchers", "Prometheus: what only series of kube-state-metrics must match besides --prometheus-matchers. They name owners, requests and limits.")
 	text(&s.Job, "prometheus-cadvisor-job-name", "Value of the label job of usage metrics. Unset: any.")
 	text(&s.CPUMetric, "history-cpu-metric", "Counter of CPU seconds.")
 	text(&s.MemoryMetric, "history-memory-metric", "Gauge of memory bytes.")
@@ -71,7 +70,7 @@ func (s *Servers) AddFlags(fs *pflag.FlagSet) {
 // leaves it out.
 func (s *Servers) Query(now time.Time) (prometheus.ArchiveQuery, error) {
 	q := prometheus.ArchiveQuery{Usage: s.Usage, Waiting: s.WaitingMetric, StateMatchers: s.StateMatchers}
-	q.Usage.Matchers = prometheus.JoinMatchers(s.Usage.Matchers, s.Access.Matchers)
+	q.Usage.Matchers = s.Access.Matchers
 	problems := []error{s.Complete(), s.Validate(true)}
 	for _, name := range []struct{ flag, value string }{
 		{"history-cpu-metric", s.CPUMetric}, {"history-memory-metric", s.MemoryMetric}, {"container-namespace-label", s.NamespaceLabel},

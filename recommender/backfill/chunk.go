@@ -66,7 +66,7 @@ const none resources.Amount = -1
 
 // fetch asks for a chunk. An answer that is not whole gives nothing.
 func (l *Loader) fetch(ctx context.Context, c chunk) (*batch, error) {
-	b := &batch{chunk: c, index: map[usage.ContainerKey]int{}, counts: map[string]int{}, distinct: prometheus.NewDistinct(l.config.Usage)}
+	b := &batch{chunk: c, index: map[usage.ContainerKey]int{}, counts: map[string]int{}, distinct: prometheus.NewDistinct(l.config.Usage, l.config.Step)}
 	query := l.config.Usage.Query(c.kind, l.config.Step)
 	answer, err := l.config.Client.Range(ctx, prometheus.Range{Query: query, Times: c.Times}, func(labels map[string]string, points []prometheus.Point) {
 		key, ok := l.config.Usage.Container(labels)
@@ -74,7 +74,7 @@ func (l *Loader) fetch(ctx context.Context, c chunk) (*batch, error) {
 			b.counts[noContainer] += len(points)
 			return
 		}
-		b.distinct.Add(key, labels)
+		b.distinct.Add(key, labels, points)
 		b.add(key, points)
 	})
 	if err := b.distinct.Err(); err != nil && !l.ambiguous {

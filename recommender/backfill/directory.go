@@ -74,7 +74,7 @@ func (l *Loader) directory(ctx context.Context) (*directory, error) {
 	d := newDirectory(l.config.Pods())
 	unnamed := 0
 	answer, err := l.config.Client.Instant(ctx, l.config.Labels.Query, time.Time{}, func(labels map[string]string, points []prometheus.Point) {
-		name := podName{labels[l.config.Labels.Namespace], labels[l.config.Labels.Pod]}
+		name := podName{prometheus.StateLabel(labels, l.config.Labels.Namespace), prometheus.StateLabel(labels, l.config.Labels.Pod)}
 		if name.namespace == "" || name.pod == "" {
 			unnamed++
 			return

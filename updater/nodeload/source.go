@@ -33,16 +33,17 @@ type Source struct {
 	query         string
 }
 
-// NewSource returns a source that asks the Prometheus of the settings, which must be valid. A
+// NewSource returns a source that asks the Prometheus of the settings, which must be valid, for
+// series with some matchers. A
 // query takes half of the time between two rounds at most, so that nodes can be freed in time.
-func NewSource(c Config, settings prometheus.Config) (*Source, error) {
+func NewSource(c Config, settings prometheus.Config, matchers string) (*Source, error) {
 	settings.Limits, settings.Timeout = limits, min(settings.Timeout, c.Interval/2)
 	client, err := prometheus.New(settings)
 	if err != nil {
 		return nil, err
 	}
 	// Of labels only the one that names the node travels: the others may be long, and many.
-	return &Source{client: client, metric: c.Metric, label: c.Label, query: fmt.Sprintf("min by (%s) (%s)", c.Label, c.Metric)}, nil
+	return &Source{client: client, metric: c.Metric, label: c.Label, query: fmt.Sprintf("min by (%s) (%s)", c.Label, prometheus.AddMatchers(c.Metric, matchers))}, nil
 }
 
 // Loads returns the smallest load that each of the nodes had over the two minutes before at, by

@@ -31,9 +31,33 @@ func serve(t *testing.T, handle http.HandlerFunc) *Source {
 func asking(t *testing.T, address string, c Config) *Source {
 	t.Helper()
 	require.NoError(t, c.Validate(address))
-	s, err := NewSource(c, prometheus.Config{Address: address, Timeout: 10 * time.Second})
+	s, err := NewSource(c, prometheus.Config{Address: address, Timeout: 10 * time.Second}, "")
 	require.NoError(t, err)
 	return s
+}
+
+func TestNewSource_AddsMatchers(t *testing.T) {
+	for _, tc := range []struct{ name, metric, matchers, want string }{
+		{"metric", "node_load1", `cluster="eu"`, `min by (instance) (node_load1{cluster="eu"})`},
+		{"selector", `node_load1{job="node"}`, `cluster="eu"`, `min by (instance) (node_load1{job="node", cluster="eu"})`},
+		{"none", "node_load1", "", "min by (instance) (node_load1)"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			asked := ""
+			server := httptest.NewServer(testkit.StrictPrometheus(t, func(w http.ResponseWriter, r *http.Request) {
+				asked = r.FormValue("query")
+				fmt.Fprint(w, matrix())
+			}))
+			t.Cleanup(server.Close)
+			config := DefaultConfig()
+			config.Metric = tc.metric
+			s, err := NewSource(config, prometheus.Config{Address: server.URL, Timeout: 10 * time.Second}, tc.matchers)
+			require.NoError(t, err)
+			_, err = s.Loads(t.Context(), nil, noon)
+			require.ErrorContains(t, err, "finds no series")
+			require.Equal(t, tc.want, asked)
+		})
+	}
 }
 
 // series is one series as an answer has it: a value for each quarter of a minute of the two
@@ -90,7 +114,7 @@ func TestTwoMinutesAreAskedFor(t *testing.T) {
 	})
 	_, err := s.Loads(t.Context(), []*corev1.Node{object("a")}, noon)
 	require.NoError(t, err)
-	slow, err := NewSource(DefaultConfig(), prometheus.Config{Address: "http://" + s.client.Server(), Timeout: time.Minute})
+	slow, err := NewSource(DefaultConfig(), prometheus.Config{Address: "http://" + s.client.Server(), Timeout: time.Minute}, "")
 	require.NoError(t, err)
 	_, err = slow.Loads(t.Context(), []*corev1.Node{object("a")}, noon)
 	require.NoError(t, err)

@@ -20,7 +20,7 @@ type Access struct {
 
 	Headers     []string // "Name: value" of each request, such as the tenant
 	HeadersFile string   // with more of them, one a line
-	Matchers    string   // that series must match, too, as PromQL has them between braces
+	Matchers    string   // that all series must match, as PromQL has them between braces
 }
 
 // DefaultAccess returns the defaults of the reference recommender.
@@ -36,7 +36,7 @@ func (a *Access) AddFlags(fs *pflag.FlagSet) {
 	text(&a.BearerToken, "prometheus-bearer-token", "Token for bearer authentication.")
 	fs.StringArrayVar(&a.Headers, "prometheus-header", a.Headers, `Header of each request, as in "X-Scope-OrgID: team". It may be given several times. Secrets belong into --prometheus-headers-file.`)
 	text(&a.HeadersFile, "prometheus-headers-file", "File with headers of each request, one \"Name: value\" a line. It is read for each query.")
-	text(&a.Matchers, "prometheus-matchers", "What series of containers must match, too, as PromQL has it between braces: cluster=\"eu\". Needed where several clusters share a server.")
+	text(&a.Matchers, "prometheus-matchers", "What all series must match, as PromQL has it between braces: cluster=\"eu\". Needed where several clusters share a server. An expression that is more than a selector must have it itself.")
 	text(&a.BearerTokenFile, "prometheus-bearer-token-file", "File with that token. It is read for each query, so it may rotate.")
 }
 

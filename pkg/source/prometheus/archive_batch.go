@@ -187,6 +187,7 @@ func (r *archiveReader) askUsage(ctx context.Context, p part) (Answer, error) {
 		key, _ := u.Container(labels)
 		return members[key] // nil: it is of another container of the pods
 	}
+	distinct := NewDistinct(u, r.query.Step)
 	query := Range{Query: r.text(c, u), Times: p.times, Rejected: func(labels map[string]string, at time.Time, what string) {
 		m := find(labels)
 		_, named := u.Container(labels)
@@ -201,8 +202,14 @@ func (r *archiveReader) askUsage(ctx context.Context, p part) (Answer, error) {
 		}
 	}}
 	return r.client.Range(ctx, query, func(labels map[string]string, points []Point) {
-		if m := find(labels); m != nil {
+		m := find(labels)
+		switch {
+		case m == nil:
+		case distinct.Add(m.key, labels, points):
 			r.take(m, c, points)
+		default:
+			r.got = [columns]bool{cpuUse: true, memoryUse: true, cpuWaiting: true} // there is usage
+			m.fail(c, distinct.Ambiguous(m.key).Error())
 		}
 	})
 }
@@ -226,12 +233,17 @@ func (r *archiveReader) take(m *member, c column, points []Point) {
 			m.fail(c, fmt.Sprintf("has a sample at %s: expected times from %s to %s", instant(p.At), instant(r.times.Start), instant(r.times.Last())))
 		case p.Value < 0:
 			m.fail(c, fmt.Sprintf("is %g at %s: expected 0 or more", p.Value, instant(p.At)))
-		case c == cpuUse:
-			m.values[c][step] = p.Value * 1000
-		case c == cpuWaiting:
-			m.values[c][step] = min(p.Value, 1) // a rate may be a little more
 		default:
-			m.values[c][step] = p.Value
+			value := p.Value
+			switch c {
+			case cpuUse:
+				value *= 1000
+			case cpuWaiting:
+				value = min(value, 1) // a rate may be a little more
+			}
+			if before := m.values[c][step]; math.IsNaN(before) || value > before {
+				m.values[c][step] = value
+			}
 		}
 	}
 }
@@ -243,15 +255,21 @@ const declaredSteps = 100
 // askDeclared asks what containers request, or may use at most.
 func (r *archiveReader) askDeclared(ctx context.Context, p part) (Answer, error) {
 	window := max(r.query.Step, (r.query.Until.Sub(r.query.Since) / declaredSteps).Truncate(time.Second))
-	matchers := []string{`resource=~"cpu|memory"`, p.batch.pods("pod")}
-	if r.query.Usage.Namespace == "" {
-		matchers = append(matchers, fmt.Sprintf("namespace=%q", p.batch[0].key.Namespace))
+	var queries []string
+	for i, selector := range r.state(p.column.String(), p.batch[0].key.Namespace, `resource=~"cpu|memory"`) {
+		prefix := []string{"", exported}[i]
+		selector = strings.TrimSuffix(selector, "}") + ", " + p.batch.pods(prefix+"pod") + "}"
+		by := "namespace, pod, container, resource"
+		if prefix != "" {
+			by = "exported_namespace, exported_pod, exported_container, resource"
+		}
+		queries = append(queries, fmt.Sprintf("max by (%s) (max_over_time(%s[%s]))", by, selector, FormatDuration(window)))
 	}
-	query := fmt.Sprintf("max by (namespace, pod, container, resource) (max_over_time(%s[%s]))", r.state(p.column.String(), matchers...), FormatDuration(window))
+	query := strings.Join(queries, " or ")
 	members := p.batch.index()
 	return r.client.Range(ctx, Range{Query: query, Times: Times{r.query.Since, window, int(r.query.Until.Sub(r.query.Since)/window) + 2}},
 		func(labels map[string]string, points []Point) {
-			m := members[usage.ContainerKey{Namespace: labels["namespace"], Pod: labels["pod"], Container: labels["container"]}]
+			m := members[usage.ContainerKey{Namespace: StateLabel(labels, "namespace"), Pod: StateLabel(labels, "pod"), Container: StateLabel(labels, "container")}]
 			if m == nil || points[0].Value <= 0 {
 				return
 			}

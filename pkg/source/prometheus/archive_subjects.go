@@ -56,7 +56,7 @@ func (r *archiveReader) subjects(ctx context.Context) ([]subject, error) {
 		r.report(&trace.Problem{Text: fmt.Sprintf("series such as %v are left out: expected the labels %s, %s and %s", unnamed, u.NamespaceLabel, u.PodLabel, u.ContainerLabel)})
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("has no usage in this time: expected series %s: check metrics, labels, --namespace and --matchers", u.Selector(u.MemoryMetric))
+		return nil, fmt.Errorf("has no usage in this time: expected series %s: check metrics, labels, --namespace and --prometheus-matchers", u.Selector(u.MemoryMetric))
 	}
 	selected, err := r.selected(ctx)
 	if err != nil {
@@ -124,15 +124,16 @@ func (q question) split(err error) (parts []question) {
 // podName names a pod.
 type podName struct{ namespace, pod string }
 
-// state is what kube-state-metrics calls the namespace that is read, for a selector.
-func (r *archiveReader) state(metric string, matchers ...string) string {
-	if r.query.Usage.Namespace != "" {
-		matchers = append(matchers, fmt.Sprintf("namespace=%q", r.query.Usage.Namespace))
+// state returns the selectors of a metric of kube-state-metrics in a namespace; empty = all. There are
+// two of them, as the labels of the namespace may have the prefix exported_.
+func (r *archiveReader) state(metric, namespace string, matchers ...string) []string {
+	matchers = append(matchers, r.query.Usage.Matchers, r.query.StateMatchers)
+	if namespace == "" {
+		return []string{metric + "{" + JoinMatchers(matchers...) + "}"}
 	}
-	if r.query.StateMatchers != "" {
-		matchers = append(matchers, r.query.StateMatchers)
-	}
-	return metric + "{" + strings.Join(matchers, ", ") + "}"
+	own := JoinMatchers(slices.Concat(matchers, []string{fmt.Sprintf("namespace=%q", namespace), exported + `namespace=""`})...)
+	prefixed := JoinMatchers(slices.Concat(matchers, []string{fmt.Sprintf("%snamespace=%q", exported, namespace)})...)
+	return []string{metric + "{" + own + "}", metric + "{" + prefixed + "}"}
 }
 
 // selected returns the pods that the selector selects, nil for all.
@@ -140,15 +141,15 @@ func (r *archiveReader) selected(ctx context.Context) (map[podName]bool, error) 
 	if r.query.Pods == nil || r.query.Pods.Empty() {
 		return nil, nil
 	}
-	pods, selector := map[podName]bool{}, r.state("kube_pod_labels", matchers(r.query.Pods)...)
-	err := r.labels(ctx, []string{selector}, func(labels map[string]string) {
-		pods[podName{labels["namespace"], labels["pod"]}] = true
+	pods, selectors := map[podName]bool{}, r.state("kube_pod_labels", r.query.Usage.Namespace, matchers(r.query.Pods)...)
+	err := r.labels(ctx, selectors, func(labels map[string]string) {
+		pods[podName{StateLabel(labels, "namespace"), StateLabel(labels, "pod")}] = true
 	})
 	if err != nil {
 		return nil, fmt.Errorf("labels of pods: %w", err)
 	}
 	if len(pods) == 0 {
-		return nil, fmt.Errorf("no pod has the labels %s: expected series %s, which kube-state-metrics has for labels in its --metric-labels-allowlist", r.query.Pods, selector)
+		return nil, fmt.Errorf("no pod has the labels %s: expected series %s, which kube-state-metrics has for labels in its --metric-labels-allowlist", r.query.Pods, selectors[0])
 	}
 	return pods, nil
 }
@@ -195,8 +196,8 @@ func (r *archiveReader) owners(ctx context.Context) owners {
 	for _, ask := range []struct{ metric, label, kind string }{
 		{"kube_pod_owner", "pod", "Pod"}, {"kube_replicaset_owner", "replicaset", "ReplicaSet"}, {"kube_job_owner", "job_name", "Job"},
 	} {
-		err := r.labels(ctx, []string{r.state(ask.metric)}, func(labels map[string]string) {
-			key, one := owned{ask.kind, labels["namespace"], labels[ask.label]}, owner{labels["owner_kind"], labels["owner_name"]}
+		err := r.labels(ctx, r.state(ask.metric, r.query.Usage.Namespace), func(labels map[string]string) {
+			key, one := owned{ask.kind, StateLabel(labels, "namespace"), StateLabel(labels, ask.label)}, owner{labels["owner_kind"], labels["owner_name"]}
 			if labels["owner_is_controller"] == "false" {
 				return
 			}

@@ -49,8 +49,8 @@ func TestRecordingsAreWhatTheServerHas(t *testing.T) {
 	require.Equal(t, resources.List{}.With(resources.CPU, 250), r.Requests)
 	require.Equal(t, resources.List{}.With(resources.Memory, 5000), r.Limits, "the first")
 	require.NotEmpty(t, r.Class)
-	require.Equal(t, `max by (namespace, pod, container) (rate(cpu_total{pod=~".+", container!="POD", container!="", namespace="shop", pod=~"web-7d9f8b6c5d-x2k4p"}[5m]))`, f.queries[0].query)
-	require.Equal(t, `max by (namespace, pod, container) (max_over_time(memory_bytes{pod=~".+", container!="POD", container!="", namespace="shop", pod=~"web-7d9f8b6c5d-x2k4p"}[5m]))`, f.queries[1].query)
+	require.Equal(t, `max without (id, name, image, instance, node) (rate(cpu_total{pod=~".+", container!="POD", container!="", namespace="shop", pod=~"web-7d9f8b6c5d-x2k4p"}[5m]))`, f.queries[0].query)
+	require.Equal(t, `max without (id, name, image, instance, node) (max_over_time(memory_bytes{pod=~".+", container!="POD", container!="", namespace="shop", pod=~"web-7d9f8b6c5d-x2k4p"}[5m]))`, f.queries[1].query)
 }
 
 // How long work waited is asked for only where somebody wants to know and the server
@@ -77,7 +77,7 @@ func TestWaiting(t *testing.T) {
 	require.True(t, math.IsNaN(found[0].Waiting[6]))
 	require.Equal(t, 1.0, found[0].Waiting[7])
 	require.Nil(t, found[1].Waiting)
-	require.Contains(t, f.queries[6].query, `max by (namespace, pod, container) (rate(waiting_total{`)
+	require.Contains(t, f.queries[6].query, `max without (id, name, image, instance, node) (rate(waiting_total{`)
 }
 
 func TestWorkloadsAreOwnersOrWhatNamesTell(t *testing.T) {
@@ -416,7 +416,7 @@ func TestOnlyWhatIsWantedIsAskedFor(t *testing.T) {
 	require.Empty(t, problems)
 	require.Equal(t, []string{"ns/web web-1/proxy"}, seriesNames(found))
 	require.Equal(t, `memory_bytes{job="kubelet", pod=~".+", container!="POD", container!="", namespace="ns", cluster="eu"}`, f.selectors[1])
-	require.Equal(t, `kube_pod_labels{label_app_kubernetes_io_name=~"w\\.b|web", label_env!~"dev", label_old="", label_tier!="", namespace="ns"}`, f.selectors[2])
+	require.Equal(t, `kube_pod_labels{label_app_kubernetes_io_name=~"w\\.b|web", label_env!~"dev", label_old="", label_tier!="", cluster="eu", namespace="ns", exported_namespace=""}`, f.selectors[2])
 	require.Contains(t, f.queries[0].query, `namespace="ns", cluster="eu", pod=~"web-1"}[5m]))`)
 	f.series = slices.DeleteFunc(f.series, func(s series) bool { return s.labels["__name__"] == "kube_pod_labels" })
 	_, problems = f.read(q)
@@ -467,7 +467,7 @@ func TestWhatSeriesOfTheClusterMustMatch(t *testing.T) {
 	_, problems := f.read(q)
 	require.Empty(t, problems)
 	for _, asked := range f.queries[2:] {
-		require.Contains(t, asked.query, `, namespace="ns", cluster="eu"}`)
+		require.Contains(t, asked.query, `cluster="eu", namespace="ns"`)
 	}
 	require.Contains(t, f.selectors, `kube_pod_owner{cluster="eu"}`)
 }

@@ -297,7 +297,7 @@ func readHeaders(lines []string, file string) (http.Header, error) {
 func refusal(response *http.Response) error {
 	const enough = 64 << 10
 	text, _ := io.ReadAll(io.LimitReader(response.Body, enough))
-	e := &Error{Code: response.StatusCode, Type: http.StatusText(response.StatusCode), Later: later(response.Header.Get("Retry-After"), time.Now())}
+	e := &Error{Code: response.StatusCode, Type: http.StatusText(response.StatusCode), Later: retryAfter(response.Header.Get("Retry-After"), time.Now())}
 	var said struct{ ErrorType, Error string }
 	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
 	if json.Unmarshal(text, &said) == nil && said.Error != "" {
@@ -314,8 +314,8 @@ func refusal(response *http.Response) error {
 	return e
 }
 
-// later reads the header Retry-After: seconds, or a time.
-func later(text string, now time.Time) time.Duration {
+// retryAfter reads the header Retry-After: seconds, or a time.
+func retryAfter(text string, now time.Time) time.Duration {
 	if seconds, err := strconv.ParseUint(text, 10, 16); err == nil {
 		return time.Duration(seconds) * time.Second
 	}

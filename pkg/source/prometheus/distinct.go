@@ -4,52 +4,97 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
 // runLabels differ between the runs of one container, which may be on several nodes in turn.
-var runLabels = []string{"__name__", "id", "name", "image", "instance", "node"}
+var runLabels = []string{"id", "name", "image", "instance", "node"}
 
 // Distinct finds containers with series that are not those of its runs, because several clusters
-// or several replicas of a server write them. The zero value has seen none.
+// or several replicas of a server write them. Series that follow each other are runs.
 type Distinct struct {
 	usage     Usage
-	seen      map[usage.ContainerKey]map[string]string
+	tolerance time.Duration
+	seen      map[usage.ContainerKey][]writer
 	ambiguous map[usage.ContainerKey]error
 }
 
-// NewDistinct returns a Distinct for series with the labels of a usage.
-func NewDistinct(u Usage) *Distinct {
-	return &Distinct{u, map[usage.ContainerKey]map[string]string{}, map[usage.ContainerKey]error{}}
+// writer is the series of a container with the same labels, those of runs aside.
+type writer struct {
+	labels     map[string]string
+	from, till time.Time
 }
 
-// Add takes the labels of a series, and reports whether the container is still unambiguous.
-func (d *Distinct) Add(c usage.ContainerKey, labels map[string]string) bool {
-	first, known := d.seen[c]
-	if !known {
-		d.seen[c] = maps.Clone(labels)
-		return true
+// lookback is the time for which a server repeats the last value of a series that has ended.
+const lookback = 5 * time.Minute
+
+// NewDistinct returns a Distinct for series with the labels of a usage, and with values that cover
+// window. The values of two runs overlap for that long.
+func NewDistinct(u Usage, window time.Duration) *Distinct {
+	return &Distinct{u, max(window, lookback), map[usage.ContainerKey][]writer{}, map[usage.ContainerKey]error{}}
+}
+
+// Add takes the labels and the points of a series, and reports whether the container is still
+// unambiguous.
+func (d *Distinct) Add(c usage.ContainerKey, labels map[string]string, points []Point) bool {
+	if d.ambiguous[c] != nil || len(points) == 0 {
+		return d.ambiguous[c] == nil
 	}
-	if d.ambiguous[c] != nil {
-		return false
+	added := writer{labels, points[0].At, points[len(points)-1].At}
+	known := d.seen[c]
+	for i := range known {
+		name, differs := d.difference(known[i].labels, labels)
+		if !differs {
+			known[i].from, known[i].till = earlier(known[i].from, added.from), later(known[i].till, added.till)
+			return true
+		}
+		if known[i].beside(added, d.tolerance) {
+			a, b := known[i].labels[name], labels[name]
+			if b < a {
+				a, b = b, a
+			}
+			d.ambiguous[c] = fmt.Errorf("container %s of pod %s/%s has series with %s=%q and %s=%q: select one, for example with --prometheus-matchers='%s=%q'",
+				c.Container, c.Namespace, c.Pod, name, a, name, b, name, b)
+			return false
+		}
 	}
-	names := slices.Collect(maps.Keys(labels))
-	names = slices.AppendSeq(names, maps.Keys(first))
+	added.labels = maps.Clone(labels)
+	d.seen[c] = append(known, added)
+	return true
+}
+
+// beside reports whether two writers were there at the same time, and not one after the other.
+func (w writer) beside(o writer, tolerance time.Duration) bool {
+	return w.from.Equal(o.from) && w.till.Equal(o.till) || earlier(w.till, o.till).Sub(later(w.from, o.from)) > tolerance
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// difference returns the first label by name in which two series differ that are not those of
+// runs of one container.
+func (d *Distinct) difference(first, other map[string]string) (name string, differs bool) {
+	names := slices.AppendSeq(slices.Collect(maps.Keys(first)), maps.Keys(other))
 	slices.Sort(names)
 	for _, name := range names {
-		a, b := first[name], labels[name]
-		if a == b || slices.Contains(runLabels, name) || slices.Contains([]string{d.usage.NamespaceLabel, d.usage.PodLabel, d.usage.ContainerLabel}, name) {
-			continue
+		if first[name] != other[name] && name != "__name__" && !slices.Contains(d.usage.runLabels(), name) {
+			return name, true
 		}
-		if b < a {
-			a, b = b, a
-		}
-		d.ambiguous[c] = fmt.Errorf("container %s of pod %s/%s has series with %s=%q and %s=%q: select one, for example with --prometheus-matchers='%s=%q'",
-			c.Container, c.Namespace, c.Pod, name, a, name, b, name, b)
-		return false
 	}
-	return true
+	return "", false
 }
 
 // Ambiguous returns why a container is ambiguous, nil if it is not.

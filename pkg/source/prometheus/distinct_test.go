@@ -3,32 +3,48 @@ package prometheus
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/testkit"
 )
 
 func TestDistinct_ReportsOtherLabels(t *testing.T) {
 	c := usage.ContainerKey{Namespace: "data", Pod: "db-0", Container: "db"}
+	at := func(from, till time.Duration) []Point { return []Point{{At: start.Add(from)}, {At: start.Add(till)}} }
+	always := at(0, time.Hour)
 	for _, tc := range []struct {
-		name         string
-		first, other map[string]string
-		want         string // in the error; empty: none
+		name                     string
+		first, other             map[string]string
+		firstPoints, otherPoints []Point
+		want                     string // in the error; empty: none
 	}{
-		{"runs on two nodes", map[string]string{"id": "a", "node": "n1", "instance": "10.0.0.1"}, map[string]string{"id": "b", "node": "n2", "instance": "10.0.0.2"}, ""},
-		{"two clusters", map[string]string{"cluster": "west"}, map[string]string{"cluster": "east"},
-			`container db of pod data/db-0 has series with cluster="east" and cluster="west": select one, for example with --prometheus-matchers='cluster="west"'`},
-		{"a replica without label", map[string]string{}, map[string]string{"replica": "b"}, `--prometheus-matchers='replica="b"'`},
+		{name: "runs on two nodes", first: map[string]string{"id": "a", "node": "n1", "instance": "10.0.0.1"}, firstPoints: always,
+			other: map[string]string{"id": "b", "node": "n2", "instance": "10.0.0.2"}, otherPoints: always},
+		{name: "two clusters", first: map[string]string{"cluster": "west"}, firstPoints: always, other: map[string]string{"cluster": "east"}, otherPoints: always,
+			want: `container db of pod data/db-0 has series with cluster="east" and cluster="west": select one, for example with --prometheus-matchers='cluster="west"'`},
+		{name: "two clusters at one time", first: map[string]string{"cluster": "west"}, firstPoints: at(0, 0), other: map[string]string{"cluster": "east"}, otherPoints: at(0, 0),
+			want: `--prometheus-matchers='cluster="west"'`},
+		{name: "a cluster that came later", first: map[string]string{"cluster": "west"}, firstPoints: always,
+			other: map[string]string{"cluster": "east"}, otherPoints: at(30*time.Minute, time.Hour), want: `--prometheus-matchers='cluster="west"'`},
+		{name: "a replica without label", first: map[string]string{}, firstPoints: always, other: map[string]string{"replica": "b"}, otherPoints: always,
+			want: `--prometheus-matchers='replica="b"'`},
+		{name: "labels of the node, of one run after the other", first: map[string]string{"zone": "a"}, firstPoints: at(0, 30*time.Minute),
+			other: map[string]string{"zone": "b"}, otherPoints: at(28*time.Minute, time.Hour)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			d := NewDistinct(hour().Usage)
-			require.True(t, d.Add(c, tc.first))
-			require.Equal(t, tc.want == "", d.Add(c, tc.other))
+			d := NewDistinct(hour().Usage, time.Minute)
+			require.True(t, d.Add(c, tc.first, tc.firstPoints))
+			require.Equal(t, tc.want == "", d.Add(c, tc.other, tc.otherPoints))
 			if tc.want == "" {
 				require.NoError(t, d.Err())
 				return
@@ -36,6 +52,80 @@ func TestDistinct_ReportsOtherLabels(t *testing.T) {
 			require.ErrorContains(t, d.Err(), tc.want)
 			require.ErrorContains(t, d.Ambiguous(c), tc.want)
 		})
+	}
+}
+
+func TestAddMatchers_ToSelectorsOnly(t *testing.T) {
+	for _, tc := range []struct{ name, expression, want string }{
+		{"metric", "node_load1", `node_load1{cluster="eu"}`},
+		{"selector", `up{job="a{2}", }`, `up{job="a{2}", cluster="eu"}`},
+		{"range", "kube_pod_labels[8d]", `kube_pod_labels{cluster="eu"}[8d]`},
+		{"empty braces", "up{}", `up{cluster="eu"}`},
+		{"expression", "2 * node_load1", "2 * node_load1"},
+		{"function", `max(up{job="a"})`, `max(up{job="a"})`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			require.Equal(t, tc.want, AddMatchers(tc.expression, `cluster="eu"`))
+			require.Equal(t, tc.expression, AddMatchers(tc.expression, " "))
+		})
+	}
+}
+
+// Live usage of two clusters is neither summed nor mixed.
+func TestLive_ReportsSeriesOfTwoClusters(t *testing.T) {
+	answer := func(labels string) string {
+		return `{"metric":{"namespace":"ns","pod":"p","container":"c","cluster":"` + labels + `"},"value":[1772438400,"0.5"]}`
+	}
+	server := httptest.NewServer(testkit.StrictPrometheus(t, func(w http.ResponseWriter, r *http.Request) {
+		require.NotContains(t, r.FormValue("query"), " by ", "other labels must be in the answer")
+		list := answer("east") + "," + answer("west") + `,{"metric":{"namespace":"ns","pod":"q","container":"c","cluster":"east"},"value":[1772438400,"0.25"]}`
+		fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[`+list+`]}}`)
+	}))
+	defer server.Close()
+	client, err := New(Config{Address: server.URL, Timeout: 5 * time.Second})
+	require.NoError(t, err)
+	live := &Live{Client: client, Usage: hour().Usage, Window: 5 * time.Minute}
+	pods := map[string]int{}
+	err = live.Samples(t.Context(), func(s usage.Sample) { pods[s.Container.Pod]++ })
+	require.ErrorContains(t, err, `container c of pod ns/p has series with cluster="east" and cluster="west"`)
+	require.Equal(t, map[string]int{"q": 2}, pods)
+}
+
+func TestReadArchive_LeavesOutSeriesOfTwoClusters(t *testing.T) {
+	f := newFake(t)
+	f.container("shop", "api-0", "app")
+	for _, cluster := range []string{"east", "west"} {
+		for _, metric := range []string{"cpu_total", "memory_bytes"} {
+			f.add(metric, always("1"), "namespace", "shop", "pod", "db-0", "container", "app", "cluster", cluster)
+		}
+	}
+	found, problems := f.read(hour())
+	require.Equal(t, []string{"shop/api api-0/app"}, seriesNames(found))
+	require.Len(t, problems, 1)
+	require.Contains(t, problems[0], `has series with cluster="east" and cluster="west"`)
+}
+
+// A server that does not honor labels gives those of kube-state-metrics a prefix.
+func TestReadArchive_KnowsExportedLabels(t *testing.T) {
+	f := newFake(t)
+	f.container("shop", "web-7d9f8b6c5d-x2k4p", "app")
+	state := func(metric, value string, labels ...string) {
+		f.add(metric, always(value), slices.Concat([]string{"namespace", "monitoring", "pod", "kube-state-metrics-0", "container", "main",
+			"exported_namespace", "shop", "exported_pod", "web-7d9f8b6c5d-x2k4p"}, labels)...)
+	}
+	state("kube_pod_owner", "1", "owner_kind", "StatefulSet", "owner_name", "frontend", "owner_is_controller", "true")
+	state("kube_pod_container_resource_requests", "0.25", "exported_container", "app", "resource", "cpu")
+	q := hour()
+	q.Usage.Matchers = `cluster="eu"`
+	found, problems := f.read(q)
+	require.Empty(t, problems)
+	require.Equal(t, []string{"shop/frontend web-7d9f8b6c5d-x2k4p/app"}, seriesNames(found))
+	require.Equal(t, resources.List{}.With(resources.CPU, 250), found[0].Requests)
+	for _, selector := range f.selectors {
+		require.Contains(t, selector, `cluster="eu"`)
+	}
+	for _, query := range f.queries {
+		require.Contains(t, query.query, `cluster="eu"`)
 	}
 }
 

@@ -93,7 +93,7 @@ func (f *fake) find(text string) (found []series, pods []string) {
 	}
 	namespace := namespaceText.FindStringSubmatch(text)
 	for _, s := range f.series {
-		if s.labels["__name__"] == metric[1] && (namespace == nil || s.labels["namespace"] == namespace[1]) && (pods == nil || slices.Contains(pods, s.labels["pod"])) {
+		if s.labels["__name__"] == metric[1] && (namespace == nil || StateLabel(s.labels, "namespace") == namespace[1]) && (pods == nil || slices.Contains(pods, StateLabel(s.labels, "pod"))) {
 			found = append(found, s)
 		}
 	}

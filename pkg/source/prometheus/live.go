@@ -26,7 +26,8 @@ type Live struct {
 }
 
 // Samples asks for CPU and memory and calls yield for each sample. Of several
-// series of a container, such as before and after a restart, the highest counts.
+// series of a container, such as before and after a restart, the highest counts. Those that differ
+// in other labels are an error, after all samples, and none of them counts.
 // One kind that fails does not stop the other; the error names it. Series without
 // namespace, pod or container are an error too, after all samples.
 //
@@ -87,6 +88,8 @@ func (l *Live) share(ctx context.Context, query string) (of map[usage.ContainerK
 
 func (l *Live) samples(ctx context.Context, k resources.Kind, known shares, yield func(usage.Sample)) error {
 	unlabelled := 0
+	distinct := NewDistinct(l.Usage, l.Window)
+	var samples []usage.Sample
 	query := l.Usage.Each(l.Usage.Query(k, l.Window))
 	answer, err := l.Client.Instant(ctx, query, time.Time{}, func(labels map[string]string, points []Point) {
 		container, ok := l.Usage.Container(labels)
@@ -94,16 +97,26 @@ func (l *Live) samples(ctx context.Context, k resources.Kind, known shares, yiel
 			unlabelled++
 			return
 		}
+		if !distinct.Add(container, labels, points) {
+			return
+		}
 		last := points[len(points)-1]
 		s := usage.Sample{Container: container, Kind: k, At: last.At, Amount: Amount(k, last.Value)}
 		if k == resources.CPU {
 			s.Waiting, s.Throttled = known.waiting[container], known.throttled[container]
 		}
-		yield(s)
+		samples = append(samples, s)
 	})
+	for _, s := range samples {
+		if distinct.Ambiguous(s.Container) == nil {
+			yield(s)
+		}
+	}
 	switch {
 	case err != nil:
 		return err
+	case distinct.Err() != nil:
+		return distinct.Err()
 	case unlabelled > 0:
 		return fmt.Errorf("%d of %d series lack the label %s, %s or %s", unlabelled, answer.Series,
 			l.Usage.NamespaceLabel, l.Usage.PodLabel, l.Usage.ContainerLabel)

@@ -16,8 +16,8 @@ import (
 
 func TestLiveUsage(t *testing.T) {
 	answers := map[string]string{
-		`max by (namespace, pod_name, name) (rate(cpu_total{job="cadvisor", pod_name=~".+", name!="POD", name!=""}[5m]))`: `{"metric":{"namespace":"ns","pod_name":"p","name":"c"},"value":[1772438400,"0.2509"]}`,
-		`max by (namespace, pod_name, name) (mem{job="cadvisor", pod_name=~".+", name!="POD", name!=""})`: `{"metric":{"namespace":"ns","pod_name":"p","name":"c"},"value":[1772438399,"1024.7"]},
+		`max without (id, image, instance, node) (rate(cpu_total{job="cadvisor", pod_name=~".+", name!="POD", name!=""}[5m]))`: `{"metric":{"namespace":"ns","pod_name":"p","name":"c"},"value":[1772438400,"0.2509"]}`,
+		`max without (id, image, instance, node) (mem{job="cadvisor", pod_name=~".+", name!="POD", name!=""})`: `{"metric":{"namespace":"ns","pod_name":"p","name":"c"},"value":[1772438399,"1024.7"]},
 			{"metric":{"namespace":"ns","pod_name":"p"},"value":[1772438399,"1"]},{"metric":{"namespace":"ns","pod_name":"q","name":"c"},"value":[1772438399,"-3"]}`,
 	}
 	down := false
@@ -61,7 +61,7 @@ func TestLiveUsage(t *testing.T) {
 // How long work waited for CPU is asked for only where somebody wants to know; that
 // nobody knows is no error, and what fails does not stop usage.
 func TestWaitingIsToldWithTheUseOfCPU(t *testing.T) {
-	const waiting = `max by (ns, pod, c) (rate(waited{pod=~".+", c!="POD", c!=""}[5m]))`
+	const waiting = `max without (id, name, image, instance, node) (rate(waited{pod=~".+", c!="POD", c!=""}[5m]))`
 	series := func(value string) string {
 		return `{"metric":{"ns":"ns","pod":"p","c":"c"},"value":[1772438400,"` + value + `"]}`
 	}
@@ -113,8 +113,8 @@ func TestWaitingIsToldWithTheUseOfCPU(t *testing.T) {
 // For how long CPU limits were reached is asked once for all containers, and only where
 // somebody wants to know. What is no share of a time is none, or all of it.
 func TestThrottlingIsToldWithTheUseOfCPU(t *testing.T) {
-	const throttled = `max by (ns, pod, c) (rate(container_cpu_cfs_throttled_periods_total{pod=~".+", c!="POD", c!=""}[5m])) / ` +
-		`clamp_min(max by (ns, pod, c) (rate(container_cpu_cfs_periods_total{pod=~".+", c!="POD", c!=""}[5m])), 10)`
+	const throttled = `max without (id, name, image, instance, node) (rate(container_cpu_cfs_throttled_periods_total{pod=~".+", c!="POD", c!=""}[5m])) / ` +
+		`clamp_min(max without (id, name, image, instance, node) (rate(container_cpu_cfs_periods_total{pod=~".+", c!="POD", c!=""}[5m])), 10)`
 	series := func(container, value string) string {
 		return `{"metric":{"ns":"ns","pod":"p","c":"` + container + `"},"value":[1772438400,"` + value + `"]}`
 	}

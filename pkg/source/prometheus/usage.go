@@ -1,6 +1,8 @@
 package prometheus
 
 import (
+	"cmp"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -62,9 +64,17 @@ func (u Usage) Peak(window time.Duration) string {
 }
 
 // Each returns the query for one value a container, the highest where it has several
-// series, such as before and after a restart.
+// runs, such as before and after a restart. Series that differ in other labels stay apart, for
+// Distinct.
 func (u Usage) Each(query string) string {
-	return "max by (" + u.NamespaceLabel + ", " + u.PodLabel + ", " + u.ContainerLabel + ") (" + query + ")"
+	return "max without (" + strings.Join(u.runLabels(), ", ") + ") (" + query + ")"
+}
+
+// runLabels returns the labels that differ between the runs of a container.
+func (u Usage) runLabels() []string {
+	return slices.DeleteFunc(slices.Clone(runLabels), func(name string) bool {
+		return name == u.NamespaceLabel || name == u.PodLabel || name == u.ContainerLabel
+	})
 }
 
 // Selector returns what selects the series of a metric.
@@ -99,6 +109,27 @@ func JoinMatchers(lists ...string) string {
 	lists = slices.DeleteFunc(lists, func(list string) bool { return strings.TrimSpace(list) == "" })
 	return strings.Join(lists, ", ")
 }
+
+// plainSelector is an expression that selects series, and does nothing else with them.
+var plainSelector = regexp.MustCompile(`^\s*([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{((?:[^{}"]|"(?:[^"\\]|\\.)*")*)\})?\s*(\[[^][]*\])?\s*$`)
+
+// AddMatchers adds matchers to an expression that is a metric or a selector. Any other expression
+// must have them itself.
+func AddMatchers(expression, matchers string) string {
+	parts := plainSelector.FindStringSubmatch(expression)
+	if parts == nil || strings.TrimSpace(matchers) == "" {
+		return expression
+	}
+	return parts[1] + "{" + JoinMatchers(strings.TrimRight(parts[2], ", "), matchers) + "}" + parts[3]
+}
+
+// StateLabel returns a label of a series of kube-state-metrics. A server that does not honor labels
+// gives it the prefix exported_, and the name alone to kube-state-metrics itself.
+func StateLabel(labels map[string]string, name string) string {
+	return cmp.Or(labels[exported+name], labels[name])
+}
+
+const exported = "exported_"
 
 // Container returns the container a series is of, or false if a label is
 // missing.
