@@ -84,9 +84,10 @@ func (l *Loop) step(name string, do func()) {
 // five seconds after the last one if that is later: it takes those that wait, and publishes
 // what follows from them. New VPAs and changed pods come first, because only then are they and the
 // containers of new pods known. Pods that vanished stay until the next iteration, which may bring their last
-// samples. Before the first pass no pod is known, and kills wait in the queue.
+// samples. A kill before the first iteration, as after a change of the leader, begins that.
 func (l *Loop) HandleOOMs(ctx context.Context, now time.Time) {
 	if l.started.IsZero() {
+		l.RunOnce(ctx, now)
 		return
 	}
 	began := time.Now()

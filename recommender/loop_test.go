@@ -303,6 +303,24 @@ func TestHandleOOMs_ServesVPAsCreatedSinceTheLastIteration(t *testing.T) {
 	require.Positive(t, w.memory("web"))
 }
 
+// The first iteration comes an interval after the start. A kill must not wait for it.
+func TestHandleOOMs_BeforeTheFirstIteration(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
+	killed := aPod("web-1", "web", "a")
+	killed.ResourceVersion = "2"
+	killed.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+		Reason: "OOMKilled", FinishedAt: metav1.NewTime(w.now), ContainerID: "c1"}}
+	_, err := w.kube.CoreV1().Pods("ns").Update(t.Context(), killed, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	select {
+	case <-w.loop.Ingester.OOMs.Wake():
+	case <-time.After(time.Minute):
+		t.Fatal("the kill does not wake the loop")
+	}
+	w.loop.HandleOOMs(t.Context(), w.now.Add(2*time.Second))
+	require.Positive(t, w.memory("web"))
+}
+
 func TestADefectInTheWorkOnOneVPAIsCountedAndTheOthersAreServed(t *testing.T) {
 	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour),
 		deployment("bad"), aPod("bad-1", "bad", "a"), aVPA("bad", "bad", time.Hour)).begin()

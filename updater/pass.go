@@ -290,7 +290,10 @@ func (p *pass) evict(ctx context.Context, c actuate.Change) disruption.Reason {
 		return ""
 	case errors.Is(err, actuate.ErrRestarting):
 		return disruption.RestartUnderWay
-	case errors.Is(err, actuate.ErrRehearsed), actuate.Gone(err):
+	case errors.Is(err, actuate.ErrRehearsed):
+		return ""
+	case actuate.Gone(err):
+		klog.FromContext(ctx).V(4).Info("Pod not evicted: it is gone already", "pod", klog.KObj(c.Target), "vpa", c.VPA)
 		return ""
 	case errors.Is(err, actuate.ErrRateLimited):
 		p.metrics.FailedEviction(score, evictionRateLimited)
