@@ -126,8 +126,11 @@ func statefulSet(ref metav1.OwnerReference, o *appsv1.StatefulSet) (*controller,
 		found.claims = append(found.claims, o.Spec.VolumeClaimTemplates[i].Name)
 	}
 	found.revision = o.Status.UpdateRevision
-	if rolling := o.Spec.UpdateStrategy.RollingUpdate; rolling != nil && rolling.Partition != nil {
+	if rolling := o.Spec.UpdateStrategy.RollingUpdate; rolling != nil && rolling.Partition != nil && *rolling.Partition > 0 {
 		found.partition = int(*rolling.Partition)
+		if o.Spec.Ordinals != nil {
+			found.partition += int(o.Spec.Ordinals.Start)
+		}
 	}
 	return found, nil
 }

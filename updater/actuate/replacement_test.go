@@ -61,6 +61,11 @@ func TestReplacement_IsWhatTheControllerCreates(t *testing.T) {
 		s.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateStatefulSetStrategy{Partition: new(int32(2))}
 		s.Status.UpdateRevision = "newer"
 	}
+	later := func(s *appsv1.StatefulSet) {
+		partition(s)
+		s.Spec.UpdateStrategy.RollingUpdate.Partition = new(int32(1))
+		s.Spec.Ordinals = &appsv1.StatefulSetOrdinals{Start: 1}
+	}
 	for _, tc := range []struct {
 		name, kind, apiVersion string
 		owner                  runtime.Object
@@ -71,6 +76,7 @@ func TestReplacement_IsWhatTheControllerCreates(t *testing.T) {
 			owner: &appsv1.ReplicaSet{ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{Selector: selector, Template: template()}}},
 		{name: "StatefulSet", kind: "StatefulSet", apiVersion: "apps/v1", owner: set(nil), image: "template", claim: true},
 		{name: "StatefulSet below its partition", kind: "StatefulSet", apiVersion: "apps/v1", owner: set(partition), image: "live", claim: true},
+		{name: "StatefulSet with ordinals from 1 on", kind: "StatefulSet", apiVersion: "apps/v1", owner: set(later), image: "live", claim: true},
 		{name: "DaemonSet", kind: "DaemonSet", apiVersion: "apps/v1", image: "template", daemon: true,
 			owner: &appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{Selector: selector, Template: template()}}},
 		{name: "ReplicationController", kind: "ReplicationController", apiVersion: "v1", image: "template",

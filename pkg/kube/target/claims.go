@@ -103,6 +103,12 @@ func (x *Claims) Remove(namespace, name string) (Claim, bool) {
 	return removed, true
 }
 
+// Has reports whether a VPA is among the claims.
+func (x *Claims) Has(name cache.ObjectName) bool {
+	_, found := x.targets[name]
+	return found
+}
+
 // Len returns the number of VPAs in the index.
 func (x *Claims) Len() int { return len(x.targets) }
 

@@ -74,6 +74,9 @@ func (f *Finder) Admitted(vpa *vpav1.VerticalPodAutoscaler, now time.Time) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.index.Has(cache.MetaObjectToName(vpa)) {
+		return // the API server will refuse a second one
+	}
 	for namespace := range f.admitted {
 		f.expire(namespace, now)
 	}

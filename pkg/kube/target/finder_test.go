@@ -262,6 +262,10 @@ func TestAdmitted_IsBoundedInEachNamespace(t *testing.T) {
 		f.Admitted(testkit.VPA(fmt.Sprint("v", i)), time.Now())
 	}
 	require.Len(t, f.admitted[testkit.Namespace], mostAdmitted)
+	other := testkit.VPA("known")
+	other.Namespace = "other"
+	f.Put(other)
+	f.Admitted(other, time.Now())
 	require.False(t, f.expects("other"))
 }
 
