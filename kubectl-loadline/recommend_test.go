@@ -143,6 +143,28 @@ func TestWhatWouldChange(t *testing.T) {
 	}
 }
 
+// The history of two clusters is neither summed nor mixed, and other containers have theirs.
+func TestNewEstimator_RefusesSeriesOfTwoClusters(t *testing.T) {
+	now := explainNow()
+	server := httptest.NewServer(testkit.StrictPrometheus(t, func(w http.ResponseWriter, r *http.Request) {
+		series := func(pod, cluster string) string {
+			return fmt.Sprintf(`{"metric":{"namespace":"shop","pod":%q,"container":"a","cluster":%q},"values":[[%d,"0.25"],[%d,"0.25"]]}`, pod, cluster, now.Unix()-300, now.Unix())
+		}
+		fmt.Fprintf(w, `{"status":"success","data":{"resultType":"matrix","result":[%s,%s,%s]}}`, series("p", "east"), series("p", "west"), series("q", "east"))
+	}))
+	defer server.Close()
+	f := estimateFlags{}
+	fs := flags.New("")
+	f.addFlags(fs)
+	require.NoError(t, fs.Parse([]string{"--prometheus-address=" + server.URL}))
+	parsed, err := f.parse()
+	require.NoError(t, err)
+	e, err := f.newEstimator(t.Context(), parsed, &rest.Config{Host: server.URL}, question{Kube: fake.NewClientset(), Namespace: "shop", Now: now})
+	require.ErrorContains(t, err, `container a of pod shop/p has series with cluster="east" and cluster="west"`)
+	require.Empty(t, e.samples[usage.ContainerKey{Namespace: "shop", Pod: "p", Container: "a"}])
+	require.Len(t, e.samples[usage.ContainerKey{Namespace: "shop", Pod: "q", Container: "a"}], 4)
+}
+
 func TestWhereEstimatesComeFrom(t *testing.T) {
 	now := explainNow()
 	server := httptest.NewServer(testkit.StrictPrometheus(t, func(w http.ResponseWriter, r *http.Request) {

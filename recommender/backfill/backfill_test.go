@@ -221,6 +221,24 @@ func TestHistoryIsWhatLiveSamplesWouldHaveGiven(t *testing.T) {
 		"cpu_total 09T08:00", "mem 09T08:00", "cpu_total 10T08:00", "mem 10T08:00"}, f.asked)
 }
 
+// History of two clusters is neither summed nor mixed, and the other containers have theirs.
+func TestRun_RefusesSeriesOfTwoClusters(t *testing.T) {
+	f := newFake(t, aPod("p", labels.Set{"app": "x"}, "c"), aPod("q", labels.Set{"app": "x"}, "c"))
+	f.config.VPAs = func(context.Context) []model.Observed {
+		return []model.Observed{{Object: &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "x"}}, Selector: labels.SelectorFromSet(labels.Set{"app": "x"})}}
+	}
+	for _, metric := range []string{"cpu_total", "mem"} {
+		f.add(metric, "ns", "p", "c", always("1"))
+		f.add(metric, "ns", "p", "c", always("2"))
+		f.add(metric, "ns", "q", "c", always("1"))
+		f.series[metric][0].labels["cluster"], f.series[metric][1].labels["cluster"] = "east", "west"
+	}
+	l := New(f.config, now())
+	l.Run(f.ctx)
+	require.Equal(t, Complete, l.Progress().State)
+	require.Equal(t, map[string]int{taken: 2 * 73, ambiguous: 2 * 73}, f.counts)
+}
+
 func TestPlan_StartsInTheSameStepReadTheSamePoints(t *testing.T) {
 	for _, c := range []struct{ length, step time.Duration }{
 		{8 * 24 * time.Hour, time.Hour}, {time.Hour, 7 * time.Minute}, {time.Minute, time.Hour}, {72 * time.Hour, 36 * time.Hour}, {30 * time.Hour, time.Second},
