@@ -203,14 +203,15 @@ func (a *assembly) loop() (*Loop, error) {
 		Collect: c.Checkpoints.CollectInterval, Credible: store.Credible, Results: m.checkpoints,
 	}
 	return &Loop{
-		Config:   c,
-		Metrics:  m,
-		Progress: progress,
-		Roster:   roster,
-		Policies: a.policies,
-		Store:    store,
-		Model:    cluster,
-		Sketches: keeper,
+		Config:      c,
+		Metrics:     m,
+		Progress:    progress,
+		Roster:      roster,
+		Policies:    a.policies,
+		Store:       store,
+		Model:       cluster,
+		Sketches:    keeper,
+		Ambiguities: a.parts.origin.Ambiguities,
 		Ingester: &Ingester{
 			Source: a.parts.origin.Samples, Name: a.parts.origin.Name, Timeout: max(c.Interval, leastTimeout), Store: store, Model: cluster,
 			Progress: progress, Sketches: keeper, Guard: model.NewGuard(stepMetrics, m.panics), Quality: m.quality, Samples: m.samples, Kills: m.ooms, Responses: m.responses,
@@ -234,6 +235,7 @@ func (a *assembly) backfill(loop *Loop) error {
 	c := a.config
 	config := c.Prometheus.History(c.Kube.Namespace)
 	config.Client, config.Store = a.parts.origin.Client, a.storeConfig(recommend.CeilingOfHistory)
+	config.Ambiguities = a.parts.origin.Ambiguities
 	config.MemorySaver, config.PerVPA, config.Mention = c.MemorySaver, c.Gates.PerVPAConfig, a.keys.Mention
 	config.Sketches, config.Follow = loop.Sketches.For, func(m *model.Model) { policies.Follow(a.policies, m) }
 	config.Turn = make(chan struct{}, 1)

@@ -15,6 +15,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/kube/sizing"
+	"loadline.dev/loadline/pkg/source/prometheus"
 	"loadline.dev/loadline/recommender/backfill"
 	"loadline.dev/loadline/recommender/checkpoints"
 	"loadline.dev/loadline/recommender/model"
@@ -37,6 +38,7 @@ type Loop struct {
 	Model       *model.Model
 	Sketches    *recommend.SketchKeeper
 	Ingester    *Ingester
+	Ambiguities *prometheus.Ambiguities // of the sources of usage; nil = none
 	Advisor     *recommend.Advisor
 	Publisher   *recommend.Publisher
 	Checkpoints *checkpoints.Maintainer
@@ -218,6 +220,7 @@ func (l *Loop) takePod(change model.Change, now time.Time) {
 // addUsage adds one sample of each container, then the kills that were seen.
 func (l *Loop) addUsage(ctx context.Context, now time.Time) {
 	l.Ingester.Once(ctx, now)
+	l.Model.MarkAmbiguous(l.Ambiguities.Each)
 	l.Metrics.series.Set(float64(l.Store.Len()))
 }
 

@@ -26,10 +26,11 @@ type sourceConfig struct {
 
 // usageSource is where usage comes from.
 type usageSource struct {
-	Samples func(context.Context, func(usage.Sample)) error // live
-	Name    string                                          // of that, for people; empty = the metrics API
-	Attach  func(*model.Model)                              // must be told the model that gets the samples
-	Client  *prometheus.Client                              // nil = Prometheus is not asked
+	Samples     func(context.Context, func(usage.Sample)) error // live
+	Name        string                                          // of that, for people; empty = the metrics API
+	Attach      func(*model.Model)                              // must be told the model that gets the samples
+	Ambiguities *prometheus.Ambiguities                         // containers whose usage in Prometheus is left out
+	Client      *prometheus.Client                              // nil = Prometheus is not asked
 }
 
 // newUsageSource builds what the settings choose; config is that of the API server.
@@ -37,6 +38,7 @@ func newUsageSource(config *rest.Config, c sourceConfig) (usageSource, error) {
 	var o usageSource
 	var err error
 	vpas := &wishes{}
+	o.Ambiguities = &prometheus.Ambiguities{}
 	o.Attach = func(m *model.Model) { vpas.model = m }
 	fromPrometheus := c.Prometheus.UsageSource == UsageFromPrometheus
 	if fromPrometheus || c.History {
@@ -50,7 +52,7 @@ func newUsageSource(config *rest.Config, c sourceConfig) (usageSource, error) {
 		o.Name = "Prometheus"
 		o.Samples = (&prometheus.Live{
 			Client: o.Client, Usage: c.Prometheus.Usage(c.Namespace), Window: c.Prometheus.RateWindow,
-			Waiting: c.Prometheus.WaitingMetric, Wanted: vpas.pressure, Throttling: vpas.throttling,
+			Ambiguities: o.Ambiguities, Waiting: c.Prometheus.WaitingMetric, Wanted: vpas.pressure, Throttling: vpas.throttling,
 			Unknown: func(ctx context.Context) {
 				vpas.noPressure(ctx, "Prometheus has no series of "+c.Prometheus.WaitingMetric)
 			},

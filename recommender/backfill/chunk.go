@@ -77,6 +77,7 @@ func (l *Loader) fetch(ctx context.Context, c chunk) (*batch, error) {
 		b.distinct.Add(key, labels, points)
 		b.add(key, points)
 	})
+	l.config.Ambiguities.AddPast(b.distinct)
 	if err := b.distinct.Err(); err != nil && !l.ambiguous {
 		l.ambiguous = true
 		klog.FromContext(ctx).Error(err, "No history of containers whose series differ in labels that are not known")

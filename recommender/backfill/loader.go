@@ -59,6 +59,9 @@ type Config struct {
 	// Sketches returns what fills the sketches of the VPAs of a model; nil: there are none.
 	Sketches func(*model.Model) *recommend.SketchKeeper
 
+	// Ambiguities gets the containers that are left out; nil = not needed.
+	Ambiguities *prometheus.Ambiguities
+
 	// Turn holds one token, which an attempt takes while it runs; nil: attempts do not wait.
 	Turn chan struct{}
 

@@ -182,6 +182,20 @@ func (m *Model) Selecting(c usage.ContainerKey) []*VPA {
 	return nil
 }
 
+// MarkAmbiguous sets for each VPA why usage of a container that it selects is left out.
+func (m *Model) MarkAmbiguous(each func(visit func(c usage.ContainerKey, why error))) {
+	for _, v := range m.VPAs() {
+		v.Ambiguous = ""
+	}
+	each(func(c usage.ContainerKey, why error) {
+		for _, v := range m.Selecting(c) {
+			if v.Ambiguous == "" {
+				v.Ambiguous = why.Error()
+			}
+		}
+	})
+}
+
 // Find returns the VPA with a name, and nil if there is none.
 func (m *Model) Find(namespace, name string) *VPA {
 	if s := m.spaces[namespace]; s != nil {

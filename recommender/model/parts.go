@@ -72,13 +72,14 @@ type Inputs struct {
 	Grace       bool // the target can be read, or could a short time ago: else nothing is recommended
 	Conflict    string
 	Unsaved     bool
+	Ambiguous   string
 	Observing   string         // the SizingPolicy in whose mode Observe nothing is recommended; empty: none
 	Recipe      *recipe.Choice // also its problem and the meaning of its bounds are in the status
 }
 
 // Inputs returns what the status of the VPA is made of now.
 func (v *VPA) Inputs(now time.Time) Inputs {
-	i := Inputs{Revision: v.Revision(), Object: v.Object, Pods: v.Pods(), Grace: v.InGrace(now), Conflict: v.conflict(), Unsaved: v.Saved.Unsaved, Recipe: v.Recipe}
+	i := Inputs{Revision: v.Revision(), Object: v.Object, Pods: v.Pods(), Grace: v.InGrace(now), Conflict: v.conflict(), Unsaved: v.Saved.Unsaved, Ambiguous: v.Ambiguous, Recipe: v.Recipe}
 	if v.Sizing.Observe {
 		i.Observing = v.Sizing.Policy
 	}

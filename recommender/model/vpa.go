@@ -53,6 +53,9 @@ type VPA struct {
 	// package policies only.
 	Sizing Sizing
 
+	// Ambiguous is why usage of a container is left out; empty: none is. Written by MarkAmbiguous.
+	Ambiguous string
+
 	Trust     Trust     // written by package recommend only
 	Backfill  Backfill  // written by package backfill, recipe changes by recommend.SketchKeeper
 	Published Published // written by recommend.Publisher only

@@ -222,6 +222,7 @@ func (p *Publisher) write(ctx context.Context, j job, estimates []model.Estimate
 	v, log := j.vpa, klog.FromContext(ctx)
 	outcome := p.Advisor.Advise(v, estimates)
 	outcome.Pods, outcome.TargetError, outcome.Conflict, outcome.Unsaved = j.seen.Pods, j.seen.TargetError, j.seen.Conflict, v.Saved.Unsaved
+	outcome.Ambiguous = j.seen.Ambiguous
 	if v.Recipe != nil {
 		outcome.Recipe = v.Recipe.Problem
 	}

@@ -39,6 +39,8 @@ const (
 	TargetUnsaved vpav1.VerticalPodAutoscalerConditionType = "TargetUnsaved"
 	// WrongRecipe: the recipe that an annotation asks for cannot be used.
 	WrongRecipe vpav1.VerticalPodAutoscalerConditionType = "WrongRecipe"
+	// UsageAmbiguous: Prometheus has series of a container from several clusters or replicas.
+	UsageAmbiguous vpav1.VerticalPodAutoscalerConditionType = "UsageAmbiguous"
 	// RisingMemory: the memory of a container grows from day to day, as with a leak.
 	RisingMemory vpav1.VerticalPodAutoscalerConditionType = "RisingMemory"
 	// SufficientHistory reports how much usage is behind the recommendation.
@@ -57,6 +59,7 @@ type Outcome struct {
 	Held           string                     // which targets are not lowered, and why; empty: none is held
 	Lacks          string                     // of which containers there is too little to recommend anything; empty: of none
 	Rising         string                     // which containers use more memory from day to day; empty: none does
+	Ambiguous      string                     // why usage of a container is left out; empty: none is
 	Unsaved        bool                       // the usage behind the recommendation could not be saved
 	History        time.Duration              // that the samples of each container cover at least
 	Histories      []convert.ContainerHistory // of the containers with a recommendation, sorted by name
@@ -101,6 +104,7 @@ func Compose(vpa *vpav1.VerticalPodAutoscaler, o Outcome, now time.Time) vpav1.V
 	c.keep(o.TargetError != "", vpav1.ConfigUnsupported, "", o.TargetError)
 	c.keep(o.Conflict != "", TargetConflict, "OtherVPAControls", o.Conflict)
 	c.keep(o.Held != "", TargetHeld, "HistoryIncomplete", o.Held)
+	c.keep(o.Ambiguous != "", UsageAmbiguous, "SeriesDiffer", o.Ambiguous)
 	c.keep(o.Rising != "", RisingMemory, "GrowsEachDay", o.Rising)
 	c.keep(o.Separate != "" && len(o.Recommendation) > 0, convert.SeparateMemoryLimit, "RequestFollowsUse", o.Separate)
 	c.keep(o.Unsaved, TargetUnsaved, "SaveFailed", "the checkpoints behind the recommendation cannot be written: the log of the recommender says why")

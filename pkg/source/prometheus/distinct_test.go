@@ -85,10 +85,17 @@ func TestLive_ReportsSeriesOfTwoClusters(t *testing.T) {
 	client, err := New(Config{Address: server.URL, Timeout: 5 * time.Second})
 	require.NoError(t, err)
 	live := &Live{Client: client, Usage: hour().Usage, Window: 5 * time.Minute}
-	pods := map[string]int{}
+	pods, left := map[string]int{}, &Ambiguities{}
+	live.Ambiguities = left
 	err = live.Samples(t.Context(), func(s usage.Sample) { pods[s.Container.Pod]++ })
 	require.ErrorContains(t, err, `container c of pod ns/p has series with cluster="east" and cluster="west"`)
 	require.Equal(t, map[string]int{"q": 2}, pods)
+	left.Each(func(c usage.ContainerKey, why error) {
+		require.Equal(t, "p", c.Pod)
+		require.ErrorContains(t, why, `cluster="east"`)
+		pods[c.Pod]++
+	})
+	require.Equal(t, 1, pods["p"])
 }
 
 func TestReadArchive_LeavesOutSeriesOfTwoClusters(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"loadline.dev/loadline/pkg/core/resources"
@@ -22,6 +23,8 @@ type Live struct {
 	// no container; nil = nobody is told.
 	Unknown func(context.Context)
 
+	Ambiguities *Ambiguities // gets the containers that are left out; nil = not needed
+
 	Throttling func() bool // whether somebody wants to know for how long CPU limits were reached; nil = nobody does
 }
 
@@ -35,12 +38,14 @@ type Live struct {
 // how long the limit was reached.
 func (l *Live) Samples(ctx context.Context, yield func(usage.Sample)) error {
 	known, err := l.shares(ctx)
+	ambiguous := map[usage.ContainerKey]error{}
 	errs := []error{err}
 	for k := range resources.Kind(resources.Kinds) {
-		if err := l.samples(ctx, k, known, yield); err != nil {
+		if err := l.samples(ctx, k, known, ambiguous, yield); err != nil {
 			errs = append(errs, fmt.Errorf("%s usage from Prometheus: %w", k, err))
 		}
 	}
+	l.Ambiguities.setLive(ambiguous)
 	return errors.Join(errs...)
 }
 
@@ -86,7 +91,7 @@ func (l *Live) share(ctx context.Context, query string) (of map[usage.ContainerK
 	return of, answer.Series, err
 }
 
-func (l *Live) samples(ctx context.Context, k resources.Kind, known shares, yield func(usage.Sample)) error {
+func (l *Live) samples(ctx context.Context, k resources.Kind, known shares, ambiguous map[usage.ContainerKey]error, yield func(usage.Sample)) error {
 	unlabelled := 0
 	distinct := NewDistinct(l.Usage, l.Window)
 	var samples []usage.Sample
@@ -107,6 +112,7 @@ func (l *Live) samples(ctx context.Context, k resources.Kind, known shares, yiel
 		}
 		samples = append(samples, s)
 	})
+	maps.Copy(ambiguous, distinct.ambiguous)
 	for _, s := range samples {
 		if distinct.Ambiguous(s.Container) == nil {
 			yield(s)
