@@ -45,7 +45,7 @@ func Assess(v *VPA, p *Pod, c Config, now time.Time) Assessment {
 	a := Assessment{Distance: p.Distance()}
 	a.QuickOOM = p.QuickOOM(cmp.Or(v.QuickOOM, c.QuickOOM), now)
 	a.Reason = a.judge(p, c, now)
-	if a.Reason == "" && (!v.Mode.Resizes() || p.WouldRestart() && !(p.IsOOMResize() && p.killedLately(now))) {
+	if a.Reason == "" && (!v.Mode.Resizes() || p.WouldRestart() && (!p.IsOOMResize() || !p.killedLately(now))) {
 		a.Reason = v.protection(p, !v.Mode.Resizes())
 	}
 	return a
