@@ -98,7 +98,7 @@ lint: ## static checks of the programs, of e2e, of hack/images and of hack/manif
 .PHONY: unit
 unit: ## unit tests, with the race detector but for replays; many wait, so more packages run at once than there are processors
 	packages=$$(go list ./... | grep -v $(COMPUTING:./%=-e /%$$)); \
-		$(RACE) -p 4 ./updater ./recommender $$packages # the two that take longest begin first
+		$(RACE) -timeout 20m -p 4 ./updater ./recommender $$packages # the two that take longest begin first
 	go test -vet=off $(COMPUTING)
 	go test -vet=off -run 'TestNoReview|FuzzReview' ./admission-controller # what a review may cost holds without the race detector
 

@@ -287,14 +287,15 @@ func TestBasePeakAndHighestAreInOrder(t *testing.T) {
 			require.LessOrEqual(t, b.Target.Value(k), b.Upper.Value(k))
 		}
 		base, peak, highest := float64(b.Lower.Value(resources.CPU)), float64(b.Target.Value(resources.CPU)), float64(b.Upper.Value(resources.CPU))
-		usual := cpu.quantile(minutes, q)
+		const noise = 1e-3 // of floating point arithmetic in this test
+		usual := cpu.quantile(minutes, q) - noise
 		require.GreaterOrEqual(t, base, usual)
 		require.LessOrEqual(t, base, 1.052*usual+2, "a step of the grid, and what is lost by rounding")
 		require.GreaterOrEqual(t, peak, cpu.quantile(10, 1))
 		require.GreaterOrEqual(t, highest, slices.Max(cpu.pressed))
 		if r.Needs.Kills {
 			require.GreaterOrEqual(t, float64(b.Target.Value(resources.Memory)), memory.quantile(30, 1))
-			require.GreaterOrEqual(t, float64(b.Lower.Value(resources.Memory)), memory.quantile(30, q))
+			require.GreaterOrEqual(t, float64(b.Lower.Value(resources.Memory)), memory.quantile(30, q)-noise)
 			require.GreaterOrEqual(t, float64(b.Upper.Value(resources.Memory)), slices.Max(memory.use))
 		}
 	})
