@@ -56,6 +56,10 @@ func run(t *testing.T, factory informers.SharedInformerFactory, informer cache.S
 func TestFreshness_SilentWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, freshness := newSilentServer(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}), &Freshness{}
+		var gone atomic.Bool
+		server.PrependReactor("list", "pods", func(ktesting.Action) (bool, runtime.Object, error) {
+			return gone.Load(), nil, errors.New("the server is gone")
+		})
 		factory := Factory(server, "", 0, "", Tracked(freshness))
 		run(t, factory, factory.Core().V1().Pods().Informer())
 		synctest.Wait()
@@ -78,9 +82,7 @@ func TestFreshness_SilentWatch(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.NoError(t, freshness.Stale(), "the pods were listed again")
 		require.EqualValues(t, 2, server.opened.Load(), "the silent watch was replaced")
-		server.PrependReactor("list", "pods", func(ktesting.Action) (bool, runtime.Object, error) {
-			return true, nil, errors.New("the server is gone")
-		})
+		gone.Store(true)
 		time.Sleep(MaxCacheAge + time.Minute)
 		require.Error(t, freshness.Stale(), "an attempt to list proves nothing")
 	})
