@@ -144,11 +144,11 @@ const lifetime = 10 * time.Second
 // that small containers are above; and a Prometheus, where there is one.
 func startPrograms(ctx context.Context, dir string) error {
 	recommender, err := cluster.Daemon(ctx, "recommender", "recommender",
-		"--recommender-interval=3s", "--pod-recommendation-min-cpu-millicores=10", "--pod-recommendation-min-memory-mb=20")
+		"--recommender-interval=3s", "--ignored-vpa-object-namespaces="+shippedNamespace, "--pod-recommendation-min-cpu-millicores=10", "--pod-recommendation-min-memory-mb=20")
 	if err != nil {
 		return err
 	}
-	flags := append(asking(ctx), "--feature-gates=InPlace=true", "--updater-interval=3s", "--in-recommendation-bounds-eviction-lifetime-threshold="+lifetime.String(),
+	flags := append(asking(ctx), "--feature-gates=InPlace=true", "--updater-interval=3s", "--ignored-vpa-object-namespaces="+shippedNamespace, "--in-recommendation-bounds-eviction-lifetime-threshold="+lifetime.String(),
 		"--sharing-min-age=1s") // all workloads here are younger than an hour
 	if prometheus, err := server.Find(ctx); err != nil {
 		noMonitoring = err

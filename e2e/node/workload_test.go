@@ -35,24 +35,31 @@ type burner struct {
 // when the test ends, and the node has its room back.
 func run(t *testing.T, name string, b burner) harness.Workload {
 	t.Helper()
-	b.Name = "app"
-	w := harness.Workload{Namespace: name, Name: name, Replicas: 1, Containers: []harness.Container{b.Container}}
+	w := harness.Workload{Namespace: name, Name: name}
 	require.NoError(t, cluster.CreateNamespace(t.Context(), name))
+	create(t, &w, b)
+	return w
+}
+
+// create completes the workload and creates its Deployment, which is gone when the test ends.
+func create(t *testing.T, w *harness.Workload, b burner) {
+	t.Helper()
+	b.Name = "app"
+	w.Replicas, w.Containers = max(w.Replicas, 1), []harness.Container{b.Container}
 	template := w.Template()
 	template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: realNode}
 	template.Spec.Tolerations = []corev1.Toleration{{Key: taint, Operator: corev1.TolerationOpExists}}
 	container := &template.Spec.Containers[0]
 	container.Image, container.ImagePullPolicy = image, corev1.PullNever
 	container.Args = []string{"-cpu=" + b.cpu, "-memory=" + b.memory}
-	_, err := cluster.Kube.AppsV1().Deployments(name).Create(t.Context(), &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: name},
+	_, err := cluster.Kube.AppsV1().Deployments(w.Namespace).Create(t.Context(), &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: &w.Replicas, Selector: &metav1.LabelSelector{MatchLabels: template.Labels}, Template: template,
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	t.Cleanup(func() { remove(t, w) })
-	return w
+	t.Cleanup(func() { remove(t, *w) })
 }
 
 // remove deletes the workload and waits until its pods are gone.
@@ -64,7 +71,7 @@ func remove(t *testing.T, w harness.Workload) {
 		t.Errorf("delete deployment %s: %v", w.Name, err)
 	}
 	for ctx.Err() == nil {
-		list, err := cluster.Kube.CoreV1().Pods(w.Namespace).List(ctx, metav1.ListOptions{})
+		list, err := cluster.Kube.CoreV1().Pods(w.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + w.Name})
 		if err == nil && len(list.Items) == 0 {
 			return
 		}
