@@ -47,8 +47,11 @@ func watchRises(vpas vpainformers.VerticalPodAutoscalerInformer, pods cache.Shar
 		return nil, fmt.Errorf("watch recommendations: %w", err)
 	}
 	_, err = pods.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(before, after any) {
-		was, ok := client.PodOf(before)
-		if is, same := client.PodOf(after); ok && same {
+		is, ok := client.PodOf(after)
+		if !ok || len(newlyKilled(&corev1.Pod{}, is)) == 0 {
+			return // nearly all events
+		}
+		if was, same := client.PodOf(before); same {
 			r.addKilled(vpas.Lister(), is, newlyKilled(was, is))
 		}
 	}})
