@@ -119,7 +119,7 @@ func (q *BoostQueue) Watch(pods cache.SharedIndexInformer) error {
 
 // Run serves the queue until ctx ends.
 func (q *BoostQueue) Run(ctx context.Context) {
-	serveQueue(ctx, q.queue, q.Workers, q.sync, "Startup boost not taken back yet")
+	serveQueue(ctx, q.queue, q.Workers, q.sync, "Failed to give or take back a startup boost, trying again")
 }
 
 // sync does for one pod what is due at now and returns when to look again; 0 if
