@@ -5,17 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"loadline.dev/loadline/pkg/convert"
@@ -30,16 +27,6 @@ import (
 // checkTimeout bounds all requests of one check. A webhook of others that does not answer, and whose failures
 // are ignored, takes 10 seconds by default.
 const checkTimeout = 15 * time.Second
-
-// The pauses between two checks for the pods of one owner are twice as long each time.
-const (
-	firstRefusalPause = 5 * time.Minute
-	maxRefusalPause   = time.Hour
-	firstUnknownPause = 30 * time.Second
-	maxUnknownPause   = 10 * time.Minute
-	shortestPause     = time.Minute // of a VPA that changes
-	forbiddenPause    = time.Minute // of all checks
-)
 
 // Held is the error of a disruption that a last check holds back.
 type Held struct {
@@ -65,53 +52,18 @@ func (h *Held) replacement() bool {
 func (h *Held) Unwrap() error { return h.Cause }
 
 // Checker makes the last checks before an eviction, against the API server and not against caches:
-// the owner spares the pod, and the API server accepts the replacement. It is safe for concurrent use.
+// the owner spares the pod, and the API server accepts the replacement, which has the same revision.
+// It is safe for concurrent use.
 type Checker struct {
 	Kube    kubernetes.Interface
 	Targets *target.Resolver // replicas and selectors of custom workloads; nil: unknown
 	Config  *disruption.Config
 	Clock   func() time.Time // nil: time.Now
 
-	mu     sync.Mutex
-	pauses map[pauseKey]pause
-	shares map[string]share // by namespace
-	// siblings are the pods of owners that were read a moment ago.
-	siblings map[pauseKey]siblings
-	// forbidden holds all evictions: the updater itself may not create pods.
-	forbidden      *Held
-	forbiddenUntil time.Time
+	pauses   pauses
+	share    timeShare
+	siblings siblingCache
 }
-
-// pauseKey is an owner and the VPA that sizes its pods. A new pod template of a Deployment makes a
-// new owner.
-type pauseKey struct {
-	owner types.UID
-	name  string // of the owner, with its kind and namespace
-	vpa   types.UID
-}
-
-type pause struct {
-	held       *Held
-	generation int64 // of the VPA: a changed VPA ends the pause
-	begun      time.Time
-	until      time.Time
-	last       time.Duration
-}
-
-// share is the time that checks for one namespace have taken since a minute began.
-type share struct {
-	minute time.Time
-	taken  time.Duration
-}
-
-// The checks for one namespace take at most mostShare of each shareInterval, so that large objects of
-// one tenant do not hold up the others, and all checks at most allShares. A check that has begun ends.
-const (
-	shareInterval = time.Minute
-	mostShare     = 5 * time.Second
-	allShares     = 20 * time.Second
-	everywhere    = "" // the namespace that stands for all
-)
 
 func (c *Checker) now() time.Time {
 	if c.Clock == nil {
@@ -121,60 +73,22 @@ func (c *Checker) now() time.Time {
 }
 
 // Paused returns the result of an earlier check that is not to be repeated yet, nil if there is none.
-func (c *Checker) Paused(change Change) error {
-	key, owned := keyOf(change)
-	if !owned {
-		return nil
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.now().Before(c.forbiddenUntil) {
-		return c.forbidden
-	}
-	p, known := c.pauses[key]
-	if known && p.generation != generationOf(change) && c.now().Sub(p.begun) >= shortestPause {
-		return nil
-	}
-	if known && c.now().Before(p.until) {
-		return &Held{Reason: p.held.Reason, Cause: fmt.Errorf("%w (next check at %s)", p.held.Cause, p.until.UTC().Format(time.RFC3339))}
-	}
-	return nil
-}
-
-func keyOf(change Change) (pauseKey, bool) {
-	ref := metav1.GetControllerOfNoCopy(change.Target)
-	if ref == nil {
-		return pauseKey{}, false
-	}
-	key := pauseKey{owner: ref.UID, name: ref.Kind + " " + change.Target.Namespace + "/" + ref.Name}
-	if vpa := change.Reading.Object; vpa != nil {
-		key.vpa = vpa.UID
-	}
-	return key, true
-}
-
-func generationOf(change Change) int64 {
-	if vpa := change.Reading.Object; vpa != nil {
-		return vpa.Generation
-	}
-	return 0
-}
+func (c *Checker) Paused(change Change) error { return c.pauses.held(change, c.now()) }
 
 // Check returns nil if a pod may be evicted, a *Held if not, and an error that Gone reports if the
 // pod has gone.
 func (c *Checker) Check(ctx context.Context, change Change) error {
-	key, owned := keyOf(change)
-	if !owned {
+	if metav1.GetControllerOfNoCopy(change.Target) == nil {
 		return &Held{Reason: disruption.NoOwner, Cause: errors.New("the pod has no controller")}
 	}
 	began := c.now()
-	if !c.hasShare(change.Namespace, began) {
+	if c.share.spent(change.Namespace, began) {
 		return &Held{Reason: disruption.DisruptionRateLimited, Cause: fmt.Errorf("checks of evictions have taken %s of this minute for namespace %s, or %s for all", mostShare, change.Namespace, allShares)}
 	}
 	limited, cancel := context.WithTimeout(client.Once(ctx), checkTimeout)
 	defer cancel()
 	err := c.check(limited, change)
-	c.take(change.Namespace, began)
+	c.share.take(change.Namespace, began, c.now())
 	if errors.Is(err, client.ErrThrottled) || ctx.Err() != nil {
 		return ErrRateLimited // the iteration has no time left
 	}
@@ -182,67 +96,13 @@ func (c *Checker) Check(ctx context.Context, change Change) error {
 	if errors.As(err, &held) {
 		held.First = true
 	}
-	c.remember(key, held, generationOf(change))
+	c.pauses.begin(change, held, c.now())
 	return err
-}
-
-// hasShare reports whether checks for a namespace may take more time.
-func (c *Checker) hasShare(namespace string, now time.Time) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for name, most := range map[string]time.Duration{namespace: mostShare, everywhere: allShares} {
-		if s, known := c.shares[name]; known && now.Sub(s.minute) < shareInterval && s.taken >= most {
-			return false
-		}
-	}
-	return true
-}
-
-// take counts the time of a check that has ended.
-func (c *Checker) take(namespace string, began time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	maps.DeleteFunc(c.shares, func(_ string, s share) bool { return began.Sub(s.minute) >= shareInterval })
-	if c.shares == nil {
-		c.shares = map[string]share{}
-	}
-	for _, name := range []string{namespace, everywhere} {
-		s, known := c.shares[name]
-		if !known {
-			s.minute = began
-		}
-		s.taken += c.now().Sub(began)
-		c.shares[name] = s
-	}
-}
-
-// remember begins a pause after a check whose result only changes with the cluster.
-func (c *Checker) remember(key pauseKey, held *Held, generation int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := c.now()
-	maps.DeleteFunc(c.pauses, func(_ pauseKey, p pause) bool { return now.Sub(p.until) > maxRefusalPause })
-	if held == nil || !held.replacement() {
-		delete(c.pauses, key)
-		return
-	}
-	next, longest := pause{held: held, generation: generation, begun: now, last: firstRefusalPause}, maxRefusalPause
-	if held.Reason == disruption.ReplacementUnknown {
-		next.last, longest = firstUnknownPause, maxUnknownPause
-	}
-	if before, known := c.pauses[key]; known && before.held.Reason == held.Reason {
-		next.last = min(2*before.last, longest)
-	}
-	next.until = now.Add(next.last)
-	if c.pauses == nil {
-		c.pauses = map[pauseKey]pause{}
-	}
-	c.pauses[key] = next
 }
 
 // CheckRestart returns nil if a resize may restart a container of a pod, by the pods that its owner has now.
 func (c *Checker) CheckRestart(ctx context.Context, change Change) error {
-	if _, owned := keyOf(change); !owned {
+	if metav1.GetControllerOfNoCopy(change.Target) == nil {
 		return &Held{Reason: disruption.NoOwner, Cause: errors.New("the pod has no controller")}
 	}
 	limited, cancel := context.WithTimeout(client.Once(ctx), checkTimeout)
@@ -276,7 +136,7 @@ func (c *Checker) live(ctx context.Context, change Change) (*controller, *corev1
 	case err != nil:
 		return nil, nil, &Held{Reason: disruption.ReplacementUnknown, Cause: fmt.Errorf("read %s %s: %w", ref.Kind, ref.Name, shorten(err))}
 	}
-	known, pod, err := c.siblingsOf(ctx, owner, change.Target)
+	known, pod, err := c.siblings.read(ctx, c.Kube, owner, change.Target, c.now())
 	switch {
 	case err != nil:
 		return nil, nil, &Held{Reason: disruption.ReplacementUnknown, Cause: fmt.Errorf("list the pods of %s %s: %w", ref.Kind, ref.Name, shorten(err))}
@@ -357,20 +217,29 @@ func (c *Checker) accepts(ctx context.Context, owner *controller, evicted *corev
 	if err == nil && !takesEffect(change, evicted, created) {
 		return &Held{Reason: disruption.ReplacementUnchanged, Cause: errors.New("in a dry run the new pod has other sizes than recommended")}
 	}
-	return verdict(err, pod.GenerateName, evicted)
+	if refusal := verdict(err, pod.GenerateName, evicted); refusal != nil {
+		return refusal
+	}
+	if err == nil {
+		pod = created
+	}
+	if changed := owner.changedSince(evicted, pod); changed != "" {
+		return &Held{Reason: disruption.OlderRevision, Cause: fmt.Errorf("the template of %s %s differs from the pod: %s", owner.ref.Kind, owner.ref.Name, changed)}
+	}
+	return nil
 }
 
 // create creates a pod in a dry run and returns it as admission leaves it.
 func (c *Checker) create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	created, err := c.Kube.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if notPermitted(err) { // for any pod
-		c.mu.Lock()
-		c.forbidden = &Held{Reason: disruption.ReplacementUnknown, Cause: errors.New("the updater may not create pods in dry runs: its role lacks the verb create on pods")}
-		c.forbiddenUntil = c.now().Add(forbiddenPause)
-		c.mu.Unlock()
+		c.pauses.beginAll(&Held{Reason: disruption.ReplacementUnknown, Cause: errors.New("the updater may not create pods in dry runs: its role lacks the verb create on pods")}, c.now())
 	}
 	return created, err
 }
+
+// Evicted notes that a pod was evicted: later checks count it as leaving.
+func (c *Checker) Evicted(pod *corev1.Pod) { c.siblings.evicted(pod, c.now()) }
 
 // Sized returns a pod as the webhook would size it if it were created now.
 func (c *Checker) Sized(ctx context.Context, change Change) (*corev1.Pod, error) {

@@ -42,7 +42,7 @@ func newChecked(t *testing.T, others ...runtime.Object) *checked {
 	live := livePod("ReplicaSet", "apps/v1")
 	live.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 	owner := &appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "owner"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "owner", OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", Controller: new(true)}}},
 		Spec:       appsv1.ReplicaSetSpec{Replicas: new(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, Template: template()},
 	}
 	c := &checked{kube: fake.NewClientset(append(others, live, owner)...), pod: live, now: time.Unix(1e9, 0), vpa: &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{UID: "vpa", Generation: 1}}}
@@ -106,7 +106,7 @@ func TestPaused_ChangedVPAEndsAPauseAfterAMinute(t *testing.T) {
 		c.now = c.now.Add(30 * time.Second)
 		require.NoError(t, c.Paused(c.change()))
 	}
-	require.Len(t, c.pauses, 1, "the generations of a VPA have one pause")
+	require.Len(t, c.pauses.byKey, 1, "the generations of a VPA have one pause")
 }
 
 // One answer is enough to know that the role of the updater is too old.
@@ -133,7 +133,7 @@ func TestCheck_SlowNamespaceLeavesTimeToOthers(t *testing.T) {
 		require.NoError(t, c.Check(t.Context(), c.change()))
 	}
 	require.Equal(t, disruption.DisruptionRateLimited, c.held(t, c.Check(t.Context(), c.change())).Reason)
-	require.True(t, c.hasShare("other", c.now))
+	require.False(t, c.share.spent("other", c.now))
 	c.now = c.now.Add(time.Minute)
 	require.NoError(t, c.Check(t.Context(), c.change()))
 }

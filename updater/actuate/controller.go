@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -33,6 +31,8 @@ type controller struct {
 	// revision are created from an older template.
 	partition int
 	revision  string
+
+	unversioned bool // its template may change, and its pods have no label of a revision
 }
 
 // errNoOwner is the error for an owner that is gone or about to be deleted.
@@ -46,7 +46,7 @@ func readController(ctx context.Context, kube kubernetes.Interface, targets *tar
 	case "apps/ReplicaSet":
 		all, err := kube.AppsV1().ReplicaSets(namespace).List(ctx, one)
 		return owning(all.Items, err, ref, func(o *appsv1.ReplicaSet) (*controller, error) {
-			return selecting(ref, o.Spec.Selector, o.Spec.Replicas, &o.Spec.Template)
+			return unversioned(o, ref, o.Spec.Selector, &o.Spec.Template, o.Spec.Replicas)
 		})
 	case "apps/StatefulSet":
 		all, err := kube.AppsV1().StatefulSets(namespace).List(ctx, one)
@@ -63,7 +63,7 @@ func readController(ctx context.Context, kube kubernetes.Interface, targets *tar
 	case "/ReplicationController":
 		all, err := kube.CoreV1().ReplicationControllers(namespace).List(ctx, one)
 		return owning(all.Items, err, ref, func(o *corev1.ReplicationController) (*controller, error) {
-			return selecting(ref, metav1.SetAsLabelSelector(o.Spec.Selector), o.Spec.Replicas, o.Spec.Template)
+			return unversioned(o, ref, metav1.SetAsLabelSelector(o.Spec.Selector), o.Spec.Template, o.Spec.Replicas)
 		})
 	case "batch/Job":
 		all, err := kube.BatchV1().Jobs(namespace).List(ctx, one)
@@ -117,6 +117,16 @@ func selecting(ref metav1.OwnerReference, selector *metav1.LabelSelector, replic
 	return found, nil
 }
 
+// unversioned reads a ReplicaSet or ReplicationController. Those of a Deployment never change their
+// template.
+func unversioned(o metav1.Object, ref metav1.OwnerReference, selector *metav1.LabelSelector, template *corev1.PodTemplateSpec, replicas *int32) (*controller, error) {
+	found, err := selecting(ref, selector, replicas, template)
+	if found != nil {
+		found.unversioned = found.template != nil && metav1.GetControllerOfNoCopy(o) == nil
+	}
+	return found, err
+}
+
 func statefulSet(ref metav1.OwnerReference, o *appsv1.StatefulSet) (*controller, error) {
 	found, err := selecting(ref, o.Spec.Selector, o.Spec.Replicas, &o.Spec.Template)
 	if err != nil {
@@ -152,15 +162,4 @@ func customController(ctx context.Context, targets *target.Resolver, change Chan
 		}
 	}
 	return found, nil
-}
-
-// older reports whether the controller creates the replacement of a pod from an older template than
-// the one in its spec.
-func (c *controller) older(pod *corev1.Pod) bool {
-	revision := pod.Labels[appsv1.ControllerRevisionHashLabelKey]
-	if c.partition == 0 || revision == "" || revision == c.revision {
-		return false
-	}
-	ordinal, err := strconv.Atoi(pod.Name[strings.LastIndexByte(pod.Name, '-')+1:])
-	return err == nil && ordinal < c.partition
 }

@@ -4,11 +4,14 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 )
 
 // The pods of a workload come in pages: pods of other owners may match its selector, and each may have
@@ -26,27 +29,40 @@ type siblings struct {
 	all  bool         // else there are more than mostPods
 }
 
-// siblingsOf returns the state of the pods of an owner that is at most siblingAge old, and one of its pods
-// as it is now, nil if that is gone.
-func (c *Checker) siblingsOf(ctx context.Context, owner *controller, one *corev1.Pod) (siblings, *corev1.Pod, error) {
-	key := pauseKey{owner: owner.ref.UID, name: owner.ref.Kind + " " + one.Namespace + "/" + owner.ref.Name}
-	c.mu.Lock()
-	maps.DeleteFunc(c.siblings, func(_ pauseKey, s siblings) bool { return c.now().Sub(s.at) >= siblingAge })
-	known, found := c.siblings[key]
-	c.mu.Unlock()
+// siblingCache holds the pods of owners that were read a moment ago. It is safe for concurrent use.
+type siblingCache struct {
+	mu      sync.Mutex
+	byOwner map[ownerKey]siblings
+}
+
+// ownerKey is an owner of pods. References of cached pods have no UID.
+type ownerKey struct {
+	uid  types.UID
+	name string // with kind and namespace
+}
+
+// read returns the state of the pods of an owner that is at most siblingAge old, and one of its pods as it
+// is now, nil if that is gone.
+func (s *siblingCache) read(ctx context.Context, kube kubernetes.Interface, owner *controller, one *corev1.Pod, now time.Time) (siblings, *corev1.Pod, error) {
+	key := ownerKey{uid: owner.ref.UID, name: owner.ref.Kind + " " + one.Namespace + "/" + owner.ref.Name}
+	s.mu.Lock()
+	maps.DeleteFunc(s.byOwner, func(_ ownerKey, old siblings) bool { return now.Sub(old.at) >= siblingAge })
+	known, found := s.byOwner[key]
+	s.mu.Unlock()
 	if !found {
 		var err error
-		if known, err = c.readSiblings(ctx, owner, one.Namespace); err != nil {
+		if known, err = listSiblings(ctx, kube, owner, one.Namespace); err != nil {
 			return siblings{}, nil, err
 		}
-		c.mu.Lock()
-		if c.siblings == nil {
-			c.siblings = map[pauseKey]siblings{}
+		known.at = now
+		s.mu.Lock()
+		if s.byOwner == nil {
+			s.byOwner = map[ownerKey]siblings{}
 		}
-		c.siblings[key] = known
-		c.mu.Unlock()
+		s.byOwner[key] = known
+		s.mu.Unlock()
 	}
-	page, err := c.Kube.CoreV1().Pods(one.Namespace).List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", one.Name).String()})
+	page, err := kube.CoreV1().Pods(one.Namespace).List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", one.Name).String()})
 	if err != nil {
 		return siblings{}, nil, err
 	}
@@ -58,11 +74,10 @@ func (c *Checker) siblingsOf(ctx context.Context, owner *controller, one *corev1
 	return known, nil, nil
 }
 
-func (c *Checker) readSiblings(ctx context.Context, owner *controller, namespace string) (siblings, error) {
-	read := siblings{at: c.now()}
+func listSiblings(ctx context.Context, kube kubernetes.Interface, owner *controller, namespace string) (read siblings, err error) {
 	options := metav1.ListOptions{LabelSelector: owner.selector.String(), Limit: podsPage}
 	for range mostPods / podsPage {
-		page, err := c.Kube.CoreV1().Pods(namespace).List(ctx, options)
+		page, err := kube.CoreV1().Pods(namespace).List(ctx, options)
 		if err != nil {
 			return siblings{}, err
 		}
@@ -80,15 +95,15 @@ func (c *Checker) readSiblings(ctx context.Context, owner *controller, namespace
 	return read, nil
 }
 
-// Evicted notes that a pod was evicted: later checks count it as leaving.
-func (c *Checker) Evicted(pod *corev1.Pod) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for key, s := range c.siblings {
-		if at := slices.IndexFunc(s.pods, func(p corev1.Pod) bool { return p.UID == pod.UID }); at >= 0 {
-			s.pods = slices.Clone(s.pods)
-			s.pods[at].DeletionTimestamp = new(metav1.NewTime(c.now()))
-			c.siblings[key] = s
+// evicted marks a pod as leaving.
+func (s *siblingCache) evicted(pod *corev1.Pod, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, of := range s.byOwner {
+		if at := slices.IndexFunc(of.pods, func(p corev1.Pod) bool { return p.UID == pod.UID }); at >= 0 {
+			of.pods = slices.Clone(of.pods)
+			of.pods[at].DeletionTimestamp = new(metav1.NewTime(now))
+			s.byOwner[key] = of
 		}
 	}
 }
