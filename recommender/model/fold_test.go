@@ -275,9 +275,9 @@ func TestFinishedBatchRunsLeaveNothing(t *testing.T) {
 				w.roll(t)
 			}
 			before, series := heap(), w.store.Len()
-			w.runs(t, of, 20000)
+			w.runs(t, of, 5000)
 			after := heap()
-			t.Logf("heap %.2f MiB, after 20000 runs %.2f; %d series, then %d", before/(1<<20), after/(1<<20), series, w.store.Len())
+			t.Logf("heap %.2f MiB, after 5000 runs %.2f; %d series, then %d", before/(1<<20), after/(1<<20), series, w.store.Len())
 			require.Less(t, after, 1.05*before)
 			require.LessOrEqual(t, w.store.Len(), series+2*manySets)
 			runtime.KeepAlive(w)

@@ -1,0 +1,38 @@
+//go:build !race
+
+package main
+
+import (
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/pkg/testkit"
+)
+
+// Of 100,000 containers under one policy the recommender keeps at most 100 MiB beside the caches
+// that it has without a policy, with a SizingRecord of twenty rounds for each workload.
+func TestHeapUnderAPolicy(t *testing.T) {
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
+	measure := func(c testkit.Crowd) (caches, all int64) {
+		url := testkit.ServeCrowd(t, &testkit.CrowdServer{Crowd: c})
+		before := testkit.LiveHeap()
+		f := fill(t, url, c)
+		caches = testkit.LiveHeap() - before
+		f.aDay(t)
+		all = testkit.LiveHeap() - before
+		f.close()
+		return caches, all
+	}
+	const containers = 2_000
+	c := testkit.Crowd{Pods: containers / 2, Deployments: containers / 10, Revisions: 11, Nodes: 50}
+	caches, _ := measure(c)
+	c.UnderAPolicy = true
+	_, all := measure(c)
+	mib := float64(all-caches) * (100_000. / containers) / (1 << 20)
+	t.Logf("%.0f MiB for 100,000 containers", mib)
+	require.Less(t, mib, 100.)
+}
