@@ -12,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -169,6 +170,38 @@ func TestEvict_QuotaCountsTheReplacementAlone(t *testing.T) {
 			}
 			w.pass(noon)
 			require.Equal(t, tc.evicts, len(w.evictions()) > 0)
+		})
+	}
+}
+
+// The API server names one of the quotas that a dry run exceeds.
+func TestEvict_EachQuotaCountsTheReplacementAlone(t *testing.T) {
+	quota := func(name string, scopes []corev1.ResourceQuotaScope, of, used, hard string) *corev1.ResourceQuota {
+		return &corev1.ResourceQuota{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: corev1.ResourceQuotaSpec{Scopes: scopes},
+			Status: corev1.ResourceQuotaStatus{Hard: corev1.ResourceList{corev1.ResourceName(of): resource.MustParse(hard)}, Used: corev1.ResourceList{corev1.ResourceName(of): resource.MustParse(used)}},
+		}
+	}
+	count := quota("count", nil, "pods", "4", "4")
+	for _, tc := range []struct {
+		name   string
+		second *corev1.ResourceQuota
+		evicts bool
+	}{
+		{name: "room in both once the pod is gone", second: quota("memory", nil, "requests.memory", "400Mi", "900Mi"), evicts: true},
+		{name: "second lowered below its use", second: quota("lowered", nil, "pods", "4", "3"), evicts: false},
+		{name: "second of other pods", second: quota("other", []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}, "pods", "4", "3"), evicts: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, Default(), append(web(vpav1.UpdateModeRecreate, 4), count, tc.second)...)
+			w.admit = func(pod *corev1.Pod) error {
+				return apierrors.NewForbidden(podResource, pod.GenerateName, errors.New("exceeded quota: count, requested: pods=1, used: pods=4, limited: pods=4"))
+			}
+			w.pass(noon)
+			require.Equal(t, tc.evicts, len(w.evictions()) > 0)
+			if !tc.evicts {
+				require.NotZero(t, w.value("loadline_updater_skipped_pods", "reason", "ReplacementRefused"))
+			}
 		})
 	}
 }

@@ -212,7 +212,8 @@ func (c *Checker) accepts(ctx context.Context, owner *controller, evicted *corev
 	}
 	// Not sized by the webhook, or not returned because a quota counts the evicted pod as well.
 	if err != nil || created.Annotations[convert.ObservedAnnotation] == "" {
-		created, err = c.create(ctx, withSizes(pod, change.Reading))
+		pod = withSizes(pod, change.Reading)
+		created, err = c.create(ctx, pod)
 	}
 	if err == nil && !takesEffect(change, evicted, created) {
 		return &Held{Reason: disruption.ReplacementUnchanged, Cause: errors.New("in a dry run the new pod has other sizes than recommended")}
@@ -222,6 +223,8 @@ func (c *Checker) accepts(ctx context.Context, owner *controller, evicted *corev
 	}
 	if err == nil {
 		pod = created
+	} else if err := c.quotasFit(ctx, pod, evicted); err != nil {
+		return err
 	}
 	if changed := owner.changedSince(evicted, pod); changed != "" {
 		return &Held{Reason: disruption.OlderRevision, Cause: fmt.Errorf("the template of %s %s differs from the pod: %s", owner.ref.Kind, owner.ref.Name, changed)}

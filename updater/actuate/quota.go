@@ -1,12 +1,18 @@
 package actuate
 
 import (
+	"context"
+	"fmt"
 	"regexp"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/disruption"
 )
 
 // quotaExcess is a refusal by a ResourceQuota. A dry run counts the evicted pod and its replacement
@@ -68,6 +74,31 @@ func (q quotaExcess) fitsWithout(pod *corev1.Pod) bool {
 		}
 	}
 	return true
+}
+
+// quotasFit returns an error if a quota has no room for a replacement once the evicted pod is gone. The
+// API server names only the first quota that a dry run exceeds.
+func (c *Checker) quotasFit(ctx context.Context, pod, evicted *corev1.Pod) error {
+	quotas, err := c.Kube.CoreV1().ResourceQuotas(evicted.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return &Held{Reason: disruption.ReplacementUnknown, Cause: fmt.Errorf("list ResourceQuotas: %w", shorten(err))}
+	}
+	for i := range quotas.Items {
+		q := &quotas.Items[i]
+		if !disruption.ScopesCover(convert.Quota(q).Scopes, convert.Traits(pod)) {
+			continue
+		}
+		excess := quotaExcess{requested: corev1.ResourceList{}, used: q.Status.Used, limited: q.Status.Hard}
+		for name := range q.Status.Hard {
+			if amount := charged(pod, name); amount.Sign() > 0 {
+				excess.requested[name] = amount
+			}
+		}
+		if !excess.fitsWithout(evicted) {
+			return &Held{Reason: disruption.ReplacementRefused, Cause: fmt.Errorf("ResourceQuota %s has no room for the new pod once the old one is gone", q.Name)}
+		}
+	}
+	return nil
 }
 
 // charged returns the amount of a resource of a quota that a pod uses up.
