@@ -168,6 +168,7 @@ func (c *caches) reader(config *Config) *view.Reader {
 		Policies:     c.policies,
 		Records:      c.records,
 		HPAs:         c.hpas,
+		Quotas:       c.surroundings.Core().V1().ResourceQuotas().Lister(),
 		Measures:     config.Evidence.Address != "",
 
 		SharingMinAge: config.SharingMinAge,

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -381,9 +382,9 @@ func TestAMarkWrittenByHand(t *testing.T) {
 	}
 }
 
-// What becomes of the CPU limit of a running pod.
+// What becomes of the CPU limit of a running pod. It cannot be removed.
 func TestCPULimitsOfPodsThatShare(t *testing.T) {
-	for limit, want := range map[loadlinev1alpha1.SharingCPULimit]string{loadlinev1alpha1.SharingCPULimitKeep: "2", loadlinev1alpha1.SharingCPULimitRemove: "2", loadlinev1alpha1.SharingCPULimitNodeAllocatable: "8"} {
+	for limit, want := range map[loadlinev1alpha1.SharingCPULimit]string{loadlinev1alpha1.SharingCPULimitKeep: "2", loadlinev1alpha1.SharingCPULimitRemove: "8", loadlinev1alpha1.SharingCPULimitNodeAllocatable: "8"} {
 		r := shareWith(t, Default(), append(peakingPods(3, func(p *corev1.Pod) {
 			p.Spec.Containers[0].Resources.Limits = list("2", "1Gi")
 		}), peaking(), on(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Sharing.CPULimit = &limit }))...)
@@ -394,6 +395,30 @@ func TestCPULimitsOfPodsThatShare(t *testing.T) {
 		r.edit(off)
 		require.Equal(t, "1400m 1400m 1400m", r.turn(5*time.Minute), limit)
 		require.Equal(t, want, r.pod("web-1-0").Spec.Containers[0].Resources.Limits.Cpu().String(), "limits stay when sharing ends")
+	}
+}
+
+func TestSharing_KeepsCPULimitsThatAQuotaCounts(t *testing.T) {
+	for _, tc := range []struct {
+		name, counts, want string
+	}{
+		{name: "limits of CPU", counts: "limits.cpu", want: "2"},
+		{name: "requests of CPU", counts: "requests.cpu", want: "8"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			hard := corev1.ResourceList{corev1.ResourceName(tc.counts): resource.MustParse("20")}
+			quota := &corev1.ResourceQuota{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "all"},
+				Spec:       corev1.ResourceQuotaSpec{Hard: hard}, Status: corev1.ResourceQuotaStatus{Hard: hard},
+			}
+			r := shareWith(t, Default(), append(peakingPods(3, func(p *corev1.Pod) {
+				p.Spec.Containers[0].Resources.Limits = list("2", "1Gi")
+			}), quota, peaking(), on(func(s *loadlinev1alpha1.SizingPolicySpec) {
+				s.Sharing.CPULimit = new(loadlinev1alpha1.SharingCPULimitRemove)
+			}))...)
+			require.Equal(t, "800m 800m 800m", r.turn(0))
+			require.Equal(t, tc.want, r.pod("web-1-0").Spec.Containers[0].Resources.Limits.Cpu().String())
+		})
 	}
 }
 

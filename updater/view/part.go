@@ -160,7 +160,9 @@ func (a *aim) fit(whole []disruption.Container) []policy.Fitted {
 	rules := a.vpa.reading.rules
 	rules.Sharing = &policy.Sharing{Kinds: a.kinds}
 	if a.standing == Acts {
-		rules.Sharing.CPULimit = a.shared.by.Settings.CPULimit
+		if !a.shared.by.KeepsCPULimit {
+			rules.Sharing.CPULimit = a.shared.by.Settings.CPULimit
+		}
 		rules.Sharing.NodeCPU = a.shared.node.Allocatable.Value(resources.CPU)
 		rules.Sharing.Daemon = a.shared.Sharing.Daemon
 	}

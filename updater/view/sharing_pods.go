@@ -3,13 +3,16 @@ package view
 import (
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/pkg/kube/client"
@@ -33,7 +36,7 @@ type sharer struct {
 // shareAlike reports whether pods of two sharers share alike, but for their ranks.
 func shareAlike(a, b *nodeshare.VPA) bool {
 	return a.Decision.Policy.Name == b.Decision.Policy.Name && a.Mode == b.Mode && a.Why == b.Why && a.Settings == b.Settings && a.Rule == b.Rule &&
-		a.Created.Equal(b.Created) && a.Outdated == b.Outdated && a.Short == b.Short && maps.Equal(a.Looked, b.Looked)
+		a.Created.Equal(b.Created) && a.Outdated == b.Outdated && a.Short == b.Short && a.KeepsCPULimit == b.KeepsCPULimit && maps.Equal(a.Looked, b.Looked)
 }
 
 // readVPAs finds the VPAs whose policies want sharing.
@@ -89,11 +92,23 @@ func (s *sharingRound) sharerOf(v *ruled, known *knownVPA) nodeshare.VPA {
 	}
 	one := nodeshare.VPAOf(v.by, d, &v.answer.Workload, &state, s.memo.book)
 	one.MinAge = s.SharingMinAge
+	one.KeepsCPULimit = one.Settings.CPULimit == sharing.RemoveLimit && s.limitsCPU(v.by.Namespace)
 	one.Looked = s.HPAs.LooksAt(targetOf(v.by))
 	one.Outdated = s.Generations.Outdated(v.by) || convert.Unreadable(v.by) != ""
 	r := &known.reading
 	one.Sizing = nodeshare.Sizing{Recommendation: r.recommendation, Floors: r.floors, Rules: r.rules, Ranges: &known.ranges.ranges.Ranges}
 	return one
+}
+
+// limitsCPU reports whether a ResourceQuota of a namespace counts CPU limits.
+func (s *sharingRound) limitsCPU(namespace string) bool {
+	if s.Quotas == nil {
+		return false
+	}
+	quotas, err := s.Quotas.ResourceQuotas(namespace).List(labels.Everything())
+	return err != nil || slices.ContainsFunc(quotas, func(q *corev1.ResourceQuota) bool {
+		return convert.Quota(q).Limits.Has(resources.CPU)
+	})
 }
 
 // sharer returns the VPA that controls the pods that were asked about last, if its policy wants

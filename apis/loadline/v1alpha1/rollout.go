@@ -276,8 +276,9 @@ type Sharing struct {
 	Evict *bool `json:"evict,omitempty"`
 
 	// cpuLimit is what becomes of a CPU limit: "Keep" leaves it, "Remove" takes
-	// it from new pods, "NodeAllocatable" raises that of running pods to what the
-	// node has. Default: Keep.
+	// it from new pods and raises that of running pods, which cannot be removed, to
+	// what the node has, unless a ResourceQuota counts CPU limits;
+	// "NodeAllocatable" only raises that of running pods. Default: Keep.
 	// +optional
 	CPULimit *SharingCPULimit `json:"cpuLimit,omitempty"`
 
@@ -307,7 +308,7 @@ type SharingCPULimit string
 const (
 	// SharingCPULimitKeep leaves it. It is the default.
 	SharingCPULimitKeep SharingCPULimit = "Keep"
-	// SharingCPULimitRemove takes it from new pods.
+	// SharingCPULimitRemove takes it from new pods, and raises that of running pods to what the node has.
 	SharingCPULimitRemove SharingCPULimit = "Remove"
 	// SharingCPULimitNodeAllocatable raises it to what the node has.
 	SharingCPULimitNodeAllocatable SharingCPULimit = "NodeAllocatable"

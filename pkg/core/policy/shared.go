@@ -170,7 +170,7 @@ func (p *part) shareCPU(ranges Ranges) {
 		p.notes = append(p.notes, Note{k, LimitStays})
 	case s.New && s.CPULimit == sharing.RemoveLimit:
 		p.container.Limits, p.drops[k] = p.container.Limits.Without(k), true
-	case !s.New && s.CPULimit == sharing.NodeLimit && s.NodeCPU > 0:
+	case !s.New && s.CPULimit != sharing.KeepLimit && s.NodeCPU > 0:
 		p.setLimit(k, s.NodeCPU, ranges)
 	}
 	if s.New && s.Daemon {

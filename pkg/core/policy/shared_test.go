@@ -67,6 +67,7 @@ func TestARunningPodGetsItsShare(t *testing.T) {
 		"a CPU limit stays":                    {running(), pair("c", 1000, 2000, 1000*mb, 0), peaking(750, 500*mb, 600*mb), Default(), some(750, 500*mb), some(0, 0), nil},
 		"and cuts the request":                 {running(), pair("c", 1000, 2000, 1000*mb, 0), peaking(3000, 500*mb, 600*mb), Default(), some(2000, 500*mb), some(0, 0), []Note{{resources.CPU, CutToLimit}}},
 		"it cannot be removed":                 {running(removing), pair("c", 1000, 2000, 1000*mb, 0), peaking(750, 500*mb, 600*mb), Default(), some(750, 500*mb), some(0, 0), nil},
+		"so it becomes that of the node":       {running(onNode(8000), removing), pair("c", 1000, 2000, 1000*mb, 0), peaking(3000, 500*mb, 600*mb), Default(), some(3000, 500*mb), some(8000, 0), nil},
 		"it becomes that of the node":          {running(onNode(8000)), pair("c", 1000, 2000, 1000*mb, 0), peaking(3000, 500*mb, 600*mb), Default(), some(3000, 500*mb), some(8000, 0), nil},
 		"but none is added":                    {running(onNode(8000)), c, peaking(750, 500*mb, 600*mb), Default(), some(750, 500*mb), some(0, 0), nil},
 		"and none of a node that is not known": {running(onNode(0)), pair("c", 1000, 2000, 1000*mb, 0), peaking(750, 500*mb, 600*mb), Default(), some(750, 500*mb), some(0, 0), nil},

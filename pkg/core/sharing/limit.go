@@ -7,6 +7,6 @@ type CPULimit uint8
 // What becomes of them.
 const (
 	KeepLimit   CPULimit = iota // they stay, and bound the requests
-	RemoveLimit                 // new pods have none; that of a running pod cannot be taken away
+	RemoveLimit                 // new pods have none; the limit of a running pod cannot be removed: NodeLimit
 	NodeLimit                   // that of a running pod becomes what its node has for pods
 )

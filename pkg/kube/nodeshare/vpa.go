@@ -35,6 +35,8 @@ type VPA struct {
 	Outdated bool            // what is recommended may be for another target, or cannot be read
 	Sizing   Sizing
 
+	KeepsCPULimit bool // a ResourceQuota counts CPU limits, so they stay as in new pods
+
 	status *vpav1.RecommendedPodResources
 }
 
