@@ -199,6 +199,9 @@ func (r *rolloutStanding) lastRound() []line {
 	if last.Reason != "" {
 		outcome += ": " + string(last.Reason)
 	}
+	if last.Outcome == rollout.RevertDeferred {
+		outcome += "; " + deferredRevert
+	}
 	lines := []line{{"last round", fmt.Sprintf("%s, pods changed: %d, %s", at(last.Time), last.Pods, outcome)}}
 	for _, to := range last.To {
 		i := slices.IndexFunc(last.From, func(c policy.Container) bool { return c.Name == to.Name })

@@ -202,6 +202,12 @@ SizingPolicy: shop, mode Canary
   kept          container a: cpu 800m, although 400m is recommended, because less did harm
   new pods      as they are written: InitialSizingOff
 `},
+		"revert that the node did not apply": {shown{rollout: auto, state: rollout.State{Mode: fleet.Auto, Rounds: round(rollout.RevertDeferred, rollout.OOMKill)}}, `
+SizingPolicy: shop, mode Auto
+  last round  2026-03-02T07:40:00Z, pods changed: 1, Deferred: OOMKilled; the node did not apply the revert in time
+              container a: cpu 800m to 400m
+  new pods    get what is recommended
+`},
 		"canary whose nodes are full": {shown{rollout: canary, state: rollout.State{
 			Mode: fleet.Canary, Phase: rollout.PhaseCanary, Members: member(""), CanarySince: before(20), Rounds: round(rollout.Superseded, ""),
 			ResizeBlocked: rollout.Condition{Reason: "PodsDeferred", Since: before(15)}}}, `

@@ -148,8 +148,14 @@ func roundText(r *loadlinev1alpha1.Round) string {
 			}
 		}
 	}
+	if r.Outcome == loadlinev1alpha1.RoundDeferred {
+		parts = append(parts, deferredRevert)
+	}
 	return strings.Join(parts, ", ")
 }
+
+// deferredRevert describes the outcome Deferred of a round.
+const deferredRevert = "the node did not apply the revert in time"
 
 func (a *historyAnswer) tables() []table {
 	t := table{Columns: []string{"TIME", "NAMESPACE", "OBJECT", "WHAT", "OUTCOME", "REASON"}}

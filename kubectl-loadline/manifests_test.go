@@ -130,6 +130,16 @@ func TestHistoryIsAsTheDocsShow(t *testing.T) {
 	require.Len(t, a.Deeds, 1)
 }
 
+func TestHistory_DescribesDeferredReverts(t *testing.T) {
+	s := newShop()
+	s.record = &loadlinev1alpha1.SizingRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deployment-web", OwnerReferences: ownedBy("Deployment", "web")}}
+	s.record.Status.Rounds = []loadlinev1alpha1.Round{{Time: metav1.NewTime(before(10)), Pods: 1, Outcome: loadlinev1alpha1.RoundDeferred, Reason: "OOMKilled"}}
+	kube, own := s.clients()
+	a, err := historyOf(t.Context(), own, question{Namespace: "shop", Kube: kube})
+	require.NoError(t, err)
+	require.Contains(t, printed(t, a, "table"), "pods changed: 1, the node did not apply the revert in time  Deferred  OOMKilled")
+}
+
 func withUTC(d deed) deed {
 	d.Time = d.Time.UTC().Truncate(time.Second)
 	return d
