@@ -69,7 +69,7 @@ func fill(tb testing.TB, url string, c testkit.Crowd) *filled {
 // aDay is a day of usage.
 func (f *filled) aDay(tb testing.TB) {
 	f.loop.started = *f.now
-	f.loop.loadVPAs(tb.Context(), *f.now)
+	f.loop.loadVPAs(tb.Context(), *f.now, minRestoreTime)
 	f.loop.loadPods(*f.now)
 	for range 4 {
 		*f.now = f.now.Add(6 * time.Hour)

@@ -49,6 +49,9 @@ type Loop struct {
 	loader *checkpoint.Loader        // nil: history is in Prometheus
 	read   map[checkpoint.Owner]bool // VPAs whose checkpoints were read before the first iteration
 
+	restoring    map[string]*restoring // checkpoints of later VPAs that are being read, by namespace
+	restoredLast string                // namespace whose page was read last
+
 	podless map[*model.VPA]podless // VPAs whose selectors match no pods
 
 	removed   map[cache.ObjectName]struct{} // pods that vanished since the last iteration
@@ -67,7 +70,7 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 	if l.started.IsZero() {
 		l.started = now
 	}
-	l.step(stepVPAs, func() { l.loadVPAs(ctx, now) })
+	l.step(stepVPAs, func() { l.loadVPAs(ctx, now, max(l.idle()/4, minRestoreTime)) })
 	l.step(stepPods, func() { l.loadPods(now); l.recheckTargets(now) })
 	l.step(stepMetrics, func() { l.addUsage(ctx, now) })
 	l.step(stepRemoved, l.deleteRemovedPods)
@@ -95,7 +98,7 @@ func (l *Loop) HandleOOMs(ctx context.Context, now time.Time) {
 	began := time.Now()
 	defer model.NewGuard("HandleOOMs", l.Metrics.panics).Recover(nil)
 	if l.Roster.HasUnknown(l.Model) {
-		l.loadVPAs(ctx, now)
+		l.loadVPAs(ctx, now, killRestoreTime)
 	}
 	l.loadPods(now)
 	l.Ingester.TakeKills(klog.FromContext(ctx), now)
@@ -119,8 +122,9 @@ func (l *Loop) Close(ctx context.Context, now time.Time) {
 // closeTime is how long the last writes may take.
 const closeTime = 5 * time.Second
 
-// loadVPAs makes the model follow the VPAs that this recommender serves.
-func (l *Loop) loadVPAs(ctx context.Context, now time.Time) {
+// loadVPAs makes the model follow the VPAs that this recommender serves. The budget is how long checkpoints
+// of VPAs that come later may be read.
+func (l *Loop) loadVPAs(ctx context.Context, now time.Time, budget time.Duration) {
 	log := klog.FromContext(ctx)
 	observed, err := l.Roster.Observe(ctx, l.Progress)
 	if err != nil {
@@ -128,7 +132,7 @@ func (l *Loop) loadVPAs(ctx context.Context, now time.Time) {
 		return
 	}
 	model.LogTargetErrors(log, l.Model, observed)
-	observed = l.restoreLate(ctx, observed)
+	observed = l.restoreLate(ctx, observed, budget)
 	fresh, ahead := l.Model.SyncVPAs(observed, now), l.Config.Aggregation.Ahead(true).Sample
 	if l.Policies != nil {
 		policies.Follow(l.Policies, l.Model)

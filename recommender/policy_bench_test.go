@@ -52,7 +52,7 @@ type passes struct {
 func (p *passes) pass(b *testing.B) {
 	begin := testkit.CPUTime(b)
 	*p.now = p.now.Add(time.Minute)
-	p.loop.loadVPAs(b.Context(), *p.now)
+	p.loop.loadVPAs(b.Context(), *p.now, minRestoreTime)
 	p.loop.loadPods(*p.now)
 	p.loop.addUsage(b.Context(), *p.now)
 	p.loop.deleteRemovedPods()

@@ -13,35 +13,92 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
-// minRestoreTime is how long checkpoints may be read in an iteration, however short it is.
-const minRestoreTime = 5 * time.Second
+// Checkpoints of VPAs that come later are read for a part of an iteration, and for a moment in a pass for
+// kills, so that namespaces with many of them delay neither.
+const (
+	minRestoreTime  = 5 * time.Second
+	killRestoreTime = time.Second
+)
+
+// restoring is a namespace whose checkpoints are read.
+type restoring struct {
+	owners map[checkpoint.Owner]bool // for which they are read
+	pages  checkpoint.Pages
+}
 
 // restoreLate loads the checkpoints of VPAs that are not tracked yet and were not read at the start,
 // as where a cluster is restored while the program runs. It returns the VPAs that can be tracked: one
-// whose checkpoints cannot be read waits, because what is known of it now would replace them.
-func (l *Loop) restoreLate(ctx context.Context, observed []model.Observed) []model.Observed {
+// whose checkpoints are not read yet waits, because what is known of it now would replace them.
+func (l *Loop) restoreLate(ctx context.Context, observed []model.Observed, budget time.Duration) []model.Observed {
 	missing := l.unreadCheckpoints(ctx, observed)
 	if len(missing) == 0 {
+		l.restoring = nil
 		return observed
 	}
-	ctx, cancel := context.WithTimeout(ctx, max(l.idle()/4, minRestoreTime))
+	ctx, cancel := context.WithTimeout(ctx, budget)
 	defer cancel()
-	if l.Restored == nil {
-		l.Restored = checkpoint.History{}
-	}
-	for _, namespace := range slices.Sorted(maps.Keys(missing)) {
-		owners, loader := missing[namespace], *l.loader
-		loader.Namespace, loader.Wanted = namespace, func(o checkpoint.Owner) bool { return owners[o] }
-		history, err := loader.Load(ctx)
-		if err != nil {
-			klog.FromContext(ctx).Error(err, "Failed to load the checkpoints of new VPAs, trying again in the next iteration", "namespace", namespace, "vpas", len(owners))
-			continue
+	for namespace, owners := range missing {
+		if l.restoring[namespace] == nil {
+			if l.restoring == nil {
+				l.restoring = map[string]*restoring{}
+			}
+			l.restoring[namespace] = &restoring{owners: owners}
 		}
-		maps.Copy(l.Restored, history)
-		l.Checkpoints.Saver.Know(history)
-		delete(missing, namespace)
+	}
+	for namespace := range l.restoring {
+		if missing[namespace] == nil {
+			delete(l.restoring, namespace)
+		}
+	}
+	for owner := range l.readPages(ctx) {
+		delete(missing[owner.Namespace], owner)
 	}
 	return slices.DeleteFunc(observed, func(o model.Observed) bool { return missing[o.Object.Namespace][ownerOf(o)] })
+}
+
+// readPages reads the checkpoints of namespaces in turn, one page of each, until all are read or the time is
+// up. It begins with the namespace after the last one, and goes on where it was. It returns the VPAs
+// whose checkpoints are read.
+func (l *Loop) readPages(ctx context.Context) map[checkpoint.Owner]bool {
+	read, waiting := map[checkpoint.Owner]bool{}, slices.Sorted(maps.Keys(l.restoring))
+	after, _ := slices.BinarySearchFunc(waiting, l.restoredLast, func(name, last string) int {
+		if name <= last {
+			return -1
+		}
+		return 1
+	})
+	for waiting = slices.Concat(waiting[after:], waiting[:after]); len(waiting) > 0 && ctx.Err() == nil; {
+		namespace := waiting[0]
+		waiting = waiting[1:]
+		done, err := l.readPage(ctx, namespace)
+		if l.restoredLast = namespace; err != nil {
+			klog.FromContext(ctx).Error(err, "Failed to load the checkpoints of new VPAs, trying again in the next iteration", "namespace", namespace)
+			continue
+		}
+		if !done {
+			waiting = append(waiting, namespace)
+			continue
+		}
+		r := l.restoring[namespace]
+		if l.Restored == nil {
+			l.Restored = checkpoint.History{}
+		}
+		maps.Copy(l.Restored, r.pages.History)
+		l.Checkpoints.Saver.Know(r.pages.History)
+		maps.Copy(read, r.owners)
+		delete(l.restoring, namespace)
+	}
+	return read
+}
+
+// readPage reads the next page of the checkpoints of a namespace, in half of the time that is left.
+func (l *Loop) readPage(ctx context.Context, namespace string) (done bool, err error) {
+	deadline, _ := ctx.Deadline()
+	ctx, cancel := context.WithTimeout(ctx, time.Until(deadline)/2)
+	defer cancel()
+	r, loader := l.restoring[namespace], *l.loader
+	loader.Namespace, loader.Wanted = namespace, func(o checkpoint.Owner) bool { return r.owners[o] }
+	return loader.Next(ctx, &r.pages)
 }
 
 // unreadCheckpoints returns the VPAs that are new to the model and have checkpoints that another process

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/recipe"
 )
 
@@ -67,4 +68,50 @@ func TestRestoredCluster_LoadsCheckpointsOfLaterVPAs(t *testing.T) {
 			})
 		}
 	}
+}
+
+// One namespace whose checkpoints never end keeps neither the pass nor the VPAs of another namespace, and
+// reading goes on where it was in the last pass.
+func TestRestoredCluster_ReadsNamespacesInTurn(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
+	w.uses("web-1", "a", 700, 1800)
+	w.passes(60)
+	w.loop.Close(t.Context(), w.now)
+	saved := w.checkpoint("web-a").DeepCopy()
+
+	saved.CreationTimestamp = metav1.NewTime(w.now)
+	objects, now := []runtime.Object{deployment("web"), aPod("web-1", "web", "a")}, w.now
+	for _, namespace := range []string{"endless", "ns", "slow"} {
+		objects = append(objects, inNamespace(namespace, saved.DeepCopy()))
+	}
+	w = newWorld(t, objects...)
+	w.now = now
+	w.begin().passes(1)
+	pages := map[string]int{}
+	w.vpas.PrependReactor("list", "verticalpodautoscalercheckpoints", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		namespace := action.GetNamespace()
+		pages[namespace]++
+		page := &vpav1.VerticalPodAutoscalerCheckpointList{}
+		switch {
+		case namespace == "ns":
+			page.Items = append(page.Items, *saved)
+		case namespace == "endless" || namespace == "slow" && pages[namespace] < 6:
+			time.Sleep(200 * time.Millisecond)
+			page.Continue = "more"
+		}
+		return true, page, nil
+	})
+	for _, namespace := range []string{"endless", "ns", "slow"} {
+		w.create(inNamespace(namespace, aVPA("web", "web", time.Hour)))
+		require.Eventually(t, func() bool { return w.loop.Roster.Has(namespace, "web") }, time.Minute, time.Millisecond)
+	}
+	for i := range 4 {
+		began := time.Now()
+		w.loop.HandleOOMs(t.Context(), w.now)
+		require.Less(t, time.Since(began), 3*time.Second)
+		require.NotNil(t, w.loop.Model.Find("ns", "web"), "pass %d", i)
+	}
+	require.NotNil(t, w.loop.Model.Find("slow", "web"), "it goes on in each pass")
+	require.Equal(t, 6, pages["slow"])
+	require.Nil(t, w.loop.Model.Find("endless", "web"))
 }

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
@@ -122,20 +123,41 @@ const pageSize = 500
 // reported and left out. Should two hold the same container, the one written
 // last counts. An error means that the history is not complete.
 func (l *Loader) Load(ctx context.Context) (History, error) {
-	history, written, now := History{}, map[*usage.Profile]time.Time{}, l.Now()
-	options := metav1.ListOptions{Limit: pageSize}
+	var pages Pages
 	for {
-		page, err := l.Client.AutoscalingV1().VerticalPodAutoscalerCheckpoints(l.Namespace).List(ctx, options)
-		if err != nil {
-			return nil, fmt.Errorf("list checkpoints: %w", err)
-		}
-		for i := range page.Items {
-			l.add(history, written, &page.Items[i], now)
-		}
-		if options.Continue = page.Continue; options.Continue == "" {
-			return history, nil
+		if done, err := l.Next(ctx, &pages); done || err != nil {
+			return pages.History, err
 		}
 	}
+}
+
+// Pages is what was read of the checkpoints so far. The zero value: nothing.
+type Pages struct {
+	History History
+	written map[*usage.Profile]time.Time
+	token   string
+}
+
+// Next reads the next page, and reports whether it was the last one. After an error it can be called
+// again. It begins anew where the API server does not know any more where it was.
+func (l *Loader) Next(ctx context.Context, p *Pages) (done bool, err error) {
+	if p.History == nil {
+		*p = Pages{History: History{}, written: map[*usage.Profile]time.Time{}}
+	}
+	options := metav1.ListOptions{Limit: pageSize, Continue: p.token}
+	page, err := l.Client.AutoscalingV1().VerticalPodAutoscalerCheckpoints(l.Namespace).List(ctx, options)
+	if apierrors.IsResourceExpired(err) {
+		*p = Pages{}
+	}
+	if err != nil {
+		return false, fmt.Errorf("list checkpoints: %w", err)
+	}
+	now := l.Now()
+	for i := range page.Items {
+		l.add(p.History, p.written, &page.Items[i], now)
+	}
+	p.token = page.Continue
+	return p.token == "", nil
 }
 
 // retryPause is the time between two attempts to load.

@@ -104,7 +104,7 @@ type feeder struct {
 	sketches  *recommend.SketchKeeper // nil = there are none
 	now       time.Time
 	pods      map[podName]*member
-	until     map[vpaName]time.Time // from which on usage was seen live, by VPA; nil: the plan ends there
+	requests  map[vpaName]Request // with the times from which on usage was seen live; nil: the plan ends there
 }
 
 // member is a pod in the model, with all its containers that were seen.
@@ -119,15 +119,12 @@ func (l *Loader) feeder(ctx context.Context, d *directory, now time.Time) *feede
 		directory: d, store: store, now: now, pods: map[podName]*member{},
 		model: model.NewModel(model.Config{Store: store, MemorySaver: l.config.MemorySaver, PerVPA: l.config.PerVPA, Mention: l.config.Mention}),
 	}
-	f.model.SyncVPAs(l.requested(l.config.VPAs(ctx)), now)
+	f.model.SyncVPAs(l.requested(l.config.VPAs(ctx), d), now)
 	if l.config.Follow != nil {
 		l.config.Follow(f.model)
 	}
 	if l.late {
-		f.until = map[vpaName]time.Time{}
-		for name, request := range l.requests {
-			f.until[name] = request.Until
-		}
+		f.requests = l.requests
 	}
 	if l.config.Sketches != nil {
 		f.sketches = l.config.Sketches(f.model)
@@ -159,12 +156,17 @@ func (f *feeder) feed(b *batch) {
 
 // sample gives one sample to the store and the sketches, and returns what became of it.
 func (f *feeder) sample(s usage.Sample, step time.Duration) string {
-	if f.seenLive(s) {
+	histogram, sketches := f.before(s)
+	if !histogram && !sketches {
 		return live
 	}
-	switch f.store.Observe(s) {
+	observe := f.store.Observe
+	if !histogram {
+		observe = f.store.Check
+	}
+	switch observe(s) {
 	case usage.Accepted:
-		if f.sketches != nil {
+		if f.sketches != nil && sketches {
 			f.sketches.Observe(s, min(max(int(step/time.Minute), 1), mostWeight))
 		}
 		return taken
@@ -176,17 +178,20 @@ func (f *feeder) sample(s usage.Sample, step time.Duration) string {
 	return refused
 }
 
-// seenLive reports whether a sample is from the time in which a VPA that selects the pod was served.
-func (f *feeder) seenLive(s usage.Sample) bool {
-	if f.until == nil {
-		return false
+// before reports whether a sample is from before the usage that was seen live, for the histogram and for the
+// sketches of its container.
+func (f *feeder) before(s usage.Sample) (histogram, sketches bool) {
+	histogram, sketches = true, true
+	if f.requests == nil {
+		return histogram, sketches
 	}
 	for _, v := range f.model.Selecting(s.Container) {
-		if until, found := f.until[nameOf(v)]; found && s.At.After(until) {
-			return true
-		}
+		request := f.requests[nameOf(v)]
+		ofHistogram, ofSketch := request.until(s.Container.Container)
+		histogram = histogram && (ofHistogram.IsZero() || !s.At.After(ofHistogram))
+		sketches = sketches && (ofSketch.IsZero() || !s.At.After(ofSketch))
 	}
-	return false
+	return histogram, sketches
 }
 
 // mostWeight is how many samples a minute apart one of the past stands for at most:

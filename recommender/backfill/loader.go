@@ -122,7 +122,9 @@ type Loader struct {
 	plan      []chunk
 	// requests are the VPAs that are loaded for; nil: those that exist at the first attempt.
 	requests map[vpaName]Request
-	late     bool // the requests were given
+	late     bool                 // the requests were given
+	pods     map[podName]struct{} // that existed at the first attempt; nil: not known yet, or not needed any more
+	done     bool                 // nothing more is absorbed; of the loop
 
 	mu       sync.Mutex
 	progress Progress
@@ -154,9 +156,6 @@ func (l *Loader) Run(ctx context.Context) {
 		p := l.end(err)
 		l.once.Do(func() { close(l.first) })
 		switch {
-		case l.late && p.State == Complete:
-			log.V(1).Info("History from Prometheus is complete for VPAs that came later", "vpas", len(l.requests), "samples", p.Samples)
-			return
 		case p.State == Complete:
 			if l.waiting == unknown {
 				log.Info("A recipe wants to know how long work waited for CPU, and Prometheus does not know it of the past: CPU use counts as it is", "metric", l.config.Waiting)
@@ -214,6 +213,13 @@ func (l *Loader) loadedChunk(b *batch) {
 	}
 }
 
+// delivered reports whether something that was loaded waits to be taken.
+func (l *Loader) delivered() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.loaded) > 0
+}
+
 func (l *Loader) deliver(p Past) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -261,6 +267,7 @@ func (l *Loader) Absorb(model *model.Model, store *usage.Store, keeper *recommen
 	if loading.Complete() {
 		return
 	}
+	l.begin(model)
 	progress := l.Progress() // before Take: all that it counts can be taken
 	for _, past := range l.Take() {
 		model.Absorb(past.Model, now)
@@ -273,6 +280,7 @@ func (l *Loader) Absorb(model *model.Model, store *usage.Store, keeper *recommen
 		return
 	}
 	loading.Done()
+	l.done = true
 	for _, v := range model.VPAs() {
 		trustLoaded(v, store, l.config.Store.Shape)
 	}

@@ -54,14 +54,22 @@ func (m *Model) fold(set *labelSet, without []string) *labelSet {
 			continue
 		}
 		m.drop(n.series)
-		if !into.has(series) {
-			m.adopt(into, n.container, series)
-		}
+		m.join(into, n, series)
 	}
 	m.changed(set)
 	m.changed(into)
 	m.abandon(set)
 	return into
+}
+
+// join makes a series one of a label set that took over the history of another series. That lacks none
+// where one of the two lacked none.
+func (m *Model) join(into *labelSet, from named, series usage.Series) {
+	if own := into.named(series); own != nil {
+		own.missing = own.missing && from.missing
+		return
+	}
+	m.adopt(into, from.container, series, from.missing)
 }
 
 // selectBoth reports whether each VPA of a namespace selects a label set and other
@@ -82,10 +90,17 @@ func (m *Model) selectBoth(set *labelSet, other labels.Set) bool {
 // has the same shape: those of pods that are gone, and of those that run. Where
 // both had a window open for a container, the higher peak counts. The time is
 // that of series that begin with it.
-func (m *Model) Absorb(other *Model, now time.Time) { m.AbsorbSince(other, time.Time{}, now) }
+//
+// Series that begin later than the load lack history and are left out, see BeginLate.
+func (m *Model) Absorb(other *Model, now time.Time) { m.absorbAll(other, nil, now) }
 
-// AbsorbSince is Absorb without the histories that this model has had since before a time.
-func (m *Model) AbsorbSince(other *Model, since, now time.Time) {
+// AbsorbMissing is Absorb for the series that lack history, and those that this model does not have, of
+// the containers of VPAs for which wanted is true.
+func (m *Model) AbsorbMissing(other *Model, wanted func(v *VPA, container string) bool, now time.Time) {
+	m.absorbAll(other, wanted, now)
+}
+
+func (m *Model) absorbAll(other *Model, wanted func(v *VPA, container string) bool, now time.Time) {
 	spaces := slices.SortedFunc(maps.Values(other.spaces), func(a, b *space) int { return cmp.Compare(a.name, b.name) })
 	for _, theirs := range spaces {
 		for _, text := range slices.Sorted(maps.Keys(theirs.sets)) {
@@ -93,22 +108,25 @@ func (m *Model) AbsorbSince(other *Model, since, now time.Time) {
 			if theirs.sets[text].former {
 				continue
 			}
-			m.absorb(m.set(s, theirs.sets[text].labels.without(nil), theirs.sets[text].owner), other, theirs.sets[text].series, since, now)
+			m.absorb(m.set(s, theirs.sets[text].labels.without(nil), theirs.sets[text].owner), other, theirs.sets[text].series, wanted, now)
 			m.bound(s)
 		}
 	}
 }
 
-func (m *Model) absorb(set *labelSet, other *Model, histories []named, since, now time.Time) {
+func (m *Model) absorb(set *labelSet, other *Model, histories []named, wanted func(*VPA, string) bool, now time.Time) {
 	if !m.config.MemorySaver || len(set.vpas) > 0 {
 		for _, n := range histories {
 			known, found := m.config.Store.Find(usage.SeriesKey{Namespace: set.space.name, Container: n.container, Labels: set.text})
-			if found && m.config.Store.Created(known).Before(since) {
+			if found && set.isMissing(known) == (wanted == nil) {
+				continue
+			}
+			if wanted != nil && !slices.ContainsFunc(set.vpas, func(v *VPA) bool { return wanted(v, n.container) }) {
 				continue
 			}
 			series := m.config.Store.Absorb(other.config.Store, n.series, now)
 			if !set.has(series) {
-				m.adopt(set, n.container, series)
+				m.adopt(set, n.container, series, wanted != nil) // more of the load may follow
 			}
 		}
 		m.changed(set)

@@ -27,9 +27,7 @@ func (m *Model) keepFormer(s *space, v *VPA, left []*labelSet) {
 		into := m.former(s, v.target)
 		for _, n := range slices.Clone(set.series) {
 			series := m.config.Store.Move(n.series, usage.SeriesKey{Namespace: s.name, Container: n.container, Labels: into.text})
-			if !into.has(series) {
-				m.adopt(into, n.container, series)
-			}
+			m.join(into, n, series)
 			if m.config.Store.Drop(n.series) {
 				m.drop(n.series)
 			}

@@ -59,6 +59,7 @@ type Model struct {
 	pass            uint64              // number of calls of SyncVPAs
 	unsettled       map[*pod]target.Key // pods whose owner is not known yet, with their controllers
 	changes         uint64              // number of changes of what VPAs are linked with
+	late            bool                // series that begin from now on lack the history that was loaded at the start
 	keys            []string            // of the labels that are looked up; kept for its memory
 	text            []byte              // and their text
 }
@@ -100,6 +101,7 @@ type labelSet struct {
 type named struct {
 	container string
 	series    usage.Series
+	missing   bool // the usage from before it was created is still to be loaded
 }
 
 type pod struct {

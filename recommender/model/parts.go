@@ -8,7 +8,6 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
@@ -22,29 +21,6 @@ type Trust struct {
 	// HeldKinds are the kinds that the last recommendation took over from what was
 	// published before: their targets do not rest on the history that is known.
 	HeldKinds map[string][resources.Kinds]bool
-}
-
-// Backfill is the history that is still to be loaded for a VPA that the load at the start did not
-// cover. The zero value: not known yet.
-type Backfill struct {
-	Covered bool         // by a load that ended or by a request
-	Series  bool         // the histograms of its containers are missing
-	Parts   sketch.Parts // of its sketches that are missing
-	Until   time.Time    // live usage counts from here on, so history is loaded up to here
-}
-
-// Pending reports whether history is still to be loaded.
-func (b *Backfill) Pending() bool { return b.Series || b.Parts != 0 }
-
-// Request adds parts of sketches to what is to be loaded.
-func (b *Backfill) Request(parts sketch.Parts, now time.Time) {
-	if parts == 0 {
-		return
-	}
-	if !b.Pending() {
-		b.Until = now
-	}
-	b.Parts |= parts
 }
 
 // Estimate is what the history of a container comes to, before any quantity is

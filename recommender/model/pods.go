@@ -166,7 +166,7 @@ func (m *Model) track(p *pod, now time.Time) {
 			continue
 		}
 		series, _ := m.config.Store.Track(key, usage.SeriesKey{Namespace: key.Namespace, Container: name, Labels: p.set.text}, now)
-		m.adopt(p.set, name, series)
+		m.adopt(p.set, name, series, m.late)
 		grown = true
 	}
 	if grown {
@@ -184,13 +184,21 @@ func (set *labelSet) seriesOf(container string) (series usage.Series, found bool
 	return 0, false
 }
 
-func (set *labelSet) has(series usage.Series) bool {
-	return slices.ContainsFunc(set.series, func(n named) bool { return n.series == series })
+func (set *labelSet) has(series usage.Series) bool { return set.named(series) != nil }
+
+// named returns the entry of a series; nil: the label set does not have it.
+func (set *labelSet) named(series usage.Series) *named {
+	for i := range set.series {
+		if set.series[i].series == series {
+			return &set.series[i]
+		}
+	}
+	return nil
 }
 
 // adopt makes a series one of a label set; changed must follow.
-func (m *Model) adopt(set *labelSet, container string, series usage.Series) {
-	set.series = append(set.series, named{container, series})
+func (m *Model) adopt(set *labelSet, container string, series usage.Series, missing bool) {
+	set.series = append(set.series, named{container, series, missing})
 	for int(series) >= len(m.places) {
 		m.places = append(m.places, place{})
 	}

@@ -34,7 +34,7 @@ type Advisor struct {
 func (a *Advisor) history(scratch *usage.Profile, v *model.VPA, container string, series []usage.Series) (p *usage.Profile, live time.Duration) {
 	if len(series) == 1 && v.Restored[container] == nil {
 		p = a.Store.ProfileOf(series[0])
-		return p, a.live(v, p, series)
+		return p, a.live(v, container, p, series)
 	}
 	return scratch, a.merge(scratch, v, container, series)
 }
@@ -44,7 +44,7 @@ func (a *Advisor) history(scratch *usage.Profile, v *model.VPA, container string
 func (a *Advisor) merge(dst *usage.Profile, v *model.VPA, container string, series []usage.Series) (live time.Duration) {
 	dst.Reset()
 	a.Store.Profile(dst, series...)
-	live = a.live(v, dst, series)
+	live = a.live(v, container, dst, series)
 	if restored := v.Restored[container]; restored != nil {
 		restored.MergeInto(dst)
 	}
@@ -52,13 +52,13 @@ func (a *Advisor) merge(dst *usage.Profile, v *model.VPA, container string, seri
 }
 
 // live returns for how long series were observed, as history does; p is what they come to.
-func (a *Advisor) live(v *model.VPA, p *usage.Profile, series []usage.Series) time.Duration {
+func (a *Advisor) live(v *model.VPA, container string, p *usage.Profile, series []usage.Series) time.Duration {
 	if p.Empty() {
 		return 0
 	}
 	from := a.proofFrom(p.First(), series)
-	if v.Backfill.Pending() && v.Backfill.Until.After(from) {
-		from = v.Backfill.Until
+	if late, pending := v.Backfill.PendingFor(container); pending && late.After(from) {
+		from = late
 	}
 	return p.Last().Sub(from)
 }

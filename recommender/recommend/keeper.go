@@ -229,19 +229,23 @@ func (k *SketchKeeper) Restore(v *model.VPA, images map[string][]byte, now time.
 func (k *SketchKeeper) Absorb(past *model.Model) {
 	for _, theirs := range past.VPAs() {
 		if v := k.Model.Find(theirs.Object.Namespace, theirs.Object.Name); v != nil {
-			k.AbsorbParts(v, theirs, ^v.Backfill.Parts)
+			k.AbsorbParts(v, theirs, func(container string) sketch.Parts { return ^v.Backfill.SketchParts(container) })
 		}
 	}
 }
 
 // AbsorbParts adds some parts of the sketches of a VPA in which the past was loaded.
-func (k *SketchKeeper) AbsorbParts(v, past *model.VPA, which sketch.Parts) {
+func (k *SketchKeeper) AbsorbParts(v, past *model.VPA, which func(container string) sketch.Parts) {
 	if v.Recipe == nil || !v.Recipe.Needs.Any() || !v.SameTarget(past) {
 		return
 	}
 	for container, t := range past.Sketches {
+		parts := which(container)
+		if parts == 0 {
+			continue
+		}
 		t.Adapt(v.Recipe.Needs)
-		of(v, container).MergeParts(t, which)
+		of(v, container).MergeParts(t, parts)
 	}
 	v.Invalidate()
 }

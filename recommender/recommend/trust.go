@@ -70,7 +70,7 @@ func heldSince(v *model.VPA) time.Time {
 // memory and that of the flags for CPU.
 func (a *Advisor) untrusted(v *model.VPA, container string, live time.Duration) [resources.Kinds]bool {
 	doubted := v.Trust.Untrusted[container]
-	if a.incomplete() || v.Backfill.Pending() {
+	if _, pending := v.Backfill.PendingFor(container); pending || a.incomplete() {
 		doubted = [resources.Kinds]bool{true, true}
 	} else {
 		live += v.Trust.ObservedWhileHeld[container]

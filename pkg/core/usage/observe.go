@@ -17,17 +17,9 @@ func instant(at time.Time) (int64, bool) {
 // than the last one, memory samples not older. A kill is no sample: memory samples from
 // before it may arrive after it.
 func (s *Store) Observe(sample Sample) Reason {
-	slot, known := s.observed(sample.Container)
-	at, inRange := instant(sample.At)
-	switch {
-	case !known:
-		return UnknownContainer
-	case sample.Amount < 0:
-		return NegativeAmount
-	case !inRange:
-		return OutOfRange
-	case s.aboveCeiling(sample):
-		return AboveCeiling
+	slot, at, reason := s.check(sample)
+	if reason != Accepted {
+		return reason
 	}
 	c := s.containers.At(slot)
 	if sample.Kind == resources.Memory {
@@ -50,6 +42,28 @@ func (s *Store) Observe(sample Sample) Reason {
 	s.series.At(c.series).version++
 	s.series.At(c.series).profile.AddCPU(float64(sample.Amount)/1000, sample.At)
 	return Accepted
+}
+
+// Check returns what Observe would return for a sample that is newer than the others, and adds nothing.
+func (s *Store) Check(sample Sample) Reason {
+	_, _, reason := s.check(sample)
+	return reason
+}
+
+func (s *Store) check(sample Sample) (slot int32, at int64, reason Reason) {
+	slot, known := s.observed(sample.Container)
+	at, inRange := instant(sample.At)
+	switch {
+	case !known:
+		return slot, at, UnknownContainer
+	case sample.Amount < 0:
+		return slot, at, NegativeAmount
+	case !inRange:
+		return slot, at, OutOfRange
+	case s.aboveCeiling(sample):
+		return slot, at, AboveCeiling
+	}
+	return slot, at, Accepted
 }
 
 // aboveCeiling reports whether a sample cannot be true.

@@ -1,0 +1,96 @@
+package backfill
+
+import (
+	"slices"
+	"time"
+
+	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/recommender/model"
+)
+
+// vpaName names a VPA.
+type vpaName struct{ namespace, name string }
+
+func nameOf(v *model.VPA) vpaName { return vpaName{v.Object.Namespace, v.Object.Name} }
+
+// Request is the history that is to be loaded for a VPA.
+type Request struct {
+	Target target.Key
+	model.Backfill
+}
+
+// histograms reports whether the histogram of any container is requested.
+func (r *Request) histograms() bool {
+	for _, missing := range r.Containers {
+		if !missing.Histogram.IsZero() {
+			return true
+		}
+	}
+	return false
+}
+
+// until returns up to when the histogram and the sketch of a container are loaded. Zero: not limited.
+func (r *Request) until(container string) (histogram, sketch time.Time) {
+	missing := r.Containers[container]
+	if sketch = missing.Sketch; sketch.IsZero() && r.Parts != 0 {
+		sketch = r.Until
+	}
+	return missing.Histogram, sketch
+}
+
+// requested returns the VPAs that a load is for. The load at the start is for the VPAs and pods that are
+// known at the first attempt that reaches Prometheus.
+func (l *Loader) requested(observed []model.Observed, d *directory) []model.Observed {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.requests == nil {
+		l.requests, l.pods = map[vpaName]Request{}, map[podName]struct{}{}
+		for name := range d.live {
+			l.pods[name] = struct{}{}
+		}
+		for _, o := range observed {
+			if o.Err == nil {
+				l.requests[vpaName{o.Object.Namespace, o.Object.Name}] = Request{Target: targetOf(o)}
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(observed), func(o model.Observed) bool {
+		request, found := l.requests[vpaName{o.Object.Namespace, o.Object.Name}]
+		return !found || request.Target != targetOf(o)
+	})
+}
+
+func targetOf(o model.Observed) (key target.Key) {
+	if ref := o.Object.Spec.TargetRef; ref != nil {
+		key = target.RefKey(o.Object.Namespace, ref)
+	}
+	return key
+}
+
+// begin marks the series of a model that the load at the start does not cover, as soon as that is decided.
+func (l *Loader) begin(m *model.Model) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.requests == nil || l.pods == nil {
+		return
+	}
+	m.BeginLate(func(namespace, pod string, vpas []*model.VPA) bool {
+		if _, known := l.pods[podName{namespace, pod}]; !known {
+			return false
+		}
+		return !l.config.MemorySaver || slices.ContainsFunc(vpas, l.covers)
+	})
+	l.pods = nil
+}
+
+func (l *Loader) covers(v *model.VPA) bool {
+	request, found := l.requests[nameOf(v)]
+	return found && request.Target == v.Target()
+}
+
+// Covers reports whether the load is for a VPA, and false as long as that is not decided.
+func (l *Loader) Covers(v *model.VPA) (covers, decided bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.covers(v), l.requests != nil
+}

@@ -1,0 +1,329 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/testkit"
+	"loadline.dev/loadline/recommender/model"
+)
+
+// archive is a Prometheus in which containers used 1 core and 1000 MiB until the start.
+type archive struct {
+	series  []usage.ContainerKey
+	queries atomic.Int32 // for ranges of usage
+	named   atomic.Value // the last of these
+}
+
+// archiveOf returns an archive and its address.
+func archiveOf(t *testing.T, series ...usage.ContainerKey) (*archive, string) {
+	a := &archive{series: series}
+	server := httptest.NewServer(testkit.StrictPrometheus(t, a.ServeHTTP))
+	t.Cleanup(server.Close)
+	return a, server.URL
+}
+
+func (a *archive) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	query := r.FormValue("query")
+	if !strings.HasSuffix(r.URL.Path, "/query_range") {
+		fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[]}}`)
+		return
+	}
+	a.queries.Add(1)
+	a.named.Store(query)
+	value := `"1"`
+	if strings.Contains(query, "memory") {
+		value = `"1048576000"`
+	}
+	var values []string
+	from, _ := strconv.ParseInt(r.FormValue("start"), 10, 64)
+	till, _ := strconv.ParseInt(r.FormValue("end"), 10, 64)
+	for at := from; at <= min(till, start().Unix()); at += 3600 {
+		values = append(values, fmt.Sprintf("[%d,%s]", at, value))
+	}
+	var results []string
+	for _, key := range a.series {
+		if len(values) > 0 && (!strings.Contains(query, "namespace=~") || strings.Contains(query, key.Namespace)) {
+			results = append(results, fmt.Sprintf(`{"metric":{"namespace":%q,"pod_name":%q,"name":%q},"values":[%s]}`, key.Namespace, key.Pod, key.Container, strings.Join(values, ",")))
+		}
+	}
+	fmt.Fprintf(w, `{"status":"success","data":{"resultType":"matrix","result":[%s]}}`, strings.Join(results, ","))
+}
+
+// add creates objects while the program runs, and makes an iteration when they are cached.
+func (w *world) add(objects ...runtime.Object) {
+	w.t.Helper()
+	for _, o := range objects {
+		w.create(o)
+	}
+	w.syncCaches()
+	require.Eventually(w.t, func() bool {
+		w.passes(1)
+		for _, o := range objects {
+			switch o := o.(type) {
+			case *vpav1.VerticalPodAutoscaler:
+				if w.loop.Model.Find(o.Namespace, o.Name) == nil {
+					return false
+				}
+			case *corev1.Pod:
+				if _, known := w.loop.Store.Tracked(usage.ContainerKey{Namespace: o.Namespace, Pod: o.Name, Container: o.Spec.Containers[0].Name}); !known {
+					return false
+				}
+			}
+		}
+		return true
+	}, time.Minute, 5*time.Millisecond)
+}
+
+func inNamespace[T metav1.Object](namespace string, o T) T {
+	o.SetNamespace(namespace)
+	return o
+}
+
+// selecting changes the selector of the Deployment web.
+func (w *world) selecting(app string) {
+	w.t.Helper()
+	d := deployment("web")
+	d.Spec.Selector.MatchLabels["app"] = app
+	_, err := w.kube.AppsV1().Deployments("ns").Update(w.t.Context(), d, metav1.UpdateOptions{})
+	require.NoError(w.t, err)
+	require.Eventually(w.t, func() bool {
+		w.passes(1)
+		v := w.loop.Model.Find("ns", "web")
+		return v.Selector() == "app="+app
+	}, time.Minute, 5*time.Millisecond)
+}
+
+// samplesOf returns how many samples of CPU the VPA has of a container.
+func (w *world) samplesOf(v *model.VPA, container string) (samples int64) {
+	for _, series := range v.Series(container) {
+		_, _, n := w.loop.Store.Span(series)
+		samples += n
+	}
+	return samples
+}
+
+// Whichever way a container begins to be tracked after the first load, its history is loaded as if it
+// had been there from the start.
+func TestLate_LoadsHistoryOfContainersThatBeginLater(t *testing.T) {
+	hashed := func(name string) *corev1.Pod {
+		p := aPod(name, "web", "a")
+		p.Labels["pod-template-hash"] = "6f5d8"
+		return p
+	}
+	cases := []struct {
+		name    string
+		objects func() []runtime.Object // that exist at the start, besides the VPA
+		history usage.ContainerKey
+		later   func(w *world, v *vpav1.VerticalPodAutoscaler)
+		vpa     func(*vpav1.VerticalPodAutoscaler) // nil: it exists at the start
+	}{
+		{
+			name:    "recreated under its name",
+			objects: func() []runtime.Object { return []runtime.Object{deployment("web")} },
+			history: containerKey("web-0", "a"),
+			later:   func(w *world, _ *vpav1.VerticalPodAutoscaler) { w.add(aPod("web-0", "web", "a")) },
+		},
+		{
+			name:    "scaled up from zero",
+			objects: func() []runtime.Object { return []runtime.Object{deployment("web")} },
+			history: containerKey("web-6f5d8-qq2xz", "a"),
+			later:   func(w *world, _ *vpav1.VerticalPodAutoscaler) { w.add(hashed("web-6f5d8-bb7vw")) },
+		},
+		{
+			name:    "workload after its VPA",
+			objects: func() []runtime.Object { return nil },
+			history: containerKey("web-6f5d8-qq2xz", "a"),
+			later: func(w *world, _ *vpav1.VerticalPodAutoscaler) {
+				w.add(deployment("web"))
+				w.add(hashed("web-6f5d8-bb7vw"))
+			},
+		},
+		{
+			name:    "VPA after the start, workload after the VPA",
+			objects: func() []runtime.Object { return nil },
+			history: containerKey("web-6f5d8-qq2xz", "a"),
+			later: func(w *world, v *vpav1.VerticalPodAutoscaler) {
+				w.add(v)
+				w.add(deployment("web"))
+				w.passes(2)
+				w.add(hashed("web-6f5d8-bb7vw"))
+			},
+			vpa: func(*vpav1.VerticalPodAutoscaler) {},
+		},
+		{
+			name:    "workload after the start, VPA after the workload",
+			objects: func() []runtime.Object { return nil },
+			history: containerKey("web-6f5d8-qq2xz", "a"),
+			later: func(w *world, v *vpav1.VerticalPodAutoscaler) {
+				w.add(deployment("web"))
+				w.create(hashed("web-6f5d8-bb7vw"))
+				w.passes(10)
+				w.add(v)
+			},
+			vpa: func(*vpav1.VerticalPodAutoscaler) {},
+		},
+		{
+			name:    "namespace after the start",
+			objects: func() []runtime.Object { return nil },
+			history: usage.ContainerKey{Namespace: "other", Pod: "web-0", Container: "a"},
+			later: func(w *world, v *vpav1.VerticalPodAutoscaler) {
+				w.add(inNamespace("other", deployment("web")), v, inNamespace("other", aPod("web-0", "web", "a")))
+			},
+			vpa: func(v *vpav1.VerticalPodAutoscaler) { v.Namespace = "other" },
+		},
+		{
+			name: "release brings a container back",
+			objects: func() []runtime.Object {
+				return []runtime.Object{deployment("web"), aPod("web-1", "web", "old")}
+			},
+			history: containerKey("formerly-0", "a"),
+			later:   func(w *world, _ *vpav1.VerticalPodAutoscaler) { w.add(aPod("formerly-0", "web", "a")) },
+		},
+		{
+			name: "selector changes",
+			objects: func() []runtime.Object {
+				return []runtime.Object{deployment("web"), aPod("web-1", "web", "old"), aPod("green-1", "green", "a")}
+			},
+			history: containerKey("green-1", "a"),
+			later:   func(w *world, _ *vpav1.VerticalPodAutoscaler) { w.passes(10); w.selecting("green") },
+		},
+	}
+	for _, tc := range cases {
+		for _, name := range recipe.Names() {
+			for _, saver := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%s/saver=%v", tc.name, name, saver), func(t *testing.T) {
+					t.Parallel()
+					v := aVPA("web", "web", time.Hour)
+					v.Annotations = map[string]string{recipe.Annotation: name}
+					w := newWorld(t, tc.objects()...)
+					if tc.vpa == nil {
+						w.create(v)
+					} else {
+						tc.vpa(v)
+					}
+					w.config.MemorySaver = saver
+					_, address := archiveOf(t, tc.history, containerKey("web-1", "old"))
+					w = withPrometheus(t, w, address).begin()
+					w.passes(5)
+					tc.later(w, v)
+					w.loaded()
+					tracked := w.loop.Model.Find(v.Namespace, "web")
+					samples := int64(0)
+					for _, series := range tracked.Series("a") {
+						_, _, n := w.loop.Store.Span(series)
+
+						samples += n
+					}
+					require.InDelta(t, 193, samples, 2, "eight days of hours, once each")
+					if tracked.Recipe.Needs.Any() {
+						covered, _ := tracked.Sketches["a"].Covers(0)
+						require.Greater(t, covered, 7*24*time.Hour)
+					}
+				})
+			}
+		}
+	}
+}
+
+// A release that crashes, a rollout and a workload without any history are no reason to query again and again.
+func TestLate_DoesNotRepeatQueries(t *testing.T) {
+	v := aVPA("web", "web", time.Hour)
+	v.Annotations = map[string]string{recipe.Annotation: "crane"}
+	w := newWorld(t, deployment("web"), v)
+	a, address := archiveOf(t, containerKey("another-1", "a"))
+	w = withPrometheus(t, w, address).begin()
+	w.passes(5)
+	first := a.queries.Load()
+	w.add(aPod("web-0", "web", "a"))
+	w.loaded()
+	require.LessOrEqual(t, a.queries.Load(), 2*first+2, "one load")
+	require.Greater(t, a.queries.Load(), first)
+	once := a.queries.Load()
+	for i := range 20 {
+		p := aPod(fmt.Sprintf("web-%d-x", i+1), "web", "a")
+		p.Labels["pod-template-hash"] = strconv.Itoa(i)
+		w.add(p)
+		require.NoError(t, w.kube.CoreV1().Pods("ns").Delete(t.Context(), p.Name, metav1.DeleteOptions{}))
+		w.passes(1)
+	}
+	w.passes(60)
+	require.Equal(t, once, a.queries.Load())
+}
+
+// One namespace that creates VPAs and containers without end gets few loads, and does not keep the history
+// from another one.
+func TestLate_IsFairBetweenNamespaces(t *testing.T) {
+	w := newWorld(t, deployment("web"))
+	a, address := archiveOf(t, containerKey("web-0", "a"), usage.ContainerKey{Namespace: "other", Pod: "web-0", Container: "a"})
+	w = withPrometheus(t, w, address).begin()
+	w.passes(1)
+	first := a.queries.Load()
+	create := func(i int) {
+		v := aVPA(fmt.Sprintf("web-%d", i), "web", 0)
+		v.UID = types.UID(v.Name)
+		w.add(v, aPod(fmt.Sprintf("web-%d", i), "web", fmt.Sprintf("c%d", i)))
+	}
+	for i := range 60 {
+		create(i)
+		time.Sleep(2 * time.Millisecond)
+	}
+	require.LessOrEqual(t, a.queries.Load()-first, 7*(first+2), "at most seven loads in an hour")
+	w.add(inNamespace("other", deployment("web")), inNamespace("other", aVPA("web", "web", 0)), inNamespace("other", aPod("web-0", "web", "a")))
+	require.Eventually(t, func() bool {
+		create(int(w.now.Unix()))
+		v := w.loop.Model.Find("other", "web")
+		_, missing := v.MissingHistory("a")
+		return v.Backfill.Covered && !missing
+	}, time.Minute, 5*time.Millisecond)
+	w.passes(200)
+	w.loaded()
+}
+
+// Where one namespace is too much for Prometheus, the others that wait with it get their history.
+func TestLate_SplitsLoadsThatAreTooMuch(t *testing.T) {
+	for _, saver := range []bool{false, true} {
+		t.Run(fmt.Sprint(saver), func(t *testing.T) {
+			w := newWorld(t)
+			w.config.MemorySaver = saver
+			a, _ := archiveOf(t, usage.ContainerKey{Namespace: "large", Pod: "web-0", Container: "a"}, usage.ContainerKey{Namespace: "small", Pod: "web-0", Container: "a"})
+			server := httptest.NewServer(testkit.StrictPrometheus(t, func(rw http.ResponseWriter, r *http.Request) {
+				if strings.Contains(r.FormValue("query"), "large") {
+					http.Error(rw, "too many samples", http.StatusUnprocessableEntity)
+					return
+				}
+				a.ServeHTTP(rw, r)
+			}))
+			t.Cleanup(server.Close)
+			w = withPrometheus(t, w, server.URL).begin()
+			w.passes(1)
+			var objects []runtime.Object
+			for _, namespace := range []string{"large", "small"} {
+				objects = append(objects, inNamespace(namespace, deployment("web")), inNamespace(namespace, aVPA("web", "web", 0)), inNamespace(namespace, aPod("web-0", "web", "a")))
+			}
+			w.add(objects...)
+			require.Eventually(t, func() bool {
+				w.passes(1)
+				v := w.loop.Model.Find("small", "web")
+				_, missing := v.MissingHistory("a")
+				return !missing && !v.Backfill.Pending()
+			}, time.Minute, 5*time.Millisecond)
+			require.True(t, w.loop.Model.Find("large", "web").Backfill.Pending())
+		})
+	}
+}
