@@ -59,13 +59,12 @@ func newAttune(published bool) *attune {
 
 func (a *attune) choices() []choice {
 	list := []choice{
-		{name: "memory-decrease", options: []string{"no", "yes"}, apply: func(option string) { a.kinds[resources.Memory].MayDecrease = option == "yes" }},
 		{name: "pods", options: []string{"max", "mean"}, apply: func(option string) { a.mean = option == "mean" }},
 	}
 	for k := range resources.Kind(resources.Kinds) {
 		list = append(list, choice{name: k.String() + "-percentile", options: []string{"50", "90", "95", "99"}, apply: func(option string) {
 			a.kinds[k].Percentile, _ = strconv.ParseFloat(option, 64) // it is one of these
-		}})
+		}}, choice{name: k.String() + "-decrease", options: []string{"no", "yes"}, apply: func(option string) { a.kinds[k].MayDecrease = option == "yes" }})
 	}
 	return list
 }

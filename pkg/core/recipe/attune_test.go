@@ -72,6 +72,31 @@ func TestAttuneOfANewPodComesNearItsUse(t *testing.T) {
 	require.Equal(t, kept.highest.Value(resources.Memory), kept.request.Value(resources.Memory))
 }
 
+func TestAttune_IdleContainerEndsNearTheLeastAmount(t *testing.T) {
+	l := closed(t, "attune:pod-min-cpu=0", 300, 128*mib)
+	l.run(t, 0, 100*mib, 72*time.Hour)
+	require.LessOrEqual(t, l.highest.Value(resources.CPU), resources.Amount(300), "usage of 0 never raises the request")
+	require.LessOrEqual(t, l.request.Value(resources.CPU), resources.Amount(4))
+}
+
+func TestAttune_DecreasesOnlyWhereAllowed(t *testing.T) {
+	for _, tc := range []struct {
+		name, recipe string
+		shrinks      [resources.Kinds]bool
+	}{
+		{name: "by default", recipe: "attune", shrinks: [resources.Kinds]bool{resources.CPU: true}},
+		{name: "both", recipe: "attune:memory-decrease=yes", shrinks: [resources.Kinds]bool{true, true}},
+		{name: "neither", recipe: "attune:cpu-decrease=no"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := closed(t, tc.recipe, 2000, 4096*mib)
+			l.run(t, 200, 300*mib, 48*time.Hour)
+			require.Equal(t, tc.shrinks[resources.CPU], l.request.Value(resources.CPU) < 2000)
+			require.Equal(t, tc.shrinks[resources.Memory], l.request.Value(resources.Memory) < 4096*mib)
+		})
+	}
+}
+
 // The published formula asks for the fourfold even when it is sure, and for a hundred
 // times as much when it is not. It gets there by half of the request an hour, up to what
 // is most.
