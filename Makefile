@@ -36,8 +36,8 @@ export CGO_ENABLED := 0
 export GOFLAGS := $(strip $(filter-out -trimpath,$(GOFLAGS)) -trimpath)
 # and this one. Vetting would read all libraries again, in each variant; `make lint` vets.
 RACE    := CGO_ENABLED=1 GOFLAGS="$(filter-out -trimpath,$(GOFLAGS))" go test -race -vet=off
-# These replay recordings in one goroutine, which takes minutes with the race detector. What they call is tested with it.
-COMPUTING := ./hack/closedloop ./hack/quality
+# These tests run in one goroutine and take minutes with the race detector. The packages that they call are tested with it.
+COMPUTING := ./hack/closedloop ./hack/quality ./recommender/model
 LINT    := go tool -modfile=$(CURDIR)/hack/tools/lint/go.mod golangci-lint
 
 .PHONY: help
