@@ -1,0 +1,100 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+
+	"loadline.dev/loadline/pkg/testkit"
+	"loadline.dev/loadline/recommender/status"
+)
+
+// A VPA whose containers have series of two clusters shows that, from live usage as well as from history, as long as
+// usage is left out. Other VPAs do not.
+func TestRunOnce_UsageAmbiguousWhereSeriesOfTwoClustersAreThere(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		source  string // of live usage
+		storage string
+	}{
+		{name: "live usage", source: UsageFromPrometheus, storage: "checkpoint"},
+		{name: "history", source: UsageFromMetrics, storage: "prometheus"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			var single atomic.Bool
+			w := newWorld(t, deployment("x"), deployment("y"), aPod("p1", "x", "a"), aPod("p2", "y", "a"), aVPA("both", "x", time.Hour), aVPA("one", "y", time.Hour))
+			w.config.Checkpoints.Storage = tc.storage
+			w.config.Prometheus.Address, w.config.Prometheus.UsageSource = twoClusters(t, single.Load), tc.source
+			require.NoError(t, w.config.Validate())
+			from, err := newUsageSource(&rest.Config{Host: "http://127.0.0.1:1"}, w.config.origin(newMetrics(prometheus.NewRegistry())))
+			require.NoError(t, err)
+			w.from = from
+			begin := func() {
+				w.begin()
+				if tc.source == UsageFromPrometheus {
+					w.loop.Ingester.Source = from.Samples
+				} else {
+					w.uses("p1", "a", 100, 100)
+					w.uses("p2", "a", 100, 100)
+				}
+			}
+			begin()
+			w.passes(2)
+			is, message := w.condition("both", status.UsageAmbiguous)
+			require.Equal(t, corev1.ConditionTrue, is)
+			require.Contains(t, message, `container a of pod ns/p1 has series with cluster="east" and cluster="west"`)
+			is, _ = w.condition("one", status.UsageAmbiguous)
+			require.Empty(t, is)
+
+			single.Store(true)
+			if tc.storage == "prometheus" { // history is read at the start
+				w.from, err = newUsageSource(&rest.Config{Host: "http://127.0.0.1:1"}, w.config.origin(newMetrics(prometheus.NewRegistry())))
+				require.NoError(t, err)
+				begin()
+			}
+			w.passes(2)
+			is, _ = w.condition("both", status.UsageAmbiguous)
+			require.Empty(t, is)
+		})
+	}
+}
+
+// twoClusters is a Prometheus that has the usage of container a of two pods, that of p1 of two clusters unless single.
+func twoClusters(t *testing.T, single func() bool) string {
+	server := httptest.NewServer(testkit.StrictPrometheus(t, func(w http.ResponseWriter, r *http.Request) {
+		value := "0.1"
+		if strings.Contains(r.FormValue("query"), "memory") {
+			value = "104857600"
+		}
+		kind, points := "vector", fmt.Sprintf(`"value":[%d,%q]`, start().Unix(), value)
+		if strings.HasSuffix(r.URL.Path, "/query_range") {
+			var all []string
+			from, _ := strconv.Atoi(r.FormValue("start"))
+			till, _ := strconv.Atoi(r.FormValue("end"))
+			for at := from; at <= till; at += 3600 {
+				all = append(all, fmt.Sprintf("[%d,%q]", at, value))
+			}
+			kind, points = "matrix", fmt.Sprintf(`"values":[%s]`, strings.Join(all, ","))
+		}
+		var series []string
+		for _, pod := range []struct{ name, cluster string }{{"p1", "east"}, {"p1", "west"}, {"p2", "east"}} {
+			if pod.cluster == "east" || !single() {
+				series = append(series, fmt.Sprintf(`{"metric":{"namespace":"ns","pod_name":%q,"name":"a","cluster":%q},%s}`, pod.name, pod.cluster, points))
+			}
+		}
+		fmt.Fprintf(w, `{"status":"success","data":{"resultType":%q,"result":[%s]}}`, kind, strings.Join(series, ","))
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
