@@ -16,12 +16,13 @@ import (
 	"loadline.dev/loadline/updater/actuate"
 )
 
-// tallyInterval is the minimum time between two events of one reason on one object. The event client
-// drops events of objects that emit them more often.
+// tallyInterval is the minimum time between two events of one reason on one object, and the maximum time
+// for which changes are counted into one event. The event client drops events of objects that emit them more often.
 const tallyInterval = 5 * time.Minute
 
 // tally counts changes of pods until an event reports them on their VPA, and on the SizingPolicy
-// that governs it.
+// that governs it. Budgets spread a round over several iterations, so the event follows the first iteration
+// without a change.
 type tally struct {
 	mu       sync.Mutex
 	verdicts []verdict // since the last iteration
@@ -39,6 +40,8 @@ type tallyKey struct {
 // count is the number of changes since the last event.
 type count struct {
 	pods      int
+	seen      int            // pods at the last call of due
+	since     time.Time      // of the first call of due with pods
 	causes    map[string]int // by cause or harm
 	workloads map[cache.ObjectName]bool
 	sent      time.Time // of the last event
@@ -103,16 +106,29 @@ func (t *tally) due(now time.Time, policyOf func(cache.ObjectName) string) (even
 			cmp.Compare(a.vpa.Name, b.vpa.Name), cmp.Compare(a.reason, b.reason))
 	})
 	for _, key := range keys {
-		switch c := t.counts[key]; {
+		c := t.counts[key]
+		growing := c.growing(now)
+		switch {
 		case !c.sent.IsZero() && now.Sub(c.sent) < tallyInterval:
 		case c.pods == 0:
 			delete(t.counts, key)
+		case growing:
 		default:
 			events = append(events, tallyEvent{key, c.message(key)})
 			t.counts[key] = &count{sent: now}
 		}
 	}
 	return events
+}
+
+// growing reports whether pods were added since the last call, for at most tallyInterval after the first one.
+func (c *count) growing(now time.Time) bool {
+	if c.seen == 0 {
+		c.since = now
+	}
+	added := c.pods > c.seen
+	c.seen = c.pods
+	return added && now.Sub(c.since) < tallyInterval
 }
 
 // tallyEvent is an event that reports how many pods changed.

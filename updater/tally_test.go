@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -29,12 +30,14 @@ func TestTally_ReportsEachReasonOnceInFiveMinutes(t *testing.T) {
 	tl.changed(web, "fleet", actuate.EventResizedPods, disruption.Shared)
 	tl.changed(api, "fleet", actuate.EventResizedPods, disruption.OutOfBounds)
 	tl.changed(api, "fleet", actuate.EventEvictedPod, disruption.ResizeStuck)
+	require.Empty(t, texts(noon), "the round may go on")
 	require.Equal(t, []string{
 		"shop/api Resized: Resized 1 pod in place: OutOfBounds 1",
 		"shop/web Resized: Resized 2 pods in place: OutOfBounds 1, OutOfMemory 1",
 		"fleet EvictedPod: Evicted 1 pod of 1 workload: ResizeStuck 1",
 		"fleet Resized: Resized 3 pods of 2 workloads in place: OutOfBounds 2, OutOfMemory 1",
 	}, texts(noon))
+	require.Empty(t, texts(noon))
 	for range 100 {
 		tl.changed(web, "", actuate.EventResizedPods, disruption.OutOfBounds)
 		require.Empty(t, texts(noon.Add(time.Minute)))
@@ -45,10 +48,45 @@ func TestTally_ReportsEachReasonOnceInFiveMinutes(t *testing.T) {
 
 	tl.reverted(web, rollout.OOMKill)
 	require.Empty(t, tl.due(noon, noPolicy), "the VPA has its own event")
+	require.Empty(t, tl.counts)
+	governed := func(cache.ObjectName) string { return "fleet" }
 	tl.reverted(web, rollout.OOMKill)
-	events := tl.due(noon, func(cache.ObjectName) string { return "fleet" })
+	require.Empty(t, tl.due(noon, governed))
+	events := tl.due(noon, governed)
 	require.Len(t, events, 1)
 	require.Equal(t, "Took back changes of 1 pod of 1 workload: "+string(rollout.OOMKill)+" 1", events[0].message)
+}
+
+// A budget of one pod per iteration makes one event of a round, and a round without end one event every five minutes.
+func TestTally_CountsARoundOfSeveralIterations(t *testing.T) {
+	web := cache.NewObjectName("shop", "web")
+	for _, tc := range []struct {
+		name     string
+		round    int // iterations with a change
+		expected []string
+	}{
+		{name: "short", round: 3, expected: []string{"3m Resized 3 pods of 1 workload in place: OutOfBounds 3"}},
+		{name: "long", round: 8, expected: []string{
+			"5m Resized 6 pods of 1 workload in place: OutOfBounds 6",
+			"10m Resized 2 pods of 1 workload in place: OutOfBounds 2",
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var tl tally
+			var events []string
+			for minute := range 20 {
+				if minute < tc.round {
+					tl.changed(web, "fleet", actuate.EventResizedPods, disruption.OutOfBounds)
+				}
+				for _, e := range tl.due(noon.Add(time.Duration(minute)*time.Minute), nil) {
+					if e.key.policy != "" {
+						events = append(events, fmt.Sprintf("%dm %s", minute, e.message))
+					}
+				}
+			}
+			require.Equal(t, tc.expected, events)
+		})
+	}
 }
 
 // Events of a SizingPolicy report the changes of its workloads.
