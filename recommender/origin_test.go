@@ -194,7 +194,45 @@ func TestWaitingForCPUCountsLive(t *testing.T) {
 		at = at.Add(time.Minute)
 		w.passes(1)
 	}
-	require.InDelta(t, 600, float64(w.recommendations("web")[0].Target.Cpu().MilliValue()), 1)
+	require.EqualValues(t, 600, w.recommendations("web")[0].Target.Cpu().MilliValue())
+}
+
+// The share of the time that work waited for CPU in the past counts exactly: 100m × 1.2 are 120m, and 121m would be a
+// rounding error.
+func TestBackfill_WaitingForCPUCountsExactly(t *testing.T) {
+	for _, tc := range []struct {
+		usage, waiting string
+		expected       int64 // millicores
+	}{
+		{usage: "0.1", waiting: "0.2", expected: 120},
+		{usage: "0.5", waiting: "0.2", expected: 600},
+		{usage: "0.2", waiting: "0.1", expected: 220},
+		{usage: "1", waiting: "0.7", expected: 1700},
+	} {
+		t.Run(tc.usage+" and "+tc.waiting, func(t *testing.T) {
+			t.Parallel()
+			server := httptest.NewServer(testkit.StrictPrometheus(t, func(w http.ResponseWriter, r *http.Request) {
+				value := tc.usage
+				switch query := r.FormValue("query"); {
+				case strings.Contains(query, "pressure_cpu_waiting"):
+					value = tc.waiting
+				case strings.Contains(query, "memory"):
+					value = "1e8"
+				}
+				var values []string
+				from, _ := strconv.Atoi(r.FormValue("start"))
+				till, _ := strconv.Atoi(r.FormValue("end"))
+				for at := from; at <= till; at += 300 {
+					values = append(values, fmt.Sprintf("[%d,%q]", at, value))
+				}
+				fmt.Fprintf(w, `{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"namespace":"ns","pod_name":"web-1","name":"a"},"values":[%s]}]}}`, strings.Join(values, ","))
+			}))
+			t.Cleanup(server.Close)
+			w := withPrometheus(t, newWorld(t, deployment("web"), aPod("web-1", "web", "a"), asking("cruisekube")), server.URL).begin()
+			w.passes(1)
+			require.Equal(t, tc.expected, w.recommendations("web")[0].Target.Cpu().MilliValue())
+		})
+	}
 }
 
 // Where nobody knows how long work waited for CPU, a recipe that wants to know takes CPU use as it

@@ -57,7 +57,7 @@ type batch struct {
 	index      map[usage.ContainerKey]int
 	containers []usage.ContainerKey
 	values     []resources.Amount
-	waiting    []float32 // shares of the time in which work waited for CPU, in the same order; nil = not known
+	waiting    []float64 // shares of the time in which work waited for CPU, in the same order; nil = not known
 	distinct   *prometheus.Distinct
 	counts     map[string]int // samples that are not in values, by reason
 }
@@ -129,7 +129,7 @@ const (
 // once.
 func (l *Loader) fetchWaiting(ctx context.Context, b *batch) {
 	query := l.config.Usage.Rate(l.config.Waiting, l.config.Step)
-	shares := make([]float32, len(b.values))
+	shares := make([]float64, len(b.values))
 	answer, err := l.config.Client.Range(ctx, prometheus.Range{Query: query, Times: b.Times}, func(labels map[string]string, points []prometheus.Point) {
 		key, _ := l.config.Usage.Container(labels)
 		i, found := b.index[key]
@@ -139,7 +139,7 @@ func (l *Loader) fetchWaiting(ctx context.Context, b *batch) {
 		for _, p := range points {
 			if n, found := b.Index(p.At); found {
 				at := i*b.Count + n
-				shares[at] = max(shares[at], float32(min(p.Value, 1)))
+				shares[at] = max(shares[at], min(p.Value, 1))
 			}
 		}
 	})
@@ -162,5 +162,5 @@ func (b *batch) waited(i, n int) float64 {
 	if b.waiting == nil {
 		return 0
 	}
-	return float64(b.waiting[i*b.Count+n])
+	return b.waiting[i*b.Count+n]
 }
