@@ -3,7 +3,7 @@
 //
 // Each kind of case has a handler, which only translates: the input into calls
 // of production code, its results into the form of the expected output. A kind without
-// handler is reported as not yet supported. Cases in which Loadline is better than the reference on purpose are
+// handler is reported as not yet supported, unless it is absent by design. Cases in which Loadline is better than the reference on purpose are
 // in by_design.json, each with a JSON merge patch that turns the reference's output into
 // ours.
 //

@@ -43,6 +43,7 @@ type Deviation struct {
 type Suite struct {
 	Handlers map[string]Handler   // by kind; a kind without handler is skipped
 	ByDesign map[string]Deviation // by Case.Key
+	Absent   map[string]string    // reasons by kind; features that are absent by design
 }
 
 // Outcome says how a case ended.
@@ -54,6 +55,7 @@ const (
 	ByDesign
 	Failed
 	Skipped
+	Absent
 )
 
 // Result is the outcome of one case.
@@ -93,6 +95,9 @@ func (s Suite) Run(dir string) (Report, error) {
 }
 
 func (s Suite) run(c Case) Result {
+	if reason, absent := s.Absent[c.Kind]; absent {
+		return Result{c, Absent, reason}
+	}
 	handler := s.Handlers[c.Kind]
 	if handler == nil {
 		return Result{c, Skipped, "kind " + c.Kind + " is not yet supported"}
@@ -149,7 +154,7 @@ func (f FileReport) counts() (passed, failed, skipped int) {
 		switch result.Outcome {
 		case Failed:
 			failed++
-		case Skipped:
+		case Skipped, Absent:
 			skipped++
 		default:
 			passed++
@@ -172,25 +177,41 @@ func (r Report) Print(w io.Writer) error {
 }
 
 func (f FileReport) print(out *printer) {
-	passed, failed, skipped := f.counts()
-	out.line("%s: %d passed, %d failed, %d not yet supported", f.Name, passed, failed, skipped)
+	passed, failed, _ := f.counts()
+	missing, absent := map[string]int{}, map[string]int{}
+	for _, result := range f.Results {
+		switch result.Outcome {
+		case Skipped:
+			missing[result.Case.Kind]++
+		case Absent:
+			absent[result.Case.Kind+": "+result.Detail]++
+		}
+	}
+	out.line("%s: %d passed, %d failed, %d not yet supported", f.Name, passed, failed, sum(missing))
 	if f.Err != nil {
 		out.line("  FAILED: %v", f.Err)
 	}
-	missing := map[string]int{}
 	for _, result := range f.Results {
 		switch result.Outcome {
 		case Failed:
 			out.line("  FAILED %s (%s): %s\n    %s", result.Case.ID, result.Case.Kind, result.Case.Description, result.Detail)
 		case ByDesign:
 			out.line("  by design %s (%s): %s", result.Case.ID, result.Case.Kind, result.Detail)
-		case Skipped:
-			missing[result.Case.Kind]++
 		}
 	}
 	for _, kind := range slices.Sorted(maps.Keys(missing)) {
 		out.line("  not yet supported: %s (%d)", kind, missing[kind])
 	}
+	for _, kind := range slices.Sorted(maps.Keys(absent)) {
+		out.line("  absent by design (%d): %s", absent[kind], kind)
+	}
+}
+
+func sum(counts map[string]int) (total int) {
+	for _, count := range counts {
+		total += count
+	}
+	return total
 }
 
 // printer keeps the first error of a series of writes.
