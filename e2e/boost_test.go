@@ -3,24 +3,28 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"net"
+	"net/url"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// The informers of webhook and updater may show a VPA later than its first pod is created.
-func TestBoost_PodsCreatedRightAfterTheirVPAAreBoosted(t *testing.T) {
-	together(t)
-	const namespace, workloads = "boosted-at-once", 40
+// requireBoosts creates workloads right after their VPAs, and requires that each gets its startup boost.
+func requireBoosts(t *testing.T, namespace string, workloads int, labels map[string]string) {
+	t.Helper()
 	require.NoError(t, cluster.CreateNamespace(t.Context(), namespace))
 	workload := func(i int) harness.Workload {
 		return harness.Workload{Namespace: namespace, Name: fmt.Sprint("web-", i), Replicas: 1, Containers: []harness.Container{{Name: "app", CPU: "10m", Memory: "10Mi"}}}
 	}
 	boosting := func(vpa *vpav1.VerticalPodAutoscaler) {
+		vpa.Labels = labels
 		vpa.Spec.StartupBoost = &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{Type: vpav1.StartupBoostTypeFactor, Factor: new(int32(3)), DurationSeconds: new(int32(3600))}}
 	}
 	require.NoError(t, harness.Each(t.Context(), workloads, func(ctx context.Context, i int) error {
@@ -35,4 +39,53 @@ func TestBoost_PodsCreatedRightAfterTheirVPAAreBoosted(t *testing.T) {
 	events, err := cluster.Kube.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=InPlaceResizedByVPA"})
 	require.NoError(t, err)
 	t.Logf("%d pods boosted at their creation, %d in place", workloads-len(events.Items), len(events.Items))
+}
+
+// The informers of webhook and updater may show a VPA later than its first pod is created.
+func TestBoost_PodsCreatedRightAfterTheirVPAAreBoosted(t *testing.T) {
+	together(t)
+	requireBoosts(t, "boosted-at-once", 40, nil)
+}
+
+// A replica of the webhook does not wait for VPAs that another replica admitted.
+func TestBoost_PodsOfVPAsThatAnotherReplicaAdmittedAreBoosted(t *testing.T) {
+	together(t)
+	const label = "e2e.loadline.dev/replica"
+	configurations := cluster.Kube.AdmissionregistrationV1().MutatingWebhookConfigurations()
+	shared, err := configurations.Get(t.Context(), "vpa-webhook-config", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Len(t, shared.Webhooks, 1)
+	registered, err := url.Parse(*shared.Webhooks[0].ClientConfig.URL)
+	require.NoError(t, err)
+	address, err := harness.FreeAddress()
+	require.NoError(t, err)
+	_, port, err := net.SplitHostPort(address)
+	require.NoError(t, err)
+	second, err := cluster.Daemon(t.Context(), "admission-controller", "admission-controller-second", alpha,
+		"--port="+port, "--register-by-url", "--webhook-address=https://"+registered.Hostname(), "--webhook-port="+registered.Port(), "--webhook-timeout-seconds=5")
+	require.NoError(t, err)
+	require.NoError(t, second.Start(t.Context()))
+	t.Cleanup(second.Stop)
+
+	// VPAs with the label go to the second replica alone, and their pods to the shared one.
+	selects := func(ctx context.Context, expressions string) {
+		patch := fmt.Appendf(nil, `{"webhooks":[{"name":%q,"objectSelector":{"matchExpressions":[%s]}}]}`, shared.Webhooks[0].Name, expressions)
+		_, err := configurations.Patch(ctx, shared.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+	selects(t.Context(), `{"key":"`+label+`","operator":"DoesNotExist"}`)
+	own := &admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "boost-second-replica"}, Webhooks: []admissionv1.MutatingWebhook{*shared.Webhooks[0].DeepCopy()}}
+	hook := &own.Webhooks[0]
+	hook.Name, hook.ClientConfig.URL, hook.ObjectSelector = "second.vpa.k8s.io", new("https://"+address), &metav1.LabelSelector{MatchLabels: map[string]string{label: "second"}}
+	_, err = configurations.Create(t.Context(), own, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		require.NoError(t, configurations.Delete(ctx, own.Name, metav1.DeleteOptions{}))
+		selects(ctx, "")
+	})
+	requireBoosts(t, "boosted-by-replicas", 40, map[string]string{label: "second"})
+	metrics, err := second.Metrics(t.Context())
+	require.NoError(t, err)
+	require.Greater(t, metrics[`loadline_admission_controller_review_duration_seconds_count{resource="VPA"}`], 20.0, "the second replica admits VPAs")
 }
