@@ -29,9 +29,9 @@ type Rollout struct {
 	// +optional
 	Canary *Canary `json:"canary,omitempty"`
 
-	// method is how running pods are changed: "InPlaceOnly" resizes them without
-	// a restart, or not at all; "InPlaceOrRecreate" evicts those that cannot be
-	// resized. Default: InPlaceOnly; with mode Inherit, as the
+	// method is how running pods are changed: "InPlaceOnly" resizes them in
+	// place, or not at all, and a container restarts only if its own resizePolicy
+	// demands that; "InPlaceOrRecreate" evicts those that cannot be resized. Default: InPlaceOnly; with mode Inherit, as the
 	// VerticalPodAutoscaler says.
 	// +optional
 	Method *RolloutMethod `json:"method,omitempty"`
@@ -131,7 +131,7 @@ type Canary struct {
 type RolloutMethod string
 
 const (
-	// RolloutMethodInPlaceOnly resizes pods without a restart, or not at all.
+	// RolloutMethodInPlaceOnly resizes pods in place, or not at all.
 	RolloutMethodInPlaceOnly RolloutMethod = "InPlaceOnly"
 	// RolloutMethodInPlaceOrRecreate evicts pods that cannot be resized.
 	RolloutMethodInPlaceOrRecreate RolloutMethod = "InPlaceOrRecreate"
