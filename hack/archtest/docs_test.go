@@ -94,7 +94,7 @@ func userPages(t *testing.T) []string {
 	t.Helper()
 	found, err := filepath.Glob("../../docs/*.md")
 	require.NoError(t, err)
-	pages := []string{readme, "CHANGELOG.md", "CONTRIBUTING.md", "charts/loadline/README.md", "hack/cluster/README.md"}
+	pages := []string{readme, "CHANGELOG.md", "CONTRIBUTING.md", "charts/loadline/README.md", "hack/cluster/README.md", "hack/conformance/README.md"}
 	for _, name := range found {
 		pages = append(pages, "docs/"+filepath.Base(name))
 	}
