@@ -155,8 +155,7 @@ func (l *Loader) Run(ctx context.Context) {
 		}
 		p := l.end(err)
 		l.once.Do(func() { close(l.first) })
-		switch {
-		case p.State == Complete:
+		if p.State == Complete {
 			if l.waiting == unknown {
 				log.Info("A recipe wants to know how long work waited for CPU, and Prometheus does not know it of the past: CPU use counts as it is", "metric", l.config.Waiting)
 			}
