@@ -131,13 +131,16 @@ func (c *Cluster) Advise(ctx context.Context, vpa, old *vpav1.VerticalPodAutosca
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	view := Surroundings{Others: c.others(vpa)}
+	var err error
+	var reading sync.WaitGroup
+	reading.Go(func() { view.Scaled, err = c.scaledSafely(ctx, vpa) }) // beside the request for the target, if that is needed
 	view.Target, view.Template = c.target(ctx, vpa)
+	reading.Wait()
 	c.asked.Store(true)
 	if largest := c.largest.Load(); largest != nil {
 		view.Largest = *largest
 	}
-	var err error
-	if view.Scaled, err = c.scaled(ctx, vpa); err != nil {
+	if err != nil {
 		klog.FromContext(ctx).V(4).Info("HorizontalPodAutoscalers cannot be read, so no warning tells of them", "reason", err)
 	}
 	return Advise(vpa, view)
@@ -196,6 +199,16 @@ func (c *Cluster) others(vpa *vpav1.VerticalPodAutoscaler) (others []*vpav1.Vert
 	}
 	slices.SortFunc(others, func(a, b *vpav1.VerticalPodAutoscaler) int { return strings.Compare(a.Name, b.Name) })
 	return others
+}
+
+// scaledSafely is scaled in a goroutine of its own, whose panic the server does not recover.
+func (c *Cluster) scaledSafely(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) (found []Scaled, err error) {
+	defer func() {
+		if problem := recover(); problem != nil {
+			found, err = nil, fmt.Errorf("recovered from panic: %v", problem)
+		}
+	}()
+	return c.scaled(ctx, vpa)
 }
 
 // scaled lists the HorizontalPodAutoscalers on the target of a VPA.
