@@ -29,7 +29,7 @@ func NewLoadingGauge(registry prometheus.Registerer) *LoadingGauge {
 		}),
 		pending: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "loadline_recommender_history_pending_vpas",
-			Help: "VPAs that lack history of Prometheus after the load at the start: new ones, those with a new recipe, and those with new containers.",
+			Help: "VPAs that wait for history from Prometheus after the load at the start: new VPAs, VPAs with a new recipe, and VPAs with new containers.",
 		}),
 	}
 	registry.MustRegister(l.ratio, l.complete, l.pending)
@@ -51,7 +51,7 @@ func (l *LoadingGauge) Loaded(parts int) { l.set(true, float64(parts)/float64(ma
 // stays incomplete.
 func (l *LoadingGauge) Done() { l.set(false, 1) }
 
-// Pending sets the number of VPAs that lack history after the load at the start.
+// Pending sets the number of VPAs that wait for history after the load at the start.
 func (l *LoadingGauge) Pending(vpas int) {
 	if l.pending != nil {
 		l.pending.Set(float64(vpas))

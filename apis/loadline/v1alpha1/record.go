@@ -187,10 +187,10 @@ type Round struct {
 	// +listMapKey=name
 	To []ContainerSizes `json:"to,omitempty"`
 
-	// outcome is what came of it: "Success", "Reverted", "Deferred" (the
+	// outcome is the result of the round: "Success", "Reverted", "Deferred" (the
 	// node did not apply the revert in time), "Failed", "Evicted", "Superseded"
-	// (somebody else changed the pods meanwhile) or "Unobserved" (the updater was
-	// away for too long to know). Empty: the round goes on.
+	// (another client changed the pods) or "Unobserved" (the updater did not run
+	// for too long). Empty while the round is in progress.
 	// +optional
 	Outcome RoundOutcome `json:"outcome,omitempty"`
 

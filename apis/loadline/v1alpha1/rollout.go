@@ -275,10 +275,11 @@ type Sharing struct {
 	// +optional
 	Evict *bool `json:"evict,omitempty"`
 
-	// cpuLimit is what becomes of a CPU limit: "Keep" leaves it, "Remove" takes
-	// it from new pods and raises that of running pods, which cannot be removed, to
-	// what the node has, unless a ResourceQuota counts CPU limits;
-	// "NodeAllocatable" only raises that of running pods. Default: Keep.
+	// cpuLimit sets how CPU limits are treated. "Keep" keeps them. "NodeAllocatable"
+	// raises the CPU limit of a running pod to the allocatable CPU of its node.
+	// "Remove" does the same, because a limit cannot be removed in place, and removes
+	// the CPU limit from new pods, unless a ResourceQuota counts CPU limits.
+	// Default: Keep.
 	// +optional
 	CPULimit *SharingCPULimit `json:"cpuLimit,omitempty"`
 
@@ -306,11 +307,11 @@ const (
 type SharingCPULimit string
 
 const (
-	// SharingCPULimitKeep leaves it. It is the default.
+	// SharingCPULimitKeep keeps it. It is the default.
 	SharingCPULimitKeep SharingCPULimit = "Keep"
-	// SharingCPULimitRemove takes it from new pods, and raises that of running pods to what the node has.
+	// SharingCPULimitRemove removes it from new pods and raises it in running pods to the allocatable CPU of the node.
 	SharingCPULimitRemove SharingCPULimit = "Remove"
-	// SharingCPULimitNodeAllocatable raises it to what the node has.
+	// SharingCPULimitNodeAllocatable raises it in running pods to the allocatable CPU of the node.
 	SharingCPULimitNodeAllocatable SharingCPULimit = "NodeAllocatable"
 )
 

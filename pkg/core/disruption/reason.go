@@ -212,7 +212,7 @@ var explanations = []Explanation{
 		"nothing, or remove the annotation; `docs/updater.md` lists the annotations; the next pod gets the new size", false},
 	{CountsAsFailure, "only an eviction or a restart could change it, and its owner counts an evicted pod as a failed one: a Job whose `podFailurePolicy` does not ignore `DisruptionTarget`, or another controller of pods that run to completion",
 		"nothing: the next pod gets the new size; or use `InPlaceOrRecreate`; or a rule of the Job's `podFailurePolicy` with action `Ignore` for the condition `DisruptionTarget`", false},
-	{OlderRevision, "only an eviction could change it, and the pod that replaces it would run another revision of the workload: one that waits for the deletion of pods (`OnDelete`, or a ReplicaSet that no Deployment owns), is held back by a `partition`, or is being rolled out",
+	{OlderRevision, "only an eviction could change it, and the pod that replaces it would run another revision of the workload: one that waits for the deletion of pods (`OnDelete`, or a ReplicaSet without a Deployment), is held back by a `partition`, or is being rolled out",
 		"finish the rollout, or use `InPlaceOrRecreate`", false},
 	{ModeNotEnabled, "mode `InPlace` without its gate",
 		"`--feature-gates=InPlace=true`", true},

@@ -1,12 +1,12 @@
 package sharing
 
-// CPULimit is what becomes of the CPU limits of pods that share. A limit that follows a share
+// CPULimit is the treatment of the CPU limits of pods that share. A limit that follows a share
 // would throttle the peaks that the headroom is for.
 type CPULimit uint8
 
-// What becomes of them.
+// The treatments of CPU limits.
 const (
-	KeepLimit   CPULimit = iota // they stay, and bound the requests
-	RemoveLimit                 // new pods have none; the limit of a running pod cannot be removed: NodeLimit
-	NodeLimit                   // that of a running pod becomes what its node has for pods
+	KeepLimit   CPULimit = iota // kept, and cap the requests
+	RemoveLimit                 // removed from new pods; in running pods the same as NodeLimit
+	NodeLimit                   // raised in running pods to the allocatable CPU of the node
 )
