@@ -104,7 +104,7 @@ type feeder struct {
 	sketches  *recommend.SketchKeeper // nil = there are none
 	now       time.Time
 	pods      map[podName]*member
-	requests  map[vpaName]Request // with the times from which on usage was seen live; nil: the plan ends there
+	requests  map[vpaName]Request // nil: all history of the plan counts
 }
 
 // member is a pod in the model, with all its containers that were seen.
@@ -156,7 +156,7 @@ func (f *feeder) feed(b *batch) {
 
 // sample gives one sample to the store and the sketches, and returns what became of it.
 func (f *feeder) sample(s usage.Sample, step time.Duration) string {
-	histogram, sketches := f.before(s)
+	histogram, sketches := f.beforeLive(s)
 	if !histogram && !sketches {
 		return live
 	}
@@ -178,18 +178,18 @@ func (f *feeder) sample(s usage.Sample, step time.Duration) string {
 	return refused
 }
 
-// before reports whether a sample is from before the usage that was seen live, for the histogram and for the
-// sketches of its container.
-func (f *feeder) before(s usage.Sample) (histogram, sketches bool) {
+// beforeLive reports whether a sample is older than the live usage in the histogram and in the sketches of
+// its container.
+func (f *feeder) beforeLive(s usage.Sample) (histogram, sketches bool) {
 	histogram, sketches = true, true
 	if f.requests == nil {
 		return histogram, sketches
 	}
 	for _, v := range f.model.Selecting(s.Container) {
 		request := f.requests[nameOf(v)]
-		ofHistogram, ofSketch := request.until(s.Container.Container)
-		histogram = histogram && (ofHistogram.IsZero() || !s.At.After(ofHistogram))
-		sketches = sketches && (ofSketch.IsZero() || !s.At.After(ofSketch))
+		histogramEnd, sketchEnd := request.until(s.Container.Container)
+		histogram = histogram && (histogramEnd.IsZero() || !s.At.After(histogramEnd))
+		sketches = sketches && (sketchEnd.IsZero() || !s.At.After(sketchEnd))
 	}
 	return histogram, sketches
 }

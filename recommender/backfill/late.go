@@ -31,26 +31,26 @@ const (
 	maxInterval = time.Hour
 )
 
-// Late loads the history that VPAs lack after the load at the start: that of new VPAs, of new recipes
-// and of containers that began later. It runs one attempt at a time and prefers namespaces that had no
-// load for longest. A namespace whose load fails waits alone. All methods are safe for concurrent use.
+// Late loads the history that VPAs lack after the load at the start: the history of new VPAs, new recipes
+// and new containers. It makes one attempt at a time and prefers the namespaces with the oldest load. A
+// namespace whose load fails does not delay others. All methods are safe for concurrent use.
 type Late struct {
 	config Config
 	first  *Loader
 	wake   chan struct{}
 	pause  time.Duration // after the first attempt, if it is not complete
 
-	mu         sync.Mutex
-	waiting    map[string]map[vpaName]Request // by namespace, of those that may have a load now
-	readySince time.Time                      // since when any waits, wall clock
-	asked      time.Time                      // when waiting was last made, clock of the loop
-	intervals  map[string]interval            // of namespaces that had a load lately
-	loads      []*lateLoad                    // not complete, or not absorbed
+	mu          sync.Mutex
+	waiting     map[string]map[vpaName]Request // by namespace; only namespaces whose interval has passed
+	readySince  time.Time                      // start of the wait, wall clock
+	requestedAt time.Time                      // last call of Request, clock of the loop
+	intervals   map[string]interval            // by namespace; only namespaces with a recent load
+	loads       []*lateLoad                    // not complete, or not absorbed
 }
 
-// interval is when a namespace may have its next late load.
+// interval is the time between two late loads of a namespace.
 type interval struct {
-	next   time.Time
+	next   time.Time // earliest start of the next load
 	length time.Duration
 }
 
@@ -60,13 +60,14 @@ type lateLoad struct {
 	namespaces []string
 	due        time.Time // of the next attempt, wall clock
 	pauses     wait.Backoff
-	ended      bool              // no attempt follows
-	split      bool              // other loads go on with what is left
-	gone       map[gone]struct{} // found in Prometheus; used by the loop alone
+	ended      bool // no further attempt
+	split      bool // replaced by one load per namespace
+	// past are the containers in Prometheus that the VPAs no longer have. Only the loop uses it.
+	past map[pastContainer]struct{}
 }
 
-// gone is a container that a VPA had in the past alone.
-type gone struct {
+// pastContainer is a container that a VPA had in the past and no longer has.
+type pastContainer struct {
 	vpa       vpaName
 	container string
 }
@@ -94,7 +95,7 @@ func (l *Late) Run(ctx context.Context) {
 	}
 }
 
-// idle returns how long no attempt is due.
+// idle returns the time until the next attempt is due.
 func (l *Late) idle(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,14 +108,14 @@ func (l *Late) idle(now time.Time) time.Duration {
 	return idle
 }
 
-// next returns the load whose attempt is due first; nil: none is. It waits until the loop took what was
-// loaded before.
+// next returns the load whose attempt is due first, or nil if none is due. No load is due until the loop
+// has taken the history that was loaded before.
 func (l *Late) next(now time.Time) *lateLoad {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var due *lateLoad
 	for _, load := range l.loads {
-		if load.loader.delivered() {
+		if load.loader.hasLoaded() {
 			return nil
 		}
 		if !load.ended && !load.due.After(now) && (due == nil || load.due.Before(due.due)) {
@@ -122,13 +123,13 @@ func (l *Late) next(now time.Time) *lateLoad {
 		}
 	}
 	if len(l.waiting) > 0 && (due == nil || l.readySince.Before(due.due)) {
-		due = l.begin()
+		due = l.start()
 	}
 	return due
 }
 
-// begin makes a load for the namespaces that had none for longest.
-func (l *Late) begin() *lateLoad {
+// start adds a load for the namespaces with the oldest load.
+func (l *Late) start() *lateLoad {
 	namespaces := slices.SortedFunc(maps.Keys(l.waiting), func(a, b string) int {
 		return cmp.Or(l.intervals[a].next.Compare(l.intervals[b].next), cmp.Compare(a, b))
 	})
@@ -138,23 +139,23 @@ func (l *Late) begin() *lateLoad {
 		maps.Copy(requests, l.waiting[namespace])
 		delete(l.waiting, namespace)
 		length := max(minInterval, min(2*l.intervals[namespace].length, maxInterval))
-		l.intervals[namespace] = interval{l.asked.Add(length), length}
+		l.intervals[namespace] = interval{l.requestedAt.Add(length), length}
 	}
-	load := l.load(requests, namespaces, New(l.config, l.asked).missing)
-	load.gone = map[gone]struct{}{}
+	load := l.newLoad(requests, namespaces, New(l.config, l.requestedAt).missing)
+	load.past = map[pastContainer]struct{}{}
 	l.loads = append(l.loads, load)
 	return load
 }
 
-// load returns a load of some chunks.
-func (l *Late) load(requests map[vpaName]Request, namespaces []string, missing []chunk) *lateLoad {
+// newLoad returns a load of the missing chunks for some VPAs.
+func (l *Late) newLoad(requests map[vpaName]Request, namespaces []string, missing []chunk) *lateLoad {
 	c := l.config
 	c.MemorySaver = true
 	if c.Usage.Namespace == "" {
 		slices.Sort(namespaces)
 		c.Usage.Matchers = prometheus.JoinMatchers(c.Usage.Matchers, fmt.Sprintf("%s=~%q", c.Usage.NamespaceLabel, prometheus.OneOf(namespaces)))
 	}
-	loader := New(c, l.asked)
+	loader := New(c, l.requestedAt)
 	loader.requests, loader.late, loader.missing = requests, true, slices.Clone(missing)
 	return &lateLoad{loader: loader, namespaces: namespaces, pauses: wait.Backoff{Duration: l.pause, Factor: 2, Steps: math.MaxInt, Cap: mostPause}}
 }
@@ -183,22 +184,22 @@ func (l *Late) attempt(ctx context.Context, load *lateLoad) {
 	}
 }
 
-// split replaces a load by one for each of its namespaces: one that is too much for Prometheus must not
-// keep history from the others.
+// split replaces a load by one per namespace, so that a namespace that is too large for Prometheus does
+// not block the others.
 func (l *Late) split(load *lateLoad) {
 	for _, namespace := range load.namespaces {
 		requests := maps.Clone(load.loader.requests)
 		maps.DeleteFunc(requests, func(name vpaName, _ Request) bool { return name.namespace != namespace })
-		part := l.load(requests, []string{namespace}, load.loader.missing)
-		part.gone = load.gone
+		part := l.newLoad(requests, []string{namespace}, load.loader.missing)
+		part.past = load.past
 		part.due = time.Now()
 		l.loads = append(l.loads, part)
 	}
 	load.ended, load.split = true, true
 }
 
-// Request collects the history that the VPAs of a model lack, and returns how many VPAs wait for history.
-// It is called when the VPAs have their recipes, before live usage is added.
+// Request collects the history that the VPAs of a model lack, and returns the number of VPAs that wait for
+// history. It must be called after the VPAs have their recipes and before live usage is added.
 func (l *Late) Request(m *model.Model, now time.Time) (pending int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -210,7 +211,7 @@ func (l *Late) Request(m *model.Model, now time.Time) (pending int) {
 	}
 	maps.DeleteFunc(l.intervals, func(_ string, i interval) bool { return now.Sub(i.next) >= maxInterval })
 	waited := len(l.waiting) > 0
-	l.waiting, l.asked = map[string]map[vpaName]Request{}, now
+	l.waiting, l.requestedAt = map[string]map[vpaName]Request{}, now
 	for _, v := range m.VPAs() {
 		l.cover(v, now)
 		if v.Backfill.Pending() {
@@ -232,7 +233,8 @@ func (l *Late) Request(m *model.Model, now time.Time) (pending int) {
 	return pending
 }
 
-// cover decides what history a VPA lacks: once for the VPA, and once for each container when it appears.
+// cover adds the missing history of a VPA to its Backfill: once for the VPA, and once for each container
+// when it appears.
 func (l *Late) cover(v *model.VPA, now time.Time) {
 	b := &v.Backfill
 	if v.TargetError != nil || v.Recipe == nil {
@@ -246,7 +248,7 @@ func (l *Late) cover(v *model.VPA, now time.Time) {
 		}
 		b.Covered = true
 		if !covers && v.Recipe.Needs.Any() {
-			b.Request(sketch.AllParts, now)
+			b.AddParts(sketch.AllParts, now)
 		}
 	}
 	changes := map[string]model.Missing{}
@@ -263,13 +265,14 @@ func (l *Late) cover(v *model.VPA, now time.Time) {
 			changes[container] = missing
 		}
 	}
-	b.Require(changes)
+	b.SetMissing(changes)
 }
 
-// enqueue adds a VPA to those that wait. What the load at the start may still bring is left out.
+// enqueue adds a VPA to the waiting requests. Histograms and sketches of new containers are left out until
+// the load at the start is absorbed.
 func (l *Late) enqueue(v *model.VPA) {
 	name, request := nameOf(v), Request{v.Target(), v.Backfill}
-	if !l.first.done {
+	if !l.first.absorbed {
 		request.Containers = nil
 	}
 	if !request.Pending() || len(l.waiting[name.namespace]) >= maxRequests {
@@ -281,12 +284,12 @@ func (l *Late) enqueue(v *model.VPA) {
 	l.waiting[name.namespace][name] = request
 }
 
-// Absorb adds what was loaded since the last time to the VPAs of a model.
+// Absorb adds the history that was loaded since the last call to the VPAs of a model.
 func (l *Late) Absorb(m *model.Model, store *usage.Store, keeper *recommend.SketchKeeper, now time.Time) {
 	l.mu.Lock()
 	loads := slices.Clone(l.loads)
 	ended := map[*lateLoad]bool{}
-	for _, load := range loads { // read before Take: all that was loaded can be taken
+	for _, load := range loads { // before Take, so that Take returns the whole load if it has ended
 		ended[load] = load.ended
 	}
 	l.loads = slices.DeleteFunc(l.loads, func(load *lateLoad) bool { return load.ended })
@@ -301,8 +304,8 @@ func (l *Late) Absorb(m *model.Model, store *usage.Store, keeper *recommend.Sket
 	}
 }
 
-// vpas yields the VPAs that still have the target for which history was requested.
-func (l *lateLoad) vpas(m *model.Model, yield func(*model.VPA, Request)) {
+// forEachVPA calls yield for each VPA that still has the target for which history was requested.
+func (l *lateLoad) forEachVPA(m *model.Model, yield func(*model.VPA, Request)) {
 	for _, name := range slices.SortedFunc(maps.Keys(l.loader.requests), func(a, b vpaName) int {
 		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
 	}) {
@@ -314,8 +317,8 @@ func (l *lateLoad) vpas(m *model.Model, yield func(*model.VPA, Request)) {
 }
 
 func (l *lateLoad) absorb(m *model.Model, past Past, keeper *recommend.SketchKeeper, now time.Time) {
-	m.AbsorbMissing(past.Model, l.wants, now)
-	l.vpas(m, func(v *model.VPA, request Request) {
+	m.AbsorbMissing(past.Model, l.includes, now)
+	l.forEachVPA(m, func(v *model.VPA, request Request) {
 		theirs := past.Model.Find(v.Object.Namespace, v.Object.Name)
 		if theirs == nil {
 			return
@@ -324,9 +327,9 @@ func (l *lateLoad) absorb(m *model.Model, past Past, keeper *recommend.SketchKee
 	})
 }
 
-// wants reports whether the histogram of a container of a VPA is loaded: where it was requested, and where
-// the container is known from the past alone.
-func (l *lateLoad) wants(v *model.VPA, container string) bool {
+// includes reports whether the load covers the histogram of a container of a VPA: it was requested, or the
+// VPA had the container only in the past.
+func (l *lateLoad) includes(v *model.VPA, container string) bool {
 	name := nameOf(v)
 	request, found := l.loader.requests[name]
 	if !found || v.Target() != request.Target {
@@ -335,20 +338,20 @@ func (l *lateLoad) wants(v *model.VPA, container string) bool {
 	if until := request.Containers[container].Histogram; !until.IsZero() {
 		return v.Backfill.Containers[container].Histogram.Equal(until)
 	}
-	if _, found := l.gone[gone{name, container}]; found || !request.histograms() || len(v.Series(container)) > 0 {
+	if _, found := l.past[pastContainer{name, container}]; found || !request.hasHistogram() || len(v.Series(container)) > 0 {
 		return found
 	}
-	l.gone[gone{name, container}] = struct{}{}
+	l.past[pastContainer{name, container}] = struct{}{}
 	return true
 }
 
-// parts returns the parts of the sketch of a container that are loaded.
+// parts returns the parts of the sketch of a container that the load covers.
 func (l *lateLoad) parts(v *model.VPA, request Request, container string) sketch.Parts {
-	if _, found := l.gone[gone{nameOf(v), container}]; found {
+	if _, found := l.past[pastContainer{nameOf(v), container}]; found {
 		return sketch.AllParts
 	}
-	if now := v.Backfill.Containers[container].Sketch; !now.IsZero() || !request.Containers[container].Sketch.IsZero() {
-		if now.Equal(request.Containers[container].Sketch) {
+	if current, requested := v.Backfill.Containers[container].Sketch, request.Containers[container].Sketch; !current.IsZero() || !requested.IsZero() {
+		if current.Equal(requested) {
 			return sketch.AllParts
 		}
 		return 0
@@ -359,17 +362,17 @@ func (l *lateLoad) parts(v *model.VPA, request Request, container string) sketch
 	return 0
 }
 
-// finish notes that the requests are fulfilled.
+// finish removes the loaded history from the Backfill of the VPAs.
 func (l *lateLoad) finish(m *model.Model, store *usage.Store) {
-	for g := range l.gone {
-		if _, requested := l.loader.requests[g.vpa]; !requested {
+	for c := range l.past {
+		if _, requested := l.loader.requests[c.vpa]; !requested {
 			continue
 		}
-		if v := m.Find(g.vpa.namespace, g.vpa.name); v != nil {
-			v.LoadedHistory(g.container)
+		if v := m.Find(c.vpa.namespace, c.vpa.name); v != nil {
+			v.MarkLoaded(c.container)
 		}
 	}
-	l.vpas(m, func(v *model.VPA, request Request) {
+	l.forEachVPA(m, func(v *model.VPA, request Request) {
 		if v.Backfill.Until.Equal(request.Until) {
 			v.Backfill.Parts &^= request.Parts
 		}
@@ -377,10 +380,10 @@ func (l *lateLoad) finish(m *model.Model, store *usage.Store) {
 		for container, missing := range request.Containers {
 			if v.Backfill.Containers[container] == missing {
 				changes[container] = model.Missing{}
-				v.LoadedHistory(container)
+				v.MarkLoaded(container)
 			}
 		}
-		v.Backfill.Require(changes)
+		v.Backfill.SetMissing(changes)
 		trustLoaded(v, store, l.loader.config.Store.Shape)
 		v.Invalidate()
 	})

@@ -123,8 +123,8 @@ type Loader struct {
 	// requests are the VPAs that are loaded for; nil: those that exist at the first attempt.
 	requests map[vpaName]Request
 	late     bool                 // the requests were given
-	pods     map[podName]struct{} // that existed at the first attempt; nil: not known yet, or not needed any more
-	done     bool                 // nothing more is absorbed; of the loop
+	pods     map[podName]struct{} // of the first attempt; nil: no attempt yet, or no longer needed
+	absorbed bool                 // the model has the whole load. Only the loop uses it.
 
 	mu       sync.Mutex
 	progress Progress
@@ -212,8 +212,8 @@ func (l *Loader) loadedChunk(b *batch) {
 	}
 }
 
-// delivered reports whether something that was loaded waits to be taken.
-func (l *Loader) delivered() bool {
+// hasLoaded reports whether Take would return history.
+func (l *Loader) hasLoaded() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.loaded) > 0
@@ -266,7 +266,7 @@ func (l *Loader) Absorb(model *model.Model, store *usage.Store, keeper *recommen
 	if loading.Complete() {
 		return
 	}
-	l.begin(model)
+	l.markUncovered(model)
 	progress := l.Progress() // before Take: all that it counts can be taken
 	for _, past := range l.Take() {
 		model.Absorb(past.Model, now)
@@ -279,7 +279,7 @@ func (l *Loader) Absorb(model *model.Model, store *usage.Store, keeper *recommen
 		return
 	}
 	loading.Done()
-	l.done = true
+	l.absorbed = true
 	for _, v := range model.VPAs() {
 		trustLoaded(v, store, l.config.Store.Shape)
 	}

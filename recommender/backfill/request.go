@@ -8,7 +8,6 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
-// vpaName names a VPA.
 type vpaName struct{ namespace, name string }
 
 func nameOf(v *model.VPA) vpaName { return vpaName{v.Object.Namespace, v.Object.Name} }
@@ -19,8 +18,8 @@ type Request struct {
 	model.Backfill
 }
 
-// histograms reports whether the histogram of any container is requested.
-func (r *Request) histograms() bool {
+// hasHistogram reports whether the histogram of any container is requested.
+func (r *Request) hasHistogram() bool {
 	for _, missing := range r.Containers {
 		if !missing.Histogram.IsZero() {
 			return true
@@ -29,7 +28,8 @@ func (r *Request) histograms() bool {
 	return false
 }
 
-// until returns up to when the histogram and the sketch of a container are loaded. Zero: not limited.
+// until returns the ends of the history to load for the histogram and the sketch of a container. The zero
+// time is no end.
 func (r *Request) until(container string) (histogram, sketch time.Time) {
 	missing := r.Containers[container]
 	if sketch = missing.Sketch; sketch.IsZero() && r.Parts != 0 {
@@ -38,8 +38,8 @@ func (r *Request) until(container string) (histogram, sketch time.Time) {
 	return missing.Histogram, sketch
 }
 
-// requested returns the VPAs that a load is for. The load at the start is for the VPAs and pods that are
-// known at the first attempt that reaches Prometheus.
+// requested returns the VPAs that the load covers. The load at the start covers the VPAs and pods that exist
+// at the first attempt that reaches Prometheus.
 func (l *Loader) requested(observed []model.Observed, d *directory) []model.Observed {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,8 +67,9 @@ func targetOf(o model.Observed) (key target.Key) {
 	return key
 }
 
-// begin marks the series of a model that the load at the start does not cover, as soon as that is decided.
-func (l *Loader) begin(m *model.Model) {
+// markUncovered marks the series of a model that the load at the start does not cover, once after the
+// first attempt.
+func (l *Loader) markUncovered(m *model.Model) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.requests == nil || l.pods == nil {
@@ -88,7 +89,7 @@ func (l *Loader) covers(v *model.VPA) bool {
 	return found && request.Target == v.Target()
 }
 
-// Covers reports whether the load is for a VPA, and false as long as that is not decided.
+// Covers reports whether the load covers a VPA. decided is false before the first attempt.
 func (l *Loader) Covers(v *model.VPA) (covers, decided bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

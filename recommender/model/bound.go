@@ -21,7 +21,7 @@ const (
 
 // ended is a history of a container that does not run any more.
 type ended struct {
-	named
+	namedSeries
 
 	set  *labelSet
 	used int64 // instant of the last CPU sample; without any, when the history began
@@ -113,7 +113,7 @@ func (m *Model) ended(s *space) (all []ended, weight, running int) {
 			if runs[n.container] {
 				continue
 			}
-			e.named, e.used = n, m.used(n)
+			e.namedSeries, e.used = n, m.used(n)
 			by[e.of] = append(by[e.of], e)
 			weight += set.weight()
 		}
@@ -140,7 +140,7 @@ func (set *labelSet) claim(awaited map[string]bool) claim {
 	return claim{}
 }
 
-func (m *Model) used(n named) int64 {
+func (m *Model) used(n namedSeries) int64 {
 	if _, last, _ := m.config.Store.Span(n.series); !last.IsZero() {
 		return last.UnixNano()
 	}

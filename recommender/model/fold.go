@@ -62,10 +62,10 @@ func (m *Model) fold(set *labelSet, without []string) *labelSet {
 	return into
 }
 
-// join makes a series one of a label set that took over the history of another series. That lacks none
-// where one of the two lacked none.
-func (m *Model) join(into *labelSet, from named, series usage.Series) {
-	if own := into.named(series); own != nil {
+// join adds a series that took over the history of another series to a label set. It lacks history only if
+// both did.
+func (m *Model) join(into *labelSet, from namedSeries, series usage.Series) {
+	if own := into.find(series); own != nil {
 		own.missing = own.missing && from.missing
 		return
 	}
@@ -91,16 +91,18 @@ func (m *Model) selectBoth(set *labelSet, other labels.Set) bool {
 // both had a window open for a container, the higher peak counts. The time is
 // that of series that begin with it.
 //
-// Series that begin later than the load lack history and are left out, see BeginLate.
+// Series that lack history are skipped, see BeginLate.
 func (m *Model) Absorb(other *Model, now time.Time) { m.absorbAll(other, nil, now) }
 
-// AbsorbMissing is Absorb for the series that lack history, and those that this model does not have, of
-// the containers of VPAs for which wanted is true.
-func (m *Model) AbsorbMissing(other *Model, wanted func(v *VPA, container string) bool, now time.Time) {
-	m.absorbAll(other, wanted, now)
+// AbsorbMissing is Absorb for series that lack history and for series that this model does not have. It
+// takes the containers of VPAs for which include returns true.
+func (m *Model) AbsorbMissing(other *Model, include func(v *VPA, container string) bool, now time.Time) {
+	m.absorbAll(other, include, now)
 }
 
-func (m *Model) absorbAll(other *Model, wanted func(v *VPA, container string) bool, now time.Time) {
+// absorbAll adds the histories of another model. A nil include selects the series that the load at the start
+// covers.
+func (m *Model) absorbAll(other *Model, include func(v *VPA, container string) bool, now time.Time) {
 	spaces := slices.SortedFunc(maps.Values(other.spaces), func(a, b *space) int { return cmp.Compare(a.name, b.name) })
 	for _, theirs := range spaces {
 		for _, text := range slices.Sorted(maps.Keys(theirs.sets)) {
@@ -108,25 +110,25 @@ func (m *Model) absorbAll(other *Model, wanted func(v *VPA, container string) bo
 			if theirs.sets[text].former {
 				continue
 			}
-			m.absorb(m.set(s, theirs.sets[text].labels.without(nil), theirs.sets[text].owner), other, theirs.sets[text].series, wanted, now)
+			m.absorb(m.set(s, theirs.sets[text].labels.without(nil), theirs.sets[text].owner), other, theirs.sets[text].series, include, now)
 			m.bound(s)
 		}
 	}
 }
 
-func (m *Model) absorb(set *labelSet, other *Model, histories []named, wanted func(*VPA, string) bool, now time.Time) {
+func (m *Model) absorb(set *labelSet, other *Model, histories []namedSeries, include func(*VPA, string) bool, now time.Time) {
 	if !m.config.MemorySaver || len(set.vpas) > 0 {
 		for _, n := range histories {
 			known, found := m.config.Store.Find(usage.SeriesKey{Namespace: set.space.name, Container: n.container, Labels: set.text})
-			if found && set.isMissing(known) == (wanted == nil) {
+			if found && set.lacksHistory(known) == (include == nil) {
 				continue
 			}
-			if wanted != nil && !slices.ContainsFunc(set.vpas, func(v *VPA) bool { return wanted(v, n.container) }) {
+			if include != nil && !slices.ContainsFunc(set.vpas, func(v *VPA) bool { return include(v, n.container) }) {
 				continue
 			}
 			series := m.config.Store.Absorb(other.config.Store, n.series, now)
 			if !set.has(series) {
-				m.adopt(set, n.container, series, wanted != nil) // more of the load may follow
+				m.adopt(set, n.container, series, include != nil) // later chunks may follow
 			}
 		}
 		m.changed(set)

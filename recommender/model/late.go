@@ -9,31 +9,31 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-// History from Prometheus is loaded at the start for the pods of that time. A series that begins later,
-// as where a workload is created, scaled up from zero or brings back a container, lacks the usage from
-// before. What a VPA lacks depends on all series of a container: one that has history is enough, so
-// a rollout, which begins new series, lacks nothing.
+// The load at the start covers the pods that exist then. A series that is created later lacks the usage
+// from before, for example after a workload is created or scaled up from zero, or a container returns.
+// A container of a VPA lacks history if all of its series do, so the new series of a rollout need no load.
 
-// Backfill is the history that is still to be loaded for a VPA after the load at the start. The zero
-// value: not decided yet.
+// Backfill is the history that must be loaded for a VPA after the load at the start. The zero value is not
+// decided yet.
 type Backfill struct {
 	Covered    bool               // by the load at the start or by a request
-	Parts      sketch.Parts       // of the sketches of all containers that are missing
-	Until      time.Time          // live usage counts in these from here on
-	Containers map[string]Missing // that came later; replaced, never changed
+	Parts      sketch.Parts       // missing parts of the sketches of all containers
+	Until      time.Time          // start of live usage in these parts
+	Containers map[string]Missing // new containers; the map is replaced, never changed
 }
 
-// Missing is the history that a container lacks: until when it is loaded. Zero: it is not missing.
+// Missing is the history that a container lacks: the times up to which it must be loaded. A zero time is
+// complete.
 type Missing struct {
 	Histogram time.Time
 	Sketch    time.Time
 }
 
-// Pending reports whether history is still to be loaded.
+// Pending reports whether any history must be loaded.
 func (b *Backfill) Pending() bool { return b.Parts != 0 || len(b.Containers) > 0 }
 
-// PendingFor reports whether history of a container is still to be loaded, and from when on its live usage
-// counts.
+// PendingFor reports whether history of a container must be loaded, and returns the start of its live
+// usage.
 func (b *Backfill) PendingFor(container string) (from time.Time, pending bool) {
 	if b.Parts != 0 {
 		from, pending = b.Until, true
@@ -49,8 +49,8 @@ func (b *Backfill) PendingFor(container string) (from time.Time, pending bool) {
 	return from, pending
 }
 
-// Request adds parts of the sketches of all containers to what is to be loaded.
-func (b *Backfill) Request(parts sketch.Parts, now time.Time) {
+// AddParts adds missing parts of the sketches of all containers.
+func (b *Backfill) AddParts(parts sketch.Parts, now time.Time) {
 	if parts == 0 {
 		return
 	}
@@ -60,11 +60,11 @@ func (b *Backfill) Request(parts sketch.Parts, now time.Time) {
 	b.Parts |= parts
 }
 
-// maxMissing is how many containers of a VPA wait for history at most. The others go on without.
+// maxMissing is the maximum number of containers of a VPA that wait for history. The others get none.
 const maxMissing = 100
 
-// Require changes what is to be loaded of some containers. The zero value: nothing any more.
-func (b *Backfill) Require(changes map[string]Missing) {
+// SetMissing sets the missing history of some containers. The zero value removes a container.
+func (b *Backfill) SetMissing(changes map[string]Missing) {
 	if len(changes) == 0 {
 		return
 	}
@@ -84,7 +84,7 @@ func (b *Backfill) Require(changes map[string]Missing) {
 	b.Containers = containers
 }
 
-// SketchParts returns the parts of the sketch of a container that are to be loaded.
+// SketchParts returns the missing parts of the sketch of a container.
 func (b *Backfill) SketchParts(container string) sketch.Parts {
 	if !b.Containers[container].Sketch.IsZero() {
 		return sketch.AllParts
@@ -92,8 +92,8 @@ func (b *Backfill) SketchParts(container string) sketch.Parts {
 	return b.Parts
 }
 
-// BeginLate marks the series that lack history from now on: those of pods that the load at the start
-// did not cover, and all that begin later. It does so once.
+// BeginLate marks the series that the load at the start does not cover as series that lack history. Series
+// that are created after the first call are marked as well. Later calls have no effect.
 func (m *Model) BeginLate(covered func(namespace, pod string, vpas []*VPA) bool) {
 	if m.late {
 		return
@@ -111,13 +111,13 @@ func (m *Model) BeginLate(covered func(namespace, pod string, vpas []*VPA) bool)
 	}
 }
 
-// isMissing reports whether a series of a label set lacks history.
-func (set *labelSet) isMissing(series usage.Series) bool {
-	n := set.named(series)
+// lacksHistory reports whether a series of a label set lacks history.
+func (set *labelSet) lacksHistory(series usage.Series) bool {
+	n := set.find(series)
 	return n != nil && n.missing
 }
 
-// NewContainers returns the containers with history that the VPA did not have in the last call, sorted.
+// NewContainers returns the containers with history that the VPA did not have at the last call, sorted.
 func (v *VPA) NewContainers() (names []string) {
 	if v.listed == v.structure && v.structure != 0 {
 		return nil
@@ -132,10 +132,11 @@ func (v *VPA) NewContainers() (names []string) {
 	return names
 }
 
-// MissingHistory reports whether all series of a container lack history, and since when the oldest exists.
+// MissingHistory reports whether all series of a container lack history, and returns the creation time of
+// the oldest.
 func (v *VPA) MissingHistory(container string) (since time.Time, missing bool) {
 	for _, series := range v.Series(container) {
-		if !v.model.places[series].set.isMissing(series) {
+		if !v.model.places[series].set.lacksHistory(series) {
 			return time.Time{}, false
 		}
 		if created := v.model.config.Store.Created(series); !missing || created.Before(since) {
@@ -145,9 +146,9 @@ func (v *VPA) MissingHistory(container string) (since time.Time, missing bool) {
 	return since, missing
 }
 
-// LoadedHistory notes that no series of a container lacks history any more.
-func (v *VPA) LoadedHistory(container string) {
+// MarkLoaded marks all series of a container as series with history.
+func (v *VPA) MarkLoaded(container string) {
 	for _, series := range v.Series(container) {
-		v.model.places[series].set.named(series).missing = false
+		v.model.places[series].set.find(series).missing = false
 	}
 }

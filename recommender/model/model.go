@@ -59,7 +59,7 @@ type Model struct {
 	pass            uint64              // number of calls of SyncVPAs
 	unsettled       map[*pod]target.Key // pods whose owner is not known yet, with their controllers
 	changes         uint64              // number of changes of what VPAs are linked with
-	late            bool                // series that begin from now on lack the history that was loaded at the start
+	late            bool                // new series lack history, see BeginLate
 	keys            []string            // of the labels that are looked up; kept for its memory
 	text            []byte              // and their text
 }
@@ -89,19 +89,19 @@ type labelSet struct {
 	owner  target.Key // topmost controller of the pods; zero: none, or not known
 	labels list
 	pods   []*pod
-	series []named // by container
-	vpas   []*VPA  // that select it, the controlling one first
+	series []namedSeries // by container
+	vpas   []*VPA        // that select it, the controlling one first
 
 	former   bool   // it holds what a target selected before, and no selector matches it
 	claimant string // name of a VPA that selected it until its target was missing for longer than Grace
 	forsaken int64  // instant since which it has neither pods nor VPAs, as far as sweeps saw; 0: it has some
 }
 
-// named is the series of a container.
-type named struct {
+// namedSeries is a series with the name of its container.
+type namedSeries struct {
 	container string
 	series    usage.Series
-	missing   bool // the usage from before it was created is still to be loaded
+	missing   bool // the usage from before its creation must be loaded
 }
 
 type pod struct {

@@ -184,10 +184,10 @@ func (set *labelSet) seriesOf(container string) (series usage.Series, found bool
 	return 0, false
 }
 
-func (set *labelSet) has(series usage.Series) bool { return set.named(series) != nil }
+func (set *labelSet) has(series usage.Series) bool { return set.find(series) != nil }
 
-// named returns the entry of a series; nil: the label set does not have it.
-func (set *labelSet) named(series usage.Series) *named {
+// find returns the entry of a series, or nil.
+func (set *labelSet) find(series usage.Series) *namedSeries {
 	for i := range set.series {
 		if set.series[i].series == series {
 			return &set.series[i]
@@ -196,9 +196,9 @@ func (set *labelSet) named(series usage.Series) *named {
 	return nil
 }
 
-// adopt makes a series one of a label set; changed must follow.
+// adopt adds a series to a label set. A call of changed must follow.
 func (m *Model) adopt(set *labelSet, container string, series usage.Series, missing bool) {
-	set.series = append(set.series, named{container, series, missing})
+	set.series = append(set.series, namedSeries{container, series, missing})
 	for int(series) >= len(m.places) {
 		m.places = append(m.places, place{})
 	}
@@ -208,7 +208,7 @@ func (m *Model) adopt(set *labelSet, container string, series usage.Series, miss
 // drop takes a series that is gone from its label set; changed must follow.
 func (m *Model) drop(series usage.Series) {
 	set := m.places[series].set
-	set.series = slices.DeleteFunc(set.series, func(n named) bool { return n.series == series })
+	set.series = slices.DeleteFunc(set.series, func(n namedSeries) bool { return n.series == series })
 	m.places[series] = place{}
 }
 

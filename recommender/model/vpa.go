@@ -68,9 +68,9 @@ type VPA struct {
 	sets      map[*labelSet]struct{}
 	pass      uint64 // last SyncVPAs that saw it
 	relinking bool
-	nameHash  uint64   // of Offset; 0: not asked for yet
+	nameHash  uint64   // of Offset; 0: not computed yet
 	known     []string // containers at the last call of NewContainers, sorted
-	listed    uint64   // structure at that call
+	listed    uint64   // structure at the last call of NewContainers
 
 	built      bool      // containers is up to date
 	containers []history // sorted by name; without series: only restored

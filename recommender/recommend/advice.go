@@ -51,14 +51,14 @@ func (a *Advisor) merge(dst *usage.Profile, v *model.VPA, container string, seri
 	return live
 }
 
-// live returns for how long series were observed, as history does; p is what they come to.
+// live returns the time for which the series of a container were observed. p is their merged profile.
 func (a *Advisor) live(v *model.VPA, container string, p *usage.Profile, series []usage.Series) time.Duration {
 	if p.Empty() {
 		return 0
 	}
 	from := a.proofFrom(p.First(), series)
-	if late, pending := v.Backfill.PendingFor(container); pending && late.After(from) {
-		from = late
+	if liveFrom, pending := v.Backfill.PendingFor(container); pending && liveFrom.After(from) {
+		from = liveFrom
 	}
 	return p.Last().Sub(from)
 }

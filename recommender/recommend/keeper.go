@@ -84,7 +84,7 @@ func (k *SketchKeeper) choose(log klog.Logger, v *model.VPA, now time.Time) {
 			anew |= t.AdaptParts(v.Recipe.Needs)
 		}
 		if k.Backfills && former != nil && v.Backfill.Covered {
-			v.Backfill.Request(anew, now)
+			v.Backfill.AddParts(anew, now)
 		}
 	}
 	if v.Recipe.Problem == "" {
@@ -234,13 +234,13 @@ func (k *SketchKeeper) Absorb(past *model.Model) {
 	}
 }
 
-// AbsorbParts adds some parts of the sketches of a VPA in which the past was loaded.
-func (k *SketchKeeper) AbsorbParts(v, past *model.VPA, which func(container string) sketch.Parts) {
+// AbsorbParts adds parts of the sketches of another model's VPA. partsOf returns the parts to add by container.
+func (k *SketchKeeper) AbsorbParts(v, past *model.VPA, partsOf func(container string) sketch.Parts) {
 	if v.Recipe == nil || !v.Recipe.Needs.Any() || !v.SameTarget(past) {
 		return
 	}
 	for container, t := range past.Sketches {
-		parts := which(container)
+		parts := partsOf(container)
 		if parts == 0 {
 			continue
 		}
