@@ -137,7 +137,7 @@ func TestTheTableOfExplain(t *testing.T) {
 		"VPA ns/web, recipe loadline (annotation loadline.dev/recipe: loadline:memory=safe)\n",
 		"container a, as saved with samples up to 2026-03-02T07:59:00Z\n",
 		"cpu target", "0.75 of the load, half-life 48h", "x 1.05", "cpu upper bound", "x 1.5",
-		"memory target", "second-highest daily peak of 14 days, or the running one", "300.", "floor",
+		"memory target", "second-highest daily peak of 14 days, or the running one", "300 MiB", "floor",
 		"cpu published", "400m, bounds - to -",
 	} {
 		require.Contains(t, out.String(), part)
@@ -217,7 +217,7 @@ func TestThatALimitWasTooLowIsSaid(t *testing.T) {
 		a.explain(map[string]checkpoint.Past{"a": {Profile: &p, Sketch: known.Image()}}, explainNow())
 		var out bytes.Buffer
 		require.NoError(t, a.Print(&out))
-		require.Equal(t, said, strings.Contains(out.String(), "! its CPU limit was too low for its bursts: under a limit, use counts as 601m at least"), out.String())
+		require.Equal(t, said, strings.Contains(out.String(), "! its CPU limit was too low for its bursts: under a limit, use counts as 600m at least"), out.String())
 	}
 }
 

@@ -267,7 +267,7 @@ func TestRunsOfAJobAreNewPods(t *testing.T) {
 		return out
 	}
 	require.NotContains(t, told(), `"cause":"NewPod"`)
-	require.Equal(t, 2, strings.Count(told("--new-pod-after=1h"), `"cause":"NewPod"`))
+	require.Equal(t, 1, strings.Count(told("--new-pod-after=1h"), `"cause":"NewPod"`), "the first pod keeps what it was declared with")
 	require.Contains(t, told("--new-pod-after=1h", "--max-memory=200Mi"), `"to":"200Mi"`)
 	require.Contains(t, told("--after-oom=afresh", "--max-memory=80Mi"), `"use":"90Mi","limit":"80Mi"`)
 }

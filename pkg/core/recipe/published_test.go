@@ -33,6 +33,9 @@ func TestRecipes_PublishedExamplesAreExact(t *testing.T) {
 		{name: "crane: 0.002 cores", recipe: "crane", kind: resources.CPU, use: 2, length: week, want: 114},
 		{name: "crane: 200 MB", recipe: "crane", kind: resources.Memory, use: 200e6, length: week, want: 241172479},
 		{name: "cruisekube: peak", recipe: "cruisekube", kind: resources.CPU, use: 500, length: week, want: 500},
+		{name: "autopilot: the highest memory", recipe: "autopilot:memory-margin=0", kind: resources.Memory, use: 700e6, length: week, want: 700e6},
+		{name: "autopilot: the highest memory and a margin", recipe: "autopilot", kind: resources.Memory, use: 300 << 20, length: week, want: 330 << 20},
+		{name: "autopilot: memory of 1 GB", recipe: "autopilot", kind: resources.Memory, use: 1e9, length: week, want: 1100e6},
 		{name: "cruisekube: memory", recipe: "cruisekube", kind: resources.Memory, use: 700e6, length: week, want: 700e6},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -20,7 +20,7 @@ const (
 //	peaks  [ .  .  #  #  #  #  #  #  .  . ]     by the number of the window, modulo the ring
 //	                          ^ running
 type DailyPeaks struct {
-	peaks   [slotsKept]uint16 // coded; 0 = empty
+	peaks   [slotsKept]uint16 // codes of the scale of memory; 0 = empty
 	running int64             // number of the window that is open, since 1970
 
 	first   int64   // nanoseconds since 1970 of the first sample; 0 = none
@@ -62,14 +62,14 @@ func (p *DailyPeaks) peak(at int64, bytes float64) {
 	}
 	p.last = max(p.last, uint32(at/minute))
 	if at/window-p.running >= slotsKept {
-		p.before = encode(p.Highest(days))
+		p.before = scales[ram].encode(p.Highest(days))
 	}
 	if at/window > p.running {
 		p.kills, p.former = 0, p.of(at/window-slotsKept)
 	}
 	advanceRing(&p.running, at/window, p.peaks[:])
 	slot := &p.peaks[p.running%slotsKept]
-	*slot = max(*slot, encode(bytes))
+	*slot = max(*slot, scales[ram].encode(bytes))
 	p.highest = max(p.highest, float32(bytes))
 }
 
@@ -103,14 +103,16 @@ func (p *DailyPeaks) kill(at int64, had float64) (need float64) {
 func (p *DailyPeaks) Empty() bool { return p.first == 0 }
 
 // Running returns the peak of the open window.
-func (p *DailyPeaks) Running() float64 { return decode(p.peaks[p.running%slotsKept]) }
+func (p *DailyPeaks) Running() float64 { return scales[ram].decode(p.peaks[p.running%slotsKept]) }
 
 // Day returns the highest of the latest four windows.
 func (p *DailyPeaks) Day() float64 { return p.day(0) }
 
 // day returns the peak of the block of four windows that ended a number of days
 // ago, 0 if it is empty.
-func (p *DailyPeaks) day(ago int64) float64 { return decode(p.coded(p.running - ago*perDay)) }
+func (p *DailyPeaks) day(ago int64) float64 {
+	return scales[ram].decode(p.coded(p.running - ago*perDay))
+}
 
 // coded returns the peak of the four windows up to one with a number, coded; 0 = they are
 // empty, or no longer kept.
@@ -157,7 +159,7 @@ func (p *DailyPeaks) daily(daily []float64) []float64 {
 		}
 	}
 	if p.before != 0 && len(daily) < enough {
-		daily = append(daily, decode(p.before))
+		daily = append(daily, scales[ram].decode(p.before))
 	}
 	return daily
 }
@@ -170,7 +172,7 @@ func (p *DailyPeaks) Weekly() []float64 { return p.weekly(make([]float64, 0, mos
 func (p *DailyPeaks) weekly(daily []float64) []float64 {
 	daily = p.daily(daily)
 	if p.former != 0 && len(daily) >= enough {
-		daily = append(daily, decode(p.former))
+		daily = append(daily, scales[ram].decode(p.former))
 	}
 	return daily
 }
@@ -237,9 +239,9 @@ func (p *DailyPeaks) merge(o *DailyPeaks) {
 	case p.first == 0:
 		p.before = o.before
 	case apart >= slotsKept:
-		p.before = encode(p.Highest(days))
+		p.before = scales[ram].encode(p.Highest(days))
 	case -apart >= slotsKept:
-		p.before = encode(o.Highest(days))
+		p.before = scales[ram].encode(o.Highest(days))
 	default:
 		p.before = max(p.before, o.before)
 	}
@@ -299,7 +301,7 @@ func (p *DailyPeaks) write(w *imageWriter) {
 
 func (p *DailyPeaks) read(r *imageReader) {
 	p.running = r.Within(0, mostNumber)
-	r.Codes(p.peaks[:])
+	r.Scaled(&scales[ram], p.peaks[:])
 	p.first = r.Within(0, math.MaxInt64)
 	p.highest, p.sum, p.samples = float32(r.Float()), r.Float(), r.Float()
 	if p.samples == 0 {
@@ -307,9 +309,9 @@ func (p *DailyPeaks) read(r *imageReader) {
 	}
 	if !r.Empty() { // else it was written before pauses were known
 		p.last, p.idle = uint32(r.Within(0, math.MaxUint32)), uint16(r.Within(0, math.MaxUint16))
-		p.before, p.kills = uint16(r.Within(0, math.MaxUint16)), uint8(r.Within(0, mostKills))
+		p.before, p.kills = r.Code(&scales[ram]), uint8(r.Within(0, mostKills))
 	}
 	if !r.Empty() {
-		p.former = uint16(r.Within(0, math.MaxUint16))
+		p.former = r.Code(&scales[ram])
 	}
 }

@@ -67,17 +67,17 @@ func (t *Sketch) Declare(request resources.Amount) bool {
 	if request <= 0 || t.declared != 0 || !t.new() {
 		return false
 	}
-	t.declared = encode(float64(request))
+	t.declared = scales[ram].encode(float64(request))
 	return true
 }
 
-// Declared returns the memory request of a container that is new, to a thousandth, and 0
+// Declared returns the memory request of a container that is new, and 0
 // for others or if it is not known.
 func (t *Sketch) Declared() float64 {
 	if !t.new() {
 		return 0
 	}
-	return decode(t.declared)
+	return scales[ram].decode(t.declared)
 }
 
 func (t *Sketch) new() bool {

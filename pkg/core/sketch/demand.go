@@ -75,14 +75,16 @@ type throttled struct {
 
 // lately is an amount of millicores and when it was so.
 type lately struct {
-	amount uint16 // coded, 0 = none
+	amount uint16 // code of the scale of CPU, 0 = none
 	slot   uint16 // number of the quarter of an hour since 1970, the last bits of it
 }
 
 // slotLength is longer than throttling is measured over.
 const slotLength = int64(15 * time.Minute)
 
-func since(at int64, amount float64) lately { return lately{encode(amount), uint16(at / slotLength)} }
+func since(at int64, amount float64) lately {
+	return lately{scales[cpu].encode(amount), uint16(at / slotLength)}
+}
 
 // age returns how many slots have passed until an instant. More than 341 days are none.
 func (l lately) age(at int64) float64 {
@@ -97,7 +99,7 @@ const needHalfLife = 7 * 24 * 4
 
 // heldBack returns what is left of that at an instant, in millicores.
 func (h *throttled) heldBack(at int64) float64 {
-	return decode(h.need.amount) * math.Exp2(-h.need.age(at)/needHalfLife)
+	return scales[cpu].decode(h.need.amount) * math.Exp2(-h.need.age(at)/needHalfLife)
 }
 
 // demand returns what a use below a limit is taken for at least if it was throttled, else 0:
@@ -107,10 +109,10 @@ func (h *throttled) heldBack(at int64) float64 {
 // ask for more than was used do not count.
 func (h *throttled) demand(at int64, u Use) float64 {
 	limit := float64(u.Limit)
-	if h.lowest.amount == 0 || limit <= decode(h.lowest.amount) || h.lowest.age(at) > 1 {
+	if h.lowest.amount == 0 || limit <= scales[cpu].decode(h.lowest.amount) || h.lowest.age(at) > 1 {
 		h.lowest = since(at, limit)
 	}
-	lowest := min(decode(h.lowest.amount), limit)
+	lowest := min(scales[cpu].decode(h.lowest.amount), limit)
 	if !(u.Throttled >= reached) || float64(u.Amount) < reached*lowest {
 		return 0
 	}
@@ -151,9 +153,9 @@ func (throttling) write(t *Sketch, w *imageWriter) {
 
 func (throttling) read(t *Sketch, r *imageReader) bool {
 	if t.countsThrottling() {
-		number := func() uint16 { return uint16(r.Within(0, math.MaxUint16)) }
-		t.throttled.lowest = lately{number(), number()}
-		t.throttled.need = lately{number(), number()}
+		for _, l := range []*lately{&t.throttled.lowest, &t.throttled.need} {
+			*l = lately{r.Code(&scales[cpu]), uint16(r.Within(0, math.MaxUint16))}
+		}
 	}
 	return t.countsThrottling()
 }

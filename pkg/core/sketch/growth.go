@@ -90,7 +90,7 @@ func (p *DailyPeaks) growth(last, end int64) (Growth, bool) {
 	}
 	first := end - int64(span-1)*perDay
 	return Growth{
-		From: decode(p.coded(first)), To: decode(p.coded(last)),
+		From: scales[ram].decode(p.coded(first)), To: scales[ram].decode(p.coded(last)),
 		Days: int(last-first) / perDay, PerDay: p.slope(end, span),
 	}, true
 }
@@ -102,13 +102,13 @@ func (p *DailyPeaks) rises(end int64, span, falls int) bool {
 	if begin < p.first/window-1 || begin < p.running-slotsKept {
 		return false
 	}
-	first, last := decode(p.coded(begin+perDay)), decode(p.coded(end))
+	first, last := scales[ram].decode(p.coded(begin+perDay)), scales[ram].decode(p.coded(end))
 	if first == 0 || last < first*(1+grown) { // nearly always
 		return false
 	}
 	var peaks [longSpan]float64
 	for i := range span {
-		peaks[i] = decode(p.coded(begin + int64(i+1)*perDay))
+		peaks[i] = scales[ram].decode(p.coded(begin + int64(i+1)*perDay))
 	}
 	if middle := peaks[span/2]; last-middle < half*(middle-first) {
 		return false
@@ -127,7 +127,7 @@ func (p *DailyPeaks) rises(end int64, span, falls int) bool {
 	for number := begin; number > p.running-slotsKept; number -= perDay {
 		before = max(before, p.coded(number))
 	}
-	return falls >= 0 && last >= decode(before)*(1+grown) && p.slope(end, span)*(shortSpan-1) >= grown*first
+	return falls >= 0 && last >= scales[ram].decode(before)*(1+grown) && p.slope(end, span)*(shortSpan-1) >= grown*first
 }
 
 // slope returns the median of the rises a day between two days of a span.
@@ -136,7 +136,7 @@ func (p *DailyPeaks) slope(end int64, span int) float64 {
 	slopes := room[:0]
 	for late := range span {
 		for early := late + 1; early < span; early++ { // counted back from the end
-			rise := decode(p.coded(end-int64(late)*perDay)) - decode(p.coded(end-int64(early)*perDay))
+			rise := scales[ram].decode(p.coded(end-int64(late)*perDay)) - scales[ram].decode(p.coded(end-int64(early)*perDay))
 			slopes = append(slopes, rise/float64(early-late))
 		}
 	}

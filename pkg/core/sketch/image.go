@@ -44,8 +44,8 @@ func Read(n Needs, image []byte, now time.Time, ahead time.Duration) (*Sketch, e
 		if number == frame {
 			t.readFrame(content)
 		}
-		if present, former := scaled[number]; former {
-			number, content.former = present, true
+		if former, found := formerParts[number]; found {
+			number, content.former = former.present, former.unit
 		}
 		for i := range parts {
 			if parts[i].number == number {
@@ -137,8 +137,8 @@ var ErrImage = errors.New("it is cut short, or was not written by us")
 type imageReader struct {
 	rest   []byte
 	err    error
-	other  bool // what it has is not what is needed, as buckets of another size
-	former bool // codes are of thousandths
+	other  bool    // what it has is not what is needed, as buckets of another size
+	former float64 // unit of the codes of older images, in parts of a millicore or byte; 0 = codes are of scales
 }
 
 // newImageReader returns a reader of bytes, which it does not change.
@@ -213,9 +213,20 @@ func (r *imageReader) Codes(slots []uint16) {
 
 // Scaled fills the slots of a ring whose codes are of a scale.
 func (r *imageReader) Scaled(s *scale, slots []uint16) {
-	if r.Codes(slots); r.former {
-		s.recode(slots)
+	if r.Codes(slots); r.former > 0 {
+		for i, code := range slots {
+			slots[i] = s.recode(code, r.former)
+		}
 	}
+}
+
+// Code returns one code of a scale. Without a scale it returns the number as it is.
+func (r *imageReader) Code(s *scale) uint16 {
+	code := uint16(r.Within(0, math.MaxUint16))
+	if s != nil && r.former > 0 {
+		return s.recode(code, r.former)
+	}
+	return code
 }
 
 // Part returns the next part.

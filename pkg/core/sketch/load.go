@@ -108,7 +108,7 @@ func (s *LoadShape) Name(i int) string { return s.names[i] }
 type Load struct {
 	shape  *LoadShape
 	uses   pair
-	slots  [slots]uint16 // highest level of each slot, coded; 0 = none
+	slots  [slots]uint16 // highest level of each slot, code of the scale of the kind; 0 = none
 	latest int64         // number of the slot that is open
 	peak   float64       // of memory in that slot
 	first  int64         // nanoseconds since 1970 of the first use; 0 = none, or not known
@@ -141,7 +141,7 @@ func (l *Load) Observe(at int64, use float64) {
 	advanceRing(&l.latest, number, l.slots[:])
 	if l.shape.hour {
 		slot := &l.slots[l.latest%slots]
-		*slot = max(*slot, encode(max(l.Level(0, at), l.Level(1, at))*1000))
+		*slot = max(*slot, scales[l.shape.kind].encode(max(l.Level(0, at), l.Level(1, at))))
 	}
 }
 
@@ -161,7 +161,7 @@ func (l *Load) Hour() float64 {
 	for _, c := range l.slots {
 		code = max(code, c)
 	}
-	return decode(code) / 1000
+	return scales[l.shape.kind].decode(code)
 }
 
 // adapt keeps what has the same half-lives.
@@ -220,7 +220,7 @@ func (l *Load) read(r *imageReader) {
 	}
 	l.uses.read(&l.shape.pairShape, r)
 	l.latest = r.Within(0, mostNumber)
-	r.Codes(l.slots[:])
+	r.Scaled(&scales[l.shape.kind], l.slots[:])
 	l.peak = r.Float()
 	if !r.Empty() { // else it was written before the first use was kept: Read takes that of the sketch
 		l.first = r.Within(0, math.MaxInt64)

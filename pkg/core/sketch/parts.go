@@ -1,7 +1,5 @@
 package sketch
 
-import "math"
-
 // part is one thing that sketches remember.
 type part interface {
 	// needed reports whether it is.
@@ -69,6 +67,7 @@ func same[P any](needed bool, m *P) *P {
 // declared is the part that is one number of what pods are created with, 0 = not known.
 type declared struct {
 	number func(*Sketch) *uint16
+	scale  *scale // of the number; nil: it is no code
 	wanted func(*Sketch) bool
 }
 
@@ -88,7 +87,7 @@ func (d declared) write(t *Sketch, w *imageWriter) {
 
 func (d declared) read(t *Sketch, r *imageReader) bool {
 	if d.needed(t) {
-		*d.number(t) = uint16(r.Within(0, math.MaxUint16))
+		*d.number(t) = r.Code(d.scale)
 	}
 	return d.needed(t)
 }

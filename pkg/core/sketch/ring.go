@@ -1,30 +1,5 @@
 package sketch
 
-import "math"
-
-// codeStep is the ratio of two neighbouring codes; with it the largest code stands
-// for more bytes than there are.
-const codeStep = 1.001
-
-var logStep = math.Log(codeStep)
-
-// encode rounds an amount up to a power of codeStep. The smallest code is 1: 0 stands
-// for no amount at all.
-func encode(amount float64) uint16 {
-	if amount < 1 {
-		return 1
-	}
-	return uint16(min(math.Ceil(math.Log(amount)/logStep-1e-6)+1, math.MaxUint16))
-}
-
-// decode is the inverse of encode, and 0 for no amount.
-func decode(code uint16) float64 {
-	if code == 0 {
-		return 0
-	}
-	return math.Exp(float64(code-1) * logStep)
-}
-
 // mostNumber is more than that of any slot that can be.
 const mostNumber = 1 << 40
 

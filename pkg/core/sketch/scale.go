@@ -7,6 +7,9 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
+// codeStep is the largest ratio of two neighboring amounts of a scale.
+const codeStep = 1.001
+
 // scale lists the amounts that the codes of one kind stand for, in ascending order: code i+1 is
 // amounts[i], and code 0 is no amount. Amounts that manifests use, such as 200m or 300Mi, are on
 // the scale and therefore exact. Other amounts are rounded up by at most a thousandth.
@@ -59,11 +62,11 @@ func (s *scale) decode(code uint16) float64 {
 	return s.amounts[min(int(code), len(s.amounts))-1]
 }
 
-// recode replaces codes of thousandths, as older images have them, with codes of the scale.
-func (s *scale) recode(slots []uint16) {
-	for i, code := range slots {
-		if code != 0 {
-			slots[i] = s.encode(decode(code) / 1000)
-		}
+// recode returns the code of the scale for a power of codeStep, in parts of a millicore or byte, as
+// older images have it. It is rounded up.
+func (s *scale) recode(code uint16, parts float64) uint16 {
+	if code == 0 {
+		return 0
 	}
+	return s.encode(math.Pow(codeStep, float64(code-1)) / parts)
 }

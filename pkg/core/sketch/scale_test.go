@@ -80,6 +80,48 @@ func TestRead_OlderImagesKeepPointsAndHours(t *testing.T) {
 	}
 }
 
+// Peaks, loads, declared memory and what throttling showed are read from images whose codes are powers of
+// codeStep, and nothing begins anew.
+func TestRead_OlderImagesKeepPeaksAndLoads(t *testing.T) {
+	for name, needs := range map[string]Needs{
+		"everything-peaks-in-thousandths": everything(),
+		"loadline-in-thousandths":         {Peaks: true, LimitRatio: true, Declared: 100 * time.Hour, Load: ofCPU(calm())},
+		"shared-peaks-in-thousandths":     shared(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			old, err := Read(needs, golden(t, name), start, 0)
+			require.NoError(t, err)
+			want := life(needs)
+			for k := range resources.Kind(resources.Kinds) {
+				if _, had := want.Covers(k); had {
+					_, known := old.Covers(k)
+					require.True(t, known, "the history of %s does not begin anew", k)
+				}
+				if l := want.Load[k]; l != nil {
+					require.InDelta(t, l.Hour(), old.Load[k].Hour(), 0.003*l.Hour())
+				}
+			}
+			require.InEpsilon(t, want.Peaks.Highest(days), old.Peaks.Highest(days), 0.003)
+			require.Equal(t, len(want.Peaks.Weekly()), len(old.Peaks.Weekly()))
+			require.InDelta(t, want.Declared(), old.Declared(), 0.003*want.Declared())
+			require.InDelta(t, want.HeldBack(), old.HeldBack(), 0.003*want.HeldBack())
+			require.Equal(t, want.LimitRatio, old.LimitRatio)
+			again, err := Read(needs, old.Image(), start, 0)
+			require.NoError(t, err)
+			require.Equal(t, old, again)
+		})
+	}
+}
+
+func TestPeaks_AreExact(t *testing.T) {
+	s := New(Needs{Peaks: true, Declared: time.Hour})
+	s.Observe(start, resources.Memory, 700e6, 0)
+	s.Declare(300 << 20)
+	require.Equal(t, 700e6, s.Peaks.Highest(days))
+	require.Equal(t, 700e6, s.Peaks.Running())
+	require.Equal(t, float64(300<<20), s.Declared())
+}
+
 func TestPoints_ASteadyUseIsExact(t *testing.T) {
 	for k, use := range map[resources.Kind]resources.Amount{resources.CPU: 200, resources.Memory: 1e9} {
 		s := New(Needs{Points: true, Hours: ofBoth})

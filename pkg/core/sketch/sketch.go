@@ -112,33 +112,41 @@ const cpu, ram = resources.CPU, resources.Memory
 
 // parts are all that a sketch can have, in the order that they have in images.
 var parts = [...]struct {
-	number int64          // in images: it is never used for anything else, 1 is the frame, and the next is 25
+	number int64          // in images: it is never used for anything else, 1 is the frame, and the next is 31
 	begins resources.Kind // of which an older image knows nothing where it lacks this part: what is known begins anew; none: recipes do without
 	part
 }{
-	{2, ram, keep(func(t *Sketch) *DailyPeaks { return t.Peaks })},
+	{25, ram, keep(func(t *Sketch) *DailyPeaks { return t.Peaks })},
 	{3, none, keep(func(t *Sketch) *Kills { return t.Kills })},
 	{24, none, pressure{}},
-	{15, none, declared{func(t *Sketch) *uint16 { return (*uint16)(&t.LimitRatio) }, func(t *Sketch) bool { return t.flags.has(limited) }}},
-	{16, none, declared{func(t *Sketch) *uint16 { return &t.declared }, func(t *Sketch) bool { return t.declaredIn > 0 }}},
+	{15, none, declared{func(t *Sketch) *uint16 { return (*uint16)(&t.LimitRatio) }, nil, func(t *Sketch) bool { return t.flags.has(limited) }}},
+	{26, none, declared{func(t *Sketch) *uint16 { return &t.declared }, &scales[ram], func(t *Sketch) bool { return t.declaredIn > 0 }}},
 	{18, none, starts{}},
-	{19, none, throttling{}},
-	{4, cpu, keep(func(t *Sketch) *Load { return t.Load[cpu] })},
-	{17, cpu, keep(func(t *Sketch) *Tracked { return t.Tracked })},
+	{27, none, throttling{}},
+	{28, cpu, keep(func(t *Sketch) *Load { return t.Load[cpu] })},
+	{30, cpu, keep(func(t *Sketch) *Tracked { return t.Tracked })},
 	{12, cpu, keep(func(t *Sketch) *Models { return t.Models[cpu] })},
 	{20, cpu, keep(func(t *Sketch) *Points { return t.Points[cpu] })},
 	{22, cpu, keep(func(t *Sketch) *Hours { return t.Hours[cpu] })},
 	{10, cpu, keep(func(t *Sketch) *Weighted { return t.Weighted[cpu] })},
-	{5, ram, keep(func(t *Sketch) *Load { return t.Load[ram] })},
+	{29, ram, keep(func(t *Sketch) *Load { return t.Load[ram] })},
 	{13, ram, keep(func(t *Sketch) *Models { return t.Models[ram] })},
 	{21, ram, keep(func(t *Sketch) *Points { return t.Points[ram] })},
 	{23, ram, keep(func(t *Sketch) *Hours { return t.Hours[ram] })},
 	{11, ram, keep(func(t *Sketch) *Weighted { return t.Weighted[ram] })},
 }
 
-// scaled has the present numbers of parts by the numbers that they have in older images, whose
-// codes are of thousandths.
-var scaled = map[int64]int64{6: 20, 7: 21, 8: 22, 9: 23, 14: 24}
+// coded is a part of older images, whose codes are powers of codeStep.
+type coded struct {
+	present int64   // number of the part today
+	unit    float64 // of the codes, in parts of a millicore or byte
+}
+
+// formerParts has the parts of older images by the numbers that they have there.
+var formerParts = map[int64]coded{
+	2: {25, 1}, 16: {26, 1}, 19: {27, 1}, 4: {28, 1000}, 5: {29, 1000}, 17: {30, 1000},
+	6: {20, 1000}, 7: {21, 1000}, 8: {22, 1000}, 9: {23, 1000}, 14: {24, 1000},
+}
 
 // none is for parts without which a container is known as well.
 const none resources.Kind = resources.Kinds
