@@ -36,6 +36,7 @@ const (
 	aboveCapacity = "above_capacity"
 	live          = "seen_live"
 	ambiguous     = "ambiguous_series"
+	otherCluster  = "other_cluster"
 )
 
 // mostFailures is how many queries in a row may fail before an attempt gives up: a
@@ -57,6 +58,7 @@ func (l *Loader) attempt(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
+	l.findCluster(ctx, directory)
 	f := l.feeder(ctx, directory, now)
 	wanted := l.config.Waiting != "" && f.sketches != nil && recommend.AnyNeeds(f.model, func(n sketch.Needs) bool { return n.Pressure })
 	var errs []error
@@ -64,7 +66,7 @@ func (l *Loader) attempt(ctx context.Context, now time.Time) error {
 	loaded := false
 	rest, err := prometheus.Parts[chunk]{
 		Ask: func(ctx context.Context, c chunk) error {
-			b, err := l.fetch(ctx, c)
+			b, err := l.fetch(ctx, directory, c)
 			if err != nil {
 				return fmt.Errorf("%s usage from %s: %w", c.kind, c.Start.UTC().Format(time.RFC3339), err)
 			}

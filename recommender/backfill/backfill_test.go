@@ -92,6 +92,10 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `{"status":"success","data":%s}`, f.labels)
 		return
 	}
+	if query == f.config.Usage.Memory() && strings.HasSuffix(r.URL.Path, "/query") { // which clusters there are
+		f.serve(w, "mem", now(), now(), time.Hour, "vector")
+		return
+	}
 	kind := "mem"
 	for _, counter := range []string{"cpu_total", "waited_total"} {
 		if strings.Contains(query, counter) {
@@ -101,23 +105,35 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.asked = append(f.asked, kind+" "+start.Format("02T15:04"))
 	step, err := strconv.Atoi(r.FormValue("step"))
 	require.NoError(f.t, err)
+	f.serve(w, kind, start, instant(f.t, r.FormValue("end")), time.Duration(step)*time.Second, "matrix")
+}
+
+// serve answers with the series of a metric, as a matrix or as a vector.
+func (f *fake) serve(w http.ResponseWriter, kind string, start, end time.Time, step time.Duration, form string) {
 	type series struct {
 		Metric map[string]string `json:"metric"`
-		Values [][2]any          `json:"values"`
+		Values [][2]any          `json:"values,omitempty"`
+		Value  []any             `json:"value,omitempty"`
 	}
-	var list []series
+	list := []series{}
 	for _, s := range f.series[kind] {
 		one := series{Metric: s.labels}
-		for at := start; !at.After(instant(f.t, r.FormValue("end"))); at = at.Add(time.Duration(step) * time.Second) {
+		for at := start; !at.After(end); at = at.Add(step) {
 			if value, found := s.value(at); found {
 				one.Values = append(one.Values, [2]any{at.Unix(), value})
 			}
+		}
+		if form == "vector" {
+			if len(one.Values) == 0 {
+				continue
+			}
+			one.Value, one.Values = one.Values[0][:], nil
 		}
 		list = append(list, one)
 	}
 	text, err := json.Marshal(list)
 	require.NoError(f.t, err)
-	fmt.Fprintf(w, `{"status":"success","data":{"resultType":"matrix","result":%s}}`, text)
+	fmt.Fprintf(w, `{"status":"success","data":{"resultType":%q,"result":%s}}`, form, text)
 }
 
 func instant(t *testing.T, text string) time.Time {
@@ -237,6 +253,39 @@ func TestRun_RefusesSeriesOfTwoClusters(t *testing.T) {
 	l.Run(f.ctx)
 	require.Equal(t, Complete, l.Progress().State)
 	require.Equal(t, map[string]int{taken: 2 * 73, ambiguous: 2 * 73}, f.counts)
+}
+
+// Pods of Deployments have other names in each cluster. Those that run show which cluster is this one.
+func TestRun_LeavesOutOtherClusters(t *testing.T) {
+	f := newFake(t, aPod("p", labels.Set{"app": "x"}, "c"))
+	f.config.VPAs = func(context.Context) []model.Observed {
+		return []model.Observed{{Object: &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "x"}}, Selector: labels.SelectorFromSet(labels.Set{"app": "x"})}}
+	}
+	f.labels = `{"resultType":"vector","result":[` +
+		`{"metric":{"ns_label":"ns","pod_label":"gone","pod_label_app":"x"},"value":[1,"1"]},{"metric":{"ns_label":"ns","pod_label":"other","pod_label_app":"x"},"value":[1,"1"]}]}`
+	for _, metric := range []string{"cpu_total", "mem"} {
+		for i, pod := range []struct{ name, cluster string }{{"p", "east"}, {"gone", "east"}, {"other", "west"}} {
+			f.add(metric, "ns", pod.name, "c", always("1"))
+			f.series[metric][i].labels["cluster"] = pod.cluster
+		}
+	}
+	l := New(f.config, now())
+	l.Run(f.ctx)
+	require.Equal(t, Complete, l.Progress().State)
+	require.Equal(t, map[string]int{taken: 2 * 2 * 73, otherCluster: 2 * 73}, f.counts)
+}
+
+// Without a pod that runs it is not known which of two clusters is this one.
+func TestRun_RefusesClustersWithoutPodsThatRun(t *testing.T) {
+	f := newFake(t)
+	for _, metric := range []string{"cpu_total", "mem"} {
+		f.add(metric, "ns", "p", "c", always("1"))
+		f.add(metric, "ns", "q", "c", always("1"))
+		f.series[metric][0].labels["cluster"], f.series[metric][1].labels["cluster"] = "east", "west"
+	}
+	l := New(f.config, now())
+	l.Run(f.ctx)
+	require.Equal(t, map[string]int{ambiguous: 4 * 73}, f.counts)
 }
 
 func TestPlan_StartsInTheSameStepReadTheSamePoints(t *testing.T) {
@@ -495,7 +544,7 @@ func TestAServerThatIsAwayIsNotAskedForEverything(t *testing.T) {
 	l := New(f.config, now())
 	err := l.attempt(t.Context(), now())
 	require.Error(t, err)
-	require.Equal(t, mostFailures, n)
+	require.Equal(t, 1+mostFailures, n, "clusters, then usage")
 	require.Equal(t, Failed, l.end(err).State)
 	require.Len(t, l.missing, 8)
 	require.Empty(t, l.Take())

@@ -2,6 +2,7 @@ package backfill
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -65,7 +66,7 @@ type batch struct {
 const none resources.Amount = -1
 
 // fetch asks for a chunk. An answer that is not whole gives nothing.
-func (l *Loader) fetch(ctx context.Context, c chunk) (*batch, error) {
+func (l *Loader) fetch(ctx context.Context, d *directory, c chunk) (*batch, error) {
 	b := &batch{chunk: c, index: map[usage.ContainerKey]int{}, counts: map[string]int{}, distinct: prometheus.NewDistinct(l.config.Usage, l.config.Step)}
 	query := l.config.Usage.Query(c.kind, l.config.Step)
 	answer, err := l.config.Client.Range(ctx, prometheus.Range{Query: query, Times: c.Times}, func(labels map[string]string, points []prometheus.Point) {
@@ -75,6 +76,15 @@ func (l *Loader) fetch(ctx context.Context, c chunk) (*batch, error) {
 			return
 		}
 		b.distinct.Add(key, labels, points)
+		switch cluster := prometheus.Cluster(labels); {
+		case cluster == "" || d.live[podName{key.Namespace, key.Pod}] != nil: // two of one name are for Distinct
+		case l.own.problem != nil:
+			b.distinct.Refuse(key, l.own.problem)
+		case l.own.known && cluster != l.own.name:
+			b.counts[otherCluster] += len(points)
+			l.logOther(ctx, cluster)
+			return
+		}
 		b.add(key, points)
 	})
 	l.config.Ambiguities.AddPast(b.distinct)
@@ -85,6 +95,40 @@ func (l *Loader) fetch(ctx context.Context, c chunk) (*batch, error) {
 	b.counts[notNumber] += answer.Unusable
 	b.counts[unreadable] += answer.Broken
 	return b, err
+}
+
+// ownCluster is the cluster of the pods that run, by the labels of their usage.
+type ownCluster struct {
+	name    string // matchers of PromQL; empty: without a label
+	known   bool
+	problem error // the clusters of series cannot be told apart
+}
+
+// findCluster reads which clusters the usage of now is from. Where that fails, pods that are gone have no
+// history if their series name a cluster.
+func (l *Loader) findCluster(ctx context.Context, d *directory) {
+	var clusters prometheus.Clusters
+	_, err := l.config.Client.Instant(ctx, l.config.Usage.Memory(), time.Time{}, func(labels map[string]string, _ []prometheus.Point) {
+		if key, ok := l.config.Usage.Container(labels); ok {
+			pod := ""
+			if d.live[podName{key.Namespace, key.Pod}] != nil {
+				pod = key.Namespace + "/" + key.Pod
+			}
+			clusters.Add(pod, labels)
+		}
+	})
+	l.own.name, l.own.known, l.own.problem = clusters.Own()
+	if err != nil {
+		l.own.problem = fmt.Errorf("series of a cluster that is not known: %w", err)
+	}
+}
+
+// logOther logs once that series of another cluster are left out.
+func (l *Loader) logOther(ctx context.Context, cluster string) {
+	if !l.otherLogged {
+		l.otherLogged = true
+		klog.FromContext(ctx).Info("History of other clusters in Prometheus is left out", "cluster", l.own.name, "other", cluster)
+	}
 }
 
 // add takes the points of one series of a container. Where several series of it

@@ -119,7 +119,10 @@ type Loader struct {
 	missing   []chunk       // Run's own
 	waiting   waiting       // Run's own
 	ambiguous bool          // it was logged that series are; Run's own
-	plan      []chunk
+	own       ownCluster    // Run's own
+	// otherLogged: it was logged that other clusters are left out; Run's own.
+	otherLogged bool
+	plan        []chunk
 	// requests are the VPAs that are loaded for; nil: those that exist at the first attempt.
 	requests map[vpaName]Request
 	late     bool                 // the requests were given

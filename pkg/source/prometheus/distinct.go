@@ -65,6 +65,13 @@ func (d *Distinct) Add(c usage.ContainerKey, labels map[string]string, points []
 	return true
 }
 
+// Refuse makes a container ambiguous.
+func (d *Distinct) Refuse(c usage.ContainerKey, why error) {
+	if d.ambiguous[c] == nil {
+		d.ambiguous[c] = fmt.Errorf("container %s of pod %s/%s has %w", c.Container, c.Namespace, c.Pod, why)
+	}
+}
+
 // beside reports whether two writers were there at the same time, and not one after the other.
 func (w writer) beside(o writer, tolerance time.Duration) bool {
 	return w.from.Equal(o.from) && w.till.Equal(o.till) || earlier(w.till, o.till).Sub(later(w.from, o.from)) > tolerance
