@@ -31,8 +31,8 @@ func (s subject) name() string { return s.workload + "/" + s.container }
 // subjects asks which containers there are.
 func (r *archiveReader) subjects(ctx context.Context) ([]subject, error) {
 	u := r.query.Usage
-	found := map[usage.ContainerKey]bool{}
-	var unnamed map[string]string // labels of one of them
+	found := map[usage.ContainerKey]string{} // with one of its clusters
+	var unnamed map[string]string            // labels of one of them
 	r.asked = []column{cpuUse, memoryUse}
 	metrics := []string{u.Selector(u.CPUMetric), u.Selector(u.MemoryMetric)}
 	if r.query.Waiting != "" {
@@ -44,7 +44,7 @@ func (r *archiveReader) subjects(ctx context.Context) ([]subject, error) {
 			return
 		}
 		if key, ok := u.Container(labels); ok {
-			found[key] = true
+			found[key] = Cluster(labels)
 		} else {
 			unnamed = labels
 		}
@@ -72,7 +72,29 @@ func (r *archiveReader) subjects(ctx context.Context) ([]subject, error) {
 		}
 	}
 	slices.SortFunc(subjects, subject.compare)
-	return subjects, nil
+	return r.ofOneCluster(subjects, found), nil
+}
+
+// ofOneCluster leaves out workloads whose pods are in several clusters. Pods of one name in several clusters
+// are for Distinct.
+func (r *archiveReader) ofOneCluster(subjects []subject, cluster map[usage.ContainerKey]string) []subject {
+	clusters := map[string]map[string]bool{}
+	for _, s := range subjects {
+		name := cluster[s.key]
+		if name == "" {
+			continue
+		}
+		if clusters[s.workload] == nil {
+			clusters[s.workload] = map[string]bool{}
+		}
+		clusters[s.workload][name] = true
+	}
+	for _, workload := range slices.Sorted(maps.Keys(clusters)) {
+		if len(clusters[workload]) > 1 {
+			r.report(&trace.Problem{Series: workload, Text: severalClusters(clusters[workload]).Error()})
+		}
+	}
+	return slices.DeleteFunc(subjects, func(s subject) bool { return len(clusters[s.workload]) > 1 })
 }
 
 // labels asks for the labels of series in the time that is read, in parts where that is

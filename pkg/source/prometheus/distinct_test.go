@@ -112,6 +112,22 @@ func TestReadArchive_LeavesOutSeriesOfTwoClusters(t *testing.T) {
 	require.Contains(t, problems[0], `has series with cluster="east" and cluster="west"`)
 }
 
+// Pods of Deployments have other names in each cluster.
+func TestReadArchive_LeavesOutWorkloadsOfTwoClusters(t *testing.T) {
+	f := newFake(t)
+	f.container("shop", "api-0", "app")
+	for cluster, pod := range map[string]string{"east": "web-7d9f8b6c5d-x2k4p", "west": "web-5c4b8f7d9-bcdfg"} {
+		for _, metric := range []string{"cpu_total", "memory_bytes"} {
+			f.add(metric, always("1"), "namespace", "shop", "pod", pod, "container", "app", "cluster", cluster)
+		}
+	}
+	found, problems := f.read(hour())
+	require.Equal(t, []string{"shop/api api-0/app"}, seriesNames(found))
+	require.Len(t, problems, 1)
+	require.Contains(t, problems[0], `shop/web`)
+	require.Contains(t, problems[0], `series of several clusters, with cluster="east" and with cluster="west": select one, for example with --prometheus-matchers='cluster="west"'`)
+}
+
 // A server that does not honor labels gives those of kube-state-metrics a prefix.
 func TestReadArchive_KnowsExportedLabels(t *testing.T) {
 	f := newFake(t)
