@@ -20,6 +20,7 @@ import (
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/testkit"
+	"loadline.dev/loadline/recommender/model"
 )
 
 // archive is a Prometheus in which containers used 1 core and 1000 MiB until the start.
@@ -106,6 +107,15 @@ func (w *world) selecting(app string) {
 		v := w.loop.Model.Find("ns", "web")
 		return v.Selector() == "app="+app
 	}, time.Minute, 5*time.Millisecond)
+}
+
+// samplesOf returns the number of CPU samples that a VPA has of a container.
+func (w *world) samplesOf(v *model.VPA, container string) (samples int64) {
+	for _, series := range v.Series(container) {
+		_, _, n := w.loop.Store.Span(series)
+		samples += n
+	}
+	return samples
 }
 
 // Whichever way a container begins to be tracked after the first load, its history is loaded as if it
