@@ -17,12 +17,12 @@ import (
 )
 
 // tallyInterval is the minimum time between two events of one reason on one object, and the maximum time
-// for which changes are counted into one event. The event client drops events of objects that emit them more often.
+// that one event covers. The event client drops the events of objects that emit more.
 const tallyInterval = 5 * time.Minute
 
 // tally counts changes of pods until an event reports them on their VPA, and on the SizingPolicy
-// that governs it. Budgets spread a round over several iterations, so the event follows the first iteration
-// without a change.
+// that governs it. Budgets spread a round over several iterations, so the event is emitted after the first
+// iteration without a change.
 type tally struct {
 	mu       sync.Mutex
 	verdicts []verdict // since the last iteration
@@ -40,8 +40,8 @@ type tallyKey struct {
 // count is the number of changes since the last event.
 type count struct {
 	pods      int
-	seen      int            // pods at the last call of due
-	since     time.Time      // of the first call of due with pods
+	previous  int            // pods at the last call of due
+	since     time.Time      // first call of due with pods
 	causes    map[string]int // by cause or harm
 	workloads map[cache.ObjectName]bool
 	sent      time.Time // of the last event
@@ -107,7 +107,7 @@ func (t *tally) due(now time.Time, policyOf func(cache.ObjectName) string) (even
 	})
 	for _, key := range keys {
 		c := t.counts[key]
-		growing := c.growing(now)
+		growing := c.updateGrowth(now)
 		switch {
 		case !c.sent.IsZero() && now.Sub(c.sent) < tallyInterval:
 		case c.pods == 0:
@@ -121,13 +121,14 @@ func (t *tally) due(now time.Time, policyOf func(cache.ObjectName) string) (even
 	return events
 }
 
-// growing reports whether pods were added since the last call, for at most tallyInterval after the first one.
-func (c *count) growing(now time.Time) bool {
-	if c.seen == 0 {
+// updateGrowth reports whether pods were added since the last call. It returns false once the event would
+// cover more than tallyInterval.
+func (c *count) updateGrowth(now time.Time) bool {
+	if c.previous == 0 {
 		c.since = now
 	}
-	added := c.pods > c.seen
-	c.seen = c.pods
+	added := c.pods > c.previous
+	c.previous = c.pods
 	return added && now.Sub(c.since) < tallyInterval
 }
 

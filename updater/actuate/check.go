@@ -52,7 +52,7 @@ func (h *Held) replacement() bool {
 func (h *Held) Unwrap() error { return h.Cause }
 
 // Checker makes the last checks before an eviction, against the API server and not against caches:
-// the owner spares the pod, and the API server accepts the replacement, which has the same revision.
+// the owner has enough other pods, and the API server accepts a replacement of the same revision.
 // It is safe for concurrent use.
 type Checker struct {
 	Kube    kubernetes.Interface
@@ -60,9 +60,9 @@ type Checker struct {
 	Config  *disruption.Config
 	Clock   func() time.Time // nil: time.Now
 
-	pauses   pauses
-	share    timeShare
-	siblings siblingCache
+	pauses    pauses
+	checkTime checkTime
+	siblings  siblingCache
 }
 
 func (c *Checker) now() time.Time {
@@ -72,8 +72,8 @@ func (c *Checker) now() time.Time {
 	return c.Clock()
 }
 
-// Paused returns the result of an earlier check that is not to be repeated yet, nil if there is none.
-func (c *Checker) Paused(change Change) error { return c.pauses.held(change, c.now()) }
+// Paused returns the result of an earlier check that must not be repeated yet, or nil.
+func (c *Checker) Paused(change Change) error { return c.pauses.active(change, c.now()) }
 
 // Check returns nil if a pod may be evicted, a *Held if not, and an error that Gone reports if the
 // pod has gone.
@@ -82,13 +82,13 @@ func (c *Checker) Check(ctx context.Context, change Change) error {
 		return &Held{Reason: disruption.NoOwner, Cause: errors.New("the pod has no controller")}
 	}
 	began := c.now()
-	if c.share.spent(change.Namespace, began) {
-		return &Held{Reason: disruption.DisruptionRateLimited, Cause: fmt.Errorf("checks of evictions have taken %s of this minute for namespace %s, or %s for all", mostShare, change.Namespace, allShares)}
+	if c.checkTime.exhausted(change.Namespace, began) {
+		return &Held{Reason: disruption.DisruptionRateLimited, Cause: fmt.Errorf("checks of evictions have taken %s of this minute for namespace %s, or %s for all", maxNamespaceCheckTime, change.Namespace, maxTotalCheckTime)}
 	}
 	limited, cancel := context.WithTimeout(client.Once(ctx), checkTimeout)
 	defer cancel()
 	err := c.check(limited, change)
-	c.share.take(change.Namespace, began, c.now())
+	c.checkTime.add(change.Namespace, began, c.now())
 	if errors.Is(err, client.ErrThrottled) || ctx.Err() != nil {
 		return ErrRateLimited // the iteration has no time left
 	}
@@ -96,7 +96,7 @@ func (c *Checker) Check(ctx context.Context, change Change) error {
 	if errors.As(err, &held) {
 		held.First = true
 	}
-	c.pauses.begin(change, held, c.now())
+	c.pauses.record(change, held, c.now())
 	return err
 }
 
@@ -136,7 +136,7 @@ func (c *Checker) live(ctx context.Context, change Change) (*controller, *corev1
 	case err != nil:
 		return nil, nil, &Held{Reason: disruption.ReplacementUnknown, Cause: fmt.Errorf("read %s %s: %w", ref.Kind, ref.Name, shorten(err))}
 	}
-	known, pod, err := c.siblings.read(ctx, c.Kube, owner, change.Target, c.now())
+	known, pod, err := c.siblings.get(ctx, c.Kube, owner, change.Target, c.now())
 	switch {
 	case err != nil:
 		return nil, nil, &Held{Reason: disruption.ReplacementUnknown, Cause: fmt.Errorf("list the pods of %s %s: %w", ref.Kind, ref.Name, shorten(err))}
@@ -223,10 +223,10 @@ func (c *Checker) accepts(ctx context.Context, owner *controller, evicted *corev
 	}
 	if err == nil {
 		pod = created
-	} else if err := c.quotasFit(ctx, pod, evicted); err != nil {
+	} else if err := c.checkQuotas(ctx, pod, evicted); err != nil {
 		return err
 	}
-	if changed := owner.changedSince(evicted, pod); changed != "" {
+	if changed := owner.changedPart(evicted, pod); changed != "" {
 		return &Held{Reason: disruption.OlderRevision, Cause: fmt.Errorf("the template of %s %s differs from the pod: %s", owner.ref.Kind, owner.ref.Name, changed)}
 	}
 	return nil
@@ -236,13 +236,13 @@ func (c *Checker) accepts(ctx context.Context, owner *controller, evicted *corev
 func (c *Checker) create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	created, err := c.Kube.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if notPermitted(err) { // for any pod
-		c.pauses.beginAll(&Held{Reason: disruption.ReplacementUnknown, Cause: errors.New("the updater may not create pods in dry runs: its role lacks the verb create on pods")}, c.now())
+		c.pauses.holdAll(&Held{Reason: disruption.ReplacementUnknown, Cause: errors.New("the updater may not create pods in dry runs: its role lacks the verb create on pods")}, c.now())
 	}
 	return created, err
 }
 
-// Evicted notes that a pod was evicted: later checks count it as leaving.
-func (c *Checker) Evicted(pod *corev1.Pod) { c.siblings.evicted(pod, c.now()) }
+// Evicted records an eviction, so that later checks count the pod as terminating.
+func (c *Checker) Evicted(pod *corev1.Pod) { c.siblings.markTerminating(pod, c.now()) }
 
 // Sized returns a pod as the webhook would size it if it were created now.
 func (c *Checker) Sized(ctx context.Context, change Change) (*corev1.Pod, error) {

@@ -133,7 +133,7 @@ func TestCheck_SlowNamespaceLeavesTimeToOthers(t *testing.T) {
 		require.NoError(t, c.Check(t.Context(), c.change()))
 	}
 	require.Equal(t, disruption.DisruptionRateLimited, c.held(t, c.Check(t.Context(), c.change())).Reason)
-	require.False(t, c.share.spent("other", c.now))
+	require.False(t, c.checkTime.exhausted("other", c.now))
 	c.now = c.now.Add(time.Minute)
 	require.NoError(t, c.Check(t.Context(), c.change()))
 }

@@ -6,53 +6,52 @@ import (
 	"time"
 )
 
-// The checks for one namespace take at most mostShare of each shareInterval, so that large objects of
-// one tenant do not hold up the others, and all checks at most allShares. A check that has begun ends.
+// The limits bound the time of checks, so that large objects of one tenant do not delay the others. A check
+// that has started runs to its end.
 const (
-	shareInterval = time.Minute
-	mostShare     = 5 * time.Second
-	allShares     = 20 * time.Second
-	everywhere    = "" // the namespace that stands for all
+	checkInterval         = time.Minute      // the limits apply to each interval
+	maxNamespaceCheckTime = 5 * time.Second  // for one namespace
+	maxTotalCheckTime     = 20 * time.Second // for all namespaces
+	allNamespaces         = ""               // key of the total
 )
 
-// timeShare counts the time that checks have taken since a minute began, by namespace. It is safe for
-// concurrent use.
-type timeShare struct {
-	mu    sync.Mutex
-	taken map[string]share
+// checkTime counts the time that checks take in each interval, by namespace. It is safe for concurrent use.
+type checkTime struct {
+	mu          sync.Mutex
+	byNamespace map[string]intervalTime
 }
 
-type share struct {
-	minute time.Time
-	taken  time.Duration
+type intervalTime struct {
+	start time.Time
+	taken time.Duration
 }
 
-// spent reports whether checks for a namespace may take no more time.
-func (t *timeShare) spent(namespace string, now time.Time) bool {
+// exhausted reports whether checks for a namespace must wait for the next interval.
+func (t *checkTime) exhausted(namespace string, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for name, most := range map[string]time.Duration{namespace: mostShare, everywhere: allShares} {
-		if s, known := t.taken[name]; known && now.Sub(s.minute) < shareInterval && s.taken >= most {
+	for name, limit := range map[string]time.Duration{namespace: maxNamespaceCheckTime, allNamespaces: maxTotalCheckTime} {
+		if s, known := t.byNamespace[name]; known && now.Sub(s.start) < checkInterval && s.taken >= limit {
 			return true
 		}
 	}
 	return false
 }
 
-// take counts the time of a check that has ended.
-func (t *timeShare) take(namespace string, began, ended time.Time) {
+// add counts the time of a check that has ended.
+func (t *checkTime) add(namespace string, began, ended time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	maps.DeleteFunc(t.taken, func(_ string, s share) bool { return began.Sub(s.minute) >= shareInterval })
-	if t.taken == nil {
-		t.taken = map[string]share{}
+	maps.DeleteFunc(t.byNamespace, func(_ string, s intervalTime) bool { return began.Sub(s.start) >= checkInterval })
+	if t.byNamespace == nil {
+		t.byNamespace = map[string]intervalTime{}
 	}
-	for _, name := range []string{namespace, everywhere} {
-		s, known := t.taken[name]
+	for _, name := range []string{namespace, allNamespaces} {
+		s, known := t.byNamespace[name]
 		if !known {
-			s.minute = began
+			s.start = began
 		}
 		s.taken += ended.Sub(began)
-		t.taken[name] = s
+		t.byNamespace[name] = s
 	}
 }

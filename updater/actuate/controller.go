@@ -32,7 +32,7 @@ type controller struct {
 	partition int
 	revision  string
 
-	unversioned bool // its template may change, and its pods have no label of a revision
+	unversioned bool // the template can change, and pods have no revision label
 }
 
 // errNoOwner is the error for an owner that is gone or about to be deleted.
@@ -117,8 +117,8 @@ func selecting(ref metav1.OwnerReference, selector *metav1.LabelSelector, replic
 	return found, nil
 }
 
-// unversioned reads a ReplicaSet or ReplicationController. Those of a Deployment never change their
-// template.
+// unversioned reads a ReplicaSet or ReplicationController. The template of a ReplicaSet that a Deployment
+// owns never changes.
 func unversioned(o metav1.Object, ref metav1.OwnerReference, selector *metav1.LabelSelector, template *corev1.PodTemplateSpec, replicas *int32) (*controller, error) {
 	found, err := selecting(ref, selector, replicas, template)
 	if found != nil {

@@ -12,45 +12,44 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 )
 
-// The pauses between two checks for the pods of one owner, or for one pod of an older revision, are
-// twice as long each time.
+// A check for the pods of an owner, or for a pod of an older revision, is repeated after a pause. The pause
+// doubles each time.
 const (
 	firstRefusalPause = 5 * time.Minute
 	maxRefusalPause   = time.Hour
 	firstUnknownPause = 30 * time.Second
 	maxUnknownPause   = 10 * time.Minute
-	shortestPause     = time.Minute // of a VPA that changes
-	forbiddenPause    = time.Minute // of all checks
+	minPause          = time.Minute // a changed VPA ends a pause after this time
+	forbiddenPause    = time.Minute // pause of all checks
 )
 
-// pauses holds the results of checks that are not repeated for some time. It is safe for concurrent
-// use.
+// pauses holds the results of checks until the checks may be repeated. It is safe for concurrent use.
 type pauses struct {
 	mu    sync.Mutex
 	byKey map[pauseKey]pause
-	// all holds every eviction: the updater itself may not create pods.
+	// all applies to every eviction, because the updater lacks the permission to create pods.
 	all      *Held
 	allUntil time.Time
 }
 
-// pauseKey is the VPA with an owner of pods, or with one pod. A new pod template of a Deployment makes
-// a new owner.
+// pauseKey identifies a VPA and an owner of pods, or a VPA and one pod. A new pod template of a Deployment
+// creates a new owner.
 type pauseKey struct {
 	object types.UID
-	name   string // with kind and namespace
+	name   string // kind, namespace and name
 	vpa    types.UID
 }
 
 type pause struct {
 	held       *Held
 	generation int64 // of the VPA: a changed VPA ends the pause
-	begun      time.Time
+	start      time.Time
 	until      time.Time
-	last       time.Duration
+	length     time.Duration
 }
 
-// pausesOf returns the keys of the pauses that hold a change.
-func pausesOf(change Change) (owner, pod pauseKey) {
+// pauseKeys returns the keys of the pauses that apply to a change.
+func pauseKeys(change Change) (owner, pod pauseKey) {
 	pod = pauseKey{object: change.Target.UID, name: "Pod " + change.Target.Namespace + "/" + change.Target.Name}
 	if ref := metav1.GetControllerOfNoCopy(change.Target); ref != nil {
 		owner = pauseKey{object: ref.UID, name: ref.Kind + " " + change.Target.Namespace + "/" + ref.Name}
@@ -68,9 +67,9 @@ func generationOf(change Change) int64 {
 	return 0
 }
 
-// held returns the result that holds a change at a time, nil if there is none.
-func (p *pauses) held(change Change, now time.Time) error {
-	owner, pod := pausesOf(change)
+// active returns the result of the pause that applies to a change, or nil.
+func (p *pauses) active(change Change, now time.Time) error {
+	owner, pod := pauseKeys(change)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if now.Before(p.allUntil) {
@@ -78,7 +77,7 @@ func (p *pauses) held(change Change, now time.Time) error {
 	}
 	for _, key := range []pauseKey{owner, pod} {
 		found, known := p.byKey[key]
-		if !known || !now.Before(found.until) || found.generation != generationOf(change) && now.Sub(found.begun) >= shortestPause {
+		if !known || !now.Before(found.until) || found.generation != generationOf(change) && now.Sub(found.start) >= minPause {
 			continue
 		}
 		return &Held{Reason: found.held.Reason, Cause: fmt.Errorf("%w (next check at %s)", found.held.Cause, found.until.UTC().Format(time.RFC3339))}
@@ -86,9 +85,10 @@ func (p *pauses) held(change Change, now time.Time) error {
 	return nil
 }
 
-// begin starts a pause after a check whose result only changes with the cluster, and ends earlier ones.
-func (p *pauses) begin(change Change, held *Held, now time.Time) {
-	owner, pod := pausesOf(change)
+// record replaces the pauses of a change. A new pause starts if the result of the check changes only with
+// the cluster.
+func (p *pauses) record(change Change, held *Held, now time.Time) {
+	owner, pod := pauseKeys(change)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	maps.DeleteFunc(p.byKey, func(_ pauseKey, old pause) bool { return now.Sub(old.until) > maxRefusalPause })
@@ -98,28 +98,28 @@ func (p *pauses) begin(change Change, held *Held, now time.Time) {
 	if held == nil {
 		return
 	}
-	key, first, longest := owner, firstRefusalPause, maxRefusalPause
+	key, length, limit := owner, firstRefusalPause, maxRefusalPause
 	switch {
 	case held.Reason == disruption.ReplacementUnknown:
-		first, longest = firstUnknownPause, maxUnknownPause
+		length, limit = firstUnknownPause, maxUnknownPause
 	case held.Reason == disruption.OlderRevision:
 		key = pod
 	case !held.replacement():
 		return
 	}
-	next := pause{held: held, generation: generationOf(change), begun: now, last: first}
+	next := pause{held: held, generation: generationOf(change), start: now, length: length}
 	if old := before[key]; old.held != nil && old.held.Reason == held.Reason {
-		next.last = min(2*old.last, longest)
+		next.length = min(2*old.length, limit)
 	}
-	next.until = now.Add(next.last)
+	next.until = now.Add(next.length)
 	if p.byKey == nil {
 		p.byKey = map[pauseKey]pause{}
 	}
 	p.byKey[key] = next
 }
 
-// beginAll starts a pause for every change.
-func (p *pauses) beginAll(held *Held, now time.Time) {
+// holdAll starts a pause for every change.
+func (p *pauses) holdAll(held *Held, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.all, p.allUntil = held, now.Add(forbiddenPause)

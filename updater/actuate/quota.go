@@ -22,7 +22,7 @@ type quotaExcess struct{ requested, used, limited corev1.ResourceList }
 // exceeded matches the message of the API server.
 var exceeded = regexp.MustCompile(`exceeded quota: [^,]+, requested: (\S+), used: (\S+), limited: (\S+)`)
 
-// exceededQuota reads a refusal, and reports false for any other error.
+// exceededQuota parses the refusal of a ResourceQuota. It returns false for any other error.
 func exceededQuota(err error) (quotaExcess, bool) {
 	if !apierrors.IsForbidden(err) || deniedByAdmission(err) {
 		return quotaExcess{}, false
@@ -33,7 +33,7 @@ func exceededQuota(err error) (quotaExcess, bool) {
 	}
 	var lists [3]corev1.ResourceList
 	for i := range lists {
-		list, ok := amounts(found[i+1])
+		list, ok := parseAmounts(found[i+1])
 		if !ok {
 			return quotaExcess{}, false
 		}
@@ -42,8 +42,8 @@ func exceededQuota(err error) (quotaExcess, bool) {
 	return quotaExcess{lists[0], lists[1], lists[2]}, true
 }
 
-// amounts reads a list such as "cpu=1,pods=1".
-func amounts(text string) (corev1.ResourceList, bool) {
+// parseAmounts parses a list such as "cpu=1,pods=1".
+func parseAmounts(text string) (corev1.ResourceList, bool) {
 	list := corev1.ResourceList{}
 	for pair := range strings.SplitSeq(text, ",") {
 		name, value, ok := strings.Cut(pair, "=")
@@ -76,9 +76,9 @@ func (q quotaExcess) fitsWithout(pod *corev1.Pod) bool {
 	return true
 }
 
-// quotasFit returns an error if a quota has no room for a replacement once the evicted pod is gone. The
+// checkQuotas returns an error if a quota has no room for a replacement after the evicted pod is gone. The
 // API server names only the first quota that a dry run exceeds.
-func (c *Checker) quotasFit(ctx context.Context, pod, evicted *corev1.Pod) error {
+func (c *Checker) checkQuotas(ctx context.Context, pod, evicted *corev1.Pod) error {
 	quotas, err := c.Kube.CoreV1().ResourceQuotas(evicted.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return &Held{Reason: disruption.ReplacementUnknown, Cause: fmt.Errorf("list ResourceQuotas: %w", shorten(err))}
@@ -101,7 +101,7 @@ func (c *Checker) quotasFit(ctx context.Context, pod, evicted *corev1.Pod) error
 	return nil
 }
 
-// charged returns the amount of a resource of a quota that a pod uses up.
+// charged returns the amount of a resource that a quota counts for a pod.
 func charged(pod *corev1.Pod, name corev1.ResourceName) resource.Quantity {
 	if name == corev1.ResourcePods || name == "count/pods" {
 		return *resource.NewQuantity(1, resource.DecimalSI)

@@ -27,7 +27,7 @@ var perPodLabels = []string{
 // permission on finalizers that some clusters require for that.
 func replacement(c *controller, evicted *corev1.Pod) *corev1.Pod {
 	var pod *corev1.Pod
-	if c.template == nil || c.older(evicted) {
+	if c.template == nil || c.usesOlderTemplate(evicted) {
 		pod = recreated(evicted)
 	} else {
 		pod = fromTemplate(c, evicted)

@@ -14,11 +14,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// The pods of a workload come in pages: pods of other owners may match its selector, and each may have
-// more than a megabyte. Evictions in a row share what was read.
+// The pods of a workload are listed in pages, because pods of other owners may match its selector and each
+// pod may exceed a megabyte. Consecutive evictions share the list.
 const (
 	podsPage   = 50
-	mostPods   = 500
+	maxPods    = 500
 	siblingAge = 5 * time.Second
 )
 
@@ -26,32 +26,32 @@ const (
 type siblings struct {
 	at   time.Time
 	pods []corev1.Pod // UID, deletion, phase and conditions
-	all  bool         // else there are more than mostPods
+	all  bool         // false: the owner has more than maxPods
 }
 
-// siblingCache holds the pods of owners that were read a moment ago. It is safe for concurrent use.
+// siblingCache holds recently listed pods by owner. It is safe for concurrent use.
 type siblingCache struct {
 	mu      sync.Mutex
 	byOwner map[ownerKey]siblings
 }
 
-// ownerKey is an owner of pods. References of cached pods have no UID.
+// ownerKey identifies an owner of pods. References of cached pods have no UID.
 type ownerKey struct {
 	uid  types.UID
-	name string // with kind and namespace
+	name string // kind, namespace and name
 }
 
-// read returns the state of the pods of an owner that is at most siblingAge old, and one of its pods as it
-// is now, nil if that is gone.
-func (s *siblingCache) read(ctx context.Context, kube kubernetes.Interface, owner *controller, one *corev1.Pod, now time.Time) (siblings, *corev1.Pod, error) {
-	key := ownerKey{uid: owner.ref.UID, name: owner.ref.Kind + " " + one.Namespace + "/" + owner.ref.Name}
+// get returns the pods of an owner, at most siblingAge old, and the current state of one of them, or nil if
+// that pod is gone.
+func (s *siblingCache) get(ctx context.Context, kube kubernetes.Interface, owner *controller, cached *corev1.Pod, now time.Time) (siblings, *corev1.Pod, error) {
+	key := ownerKey{uid: owner.ref.UID, name: owner.ref.Kind + " " + cached.Namespace + "/" + owner.ref.Name}
 	s.mu.Lock()
 	maps.DeleteFunc(s.byOwner, func(_ ownerKey, old siblings) bool { return now.Sub(old.at) >= siblingAge })
 	known, found := s.byOwner[key]
 	s.mu.Unlock()
 	if !found {
 		var err error
-		if known, err = listSiblings(ctx, kube, owner, one.Namespace); err != nil {
+		if known, err = listSiblings(ctx, kube, owner, cached.Namespace); err != nil {
 			return siblings{}, nil, err
 		}
 		known.at = now
@@ -62,12 +62,12 @@ func (s *siblingCache) read(ctx context.Context, kube kubernetes.Interface, owne
 		s.byOwner[key] = known
 		s.mu.Unlock()
 	}
-	page, err := kube.CoreV1().Pods(one.Namespace).List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", one.Name).String()})
+	page, err := kube.CoreV1().Pods(cached.Namespace).List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", cached.Name).String()})
 	if err != nil {
 		return siblings{}, nil, err
 	}
 	for i := range page.Items {
-		if pod := &page.Items[i]; pod.UID == one.UID && owner.owns(pod) && pod.DeletionTimestamp == nil {
+		if pod := &page.Items[i]; pod.UID == cached.UID && owner.owns(pod) && pod.DeletionTimestamp == nil {
 			return known, pod, nil
 		}
 	}
@@ -76,7 +76,7 @@ func (s *siblingCache) read(ctx context.Context, kube kubernetes.Interface, owne
 
 func listSiblings(ctx context.Context, kube kubernetes.Interface, owner *controller, namespace string) (read siblings, err error) {
 	options := metav1.ListOptions{LabelSelector: owner.selector.String(), Limit: podsPage}
-	for range mostPods / podsPage {
+	for range maxPods / podsPage {
 		page, err := kube.CoreV1().Pods(namespace).List(ctx, options)
 		if err != nil {
 			return siblings{}, err
@@ -95,15 +95,15 @@ func listSiblings(ctx context.Context, kube kubernetes.Interface, owner *control
 	return read, nil
 }
 
-// evicted marks a pod as leaving.
-func (s *siblingCache) evicted(pod *corev1.Pod, now time.Time) {
+// markTerminating marks a pod as terminating.
+func (s *siblingCache) markTerminating(pod *corev1.Pod, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for key, of := range s.byOwner {
-		if at := slices.IndexFunc(of.pods, func(p corev1.Pod) bool { return p.UID == pod.UID }); at >= 0 {
-			of.pods = slices.Clone(of.pods)
-			of.pods[at].DeletionTimestamp = new(metav1.NewTime(now))
-			s.byOwner[key] = of
+	for key, entry := range s.byOwner {
+		if at := slices.IndexFunc(entry.pods, func(p corev1.Pod) bool { return p.UID == pod.UID }); at >= 0 {
+			entry.pods = slices.Clone(entry.pods)
+			entry.pods[at].DeletionTimestamp = new(metav1.NewTime(now))
+			s.byOwner[key] = entry
 		}
 	}
 }

@@ -92,7 +92,7 @@ func (s *sharingRound) sharerOf(v *ruled, known *knownVPA) nodeshare.VPA {
 	}
 	one := nodeshare.VPAOf(v.by, d, &v.answer.Workload, &state, s.memo.book)
 	one.MinAge = s.SharingMinAge
-	one.KeepsCPULimit = one.Settings.CPULimit == sharing.RemoveLimit && s.limitsCPU(v.by.Namespace)
+	one.KeepsCPULimit = one.Settings.CPULimit == sharing.RemoveLimit && s.quotaCountsCPULimits(v.by.Namespace)
 	one.Looked = s.HPAs.LooksAt(targetOf(v.by))
 	one.Outdated = s.Generations.Outdated(v.by) || convert.Unreadable(v.by) != ""
 	r := &known.reading
@@ -100,8 +100,8 @@ func (s *sharingRound) sharerOf(v *ruled, known *knownVPA) nodeshare.VPA {
 	return one
 }
 
-// limitsCPU reports whether a ResourceQuota of a namespace counts CPU limits.
-func (s *sharingRound) limitsCPU(namespace string) bool {
+// quotaCountsCPULimits reports whether a ResourceQuota of a namespace counts CPU limits, or cannot be read.
+func (s *sharingRound) quotaCountsCPULimits(namespace string) bool {
 	if s.Quotas == nil {
 		return false
 	}

@@ -56,7 +56,7 @@ type Reader struct {
 	HPAs         *sizing.HorizontalPodAutoscalers // nil: nothing is known of them
 	Nodes        corelisters.NodeLister           // nil: nothing is known of them
 	NodesSynced  func() bool
-	Quotas       corelisters.ResourceQuotaLister // nil: none is known
+	Quotas       corelisters.ResourceQuotaLister // nil: no quotas
 	// SharingMinAge is how long a workload must have existed for its pods to share; 0: sharing.MinAge.
 	SharingMinAge time.Duration
 

@@ -35,7 +35,7 @@ type VPA struct {
 	Outdated bool            // what is recommended may be for another target, or cannot be read
 	Sizing   Sizing
 
-	KeepsCPULimit bool // a ResourceQuota counts CPU limits, so they stay as in new pods
+	KeepsCPULimit bool // a ResourceQuota counts CPU limits, so running pods keep them as new pods do
 
 	status *vpav1.RecommendedPodResources
 }
