@@ -19,9 +19,9 @@ import (
 	"loadline.dev/loadline/recommender/status"
 )
 
-// A VPA whose containers have series of two clusters shows that, from live usage as well as from history, as long as
-// usage is left out. Other VPAs do not.
-func TestRunOnce_UsageAmbiguousWhereSeriesOfTwoClustersAreThere(t *testing.T) {
+// The condition is set on a VPA whose containers have series of two clusters, in live usage or in history, and removed
+// after one of the series ends. Other VPAs do not have it.
+func TestRunOnce_SetsUsageAmbiguousForSeriesOfTwoClusters(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		source  string // of live usage
@@ -51,11 +51,11 @@ func TestRunOnce_UsageAmbiguousWhereSeriesOfTwoClustersAreThere(t *testing.T) {
 			}
 			begin()
 			w.passes(2)
-			is, message := w.condition("both", status.UsageAmbiguous)
-			require.Equal(t, corev1.ConditionTrue, is)
+			state, message := w.condition("both", status.UsageAmbiguous)
+			require.Equal(t, corev1.ConditionTrue, state)
 			require.Contains(t, message, `container a of pod ns/p1 has series with cluster="east" and cluster="west"`)
-			is, _ = w.condition("one", status.UsageAmbiguous)
-			require.Empty(t, is)
+			state, _ = w.condition("one", status.UsageAmbiguous)
+			require.Empty(t, state)
 
 			single.Store(true)
 			if tc.storage == "prometheus" { // history is read at the start
@@ -64,13 +64,13 @@ func TestRunOnce_UsageAmbiguousWhereSeriesOfTwoClustersAreThere(t *testing.T) {
 				begin()
 			}
 			w.passes(2)
-			is, _ = w.condition("both", status.UsageAmbiguous)
-			require.Empty(t, is)
+			state, _ = w.condition("both", status.UsageAmbiguous)
+			require.Empty(t, state)
 		})
 	}
 }
 
-// twoClusters is a Prometheus that has the usage of container a of two pods, that of p1 of two clusters unless single.
+// twoClusters serves the usage of container a of two pods. Pod p1 has series of two clusters unless single returns true.
 func twoClusters(t *testing.T, single func() bool) string {
 	server := httptest.NewServer(testkit.StrictPrometheus(t, func(w http.ResponseWriter, r *http.Request) {
 		value := "0.1"

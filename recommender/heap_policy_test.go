@@ -12,8 +12,8 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// Of 100,000 containers under one policy the recommender keeps at most 100 MiB beside the caches
-// that it has without a policy, with a SizingRecord of twenty rounds for each workload.
+// The recommender uses at most 100 MiB for 100,000 containers under a policy, in addition to the caches that it has
+// without a policy. Each workload has a SizingRecord of twenty rounds.
 func TestHeapUnderAPolicy(t *testing.T) {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)

@@ -65,7 +65,7 @@ func (a *archive) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"status":"success","data":{"resultType":"matrix","result":[%s]}}`, strings.Join(results, ","))
 }
 
-// add creates objects while the program runs, and makes an iteration when they are cached.
+// add creates objects and runs iterations until the model has them.
 func (w *world) add(objects ...runtime.Object) {
 	w.t.Helper()
 	for _, o := range objects {
@@ -95,8 +95,8 @@ func inNamespace[T metav1.Object](namespace string, o T) T {
 	return o
 }
 
-// selecting changes the selector of the Deployment web.
-func (w *world) selecting(app string) {
+// setSelector changes the selector of the Deployment web.
+func (w *world) setSelector(app string) {
 	w.t.Helper()
 	d := deployment("web")
 	d.Spec.Selector.MatchLabels["app"] = app
@@ -118,9 +118,8 @@ func (w *world) samplesOf(v *model.VPA, container string) (samples int64) {
 	return samples
 }
 
-// Whichever way a container begins to be tracked after the first load, its history is loaded as if it
-// had been there from the start.
-func TestLate_LoadsHistoryOfContainersThatBeginLater(t *testing.T) {
+// A container that appears after the first load gets the same history as a container that exists at the start.
+func TestLate_LoadsHistoryOfNewContainers(t *testing.T) {
 	hashed := func(name string) *corev1.Pod {
 		p := aPod(name, "web", "a")
 		p.Labels["pod-template-hash"] = "6f5d8"
@@ -128,10 +127,10 @@ func TestLate_LoadsHistoryOfContainersThatBeginLater(t *testing.T) {
 	}
 	cases := []struct {
 		name    string
-		objects func() []runtime.Object // that exist at the start, besides the VPA
+		objects func() []runtime.Object // at the start, except the VPA
 		history usage.ContainerKey
 		later   func(w *world, v *vpav1.VerticalPodAutoscaler)
-		vpa     func(*vpav1.VerticalPodAutoscaler) // nil: it exists at the start
+		vpa     func(*vpav1.VerticalPodAutoscaler) // nil: the VPA exists at the start
 	}{
 		{
 			name:    "recreated under its name",
@@ -201,7 +200,7 @@ func TestLate_LoadsHistoryOfContainersThatBeginLater(t *testing.T) {
 				return []runtime.Object{deployment("web"), aPod("web-1", "web", "old"), aPod("green-1", "green", "a")}
 			},
 			history: containerKey("green-1", "a"),
-			later:   func(w *world, _ *vpav1.VerticalPodAutoscaler) { w.passes(10); w.selecting("green") },
+			later:   func(w *world, _ *vpav1.VerticalPodAutoscaler) { w.passes(10); w.setSelector("green") },
 		},
 	}
 	for _, tc := range cases {
@@ -236,7 +235,7 @@ func TestLate_LoadsHistoryOfContainersThatBeginLater(t *testing.T) {
 	}
 }
 
-// A release that crashes, a rollout and a workload without any history are no reason to query again and again.
+// Crashing releases, rollouts and workloads without history do not repeat the queries.
 func TestLate_DoesNotRepeatQueries(t *testing.T) {
 	v := aVPA("web", "web", time.Hour)
 	v.Annotations = map[string]string{recipe.Annotation: "crane"}
@@ -261,8 +260,7 @@ func TestLate_DoesNotRepeatQueries(t *testing.T) {
 	require.Equal(t, once, a.queries.Load())
 }
 
-// One namespace that creates VPAs and containers without end gets few loads, and does not keep the history
-// from another one.
+// A namespace that keeps creating VPAs and containers gets few loads and does not block another namespace.
 func TestLate_IsFairBetweenNamespaces(t *testing.T) {
 	w := newWorld(t, deployment("web"))
 	a, address := archiveOf(t, containerKey("web-0", "a"), usage.ContainerKey{Namespace: "other", Pod: "web-0", Container: "a"})
@@ -290,10 +288,10 @@ func TestLate_IsFairBetweenNamespaces(t *testing.T) {
 	w.loaded()
 }
 
-// Where one namespace is too much for Prometheus, the others that wait with it get their history.
-func TestLate_SplitsLoadsThatAreTooMuch(t *testing.T) {
+// If one namespace is too large for Prometheus, the other namespaces of its load still get their history.
+func TestLate_SplitsLoadsThatAreTooLarge(t *testing.T) {
 	for _, saver := range []bool{false, true} {
-		t.Run(fmt.Sprint(saver), func(t *testing.T) {
+		t.Run(fmt.Sprintf("saver=%v", saver), func(t *testing.T) {
 			w := newWorld(t)
 			w.config.MemorySaver = saver
 			a, _ := archiveOf(t, usage.ContainerKey{Namespace: "large", Pod: "web-0", Container: "a"}, usage.ContainerKey{Namespace: "small", Pod: "web-0", Container: "a"})

@@ -49,8 +49,8 @@ type Loop struct {
 	loader *checkpoint.Loader        // nil: history is in Prometheus
 	read   map[checkpoint.Owner]bool // VPAs whose checkpoints were read before the first iteration
 
-	restoring    map[string]*restoring // checkpoints of later VPAs that are being read, by namespace
-	restoredLast string                // namespace whose page was read last
+	restoring    map[string]*pendingRestore // checkpoints of new VPAs, by namespace
+	lastRestored string                     // namespace of the last page
 
 	podless map[*model.VPA]podless // VPAs whose selectors match no pods
 
@@ -122,9 +122,9 @@ func (l *Loop) Close(ctx context.Context, now time.Time) {
 // closeTime is how long the last writes may take.
 const closeTime = 5 * time.Second
 
-// loadVPAs makes the model follow the VPAs that this recommender serves. The budget is how long checkpoints
-// of VPAs that come later may be read.
-func (l *Loop) loadVPAs(ctx context.Context, now time.Time, budget time.Duration) {
+// loadVPAs syncs the model with the VPAs that this recommender serves. It reads checkpoints of new VPAs for
+// at most restoreTime.
+func (l *Loop) loadVPAs(ctx context.Context, now time.Time, restoreTime time.Duration) {
 	log := klog.FromContext(ctx)
 	observed, err := l.Roster.Observe(ctx, l.Progress)
 	if err != nil {
@@ -132,7 +132,7 @@ func (l *Loop) loadVPAs(ctx context.Context, now time.Time, budget time.Duration
 		return
 	}
 	model.LogTargetErrors(log, l.Model, observed)
-	observed = l.restoreLate(ctx, observed, budget)
+	observed = l.restoreLate(ctx, observed, restoreTime)
 	fresh, ahead := l.Model.SyncVPAs(observed, now), l.Config.Aggregation.Ahead(true).Sample
 	if l.Policies != nil {
 		policies.Follow(l.Policies, l.Model)

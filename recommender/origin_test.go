@@ -197,8 +197,7 @@ func TestWaitingForCPUCountsLive(t *testing.T) {
 	require.EqualValues(t, 600, w.recommendations("web")[0].Target.Cpu().MilliValue())
 }
 
-// The share of the time that work waited for CPU in the past counts exactly: 100m × 1.2 are 120m, and 121m would be a
-// rounding error.
+// The waiting time in history counts without rounding errors: 100m × 1.2 is 120m, not 121m.
 func TestBackfill_WaitingForCPUCountsExactly(t *testing.T) {
 	for _, tc := range []struct {
 		usage, waiting string

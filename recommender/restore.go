@@ -13,36 +13,36 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
-// Checkpoints of VPAs that come later are read for a part of an iteration, and for a moment in a pass for
-// kills, so that namespaces with many of them delay neither.
+// The limits bound the time for reading checkpoints of new VPAs, so that a namespace with many checkpoints
+// does not delay the iteration.
 const (
-	minRestoreTime  = 5 * time.Second
-	killRestoreTime = time.Second
+	minRestoreTime  = 5 * time.Second // of RunOnce
+	killRestoreTime = time.Second     // of HandleOOMs
 )
 
-// restoring is a namespace whose checkpoints are read.
-type restoring struct {
-	owners map[checkpoint.Owner]bool // for which they are read
+// pendingRestore is the progress of reading the checkpoints of a namespace.
+type pendingRestore struct {
+	owners map[checkpoint.Owner]bool // VPAs whose checkpoints are read
 	pages  checkpoint.Pages
 }
 
-// restoreLate loads the checkpoints of VPAs that are not tracked yet and were not read at the start,
-// as where a cluster is restored while the program runs. It returns the VPAs that can be tracked: one
-// whose checkpoints are not read yet waits, because what is known of it now would replace them.
-func (l *Loop) restoreLate(ctx context.Context, observed []model.Observed, budget time.Duration) []model.Observed {
+// restoreLate loads the checkpoints of new VPAs that were not read at the start, for example in a restored
+// cluster. It returns the VPAs that can be tracked. A VPA whose checkpoints are not read yet must wait, because
+// its current history would overwrite them.
+func (l *Loop) restoreLate(ctx context.Context, observed []model.Observed, limit time.Duration) []model.Observed {
 	missing := l.unreadCheckpoints(ctx, observed)
 	if len(missing) == 0 {
 		l.restoring = nil
 		return observed
 	}
-	ctx, cancel := context.WithTimeout(ctx, budget)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for namespace, owners := range missing {
 		if l.restoring[namespace] == nil {
 			if l.restoring == nil {
-				l.restoring = map[string]*restoring{}
+				l.restoring = map[string]*pendingRestore{}
 			}
-			l.restoring[namespace] = &restoring{owners: owners}
+			l.restoring[namespace] = &pendingRestore{owners: owners}
 		}
 	}
 	for namespace := range l.restoring {
@@ -56,12 +56,11 @@ func (l *Loop) restoreLate(ctx context.Context, observed []model.Observed, budge
 	return slices.DeleteFunc(observed, func(o model.Observed) bool { return missing[o.Object.Namespace][ownerOf(o)] })
 }
 
-// readPages reads the checkpoints of namespaces in turn, one page of each, until all are read or the time is
-// up. It begins with the namespace after the last one, and goes on where it was. It returns the VPAs
-// whose checkpoints are read.
+// readPages reads checkpoints, one page of each namespace in turn, until all are read or ctx ends. It resumes
+// after the last namespace and page of the previous call. It returns the VPAs whose checkpoints are complete.
 func (l *Loop) readPages(ctx context.Context) map[checkpoint.Owner]bool {
 	read, waiting := map[checkpoint.Owner]bool{}, slices.Sorted(maps.Keys(l.restoring))
-	after, _ := slices.BinarySearchFunc(waiting, l.restoredLast, func(name, last string) int {
+	after, _ := slices.BinarySearchFunc(waiting, l.lastRestored, func(name, last string) int {
 		if name <= last {
 			return -1
 		}
@@ -71,7 +70,7 @@ func (l *Loop) readPages(ctx context.Context) map[checkpoint.Owner]bool {
 		namespace := waiting[0]
 		waiting = waiting[1:]
 		done, err := l.readPage(ctx, namespace)
-		if l.restoredLast = namespace; err != nil {
+		if l.lastRestored = namespace; err != nil {
 			klog.FromContext(ctx).Error(err, "Failed to load the checkpoints of new VPAs, trying again in the next iteration", "namespace", namespace)
 			continue
 		}
@@ -91,7 +90,7 @@ func (l *Loop) readPages(ctx context.Context) map[checkpoint.Owner]bool {
 	return read
 }
 
-// readPage reads the next page of the checkpoints of a namespace, in half of the time that is left.
+// readPage reads the next page of checkpoints of a namespace. It uses at most half of the remaining time.
 func (l *Loop) readPage(ctx context.Context, namespace string) (done bool, err error) {
 	deadline, _ := ctx.Deadline()
 	ctx, cancel := context.WithTimeout(ctx, time.Until(deadline)/2)

@@ -70,8 +70,8 @@ func TestRestoredCluster_LoadsCheckpointsOfLaterVPAs(t *testing.T) {
 	}
 }
 
-// One namespace whose checkpoints never end keeps neither the pass nor the VPAs of another namespace, and
-// reading goes on where it was in the last pass.
+// A namespace with endless checkpoints delays neither the iteration nor the VPAs of another namespace. The next
+// iteration resumes after the last page.
 func TestRestoredCluster_ReadsNamespacesInTurn(t *testing.T) {
 	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
 	w.uses("web-1", "a", 700, 1800)
@@ -111,7 +111,7 @@ func TestRestoredCluster_ReadsNamespacesInTurn(t *testing.T) {
 		require.Less(t, time.Since(began), 3*time.Second)
 		require.NotNil(t, w.loop.Model.Find("ns", "web"), "pass %d", i)
 	}
-	require.NotNil(t, w.loop.Model.Find("slow", "web"), "it goes on in each pass")
+	require.NotNil(t, w.loop.Model.Find("slow", "web"), "each iteration resumes after the last page")
 	require.Equal(t, 6, pages["slow"])
 	require.Nil(t, w.loop.Model.Find("endless", "web"))
 }

@@ -38,7 +38,7 @@ func sectionsOf(t *testing.T, page string) map[string]string {
 	return sections
 }
 
-// rows returns the cells of the rows of all tables, without their heads.
+// rows returns the cells of the rows of all tables, without the header rows.
 func rows(section string) (all [][]string) {
 	for line := range strings.Lines(section) {
 		line = strings.TrimSpace(line)
@@ -89,37 +89,37 @@ func foreignNames(t *testing.T) map[[2]string][]string {
 
 func TestComingFrom_MapsEachForeignName(t *testing.T) {
 	sections := sectionsOf(t, comingFrom)
-	for of, names := range foreignNames(t) {
+	for key, names := range foreignNames(t) {
 		mapped := map[string]bool{}
-		for _, cells := range rows(sections[of[0]]) {
-			require.Len(t, cells, 2, "%s: %v", of[0], cells)
-			require.NotEmpty(t, strings.TrimSpace(cells[1]), "%s: %s has no counterpart and no reason", of[0], cells[0])
+		for _, cells := range rows(sections[key[0]]) {
+			require.Len(t, cells, 2, "%s: %v", key[0], cells)
+			require.NotEmpty(t, strings.TrimSpace(cells[1]), "%s: %s has no counterpart and no reason", key[0], cells[0])
 			for _, name := range spans(cells[0]) {
 				mapped[name] = true
 			}
 		}
 		for _, name := range names {
 			if !mapped[name] {
-				t.Errorf("%s: %s has no row for the %s %q of %s", comingFrom, of[0], of[1], name, of[0])
+				t.Errorf("%s: %s has no row for the %s %q of %s", comingFrom, key[0], key[1], name, key[0])
 			}
 		}
 	}
 }
 
-// ours are the names that a page may use.
-type ours struct {
+// ownNames are the names of Loadline that a page may use.
+type ownNames struct {
 	flags, metrics, fields map[string]bool
-	source                 string // of all programs
+	source                 string // Go code of all programs
 }
 
-func readOurs(t *testing.T) ours {
+func readOwnNames(t *testing.T) ownNames {
 	t.Helper()
 	read := func(name string) string {
 		text, err := os.ReadFile("../../" + name)
 		require.NoError(t, err)
 		return string(text)
 	}
-	o := ours{flags: map[string]bool{}, metrics: map[string]bool{}, fields: map[string]bool{}}
+	o := ownNames{flags: map[string]bool{}, metrics: map[string]bool{}, fields: map[string]bool{}}
 	for line := range strings.Lines(read("kubectl-loadline/known-flags.txt")) {
 		words := strings.Fields(line)
 		o.flags["--"+words[1]], o.flags[words[0]+" --"+words[1]] = true, true
@@ -148,8 +148,8 @@ func readOurs(t *testing.T) ours {
 	return o
 }
 
-// has reports whether a name exists, and false for known if it does not look like a name of ours.
-func (o ours) has(name, recipeName string) (exists, known bool) {
+// has reports whether a name exists. known is false if it does not look like a name of Loadline.
+func (o ownNames) has(name, recipeName string) (exists, known bool) {
 	name, _, _ = strings.Cut(name, "{")
 	bare, _, _ := strings.Cut(name, ":")
 	bare, _, _ = strings.Cut(bare, "=")
@@ -180,15 +180,15 @@ func (o ours) has(name, recipeName string) (exists, known bool) {
 	return false, false
 }
 
-func TestComingFrom_NamesOnlyWhatExists(t *testing.T) {
-	o := readOurs(t)
+func TestComingFrom_UsesExistingNames(t *testing.T) {
+	o := readOwnNames(t)
 	sections := sectionsOf(t, comingFrom)
 	for heading, recipeName := range map[string]string{"Attune": "attune", "Crane": "crane", "CruiseKube": "cruisekube", "Autopilot": "autopilot"} {
 		for _, cells := range rows(sections[heading]) {
 			for _, name := range spans(cells[1]) {
 				switch exists, known := o.has(name, recipeName); {
 				case !known:
-					t.Errorf("%s: %s: %q is no name of ours: write it without backquotes", comingFrom, heading, name)
+					t.Errorf("%s: %s: %q is not a name of Loadline: write it without backquotes", comingFrom, heading, name)
 				case !exists:
 					t.Errorf("%s: %s: %q does not exist", comingFrom, heading, name)
 				}
@@ -198,7 +198,7 @@ func TestComingFrom_NamesOnlyWhatExists(t *testing.T) {
 }
 
 func TestComingFrom_ExamplesAreAccepted(t *testing.T) {
-	o := readOurs(t)
+	o := readOwnNames(t)
 	for heading, section := range sectionsOf(t, comingFrom) {
 		for _, text := range blocks(section, "yaml") {
 			var policy loadlinev1alpha1.SizingPolicy

@@ -131,20 +131,20 @@ func (l *Loader) Load(ctx context.Context) (History, error) {
 	}
 }
 
-// Pages is what was read of the checkpoints so far. The zero value: nothing.
+// Pages holds the history of the pages that were read so far. The zero value is ready to use.
 type Pages struct {
-	History History
-	written map[*usage.Profile]time.Time
-	token   string
+	History       History
+	written       map[*usage.Profile]time.Time // time of the newest checkpoint of a profile
+	continueToken string                       // of the next page
 }
 
-// Next reads the next page, and reports whether it was the last one. After an error it can be called
-// again. It begins anew where the API server does not know any more where it was.
+// Next reads the next page and reports whether it was the last one. It can be called again after an error. If
+// the continue token has expired, the next call starts with the first page.
 func (l *Loader) Next(ctx context.Context, p *Pages) (done bool, err error) {
 	if p.History == nil {
 		*p = Pages{History: History{}, written: map[*usage.Profile]time.Time{}}
 	}
-	options := metav1.ListOptions{Limit: pageSize, Continue: p.token}
+	options := metav1.ListOptions{Limit: pageSize, Continue: p.continueToken}
 	page, err := l.Client.AutoscalingV1().VerticalPodAutoscalerCheckpoints(l.Namespace).List(ctx, options)
 	if apierrors.IsResourceExpired(err) {
 		*p = Pages{}
@@ -156,8 +156,8 @@ func (l *Loader) Next(ctx context.Context, p *Pages) (done bool, err error) {
 	for i := range page.Items {
 		l.add(p.History, p.written, &page.Items[i], now)
 	}
-	p.token = page.Continue
-	return p.token == "", nil
+	p.continueToken = page.Continue
+	return p.continueToken == "", nil
 }
 
 // retryPause is the time between two attempts to load.

@@ -43,7 +43,7 @@ type Deviation struct {
 type Suite struct {
 	Handlers map[string]Handler   // by kind; a kind without handler is skipped
 	ByDesign map[string]Deviation // by Case.Key
-	Absent   map[string]string    // reasons by kind; features that are absent by design
+	Absent   map[string]string    // reasons by kind of feature that is absent by design
 }
 
 // Outcome says how a case ended.
@@ -178,16 +178,16 @@ func (r Report) Print(w io.Writer) error {
 
 func (f FileReport) print(out *printer) {
 	passed, failed, _ := f.counts()
-	missing, absent := map[string]int{}, map[string]int{}
+	unsupported, absent := map[string]int{}, map[string]int{}
 	for _, result := range f.Results {
 		switch result.Outcome {
 		case Skipped:
-			missing[result.Case.Kind]++
+			unsupported[result.Case.Kind]++
 		case Absent:
 			absent[result.Case.Kind+": "+result.Detail]++
 		}
 	}
-	out.line("%s: %d passed, %d failed, %d not yet supported", f.Name, passed, failed, sum(missing))
+	out.line("%s: %d passed, %d failed, %d not yet supported", f.Name, passed, failed, sum(unsupported))
 	if f.Err != nil {
 		out.line("  FAILED: %v", f.Err)
 	}
@@ -199,8 +199,8 @@ func (f FileReport) print(out *printer) {
 			out.line("  by design %s (%s): %s", result.Case.ID, result.Case.Kind, result.Detail)
 		}
 	}
-	for _, kind := range slices.Sorted(maps.Keys(missing)) {
-		out.line("  not yet supported: %s (%d)", kind, missing[kind])
+	for _, kind := range slices.Sorted(maps.Keys(unsupported)) {
+		out.line("  not yet supported: %s (%d)", kind, unsupported[kind])
 	}
 	for _, kind := range slices.Sorted(maps.Keys(absent)) {
 		out.line("  absent by design (%d): %s", absent[kind], kind)

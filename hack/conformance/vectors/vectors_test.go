@@ -94,10 +94,10 @@ func TestReport(t *testing.T) {
 	dir := write(t, map[string]string{"a.json": byVersion, "b.json": `{"schemaVersion": 1, "cases": [
 		{"id": "wrong", "kind": "echo", "description": "is wrong", "input": {"x": 3}, "expected": {"x": 1}},
 		{"id": "better", "kind": "echo", "input": {"x": 3, "z": 1}, "expected": {"x": 1, "y": 2}},
-		{"id": "dark", "kind": "lamp", "input": 1, "expected": 1},
+		{"id": "scale", "kind": "replicas", "input": 1, "expected": 1},
 		{"id": "bomb", "kind": "bomb", "input": 1, "expected": 1}]}`, "c.json": "{}"})
 	s := Suite{
-		Absent:   map[string]string{"lamp": "there is light"},
+		Absent:   map[string]string{"replicas": "only containers are sized"},
 		Handlers: map[string]Handler{"echo": echo, "bomb": func(Case) error { panic("boom") }},
 		ByDesign: map[string]Deviation{"better": {Reason: "we can count", Expected: `{"x": 3, "y": null, "z": 1}`}},
 	}
@@ -113,7 +113,7 @@ b.json: 1 passed, 2 failed, 0 not yet supported
   by design better (echo): we can count
   FAILED bomb (bomb): 
     panic: boom
-  absent by design (1): lamp: there is light
+  absent by design (1): replicas: only containers are sized
 c.json: 0 passed, 1 failed, 0 not yet supported
   FAILED: unknown schema: must have schemaVersion, or system and schemaNotes
 2 passed, 3 failed, 2 skipped

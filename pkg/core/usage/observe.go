@@ -44,12 +44,13 @@ func (s *Store) Observe(sample Sample) Reason {
 	return Accepted
 }
 
-// Check returns what Observe would return for a sample that is newer than the others, and adds nothing.
+// Check returns the result of Observe for a sample without adding it. It does not check the order of samples.
 func (s *Store) Check(sample Sample) Reason {
 	_, _, reason := s.check(sample)
 	return reason
 }
 
+// check validates a sample regardless of the order of samples.
 func (s *Store) check(sample Sample) (slot int32, at int64, reason Reason) {
 	slot, known := s.observed(sample.Container)
 	at, inRange := instant(sample.At)
