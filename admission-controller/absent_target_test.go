@@ -25,23 +25,23 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// distant is a client of an API server that takes a while for each request of a review.
-type distant struct {
+// slowClient is a client of an API server that delays each request of a review.
+type slowClient struct {
 	kubernetes.Interface
 	discovery discovery.DiscoveryInterfaces
 	requests  atomic.Int32
 }
 
-func (d *distant) Discovery() discovery.DiscoveryInterfaces { return d.discovery }
+func (d *slowClient) Discovery() discovery.DiscoveryInterfaces { return d.discovery }
 
-// IsWatchListSemanticsUnSupported is that of the fake client behind it: informers list, then watch.
-func (*distant) IsWatchListSemanticsUnSupported() bool { return true }
+// IsWatchListSemanticsUnSupported is true, as in the fake client: informers list, then watch.
+func (*slowClient) IsWatchListSemanticsUnSupported() bool { return true }
 
-// reviewsOf returns the handler of VPAs with the real resolver, whose API server has the Deployment web and
-// answers each request after a while.
-func reviewsOf(t testing.TB, latency time.Duration) (*distant, server.Handler) {
+// newVPAHandler returns the handler of VPAs with the real resolver. Its API server has the Deployment web and delays
+// each request by latency.
+func newVPAHandler(t testing.TB, latency time.Duration) (*slowClient, server.Handler) {
 	t.Helper()
-	d := &distant{}
+	d := &slowClient{}
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		d.requests.Add(1)
 		time.Sleep(latency)
@@ -62,7 +62,7 @@ func reviewsOf(t testing.TB, latency time.Duration) (*distant, server.Handler) {
 	return d, filled.handlers[1]
 }
 
-// creationFor is the creation of a VPA for a Deployment.
+// creationFor returns the admission request for the creation of a VPA for a Deployment.
 func creationFor(t testing.TB, deployment string) *admissionv1.AdmissionRequest {
 	raw, err := json.Marshal(testkit.VPA("v", func(v *vpav1.VerticalPodAutoscaler) { v.Spec.TargetRef.Name = deployment }))
 	require.NoError(t, err)
@@ -71,22 +71,22 @@ func creationFor(t testing.TB, deployment string) *admissionv1.AdmissionRequest 
 	return request
 }
 
-// A VPA whose target does not exist is admitted as fast as any other: the list of the target by name and that
-// of HorizontalPodAutoscalers, which each VPA takes, are sent at once, and nothing waits for the caches.
-func TestVPAHandler_AnAbsentTargetTakesNoLonger(t *testing.T) {
+// The handler lists the target and the HorizontalPodAutoscalers in parallel and does not wait for the caches, so an
+// absent target does not delay the admission of a VPA.
+func TestVPAHandler_AdmitsAbsentTargetsWithoutDelay(t *testing.T) {
 	const latency = 60 * time.Millisecond
-	d, handler := reviewsOf(t, latency)
+	d, handler := newVPAHandler(t, latency)
 	for _, tc := range []struct {
 		name, deployment string
 		requests         int32
 	}{
 		{name: "target exists", deployment: "web", requests: 1},
 		{name: "target does not exist", deployment: "missing", requests: 2},
-		{name: "again", deployment: "missing", requests: 2},
+		{name: "same target again", deployment: "missing", requests: 2},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			fastest := time.Hour
-			for range 3 { // others may need the machine
+			for range 3 { // the machine may be busy
 				d.requests.Store(0)
 				began := time.Now()
 				answer := handler.Answer(t.Context(), creationFor(t, tc.deployment))
@@ -95,20 +95,20 @@ func TestVPAHandler_AnAbsentTargetTakesNoLonger(t *testing.T) {
 				require.Equal(t, tc.requests, d.requests.Load())
 				require.Equal(t, tc.deployment == "missing", len(answer.Warnings) > 0)
 			}
-			require.Less(t, fastest, 2*latency, "one after the other they would take as long")
+			require.Less(t, fastest, 2*latency, "sequential requests take longer")
 		})
 	}
 }
 
-// BenchmarkReviewOfVPA compares VPAs whose targets exist with those whose targets do not, without
-// latency and with that of a usual API server.
+// BenchmarkReviewOfVPA compares VPAs with and without an existing target, without latency and with the latency of a
+// typical API server.
 func BenchmarkReviewOfVPA(b *testing.B) {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	for _, latency := range []time.Duration{0, 3 * time.Millisecond} {
 		for _, deployment := range []string{"web", "missing"} {
 			b.Run(latency.String()+"/"+deployment, func(b *testing.B) {
-				_, handler := reviewsOf(b, latency)
+				_, handler := newVPAHandler(b, latency)
 				request := creationFor(b, deployment)
 				b.ReportAllocs()
 				for b.Loop() {

@@ -16,7 +16,7 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// requireBoosts creates workloads right after their VPAs, and requires that each gets its startup boost.
+// requireBoosts creates workloads immediately after their VPAs and requires that all pods get their startup boost.
 func requireBoosts(t *testing.T, namespace string, workloads int, labels map[string]string) {
 	t.Helper()
 	require.NoError(t, cluster.CreateNamespace(t.Context(), namespace))
@@ -41,14 +41,14 @@ func requireBoosts(t *testing.T, namespace string, workloads int, labels map[str
 	t.Logf("%d pods boosted at their creation, %d in place", workloads-len(events.Items), len(events.Items))
 }
 
-// The informers of webhook and updater may show a VPA later than its first pod is created.
-func TestBoost_PodsCreatedRightAfterTheirVPAAreBoosted(t *testing.T) {
+// The informers of the webhook and the updater may receive a VPA after its first pod is created.
+func TestBoost_BoostsPodsCreatedRightAfterTheirVPA(t *testing.T) {
 	together(t)
 	requireBoosts(t, "boosted-at-once", 40, nil)
 }
 
-// A replica of the webhook does not wait for VPAs that another replica admitted.
-func TestBoost_PodsOfVPAsThatAnotherReplicaAdmittedAreBoosted(t *testing.T) {
+// A replica of the webhook does not wait for VPAs that another replica has admitted.
+func TestBoost_BoostsPodsOfVPAsThatAnotherReplicaAdmitted(t *testing.T) {
 	together(t)
 	const label = "e2e.loadline.dev/replica"
 	configurations := cluster.Kube.AdmissionregistrationV1().MutatingWebhookConfigurations()
@@ -67,13 +67,13 @@ func TestBoost_PodsOfVPAsThatAnotherReplicaAdmittedAreBoosted(t *testing.T) {
 	require.NoError(t, second.Start(t.Context()))
 	t.Cleanup(second.Stop)
 
-	// VPAs with the label go to the second replica alone, and their pods to the shared one.
-	selects := func(ctx context.Context, expressions string) {
+	// The second replica admits VPAs with the label. The shared replica admits their pods.
+	setSelector := func(ctx context.Context, expressions string) {
 		patch := fmt.Appendf(nil, `{"webhooks":[{"name":%q,"objectSelector":{"matchExpressions":[%s]}}]}`, shared.Webhooks[0].Name, expressions)
 		_, err := configurations.Patch(ctx, shared.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 		require.NoError(t, err)
 	}
-	selects(t.Context(), `{"key":"`+label+`","operator":"DoesNotExist"}`)
+	setSelector(t.Context(), `{"key":"`+label+`","operator":"DoesNotExist"}`)
 	own := &admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "boost-second-replica"}, Webhooks: []admissionv1.MutatingWebhook{*shared.Webhooks[0].DeepCopy()}}
 	hook := &own.Webhooks[0]
 	hook.Name, hook.ClientConfig.URL, hook.ObjectSelector = "second.vpa.k8s.io", new("https://"+address), &metav1.LabelSelector{MatchLabels: map[string]string{label: "second"}}
@@ -82,7 +82,7 @@ func TestBoost_PodsOfVPAsThatAnotherReplicaAdmittedAreBoosted(t *testing.T) {
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
 		require.NoError(t, configurations.Delete(ctx, own.Name, metav1.DeleteOptions{}))
-		selects(ctx, "")
+		setSelector(ctx, "")
 	})
 	requireBoosts(t, "boosted-by-replicas", 40, map[string]string{label: "second"})
 	metrics, err := second.Metrics(t.Context())

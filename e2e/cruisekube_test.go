@@ -26,24 +26,25 @@ import (
 )
 
 const (
-	cruiseKube          = "cruisekube"                          // the overlay, its policy, the namespace of the test and a node
+	cruiseKube          = "cruisekube"                          // name of the overlay, its policy, the test namespace and a node
 	fullNode, spareNode = "cruisekube-full", "cruisekube-spare" // nodes
 )
 
-// spiky is the CPU usage of a workload: cores now, cores around this hour of the day before, and the share of the
-// time for which work waits for CPU now.
-type spiky struct{ now, peak, waiting float64 }
+// cpuUsage is the CPU usage of a workload in cores, now and at this hour of the previous day, and the current share of
+// time that work waits for CPU.
+type cpuUsage struct{ now, peak, waiting float64 }
 
-// cruiseKubeUsage is by workload. All use 100 MB now and 200 MB around this hour of the day before.
-var cruiseKubeUsage = map[string]spiky{
+// cruiseKubeUsage is the CPU usage by workload. All workloads use 100 MB of memory now and used 200 MB at this hour of
+// the previous day.
+var cruiseKubeUsage = map[string]cpuUsage{
 	"web": {now: 0.1, peak: 0.28, waiting: 0.2}, "excluded": {now: 0.01, peak: 0.05},
 	"a": {now: 0.8, peak: 1.1}, "b": {now: 0.8, peak: 1.6}, "c": {now: 0.8, peak: 1}, "high": {now: 0.2, peak: 1.1},
 }
 
-// pastUsage answers like a Prometheus with a week of history.
+// pastUsage serves the queries of Prometheus with a week of history.
 type pastUsage struct{ start time.Time }
 
-// value returns the result of a query for a workload at a time, and whether there is one.
+// value returns the result of a query for a workload at a time.
 func (p *pastUsage) value(query, workload string, at time.Time) (value float64, found bool) {
 	u, age := cruiseKubeUsage[workload], p.start.Sub(at)
 	atPeak := age > 22*time.Hour && age < 26*time.Hour
@@ -108,8 +109,8 @@ func (p *pastUsage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": map[string]any{"resultType": kind, "result": series}})
 }
 
-// startOverlayed starts a program with the arguments that the overlay gives it, another Prometheus and further arguments.
-func startOverlayed(t *testing.T, program, prometheus string, further ...string) *harness.Daemon {
+// startWithOverlay starts a program with the arguments of the overlay, the given Prometheus and extra arguments.
+func startWithOverlay(t *testing.T, program, prometheus string, extra ...string) *harness.Daemon {
 	t.Helper()
 	out, err := cluster.KubectlOutput(t.Context(), "kustomize", filepath.Join(cluster.Root, "deploy", "overlays", cruiseKube))
 	require.NoError(t, err)
@@ -127,15 +128,15 @@ func startOverlayed(t *testing.T, program, prometheus string, further ...string)
 		}
 	}
 	require.Contains(t, args, "--foreign-annotations")
-	d, err := cluster.Daemon(t.Context(), program, program+"-"+cruiseKube, append(args, further...)...)
+	d, err := cluster.Daemon(t.Context(), program, program+"-"+cruiseKube, append(args, extra...)...)
 	require.NoError(t, err)
 	require.NoError(t, d.Start(t.Context()))
 	t.Cleanup(d.Stop)
 	return d
 }
 
-// startCruiseKube starts the three programs and waits for recommendations before the updater starts, which replaces the
-// shared one, as it must see all pods of a node.
+// startCruiseKube starts the three programs. The updater starts last, when all workloads have recommendations. It
+// replaces the shared updater, because it must see all pods of a node.
 func startCruiseKube(t *testing.T, workloads []harness.Workload) *harness.Daemon {
 	t.Helper()
 	for _, shared := range []*harness.Daemon{updater, admission} {
@@ -155,20 +156,20 @@ func startCruiseKube(t *testing.T, workloads []harness.Workload) *harness.Daemon
 	const young = "--sharing-min-age=1s" // the workloads of the test are younger than an hour
 	reached, err := harness.ByURL()
 	require.NoError(t, err)
-	startOverlayed(t, "admission-controller", server.URL, append(reached, young)...)
-	startOverlayed(t, "recommender", server.URL, "--leader-elect=false", "--recommender-name="+cruiseKube, "--recommender-interval=3s")
+	startWithOverlay(t, "admission-controller", server.URL, append(reached, young)...)
+	startWithOverlay(t, "recommender", server.URL, "--leader-elect=false", "--recommender-name="+cruiseKube, "--recommender-interval=3s")
 	for _, w := range workloads {
-		made := w
-		made.Name = "deployment-" + w.Name
-		awaitMade(t, w.Namespace, made.Name)
+		generated := w
+		generated.Name = "deployment-" + w.Name
+		awaitMade(t, w.Namespace, generated.Name)
 		eventually(t, "the peak of "+w.Name+" is recommended", func() error {
-			vpa := getVPA(t, made)
+			vpa := getVPA(t, generated)
 			if vpa.Status.Recommendation == nil || len(vpa.Status.Recommendation.ContainerRecommendations) != 1 {
-				return errors.New("nothing is recommended")
+				return errors.New("no recommendation")
 			}
 			cpu := vpa.Status.Recommendation.ContainerRecommendations[0].Target.Cpu()
 			if cpu.MilliValue() < int64(1000*cruiseKubeUsage[w.Name].peak) {
-				return fmt.Errorf("%s is", cpu)
+				return fmt.Errorf("target is %s", cpu)
 			}
 			return nil
 		})
@@ -181,11 +182,11 @@ func startCruiseKube(t *testing.T, workloads []harness.Workload) *harness.Daemon
 			others = append(others, n.Name)
 		}
 	}
-	return startOverlayed(t, "updater", server.URL, "--leader-elect=false", "--updater-interval=3s", "--sharing-interval=6s", young,
+	return startWithOverlay(t, "updater", server.URL, "--leader-elect=false", "--updater-interval=3s", "--sharing-interval=6s", young,
 		"--ignored-vpa-object-namespaces="+strings.Join(others, ","))
 }
 
-// awaitShare waits until the pods of a workload on a node, so many, request and have these millicores and bytes.
+// awaitShare waits until a workload has count pods on a node that request and have these millicores and bytes.
 func awaitShare(t *testing.T, w harness.Workload, node string, count int, milliCPU, memory int64) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d pods of %s on %s have %dm and %d bytes", count, w.Name, node, milliCPU, memory), func() (err error) {
@@ -200,7 +201,7 @@ func awaitShare(t *testing.T, w harness.Workload, node string, count int, milliC
 				err = errors.Join(err, fmt.Errorf("%s requests %dm and %d bytes", pod.Name, requests.Cpu().MilliValue(), requests.Memory().Value()))
 			}
 			if s := pod.Status.ContainerStatuses; len(s) != 1 || s[0].Resources == nil || s[0].Resources.Requests.Cpu().MilliValue() != milliCPU {
-				err = errors.Join(err, fmt.Errorf("the node has not given %s its size", pod.Name))
+				err = errors.Join(err, fmt.Errorf("the kubelet has not resized %s", pod.Name))
 			}
 		}
 		if found != count {
@@ -220,8 +221,8 @@ func memoryLimits(t *testing.T, w harness.Workload) (bytes []int64) {
 	return bytes
 }
 
-// newPod returns the resources that the webhook gives a new pod of a workload.
-func newPod(t *testing.T, w harness.Workload) *corev1.ResourceRequirements {
+// newPodResources returns the resources that the webhook sets in a new pod of a workload.
+func newPodResources(t *testing.T, w harness.Workload) *corev1.ResourceRequirements {
 	t.Helper()
 	owner, err := cluster.Kube.AppsV1().Deployments(w.Namespace).Get(t.Context(), w.Name, metav1.GetOptions{})
 	require.NoError(t, err)
@@ -230,12 +231,12 @@ func newPod(t *testing.T, w harness.Workload) *corev1.ResourceRequirements {
 	return &pod.Spec.Containers[0].Resources
 }
 
-// crowdedNode runs a pod each of four workloads on a node of two cores, and another one of each on a node with room.
-func crowdedNode(t *testing.T, pattern harness.Workload) (workloads []harness.Workload) {
+// fillNode runs one pod of each of four workloads on a node of two cores, and a second pod of each on a node with room.
+func fillNode(t *testing.T, pattern harness.Workload) (workloads []harness.Workload) {
 	t.Helper()
-	node := func(name string, cores string) {
+	node := func(name, cores string) {
 		ownNode(t, name, func(n *corev1.Node) {
-			n.Labels[corev1.LabelHostname] = fullNode // either can run the pods
+			n.Labels[corev1.LabelHostname] = fullNode // both nodes match the node selector of the pods
 			n.Status.NodeInfo.KubeletVersion = "v1.33.0"
 			n.Status.Capacity[corev1.ResourceCPU] = *quantity(cores)
 		})
@@ -262,20 +263,20 @@ func crowdedNode(t *testing.T, pattern harness.Workload) (workloads []harness.Wo
 	return workloads
 }
 
-// TestCruiseKubeOverlay_FollowsThePublishedAlgorithm walks the published algorithm with the arguments of the overlay
-// and its policy. The expected amounts follow from the published formulas.
+// TestCruiseKubeOverlay_FollowsThePublishedAlgorithm runs the steps of the published algorithm with the arguments and the
+// policy of the overlay. The expected amounts are computed with the published formulas.
 func TestCruiseKubeOverlay_FollowsThePublishedAlgorithm(t *testing.T) {
 	alone(t, processFirst)
 	web := plain(t, cruiseKube, 3)
 	web.Node, web.Tolerate = cruiseKube, ownTaint
-	crowding := crowdedNode(t, web)
+	crowding := fillNode(t, web)
 	web.Containers = []harness.Container{{Name: "app", CPU: "100m", Memory: "100Mi", CPULimit: "900m", MemoryLimit: "300Mi"}}
 	excluded := web
 	excluded.Name, excluded.Replicas = "excluded", 1
 	excluded.Annotations = harness.With(web.Annotations, "cruisekube.truefoundry.com/excluded", "true")
 	ownNode(t, cruiseKube, func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.33.0" })
-	before, apart := running(t, web), running(t, excluded)
-	own := startCruiseKube(t, append(crowding, web))
+	before, excludedBefore := running(t, web), running(t, excluded)
+	updaterWithOverlay := startCruiseKube(t, append(crowding, web))
 
 	t.Run("pods of a node share the largest headroom", func(t *testing.T) {
 		// CPU: base 0.1 × (1 + 0.2) = 0.12, headroom 0.28 − 0.12 = 0.16, of three: 0.12 + 0.16 / 3 cores.
@@ -285,8 +286,8 @@ func TestCruiseKubeOverlay_FollowsThePublishedAlgorithm(t *testing.T) {
 		requireSamePods(t, web, before)
 	})
 	t.Run("pods leave a crowded node by rank and headroom", func(t *testing.T) {
-		// Bases 0.8 × 3 + 0.2 and headrooms 0.3, 0.8, 0.2 and 0.9 of two cores: without b there are still 1.8 + 0.9,
-		// without a 1.0 + 0.9. The largest headroom is that of the pod with a high rank, which stays.
+		// The node has 2 cores. Bases: 0.8 × 3 + 0.2. Headrooms: 0.3, 0.8, 0.2 and 0.9. Without b, 1.8 + 0.9 do not fit.
+		// Without a and b, 1.0 + 0.9 fit. The pod with the largest headroom has a high rank and stays.
 		a, b, c, high := crowding[0], crowding[1], crowding[2], crowding[3]
 		awaitShare(t, c, fullNode, 1, 963, 150e6)    // 0.8 + 0.9 × 0.2 / 1.1
 		awaitShare(t, high, fullNode, 1, 936, 150e6) // 0.2 + 0.9 × 0.9 / 1.1
@@ -295,16 +296,16 @@ func TestCruiseKubeOverlay_FollowsThePublishedAlgorithm(t *testing.T) {
 			require.True(t, slices.ContainsFunc(pods(t, left), func(pod corev1.Pod) bool { return pod.Spec.NodeName == spareNode }))
 			require.False(t, slices.ContainsFunc(pods(t, left), func(pod corev1.Pod) bool { return pod.Spec.NodeName == fullNode }))
 		}
-		eventually(t, "one pod each of a and b is evicted", func() error {
+		eventually(t, "one pod of a and one pod of b are evicted", func() error {
 			if evicted := evictedWorkloads(t); !slices.Equal(evicted, []string{"a", "b"}) {
 				return fmt.Errorf("pods of %q", evicted)
 			}
 			return nil
 		})
-		require.EqualValues(t, 1600, newPod(t, b).Requests.Cpu().MilliValue(), "it comes back at its peak")
+		require.EqualValues(t, 1600, newPodResources(t, b).Requests.Cpu().MilliValue(), "the replacement gets the peak")
 	})
 	t.Run("a new pod begins at its peak", func(t *testing.T) {
-		r := newPod(t, web)
+		r := newPodResources(t, web)
 		require.EqualValues(t, 280, r.Requests.Cpu().MilliValue())
 		require.EqualValues(t, 200e6, r.Requests.Memory().Value())
 		require.EqualValues(t, 512e6, r.Limits.Memory().Value(), "at least 512 MB")
@@ -323,17 +324,17 @@ func TestCruiseKubeOverlay_FollowsThePublishedAlgorithm(t *testing.T) {
 		for _, pod := range pods(t, web) {
 			require.True(t, slices.ContainsFunc(before, func(b corev1.Pod) bool { return b.UID == pod.UID }), "memory grows in place")
 		}
-		require.EqualValues(t, 400e6, newPod(t, web).Requests.Memory().Value())
+		require.EqualValues(t, 400e6, newPodResources(t, web).Requests.Memory().Value())
 	})
-	sameSizes(t, excluded, apart)
-	metrics, err := own.Metrics(t.Context())
+	sameSizes(t, excluded, excludedBefore)
+	metrics, err := updaterWithOverlay.Metrics(t.Context())
 	require.NoError(t, err)
 	require.InDelta(t, 1, metrics["loadline_node_tainted_nodes"], 0, "a load of 1000, dry run")
 	require.Empty(t, overloaded(t))
 	deletePolicy(t, cruiseKube)
 }
 
-// evictedWorkloads returns the workloads of the pods that the updater evicted as their node is crowded, sorted.
+// evictedWorkloads returns the workloads of the pods that the updater evicted from a crowded node, sorted.
 func evictedWorkloads(t *testing.T) (names []string) {
 	t.Helper()
 	events, err := cluster.Kube.CoreV1().Events(cruiseKube).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=EvictedByVPA"})

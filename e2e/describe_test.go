@@ -11,7 +11,7 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 )
 
-// resizedEvents returns the Resized events that kubectl describe prints for an object, without their age.
+// resizedEvents returns the Resized events that kubectl describe prints for an object, without the age.
 func resizedEvents(t *testing.T, object ...string) (events []string, err error) {
 	t.Helper()
 	out, err := cluster.KubectlOutput(t.Context(), append([]string{"describe"}, object...)...)
@@ -47,15 +47,15 @@ func TestDescribe_ShowsOneResizedEventPerRound(t *testing.T) {
 		s.VPAs = new(loadlinev1alpha1.VPAsNever)
 		s.Rollout.Cooldown, s.Rollout.MaxConcurrent = &metav1.Duration{}, new(int32(0))
 	})
-	described := func(times string) {
+	requireOneEvent := func(times string) {
 		t.Helper()
 		for _, tc := range []struct {
 			object []string
 			event  string
 		}{
-			{[]string{"sizingpolicy", web.Namespace}, "Resized 5 pods of 2 workloads in place: OutOfBounds 5"},
-			{[]string{"-n", web.Namespace, "vpa", web.Name}, "Resized 3 pods in place: OutOfBounds 3"},
-			{[]string{"-n", api.Namespace, "vpa", api.Name}, "Resized 2 pods in place: OutOfBounds 2"},
+			{object: []string{"sizingpolicy", web.Namespace}, event: "Resized 5 pods of 2 workloads in place: OutOfBounds 5"},
+			{object: []string{"-n", web.Namespace, "vpa", web.Name}, event: "Resized 3 pods in place: OutOfBounds 3"},
+			{object: []string{"-n", api.Namespace, "vpa", api.Name}, event: "Resized 2 pods in place: OutOfBounds 2"},
 		} {
 			within(t, sharingRound, fmt.Sprintf("describe %s shows the round", strings.Join(tc.object, " ")), func() error {
 				events, err := resizedEvents(t, tc.object...)
@@ -70,11 +70,11 @@ func TestDescribe_ShowsOneResizedEventPerRound(t *testing.T) {
 	advise(t, api, vpav1.UpdateModeInPlaceOrRecreate, smaller)
 	awaitSized(t, web, "60m")
 	awaitSized(t, api, "60m")
-	described("")
+	requireOneEvent("")
 
 	adviseAgain(t, web, larger)
 	adviseAgain(t, api, larger)
 	awaitSized(t, web, "300m")
 	awaitSized(t, api, "300m")
-	described("x2 ")
+	requireOneEvent("x2 ")
 }

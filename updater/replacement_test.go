@@ -174,12 +174,15 @@ func TestEvict_QuotaCountsTheReplacementAlone(t *testing.T) {
 	}
 }
 
-// The API server names one of the quotas that a dry run exceeds.
-func TestEvict_EachQuotaCountsTheReplacementAlone(t *testing.T) {
-	quota := func(name string, scopes []corev1.ResourceQuotaScope, of, used, hard string) *corev1.ResourceQuota {
+// The API server names only one of the quotas that a dry run exceeds.
+func TestEvict_ChecksEachQuotaForTheReplacementAlone(t *testing.T) {
+	quota := func(name string, scopes []corev1.ResourceQuotaScope, resourceName, used, hard string) *corev1.ResourceQuota {
 		return &corev1.ResourceQuota{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: corev1.ResourceQuotaSpec{Scopes: scopes},
-			Status: corev1.ResourceQuotaStatus{Hard: corev1.ResourceList{corev1.ResourceName(of): resource.MustParse(hard)}, Used: corev1.ResourceList{corev1.ResourceName(of): resource.MustParse(used)}},
+			Status: corev1.ResourceQuotaStatus{
+				Hard: corev1.ResourceList{corev1.ResourceName(resourceName): resource.MustParse(hard)},
+				Used: corev1.ResourceList{corev1.ResourceName(resourceName): resource.MustParse(used)},
+			},
 		}
 	}
 	count := quota("count", nil, "pods", "4", "4")
@@ -188,9 +191,9 @@ func TestEvict_EachQuotaCountsTheReplacementAlone(t *testing.T) {
 		second *corev1.ResourceQuota
 		evicts bool
 	}{
-		{name: "room in both once the pod is gone", second: quota("memory", nil, "requests.memory", "400Mi", "900Mi"), evicts: true},
-		{name: "second lowered below its use", second: quota("lowered", nil, "pods", "4", "3"), evicts: false},
-		{name: "second of other pods", second: quota("other", []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}, "pods", "4", "3"), evicts: true},
+		{name: "both quotas have room after the eviction", second: quota("memory", nil, "requests.memory", "400Mi", "900Mi"), evicts: true},
+		{name: "second quota is below its usage", second: quota("lowered", nil, "pods", "4", "3"), evicts: false},
+		{name: "second quota covers other pods", second: quota("other", []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}, "pods", "4", "3"), evicts: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, Default(), append(web(vpav1.UpdateModeRecreate, 4), count, tc.second)...)

@@ -46,7 +46,7 @@ func TestWritesOfAShare(t *testing.T) {
 	r.edit(off)
 	writes, events = moved("1400m 1400m 1400m 1400m", 20*time.Minute)
 	require.Len(t, writes, 4)
-	require.Equal(t, 4, events, "that each has its peak")
+	require.Equal(t, 4, events, "one per pod")
 	_, events = moved("1400m 1400m 1400m 1400m", 21*time.Minute)
-	require.Equal(t, 2, events, "how many, on VPA and policy")
+	require.Equal(t, 2, events, "the counts, on VPA and policy")
 }

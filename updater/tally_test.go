@@ -30,7 +30,7 @@ func TestTally_ReportsEachReasonOnceInFiveMinutes(t *testing.T) {
 	tl.changed(web, "fleet", actuate.EventResizedPods, disruption.Shared)
 	tl.changed(api, "fleet", actuate.EventResizedPods, disruption.OutOfBounds)
 	tl.changed(api, "fleet", actuate.EventEvictedPod, disruption.ResizeStuck)
-	require.Empty(t, texts(noon), "the round may go on")
+	require.Empty(t, texts(noon), "the round may continue")
 	require.Equal(t, []string{
 		"shop/api Resized: Resized 1 pod in place: OutOfBounds 1",
 		"shop/web Resized: Resized 2 pods in place: OutOfBounds 1, OutOfMemory 1",
@@ -57,16 +57,16 @@ func TestTally_ReportsEachReasonOnceInFiveMinutes(t *testing.T) {
 	require.Equal(t, "Took back changes of 1 pod of 1 workload: "+string(rollout.OOMKill)+" 1", events[0].message)
 }
 
-// A budget of one pod per iteration makes one event of a round, and a round without end one event every five minutes.
+// A round of one pod per iteration emits one event. A round without end emits one event every five minutes.
 func TestTally_CountsARoundOfSeveralIterations(t *testing.T) {
 	web := cache.NewObjectName("shop", "web")
 	for _, tc := range []struct {
-		name     string
-		round    int // iterations with a change
-		expected []string
+		name       string
+		iterations int // with a change
+		expected   []string
 	}{
-		{name: "short", round: 3, expected: []string{"3m Resized 3 pods of 1 workload in place: OutOfBounds 3"}},
-		{name: "long", round: 8, expected: []string{
+		{name: "short", iterations: 3, expected: []string{"3m Resized 3 pods of 1 workload in place: OutOfBounds 3"}},
+		{name: "long", iterations: 8, expected: []string{
 			"5m Resized 6 pods of 1 workload in place: OutOfBounds 6",
 			"10m Resized 2 pods of 1 workload in place: OutOfBounds 2",
 		}},
@@ -75,7 +75,7 @@ func TestTally_CountsARoundOfSeveralIterations(t *testing.T) {
 			var tl tally
 			var events []string
 			for minute := range 20 {
-				if minute < tc.round {
+				if minute < tc.iterations {
 					tl.changed(web, "fleet", actuate.EventResizedPods, disruption.OutOfBounds)
 				}
 				for _, e := range tl.due(noon.Add(time.Duration(minute)*time.Minute), nil) {

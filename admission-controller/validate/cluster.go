@@ -133,7 +133,7 @@ func (c *Cluster) Advise(ctx context.Context, vpa, old *vpav1.VerticalPodAutosca
 	view := Surroundings{Others: c.others(vpa)}
 	var err error
 	var reading sync.WaitGroup
-	reading.Go(func() { view.Scaled, err = c.scaledSafely(ctx, vpa) }) // beside the request for the target, if that is needed
+	reading.Go(func() { view.Scaled, err = c.scaledSafely(ctx, vpa) }) // in parallel with the request for the target
 	view.Target, view.Template = c.target(ctx, vpa)
 	reading.Wait()
 	c.asked.Store(true)
@@ -201,7 +201,7 @@ func (c *Cluster) others(vpa *vpav1.VerticalPodAutoscaler) (others []*vpav1.Vert
 	return others
 }
 
-// scaledSafely is scaled in a goroutine of its own, whose panic the server does not recover.
+// scaledSafely calls scaled and recovers its panics, because the server does not recover panics of other goroutines.
 func (c *Cluster) scaledSafely(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) (found []Scaled, err error) {
 	defer func() {
 		if problem := recover(); problem != nil {

@@ -20,7 +20,7 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 )
 
-// standalone returns a checker, and the only pod of a ReplicaSet or ReplicationController without a
+// standalone returns a checker for the only pod of a ReplicaSet or ReplicationController without a
 // Deployment. Admission adds a container and a token to each pod, and rewrites an image.
 func standalone(t *testing.T, kind string, edit func(template *corev1.PodTemplateSpec), admit func(replacement *corev1.Pod)) *checked {
 	t.Helper()
@@ -70,9 +70,9 @@ func standalone(t *testing.T, kind string, edit func(template *corev1.PodTemplat
 	return c
 }
 
-// The pods of a ReplicaSet or ReplicationController without a Deployment have no label of a revision,
-// and its controller does not replace them when its template changes.
-func TestCheck_StandaloneOwnersKeepTheirTemplate(t *testing.T) {
+// The pods of a ReplicaSet or ReplicationController without a Deployment have no revision label, and the
+// controller does not replace them when the template changes.
+func TestCheck_HoldsPodsOfChangedStandaloneTemplates(t *testing.T) {
 	cases := []struct {
 		name  string
 		edit  func(*corev1.PodTemplateSpec)
@@ -96,7 +96,7 @@ func TestCheck_StandaloneOwnersKeepTheirTemplate(t *testing.T) {
 		}},
 		{name: "annotation of Loadline", edit: func(p *corev1.PodTemplateSpec) { p.Annotations[convert.ObservedAnnotation] = "app" }},
 		{name: "annotation that admission adds", admit: func(p *corev1.Pod) { p.Annotations["injected"] = "now" }},
-		{name: "container that admission adds since", admit: func(p *corev1.Pod) {
+		{name: "container that admission adds since the pod was created", admit: func(p *corev1.Pod) {
 			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "agent"})
 		}},
 	}
@@ -123,8 +123,8 @@ func TestCheck_StandaloneOwnersKeepTheirTemplate(t *testing.T) {
 	}
 }
 
-// A quota that counts both pods returns no pod from the dry run.
-func TestCheck_StandaloneOwnersKeepTheirTemplateUnderAQuota(t *testing.T) {
+// The dry run returns no pod if a quota counts both pods.
+func TestCheck_HoldsPodsOfChangedStandaloneTemplatesUnderAQuota(t *testing.T) {
 	c := standalone(t, "ReplicaSet", func(p *corev1.PodTemplateSpec) { p.Spec.Containers[0].Image = "app:2" }, func(*corev1.Pod) {})
 	c.refusal = apierrors.NewForbidden(corev1.Resource("pods"), "web-", errors.New("exceeded quota: team, requested: pods=1, used: pods=1, limited: pods=1"))
 	require.Equal(t, disruption.OlderRevision, c.held(t, c.Check(t.Context(), c.change())).Reason)
