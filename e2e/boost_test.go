@@ -62,7 +62,8 @@ func TestBoost_BoostsPodsOfVPAsThatAnotherReplicaAdmitted(t *testing.T) {
 	_, port, err := net.SplitHostPort(address)
 	require.NoError(t, err)
 	second, err := cluster.Daemon(t.Context(), "admission-controller", "admission-controller-second", alpha,
-		"--port="+port, "--register-by-url", "--webhook-address=https://"+registered.Hostname(), "--webhook-port="+registered.Port(), "--webhook-timeout-seconds=5")
+		"--port="+port, "--register-by-url", "--webhook-address=https://"+registered.Hostname(),
+		"--webhook-port="+registered.Port(), "--webhook-timeout-seconds=5")
 	require.NoError(t, err)
 	require.NoError(t, second.Start(t.Context()))
 	t.Cleanup(second.Stop)
@@ -74,9 +75,12 @@ func TestBoost_BoostsPodsOfVPAsThatAnotherReplicaAdmitted(t *testing.T) {
 		require.NoError(t, err)
 	}
 	setSelector(t.Context(), `{"key":"`+label+`","operator":"DoesNotExist"}`)
-	own := &admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "boost-second-replica"}, Webhooks: []admissionv1.MutatingWebhook{*shared.Webhooks[0].DeepCopy()}}
-	hook := &own.Webhooks[0]
-	hook.Name, hook.ClientConfig.URL, hook.ObjectSelector = "second.vpa.k8s.io", new("https://"+address), &metav1.LabelSelector{MatchLabels: map[string]string{label: "second"}}
+	hook := shared.Webhooks[0].DeepCopy()
+	hook.Name, hook.ClientConfig.URL = "second.vpa.k8s.io", new("https://"+address)
+	hook.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{label: "second"}}
+	own := &admissionv1.MutatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "boost-second-replica"}, Webhooks: []admissionv1.MutatingWebhook{*hook},
+	}
 	_, err = configurations.Create(t.Context(), own, metav1.CreateOptions{})
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -87,5 +91,6 @@ func TestBoost_BoostsPodsOfVPAsThatAnotherReplicaAdmitted(t *testing.T) {
 	requireBoosts(t, "boosted-by-replicas", 40, map[string]string{label: "second"})
 	metrics, err := second.Metrics(t.Context())
 	require.NoError(t, err)
-	require.Greater(t, metrics[`loadline_admission_controller_review_duration_seconds_count{resource="VPA"}`], 20.0, "the second replica admits VPAs")
+	reviews := metrics[`loadline_admission_controller_review_duration_seconds_count{resource="VPA"}`]
+	require.Greater(t, reviews, 20.0, "the second replica admits VPAs")
 }

@@ -226,7 +226,8 @@ func newPodResources(t *testing.T, w harness.Workload) *corev1.ResourceRequireme
 	t.Helper()
 	owner, err := cluster.Kube.AppsV1().Deployments(w.Namespace).Get(t.Context(), w.Name, metav1.GetOptions{})
 	require.NoError(t, err)
-	pod, err := cluster.Kube.CoreV1().Pods(w.Namespace).Create(t.Context(), ownedPod(w, owner), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	pod, err := cluster.Kube.CoreV1().Pods(w.Namespace).Create(t.Context(), ownedPod(w, owner), dryRun)
 	require.NoError(t, err)
 	return &pod.Spec.Containers[0].Resources
 }

@@ -132,8 +132,12 @@ func TestHistoryIsAsTheDocsShow(t *testing.T) {
 
 func TestHistory_DescribesDeferredReverts(t *testing.T) {
 	s := newShop()
-	s.record = &loadlinev1alpha1.SizingRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deployment-web", OwnerReferences: ownedBy("Deployment", "web")}}
-	s.record.Status.Rounds = []loadlinev1alpha1.Round{{Time: metav1.NewTime(before(10)), Pods: 1, Outcome: loadlinev1alpha1.RoundDeferred, Reason: "OOMKilled"}}
+	s.record = &loadlinev1alpha1.SizingRecord{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deployment-web", OwnerReferences: ownedBy("Deployment", "web")},
+		Status: loadlinev1alpha1.SizingRecordStatus{Rounds: []loadlinev1alpha1.Round{
+			{Time: metav1.NewTime(before(10)), Pods: 1, Outcome: loadlinev1alpha1.RoundDeferred, Reason: "OOMKilled"},
+		}},
+	}
 	kube, own := s.clients()
 	a, err := historyOf(t.Context(), own, question{Namespace: "shop", Kube: kube})
 	require.NoError(t, err)

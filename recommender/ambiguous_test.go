@@ -33,7 +33,9 @@ func TestRunOnce_SetsUsageAmbiguousForSeriesOfTwoClusters(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			var single atomic.Bool
-			w := newWorld(t, deployment("x"), deployment("y"), aPod("p1", "x", "a"), aPod("p2", "y", "a"), aVPA("both", "x", time.Hour), aVPA("one", "y", time.Hour))
+			w := newWorld(t,
+				deployment("x"), aPod("p1", "x", "a"), aVPA("both", "x", time.Hour),
+				deployment("y"), aPod("p2", "y", "a"), aVPA("one", "y", time.Hour))
 			w.config.Checkpoints.Storage = tc.storage
 			w.config.Prometheus.Address, w.config.Prometheus.UsageSource = twoClusters(t, single.Load), tc.source
 			require.NoError(t, w.config.Validate())
@@ -90,7 +92,8 @@ func twoClusters(t *testing.T, single func() bool) string {
 		var series []string
 		for _, pod := range []struct{ name, cluster string }{{"p1", "east"}, {"p1", "west"}, {"p2", "east"}} {
 			if pod.cluster == "east" || !single() {
-				series = append(series, fmt.Sprintf(`{"metric":{"namespace":"ns","pod_name":%q,"name":"a","cluster":%q},%s}`, pod.name, pod.cluster, points))
+				series = append(series, fmt.Sprintf(
+					`{"metric":{"namespace":"ns","pod_name":%q,"name":"a","cluster":%q},%s}`, pod.name, pod.cluster, points))
 			}
 		}
 		fmt.Fprintf(w, `{"status":"success","data":{"resultType":%q,"result":[%s]}}`, kind, strings.Join(series, ","))

@@ -59,7 +59,8 @@ func (a *archive) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var results []string
 	for _, key := range a.series {
 		if len(values) > 0 && (!strings.Contains(query, "namespace=~") || strings.Contains(query, key.Namespace)) {
-			results = append(results, fmt.Sprintf(`{"metric":{"namespace":%q,"pod_name":%q,"name":%q},"values":[%s]}`, key.Namespace, key.Pod, key.Container, strings.Join(values, ",")))
+			results = append(results, fmt.Sprintf(`{"metric":{"namespace":%q,"pod_name":%q,"name":%q},"values":[%s]}`,
+				key.Namespace, key.Pod, key.Container, strings.Join(values, ",")))
 		}
 	}
 	fmt.Fprintf(w, `{"status":"success","data":{"resultType":"matrix","result":[%s]}}`, strings.Join(results, ","))
@@ -81,13 +82,21 @@ func (w *world) add(objects ...runtime.Object) {
 					return false
 				}
 			case *corev1.Pod:
-				if _, known := w.loop.Store.Tracked(usage.ContainerKey{Namespace: o.Namespace, Pod: o.Name, Container: o.Spec.Containers[0].Name}); !known {
+				key := usage.ContainerKey{Namespace: o.Namespace, Pod: o.Name, Container: o.Spec.Containers[0].Name}
+				if _, known := w.loop.Store.Tracked(key); !known {
 					return false
 				}
 			}
 		}
 		return true
 	}, time.Minute, 5*time.Millisecond)
+}
+
+// webIn returns a Deployment with its VPA and pod in a namespace.
+func webIn(namespace string) []runtime.Object {
+	return []runtime.Object{
+		inNamespace(namespace, deployment("web")), inNamespace(namespace, aVPA("web", "web", 0)), inNamespace(namespace, aPod("web-0", "web", "a")),
+	}
 }
 
 func inNamespace[T metav1.Object](namespace string, o T) T {
@@ -277,7 +286,7 @@ func TestLate_IsFairBetweenNamespaces(t *testing.T) {
 		time.Sleep(2 * time.Millisecond)
 	}
 	require.LessOrEqual(t, a.queries.Load()-first, 7*(first+2), "at most seven loads in an hour")
-	w.add(inNamespace("other", deployment("web")), inNamespace("other", aVPA("web", "web", 0)), inNamespace("other", aPod("web-0", "web", "a")))
+	w.add(webIn("other")...)
 	require.Eventually(t, func() bool {
 		create(int(w.now.Unix()))
 		v := w.loop.Model.Find("other", "web")
@@ -294,7 +303,9 @@ func TestLate_SplitsLoadsThatAreTooLarge(t *testing.T) {
 		t.Run(fmt.Sprintf("saver=%v", saver), func(t *testing.T) {
 			w := newWorld(t)
 			w.config.MemorySaver = saver
-			a, _ := archiveOf(t, usage.ContainerKey{Namespace: "large", Pod: "web-0", Container: "a"}, usage.ContainerKey{Namespace: "small", Pod: "web-0", Container: "a"})
+			large := usage.ContainerKey{Namespace: "large", Pod: "web-0", Container: "a"}
+			small := usage.ContainerKey{Namespace: "small", Pod: "web-0", Container: "a"}
+			a, _ := archiveOf(t, large, small)
 			server := httptest.NewServer(testkit.StrictPrometheus(t, func(rw http.ResponseWriter, r *http.Request) {
 				if strings.Contains(r.FormValue("query"), "large") {
 					http.Error(rw, "too many samples", http.StatusUnprocessableEntity)
@@ -307,7 +318,7 @@ func TestLate_SplitsLoadsThatAreTooLarge(t *testing.T) {
 			w.passes(1)
 			var objects []runtime.Object
 			for _, namespace := range []string{"large", "small"} {
-				objects = append(objects, inNamespace(namespace, deployment("web")), inNamespace(namespace, aVPA("web", "web", 0)), inNamespace(namespace, aPod("web-0", "web", "a")))
+				objects = append(objects, webIn(namespace)...)
 			}
 			w.add(objects...)
 			require.Eventually(t, func() bool {

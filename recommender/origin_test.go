@@ -224,7 +224,8 @@ func TestBackfill_WaitingForCPUCountsExactly(t *testing.T) {
 				for at := from; at <= till; at += 300 {
 					values = append(values, fmt.Sprintf("[%d,%q]", at, value))
 				}
-				fmt.Fprintf(w, `{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"namespace":"ns","pod_name":"web-1","name":"a"},"values":[%s]}]}}`, strings.Join(values, ","))
+				fmt.Fprintf(w, `{"status":"success","data":{"resultType":"matrix","result":[`+
+					`{"metric":{"namespace":"ns","pod_name":"web-1","name":"a"},"values":[%s]}]}}`, strings.Join(values, ","))
 			}))
 			t.Cleanup(server.Close)
 			w := withPrometheus(t, newWorld(t, deployment("web"), aPod("web-1", "web", "a"), asking("cruisekube")), server.URL).begin()

@@ -186,6 +186,7 @@ func TestEvict_ChecksEachQuotaForTheReplacementAlone(t *testing.T) {
 		}
 	}
 	count := quota("count", nil, "pods", "4", "4")
+	terminating := []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}
 	for _, tc := range []struct {
 		name   string
 		second *corev1.ResourceQuota
@@ -193,7 +194,7 @@ func TestEvict_ChecksEachQuotaForTheReplacementAlone(t *testing.T) {
 	}{
 		{name: "both quotas have room after the eviction", second: quota("memory", nil, "requests.memory", "400Mi", "900Mi"), evicts: true},
 		{name: "second quota is below its usage", second: quota("lowered", nil, "pods", "4", "3"), evicts: false},
-		{name: "second quota covers other pods", second: quota("other", []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}, "pods", "4", "3"), evicts: true},
+		{name: "second quota covers other pods", second: quota("other", terminating, "pods", "4", "3"), evicts: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, Default(), append(web(vpav1.UpdateModeRecreate, 4), count, tc.second)...)

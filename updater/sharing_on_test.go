@@ -384,7 +384,9 @@ func TestAMarkWrittenByHand(t *testing.T) {
 
 // The CPU limit of a running pod cannot be removed.
 func TestSharing_RaisesCPULimitsOfRunningPods(t *testing.T) {
-	for limit, want := range map[loadlinev1alpha1.SharingCPULimit]string{loadlinev1alpha1.SharingCPULimitKeep: "2", loadlinev1alpha1.SharingCPULimitRemove: "8", loadlinev1alpha1.SharingCPULimitNodeAllocatable: "8"} {
+	for limit, want := range map[loadlinev1alpha1.SharingCPULimit]string{
+		loadlinev1alpha1.SharingCPULimitKeep: "2", loadlinev1alpha1.SharingCPULimitRemove: "8", loadlinev1alpha1.SharingCPULimitNodeAllocatable: "8",
+	} {
 		r := shareWith(t, Default(), append(peakingPods(3, func(p *corev1.Pod) {
 			p.Spec.Containers[0].Resources.Limits = list("2", "1Gi")
 		}), peaking(), on(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Sharing.CPULimit = &limit }))...)

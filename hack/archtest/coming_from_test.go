@@ -183,7 +183,8 @@ func (o ownNames) has(name, recipeName string) (exists, known bool) {
 func TestComingFrom_UsesExistingNames(t *testing.T) {
 	o := readOwnNames(t)
 	sections := sectionsOf(t, comingFrom)
-	for heading, recipeName := range map[string]string{"Attune": "attune", "Crane": "crane", "CruiseKube": "cruisekube", "Autopilot": "autopilot"} {
+	for _, heading := range []string{"Attune", "Crane", "CruiseKube", "Autopilot"} {
+		recipeName := strings.ToLower(heading)
 		for _, cells := range rows(sections[heading]) {
 			for _, name := range spans(cells[1]) {
 				switch exists, known := o.has(name, recipeName); {

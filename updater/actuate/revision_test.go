@@ -24,13 +24,17 @@ import (
 // Deployment. Admission adds a container and a token to each pod, and rewrites an image.
 func standalone(t *testing.T, kind string, edit func(template *corev1.PodTemplateSpec), admit func(replacement *corev1.Pod)) *checked {
 	t.Helper()
+	config := &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "config-1"}}
 	template := corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}, Annotations: map[string]string{"checksum": "1"}},
 		Spec: corev1.PodSpec{
 			ServiceAccountName: "web",
 			InitContainers:     []corev1.Container{{Name: "setup", Image: "setup:1"}},
-			Containers:         []corev1.Container{{Name: "app", Image: "app:1", Env: []corev1.EnvVar{{Name: "MODE", Value: "slow"}}}, {Name: "log", Image: "log:1"}},
-			Volumes:            []corev1.Volume{{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "config-1"}}}}},
+			Containers: []corev1.Container{
+				{Name: "app", Image: "app:1", Env: []corev1.EnvVar{{Name: "MODE", Value: "slow"}}},
+				{Name: "log", Image: "log:1"},
+			},
+			Volumes: []corev1.Volume{{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: config}}},
 		},
 	}
 	inject := func(pod *corev1.Pod, token string) {
@@ -45,20 +49,28 @@ func standalone(t *testing.T, kind string, edit func(template *corev1.PodTemplat
 	edit(now)
 	meta := metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "owner"}
 	selector := map[string]string{"app": "web"}
-	var owner runtime.Object = &appsv1.ReplicaSet{ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{Replicas: new(int32(1)), Selector: metav1.SetAsLabelSelector(selector), Template: *now}}
+	var owner runtime.Object = &appsv1.ReplicaSet{ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{
+		Replicas: new(int32(1)), Selector: metav1.SetAsLabelSelector(selector), Template: *now,
+	}}
 	version := "apps/v1"
 	if kind == "ReplicationController" {
-		version, owner = "v1", &corev1.ReplicationController{ObjectMeta: meta, Spec: corev1.ReplicationControllerSpec{Replicas: new(int32(1)), Selector: selector, Template: now}}
+		version, owner = "v1", &corev1.ReplicationController{ObjectMeta: meta, Spec: corev1.ReplicationControllerSpec{
+			Replicas: new(int32(1)), Selector: selector, Template: now,
+		}}
 	}
 	live := &corev1.Pod{
 		ObjectMeta: *template.ObjectMeta.DeepCopy(), Spec: *template.Spec.DeepCopy(),
-		Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
+		Status: corev1.PodStatus{
+			Phase:      corev1.PodRunning,
+			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+		},
 	}
 	live.Namespace, live.Name, live.UID = "shop", "web-1", "pod"
 	live.OwnerReferences = []metav1.OwnerReference{{APIVersion: version, Kind: kind, Name: "web", UID: "owner", Controller: new(true)}}
 	live.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("300m")}
 	inject(live, "old")
-	c := &checked{kube: fake.NewClientset(live, owner), pod: live, now: time.Unix(1e9, 0), vpa: &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{UID: "vpa", Generation: 1}}}
+	vpa := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{UID: "vpa", Generation: 1}}
+	c := &checked{kube: fake.NewClientset(live, owner), pod: live, now: time.Unix(1e9, 0), vpa: vpa}
 	c.kube.PrependReactor("create", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
 		pod := a.(ktesting.CreateAction).GetObject().(*corev1.Pod).DeepCopy()
 		inject(pod, "new")
@@ -81,7 +93,9 @@ func TestCheck_HoldsPodsOfChangedStandaloneTemplates(t *testing.T) {
 	}{
 		{name: "same template"},
 		{name: "image", edit: func(p *corev1.PodTemplateSpec) { p.Spec.Containers[0].Image = "app:2" }, want: "image of container app"},
-		{name: "image of an init container", edit: func(p *corev1.PodTemplateSpec) { p.Spec.InitContainers[0].Image = "setup:2" }, want: "image of container setup"},
+		{name: "image of an init container", edit: func(p *corev1.PodTemplateSpec) {
+			p.Spec.InitContainers[0].Image = "setup:2"
+		}, want: "image of container setup"},
 		{name: "environment", edit: func(p *corev1.PodTemplateSpec) { p.Spec.Containers[0].Env[0].Value = "fast" }, want: "container app"},
 		{name: "new container", edit: func(p *corev1.PodTemplateSpec) {
 			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "cache"})
@@ -126,7 +140,8 @@ func TestCheck_HoldsPodsOfChangedStandaloneTemplates(t *testing.T) {
 // The dry run returns no pod if a quota counts both pods.
 func TestCheck_HoldsPodsOfChangedStandaloneTemplatesUnderAQuota(t *testing.T) {
 	c := standalone(t, "ReplicaSet", func(p *corev1.PodTemplateSpec) { p.Spec.Containers[0].Image = "app:2" }, func(*corev1.Pod) {})
-	c.refusal = apierrors.NewForbidden(corev1.Resource("pods"), "web-", errors.New("exceeded quota: team, requested: pods=1, used: pods=1, limited: pods=1"))
+	exceeded := errors.New("exceeded quota: team, requested: pods=1, used: pods=1, limited: pods=1")
+	c.refusal = apierrors.NewForbidden(corev1.Resource("pods"), "web-", exceeded)
 	require.Equal(t, disruption.OlderRevision, c.held(t, c.Check(t.Context(), c.change())).Reason)
 }
 
