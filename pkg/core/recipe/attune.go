@@ -130,7 +130,7 @@ func (a Attune) bounded(k resources.Kind) Chain {
 	increase, decrease := a.Caps()
 	chain := Chain{Range(a.Least, a.Most), Up(ChangeFilter(k, a.MinChange, increase, decrease)), OncePer(k, cooldown)}
 	if !a.MayDecrease {
-		chain = append(chain, NoDecrease(k))
+		chain = append(chain, NoDecrease(k, a.Most))
 	}
 	return chain
 }
@@ -260,7 +260,9 @@ func OncePer(k resources.Kind, interval time.Duration) Step {
 	}}
 }
 
-// NoDecrease keeps the current request where it is larger.
-func NoDecrease(k resources.Kind) Step {
-	return Step{Name: "no decrease", Apply: func(s Subject, in float64) float64 { return max(in, float64(s.Current.Value(k))) }}
+// NoDecrease keeps the current request where it is larger, up to the largest amount that the recipe may recommend.
+func NoDecrease(k resources.Kind, largest float64) Step {
+	return Step{Name: "no decrease", Apply: func(s Subject, in float64) float64 {
+		return max(in, min(float64(s.Current.Value(k)), largest))
+	}}
 }

@@ -147,3 +147,26 @@ func TestAttuneTakesThePodThatUsesMost(t *testing.T) {
 		require.InEpsilon(t, want, l.sketch.Points[resources.CPU].Habits().Overall.P95, 0.002, text)
 	}
 }
+
+// A request far above the largest amount ends there, also where it must not shrink. Below, it stays.
+func TestAttune_NoDecreaseEndsAtTheLargestAmount(t *testing.T) {
+	for _, tc := range []struct {
+		name         string
+		recipe       string
+		kind         resources.Kind
+		request, end resources.Amount
+	}{
+		{name: "CPU within the range stays", recipe: "attune:cpu-decrease=no", kind: resources.CPU, request: 1350, end: 1350},
+		{name: "CPU above the range", recipe: "attune:cpu-decrease=no", kind: resources.CPU, request: 12150, end: 4000},
+		{name: "CPU above a range of its own", recipe: "attune:cpu-decrease=no,cpu-most=500", kind: resources.CPU, request: 1350, end: 500},
+		{name: "memory within the range stays", recipe: "attune", kind: resources.Memory, request: 4096 * mib, end: 4096 * mib},
+		{name: "memory above the range", recipe: "attune", kind: resources.Memory, request: 24576 * mib, end: 8192 * mib},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := closed(t, tc.recipe, 300, 512*mib)
+			l.request = l.request.With(tc.kind, tc.request)
+			l.run(t, 50, 50*mib, 24*time.Hour)
+			require.Equal(t, tc.end, l.request.Value(tc.kind))
+		})
+	}
+}
