@@ -179,7 +179,7 @@ func (e *estimator) histories(pods []*corev1.Pod, of *recipe.Choice) (store *usa
 	config.Ceiling = e.ceiling(pods)
 	store, known, current = usage.NewStore(config), map[string]*history{}, map[string]resources.List{}
 	for _, pod := range pods {
-		for _, c := range convert.NewPod(pod).Containers {
+		for i, c := range convert.NewPod(pod).Containers {
 			key := usage.ContainerKey{Namespace: pod.Namespace, Pod: pod.Name, Container: c.Name}
 			samples := e.samples[key]
 			if len(samples) == 0 {
@@ -194,7 +194,7 @@ func (e *estimator) histories(pods []*corev1.Pod, of *recipe.Choice) (store *usa
 				}
 				known[c.Name] = h
 			}
-			current[c.Name] = c.Requests
+			current[c.Name] = convert.UnboostedRequests(pod, &pod.Spec.Containers[i], nil)
 			for _, s := range samples {
 				if store.Observe(s) != usage.AboveCeiling && h.sketch != nil {
 					h.sketch.ObservePod(pod.Name, s.At, s.Kind, s.Amount, c.Limits.Value(s.Kind))

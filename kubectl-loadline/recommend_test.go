@@ -115,6 +115,31 @@ func TestRecommendIsAsTheDocsShow(t *testing.T) {
 	inTheDocs(t, "diff -A", printed(t, diffOf(all.sizes, nil), "table"))
 }
 
+// The requests that a recommendation is compared with have no startup boost.
+func TestSizes_IgnoreStartupBoosts(t *testing.T) {
+	pod := testkit.Pod("web-1-a", testkit.Container("a", "cpu=3 memory=100Mi", ""))
+	pod.Annotations = map[string]string{convert.BoostAnnotationPrefix + "a": `{"requests":{"cpu":"1","memory":"100Mi"},"limits":{}}`}
+	list := sizesOf([]*managed{{pods: []*corev1.Pod{pod}}}, nil)
+	require.Len(t, list, 1)
+	require.Equal(t, "1", list[0].Requests.Cpu().String())
+	_, _, current := emptyEstimatorWith(pod).histories([]*corev1.Pod{pod}, attuneChoice(t))
+	require.EqualValues(t, 1000, current["a"].Value(resources.CPU))
+}
+
+func attuneChoice(t *testing.T) *recipe.Choice {
+	t.Helper()
+	book, err := recipe.NewBook("attune", recipe.DefaultConfig())
+	require.NoError(t, err)
+	return book.For("")
+}
+
+// emptyEstimatorWith has one sample of the container a of a pod.
+func emptyEstimatorWith(pod *corev1.Pod) *estimator {
+	e := emptyEstimator(nil)
+	e.add(usage.Sample{Container: usage.ContainerKey{Namespace: pod.Namespace, Pod: pod.Name, Container: "a"}, At: before(5), Amount: 100})
+	return e
+}
+
 func TestSizesOfSomeWorkloads(t *testing.T) {
 	for name, c := range map[string]struct {
 		scope sizesScope

@@ -213,8 +213,9 @@ func (v *sizedVPA) add(pod *corev1.Pod) {
 	}
 	v.pods++
 	recommendation := convert.Recommendation(v.object.Status.Recommendation)
-	for _, c := range convert.Pod(pod).Containers {
-		v.savings = v.savings.Add(c.Requests, recommendation[c.Name].Target, 1)
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		v.savings = v.savings.Add(convert.UnboostedRequests(pod, c, v.object), recommendation[c.Name].Target, 1)
 	}
 }
 

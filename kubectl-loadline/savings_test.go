@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/flags"
 )
@@ -104,6 +105,30 @@ func TestSavings_ShowEveryWorkloadWithAVPA(t *testing.T) {
 			a, err := savingsIn(t, overRequesting(tc.policy), tc.namespace, tc.workloads, tc.scope)
 			require.NoError(t, err)
 			require.ElementsMatch(t, tc.want, tableLines(printed(t, a, "table"))[:len(tc.want)])
+		})
+	}
+}
+
+// A startup boost is not a request that a recommendation saves.
+func TestSavings_IgnoreStartupBoosts(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		policy bool
+		want   string
+	}{
+		{name: "VPA that sizes pods", policy: true, want: "Deployment shop/web 0.00 0.00 0.00 0.00 0.00 0.00"},
+		{name: "VPA in mode Off", want: "Deployment shop/web 0.00 2.60 0.00 0.00 0.00 1898.00"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := overRequesting(tc.policy)
+			for _, name := range []string{"web-1-a", "web-1-b"} {
+				pod := s.pods[name]
+				pod.Annotations = map[string]string{convert.BoostAnnotationPrefix + "a": `{"requests":{"cpu":"100m","memory":"200Mi"},"limits":{}}`}
+				pod.Spec.Containers[0].Resources.Requests = sizes("4200m", "200Mi")
+			}
+			a, err := savingsIn(t, s, "", true, savingsScope{})
+			require.NoError(t, err)
+			require.Contains(t, tableLines(printed(t, a, "table")), tc.want)
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
@@ -179,7 +180,7 @@ func sizesOf(all []*managed, e *estimator) (list sizeList) {
 		for _, pod := range w.pods {
 			running := convert.RunningPod(pod, recommendation, rules, w.ranges)
 			for i := range running.Containers {
-				addSize(rows, w, pod, &running.Containers[i], from)
+				addSize(rows, w, pod, &running.Containers[i], requestsOf(w, pod, &pod.Spec.Containers[i]), from)
 			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(rows)) {
@@ -189,8 +190,20 @@ func sizesOf(all []*managed, e *estimator) (list sizeList) {
 	return list
 }
 
+// requestsOf returns the requests in the spec of a container, without a startup boost.
+func requestsOf(w *managed, pod *corev1.Pod, c *corev1.Container) resources.List {
+	if !convert.HasBoosted(pod) {
+		return convert.Resources(c.Resources.Requests)
+	}
+	var vpa *vpav1.VerticalPodAutoscaler
+	if w.vpa != nil {
+		vpa = w.vpa.object
+	}
+	return convert.UnboostedRequests(pod, c, vpa)
+}
+
 // addSize adds a container of a pod to the row of its name.
-func addSize(rows map[string]*containerSize, w *managed, pod *corev1.Pod, c *disruption.Container, from string) {
+func addSize(rows map[string]*containerSize, w *managed, pod *corev1.Pod, c *disruption.Container, requests resources.List, from string) {
 	name := c.Asked.Name
 	row := rows[name]
 	if row == nil {
@@ -206,7 +219,7 @@ func addSize(rows map[string]*containerSize, w *managed, pod *corev1.Pod, c *dis
 		rows[name] = row
 	}
 	row.Pods++
-	row.Requests, row.Limits = highest(row.Requests, c.Asked.Requests), highest(row.Limits, c.Asked.Limits)
+	row.Requests, row.Limits = highest(row.Requests, requests), highest(row.Limits, c.Asked.Limits)
 }
 
 // highest returns the higher of what is known and of what a pod has, of each kind.

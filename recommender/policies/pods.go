@@ -6,7 +6,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/kube/client"
@@ -72,9 +71,10 @@ func (u *inUse) add(pod *corev1.Pod, w *workload) {
 			u.targets[name] = bounds.Target
 		}
 	}
-	for _, c := range convert.Pod(pod).Containers {
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
 		if recommended := u.targets[c.Name]; !recommended.Empty() {
-			u.compare(c, recommended)
+			u.compare(convert.UnboostedRequests(pod, c, w.vpa()), recommended)
 		}
 	}
 	for _, c := range pod.Status.Conditions {
@@ -85,14 +85,14 @@ func (u *inUse) add(pod *corev1.Pod, w *workload) {
 	}
 }
 
-func (u *inUse) compare(c policy.Container, recommended resources.List) {
-	u.savings = u.savings.Add(c.Requests, recommended, 1)
+func (u *inUse) compare(requests, recommended resources.List) {
+	u.savings = u.savings.Add(requests, recommended, 1)
 	for k := range resources.Kind(resources.Kinds) {
 		wanted, has := recommended.Get(k)
 		if !has {
 			continue
 		}
-		request := c.Requests.Value(k)
+		request := requests.Value(k)
 		if least, most := wanted.Scale(1-near), wanted.Scale(1+near); least <= request && request <= most {
 			u.sized = true
 		} else {

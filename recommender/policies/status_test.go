@@ -29,6 +29,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
 )
 
@@ -528,4 +529,20 @@ func TestAStatusUndoesNothingThatWasWrittenMeanwhile(t *testing.T) {
 		require.True(t, meta.IsStatusConditionFalse(c.policy("shop").Status.Conditions, "Sharing"))
 		require.Equal(t, int32(1), c.policy("shop").Status.Counts.Selected)
 	})
+}
+
+// A rollout boosts all pods for a moment: neither does that CPU count as saved, nor the target as not applied.
+func TestStatus_IgnoresStartupBoosts(t *testing.T) {
+	boosted := pod("web-1", "web", "3", "1Gi", func(p *corev1.Pod) {
+		p.Annotations = map[string]string{convert.BoostAnnotationPrefix + p.Spec.Containers[0].Name: `{"requests":{"cpu":"500m","memory":"1Gi"},"limits":{}}`}
+	})
+	inCluster(t, func(c *cluster) {
+		c.pass(0)
+		c.recommend("deployment-web", "1", "1Gi")
+		c.pass(time.Minute)
+		status := c.policy("shop").Status
+		require.Empty(t, status.Savings)
+		require.Empty(t, status.Increases)
+		require.Equal(t, int32(1), status.Counts.Applied)
+	}, append(running("web"), shop(), boosted)...)
 }

@@ -26,13 +26,21 @@ func sizes(pod *corev1.Pod, container string) (requests, limits resources.List) 
 	if pod == nil {
 		return requests, limits
 	}
-	for i := range pod.Spec.Containers {
-		if pod.Spec.Containers[i].Name == container {
-			current := convert.Current(pod, pod.Spec.Containers[i])
-			return convert.Resources(current.Requests), convert.Resources(current.Limits)
-		}
+	if c := containerOf(pod, container); c != nil {
+		current := convert.Current(pod, *c)
+		return convert.Resources(current.Requests), convert.Resources(current.Limits)
 	}
 	return requests, limits
+}
+
+// containerOf returns a container of a pod by name, nil if there is none.
+func containerOf(pod *corev1.Pod, name string) *corev1.Container {
+	for i := range pod.Spec.Containers {
+		if pod.Spec.Containers[i].Name == name {
+			return &pod.Spec.Containers[i]
+		}
+	}
+	return nil
 }
 
 // Pods looks up in a cache what pods have now.
@@ -73,15 +81,16 @@ func (p Pods) Restarted(c usage.ContainerKey) bool {
 	})
 }
 
-// sizes yields requests and limits of a container in the running pods of a VPA, by name of pod.
-func (p Pods) sizes(v *model.VPA, container string) iter.Seq2[resources.List, resources.List] {
-	return func(yield func(requests, limits resources.List) bool) {
+// running yields the running pods of a VPA with the container, by name. The container is nil in
+// pods without it.
+func (p Pods) running(v *model.VPA, container string) iter.Seq2[*corev1.Pod, *corev1.Container] {
+	return func(yield func(*corev1.Pod, *corev1.Container) bool) {
 		for _, name := range v.PodNames() {
 			pod, err := p.Pods(v.Object.Namespace).Get(name)
 			if err != nil || pod.Status.Phase != corev1.PodRunning {
 				continue
 			}
-			if !yield(sizes(pod, container)) {
+			if !yield(pod, containerOf(pod, container)) {
 				return
 			}
 		}
@@ -91,8 +100,8 @@ func (p Pods) sizes(v *model.VPA, container string) iter.Seq2[resources.List, re
 // Requests returns the requests that are in force in the first pod by name that runs a
 // container of a VPA and has some.
 func (p Pods) Requests(v *model.VPA, container string) resources.List {
-	for requests := range p.sizes(v, container) {
-		if !requests.Empty() {
+	for pod := range p.running(v, container) {
+		if requests, _ := sizes(pod, container); !requests.Empty() {
 			return requests
 		}
 	}
@@ -103,7 +112,8 @@ func (p Pods) Requests(v *model.VPA, container string) resources.List {
 // VPA, 0 if none has one.
 func (p Pods) MemoryLimit(v *model.VPA, container string) resources.Amount {
 	least := resources.Amount(0)
-	for _, limits := range p.sizes(v, container) {
+	for pod := range p.running(v, container) {
+		_, limits := sizes(pod, container)
 		if limit := limits.Value(resources.Memory); limit > 0 && (least == 0 || limit < least) {
 			least = limit
 		}
@@ -111,15 +121,27 @@ func (p Pods) MemoryLimit(v *model.VPA, container string) resources.Amount {
 	return least
 }
 
-// InForce returns for each kind the median request of the pods that run a container of a
-// VPA, the lower one of two. One pod that was made by hand, or is the last one to change,
+// InForce returns for each kind the median request, without startup boosts, of the pods that run
+// a container of a VPA, the lower one of two. One pod that was made by hand, or is the last one to change,
 // does not decide for all. While none runs it is the target that was recommended last, which
 // the next one gets.
 func (p Pods) InForce(v *model.VPA, container string) resources.List {
 	var values [resources.Kinds][]resources.Amount
-	runs := false
-	for requests := range p.sizes(v, container) {
+	runs, sizing := false, v.Object
+	if v.StatusOfOther() {
+		sizing = nil
+	}
+	for pod, c := range p.running(v, container) {
 		runs = true
+		if c == nil {
+			continue
+		}
+		requests := convert.UnboostedRequests(pod, c, sizing)
+		cpu, has := requests.Get(resources.CPU)
+		if asked, asks := convert.Resources(c.Resources.Requests).Get(resources.CPU); has && asks {
+			// At the end of a boost the annotation is removed before the kubelet has lowered the CPU.
+			requests = requests.With(resources.CPU, min(cpu, asked))
+		}
 		for k := range resources.Kind(resources.Kinds) {
 			if request, has := requests.Get(k); has {
 				values[k] = append(values[k], request)
