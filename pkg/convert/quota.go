@@ -65,7 +65,7 @@ func scopes(q *corev1.ResourceQuota) (rules []disruption.ScopeRule) {
 	return rules
 }
 
-// Traits reads what the scopes of quotas ask of a pod.
+// Traits reads the properties of a pod with requests that the scopes of quotas depend on.
 func Traits(pod *corev1.Pod) disruption.PodTraits {
 	return disruption.PodTraits{
 		Terminating:    pod.Spec.ActiveDeadlineSeconds != nil,

@@ -207,26 +207,29 @@ func otherReady(pods []disruption.Pod, uid string) bool {
 func (c *Checker) accepts(ctx context.Context, owner *controller, evicted *corev1.Pod, change Change) error {
 	pod := replacement(owner, evicted)
 	created, err := c.create(ctx, pod)
-	if refusal := verdict(err, pod.GenerateName, evicted); refusal != nil {
+	if refusal := refusalOf(err, pod.GenerateName); refusal != nil {
 		return refusal
 	}
 	// Not sized by the webhook, or not returned because a quota counts the evicted pod as well.
 	if err != nil || created.Annotations[convert.ObservedAnnotation] == "" {
-		pod = withSizes(pod, change.Reading)
-		created, err = c.create(ctx, pod)
+		created, err = c.create(ctx, withSizes(pod, change.Reading))
 	}
-	if err == nil && !takesEffect(change, evicted, created) {
-		return &Held{Reason: disruption.ReplacementUnchanged, Cause: errors.New("in a dry run the new pod has other sizes than recommended")}
-	}
-	if refusal := verdict(err, pod.GenerateName, evicted); refusal != nil {
+	if refusal := refusalOf(err, pod.GenerateName); refusal != nil {
 		return refusal
 	}
-	if err == nil {
-		pod = created
-	} else if err := c.checkQuotas(ctx, pod, evicted); err != nil {
-		return err
+	excess, exceeds := exceededQuota(err)
+	switch {
+	case exceeds:
+		if err := c.checkQuotas(ctx, excess, withSizes(recreated(evicted), change.Reading), evicted); err != nil {
+			return err
+		}
+		created = nil
+	case err != nil:
+		created = nil
+	case !takesEffect(change, evicted, created):
+		return &Held{Reason: disruption.ReplacementUnchanged, Cause: errors.New("in a dry run the new pod has other sizes than recommended")}
 	}
-	if changed := owner.changedPart(evicted, pod); changed != "" {
+	if changed := owner.changedPart(evicted, created); changed != "" {
 		return &Held{Reason: disruption.OlderRevision, Cause: fmt.Errorf("the template of %s %s differs from the pod: %s", owner.ref.Kind, owner.ref.Name, changed)}
 	}
 	return nil
@@ -295,15 +298,16 @@ func compare(change Change, evicted, created *corev1.Pod, of func(policy.Contain
 	return planned, effective
 }
 
-// verdict returns nil if the answer to a dry run means that a replacement is accepted.
-func verdict(err error, generateName string, evicted *corev1.Pod) error {
+// refusalOf returns nil if the answer to a dry run means that a replacement is accepted, or that a quota is
+// exceeded, which counts the evicted pod as well.
+func refusalOf(err error, generateName string) error {
 	switch {
 	case err == nil, apierrors.IsAlreadyExists(err): // the name is generated again for each attempt
 		return nil
 	case undecided(err):
 		return &Held{Reason: disruption.ReplacementUnknown, Cause: fmt.Errorf("create the replacement in a dry run: %w", shorten(err))}
 	}
-	if exceeded, is := exceededQuota(err); is && exceeded.fitsWithout(evicted) {
+	if _, exceeds := exceededQuota(err); exceeds {
 		return nil
 	}
 	return &Held{Reason: disruption.ReplacementRefused, Cause: errors.New(stableText(err, generateName))}

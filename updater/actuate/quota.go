@@ -13,14 +13,18 @@ import (
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/policy"
 )
 
 // quotaExcess is a refusal by a ResourceQuota. A dry run counts the evicted pod and its replacement
 // at the same time, so the refusal alone does not show that the replacement has no room.
-type quotaExcess struct{ requested, used, limited corev1.ResourceList }
+type quotaExcess struct {
+	quota                    string
+	requested, used, limited corev1.ResourceList
+}
 
 // exceeded matches the message of the API server.
-var exceeded = regexp.MustCompile(`exceeded quota: [^,]+, requested: (\S+), used: (\S+), limited: (\S+)`)
+var exceeded = regexp.MustCompile(`exceeded quota: ([^,]+), requested: (\S+), used: (\S+), limited: (\S+)`)
 
 // exceededQuota parses the refusal of a ResourceQuota. It returns false for any other error.
 func exceededQuota(err error) (quotaExcess, bool) {
@@ -33,13 +37,13 @@ func exceededQuota(err error) (quotaExcess, bool) {
 	}
 	var lists [3]corev1.ResourceList
 	for i := range lists {
-		list, ok := parseAmounts(found[i+1])
+		list, ok := parseAmounts(found[i+2])
 		if !ok {
 			return quotaExcess{}, false
 		}
 		lists[i] = list
 	}
-	return quotaExcess{lists[0], lists[1], lists[2]}, true
+	return quotaExcess{found[1], lists[0], lists[1], lists[2]}, true
 }
 
 // parseAmounts parses a list such as "cpu=1,pods=1".
@@ -56,7 +60,7 @@ func parseAmounts(text string) (corev1.ResourceList, bool) {
 	return list, true
 }
 
-// fitsWithout reports whether the quota has room once a pod is gone.
+// fitsWithout reports whether the quota has room once a pod is gone; nil: the quota does not count the pod.
 func (q quotaExcess) fitsWithout(pod *corev1.Pod) bool {
 	for name, requested := range q.requested {
 		limit, bounded := q.limited[name]
@@ -64,7 +68,9 @@ func (q quotaExcess) fitsWithout(pod *corev1.Pod) bool {
 			continue
 		}
 		after := q.used[name].DeepCopy()
-		after.Sub(charged(pod, name))
+		if pod != nil {
+			after.Sub(charged(pod, name))
+		}
 		if after.Sign() < 0 {
 			after = resource.Quantity{}
 		}
@@ -76,29 +82,46 @@ func (q quotaExcess) fitsWithout(pod *corev1.Pod) bool {
 	return true
 }
 
-// checkQuotas returns an error if a quota has no room for a replacement after the evicted pod is gone. The
-// API server names only the first quota that a dry run exceeds.
-func (c *Checker) checkQuotas(ctx context.Context, pod, evicted *corev1.Pod) error {
+// checkQuotas returns an error if a quota has no room for a replacement once the evicted pod is gone. The
+// API server names only the first quota that a dry run exceeds. The pod has the containers of the evicted
+// one, with those that admission added, and its new sizes.
+func (c *Checker) checkQuotas(ctx context.Context, excess quotaExcess, pod, evicted *corev1.Pod) error {
 	quotas, err := c.Kube.CoreV1().ResourceQuotas(evicted.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return &Held{Reason: disruption.ReplacementUnknown, Cause: fmt.Errorf("list ResourceQuotas: %w", shorten(err))}
 	}
+	all := []quotaExcess{excess}
+	left := map[string]*corev1.Pod{excess.quota: evicted}
 	for i := range quotas.Items {
 		q := &quotas.Items[i]
-		if !disruption.ScopesCover(convert.Quota(q).Scopes, convert.Traits(pod)) {
+		left[q.Name] = nil
+		if counts(q, evicted) {
+			left[q.Name] = evicted
+		}
+		if q.Name == excess.quota || !counts(q, pod) {
 			continue
 		}
-		excess := quotaExcess{requested: corev1.ResourceList{}, used: q.Status.Used, limited: q.Status.Hard}
+		other := quotaExcess{q.Name, corev1.ResourceList{}, q.Status.Used, q.Status.Hard}
 		for name := range q.Status.Hard {
 			if amount := charged(pod, name); amount.Sign() > 0 {
-				excess.requested[name] = amount
+				other.requested[name] = amount
 			}
 		}
-		if !excess.fitsWithout(evicted) {
-			return &Held{Reason: disruption.ReplacementRefused, Cause: fmt.Errorf("ResourceQuota %s has no room for the new pod once the old one is gone", q.Name)}
+		all = append(all, other)
+	}
+	for _, q := range all {
+		if !q.fitsWithout(left[q.quota]) {
+			return &Held{Reason: disruption.ReplacementRefused, Cause: fmt.Errorf("ResourceQuota %s has no room for the new pod once the old one is gone", q.quota)}
 		}
 	}
 	return nil
+}
+
+// counts reports whether a quota counts a pod.
+func counts(q *corev1.ResourceQuota, pod *corev1.Pod) bool {
+	traits := convert.Traits(pod)
+	traits.BestEffort = policy.ClassOf(convert.Pod(pod).Containers) == policy.BestEffort
+	return disruption.ScopesCover(convert.Quota(q).Scopes, traits)
 }
 
 // charged returns the amount of a resource that a quota counts for a pod.

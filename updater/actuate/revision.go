@@ -1,7 +1,9 @@
 package actuate
 
 import (
+	"cmp"
 	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,10 +26,13 @@ func (c *controller) usesOlderTemplate(pod *corev1.Pod) bool {
 
 // changedPart returns a part of the template of an unversioned controller that has changed since a pod was
 // created, or an empty string. The replacement has passed admission, so a part that admission adds to every
-// pod is not a change.
+// pod is not a change. Nil: no dry run has returned it.
 func (c *controller) changedPart(evicted, replacement *corev1.Pod) string {
 	if !c.unversioned {
 		return ""
+	}
+	if replacement == nil {
+		replacement = templated(evicted, c.template)
 	}
 	for _, part := range []struct {
 		name               string
@@ -88,6 +93,46 @@ func changedContainer(template, current, next []corev1.Container) string {
 		}
 	}
 	return ""
+}
+
+// templated returns a pod with the fields that a template sets now. It stands for a replacement that no dry
+// run has returned, so fields that admission sets stay as they are.
+func templated(pod *corev1.Pod, template *corev1.PodTemplateSpec) *corev1.Pod {
+	pod = pod.DeepCopy()
+	pod.Spec.InitContainers = templatedContainers(pod.Spec.InitContainers, template.Spec.InitContainers)
+	pod.Spec.Containers = templatedContainers(pod.Spec.Containers, template.Spec.Containers)
+	pod.Spec.ServiceAccountName = cmp.Or(template.Spec.ServiceAccountName, pod.Spec.ServiceAccountName)
+	for _, v := range template.Spec.Volumes {
+		pod.Spec.Volumes = slices.DeleteFunc(pod.Spec.Volumes, func(other corev1.Volume) bool { return other.Name == v.Name })
+		pod.Spec.Volumes = append(pod.Spec.Volumes, v)
+	}
+	return pod
+}
+
+func templatedContainers(pod, template []corev1.Container) []corev1.Container {
+	for i := range template {
+		t := &template[i]
+		at := slices.IndexFunc(pod, func(c corev1.Container) bool { return c.Name == t.Name })
+		if at < 0 {
+			pod = append(pod, *t)
+			continue
+		}
+		c := &pod[at]
+		if path.Base(c.Image) != path.Base(t.Image) { // admission may name another registry
+			c.Image = t.Image
+		}
+		if len(t.Command)+len(t.Args) > 0 {
+			c.Command, c.Args = t.Command, t.Args
+		}
+		for _, e := range t.Env {
+			if old := slices.IndexFunc(c.Env, func(other corev1.EnvVar) bool { return other.Name == e.Name }); old >= 0 {
+				c.Env[old] = e
+			} else {
+				c.Env = append(c.Env, e)
+			}
+		}
+	}
+	return pod
 }
 
 // withoutResources returns a container without the parts that a resize changes or that the API server

@@ -139,10 +139,60 @@ func TestCheck_HoldsPodsOfChangedStandaloneTemplates(t *testing.T) {
 
 // The dry run returns no pod if a quota counts both pods.
 func TestCheck_HoldsPodsOfChangedStandaloneTemplatesUnderAQuota(t *testing.T) {
-	c := standalone(t, "ReplicaSet", func(p *corev1.PodTemplateSpec) { p.Spec.Containers[0].Image = "app:2" }, func(*corev1.Pod) {})
-	exceeded := errors.New("exceeded quota: team, requested: pods=1, used: pods=1, limited: pods=1")
-	c.refusal = apierrors.NewForbidden(corev1.Resource("pods"), "web-", exceeded)
-	require.Equal(t, disruption.OlderRevision, c.held(t, c.Check(t.Context(), c.change())).Reason)
+	for _, tc := range []struct {
+		name string
+		edit func(*corev1.PodTemplateSpec)
+		want string // empty: the pod is evicted
+	}{
+		{name: "same template", edit: func(*corev1.PodTemplateSpec) {}},
+		{name: "no service account", edit: func(p *corev1.PodTemplateSpec) { p.Spec.ServiceAccountName = "" }},
+		{name: "image", edit: func(p *corev1.PodTemplateSpec) { p.Spec.Containers[0].Image = "app:2" }, want: "image of container app"},
+		{name: "environment", edit: func(p *corev1.PodTemplateSpec) { p.Spec.Containers[0].Env[0].Value = "fast" }, want: "container app"},
+		{name: "command", edit: func(p *corev1.PodTemplateSpec) { p.Spec.Containers[0].Command = []string{"other"} }, want: "container app"},
+		{name: "new container", edit: func(p *corev1.PodTemplateSpec) {
+			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "cache"})
+		}, want: "container cache"},
+		{name: "volume", edit: func(p *corev1.PodTemplateSpec) { p.Spec.Volumes[0].ConfigMap.Name = "config-2" }, want: "volume config"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := standalone(t, "ReplicaSet", tc.edit, func(*corev1.Pod) {})
+			exceeded := errors.New("exceeded quota: team, requested: pods=1, used: pods=1, limited: pods=1")
+			c.refusal = apierrors.NewForbidden(corev1.Resource("pods"), "web-", exceeded)
+			err := c.Check(t.Context(), c.change())
+			if tc.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			held := c.held(t, err)
+			require.Equal(t, disruption.OlderRevision, held.Reason)
+			require.ErrorContains(t, held, "differs from the pod: "+tc.want)
+		})
+	}
+}
+
+// A quota of pods with requests does not count an evicted pod that has none.
+func TestCheck_SubtractsOnlyPodsThatTheQuotaCounts(t *testing.T) {
+	ten := corev1.ResourceList{corev1.ResourcePods: resource.MustParse("10")}
+	for scope, want := range map[corev1.ResourceQuotaScope]disruption.Reason{
+		corev1.ResourceQuotaScopeNotBestEffort: disruption.ReplacementRefused,
+		corev1.ResourceQuotaScopeBestEffort:    "",
+	} {
+		t.Run(string(scope), func(t *testing.T) {
+			c := newChecked(t, &corev1.ResourceQuota{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "team"},
+				Spec:       corev1.ResourceQuotaSpec{Scopes: []corev1.ResourceQuotaScope{scope}},
+				Status:     corev1.ResourceQuotaStatus{Hard: ten, Used: ten},
+			})
+			exceeded := errors.New("exceeded quota: team, requested: pods=1, used: pods=10, limited: pods=10")
+			c.refusal = apierrors.NewForbidden(corev1.Resource("pods"), "web-", exceeded)
+			err := c.Check(t.Context(), c.change())
+			if want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.Equal(t, want, c.held(t, err).Reason)
+		})
+	}
 }
 
 // The other pods of the owner may have its new template.

@@ -33,8 +33,9 @@ type ScopeRule struct {
 	Values   []string // names of priority classes
 }
 
-// PodTraits are what scopes ask of a pod that has requests.
+// PodTraits are the properties of a pod that scopes depend on.
 type PodTraits struct {
+	BestEffort     bool   // has neither requests nor limits
 	Terminating    bool   // has a deadline
 	CrossNamespace bool   // its affinity looks into other namespaces
 	Class          string // its priority class; empty: none
@@ -54,14 +55,16 @@ func (r ScopeRule) covers(t PodTraits) bool {
 		return t.Terminating
 	case ScopeNotTerminating:
 		return !t.Terminating
+	case ScopeBestEffort:
+		return t.BestEffort
 	case ScopeNotBestEffort:
-		return true
+		return !t.BestEffort
 	case ScopePriorityClass:
 		return r.names(t.Class)
 	case ScopeCrossNamespacePodAffinity:
 		return t.CrossNamespace
 	}
-	return false // BestEffort, and what is not known
+	return false // an unknown scope
 }
 
 // names reports whether the rule holds for a priority class; a pod without class is in no
