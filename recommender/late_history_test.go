@@ -8,8 +8,10 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -330,4 +332,134 @@ func TestLate_SplitsLoadsThatAreTooLarge(t *testing.T) {
 			require.True(t, w.loop.Model.Find("large", "web").Backfill.Pending())
 		})
 	}
+}
+
+// sampleCount returns the number of samples of container a of the VPA web.
+func (w *world) sampleCount() (samples int64) {
+	v := w.loop.Model.Find("ns", "web")
+	if v == nil {
+		return 0
+	}
+	for _, series := range v.Series("a") {
+		_, _, n := w.loop.Store.Span(series)
+		samples += n
+	}
+	return samples
+}
+
+// An object that is away while history is loaded delays the history. Until it is loaded, the published target
+// does not fall.
+func TestLate_HoldsTargetsUntilHistoryIsLoaded(t *testing.T) {
+	cases := []struct {
+		name       string
+		away, back func(w *world)
+	}{
+		{name: "nothing is away", away: func(*world) {}, back: func(*world) {}},
+		{
+			name: "target",
+			away: func(w *world) {
+				require.NoError(w.t, w.kube.AppsV1().Deployments("ns").Delete(w.t.Context(), "web", metav1.DeleteOptions{}))
+				require.Eventually(w.t, func() bool { w.passes(1); return w.loop.Model.Find("ns", "web").TargetError != nil }, time.Minute, 5*time.Millisecond)
+			},
+			back: func(w *world) { w.create(deployment("web")) },
+		},
+		{
+			name: "VPA",
+			away: func(w *world) {
+				require.NoError(w.t, w.vpas.AutoscalingV1().VerticalPodAutoscalers("ns").Delete(w.t.Context(), "web", metav1.DeleteOptions{}))
+				require.Eventually(w.t, func() bool { w.passes(1); return w.loop.Model.Find("ns", "web") == nil }, time.Minute, 5*time.Millisecond)
+			},
+			back: func(w *world) { w.create(publishedWeb()) },
+		},
+	}
+	for _, tc := range cases {
+		for _, saver := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/saver=%v", tc.name, saver), func(t *testing.T) {
+				t.Parallel()
+				a, _ := archiveOf(t, containerKey("web-0", "a"))
+				var block atomic.Bool
+				arrived, release := make(chan struct{}, 10), make(chan struct{})
+				server := httptest.NewServer(testkit.StrictPrometheus(t, func(rw http.ResponseWriter, r *http.Request) {
+					if block.Load() && !strings.HasSuffix(r.URL.Path, "/query_range") {
+						arrived <- struct{}{}
+						<-release
+					}
+					a.ServeHTTP(rw, r)
+				}))
+				t.Cleanup(server.Close)
+				w := newWorld(t, deployment("web"))
+				w.config.MemorySaver = saver
+				w = withPrometheus(t, w, server.URL).begin()
+				w.create(aPod("web-0", "web", "a"))
+				w.uses("web-0", "a", 100, 100)
+				w.passes(10)
+				block.Store(true)
+				w.add(publishedWeb())
+				require.Eventually(t, func() bool { w.passes(1); return len(arrived) > 0 }, 20*time.Second, 5*time.Millisecond, "a late load")
+				tc.away(w)
+				block.Store(false)
+				queries := a.queries.Load()
+				close(release)
+				require.Eventually(t, func() bool { w.passes(1); return a.queries.Load() > queries }, 20*time.Second, 20*time.Millisecond)
+				time.Sleep(100 * time.Millisecond)
+				w.passes(1)
+				tc.back(w)
+				w.syncCaches()
+				require.Eventually(t, func() bool {
+					w.passes(1)
+					target := w.recommendations("web")[0].Target
+					assert.GreaterOrEqual(t, target.Cpu().MilliValue(), int64(1100))
+					assert.Greater(t, target.Memory().Value(), int64(1000<<20))
+					return w.sampleCount() > 193
+				}, 20*time.Second, 5*time.Millisecond)
+				w.passes(5)
+				require.Less(t, w.sampleCount(), int64(2*193), "no sample counts twice")
+				require.False(t, w.loop.Model.Find("ns", "web").Backfill.Pending())
+				require.GreaterOrEqual(t, w.recommendations("web")[0].Target.Cpu().MilliValue(), int64(1100))
+			})
+		}
+	}
+}
+
+func publishedWeb() *vpav1.VerticalPodAutoscaler {
+	v := aVPA("web", "web", time.Hour)
+	v.Status = *publishedStatus("a", "1200m", "1200Mi")
+	return v
+}
+
+// A VPA that is created again after a part of its history was loaded has each sample once.
+func TestLate_LoadsHistoryOnceAfterFailuresAndRecreation(t *testing.T) {
+	a := &archive{series: []usage.ContainerKey{containerKey("web-0", "a")}}
+	var fail atomic.Int32
+	server := httptest.NewServer(testkit.StrictPrometheus(t, func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("Connection", "close")
+		if strings.Contains(r.FormValue("query"), "memory") && fail.Add(-1) >= 0 {
+			http.Error(rw, "boom", http.StatusInternalServerError)
+			return
+		}
+		a.ServeHTTP(rw, r)
+	}))
+	t.Cleanup(server.Close)
+	synctest.Test(t, func(t *testing.T) {
+		w := withPrometheus(t, newWorld(t, deployment("web"), aVPA("web", "web", time.Hour)), server.URL).begin()
+		w.passes(5)
+		fail.Store(1)
+		queries := a.queries.Load()
+		w.add(aPod("web-0", "web", "a"))
+		require.Eventually(t, func() bool { w.passes(1); return a.queries.Load() > queries+4 && fail.Load() < 0 }, 20*time.Second, 10*time.Millisecond)
+		time.Sleep(time.Second)
+		w.passes(1)
+		require.NoError(t, w.vpas.AutoscalingV1().VerticalPodAutoscalers("ns").Delete(t.Context(), "web", metav1.DeleteOptions{}))
+		require.Eventually(t, func() bool { w.passes(1); return w.loop.Model.Find("ns", "web") == nil }, 20*time.Second, 10*time.Millisecond)
+		time.Sleep(2 * time.Minute) // it tries again
+		w.passes(2)
+		again := aVPA("web", "web", time.Hour)
+		again.UID = "again"
+		w.create(again)
+		require.Eventually(t, func() bool { w.passes(1); return w.loop.Model.Find("ns", "web") != nil }, 20*time.Second, 10*time.Millisecond)
+		w.loaded()
+		require.InDelta(t, 193, w.sampleCount(), 2)
+		w.stop()
+		w.stop = nil
+	})
 }

@@ -121,7 +121,7 @@ func (l *Loader) feeder(ctx context.Context, d *directory, now time.Time) *feede
 		directory: d, store: store, now: now, pods: map[podName]*member{},
 		model: model.NewModel(model.Config{Store: store, MemorySaver: l.config.MemorySaver, PerVPA: l.config.PerVPA, Mention: l.config.Mention}),
 	}
-	f.model.SyncVPAs(l.requested(l.config.VPAs(ctx), d), now)
+	f.model.SyncVPAs(l.requested(ctx, d), now)
 	if l.config.Follow != nil {
 		l.config.Follow(f.model)
 	}

@@ -54,22 +54,14 @@ type interval struct {
 	length time.Duration
 }
 
-// lateLoad is a load for some VPAs.
+// lateLoad is a load for some VPAs. It keeps the history of its attempts until everything is loaded. So it
+// either has no effect on a VPA, which is requested again, or all of it.
 type lateLoad struct {
 	loader     *Loader
 	namespaces []string
 	due        time.Time // of the next attempt, wall clock
 	pauses     wait.Backoff
-	ended      bool // no further attempt
-	split      bool // replaced by one load per namespace
-	// past are the containers in Prometheus that the VPAs no longer have. Only the loop uses it.
-	past map[pastContainer]struct{}
-}
-
-// pastContainer is a container that a VPA had in the past and no longer has.
-type pastContainer struct {
-	vpa       vpaName
-	container string
+	ended      bool // everything is loaded
 }
 
 // NewLate returns a loader of the history that the first load does not cover.
@@ -101,7 +93,7 @@ func (l *Late) idle(now time.Time) time.Duration {
 	defer l.mu.Unlock()
 	idle := mostPause
 	for _, load := range l.loads {
-		if !load.ended && load.due.After(now) {
+		if load.due.After(now) {
 			idle = min(idle, load.due.Sub(now))
 		}
 	}
@@ -109,16 +101,16 @@ func (l *Late) idle(now time.Time) time.Duration {
 }
 
 // next returns the load whose attempt is due first, or nil if none is due. No load is due until the loop
-// has taken the history that was loaded before.
+// has taken the history of the loads that have ended.
 func (l *Late) next(now time.Time) *lateLoad {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var due *lateLoad
 	for _, load := range l.loads {
-		if load.loader.hasLoaded() {
+		if load.ended {
 			return nil
 		}
-		if !load.ended && !load.due.After(now) && (due == nil || load.due.Before(due.due)) {
+		if !load.due.After(now) && (due == nil || load.due.Before(due.due)) {
 			due = load
 		}
 	}
@@ -142,7 +134,6 @@ func (l *Late) start() *lateLoad {
 		l.intervals[namespace] = interval{l.requestedAt.Add(length), length}
 	}
 	load := l.newLoad(requests, namespaces, New(l.config, l.requestedAt).missing)
-	load.past = map[pastContainer]struct{}{}
 	l.loads = append(l.loads, load)
 	return load
 }
@@ -191,11 +182,11 @@ func (l *Late) split(load *lateLoad) {
 		requests := maps.Clone(load.loader.requests)
 		maps.DeleteFunc(requests, func(name vpaName, _ Request) bool { return name.namespace != namespace })
 		part := l.newLoad(requests, []string{namespace}, load.loader.missing)
-		part.past = load.past
+		part.loader.loaded = slices.Clone(load.loader.loaded)
 		part.due = time.Now()
 		l.loads = append(l.loads, part)
 	}
-	load.ended, load.split = true, true
+	l.loads = slices.DeleteFunc(l.loads, func(other *lateLoad) bool { return other == load })
 }
 
 // Request collects the history that the VPAs of a model lack, and returns the number of VPAs that wait for
@@ -271,11 +262,11 @@ func (l *Late) cover(v *model.VPA, now time.Time) {
 // enqueue adds a VPA to the waiting requests. Histograms and sketches of new containers are left out until
 // the load at the start is absorbed.
 func (l *Late) enqueue(v *model.VPA) {
-	name, request := nameOf(v), Request{v.Target(), v.Backfill}
+	name, request := nameOf(v), Request{v.Target(), v.Observed(), v.Backfill}
 	if !l.first.absorbed {
 		request.Containers = nil
 	}
-	if !request.Pending() || len(l.waiting[name.namespace]) >= maxRequests {
+	if v.TargetError != nil || !request.Pending() || len(l.waiting[name.namespace]) >= maxRequests {
 		return
 	}
 	if l.waiting[name.namespace] == nil {
@@ -284,107 +275,18 @@ func (l *Late) enqueue(v *model.VPA) {
 	l.waiting[name.namespace][name] = request
 }
 
-// Absorb adds the history that was loaded since the last call to the VPAs of a model.
+// Absorb adds the history of the loads that have ended since the last call to the VPAs of a model.
 func (l *Late) Absorb(m *model.Model, store *usage.Store, keeper *recommend.SketchKeeper, now time.Time) {
 	l.mu.Lock()
-	loads := slices.Clone(l.loads)
-	ended := map[*lateLoad]bool{}
-	for _, load := range loads { // before Take, so that Take returns the whole load if it has ended
-		ended[load] = load.ended
-	}
-	l.loads = slices.DeleteFunc(l.loads, func(load *lateLoad) bool { return load.ended })
+	var ended []*lateLoad
+	l.loads = slices.DeleteFunc(l.loads, func(load *lateLoad) bool {
+		if load.ended {
+			ended = append(ended, load)
+		}
+		return load.ended
+	})
 	l.mu.Unlock()
-	for _, load := range loads {
-		for _, past := range load.loader.Take() {
-			load.absorb(m, past, keeper, now)
-		}
-		if ended[load] && !load.split {
-			load.finish(m, store)
-		}
+	for _, load := range ended {
+		newAbsorption(m, load.loader.requests).absorb(m, load.loader.Take(), keeper, now).finish(store, l.config.Store.Shape)
 	}
-}
-
-// forEachVPA calls yield for each VPA that still has the target for which history was requested.
-func (l *lateLoad) forEachVPA(m *model.Model, yield func(*model.VPA, Request)) {
-	for _, name := range slices.SortedFunc(maps.Keys(l.loader.requests), func(a, b vpaName) int {
-		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
-	}) {
-		request := l.loader.requests[name]
-		if v := m.Find(name.namespace, name.name); v != nil && v.Target() == request.Target {
-			yield(v, request)
-		}
-	}
-}
-
-func (l *lateLoad) absorb(m *model.Model, past Past, keeper *recommend.SketchKeeper, now time.Time) {
-	m.AbsorbMissing(past.Model, l.includes, now)
-	l.forEachVPA(m, func(v *model.VPA, request Request) {
-		theirs := past.Model.Find(v.Object.Namespace, v.Object.Name)
-		if theirs == nil {
-			return
-		}
-		keeper.AbsorbParts(v, theirs, func(container string) sketch.Parts { return l.parts(v, request, container) })
-	})
-}
-
-// includes reports whether the load covers the histogram of a container of a VPA: it was requested, or the
-// VPA had the container only in the past.
-func (l *lateLoad) includes(v *model.VPA, container string) bool {
-	name := nameOf(v)
-	request, found := l.loader.requests[name]
-	if !found || v.Target() != request.Target {
-		return false
-	}
-	if until := request.Containers[container].Histogram; !until.IsZero() {
-		return v.Backfill.Containers[container].Histogram.Equal(until)
-	}
-	if _, found := l.past[pastContainer{name, container}]; found || !request.hasHistogram() || len(v.Series(container)) > 0 {
-		return found
-	}
-	l.past[pastContainer{name, container}] = struct{}{}
-	return true
-}
-
-// parts returns the parts of the sketch of a container that the load covers.
-func (l *lateLoad) parts(v *model.VPA, request Request, container string) sketch.Parts {
-	if _, found := l.past[pastContainer{nameOf(v), container}]; found {
-		return sketch.AllParts
-	}
-	if current, requested := v.Backfill.Containers[container].Sketch, request.Containers[container].Sketch; !current.IsZero() || !requested.IsZero() {
-		if current.Equal(requested) {
-			return sketch.AllParts
-		}
-		return 0
-	}
-	if v.Backfill.Until.Equal(request.Until) {
-		return request.Parts
-	}
-	return 0
-}
-
-// finish removes the loaded history from the Backfill of the VPAs.
-func (l *lateLoad) finish(m *model.Model, store *usage.Store) {
-	for c := range l.past {
-		if _, requested := l.loader.requests[c.vpa]; !requested {
-			continue
-		}
-		if v := m.Find(c.vpa.namespace, c.vpa.name); v != nil {
-			v.MarkLoaded(c.container)
-		}
-	}
-	l.forEachVPA(m, func(v *model.VPA, request Request) {
-		if v.Backfill.Until.Equal(request.Until) {
-			v.Backfill.Parts &^= request.Parts
-		}
-		changes := map[string]model.Missing{}
-		for container, missing := range request.Containers {
-			if v.Backfill.Containers[container] == missing {
-				changes[container] = model.Missing{}
-				v.MarkLoaded(container)
-			}
-		}
-		v.Backfill.SetMissing(changes)
-		trustLoaded(v, store, l.loader.config.Store.Shape)
-		v.Invalidate()
-	})
 }

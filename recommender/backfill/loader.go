@@ -215,13 +215,6 @@ func (l *Loader) loadedChunk(b *batch) {
 	}
 }
 
-// hasLoaded reports whether Take would return history.
-func (l *Loader) hasLoaded() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.loaded) > 0
-}
-
 func (l *Loader) deliver(p Past) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,8 +1,14 @@
 package backfill
 
 import (
+	"cmp"
+	"context"
+	"maps"
 	"slices"
+	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
 
 	"loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/recommender/model"
@@ -10,12 +16,30 @@ import (
 
 type vpaName struct{ namespace, name string }
 
+func (n vpaName) compare(other vpaName) int {
+	return cmp.Or(strings.Compare(n.namespace, other.namespace), strings.Compare(n.name, other.name))
+}
+
 func nameOf(v *model.VPA) vpaName { return vpaName{v.Object.Namespace, v.Object.Name} }
 
-// Request is the history that is to be loaded for a VPA.
+// Request is the history that is to be loaded for a VPA. All attempts of a load use the selector of the
+// request, because the target may be unavailable during an attempt.
 type Request struct {
-	Target target.Key
+	Target   target.Key
+	Observed model.Observed
 	model.Backfill
+}
+
+// matches reports whether a VPA still has the target and the selector of the request.
+func (r *Request) matches(v *model.VPA) bool {
+	return v.Target() == r.Target && v.Selector() == selectorText(r.Observed.Selector)
+}
+
+func selectorText(s labels.Selector) string {
+	if s == nil {
+		return ""
+	}
+	return s.String()
 }
 
 // hasHistogram reports whether the histogram of any container is requested.
@@ -38,26 +62,31 @@ func (r *Request) until(container string) (histogram, sketch time.Time) {
 	return missing.Histogram, sketch
 }
 
-// requested returns the VPAs that the load covers. The load at the start covers the VPAs and pods that exist
-// at the first attempt that reaches Prometheus.
-func (l *Loader) requested(observed []model.Observed, d *directory) []model.Observed {
+// requested returns the VPAs that the load covers, the same in each attempt. The load at the start covers
+// the VPAs and pods that exist at the first attempt that reaches Prometheus.
+func (l *Loader) requested(ctx context.Context, d *directory) (observed []model.Observed) {
+	if l.requests == nil {
+		l.request(l.config.VPAs(ctx), d)
+	}
+	for _, name := range slices.SortedFunc(maps.Keys(l.requests), vpaName.compare) {
+		observed = append(observed, l.requests[name].Observed)
+	}
+	return observed
+}
+
+// request sets the requests of the load at the start.
+func (l *Loader) request(observed []model.Observed, d *directory) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.requests == nil {
-		l.requests, l.pods = map[vpaName]Request{}, map[podName]struct{}{}
-		for name := range d.live {
-			l.pods[name] = struct{}{}
-		}
-		for _, o := range observed {
-			if o.Err == nil {
-				l.requests[vpaName{o.Object.Namespace, o.Object.Name}] = Request{Target: targetOf(o)}
-			}
+	l.requests, l.pods = map[vpaName]Request{}, map[podName]struct{}{}
+	for name := range d.live {
+		l.pods[name] = struct{}{}
+	}
+	for _, o := range observed {
+		if o.Err == nil {
+			l.requests[vpaName{o.Object.Namespace, o.Object.Name}] = Request{Target: targetOf(o), Observed: o}
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(observed), func(o model.Observed) bool {
-		request, found := l.requests[vpaName{o.Object.Namespace, o.Object.Name}]
-		return !found || request.Target != targetOf(o)
-	})
 }
 
 func targetOf(o model.Observed) (key target.Key) {
@@ -86,7 +115,7 @@ func (l *Loader) markUncovered(m *model.Model) {
 
 func (l *Loader) covers(v *model.VPA) bool {
 	request, found := l.requests[nameOf(v)]
-	return found && request.Target == v.Target()
+	return found && request.matches(v)
 }
 
 // Covers reports whether the load covers a VPA. decided is false before the first attempt.

@@ -253,6 +253,9 @@ func (v *VPA) Selector() string {
 	return v.selector.String()
 }
 
+// Observed returns the VPA with the selector that its target had when it was last read.
+func (v *VPA) Observed() Observed { return Observed{Object: v.Object, Selector: v.selector} }
+
 // PodNames returns the names of the pods that v selects, sorted, finished ones
 // included.
 func (v *VPA) PodNames() []string {
