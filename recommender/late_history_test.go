@@ -325,24 +325,47 @@ func TestLate_SplitsLoadsThatAreTooLarge(t *testing.T) {
 			w.add(objects...)
 			require.Eventually(t, func() bool {
 				w.passes(1)
-				v := w.loop.Model.Find("small", "web")
-				_, missing := v.MissingHistory("a")
-				return !missing && !v.Backfill.Pending()
+				return w.samplesOf(w.loop.Model.Find("small", "web"), "a") >= 193
 			}, time.Minute, 5*time.Millisecond)
 			require.True(t, w.loop.Model.Find("large", "web").Backfill.Pending())
 		})
 	}
 }
 
+// A namespace whose queries end in an error that does not depend on their size does not block the others.
+func TestLate_SplitsLoadsThatKeepFailing(t *testing.T) {
+	a := &archive{series: []usage.ContainerKey{{Namespace: "broken", Pod: "web-0", Container: "a"}, {Namespace: "sound", Pod: "web-0", Container: "a"}}}
+	server := httptest.NewServer(testkit.StrictPrometheus(t, func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("Connection", "close")
+		if strings.Contains(r.FormValue("query"), "broken") {
+			http.Error(rw, "boom", http.StatusInternalServerError)
+			return
+		}
+		a.ServeHTTP(rw, r)
+	}))
+	t.Cleanup(server.Close)
+	synctest.Test(t, func(t *testing.T) {
+		w := withPrometheus(t, newWorld(t), server.URL).begin()
+		w.passes(1)
+		for _, o := range append(webIn("broken"), webIn("sound")...) {
+			w.create(o)
+		}
+		synctest.Wait() // until the caches have both, so that one load is for both
+		require.Eventually(t, func() bool {
+			w.passes(1)
+			v := w.loop.Model.Find("sound", "web")
+			return v != nil && w.samplesOf(v, "a") >= 193
+		}, 10*time.Minute, time.Second)
+		require.True(t, w.loop.Model.Find("broken", "web").Backfill.Pending())
+		w.stop()
+		w.stop = nil
+	})
+}
+
 // sampleCount returns the number of samples of container a of the VPA web.
 func (w *world) sampleCount() (samples int64) {
-	v := w.loop.Model.Find("ns", "web")
-	if v == nil {
-		return 0
-	}
-	for _, series := range v.Series("a") {
-		_, _, n := w.loop.Store.Span(series)
-		samples += n
+	if v := w.loop.Model.Find("ns", "web"); v != nil {
+		samples = w.samplesOf(v, "a")
 	}
 	return samples
 }

@@ -68,6 +68,9 @@ func (d *directory) identify(name podName) identity {
 	return identity{}
 }
 
+// errLabels is the error of an attempt that did not get as far as usage.
+var errLabels = errors.New("labels of pods")
+
 // directory asks for the labels of pods. An expression that Prometheus cannot
 // evaluate, or that gives something else, costs only those labels.
 func (l *Loader) directory(ctx context.Context) (*directory, error) {
@@ -82,7 +85,7 @@ func (l *Loader) directory(ctx context.Context) (*directory, error) {
 		d.remember(name, labels, l.config.Labels.Prefix, points[len(points)-1].At)
 	})
 	if err != nil && !misasked(answer, err) {
-		return nil, fmt.Errorf("labels of pods: %w", err)
+		return nil, fmt.Errorf("%w: %w", errLabels, err)
 	}
 	d.restoreNames()
 	log := klog.FromContext(ctx)

@@ -3,6 +3,7 @@ package backfill
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -29,6 +30,8 @@ const (
 	// to maxInterval, and begins anew when the namespace had none for that long.
 	minInterval = time.Minute
 	maxInterval = time.Hour
+	// maxFailures is the number of attempts of a load before each namespace is tried by itself.
+	maxFailures = 3
 )
 
 // Late loads the history that VPAs lack after the load at the start: the history of new VPAs, new recipes
@@ -61,6 +64,7 @@ type lateLoad struct {
 	namespaces []string
 	due        time.Time // of the next attempt, wall clock
 	pauses     wait.Backoff
+	failures   int  // attempts without all usage
 	ended      bool // everything is loaded
 }
 
@@ -165,7 +169,7 @@ func (l *Late) attempt(ctx context.Context, load *lateLoad) {
 	case p.State == Complete:
 		load.ended = true
 		log.V(1).Info("History from Prometheus is complete for VPAs that came later", "vpas", len(load.loader.requests), "samples", p.Samples)
-	case len(load.namespaces) > 1 && prometheus.Heavy(err):
+	case load.mustSplit(err):
 		l.split(load)
 		log.Error(p.Err, "History of VPAs that came later is not complete, trying each namespace by itself", "namespaces", len(load.namespaces))
 	default:
@@ -173,6 +177,16 @@ func (l *Late) attempt(ctx context.Context, load *lateLoad) {
 		load.due = time.Now().Add(pause)
 		log.Error(p.Err, "History of VPAs that came later is not complete, trying again", "namespaces", len(load.namespaces), "after", pause)
 	}
+}
+
+// mustSplit reports whether each namespace of a load is tried by itself: the load is too large for Prometheus,
+// or it fails again and again. Without the labels of pods it would fail for each namespace.
+func (l *lateLoad) mustSplit(err error) bool {
+	if len(l.namespaces) == 1 || errors.Is(err, errLabels) {
+		return false
+	}
+	l.failures++
+	return prometheus.Heavy(err) || l.failures >= maxFailures
 }
 
 // split replaces a load by one per namespace, so that a namespace that is too large for Prometheus does
