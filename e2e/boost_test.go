@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/url"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -88,9 +89,30 @@ func TestBoost_BoostsPodsOfVPAsThatAnotherReplicaAdmitted(t *testing.T) {
 		require.NoError(t, configurations.Delete(ctx, own.Name, metav1.DeleteOptions{}))
 		setSelector(ctx, "")
 	})
-	requireBoosts(t, "boosted-by-replicas", 40, map[string]string{label: "second"})
-	metrics, err := second.Metrics(t.Context())
-	require.NoError(t, err)
-	reviews := metrics[`loadline_admission_controller_review_duration_seconds_count{resource="VPA"}`]
-	require.Greater(t, reviews, 20.0, "the second replica admits VPAs")
+	reviews := func() float64 {
+		metrics, err := second.Metrics(t.Context())
+		require.NoError(t, err)
+		return metrics[`loadline_admission_controller_review_duration_seconds_count{resource="VPA"}`]
+	}
+	labels := map[string]string{label: "second"}
+	awaitReviews(t, labels, reviews)
+	before := reviews()
+	requireBoosts(t, "boosted-by-replicas", 40, labels)
+	require.Greater(t, reviews()-before, 20.0, "the second replica admits VPAs")
+}
+
+// awaitReviews creates VPAs until a webhook reviews one: the API server reads a new configuration with a delay.
+func awaitReviews(t *testing.T, labels map[string]string, reviews func() float64) {
+	t.Helper()
+	const namespace = "boost-probes"
+	require.NoError(t, cluster.CreateNamespace(t.Context(), namespace))
+	for i := range 120 {
+		probe := harness.Workload{Namespace: namespace, Name: fmt.Sprint("probe-", i)}
+		require.NoError(t, cluster.CreateVPA(t.Context(), probe, vpav1.UpdateModeOff, func(vpa *vpav1.VerticalPodAutoscaler) { vpa.Labels = labels }))
+		if reviews() > 0 {
+			return
+		}
+		time.Sleep(500 * time.Millisecond)
+	}
+	t.Fatal("the webhook has reviewed no VPA within a minute")
 }
