@@ -50,7 +50,7 @@ func TestBoost_BoostsPodsCreatedRightAfterTheirVPA(t *testing.T) {
 
 // A replica of the webhook does not wait for VPAs that another replica has admitted.
 func TestBoost_BoostsPodsOfVPAsThatAnotherReplicaAdmitted(t *testing.T) {
-	together(t)
+	alone(t, processFirst) // it changes which VPAs the shared webhook admits
 	const label = "e2e.loadline.dev/replica"
 	configurations := cluster.Kube.AdmissionregistrationV1().MutatingWebhookConfigurations()
 	shared, err := configurations.Get(t.Context(), "vpa-webhook-config", metav1.GetOptions{})
