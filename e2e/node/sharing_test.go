@@ -8,10 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/e2e/harness"
+	"loadline.dev/loadline/pkg/kube/sizing"
 )
 
 // Three pods of which each nearly always uses little, and one needs more than its peak a while
@@ -30,9 +33,9 @@ type sharer struct {
 	kernel enforced // before
 }
 
-// sharers starts pods that share, the first of which has a spike later, and then the updater anew:
-// it makes a round of sharing when it starts, and the next one up to five minutes later. So this must
-// be done before other promises begin.
+// sharers starts pods that share, the first of which has a spike later, and restarts the updater: it
+// shares in its first iteration, and again up to five minutes later. Other promises must begin after
+// that iteration: they run an updater that holds the Lease, and beside it sharing is a dry run.
 func sharers(t *testing.T) (all []sharer) {
 	t.Helper()
 	names := []string{"shares-spike", "shares-calm", "shares-calm-too"}
@@ -72,6 +75,16 @@ func sharers(t *testing.T) (all []sharer) {
 	})
 	updater.Stop()
 	require.NoError(t, updater.Start(t.Context()))
+	eventually(t, time.Minute, "the updater shares", func() error {
+		policy, err := cluster.VPA.LoadlineV1alpha1().SizingPolicies().Get(t.Context(), names[0], metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if !meta.IsStatusConditionTrue(policy.Status.Conditions, sizing.ConditionSharing) {
+			return fmt.Errorf("the conditions of policy %s are %+v", policy.Name, policy.Status.Conditions)
+		}
+		return nil
+	})
 	return all
 }
 
