@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -330,6 +331,8 @@ func TestWhatIsTooMuchIsAskedForInHalves(t *testing.T) {
 	require.Equal(t, []chunk{hours(0, 12), hours(12, 13)}, c.split(heavy))
 	require.Len(t, c.split(fmt.Errorf("%w within 5m", prometheus.ErrTimeout)), 2)
 	require.Len(t, c.split(&prometheus.TooLarge{}), 2)
+	require.Len(t, c.split(fmt.Errorf("%w: connection reset", prometheus.ErrCut)), 2)
+	require.Len(t, c.split(io.ErrUnexpectedEOF), 2)
 	require.Equal(t, []chunk{c}, c.split(&prometheus.Error{Code: 500}))
 	require.Equal(t, []chunk{hours(0, 1)}, hours(0, 1).split(heavy))
 }

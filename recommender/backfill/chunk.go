@@ -2,7 +2,9 @@ package backfill
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -39,10 +41,11 @@ func plan(now time.Time, length, step time.Duration) []chunk {
 	return chunks
 }
 
-// split returns what is asked for in place of c, which failed: two parts if it was too
-// much for one query, else c itself.
+// split returns the chunks that replace a failed one: two halves if the answer was too large or ended early,
+// as at a proxy with a limit, else the chunk itself.
 func (c chunk) split(err error) (parts []chunk) {
-	if !prometheus.Heavy(err) || c.Count == 1 {
+	tooLarge := prometheus.Heavy(err) || errors.Is(err, prometheus.ErrCut) || errors.Is(err, io.ErrUnexpectedEOF)
+	if !tooLarge || c.Count == 1 {
 		return []chunk{c}
 	}
 	for _, half := range c.Halves() {
