@@ -20,9 +20,13 @@ import (
 // that one event covers. The event client drops the events of objects that emit more.
 const tallyInterval = 5 * time.Minute
 
+// quietIterations is the number of iterations without a change after which a round has ended. A round pauses
+// for an iteration while a resized pod becomes ready.
+const quietIterations = 2
+
 // tally counts changes of pods until an event reports them on their VPA, and on the SizingPolicy
-// that governs it. Budgets spread a round over several iterations, so the event is emitted after the first
-// iteration without a change.
+// that governs it. Budgets spread a round over several iterations, so the event is emitted after
+// quietIterations without a change.
 type tally struct {
 	mu       sync.Mutex
 	verdicts []verdict // since the last iteration
@@ -41,6 +45,7 @@ type tallyKey struct {
 type count struct {
 	pods      int
 	previous  int            // pods at the last call of due
+	quiet     int            // calls of due since pods were added
 	since     time.Time      // first call of due with pods
 	causes    map[string]int // by cause or harm
 	workloads map[cache.ObjectName]bool
@@ -107,12 +112,12 @@ func (t *tally) due(now time.Time, policyOf func(cache.ObjectName) string) (even
 	})
 	for _, key := range keys {
 		c := t.counts[key]
-		growing := c.updateGrowth(now)
+		continues := c.updateQuiet(now)
 		switch {
 		case !c.sent.IsZero() && now.Sub(c.sent) < tallyInterval:
 		case c.pods == 0:
 			delete(t.counts, key)
-		case growing:
+		case continues:
 		default:
 			events = append(events, tallyEvent{key, c.message(key)})
 			t.counts[key] = &count{sent: now}
@@ -121,15 +126,17 @@ func (t *tally) due(now time.Time, policyOf func(cache.ObjectName) string) (even
 	return events
 }
 
-// updateGrowth reports whether pods were added since the last call. It returns false once the event would
-// cover more than tallyInterval.
-func (c *count) updateGrowth(now time.Time) bool {
+// updateQuiet counts the calls without added pods, and reports whether the round may continue. It returns false
+// once the event would cover more than tallyInterval.
+func (c *count) updateQuiet(now time.Time) bool {
 	if c.previous == 0 {
 		c.since = now
 	}
-	added := c.pods > c.previous
+	if c.quiet++; c.pods > c.previous {
+		c.quiet = 0
+	}
 	c.previous = c.pods
-	return added && now.Sub(c.since) < tallyInterval
+	return c.quiet < quietIterations && now.Sub(c.since) < tallyInterval
 }
 
 // tallyEvent is an event that reports how many pods changed.

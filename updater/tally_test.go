@@ -31,6 +31,7 @@ func TestTally_ReportsEachReasonOnceInFiveMinutes(t *testing.T) {
 	tl.changed(api, "fleet", actuate.EventResizedPods, disruption.OutOfBounds)
 	tl.changed(api, "fleet", actuate.EventEvictedPod, disruption.ResizeStuck)
 	require.Empty(t, texts(noon), "the round may continue")
+	require.Empty(t, texts(noon), "the round may pause for an iteration")
 	require.Equal(t, []string{
 		"shop/api Resized: Resized 1 pod in place: OutOfBounds 1",
 		"shop/web Resized: Resized 2 pods in place: OutOfBounds 1, OutOfMemory 1",
@@ -42,6 +43,7 @@ func TestTally_ReportsEachReasonOnceInFiveMinutes(t *testing.T) {
 		tl.changed(web, "", actuate.EventResizedPods, disruption.OutOfBounds)
 		require.Empty(t, texts(noon.Add(time.Minute)))
 	}
+	require.Empty(t, texts(noon.Add(2*time.Minute)), "the round is over, and the last event is too recent")
 	require.Equal(t, []string{"shop/web Resized: Resized 100 pods in place: OutOfBounds 100"}, texts(noon.Add(tallyInterval)))
 	texts(noon.Add(2 * tallyInterval))
 	require.Empty(t, tl.counts, "counts without changes are dropped")
@@ -52,6 +54,7 @@ func TestTally_ReportsEachReasonOnceInFiveMinutes(t *testing.T) {
 	governed := func(cache.ObjectName) string { return "fleet" }
 	tl.reverted(web, rollout.OOMKill)
 	require.Empty(t, tl.due(noon, governed))
+	require.Empty(t, tl.due(noon, governed))
 	events := tl.due(noon, governed)
 	require.Len(t, events, 1)
 	require.Equal(t, "Took back changes of 1 pod of 1 workload: "+string(rollout.OOMKill)+" 1", events[0].message)
@@ -61,12 +64,13 @@ func TestTally_ReportsEachReasonOnceInFiveMinutes(t *testing.T) {
 func TestTally_CountsARoundOfSeveralIterations(t *testing.T) {
 	web := cache.NewObjectName("shop", "web")
 	for _, tc := range []struct {
-		name       string
-		iterations int // with a change
-		expected   []string
+		name     string
+		changes  string // one character per iteration
+		expected []string
 	}{
-		{name: "short", iterations: 3, expected: []string{"3m Resized 3 pods of 1 workload in place: OutOfBounds 3"}},
-		{name: "long", iterations: 8, expected: []string{
+		{name: "short", changes: "xxx", expected: []string{"4m Resized 3 pods of 1 workload in place: OutOfBounds 3"}},
+		{name: "with a pause", changes: "x.x", expected: []string{"4m Resized 2 pods of 1 workload in place: OutOfBounds 2"}},
+		{name: "long", changes: "xxxxxxxx", expected: []string{
 			"5m Resized 6 pods of 1 workload in place: OutOfBounds 6",
 			"10m Resized 2 pods of 1 workload in place: OutOfBounds 2",
 		}},
@@ -75,7 +79,7 @@ func TestTally_CountsARoundOfSeveralIterations(t *testing.T) {
 			var tl tally
 			var events []string
 			for minute := range 20 {
-				if minute < tc.iterations {
+				if minute < len(tc.changes) && tc.changes[minute] == 'x' {
 					tl.changed(web, "fleet", actuate.EventResizedPods, disruption.OutOfBounds)
 				}
 				for _, e := range tl.due(noon.Add(time.Duration(minute)*time.Minute), nil) {
