@@ -63,6 +63,7 @@ func TestResizeInPlace(t *testing.T) {
 	w.pass(noon.Add(2 * time.Minute))
 	require.Empty(t, w.writes(), "nothing is left to do")
 	require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", "Unchanged"))
+	w.pass(noon.Add(3 * time.Minute))
 	events = w.told()
 	require.Len(t, events, 2)
 	require.Equal(t, "Normal Resized Resized 2 pods in place: OutOfBounds 2", events[1], "one event for the round")
