@@ -93,6 +93,7 @@ func TestBoost_MissedByTheWebhookIsGivenInPlace(t *testing.T) {
 			vpa.Spec.StartupBoost = &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{Type: vpav1.StartupBoostTypeFactor, Factor: new(int32(3)), DurationSeconds: new(int32(3600))}}
 			objects := deployment(1, func(p *corev1.Pod) {
 				p.CreationTimestamp = metav1.Now()
+				p.Status.Conditions[0].LastTransitionTime = metav1.Now() // or the boost would be over
 				if tc.change != nil {
 					tc.change(p, vpa)
 				}

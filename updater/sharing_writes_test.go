@@ -48,5 +48,7 @@ func TestWritesOfAShare(t *testing.T) {
 	require.Len(t, writes, 4)
 	require.Equal(t, 4, events, "one per pod")
 	_, events = moved("1400m 1400m 1400m 1400m", 21*time.Minute)
+	require.Zero(t, events, "the round may continue")
+	_, events = moved("1400m 1400m 1400m 1400m", 22*time.Minute)
 	require.Equal(t, 2, events, "the counts, on VPA and policy")
 }
