@@ -2,9 +2,7 @@ package backfill
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -22,9 +20,9 @@ type chunk struct {
 
 const chunkLength = 24 * time.Hour
 
-// plan cuts the history of now into chunks, the oldest first. Their times are whole steps since a
-// fixed time, so that each start within the same step reads the same points, and now, because
-// the last step may hold all usage that there is.
+// plan divides the history before now into chunks, oldest first. Times are aligned to the step, so that each
+// start within a step reads the same points. The last chunk is now, because a new cluster may have no usage
+// before the current step.
 func plan(now time.Time, length, step time.Duration) []chunk {
 	now = now.Truncate(time.Second)
 	all := prometheus.Times{Start: now.Truncate(step).Add(-length.Truncate(step)), Step: step, Count: int(length/step) + 1}
@@ -41,11 +39,10 @@ func plan(now time.Time, length, step time.Duration) []chunk {
 	return chunks
 }
 
-// split returns the chunks that replace a failed one: two halves if the answer was too large or ended early,
-// as at a proxy with a limit, else the chunk itself.
+// split returns the chunks that replace a failed one: two halves if a part may succeed, else the
+// chunk itself.
 func (c chunk) split(err error) (parts []chunk) {
-	tooLarge := prometheus.Heavy(err) || errors.Is(err, prometheus.ErrCut) || errors.Is(err, io.ErrUnexpectedEOF)
-	if !tooLarge || c.Count == 1 {
+	if !prometheus.Divisible(err) || c.Count == 1 {
 		return []chunk{c}
 	}
 	for _, half := range c.Halves() {
@@ -54,21 +51,21 @@ func (c chunk) split(err error) (parts []chunk) {
 	return parts
 }
 
-// batch is what a chunk holds, as amounts: those of container i are
-// values[i*Count] to values[(i+1)*Count-1], and none is negative.
+// batch is the usage of a chunk. The amounts of container i are values[i*Count] to values[(i+1)*Count-1]. A
+// missing amount is none.
 type batch struct {
 	chunk
 	index      map[usage.ContainerKey]int
 	containers []usage.ContainerKey
 	values     []resources.Amount
-	waiting    []float64 // shares of the time in which work waited for CPU, in the same order; nil = not known
+	waiting    []float64 // shares of time spent waiting for CPU, in the same order; nil: unknown
 	distinct   *prometheus.Distinct
 	counts     map[string]int // samples that are not in values, by reason
 }
 
 const none resources.Amount = -1
 
-// fetch asks for a chunk. An answer that is not whole gives nothing.
+// fetch queries a chunk. An incomplete answer returns an error.
 func (l *Loader) fetch(ctx context.Context, d *directory, c chunk) (*batch, error) {
 	b := &batch{chunk: c, index: map[usage.ContainerKey]int{}, counts: map[string]int{}, distinct: prometheus.NewDistinct(l.config.Usage, l.config.Step)}
 	query := l.config.Usage.Query(c.kind, l.config.Step)
@@ -100,15 +97,15 @@ func (l *Loader) fetch(ctx context.Context, d *directory, c chunk) (*batch, erro
 	return b, err
 }
 
-// ownCluster is the cluster of the pods that run, by the labels of their usage.
+// ownCluster is the cluster of the running pods, by the labels of their usage series.
 type ownCluster struct {
 	name    string // matchers of PromQL; empty: without a label
 	known   bool
-	problem error // the clusters of series cannot be told apart
+	problem error // the cluster of a series is ambiguous
 }
 
-// findCluster reads which clusters the usage of now is from. Where that fails, pods that are gone have no
-// history if their series name a cluster.
+// findCluster reads the cluster of current usage. If it fails, series with a cluster label are no history of
+// deleted pods.
 func (l *Loader) findCluster(ctx context.Context, d *directory) {
 	var clusters prometheus.Clusters
 	_, err := l.config.Client.Instant(ctx, l.config.Usage.Memory(), time.Time{}, func(labels map[string]string, _ []prometheus.Point) {
@@ -134,8 +131,8 @@ func (l *Loader) logOther(ctx context.Context, cluster string) {
 	}
 }
 
-// add takes the points of one series of a container. Where several series of it
-// have the same time, as around a restart, the highest value counts.
+// add adds the points of one series of a container. If several series have a point at the same time, for
+// example around a restart, the highest value counts.
 func (b *batch) add(key usage.ContainerKey, points []prometheus.Point) {
 	i, known := b.index[key]
 	if !known {
@@ -161,19 +158,18 @@ func (b *batch) add(key usage.ContainerKey, points []prometheus.Point) {
 	}
 }
 
-// waiting is what is known of how long work waited for CPU.
+// waiting is the availability of the metric of time spent waiting for CPU.
 type waiting uint8
 
 const (
-	notAsked waiting = iota // nobody wants to know
-	unknown                 // somebody does, and no container has such a figure
+	notAsked waiting = iota // not queried
+	unknown                 // queried, and no container has it
 	known
-	refusedOnce // Prometheus did not answer
+	refusedOnce // the query failed
 )
 
-// fetchWaiting asks for how long work waited for CPU at the times of a batch. Usage is worth more
-// than that: where it cannot be had, CPU use counts as it is. What was not answered is logged
-// once.
+// fetchWaiting queries the time spent waiting for CPU at the times of a batch. If the query fails, CPU usage
+// counts unchanged, and the first failure is logged.
 func (l *Loader) fetchWaiting(ctx context.Context, b *batch) {
 	query := l.config.Usage.Rate(l.config.Waiting, l.config.Step)
 	shares := make([]float64, len(b.values))
@@ -203,8 +199,8 @@ func (l *Loader) fetchWaiting(ctx context.Context, b *batch) {
 	}
 }
 
-// waited returns the share of the time, 0 to 1, for which work of container i waited for CPU at
-// time n; 0 also where that is not known.
+// waited returns the share of time, 0 to 1, that container i spent waiting for CPU at time n. It returns 0 if
+// that is unknown.
 func (b *batch) waited(i, n int) float64 {
 	if b.waiting == nil {
 		return 0

@@ -186,7 +186,7 @@ func (l *lateLoad) mustSplit(err error) bool {
 		return false
 	}
 	l.failures++
-	return prometheus.Heavy(err) || l.failures >= maxFailures
+	return prometheus.Divisible(err) || l.failures >= maxFailures
 }
 
 // split replaces a load by one per namespace, so that a namespace that is too large for Prometheus does

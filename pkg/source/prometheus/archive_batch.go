@@ -141,7 +141,7 @@ func (p part) split(err error) (parts []part) {
 	if half := len(p.batch) / 2; half > 0 {
 		return []part{{p.batch[:half], p.column, p.times}, {p.batch[half:], p.column, p.times}}
 	}
-	if p.column < columns && Heavy(err) && p.times.Count/2 >= leastPart {
+	if p.column < columns && Divisible(err) && p.times.Count/2 >= leastPart {
 		for _, times := range p.times.Halves() {
 			parts = append(parts, part{p.batch, p.column, times})
 		}

@@ -132,7 +132,7 @@ const leastSpan = time.Hour
 func (q question) split(err error) (parts []question) {
 	length := q.until.Sub(q.since)
 	switch middle := q.since.Add(length / 2); {
-	case !Heavy(err):
+	case !Divisible(err):
 	case len(q.selectors) > 1:
 		for i := range q.selectors {
 			parts = append(parts, question{q.selectors[i : i+1], q.since, q.until})

@@ -77,13 +77,19 @@ func (e *TooLarge) Error() string {
 	return fmt.Sprintf("the answer has more than %d %s: ask for less, such as one namespace or a coarser resolution", e.Limit, e.What)
 }
 
-// Heavy reports whether a query failed because it was too much at once: a part of it
-// may well be answered.
+// Heavy reports whether a query failed because it exceeds a limit of the server or of this client, so that a
+// smaller one may succeed.
 func Heavy(err error) bool {
 	var large *TooLarge
 	var refused *Error
 	return errors.As(err, &large) || errors.Is(err, ErrTimeout) ||
 		errors.As(err, &refused) && (refused.Code == http.StatusUnprocessableEntity || refused.Code == http.StatusServiceUnavailable || refused.Code == http.StatusGatewayTimeout)
+}
+
+// Divisible reports whether a part of a failed query may succeed: it is Heavy, or its answer ended early, as at
+// a proxy with a limit.
+func Divisible(err error) bool {
+	return Heavy(err) || errors.Is(err, ErrCut) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // Decode reads the answer to a query and visits each series with points in it. A

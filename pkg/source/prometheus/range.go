@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"time"
@@ -161,7 +160,7 @@ func hopeless(code int) bool {
 func final(err error) bool {
 	code := said(err).Code
 	if code == noAnswer {
-		return !Heavy(err) && !errors.Is(err, ErrCut) && !errors.Is(err, io.ErrUnexpectedEOF)
+		return !Divisible(err)
 	}
 	return hopeless(code) || code == http.StatusTooManyRequests
 }
