@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -103,15 +104,34 @@ func (b *bootstrap) applyStages(ctx context.Context, o instance.Options) error {
 	if err := b.apply(ctx, crds, "", crd.Stage); err != nil {
 		return err
 	}
-	resource := schema.GroupVersionResource{Group: "kwok.x-k8s.io", Version: "v1alpha1", Resource: "stages"}
 	for _, s := range all {
 		// Right after its declaration a type is unknown for a moment.
 		err = await(ctx, func(ctx context.Context) (bool, error) {
-			err := b.apply(ctx, resource, "", s.YAML)
+			err := b.apply(ctx, stageResource(), "", s.YAML)
 			return err == nil, err
 		})
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.File, err)
+		}
+	}
+	return nil
+}
+
+func stageResource() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "kwok.x-k8s.io", Version: "v1alpha1", Resource: "stages"}
+}
+
+// touchStages changes an annotation of each stage. kwok does nothing until a stage changes
+// if it received the first ones before it listened for changes.
+func (b *bootstrap) touchStages(ctx context.Context, now time.Time) error {
+	all, err := b.dynamic.Resource(stageResource()).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list stages: %w", err)
+	}
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"loadline.dev/touched":%q}}}`, now.UTC().Format(time.RFC3339))
+	for _, stage := range all.Items {
+		if _, err := b.dynamic.Resource(stageResource()).Patch(ctx, stage.GetName(), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			return fmt.Errorf("patch stage %s: %w", stage.GetName(), err)
 		}
 	}
 	return nil
@@ -190,7 +210,11 @@ func apiServices() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
 }
 
+// touchEvery is how long nodes may take to become ready before the stages are touched again.
+const touchEvery = 20 * time.Second
+
 func (b *bootstrap) awaitNodes(ctx context.Context, count int) error {
+	touched := time.Now()
 	return await(ctx, func(ctx context.Context) (bool, error) {
 		nodes, err := b.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -206,10 +230,16 @@ func (b *bootstrap) awaitNodes(ctx context.Context, count int) error {
 				}
 			}
 		}
-		if ready < count {
-			return false, fmt.Errorf("%d of %d nodes are ready", ready, count)
+		if ready >= count {
+			return true, nil
 		}
-		return true, nil
+		if now := time.Now(); now.Sub(touched) >= touchEvery {
+			touched = now
+			if err := b.touchStages(ctx, now); err != nil {
+				return false, err
+			}
+		}
+		return false, fmt.Errorf("%d of %d nodes are ready", ready, count)
 	})
 }
 

@@ -7,9 +7,18 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/itchyny/gojq"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/kwok/pkg/apis/v1alpha1"
 	"sigs.k8s.io/yaml"
 
@@ -38,6 +47,22 @@ func TestAPortTakenIsToldFromOtherFailures(t *testing.T) {
 	require.ErrorContains(t, err, "etcd died: exit status 1")
 	require.ErrorContains(t, err, "the reason")
 	require.Less(t, strings.Count(err.Error(), "old"), 20)
+}
+
+func TestAwaitNodes_RecoversFromStagesThatKwokMissed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stage := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "kwok.x-k8s.io/v1alpha1", "kind": "Stage", "metadata": map[string]any{"name": "node-ready"}}}
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}
+		client := fake.NewClientset(node)
+		all := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{stageResource(): "StageList"}, stage)
+		all.PrependReactor("patch", "stages", func(clienttesting.Action) (bool, runtime.Object, error) {
+			node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+			_, err := client.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{})
+			return false, nil, err
+		})
+		b := &bootstrap{client: client, dynamic: all}
+		require.NoError(t, b.awaitNodes(t.Context(), 1))
+	})
 }
 
 func TestTheUsersStagesReplaceOurs(t *testing.T) {
