@@ -295,6 +295,25 @@ func TestSeriesAndDeclaredResourcesAreAskedForInHalves(t *testing.T) {
 	}
 }
 
+// A proxy with a limit of bytes cuts the list of series, and the usage of one container over a long time.
+func TestReadArchive_ReadsCutAnswersInHalves(t *testing.T) {
+	f := newFake(t)
+	f.container("ns", "web-0", "app")
+	q := hour()
+	q.Step, q.Until = time.Second, start.Add(7*time.Hour)
+	f.cuts, f.tooMuch = true, func(selectors []string, span time.Duration) bool { return len(selectors) > 1 || span > 2*time.Hour }
+	f.spoil = func(w http.ResponseWriter, _ *http.Request, a asked) bool {
+		long := strings.Contains(a.query, "cpu_total") && a.steps(q.Step) > MostTimes/2
+		if long {
+			cut(w)
+		}
+		return long
+	}
+	found, problems := f.read(q)
+	require.Empty(t, problems)
+	require.Equal(t, []string{"ns/web web-0/app"}, seriesNames(found))
+}
+
 // A body that does not end costs what is in it, not the run.
 func TestSlowBodiesAreAskedForInHalves(t *testing.T) {
 	f := newFake(t)

@@ -50,10 +50,17 @@ type fake struct {
 	spoil func(w http.ResponseWriter, r *http.Request, a asked) bool
 	// tooMuch tells of a query for series that it is; nil = none is.
 	tooMuch func(selectors []string, span time.Duration) bool
+	cuts    bool // the answer to a query for series that is too much ends early instead
 
 	mu        sync.Mutex
 	queries   []asked
 	selectors []string
+}
+
+// cut writes an answer that ends early, as at a proxy with a limit of bytes.
+func cut(w http.ResponseWriter) {
+	w.Header().Set("Content-Length", "1000000")
+	fmt.Fprint(w, `{"status":"success","data":`)
 }
 
 func newFake(t *testing.T) *fake { return &fake{T: t} }
@@ -115,7 +122,11 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if selectors := r.Form["match[]"]; r.URL.Path == "/api/v1/series" {
 		if f.tooMuch != nil && f.tooMuch(selectors, seconds("end").Sub(seconds("start"))) {
-			w.WriteHeader(http.StatusUnprocessableEntity)
+			if f.cuts {
+				cut(w)
+			} else {
+				w.WriteHeader(http.StatusUnprocessableEntity)
+			}
 			return
 		}
 		f.listed(w, selectors)
