@@ -15,8 +15,7 @@ import (
 	"loadline.dev/loadline/pkg/source/trace"
 )
 
-// column is what is asked of containers: usage, which becomes samples, and what they
-// declare.
+// column is a kind of data of containers: usage, which becomes samples, or declared resources.
 type column int
 
 const (
@@ -100,15 +99,15 @@ func OneOf(texts []string) string {
 	return strings.Join(quoted, "|")
 }
 
-// part is what one query asks for: a column of some containers at some times.
+// part is the data of one query: a column of some containers at some times.
 type part struct {
 	batch  archiveBatch
 	column column
 	times  Times
 }
 
-// fill asks for all that is to be known of a batch. What containers declare is not
-// worth an end of it all: those of which it cannot be had are left out.
+// fill queries all columns of a batch. A container whose declared resources cannot be read is left out, and does
+// not end the run.
 func (r *archiveReader) fill(ctx context.Context, b archiveBatch) error {
 	reading := Parts[part]{Ask: r.ask, Split: part.split, Lost: r.lost}
 	for _, c := range r.asked {
@@ -132,11 +131,10 @@ func (r *archiveReader) fill(ctx context.Context, b archiveBatch) error {
 	return nil
 }
 
-// leastPart is how many times are asked for at least. A container of which so few
-// are still too much is left out.
+// leastPart is the smallest number of times of a query. A container that is too large even so is left out.
 const leastPart = MostTimes / 8
 
-// split halves the containers and then, if it was too much, the times.
+// split halves the containers, and then the times if a part may succeed.
 func (p part) split(err error) (parts []part) {
 	if half := len(p.batch) / 2; half > 0 {
 		return []part{{p.batch[:half], p.column, p.times}, {p.batch[half:], p.column, p.times}}
@@ -163,7 +161,7 @@ func (r *archiveReader) lost(p part, err error) error {
 
 func instant(at time.Time) string { return at.UTC().Format(time.RFC3339) }
 
-// ask sends one query, and takes what its answer has of the members.
+// ask sends one query and stores its points in the members.
 func (r *archiveReader) ask(ctx context.Context, p part) (err error) {
 	if len(p.batch) == 1 && p.batch[0].wrong != nil {
 		return nil //nolint:nilerr // it is reported when the batch is handed out, and the others go on
@@ -214,8 +212,7 @@ func (r *archiveReader) askUsage(ctx context.Context, p part) (Answer, error) {
 	})
 }
 
-// warn hands on what the server says of its answer, once: Thanos, for example, leaves
-// out a store that is away.
+// warn reports each warning of the server once. Thanos, for example, leaves out a store that is unreachable.
 func (r *archiveReader) warn(answer Answer) {
 	if len(answer.Warnings) > 0 && !r.warned {
 		r.warned = true
@@ -252,7 +249,7 @@ func (r *archiveReader) take(m *member, c column, points []Point) {
 // request is looked for: the highest of the first that has any counts.
 const declaredSteps = 100
 
-// askDeclared asks what containers request, or may use at most.
+// askDeclared queries requests or limits of containers.
 func (r *archiveReader) askDeclared(ctx context.Context, p part) (Answer, error) {
 	window := max(r.query.Step, (r.query.Until.Sub(r.query.Since) / declaredSteps).Truncate(time.Second))
 	var queries []string
@@ -308,8 +305,7 @@ func (r *archiveReader) emit(b archiveBatch) {
 	}
 }
 
-// recording returns what is known of a member. Times at which nothing is known are
-// not in it.
+// recording returns the known values of a member. Times without any are left out.
 func (r *archiveReader) recording(m *member) *replay.Recording {
 	known := &replay.Recording{Dataset: r.client.Server(), Workload: m.workload, Container: m.container, Requests: m.requests, Limits: m.limits}
 	for step := range r.times.Count {

@@ -16,7 +16,7 @@ import (
 	"loadline.dev/loadline/pkg/source/trace"
 )
 
-// subject is a container to be read, and how results name it.
+// subject is a container to read, with its name in results.
 type subject struct {
 	key                 usage.ContainerKey
 	workload, container string
@@ -28,7 +28,7 @@ func (s subject) compare(o subject) int {
 
 func (s subject) name() string { return s.workload + "/" + s.container }
 
-// subjects asks which containers there are.
+// subjects queries the existing containers.
 func (r *archiveReader) subjects(ctx context.Context) ([]subject, error) {
 	u := r.query.Usage
 	found := map[usage.ContainerKey]string{} // with one of its clusters
@@ -97,8 +97,8 @@ func (r *archiveReader) ofOneCluster(subjects []subject, cluster map[usage.Conta
 	return slices.DeleteFunc(subjects, func(s subject) bool { return len(clusters[s.workload]) > 1 })
 }
 
-// labels asks for the labels of series in the time that is read, in parts where that is
-// too much. It may visit one more than once.
+// labels queries the labels of series in the time of the archive, in parts if needed. It may visit a series more
+// than once.
 func (r *archiveReader) labels(ctx context.Context, selectors []string, visit func(labels map[string]string)) error {
 	broken := 0
 	_, err := Parts[question]{
@@ -118,7 +118,7 @@ func (r *archiveReader) labels(ctx context.Context, selectors []string, visit fu
 	return err
 }
 
-// question asks which series there are in a time.
+// question is a query for the series within a time.
 type question struct {
 	selectors    []string
 	since, until time.Time
@@ -127,8 +127,8 @@ type question struct {
 // leastSpan is the shortest time that is halved.
 const leastSpan = time.Hour
 
-// split cuts a question that was too much by its selectors and then in halves of its
-// time; none if it is small already.
+// split returns one question per selector, and then two halves of the time. It returns none if the question is
+// small already, or if no part of it may succeed.
 func (q question) split(err error) (parts []question) {
 	length := q.until.Sub(q.since)
 	switch middle := q.since.Add(length / 2); {
@@ -198,7 +198,7 @@ func matchers(pods labels.Selector) []string {
 	return all
 }
 
-// owner is who owns a pod, a ReplicaSet or a job.
+// owner is the owner of a pod, a ReplicaSet or a Job.
 type owner struct{ kind, name string }
 
 // before reports whether o is the one of two owners of the same thing that counts.
@@ -209,10 +209,10 @@ func (o owner) before(other owner) bool {
 	return cmp.Or(strings.Compare(o.name, other.name), strings.Compare(o.kind, other.kind)) < 0
 }
 
-// owned is what may have an owner.
+// owned is an object that may have an owner.
 type owned struct{ kind, namespace, name string }
 
-// owners asks who owns what. Where nobody knows, names must do.
+// owners queries the owners of objects. Where none is known, names are used.
 func (r *archiveReader) owners(ctx context.Context) owners {
 	o := owners{}
 	for _, ask := range []struct{ metric, label, kind string }{
@@ -236,14 +236,14 @@ func (r *archiveReader) owners(ctx context.Context) owners {
 	return o
 }
 
-// owners knows who owns what.
+// owners maps objects to their owners.
 type owners map[owned]owner
 
-// none is what kube-state-metrics calls no owner.
+// none is the value of kube-state-metrics for no owner.
 const none = "<none>"
 
-// workload returns the name of the workload of a pod: its topmost owner or, where
-// that is not known, what its name has in common with other pods.
+// workload returns the name of the workload of a pod: its topmost owner or, if that is unknown, the common part of
+// the names of its pods.
 func (o owners) workload(pod podName) string {
 	direct, known := o[owned{"Pod", pod.namespace, pod.pod}]
 	top, further := o[owned{direct.kind, pod.namespace, direct.name}]

@@ -19,28 +19,27 @@ type Point struct {
 // The points are valid until it returns.
 type Visit func(labels map[string]string, points []Point)
 
-// Rejected is told what cannot be used of one series: the first of its points that
-// is no number, or infinite, and of how many; or, with no time, that it cannot be
-// read at all. Labels are as far as they could be read.
+// Rejected is called for a series with unusable points, with the first point that is no number or infinite and
+// their count. Without a time the whole series is unreadable. Labels may be incomplete.
 type Rejected func(labels map[string]string, at time.Time, what string)
 
-// Answer is what an answer has besides its points.
+// Answer is an answer without its points.
 type Answer struct {
 	Type     string   // of the result: matrix, vector, scalar or string
-	Series   int      // how many were visited
-	Points   int      // how many were handed on
+	Series   int      // number of visited series
+	Points   int      // number of points passed to Visit
 	Unusable int      // points that are no number, or infinite
 	Broken   int      // series that cannot be read
-	Last     error    // why the last of them cannot
+	Last     error    // of the last broken series
 	Warnings []string // of the server
 }
 
-// Error is what Prometheus itself says about a query that it cannot answer.
+// Error is the error that Prometheus returns for a query.
 type Error struct {
 	Code    int    // of HTTP; 0 = unknown
 	Type    string // such as bad_data, execution or timeout
 	Message string
-	Later   time.Duration // in which it wants to be asked again; 0 = it does not say
+	Later   time.Duration // pause until the next attempt, as the server requests; 0 = not given
 }
 
 func (e Error) Error() string {
@@ -54,7 +53,7 @@ func (e Error) Error() string {
 	return "Prometheus refuses the query (" + what + ")" + e.Message
 }
 
-// Limits are how large an answer may be.
+// Limits bound the size of an answer.
 type Limits struct {
 	Bytes       int64 // of the whole answer
 	SeriesBytes int64 // of one series
@@ -67,9 +66,9 @@ func DefaultLimits() Limits {
 	return Limits{Bytes: 2 << 30, SeriesBytes: 16 << 20, Series: 2_000_000}
 }
 
-// TooLarge says that an answer exceeds a limit.
+// TooLarge is the error of an answer that exceeds a limit.
 type TooLarge struct {
-	What  string // what there is too much of
+	What  string // unit of the limit, such as series
 	Limit int64
 }
 
@@ -93,10 +92,9 @@ func Divisible(err error) bool {
 }
 
 // Decode reads the answer to a query and visits each series with points in it. A
-// series that cannot be read is counted and left out. What Prometheus says about
-// a query that failed is an *Error. Any other error says that the answer is
-// none, ends in the middle or is too large; the series before were visited.
-// It calls rejected, unless it is nil, with what cannot be used.
+// series that cannot be read is counted and left out. A failure that Prometheus reports is an *Error. After any
+// other error the answer is invalid, incomplete or too large, and the series before it were visited. Unusable
+// points are passed to rejected unless it is nil.
 func Decode(r io.Reader, limits Limits, visit Visit, rejected Rejected) (Answer, error) {
 	d := newDecoder(r, limits)
 	d.visit, d.rejected = visit, rejected
@@ -104,8 +102,8 @@ func Decode(r io.Reader, limits Limits, visit Visit, rejected Rejected) (Answer,
 	return d.Answer, err
 }
 
-// DecodeLabels reads the answer to a question for the labels of series, and hands
-// them on one by one. Labels that cannot be read are counted as broken.
+// DecodeLabels reads the answer to a query for the labels of series and visits each label set. Unreadable labels
+// count as broken.
 func DecodeLabels(r io.Reader, limits Limits, visit func(labels map[string]string)) (Answer, error) {
 	d := newDecoder(r, limits)
 	err := d.answer(func() error { return d.list(func() error { return d.names(visit) }) })
@@ -122,13 +120,13 @@ type decoder struct {
 	Answer
 	meter    *meter
 	visit    Visit
-	rejected Rejected // nil = nobody wants to know
+	rejected Rejected // nil = ignored
 
 	points points
 	labels map[string]string
 }
 
-// answer reads the outermost object, and what it holds with data.
+// answer reads the outermost object, and its result with data.
 func (d *decoder) answer(data func() error) error {
 	err := d.envelope(data)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -221,8 +219,7 @@ func (d *decoder) names(visit func(labels map[string]string)) error {
 	return nil
 }
 
-// one reads one series. If only its values are wrong it is counted, and reading
-// goes on behind it.
+// one reads one series. A series of which only the values are wrong is counted, and reading continues after it.
 func (d *decoder) one() error {
 	d.labels, d.points.list, d.points.unusable = map[string]string{}, d.points.list[:0], 0
 	series := struct {
@@ -293,7 +290,7 @@ func (d *decoder) expect(want json.Delim) error {
 	return err
 }
 
-// meter bounds what is read: of the whole, and since a series began.
+// meter limits the bytes of the whole answer and of the current series.
 type meter struct {
 	reader        io.Reader
 	limits        Limits

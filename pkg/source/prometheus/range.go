@@ -18,8 +18,7 @@ type Times struct {
 	Count int
 }
 
-// MostTimes is how many times a query may have: Prometheus refuses more than 11,000
-// points a series.
+// MostTimes is the largest number of times of a query. Prometheus refuses more than 11,000 points per series.
 const MostTimes = 10_000
 
 // At returns the time with an index.
@@ -49,26 +48,25 @@ func (t Times) Halves() []Times {
 	return []Times{{t.Start, t.Step, half}, {t.At(half), t.Step, t.Count - half}}
 }
 
-// Retries bounds how often a server is asked for what it did not answer.
+// Retries limits the attempts of a query that fails.
 type Retries struct {
 	Pause        time.Duration // before a query is sent again, at first; 0 = it is sent once
 	MostFailures int           // queries in a row after which the server is taken to be away
 	failures     int
 }
 
-// Parts reads in parts of type P what may be too much for one query.
+// Parts reads data that may be too large for one query in parts of type P.
 type Parts[P any] struct {
 	Ask   func(context.Context, P) error // sends the query of a part, and takes its answer
-	Split func(P, error) []P             // returns what is asked for in place of a part that failed; none: it is lost. nil: always none
+	Split func(P, error) []P             // returns the parts that replace a failed one; none: it is lost. nil: always none
 	Lost  func(P, error) error           // takes note of a part that is lost; an error ends reading
-	// GoOn: the next part is asked for after an error, too, that says that nothing more can
-	// be had. Parts may be refused for reasons of their own, as by metric.
+	// GoOn continues with the next part after a final error, because the server may refuse single parts, for
+	// example by metric.
 	GoOn bool
 }
 
-// Read asks for parts one after the other: again after a pause where that may help, and
-// then in smaller ones. With an error, which says that no more can be had now, come the
-// parts that are left.
+// Read queries one part after the other. It repeats a failed query after a pause if that may help, and then
+// splits its part. After a final error it returns the parts that are left.
 func (p Parts[P]) Read(ctx context.Context, r *Retries, parts []P) (rest []P, err error) {
 	for rest = parts; len(rest) > 0; {
 		err := r.send(ctx, func() error { return p.Ask(ctx, rest[0]) })
@@ -99,8 +97,8 @@ func (p Parts[P]) Read(ctx context.Context, r *Retries, parts []P) (rest []P, er
 	return nil, nil
 }
 
-// How often a query is sent, to a server that is busy and to others. A pause lasts no
-// longer than slack of the first ones, or as long as the server says, up to longestPause.
+// Attempts of a query, for a busy server and for others. A pause is at most slack times the first one, or as long
+// as the server requests, up to longestPause.
 const (
 	tries        = 3
 	busyTries    = 8
@@ -109,7 +107,7 @@ const (
 	longestPause = 5 * time.Minute
 )
 
-// send calls ask until it succeeds, or what it fails with will not change.
+// send calls ask until it succeeds or fails with an error that a further attempt does not change.
 func (r *Retries) send(ctx context.Context, ask func() error) error {
 	const growth = 4
 	pauses := wait.Backoff{Duration: r.Pause, Factor: growth, Steps: busyTries, Cap: slack * r.Pause}
@@ -129,7 +127,7 @@ func (r *Retries) send(ctx context.Context, ask func() error) error {
 // noAnswer is the code of an error that does not come from the server.
 const noAnswer = -1
 
-// said returns what the server says of a query that failed.
+// said returns the error that the server returned for a query.
 func said(err error) Error {
 	var e *Error
 	if errors.As(err, &e) {
@@ -138,7 +136,7 @@ func said(err error) Error {
 	return Error{Code: noAnswer}
 }
 
-// attempts is how often a query is sent that fails with an error.
+// attempts returns the number of attempts of a query that fails with an error.
 func attempts(err error) int {
 	switch code := said(err).Code; {
 	case code == http.StatusTooManyRequests:
@@ -149,14 +147,14 @@ func attempts(err error) int {
 	return tries
 }
 
-// hopeless reports whether a server would give the same answer to any query like this
-// one: it does not know us, or is none.
+// hopeless reports whether every similar query fails alike: the server refuses the credentials, or is no
+// Prometheus.
 func hopeless(code int) bool {
 	return slices.Contains([]int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound}, code)
 }
 
-// final reports whether nothing more is to be had from a server: it is away, or has too
-// much to do for long, or would refuse a part as well.
+// final reports whether further queries are useless: the server is unreachable, overloaded for long, or would
+// refuse a part as well.
 func final(err error) bool {
 	code := said(err).Code
 	if code == noAnswer {
