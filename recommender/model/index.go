@@ -2,18 +2,31 @@ package model
 
 import (
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
+
+	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// index finds the VPAs of a namespace whose selectors may match a label set,
-// without asking all of them: each is kept under one label that it demands.
+// index finds the VPAs of a namespace that a label set matches. VPAs of one target with equal
+// selectors share a matcher, so a selector is evaluated once per target. Each matcher is kept
+// under one label that its selector requires, so most selectors are not evaluated at all.
 type index struct {
-	by   map[label][]*VPA
-	rest []*VPA // that demand no certain label
+	by      map[label][]*matcher
+	rest    []*matcher // whose selectors require no certain label
+	targets map[target.Key][]*matcher
 
 	mentions map[string]int // requirements by label key
+	cursor   cursor         // of the current evaluation, kept to save an allocation
+}
+
+// matcher is a selector of a target and its VPAs.
+type matcher struct {
+	selector labels.Selector
+	under    []label // keys of the matcher in index.by; nil: it is in index.rest
+	vpas     []*VPA
 }
 
 type label struct{ key, value string }
@@ -35,27 +48,47 @@ func newList(keys []string, of labels.Set, text string) list {
 	return l
 }
 
+// Get returns the value of a label, empty if there is none.
+func (l list) Get(key string) string {
+	at, found := slices.BinarySearchFunc(l, key, func(x label, key string) int { return strings.Compare(x.key, key) })
+	if !found {
+		return ""
+	}
+	return l[at].value
+}
+
+// cursor implements labels.Labels on a sorted list for lookups by ascending key, which is the
+// order of the requirements of a selector. All lookups together take O(labels + requirements).
+type cursor struct {
+	list list
+	at   int
+}
+
 // Has reports whether there is a label.
-func (l list) Has(key string) bool {
-	_, found := l.Lookup(key)
+func (c *cursor) Has(key string) bool {
+	_, found := c.Lookup(key)
 	return found
 }
 
-// Get returns the value of a label, empty if there is none. The name is that of
-// labels.Labels.
-func (l list) Get(key string) string {
-	value, _ := l.Lookup(key)
+// Get returns the value of a label, empty if there is none.
+func (c *cursor) Get(key string) string {
+	value, _ := c.Lookup(key)
 	return value
 }
 
-// Lookup returns the value of a label and whether there is one.
-func (l list) Lookup(key string) (value string, found bool) {
-	for i := range l {
-		if l[i].key == key {
-			return l[i].value, true
-		}
+// Lookup returns the value of a label and whether there is one. A key that is less than the
+// previous one starts over.
+func (c *cursor) Lookup(key string) (value string, found bool) {
+	if c.at > 0 && key <= c.list[c.at-1].key {
+		c.at = 0
 	}
-	return "", false
+	for c.at < len(c.list) && c.list[c.at].key < key {
+		c.at++
+	}
+	if c.at == len(c.list) || c.list[c.at].key != key {
+		return "", false
+	}
+	return c.list[c.at].value, true
 }
 
 // equal reports whether the labels are those of a map.
@@ -82,16 +115,43 @@ func (l list) without(keys []string) labels.Set {
 	return rest
 }
 
-// add keeps a VPA under the values of that of its requirements which the fewest
-// others share. A selector of nil is not kept.
+// textWithout returns the text of the labels whose keys are not among some.
+func (l list) textWithout(keys map[string]bool) string {
+	var text strings.Builder
+	for _, x := range l {
+		if !keys[x.key] {
+			text.WriteString(x.key + "=" + x.value + ",")
+		}
+	}
+	return text.String()
+}
+
+// add adds a VPA, unless it has no selector.
 func (x *index) add(v *VPA) {
 	if v.selector == nil {
 		return
 	}
-	requirements, selectable := v.selector.Requirements()
-	if !selectable {
+	if _, selectable := v.selector.Requirements(); !selectable {
 		return
 	}
+	for _, m := range x.targets[v.target] {
+		if alike(m.selector, v.selector) {
+			m.vpas = append(m.vpas, v)
+			v.matcher = m
+			return
+		}
+	}
+	v.matcher = &matcher{selector: v.selector, vpas: []*VPA{v}}
+	x.insert(v.matcher)
+	if x.targets == nil {
+		x.targets = map[target.Key][]*matcher{}
+	}
+	x.targets[v.target] = append(x.targets[v.target], v.matcher)
+}
+
+// insert adds a matcher under the values of the requirement that the fewest others share.
+func (x *index) insert(m *matcher) {
+	requirements, _ := m.selector.Requirements()
 	fewest := 0
 	for i := range requirements {
 		x.mention(requirements[i].Key(), 1)
@@ -100,19 +160,19 @@ func (x *index) add(v *VPA) {
 		for _, l := range demanded {
 			others += len(x.by[l])
 		}
-		if len(demanded) > 0 && (v.under == nil || others < fewest) {
-			v.under, fewest = demanded, others
+		if len(demanded) > 0 && (m.under == nil || others < fewest) {
+			m.under, fewest = demanded, others
 		}
 	}
-	if v.under == nil {
-		x.rest = append(x.rest, v)
+	if m.under == nil {
+		x.rest = append(x.rest, m)
 		return
 	}
 	if x.by == nil {
-		x.by = map[label][]*VPA{}
+		x.by = map[label][]*matcher{}
 	}
-	for _, l := range v.under {
-		x.by[l] = append(x.by[l], v)
+	for _, l := range m.under {
+		x.by[l] = append(x.by[l], m)
 	}
 }
 
@@ -137,40 +197,79 @@ func (x *index) mention(key string, more int) {
 	}
 }
 
-// remove drops a VPA that was added, and does nothing with one that was not kept.
+// remove drops a VPA that was added, and does nothing for any other.
 func (x *index) remove(v *VPA) {
-	if v.selector != nil {
-		requirements, _ := v.selector.Requirements() // none if nothing is selectable
-		for i := range requirements {
-			x.mention(requirements[i].Key(), -1)
-		}
+	m := v.matcher
+	if m == nil {
+		return
 	}
-	same := func(other *VPA) bool { return other == v }
-	for _, l := range v.under {
-		if others := slices.DeleteFunc(x.by[l], same); len(others) > 0 {
-			x.by[l] = others
-		} else {
-			delete(x.by, l)
-		}
+	v.matcher = nil
+	if m.vpas = slices.DeleteFunc(m.vpas, func(other *VPA) bool { return other == v }); len(m.vpas) > 0 {
+		return
 	}
-	if v.under == nil {
-		x.rest = slices.DeleteFunc(x.rest, same)
+	requirements, _ := m.selector.Requirements()
+	for i := range requirements {
+		x.mention(requirements[i].Key(), -1)
 	}
-	v.under = nil
+	for _, l := range m.under {
+		without(x.by, l, m)
+	}
+	if m.under == nil {
+		x.rest = slices.DeleteFunc(x.rest, func(other *matcher) bool { return other == m })
+	}
+	without(x.targets, v.target, m)
+}
+
+// without removes a matcher from the list of a key.
+func without[K comparable](lists map[K][]*matcher, key K, m *matcher) {
+	if others := slices.DeleteFunc(lists[key], func(other *matcher) bool { return other == m }); len(others) > 0 {
+		lists[key] = others
+	} else {
+		delete(lists, key)
+	}
 }
 
 // matching calls f for each VPA whose selector matches a label set, in no order.
 func (x *index) matching(set list, f func(*VPA)) {
-	for _, l := range set {
-		for _, v := range x.by[l] {
-			if v.selector.Matches(set) {
+	visit := func(matchers []*matcher) {
+		for _, m := range matchers {
+			if !x.matches(m, set) {
+				continue
+			}
+			for _, v := range m.vpas {
 				f(v)
 			}
 		}
 	}
-	for _, v := range x.rest {
-		if v.selector.Matches(set) {
-			f(v)
+	for _, l := range set {
+		visit(x.by[l])
+	}
+	visit(x.rest)
+}
+
+// matches evaluates a selector on a label set.
+func (x *index) matches(m *matcher, set list) bool {
+	x.cursor = cursor{list: set}
+	matched := m.selector.Matches(&x.cursor)
+	x.cursor = cursor{}
+	return matched
+}
+
+// memo returns a function that reports whether the selector of a VPA matches a label set, and
+// evaluates it once per target and label set.
+func (x *index) memo() func(*VPA, *labelSet) bool {
+	type question struct {
+		m   *matcher
+		set *labelSet
+	}
+	known := map[question]bool{}
+	return func(v *VPA, set *labelSet) bool {
+		q := question{v.matcher, set}
+		matched, found := known[q]
+		if !found {
+			matched = v.matcher != nil && x.matches(v.matcher, set.labels)
+			known[q] = matched
 		}
+		return matched
 	}
 }

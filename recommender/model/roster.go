@@ -52,9 +52,9 @@ func (r *Roster) Has(namespace, name string) bool {
 	return err == nil && r.Serves(object)
 }
 
-// Observe reads the VPAs that are served, sorted by namespace and name, with what
-// their targets resolve to, and calls progress before each. A target that cannot
-// be resolved is an error of that VPA only.
+// Observe reads the VPAs that are served, sorted by namespace and name, with the selectors of
+// their targets, and calls progress before each. A target that cannot be resolved is an error
+// of its VPAs only. A target is resolved once, however many VPAs it has.
 func (r *Roster) Observe(ctx context.Context, progress func()) ([]Observed, error) {
 	objects, err := r.VPAs.List(labels.Everything())
 	if err != nil {
@@ -64,16 +64,42 @@ func (r *Roster) Observe(ctx context.Context, progress func()) ([]Observed, erro
 	slices.SortFunc(objects, func(a, b *vpav1.VerticalPodAutoscaler) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
+	resolve := r.resolveOnce()
 	observed := make([]Observed, len(objects))
 	for i, object := range objects {
 		progress()
-		selector, err := r.Resolve(ctx, object.Namespace, object.Spec.TargetRef)
+		selector, err := resolve(ctx, object.Namespace, object.Spec.TargetRef)
 		if problem := convert.Unreadable(object); problem != "" {
 			selector, err = nil, errors.New(problem)
 		}
 		observed[i] = Observed{Object: object, Selector: selector, Err: err}
 	}
 	return observed, nil
+}
+
+// resolveOnce returns Resolve with a memory of its results.
+func (r *Roster) resolveOnce() func(context.Context, string, *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error) {
+	type reference struct {
+		namespace string
+		ref       autoscalingv1.CrossVersionObjectReference
+	}
+	type result struct {
+		selector labels.Selector
+		err      error
+	}
+	results := map[reference]result{}
+	return func(ctx context.Context, namespace string, ref *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error) {
+		if ref == nil {
+			return r.Resolve(ctx, namespace, nil)
+		}
+		key := reference{namespace, *ref}
+		found, known := results[key]
+		if !known {
+			found.selector, found.err = r.Resolve(ctx, namespace, ref)
+			results[key] = found
+		}
+		return found.selector, found.err
+	}
 }
 
 // HasUnknown reports whether any VPA that is served is not in the model yet.

@@ -92,17 +92,52 @@ func runKeys(sets []*labelSet, keys []string) []string {
 	}
 	keys = slices.DeleteFunc(keys, func(key string) bool { return values[key] < 2 })
 	slices.SortFunc(keys, func(a, b string) int { return cmp.Or(cmp.Compare(values[b], values[a]), cmp.Compare(a, b)) })
-	rest := len(sets)
+	rest := distinctWithout(sets, keys)
 	for n := range keys {
-		rest = distinct(sets, func(set *labelSet) string { return set.labels.without(keys[:n+1]).String() })
-		if rest <= manySets/2 {
+		if rest[n] <= manySets/2 {
 			return keys[:n+1]
 		}
 	}
-	if rest > len(sets)/2 {
+	if len(keys) == 0 || rest[len(keys)-1] > len(sets)/2 {
 		return nil
 	}
 	return keys
+}
+
+// distinctWithout returns for each n how many label sets remain without the labels of keys[:n+1].
+// It takes O(label sets * keys): it numbers the label sets without any of the keys, then adds the
+// keys from the last to the second.
+func distinctWithout(sets []*labelSet, keys []string) []int {
+	type extended struct {
+		number int
+		value  string
+	}
+	left := make(map[string]bool, len(keys))
+	for _, key := range keys {
+		left[key] = true
+	}
+	numbers, seen := make([]int, len(sets)), map[string]int{}
+	for i, set := range sets {
+		text := set.labels.textWithout(left)
+		if _, known := seen[text]; !known {
+			seen[text] = len(seen)
+		}
+		numbers[i] = seen[text]
+	}
+	counts := make([]int, len(keys))
+	for n, count := len(keys)-1, len(seen); n >= 0; n-- {
+		counts[n] = count
+		more := map[extended]int{}
+		for i, set := range sets {
+			e := extended{numbers[i], set.labels.Get(keys[n])}
+			if _, known := more[e]; !known {
+				more[e] = len(more)
+			}
+			numbers[i] = more[e]
+		}
+		count = len(more)
+	}
+	return counts
 }
 
 // distinct counts the values that label sets have.

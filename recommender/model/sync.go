@@ -189,6 +189,9 @@ func alike(a, b labels.Selector) bool {
 	}
 	these, selectable := a.Requirements()
 	those, other := b.Requirements()
+	if len(these) > 0 && len(these) == len(those) && &these[0] == &those[0] {
+		return true
+	}
 	return selectable == other && slices.EqualFunc(these, those, labels.Requirement.Equal)
 }
 
@@ -203,6 +206,7 @@ func (v *VPA) InGrace(now time.Time) bool {
 // are. The time is that of series that begin with it.
 func (m *Model) relink(s *space, vpas []*VPA, now time.Time) {
 	left := map[*VPA][]*labelSet{}
+	matches := s.selectors.memo()
 	for _, v := range vpas {
 		v.relinking = true
 		stays := false
@@ -214,7 +218,7 @@ func (m *Model) relink(s *space, vpas []*VPA, now time.Time) {
 			case set.former:
 			case !s.owns(v, set):
 				m.unlink(v, set)
-			case v.selector.Matches(set.labels):
+			case matches(v, set):
 				stays = true
 			default:
 				m.unlink(v, set)

@@ -64,7 +64,7 @@ type VPA struct {
 	model     *Model
 	target    target.Key
 	selector  labels.Selector // nil selects nothing
-	under     []label         // where the index has it
+	matcher   *matcher        // of the index; nil: it is not in the index
 	sets      map[*labelSet]struct{}
 	pass      uint64 // last SyncVPAs that saw it
 	relinking bool
