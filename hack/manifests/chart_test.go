@@ -355,3 +355,23 @@ func TestTheNetworkPoliciesOfTheChart(t *testing.T) {
 	require.Contains(t, from[1].PodSelector.MatchLabels, "app.kubernetes.io/component", "each replica probes the Service before its heartbeat")
 	require.Len(t, from, 2)
 }
+
+func TestNetworkPolicies_EgressLeavesDNSAndAPIServersAlone(t *testing.T) {
+	for _, o := range chart(t, "networkPolicy: {enabled: true}").objects.of("NetworkPolicy") {
+		policy := into[networkingv1.NetworkPolicy](t, o)
+		require.Equal(t, []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}, policy.Spec.PolicyTypes)
+	}
+	given := "networkPolicy: {enabled: true, apiServers: [10.0.0.7/32], egress: {enabled: true, apiServerPorts: [16443], rules: [{ports: [{port: 9090, protocol: TCP}]}]}}"
+	for program, last := range map[string]int32{"admission-controller": 8000, "recommender": 9090, "updater": 9090} {
+		t.Run(program, func(t *testing.T) {
+			policy := into[networkingv1.NetworkPolicy](t, chart(t, given).objects.of("NetworkPolicy")[fullname+"-"+program])
+			require.Contains(t, policy.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
+			rules := policy.Spec.Egress
+			require.Len(t, rules, 3)
+			require.Equal(t, int32(53), rules[0].Ports[0].Port.IntVal)
+			require.Equal(t, int32(16443), rules[1].Ports[0].Port.IntVal)
+			require.Equal(t, "10.0.0.7/32", rules[1].To[0].IPBlock.CIDR)
+			require.Equal(t, last, rules[2].Ports[0].Port.IntVal)
+		})
+	}
+}
