@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/printable"
 )
 
 // usageError says that the command line is wrong, not the cluster.
@@ -68,10 +69,12 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	case errors.As(err, &code):
 		return int(code)
 	case errors.As(err, &usage):
-		fmt.Fprintf(errOut, "%s: %s\n", cmd.CommandPath(), strings.ReplaceAll(err.Error(), "\n", "; "))
+		printable.Fprintf(errOut, "%s: %s\n", cmd.CommandPath(), strings.ReplaceAll(err.Error(), "\n", "; "))
 		return flags.Usage
 	}
-	fmt.Fprintf(errOut, "%s: %s\n", cmd.CommandPath(), strings.ReplaceAll(err.Error(), "\n", "\n"+cmd.CommandPath()+": "))
+	for line := range strings.Lines(err.Error()) {
+		printable.Fprintf(errOut, "%s: %s\n", cmd.CommandPath(), strings.TrimSuffix(line, "\n"))
+	}
 	return flags.Failed
 }
 
@@ -123,9 +126,9 @@ func help(cmd *cobra.Command, _ []string) {
 		overview(cmd, out)
 		return
 	}
-	fmt.Fprintf(out, "Usage: %s%s\n\n", strings.TrimSuffix(cmd.CommandPath(), cmd.Name()), cmd.Use)
+	printable.Fprintf(out, "Usage: %s%s\n\n", strings.TrimSuffix(cmd.CommandPath(), cmd.Name()), cmd.Use)
 	if cmd.Long != "" {
-		fmt.Fprintf(out, "%s\n\n", cmd.Long)
+		_, _ = io.WriteString(out, cmd.Long+"\n\n")
 	}
 	own, standard := pflag.NewFlagSet("", pflag.ContinueOnError), pflag.NewFlagSet("", pflag.ContinueOnError)
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
@@ -137,19 +140,19 @@ func help(cmd *cobra.Command, _ []string) {
 			own.AddFlag(f)
 		}
 	})
-	fmt.Fprint(out, flags.Describe(own))
+	_, _ = io.WriteString(out, flags.Describe(own))
 	if standard.HasFlags() {
-		fmt.Fprintf(out, "\nThose of kubectl:\n\n%s", flags.Describe(standard))
+		_, _ = io.WriteString(out, "\nThose of kubectl:\n\n"+flags.Describe(standard))
 	}
 }
 
 // overview lists the commands below one.
 func overview(cmd *cobra.Command, out io.Writer) {
-	fmt.Fprintf(out, "%s: %s\n\nUsage:\n", cmd.CommandPath(), cmd.Short)
+	printable.Fprintf(out, "%s: %s\n\nUsage:\n", cmd.CommandPath(), cmd.Short)
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	list(w, cmd)
-	_ = w.Flush() // as with fmt.Fprint there is nobody to tell
-	fmt.Fprintf(out, "\n%s COMMAND --help tells more.\n", cmd.CommandPath())
+	_ = w.Flush() // as with package fmt there is nobody to tell
+	printable.Fprintf(out, "\n%s COMMAND --help tells more.\n", cmd.CommandPath())
 }
 
 func list(w io.Writer, of *cobra.Command) {
@@ -160,7 +163,7 @@ func list(w io.Writer, of *cobra.Command) {
 		case c.HasAvailableSubCommands() && name != "completion":
 			list(w, c)
 		default:
-			fmt.Fprintf(w, "  %s %s\t%s\n", of.CommandPath(), c.Use, firstSmall(c.Short))
+			printable.Fprintf(w, "  %s %s\t%s\n", of.CommandPath(), c.Use, firstSmall(c.Short))
 		}
 	}
 }

@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"sigs.k8s.io/yaml"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
@@ -23,6 +22,7 @@ import (
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/pkg/printable"
 )
 
 const createHelp = `Prints a VPA of mode Off, which changes no pod, for each workload that has running
@@ -221,14 +221,14 @@ const nothingUnsized = "no workload without a VPA was found"
 // print writes the objects for kubectl apply.
 func (c *created) print(out, errOut io.Writer) error {
 	for _, problem := range c.problems {
-		fmt.Fprintln(errOut, "!", problem)
+		printable.Fprintln(errOut, "!", problem)
 	}
 	var documents []any
 	for _, m := range c.manifests() {
 		documents = append(documents, m)
 	}
 	if len(documents) == 0 {
-		fmt.Fprintln(errOut, nothingUnsized)
+		printable.Fprintln(errOut, nothingUnsized)
 	}
 	return printYAML(out, documents)
 }
@@ -236,12 +236,12 @@ func (c *created) print(out, errOut io.Writer) error {
 // printYAML writes documents one after the other.
 func printYAML(out io.Writer, documents []any) error {
 	for i, d := range documents {
-		text, err := yaml.Marshal(d)
+		text, err := marshalYAML(d)
 		if err != nil {
 			return err
 		}
 		if i > 0 {
-			fmt.Fprintln(out, "---")
+			printable.Fprintln(out, "---")
 		}
 		if _, err := out.Write(text); err != nil {
 			return err
@@ -256,11 +256,11 @@ func (c *created) apply(ctx context.Context, own versioned.Interface, out io.Wri
 	note := func(object string, err error) {
 		switch {
 		case apierrors.IsAlreadyExists(err):
-			fmt.Fprintf(out, "%s: exists already\n", object)
+			printable.Fprintf(out, "%s: exists already\n", object)
 		case err != nil:
 			failed = append(failed, fmt.Errorf("create %s: %w", object, err))
 		default:
-			fmt.Fprintf(out, "%s: created\n", object)
+			printable.Fprintf(out, "%s: created\n", object)
 		}
 	}
 	for _, v := range c.vpas {
@@ -272,10 +272,10 @@ func (c *created) apply(ctx context.Context, own versioned.Interface, out io.Wri
 		note("SizingPolicy "+c.policy.Name, err)
 	}
 	for _, problem := range c.problems {
-		fmt.Fprintln(out, "!", problem)
+		printable.Fprintln(out, "!", problem)
 	}
 	if len(c.vpas) == 0 && c.policy == nil {
-		fmt.Fprintln(out, nothingUnsized)
+		printable.Fprintln(out, nothingUnsized)
 	}
 	return errors.Join(failed...)
 }

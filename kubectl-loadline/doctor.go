@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -22,6 +23,7 @@ import (
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/pkg/printable"
 )
 
 const doctorHelp = `Looks for what keeps the programs from working, and VPAs from having an effect.
@@ -194,17 +196,20 @@ func (a *doctorAnswer) notes() []string {
 func (a *doctorAnswer) asText() string {
 	var b strings.Builder
 	for _, f := range a.Findings {
-		fmt.Fprintf(&b, "%s  %s", f.Severity, f.Check)
+		printable.Fprintf(&b, "%s  %s", f.Severity, f.Check)
 		if f.Object != "" {
-			fmt.Fprintf(&b, ": %s", f.Object)
+			printable.Fprintf(&b, ": %s", f.Object)
 		}
 		if f.Severity == isNote {
-			fmt.Fprintf(&b, "\n  %s\n  next  %s\n", f.Problem, f.Fix)
+			printable.Fprintf(&b, "\n  %s\n  next  %s\n", f.Problem, f.Fix)
 			continue
 		}
-		fmt.Fprintf(&b, "\n  %s\n  fix  %s\n", f.Problem, f.Fix)
+		printable.Fprintf(&b, "\n  %s\n  fix  %s\n", f.Problem, f.Fix)
 	}
-	return b.String() + strings.Join(a.notes(), "\n") + "\n"
+	for _, note := range a.notes() {
+		printable.Fprintln(&b, note)
+	}
+	return b.String()
 }
 
 // has reports whether there is a finding at least as bad as that.
@@ -242,7 +247,7 @@ func examineCommand(cmd *cobra.Command, checks []check, moves bool) *cobra.Comma
 		e := examination{kube: reviewing{cluster.Kube, reviews}, own: cluster.VPA, now: time.Now(), programs: programs, moves: moves, namespace: *where.Namespace}
 		a := e.examine(cmd.Context(), checks)
 		if output.Format == formats[0] {
-			fmt.Fprint(cmd.OutOrStdout(), a.asText())
+			_, _ = io.WriteString(cmd.OutOrStdout(), a.asText())
 		} else if err := output.print(cmd.OutOrStdout(), cmd.ErrOrStderr(), a); err != nil {
 			return err
 		}

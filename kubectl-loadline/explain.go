@@ -19,6 +19,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
+	"loadline.dev/loadline/pkg/printable"
 )
 
 // explainConfig are the flags of the command.
@@ -136,52 +137,52 @@ const held = "TargetHeld"
 
 // Print writes the answer as a table.
 func (a *answer) Print(out io.Writer) error {
-	fmt.Fprintf(out, "VPA %s/%s, recipe %s", a.VPA.Namespace, a.VPA.Name, a.Choice.Name)
+	printable.Fprintf(out, "VPA %s/%s, recipe %s", a.VPA.Namespace, a.VPA.Name, a.Choice.Name)
 	switch {
 	case a.Choice.Source == recipe.FromPolicy:
-		fmt.Fprintf(out, " (of the policy: %s)", a.Choice.Text)
+		printable.Fprintf(out, " (of the policy: %s)", a.Choice.Text)
 	case a.Choice.Text != "" && a.Choice.Problem == "":
-		fmt.Fprintf(out, " (annotation %s: %s)", recipe.Annotation, a.Choice.Text)
+		printable.Fprintf(out, " (annotation %s: %s)", recipe.Annotation, a.Choice.Text)
 	}
-	fmt.Fprintln(out)
+	printable.Fprintln(out)
 	if err := a.Rollout.print(out); err != nil {
 		return err
 	}
 	for _, c := range a.VPA.Status.Conditions {
 		if c.Type == held && c.Status == corev1.ConditionTrue {
-			fmt.Fprintf(out, "! %s: %s\n", c.Type, c.Message)
+			printable.Fprintf(out, "! %s: %s\n", c.Type, c.Message)
 		}
 	}
 	if problem := convert.Unreadable(a.VPA); problem != "" {
-		fmt.Fprintf(out, "! no pod is changed, because the VPA cannot be read: %s\n", problem)
+		printable.Fprintf(out, "! no pod is changed, because the VPA cannot be read: %s\n", problem)
 	} else if convert.Outdated(a.VPA, a.VPA.Generation) {
-		fmt.Fprintf(out, "! what is published is for generation %d of the VPA, and this is %d: if spec.targetRef changed since, no pod gets it before the recommender has seen that\n",
+		printable.Fprintf(out, "! what is published is for generation %d of the VPA, and this is %d: if spec.targetRef changed since, no pod gets it before the recommender has seen that\n",
 			convert.ObservedGeneration(a.VPA), a.VPA.Generation)
 	}
 	if a.Room != "" {
-		fmt.Fprintf(out, "updater with --eviction-room=auto: %s\n", a.Room)
+		printable.Fprintf(out, "updater with --eviction-room=auto: %s\n", a.Room)
 	}
 	if a.Choice.UsesCurrent {
-		fmt.Fprintln(out, "! the recipe starts from the requests of the running pods, which are not read here: the published target stands in for them")
+		printable.Fprintln(out, "! the recipe starts from the requests of the running pods, which are not read here: the published target stands in for them")
 	}
 	for _, problem := range append([]string{a.Choice.Problem}, a.Problems...) {
 		if problem != "" {
-			fmt.Fprintln(out, "!", problem)
+			printable.Fprintln(out, "!", problem)
 		}
 	}
 	for _, e := range a.Containers {
-		fmt.Fprintf(out, "\ncontainer %s, as saved with samples up to %s\n", e.Container, e.Saved.UTC().Format(time.RFC3339))
+		printable.Fprintf(out, "\ncontainer %s, as saved with samples up to %s\n", e.Container, e.Saved.UTC().Format(time.RFC3339))
 		if !e.Sketch {
-			fmt.Fprintln(out, "! the checkpoint has nothing of what the recipe needs besides the histograms: until it is there, what is published stays")
+			printable.Fprintln(out, "! the checkpoint has nothing of what the recipe needs besides the histograms: until it is there, what is published stays")
 		}
 		if len(e.Lacks) > 0 {
-			fmt.Fprintf(out, "! there are %s of five minutes: until there are enough nothing is recommended, and what is published stays\n", strings.Join(e.Lacks, " and "))
+			printable.Fprintf(out, "! there are %s of five minutes: until there are enough nothing is recommended, and what is published stays\n", strings.Join(e.Lacks, " and "))
 		}
 		if e.Grown != "" {
-			fmt.Fprintln(out, "!", e.Grown)
+			printable.Fprintln(out, "!", e.Grown)
 		}
 		if e.HeldBack > 0 {
-			fmt.Fprintf(out, "! its CPU limit was too low for its bursts: under a limit, use counts as %.0fm at least, of which half is forgotten in a week\n", e.HeldBack)
+			printable.Fprintf(out, "! its CPU limit was too low for its bursts: under a limit, use counts as %.0fm at least, of which half is forgotten in a week\n", e.HeldBack)
 		}
 		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		for k := range resources.Kind(resources.Kinds) {
@@ -213,17 +214,17 @@ func (e *explained) print(w io.Writer, k resources.Kind) {
 			if i == 0 {
 				head = k.String() + " " + bound.name
 			}
-			fmt.Fprintf(w, "  %s\t%s\t%s\n", head, step.Step, human(k, step.Amount))
+			printable.Fprintf(w, "  %s\t%s\t%s\n", head, step.Step, human(k, step.Amount))
 		}
 	}
 	if separate {
 		e.printLimit(w)
 	}
 	if p := e.Published; p != nil && separate {
-		fmt.Fprintf(w, "  memory published\tafter policy and rounding\trequest %s, lower bound %s; limit protects %s\n",
+		printable.Fprintf(w, "  memory published\tafter policy and rounding\trequest %s, lower bound %s; limit protects %s\n",
 			quantity(p.Target, k), quantity(p.LowerBound, k), quantity(p.UpperBound, k))
 	} else if p != nil {
-		fmt.Fprintf(w, "  %s published\tafter policy and rounding\t%s, bounds %s to %s\n", k, quantity(p.Target, k), quantity(p.LowerBound, k), quantity(p.UpperBound, k))
+		printable.Fprintf(w, "  %s published\tafter policy and rounding\t%s, bounds %s to %s\n", k, quantity(p.Target, k), quantity(p.LowerBound, k), quantity(p.UpperBound, k))
 	}
 }
 
@@ -235,5 +236,5 @@ func (e *explained) printLimit(w io.Writer) {
 	if !some || len(steps) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "  memory limit\t%g x that, as declared\t%s\n", ratio, human(resources.Memory, ratio*steps[len(steps)-1].Amount))
+	printable.Fprintf(w, "  memory limit\t%g x that, as declared\t%s\n", ratio, human(resources.Memory, ratio*steps[len(steps)-1].Amount))
 }

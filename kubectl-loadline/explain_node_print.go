@@ -14,6 +14,7 @@ import (
 	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/pkg/kube/nodeshare"
 	"loadline.dev/loadline/pkg/kube/sizing"
+	"loadline.dev/loadline/pkg/printable"
 )
 
 // pooling says what headroom a node keeps.
@@ -21,38 +22,38 @@ var pooling = [...]string{sharing.Largest: "with the largest headroom for all", 
 
 // print writes who shares on the node, and who does not.
 func (n *nodeAnswer) print(out io.Writer, this *corev1.Pod) error {
-	fmt.Fprintf(out, "\nnode %s: ", n.Name)
+	printable.Fprintf(out, "\nnode %s: ", n.Name)
 	switch {
 	case len(n.Policies) == 0:
-		fmt.Fprintln(out, "no policy wants its pods to share what it has left")
+		printable.Fprintln(out, "no policy wants its pods to share what it has left")
 	case len(n.Groups) == 0:
-		fmt.Fprintln(out, "no pod shares")
+		printable.Fprintln(out, "no pod shares")
 	default:
-		fmt.Fprintln(out, strings.Join(n.groups(), "; "))
+		printable.Fprintln(out, strings.Join(n.groups(), "; "))
 	}
 	for _, p := range n.Policies {
-		fmt.Fprintf(out, "SizingPolicy: %s, sharing %s", p.Name, *p.Spec.Sharing.Mode)
+		printable.Fprintf(out, "SizingPolicy: %s, sharing %s", p.Name, *p.Spec.Sharing.Mode)
 		if c := meta.FindStatusCondition(p.Status.Conditions, sizing.ConditionSharing); c != nil {
-			fmt.Fprintf(out, "; condition Sharing %s, %s: %s", c.Status, c.Reason, c.Message)
+			printable.Fprintf(out, "; condition Sharing %s, %s: %s", c.Status, c.Reason, c.Message)
 		}
-		fmt.Fprintln(out)
+		printable.Fprintln(out)
 	}
 	for _, unread := range n.Unread {
-		fmt.Fprintln(out, "!", unread)
+		printable.Fprintln(out, "!", unread)
 	}
 	if n.Problem != "" {
-		fmt.Fprintf(out, "! %s: nothing could be changed there\n", n.Problem)
+		printable.Fprintf(out, "! %s: nothing could be changed there\n", n.Problem)
 	}
 	if n.Cordoned && len(n.Policies) > 0 {
-		fmt.Fprintln(out, "! it takes no new pods, so what is saved serves nobody")
+		printable.Fprintln(out, "! it takes no new pods, so what is saved serves nobody")
 	}
 	if n.Assumed != 0 && (len(n.Groups) > 0 || slices.ContainsFunc(n.Apart, func(p apartPod) bool { return p.Why() == sharing.NewWorkload })) {
-		fmt.Fprintf(out, "assumed: a workload shares from an age of %s on; give --sharing-min-age if the updater has another\n", n.Assumed)
+		printable.Fprintf(out, "assumed: a workload shares from an age of %s on; give --sharing-min-age if the updater has another\n", n.Assumed)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for i := range n.Groups {
 		if len(n.Groups) > 1 {
-			fmt.Fprintf(w, "%s:\n", spoken[n.Groups[i].Acts])
+			printable.Fprintf(w, "%s:\n", spoken[n.Groups[i].Acts])
 		}
 		for k := range resources.Kind(resources.Kinds) {
 			if n.Groups[i].Input.Kinds[k] && n.Problem != nodeshare.AllocatableUnknown {
@@ -64,13 +65,13 @@ func (n *nodeAnswer) print(out io.Writer, this *corev1.Pod) error {
 		}
 	}
 	for _, p := range n.Apart {
-		fmt.Fprintf(w, "  does not share\t%s%s\t%s\n", p.Name, marked(p.Name, this), whyApart(p.Pod))
+		printable.Fprintf(w, "  does not share\t%s%s\t%s\n", p.Name, marked(p.Name, this), whyApart(p.Pod))
 	}
 	for _, p := range n.Marked {
-		fmt.Fprintf(w, "  has a share\t%s%s\t%s\n", p.Name, marked(p.Name, this), p.describe())
+		printable.Fprintf(w, "  has a share\t%s%s\t%s\n", p.Name, marked(p.Name, this), p.describe())
 	}
 	if n.Others > 0 && len(n.Policies) > 0 {
-		fmt.Fprintf(w, "  others\tpods that no policy wants to share: %d, which request cpu %s, memory %s\n", n.Others, amount(n.Takes, resources.CPU), amount(n.Takes, resources.Memory))
+		printable.Fprintf(w, "  others\tpods that no policy wants to share: %d, which request cpu %s, memory %s\n", n.Others, amount(n.Takes, resources.CPU), amount(n.Takes, resources.Memory))
 	}
 	return w.Flush()
 }
@@ -107,7 +108,7 @@ func (p *markedPod) describe() string {
 // printKind writes what a node has of a kind for those who share, and what each of them gets.
 func (g *sharingGroup) printKind(w io.Writer, k resources.Kind, allocatable resources.List, this *corev1.Pod) {
 	bases, given := 0.0, 0.0
-	rows := make([]string, 0, len(g.Members))
+	rows := make([][]string, 0, len(g.Members))
 	for i, p := range g.Members {
 		base, peak, share := 0.0, 0.0, 0.0
 		for c, of := range g.Input.Pods[i].Containers {
@@ -122,17 +123,19 @@ func (g *sharingGroup) printKind(w io.Writer, k resources.Kind, allocatable reso
 			gets = human(k, max(share, least))
 			bases, given = bases+max(base, least), given+max(share, least)
 		}
-		rows = append(rows, fmt.Sprintf("  \t%s%s\t%s\t%s\t%s\t%s\n", p.Sharing.Name, marked(p.Sharing.Name, this),
-			human(k, max(base, least)), human(k, max(base, peak, least)), gets, amount(p.Takes, k)))
+		rows = append(rows, []string{"  ", p.Sharing.Name + marked(p.Sharing.Name, this),
+			human(k, max(base, least)), human(k, max(base, peak, least)), gets, amount(p.Takes, k)})
 	}
 	over := ""
 	if g.Shares.Overcommitted[k] {
 		over = "; the bases alone are more than that"
 	}
-	fmt.Fprintf(w, "  %s\tallocatable %s, available to those who share %s: bases %s, headroom %s, left %s%s\n", k, amount(allocatable, k),
+	printable.Fprintf(w, "  %s\tallocatable %s, available to those who share %s: bases %s, headroom %s, left %s%s\n", k, amount(allocatable, k),
 		human(k, g.Input.Available[k]), human(k, bases), human(k, g.Shares.Headroom[k]), human(k, g.Input.Available[k]-given), over)
-	fmt.Fprint(w, "  \tPOD\tBASE\tPEAK\tSHARE\tREQUESTS\n")
-	fmt.Fprint(w, strings.Join(rows, ""))
+	printable.Row(w, "  ", "POD", "BASE", "PEAK", "SHARE", "REQUESTS")
+	for _, row := range rows {
+		printable.Row(w, row...)
+	}
 }
 
 // marked marks the pod that was asked for in a list.

@@ -23,6 +23,7 @@ import (
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	"loadline.dev/loadline/pkg/kube/nodeshare"
+	"loadline.dev/loadline/pkg/printable"
 )
 
 // podAnswer is all that there is to say about a pod.
@@ -191,25 +192,25 @@ func updaterEvents(ctx context.Context, kube kubernetes.Interface, pod *corev1.P
 
 // Print writes the answer as tables.
 func (a *podAnswer) Print(out io.Writer) error {
-	fmt.Fprintf(out, "pod %s/%s", a.Pod.Namespace, a.Pod.Name)
+	printable.Fprintf(out, "pod %s/%s", a.Pod.Namespace, a.Pod.Name)
 	if a.Pod.Spec.NodeName != "" {
-		fmt.Fprintf(out, ", node %s", a.Pod.Spec.NodeName)
+		printable.Fprintf(out, ", node %s", a.Pod.Spec.NodeName)
 	}
-	fmt.Fprintln(out)
+	printable.Fprintln(out)
 	if a.VPA == nil {
-		fmt.Fprintln(out, "VPA: none controls it")
+		printable.Fprintln(out, "VPA: none controls it")
 	} else {
-		fmt.Fprintf(out, "VPA %s/%s, mode %s, recipe %s\n", a.VPA.Namespace, a.VPA.Name, convert.Mode(a.VPA), a.Recipe)
+		printable.Fprintf(out, "VPA %s/%s, mode %s, recipe %s\n", a.VPA.Namespace, a.VPA.Name, convert.Mode(a.VPA), a.Recipe)
 		if p := a.Rollout.Policy; p != nil {
-			fmt.Fprintf(out, "SizingPolicy: %s, mode %s\n", p.Name, a.Rollout.Mode)
+			printable.Fprintf(out, "SizingPolicy: %s, mode %s\n", p.Name, a.Rollout.Mode)
 		}
 	}
 	for _, problem := range a.Problems {
-		fmt.Fprintln(out, "!", problem)
+		printable.Fprintln(out, "!", problem)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, l := range slices.Concat(a.sizes(), a.resize(), a.reasons()) {
-		fmt.Fprintf(w, "  %s\t%s\n", l.what, l.text)
+		printable.Fprintf(w, "  %s\t%s\n", l.what, l.text)
 	}
 	if err := w.Flush(); err != nil || a.Node == nil {
 		return err

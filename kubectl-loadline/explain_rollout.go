@@ -20,6 +20,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/kube/sizing"
+	"loadline.dev/loadline/pkg/printable"
 )
 
 // rolloutStanding is how far the rollout of a workload is under the SizingPolicy that is responsible for
@@ -90,23 +91,23 @@ func (r *rolloutStanding) print(out io.Writer) error {
 	if r.Policy != nil {
 		name = r.Policy.Name + ", mode " + r.Mode.String()
 	}
-	fmt.Fprint(out, "SizingPolicy: ", name)
+	printable.Fprintf(out, "SizingPolicy: %s", name)
 	if r.Reason != "" {
-		fmt.Fprintf(out, "; running pods are left alone: %s", r.Reason)
+		printable.Fprintf(out, "; running pods are left alone: %s", r.Reason)
 	}
-	fmt.Fprintln(out)
+	printable.Fprintln(out)
 	if r.Problem != "" {
-		fmt.Fprintln(out, "!", r.Problem)
+		printable.Fprintln(out, "!", r.Problem)
 	}
 	if r.Unread != nil {
-		fmt.Fprintf(out, "! nobody knows what was done before, so no running pod is changed: %v\n", r.Unread)
+		printable.Fprintf(out, "! nobody knows what was done before, so no running pod is changed: %v\n", r.Unread)
 	}
 	if r.Object == nil || !r.Recorded && r.Mode <= fleet.Recommend {
 		return nil
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, line := range slices.Concat(r.phase(), r.lastRound(), r.next(), r.conditions(), r.kept(), r.newPods(), r.observed()) {
-		fmt.Fprintf(w, "  %s\t%s\n", line.what, line.text)
+		printable.Fprintf(w, "  %s\t%s\n", line.what, line.text)
 	}
 	return w.Flush()
 }

@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/yaml"
 
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/pkg/printable"
 )
 
 // exportForms are the forms in which sizes are written for those who keep manifests in Git.
@@ -44,7 +44,7 @@ func exportCommand() *cobra.Command {
 		}
 		problems, err := sizesAs(cmd.OutOrStdout(), form, s.sizes)
 		for _, problem := range append(s.problems, problems...) {
-			fmt.Fprintln(cmd.ErrOrStderr(), "!", problem)
+			printable.Fprintln(cmd.ErrOrStderr(), "!", problem)
 		}
 		return errors.Join(err, s.missing)
 	}
@@ -125,7 +125,7 @@ func sizesAs(out io.Writer, form string, all sizeList) (problems []string, err e
 	case "kustomize":
 		var patches []any
 		for _, p := range e.patches {
-			text, err := yaml.Marshal(p)
+			text, err := marshalYAML(p)
 			if err != nil {
 				return e.problems, err
 			}

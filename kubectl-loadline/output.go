@@ -1,9 +1,8 @@
 package main
 
 import (
-	"encoding/csv"
+	"bytes"
 	"encoding/json"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -13,10 +12,11 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/printable"
 )
 
-// printable is what a command has to say: tables for people, and itself for programs, as JSON.
-type printable interface {
+// report is the answer of a command: tables for people, and itself for programs, as JSON.
+type report interface {
 	tables() []table
 	notes() []string // sentences below the tables
 }
@@ -50,14 +50,14 @@ func (o *outputFlag) validate() error {
 }
 
 // print writes an answer. CSV has no place for notes, so they go to standard error.
-func (o *outputFlag) print(out, errOut io.Writer, a printable) error {
+func (o *outputFlag) print(out, errOut io.Writer, a report) error {
 	switch o.Format {
 	case "json":
-		e := json.NewEncoder(out)
+		e := json.NewEncoder(printable.JSON(out))
 		e.SetIndent("", "  ")
 		return e.Encode(a)
 	case "yaml":
-		text, err := yaml.Marshal(a)
+		text, err := marshalYAML(a)
 		if err != nil {
 			return err
 		}
@@ -65,29 +65,38 @@ func (o *outputFlag) print(out, errOut io.Writer, a printable) error {
 		return err
 	case "csv":
 		t := a.tables()[0]
-		w := csv.NewWriter(out)
 		for _, note := range a.notes() {
 			if note != "" {
-				fmt.Fprintln(errOut, note)
+				printable.Fprintln(errOut, note)
 			}
 		}
-		return w.WriteAll(append([][]string{t.Columns}, t.Rows...))
+		return printable.CSV(out, append([][]string{t.Columns}, t.Rows...))
 	case "md":
 		return o.each(out, a, table.markdown)
 	}
 	return o.each(out, a, func(t table, out io.Writer) error { return t.text(out, o.Format == "wide") })
 }
 
+// marshalYAML returns a value as YAML. A text of a cluster object may have characters that YAML does not
+// allow as they are, such as U+007F.
+func marshalYAML(of any) ([]byte, error) {
+	var text bytes.Buffer
+	if err := json.NewEncoder(printable.JSON(&text)).Encode(of); err != nil {
+		return nil, err
+	}
+	return yaml.JSONToYAML(text.Bytes())
+}
+
 // each writes all tables and notes.
-func (o *outputFlag) each(out io.Writer, a printable, write func(table, io.Writer) error) error {
+func (o *outputFlag) each(out io.Writer, a report, write func(table, io.Writer) error) error {
 	for i, t := range a.tables() {
 		if i > 0 {
-			fmt.Fprintln(out)
+			printable.Fprintln(out)
 		}
 		if t.Title != "" {
-			fmt.Fprintf(out, "%s:\n", t.Title)
+			printable.Fprintf(out, "%s:\n", t.Title)
 			if o.Format == "md" {
-				fmt.Fprintln(out)
+				printable.Fprintln(out)
 			}
 		}
 		if err := write(t, out); err != nil {
@@ -96,9 +105,9 @@ func (o *outputFlag) each(out io.Writer, a printable, write func(table, io.Write
 	}
 	for _, note := range a.notes() {
 		if o.Format == "md" {
-			fmt.Fprintln(out)
+			printable.Fprintln(out)
 		}
-		fmt.Fprintln(out, note)
+		printable.Fprintln(out, note)
 	}
 	return nil
 }
@@ -110,7 +119,11 @@ func (t table) text(out io.Writer, wide bool) error {
 		shown -= t.Wide
 	}
 	line := func(cells []string) {
-		fmt.Fprintln(w, strings.TrimRight(strings.Join(cells[:shown], "\t"), "\t"))
+		last := shown // columns without a value at the end are left out
+		for last > 0 && cells[last-1] == "" {
+			last--
+		}
+		printable.Row(w, cells[:last]...)
 	}
 	if len(t.Columns) > 0 {
 		line(t.Columns)
@@ -123,16 +136,16 @@ func (t table) text(out io.Writer, wide bool) error {
 
 func (t table) markdown(out io.Writer) error {
 	line := func(cells []string) {
-		fmt.Fprintf(out, "| %s |\n", strings.Join(cells, " | "))
+		escaped := make([]string, len(cells))
+		for i, cell := range cells {
+			escaped[i] = strings.ReplaceAll(cell, "|", `\|`)
+		}
+		printable.Fprintf(out, "| %s |\n", strings.Join(escaped, " | "))
 	}
 	line(t.Columns)
 	line(slices.Repeat([]string{"---"}, len(t.Columns)))
 	for _, row := range t.Rows {
-		escaped := make([]string, len(row))
-		for i, cell := range row {
-			escaped[i] = strings.NewReplacer("|", `\|`, "\n", " ").Replace(cell)
-		}
-		line(escaped)
+		line(row)
 	}
 	return nil
 }

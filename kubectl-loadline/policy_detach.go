@@ -23,6 +23,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/pkg/printable"
 )
 
 // detachOrder is what is to be detached.
@@ -88,7 +89,7 @@ func (d *detaching) say(object, done, would string) {
 	if d.DryRun {
 		done = would
 	}
-	fmt.Fprintf(d.out, "%s: %s\n", object, done)
+	printable.Fprintf(d.out, "%s: %s\n", object, done)
 }
 
 func (d *detaching) fail(object string, err error) {
@@ -101,12 +102,12 @@ func (d *detaching) pause(ctx context.Context) (there bool, err error) {
 	p, err := policies.Get(ctx, d.Policy, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		fmt.Fprintf(d.out, "%s: does not exist\n", object)
+		printable.Fprintf(d.out, "%s: does not exist\n", object)
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("read %s: %w", object, err)
 	case p.Spec.Paused != nil && *p.Spec.Paused:
-		fmt.Fprintf(d.out, "%s: is paused already\n", object)
+		printable.Fprintf(d.out, "%s: is paused already\n", object)
 		return true, nil
 	case !d.DryRun:
 		if _, err = policies.Patch(ctx, d.Policy, types.MergePatchType, []byte(`{"spec":{"paused":true}}`), metav1.PatchOptions{}); err != nil {
@@ -268,13 +269,13 @@ func (d *detaching) workloadOf(r *loadlinev1alpha1.SizingRecord) (target.Key, bo
 // stays says what is left.
 func (d *detaching) stays() {
 	if d.removed == 0 && len(d.failed) == 0 {
-		fmt.Fprintln(d.out, "nothing is left to remove")
+		printable.Fprintln(d.out, "nothing is left to remove")
 	}
 	if len(d.made) > 0 {
-		fmt.Fprintf(d.out, "VPAs that were made for it stay, %d of them: of mode Off they change no pod\n", len(d.made))
+		printable.Fprintf(d.out, "VPAs that were made for it stay, %d of them: of mode Off they change no pod\n", len(d.made))
 	}
 	if d.sharing > 0 {
-		fmt.Fprintf(d.out, "! %d pods keep their share of what their nodes have left, as nothing changes them now: spec.sharing.mode: \"Off\" before the policy is paused gives it back\n", d.sharing)
+		printable.Fprintf(d.out, "! %d pods keep their share of what their nodes have left, as nothing changes them now: spec.sharing.mode: \"Off\" before the policy is paused gives it back\n", d.sharing)
 	}
 	var acting []string
 	for name, vpa := range d.made {
@@ -284,6 +285,6 @@ func (d *detaching) stays() {
 	}
 	slices.SortFunc(acting, strings.Compare)
 	for _, text := range acting {
-		fmt.Fprintln(d.out, text)
+		printable.Fprintln(d.out, text)
 	}
 }

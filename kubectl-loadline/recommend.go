@@ -114,14 +114,14 @@ all workloads of the namespace that have pods.`
 
 func recommendCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "recommend [flags] [[KIND/]NAME...]", Short: "show what is recommended, also for workloads without a VPA", Long: recommendHelp}
-	return printing(cmd, func(sizes sizeList, problems []string) printable {
+	return printing(cmd, func(sizes sizeList, problems []string) report {
 		return &recommendAnswer{append(sizeList{}, sizes...), problems}
 	})
 }
 
 // printing gives a command the flags of sizes and formats, and lets it print what follows from
 // the sizes of the workloads that its arguments name.
-func printing(cmd *cobra.Command, answer func(sizes sizeList, problems []string) printable) *cobra.Command {
+func printing(cmd *cobra.Command, answer func(sizes sizeList, problems []string) report) *cobra.Command {
 	c := &sizesConfig{}
 	c.addFlags(cmd)
 	output := addOutputFlag(cmd)
@@ -177,7 +177,7 @@ func diffCommand() *cobra.Command {
 		Use: "diff [flags] [[KIND/]NAME...]", Short: "show how far requests are from what is recommended",
 		Long: "Shows what would change of each container if its pods requested what is recommended,\nas recommend shows that. The severity is high from 500m or 500 MiB on, medium from 250,\nlow from 100.",
 	}
-	return printing(cmd, func(sizes sizeList, problems []string) printable { return diffOf(sizes, problems) })
+	return printing(cmd, func(sizes sizeList, problems []string) report { return diffOf(sizes, problems) })
 }
 
 // sizeChange is what would change of a container.

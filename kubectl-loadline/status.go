@@ -112,7 +112,7 @@ func (c *statusConfig) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	q := question{cluster.Namespace, pod, book, time.Now(), fleet.Options{Foreign: c.policies.Foreign}, cluster.Kube, 0}
-	var a printable
+	var a report
 	if pod != "" {
 		a, err = statusOfPod(cmd.Context(), cluster.VPA, q, c.updater)
 	} else {

@@ -50,7 +50,7 @@ func updaterSays(t *testing.T, kube *kubefake.Clientset, reasons map[disruption.
 }
 
 // printed returns an answer in a form.
-func printed(t *testing.T, a printable, format string) string {
+func printed(t *testing.T, a report, format string) string {
 	t.Helper()
 	var out bytes.Buffer
 	o := outputFlag{format}

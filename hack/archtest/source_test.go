@@ -69,3 +69,23 @@ func TestCoreIsPure(t *testing.T) {
 		}
 	}
 }
+
+// TestPluginPrintsWithEscapes finds code of the plugin that would print a text of a cluster object as it is.
+func TestPluginPrintsWithEscapes(t *testing.T) {
+	unescaped := []string{"fmt.Fprint", "fmt.Fprintf", "fmt.Fprintln", "fmt.Print", "fmt.Printf", "fmt.Println", "csv.NewWriter", "yaml.Marshal"}
+	for _, p := range listPackages(t, "./kubectl-loadline/...") {
+		for _, file := range p.GoFiles {
+			set := token.NewFileSet()
+			parsed, err := parser.ParseFile(set, filepath.Join(p.Dir, file), nil, 0)
+			require.NoError(t, err)
+			ast.Inspect(parsed, func(n ast.Node) bool {
+				if called, ok := n.(*ast.SelectorExpr); ok {
+					if from, ok := called.X.(*ast.Ident); ok && slices.Contains(unescaped, from.Name+"."+called.Sel.Name) {
+						t.Errorf("output rule: %s: %s.%s prints control characters; use package printable", set.Position(n.Pos()), from.Name, called.Sel.Name)
+					}
+				}
+				return true
+			})
+		}
+	}
+}

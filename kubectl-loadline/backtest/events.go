@@ -11,6 +11,7 @@ import (
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/replay"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/printable"
 )
 
 // What can happen in a replay.
@@ -151,7 +152,7 @@ func Events(r *replay.Recording, o backtest.Options, every time.Duration, candid
 // line of JSON each: in the order of sources, containers, resources and recipes, and
 // then of time. The last recommendation of each replay is that at its end.
 func (c *Config) events(ctx context.Context, p plan, from []Source, out, errOut io.Writer) error {
-	lines := json.NewEncoder(out)
+	lines := json.NewEncoder(printable.JSON(out))
 	o := &outcome{}
 	for _, one := range from {
 		reported := len(o.problems)

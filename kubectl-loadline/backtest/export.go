@@ -1,7 +1,6 @@
 package backtest
 
 import (
-	"encoding/csv"
 	"encoding/json"
 	"io"
 	"math"
@@ -9,6 +8,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/backtest"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/printable"
 )
 
 // column is one column of the results: a container under one candidate, in the scored
@@ -85,24 +85,18 @@ func (d *Report) CSV(out io.Writer) error {
 	if d.Nodes != nil {
 		return d.Nodes.csv(out)
 	}
-	w := csv.NewWriter(out)
-	line := make([]string, len(columns))
-	for i, c := range columns {
-		line[i] = c.name
-	}
-	if err := w.Write(line); err != nil {
-		return err
+	rows := make([][]string, 1, 1+len(d.Results))
+	for _, c := range columns {
+		rows[0] = append(rows[0], c.name)
 	}
 	for i := range d.Results {
-		for j, c := range columns {
-			line[j] = text(c.value(&d.Results[i]))
+		row := make([]string, len(columns))
+		for at, c := range columns {
+			row[at] = text(c.value(&d.Results[i]))
 		}
-		if err := w.Write(line); err != nil {
-			return err
-		}
+		rows = append(rows, row)
 	}
-	w.Flush()
-	return w.Error()
+	return printable.CSV(out, rows)
 }
 
 // number is a float64 that JSON can hold: infinity, where something never came,
@@ -216,7 +210,7 @@ func (d *Report) JSON(out io.Writer) error {
 	if d.Nodes != nil {
 		file.Nodes = d.Nodes.json()
 	}
-	encoder := json.NewEncoder(out)
+	encoder := json.NewEncoder(printable.JSON(out))
 	encoder.SetIndent("", " ")
 	return encoder.Encode(file)
 }

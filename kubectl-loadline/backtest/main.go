@@ -18,6 +18,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/printable"
 	"loadline.dev/loadline/pkg/source/trace"
 )
 
@@ -33,12 +34,12 @@ func Run(ctx context.Context, config *Config, args []string, out, errOut io.Writ
 	}
 	if err != nil {
 		for line := range strings.Lines(err.Error()) {
-			fmt.Fprintf(errOut, "%s: %s\n", name, strings.TrimSpace(line))
+			printable.Fprintf(errOut, "%s: %s\n", name, strings.TrimSpace(line))
 		}
 		return flags.Usage
 	}
 	if err := run(ctx, config, plan, args, out, errOut); err != nil {
-		fmt.Fprintf(errOut, "%s: %v\n", name, err)
+		printable.Fprintf(errOut, "%s: %v\n", name, err)
 		return flags.Failed
 	}
 	return flags.OK
@@ -85,7 +86,7 @@ func run(ctx context.Context, c *Config, p plan, args []string, out, errOut io.W
 func (c *Config) report(errOut io.Writer, problems []*trace.Problem) {
 	for _, problem := range problems {
 		if !problem.Warning || !c.Quiet {
-			fmt.Fprintln(errOut, problem)
+			printable.Fprintln(errOut, problem)
 		}
 	}
 }
@@ -172,12 +173,12 @@ func newBar(out io.Writer, quiet bool) *bar {
 func (b *bar) show(source, sources, containers int) {
 	if b.out != nil && time.Since(b.shown) > 200*time.Millisecond {
 		b.shown = time.Now()
-		fmt.Fprintf(b.out, "\r\x1b[Kreplayed %d containers, source %d of %d", containers, source, sources)
+		printable.Fprintf(b.out, "\r\x1b[Kreplayed %d containers, source %d of %d", containers, source, sources)
 	}
 }
 
 func (b *bar) clear() {
 	if b.out != nil {
-		fmt.Fprint(b.out, "\r\x1b[K")
+		printable.Fprintf(b.out, "\r\x1b[K")
 	}
 }

@@ -1,15 +1,16 @@
 package backtest
 
 import (
-	"encoding/csv"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"loadline.dev/loadline/pkg/core/backtest"
 	"loadline.dev/loadline/pkg/core/nodes"
+	"loadline.dev/loadline/pkg/printable"
 )
 
 // describe lists what nodes depend on besides the recordings.
@@ -116,21 +117,21 @@ func (j *Judgement) equalTitle() string {
 func (j *Judgement) table(w io.Writer) {
 	head := func(t io.Writer, columns []nodeColumn) {
 		for _, c := range columns {
-			fmt.Fprintf(t, "\t%s", c.title)
+			printable.Fprintf(t, "\t%s", c.title)
 		}
-		fmt.Fprintln(t, "\t")
+		printable.Fprintln(t, "\t")
 	}
 	row := func(t io.Writer, s *nodes.Summary, columns []nodeColumn) {
-		fmt.Fprintf(t, "%s\t%s\t\n", j.label(s), strings.Join(j.cells(s, columns), "\t"))
+		printable.Row(t, slices.Concat([]string{j.label(s)}, j.cells(s, columns), []string{""})...)
 	}
-	fmt.Fprintf(w, "\nnodes: %s; a day is a pod-day\n", j.title())
+	printable.Fprintf(w, "\nnodes: %s; a day is a pod-day\n", j.title())
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	head(t, asIs)
 	for i := range j.Rows {
 		row(t, &j.Rows[i], asIs)
 	}
 	_ = t.Flush()
-	fmt.Fprintf(w, "\n%s:\n", j.equalTitle())
+	printable.Fprintf(w, "\n%s:\n", j.equalTitle())
 	head(t, atEqual())
 	for i := range j.Rows {
 		if len(j.Rows[i].Outcome.Points) > 0 {
@@ -193,24 +194,19 @@ var nodeColumns = []struct {
 
 // csv writes a line for each run.
 func (j *Judgement) csv(out io.Writer) error {
-	w := csv.NewWriter(out)
-	line := make([]string, len(nodeColumns))
-	for i, c := range nodeColumns {
-		line[i] = c.name
+	lines := j.lines()
+	rows := make([][]string, 1, 1+len(lines))
+	for _, c := range nodeColumns {
+		rows[0] = append(rows[0], c.name)
 	}
-	if err := w.Write(line); err != nil {
-		return err
-	}
-	for _, l := range j.lines() {
-		for i, c := range nodeColumns {
-			line[i] = text(c.value(&l))
+	for i := range lines {
+		row := make([]string, len(nodeColumns))
+		for at, c := range nodeColumns {
+			row[at] = text(c.value(&lines[i]))
 		}
-		if err := w.Write(line); err != nil {
-			return err
-		}
+		rows = append(rows, row)
 	}
-	w.Flush()
-	return w.Error()
+	return printable.CSV(out, rows)
 }
 
 // judgement is the comparison in JSON.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"sync"
 
 	"loadline.dev/loadline/pkg/core/backtest"
@@ -162,6 +163,6 @@ func belongs(part string, r *replay.Recording) bool {
 		return true
 	}
 	h := fnv.New32a()
-	fmt.Fprintf(h, "%s/%s", r.Dataset, r.Workload)
+	_, _ = io.WriteString(h, r.Dataset+"/"+r.Workload)
 	return (h.Sum32()&(1<<7) != 0) == (part == "report")
 }

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"strings"
+	"slices"
+	"strconv"
 	"text/tabwriter"
 
 	"loadline.dev/loadline/pkg/core/backtest"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/printable"
 )
 
 // shown are the figures of the table, per kind: a percentage has the factor 100.
@@ -50,19 +52,19 @@ func cells(k resources.Kind, figure func(string) (backtest.Figure, bool)) (all [
 func (d *Report) Table(out io.Writer, classes bool) error {
 	w := bufio.NewWriter(out) // it keeps the first error
 	for _, s := range d.Settings {
-		fmt.Fprintf(w, "%s: %s\n", s.Name, s.Value)
+		printable.Fprintf(w, "%s: %s\n", s.Name, s.Value)
 	}
 	for k := range resources.Kind(resources.Kinds) {
 		d.plane(w, k, classes)
 		d.pairs(w, k)
 	}
 	if len(d.Costs) > 0 {
-		fmt.Fprintf(w, "\nCost: unused core-hours + %g x unused GiB-hours + %d x OOM kills + %d x evictions + %d x starved core-hours\n",
+		printable.Fprintf(w, "\nCost: unused core-hours + %g x unused GiB-hours + %d x OOM kills + %d x evictions + %d x starved core-hours\n",
 			backtest.GiBHour, backtest.KillPrice, backtest.EvictionPrice, backtest.StarvedCoreHour)
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-		fmt.Fprintln(t, "\tCOST\tCORE-HOURS\tGIB-HOURS\tOOM\tEVICTIONS\tSTARVED\t")
+		printable.Fprintln(t, "\tCOST\tCORE-HOURS\tGIB-HOURS\tOOM\tEVICTIONS\tSTARVED\t")
 		for _, c := range d.Costs {
-			fmt.Fprintf(t, "%s\t%.0f\t%.0f\t%.0f\t%d\t%d\t%.0f\t\n", c.Candidate, c.Total, c.CoreHours, c.GiBHours, c.Kills, c.Evictions, c.StarvedCoreHours)
+			printable.Fprintf(t, "%s\t%.0f\t%.0f\t%.0f\t%d\t%d\t%.0f\t\n", c.Candidate, c.Total, c.CoreHours, c.GiBHours, c.Kills, c.Evictions, c.StarvedCoreHours)
 		}
 		_ = t.Flush()
 	}
@@ -82,19 +84,20 @@ func (d *Report) plane(w io.Writer, k resources.Kind, classes bool) {
 			continue
 		}
 		if first {
-			fmt.Fprintf(w, "\n%s: %d containers, %.1f container-days, steps of %s; intervals of 95 %% from %d draws of containers (seed %d); * is not dominated\n",
+			printable.Fprintf(w, "\n%s: %d containers, %.1f container-days, steps of %s; intervals of 95 %% from %d draws of containers (seed %d); * is not dominated\n",
 				k, s.Containers, s.Days, d.steps(k), backtest.Draws, backtest.Seed)
 			if k == resources.Memory {
-				fmt.Fprintf(w, "rates below %.2g a day cannot be seen; none in %.0f days means less than %.2g\n", s.Finest, s.Days, 3*s.Finest)
+				printable.Fprintf(w, "rates below %.2g a day cannot be seen; none in %.0f days means less than %.2g\n", s.Finest, s.Days, 3*s.Finest)
 			}
-			fmt.Fprintf(t, "\tCONTAINERS\t%s\tCONVERGED AFTER\tNEVER %%\t\n", strings.Join(titles(k), "\t"))
+			printable.Row(t, slices.Concat([]string{"", "CONTAINERS"}, titles(k), []string{"CONVERGED AFTER", "NEVER %", ""})...)
 			first = false
 		}
 		median := "-"
 		if !math.IsInf(s.Near.Median, 1) {
 			median = duration(s.Near.Median)
 		}
-		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%.0f\t\n", d.label(s), s.Containers, strings.Join(cells(k, s.Figure), "\t"), median, 100*s.Near.Censored)
+		never := strconv.FormatFloat(100*s.Near.Censored, 'f', 0, 64)
+		printable.Row(t, slices.Concat([]string{d.label(s), strconv.Itoa(s.Containers)}, cells(k, s.Figure), []string{median, never, ""})...)
 	}
 	_ = t.Flush()
 }
@@ -110,11 +113,11 @@ func (d *Report) pairs(w io.Writer, k resources.Kind) {
 			continue
 		}
 		if first {
-			fmt.Fprintf(w, "\n%s against %s, the same containers:\n", k, p.Base)
-			fmt.Fprintf(t, "\tRESERVED x\t%s\t\n", strings.Join(titles(k), "\t"))
+			printable.Fprintf(w, "\n%s against %s, the same containers:\n", k, p.Base)
+			printable.Row(t, slices.Concat([]string{"", "RESERVED x"}, titles(k), []string{""})...)
 			first = false
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t\n", p.Other, interval(p.Reserved, 1), strings.Join(cells(k, p.Difference), "\t"))
+		printable.Row(t, slices.Concat([]string{p.Other, interval(p.Reserved, 1)}, cells(k, p.Difference), []string{""})...)
 	}
 	_ = t.Flush()
 }

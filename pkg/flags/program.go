@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/pkg/printable"
 )
 
 // Config is the configuration of a program.
@@ -70,6 +72,7 @@ func (p Program) run(fs *pflag.FlagSet, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	defer context.AfterFunc(ctx, stop)()
+	ctx = withEscapes(ctx)
 
 	log := klog.FromContext(ctx)
 	log.V(1).Info("Starting", "program", p.Name, "version", p.Version)
@@ -82,7 +85,7 @@ func (p Program) run(fs *pflag.FlagSet, errOut io.Writer) int {
 		log.Info("Argument ignored: it is no flag. A switch is set with --name=false, not with a blank", "argument", word)
 	}
 	if err := p.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
-		fmt.Fprintf(errOut, "%s: %v\n", p.Name, err)
+		printable.Fprintf(errOut, "%s: %v\n", p.Name, err)
 		return Failed
 	}
 	log.V(1).Info("Stopped", "program", p.Name)

@@ -1,0 +1,138 @@
+// Package printable writes texts of cluster objects to terminals, spreadsheets and logs.
+//
+// Names, labels and annotations, messages of conditions and errors of other servers may contain
+// anything. Here, each character that is not printable is replaced by its Go escape sequence, such as
+// \x1b or \u202e: control characters, bidirectional overrides, line breaks, invalid UTF-8.
+package printable
+
+import (
+	"encoding/csv"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Line returns the text as a single line of printable characters.
+func Line(text string) string { return escape(text, "") }
+
+// Lines is Line for a text of several lines, whose line breaks and tabs stay.
+func Lines(text string) string { return escape(text, "\n\t") }
+
+// escape replaces all characters that are neither printable nor in keep.
+func escape(text, keep string) string {
+	var b strings.Builder
+	copied := 0 // how much of the text is in b
+	for at := 0; at < len(text); {
+		r, size := utf8.DecodeRuneInString(text[at:])
+		valid := r != utf8.RuneError || size > 1
+		if valid && (strconv.IsPrint(r) || strings.ContainsRune(keep, r)) {
+			at += size
+			continue
+		}
+		b.WriteString(text[copied:at])
+		if valid {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		} else {
+			fmt.Fprintf(&b, `\x%02x`, text[at])
+		}
+		at += size
+		copied = at
+	}
+	if copied == 0 {
+		return text
+	}
+	return b.String() + text[copied:]
+}
+
+// value formats an operand as package fmt does, as one line.
+type value struct{ of any }
+
+// Format implements fmt.Formatter.
+func (v value) Format(state fmt.State, verb rune) {
+	_, _ = io.WriteString(state, Line(fmt.Sprintf(fmt.FormatString(state, verb), v.of)))
+}
+
+// Fprintf is fmt.Fprintf with operands that cannot end a line or a column. The format is written as it is.
+// The error is that of the writer, as with package fmt.
+func Fprintf(w io.Writer, format string, operands ...any) {
+	values := make([]any, len(operands))
+	for i, operand := range operands {
+		values[i] = value{operand}
+	}
+	_, _ = fmt.Fprintf(w, format, values...)
+}
+
+// Fprintln writes the operands as one line, with spaces between them.
+func Fprintln(w io.Writer, operands ...any) {
+	_, _ = io.WriteString(w, Line(strings.TrimSuffix(fmt.Sprintln(operands...), "\n"))+"\n")
+}
+
+// Row writes cells as a line of a text/tabwriter.
+func Row(w io.Writer, cells ...string) {
+	lines := make([]string, len(cells))
+	for i, cell := range cells {
+		lines[i] = Line(cell)
+	}
+	_, _ = io.WriteString(w, strings.Join(lines, "\t")+"\n")
+}
+
+// CSV writes rows for a spreadsheet. A single quote before a cell keeps it from being a formula.
+func CSV(w io.Writer, rows [][]string) error {
+	out := csv.NewWriter(w)
+	for _, row := range rows {
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			cells[i] = Line(cell)
+			if formula(cell) {
+				cells[i] = "'" + cells[i]
+			}
+		}
+		if err := out.Write(cells); err != nil {
+			return err
+		}
+	}
+	out.Flush()
+	return out.Error()
+}
+
+// number matches a decimal number or infinity, which cannot be evaluated to anything else.
+var number = regexp.MustCompile(`^[+-]?(Inf|\d+(\.\d*)?([eE][+-]?\d+)?)$`)
+
+// formula reports whether a spreadsheet may evaluate a cell. Numbers and a single dash are no formulas.
+func formula(cell string) bool {
+	start, _ := utf8.DecodeRuneInString(strings.TrimLeft(cell, " "))
+	if !strings.ContainsRune("=+-@\t\r\n＝＋－＠", start) {
+		return false
+	}
+	return cell != "-" && !number.MatchString(cell)
+}
+
+// JSON returns a writer of JSON in which \u sequences replace the characters that encoding/json leaves
+// as they are although they are not printable. The value of the text does not change. A call of Write must
+// not end within a character, as none of json.Encoder does.
+func JSON(w io.Writer) io.Writer { return jsonWriter{w} }
+
+type jsonWriter struct{ io.Writer }
+
+// Write implements io.Writer.
+func (w jsonWriter) Write(text []byte) (int, error) {
+	var b strings.Builder
+	for _, r := range string(text) {
+		switch {
+		case r < ' ' || strconv.IsPrint(r): // line breaks between values are the only ones
+			b.WriteRune(r)
+		case r > 0xffff:
+			r -= 0x10000
+			fmt.Fprintf(&b, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	if _, err := io.WriteString(w.Writer, b.String()); err != nil {
+		return 0, err
+	}
+	return len(text), nil
+}
