@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/serving"
 )
 
 // Answer is what a Handler decides about one object. The zero value allows it
@@ -116,7 +117,7 @@ type reviewer struct {
 	reads    func(body []byte) (*admissionv1.AdmissionRequest, error)
 	memory   *memory       // of bodies above usualBody
 	answers  chan struct{} // holds a value for each that is worked on
-	throttle throttle
+	throttle serving.Throttle
 }
 
 // exchange is one request on its way.
@@ -127,7 +128,7 @@ type exchange struct {
 	about         *admissionv1.AdmissionRequest // nil until it was read
 	after         func()                        // nil: nothing
 	share         *share                        // of reviewer.memory; nil: nothing
-	connection    *connection                   // nil: not known
+	connection    *serving.Connection           // nil: not known
 	buffer        *[]byte                       // of the body; nil: none yet
 }
 
@@ -140,7 +141,7 @@ func (x *exchange) took(step string) {
 
 func (r *reviewer) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	now := time.Now()
-	x := &exchange{reviewer: r, started: now, step: now, status: statusError, label: labelUnknown, connection: connectionIn(request.Context())}
+	x := &exchange{reviewer: r, started: now, step: now, status: statusError, label: labelUnknown, connection: serving.ConnectionOf(request.Context())}
 	defer func() {
 		x.release()
 		total := time.Since(x.started)
@@ -157,7 +158,7 @@ func (r *reviewer) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		w.WriteHeader(code)
 		return
 	}
-	x.connection.works()
+	x.connection.Working()
 	response := x.answer(ctx, body)
 	x.took(StepAdmit)
 	answer, err := json.Marshal(admissionv1.AdmissionReview{
@@ -297,7 +298,7 @@ func (x *exchange) admit(ctx context.Context, body []byte) *admissionv1.Admissio
 		x.problem(CauseResource, fmt.Errorf("no handler for resource %q of group %q", request.Resource.Resource, request.Resource.Group))
 		return response
 	}
-	x.connection.reviews()
+	x.connection.Trust()
 	x.label = handler.Label
 	answer := x.call(ctx, handler, request)
 	if answer.Err == nil && answer.Cause != "" {
@@ -404,7 +405,7 @@ func (x *exchange) problem(cause Cause, err error) { x.report(cause, err, notAns
 // is that of a panic, else nil.
 func (x *exchange) report(cause Cause, err error, message string, stack []byte) {
 	x.recorder.Problem(cause)
-	notLogged, ok := x.throttle.admits(cause, time.Now())
+	notLogged, ok := x.throttle.Admits(string(cause), time.Now())
 	if !ok {
 		return
 	}

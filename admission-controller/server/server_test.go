@@ -399,17 +399,6 @@ func TestProblemsDoNotFillTheLog(t *testing.T) {
 	})
 }
 
-func TestMessagesOfTheHTTPServerDoNotFillTheLog(t *testing.T) {
-	log, text := logged()
-	out := lines{log, &throttle{}}
-	for range 1000 {
-		n, err := out.Write([]byte("http: TLS handshake error"))
-		require.NoError(t, err)
-		require.Equal(t, 25, n)
-	}
-	require.Equal(t, 1, strings.Count(text.String(), "\n"))
-}
-
 // lost is the way to a client that is gone: what is written stays in a buffer.
 type lost struct{ *httptest.ResponseRecorder }
 

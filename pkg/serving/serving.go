@@ -1,19 +1,16 @@
-// Package serving is what every program has around its loop: the ticks, and a small
-// HTTP server with /metrics, /health-check and, if asked for, /debug/pprof/.
+// Package serving contains the loop and the ports of every program.
 //
-// RunEvery makes passes at an interval, and early ones when it is woken. Server serves a
-// registry and a health function, Health watches that passes of
-// a loop keep ending, NewRegistry returns a registry with the process and Go
-// runtime metrics, and Version says which build runs.
+// RunEvery makes passes at an interval, and early ones when it is woken. Health reports whether the
+// passes of a loop keep ending. Version describes the build.
 //
-// It uses its own mux, so that nothing another package registers on the default
-// one, as net/http/pprof does, is ever reachable. It serves no admission requests:
-// those have their own server with TLS.
+// Port serves HTTP on one listener and bounds connections, headers, bodies and times. All ports of
+// all programs use it, the webhook included. Server is a Port with /metrics, /health-check, pages of
+// the program and, with profiling, /debug/pprof/. It has its own mux, so that handlers that another
+// package registers on the default one, such as those of net/http/pprof, are not reachable.
 package serving
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -73,30 +70,6 @@ func New(address string, profiling bool, registry *prometheus.Registry, health f
 // Handle adds a page to those that the server answers, before it runs. Few are answered at once.
 func (s *Server) Handle(path string, handler http.Handler) { s.handler.Handle(path, few(handler)) }
 
-const (
-	// atOnce is how many requests for a large page are answered at the same time: a page takes megabytes in
-	// a large cluster, and whoever reaches the port may ask.
-	atOnce = 4
-	// answerTime is how long a client may take to read an answer.
-	answerTime = 30 * time.Second
-)
-
-// few refuses requests with status 503 while others are answered.
-func few(handler http.Handler) http.Handler {
-	places := make(chan struct{}, atOnce)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case places <- struct{}{}:
-			defer func() { <-places }()
-			// Only writers of tests know no deadline.
-			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime))
-			handler.ServeHTTP(w, r)
-		default:
-			http.Error(w, fmt.Sprintf("%d requests for this page are answered at the moment; try again", atOnce), http.StatusServiceUnavailable)
-		}
-	})
-}
-
 // Listen opens the port, so that a port in use is known before anything else
 // starts. Run calls it if nobody did.
 func (s *Server) Listen() error {
@@ -116,8 +89,15 @@ func (s *Server) Address() net.Addr {
 	return s.listener.Addr()
 }
 
-// shutdownTime is how long open requests may take to end when the context ends.
-const shutdownTime = 2 * time.Second
+// statusBounds are those of /metrics, /health-check and the pages of a program. Prometheus, the
+// kubelet and the API server, as a proxy of users, have few connections and send at once.
+var statusBounds = Bounds{
+	Connections: 64, Shares: 1,
+	FirstByte: 10 * time.Second,
+	Answer:    30 * time.Second,
+	Idle:      2 * time.Minute, ProbeIdle: 2 * time.Minute,
+	End: 2 * time.Second,
+}
 
 // Run serves until ctx ends; then it lets open requests end and returns nil. It
 // returns an error when the port cannot be opened or fails later.
@@ -127,22 +107,12 @@ func (s *Server) Run(ctx context.Context) error {
 			return err
 		}
 	}
-	server := &http.Server{Handler: s.handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(s.listener) }()
 	klog.FromContext(ctx).V(1).Info("Serving metrics and health", "address", s.listener.Addr().String())
-	select {
-	case err := <-ended:
+	port := Port{Listener: s.listener, Handler: s.handler, Bounds: statusBounds}
+	if err := port.Run(ctx); err != nil {
 		return fmt.Errorf("serve metrics and health on --address=%s: %w", s.address, err)
-	case <-ctx.Done():
 	}
-	quiet, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
-	defer cancel()
-	if err := server.Shutdown(quiet); err != nil {
-		// A profile may run longer than we are willing to wait.
-		return errors.Join(server.Close(), drain(ended))
-	}
-	return drain(ended)
+	return nil
 }
 
 // RunWith serves while work goes on. When one of the two fails, or ctx ends, both are made to
@@ -154,14 +124,6 @@ func (s *Server) RunWith(ctx context.Context, work func(context.Context) error) 
 		defer stop()
 		return work(ctx)
 	})
-}
-
-// drain waits for Serve to return; that it was closed is what we wanted.
-func drain(ended <-chan error) error {
-	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
 }
 
 // release is the version of a release. The linker writes it: hack/images/build.

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -130,33 +129,4 @@ func TestServerAndWorkEndTogether(t *testing.T) {
 	}), "serve metrics and health", "what failed first is returned")
 	ctx, stop := context.WithCancel(t.Context())
 	require.NoError(t, run(ctx, func(ctx context.Context, _ *Server) error { stop(); <-ctx.Done(); return nil }))
-}
-
-// Whoever reaches the port cannot have a page made a hundred times at once.
-func TestFewRequestsForAPageAreAnsweredAtOnce(t *testing.T) {
-	s := New("127.0.0.1:0", false, NewRegistry(), func() error { return nil })
-	begun, end := make(chan struct{}), make(chan struct{})
-	s.Handle("/page", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		begun <- struct{}{}
-		<-end
-	}))
-	answers := make(chan int)
-	ask := func() {
-		w := httptest.NewRecorder()
-		s.handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/page", nil))
-		answers <- w.Code
-	}
-	for range atOnce {
-		go ask()
-		<-begun
-	}
-	go ask()
-	require.Equal(t, http.StatusServiceUnavailable, <-answers)
-	close(end)
-	for range atOnce {
-		require.Equal(t, http.StatusOK, <-answers)
-	}
-	go ask()
-	<-begun
-	require.Equal(t, http.StatusOK, <-answers)
 }

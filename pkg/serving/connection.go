@@ -1,0 +1,215 @@
+package serving
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"math"
+	"net"
+	"sync/atomic"
+	"time"
+)
+
+// Connection is an open connection of a Port. The nil Connection ignores all calls, so handlers
+// also work without a Port.
+type Connection struct {
+	net.Conn          // what the HTTP server reads: TLS or plain
+	raw      net.Conn // below TLS
+	quota    *quota   // of bytes below TLS, nil without TLS
+	table    *connections
+	source   *source
+
+	// Guarded by table.mu.
+	phase     phase
+	since     time.Time // start of phase
+	order     uint64    // start of phase, relative to other connections
+	reviewed  uint64    // order of the first trusted request, 0 without one
+	verified  bool      // the client presented a verified certificate
+	silent    bool      // no byte of a request arrived yet
+	firstBy   time.Time // deadline of the first byte, if silent
+	headerBy  time.Time // deadline of the header that is arriving, else zero
+	requested time.Time // read deadline that the HTTP server or a handler set
+}
+
+// phase is the state of a connection between two requests.
+type phase int
+
+const (
+	sending phase = iota // waits for the first request, or for the rest of a request
+	working              // the whole request arrived, the response is not complete
+	idle                 // between two requests
+)
+
+// connectionKey is the context key of the Connection of a request.
+type connectionKey struct{}
+
+// ConnectionOf returns the connection of a request, nil without a Port.
+func ConnectionOf(ctx context.Context) *Connection {
+	c, _ := ctx.Value(connectionKey{}).(*Connection)
+	return c
+}
+
+// Working records that the whole request arrived.
+func (c *Connection) Working() {
+	if c == nil {
+		return
+	}
+	c.table.mu.Lock()
+	defer c.table.mu.Unlock()
+	c.table.enter(c, working)
+}
+
+// Trust protects the connection: it is closed after connections that were never trusted.
+func (c *Connection) Trust() {
+	if c == nil {
+		return
+	}
+	c.table.mu.Lock()
+	defer c.table.mu.Unlock()
+	if c.reviewed == 0 {
+		c.reviewed = c.order
+	}
+}
+
+// trusted reports whether the connection belongs to a client that the program serves first. The
+// caller holds the mutex.
+func (c *Connection) trusted() bool { return c.verified || c.reviewed > 0 }
+
+// Read reads from the client and starts the deadline of a header with its first byte.
+func (c *Connection) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.begin()
+	}
+	return n, err
+}
+
+func (c *Connection) begin() {
+	c.table.mu.Lock()
+	defer c.table.mu.Unlock()
+	if !c.silent && c.phase != idle {
+		return
+	}
+	c.silent = false
+	c.table.enter(c, sending)
+	c.headerBy = c.since.Add(headerTime)
+	_ = c.limitRead() // a closed connection fails the next read
+}
+
+// received ends the deadline of the header and starts the one of the body.
+func (c *Connection) received(body bool) {
+	if c == nil {
+		return
+	}
+	c.table.mu.Lock()
+	defer c.table.mu.Unlock()
+	c.silent, c.headerBy = false, time.Time{}
+	c.quota.set(unlimited)
+	c.table.enter(c, working)
+	if body {
+		c.table.enter(c, sending)
+		c.requested = c.since.Add(c.table.bounds.Body)
+	}
+	_ = c.limitRead() // a closed connection fails the next read
+}
+
+// SetReadDeadline sets a read deadline, unless the bound of the connection is earlier.
+func (c *Connection) SetReadDeadline(t time.Time) error {
+	c.table.mu.Lock()
+	defer c.table.mu.Unlock()
+	c.requested = t
+	return c.limitRead()
+}
+
+// limitRead applies the read deadline. The caller holds the mutex.
+func (c *Connection) limitRead() error {
+	by := c.requested
+	switch {
+	case c.silent:
+		by = c.firstBy
+	case !c.headerBy.IsZero():
+		by = earlier(by, c.headerBy)
+	case c.phase == idle && !c.trusted():
+		by = earlier(by, c.since.Add(c.table.bounds.ProbeIdle))
+	}
+	return c.Conn.SetReadDeadline(by)
+}
+
+// earlier returns the earlier of two deadlines. The zero time is no deadline.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// CloseWrite lets the client read an error response although it still writes.
+func (c *Connection) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}
+
+// cut closes the connection at once and drops unsent data. Ending TLS first would wait for a
+// client that does not read.
+func (c *Connection) cut() {
+	if tcp, ok := c.raw.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // fails if the client closed first
+	}
+	_ = c.raw.Close() // fails if the client closed first
+}
+
+// secure is a Connection with TLS.
+type secure struct {
+	*Connection
+	tls *tls.Conn
+}
+
+// ConnectionState completes the handshake. The HTTP server calls it before it reads. After a
+// failed handshake reads return its error.
+func (s *secure) ConnectionState() tls.ConnectionState {
+	_ = s.tls.SetDeadline(time.Now().Add(handshakeTime)) // a closed connection fails the handshake
+	err := s.tls.Handshake()
+	state := s.tls.ConnectionState()
+	s.quota.set(maxRecords)
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
+	s.table.enter(s.Connection, sending)
+	s.firstBy = s.since.Add(s.table.bounds.FirstByte)
+	s.verified = err == nil && len(state.PeerCertificates) > 0
+	if err != nil {
+		s.table.report.Printf("TLS handshake with %s failed: %v", s.source.address, err)
+	}
+	_ = s.tls.SetDeadline(time.Time{}) // a closed connection fails the next read
+	return state
+}
+
+// quota bounds how many bytes TLS reads for a handshake or a header. A handshake message that
+// is not complete stays in memory.
+type quota struct {
+	net.Conn
+	left atomic.Int64
+}
+
+// unlimited is the quota while a body arrives.
+const unlimited = math.MaxInt64 / 2
+
+func (q *quota) set(bytes int64) {
+	if q != nil {
+		q.left.Store(bytes)
+	}
+}
+
+var errQuota = errors.New("too many bytes for a handshake or a header")
+
+// Read fails once the quota is used up.
+func (q *quota) Read(p []byte) (int, error) {
+	left := q.left.Load()
+	if left <= 0 {
+		return 0, errQuota
+	}
+	n, err := q.Conn.Read(p[:min(int64(len(p)), left)])
+	q.left.Add(-int64(n))
+	return n, err
+}

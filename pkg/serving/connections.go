@@ -1,0 +1,298 @@
+package serving
+
+import (
+	"cmp"
+	"crypto/tls"
+	"log"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// connections bounds how many connections are open. Beyond the bound a new connection is not
+// refused, because it may belong to an API server or to the kubelet. Another one is closed
+// instead, first an untrusted one of the client address with the most.
+type connections struct {
+	most, mostOfSource int
+	bounds             Bounds
+	report             *log.Logger
+	evicted            func(*Connection) // called without the mutex
+
+	mu      sync.Mutex
+	open    map[*Connection]struct{}
+	sources map[string]*source
+	steps   uint64
+}
+
+// source is a client address with open connections.
+type source struct {
+	address string
+	open    int
+	loose   int // untrusted connections, valid during a search for a victim
+}
+
+// stallTime is how long a healthy client takes at most to send a request.
+const stallTime = 2 * time.Second
+
+// Socket buffers count as memory of the container, and the kernel doubles them.
+const socketBuffer = 32 << 10
+
+func newConnections(most int, bounds Bounds, report *log.Logger, evicted func(*Connection)) *connections {
+	return &connections{
+		most: most, mostOfSource: max(most/4, 1), bounds: bounds, report: report, evicted: evicted,
+		open: map[*Connection]struct{}{}, sources: map[string]*source{},
+	}
+}
+
+// bounded is a listener with bounds for its connections.
+type bounded struct {
+	net.Listener
+	table *connections
+	tls   *tls.Config
+}
+
+// Accept waits for a connection and closes another one if too many are open.
+func (b *bounded) Accept() (net.Conn, error) {
+	raw, err := b.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	if tcp, ok := raw.(*net.TCPConn); ok {
+		_ = tcp.SetReadBuffer(socketBuffer)  // fails if the client closed first
+		_ = tcp.SetWriteBuffer(socketBuffer) // fails if the client closed first
+	}
+	if b.tls == nil {
+		c := &Connection{Conn: raw, raw: raw}
+		b.table.add(c)
+		return c, nil
+	}
+	limited := &quota{Conn: raw}
+	limited.set(maxHandshake)
+	encrypted := tls.Server(limited, b.tls)
+	c := &Connection{Conn: encrypted, raw: raw, quota: limited}
+	b.table.add(c)
+	return &secure{Connection: c, tls: encrypted}, nil
+}
+
+// add registers a new connection and closes others that exceed a bound.
+func (cs *connections) add(c *Connection) {
+	address := addressOf(c.raw)
+	cs.mu.Lock()
+	c.table, c.silent = cs, true
+	cs.enter(c, sending)
+	c.firstBy = c.since.Add(cs.bounds.FirstByte)
+	if cs.sources[address] == nil {
+		cs.sources[address] = &source{address: address}
+	}
+	c.source = cs.sources[address]
+	c.source.open++
+	cs.open[c] = struct{}{}
+	var victims []*Connection
+	if c.source.open > cs.mostOfSource {
+		victims = append(victims, cs.remove(cs.spare(c)))
+	}
+	if len(cs.open) > cs.most {
+		victims = append(victims, cs.remove(cs.victim(c)))
+	}
+	cs.mu.Unlock()
+	for _, victim := range victims {
+		if victim != nil {
+			victim.cut()
+			cs.evicted(victim)
+		}
+	}
+}
+
+// addressOf returns the address of a client without its port.
+func addressOf(c net.Conn) string {
+	address := c.RemoteAddr().String()
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		return host
+	}
+	return address
+}
+
+// enter starts a phase. The caller holds the mutex.
+func (cs *connections) enter(c *Connection, next phase) {
+	cs.steps++
+	c.phase, c.order, c.since = next, cs.steps, time.Now()
+}
+
+// remove forgets a connection and returns it, or nil if it is nil or not open. The caller holds
+// the mutex.
+func (cs *connections) remove(c *Connection) *Connection {
+	if c == nil {
+		return nil
+	}
+	if _, ok := cs.open[c]; !ok {
+		return nil
+	}
+	delete(cs.open, c)
+	if c.source.open--; c.source.open == 0 {
+		delete(cs.sources, c.source.address)
+	}
+	return c
+}
+
+// drop closes a connection that keeps others waiting.
+func (cs *connections) drop(c *Connection) {
+	cs.mu.Lock()
+	open := cs.remove(c) != nil
+	cs.mu.Unlock()
+	if open {
+		c.cut()
+		cs.evicted(c)
+	}
+}
+
+// rank orders connections by how much their clients lose: the lowest is closed first.
+type rank int
+
+const (
+	rankStalled   rank = iota // untrusted, and slower than a healthy client
+	rankProbed                // idle, and never trusted
+	rankNew                   // untrusted, and may still complete its request
+	rankAnswered              // untrusted, and its response is being prepared
+	rankTrusted               // served a review
+	rankVerified              // presented a verified client certificate
+	rankReviewing             // trusted, and its response is being prepared
+)
+
+// rank returns the rank of a connection. The caller holds the mutex.
+func (c *Connection) rank(now time.Time) rank {
+	slow := c.phase != idle && now.Sub(c.since) >= stallTime
+	switch {
+	case c.phase == working && c.trusted():
+		return rankReviewing
+	case c.verified:
+		return rankVerified
+	case slow:
+		return rankStalled
+	case c.reviewed > 0:
+		return rankTrusted
+	case c.phase == working:
+		return rankAnswered
+	case c.phase == idle:
+		return rankProbed
+	}
+	return rankNew
+}
+
+// before reports whether a connection is closed before another one: by rank, then the longest in
+// its phase. Of those that work the latest goes first, and of those that served reviews the one
+// that served its first review last: a client that comes later never displaces the API server.
+func (c *Connection) before(other *Connection, now time.Time) bool {
+	mine, its := c.rank(now), other.rank(now)
+	switch {
+	case mine != its:
+		return mine < its
+	case mine == rankTrusted:
+		return c.reviewed > other.reviewed
+	case mine == rankAnswered || mine == rankReviewing:
+		return c.order > other.order
+	}
+	return c.order < other.order
+}
+
+// spare returns the connection of the same address that a new one replaces, nil if that would
+// interrupt a response. The caller holds the mutex.
+func (cs *connections) spare(opened *Connection) *Connection {
+	var found *Connection
+	for c := range cs.open {
+		if c != opened && c.source == opened.source && (found == nil || c.before(found, opened.since)) {
+			found = c
+		}
+	}
+	if found != nil && found.phase == working && found.rank(opened.since) != rankStalled {
+		return nil
+	}
+	return found
+}
+
+// victim returns the connection to close if there are too many in all: an untrusted one of the
+// address with the most of them, or without any, one of the address with the most connections.
+// The caller holds the mutex.
+func (cs *connections) victim(opened *Connection) *Connection {
+	now := opened.since
+	for c := range cs.open {
+		c.source.loose = 0
+	}
+	for c := range cs.open {
+		if c.rank(now) < rankTrusted {
+			c.source.loose++
+		}
+	}
+	var untrusted, other *Connection
+	for c := range cs.open {
+		if c != opened && c.rank(now) < rankTrusted && c.yields(untrusted, now, func(s *source) int { return s.loose }) {
+			untrusted = c
+		}
+		if c.yields(other, now, func(s *source) int { return s.open }) {
+			other = c
+		}
+	}
+	if untrusted != nil {
+		return untrusted
+	}
+	return other
+}
+
+// yields reports whether a connection is closed before another one, which may be nil: by the number
+// of connections of its address, then as before.
+func (c *Connection) yields(other *Connection, now time.Time, number func(*source) int) bool {
+	if other == nil {
+		return true
+	}
+	if order := cmp.Compare(number(c.source), number(other.source)); order != 0 {
+		return order > 0
+	}
+	return c.before(other, now)
+}
+
+// changed follows the states of the HTTP server.
+func (cs *connections) changed(of net.Conn, state http.ConnState) {
+	c := connectionIn(of)
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	switch state {
+	case http.StateIdle:
+		cs.enter(c, idle)
+		c.quota.set(maxRecords)
+	case http.StateClosed:
+		cs.remove(c)
+	}
+}
+
+// connectionIn returns the Connection that the listener returned.
+func connectionIn(of net.Conn) *Connection {
+	if s, ok := of.(*secure); ok {
+		return s.Connection
+	}
+	c, _ := of.(*Connection)
+	return c
+}
+
+// restEvery is how often await checks the connections.
+const restEvery = 100 * time.Millisecond
+
+// await waits until the connections that may get a review are closed or rest, at most for the rest
+// time. A client that used one recently is likely to use it soon, and what it writes while the
+// connection is closed is lost.
+func (cs *connections) await() {
+	for end := time.Now().Add(cs.bounds.Rest); cs.busy(time.Now()) && time.Now().Before(end); {
+		time.Sleep(restEvery)
+	}
+}
+
+// busy reports whether a connection that may get a review was used or opened within the rest time.
+func (cs *connections) busy(now time.Time) bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	for c := range cs.open {
+		if (c.phase == sending || c.phase == idle && c.reviewed > 0) && now.Sub(c.since) < cs.bounds.Rest {
+			return true
+		}
+	}
+	return false
+}
