@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"strings"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -31,6 +32,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/kube/target"
 )
 
 // Config says which alpha features are switched on. A field of a feature that
@@ -81,6 +83,7 @@ func (c Config) Check(raw, old []byte) Verdict {
 		ch.had, verdict.Old = featuresOf(&stored), &stored
 	}
 	ch.recipe(object.Annotations[recipe.Annotation], stored.Annotations[recipe.Annotation])
+	ch.target(object.Spec.TargetRef, stored.Spec.TargetRef)
 	ch.spec(&object.Spec)
 	verdict.Errors, verdict.Warnings = ch.errors, ch.warnings
 	if len(ch.errors) == 0 && object.Spec.UpdatePolicy == nil {
@@ -166,6 +169,21 @@ func (ch *checker) recipe(text, stored string) {
 		ch.warn("%s: %s; until that is right the recipe is that of the recommender", at, problem)
 	default:
 		ch.refuse(field.Invalid(at, text, problem))
+	}
+}
+
+// target refuses a target that cannot exist. One that is stored already does not stop other changes.
+func (ch *checker) target(ref, stored *autoscalingv1.CrossVersionObjectReference) {
+	if ref == nil {
+		return
+	}
+	at, problem := field.NewPath("spec", "targetRef"), target.CheckRef(ref)
+	switch {
+	case problem == nil:
+	case stored != nil && *stored == *ref:
+		ch.warn("%s: %s; no pod is changed until that is right", at, problem)
+	default:
+		ch.refuse(field.Invalid(at, ref.Kind+" "+ref.Name, problem.Error()))
 	}
 }
 

@@ -301,3 +301,46 @@ func TestCheck_WrongTypesNameTheField(t *testing.T) {
 		})
 	}
 }
+
+func TestCheck_RefusesTargetsThatCannotExist(t *testing.T) {
+	vpa := func(kind, name string) []byte {
+		raw, err := json.Marshal(map[string]any{"spec": map[string]any{"targetRef": map[string]string{"apiVersion": "apps/v1", "kind": kind, "name": name}}})
+		require.NoError(t, err)
+		return raw
+	}
+	for _, tc := range []struct {
+		name, kind, target string
+		problem            string // empty: accepted
+	}{
+		{name: "workload", kind: "Deployment", target: "web"},
+		{name: "subdomain", kind: "Rollout", target: "web.v2-canary"},
+		{name: "name of an aggregated API", kind: "Thing", target: "System:Web_1"},
+		{name: "other path", kind: "Thing", target: "../../kube-system/things/x", problem: "may not contain '/'"},
+		{name: "escaped path", kind: "Thing", target: "%2e%2e", problem: "may not contain '%'"},
+		{name: "parent", kind: "Thing", target: "..", problem: "may not be '..'"},
+		{name: "escape sequence", kind: "Thing", target: "\x1b[2J", problem: "may not contain spaces, control characters or invalid UTF-8"},
+		{name: "line break in the kind", kind: "Thing\nx", target: "web", problem: "may not contain spaces, control characters or invalid UTF-8"},
+		{name: "bidirectional override", kind: "Thing", target: "a\u202eb", problem: "may not contain spaces, control characters or invalid UTF-8"},
+		{name: "long", kind: "Thing", target: strings.Repeat("a", 300), problem: "must have at most 253 characters"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			raw, fine := vpa(tc.kind, tc.target), vpa("Deployment", "web")
+			if tc.problem == "" {
+				require.Empty(t, Config{}.Check(raw, nil).Errors)
+				return
+			}
+			for _, old := range [][]byte{nil, fine} {
+				verdict := Config{}.Check(raw, old)
+				require.Len(t, verdict.Errors, 1)
+				require.Equal(t, "spec.targetRef", verdict.Errors[0].Field)
+				require.Contains(t, verdict.Errors[0].Error(), tc.problem)
+				require.NotContains(t, verdict.Errors[0].Error(), "\x1b")
+			}
+			verdict := Config{}.Check(raw, raw)
+			require.Empty(t, verdict.Errors, "what is stored already does not stop other changes")
+			require.Len(t, verdict.Warnings, 1)
+			require.Contains(t, verdict.Warnings[0], tc.problem)
+			require.Empty(t, Config{}.Check(fine, raw).Errors)
+		})
+	}
+}

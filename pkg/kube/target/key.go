@@ -4,12 +4,16 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"loadline.dev/loadline/pkg/printable"
 )
 
 // Key names a workload.
@@ -20,12 +24,12 @@ type Key struct {
 	Name      string
 }
 
-// String is the form for messages: Kind name, or Kind.group name.
+// String is the form for messages, as one printable line: Kind name, or Kind.group name.
 func (k Key) String() string {
 	if k.Group == "" {
-		return k.Kind + " " + k.Name
+		return printable.Line(k.Kind + " " + k.Name)
 	}
-	return k.Kind + "." + k.Group + " " + k.Name
+	return printable.Line(k.Kind + "." + k.Group + " " + k.Name)
 }
 
 // CompareKeys orders workloads by namespace, kind, name and group.
@@ -33,9 +37,14 @@ func CompareKeys(a, b Key) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Group, b.Group))
 }
 
-// check returns an error if a part of k cannot be a segment of a request's path.
-// What such a reference names would be another object than the one that is read. Nothing that exists
-// is longer than what is allowed here, and keys are kept: references may be as large as their object.
+// CheckRef returns an error if a target names nothing that can exist. A VPA with such a target gets no pods.
+func CheckRef(ref *autoscalingv1.CrossVersionObjectReference) error {
+	return RefKey(metav1.NamespaceDefault, ref).check()
+}
+
+// check returns an error if a part of k cannot be a segment of a request's path, or has characters that no
+// name and no kind has. What such a reference names would be another object than the one that is read. Nothing
+// that exists is longer than what is allowed here, and keys are kept: references may be as large as their object.
 func (k Key) check() error {
 	group := k.Group
 	if group == "" {
@@ -54,9 +63,15 @@ func (k Key) check() error {
 		if wrong := content.IsPathSegmentName(part.value); len(wrong) > 0 {
 			return fmt.Errorf("%s %q: %s, because it is part of the path of a request", part.field, part.value, strings.Join(wrong, " and "))
 		}
+		if strings.ContainsFunc(part.value, unnameable) {
+			return fmt.Errorf("%s %q: may not contain spaces, control characters or invalid UTF-8", part.field, part.value)
+		}
 	}
 	return nil
 }
+
+// unnameable reports whether a character is in no name: it is not printable, a space, or invalid UTF-8.
+func unnameable(r rune) bool { return r == ' ' || r == utf8.RuneError || !strconv.IsPrint(r) }
 
 // node is the kind of the owner of static pods, which is no workload.
 const node = "Node"

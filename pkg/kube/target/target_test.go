@@ -1,14 +1,18 @@
 package target
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"path"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
@@ -16,6 +20,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -221,6 +226,11 @@ func TestAReferenceCannotLeadToAnotherPath(t *testing.T) {
 		{ref("example.com/v1", "Thing", ".."), `spec.targetRef: name "..": may not be '..'`},
 		{ref("example.com/v1", "Thing", "%2e%2e"), `spec.targetRef: name "%2e%2e": may not contain '%'`},
 		{ref("example.com/v1", "Things/x", "y"), `spec.targetRef: kind "Things/x": may not contain '/'`},
+		{ref("example.com/v1", "Thing", "a\x1b[2J"), `spec.targetRef: name "a\x1b[2J": may not contain spaces, control characters or invalid UTF-8`},
+		{ref("example.com/v1", "Thing", "a\nb"), `spec.targetRef: name "a\nb": may not contain spaces`},
+		{ref("example.com/v1", "Thing", "a\u202eb"), `spec.targetRef: name "a\u202eb": may not contain spaces`},
+		{ref("example.com/v1", "Thing\x9b", "a"), `spec.targetRef: kind "Thing\x9b": may not contain spaces`},
+		{ref("example.com\t/v1", "Thing", "a"), `spec.targetRef: group of apiVersion "example.com\t": may not contain spaces`},
 		{ref("../v1", "Thing", "y"), `spec.targetRef: group of apiVersion "..": may not be '..'`},
 	} {
 		_, err := r.Selector(t.Context(), "ns", c.ref)
@@ -410,6 +420,36 @@ func TestMissingObjectsAreAskedForSeldom(t *testing.T) {
 		require.Less(t, at[3], 3*time.Minute, "soon at first: the object may come a moment later")
 		for i := 1; i < len(at); i++ {
 			require.LessOrEqual(t, at[i]-at[i-1], missingMost+2*scaleLoop)
+		}
+	})
+}
+
+// FuzzCheckRef checks that an accepted target keeps its place in the path of a request, that each target is
+// printed as one line, and that names of objects are accepted.
+func FuzzCheckRef(f *testing.F) {
+	for _, seed := range [][3]string{{"apps/v1", "Deployment", "web"}, {"example.com/v1", "Thing", "a-b.c"}, {"v1", "Thing", "system:a"},
+		{"a/b", "..", "../x"}, {"", "K\x1b", "a b"}, {"x/v1", "K", "%2e"}, {"x/v1", "K", "a\u202e"}, {"x/v1", "K", "\xff"}} {
+		f.Add(seed[0], seed[1], seed[2])
+	}
+	f.Fuzz(func(t *testing.T, version, kind, name string) {
+		target := ref(version, kind, name)
+		key := RefKey("ns", target)
+		for _, r := range key.String() {
+			require.True(t, unicode.IsPrint(r), "%q", key.String())
+		}
+		err := CheckRef(target)
+		if err == nil {
+			for _, part := range []string{cmp.Or(key.Group, "core"), key.Kind, key.Name} {
+				require.Equal(t, "/apis/"+part+"/scale", path.Join("/apis", part, "scale"))
+				require.False(t, strings.ContainsAny(part, "/% \t\r\n"))
+			}
+			return
+		}
+		for _, r := range err.Error() {
+			require.True(t, unicode.IsPrint(r), "%q", err.Error())
+		}
+		if kind == "Thing" && version == "example.com/v1" && len(content.IsDNS1123Subdomain(name)) == 0 {
+			t.Errorf("%q is the name of an object: %v", name, err)
 		}
 	})
 }
