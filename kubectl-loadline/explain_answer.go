@@ -220,17 +220,27 @@ func human(k resources.Kind, a float64) string {
 	return fmt.Sprintf("%.5g MiB", a/mib)
 }
 
+// nodesPage is how many nodes are read in one request.
+const nodesPage = 500
+
 // room says whether evictions by the updater wait for room on nodes, and why. It is
 // empty where that may not be read: the rest of the answer does not need it.
 func room(ctx context.Context, kube kubernetes.Interface, now time.Time) string {
-	labelled := func(ctx context.Context, label string) (string, error) {
-		nodes, err := kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: label, Limit: 1})
-		if err != nil || len(nodes.Items) == 0 {
-			return "", err
+	labels := func(ctx context.Context) (all []map[string]string, err error) {
+		for options := (metav1.ListOptions{Limit: nodesPage}); ; {
+			nodes, err := kube.CoreV1().Nodes().List(ctx, options)
+			if err != nil {
+				return nil, err
+			}
+			for i := range nodes.Items {
+				all = append(all, nodes.Items[i].Labels)
+			}
+			if options.Continue = nodes.Continue; options.Continue == "" {
+				return all, nil
+			}
 		}
-		return nodes.Items[0].Name, nil
 	}
-	sign, err := client.NodeAutoscaler{Kube: kube, Labelled: labelled}.Find(ctx, now)
+	sign, err := client.NodeAutoscaler{Kube: kube, Nodes: labels}.Find(ctx, now)
 	if err != nil {
 		return ""
 	}

@@ -469,7 +469,7 @@ func TestAPolicyThatSharesSaysWhatIsInTheWay(t *testing.T) {
 		"another updater":                {shared(on, automatic), []runtime.Object{held}, "AnotherUpdater: acts as DryRun: another updater holds the Lease: other-1"},
 		"another updater that is gone":   {shared(on, automatic), []runtime.Object{expired}, "Shares"},
 		"cluster-autoscaler":             {shared(on, automatic), []runtime.Object{scaled}, "NodeAutoscaler: acts as DryRun: nodes seem to be added and removed"},
-		"Karpenter":                      {shared(on, automatic), []runtime.Object{karpenter}, "NodeAutoscaler: acts as DryRun: nodes seem to be added and removed, and what sharing saves would be bought again: label karpenter.sh/nodepool of node n1"},
+		"Karpenter":                      {shared(on, automatic), []runtime.Object{karpenter}, "NodeAutoscaler: acts as DryRun: nodes seem to be added and removed, and what sharing saves would be bought again: label karpenter.sh/nodepool of most nodes"},
 		"an autoscaler that is accepted": {shared(on, automatic, accepts), []runtime.Object{scaled}, "Shares"},
 		"nothing":                        {shared(on, automatic), nil, "Shares: pods that share: 3"},
 	} {

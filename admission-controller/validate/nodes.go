@@ -95,7 +95,6 @@ func (c *Cluster) readNodes(ctx context.Context) error {
 	defer cancel()
 	most, grows := resources.List{}, false
 	var all []corev1.Node
-	labelled := map[string]string{}
 	err := pages(func(o metav1.ListOptions) (string, error) {
 		page, err := c.Kube.CoreV1().Nodes().List(ctx, o)
 		if err != nil {
@@ -107,11 +106,6 @@ func (c *Cluster) readNodes(ctx context.Context) error {
 			grows = grows || convert.FollowsPods(n)
 			for k := range resources.Kind(resources.Kinds) {
 				most = most.With(k, max(most.Value(k), has.Value(k)))
-			}
-			for _, label := range client.NodeAutoscalerLabels() {
-				if _, is := n.Labels[label]; is && labelled[label] == "" {
-					labelled[label] = n.Name
-				}
 			}
 			all = append(all, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels}, Spec: corev1.NodeSpec{Taints: n.Spec.Taints},
 				Status: corev1.NodeStatus{Allocatable: n.Status.Allocatable}})
@@ -126,14 +120,20 @@ func (c *Cluster) readNodes(ctx context.Context) error {
 		most = resources.List{}
 	}
 	c.largest.Store(&most)
-	nodes, err := c.summarize(ctx, all, labelled)
+	nodes, err := c.summarize(ctx, all)
 	c.nodes.Store(nodes)
 	return err
 }
 
 // summarize returns the nodes by which new pods are capped; nil: larger ones may be added.
-func (c *Cluster) summarize(ctx context.Context, all []corev1.Node, labelled map[string]string) (*nodefit.Nodes, error) {
-	find := client.NodeAutoscaler{Kube: c.Kube, Cautious: true, Labelled: func(_ context.Context, label string) (string, error) { return labelled[label], nil }}
+func (c *Cluster) summarize(ctx context.Context, all []corev1.Node) (*nodefit.Nodes, error) {
+	find := client.NodeAutoscaler{Kube: c.Kube, Cautious: true, Nodes: func(context.Context) ([]map[string]string, error) {
+		labels := make([]map[string]string, len(all))
+		for i := range all {
+			labels[i] = all[i].Labels
+		}
+		return labels, nil
+	}}
 	if sign, err := find.Find(ctx, time.Now()); err != nil || sign != "" {
 		return nil, err
 	}

@@ -3,11 +3,9 @@ package view
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/klog/v2"
@@ -35,12 +33,12 @@ func (g *Growth) Look(ctx context.Context, now time.Time) (news bool) {
 		return false
 	}
 	g.looked = now
-	sign, err := client.NodeAutoscaler{Kube: g.Kube, Labelled: g.labelled}.Find(ctx, now)
+	sign, err := client.NodeAutoscaler{Kube: g.Kube, Nodes: g.labels}.Find(ctx, now)
 	if err != nil {
 		klog.FromContext(ctx).V(1).Info("It is not known whether nodes are added for pods that find none", "reason", err)
 		return false
 	}
-	// Which node has a label, or which sign is found first, may change without effect.
+	// Which sign is found first may change without effect.
 	news = !g.known || (sign == "") != (g.sign == "")
 	g.known, g.sign = true, sign
 	return news
@@ -58,22 +56,18 @@ func (g *Growth) Sign() string { return g.sign }
 // Explain says for people what that means for evictions, and why.
 func (g *Growth) Explain() string { return client.ExplainEvictionRoom(g.sign) }
 
-// labelled returns the first of the nodes with a label.
-func (g *Growth) labelled(_ context.Context, label string) (string, error) {
+// labels returns the labels of all nodes; none as long as nodes are not known.
+func (g *Growth) labels(context.Context) ([]map[string]string, error) {
 	if g.Nodes == nil || !g.Synced() {
-		return "", nil
+		return nil, nil
 	}
-	has, err := labels.NewRequirement(label, selection.Exists, nil)
+	nodes, err := g.Nodes.List(labels.Everything())
 	if err != nil {
-		return "", fmt.Errorf("select nodes: %w", err)
+		return nil, fmt.Errorf("list nodes: %w", err)
 	}
-	nodes, err := g.Nodes.List(labels.NewSelector().Add(*has))
-	if err != nil || len(nodes) == 0 {
-		return "", err
-	}
-	names := make([]string, len(nodes))
+	all := make([]map[string]string, len(nodes))
 	for i, n := range nodes {
-		names[i] = n.Name
+		all[i] = n.Labels
 	}
-	return slices.Min(names), nil
+	return all, nil
 }

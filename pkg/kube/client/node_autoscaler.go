@@ -33,7 +33,7 @@ var (
 	managedLabels = []string{"cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup", "kubernetes.azure.com/agentpool"}
 )
 
-// NodeAutoscalerLabels returns the labels of nodes that Find asks for.
+// NodeAutoscalerLabels returns the labels of nodes that Find looks at.
 func NodeAutoscalerLabels() []string { return slices.Concat(karpenterLabels, managedLabels) }
 
 // Group and resource by which the API server shows that Karpenter is installed.
@@ -43,13 +43,14 @@ const (
 )
 
 // NodeAutoscaler is where Find looks for what shows that nodes are added to a cluster for pods
-// that find none: the status of cluster-autoscaler, nodes and NodePools of Karpenter and, where
-// that status may not be read, nodes of managed pools. It does not know whether another node
-// would be added for a certain pod.
+// that find none: the status of cluster-autoscaler, the kind NodePool of Karpenter or its labels on most
+// nodes and, where that status may not be read, labels of managed pools on most nodes. A kubelet may label
+// its own node, so a label of a few nodes shows nothing. Find does not know whether another node would be
+// added for a certain pod.
 type NodeAutoscaler struct {
 	Kube kubernetes.Interface
-	// Labelled returns the name of a node with a label; empty: there is none.
-	Labelled func(ctx context.Context, label string) (node string, err error)
+	// Nodes returns the labels of each node.
+	Nodes func(ctx context.Context) ([]map[string]string, error)
 	// Cautious counts what only leaves open whether nodes are added: a status that may not be read, and
 	// nodes of managed pools.
 	Cautious bool
@@ -66,16 +67,20 @@ func (c NodeAutoscaler) Find(ctx context.Context, now time.Time) (sign string, e
 	case err != nil && !hidden && !apierrors.IsNotFound(err):
 		return "", fmt.Errorf("read ConfigMap %s/%s: %w", autoscalerNamespace, autoscalerStatus, err)
 	}
-	if sign, err = c.labelled(ctx, karpenterLabels); sign != "" || err != nil {
-		return sign, err
+	nodes, err := c.Nodes(ctx)
+	if err != nil {
+		return "", fmt.Errorf("read the labels of nodes: %w", err)
+	}
+	if sign = labelOfMost(nodes, karpenterLabels); sign != "" {
+		return sign, nil
 	}
 	if sign, err = c.served(); sign != "" || err != nil || !hidden && !c.Cautious {
 		return sign, err
 	}
-	if sign, err = c.labelled(ctx, managedLabels); sign == "" && hidden && c.Cautious {
+	if sign = labelOfMost(nodes, managedLabels); sign == "" && hidden && c.Cautious {
 		sign = fmt.Sprintf("ConfigMap %s/%s, which may not be read", autoscalerNamespace, autoscalerStatus)
 	}
-	return sign, err
+	return sign, nil
 }
 
 // isFreshStatus reports whether a status was written of late. One that does not say when
@@ -86,17 +91,19 @@ func isFreshStatus(status *corev1.ConfigMap, now time.Time) bool {
 	return err != nil || now.Sub(at) < freshStatus
 }
 
-func (c NodeAutoscaler) labelled(ctx context.Context, labels []string) (string, error) {
-	for _, label := range labels {
-		node, err := c.Labelled(ctx, label)
-		if err != nil {
-			return "", err
-		}
-		if node != "" {
-			return fmt.Sprintf("label %s of node %s", label, node), nil
+// labelOfMost names the first of the labels that a node has; empty unless most nodes have one of them.
+func labelOfMost(nodes []map[string]string, labels []string) string {
+	labelled, first := 0, len(labels)
+	for _, node := range nodes {
+		at := slices.IndexFunc(labels, func(label string) bool { _, has := node[label]; return has })
+		if at >= 0 {
+			labelled, first = labelled+1, min(first, at)
 		}
 	}
-	return "", nil
+	if 2*labelled <= len(nodes) {
+		return ""
+	}
+	return fmt.Sprintf("label %s of most nodes", labels[first])
 }
 
 // served looks whether the API server has NodePools of Karpenter.

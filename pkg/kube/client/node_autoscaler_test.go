@@ -29,27 +29,32 @@ func TestSignsThatNodesAreAdded(t *testing.T) {
 	for name, c := range map[string]struct {
 		status *corev1.ConfigMap
 		err    error
-		label  string
+		labels []string // one for each node
 		served string
 		want   string
 		failed bool
 	}{
-		"nothing":                         {},
-		"a fresh status":                  {status: autoscalerSays("2026-01-02 11:59:50.123456789 +0000 UTC"), want: reported},
-		"a status in another zone":        {status: autoscalerSays("2026-01-02 13:59:50.1 +0200 CEST m=+12.5"), want: reported},
-		"a status without a time":         {status: autoscalerSays(""), want: reported},
-		"a status that is left over":      {status: autoscalerSays("2026-01-02 10:59:50 +0000 UTC")},
-		"a node of Karpenter":             {label: "karpenter.sh/nodepool", want: "label karpenter.sh/nodepool of node n1"},
-		"a node of an old Karpenter":      {label: "karpenter.sh/provisioner-name", want: "label karpenter.sh/provisioner-name of node n1"},
-		"NodePools without a node":        {served: nodePools, want: "the kind NodePool of Karpenter"},
-		"another kind of Karpenter":       {served: "nodeclaims"},
-		"a managed pool that is fixed":    {label: "cloud.google.com/gke-nodepool"},
-		"a managed pool, status hidden":   {label: "cloud.google.com/gke-nodepool", err: forbidden, want: "label cloud.google.com/gke-nodepool of node n1"},
-		"one of EKS, status hidden":       {label: "eks.amazonaws.com/nodegroup", err: forbidden, want: "label eks.amazonaws.com/nodegroup of node n1"},
-		"one of AKS, status hidden":       {label: "kubernetes.azure.com/agentpool", err: forbidden, want: "label kubernetes.azure.com/agentpool of node n1"},
-		"status hidden, and nothing else": {err: forbidden},
-		"not known":                       {err: broken, failed: true},
-		"nodes are not known":             {label: "broken", failed: true},
+		"nothing":                                  {},
+		"a fresh status":                           {status: autoscalerSays("2026-01-02 11:59:50.123456789 +0000 UTC"), want: reported},
+		"a status in another zone":                 {status: autoscalerSays("2026-01-02 13:59:50.1 +0200 CEST m=+12.5"), want: reported},
+		"a status without a time":                  {status: autoscalerSays(""), want: reported},
+		"a status that is left over":               {status: autoscalerSays("2026-01-02 10:59:50 +0000 UTC")},
+		"a node of Karpenter":                      {labels: []string{"karpenter.sh/nodepool"}, want: "label karpenter.sh/nodepool of most nodes"},
+		"a node of an old Karpenter":               {labels: []string{"karpenter.sh/provisioner-name"}, want: "label karpenter.sh/provisioner-name of most nodes"},
+		"most nodes of Karpenter":                  {labels: []string{"", "karpenter.sh/provisioner-name", "karpenter.sh/nodepool"}, want: "label karpenter.sh/nodepool of most nodes"},
+		"a node that labels itself":                {labels: []string{"karpenter.sh/nodepool", "", ""}},
+		"half of the nodes":                        {labels: []string{"karpenter.sh/nodepool", ""}},
+		"a node that labels itself, status hidden": {labels: []string{"eks.amazonaws.com/nodegroup", "", ""}, err: forbidden},
+		"NodePools with few nodes":                 {labels: []string{"karpenter.sh/nodepool", "", ""}, served: nodePools, want: "the kind NodePool of Karpenter"},
+		"NodePools without a node":                 {served: nodePools, want: "the kind NodePool of Karpenter"},
+		"another kind of Karpenter":                {served: "nodeclaims"},
+		"a managed pool that is fixed":             {labels: []string{"cloud.google.com/gke-nodepool"}},
+		"a managed pool, status hidden":            {labels: []string{"cloud.google.com/gke-nodepool"}, err: forbidden, want: "label cloud.google.com/gke-nodepool of most nodes"},
+		"one of EKS, status hidden":                {labels: []string{"eks.amazonaws.com/nodegroup"}, err: forbidden, want: "label eks.amazonaws.com/nodegroup of most nodes"},
+		"one of AKS, status hidden":                {labels: []string{"kubernetes.azure.com/agentpool"}, err: forbidden, want: "label kubernetes.azure.com/agentpool of most nodes"},
+		"status hidden, and nothing else":          {err: forbidden},
+		"not known":                                {err: broken, failed: true},
+		"nodes are not known":                      {labels: []string{"broken"}, failed: true},
 	} {
 		kube := fake.NewClientset()
 		if c.status != nil {
@@ -61,19 +66,18 @@ func TestSignsThatNodesAreAdded(t *testing.T) {
 		if c.served != "" {
 			kube.Resources = []*metav1.APIResourceList{{GroupVersion: "karpenter.sh/v1", APIResources: []metav1.APIResource{{Name: c.served}}}}
 		}
-		sign, err := NodeAutoscaler{Kube: kube, Labelled: func(_ context.Context, label string) (string, error) {
-			switch c.label {
-			case "broken":
-				return "", broken
-			case label:
-				return "n1", nil
+		sign, err := NodeAutoscaler{Kube: kube, Nodes: func(context.Context) (nodes []map[string]string, err error) {
+			for _, label := range c.labels {
+				if label == "broken" {
+					return nil, broken
+				}
+				nodes = append(nodes, map[string]string{label: "a"})
 			}
-			return "", nil
+			return nodes, nil
 		}}.Find(t.Context(), noon)
 		require.Equal(t, c.failed, err != nil, name)
 		require.Equal(t, c.want, sign, name)
 	}
 	require.Contains(t, ExplainEvictionRoom(""), "wait for a node with free room")
 	require.Contains(t, ExplainEvictionRoom("x"), "do not wait for room on nodes, because nodes seem to be added: x")
-	require.Len(t, NodeAutoscalerLabels(), 5)
 }
