@@ -30,7 +30,7 @@ func (h podHandler) sharing(d *fleet.Decision, vpa *vpav1.VerticalPodAutoscaler,
 	if mode, _ := d.Shares(everywhere); mode != fleet.SharingOn {
 		return nil
 	}
-	if h.recipes.Fork().Choose(vpa.Annotations[recipe.Annotation], d.Policy.Recipe).Sharing == nil {
+	if h.recipes.Fork().Choose(d.RecipeText(vpa.Annotations[recipe.Annotation]), d.Policy.Recipe).Sharing == nil {
 		return nil
 	}
 	if sharing.Eligible(h.sharingFacts(d, vpa, pod, now)) != "" {

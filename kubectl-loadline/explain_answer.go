@@ -134,7 +134,7 @@ func (a *answer) govern(ctx context.Context, client versioned.Interface, q quest
 	case p.Unusable != "":
 		a.Problems = append(a.Problems, fmt.Sprintf("SizingPolicy %s cannot be used, and a recommender that runs keeps the recipe that it had: %s", p.Name, p.Unusable))
 	default:
-		a.Choice = q.Book.Choose(a.VPA.Annotations[recipe.Annotation], p.Recipe)
+		a.Choice = q.Book.Choose(a.Rollout.RecipeText(a.VPA.Annotations[recipe.Annotation]), p.Recipe)
 	}
 }
 

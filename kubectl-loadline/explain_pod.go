@@ -58,7 +58,7 @@ func explainPod(ctx context.Context, own versioned.Interface, q question, progra
 		a.take(said)
 	}
 	if a.VPA != nil {
-		a.Recipe = q.Book.Choose(a.VPA.Annotations[recipe.Annotation], policyRecipe(a.Rollout.Policy)).Name
+		a.Recipe = q.Book.Choose(a.Rollout.RecipeText(a.VPA.Annotations[recipe.Annotation]), policyRecipe(a.Rollout.Policy)).Name
 	}
 	if a.Events, err = updaterEvents(ctx, q.Kube, pod); err != nil {
 		a.problem("it is not known what the updater said of the pod: %v", err)

@@ -213,8 +213,22 @@ func TestWhatAPolicySaysAboutSharing(t *testing.T) {
 			Mode: fleet.SharingOn, Kinds: memory, Evict: true, CPULimit: sharing.NodeLimit, BesideNodeAutoscaler: true},
 		`"sharing":{"mode":"On","resources":["memory","cpu"],"evict":false,"cpuLimit":"Remove","nodeAutoscaler":"DryRun"}`: {
 			Mode: fleet.SharingOn, Kinds: [resources.Kinds]bool{true, true}, CPULimit: sharing.RemoveLimit},
-		`"sharing":{"cpuLimit":"Keep"}`: {Kinds: cpu, CPULimit: sharing.KeepLimit},
+		`"sharing":{"cpuLimit":"Keep"}`:                                 {Kinds: cpu, CPULimit: sharing.KeepLimit},
+		`"sharing":{"maxEvictionRanking":"high","userVPAs":"Override"}`: {Kinds: cpu, MaxRank: new(sharing.High)},
+		`"sharing":{"mode":"On","userVPAs":"Restrict"}`:                 {Mode: fleet.SharingOn, Kinds: cpu, RestrictsUserVPAs: true},
 	} {
 		require.Equal(t, want, Policy(sizing(t, fields)).Sharing, fields)
 	}
+}
+
+func TestPolicy_MaxAllowedBoundsUserVPAsThatItRestricts(t *testing.T) {
+	const policies = `"resourcePolicy":{"containerPolicies":[{"containerName":"*","maxAllowed":{"cpu":"2"}}]}`
+	p := Policy(sizing(t, `"sharing":{"mode":"On","userVPAs":"Restrict"},`+policies))
+	require.NotNil(t, p.Sharing.Max)
+	require.Equal(t, resources.Amount(2000), p.Sharing.Max.For("any").Max.Value(resources.CPU))
+	require.Nil(t, Policy(sizing(t, `"sharing":{"mode":"On"},`+policies)).Sharing.Max)
+	problems, _ := CheckPolicy(sizing(t, `"sharing":{"userVPAs":"Both","maxEvictionRanking":"highest"}`))
+	require.Len(t, problems, 2)
+	require.Equal(t, "spec.sharing.userVPAs", problems[0].Field)
+	require.Equal(t, "spec.sharing.maxEvictionRanking", problems[1].Field)
 }

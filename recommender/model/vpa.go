@@ -82,6 +82,8 @@ type VPA struct {
 type Sizing struct {
 	Policy string // its name; empty: none is responsible
 	Recipe string // for VPAs without the annotation; empty: that of the flag
+	// OnlyRecipe makes the annotation count for nothing.
+	OnlyRecipe bool
 	// Observe demands that usage is collected and nothing is recommended.
 	Observe bool
 }

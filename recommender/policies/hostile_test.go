@@ -265,3 +265,34 @@ func TestARecipeThatCannotBeUsedIsLookedAtOnce(t *testing.T) {
 		require.Equal(t, recipe.FromFlag, m.VPAs()[0].Recipe.Source)
 	})
 }
+
+func TestFollow_RestrictsTheRecipeOfUserVPAs(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		userVPAs loadlinev1alpha1.SharingUserVPAs
+		want     string
+	}{
+		{name: "restricted", userVPAs: loadlinev1alpha1.SharingUserVPAsRestrict, want: "cruisekube"},
+		{name: "overrides", userVPAs: loadlinev1alpha1.SharingUserVPAsOverride, want: "attune"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			policy := shop(func(p *loadlinev1alpha1.SizingPolicy) {
+				p.Spec.Recipe = new("cruisekube")
+				p.Spec.Sharing = &loadlinev1alpha1.Sharing{Mode: new(loadlinev1alpha1.SharingOn), UserVPAs: new(tc.userVPAs)}
+			})
+			v := written("mine", "web")
+			v.Annotations = map[string]string{recipe.Annotation: "attune"}
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, policy, deployment("web"), v)
+				c.start()
+				book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
+				require.NoError(t, err)
+				m := model.NewModel(model.Config{Store: usage.NewStore(usage.DefaultConfig())})
+				m.SyncVPAs([]model.Observed{{Selector: labels.Everything(), Object: v}}, time.Now())
+				Follow(c.keeper.Policies, m)
+				(&recommend.SketchKeeper{Book: book, Model: m}).Follow(klog.Background(), time.Now())
+				require.Equal(t, tc.want, m.VPAs()[0].Recipe.Name)
+			})
+		})
+	}
+}

@@ -66,6 +66,9 @@ func (k *SketchKeeper) Follow(log klog.Logger, now time.Time) {
 // that already.
 func (k *SketchKeeper) choose(log klog.Logger, v *model.VPA, now time.Time) {
 	annotation := v.Object.Annotations[recipe.Annotation]
+	if v.Sizing.OnlyRecipe {
+		annotation = ""
+	}
 	if v.Recipe != nil && v.Recipe.Fits(annotation, v.Sizing.Recipe) {
 		return
 	}

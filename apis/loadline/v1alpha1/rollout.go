@@ -287,6 +287,19 @@ type Sharing struct {
 	// "DryRun" shares nothing there, "Accept" shares all the same. Default: DryRun.
 	// +optional
 	NodeAutoscaler *SharingNodeAutoscaler `json:"nodeAutoscaler,omitempty"`
+
+	// maxEvictionRanking is the highest value of the annotation
+	// loadline.dev/eviction-ranking that counts: "low", "medium", "high" or
+	// "no-eviction". A higher value counts as this one. Default: no-eviction.
+	// +optional
+	MaxEvictionRanking *EvictionRanking `json:"maxEvictionRanking,omitempty"`
+
+	// userVPAs sets how pods share whose VerticalPodAutoscaler a user created:
+	// "Override" lets its recipe and its resource policy override those of the
+	// policy. "Restrict" ignores its recipe while mode is On, and bounds the shares
+	// of its containers to maxAllowed of the policy. Default: Override.
+	// +optional
+	UserVPAs *SharingUserVPAs `json:"userVPAs,omitempty"`
 }
 
 // SharingMode switches sharing.
@@ -313,6 +326,21 @@ const (
 	SharingCPULimitRemove SharingCPULimit = "Remove"
 	// SharingCPULimitNodeAllocatable raises it in running pods to the allocatable CPU of the node.
 	SharingCPULimitNodeAllocatable SharingCPULimit = "NodeAllocatable"
+)
+
+// EvictionRanking is the order in which pods leave a node.
+// +kubebuilder:validation:Enum=low;medium;high;no-eviction
+type EvictionRanking string
+
+// SharingUserVPAs is how pods of user VPAs share.
+// +kubebuilder:validation:Enum=Override;Restrict
+type SharingUserVPAs string
+
+const (
+	// SharingUserVPAsOverride lets user VPAs override the policy. It is the default.
+	SharingUserVPAsOverride SharingUserVPAs = "Override"
+	// SharingUserVPAsRestrict applies the recipe and maxAllowed of the policy.
+	SharingUserVPAsRestrict SharingUserVPAs = "Restrict"
 )
 
 // SharingNodeAutoscaler is what On means where something adds and removes nodes.

@@ -371,6 +371,16 @@ func (in *Sharing) DeepCopyInto(out *Sharing) {
 		*out = new(SharingNodeAutoscaler)
 		**out = **in
 	}
+	if in.MaxEvictionRanking != nil {
+		in, out := &in.MaxEvictionRanking, &out.MaxEvictionRanking
+		*out = new(EvictionRanking)
+		**out = **in
+	}
+	if in.UserVPAs != nil {
+		in, out := &in.UserVPAs, &out.UserVPAs
+		*out = new(SharingUserVPAs)
+		**out = **in
+	}
 	return
 }
 

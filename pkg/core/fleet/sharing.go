@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	corepolicy "loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sharing"
 )
@@ -26,6 +27,12 @@ type Sharing struct {
 	CPULimit sharing.CPULimit
 	// BesideNodeAutoscaler says that SharingOn holds also where nodes are added and removed.
 	BesideNodeAutoscaler bool
+	// MaxRank is the highest rank that annotations can give a workload; nil: any.
+	MaxRank *sharing.Rank
+	// RestrictsUserVPAs makes the recipe of the policy hold for VPAs that users created, too.
+	RestrictsUserVPAs bool
+	// Max are the rules of the policy whose maxAllowed bounds what user VPAs share; nil: nothing does.
+	Max *corepolicy.Rules
 }
 
 // The reasons why less is shared than the policy says, besides those that stop every change.
@@ -59,7 +66,19 @@ func (d *Decision) Shares(everywhere bool) (SharingMode, Reason) {
 // all, given how many there are.
 func (d *Decision) Rank(kind string, replicas int) sharing.Rank {
 	rank, _ := sharing.RankOf(kind, replicas, d.annotations[:]...)
+	if d.Policy != nil && d.Policy.Sharing.MaxRank != nil {
+		rank = min(rank, *d.Policy.Sharing.MaxRank)
+	}
 	return rank
+}
+
+// RecipeText returns the text of the recipe annotation of a VPA as far as it counts: a policy that shares
+// may require its own recipe.
+func (d *Decision) RecipeText(annotation string) string {
+	if d.Policy != nil && d.Policy.Sharing.RestrictsUserVPAs && d.Policy.Sharing.Mode == SharingOn && !d.OutOfSharing {
+		return ""
+	}
+	return annotation
 }
 
 // sharing reads what annotations say about sharing.

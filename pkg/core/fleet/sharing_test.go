@@ -85,3 +85,48 @@ func TestTheMostCautiousRankCounts(t *testing.T) {
 	d = NewSet([]Policy{policy("p")}, Options{}).For(w)
 	require.Equal(t, sharing.Never, d.Rank("Deployment", 3))
 }
+
+func TestRank_IsAtMostThatOfThePolicy(t *testing.T) {
+	for _, tc := range []struct {
+		name, annotation string
+		most             *sharing.Rank
+		kind             string
+		want             sharing.Rank
+	}{
+		{name: "not bounded", annotation: "no-eviction", want: sharing.Never},
+		{name: "lowered", annotation: "no-eviction", most: new(sharing.Medium), want: sharing.Medium},
+		{name: "below", annotation: "low", most: new(sharing.High), want: sharing.Low},
+		{name: "invalid annotation", annotation: "whatever", most: new(sharing.High), want: sharing.High},
+		{name: "default of a StatefulSet", most: new(sharing.Low), kind: "StatefulSet", want: sharing.Low},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := web()
+			if tc.annotation != "" {
+				w = web(annotated(sharing.RankAnnotation, tc.annotation))
+			}
+			d := NewSet([]Policy{policy("p", func(p *Policy) { p.Sharing.MaxRank = tc.most })}, Options{}).For(w)
+			require.Equal(t, tc.want, d.Rank(tc.kind, 3))
+		})
+	}
+}
+
+func TestRecipeText_OfUserVPAsDoesNotCountIfThePolicyRestrictsThem(t *testing.T) {
+	restricts := func(p *Policy) { p.Sharing.RestrictsUserVPAs = true }
+	for _, tc := range []struct {
+		name     string
+		policy   Policy
+		workload Workload
+		want     string
+	}{
+		{name: "restricted", policy: policy("p", shares(SharingOn), restricts), workload: web()},
+		{name: "not restricted", policy: policy("p", shares(SharingOn)), workload: web(), want: "attune"},
+		{name: "dry run", policy: policy("p", shares(SharingDryRun), restricts), workload: web(), want: "attune"},
+		{name: "out of sharing", policy: policy("p", shares(SharingOn), restricts), workload: web(annotated(sharing.OffAnnotation, "off")), want: "attune"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := NewSet([]Policy{tc.policy}, Options{}).For(tc.workload)
+			require.Equal(t, tc.want, d.RecipeText("attune"))
+		})
+	}
+	require.Equal(t, "attune", (&Decision{}).RecipeText("attune"))
+}

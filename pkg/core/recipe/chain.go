@@ -123,9 +123,9 @@ type Recipe struct {
 	burst  [resources.Kinds]float64 // sensitivity to bursts of recipes with points
 }
 
-// minimum returns the least recommendation for each of n containers that share the floor of a
+// Minimum returns the least recommendation for each of n containers that share the floor of a
 // pod. The order of operations is that of the reference recommender.
-func (r *Recipe) minimum(n int) resources.List {
+func (r *Recipe) Minimum(n int) resources.List {
 	share := 1.0 / float64(max(n, 1))
 	cpu := resources.FromFloat(r.podMin[resources.CPU] * 0.001 * 1000)
 	memory := resources.FromFloat(r.podMin[resources.Memory] * 1024 * 1024)
@@ -165,7 +165,7 @@ func (r *Recipe) evaluate(s Subject, e *Explanation) (b resources.Bounds) {
 
 // subject is what the chains are evaluated for.
 func (r *Recipe) subject(in Input) Subject {
-	s := Subject{Profile: in.Profile, Minimum: r.minimum(in.Containers), Current: in.Current}
+	s := Subject{Profile: in.Profile, Minimum: r.Minimum(in.Containers), Current: in.Current}
 	if r.Needs.Any() {
 		if s.Sketch = in.Sketch; s.Sketch == nil {
 			s.Sketch = sketch.New(r.Needs)

@@ -29,7 +29,7 @@ func TestChoices(t *testing.T) {
 	require.Equal(t, Asked, asked.Source)
 	require.Empty(t, asked.Problem)
 	require.True(t, asked.Needs.Any())
-	require.Equal(t, resources.Amount(5), asked.minimum(2).Value(resources.CPU), "the floors of the flags hold for all recipes")
+	require.Equal(t, resources.Amount(5), asked.Minimum(2).Value(resources.CPU), "the floors of the flags hold for all recipes")
 	require.Equal(t, "cpu quantile 0.8", b.For("vpa:margin=0.3").Target[resources.CPU][0].Name, "and its settings for that of the reference")
 
 	wrong := b.For("loadline:cpu=frantic,salt=1")

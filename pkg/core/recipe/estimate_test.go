@@ -72,9 +72,9 @@ func TestVPARecipe(t *testing.T) {
 
 func TestMinimumIsShared(t *testing.T) {
 	r := VPA(DefaultConfig())
-	require.Equal(t, resources.Of(25, 262144000), r.minimum(1))
-	require.Equal(t, resources.Of(12, 131072000), r.minimum(2))
-	require.Equal(t, resources.Of(8, 87381333), r.minimum(3))
+	require.Equal(t, resources.Of(25, 262144000), r.Minimum(1))
+	require.Equal(t, resources.Of(12, 131072000), r.Minimum(2))
+	require.Equal(t, resources.Of(8, 87381333), r.Minimum(3))
 }
 
 func TestExplainEndsWhereBoundsEnds(t *testing.T) {
@@ -83,7 +83,7 @@ func TestExplainEndsWhereBoundsEnds(t *testing.T) {
 		p := past(rapid.IntRange(0, 50).Draw(t, "samples"), rapid.SliceOfN(rapid.Float64Range(0, 1e6), 1, 9).Draw(t, "mcpu"),
 			rapid.SliceOfN(rapid.Float64Range(0, 1e13), 0, 5).Draw(t, "peaks")...)
 		in := Input{Profile: p, Containers: rapid.IntRange(1, 30).Draw(t, "containers")}
-		b, e, minimum := r.Recommend(in).Bounds, r.Explain(in), r.minimum(in.Containers)
+		b, e, minimum := r.Recommend(in).Bounds, r.Explain(in), r.Minimum(in.Containers)
 		for k := range resources.Kind(resources.Kinds) {
 			for _, c := range []struct {
 				want resources.List

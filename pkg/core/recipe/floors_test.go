@@ -17,15 +17,15 @@ func TestRecipesHaveTheirOwnFloors(t *testing.T) {
 	asked.PodMinMemory, asked.PodMinSet[resources.Memory] = 100, true
 	for _, name := range Names() {
 		lifted := name == "vpa" || name == "loadline"
-		require.Equal(t, lifted, parsed(t, name).minimum(1) == reference, name)
+		require.Equal(t, lifted, parsed(t, name).Minimum(1) == reference, name)
 		if !lifted {
-			require.Equal(t, resources.Of(0, 0), parsed(t, name).minimum(1), name)
+			require.Equal(t, resources.Of(0, 0), parsed(t, name).Minimum(1), name)
 		}
 		given, err := ParseWith(asked, name)
 		require.NoError(t, err)
-		require.Equal(t, resources.Amount(100*mib), given.minimum(1).Value(resources.Memory), name)
-		require.Equal(t, lifted, given.minimum(1).Value(resources.CPU) == 25, name)
-		require.Equal(t, resources.Amount(7), parsed(t, name+":pod-min-cpu=7").minimum(1).Value(resources.CPU), name)
+		require.Equal(t, resources.Amount(100*mib), given.Minimum(1).Value(resources.Memory), name)
+		require.Equal(t, lifted, given.Minimum(1).Value(resources.CPU) == 25, name)
+		require.Equal(t, resources.Amount(7), parsed(t, name+":pod-min-cpu=7").Minimum(1).Value(resources.CPU), name)
 	}
 }
 

@@ -237,7 +237,7 @@ func TestParse(t *testing.T) {
 		}
 	}
 	require.Equal(t, "cpu quantile 0.95", parsed(t, "vpa:target-cpu=0.95, margin=0.3").Target[resources.CPU][0].Name)
-	require.Equal(t, resources.Of(10, 8*mib), parsed(t, "crane:pod-min-cpu=10,pod-min-memory=8").minimum(1))
+	require.Equal(t, resources.Of(10, 8*mib), parsed(t, "crane:pod-min-cpu=10,pod-min-memory=8").Minimum(1))
 	_, err := Parse("soup:salt=1")
 	require.EqualError(t, err, `recipe "soup" does not exist: must be one of vpa, loadline, crane, attune, attune-published, cruisekube, autopilot`)
 	_, err = Parse("loadline:cpu=frantic,margin=x,share=2,salt=1,factor,cold=1,cold=2")

@@ -190,6 +190,59 @@ func TestNobodyTakesANodeByMinAllowed(t *testing.T) {
 	require.Greater(t, found.Shares[0][0][resources.CPU], 200.0, "most of the headroom is its own")
 }
 
+func TestNobodyTakesANodeByTheFloorOfARecipe(t *testing.T) {
+	n := Node{Allocatable: resources.Of(4000, 1<<40)}
+	leave := func(p *fleet.Policy, _ *rollout.State) {
+		p.Mode, p.Sharing.Evict, p.Recipe = fleet.Auto, true, "cruisekube"
+	}
+	recommended := func(v *VPA, cpu string) *VPA {
+		v.status = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{{
+			ContainerName: "a", LowerBound: list(cpu, "1Gi"), Target: list(cpu, "1Gi"), UncappedTarget: list(cpu, "1Gi")}}}
+		v.Sizing.Recommendation = convert.Recommendation(v.status)
+		return v
+	}
+	for _, tc := range []struct {
+		name, recipe, cpu string
+		base              float64 // of a pod that requests 10m
+	}{
+		{name: "floor", recipe: "cruisekube:pod-min-cpu=2000", cpu: "2", base: 10},
+		{name: "floor that the recommender rounds up", recipe: "cruisekube:pod-min-cpu=1990", cpu: "2", base: 10},
+		{name: "floor of another recipe", recipe: "loadline:cpu=shared,pod-min-cpu=2000", cpu: "2", base: 10},
+		{name: "usage above the floor", recipe: "cruisekube:pod-min-cpu=1000", cpu: "2", base: 2000},
+		{name: "no floor", recipe: "cruisekube", cpu: "2", base: 2000},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			greedy := recommended(vpa(t, tc.recipe, leave), tc.cpu)
+			p := greedy.read(pod("a", "10m"), &n)
+			require.InDelta(t, tc.base, p.Sharing.Containers[0].Base[resources.CPU], 0)
+			pods := []*Pod{vpa(t, "cruisekube", leave).read(pod("web", "300m"), &n), p, greedy.read(pod("b", "10m"), &n), greedy.read(pod("c", "10m"), &n)}
+			for _, p := range pods[1:] {
+				p.Sharing.Rank = sharing.Never
+			}
+			input, rule, _ := n.Gather(pods)
+			require.Equal(t, tc.base > 10, sharing.Shares(input, rule).Leaves != nil)
+		})
+	}
+	byPolicy := recommended(vpa(t, "", func(p *fleet.Policy, _ *rollout.State) { p.Mode, p.Recipe = fleet.Auto, "cruisekube:pod-min-cpu=2000" }), "2")
+	require.InDelta(t, 2000, byPolicy.read(pod("a", "10m"), &n).Sharing.Containers[0].Base[resources.CPU], 0, "the policy may reserve room")
+}
+
+func TestShares_OfUserVPAsKeepToThePolicy(t *testing.T) {
+	n := Node{Allocatable: resources.Of(4000, 1<<40)}
+	restrict := func(p *fleet.Policy, _ *rollout.State) {
+		p.Mode, p.Recipe, p.Sharing.RestrictsUserVPAs = fleet.Auto, "cruisekube", true
+		p.Sharing.Max = new(convert.Rules(&vpav1.VerticalPodAutoscaler{Spec: vpav1.VerticalPodAutoscalerSpec{ResourcePolicy: &vpav1.PodResourcePolicy{
+			ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "*", MaxAllowed: list("200m", "1Gi")}}}}}))
+	}
+	v := vpa(t, "vpa", restrict)
+	require.Equal(t, fleet.SharingOn, v.Mode, "the recipe of the policy shares, that of the VPA does not")
+	c := v.read(pod("a", "300m"), &n).Sharing.Containers[0]
+	require.InDelta(t, 100, c.Base[resources.CPU], 0)
+	require.InDelta(t, 200, c.Peak[resources.CPU], 0)
+	c = vpa(t, "cruisekube").read(pod("a", "300m"), &n).Sharing.Containers[0]
+	require.InDelta(t, 300, c.Peak[resources.CPU], 0)
+}
+
 // A pod that somebody bound to a node that is too small for it takes nothing from those that run there.
 func TestWhatAKubeletWillRefuseTakesNothing(t *testing.T) {
 	n := Node{Allocatable: resources.Of(1000, 1<<40)}

@@ -224,7 +224,7 @@ func (v *VPA) size(read *sized, s *Sizes) {
 	bases := policy.Fit(read.runs, base, v.Sizing.Rules, *v.Sizing.Ranges)
 	peaks := policy.Fit(read.runs, v.Sizing.Recommendation, v.Sizing.Rules, *v.Sizing.Ranges)
 	all, requests := make([]sharing.Container, len(asked)+1), make([]sharing.Amounts, len(asked))
-	rest, owns := &all[len(asked)], v.owns()
+	rest, owns, most := &all[len(asked)], v.owns(), v.most()
 	for k := range resources.Kind(resources.Kinds) {
 		rest.Base[k] = float64(s.running.Value(k))
 	}
@@ -244,6 +244,9 @@ func (v *VPA) size(read *sized, s *Sizes) {
 				if a, fitted := peaks.Containers[i].Requests.Get(k); fitted {
 					peak = min(a, max(base, own.peak.Value(k)))
 				}
+			}
+			if m, bounded := most(c.Name).Get(k); bounded && v.Settings.Kinds[k] {
+				peak = min(peak, m)
 			}
 			c.Base[k], c.Peak[k] = float64(min(base, peak)), float64(peak)
 		}

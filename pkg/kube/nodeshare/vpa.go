@@ -38,6 +38,8 @@ type VPA struct {
 	KeepsCPULimit bool // a ResourceQuota counts CPU limits, so running pods keep them as new pods do
 
 	status *vpav1.RecommendedPodResources
+	// floored is the recipe of the annotation, if its floors for a pod are above those of the policy.
+	floored *recipe.Recipe
 }
 
 // Sizing is what a VPA recommends, and what that is bounded by.
@@ -61,12 +63,35 @@ func VPAOf(vpa *vpav1.VerticalPodAutoscaler, d *fleet.Decision, w *target.Worklo
 	v.Short = convert.AnyHasShortHistory(vpa, d.Policy.MinHistory)
 	v.Stays = convert.Mode(vpa) == vpav1.UpdateModeInPlace && !convert.MadeForPolicy(vpa)
 	v.Mode, v.Why = d.Shares(d.Mode == fleet.Canary && state.Phase == rollout.PhaseFullRollout && state.Hash == d.Policy.RolloutHash)
-	if r := book.Choose(vpa.Annotations[recipe.Annotation], d.Policy.Recipe).Sharing; r != nil {
+	chosen := book.Choose(d.RecipeText(vpa.Annotations[recipe.Annotation]), d.Policy.Recipe)
+	if chosen.Source == recipe.Asked && raises(chosen.Recipe, book.Choose("", d.Policy.Recipe).Recipe) {
+		v.floored = chosen.Recipe
+	}
+	if r := chosen.Sharing; r != nil {
 		v.Rule = *r
 	} else if v.Mode != fleet.SharingOff {
 		v.Mode, v.Why = fleet.SharingOff, RecipeDoesNotShare
 	}
 	return v
+}
+
+// raises reports whether a recipe has a floor above that of another one.
+func raises(of, than *recipe.Recipe) bool {
+	floors, others := of.Minimum(1), than.Minimum(1)
+	return floors.Value(resources.CPU) > others.Value(resources.CPU) || floors.Value(resources.Memory) > others.Value(resources.Memory)
+}
+
+// floors returns the floors that the annotation sets for each of the recommended containers. Recommendations
+// that are hardly above them are floors, too: the recommender rounds up.
+func (v *VPA) floors() (floors resources.List) {
+	if v.floored == nil {
+		return floors
+	}
+	floors = v.floored.Minimum(len(v.Sizing.Recommendation))
+	for k := range resources.Kind(resources.Kinds) {
+		floors = floors.With(k, floors.Value(k)+floors.Value(k)/20)
+	}
+	return floors
 }
 
 // Rank returns in which order the pods of the workload leave, given how many there are; those that
@@ -92,13 +117,13 @@ func (v *VPA) recommendBase(to map[string]resources.Bounds) {
 	}
 }
 
-// own are base and peak of a container as they are before minAllowed raises them, as far as that
-// is known; else nothing. Who writes a VPA would have a node keep for him what he never uses.
+// own are base and peak of a container as they are before minAllowed, or a floor of the recipe that the VPA
+// names, raises them, as far as that is known; else nothing. Who writes a VPA would have a node keep for him what he never uses.
 type own struct{ base, peak resources.List }
 
 // owns returns what own is of each container.
 func (v *VPA) owns() func(container string) own {
-	rule, uncapped := v.Sizing.Rules.Lookup(), v.uncapped()
+	rule, uncapped, lowest := v.Sizing.Rules.Lookup(), v.uncapped(), v.floors()
 	return func(container string) (o own) {
 		b, recommended := v.Sizing.Recommendation[container]
 		if !recommended {
@@ -118,10 +143,27 @@ func (v *VPA) owns() func(container string) own {
 				}
 				base = min(base, peak)
 			}
+			if floor := lowest.Value(k); floor > 0 { // so may these
+				if base <= floor {
+					base = 0
+				}
+				if peak <= floor {
+					peak = 0
+				}
+			}
 			o.base, o.peak = o.base.With(k, max(base, floors.Value(k))), o.peak.With(k, max(peak, floors.Value(k)))
 		}
 		return o
 	}
+}
+
+// most returns the maxAllowed of the policy for each container, if it holds for user VPAs.
+func (v *VPA) most() func(container string) resources.List {
+	if v.Settings.Max == nil {
+		return func(string) resources.List { return resources.List{} }
+	}
+	rule := v.Settings.Max.Lookup()
+	return func(container string) resources.List { return rule(container).Max }
 }
 
 // fewContainers is how many are searched faster one by one.
