@@ -70,7 +70,7 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 	if l.started.IsZero() {
 		l.started = now
 	}
-	l.step(stepVPAs, func() { l.loadVPAs(ctx, now, max(l.idle()/4, minRestoreTime)) })
+	l.step(stepVPAs, func() { l.loadVPAs(ctx, now, min(max(l.idle()/4, minRestoreTime), maxRestoreTime)) })
 	l.step(stepPods, func() { l.loadPods(now); l.recheckTargets(now) })
 	l.step(stepMetrics, func() { l.addUsage(ctx, now) })
 	l.step(stepRemoved, l.deleteRemovedPods)
@@ -273,6 +273,7 @@ func (l *Loop) publish(ctx context.Context, now time.Time) {
 	}
 	recommend.CountByHistory(l.Metrics.depth, l.Model.VPAs())
 	recommend.CountRising(l.Metrics.rising, l.Model.VPAs())
+	recommend.CountLimited(l.Metrics.limited, l.Model.VPAs())
 	countVPAs(l.Metrics.objects, l.Model.VPAs())
 	l.Sketches.Count(l.Metrics.recipes)
 }

@@ -395,7 +395,7 @@ func TestHistoryThatIsKeptForEverDoesNotExpireAtOnce(t *testing.T) {
 	old := &vpav1.VerticalPodAutoscalerCheckpoint{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web-old"},
 		Spec:   vpav1.VerticalPodAutoscalerCheckpointSpec{VPAObjectName: "web", ContainerName: "old"},
 		Status: checkpoint.Status(past.Image(), start().Add(-time.Hour))}
-	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), v, old)
+	w := newWorld(t, deployment("web"), v, old)
 	w.config.Gates.PerVPAConfig = true
 	w.begin()
 	w.passes(20)

@@ -43,6 +43,7 @@ type metrics struct {
 	panics      *prometheus.CounterVec
 	depth       *prometheus.GaugeVec
 	rising      prometheus.Gauge
+	limited     *prometheus.GaugeVec
 	recipes     *prometheus.GaugeVec
 	history     *backfill.LoadingGauge
 	policies    *policies.Metrics
@@ -99,11 +100,15 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Name: "loadline_recommender_vpas_with_rising_memory",
 			Help: "VPAs of which a container uses more memory from day to day, as with a leak.",
 		}),
+		limited: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "loadline_recommender_limited_vpas",
+			Help: `VPAs without all recommendations because of a limit: "containers" of a VPA, "vpas" of a pod, or "status_bytes".`,
+		}, []string{"limit"}),
 		recipes: recommend.NewSketchGauge(),
 		history: backfill.NewLoadingGauge(registry), policies: policies.NewMetrics(registry),
 	}
 	registry.MustRegister(m.objects, m.latency, m.execution, m.series, m.responses, m.prometheusRequests,
-		m.prometheusDuration, m.resources, m.samples, m.past, m.ooms, m.statuses, m.checkpoints, m.panics, m.depth, m.rising, m.recipes)
+		m.prometheusDuration, m.resources, m.samples, m.past, m.ooms, m.statuses, m.checkpoints, m.panics, m.depth, m.rising, m.limited, m.recipes)
 	return m
 }
 

@@ -17,7 +17,8 @@ import (
 // does not delay the iteration.
 const (
 	minRestoreTime  = 5 * time.Second // of RunOnce
-	killRestoreTime = time.Second     // of HandleOOMs
+	maxRestoreTime  = 8 * time.Second
+	killRestoreTime = time.Second // of HandleOOMs
 )
 
 // pendingRestore is the progress of reading the checkpoints of a namespace.

@@ -25,12 +25,16 @@ type Content struct {
 type Record struct {
 	Namespace, Name string
 	Sum             uint64 // of everything but the time of writing
+	Size            int    // that the object takes in etcd, about
 	Lacks           error  // what had no room, so that the record is without it; nil: nothing
 
 	spec    vpav1.VerticalPodAutoscalerCheckpointSpec
 	status  vpav1.VerticalPodAutoscalerCheckpointStatus
 	windows string // the annotation
 }
+
+// MetadataSize is what a checkpoint takes in etcd besides its content, about.
+const MetadataSize = 1 << 10
 
 // ObjectName returns the name of a checkpoint.
 func ObjectName(o Owner, container string) string { return o.VPA + "-" + container }
@@ -66,6 +70,7 @@ func NewRecord(o Owner, container string, c Content, now time.Time) (Record, err
 	r.Sum = h.Sum64()
 	r.status.LastUpdateTime = metav1.NewTime(now.Truncate(time.Second)) // as it is stored
 	r.windows = annotation(of, windows, c.Sketch, now)
+	r.Size = len(raw) + len(r.windows) + MetadataSize
 	return r, nil
 }
 

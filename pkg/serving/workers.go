@@ -3,33 +3,100 @@ package serving
 import (
 	"context"
 	"sync"
+	"time"
 )
 
-// InOrder does items with up to so many workers, each as soon as one is free, and returns
-// how many were begun: from the first on which may says no, none is. do is called with the
-// number of the worker, from 0, so that each can have memory of its own.
-func InOrder[T any](workers int, items []T, may func(i int) bool, do func(worker int, item T)) int {
-	var mu sync.Mutex
-	next, ended := 0, false
-	take := func() (i int, ok bool) {
-		mu.Lock()
-		defer mu.Unlock()
-		if ended = ended || next == len(items) || !may(next); ended {
-			return 0, false
-		}
-		next++
-		return next - 1, true
-	}
+// Turns says how InTurns shares the time of its workers between groups of items.
+type Turns[T any] struct {
+	Workers int
+	Group   func(T) string // such as the namespace of an item
+	// Budget is the time of workers, more than 0, that a group may use before all other groups had a turn.
+	Budget time.Duration
+	// May reports whether an item may be started. Nothing is started after the first no.
+	May func(T) bool
+	// Do is called with the number of the worker, from 0, so that each can have memory of its own.
+	Do func(worker int, item T)
+}
+
+// InTurns does items in order with up to so many workers, each as soon as one is free. The items
+// of a group that has used its budget wait until those of all other groups are done, and then all
+// groups get a new budget. InTurns returns the items that were not started.
+func InTurns[T any](items []T, t Turns[T]) (left []T) {
+	q := turnQueue[T]{Turns: t, items: items, began: time.Now(), groups: map[string]*turnGroup{}}
 	var all sync.WaitGroup
-	for worker := range min(workers, len(items)) {
+	for worker := range min(t.Workers, len(items)) {
 		all.Go(func() {
-			for i, ok := take(); ok; i, ok = take() {
-				do(worker, items[i])
+			for item, group, ok := q.take(); ok; item, group, ok = q.take() {
+				t.Do(worker, item)
+				q.done(group)
 			}
 		})
 	}
 	all.Wait()
-	return next
+	return append(q.items, q.deferred...)
+}
+
+// turnQueue is the items that InTurns has not started.
+type turnQueue[T any] struct {
+	Turns[T]
+
+	mu       sync.Mutex
+	began    time.Time
+	items    []T // of this round
+	deferred []T // to the next round
+	groups   map[string]*turnGroup
+	ended    bool
+}
+
+// turnGroup is the use of workers by a group. Times count from the start of InTurns.
+type turnGroup struct {
+	used    time.Duration // by finished items in this round, less the start times of running ones
+	running int
+}
+
+// take returns the next item of a group that has not used its budget.
+func (q *turnQueue[T]) take() (item T, group *turnGroup, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := time.Since(q.began)
+	for !q.ended {
+		if len(q.items) == 0 {
+			if len(q.deferred) == 0 {
+				break
+			}
+			q.items, q.deferred = q.deferred, nil
+			for _, g := range q.groups {
+				g.used = -now * time.Duration(g.running)
+			}
+		}
+		item = q.items[0]
+		name := q.Group(item)
+		if group = q.groups[name]; group == nil {
+			group = &turnGroup{}
+			q.groups[name] = group
+		}
+		if group.used+now*time.Duration(group.running) >= q.Budget {
+			q.items, q.deferred = q.items[1:], append(q.deferred, item)
+			continue
+		}
+		if !q.May(item) {
+			q.ended = true
+			break
+		}
+		q.items = q.items[1:]
+		group.running++
+		group.used -= now
+		return item, group, true
+	}
+	return item, nil, false
+}
+
+// done charges a finished item to its group.
+func (q *turnQueue[T]) done(group *turnGroup) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	group.running--
+	group.used += time.Since(q.began)
 }
 
 // Together runs tasks until all have returned. The first error ends the others

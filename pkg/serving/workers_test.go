@@ -1,6 +1,7 @@
 package serving
 
 import (
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -9,25 +10,30 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// twoWorkers returns turns of two workers and of a single group.
+func twoWorkers(may func(int) bool, do func(worker, item int)) Turns[int] {
+	return Turns[int]{Workers: 2, Group: func(int) string { return "" }, Budget: time.Minute, May: may, Do: do}
+}
+
 func TestItemsAreBegunInOrderUntilNoMoreMayBe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var begun []int
 		workers := map[int]bool{}
 		start := time.Now()
-		n := InOrder(2, []int{0, 1, 2, 3, 4, 5, 6}, func(i int) bool { return i != 5 }, func(worker, item int) {
+		left := InTurns([]int{0, 1, 2, 3, 4, 5, 6}, twoWorkers(func(i int) bool { return i != 5 }, func(worker, item int) {
 			mu.Lock()
 			begun, workers[worker] = append(begun, item), true
 			mu.Unlock()
 			time.Sleep(time.Second)
-		})
-		require.Equal(t, 5, n)
+		}))
+		require.Equal(t, []int{5, 6}, left)
 		require.ElementsMatch(t, []int{0, 1, 2, 3, 4}, begun)
 		require.ElementsMatch(t, []int{0, 1}, begun[:2])
 		require.Len(t, workers, 2)
 		require.Equal(t, 3*time.Second, time.Since(start), "two at a time")
 	})
-	require.Zero(t, InOrder(2, nil, func(int) bool { return true }, func(int, int) { t.Error("there is nothing to do") }))
+	require.Empty(t, InTurns(nil, twoWorkers(func(int) bool { return true }, func(int, int) { t.Error("there is nothing to do") })))
 }
 
 // A worker that is stuck stops nothing but itself.
@@ -35,7 +41,7 @@ func TestOneThatHangsHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		done := 0
-		require.Equal(t, 9, InOrder(2, make([]int, 9), func(int) bool { return true }, func(worker, _ int) {
+		require.Empty(t, InTurns(make([]int, 9), twoWorkers(func(int) bool { return true }, func(worker, _ int) {
 			if mu.Lock(); done == 0 {
 				done++
 				mu.Unlock()
@@ -45,7 +51,51 @@ func TestOneThatHangsHoldsUpNoOther(t *testing.T) {
 			done++
 			mu.Unlock()
 			time.Sleep(time.Second)
-		}))
+		})))
 		require.Equal(t, 9, done)
 	})
+}
+
+func TestInTurns_NoGroupDelaysOthersBeyondItsBudget(t *testing.T) {
+	type item struct {
+		group string
+		takes time.Duration
+	}
+	many := func(n int, i item) []item { return slices.Repeat([]item{i}, n) }
+	for _, tc := range []struct {
+		name    string
+		workers int
+		items   []item
+		within  map[string]time.Duration // of the last item of a group
+	}{
+		{"many short items", 1, append(many(100, item{"hog", 100 * time.Millisecond}), many(3, item{"b", 100 * time.Millisecond})...),
+			map[string]time.Duration{"b": 2300 * time.Millisecond, "hog": 10300 * time.Millisecond}},
+		{"two workers", 2, append(many(100, item{"hog", 100 * time.Millisecond}), many(2, item{"b", 100 * time.Millisecond})...),
+			map[string]time.Duration{"b": 1200 * time.Millisecond}},
+		{"long items", 2, append(many(9, item{"hog", 5 * time.Second}), item{"b", time.Second}),
+			map[string]time.Duration{"b": 6 * time.Second}},
+		{"rounds", 1, slices.Concat(many(100, item{"hog", time.Second}), many(5, item{"b", time.Second}), many(1, item{"c", time.Second})),
+			map[string]time.Duration{"c": 5 * time.Second, "b": 12 * time.Second}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
+				start, last, count := time.Now(), map[string]time.Duration{}, 0
+				require.Empty(t, InTurns(tc.items, Turns[item]{
+					Workers: tc.workers, Budget: 2 * time.Second,
+					Group: func(i item) string { return i.group }, May: func(item) bool { return true },
+					Do: func(_ int, i item) {
+						time.Sleep(i.takes)
+						mu.Lock()
+						defer mu.Unlock()
+						last[i.group] = time.Since(start)
+						count++
+					}}))
+				require.Equal(t, len(tc.items), count)
+				for group, within := range tc.within {
+					require.LessOrEqual(t, last[group], within, group)
+				}
+			})
+		})
+	}
 }

@@ -87,6 +87,9 @@ func (u *Maintainer) Clean(ctx context.Context, now time.Time) {
 	}
 	u.collected = now
 	deleted, err := u.Saver.Collect(ctx, func(c *vpav1.VerticalPodAutoscalerCheckpoint) Disposition { return u.disposition(c, now) })
+	if errors.Is(err, errLate) {
+		u.collected = time.Time{}
+	}
 	u.Results.WithLabelValues("deleted").Add(float64(deleted))
 	u.report(ctx, &u.undeleted, err, "Cannot delete some checkpoints without VPA, trying again later", now)
 }
@@ -139,7 +142,13 @@ func (u *Maintainer) disposition(c *vpav1.VerticalPodAutoscalerCheckpoint, now t
 	if err != nil || !u.Serves(object) {
 		return Keep
 	}
-	if v == nil || v.TargetError != nil || v.Restored[container] != nil || len(v.Series(container)) > 0 {
+	if v == nil || v.TargetError != nil {
+		return Keep
+	}
+	if !v.Keeps(container) {
+		return Expired
+	}
+	if v.Restored[container] != nil || len(v.Series(container)) > 0 {
 		return Keep
 	}
 	if u.Saver.Foreign(v, c) {

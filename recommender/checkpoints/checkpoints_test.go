@@ -363,3 +363,29 @@ func TestWhatWaitsEndsWhatCanBePutOff(t *testing.T) {
 		})
 	}
 }
+
+// A namespace with many checkpoints does not delay those of another namespace, urgent or not.
+func TestSave_NamespacesTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		b.Workers = 1
+		var written []string
+		b.client.PrependReactor("create", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			time.Sleep(time.Second)
+			written = append(written, a.GetNamespace())
+			return false, nil, nil
+		})
+		var vpas []*model.VPA
+		for i := range 60 {
+			v := b.holds("v"+strconv.Itoa(i), map[string]checkpoint.Content{"a": content(10)})
+			v.Object.Namespace = "hog"
+			vpas = append(vpas, v)
+		}
+		vpas[len(vpas)-1].Object.Namespace = "quiet"
+		b.Timeout = 20 * time.Second
+		r := b.save(t, time.Now(), vpas...)
+		require.Contains(t, written[:3], "quiet")
+		require.GreaterOrEqual(t, r.Written, 20, "the time that others leave is used")
+		require.Equal(t, 60, r.Written+r.Late)
+	})
+}

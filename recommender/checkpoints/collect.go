@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/serving"
+	"loadline.dev/loadline/recommender/model"
 )
 
 // Disposition is what becomes of a checkpoint.
@@ -24,43 +26,55 @@ const (
 	Expired // its VPA lives, but the container has been gone for too long, or was that of another target
 )
 
-// Collect deletes the checkpoints for which disposition is not Keep. One that cannot be
-// deleted does not stop the others; when the time of a Save has passed, those that are
-// left stay for the next time. It returns how many were deleted.
+// errLate is the error of deletions that are left for the next iteration.
+var errLate = errors.New("trying again in the next iteration")
+
+// collectTime is how long an iteration may delete checkpoints.
+const collectTime = 8 * time.Second
+
+// Collect deletes the checkpoints for which disposition is not Keep, in turns of namespaces. One that
+// cannot be deleted does not stop the others. What is left after collectTime or the time of a Save stays
+// for the next time. It returns how many were deleted.
 func (s *Saver) Collect(ctx context.Context, disposition func(*vpav1.VerticalPodAutoscalerCheckpoint) Disposition) (int, error) {
 	stored, err := s.Lister.List(labels.Everything())
 	if err != nil {
 		return 0, fmt.Errorf("list checkpoints: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, min(s.Timeout, collectTime))
 	defer cancel()
-	deleted := 0
 	kept := make(map[name]bool, len(stored))
-	var problems []error
-	late := 0
+	var doomed []*vpav1.VerticalPodAutoscalerCheckpoint
 	for _, c := range stored {
-		key := name{c.Namespace, c.Name}
 		if disposition(c) == Keep {
-			kept[key] = true
+			kept[name{c.Namespace, c.Name}] = true
 			continue
 		}
-		if ctx.Err() != nil {
-			kept[key] = true
-			late++
-			continue
-		}
-		err := s.Client.AutoscalingV1().VerticalPodAutoscalerCheckpoints(c.Namespace).Delete(ctx, c.Name,
-			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &c.UID}})
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			problems = append(problems, fmt.Errorf("delete checkpoint %s/%s: %w", c.Namespace, c.Name, err))
-			kept[key] = true
-			continue
-		}
-		deleted++
+		doomed = append(doomed, c)
+	}
+	deleted := 0
+	var problems []error
+	left := serving.InTurns(doomed, serving.Turns[*vpav1.VerticalPodAutoscalerCheckpoint]{
+		Workers: 1,
+		Group:   func(c *vpav1.VerticalPodAutoscalerCheckpoint) string { return c.Namespace },
+		Budget:  model.NamespaceTime,
+		May:     func(*vpav1.VerticalPodAutoscalerCheckpoint) bool { return ctx.Err() == nil },
+		Do: func(_ int, c *vpav1.VerticalPodAutoscalerCheckpoint) {
+			err := s.Client.AutoscalingV1().VerticalPodAutoscalerCheckpoints(c.Namespace).Delete(ctx, c.Name,
+				metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &c.UID}})
+			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+				problems = append(problems, fmt.Errorf("delete checkpoint %s/%s: %w", c.Namespace, c.Name, err))
+				kept[name{c.Namespace, c.Name}] = true
+				return
+			}
+			deleted++
+		},
+	})
+	for _, c := range left {
+		kept[name{c.Namespace, c.Name}] = true
 	}
 	s.forget(kept)
-	if late > 0 {
-		problems = append(problems, fmt.Errorf("no time left for %d checkpoints: %w", late, ctx.Err()))
+	if len(left) > 0 {
+		problems = append(problems, fmt.Errorf("no time left for %d checkpoints, %w", len(left), errLate))
 	}
 	return deleted, errors.Join(problems...)
 }
@@ -72,6 +86,7 @@ func (s *Saver) forget(kept map[name]bool) {
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.written, func(key name, _ writtenSum) bool { return !kept[key] })
 	maps.DeleteFunc(s.known, func(key name, _ bool) bool { return !kept[key] })
+	s.stored.keep(kept)
 }
 
 // Stale reports whether the last sample of a checkpoint, or its last write where

@@ -27,9 +27,9 @@ func ownerOf(v *model.VPA) checkpoint.Owner {
 	return checkpoint.Owner{Namespace: v.Object.Namespace, VPA: v.Object.Name}
 }
 
-// plan fills the queue with the VPAs to be saved, in order, and returns how many
-// of them are urgent. It allocates nothing for a VPA that did not change.
-func (s *Saver) plan(vpas []*model.VPA, scope Scope, now time.Time) (urgent int) {
+// plan fills the queue with the VPAs to be saved, in order. It allocates nothing for a VPA that did
+// not change.
+func (s *Saver) plan(vpas []*model.VPA, scope Scope, now time.Time) {
 	s.queue = s.queue[:0]
 	for _, v := range vpas {
 		s.begin(v, now)
@@ -43,12 +43,8 @@ func (s *Saver) plan(vpas []*model.VPA, scope Scope, now time.Time) (urgent int)
 		if t.Urgent || scope == All || scope == Due && due(v, s.Interval, now) {
 			s.queue = append(s.queue, v)
 		}
-		if t.Urgent {
-			urgent++
-		}
 	}
 	slices.SortFunc(s.queue, before)
-	return urgent
 }
 
 // begin begins with a VPA that was not seen before.

@@ -36,6 +36,9 @@ var ErrPoorer = errors.New("the stored checkpoint holds much more history and wa
 // ErrTooLong says that there can be no object of the name.
 var ErrTooLong = fmt.Errorf("the name has more than the %d characters that an object may have: shorten that of the VPA or of the container, until then a restart forgets its history", longestName)
 
+// ErrNamespaceFull says that the checkpoints of a namespace take all that they may.
+var ErrNamespaceFull = fmt.Errorf("the checkpoints of the namespace take %d MiB, which is the limit: delete VPAs, or use --storage=prometheus", maxNamespaceBytes>>20)
+
 // longestName is what the API server accepts.
 const longestName = validation.DNS1123SubdomainMaxLength
 
@@ -74,6 +77,7 @@ type Saver struct {
 	mu      sync.Mutex
 	written map[name]writtenSum // what was last written
 	known   map[name]bool       // what was loaded: whether it is part of the restored history, or of another target
+	stored  quota
 }
 
 // writtenSum is the checksum of what was written, and model.Saved.ID of the VPA for which.
@@ -88,7 +92,7 @@ type name struct{ namespace, object string }
 
 // NewSaver returns a Saver that has written nothing yet.
 func NewSaver(c Config) *Saver {
-	return &Saver{Config: c, written: map[name]writtenSum{}, known: map[name]bool{}}
+	return &Saver{Config: c, written: map[name]writtenSum{}, known: map[name]bool{}, stored: newQuota()}
 }
 
 // Know says which history was loaded, and will therefore be part of what is
@@ -144,11 +148,11 @@ func (r *Result) add(o Result) {
 const requestTime = 10 * time.Second
 
 // Save writes the VPAs of scope that changed, the urgent ones first, then those
-// whose last turn is the oldest, until ctx ends or the timeout has passed; each
+// whose last turn is the oldest, in turns of namespaces, until ctx ends or the timeout has passed; each
 // worker writes at least one VPA. Writes that are not urgent also end when idle
 // is over: they take only the time that the pass has left.
 func (s *Saver) Save(ctx context.Context, vpas []*model.VPA, scope Scope, now time.Time, idle time.Duration) Result {
-	urgent := s.plan(vpas, scope, now)
+	s.plan(vpas, scope, now)
 	s.saves++
 	if len(s.queue) == 0 {
 		return Result{}
@@ -160,21 +164,49 @@ func (s *Saver) Save(ctx context.Context, vpas []*model.VPA, scope Scope, now ti
 
 	var result Result
 	var mu sync.Mutex
-	done := serving.InOrder(s.Workers, s.queue, func(i int) bool {
-		late := !time.Now().Before(deadline) || i >= urgent && s.yields(time.Since(began), s.share(idle, s.queue[i], scope, now))
-		return ctx.Err() == nil && (i < s.Workers || !late)
-	}, func(_ int, v *model.VPA) {
-		r := s.saveOne(ctx, v, now)
-		mu.Lock()
-		result.add(r)
-		mu.Unlock()
-		if s.Progress != nil {
-			s.Progress()
-		}
-	})
-	result.Late = len(s.queue) - done
+	started := 0
+	turns := serving.Turns[*model.VPA]{
+		Workers: s.Workers,
+		Group:   func(v *model.VPA) string { return v.Object.Namespace },
+		Budget:  model.NamespaceTime,
+		May: func(v *model.VPA) bool {
+			late := !time.Now().Before(deadline) || !v.Saved.Urgent && s.yields(time.Since(began), s.share(idle, v, scope, now))
+			if ctx.Err() != nil || started >= s.Workers && late {
+				return false
+			}
+			started++
+			return true
+		},
+		Do: func(_ int, v *model.VPA) {
+			r := s.saveOne(ctx, v, now)
+			mu.Lock()
+			result.add(r)
+			mu.Unlock()
+			if s.Progress != nil {
+				s.Progress()
+			}
+		},
+	}
+	for _, class := range s.classes(scope, now) {
+		result.Late += len(serving.InTurns(class, turns))
+	}
 	result.Err = errors.Join(result.problems...)
 	return result
+}
+
+// classes splits the queue into the urgent VPAs, those that are overdue, and the others. The VPAs of a
+// class are written in turns of namespaces, so no class may wait for a namespace of a later one.
+func (s *Saver) classes(scope Scope, now time.Time) [][]*model.VPA {
+	split := func(list []*model.VPA, first func(*model.VPA) bool) int {
+		if at := slices.IndexFunc(list, func(v *model.VPA) bool { return !first(v) }); at >= 0 {
+			return at
+		}
+		return len(list)
+	}
+	urgent := split(s.queue, func(v *model.VPA) bool { return v.Saved.Urgent })
+	rest := s.queue[urgent:]
+	overdue := split(rest, func(v *model.VPA) bool { return s.overdue(v, scope, now) })
+	return [][]*model.VPA{s.queue[:urgent], rest[:overdue], rest[overdue:]}
 }
 
 // Secure writes a VPA whose target is about to be published and would fall again
@@ -206,10 +238,14 @@ const deferrablePart = 20
 // share returns how much of the idle time a VPA may use: all of it once it has waited for
 // two intervals, because there is more to write than fits into less.
 func (s *Saver) share(idle time.Duration, v *model.VPA, scope Scope, now time.Time) time.Duration {
-	if scope == Due && now.Sub(v.Saved.LastTried) < 2*s.Interval {
-		return idle / deferrablePart
+	if s.overdue(v, scope, now) {
+		return idle
 	}
-	return idle
+	return idle / deferrablePart
+}
+
+func (s *Saver) overdue(v *model.VPA, scope Scope, now time.Time) bool {
+	return scope != Due || now.Sub(v.Saved.LastTried) >= 2*s.Interval
 }
 
 // yields reports whether what is not urgent has had its time.
@@ -270,6 +306,9 @@ func (s *Saver) save(ctx context.Context, v *model.VPA, container string, conten
 			return false, r.Lacks
 		}
 	}
+	if !s.reserve(key, r.Size) {
+		return false, ErrNamespaceFull
+	}
 	if err := s.write(ctx, r, annotated); err != nil {
 		return false, err
 	}
@@ -277,6 +316,12 @@ func (s *Saver) save(ctx context.Context, v *model.VPA, container string, conten
 	s.written[key] = writtenSum{v.Saved.ID, r.Sum}
 	s.mu.Unlock()
 	return true, r.Lacks
+}
+
+func (s *Saver) reserve(key name, size int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stored.reserve(key, size)
 }
 
 func (s *Saver) lastWritten(key name) writtenSum {

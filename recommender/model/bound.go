@@ -41,8 +41,8 @@ const (
 	claimed        // of a VPA, or pods will be folded into them
 )
 
-// weight is what a history of a label set counts.
-func (set *labelSet) weight() int { return 1 + len(set.text)/labelUnit }
+// weight is what a history of a label set counts. Each link with a VPA takes memory, too.
+func (set *labelSet) weight() int { return 1 + len(set.text)/labelUnit + len(set.vpas)/MaxVPAs }
 
 // leave counts histories of which one pod less of a label set has the containers.
 func (set *labelSet) leave(f *form) {

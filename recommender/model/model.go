@@ -175,11 +175,11 @@ func (m *Model) Controlling(c usage.ContainerKey) *VPA {
 	return p.set.vpas[0]
 }
 
-// Selecting returns the VPAs that select the pod of a container, the controlling
+// Selecting returns the VPAs that select the pod of a container and get its usage, the controlling
 // one first. The caller must not change the list.
 func (m *Model) Selecting(c usage.ContainerKey) []*VPA {
 	if s := m.spaces[c.Namespace]; s != nil && s.pods[c.Pod] != nil {
-		return s.pods[c.Pod].set.vpas
+		return s.pods[c.Pod].set.served()
 	}
 	return nil
 }

@@ -33,7 +33,6 @@ type Estimate struct {
 	Untrusted [resources.Kinds]bool          // there may have been more than is known
 	Rounded   bool                           // bounds are rounded when they are printed: a small difference may become a large one
 	History   time.Duration                  // that the samples cover at least, one of the steps of the status
-	Gone      bool                           // no pod has the container any more, though there are pods
 	Points    [resources.Kinds]recipe.Points // zero if there are enough
 	Rising    string                         // how memory grows from day to day, for people, where the recipe keeps daily peaks; empty: it does not
 }
@@ -47,6 +46,8 @@ type Inputs struct {
 	NotRead     bool // nobody has read the target yet, so nothing can be said about it
 	Grace       bool // the target can be read, or could a short time ago: else nothing is recommended
 	Conflict    string
+	Outranked   bool   // enough other VPAs get the usage of the pods
+	Omitted     string // the containers without recommendation because they are too many; empty: none
 	Unsaved     bool
 	Ambiguous   string
 	Observing   string         // the SizingPolicy in whose mode Observe nothing is recommended; empty: none
@@ -55,7 +56,10 @@ type Inputs struct {
 
 // Inputs returns what the status of the VPA is made of now.
 func (v *VPA) Inputs(now time.Time) Inputs {
-	i := Inputs{Revision: v.Revision(), Object: v.Object, Pods: v.Pods(), Grace: v.InGrace(now), Conflict: v.conflict(), Unsaved: v.Saved.Unsaved, Ambiguous: v.Ambiguous, Recipe: v.Recipe}
+	i := Inputs{
+		Revision: v.Revision(), Object: v.Object, Pods: v.Pods(), Grace: v.InGrace(now), Conflict: v.conflict(), Outranked: v.Outranked(),
+		Omitted: v.Omitted(), Unsaved: v.Saved.Unsaved, Ambiguous: v.Ambiguous, Recipe: v.Recipe,
+	}
 	if v.Sizing.Observe {
 		i.Observing = v.Sizing.Policy
 	}
@@ -77,6 +81,7 @@ type Published struct {
 	Protected       map[string]resources.Amount // memory that limits protect, in bytes by container; nil: limits follow the requests
 	MissingLoggedAt time.Time                   // when a missing recommendation was last logged
 	Rising          bool                        // memory of a container grows from day to day
+	TooLarge        bool                        // the status exceeds status.MaxBytes and is not written
 	HistoryStep     int                         // of the history behind the recommendation, from 1; 0: none is known
 
 	Inputs          Inputs    // of the last time

@@ -257,6 +257,7 @@ func (m *Model) link(v *VPA, set *labelSet) {
 	v.Invalidate()
 	at, _ := slices.BinarySearchFunc(set.vpas, v, stronger)
 	set.vpas = slices.Insert(set.vpas, at, v)
+	set.invalidateLast()
 	m.push(set)
 }
 
@@ -264,6 +265,7 @@ func (m *Model) unlink(v *VPA, set *labelSet) {
 	delete(v.sets, set)
 	v.Invalidate()
 	set.vpas = slices.DeleteFunc(set.vpas, func(other *VPA) bool { return other == v })
+	set.invalidateLast()
 	m.push(set)
 }
 
@@ -273,6 +275,7 @@ func (m *Model) reorder(v *VPA) {
 	v.Invalidate()
 	for set := range v.sets {
 		slices.SortFunc(set.vpas, stronger)
+		set.invalidateLast()
 		if convert.Unreadable(v.Object) == "" { // else the settings of before hold
 			m.push(set)
 		}

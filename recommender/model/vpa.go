@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 	"time"
 
@@ -71,6 +70,7 @@ type VPA struct {
 	nameHash  uint64   // of Offset; 0: not computed yet
 	known     []string // containers at the last call of NewContainers, sorted
 	listed    uint64   // structure at the last call of NewContainers
+	choice    containerChoice
 
 	built      bool      // containers is up to date
 	containers []history // sorted by name; without series: only restored
@@ -208,7 +208,12 @@ func (v *VPA) conflict() string {
 	case other.Object.CreationTimestamp.Equal(&v.Object.CreationTimestamp):
 		why = "both are equally old and its name comes first"
 	}
-	return fmt.Sprintf("VPA %s selects the same pods and controls them because %s: delete one of the two, or give them different targets", other.Object.Name, why)
+	limit := ""
+	if v.Outranked() {
+		limit = fmt.Sprintf(", and only the first %d VPAs of a pod get a recommendation", MaxVPAs)
+	}
+	return fmt.Sprintf("VPA %s selects the same pods and controls them because %s%s: delete one of the two, or give them different targets",
+		other.Object.Name, why, limit)
 }
 
 func (v *VPA) histories() []history {
@@ -216,26 +221,41 @@ func (v *VPA) histories() []history {
 		return v.containers
 	}
 	v.built, v.containers = true, nil
-	sets := slices.SortedFunc(maps.Keys(v.sets), func(a, b *labelSet) int { return cmp.Compare(a.text, b.text) })
-	for _, set := range sets {
+	if v.Outranked() {
+		return nil
+	}
+	type entry struct {
+		container string
+		set       *labelSet // nil: restored
+		series    usage.Series
+	}
+	var entries []entry
+	for set := range v.sets {
+		if !set.serves(v) {
+			continue
+		}
 		for _, n := range set.series {
-			h := v.history(n.container)
-			h.series = append(h.series, n.series)
+			entries = append(entries, entry{n.container, set, n.series})
 		}
 	}
 	for container := range v.Restored {
-		v.history(container)
+		entries = append(entries, entry{container: container})
+	}
+	slices.SortFunc(entries, func(a, b entry) int {
+		if c := cmp.Compare(a.container, b.container); c != 0 || a.set == nil || b.set == nil {
+			return c
+		}
+		return cmp.Compare(a.set.text, b.set.text)
+	})
+	for _, e := range entries {
+		if last := len(v.containers) - 1; last < 0 || v.containers[last].container != e.container {
+			v.containers = append(v.containers, history{container: e.container})
+		}
+		if h := &v.containers[len(v.containers)-1]; e.set != nil {
+			h.series = append(h.series, e.series)
+		}
 	}
 	return v.containers
-}
-
-// history returns the entry of a container, which it adds if there is none.
-func (v *VPA) history(container string) *history {
-	at, found := slices.BinarySearchFunc(v.containers, container, byContainer)
-	if !found {
-		v.containers = slices.Insert(v.containers, at, history{container: container})
-	}
-	return &v.containers[at]
 }
 
 // Acts reports whether the updater or the webhook does something for a VPA.
@@ -269,22 +289,6 @@ func (v *VPA) PodNames() []string {
 	}
 	slices.Sort(names)
 	return names
-}
-
-// Runs reports whether a pod that v selects has the container, or v selects no pod that runs.
-func (v *VPA) Runs(container string) bool {
-	var last *form // nearly always, all pods have the same
-	for set := range v.sets {
-		for _, p := range set.pods {
-			if p.finished || p.form == last {
-				continue
-			}
-			if last = p.form; slices.Contains(p.containers, container) {
-				return true
-			}
-		}
-	}
-	return last == nil
 }
 
 // LimitRatio returns how large the memory limit of a container of v is for its request:

@@ -63,17 +63,17 @@ func (a *Advisor) live(v *model.VPA, container string, p *usage.Profile, series 
 	return p.Last().Sub(from)
 }
 
-// Estimates appends to dst what the histories of the containers of a VPA come to,
+// Estimates appends to dst what the histories of the recommended containers of a VPA come to,
 // sorted by name, without those that the VPA leaves alone. It needs no memory of
 // its own.
 func (a *Advisor) Estimates(v *model.VPA, scratch *usage.Profile, dst []model.Estimate) []model.Estimate {
 	served := 0
-	for container := range v.Histories() {
+	for container := range v.Recommended() {
 		if !v.Rules.For(container).Off {
 			served++
 		}
 	}
-	for container, series := range v.Histories() {
+	for container, series := range v.Recommended() {
 		if v.Rules.For(container).Off {
 			continue
 		}
@@ -86,7 +86,6 @@ func (a *Advisor) Estimates(v *model.VPA, scratch *usage.Profile, dst []model.Es
 			Untrusted: either(a.untrusted(v, container, live), sketchIsShort),
 			Rounded:   a.rounded(),
 			History:   status.Covered(covered(a.recipe(v), &result, p)),
-			Gone:      !v.Runs(container),
 		}
 		for k, points := range result.Points {
 			e.Points[k] = lacking(points)
@@ -260,15 +259,13 @@ func (a *Advisor) Advise(v *model.VPA, estimates []model.Estimate) status.Outcom
 		if asked > 0 && len(c.Target) == 0 {
 			continue
 		}
-		if !e.Gone {
-			span := e.History
-			if published && e.Untrusted != [resources.Kinds]bool{} { // it still rests on the history of before
-				before, _ := convert.History(v.Object, e.Container)
-				span = max(span, before)
-			}
-			advice.History = min(advice.History, span)
-			advice.Histories = append(advice.Histories, convert.ContainerHistory{Name: e.Container, Span: span})
+		span := e.History
+		if published && e.Untrusted != [resources.Kinds]bool{} { // it still rests on the history of before
+			before, _ := convert.History(v.Object, e.Container)
+			span = max(span, before)
 		}
+		advice.History = min(advice.History, span)
+		advice.Histories = append(advice.Histories, convert.ContainerHistory{Name: e.Container, Span: span})
 		advice.Recommendation = append(advice.Recommendation, c)
 	}
 	advice.Recommendation = PostProcess(advice.Recommendation, v.Object, a.Limits)
@@ -388,13 +385,13 @@ func raw(container string, b resources.Bounds, controlled [resources.Kinds]bool,
 	}
 }
 
-// Contents returns what the checkpoints of a VPA hold, by container: all that is
+// Contents returns what the checkpoints of a VPA hold, by kept container: all that is
 // known, with the windows that still run apart, because a restart would count
 // their peaks twice. A container of which nothing is known gets none.
 func (a *Advisor) Contents(v *model.VPA, now time.Time) map[string]checkpoint.Content {
 	scratch := usage.NewProfile(a.Shape)
 	contents := map[string]checkpoint.Content{}
-	for container, series := range v.Histories() {
+	for container, series := range v.Kept() {
 		a.merge(&scratch, v, container, series)
 		if scratch.Empty() && scratch.Memory.Empty() {
 			continue

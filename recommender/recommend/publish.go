@@ -17,6 +17,7 @@ package recommend
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"strings"
@@ -133,6 +134,7 @@ func (p *Publisher) jobs(vpas []*model.VPA, now time.Time, wanted func(job) bool
 		if v.Published.LastWriteOrSeen.IsZero() {
 			v.Published.LastWriteOrSeen = now
 		}
+		v.ChooseContainers(now)
 		// Of a target that is read within minutes nothing is written until then: neither that it cannot
 		// be used, nor that it has no pods.
 		if j := (job{v, v.Inputs(now)}); !j.seen.NotRead && wanted(j) {
@@ -152,7 +154,7 @@ func (p *Publisher) hasNews(j job, now time.Time) bool {
 		last.PutOff && (last.Rushed || j.vpa.TurnCame(longestWait, last.LastWriteOrSeen, now))
 }
 
-// work goes through jobs with some workers, and counts those that had no turn.
+// work goes through jobs with some workers, in turns of namespaces, and counts those that had no turn.
 func (p *Publisher) work(ctx context.Context, jobs []job, now time.Time, span time.Duration) int {
 	span = max(span, leastSpan)
 	began := time.Now()
@@ -162,19 +164,25 @@ func (p *Publisher) work(ctx context.Context, jobs []job, now time.Time, span ti
 	for i := range workers {
 		workers[i].scratch = usage.NewProfile(p.Advisor.Shape)
 	}
-	done := serving.InOrder(p.Workers, jobs, func(int) bool { return ctx.Err() == nil && time.Since(began) < span }, func(w int, j job) {
-		last := &j.vpa.Published
-		last.Tried, last.Rushed = now, time.Since(began) >= span/boundsShare && p.Tolerance > 0
-		p.publishOne(ctx, j, &workers[w], now)
-		if p.Progress != nil {
-			p.Progress()
-		}
+	left := serving.InTurns(jobs, serving.Turns[job]{
+		Workers: p.Workers,
+		Group:   func(j job) string { return j.vpa.Object.Namespace },
+		Budget:  model.NamespaceTime,
+		May:     func(job) bool { return ctx.Err() == nil && time.Since(began) < span },
+		Do: func(w int, j job) {
+			last := &j.vpa.Published
+			last.Tried, last.Rushed = now, time.Since(began) >= span/boundsShare && p.Tolerance > 0
+			p.publishOne(ctx, j, &workers[w], now)
+			if p.Progress != nil {
+				p.Progress()
+			}
+		},
 	})
-	for _, j := range jobs[done:] {
+	for _, j := range left {
 		j.vpa.Published.Done, j.vpa.Published.Inputs = false, j.seen
 		p.Results.WithLabelValues(string(late)).Inc()
 	}
-	return len(jobs) - done
+	return len(left)
 }
 
 // publishOne brings the status of a VPA up to date, if there is anything new to say.
@@ -222,7 +230,7 @@ func (p *Publisher) write(ctx context.Context, j job, estimates []model.Estimate
 	v, log := j.vpa, klog.FromContext(ctx)
 	outcome := p.Advisor.Advise(v, estimates)
 	outcome.Pods, outcome.TargetError, outcome.Conflict, outcome.Unsaved = j.seen.Pods, j.seen.TargetError, j.seen.Conflict, v.Saved.Unsaved
-	outcome.Ambiguous = j.seen.Ambiguous
+	outcome.Ambiguous, outcome.Omitted, outcome.Outranked = j.seen.Ambiguous, j.seen.Omitted, j.seen.Outranked
 	if v.Recipe != nil {
 		outcome.Recipe = v.Recipe.Problem
 	}
@@ -252,6 +260,9 @@ func (p *Publisher) write(ctx context.Context, j job, estimates []model.Estimate
 		fresh = status.Compose(v.Object, outcome, now)
 	}
 	done, err := p.Writer.Write(ctx, v.Object, fresh)
+	if v.Published.TooLarge = errors.Is(err, status.ErrTooLarge); v.Published.TooLarge {
+		done, err = p.writeTooLarge(ctx, v, outcome, now)
+	}
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return late
@@ -262,6 +273,29 @@ func (p *Publisher) write(ctx context.Context, j job, estimates []model.Estimate
 		return written
 	}
 	return unchanged
+}
+
+// writeTooLarge writes a status with the published recommendation in place of one that exceeds
+// status.MaxBytes, or without any if that exceeds it too.
+func (p *Publisher) writeTooLarge(ctx context.Context, v *model.VPA, outcome status.Outcome, now time.Time) (bool, error) {
+	if !status.Holds(v.Object, status.StatusTooLarge) {
+		klog.FromContext(ctx).Info("Keeping the published recommendation: the new status is too large", "vpa", klog.KObj(v.Object),
+			"containers", len(outcome.Recommendation), "limit", status.MaxBytes)
+	}
+	small := status.Outcome{
+		Pods: outcome.Pods, TargetError: outcome.TargetError, Conflict: outcome.Conflict, Omitted: outcome.Omitted,
+		Unsaved: outcome.Unsaved, Recipe: outcome.Recipe, TooLarge: true,
+	}
+	if status.Provided(v.Object) {
+		kept := small
+		kept.Recommendation, kept.Earlier = v.Object.Status.Recommendation.ContainerRecommendations, true
+		kept.Separate = status.Message(v.Object, convert.SeparateMemoryLimit)
+		done, err := p.Writer.Write(ctx, v.Object, status.Compose(v.Object, kept, now))
+		if !errors.Is(err, status.ErrTooLarge) {
+			return done, err
+		}
+	}
+	return p.Writer.Write(ctx, v.Object, status.Compose(v.Object, small, now))
 }
 
 // remember keeps what later passes compare with, and speaks up for a VPA that
@@ -283,12 +317,15 @@ func (p *Publisher) remember(log klog.Logger, v *model.VPA, o status.Outcome, no
 	if provided {
 		last.HistoryStep = 1 + convert.HistoryStep(o.History)
 	}
-	if !provided && o.Lacks == "" && now.Sub(last.MissingLoggedAt) >= missingLogInterval {
+	if !provided && o.Lacks == "" && !o.Outranked && now.Sub(last.MissingLoggedAt) >= missingLogInterval {
 		last.MissingLoggedAt = now
 		log.Info("VPA still has no recommendation", "vpa", klog.KObj(v.Object), "pods", o.Pods, "age", now.Sub(v.Object.CreationTimestamp.Time))
 	}
 	if o.Held != "" && !status.Holds(v.Object, status.TargetHeld) {
 		log.Info("Targets are held", "vpa", klog.KObj(v.Object), "reason", o.Held)
+	}
+	if o.Omitted != "" && !status.Holds(v.Object, status.TooManyContainers) {
+		log.Info("VPA has too many containers", "vpa", klog.KObj(v.Object), "reason", o.Omitted)
 	}
 	if o.Conflict != "" && !status.Holds(v.Object, status.TargetConflict) {
 		log.Info("Two VPAs select the same pods", "vpa", klog.KObj(v.Object), "reason", o.Conflict)
@@ -394,6 +431,25 @@ func within(was, is resources.List, rise, fall float64) bool {
 		}
 	}
 	return true
+}
+
+// CountLimited publishes the number of VPAs that a limit affects, by limit.
+func CountLimited(gauge *prometheus.GaugeVec, vpas []*model.VPA) {
+	counts := map[string]int{"containers": 0, "vpas": 0, "status_bytes": 0}
+	for _, v := range vpas {
+		if v.Omitted() != "" {
+			counts["containers"]++
+		}
+		if v.Outranked() {
+			counts["vpas"]++
+		}
+		if v.Published.TooLarge {
+			counts["status_bytes"]++
+		}
+	}
+	for limit, n := range counts {
+		gauge.WithLabelValues(limit).Set(float64(n))
+	}
 }
 
 // CountRising publishes the number of VPAs of which a container uses more memory from day to day.

@@ -3,6 +3,7 @@ package recommend
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -376,4 +377,40 @@ func TestWhatFailedWaitsForThePass(t *testing.T) {
 	require.Len(t, p.client.Actions(), 2, "a kill here is news")
 	p.Publish(t.Context(), []*model.VPA{p.vpa}, now(), time.Minute)
 	require.Len(t, p.client.Actions(), 3)
+}
+
+// A status that would fill etcd and the caches of all programs is not written. The published recommendation stays.
+func TestPublish_KeepsThePublishedRecommendationIfTheStatusIsTooLarge(t *testing.T) {
+	p := newPress()
+	p.Publish(t.Context(), []*model.VPA{p.vpa}, now(), time.Minute)
+	published, err := p.client.AutoscalingV1().VerticalPodAutoscalers("ns").Get(t.Context(), "web", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Len(t, published.Status.Recommendation.ContainerRecommendations, 1)
+
+	for _, tc := range []struct {
+		name     string
+		provided bool
+	}{{"with a recommendation", true}, {"without a recommendation", false}} {
+		t.Run(tc.name, func(t *testing.T) {
+			object := published.DeepCopy()
+			if !tc.provided {
+				object.Status = vpav1.VerticalPodAutoscalerStatus{}
+			}
+			v := p.takes("large")
+			v.Object = object
+			outcome := status.Outcome{Recommendation: make([]status.Recommended, 1), Lacks: strings.Repeat("x", status.MaxBytes)}
+			_, err := p.Writer.Write(t.Context(), object, status.Compose(object, outcome, now()))
+			require.ErrorIs(t, err, status.ErrTooLarge)
+			written, err := p.writeTooLarge(t.Context(), v, outcome, now())
+			require.NoError(t, err)
+			require.True(t, written)
+			got, err := p.client.AutoscalingV1().VerticalPodAutoscalers("ns").Get(t.Context(), "web", metav1.GetOptions{})
+			require.NoError(t, err)
+			require.True(t, status.Holds(got, status.StatusTooLarge))
+			require.Equal(t, tc.provided, status.Provided(got))
+			if tc.provided {
+				require.Equal(t, object.Status.Recommendation, got.Status.Recommendation)
+			}
+		})
+	}
 }

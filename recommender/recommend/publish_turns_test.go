@@ -277,3 +277,25 @@ func TestADefectBeforeTheQueueStopsOneVPAOnly(t *testing.T) {
 	require.Equal(t, 1.0, testutil.ToFloat64(p.panics))
 	require.Len(t, p.client.Actions(), 1, "the other is published")
 }
+
+// A namespace with many VPAs whose statuses take long does not delay those of another namespace, even if the
+// VPAs of the first one wait for longer.
+func TestPublish_NamespacesTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPress()
+		written := p.answers(time.Second, well)
+		vpas := p.some(60)
+		for _, v := range vpas {
+			v.Object.Namespace = "hog"
+		}
+		quiet := vpas[len(vpas)-1]
+		quiet.Object.Namespace = "quiet"
+		for _, v := range vpas {
+			v.Published.Tried = time.Now()
+		}
+		quiet.Published.Tried = time.Now().Add(time.Second) // all others come first
+		p.Publish(t.Context(), vpas, time.Now().Add(time.Minute), 20*time.Second)
+		require.Contains(t, (*written)[:3], quiet.Object.Name)
+		require.GreaterOrEqual(t, len(*written), 20, "the time that others leave is used")
+	})
+}

@@ -43,6 +43,10 @@ const (
 	UsageAmbiguous vpav1.VerticalPodAutoscalerConditionType = "UsageAmbiguous"
 	// RisingMemory: the memory of a container grows from day to day, as with a leak.
 	RisingMemory vpav1.VerticalPodAutoscalerConditionType = "RisingMemory"
+	// TooManyContainers: containers get no recommendation because the VPA has too many.
+	TooManyContainers vpav1.VerticalPodAutoscalerConditionType = "TooManyContainers"
+	// StatusTooLarge: a recommendation exceeds MaxBytes, so the published one stays.
+	StatusTooLarge vpav1.VerticalPodAutoscalerConditionType = "StatusTooLarge"
 	// SufficientHistory reports how much usage is behind the recommendation.
 	SufficientHistory = convert.SufficientHistory
 )
@@ -59,6 +63,9 @@ type Outcome struct {
 	Held           string                     // which targets are not lowered, and why; empty: none is held
 	Lacks          string                     // of which containers there is too little to recommend anything; empty: of none
 	Rising         string                     // which containers use more memory from day to day; empty: none does
+	Omitted        string                     // which containers exceed the limit of a VPA; empty: none does
+	Outranked      bool                       // enough other VPAs get the usage of the pods: Conflict says why
+	TooLarge       bool                       // the status with the recommendation exceeds MaxBytes
 	Ambiguous      string                     // why usage of a container is left out; empty: none is
 	Unsaved        bool                       // the usage behind the recommendation could not be saved
 	History        time.Duration              // that the samples of each container cover at least
@@ -94,6 +101,10 @@ func Compose(vpa *vpav1.VerticalPodAutoscaler, o Outcome, now time.Time) vpav1.V
 		c.set(vpav1.RecommendationProvided, corev1.ConditionFalse, "Observing", observing(&o))
 	case len(o.Recommendation) > 0:
 		c.set(vpav1.RecommendationProvided, corev1.ConditionTrue, "", "")
+	case o.Outranked:
+		c.set(vpav1.RecommendationProvided, corev1.ConditionFalse, "TooManyVPAs", o.Conflict)
+	case o.TooLarge:
+		c.set(vpav1.RecommendationProvided, corev1.ConditionFalse, "StatusTooLarge", tooLarge)
 	case o.Pods == 0:
 		c.set(vpav1.RecommendationProvided, corev1.ConditionFalse, noPods, "no pod matches the target and no history is left, so there is nothing to recommend from")
 	default:
@@ -104,6 +115,8 @@ func Compose(vpa *vpav1.VerticalPodAutoscaler, o Outcome, now time.Time) vpav1.V
 	c.keep(o.TargetError != "", vpav1.ConfigUnsupported, "", o.TargetError)
 	c.keep(o.Conflict != "", TargetConflict, "OtherVPAControls", o.Conflict)
 	c.keep(o.Held != "", TargetHeld, "HistoryIncomplete", o.Held)
+	c.keep(o.Omitted != "", TooManyContainers, "LimitExceeded", o.Omitted)
+	c.keep(o.TooLarge, StatusTooLarge, "LimitExceeded", tooLarge)
 	c.keep(o.Ambiguous != "", UsageAmbiguous, "SeriesDiffer", o.Ambiguous)
 	c.keep(o.Rising != "", RisingMemory, "GrowsEachDay", o.Rising)
 	c.keep(o.Separate != "" && len(o.Recommendation) > 0, convert.SeparateMemoryLimit, "RequestFollowsUse", o.Separate)
@@ -212,11 +225,22 @@ func Message(vpa *vpav1.VerticalPodAutoscaler, t vpav1.VerticalPodAutoscalerCond
 	return c.list[c.find(t)].Message
 }
 
+// MaxBytes is the maximum size of a status as JSON. Every program caches all statuses, and etcd stores
+// them.
+const MaxBytes = 256 << 10
+
+// tooLarge is the message of StatusTooLarge.
+var tooLarge = fmt.Sprintf("the status with the recommendation exceeds %d KiB, so it is not written: let the VPA select fewer containers", MaxBytes>>10)
+
+// ErrTooLarge is the error of a status that exceeds MaxBytes.
+var ErrTooLarge = fmt.Errorf("the status exceeds %d KiB", MaxBytes>>10)
+
 // Writer writes the status of VPAs. It is safe for concurrent use.
 type Writer struct{ Client versioned.Interface }
 
 // Write patches the status of a VPA and reports true, unless the present status
-// means the same: quantities count by value, and an empty list is no list.
+// means the same: quantities count by value, and an empty list is no list. It writes nothing
+// that exceeds MaxBytes and returns ErrTooLarge.
 func (w Writer) Write(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler, status vpav1.VerticalPodAutoscalerStatus) (bool, error) {
 	if same(&vpa.Status, &status) {
 		return false, nil
@@ -224,6 +248,9 @@ func (w Writer) Write(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler, sta
 	body, err := json.Marshal([]client.PatchOperation{client.PatchAdd("/status", status)})
 	if err != nil {
 		return false, fmt.Errorf("write the status of VPA %s/%s: %w", vpa.Namespace, vpa.Name, err)
+	}
+	if len(body) > MaxBytes {
+		return false, fmt.Errorf("write the status of VPA %s/%s: %w", vpa.Namespace, vpa.Name, ErrTooLarge)
 	}
 	_, err = w.Client.AutoscalingV1().VerticalPodAutoscalers(vpa.Namespace).
 		Patch(ctx, vpa.Name, types.JSONPatchType, body, metav1.PatchOptions{}, "status")

@@ -1,0 +1,234 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"loadline.dev/loadline/pkg/core/usage"
+)
+
+const (
+	// MaxContainers is the maximum number of containers that get a recommendation and a checkpoint
+	// from a VPA. Pods of one target can run any number of container names.
+	MaxContainers = 300
+	// MaxVPAs is the maximum number of VPAs that get the usage of a pod. Every namespace can have
+	// any number of VPAs over the same pods, and each multiplies histories, statuses and checkpoints.
+	MaxVPAs = 10
+)
+
+// containerChoice is which containers of a VPA are recommended and kept.
+type containerChoice struct {
+	recommended map[string]bool      // nil: all with history
+	kept        map[string]bool      // in checkpoints; nil: all with history
+	omitted     []string             // exceed MaxContainers, sorted
+	goneSince   map[string]time.Time // recommended containers that no pod runs, while pods run
+}
+
+// ChooseContainers decides which containers get a recommendation: those that a pod runs, and for
+// Grace those that a pod ran, because a replacement may be pending. While no pod runs, as after
+// scaling to zero, containers keep the recommendations that they have. At most MaxContainers
+// get one. Running containers come first, then by name.
+func (v *VPA) ChooseContainers(now time.Time) {
+	running, finished := v.podContainers()
+	all := v.histories()
+	before := v.choice
+	v.choice = containerChoice{}
+	if len(all) > MaxContainers || slices.ContainsFunc(all, func(h history) bool { return !running[h.container] }) {
+		v.choose(all, running, finished, before.goneSince, now)
+	}
+	if !maps.Equal(before.recommended, v.choice.recommended) || !maps.Equal(before.kept, v.choice.kept) {
+		v.Invalidate()
+	}
+}
+
+func (v *VPA) choose(all []history, running, finished map[string]bool, goneSince map[string]time.Time, now time.Time) {
+	c := &v.choice
+	c.recommended = make(map[string]bool, len(all))
+	for _, h := range all {
+		switch name := h.container; {
+		case running[name]:
+			c.recommended[name] = true
+		case !v.isRecommended(name):
+			if len(running) == 0 && finished[name] {
+				c.recommended[name] = true
+			}
+		case len(running) == 0:
+			c.recommended[name] = true
+		default:
+			since, known := goneSince[name]
+			if !known {
+				since = now
+			}
+			if c.goneSince == nil {
+				c.goneSince = map[string]time.Time{}
+			}
+			c.goneSince[name] = since
+			if now.Sub(since) < Grace {
+				c.recommended[name] = true
+			}
+		}
+	}
+	if len(running) == 0 && len(c.recommended) == 0 { // nothing distinguishes them
+		for _, h := range all {
+			c.recommended[h.container] = true
+		}
+	}
+	if len(all) > MaxContainers {
+		v.limit(all, running)
+	}
+}
+
+// limit drops the containers that exceed MaxContainers. Of containers that no pod runs those are
+// kept that were used last.
+func (v *VPA) limit(all []history, running map[string]bool) {
+	type candidate struct {
+		name string
+		rank int
+		used int64
+	}
+	c := &v.choice
+	list := make([]candidate, 0, len(all))
+	for _, h := range all {
+		x := candidate{name: h.container, rank: 2, used: v.lastUsed(h)}
+		switch {
+		case running[h.container]:
+			x.rank, x.used = 0, 0
+		case c.recommended[h.container]:
+			x.rank = 1
+		}
+		list = append(list, x)
+	}
+	slices.SortFunc(list, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(b.used, a.used), cmp.Compare(a.name, b.name))
+	})
+	c.kept = make(map[string]bool, MaxContainers)
+	for i, x := range list {
+		switch {
+		case i < MaxContainers:
+			c.kept[x.name] = true
+		case c.recommended[x.name]:
+			delete(c.recommended, x.name)
+			c.omitted = append(c.omitted, x.name)
+		}
+	}
+	slices.Sort(c.omitted)
+}
+
+// lastUsed returns the time of the newest usage of a container.
+func (v *VPA) lastUsed(h history) int64 {
+	used := int64(0)
+	for _, series := range h.series {
+		used = max(used, v.model.used(namedSeries{series: series}))
+	}
+	if restored := v.Restored[h.container]; restored != nil && !restored.Last().IsZero() {
+		used = max(used, restored.Last().UnixNano())
+	}
+	return used
+}
+
+// isRecommended reports whether the last recommendation of the VPA has a container. After a start
+// the status of the VPA has it.
+func (v *VPA) isRecommended(container string) bool {
+	if v.Published.Uncapped != nil {
+		_, found := v.Published.Uncapped[container]
+		return found
+	}
+	r := v.Object.Status.Recommendation
+	if r == nil || v.StatusOfOther() {
+		return false
+	}
+	for i := range r.ContainerRecommendations {
+		if r.ContainerRecommendations[i].ContainerName == container {
+			return true
+		}
+	}
+	return false
+}
+
+// podContainers returns the container names of the pods that run, and of those that finished.
+func (v *VPA) podContainers() (running, finished map[string]bool) {
+	running = map[string]bool{}
+	var lastRunning, lastFinished *form // nearly always, all pods have the same
+	for set := range v.sets {
+		for _, p := range set.pods {
+			names, last := &running, &lastRunning
+			if p.finished {
+				names, last = &finished, &lastFinished
+			}
+			if p.form == *last {
+				continue
+			}
+			if *last = p.form; *names == nil {
+				*names = map[string]bool{}
+			}
+			for _, name := range p.containers {
+				(*names)[name] = true
+			}
+		}
+	}
+	return running, finished
+}
+
+// Recommended yields the containers that get a recommendation, like Histories.
+func (v *VPA) Recommended() iter.Seq2[string, []usage.Series] { return v.chosen(v.choice.recommended) }
+
+// Kept yields the containers that get a checkpoint, like Histories.
+func (v *VPA) Kept() iter.Seq2[string, []usage.Series] { return v.chosen(v.choice.kept) }
+
+func (v *VPA) chosen(names map[string]bool) iter.Seq2[string, []usage.Series] {
+	return func(yield func(string, []usage.Series) bool) {
+		for _, h := range v.histories() {
+			if (names == nil || names[h.container]) && !yield(h.container, h.series) {
+				return
+			}
+		}
+	}
+}
+
+// Keeps reports whether a container with history gets a checkpoint.
+func (v *VPA) Keeps(container string) bool { return v.choice.kept == nil || v.choice.kept[container] }
+
+// namedOmissions is how many of the containers without recommendation are named.
+const namedOmissions = 10
+
+// Omitted names the containers that exceed MaxContainers; empty: none does.
+func (v *VPA) Omitted() string {
+	omitted := v.choice.omitted
+	if len(omitted) == 0 {
+		return ""
+	}
+	names := strings.Join(omitted[:min(len(omitted), namedOmissions)], ", ")
+	if more := len(omitted) - namedOmissions; more > 0 {
+		names += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Sprintf("a VPA gets recommendations for at most %d containers, %d are left out: %s", MaxContainers, len(omitted), names)
+}
+
+// serves reports whether a VPA of a label set is one of the first MaxVPAs, which get its usage.
+func (set *labelSet) serves(v *VPA) bool { return slices.Contains(set.served(), v) }
+
+// served returns the VPAs that get the usage of a label set, the controlling one first.
+func (set *labelSet) served() []*VPA { return set.vpas[:min(len(set.vpas), MaxVPAs)] }
+
+// invalidateLast invalidates the VPAs that may have become one of the first MaxVPAs, or none of them,
+// after the list of a label set changed by one VPA.
+func (set *labelSet) invalidateLast() {
+	for _, v := range set.vpas[min(len(set.vpas), MaxVPAs-1):min(len(set.vpas), MaxVPAs+1)] {
+		v.Invalidate()
+	}
+}
+
+// Outranked reports whether MaxVPAs other VPAs get the usage of all pods that v selects.
+func (v *VPA) Outranked() bool {
+	for set := range v.sets {
+		if set.serves(v) {
+			return false
+		}
+	}
+	return len(v.sets) > 0
+}
