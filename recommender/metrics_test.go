@@ -30,6 +30,7 @@ func touch(m *metrics) {
 		v.WithLabelValues("x", "x").Inc()
 	}
 	m.depth.WithLabelValues("x").Set(1)
+	m.limited.WithLabelValues("x").Set(1)
 	m.recipes.WithLabelValues("x", "x").Set(1)
 	m.execution.WithLabelValues("x").Observe(1)
 	m.prometheusDuration.WithLabelValues("x", "x").Observe(1)
