@@ -106,7 +106,7 @@ func (r *rolloutStanding) print(out io.Writer) error {
 		return nil
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	for _, line := range slices.Concat(r.phase(), r.lastRound(), r.next(), r.conditions(), r.kept(), r.newPods(), r.observed()) {
+	for _, line := range slices.Concat(r.phase(), r.lastRound(), r.limits(), r.next(), r.conditions(), r.kept(), r.newPods(), r.observed()) {
 		printable.Fprintf(w, "  %s\t%s\n", line.what, line.text)
 	}
 	return w.Flush()
@@ -226,6 +226,21 @@ func amount(list resources.List, k resources.Kind) string {
 		return "none"
 	}
 	return human(k, float64(a))
+}
+
+// limits returns what limits all workloads of the policy: its fuse, and its start rate.
+func (r *rolloutStanding) limits() (lines []line) {
+	if r.Unread != nil || r.Reason != "" {
+		return nil
+	}
+	if trip := convert.Fuse(r.Object, &rollout.Fleet{}, r.Now); !trip.At.IsZero() {
+		lines = append(lines, line{"fuse", fmt.Sprintf("tripped at %s, because too many rounds of the policy were reverted: no pod is changed until you acknowledge it: %s (%s)",
+			at(trip.At), convert.Acknowledge(r.Object.Name, trip.At), rollout.FuseTripped)})
+	}
+	if rate := r.Settings.StartRate; rate > 0 && r.Held.State.Started.IsZero() && r.Mode != fleet.Inherit {
+		lines = append(lines, line{"not begun", fmt.Sprintf("the policy begins with at most %d workloads in the first hour, and doubles their number each hour: spec.rollout.startRate (%s)", rate, rollout.StartRate)})
+	}
+	return lines
 }
 
 // next says when running pods may be changed again, where that is known.

@@ -61,6 +61,7 @@ type Loop struct {
 	records   *records.Store
 	passed    map[string]time.Time // by UID of a pod: when it was last free to change, and was left alone
 	announced announced
+	tripped   map[string]time.Time // by SizingPolicy: when its fuse tripped, as reported last
 	capacity  view.CapacityReader
 	nodes     *view.StaticCPUNodes
 	budgets   *actuate.BudgetReader
@@ -80,7 +81,7 @@ type Loop struct {
 func newLoop(config disruption.Config, reader *view.Reader, m *metrics) *Loop {
 	return &Loop{
 		config: config, reader: reader, metrics: m, sharing: sharingRounds{interval: sharingInterval},
-		known: map[cache.ObjectName]bool{}, announced: announced{}, nodes: &view.StaticCPUNodes{}, budgets: &actuate.BudgetReader{},
+		known: map[cache.ObjectName]bool{}, announced: announced{}, tripped: map[string]time.Time{}, nodes: &view.StaticCPUNodes{}, budgets: &actuate.BudgetReader{},
 	}
 }
 
@@ -108,6 +109,7 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 	p.markShares(ctx)
 	p.carryOut(ctx, plan)
 	p.remember(ctx, plan)
+	p.reportFuses(ctx)
 	watch.Step("EvictPods")
 	p.sayWhyLeftAlone(ctx)
 	p.reportTally()
@@ -128,7 +130,8 @@ func (l *Loop) look(ctx context.Context, now time.Time, done view.Step) (*pass, 
 func (l *Loop) planPass(ctx context.Context, snapshot *view.Snapshot, now time.Time) (*pass, disruption.Result) {
 	division := l.reader.Divide(ctx, snapshot, l.sharing.seldom, now)
 	moves := l.planReverts(ctx, division, now)
-	rollouts := l.hold(ctx, snapshot, now)
+	paces := l.paces(ctx, now)
+	rollouts := l.hold(ctx, snapshot, paces, now)
 	plan := l.plan(ctx, snapshot, &moves, now)
 	l.state = plan.State
 	for i := range plan.Skipped {
@@ -137,7 +140,7 @@ func (l *Loop) planPass(ctx context.Context, snapshot *view.Snapshot, now time.T
 		}
 	}
 	p := l.begin(ctx, snapshot, plan, now)
-	p.rollouts = rollouts
+	p.rollouts, p.paces = rollouts, paces
 	p.shares = l.moveShares(ctx, p, division, plan, moves)
 	return p, plan
 }

@@ -37,6 +37,7 @@ type metrics struct {
 	reverts      *prometheus.CounterVec
 	deferred     *prometheus.CounterVec
 	observed     *prometheus.GaugeVec // without labels: shown from the first rollout on
+	fuses        *prometheus.GaugeVec // by SizingPolicy
 	recordErrors *prometheus.CounterVec
 	revertErrors *prometheus.CounterVec
 	missing      *prometheus.CounterVec
@@ -96,6 +97,8 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Help: "Reverts of changes under a SizingPolicy that a node did not carry out in time, by the harm of the change."}, []string{reason, name, namespace}),
 		observed: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "loadline", Subsystem: "updater", Name: "observed_pods",
 			Help: "Pods whose change is under observation, as of the last pass."}, nil),
+		fuses: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "loadline", Subsystem: "policy", Name: "fuse_tripped",
+			Help: "1: too many rounds of the SizingPolicy were reverted, and it changes no further pod until a user acknowledges that; otherwise 0."}, []string{"policy"}),
 		recordErrors: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "updater", Name: "record_errors_total",
 			Help: "SizingRecords that could not be written."}, nil),
 		revertErrors: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "updater", Name: "revert_errors_total",
@@ -120,7 +123,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		Help: "Pods that leave their nodes, or would in mode DryRun, because those that share need more than there is."}, []string{"mode"})
 	registry.MustRegister(m.sharedHeadroom, m.sharedCores, m.sharedBytes, m.sharedPods, m.sharedEvictions)
 	registry.MustRegister(m.controlled, m.evictable, m.withEvictable, m.withEvicted, m.updatable, m.withUpdatable, m.withUpdated,
-		m.evicted, m.updated, m.failedEvictions, m.failedResizes, m.infeasible, m.latency, m.heartbeat, m.skipped, m.reverts, m.deferred, m.observed, m.recordErrors, m.revertErrors, m.missing,
+		m.evicted, m.updated, m.failedEvictions, m.failedResizes, m.infeasible, m.latency, m.heartbeat, m.skipped, m.reverts, m.deferred, m.observed, m.fuses, m.recordErrors, m.revertErrors, m.missing,
 		m.overloaded, m.tainted, m.capped, m.unknownLoad, m.loadErrors, &m.cacheAges)
 	return m
 }
@@ -219,6 +222,18 @@ func (m *metrics) EvidenceMissing(pods int) {
 
 // Observed sets how many pods are under observation.
 func (m *metrics) Observed(pods int) { m.observed.WithLabelValues().Set(float64(pods)) }
+
+// Fuses sets which policies have a fuse that has tripped.
+func (m *metrics) Fuses(paces map[string]*view.Pace) {
+	m.fuses.Reset()
+	for name, pace := range paces {
+		tripped := 0.0
+		if !pace.Trip.At.IsZero() {
+			tripped = 1
+		}
+		m.fuses.WithLabelValues(name).Set(tripped)
+	}
+}
 
 // sharingMode is the mode of what is shown of pods that share, or would.
 func sharingMode(acts bool) string {

@@ -25,6 +25,7 @@ type pass struct {
 	order    []*score
 	skipped  []disruption.Skip
 	rollouts map[cache.ObjectName]*heldWorkload // by VPA
+	paces    map[string]*view.Pace              // by policy
 	shares   shareMoves
 	now      time.Time
 	hanging  map[string]bool // namespaces in which a write of a record timed out

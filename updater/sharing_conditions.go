@@ -164,8 +164,7 @@ func notSharing(reason, message string) metav1.Condition {
 	return metav1.Condition{Type: sizing.ConditionSharing, Status: metav1.ConditionFalse, Reason: reason, Message: message}
 }
 
-// set writes the condition of a policy if it is not as it should be; nil: there must be none. It
-// replaces the list of conditions, unless somebody else has written the policy meanwhile.
+// set writes the condition of a policy if it is not as it should be; nil: there must be none.
 func (c *sharingConditions) set(ctx context.Context, p *loadlinev1alpha1.SizingPolicy, wanted *metav1.Condition) error {
 	conditions := slices.Clone(p.Status.Conditions)
 	switch {
@@ -174,6 +173,12 @@ func (c *sharingConditions) set(ctx context.Context, p *loadlinev1alpha1.SizingP
 	case wanted != nil && !meta.SetStatusCondition(&conditions, *wanted):
 		return nil
 	}
+	return patchConditions(ctx, c.client, p, conditions)
+}
+
+// patchConditions replaces the list of conditions of a policy, unless another client has written the
+// policy meanwhile.
+func patchConditions(ctx context.Context, client versioned.Interface, p *loadlinev1alpha1.SizingPolicy, conditions []metav1.Condition) error {
 	body, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": p.UID, "resourceVersion": p.ResourceVersion},
 		"status":   map[string]any{"conditions": conditions},
@@ -181,6 +186,6 @@ func (c *sharingConditions) set(ctx context.Context, p *loadlinev1alpha1.SizingP
 	if err != nil {
 		return fmt.Errorf("print the conditions: %w", err)
 	}
-	_, err = c.client.LoadlineV1alpha1().SizingPolicies().Patch(ctx, p.Name, types.MergePatchType, body, metav1.PatchOptions{}, "status")
+	_, err = client.LoadlineV1alpha1().SizingPolicies().Patch(ctx, p.Name, types.MergePatchType, body, metav1.PatchOptions{}, "status")
 	return err
 }

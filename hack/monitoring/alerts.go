@@ -273,6 +273,16 @@ var alerts = []alert{
 		quiet:   []string{`loadline_policy_degraded{policy="fleet"} 0x120`},
 	},
 	{
+		name: "LoadlineFuseTripped", severity: warning, after: "1m",
+		expr:    `max by (policy) (loadline_policy_fuse_tripped) > 0`,
+		summary: "The fuse of policy {{ $labels.policy }} has tripped.",
+		means:   "At least 5 rounds ended within an hour and more than 20 % of them were reverted. The policy changes no further pod until a user acknowledges that.",
+		do: []string{"`kubectl get sizings -A`: what was reverted, and why.",
+			"Condition `FuseTripped` of the policy has the command that acknowledges it ([policy.md](policy.md))."},
+		firing: []string{`loadline_policy_fuse_tripped{policy="fleet"} 1x120`},
+		quiet:  []string{`loadline_policy_fuse_tripped{policy="fleet"} 0x120`},
+	},
+	{
 		name: "LoadlineRecordsFail", severity: warning, after: "15m",
 		expr:    grown("sum", `loadline_updater_record_errors_total`, "15m", ofUpdater) + " > 0",
 		summary: "SizingRecords cannot be written.",

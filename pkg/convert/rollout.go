@@ -32,13 +32,16 @@ func Rollout(p *loadlinev1alpha1.SizingPolicy) rollout.Settings {
 	s := rollout.Settings{Hash: rolloutHash(p), MaxConcurrent: rollout.DefaultMaxConcurrent, Schedule: schedule(r.Schedule)}
 	s.Recreate = inherits // then the VPA decides
 	if !inherits {
-		s.Cooldown = rollout.DefaultCooldown
+		s.Cooldown, s.StartRate = rollout.DefaultCooldown, rollout.DefaultStartRate
 	}
 	if r.Cooldown != nil {
 		s.Cooldown = r.Cooldown.Duration
 	}
 	if r.MaxConcurrent != nil {
 		s.MaxConcurrent = int(*r.MaxConcurrent)
+	}
+	if r.StartRate != nil {
+		s.StartRate = int(*r.StartRate)
 	}
 	if r.Method != nil {
 		s.Recreate = *r.Method == loadlinev1alpha1.RolloutMethodInPlaceOrRecreate
@@ -161,7 +164,7 @@ func schedule(s *loadlinev1alpha1.Schedule) *rollout.Schedule {
 // left out.
 func RolloutState(r *loadlinev1alpha1.SizingRecordStatus) rollout.State {
 	s := rollout.State{
-		Phase: rollout.Phase(r.Phase), Hash: r.PolicyHash, CanarySince: timeOf(r.CanarySince), HaltedTarget: containersOf(r.HaltedTarget),
+		Phase: rollout.Phase(r.Phase), Hash: r.PolicyHash, Started: timeOf(r.StartedAt), CanarySince: timeOf(r.CanarySince), HaltedTarget: containersOf(r.HaltedTarget),
 		CooldownUntil: timeOf(r.CooldownUntil), Kept: containersOf(r.Kept),
 	}
 	s.Mode, _ = fleet.ParseMode(string(r.Mode))
@@ -176,7 +179,7 @@ func RolloutState(r *loadlinev1alpha1.SizingRecordStatus) rollout.State {
 		one := &r.Rounds[i]
 		s.Rounds = append(s.Rounds, rollout.Round{
 			Time: one.Time.Time, Last: timeOf(one.LastChange), Pods: int(one.Pods), From: containersOf(one.From), To: containersOf(one.To),
-			Outcome: rollout.Outcome(one.Outcome), SoFar: rollout.Outcome(one.SoFar), Reason: rollout.Harm(one.Reason),
+			Outcome: rollout.Outcome(one.Outcome), SoFar: rollout.Outcome(one.SoFar), Reason: rollout.Harm(one.Reason), Ended: timeOf(one.EndedAt),
 		})
 	}
 	for _, c := range r.Conditions {
@@ -224,7 +227,7 @@ var conditionMeans = map[string]string{
 func RecordStatus(s rollout.State) loadlinev1alpha1.SizingRecordStatus {
 	r := loadlinev1alpha1.SizingRecordStatus{
 		Mode: loadlinev1alpha1.RolloutMode(s.Mode.String()), Phase: loadlinev1alpha1.RolloutPhase(s.Phase), PolicyHash: s.Hash,
-		CanarySince: metaTime(s.CanarySince), HaltedTarget: sizesOf(s.HaltedTarget), CooldownUntil: metaTime(s.CooldownUntil),
+		StartedAt: metaTime(s.Started), CanarySince: metaTime(s.CanarySince), HaltedTarget: sizesOf(s.HaltedTarget), CooldownUntil: metaTime(s.CooldownUntil),
 		ConsecutiveReverts: int32(min(s.Reverts(), math.MaxInt32)), Kept: sizesOf(s.Kept),
 	}
 	for _, m := range s.Members {
@@ -240,7 +243,7 @@ func RecordStatus(s rollout.State) loadlinev1alpha1.SizingRecordStatus {
 		}
 		r.Rounds = append(r.Rounds, loadlinev1alpha1.Round{
 			Time: metav1.NewTime(one.Time.UTC()), LastChange: metaTime(one.Last), Pods: int32(min(one.Pods, math.MaxInt32)), From: sizesOf(one.From), To: sizesOf(one.To),
-			Outcome: loadlinev1alpha1.RoundOutcome(one.Outcome), SoFar: loadlinev1alpha1.RoundOutcome(one.SoFar), Reason: string(one.Reason),
+			Outcome: loadlinev1alpha1.RoundOutcome(one.Outcome), SoFar: loadlinev1alpha1.RoundOutcome(one.SoFar), Reason: string(one.Reason), EndedAt: metaTime(one.Ended),
 		})
 	}
 	for _, kind := range []string{ConditionDegraded, ConditionResizeBlocked, ConditionScheduleBlocked, ConditionEvidenceMissing} {

@@ -97,6 +97,11 @@ func CheckPolicy(p *loadlinev1alpha1.SizingPolicy) (problems field.ErrorList, wa
 	if spec.Sharing != nil {
 		ch.sharing(spec, at.Child("sharing"))
 	}
+	if text, written := p.Annotations[AcknowledgeAnnotation]; written {
+		if _, err := time.Parse(time.RFC3339, text); err != nil {
+			ch.warn("metadata.annotations[%s]: %q acknowledges nothing: it must be the time that condition %s names, such as 2026-01-02T15:04:05Z", AcknowledgeAnnotation, short(text), ConditionFuseTripped)
+		}
+	}
 	return ch.problems, ch.warnings
 }
 
@@ -310,6 +315,9 @@ func (ch *policyCheck) rollout(r *loadlinev1alpha1.Rollout, at *field.Path) {
 	}
 	if n := r.MaxConcurrent; n != nil && *n < 0 {
 		ch.refuse(field.Invalid(at.Child("maxConcurrent"), *n, "must not be negative; 0: no limit"))
+	}
+	if n := r.StartRate; n != nil && *n < 0 {
+		ch.refuse(field.Invalid(at.Child("startRate"), *n, "must not be negative; 0: no limit"))
 	}
 	if r.Schedule != nil {
 		ch.schedule(r.Schedule, at.Child("schedule"))

@@ -314,7 +314,7 @@ func (c Crowd) Policy() *loadlinev1alpha1.SizingPolicy {
 		Spec: loadlinev1alpha1.SizingPolicySpec{
 			Namespaces: loadlinev1alpha1.NamespaceSelection{Names: []string{"*"}},
 			Workloads:  []loadlinev1alpha1.WorkloadSelection{{APIVersion: "apps/v1", Kind: "Deployment"}},
-			Rollout:    &loadlinev1alpha1.Rollout{Mode: new(loadlinev1alpha1.RolloutModeAuto)},
+			Rollout:    &loadlinev1alpha1.Rollout{Mode: new(loadlinev1alpha1.RolloutModeAuto), StartRate: new(int32(0))},
 		},
 	}
 }

@@ -36,6 +36,8 @@ const (
 	EventPolicyConflict  = "PolicyConflict"
 	EventResizeSkipped   = "ResizeSkipped"
 	EventWorkloadOptOut  = "WorkloadOptOut"
+
+	EventFuseTripped = "FuseTripped" // on the SizingPolicy
 )
 
 // Object is what an event is about.
@@ -67,7 +69,7 @@ func detailsOf(pod *corev1.Pod, sizes string) Details {
 func (c *Cluster) event(about Object, reason, message string, details Details) {
 	kind := corev1.EventTypeNormal
 	switch reason {
-	case EventReverted, EventRevertDeferred, EventResizeFailed, EventResizeWithdrawn, EventResizeSkipped:
+	case EventReverted, EventRevertDeferred, EventResizeFailed, EventResizeWithdrawn, EventResizeSkipped, EventFuseTripped:
 		kind = corev1.EventTypeWarning
 	}
 	c.Events.AnnotatedEventf(about, details, kind, reason, "%s", message)

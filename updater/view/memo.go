@@ -19,6 +19,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/pkg/kube/target"
 )
@@ -47,7 +48,8 @@ type memo struct {
 	ruled map[*vpav1.VerticalPodAutoscaler]*ruled
 	spare *ruled // for the next VPA of which nobody knows yet whether it is one of these
 
-	rollouts []*Rollout // of the last Snapshot
+	rollouts []*Rollout                // of the last Snapshot
+	fleets   map[string]*rollout.Fleet // by policy, see Paces
 
 	met     int          // pods in the last pass
 	marked  bool         // a pod has a mark of sharing
@@ -180,7 +182,7 @@ type knownOwner struct {
 
 func newMemo() *memo {
 	book, _ := recipe.NewBook("", recipe.DefaultConfig()) // the recipe without a name can be read
-	return &memo{book: book, acting: map[string]bool{}, vpas: map[cache.ObjectName]*knownVPA{}, listed: map[cache.ObjectName]int32{}, ranges: map[string]*knownRanges{},
+	return &memo{book: book, fleets: map[string]*rollout.Fleet{}, acting: map[string]bool{}, vpas: map[cache.ObjectName]*knownVPA{}, listed: map[cache.ObjectName]int32{}, ranges: map[string]*knownRanges{},
 		pods: map[types.UID]*knownPod{}, owners: map[target.Key]*knownOwner{}, referred: map[*metav1.OwnerReference]*knownOwner{}, unreadable: map[target.Key]string{}, ruled: map[*vpav1.VerticalPodAutoscaler]*ruled{}, spare: &ruled{}}
 }
 

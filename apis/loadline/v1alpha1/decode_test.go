@@ -23,7 +23,7 @@ const fullPolicy = `{
  "containers":{"exclude":["istio-proxy"]},
  "rollout":{
   "mode":"Canary","canary":{"percentage":10,"observationPeriod":"5m0s","autoPromote":true},
-  "method":"InPlaceOnly","cooldown":"1h0m0s","minHistory":"24h0m0s","maxConcurrent":1,
+  "method":"InPlaceOnly","cooldown":"1h0m0s","minHistory":"24h0m0s","maxConcurrent":1,"startRate":10,
   "schedule":{"windows":[{"start":"22:00","end":"06:00"}],"daysOfWeek":["Monday"],"timezone":"UTC"},
   "initialSizing":"Target","hpa":"LeaveOut"},
  "safety":{"autoRevert":true,"observationPeriod":"5m0s","restarts":2,"throttle":"0.5","pressure":"0.3"},
@@ -40,12 +40,12 @@ const fullPolicy = `{
 const fullRecord = `{
 "apiVersion":"loadline.dev/v1alpha1","kind":"SizingRecord","metadata":{"name":"deployment-web","namespace":"shop"},
 "status":{
- "mode":"Canary","phase":"FullRollout","policyHash":"5f3a","canaryMembers":[{"uid":"7d1f","outcome":"Success"}],"canarySince":"2026-01-02T11:00:00Z",
+ "mode":"Canary","phase":"FullRollout","policyHash":"5f3a","startedAt":"2026-01-02T10:00:00Z","canaryMembers":[{"uid":"7d1f","outcome":"Success"}],"canarySince":"2026-01-02T11:00:00Z",
  "haltedTarget":[{"name":"app","requests":{"cpu":"100m"},"limits":{"memory":"1Gi"}}],"cooldownUntil":"2026-01-02T13:00:00Z","consecutiveReverts":1,
  "kept":[{"name":"app","requests":{"cpu":"250m"},"limits":{"memory":"1Gi"}}],
  "reverted":[{"name":"app","requests":{"cpu":"100m"},"limits":{"memory":"1Gi"},"time":"2026-01-02T12:00:00Z"}],
  "rounds":[{"time":"2026-01-02T12:00:00Z","lastChange":"2026-01-02T12:30:00Z","soFar":"Success","pods":3,"from":[{"name":"app","requests":{"cpu":"250m"}}],"to":[{"name":"app","requests":{"cpu":"100m"}}],
-  "outcome":"Reverted","reason":"OOMKilled"}],
+  "outcome":"Reverted","endedAt":"2026-01-02T12:40:00Z","reason":"OOMKilled"}],
  "conditions":[{"type":"Degraded","status":"False","lastTransitionTime":"2026-01-02T12:00:00Z","reason":"r","message":"m"}]}}`
 
 // full fails where a field of our own types has no value.

@@ -69,6 +69,10 @@ type SizingRecordStatus struct {
 	// +optional
 	PolicyHash string `json:"policyHash,omitempty"`
 
+	// startedAt is when the first pod was changed under policyHash. Absent: none was.
+	// +optional
+	StartedAt *metav1.Time `json:"startedAt,omitempty"`
+
 	// canaryMembers are the pods that are changed first. One that is gone is
 	// replaced by another pod.
 	// +optional
@@ -197,6 +201,10 @@ type Round struct {
 	// soFar is what the round would end as if nothing more came of it.
 	// +optional
 	SoFar RoundOutcome `json:"soFar,omitempty"`
+
+	// endedAt is when the round ended, or was reverted. Absent while it is in progress.
+	// +optional
+	EndedAt *metav1.Time `json:"endedAt,omitempty"`
 
 	// reason is why, in one word. Example: OOMKilled.
 	// +optional

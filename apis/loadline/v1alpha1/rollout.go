@@ -62,6 +62,15 @@ type Rollout struct {
 	// +kubebuilder:validation:Minimum=0
 	MaxConcurrent *int32 `json:"maxConcurrent,omitempty"`
 
+	// startRate limits how fast this policy spreads to workloads that it has not
+	// changed yet: at most this number begin within the first hour, and their total
+	// at most doubles in each further hour. It applies again after a change of
+	// recipe, resourcePolicy, containers, mode, canary or method, and to workloads
+	// that are selected later. 0: no limit. Default: 10; with mode Inherit no limit.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	StartRate *int32 `json:"startRate,omitempty"`
+
 	// schedule says when running pods may be changed. Changes are taken back at
 	// any time, and memory is given after an out-of-memory kill at any time. When
 	// absent, always.

@@ -8,8 +8,10 @@ import (
 
 // SizingPolicyStatus is what came of a policy.
 type SizingPolicyStatus struct {
-	// conditions are "Ready" (the policy is used; its message says what is not)
-	// and "Degraded" (workloads whose changes were taken back repeatedly).
+	// conditions are "Ready" (the policy is used; its message says what is not),
+	// "Degraded" (workloads whose changes were taken back repeatedly) and, once too
+	// many rounds were reverted, "FuseTripped" (no further round begins until the
+	// annotation loadline.dev/acknowledge has the time that its message names).
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -31,7 +31,8 @@ const (
 	JobNotResized      Reason = "JobNotResized"
 	NoRecord           Reason = "NoRecord"
 
-	// pkg/core/rollout/round.go, which updater/rollouts.go asks before a plan is made (those of nodes:
+	// pkg/core/rollout/round.go, which updater/rollouts.go asks before a plan is made (FuseTripped and
+	// StartRate: fuse.go beside it, updater/view/fleet.go; those of nodes:
 	// checks.go beside it; HPAOnResource and KeptAfterRevert: updater/view/policy.go); OutsideWindow and
 	// UnderObservation also updater/rollouts.go itself, UnderObservation of what shares updater/view/divide.go;
 	// updater/view/workload.go. round.go also finds RolloutUnderWay and TooLargeForNode under a
@@ -41,6 +42,8 @@ const (
 	OutsideWindow    Reason = "OutsideWindow"
 	UnderObservation Reason = "UnderObservation"
 	Halted           Reason = "Halted"
+	FuseTripped      Reason = "FuseTripped"
+	StartRate        Reason = "StartRate"
 	ShortHistory     Reason = "ShortHistory"
 	HPAOnResource    Reason = "HPAOnResource"
 	KeptAfterRevert  Reason = "KeptAfterRevert"
@@ -172,6 +175,10 @@ var explanations = []Explanation{
 		"wait for the end of the observation; `spec.rollout.maxConcurrent`", false},
 	{Halted, "changes of its workload were taken back again and again",
 		"find out from the SizingRecord what harms the pods; the rollout begins anew when the recommendation or the policy changes", true},
+	{FuseTripped, "too many rounds of its SizingPolicy were reverted within an hour, so the policy changes no further pod",
+		"find out what did harm (`kubectl get sizings -A`), then acknowledge it with the command in condition `FuseTripped` of the policy: `kubectl annotate --overwrite sizingpolicy NAME loadline.dev/acknowledge=TIME`", false}, // one event for the policy, none for each workload
+	{StartRate, "its SizingPolicy has changed no pod of its workload yet, and begins with few workloads in an hour",
+		"wait; the number doubles each hour; `spec.rollout.startRate`, 10 by default, 0 for no limit", false},
 	{ShortHistory, "its recommendation rests on less usage than its SizingPolicy requires before it changes pods",
 		"wait; the condition `SufficientHistory` of the VPA reports how much there is; `spec.rollout.minHistory`, 1h by default", false},
 	{HPAOnResource, "a HorizontalPodAutoscaler looks at the resource that would change",

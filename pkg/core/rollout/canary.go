@@ -21,6 +21,10 @@ type Workload struct {
 	Rolling  bool // it is being rolled out: RollingOut
 	// ShortHistory: the recommendation rests on less usage than the policy requires.
 	ShortHistory bool
+	// Tripped: the fuse of the policy has tripped, so no pod is changed.
+	Tripped bool
+	// MayNotStart: the policy begins with no further workload now. One that has begun goes on.
+	MayNotStart bool
 
 	Target []policy.Container // what is recommended, as requests, without any Floor
 	Pods   []Pod

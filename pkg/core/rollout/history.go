@@ -79,7 +79,7 @@ func (s *State) open(now time.Time) {
 
 // close ends the newest round.
 func (s *State) close(o Outcome, base time.Duration, now time.Time) {
-	s.Rounds[0].Outcome, s.Rounds[0].SoFar = o, ""
+	s.Rounds[0].Outcome, s.Rounds[0].SoFar, s.Rounds[0].Ended = o, "", now
 	s.coolDown(base, now)
 }
 

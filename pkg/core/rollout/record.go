@@ -25,7 +25,15 @@ func (s State) Changed(c Change) State {
 	r := s.round()
 	r.note(c)
 	r.Pods, r.Last = r.Pods+1, later(r.Last, c.At)
+	s.start(c.At)
 	return s
+}
+
+// start notes the first change under the current hash.
+func (s *State) start(at time.Time) {
+	if s.Started.IsZero() {
+		s.Started = at
+	}
 }
 
 // Began returns the state after a node began with a change for which it had no room before, or with
@@ -55,7 +63,7 @@ func (s State) Covers(at time.Time) bool {
 // was changed.
 func (s State) Turned(before State) bool {
 	return s.Phase != before.Phase || s.Hash != before.Hash || s.Mode != before.Mode || !s.CooldownUntil.Equal(before.CooldownUntil) ||
-		len(s.Reverted) != len(before.Reverted) || s.ended() != before.ended() || s.Degraded.Reason != before.Degraded.Reason ||
+		!s.Started.Equal(before.Started) || len(s.Reverted) != len(before.Reverted) || s.ended() != before.ended() || s.Degraded.Reason != before.Degraded.Reason ||
 		s.ResizeBlocked.Reason != before.ResizeBlocked.Reason || s.ScheduleBlocked.Reason != before.ScheduleBlocked.Reason ||
 		s.EvidenceMissing.Reason != before.EvidenceMissing.Reason
 }
@@ -118,6 +126,9 @@ func (s State) End(e Ending, set Settings, now time.Time) State {
 	if e.Outcome != Failed { // it was changed, and the process may have ended before it was counted
 		r.Pods = max(r.Pods, 1)
 	}
+	if e.Outcome == Evicted {
+		s.start(e.Change.At)
+	}
 	if o := first(r.SoFar, e.Outcome); o != r.SoFar {
 		r.SoFar, r.Reason = o, e.Harm
 	}
@@ -152,9 +163,9 @@ func (s *State) revert(e Ending, set Settings, now time.Time) {
 	}
 	s.Rounds[of].note(e.Change)
 	s.Rounds[of].Pods = max(s.Rounds[of].Pods, 1)
-	s.Rounds[of].Outcome, s.Rounds[of].Reason, s.Rounds[of].SoFar = e.Outcome, e.Harm, ""
+	s.Rounds[of].Outcome, s.Rounds[of].Reason, s.Rounds[of].SoFar, s.Rounds[of].Ended = e.Outcome, e.Harm, "", now
 	if r := s.round(); r != nil && r.begun() {
-		r.Outcome, r.SoFar = cmp.Or(r.SoFar, Superseded), ""
+		r.Outcome, r.SoFar, r.Ended = cmp.Or(r.SoFar, Superseded), "", now
 	} else if r != nil {
 		s.Rounds, of = s.Rounds[1:], of-1
 	}

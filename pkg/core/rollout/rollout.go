@@ -37,6 +37,8 @@ const (
 	OutsideWindow    Reason = "OutsideWindow"
 	UnderObservation Reason = "UnderObservation" // the pod, or as many of its workload as may be at once
 	Halted           Reason = "Halted"
+	FuseTripped      Reason = "FuseTripped"  // see Fleet.Trip
+	StartRate        Reason = "StartRate"    // see Fleet.Starts
 	ShortHistory     Reason = "ShortHistory" // less than fleet.Policy.MinHistory
 	HPAOnResource    Reason = "HPAOnResource"
 	KeptAfterRevert  Reason = "KeptAfterRevert"
@@ -81,6 +83,7 @@ type State struct {
 	Phase         Phase
 	Hash          string             // of the fields of the policy on which phase and reverts rest
 	Members       []Member           // of the canary
+	Started       time.Time          // the first change of a pod under Hash; zero: none yet
 	CanarySince   time.Time          // the begin of its first round; zero: it has none, or was reverted since
 	HaltedTarget  []policy.Container // what was recommended when it was halted
 	CooldownUntil time.Time
@@ -117,6 +120,7 @@ type Round struct {
 	Reason   Harm // of Reverted and Failed
 	// SoFar is what the round would end as if no other change of it ended.
 	SoFar Outcome
+	Ended time.Time // when the round ended or was reverted; zero: it has not, or the time is unknown
 }
 
 // NoPrometheus is why throttling and pressure are not looked at.
@@ -149,6 +153,7 @@ type Settings struct {
 	Recreate      bool          // pods that cannot be resized may be evicted
 	Cooldown      time.Duration // after a round; 0: none
 	MaxConcurrent int           // pods that are changed and not judged yet; 0: no limit
+	StartRate     int           // workloads that begin within the first hour; 0: no limit, see Fleet.Starts
 	Schedule      *Schedule     // nil: always
 	// Unmeasured says that throttling and pressure count, and nobody can be asked for them.
 	Unmeasured bool
@@ -159,6 +164,7 @@ const (
 	DefaultCooldown      = time.Hour
 	DefaultMinHistory    = time.Hour // as sharing.MinAge
 	DefaultMaxConcurrent = 1
+	DefaultStartRate     = 10
 )
 
 // clone returns a state whose lists can be changed.

@@ -94,7 +94,7 @@ func (h *hold) evicts() bool {
 // follow takes over what changed in policy, mode and target since the last time.
 func (h *hold) follow() {
 	if h.set.Hash != "" && h.set.Hash != h.Hash {
-		h.Hash, h.Reverted = h.set.Hash, nil
+		h.Hash, h.Reverted, h.Started = h.set.Hash, nil, time.Time{}
 		h.phase("")
 	}
 	h.Reverted = slices.DeleteFunc(h.Reverted, func(r RevertedSizes) bool { return r.expired(h.now) })
@@ -141,6 +141,7 @@ func (h *hold) adopt() {
 	}
 	if !r.begun() && changed > 0 {
 		r.Time = first
+		h.start(first)
 	}
 	r.Pods, r.Last = max(r.Pods, changed), later(r.Last, last)
 	if h.Phase == PhaseCanary && h.CanarySince.IsZero() && r.begun() {
@@ -153,10 +154,13 @@ func (h *hold) adopt() {
 
 // inherit leaves the decision to the VPA, at the times that the policy allows.
 func (h *hold) inherit() {
-	open := h.window()
+	held := h.paced()
+	if open := h.window(); !open {
+		held = cmp.Or(held, OutsideWindow)
+	}
 	for i := range h.answers {
-		if h.answers[i] = (Answer{Free: open, Memory: true}); !open && h.w.Pods[i].Due {
-			h.answers[i].Reason = OutsideWindow
+		if h.answers[i] = (Answer{Free: held == "", Memory: true}); h.w.Pods[i].Due {
+			h.answers[i].Reason = held
 		}
 	}
 }
@@ -319,7 +323,9 @@ func (h *hold) workload() Reason {
 	if lasts {
 		h.opens(until)
 	}
-	switch {
+	switch paced := h.paced(); {
+	case paced == FuseTripped: // needs a user, unlike most others
+		return paced
 	case h.Phase == PhaseHalted:
 		h.next = time.Time{}
 		return Halted
@@ -329,6 +335,18 @@ func (h *hold) workload() Reason {
 		return ShortHistory
 	case lasts:
 		return CoolingDown
+	default:
+		return paced
+	}
+}
+
+// paced returns why the policy as a whole holds the workload.
+func (h *hold) paced() Reason {
+	switch {
+	case h.w.Tripped:
+		return FuseTripped
+	case h.w.MayNotStart && h.Started.IsZero():
+		return StartRate
 	}
 	return ""
 }

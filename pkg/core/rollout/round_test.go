@@ -197,7 +197,7 @@ func TestARoundEndsWhenNothingIsLeft(t *testing.T) {
 	s = end(s, &w.Pods[1], Success, "", noon.Add(6*time.Minute), noon.Add(12*time.Minute))
 	require.Empty(t, s.Rounds[0].Outcome)
 	h = Hold(s, w, set, noon.Add(12*time.Minute))
-	require.Equal(t, []Round{{Time: noon.Add(time.Second), Last: noon.Add(6 * time.Minute), Pods: 2, Outcome: Success,
+	require.Equal(t, []Round{{Time: noon.Add(time.Second), Last: noon.Add(6 * time.Minute), Pods: 2, Outcome: Success, Ended: noon.Add(12 * time.Minute),
 		From: []policy.Container{requests("app", 500, 100)}, To: []policy.Container{requests("app", 200, -1)}}}, h.State.Rounds)
 	require.Equal(t, noon.Add(72*time.Minute), h.State.CooldownUntil, "it begins at the end of the round")
 	require.Equal(t, []policy.Container{requests("app", 200, -1)}, h.State.Kept)

@@ -1,0 +1,173 @@
+package rollout
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/fleet"
+)
+
+// ended returns a workload with rounds of one outcome that ended at some minutes after noon.
+func ended(o Outcome, minutes ...int) (s State) {
+	for _, m := range minutes {
+		s.Rounds = append(s.Rounds, Round{Outcome: o, Ended: noon.Add(time.Duration(m) * time.Minute)})
+	}
+	return s
+}
+
+func TestFleetTrip(t *testing.T) {
+	minute := func(m int) time.Time { return noon.Add(time.Duration(m) * time.Minute) }
+	for _, tc := range []struct {
+		name         string
+		rounds       []State
+		acknowledged time.Time
+		now          time.Time // zero: two hours after noon
+		want         time.Time // zero: it does not trip
+	}{
+		{name: "no rounds"},
+		{name: "one of five", rounds: []State{ended(Success, 0, 1, 2, 3), ended(Reverted, 4)}},
+		{name: "two of five", rounds: []State{ended(Success, 0, 1, 2), ended(Reverted, 3, 4)}, want: minute(4)},
+		{name: "four of four are too few", rounds: []State{ended(Reverted, 0, 1, 2, 3)}},
+		{name: "a fifth of ten is not more than a fifth", now: minute(30), rounds: []State{ended(Success, 0, 1, 2, 3, 4, 5, 6, 7), ended(Reverted, 8, 9)}},
+		{name: "a fifth of ten, then two of nine within the hour", rounds: []State{ended(Success, 0, 1, 2, 3, 4, 5, 6, 7), ended(Reverted, 8, 9)}, want: minute(60)},
+		{name: "a revert that its node defers counts", rounds: []State{ended(Success, 0, 1, 2), ended(RevertDeferred, 3, 4)}, want: minute(4)},
+		{name: "spread over two hours", rounds: []State{ended(Success, 0, 1, 2), ended(Reverted, 61, 62)}},
+		{name: "the successes leave the hour first",
+			rounds: []State{ended(Success, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), ended(Reverted, 30, 31, 32, 33, 34)}, want: minute(60)},
+		{name: "and have not left it yet", now: minute(59),
+			rounds: []State{ended(Success, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), ended(Reverted, 30, 31, 32, 33, 34)}},
+		{name: "long ago", rounds: []State{ended(Success, -9000, -9000, -9000), ended(Reverted, -9000, -9000)}, want: minute(-9000)},
+		{name: "acknowledged with its time", rounds: []State{ended(Success, 0, 1, 2), ended(Reverted, 3, 4)}, acknowledged: minute(4)},
+		{name: "acknowledged later", rounds: []State{ended(Success, 0, 1, 2), ended(Reverted, 3, 4)}, acknowledged: minute(90)},
+		{name: "acknowledged before it tripped", rounds: []State{ended(Success, 0, 1, 2), ended(Reverted, 3, 4)}, acknowledged: minute(-1), want: minute(4)},
+		{name: "acknowledged for ever", rounds: []State{ended(Success, 0, 1, 2), ended(Reverted, 3, 4)}, acknowledged: minute(1 << 20), want: minute(4)},
+		{name: "it trips again", rounds: []State{ended(Reverted, 0, 1, 2, 3, 4), ended(Reverted, 10, 11, 12, 13, 14)}, acknowledged: minute(5), want: minute(14)},
+		{name: "few rounds after an acknowledgement", rounds: []State{ended(Reverted, 0, 1, 2, 3, 4), ended(Reverted, 10, 11, 12, 13)}, acknowledged: minute(5)},
+		{name: "a clock that was half an hour ahead", now: noon, rounds: []State{ended(Reverted, 26, 27, 28, 29, 30)}, want: minute(30)},
+		{name: "and the time that it wrote is acknowledged", now: noon, rounds: []State{ended(Reverted, 26, 27, 28, 29, 30)}, acknowledged: minute(30)},
+		{name: "a clock that was a day ahead", now: noon, rounds: []State{ended(Reverted, 1440, 1441, 1442, 1443, 1444)}},
+		{name: "rounds without a time are of an earlier version", rounds: []State{{Rounds: []Round{{Outcome: Reverted}, {Outcome: Reverted}, {Outcome: Reverted}, {Outcome: Reverted}, {Outcome: Reverted}}}}},
+		{name: "large workloads do not hide the reverts of others", want: minute(4), rounds: []State{
+			ended(Reverted, 3, 4), {Rounds: []Round{{SoFar: Success, Last: minute(0)}}}, {Rounds: []Round{{SoFar: Success, Last: minute(1)}}}, {Rounds: []Round{{SoFar: Success, Last: minute(2)}}}}},
+		{name: "nor dilute them", want: minute(4), rounds: []State{
+			ended(Success, 0, 1, 2), ended(Reverted, 3, 4), {Rounds: []Round{{SoFar: Success, Last: minute(0)}}}, {Rounds: []Round{{SoFar: Success, Last: minute(1)}}},
+			{Rounds: []Round{{SoFar: Success, Last: minute(1)}}}, {Rounds: []Round{{SoFar: Success, Last: minute(1)}}}, {Rounds: []Round{{SoFar: Success, Last: minute(1)}}}}},
+		{name: "a round without a judged change is no evidence", rounds: []State{
+			ended(Reverted, 3, 4), {Rounds: []Round{{Last: minute(0)}}}, {Rounds: []Round{{Last: minute(1)}}}, {Rounds: []Round{{Last: minute(2)}}}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var f Fleet
+			for _, s := range tc.rounds {
+				f.Add(s, "")
+			}
+			if tc.now.IsZero() {
+				tc.now = noon.Add(2 * time.Hour)
+			}
+			require.Equal(t, tc.want, f.Trip(tc.acknowledged, tc.now).At)
+		})
+	}
+}
+
+func TestFleetStarts_DoublesEachHour(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		rate   int
+		period time.Duration
+		open   func(hour int) bool // of the schedule; nil: always
+		total  []int               // after each hour
+	}{
+		{name: "by default", rate: 10, total: []int{10, 20, 40, 80, 160, 320}},
+		{name: "one", rate: 1, total: []int{1, 2, 4, 8}},
+		{name: "a long observation", rate: 10, period: 2 * time.Hour, total: []int{10, 10, 20, 20, 40}},
+		{name: "a closed schedule is no evidence", rate: 10, open: func(hour int) bool { return hour < 2 || hour > 6 }, total: []int{10, 20, 20, 20, 20, 20, 20, 40}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var states []State
+			for m := range len(tc.total) * 60 {
+				now := noon.Add(time.Duration(m) * time.Minute)
+				var f Fleet
+				for _, s := range states {
+					f.Add(s, "h")
+				}
+				if tc.open == nil || tc.open(m/60) {
+					for range f.Starts(tc.rate, tc.period, now) {
+						states = append(states, State{Hash: "h", Started: now})
+					}
+				}
+				if (m+1)%60 == 0 {
+					require.Len(t, states, tc.total[m/60], "hour %d", m/60)
+				}
+			}
+		})
+	}
+}
+
+func TestFleetStarts(t *testing.T) {
+	states := func(n int, ago time.Duration) (all []State) {
+		for range n {
+			all = append(all, State{Hash: "h", Started: noon.Add(-ago)})
+		}
+		return all
+	}
+	for _, tc := range []struct {
+		name   string
+		states []State
+		rate   int
+		hash   string
+		want   int
+	}{
+		{name: "a new policy", rate: 10, hash: "h", want: 10},
+		{name: "without limit", rate: 0, hash: "h", states: states(5000, 0), want: 1<<63 - 1},
+		{name: "under another hash all begin anew", rate: 10, hash: "changed", states: states(5000, 2*time.Hour), want: 10},
+		{name: "within the hour", rate: 10, hash: "h", states: states(10, 59*time.Minute)},
+		{name: "after the hour", rate: 10, hash: "h", states: states(10, time.Hour), want: 10},
+		{name: "workloads that are selected after a calm day", rate: 10, hash: "h", states: states(5000, 26*time.Hour), want: 10},
+		{name: "a clock that was half an hour ahead", rate: 10, hash: "h", states: states(10, -30*time.Minute)},
+		{name: "a clock that was a year ahead does not stop the policy", rate: 10, hash: "h", states: states(10, -365*24*time.Hour), want: 10},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var f Fleet
+			for _, s := range tc.states {
+				f.Add(s, tc.hash)
+			}
+			require.Equal(t, tc.want, f.Starts(tc.rate, 5*time.Minute, noon))
+		})
+	}
+}
+
+func TestHold_StartRateHoldsWorkloadsThatHaveNotBegun(t *testing.T) {
+	w, set := deployment(fleet.Auto, 2), settings()
+	w.MayNotStart = true
+	held := Hold(State{}, w, set, noon)
+	require.Equal(t, []Answer{{Reason: StartRate, Memory: true}, {Reason: StartRate, Memory: true}}, held.Pods)
+	require.Empty(t, held.State.Rounds)
+
+	w.MayNotStart = false
+	s := change(Hold(State{}, w, set, noon).State, &w.Pods[0], noon.Add(time.Second))
+	require.Equal(t, noon.Add(time.Second), s.Started)
+	s = end(s, &w.Pods[0], Success, "", noon.Add(time.Second), noon.Add(6*time.Minute))
+	w.MayNotStart = true
+	require.Equal(t, []string{"p1"}, free(w, Hold(s, w, set, noon.Add(6*time.Minute))), "one that has begun goes on")
+
+	set.Hash = "changed"
+	held = Hold(s, w, set, noon.Add(6*time.Minute))
+	require.Empty(t, free(w, held), "a running round must not bring another recipe")
+	require.Zero(t, held.State.Started)
+}
+
+func TestHold_TrippedFuseHoldsAllPodsButMemoryAfterKills(t *testing.T) {
+	for _, mode := range []fleet.Mode{fleet.Auto, fleet.Inherit} {
+		t.Run(mode.String(), func(t *testing.T) {
+			w, set := deployment(mode, 2), settings()
+			s := change(Hold(State{}, w, set, noon).State, &w.Pods[0], noon.Add(time.Second))
+			s = end(s, &w.Pods[0], Success, "", noon.Add(time.Second), noon.Add(6*time.Minute))
+			w.Tripped = true
+			held := Hold(s, w, set, noon.Add(6*time.Minute))
+			require.Empty(t, free(w, held))
+			require.Equal(t, FuseTripped, held.Pods[1].Reason)
+			require.True(t, held.Pods[1].Memory)
+		})
+	}
+}

@@ -1,0 +1,307 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/fleet"
+)
+
+// spreading is a cluster of many Deployments of one pod each, under one policy whose recipe lowers all.
+type spreading struct {
+	*rolling
+	touched  map[string]bool // pods that were changed
+	minute   int             // of the last pass
+	harmless bool            // no workload is hurt
+}
+
+func newSpreading(t *testing.T, workloads int, policy *loadlinev1alpha1.SizingPolicy) *spreading {
+	t.Helper()
+	objects := []runtime.Object{policy, healthy("n1")}
+	for i := range workloads {
+		objects = append(objects, copies(fmt.Sprintf("app-%04d", i))...)
+	}
+	config := Default()
+	config.Disruption.MinReplicas = 1
+	s := &spreading{rolling: roll(t, config, objects...), touched: map[string]bool{}, minute: -1}
+	s.events.Events = make(chan string, 100000)
+	return s
+}
+
+// copies returns the objects of deployment and madeVPA, for a Deployment of another name.
+func copies(name string) (objects []runtime.Object) {
+	rename := func(m *metav1.ObjectMeta) {
+		m.Name, m.UID = strings.Replace(m.Name, "web", name, 1), types.UID(name+"-"+string(m.UID))
+		for i := range m.OwnerReferences {
+			m.OwnerReferences[i].Name = strings.Replace(m.OwnerReferences[i].Name, "web", name, 1)
+		}
+	}
+	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}
+	for _, o := range append(deployment(1, nil), lowering(madeVPA())) {
+		switch o := o.(type) {
+		case *appsv1.Deployment:
+			rename(&o.ObjectMeta)
+			o.Spec.Selector = selector
+		case *appsv1.ReplicaSet:
+			rename(&o.ObjectMeta)
+			o.Spec.Selector = selector
+		case *corev1.Pod:
+			rename(&o.ObjectMeta)
+			o.Labels = map[string]string{"app": name}
+			o.Spec.NodeName = "n1"
+		case *vpav1.VerticalPodAutoscaler:
+			rename(&o.ObjectMeta)
+			o.Spec.TargetRef.Name = name
+		}
+		objects = append(objects, o)
+	}
+	return objects
+}
+
+// until makes a pass each minute. The containers of one in three workloads restart again and again
+// after they were lowered.
+func (s *spreading) until(minute int) {
+	s.t.Helper()
+	for s.minute < minute {
+		s.minute++
+		after := time.Duration(s.minute) * time.Minute
+		s.judge(after)
+		for _, name := range s.at(after) {
+			s.touched[name] = true
+			var i int
+			_, err := fmt.Sscanf(name, "app-%d-1-0", &i)
+			require.NoError(s.t, err)
+			if i%3 == 0 && !s.harmless {
+				s.restarted(name, 2)
+			}
+		}
+	}
+}
+
+// condition returns condition FuseTripped of the policy; nil: there is none.
+func (s *spreading) condition() *metav1.Condition {
+	p, err := s.vpa.LoadlineV1alpha1().SizingPolicies().Get(s.t.Context(), "fleet", metav1.GetOptions{})
+	require.NoError(s.t, err)
+	return meta.FindStatusCondition(p.Status.Conditions, convert.ConditionFuseTripped)
+}
+
+// update changes the policy, or its status, and waits until the caches know.
+func (s *spreading) update(change func(*loadlinev1alpha1.SizingPolicy)) {
+	s.t.Helper()
+	policies := s.vpa.LoadlineV1alpha1().SizingPolicies()
+	p, err := policies.Get(s.t.Context(), "fleet", metav1.GetOptions{})
+	require.NoError(s.t, err)
+	p = p.DeepCopy()
+	change(p)
+	s.steps++
+	p.Labels = map[string]string{"step": fmt.Sprint(s.steps)}
+	_, err = policies.Update(s.t.Context(), p, metav1.UpdateOptions{})
+	require.NoError(s.t, err)
+	s.known(p.Labels["step"])
+}
+
+// known waits until the caches have the policy with a label.
+func (s *spreading) known(step string) {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool {
+		known := s.caches.policies.Now().Object("fleet")
+		return known != nil && known.Labels["step"] == step
+	}, time.Minute, time.Millisecond)
+}
+
+func (s *spreading) acknowledge(value string) {
+	s.update(func(p *loadlinev1alpha1.SizingPolicy) {
+		p.Annotations = map[string]string{convert.AcknowledgeAnnotation: value}
+	})
+}
+
+// tripped returns a cluster whose fuse has tripped.
+func tripped(t *testing.T, workloads int, changes ...func(*loadlinev1alpha1.SizingPolicySpec)) *spreading {
+	t.Helper()
+	s := newSpreading(t, workloads, sizingPolicy(loadlinev1alpha1.RolloutModeAuto, changes...))
+	s.until(30)
+	require.NotNil(t, s.condition())
+	require.Equal(t, metav1.ConditionTrue, s.condition().Status)
+	return s
+}
+
+func TestFuse_RecipeThatHurtsOneInThree(t *testing.T) {
+	for workloads, minutes := range map[int]int{200: 130, 2000: 12} {
+		t.Run(fmt.Sprint(workloads), func(t *testing.T) {
+			s := newSpreading(t, workloads, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
+			s.until(0)
+			require.Len(t, s.touched, 10, "the policy is new")
+			require.Equal(t, workloads-10, s.skipped("StartRate"))
+			require.Zero(t, s.value("loadline_policy_fuse_tripped", "policy", "fleet"))
+			require.Nil(t, s.condition())
+
+			s.until(minutes)
+			require.LessOrEqual(t, len(s.touched), 15)
+			require.EqualValues(t, 1, s.value("loadline_policy_fuse_tripped", "policy", "fleet"))
+			require.Positive(t, s.skipped("FuseTripped"))
+			c := s.condition()
+			require.Equal(t, metav1.ConditionTrue, c.Status)
+			require.Equal(t, "TooManyReverts", c.Reason)
+			require.Contains(t, c.Message, "kubectl annotate --overwrite sizingpolicy fleet loadline.dev/acknowledge="+c.LastTransitionTime.UTC().Format(time.RFC3339))
+			events := slices.DeleteFunc(s.told(), func(line string) bool { return !strings.HasPrefix(line, "Warning FuseTripped ") })
+			require.Len(t, events, 1, "once")
+			for name := range s.touched {
+				require.Empty(t, s.pod(name).Annotations[convert.ResizedAtAnnotation], "observations end")
+			}
+		})
+	}
+}
+
+func TestFuse_Acknowledge(t *testing.T) {
+	s := tripped(t, 60)
+	since := s.condition().LastTransitionTime.UTC()
+	touched := len(s.touched)
+	for _, tc := range []struct{ name, value string }{
+		{"a time before the trip", since.Add(-time.Second).Format(time.RFC3339)},
+		{"a time ahead of the clock", since.Add(1000 * time.Hour).Format(time.RFC3339)},
+		{"no time", "true"},
+		{"nothing", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s.acknowledge(tc.value)
+			s.until(s.minute + 61)
+			require.Len(t, s.touched, touched)
+			require.Equal(t, metav1.ConditionTrue, s.condition().Status)
+			require.Equal(t, since, s.condition().LastTransitionTime.UTC())
+		})
+	}
+	s.acknowledge(since.Format(time.RFC3339))
+	s.until(s.minute + 1)
+	require.Equal(t, metav1.ConditionFalse, s.condition().Status)
+	require.Equal(t, "Acknowledged", s.condition().Reason)
+	require.Zero(t, s.value("loadline_policy_fuse_tripped", "policy", "fleet"))
+	require.Greater(t, len(s.touched), touched)
+
+	s.until(s.minute + 20) // the recipe is the same
+	again := s.condition()
+	require.Equal(t, metav1.ConditionTrue, again.Status, "an old acknowledgement does not cover a later trip")
+	require.True(t, again.LastTransitionTime.After(since))
+	require.LessOrEqual(t, len(s.touched), 2*touched)
+}
+
+func TestFuse_LastsOverRestartAndLostState(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(t *testing.T, s *spreading)
+	}{
+		{"another leader", func(*testing.T, *spreading) {}},
+		{"the condition is lost", func(_ *testing.T, s *spreading) {
+			s.update(func(p *loadlinev1alpha1.SizingPolicy) { p.Status = loadlinev1alpha1.SizingPolicyStatus{} })
+		}},
+		{"the records are lost", func(t *testing.T, s *spreading) {
+			for name := range s.touched {
+				err := s.vpa.LoadlineV1alpha1().SizingRecords("shop").Delete(t.Context(), "deployment-"+strings.TrimSuffix(name, "-1-0"), metav1.DeleteOptions{})
+				require.NoError(t, err)
+			}
+		}},
+		{"the policy is created again", func(t *testing.T, s *spreading) {
+			policies := s.vpa.LoadlineV1alpha1().SizingPolicies()
+			require.NoError(t, policies.Delete(t.Context(), "fleet", metav1.DeleteOptions{}))
+			require.Eventually(t, func() bool { return s.caches.policies.Now().Object("fleet") == nil }, time.Minute, time.Millisecond)
+			s.until(s.minute + 1)
+			again := sizingPolicy(loadlinev1alpha1.RolloutModeAuto)
+			again.Labels = map[string]string{"step": "again"}
+			_, err := policies.Create(t.Context(), again, metav1.CreateOptions{})
+			require.NoError(t, err)
+			s.known("again")
+		}},
+		{"the recipe changes", func(_ *testing.T, s *spreading) {
+			s.update(func(p *loadlinev1alpha1.SizingPolicy) { p.Spec.Recipe = new("loadline") })
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := tripped(t, 40)
+			touched := len(s.touched)
+			tc.change(t, s)
+			s.anew()
+			s.events.Events = make(chan string, 100000)
+			s.until(s.minute + 130)
+			require.Len(t, s.touched, touched)
+			require.Equal(t, metav1.ConditionTrue, s.condition().Status)
+		})
+	}
+}
+
+// A start that is counted by one leader is counted by the next.
+func TestStartRate_LastsOverRestart(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(*loadlinev1alpha1.SizingPolicySpec)
+		begun  int // pods that were changed after two hours and a change
+	}{
+		{name: "another leader", begun: 40},
+		{name: "the schedule changes", change: func(p *loadlinev1alpha1.SizingPolicySpec) { p.Rollout.Schedule = &loadlinev1alpha1.Schedule{} }, begun: 40},
+		{name: "the limit is lifted", change: func(p *loadlinev1alpha1.SizingPolicySpec) { p.Rollout.StartRate = new(int32(0)) }, begun: 80},
+		{name: "the recipe changes", change: func(p *loadlinev1alpha1.SizingPolicySpec) { p.Recipe = new("loadline") }, begun: 30},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newSpreading(t, 80, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
+			s.harmless = true
+			s.until(30)
+			require.Len(t, s.touched, 10)
+			s.anew()
+			s.events.Events = make(chan string, 100000)
+			s.until(59)
+			require.Len(t, s.touched, 10)
+			s.until(119)
+			require.Len(t, s.touched, 20)
+			if tc.change != nil {
+				s.update(func(p *loadlinev1alpha1.SizingPolicy) { tc.change(&p.Spec) })
+			}
+			s.until(125)
+			require.Len(t, s.touched, tc.begun)
+		})
+	}
+}
+
+// A workload that cannot be changed does not keep others from beginning.
+func TestStartRate_BlockedWorkloadsTakeNoStart(t *testing.T) {
+	s := newSpreading(t, 30, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
+	s.harmless = true
+	for i := range 15 {
+		s.change(fmt.Sprintf("app-%04d-1-0", i), func(p *corev1.Pod) { p.Spec.NodeName = "unknown" })
+	}
+	s.until(1)
+	require.Len(t, s.touched, 10)
+}
+
+// An OOM kill is answered whatever the fuse says, and its policy still reverts.
+func TestFuse_DoesNotStopMemoryAfterKills(t *testing.T) {
+	s := tripped(t, 40)
+	name := "app-0039-1-0"
+	require.False(t, s.touched[name])
+	vpas := s.vpa.AutoscalingV1().VerticalPodAutoscalers("shop")
+	vpa, err := vpas.Get(t.Context(), fleet.MadeName("Deployment", "apps", "app-0039"), metav1.GetOptions{})
+	require.NoError(t, err)
+	vpa = vpa.DeepCopy()
+	one := &vpa.Status.Recommendation.ContainerRecommendations[0]
+	one.LowerBound, one.Target, one.UpperBound = list("100m", "300Mi"), list("100m", "300Mi"), list("100m", "300Mi")
+	_, err = vpas.Update(t.Context(), vpa, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	now := noon.Add(time.Duration(s.minute+1) * time.Minute)
+	s.change(name, func(p *corev1.Pod) {
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", RestartCount: 1, LastTerminationState: corev1.ContainerState{
+			Terminated: &corev1.ContainerStateTerminated{Reason: convert.OOMKilled, FinishedAt: metav1.NewTime(now.Add(-time.Second))}}}}
+	})
+	s.pass(now)
+	require.Equal(t, "300Mi", s.pod(name).Spec.Containers[0].Resources.Requests.Memory().String())
+}
