@@ -52,13 +52,18 @@ func (h *heldWorkload) mayStart() bool {
 // of the log.
 func (p *pass) reportFuses(ctx context.Context) {
 	p.metrics.Fuses(p.paces)
-	for _, name := range slices.Sorted(maps.Keys(p.paces)) {
+	var changed []string
+	for name, pace := range p.paces {
+		c := meta.FindStatusCondition(pace.Policy.Status.Conditions, convert.ConditionFuseTripped)
+		reported, trip := c != nil && c.Status == metav1.ConditionTrue, pace.Trip.At
+		if reported == trip.IsZero() || reported && !c.LastTransitionTime.Time.Equal(trip) {
+			changed = append(changed, name)
+		}
+	}
+	slices.Sort(changed)
+	for _, name := range changed {
 		pace := p.paces[name]
-		trip, c := pace.Trip, meta.FindStatusCondition(pace.Policy.Status.Conditions, convert.ConditionFuseTripped)
-		reported := c != nil && c.Status == metav1.ConditionTrue
-		switch {
-		case trip.At.IsZero() && !reported, reported && c.LastTransitionTime.Time.Equal(trip.At):
-			continue
+		switch trip := pace.Trip; {
 		case trip.At.IsZero():
 			delete(p.tripped, name)
 		case !p.tripped[name].Equal(trip.At):

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"math/bits"
 	"strconv"
 	"sync"
@@ -38,6 +39,7 @@ type metrics struct {
 	deferred     *prometheus.CounterVec
 	observed     *prometheus.GaugeVec // without labels: shown from the first rollout on
 	fuses        *prometheus.GaugeVec // by SizingPolicy
+	fused        map[string]bool      // as shown by fuses
 	recordErrors *prometheus.CounterVec
 	revertErrors *prometheus.CounterVec
 	missing      *prometheus.CounterVec
@@ -97,6 +99,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Help: "Reverts of changes under a SizingPolicy that a node did not carry out in time, by the harm of the change."}, []string{reason, name, namespace}),
 		observed: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "loadline", Subsystem: "updater", Name: "observed_pods",
 			Help: "Pods whose change is under observation, as of the last pass."}, nil),
+		fused: map[string]bool{},
 		fuses: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "loadline", Subsystem: "policy", Name: "fuse_tripped",
 			Help: "1: too many rounds of the SizingPolicy were reverted, and it changes no further pod until a user acknowledges that; otherwise 0."}, []string{"policy"}),
 		recordErrors: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "updater", Name: "record_errors_total",
@@ -225,14 +228,22 @@ func (m *metrics) Observed(pods int) { m.observed.WithLabelValues().Set(float64(
 
 // Fuses sets which policies have a fuse that has tripped.
 func (m *metrics) Fuses(paces map[string]*view.Pace) {
-	m.fuses.Reset()
 	for name, pace := range paces {
-		tripped := 0.0
-		if !pace.Trip.At.IsZero() {
-			tripped = 1
+		tripped := !pace.Trip.At.IsZero()
+		if before, shown := m.fused[name]; shown && before == tripped {
+			continue
 		}
-		m.fuses.WithLabelValues(name).Set(tripped)
+		m.fused[name] = tripped
+		value := 0.0
+		if tripped {
+			value = 1
+		}
+		m.fuses.WithLabelValues(name).Set(value)
 	}
+	maps.DeleteFunc(m.fused, func(name string, _ bool) bool {
+		gone := paces[name] == nil
+		return gone && m.fuses.DeleteLabelValues(name)
+	})
 }
 
 // sharingMode is the mode of what is shown of pods that share, or would.

@@ -6,7 +6,6 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/rollout"
-	"loadline.dev/loadline/updater/records"
 )
 
 // Pace is what limits the rollouts of all workloads of one policy in a pass.
@@ -17,7 +16,8 @@ type Pace struct {
 }
 
 // Paces returns the pace of each policy that governs a VPA of the last Snapshot, by name. It reads what
-// is remembered of all its workloads, also of those without pods or whose pods are held.
+// is remembered of all its workloads, also of those without pods or whose pods are held. The answer is good
+// until the next call, which uses its memory.
 func (r *Reader) Paces(now time.Time) map[string]*Pace {
 	if r.memo == nil || len(r.memo.ruled) == 0 {
 		return nil
@@ -25,7 +25,8 @@ func (r *Reader) Paces(now time.Time) map[string]*Pace {
 	for _, f := range r.memo.fleets {
 		f.Reset()
 	}
-	counted := make(map[records.Name]bool, len(r.memo.ruled)) // a workload may have several VPAs
+	counted := r.memo.counted // a workload may have several VPAs
+	clear(counted)
 	for _, v := range r.memo.ruled {
 		policy := v.answer.Policy
 		if policy == nil || !v.answer.Known || counted[v.record()] {
@@ -42,15 +43,19 @@ func (r *Reader) Paces(now time.Time) map[string]*Pace {
 			f.Add(state, policy.RolloutHash)
 		}
 	}
-	paces := make(map[string]*Pace, len(r.memo.fleets))
+	paces := r.memo.paces
 	for name, f := range r.memo.fleets {
 		object := r.Policies.Now().Object(name)
 		if object == nil {
 			delete(r.memo.fleets, name)
+			delete(paces, name)
 			continue
 		}
 		rule := r.ruleOf(object)
-		paces[name] = &Pace{Policy: object, Trip: convert.Fuse(object, f, now), Starts: f.Starts(rule.settings.StartRate, rule.safety.Period, now)}
+		if paces[name] == nil {
+			paces[name] = &Pace{}
+		}
+		*paces[name] = Pace{Policy: object, Trip: convert.Fuse(object, f, now), Starts: f.Starts(rule.settings.StartRate, rule.safety.Period, now)}
 	}
 	return paces
 }

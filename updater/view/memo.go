@@ -22,6 +22,7 @@ import (
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/updater/records"
 )
 
 // memo is what a Reader made of the objects of the last pass. A cache hands out
@@ -50,6 +51,8 @@ type memo struct {
 
 	rollouts []*Rollout                // of the last Snapshot
 	fleets   map[string]*rollout.Fleet // by policy, see Paces
+	paces    map[string]*Pace          // by policy
+	counted  map[records.Name]bool     // workloads, see Paces
 
 	met     int          // pods in the last pass
 	marked  bool         // a pod has a mark of sharing
@@ -182,7 +185,7 @@ type knownOwner struct {
 
 func newMemo() *memo {
 	book, _ := recipe.NewBook("", recipe.DefaultConfig()) // the recipe without a name can be read
-	return &memo{book: book, fleets: map[string]*rollout.Fleet{}, acting: map[string]bool{}, vpas: map[cache.ObjectName]*knownVPA{}, listed: map[cache.ObjectName]int32{}, ranges: map[string]*knownRanges{},
+	return &memo{book: book, fleets: map[string]*rollout.Fleet{}, paces: map[string]*Pace{}, counted: map[records.Name]bool{}, acting: map[string]bool{}, vpas: map[cache.ObjectName]*knownVPA{}, listed: map[cache.ObjectName]int32{}, ranges: map[string]*knownRanges{},
 		pods: map[types.UID]*knownPod{}, owners: map[target.Key]*knownOwner{}, referred: map[*metav1.OwnerReference]*knownOwner{}, unreadable: map[target.Key]string{}, ruled: map[*vpav1.VerticalPodAutoscaler]*ruled{}, spare: &ruled{}}
 }
 
