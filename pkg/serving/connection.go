@@ -29,6 +29,10 @@ type Connection struct {
 	firstBy   time.Time // deadline of the first byte, if silent
 	headerBy  time.Time // deadline of the header that is arriving, else zero
 	requested time.Time // read deadline that the HTTP server or a handler set
+	lines     int       // complete lines of the header that is arriving
+	length    int       // bytes of its last line, without the end of the line
+	ended     bool      // its empty last line arrived
+	early     bool      // the first byte of the next request arrived during a response
 }
 
 // phase is the state of a connection between two requests.
@@ -75,21 +79,47 @@ func (c *Connection) Trust() {
 // caller holds the mutex.
 func (c *Connection) trusted() bool { return c.verified || c.reviewed > 0 }
 
-// Read reads from the client and starts the deadline of a header with its first byte.
+var errFields = errors.New("too many header fields")
+
+// Read reads from the client. It starts the deadline of a header with its first byte, and fails if the
+// header has too many fields: they take much more memory than their bytes.
 func (c *Connection) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if n > 0 {
-		c.begin()
+	if n == 0 {
+		return n, err
+	}
+	c.table.mu.Lock()
+	defer c.table.mu.Unlock()
+	c.early = c.phase == working
+	c.begin()
+	if !c.headerBy.IsZero() && c.count(p[:n]) > maxFields {
+		return 0, errFields
 	}
 	return n, err
 }
 
+// count returns the number of lines of the header so far. The caller holds the mutex.
+func (c *Connection) count(read []byte) int {
+	for _, b := range read {
+		switch {
+		case c.ended:
+			return c.lines
+		case b == '\n':
+			c.ended = c.length == 0 && c.lines > 0
+			c.lines, c.length = c.lines+1, 0
+		case b != '\r':
+			c.length++
+		}
+	}
+	return c.lines
+}
+
+// begin starts the deadline of a header. The caller holds the mutex.
 func (c *Connection) begin() {
-	c.table.mu.Lock()
-	defer c.table.mu.Unlock()
 	if !c.silent && c.phase != idle {
 		return
 	}
+	c.lines, c.length, c.ended = 0, 0, false
 	c.silent = false
 	c.table.enter(c, sending)
 	c.headerBy = c.since.Add(headerTime)
@@ -103,7 +133,7 @@ func (c *Connection) received(body bool) {
 	}
 	c.table.mu.Lock()
 	defer c.table.mu.Unlock()
-	c.silent, c.headerBy = false, time.Time{}
+	c.silent, c.early, c.headerBy = false, false, time.Time{}
 	c.quota.set(unlimited)
 	c.table.enter(c, working)
 	if body {

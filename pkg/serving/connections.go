@@ -259,6 +259,9 @@ func (cs *connections) changed(of net.Conn, state http.ConnState) {
 	case http.StateIdle:
 		cs.enter(c, idle)
 		c.quota.set(maxRecords)
+		if c.early {
+			c.begin()
+		}
 	case http.StateClosed:
 		cs.remove(c)
 	}

@@ -50,7 +50,7 @@ func (cr *crowd) dial(address, name string) *Connection {
 // serve dials, completes a request and leaves the connection idle.
 func (cr *crowd) serve(address, name string, trust bool) *Connection {
 	c := cr.dial(address, name)
-	_, _ = c.Read(nil)
+	_, _ = c.Read(make([]byte, 1))
 	c.received(false)
 	if trust {
 		c.Trust()
@@ -113,7 +113,7 @@ func TestConnections_KeepsTheAPIServer(t *testing.T) {
 		{name: "reviews, the same address", flood: func(cr *crowd, i int) { cr.serve("192.0.2.1", "a", true) }},
 		{name: "reviews, another address", flood: func(cr *crowd, i int) { cr.serve("192.0.2.9", "a", true) }},
 		{name: "reviews, then a header without end, the same address", flood: func(cr *crowd, i int) {
-			_, _ = cr.serve("192.0.2.1", "a", true).Read(nil)
+			_, _ = cr.serve("192.0.2.1", "a", true).Read(make([]byte, 1))
 		}},
 		{name: "certificate", verified: true, flood: func(cr *crowd, i int) { cr.serve("192.0.2.1", "a", false) }},
 	} {

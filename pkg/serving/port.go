@@ -19,6 +19,8 @@ import (
 const (
 	// maxHeader is the largest request line and header in bytes.
 	maxHeader = 8 << 10
+	// maxFields is how many fields a header has at most.
+	maxFields = 100
 	// maxHandshake bounds the bytes of a TLS handshake, and those of a header with its TLS records.
 	maxHandshake, maxRecords = 32 << 10, 32 << 10
 	// handshakeTime bounds a TLS handshake.
