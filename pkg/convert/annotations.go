@@ -14,6 +14,8 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -32,6 +34,24 @@ const (
 )
 
 const observedSeparator = ", "
+
+// AnnotationLimit returns the maximum size in bytes of the value of a pod annotation that the programs
+// read; 0: they do not read it. Every user with write access to the pod can set it.
+func AnnotationLimit(key string) int {
+	switch key {
+	case OriginalAnnotation:
+		return MaxOriginal
+	case DeclaredAnnotation:
+		return maxDeclared
+	case ObservedAnnotation:
+		return 8 << 10 // names of over a hundred containers
+	case SharedAnnotation, ResizedAtAnnotation, RestartAnnotation, PauseAnnotation, UpdatesAnnotation, ResizedAnnotation:
+		return 128
+	case vpav1.UnreadableAnnotation, recipe.Annotation, fleet.UnselectedAnnotation:
+		return 1 << 10
+	}
+	return 0
+}
 
 // Observation prints the value of ObservedAnnotation for a pod.
 func Observation(pod *corev1.Pod) string {

@@ -35,7 +35,7 @@ const deferredSuffix = " deferred"
 
 // MaxOriginal is the maximum size of OriginalAnnotation in bytes. It bounds what the updater parses, because every
 // user with write access to the pod can set the annotation.
-const MaxOriginal = 64 << 10
+const MaxOriginal = 16 << 10
 
 // originalSizing is one container in OriginalAnnotation.
 type originalSizing struct {

@@ -32,15 +32,15 @@ func HasSeparateMemoryLimit(status *vpav1.VerticalPodAutoscalerStatus) bool {
 // another one: {"app":{"requests":{"memory":"100Mi"},"limits":{"memory":"150Mi"}}}.
 const DeclaredAnnotation = "loadline.dev/declared-memory"
 
-// longestDeclared is how many bytes DeclaredAnnotation may have: anybody who may change the pod
-// may write it.
-const longestDeclared = 64 << 10
+// maxDeclared is the maximum size of DeclaredAnnotation in bytes: every user with write access to the pod
+// can set it.
+const maxDeclared = 16 << 10
 
 // Declared reads DeclaredAnnotation, by container. What cannot be understood counts as absent.
 func Declared(annotations map[string]string) map[string]policy.Proportion {
 	text := annotations[DeclaredAnnotation]
 	var containers map[string]original
-	if text == "" || len(text) > longestDeclared || json.Unmarshal([]byte(text), &containers) != nil {
+	if text == "" || len(text) > maxDeclared || json.Unmarshal([]byte(text), &containers) != nil {
 		return nil
 	}
 	read := make(map[string]policy.Proportion, len(containers))
@@ -86,7 +86,7 @@ func DeclaredText(annotations map[string]string, gets []policy.Fitted) (text str
 	if !news {
 		return "", false
 	}
-	if text = declaredText(known); len(text) > longestDeclared { // more than it could have of its own
+	if text = declaredText(known); len(text) > maxDeclared { // more than it could have of its own
 		maps.DeleteFunc(known, func(name string, _ policy.Proportion) bool {
 			return !slices.ContainsFunc(gets, func(f policy.Fitted) bool { return f.Name == name })
 		})

@@ -39,12 +39,12 @@ func TestWhatAPodWasDeclaredWithIsReadAsItWasWritten(t *testing.T) {
 }
 
 // Whoever may change a pod must not keep it from being noted, and so from being resized: the API
-// server takes 256 KiB of annotations, and what has more than longestDeclared is not read again.
+// server takes 256 KiB of annotations, and what has more than maxDeclared is not read again.
 func TestWhatIsNotedStaysReadable(t *testing.T) {
 	app := policy.Fitted{Name: "app", Declared: policy.Proportion{Request: 100 << 20, Limit: 150 << 20}}
 	for _, entry := range []string{`"%x":{}`, `"%x":{"requests":{"memory":"1E"},"limits":{"memory":"1E"}}`} {
 		var foreign []string
-		for length := 2; length < longestDeclared-100; {
+		for length := 2; length < maxDeclared-100; {
 			foreign = append(foreign, fmt.Sprintf(entry, len(foreign)))
 			length += len(foreign[len(foreign)-1]) + 1
 		}
@@ -52,14 +52,14 @@ func TestWhatIsNotedStaysReadable(t *testing.T) {
 		require.NotEmpty(t, Declared(annotations))
 		text, news := DeclaredText(annotations, []policy.Fitted{app, {Name: "1"}})
 		require.True(t, news)
-		require.LessOrEqual(t, len(text), longestDeclared)
+		require.LessOrEqual(t, len(text), maxDeclared)
 		require.Equal(t, app.Declared, Declared(map[string]string{DeclaredAnnotation: text})["app"])
 	}
 }
 
 // Whoever may create a pod may write its annotations.
 func TestADeclarationThatCannotBeReadIsNone(t *testing.T) {
-	for _, text := range []string{"", "x", "[]", `{"a":{"requests":{"memory":"1e-2147483647"}}}`, `{"a":` + string(make([]byte, longestDeclared)) + `}`} {
+	for _, text := range []string{"", "x", "[]", `{"a":{"requests":{"memory":"1e-2147483647"}}}`, `{"a":` + string(make([]byte, maxDeclared)) + `}`} {
 		require.Empty(t, Declared(map[string]string{DeclaredAnnotation: text}))
 	}
 	half := Declared(map[string]string{DeclaredAnnotation: `{"a":{"requests":{"memory":"1Gi"}}}`})

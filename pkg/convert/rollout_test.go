@@ -156,7 +156,7 @@ func TestNotesThatCannotBeRead(t *testing.T) {
 		"half of it":        {at, good[:len(good)/2], OriginalAnnotation},
 		"restarts":          {at, strings.Replace(good, `"restarts":0`, `"restarts":"many"`, 1), OriginalAnnotation},
 		"too many restarts": {at, strings.Replace(good, `"restarts":0`, `"restarts":1e40`, 1), OriginalAnnotation},
-		"64 KiB":            {at, good + strings.Repeat(" ", 64<<10), "has more than 65536 bytes"},
+		"16 KiB":            {at, good + strings.Repeat(" ", MaxOriginal), "has more than 16384 bytes"},
 		"deep":              {at, strings.Repeat(`{"app":`, 8000), OriginalAnnotation},
 	} {
 		_, err := NotedChange(pod(c.at, c.original))

@@ -22,6 +22,7 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/core/fleet"
 	vpaclient "loadline.dev/loadline/pkg/generated/clientset/versioned/typed/autoscaling/v1"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/recommender/model"
 )
 
@@ -279,9 +280,13 @@ func (k *Keeper) differences(v, want *vpav1.VerticalPodAutoscaler, metadata, spe
 	}
 }
 
-// missing returns what has to be added to words; nil: nothing.
+// missing returns what has to be added to words; nil: nothing. Of words that the cache has dropped
+// it is not known.
 func missing(words, wanted map[string]string) map[string]any {
 	var add map[string]any
+	if client.Dropped(words) {
+		return nil
+	}
 	for key, value := range wanted {
 		if has, found := words[key]; !found || has != value {
 			if add == nil {

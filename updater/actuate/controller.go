@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
@@ -103,7 +104,7 @@ func owning[T any, O interface {
 }
 
 func selecting(ref metav1.OwnerReference, selector *metav1.LabelSelector, replicas *int32, template *corev1.PodTemplateSpec) (*controller, error) {
-	selects, err := metav1.LabelSelectorAsSelector(selector)
+	selects, err := client.Selector(selector)
 	if err != nil {
 		return nil, fmt.Errorf("read the selector of %s %s: %w", ref.Kind, ref.Name, err)
 	}

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+
+	"loadline.dev/loadline/pkg/kube/cachesize"
 )
 
 // MaxCacheAge is the age from which a cache is too old to disrupt pods on its word. API servers send a
@@ -33,7 +35,13 @@ type Freshness struct {
 // Option changes the informers of a factory.
 type Option func(*options)
 
-type options struct{ freshness *Freshness }
+type options struct {
+	freshness *Freshness
+	sizes     *cachesize.Sizes
+}
+
+// Measured adds the caches of a factory to those that are measured; nil: none are.
+func Measured(s *cachesize.Sizes) Option { return func(o *options) { o.sizes = s } }
 
 // Tracked records in f what the informers of a factory receive. All their watches ask for bookmarks,
 // and after MaxCacheAge of silence an informer lists again.

@@ -43,7 +43,7 @@ const (
 func Factory(kube kubernetes.Interface, namespace string, resync time.Duration, fieldSelector string, options ...Option) informers.SharedInformerFactory {
 	trim, tweak := new(Trimmer).Trim, func(options *metav1.ListOptions) { options.FieldSelector = fieldSelector }
 	all := informers.NewSharedInformerFactoryWithOptions(kube, resync, informers.WithNamespace(namespace), informers.WithTransform(trim), informers.WithTweakListOptions(tweak))
-	return &factory{SharedInformerFactory: all, namespace: namespace, tweak: tweak, trim: trim, trust: trusted, freshness: apply(options).freshness}
+	return &factory{SharedInformerFactory: all, namespace: namespace, tweak: tweak, trim: trim, trust: trusted, options: apply(options)}
 }
 
 // VPAFactory returns a factory of informers for VPAs, checkpoints and SizingRecords of one
@@ -53,7 +53,7 @@ func VPAFactory(vpa versioned.Interface, namespace string, options ...Option) ex
 		externalversions.WithNamespace(namespace),
 		externalversions.WithTransform(new(Trimmer).Trim),
 	)
-	return &vpaFactory{all, namespace, trusted, apply(options).freshness}
+	return &vpaFactory{all, namespace, trusted, apply(options)}
 }
 
 // vpaFactory is a factory whose informers of SizingPolicies and SizingRecords notice when they
@@ -63,7 +63,7 @@ type vpaFactory struct {
 
 	namespace string
 	trust     time.Duration // see trusted
-	freshness *Freshness    // nil: not tracked
+	options
 }
 
 // Autoscaling returns the informers of the group autoscaling.k8s.io.
@@ -97,7 +97,9 @@ func (f *vpaFactory) InformerFor(object runtime.Object, create internalinterface
 			return requests(records.List, records.Watch)
 		})
 	}
-	return f.SharedInformerFactory.InformerFor(object, create)
+	informer := f.SharedInformerFactory.InformerFor(object, create)
+	f.sizes.Add(resourceOf(object), informer.GetStore())
+	return informer
 }
 
 // guarded returns what makes the informer of a kind that is guarded.

@@ -47,7 +47,7 @@ type factory struct {
 	tweak     func(*metav1.ListOptions)
 	trim      cache.TransformFunc
 	trust     time.Duration // see trusted
-	freshness *Freshness    // nil: not tracked
+	options
 }
 
 // Core returns the informers of the core group.
@@ -142,7 +142,9 @@ func (f *factory) InformerFor(object runtime.Object, create internalinterfaces.N
 			return requests(budgets.List, budgets.Watch)
 		})
 	}
-	return f.SharedInformerFactory.InformerFor(object, create)
+	informer := f.SharedInformerFactory.InformerFor(object, create)
+	f.sizes.Add(resourceOf(object), informer.GetStore())
+	return informer
 }
 
 // requests are those of a typed client, of which those of informers are made.

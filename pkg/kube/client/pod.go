@@ -326,6 +326,9 @@ func (p *Pod) GetObjectMeta() metav1.Object {
 	return &m
 }
 
+// GetNamespace returns the namespace without a copy of the metadata.
+func (p *Pod) GetNamespace() string { return p.kin.value.namespace }
+
 // GetObjectKind returns a kind that cannot be set: informers need none.
 func (p *Pod) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 

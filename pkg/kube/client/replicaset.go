@@ -34,17 +34,17 @@ func trimReplicaSet(o *appsv1.ReplicaSet) *ReplicaSet {
 	}
 	owner := metav1.GetControllerOfNoCopy(o)
 	if owner == nil || owner.Kind != "Deployment" || customGroup(owner) {
-		r.selector = o.Spec.Selector
+		r.selector = BoundSelector(o.Spec.Selector)
 	}
 	if owner == nil {
 		return r
 	}
 	// The name of a revision begins with that of its owner.
-	name := owner.Name
+	name := boundText(owner.Name, maxReference)
 	if strings.HasPrefix(r.name, name) {
 		name = r.name[:len(name)]
 	}
-	r.owner[0] = metav1.OwnerReference{APIVersion: constant(owner.APIVersion), Kind: constant(owner.Kind), Name: name, Controller: &controls}
+	r.owner[0] = metav1.OwnerReference{APIVersion: boundText(constant(owner.APIVersion), maxReference), Kind: boundText(constant(owner.Kind), maxReference), Name: name, Controller: &controls}
 	return r
 }
 

@@ -50,7 +50,7 @@ func TestOfLongAnnotationsForPoliciesABeginningIsKept(t *testing.T) {
 	object, err := Trim(d)
 	require.NoError(t, err)
 	kept := object.(*appsv1.Deployment)
-	want := map[string]string{fleet.ModeAnnotation: strings.Repeat("x", mostForPolicies), fleet.SkipAnnotation: "true"}
+	want := map[string]string{fleet.ModeAnnotation: strings.Repeat("x", maxForPolicies), fleet.SkipAnnotation: "true"}
 	require.Equal(t, want, kept.Annotations)
 	require.Equal(t, want, kept.Spec.Template.Annotations)
 }

@@ -1,21 +1,16 @@
 package client
 
 import (
-	"maps"
-	"slices"
-	"strings"
-
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/fleet"
 )
 
 // Trim is a cache.TransformFunc that keeps only what the programs read.
@@ -38,8 +33,8 @@ import (
 // Of nodes it keeps what they can hold, whether they take pods, whether they work and what they
 // are short of, the version of the kubelet, and the labels and taints that show whether nodes are added or follow their pods, of namespaces their labels, of
 // HorizontalPodAutoscalers their target and the resources of pods that they look at. Of VPAs it drops what kubectl has last applied, and
-// the labels of those that were not made for a policy.
-// Other objects, such as LimitRanges, stay whole. A
+// the labels of those that were not made for a policy. Of other objects, such as LimitRanges, it
+// drops annotations that are not ours. All fields that users of a namespace write have a bound: see bound.go. A
 // trimmed object must never be written back with an update; the programs only send
 // patches. What many objects have in common a Trimmer keeps once.
 func Trim(object any) (any, error) {
@@ -48,7 +43,7 @@ func Trim(object any) (any, error) {
 		return trimPod(o), nil
 	case *appsv1.Deployment:
 		return &appsv1.Deployment{ObjectMeta: selectable(o.ObjectMeta),
-			Spec: appsv1.DeploymentSpec{Selector: o.Spec.Selector, Replicas: o.Spec.Replicas, Paused: o.Spec.Paused, Template: annotated(&o.Spec.Template)},
+			Spec: appsv1.DeploymentSpec{Selector: BoundSelector(o.Spec.Selector), Replicas: o.Spec.Replicas, Paused: o.Spec.Paused, Template: annotated(&o.Spec.Template)},
 			Status: appsv1.DeploymentStatus{
 				ObservedGeneration: o.Status.ObservedGeneration, Replicas: o.Status.Replicas, UpdatedReplicas: o.Status.UpdatedReplicas,
 				AvailableReplicas: o.Status.AvailableReplicas,
@@ -60,7 +55,7 @@ func Trim(object any) (any, error) {
 		return o, nil
 	case *appsv1.StatefulSet:
 		return &appsv1.StatefulSet{ObjectMeta: selectable(o.ObjectMeta),
-			Spec: appsv1.StatefulSetSpec{Selector: o.Spec.Selector, Replicas: o.Spec.Replicas, UpdateStrategy: o.Spec.UpdateStrategy, Ordinals: o.Spec.Ordinals, Template: annotated(&o.Spec.Template)},
+			Spec: appsv1.StatefulSetSpec{Selector: BoundSelector(o.Spec.Selector), Replicas: o.Spec.Replicas, UpdateStrategy: o.Spec.UpdateStrategy, Ordinals: o.Spec.Ordinals, Template: annotated(&o.Spec.Template)},
 			Status: appsv1.StatefulSetStatus{
 				ObservedGeneration: o.Status.ObservedGeneration, Replicas: o.Status.Replicas, UpdatedReplicas: o.Status.UpdatedReplicas,
 				AvailableReplicas: o.Status.AvailableReplicas,
@@ -68,7 +63,7 @@ func Trim(object any) (any, error) {
 			}}, nil
 	case *appsv1.DaemonSet:
 		return &appsv1.DaemonSet{ObjectMeta: withTemplateGeneration(selectable(o.ObjectMeta), o.Annotations),
-			Spec: appsv1.DaemonSetSpec{Selector: o.Spec.Selector, UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: o.Spec.UpdateStrategy.Type}, Template: annotated(&o.Spec.Template)},
+			Spec: appsv1.DaemonSetSpec{Selector: BoundSelector(o.Spec.Selector), UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: o.Spec.UpdateStrategy.Type}, Template: annotated(&o.Spec.Template)},
 			Status: appsv1.DaemonSetStatus{
 				ObservedGeneration: o.Status.ObservedGeneration, CurrentNumberScheduled: o.Status.CurrentNumberScheduled,
 				UpdatedNumberScheduled: o.Status.UpdatedNumberScheduled,
@@ -78,10 +73,10 @@ func Trim(object any) (any, error) {
 			}}, nil
 	case *corev1.ReplicationController:
 		return &corev1.ReplicationController{ObjectMeta: identity(o.ObjectMeta),
-			Spec: corev1.ReplicationControllerSpec{Selector: o.Spec.Selector, Replicas: o.Spec.Replicas}}, nil
+			Spec: corev1.ReplicationControllerSpec{Selector: boundLabels(o.Spec.Selector), Replicas: o.Spec.Replicas}}, nil
 	case *batchv1.Job:
 		return &batchv1.Job{ObjectMeta: identity(o.ObjectMeta),
-			Spec: batchv1.JobSpec{Selector: o.Spec.Selector, Parallelism: o.Spec.Parallelism, PodFailurePolicy: o.Spec.PodFailurePolicy}}, nil
+			Spec: batchv1.JobSpec{Selector: BoundSelector(o.Spec.Selector), Parallelism: o.Spec.Parallelism, PodFailurePolicy: disruptionRules(o.Spec.PodFailurePolicy)}}, nil
 	case *vpav1.VerticalPodAutoscaler:
 		return trimVPA(o), nil
 	case *corev1.Node:
@@ -91,17 +86,21 @@ func Trim(object any) (any, error) {
 				NodeInfo: corev1.NodeSystemInfo{KubeletVersion: o.Status.NodeInfo.KubeletVersion}}}, nil
 	case *autoscalingv2.HorizontalPodAutoscaler:
 		return &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: identity(o.ObjectMeta),
-			Spec: autoscalingv2.HorizontalPodAutoscalerSpec{ScaleTargetRef: o.Spec.ScaleTargetRef, Metrics: ofResources(o.Spec.Metrics)}}, nil
+			Spec: autoscalingv2.HorizontalPodAutoscalerSpec{ScaleTargetRef: autoscalingv2.CrossVersionObjectReference(*boundTarget((*autoscalingv1.CrossVersionObjectReference)(&o.Spec.ScaleTargetRef))), Metrics: ofResources(o.Spec.Metrics)}}, nil
 	case *corev1.Namespace:
-		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: o.Labels}}, nil
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: boundLabels(o.Labels)}}, nil
 	case *batchv1.CronJob:
 		trimmed := &batchv1.CronJob{ObjectMeta: selectable(o.ObjectMeta)}
 		trimmed.Spec.JobTemplate.Spec.Template = annotated(&o.Spec.JobTemplate.Spec.Template)
-		trimmed.Spec.JobTemplate.Spec.Template.Labels = o.Spec.JobTemplate.Spec.Template.Labels
+		trimmed.Spec.JobTemplate.Spec.Template.Labels = boundLabels(o.Spec.JobTemplate.Spec.Template.Labels)
 		return trimmed, nil
 	}
 	if accessor, err := meta.Accessor(object); err == nil {
 		accessor.SetManagedFields(nil)
+		accessor.SetFinalizers(nil)
+		accessor.SetOwnerReferences(first(accessor.GetOwnerReferences(), maxOwners))
+		accessor.SetLabels(boundLabels(accessor.GetLabels()))
+		accessor.SetAnnotations(ours(accessor.GetAnnotations()))
 	}
 	// Anything else, such as a tombstone of a deleted object, passes unchanged.
 	return object, nil
@@ -133,23 +132,34 @@ func health(conditions []corev1.NodeCondition) (kept []corev1.NodeCondition) {
 
 // ofResources keeps the metrics of a HorizontalPodAutoscaler that are about resources of pods, with
 // the type of their target. The result is not nil where other metrics were left out: without any
-// metric the API server uses CPU.
+// metric the API server uses CPU. Too many count as metrics of CPU and memory of all containers.
 func ofResources(metrics []autoscalingv2.MetricSpec) (kept []autoscalingv2.MetricSpec) {
 	if len(metrics) > 0 {
 		kept = []autoscalingv2.MetricSpec{}
 	}
 	for _, m := range metrics {
 		switch {
+		case len(kept) >= maxMetrics:
+			kept = kept[:0:maxMetrics]
+			for _, name := range [...]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+				kept = append(kept, autoscalingv2.MetricSpec{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{
+					Name: name, Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType}}})
+			}
+			return kept
 		case m.Resource != nil:
 			kept = append(kept, autoscalingv2.MetricSpec{Type: m.Type, Resource: &autoscalingv2.ResourceMetricSource{
-				Name: m.Resource.Name, Target: autoscalingv2.MetricTarget{Type: m.Resource.Target.Type}}})
+				Name: boundText(m.Resource.Name, maxReference), Target: autoscalingv2.MetricTarget{Type: m.Resource.Target.Type}}})
 		case m.ContainerResource != nil:
 			kept = append(kept, autoscalingv2.MetricSpec{Type: m.Type, ContainerResource: &autoscalingv2.ContainerResourceMetricSource{
-				Name: m.ContainerResource.Name, Container: m.ContainerResource.Container, Target: autoscalingv2.MetricTarget{Type: m.ContainerResource.Target.Type}}})
+				Name:      boundText(m.ContainerResource.Name, maxReference),
+				Container: boundText(m.ContainerResource.Container, maxReference), Target: autoscalingv2.MetricTarget{Type: m.ContainerResource.Target.Type}}})
 		}
 	}
 	return kept
 }
+
+// maxMetrics is the number of metrics of a HorizontalPodAutoscaler that are kept.
+const maxMetrics = 50
 
 // progress keeps the condition that shows whether a rollout still moves.
 func progress(conditions []appsv1.DeploymentCondition) []appsv1.DeploymentCondition {
@@ -169,7 +179,7 @@ func identity(m metav1.ObjectMeta) metav1.ObjectMeta {
 		UID:               m.UID,
 		ResourceVersion:   m.ResourceVersion,
 		Generation:        m.Generation,
-		OwnerReferences:   m.OwnerReferences,
+		OwnerReferences:   trimOwners(m.OwnerReferences),
 		CreationTimestamp: m.CreationTimestamp,
 		DeletionTimestamp: m.DeletionTimestamp,
 	}
@@ -178,16 +188,7 @@ func identity(m metav1.ObjectMeta) metav1.ObjectMeta {
 // selectable keeps of a workload what decides whether a policy selects it, too.
 func selectable(m metav1.ObjectMeta) metav1.ObjectMeta {
 	kept := identity(m)
-	kept.Labels, kept.Annotations = m.Labels, forPolicies(m.Annotations)
-	return kept
-}
-
-// withTemplateGeneration keeps the annotation of a DaemonSet that shows which pods have its newest template.
-func withTemplateGeneration(kept metav1.ObjectMeta, annotations map[string]string) metav1.ObjectMeta {
-	if generation, has := annotations[appsv1.DeprecatedTemplateGeneration]; has {
-		kept.Annotations = maps.Clone(kept.Annotations)
-		metav1.SetMetaDataAnnotation(&kept, appsv1.DeprecatedTemplateGeneration, generation)
-	}
+	kept.Labels, kept.Annotations = boundLabels(m.Labels), forPolicies(m.Annotations)
 	return kept
 }
 
@@ -197,71 +198,6 @@ func annotated(template *corev1.PodTemplateSpec) corev1.PodTemplateSpec {
 	return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: forPolicies(template.Annotations)}}
 }
 
-func forPolicies(annotations map[string]string) (kept map[string]string) {
-	for _, key := range fleet.Annotations() {
-		if value, has := annotations[key]; has {
-			if kept == nil {
-				kept = map[string]string{}
-			}
-			kept[key] = value
-			if len(value) > mostForPolicies {
-				kept[key] = strings.Clone(value[:mostForPolicies])
-			}
-		}
-	}
-	return kept
-}
-
-// mostForPolicies is how many bytes are kept of an annotation of which no right value is that
-// long. Anybody may write 256 KiB of them on a workload without pods.
-const mostForPolicies = 64
-
-// ours keeps the annotations whose key starts with "vpa" or with our prefix, and those that count
-// for policies or protect a pod from evictions. An object that had others only keeps an empty map: whether a patch must add the
-// map first depends on it.
-func ours(annotations map[string]string) map[string]string {
-	if annotations == nil {
-		return nil
-	}
-	kept := map[string]string{}
-	for key, value := range annotations {
-		if strings.HasPrefix(key, "vpa") || strings.HasPrefix(key, "loadline.dev/") || fleet.Counts(key) || convert.ProtectsFromEviction(key) {
-			kept[key] = value
-		}
-	}
-	return kept
-}
-
-// trimVPA lets equal lists of a recommendation be one: where nothing was capped,
-// the uncapped target is the target. These maps are most of what a VPA takes.
-func trimVPA(v *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
-	trimmed := &vpav1.VerticalPodAutoscaler{TypeMeta: v.TypeMeta, ObjectMeta: v.ObjectMeta, Spec: v.Spec, Status: v.Status}
-	trimmed.ManagedFields, trimmed.Labels, trimmed.Annotations = nil, nil, nil
-	trimmed.Kind, trimmed.APIVersion = constant(v.Kind), constant(v.APIVersion)
-	if _, made := v.Labels[fleet.PolicyLabel]; made {
-		trimmed.Labels = v.Labels
-	}
-	for key, value := range v.Annotations {
-		if key != corev1.LastAppliedConfigAnnotation {
-			metav1.SetMetaDataAnnotation(&trimmed.ObjectMeta, key, value)
-		}
-	}
-	if policy := v.Spec.ResourcePolicy; policy != nil {
-		trimmed.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: slices.Clone(policy.ContainerPolicies)}
-	}
-	if v.Status.Recommendation == nil {
-		return trimmed
-	}
-	list := slices.Clone(v.Status.Recommendation.ContainerRecommendations)
-	for i := range list {
-		if apiequality.Semantic.DeepEqual(list[i].UncappedTarget, list[i].Target) {
-			list[i].UncappedTarget = list[i].Target
-		}
-	}
-	trimmed.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: list}
-	return trimmed
-}
-
 func trimPod(p *corev1.Pod) *corev1.Pod {
 	trimmed := &corev1.Pod{
 		ObjectMeta: identity(p.ObjectMeta),
@@ -269,8 +205,8 @@ func trimPod(p *corev1.Pod) *corev1.Pod {
 			Containers:     trimContainers(p.Spec.Containers),
 			InitContainers: trimContainers(p.Spec.InitContainers),
 			NodeName:       p.Spec.NodeName,
-			Resources:      p.Spec.Resources,
-			Overhead:       p.Spec.Overhead,
+			Resources:      boundPodResources(p.Spec.Resources),
+			Overhead:       boundList(p.Spec.Overhead),
 
 			ActiveDeadlineSeconds: p.Spec.ActiveDeadlineSeconds,
 			RestartPolicy:         constant(p.Spec.RestartPolicy),
@@ -289,12 +225,15 @@ func trimPod(p *corev1.Pod) *corev1.Pod {
 	if convert.EvictedByKubelet(p) {
 		trimmed.Status.Reason = convert.ReasonEvicted
 	}
-	trimmed.Labels, trimmed.Annotations, trimmed.OwnerReferences = p.Labels, ours(p.Annotations), trimOwners(p.OwnerReferences)
+	trimmed.Labels, trimmed.Annotations = boundLabels(p.Labels), ours(p.Annotations)
+	if len(p.Spec.Containers) > maxContainers || len(p.Spec.InitContainers) > maxContainers {
+		trimmed.Labels = droppedLabels // no VPA selects it
+	}
 	if p.Spec.Resources != nil { // else the containers have the same
-		trimmed.Status.Resources, trimmed.Status.AllocatedResources = p.Status.Resources, p.Status.AllocatedResources
+		trimmed.Status.Resources, trimmed.Status.AllocatedResources = boundPodResources(p.Status.Resources), boundList(p.Status.AllocatedResources)
 	}
 	if convert.Traits(p).CrossNamespace {
-		trimmed.Spec.Affinity = p.Spec.Affinity
+		trimmed.Spec.Affinity = crossNamespace
 	}
 	return trimmed
 }
@@ -309,34 +248,17 @@ func wasOOMKilled(s corev1.ContainerStatus) bool {
 	return false
 }
 
-// trimOwners keeps the names of owners, and which of them controls.
-func trimOwners(owners []metav1.OwnerReference) []metav1.OwnerReference {
-	if len(owners) == 0 {
-		return nil
-	}
-	trimmed := make([]metav1.OwnerReference, len(owners))
-	for i, o := range owners {
-		trimmed[i] = metav1.OwnerReference{APIVersion: constant(o.APIVersion), Kind: constant(o.Kind), Name: o.Name}
-		if o.Controller != nil && *o.Controller {
-			trimmed[i].Controller = &controls
-		}
-	}
-	return trimmed
-}
-
-// controls is the Controller of all cached owners. Nobody changes it.
-var controls = true
-
 func trimContainers(containers []corev1.Container) []corev1.Container {
 	if len(containers) == 0 {
 		return nil
 	}
+	containers = boundContainers(containers)
 	trimmed := make([]corev1.Container, len(containers))
 	for i := range containers {
 		c := &containers[i]
 		trimmed[i] = corev1.Container{
 			Name:          c.Name,
-			Resources:     c.Resources,
+			Resources:     boundResources(c.Resources),
 			ResizePolicy:  c.ResizePolicy,
 			RestartPolicy: c.RestartPolicy,
 		}
@@ -353,6 +275,7 @@ func trimConditions(conditions []corev1.PodCondition) []corev1.PodCondition {
 		case corev1.PodReady:
 			trimmed = append(trimmed, corev1.PodCondition{Type: corev1.PodReady, Status: constant(c.Status), LastTransitionTime: c.LastTransitionTime})
 		case corev1.PodResizePending, corev1.PodResizeInProgress:
+			c.Message, c.Reason = boundText(c.Message, maxMessage), boundText(c.Reason, maxReference)
 			trimmed = append(trimmed, c)
 		}
 	}
@@ -363,6 +286,7 @@ func trimStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 	if len(statuses) == 0 {
 		return nil
 	}
+	statuses = statuses[:min(len(statuses), maxContainers)]
 	trimmed := make([]corev1.ContainerStatus, len(statuses))
 	for i := range statuses {
 		s := &statuses[i]
@@ -374,7 +298,7 @@ func trimStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 			RestartCount:         s.RestartCount,
 		}
 		if s.Resources != nil {
-			trimmed[i].Resources = &corev1.ResourceRequirements{Requests: s.Resources.Requests, Limits: s.Resources.Limits, Claims: s.Resources.Claims}
+			trimmed[i].Resources = boundPodResources(s.Resources)
 		}
 	}
 	return trimmed

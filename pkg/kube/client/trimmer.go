@@ -68,7 +68,7 @@ func (t *Trimmer) Trim(object any) (any, error) {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		p := t.sharePod(trimPod(o))
-		p.begin(o.Status.ContainerStatuses)
+		p.begin(o.Status.ContainerStatuses[:min(len(o.Status.ContainerStatuses), maxContainers)])
 		if slices.ContainsFunc(o.Status.ContainerStatuses, wasOOMKilled) {
 			p.few().resized = resizedAt(o.ManagedFields)
 		}

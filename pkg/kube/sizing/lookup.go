@@ -180,7 +180,7 @@ func (r *Reader) scaled(ctx context.Context, key target.Key) (target.Workload, l
 	if errors.Is(err, target.ErrNoWorkload) {
 		return target.Workload{Key: key}, nil, nil
 	}
-	pods, unreadable := labels.Parse(selector)
+	pods, unreadable := client.ParseSelector(selector)
 	if err != nil || selector == "" || unreadable != nil {
 		return w, nil, err
 	}
@@ -198,7 +198,7 @@ func podsOf(object any) labels.Selector {
 	case *appsv1.DaemonSet:
 		written = o.Spec.Selector
 	}
-	selector, err := metav1.LabelSelectorAsSelector(written)
+	selector, err := client.Selector(written)
 	if err != nil || written == nil {
 		return nil
 	}

@@ -79,9 +79,9 @@ func (l *Live) Replicas(ctx context.Context, key Key) (int32, bool) {
 // read selects nothing.
 func (l *Live) Selects(ctx context.Context, key Key, podLabels map[string]string) bool {
 	a := l.get(ctx, key)
-	selector, err := metav1.LabelSelectorAsSelector(a.selector)
+	selector, err := client.Selector(a.selector)
 	if a.scaled != "" {
-		selector, err = labels.Parse(a.scaled)
+		selector, err = client.ParseSelector(a.scaled)
 	}
 	return a.err == nil && err == nil && selector.Matches(labels.Set(podLabels))
 }

@@ -166,9 +166,9 @@ func (r *Resolver) selection(ctx context.Context, key Key, before *Selection) (*
 		if before != nil && before.from == w.selector {
 			return before, nil
 		}
-		selector, err := metav1.LabelSelectorAsSelector(w.selector)
+		selector, err := client.Selector(w.selector)
 		if err != nil {
-			return nil, fmt.Errorf("the label selector of the target %s is invalid: %w", key, err)
+			return nil, fmt.Errorf("the label selector of the target %s cannot be used: %w", key, err)
 		}
 		return &Selection{Selector: selector, from: w.selector}, nil
 	}
@@ -182,9 +182,9 @@ func (r *Resolver) selection(ctx context.Context, key Key, before *Selection) (*
 	if before != nil && before.text == scale.selector {
 		return before, nil
 	}
-	selector, err := labels.Parse(scale.selector)
+	selector, err := client.ParseSelector(scale.selector)
 	if err != nil {
-		return nil, fmt.Errorf("status.selector %q in the scale subresource of the target %s is invalid: %w", scale.selector, key, err)
+		return nil, fmt.Errorf("status.selector in the scale subresource of the target %s cannot be used: %w", key, err)
 	}
 	return &Selection{Selector: selector, text: scale.selector}, nil
 }

@@ -76,7 +76,7 @@ type answer struct {
 }
 
 func answerOf(s *autoscalingv1.Scale) answer {
-	return answer{selector: s.Status.Selector, replicas: s.Spec.Replicas, owners: s.OwnerReferences, apiVersion: s.APIVersion, uid: s.UID}
+	return answer{selector: client.BoundSelectorText(s.Status.Selector), replicas: s.Spec.Replicas, owners: client.BoundOwners(s.OwnerReferences), apiVersion: s.APIVersion, uid: s.UID}
 }
 
 // entry is an answer and its life. Concurrent first readers wait for one request. The mutex is

@@ -1,0 +1,121 @@
+package cachesize
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Path is the page that Sizes serves.
+const Path = "/debug/caches"
+
+const (
+	// measureEvery is how long a measurement is repeated: each one reads all cached objects.
+	measureEvery = 2 * time.Minute
+	// maxNamespaces is the number of namespaces on the page.
+	maxNamespaces = 10
+)
+
+// Sizes measures the caches of a program. It is safe for concurrent use. A nil Sizes measures nothing.
+type Sizes struct {
+	now func() time.Time
+
+	mu       sync.Mutex
+	stores   map[string][]cache.Store // by resource
+	measured time.Time
+	usage    Usage
+}
+
+// Usage is the memory of all caches.
+type Usage struct {
+	Bytes   map[string]int64 `json:"bytes"`   // by resource
+	Objects map[string]int   `json:"objects"` // by resource
+	// Namespaces are the largest namespaces, the largest one first.
+	Namespaces []Namespace `json:"largestNamespaces"`
+}
+
+// Namespace is the memory of the objects of a namespace.
+type Namespace struct {
+	Name    string `json:"name"`
+	Bytes   int64  `json:"bytes"`
+	Objects int    `json:"objects"`
+}
+
+// New returns a Sizes whose gauge is registered.
+func New(registry prometheus.Registerer) *Sizes {
+	s := &Sizes{now: time.Now, stores: map[string][]cache.Store{}}
+	registry.MustRegister(s)
+	return s
+}
+
+// Add adds the store of an informer. It may be added again.
+func (s *Sizes) Add(resource string, store cache.Store) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Contains(s.stores[resource], store) {
+		s.stores[resource] = append(s.stores[resource], store)
+	}
+}
+
+// Usage returns the memory of all caches as of the last minutes.
+func (s *Sizes) Usage() Usage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := s.now(); s.measured.IsZero() || now.Sub(s.measured) >= measureEvery {
+		s.usage, s.measured = measure(s.stores), now
+	}
+	return s.usage
+}
+
+func measure(stores map[string][]cache.Store) Usage {
+	usage, namespaces := Usage{Bytes: map[string]int64{}, Objects: map[string]int{}}, map[string]Namespace{}
+	for _, resource := range slices.Sorted(maps.Keys(stores)) {
+		usage.Bytes[resource] = 0
+		for _, store := range stores[resource] {
+			met := walk{}
+			for _, object := range store.List() {
+				size := met.of(object)
+				usage.Bytes[resource] += size
+				usage.Objects[resource]++
+				if o, namespaced := object.(interface{ GetNamespace() string }); namespaced && o.GetNamespace() != "" {
+					n := namespaces[o.GetNamespace()]
+					namespaces[o.GetNamespace()] = Namespace{o.GetNamespace(), n.Bytes + size, n.Objects + 1}
+				}
+			}
+		}
+	}
+	largest := slices.SortedFunc(maps.Values(namespaces), func(a, b Namespace) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Name, b.Name))
+	})
+	usage.Namespaces = slices.Clone(largest[:min(len(largest), maxNamespaces)])
+	return usage
+}
+
+var cacheBytes = prometheus.NewDesc("loadline_cache_bytes", "Estimated memory of the cached objects of a resource.", []string{"resource"}, nil)
+
+// Describe sends the description of the gauge.
+func (s *Sizes) Describe(to chan<- *prometheus.Desc) { to <- cacheBytes }
+
+// Collect sends the memory of each cache.
+func (s *Sizes) Collect(to chan<- prometheus.Metric) {
+	for resource, size := range s.Usage().Bytes {
+		to <- prometheus.MustNewConstMetric(cacheBytes, prometheus.GaugeValue, float64(size), resource)
+	}
+}
+
+// ServeHTTP answers with the memory of all caches as JSON.
+func (s *Sizes) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	// A client that went away needs no answer.
+	_ = json.NewEncoder(w).Encode(s.Usage())
+}

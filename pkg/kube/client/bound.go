@@ -1,0 +1,300 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/fleet"
+)
+
+// Bounds of the fields of cached objects. The API server accepts 1.5 MiB of most of them, from any
+// user with write access to a namespace.
+const (
+	maxRequirements = 100      // of a label selector
+	maxSelector     = 8 << 10  // bytes
+	maxLabels       = 100      // of an object
+	maxLabelBytes   = 8 << 10  // of an object, keys included
+	maxAnnotations  = 64 << 10 // bytes of an object, keys included
+	maxAnnotation   = 1 << 10  // bytes of one value without a limit of its own
+	maxContainers   = 100      // of a pod, the init containers apart
+	maxResources    = 16       // names in a resource list
+	maxOwners       = 8
+	maxReference    = 512     // bytes of each field of a reference: names of objects have at most 253
+	maxMessage      = 1 << 10 // bytes of a condition
+
+	// valueOverhead is the memory of a value in a selector besides its bytes.
+	valueOverhead = 16
+)
+
+// ErrSelectorTooLarge is the error of a label selector that is not evaluated. It matches nothing.
+var ErrSelectorTooLarge = fmt.Errorf("it has more than %d requirements or %d KiB", maxRequirements, maxSelector>>10)
+
+// droppedKey marks labels, annotations and selectors of which the cache holds nothing. No API server
+// accepts an empty key.
+const droppedKey = ""
+
+var (
+	droppedLabels   = map[string]string{droppedKey: ""}
+	droppedSelector = &metav1.LabelSelector{MatchLabels: droppedLabels}
+)
+
+// Dropped reports whether labels or annotations of a cached object are incomplete, because they were too large.
+func Dropped(words map[string]string) bool {
+	_, dropped := words[droppedKey]
+	return dropped
+}
+
+// Selector parses a label selector. The error is ErrSelectorTooLarge for one that is too large, also
+// where a cache has dropped it.
+func Selector(s *metav1.LabelSelector) (labels.Selector, error) {
+	if s != nil && (Dropped(s.MatchLabels) || tooLarge(s)) {
+		return nil, ErrSelectorTooLarge
+	}
+	return metav1.LabelSelectorAsSelector(s)
+}
+
+// ParseSelector parses the text of a label selector, with the bounds of Selector.
+func ParseSelector(text string) (labels.Selector, error) {
+	if len(text) > maxSelector {
+		return nil, ErrSelectorTooLarge
+	}
+	selector, err := labels.Parse(text)
+	if err != nil {
+		return nil, errors.New(boundText(err.Error(), maxReference)) // it quotes the selector
+	}
+	if requirements, _ := selector.Requirements(); len(requirements) > maxRequirements {
+		return nil, ErrSelectorTooLarge
+	}
+	return selector, nil
+}
+
+// BoundSelectorText returns the text of a selector for a cache. One that is too large stays too large.
+func BoundSelectorText(text string) string { return boundText(text, maxSelector+1) }
+
+// BoundSelector returns a label selector for a cache. Selector returns ErrSelectorTooLarge for one
+// that is not kept.
+func BoundSelector(s *metav1.LabelSelector) *metav1.LabelSelector {
+	if s != nil && tooLarge(s) {
+		return droppedSelector
+	}
+	return s
+}
+
+func tooLarge(s *metav1.LabelSelector) bool {
+	values := 0
+	for i := range s.MatchExpressions {
+		values += len(s.MatchExpressions[i].Values)
+	}
+	return len(s.MatchLabels)+len(s.MatchExpressions) > maxRequirements || s.Size()+valueOverhead*values > maxSelector
+}
+
+// boundLabels returns the labels of an object for a cache: all, or none that match a selector.
+func boundLabels(words map[string]string) map[string]string {
+	if len(words) > maxLabels || bytesOf(words) > maxLabelBytes {
+		return droppedLabels
+	}
+	return words
+}
+
+func bytesOf(words map[string]string) (n int) {
+	for key, value := range words {
+		n += len(key) + len(value)
+	}
+	return n
+}
+
+// first returns at most n elements of a slice, without keeping the rest in memory.
+func first[T any](all []T, n int) []T {
+	if len(all) <= n {
+		return all
+	}
+	return slices.Clone(all[:n])
+}
+
+// boundText returns the first bytes of a text, without keeping the rest in memory.
+func boundText[T ~string](text T, limit int) T {
+	if len(text) <= limit {
+		return text
+	}
+	return T(strings.Clone(string(text[:limit])))
+}
+
+// ours keeps the annotations whose key starts with "vpa" or with our prefix, and those that count
+// for policies or protect a pod from evictions, each within its limit. An object that had others only keeps an
+// empty map: whether a patch must add the map first depends on it.
+func ours(annotations map[string]string) map[string]string {
+	if annotations == nil {
+		return nil
+	}
+	kept, size := map[string]string{}, 0
+	for key, value := range annotations {
+		if strings.HasPrefix(key, "vpa") || strings.HasPrefix(key, "loadline.dev/") || fleet.Counts(key) || convert.ProtectsFromEviction(key) {
+			kept[key] = boundAnnotation(key, value)
+			size += len(key) + len(kept[key])
+		}
+	}
+	if size <= maxAnnotations {
+		return kept
+	}
+	// Those that are not known by name go first. The limits of the others sum up to less.
+	for _, key := range slices.Sorted(maps.Keys(kept)) {
+		if size > maxAnnotations && convert.AnnotationLimit(key) == 0 && !fleet.Counts(key) && !convert.ProtectsFromEviction(key) {
+			size -= len(key) + len(kept[key])
+			delete(kept, key)
+		}
+	}
+	return kept
+}
+
+// boundAnnotation returns the value of an annotation. One above its limit stays above it, so that
+// its reader refuses it.
+func boundAnnotation(key, value string) string {
+	limit := convert.AnnotationLimit(key)
+	switch {
+	case fleet.Counts(key), convert.ProtectsFromEviction(key):
+		limit = maxForPolicies - 1
+	case limit == 0:
+		limit = maxAnnotation
+	}
+	return boundText(value, limit+1)
+}
+
+// forPolicies keeps the annotations with which users take a workload out of a policy.
+func forPolicies(annotations map[string]string) (kept map[string]string) {
+	for _, key := range fleet.Annotations() {
+		if value, has := annotations[key]; has {
+			if kept == nil {
+				kept = map[string]string{}
+			}
+			kept[key] = boundAnnotation(key, value)
+		}
+	}
+	return kept
+}
+
+// maxForPolicies is the number of bytes kept of an annotation without valid values of that length.
+const maxForPolicies = 64
+
+// trimOwners keeps the names of owners, and which of them controls. Of too many only the
+// controller is kept.
+func trimOwners(owners []metav1.OwnerReference) []metav1.OwnerReference {
+	if len(owners) == 0 {
+		return nil
+	}
+	if len(owners) > maxOwners {
+		at := max(slices.IndexFunc(owners, func(o metav1.OwnerReference) bool { return o.Controller != nil && *o.Controller }), 0)
+		owners = owners[at : at+1]
+	}
+	trimmed := make([]metav1.OwnerReference, len(owners))
+	for i, o := range owners {
+		trimmed[i] = metav1.OwnerReference{APIVersion: boundText(constant(o.APIVersion), maxReference), Kind: boundText(constant(o.Kind), maxReference), Name: boundText(o.Name, maxReference)}
+		if o.Controller != nil && *o.Controller {
+			trimmed[i].Controller = &controls
+		}
+	}
+	return trimmed
+}
+
+// controls is the Controller of all cached owners. It must not be changed.
+var controls = true
+
+// BoundOwners returns owner references for a cache.
+func BoundOwners(owners []metav1.OwnerReference) []metav1.OwnerReference { return trimOwners(owners) }
+
+// boundContainers returns at most maxContainers containers. The last one then has no name and the CPU
+// and memory of all that are missing, so that the sum of the pod stays.
+func boundContainers(containers []corev1.Container) []corev1.Container {
+	if len(containers) <= maxContainers {
+		return containers
+	}
+	var rest corev1.Container
+	for i := maxContainers - 1; i < len(containers); i++ {
+		add(&rest.Resources.Requests, containers[i].Resources.Requests)
+		add(&rest.Resources.Limits, containers[i].Resources.Limits)
+	}
+	return append(slices.Clone(containers[:maxContainers-1]), rest)
+}
+
+func add(sum *corev1.ResourceList, list corev1.ResourceList) {
+	for _, name := range [...]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		q, has := list[name]
+		if !has {
+			continue
+		}
+		if *sum == nil {
+			*sum = corev1.ResourceList{}
+		}
+		total := (*sum)[name]
+		total.Add(q)
+		(*sum)[name] = total
+	}
+}
+
+// boundList returns the resources of a list: of too many only CPU and memory.
+func boundList(list corev1.ResourceList) corev1.ResourceList {
+	if len(list) <= maxResources {
+		return list
+	}
+	kept := corev1.ResourceList{}
+	for _, name := range [...]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		if q, has := list[name]; has {
+			kept[name] = q
+		}
+	}
+	return kept
+}
+
+func boundResources(r corev1.ResourceRequirements) corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{Requests: boundList(r.Requests), Limits: boundList(r.Limits), Claims: first(r.Claims, maxResources)}
+}
+
+func boundPodResources(r *corev1.ResourceRequirements) *corev1.ResourceRequirements {
+	if r == nil {
+		return nil
+	}
+	bounded := boundResources(*r)
+	return &bounded
+}
+
+// crossNamespace is the affinity of cached pods whose affinity looks at other namespaces. It must not be changed.
+var crossNamespace = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{
+	RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{NamespaceSelector: &metav1.LabelSelector{}}}}}
+
+// disruptionRules keeps the rules of a Job that decide whether an evicted pod counts as failed.
+func disruptionRules(p *batchv1.PodFailurePolicy) *batchv1.PodFailurePolicy {
+	if p == nil {
+		return nil
+	}
+	kept := &batchv1.PodFailurePolicy{Rules: make([]batchv1.PodFailurePolicyRule, len(p.Rules))}
+	for i, rule := range p.Rules {
+		kept.Rules[i] = batchv1.PodFailurePolicyRule{Action: rule.Action}
+		if exits := rule.OnExitCodes; exits != nil {
+			kept.Rules[i].OnExitCodes = &batchv1.PodFailurePolicyOnExitCodesRequirement{Operator: exits.Operator, Values: exits.Values}
+		}
+		for _, c := range rule.OnPodConditions {
+			if c.Type == corev1.DisruptionTarget {
+				kept.Rules[i].OnPodConditions = append(kept.Rules[i].OnPodConditions, c)
+			}
+		}
+	}
+	return kept
+}
+
+// templateGeneration keeps the annotation of a DaemonSet that shows which pods have its newest template.
+func withTemplateGeneration(kept metav1.ObjectMeta, annotations map[string]string) metav1.ObjectMeta {
+	if generation, has := annotations[appsv1.DeprecatedTemplateGeneration]; has {
+		kept.Annotations = maps.Clone(kept.Annotations)
+		metav1.SetMetaDataAnnotation(&kept, appsv1.DeprecatedTemplateGeneration, boundText(generation, maxForPolicies))
+	}
+	return kept
+}
