@@ -343,7 +343,7 @@ func TestPodsOutsideOfPlansHaveAReason(t *testing.T) {
 	w.pass(noon.Add(config.EventAfter))
 	require.EqualValues(t, 3, w.value("loadline_updater_skipped_pods", "reason", "TargetUnreadable"))
 	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "NoVPA"))
-	require.Equal(t, []string{"Normal TargetUnreadable Pods left alone: 3, such as web-1-0: the target of its VPA cannot be read, or has no label selector of its own"}, w.told())
+	require.Equal(t, []string{"Normal TargetUnreadable Pods left alone: 3, such as web-1-0: the target of its VPA cannot be read, has no label selector of its own, or one of more than 100 requirements or 8 KiB"}, w.told())
 	w.loop.executor, w.loop.reporter = &actuate.Rehearsal{Out: &out}, reporter{After: config.EventAfter}
 	w.pass(noon.Add(2 * config.EventAfter))
 	require.Contains(t, out.String(), "would leave pod shop/web-1-0 alone (VPA web-vpa): TargetUnreadable\n")

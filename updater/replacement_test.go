@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -291,6 +292,23 @@ func TestResize_ARefusalByAdmissionEvictsNothing(t *testing.T) {
 			w.pass(noon)
 			require.Empty(t, w.evictions())
 			require.NotZero(t, w.value("loadline_updater_skipped_pods", "reason", "ResizeRefused"))
+		})
+	}
+}
+
+func TestOversizedBudget_HoldsDisruptionsAlone(t *testing.T) {
+	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "large"}, Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{}}}
+	for i := range 101 {
+		budget.Spec.Selector.MatchExpressions = append(budget.Spec.Selector.MatchExpressions,
+			metav1.LabelSelectorRequirement{Key: fmt.Sprint("key-", i), Operator: metav1.LabelSelectorOpExists})
+	}
+	for mode, held := range map[vpav1.UpdateMode]bool{vpav1.UpdateModeRecreate: true, vpav1.UpdateModeInPlaceOrRecreate: false} {
+		t.Run(string(mode), func(t *testing.T) {
+			w := newWorld(t, Default(), append(web(mode, 4), budget)...)
+			require.Eventually(t, func() bool { return w.loop.budgets.Synced() }, 5*time.Second, time.Millisecond)
+			w.pass(noon)
+			require.Equal(t, held, len(w.writes()) == 0)
+			require.Equal(t, held, w.value("loadline_updater_skipped_pods", "reason", "BudgetTooLarge") > 0)
 		})
 	}
 }

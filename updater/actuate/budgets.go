@@ -1,6 +1,7 @@
 package actuate
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,6 +20,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -48,9 +50,10 @@ type BudgetReader struct {
 	Clock   func() time.Time // nil: time.Now
 
 	mu     sync.Mutex
-	recent map[string]hold      // by what is shared
-	state  disruption.State     // what the last plan, or a look since, knew of restarts
-	known  map[string]time.Time // when it knew that, by UID
+	parsed map[string]parsedBudgets // by namespace
+	recent map[string]hold          // by what is shared
+	state  disruption.State         // what the last plan, or a look since, knew of restarts
+	known  map[string]time.Time     // when it knew that, by UID
 }
 
 // hold is a restart that was asked for a moment ago.
@@ -61,9 +64,22 @@ type hold struct {
 
 // budget is one PodDisruptionBudget.
 type budget struct {
-	name     string
-	selector labels.Selector
+	name      string
+	selector  labels.Selector
+	oversized bool // the selector is not evaluated and counts as one that selects every pod
 }
+
+// parsedBudgets are the budgets of a namespace, parsed once for each object.
+type parsedBudgets struct {
+	objects []*policyv1.PodDisruptionBudget // sorted by name
+	budgets []budget                        // of objects
+	few     bool                            // they have at most maxBudgetRequirements
+	used    time.Time
+}
+
+// maxBudgetRequirements bounds the requirements that each pod of a namespace is matched against. Beyond
+// it, the pods of the namespace share one budget.
+const maxBudgetRequirements = 2000
 
 // of returns the budgets of a namespace, by name; false if they are not known.
 func (r *BudgetReader) of(namespace string) ([]budget, bool) {
@@ -74,25 +90,66 @@ func (r *BudgetReader) of(namespace string) ([]budget, bool) {
 	if err != nil {
 		return nil, false
 	}
-	all := make([]budget, 0, len(objects))
-	for _, o := range objects {
-		selector, err := metav1.LabelSelectorAsSelector(o.Spec.Selector)
-		if err != nil {
-			selector = labels.Everything() // the API server refuses such ones
-		}
-		all = append(all, budget{o.Name, selector})
+	slices.SortFunc(objects, func(a, b *policyv1.PodDisruptionBudget) int { return strings.Compare(a.Name, b.Name) })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := r.parsed[namespace]
+	parsed := before
+	if len(objects) == 0 || !slices.Equal(objects, before.objects) {
+		parsed = parse(objects, before)
 	}
-	slices.SortFunc(all, func(a, b budget) int { return strings.Compare(a.name, b.name) })
-	return all, true
+	if r.parsed == nil {
+		r.parsed = map[string]parsedBudgets{}
+	}
+	parsed.used = r.now()
+	r.parsed[namespace] = parsed
+	return parsed.budgets, parsed.few
 }
 
-// counting are the names of the budgets that count a pod.
+// parse parses the budgets that have changed.
+func parse(objects []*policyv1.PodDisruptionBudget, before parsedBudgets) parsedBudgets {
+	known := make(map[*policyv1.PodDisruptionBudget]budget, len(before.objects))
+	for i, o := range before.objects {
+		known[o] = before.budgets[i]
+	}
+	parsed, requirements := parsedBudgets{objects: objects, budgets: make([]budget, len(objects))}, 0
+	for i, o := range objects {
+		b, unchanged := known[o]
+		if !unchanged {
+			selector, err := client.Selector(o.Spec.Selector)
+			if err != nil { // too large: the API server refuses all other errors
+				selector = labels.Everything()
+			}
+			b = budget{o.Name, selector, errors.Is(err, client.ErrSelectorTooLarge)}
+		}
+		all, _ := b.selector.Requirements()
+		requirements += 1 + len(all)
+		parsed.budgets[i] = b
+	}
+	parsed.few = requirements <= maxBudgetRequirements
+	return parsed
+}
+
+// Oversized returns an error if the namespace of a pod has a budget with a selector that is not
+// evaluated: it may select the pod, and allow no disruption of it.
+func (r *BudgetReader) Oversized(pod *corev1.Pod) error {
+	budgets, _ := r.of(pod.Namespace)
+	for _, b := range budgets {
+		if b.oversized {
+			return &Held{Reason: disruption.BudgetTooLarge, Cause: fmt.Errorf("the selector of PodDisruptionBudget %s/%s is not evaluated: %w", pod.Namespace, b.name, client.ErrSelectorTooLarge)}
+		}
+	}
+	return nil
+}
+
+// counting are the names of the budgets that count a pod. Of a pod with labels that the cache has
+// dropped they are all.
 func counting(budgets []budget, known bool, pod *corev1.Pod) (names []string) {
 	if !known {
 		return []string{UnknownBudgets}
 	}
 	for _, b := range budgets {
-		if b.selector.Matches(labels.Set(pod.Labels)) {
+		if client.Dropped(pod.Labels) || b.selector.Matches(labels.Set(pod.Labels)) {
 			names = append(names, b.name)
 		}
 	}
@@ -137,6 +194,13 @@ func (r *BudgetReader) Mark(v *disruption.View, plan []disruption.Action) {
 	}
 }
 
+func (r *BudgetReader) now() time.Time {
+	if r.Clock == nil {
+		return time.Now()
+	}
+	return r.Clock()
+}
+
 // Planned takes over what a plan knows of restarts.
 func (r *BudgetReader) Planned(s disruption.State, now time.Time) {
 	r.mu.Lock()
@@ -156,6 +220,7 @@ func (r *BudgetReader) forget(now time.Time) {
 		return now.Sub(r.known[uid]) >= disruption.RestartGrace
 	})
 	maps.DeleteFunc(r.known, func(uid string, _ time.Time) bool { _, kept := r.state.Restarts[uid]; return !kept })
+	maps.DeleteFunc(r.parsed, func(_ string, p parsedBudgets) bool { return now.Sub(p.used) >= disruption.RestartGrace })
 }
 
 // Enter asks whether a pod may be restarted by a resize, or evicted, as far as others
@@ -163,10 +228,7 @@ func (r *BudgetReader) forget(now time.Time) {
 // too. If so, it keeps others from being restarted until the caches show what was done.
 // The caller calls leave if it was not done.
 func (r *BudgetReader) Enter(pod *corev1.Pod, restarts bool) (leave func(), err error) {
-	now := time.Now
-	if r.Clock != nil {
-		now = r.Clock
-	}
+	now := r.now
 	budgets, known := r.of(pod.Namespace)
 	keys := keysOf(budgets, known, pod, restarts)
 	r.mu.Lock()
@@ -257,7 +319,7 @@ func TrimBudget(object any) (any, error) {
 	if o, ok := object.(*policyv1.PodDisruptionBudget); ok {
 		return &policyv1.PodDisruptionBudget{
 			ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion},
-			Spec:       policyv1.PodDisruptionBudgetSpec{Selector: o.Spec.Selector}}, nil
+			Spec:       policyv1.PodDisruptionBudgetSpec{Selector: client.BoundSelector(o.Spec.Selector)}}, nil
 	}
 	return object, nil
 }

@@ -1,6 +1,8 @@
 package actuate
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -68,6 +70,66 @@ func TestPodsAreMarkedWithTheirBudgets(t *testing.T) {
 	require.Equal(t, want, mark(reader(t, true, all...), disruption.Action{MayEvict: true}))
 	require.Equal(t, make([][]string, 4), mark(reader(t, true, all...), disruption.Action{}), "nobody is disrupted")
 	require.Equal(t, [][]string{{UnknownBudgets}, {UnknownBudgets}, nil, nil}, mark(reader(t, false, all...), disruption.Action{Restarts: true}))
+}
+
+// large returns a selector with n requirements.
+func large(n int) *metav1.LabelSelector {
+	s := &metav1.LabelSelector{}
+	for i := range n {
+		s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{Key: fmt.Sprintf("key-%d", i), Operator: metav1.LabelSelectorOpExists})
+	}
+	return s
+}
+
+// A budget whose selector is not evaluated may select any pod of its namespace.
+func TestBudgetReader_HoldsDisruptionsForOversizedSelectors(t *testing.T) {
+	for _, tc := range []struct {
+		name         string
+		requirements int
+		held         bool
+	}{{"100 requirements", 100, false}, {"40,000 requirements", 40_000, true}} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := reader(t, true, pod("a", "a-1", labelled("a")), budgetOf("large", large(tc.requirements)))
+			err := r.Oversized(pod("a", "a-1", labelled("a")))
+			var held *Held
+			require.Equal(t, tc.held, errors.As(err, &held))
+			if tc.held {
+				require.Equal(t, disruption.BudgetTooLarge, held.Reason)
+				require.ErrorContains(t, err, "PodDisruptionBudget shop/large")
+			}
+			other := pod("b", "b-1", labelled("b"))
+			other.Namespace = "bank"
+			require.NoError(t, r.Oversized(other), "another namespace")
+		})
+	}
+}
+
+// 40 budgets with large selectors took 12 seconds of each iteration.
+func TestBudgetReader_ParsesEachBudgetOnce(t *testing.T) {
+	all := []any{pod("a", "a-1", labelled("a"))}
+	for i := range 40 {
+		all = append(all, budgetOf(fmt.Sprint("b-", i), large(40)))
+	}
+	r := reader(t, true, all...)
+	enter := func() {
+		_, err := r.Enter(pod("a", "a-1", labelled("a")), false)
+		require.NoError(t, err)
+	}
+	enter()
+	before, _ := r.of("shop")
+	require.Less(t, testing.AllocsPerRun(10, enter), 200.0, "a parsed budget takes over 80 allocations")
+	after, known := r.of("shop")
+	require.True(t, known)
+	require.Same(t, &before[0], &after[0])
+}
+
+func TestBudgetReader_BoundsMatchingInANamespace(t *testing.T) {
+	all := []any{pod("a", "a-1", labelled("a"))}
+	for i := range 30 {
+		all = append(all, budgetOf(fmt.Sprint("b-", i), large(100)))
+	}
+	_, known := reader(t, true, all...).of("shop")
+	require.False(t, known, "the pods of the namespace share one budget")
 }
 
 func TestOneRestartAtATime(t *testing.T) {

@@ -338,6 +338,9 @@ func (c *Cluster) mayRestart(ctx context.Context, change Change) (leave func(), 
 		return nil, err
 	}
 	if c.Budgets != nil {
+		if err := c.Budgets.Oversized(change.Target); err != nil {
+			return nil, err
+		}
 		if leave, err = c.Budgets.Enter(change.Target, true); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrRestarting, err)
 		}
@@ -425,6 +428,11 @@ func (c *Cluster) mayEvict(ctx context.Context, change Change) error {
 	}
 	if c.Checker != nil {
 		if err := c.Checker.Paused(change); err != nil {
+			return err
+		}
+	}
+	if c.Budgets != nil {
+		if err := c.Budgets.Oversized(change.Target); err != nil {
 			return err
 		}
 	}

@@ -124,6 +124,10 @@ const (
 	ReplacementUnknown   Reason = "ReplacementUnknown"
 	StaleCache           Reason = "StaleCache"
 
+	// updater/actuate/budgets.go, right before an eviction or a resize that restarts a container;
+	// pkg/kube/client/bound.go
+	BudgetTooLarge Reason = "BudgetTooLarge"
+
 	// a panic, anywhere
 	Broken Reason = "Broken"
 )
@@ -145,7 +149,7 @@ var explanations = []Explanation{
 		"if one should: its `targetRef` must name the topmost controller of the pod, and its mode must not be `Off` or `Initial`; such pods are only counted, and logged at level 6", false},
 	{OwnerUnreadable, "one of the controllers above it cannot be read, so it is not known which VPA controls it",
 		"the log says at level 3 which one, and why; see whether it exists, and whether the updater may get its scale subresource", true},
-	{TargetUnreadable, "the target of its VPA cannot be read, or has no label selector of its own",
+	{TargetUnreadable, "the target of its VPA cannot be read, has no label selector of its own, or one of more than 100 requirements or 8 KiB",
 		"the log says at level 3 why; check `spec.targetRef`", true},
 	{VPAUnreadable, "a field of its VPA cannot be read",
 		"correct the VPA; the log says which field", true},
@@ -283,6 +287,8 @@ var explanations = []Explanation{
 		"the event on the VPA has the cause; see whether the API server and its admission webhooks answer, and whether the updater may create pods", true},
 	{StaleCache, "a watch has received nothing for three minutes, so the updater may not know the present state",
 		"see whether the API server and the proxies in front of it answer watches; `loadline_updater_cache_age_seconds` shows which resource", true},
+	{BudgetTooLarge, "only an eviction or a restart could change it, and its namespace has a PodDisruptionBudget with a label selector of more than 100 requirements or 8 KiB, which is not evaluated: it counts as one that selects the pod and allows no disruption",
+		"shorten the selector, or delete the budget; the log has its name at level 2", true},
 	{Broken, "the pod or its VPA made our code panic; all others are served",
 		"report the stack in the log", true},
 }
