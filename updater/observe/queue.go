@@ -84,7 +84,8 @@ type Metrics interface {
 // Queue judges changes and takes back those that did harm. Make it with New.
 type Queue struct {
 	Config
-	queue podQueue
+	queue    podQueue
+	removals *removals
 
 	measurer *measurer // nil: there is no Prometheus
 
@@ -111,6 +112,8 @@ type Config struct {
 	Records  *records.Store
 	Executor Executor
 	Metrics  Metrics
+	// Remover takes notes off pods that nothing follows from. It has a request rate of its own. Nil: Executor.
+	Remover Remover
 	// Prometheus knows whether containers are throttled or wait for CPU; nil: nobody does.
 	Prometheus *EvidenceSource
 }
@@ -119,6 +122,10 @@ type Config struct {
 func New(c Config) *Queue {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstPause, longPause)
 	q := &Queue{Config: c, queue: takingTurns(limiter), ended: map[types.UID]time.Time{}, reverts: map[types.UID]revertState{}}
+	q.removals = newRemovals()
+	if q.Remover == nil {
+		q.Remover = c.Executor
+	}
 	if c.Prometheus != nil {
 		q.measurer = newMeasurer(c.Prometheus)
 	}
@@ -145,13 +152,32 @@ func (q *Queue) Run(ctx context.Context) {
 	if q.measurer != nil {
 		measuring.Go(func() { q.measurer.run(ctx, q.queue.Add, q.Metrics.EvidenceMissing) })
 	}
-	serveQueue(ctx, q.queue, workers, q.Sync, "The change of a pod is not judged yet")
+	measuring.Go(func() {
+		serveQueue(ctx, q.removals.queue, 1, q.remove, "Failed to remove the note of a change from its pod, trying again")
+	})
+	serveQueue(ctx, q.queue, workers, func(ctx context.Context, pod cache.ObjectName, now time.Time) (time.Duration, error) {
+		return q.sync(ctx, pod, now, judging)
+	}, "The change of a pod is not judged yet")
 	measuring.Wait()
 }
 
 // Sync does for one pod what is due at now, and returns when to look again; 0: when an event of
-// the pod comes.
+// the pod comes. A note that nothing follows from is removed at once.
 func (q *Queue) Sync(ctx context.Context, name cache.ObjectName, now time.Time) (wait time.Duration, err error) {
+	return q.sync(ctx, name, now, everything)
+}
+
+// duty is the part of Sync that a worker does. It leaves the other part to the other worker.
+type duty int
+
+const (
+	everything duty = iota
+	judging         // changes of pods
+	removing        // notes that nothing follows from
+)
+
+// sync does the part of Sync that is the duty of the caller.
+func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time, d duty) (wait time.Duration, err error) {
 	now = now.UTC().Truncate(time.Second)
 	pod, err := q.Pods.Pods(name.Namespace).Get(name.Name)
 	if apierrors.IsNotFound(err) || err == nil && (!convert.HasNotedChange(pod) || !q.Reader.Serves(name.Namespace)) {
@@ -162,14 +188,17 @@ func (q *Queue) Sync(ctx context.Context, name cache.ObjectName, now time.Time) 
 	}
 	change, err := convert.NotedChange(pod)
 	if err != nil {
-		return q.drop(ctx, pod, time.Time{}, err)
+		return q.drop(ctx, pod, time.Time{}, err, d)
 	}
 	if change.At.After(now.Add(longest)) || change.At.Before(pod.CreationTimestamp.Add(-longest)) {
-		return q.drop(ctx, pod, change.At, fmt.Errorf("%s is no time of a change of this pod", change.At))
+		return q.drop(ctx, pod, change.At, fmt.Errorf("%s is no time of a change of this pod", change.At), d)
 	}
 	if q.done(pod.UID, change.At) {
 		if now.Sub(change.At) > longest { // no cache is behind for so long: the note came back
-			return longest, q.Executor.RemoveNote(ctx, pod)
+			if d == judging {
+				return 0, q.removals.add(name)
+			}
+			return longest, q.Remover.RemoveNote(ctx, pod)
 		}
 		return again, nil
 	}
@@ -181,9 +210,9 @@ func (q *Queue) Sync(ctx context.Context, name cache.ObjectName, now time.Time) 
 	case waits(held) && now.Sub(change.At) < forgotten:
 		return again, nil
 	default: // nobody is to change the pod any more
-		return q.drop(ctx, pod, change.At, errUngoverned)
+		return q.drop(ctx, pod, change.At, errUngoverned, d)
 	}
-	return q.judge(ctx, &observed{pod: pod, change: change, reading: reading, Rollout: of}, now)
+	return q.judge(ctx, &observed{pod: pod, change: change, reading: reading, Rollout: of}, now, d)
 }
 
 // longest is by how much clocks, and caches, may be behind.
@@ -196,14 +225,17 @@ var errUnknown = errors.New("the SizingRecord of the workload knows of no change
 // errUngoverned is why the note of a pod is dropped that no policy lets be changed any more.
 var errUngoverned = errors.New("no policy lets the pod be changed and taken back any more")
 
-// drop takes a note off its pod that nothing follows from. Who puts it back is not answered at
-// once.
-func (q *Queue) drop(ctx context.Context, pod *corev1.Pod, at time.Time, why error) (wait time.Duration, err error) {
+// drop removes a note from its pod that nothing follows from. One that is put back is not removed
+// again at once.
+func (q *Queue) drop(ctx context.Context, pod *corev1.Pod, at time.Time, why error, d duty) (wait time.Duration, err error) {
 	if q.done(pod.UID, at) {
 		return again, nil
 	}
+	if d == judging {
+		return 0, q.removals.add(cache.MetaObjectToName(pod))
+	}
 	klog.FromContext(ctx).Info("The note of a change is taken off its pod, and nothing is judged", "pod", klog.KObj(pod), "reason", why)
-	if err := q.Executor.RemoveNote(ctx, pod); err != nil {
+	if err := q.Remover.RemoveNote(ctx, pod); err != nil {
 		return 0, err
 	}
 	q.finish(pod.UID, at)
@@ -231,7 +263,7 @@ type observed struct {
 	reading view.Reading
 }
 
-func (q *Queue) judge(ctx context.Context, o *observed, now time.Time) (wait time.Duration, err error) {
+func (q *Queue) judge(ctx context.Context, o *observed, now time.Time, d duty) (wait time.Duration, err error) {
 	state, err := q.Records.State(o.Workload)
 	if err != nil {
 		return 0, err
@@ -240,13 +272,20 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time) (wait tim
 		if age >= 0 && age < underWay { // it was noted, and is stored in a moment
 			return underWay - age, nil
 		}
+		if d == judging { // nothing is requested for notes that may be forged
+			return 0, q.removals.add(cache.MetaObjectToName(o.pod))
+		}
 		// The cache of records may be behind that of pods, as after a change of the leader.
 		if state, err = q.Records.Reread(ctx, o.Workload); err != nil {
 			return 0, err
 		}
 		if !state.Covers(o.change.At) {
-			return q.drop(ctx, o.pod, o.change.At, errUnknown)
+			return q.drop(ctx, o.pod, o.change.At, errUnknown, d)
 		}
+	}
+	if d == removing { // no pod is judged by two workers at once
+		q.queue.Add(cache.MetaObjectToName(o.pod))
+		return 0, nil
 	}
 	core := o.reading.Pod(o.pod, 0)
 	if noted, changed := o.begun(&core, now); changed && !q.reverting(o) {

@@ -57,13 +57,48 @@ func TestNotesOfOneNamespaceKeepNoOtherWaiting(t *testing.T) {
 		began := time.Now()
 		note("shop", "web-1")
 		note("pay", "api-1")
-		time.Sleep(10 * time.Minute)
+		time.Sleep(30 * time.Minute)
 		stop()
 		running.Wait()
 		require.Len(t, w.served, 5002, "in the end all are served")
 		for _, pod := range []string{"shop/web-1", "pay/api-1"} {
 			require.Less(t, w.served[pod].Sub(began), time.Second, pod)
 		}
+	})
+}
+
+// Forged notes must not use up the requests with which changes are taken back.
+func TestRemovals_HaveTheirOwnRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pods := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+		reverting := &writing{client: make(chan struct{}, 1), served: map[string]time.Time{}}
+		remover := &writing{client: make(chan struct{}, 1), served: map[string]time.Time{}}
+		q := New(Config{Pods: corelisters.NewPodLister(pods), Reader: &view.Reader{Serves: func(string) bool { return true }}, Executor: reverting, Remover: remover})
+		for i := range 1483 {
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "attacker", Name: fmt.Sprint(i), UID: types.UID(fmt.Sprint(i)), Annotations: map[string]string{convert.ResizedAtAnnotation: "forged"}}}
+			require.NoError(t, pods.Add(pod))
+			q.queue.Add(cache.MetaObjectToName(pod))
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { q.Run(ctx) })
+		time.Sleep(time.Minute)
+		require.Zero(t, q.queue.Len(), "no pod waits to be judged")
+		time.Sleep(9 * time.Minute)
+		stop()
+		running.Wait()
+		require.Len(t, remover.served, 1483, "in the end all are served")
+		require.Empty(t, reverting.served)
+		var first, last time.Time
+		for _, at := range remover.served {
+			if first.IsZero() || at.Before(first) {
+				first = at
+			}
+			if at.After(last) {
+				last = at
+			}
+		}
+		require.GreaterOrEqual(t, last.Sub(first), 1470/removalRate*time.Second)
 	})
 }
 
