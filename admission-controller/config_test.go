@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/tools/cache"
 
 	"loadline.dev/loadline/admission-controller/server"
 	"loadline.dev/loadline/pkg/flags"
@@ -50,6 +51,7 @@ func TestMetricsAreFrozen(t *testing.T) {
 	m.Step(server.StepTotal, time.Second)
 	m.Problem(server.CausePanic)
 	m.Certificate(time.Now(), time.Now())
+	m.sizes.Add("pods", cache.NewStore(cache.MetaNamespaceKeyFunc))
 	lines, err := testkit.DescribeMetrics(registry)
 	require.NoError(t, err)
 	golden(t, "metrics.golden", lines)

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"loadline.dev/loadline/admission-controller/server"
+	"loadline.dev/loadline/pkg/kube/cachesize"
 )
 
 // labelPod is the value of the label "resource" for pods.
@@ -15,6 +16,7 @@ const labelPod = "Pod"
 // metrics are the collectors of this program. Names, labels and buckets of the
 // prefix vpa_ are those of the reference VPA; those of loadline_ are ours.
 type metrics struct {
+	sizes     *cachesize.Sizes
 	pods      *prometheus.CounterVec
 	latency   *prometheus.HistogramVec
 	execution *prometheus.HistogramVec
@@ -60,6 +62,7 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 		}, nil), // there from the first certificate on, so that who waits for its caches has none
 	}
 	registerer.MustRegister(m.pods, m.latency, m.execution, m.reviews, m.problems, m.notAfter, m.daysLeft)
+	m.sizes = cachesize.New(registerer)
 	return m
 }
 

@@ -20,6 +20,7 @@ import (
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/generated/informers/externalversions"
+	"loadline.dev/loadline/pkg/kube/cachesize"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/kube/target"
@@ -39,6 +40,7 @@ func run(ctx context.Context, config Config) error {
 	m := newMetrics(registry)
 	h := server.NewHealth(time.Now())
 	status := serving.New(config.Serving.Address, config.Serving.Profiling, registry, h.Check)
+	status.Handle(cachesize.Path, m.sizes)
 	if err := errors.Join(status.Listen(), portFree(config.Port)); err != nil {
 		return err
 	}
@@ -128,7 +130,7 @@ func serve(ctx context.Context, config Config, clients *client.Clients, w webhoo
 	if err := clients.WaitForServer(ctx, startTimeout); err != nil {
 		return err
 	}
-	filled, err := fillCaches(ctx, config, clients)
+	filled, err := fillCaches(ctx, config, clients, client.Measured(w.metrics.sizes))
 	if err != nil {
 		return err
 	}
@@ -189,10 +191,10 @@ type onlyUnderPolicies struct {
 	synced map[string]cache.InformerSynced
 }
 
-func newOnlyUnderPolicies(config Config, clients *client.Clients) *onlyUnderPolicies {
+func newOnlyUnderPolicies(config Config, clients *client.Clients, options ...client.Option) *onlyUnderPolicies {
 	return &onlyUnderPolicies{
-		core: client.Factory(clients.Kube, config.Kube.Namespace, client.ControllerResync, ""),
-		vpas: client.VPAFactory(clients.VPA, config.Kube.Namespace),
+		core: client.Factory(clients.Kube, config.Kube.Namespace, client.ControllerResync, "", options...),
+		vpas: client.VPAFactory(clients.VPA, config.Kube.Namespace, options...),
 	}
 }
 
@@ -224,10 +226,10 @@ func (o *onlyUnderPolicies) start(ctx context.Context) {
 }
 
 // fillCaches starts the informers and waits until they are filled.
-func fillCaches(ctx context.Context, config Config, clients *client.Clients) (caches, error) {
-	core := client.Factory(clients.Kube, config.Kube.Namespace, client.ControllerResync, "")
-	vpas := client.VPAFactory(clients.VPA, config.Kube.Namespace)
-	asked := newOnlyUnderPolicies(config, clients)
+func fillCaches(ctx context.Context, config Config, clients *client.Clients, options ...client.Option) (caches, error) {
+	core := client.Factory(clients.Kube, config.Kube.Namespace, client.ControllerResync, "", options...)
+	vpas := client.VPAFactory(clients.VPA, config.Kube.Namespace, options...)
+	asked := newOnlyUnderPolicies(config, clients, options...)
 	scales := client.NewScales(clients.Kube)
 	resolver := target.New(core, scales.Scale)
 	finder, remembering, scout, err := findOwners(ctx, resolver)

@@ -51,9 +51,9 @@ func newAssembly(ctx context.Context, c *Config, p parts) *assembly {
 	ctx, cancel := context.WithCancel(ctx)
 	return &assembly{
 		ctx: ctx, cancel: cancel, config: c, parts: p,
-		controllers: client.Factory(p.clients.Kube, c.Kube.Namespace, client.ControllerResync, ""),
-		pods:        client.Factory(p.clients.Kube, c.Kube.Namespace, client.ObjectResync, client.NotPending),
-		vpas:        client.VPAFactory(p.clients.VPA, c.Kube.Namespace),
+		controllers: client.Factory(p.clients.Kube, c.Kube.Namespace, client.ControllerResync, "", client.Measured(p.metrics.sizes)),
+		pods:        client.Factory(p.clients.Kube, c.Kube.Namespace, client.ObjectResync, client.NotPending, client.Measured(p.metrics.sizes)),
+		vpas:        client.VPAFactory(p.clients.VPA, c.Kube.Namespace, client.Measured(p.metrics.sizes)),
 	}
 }
 

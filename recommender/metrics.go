@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"loadline.dev/loadline/pkg/kube/cachesize"
 	"loadline.dev/loadline/recommender/backfill"
 	"loadline.dev/loadline/recommender/policies"
 	"loadline.dev/loadline/recommender/recommend"
@@ -25,6 +26,7 @@ const (
 
 // metrics are the collectors of the recommender.
 type metrics struct {
+	sizes              *cachesize.Sizes
 	objects            *prometheus.GaugeVec
 	latency            prometheus.Histogram
 	execution          *prometheus.HistogramVec
@@ -109,6 +111,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	}
 	registry.MustRegister(m.objects, m.latency, m.execution, m.series, m.responses, m.prometheusRequests,
 		m.prometheusDuration, m.resources, m.samples, m.past, m.ooms, m.statuses, m.checkpoints, m.panics, m.depth, m.rising, m.limited, m.recipes)
+	m.sizes = cachesize.New(registry)
 	return m
 }
 

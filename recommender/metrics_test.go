@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/recipe"
@@ -79,7 +80,9 @@ func touchWorkloads(w *recommend.WorkloadQuality) {
 
 func TestMetricsAreFrozen(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	touch(newMetrics(registry))
+	m := newMetrics(registry)
+	touch(m)
+	m.sizes.Add("pods", cache.NewStore(cache.MetaNamespaceKeyFunc))
 	touchWorkloads(recommend.NewWorkloadQuality(registry))
 	lines, err := testkit.DescribeMetrics(registry)
 	require.NoError(t, err)

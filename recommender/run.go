@@ -11,6 +11,7 @@ import (
 
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
+	"loadline.dev/loadline/pkg/kube/cachesize"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/pkg/serving"
@@ -34,6 +35,7 @@ func run(ctx context.Context, c *Config) error {
 	}
 	health := serving.NewHealth(healthFactor * c.Interval)
 	server := serving.New(c.Serving.Address, c.Serving.Profiling, registry, health.Check)
+	server.Handle(cachesize.Path, m.sizes)
 	if err := server.Listen(); err != nil {
 		return err
 	}

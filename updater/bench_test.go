@@ -133,7 +133,7 @@ func (q quiet) caches(tb testing.TB, config *Config) *caches {
 			surroundings, last = append(surroundings, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}), name
 		}
 	}
-	c := newCaches(config, &client.Clients{Kube: fake.NewClientset(surroundings...), VPA: vpafake.NewSimpleClientset(own...)})
+	c := newCaches(config, &client.Clients{Kube: fake.NewClientset(surroundings...), VPA: vpafake.NewSimpleClientset(own...)}, nil)
 	require.NoError(tb, c.targets.Remember())
 	require.NoError(tb, c.watchPolicies())
 	require.NoError(tb, c.surround())

@@ -16,6 +16,7 @@ import (
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	"loadline.dev/loadline/pkg/generated/informers/externalversions"
+	"loadline.dev/loadline/pkg/kube/cachesize"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/pkg/kube/sizing"
@@ -51,14 +52,14 @@ type caches struct {
 	refreshing        sync.WaitGroup
 }
 
-func newCaches(config *Config, clients *client.Clients) *caches {
+func newCaches(config *Config, clients *client.Clients, sizes *cachesize.Sizes) *caches {
 	namespace := config.Kube.Namespace
 	scales, freshness := client.NewScales(clients.Kube), &client.Freshness{}
-	tracked := client.Tracked(freshness)
+	tracked, measured := client.Tracked(freshness), client.Measured(sizes)
 	c := &caches{
-		controllers: client.Factory(clients.Kube, namespace, client.ControllerResync, "", tracked),
-		pods:        client.Factory(clients.Kube, namespace, client.ObjectResync, client.Running, tracked),
-		vpas:        client.VPAFactory(clients.VPA, namespace, tracked),
+		controllers: client.Factory(clients.Kube, namespace, client.ControllerResync, "", tracked, measured),
+		pods:        client.Factory(clients.Kube, namespace, client.ObjectResync, client.Running, tracked, measured),
+		vpas:        client.VPAFactory(clients.VPA, namespace, tracked, measured),
 		freshness:   freshness,
 		forget:      scales.Reset,
 		kube:        clients.Kube,
@@ -66,7 +67,7 @@ func newCaches(config *Config, clients *client.Clients) *caches {
 		dryRun:      config.DryRun,
 		foreign:     config.Policies.Foreign,
 
-		surroundings: client.Factory(clients.Kube, namespace, client.ControllerResync, "", tracked),
+		surroundings: client.Factory(clients.Kube, namespace, client.ControllerResync, "", tracked, measured),
 		whole:        namespace == "",
 		loads:        config.NodeLoad.Mode != nodeload.Off,
 	}
@@ -253,8 +254,11 @@ func (c *caches) boosts(config *Config, loop *Loop, m *metrics) *observe.BoostQu
 
 // observer returns the queue that judges changes and takes back what did harm. It has an executor
 // of its own: nothing that a pass does may hold it up.
-func (c *caches) observer(config *Config, executor observe.Executor, m *metrics) (*observe.Queue, error) {
-	settings := observe.Config{Reader: c.reader(config), Pods: c.pods.Core().V1().Pods().Lister(), Records: c.records, Executor: executor, Metrics: m}
+func (c *caches) observer(config *Config, executor observe.Executor, p parts) (*observe.Queue, error) {
+	settings := observe.Config{Reader: c.reader(config), Pods: c.pods.Core().V1().Pods().Lister(), Records: c.records, Executor: executor, Metrics: p.metrics}
+	if !config.DryRun && p.removals != nil {
+		settings.Remover = &actuate.Cluster{Kube: p.removals}
+	}
 	if config.Evidence.Address != "" {
 		var err error
 		if settings.Prometheus, err = observe.NewEvidenceSource(config.Evidence); err != nil {

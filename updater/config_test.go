@@ -67,6 +67,7 @@ func TestMetricsAreFrozen(t *testing.T) {
 	m.Observed(1)
 	m.Fuses(map[string]*view.Pace{"fleet": {}})
 	m.cacheAges.Show(func() map[string]time.Duration { return map[string]time.Duration{"pods": time.Minute} })
+	m.sizes.Add("pods", cache.NewStore(cache.MetaNamespaceKeyFunc))
 	golden(t, "metrics.golden", describe(registry, t))
 }
 

@@ -29,7 +29,7 @@ func BenchmarkHeap(b *testing.B) {
 		require.NoError(b, err)
 		config := Default()
 		ctx, stop := context.WithCancel(b.Context())
-		caches := newCaches(config, clients)
+		caches := newCaches(config, clients, nil)
 		require.NoError(b, caches.fill(ctx))
 		loop := newLoop(config.planning(), caches.reader(config), newMetrics(prometheus.NewRegistry()))
 		loop.executor, loop.capacity, loop.nodes, loop.budgets = resting{&actuate.Rehearsal{Out: discard{}}}, caches.capacity(config), caches.pinning(), caches.disruptions()

@@ -67,7 +67,7 @@ func TestWhatTheFlagsDoToNodes(t *testing.T) {
 			first.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}}
 			kube := fake.NewClientset(first, ready("n2", corev1.Taint{Key: nodeload.TaintKey, Value: "true", Effect: corev1.TaintEffectNoSchedule}))
 			registry := prometheus.NewPedanticRegistry()
-			caches := newCaches(config, &client.Clients{Kube: kube, VPA: vpafake.NewSimpleClientset()})
+			caches := newCaches(config, &client.Clients{Kube: kube, VPA: vpafake.NewSimpleClientset()}, nil)
 			ctx, cancel := context.WithCancel(t.Context())
 			t.Cleanup(caches.shutdown)
 			t.Cleanup(cancel)

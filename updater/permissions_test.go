@@ -27,7 +27,7 @@ func TestQuotasAndNodesAreReadAsSoonAsTheyMayBe(t *testing.T) {
 			return !allowed.Load(), nil, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", nil)
 		})
 	}
-	c := newCaches(Default(), &client.Clients{Kube: kube, VPA: vpafake.NewSimpleClientset()})
+	c := newCaches(Default(), &client.Clients{Kube: kube, VPA: vpafake.NewSimpleClientset()}, nil)
 	c.retry = time.Millisecond
 	t.Cleanup(c.shutdown)
 	ctx, stop := context.WithCancel(t.Context())

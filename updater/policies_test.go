@@ -255,7 +255,7 @@ func TestWithoutTheDefinitionOfPoliciesPeoplesVPAsAct(t *testing.T) {
 		"a made one": {madeVPA(), "would leave pod shop/web-1-0 alone (VPA deployment-web): PolicyUnknown"},
 	} {
 		require.NoError(t, vpas.Tracker().Add(c.vpa))
-		caches := newCaches(Default(), &client.Clients{Kube: kube, VPA: vpas})
+		caches := newCaches(Default(), &client.Clients{Kube: kube, VPA: vpas}, nil)
 		ctx, stop := context.WithCancel(t.Context())
 		require.NoError(t, caches.fill(ctx), name)
 		w := &world{t: t, caches: caches}

@@ -43,7 +43,7 @@ func roll(t *testing.T, config *Config, objects ...runtime.Object) *rolling {
 
 func (r *rolling) observe() {
 	var err error
-	r.observer, err = r.caches.observer(r.config, r.loop.executor, r.loop.metrics)
+	r.observer, err = r.caches.observer(r.config, r.loop.executor, parts{metrics: r.loop.metrics})
 	require.NoError(r.t, err)
 }
 

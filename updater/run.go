@@ -20,6 +20,7 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/kube/cachesize"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/pkg/serving"
@@ -40,11 +41,13 @@ func run(ctx context.Context, config *Config, out io.Writer) error {
 	server := serving.New(config.Serving.Address, config.Serving.Profiling, registry, health.Check)
 	left := &leftAlone{}
 	server.Handle(leftAlonePath, left)
+	m := newMetrics(registry)
+	server.Handle(cachesize.Path, m.sizes)
 	if err := server.Listen(); err != nil {
 		return err
 	}
 	return server.RunWith(ctx, func(ctx context.Context) error {
-		return connect(ctx, config, out, parts{health: health, metrics: newMetrics(registry), leftAlone: left})
+		return connect(ctx, config, out, parts{health: health, metrics: m, leftAlone: left})
 	})
 }
 
@@ -55,9 +58,9 @@ type parts struct {
 	leftAlone *leftAlone
 	// events writes events, and judge takes changes back, each at a rate of its own: a change
 	// must not wait because the event of the one before it is being written, and what did harm
-	// not because a pass has much to do. So has nodes, which writes the taints of nodes, and checks,
-	// which makes the checks before evictions.
-	events, judge, nodes, checks kubernetes.Interface
+	// not because a pass has much to do. So has nodes, which writes the taints of nodes, checks,
+	// which makes the checks before evictions, and removals, which removes invalid notes from pods.
+	events, judge, nodes, checks, removals kubernetes.Interface
 }
 
 // connect reaches the API server and works while this process leads.
@@ -83,13 +86,13 @@ func (p *parts) dial(kube flags.Kube) (*client.Clients, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all [5]*client.Clients
+	var all [6]*client.Clients
 	for i := range all {
 		if all[i], err = client.New(rest); err != nil {
 			return nil, err
 		}
 	}
-	p.events, p.judge, p.nodes, p.checks = all[1].Kube, all[2].Kube, all[3].Kube, all[4].Kube
+	p.events, p.judge, p.nodes, p.checks, p.removals = all[1].Kube, all[2].Kube, all[3].Kube, all[4].Kube, all[5].Kube
 	return all[0], nil
 }
 
@@ -109,7 +112,7 @@ func logResizeSupport(ctx context.Context, kube kubernetes.Interface) {
 func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *client.Clients) error {
 	// Everything that was started ends before the lease is given back.
 	ctx, stop := context.WithCancel(ctx)
-	caches := newCaches(config, clients)
+	caches := newCaches(config, clients, p.metrics.sizes)
 	defer caches.shutdown()
 	defer stop()
 	if err := caches.fill(ctx); err != nil {
@@ -140,7 +143,7 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 	if err := boosts.Watch(caches.pods.Core().V1().Pods().Informer()); err != nil {
 		return err
 	}
-	observer, err := caches.observer(config, judge, p.metrics)
+	observer, err := caches.observer(config, judge, p)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ import (
 // Whoever can refresh scales must also be started.
 func TestTheUpdaterAsksForScalesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCaches(Default(), &client.Clients{Kube: fake.NewClientset(), VPA: vpafake.NewSimpleClientset()})
+		c := newCaches(Default(), &client.Clients{Kube: fake.NewClientset(), VPA: vpafake.NewSimpleClientset()}, nil)
 		var replicas atomic.Int32
 		c.targets = target.New(c.controllers, func(context.Context, string, schema.GroupKind, string) (*autoscalingv1.Scale, error) {
 			return &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: replicas.Add(1)}}, nil

@@ -102,7 +102,7 @@ func newWorld(t *testing.T, config *Config, objects ...runtime.Object) *world {
 // start begins a process of the updater. One that ran before is forgotten, with all it knew.
 func (w *world) start(config *Config) {
 	w.registry, w.events = prometheus.NewPedanticRegistry(), record.NewFakeRecorder(100)
-	w.caches = newCaches(config, &client.Clients{Kube: w.fleets.In(w.kube), VPA: w.vpa})
+	w.caches = newCaches(config, &client.Clients{Kube: w.fleets.In(w.kube), VPA: w.vpa}, nil)
 	w.t.Cleanup(w.caches.shutdown)
 	ctx, cancel := context.WithCancel(context.Background())
 	w.t.Cleanup(cancel)
