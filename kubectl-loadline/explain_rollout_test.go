@@ -263,7 +263,7 @@ SizingPolicy: shop, mode Canary
   Degraded    since 2026-03-02T07:50:00Z, HighRevertRate: At least three of the last five rounds of changes were taken back.
   new pods    as they are written: InitialSizingOff
 `},
-		"closed window": {shown{rollout: loadlinev1alpha1.Rollout{Mode: auto.Mode, Schedule: &loadlinev1alpha1.Schedule{Windows: []loadlinev1alpha1.Window{{Start: "22:00", End: "06:00"}}}},
+		"closed window": {shown{rollout: loadlinev1alpha1.Rollout{Mode: auto.Mode, StartRate: auto.StartRate, Schedule: &loadlinev1alpha1.Schedule{Windows: []loadlinev1alpha1.Window{{Start: "22:00", End: "06:00"}}}},
 			state: rollout.State{Mode: fleet.Auto, ScheduleBlocked: rollout.Condition{Reason: "OutsideWindow", Since: before(90)}}}, `
 SizingPolicy: shop, mode Auto
   last round       none: no pod was changed yet
