@@ -44,7 +44,7 @@ func AnnotationLimit(key string) int {
 	case DeclaredAnnotation:
 		return maxDeclared
 	case ObservedAnnotation:
-		return 8 << 10 // names of over a hundred containers
+		return 20 << 10 // names of 300 containers
 	case SharedAnnotation, ResizedAtAnnotation, RestartAnnotation, PauseAnnotation, UpdatesAnnotation, ResizedAnnotation:
 		return 128
 	case vpav1.UnreadableAnnotation, recipe.Annotation, fleet.UnselectedAnnotation:

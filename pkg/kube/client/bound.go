@@ -26,7 +26,7 @@ const (
 	maxLabelBytes   = 8 << 10  // of an object, keys included
 	maxAnnotations  = 64 << 10 // bytes of an object, keys included
 	maxAnnotation   = 1 << 10  // bytes of one value without a limit of its own
-	maxContainers   = 100      // of a pod, the init containers apart
+	maxContainers   = 300      // of a pod, the init containers apart
 	maxResources    = 16       // names in a resource list
 	maxOwners       = 8
 	maxReference    = 512     // bytes of each field of a reference: names of objects have at most 253

@@ -166,8 +166,8 @@ func TestTrimmer_BoundsMemoryOfHostileObjects(t *testing.T) {
 			require.NoError(t, err)
 			limit := int64(100 << 10)
 			switch kind {
-			case "Pod": // 200 containers, and 64 KiB of annotations
-				limit = 600 << 10
+			case "Pod": // 600 containers, and 64 KiB of annotations
+				limit = 900 << 10
 			case "VerticalPodAutoscaler": // 300 recommendations
 				limit = 400 << 10
 			}
