@@ -196,7 +196,8 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time, 
 	if q.done(pod.UID, change.At) {
 		if now.Sub(change.At) > longest { // no cache is behind for so long: the note came back
 			if d == judging {
-				return 0, q.removals.add(name)
+				q.removals.later(name)
+				return 0, nil
 			}
 			return longest, q.Remover.RemoveNote(ctx, pod)
 		}
@@ -232,7 +233,8 @@ func (q *Queue) drop(ctx context.Context, pod *corev1.Pod, at time.Time, why err
 		return again, nil
 	}
 	if d == judging {
-		return 0, q.removals.add(cache.MetaObjectToName(pod))
+		q.removals.later(cache.MetaObjectToName(pod))
+		return 0, nil
 	}
 	klog.FromContext(ctx).Info("The note of a change is taken off its pod, and nothing is judged", "pod", klog.KObj(pod), "reason", why)
 	if err := q.Remover.RemoveNote(ctx, pod); err != nil {
@@ -273,7 +275,8 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time, d duty) (
 			return underWay - age, nil
 		}
 		if d == judging { // nothing is requested for notes that may be forged
-			return 0, q.removals.add(cache.MetaObjectToName(o.pod))
+			q.removals.later(cache.MetaObjectToName(o.pod))
+			return 0, nil
 		}
 		// The cache of records may be behind that of pods, as after a change of the leader.
 		if state, err = q.Records.Reread(ctx, o.Workload); err != nil {

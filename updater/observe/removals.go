@@ -36,10 +36,8 @@ func newRemovals() *removals {
 	return &removals{queue: takingTurns(limiter), rate: limit.NewLimiter(removalRate, removalBurst)}
 }
 
-func (r *removals) add(pod cache.ObjectName) error {
-	r.queue.Add(pod)
-	return nil
-}
+// later leaves a pod to the removals. Its caller is called again when an event of the pod comes.
+func (r *removals) later(pod cache.ObjectName) { r.queue.Add(pod) }
 
 // remove removes the note of a pod if nothing follows from it still.
 func (q *Queue) remove(ctx context.Context, pod cache.ObjectName, now time.Time) (time.Duration, error) {

@@ -90,7 +90,7 @@ func many(prefix string, n int) map[string]string {
 // hostileMeta fills all metadata that users of a namespace write.
 func hostileMeta(name string) metav1.ObjectMeta {
 	m := metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: many("a/", 5000), Annotations: many("vpa", 1000), Finalizers: []string{strings.Repeat("x", 10_000)}}
-	m.ManagedFields = []metav1.ManagedFieldsEntry{{FieldsV1: &metav1.FieldsV1{Raw: make([]byte, 10_000)}}}
+	m.ManagedFields = []metav1.ManagedFieldsEntry{{FieldsV1: metav1.NewFieldsV1(strings.Repeat("x", 10_000))}}
 	for _, key := range []string{fleet.ModeAnnotation, convert.OriginalAnnotation, convert.DeclaredAnnotation, convert.ObservedAnnotation, recipe.Annotation, "loadline.dev/x", appsv1.DeprecatedTemplateGeneration} {
 		m.Annotations[key] = strings.Repeat("z", 40_000)
 	}
