@@ -26,6 +26,8 @@ TRACES  ?= ../shared/data/traces
 CLUSTER_PACKAGES := ./burn ./cgroup ./deb ./instance ./local ./network ./pki ./play ./realnode ./stage ./supervise ./trace
 # Whether a machine that cannot run a real node fails `make e2e-node`; anything else but required skips it there.
 NODE    ?= required
+# How long a tenant attacks.
+LENGTH  ?= 10m
 # The version from which `make e2e-install` upgrades.
 FROM    ?= HEAD~1
 # The page that gets its times, such as docs/real-node.md.
@@ -164,6 +166,10 @@ e2e-migration: build plugin $(BIN)/helm ## from the three programs of the refere
 e2e-node: build ## promises on one real node: kubelet, containerd, cgroups (needs root; NODE=optional skips where it cannot run)
 	@if [ $(NODE) != required ] && [ $$(id -u) != 0 ]; then echo "skipped: no real node here: it needs root, not user $$(id -u)"; exit; fi; \
 		binary=$$(hack/cluster/build.sh --real-node | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary LOADLINE_NODE=$(NODE) $(RACE) -v -count=1 -parallel 12 -timeout 20m ./node
+
+.PHONY: e2e-hostile
+e2e-hostile: build ## attack the three programs, with the memory limits of the manifests, as a tenant of one namespace (LENGTH=10m)
+	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go test -vet=off -v -count=1 -timeout 40m ./hostile -length $(LENGTH)
 
 # Of the version with which hack/manifests renders the chart.
 $(BIN)/helm: hack/manifests/go.mod

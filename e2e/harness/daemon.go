@@ -37,6 +37,9 @@ type Daemon struct {
 	Address string // of metrics and health, host:port
 	Log     string // the file that holds what it prints; grows over restarts
 
+	MemoryLimit int64 // bytes, of a shipped program
+
+	env    []string
 	binary string
 	args   []string
 	cmd    *exec.Cmd
@@ -157,7 +160,7 @@ func (d *Daemon) Start(ctx context.Context) error {
 	defer log.Close()
 	d.cmd = exec.Command(d.binary, d.args...)
 	d.cmd.Stdout, d.cmd.Stderr = log, log
-	d.cmd.Env = append(os.Environ(), "NAMESPACE="+SystemNamespace)
+	d.cmd.Env = append(append(os.Environ(), "NAMESPACE="+SystemNamespace), d.env...)
 	// A test that is killed takes its programs with it, and ctrl-C reaches only the test.
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := d.cmd.Start(); err != nil {

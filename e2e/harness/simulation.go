@@ -3,10 +3,10 @@ package harness
 import (
 	"context"
 	"maps"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 )
 
 // ResizeAnnotation tells the simulated node what to answer to a resize of the
@@ -61,11 +61,13 @@ func ByURL() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	host, port, err := net.SplitHostPort(webhook)
-	if err != nil {
-		return nil, err
-	}
-	return []string{"--port=" + port, "--register-by-url", "--webhook-address=https://" + host, "--webhook-port=" + port, "--webhook-timeout-seconds=5"}, nil
+	return Register(webhook), nil
+}
+
+// Register returns flags of an admission controller that is reached by URL at an address, host:port.
+func Register(webhook string) []string {
+	host, port, _ := strings.Cut(webhook, ":")
+	return []string{"--port=" + port, "--register-by-url", "--webhook-address=https://" + host, "--webhook-port=" + port, "--webhook-timeout-seconds=5"}
 }
 
 // KeepLogs moves the logs out of the state folder, which Down removes, and

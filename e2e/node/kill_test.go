@@ -1,24 +1,18 @@
 package node
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apimachinery/pkg/util/yaml"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/e2e/harness"
@@ -146,27 +140,9 @@ func startShipped(t *testing.T) {
 	t.Helper()
 	require.NoError(t, cluster.CreateNamespace(t.Context(), shippedNamespace))
 	for _, name := range []string{"recommender", "updater"} {
-		args := append(shippedArgs(t, name), "--vpa-object-namespace="+shippedNamespace)
-		d, err := cluster.Daemon(t.Context(), name, name+"-shipped", args...)
+		d, err := cluster.ShippedDaemon(t.Context(), name, name+"-shipped", "--vpa-object-namespace="+shippedNamespace)
 		require.NoError(t, err)
 		require.NoError(t, d.Start(context.WithoutCancel(t.Context())))
 		t.Cleanup(d.Stop)
-	}
-}
-
-// shippedArgs returns the arguments of a program in deploy/loadline.yaml.
-func shippedArgs(t *testing.T, program string) []string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(cluster.Root, "deploy", "loadline.yaml"))
-	require.NoError(t, err)
-	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
-	for {
-		var d appsv1.Deployment
-		err := documents.Decode(&d)
-		require.NotErrorIs(t, err, io.EOF, "no deployment of %s", program)
-		require.NoError(t, err)
-		if d.Kind == "Deployment" && d.Name == "vpa-"+program {
-			return d.Spec.Template.Spec.Containers[0].Args
-		}
 	}
 }

@@ -1,0 +1,79 @@
+package harness
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+)
+
+// Shipped returns the container of a program in deploy/loadline.yaml.
+func (c *Cluster) Shipped(program string) (*corev1.Container, error) {
+	text, err := os.ReadFile(filepath.Join(c.Root, "deploy", "loadline.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
+	for {
+		var d appsv1.Deployment
+		if err := documents.Decode(&d); errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("deploy/loadline.yaml: no Deployment of %s", program)
+		} else if err != nil {
+			return nil, fmt.Errorf("deploy/loadline.yaml: %w", err)
+		}
+		if d.Kind == "Deployment" && d.Name == "vpa-"+program {
+			return &d.Spec.Template.Spec.Containers[0], nil
+		}
+	}
+}
+
+// ShippedDaemon prepares a program with the arguments, the environment and the memory limit of
+// deploy/loadline.yaml, and further arguments.
+func (c *Cluster) ShippedDaemon(ctx context.Context, program, label string, args ...string) (*Daemon, error) {
+	container, err := c.Shipped(program)
+	if err != nil {
+		return nil, err
+	}
+	d, err := c.Daemon(ctx, program, label, append(append([]string{}, container.Args...), args...)...)
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range container.Env {
+		if v.Value != "" {
+			d.env = append(d.env, v.Name+"="+v.Value)
+		}
+	}
+	d.MemoryLimit = container.Resources.Limits.Memory().Value()
+	return d, nil
+}
+
+// Confine makes the kernel enforce the memory limit of a running program, and returns a function that ends
+// it. The error is not nil where this user cannot create control groups.
+func (d *Daemon) Confine() (release func(), err error) {
+	parent, limit := "/sys/fs/cgroup/memory", "memory.limit_in_bytes"
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+		parent, limit = "/sys/fs/cgroup", "memory.max"
+	}
+	group := filepath.Join(parent, "loadline-"+strconv.Itoa(d.PID()))
+	if err := os.Mkdir(group, 0o755); err != nil {
+		return nil, err
+	}
+	release = func() { _ = os.Remove(group) } // works when the process has ended
+	err = os.WriteFile(filepath.Join(group, limit), []byte(strconv.FormatInt(d.MemoryLimit, 10)), 0o644)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(d.PID())), 0o644)
+	}
+	if err != nil {
+		release()
+		return nil, err
+	}
+	return release, nil
+}
