@@ -33,6 +33,14 @@ func (l *Loop) paces(ctx context.Context, now time.Time) (paces map[string]*view
 	return paces
 }
 
+// reverts returns how many reverts were recorded so far.
+func (l *Loop) reverts() uint64 {
+	if l.records == nil { // no policies
+		return 0
+	}
+	return l.records.Reverts()
+}
+
 // mayStart reports whether another pod of the workload may be changed in this pass: one that has not
 // begun takes one of the starts that its policy has left. Hold lets all of them be planned while a
 // start is left, so that a workload that cannot be changed does not keep others from beginning.
@@ -48,52 +56,68 @@ func (h *heldWorkload) mayStart() bool {
 	return true
 }
 
+// fuseTripped reports whether the fuse of the workload's policy has tripped, also during this pass: changes
+// are judged while it goes on.
+func (p *pass) fuseTripped(h *heldWorkload) bool {
+	if reverts := p.reverts(); reverts != p.counted {
+		p.counted = reverts
+		p.reader.UpdateTrips(p.paces, p.now.UTC().Truncate(time.Second))
+	}
+	return !h.pace.Trip.At.IsZero()
+}
+
 // reportFuses reports which fuses have tripped: as a metric, and once by a condition, an event and a line
 // of the log.
 func (p *pass) reportFuses(ctx context.Context) {
 	p.metrics.Fuses(p.paces)
 	var changed []string
 	for name, pace := range p.paces {
-		c := meta.FindStatusCondition(pace.Policy.Status.Conditions, convert.ConditionFuseTripped)
-		reported, trip := c != nil && c.Status == metav1.ConditionTrue, pace.Trip.At
-		if reported == trip.IsZero() || reported && !c.LastTransitionTime.Time.Equal(trip) {
-			changed = append(changed, name)
+		if c := reportedFuse(pace.Policy); c != nil || !pace.Trip.At.IsZero() {
+			if wanted := p.wantedFuse(pace); c == nil || c.Status != wanted.Status || c.Message != wanted.Message || !c.LastTransitionTime.Equal(&wanted.LastTransitionTime) {
+				changed = append(changed, name)
+			}
 		}
 	}
 	slices.Sort(changed)
 	for _, name := range changed {
 		pace := p.paces[name]
-		switch trip := pace.Trip; {
-		case trip.At.IsZero():
+		wanted := p.wantedFuse(pace)
+		switch {
+		case pace.Trip.At.IsZero():
 			delete(p.tripped, name)
-		case !p.tripped[name].Equal(trip.At):
-			p.tripped[name] = trip.At
-			message := convert.FuseCondition(name, trip).Message
-			klog.FromContext(ctx).Info("The fuse of a SizingPolicy has tripped, no further pod is changed", "policy", name, "since", trip.At, "message", message)
-			p.executor.Event(pace.Policy, actuate.EventFuseTripped, message, nil)
+		case p.tripped[name] != wanted.Message:
+			p.tripped[name] = wanted.Message
+			klog.FromContext(ctx).Info("The fuse of a SizingPolicy has tripped, no further pod is changed", "policy", name, "since", pace.Trip.At, "message", wanted.Message)
+			p.executor.Event(pace.Policy, actuate.EventFuseTripped, wanted.Message, nil)
 		}
-		if err := p.writeFuse(ctx, pace); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		if err := p.writeFuse(ctx, pace.Policy, wanted); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			klog.FromContext(ctx).Error(err, "Cannot write condition FuseTripped of a SizingPolicy, trying again in the next pass", "policy", name)
 		}
 	}
-	maps.DeleteFunc(p.tripped, func(name string, _ time.Time) bool { return p.paces[name] == nil })
+	maps.DeleteFunc(p.tripped, func(name, _ string) bool { return p.paces[name] == nil })
 }
 
-// writeFuse writes condition FuseTripped of a policy. Its time is that of the trip, which a user
-// acknowledges.
-func (p *pass) writeFuse(ctx context.Context, pace *view.Pace) error {
+// reportedFuse returns condition FuseTripped of a policy if it is true; nil: it is not.
+func reportedFuse(policy *loadlinev1alpha1.SizingPolicy) *metav1.Condition {
+	if c := meta.FindStatusCondition(policy.Status.Conditions, convert.ConditionFuseTripped); c != nil && c.Status == metav1.ConditionTrue {
+		return c
+	}
+	return nil
+}
+
+func (p *pass) wantedFuse(pace *view.Pace) metav1.Condition {
+	return convert.FuseCondition(pace.Policy, pace.Trip, p.now.UTC().Truncate(time.Second))
+}
+
+// writeFuse writes condition FuseTripped of a policy.
+func (p *pass) writeFuse(ctx context.Context, policy *loadlinev1alpha1.SizingPolicy, wanted metav1.Condition) error {
 	conditions := p.sharing.conditions
 	if conditions == nil || conditions.client == nil { // a dry run
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, fuseTimeout)
 	defer cancel()
-	wanted := convert.FuseCondition(pace.Policy.Name, pace.Trip)
-	wanted.ObservedGeneration = pace.Policy.Generation
-	if wanted.LastTransitionTime.IsZero() {
-		wanted.LastTransitionTime = metav1.NewTime(p.now.UTC().Truncate(time.Second))
-	}
-	return patchConditions(ctx, conditions.client, pace.Policy, withCondition(pace.Policy, wanted))
+	return patchConditions(ctx, conditions.client, policy, withCondition(policy, wanted))
 }
 
 // withCondition returns the conditions of a policy with another one of a type.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,10 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	ktesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
@@ -72,8 +78,8 @@ func copies(name string) (objects []runtime.Object) {
 	return objects
 }
 
-// until makes a pass each minute. The containers of one in three workloads restart again and again
-// after they were lowered.
+// until makes a pass each minute. The containers of one in three workloads restart again and again while
+// they have less memory than they had before the recipe lowered it.
 func (s *spreading) until(minute int) {
 	s.t.Helper()
 	for s.minute < minute {
@@ -82,13 +88,27 @@ func (s *spreading) until(minute int) {
 		s.judge(after)
 		for _, name := range s.at(after) {
 			s.touched[name] = true
-			var i int
-			_, err := fmt.Sscanf(name, "app-%d-1-0", &i)
-			require.NoError(s.t, err)
-			if i%3 == 0 && !s.harmless {
-				s.restarted(name, 2)
-			}
 		}
+		s.suffer()
+	}
+}
+
+// suffer restarts the containers of pods that need more than they have.
+func (s *spreading) suffer() {
+	s.t.Helper()
+	for name := range s.touched {
+		var i int
+		_, err := fmt.Sscanf(name, "app-%d-1-0", &i)
+		require.NoError(s.t, err)
+		pod := s.pod(name)
+		if memory := pod.Spec.Containers[0].Resources.Requests.Memory(); s.harmless || i%3 != 0 || memory.Cmp(resource.MustParse("100Mi")) >= 0 {
+			continue
+		}
+		restarts := int32(1)
+		if all := pod.Status.ContainerStatuses; len(all) > 0 {
+			restarts += all[0].RestartCount
+		}
+		s.restarted(name, restarts)
 	}
 }
 
@@ -170,18 +190,32 @@ func TestFuse_Acknowledge(t *testing.T) {
 	s := tripped(t, 60)
 	since := s.condition().LastTransitionTime.UTC()
 	touched := len(s.touched)
-	for _, tc := range []struct{ name, value string }{
-		{"a time before the trip", since.Add(-time.Second).Format(time.RFC3339)},
-		{"a time ahead of the clock", since.Add(1000 * time.Hour).Format(time.RFC3339)},
-		{"no time", "true"},
-		{"nothing", ""},
+	message := s.condition().Message
+	require.NotContains(t, message, "Invalid value")
+	for _, tc := range []struct{ name, value, problem string }{
+		{"a time before the trip", since.Add(-time.Second).Format(time.RFC3339), "is before the trip"},
+		{"a time ahead of the clock", since.Add(1000 * time.Hour).Format(time.RFC3339), "is in the future"},
+		{"no time", "true", "is not a time (RFC 3339)"},
+		{"nothing", "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			s.told()
 			s.acknowledge(tc.value)
-			s.until(s.minute + 61)
+			s.until(s.minute + 21)
 			require.Len(t, s.touched, touched)
 			require.Equal(t, metav1.ConditionTrue, s.condition().Status)
 			require.Equal(t, since, s.condition().LastTransitionTime.UTC())
+			want, events := message, 0
+			if tc.problem != "" {
+				want += fmt.Sprintf("; metadata.annotations[loadline.dev/acknowledge]: Invalid value: %q: %s, must be %s", tc.value, tc.problem, since.Format(time.RFC3339))
+			}
+			require.Equal(t, want, s.condition().Message)
+			for _, line := range s.told() {
+				if strings.HasPrefix(line, "Warning FuseTripped ") {
+					events++
+				}
+			}
+			require.Equal(t, 1, events, "once for each value")
 		})
 	}
 	s.acknowledge(since.Format(time.RFC3339))
@@ -227,9 +261,11 @@ func TestFuse_LastsOverRestartAndLostState(t *testing.T) {
 		{"the recipe changes", func(_ *testing.T, s *spreading) {
 			s.update(func(p *loadlinev1alpha1.SizingPolicy) { p.Spec.Recipe = new("loadline") })
 		}},
+		{"the clock goes back by two hours", func(_ *testing.T, s *spreading) { s.minute -= 120 }},
+		{"the clock is a day ahead", func(_ *testing.T, s *spreading) { s.minute += 24 * 60 }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := tripped(t, 40)
+			s := tripped(t, 20)
 			touched := len(s.touched)
 			tc.change(t, s)
 			s.anew()
@@ -239,6 +275,88 @@ func TestFuse_LastsOverRestartAndLostState(t *testing.T) {
 			require.Equal(t, metav1.ConditionTrue, s.condition().Status)
 		})
 	}
+}
+
+// The recommender writes other conditions of the same policy. Neither program overwrites those of the other.
+func TestFuse_KeepsConditionsOfTheRecommender(t *testing.T) {
+	s := newSpreading(t, 12, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
+	resource, conflicts := loadlinev1alpha1.SchemeGroupVersion.WithResource("sizingpolicies"), 0
+	s.vpa.PrependReactor("patch", "sizingpolicies", func(a ktesting.Action) (bool, runtime.Object, error) {
+		var asked struct{ Metadata metav1.ObjectMeta }
+		require.NoError(t, json.Unmarshal(a.(ktesting.PatchAction).GetPatch(), &asked))
+		object, err := s.vpa.Tracker().Get(resource, "", "fleet")
+		require.NoError(t, err)
+		stored := object.(*loadlinev1alpha1.SizingPolicy).DeepCopy()
+		if stored.ResourceVersion == "" { // the recommender is faster
+			stored.ResourceVersion = "2"
+			stored.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Served"}}
+			require.NoError(t, s.vpa.Tracker().Update(resource, stored, ""))
+		}
+		if asked.Metadata.ResourceVersion != stored.ResourceVersion {
+			conflicts++
+			return true, nil, apierrors.NewConflict(resource.GroupResource(), "fleet", errors.New("it was modified"))
+		}
+		return false, nil, nil
+	})
+	for conflicts == 0 && s.minute < 30 {
+		s.until(s.minute + 1)
+	}
+	require.Equal(t, 1, conflicts)
+	require.Nil(t, s.condition())
+	require.Eventually(t, func() bool { return s.caches.policies.Now().Object("fleet").ResourceVersion == "2" }, time.Minute, time.Millisecond)
+	s.until(s.minute + 1)
+	require.Equal(t, 1, conflicts)
+	require.Equal(t, metav1.ConditionTrue, s.condition().Status)
+	p, err := s.vpa.LoadlineV1alpha1().SizingPolicies().Get(t.Context(), "fleet", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.True(t, meta.IsStatusConditionTrue(p.Status.Conditions, "Ready"))
+}
+
+// Another policy that becomes responsible for the workloads continues neither where the first one stopped, nor
+// without an acknowledgement of its own.
+func TestFuse_PolicyWithHigherPriority(t *testing.T) {
+	s := tripped(t, 20)
+	touched := len(s.touched)
+	other := sizingPolicy(loadlinev1alpha1.RolloutModeAuto, func(p *loadlinev1alpha1.SizingPolicySpec) { p.Priority = new(int32(900)) })
+	other.Name = "other"
+	policies := s.vpa.LoadlineV1alpha1().SizingPolicies()
+	_, err := policies.Create(t.Context(), other, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return s.caches.policies.Now().Object("other") != nil }, time.Minute, time.Millisecond)
+	s.until(s.minute + 61)
+	require.Len(t, s.touched, touched)
+	require.EqualValues(t, 1, s.value("loadline_policy_fuse_tripped", "policy", "other"))
+	p, err := policies.Get(t.Context(), "other", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.True(t, meta.IsStatusConditionTrue(p.Status.Conditions, convert.ConditionFuseTripped))
+}
+
+// Without a start rate, a pass may change all workloads. It ends for a policy whose fuse trips meanwhile.
+func TestFuse_TripsDuringAPass(t *testing.T) {
+	s := newSpreading(t, 20, sizingPolicy(loadlinev1alpha1.RolloutModeAuto, func(p *loadlinev1alpha1.SizingPolicySpec) { p.Rollout.StartRate = new(int32(0)) }))
+	s.loop.executor = &hooked{s.loop.executor, func(pod string) {
+		if pod != "app-0008-1-0" {
+			return
+		}
+		for i := range 5 {
+			name := fmt.Sprintf("app-%04d-1-0", i)
+			s.settled(name)
+			s.await("the note", func(c *corev1.Pod) bool { return convert.HasNotedChange(c) }, name)
+			s.restarted(name, 2)
+			_, err := s.observer.Sync(t.Context(), cache.NewObjectName("shop", name), noon)
+			require.NoError(t, err)
+		}
+	}}
+	s.pass(noon)
+	lowered := 0
+	for _, p := range s.pods() {
+		if convert.HasNotedChange(&p) {
+			lowered++
+		}
+	}
+	require.Equal(t, 4, lowered, "those on their way, no other one is changed")
+	require.Equal(t, 11, s.skipped("FuseTripped"))
+	require.Equal(t, metav1.ConditionTrue, s.condition().Status, "in the same pass")
 }
 
 // A start that is counted by one leader is counted by the next.

@@ -61,7 +61,7 @@ type Loop struct {
 	records   *records.Store
 	passed    map[string]time.Time // by UID of a pod: when it was last free to change, and was left alone
 	announced announced
-	tripped   map[string]time.Time // by SizingPolicy: when its fuse tripped, as reported last
+	tripped   map[string]string // by SizingPolicy: the message about its fuse that was reported last
 	capacity  view.CapacityReader
 	nodes     *view.StaticCPUNodes
 	budgets   *actuate.BudgetReader
@@ -81,7 +81,7 @@ type Loop struct {
 func newLoop(config disruption.Config, reader *view.Reader, m *metrics) *Loop {
 	return &Loop{
 		config: config, reader: reader, metrics: m, sharing: sharingRounds{interval: sharingInterval},
-		known: map[cache.ObjectName]bool{}, announced: announced{}, tripped: map[string]time.Time{}, nodes: &view.StaticCPUNodes{}, budgets: &actuate.BudgetReader{},
+		known: map[cache.ObjectName]bool{}, announced: announced{}, tripped: map[string]string{}, nodes: &view.StaticCPUNodes{}, budgets: &actuate.BudgetReader{},
 	}
 }
 
@@ -130,6 +130,7 @@ func (l *Loop) look(ctx context.Context, now time.Time, done view.Step) (*pass, 
 func (l *Loop) planPass(ctx context.Context, snapshot *view.Snapshot, now time.Time) (*pass, disruption.Result) {
 	division := l.reader.Divide(ctx, snapshot, l.sharing.seldom, now)
 	moves := l.planReverts(ctx, division, now)
+	reverts := l.reverts()
 	paces := l.paces(ctx, now)
 	rollouts := l.hold(ctx, snapshot, paces, now)
 	plan := l.plan(ctx, snapshot, &moves, now)
@@ -140,7 +141,7 @@ func (l *Loop) planPass(ctx context.Context, snapshot *view.Snapshot, now time.T
 		}
 	}
 	p := l.begin(ctx, snapshot, plan, now)
-	p.rollouts, p.paces = rollouts, paces
+	p.rollouts, p.paces, p.counted = rollouts, paces, reverts
 	p.shares = l.moveShares(ctx, p, division, plan, moves)
 	return p, plan
 }

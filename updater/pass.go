@@ -26,6 +26,7 @@ type pass struct {
 	skipped  []disruption.Skip
 	rollouts map[cache.ObjectName]*heldWorkload // by VPA
 	paces    map[string]*view.Pace              // by policy
+	counted  uint64                             // reverts that paces take into account
 	shares   shareMoves
 	now      time.Time
 	hanging  map[string]bool // namespaces in which a write of a record timed out

@@ -192,7 +192,11 @@ func (p *pass) admit(ctx context.Context, of disruption.Subject) disruption.Reas
 	if !h.Pods[i].Free && h.Pods[i].Memory {
 		return "" // that is part of no round
 	}
-	if h.Pods[i].Free && !h.mayStart() {
+	switch {
+	case !h.Pods[i].Free:
+	case p.fuseTripped(h):
+		return disruption.FuseTripped
+	case !h.mayStart():
 		return disruption.StartRate
 	}
 	if h.Observed && !h.stored {

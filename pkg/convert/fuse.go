@@ -2,10 +2,12 @@ package convert
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/core/rollout"
@@ -39,7 +41,8 @@ func Fuse(p *loadlinev1alpha1.SizingPolicy, f *rollout.Fleet, now time.Time) rol
 	if !since.After(written) && !written.After(later(now, since)) {
 		return trip
 	}
-	return rollout.Trip{At: since, Reverted: trip.Reverted, Ended: trip.Ended}
+	trip.At = since
+	return trip
 }
 
 func later(a, b time.Time) time.Time {
@@ -49,15 +52,48 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// FuseCondition returns the condition of a policy whose fuse has tripped, or was acknowledged.
-func FuseCondition(policy string, trip rollout.Trip) metav1.Condition {
+// FuseCondition returns condition FuseTripped of a policy whose fuse has tripped, or was acknowledged. The
+// message of a trip stays as it was reported first, but for an annotation that does not acknowledge it.
+func FuseCondition(p *loadlinev1alpha1.SizingPolicy, trip rollout.Trip, now time.Time) metav1.Condition {
 	if trip.At.IsZero() {
-		return metav1.Condition{Type: ConditionFuseTripped, Status: metav1.ConditionFalse, Reason: fuseAcknowledged, Message: "a user has acknowledged the reverts"}
+		return metav1.Condition{
+			Type: ConditionFuseTripped, Status: metav1.ConditionFalse, Reason: fuseAcknowledged, LastTransitionTime: metav1.NewTime(now), ObservedGeneration: p.Generation,
+			Message: "a user has acknowledged the reverts",
+		}
 	}
-	return metav1.Condition{
-		Type: ConditionFuseTripped, Status: metav1.ConditionTrue, Reason: fuseTooManyReverts, LastTransitionTime: metav1.NewTime(trip.At),
-		Message: fmt.Sprintf("%d of %d rounds within one hour were reverted, so no further pod is changed until you acknowledge this: %s", trip.Reverted, trip.Ended, Acknowledge(policy, trip.At)),
+	c := metav1.Condition{
+		Type: ConditionFuseTripped, Status: metav1.ConditionTrue, Reason: fuseTooManyReverts, LastTransitionTime: metav1.NewTime(trip.At), ObservedGeneration: p.Generation,
+		Message: fmt.Sprintf("%d of %d judged rounds within one hour were reverted, so no further pod is changed until you acknowledge this: %s",
+			trip.Reverted, trip.Judged, Acknowledge(p.Name, trip.At)),
 	}
+	if before := meta.FindStatusCondition(p.Status.Conditions, ConditionFuseTripped); before != nil && before.Status == c.Status && before.LastTransitionTime.Equal(&c.LastTransitionTime) {
+		c.Message, _, _ = strings.Cut(before.Message, "; "+acknowledgePath.String())
+	}
+	if problem := acknowledgeProblem(p, trip.At, now); problem != "" {
+		c.Message += "; " + problem
+	}
+	return c
+}
+
+var acknowledgePath = field.NewPath("metadata", "annotations").Key(AcknowledgeAnnotation)
+
+// acknowledgeProblem returns why the annotation of a policy does not acknowledge a trip of its fuse; empty:
+// there is none.
+func acknowledgeProblem(p *loadlinev1alpha1.SizingPolicy, tripped, now time.Time) string {
+	text, why := p.Annotations[AcknowledgeAnnotation], ""
+	switch written, err := time.Parse(time.RFC3339, text); {
+	case text == "":
+		return ""
+	case err != nil:
+		why = "is not a time (RFC 3339)"
+	case written.Before(tripped):
+		why = "is before the trip"
+	case written.After(later(now, tripped)):
+		why = "is in the future"
+	default:
+		return ""
+	}
+	return field.Invalid(acknowledgePath, short(text), fmt.Sprintf("%s, must be %s", why, tripped.UTC().Format(time.RFC3339))).Error()
 }
 
 // Acknowledge returns the command that acknowledges a fuse that tripped.

@@ -99,7 +99,7 @@ func CheckPolicy(p *loadlinev1alpha1.SizingPolicy) (problems field.ErrorList, wa
 	}
 	if text, written := p.Annotations[AcknowledgeAnnotation]; written {
 		if _, err := time.Parse(time.RFC3339, text); err != nil {
-			ch.warn("metadata.annotations[%s]: %q acknowledges nothing: it must be the time that condition %s names, such as 2026-01-02T15:04:05Z", AcknowledgeAnnotation, short(text), ConditionFuseTripped)
+			ch.warn("%s: %q acknowledges nothing: it must be the time that condition %s names, such as 2026-01-02T15:04:05Z", acknowledgePath, short(text), ConditionFuseTripped)
 		}
 	}
 	return ch.problems, ch.warnings

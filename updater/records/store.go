@@ -53,6 +53,7 @@ type Store struct {
 	cached    cache.Store
 
 	changes atomic.Uint64 // see Changes
+	reverts atomic.Uint64 // see Reverts
 	mu      sync.Mutex    // guards written and the record of each entry
 	written map[cache.ObjectName]*entry
 }
@@ -86,6 +87,9 @@ func Watch(client versioned.Interface, informer informers.SizingRecordInformer, 
 // Changes is how often a record has changed so far. What State said before it was asked holds as
 // long as it stays the same: for callers that would ask about many workloads again and again.
 func (s *Store) Changes() uint64 { return s.changes.Load() }
+
+// Reverts is how many rounds this process has recorded as reverted so far.
+func (s *Store) Reverts() uint64 { return s.reverts.Load() }
 
 // Name is the name of the record of a workload, made once for those that are asked for often.
 type Name struct {
@@ -147,6 +151,9 @@ func (s *Store) Update(ctx context.Context, of target.Workload, change func(roll
 		switch {
 		case failed == nil:
 			s.remember(e, written)
+			if next.Reverts() > before.Reverts() {
+				s.reverts.Add(1)
+			}
 			return next, nil
 		case apierrors.IsConflict(failed), apierrors.IsAlreadyExists(failed), apierrors.IsNotFound(failed):
 			r, err = s.read(ctx, of)

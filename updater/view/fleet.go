@@ -22,6 +22,36 @@ func (r *Reader) Paces(now time.Time) map[string]*Pace {
 	if r.memo == nil || len(r.memo.ruled) == 0 {
 		return nil
 	}
+	r.sumUpRounds()
+	paces := r.memo.paces
+	for name, f := range r.memo.fleets {
+		object := r.Policies.Now().Object(name)
+		if object == nil {
+			delete(r.memo.fleets, name)
+			delete(paces, name)
+			continue
+		}
+		rule := r.ruleOf(object)
+		if paces[name] == nil {
+			paces[name] = &Pace{}
+		}
+		*paces[name] = Pace{Policy: object, Trip: convert.Fuse(object, f, now), Starts: f.Starts(rule.settings.StartRate, rule.safety.Period, now)}
+	}
+	return paces
+}
+
+// UpdateTrips adds fuses that have tripped since Paces was called.
+func (r *Reader) UpdateTrips(paces map[string]*Pace, now time.Time) {
+	r.sumUpRounds()
+	for name, pace := range paces {
+		if f := r.memo.fleets[name]; f != nil && pace.Trip.At.IsZero() {
+			pace.Trip = convert.Fuse(pace.Policy, f, now)
+		}
+	}
+}
+
+// sumUpRounds fills the fleet of each policy.
+func (r *Reader) sumUpRounds() {
 	for _, f := range r.memo.fleets {
 		f.Reset()
 	}
@@ -43,19 +73,4 @@ func (r *Reader) Paces(now time.Time) map[string]*Pace {
 			f.Add(state, policy.RolloutHash)
 		}
 	}
-	paces := r.memo.paces
-	for name, f := range r.memo.fleets {
-		object := r.Policies.Now().Object(name)
-		if object == nil {
-			delete(r.memo.fleets, name)
-			delete(paces, name)
-			continue
-		}
-		rule := r.ruleOf(object)
-		if paces[name] == nil {
-			paces[name] = &Pace{}
-		}
-		*paces[name] = Pace{Policy: object, Trip: convert.Fuse(object, f, now), Starts: f.Starts(rule.settings.StartRate, rule.safety.Period, now)}
-	}
-	return paces
 }

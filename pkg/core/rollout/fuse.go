@@ -9,7 +9,9 @@ import (
 const (
 	fuseWindow = time.Hour
 	fuseRounds = 5 // fewer rounds prove nothing
-	fuseShare  = 5 // the fuse trips when more than one in so many rounds was reverted
+	fuseShare  = 5 // the fuse trips when more than one in so many judged rounds was reverted
+	// fuseReverts is the least number of reverts, because one of five rounds is not more than a fifth.
+	fuseReverts = 2
 
 	// startStep is the least time in which the number of begun workloads doubles.
 	startStep = time.Hour
@@ -20,15 +22,15 @@ const (
 // Fleet sums up the rollouts of all workloads of one policy. Times have a resolution of a second.
 type Fleet struct {
 	ended   []verdict
-	running []verdict // rounds that go on, with a judged change
+	running []verdict // rounds in progress with a change that ended
 	starts  []int64
 	harmed  []int64 // times of ended that were reverted
 }
 
 // verdict is a round that has ended, or was judged so far.
 type verdict struct {
-	at     int64 // seconds since 1970
-	harmed bool
+	at             int64 // seconds since 1970
+	judged, harmed bool
 }
 
 // Reset empties the fleet, and keeps its memory.
@@ -44,9 +46,9 @@ func (f *Fleet) Add(s State, hash string) {
 	for i := range s.Rounds {
 		switch r := &s.Rounds[i]; {
 		case r.Outcome == "" && r.SoFar != "":
-			f.running = append(f.running, verdict{at: r.Last.Unix()})
+			f.running = append(f.running, verdict{at: r.Last.Unix(), judged: r.SoFar == Success})
 		case r.Outcome != "" && !r.Ended.IsZero():
-			f.ended = append(f.ended, verdict{at: r.Ended.Unix(), harmed: r.Outcome.harmed()})
+			f.ended = append(f.ended, verdict{at: r.Ended.Unix(), judged: r.Outcome == Success || r.Outcome.harmed(), harmed: r.Outcome.harmed()})
 			if r.Outcome.harmed() {
 				f.harmed = append(f.harmed, r.Ended.Unix())
 			}
@@ -56,17 +58,20 @@ func (f *Fleet) Add(s State, hash string) {
 
 // Trip is when a fuse tripped, and the rounds within one hour that made it trip.
 type Trip struct {
-	At              time.Time // zero: it has not tripped
-	Reverted, Ended int
+	At       time.Time // zero: it has not tripped
+	Ended    int
+	Judged   int // rounds that were successful or reverted
+	Reverted int
 }
 
 // Trip returns when the fuse of the policy tripped first: at least five rounds ended within one hour,
-// and more than a fifth of them were reverted. Where fewer ended, rounds that go on and had no harm so
-// far count as well, so that large workloads do not hide the reverts of others. Rounds that ended at
-// or before the acknowledged time do not count; see Acknowledged. A policy with a tripped fuse begins
-// no round, so the answer stays the same until then.
+// and more than a fifth of those that were judged were reverted. Evictions and other rounds without a
+// verdict are no evidence of success. Where fewer ended, successful rounds in progress count as well, so
+// that large workloads do not hide the reverts of others. Rounds that ended at or before the acknowledged
+// time do not count; see Acknowledged. A policy with a tripped fuse begins no round, so the answer stays
+// the same until then.
 func (f *Fleet) Trip(acknowledged, now time.Time) Trip {
-	if len(f.harmed) < 2 { // less than a fifth of five rounds
+	if len(f.harmed) < fuseReverts {
 		return Trip{}
 	}
 	slices.Sort(f.harmed)
@@ -96,8 +101,8 @@ func (f *Fleet) Acknowledged(written, now time.Time) time.Time {
 
 // edge is a moment at which the number of rounds within the window changes.
 type edge struct {
-	at              int64
-	ended, reverted int
+	at                      int64
+	ended, judged, reverted int
 }
 
 func (f *Fleet) trip(ended, running []verdict, since, now int64) Trip {
@@ -109,23 +114,26 @@ func (f *Fleet) trip(ended, running []verdict, since, now int64) Trip {
 				continue
 			}
 			one := edge{at: v.at, ended: 1}
+			if v.judged {
+				one.judged = 1
+			}
 			if v.harmed {
 				one.reverted = 1
 			}
 			edges = append(edges, one)
 			if v.at+window <= now {
-				edges = append(edges, edge{v.at + window, -one.ended, -one.reverted})
+				edges = append(edges, edge{v.at + window, -one.ended, -one.judged, -one.reverted})
 			}
 		}
 	}
 	slices.SortFunc(edges, func(a, b edge) int { return int(a.at - b.at) })
 	t := Trip{}
 	for i, e := range edges {
-		t.Ended, t.Reverted = t.Ended+e.ended, t.Reverted+e.reverted
+		t.Ended, t.Judged, t.Reverted = t.Ended+e.ended, t.Judged+e.judged, t.Reverted+e.reverted
 		if i+1 < len(edges) && edges[i+1].at == e.at {
 			continue
 		}
-		if t.Ended >= fuseRounds && t.Reverted*fuseShare > t.Ended {
+		if t.Ended >= fuseRounds && t.Reverted >= fuseReverts && t.Reverted*fuseShare > t.Judged {
 			t.At = time.Unix(e.at, 0).UTC()
 			return t
 		}

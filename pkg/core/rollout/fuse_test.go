@@ -54,6 +54,11 @@ func TestFleetTrip(t *testing.T) {
 		{name: "nor dilute them", want: minute(4), rounds: []State{
 			ended(Success, 0, 1, 2), ended(Reverted, 3, 4), {Rounds: []Round{{SoFar: Success, Last: minute(0)}}}, {Rounds: []Round{{SoFar: Success, Last: minute(1)}}},
 			{Rounds: []Round{{SoFar: Success, Last: minute(1)}}}, {Rounds: []Round{{SoFar: Success, Last: minute(1)}}}, {Rounds: []Round{{SoFar: Success, Last: minute(1)}}}}},
+		{name: "evictions do not dilute reverts", want: minute(9), rounds: []State{ended(Evicted, 0, 1, 2, 3, 4, 5, 6), ended(Success, 7), ended(Reverted, 8, 9)}},
+		{name: "nor do other rounds without a verdict", want: minute(12),
+			rounds: []State{ended(Superseded, 0, 1, 2), ended(Unobserved, 3, 4, 5), ended(Failed, 6, 7, 8), ended(Reverted, 11, 12)}},
+		{name: "but they count among the five", want: minute(4), rounds: []State{ended(Evicted, 0, 1, 2), ended(Reverted, 3, 4)}},
+		{name: "and one revert among them trips nothing", rounds: []State{ended(Evicted, 0, 1, 2, 3), ended(Reverted, 4), ended(Reverted, 90)}},
 		{name: "a round without a judged change is no evidence", rounds: []State{
 			ended(Reverted, 3, 4), {Rounds: []Round{{Last: minute(0)}}}, {Rounds: []Round{{Last: minute(1)}}}, {Rounds: []Round{{Last: minute(2)}}}}},
 	} {
