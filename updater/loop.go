@@ -71,6 +71,7 @@ type Loop struct {
 	tally     tally
 	sharing   sharingRounds
 	known     map[cache.ObjectName]bool // VPAs that have counters
+	slow      map[string]time.Time      // by namespace: when a write took long
 	stale     func() error              // an error while the caches are too old for a disruption; nil: not checked
 	wasStale  bool
 	// cursor is the VPA that was served last when a pass ended early; the next
@@ -81,7 +82,7 @@ type Loop struct {
 func newLoop(config disruption.Config, reader *view.Reader, m *metrics) *Loop {
 	return &Loop{
 		config: config, reader: reader, metrics: m, sharing: sharingRounds{interval: sharingInterval},
-		known: map[cache.ObjectName]bool{}, announced: announced{}, tripped: map[string]string{}, nodes: &view.StaticCPUNodes{}, budgets: &actuate.BudgetReader{},
+		known: map[cache.ObjectName]bool{}, slow: map[string]time.Time{}, announced: announced{}, tripped: map[string]string{}, nodes: &view.StaticCPUNodes{}, budgets: &actuate.BudgetReader{},
 	}
 }
 

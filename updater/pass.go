@@ -30,6 +30,7 @@ type pass struct {
 	shares   shareMoves
 	now      time.Time
 	hanging  map[string]bool // namespaces in which a write of a record timed out
+	turns    writeTurns
 
 	skipsSaid int // events of announceSkip in this pass
 }
@@ -101,7 +102,7 @@ func (l *Loop) fromCursor(actions []disruption.Action) []disruption.Action {
 }
 
 // carryOut carries out what is planned until the rate limit ends the pass: first what takes back what a
-// share did, then the plan, then all other shares.
+// share did, then the plan, then all other shares. Namespaces that use much time come last, see writeTurns.
 func (p *pass) carryOut(ctx context.Context, plan disruption.Result) {
 	reverts := p.shares.reverts()
 	joined, others := p.shares.joined(plan.Actions)
@@ -116,6 +117,7 @@ func (p *pass) carryOut(ctx context.Context, plan disruption.Result) {
 	}
 	p.carryOutShares(ctx, p.shares.actions[reverts:])
 	p.endShares(ctx)
+	p.carryOutLate()
 }
 
 // makeAll makes changes until the rate limit ends the pass, and returns how many it let through.
@@ -125,16 +127,20 @@ func (p *pass) makeAll(ctx context.Context, actions []disruption.Action) int {
 		if target == nil {
 			continue // it is gone
 		}
-		reason := p.make(ctx, p.withShare(actuate.Change{Action: a, Target: target, Reading: p.snapshot.Reading(vpaOf(a.Subject)), Observed: p.observes(a.Subject)}))
-		if reason == disruption.RateLimited {
+		goesOn := p.inTurn(a.Subject, func(brief bool) bool {
+			c := p.withShare(actuate.Change{Action: a, Target: target, Reading: p.snapshot.Reading(vpaOf(a.Subject)), Observed: p.observes(a.Subject), Brief: brief})
+			reason := p.make(ctx, c)
+			if reason != "" {
+				p.skip(a.Subject, reason)
+			}
+			return reason != disruption.RateLimited
+		})
+		if !goesOn {
 			klog.FromContext(ctx).V(1).Info("Pass ended: neither rate limit nor time allow a further change before the next one", "left", len(actions)-i)
-			for _, left := range actions[i:] {
-				p.skip(left.Subject, reason)
+			for _, left := range actions[i+1:] {
+				p.skip(left.Subject, disruption.RateLimited)
 			}
 			return i
-		}
-		if reason != "" {
-			p.skip(a.Subject, reason)
 		}
 	}
 	return len(actions)
@@ -164,11 +170,16 @@ func (p *pass) pause(ctx context.Context, pauses []disruption.PodBackoff) {
 		if pod == nil {
 			continue
 		}
-		if err := p.executor.RecordBackoff(ctx, pod, one.Backoff); err != nil && !actuate.Gone(err) {
-			klog.FromContext(ctx).Error(err, "It could not be written on the pod that changes of its workload have no effect; a restart would forget it", "pod", klog.KRef(one.Namespace, one.Pod), "vpa", one.VPA)
-			if ctx.Err() != nil {
-				return
+		goesOn := p.inTurn(one.Subject, func(bool) bool {
+			err := p.executor.RecordBackoff(ctx, pod, one.Backoff)
+			if err == nil || actuate.Gone(err) {
+				return true
 			}
+			klog.FromContext(ctx).Error(err, "It could not be written on the pod that changes of its workload have no effect; a restart would forget it", "pod", klog.KRef(one.Namespace, one.Pod), "vpa", one.VPA)
+			return ctx.Err() == nil
+		})
+		if !goesOn {
+			return
 		}
 	}
 }

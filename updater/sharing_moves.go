@@ -265,15 +265,21 @@ func (p *pass) markShares(ctx context.Context) {
 		if pod == nil {
 			continue // it is gone
 		}
-		if ctx.Err() != nil {
+		goesOn := p.inTurn(m.Of, func(bool) bool {
+			if ctx.Err() != nil {
+				return false
+			}
+			if err := p.executor.MarkShare(ctx, pod, m.Mark); actuate.Gone(err) {
+				return true
+			} else if err != nil {
+				klog.FromContext(ctx).Error(err, "It could not be written on the pod what it shares; the next pass tries again", "pod", klog.KObj(pod))
+			} else if moved := p.shares.pods[m.Of.UID]; moved != nil {
+				moved.Marked = true
+			}
+			return true
+		})
+		if !goesOn {
 			return
-		}
-		if err := p.executor.MarkShare(ctx, pod, m.Mark); actuate.Gone(err) {
-			continue
-		} else if err != nil {
-			klog.FromContext(ctx).Error(err, "It could not be written on the pod what it shares; the next pass tries again", "pod", klog.KObj(pod))
-		} else if moved := p.shares.pods[m.Of.UID]; moved != nil {
-			moved.Marked = true
 		}
 	}
 }
@@ -281,25 +287,32 @@ func (p *pass) markShares(ctx context.Context) {
 // carryOutShares gives pods what they are to have of what they share.
 func (p *pass) carryOutShares(ctx context.Context, actions []disruption.Action) {
 	for i, a := range actions {
-		if p.shares.shareOf(a.UID) == nil {
-			continue // it was written with another change
-		}
-		c := actuate.Change{Action: a, Reading: p.snapshot.Reading(vpaOf(a.Subject)), Mark: p.shares.markOf(a.UID)}
-		if c.Target = p.snapshot.Pod(a.Subject); c.Target == nil {
-			continue // it is gone
-		}
-		if reason := p.make(ctx, c); reason == disruption.RateLimited {
+		if !p.inTurn(a.Subject, func(brief bool) bool { return p.carryOutShare(ctx, a, brief) }) {
 			klog.FromContext(ctx).V(1).Info("Pass ended: neither rate limit nor time allow a further pod to get its share before the next one", "left", len(p.shares.open))
-			for _, left := range actions[i:] {
+			for _, left := range actions[i+1:] {
 				if p.shares.shareOf(left.UID) != nil {
-					p.skip(left.Subject, reason)
+					p.skip(left.Subject, disruption.RateLimited)
 				}
 			}
 			return
-		} else if reason != "" {
-			p.skip(a.Subject, reason)
 		}
 	}
+}
+
+// carryOutShare gives a pod its share, and reports whether the pass goes on.
+func (p *pass) carryOutShare(ctx context.Context, a disruption.Action, brief bool) bool {
+	if p.shares.shareOf(a.UID) == nil {
+		return true // it was written with another change
+	}
+	c := actuate.Change{Action: a, Reading: p.snapshot.Reading(vpaOf(a.Subject)), Mark: p.shares.markOf(a.UID), Brief: brief}
+	if c.Target = p.snapshot.Pod(a.Subject); c.Target == nil {
+		return true // it is gone
+	}
+	reason := p.make(ctx, c)
+	if reason != "" {
+		p.skip(a.Subject, reason)
+	}
+	return reason != disruption.RateLimited
 }
 
 // endShares takes the mark off pods that have their peak again.
@@ -309,11 +322,17 @@ func (p *pass) endShares(ctx context.Context) {
 		if pod == nil {
 			continue
 		}
-		if ctx.Err() != nil {
+		goesOn := p.inTurn(one, func(bool) bool {
+			if ctx.Err() != nil {
+				return false
+			}
+			if err := p.executor.RemoveShare(ctx, pod); err != nil {
+				klog.FromContext(ctx).Error(err, "The pod shares no more, and could not be told so; the next pass tries again", "pod", klog.KObj(pod))
+			}
+			return true
+		})
+		if !goesOn {
 			return
-		}
-		if err := p.executor.RemoveShare(ctx, pod); err != nil {
-			klog.FromContext(ctx).Error(err, "The pod shares no more, and could not be told so; the next pass tries again", "pod", klog.KObj(pod))
 		}
 	}
 }

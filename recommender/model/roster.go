@@ -116,19 +116,33 @@ const (
 	unreadPause    = 5 * time.Second
 	mostUnreadWait = 10 * time.Minute
 	mostHangWait   = 2 * time.Minute
+	// maxNamespaceWait is how long ObserveRead waits for the targets of one namespace after those of all
+	// others are read.
+	maxNamespaceWait = 10 * time.Second
 )
 
 // ObserveRead is Observe for what is done once and not in each pass: where targets have not been read yet
-// it asks again until all are, for at most mostUnreadWait.
+// it asks again until all are, for at most mostUnreadWait. One namespace delays the others by at most
+// maxNamespaceWait.
 func (r *Roster) ObserveRead(ctx context.Context) ([]Observed, error) {
 	began := time.Now()
 	unread := func(o Observed) bool {
 		return errors.Is(o.Err, target.ErrNotRead) && (!errors.Is(o.Err, target.ErrHangs) || time.Since(began) < mostHangWait)
 	}
+	var single time.Time // since when the targets of a single namespace are unread
 	for {
 		observed, err := r.Observe(ctx, func() {})
-		if err != nil || !slices.ContainsFunc(observed, unread) || time.Since(began) >= mostUnreadWait {
+		waiting := namespacesOf(observed, unread)
+		if err != nil || len(waiting) == 0 || time.Since(began) >= mostUnreadWait {
 			return observed, err
+		}
+		switch all := namespacesOf(observed, func(Observed) bool { return true }); {
+		case len(waiting) > 1 || len(all) == 1:
+			single = time.Time{}
+		case single.IsZero():
+			single = time.Now()
+		case time.Since(single) >= maxNamespaceWait:
+			return observed, nil
 		}
 		select {
 		case <-ctx.Done():
@@ -136,6 +150,17 @@ func (r *Roster) ObserveRead(ctx context.Context) ([]Observed, error) {
 		case <-time.After(unreadPause):
 		}
 	}
+}
+
+// namespacesOf returns the namespaces of the VPAs for which a condition holds.
+func namespacesOf(observed []Observed, holds func(Observed) bool) map[string]bool {
+	names := map[string]bool{}
+	for _, o := range observed {
+		if holds(o) {
+			names[o.Object.Namespace] = true
+		}
+	}
+	return names
 }
 
 // LogTargetErrors logs the targets that cannot be used, unless that is known to the model

@@ -63,3 +63,27 @@ func TestWhatIsDoneOnceWaitsUntilTargetsWereRead(t *testing.T) {
 		require.InDelta(t, mostUnreadWait, time.Since(began), float64(2*unreadPause), "others need not wait for ever")
 	})
 }
+
+// A tenant that renames targets all the time does not delay the history of the other namespaces.
+func TestObserveRead_OneNamespaceDelaysOthersByTenSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+		for _, namespace := range []string{"greedy", "shop"} {
+			require.NoError(t, indexer.Add(&vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"},
+				Spec: vpav1.VerticalPodAutoscalerSpec{TargetRef: &autoscalingv1.CrossVersionObjectReference{Name: "web"}}}))
+		}
+		r := Roster{Name: DefaultRecommender, Works: func(string) bool { return true }, VPAs: listers.NewVerticalPodAutoscalerLister(indexer),
+			Resolve: func(_ context.Context, namespace string, _ *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error) {
+				if namespace == "greedy" || time.Since(began) < time.Minute {
+					return nil, target.ErrNotRead
+				}
+				return labels.Everything(), nil
+			}}
+		observed, err := r.ObserveRead(t.Context())
+		require.NoError(t, err)
+		require.ErrorIs(t, observed[0].Err, target.ErrNotRead)
+		require.NoError(t, observed[1].Err)
+		require.LessOrEqual(t, time.Since(began), time.Minute+10*time.Second)
+	})
+}

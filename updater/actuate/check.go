@@ -25,7 +25,7 @@ import (
 )
 
 // checkTimeout bounds all requests of one check. A webhook of others that does not answer, and whose failures
-// are ignored, takes 10 seconds by default.
+// are ignored, takes 10 seconds by default. Checks that others wait for take at most maxTurnRequestTime.
 const checkTimeout = 15 * time.Second
 
 // Held is the error of a disruption that a last check holds back.
@@ -85,7 +85,7 @@ func (c *Checker) Check(ctx context.Context, change Change) error {
 	if c.checkTime.exhausted(change.Namespace, began) {
 		return &Held{Reason: disruption.DisruptionRateLimited, Cause: fmt.Errorf("checks of evictions have taken %s of this minute for namespace %s, or %s for all", maxNamespaceCheckTime, change.Namespace, maxTotalCheckTime)}
 	}
-	limited, cancel := context.WithTimeout(client.Once(ctx), checkTimeout)
+	limited, cancel := context.WithTimeout(client.Once(ctx), change.requestTime(checkTimeout))
 	defer cancel()
 	err := c.check(limited, change)
 	c.checkTime.add(change.Namespace, began, c.now())
@@ -105,7 +105,7 @@ func (c *Checker) CheckRestart(ctx context.Context, change Change) error {
 	if metav1.GetControllerOfNoCopy(change.Target) == nil {
 		return &Held{Reason: disruption.NoOwner, Cause: errors.New("the pod has no controller")}
 	}
-	limited, cancel := context.WithTimeout(client.Once(ctx), checkTimeout)
+	limited, cancel := context.WithTimeout(client.Once(ctx), change.requestTime(checkTimeout))
 	defer cancel()
 	_, _, err := c.live(limited, change)
 	switch {

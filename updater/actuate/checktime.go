@@ -10,7 +10,7 @@ import (
 // that has started runs to its end.
 const (
 	checkInterval         = time.Minute      // the limits apply to each interval
-	maxNamespaceCheckTime = 5 * time.Second  // for one namespace
+	maxNamespaceCheckTime = 4 * time.Second  // for one namespace
 	maxTotalCheckTime     = 20 * time.Second // for all namespaces
 	allNamespaces         = ""               // key of the total
 )

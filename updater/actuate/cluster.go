@@ -59,6 +59,16 @@ type Change struct {
 	// Mark is written on the pod before the resize: it says that the pod shares. Nil: it does not, or
 	// did before.
 	Mark *sharing.Mark
+	// Brief is set while changes of other namespaces wait for this one, so its requests must be short.
+	Brief bool
+}
+
+// requestTime returns the time limit of a request whose default limit is usual.
+func (c Change) requestTime(usual time.Duration) time.Duration {
+	if !c.Brief {
+		return usual
+	}
+	return min(usual, maxTurnRequestTime)
 }
 
 // gets lists all that the containers get.
@@ -139,6 +149,14 @@ func Limiter(perSecond float64, burst int) *rate.Limiter {
 	}
 	return rate.NewLimiter(rate.Limit(perSecond), burst)
 }
+
+const (
+	// maxTurnRequestTime bounds a request while changes of other namespaces wait. A webhook of others that
+	// does not answer, and whose failures are ignored, may take longer. Then the namespace comes last.
+	maxTurnRequestTime = 6 * time.Second
+	// writeTimeout bounds a resize or an eviction that nothing waits for.
+	writeTimeout = 30 * time.Second
+)
 
 // markTimeout is how long marking a resized pod may take.
 const markTimeout = 10 * time.Second
@@ -257,7 +275,9 @@ func (c *Cluster) resize(ctx context.Context, change Change) (_ Change, note rol
 			return failed(fmt.Errorf("note the change on the pod, so that it can be taken back: %w", err))
 		}
 	}
-	_, err = c.Kube.CoreV1().Pods(change.Target.Namespace).Patch(client.Once(ctx), change.Target.Name, types.JSONPatchType, patch, metav1.PatchOptions{}, "resize")
+	limited, cancel := context.WithTimeout(client.Once(ctx), change.requestTime(writeTimeout))
+	defer cancel()
+	_, err = c.Kube.CoreV1().Pods(change.Target.Namespace).Patch(limited, change.Target.Name, types.JSONPatchType, patch, metav1.PatchOptions{}, "resize")
 	outdated := c.outdated(ctx, change.Target, err)
 	if refused(err) {
 		leave()
@@ -470,7 +490,9 @@ func (c *Cluster) fresh() error {
 }
 
 func (c *Cluster) evict(ctx context.Context, change Change, dryRun ...string) error {
-	err := c.Kube.CoreV1().Pods(change.Namespace).EvictV1(client.Once(ctx), &policyv1.Eviction{
+	limited, cancel := context.WithTimeout(client.Once(ctx), change.requestTime(writeTimeout))
+	defer cancel()
+	err := c.Kube.CoreV1().Pods(change.Namespace).EvictV1(limited, &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Namespace: change.Namespace, Name: change.Pod},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &change.Target.UID}, DryRun: dryRun},
 	})

@@ -30,7 +30,7 @@ const (
 	scaleForget   = time.Hour        // since it was last read
 	scaleLoop     = 7 * time.Second  // how often due answers are looked for
 	scaleTimeout  = 10 * time.Second // of one request
-	againTimeout  = 3 * time.Second  // of one that a pass which writes waits for
+	firstTimeout  = 3 * time.Second  // of one that a caller waits for
 	retryFirst    = 15 * time.Second // after a failure, doubled each time, at most scaleRefresh
 	missingMost   = time.Hour        // at most, after failures that say that the object is not there
 	hangPause     = time.Minute      // since a request timed out, in which nothing else of its kind is asked for in that namespace, or in any, see hangs
@@ -47,11 +47,11 @@ const (
 	// mostFirst is for how long callers of get wait within firstsLife for workloads of one namespace
 	// that nobody has read. Others are read by run: a namespace in which targets are renamed all the
 	// time must not use up the passes in which the workloads of all others have their turn.
-	mostFirst  = 15 * time.Second
+	mostFirst  = 4 * time.Second
 	firstsLife = time.Minute
 	// mostFirstOfAll is mostFirst for all namespaces together: several of them must not use up the
-	// passes either. A request that has begun may exceed it by scaleTimeout.
-	mostFirstOfAll = 2 * mostFirst
+	// passes either. A request that has begun may exceed it by firstTimeout, so callers wait 10 s at most.
+	mostFirstOfAll = 7 * time.Second
 	// mostOfRound is how many answers are asked for, and longestRound for how long, before others
 	// that are due meanwhile are.
 	mostOfRound  = 500
@@ -409,7 +409,7 @@ func (c *scaleCache) again(ctx context.Context, key Key) (answer, error) {
 		return answer{}, err
 	}
 	e.read.Store(time.Now().UnixNano())
-	return c.renew(ctx, key, e, againTimeout)
+	return c.renew(ctx, key, e, firstTimeout)
 }
 
 // without remembers that the kind of an object has no scale subresource.

@@ -83,7 +83,7 @@ func (c *scaleCache) askFirst(ctx context.Context, key Key, e *entry) (answer, e
 	}
 	began := time.Now()
 	defer func() { c.waited(key.Namespace, time.Since(began)) }()
-	return c.renew(ctx, key, e, scaleTimeout)
+	return c.renew(ctx, key, e, firstTimeout)
 }
 
 // mayWait reports whether a caller of get may wait for one more workload of a namespace.

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"time"
+
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/serving"
+)
+
+const (
+	// namespaceTime is the time of a pass that the writes of one namespace may take before those of all
+	// other namespaces.
+	namespaceTime = 2 * time.Second
+	// slowMemory is how long the writes of a namespace come last after one of them took longer than
+	// namespaceTime. Such writes are rare, so the namespace may have no other one in the next pass.
+	slowMemory = time.Hour
+)
+
+// writeTurns are the writes that a pass leaves until those of all other namespaces are made.
+type writeTurns struct {
+	used map[string]time.Duration // by namespace
+	late []lateWrite
+}
+
+// lateWrite is a write of a namespace that has used its time. do makes it, with short requests if others
+// wait, and reports whether the pass goes on.
+type lateWrite struct {
+	about disruption.Subject
+	do    func(brief bool) bool
+}
+
+// inTurn makes a write at once, or later if its namespace has used its time. It reports whether the pass
+// goes on.
+func (p *pass) inTurn(about disruption.Subject, do func(brief bool) bool) bool {
+	namespace := about.Namespace
+	if since, slow := p.slow[namespace]; slow && p.now.Sub(since) >= slowMemory {
+		delete(p.slow, namespace)
+	} else if slow || p.turns.used[namespace] >= namespaceTime {
+		p.turns.late = append(p.turns.late, lateWrite{about: about, do: do})
+		return true
+	}
+	if p.turns.used == nil {
+		p.turns.used = map[string]time.Duration{}
+	}
+	began := time.Now()
+	goesOn := do(true)
+	took := time.Since(began)
+	p.turns.used[namespace] += took
+	if took > namespaceTime && goesOn { // the rate limit is common to all namespaces
+		p.slow[namespace] = p.now
+	}
+	return goesOn
+}
+
+// carryOutLate makes the writes that were left, in turns of namespaces.
+func (p *pass) carryOutLate() {
+	late, ended := p.turns.late, false
+	p.turns.late = nil
+	left := serving.InTurns(late, serving.Turns[lateWrite]{
+		Workers: 1,
+		Group:   func(w lateWrite) string { return w.about.Namespace },
+		Budget:  namespaceTime,
+		May:     func(lateWrite) bool { return !ended },
+		Do: func(_ int, w lateWrite) {
+			if ended = !w.do(false); ended {
+				p.cursor = vpaOf(w.about)
+			}
+		},
+	})
+	for _, w := range left {
+		p.skip(w.about, disruption.RateLimited)
+	}
+}

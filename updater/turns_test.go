@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/updater/actuate"
+)
+
+// slowNamespace is an executor that needs time for each write in namespace greedy.
+type slowNamespace struct {
+	executor
+
+	took  time.Duration
+	began time.Time
+	shop  []time.Duration // when the pods of namespace shop were changed
+	all   int
+}
+
+func (s *slowNamespace) write(namespace string) {
+	if s.all++; namespace == "greedy" {
+		time.Sleep(s.took)
+	} else {
+		s.shop = append(s.shop, time.Since(s.began))
+	}
+}
+
+func (s *slowNamespace) Resize(_ context.Context, c actuate.Change) (rollout.Change, error) {
+	if since := time.Since(s.began); !c.Brief && c.Namespace == "shop" || c.Brief && since > 10*time.Second {
+		return rollout.Change{}, errors.New("only what nobody waits for takes long")
+	}
+	s.write(c.Namespace)
+	return rollout.Change{}, nil
+}
+
+func (s *slowNamespace) RecordBackoff(_ context.Context, pod *corev1.Pod, _ disruption.Backoff) error {
+	s.write(pod.Namespace)
+	return nil
+}
+
+// A namespace whose writes are many or slow delays those of other namespaces by at most 10 s, and all are
+// made.
+func TestCarryOut_OneNamespaceDelaysOthersByTenSeconds(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		took   time.Duration
+		writes int
+		passes []time.Duration // longest delay of the others in each
+	}{
+		{name: "many writes", took: 100 * time.Millisecond, writes: 200, passes: []time.Duration{2 * time.Second, 2 * time.Second}},
+		{name: "slow writes", took: 6 * time.Second, writes: 5, passes: []time.Duration{6 * time.Second, 0}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			pod := func(namespace string) *corev1.Pod {
+				return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "a", UID: types.UID(namespace)}}
+			}
+			w := newWorld(t, Default(), pod("greedy"), pod("shop"))
+			snapshot, err := w.loop.reader.Read(t.Context(), noon, func(string) {})
+			require.NoError(t, err)
+			var plan disruption.Result
+			scores := map[cache.ObjectName]*score{}
+			of := func(namespace string) disruption.Subject {
+				return disruption.Subject{Namespace: namespace, VPA: "a", Pod: "a", UID: namespace}
+			}
+			for range tc.writes {
+				plan.Actions = append(plan.Actions, disruption.Action{Subject: of("greedy")})
+				plan.Backoffs = append(plan.Backoffs, disruption.PodBackoff{Subject: of("greedy")})
+			}
+			plan.Actions = append(plan.Actions, disruption.Action{Subject: of("shop")})
+			synctest.Test(t, func(t *testing.T) {
+				for n, longest := range tc.passes {
+					s := &slowNamespace{executor: w.loop.executor, took: tc.took, began: time.Now()}
+					w.loop.executor = s
+					(&pass{Loop: w.loop, snapshot: snapshot, scores: scores, now: noon.Add(time.Duration(n) * time.Minute)}).carryOut(t.Context(), plan)
+					require.Len(t, s.shop, 1)
+					require.LessOrEqual(t, s.shop[0], longest, "pass %d", n)
+					require.Equal(t, 2*tc.writes+1, s.all)
+				}
+			})
+		})
+	}
+}
