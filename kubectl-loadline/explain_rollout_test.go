@@ -126,7 +126,7 @@ SizingPolicy: shop, mode Auto
   new pods    get what is recommended
 `},
 		"fuse that has tripped": {shown{rollout: auto, edit: func(p *loadlinev1alpha1.SizingPolicy, _ *loadlinev1alpha1.SizingRecord) {
-			p.Status.Conditions = []metav1.Condition{convert.FuseCondition("shop", rollout.Trip{At: before(5), Reverted: 3, Ended: 10})}
+			p.Status.Conditions = []metav1.Condition{convert.FuseCondition(p, rollout.Trip{At: before(5), Reverted: 3, Ended: 10}, before(0))}
 		}}, `
 SizingPolicy: shop, mode Auto
   last round  none: no pod was changed yet
