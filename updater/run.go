@@ -86,6 +86,7 @@ func (p *parts) dial(kube flags.Kube) (*client.Clients, error) {
 	if err != nil {
 		return nil, err
 	}
+	client.LimitWrites(rest, client.UpdaterWrites)
 	var all [6]*client.Clients
 	for i := range all {
 		if all[i], err = client.New(rest); err != nil {

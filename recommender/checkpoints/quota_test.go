@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/checkpoint"
@@ -42,4 +45,30 @@ func TestQuota_CountsStoredCheckpoints(t *testing.T) {
 	require.True(t, q.reserve(name{"other", "b"}, maxNamespaceBytes))
 	q.keep(nil)
 	require.Empty(t, q.totals)
+}
+
+// A namespace that has used up its write limit costs no further requests in a save, and loses nothing.
+func TestSave_LeavesANamespaceWhoseWritesAreLimited(t *testing.T) {
+	b := newBench()
+	b.Workers = 1
+	limited, tried := true, 0
+	b.client.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		if a.GetNamespace() != "ns" || !limited {
+			return false, nil, nil
+		}
+		tried++
+		return true, nil, apierrors.NewTooManyRequestsError("not sent")
+	})
+	all := make([]*model.VPA, 0, 6)
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		all = append(all, b.holds(name, map[string]checkpoint.Content{"x": content(1)}))
+	}
+	other := b.holds("other", map[string]checkpoint.Content{"x": content(1)})
+	other.Object.Namespace = "quiet"
+	r := b.save(t, now(), append(all, other)...)
+	require.Equal(t, 1, tried)
+	require.Equal(t, 1, r.Written)
+	require.Equal(t, 4, r.Late)
+	limited = false
+	require.Equal(t, 5, b.save(t, now().Add(time.Hour), all...).Written)
 }

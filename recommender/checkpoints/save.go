@@ -141,6 +141,7 @@ type Result struct {
 func (r *Result) add(o Result) {
 	r.Written += o.Written
 	r.Unchanged += o.Unchanged
+	r.Late += o.Late
 	r.problems = append(r.problems, o.problems...)
 }
 
@@ -165,6 +166,7 @@ func (s *Saver) Save(ctx context.Context, vpas []*model.VPA, scope Scope, now ti
 	var result Result
 	var mu sync.Mutex
 	started := 0
+	limited := map[string]bool{} // namespaces with no bytes left, see client.RecommenderWrites
 	turns := serving.Turns[*model.VPA]{
 		Workers: s.Workers,
 		Group:   func(v *model.VPA) string { return v.Object.Namespace },
@@ -178,9 +180,20 @@ func (s *Saver) Save(ctx context.Context, vpas []*model.VPA, scope Scope, now ti
 			return true
 		},
 		Do: func(_ int, v *model.VPA) {
-			r := s.saveOne(ctx, v, now)
+			mu.Lock()
+			late := limited[v.Object.Namespace]
+			mu.Unlock()
+			var r Result
+			if late {
+				r.Late = 1
+			} else {
+				r = s.saveOne(ctx, v, now)
+			}
 			mu.Lock()
 			result.add(r)
+			if slices.ContainsFunc(r.problems, apierrors.IsTooManyRequests) {
+				limited[v.Object.Namespace] = true
+			}
 			mu.Unlock()
 			if s.Progress != nil {
 				s.Progress()

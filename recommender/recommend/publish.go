@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
@@ -265,6 +266,9 @@ func (p *Publisher) write(ctx context.Context, j job, estimates []model.Estimate
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
+		return late
+	case apierrors.IsTooManyRequests(err): // such as client.RecommenderWrites
+		log.V(2).Info("Recommendation not published yet, trying again in the next pass", "vpa", klog.KObj(v.Object), "reason", err)
 		return late
 	case err != nil:
 		log.Error(err, "Cannot publish a recommendation, trying again in the next pass", "vpa", klog.KObj(v.Object))

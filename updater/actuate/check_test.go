@@ -132,7 +132,7 @@ func TestCheck_SlowNamespaceLeavesTimeToOthers(t *testing.T) {
 		c.now = c.now.Add(2 * time.Second)
 		return false, nil, nil
 	})
-	for range 3 {
+	for range 2 {
 		require.NoError(t, c.Check(t.Context(), c.change()))
 	}
 	require.Equal(t, disruption.DisruptionRateLimited, c.held(t, c.Check(t.Context(), c.change())).Reason)

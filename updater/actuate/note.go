@@ -113,7 +113,7 @@ func (c *Cluster) GiveBack(ctx context.Context, pod *corev1.Pod, gets []policy.F
 		return fmt.Errorf("give back to pod %s: %w", klog.KObj(pod), err)
 	}
 	for try := 1; ; try++ {
-		_, err = c.Kube.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.JSONPatchType, patch, metav1.PatchOptions{}, "resize")
+		_, err = c.Kube.CoreV1().Pods(pod.Namespace).Patch(client.Unlimited(ctx), pod.Name, types.JSONPatchType, patch, metav1.PatchOptions{}, "resize")
 		if !apierrors.IsConflict(err) || try >= reverts {
 			break
 		}
