@@ -93,7 +93,7 @@ func (c *Cluster) followNodes(ctx context.Context) {
 func (c *Cluster) readNodes(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, nodesTime)
 	defer cancel()
-	most, grows := resources.List{}, false
+	most, growing := resources.List{}, 0
 	var all []corev1.Node
 	err := pages(func(o metav1.ListOptions) (string, error) {
 		page, err := c.Kube.CoreV1().Nodes().List(ctx, o)
@@ -103,7 +103,9 @@ func (c *Cluster) readNodes(ctx context.Context) error {
 		for i := range page.Items {
 			n := &page.Items[i]
 			has := convert.Resources(n.Status.Allocatable)
-			grows = grows || convert.FollowsPods(n)
+			if convert.FollowsPods(n) {
+				growing++
+			}
 			for k := range resources.Kind(resources.Kinds) {
 				most = most.With(k, max(most.Value(k), has.Value(k)))
 			}
@@ -116,7 +118,7 @@ func (c *Cluster) readNodes(ctx context.Context) error {
 		c.nodes.Store(nil)
 		return fmt.Errorf("list nodes: %w", err)
 	}
-	if grows { // no bound is too large for every node
+	if growing > 1 || 2*growing > len(all) { // no bound is too large for every node, and no single node can say so
 		most = resources.List{}
 	}
 	c.largest.Store(&most)

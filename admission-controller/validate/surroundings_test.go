@@ -342,6 +342,30 @@ func TestNodes_StaticPodsLeaveLess(t *testing.T) {
 	}
 }
 
+// A kubelet may label its own node, so one label of a virtual node says nothing about the others.
+func TestReadNodes_OneNodeDoesNotSayThatNodesGrow(t *testing.T) {
+	node := func(name string, labels map[string]string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Status: corev1.NodeStatus{Allocatable: testkit.List("cpu=8 memory=32Gi")}}
+	}
+	virtual := map[string]string{"type": "virtual-kubelet"}
+	for _, tc := range []struct {
+		name  string
+		nodes []runtime.Object
+		known bool
+	}{
+		{name: "no virtual node", nodes: []runtime.Object{node("a", nil), node("b", nil)}, known: true},
+		{name: "one of several", nodes: []runtime.Object{node("a", nil), node("b", nil), node("c", virtual)}, known: true},
+		{name: "several", nodes: []runtime.Object{node("a", nil), node("b", nil), node("c", nil), node("d", virtual), node("e", virtual)}},
+		{name: "all", nodes: []runtime.Object{node("a", virtual)}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := &Cluster{Kube: fake.NewClientset(tc.nodes...)}
+			require.NoError(t, c.readNodes(t.Context()))
+			require.Equal(t, tc.known, *c.largest.Load() != (resources.List{}))
+		})
+	}
+}
+
 // A tenant must not make nodes look small to the pods of others.
 func TestNodes_DaemonSetsOfTenantsTakeLittle(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Allocatable: testkit.List("cpu=8 memory=32Gi")}}

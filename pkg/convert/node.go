@@ -27,7 +27,7 @@ const (
 // room on the node or a node of its own.
 func FollowsPods(node *corev1.Node) bool {
 	return IsSinglePod(node) || node.Labels[nodeTypeLabel] == virtualKubeletType || node.Labels[instanceTypeNodeLabel] == ekletInstanceType ||
-		slices.ContainsFunc(node.Spec.Taints, isFollowsPodsTaint)
+		slices.ContainsFunc(node.Spec.Taints, IsFollowsPodsTaint)
 }
 
 // IsSinglePod reports whether a node was created for one pod and accepts no other.
@@ -43,7 +43,8 @@ func isSinglePodTaint(t corev1.Taint) bool {
 	return t.Key == computeTypeKey && t.Value == fargateComputeType
 }
 
-func isFollowsPodsTaint(t corev1.Taint) bool {
+// IsFollowsPodsTaint reports whether a taint marks a node whose size follows its pods.
+func IsFollowsPodsTaint(t corev1.Taint) bool {
 	return t.Key == virtualNodeTaintKey || t.Key == ekletTaintKey || isSinglePodTaint(t)
 }
 
@@ -60,7 +61,7 @@ func FollowsPodsMarks(node *corev1.Node) (labels map[string]string, taints []cor
 		}
 	}
 	for _, t := range node.Spec.Taints {
-		if isFollowsPodsTaint(t) {
+		if IsFollowsPodsTaint(t) {
 			taints = append(taints, t)
 		}
 	}

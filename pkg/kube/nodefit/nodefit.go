@@ -46,7 +46,7 @@ type node struct {
 	name   string
 	size   resources.List
 	taken  resources.List // by pods of DaemonSets, and static ones
-	grows  bool           // it is as large as its pods need
+	grows  bool           // it says that it is as large as its pods need, see Largest
 	labels map[string]string
 	taints []corev1.Taint
 }
@@ -113,6 +113,9 @@ func (n *Nodes) HoldAnywhere(requests resources.List) bool {
 // Largest returns the room of the node that can hold the largest part of some requests, of those that a pod
 // can go to. False: one is large enough, or it is not known which there are. Own reports whether a DaemonSet is
 // the controller of the pod.
+//
+// A kubelet may label its own node, so a node whose size follows its pods holds anything only for a pod that
+// tolerates the taint of such nodes, or if most nodes that the pod can go to are such nodes.
 func (n *Nodes) Largest(requests resources.List, p *Placement, own func(namespace, name string) bool) (room resources.List, tooLarge bool) {
 	if n.HoldAnywhere(requests) || convert.GetsOwnNode(p.Scheduler) {
 		return room, false
@@ -123,21 +126,35 @@ func (n *Nodes) Largest(requests resources.List, p *Placement, own func(namespac
 			except = d.Takes
 		}
 	}
-	best := -1.0
+	best, candidates, growing := -1.0, 0, 0
 	for i := range n.nodes {
 		one := &n.nodes[i]
 		if !one.takes(p) {
 			continue
 		}
+		candidates++
+		if one.grows {
+			growing++
+		}
 		has := one.room(&except)
-		if one.grows || fits(requests, has) {
+		if one.grows && one.wantedBy(p) || fits(requests, has) {
 			return resources.List{}, false
 		}
 		if part := part(requests, has); part > best {
 			best, room = part, has
 		}
 	}
+	if 2*growing > candidates {
+		return resources.List{}, false
+	}
 	return room, best > 0
+}
+
+// wantedBy reports whether a pod names the taint of nodes whose size follows their pods.
+func (n *node) wantedBy(p *Placement) bool {
+	return slices.ContainsFunc(n.taints, func(taint corev1.Taint) bool {
+		return convert.IsFollowsPodsTaint(taint) && slices.ContainsFunc(p.Tolerations, func(t corev1.Toleration) bool { return t.Key == taint.Key })
+	})
 }
 
 // room returns what a pod can have, with the part that pods of its own DaemonSet take.

@@ -45,12 +45,19 @@ func TestLargest_NodesThatFollowTheirPodsHoldAnything(t *testing.T) {
 	virtual := sized("virtual", "4", "8Gi", labelled("type", "virtual-kubelet"), tainted("virtual-kubelet.io/provider"))
 	single := sized("single", "64", "256Gi", labelled("eks.amazonaws.com/compute-type", "fargate"))
 	plain := sized("plain", "4", "32Gi")
+	lying := sized("lying", "4", "8Gi", labelled("type", "virtual-kubelet"))
 	for _, tc := range []struct {
 		name  string
 		nodes []corev1.Node
 		p     Placement
 		want  resources.Amount // GiB; 0: not bounded
 	}{
+		{name: "one node of several with the label of virtual nodes", nodes: []corev1.Node{lying, plain, plain}, want: 32},
+		{name: "one node of several with label and taint, and a pod that tolerates any taint", nodes: []corev1.Node{virtual, plain, plain},
+			p: Placement{Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}}, want: 32},
+		{name: "pod on the node with the label", nodes: []corev1.Node{lying, plain, plain}, p: Placement{NodeName: "lying"}},
+		{name: "pod that selects virtual nodes", nodes: []corev1.Node{lying, plain, plain}, p: Placement{NodeSelector: map[string]string{"type": "virtual-kubelet"}}},
+		{name: "virtual nodes without a taint", nodes: []corev1.Node{lying, lying, plain}},
 		{name: "virtual node that the pod can go to", nodes: []corev1.Node{virtual, plain}, p: tolerating},
 		{name: "virtual node with a taint", nodes: []corev1.Node{virtual, plain}, want: 32},
 		{name: "virtual nodes alone", nodes: []corev1.Node{virtual}},
