@@ -271,12 +271,13 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time, d duty) (
 		return 0, err
 	}
 	if age := now.Sub(o.change.At); !state.Covers(o.change.At) {
+		name := cache.MetaObjectToName(o.pod)
 		if age >= 0 && age < underWay { // it was noted, and is stored in a moment
-			return underWay - age, nil
+			return min(q.removals.doubt(name), underWay-age), nil
 		}
 		if d == judging { // nothing is requested for notes that may be forged
-			q.removals.later(cache.MetaObjectToName(o.pod))
-			return 0, nil
+			q.removals.later(name)
+			return q.removals.doubt(name), nil
 		}
 		// The cache of records may be behind that of pods, as after a change of the leader.
 		if state, err = q.Records.Reread(ctx, o.Workload); err != nil {

@@ -2,6 +2,7 @@ package observe
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,15 +30,33 @@ type Remover interface {
 type removals struct {
 	queue podQueue
 	rate  *limit.Limiter
+
+	mu      sync.Mutex
+	doubted map[cache.ObjectName]bool // pods whose change no cached record has
 }
 
 func newRemovals() *removals {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstPause, longPause)
-	return &removals{queue: takingTurns(limiter), rate: limit.NewLimiter(removalRate, removalBurst)}
+	return &removals{queue: takingTurns(limiter), rate: limit.NewLimiter(removalRate, removalBurst), doubted: map[cache.ObjectName]bool{}}
 }
 
 // later leaves a pod to the removals. Its caller is called again when an event of the pod comes.
 func (r *removals) later(pod cache.ObjectName) { r.queue.Add(pod) }
+
+// doubt returns when to look again at a pod whose change no cached record has. The cache may only be behind that
+// of pods, and the revert of the change must not wait for the turn of its removal.
+func (r *removals) doubt(pod cache.ObjectName) (wait time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.doubted[pod] {
+		return again
+	}
+	if len(r.doubted) >= maxEnded {
+		clear(r.doubted)
+	}
+	r.doubted[pod] = true
+	return stalePause
+}
 
 // remove removes the note of a pod if nothing follows from it still.
 func (q *Queue) remove(ctx context.Context, pod cache.ObjectName, now time.Time) (time.Duration, error) {
@@ -47,5 +66,8 @@ func (q *Queue) remove(ctx context.Context, pod cache.ObjectName, now time.Time)
 	if err := q.removals.rate.Wait(ctx); err != nil {
 		return 0, err
 	}
+	q.removals.mu.Lock()
+	delete(q.removals.doubted, pod)
+	q.removals.mu.Unlock()
 	return q.sync(ctx, pod, now, removing)
 }
