@@ -148,7 +148,7 @@ func TestTheReadmeEndsWithTenLinksAtMost(t *testing.T) {
 
 // A page that names a test as a proof names one that there is.
 func TestTestsThatPagesNameAreThere(t *testing.T) {
-	named := regexp.MustCompile("`(Test[A-Z][A-Za-z0-9]+)`")
+	named := regexp.MustCompile("`((?:Test|Fuzz)[A-Z][A-Za-z0-9_]+)`")
 	wanted := map[string]string{} // pages by test
 	for _, name := range userPages(t) {
 		text, err := os.ReadFile(filepath.Join("../..", name))
@@ -158,7 +158,7 @@ func TestTestsThatPagesNameAreThere(t *testing.T) {
 		}
 	}
 	require.Contains(t, wanted, "TestCRDsEqualUpstream")
-	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`)
+	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\([tf] \*testing\.[TF]\)`)
 	require.NoError(t, filepath.WalkDir("../..", func(path string, entry os.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || !strings.HasSuffix(path, "_test.go") {
 			return err
