@@ -33,6 +33,7 @@ func BenchmarkHeap(b *testing.B) {
 		require.NoError(b, caches.fill(ctx))
 		loop := newLoop(config.planning(), caches.reader(config), newMetrics(prometheus.NewRegistry()))
 		loop.executor, loop.capacity, loop.nodes, loop.budgets = resting{&actuate.Rehearsal{Out: discard{}}}, caches.capacity(config), caches.pinning(), caches.disruptions()
+		loop.records = caches.records
 		loop.RunOnce(ctx, noon)
 		snapshot, err := loop.reader.Read(ctx, noon, func(string) {})
 		require.NoError(b, err)

@@ -356,6 +356,32 @@ func TestTheNetworkPoliciesOfTheChart(t *testing.T) {
 	require.Len(t, from, 2)
 }
 
+// Each manifest selects its program, and leaves the ports that the program connects to.
+func TestNetworkPolicies_EgressManifestsSelectThePrograms(t *testing.T) {
+	policies, deployments := kustomized(t, "deploy/network-policy-egress").of("NetworkPolicy"), kustomized(t, "deploy").of("Deployment")
+	require.Len(t, policies, 3)
+	for program, rules := range map[string][][]int32{
+		"admission-controller": {{53, 53}, {443, 6443}, {8000}}, "recommender": {{53, 53}, {443, 6443}}, "updater": {{53, 53}, {443, 6443}},
+	} {
+		t.Run(program, func(t *testing.T) {
+			policy := into[networkingv1.NetworkPolicy](t, policies["vpa-"+program+"-egress"])
+			require.Equal(t, []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}, policy.Spec.PolicyTypes)
+			pods := into[appsv1.Deployment](t, deployments["vpa-"+program]).Spec.Template.Labels
+			require.Equal(t, policy.Spec.PodSelector.MatchLabels["app"], pods["app"])
+			var open [][]int32
+			for i, rule := range policy.Spec.Egress {
+				var ports []int32
+				for _, p := range rule.Ports {
+					ports = append(ports, p.Port.IntVal)
+				}
+				open = append(open, ports)
+				require.Equal(t, i > 0, len(rule.To) > 0, "only DNS is open everywhere")
+			}
+			require.Equal(t, rules, open)
+		})
+	}
+}
+
 func TestNetworkPolicies_EgressLeavesDNSAndAPIServersAlone(t *testing.T) {
 	for _, o := range chart(t, "networkPolicy: {enabled: true}").objects.of("NetworkPolicy") {
 		policy := into[networkingv1.NetworkPolicy](t, o)
