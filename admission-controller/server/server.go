@@ -106,13 +106,14 @@ func (s *Server) Handler(log klog.Logger) http.Handler {
 func (s *Server) Run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	config := s.config.TLS.Clone()
+	config.NextProtos = []string{"http/1.1"}
 	if s.config.Callers.CAFile != "" {
 		s.config.Callers.demand(config)
 	}
 	log.V(1).Info("Serving the webhook", "address", s.listener.Addr().String())
 	port := serving.Port{
 		Listener: s.listener,
-		TLS:      config,
+		Encrypt:  func(c net.Conn) *tls.Conn { return tls.Server(c, config) },
 		Handler:  s.Handler(log),
 		Bounds: serving.Bounds{
 			Connections: maxConnections, Shares: connectionShares,

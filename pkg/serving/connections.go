@@ -48,8 +48,8 @@ func newConnections(most int, bounds Bounds, report *log.Logger, evicted func(*C
 // bounded is a listener with bounds for its connections.
 type bounded struct {
 	net.Listener
-	table *connections
-	tls   *tls.Config
+	table   *connections
+	encrypt func(net.Conn) *tls.Conn // nil: plain HTTP
 }
 
 // Accept waits for a connection and closes another one if too many are open.
@@ -62,14 +62,14 @@ func (b *bounded) Accept() (net.Conn, error) {
 		_ = tcp.SetReadBuffer(socketBuffer)  // fails if the client closed first
 		_ = tcp.SetWriteBuffer(socketBuffer) // fails if the client closed first
 	}
-	if b.tls == nil {
+	if b.encrypt == nil {
 		c := &Connection{Conn: raw, raw: raw}
 		b.table.add(c)
 		return c, nil
 	}
 	limited := &quota{Conn: raw}
 	limited.set(maxHandshake)
-	encrypted := tls.Server(limited, b.tls)
+	encrypted := b.encrypt(limited)
 	c := &Connection{Conn: encrypted, raw: raw, quota: limited}
 	b.table.add(c)
 	return &secure{Connection: c, tls: encrypted}, nil

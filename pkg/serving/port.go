@@ -65,9 +65,11 @@ type Bounds struct {
 // not offered: it multiplexes requests, and neither API servers, the kubelet nor Prometheus need it.
 type Port struct {
 	Listener net.Listener
-	TLS      *tls.Config // nil: plain HTTP
-	Handler  http.Handler
-	Bounds   Bounds
+	// Encrypt begins TLS on a connection, for HTTP/1.1 alone. When nil, the port serves plain HTTP. Only a
+	// program with such a function links the server side of TLS (0.2 MB).
+	Encrypt func(net.Conn) *tls.Conn
+	Handler http.Handler
+	Bounds  Bounds
 	// Evicted is called for each connection that was closed because too many were open, if not nil.
 	Evicted func()
 }
@@ -87,11 +89,7 @@ func (p *Port) Run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	report := stdlog.New(lines{log, &Throttle{}}, "", 0)
 	table := newConnections(p.Bounds.connections(debug.SetMemoryLimit(-1)), p.Bounds, report, p.eviction(log))
-	listener := &bounded{Listener: p.Listener, table: table}
-	if p.TLS != nil {
-		listener.tls = p.TLS.Clone()
-		listener.tls.NextProtos = []string{"http/1.1"}
-	}
+	listener := &bounded{Listener: p.Listener, table: table, encrypt: p.Encrypt}
 	var draining atomic.Bool
 	server := &http.Server{
 		Handler:   p.guard(&draining),
