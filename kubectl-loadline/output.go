@@ -77,14 +77,20 @@ func (o *outputFlag) print(out, errOut io.Writer, a report) error {
 	return o.each(out, a, func(t table, out io.Writer) error { return t.text(out, o.Format == "wide") })
 }
 
-// marshalYAML returns a value as YAML. A text of a cluster object may have characters that YAML does not
-// allow as they are, such as U+007F.
+// marshalYAML returns a value as YAML without characters that are not printable. In block style some of them
+// are not escaped, so a value with one of these is written in flow style.
 func marshalYAML(of any) ([]byte, error) {
-	var text bytes.Buffer
-	if err := json.NewEncoder(printable.JSON(&text)).Encode(of); err != nil {
+	var flow bytes.Buffer
+	e := json.NewEncoder(printable.FlowYAML(&flow))
+	e.SetIndent("", "  ")
+	if err := e.Encode(of); err != nil {
 		return nil, err
 	}
-	return yaml.JSONToYAML(text.Bytes())
+	block, err := yaml.JSONToYAML(flow.Bytes())
+	if err == nil && printable.Lines(string(block)) != string(block) {
+		return flow.Bytes(), nil
+	}
+	return block, err
 }
 
 // each writes all tables and notes.

@@ -113,9 +113,15 @@ func formula(cell string) bool {
 // JSON returns a writer of JSON in which \u sequences replace the characters that encoding/json leaves
 // as they are although they are not printable. The value of the text does not change. A call of Write must
 // not end within a character, as none of json.Encoder does.
-func JSON(w io.Writer) io.Writer { return jsonWriter{w} }
+func JSON(w io.Writer) io.Writer { return jsonWriter{w, false} }
 
-type jsonWriter struct{ io.Writer }
+// FlowYAML is JSON for readers of YAML, in which a character has one escape sequence and no surrogates.
+func FlowYAML(w io.Writer) io.Writer { return jsonWriter{w, true} }
+
+type jsonWriter struct {
+	io.Writer
+	yaml bool
+}
 
 // Write implements io.Writer.
 func (w jsonWriter) Write(text []byte) (int, error) {
@@ -124,6 +130,8 @@ func (w jsonWriter) Write(text []byte) (int, error) {
 		switch {
 		case r < ' ' || strconv.IsPrint(r): // line breaks between values are the only ones
 			b.WriteRune(r)
+		case r > 0xffff && w.yaml:
+			fmt.Fprintf(&b, `\U%08x`, r)
 		case r > 0xffff:
 			r -= 0x10000
 			fmt.Fprintf(&b, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
