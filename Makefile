@@ -168,8 +168,8 @@ e2e-node: build ## promises on one real node: kubelet, containerd, cgroups (need
 		binary=$$(hack/cluster/build.sh --real-node | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary LOADLINE_NODE=$(NODE) $(RACE) -v -count=1 -parallel 12 -timeout 20m ./node
 
 .PHONY: e2e-hostile
-e2e-hostile: build ## attack the three programs, with the memory limits of the manifests, as a tenant of one namespace (LENGTH=10m)
-	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go test -vet=off -v -count=1 -timeout 40m ./hostile -length $(LENGTH)
+e2e-hostile: build plugin ## attack the three programs, with the memory limits of the manifests, as a tenant of one namespace (LENGTH=10m)
+	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go test -vet=off -v -count=1 -parallel 4 -timeout 40m ./hostile -length $(LENGTH)
 
 # Of the version with which hack/manifests renders the chart.
 $(BIN)/helm: hack/manifests/go.mod
@@ -235,6 +235,7 @@ test-beside-node:
 	$(MAKE) prometheus
 	$(MAKE) images-test
 	$(MAKE) manifests-test
+	$(MAKE) e2e-hostile LENGTH=30s
 	$(MAKE) e2e
 
 .PHONY: images-test

@@ -39,6 +39,7 @@ type Daemon struct {
 
 	MemoryLimit int64 // bytes, of a shipped program
 
+	group  string // file of the control group that takes processes; empty: none
 	env    []string
 	binary string
 	args   []string
@@ -159,6 +160,9 @@ func (d *Daemon) Start(ctx context.Context) error {
 	}
 	defer log.Close()
 	d.cmd = exec.Command(d.binary, d.args...)
+	if d.group != "" { // all memory counts, that of the start too
+		d.cmd = exec.Command("sh", append([]string{"-c", `echo $$ >"$0" && exec "$@"`, d.group, d.binary}, d.args...)...)
+	}
 	d.cmd.Stdout, d.cmd.Stderr = log, log
 	d.cmd.Env = append(append(os.Environ(), "NAMESPACE="+SystemNamespace), d.env...)
 	// A test that is killed takes its programs with it, and ctrl-C reaches only the test.

@@ -55,25 +55,22 @@ func (c *Cluster) ShippedDaemon(ctx context.Context, program, label string, args
 	return d, nil
 }
 
-// Confine makes the kernel enforce the memory limit of a running program, and returns a function that ends
-// it. The error is not nil where this user cannot create control groups.
+// Confine makes the kernel enforce the memory limit of a program from its next start on, and returns a function that
+// removes the control group. The error is not nil where this user cannot create control groups.
 func (d *Daemon) Confine() (release func(), err error) {
 	parent, limit := "/sys/fs/cgroup/memory", "memory.limit_in_bytes"
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
 		parent, limit = "/sys/fs/cgroup", "memory.max"
 	}
-	group := filepath.Join(parent, "loadline-"+strconv.Itoa(d.PID()))
+	group := filepath.Join(parent, fmt.Sprintf("loadline-%d-%s", os.Getpid(), d.Name))
 	if err := os.Mkdir(group, 0o755); err != nil {
 		return nil, err
 	}
 	release = func() { _ = os.Remove(group) } // works when the process has ended
-	err = os.WriteFile(filepath.Join(group, limit), []byte(strconv.FormatInt(d.MemoryLimit, 10)), 0o644)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(d.PID())), 0o644)
-	}
-	if err != nil {
+	if err := os.WriteFile(filepath.Join(group, limit), []byte(strconv.FormatInt(d.MemoryLimit, 10)), 0o644); err != nil {
 		release()
 		return nil, err
 	}
+	d.group = filepath.Join(group, "cgroup.procs")
 	return release, nil
 }

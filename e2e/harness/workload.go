@@ -21,6 +21,9 @@ type Container struct {
 	CPULimit, MemoryLimit string
 }
 
+// Requests returns the requests of the container.
+func (c Container) Requests() corev1.ResourceList { return resources(c.CPU, c.Memory) }
+
 // Workload is a Deployment of simulated pods.
 type Workload struct {
 	Namespace, Name string
@@ -75,7 +78,7 @@ func (w Workload) Template() corev1.PodTemplateSpec {
 			Name:  container.Name,
 			Image: "simulated",
 			Resources: corev1.ResourceRequirements{
-				Requests: resources(container.CPU, container.Memory),
+				Requests: container.Requests(),
 				Limits:   resources(container.CPULimit, container.MemoryLimit),
 			},
 		})

@@ -11,11 +11,15 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// length is the duration of the attacks.
-var length = flag.Duration("length", time.Minute, "duration of the attacks")
+// length is the duration of the test in which all attacks run at the same time. Each attack alone takes a tenth of it, or 15 s.
+var length = flag.Duration("length", time.Minute, "duration of all attacks together")
 
 // iteration is the interval of recommender and updater, shorter than the default so that delays show.
 const iteration = 10 * time.Second
@@ -40,7 +44,8 @@ func runAll(m *testing.M) int {
 	defer stop()
 	dir, err := os.MkdirTemp("", "loadline-hostile-")
 	if err == nil {
-		cluster, err = harness.Start(ctx, harness.Options{Binary: binary, Root: "../..", Dir: filepath.Join(dir, "cluster"), Nodes: 6, Out: os.Stdout})
+		cluster, err = harness.Start(ctx, harness.Options{Binary: binary, Root: "../..", Dir: filepath.Join(dir, "cluster"),
+			Nodes: 6, Args: []string{"--node-pods=400"}, Out: os.Stdout})
 	}
 	if err != nil {
 		fmt.Println(err)
@@ -49,6 +54,7 @@ func runAll(m *testing.M) int {
 	defer func() { _ = os.RemoveAll(dir) }()
 	return cluster.Test(ctx, func() int {
 		release, err := startPrograms(ctx)
+		defer release()
 		if err != nil {
 			fmt.Println(err)
 			return 1
@@ -57,12 +63,12 @@ func runAll(m *testing.M) int {
 		for _, d := range programs {
 			d.Stop()
 		}
-		release()
 		return code
 	})
 }
 
 // startPrograms runs the programs with the arguments, the environment and the memory limits of the manifests.
+// One node has the label of a node autoscaler all the time.
 func startPrograms(ctx context.Context) (release func(), err error) {
 	var releases []func()
 	release = func() {
@@ -70,28 +76,35 @@ func startPrograms(ctx context.Context) (release func(), err error) {
 			f()
 		}
 	}
-	webhook, err = harness.FreeAddress()
-	if err != nil {
+	if _, err = cluster.Kube.CoreV1().Nodes().Patch(ctx, "node-1", types.MergePatchType,
+		[]byte(`{"metadata":{"labels":{"karpenter.sh/nodepool":"forged"}}}`), metav1.PatchOptions{}); err != nil {
 		return release, err
 	}
-	for _, name := range []string{"admission-controller", "recommender", "updater"} {
-		args := []string{"--" + name + "-interval=" + iteration.String()}
-		if name == "admission-controller" {
-			args = harness.Register(webhook)
-		}
-		d, err := cluster.ShippedDaemon(ctx, name, name, args...)
+	if webhook, err = harness.FreeAddress(); err != nil {
+		return release, err
+	}
+	for _, p := range []struct {
+		name string
+		args []string
+	}{
+		{name: "admission-controller", args: append(harness.Register(webhook), "--ignored-vpa-object-namespaces="+unseenNamespace)},
+		{name: "recommender", args: []string{"--recommender-interval=" + iteration.String()}},
+		// No workload of this cluster is an hour old.
+		{name: "updater", args: []string{"--updater-interval=" + iteration.String(), "--sharing-interval=" + iteration.String(), "--sharing-min-age=1s"}},
+	} {
+		d, err := cluster.ShippedDaemon(ctx, p.name, p.name, p.args...)
 		if err != nil {
 			return release, err
+		}
+		if free, err := d.Confine(); err != nil {
+			fmt.Printf("%s: memory is measured, not enforced: %v\n", p.name, err)
+		} else {
+			releases = append(releases, free)
 		}
 		if err := d.Start(ctx); err != nil {
 			return release, err
 		}
 		programs = append(programs, d)
-		if free, err := d.Confine(); err != nil {
-			fmt.Printf("%s: memory is measured, not enforced: %v\n", name, err)
-		} else {
-			releases = append(releases, free)
-		}
 	}
 	return release, nil
 }

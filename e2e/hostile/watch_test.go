@@ -1,0 +1,225 @@
+package hostile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/e2e/harness"
+)
+
+// Namespaces of a user who must not notice the attacks. The webhook gets no pods of the second.
+const (
+	victimNamespace = "victim"
+	unseenNamespace = "unseen"
+)
+
+// probe repeats work of the victim and records how long each repetition takes.
+type probe struct {
+	name string
+	once func(ctx context.Context, round int) (time.Duration, error)
+
+	mu     sync.Mutex
+	begun  time.Time // of the repetition in progress
+	delays []delay
+	err    error
+}
+
+// delay is how long one repetition took.
+type delay struct {
+	begun time.Time
+	took  time.Duration
+}
+
+// deadline ends a repetition that does not come to an end.
+const deadline = 3 * time.Minute
+
+func (p *probe) run(ctx context.Context) {
+	for round := 0; ctx.Err() == nil; round++ {
+		begun := time.Now()
+		p.mu.Lock()
+		p.begun = begun
+		p.mu.Unlock()
+		limited, cancel := context.WithTimeout(ctx, deadline)
+		took, err := p.once(limited, round)
+		cancel()
+		p.mu.Lock()
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			p.err = errors.Join(p.err, fmt.Errorf("%s: %w", p.name, err))
+		default:
+			p.delays = append(p.delays, delay{begun, took})
+		}
+		p.begun = time.Time{}
+		p.mu.Unlock()
+		select {
+		case <-ctx.Done():
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+}
+
+// since returns the delays of repetitions that ended after a time or are in progress, and the longest of them.
+func (p *probe) since(start time.Time) (count int, longest time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, d := range p.delays {
+		if d.begun.Add(d.took).After(start) {
+			count, longest = count+1, max(longest, d.took)
+		}
+	}
+	if !p.begun.IsZero() {
+		longest = max(longest, time.Since(p.begun))
+	}
+	return count, longest
+}
+
+// victim works in its namespace all the time.
+type victim struct {
+	work      []*probe // delayed by 10 s at most
+	creations *probe   // of pods: delayed by a second at most
+	unseen    *probe   // creations that the webhook does not see
+	undelayed map[*probe]time.Duration
+}
+
+func startVictim(t *testing.T) *victim {
+	t.Helper()
+	ctx := t.Context()
+	creations := func(name, namespace string) *probe {
+		require.NoError(t, cluster.CreateNamespace(ctx, namespace))
+		return &probe{name: name, once: func(ctx context.Context, round int) (time.Duration, error) { return created(ctx, namespace, round) }}
+	}
+	v := &victim{
+		creations: creations("creation of a pod", victimNamespace), unseen: creations("creation of a pod without the webhook", unseenNamespace),
+		undelayed: map[*probe]time.Duration{},
+	}
+	for i := range 3 {
+		require.NoError(t, cluster.CreateWorkload(ctx, victimWorkload(numbered("recommended", i), 2)))
+	}
+	for _, name := range []string{"resized", "evicted"} {
+		require.NoError(t, cluster.CreateWorkload(ctx, victimWorkload(name, 4)))
+	}
+	for _, w := range []struct {
+		name string
+		mode vpav1.UpdateMode
+	}{{"resized", vpav1.UpdateModeInPlaceOrRecreate}, {"evicted", vpav1.UpdateModeRecreate}} {
+		require.NoError(t, cluster.CreateVPA(ctx, victimWorkload(w.name, 4), w.mode, func(vpa *vpav1.VerticalPodAutoscaler) {
+			vpa.Spec.Recommenders = []*vpav1.VerticalPodAutoscalerRecommenderSelector{{Name: "victim"}}
+		}))
+	}
+	v.work = []*probe{
+		{name: "recommendation", once: recommended},
+		{name: "resize", once: func(ctx context.Context, round int) (time.Duration, error) { return sized(ctx, "resized", round) }},
+		{name: "eviction", once: func(ctx context.Context, round int) (time.Duration, error) { return sized(ctx, "evicted", round) }},
+	}
+	for _, d := range programs {
+		v.work = append(v.work, &probe{name: "probe of the " + d.Name, once: func(ctx context.Context, _ int) (time.Duration, error) { return alive(ctx, d) }})
+	}
+	for _, p := range append(v.work, v.creations, v.unseen) {
+		go p.run(ctx)
+	}
+	return v
+}
+
+func victimWorkload(name string, replicas int32) harness.Workload {
+	return harness.Workload{Namespace: victimNamespace, Name: name, Replicas: replicas,
+		Containers: []harness.Container{{Name: "app", CPU: "100m", Memory: "100Mi"}}, Annotations: harness.Uses("app", "50m", "80Mi")}
+}
+
+// recommended creates a VPA of a running workload and returns the time until it has a recommendation.
+func recommended(ctx context.Context, round int) (time.Duration, error) {
+	w := victimWorkload(numbered("recommended", round%3), 2)
+	begun := time.Now()
+	if err := cluster.CreateVPA(ctx, w, vpav1.UpdateModeOff); err != nil {
+		return 0, err
+	}
+	vpas := cluster.VPA.AutoscalingV1().VerticalPodAutoscalers(w.Namespace)
+	err := await(ctx, func(ctx context.Context) (bool, error) {
+		vpa, err := vpas.Get(ctx, w.Name, metav1.GetOptions{})
+		return err == nil && vpa.Status.Recommendation != nil && len(vpa.Status.Recommendation.ContainerRecommendations) > 0, err
+	})
+	took := time.Since(begun)
+	return took, errors.Join(err, vpas.Delete(ctx, w.Name, metav1.DeleteOptions{}))
+}
+
+// sized recommends more to a workload and returns the time until a pod has it.
+func sized(ctx context.Context, name string, round int) (time.Duration, error) {
+	w, cpu, begun := victimWorkload(name, 4), fmt.Sprintf("%dm", 130+20*round), time.Now()
+	if err := recommend(ctx, w, cpu); err != nil {
+		return 0, err
+	}
+	err := await(ctx, func(ctx context.Context) (bool, error) {
+		pods, err := cluster.Pods(ctx, w)
+		for i := range pods {
+			if pods[i].Spec.Containers[0].Resources.Requests.Cpu().String() == cpu {
+				return true, nil
+			}
+		}
+		return false, err
+	})
+	return time.Since(begun), err
+}
+
+// created creates a pod and returns how long that takes.
+func created(ctx context.Context, namespace string, round int) (time.Duration, error) {
+	template := victimWorkload("recommended-0", 1).Template()
+	pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
+	pod.Name = numbered("created", round)
+	begun := time.Now()
+	_, err := cluster.Kube.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
+	took := time.Since(begun)
+	if err != nil {
+		return 0, err
+	}
+	return took, cluster.Kube.CoreV1().Pods(namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{})
+}
+
+// alive repeats the liveness probe of the manifests. A kubelet restarts the container when three in a row fail.
+func alive(ctx context.Context, d *harness.Daemon) (time.Duration, error) {
+	begun := time.Now()
+	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	for failures := 0; ; {
+		response, err := client.Get("http://" + d.Address + "/health-check")
+		if err == nil {
+			err = response.Body.Close()
+			if response.StatusCode != http.StatusOK {
+				err = errors.New(response.Status)
+			}
+		}
+		if err == nil {
+			return time.Since(begun), nil
+		}
+		if failures++; failures == 3 {
+			return 0, fmt.Errorf("a kubelet would restart the container: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-time.After(10 * time.Second):
+		}
+	}
+}
+
+// await looks again until a condition is met. A failed request of a look is no error.
+func await(ctx context.Context, condition func(context.Context) (bool, error)) error {
+	var last error
+	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (done bool, _ error) {
+		done, last = condition(ctx)
+		return done, nil
+	})
+	if err != nil {
+		return errors.Join(err, last)
+	}
+	return nil
+}
