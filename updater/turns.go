@@ -4,17 +4,12 @@ import (
 	"time"
 
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/serving"
+	"loadline.dev/loadline/pkg/fairwork"
 )
 
-const (
-	// namespaceTime is the time of a pass that the writes of one namespace may take before those of all
-	// other namespaces.
-	namespaceTime = 2 * time.Second
-	// slowMemory is how long the writes of a namespace come last after one of them took longer than
-	// namespaceTime. Such writes are rare, so the namespace may have no other one in the next pass.
-	slowMemory = time.Hour
-)
+// slowMemory is how long the writes of a namespace come last after one of them took longer than
+// fairwork.NamespaceTime. Such writes are rare, so the namespace may have no other one in the next pass.
+const slowMemory = time.Hour
 
 // writeTurns are the writes that a pass leaves until those of all other namespaces are made.
 type writeTurns struct {
@@ -35,7 +30,7 @@ func (p *pass) inTurn(about disruption.Subject, do func(brief bool) bool) bool {
 	namespace := about.Namespace
 	if since, slow := p.slow[namespace]; slow && p.now.Sub(since) >= slowMemory {
 		delete(p.slow, namespace)
-	} else if slow || p.turns.used[namespace] >= namespaceTime {
+	} else if slow || p.turns.used[namespace] >= fairwork.NamespaceTime {
 		p.turns.late = append(p.turns.late, lateWrite{about: about, do: do})
 		return true
 	}
@@ -46,7 +41,7 @@ func (p *pass) inTurn(about disruption.Subject, do func(brief bool) bool) bool {
 	goesOn := do(true)
 	took := time.Since(began)
 	p.turns.used[namespace] += took
-	if took > namespaceTime && goesOn { // the rate limit is common to all namespaces
+	if took > fairwork.NamespaceTime && goesOn { // the rate limit is common to all namespaces
 		p.slow[namespace] = p.now
 	}
 	return goesOn
@@ -56,11 +51,10 @@ func (p *pass) inTurn(about disruption.Subject, do func(brief bool) bool) bool {
 func (p *pass) carryOutLate() {
 	late, ended := p.turns.late, false
 	p.turns.late = nil
-	left := serving.InTurns(late, serving.Turns[lateWrite]{
-		Workers: 1,
-		Group:   func(w lateWrite) string { return w.about.Namespace },
-		Budget:  namespaceTime,
-		May:     func(lateWrite) bool { return !ended },
+	left := fairwork.Run(late, fairwork.Work[lateWrite]{
+		Workers:   1,
+		Namespace: func(w lateWrite) string { return w.about.Namespace },
+		May:       func(lateWrite) bool { return !ended },
 		Do: func(_ int, w lateWrite) {
 			if ended = !w.do(false); ended {
 				p.cursor = vpaOf(w.about)

@@ -50,8 +50,8 @@ type Server struct {
 const ProbePath = "/probe"
 
 // Bounds of the connections. API servers have as many as they have reviews in progress, mostly
-// below ten. Those of the connection on which the program probes itself are multiples of the 10 s
-// between two heartbeats, by default, so that the runtime wakes up less often.
+// below ten. Timeouts of the probe connection are multiples of the 10 s heartbeat, so that
+// the runtime wakes up less often.
 const (
 	// firstTime is for the first byte of a request. API servers open connections ahead and keep
 	// unused ones for 90 s: if the webhook closed one first, it might lose a request.
@@ -116,7 +116,7 @@ func (s *Server) Run(ctx context.Context) error {
 		Encrypt:  func(c net.Conn) *tls.Conn { return tls.Server(c, config) },
 		Handler:  s.Handler(log),
 		Bounds: serving.Bounds{
-			Connections: maxConnections, Shares: connectionShares,
+			Connections: maxConnections, MemoryPart: connectionShares,
 			FirstByte: firstTime, Body: bodyTime, Answer: answerTime, Idle: idleTime, ProbeIdle: probeIdleTime,
 			Drain: s.config.Drain, Rest: restTime, End: endTime,
 		},

@@ -20,19 +20,19 @@ type Connection struct {
 	source   *source
 
 	// Guarded by table.mu.
-	phase     phase
-	since     time.Time // start of phase
-	order     uint64    // start of phase, relative to other connections
-	reviewed  uint64    // order of the first trusted request, 0 without one
-	verified  bool      // the client presented a verified certificate
-	silent    bool      // no byte of a request arrived yet
-	firstBy   time.Time // deadline of the first byte, if silent
-	headerBy  time.Time // deadline of the header that is arriving, else zero
-	requested time.Time // read deadline that the HTTP server or a handler set
-	lines     int       // complete lines of the header that is arriving
-	length    int       // bytes of its last line, without the end of the line
-	ended     bool      // its empty last line arrived
-	early     bool      // the first byte of the next request arrived during a response
+	phase        phase
+	since        time.Time // start of phase
+	order        uint64    // start of phase, relative to other connections
+	trustedSince uint64    // order of the first trusted request, 0 without one
+	verified     bool      // the client presented a verified certificate
+	silent       bool      // no byte of a request arrived yet
+	firstBy      time.Time // deadline of the first byte, if silent
+	headerBy     time.Time // deadline of the header that is arriving, else zero
+	requested    time.Time // read deadline that the HTTP server or a handler set
+	lines        int       // complete lines of the header that is arriving
+	length       int       // bytes of its last line, without the end of the line
+	ended        bool      // its empty last line arrived
+	early        bool      // the first byte of the next request arrived during a response
 }
 
 // phase is the state of a connection between two requests.
@@ -70,14 +70,14 @@ func (c *Connection) Trust() {
 	}
 	c.table.mu.Lock()
 	defer c.table.mu.Unlock()
-	if c.reviewed == 0 {
-		c.reviewed = c.order
+	if c.trustedSince == 0 {
+		c.trustedSince = c.order
 	}
 }
 
 // trusted reports whether the connection belongs to a client that the program serves first. The
 // caller holds the mutex.
-func (c *Connection) trusted() bool { return c.verified || c.reviewed > 0 }
+func (c *Connection) trusted() bool { return c.verified || c.trustedSince > 0 }
 
 var errFields = errors.New("too many header fields")
 
@@ -190,15 +190,15 @@ func (c *Connection) cut() {
 	_ = c.raw.Close() // fails if the client closed first
 }
 
-// secure is a Connection with TLS.
-type secure struct {
+// tlsConnection is a Connection with TLS.
+type tlsConnection struct {
 	*Connection
 	tls *tls.Conn
 }
 
 // ConnectionState completes the handshake. The HTTP server calls it before it reads. After a
 // failed handshake reads return its error.
-func (s *secure) ConnectionState() tls.ConnectionState {
+func (s *tlsConnection) ConnectionState() tls.ConnectionState {
 	_ = s.tls.SetDeadline(time.Now().Add(handshakeTime)) // a closed connection fails the handshake
 	err := s.tls.Handshake()
 	state := s.tls.ConnectionState()

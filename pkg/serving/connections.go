@@ -14,10 +14,10 @@ import (
 // refused, because it may belong to an API server or to the kubelet. Another one is closed
 // instead, first an untrusted one of the client address with the most.
 type connections struct {
-	most, mostOfSource int
-	bounds             Bounds
-	report             *log.Logger
-	evicted            func(*Connection) // called without the mutex
+	maxOpen, maxPerSource int
+	bounds                Bounds
+	report                *log.Logger
+	evicted               func(c *Connection, reason string) // called without the mutex
 
 	mu      sync.Mutex
 	open    map[*Connection]struct{}
@@ -27,9 +27,9 @@ type connections struct {
 
 // source is a client address with open connections.
 type source struct {
-	address string
-	open    int
-	loose   int // untrusted connections, valid during a search for a victim
+	address   string
+	open      int
+	untrusted int // untrusted connections, valid during a search for a victim
 }
 
 // stallTime is how long a healthy client takes at most to send a request.
@@ -38,9 +38,9 @@ const stallTime = 2 * time.Second
 // Socket buffers count as memory of the container, and the kernel doubles them.
 const socketBuffer = 32 << 10
 
-func newConnections(most int, bounds Bounds, report *log.Logger, evicted func(*Connection)) *connections {
+func newConnections(maxOpen int, bounds Bounds, report *log.Logger, evicted func(c *Connection, reason string)) *connections {
 	return &connections{
-		most: most, mostOfSource: max(most/4, 1), bounds: bounds, report: report, evicted: evicted,
+		maxOpen: maxOpen, maxPerSource: max(maxOpen/4, 1), bounds: bounds, report: report, evicted: evicted,
 		open: map[*Connection]struct{}{}, sources: map[string]*source{},
 	}
 }
@@ -72,12 +72,12 @@ func (b *bounded) Accept() (net.Conn, error) {
 	encrypted := b.encrypt(limited)
 	c := &Connection{Conn: encrypted, raw: raw, quota: limited}
 	b.table.add(c)
-	return &secure{Connection: c, tls: encrypted}, nil
+	return &tlsConnection{Connection: c, tls: encrypted}, nil
 }
 
 // add registers a new connection and closes others that exceed a bound.
 func (cs *connections) add(c *Connection) {
-	address := addressOf(c.raw)
+	address := hostOf(c.raw.RemoteAddr().String())
 	cs.mu.Lock()
 	c.table, c.silent = cs, true
 	cs.enter(c, sending)
@@ -89,24 +89,23 @@ func (cs *connections) add(c *Connection) {
 	c.source.open++
 	cs.open[c] = struct{}{}
 	var victims []*Connection
-	if c.source.open > cs.mostOfSource {
-		victims = append(victims, cs.remove(cs.spare(c)))
+	if c.source.open > cs.maxPerSource {
+		victims = append(victims, cs.remove(cs.victimOfAddress(c)))
 	}
-	if len(cs.open) > cs.most {
+	if len(cs.open) > cs.maxOpen {
 		victims = append(victims, cs.remove(cs.victim(c)))
 	}
 	cs.mu.Unlock()
 	for _, victim := range victims {
 		if victim != nil {
 			victim.cut()
-			cs.evicted(victim)
+			cs.evicted(victim, "too many connections")
 		}
 	}
 }
 
-// addressOf returns the address of a client without its port.
-func addressOf(c net.Conn) string {
-	address := c.RemoteAddr().String()
+// hostOf returns an address without its port.
+func hostOf(address string) string {
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		return host
 	}
@@ -135,14 +134,14 @@ func (cs *connections) remove(c *Connection) *Connection {
 	return c
 }
 
-// drop closes a connection that keeps others waiting.
+// drop closes a connection whose client reads slowly while others wait.
 func (cs *connections) drop(c *Connection) {
 	cs.mu.Lock()
 	open := cs.remove(c) != nil
 	cs.mu.Unlock()
 	if open {
 		c.cut()
-		cs.evicted(c)
+		cs.evicted(c, "slow reader")
 	}
 }
 
@@ -150,13 +149,13 @@ func (cs *connections) drop(c *Connection) {
 type rank int
 
 const (
-	rankStalled   rank = iota // untrusted, and slower than a healthy client
-	rankProbed                // idle, and never trusted
-	rankNew                   // untrusted, and may still complete its request
-	rankAnswered              // untrusted, and its response is being prepared
-	rankTrusted               // served a review
-	rankVerified              // presented a verified client certificate
-	rankReviewing             // trusted, and its response is being prepared
+	rankStalled    rank = iota // untrusted, and slower than a healthy client
+	rankProbed                 // idle, and never trusted
+	rankNew                    // untrusted, and may still complete its request
+	rankResponding             // untrusted, and its response is being prepared
+	rankTrusted                // served a review
+	rankVerified               // presented a verified client certificate
+	rankReviewing              // trusted, and its response is being prepared
 )
 
 // rank returns the rank of a connection. The caller holds the mutex.
@@ -169,10 +168,10 @@ func (c *Connection) rank(now time.Time) rank {
 		return rankVerified
 	case slow:
 		return rankStalled
-	case c.reviewed > 0:
+	case c.trustedSince > 0:
 		return rankTrusted
 	case c.phase == working:
-		return rankAnswered
+		return rankResponding
 	case c.phase == idle:
 		return rankProbed
 	}
@@ -180,24 +179,24 @@ func (c *Connection) rank(now time.Time) rank {
 }
 
 // before reports whether a connection is closed before another one: by rank, then the longest in
-// its phase. Of those that work the latest goes first, and of those that served reviews the one
-// that served its first review last: a client that comes later never displaces the API server.
+// its phase. Among working connections the newest is closed first, among trusted ones the one
+// trusted last, so that a later client never displaces the API server.
 func (c *Connection) before(other *Connection, now time.Time) bool {
-	mine, its := c.rank(now), other.rank(now)
+	a, b := c.rank(now), other.rank(now)
 	switch {
-	case mine != its:
-		return mine < its
-	case mine == rankTrusted:
-		return c.reviewed > other.reviewed
-	case mine == rankAnswered || mine == rankReviewing:
+	case a != b:
+		return a < b
+	case a == rankTrusted:
+		return c.trustedSince > other.trustedSince
+	case a == rankResponding || a == rankReviewing:
 		return c.order > other.order
 	}
 	return c.order < other.order
 }
 
-// spare returns the connection of the same address that a new one replaces, nil if that would
-// interrupt a response. The caller holds the mutex.
-func (cs *connections) spare(opened *Connection) *Connection {
+// victimOfAddress returns the connection of the same address that a new one replaces, nil if that
+// would interrupt a response. The caller holds the mutex.
+func (cs *connections) victimOfAddress(opened *Connection) *Connection {
 	var found *Connection
 	for c := range cs.open {
 		if c != opened && c.source == opened.source && (found == nil || c.before(found, opened.since)) {
@@ -216,16 +215,16 @@ func (cs *connections) spare(opened *Connection) *Connection {
 func (cs *connections) victim(opened *Connection) *Connection {
 	now := opened.since
 	for c := range cs.open {
-		c.source.loose = 0
+		c.source.untrusted = 0
 	}
 	for c := range cs.open {
 		if c.rank(now) < rankTrusted {
-			c.source.loose++
+			c.source.untrusted++
 		}
 	}
 	var untrusted, other *Connection
 	for c := range cs.open {
-		if c != opened && c.rank(now) < rankTrusted && c.yields(untrusted, now, func(s *source) int { return s.loose }) {
+		if c != opened && c.rank(now) < rankTrusted && c.yields(untrusted, now, func(s *source) int { return s.untrusted }) {
 			untrusted = c
 		}
 		if c.yields(other, now, func(s *source) int { return s.open }) {
@@ -269,7 +268,7 @@ func (cs *connections) changed(of net.Conn, state http.ConnState) {
 
 // connectionIn returns the Connection that the listener returned.
 func connectionIn(of net.Conn) *Connection {
-	if s, ok := of.(*secure); ok {
+	if s, ok := of.(*tlsConnection); ok {
 		return s.Connection
 	}
 	c, _ := of.(*Connection)
@@ -293,7 +292,7 @@ func (cs *connections) busy(now time.Time) bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	for c := range cs.open {
-		if (c.phase == sending || c.phase == idle && c.reviewed > 0) && now.Sub(c.since) < cs.bounds.Rest {
+		if (c.phase == sending || c.phase == idle && c.trustedSince > 0) && now.Sub(c.since) < cs.bounds.Rest {
 			return true
 		}
 	}

@@ -35,7 +35,7 @@ type crowd struct {
 
 func newCrowd(most int) *crowd {
 	cr := &crowd{open: map[string]*Connection{}}
-	cr.table = newConnections(most, Bounds{}, nil, func(c *Connection) { cr.gone = append(cr.gone, c.raw.(titled).name) })
+	cr.table = newConnections(most, Bounds{}, nil, func(c *Connection, _ string) { cr.gone = append(cr.gone, c.raw.(titled).name) })
 	return cr
 }
 
@@ -63,7 +63,7 @@ func (cr *crowd) serve(address, name string, trust bool) *Connection {
 func TestConnections_ClosesTheLeastNeeded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cr := newCrowd(4)
-		cr.table.mostOfSource = 3
+		cr.table.maxPerSource = 3
 		cr.serve("192.0.2.1", "reviews", true)
 		cr.serve("192.0.2.1", "probes", false)
 		cr.dial("192.0.2.1", "stalled")
@@ -138,7 +138,7 @@ func TestConnections_KeepsTheAPIServer(t *testing.T) {
 
 // The connections of both ports of a program fit half of its memory limit together.
 func TestBounds_FitMemoryLimit(t *testing.T) {
-	webhook := Bounds{Connections: 1000, Shares: 7}
+	webhook := Bounds{Connections: 1000, MemoryPart: 7}
 	for _, tc := range []struct {
 		name            string
 		limit           int64
@@ -161,7 +161,7 @@ func TestBounds_FitMemoryLimit(t *testing.T) {
 
 func TestThrottle_LogsOneMessagePerSecond(t *testing.T) {
 	var text bytes.Buffer
-	out := lines{textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&text), textlogger.Verbosity(9))), &Throttle{}}
+	out := errorLog{textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&text), textlogger.Verbosity(9))), &Throttle{}}
 	for range 1000 {
 		n, err := out.Write([]byte("http: TLS handshake error"))
 		require.NoError(t, err)

@@ -87,3 +87,21 @@ func (h *Health) Check() error {
 	}
 	return nil
 }
+
+// Together runs tasks until all have returned. The first error ends the others and is returned.
+func Together(ctx context.Context, tasks ...func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ended := make(chan error)
+	for _, task := range tasks {
+		go func() { ended <- task(ctx) }()
+	}
+	var first error
+	for range tasks {
+		if err := <-ended; err != nil && first == nil {
+			first = err
+			cancel(err)
+		}
+	}
+	return first
+}

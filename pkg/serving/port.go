@@ -30,19 +30,20 @@ const (
 	// headerCost is the memory that a byte of an unfinished header takes at most: its fields become
 	// entries of a map, and the garbage collector needs room.
 	headerCost = 20
-	// shares is the number of equal parts of the connections that fit the memory limit.
-	shares = 8
+	// memoryParts is the number of equal parts of the connections that fit the memory limit.
+	memoryParts = 8
 	// minConnections are open even if the memory limit is very low.
 	minConnections = 16
-	// readSlop is what the HTTP server adds to its limit of a header.
-	readSlop = 4 << 10
+	// headerSlack is what the HTTP server adds to its limit of a header.
+	headerSlack = 4 << 10
 )
 
 // Bounds limit the connections of one Port.
 type Bounds struct {
-	// Connections is how many are open at most, a quarter of them for one client address. With a
-	// memory limit there are fewer if Shares eighths of the connections that fit are fewer.
-	Connections, Shares int
+	// Connections is how many are open at most, a quarter of them for one client address.
+	Connections int
+	// MemoryPart bounds Connections further: eighths of the connections that fit half of GOMEMLIMIT.
+	MemoryPart int
 	// FirstByte is how long a client may wait before it sends its first request.
 	FirstByte time.Duration
 	// Body is how long a body may take. Zero refuses requests with a body.
@@ -70,7 +71,7 @@ type Port struct {
 	Encrypt func(net.Conn) *tls.Conn
 	Handler http.Handler
 	Bounds  Bounds
-	// Evicted is called for each connection that was closed because too many were open, if not nil.
+	// Evicted is called for each connection that was closed in favor of others, if not nil.
 	Evicted func()
 }
 
@@ -79,7 +80,7 @@ func (b Bounds) connections(memoryLimit int64) int {
 	if memoryLimit == math.MaxInt64 {
 		return b.Connections
 	}
-	fit := memoryLimit / 2 / (maxHeader * headerCost) * int64(b.Shares) / shares
+	fit := memoryLimit / 2 / (maxHeader * headerCost) * int64(b.MemoryPart) / memoryParts
 	return int(min(int64(b.Connections), max(fit, minConnections)))
 }
 
@@ -87,8 +88,8 @@ func (b Bounds) connections(memoryLimit int64) int {
 // listener fails.
 func (p *Port) Run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
-	report := stdlog.New(lines{log, &Throttle{}}, "", 0)
-	table := newConnections(p.Bounds.connections(debug.SetMemoryLimit(-1)), p.Bounds, report, p.eviction(log))
+	report := stdlog.New(errorLog{log, &Throttle{}}, "", 0)
+	table := newConnections(p.Bounds.connections(debug.SetMemoryLimit(-1)), p.Bounds, report, p.reportClosed(log))
 	listener := &bounded{Listener: p.Listener, table: table, encrypt: p.Encrypt}
 	var draining atomic.Bool
 	server := &http.Server{
@@ -101,7 +102,7 @@ func (p *Port) Run(ctx context.Context) error {
 		ReadHeaderTimeout: headerTime,
 		WriteTimeout:      p.Bounds.Answer,
 		IdleTimeout:       p.Bounds.Idle,
-		MaxHeaderBytes:    maxHeader - readSlop,
+		MaxHeaderBytes:    maxHeader - headerSlack,
 		ErrorLog:          report,
 	}
 	ended := make(chan error, 1)
@@ -153,15 +154,15 @@ func (p *Port) guard(draining *atomic.Bool) http.Handler {
 	})
 }
 
-// eviction counts and logs connections that are closed because too many are open.
-func (p *Port) eviction(log klog.Logger) func(*Connection) {
+// reportClosed counts and logs connections that are closed in favor of others.
+func (p *Port) reportClosed(log klog.Logger) func(c *Connection, reason string) {
 	var throttle Throttle
-	return func(c *Connection) {
+	return func(c *Connection, reason string) {
 		if p.Evicted != nil {
 			p.Evicted()
 		}
-		if notLogged, ok := throttle.Admits("", time.Now()); ok {
-			log.Info("Closed a connection, because too many are open", "source", c.source.address, "notLogged", notLogged)
+		if notLogged, ok := throttle.Admits(reason, time.Now()); ok {
+			log.Info("Closed a connection", "reason", reason, "source", c.source.address, "notLogged", notLogged)
 		}
 	}
 }

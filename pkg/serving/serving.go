@@ -1,4 +1,4 @@
-// Package serving contains the loop and the ports of every program.
+// Package serving serves HTTP on bounded ports and runs loops.
 //
 // RunEvery makes passes at an interval, and early ones when it is woken. Health reports whether the
 // passes of a loop keep ending. Version describes the build.
@@ -48,7 +48,7 @@ type Server struct {
 // returns. With profiling it also serves /debug/pprof/.
 func New(address string, profiling bool, registry *prometheus.Registry, health func() error) *Server {
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", few(promhttp.InstrumentMetricHandler(registry, promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))))
+	mux.Handle("/metrics", limitPage(promhttp.InstrumentMetricHandler(registry, promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))))
 	mux.HandleFunc("/health-check", func(w http.ResponseWriter, _ *http.Request) {
 		if err := health(); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -68,7 +68,9 @@ func New(address string, profiling bool, registry *prometheus.Registry, health f
 }
 
 // Handle adds a page to those that the server answers, before it runs. Few are answered at once.
-func (s *Server) Handle(path string, handler http.Handler) { s.handler.Handle(path, few(handler)) }
+func (s *Server) Handle(path string, handler http.Handler) {
+	s.handler.Handle(path, limitPage(handler))
+}
 
 // Listen opens the port, so that a port in use is known before anything else
 // starts. Run calls it if nobody did.
@@ -92,7 +94,7 @@ func (s *Server) Address() net.Addr {
 // statusBounds are those of /metrics, /health-check and the pages of a program. Prometheus, the
 // kubelet and the API server, as a proxy of users, have few connections and send at once.
 var statusBounds = Bounds{
-	Connections: 64, Shares: 1,
+	Connections: 64, MemoryPart: 1,
 	FirstByte: 10 * time.Second,
 	Answer:    30 * time.Second,
 	Idle:      2 * time.Minute, ProbeIdle: 2 * time.Minute,

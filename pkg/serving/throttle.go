@@ -40,14 +40,14 @@ func (t *Throttle) Admits(cause string, now time.Time) (notLogged int, ok bool) 
 	return last.notLogged, true
 }
 
-// lines logs the messages of the HTTP server, such as failed handshakes.
-type lines struct {
+// errorLog logs the messages of the HTTP server, such as failed handshakes.
+type errorLog struct {
 	log      klog.Logger
 	throttle *Throttle
 }
 
 // Write logs one message, unless there are many.
-func (l lines) Write(message []byte) (int, error) {
+func (l errorLog) Write(message []byte) (int, error) {
 	if notLogged, ok := l.throttle.Admits("", time.Now()); ok {
 		l.log.V(4).Info("HTTP server", "message", string(message), "notLogged", notLogged)
 	}

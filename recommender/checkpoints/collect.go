@@ -12,8 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/serving"
-	"loadline.dev/loadline/recommender/model"
+	"loadline.dev/loadline/pkg/fairwork"
 )
 
 // Disposition is what becomes of a checkpoint.
@@ -53,11 +52,10 @@ func (s *Saver) Collect(ctx context.Context, disposition func(*vpav1.VerticalPod
 	}
 	deleted := 0
 	var problems []error
-	left := serving.InTurns(doomed, serving.Turns[*vpav1.VerticalPodAutoscalerCheckpoint]{
-		Workers: 1,
-		Group:   func(c *vpav1.VerticalPodAutoscalerCheckpoint) string { return c.Namespace },
-		Budget:  model.NamespaceTime,
-		May:     func(*vpav1.VerticalPodAutoscalerCheckpoint) bool { return ctx.Err() == nil },
+	left := fairwork.Run(doomed, fairwork.Work[*vpav1.VerticalPodAutoscalerCheckpoint]{
+		Workers:   1,
+		Namespace: func(c *vpav1.VerticalPodAutoscalerCheckpoint) string { return c.Namespace },
+		May:       func(*vpav1.VerticalPodAutoscalerCheckpoint) bool { return ctx.Err() == nil },
 		Do: func(_ int, c *vpav1.VerticalPodAutoscalerCheckpoint) {
 			err := s.Client.AutoscalingV1().VerticalPodAutoscalerCheckpoints(c.Namespace).Delete(ctx, c.Name,
 				metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &c.UID}})

@@ -17,9 +17,9 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/checkpoint"
+	"loadline.dev/loadline/pkg/fairwork"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
-	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/recommender/model"
 )
 
@@ -167,10 +167,9 @@ func (s *Saver) Save(ctx context.Context, vpas []*model.VPA, scope Scope, now ti
 	var mu sync.Mutex
 	started := 0
 	limited := map[string]bool{} // namespaces with no bytes left, see client.RecommenderWrites
-	turns := serving.Turns[*model.VPA]{
-		Workers: s.Workers,
-		Group:   func(v *model.VPA) string { return v.Object.Namespace },
-		Budget:  model.NamespaceTime,
+	turns := fairwork.Work[*model.VPA]{
+		Workers:   s.Workers,
+		Namespace: func(v *model.VPA) string { return v.Object.Namespace },
 		May: func(v *model.VPA) bool {
 			late := !time.Now().Before(deadline) || !v.Saved.Urgent && s.yields(time.Since(began), s.share(idle, v, scope, now))
 			if ctx.Err() != nil || started >= s.Workers && late {
@@ -201,7 +200,7 @@ func (s *Saver) Save(ctx context.Context, vpas []*model.VPA, scope Scope, now ti
 		},
 	}
 	for _, class := range s.classes(scope, now) {
-		result.Late += len(serving.InTurns(class, turns))
+		result.Late += len(fairwork.Run(class, turns))
 	}
 	result.Err = errors.Join(result.problems...)
 	return result

@@ -3,15 +3,10 @@ package model
 import (
 	"fmt"
 	"runtime/debug"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/klog/v2"
 )
-
-// NamespaceTime is the time of workers that the VPAs of a namespace may use in a stage of an iteration
-// before those of all other namespaces had a turn.
-const NamespaceTime = 2 * time.Second
 
 // Guard stops panics of one step of a pass, so that a defect in the work on one VPA does
 // not stop the others. The zero Guard stops none.

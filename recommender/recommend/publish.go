@@ -31,7 +31,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
-	"loadline.dev/loadline/pkg/serving"
+	"loadline.dev/loadline/pkg/fairwork"
 	"loadline.dev/loadline/recommender/checkpoints"
 	"loadline.dev/loadline/recommender/model"
 	"loadline.dev/loadline/recommender/status"
@@ -165,11 +165,10 @@ func (p *Publisher) work(ctx context.Context, jobs []job, now time.Time, span ti
 	for i := range workers {
 		workers[i].scratch = usage.NewProfile(p.Advisor.Shape)
 	}
-	left := serving.InTurns(jobs, serving.Turns[job]{
-		Workers: p.Workers,
-		Group:   func(j job) string { return j.vpa.Object.Namespace },
-		Budget:  model.NamespaceTime,
-		May:     func(job) bool { return ctx.Err() == nil && time.Since(began) < span },
+	left := fairwork.Run(jobs, fairwork.Work[job]{
+		Workers:   p.Workers,
+		Namespace: func(j job) string { return j.vpa.Object.Namespace },
+		May:       func(job) bool { return ctx.Err() == nil && time.Since(began) < span },
 		Do: func(w int, j job) {
 			last := &j.vpa.Published
 			last.Tried, last.Rushed = now, time.Since(began) >= span/boundsShare && p.Tolerance > 0

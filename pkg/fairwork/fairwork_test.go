@@ -1,4 +1,4 @@
-package serving
+package fairwork
 
 import (
 	"slices"
@@ -10,18 +10,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// twoWorkers returns turns of two workers and of a single group.
-func twoWorkers(may func(int) bool, do func(worker, item int)) Turns[int] {
-	return Turns[int]{Workers: 2, Group: func(int) string { return "" }, Budget: time.Minute, May: may, Do: do}
+// twoWorkers returns work of one namespace for two workers.
+func twoWorkers(may func(int) bool, do func(worker, item int)) Work[int] {
+	return Work[int]{Workers: 2, Namespace: func(int) string { return "" }, May: may, Do: do}
 }
 
-func TestItemsAreBegunInOrderUntilNoMoreMayBe(t *testing.T) {
+func TestRun_StartsItemsInOrderUntilMayRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var begun []int
 		workers := map[int]bool{}
 		start := time.Now()
-		left := InTurns([]int{0, 1, 2, 3, 4, 5, 6}, twoWorkers(func(i int) bool { return i != 5 }, func(worker, item int) {
+		left := Run([]int{0, 1, 2, 3, 4, 5, 6}, twoWorkers(func(i int) bool { return i != 5 }, func(worker, item int) {
 			mu.Lock()
 			begun, workers[worker] = append(begun, item), true
 			mu.Unlock()
@@ -33,15 +33,14 @@ func TestItemsAreBegunInOrderUntilNoMoreMayBe(t *testing.T) {
 		require.Len(t, workers, 2)
 		require.Equal(t, 3*time.Second, time.Since(start), "two at a time")
 	})
-	require.Empty(t, InTurns(nil, twoWorkers(func(int) bool { return true }, func(int, int) { t.Error("there is nothing to do") })))
+	require.Empty(t, Run(nil, twoWorkers(func(int) bool { return true }, func(int, int) { t.Error("there is nothing to do") })))
 }
 
-// A worker that is stuck stops nothing but itself.
-func TestOneThatHangsHoldsUpNoOther(t *testing.T) {
+func TestRun_StuckWorkerDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		done := 0
-		require.Empty(t, InTurns(make([]int, 9), twoWorkers(func(int) bool { return true }, func(worker, _ int) {
+		require.Empty(t, Run(make([]int, 9), twoWorkers(func(int) bool { return true }, func(worker, _ int) {
 			if mu.Lock(); done == 0 {
 				done++
 				mu.Unlock()
@@ -56,17 +55,17 @@ func TestOneThatHangsHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-func TestInTurns_NoGroupDelaysOthersBeyondItsBudget(t *testing.T) {
+func TestRun_NoNamespaceDelaysOthers(t *testing.T) {
 	type item struct {
-		group string
-		takes time.Duration
+		namespace string
+		takes     time.Duration
 	}
 	many := func(n int, i item) []item { return slices.Repeat([]item{i}, n) }
 	for _, tc := range []struct {
 		name    string
 		workers int
 		items   []item
-		within  map[string]time.Duration // of the last item of a group
+		within  map[string]time.Duration // of the last item of a namespace
 	}{
 		{"many short items", 1, append(many(100, item{"hog", 100 * time.Millisecond}), many(3, item{"b", 100 * time.Millisecond})...),
 			map[string]time.Duration{"b": 2300 * time.Millisecond, "hog": 10300 * time.Millisecond}},
@@ -81,19 +80,18 @@ func TestInTurns_NoGroupDelaysOthersBeyondItsBudget(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var mu sync.Mutex
 				start, last, count := time.Now(), map[string]time.Duration{}, 0
-				require.Empty(t, InTurns(tc.items, Turns[item]{
-					Workers: tc.workers, Budget: 2 * time.Second,
-					Group: func(i item) string { return i.group }, May: func(item) bool { return true },
+				require.Empty(t, Run(tc.items, Work[item]{
+					Workers: tc.workers, Namespace: func(i item) string { return i.namespace }, May: func(item) bool { return true },
 					Do: func(_ int, i item) {
 						time.Sleep(i.takes)
 						mu.Lock()
 						defer mu.Unlock()
-						last[i.group] = time.Since(start)
+						last[i.namespace] = time.Since(start)
 						count++
 					}}))
 				require.Equal(t, len(tc.items), count)
-				for group, within := range tc.within {
-					require.LessOrEqual(t, last[group], within, group)
+				for namespace, within := range tc.within {
+					require.LessOrEqual(t, last[namespace], within, namespace)
 				}
 			})
 		})

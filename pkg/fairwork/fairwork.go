@@ -1,0 +1,101 @@
+// Package fairwork shares workers between namespaces, so that no namespace delays the others.
+package fairwork
+
+import (
+	"sync"
+	"time"
+)
+
+// NamespaceTime is the time of workers that a namespace may use before those of all other namespaces.
+const NamespaceTime = 2 * time.Second
+
+// Work configures how Run processes items.
+type Work[T any] struct {
+	Workers   int
+	Namespace func(T) string
+	// May reports whether an item may be started. Nothing is started after the first no.
+	May func(T) bool
+	// Do is called with the number of the worker, from 0, so that each can have memory of its own.
+	Do func(worker int, item T)
+}
+
+// Run processes items in order, each as soon as a worker is free. The items of a namespace that has
+// used NamespaceTime wait until those of all other namespaces are done. Then each namespace gets its
+// time again. Run returns the items that were not started.
+func Run[T any](items []T, w Work[T]) (left []T) {
+	q := queue[T]{Work: w, items: items, began: time.Now(), namespaces: map[string]*usage{}}
+	var all sync.WaitGroup
+	for worker := range min(w.Workers, len(items)) {
+		all.Go(func() {
+			for item, u, ok := q.take(); ok; item, u, ok = q.take() {
+				w.Do(worker, item)
+				q.done(u)
+			}
+		})
+	}
+	all.Wait()
+	return append(q.items, q.deferred...)
+}
+
+// queue is the items that Run has not started.
+type queue[T any] struct {
+	Work[T]
+
+	mu         sync.Mutex
+	began      time.Time
+	items      []T // of this round
+	deferred   []T // to the next round
+	namespaces map[string]*usage
+	ended      bool
+}
+
+// usage is the use of workers by a namespace. Times count from the start of Run.
+type usage struct {
+	used    time.Duration // by finished items in this round, less the start times of running ones
+	running int
+}
+
+// take returns the next item of a namespace that has not used its time.
+func (q *queue[T]) take() (item T, u *usage, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := time.Since(q.began)
+	for !q.ended {
+		if len(q.items) == 0 {
+			if len(q.deferred) == 0 {
+				break
+			}
+			q.items, q.deferred = q.deferred, nil
+			for _, u := range q.namespaces {
+				u.used = -now * time.Duration(u.running)
+			}
+		}
+		item = q.items[0]
+		namespace := q.Namespace(item)
+		if u = q.namespaces[namespace]; u == nil {
+			u = &usage{}
+			q.namespaces[namespace] = u
+		}
+		if u.used+now*time.Duration(u.running) >= NamespaceTime {
+			q.items, q.deferred = q.items[1:], append(q.deferred, item)
+			continue
+		}
+		if !q.May(item) {
+			q.ended = true
+			break
+		}
+		q.items = q.items[1:]
+		u.running++
+		u.used -= now
+		return item, u, true
+	}
+	return item, nil, false
+}
+
+// done charges a finished item to its namespace.
+func (q *queue[T]) done(u *usage) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	u.running--
+	u.used += time.Since(q.began)
+}
