@@ -361,7 +361,9 @@ func TestNetworkPolicies_EgressManifestsSelectThePrograms(t *testing.T) {
 	policies, deployments := kustomized(t, "deploy/network-policy-egress").of("NetworkPolicy"), kustomized(t, "deploy").of("Deployment")
 	require.Len(t, policies, 3)
 	for program, rules := range map[string][][]int32{
-		"admission-controller": {{53, 53}, {443, 6443}, {8000}}, "recommender": {{53, 53}, {443, 6443}}, "updater": {{53, 53}, {443, 6443}},
+		"admission-controller": {{53, 53, 5353, 5353}, {443, 6443}, {8000}},
+		"recommender":          {{53, 53, 5353, 5353}, {443, 6443}},
+		"updater":              {{53, 53, 5353, 5353}, {443, 6443}},
 	} {
 		t.Run(program, func(t *testing.T) {
 			policy := into[networkingv1.NetworkPolicy](t, policies["vpa-"+program+"-egress"])
@@ -387,17 +389,29 @@ func TestNetworkPolicies_EgressLeavesDNSAndAPIServersAlone(t *testing.T) {
 		policy := into[networkingv1.NetworkPolicy](t, o)
 		require.Equal(t, []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}, policy.Spec.PolicyTypes)
 	}
-	given := "networkPolicy: {enabled: true, apiServers: [10.0.0.7/32], egress: {enabled: true, apiServerPorts: [16443], rules: [{ports: [{port: 9090, protocol: TCP}]}]}}"
-	for program, last := range map[string]int32{"admission-controller": 8000, "recommender": 9090, "updater": 9090} {
-		t.Run(program, func(t *testing.T) {
-			policy := into[networkingv1.NetworkPolicy](t, chart(t, given).objects.of("NetworkPolicy")[fullname+"-"+program])
-			require.Contains(t, policy.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
-			rules := policy.Spec.Egress
-			require.Len(t, rules, 3)
-			require.Equal(t, int32(53), rules[0].Ports[0].Port.IntVal)
-			require.Equal(t, int32(16443), rules[1].Ports[0].Port.IntVal)
-			require.Equal(t, "10.0.0.7/32", rules[1].To[0].IPBlock.CIDR)
-			require.Equal(t, last, rules[2].Ports[0].Port.IntVal)
-		})
+	const servers, egress = "apiServers: [10.0.0.7/32]", "enabled: true, apiServerPorts: [16443], rules: [{ports: [{port: 9090, protocol: TCP}]}]"
+	both := []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}
+	for name, test := range map[string]struct {
+		values string
+		types  []networkingv1.PolicyType
+	}{
+		"beside ingress":  {values: "{enabled: true, " + servers + ", egress: {" + egress + "}}", types: both},
+		"other addresses": {values: "{enabled: true, apiServers: [10.9.9.9/32], egress: {" + servers + ", " + egress + "}}", types: both},
+		"alone":           {values: "{egress: {" + servers + ", " + egress + "}}", types: both[1:]},
+	} {
+		for program, last := range map[string]int32{"admission-controller": 8000, "recommender": 9090, "updater": 9090} {
+			t.Run(name+"/"+program, func(t *testing.T) {
+				policy := into[networkingv1.NetworkPolicy](t, chart(t, "networkPolicy: "+test.values).objects.of("NetworkPolicy")[fullname+"-"+program])
+				require.Equal(t, test.types, policy.Spec.PolicyTypes)
+				require.Equal(t, len(test.types) == 2, len(policy.Spec.Ingress) > 0)
+				rules := policy.Spec.Egress
+				require.Len(t, rules, 3)
+				require.Equal(t, int32(53), rules[0].Ports[0].Port.IntVal)
+				require.Equal(t, int32(16443), rules[1].Ports[0].Port.IntVal)
+				require.Equal(t, "10.0.0.7/32", rules[1].To[0].IPBlock.CIDR)
+				require.Len(t, rules[1].To, 1)
+				require.Equal(t, last, rules[2].Ports[0].Port.IntVal)
+			})
+		}
 	}
 }

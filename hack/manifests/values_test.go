@@ -238,6 +238,7 @@ func TestTheSchemaRefusesWrongForms(t *testing.T) {
 		"updater: {podDisruptionBudget: {minAvailable: half}}":                       "minAvailable",
 		"networkPolicy: {apiservers: [10.0.0.7/32]}":                                 "networkPolicy",
 		"networkPolicy: {apiServers: [10.0.0.7]}":                                    "apiServers",
+		"networkPolicy: {egress: {enabled: true}}":                                   "networkPolicy.egress.apiServers: must name",
 		"recommender: {podLabels: {a: 1}}":                                           "podLabels",
 		"rbac: {extraRules: all}":                                                    "extraRules",
 		"crds: {keep: later}":                                                        "crds",
