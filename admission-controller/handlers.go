@@ -144,7 +144,7 @@ func (h podHandler) sizes(ctx context.Context, request *admissionv1.AdmissionReq
 	if err != nil {
 		return server.Answer{Cause: server.CauseLimitRange, Err: fmt.Errorf("list the LimitRanges of namespace %s: %w", request.Namespace, err)}
 	}
-	demands := mutate.Namespace{Ranges: convert.Ranges(objects), Sharing: may.sharing}
+	demands := mutate.Namespace{Ranges: convert.Ranges(objects), Sharing: may.sharing, Outer: may.outer}
 	if h.quotas != nil {
 		demands.Room = mutate.RoomFor(pod, h.quotas(request.Namespace))
 	}

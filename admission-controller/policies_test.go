@@ -183,6 +183,32 @@ func TestNewPodsUnderAPolicy(t *testing.T) {
 	}
 }
 
+// restricted is a policy that shares, with a maximum of 1 CPU.
+func restricted(of loadlinev1alpha1.SharingUserVPAs) func(*loadlinev1alpha1.SizingPolicySpec) {
+	return func(s *loadlinev1alpha1.SizingPolicySpec) {
+		s.Sharing = &loadlinev1alpha1.Sharing{Mode: new(loadlinev1alpha1.SharingOn), UserVPAs: new(of)}
+		s.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "*", MaxAllowed: testkit.List("cpu=1")}}}
+	}
+}
+
+func TestNewPods_MaxAllowedOfThePolicyBoundsUserVPAs(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		of   loadlinev1alpha1.SharingUserVPAs
+		want string
+	}{
+		{name: "restricted", of: loadlinev1alpha1.SharingUserVPAsRestrict, want: "1"},
+		{name: "not restricted", of: loadlinev1alpha1.SharingUserVPAsOverride, want: "3"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			vpa := testkit.VPA("v", testkit.Mode(vpav1.UpdateModeRecreate), testkit.Recommend("c", "cpu=2"), testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "*", MinAllowed: testkit.List("cpu=3")}))
+			vpas := vpafake.NewSimpleClientset(vpa, sizingPolicy(loadlinev1alpha1.RolloutModeAuto, restricted(tc.of)))
+			answer, _ := created(t, webhookOf(t, clusterWithWeb(nil), vpas))
+			require.Contains(t, answer.Patch, client.PatchAdd("/spec/containers/0/resources/requests/cpu", tc.want))
+		})
+	}
+}
+
 // Mode Initial is for new pods alone, so what stops all changes stops it, too.
 func TestAPausedPolicyHoldsNewPodsOfModeInitial(t *testing.T) {
 	for policy, patched := range map[*loadlinev1alpha1.SizingPolicy]bool{

@@ -22,6 +22,7 @@ import (
 type permitted struct {
 	vpa      *vpav1.VerticalPodAutoscaler // as it is to act
 	sharing  *policy.Sharing              // how the pod shares its node; nil: it does not
+	outer    *policy.Rules                // whose maxAllowed bounds the VPA; nil: none
 	warnings []string
 	why      fleet.Reason // why the pod stays as it is written; then the other fields are nil. Empty: it does not
 }
@@ -55,6 +56,10 @@ func (h podHandler) underPolicy(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Po
 		}
 	}
 	shares := h.sharing(&d, vpa, pod, remembered, now)
+	var outer *policy.Rules
+	if !made {
+		outer = d.UserMax()
+	}
 	if made {
 		vpa = sizingNewPods(vpa)
 		if !d.Policy.BesideHPAs {
@@ -62,7 +67,7 @@ func (h podHandler) underPolicy(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Po
 		}
 	}
 	acting, warnings := keeping(vpa, pod, remembered, d.Policy.RolloutHash, now)
-	return permitted{vpa: acting, sharing: shares, warnings: warnings}
+	return permitted{vpa: acting, sharing: shares, outer: outer, warnings: warnings}
 }
 
 // withHistory returns a VPA with the recommendations only that rest on a span of usage; nil: there

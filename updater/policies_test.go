@@ -79,6 +79,28 @@ func (w *world) rehearsed() string {
 	return out.String()
 }
 
+func TestResizes_MaxAllowedOfThePolicyBoundsUserVPAs(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		of   loadlinev1alpha1.SharingUserVPAs
+		want string
+	}{
+		{name: "restricted", of: loadlinev1alpha1.SharingUserVPAsRestrict, want: "cpu 100m -> 150m"},
+		{name: "not restricted", of: loadlinev1alpha1.SharingUserVPAsOverride, want: "cpu 100m -> 300m"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			vpa := autoscaler(vpav1.UpdateModeInPlaceOrRecreate)
+			vpa.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "*", MinAllowed: list("300m", "200Mi")}}}
+			p := sizingPolicy(loadlinev1alpha1.RolloutModeAuto, func(s *loadlinev1alpha1.SizingPolicySpec) {
+				s.Sharing = &loadlinev1alpha1.Sharing{Mode: new(loadlinev1alpha1.SharingOn), UserVPAs: new(tc.of)}
+				s.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "*", MaxAllowed: list("150m", "4Gi")}}}
+			})
+			w := newWorld(t, Default(), append(deployment(2, nil), vpa, p, healthy("n1"))...)
+			require.Contains(t, w.rehearsed(), tc.want)
+		})
+	}
+}
+
 func TestPodsThatAPolicyHolds(t *testing.T) {
 	recommend := loadlinev1alpha1.RolloutModeRecommend
 	for name, c := range map[string]struct {

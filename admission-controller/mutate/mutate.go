@@ -50,6 +50,7 @@ type Namespace struct {
 	// more than any can hold. Nil: nodes do not bound it.
 	Node    func(requests resources.List) (room resources.List, tooLarge bool)
 	Sharing *policy.Sharing // by its SizingPolicy; nil: it does not share
+	Outer   *policy.Rules   // of its SizingPolicy, whose maxAllowed bounds the VPA; nil: none
 }
 
 // Patch returns what the pod gets from its VPA. Before it changes a container it
@@ -128,7 +129,7 @@ type size struct {
 // and as far as the quotas have room.
 func (m *mutation) sizes(namespace Namespace, shares *policy.Sharing) ([]size, error) {
 	current, rules := convert.NewPod(m.pod), convert.Rules(m.vpa)
-	rules.Sharing, m.given = shares, m.recommendation()
+	rules.Sharing, rules.Outer, m.given = shares, namespace.Outer, m.recommendation()
 	current.StaysBurstable = rules.KeepsClass && convert.StaysBurstable(m.pod)
 	fitted := policy.Fit(current, m.given, rules, m.ranges.Ranges).Containers
 	unboosted := slices.Clone(fitted)

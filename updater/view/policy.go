@@ -70,10 +70,11 @@ func (r *Rollout) quietWith(s rollout.State, m disruption.Mode) bool {
 type limits struct {
 	floors map[string]resources.List // by container, see rollout.State.Floor
 	left   sizing.LookedAt           // resources that stay as they are
+	max    *policy.Rules             // whose maxAllowed bounds a user VPA; nil: none
 }
 
 func (l limits) equal(other limits) bool {
-	return maps.Equal(l.floors, other.floors) && maps.Equal(l.left, other.left)
+	return maps.Equal(l.floors, other.floors) && maps.Equal(l.left, other.left) && l.max == other.max
 }
 
 // LeftOut says why a pod that is not to be changed may still have something else than what is
@@ -156,6 +157,9 @@ func (r *Reader) permittedTo(vpa *ruled) permission {
 		return vpa.given
 	}
 	of.Resting = false // until its pods are read
+	if of.limits.max = nil; !vpa.made {
+		of.limits.max = vpa.answer.UserMax()
+	}
 	if of.Mode != fleet.Inherit {
 		of.ShortHistory = convert.AnyHasShortHistory(vpa.by, vpa.answer.Policy.MinHistory)
 		looked := r.HPAs.LooksAt(targetOf(vpa.by))
@@ -326,6 +330,7 @@ func (r *Reader) withFloors(p permission, vpa *ruled, now time.Time) permission 
 // within returns a reading that recommends no less than some amounts, and nothing of what is to
 // stay as it is.
 func (r Reading) within(l limits) Reading {
+	r.rules.Outer = l.max
 	if len(l.floors) == 0 && len(l.left) == 0 {
 		return r
 	}

@@ -305,8 +305,8 @@ type Sharing struct {
 
 	// userVPAs sets how pods share whose VerticalPodAutoscaler a user created:
 	// "Override" lets its recipe and its resource policy override those of the
-	// policy. "Restrict" ignores its recipe while mode is On, and bounds the shares
-	// of its containers to maxAllowed of the policy. Default: Override.
+	// policy. "Restrict" ignores its recipe while mode is On, and bounds shares, new
+	// pods and resizes of its containers to maxAllowed of the policy. Default: Override.
 	// +optional
 	UserVPAs *SharingUserVPAs `json:"userVPAs,omitempty"`
 }

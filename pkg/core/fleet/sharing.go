@@ -31,7 +31,7 @@ type Sharing struct {
 	MaxRank *sharing.Rank
 	// RestrictsUserVPAs makes the recipe of the policy hold for VPAs that users created, too.
 	RestrictsUserVPAs bool
-	// Max are the rules of the policy whose maxAllowed bounds what user VPAs share; nil: nothing does.
+	// Max are the rules of the policy whose maxAllowed bounds user VPAs; nil: nothing does.
 	Max *corepolicy.Rules
 }
 
@@ -75,10 +75,23 @@ func (d *Decision) Rank(kind string, replicas int) sharing.Rank {
 // RecipeText returns the text of the recipe annotation of a VPA as far as it counts: a policy that shares
 // may require its own recipe.
 func (d *Decision) RecipeText(annotation string) string {
-	if d.Policy != nil && d.Policy.Sharing.RestrictsUserVPAs && d.Policy.Sharing.Mode == SharingOn && !d.OutOfSharing {
+	if d.restrictsUserVPAs() {
 		return ""
 	}
 	return annotation
+}
+
+// UserMax returns the rules of the policy whose maxAllowed bounds what a VPA that a user created gives to new
+// and running pods; nil: none.
+func (d *Decision) UserMax() *corepolicy.Rules {
+	if d.restrictsUserVPAs() {
+		return d.Policy.Sharing.Max
+	}
+	return nil
+}
+
+func (d *Decision) restrictsUserVPAs() bool {
+	return d.Policy != nil && d.Policy.Sharing.RestrictsUserVPAs && d.Policy.Sharing.Mode == SharingOn && !d.OutOfSharing
 }
 
 // sharing reads what annotations say about sharing.

@@ -54,6 +54,9 @@ type Rules struct {
 	SeparateMemoryLimit bool
 	Sharing             *Sharing
 	KeepsClass          bool // running pods are resized in place, which cannot change their QoS class
+	// Outer are rules whose maximum bounds minimum and maximum of each container as well, such as those of a
+	// SizingPolicy. Nil: none.
+	Outer *Rules
 }
 
 // For returns the rule of a container: the first entry with its name wins,
@@ -69,7 +72,7 @@ func (r Rules) For(container string) Rule {
 			found = e
 		}
 	}
-	return r.effective(found)
+	return r.effective(found, container)
 }
 
 // fewEntries is how many entries are searched faster one by one.
@@ -95,17 +98,37 @@ func (r Rules) Lookup() func(container string) Rule {
 		if e == nil {
 			e = wildcard
 		}
-		return r.effective(*e)
+		return r.effective(*e, container)
 	}
 }
 
-// effective is the rule of an entry with the boost that holds there.
-func (r Rules) effective(e Entry) Rule {
+// effective is the rule of an entry for a container, with the boost and the bounds that hold there.
+func (r Rules) effective(e Entry, container string) Rule {
+	if r.Outer != nil {
+		e.Rule = e.Rule.within(r.Outer.For(container).Max)
+	}
 	if !e.OwnBoost {
 		e.Rule.Boost = r.Boost
 	}
 	e.Rule.SeparateMemoryLimit, e.Rule.Sharing = r.SeparateMemoryLimit, r.Sharing
 	return e.Rule
+}
+
+// within returns r with bounds that do not exceed a maximum.
+func (r Rule) within(most resources.List) Rule {
+	for k := range resources.Kind(resources.Kinds) {
+		bound := most.Value(k)
+		if bound == 0 {
+			continue
+		}
+		if own := r.Max.Value(k); own == 0 || own > bound {
+			r.Max = r.Max.With(k, bound)
+		}
+		if r.Min.Value(k) > bound {
+			r.Min = r.Min.With(k, bound)
+		}
+	}
+	return r
 }
 
 // Cap moves b into the bounds of r: up to the minimum, then down to the

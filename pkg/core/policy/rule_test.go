@@ -35,6 +35,29 @@ func TestLookupFindsWhatForDoes(t *testing.T) {
 	})
 }
 
+func TestRules_OuterMaximumBoundsMinimumAndMaximum(t *testing.T) {
+	outer := &Rules{Entries: []Entry{{Container: Wildcard, Rule: bounded(some(0, 0), some(1000, 0))}}}
+	for _, tc := range []struct {
+		name     string
+		own      Rule
+		min, max resources.Amount // CPU
+	}{
+		{name: "none of its own", own: Default(), max: 1000},
+		{name: "lower maximum", own: bounded(some(100, 0), some(500, 0)), min: 100, max: 500},
+		{name: "higher maximum", own: bounded(some(100, 0), some(5000, 0)), min: 100, max: 1000},
+		{name: "higher minimum", own: bounded(some(2000, 0), some(0, 0)), min: 1000, max: 1000},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := Rules{Entries: []Entry{{Container: Wildcard, Rule: tc.own}}, Outer: outer}
+			for _, rule := range []Rule{r.For("a"), r.Lookup()("a")} {
+				require.Equal(t, tc.min, rule.Min.Value(resources.CPU))
+				require.Equal(t, tc.max, rule.Max.Value(resources.CPU))
+				require.Equal(t, tc.own.Max.Value(resources.Memory), rule.Max.Value(resources.Memory), "memory is not bounded")
+			}
+		})
+	}
+}
+
 func TestOwnBoostReplacesTheBoostOfThePod(t *testing.T) {
 	podBoost, own := Boost{Type: BoostFactor, Factor: 2}, Boost{Type: BoostQuantity, Quantity: 100}
 	ruled := Default()
