@@ -50,23 +50,24 @@ func (w walk) referenced(v reflect.Value) (n int64) {
 		}
 		return w.referenced(v.Elem())
 	case reflect.Slice:
-		n = int64(v.Cap()) * int64(v.Type().Elem().Size())
-		if len(pointers(v.Type().Elem())) > 0 {
-			for i := range v.Len() {
-				n += w.referenced(v.Index(i))
-			}
-		}
+		return int64(v.Cap())*int64(v.Type().Elem().Size()) + w.elements(v)
 	case reflect.Array:
-		if len(pointers(v.Type().Elem())) > 0 {
-			for i := range v.Len() {
-				n += w.referenced(v.Index(i))
-			}
-		}
+		return w.elements(v)
 	case reflect.Map:
 		return w.table(v)
 	case reflect.Struct:
 		for _, i := range pointers(v.Type()) {
 			n += w.referenced(v.Field(i))
+		}
+	}
+	return n
+}
+
+// elements returns the memory that the elements of a slice or an array refer to.
+func (w walk) elements(v reflect.Value) (n int64) {
+	if len(pointers(v.Type().Elem())) > 0 {
+		for i := range v.Len() {
+			n += w.referenced(v.Index(i))
 		}
 	}
 	return n

@@ -17,10 +17,10 @@ import (
 const Path = "/debug/caches"
 
 const (
-	// measureEvery is how long a measurement is repeated: each one reads all cached objects.
-	measureEvery = 2 * time.Minute
-	// maxNamespaces is the number of namespaces on the page.
-	maxNamespaces = 10
+	// measureInterval is the minimum time between measurements: each one reads all cached objects.
+	measureInterval = 2 * time.Minute
+	// shownNamespaces is the number of namespaces on the page.
+	shownNamespaces = 10
 )
 
 // Sizes measures the caches of a program. It is safe for concurrent use. A nil Sizes measures nothing.
@@ -30,11 +30,11 @@ type Sizes struct {
 	mu       sync.Mutex
 	stores   map[string][]cache.Store // by resource
 	measured time.Time
-	usage    Usage
+	report   Report
 }
 
-// Usage is the memory of all caches.
-type Usage struct {
+// Report is the memory of all caches.
+type Report struct {
 	Bytes   map[string]int64 `json:"bytes"`   // by resource
 	Objects map[string]int   `json:"objects"` // by resource
 	// Namespaces are the largest namespaces, the largest one first.
@@ -67,26 +67,27 @@ func (s *Sizes) Add(resource string, store cache.Store) {
 	}
 }
 
-// Usage returns the memory of all caches as of the last minutes.
-func (s *Sizes) Usage() Usage {
+// Report returns the memory of all caches as of the last minutes.
+func (s *Sizes) Report() Report {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now := s.now(); s.measured.IsZero() || now.Sub(s.measured) >= measureEvery {
-		s.usage, s.measured = measure(s.stores), now
+	if now := s.now(); s.measured.IsZero() || now.Sub(s.measured) >= measureInterval {
+		s.report, s.measured = measure(s.stores), now
 	}
-	return s.usage
+	return s.report
 }
 
-func measure(stores map[string][]cache.Store) Usage {
-	usage, namespaces := Usage{Bytes: map[string]int64{}, Objects: map[string]int{}}, map[string]Namespace{}
+func measure(stores map[string][]cache.Store) (r Report) {
+	r.Bytes, r.Objects = map[string]int64{}, map[string]int{}
+	namespaces := map[string]Namespace{}
 	for _, resource := range slices.Sorted(maps.Keys(stores)) {
-		usage.Bytes[resource] = 0
+		r.Bytes[resource] = 0
 		for _, store := range stores[resource] {
 			met := walk{}
 			for _, object := range store.List() {
 				size := met.of(object)
-				usage.Bytes[resource] += size
-				usage.Objects[resource]++
+				r.Bytes[resource] += size
+				r.Objects[resource]++
 				if o, namespaced := object.(interface{ GetNamespace() string }); namespaced && o.GetNamespace() != "" {
 					n := namespaces[o.GetNamespace()]
 					namespaces[o.GetNamespace()] = Namespace{o.GetNamespace(), n.Bytes + size, n.Objects + 1}
@@ -97,18 +98,19 @@ func measure(stores map[string][]cache.Store) Usage {
 	largest := slices.SortedFunc(maps.Values(namespaces), func(a, b Namespace) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Name, b.Name))
 	})
-	usage.Namespaces = slices.Clone(largest[:min(len(largest), maxNamespaces)])
-	return usage
+	r.Namespaces = slices.Clone(largest[:min(len(largest), shownNamespaces)])
+	return r
 }
 
-var cacheBytes = prometheus.NewDesc("loadline_cache_bytes", "Estimated memory of the cached objects of a resource.", []string{"resource"}, nil)
+var cacheBytes = prometheus.NewDesc("loadline_cache_bytes",
+	"Estimated memory of the cached objects of a resource.", []string{"resource"}, nil)
 
 // Describe sends the description of the gauge.
 func (s *Sizes) Describe(to chan<- *prometheus.Desc) { to <- cacheBytes }
 
 // Collect sends the memory of each cache.
 func (s *Sizes) Collect(to chan<- prometheus.Metric) {
-	for resource, size := range s.Usage().Bytes {
+	for resource, size := range s.Report().Bytes {
 		to <- prometheus.MustNewConstMetric(cacheBytes, prometheus.GaugeValue, float64(size), resource)
 	}
 }
@@ -117,5 +119,5 @@ func (s *Sizes) Collect(to chan<- prometheus.Metric) {
 func (s *Sizes) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	// A client that went away needs no answer.
-	_ = json.NewEncoder(w).Encode(s.Usage())
+	_ = json.NewEncoder(w).Encode(s.Report())
 }

@@ -28,7 +28,7 @@ func TestSizes_ReportsLargestNamespaces(t *testing.T) {
 	for i := range 12 {
 		require.NoError(t, store.Add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: fmt.Sprintf("n-%02d", i), Name: strings.Repeat("x", 100*i)}}))
 	}
-	served := func() (u Usage) {
+	served := func() (u Report) {
 		answer := httptest.NewRecorder()
 		s.ServeHTTP(answer, httptest.NewRequest("GET", Path, nil))
 		require.NoError(t, json.Unmarshal(answer.Body.Bytes(), &u))
@@ -42,7 +42,7 @@ func TestSizes_ReportsLargestNamespaces(t *testing.T) {
 
 	require.NoError(t, store.Add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "large", Name: "x", Labels: map[string]string{"a": strings.Repeat("x", 100_000)}}}))
 	require.Equal(t, u, served(), "a scrape does not read all objects each time")
-	now = now.Add(measureEvery)
+	now = now.Add(measureInterval)
 	require.Equal(t, "large", served().Namespaces[0].Name)
 	require.Greater(t, served().Bytes["pods"], u.Bytes["pods"]+100_000)
 }

@@ -37,7 +37,7 @@ const (
 )
 
 // ErrSelectorTooLarge is the error of a label selector that is not evaluated. It matches nothing.
-var ErrSelectorTooLarge = fmt.Errorf("it has more than %d requirements or %d KiB", maxRequirements, maxSelector>>10)
+var ErrSelectorTooLarge = fmt.Errorf("selector exceeds %d requirements or %d KiB", maxRequirements, maxSelector>>10)
 
 // droppedKey marks labels, annotations and selectors of which the cache holds nothing. No API server
 // accepts an empty key.
@@ -48,9 +48,10 @@ var (
 	droppedSelector = &metav1.LabelSelector{MatchLabels: droppedLabels}
 )
 
-// Dropped reports whether labels or annotations of a cached object are incomplete, because they were too large.
-func Dropped(words map[string]string) bool {
-	_, dropped := words[droppedKey]
+// Dropped reports whether labels or annotations of a cached object are incomplete, because they were
+// too large.
+func Dropped(labels map[string]string) bool {
+	_, dropped := labels[droppedKey]
 	return dropped
 }
 
@@ -70,7 +71,7 @@ func ParseSelector(text string) (labels.Selector, error) {
 	}
 	selector, err := labels.Parse(text)
 	if err != nil {
-		return nil, errors.New(boundText(err.Error(), maxReference)) // it quotes the selector
+		return nil, errors.New(truncate(err.Error(), maxReference)) // it quotes the selector
 	}
 	if requirements, _ := selector.Requirements(); len(requirements) > maxRequirements {
 		return nil, ErrSelectorTooLarge
@@ -79,7 +80,7 @@ func ParseSelector(text string) (labels.Selector, error) {
 }
 
 // BoundSelectorText returns the text of a selector for a cache. One that is too large stays too large.
-func BoundSelectorText(text string) string { return boundText(text, maxSelector+1) }
+func BoundSelectorText(text string) string { return truncate(text, maxSelector+1) }
 
 // BoundSelector returns a label selector for a cache. Selector returns ErrSelectorTooLarge for one
 // that is not kept.
@@ -98,31 +99,31 @@ func tooLarge(s *metav1.LabelSelector) bool {
 	return len(s.MatchLabels)+len(s.MatchExpressions) > maxRequirements || s.Size()+valueOverhead*values > maxSelector
 }
 
-// boundLabels returns the labels of an object for a cache: all, or none that match a selector.
-func boundLabels(words map[string]string) map[string]string {
-	if len(words) > maxLabels || bytesOf(words) > maxLabelBytes {
+// boundLabels returns the labels, or droppedLabels if they are too large.
+func boundLabels(labels map[string]string) map[string]string {
+	if len(labels) > maxLabels || mapSize(labels) > maxLabelBytes {
 		return droppedLabels
 	}
-	return words
+	return labels
 }
 
-func bytesOf(words map[string]string) (n int) {
-	for key, value := range words {
+func mapSize(m map[string]string) (n int) {
+	for key, value := range m {
 		n += len(key) + len(value)
 	}
 	return n
 }
 
-// first returns at most n elements of a slice, without keeping the rest in memory.
-func first[T any](all []T, n int) []T {
+// firstN returns at most n elements of a slice, without keeping the rest in memory.
+func firstN[T any](all []T, n int) []T {
 	if len(all) <= n {
 		return all
 	}
 	return slices.Clone(all[:n])
 }
 
-// boundText returns the first bytes of a text, without keeping the rest in memory.
-func boundText[T ~string](text T, limit int) T {
+// truncate returns the first bytes of a text, without keeping the rest in memory.
+func truncate[T ~string](text T, limit int) T {
 	if len(text) <= limit {
 		return text
 	}
@@ -130,8 +131,8 @@ func boundText[T ~string](text T, limit int) T {
 }
 
 // ours keeps the annotations whose key starts with "vpa" or with our prefix, and those that count
-// for policies or protect a pod from evictions, each within its limit. An object that had others only keeps an
-// empty map: whether a patch must add the map first depends on it.
+// for policies or protect a pod from evictions, each within its limit. An object that had others only
+// keeps an empty map: whether a patch must add the map first depends on it.
 func ours(annotations map[string]string) map[string]string {
 	if annotations == nil {
 		return nil
@@ -146,7 +147,7 @@ func ours(annotations map[string]string) map[string]string {
 	if size <= maxAnnotations {
 		return kept
 	}
-	// Those that are not known by name go first. The limits of the others sum up to less.
+	// Drop unknown keys first. All known ones together fit.
 	for _, key := range slices.Sorted(maps.Keys(kept)) {
 		if size > maxAnnotations && convert.AnnotationLimit(key) == 0 && !fleet.Counts(key) && !convert.ProtectsFromEviction(key) {
 			size -= len(key) + len(kept[key])
@@ -166,7 +167,7 @@ func boundAnnotation(key, value string) string {
 	case limit == 0:
 		limit = maxAnnotation
 	}
-	return boundText(value, limit+1)
+	return truncate(value, limit+1)
 }
 
 // forPolicies keeps the annotations with which users take a workload out of a policy.
@@ -185,9 +186,9 @@ func forPolicies(annotations map[string]string) (kept map[string]string) {
 // maxForPolicies is the number of bytes kept of an annotation without valid values of that length.
 const maxForPolicies = 64
 
-// trimOwners keeps the names of owners, and which of them controls. Of too many only the
+// BoundOwners keeps the names of owners for a cache, and which of them controls. Of too many only the
 // controller is kept.
-func trimOwners(owners []metav1.OwnerReference) []metav1.OwnerReference {
+func BoundOwners(owners []metav1.OwnerReference) []metav1.OwnerReference {
 	if len(owners) == 0 {
 		return nil
 	}
@@ -197,7 +198,8 @@ func trimOwners(owners []metav1.OwnerReference) []metav1.OwnerReference {
 	}
 	trimmed := make([]metav1.OwnerReference, len(owners))
 	for i, o := range owners {
-		trimmed[i] = metav1.OwnerReference{APIVersion: boundText(constant(o.APIVersion), maxReference), Kind: boundText(constant(o.Kind), maxReference), Name: boundText(o.Name, maxReference)}
+		trimmed[i] = metav1.OwnerReference{APIVersion: truncate(constant(o.APIVersion), maxReference),
+			Kind: truncate(constant(o.Kind), maxReference), Name: truncate(o.Name, maxReference)}
 		if o.Controller != nil && *o.Controller {
 			trimmed[i].Controller = &controls
 		}
@@ -208,9 +210,6 @@ func trimOwners(owners []metav1.OwnerReference) []metav1.OwnerReference {
 // controls is the Controller of all cached owners. It must not be changed.
 var controls = true
 
-// BoundOwners returns owner references for a cache.
-func BoundOwners(owners []metav1.OwnerReference) []metav1.OwnerReference { return trimOwners(owners) }
-
 // boundContainers returns at most maxContainers containers. The last one then has no name and the CPU
 // and memory of all that are missing, so that the sum of the pod stays.
 func boundContainers(containers []corev1.Container) []corev1.Container {
@@ -219,13 +218,13 @@ func boundContainers(containers []corev1.Container) []corev1.Container {
 	}
 	var rest corev1.Container
 	for i := maxContainers - 1; i < len(containers); i++ {
-		add(&rest.Resources.Requests, containers[i].Resources.Requests)
-		add(&rest.Resources.Limits, containers[i].Resources.Limits)
+		addResources(&rest.Resources.Requests, containers[i].Resources.Requests)
+		addResources(&rest.Resources.Limits, containers[i].Resources.Limits)
 	}
 	return append(slices.Clone(containers[:maxContainers-1]), rest)
 }
 
-func add(sum *corev1.ResourceList, list corev1.ResourceList) {
+func addResources(sum *corev1.ResourceList, list corev1.ResourceList) {
 	for _, name := range [...]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		q, has := list[name]
 		if !has {
@@ -255,7 +254,7 @@ func boundList(list corev1.ResourceList) corev1.ResourceList {
 }
 
 func boundResources(r corev1.ResourceRequirements) corev1.ResourceRequirements {
-	return corev1.ResourceRequirements{Requests: boundList(r.Requests), Limits: boundList(r.Limits), Claims: first(r.Claims, maxResources)}
+	return corev1.ResourceRequirements{Requests: boundList(r.Requests), Limits: boundList(r.Limits), Claims: firstN(r.Claims, maxResources)}
 }
 
 func boundPodResources(r *corev1.ResourceRequirements) *corev1.ResourceRequirements {
@@ -266,7 +265,8 @@ func boundPodResources(r *corev1.ResourceRequirements) *corev1.ResourceRequireme
 	return &bounded
 }
 
-// crossNamespace is the affinity of cached pods whose affinity looks at other namespaces. It must not be changed.
+// crossNamespace is the affinity of cached pods whose affinity refers to other namespaces. It must not
+// be changed.
 var crossNamespace = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{
 	RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{NamespaceSelector: &metav1.LabelSelector{}}}}}
 
@@ -290,11 +290,12 @@ func disruptionRules(p *batchv1.PodFailurePolicy) *batchv1.PodFailurePolicy {
 	return kept
 }
 
-// templateGeneration keeps the annotation of a DaemonSet that shows which pods have its newest template.
+// withTemplateGeneration keeps the annotation of a DaemonSet that shows which pods have its newest
+// template.
 func withTemplateGeneration(kept metav1.ObjectMeta, annotations map[string]string) metav1.ObjectMeta {
 	if generation, has := annotations[appsv1.DeprecatedTemplateGeneration]; has {
 		kept.Annotations = maps.Clone(kept.Annotations)
-		metav1.SetMetaDataAnnotation(&kept, appsv1.DeprecatedTemplateGeneration, boundText(generation, maxForPolicies))
+		metav1.SetMetaDataAnnotation(&kept, appsv1.DeprecatedTemplateGeneration, truncate(generation, maxForPolicies))
 	}
 	return kept
 }

@@ -235,6 +235,23 @@ func TestTrim_KeepsMeaningOfBoundedObjects(t *testing.T) {
 	require.True(t, Dropped(made.Annotations))
 }
 
+// Long names in lists of few entries count, too.
+func TestTrim_DropsSpecsWithLongResourceNames(t *testing.T) {
+	for _, tc := range []struct {
+		name, resource string
+		unreadable     bool
+	}{{name: "ordinary", resource: "cpu"}, {name: "long", resource: strings.Repeat("x", maxVPASpec/maxVPAContainers), unreadable: true}} {
+		t.Run(tc.name, func(t *testing.T) {
+			policies := make([]vpav1.ContainerResourcePolicy, maxVPAContainers)
+			for i := range policies {
+				policies[i].MinAllowed = corev1.ResourceList{corev1.ResourceName(tc.resource): resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("1")}
+			}
+			v := trimOne(t, &vpav1.VerticalPodAutoscaler{Spec: vpav1.VerticalPodAutoscalerSpec{ResourcePolicy: &vpav1.PodResourcePolicy{ContainerPolicies: policies}}})
+			require.Equal(t, tc.unreadable, convert.Unreadable(v) != "")
+		})
+	}
+}
+
 func TestTrim_KeepsOrdinaryLabelsAndAnnotations(t *testing.T) {
 	m := metav1.ObjectMeta{Labels: many("a/", 90), Annotations: map[string]string{"vpaUpdates": "x", "loadline.dev/other": "y", "other": "z"}}
 	pod := trimOne(t, &corev1.Pod{ObjectMeta: m})

@@ -2,7 +2,6 @@ package client
 
 import (
 	appsv1 "k8s.io/api/apps/v1"
-	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -86,7 +85,7 @@ func Trim(object any) (any, error) {
 				NodeInfo: corev1.NodeSystemInfo{KubeletVersion: o.Status.NodeInfo.KubeletVersion}}}, nil
 	case *autoscalingv2.HorizontalPodAutoscaler:
 		return &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: identity(o.ObjectMeta),
-			Spec: autoscalingv2.HorizontalPodAutoscalerSpec{ScaleTargetRef: autoscalingv2.CrossVersionObjectReference(*boundTarget((*autoscalingv1.CrossVersionObjectReference)(&o.Spec.ScaleTargetRef))), Metrics: ofResources(o.Spec.Metrics)}}, nil
+			Spec: autoscalingv2.HorizontalPodAutoscalerSpec{ScaleTargetRef: boundHPATarget(o.Spec.ScaleTargetRef), Metrics: ofResources(o.Spec.Metrics)}}, nil
 	case *corev1.Namespace:
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: boundLabels(o.Labels)}}, nil
 	case *batchv1.CronJob:
@@ -98,7 +97,7 @@ func Trim(object any) (any, error) {
 	if accessor, err := meta.Accessor(object); err == nil {
 		accessor.SetManagedFields(nil)
 		accessor.SetFinalizers(nil)
-		accessor.SetOwnerReferences(first(accessor.GetOwnerReferences(), maxOwners))
+		accessor.SetOwnerReferences(firstN(accessor.GetOwnerReferences(), maxOwners))
 		accessor.SetLabels(boundLabels(accessor.GetLabels()))
 		accessor.SetAnnotations(ours(accessor.GetAnnotations()))
 	}
@@ -148,11 +147,11 @@ func ofResources(metrics []autoscalingv2.MetricSpec) (kept []autoscalingv2.Metri
 			return kept
 		case m.Resource != nil:
 			kept = append(kept, autoscalingv2.MetricSpec{Type: m.Type, Resource: &autoscalingv2.ResourceMetricSource{
-				Name: boundText(m.Resource.Name, maxReference), Target: autoscalingv2.MetricTarget{Type: m.Resource.Target.Type}}})
+				Name: truncate(m.Resource.Name, maxReference), Target: autoscalingv2.MetricTarget{Type: m.Resource.Target.Type}}})
 		case m.ContainerResource != nil:
 			kept = append(kept, autoscalingv2.MetricSpec{Type: m.Type, ContainerResource: &autoscalingv2.ContainerResourceMetricSource{
-				Name:      boundText(m.ContainerResource.Name, maxReference),
-				Container: boundText(m.ContainerResource.Container, maxReference), Target: autoscalingv2.MetricTarget{Type: m.ContainerResource.Target.Type}}})
+				Name:      truncate(m.ContainerResource.Name, maxReference),
+				Container: truncate(m.ContainerResource.Container, maxReference), Target: autoscalingv2.MetricTarget{Type: m.ContainerResource.Target.Type}}})
 		}
 	}
 	return kept
@@ -179,7 +178,7 @@ func identity(m metav1.ObjectMeta) metav1.ObjectMeta {
 		UID:               m.UID,
 		ResourceVersion:   m.ResourceVersion,
 		Generation:        m.Generation,
-		OwnerReferences:   trimOwners(m.OwnerReferences),
+		OwnerReferences:   BoundOwners(m.OwnerReferences),
 		CreationTimestamp: m.CreationTimestamp,
 		DeletionTimestamp: m.DeletionTimestamp,
 	}
@@ -275,7 +274,7 @@ func trimConditions(conditions []corev1.PodCondition) []corev1.PodCondition {
 		case corev1.PodReady:
 			trimmed = append(trimmed, corev1.PodCondition{Type: corev1.PodReady, Status: constant(c.Status), LastTransitionTime: c.LastTransitionTime})
 		case corev1.PodResizePending, corev1.PodResizeInProgress:
-			c.Message, c.Reason = boundText(c.Message, maxMessage), boundText(c.Reason, maxReference)
+			c.Message, c.Reason = truncate(c.Message, maxMessage), truncate(c.Reason, maxReference)
 			trimmed = append(trimmed, c)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,7 +27,7 @@ const (
 func trimVPA(v *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
 	trimmed := &vpav1.VerticalPodAutoscaler{TypeMeta: v.TypeMeta, ObjectMeta: v.ObjectMeta, Spec: v.Spec, Status: v.Status}
 	trimmed.ManagedFields, trimmed.Labels, trimmed.Annotations, trimmed.Finalizers = nil, nil, vpaAnnotations(v.Annotations), nil
-	trimmed.OwnerReferences = first(v.OwnerReferences, maxOwners)
+	trimmed.OwnerReferences = firstN(v.OwnerReferences, maxOwners)
 	trimmed.Kind, trimmed.APIVersion = constant(v.Kind), constant(v.APIVersion)
 	if policy, made := v.Labels[fleet.PolicyLabel]; made {
 		if trimmed.Labels = boundLabels(v.Labels); Dropped(trimmed.Labels) {
@@ -43,7 +44,7 @@ func trimVPA(v *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
 	if policy := trimmed.Spec.ResourcePolicy; policy != nil {
 		trimmed.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: slices.Clone(policy.ContainerPolicies)}
 	}
-	trimmed.Status.Conditions = first(v.Status.Conditions, maxVPAConditions)
+	trimmed.Status.Conditions = firstN(v.Status.Conditions, maxVPAConditions)
 	if v.Status.Recommendation == nil {
 		return trimmed
 	}
@@ -51,7 +52,8 @@ func trimVPA(v *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
 	list = slices.Clone(list[:min(len(list), maxVPAContainers)])
 	for i := range list {
 		c := &list[i]
-		c.Target, c.LowerBound, c.UpperBound, c.UncappedTarget = boundList(c.Target), boundList(c.LowerBound), boundList(c.UpperBound), boundList(c.UncappedTarget)
+		c.Target, c.UncappedTarget = boundList(c.Target), boundList(c.UncappedTarget)
+		c.LowerBound, c.UpperBound = boundList(c.LowerBound), boundList(c.UpperBound)
 		if apiequality.Semantic.DeepEqual(c.UncappedTarget, c.Target) {
 			c.UncappedTarget = c.Target
 		}
@@ -122,12 +124,11 @@ func namesOf(names []corev1.ResourceName) (n int) {
 	return n
 }
 
-func namesIn(list corev1.ResourceList) (n int) {
-	if len(list) <= maxResources {
-		return 0
-	}
+// namesIn returns the bytes of the names in a list, and listOverhead for each beyond maxResources.
+func namesIn(list corev1.ResourceList) int {
+	n := listOverhead * max(len(list)-maxResources, 0)
 	for name := range list {
-		n += len(name) + listOverhead
+		n += len(name)
 	}
 	return n
 }
@@ -135,20 +136,27 @@ func namesIn(list corev1.ResourceList) (n int) {
 // listOverhead is the memory of one resource in a list besides its name.
 const listOverhead = 128
 
-// unusableSpec keeps of a spec its target, and its recommender where it is certain. The VPA changes nothing.
+// unusableSpec keeps the target and an unambiguous recommender. The VPA changes nothing.
 func unusableSpec(s *vpav1.VerticalPodAutoscalerSpec) vpav1.VerticalPodAutoscalerSpec {
 	off := vpav1.UpdateModeOff
-	kept := vpav1.VerticalPodAutoscalerSpec{TargetRef: s.TargetRef, UpdatePolicy: &vpav1.PodUpdatePolicy{UpdateMode: &off}, Recommenders: s.Recommenders}
+	kept := vpav1.VerticalPodAutoscalerSpec{TargetRef: s.TargetRef, Recommenders: s.Recommenders,
+		UpdatePolicy: &vpav1.PodUpdatePolicy{UpdateMode: &off}}
 	if len(s.Recommenders) > 1 { // no recommender serves it
 		kept.Recommenders = []*vpav1.VerticalPodAutoscalerRecommenderSelector{{}}
 	}
 	return kept
 }
 
-// boundTarget returns the target of a VPA or of a HorizontalPodAutoscaler. One that is too long for any object still names none.
+// boundTarget returns the target of a VPA. One that is too long for any object still names none.
 func boundTarget(ref *autoscalingv1.CrossVersionObjectReference) *autoscalingv1.CrossVersionObjectReference {
 	if ref == nil || len(ref.APIVersion)+len(ref.Kind)+len(ref.Name) <= maxReference {
 		return ref
 	}
-	return &autoscalingv1.CrossVersionObjectReference{APIVersion: boundText(ref.APIVersion, maxReference), Kind: boundText(ref.Kind, maxReference), Name: boundText(ref.Name, maxReference)}
+	return &autoscalingv1.CrossVersionObjectReference{APIVersion: truncate(ref.APIVersion, maxReference),
+		Kind: truncate(ref.Kind, maxReference), Name: truncate(ref.Name, maxReference)}
+}
+
+// boundHPATarget is boundTarget for a HorizontalPodAutoscaler.
+func boundHPATarget(ref autoscalingv2.CrossVersionObjectReference) autoscalingv2.CrossVersionObjectReference {
+	return autoscalingv2.CrossVersionObjectReference(*boundTarget((*autoscalingv1.CrossVersionObjectReference)(&ref)))
 }
