@@ -73,7 +73,8 @@ func (p *pass) reportFuses(ctx context.Context) {
 	var changed []string
 	for name, pace := range p.paces {
 		if c := reportedFuse(pace.Policy); c != nil || !pace.Trip.At.IsZero() {
-			if wanted := p.wantedFuse(pace); c == nil || c.Status != wanted.Status || c.Message != wanted.Message || !c.LastTransitionTime.Equal(&wanted.LastTransitionTime) {
+			wanted := p.wantedFuse(pace)
+			if c == nil || c.Status != wanted.Status || c.Message != wanted.Message || !c.LastTransitionTime.Equal(&wanted.LastTransitionTime) {
 				changed = append(changed, name)
 			}
 		}
@@ -87,10 +88,12 @@ func (p *pass) reportFuses(ctx context.Context) {
 			delete(p.tripped, name)
 		case p.tripped[name] != wanted.Message:
 			p.tripped[name] = wanted.Message
-			klog.FromContext(ctx).Info("The fuse of a SizingPolicy has tripped, no further pod is changed", "policy", name, "since", pace.Trip.At, "message", wanted.Message)
+			klog.FromContext(ctx).Info("The fuse of a SizingPolicy has tripped, no further pod is changed",
+				"policy", name, "since", pace.Trip.At, "message", wanted.Message)
 			p.executor.Event(pace.Policy, actuate.EventFuseTripped, wanted.Message, nil)
 		}
-		if err := p.writeFuse(ctx, pace.Policy, wanted); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		err := p.writeFuse(ctx, pace.Policy, wanted)
+		if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			klog.FromContext(ctx).Error(err, "Cannot write condition FuseTripped of a SizingPolicy, trying again in the next pass", "policy", name)
 		}
 	}

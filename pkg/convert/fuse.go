@@ -57,16 +57,19 @@ func later(a, b time.Time) time.Time {
 func FuseCondition(p *loadlinev1alpha1.SizingPolicy, trip rollout.Trip, now time.Time) metav1.Condition {
 	if trip.At.IsZero() {
 		return metav1.Condition{
-			Type: ConditionFuseTripped, Status: metav1.ConditionFalse, Reason: fuseAcknowledged, LastTransitionTime: metav1.NewTime(now), ObservedGeneration: p.Generation,
+			Type: ConditionFuseTripped, Status: metav1.ConditionFalse, Reason: fuseAcknowledged,
+			LastTransitionTime: metav1.NewTime(now), ObservedGeneration: p.Generation,
 			Message: "a user has acknowledged the reverts",
 		}
 	}
 	c := metav1.Condition{
-		Type: ConditionFuseTripped, Status: metav1.ConditionTrue, Reason: fuseTooManyReverts, LastTransitionTime: metav1.NewTime(trip.At), ObservedGeneration: p.Generation,
+		Type: ConditionFuseTripped, Status: metav1.ConditionTrue, Reason: fuseTooManyReverts,
+		LastTransitionTime: metav1.NewTime(trip.At), ObservedGeneration: p.Generation,
 		Message: fmt.Sprintf("%d of %d judged rounds within one hour were reverted, so no further pod is changed until you acknowledge this: %s",
 			trip.Reverted, trip.Judged, Acknowledge(p.Name, trip.At)),
 	}
-	if before := meta.FindStatusCondition(p.Status.Conditions, ConditionFuseTripped); before != nil && before.Status == c.Status && before.LastTransitionTime.Equal(&c.LastTransitionTime) {
+	before := meta.FindStatusCondition(p.Status.Conditions, ConditionFuseTripped)
+	if before != nil && before.Status == c.Status && before.LastTransitionTime.Equal(&c.LastTransitionTime) {
 		c.Message, _, _ = strings.Cut(before.Message, "; "+acknowledgePath.String())
 	}
 	if problem := acknowledgeProblem(p, trip.At, now); problem != "" {
@@ -80,7 +83,8 @@ var acknowledgePath = field.NewPath("metadata", "annotations").Key(AcknowledgeAn
 // acknowledgeProblem returns why the annotation of a policy does not acknowledge a trip of its fuse; empty:
 // there is none.
 func acknowledgeProblem(p *loadlinev1alpha1.SizingPolicy, tripped, now time.Time) string {
-	text, why := p.Annotations[AcknowledgeAnnotation], ""
+	text := p.Annotations[AcknowledgeAnnotation]
+	var why string
 	switch written, err := time.Parse(time.RFC3339, text); {
 	case text == "":
 		return ""
