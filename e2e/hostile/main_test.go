@@ -89,8 +89,8 @@ func startPrograms(ctx context.Context) (release func(), err error) {
 	}{
 		{name: "admission-controller", args: append(harness.Register(webhook), "--ignored-vpa-object-namespaces="+unseenNamespace)},
 		{name: "recommender", args: []string{"--recommender-interval=" + iteration.String()}},
-		// No workload of this cluster is an hour old.
-		{name: "updater", args: []string{"--updater-interval=" + iteration.String(), "--sharing-interval=" + iteration.String(), "--sharing-min-age=1s"}},
+		// No workload of this cluster is an hour old, and no updater has its full pace at the start.
+		{name: "updater", args: []string{"--updater-interval=" + iteration.String(), "--sharing-interval=" + iteration.String(), "--sharing-min-age=1s", "--eviction-slow-start=0s"}},
 	} {
 		d, err := cluster.ShippedDaemon(ctx, p.name, p.name, p.args...)
 		if err != nil {
