@@ -64,10 +64,10 @@ const ByTarget = "target"
 func TargetIndexers() cache.Indexers {
 	return cache.Indexers{ByTarget: func(object any) ([]string, error) {
 		vpa, ok := object.(*vpav1.VerticalPodAutoscaler)
-		if !ok || vpa.Spec.TargetRef == nil || target.CheckRef(vpa.Spec.TargetRef) != nil {
-			return nil, nil // a path such as ../other would be a key of another namespace
+		if ok && vpa.Spec.TargetRef != nil && target.CheckRef(vpa.Spec.TargetRef) == nil {
+			return []string{targetOf(vpa)}, nil
 		}
-		return []string{targetOf(vpa)}, nil
+		return nil, nil // not indexed: a path such as ../other would be a key of another namespace
 	}}
 }
 

@@ -12,27 +12,28 @@ import (
 	"loadline.dev/loadline/pkg/printable"
 )
 
-// escapes is a filter of log lines. klog quotes a value of one line, and writes one of several lines as it is,
+// logFilter escapes log lines. klog quotes a value of one line, and writes one of several lines as it is,
 // with control characters that a name, a message or an error of another server may contain.
-type escapes struct{}
+type logFilter struct{}
 
 // Filter implements klog.LogFilter.
-func (escapes) Filter(args []any) []any {
+func (logFilter) Filter(args []any) []any {
 	return []any{printable.Lines(fmt.Sprint(args...))}
 }
 
 // FilterF implements klog.LogFilter.
-func (escapes) FilterF(format string, args []any) (string, []any) {
+func (logFilter) FilterF(format string, args []any) (string, []any) {
 	return "%s", []any{printable.Lines(fmt.Sprintf(format, args...))}
 }
 
-// FilterS implements klog.LogFilter. Values of other types become JSON, in which control characters are escaped.
-func (escapes) FilterS(msg string, keysAndValues []any) (string, []any) {
+// FilterS implements klog.LogFilter. Values of other types become JSON, which escapes line breaks and
+// other control characters of ASCII.
+func (logFilter) FilterS(msg string, keysAndValues []any) (string, []any) {
 	escaped := slices.Clone(keysAndValues)
 	for i, value := range escaped {
 		switch value := value.(type) {
 		case string:
-			escaped[i] = severalLines(value)
+			escaped[i] = escapeMultiline(value)
 		case error:
 			escaped[i] = escapedError(value)
 		case []string:
@@ -46,8 +47,8 @@ func (escapes) FilterS(msg string, keysAndValues []any) (string, []any) {
 	return msg, escaped
 }
 
-// severalLines escapes a text that klog does not quote.
-func severalLines(text string) string {
+// escapeMultiline escapes a text that klog does not quote.
+func escapeMultiline(text string) string {
 	if strings.Contains(text, "\n") {
 		return printable.Lines(text)
 	}
@@ -64,8 +65,8 @@ func escapedError(err error) (escaped error) {
 			escaped = err
 		}
 	}()
-	if text := err.Error(); severalLines(text) != text {
-		return errors.New(severalLines(text))
+	if text := err.Error(); escapeMultiline(text) != text {
+		return errors.New(escapeMultiline(text))
 	}
 	return err
 }

@@ -71,7 +71,7 @@ func (l *Logging) AddFlags(fs *pflag.FlagSet) {
 func (l *Logging) Apply() error {
 	known := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(known)
-	klog.SetLogFilter(escapes{})
+	klog.SetLogFilter(logFilter{})
 	var problems []error
 	for _, v := range l.values {
 		if !v.changed && v.name != verbosity {

@@ -47,20 +47,20 @@ func escape(text, keep string) string {
 	return b.String() + text[copied:]
 }
 
-// value formats an operand as package fmt does, as one line.
-type value struct{ of any }
+// operand formats a value as package fmt does, as one line.
+type operand struct{ v any }
 
 // Format implements fmt.Formatter.
-func (v value) Format(state fmt.State, verb rune) {
-	_, _ = io.WriteString(state, Line(fmt.Sprintf(fmt.FormatString(state, verb), v.of)))
+func (o operand) Format(state fmt.State, verb rune) {
+	_, _ = io.WriteString(state, Line(fmt.Sprintf(fmt.FormatString(state, verb), o.v)))
 }
 
 // Fprintf is fmt.Fprintf with operands that cannot end a line or a column. The format is written as it is.
 // The error is that of the writer, as with package fmt.
 func Fprintf(w io.Writer, format string, operands ...any) {
 	values := make([]any, len(operands))
-	for i, operand := range operands {
-		values[i] = value{operand}
+	for i, v := range operands {
+		values[i] = operand{v}
 	}
 	_, _ = fmt.Fprintf(w, format, values...)
 }
@@ -86,7 +86,7 @@ func CSV(w io.Writer, rows [][]string) error {
 		cells := make([]string, len(row))
 		for i, cell := range row {
 			cells[i] = Line(cell)
-			if formula(cell) {
+			if isFormula(cell) {
 				cells[i] = "'" + cells[i]
 			}
 		}
@@ -101,8 +101,8 @@ func CSV(w io.Writer, rows [][]string) error {
 // number matches a decimal number or infinity, which cannot be evaluated to anything else.
 var number = regexp.MustCompile(`^[+-]?(Inf|\d+(\.\d*)?([eE][+-]?\d+)?)$`)
 
-// formula reports whether a spreadsheet may evaluate a cell. Numbers and a single dash are no formulas.
-func formula(cell string) bool {
+// isFormula reports whether a spreadsheet may evaluate a cell. Numbers and a single dash are no formulas.
+func isFormula(cell string) bool {
 	start, _ := utf8.DecodeRuneInString(strings.TrimLeft(cell, " "))
 	if !strings.ContainsRune("=+-@\t\r\n＝＋－＠", start) {
 		return false

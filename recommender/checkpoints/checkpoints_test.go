@@ -216,7 +216,7 @@ func TestCollectEndsInTimeAndGoesOnTheNextTime(t *testing.T) {
 		orphans := func(*vpav1.VerticalPodAutoscalerCheckpoint) Disposition { return Orphan }
 		b.Timeout = short
 		n, err := b.Collect(t.Context(), orphans)
-		require.ErrorContains(t, err, "no time left for 2 checkpoints")
+		require.ErrorContains(t, err, "leave 2 checkpoints for the next iteration")
 		require.Equal(t, 1, n)
 		b.Timeout = time.Minute
 		_, err = b.Collect(t.Context(), orphans)

@@ -26,7 +26,7 @@ const (
 )
 
 // errLate is the error of deletions that are left for the next iteration.
-var errLate = errors.New("trying again in the next iteration")
+var errLate = errors.New("time limit reached")
 
 // collectTime is how long an iteration may delete checkpoints.
 const collectTime = 8 * time.Second
@@ -42,17 +42,17 @@ func (s *Saver) Collect(ctx context.Context, disposition func(*vpav1.VerticalPod
 	ctx, cancel := context.WithTimeout(ctx, min(s.Timeout, collectTime))
 	defer cancel()
 	kept := make(map[name]bool, len(stored))
-	var doomed []*vpav1.VerticalPodAutoscalerCheckpoint
+	var obsolete []*vpav1.VerticalPodAutoscalerCheckpoint
 	for _, c := range stored {
 		if disposition(c) == Keep {
 			kept[name{c.Namespace, c.Name}] = true
 			continue
 		}
-		doomed = append(doomed, c)
+		obsolete = append(obsolete, c)
 	}
 	deleted := 0
 	var problems []error
-	left := fairwork.Run(doomed, fairwork.Work[*vpav1.VerticalPodAutoscalerCheckpoint]{
+	left := fairwork.Run(obsolete, fairwork.Work[*vpav1.VerticalPodAutoscalerCheckpoint]{
 		Workers:   1,
 		Namespace: func(c *vpav1.VerticalPodAutoscalerCheckpoint) string { return c.Namespace },
 		May:       func(*vpav1.VerticalPodAutoscalerCheckpoint) bool { return ctx.Err() == nil },
@@ -72,7 +72,7 @@ func (s *Saver) Collect(ctx context.Context, disposition func(*vpav1.VerticalPod
 	}
 	s.forget(kept)
 	if len(left) > 0 {
-		problems = append(problems, fmt.Errorf("no time left for %d checkpoints, %w", len(left), errLate))
+		problems = append(problems, fmt.Errorf("leave %d checkpoints for the next iteration: %w", len(left), errLate))
 	}
 	return deleted, errors.Join(problems...)
 }

@@ -19,7 +19,7 @@ func TestSave_LimitsTheCheckpointsOfANamespace(t *testing.T) {
 	first := b.holds("first", map[string]checkpoint.Content{"a": content(10)})
 	require.NoError(t, b.save(t, now(), first).Err)
 	require.NoError(t, b.cache.Add(b.stored(t, "first-a")))
-	require.True(t, b.Saver.reserve(name{"ns", "others"}, maxNamespaceBytes-b.Saver.stored.totals["ns"]))
+	require.True(t, b.reserve(name{"ns", "others"}, maxNamespaceBytes-b.Saver.stored.totals["ns"]))
 
 	b.holds("first", map[string]checkpoint.Content{"a": content(9)})
 	full, other := b.holds("full", map[string]checkpoint.Content{"a": content(10)}), b.holds("other", map[string]checkpoint.Content{"a": content(10)})

@@ -36,8 +36,8 @@ var ErrPoorer = errors.New("the stored checkpoint holds much more history and wa
 // ErrTooLong says that there can be no object of the name.
 var ErrTooLong = fmt.Errorf("the name has more than the %d characters that an object may have: shorten that of the VPA or of the container, until then a restart forgets its history", longestName)
 
-// ErrNamespaceFull says that the checkpoints of a namespace take all that they may.
-var ErrNamespaceFull = fmt.Errorf("the checkpoints of the namespace take %d MiB, which is the limit: delete VPAs, or use --storage=prometheus", maxNamespaceBytes>>20)
+// ErrNamespaceFull is the error of a checkpoint that does not fit maxNamespaceBytes.
+var ErrNamespaceFull = fmt.Errorf("the checkpoints of the namespace have reached %d MiB: delete VPAs, or use --storage=prometheus", maxNamespaceBytes>>20)
 
 // longestName is what the API server accepts.
 const longestName = validation.DNS1123SubdomainMaxLength

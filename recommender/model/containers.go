@@ -29,8 +29,8 @@ type containerChoice struct {
 	goneSince   map[string]time.Time // recommended containers that no pod runs, while pods run
 }
 
-// ChooseContainers decides which containers get a recommendation: those that a pod runs, and for
-// Grace those that a pod ran, because a replacement may be pending. While no pod runs, as after
+// ChooseContainers decides which containers get a recommendation: running containers, and for
+// Grace those that ran before, because a replacement may be pending. While no pod runs, as after
 // scaling to zero, containers keep the recommendations that they have. At most MaxContainers
 // get one. Running containers come first, then by name.
 func (v *VPA) ChooseContainers(now time.Time) {
@@ -83,8 +83,8 @@ func (v *VPA) choose(all []history, running, finished map[string]bool, goneSince
 	}
 }
 
-// limit drops the containers that exceed MaxContainers. Of containers that no pod runs those are
-// kept that were used last.
+// limit drops the containers that exceed MaxContainers. Among containers that no pod runs, the most
+// recently used are kept.
 func (v *VPA) limit(all []history, running map[string]bool) {
 	type candidate struct {
 		name string
@@ -196,8 +196,8 @@ func (v *VPA) Keeps(container string) bool { return v.choice.kept == nil || v.ch
 // namedOmissions is how many of the containers without recommendation are named.
 const namedOmissions = 10
 
-// Omitted names the containers that exceed MaxContainers; empty: none does.
-func (v *VPA) Omitted() string {
+// OmittedMessage names the containers that exceed MaxContainers; empty: none does.
+func (v *VPA) OmittedMessage() string {
 	omitted := v.choice.omitted
 	if len(omitted) == 0 {
 		return ""

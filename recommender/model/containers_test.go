@@ -46,7 +46,7 @@ func TestChooseContainers_CyclingNamesDoNotAccumulate(t *testing.T) {
 		require.Subset(t, names(v.Recommended()), last, "running containers come first")
 		require.LessOrEqual(t, len(names(v.Recommended())), MaxContainers)
 		require.LessOrEqual(t, len(names(v.Kept())), MaxContainers)
-		require.Equal(t, i > 2, v.Omitted() != "")
+		require.Equal(t, i > 2, v.OmittedMessage() != "")
 		m.RemovePod("ns", pod)
 		at = at.Add(time.Minute)
 	}
@@ -59,7 +59,7 @@ func TestChooseContainers_CyclingNamesDoNotAccumulate(t *testing.T) {
 	require.Equal(t, last, names(v.Recommended()))
 	require.Len(t, names(v.Kept()), MaxContainers)
 	require.True(t, v.Keeps(last[0]))
-	require.Empty(t, v.Omitted())
+	require.Empty(t, v.OmittedMessage())
 }
 
 func TestChooseContainers_ChangesTheRevision(t *testing.T) {

@@ -212,16 +212,16 @@ func (x *index) remove(v *VPA) {
 		x.mention(requirements[i].Key(), -1)
 	}
 	for _, l := range m.under {
-		without(x.by, l, m)
+		removeMatcher(x.by, l, m)
 	}
 	if m.under == nil {
 		x.rest = slices.DeleteFunc(x.rest, func(other *matcher) bool { return other == m })
 	}
-	without(x.targets, v.target, m)
+	removeMatcher(x.targets, v.target, m)
 }
 
-// without removes a matcher from the list of a key.
-func without[K comparable](lists map[K][]*matcher, key K, m *matcher) {
+// removeMatcher removes a matcher from the list of a key.
+func removeMatcher[K comparable](lists map[K][]*matcher, key K, m *matcher) {
 	if others := slices.DeleteFunc(lists[key], func(other *matcher) bool { return other == m }); len(others) > 0 {
 		lists[key] = others
 	} else {
@@ -258,13 +258,13 @@ func (x *index) matches(m *matcher, set list) bool {
 // memo returns a function that reports whether the selector of a VPA matches a label set, and
 // evaluates it once per target and label set.
 func (x *index) memo() func(*VPA, *labelSet) bool {
-	type question struct {
+	type pair struct {
 		m   *matcher
 		set *labelSet
 	}
-	known := map[question]bool{}
+	known := map[pair]bool{}
 	return func(v *VPA, set *labelSet) bool {
-		q := question{v.matcher, set}
+		q := pair{v.matcher, set}
 		matched, found := known[q]
 		if !found {
 			matched = v.matcher != nil && x.matches(v.matcher, set.labels)

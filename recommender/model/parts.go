@@ -58,7 +58,7 @@ type Inputs struct {
 func (v *VPA) Inputs(now time.Time) Inputs {
 	i := Inputs{
 		Revision: v.Revision(), Object: v.Object, Pods: v.Pods(), Grace: v.InGrace(now), Conflict: v.conflict(), Outranked: v.Outranked(),
-		Omitted: v.Omitted(), Unsaved: v.Saved.Unsaved, Ambiguous: v.Ambiguous, Recipe: v.Recipe,
+		Omitted: v.OmittedMessage(), Unsaved: v.Saved.Unsaved, Ambiguous: v.Ambiguous, Recipe: v.Recipe,
 	}
 	if v.Sizing.Observe {
 		i.Observing = v.Sizing.Policy

@@ -129,7 +129,7 @@ func (r *Roster) ObserveRead(ctx context.Context) ([]Observed, error) {
 	unread := func(o Observed) bool {
 		return errors.Is(o.Err, target.ErrNotRead) && (!errors.Is(o.Err, target.ErrHangs) || time.Since(began) < mostHangWait)
 	}
-	var single time.Time // since when the targets of a single namespace are unread
+	var lastNamespaceSince time.Time // since when the targets of a single namespace are unread
 	for {
 		observed, err := r.Observe(ctx, func() {})
 		waiting := namespacesOf(observed, unread)
@@ -138,10 +138,10 @@ func (r *Roster) ObserveRead(ctx context.Context) ([]Observed, error) {
 		}
 		switch all := namespacesOf(observed, func(Observed) bool { return true }); {
 		case len(waiting) > 1 || len(all) == 1:
-			single = time.Time{}
-		case single.IsZero():
-			single = time.Now()
-		case time.Since(single) >= maxNamespaceWait:
+			lastNamespaceSince = time.Time{}
+		case lastNamespaceSince.IsZero():
+			lastNamespaceSince = time.Now()
+		case time.Since(lastNamespaceSince) >= maxNamespaceWait:
 			return observed, nil
 		}
 		select {

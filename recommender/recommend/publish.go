@@ -440,7 +440,7 @@ func within(was, is resources.List, rise, fall float64) bool {
 func CountLimited(gauge *prometheus.GaugeVec, vpas []*model.VPA) {
 	counts := map[string]int{"containers": 0, "vpas": 0, "status_bytes": 0}
 	for _, v := range vpas {
-		if v.Omitted() != "" {
+		if v.OmittedMessage() != "" {
 			counts["containers"]++
 		}
 		if v.Outranked() {

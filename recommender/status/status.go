@@ -104,7 +104,7 @@ func Compose(vpa *vpav1.VerticalPodAutoscaler, o Outcome, now time.Time) vpav1.V
 	case o.Outranked:
 		c.set(vpav1.RecommendationProvided, corev1.ConditionFalse, "TooManyVPAs", o.Conflict)
 	case o.TooLarge:
-		c.set(vpav1.RecommendationProvided, corev1.ConditionFalse, "StatusTooLarge", tooLarge)
+		c.set(vpav1.RecommendationProvided, corev1.ConditionFalse, "StatusTooLarge", ErrTooLarge.Error())
 	case o.Pods == 0:
 		c.set(vpav1.RecommendationProvided, corev1.ConditionFalse, noPods, "no pod matches the target and no history is left, so there is nothing to recommend from")
 	default:
@@ -116,7 +116,7 @@ func Compose(vpa *vpav1.VerticalPodAutoscaler, o Outcome, now time.Time) vpav1.V
 	c.keep(o.Conflict != "", TargetConflict, "OtherVPAControls", o.Conflict)
 	c.keep(o.Held != "", TargetHeld, "HistoryIncomplete", o.Held)
 	c.keep(o.Omitted != "", TooManyContainers, "LimitExceeded", o.Omitted)
-	c.keep(o.TooLarge, StatusTooLarge, "LimitExceeded", tooLarge)
+	c.keep(o.TooLarge, StatusTooLarge, "LimitExceeded", ErrTooLarge.Error())
 	c.keep(o.Ambiguous != "", UsageAmbiguous, "SeriesDiffer", o.Ambiguous)
 	c.keep(o.Rising != "", RisingMemory, "GrowsEachDay", o.Rising)
 	c.keep(o.Separate != "" && len(o.Recommendation) > 0, convert.SeparateMemoryLimit, "RequestFollowsUse", o.Separate)
@@ -229,11 +229,8 @@ func Message(vpa *vpav1.VerticalPodAutoscaler, t vpav1.VerticalPodAutoscalerCond
 // them.
 const MaxBytes = 256 << 10
 
-// tooLarge is the message of StatusTooLarge.
-var tooLarge = fmt.Sprintf("the status with the recommendation exceeds %d KiB, so it is not written: let the VPA select fewer containers", MaxBytes>>10)
-
-// ErrTooLarge is the error of a status that exceeds MaxBytes.
-var ErrTooLarge = fmt.Errorf("the status exceeds %d KiB", MaxBytes>>10)
+// ErrTooLarge is the error of a status that exceeds MaxBytes, and the message of StatusTooLarge.
+var ErrTooLarge = fmt.Errorf("the status exceeds %d KiB, so it is not written: let the VPA select fewer containers", MaxBytes>>10)
 
 // Writer writes the status of VPAs. It is safe for concurrent use.
 type Writer struct{ Client versioned.Interface }

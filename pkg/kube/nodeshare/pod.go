@@ -224,7 +224,7 @@ func (v *VPA) size(read *sized, s *Sizes) {
 	bases := policy.Fit(read.runs, base, v.Sizing.Rules, *v.Sizing.Ranges)
 	peaks := policy.Fit(read.runs, v.Sizing.Recommendation, v.Sizing.Rules, *v.Sizing.Ranges)
 	all, requests := make([]sharing.Container, len(asked)+1), make([]sharing.Amounts, len(asked))
-	rest, owns, most := &all[len(asked)], v.owns(), v.most()
+	rest, owns, most := &all[len(asked)], v.owns(), v.policyMax()
 	for k := range resources.Kind(resources.Kinds) {
 		rest.Base[k] = float64(s.running.Value(k))
 	}

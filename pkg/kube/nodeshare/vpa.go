@@ -38,8 +38,8 @@ type VPA struct {
 	KeepsCPULimit bool // a ResourceQuota counts CPU limits, so running pods keep them as new pods do
 
 	status *vpav1.RecommendedPodResources
-	// floored is the recipe of the annotation, if its floors for a pod are above those of the policy.
-	floored *recipe.Recipe
+	// raisedRecipe is the recipe of the annotation, if its floors for a pod are above those of the policy.
+	raisedRecipe *recipe.Recipe
 }
 
 // Sizing is what a VPA recommends, and what that is bounded by.
@@ -64,8 +64,8 @@ func VPAOf(vpa *vpav1.VerticalPodAutoscaler, d *fleet.Decision, w *target.Worklo
 	v.Stays = convert.Mode(vpa) == vpav1.UpdateModeInPlace && !convert.MadeForPolicy(vpa)
 	v.Mode, v.Why = d.Shares(d.Mode == fleet.Canary && state.Phase == rollout.PhaseFullRollout && state.Hash == d.Policy.RolloutHash)
 	chosen := book.Choose(d.RecipeText(vpa.Annotations[recipe.Annotation]), d.Policy.Recipe)
-	if chosen.Source == recipe.Asked && raises(chosen.Recipe, book.Choose("", d.Policy.Recipe).Recipe) {
-		v.floored = chosen.Recipe
+	if chosen.Source == recipe.Asked && hasHigherFloor(chosen.Recipe, book.Choose("", d.Policy.Recipe).Recipe) {
+		v.raisedRecipe = chosen.Recipe
 	}
 	if r := chosen.Sharing; r != nil {
 		v.Rule = *r
@@ -75,24 +75,27 @@ func VPAOf(vpa *vpav1.VerticalPodAutoscaler, d *fleet.Decision, w *target.Worklo
 	return v
 }
 
-// raises reports whether a recipe has a floor above that of another one.
-func raises(of, than *recipe.Recipe) bool {
-	floors, others := of.Minimum(1), than.Minimum(1)
+// hasHigherFloor reports whether recipe a has a floor above that of b.
+func hasHigherFloor(a, b *recipe.Recipe) bool {
+	floors, others := a.Minimum(1), b.Minimum(1)
 	return floors.Value(resources.CPU) > others.Value(resources.CPU) || floors.Value(resources.Memory) > others.Value(resources.Memory)
 }
 
-// floors returns the floors that the annotation sets for each of the recommended containers. Recommendations
+// recipeFloors returns the floors that the annotation sets for each of the recommended containers. Recommendations
 // that are hardly above them are floors, too: the recommender rounds up.
-func (v *VPA) floors() (floors resources.List) {
-	if v.floored == nil {
+func (v *VPA) recipeFloors() (floors resources.List) {
+	if v.raisedRecipe == nil {
 		return floors
 	}
-	floors = v.floored.Minimum(len(v.Sizing.Recommendation))
+	floors = v.raisedRecipe.Minimum(len(v.Sizing.Recommendation))
 	for k := range resources.Kind(resources.Kinds) {
-		floors = floors.With(k, floors.Value(k)+floors.Value(k)/20)
+		floors = floors.With(k, floors.Value(k)+floors.Value(k)/floorMargin)
 	}
 	return floors
 }
+
+// floorMargin is the part of a floor by which a recommendation at the floor may exceed it.
+const floorMargin = 20
 
 // Rank returns in which order the pods of the workload leave, given how many there are; those that
 // must not be evicted never do.
@@ -117,13 +120,14 @@ func (v *VPA) recommendBase(to map[string]resources.Bounds) {
 	}
 }
 
-// own are base and peak of a container as they are before minAllowed, or a floor of the recipe that the VPA
-// names, raises them, as far as that is known; else nothing. Who writes a VPA would have a node keep for him what he never uses.
+// own are base and peak of a container before minAllowed, or a floor of the recipe that the VPA names,
+// raises them, as far as that is known. Otherwise a VPA author could reserve room that the pod never
+// uses.
 type own struct{ base, peak resources.List }
 
 // owns returns what own is of each container.
 func (v *VPA) owns() func(container string) own {
-	rule, uncapped, lowest := v.Sizing.Rules.Lookup(), v.uncapped(), v.floors()
+	rule, uncapped, lowest := v.Sizing.Rules.Lookup(), v.uncapped(), v.recipeFloors()
 	return func(container string) (o own) {
 		b, recommended := v.Sizing.Recommendation[container]
 		if !recommended {
@@ -157,8 +161,8 @@ func (v *VPA) owns() func(container string) own {
 	}
 }
 
-// most returns the maxAllowed of the policy for each container, if it holds for user VPAs.
-func (v *VPA) most() func(container string) resources.List {
+// policyMax returns the maxAllowed of the policy for each container, if it holds for user VPAs.
+func (v *VPA) policyMax() func(container string) resources.List {
 	if v.Settings.Max == nil {
 		return func(string) resources.List { return resources.List{} }
 	}
