@@ -75,7 +75,7 @@ func TestCommandsOfThePlugin(t *testing.T) {
 	policyFor(t, w.Namespace, loadlinev1alpha1.RolloutModeRecommend)
 	listed, err := cluster.KubectlOutput(t.Context(), "get", "sp", w.Namespace)
 	require.NoError(t, err)
-	require.Regexp(t, `^NAME\s+MODE\s+PRIORITY\s+READY\s+REASON\s+SELECTED\s+AGE\nplugin\s+Recommend\s`, listed)
+	require.Regexp(t, `^NAME\s+MODE\s+PRIORITY\s+READY\s+REASON\s+FUSE TRIPPED\s+SELECTED\s+AGE\nplugin\s+Recommend\s`, listed)
 	deletePolicy(t, w.Namespace)
 }
 

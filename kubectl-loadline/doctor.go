@@ -71,6 +71,8 @@ var doctorChecks = []check{
 	{"targets", lookAtTargets},
 	{"unreadable VPAs", lookAtUnreadable},
 	{"container policies", lookAtContainerNames},
+	{"limits", lookAtLimits},
+	{"fuses", lookAtFuses},
 	{"recommenders", lookAtRecommenders},
 	{"checkpoints", lookAtCheckpoints},
 	{"horizontal autoscalers", lookAtHPAs},

@@ -287,6 +287,13 @@ func TestTheDoctorFindsEachFaultAndNamesTheFix(t *testing.T) {
 			w.more = append(w.more, &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "top"}})
 		}, "targets", "belongs to StatefulSet top", "let spec.targetRef name StatefulSet top"},
 		"unreadable": {func(w *ward) { w.vpa.Annotations = map[string]string{vpav1.UnreadableAnnotation: "spec: x"} }, "unreadable VPAs", "it cannot be read, so its pods are left alone: spec: x", "correct that field"},
+		"more containers than recommendations": {func(w *ward) {
+			w.vpa.Status.Conditions = append(w.vpa.Status.Conditions, vpav1.VerticalPodAutoscalerCondition{Type: "TooManyContainers", Status: corev1.ConditionTrue, Message: "100 of 400 containers get no recommendation"})
+		}, "limits", "100 of 400 containers get no recommendation", "spec.resourcePolicy"},
+		"a fuse that has tripped": {func(w *ward) {
+			tripped := metav1.Condition{Type: convert.ConditionFuseTripped, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(before(5)), Message: "2 of 5 rounds were reverted"}
+			w.own = append(w.own, &loadlinev1alpha1.SizingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}, Status: loadlinev1alpha1.SizingPolicyStatus{Conditions: []metav1.Condition{tripped}}})
+		}, "fuses", "2 of 5 rounds were reverted", "kubectl annotate --overwrite sizingpolicy fleet loadline.dev/acknowledge="},
 		"nobody serves": {func(w *ward) {
 			w.vpa.Status.Conditions, w.vpa.Spec.Recommenders = nil, []*vpav1.VerticalPodAutoscalerRecommenderSelector{{Name: "fast"}}
 		}, "recommenders", `it asks for recommender "fast"`, "--recommender-name=fast"},

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -86,6 +87,40 @@ func lookAtUnreadable(_ context.Context, e *examination) error {
 		}
 	}
 	return e.needs("VPAs")
+}
+
+// lookAtLimits finds VPAs that lack recommendations because of a limit of the recommender.
+func lookAtLimits(_ context.Context, e *examination) error {
+	for i := range e.vpas {
+		v := &e.vpas[i]
+		for _, c := range v.Status.Conditions {
+			switch limited := c.Type == "TooManyContainers" || c.Type == "StatusTooLarge"; {
+			case limited && c.Status == corev1.ConditionTrue:
+				e.find(isWarning, vpaName(v), c.Message, "select fewer containers with spec.resourcePolicy, or split the workload")
+			case c.Type == vpav1.RecommendationProvided && c.Reason == "TooManyVPAs":
+				e.find(isWarning, vpaName(v), c.Message, "delete VPAs whose pods another VPA sizes")
+			}
+		}
+	}
+	return e.needs("VPAs")
+}
+
+// lookAtFuses finds SizingPolicies that change no pod because too many of their rounds were reverted.
+func lookAtFuses(ctx context.Context, e *examination) error {
+	policies, err := e.own.LoadlineV1alpha1().SizingPolicies().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		if apierrors.IsNotFound(err) { // the definitions are another check
+			return nil
+		}
+		return fmt.Errorf("list SizingPolicies: %w", err)
+	}
+	for i := range policies.Items {
+		p := &policies.Items[i]
+		if c := meta.FindStatusCondition(p.Status.Conditions, convert.ConditionFuseTripped); c != nil && c.Status == metav1.ConditionTrue {
+			e.find(isError, "SizingPolicy "+p.Name, c.Message, "kubectl get sizings -A shows what was reverted. Then "+convert.Acknowledge(p.Name, c.LastTransitionTime.Time))
+		}
+	}
+	return nil
 }
 
 // lookAtContainerNames finds container policies that have no effect, because no container has their name.

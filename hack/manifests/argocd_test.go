@@ -31,9 +31,11 @@ func TestArgoCDShowsTheHealthOfObjects(t *testing.T) {
 		"a target that is missing": {vpas, `{conditions: [{type: ConfigUnsupported, status: "True", message: "no Deployment web"}, {type: RecommendationProvided, status: "True"}]}`, "Degraded", "ConfigUnsupported: no Deployment web"},
 		"two VPAs of one workload": {vpas, `{conditions: [{type: RecommendationProvided, status: "True"}, {type: TargetConflict, status: "True", message: "with web"}]}`, "Degraded", "TargetConflict: with web"},
 		"a VPA without pods":       {vpas, `{conditions: [{type: NoPodsMatched, status: "True"}]}`, "Degraded", "NoPodsMatched: "},
-		"a new policy":             {policies, `null`, "Progressing", "Nobody has looked at this policy yet"},
-		"a policy before its turn": {policies, `{conditions: [{type: Sharing, status: "True"}]}`, "Progressing", "Nobody has looked at this policy yet"},
+		"a new policy":             {policies, `null`, "Progressing", "The recommender has not read this policy yet"},
+		"a policy before its turn": {policies, `{conditions: [{type: Sharing, status: "True"}]}`, "Progressing", "The recommender has not read this policy yet"},
 		"a policy that is served":  {policies, `{conditions: [{type: Sharing, status: "False"}, {type: Ready, status: "True", message: "3 workloads"}]}`, "Healthy", "3 workloads"},
+		"a policy that has hurt":   {policies, `{conditions: [{type: Ready, status: "True"}, {type: FuseTripped, status: "True", message: "2 of 5"}]}`, "Degraded", "FuseTripped: 2 of 5"},
+		"a policy that was healed": {policies, `{conditions: [{type: FuseTripped, status: "False"}, {type: Ready, status: "True", message: "3 workloads"}]}`, "Healthy", "3 workloads"},
 		"a policy with a mistake":  {policies, `{conditions: [{type: Ready, status: "False", reason: Invalid, message: "no such recipe"}]}`, "Degraded", "Invalid: no such recipe"},
 	} {
 		t.Run(name, func(t *testing.T) {

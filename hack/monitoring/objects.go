@@ -87,17 +87,19 @@ end
 return health
 `
 
-// Health of a SizingPolicy: it can be used.
-const policyHealth = `local health = {status = "Progressing", message = "Nobody has looked at this policy yet"}
+// Health of a SizingPolicy: it is served and its fuse has not tripped.
+const policyHealth = `local health = {status = "Progressing", message = "The recommender has not read this policy yet"}
 if obj.status == nil or obj.status.conditions == nil then
   return health
 end
 for _, condition in ipairs(obj.status.conditions) do
-  if condition.type == "Ready" then
-    if condition.status == "True" then
-      return {status = "Healthy", message = condition.message or ""}
-    end
-    return {status = "Degraded", message = (condition.reason or "") .. ": " .. (condition.message or "")}
+  if condition.type == "FuseTripped" and condition.status == "True" then
+    return {status = "Degraded", message = "FuseTripped: " .. (condition.message or "")}
+  end
+  if condition.type == "Ready" and condition.status == "True" then
+    health = {status = "Healthy", message = condition.message or ""}
+  elseif condition.type == "Ready" then
+    health = {status = "Degraded", message = (condition.reason or "") .. ": " .. (condition.message or "")}
   end
 end
 return health

@@ -29,6 +29,7 @@ import (
 // +kubebuilder:printcolumn:name="Priority",type="integer",JSONPath=".spec.priority"
 // +kubebuilder:printcolumn:name="Ready",type="string",JSONPath=".status.conditions[?(@.type=='Ready')].status"
 // +kubebuilder:printcolumn:name="Reason",type="string",JSONPath=".status.conditions[?(@.type=='Ready')].reason"
+// +kubebuilder:printcolumn:name="Fuse Tripped",type="string",JSONPath=".status.conditions[?(@.type=='FuseTripped')].status"
 // +kubebuilder:printcolumn:name="Selected",type="integer",JSONPath=".status.counts.selected"
 // +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp"
 // +kubebuilder:printcolumn:name="Paused",type="boolean",JSONPath=".spec.paused",priority=1
