@@ -72,6 +72,7 @@ type Loop struct {
 	sharing   sharingRounds
 	known     map[cache.ObjectName]bool // VPAs that have counters
 	slow      map[string]time.Time      // by namespace: when a write took long
+	urgent    func() bool               // reports whether an early pass is due; nil: never
 	stale     func() error              // an error while the caches are too old for a disruption; nil: not checked
 	wasStale  bool
 	// cursor is the VPA that was served last when a pass ended early; the next

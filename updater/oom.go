@@ -121,6 +121,13 @@ func recommendsMore(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, names []s
 // nobody takes it.
 func (r *memoryRises) Wake() <-chan struct{} { return r.wake }
 
+// Pending reports whether Take would return a VPA.
+func (r *memoryRises) Pending() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.vpas) > 0
+}
+
 // Take returns those since the last time, by namespace and name.
 func (r *memoryRises) Take() []cache.ObjectName {
 	r.mu.Lock()

@@ -164,6 +164,7 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 	if err != nil {
 		return err
 	}
+	loop.urgent = rises.Pending
 	p.health.Activate()
 	// A pass, or an early one for OOM kills, may take one interval.
 	within := func(do func(ctx context.Context, now time.Time)) func(now time.Time) {

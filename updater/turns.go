@@ -47,14 +47,15 @@ func (p *pass) inTurn(about disruption.Subject, do func(brief bool) bool) bool {
 	return goesOn
 }
 
-// carryOutLate makes the writes that were left, in turns of namespaces.
+// carryOutLate makes the writes that were left, in turns of namespaces, until an early pass is due: what
+// protects a pod after a kill does not wait for them.
 func (p *pass) carryOutLate() {
 	late, ended := p.turns.late, false
 	p.turns.late = nil
 	left := fairwork.Run(late, fairwork.Work[lateWrite]{
 		Workers:   1,
 		Namespace: func(w lateWrite) string { return w.about.Namespace },
-		May:       func(lateWrite) bool { return !ended },
+		May:       func(lateWrite) bool { return !ended && (p.urgent == nil || !p.urgent()) },
 		Do: func(_ int, w lateWrite) {
 			if ended = !w.do(false); ended {
 				p.cursor = vpaOf(w.about)

@@ -91,3 +91,23 @@ func TestCarryOut_OneNamespaceDelaysOthersByTenSeconds(t *testing.T) {
 		})
 	}
 }
+
+// After a kill the pods of another namespace get their memory in an early pass, before late writes.
+func TestCarryOut_LateWritesGiveWayToAnEarlyPass(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "greedy", Name: "a", UID: "greedy"}}
+	w := newWorld(t, Default(), pod)
+	snapshot, err := w.loop.reader.Read(t.Context(), noon, func(string) {})
+	require.NoError(t, err)
+	var plan disruption.Result
+	for range 200 {
+		plan.Actions = append(plan.Actions, disruption.Action{Subject: disruption.Subject{Namespace: "greedy", VPA: "a", Pod: "a", UID: "greedy"}})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := &slowNamespace{executor: w.loop.executor, took: 100 * time.Millisecond, began: time.Now()}
+		w.loop.executor, w.loop.urgent = s, func() bool { return time.Since(s.began) >= 5*time.Second }
+		p := &pass{Loop: w.loop, snapshot: snapshot, scores: map[cache.ObjectName]*score{}, now: noon}
+		p.carryOut(t.Context(), plan)
+		require.Equal(t, 50, s.all)
+		require.Equal(t, 5*time.Second, time.Since(s.began))
+	})
+}

@@ -60,9 +60,8 @@ type Checker struct {
 	Config  *disruption.Config
 	Clock   func() time.Time // nil: time.Now
 
-	pauses    pauses
-	checkTime checkTime
-	siblings  siblingCache
+	pauses   pauses
+	siblings siblingCache
 }
 
 func (c *Checker) now() time.Time {
@@ -81,14 +80,9 @@ func (c *Checker) Check(ctx context.Context, change Change) error {
 	if metav1.GetControllerOfNoCopy(change.Target) == nil {
 		return &Held{Reason: disruption.NoOwner, Cause: errors.New("the pod has no controller")}
 	}
-	began := c.now()
-	if c.checkTime.exhausted(change.Namespace, began) {
-		return &Held{Reason: disruption.DisruptionRateLimited, Cause: fmt.Errorf("checks of evictions have taken %s of this minute for namespace %s, or %s for all", maxNamespaceCheckTime, change.Namespace, maxTotalCheckTime)}
-	}
 	limited, cancel := context.WithTimeout(client.Once(ctx), change.requestTime(checkTimeout))
 	defer cancel()
 	err := c.check(limited, change)
-	c.checkTime.add(change.Namespace, began, c.now())
 	if errors.Is(err, client.ErrThrottled) || ctx.Err() != nil {
 		return ErrRateLimited // the iteration has no time left
 	}

@@ -125,22 +125,6 @@ func TestPaused_MissingPermissionPausesAllChecks(t *testing.T) {
 	require.NoError(t, c.Paused(other))
 }
 
-// Large objects of one namespace may make its checks slow.
-func TestCheck_SlowNamespaceLeavesTimeToOthers(t *testing.T) {
-	c := newChecked(t)
-	c.kube.PrependReactor("list", "replicasets", func(ktesting.Action) (bool, runtime.Object, error) {
-		c.now = c.now.Add(2 * time.Second)
-		return false, nil, nil
-	})
-	for range 2 {
-		require.NoError(t, c.Check(t.Context(), c.change()))
-	}
-	require.Equal(t, disruption.DisruptionRateLimited, c.held(t, c.Check(t.Context(), c.change())).Reason)
-	require.False(t, c.checkTime.exhausted("other", c.now))
-	c.now = c.now.Add(time.Minute)
-	require.NoError(t, c.Check(t.Context(), c.change()))
-}
-
 // Pods of any owner may match the selector of a workload.
 func TestCheck_ReadsPodsInPages(t *testing.T) {
 	for _, tc := range []struct {
