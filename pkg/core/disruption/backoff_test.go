@@ -53,6 +53,20 @@ func TestWhatDidNotHappenIsReturned(t *testing.T) {
 	require.False(t, l.Take("a", noon))
 }
 
+// A namespace that always comes first leaves the next disruption to one that waits.
+func TestRateLimiter_NamespacesTakeTurns(t *testing.T) {
+	l := NewRateLimiter(RateLimits{Cluster: 10, Namespace: 10}, noon)
+	require.Equal(t, 10, taken(l, "greedy", 100, noon))
+	require.Equal(t, 0, taken(l, "shop", 1, noon))
+	for pass, want := range []struct{ greedy, shop int }{{greedy: 0, shop: 1}, {greedy: 1, shop: 0}, {greedy: 0, shop: 1}, {greedy: 1, shop: 0}} {
+		now := noon.Add(time.Duration(pass+1) * 6 * time.Second)
+		require.Equal(t, want.greedy, taken(l, "greedy", 100, now), "pass %d", pass)
+		require.Equal(t, want.shop, taken(l, "shop", 1, now), "pass %d", pass)
+	}
+	require.Equal(t, 0, taken(l, "greedy", 100, noon.Add(30*time.Second)), "shop waits")
+	require.Equal(t, 2, taken(l, "greedy", 100, noon.Add(36*time.Second)), "no other namespace waits any longer")
+}
+
 func TestTheLedgerForgetsNamespaces(t *testing.T) {
 	l := NewRateLimiter(RateLimits{Namespace: 5}, noon)
 	for i := range 1000 {
