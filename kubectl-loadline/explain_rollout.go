@@ -233,12 +233,12 @@ func (r *rolloutStanding) limits() (lines []line) {
 	if r.Unread != nil || r.Reason != "" {
 		return nil
 	}
-	if trip := convert.Fuse(r.Object, &rollout.Fleet{}, r.Now); !trip.At.IsZero() {
+	if trip := convert.FuseTrip(r.Object, &rollout.PolicyRounds{}, r.Now); trip.Holds(r.Workload.Key.Namespace) {
 		lines = append(lines, line{"fuse", fmt.Sprintf("tripped at %s, because too many rounds of the policy were reverted: no pod is changed until you acknowledge it: %s (%s)",
 			at(trip.At), convert.Acknowledge(r.Object.Name, trip.At), rollout.FuseTripped)})
 	}
-	if rate := r.Settings.StartRate; rate > 0 && r.Held.State.Started.IsZero() && r.Mode != fleet.Inherit {
-		lines = append(lines, line{"not begun", fmt.Sprintf("the policy begins with at most %d workloads in the first hour, and doubles their number each hour: spec.rollout.startRate (%s)", rate, rollout.StartRate)})
+	if rate := r.Settings.StartRate; rate > 0 && r.Held.State.Started.IsZero() {
+		lines = append(lines, line{"start rate", fmt.Sprintf("the policy starts at most %d workloads in the first hour, and doubles their number each hour: spec.rollout.startRate (%s)", rate, rollout.StartRate)})
 	}
 	return lines
 }

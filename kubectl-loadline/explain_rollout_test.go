@@ -112,25 +112,33 @@ func TestHowFarARolloutIsIsExplained(t *testing.T) {
 		shown
 		want string
 	}{
-		"not begun": {shown{rollout: auto}, `
+		"not started": {shown{rollout: auto}, `
 SizingPolicy: shop, mode Auto
   last round  none: no pod was changed yet
   new pods    get what is recommended
 `},
-		"not begun because of the start rate": {shown{rollout: auto, edit: func(p *loadlinev1alpha1.SizingPolicy, _ *loadlinev1alpha1.SizingRecord) {
+		"not started because of the start rate": {shown{rollout: auto, edit: func(p *loadlinev1alpha1.SizingPolicy, _ *loadlinev1alpha1.SizingRecord) {
 			p.Spec.Rollout.StartRate = nil
 		}}, `
 SizingPolicy: shop, mode Auto
   last round  none: no pod was changed yet
-  not begun   the policy begins with at most 10 workloads in the first hour, and doubles their number each hour: spec.rollout.startRate (StartRate)
+  start rate  the policy starts at most 10 workloads in the first hour, and doubles their number each hour: spec.rollout.startRate (StartRate)
   new pods    get what is recommended
 `},
 		"fuse that has tripped": {shown{rollout: auto, edit: func(p *loadlinev1alpha1.SizingPolicy, _ *loadlinev1alpha1.SizingRecord) {
-			p.Status.Conditions = []metav1.Condition{convert.FuseCondition(p, rollout.Trip{At: before(5), Reverted: 3, Ended: 10}, before(0))}
+			p.Status.Conditions = []metav1.Condition{convert.FuseCondition(p, rollout.Trip{At: before(5), Reverted: 3, Judged: 10}, before(0))}
 		}}, `
 SizingPolicy: shop, mode Auto
   last round  none: no pod was changed yet
   fuse        tripped at 2026-03-02T07:55:00Z, because too many rounds of the policy were reverted: no pod is changed until you acknowledge it: kubectl annotate --overwrite sizingpolicy shop loadline.dev/acknowledge=2026-03-02T07:55:00Z (FuseTripped)
+  new pods    get what is recommended
+`},
+		"fuse that holds another namespace": {shown{rollout: auto, edit: func(p *loadlinev1alpha1.SizingPolicy, _ *loadlinev1alpha1.SizingRecord) {
+			trip := rollout.Trip{At: before(5), Reverted: 3, Judged: 10, Namespaces: []string{"attacker"}}
+			p.Status.Conditions = []metav1.Condition{convert.FuseCondition(p, trip, before(0))}
+		}}, `
+SizingPolicy: shop, mode Auto
+  last round  none: no pod was changed yet
   new pods    get what is recommended
 `},
 		"Recommend": {shown{rollout: mode(loadlinev1alpha1.RolloutModeRecommend)}, `

@@ -203,13 +203,18 @@ func (c *caches) roomOf(config *Config) (r view.CapacityReader) {
 	return r
 }
 
+// policyStatus returns the writer of conditions. In a dry run it writes nothing.
+func (c *caches) policyStatus(config *Config) policyStatus {
+	if config.DryRun {
+		return policyStatus{}
+	}
+	return policyStatus{client: c.own}
+}
+
 // sharingConditions returns what knows which policies share what nodes have left, and says so on
 // them; in a dry run it writes nothing, and another updater stands in nobody's way.
 func (c *caches) sharingConditions(config *Config) *sharingConditions {
-	conditions := &sharingConditions{policies: c.policies, confined: !c.whole}
-	if !config.DryRun {
-		conditions.client = c.own
-	}
+	conditions := &sharingConditions{status: c.policyStatus(config), policies: c.policies, confined: !c.whole}
 	if c.whole {
 		nodes := c.surroundings.Core().V1().Nodes()
 		conditions.nodes = nodes.Informer().HasSynced

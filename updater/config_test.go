@@ -65,7 +65,7 @@ func TestMetricsAreFrozen(t *testing.T) {
 	m.RevertFailed()
 	m.EvidenceMissing(1)
 	m.Observed(1)
-	m.Fuses(map[string]*view.Pace{"fleet": {}})
+	m.Fuses(map[string]*view.PolicyLimits{"fleet": {}})
 	m.cacheAges.Show(func() map[string]time.Duration { return map[string]time.Duration{"pods": time.Minute} })
 	m.sizes.Add("pods", cache.NewStore(cache.MetaNamespaceKeyFunc))
 	golden(t, "metrics.golden", describe(registry, t))

@@ -12,25 +12,24 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
-	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/view"
 )
 
-// errNoPace is the error of a workload whose policy has no pace: it must not be taken for unlimited.
-var errNoPace = errors.New("the limits of its SizingPolicy are not known")
+// errNoLimits is the error of a workload whose policy has no limits: it must not be taken for unlimited.
+var errNoLimits = errors.New("the limits of its SizingPolicy are unknown")
 
 // fuseTimeout bounds the request that writes condition FuseTripped.
 const fuseTimeout = 5 * time.Second
 
-// paces returns the pace of each policy. After a panic there is none, and no rollout goes on.
-func (l *Loop) paces(ctx context.Context, now time.Time) (paces map[string]*view.Pace) {
-	err := view.Guard(func() error { paces = l.reader.Paces(now.UTC().Truncate(time.Second)); return nil })
+// limits returns the limits of each policy. After a panic there are none, and no rollout continues.
+func (l *Loop) limits(ctx context.Context, now time.Time) (limits map[string]*view.PolicyLimits) {
+	err := view.Guard(func() error { limits = l.reader.Limits(now.UTC().Truncate(time.Second)); return nil })
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Failed to sum up the rounds of SizingPolicies, their pods are left alone in this pass")
+		klog.FromContext(ctx).Error(err, "Failed to read the rounds of SizingPolicies, skipping their pods in this pass")
 	}
-	return paces
+	return limits
 }
 
 // reverts returns how many reverts were recorded so far.
@@ -41,94 +40,55 @@ func (l *Loop) reverts() uint64 {
 	return l.records.Reverts()
 }
 
-// mayStart reports whether another pod of the workload may be changed in this pass: one that has not
-// begun takes one of the starts that its policy has left. Hold lets all of them be planned while a
-// start is left, so that a workload that cannot be changed does not keep others from beginning.
-func (h *heldWorkload) mayStart() bool {
-	if h.starts || !h.State.Started.IsZero() {
-		return true
-	}
-	if h.pace.Starts <= 0 {
-		return false
-	}
-	h.pace.Starts--
-	h.starts = true
-	return true
-}
-
-// fuseTripped reports whether the fuse of the workload's policy has tripped, also during this pass: changes
-// are judged while it goes on.
+// fuseTripped reports whether the fuse of the workload's policy holds it, also if it tripped in this pass:
+// changes are judged meanwhile.
 func (p *pass) fuseTripped(h *heldWorkload) bool {
 	if reverts := p.reverts(); reverts != p.counted {
 		p.counted = reverts
-		p.reader.UpdateTrips(p.paces, p.now.UTC().Truncate(time.Second))
+		p.reader.UpdateTrips(p.limits, p.now.UTC().Truncate(time.Second))
 	}
-	return !h.pace.Trip.At.IsZero()
+	return h.limits.Trip.Holds(h.Workload.Key.Namespace)
 }
 
 // reportFuses reports which fuses have tripped: as a metric, and once by a condition, an event and a line
 // of the log.
 func (p *pass) reportFuses(ctx context.Context) {
-	p.metrics.Fuses(p.paces)
-	var changed []string
-	for name, pace := range p.paces {
-		if c := reportedFuse(pace.Policy); c != nil || !pace.Trip.At.IsZero() {
-			wanted := p.wantedFuse(pace)
-			if c == nil || c.Status != wanted.Status || c.Message != wanted.Message || !c.LastTransitionTime.Equal(&wanted.LastTransitionTime) {
-				changed = append(changed, name)
-			}
-		}
+	p.metrics.Fuses(p.limits)
+	for _, name := range slices.Sorted(maps.Keys(p.limits)) {
+		p.reportFuse(ctx, name, p.limits[name])
 	}
-	slices.Sort(changed)
-	for _, name := range changed {
-		pace := p.paces[name]
-		wanted := p.wantedFuse(pace)
-		switch {
-		case pace.Trip.At.IsZero():
-			delete(p.tripped, name)
-		case p.tripped[name] != wanted.Message:
-			p.tripped[name] = wanted.Message
-			klog.FromContext(ctx).Info("The fuse of a SizingPolicy has tripped, no further pod is changed",
-				"policy", name, "since", pace.Trip.At, "message", wanted.Message)
-			p.executor.Event(pace.Policy, actuate.EventFuseTripped, wanted.Message, nil)
-		}
-		err := p.writeFuse(ctx, pace.Policy, wanted)
-		if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			klog.FromContext(ctx).Error(err, "Cannot write condition FuseTripped of a SizingPolicy, trying again in the next pass", "policy", name)
-		}
-	}
-	maps.DeleteFunc(p.tripped, func(name, _ string) bool { return p.paces[name] == nil })
+	maps.DeleteFunc(p.tripped, func(name, _ string) bool { return p.limits[name] == nil })
 }
 
-// reportedFuse returns condition FuseTripped of a policy if it is true; nil: it is not.
-func reportedFuse(policy *loadlinev1alpha1.SizingPolicy) *metav1.Condition {
-	if c := meta.FindStatusCondition(policy.Status.Conditions, convert.ConditionFuseTripped); c != nil && c.Status == metav1.ConditionTrue {
-		return c
+// reportFuse brings condition FuseTripped of a policy up to date.
+func (p *pass) reportFuse(ctx context.Context, name string, limits *view.PolicyLimits) {
+	conditions := limits.Policy.Status.Conditions
+	if limits.Trip.At.IsZero() && !meta.IsStatusConditionTrue(conditions, convert.ConditionFuseTripped) {
+		delete(p.tripped, name)
+		return
 	}
-	return nil
-}
-
-func (p *pass) wantedFuse(pace *view.Pace) metav1.Condition {
-	return convert.FuseCondition(pace.Policy, pace.Trip, p.now.UTC().Truncate(time.Second))
-}
-
-// writeFuse writes condition FuseTripped of a policy.
-func (p *pass) writeFuse(ctx context.Context, policy *loadlinev1alpha1.SizingPolicy, wanted metav1.Condition) error {
-	conditions := p.sharing.conditions
-	if conditions == nil || conditions.client == nil { // a dry run
-		return nil
+	wanted := convert.FuseCondition(limits.Policy, limits.Trip, p.now.UTC().Truncate(time.Second))
+	c := meta.FindStatusCondition(conditions, convert.ConditionFuseTripped)
+	if c != nil && c.Status == wanted.Status && c.Message == wanted.Message && c.LastTransitionTime.Equal(&wanted.LastTransitionTime) {
+		return
+	}
+	if !limits.Trip.At.IsZero() && p.tripped[name] != wanted.Message {
+		p.tripped[name] = wanted.Message
+		klog.FromContext(ctx).Info("The fuse of a SizingPolicy has tripped, no further pod is changed",
+			"policy", name, "namespaces", limits.Trip.Namespaces, "since", limits.Trip.At, "message", wanted.Message)
+		p.executor.Event(limits.Policy, actuate.EventFuseTripped, wanted.Message, nil)
 	}
 	ctx, cancel := context.WithTimeout(ctx, fuseTimeout)
 	defer cancel()
-	return patchConditions(ctx, conditions.client, policy, withCondition(policy, wanted))
+	err := p.status.write(ctx, limits.Policy, withCondition(conditions, wanted))
+	if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		klog.FromContext(ctx).Error(err, "Failed to write condition FuseTripped of a SizingPolicy, trying again in the next pass", "policy", name)
+	}
 }
 
-// withCondition returns the conditions of a policy with another one of a type.
-func withCondition(p *loadlinev1alpha1.SizingPolicy, wanted metav1.Condition) []metav1.Condition {
-	all := slices.Clone(p.Status.Conditions)
-	if i := slices.IndexFunc(all, func(c metav1.Condition) bool { return c.Type == wanted.Type }); i >= 0 {
-		all[i] = wanted
-		return all
-	}
+// withCondition returns conditions with another one of a type. Unlike meta.SetStatusCondition it also moves
+// the time of a transition, which acknowledges the trip.
+func withCondition(conditions []metav1.Condition, wanted metav1.Condition) []metav1.Condition {
+	all := slices.DeleteFunc(slices.Clone(conditions), func(c metav1.Condition) bool { return c.Type == wanted.Type })
 	return append(all, wanted)
 }

@@ -362,14 +362,14 @@ func TestFuse_TripsDuringAPass(t *testing.T) {
 // A start that is counted by one leader is counted by the next.
 func TestStartRate_LastsOverRestart(t *testing.T) {
 	for _, tc := range []struct {
-		name   string
-		change func(*loadlinev1alpha1.SizingPolicySpec)
-		begun  int // pods that were changed after two hours and a change
+		name    string
+		change  func(*loadlinev1alpha1.SizingPolicySpec)
+		started int // pods that were changed after two hours and a change
 	}{
-		{name: "another leader", begun: 40},
-		{name: "the schedule changes", change: func(p *loadlinev1alpha1.SizingPolicySpec) { p.Rollout.Schedule = &loadlinev1alpha1.Schedule{} }, begun: 40},
-		{name: "the limit is lifted", change: func(p *loadlinev1alpha1.SizingPolicySpec) { p.Rollout.StartRate = new(int32(0)) }, begun: 80},
-		{name: "the recipe changes", change: func(p *loadlinev1alpha1.SizingPolicySpec) { p.Recipe = new("loadline") }, begun: 30},
+		{name: "another leader", started: 40},
+		{name: "the schedule changes", change: func(p *loadlinev1alpha1.SizingPolicySpec) { p.Rollout.Schedule = &loadlinev1alpha1.Schedule{} }, started: 40},
+		{name: "the limit is lifted", change: func(p *loadlinev1alpha1.SizingPolicySpec) { p.Rollout.StartRate = new(int32(0)) }, started: 80},
+		{name: "the recipe changes", change: func(p *loadlinev1alpha1.SizingPolicySpec) { p.Recipe = new("loadline") }, started: 30},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newSpreading(t, 80, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
@@ -386,12 +386,12 @@ func TestStartRate_LastsOverRestart(t *testing.T) {
 				s.update(func(p *loadlinev1alpha1.SizingPolicy) { tc.change(&p.Spec) })
 			}
 			s.until(125)
-			require.Len(t, s.touched, tc.begun)
+			require.Len(t, s.touched, tc.started)
 		})
 	}
 }
 
-// A workload that cannot be changed does not keep others from beginning.
+// A workload that cannot be changed does not keep others from starting.
 func TestStartRate_BlockedWorkloadsTakeNoStart(t *testing.T) {
 	s := newSpreading(t, 30, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	s.harmless = true

@@ -59,6 +59,7 @@ type Loop struct {
 	alive func(ctx context.Context, now time.Time) (bool, error)
 
 	records   *records.Store
+	status    policyStatus
 	passed    map[string]time.Time // by UID of a pod: when it was last free to change, and was left alone
 	announced announced
 	tripped   map[string]string // by SizingPolicy: the message about its fuse that was reported last
@@ -133,8 +134,8 @@ func (l *Loop) planPass(ctx context.Context, snapshot *view.Snapshot, now time.T
 	division := l.reader.Divide(ctx, snapshot, l.sharing.seldom, now)
 	moves := l.planReverts(ctx, division, now)
 	reverts := l.reverts()
-	paces := l.paces(ctx, now)
-	rollouts := l.hold(ctx, snapshot, paces, now)
+	limits := l.limits(ctx, now)
+	rollouts := l.hold(ctx, snapshot, limits, now)
 	plan := l.plan(ctx, snapshot, &moves, now)
 	l.state = plan.State
 	for i := range plan.Skipped {
@@ -143,7 +144,7 @@ func (l *Loop) planPass(ctx context.Context, snapshot *view.Snapshot, now time.T
 		}
 	}
 	p := l.begin(ctx, snapshot, plan, now)
-	p.rollouts, p.paces, p.counted = rollouts, paces, reverts
+	p.rollouts, p.limits, p.counted = rollouts, limits, reverts
 	p.shares = l.moveShares(ctx, p, division, plan, moves)
 	return p, plan
 }

@@ -25,8 +25,8 @@ type pass struct {
 	order    []*score
 	skipped  []disruption.Skip
 	rollouts map[cache.ObjectName]*heldWorkload // by VPA
-	paces    map[string]*view.Pace              // by policy
-	counted  uint64                             // reverts that paces take into account
+	limits   map[string]*view.PolicyLimits      // by policy
+	counted  uint64                             // reverts that limits take into account
 	shares   shareMoves
 	now      time.Time
 	hanging  map[string]bool // namespaces in which a write of a record timed out
@@ -109,7 +109,7 @@ func (p *pass) carryOut(ctx context.Context, plan disruption.Result) {
 	p.makeAll(ctx, joined)
 	p.carryOutShares(ctx, p.shares.actions[:reverts])
 	p.pause(ctx, plan.Backoffs)
-	others = p.fromCursor(others)
+	others = p.inTurnsOfStarts(p.fromCursor(others))
 	if made := p.makeAll(ctx, others); made < len(others) {
 		// The next pass begins behind what this one got through, or behind the first action if that alone
 		// used up the pass: it must not do so in each.
@@ -157,6 +157,9 @@ func (p *pass) make(ctx context.Context, c actuate.Change) disruption.Reason {
 	if err != nil {
 		p.record(c.Action, disruption.Prevented, p.now)
 		klog.FromContext(ctx).Error(err, "Pod skipped: its change failed in an unforeseen way", "pod", klog.KRef(c.Namespace, c.Pod), "vpa", c.VPA)
+	}
+	if reason != "" {
+		p.returnStart(c.Subject)
 	}
 	return reason
 }
@@ -228,6 +231,7 @@ func (p *pass) paced(c actuate.Change, do func() disruption.Reason) disruption.R
 func (p *pass) resize(ctx context.Context, c actuate.Change) disruption.Reason {
 	score := p.score(c.Subject)
 	note, err := p.executor.Resize(ctx, c)
+	p.sent(c.Subject, err)
 	switch {
 	case err == nil:
 		p.record(c.Action, disruption.Done, p.now)
@@ -289,6 +293,7 @@ func (p *pass) resize(ctx context.Context, c actuate.Change) disruption.Reason {
 func (p *pass) evict(ctx context.Context, c actuate.Change) disruption.Reason {
 	score := p.score(c.Subject)
 	err := p.executor.Evict(ctx, c)
+	p.sent(c.Subject, err)
 	switch {
 	case err == nil:
 		p.record(c.Action, disruption.Done, p.now)

@@ -64,7 +64,7 @@ func TestOnlyAWorkloadThatRestsIsNotAsked(t *testing.T) {
 				if ask {
 					s.Rollout(all).Resting = false
 				}
-				asked := w.loop.hold(t.Context(), s, w.loop.paces(t.Context(), noon), noon)
+				asked := w.loop.hold(t.Context(), s, w.loop.limits(t.Context(), noon), noon)
 				require.Equal(t, ask || !c.rests, asked[all] != nil, name)
 				if c.rests && ask {
 					require.False(t, asked[all].turned(), name)

@@ -24,14 +24,15 @@ import (
 // its pods.
 type heldWorkload struct {
 	*view.Rollout
-	pace   *view.Pace // of its policy
+	limits *view.PolicyLimits // of its policy
 	input  rollout.Workload
 	before rollout.State // as it is stored
 	rollout.Held
-	stored bool           // its State is
-	starts bool           // it is among the workloads that begin in this pass
-	free   bool           // some pod is
-	byUID  map[string]int // see index
+	stored         bool           // its State is
+	countedAsStart bool           // it has taken a start of its policy in this pass
+	sent           bool           // a pod was changed in this pass, or may have been
+	free           bool           // some pod is
+	byUID          map[string]int // see index
 }
 
 // index returns where a pod is among those that the rollout was asked about; -1: it is not.
@@ -52,7 +53,7 @@ func (h *heldWorkload) index(uid string) int {
 // and marks the others in the view, so that they spend no budget and no room. What the
 // rollouts remember is stored later: before the first pod of a workload is changed, or at the
 // end of the pass.
-func (l *Loop) hold(ctx context.Context, s *view.Snapshot, paces map[string]*view.Pace, now time.Time) map[cache.ObjectName]*heldWorkload {
+func (l *Loop) hold(ctx context.Context, s *view.Snapshot, limits map[string]*view.PolicyLimits, now time.Time) map[cache.ObjectName]*heldWorkload {
 	var all map[cache.ObjectName]*heldWorkload
 	for i := range s.View.VPAs {
 		v := &s.View.VPAs[i]
@@ -67,7 +68,7 @@ func (l *Loop) hold(ctx context.Context, s *view.Snapshot, paces map[string]*vie
 			holdLeaving(v, of, nil, now)
 			continue
 		}
-		h := &heldWorkload{Rollout: of, pace: paces[of.Policy]}
+		h := &heldWorkload{Rollout: of, limits: limits[of.Policy]}
 		if err := view.Guard(func() error { return l.holdOne(s, v, h, now) }); err != nil {
 			klog.FromContext(ctx).Error(err, "Pods left alone: it is not known how far the rollout of their workload is", "vpa", klog.KRef(v.Namespace, v.Name))
 			holdAll(v, disruption.NoRecord)
@@ -105,11 +106,11 @@ func (l *Loop) holdOne(s *view.Snapshot, v *disruption.VPA, h *heldWorkload, now
 	if err != nil {
 		return err
 	}
-	if h.pace == nil {
-		return errNoPace
+	if h.limits == nil {
+		return errNoLimits
 	}
 	h.before, h.input = state, l.reader.Workload(s, v, h.Rollout, l.config, now)
-	h.input.Tripped, h.input.MayNotStart = !h.pace.Trip.At.IsZero(), h.pace.Starts <= 0
+	h.input.Tripped, h.input.StartBlocked = h.limits.Trip.Holds(h.Workload.Key.Namespace), h.limits.Starts <= 0
 	for i := range h.input.Pods {
 		h.input.Pods[i].Passed = l.passed[h.input.Pods[i].UID]
 	}
@@ -196,7 +197,7 @@ func (p *pass) admit(ctx context.Context, of disruption.Subject) disruption.Reas
 	case !h.Pods[i].Free:
 	case p.fuseTripped(h):
 		return disruption.FuseTripped
-	case !h.mayStart():
+	case !h.takeStart():
 		return disruption.StartRate
 	}
 	if h.Observed && !h.stored {

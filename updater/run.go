@@ -120,7 +120,7 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 		return err
 	}
 	loop := newLoop(config.planning(), caches.reader(config), p.metrics)
-	loop.records, loop.sharing.conditions = caches.records, caches.sharingConditions(config)
+	loop.records, loop.status, loop.sharing.conditions = caches.records, caches.policyStatus(config), caches.sharingConditions(config)
 	loop.sharing.interval = config.SharingInterval
 	loop.capacity = caches.capacity(config)
 	loop.sharing.capacity = caches.roomOf(config)

@@ -36,7 +36,7 @@ const (
 
 // sharingConditions says of each policy that wants pods to share whether they do.
 type sharingConditions struct {
-	client   versioned.Interface // nil: nothing is written
+	status   policyStatus
 	policies *sizing.Policies
 	// confined: this updater sees one namespace alone, so an updater that sees them all knows better.
 	confined bool
@@ -99,7 +99,7 @@ func (c *sharingConditions) asked() bool {
 // write brings the conditions to what a round found; nil: no pod shares.
 func (c *sharingConditions) write(ctx context.Context, cluster clusterSharing, found *view.Sharing, now time.Time) {
 	policies := c.policies.Now()
-	if policies == nil || c.client == nil {
+	if policies == nil || c.status.client == nil {
 		return
 	}
 	for _, p := range policies.Objects() {
@@ -173,12 +173,20 @@ func (c *sharingConditions) set(ctx context.Context, p *loadlinev1alpha1.SizingP
 	case wanted != nil && !meta.SetStatusCondition(&conditions, *wanted):
 		return nil
 	}
-	return patchConditions(ctx, c.client, p, conditions)
+	return c.status.write(ctx, p, conditions)
 }
 
-// patchConditions replaces the list of conditions of a policy, unless another client has written the
-// policy meanwhile.
-func patchConditions(ctx context.Context, client versioned.Interface, p *loadlinev1alpha1.SizingPolicy, conditions []metav1.Condition) error {
+// policyStatus writes conditions of SizingPolicies.
+type policyStatus struct {
+	client versioned.Interface // nil: nothing is written
+}
+
+// write replaces the list of conditions of a policy, unless another client has written the policy
+// meanwhile.
+func (s policyStatus) write(ctx context.Context, p *loadlinev1alpha1.SizingPolicy, conditions []metav1.Condition) error {
+	if s.client == nil {
+		return nil
+	}
 	body, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": p.UID, "resourceVersion": p.ResourceVersion},
 		"status":   map[string]any{"conditions": conditions},
@@ -186,6 +194,6 @@ func patchConditions(ctx context.Context, client versioned.Interface, p *loadlin
 	if err != nil {
 		return fmt.Errorf("print the conditions: %w", err)
 	}
-	_, err = client.LoadlineV1alpha1().SizingPolicies().Patch(ctx, p.Name, types.MergePatchType, body, metav1.PatchOptions{}, "status")
+	_, err = s.client.LoadlineV1alpha1().SizingPolicies().Patch(ctx, p.Name, types.MergePatchType, body, metav1.PatchOptions{}, "status")
 	return err
 }

@@ -431,7 +431,7 @@ func TestAPassAllocatesNothingForAPodThatHasItsShare(t *testing.T) {
 		policy.Spec.Namespaces.Names = []string{"*"}
 		loop, _, c := quiet{vpas: vpas, pods: each, nodes: 20, policies: []*loadlinev1alpha1.SizingPolicy{policy}}.filled(t)
 		loop.sharing.conditions, loop.sharing.capacity = c.sharingConditions(Default()), c.roomOf(Default())
-		loop.sharing.conditions.client = nil
+		loop.sharing.conditions.status.client = nil
 		all, err := loop.reader.VPAs.List(labels.Everything())
 		require.NoError(t, err)
 		for _, vpa := range all { // each has what it uses always

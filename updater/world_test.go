@@ -112,7 +112,7 @@ func (w *world) start(config *Config) {
 	}
 	w.loop = newLoop(config.planning(), w.caches.reader(config), newMetrics(w.registry))
 	w.loop.metrics.cacheAges.Show(w.caches.freshness.Ages)
-	w.loop.records, w.loop.sharing.conditions = w.caches.records, w.caches.sharingConditions(config)
+	w.loop.records, w.loop.status, w.loop.sharing.conditions = w.caches.records, w.caches.policyStatus(config), w.caches.sharingConditions(config)
 	w.loop.reporter.After = config.EventAfter
 	w.loop.capacity, w.loop.nodes, w.loop.budgets = w.caches.capacity(config), w.caches.pinning(), w.caches.disruptions()
 	w.loop.sharing.capacity = w.caches.roomOf(config)

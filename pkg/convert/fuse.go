@@ -2,6 +2,7 @@ package convert
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,8 +14,8 @@ import (
 	"loadline.dev/loadline/pkg/core/rollout"
 )
 
-// AcknowledgeAnnotation of a SizingPolicy is the time (RFC 3339) up to which a user has seen its
-// reverts. They no longer trip its fuse.
+// AcknowledgeAnnotation of a SizingPolicy is the time (RFC 3339) up to which a user acknowledges its
+// changes of pods. Their reverts no longer trip its fuse.
 const AcknowledgeAnnotation = "loadline.dev/acknowledge"
 
 // ConditionFuseTripped of a SizingPolicy reports whether its fuse has tripped. The updater writes it
@@ -24,80 +25,113 @@ const ConditionFuseTripped = "FuseTripped"
 // The reasons of condition FuseTripped.
 const (
 	fuseTooManyReverts = "TooManyReverts"
+	fuseNamespacesHeld = "TooManyRevertsInNamespaces"
 	fuseAcknowledged   = "Acknowledged"
 )
 
-// Fuse returns when and why the fuse of a policy tripped: as its condition reports, where that is not
-// acknowledged, or else as its workloads show. The condition lasts when workloads and their records are
+// FuseTrip returns when and why the fuse of a policy tripped: as its condition reports, if that is not
+// acknowledged, and as its workloads show. The condition lasts when workloads and their records are
 // deleted, the records last when the policy is created again.
-func Fuse(p *loadlinev1alpha1.SizingPolicy, f *rollout.Fleet, now time.Time) rollout.Trip {
-	written, _ := time.Parse(time.RFC3339, p.Annotations[AcknowledgeAnnotation]) // of another text: nothing is acknowledged
-	trip := f.Trip(written, now)
+func FuseTrip(p *loadlinev1alpha1.SizingPolicy, rounds *rollout.PolicyRounds, now time.Time) rollout.Trip {
+	written, _ := time.Parse(time.RFC3339, p.Annotations[AcknowledgeAnnotation]) // another text acknowledges nothing
+	trip := rounds.Trip(written, now)
 	c := meta.FindStatusCondition(p.Status.Conditions, ConditionFuseTripped)
 	if c == nil || c.Status != metav1.ConditionTrue {
 		return trip
 	}
 	since := c.LastTransitionTime.UTC()
-	if !since.After(written) && !written.After(later(now, since)) {
-		return trip
+	switch held := heldNamespaces(c); {
+	case notAcknowledging(written, since, now) == "":
+	case len(held) == 0:
+		trip.At, trip.Namespaces = since, nil
+	case !trip.HoldsPolicy():
+		all := slices.Compact(slices.Sorted(slices.Values(slices.Concat(held, trip.Namespaces))))
+		if len(all) == len(held) || trip.At.Before(since) {
+			trip.At = since
+		}
+		trip.Namespaces = all
 	}
-	trip.At = since
 	return trip
 }
 
-func later(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
-	}
-	return a
-}
-
 // FuseCondition returns condition FuseTripped of a policy whose fuse has tripped, or was acknowledged. The
-// message of a trip stays as it was reported first, but for an annotation that does not acknowledge it.
+// message stays as it was written first, except that it also reports an invalid acknowledgement.
 func FuseCondition(p *loadlinev1alpha1.SizingPolicy, trip rollout.Trip, now time.Time) metav1.Condition {
+	c := metav1.Condition{Type: ConditionFuseTripped, ObservedGeneration: p.Generation}
 	if trip.At.IsZero() {
-		return metav1.Condition{
-			Type: ConditionFuseTripped, Status: metav1.ConditionFalse, Reason: fuseAcknowledged,
-			LastTransitionTime: metav1.NewTime(now), ObservedGeneration: p.Generation,
-			Message: "a user has acknowledged the reverts",
-		}
+		c.Status, c.Reason, c.LastTransitionTime = metav1.ConditionFalse, fuseAcknowledged, metav1.NewTime(now)
+		c.Message = "a user has acknowledged the reverts"
+		return c
 	}
-	c := metav1.Condition{
-		Type: ConditionFuseTripped, Status: metav1.ConditionTrue, Reason: fuseTooManyReverts,
-		LastTransitionTime: metav1.NewTime(trip.At), ObservedGeneration: p.Generation,
-		Message: fmt.Sprintf("%d of %d judged rounds within one hour were reverted, so no further pod is changed until you acknowledge this: %s",
-			trip.Reverted, trip.Judged, Acknowledge(p.Name, trip.At)),
+	c.Status, c.Reason, c.LastTransitionTime = metav1.ConditionTrue, fuseTooManyReverts, metav1.NewTime(trip.At)
+	pods := "no further pod is changed"
+	if len(trip.Namespaces) > 0 {
+		c.Reason, c.Message = fuseNamespacesHeld, heldPrefix+strings.Join(trip.Namespaces, ", ")+heldSuffix
+		pods = "no further pod of these is changed"
 	}
+	c.Message += fmt.Sprintf("%d of %d judged rounds within one hour were reverted", trip.Reverted, trip.Judged)
+	if trip.Record != "" {
+		c.Message += ", the last one of SizingRecord " + trip.Record
+	}
+	c.Message += ", so " + pods + " until you acknowledge this: " + Acknowledge(p.Name, trip.At)
 	before := meta.FindStatusCondition(p.Status.Conditions, ConditionFuseTripped)
-	if before != nil && before.Status == c.Status && before.LastTransitionTime.Equal(&c.LastTransitionTime) {
+	if before != nil && before.Status == c.Status && before.LastTransitionTime.Equal(&c.LastTransitionTime) && slices.Equal(heldNamespaces(before), trip.Namespaces) {
 		c.Message, _, _ = strings.Cut(before.Message, "; "+acknowledgePath.String())
 	}
-	if problem := acknowledgeProblem(p, trip.At, now); problem != "" {
-		c.Message += "; " + problem
+	if problem := acknowledgeProblem(p, trip.At, now); problem != nil {
+		c.Message += "; " + problem.Error()
 	}
 	return c
 }
 
+// The message of a fuse that holds namespaces begins with their names.
+const (
+	heldPrefix = "namespaces "
+	heldSuffix = ": "
+)
+
+// heldNamespaces returns the namespaces that a condition reports as held. Nil: the policy is.
+func heldNamespaces(c *metav1.Condition) []string {
+	names, held := strings.CutPrefix(c.Message, heldPrefix)
+	if !held || c.Reason != fuseNamespacesHeld {
+		return nil
+	}
+	names, _, _ = strings.Cut(names, heldSuffix)
+	return strings.Split(names, ", ")
+}
+
 var acknowledgePath = field.NewPath("metadata", "annotations").Key(AcknowledgeAnnotation)
 
-// acknowledgeProblem returns why the annotation of a policy does not acknowledge a trip of its fuse; empty:
-// there is none.
-func acknowledgeProblem(p *loadlinev1alpha1.SizingPolicy, tripped, now time.Time) string {
-	text := p.Annotations[AcknowledgeAnnotation]
-	var why string
-	switch written, err := time.Parse(time.RFC3339, text); {
-	case text == "":
-		return ""
-	case err != nil:
-		why = "is not a time (RFC 3339)"
-	case written.Before(tripped):
-		why = "is before the trip"
-	case written.After(later(now, tripped)):
-		why = "is in the future"
-	default:
-		return ""
+// acknowledgeProblem returns why the annotation of a policy does not acknowledge a trip of its fuse. Nil:
+// it does, or there is none. A zero trip is unknown.
+func acknowledgeProblem(p *loadlinev1alpha1.SizingPolicy, tripped, now time.Time) *field.Error {
+	text, is := p.Annotations[AcknowledgeAnnotation]
+	if !is || text == "" && !tripped.IsZero() {
+		return nil
 	}
-	return field.Invalid(acknowledgePath, short(text), fmt.Sprintf("%s, must be %s", why, tripped.UTC().Format(time.RFC3339))).Error()
+	must := "the time that condition " + ConditionFuseTripped + " names, such as 2026-01-02T15:04:05Z"
+	if !tripped.IsZero() {
+		must = tripped.UTC().Format(time.RFC3339)
+	}
+	why := "is not a time (RFC 3339)"
+	if written, err := time.Parse(time.RFC3339, text); err == nil {
+		why = notAcknowledging(written, tripped, now)
+	}
+	if why == "" {
+		return nil
+	}
+	return field.Invalid(acknowledgePath, short(text), why+", must be "+must)
+}
+
+// notAcknowledging returns why a time does not acknowledge a trip. Empty: it does.
+func notAcknowledging(written, tripped, now time.Time) string {
+	switch {
+	case written.Before(tripped):
+		return "is before the trip"
+	case written.After(now) && written.After(tripped) && !tripped.IsZero():
+		return "is in the future"
+	}
+	return ""
 }
 
 // Acknowledge returns the command that acknowledges a fuse that tripped.

@@ -187,7 +187,21 @@ func RolloutState(r *loadlinev1alpha1.SizingRecordStatus) rollout.State {
 			*into = rollout.Condition{Reason: c.Reason, Since: c.LastTransitionTime.Time}
 		}
 	}
+	if s.Started.IsZero() && s.StartPending.Reason == "" {
+		s.Started = firstChange(s.Rounds)
+	}
 	return s
+}
+
+// firstChange returns when the oldest round changed a pod first. Records of earlier versions have no
+// other time of the start.
+func firstChange(rounds []rollout.Round) time.Time {
+	for _, r := range slices.Backward(rounds) {
+		if r.Pods > 0 {
+			return r.Time
+		}
+	}
+	return time.Time{}
 }
 
 // The conditions of a SizingRecord.
@@ -196,6 +210,7 @@ const (
 	ConditionResizeBlocked   = "ResizeBlocked"
 	ConditionScheduleBlocked = "ScheduleBlocked"
 	ConditionEvidenceMissing = "EvidenceMissing"
+	ConditionStartPending    = "StartPending"
 )
 
 func condition(s *rollout.State, kind string) *rollout.Condition {
@@ -208,6 +223,8 @@ func condition(s *rollout.State, kind string) *rollout.Condition {
 		return &s.ScheduleBlocked
 	case ConditionEvidenceMissing:
 		return &s.EvidenceMissing
+	case ConditionStartPending:
+		return &s.StartPending
 	}
 	return nil
 }
@@ -220,25 +237,32 @@ var conditionMeans = map[string]string{
 	"PodsDeferredAndInfeasible":   "The nodes of all pods that are to be changed have no room for it now, or can never hold it.",
 	string(rollout.OutsideWindow): "The schedule of the policy does not allow changes now.",
 	rollout.NoPrometheus:          "It is not observed whether changed pods are throttled or wait for CPU: the updater has no --prometheus-address.",
+	rollout.PolicyChanged:         "The policy has changed since the last round, and no pod was changed since.",
 }
 
 // RecordStatus returns the status of the record that remembers a state. Times are of whole
-// seconds: those of the state must be.
+// seconds: those of the state must be. Sizes that do not fit into the record are left out, those
+// of the oldest rounds first.
 func RecordStatus(s rollout.State) loadlinev1alpha1.SizingRecordStatus {
 	r := loadlinev1alpha1.SizingRecordStatus{
 		Mode: loadlinev1alpha1.RolloutMode(s.Mode.String()), Phase: loadlinev1alpha1.RolloutPhase(s.Phase), PolicyHash: s.Hash,
-		StartedAt: metaTime(s.Started), CanarySince: metaTime(s.CanarySince), HaltedTarget: sizesOf(s.HaltedTarget), CooldownUntil: metaTime(s.CooldownUntil),
-		ConsecutiveReverts: int32(min(s.Reverts(), math.MaxInt32)), Kept: sizesOf(s.Kept),
+		StartedAt: metaTime(s.Started), CanarySince: metaTime(s.CanarySince), CooldownUntil: metaTime(s.CooldownUntil),
+		ConsecutiveReverts: int32(min(s.Reverts(), math.MaxInt32)),
 	}
 	for _, m := range s.Members {
 		r.CanaryMembers = append(r.CanaryMembers, loadlinev1alpha1.CanaryMember{UID: types.UID(m.UID), Outcome: loadlinev1alpha1.RoundOutcome(m.Outcome)})
 	}
+	space := recordSpace(maxRecordBytes - len(s.Members)*memberBytes)
 	for _, one := range s.Reverted {
+		if !space.take(mapBytes(one.Container)) {
+			break
+		}
 		r.Reverted = append(r.Reverted, loadlinev1alpha1.RevertedSizes{ContainerSizes: sizes(one.Container), Time: metav1.NewTime(one.At.UTC())})
 	}
-	left := maxRoundBytes
-	for i, one := range s.Rounds {
-		if left -= roundBytes(one); left < 0 && i > 0 { // the newest round is the first one
+	r.Kept = space.fit(s.Kept)
+	r.HaltedTarget = space.fit(s.HaltedTarget)
+	for _, one := range s.Rounds { // the newest round is the first one
+		if !space.take(roundBytes(one)) {
 			one.From, one.To = nil, nil
 		}
 		r.Rounds = append(r.Rounds, loadlinev1alpha1.Round{
@@ -246,7 +270,7 @@ func RecordStatus(s rollout.State) loadlinev1alpha1.SizingRecordStatus {
 			Outcome: loadlinev1alpha1.RoundOutcome(one.Outcome), SoFar: loadlinev1alpha1.RoundOutcome(one.SoFar), Reason: string(one.Reason), EndedAt: metaTime(one.Ended),
 		})
 	}
-	for _, kind := range []string{ConditionDegraded, ConditionResizeBlocked, ConditionScheduleBlocked, ConditionEvidenceMissing} {
+	for _, kind := range []string{ConditionDegraded, ConditionResizeBlocked, ConditionScheduleBlocked, ConditionEvidenceMissing, ConditionStartPending} {
 		if c := condition(&s, kind); c.Reason != "" {
 			r.Conditions = append(r.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: c.Reason,
 				LastTransitionTime: metav1.NewTime(c.Since.UTC()), Message: conditionMeans[c.Reason]})
@@ -255,23 +279,55 @@ func RecordStatus(s rollout.State) loadlinev1alpha1.SizingRecordStatus {
 	return r
 }
 
-// maxRoundBytes bounds the sizes that the rounds of a record hold, because the API server stores no object above
-// 1.5 MiB. The newest round always keeps its sizes.
-const maxRoundBytes = 256 << 10
+const (
+	// maxRecordBytes bounds the lists of a record, so that the record stays below 256 KiB with all else.
+	maxRecordBytes = 232 << 10
+	// memberBytes is the size of a canary member with its managed fields.
+	memberBytes = 180
+)
 
-// roundBytes estimates how many bytes the sizes of a round take, as JSON.
+// recordSpace is the space that is left in a record, in bytes.
+type recordSpace int
+
+// take takes space, and reports whether there was enough. After the first time there is none.
+func (r *recordSpace) take(bytes int) bool {
+	*r -= recordSpace(bytes)
+	return *r >= 0
+}
+
+// fit returns the first containers that fit.
+func (r *recordSpace) fit(containers []policy.Container) (all []loadlinev1alpha1.ContainerSizes) {
+	for _, c := range containers {
+		if !r.take(mapBytes(c)) {
+			break
+		}
+		all = append(all, sizes(c))
+	}
+	return all
+}
+
+// mapBytes estimates the size of a container in a list whose managed fields name each container.
+func mapBytes(c policy.Container) int { return containerBytes(c) + len(c.Name) + 230 }
+
+// containerBytes estimates the size of a container, as JSON.
+func containerBytes(c policy.Container) int {
+	const frame, amount = 48, 28 // per container, and per amount
+	bytes := frame + len(c.Name)
+	for k := range resources.Kind(resources.Kinds) {
+		for _, list := range []resources.List{c.Requests, c.Limits} {
+			if list.Has(k) {
+				bytes += amount
+			}
+		}
+	}
+	return bytes
+}
+
+// roundBytes estimates the size of the containers of a round, as JSON.
 func roundBytes(r rollout.Round) (bytes int) {
-	const frame, amount = 48, 28 // bytes per container, and per amount
 	for _, containers := range [][]policy.Container{r.From, r.To} {
 		for _, c := range containers {
-			bytes += frame + len(c.Name)
-			for k := range resources.Kind(resources.Kinds) {
-				for _, list := range []resources.List{c.Requests, c.Limits} {
-					if list.Has(k) {
-						bytes += amount
-					}
-				}
-			}
+			bytes += containerBytes(c)
 		}
 	}
 	return bytes

@@ -80,6 +80,11 @@ func (d drawn) state() rollout.State {
 		s.Rounds = append(s.Rounds, rollout.Round{Time: d.time(), Pods: rapid.IntRange(0, 1000).Draw(d.T, "pods"), From: d.containers(), To: d.containers(),
 			Outcome: d.outcome(), SoFar: d.outcome(), Reason: rapid.SampledFrom([]rollout.Harm{"", rollout.OOMKill, rollout.NotReady}).Draw(d.T, "harm")})
 	}
+	if rapid.Bool().Draw(d.T, "started") {
+		s.Started = d.time()
+	} else {
+		s.StartPending = rollout.Condition{Reason: rollout.PolicyChanged, Since: d.time()}
+	}
 	return s
 }
 
@@ -103,6 +108,8 @@ func utc(s rollout.State) rollout.State {
 	at(&s.CooldownUntil)
 	at(&s.Degraded.Since)
 	at(&s.ResizeBlocked.Since)
+	at(&s.StartPending.Since)
+	at(&s.Started)
 	at(&s.ScheduleBlocked.Since)
 	for i := range s.Reverted {
 		at(&s.Reverted[i].At)

@@ -97,10 +97,8 @@ func CheckPolicy(p *loadlinev1alpha1.SizingPolicy) (problems field.ErrorList, wa
 	if spec.Sharing != nil {
 		ch.sharing(spec, at.Child("sharing"))
 	}
-	if text, written := p.Annotations[AcknowledgeAnnotation]; written {
-		if _, err := time.Parse(time.RFC3339, text); err != nil {
-			ch.warn("%s: %q acknowledges nothing: it must be the time that condition %s names, such as 2026-01-02T15:04:05Z", acknowledgePath, short(text), ConditionFuseTripped)
-		}
+	if problem := acknowledgeProblem(p, time.Time{}, time.Time{}); problem != nil {
+		ch.warn("%s, it acknowledges nothing", problem)
 	}
 	return ch.problems, ch.warnings
 }

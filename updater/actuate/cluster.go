@@ -292,7 +292,7 @@ func (c *Cluster) resize(ctx context.Context, change Change) (_ Change, note rol
 		return failed(ErrRateLimited)
 	}
 	if err != nil {
-		return failed(err)
+		return failed(uncertain(err))
 	}
 	klog.FromContext(ctx).V(2).Info("Pod resized", "pod", klog.KObj(change.Target), "vpa", change.VPA, "cause", change.Cause, "sizes", Sizes(change))
 	return change, note, nil
@@ -428,7 +428,7 @@ func (c *Cluster) Evict(ctx context.Context, change Change) error {
 	if err := c.evict(ctx, change); errors.Is(err, ErrRateLimited) {
 		return err
 	} else if err != nil {
-		return fmt.Errorf("evict pod %s: %w", klog.KObj(change.Target), err)
+		return fmt.Errorf("evict pod %s: %w", klog.KObj(change.Target), uncertain(err))
 	}
 	if c.Checker != nil {
 		c.Checker.Evicted(change.Target)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 	"time"
 
@@ -22,10 +21,8 @@ const (
 	// answerTime is how long an answer of the metrics API is awaited. It is a
 	// precaution, and must not hold up changes.
 	answerTime = 2 * time.Second
-	// silence is how long it is not asked any more after it gave no answer in time: about pods of that
-	// namespace, or of all if that happened in silentNamespaces of them.
-	silence          = time.Minute
-	silentNamespaces = 2
+	// silence is how long it is not asked any more after it gave no answer in time.
+	silence = time.Minute
 )
 
 // errSilent is the error while the metrics API is not asked.
@@ -34,7 +31,7 @@ var errSilent = errors.New("the metrics API gave no answer in time a moment ago"
 // Memory returns what asks the metrics API, through the client of any group of
 // the API server, how many bytes of memory the containers of a pod use. A pod
 // that was not measured yet is an error. It answers within 2 s; if the API does not,
-// the API is left alone for a minute, for that namespace or for all.
+// the API is left alone for a minute.
 func Memory(client rest.Interface) func(ctx context.Context, namespace, pod string) (map[string]resources.Amount, error) {
 	return (&meter{client: client, wait: answerTime}).memory
 }
@@ -45,30 +42,14 @@ type meter struct {
 	wait   time.Duration
 
 	mu    sync.Mutex
-	until map[string]time.Time // by namespace: the API is not asked before
-}
-
-// silent reports whether the API is not asked about pods of a namespace.
-func (m *meter) silent(namespace string, now time.Time) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	maps.DeleteFunc(m.until, func(_ string, until time.Time) bool { return !now.Before(until) })
-	_, silent := m.until[namespace]
-	return silent || len(m.until) >= silentNamespaces
-}
-
-// unanswered records that the API did not answer about a pod of a namespace.
-func (m *meter) unanswered(namespace string, now time.Time) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.until == nil {
-		m.until = map[string]time.Time{}
-	}
-	m.until[namespace] = now.Add(silence)
+	until time.Time // the API is not asked before
 }
 
 func (m *meter) memory(ctx context.Context, namespace, pod string) (map[string]resources.Amount, error) {
-	if m.silent(namespace, time.Now()) {
+	m.mu.Lock()
+	silent := time.Now().Before(m.until)
+	m.mu.Unlock()
+	if silent {
 		return nil, fmt.Errorf("read the metrics of pod %s/%s: %w", namespace, pod, errSilent)
 	}
 	limited, cancel := context.WithTimeout(ctx, m.wait)
@@ -77,7 +58,9 @@ func (m *meter) memory(ctx context.Context, namespace, pod string) (map[string]r
 		SetHeader("Accept", runtime.ContentTypeJSON).MaxRetries(0).Do(limited))
 	if err != nil {
 		if limited.Err() != nil && ctx.Err() == nil {
-			m.unanswered(namespace, time.Now())
+			m.mu.Lock()
+			m.until = time.Now().Add(silence)
+			m.mu.Unlock()
 		}
 		return nil, fmt.Errorf("read the metrics of pod %s/%s: %w", namespace, pod, err)
 	}

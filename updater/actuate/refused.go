@@ -2,6 +2,7 @@ package actuate
 
 import (
 	"errors"
+	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +16,17 @@ func Refused(err error) bool {
 	return invalidResize(err) || NoCapacity(err) ||
 		apierrors.HasStatusCause(err, unsupportedPlatform) ||
 		apierrors.IsNotFound(err) && !deniedByAdmission(err) || apierrors.IsMethodNotSupported(err)
+}
+
+// ErrUncertain is the error of a change that the API server may have carried out all the same.
+var ErrUncertain = errors.New("the API server may have made the change")
+
+// uncertain marks the error of a request that may have been carried out.
+func uncertain(err error) error {
+	if err == nil || refused(err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUncertain, err)
 }
 
 // Rejected reports whether a resize was refused for its content, by the API server itself or by its

@@ -8,52 +8,51 @@ import (
 	"loadline.dev/loadline/pkg/core/rollout"
 )
 
-// Pace is what limits the rollouts of all workloads of one policy in a pass.
-type Pace struct {
+// PolicyLimits limit the rollouts of all workloads of one policy in a pass.
+type PolicyLimits struct {
 	Policy *loadlinev1alpha1.SizingPolicy
 	Trip   rollout.Trip // of the fuse; its At is zero if the fuse has not tripped
-	Starts int          // further workloads that may begin
+	Starts int          // further workloads that may start
+	// StartsBy are the starts so far, by namespace.
+	StartsBy map[string]rollout.StartCount
 }
 
-// Paces returns the pace of each policy that governs a VPA of the last Snapshot, by name. It reads what
-// is remembered of all its workloads, also of those without pods or whose pods are held. The answer is good
-// until the next call, which uses its memory.
-func (r *Reader) Paces(now time.Time) map[string]*Pace {
+// Limits returns the limits of each policy that governs a VPA of the last Snapshot, by name. It reads what
+// is remembered of all its workloads, also of those without pods or whose pods are held.
+func (r *Reader) Limits(now time.Time) map[string]*PolicyLimits {
 	if r.memo == nil || len(r.memo.ruled) == 0 {
 		return nil
 	}
 	r.sumUpRounds()
-	paces := r.memo.paces
-	for name, f := range r.memo.fleets {
+	limits := make(map[string]*PolicyLimits, len(r.memo.rounds))
+	for name, rounds := range r.memo.rounds {
 		object := r.Policies.Now().Object(name)
 		if object == nil {
-			delete(r.memo.fleets, name)
-			delete(paces, name)
+			delete(r.memo.rounds, name)
 			continue
 		}
 		rule := r.ruleOf(object)
-		if paces[name] == nil {
-			paces[name] = &Pace{}
-		}
-		*paces[name] = Pace{Policy: object, Trip: convert.Fuse(object, f, now), Starts: f.Starts(rule.settings.StartRate, rule.safety.Period, now)}
+		l := &PolicyLimits{Policy: object, Trip: convert.FuseTrip(object, rounds, now)}
+		l.Starts, l.StartsBy = rounds.Starts(rule.settings.StartRate, rule.safety.Period, now)
+		limits[name] = l
 	}
-	return paces
+	return limits
 }
 
-// UpdateTrips adds fuses that have tripped since Paces was called.
-func (r *Reader) UpdateTrips(paces map[string]*Pace, now time.Time) {
+// UpdateTrips adds fuses that have tripped since Limits was called.
+func (r *Reader) UpdateTrips(limits map[string]*PolicyLimits, now time.Time) {
 	r.sumUpRounds()
-	for name, pace := range paces {
-		if f := r.memo.fleets[name]; f != nil && pace.Trip.At.IsZero() {
-			pace.Trip = convert.Fuse(pace.Policy, f, now)
+	for name, l := range limits {
+		if rounds := r.memo.rounds[name]; rounds != nil && !l.Trip.HoldsPolicy() {
+			l.Trip = convert.FuseTrip(l.Policy, rounds, now)
 		}
 	}
 }
 
-// sumUpRounds fills the fleet of each policy.
+// sumUpRounds sums up the rounds of each policy.
 func (r *Reader) sumUpRounds() {
-	for _, f := range r.memo.fleets {
-		f.Reset()
+	for _, rounds := range r.memo.rounds {
+		rounds.Reset()
 	}
 	counted := r.memo.counted // a workload may have several VPAs
 	clear(counted)
@@ -64,13 +63,13 @@ func (r *Reader) sumUpRounds() {
 		}
 		name := v.record()
 		counted[name] = true
-		f := r.memo.fleets[policy.Name]
-		if f == nil {
-			f = &rollout.Fleet{}
-			r.memo.fleets[policy.Name] = f
+		rounds := r.memo.rounds[policy.Name]
+		if rounds == nil {
+			rounds = &rollout.PolicyRounds{}
+			r.memo.rounds[policy.Name] = rounds
 		}
 		if state, err := r.Records.StateAs(name, v.answer.Workload); err == nil { // else its pods are held for that
-			f.Add(state, policy.RolloutHash)
+			rounds.Add(name.Namespace, name.Name, state, policy.RolloutHash)
 		}
 	}
 }

@@ -49,10 +49,9 @@ type memo struct {
 	ruled map[*vpav1.VerticalPodAutoscaler]*ruled
 	spare *ruled // for the next VPA of which nobody knows yet whether it is one of these
 
-	rollouts []*Rollout                // of the last Snapshot
-	fleets   map[string]*rollout.Fleet // by policy, see Paces
-	paces    map[string]*Pace          // by policy
-	counted  map[records.Name]bool     // workloads, see Paces
+	rollouts []*Rollout                       // of the last Snapshot
+	rounds   map[string]*rollout.PolicyRounds // by policy, see Limits
+	counted  map[records.Name]bool            // workloads, see Limits
 
 	met     int          // pods in the last pass
 	marked  bool         // a pod has a mark of sharing
@@ -185,7 +184,7 @@ type knownOwner struct {
 
 func newMemo() *memo {
 	book, _ := recipe.NewBook("", recipe.DefaultConfig()) // the recipe without a name can be read
-	return &memo{book: book, fleets: map[string]*rollout.Fleet{}, paces: map[string]*Pace{}, counted: map[records.Name]bool{}, acting: map[string]bool{}, vpas: map[cache.ObjectName]*knownVPA{}, listed: map[cache.ObjectName]int32{}, ranges: map[string]*knownRanges{},
+	return &memo{book: book, rounds: map[string]*rollout.PolicyRounds{}, counted: map[records.Name]bool{}, acting: map[string]bool{}, vpas: map[cache.ObjectName]*knownVPA{}, listed: map[cache.ObjectName]int32{}, ranges: map[string]*knownRanges{},
 		pods: map[types.UID]*knownPod{}, owners: map[target.Key]*knownOwner{}, referred: map[*metav1.OwnerReference]*knownOwner{}, unreadable: map[target.Key]string{}, ruled: map[*vpav1.VerticalPodAutoscaler]*ruled{}, spare: &ruled{}}
 }
 

@@ -69,7 +69,8 @@ type SizingRecordStatus struct {
 	// +optional
 	PolicyHash string `json:"policyHash,omitempty"`
 
-	// startedAt is when the first pod was changed under policyHash. Absent: none was.
+	// startedAt is when the first pod was changed under policyHash. Absent: none was,
+	// or the oldest of rounds has the time.
 	// +optional
 	StartedAt *metav1.Time `json:"startedAt,omitempty"`
 
@@ -124,8 +125,9 @@ type SizingRecordStatus struct {
 
 	// conditions are "Degraded" (rounds were taken back repeatedly),
 	// "ResizeBlocked" (the nodes cannot hold the change), "ScheduleBlocked" (the
-	// schedule of the policy does not allow changes now) and "EvidenceMissing" (not
-	// all is known by which a change is judged).
+	// schedule of the policy does not allow changes now), "EvidenceMissing" (not all
+	// is known by which a change is judged) and "StartPending" (the policy has
+	// changed since the last round).
 	// +optional
 	// +listType=map
 	// +listMapKey=type

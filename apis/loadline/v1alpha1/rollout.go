@@ -63,7 +63,7 @@ type Rollout struct {
 	MaxConcurrent *int32 `json:"maxConcurrent,omitempty"`
 
 	// startRate limits how fast this policy spreads to workloads that it has not
-	// changed yet: at most this number begin within the first hour, and their total
+	// changed yet: at most this number start within the first hour, and their total
 	// at most doubles in each further hour. It applies again after a change of
 	// recipe, resourcePolicy, containers, mode, canary or method, and to workloads
 	// that are selected later. 0: no limit. Default: 10; with mode Inherit no limit.

@@ -10,8 +10,9 @@ import (
 type SizingPolicyStatus struct {
 	// conditions are "Ready" (the policy is used; its message says what is not),
 	// "Degraded" (workloads whose changes were taken back repeatedly) and, once too
-	// many rounds were reverted, "FuseTripped" (no further round begins until the
-	// annotation loadline.dev/acknowledge has the time that its message names).
+	// many rounds were reverted, "FuseTripped" (no further round begins, or none in
+	// the namespaces that its message names, until the annotation
+	// loadline.dev/acknowledge has the time in it).
 	// +optional
 	// +listType=map
 	// +listMapKey=type

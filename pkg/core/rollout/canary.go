@@ -21,10 +21,10 @@ type Workload struct {
 	Rolling  bool // it is being rolled out: RollingOut
 	// ShortHistory: the recommendation rests on less usage than the policy requires.
 	ShortHistory bool
-	// Tripped: the fuse of the policy has tripped, so no pod is changed.
+	// Tripped: the fuse of the policy holds the workload, so no pod is changed.
 	Tripped bool
-	// MayNotStart: the policy begins with no further workload now. One that has begun goes on.
-	MayNotStart bool
+	// StartBlocked: the policy starts no further workload now. One that has started goes on.
+	StartBlocked bool
 
 	Target []policy.Container // what is recommended, as requests, without any Floor
 	Pods   []Pod
@@ -103,8 +103,11 @@ func (w *Workload) present(uid string) *Pod {
 	return nil
 }
 
+// maxMembers bounds the members of a canary, because a record lists them.
+const maxMembers = 300
+
 // choose chooses the members of the canary, once: max(1, percentage of the eligible pods,
-// rounded down), those first that are to be changed. Later only one that is gone is
+// rounded down), at most maxMembers, those first that are to be changed. Later only one that is gone is
 // replaced, and stays in the list until then, so that pods that are sized, pending or new
 // make no canary grow; nor does one of a workload that shrank take more than its share.
 func (s *State) choose(w *Workload, percentage int) {
@@ -122,6 +125,7 @@ func (s *State) choose(w *Workload, percentage int) {
 	if len(s.Members) > 0 {
 		wanted = min(len(s.Members), max(1, percentage*live/100))
 	}
+	wanted = min(wanted, maxMembers)
 	var members, gone []Member
 	for _, m := range s.Members {
 		if w.present(m.UID) != nil {

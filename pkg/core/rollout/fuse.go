@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -10,86 +11,176 @@ const (
 	fuseWindow = time.Hour
 	fuseRounds = 5 // fewer rounds prove nothing
 	fuseShare  = 5 // the fuse trips when more than one in so many judged rounds was reverted
-	// fuseReverts is the least number of reverts, because one of five rounds is not more than a fifth.
+	// fuseReverts is the minimum number of reverts, because one of five rounds is not more than a fifth.
 	fuseReverts = 2
+	// fuseMemory is the age up to which a round can trip a fuse. A condition of the policy lasts longer.
+	fuseMemory = 7 * 24 * time.Hour
+	// maxHeldNamespaces is the number of namespaces that a fuse holds one by one. Beyond that it holds
+	// the policy.
+	maxHeldNamespaces = 20
 
-	// startStep is the least time in which the number of begun workloads doubles.
+	// startStep is the minimum time in which the number of started workloads doubles.
 	startStep = time.Hour
-	// startMemory is how long a begun workload lets others begin.
+	// startMemory is how long a started workload lets others start.
 	startMemory = 24 * time.Hour
 )
 
-// Fleet sums up the rollouts of all workloads of one policy. Times have a resolution of a second.
-type Fleet struct {
+// PolicyRounds sums up the rollouts of all workloads of one policy. Times have a resolution of a
+// second.
+type PolicyRounds struct {
 	ended   []verdict
 	running []verdict // rounds in progress with a change that ended
-	starts  []int64
-	harmed  []int64 // times of ended that were reverted
+	reverts []revert
+	starts  []start
+
+	index      map[string]int32 // of a namespace in the lists below
+	namespaces []string
+	lastChange []int64 // of a pod, by namespace
 }
 
-// verdict is a round that has ended, or was judged so far.
+// verdict is a round that has ended, or was judged so far. Times are seconds since 1970.
 type verdict struct {
-	at             int64 // seconds since 1970
-	judged, harmed bool
+	at, changed      int64 // when it ended, and its last change of a pod
+	namespace        int32
+	judged, reverted bool
 }
 
-// Reset empties the fleet, and keeps its memory.
-func (f *Fleet) Reset() {
-	f.ended, f.running, f.starts, f.harmed = f.ended[:0], f.running[:0], f.starts[:0], f.harmed[:0]
+type revert struct {
+	at        int64
+	namespace int32
+	record    string
 }
 
-// Add adds a workload. Its begin counts only under the current hash of the policy, its rounds always.
-func (f *Fleet) Add(s State, hash string) {
+type start struct {
+	at        int64
+	namespace int32
+}
+
+// Reset empties the sums, and keeps their memory.
+func (p *PolicyRounds) Reset() {
+	p.ended, p.running, p.reverts, p.starts = p.ended[:0], p.running[:0], p.reverts[:0], p.starts[:0]
+	clear(p.index)
+	p.namespaces, p.lastChange = p.namespaces[:0], p.lastChange[:0]
+}
+
+// Add adds a workload of a namespace, and the name of its record. Its start counts only under the
+// current hash of the policy, its rounds always.
+func (p *PolicyRounds) Add(namespace, record string, s State, hash string) {
+	n := p.indexOf(namespace)
 	if !s.Started.IsZero() && s.Hash == hash {
-		f.starts = append(f.starts, s.Started.Unix())
+		p.starts = append(p.starts, start{at: s.Started.Unix(), namespace: n})
 	}
 	for i := range s.Rounds {
-		switch r := &s.Rounds[i]; {
+		r := &s.Rounds[i]
+		changed := later(r.Time, r.Last).Unix()
+		if r.begun() {
+			p.lastChange[n] = max(p.lastChange[n], changed)
+		}
+		switch reverted := r.Outcome.reverted(); {
 		case r.Outcome == "" && r.SoFar != "":
-			f.running = append(f.running, verdict{at: r.Last.Unix(), judged: r.SoFar == Success})
+			p.running = append(p.running, verdict{at: r.Last.Unix(), changed: changed, namespace: n, judged: r.SoFar == Success})
 		case r.Outcome != "" && !r.Ended.IsZero():
-			f.ended = append(f.ended, verdict{at: r.Ended.Unix(), judged: r.Outcome == Success || r.Outcome.harmed(), harmed: r.Outcome.harmed()})
-			if r.Outcome.harmed() {
-				f.harmed = append(f.harmed, r.Ended.Unix())
+			at := r.Ended.Unix()
+			p.ended = append(p.ended, verdict{at: at, changed: changed, namespace: n, judged: r.Outcome == Success || reverted, reverted: reverted})
+			if reverted {
+				p.reverts = append(p.reverts, revert{at: at, namespace: n, record: record})
 			}
 		}
 	}
 }
 
+func (p *PolicyRounds) indexOf(namespace string) int32 {
+	n, known := p.index[namespace]
+	if !known {
+		if p.index == nil {
+			p.index = map[string]int32{}
+		}
+		n = int32(len(p.namespaces)) //nolint:gosec // there are fewer namespaces
+		p.index[namespace] = n
+		p.namespaces, p.lastChange = append(p.namespaces, namespace), append(p.lastChange, math.MinInt64)
+	}
+	return n
+}
+
 // Trip is when a fuse tripped, and the rounds within one hour that made it trip.
 type Trip struct {
-	At       time.Time // zero: it has not tripped
-	Ended    int
+	// At is the time that acknowledges the trip: that of the trip, or of the last change before it was
+	// noticed. Zero: it has not tripped.
+	At       time.Time
 	Judged   int // rounds that were successful or reverted
 	Reverted int
+	Record   string // that of the last reverted workload, as namespace/name
+	// Namespaces whose pods the fuse holds, sorted. Empty: all pods of the policy.
+	Namespaces []string
 }
+
+// Holds reports whether the fuse holds the pods of a namespace.
+func (t *Trip) Holds(namespace string) bool {
+	return !t.At.IsZero() && (t.HoldsPolicy() || slices.Contains(t.Namespaces, namespace))
+}
+
+// HoldsPolicy reports whether a tripped fuse holds all pods of the policy.
+func (t *Trip) HoldsPolicy() bool { return !t.At.IsZero() && len(t.Namespaces) == 0 }
 
 // Trip returns when the fuse of the policy tripped first: at least five rounds ended within one hour,
-// and more than a fifth of those that were judged were reverted. Evictions and other rounds without a
-// verdict are no evidence of success. Where fewer ended, successful rounds in progress count as well, so
-// that large workloads do not hide the reverts of others. Rounds that ended at or before the acknowledged
-// time do not count; see Acknowledged. A policy with a tripped fuse begins no round, so the answer stays
-// the same until then.
-func (f *Fleet) Trip(acknowledged, now time.Time) Trip {
-	if len(f.harmed) < fuseReverts {
+// and more than a fifth of the judged ones were reverted. Evictions and other rounds without a verdict
+// are no evidence of success. If fewer rounds ended, successful rounds in progress count as well, so
+// that large workloads do not hide the reverts of others.
+//
+// Reverts of one namespace count at most as often as those of all others together, and only beside two
+// of these. If the fuse trips only without that limit, it holds this namespace, or the policy if it has
+// no other namespace.
+//
+// Rounds whose last change was at or before the acknowledged time do not count, nor do those that
+// ended more than seven days ago. A held pod starts no round, so the answer stays the same until then.
+func (p *PolicyRounds) Trip(acknowledged, now time.Time) Trip {
+	if len(p.reverts) < fuseReverts {
 		return Trip{}
 	}
-	slices.Sort(f.harmed)
-	since := f.Acknowledged(acknowledged, now).Unix()
-	tripped := f.trip(f.ended, nil, since, now.Unix())
-	if tripped.At.IsZero() {
-		tripped = f.trip(f.ended, f.running, since, now.Unix())
+	slices.SortFunc(p.reverts, func(a, b revert) int { return cmp.Compare(a.at, b.at) })
+	since := int64(math.MinInt64)
+	if written := p.acknowledged(acknowledged, now); !written.IsZero() {
+		since = written.Unix()
 	}
-	return tripped
+	t := p.trip(nil, since, now.Unix())
+	if !t.HoldsPolicy() {
+		t = t.with(p.trip(p.running, since, now.Unix()))
+	}
+	for n, namespace := range p.namespaces {
+		if at := p.lastChange[n]; t.Holds(namespace) && at <= now.Add(skew).Unix() {
+			t.At = later(t.At, time.Unix(at, 0).UTC())
+		}
+	}
+	return t
 }
 
-// Acknowledged returns until when the reverts of the policy are acknowledged, from what a user wrote.
-// A time ahead of both the clock and the last reverted round acknowledges nothing: it would cover
-// reverts that nobody has seen.
-func (f *Fleet) Acknowledged(written, now time.Time) time.Time {
-	latest := now.Unix()
-	for _, at := range f.harmed {
-		if at <= now.Add(skew).Unix() {
+// with combines two trips of the same fuse.
+func (t Trip) with(other Trip) Trip {
+	if t.At.IsZero() || other.HoldsPolicy() {
+		return other
+	}
+	if other.At.IsZero() {
+		return t
+	}
+	t.Namespaces = append(t.Namespaces, other.Namespaces...)
+	slices.Sort(t.Namespaces)
+	t.Namespaces = slices.Compact(t.Namespaces)
+	t.At = later(t.At, other.At)
+	return t
+}
+
+// acknowledged returns the time until which the changes of the policy are acknowledged, from what a user
+// wrote. A time after the clock, the last change and the last revert acknowledges nothing: it would cover
+// reverts that are yet to come.
+func (p *PolicyRounds) acknowledged(written, now time.Time) time.Time {
+	latest, limit := now.Unix(), now.Add(skew).Unix()
+	for _, r := range p.reverts {
+		if r.at <= limit {
+			latest = max(latest, r.at)
+		}
+	}
+	for _, at := range p.lastChange {
+		if at <= limit {
 			latest = max(latest, at)
 		}
 	}
@@ -101,70 +192,147 @@ func (f *Fleet) Acknowledged(written, now time.Time) time.Time {
 
 // edge is a moment at which the number of rounds within the window changes.
 type edge struct {
-	at                      int64
-	ended, judged, reverted int
+	at        int64
+	namespace int32
+	counts
 }
 
-func (f *Fleet) trip(ended, running []verdict, since, now int64) Trip {
+type counts struct{ ended, judged, reverted int }
+
+func (c *counts) add(o counts) {
+	c.ended, c.judged, c.reverted = c.ended+o.ended, c.judged+o.judged, c.reverted+o.reverted
+}
+
+func (c counts) negated() counts { return counts{-c.ended, -c.judged, -c.reverted} }
+
+// tooMany reports whether the share of reverts trips a fuse.
+func (c counts) tooMany() bool { return c.reverted >= fuseReverts && c.reverted*fuseShare > c.judged }
+
+// trip looks for the trip among rounds that ended, and others.
+func (p *PolicyRounds) trip(running []verdict, since, now int64) (t Trip) {
+	edges := p.edges(running, since, now)
+	var all counts
+	of := make([]counts, len(p.namespaces))
+	for i, e := range edges {
+		all.add(e.counts)
+		of[e.namespace].add(e.counts)
+		if i+1 < len(edges) && edges[i+1].at == e.at || all.ended < fuseRounds || !all.tooMany() {
+			continue
+		}
+		worst := 0
+		for n := range of {
+			if of[n].reverted > of[worst].reverted {
+				worst = n
+			}
+		}
+		if len(of) == 1 || all.tooManyBeside(of[worst]) {
+			return p.tripped(e.at, all)
+		}
+		held, name := t.Namespaces, p.namespaces[worst]
+		switch {
+		case slices.Contains(held, name):
+		case len(held) >= maxHeldNamespaces:
+			return p.tripped(e.at, all)
+		default:
+			t = p.tripped(e.at, all)
+			t.Namespaces = append(held, name)
+		}
+	}
+	slices.Sort(t.Namespaces)
+	return t
+}
+
+// tooManyBeside reports whether the share of reverts also trips a fuse if the namespace with the most
+// reverts has only as many as all others together. A single revert of others is no evidence beside more.
+func (c counts) tooManyBeside(most counts) bool {
+	others := c.reverted - most.reverted
+	excess := max(0, most.reverted-others)
+	if excess > 0 && others < fuseReverts {
+		return false
+	}
+	c.judged, c.reverted = c.judged-excess, c.reverted-excess
+	return c.tooMany()
+}
+
+// tripped returns a trip at a moment, with the last revert before it.
+func (p *PolicyRounds) tripped(at int64, c counts) Trip {
+	t := Trip{At: time.Unix(at, 0).UTC(), Judged: c.judged, Reverted: c.reverted}
+	for _, r := range p.reverts {
+		if r.at <= at && r.record != "" {
+			t.Record = p.namespaces[r.namespace] + "/" + r.record
+		}
+	}
+	return t
+}
+
+// edges returns when rounds come into the window and leave it, in order of time.
+func (p *PolicyRounds) edges(running []verdict, since, now int64) (edges []edge) {
 	const window = int64(fuseWindow / time.Second)
-	var edges []edge
-	for _, all := range [...][]verdict{ended, running} {
-		for _, v := range all {
-			if v.at <= since || v.at > now+int64(skew/time.Second) || !f.harmNear(v.at, window) {
+	oldest, latest := now-int64(fuseMemory/time.Second), now+int64(skew/time.Second)
+	for _, verdicts := range [...][]verdict{p.ended, running} {
+		for _, v := range verdicts {
+			if v.at <= since || v.changed <= since || v.at < oldest || v.at > latest || !p.revertNear(v.at, window) {
 				continue
 			}
-			one := edge{at: v.at, ended: 1}
+			one := edge{at: v.at, namespace: v.namespace, counts: counts{ended: 1}}
 			if v.judged {
 				one.judged = 1
 			}
-			if v.harmed {
+			if v.reverted {
 				one.reverted = 1
 			}
 			edges = append(edges, one)
 			if v.at+window <= now {
-				edges = append(edges, edge{v.at + window, -one.ended, -one.judged, -one.reverted})
+				edges = append(edges, edge{v.at + window, v.namespace, one.negated()})
 			}
 		}
 	}
-	slices.SortFunc(edges, func(a, b edge) int { return int(a.at - b.at) })
-	t := Trip{}
-	for i, e := range edges {
-		t.Ended, t.Judged, t.Reverted = t.Ended+e.ended, t.Judged+e.judged, t.Reverted+e.reverted
-		if i+1 < len(edges) && edges[i+1].at == e.at {
+	slices.SortFunc(edges, func(a, b edge) int { return cmp.Compare(a.at, b.at) })
+	return edges
+}
+
+// revertNear reports whether a round was reverted within a window of a moment: the others matter for no trip.
+func (p *PolicyRounds) revertNear(at, window int64) bool {
+	i, _ := slices.BinarySearchFunc(p.reverts, at-window, func(r revert, at int64) int { return cmp.Compare(r.at, at) })
+	return i < len(p.reverts) && p.reverts[i].at <= at+window
+}
+
+// StartCount is how many workloads of a namespace have started.
+type StartCount struct {
+	Recent int // within the current step
+	All    int // also in the 24 hours before
+}
+
+// Compare orders namespaces by their starts, the fewest first.
+func (c StartCount) Compare(o StartCount) int {
+	return cmp.Or(cmp.Compare(c.Recent, o.Recent), cmp.Compare(c.All, o.All))
+}
+
+// Starts returns how many further workloads the policy may start now: within an hour, rate of them, or as
+// many as it started in the 24 hours before, whichever is more. So the number doubles each hour, goes on
+// after a closed schedule of a night, and is small again for workloads that are selected later. A period
+// of observation above an hour takes the place of the hour. A rate of 0 is no limit. It also returns the
+// starts of namespaces that have some.
+func (p *PolicyRounds) Starts(rate int, period time.Duration, now time.Time) (left int, by map[string]StartCount) {
+	if rate <= 0 {
+		return math.MaxInt, nil
+	}
+	by = map[string]StartCount{}
+	step, recent, before := max(startStep, period), 0, 0
+	for _, s := range p.starts {
+		age := now.Sub(time.Unix(s.at, 0))
+		if age < -skew || age >= step+startMemory { // written by a clock that is far ahead, or long ago
 			continue
 		}
-		if t.Ended >= fuseRounds && t.Reverted >= fuseReverts && t.Reverted*fuseShare > t.Judged {
-			t.At = time.Unix(e.at, 0).UTC()
-			return t
-		}
-	}
-	return Trip{}
-}
-
-// harmNear reports whether a round was reverted within a window of a moment: the others matter for no trip.
-func (f *Fleet) harmNear(at, window int64) bool {
-	i, _ := slices.BinarySearch(f.harmed, at-window)
-	return i < len(f.harmed) && f.harmed[i] <= at+window
-}
-
-// Starts returns how many further workloads the policy may begin with now: within an hour, rate of
-// them, or as many as it began with in the 24 hours before, whichever is more. So the number doubles
-// each hour, goes on after a closed schedule of a night, and starts small again for workloads that
-// are selected later. A period of observation above an hour takes the place of the hour. A rate of 0
-// is no limit.
-func (f *Fleet) Starts(rate int, period time.Duration, now time.Time) int {
-	if rate <= 0 {
-		return math.MaxInt
-	}
-	step, recent, before := max(startStep, period), 0, 0
-	for _, at := range f.starts {
-		switch age := now.Sub(time.Unix(at, 0)); {
-		case age < -skew: // written by a clock that is far ahead
-		case age < step:
+		count := by[p.namespaces[s.namespace]]
+		count.All++
+		if age < step {
 			recent++
-		case age < step+startMemory:
+			count.Recent++
+		} else {
 			before++
 		}
+		by[p.namespaces[s.namespace]] = count
 	}
-	return max(0, max(rate, before)-recent)
+	return max(0, max(rate, before)-recent), by
 }

@@ -1,23 +1,27 @@
 package rollout
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/policy"
 )
 
 // ended returns a workload with rounds of one outcome that ended at some minutes after noon.
 func ended(o Outcome, minutes ...int) (s State) {
 	for _, m := range minutes {
-		s.Rounds = append(s.Rounds, Round{Outcome: o, Ended: noon.Add(time.Duration(m) * time.Minute)})
+		at := noon.Add(time.Duration(m) * time.Minute)
+		s.Rounds = append(s.Rounds, Round{Time: at, Pods: 1, Outcome: o, Ended: at})
 	}
 	return s
 }
 
-func TestFleetTrip(t *testing.T) {
+func TestPolicyRoundsTrip(t *testing.T) {
 	minute := func(m int) time.Time { return noon.Add(time.Duration(m) * time.Minute) }
 	for _, tc := range []struct {
 		name         string
@@ -63,19 +67,130 @@ func TestFleetTrip(t *testing.T) {
 			ended(Reverted, 3, 4), {Rounds: []Round{{Last: minute(0)}}}, {Rounds: []Round{{Last: minute(1)}}}, {Rounds: []Round{{Last: minute(2)}}}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			var f Fleet
+			var p PolicyRounds
 			for _, s := range tc.rounds {
-				f.Add(s, "")
+				p.Add("shop", "", s, "")
 			}
 			if tc.now.IsZero() {
 				tc.now = noon.Add(2 * time.Hour)
 			}
-			require.Equal(t, tc.want, f.Trip(tc.acknowledged, tc.now).At)
+			require.Equal(t, tc.want, p.Trip(tc.acknowledged, tc.now).At)
 		})
 	}
 }
 
-func TestFleetStarts_DoublesEachHour(t *testing.T) {
+// The fuse holds one namespace if no other one has comparable reverts.
+func TestPolicyRoundsTrip_Namespaces(t *testing.T) {
+	minute := func(m int) time.Time { return noon.Add(time.Duration(m) * time.Minute) }
+	type workload struct {
+		namespace string
+		State
+	}
+	in := func(namespace string, o Outcome, minutes ...int) (all []workload) {
+		for _, m := range minutes {
+			all = append(all, workload{namespace, ended(o, m)})
+		}
+		return all
+	}
+	for _, tc := range []struct {
+		name   string
+		rounds [][]workload
+		at     time.Time // zero: it does not trip
+		held   []string
+	}{
+		{name: "the only namespace", rounds: [][]workload{in("a", Reverted, 0, 1, 2, 3, 4)}, at: minute(4)},
+		{name: "other namespaces without rounds", rounds: [][]workload{in("a", Reverted, 0, 1, 2, 3, 4), {{namespace: "b"}}}, at: minute(4), held: []string{"a"}},
+		{name: "successes of others", rounds: [][]workload{in("a", Reverted, 3, 4), in("b", Success, 0, 1, 2)}, at: minute(4), held: []string{"a"}},
+		{name: "one revert in each of two", rounds: [][]workload{in("a", Reverted, 3), in("b", Reverted, 4), in("b", Success, 0, 1, 2)}, at: minute(4)},
+		{name: "all rounds of two", rounds: [][]workload{in("a", Reverted, 0, 1, 2), in("b", Reverted, 3, 4)}, at: minute(4)},
+		{name: "many reverts of one, and one of many rounds of another", at: minute(9), held: []string{"a"},
+			rounds: [][]workload{in("a", Reverted, 5, 6, 7, 8, 9), in("b", Success, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), in("b", Reverted, 1)}},
+		{name: "one after the other", at: minute(124), held: []string{"a", "b"},
+			rounds: [][]workload{in("a", Reverted, 3, 4), in("b", Success, 0, 1, 2), in("b", Reverted, 123, 124), in("a", Success, 120, 121, 122)}},
+		{name: "then both at a time", at: minute(12),
+			rounds: [][]workload{in("a", Reverted, 3, 4), in("b", Success, 0, 1, 2), in("b", Reverted, 11, 12)}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var p PolicyRounds
+			for _, workloads := range tc.rounds {
+				for _, w := range workloads {
+					p.Add(w.namespace, "deployment-web", w.State, "")
+				}
+			}
+			got := p.Trip(time.Time{}, noon.Add(3*time.Hour))
+			require.Equal(t, tc.at, got.At)
+			require.Equal(t, tc.held, got.Namespaces)
+			for _, namespace := range []string{"a", "b"} {
+				want := !tc.at.IsZero() && (len(tc.held) == 0 || slices.Contains(tc.held, namespace))
+				require.Equal(t, want, got.Holds(namespace), namespace)
+			}
+		})
+	}
+}
+
+// Rounds that were in progress when the fuse tripped end later. The acknowledgement covers them.
+func TestPolicyRoundsTrip_AcknowledgesRoundsInProgress(t *testing.T) {
+	minute := func(m int) time.Time { return noon.Add(time.Duration(m) * time.Minute) }
+	rounds := func(inProgress Round) (p PolicyRounds) {
+		p.Add("shop", "", ended(Reverted, 0, 1, 2, 3, 4), "")
+		for range 80 {
+			p.Add("shop", "", State{Rounds: []Round{inProgress}}, "")
+		}
+		return p
+	}
+	p := rounds(Round{Time: minute(3), Last: minute(6), Pods: 1})
+	tripped := p.Trip(time.Time{}, minute(7)).At
+	require.Equal(t, minute(6), tripped, "the last change was sent while the trip was noticed")
+	p = rounds(Round{Time: minute(3), Last: minute(6), Pods: 1, Outcome: Reverted, Ended: minute(20)})
+	require.Zero(t, p.Trip(tripped, minute(21)).At)
+	p = rounds(Round{Time: minute(3), Last: minute(15), Pods: 2, Outcome: Reverted, Ended: minute(20)})
+	require.Equal(t, minute(20), p.Trip(tripped, minute(21)).At, "changes after the acknowledgement count")
+}
+
+func TestPolicyRoundsTrip_ForgetsAfterAWeek(t *testing.T) {
+	var p PolicyRounds
+	p.Add("shop", "", ended(Reverted, 0, 1, 2, 3, 4), "")
+	require.NotZero(t, p.Trip(time.Time{}, noon.Add(7*24*time.Hour)).At)
+	require.Zero(t, p.Trip(time.Time{}, noon.Add(7*24*time.Hour+5*time.Minute)).At)
+}
+
+func TestPolicyRoundsStarts_CountsNamespaces(t *testing.T) {
+	var p PolicyRounds
+	for _, hours := range []int{0, 2, 20} {
+		p.Add("a", "", State{Hash: "h", Started: noon.Add(-time.Duration(hours) * time.Hour)}, "h")
+	}
+	p.Add("b", "", State{Hash: "h", Started: noon}, "h")
+	p.Add("c", "", State{Hash: "h", Started: noon.Add(-48 * time.Hour)}, "h")
+	left, by := p.Starts(10, 0, noon)
+	require.Equal(t, 8, left)
+	require.Equal(t, map[string]StartCount{"a": {Recent: 1, All: 3}, "b": {Recent: 1, All: 1}}, by)
+	require.Negative(t, by["b"].Compare(by["a"]))
+	require.Negative(t, by["c"].Compare(by["b"]))
+}
+
+func TestHold_ForgetsSizesOfOtherContainers(t *testing.T) {
+	w, set := deployment(fleet.Auto, 2), settings()
+	s := Hold(State{}, w, set, noon).State
+	for i := range 400 {
+		name := fmt.Sprintf("old-%03d", i)
+		s.Kept = append(s.Kept, policy.Container{Name: name})
+		s.Reverted = append(s.Reverted, RevertedSizes{Container: policy.Container{Name: name}, At: noon})
+	}
+	s.Kept = append(s.Kept, policy.Container{Name: w.Target[0].Name})
+	held := Hold(s, w, set, noon).State
+	require.Equal(t, []policy.Container{{Name: w.Target[0].Name}}, held.Kept)
+	require.Empty(t, held.Reverted)
+	w.Target = nil
+	require.Len(t, Hold(s, w, set, noon).State.Kept, 401, "without a recommendation nothing is known")
+}
+
+func TestHold_BoundsTheMembersOfACanary(t *testing.T) {
+	w, set := deployment(fleet.Canary, 2000), settings()
+	set.Percentage, set.MaxConcurrent = 50, 0
+	require.Len(t, Hold(State{}, w, set, noon).State.Members, 300)
+}
+
+func TestPolicyRoundsStarts_DoublesEachHour(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		rate   int
@@ -92,12 +207,13 @@ func TestFleetStarts_DoublesEachHour(t *testing.T) {
 			var states []State
 			for m := range len(tc.total) * 60 {
 				now := noon.Add(time.Duration(m) * time.Minute)
-				var f Fleet
+				var p PolicyRounds
 				for _, s := range states {
-					f.Add(s, "h")
+					p.Add("shop", "", s, "h")
 				}
 				if tc.open == nil || tc.open(m/60) {
-					for range f.Starts(tc.rate, tc.period, now) {
+					left, _ := p.Starts(tc.rate, tc.period, now)
+					for range left {
 						states = append(states, State{Hash: "h", Started: now})
 					}
 				}
@@ -109,7 +225,7 @@ func TestFleetStarts_DoublesEachHour(t *testing.T) {
 	}
 }
 
-func TestFleetStarts(t *testing.T) {
+func TestPolicyRoundsStarts(t *testing.T) {
 	states := func(n int, ago time.Duration) (all []State) {
 		for range n {
 			all = append(all, State{Hash: "h", Started: noon.Add(-ago)})
@@ -125,7 +241,7 @@ func TestFleetStarts(t *testing.T) {
 	}{
 		{name: "a new policy", rate: 10, hash: "h", want: 10},
 		{name: "without limit", rate: 0, hash: "h", states: states(5000, 0), want: 1<<63 - 1},
-		{name: "under another hash all begin anew", rate: 10, hash: "changed", states: states(5000, 2*time.Hour), want: 10},
+		{name: "under another hash all start again", rate: 10, hash: "changed", states: states(5000, 2*time.Hour), want: 10},
 		{name: "within the hour", rate: 10, hash: "h", states: states(10, 59*time.Minute)},
 		{name: "after the hour", rate: 10, hash: "h", states: states(10, time.Hour), want: 10},
 		{name: "workloads that are selected after a calm day", rate: 10, hash: "h", states: states(5000, 26*time.Hour), want: 10},
@@ -133,33 +249,37 @@ func TestFleetStarts(t *testing.T) {
 		{name: "a clock that was a year ahead does not stop the policy", rate: 10, hash: "h", states: states(10, -365*24*time.Hour), want: 10},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			var f Fleet
+			var p PolicyRounds
 			for _, s := range tc.states {
-				f.Add(s, tc.hash)
+				p.Add("shop", "", s, tc.hash)
 			}
-			require.Equal(t, tc.want, f.Starts(tc.rate, 5*time.Minute, noon))
+			left, _ := p.Starts(tc.rate, 5*time.Minute, noon)
+			require.Equal(t, tc.want, left)
 		})
 	}
 }
 
-func TestHold_StartRateHoldsWorkloadsThatHaveNotBegun(t *testing.T) {
+func TestHold_StartRateHoldsWorkloadsThatHaveNotStarted(t *testing.T) {
 	w, set := deployment(fleet.Auto, 2), settings()
-	w.MayNotStart = true
+	w.StartBlocked = true
 	held := Hold(State{}, w, set, noon)
 	require.Equal(t, []Answer{{Reason: StartRate, Memory: true}, {Reason: StartRate, Memory: true}}, held.Pods)
 	require.Empty(t, held.State.Rounds)
 
-	w.MayNotStart = false
+	w.StartBlocked = false
 	s := change(Hold(State{}, w, set, noon).State, &w.Pods[0], noon.Add(time.Second))
 	require.Equal(t, noon.Add(time.Second), s.Started)
 	s = end(s, &w.Pods[0], Success, "", noon.Add(time.Second), noon.Add(6*time.Minute))
-	w.MayNotStart = true
-	require.Equal(t, []string{"p1"}, free(w, Hold(s, w, set, noon.Add(6*time.Minute))), "one that has begun goes on")
+	w.StartBlocked = true
+	require.Equal(t, []string{"p1"}, free(w, Hold(s, w, set, noon.Add(6*time.Minute))), "one that has started goes on")
 
 	set.Hash = "changed"
 	held = Hold(s, w, set, noon.Add(6*time.Minute))
 	require.Empty(t, free(w, held), "a running round must not bring another recipe")
 	require.Zero(t, held.State.Started)
+	require.Equal(t, PolicyChanged, held.State.StartPending.Reason, "its rounds are no start")
+	s = change(held.State, &w.Pods[1], noon.Add(7*time.Minute))
+	require.Zero(t, s.StartPending)
 }
 
 func TestHold_TrippedFuseHoldsAllPodsButMemoryAfterKills(t *testing.T) {

@@ -65,7 +65,7 @@ func degraded(rounds []Round) bool {
 		if seen++; seen > degradedWindow {
 			break
 		}
-		if r.Outcome.harmed() {
+		if r.Outcome.reverted() {
 			reverts++
 		}
 	}

@@ -34,6 +34,24 @@ func (s *State) start(at time.Time) {
 	if s.Started.IsZero() {
 		s.Started = at
 	}
+	s.StartPending = Condition{}
+}
+
+// maxContainers bounds the containers whose sizes are remembered.
+const maxContainers = 300
+
+// prune forgets the sizes of containers that are not in a target. An empty target is unknown.
+func (s *State) prune(target []policy.Container) {
+	if len(target) == 0 {
+		return
+	}
+	target = target[:min(len(target), maxContainers)]
+	names := make(map[string]bool, len(target))
+	for _, c := range target {
+		names[c.Name] = true
+	}
+	s.Kept = slices.DeleteFunc(s.Kept, func(c policy.Container) bool { return !names[c.Name] })
+	s.Reverted = slices.DeleteFunc(s.Reverted, func(r RevertedSizes) bool { return !names[r.Name] })
 }
 
 // Began returns the state after a node began with a change for which it had no room before, or with
@@ -155,7 +173,7 @@ func (s *State) revert(e Ending, set Settings, now time.Time) {
 	if of < 0 {
 		return
 	}
-	if s.Rounds[of].Outcome.harmed() {
+	if s.Rounds[of].Outcome.reverted() {
 		if e.Outcome == RevertDeferred {
 			s.Rounds[of].Outcome = e.Outcome
 		}
@@ -179,8 +197,8 @@ func (s *State) revert(e Ending, set Settings, now time.Time) {
 	}
 }
 
-// harmed reports whether a change did harm and was to be taken back.
-func (o Outcome) harmed() bool { return o == Reverted || o == RevertDeferred }
+// reverted reports whether a change did harm and was to be taken back.
+func (o Outcome) reverted() bool { return o == Reverted || o == RevertDeferred }
 
 // precedence is what a round ends as, of the outcomes of its changes: the first that is there.
 var precedence = []Outcome{Success, Evicted, Failed, Unobserved, Superseded}

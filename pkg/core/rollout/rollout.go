@@ -37,8 +37,8 @@ const (
 	OutsideWindow    Reason = "OutsideWindow"
 	UnderObservation Reason = "UnderObservation" // the pod, or as many of its workload as may be at once
 	Halted           Reason = "Halted"
-	FuseTripped      Reason = "FuseTripped"  // see Fleet.Trip
-	StartRate        Reason = "StartRate"    // see Fleet.Starts
+	FuseTripped      Reason = "FuseTripped"  // see PolicyRounds.Trip
+	StartRate        Reason = "StartRate"    // see PolicyRounds.Starts
 	ShortHistory     Reason = "ShortHistory" // less than fleet.Policy.MinHistory
 	HPAOnResource    Reason = "HPAOnResource"
 	KeptAfterRevert  Reason = "KeptAfterRevert"
@@ -95,6 +95,7 @@ type State struct {
 	ResizeBlocked   Condition // PodsDeferred, PodsInfeasible, PodsDeferredAndInfeasible
 	ScheduleBlocked Condition // OutsideWindow
 	EvidenceMissing Condition // NoPrometheus
+	StartPending    Condition // PolicyChanged
 }
 
 // Member is a pod of a canary.
@@ -126,6 +127,9 @@ type Round struct {
 // NoPrometheus is why throttling and pressure are not looked at.
 const NoPrometheus = "NoPrometheus"
 
+// PolicyChanged is why a workload with rounds has not started: they are of another hash.
+const PolicyChanged = "PolicyChanged"
+
 // Condition is a state that lasts. The zero value says that it does not hold.
 type Condition struct {
 	Reason string
@@ -153,7 +157,7 @@ type Settings struct {
 	Recreate      bool          // pods that cannot be resized may be evicted
 	Cooldown      time.Duration // after a round; 0: none
 	MaxConcurrent int           // pods that are changed and not judged yet; 0: no limit
-	StartRate     int           // workloads that begin within the first hour; 0: no limit, see Fleet.Starts
+	StartRate     int           // workloads that begin within the first hour; 0: no limit, see PolicyRounds.Starts
 	Schedule      *Schedule     // nil: always
 	// Unmeasured says that throttling and pressure count, and nobody can be asked for them.
 	Unmeasured bool

@@ -94,13 +94,13 @@ func (h *hold) evicts() bool {
 // follow takes over what changed in policy, mode and target since the last time.
 func (h *hold) follow() {
 	if h.set.Hash != "" && h.set.Hash != h.Hash {
-		h.Hash, h.Reverted, h.Started = h.set.Hash, nil, time.Time{}
-		h.phase("")
+		h.restart()
 	}
 	h.Reverted = slices.DeleteFunc(h.Reverted, func(r RevertedSizes) bool { return r.expired(h.now) })
 	if h.w.Stopped != "" {
 		return // a pause or an opt-out does not throw a rollout back
 	}
+	h.prune(h.w.Target)
 	h.Mode = h.w.Mode
 	missing := ""
 	if h.set.Unmeasured {
@@ -118,6 +118,17 @@ func (h *hold) follow() {
 	} else if len(h.HaltedTarget) == 0 {
 		h.HaltedTarget = slices.Clone(h.w.Target)
 	}
+}
+
+// restart starts the rollout again under another hash of the policy.
+func (h *hold) restart() {
+	pending := ""
+	if !h.Started.IsZero() || h.StartPending.Reason != "" {
+		pending = PolicyChanged
+	}
+	h.Hash, h.Reverted, h.Started = h.set.Hash, nil, time.Time{}
+	h.StartPending.set(pending, h.now)
+	h.phase("")
 }
 
 // phase begins a phase, or ends the last one.
@@ -345,7 +356,7 @@ func (h *hold) paced() Reason {
 	switch {
 	case h.w.Tripped:
 		return FuseTripped
-	case h.w.MayNotStart && h.Started.IsZero():
+	case h.w.StartBlocked && h.Started.IsZero():
 		return StartRate
 	}
 	return ""

@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -28,7 +29,6 @@ type Trimmer struct {
 	policies pool[[]corev1.ContainerResizePolicy]
 	shapes   pool[shape]
 	states   pool[states]
-	vpas     vpaBudget
 }
 
 // amounts are lists that one object uses.
@@ -76,7 +76,9 @@ func (t *Trimmer) Trim(object any) (any, error) {
 	case *Pod: // has been trimmed
 		return o, nil
 	case *vpav1.VerticalPodAutoscaler:
-		return t.keepVPA(trimVPA(o)), nil
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		return t.shareVPA(trimVPA(o)), nil
 	}
 	return Trim(object)
 }
@@ -236,8 +238,9 @@ func (t *text) state(s *corev1.ContainerState) {
 	}
 }
 
-// shareVPA gives a VPA that has just been trimmed amounts that others have, too, and returns these.
-func (t *Trimmer) shareVPA(v *vpav1.VerticalPodAutoscaler) (uses amounts) {
+// shareVPA gives a VPA that has just been trimmed amounts that others have, too.
+func (t *Trimmer) shareVPA(v *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
+	var uses amounts
 	if policy := v.Spec.ResourcePolicy; policy != nil {
 		for i := range policy.ContainerPolicies {
 			uses = t.share(uses, &policy.ContainerPolicies[i].MinAllowed, &policy.ContainerPolicies[i].MaxAllowed)
@@ -249,5 +252,12 @@ func (t *Trimmer) shareVPA(v *vpav1.VerticalPodAutoscaler) (uses amounts) {
 			uses = t.share(uses, &c.Target, &c.LowerBound, &c.UpperBound, &c.UncappedTarget)
 		}
 	}
-	return slices.Clone(uses)
+	if len(uses) > 0 {
+		runtime.AddCleanup(v, func(uses amounts) {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			t.leave(uses)
+		}, slices.Clone(uses))
+	}
+	return v
 }
