@@ -9,6 +9,7 @@ import (
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	autoscalinglisters "k8s.io/client-go/listers/autoscaling/v2"
@@ -160,13 +161,14 @@ type HorizontalPodAutoscalers struct {
 	owners   Owners
 
 	mu         sync.Mutex
-	namespaces map[string]scaledPods
+	namespaces map[string]*scaledPods
 }
 
 // scaledPods is what HorizontalPodAutoscalers of a namespace look at, by workload: the one that each
-// names, and those above it.
+// names, and those above it. It is read once, without the lock of other namespaces.
 type scaledPods struct {
-	read   time.Time
+	since  time.Time
+	read   sync.Once
 	looked map[target.Key]LookedAt
 }
 
@@ -174,20 +176,32 @@ type scaledPods struct {
 // The sentence says what follows if they cannot be read.
 func WatchHPAs(core informers.SharedInformerFactory, owners Owners, sentence string) (*HorizontalPodAutoscalers, error) {
 	all := core.Autoscaling().V2().HorizontalPodAutoscalers()
-	h := &HorizontalPodAutoscalers{informer: all.Informer(), lister: all.Lister(), owners: owners, namespaces: map[string]scaledPods{}}
+	h := &HorizontalPodAutoscalers{informer: all.Informer(), lister: all.Lister(), owners: owners, namespaces: map[string]*scaledPods{}}
 	var err error
 	if h.known, err = client.OptionalSync(h.informer, sentence); err != nil {
 		return nil, fmt.Errorf("watch HorizontalPodAutoscalers: %w", err)
 	}
 	_, err = h.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    h.forget,
-		UpdateFunc: func(_, after any) { h.forget(after) },
+		AddFunc: h.forget,
+		UpdateFunc: func(before, after any) {
+			if !sameSpec(before, after) {
+				h.forget(after)
+			}
+		},
 		DeleteFunc: h.forget,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("watch HorizontalPodAutoscalers: %w", err)
 	}
 	return h, nil
+}
+
+// sameSpec reports whether an update leaves the spec of a HorizontalPodAutoscaler alone, as those of its
+// status do.
+func sameSpec(before, after any) bool {
+	b, known := before.(*autoscalingv2.HorizontalPodAutoscaler)
+	a, is := after.(*autoscalingv2.HorizontalPodAutoscaler)
+	return known && is && apiequality.Semantic.DeepEqual(b.Spec, a.Spec)
 }
 
 // forget has a namespace read again after one of its HorizontalPodAutoscalers changed.
@@ -209,13 +223,8 @@ func (h *HorizontalPodAutoscalers) LooksAt(workload target.Key) LookedAt {
 	if h == nil || !h.informer.HasSynced() {
 		return LookedAt{anyContainer: {true, true}}
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	pods, read := h.namespaces[workload.Namespace]
-	if now := time.Now(); !read || now.Sub(pods.read) >= ownersLife {
-		pods = scaledPods{read: now, looked: h.look(workload.Namespace)}
-		h.namespaces[workload.Namespace] = pods
-	}
+	pods := h.scaled(workload.Namespace)
+	pods.read.Do(func() { pods.looked = h.look(workload.Namespace) })
 	if workload.Group == "" {
 		return pods.looked[workload]
 	}
@@ -224,6 +233,18 @@ func (h *HorizontalPodAutoscalers) LooksAt(workload target.Key) LookedAt {
 		return named
 	}
 	return LookedAt(nil).merge(named).merge(other)
+}
+
+// scaled returns what is known of a namespace, or is to be read.
+func (h *HorizontalPodAutoscalers) scaled(namespace string) *scaledPods {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	pods := h.namespaces[namespace]
+	if now := time.Now(); pods == nil || now.Sub(pods.since) >= ownersLife {
+		pods = &scaledPods{since: now}
+		h.namespaces[namespace] = pods
+	}
+	return pods
 }
 
 // look reads what the HorizontalPodAutoscalers of a namespace look at.

@@ -2,6 +2,7 @@ package sizing
 
 import (
 	"context"
+	"iter"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -121,4 +122,46 @@ func TestLooksAt_ReferencesAreComparedAsTheAPIServerDoes(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The status of a HorizontalPodAutoscaler changes every 15 s, and those of one namespace may be many.
+func TestLooksAt_StatusesReadNothingAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		known := watchedHPAs(ctx, t, scaler("apps/v1", "Deployment", "web", on("cpu", autoscalingv2.UtilizationMetricType)))
+		synctest.Wait()
+		web, read, release := target.Key{Namespace: "shop", Kind: "Deployment", Name: "web"}, 0, make(chan struct{})
+		close(release)
+		owners := known.owners
+		known.owners = func(key target.Key) iter.Seq[target.Key] {
+			read++
+			<-release
+			return owners(key)
+		}
+		require.NotNil(t, known.LooksAt(web))
+		all := known.informer.GetStore().List()
+		updated := all[0].(*autoscalingv2.HorizontalPodAutoscaler).DeepCopy()
+		updated.Status.CurrentReplicas++
+		update := func() {
+			if !sameSpec(all[0], updated) {
+				known.forget(updated)
+			}
+		}
+		update()
+		require.NotNil(t, known.LooksAt(web))
+		require.Equal(t, 1, read)
+		updated.Spec.Metrics = nil
+		update()
+		require.NotNil(t, known.LooksAt(web))
+		require.Equal(t, 2, read)
+
+		// A namespace that takes long delays no other.
+		known.forget(updated)
+		release = make(chan struct{})
+		go known.LooksAt(web)
+		synctest.Wait()
+		require.Nil(t, known.LooksAt(target.Key{Namespace: "pay", Kind: "Deployment", Name: "web"}))
+		close(release)
+	})
 }
