@@ -13,6 +13,7 @@ import (
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/recommender/status"
 )
 
@@ -71,10 +72,12 @@ func (k *Keeper) results(o *overview) (map[string]*result, error) {
 		if w.Policy == nil {
 			continue
 		}
+		described := k.describe(w)
 		if r := results[w.Policy.Name]; r != nil {
 			r.add(w, &uses[i], k.Records.of(&w.Workload))
+			r.complainOfLabels(w, &described)
 		}
-		for p := range o.policies.Set().Selecting(k.describe(w)) {
+		for p := range o.policies.Set().Selecting(described) {
 			if r := results[p.Name]; r != nil && p.Name != w.Policy.Name {
 				r.counts.Yielded++
 			}
@@ -124,6 +127,17 @@ func (r *result) count(w *workload, use *inUse, h history) {
 	add(&c.Infeasible, use.infeasible || h.infeasible)
 	add(&c.Reverted, h.reverted)
 	add(&c.Refused, w.Reason == fleet.OptedOut || w.refused != "")
+}
+
+// complainOfLabels adds an error if the policy holds a workload because labels are not known.
+func (r *result) complainOfLabels(w *workload, described *fleet.Workload) {
+	switch {
+	case w.Reason != fleet.PolicyUnknown || w.Policy.Unusable != "":
+	case described.LabelsUnknown:
+		r.complain(fmt.Sprintf("%s in namespace %s is held: its labels exceed %s", w.Key, w.Key.Namespace, client.MaxLabels))
+	case described.NamespaceLabels == nil:
+		r.complain(fmt.Sprintf("workloads of namespace %s are held: its labels cannot be read or exceed %s", w.Key.Namespace, client.MaxLabels))
+	}
 }
 
 // complain adds an error unless it was said before, or there are enough.

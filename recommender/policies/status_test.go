@@ -135,6 +135,24 @@ func text(s loadlinev1alpha1.Sizes) string {
 	return cpu.String() + " " + memory.String()
 }
 
+// Labels that no cache holds may be those with which a workload is excluded from the policy.
+func TestStatus_NamesWorkloadsWithUnknownLabels(t *testing.T) {
+	many := func(d *appsv1.Deployment) {
+		d.Labels = map[string]string{"sizing": "off"}
+		for i := range 100 {
+			d.Labels[fmt.Sprint("label-", i)] = "x"
+		}
+	}
+	optOut := func(p *loadlinev1alpha1.SizingPolicy) {
+		p.Spec.Workloads[0].Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "sizing", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"off"}}}}
+	}
+	inCluster(t, func(c *cluster) {
+		c.pass(0)
+		require.Equal(t, []string{"Deployment web in namespace shop is held: its labels exceed 100 labels or 8 KiB"}, c.policy("shop").Status.Errors)
+		require.Len(t, c.statuses("shop"), 2)
+	}, shop(optOut), deployment("web", many), deployment("api"))
+}
+
 func TestTheStatusSaysWhatBecameOfEachWorkload(t *testing.T) {
 	web := record("web", func(s *loadlinev1alpha1.SizingRecordStatus) {
 		s.Phase, s.CooldownUntil = "Canary", new(at(60))

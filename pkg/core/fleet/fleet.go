@@ -117,7 +117,11 @@ type Match struct {
 type Workload struct {
 	Group, Kind, Namespace, Name string
 
-	Labels      map[string]string
+	Labels map[string]string
+	// LabelsUnknown reports that Labels are not known, so that a policy that selects by them may be
+	// responsible, and holds the workload.
+	LabelsUnknown bool
+
 	Annotations map[string]string
 	// TemplateAnnotations are those of its pod template.
 	TemplateAnnotations map[string]string

@@ -215,10 +215,13 @@ func (s *Set) responsible(w *Workload) *Policy {
 	return nil
 }
 
-// guesses reports whether it is not known if a policy looks into the namespace of a
-// workload: that depends on labels, which are not known.
+// guesses reports whether it is not known if a policy selects a workload: that depends on labels of the
+// workload or of its namespace, which are not known.
 func guesses(p *Policy, w *Workload) bool {
-	return w.NamespaceLabels == nil && p.Namespaces.Selector != nil && !slices.Contains(p.Namespaces.Names, w.Namespace) && !slices.Contains(p.Namespaces.Names, AllNamespaces)
+	if w.NamespaceLabels == nil && p.Namespaces.Selector != nil && !slices.Contains(p.Namespaces.Names, w.Namespace) && !slices.Contains(p.Namespaces.Names, AllNamespaces) {
+		return true
+	}
+	return w.LabelsUnknown && !slices.ContainsFunc(p.Workloads, func(m Match) bool { return m.Selector == nil && m.matches(w) })
 }
 
 func (s *Set) selects(e *entry, w *Workload) bool {
@@ -248,7 +251,7 @@ func (s *Set) looksInto(e *entry, w *Workload) bool {
 
 func (m *Match) matches(w *Workload) bool {
 	return m.Kind == w.Kind && sameGroup(m.Group, w.Group) && (m.Name == "" || m.Name == w.Name) &&
-		(m.Selector == nil || m.Selector.Matches(w.Labels))
+		(m.Selector == nil || w.LabelsUnknown || m.Selector.Matches(w.Labels))
 }
 
 // sameGroup reports whether two groups are one, for the same kind. References to kinds

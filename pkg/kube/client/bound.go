@@ -36,6 +36,9 @@ const (
 	valueOverhead = 16
 )
 
+// MaxLabels describes the labels of an object that caches keep.
+var MaxLabels = fmt.Sprintf("%d labels or %d KiB", maxLabels, maxLabelBytes>>10)
+
 // ErrSelectorTooLarge is the error of a label selector that is not evaluated. It matches nothing.
 var ErrSelectorTooLarge = fmt.Errorf("selector exceeds %d requirements or %d KiB", maxRequirements, maxSelector>>10)
 
@@ -99,9 +102,15 @@ func tooLarge(s *metav1.LabelSelector) bool {
 	return len(s.MatchLabels)+len(s.MatchExpressions) > maxRequirements || s.Size()+valueOverhead*values > maxSelector
 }
 
+// LabelsTooLarge reports whether the labels of an object are too large for a cache, or whether a cache
+// has dropped them. Such an object may have any label.
+func LabelsTooLarge(labels map[string]string) bool {
+	return len(labels) > maxLabels || Dropped(labels) || mapSize(labels) > maxLabelBytes
+}
+
 // boundLabels returns the labels, or droppedLabels if they are too large.
 func boundLabels(labels map[string]string) map[string]string {
-	if len(labels) > maxLabels || mapSize(labels) > maxLabelBytes {
+	if LabelsTooLarge(labels) {
 		return droppedLabels
 	}
 	return labels

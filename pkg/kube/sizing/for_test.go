@@ -2,6 +2,7 @@ package sizing
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -30,7 +31,11 @@ func watched(t *testing.T, policy *loadlinev1alpha1.SizingPolicy, objects ...run
 	if policy != nil {
 		require.NoError(t, vpa.Tracker().Add(policy))
 	}
-	kube := fake.NewClientset(append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})...)
+	return watchedIn(t, fake.NewClientset(append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})...), vpa)
+}
+
+func watchedIn(t *testing.T, kube *fake.Clientset, vpa *vpafake.Clientset) *Policies {
+	t.Helper()
 	core, vpas := client.Factory(kube, "", time.Hour, ""), client.VPAFactory(vpa, "")
 	resolver := target.New(core, client.NewScales(kube).Scale)
 	p, err := Watch(vpas, core, resolver, fleet.Options{})
@@ -123,4 +128,55 @@ func TestWithoutPoliciesADecisionAllocatesNothing(t *testing.T) {
 	require.Equal(t, fleet.Decision{}, p.For(vpa))
 	require.Zero(t, testing.AllocsPerRun(100, func() { p.For(vpa) }))
 	require.Zero(t, testing.AllocsPerRun(100, func() { p.Acts("shop") }))
+}
+
+// An object whose labels are not cached may have the label with which its user opts out.
+func TestFor_UnknownLabelsHold(t *testing.T) {
+	many := map[string]string{"sizing": "off"}
+	for i := range 100 {
+		many[fmt.Sprint("label-", i)] = "x"
+	}
+	few := map[string]string{"sizing": "off"}
+	optOut := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "sizing", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"off"}}}}
+	byNamespace := func(p *loadlinev1alpha1.SizingPolicy) {
+		p.Spec.Namespaces, p.Spec.Workloads[0].Selector = loadlinev1alpha1.NamespaceSelection{Selector: optOut}, nil
+	}
+	byWorkload := func(p *loadlinev1alpha1.SizingPolicy) { p.Spec.Workloads[0].Selector = optOut }
+	for _, tc := range []struct {
+		name                string
+		policy              func(*loadlinev1alpha1.SizingPolicy)
+		namespace, workload map[string]string
+		responsible         bool
+		reason              fleet.Reason
+	}{
+		{name: "namespace with 101 labels", policy: byNamespace, namespace: many, responsible: true, reason: fleet.PolicyUnknown},
+		{name: "namespace with one label", policy: byNamespace, namespace: few},
+		{name: "namespace without the label", policy: byNamespace, responsible: true},
+		{name: "namespace with 101 labels, selected by name", policy: byWorkload, namespace: many, responsible: true},
+		{name: "workload with 101 labels", policy: byWorkload, workload: many, responsible: true, reason: fleet.PolicyUnknown},
+		{name: "workload with one label", policy: byWorkload, workload: few},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			policy := selecting("")
+			policy.Spec.Rollout.Mode = new(loadlinev1alpha1.RolloutModeAuto)
+			tc.policy(policy)
+			web := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Labels: tc.workload},
+				Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}}
+			shop := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: tc.namespace}}
+			kube := fake.NewClientset(web, shop)
+			vpas := vpafake.NewSimpleClientset()
+			require.NoError(t, vpas.Tracker().Add(policy))
+
+			reader, err := NewReader(t.Context(), kube, vpas, fleet.Options{})
+			require.NoError(t, err)
+			standing, err := reader.Standing(t.Context(), made())
+			require.NoError(t, err)
+			for by, d := range map[string]fleet.Decision{"caches": watchedIn(t, kube, vpas).For(made()), "requests": standing.Decision} {
+				require.Equal(t, tc.responsible, d.Policy != nil, by)
+				if tc.responsible {
+					require.Equal(t, tc.reason, d.Reason, by)
+				}
+			}
+		})
+	}
 }

@@ -319,7 +319,7 @@ func (p *Policies) namespace(name string) *corev1.Namespace {
 func describe(w target.Workload, namespace *corev1.Namespace) fleet.Workload {
 	return fleet.Workload{
 		Group: w.Key.Group, Kind: w.Key.Kind, Namespace: w.Key.Namespace, Name: w.Key.Name,
-		Labels: w.Labels, Annotations: w.Annotations, TemplateAnnotations: w.TemplateAnnotations,
+		Labels: w.Labels, LabelsUnknown: client.LabelsTooLarge(w.Labels), Annotations: w.Annotations, TemplateAnnotations: w.TemplateAnnotations,
 		NamespaceLabels: labelsOf(namespace),
 	}
 }
@@ -327,7 +327,7 @@ func describe(w target.Workload, namespace *corev1.Namespace) fleet.Workload {
 // labelsOf returns the labels of a namespace; nil: they are not known.
 func labelsOf(namespace *corev1.Namespace) map[string]string {
 	switch {
-	case namespace == nil:
+	case namespace == nil, client.LabelsTooLarge(namespace.Labels):
 		return nil
 	case namespace.Labels == nil:
 		return map[string]string{} // it has none, which is known
