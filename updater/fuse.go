@@ -54,19 +54,24 @@ func (p *pass) fuseTripped(h *heldWorkload) bool {
 // of the log.
 func (p *pass) reportFuses(ctx context.Context) {
 	p.metrics.Fuses(p.limits)
-	for _, name := range slices.Sorted(maps.Keys(p.limits)) {
+	var tripped []string
+	for name, limits := range p.limits {
+		if !limits.Trip.At.IsZero() || meta.IsStatusConditionTrue(limits.Policy.Status.Conditions, convert.ConditionFuseTripped) {
+			tripped = append(tripped, name)
+		} else {
+			delete(p.tripped, name)
+		}
+	}
+	slices.Sort(tripped)
+	for _, name := range tripped {
 		p.reportFuse(ctx, name, p.limits[name])
 	}
 	maps.DeleteFunc(p.tripped, func(name, _ string) bool { return p.limits[name] == nil })
 }
 
-// reportFuse brings condition FuseTripped of a policy up to date.
+// reportFuse brings condition FuseTripped of a policy up to date, whose fuse has or had tripped.
 func (p *pass) reportFuse(ctx context.Context, name string, limits *view.PolicyLimits) {
 	conditions := limits.Policy.Status.Conditions
-	if limits.Trip.At.IsZero() && !meta.IsStatusConditionTrue(conditions, convert.ConditionFuseTripped) {
-		delete(p.tripped, name)
-		return
-	}
 	wanted := convert.FuseCondition(limits.Policy, limits.Trip, p.now.UTC().Truncate(time.Second))
 	c := meta.FindStatusCondition(conditions, convert.ConditionFuseTripped)
 	if c != nil && c.Status == wanted.Status && c.Message == wanted.Message && c.LastTransitionTime.Equal(&wanted.LastTransitionTime) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"math/bits"
 	"strconv"
 	"sync"
@@ -39,6 +40,7 @@ type metrics struct {
 	deferred     *prometheus.CounterVec
 	observed     *prometheus.GaugeVec // without labels: shown from the first rollout on
 	fuses        *prometheus.GaugeVec // by SizingPolicy
+	fused        map[string]bool      // as shown by fuses, so that a pass at rest allocates nothing
 	recordErrors *prometheus.CounterVec
 	revertErrors *prometheus.CounterVec
 	missing      *prometheus.CounterVec
@@ -99,6 +101,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Help: "Reverts of changes under a SizingPolicy that a node did not carry out in time, by the harm of the change."}, []string{reason, name, namespace}),
 		observed: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "loadline", Subsystem: "updater", Name: "observed_pods",
 			Help: "Pods whose change is under observation, as of the last pass."}, nil),
+		fused: map[string]bool{},
 		fuses: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "loadline", Subsystem: "policy", Name: "fuse_tripped",
 			Help: "Whether the fuse of the SizingPolicy has tripped, for all its pods or those of some namespaces: 1, else 0."}, []string{"policy"}),
 		recordErrors: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "updater", Name: "record_errors_total",
@@ -228,14 +231,21 @@ func (m *metrics) Observed(pods int) { m.observed.WithLabelValues().Set(float64(
 
 // Fuses sets which policies have a fuse that has tripped.
 func (m *metrics) Fuses(policies map[string]*view.PolicyLimits) {
-	m.fuses.Reset()
 	for name, limits := range policies {
-		tripped := 0.0
-		if !limits.Trip.At.IsZero() {
-			tripped = 1
+		tripped := !limits.Trip.At.IsZero()
+		if before, shown := m.fused[name]; shown && before == tripped {
+			continue
 		}
-		m.fuses.WithLabelValues(name).Set(tripped)
+		m.fused[name] = tripped
+		value := 0.0
+		if tripped {
+			value = 1
+		}
+		m.fuses.WithLabelValues(name).Set(value)
 	}
+	maps.DeleteFunc(m.fused, func(name string, _ bool) bool {
+		return policies[name] == nil && m.fuses.DeleteLabelValues(name)
+	})
 }
 
 // sharingMode is the mode of what is shown of pods that share, or would.

@@ -18,23 +18,28 @@ type PolicyLimits struct {
 }
 
 // Limits returns the limits of each policy that governs a VPA of the last Snapshot, by name. It reads what
-// is remembered of all its workloads, also of those without pods or whose pods are held.
+// is remembered of all its workloads, also of those without pods or whose pods are held. The answer holds
+// until the next call, which uses its memory: a pass at rest allocates nothing.
 func (r *Reader) Limits(now time.Time) map[string]*PolicyLimits {
 	if r.memo == nil || len(r.memo.ruled) == 0 {
 		return nil
 	}
 	r.sumUpRounds()
-	limits := make(map[string]*PolicyLimits, len(r.memo.rounds))
+	limits := r.memo.limits
 	for name, rounds := range r.memo.rounds {
 		object := r.Policies.Now().Object(name)
 		if object == nil {
 			delete(r.memo.rounds, name)
+			delete(limits, name)
 			continue
 		}
 		rule := r.ruleOf(object)
-		l := &PolicyLimits{Policy: object, Trip: convert.FuseTrip(object, rounds, now)}
+		if limits[name] == nil {
+			limits[name] = &PolicyLimits{}
+		}
+		l := limits[name]
+		l.Policy, l.Trip = object, convert.FuseTrip(object, rounds, now)
 		l.Starts, l.StartsBy = rounds.Starts(rule.settings.StartRate, rule.safety.Period, now)
-		limits[name] = l
 	}
 	return limits
 }

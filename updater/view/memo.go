@@ -51,6 +51,7 @@ type memo struct {
 
 	rollouts []*Rollout                       // of the last Snapshot
 	rounds   map[string]*rollout.PolicyRounds // by policy, see Limits
+	limits   map[string]*PolicyLimits         // by policy
 	counted  map[records.Name]bool            // workloads, see Limits
 
 	met     int          // pods in the last pass
@@ -184,7 +185,7 @@ type knownOwner struct {
 
 func newMemo() *memo {
 	book, _ := recipe.NewBook("", recipe.DefaultConfig()) // the recipe without a name can be read
-	return &memo{book: book, rounds: map[string]*rollout.PolicyRounds{}, counted: map[records.Name]bool{}, acting: map[string]bool{}, vpas: map[cache.ObjectName]*knownVPA{}, listed: map[cache.ObjectName]int32{}, ranges: map[string]*knownRanges{},
+	return &memo{book: book, rounds: map[string]*rollout.PolicyRounds{}, limits: map[string]*PolicyLimits{}, counted: map[records.Name]bool{}, acting: map[string]bool{}, vpas: map[cache.ObjectName]*knownVPA{}, listed: map[cache.ObjectName]int32{}, ranges: map[string]*knownRanges{},
 		pods: map[types.UID]*knownPod{}, owners: map[target.Key]*knownOwner{}, referred: map[*metav1.OwnerReference]*knownOwner{}, unreadable: map[target.Key]string{}, ruled: map[*vpav1.VerticalPodAutoscaler]*ruled{}, spare: &ruled{}}
 }
 

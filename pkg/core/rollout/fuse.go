@@ -32,6 +32,8 @@ type PolicyRounds struct {
 	running []verdict // rounds in progress with a change that ended
 	reverts []revert
 	starts  []start
+	// startsBy is the memory of the last answer of Starts.
+	startsBy map[string]StartCount
 
 	index      map[string]int32 // of a namespace in the lists below
 	namespaces []string
@@ -137,7 +139,9 @@ func (p *PolicyRounds) Trip(acknowledged, now time.Time) Trip {
 	if len(p.reverts) < fuseReverts {
 		return Trip{}
 	}
-	slices.SortFunc(p.reverts, func(a, b revert) int { return cmp.Compare(a.at, b.at) })
+	slices.SortFunc(p.reverts, func(a, b revert) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(p.namespaces[a.namespace], p.namespaces[b.namespace]), cmp.Compare(a.record, b.record))
+	})
 	since := int64(math.MinInt64)
 	if written := p.acknowledged(acknowledged, now); !written.IsZero() {
 		since = written.Unix()
@@ -221,7 +225,8 @@ func (p *PolicyRounds) trip(running []verdict, since, now int64) (t Trip) {
 		}
 		worst := 0
 		for n := range of {
-			if of[n].reverted > of[worst].reverted {
+			more := of[n].reverted - of[worst].reverted
+			if more > 0 || more == 0 && p.namespaces[n] < p.namespaces[worst] {
 				worst = n
 			}
 		}
@@ -312,12 +317,16 @@ func (c StartCount) Compare(o StartCount) int {
 // many as it started in the 24 hours before, whichever is more. So the number doubles each hour, goes on
 // after a closed schedule of a night, and is small again for workloads that are selected later. A period
 // of observation above an hour takes the place of the hour. A rate of 0 is no limit. It also returns the
-// starts of namespaces that have some.
+// starts of namespaces that have some, until the next call.
 func (p *PolicyRounds) Starts(rate int, period time.Duration, now time.Time) (left int, by map[string]StartCount) {
 	if rate <= 0 {
 		return math.MaxInt, nil
 	}
-	by = map[string]StartCount{}
+	if p.startsBy == nil {
+		p.startsBy = map[string]StartCount{}
+	}
+	by = p.startsBy
+	clear(by)
 	step, recent, before := max(startStep, period), 0, 0
 	for _, s := range p.starts {
 		age := now.Sub(time.Unix(s.at, 0))
