@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"loadline.dev/loadline/pkg/kube/cachesize"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/recommender/backfill"
 	"loadline.dev/loadline/recommender/policies"
 	"loadline.dev/loadline/recommender/recommend"
@@ -27,6 +28,7 @@ const (
 // metrics are the collectors of the recommender.
 type metrics struct {
 	sizes              *cachesize.Sizes
+	writes             *client.WriteLimiter
 	objects            *prometheus.GaugeVec
 	latency            prometheus.Histogram
 	execution          *prometheus.HistogramVec
@@ -111,7 +113,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	}
 	registry.MustRegister(m.objects, m.latency, m.execution, m.series, m.responses, m.prometheusRequests,
 		m.prometheusDuration, m.resources, m.samples, m.past, m.ooms, m.statuses, m.checkpoints, m.panics, m.depth, m.rising, m.limited, m.recipes)
-	m.sizes = cachesize.New(registry)
+	m.sizes, m.writes = cachesize.New(registry), client.NewWriteLimiter(client.RecommenderWrites, registry)
 	return m
 }
 

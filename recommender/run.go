@@ -48,7 +48,7 @@ func lead(ctx context.Context, c *Config, m *metrics, health *serving.Health) er
 	if err != nil {
 		return err
 	}
-	client.LimitWrites(config, client.RecommenderWrites)
+	m.writes.Limit(config)
 	clients, err := client.New(config)
 	if err != nil {
 		return err

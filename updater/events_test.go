@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,7 +38,7 @@ func TestEventsHaveARateOfTheirOwn(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, os.WriteFile(config, []byte(`{apiVersion: v1, kind: Config, current-context: c,
 contexts: [{name: c, context: {cluster: c}}], clusters: [{name: c, cluster: {server: "`+server.URL+`"}}]}`), 0o600))
-	var p parts
+	p := parts{metrics: newMetrics(prometheus.NewRegistry())}
 	clients, err := p.dial(flags.Kube{Kubeconfig: config, QPS: 0.001, Burst: 1})
 	require.NoError(t, err)
 

@@ -15,6 +15,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/kube/cachesize"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/nodeload"
 	"loadline.dev/loadline/updater/view"
 )
@@ -54,6 +55,7 @@ type metrics struct {
 
 	cacheAges cacheAges
 	sizes     *cachesize.Sizes
+	writes    *client.WriteLimiter
 
 	seen sync.Map // cache.ObjectName of a VPA -> seen, in the last pass
 }
@@ -130,7 +132,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	registry.MustRegister(m.controlled, m.evictable, m.withEvictable, m.withEvicted, m.updatable, m.withUpdatable, m.withUpdated,
 		m.evicted, m.updated, m.failedEvictions, m.failedResizes, m.infeasible, m.latency, m.heartbeat, m.skipped, m.reverts, m.deferred, m.observed, m.fuses, m.recordErrors, m.revertErrors, m.missing,
 		m.overloaded, m.tainted, m.capped, m.unknownLoad, m.loadErrors, &m.cacheAges)
-	m.sizes = cachesize.New(registry)
+	m.sizes, m.writes = cachesize.New(registry), client.NewWriteLimiter(client.UpdaterWrites, registry)
 	return m
 }
 

@@ -39,7 +39,7 @@ func watchRises(vpas vpainformers.VerticalPodAutoscalerInformer, pods cache.Shar
 	r := &memoryRises{wake: make(chan struct{}, 1), vpas: map[cache.ObjectName]struct{}{}}
 	_, err := vpas.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(before, after any) {
 		was, ok := before.(*vpav1.VerticalPodAutoscaler)
-		if is, same := after.(*vpav1.VerticalPodAutoscaler); ok && same && moreMemory(was, is) {
+		if is, same := after.(*vpav1.VerticalPodAutoscaler); ok && same && was.Status.Recommendation != is.Status.Recommendation && convert.RaisesMemory(&was.Status, &is.Status) {
 			r.add(cache.MetaObjectToName(is))
 		}
 	}})
@@ -147,23 +147,6 @@ func (r *memoryRises) add(name cache.ObjectName) {
 	case r.wake <- struct{}{}:
 	default: // it has been said
 	}
-}
-
-// moreMemory reports whether any container gets more: a larger request, or where limits do not
-// follow requests a larger limit.
-func moreMemory(was, is *vpav1.VerticalPodAutoscaler) bool {
-	if is.Status.Recommendation == nil || was.Status.Recommendation == is.Status.Recommendation {
-		return false
-	}
-	separate := convert.HasSeparateMemoryLimit(&is.Status)
-	before := convert.Recommendation(was.Status.Recommendation)
-	for name, bounds := range convert.Recommendation(is.Status.Recommendation) {
-		if bounds.Target.Value(resources.Memory) > before[name].Target.Value(resources.Memory) ||
-			separate && bounds.Upper.Value(resources.Memory) > before[name].Upper.Value(resources.Memory) {
-			return true
-		}
-	}
-	return false
 }
 
 // OOMResize gives pods that were killed for want of memory what is recommended now, whether they

@@ -12,6 +12,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/view"
@@ -30,6 +31,7 @@ type pass struct {
 	shares   shareMoves
 	now      time.Time
 	hanging  map[string]bool // namespaces in which a write of a record timed out
+	limited  map[string]bool // namespaces that used their write limit
 	turns    writeTurns
 
 	skipsSaid int // events of announceSkip in this pass
@@ -39,7 +41,7 @@ type pass struct {
 func (l *Loop) begin(ctx context.Context, snapshot *view.Snapshot, plan disruption.Result, now time.Time) *pass {
 	vpas := snapshot.View.VPAs
 	p := &pass{Loop: l, snapshot: snapshot, scores: make(map[cache.ObjectName]*score, len(vpas)), order: make([]*score, len(vpas)),
-		skipped: append(plan.Skipped, snapshot.Skipped...), now: now}
+		skipped: append(plan.Skipped, snapshot.Skipped...), now: now, limited: map[string]bool{}}
 	for _, problem := range plan.Problems {
 		klog.FromContext(ctx).Error(errors.New(problem.Panic), "A defect of the updater: please report it. The pods of this VPA are left alone in this pass", "vpa", klog.KRef(problem.Namespace, problem.VPA))
 	}
@@ -175,7 +177,7 @@ func (p *pass) pause(ctx context.Context, pauses []disruption.PodBackoff) {
 		}
 		goesOn := p.inTurn(one.Subject, func(bool) bool {
 			err := p.executor.RecordBackoff(ctx, pod, one.Backoff)
-			if err == nil || actuate.Gone(err) {
+			if err == nil || actuate.Gone(err) || client.IsWriteLimited(err) { // a later pass writes it
 				return true
 			}
 			klog.FromContext(ctx).Error(err, "It could not be written on the pod that changes of its workload have no effect; a restart would forget it", "pod", klog.KRef(one.Namespace, one.Pod), "vpa", one.VPA)
@@ -193,6 +195,12 @@ func (p *pass) skip(s disruption.Subject, reason disruption.Reason) {
 
 // change is make of what does not fail in an unforeseen way.
 func (p *pass) change(ctx context.Context, c actuate.Change) disruption.Reason {
+	switch {
+	case c.Protects():
+		ctx = client.Urgent(ctx)
+	case p.limited[c.Namespace]: // it would only use up rate limits
+		return disruption.WriteLimit
+	}
 	switch reason := p.reader.Stopped(c.Reading); {
 	case reason == disruption.PolicyUnknown && c.Cause == disruption.ShareEnded: // a pod that shared gets its peak all the same
 	case reason != "":
@@ -257,6 +265,8 @@ func (p *pass) resize(ctx context.Context, c actuate.Change) disruption.Reason {
 	case errors.Is(err, actuate.ErrRateLimited):
 		p.metrics.FailedResize(score, "InPlaceUpdateRateLimiterWaitFailed")
 		return disruption.RateLimited
+	case client.IsWriteLimited(err):
+		return p.writeLimited(c.Namespace)
 	}
 	if len(c.Share) > 0 && actuate.Rejected(err) { // perhaps for the share alone: nobody is evicted for one
 		c.Share, c.Mark = nil, nil
@@ -316,6 +326,8 @@ func (p *pass) evict(ctx context.Context, c actuate.Change) disruption.Reason {
 	case errors.Is(err, actuate.ErrRateLimited):
 		p.metrics.FailedEviction(score, evictionRateLimited)
 		return disruption.RateLimited
+	case client.IsWriteLimited(err):
+		return p.writeLimited(c.Namespace)
 	}
 	klog.FromContext(ctx).V(2).Info("Pod could not be evicted", "pod", klog.KObj(c.Target), "vpa", c.VPA, "reason", err)
 	if held := (*actuate.Held)(nil); errors.As(err, &held) {
@@ -324,6 +336,12 @@ func (p *pass) evict(ctx context.Context, c actuate.Change) disruption.Reason {
 	score.Refused = score.Refused || !c.Cause.Shares()
 	p.metrics.FailedEviction(score, evictionError)
 	return disruption.EvictionRefused
+}
+
+// writeLimited leaves the other changes of a namespace that used its write limit to a later pass.
+func (p *pass) writeLimited(namespace string) disruption.Reason {
+	p.limited[namespace] = true
+	return disruption.WriteLimit
 }
 
 // sayWhyLeftAlone does.

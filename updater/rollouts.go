@@ -16,6 +16,7 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/view"
 )
@@ -201,7 +202,10 @@ func (p *pass) admit(ctx context.Context, of disruption.Subject) disruption.Reas
 		return disruption.StartRate
 	}
 	if h.Observed && !h.stored {
-		if err := p.store(ctx, h); err != nil {
+		switch err := p.store(ctx, h); {
+		case client.IsWriteLimited(err):
+			return p.writeLimited(of.Namespace)
+		case err != nil:
 			return disruption.NoRecord
 		}
 	}
@@ -255,7 +259,7 @@ func (p *pass) update(ctx context.Context, of disruption.Subject, change func(ro
 		return
 	}
 	// A failure is logged. The next pass reads what is missing from the pod.
-	_ = p.write(ctx, h, func(s rollout.State) rollout.State { return change(s, h.Settings) })
+	_ = p.write(client.Unlimited(ctx), h, func(s rollout.State) rollout.State { return change(s, h.Settings) })
 }
 
 // changed notes that a pod was changed. If that cannot be stored, the next pass sees it from the

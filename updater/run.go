@@ -86,7 +86,7 @@ func (p *parts) dial(kube flags.Kube) (*client.Clients, error) {
 	if err != nil {
 		return nil, err
 	}
-	client.LimitWrites(rest, client.UpdaterWrites)
+	p.metrics.writes.Limit(rest)
 	var all [6]*client.Clients
 	for i := range all {
 		if all[i], err = client.New(rest); err != nil {
@@ -140,15 +140,15 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 		pulse := &lease.Pulse{Beat: beat, Timeout: h.Timeout}
 		loop.alive = pulse.Alive
 	}
-	boosts := caches.boosts(config, loop, p.metrics)
-	if err := boosts.Watch(caches.pods.Core().V1().Pods().Informer()); err != nil {
+	boosts, pods := caches.boosts(config, loop, p.metrics), caches.pods.Core().V1().Pods().Informer()
+	if err := errors.Join(p.metrics.writes.WatchPods(pods), boosts.Watch(pods)); err != nil {
 		return err
 	}
 	observer, err := caches.observer(config, judge, p)
 	if err != nil {
 		return err
 	}
-	if err := observer.Watch(caches.pods.Core().V1().Pods().Informer()); err != nil {
+	if err := observer.Watch(pods); err != nil {
 		return err
 	}
 	watchLoad, err := caches.nodeLoad(config, p)

@@ -106,12 +106,12 @@ func TestNothingIsResizedThatCannotBeNoted(t *testing.T) {
 // After a kill more may be protected though the request stays: that wakes the updater.
 func TestMoreToProtectIsMoreMemory(t *testing.T) {
 	was := separately(autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "60Mi", "120Mi")
-	require.True(t, moreMemory(was, separately(was.DeepCopy(), "60Mi", "130Mi")))
-	require.True(t, moreMemory(was, separately(was.DeepCopy(), "70Mi", "120Mi")))
-	require.False(t, moreMemory(was, separately(was.DeepCopy(), "50Mi", "120Mi")))
+	require.True(t, convert.RaisesMemory(&was.Status, &separately(was.DeepCopy(), "60Mi", "130Mi").Status))
+	require.True(t, convert.RaisesMemory(&was.Status, &separately(was.DeepCopy(), "70Mi", "120Mi").Status))
+	require.False(t, convert.RaisesMemory(&was.Status, &separately(was.DeepCopy(), "50Mi", "120Mi").Status))
 	usual := separately(was.DeepCopy(), "60Mi", "130Mi")
 	usual.Status.Conditions = nil
-	require.False(t, moreMemory(was, usual), "it is only a bound")
+	require.False(t, convert.RaisesMemory(&was.Status, &usual.Status), "it is only a bound")
 }
 
 // Whoever may annotate a pod must not make its limit grow with each change, be it by taking off

@@ -28,3 +28,20 @@ func Bounds(c vpav1.RecommendedContainerResources) resources.Bounds {
 		Upper:  Resources(c.UpperBound),
 	}
 }
+
+// RaisesMemory reports whether a status recommends more memory for a container than an earlier one: a larger
+// request, or where limits do not follow requests a larger limit.
+func RaisesMemory(earlier, status *vpav1.VerticalPodAutoscalerStatus) bool {
+	if status.Recommendation == nil {
+		return false
+	}
+	separate := HasSeparateMemoryLimit(status)
+	before := Recommendation(earlier.Recommendation)
+	for name, bounds := range Recommendation(status.Recommendation) {
+		if bounds.Target.Value(resources.Memory) > before[name].Target.Value(resources.Memory) ||
+			separate && bounds.Upper.Value(resources.Memory) > before[name].Upper.Value(resources.Memory) {
+			return true
+		}
+	}
+	return false
+}

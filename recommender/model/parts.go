@@ -82,6 +82,7 @@ type Published struct {
 	MissingLoggedAt time.Time                   // when a missing recommendation was last logged
 	Rising          bool                        // memory of a container grows from day to day
 	TooLarge        bool                        // the status exceeds status.MaxBytes and is not written
+	WriteLimited    bool                        // the last write waits for the write limit of the namespace
 	HistoryStep     int                         // of the history behind the recommendation, from 1; 0: none is known
 
 	Inputs          Inputs    // of the last time

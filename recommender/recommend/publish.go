@@ -32,6 +32,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/fairwork"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/recommender/checkpoints"
 	"loadline.dev/loadline/recommender/model"
 	"loadline.dev/loadline/recommender/status"
@@ -231,6 +232,7 @@ func (p *Publisher) write(ctx context.Context, j job, estimates []model.Estimate
 	outcome := p.Advisor.Advise(v, estimates)
 	outcome.Pods, outcome.TargetError, outcome.Conflict, outcome.Unsaved = j.seen.Pods, j.seen.TargetError, j.seen.Conflict, v.Saved.Unsaved
 	outcome.Ambiguous, outcome.Omitted, outcome.Outranked = j.seen.Ambiguous, j.seen.Omitted, j.seen.Outranked
+	outcome.WriteLimited = v.Published.WriteLimited
 	if v.Recipe != nil {
 		outcome.Recipe = v.Recipe.Problem
 	}
@@ -254,6 +256,9 @@ func (p *Publisher) write(ctx context.Context, j job, estimates []model.Estimate
 	if p.canWait(v, outcome.History, fresh, now) {
 		return putOff
 	}
+	if status.Provided(v.Object) && convert.RaisesMemory(&v.Object.Status, &fresh) {
+		ctx = client.Urgent(ctx)
+	}
 	p.Checkpoints.Secure(ctx, v, now)
 	if v.Saved.Unsaved != outcome.Unsaved {
 		outcome.Unsaved = v.Saved.Unsaved
@@ -263,10 +268,13 @@ func (p *Publisher) write(ctx context.Context, j job, estimates []model.Estimate
 	if v.Published.TooLarge = errors.Is(err, status.ErrTooLarge); v.Published.TooLarge {
 		done, err = p.writeTooLarge(ctx, v, outcome, now)
 	}
+	if done || client.IsWriteLimited(err) {
+		v.Published.WriteLimited = !done
+	}
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return late
-	case apierrors.IsTooManyRequests(err): // such as client.RecommenderWrites
+	case apierrors.IsTooManyRequests(err): // of the server, or client.IsWriteLimited
 		log.V(2).Info("Recommendation not published yet, trying again in the next pass", "vpa", klog.KObj(v.Object), "reason", err)
 		return late
 	case err != nil:
@@ -287,7 +295,7 @@ func (p *Publisher) writeTooLarge(ctx context.Context, v *model.VPA, outcome sta
 	}
 	small := status.Outcome{
 		Pods: outcome.Pods, TargetError: outcome.TargetError, Conflict: outcome.Conflict, Omitted: outcome.Omitted,
-		Unsaved: outcome.Unsaved, Recipe: outcome.Recipe, TooLarge: true,
+		Unsaved: outcome.Unsaved, Recipe: outcome.Recipe, TooLarge: true, WriteLimited: outcome.WriteLimited,
 	}
 	if status.Provided(v.Object) {
 		kept := small

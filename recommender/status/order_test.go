@@ -16,7 +16,7 @@ import (
 // that the reference has there, too. Nor is there one that says Ready, for which others wait.
 func TestConditionsOfOursComeAfterRecommendationProvided(t *testing.T) {
 	earlier := []vpav1.VerticalPodAutoscalerConditionType{vpav1.ConfigDeprecated, vpav1.ConfigUnsupported, vpav1.FetchingHistory, vpav1.LowConfidence, vpav1.NoPodsMatched}
-	ours := []vpav1.VerticalPodAutoscalerConditionType{TargetConflict, TargetHeld, TargetUnsaved, WrongRecipe, RisingMemory, SufficientHistory, convert.SeparateMemoryLimit}
+	ours := []vpav1.VerticalPodAutoscalerConditionType{TargetConflict, TargetHeld, TargetUnsaved, WrongRecipe, WriteLimited, RisingMemory, SufficientHistory, convert.SeparateMemoryLimit}
 	says := []func(*Outcome){
 		func(o *Outcome) { o.Recommendation = []Recommended{recommended("a")} },
 		func(o *Outcome) { o.Pods = 1 },
@@ -29,6 +29,7 @@ func TestConditionsOfOursComeAfterRecommendationProvided(t *testing.T) {
 		func(o *Outcome) { o.History = 49 * time.Hour },
 		func(o *Outcome) { o.Observing = "shop" },
 		func(o *Outcome) { o.Recipe = "a wrong name" },
+		func(o *Outcome) { o.WriteLimited = true },
 		func(o *Outcome) { o.Separate = "container a" },
 	}
 	seen := map[vpav1.VerticalPodAutoscalerConditionType]bool{}

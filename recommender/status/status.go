@@ -47,6 +47,8 @@ const (
 	TooManyContainers vpav1.VerticalPodAutoscalerConditionType = "TooManyContainers"
 	// StatusTooLarge: a recommendation exceeds MaxBytes, so the published one stays.
 	StatusTooLarge vpav1.VerticalPodAutoscalerConditionType = "StatusTooLarge"
+	// WriteLimited: the status was written late, because the namespace had used its write limit.
+	WriteLimited vpav1.VerticalPodAutoscalerConditionType = "WriteLimited"
 	// SufficientHistory reports how much usage is behind the recommendation.
 	SufficientHistory = convert.SufficientHistory
 )
@@ -67,6 +69,7 @@ type Outcome struct {
 	Outranked      bool                       // enough other VPAs get the usage of the pods: Conflict says why
 	TooLarge       bool                       // the status with the recommendation exceeds MaxBytes
 	Ambiguous      string                     // why usage of a container is left out; empty: none is
+	WriteLimited   bool                       // the write limit of the namespace delayed this status
 	Unsaved        bool                       // the usage behind the recommendation could not be saved
 	History        time.Duration              // that the samples of each container cover at least
 	Histories      []convert.ContainerHistory // of the containers with a recommendation, sorted by name
@@ -122,6 +125,7 @@ func Compose(vpa *vpav1.VerticalPodAutoscaler, o Outcome, now time.Time) vpav1.V
 	c.keep(o.Separate != "" && len(o.Recommendation) > 0, convert.SeparateMemoryLimit, "RequestFollowsUse", o.Separate)
 	c.keep(o.Unsaved, TargetUnsaved, "SaveFailed", "the checkpoints behind the recommendation cannot be written: the log of the recommender says why")
 	c.keep(o.Recipe != "", WrongRecipe, "BadAnnotation", o.Recipe)
+	c.keep(o.WriteLimited, WriteLimited, "LimitExceeded", "this status was written late, because the namespace had used its write limit")
 	c.sufficient(&o)
 	observed := vpa.Generation
 	if o.Earlier {

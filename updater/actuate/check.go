@@ -86,6 +86,9 @@ func (c *Checker) Check(ctx context.Context, change Change) error {
 	if errors.Is(err, client.ErrThrottled) || ctx.Err() != nil {
 		return ErrRateLimited // the iteration has no time left
 	}
+	if client.IsWriteLimited(err) { // nothing was checked
+		return err
+	}
 	var held *Held
 	if errors.As(err, &held) {
 		held.First = true
@@ -298,6 +301,8 @@ func refusalOf(err error, generateName string) error {
 	switch {
 	case err == nil, apierrors.IsAlreadyExists(err): // the name is generated again for each attempt
 		return nil
+	case client.IsWriteLimited(err):
+		return err
 	case undecided(err):
 		return &Held{Reason: disruption.ReplacementUnknown, Cause: fmt.Errorf("create the replacement in a dry run: %w", shorten(err))}
 	}

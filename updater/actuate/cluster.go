@@ -63,6 +63,12 @@ type Change struct {
 	Brief bool
 }
 
+// Protects reports whether the change protects the pod from harm, so that no write limit delays it: more
+// memory after an out-of-memory kill, or the peak of a pod that shares no more.
+func (c Change) Protects() bool {
+	return c.OOMResize || c.Cause == disruption.ShareEnded || c.Cause == disruption.ShareReverted
+}
+
 // requestTime returns the time limit of a request whose default limit is usual.
 func (c Change) requestTime(usual time.Duration) time.Duration {
 	if !c.Brief {
@@ -174,7 +180,7 @@ func (c *Cluster) Resize(ctx context.Context, change Change) (rollout.Change, er
 	if change.Cause.Shares() { // it is marked already
 		return note, nil
 	}
-	if err := c.mark(ctx, change); err != nil {
+	if err := c.mark(client.Unlimited(ctx), change); err != nil {
 		klog.FromContext(ctx).Error(err, "Resized pod could not be marked with an annotation", "pod", klog.KObj(change.Target))
 	}
 	return note, nil
@@ -226,7 +232,7 @@ func (c *Cluster) Boost(ctx context.Context, change Change) error {
 	if err := c.annotated(ctx, change.Target, annotations); err != nil {
 		return fmt.Errorf("note the startup boost on pod %s: %w", klog.KObj(change.Target), err)
 	}
-	if change, _, err = c.resize(ctx, change); err != nil {
+	if change, _, err = c.resize(client.Unlimited(ctx), change); err != nil {
 		return err
 	}
 	c.event(change.Target, EventResized, "Startup boost given: "+direction(change), detailsOf(change.Target, Sizes(change)))
@@ -274,6 +280,7 @@ func (c *Cluster) resize(ctx context.Context, change Change) (_ Change, note rol
 			leave()
 			return failed(fmt.Errorf("note the change on the pod, so that it can be taken back: %w", err))
 		}
+		ctx = client.Unlimited(ctx) // the rest of a change that has begun
 	}
 	limited, cancel := context.WithTimeout(client.Once(ctx), change.requestTime(writeTimeout))
 	defer cancel()

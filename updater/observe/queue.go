@@ -343,7 +343,7 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time, d duty) (
 // store stores what came of a change.
 func (q *Queue) store(ctx context.Context, o *observed, verdict rollout.Verdict, now time.Time) error {
 	ending := rollout.Ending{UID: string(o.pod.UID), Change: o.change, Outcome: verdict.Outcome, Harm: verdict.Harm}
-	if _, err := q.Records.Update(ctx, o.Workload, func(s rollout.State) rollout.State { return s.End(ending, o.Settings, now) }); err != nil {
+	if _, err := q.Records.Update(client.Urgent(ctx), o.Workload, func(s rollout.State) rollout.State { return s.End(ending, o.Settings, now) }); err != nil {
 		q.Metrics.RecordFailed()
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/actuate"
 )
 
@@ -89,7 +90,7 @@ func (q *Queue) requestRevert(ctx context.Context, o *observed, v rollout.Verdic
 	log := klog.FromContext(ctx).WithValues("pod", klog.KObj(o.pod), "vpa", o.reading.Object.Name, "reason", v.Harm)
 	if noted := o.change; noted.Harm != v.Harm {
 		noted.Harm = v.Harm
-		limited, cancel := context.WithTimeout(ctx, harmNoteTimeout)
+		limited, cancel := context.WithTimeout(client.Unlimited(ctx), harmNoteTimeout)
 		err := q.Executor.Note(limited, o.pod, noted)
 		cancel()
 		if err != nil {

@@ -1,0 +1,234 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// WriteLimit bounds the bytes that the API server stores for the writes of a program to one namespace.
+// etcd keeps each revision of an object until it is compacted, so many small changes of large objects
+// fill it.
+type WriteLimit struct {
+	Burst  int           // bytes
+	Refill int           // bytes in each Window
+	Window time.Duration // more than 0
+	// PerPod is the number of bytes in each Window for each running pod. If it exceeds Refill for all of
+	// them, it replaces Refill, and Burst grows by the same factor.
+	PerPod int
+}
+
+// The limits of the programs allow less than 64 MiB in ten minutes together for a namespace with few
+// pods. The admission controller writes no object of a user.
+var (
+	RecommenderWrites = WriteLimit{Burst: 16 << 20, Refill: 24 << 20, Window: 10 * time.Minute, PerPod: 32 << 10}
+	UpdaterWrites     = WriteLimit{Burst: 8 << 20, Refill: 12 << 20, Window: 10 * time.Minute, PerPod: 48 << 10}
+)
+
+const (
+	// reservedPart is the divisor of Burst for the part that only urgent writes use.
+	reservedPart = 4
+	// firstWrite is the assumed size in bytes of the first write for a namespace.
+	firstWrite = 16 << 10
+	// shrinkPart is the divisor of the assumed size for the part by which it shrinks after a smaller write.
+	shrinkPart = 8
+	// maxFrequentBytes is the size of a VPA above which it is written once in each Window.
+	maxFrequentBytes = 256 << 10
+	// idleCheck is the number of namespaces from which idle ones are dropped.
+	idleCheck = 1000
+)
+
+// priority is the importance of a write.
+type priority int
+
+const (
+	ordinary priority = iota
+	urgent
+	unlimited
+)
+
+type priorityKey struct{}
+
+func priorityOf(ctx context.Context) priority {
+	p, _ := ctx.Value(priorityKey{}).(priority)
+	return p
+}
+
+// Urgent returns a context for writes that protect pods from harm, such as more memory after an
+// out-of-memory kill. A part of the limit is reserved for them.
+func Urgent(ctx context.Context) context.Context {
+	return context.WithValue(ctx, priorityKey{}, max(urgent, priorityOf(ctx)))
+}
+
+// Unlimited returns a context for writes that are always sent: reverts, and the rest of a change that
+// has begun. They count all the same.
+func Unlimited(ctx context.Context) context.Context {
+	return context.WithValue(ctx, priorityKey{}, unlimited)
+}
+
+// WriteLimiter applies a WriteLimit to all clients of a program. It is safe for concurrent use.
+type WriteLimiter struct {
+	limit   WriteLimit
+	now     func() time.Time
+	refused *prometheus.CounterVec
+
+	mu         sync.Mutex
+	namespaces map[string]*namespaceWrites
+	running    map[string]int // pods by namespace
+}
+
+// namespaceWrites are the writes to a namespace.
+type namespaceWrites struct {
+	left     float64 // bytes; less than 0 after large writes
+	at       time.Time
+	expected int                  // bytes of the next write, reserved while it is under way
+	large    map[string]time.Time // last write of each VPA above maxFrequentBytes
+	logged   time.Time
+}
+
+// NewWriteLimiter returns a limiter whose counter is registered.
+func NewWriteLimiter(limit WriteLimit, registry prometheus.Registerer) *WriteLimiter {
+	l := &WriteLimiter{
+		limit: limit, now: time.Now, namespaces: map[string]*namespaceWrites{}, running: map[string]int{},
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "loadline_write_limited_total",
+			Help: "Writes that were not sent because of the write limit of their namespace, by resource.",
+		}, []string{"resource"}),
+	}
+	registry.MustRegister(l.refused)
+	for resource := range limitedResources { // increase does not see the first event of a new series
+		l.refused.WithLabelValues(resource)
+	}
+	return l
+}
+
+// WatchPods counts the running pods of each namespace with an informer from now on.
+func (l *WriteLimiter) WatchPods(pods cache.SharedInformer) error {
+	_, err := pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(pod any) { l.countPod(nil, pod) },
+		UpdateFunc: l.countPod,
+		DeleteFunc: func(pod any) {
+			if gone, ok := pod.(cache.DeletedFinalStateUnknown); ok {
+				pod = gone.Obj
+			}
+			l.countPod(pod, nil)
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("watch running pods: %w", err)
+	}
+	return nil
+}
+
+// RunningPods returns the number of running pods in a namespace.
+func (l *WriteLimiter) RunningPods(namespace string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.running[namespace]
+}
+
+func (l *WriteLimiter) countPod(before, after any) {
+	namespace, wasRunning := runningIn(before)
+	newNamespace, isRunning := runningIn(after)
+	if wasRunning == isRunning {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if isRunning {
+		l.running[newNamespace]++
+		return
+	}
+	if l.running[namespace]--; l.running[namespace] <= 0 {
+		delete(l.running, namespace)
+	}
+}
+
+// runningIn returns the namespace of a pod that an informer hands out, and whether the pod runs.
+func runningIn(object any) (namespace string, running bool) {
+	switch o := object.(type) {
+	case *Pod:
+		return o.GetNamespace(), o.states.value.phase == corev1.PodRunning
+	case *corev1.Pod:
+		return o.Namespace, o.Status.Phase == corev1.PodRunning
+	}
+	return "", false
+}
+
+// factor returns by how much the limit of a namespace exceeds that of one with few pods.
+func (l *WriteLimiter) factor(namespace string) float64 {
+	return max(1, float64(l.running[namespace])*float64(l.limit.PerPod)/float64(l.limit.Refill))
+}
+
+// reserve reserves bytes for a write, or returns the reason to refuse it.
+func (l *WriteLimiter) reserve(w write, p priority) (reserved int, refusal string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n, now := l.refill(w.namespace), l.now()
+	factor := l.factor(w.namespace)
+	burst := float64(l.limit.Burst) * factor
+	switch last, large := n.large[w.name]; {
+	case p == ordinary && w.resource == vpas && large && now.Sub(last) < l.limit.Window:
+		refusal = fmt.Sprintf("not sent: VPA %s/%s exceeds %d KiB, so it is written once per %s",
+			w.namespace, w.name, maxFrequentBytes>>10, l.limit.Window)
+	case p == ordinary && n.left < burst/reservedPart+float64(n.expected), p == urgent && n.left <= 0:
+		refusal = fmt.Sprintf("not sent: namespace %s used its write limit (burst %d MiB, %d MiB per %s)",
+			w.namespace, int(burst)>>20, int(float64(l.limit.Refill)*factor)>>20, l.limit.Window)
+	default:
+		n.left -= float64(n.expected)
+		return n.expected, ""
+	}
+	l.refused.WithLabelValues(w.resource).Inc()
+	if now.Sub(n.logged) >= l.limit.Window {
+		n.logged = now
+		klog.InfoS("Delaying writes because of the write limit of a namespace", "namespace", w.namespace, "resource", w.resource, "reason", refusal)
+	}
+	return 0, refusal
+}
+
+// refill returns the writes to a namespace with what the limit allows by now.
+func (l *WriteLimiter) refill(namespace string) *namespaceWrites {
+	now := l.now()
+	update := func(name string, n *namespaceWrites) (idle bool) {
+		factor := l.factor(name)
+		burst := float64(l.limit.Burst) * factor
+		n.left = min(n.left+float64(l.limit.Refill)*factor*(now.Sub(n.at).Seconds()/l.limit.Window.Seconds()), burst)
+		n.at = now
+		maps.DeleteFunc(n.large, func(_ string, last time.Time) bool { return now.Sub(last) >= l.limit.Window })
+		return n.left >= burst && len(n.large) == 0
+	}
+	n := l.namespaces[namespace]
+	if n == nil {
+		if len(l.namespaces) >= idleCheck {
+			maps.DeleteFunc(l.namespaces, update)
+		}
+		n = &namespaceWrites{left: float64(l.limit.Burst) * l.factor(namespace), at: now, expected: firstWrite, large: map[string]time.Time{}}
+		l.namespaces[namespace] = n
+		return n
+	}
+	update(namespace, n)
+	return n
+}
+
+// settle replaces a reservation by the size of the stored object.
+func (l *WriteLimiter) settle(w write, reserved, size int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := l.namespaces[w.namespace]
+	if n == nil {
+		return
+	}
+	stored := w.copies * size
+	n.left += float64(reserved - stored)
+	n.expected = max(stored, n.expected-n.expected/shrinkPart)
+	if w.resource == vpas && size > maxFrequentBytes {
+		n.large[w.name] = l.now()
+	}
+}

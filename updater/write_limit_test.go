@@ -1,0 +1,89 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/updater/actuate"
+)
+
+// limitWrites makes changes go through a write limit to an API server that accepts them all. It counts resizes.
+// Pods have 12 KiB.
+func (w *world) limitWrites(limit client.WriteLimit) (resizes *atomic.Int32) {
+	w.t.Helper()
+	resizes = &atomic.Int32{}
+	answer := `{"apiVersion":"v1","kind":"Pod","metadata":{"annotations":{"large":"` + strings.Repeat("x", 12<<10) + `"}}}`
+	server := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if strings.HasSuffix(r.URL.Path, "/resize") {
+			resizes.Add(1)
+		}
+		response.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(response, answer)
+	}))
+	w.t.Cleanup(server.Close)
+	config := &rest.Config{Host: server.URL, QPS: -1}
+	client.NewWriteLimiter(limit, prometheus.NewRegistry()).Limit(config)
+	clients, err := client.New(config)
+	require.NoError(w.t, err)
+	w.loop.executor.(*actuate.Cluster).Kube = clients.Kube
+	return resizes
+}
+
+// A namespace that has used its write limit keeps its other pods as they are, with a reason of its own. Nobody
+// is evicted instead, and pods that were killed for want of memory do not wait.
+func TestPass_LeavesChangesToTheWriteLimit(t *testing.T) {
+	w := newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 30)...)
+	resizes := w.limitWrites(client.UpdaterWrites)
+	w.pass(noon)
+	planned := int(resizes.Load())
+
+	w = newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 30)...)
+	resizes = w.limitWrites(client.WriteLimit{Burst: 256 << 10, Refill: 1 << 10, Window: time.Hour})
+	w.pass(noon)
+	made := int(resizes.Load())
+	require.InDelta(t, 8, made, 2, "a resize writes its pod twice")
+	require.EqualValues(t, planned-made, w.value("loadline_updater_skipped_pods", "reason", "WriteLimit"))
+	require.Zero(t, w.value("loadline_updater_skipped_pods", "reason", "ResizeRefused"))
+	require.Empty(t, w.evictions())
+
+	w.change("web-1-29", killed)
+	w.loop.OOMResize(t.Context(), noon, rose)
+	require.EqualValues(t, made+1, resizes.Load(), "memory after a kill does not wait")
+
+	resizes = w.limitWrites(client.UpdaterWrites)
+	w.pass(noon.Add(time.Minute))
+	require.EqualValues(t, planned, resizes.Load(), "nothing was counted as a failed attempt")
+}
+
+// An eviction that the write limit does not let through is no refusal: the next pass tries it again.
+func TestPass_LeavesEvictionsToTheWriteLimit(t *testing.T) {
+	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
+	refusal := apierrors.NewTooManyRequestsError("not sent")
+	refusal.ErrStatus.Details = &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: "LoadlineWriteLimit"}}}
+	require.True(t, client.IsWriteLimited(refusal))
+	w.admit = func(*corev1.Pod) error { return refusal }
+	w.pass(noon)
+	require.Empty(t, w.evictions())
+	require.Positive(t, w.value("loadline_updater_skipped_pods", "reason", "WriteLimit"))
+	require.Zero(t, w.value("loadline_updater_skipped_pods", "reason", "ReplacementUnknown"))
+	require.Zero(t, w.value("loadline_updater_skipped_pods", "reason", "EvictionRefused"))
+
+	w.admit = nil
+	w.pass(noon.Add(time.Minute))
+	require.NotEmpty(t, w.evictions())
+}
