@@ -2,6 +2,7 @@ package observe
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -17,6 +18,8 @@ const (
 	removalBurst = 5
 	// removalPause is how long removals wait while pods wait to be judged.
 	removalPause = time.Second
+	// podPause is the minimum time between two removals from a pod: each one rewrites the whole pod.
+	podPause = time.Minute
 )
 
 // Remover takes notes off pods: actuate.Cluster, or actuate.Rehearsal.
@@ -32,12 +35,13 @@ type removals struct {
 	rate  *limit.Limiter
 
 	mu      sync.Mutex
-	doubted map[cache.ObjectName]bool // pods whose change no cached record has
+	doubted map[cache.ObjectName]bool      // pods whose change no cached record has
+	last    map[cache.ObjectName]time.Time // last removal from each pod
 }
 
 func newRemovals() *removals {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstPause, longPause)
-	return &removals{queue: takingTurns(limiter), rate: limit.NewLimiter(removalRate, removalBurst), doubted: map[cache.ObjectName]bool{}}
+	return &removals{queue: takingTurns(limiter), rate: limit.NewLimiter(removalRate, removalBurst), doubted: map[cache.ObjectName]bool{}, last: map[cache.ObjectName]time.Time{}}
 }
 
 // later leaves a pod to the removals. Its caller is called again when an event of the pod comes.
@@ -58,10 +62,27 @@ func (r *removals) doubt(pod cache.ObjectName) (wait time.Duration) {
 	return stalePause
 }
 
+// due returns how long a pod must wait for its next removal. Without a wait, the removal counts.
+func (r *removals) due(pod cache.ObjectName, now time.Time) (wait time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if wait := r.last[pod].Add(podPause).Sub(now); wait > 0 {
+		return wait
+	}
+	if len(r.last) >= maxEnded {
+		maps.DeleteFunc(r.last, func(_ cache.ObjectName, last time.Time) bool { return now.Sub(last) >= podPause })
+	}
+	r.last[pod] = now
+	return 0
+}
+
 // remove removes the note of a pod if nothing follows from it still.
 func (q *Queue) remove(ctx context.Context, pod cache.ObjectName, now time.Time) (time.Duration, error) {
 	if q.queue.Len() > 0 {
 		return removalPause, nil
+	}
+	if wait := q.removals.due(pod, now); wait > 0 {
+		return wait, nil
 	}
 	if err := q.removals.rate.Wait(ctx); err != nil {
 		return 0, err

@@ -113,3 +113,37 @@ func TestPodsOfANamespaceAreServedInTheirOrder(t *testing.T) {
 	}
 	require.Equal(t, []string{"a/1", "b/1", "c/1", "a/2", "b/2", "a/3"}, served)
 }
+
+// A note that is forged again and again costs one write of its pod in a minute.
+func TestRemovals_RemoveFromAPodOnceInAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pods := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+		removed := 0
+		q := New(Config{
+			Pods: corelisters.NewPodLister(pods), Reader: &view.Reader{Serves: func(string) bool { return true }},
+			Executor: &writing{}, Remover: countedRemovals{&removed},
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { q.Run(ctx) })
+		for i := range 600 { // one forgery in a second
+			at := time.Now().UTC().Add(-time.Duration(i+1) * time.Second).Format(time.RFC3339)
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "attacker", Name: "web", UID: types.UID(fmt.Sprint(i)), Annotations: map[string]string{convert.ResizedAtAnnotation: at}}}
+			require.NoError(t, pods.Update(pod))
+			q.queue.Add(cache.MetaObjectToName(pod))
+			time.Sleep(time.Second)
+		}
+		stop()
+		running.Wait()
+		require.Positive(t, removed)
+		require.LessOrEqual(t, removed, 11)
+	})
+}
+
+// countedRemovals counts removals of notes.
+type countedRemovals struct{ removed *int }
+
+func (c countedRemovals) RemoveNote(context.Context, *corev1.Pod) error {
+	*c.removed++
+	return nil
+}
