@@ -83,7 +83,8 @@ func (a *assembly) start() (*Loop, error) {
 		return nil, err
 	}
 	records, err := policies.WatchRecords(a.vpas)
-	if err = errors.Join(err, a.policies.See(a.pods.Core().V1().Pods().Informer())); err != nil {
+	pods := a.pods.Core().V1().Pods().Informer()
+	if err = errors.Join(err, a.policies.See(pods), a.parts.metrics.writes.WatchPods(pods)); err != nil {
 		return nil, err
 	}
 	ooms := &model.OOMs{}
@@ -189,13 +190,14 @@ func (a *assembly) loop() (*Loop, error) {
 	roster := &model.Roster{Name: c.Name, Works: c.Kube.Serves, VPAs: own.VerticalPodAutoscalers().Lister()}
 	checkpoints := &checkpoints.Maintainer{
 		Saver: checkpoints.NewSaver(checkpoints.Config{
-			Client:   a.parts.clients.VPA,
-			Lister:   own.VerticalPodAutoscalerCheckpoints().Lister(),
-			Workers:  c.Workers,
-			Expiry:   c.Aggregation.Interval * time.Duration(c.Aggregation.Count),
-			Interval: c.Checkpoints.Interval,
-			Timeout:  c.Checkpoints.Timeout,
-			Contents: advisor.Contents, Progress: progress, Guard: model.NewGuard(stepCheckpoints, m.panics),
+			Client:      a.parts.clients.VPA,
+			Lister:      own.VerticalPodAutoscalerCheckpoints().Lister(),
+			Workers:     c.Workers,
+			Expiry:      c.Aggregation.Interval * time.Duration(c.Aggregation.Count),
+			Interval:    c.Checkpoints.Interval,
+			Timeout:     c.Checkpoints.Timeout,
+			RunningPods: m.writes.RunningPods,
+			Contents:    advisor.Contents, Progress: progress, Guard: model.NewGuard(stepCheckpoints, m.panics),
 		}),
 		Off:   c.Checkpoints.InPrometheus(),
 		Model: cluster, VPAs: roster.VPAs, Serves: roster.Serves,

@@ -42,9 +42,10 @@ type Maintainer struct {
 	Credible func(time.Time) time.Time
 	Results  *prometheus.CounterVec // by what became of a checkpoint
 
-	late               bool      // the last Save left some
-	collected          time.Time // last clean-up
-	unsaved, undeleted serving.Reminder
+	late      bool      // the last Save left some
+	collected time.Time // last clean-up
+
+	unsaved, full, undeleted serving.Reminder
 }
 
 // Save writes the VPAs of scope; see Saver.
@@ -57,7 +58,8 @@ func (u *Maintainer) Save(ctx context.Context, scope Scope, now time.Time, idle 
 	u.Results.WithLabelValues("written").Add(float64(result.Written))
 	u.Results.WithLabelValues("unchanged").Add(float64(result.Unchanged))
 	u.Results.WithLabelValues("late").Add(float64(result.Late))
-	u.report(ctx, &u.unsaved, result.Err, "Some checkpoints are not saved: a restart would begin with what is stored", now)
+	u.report(ctx, &u.unsaved, result.Err, "error", "Some checkpoints are not saved: a restart would begin with what is stored", now)
+	u.report(ctx, &u.full, result.Full, "namespace_full", "Checkpoints exceed the limit of their namespace, so they are not saved", now)
 	klog.FromContext(ctx).V(4).Info("Checkpoints", "written", result.Written, "unchanged", result.Unchanged, "late", result.Late)
 }
 
@@ -91,15 +93,15 @@ func (u *Maintainer) Clean(ctx context.Context, now time.Time) {
 		u.collected = time.Time{}
 	}
 	u.Results.WithLabelValues("deleted").Add(float64(deleted))
-	u.report(ctx, &u.undeleted, err, "Cannot delete some checkpoints without VPA, trying again later", now)
+	u.report(ctx, &u.undeleted, err, "error", "Cannot delete some checkpoints without VPA, trying again later", now)
 }
 
 // loggedLines is how many of the joined errors are logged.
 const loggedLines = 10
 
 // report logs joined errors, unless they are those of the last time, and counts
-// each. A name that is taken, for one, stays so until somebody acts.
-func (u *Maintainer) report(ctx context.Context, last *serving.Reminder, err error, message string, now time.Time) {
+// each as a result. A name that is taken, for one, stays so until somebody acts.
+func (u *Maintainer) report(ctx context.Context, last *serving.Reminder, err error, result, message string, now time.Time) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -112,7 +114,7 @@ func (u *Maintainer) report(ctx context.Context, last *serving.Reminder, err err
 	if due, _ := last.Due(text, now); due && err != nil {
 		klog.FromContext(ctx).Error(errors.New(text), message, "problems", len(lines))
 	}
-	u.Results.WithLabelValues("error").Add(float64(len(lines)))
+	u.Results.WithLabelValues(result).Add(float64(len(lines)))
 }
 
 // disposition returns what becomes of a checkpoint: it is an orphan when its VPA is gone,

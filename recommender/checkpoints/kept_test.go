@@ -236,7 +236,7 @@ func TestAProblemThatStaysIsSaidNowAndThen(t *testing.T) {
 	u := Maintainer{Results: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"}, []string{"result"})}
 	note := func(after time.Duration, err error) int {
 		before := testutil.ToFloat64(u.Results.WithLabelValues("error"))
-		u.report(ctx, &u.unsaved, err, "x", now().Add(after))
+		u.report(ctx, &u.unsaved, err, "error", "x", now().Add(after))
 		return int(testutil.ToFloat64(u.Results.WithLabelValues("error")) - before)
 	}
 	many := func(n int) (err error) {

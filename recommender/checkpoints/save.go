@@ -20,6 +20,7 @@ import (
 	"loadline.dev/loadline/pkg/fairwork"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/recommender/model"
 )
 
@@ -36,8 +37,9 @@ var ErrPoorer = errors.New("the stored checkpoint holds much more history and wa
 // ErrTooLong says that there can be no object of the name.
 var ErrTooLong = fmt.Errorf("the name has more than the %d characters that an object may have: shorten that of the VPA or of the container, until then a restart forgets its history", longestName)
 
-// ErrNamespaceFull is the error of a checkpoint that does not fit maxNamespaceBytes.
-var ErrNamespaceFull = fmt.Errorf("the checkpoints of the namespace have reached %d MiB: delete VPAs, or use --storage=prometheus", maxNamespaceBytes>>20)
+// ErrNamespaceFull is the error of a checkpoint that exceeds the limit of its namespace.
+var ErrNamespaceFull = fmt.Errorf("the checkpoints of the namespace have reached their limit (%d MiB, or %d KiB for each running pod): delete VPAs, or use --storage=prometheus",
+	maxNamespaceBytes>>20, maxPodBytes>>10)
 
 // longestName is what the API server accepts.
 const longestName = validation.DNS1123SubdomainMaxLength
@@ -54,6 +56,8 @@ type Config struct {
 	Expiry   time.Duration // age at which history no longer counts
 	Interval time.Duration // between two writes of a VPA that are not urgent; 0: none is put off
 	Timeout  time.Duration // of one Save
+	// RunningPods returns the number of running pods in a namespace; nil: none is known.
+	RunningPods func(namespace string) int
 
 	// Contents returns what is to be kept of a VPA, by container. Workers call it,
 	// and only if there is time.
@@ -77,7 +81,7 @@ type Saver struct {
 	mu      sync.Mutex
 	written map[name]writtenSum // what was last written
 	known   map[name]bool       // what was loaded: whether it is part of the restored history, or of another target
-	stored  quota
+	stored  space
 }
 
 // writtenSum is the checksum of what was written, and model.Saved.ID of the VPA for which.
@@ -92,7 +96,7 @@ type name struct{ namespace, object string }
 
 // NewSaver returns a Saver that has written nothing yet.
 func NewSaver(c Config) *Saver {
-	return &Saver{Config: c, written: map[name]writtenSum{}, known: map[name]bool{}, stored: newQuota()}
+	return &Saver{Config: c, written: map[name]writtenSum{}, known: map[name]bool{}, stored: newSpace()}
 }
 
 // Know says which history was loaded, and will therefore be part of what is
@@ -134,15 +138,17 @@ type Result struct {
 	Written, Unchanged int   // checkpoints
 	Late               int   // VPAs left for the next pass
 	Err                error // all problems joined
+	Full               error // the checkpoints that exceed the limit of their namespace, joined
 
-	problems []error // joined in the end: joining each to the others takes a time that grows with the square
+	// Joined in the end: joining each to the others takes a time that grows with the square.
+	problems, full []error
 }
 
 func (r *Result) add(o Result) {
 	r.Written += o.Written
 	r.Unchanged += o.Unchanged
 	r.Late += o.Late
-	r.problems = append(r.problems, o.problems...)
+	r.problems, r.full = append(r.problems, o.problems...), append(r.full, o.full...)
 }
 
 // requestTime is how long a request may last that starts before the deadline.
@@ -166,7 +172,6 @@ func (s *Saver) Save(ctx context.Context, vpas []*model.VPA, scope Scope, now ti
 	var result Result
 	var mu sync.Mutex
 	started := 0
-	limited := map[string]bool{} // namespaces with no bytes left, see client.RecommenderWrites
 	turns := fairwork.Work[*model.VPA]{
 		Workers:   s.Workers,
 		Namespace: func(v *model.VPA) string { return v.Object.Namespace },
@@ -179,20 +184,9 @@ func (s *Saver) Save(ctx context.Context, vpas []*model.VPA, scope Scope, now ti
 			return true
 		},
 		Do: func(_ int, v *model.VPA) {
-			mu.Lock()
-			late := limited[v.Object.Namespace]
-			mu.Unlock()
-			var r Result
-			if late {
-				r.Late = 1
-			} else {
-				r = s.saveOne(ctx, v, now)
-			}
+			r := s.saveOne(ctx, v, now)
 			mu.Lock()
 			result.add(r)
-			if slices.ContainsFunc(r.problems, apierrors.IsTooManyRequests) {
-				limited[v.Object.Namespace] = true
-			}
 			mu.Unlock()
 			if s.Progress != nil {
 				s.Progress()
@@ -202,7 +196,7 @@ func (s *Saver) Save(ctx context.Context, vpas []*model.VPA, scope Scope, now ti
 	for _, class := range s.classes(scope, now) {
 		result.Late += len(fairwork.Run(class, turns))
 	}
-	result.Err = errors.Join(result.problems...)
+	result.Err, result.Full = errors.Join(result.problems...), errors.Join(result.full...)
 	return result
 }
 
@@ -266,6 +260,7 @@ func (s *Saver) yields(used, idle time.Duration) bool {
 }
 
 func (s *Saver) saveOne(ctx context.Context, v *model.VPA, now time.Time) Result {
+	lastTried := v.Saved.LastTried
 	v.Saved.LastTried, v.Saved.Failed = now, true // a VPA that fails waits like the others
 	defer noteUnsaved(v)
 	defer s.Guard.Recover(v)
@@ -275,16 +270,25 @@ func (s *Saver) saveOne(ctx context.Context, v *model.VPA, now time.Time) Result
 	owner := ownerOf(v)
 	for _, container := range slices.Sorted(maps.Keys(contents)) {
 		written, err := s.save(ctx, v, container, contents[container], now)
+		if err != nil {
+			err = fmt.Errorf("save checkpoint %s/%s: %w", owner.Namespace, checkpoint.ObjectName(owner, container), err)
+		}
 		switch {
+		case client.IsWriteLimited(err): // it is among the first of its namespace in the next pass
+			v.Saved.LastTried, v.Saved.Failed = lastTried, false
+			r.Late = 1
+			return r
+		case errors.Is(err, ErrNamespaceFull):
+			r.full = append(r.full, err)
 		case err != nil:
-			r.problems = append(r.problems, fmt.Errorf("save checkpoint %s/%s: %w", owner.Namespace, checkpoint.ObjectName(owner, container), err))
+			r.problems = append(r.problems, err)
 		case written:
 			r.Written++
 		default:
 			r.Unchanged++
 		}
 	}
-	if len(r.problems) == 0 {
+	if len(r.problems)+len(r.full) == 0 {
 		v.Saved.Revision, v.Saved.Targets, v.Saved.Saved, v.Saved.Failed = revision, targets, true, false
 	}
 	return r
@@ -305,8 +309,8 @@ func (s *Saver) save(ctx context.Context, v *model.VPA, container string, conten
 	if err != nil && !apierrors.IsNotFound(err) {
 		return false, err
 	}
-	annotated := false
-	if err == nil {
+	exists, annotated := err == nil, false
+	if exists {
 		annotated = len(stored.Annotations) > 0
 		if stored.Spec.VPAObjectName != owner.VPA || stored.Spec.ContainerName != container {
 			return false, fmt.Errorf("%w (VPA %s, container %s)", ErrClash, stored.Spec.VPAObjectName, stored.Spec.ContainerName)
@@ -318,7 +322,7 @@ func (s *Saver) save(ctx context.Context, v *model.VPA, container string, conten
 			return false, r.Lacks
 		}
 	}
-	if !s.reserve(key, r.Size) {
+	if !s.reserve(key, r.Size, exists) {
 		return false, ErrNamespaceFull
 	}
 	if err := s.write(ctx, r, annotated); err != nil {
@@ -330,10 +334,14 @@ func (s *Saver) save(ctx context.Context, v *model.VPA, container string, conten
 	return true, r.Lacks
 }
 
-func (s *Saver) reserve(key name, size int) bool {
+func (s *Saver) reserve(key name, size int, stored bool) bool {
+	limit := maxNamespaceBytes
+	if s.RunningPods != nil {
+		limit = max(limit, s.RunningPods(key.namespace)*maxPodBytes)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.stored.reserve(key, size)
+	return s.stored.reserve(key, size, limit, stored)
 }
 
 func (s *Saver) lastWritten(key name) writtenSum {
@@ -354,13 +362,13 @@ func (s *Saver) isPoorer(key name, v *model.VPA, stored *vpav1.VerticalPodAutosc
 // write patches the object, and creates it if there is none. The cache may be
 // behind, so the other patch is tried as well.
 func (s *Saver) write(ctx context.Context, r checkpoint.Record, annotated bool) error {
-	client := s.Client.AutoscalingV1().VerticalPodAutoscalerCheckpoints(r.Namespace)
+	all := s.Client.AutoscalingV1().VerticalPodAutoscalerCheckpoints(r.Namespace)
 	send := func(annotated bool) error {
 		patch, err := r.Patch(annotated)
 		if err != nil {
 			return err
 		}
-		_, err = client.Patch(ctx, r.Name, types.JSONPatchType, patch, metav1.PatchOptions{})
+		_, err = all.Patch(ctx, r.Name, types.JSONPatchType, patch, metav1.PatchOptions{})
 		return err
 	}
 	err := send(annotated)
@@ -370,6 +378,6 @@ func (s *Saver) write(ctx context.Context, r checkpoint.Record, annotated bool) 
 	if !apierrors.IsNotFound(err) {
 		return err
 	}
-	_, err = client.Create(ctx, r.Object(), metav1.CreateOptions{})
+	_, err = all.Create(ctx, r.Object(), metav1.CreateOptions{})
 	return err
 }

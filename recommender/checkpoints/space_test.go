@@ -1,0 +1,106 @@
+package checkpoints
+
+import (
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/checkpoint"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/recommender/model"
+)
+
+// fill writes so many bytes of checkpoints of other VPAs of the namespace.
+func (b bench) fill(t *testing.T, bytes int) {
+	t.Helper()
+	require.True(t, b.reserve(name{"ns", "others"}, bytes-b.Saver.stored.totals["ns"], false))
+}
+
+func TestSave_LimitsTheCheckpointsOfANamespace(t *testing.T) {
+	b := newBench()
+	first := b.holds("first", map[string]checkpoint.Content{"a": content(10)})
+	require.NoError(t, b.save(t, now(), first).Err)
+	require.NoError(t, b.cache.Add(b.stored(t, "first-a")))
+	b.fill(t, maxNamespaceBytes)
+
+	b.holds("first", map[string]checkpoint.Content{"a": content(123456)})
+	full, other := b.holds("full", map[string]checkpoint.Content{"a": content(10)}), b.holds("other", map[string]checkpoint.Content{"a": content(10)})
+	other.Object.Namespace = "quiet"
+	r := b.save(t, now(), first, full, other)
+	require.NoError(t, r.Err)
+	require.ErrorIs(t, r.Full, ErrNamespaceFull)
+	require.ErrorContains(t, r.Full, "ns/full-a")
+	require.Equal(t, 2, r.Written, "the checkpoint that is stored, though it grows, and that of another namespace")
+	require.Equal(t, 123456, b.stored(t, "first-a").Status.TotalSamplesCount)
+
+	_, err := b.Collect(t.Context(), func(*vpav1.VerticalPodAutoscalerCheckpoint) Disposition { return Keep })
+	require.NoError(t, err)
+	require.NoError(t, b.save(t, now().Add(time.Hour), []*model.VPA{full}...).Full, "the others are gone")
+}
+
+// A namespace with many running pods has room for their checkpoints.
+func TestSave_LimitGrowsWithRunningPods(t *testing.T) {
+	b := newBench()
+	pods := 0
+	b.RunningPods = func(string) int { return pods }
+	b.fill(t, maxNamespaceBytes)
+	vpa := b.holds("web", map[string]checkpoint.Content{"a": content(10)})
+	require.ErrorIs(t, b.save(t, now(), vpa).Full, ErrNamespaceFull)
+	pods = 10000
+	require.NoError(t, b.save(t, now().Add(time.Hour), vpa).Full)
+	require.Equal(t, 10, b.stored(t, "web-a").Status.TotalSamplesCount)
+}
+
+// The alert about failed checkpoints must not fire for ever because of one namespace.
+func TestMaintainer_CountsFullNamespacesApart(t *testing.T) {
+	b := newBench()
+	b.fill(t, maxNamespaceBytes)
+	results := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"}, []string{"result"})
+	cluster := model.NewModel(model.Config{Store: usage.NewStore(usage.DefaultConfig())})
+	u := &Maintainer{Saver: b.Saver, Model: cluster, Results: results}
+	cluster.SyncVPAs([]model.Observed{{Object: b.holds("web", map[string]checkpoint.Content{"a": content(10)}).Object}}, now())
+	u.Save(t.Context(), All, now(), time.Minute)
+	require.EqualValues(t, 1, testutil.ToFloat64(results.WithLabelValues("namespace_full")))
+	require.Zero(t, testutil.ToFloat64(results.WithLabelValues("error")))
+}
+
+// A namespace that has used its write limit loses nothing: its VPAs are among the first of the next save.
+func TestSave_LeavesANamespaceWhoseWritesAreLimited(t *testing.T) {
+	b := newBench()
+	b.Workers = 1
+	limited := true
+	b.client.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		if a.GetNamespace() != "ns" || !limited {
+			return false, nil, nil
+		}
+		refusal := apierrors.NewTooManyRequestsError("not sent")
+		refusal.ErrStatus.Details = &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: "LoadlineWriteLimit"}}}
+		require.True(t, client.IsWriteLimited(refusal))
+		return true, nil, refusal
+	})
+	all := make([]*model.VPA, 0, 6)
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		all = append(all, b.holds(name, map[string]checkpoint.Content{"x": content(1)}))
+	}
+	other := b.holds("other", map[string]checkpoint.Content{"x": content(1)})
+	other.Object.Namespace = "quiet"
+	r := b.save(t, now(), append(all, other)...)
+	require.NoError(t, r.Err)
+	require.Equal(t, 1, r.Written)
+	require.Equal(t, 5, r.Late)
+	for _, v := range all {
+		require.False(t, v.Saved.Failed)
+		require.False(t, v.Saved.Unsaved)
+	}
+	limited = false
+	require.Equal(t, 5, b.save(t, now().Add(time.Hour), all...).Written)
+}
