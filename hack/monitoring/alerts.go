@@ -99,7 +99,7 @@ var alerts = []alert{
 		means:   "`error`: histories would be lost at the next start of the recommender. `rejected`: some were lost at its last start.",
 		do:      []string{"`error`: the log of the recommender names the VPA and the error: often a quota of objects, or a webhook that refuses.", "`rejected`: a checkpoint was damaged or written by something else; the log of the start names it. What was rejected is lost for that VPA, and it begins anew. Checkpoints are read at the start alone, so the alert holds until the next one. Delete the object if it is rejected again."},
 		firing:  []string{`loadline_recommender_checkpoint_writes_total{result="error"} 0+1x120`},
-		quiet:   []string{`loadline_recommender_checkpoint_writes_total{result="error"} 4x120`, `loadline_recommender_checkpoint_writes_total{result="written"} 0+1x120`},
+		quiet:   []string{`loadline_recommender_checkpoint_writes_total{result="error"} 4x120`, `loadline_recommender_checkpoint_writes_total{result="namespace_full"} 0+1x120`},
 		also: []situation{
 			{"when some were rejected at the start", "2h", true, []string{`loadline_recommender_checkpoint_writes_total{result="rejected"} _x10 3x200`, `loadline_recommender_checkpoint_writes_total{result="error"} _x10 0x200`, recommenderRuns}},
 			{"once the program has begun again", "2h", false, []string{`loadline_recommender_checkpoint_writes_total{result="rejected",instance="a"} 3x60 stale`, `loadline_recommender_checkpoint_writes_total{result="error",instance="b"} _x62 0x200`, recommenderRuns}},
@@ -185,6 +185,22 @@ var alerts = []alert{
 		quiet:  []string{`loadline_recommender_limited_vpas{limit="containers"} 0x180`},
 	},
 	{
+		name: "LoadlineWritesLimited", severity: info, after: "30m",
+		expr: `sum by (resource) (increase(loadline_write_limited_total[30m])) > 0 or ` +
+			`sum by (result) (increase(loadline_recommender_checkpoint_writes_total{result="namespace_full"}[30m])) > 0`,
+		summary: "Objects of a namespace are written late, or not at all, because of its limit.",
+		means: "A namespace used its [write limit](security.md#writes-for-one-namespace): `resource` is the kind of the objects. Or its checkpoints " +
+			"have reached 32 MiB, or 16 KiB for each running pod (`result` is `namespace_full`): new containers are not saved. Other namespaces are not affected.",
+		do: []string{"The log names the namespace: `Delaying writes because of the write limit of a namespace`, or `Checkpoints exceed the limit of their namespace`.",
+			"Look for large objects and VPAs with many containers: `kubectl get vpa,pods -n NAMESPACE -o json | jq -r '.items[] | \"\\(tojson | length) \\(.kind) \\(.metadata.name)\"' | sort -rn | head`.",
+			"Condition `WriteLimited` of a VPA and reason `WriteLimit` of a pod show what waits. Memory after out-of-memory kills and reverts do not wait."},
+		firing: []string{`loadline_write_limited_total{resource="pods"} 0+1x120`},
+		quiet:  []string{`loadline_write_limited_total{resource="pods"} 4x120`, `loadline_recommender_checkpoint_writes_total{result="namespace_full"} 4x120`},
+		also: []situation{
+			{"at checkpoints of a full namespace", "2h", true, []string{`loadline_recommender_checkpoint_writes_total{result="namespace_full"} 0+3x180`}},
+		},
+	},
+	{
 		name: "LoadlineUpdaterStands", severity: critical, after: "10m",
 		expr:    `sum(increase(vpa_updater_execution_latency_seconds_count{step="total"}[10m])) == 0 or absent(vpa_updater_execution_latency_seconds_count{step="total"})`,
 		summary: "No updater has made a pass in ten minutes.",
@@ -239,7 +255,7 @@ var alerts = []alert{
 	},
 	{
 		name: "LoadlinePodsStuck", severity: warning, after: "1h",
-		expr:    `loadline_updater_skipped_pods{reason=~"Infeasible|ResizeFailed|TooLargeForNode|QuotaFull|NoBudget|NodeFull|Deferred|ResizeRefused|EvictionRefused|ReplacementRefused|ReplacementUnchanged|ReplacementUnknown|StaleCache|BudgetTooLarge"} > 0`,
+		expr:    `loadline_updater_skipped_pods{reason=~"Infeasible|ResizeFailed|TooLargeForNode|QuotaFull|NoBudget|NodeFull|Deferred|ResizeRefused|EvictionRefused|ReplacementRefused|ReplacementUnchanged|ReplacementUnknown|StaleCache|BudgetTooLarge|WriteLimit"} > 0`,
 		summary: "{{ $value }} pods have not got what is recommended for an hour: {{ $labels.reason }}.",
 		means:   "Something that does not go away by itself keeps pods from their size.",
 		do:      []string{"[reasons.md](reasons.md) says what each reason means and what to do.", "`kubectl loadline explain pod/NAME` says it of one pod."},
