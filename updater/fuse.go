@@ -17,7 +17,8 @@ import (
 	"loadline.dev/loadline/updater/view"
 )
 
-// errNoLimits is the error of a workload whose policy has no limits: it must not be taken for unlimited.
+// errNoLimits is the error of a workload whose policy has no limits: it must not be taken for
+// unlimited.
 var errNoLimits = errors.New("the limits of its SizingPolicy are unknown")
 
 // fuseTimeout bounds the request that writes condition FuseTripped.
@@ -40,8 +41,8 @@ func (l *Loop) reverts() uint64 {
 	return l.records.Reverts()
 }
 
-// fuseTripped reports whether the fuse of the workload's policy holds it, also if it tripped in this pass:
-// changes are judged meanwhile.
+// fuseTripped reports whether the fuse of the workload's policy holds it, also if it tripped in
+// this pass: changes are judged meanwhile.
 func (p *pass) fuseTripped(h *heldWorkload) bool {
 	if reverts := p.reverts(); reverts != p.counted {
 		p.counted = reverts
@@ -50,8 +51,8 @@ func (p *pass) fuseTripped(h *heldWorkload) bool {
 	return h.limits.Trip.Holds(h.Workload.Key.Namespace)
 }
 
-// reportFuses reports which fuses have tripped: as a metric, and once by a condition, an event and a line
-// of the log.
+// reportFuses reports which fuses have tripped: as a metric, and once by a condition, an event and
+// a line of the log.
 func (p *pass) reportFuses(ctx context.Context) {
 	p.metrics.Fuses(p.limits)
 	var tripped []string
@@ -91,8 +92,8 @@ func (p *pass) reportFuse(ctx context.Context, name string, limits *view.PolicyL
 	}
 }
 
-// withCondition returns conditions with another one of a type. Unlike meta.SetStatusCondition it also moves
-// the time of a transition, which acknowledges the trip.
+// withCondition returns conditions with another one of a type. Unlike meta.SetStatusCondition it
+// also moves the time of a transition, which acknowledges the trip.
 func withCondition(conditions []metav1.Condition, wanted metav1.Condition) []metav1.Condition {
 	all := slices.DeleteFunc(slices.Clone(conditions), func(c metav1.Condition) bool { return c.Type == wanted.Type })
 	return append(all, wanted)

@@ -9,9 +9,10 @@ import (
 	"loadline.dev/loadline/updater/actuate"
 )
 
-// takeStart reports whether another pod of the workload may be changed in this pass. One that has not
-// started takes one of the starts that its policy has left. Hold lets all of them be planned while a start
-// is left, so that a workload that cannot be changed does not keep others from starting.
+// takeStart reports whether another pod of the workload may be changed in this pass. One that has
+// not started takes one of the starts that its policy has left. Hold lets all of them be planned
+// while a start is left, so that a workload that cannot be changed does not keep others from
+// starting.
 func (h *heldWorkload) takeStart() bool {
 	if h.countedAsStart || !h.State.Started.IsZero() {
 		return true
@@ -34,14 +35,15 @@ func (p *pass) returnStart(of disruption.Subject) {
 
 // sent notes that a pod of a workload was changed, or may have been.
 func (p *pass) sent(of disruption.Subject, err error) {
-	if h := p.rollouts[vpaOf(of)]; h != nil && h.countedAsStart && (err == nil || errors.Is(err, actuate.ErrRehearsed) || errors.Is(err, actuate.ErrUncertain)) {
+	made := err == nil || errors.Is(err, actuate.ErrRehearsed) || errors.Is(err, actuate.ErrUncertain)
+	if h := p.rollouts[vpaOf(of)]; made && h != nil && h.countedAsStart {
 		h.sent = true
 	}
 }
 
-// inTurnsOfStarts orders changes of workloads that have not started: namespaces take turns, those with the
-// fewest starts first. So no namespace keeps the workloads of others from starting. All other changes stay in
-// place.
+// inTurnsOfStarts orders changes of workloads that have not started: namespaces take turns, those
+// with the fewest starts first. So no namespace keeps the workloads of others from starting. All
+// other changes stay in place.
 func (p *pass) inTurnsOfStarts(actions []disruption.Action) []disruption.Action {
 	type queue struct{ policy, namespace string }
 	waiting := map[queue]int{}

@@ -14,12 +14,12 @@ import (
 	"loadline.dev/loadline/pkg/core/rollout"
 )
 
-// AcknowledgeAnnotation of a SizingPolicy is the time (RFC 3339) up to which a user acknowledges its
-// changes of pods. Their reverts no longer trip its fuse.
+// AcknowledgeAnnotation of a SizingPolicy is the time (RFC 3339) up to which a user acknowledges
+// its changes of pods. Their reverts no longer trip its fuse.
 const AcknowledgeAnnotation = "loadline.dev/acknowledge"
 
-// ConditionFuseTripped of a SizingPolicy reports whether its fuse has tripped. The updater writes it
-// when that happens first.
+// ConditionFuseTripped of a SizingPolicy reports whether its fuse has tripped. The updater writes
+// it when that happens first.
 const ConditionFuseTripped = "FuseTripped"
 
 // The reasons of condition FuseTripped.
@@ -29,9 +29,9 @@ const (
 	fuseAcknowledged   = "Acknowledged"
 )
 
-// FuseTrip returns when and why the fuse of a policy tripped: as its condition reports, if that is not
-// acknowledged, and as its workloads show. The condition lasts when workloads and their records are
-// deleted, the records last when the policy is created again.
+// FuseTrip returns when and why the fuse of a policy tripped: as its condition reports, if that is
+// not acknowledged, and as its workloads show. The condition lasts when workloads and their records
+// are deleted, the records last when the policy is created again.
 func FuseTrip(p *loadlinev1alpha1.SizingPolicy, rounds *rollout.PolicyRounds, now time.Time) rollout.Trip {
 	written, _ := time.Parse(time.RFC3339, p.Annotations[AcknowledgeAnnotation]) // another text acknowledges nothing
 	trip := rounds.Trip(written, now)
@@ -54,8 +54,9 @@ func FuseTrip(p *loadlinev1alpha1.SizingPolicy, rounds *rollout.PolicyRounds, no
 	return trip
 }
 
-// FuseCondition returns condition FuseTripped of a policy whose fuse has tripped, or was acknowledged. The
-// message stays as it was written first, except that it also reports an invalid acknowledgement.
+// FuseCondition returns condition FuseTripped of a policy whose fuse has tripped, or was
+// acknowledged. The message stays as it was written first, except that it also reports an invalid
+// acknowledgement.
 func FuseCondition(p *loadlinev1alpha1.SizingPolicy, trip rollout.Trip, now time.Time) metav1.Condition {
 	c := metav1.Condition{Type: ConditionFuseTripped, ObservedGeneration: p.Generation}
 	if trip.At.IsZero() {
@@ -75,7 +76,8 @@ func FuseCondition(p *loadlinev1alpha1.SizingPolicy, trip rollout.Trip, now time
 	}
 	c.Message += ", so " + pods + " until you acknowledge this: " + Acknowledge(p.Name, trip.At)
 	before := meta.FindStatusCondition(p.Status.Conditions, ConditionFuseTripped)
-	if before != nil && before.Status == c.Status && before.LastTransitionTime.Equal(&c.LastTransitionTime) && slices.Equal(heldNamespaces(before), trip.Namespaces) {
+	if before != nil && before.Status == c.Status && before.LastTransitionTime.Equal(&c.LastTransitionTime) &&
+		slices.Equal(heldNamespaces(before), trip.Namespaces) {
 		c.Message, _, _ = strings.Cut(before.Message, "; "+acknowledgePath.String())
 	}
 	if problem := acknowledgeProblem(p, trip.At, now); problem != nil {
@@ -102,8 +104,8 @@ func heldNamespaces(c *metav1.Condition) []string {
 
 var acknowledgePath = field.NewPath("metadata", "annotations").Key(AcknowledgeAnnotation)
 
-// acknowledgeProblem returns why the annotation of a policy does not acknowledge a trip of its fuse. Nil:
-// it does, or there is none. A zero trip is unknown.
+// acknowledgeProblem returns why the annotation of a policy does not acknowledge a trip of its
+// fuse. Nil: it does, or there is none. A zero trip is unknown.
 func acknowledgeProblem(p *loadlinev1alpha1.SizingPolicy, tripped, now time.Time) *field.Error {
 	text, is := p.Annotations[AcknowledgeAnnotation]
 	if !is || text == "" && !tripped.IsZero() {

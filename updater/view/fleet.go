@@ -17,9 +17,9 @@ type PolicyLimits struct {
 	StartsBy map[string]rollout.StartCount
 }
 
-// Limits returns the limits of each policy that governs a VPA of the last Snapshot, by name. It reads what
-// is remembered of all its workloads, also of those without pods or whose pods are held. The answer holds
-// until the next call, which uses its memory: a pass at rest allocates nothing.
+// Limits returns the limits of each policy that governs a VPA of the last Snapshot, by name. It
+// reads what is remembered of all its workloads, also of those without pods or whose pods are held.
+// The answer holds until the next call, which uses its memory: a pass at rest allocates nothing.
 func (r *Reader) Limits(now time.Time) map[string]*PolicyLimits {
 	if r.memo == nil || len(r.memo.ruled) == 0 {
 		return nil

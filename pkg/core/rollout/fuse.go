@@ -11,12 +11,14 @@ const (
 	fuseWindow = time.Hour
 	fuseRounds = 5 // fewer rounds prove nothing
 	fuseShare  = 5 // the fuse trips when more than one in so many judged rounds was reverted
-	// fuseReverts is the minimum number of reverts, because one of five rounds is not more than a fifth.
+	// fuseReverts is the minimum number of reverts, because one of five rounds is not more than a
+	// fifth.
 	fuseReverts = 2
-	// fuseMemory is the age up to which a round can trip a fuse. A condition of the policy lasts longer.
+	// fuseMemory is the age up to which a round can trip a fuse. A condition of the policy lasts
+	// longer.
 	fuseMemory = 7 * 24 * time.Hour
-	// maxHeldNamespaces is the number of namespaces that a fuse holds one by one. Beyond that it holds
-	// the policy.
+	// maxHeldNamespaces is the number of namespaces that a fuse holds one by one. Beyond that it
+	// holds the policy.
 	maxHeldNamespaces = 20
 
 	// startStep is the minimum time in which the number of started workloads doubles.
@@ -106,8 +108,8 @@ func (p *PolicyRounds) indexOf(namespace string) int32 {
 
 // Trip is when a fuse tripped, and the rounds within one hour that made it trip.
 type Trip struct {
-	// At is the time that acknowledges the trip: that of the trip, or of the last change before it was
-	// noticed. Zero: it has not tripped.
+	// At is the time that acknowledges the trip: that of the trip, or of the last change before it
+	// was noticed. Zero: it has not tripped.
 	At       time.Time
 	Judged   int // rounds that were successful or reverted
 	Reverted int
@@ -124,17 +126,18 @@ func (t *Trip) Holds(namespace string) bool {
 // HoldsPolicy reports whether a tripped fuse holds all pods of the policy.
 func (t *Trip) HoldsPolicy() bool { return !t.At.IsZero() && len(t.Namespaces) == 0 }
 
-// Trip returns when the fuse of the policy tripped first: at least five rounds ended within one hour,
-// and more than a fifth of the judged ones were reverted. Evictions and other rounds without a verdict
-// are no evidence of success. If fewer rounds ended, successful rounds in progress count as well, so
-// that large workloads do not hide the reverts of others.
+// Trip returns when the fuse of the policy tripped first: at least five rounds ended within one
+// hour, and more than a fifth of the judged ones were reverted. Evictions and other rounds without
+// a verdict are no evidence of success. If fewer rounds ended, successful rounds in progress count
+// as well, so that large workloads do not hide the reverts of others.
 //
-// Reverts of one namespace count at most as often as those of all others together, and only beside two
-// of these. If the fuse trips only without that limit, it holds this namespace, or the policy if it has
-// no other namespace.
+// Reverts of one namespace count at most as often as those of all others together, and only beside
+// two of these. If the fuse trips only without that limit, it holds this namespace, or the policy
+// if it has no other namespace.
 //
 // Rounds whose last change was at or before the acknowledged time do not count, nor do those that
-// ended more than seven days ago. A held pod starts no round, so the answer stays the same until then.
+// ended more than seven days ago. A held pod starts no round, so the answer stays the same until
+// then.
 func (p *PolicyRounds) Trip(acknowledged, now time.Time) Trip {
 	if len(p.reverts) < fuseReverts {
 		return Trip{}
@@ -173,9 +176,9 @@ func (t Trip) with(other Trip) Trip {
 	return t
 }
 
-// acknowledged returns the time until which the changes of the policy are acknowledged, from what a user
-// wrote. A time after the clock, the last change and the last revert acknowledges nothing: it would cover
-// reverts that are yet to come.
+// acknowledged returns the time until which the changes of the policy are acknowledged, from what a
+// user wrote. A time after the clock, the last change and the last revert acknowledges nothing: it
+// would cover reverts that are yet to come.
 func (p *PolicyRounds) acknowledged(written, now time.Time) time.Time {
 	latest, limit := now.Unix(), now.Add(skew).Unix()
 	for _, r := range p.reverts {
@@ -247,8 +250,9 @@ func (p *PolicyRounds) trip(running []verdict, since, now int64) (t Trip) {
 	return t
 }
 
-// tooManyBeside reports whether the share of reverts also trips a fuse if the namespace with the most
-// reverts has only as many as all others together. A single revert of others is no evidence beside more.
+// tooManyBeside reports whether the share of reverts also trips a fuse if the namespace with the
+// most reverts has only as many as all others together. A single revert of others is no evidence
+// beside more.
 func (c counts) tooManyBeside(most counts) bool {
 	others := c.reverted - most.reverted
 	excess := max(0, most.reverted-others)
@@ -296,7 +300,8 @@ func (p *PolicyRounds) edges(running []verdict, since, now int64) (edges []edge)
 	return edges
 }
 
-// revertNear reports whether a round was reverted within a window of a moment: the others matter for no trip.
+// revertNear reports whether a round was reverted within a window of a moment: the others matter
+// for no trip.
 func (p *PolicyRounds) revertNear(at, window int64) bool {
 	i, _ := slices.BinarySearchFunc(p.reverts, at-window, func(r revert, at int64) int { return cmp.Compare(r.at, at) })
 	return i < len(p.reverts) && p.reverts[i].at <= at+window
@@ -313,11 +318,11 @@ func (c StartCount) Compare(o StartCount) int {
 	return cmp.Or(cmp.Compare(c.Recent, o.Recent), cmp.Compare(c.All, o.All))
 }
 
-// Starts returns how many further workloads the policy may start now: within an hour, rate of them, or as
-// many as it started in the 24 hours before, whichever is more. So the number doubles each hour, goes on
-// after a closed schedule of a night, and is small again for workloads that are selected later. A period
-// of observation above an hour takes the place of the hour. A rate of 0 is no limit. It also returns the
-// starts of namespaces that have some, until the next call.
+// Starts returns how many further workloads the policy may start now: within an hour, rate of them,
+// or as many as it started in the 24 hours before, whichever is more. So the number doubles each
+// hour, goes on after a closed schedule of a night, and is small again for workloads that are
+// selected later. A period of observation above an hour takes the place of the hour. A rate of 0 is
+// no limit. It also returns the starts of namespaces that have some, until the next call.
 func (p *PolicyRounds) Starts(rate int, period time.Duration, now time.Time) (left int, by map[string]StartCount) {
 	if rate <= 0 {
 		return math.MaxInt, nil
