@@ -104,25 +104,6 @@ func (c Change) gets() []policy.Fitted {
 	return all
 }
 
-// ErrRateLimited is the error of a change that a rate limit, ours or that of the
-// client, does not allow before the pass ends.
-var ErrRateLimited = errors.New("the rate limit allows no change before the pass ends")
-
-// ErrRehearsed is the error of a change that was only rehearsed.
-var ErrRehearsed = errors.New("a dry run changes nothing")
-
-// ErrInUse is the error of a resize that would cut the memory limit of a pod to
-// less than it needs.
-var ErrInUse = errors.New("the pod uses too much memory for its new limit")
-
-// ErrProtected is the error of a resize that would restart a container although
-// the API server would refuse to evict the pod, as for a PodDisruptionBudget.
-var ErrProtected = errors.New("the pod may not be disrupted now")
-
-// ErrRestarting is the error of a change that would disrupt a pod while another one of
-// its owner, or of one of its PodDisruptionBudgets, is being restarted by a resize.
-var ErrRestarting = errors.New("another pod is being restarted")
-
 // Cluster carries changes out on the API server.
 type Cluster struct {
 	Kube      kubernetes.Interface
@@ -511,17 +492,3 @@ func (c *Cluster) evict(ctx context.Context, change Change, dryRun ...string) er
 	}
 	return err
 }
-
-// NotResizable says on the pod that its node cannot grant what is recommended.
-func (c *Cluster) NotResizable(_ context.Context, pod *corev1.Pod) {
-	c.event(pod, EventNotResizable, "Not resized: its node cannot grant the recommended resources. It is tried again when less is recommended", nil)
-}
-
-// LeftAlone says nothing: the log does.
-func (c *Cluster) LeftAlone([]disruption.Skip) {}
-
-// Room says nothing: the log does.
-func (c *Cluster) Room(string) {}
-
-// Gone reports whether the pod of a change does not exist any more.
-func Gone(err error) bool { return apierrors.IsNotFound(err) }

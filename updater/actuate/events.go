@@ -1,6 +1,7 @@
 package actuate
 
 import (
+	"context"
 	"regexp"
 	"slices"
 	"strings"
@@ -135,3 +136,14 @@ func sameForAll(err error, pod string) string {
 	name := regexp.MustCompile(boundary + regexp.QuoteMeta(pod) + boundary)
 	return name.ReplaceAllString(err.Error(), "${1}POD${2}")
 }
+
+// NotResizable says on the pod that its node cannot grant what is recommended.
+func (c *Cluster) NotResizable(_ context.Context, pod *corev1.Pod) {
+	c.event(pod, EventNotResizable, "Not resized: its node cannot grant the recommended resources. It is tried again when less is recommended", nil)
+}
+
+// LeftAlone says nothing: the log does.
+func (c *Cluster) LeftAlone([]disruption.Skip) {}
+
+// Room says nothing: the log does.
+func (c *Cluster) Room(string) {}

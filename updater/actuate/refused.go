@@ -8,6 +8,25 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// ErrRateLimited is the error of a change that a rate limit, ours or that of the
+// client, does not allow before the pass ends.
+var ErrRateLimited = errors.New("the rate limit allows no change before the pass ends")
+
+// ErrRehearsed is the error of a change that was only rehearsed.
+var ErrRehearsed = errors.New("a dry run changes nothing")
+
+// ErrInUse is the error of a resize that would cut the memory limit of a pod to
+// less than it needs.
+var ErrInUse = errors.New("the pod uses too much memory for its new limit")
+
+// ErrProtected is the error of a resize that would restart a container although
+// the API server would refuse to evict the pod, as for a PodDisruptionBudget.
+var ErrProtected = errors.New("the pod may not be disrupted now")
+
+// ErrRestarting is the error of a change that would disrupt a pod while another one of
+// its owner, or of one of its PodDisruptionBudgets, is being restarted by a resize.
+var ErrRestarting = errors.New("another pod is being restarted")
+
 // Refused reports whether this pod can never get a resize that a new pod may get: the resize is
 // invalid for a running pod, its node is too small or of the wrong kind, or the API server does not
 // resize pods. Other errors may pass, or a new pod would meet them as well: an admission policy or
@@ -58,3 +77,6 @@ const (
 func NoCapacity(err error) bool {
 	return apierrors.IsForbidden(err) && apierrors.HasStatusCause(err, nodeCapacity)
 }
+
+// Gone reports whether the pod of a change does not exist any more.
+func Gone(err error) bool { return apierrors.IsNotFound(err) }
