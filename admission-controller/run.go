@@ -130,6 +130,7 @@ func serve(ctx context.Context, config Config, clients *client.Clients, w webhoo
 	if err := clients.WaitForServer(ctx, startTimeout); err != nil {
 		return err
 	}
+	go w.metrics.sizes.Run(ctx)
 	filled, err := fillCaches(ctx, config, clients, client.Measured(w.metrics.sizes))
 	if err != nil {
 		return err

@@ -39,7 +39,10 @@ func run(ctx context.Context, c *Config) error {
 	if err := server.Listen(); err != nil {
 		return err
 	}
-	return server.RunWith(ctx, func(ctx context.Context) error { return lead(ctx, c, m, health) })
+	return server.RunWith(ctx, func(ctx context.Context) error {
+		go m.sizes.Run(ctx)
+		return lead(ctx, c, m, health)
+	})
 }
 
 // lead connects, and works while this replica is the leader.

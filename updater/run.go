@@ -47,6 +47,7 @@ func run(ctx context.Context, config *Config, out io.Writer) error {
 		return err
 	}
 	return server.RunWith(ctx, func(ctx context.Context) error {
+		go m.sizes.Run(ctx)
 		return connect(ctx, config, out, parts{health: health, metrics: m, leftAlone: left})
 	})
 }

@@ -2,6 +2,7 @@ package cachesize
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"maps"
 	"net/http"
@@ -17,20 +18,21 @@ import (
 const Path = "/debug/caches"
 
 const (
-	// measureInterval is the minimum time between measurements: each one reads all cached objects.
+	// measureInterval is the time between measurements: each one reads all cached objects.
 	measureInterval = 2 * time.Minute
+	// firstInterval is the time until a new store is measured.
+	firstInterval = 10 * time.Second
 	// shownNamespaces is the number of namespaces on the page.
 	shownNamespaces = 10
 )
 
-// Sizes measures the caches of a program. It is safe for concurrent use. A nil Sizes measures nothing.
+// Sizes measures the caches of a program in Run. It is safe for concurrent use. A nil Sizes measures
+// nothing.
 type Sizes struct {
-	now func() time.Time
-
-	mu       sync.Mutex
-	stores   map[string][]cache.Store // by resource
-	measured time.Time
-	report   Report
+	mu     sync.Mutex
+	stores map[string][]cache.Store // by resource
+	added  bool                     // a store since the last measurement
+	report Report
 }
 
 // Report is the memory of all caches.
@@ -50,7 +52,7 @@ type Namespace struct {
 
 // New returns a Sizes whose gauge is registered.
 func New(registry prometheus.Registerer) *Sizes {
-	s := &Sizes{now: time.Now, stores: map[string][]cache.Store{}}
+	s := &Sizes{stores: map[string][]cache.Store{}, report: Report{Bytes: map[string]int64{}, Objects: map[string]int{}, Namespaces: []Namespace{}}}
 	registry.MustRegister(s)
 	return s
 }
@@ -63,17 +65,53 @@ func (s *Sizes) Add(resource string, store cache.Store) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !slices.Contains(s.stores[resource], store) {
-		s.stores[resource] = append(s.stores[resource], store)
+		s.stores[resource], s.added = append(s.stores[resource], store), true
 	}
 }
 
-// Report returns the memory of all caches as of the last minutes.
+// Run measures all caches every two minutes until ctx ends, and earlier after a new one was added.
+func (s *Sizes) Run(ctx context.Context) {
+	ticker := time.NewTicker(firstInterval)
+	defer ticker.Stop()
+	var measured time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			if s.due(now.Sub(measured)) {
+				s.measure()
+				measured = now
+			}
+		}
+	}
+}
+
+func (s *Sizes) due(since time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.added || since >= measureInterval
+}
+
+// measure replaces the report. It takes a second for 50,000 pods, in which the last report is served.
+func (s *Sizes) measure() {
+	s.mu.Lock()
+	stores := make(map[string][]cache.Store, len(s.stores))
+	for resource, of := range s.stores {
+		stores[resource] = slices.Clone(of)
+	}
+	s.added = false
+	s.mu.Unlock()
+	report := measure(stores)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.report = report
+}
+
+// Report returns the memory of all caches as of the last measurement.
 func (s *Sizes) Report() Report {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now := s.now(); s.measured.IsZero() || now.Sub(s.measured) >= measureInterval {
-		s.report, s.measured = measure(s.stores), now
-	}
 	return s.report
 }
 
