@@ -153,6 +153,9 @@ func (a *answer) Print(out io.Writer) error {
 			printable.Fprintf(out, "! %s: %s\n", c.Type, c.Message)
 		}
 	}
+	if problem := convert.Unsupported(a.VPA); problem != "" {
+		printable.Fprintf(out, "! ConfigUnsupported: %s\n", problem)
+	}
 	if problem := convert.Unreadable(a.VPA); problem != "" {
 		printable.Fprintf(out, "! no pod is changed, because the VPA cannot be read: %s\n", problem)
 	} else if convert.Outdated(a.VPA, a.VPA.Generation) {

@@ -22,6 +22,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/nodeshare"
 	"loadline.dev/loadline/pkg/printable"
 )
@@ -86,6 +87,9 @@ func (s *surroundings) answer(ctx context.Context, pod *corev1.Pod) *podAnswer {
 		if of.problem != "" {
 			a.problem("%s", of.problem)
 		}
+		if problem := convert.Unsupported(a.VPA); problem != "" {
+			a.problem("VPA %s: %s", a.VPA.Name, problem)
+		}
 		a.Running = convert.RunningPod(pod, of.sizing.Recommendation, of.sizing.Rules, *of.sizing.Ranges)
 		a.Left = a.left()
 	}
@@ -109,7 +113,7 @@ func policyRecipe(p *fleet.Policy) string {
 func (a *podAnswer) left() disruption.Reason {
 	passive := false
 	switch mode := convert.Mode(a.VPA); {
-	case convert.Unreadable(a.VPA) != "":
+	case convert.Unreadable(a.VPA) != "", convert.Unsupported(a.VPA) == client.NamespaceFull:
 		return disruption.VPAUnreadable
 	case mode == vpav1.UpdateModeOff || mode == vpav1.UpdateModeInitial:
 		passive = true

@@ -85,6 +85,7 @@ func (c Config) Check(raw, old []byte) Verdict {
 	ch.recipe(object.Annotations[recipe.Annotation], stored.Annotations[recipe.Annotation])
 	ch.target(object.Spec.TargetRef, stored.Spec.TargetRef)
 	ch.spec(&object.Spec)
+	ch.size(&object.Spec, &stored.Spec)
 	verdict.Errors, verdict.Warnings = ch.errors, ch.warnings
 	if len(ch.errors) == 0 && object.Spec.UpdatePolicy == nil {
 		recreate := vpav1.UpdateModeRecreate
@@ -184,6 +185,18 @@ func (ch *checker) target(ref, stored *autoscalingv1.CrossVersionObjectReference
 		ch.warn("%s: %s; no pod is changed until that is right", at, problem)
 	default:
 		ch.refuse(field.Invalid(at, ref.Kind+" "+ref.Name, problem.Error()))
+	}
+}
+
+// size refuses a spec that no program caches. One that is stored already does not stop other changes.
+func (ch *checker) size(spec, stored *vpav1.VerticalPodAutoscalerSpec) {
+	problem := client.SpecTooLarge(spec)
+	switch {
+	case problem == "":
+	case client.SpecTooLarge(stored) != "":
+		ch.warn("%s; no pod is changed until that is right", problem)
+	case len(ch.errors) == 0:
+		ch.refuse(field.Forbidden(field.NewPath("spec"), problem))
 	}
 }
 

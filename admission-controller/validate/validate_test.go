@@ -203,6 +203,25 @@ func TestTwentyErrorsAreEnough(t *testing.T) {
 	require.Less(t, len(verdict.Warnings[0]), 300)
 }
 
+// Caches keep no spec with such names.
+func TestCheck_RefusesLongNames(t *testing.T) {
+	long := strings.Repeat("x", 70_000)
+	for name, spec := range map[string]string{
+		"recommender": `"recommenders":[{"name":"` + long + `"}]`,
+		"container":   policies(`{"containerName":"` + long + `"}`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			verdict := Config{}.Check(object(spec), nil)
+			require.Len(t, verdict.Errors, 1)
+			require.Contains(t, verdict.Errors[0].Error(), "must have at most 64 KiB")
+			require.Less(t, len(verdict.Status("v").Message), 2000)
+			verdict = Config{}.Check(object(spec), object(spec))
+			require.Empty(t, verdict.Errors, "one that is stored does not stop other changes")
+			require.Contains(t, verdict.Warnings[0], "must have at most 64 KiB")
+		})
+	}
+}
+
 func TestWhatIsTooLargeToBeCheckedIsRefusedUnlessItIsBeingDeleted(t *testing.T) {
 	for name, spec := range map[string]string{
 		"parts":    `"resourcePolicy":{"containerPolicies":[` + strings.Repeat(`{},`, 30000) + `{}]}`,

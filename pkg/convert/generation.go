@@ -1,8 +1,14 @@
 package convert
 
 import (
+	corev1 "k8s.io/api/core/v1"
+
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 )
+
+// MaxConditionMessage is the maximum length in bytes of a message in the conditions of a VPA. Longer ones
+// are cut, also in caches.
+const MaxConditionMessage = 8 << 10
 
 // Outdated reports whether the recommendation in the status of a VPA may be for
 // another target than the VPA has now. Since is the generation from which on it is
@@ -20,6 +26,16 @@ func Outdated(vpa *vpav1.VerticalPodAutoscaler, since int64) bool {
 // Unreadable returns why the spec of a VPA could not be read whole; empty: it could.
 func Unreadable(vpa *vpav1.VerticalPodAutoscaler) string {
 	return vpa.Annotations[vpav1.UnreadableAnnotation]
+}
+
+// Unsupported returns why the recommender cannot use a VPA, by its condition; empty: it can.
+func Unsupported(vpa *vpav1.VerticalPodAutoscaler) string {
+	for i := range vpa.Status.Conditions {
+		if c := &vpa.Status.Conditions[i]; c.Type == vpav1.ConfigUnsupported && c.Status == corev1.ConditionTrue {
+			return c.Message
+		}
+	}
+	return ""
 }
 
 // ObservedGeneration returns the generation of a VPA that its recommendation was made

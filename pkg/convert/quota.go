@@ -30,6 +30,22 @@ func Quota(q *corev1.ResourceQuota) disruption.Quota {
 	return left
 }
 
+// QuotaResources returns the resources of a quota that Quota reads.
+func QuotaResources(list corev1.ResourceList) corev1.ResourceList {
+	if list == nil {
+		return nil
+	}
+	kept := corev1.ResourceList{}
+	for _, names := range quotaNames {
+		for _, name := range slices.Concat(names.requests, names.limits) {
+			if q, has := list[name]; has {
+				kept[name] = q
+			}
+		}
+	}
+	return kept
+}
+
 // tighter takes what a quota leaves of a resource if that is less than known.
 func tighter(r resources.List, k resources.Kind, name corev1.ResourceName, q *corev1.ResourceQuota) resources.List {
 	hard, ok := q.Status.Hard[name]

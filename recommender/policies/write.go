@@ -272,7 +272,7 @@ func (k *Keeper) differences(v, want *vpav1.VerticalPodAutoscaler, metadata, spe
 	if v.Spec.StartupBoost != nil { // which acts in mode Off, too
 		spec["startupBoost"] = nil
 	}
-	if !apiequality.Semantic.DeepEqual(v.Spec.ResourcePolicy, want.Spec.ResourcePolicy) {
+	if !apiequality.Semantic.DeepEqual(v.Spec.ResourcePolicy, client.BoundPolicy(want.Spec.ResourcePolicy)) {
 		spec["resourcePolicy"] = want.Spec.ResourcePolicy
 	}
 	if !apiequality.Semantic.DeepEqual(v.Spec.Recommenders, want.Spec.Recommenders) {

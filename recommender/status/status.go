@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -152,6 +153,9 @@ func (c *conditions) find(t vpav1.VerticalPodAutoscalerConditionType) int {
 // set rewrites a condition; the time of its last transition stays if its status
 // does.
 func (c *conditions) set(t vpav1.VerticalPodAutoscalerConditionType, status corev1.ConditionStatus, reason, message string) {
+	if len(message) > convert.MaxConditionMessage {
+		message = strings.ToValidUTF8(message[:convert.MaxConditionMessage], "")
+	}
 	fresh := vpav1.VerticalPodAutoscalerCondition{Type: t, Status: status, Reason: reason, Message: message, LastTransitionTime: c.now}
 	at := c.find(t)
 	if at < 0 {

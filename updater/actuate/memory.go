@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -21,8 +22,10 @@ const (
 	// answerTime is how long an answer of the metrics API is awaited. It is a
 	// precaution, and must not hold up changes.
 	answerTime = 2 * time.Second
-	// silence is how long it is not asked any more after it gave no answer in time.
-	silence = time.Minute
+	// silence is how long it is not asked any more after it gave no answer in time: about pods of that
+	// namespace, or of all if that happened in silentNamespaces of them.
+	silence          = time.Minute
+	silentNamespaces = 2
 )
 
 // errSilent is the error while the metrics API is not asked.
@@ -31,7 +34,7 @@ var errSilent = errors.New("the metrics API gave no answer in time a moment ago"
 // Memory returns what asks the metrics API, through the client of any group of
 // the API server, how many bytes of memory the containers of a pod use. A pod
 // that was not measured yet is an error. It answers within 2 s; if the API does not,
-// the API is left alone for a minute.
+// the API is left alone for a minute, for that namespace or for all.
 func Memory(client rest.Interface) func(ctx context.Context, namespace, pod string) (map[string]resources.Amount, error) {
 	return (&meter{client: client, wait: answerTime}).memory
 }
@@ -42,14 +45,30 @@ type meter struct {
 	wait   time.Duration
 
 	mu    sync.Mutex
-	until time.Time // the API is not asked before
+	until map[string]time.Time // by namespace: the API is not asked before
+}
+
+// silent reports whether the API is not asked about pods of a namespace.
+func (m *meter) silent(namespace string, now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.until, func(_ string, until time.Time) bool { return !now.Before(until) })
+	_, silent := m.until[namespace]
+	return silent || len(m.until) >= silentNamespaces
+}
+
+// unanswered records that the API did not answer about a pod of a namespace.
+func (m *meter) unanswered(namespace string, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.until == nil {
+		m.until = map[string]time.Time{}
+	}
+	m.until[namespace] = now.Add(silence)
 }
 
 func (m *meter) memory(ctx context.Context, namespace, pod string) (map[string]resources.Amount, error) {
-	m.mu.Lock()
-	silent := time.Now().Before(m.until)
-	m.mu.Unlock()
-	if silent {
+	if m.silent(namespace, time.Now()) {
 		return nil, fmt.Errorf("read the metrics of pod %s/%s: %w", namespace, pod, errSilent)
 	}
 	limited, cancel := context.WithTimeout(ctx, m.wait)
@@ -58,9 +77,7 @@ func (m *meter) memory(ctx context.Context, namespace, pod string) (map[string]r
 		SetHeader("Accept", runtime.ContentTypeJSON).MaxRetries(0).Do(limited))
 	if err != nil {
 		if limited.Err() != nil && ctx.Err() == nil {
-			m.mu.Lock()
-			m.until = time.Now().Add(silence)
-			m.mu.Unlock()
+			m.unanswered(namespace, time.Now())
 		}
 		return nil, fmt.Errorf("read the metrics of pod %s/%s: %w", namespace, pod, err)
 	}

@@ -65,7 +65,7 @@ func TestAMetricsAPIThatHangsIsLeftAlone(t *testing.T) {
 		m := &meter{client: core, wait: answerTime}
 		_, err = m.memory(stopped, "shop", "web")
 		require.Error(t, err)
-		require.Zero(t, m.until, "the caller had no time")
+		require.Empty(t, m.until, "the caller had no time")
 
 		server.asked.Store(0)
 		for _, pod := range []string{"one", "two", "three"} {
@@ -74,9 +74,14 @@ func TestAMetricsAPIThatHangsIsLeftAlone(t *testing.T) {
 		}
 		require.ErrorIs(t, err, errSilent)
 		require.EqualValues(t, 1, server.asked.Load())
+		_, err = m.memory(t.Context(), "other", "web")
+		require.NotErrorIs(t, err, errSilent, "the pod of one namespace proves nothing about others")
+		_, err = m.memory(t.Context(), "third", "web")
+		require.ErrorIs(t, err, errSilent, "two namespaces do")
+		require.EqualValues(t, 2, server.asked.Load())
 		time.Sleep(silence)
 		_, err = m.memory(t.Context(), "shop", "web")
 		require.NotErrorIs(t, err, errSilent, "it is asked again")
-		require.EqualValues(t, 2, server.asked.Load())
+		require.EqualValues(t, 3, server.asked.Load())
 	})
 }

@@ -65,7 +65,7 @@ type BoostConfig struct {
 // BoostQueue takes startup boosts back: the extra CPU that the admission controller gives to
 // containers while they start. Make it with NewBoostQueue.
 //
-// It watches the pods that carry a boost annotation and are ready. When the time of a boost is over
+// It watches the pods that carry a boost annotation and are ready, and serves namespaces in turn. When the time of a boost is over
 // it resizes the pod and removes the annotation. It does so with or without feature gate, for pods
 // whose VPA is gone, too: their containers get back what they were written with. It computes nothing
 // itself: policy.JudgeBoost does.
@@ -92,7 +92,7 @@ type unboosted struct {
 // NewBoostQueue returns a queue.
 func NewBoostQueue(c BoostConfig) *BoostQueue {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstPause, longestBoostPause)
-	return &BoostQueue{BoostConfig: c, queue: workqueue.NewTypedRateLimitingQueue(limiter), recent: map[types.UID]unboosted{}, without: map[cache.ObjectName]int{}, given: map[types.UID]time.Time{}}
+	return &BoostQueue{BoostConfig: c, queue: newFairQueue(limiter), recent: map[types.UID]unboosted{}, without: map[cache.ObjectName]int{}, given: map[types.UID]time.Time{}}
 }
 
 // Watch makes the queue learn of boosted pods from an informer.

@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -22,4 +23,16 @@ func TestASearchEndsAndLeavesNothingBehind(t *testing.T) {
 	require.Equal(t, firstPause, q.search(pod), "another search begins anew")
 	q.found(pod)
 	require.Empty(t, q.without)
+}
+
+// A user may write boost annotations on any number of pods.
+func TestBoostQueue_ServesNamespacesInTurn(t *testing.T) {
+	q := NewBoostQueue(BoostConfig{})
+	for i := range 100 {
+		q.queue.Add(cache.NewObjectName("greedy", strconv.Itoa(i)))
+	}
+	q.queue.Add(cache.NewObjectName("shop", "web"))
+	q.queue.Get()
+	served, _ := q.queue.Get()
+	require.Equal(t, "shop/web", served.String())
 }

@@ -121,7 +121,7 @@ type Config struct {
 // New returns a queue.
 func New(c Config) *Queue {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstPause, longPause)
-	q := &Queue{Config: c, queue: takingTurns(limiter), ended: map[types.UID]time.Time{}, reverts: map[types.UID]revertState{}}
+	q := &Queue{Config: c, queue: newFairQueue(limiter), ended: map[types.UID]time.Time{}, reverts: map[types.UID]revertState{}}
 	q.removals = newRemovals()
 	if q.Remover == nil {
 		q.Remover = c.Executor

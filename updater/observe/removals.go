@@ -41,7 +41,7 @@ type removals struct {
 
 func newRemovals() *removals {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstPause, longPause)
-	return &removals{queue: takingTurns(limiter), rate: limit.NewLimiter(removalRate, removalBurst), doubted: map[cache.ObjectName]bool{}, last: map[cache.ObjectName]time.Time{}}
+	return &removals{queue: newFairQueue(limiter), rate: limit.NewLimiter(removalRate, removalBurst), doubted: map[cache.ObjectName]bool{}, last: map[cache.ObjectName]time.Time{}}
 }
 
 // later leaves a pod to the removals. Its caller is called again when an event of the pod comes.

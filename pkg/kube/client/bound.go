@@ -27,10 +27,13 @@ const (
 	maxAnnotations  = 64 << 10 // bytes of an object, keys included
 	maxAnnotation   = 1 << 10  // bytes of one value without a limit of its own
 	maxContainers   = 300      // of a pod, the init containers apart
-	maxResources    = 16       // names in a resource list
+	maxResources    = 16       // in a resource list
+	maxPodResources = 1 << 10  // in the requests and limits of all containers of a pod together
+	maxResourceName = 32       // bytes, on average of a list
 	maxOwners       = 8
+	maxEntries      = 20      // of a list that the API server bounds by its validation
 	maxReference    = 512     // bytes of each field of a reference: names of objects have at most 253
-	maxMessage      = 1 << 10 // bytes of a condition
+	maxMessage      = 1 << 10 // bytes of the condition of a pod
 
 	// valueOverhead is the memory of a value in a selector besides its bytes.
 	valueOverhead = 16
@@ -139,6 +142,24 @@ func truncate[T ~string](text T, limit int) T {
 	return T(strings.Clone(string(text[:limit])))
 }
 
+// word returns a short text of an object, such as a name, a kind or a reason.
+func word[T ~string](text T) T { return truncate(constant(text), maxReference) }
+
+func optionalWord[T ~string](text *T) *T {
+	if text == nil || len(*text) <= maxReference {
+		return text
+	}
+	return new(word(*text))
+}
+
+func words[T ~string](all []T, n int) []T {
+	kept := slices.Clone(all[:min(len(all), n)])
+	for i := range kept {
+		kept[i] = word(kept[i])
+	}
+	return kept
+}
+
 // ours keeps the annotations whose key starts with "vpa" or with our prefix, and those that count
 // for policies or protect a pod from evictions, each within its limit. An object that had others only
 // keeps an empty map: whether a patch must add the map first depends on it.
@@ -207,13 +228,24 @@ func BoundOwners(owners []metav1.OwnerReference) []metav1.OwnerReference {
 	}
 	trimmed := make([]metav1.OwnerReference, len(owners))
 	for i, o := range owners {
-		trimmed[i] = metav1.OwnerReference{APIVersion: truncate(constant(o.APIVersion), maxReference),
-			Kind: truncate(constant(o.Kind), maxReference), Name: truncate(o.Name, maxReference)}
+		trimmed[i] = metav1.OwnerReference{APIVersion: word(o.APIVersion), Kind: word(o.Kind), Name: word(o.Name)}
 		if o.Controller != nil && *o.Controller {
 			trimmed[i].Controller = &controls
 		}
 	}
 	return trimmed
+}
+
+// fullOwners keeps whole owner references, because patches write them back: of too many the first
+// ones, and none that is too long for any object.
+func fullOwners(owners []metav1.OwnerReference) []metav1.OwnerReference {
+	long := func(o metav1.OwnerReference) bool {
+		return len(o.APIVersion)+len(o.Kind)+len(o.Name)+len(o.UID) > 2*maxReference
+	}
+	if owners = firstN(owners, maxOwners); slices.ContainsFunc(owners, long) {
+		owners = slices.DeleteFunc(slices.Clone(owners), long)
+	}
+	return owners
 }
 
 // controls is the Controller of all cached owners. It must not be changed.
@@ -248,30 +280,70 @@ func addResources(sum *corev1.ResourceList, list corev1.ResourceList) {
 	}
 }
 
-// boundList returns the resources of a list: of too many only CPU and memory.
-func boundList(list corev1.ResourceList) corev1.ResourceList {
-	if len(list) <= maxResources {
+// boundList returns the resources of a list: of too many, or with long names, only CPU and memory.
+func boundList(list corev1.ResourceList) corev1.ResourceList { return boundListTo(list, maxResources) }
+
+func boundListTo(list corev1.ResourceList, limit int) corev1.ResourceList {
+	names := 0
+	for name := range list {
+		names += len(name)
+	}
+	if len(list) <= limit && names <= maxResourceName*limit {
 		return list
 	}
+	return mainResources(list)
+}
+
+// mainResources returns the CPU and the memory of a list.
+func mainResources(list corev1.ResourceList) corev1.ResourceList {
 	kept := corev1.ResourceList{}
 	for _, name := range [...]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		if q, has := list[name]; has {
 			kept[name] = q
 		}
 	}
+	if list == nil || len(kept) == len(list) {
+		return list
+	}
 	return kept
 }
 
-func boundResources(r corev1.ResourceRequirements) corev1.ResourceRequirements {
-	return corev1.ResourceRequirements{Requests: boundList(r.Requests), Limits: boundList(r.Limits), Claims: firstN(r.Claims, maxResources)}
+// resourcesEach returns the number of resources that each list of n containers keeps.
+func resourcesEach(n int) int { return min(maxPodResources/(2*max(n, 1)), maxResources) }
+
+func boundResources(r corev1.ResourceRequirements, limit int) corev1.ResourceRequirements {
+	kept := corev1.ResourceRequirements{Requests: boundListTo(r.Requests, limit), Limits: boundListTo(r.Limits, limit)}
+	if len(r.Claims) > 0 {
+		kept.Claims = someClaim
+	}
+	return kept
 }
 
-func boundPodResources(r *corev1.ResourceRequirements) *corev1.ResourceRequirements {
+// someClaim stands for the claims of a container. Only whether it has any is read.
+var someClaim = []corev1.ResourceClaim{{}}
+
+func boundPodResources(r *corev1.ResourceRequirements, limit int) *corev1.ResourceRequirements {
 	if r == nil {
 		return nil
 	}
-	bounded := boundResources(*r)
+	bounded := boundResources(*r, limit)
 	return &bounded
+}
+
+// boundResizePolicy keeps the entries for CPU and memory of a list that is larger than these.
+func boundResizePolicy(all []corev1.ContainerResizePolicy) (kept []corev1.ContainerResizePolicy) {
+	long := func(p corev1.ContainerResizePolicy) bool {
+		return len(p.ResourceName)+len(p.RestartPolicy) > maxReference
+	}
+	if len(all) <= 2 && !slices.ContainsFunc(all, long) {
+		return all
+	}
+	for _, name := range [...]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		if i := slices.IndexFunc(all, func(p corev1.ContainerResizePolicy) bool { return p.ResourceName == name }); i >= 0 {
+			kept = append(kept, corev1.ContainerResizePolicy{ResourceName: name, RestartPolicy: word(all[i].RestartPolicy)})
+		}
+	}
+	return kept
 }
 
 // crossNamespace is the affinity of cached pods whose affinity refers to other namespaces. It must not
@@ -284,20 +356,24 @@ func disruptionRules(p *batchv1.PodFailurePolicy) *batchv1.PodFailurePolicy {
 	if p == nil {
 		return nil
 	}
-	kept := &batchv1.PodFailurePolicy{Rules: make([]batchv1.PodFailurePolicyRule, len(p.Rules))}
-	for i, rule := range p.Rules {
-		kept.Rules[i] = batchv1.PodFailurePolicyRule{Action: rule.Action}
+	kept := &batchv1.PodFailurePolicy{}
+	for _, rule := range p.Rules[:min(len(p.Rules), maxEntries)] {
+		trimmed := batchv1.PodFailurePolicyRule{Action: word(rule.Action)}
 		if exits := rule.OnExitCodes; exits != nil {
-			kept.Rules[i].OnExitCodes = &batchv1.PodFailurePolicyOnExitCodesRequirement{Operator: exits.Operator, Values: exits.Values}
+			trimmed.OnExitCodes = &batchv1.PodFailurePolicyOnExitCodesRequirement{Operator: word(exits.Operator), Values: firstN(exits.Values, maxExitCodes)}
 		}
-		for _, c := range rule.OnPodConditions {
+		for _, c := range rule.OnPodConditions[:min(len(rule.OnPodConditions), maxEntries)] {
 			if c.Type == corev1.DisruptionTarget {
-				kept.Rules[i].OnPodConditions = append(kept.Rules[i].OnPodConditions, c)
+				trimmed.OnPodConditions = append(trimmed.OnPodConditions, batchv1.PodFailurePolicyOnPodConditionsPattern{Type: corev1.DisruptionTarget, Status: word(c.Status)})
 			}
 		}
+		kept.Rules = append(kept.Rules, trimmed)
 	}
 	return kept
 }
+
+// maxExitCodes is the number of exit codes that the API server accepts for a rule.
+const maxExitCodes = 255
 
 // withTemplateGeneration keeps the annotation of a DaemonSet that shows which pods have its newest
 // template.

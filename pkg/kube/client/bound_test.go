@@ -235,16 +235,16 @@ func TestTrim_KeepsMeaningOfBoundedObjects(t *testing.T) {
 	require.True(t, Dropped(made.Annotations))
 }
 
-// Long names in lists of few entries count, too.
-func TestTrim_DropsSpecsWithLongResourceNames(t *testing.T) {
+// Long names count in lists of few entries, too.
+func TestTrim_DropsSpecsWithLongNames(t *testing.T) {
 	for _, tc := range []struct {
-		name, resource string
-		unreadable     bool
-	}{{name: "ordinary", resource: "cpu"}, {name: "long", resource: strings.Repeat("x", maxVPASpec/maxVPAContainers), unreadable: true}} {
+		name, container string
+		unreadable      bool
+	}{{name: "ordinary", container: "web"}, {name: "long", container: strings.Repeat("x", maxVPASpec/maxVPAContainers+1), unreadable: true}} {
 		t.Run(tc.name, func(t *testing.T) {
 			policies := make([]vpav1.ContainerResourcePolicy, maxVPAContainers)
 			for i := range policies {
-				policies[i].MinAllowed = corev1.ResourceList{corev1.ResourceName(tc.resource): resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("1")}
+				policies[i].ContainerName = tc.container
 			}
 			v := trimOne(t, &vpav1.VerticalPodAutoscaler{Spec: vpav1.VerticalPodAutoscalerSpec{ResourcePolicy: &vpav1.PodResourcePolicy{ContainerPolicies: policies}}})
 			require.Equal(t, tc.unreadable, convert.Unreadable(v) != "")

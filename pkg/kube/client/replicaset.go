@@ -40,11 +40,11 @@ func trimReplicaSet(o *appsv1.ReplicaSet) *ReplicaSet {
 		return r
 	}
 	// The name of a revision begins with that of its owner.
-	name := truncate(owner.Name, maxReference)
+	name := word(owner.Name)
 	if strings.HasPrefix(r.name, name) {
 		name = r.name[:len(name)]
 	}
-	r.owner[0] = metav1.OwnerReference{APIVersion: truncate(constant(owner.APIVersion), maxReference), Kind: truncate(constant(owner.Kind), maxReference), Name: name, Controller: &controls}
+	r.owner[0] = metav1.OwnerReference{APIVersion: word(owner.APIVersion), Kind: word(owner.Kind), Name: name, Controller: &controls}
 	return r
 }
 

@@ -1,6 +1,9 @@
 package client
 
 import (
+	"maps"
+	"slices"
+
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
@@ -54,15 +57,15 @@ func Trim(object any) (any, error) {
 		return o, nil
 	case *appsv1.StatefulSet:
 		return &appsv1.StatefulSet{ObjectMeta: selectable(o.ObjectMeta),
-			Spec: appsv1.StatefulSetSpec{Selector: BoundSelector(o.Spec.Selector), Replicas: o.Spec.Replicas, UpdateStrategy: o.Spec.UpdateStrategy, Ordinals: o.Spec.Ordinals, Template: annotated(&o.Spec.Template)},
+			Spec: appsv1.StatefulSetSpec{Selector: BoundSelector(o.Spec.Selector), Replicas: o.Spec.Replicas, UpdateStrategy: statefulStrategy(o.Spec.UpdateStrategy), Ordinals: o.Spec.Ordinals, Template: annotated(&o.Spec.Template)},
 			Status: appsv1.StatefulSetStatus{
 				ObservedGeneration: o.Status.ObservedGeneration, Replicas: o.Status.Replicas, UpdatedReplicas: o.Status.UpdatedReplicas,
 				AvailableReplicas: o.Status.AvailableReplicas,
-				CurrentRevision:   o.Status.CurrentRevision, UpdateRevision: o.Status.UpdateRevision,
+				CurrentRevision:   word(o.Status.CurrentRevision), UpdateRevision: word(o.Status.UpdateRevision),
 			}}, nil
 	case *appsv1.DaemonSet:
 		return &appsv1.DaemonSet{ObjectMeta: withTemplateGeneration(selectable(o.ObjectMeta), o.Annotations),
-			Spec: appsv1.DaemonSetSpec{Selector: BoundSelector(o.Spec.Selector), UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: o.Spec.UpdateStrategy.Type}, Template: annotated(&o.Spec.Template)},
+			Spec: appsv1.DaemonSetSpec{Selector: BoundSelector(o.Spec.Selector), UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: word(o.Spec.UpdateStrategy.Type)}, Template: annotated(&o.Spec.Template)},
 			Status: appsv1.DaemonSetStatus{
 				ObservedGeneration: o.Status.ObservedGeneration, CurrentNumberScheduled: o.Status.CurrentNumberScheduled,
 				UpdatedNumberScheduled: o.Status.UpdatedNumberScheduled,
@@ -80,9 +83,13 @@ func Trim(object any) (any, error) {
 		return trimVPA(o), nil
 	case *corev1.Node:
 		labels, taints := convert.FollowsPodsMarks(o)
+		taints = firstN(taints, maxEntries)
+		for i := range taints {
+			taints[i] = corev1.Taint{Key: word(taints[i].Key), Value: word(taints[i].Value), Effect: word(taints[i].Effect)}
+		}
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: growing(o.Labels, labels)},
-			Spec: corev1.NodeSpec{Unschedulable: o.Spec.Unschedulable, Taints: taints}, Status: corev1.NodeStatus{Allocatable: o.Status.Allocatable, Conditions: health(o.Status.Conditions),
-				NodeInfo: corev1.NodeSystemInfo{KubeletVersion: o.Status.NodeInfo.KubeletVersion}}}, nil
+			Spec: corev1.NodeSpec{Unschedulable: o.Spec.Unschedulable, Taints: taints}, Status: corev1.NodeStatus{Allocatable: boundAllocatable(o.Status.Allocatable), Conditions: health(o.Status.Conditions),
+				NodeInfo: corev1.NodeSystemInfo{KubeletVersion: word(o.Status.NodeInfo.KubeletVersion)}}}, nil
 	case *autoscalingv2.HorizontalPodAutoscaler:
 		return &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: identity(o.ObjectMeta),
 			Spec: autoscalingv2.HorizontalPodAutoscalerSpec{ScaleTargetRef: boundHPATarget(o.Spec.ScaleTargetRef), Metrics: ofResources(o.Spec.Metrics)}}, nil
@@ -93,11 +100,17 @@ func Trim(object any) (any, error) {
 		trimmed.Spec.JobTemplate.Spec.Template = annotated(&o.Spec.JobTemplate.Spec.Template)
 		trimmed.Spec.JobTemplate.Spec.Template.Labels = boundLabels(o.Spec.JobTemplate.Spec.Template.Labels)
 		return trimmed, nil
+	case *corev1.LimitRange:
+		return trimLimitRange(o), nil
+	case *corev1.ResourceQuota:
+		return trimQuota(o), nil
 	}
 	if accessor, err := meta.Accessor(object); err == nil {
 		accessor.SetManagedFields(nil)
 		accessor.SetFinalizers(nil)
-		accessor.SetOwnerReferences(firstN(accessor.GetOwnerReferences(), maxOwners))
+		accessor.SetOwnerReferences(fullOwners(accessor.GetOwnerReferences()))
+		accessor.SetGenerateName("")
+		accessor.SetSelfLink("")
 		accessor.SetLabels(boundLabels(accessor.GetLabels()))
 		accessor.SetAnnotations(ours(accessor.GetAnnotations()))
 	}
@@ -112,21 +125,76 @@ func growing(labels, kept map[string]string) map[string]string {
 			if kept == nil {
 				kept = map[string]string{}
 			}
-			kept[key] = value
+			kept[key] = word(value)
 		}
 	}
 	return kept
 }
 
-// health keeps what shows whether a node works, and what it is short of.
+// health keeps what shows whether a node works, and what it is short of: one condition of each type.
 func health(conditions []corev1.NodeCondition) (kept []corev1.NodeCondition) {
 	for _, c := range conditions {
 		switch c.Type {
 		case corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure:
-			kept = append(kept, corev1.NodeCondition{Type: c.Type, Status: constant(c.Status)})
+			if !slices.ContainsFunc(kept, func(k corev1.NodeCondition) bool { return k.Type == c.Type }) {
+				kept = append(kept, corev1.NodeCondition{Type: c.Type, Status: word(c.Status)})
+			}
 		}
 	}
 	return kept
+}
+
+// boundAllocatable returns the resources of a node: of too many CPU, memory and one kind of GPU.
+func boundAllocatable(list corev1.ResourceList) corev1.ResourceList {
+	kept := boundListTo(list, maxNodeResources)
+	if len(kept) == len(list) {
+		return kept
+	}
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		if q := list[name]; convert.IsGPU(name) && len(name) <= maxReference && !q.IsZero() {
+			kept[name] = q
+			break
+		}
+	}
+	return kept
+}
+
+// maxNodeResources is the number of resources of a node that are kept.
+const maxNodeResources = 64
+
+func statefulStrategy(s appsv1.StatefulSetUpdateStrategy) appsv1.StatefulSetUpdateStrategy {
+	kept := appsv1.StatefulSetUpdateStrategy{Type: word(s.Type)}
+	if s.RollingUpdate != nil {
+		kept.RollingUpdate = &appsv1.RollingUpdateStatefulSetStrategy{Partition: s.RollingUpdate.Partition}
+	}
+	return kept
+}
+
+// trimLimitRange keeps the bounds of CPU and memory of pods and containers. The API server accepts one
+// item of each type.
+func trimLimitRange(o *corev1.LimitRange) *corev1.LimitRange {
+	trimmed := &corev1.LimitRange{ObjectMeta: identity(o.ObjectMeta)}
+	for _, of := range [...]corev1.LimitType{corev1.LimitTypePod, corev1.LimitTypeContainer} {
+		if i := slices.IndexFunc(o.Spec.Limits, func(item corev1.LimitRangeItem) bool { return item.Type == of }); i >= 0 {
+			item := &o.Spec.Limits[i]
+			trimmed.Spec.Limits = append(trimmed.Spec.Limits, corev1.LimitRangeItem{Type: of,
+				Min: mainResources(item.Min), Max: mainResources(item.Max), Default: mainResources(item.Default),
+				DefaultRequest: mainResources(item.DefaultRequest), MaxLimitRequestRatio: mainResources(item.MaxLimitRequestRatio)})
+		}
+	}
+	return trimmed
+}
+
+// trimQuota keeps what a quota leaves of CPU and memory, and its scopes. Without scopes that are too many
+// it counts all pods.
+func trimQuota(o *corev1.ResourceQuota) *corev1.ResourceQuota {
+	trimmed := &corev1.ResourceQuota{ObjectMeta: identity(o.ObjectMeta)}
+	trimmed.Status.Hard, trimmed.Status.Used = convert.QuotaResources(o.Status.Hard), convert.QuotaResources(o.Status.Used)
+	trimmed.Spec.Scopes = words(o.Spec.Scopes, maxEntries)
+	if s := o.Spec.ScopeSelector; s != nil && len(s.MatchExpressions) <= maxEntries && s.Size() <= maxSelector {
+		trimmed.Spec.ScopeSelector = s
+	}
+	return trimmed
 }
 
 // ofResources keeps the metrics of a HorizontalPodAutoscaler that are about resources of pods, with
@@ -146,12 +214,12 @@ func ofResources(metrics []autoscalingv2.MetricSpec) (kept []autoscalingv2.Metri
 			}
 			return kept
 		case m.Resource != nil:
-			kept = append(kept, autoscalingv2.MetricSpec{Type: m.Type, Resource: &autoscalingv2.ResourceMetricSource{
-				Name: truncate(m.Resource.Name, maxReference), Target: autoscalingv2.MetricTarget{Type: m.Resource.Target.Type}}})
+			kept = append(kept, autoscalingv2.MetricSpec{Type: word(m.Type), Resource: &autoscalingv2.ResourceMetricSource{
+				Name: word(m.Resource.Name), Target: autoscalingv2.MetricTarget{Type: word(m.Resource.Target.Type)}}})
 		case m.ContainerResource != nil:
-			kept = append(kept, autoscalingv2.MetricSpec{Type: m.Type, ContainerResource: &autoscalingv2.ContainerResourceMetricSource{
-				Name:      truncate(m.ContainerResource.Name, maxReference),
-				Container: truncate(m.ContainerResource.Container, maxReference), Target: autoscalingv2.MetricTarget{Type: m.ContainerResource.Target.Type}}})
+			kept = append(kept, autoscalingv2.MetricSpec{Type: word(m.Type), ContainerResource: &autoscalingv2.ContainerResourceMetricSource{
+				Name:      word(m.ContainerResource.Name),
+				Container: word(m.ContainerResource.Container), Target: autoscalingv2.MetricTarget{Type: word(m.ContainerResource.Target.Type)}}})
 		}
 	}
 	return kept
@@ -164,7 +232,7 @@ const maxMetrics = 50
 func progress(conditions []appsv1.DeploymentCondition) []appsv1.DeploymentCondition {
 	for _, c := range conditions {
 		if c.Type == appsv1.DeploymentProgressing {
-			return []appsv1.DeploymentCondition{{Type: c.Type, Status: c.Status}}
+			return []appsv1.DeploymentCondition{{Type: c.Type, Status: word(c.Status)}}
 		}
 	}
 	return nil
@@ -203,21 +271,21 @@ func trimPod(p *corev1.Pod) *corev1.Pod {
 		Spec: corev1.PodSpec{
 			Containers:     trimContainers(p.Spec.Containers),
 			InitContainers: trimContainers(p.Spec.InitContainers),
-			NodeName:       p.Spec.NodeName,
-			Resources:      boundPodResources(p.Spec.Resources),
+			NodeName:       word(p.Spec.NodeName),
+			Resources:      boundPodResources(p.Spec.Resources, maxResources),
 			Overhead:       boundList(p.Spec.Overhead),
 
 			ActiveDeadlineSeconds: p.Spec.ActiveDeadlineSeconds,
-			RestartPolicy:         constant(p.Spec.RestartPolicy),
-			PriorityClassName:     constant(p.Spec.PriorityClassName),
+			RestartPolicy:         word(p.Spec.RestartPolicy),
+			PriorityClassName:     word(p.Spec.PriorityClassName),
 		},
 		Status: corev1.PodStatus{
-			Phase:                 constant(p.Status.Phase),
+			Phase:                 word(p.Status.Phase),
 			Conditions:            trimConditions(p.Status.Conditions),
 			ContainerStatuses:     trimStatuses(p.Status.ContainerStatuses),
 			InitContainerStatuses: trimStatuses(p.Status.InitContainerStatuses),
 			StartTime:             p.Status.StartTime,
-			QOSClass:              constant(p.Status.QOSClass),
+			QOSClass:              word(p.Status.QOSClass),
 			ObservedGeneration:    p.Status.ObservedGeneration,
 		},
 	}
@@ -229,7 +297,7 @@ func trimPod(p *corev1.Pod) *corev1.Pod {
 		trimmed.Labels = droppedLabels // no VPA selects it
 	}
 	if p.Spec.Resources != nil { // else the containers have the same
-		trimmed.Status.Resources, trimmed.Status.AllocatedResources = boundPodResources(p.Status.Resources), boundList(p.Status.AllocatedResources)
+		trimmed.Status.Resources, trimmed.Status.AllocatedResources = boundPodResources(p.Status.Resources, maxResources), boundList(p.Status.AllocatedResources)
 	}
 	if convert.Traits(p).CrossNamespace {
 		trimmed.Spec.Affinity = crossNamespace
@@ -252,30 +320,37 @@ func trimContainers(containers []corev1.Container) []corev1.Container {
 		return nil
 	}
 	containers = boundContainers(containers)
+	limit := resourcesEach(len(containers))
 	trimmed := make([]corev1.Container, len(containers))
 	for i := range containers {
 		c := &containers[i]
 		trimmed[i] = corev1.Container{
-			Name:          c.Name,
-			Resources:     boundResources(c.Resources),
-			ResizePolicy:  c.ResizePolicy,
-			RestartPolicy: c.RestartPolicy,
+			Name:          word(c.Name),
+			Resources:     boundResources(c.Resources, limit),
+			ResizePolicy:  boundResizePolicy(c.ResizePolicy),
+			RestartPolicy: optionalWord(c.RestartPolicy),
 		}
 	}
 	return trimmed
 }
 
-// trimConditions keeps what shows whether a pod is ready, and the state of a
-// resize, with its reason and message.
+// trimConditions keeps what shows whether a pod is ready, and the state of a resize, with its reason and
+// message: one condition of each type.
 func trimConditions(conditions []corev1.PodCondition) []corev1.PodCondition {
 	trimmed := make([]corev1.PodCondition, 0, 1) // nearly always
-	for _, c := range conditions {
+	for i := range conditions {
+		c := &conditions[i]
+		kept := corev1.PodCondition{Type: c.Type, Status: word(c.Status), LastTransitionTime: c.LastTransitionTime}
 		switch c.Type {
 		case corev1.PodReady:
-			trimmed = append(trimmed, corev1.PodCondition{Type: corev1.PodReady, Status: constant(c.Status), LastTransitionTime: c.LastTransitionTime})
 		case corev1.PodResizePending, corev1.PodResizeInProgress:
-			c.Message, c.Reason = truncate(c.Message, maxMessage), truncate(c.Reason, maxReference)
-			trimmed = append(trimmed, c)
+			kept.Message, kept.Reason = truncate(c.Message, maxMessage), word(c.Reason)
+			kept.LastProbeTime, kept.ObservedGeneration = c.LastProbeTime, c.ObservedGeneration
+		default:
+			continue
+		}
+		if !slices.ContainsFunc(trimmed, func(k corev1.PodCondition) bool { return k.Type == kept.Type }) {
+			trimmed = append(trimmed, kept)
 		}
 	}
 	return trimmed
@@ -286,18 +361,19 @@ func trimStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 		return nil
 	}
 	statuses = statuses[:min(len(statuses), maxContainers)]
+	limit := resourcesEach(len(statuses))
 	trimmed := make([]corev1.ContainerStatus, len(statuses))
 	for i := range statuses {
 		s := &statuses[i]
 		trimmed[i] = corev1.ContainerStatus{
-			Name:                 s.Name,
+			Name:                 word(s.Name),
 			State:                trimState(s.State),
 			LastTerminationState: trimState(s.LastTerminationState),
 			Ready:                s.Ready,
 			RestartCount:         s.RestartCount,
 		}
 		if s.Resources != nil {
-			trimmed[i].Resources = boundPodResources(s.Resources)
+			trimmed[i].Resources = boundPodResources(s.Resources, limit)
 		}
 	}
 	return trimmed
@@ -308,15 +384,15 @@ func trimStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 // containers of most pods are in the same state.
 func trimState(s corev1.ContainerState) corev1.ContainerState {
 	if s.Waiting != nil {
-		s.Waiting = &corev1.ContainerStateWaiting{Reason: s.Waiting.Reason}
+		s.Waiting = &corev1.ContainerStateWaiting{Reason: word(s.Waiting.Reason)}
 	}
 	if s.Running != nil {
 		s.Running = &running
 	}
 	if end := s.Terminated; end != nil {
-		s.Terminated = &corev1.ContainerStateTerminated{Reason: end.Reason}
+		s.Terminated = &corev1.ContainerStateTerminated{Reason: word(end.Reason)}
 		if end.Reason == oomKilled {
-			s.Terminated.StartedAt, s.Terminated.FinishedAt, s.Terminated.ContainerID = end.StartedAt, end.FinishedAt, end.ContainerID
+			s.Terminated.StartedAt, s.Terminated.FinishedAt, s.Terminated.ContainerID = end.StartedAt, end.FinishedAt, word(end.ContainerID)
 		}
 	}
 	return s

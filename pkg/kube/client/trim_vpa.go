@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
 )
 
@@ -27,24 +28,19 @@ const (
 func trimVPA(v *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
 	trimmed := &vpav1.VerticalPodAutoscaler{TypeMeta: v.TypeMeta, ObjectMeta: v.ObjectMeta, Spec: v.Spec, Status: v.Status}
 	trimmed.ManagedFields, trimmed.Labels, trimmed.Annotations, trimmed.Finalizers = nil, nil, vpaAnnotations(v.Annotations), nil
-	trimmed.OwnerReferences = firstN(v.OwnerReferences, maxOwners)
-	trimmed.Kind, trimmed.APIVersion = constant(v.Kind), constant(v.APIVersion)
+	trimmed.OwnerReferences, trimmed.GenerateName, trimmed.SelfLink = fullOwners(v.OwnerReferences), "", ""
+	trimmed.Kind, trimmed.APIVersion = word(v.Kind), word(v.APIVersion)
 	if policy, made := v.Labels[fleet.PolicyLabel]; made {
 		if trimmed.Labels = boundLabels(v.Labels); Dropped(trimmed.Labels) {
-			trimmed.Labels = map[string]string{droppedKey: "", fleet.PolicyLabel: policy}
+			trimmed.Labels = map[string]string{droppedKey: "", fleet.PolicyLabel: word(policy)}
 		}
 	}
-	if problem := specTooLarge(&v.Spec); problem != "" {
-		trimmed.Spec = unusableSpec(&v.Spec)
-		if _, known := trimmed.Annotations[vpav1.UnreadableAnnotation]; !known {
-			metav1.SetMetaDataAnnotation(&trimmed.ObjectMeta, vpav1.UnreadableAnnotation, problem)
-		}
+	if problem := SpecTooLarge(&v.Spec); problem != "" {
+		refuseSpec(trimmed, problem)
 	}
 	trimmed.Spec.TargetRef = boundTarget(trimmed.Spec.TargetRef)
-	if policy := trimmed.Spec.ResourcePolicy; policy != nil {
-		trimmed.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: slices.Clone(policy.ContainerPolicies)}
-	}
-	trimmed.Status.Conditions = firstN(v.Status.Conditions, maxVPAConditions)
+	trimmed.Spec.ResourcePolicy = BoundPolicy(trimmed.Spec.ResourcePolicy)
+	trimmed.Status.Conditions = boundConditions(v.Status.Conditions)
 	if v.Status.Recommendation == nil {
 		return trimmed
 	}
@@ -52,8 +48,9 @@ func trimVPA(v *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
 	list = slices.Clone(list[:min(len(list), maxVPAContainers)])
 	for i := range list {
 		c := &list[i]
-		c.Target, c.UncappedTarget = boundList(c.Target), boundList(c.UncappedTarget)
-		c.LowerBound, c.UpperBound = boundList(c.LowerBound), boundList(c.UpperBound)
+		c.ContainerName = word(c.ContainerName)
+		c.Target, c.UncappedTarget = mainResources(c.Target), mainResources(c.UncappedTarget)
+		c.LowerBound, c.UpperBound = mainResources(c.LowerBound), mainResources(c.UpperBound)
 		if apiequality.Semantic.DeepEqual(c.UncappedTarget, c.Target) {
 			c.UncappedTarget = c.Target
 		}
@@ -84,18 +81,52 @@ func vpaAnnotations(annotations map[string]string) map[string]string {
 	return kept
 }
 
-// specTooLarge returns why the spec of a VPA is not cached, or nothing.
-func specTooLarge(s *vpav1.VerticalPodAutoscalerSpec) string {
-	size := 0
+// refuseSpec takes the spec of a VPA that is not cached from a trimmed one.
+func refuseSpec(trimmed *vpav1.VerticalPodAutoscaler, problem string) {
+	trimmed.Spec = unusableSpec(&trimmed.Spec)
+	if _, known := trimmed.Annotations[vpav1.UnreadableAnnotation]; !known {
+		metav1.SetMetaDataAnnotation(&trimmed.ObjectMeta, vpav1.UnreadableAnnotation, problem)
+	}
+}
+
+// BoundPolicy returns a resource policy for a cache, without resources other than CPU and memory in
+// minAllowed and maxAllowed.
+func BoundPolicy(p *vpav1.PodResourcePolicy) *vpav1.PodResourcePolicy {
+	if p == nil {
+		return nil
+	}
+	kept := &vpav1.PodResourcePolicy{ContainerPolicies: slices.Clone(p.ContainerPolicies)}
+	for i := range kept.ContainerPolicies {
+		c := &kept.ContainerPolicies[i]
+		c.MinAllowed, c.MaxAllowed = mainResources(c.MinAllowed), mainResources(c.MaxAllowed)
+	}
+	return kept
+}
+
+func boundConditions(all []vpav1.VerticalPodAutoscalerCondition) []vpav1.VerticalPodAutoscalerCondition {
+	kept := slices.Clone(all[:min(len(all), maxVPAConditions)])
+	for i := range kept {
+		c := &kept[i]
+		c.Type, c.Status, c.Reason = word(c.Type), word(c.Status), word(c.Reason)
+		c.Message = truncate(c.Message, convert.MaxConditionMessage)
+	}
+	return kept
+}
+
+// SpecTooLarge returns why the spec of a VPA is not cached, or nothing. Resources other than CPU and
+// memory in minAllowed and maxAllowed do not count, because no cache keeps them.
+func SpecTooLarge(s *vpav1.VerticalPodAutoscalerSpec) string {
+	size := boostSize(s.StartupBoost)
 	for _, r := range s.Recommenders {
 		if size += valueOverhead; r != nil {
 			size += len(r.Name)
 		}
 	}
-	if s.UpdatePolicy != nil {
-		for _, r := range s.UpdatePolicy.EvictionRequirements {
+	if p := s.UpdatePolicy; p != nil {
+		size += optionalSize(p.UpdateMode)
+		for _, r := range p.EvictionRequirements {
 			if size += valueOverhead; r != nil {
-				size += namesOf(r.Resources)
+				size += sizeOf(r.Resources) + len(r.ChangeRequirement)
 			}
 		}
 	}
@@ -105,9 +136,9 @@ func specTooLarge(s *vpav1.VerticalPodAutoscalerSpec) string {
 		}
 		for i := range s.ResourcePolicy.ContainerPolicies {
 			p := &s.ResourcePolicy.ContainerPolicies[i]
-			size += len(p.ContainerName) + namesIn(p.MinAllowed) + namesIn(p.MaxAllowed)
+			size += len(p.ContainerName) + optionalSize(p.Mode) + optionalSize(p.ControlledValues) + boostSize(p.StartupBoost)
 			if p.ControlledResources != nil {
-				size += namesOf(*p.ControlledResources)
+				size += sizeOf(*p.ControlledResources)
 			}
 		}
 	}
@@ -117,32 +148,36 @@ func specTooLarge(s *vpav1.VerticalPodAutoscalerSpec) string {
 	return ""
 }
 
-func namesOf(names []corev1.ResourceName) (n int) {
+func sizeOf(names []corev1.ResourceName) (n int) {
 	for _, name := range names {
 		n += len(name) + valueOverhead
 	}
 	return n
 }
 
-// namesIn returns the bytes of the names in a list, and listOverhead for each beyond maxResources.
-func namesIn(list corev1.ResourceList) int {
-	n := listOverhead * max(len(list)-maxResources, 0)
-	for name := range list {
-		n += len(name)
+func optionalSize[T ~string](text *T) int {
+	if text == nil {
+		return 0
 	}
-	return n
+	return len(*text)
 }
 
-// listOverhead is the memory of one resource in a list besides its name.
-const listOverhead = 128
+func boostSize(b *vpav1.StartupBoost) int {
+	if b == nil || b.CPU == nil {
+		return 0
+	}
+	return len(b.CPU.Type)
+}
 
 // unusableSpec keeps the target and an unambiguous recommender. The VPA changes nothing.
 func unusableSpec(s *vpav1.VerticalPodAutoscalerSpec) vpav1.VerticalPodAutoscalerSpec {
 	off := vpav1.UpdateModeOff
-	kept := vpav1.VerticalPodAutoscalerSpec{TargetRef: s.TargetRef, Recommenders: s.Recommenders,
-		UpdatePolicy: &vpav1.PodUpdatePolicy{UpdateMode: &off}}
-	if len(s.Recommenders) > 1 { // no recommender serves it
+	kept := vpav1.VerticalPodAutoscalerSpec{TargetRef: s.TargetRef, UpdatePolicy: &vpav1.PodUpdatePolicy{UpdateMode: &off}}
+	switch {
+	case len(s.Recommenders) > 1: // no recommender serves it
 		kept.Recommenders = []*vpav1.VerticalPodAutoscalerRecommenderSelector{{}}
+	case len(s.Recommenders) == 1 && s.Recommenders[0] != nil:
+		kept.Recommenders = []*vpav1.VerticalPodAutoscalerRecommenderSelector{{Name: word(s.Recommenders[0].Name)}}
 	}
 	return kept
 }
@@ -152,8 +187,7 @@ func boundTarget(ref *autoscalingv1.CrossVersionObjectReference) *autoscalingv1.
 	if ref == nil || len(ref.APIVersion)+len(ref.Kind)+len(ref.Name) <= maxReference {
 		return ref
 	}
-	return &autoscalingv1.CrossVersionObjectReference{APIVersion: truncate(ref.APIVersion, maxReference),
-		Kind: truncate(ref.Kind, maxReference), Name: truncate(ref.Name, maxReference)}
+	return &autoscalingv1.CrossVersionObjectReference{APIVersion: word(ref.APIVersion), Kind: word(ref.Kind), Name: word(ref.Name)}
 }
 
 // boundHPATarget is boundTarget for a HorizontalPodAutoscaler.

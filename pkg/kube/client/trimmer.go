@@ -2,7 +2,6 @@ package client
 
 import (
 	"bytes"
-	"runtime"
 	"slices"
 	"sync"
 
@@ -29,6 +28,7 @@ type Trimmer struct {
 	policies pool[[]corev1.ContainerResizePolicy]
 	shapes   pool[shape]
 	states   pool[states]
+	vpas     vpaBudget
 }
 
 // amounts are lists that one object uses.
@@ -76,9 +76,7 @@ func (t *Trimmer) Trim(object any) (any, error) {
 	case *Pod: // has been trimmed
 		return o, nil
 	case *vpav1.VerticalPodAutoscaler:
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		return t.shareVPA(trimVPA(o)), nil
+		return t.keepVPA(trimVPA(o)), nil
 	}
 	return Trim(object)
 }
@@ -238,9 +236,8 @@ func (t *text) state(s *corev1.ContainerState) {
 	}
 }
 
-// shareVPA gives a VPA that has just been trimmed amounts that others have, too.
-func (t *Trimmer) shareVPA(v *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
-	var uses amounts
+// shareVPA gives a VPA that has just been trimmed amounts that others have, too, and returns these.
+func (t *Trimmer) shareVPA(v *vpav1.VerticalPodAutoscaler) (uses amounts) {
 	if policy := v.Spec.ResourcePolicy; policy != nil {
 		for i := range policy.ContainerPolicies {
 			uses = t.share(uses, &policy.ContainerPolicies[i].MinAllowed, &policy.ContainerPolicies[i].MaxAllowed)
@@ -252,12 +249,5 @@ func (t *Trimmer) shareVPA(v *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAut
 			uses = t.share(uses, &c.Target, &c.LowerBound, &c.UpperBound, &c.UncappedTarget)
 		}
 	}
-	if len(uses) > 0 {
-		runtime.AddCleanup(v, func(uses amounts) {
-			t.mu.Lock()
-			defer t.mu.Unlock()
-			t.leave(uses)
-		}, slices.Clone(uses))
-	}
-	return v
+	return slices.Clone(uses)
 }

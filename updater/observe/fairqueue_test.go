@@ -102,8 +102,8 @@ func TestRemovals_HaveTheirOwnRate(t *testing.T) {
 	})
 }
 
-func TestPodsOfANamespaceAreServedInTheirOrder(t *testing.T) {
-	q := newTurns()
+func TestNamespaceQueue_ServesNamespacesInTurn(t *testing.T) {
+	q := newNamespaceQueue()
 	for _, name := range []string{"a/1", "a/2", "b/1", "a/3", "c/1", "b/2"} {
 		q.Push(cache.NewObjectName(name[:1], name[2:]))
 	}

@@ -5,33 +5,34 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// takingTurns returns a work queue in which namespaces take turns.
-func takingTurns(limiter workqueue.TypedRateLimiter[cache.ObjectName]) podQueue {
-	waiting := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[cache.ObjectName]{Queue: newTurns()})
+// newFairQueue returns a work queue in which namespaces take turns.
+func newFairQueue(limiter workqueue.TypedRateLimiter[cache.ObjectName]) podQueue {
+	waiting := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[cache.ObjectName]{Queue: newNamespaceQueue()})
 	delayed := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[cache.ObjectName]{Queue: waiting})
 	return workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{DelayingQueue: delayed})
 }
 
-// turns is the store of the work queue: namespaces take turns, and the pods of each are served
-// in the order in which they came. Anybody who may change pods can write notes on them, so
-// those of one namespace must keep no other waiting.
-type turns struct {
+// namespaceQueue is the store of a work queue: namespaces take turns, and the pods of each are served
+// in the order in which they came, so that the notes that a user writes on many pods delay no other namespace.
+type namespaceQueue struct {
 	waiting map[string][]cache.ObjectName // pods by namespace; none is empty
 	next    []string                      // the namespaces of waiting, in their order
 	pods    int
 }
 
-// newTurns returns a store in which nothing waits.
-func newTurns() *turns { return &turns{waiting: map[string][]cache.ObjectName{}} }
+// newNamespaceQueue returns a store in which nothing waits.
+func newNamespaceQueue() *namespaceQueue {
+	return &namespaceQueue{waiting: map[string][]cache.ObjectName{}}
+}
 
 // Touch does nothing for a pod that waits already.
-func (t *turns) Touch(cache.ObjectName) {}
+func (t *namespaceQueue) Touch(cache.ObjectName) {}
 
 // Len returns how many pods wait.
-func (t *turns) Len() int { return t.pods }
+func (t *namespaceQueue) Len() int { return t.pods }
 
 // Push adds a pod.
-func (t *turns) Push(pod cache.ObjectName) {
+func (t *namespaceQueue) Push(pod cache.ObjectName) {
 	if len(t.waiting[pod.Namespace]) == 0 {
 		t.next = append(t.next, pod.Namespace)
 	}
@@ -40,7 +41,7 @@ func (t *turns) Push(pod cache.ObjectName) {
 }
 
 // Pop takes the first pod of the next namespace, which is the last one then.
-func (t *turns) Pop() cache.ObjectName {
+func (t *namespaceQueue) Pop() cache.ObjectName {
 	namespace := t.next[0]
 	pod, others := t.waiting[namespace][0], t.waiting[namespace][1:]
 	t.next = t.next[1:]
