@@ -76,6 +76,10 @@ func explainPod(ctx context.Context, own versioned.Interface, q question, progra
 func (s *surroundings) answer(ctx context.Context, pod *corev1.Pod) *podAnswer {
 	a := &podAnswer{Now: s.now, Pod: pod}
 	of, err := s.control(ctx, pod)
+	if unselectable := client.Unselectable(pod); unselectable != "" {
+		of, err = nil, nil
+		a.problem("no VPA selects the pod: %s", unselectable)
+	}
 	switch {
 	case err != nil:
 		a.problem("it is not known which VPA controls the pod: %v", err)

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
@@ -191,6 +192,31 @@ func TestWhyAPodIsLeftAlone(t *testing.T) {
 			change(s)
 		}
 		require.Contains(t, squeezed(s.says(t, "web-1-b")), c.want, name)
+	}
+}
+
+func TestExplainPod_NamesWhatKeepsPodsOutOfVPAs(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(*corev1.Pod)
+		want   string
+	}{
+		{name: "labels", want: "no VPA selects the pod: its labels exceed 100 labels or 8 KiB", change: func(p *corev1.Pod) {
+			for i := range 100 {
+				p.Labels[fmt.Sprint("label-", i)] = "x"
+			}
+		}},
+		{name: "containers", want: "no VPA selects the pod: it has more than 300 containers", change: func(p *corev1.Pod) {
+			p.Spec.Containers = make([]corev1.Container, 301)
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newShop()
+			tc.change(s.pods["web-1-b"])
+			text := s.says(t, "web-1-b")
+			require.Contains(t, text, tc.want)
+			require.Contains(t, text, "none controls it")
+		})
 	}
 }
 

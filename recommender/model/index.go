@@ -231,6 +231,9 @@ func removeMatcher[K comparable](lists map[K][]*matcher, key K, m *matcher) {
 
 // matching calls f for each VPA whose selector matches a label set, in no order.
 func (x *index) matching(set list, f func(*VPA)) {
+	if len(set) > 0 && set[0].key == "" { // client.Dropped: the pods may have any label
+		return
+	}
 	visit := func(matchers []*matcher) {
 		for _, m := range matchers {
 			if !x.matches(m, set) {

@@ -127,6 +127,11 @@ func (r *Reader) claimed(ctx context.Context, pod *corev1.Pod) (owner *knownOwne
 	}
 	if owner.asked != r.memo.pass || !client.SameMap(owner.labels, pod.Labels) {
 		owner.asked, owner.labels, owner.claimant = r.memo.pass, pod.Labels, r.claimant(owner, pod.Labels)
+		if client.Dropped(pod.Labels) && !owner.dropped {
+			owner.dropped = true
+			klog.FromContext(ctx).Info("Skipping pods of a workload: no VPA selects pods with too many labels or containers, see kubectl loadline explain",
+				"namespace", pod.Namespace, "workload", owner.top, "pod", pod.Name)
+		}
 	}
 	return owner, owner.claimant
 }

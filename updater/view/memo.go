@@ -178,6 +178,7 @@ type knownOwner struct {
 	asked    int32 // the pass in which it was
 	labels   map[string]string
 	claimant claimant
+	dropped  bool // it was logged that the labels of its pods are dropped
 
 	replicas int   // see Reader.replicas
 	counted  int32 // the pass in which they were looked up

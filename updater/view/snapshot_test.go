@@ -1,6 +1,7 @@
 package view
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
@@ -251,6 +254,28 @@ func TestWhyPodsAreNotInTheView(t *testing.T) {
 	require.NoError(t, r.VPAs.(vpaStore).remove(torn))
 	s := read(t, r)
 	require.Equal(t, 5, s.NoVPA, "no VPA is left in this namespace that changes pods")
+}
+
+// The pods may have any label, so a selector of what is absent does not match them either.
+func TestRead_LogsWorkloadsOfPodsWithTooManyLabels(t *testing.T) {
+	large := controlled("a", "web-0", "apps/v1", "StatefulSet", "web")
+	for i := range 100 {
+		large.Labels[fmt.Sprint("label-", i)] = "x"
+	}
+	second := large.DeepCopy()
+	second.Name, second.UID = "web-1", "aweb-1"
+	absent := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "label-1", Operator: metav1.LabelSelectorOpDoesNotExist}}}
+	r := newReader(t, targeting("on", "a", "apps/v1", "StatefulSet", "web"), large, second,
+		&appsv1.StatefulSet{ObjectMeta: meta("a", "web"), Spec: appsv1.StatefulSetSpec{Selector: absent}})
+	var log bytes.Buffer
+	ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
+	for range 2 {
+		s, err := r.Read(ctx, time.Now(), func(string) {})
+		require.NoError(t, err)
+		require.Equal(t, 2, s.NoVPA)
+		require.Empty(t, s.View.VPAs)
+	}
+	require.Equal(t, 1, strings.Count(log.String(), "Skipping pods of a workload"))
 }
 
 type failing struct{ corelisters.PodLister }

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -293,8 +294,8 @@ func trimPod(p *corev1.Pod) *corev1.Pod {
 		trimmed.Status.Reason = convert.ReasonEvicted
 	}
 	trimmed.Labels, trimmed.Annotations = boundLabels(p.Labels), ours(p.Annotations)
-	if len(p.Spec.Containers) > maxContainers || len(p.Spec.InitContainers) > maxContainers {
-		trimmed.Labels = droppedLabels // no VPA selects it
+	if Unselectable(p) != "" {
+		trimmed.Labels = droppedLabels
 	}
 	if p.Spec.Resources != nil { // else the containers have the same
 		trimmed.Status.Resources, trimmed.Status.AllocatedResources = boundPodResources(p.Status.Resources, maxResources), boundList(p.Status.AllocatedResources)
@@ -303,6 +304,18 @@ func trimPod(p *corev1.Pod) *corev1.Pod {
 		trimmed.Spec.Affinity = crossNamespace
 	}
 	return trimmed
+}
+
+// Unselectable returns why no VPA selects a pod, or nothing: it is too large, and the caches keep none of
+// its labels.
+func Unselectable(p *corev1.Pod) string {
+	switch {
+	case LabelsTooLarge(p.Labels):
+		return "its labels exceed " + MaxLabels
+	case len(p.Spec.Containers) > maxContainers || len(p.Spec.InitContainers) > maxContainers:
+		return fmt.Sprintf("it has more than %d containers", maxContainers)
+	}
+	return ""
 }
 
 // wasOOMKilled reports whether the status of a container shows an out-of-memory kill.
