@@ -47,15 +47,19 @@ func (p *pass) inTurn(about disruption.Subject, do func(brief bool) bool) bool {
 	return goesOn
 }
 
-// carryOutLate makes the writes that were left, in turns of namespaces, until an early pass is due: what
-// protects a pod after a kill does not wait for them.
+// lateTime is how long late writes may delay an early pass.
+const lateTime = 3 * time.Second
+
+// carryOutLate makes the writes that were left, in turns of namespaces. An early pass, which protects pods
+// after a kill, waits for lateTime at most. It does not end late writes at once, because a user can cause
+// early passes at any time.
 func (p *pass) carryOutLate() {
-	late, ended := p.turns.late, false
+	late, ended, began := p.turns.late, false, time.Now()
 	p.turns.late = nil
 	left := fairwork.Run(late, fairwork.Work[lateWrite]{
 		Workers:   1,
 		Namespace: func(w lateWrite) string { return w.about.Namespace },
-		May:       func(lateWrite) bool { return !ended && (p.urgent == nil || !p.urgent()) },
+		May:       func(lateWrite) bool { return !ended && (p.urgent == nil || !p.urgent() || time.Since(began) < lateTime) },
 		Do: func(_ int, w lateWrite) {
 			if ended = !w.do(false); ended {
 				p.cursor = vpaOf(w.about)
