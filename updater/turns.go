@@ -59,7 +59,9 @@ func (p *pass) carryOutLate() {
 	left := fairwork.Run(late, fairwork.Work[lateWrite]{
 		Workers:   1,
 		Namespace: func(w lateWrite) string { return w.about.Namespace },
-		May:       func(lateWrite) bool { return !ended && (p.urgent == nil || !p.urgent() || time.Since(began) < lateTime) },
+		May: func(lateWrite) bool {
+			return !ended && (p.urgent == nil || !p.urgent() || time.Since(began) < lateTime)
+		},
 		Do: func(_ int, w lateWrite) {
 			if ended = !w.do(false); ended {
 				p.cursor = vpaOf(w.about)

@@ -26,7 +26,7 @@ func newSpace() space { return space{map[name]int{}, map[string]int{}} }
 // namespace.
 func (s *space) reserve(key name, size, limit int, stored bool) bool {
 	more := size - s.sizes[key]
-	if more > 0 && s.totals[key.namespace]+more > limit && !(stored && size <= maxRewriteBytes) {
+	if more > 0 && s.totals[key.namespace]+more > limit && (!stored || size > maxRewriteBytes) {
 		return false
 	}
 	s.sizes[key] = size

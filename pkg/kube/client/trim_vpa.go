@@ -28,7 +28,8 @@ const (
 func trimVPA(v *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
 	trimmed := &vpav1.VerticalPodAutoscaler{TypeMeta: v.TypeMeta, ObjectMeta: v.ObjectMeta, Spec: v.Spec, Status: v.Status}
 	trimmed.ManagedFields, trimmed.Labels, trimmed.Annotations, trimmed.Finalizers = nil, nil, vpaAnnotations(v.Annotations), nil
-	trimmed.OwnerReferences, trimmed.GenerateName, trimmed.SelfLink = fullOwners(v.OwnerReferences), "", ""
+	trimmed.OwnerReferences, trimmed.GenerateName = fullOwners(v.OwnerReferences), ""
+	trimmed.SelfLink = "" //nolint:staticcheck // a user may still write it
 	trimmed.Kind, trimmed.APIVersion = word(v.Kind), word(v.APIVersion)
 	if policy, made := v.Labels[fleet.PolicyLabel]; made {
 		if trimmed.Labels = boundLabels(v.Labels); Dropped(trimmed.Labels) {
