@@ -129,7 +129,7 @@ func (p *pass) makeAll(ctx context.Context, actions []disruption.Action) int {
 		if target == nil {
 			continue // it is gone
 		}
-		goesOn := p.inTurn(a.Subject, func(brief bool) bool {
+		goesOn := p.inTurn(a.Subject, a.Evict || a.Restarts, func(brief bool) bool {
 			c := p.withShare(actuate.Change{Action: a, Target: target, Reading: p.snapshot.Reading(vpaOf(a.Subject)), Observed: p.observes(a.Subject), Brief: brief})
 			reason := p.make(ctx, c)
 			if reason != "" {
@@ -175,7 +175,7 @@ func (p *pass) pause(ctx context.Context, pauses []disruption.PodBackoff) {
 		if pod == nil {
 			continue
 		}
-		goesOn := p.inTurn(one.Subject, func(bool) bool {
+		goesOn := p.inTurn(one.Subject, false, func(bool) bool {
 			err := p.executor.RecordBackoff(ctx, pod, one.Backoff)
 			if err == nil || actuate.Gone(err) || client.IsWriteLimited(err) { // a later pass writes it
 				return true

@@ -265,7 +265,7 @@ func (p *pass) markShares(ctx context.Context) {
 		if pod == nil {
 			continue // it is gone
 		}
-		goesOn := p.inTurn(m.Of, func(bool) bool {
+		goesOn := p.inTurn(m.Of, false, func(bool) bool {
 			if ctx.Err() != nil {
 				return false
 			}
@@ -287,7 +287,7 @@ func (p *pass) markShares(ctx context.Context) {
 // carryOutShares gives pods what they are to have of what they share.
 func (p *pass) carryOutShares(ctx context.Context, actions []disruption.Action) {
 	for i, a := range actions {
-		if !p.inTurn(a.Subject, func(brief bool) bool { return p.carryOutShare(ctx, a, brief) }) {
+		if !p.inTurn(a.Subject, false, func(brief bool) bool { return p.carryOutShare(ctx, a, brief) }) {
 			klog.FromContext(ctx).V(1).Info("Pass ended: neither rate limit nor time allow a further pod to get its share before the next one", "left", len(p.shares.open))
 			for _, left := range actions[i+1:] {
 				if p.shares.shareOf(left.UID) != nil {
@@ -322,7 +322,7 @@ func (p *pass) endShares(ctx context.Context) {
 		if pod == nil {
 			continue
 		}
-		goesOn := p.inTurn(one, func(bool) bool {
+		goesOn := p.inTurn(one, false, func(bool) bool {
 			if ctx.Err() != nil {
 				return false
 			}

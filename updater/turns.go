@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"time"
 
 	"loadline.dev/loadline/pkg/core/disruption"
@@ -13,8 +14,9 @@ const slowMemory = time.Hour
 
 // writeTurns are the writes that a pass leaves until those of all other namespaces are made.
 type writeTurns struct {
-	used map[string]time.Duration // by namespace
-	late []lateWrite
+	used            map[string]time.Duration // by namespace
+	late            []lateWrite
+	lateDisruptions []lateWrite // take more requests than others
 }
 
 // lateWrite is a write of a namespace that has used its time. do makes it, with short requests if others
@@ -26,12 +28,16 @@ type lateWrite struct {
 
 // inTurn makes a write at once, or later if its namespace has used its time. It reports whether the pass
 // goes on.
-func (p *pass) inTurn(about disruption.Subject, do func(brief bool) bool) bool {
+func (p *pass) inTurn(about disruption.Subject, disrupts bool, do func(brief bool) bool) bool {
 	namespace := about.Namespace
 	if since, slow := p.slow[namespace]; slow && p.now.Sub(since) >= slowMemory {
 		delete(p.slow, namespace)
 	} else if slow || p.turns.used[namespace] >= fairwork.NamespaceTime {
-		p.turns.late = append(p.turns.late, lateWrite{about: about, do: do})
+		late := &p.turns.late
+		if disrupts {
+			late = &p.turns.lateDisruptions
+		}
+		*late = append(*late, lateWrite{about: about, do: do})
 		return true
 	}
 	if p.turns.used == nil {
@@ -50,12 +56,12 @@ func (p *pass) inTurn(about disruption.Subject, do func(brief bool) bool) bool {
 // lateTime is how long late writes may delay an early pass.
 const lateTime = 3 * time.Second
 
-// carryOutLate makes the writes that were left, in turns of namespaces. An early pass, which protects pods
+// carryOutLate makes the writes that were left, in turns of namespaces, evictions last. An early pass, which protects pods
 // after a kill, waits for lateTime at most. It does not end late writes at once, because a user can cause
 // early passes at any time.
 func (p *pass) carryOutLate() {
-	late, ended, began := p.turns.late, false, time.Now()
-	p.turns.late = nil
+	late, ended, began := slices.Concat(p.turns.late, p.turns.lateDisruptions), false, time.Now()
+	p.turns.late, p.turns.lateDisruptions = nil, nil
 	left := fairwork.Run(late, fairwork.Work[lateWrite]{
 		Workers:   1,
 		Namespace: func(w lateWrite) string { return w.about.Namespace },

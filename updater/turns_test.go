@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,6 +27,7 @@ type slowNamespace struct {
 	began time.Time
 	shop  []time.Duration // when the pods of namespace shop were changed
 	all   int
+	order strings.Builder // E: eviction, R: resize
 }
 
 func (s *slowNamespace) write(namespace string) {
@@ -40,8 +42,15 @@ func (s *slowNamespace) Resize(_ context.Context, c actuate.Change) (rollout.Cha
 	if since := time.Since(s.began); !c.Brief && c.Namespace == "shop" || c.Brief && since > 10*time.Second {
 		return rollout.Change{}, errors.New("only what nobody waits for takes long")
 	}
+	s.order.WriteByte('R')
 	s.write(c.Namespace)
 	return rollout.Change{}, nil
+}
+
+func (s *slowNamespace) Evict(_ context.Context, c actuate.Change) error {
+	s.order.WriteByte('E')
+	s.write(c.Namespace)
+	return nil
 }
 
 func (s *slowNamespace) RecordBackoff(_ context.Context, pod *corev1.Pod, _ disruption.Backoff) error {
@@ -109,5 +118,26 @@ func TestCarryOut_LateWritesGiveWayToAnEarlyPass(t *testing.T) {
 		p.carryOut(t.Context(), plan)
 		require.Equal(t, 50, s.all)
 		require.Equal(t, 5*time.Second, time.Since(s.began))
+	})
+}
+
+// A namespace whose evictions are slow does not wait with its resizes for them.
+func TestCarryOut_LateEvictionsComeAfterResizes(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "greedy", Name: "a", UID: "greedy"}}
+	w := newWorld(t, Default(), pod)
+	snapshot, err := w.loop.reader.Read(t.Context(), noon, func(string) {})
+	require.NoError(t, err)
+	var plan disruption.Result
+	for i := range 10 {
+		plan.Actions = append(plan.Actions, disruption.Action{
+			Subject: disruption.Subject{Namespace: "greedy", VPA: "a", Pod: "a", UID: "greedy"}, Evict: i < 5,
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := &slowNamespace{executor: w.loop.executor, took: 3 * time.Second, began: time.Now()}
+		w.loop.executor = s
+		p := &pass{Loop: w.loop, snapshot: snapshot, scores: map[cache.ObjectName]*score{}, now: noon}
+		p.carryOut(t.Context(), plan)
+		require.Equal(t, "ERRRRREEEE", s.order.String())
 	})
 }
