@@ -23,6 +23,7 @@ const (
 func TestTenant_StopsNobody(t *testing.T) {
 	written, v, shared := startLedger(t), startVictim(t), startSharing(t)
 	n := newTenant(t)
+	require.NoError(t, n.autoscaled(t.Context(), forged))
 	t.Run("before", func(t *testing.T) {
 		shared.share(t)
 		t.Run("row 6: a recipe with a floor", func(t *testing.T) { t.Parallel(); shared.floor(t, n) })
@@ -30,6 +31,7 @@ func TestTenant_StopsNobody(t *testing.T) {
 		t.Run("row 8: control characters and formulas", func(t *testing.T) { t.Parallel(); printed(t) })
 		t.Run("row 10: a policy for everything", func(t *testing.T) { t.Parallel(); everything(t) })
 	})
+	running(t, forged)
 	v.measure(t)
 
 	rows := []*attack{

@@ -154,16 +154,12 @@ func (n *tenant) matching(ctx context.Context, round int) error {
 	return nil
 }
 
-// forgedPods is how many pods of the tenant have forged annotations.
-const forgedPods = 1500
+// forged is the workload of the tenant whose pods have forged annotations.
+var forged = workload("forged", 1500, "app")
 
 // annotations writes records of changes that never happened on pods of the tenant, all of them in ten rounds.
 func (n *tenant) annotations(ctx context.Context, round int) error {
-	w := workload("forged", forgedPods, "app")
-	if round == 0 {
-		return n.autoscaled(ctx, w)
-	}
-	pods, err := n.kube.CoreV1().Pods(tenantNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + w.Name, ResourceVersion: "0"})
+	pods, err := n.kube.CoreV1().Pods(tenantNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + forged.Name, ResourceVersion: "0"})
 	if err != nil {
 		return err
 	}

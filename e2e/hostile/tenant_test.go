@@ -10,6 +10,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	autoscaling "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -58,7 +59,40 @@ func newTenant(t *testing.T) *tenant {
 	require.NoError(t, err)
 	vpas, err := vpaclient.NewForConfig(config)
 	require.NoError(t, err)
+	limitSeats(t)
 	return &tenant{kube, vpas}
+}
+
+// limitSeats lets the API server process three requests of the tenant at a time: as many as the cores of the test can
+// serve beside other work. The API server is not under test.
+func limitSeats(t *testing.T) {
+	t.Helper()
+	flows := cluster.Kube.FlowcontrolV1()
+	// Shares are relative. The second level takes the most of them, so that one share is three seats.
+	for name, shares := range map[string]int32{"tenant": 1, "unused": 1000} {
+		_, err := flows.PriorityLevelConfigurations().Create(t.Context(), &flowcontrolv1.PriorityLevelConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: flowcontrolv1.PriorityLevelConfigurationSpec{Type: flowcontrolv1.PriorityLevelEnablementLimited, Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{
+				NominalConcurrencyShares: &shares, BorrowingLimitPercent: new(int32(0)), LimitResponse: flowcontrolv1.LimitResponse{
+					Type: flowcontrolv1.LimitResponseTypeQueue, Queuing: &flowcontrolv1.QueuingConfiguration{Queues: 1, HandSize: 1, QueueLengthLimit: 1000},
+				},
+			}},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	_, err := flows.FlowSchemas().Create(t.Context(), &flowcontrolv1.FlowSchema{
+		ObjectMeta: metav1.ObjectMeta{Name: "tenant"},
+		Spec: flowcontrolv1.FlowSchemaSpec{
+			PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: "tenant"}, MatchingPrecedence: 100,
+			Rules: []flowcontrolv1.PolicyRulesWithSubjects{{
+				Subjects: []flowcontrolv1.Subject{{Kind: flowcontrolv1.SubjectKindServiceAccount, ServiceAccount: &flowcontrolv1.ServiceAccountSubject{Namespace: tenantNamespace, Name: "tenant"}}},
+				ResourceRules: []flowcontrolv1.ResourcePolicyRule{{
+					Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}, Namespaces: []string{"*"}, ClusterScope: true,
+				}},
+			}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
 }
 
 // workload returns a workload of small containers in the namespace of the tenant.
