@@ -389,3 +389,45 @@ func TestSave_NamespacesTakeTurns(t *testing.T) {
 		require.Equal(t, 60, r.Written+r.Late)
 	})
 }
+
+// A VPA with many containers does not delay the pass, nor does any of its checkpoints wait for ever.
+func TestSave_ContinuesAVPAWithManyContainersInTheNextPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		var written []string
+		fails := ""
+		b.client.PrependReactor("create", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			time.Sleep(time.Second)
+			name := a.(clienttesting.CreateAction).GetObject().(*vpav1.VerticalPodAutoscalerCheckpoint).Name
+			written = append(written, name)
+			if name == fails {
+				return true, nil, errors.New("refused")
+			}
+			return false, nil, nil
+		})
+		contents := map[string]checkpoint.Content{}
+		for _, container := range []string{"a", "b", "c", "d", "e"} {
+			contents[container] = content(10)
+		}
+		v := b.holds("web", contents)
+		for pass, late := range []int{1, 1, 0} {
+			began := time.Now()
+			r := b.save(t, time.Now(), v)
+			require.Equal(t, late, r.Late, "pass %d", pass)
+			require.LessOrEqual(t, time.Since(began), 2*time.Second)
+			require.Equal(t, late == 0, v.Saved.Saved)
+			b.holds("web", contents) // it has changed since
+		}
+		require.Equal(t, []string{"web-a", "web-b", "web-c", "web-d", "web-e"}, written)
+		require.NotEqual(t, v.Revision(), v.Saved.Revision, "what changed meanwhile is not saved")
+
+		written, fails = nil, "other-a"
+		other := b.holds("other", contents)
+		for range 3 {
+			b.save(t, time.Now(), other)
+		}
+		require.Len(t, written, 5)
+		require.True(t, other.Saved.Failed)
+		require.False(t, other.Saved.Saved)
+	})
+}

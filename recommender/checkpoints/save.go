@@ -259,25 +259,43 @@ func (s *Saver) yields(used, idle time.Duration) bool {
 	return used >= idle || used >= leastTime && s.Waiting != nil && s.Waiting()
 }
 
+// saveOne writes the checkpoints of a VPA for fairwork.NamespaceTime, and the others in the next pass: a VPA
+// can have hundreds of them.
 func (s *Saver) saveOne(ctx context.Context, v *model.VPA, now time.Time) Result {
 	lastTried := v.Saved.LastTried
 	v.Saved.LastTried, v.Saved.Failed = now, true // a VPA that fails waits like the others
 	defer noteUnsaved(v)
 	defer s.Guard.Recover(v)
 	var r Result
-	revision, targets := v.Revision(), targetsFromHistory(v)
-	contents := s.Contents(v, now)
+	part := v.Saved.Part
+	v.Saved.Part = nil
+	if part == nil {
+		part = &model.SavedPart{Revision: v.Revision(), Targets: targetsFromHistory(v)}
+	}
+	// The VPA is among the first of its namespace in the next pass.
+	interrupt := func(container string) Result {
+		v.Saved.LastTried, v.Saved.Failed = lastTried, false
+		part.Next, part.Failed = container, part.Failed || len(r.problems)+len(r.full) > 0
+		v.Saved.Part = part
+		r.Late = 1
+		return r
+	}
+	contents, began := s.Contents(v, now), time.Now()
 	owner := ownerOf(v)
 	for _, container := range slices.Sorted(maps.Keys(contents)) {
+		if container < part.Next {
+			continue
+		}
+		if time.Since(began) >= fairwork.NamespaceTime {
+			return interrupt(container)
+		}
 		written, err := s.save(ctx, v, container, contents[container], now)
 		if err != nil {
 			err = fmt.Errorf("save checkpoint %s/%s: %w", owner.Namespace, checkpoint.ObjectName(owner, container), err)
 		}
 		switch {
-		case client.IsWriteLimited(err): // it is among the first of its namespace in the next pass
-			v.Saved.LastTried, v.Saved.Failed = lastTried, false
-			r.Late = 1
-			return r
+		case client.IsWriteLimited(err):
+			return interrupt(container)
 		case errors.Is(err, ErrNamespaceFull):
 			r.full = append(r.full, err)
 		case err != nil:
@@ -288,8 +306,8 @@ func (s *Saver) saveOne(ctx context.Context, v *model.VPA, now time.Time) Result
 			r.Unchanged++
 		}
 	}
-	if len(r.problems)+len(r.full) == 0 {
-		v.Saved.Revision, v.Saved.Targets, v.Saved.Saved, v.Saved.Failed = revision, targets, true, false
+	if !part.Failed && len(r.problems)+len(r.full) == 0 {
+		v.Saved.Revision, v.Saved.Targets, v.Saved.Saved, v.Saved.Failed = part.Revision, part.Targets, true, false
 	}
 	return r
 }

@@ -112,6 +112,15 @@ type Saved struct {
 	Saved        bool                      // by this process
 	Failed       bool                      // the last time
 	Urgent       bool                      // in this save
+	Part         *SavedPart                // of a save that was interrupted; else nil
+}
+
+// SavedPart describes the checkpoints of a VPA that an interrupted save has written.
+type SavedPart struct {
+	Next     string // container at which the next save continues
+	Failed   bool   // a checkpoint could not be written
+	Revision uint64
+	Targets  map[string]resources.List
 }
 
 // TurnCame reports whether the moment that is this VPA's within each interval lies between
