@@ -73,6 +73,7 @@ type Loop struct {
 	sharing   sharingRounds
 	known     map[cache.ObjectName]bool // VPAs that have counters
 	slow      map[string]time.Time      // by namespace: when a write took long
+	unserved  map[string]bool           // namespaces with late writes that the last pass left
 	urgent    func() bool               // reports whether an early pass is due; nil: never
 	stale     func() error              // an error while the caches are too old for a disruption; nil: not checked
 	wasStale  bool
@@ -84,7 +85,7 @@ type Loop struct {
 func newLoop(config disruption.Config, reader *view.Reader, m *metrics) *Loop {
 	return &Loop{
 		config: config, reader: reader, metrics: m, sharing: sharingRounds{interval: sharingInterval},
-		known: map[cache.ObjectName]bool{}, slow: map[string]time.Time{}, announced: announced{}, tripped: map[string]string{}, nodes: &view.StaticCPUNodes{}, budgets: &actuate.BudgetReader{},
+		known: map[cache.ObjectName]bool{}, slow: map[string]time.Time{}, unserved: map[string]bool{}, announced: announced{}, tripped: map[string]string{}, nodes: &view.StaticCPUNodes{}, budgets: &actuate.BudgetReader{},
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -9,21 +10,22 @@ import (
 )
 
 // slowMemory is how long the writes of a namespace come last after one of them took longer than
-// fairwork.NamespaceTime. Such writes are rare, so the namespace may have no other one in the next pass.
+// fairwork.NamespaceTime, unless a later one is faster. Such writes are rare, so the namespace may have no
+// other one in the next pass.
 const slowMemory = time.Hour
 
 // writeTurns are the writes that a pass leaves until those of all other namespaces are made.
 type writeTurns struct {
-	used            map[string]time.Duration // by namespace
-	late            []lateWrite
-	lateDisruptions []lateWrite // take more requests than others
+	used map[string]time.Duration // by namespace
+	late []lateWrite
 }
 
 // lateWrite is a write of a namespace that has used its time. do makes it, with short requests if others
 // wait, and reports whether the pass goes on.
 type lateWrite struct {
-	about disruption.Subject
-	do    func(brief bool) bool
+	about    disruption.Subject
+	disrupts bool // takes more requests than another write
+	do       func(brief bool) bool
 }
 
 // inTurn makes a write at once, or later if its namespace has used its time. It reports whether the pass
@@ -33,11 +35,7 @@ func (p *pass) inTurn(about disruption.Subject, disrupts bool, do func(brief boo
 	if since, slow := p.slow[namespace]; slow && p.now.Sub(since) >= slowMemory {
 		delete(p.slow, namespace)
 	} else if slow || p.turns.used[namespace] >= fairwork.NamespaceTime {
-		late := &p.turns.late
-		if disrupts {
-			late = &p.turns.lateDisruptions
-		}
-		*late = append(*late, lateWrite{about: about, do: do})
+		p.turns.late = append(p.turns.late, lateWrite{about: about, disrupts: disrupts, do: do})
 		return true
 	}
 	if p.turns.used == nil {
@@ -56,12 +54,23 @@ func (p *pass) inTurn(about disruption.Subject, disrupts bool, do func(brief boo
 // lateTime is how long late writes may delay an early pass.
 const lateTime = 3 * time.Second
 
-// carryOutLate makes the writes that were left, in turns of namespaces, evictions last. An early pass, which protects pods
-// after a kill, waits for lateTime at most. It does not end late writes at once, because a user can cause
-// early passes at any time.
+// carryOutLate makes the writes that were left, in turns of namespaces: those first that got no turn in the
+// last pass, and in each namespace disruptions last. An early pass, which protects pods after a kill, waits
+// for lateTime at most. It does not end late writes at once, because a user can cause early passes at any
+// time.
 func (p *pass) carryOutLate() {
-	late, ended, began := slices.Concat(p.turns.late, p.turns.lateDisruptions), false, time.Now()
-	p.turns.late, p.turns.lateDisruptions = nil, nil
+	late, served, ended, began := p.turns.late, map[string]bool{}, false, time.Now()
+	p.turns.late = nil
+	rank := func(w lateWrite) (r int) {
+		if !p.unserved[w.about.Namespace] {
+			r += 2
+		}
+		if w.disrupts {
+			r++
+		}
+		return r
+	}
+	slices.SortStableFunc(late, func(a, b lateWrite) int { return cmp.Compare(rank(a), rank(b)) })
 	left := fairwork.Run(late, fairwork.Work[lateWrite]{
 		Workers:   1,
 		Namespace: func(w lateWrite) string { return w.about.Namespace },
@@ -69,12 +78,18 @@ func (p *pass) carryOutLate() {
 			return !ended && (p.urgent == nil || !p.urgent() || time.Since(began) < lateTime)
 		},
 		Do: func(_ int, w lateWrite) {
+			start := time.Now()
+			served[w.about.Namespace] = true
 			if ended = !w.do(false); ended {
 				p.cursor = vpaOf(w.about)
+			} else if time.Since(start) < fairwork.NamespaceTime {
+				delete(p.slow, w.about.Namespace)
 			}
 		},
 	})
+	clear(p.unserved)
 	for _, w := range left {
+		p.unserved[w.about.Namespace] = !served[w.about.Namespace]
 		p.skip(w.about, disruption.RateLimited)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
@@ -140,4 +141,45 @@ func TestCarryOut_LateEvictionsComeAfterResizes(t *testing.T) {
 		p.carryOut(t.Context(), plan)
 		require.Equal(t, "ERRRRREEEE", s.order.String())
 	})
+}
+
+// Early passes that are always due, because a user causes them, do not keep late writes of others from being
+// made: what one pass leaves comes first in the next.
+func TestCarryOut_LateNamespacesTakeTurnsOverPasses(t *testing.T) {
+	var pods []runtime.Object
+	var plan disruption.Result
+	for _, namespace := range []string{"a", "b", "c", "d"} {
+		pods = append(pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "a", UID: types.UID(namespace)}})
+		for range 100 {
+			plan.Actions = append(plan.Actions, disruption.Action{Subject: disruption.Subject{Namespace: namespace, VPA: "a", Pod: "a", UID: namespace}})
+		}
+	}
+	w := newWorld(t, Default(), pods...)
+	snapshot, err := w.loop.reader.Read(t.Context(), noon, func(string) {})
+	require.NoError(t, err)
+	synctest.Test(t, func(t *testing.T) {
+		s := &slowPods{executor: w.loop.executor, resized: map[string]int{}}
+		w.loop.executor, w.loop.urgent = s, func() bool { return true }
+		for _, action := range plan.Actions {
+			w.loop.slow[action.Namespace] = noon
+		}
+		for _, want := range []map[string]int{{"a": 1, "b": 1}, {"a": 1, "b": 1, "c": 1, "d": 1}} {
+			p := &pass{Loop: w.loop, snapshot: snapshot, scores: map[cache.ObjectName]*score{}, now: noon}
+			p.carryOut(t.Context(), plan)
+			require.Equal(t, want, s.resized)
+		}
+	})
+}
+
+// slowPods is an executor that needs 2.5 s for each resize.
+type slowPods struct {
+	executor
+
+	resized map[string]int // by namespace
+}
+
+func (s *slowPods) Resize(_ context.Context, c actuate.Change) (rollout.Change, error) {
+	time.Sleep(2500 * time.Millisecond)
+	s.resized[c.Namespace]++
+	return rollout.Change{}, nil
 }

@@ -54,7 +54,8 @@ func TestTenant_StopsNobody(t *testing.T) {
 		requireSame(t, shared.user, shared.before)
 		after, text := written.total(t)
 		t.Logf("written: %d KiB in %s; in all: %s", (after-before)>>10, *length, text)
-		require.LessOrEqual(t, float64(after-before), maxWritten*max(length.Minutes()/10, 0.1), "bytes that the programs write")
+		// A namespace may use the limit of some minutes at once.
+		require.LessOrEqual(t, float64(after-before), maxWritten*max(length.Minutes()/10, 1), "bytes that the programs write")
 	})
 }
 
