@@ -258,7 +258,7 @@ func everything(t *testing.T) {
 	_, err := policies.Create(ctx, &loadlinev1alpha1.SizingPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "everything"},
 		Spec: loadlinev1alpha1.SizingPolicySpec{
-			Namespaces: loadlinev1alpha1.NamespaceSelection{Names: []string{"*"}, Exclude: []string{victimNamespace, tenantNamespace, "full", "printed"}},
+			Namespaces: loadlinev1alpha1.NamespaceSelection{Names: []string{"*"}, Exclude: []string{victimNamespace, evictedNamespace, tenantNamespace, "full", "printed"}},
 			Workloads:  []loadlinev1alpha1.WorkloadSelection{{APIVersion: "apps/v1", Kind: "Deployment"}},
 			Rollout:    &loadlinev1alpha1.Rollout{Mode: &mode, MinHistory: &metav1.Duration{}},
 		},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -12,16 +13,18 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// Namespaces of a user who must not notice the attacks. The webhook gets no pods of the second.
+// Namespaces of users who must not notice the attacks. The webhook gets no pods of the last one.
 const (
-	victimNamespace = "victim"
-	unseenNamespace = "unseen"
+	victimNamespace  = "victim"
+	evictedNamespace = "evicted"
+	unseenNamespace  = "unseen"
 )
 
 // probe repeats work of the victim and records how long each repetition takes.
@@ -29,7 +32,8 @@ type probe struct {
 	name string
 	once func(ctx context.Context, round int) (time.Duration, error)
 	rest time.Duration // between repetitions
-	late time.Duration // allowed beyond the delay of all work
+	// ready waits for others before a repetition, which is not counted. Nil: for nothing.
+	ready func(ctx context.Context) error
 
 	mu     sync.Mutex
 	begun  time.Time // of the repetition in progress
@@ -48,6 +52,9 @@ const deadline = 3 * time.Minute
 
 func (p *probe) run(ctx context.Context) {
 	for round := 0; ctx.Err() == nil; round++ {
+		if p.ready != nil && p.ready(ctx) != nil {
+			return
+		}
 		begun := time.Now()
 		p.mu.Lock()
 		p.begun = begun
@@ -106,25 +113,34 @@ func startVictim(t *testing.T) *victim {
 		creations: creations("creation of a pod", victimNamespace), unseen: creations("creation of a pod without the webhook", unseenNamespace),
 		undelayed: map[*probe]time.Duration{},
 	}
+	require.NoError(t, cluster.CreateNamespace(ctx, evictedNamespace))
 	for i := range 3 {
 		require.NoError(t, cluster.CreateWorkload(ctx, victimWorkload(numbered("recommended", i), 2)))
 	}
-	for _, name := range []string{"resized", "evicted"} {
-		require.NoError(t, cluster.CreateWorkload(ctx, victimWorkload(name, 4)))
-	}
+	resized, evicted := victimWorkload("resized", 4), victimWorkload("evicted", 4)
+	evicted.Namespace = evictedNamespace
 	for _, w := range []struct {
-		name string
+		harness.Workload
 		mode vpav1.UpdateMode
-	}{{"resized", vpav1.UpdateModeInPlaceOrRecreate}, {"evicted", vpav1.UpdateModeRecreate}} {
-		require.NoError(t, cluster.CreateVPA(ctx, victimWorkload(w.name, 4), w.mode, func(vpa *vpav1.VerticalPodAutoscaler) {
+	}{{resized, vpav1.UpdateModeInPlaceOrRecreate}, {evicted, vpav1.UpdateModeRecreate}} {
+		require.NoError(t, cluster.CreateWorkload(ctx, w.Workload))
+		require.NoError(t, cluster.CreateVPA(ctx, w.Workload, w.mode, func(vpa *vpav1.VerticalPodAutoscaler) {
 			vpa.Spec.Recommenders = []*vpav1.VerticalPodAutoscalerRecommenderSelector{{Name: "victim"}}
 		}))
 	}
 	v.work = []*probe{
 		{name: "recommendation", once: recommended},
-		{name: "resize", once: func(ctx context.Context, round int) (time.Duration, error) { return sized(ctx, "resized", round) }},
-		// Where the API server is busy, the checks of a few evictions take the time that a namespace has for them in a minute.
-		{name: "eviction", rest: 15 * time.Second, late: time.Minute, once: func(ctx context.Context, round int) (time.Duration, error) { return sized(ctx, "evicted", round) }},
+		{name: "resize", once: func(ctx context.Context, round int) (time.Duration, error) {
+			return changed(ctx, resized, round, func(pod *corev1.Pod, cpu string) bool {
+				return pod.Spec.Containers[0].Resources.Requests.Cpu().String() == cpu
+			})
+		}},
+		// Some checks of evictions use up the time that a namespace has for them in a minute. Controllers replace pods
+		// late, because they serve the workloads of the tenant as well.
+		{name: "eviction", rest: 15 * time.Second, ready: func(ctx context.Context) error { return allRun(ctx, evicted) },
+			once: func(ctx context.Context, round int) (time.Duration, error) {
+				return changed(ctx, evicted, round, func(pod *corev1.Pod, _ string) bool { return pod.DeletionTimestamp != nil })
+			}},
 	}
 	for _, d := range programs {
 		v.work = append(v.work, &probe{name: "probe of the " + d.Name, once: func(ctx context.Context, _ int) (time.Duration, error) { return alive(ctx, d) }})
@@ -156,22 +172,38 @@ func recommended(ctx context.Context, round int) (time.Duration, error) {
 	return took, errors.Join(err, vpas.Delete(ctx, w.Name, metav1.DeleteOptions{}))
 }
 
-// sized recommends more to a workload and returns the time until a pod has it.
-func sized(ctx context.Context, name string, round int) (time.Duration, error) {
-	w, cpu, begun := victimWorkload(name, 4), fmt.Sprintf("%dm", 130+20*round), time.Now()
+// changed recommends more to a workload and returns the time until a pod is changed.
+func changed(ctx context.Context, w harness.Workload, round int, is func(pod *corev1.Pod, cpu string) bool) (time.Duration, error) {
+	before, err := cluster.Pods(ctx, w)
+	if err != nil {
+		return 0, err
+	}
+	cpu, begun := fmt.Sprintf("%dm", 130+20*round), time.Now()
 	if err := recommend(ctx, w, cpu); err != nil {
 		return 0, err
 	}
-	err := await(ctx, func(ctx context.Context) (bool, error) {
-		pods, err := cluster.Pods(ctx, w)
-		for i := range pods {
-			if pods[i].Spec.Containers[0].Resources.Requests.Cpu().String() == cpu {
+	err = await(ctx, func(ctx context.Context) (bool, error) {
+		all, err := cluster.Kube.CoreV1().Pods(w.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + w.Name})
+		if err != nil {
+			return false, err
+		}
+		stored := map[types.UID]bool{}
+		for i := range all.Items {
+			if stored[all.Items[i].UID] = true; is(&all.Items[i], cpu) {
 				return true, nil
 			}
 		}
-		return false, err
+		return slices.ContainsFunc(before, func(pod corev1.Pod) bool { return !stored[pod.UID] }), nil
 	})
 	return time.Since(begun), err
+}
+
+// allRun waits until all pods of a workload run.
+func allRun(ctx context.Context, w harness.Workload) error {
+	return await(ctx, func(ctx context.Context) (bool, error) {
+		pods, err := cluster.Pods(ctx, w)
+		return len(pods) == int(w.Replicas) && !slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return pod.Status.Phase != corev1.PodRunning }), err
+	})
 }
 
 // created creates a pod and returns how long that takes.
