@@ -235,7 +235,6 @@ test-beside-node:
 	$(MAKE) prometheus
 	$(MAKE) images-test
 	$(MAKE) manifests-test
-	$(MAKE) e2e-hostile LENGTH=30s
 	$(MAKE) e2e
 
 .PHONY: images-test
