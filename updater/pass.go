@@ -119,7 +119,7 @@ func (p *pass) carryOut(ctx context.Context, plan disruption.Result) {
 	}
 	p.carryOutShares(ctx, p.shares.actions[reverts:])
 	p.endShares(ctx)
-	p.carryOutLate()
+	p.carryOutLate(ctx)
 }
 
 // makeAll makes changes until the rate limit ends the pass, and returns how many it let through.
@@ -129,8 +129,8 @@ func (p *pass) makeAll(ctx context.Context, actions []disruption.Action) int {
 		if target == nil {
 			continue // it is gone
 		}
-		goesOn := p.inTurn(a.Subject, a.Evict || a.Restarts, func(brief bool) bool {
-			c := p.withShare(actuate.Change{Action: a, Target: target, Reading: p.snapshot.Reading(vpaOf(a.Subject)), Observed: p.observes(a.Subject), Brief: brief})
+		goesOn := p.inTurn(ctx, a.Subject, a.Evict || a.Restarts, func(ctx context.Context) bool {
+			c := p.withShare(actuate.Change{Action: a, Target: target, Reading: p.snapshot.Reading(vpaOf(a.Subject)), Observed: p.observes(a.Subject)})
 			reason := p.make(ctx, c)
 			if reason != "" {
 				p.skip(a.Subject, reason)
@@ -175,7 +175,7 @@ func (p *pass) pause(ctx context.Context, pauses []disruption.PodBackoff) {
 		if pod == nil {
 			continue
 		}
-		goesOn := p.inTurn(one.Subject, false, func(bool) bool {
+		goesOn := p.inTurn(ctx, one.Subject, false, func(ctx context.Context) bool {
 			err := p.executor.RecordBackoff(ctx, pod, one.Backoff)
 			if err == nil || actuate.Gone(err) || client.IsWriteLimited(err) { // a later pass writes it
 				return true

@@ -265,7 +265,7 @@ func (p *pass) markShares(ctx context.Context) {
 		if pod == nil {
 			continue // it is gone
 		}
-		goesOn := p.inTurn(m.Of, false, func(bool) bool {
+		goesOn := p.inTurn(ctx, m.Of, false, func(ctx context.Context) bool {
 			if ctx.Err() != nil {
 				return false
 			}
@@ -287,7 +287,7 @@ func (p *pass) markShares(ctx context.Context) {
 // carryOutShares gives pods what they are to have of what they share.
 func (p *pass) carryOutShares(ctx context.Context, actions []disruption.Action) {
 	for i, a := range actions {
-		if !p.inTurn(a.Subject, false, func(brief bool) bool { return p.carryOutShare(ctx, a, brief) }) {
+		if !p.inTurn(ctx, a.Subject, false, func(ctx context.Context) bool { return p.carryOutShare(ctx, a) }) {
 			klog.FromContext(ctx).V(1).Info("Pass ended: neither rate limit nor time allow a further pod to get its share before the next one", "left", len(p.shares.open))
 			for _, left := range actions[i+1:] {
 				if p.shares.shareOf(left.UID) != nil {
@@ -300,11 +300,11 @@ func (p *pass) carryOutShares(ctx context.Context, actions []disruption.Action) 
 }
 
 // carryOutShare gives a pod its share, and reports whether the pass goes on.
-func (p *pass) carryOutShare(ctx context.Context, a disruption.Action, brief bool) bool {
+func (p *pass) carryOutShare(ctx context.Context, a disruption.Action) bool {
 	if p.shares.shareOf(a.UID) == nil {
 		return true // it was written with another change
 	}
-	c := actuate.Change{Action: a, Reading: p.snapshot.Reading(vpaOf(a.Subject)), Mark: p.shares.markOf(a.UID), Brief: brief}
+	c := actuate.Change{Action: a, Reading: p.snapshot.Reading(vpaOf(a.Subject)), Mark: p.shares.markOf(a.UID)}
 	if c.Target = p.snapshot.Pod(a.Subject); c.Target == nil {
 		return true // it is gone
 	}
@@ -322,7 +322,7 @@ func (p *pass) endShares(ctx context.Context) {
 		if pod == nil {
 			continue
 		}
-		goesOn := p.inTurn(one, false, func(bool) bool {
+		goesOn := p.inTurn(ctx, one, false, func(ctx context.Context) bool {
 			if ctx.Err() != nil {
 				return false
 			}

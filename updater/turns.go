@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"time"
 
@@ -20,17 +21,25 @@ type writeTurns struct {
 	late []lateWrite
 }
 
-// lateWrite is a write of a namespace that has used its time. do makes it, with short requests if others
-// wait, and reports whether the pass goes on.
+const (
+	// maxTurnTime bounds all requests of a write while other namespaces wait. A webhook of others that does
+	// not answer, and whose failures are ignored, may take longer. Then the namespace comes last.
+	maxTurnTime = 6 * time.Second
+	// maxLateTurnTime bounds all requests of a late write.
+	maxLateTurnTime = time.Minute
+)
+
+// lateWrite is a write of a namespace that has used its time. do makes it, and reports whether the pass
+// goes on.
 type lateWrite struct {
 	about    disruption.Subject
 	disrupts bool // takes more requests than another write
-	do       func(brief bool) bool
+	do       func(ctx context.Context) bool
 }
 
-// inTurn makes a write at once, or later if its namespace has used its time. It reports whether the pass
-// goes on.
-func (p *pass) inTurn(about disruption.Subject, disrupts bool, do func(brief bool) bool) bool {
+// inTurn makes a write at once in a turn of its namespace, or later if the namespace has used its time. It
+// reports whether the pass goes on.
+func (p *pass) inTurn(ctx context.Context, about disruption.Subject, disrupts bool, do func(ctx context.Context) bool) bool {
 	namespace := about.Namespace
 	if since, slow := p.slow[namespace]; slow && p.now.Sub(since) >= slowMemory {
 		delete(p.slow, namespace)
@@ -41,11 +50,11 @@ func (p *pass) inTurn(about disruption.Subject, disrupts bool, do func(brief boo
 	if p.turns.used == nil {
 		p.turns.used = map[string]time.Duration{}
 	}
-	began := time.Now()
-	goesOn := do(true)
-	took := time.Since(began)
+	turn := fairwork.Turn(ctx, maxTurnTime)
+	goesOn := do(turn)
+	took := fairwork.Used(turn)
 	p.turns.used[namespace] += took
-	if took > fairwork.NamespaceTime && goesOn { // the rate limit is common to all namespaces
+	if took > fairwork.NamespaceTime && goesOn { // the time of a pass that ends is short for all namespaces
 		p.slow[namespace] = p.now
 	}
 	return goesOn
@@ -58,7 +67,7 @@ const lateTime = 3 * time.Second
 // last pass, and in each namespace disruptions last. An early pass, which protects pods after a kill, waits
 // for lateTime at most. It does not end late writes at once, because a user can cause early passes at any
 // time.
-func (p *pass) carryOutLate() {
+func (p *pass) carryOutLate(ctx context.Context) {
 	late, served, ended, began := p.turns.late, map[string]bool{}, false, time.Now()
 	p.turns.late = nil
 	rank := func(w lateWrite) (r int) {
@@ -78,11 +87,11 @@ func (p *pass) carryOutLate() {
 			return !ended && (p.urgent == nil || !p.urgent() || time.Since(began) < lateTime)
 		},
 		Do: func(_ int, w lateWrite) {
-			start := time.Now()
+			turn := fairwork.Turn(ctx, maxLateTurnTime)
 			served[w.about.Namespace] = true
-			if ended = !w.do(false); ended {
+			if ended = !w.do(turn); ended {
 				p.cursor = vpaOf(w.about)
-			} else if time.Since(start) < fairwork.NamespaceTime {
+			} else if fairwork.Used(turn) < fairwork.NamespaceTime {
 				delete(p.slow, w.about.Namespace)
 			}
 		},

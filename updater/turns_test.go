@@ -17,6 +17,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/pkg/fairwork"
 	"loadline.dev/loadline/updater/actuate"
 )
 
@@ -39,13 +40,21 @@ func (s *slowNamespace) write(namespace string) {
 	}
 }
 
-func (s *slowNamespace) Resize(_ context.Context, c actuate.Change) (rollout.Change, error) {
-	if since := time.Since(s.began); !c.Brief && c.Namespace == "shop" || c.Brief && since > 10*time.Second {
+func (s *slowNamespace) Resize(ctx context.Context, c actuate.Change) (rollout.Change, error) {
+	if since, brief := time.Since(s.began), inBriefTurn(ctx); !brief && c.Namespace == "shop" || brief && since > 10*time.Second {
 		return rollout.Change{}, errors.New("only what nobody waits for takes long")
 	}
 	s.order.WriteByte('R')
 	s.write(c.Namespace)
 	return rollout.Change{}, nil
+}
+
+// inBriefTurn reports whether requests with a context are short because other namespaces wait.
+func inBriefTurn(ctx context.Context) bool {
+	limited, cancel := fairwork.Limit(ctx, time.Hour)
+	defer cancel()
+	end, _ := limited.Deadline()
+	return time.Until(end) <= maxTurnTime
 }
 
 func (s *slowNamespace) Evict(_ context.Context, c actuate.Change) error {
@@ -182,4 +191,33 @@ func (s *slowPods) Resize(_ context.Context, c actuate.Change) (rollout.Change, 
 	time.Sleep(2500 * time.Millisecond)
 	s.resized[c.Namespace]++
 	return rollout.Change{}, nil
+}
+
+// limitedRate is an executor that waits for a rate limit before each write.
+type limitedRate struct {
+	executor
+
+	resized []string
+}
+
+func (l *limitedRate) Resize(ctx context.Context, c actuate.Change) (rollout.Change, error) {
+	l.resized = append(l.resized, c.Namespace)
+	return rollout.Change{}, fairwork.Exclude(ctx, func(context.Context) error { time.Sleep(5 * time.Second); return nil })
+}
+
+// A rate limit is common to all namespaces, so that no namespace comes last because of it.
+func TestCarryOut_RateLimitIsNoTimeOfTheNamespace(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "greedy", Name: "a", UID: "greedy"}}
+	w := newWorld(t, Default(), pod)
+	snapshot, err := w.loop.reader.Read(t.Context(), noon, func(string) {})
+	require.NoError(t, err)
+	of := disruption.Subject{Namespace: "greedy", VPA: "a", Pod: "a", UID: "greedy"}
+	synctest.Test(t, func(t *testing.T) {
+		l := &limitedRate{executor: w.loop.executor}
+		w.loop.executor = l
+		p := &pass{Loop: w.loop, snapshot: snapshot, scores: map[cache.ObjectName]*score{}, now: noon}
+		p.makeAll(t.Context(), []disruption.Action{{Subject: of}, {Subject: of}, {Subject: of}})
+		require.Len(t, l.resized, 3)
+		require.Empty(t, p.slow)
+	})
 }

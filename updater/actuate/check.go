@@ -19,13 +19,14 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/fairwork"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/updater/view"
 )
 
 // checkTimeout bounds all requests of one check. A webhook of others that does not answer, and whose failures
-// are ignored, takes 10 seconds by default. Checks that others wait for take at most maxTurnRequestTime.
+// are ignored, takes 10 seconds by default. In a turn of a namespace, checks are shorter.
 const checkTimeout = 15 * time.Second
 
 // Held is the error of a disruption that a last check holds back.
@@ -80,7 +81,7 @@ func (c *Checker) Check(ctx context.Context, change Change) error {
 	if metav1.GetControllerOfNoCopy(change.Target) == nil {
 		return &Held{Reason: disruption.NoOwner, Cause: errors.New("the pod has no controller")}
 	}
-	limited, cancel := context.WithTimeout(client.Once(ctx), change.requestTime(checkTimeout))
+	limited, cancel := fairwork.Limit(client.Once(ctx), checkTimeout)
 	defer cancel()
 	err := c.check(limited, change)
 	if errors.Is(err, client.ErrThrottled) || ctx.Err() != nil {
@@ -102,7 +103,7 @@ func (c *Checker) CheckRestart(ctx context.Context, change Change) error {
 	if metav1.GetControllerOfNoCopy(change.Target) == nil {
 		return &Held{Reason: disruption.NoOwner, Cause: errors.New("the pod has no controller")}
 	}
-	limited, cancel := context.WithTimeout(client.Once(ctx), change.requestTime(checkTimeout))
+	limited, cancel := fairwork.Limit(client.Once(ctx), checkTimeout)
 	defer cancel()
 	_, _, err := c.live(limited, change)
 	switch {

@@ -39,6 +39,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/core/sharing"
+	"loadline.dev/loadline/pkg/fairwork"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/view"
 )
@@ -59,22 +60,12 @@ type Change struct {
 	// Mark is written on the pod before the resize: it says that the pod shares. Nil: it does not, or
 	// did before.
 	Mark *sharing.Mark
-	// Brief is set while changes of other namespaces wait for this one, so its requests must be short.
-	Brief bool
 }
 
 // Protects reports whether the change protects the pod from harm, so that no write limit delays it: more
 // memory after an out-of-memory kill, or the peak of a pod that shares no more.
 func (c Change) Protects() bool {
 	return c.OOMResize || c.Cause == disruption.ShareEnded || c.Cause == disruption.ShareReverted
-}
-
-// requestTime returns the time limit of a request whose default limit is usual.
-func (c Change) requestTime(usual time.Duration) time.Duration {
-	if !c.Brief {
-		return usual
-	}
-	return min(usual, maxTurnRequestTime)
 }
 
 // gets lists all that the containers get.
@@ -138,15 +129,11 @@ func Limiter(perSecond float64, burst int) *rate.Limiter {
 }
 
 const (
-	// maxTurnRequestTime bounds a request while changes of other namespaces wait. A webhook of others that
-	// does not answer, and whose failures are ignored, may take longer. Then the namespace comes last.
-	maxTurnRequestTime = 6 * time.Second
-	// writeTimeout bounds a resize or an eviction that nothing waits for.
+	// writeTimeout bounds a resize, an eviction or a read. In a turn of a namespace, all requests are shorter.
 	writeTimeout = 30 * time.Second
+	// markTimeout bounds a write of annotations.
+	markTimeout = 10 * time.Second
 )
-
-// markTimeout is how long marking a resized pod may take.
-const markTimeout = 10 * time.Second
 
 // Resize asks the API server for the new sizes and marks the pod.
 func (c *Cluster) Resize(ctx context.Context, change Change) (rollout.Change, error) {
@@ -241,7 +228,7 @@ func (c *Cluster) resize(ctx context.Context, change Change) (_ Change, note rol
 	if err != nil {
 		return failed(err)
 	}
-	if c.Resizes.Wait(ctx) != nil {
+	if fairwork.Exclude(ctx, c.Resizes.Wait) != nil {
 		return failed(ErrRateLimited)
 	}
 	leave := func() {}
@@ -263,7 +250,7 @@ func (c *Cluster) resize(ctx context.Context, change Change) (_ Change, note rol
 		}
 		ctx = client.Unlimited(ctx) // the rest of a change that has begun
 	}
-	limited, cancel := context.WithTimeout(client.Once(ctx), change.requestTime(writeTimeout))
+	limited, cancel := fairwork.Limit(client.Once(ctx), writeTimeout)
 	defer cancel()
 	_, err = c.Kube.CoreV1().Pods(change.Target.Namespace).Patch(limited, change.Target.Name, types.JSONPatchType, patch, metav1.PatchOptions{}, "resize")
 	outdated := c.outdated(ctx, change.Target, err)
@@ -399,7 +386,7 @@ func (c *Cluster) RecordBackoff(ctx context.Context, pod *corev1.Pod, p disrupti
 
 // annotate finishes what was begun, even if the pass has no time left.
 func (c *Cluster) annotate(ctx context.Context, pod *corev1.Pod, patch []byte) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), markTimeout)
+	ctx, cancel := fairwork.Limit(context.WithoutCancel(ctx), markTimeout)
 	defer cancel()
 	_, err := c.Kube.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	return err
@@ -444,7 +431,7 @@ func (c *Cluster) mayEvict(ctx context.Context, change Change) error {
 			return err
 		}
 	}
-	if c.Evictions.Wait(ctx) != nil {
+	if fairwork.Exclude(ctx, c.Evictions.Wait) != nil {
 		return ErrRateLimited
 	}
 	if ready, _ := view.Ready(change.Target); c.Budgets != nil && ready {
@@ -478,7 +465,7 @@ func (c *Cluster) fresh() error {
 }
 
 func (c *Cluster) evict(ctx context.Context, change Change, dryRun ...string) error {
-	limited, cancel := context.WithTimeout(client.Once(ctx), change.requestTime(writeTimeout))
+	limited, cancel := fairwork.Limit(client.Once(ctx), writeTimeout)
 	defer cancel()
 	err := c.Kube.CoreV1().Pods(change.Namespace).EvictV1(limited, &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Namespace: change.Namespace, Name: change.Pod},

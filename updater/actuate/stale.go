@@ -14,6 +14,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/pkg/fairwork"
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
@@ -24,7 +25,9 @@ var ErrStale = errors.New("the pod was changed since it was read")
 // live reads a pod from the API server, with the permission to list pods. It is ErrStale if the pod is gone,
 // or the sizes in its spec are others than in the cache.
 func (c *Cluster) live(ctx context.Context, cached *corev1.Pod) (*corev1.Pod, error) {
-	all, err := c.Kube.CoreV1().Pods(cached.Namespace).List(client.Once(ctx), metav1.ListOptions{FieldSelector: "metadata.name=" + cached.Name})
+	ctx, cancel := fairwork.Limit(client.Once(ctx), writeTimeout)
+	defer cancel()
+	all, err := c.Kube.CoreV1().Pods(cached.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + cached.Name})
 	if err != nil {
 		return nil, err
 	}

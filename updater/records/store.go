@@ -27,6 +27,7 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/pkg/fairwork"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	informers "loadline.dev/loadline/pkg/generated/informers/externalversions/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/kube/sizing"
@@ -128,7 +129,7 @@ func (s *Store) Update(ctx context.Context, of target.Workload, change func(roll
 	if !s.synced() {
 		return rollout.State{}, sizing.ErrUnknown
 	}
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	ctx, cancel := fairwork.Limit(ctx, writeTimeout)
 	defer cancel()
 	name := NameOf(of.Key)
 	e := s.entry(name.ObjectName)
@@ -169,7 +170,7 @@ func (s *Store) Update(ctx context.Context, of target.Workload, change func(roll
 
 // Reread returns what the API server has of a workload, where the cache may be behind.
 func (s *Store) Reread(ctx context.Context, of target.Workload) (rollout.State, error) {
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	ctx, cancel := fairwork.Limit(ctx, writeTimeout)
 	defer cancel()
 	name := NameOf(of.Key)
 	r, err := s.read(ctx, of)

@@ -1,0 +1,54 @@
+package fairwork
+
+import (
+	"context"
+	"time"
+)
+
+// minRequestTime is the minimum time limit of a request in a turn, so that a change that has begun can
+// be finished.
+const minRequestTime = time.Second
+
+type turnKey struct{}
+
+// turn is the time that one namespace may use while others wait.
+type turn struct {
+	began    time.Time
+	limit    time.Duration
+	excluded time.Duration
+}
+
+// Turn returns a context for the requests of one namespace while others wait. All requests with a
+// context from Limit end limit after now, or minRequestTime after they were sent. A turn belongs to one
+// goroutine.
+func Turn(ctx context.Context, limit time.Duration) context.Context {
+	return context.WithValue(ctx, turnKey{}, &turn{began: time.Now(), limit: limit})
+}
+
+// Limit returns a context for a request whose default limit is usual. In a turn, it ends with that.
+func Limit(ctx context.Context, usual time.Duration) (context.Context, context.CancelFunc) {
+	if t, ok := ctx.Value(turnKey{}).(*turn); ok {
+		usual = min(usual, max(t.limit-t.used(), minRequestTime))
+	}
+	return context.WithTimeout(ctx, usual)
+}
+
+// Exclude calls wait and does not count its time as part of the turn: rate limits are common to all
+// namespaces.
+func Exclude(ctx context.Context, wait func(context.Context) error) error {
+	if t, ok := ctx.Value(turnKey{}).(*turn); ok {
+		began := time.Now()
+		defer func() { t.excluded += time.Since(began) }()
+	}
+	return wait(ctx)
+}
+
+// Used returns the time that the turn of a context has used; 0: there is no turn.
+func Used(ctx context.Context) time.Duration {
+	if t, ok := ctx.Value(turnKey{}).(*turn); ok {
+		return t.used()
+	}
+	return 0
+}
+
+func (t *turn) used() time.Duration { return time.Since(t.began) - t.excluded }
