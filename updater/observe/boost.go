@@ -54,7 +54,7 @@ type BoostConfig struct {
 	Pods     corelisters.PodLister
 	Executor BoostExecutor
 	Plan     disruption.Config // the budget for containers that restart
-	Workers  int               // pods that are served at the same time
+	Workers  int               // pods of a namespace that are served at the same time
 	// Static reports whether a node has the static CPU manager policy.
 	Static func(node string) bool
 	// Done gets every attempt, with the VPA of the pod; without VPA only

@@ -45,7 +45,8 @@ const (
 	longPause  = time.Minute
 	stalePause = time.Second      // until a pod is looked at again that a cache did not show as it is
 	again      = 30 * time.Second // until what nobody tells of is looked at again
-	workers    = 4
+	// workersPerNamespace judge pods of the same namespace at the same time.
+	workersPerNamespace = 3
 	// harmNoteTimeout bounds the patch that records the reason of a revert on its pod. Webhooks of other
 	// programs may delay the patch, and the revert must not wait for them.
 	harmNoteTimeout = 2 * time.Second
@@ -155,7 +156,7 @@ func (q *Queue) Run(ctx context.Context) {
 	measuring.Go(func() {
 		serveQueue(ctx, q.removals.queue, 1, q.remove, "Failed to remove the note of a change from its pod, trying again")
 	})
-	serveQueue(ctx, q.queue, workers, func(ctx context.Context, pod cache.ObjectName, now time.Time) (time.Duration, error) {
+	serveQueue(ctx, q.queue, workersPerNamespace, func(ctx context.Context, pod cache.ObjectName, now time.Time) (time.Duration, error) {
 		return q.sync(ctx, pod, now, judging)
 	}, "The change of a pod is not judged yet")
 	measuring.Wait()

@@ -1,0 +1,65 @@
+package observe
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+)
+
+// A namespace whose requests take 30 s each delays no revert and no boost of another one.
+func TestServeQueue_SlowNamespaceDelaysNoOther(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		workers int
+	}{
+		{"one worker", 1},
+		{"three workers", 3},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				queue := newFairQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstPause, longPause))
+				ctx, stop := context.WithCancel(t.Context())
+				var mu sync.Mutex
+				served, slow, most := map[string]time.Duration{}, 0, 0
+				count := func(by int) {
+					mu.Lock()
+					defer mu.Unlock()
+					slow += by
+					most = max(most, slow)
+				}
+				began := time.Now()
+				due := func(_ context.Context, pod cache.ObjectName, _ time.Time) (time.Duration, error) {
+					if pod.Namespace == "slow" {
+						count(1)
+						time.Sleep(30 * time.Second)
+						count(-1)
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					served[pod.String()] = time.Since(began)
+					return 0, nil
+				}
+				var running sync.WaitGroup
+				running.Go(func() { serveQueue(ctx, queue, tc.workers, due, "") })
+				for i := range 20 {
+					queue.Add(cache.NewObjectName("slow", strconv.Itoa(i)))
+				}
+				time.Sleep(time.Second)
+				queue.Add(cache.NewObjectName("shop", "web"))
+				time.Sleep(time.Hour)
+				stop()
+				running.Wait()
+				require.Len(t, served, 21, "in the end all are served")
+				require.Less(t, served["shop/web"], 2*time.Second)
+				require.Equal(t, tc.workers, most, "the namespace keeps its workers")
+			})
+		})
+	}
+}
