@@ -80,6 +80,8 @@ type Loop struct {
 	// cursor is the VPA that was served last when a pass ended early; the next
 	// pass begins behind it, so that none waits for ever.
 	cursor cache.ObjectName
+	// lastStored is the namespace of the last record that was written without a change of a pod.
+	lastStored string
 }
 
 func newLoop(config disruption.Config, reader *view.Reader, m *metrics) *Loop {

@@ -16,6 +16,7 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/pkg/fairwork"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/view"
@@ -301,6 +302,25 @@ func (p *pass) evicted(ctx context.Context, c actuate.Change) {
 // follows in the next one.
 const quietWrites = 100
 
+// storeQuietly writes records that no change of a pod waits for. Namespaces take turns, beginning behind
+// the one that was served last, so that none delays the records of others for more than a pass.
+func (p *pass) storeQuietly(ctx context.Context, all []*heldWorkload) {
+	namespace := func(h *heldWorkload) string { return h.Workload.Key.Namespace }
+	if next := slices.IndexFunc(all, func(h *heldWorkload) bool { return namespace(h) > p.lastStored }); next > 0 {
+		all = slices.Concat(all[next:], all[:next])
+	}
+	written := 0
+	fairwork.Run(fairwork.RoundRobin(all, namespace), fairwork.Work[*heldWorkload]{
+		Workers: 1, Namespace: namespace,
+		May: func(*heldWorkload) bool { return written < quietWrites && ctx.Err() == nil },
+		Do: func(_ int, h *heldWorkload) {
+			written++
+			p.lastStored = namespace(h)
+			_ = p.store(ctx, h) // a failure is logged, and the next pass tries again
+		},
+	})
+}
+
 // remember stores what changed in rollouts of which no pod was changed, such as the end of a
 // round or a promotion, and which pods were free and are left alone all the same: then others
 // go first the next time.
@@ -313,7 +333,8 @@ func (p *pass) remember(ctx context.Context, plan disruption.Result) {
 			}
 		}
 	}
-	written, observed, conflicts := 0, 0, 0
+	observed, conflicts := 0, 0
+	var turned []*heldWorkload
 	for v := range p.snapshot.View.VPAs { // they are in order
 		name := cache.NewObjectName(p.snapshot.View.VPAs[v].Namespace, p.snapshot.View.VPAs[v].Name)
 		if of := p.snapshot.RolloutAt(v); of != nil && of.Rival != "" && conflicts < most && p.news(announcement{vpa: name, reason: actuate.EventPolicyConflict, about: of.Policy + " " + of.Rival}) {
@@ -333,11 +354,16 @@ func (p *pass) remember(ctx context.Context, plan disruption.Result) {
 				observed++
 			}
 		}
-		if !h.stored && written < quietWrites && h.turned() && ctx.Err() == nil {
-			written++
-			_ = p.store(ctx, h) // it was said; the next pass tries again
+		if !h.stored && h.turned() {
+			turned = append(turned, h)
 		}
-		p.announce(name, h)
+	}
+	p.storeQuietly(ctx, turned)
+	for v := range p.snapshot.View.VPAs {
+		name := cache.NewObjectName(p.snapshot.View.VPAs[v].Namespace, p.snapshot.View.VPAs[v].Name)
+		if h := p.rollouts[name]; h != nil {
+			p.announce(name, h)
+		}
 	}
 	maps.DeleteFunc(p.announced, func(_ announcement, at time.Time) bool { return p.now.Sub(at) >= repeat })
 	if p.rollouts != nil || len(p.passed) > 0 {

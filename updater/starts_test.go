@@ -221,3 +221,25 @@ func TestStartRate_RecordsOfAnEarlierVersion(t *testing.T) {
 	s.pass(noon)
 	require.Equal(t, 30, s.changedIn("shop"), "20 go on and 10 start")
 }
+
+// A namespace with many rollouts to record does not delay the records of others.
+func TestRemember_NamespacesTakeTurns(t *testing.T) {
+	workloads := map[string]int{"attacker": quietWrites + 5, "shop": 3, "web": 1}
+	var records []runtime.Object
+	for namespace, n := range workloads {
+		for i := range n {
+			records = append(records, reverted(namespace, fmt.Sprintf("app-%04d", i), "", 10*time.Minute))
+		}
+	}
+	s := spreadOver(t, sizingPolicy(loadlinev1alpha1.RolloutModeAuto, selectNamespaces("attacker", "shop", "web")), workloads, records...)
+	written := map[string]int{}
+	s.vpa.PrependReactor("update", "sizingrecords", func(a ktesting.Action) (bool, runtime.Object, error) {
+		written[a.GetNamespace()]++
+		return false, nil, nil
+	})
+	s.pass(noon)
+	require.Equal(t, map[string]int{"attacker": quietWrites - 4, "shop": 3, "web": 1}, written)
+	clear(written)
+	s.pass(noon.Add(time.Minute))
+	require.Equal(t, map[string]int{"attacker": 9}, written)
+}

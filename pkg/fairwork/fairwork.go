@@ -2,6 +2,7 @@
 package fairwork
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -35,6 +36,21 @@ func Run[T any](items []T, w Work[T]) (left []T) {
 	}
 	all.Wait()
 	return append(q.items, q.deferred...)
+}
+
+// RoundRobin orders items so that namespaces take turns, in the order of their first items.
+func RoundRobin[T any](items []T, namespace func(T) string) []T {
+	var rounds [][]T
+	seen := map[string]int{}
+	for _, item := range items {
+		round := seen[namespace(item)]
+		seen[namespace(item)]++
+		if round == len(rounds) {
+			rounds = append(rounds, nil)
+		}
+		rounds[round] = append(rounds[round], item)
+	}
+	return slices.Concat(rounds...)
 }
 
 // queue is the items that Run has not started.
