@@ -116,7 +116,7 @@ func (x *Claims) Len() int { return len(x.targets) }
 // Controlling returns the VPA that controls a pod with some labels below a topmost
 // controller, and false if none does. A pod without one is controlled by no VPA.
 func (x *Claims) Controlling(top Key, labels map[string]string) (Claim, bool) {
-	if strongest, found := x.Targeting(top); found && !client.Dropped(labels) && strongest.Selects(labels) {
+	if strongest, found := x.Targeting(top); found && !client.LabelsTooLarge(labels) && strongest.Selects(labels) {
 		return strongest, true
 	}
 	return Claim{}, false

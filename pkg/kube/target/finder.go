@@ -19,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/kube/client"
 )
 
 // TopmostResolver reads controllers; target.Resolver does it from informer caches, and
@@ -233,8 +234,8 @@ func (f *Finder) selects(vpa *vpav1.VerticalPodAutoscaler) func(map[string]strin
 
 // Find returns the VPA that controls a pod about to be created in a namespace: of those whose
 // target is the topmost controller above the pod and whose selector matches its labels, the
-// first by CompareClaims. It is nil if there is none, or if that one changes no pod. Of a made
-// VPA the policy decides. It fails when an owner cannot be read. With a resolver that is Remembering it
+// first by CompareClaims. It is nil if there is none, or if that one changes no pod, and for a pod that is
+// too large for the caches of the other programs. Of a made VPA the policy decides. It fails when an owner cannot be read. With a resolver that is Remembering it
 // makes no API call, and waits at most 200 ms in total for news of owners and of VPAs that were just
 // admitted. It does not wait while mostWaitingPods of the namespace do.
 func (f *Finder) Find(ctx context.Context, namespace string, pod *corev1.Pod) (*vpav1.VerticalPodAutoscaler, error) {
@@ -252,7 +253,7 @@ func (f *Finder) Find(ctx context.Context, namespace string, pod *corev1.Pod) (*
 	f.mu.RLock()
 	chosen, found := f.index.Targeting(top)
 	f.mu.RUnlock()
-	if !found || chosen.bystands() || !chosen.Selects(pod.Labels) {
+	if !found || chosen.bystands() || client.Unselectable(pod) != "" || !chosen.Selects(pod.Labels) {
 		return nil, nil
 	}
 	return chosen.VPA, nil

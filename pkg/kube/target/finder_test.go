@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +24,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/testkit"
 )
 
@@ -344,4 +347,42 @@ func TestAnOwnerWithoutControllerFieldIsNone(t *testing.T) {
 	got, err := f.Find(t.Context(), testkit.Namespace, pod)
 	require.NoError(t, err)
 	require.NotNil(t, got)
+}
+
+// The caches of updater and recommender keep no labels of such pods, so no VPA controls them there. The
+// webhook must not size them either.
+func TestFind_LeavesOutPodsThatNoOtherProgramSelects(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(*corev1.Pod)
+		found  bool
+	}{
+		{"100 labels", func(p *corev1.Pod) { addLabels(p, 99, "") }, true},
+		{"101 labels", func(p *corev1.Pod) { addLabels(p, 100, "") }, false},
+		{"labels above 8 KiB", func(p *corev1.Pod) { addLabels(p, 90, strings.Repeat("x", 100)) }, false},
+		{"301 containers", func(p *corev1.Pod) { p.Spec.Containers = make([]corev1.Container, 301) }, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			pod := testkit.Pod("p")
+			tc.change(pod)
+			f := NewFinder(t.Context(), &cluster{})
+			f.Put(testkit.VPA("v"))
+			vpa, err := f.Find(t.Context(), testkit.Namespace, pod)
+			require.NoError(t, err)
+			require.Equal(t, tc.found, vpa != nil)
+
+			stored, err := client.Trim(pod)
+			require.NoError(t, err)
+			cached, ok := client.PodOf(stored)
+			require.True(t, ok)
+			_, controlled := f.index.Controlling(Key{Namespace: testkit.Namespace, Kind: "Deployment", Name: "web"}, cached.Labels)
+			require.Equal(t, tc.found, controlled, "as in the caches")
+		})
+	}
+}
+
+func addLabels(pod *corev1.Pod, n int, value string) {
+	for i := range n {
+		pod.Labels[fmt.Sprintf("label-%d", i)] = value
+	}
 }
