@@ -14,6 +14,7 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/recommender/status"
 )
 
 // aPolicy returns a policy for all Deployments of namespace ns.
@@ -154,4 +155,25 @@ func TestTheHistoryOfAMadeVPAPassesToTheOneThatAPersonWrites(t *testing.T) {
 	require.InEpsilon(t, before[0].Target.Cpu().MilliValue(), after[0].Target.Cpu().MilliValue(), 0.01)
 	require.InEpsilon(t, before[0].Target.Memory().Value(), after[0].Target.Memory().Value(), 0.01)
 	require.Len(t, w.loop.Model.Find("ns", "mine").Sketches, 1)
+}
+
+// A user sees why the recipe of a VPA does not apply, and by which policy.
+func TestRestrictedRecipe_IsACondition(t *testing.T) {
+	policy := aPolicy(loadlinev1alpha1.RolloutModeAuto)
+	policy.Spec.Recipe = new("cruisekube")
+	policy.Spec.Sharing = &loadlinev1alpha1.Sharing{Mode: new(loadlinev1alpha1.SharingOn), UserVPAs: new(loadlinev1alpha1.SharingUserVPAsRestrict)}
+	asks := aVPA("web", "web", time.Hour)
+	asks.Annotations = map[string]string{recipe.Annotation: "cruisekube"} // even where both are the same
+	w := newWorld(t, policy, deployment("web"), deployment("own"), asks, aVPA("mine", "own", time.Hour)).begin()
+	w.passes(1)
+	wrong, message := w.condition("web", status.WrongRecipe)
+	require.Equal(t, corev1.ConditionTrue, wrong)
+	require.Equal(t, "annotation loadline.dev/recipe has no effect: SizingPolicy all applies its own recipe to all VPAs (spec.sharing.userVPAs is Restrict)", message)
+	wrong, _ = w.condition("mine", status.WrongRecipe)
+	require.Empty(t, wrong)
+
+	w.ask("")
+	w.passes(1)
+	wrong, _ = w.condition("web", status.WrongRecipe)
+	require.Empty(t, wrong)
 }

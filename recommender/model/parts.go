@@ -50,8 +50,10 @@ type Inputs struct {
 	Omitted     string // the containers without recommendation because they are too many; empty: none
 	Unsaved     bool
 	Ambiguous   string
-	Observing   string         // the SizingPolicy in whose mode Observe nothing is recommended; empty: none
-	Recipe      *recipe.Choice // also its problem and the meaning of its bounds are in the status
+	Observing   string // the SizingPolicy in whose mode Observe nothing is recommended; empty: none
+	// RecipePolicy is the SizingPolicy whose recipe replaces that of the annotation; empty: none.
+	RecipePolicy string
+	Recipe       *recipe.Choice // also its problem and the meaning of its bounds are in the status
 }
 
 // Inputs returns what the status of the VPA is made of now.
@@ -62,6 +64,9 @@ func (v *VPA) Inputs(now time.Time) Inputs {
 	}
 	if v.Sizing.Observe {
 		i.Observing = v.Sizing.Policy
+	}
+	if v.Sizing.OnlyRecipe {
+		i.RecipePolicy = v.Sizing.Policy
 	}
 	if v.TargetError != nil {
 		i.TargetError, i.NotRead = v.TargetError.Error(), !v.Unsupported()

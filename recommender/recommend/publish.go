@@ -236,6 +236,7 @@ func (p *Publisher) write(ctx context.Context, j job, estimates []model.Estimate
 	if v.Recipe != nil {
 		outcome.Recipe = v.Recipe.Problem
 	}
+	outcome.RecipePolicy = j.seen.RecipePolicy
 	switch {
 	case j.seen.Observing != "":
 		if len(outcome.Recommendation) == 0 {
@@ -295,7 +296,7 @@ func (p *Publisher) writeTooLarge(ctx context.Context, v *model.VPA, outcome sta
 	}
 	small := status.Outcome{
 		Pods: outcome.Pods, TargetError: outcome.TargetError, Conflict: outcome.Conflict, Omitted: outcome.Omitted,
-		Unsaved: outcome.Unsaved, Recipe: outcome.Recipe, TooLarge: true, WriteLimited: outcome.WriteLimited,
+		Unsaved: outcome.Unsaved, Recipe: outcome.Recipe, RecipePolicy: outcome.RecipePolicy, TooLarge: true, WriteLimited: outcome.WriteLimited,
 	}
 	if status.Provided(v.Object) {
 		kept := small

@@ -22,6 +22,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	"loadline.dev/loadline/pkg/kube/client"
@@ -38,7 +39,7 @@ const (
 	TargetHeld vpav1.VerticalPodAutoscalerConditionType = "TargetHeld"
 	// TargetUnsaved: a target is published that a restart would not find again.
 	TargetUnsaved vpav1.VerticalPodAutoscalerConditionType = "TargetUnsaved"
-	// WrongRecipe: the recipe that an annotation asks for cannot be used.
+	// WrongRecipe: the recipe of an annotation cannot be used, or a policy does not allow it.
 	WrongRecipe vpav1.VerticalPodAutoscalerConditionType = "WrongRecipe"
 	// UsageAmbiguous: Prometheus has series of a container from several clusters or replicas.
 	UsageAmbiguous vpav1.VerticalPodAutoscalerConditionType = "UsageAmbiguous"
@@ -77,6 +78,7 @@ type Outcome struct {
 	Earlier        bool                       // the recommendation is that of the generation that the status names
 	Observing      string                     // the policy that wants usage collected and nothing recommended; empty: none does
 	Recipe         string                     // why the recipe is not the one that was asked for; empty: it is
+	RecipePolicy   string                     // the policy whose recipe replaces that of the annotation; empty: none does
 	Separate       string                     // that memory limits do not follow the requests, and where they do; empty: they do
 }
 
@@ -125,7 +127,12 @@ func Compose(vpa *vpav1.VerticalPodAutoscaler, o Outcome, now time.Time) vpav1.V
 	c.keep(o.Rising != "", RisingMemory, "GrowsEachDay", o.Rising)
 	c.keep(o.Separate != "" && len(o.Recommendation) > 0, convert.SeparateMemoryLimit, "RequestFollowsUse", o.Separate)
 	c.keep(o.Unsaved, TargetUnsaved, "SaveFailed", "the checkpoints behind the recommendation cannot be written: the log of the recommender says why")
-	c.keep(o.Recipe != "", WrongRecipe, "BadAnnotation", o.Recipe)
+	if o.RecipePolicy != "" {
+		c.set(WrongRecipe, corev1.ConditionTrue, "PolicyRestricts", "annotation "+recipe.Annotation+" has no effect: SizingPolicy "+o.RecipePolicy+
+			" applies its own recipe to all VPAs (spec.sharing.userVPAs is Restrict)")
+	} else {
+		c.keep(o.Recipe != "", WrongRecipe, "BadAnnotation", o.Recipe)
+	}
 	c.keep(o.WriteLimited, WriteLimited, "LimitExceeded", "this status was written late, because the namespace had used its write limit")
 	c.sufficient(&o)
 	observed := vpa.Generation
