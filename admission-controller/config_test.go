@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +21,7 @@ import (
 
 	"loadline.dev/loadline/admission-controller/server"
 	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/pkg/testkit"
 )
 
@@ -52,6 +54,12 @@ func TestMetricsAreFrozen(t *testing.T) {
 	m.Problem(server.CausePanic)
 	m.Certificate(time.Now(), time.Now())
 	m.sizes.Add("pods", cache.NewStore(cache.MetaNamespaceKeyFunc))
+	synctest.Test(t, func(t *testing.T) { // until the cache is measured
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		m.sizes.Run(ctx)
+	})
+	serving.NewClosedConnections(registry)
 	lines, err := testkit.DescribeMetrics(registry)
 	require.NoError(t, err)
 	golden(t, "metrics.golden", lines)

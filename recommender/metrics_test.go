@@ -1,8 +1,11 @@
 package main
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
@@ -16,6 +19,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/pkg/testkit"
 	"loadline.dev/loadline/recommender/model"
 	"loadline.dev/loadline/recommender/recommend"
@@ -83,7 +87,13 @@ func TestMetricsAreFrozen(t *testing.T) {
 	m := newMetrics(registry)
 	touch(m)
 	m.sizes.Add("pods", cache.NewStore(cache.MetaNamespaceKeyFunc))
+	synctest.Test(t, func(t *testing.T) { // until the cache is measured
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		m.sizes.Run(ctx)
+	})
 	touchWorkloads(recommend.NewWorkloadQuality(registry))
+	serving.NewClosedConnections(registry)
 	lines, err := testkit.DescribeMetrics(registry)
 	require.NoError(t, err)
 	golden(t, "testdata/metrics.golden", strings.Join(lines, "\n")+"\n")

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,6 +22,7 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/updater/nodeload"
 	"loadline.dev/loadline/updater/view"
 )
@@ -68,6 +70,12 @@ func TestMetricsAreFrozen(t *testing.T) {
 	m.Fuses(map[string]*view.PolicyLimits{"fleet": {}})
 	m.cacheAges.Show(func() map[string]time.Duration { return map[string]time.Duration{"pods": time.Minute} })
 	m.sizes.Add("pods", cache.NewStore(cache.MetaNamespaceKeyFunc))
+	synctest.Test(t, func(t *testing.T) { // until the cache is measured
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		m.sizes.Run(ctx)
+	})
+	serving.NewClosedConnections(registry)
 	golden(t, "metrics.golden", describe(registry, t))
 }
 

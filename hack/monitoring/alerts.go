@@ -322,6 +322,17 @@ var alerts = []alert{
 		},
 	},
 	{
+		name: "LoadlineStartsLimited", severity: info, after: "1d",
+		expr:    `sum(loadline_updater_skipped_pods{reason="StartRate"}) > 0`,
+		summary: "{{ $value }} pods have waited for the start rate of their SizingPolicy for a day.",
+		means: "The policy has not changed their workloads yet. The number of workloads that may start doubles each hour, so 10,000 workloads need about ten hours. " +
+			"A policy that takes longer has changes that fail and give their start back, a low `rollout.startRate`, or a long `safety.observationPeriod`.",
+		do: []string{"`loadline_updater_skipped_pods` by reason, and `kubectl loadline explain` of a workload that has started: why its pods are not changed.",
+			"`spec.rollout.startRate` of the policy ([policy.md](policy.md#start-rate-and-fuse)); 0 switches the limit off."},
+		firing: []string{`loadline_updater_skipped_pods{reason="StartRate"} 40x1600`},
+		quiet:  []string{`loadline_updater_skipped_pods{reason="StartRate"} 40x700 0x900`, `loadline_updater_skipped_pods{reason="CoolingDown"} 40x1600`},
+	},
+	{
 		name: "LoadlineEvidenceMissing", severity: info, after: "30m",
 		expr:    grown("sum by (source) ", `loadline_updater_evidence_missing_total`, "30m", ofUpdater) + " > 0",
 		summary: "{{ $labels.source }} does not say whether changed pods are throttled or wait for CPU.",

@@ -36,11 +36,22 @@ func NewRegistry() *prometheus.Registry {
 	return registry
 }
 
+// NewClosedConnections registers the counter of connections that a Server closes.
+func NewClosedConnections(registry prometheus.Registerer) prometheus.Counter {
+	closed := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "loadline_closed_connections_total",
+		Help: "Connections to the port that serves this metric, closed in favor of others or because their client read slowly.",
+	})
+	registry.MustRegister(closed)
+	return closed
+}
+
 // Server answers /metrics, /health-check and pages of the program on one address.
 type Server struct {
 	address  string
 	handler  *http.ServeMux
 	listener net.Listener
+	closed   prometheus.Counter // connections closed in favor of others
 }
 
 // New returns a server for the address host:port that shows the registry and
@@ -64,7 +75,7 @@ func New(address string, profiling bool, registry *prometheus.Registry, health f
 		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
-	return &Server{address: address, handler: mux}
+	return &Server{address: address, handler: mux, closed: NewClosedConnections(registry)}
 }
 
 // Handle adds a page to those that the server answers, before it runs. Few are answered at once.
@@ -110,7 +121,7 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 	}
 	klog.FromContext(ctx).V(1).Info("Serving metrics and health", "address", s.listener.Addr().String())
-	port := Port{Listener: s.listener, Handler: s.handler, Bounds: statusBounds}
+	port := Port{Listener: s.listener, Handler: s.handler, Bounds: statusBounds, Evicted: s.closed.Inc}
 	if err := port.Run(ctx); err != nil {
 		return fmt.Errorf("serve metrics and health on --address=%s: %w", s.address, err)
 	}

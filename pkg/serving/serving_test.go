@@ -130,3 +130,17 @@ func TestServerAndWorkEndTogether(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	require.NoError(t, run(ctx, func(ctx context.Context, _ *Server) error { stop(); <-ctx.Done(); return nil }))
 }
+
+// An operator sees that clients of the port of metrics lose connections to others.
+func TestServer_CountsConnectionsThatItCloses(t *testing.T) {
+	s := serve(t, false, func() error { return nil })
+	for range statusBounds.Connections/4 + 2 {
+		connection, err := net.Dial("tcp", s.Address().String())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = connection.Close() })
+	}
+	require.Eventually(t, func() bool {
+		_, page := get(t, s, "/metrics")
+		return strings.Contains(page, "\nloadline_closed_connections_total ") && !strings.Contains(page, "\nloadline_closed_connections_total 0\n")
+	}, 10*time.Second, 10*time.Millisecond)
+}
