@@ -44,7 +44,7 @@ func TestTrim_BoundsEveryField(t *testing.T) {
 		{object: &autoscalingv2.HorizontalPodAutoscaler{}, limit: 128},
 		{object: &vpav1.VerticalPodAutoscaler{}, limit: 2 << 10}, // 300 recommendations, 32 messages
 	} {
-		for shape, object := range testkit.Hostile(tc.object) {
+		for shape, object := range filledObjects(tc.object) {
 			t.Run(fmt.Sprintf("%T/%s", tc.object, shape), func(t *testing.T) {
 				kept, err := new(Trimmer).Trim(object)
 				require.NoError(t, err)

@@ -1,0 +1,143 @@
+package client
+
+import (
+	"fmt"
+	"iter"
+	"reflect"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// filledObjects yields objects of the type of a pointer, with every field filled: with lists and maps of
+// 10,000 short entries, with long strings in few entries, and with strings as long as names may be. The
+// metadata that the API server writes or checks are ordinary.
+func filledObjects(of any) iter.Seq2[string, any] {
+	shapes := []filler{
+		{name: "many entries", entries: 10_000, text: "n"},
+		{name: "long strings", entries: 12, text: strings.Repeat("x", 64<<10)},
+		{name: "long names", entries: 300, text: strings.Repeat("x", 240)},
+	}
+	return func(yield func(string, any) bool) {
+		for _, shape := range shapes {
+			filled := reflect.New(reflect.TypeOf(of).Elem())
+			shape.fill(filled.Elem(), 0)
+			meta := filled.Interface().(metav1.Object)
+			meta.SetName("name")
+			meta.SetNamespace("namespace")
+			meta.SetUID("uid")
+			meta.SetResourceVersion("1")
+			if !yield(shape.name, filled.Interface()) {
+				return
+			}
+		}
+	}
+}
+
+type filler struct {
+	name    string
+	entries int // of each list and map
+	text    string
+}
+
+// keptTexts are texts for which programs keep the entry of a list, or more of it.
+var keptTexts = map[reflect.Type][]string{
+	reflect.TypeFor[corev1.PodConditionType](): {
+		string(corev1.PodReady), string(corev1.PodResizePending), string(corev1.PodResizeInProgress), string(corev1.DisruptionTarget),
+	},
+	reflect.TypeFor[corev1.NodeConditionType]():        {string(corev1.NodeReady), string(corev1.NodeMemoryPressure)},
+	reflect.TypeFor[appsv1.DeploymentConditionType]():  {string(appsv1.DeploymentProgressing)},
+	reflect.TypeFor[corev1.LimitType]():                {string(corev1.LimitTypePod), string(corev1.LimitTypeContainer)},
+	reflect.TypeFor[corev1.ContainerStateTerminated](): {"OOMKilled"}, // its reason
+}
+
+// maxFillDepth ends types that refer to themselves.
+const maxFillDepth = 16
+
+// fill fills a value. The entries of a list share what they refer to.
+func (f filler) fill(v reflect.Value, at int) {
+	if at > maxFillDepth {
+		return
+	}
+	switch v.Interface().(type) {
+	case resource.Quantity:
+		v.Set(reflect.ValueOf(resource.MustParse("1234567")))
+		return
+	case metav1.Time:
+		v.Set(reflect.ValueOf(metav1.Unix(1_700_000_000, 0)))
+		return
+	}
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(f.textFor(v.Type(), 0))
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		f.fill(v.Elem(), at+1)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Field(i).CanSet() {
+				f.fill(v.Field(i), at+1)
+			}
+		}
+		if texts := keptTexts[v.Type()]; texts != nil {
+			v.FieldByName("Reason").SetString(texts[0])
+		}
+	case reflect.Slice:
+		f.fillSlice(v, at)
+	case reflect.Map:
+		f.fillMap(v, at)
+	case reflect.Int32, reflect.Int64, reflect.Int:
+		v.SetInt(1)
+	case reflect.Bool:
+		v.SetBool(true)
+	}
+}
+
+func (f filler) textFor(t reflect.Type, i int) string {
+	if texts := keptTexts[t]; texts != nil {
+		return texts[i%len(texts)]
+	}
+	return f.text
+}
+
+func (f filler) fillSlice(v reflect.Value, at int) {
+	entries := f.entries
+	first := reflect.New(v.Type().Elem()).Elem()
+	f.fill(first, at+1)
+	v.Set(reflect.MakeSlice(v.Type(), entries, entries))
+	for i := range entries {
+		v.Index(i).Set(first)
+		f.vary(v.Index(i), i)
+	}
+}
+
+// vary gives the entry of a list a known text of its own.
+func (f filler) vary(entry reflect.Value, i int) {
+	if entry.Kind() != reflect.Struct {
+		return
+	}
+	for at := range entry.NumField() {
+		if field := entry.Field(at); field.Kind() == reflect.String && keptTexts[field.Type()] != nil {
+			field.SetString(f.textFor(field.Type(), i))
+		}
+	}
+}
+
+func (f filler) fillMap(v reflect.Value, at int) {
+	v.Set(reflect.MakeMap(v.Type()))
+	value := reflect.New(v.Type().Elem()).Elem()
+	f.fill(value, at+1)
+	for i := range f.entries {
+		key := reflect.New(v.Type().Key()).Elem()
+		key.SetString(fmt.Sprintf("vpa-%d-%s", i, f.text))
+		v.SetMapIndex(key, value)
+	}
+	if v.Type() == reflect.TypeFor[corev1.ResourceList]() {
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, "nvidia.com/gpu"} {
+			v.SetMapIndex(reflect.ValueOf(name), value)
+		}
+	}
+}
