@@ -35,9 +35,12 @@ const (
 
 const observedSeparator = ", "
 
-// AnnotationLimit returns the maximum size in bytes of the value of a pod annotation that the programs
-// read; 0: they do not read it. Every user with write access to the pod can set it.
+// AnnotationLimit returns the maximum size in bytes of the value of an annotation that the programs
+// read; 0: they do not read it. Every user with write access to the object can set it.
 func AnnotationLimit(key string) int {
+	if fleet.Counts(key) || ProtectsFromEviction(key) {
+		return 63 // all valid values are shorter
+	}
 	switch key {
 	case OriginalAnnotation:
 		return MaxOriginal

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -160,16 +161,16 @@ func words[T ~string](all []T, n int) []T {
 	return kept
 }
 
-// ours keeps the annotations whose key starts with "vpa" or with our prefix, and those that count
-// for policies or protect a pod from evictions, each within its limit. An object that had others only
-// keeps an empty map: whether a patch must add the map first depends on it.
+// ours keeps the annotations that the programs read, and those whose key starts with "vpa" or with
+// our prefix, each within its limit. An object with other annotations only keeps an empty map:
+// whether a patch must add the map first depends on it.
 func ours(annotations map[string]string) map[string]string {
 	if annotations == nil {
 		return nil
 	}
 	kept, size := map[string]string{}, 0
 	for key, value := range annotations {
-		if strings.HasPrefix(key, "vpa") || strings.HasPrefix(key, "loadline.dev/") || fleet.Counts(key) || convert.ProtectsFromEviction(key) {
+		if strings.HasPrefix(key, "vpa") || strings.HasPrefix(key, "loadline.dev/") || convert.AnnotationLimit(key) > 0 {
 			kept[key] = boundAnnotation(key, value)
 			size += len(key) + len(kept[key])
 		}
@@ -179,7 +180,7 @@ func ours(annotations map[string]string) map[string]string {
 	}
 	// Drop unknown keys first. All known ones together fit.
 	for _, key := range slices.Sorted(maps.Keys(kept)) {
-		if size > maxAnnotations && convert.AnnotationLimit(key) == 0 && !fleet.Counts(key) && !convert.ProtectsFromEviction(key) {
+		if size > maxAnnotations && convert.AnnotationLimit(key) == 0 {
 			size -= len(key) + len(kept[key])
 			delete(kept, key)
 		}
@@ -190,14 +191,7 @@ func ours(annotations map[string]string) map[string]string {
 // boundAnnotation returns the value of an annotation. One above its limit stays above it, so that
 // its reader refuses it.
 func boundAnnotation(key, value string) string {
-	limit := convert.AnnotationLimit(key)
-	switch {
-	case fleet.Counts(key), convert.ProtectsFromEviction(key):
-		limit = maxForPolicies - 1
-	case limit == 0:
-		limit = maxAnnotation
-	}
-	return truncate(value, limit+1)
+	return truncate(value, cmp.Or(convert.AnnotationLimit(key), maxAnnotation)+1)
 }
 
 // forPolicies keeps the annotations with which users take a workload out of a policy.
@@ -212,9 +206,6 @@ func forPolicies(annotations map[string]string) (kept map[string]string) {
 	}
 	return kept
 }
-
-// maxForPolicies is the number of bytes kept of an annotation without valid values of that length.
-const maxForPolicies = 64
 
 // BoundOwners keeps the names of owners for a cache, and which of them controls. Of too many only the
 // controller is kept.
@@ -265,8 +256,11 @@ func boundContainers(containers []corev1.Container) []corev1.Container {
 	return append(slices.Clone(containers[:maxContainers-1]), rest)
 }
 
+// mainNames are the resources that the programs size.
+var mainNames = [...]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
+
 func addResources(sum *corev1.ResourceList, list corev1.ResourceList) {
-	for _, name := range [...]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+	for _, name := range mainNames {
 		q, has := list[name]
 		if !has {
 			continue
@@ -297,7 +291,7 @@ func boundListTo(list corev1.ResourceList, limit int) corev1.ResourceList {
 // mainResources returns the CPU and the memory of a list.
 func mainResources(list corev1.ResourceList) corev1.ResourceList {
 	kept := corev1.ResourceList{}
-	for _, name := range [...]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+	for _, name := range mainNames {
 		if q, has := list[name]; has {
 			kept[name] = q
 		}
@@ -338,7 +332,7 @@ func boundResizePolicy(all []corev1.ContainerResizePolicy) (kept []corev1.Contai
 	if len(all) <= 2 && !slices.ContainsFunc(all, long) {
 		return all
 	}
-	for _, name := range [...]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+	for _, name := range mainNames {
 		if i := slices.IndexFunc(all, func(p corev1.ContainerResizePolicy) bool { return p.ResourceName == name }); i >= 0 {
 			kept = append(kept, corev1.ContainerResizePolicy{ResourceName: name, RestartPolicy: word(all[i].RestartPolicy)})
 		}
@@ -360,11 +354,14 @@ func disruptionRules(p *batchv1.PodFailurePolicy) *batchv1.PodFailurePolicy {
 	for _, rule := range p.Rules[:min(len(p.Rules), maxEntries)] {
 		trimmed := batchv1.PodFailurePolicyRule{Action: word(rule.Action)}
 		if exits := rule.OnExitCodes; exits != nil {
-			trimmed.OnExitCodes = &batchv1.PodFailurePolicyOnExitCodesRequirement{Operator: word(exits.Operator), Values: firstN(exits.Values, maxExitCodes)}
+			trimmed.OnExitCodes = &batchv1.PodFailurePolicyOnExitCodesRequirement{
+				Operator: word(exits.Operator), Values: firstN(exits.Values, maxExitCodes),
+			}
 		}
 		for _, c := range rule.OnPodConditions[:min(len(rule.OnPodConditions), maxEntries)] {
 			if c.Type == corev1.DisruptionTarget {
-				trimmed.OnPodConditions = append(trimmed.OnPodConditions, batchv1.PodFailurePolicyOnPodConditionsPattern{Type: corev1.DisruptionTarget, Status: word(c.Status)})
+				trimmed.OnPodConditions = append(trimmed.OnPodConditions,
+					batchv1.PodFailurePolicyOnPodConditionsPattern{Type: corev1.DisruptionTarget, Status: word(c.Status)})
 			}
 		}
 		kept.Rules = append(kept.Rules, trimmed)
@@ -380,7 +377,7 @@ const maxExitCodes = 255
 func withTemplateGeneration(kept metav1.ObjectMeta, annotations map[string]string) metav1.ObjectMeta {
 	if generation, has := annotations[appsv1.DeprecatedTemplateGeneration]; has {
 		kept.Annotations = maps.Clone(kept.Annotations)
-		metav1.SetMetaDataAnnotation(&kept, appsv1.DeprecatedTemplateGeneration, truncate(generation, maxForPolicies))
+		metav1.SetMetaDataAnnotation(&kept, appsv1.DeprecatedTemplateGeneration, word(generation))
 	}
 	return kept
 }

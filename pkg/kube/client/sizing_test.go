@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 )
@@ -50,7 +51,7 @@ func TestOfLongAnnotationsForPoliciesABeginningIsKept(t *testing.T) {
 	object, err := Trim(d)
 	require.NoError(t, err)
 	kept := object.(*appsv1.Deployment)
-	want := map[string]string{fleet.ModeAnnotation: strings.Repeat("x", maxForPolicies), fleet.SkipAnnotation: "true"}
+	want := map[string]string{fleet.ModeAnnotation: strings.Repeat("x", convert.AnnotationLimit(fleet.ModeAnnotation)+1), fleet.SkipAnnotation: "true"}
 	require.Equal(t, want, kept.Annotations)
 	require.Equal(t, want, kept.Spec.Template.Annotations)
 }

@@ -16,37 +16,19 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 )
 
-// Trim is a cache.TransformFunc that keeps only what the programs read.
-//
-// Of every object it drops managedFields. Of pods and of the seven kinds of
-// controllers it keeps the metadata that identify them, and
-//
-//   - pods: labels, annotations of ours and of the VPA, those that protect
-//     it from evictions, the restart policy, names, resources and resize
-//     policies of containers, the node, what decides which quotas count them, and of the status phase,
-//     readiness, restarts, out-of-memory kills, the state of a resize and whether the kubelet evicted
-//     the pod;
-//   - controllers: selector, replicas, the number of pods they want, what
-//     shows whether a rollout is under way and which revision new pods get, and of Jobs the
-//     pod failure policy; a ReplicaSet becomes one of ours;
-//   - cron jobs: the labels of the pods they make;
-//   - the kinds that a policy selects by label: their labels, and the annotations with which
-//     people take a workload out of a policy, also those of the pod template.
-//
-// Of nodes it keeps what they can hold, whether they take pods, whether they work and what they
-// are short of, the version of the kubelet, and the labels and taints that show whether nodes are added or follow their pods, of namespaces their labels, of
-// HorizontalPodAutoscalers their target and the resources of pods that they look at. Of VPAs it drops what kubectl has last applied, and
-// the labels of those that were not made for a policy. Of other objects, such as LimitRanges, it
-// drops annotations that are not ours. All fields that users of a namespace write have a bound: see bound.go. A
-// trimmed object must never be written back with an update; the programs only send
-// patches. What many objects have in common a Trimmer keeps once.
+// Trim is a cache.TransformFunc that keeps only the fields that the programs read, each within the
+// bounds of bound.go. A trimmed object must never be written back with an update. The programs only
+// send patches. A Trimmer keeps equal parts of many objects once.
 func Trim(object any) (any, error) {
 	switch o := object.(type) {
 	case *corev1.Pod:
 		return trimPod(o), nil
 	case *appsv1.Deployment:
 		return &appsv1.Deployment{ObjectMeta: selectable(o.ObjectMeta),
-			Spec: appsv1.DeploymentSpec{Selector: BoundSelector(o.Spec.Selector), Replicas: o.Spec.Replicas, Paused: o.Spec.Paused, Template: annotated(&o.Spec.Template)},
+			Spec: appsv1.DeploymentSpec{
+				Selector: BoundSelector(o.Spec.Selector), Replicas: o.Spec.Replicas, Paused: o.Spec.Paused,
+				Template: annotated(&o.Spec.Template),
+			},
 			Status: appsv1.DeploymentStatus{
 				ObservedGeneration: o.Status.ObservedGeneration, Replicas: o.Status.Replicas, UpdatedReplicas: o.Status.UpdatedReplicas,
 				AvailableReplicas: o.Status.AvailableReplicas,
@@ -58,7 +40,10 @@ func Trim(object any) (any, error) {
 		return o, nil
 	case *appsv1.StatefulSet:
 		return &appsv1.StatefulSet{ObjectMeta: selectable(o.ObjectMeta),
-			Spec: appsv1.StatefulSetSpec{Selector: BoundSelector(o.Spec.Selector), Replicas: o.Spec.Replicas, UpdateStrategy: statefulStrategy(o.Spec.UpdateStrategy), Ordinals: o.Spec.Ordinals, Template: annotated(&o.Spec.Template)},
+			Spec: appsv1.StatefulSetSpec{
+				Selector: BoundSelector(o.Spec.Selector), Replicas: o.Spec.Replicas, Ordinals: o.Spec.Ordinals,
+				UpdateStrategy: statefulStrategy(o.Spec.UpdateStrategy), Template: annotated(&o.Spec.Template),
+			},
 			Status: appsv1.StatefulSetStatus{
 				ObservedGeneration: o.Status.ObservedGeneration, Replicas: o.Status.Replicas, UpdatedReplicas: o.Status.UpdatedReplicas,
 				AvailableReplicas: o.Status.AvailableReplicas,
@@ -66,7 +51,11 @@ func Trim(object any) (any, error) {
 			}}, nil
 	case *appsv1.DaemonSet:
 		return &appsv1.DaemonSet{ObjectMeta: withTemplateGeneration(selectable(o.ObjectMeta), o.Annotations),
-			Spec: appsv1.DaemonSetSpec{Selector: BoundSelector(o.Spec.Selector), UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: word(o.Spec.UpdateStrategy.Type)}, Template: annotated(&o.Spec.Template)},
+			Spec: appsv1.DaemonSetSpec{
+				Selector:       BoundSelector(o.Spec.Selector),
+				UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: word(o.Spec.UpdateStrategy.Type)},
+				Template:       annotated(&o.Spec.Template),
+			},
 			Status: appsv1.DaemonSetStatus{
 				ObservedGeneration: o.Status.ObservedGeneration, CurrentNumberScheduled: o.Status.CurrentNumberScheduled,
 				UpdatedNumberScheduled: o.Status.UpdatedNumberScheduled,
@@ -79,23 +68,23 @@ func Trim(object any) (any, error) {
 			Spec: corev1.ReplicationControllerSpec{Selector: boundLabels(o.Spec.Selector), Replicas: o.Spec.Replicas}}, nil
 	case *batchv1.Job:
 		return &batchv1.Job{ObjectMeta: identity(o.ObjectMeta),
-			Spec: batchv1.JobSpec{Selector: BoundSelector(o.Spec.Selector), Parallelism: o.Spec.Parallelism, PodFailurePolicy: disruptionRules(o.Spec.PodFailurePolicy)}}, nil
+			Spec: batchv1.JobSpec{
+				Selector: BoundSelector(o.Spec.Selector), Parallelism: o.Spec.Parallelism,
+				PodFailurePolicy: disruptionRules(o.Spec.PodFailurePolicy),
+			}}, nil
 	case *vpav1.VerticalPodAutoscaler:
 		return trimVPA(o), nil
 	case *corev1.Node:
-		labels, taints := convert.FollowsPodsMarks(o)
-		taints = firstN(taints, maxEntries)
-		for i := range taints {
-			taints[i] = corev1.Taint{Key: word(taints[i].Key), Value: word(taints[i].Value), Effect: word(taints[i].Effect)}
-		}
-		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: growing(o.Labels, labels)},
-			Spec: corev1.NodeSpec{Unschedulable: o.Spec.Unschedulable, Taints: taints}, Status: corev1.NodeStatus{Allocatable: boundAllocatable(o.Status.Allocatable), Conditions: health(o.Status.Conditions),
-				NodeInfo: corev1.NodeSystemInfo{KubeletVersion: word(o.Status.NodeInfo.KubeletVersion)}}}, nil
+		return trimNode(o), nil
 	case *autoscalingv2.HorizontalPodAutoscaler:
 		return &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: identity(o.ObjectMeta),
-			Spec: autoscalingv2.HorizontalPodAutoscalerSpec{ScaleTargetRef: boundHPATarget(o.Spec.ScaleTargetRef), Metrics: ofResources(o.Spec.Metrics)}}, nil
+			Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+				ScaleTargetRef: boundHPATarget(o.Spec.ScaleTargetRef), Metrics: ofResources(o.Spec.Metrics),
+			}}, nil
 	case *corev1.Namespace:
-		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: boundLabels(o.Labels)}}, nil
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: boundLabels(o.Labels),
+		}}, nil
 	case *batchv1.CronJob:
 		trimmed := &batchv1.CronJob{ObjectMeta: selectable(o.ObjectMeta)}
 		trimmed.Spec.JobTemplate.Spec.Template = annotated(&o.Spec.JobTemplate.Spec.Template)
@@ -119,7 +108,23 @@ func Trim(object any) (any, error) {
 	return object, nil
 }
 
-// growing adds the labels of a node that show whether nodes are added to others.
+func trimNode(o *corev1.Node) *corev1.Node {
+	labels, taints := convert.FollowsPodsMarks(o)
+	taints = firstN(taints, maxEntries)
+	for i := range taints {
+		taints[i] = corev1.Taint{Key: word(taints[i].Key), Value: word(taints[i].Value), Effect: word(taints[i].Effect)}
+	}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: growing(o.Labels, labels)},
+		Spec:       corev1.NodeSpec{Unschedulable: o.Spec.Unschedulable, Taints: taints},
+		Status: corev1.NodeStatus{
+			Allocatable: boundAllocatable(o.Status.Allocatable), Conditions: health(o.Status.Conditions),
+			NodeInfo: corev1.NodeSystemInfo{KubeletVersion: word(o.Status.NodeInfo.KubeletVersion)},
+		},
+	}
+}
+
+// growing adds the labels of a node that show whether a node autoscaler adds nodes.
 func growing(labels, kept map[string]string) map[string]string {
 	for _, key := range NodeAutoscalerLabels() {
 		if value, has := labels[key]; has {
@@ -209,18 +214,18 @@ func ofResources(metrics []autoscalingv2.MetricSpec) (kept []autoscalingv2.Metri
 		switch {
 		case len(kept) >= maxMetrics:
 			kept = kept[:0:maxMetrics]
-			for _, name := range [...]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-				kept = append(kept, autoscalingv2.MetricSpec{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{
-					Name: name, Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType}}})
+			for _, name := range mainNames {
+				kept = append(kept, autoscalingv2.MetricSpec{Type: autoscalingv2.ResourceMetricSourceType,
+					Resource: &autoscalingv2.ResourceMetricSource{Name: name, Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType}}})
 			}
 			return kept
 		case m.Resource != nil:
 			kept = append(kept, autoscalingv2.MetricSpec{Type: word(m.Type), Resource: &autoscalingv2.ResourceMetricSource{
 				Name: word(m.Resource.Name), Target: autoscalingv2.MetricTarget{Type: word(m.Resource.Target.Type)}}})
 		case m.ContainerResource != nil:
+			c := m.ContainerResource
 			kept = append(kept, autoscalingv2.MetricSpec{Type: word(m.Type), ContainerResource: &autoscalingv2.ContainerResourceMetricSource{
-				Name:      word(m.ContainerResource.Name),
-				Container: word(m.ContainerResource.Container), Target: autoscalingv2.MetricTarget{Type: word(m.ContainerResource.Target.Type)}}})
+				Name: word(c.Name), Container: word(c.Container), Target: autoscalingv2.MetricTarget{Type: word(c.Target.Type)}}})
 		}
 	}
 	return kept
@@ -253,15 +258,14 @@ func identity(m metav1.ObjectMeta) metav1.ObjectMeta {
 	}
 }
 
-// selectable keeps of a workload what decides whether a policy selects it, too.
+// selectable keeps also the metadata by which a policy selects a workload.
 func selectable(m metav1.ObjectMeta) metav1.ObjectMeta {
 	kept := identity(m)
 	kept.Labels, kept.Annotations = boundLabels(m.Labels), forPolicies(m.Annotations)
 	return kept
 }
 
-// annotated keeps the annotations of a pod template with which people take a workload out of
-// a policy.
+// annotated keeps the annotations of a pod template that take a workload out of a policy.
 func annotated(template *corev1.PodTemplateSpec) corev1.PodTemplateSpec {
 	return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: forPolicies(template.Annotations)}}
 }
@@ -298,7 +302,8 @@ func trimPod(p *corev1.Pod) *corev1.Pod {
 		trimmed.Labels = droppedLabels
 	}
 	if p.Spec.Resources != nil { // else the containers have the same
-		trimmed.Status.Resources, trimmed.Status.AllocatedResources = boundPodResources(p.Status.Resources, maxResources), boundList(p.Status.AllocatedResources)
+		trimmed.Status.Resources = boundPodResources(p.Status.Resources, maxResources)
+		trimmed.Status.AllocatedResources = boundList(p.Status.AllocatedResources)
 	}
 	if convert.Traits(p).CrossNamespace {
 		trimmed.Spec.Affinity = crossNamespace
@@ -347,8 +352,8 @@ func trimContainers(containers []corev1.Container) []corev1.Container {
 	return trimmed
 }
 
-// trimConditions keeps what shows whether a pod is ready, and the state of a resize, with its reason and
-// message: one condition of each type.
+// trimConditions keeps one condition of each type that shows whether a pod is ready, or the state of
+// a resize.
 func trimConditions(conditions []corev1.PodCondition) []corev1.PodCondition {
 	trimmed := make([]corev1.PodCondition, 0, 1) // nearly always
 	for i := range conditions {
@@ -392,9 +397,8 @@ func trimStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 	return trimmed
 }
 
-// trimState keeps which state it is, why, and of a container that was killed for
-// want of memory which one it was, and when. Without times and messages the
-// containers of most pods are in the same state.
+// trimState keeps the state and its reason, and the times and the ID of a container that was killed
+// for lack of memory. Without times and messages most containers have equal states.
 func trimState(s corev1.ContainerState) corev1.ContainerState {
 	if s.Waiting != nil {
 		s.Waiting = &corev1.ContainerStateWaiting{Reason: word(s.Waiting.Reason)}
@@ -411,14 +415,13 @@ func trimState(s corev1.ContainerState) corev1.ContainerState {
 	return s
 }
 
-// running is the state of all containers that run. Nobody changes it.
+// running is the state of all running containers. It must not be changed.
 var running corev1.ContainerStateRunning
 
 // oomKilled is the reason the kubelet gives for such a termination.
 const oomKilled = "OOMKilled"
 
-// constant returns a word of the API that nearly all objects have without room of
-// its own.
+// constant returns the shared copy of a word that many objects have.
 func constant[T ~string](word T) T {
 	if known, found := constants[string(word)]; found {
 		return T(known)

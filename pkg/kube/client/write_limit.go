@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"sync"
 	"time"
 
@@ -86,7 +87,7 @@ type WriteLimiter struct {
 
 // namespaceWrites are the writes to a namespace.
 type namespaceWrites struct {
-	left     float64 // bytes; less than 0 after large writes
+	left     float64 // bytes, at most the burst; less than 0 after large writes
 	at       time.Time
 	expected int                  // bytes of the next write, reserved while it is under way
 	large    map[string]time.Time // last write of each VPA above maxFrequentBytes
@@ -188,7 +189,8 @@ func (l *WriteLimiter) reserve(w write, p priority) (reserved int, refusal strin
 	l.refused.WithLabelValues(w.resource).Inc()
 	if now.Sub(n.logged) >= l.limit.Window {
 		n.logged = now
-		klog.InfoS("Delaying writes because of the write limit of a namespace", "namespace", w.namespace, "resource", w.resource, "reason", refusal)
+		klog.InfoS("Delaying writes because of the write limit of a namespace",
+			"namespace", w.namespace, "resource", w.resource, "reason", refusal)
 	}
 	return 0, refusal
 }
@@ -209,9 +211,8 @@ func (l *WriteLimiter) refill(namespace string) *namespaceWrites {
 		if len(l.namespaces) >= idleCheck {
 			maps.DeleteFunc(l.namespaces, update)
 		}
-		n = &namespaceWrites{left: float64(l.limit.Burst) * l.factor(namespace), at: now, expected: firstWrite, large: map[string]time.Time{}}
+		n = &namespaceWrites{left: math.Inf(1), at: now, expected: firstWrite, large: map[string]time.Time{}}
 		l.namespaces[namespace] = n
-		return n
 	}
 	update(namespace, n)
 	return n

@@ -92,7 +92,7 @@ func writeOf(r *http.Request) (w write, counts bool) {
 	return w, true
 }
 
-// refuse returns the answer to a write that is not sent.
+// refuse returns the answer to a write that is not sent. The event recorder would retry after an error.
 func refuse(r *http.Request, message string) (*http.Response, error) {
 	status := metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
