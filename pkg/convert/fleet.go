@@ -10,7 +10,6 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/core/fleet"
-	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/core/sharing"
@@ -47,7 +46,7 @@ func Policy(p *loadlinev1alpha1.SizingPolicy) fleet.Policy {
 			policy.Sharing.Evict = false
 		}
 		if policy.Sharing.RestrictsUserVPAs && policy.Sharing.Mode == fleet.SharingOn && spec.ResourcePolicy != nil {
-			policy.Sharing.Max = maxAllowed(spec.ResourcePolicy)
+			policy.Sharing.Max = new(Rules(&vpav1.VerticalPodAutoscaler{Spec: vpav1.VerticalPodAutoscalerSpec{ResourcePolicy: spec.ResourcePolicy}}))
 		}
 	}
 	if spec.Priority != nil {
@@ -104,29 +103,14 @@ func sharingOf(s *loadlinev1alpha1.Sharing) fleet.Sharing {
 	if s.CPULimit != nil {
 		shared.CPULimit = cpuLimits[*s.CPULimit]
 	}
-	shared.MaxRank = rankOf(s.MaxEvictionRanking)
+	if s.MaxEvictionRanking != nil {
+		if rank, ok := sharing.ParseRank(string(*s.MaxEvictionRanking)); ok {
+			shared.MaxRank = &rank
+		}
+	}
 	shared.RestrictsUserVPAs = s.UserVPAs != nil && *s.UserVPAs == loadlinev1alpha1.SharingUserVPAsRestrict
 	shared.BesideNodeAutoscaler = s.NodeAutoscaler != nil && *s.NodeAutoscaler == loadlinev1alpha1.SharingNodeAutoscalerAccept
 	return shared
-}
-
-var ranks = [...]sharing.Rank{sharing.Low, sharing.Medium, sharing.High, sharing.Never}
-
-// rankOf returns the rank that a value of sharing.RankAnnotation means; nil: there is no value, or it is wrong.
-func rankOf(text *loadlinev1alpha1.EvictionRanking) *sharing.Rank {
-	if text != nil {
-		for i, rank := range ranks {
-			if rank.String() == string(*text) {
-				return &ranks[i]
-			}
-		}
-	}
-	return nil
-}
-
-// maxAllowed returns the rules of a resource policy, by which maxAllowed of a container is found.
-func maxAllowed(p *vpav1.PodResourcePolicy) *policy.Rules {
-	return new(Rules(&vpav1.VerticalPodAutoscaler{Spec: vpav1.VerticalPodAutoscalerSpec{ResourcePolicy: p}}))
 }
 
 // MadeForPolicy reports whether a VPA was made for a policy: it has the label, and the name

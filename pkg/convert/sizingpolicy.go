@@ -20,6 +20,7 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/core/sharing"
 )
 
 // ownPrefix begins the keys of labels and annotations that are the programs' own.
@@ -409,11 +410,7 @@ func (ch *policyCheck) sharing(spec *loadlinev1alpha1.SizingPolicySpec, at *fiel
 	oneOf(ch, at.Child("cpuLimit"), s.CPULimit, loadlinev1alpha1.SharingCPULimitKeep, loadlinev1alpha1.SharingCPULimitRemove, loadlinev1alpha1.SharingCPULimitNodeAllocatable)
 	oneOf(ch, at.Child("nodeAutoscaler"), s.NodeAutoscaler, loadlinev1alpha1.SharingNodeAutoscalerDryRun, loadlinev1alpha1.SharingNodeAutoscalerAccept)
 	oneOf(ch, at.Child("userVPAs"), s.UserVPAs, loadlinev1alpha1.SharingUserVPAsOverride, loadlinev1alpha1.SharingUserVPAsRestrict)
-	var rankings []loadlinev1alpha1.EvictionRanking
-	for _, rank := range ranks {
-		rankings = append(rankings, loadlinev1alpha1.EvictionRanking(rank.String()))
-	}
-	oneOf(ch, at.Child("maxEvictionRanking"), s.MaxEvictionRanking, rankings...)
+	oneOf(ch, at.Child("maxEvictionRanking"), (*string)(s.MaxEvictionRanking), sharing.RankNames()...)
 }
 
 // sharingRecipe warns where pods will not share because of their recipe.

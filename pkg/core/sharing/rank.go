@@ -3,6 +3,7 @@ package sharing
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -34,6 +35,15 @@ var rankNames = [...]string{Low: "low", Medium: "medium", High: "high", Never: "
 // String returns the rank as RankAnnotation spells it.
 func (r Rank) String() string { return rankNames[r] }
 
+// RankNames returns the values of RankAnnotation, from Low to Never.
+func RankNames() []string { return slices.Clone(rankNames[:]) }
+
+// ParseRank returns the rank with a name.
+func ParseRank(name string) (rank Rank, ok bool) {
+	at := slices.Index(rankNames[:], name)
+	return Rank(max(at, 0)), at >= 0 //nolint:gosec // there are four
+}
+
 // DefaultRank returns the rank of the pods of a workload that has no annotation: Medium where
 // one is missed, in a StatefulSet or where there is no other, else Low. Replicas that are not
 // known are below 0 and count as one.
@@ -54,13 +64,9 @@ func RankOf(kind string, replicas int, annotations ...map[string]string) (rank R
 		if !there {
 			continue
 		}
-		asked := Never
-		for r, name := range rankNames {
-			if value == name {
-				asked = Rank(r)
-			}
-		}
-		if asked == Never && value != Never.String() {
+		asked, ok := ParseRank(value)
+		if !ok {
+			asked = Never
 			problem = cmp.Or(problem, complaint(RankAnnotation, value, strings.Join(rankNames[:], ", "), Never.String()))
 		}
 		rank, annotated = max(rank, asked), true
