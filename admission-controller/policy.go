@@ -57,14 +57,13 @@ func (h podHandler) underPolicy(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Po
 	}
 	shares := h.sharing(&d, vpa, pod, remembered, now)
 	var outer *policy.Rules
-	if !made {
-		outer = d.UserMax()
-	}
 	if made {
 		vpa = sizingNewPods(vpa)
 		if !d.Policy.BesideHPAs {
 			vpa = without(vpa, h.hpas.LooksAt(target.RefKey(vpa.Namespace, vpa.Spec.TargetRef)))
 		}
+	} else {
+		outer = d.UserMax()
 	}
 	acting, warnings := keeping(vpa, pod, remembered, d.Policy.RolloutHash, now)
 	return permitted{vpa: acting, sharing: shares, outer: outer, warnings: warnings}

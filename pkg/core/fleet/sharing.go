@@ -75,7 +75,7 @@ func (d *Decision) Rank(kind string, replicas int) sharing.Rank {
 // RecipeText returns the text of the recipe annotation of a VPA as far as it counts: a policy that shares
 // may require its own recipe.
 func (d *Decision) RecipeText(annotation string) string {
-	if d.restrictsUserVPAs() {
+	if d.RestrictsUserVPAs() {
 		return ""
 	}
 	return annotation
@@ -84,13 +84,15 @@ func (d *Decision) RecipeText(annotation string) string {
 // UserMax returns the rules of the policy whose maxAllowed bounds what a VPA that a user created gives to new
 // and running pods; nil: none.
 func (d *Decision) UserMax() *corepolicy.Rules {
-	if d.restrictsUserVPAs() {
+	if d.RestrictsUserVPAs() {
 		return d.Policy.Sharing.Max
 	}
 	return nil
 }
 
-func (d *Decision) restrictsUserVPAs() bool {
+// RestrictsUserVPAs reports whether the recipe and maxAllowed of the policy hold for VPAs that users
+// created, too.
+func (d *Decision) RestrictsUserVPAs() bool {
 	return d.Policy != nil && d.Policy.Sharing.RestrictsUserVPAs && d.Policy.Sharing.Mode == SharingOn && !d.OutOfSharing
 }
 
