@@ -6,6 +6,7 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/updater/records"
 )
 
 // PolicyLimits limit the rollouts of all workloads of one policy in a pass.
@@ -19,27 +20,21 @@ type PolicyLimits struct {
 
 // Limits returns the limits of each policy that governs a VPA of the last Snapshot, by name. It
 // reads what is remembered of all its workloads, also of those without pods or whose pods are held.
-// The answer holds until the next call, which uses its memory: a pass at rest allocates nothing.
 func (r *Reader) Limits(now time.Time) map[string]*PolicyLimits {
 	if r.memo == nil || len(r.memo.ruled) == 0 {
 		return nil
 	}
 	r.sumUpRounds()
-	limits := r.memo.limits
+	limits := make(map[string]*PolicyLimits, len(r.memo.rounds))
 	for name, rounds := range r.memo.rounds {
 		object := r.Policies.Now().Object(name)
 		if object == nil {
 			delete(r.memo.rounds, name)
-			delete(limits, name)
 			continue
 		}
-		rule := r.ruleOf(object)
-		if limits[name] == nil {
-			limits[name] = &PolicyLimits{}
-		}
-		l := limits[name]
-		l.Policy, l.Trip = object, convert.FuseTrip(object, rounds, now)
+		rule, l := r.ruleOf(object), &PolicyLimits{Policy: object, Trip: convert.FuseTrip(object, rounds, now)}
 		l.Starts, l.StartsBy = rounds.Starts(rule.settings.StartRate, rule.safety.Period, now)
+		limits[name] = l
 	}
 	return limits
 }
@@ -56,11 +51,10 @@ func (r *Reader) UpdateTrips(limits map[string]*PolicyLimits, now time.Time) {
 
 // sumUpRounds sums up the rounds of each policy.
 func (r *Reader) sumUpRounds() {
-	for _, rounds := range r.memo.rounds {
-		rounds.Reset()
+	for name := range r.memo.rounds {
+		r.memo.rounds[name] = &rollout.PolicyRounds{}
 	}
-	counted := r.memo.counted // a workload may have several VPAs
-	clear(counted)
+	counted := map[records.Name]bool{} // a workload may have several VPAs
 	for _, v := range r.memo.ruled {
 		policy := v.answer.Policy
 		if policy == nil || !v.answer.Known || counted[v.record()] {

@@ -22,7 +22,6 @@ import (
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/pkg/kube/target"
-	"loadline.dev/loadline/updater/records"
 )
 
 // memo is what a Reader made of the objects of the last pass. A cache hands out
@@ -51,8 +50,6 @@ type memo struct {
 
 	rollouts []*Rollout                       // of the last Snapshot
 	rounds   map[string]*rollout.PolicyRounds // by policy, see Limits
-	limits   map[string]*PolicyLimits         // by policy
-	counted  map[records.Name]bool            // workloads, see Limits
 
 	met     int          // pods in the last pass
 	marked  bool         // a pod has a mark of sharing
@@ -186,8 +183,12 @@ type knownOwner struct {
 
 func newMemo() *memo {
 	book, _ := recipe.NewBook("", recipe.DefaultConfig()) // the recipe without a name can be read
-	return &memo{book: book, rounds: map[string]*rollout.PolicyRounds{}, limits: map[string]*PolicyLimits{}, counted: map[records.Name]bool{}, acting: map[string]bool{}, vpas: map[cache.ObjectName]*knownVPA{}, listed: map[cache.ObjectName]int32{}, ranges: map[string]*knownRanges{},
-		pods: map[types.UID]*knownPod{}, owners: map[target.Key]*knownOwner{}, referred: map[*metav1.OwnerReference]*knownOwner{}, unreadable: map[target.Key]string{}, ruled: map[*vpav1.VerticalPodAutoscaler]*ruled{}, spare: &ruled{}}
+	return &memo{
+		book: book, rounds: map[string]*rollout.PolicyRounds{}, acting: map[string]bool{},
+		vpas: map[cache.ObjectName]*knownVPA{}, listed: map[cache.ObjectName]int32{}, ranges: map[string]*knownRanges{},
+		pods: map[types.UID]*knownPod{}, owners: map[target.Key]*knownOwner{}, referred: map[*metav1.OwnerReference]*knownOwner{},
+		unreadable: map[target.Key]string{}, ruled: map[*vpav1.VerticalPodAutoscaler]*ruled{}, spare: &ruled{},
+	}
 }
 
 // prune forgets what this pass did not meet.

@@ -30,80 +30,57 @@ const (
 // PolicyRounds sums up the rollouts of all workloads of one policy. Times have a resolution of a
 // second.
 type PolicyRounds struct {
-	ended   []verdict
-	running []verdict // rounds in progress with a change that ended
-	reverts []revert
-	starts  []start
-	// startsBy is the memory of the last answer of Starts.
-	startsBy map[string]StartCount
-
-	index      map[string]int32 // of a namespace in the lists below
-	namespaces []string
-	lastChange []int64 // of a pod, by namespace
+	ended      []verdict
+	running    []verdict // rounds in progress with a change that ended
+	reverts    []revert
+	starts     []start
+	lastChange map[string]int64 // of a pod, by namespace
 }
 
 // verdict is a round that has ended, or was judged so far. Times are seconds since 1970.
 type verdict struct {
 	at, changed      int64 // when it ended, and its last change of a pod
-	namespace        int32
+	namespace        string
 	judged, reverted bool
 }
 
 type revert struct {
-	at        int64
-	namespace int32
-	record    string
+	at                int64
+	namespace, record string
 }
 
 type start struct {
 	at        int64
-	namespace int32
-}
-
-// Reset empties the sums, and keeps their memory.
-func (p *PolicyRounds) Reset() {
-	p.ended, p.running, p.reverts, p.starts = p.ended[:0], p.running[:0], p.reverts[:0], p.starts[:0]
-	clear(p.index)
-	p.namespaces, p.lastChange = p.namespaces[:0], p.lastChange[:0]
+	namespace string
 }
 
 // Add adds a workload of a namespace, and the name of its record. Its start counts only under the
 // current hash of the policy, its rounds always.
 func (p *PolicyRounds) Add(namespace, record string, s State, hash string) {
-	n := p.indexOf(namespace)
+	if p.lastChange == nil {
+		p.lastChange = map[string]int64{}
+	}
+	p.lastChange[namespace] = max(p.lastChange[namespace], 0)
 	if !s.Started.IsZero() && s.Hash == hash {
-		p.starts = append(p.starts, start{at: s.Started.Unix(), namespace: n})
+		p.starts = append(p.starts, start{s.Started.Unix(), namespace})
 	}
 	for i := range s.Rounds {
 		r := &s.Rounds[i]
 		changed := later(r.Time, r.Last).Unix()
 		if r.begun() {
-			p.lastChange[n] = max(p.lastChange[n], changed)
+			p.lastChange[namespace] = max(p.lastChange[namespace], changed)
 		}
 		switch reverted := r.Outcome.reverted(); {
 		case r.Outcome == "" && r.SoFar != "":
-			p.running = append(p.running, verdict{at: r.Last.Unix(), changed: changed, namespace: n, judged: r.SoFar == Success})
+			p.running = append(p.running, verdict{at: r.Last.Unix(), changed: changed, namespace: namespace, judged: r.SoFar == Success})
 		case r.Outcome != "" && !r.Ended.IsZero():
-			at := r.Ended.Unix()
-			p.ended = append(p.ended, verdict{at: at, changed: changed, namespace: n, judged: r.Outcome == Success || reverted, reverted: reverted})
+			judged := r.Outcome == Success || reverted
+			p.ended = append(p.ended, verdict{at: r.Ended.Unix(), changed: changed, namespace: namespace, judged: judged, reverted: reverted})
 			if reverted {
-				p.reverts = append(p.reverts, revert{at: at, namespace: n, record: record})
+				p.reverts = append(p.reverts, revert{r.Ended.Unix(), namespace, record})
 			}
 		}
 	}
-}
-
-func (p *PolicyRounds) indexOf(namespace string) int32 {
-	n, known := p.index[namespace]
-	if !known {
-		if p.index == nil {
-			p.index = map[string]int32{}
-		}
-		n = int32(len(p.namespaces)) //nolint:gosec // there are fewer namespaces
-		p.index[namespace] = n
-		p.namespaces, p.lastChange = append(p.namespaces, namespace), append(p.lastChange, math.MinInt64)
-	}
-	return n
 }
 
 // Trip is when a fuse tripped, and the rounds within one hour that made it trip.
@@ -143,7 +120,7 @@ func (p *PolicyRounds) Trip(acknowledged, now time.Time) Trip {
 		return Trip{}
 	}
 	slices.SortFunc(p.reverts, func(a, b revert) int {
-		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(p.namespaces[a.namespace], p.namespaces[b.namespace]), cmp.Compare(a.record, b.record))
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.record, b.record))
 	})
 	since := int64(math.MinInt64)
 	if written := p.acknowledged(acknowledged, now); !written.IsZero() {
@@ -153,8 +130,8 @@ func (p *PolicyRounds) Trip(acknowledged, now time.Time) Trip {
 	if !t.HoldsPolicy() {
 		t = t.with(p.trip(p.running, since, now.Unix()))
 	}
-	for n, namespace := range p.namespaces {
-		if at := p.lastChange[n]; t.Holds(namespace) && at <= now.Add(skew).Unix() {
+	for namespace, at := range p.lastChange {
+		if t.Holds(namespace) && at <= now.Add(skew).Unix() {
 			t.At = later(t.At, time.Unix(at, 0).UTC())
 		}
 	}
@@ -200,14 +177,14 @@ func (p *PolicyRounds) acknowledged(written, now time.Time) time.Time {
 // edge is a moment at which the number of rounds within the window changes.
 type edge struct {
 	at        int64
-	namespace int32
+	namespace string
 	counts
 }
 
 type counts struct{ ended, judged, reverted int }
 
-func (c *counts) add(o counts) {
-	c.ended, c.judged, c.reverted = c.ended+o.ended, c.judged+o.judged, c.reverted+o.reverted
+func (c counts) plus(o counts) counts {
+	return counts{c.ended + o.ended, c.judged + o.judged, c.reverted + o.reverted}
 }
 
 func (c counts) negated() counts { return counts{-c.ended, -c.judged, -c.reverted} }
@@ -219,31 +196,30 @@ func (c counts) tooMany() bool { return c.reverted >= fuseReverts && c.reverted*
 func (p *PolicyRounds) trip(running []verdict, since, now int64) (t Trip) {
 	edges := p.edges(running, since, now)
 	var all counts
-	of := make([]counts, len(p.namespaces))
+	of := make(map[string]counts, len(p.lastChange))
 	for i, e := range edges {
-		all.add(e.counts)
-		of[e.namespace].add(e.counts)
+		all, of[e.namespace] = all.plus(e.counts), of[e.namespace].plus(e.counts)
 		if i+1 < len(edges) && edges[i+1].at == e.at || all.ended < fuseRounds || !all.tooMany() {
 			continue
 		}
-		worst := 0
-		for n := range of {
-			more := of[n].reverted - of[worst].reverted
-			if more > 0 || more == 0 && p.namespaces[n] < p.namespaces[worst] {
-				worst = n
+		worst := ""
+		for name, c := range of {
+			more := c.reverted - of[worst].reverted
+			if worst == "" || more > 0 || more == 0 && name < worst {
+				worst = name
 			}
 		}
-		if len(of) == 1 || all.tooManyBeside(of[worst]) {
+		if len(p.lastChange) == 1 || all.tooManyBeside(of[worst]) {
 			return p.tripped(e.at, all)
 		}
-		held, name := t.Namespaces, p.namespaces[worst]
+		held := t.Namespaces
 		switch {
-		case slices.Contains(held, name):
+		case slices.Contains(held, worst):
 		case len(held) >= maxHeldNamespaces:
 			return p.tripped(e.at, all)
 		default:
 			t = p.tripped(e.at, all)
-			t.Namespaces = append(held, name)
+			t.Namespaces = append(held, worst)
 		}
 	}
 	slices.Sort(t.Namespaces)
@@ -268,7 +244,7 @@ func (p *PolicyRounds) tripped(at int64, c counts) Trip {
 	t := Trip{At: time.Unix(at, 0).UTC(), Judged: c.judged, Reverted: c.reverted}
 	for _, r := range p.reverts {
 		if r.at <= at && r.record != "" {
-			t.Record = p.namespaces[r.namespace] + "/" + r.record
+			t.Record = r.namespace + "/" + r.record
 		}
 	}
 	return t
@@ -322,23 +298,19 @@ func (c StartCount) Compare(o StartCount) int {
 // or as many as it started in the 24 hours before, whichever is more. So the number doubles each
 // hour, goes on after a closed schedule of a night, and is small again for workloads that are
 // selected later. A period of observation above an hour takes the place of the hour. A rate of 0 is
-// no limit. It also returns the starts of namespaces that have some, until the next call.
+// no limit. It also returns the starts of namespaces that have some.
 func (p *PolicyRounds) Starts(rate int, period time.Duration, now time.Time) (left int, by map[string]StartCount) {
 	if rate <= 0 {
 		return math.MaxInt, nil
 	}
-	if p.startsBy == nil {
-		p.startsBy = map[string]StartCount{}
-	}
-	by = p.startsBy
-	clear(by)
+	by = map[string]StartCount{}
 	step, recent, before := max(startStep, period), 0, 0
 	for _, s := range p.starts {
 		age := now.Sub(time.Unix(s.at, 0))
 		if age < -skew || age >= step+startMemory { // written by a clock that is far ahead, or long ago
 			continue
 		}
-		count := by[p.namespaces[s.namespace]]
+		count := by[s.namespace]
 		count.All++
 		if age < step {
 			recent++
@@ -346,7 +318,7 @@ func (p *PolicyRounds) Starts(rate int, period time.Duration, now time.Time) (le
 		} else {
 			before++
 		}
-		by[p.namespaces[s.namespace]] = count
+		by[s.namespace] = count
 	}
 	return max(0, max(rate, before)-recent), by
 }
