@@ -55,22 +55,18 @@ func (p *pass) fuseTripped(h *heldWorkload) bool {
 // a line of the log.
 func (p *pass) reportFuses(ctx context.Context) {
 	p.metrics.Fuses(p.limits)
-	var tripped []string
-	for name, limits := range p.limits {
-		if !limits.Trip.At.IsZero() || meta.IsStatusConditionTrue(limits.Policy.Status.Conditions, convert.ConditionFuseTripped) {
-			tripped = append(tripped, name)
-		} else {
+	for _, name := range slices.Sorted(maps.Keys(p.limits)) {
+		limits := p.limits[name]
+		if limits.Trip.At.IsZero() && !meta.IsStatusConditionTrue(limits.Policy.Status.Conditions, convert.ConditionFuseTripped) {
 			delete(p.tripped, name)
+		} else {
+			p.reportFuse(ctx, name, limits)
 		}
-	}
-	slices.Sort(tripped)
-	for _, name := range tripped {
-		p.reportFuse(ctx, name, p.limits[name])
 	}
 	maps.DeleteFunc(p.tripped, func(name, _ string) bool { return p.limits[name] == nil })
 }
 
-// reportFuse brings condition FuseTripped of a policy up to date, whose fuse has or had tripped.
+// reportFuse updates condition FuseTripped of a policy whose fuse has or had tripped.
 func (p *pass) reportFuse(ctx context.Context, name string, limits *view.PolicyLimits) {
 	conditions := limits.Policy.Status.Conditions
 	wanted := convert.FuseCondition(limits.Policy, limits.Trip, p.now.UTC().Truncate(time.Second))
@@ -88,7 +84,7 @@ func (p *pass) reportFuse(ctx context.Context, name string, limits *view.PolicyL
 	defer cancel()
 	err := p.status.write(ctx, limits.Policy, withCondition(conditions, wanted))
 	if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		klog.FromContext(ctx).Error(err, "Failed to write condition FuseTripped of a SizingPolicy, trying again in the next pass", "policy", name)
+		klog.FromContext(ctx).Error(err, "Failed to write condition FuseTripped, trying again in the next pass", "policy", name)
 	}
 }
 

@@ -87,7 +87,8 @@ type Loop struct {
 func newLoop(config disruption.Config, reader *view.Reader, m *metrics) *Loop {
 	return &Loop{
 		config: config, reader: reader, metrics: m, sharing: sharingRounds{interval: sharingInterval},
-		known: map[cache.ObjectName]bool{}, slow: map[string]time.Time{}, unserved: map[string]bool{}, announced: announced{}, tripped: map[string]string{}, nodes: &view.StaticCPUNodes{}, budgets: &actuate.BudgetReader{},
+		known: map[cache.ObjectName]bool{}, slow: map[string]time.Time{}, unserved: map[string]bool{},
+		announced: announced{}, tripped: map[string]string{}, nodes: &view.StaticCPUNodes{}, budgets: &actuate.BudgetReader{},
 	}
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"maps"
 	"math/bits"
 	"strconv"
 	"sync"
@@ -41,7 +40,6 @@ type metrics struct {
 	deferred     *prometheus.CounterVec
 	observed     *prometheus.GaugeVec // without labels: shown from the first rollout on
 	fuses        *prometheus.GaugeVec // by SizingPolicy
-	fused        map[string]bool      // as shown by fuses, so that a pass at rest allocates nothing
 	recordErrors *prometheus.CounterVec
 	revertErrors *prometheus.CounterVec
 	missing      *prometheus.CounterVec
@@ -103,7 +101,6 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Help: "Reverts of changes under a SizingPolicy that a node did not carry out in time, by the harm of the change."}, []string{reason, name, namespace}),
 		observed: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "loadline", Subsystem: "updater", Name: "observed_pods",
 			Help: "Pods whose change is under observation, as of the last pass."}, nil),
-		fused: map[string]bool{},
 		fuses: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "loadline", Subsystem: "policy", Name: "fuse_tripped",
 			Help: "Whether the fuse of the SizingPolicy has tripped, for all its pods or those of some namespaces: 1, else 0."}, []string{"policy"}),
 		recordErrors: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "updater", Name: "record_errors_total",
@@ -119,6 +116,16 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		loadErrors: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "node", Name: "load_errors_total",
 			Help: "Rounds in which not all loads of nodes were known, or not all nodes were read and written, by who did not answer as asked."}, []string{"source"}),
 	}
+	m.registerSharing(registry)
+	registry.MustRegister(m.controlled, m.evictable, m.withEvictable, m.withEvicted, m.updatable, m.withUpdatable, m.withUpdated,
+		m.evicted, m.updated, m.failedEvictions, m.failedResizes, m.infeasible, m.latency, m.heartbeat, m.skipped,
+		m.reverts, m.deferred, m.observed, m.fuses, m.recordErrors, m.revertErrors, m.missing,
+		m.overloaded, m.tainted, m.capped, m.unknownLoad, m.loadErrors, &m.cacheAges)
+	m.sizes, m.writes = cachesize.New(registry), client.NewWriteLimiter(client.UpdaterWrites, registry)
+	return m
+}
+
+func (m *metrics) registerSharing(registry prometheus.Registerer) {
 	shared := func(name, help string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "loadline", Subsystem: "sharing", Name: name, Help: help}, []string{"mode"})
 	}
@@ -129,11 +136,6 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	m.sharedEvictions = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "sharing", Name: "evictions_total",
 		Help: "Pods that leave their nodes, or would in mode DryRun, because those that share need more than there is."}, []string{"mode"})
 	registry.MustRegister(m.sharedHeadroom, m.sharedCores, m.sharedBytes, m.sharedPods, m.sharedEvictions)
-	registry.MustRegister(m.controlled, m.evictable, m.withEvictable, m.withEvicted, m.updatable, m.withUpdatable, m.withUpdated,
-		m.evicted, m.updated, m.failedEvictions, m.failedResizes, m.infeasible, m.latency, m.heartbeat, m.skipped, m.reverts, m.deferred, m.observed, m.fuses, m.recordErrors, m.revertErrors, m.missing,
-		m.overloaded, m.tainted, m.capped, m.unknownLoad, m.loadErrors, &m.cacheAges)
-	m.sizes, m.writes = cachesize.New(registry), client.NewWriteLimiter(client.UpdaterWrites, registry)
-	return m
 }
 
 // stopwatch measures the steps of one pass.
@@ -233,21 +235,14 @@ func (m *metrics) Observed(pods int) { m.observed.WithLabelValues().Set(float64(
 
 // Fuses sets which policies have a fuse that has tripped.
 func (m *metrics) Fuses(policies map[string]*view.PolicyLimits) {
+	m.fuses.Reset()
 	for name, limits := range policies {
-		tripped := !limits.Trip.At.IsZero()
-		if before, shown := m.fused[name]; shown && before == tripped {
-			continue
+		tripped := 0.0
+		if !limits.Trip.At.IsZero() {
+			tripped = 1
 		}
-		m.fused[name] = tripped
-		value := 0.0
-		if tripped {
-			value = 1
-		}
-		m.fuses.WithLabelValues(name).Set(value)
+		m.fuses.WithLabelValues(name).Set(tripped)
 	}
-	maps.DeleteFunc(m.fused, func(name string, _ bool) bool {
-		return policies[name] == nil && m.fuses.DeleteLabelValues(name)
-	})
 }
 
 // sharingMode is the mode of what is shown of pods that share, or would.

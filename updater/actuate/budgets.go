@@ -136,7 +136,8 @@ func (r *BudgetReader) Oversized(pod *corev1.Pod) error {
 	budgets, _ := r.of(pod.Namespace)
 	for _, b := range budgets {
 		if b.oversized {
-			return &Held{Reason: disruption.BudgetTooLarge, Cause: fmt.Errorf("the selector of PodDisruptionBudget %s/%s is not evaluated: %w", pod.Namespace, b.name, client.ErrSelectorTooLarge)}
+			return &Held{Reason: disruption.BudgetTooLarge, Cause: fmt.Errorf("the selector of PodDisruptionBudget %s/%s is not evaluated: %w",
+				pod.Namespace, b.name, client.ErrSelectorTooLarge)}
 		}
 	}
 	return nil
