@@ -44,11 +44,10 @@ func (s *Saver) Collect(ctx context.Context, disposition func(*vpav1.VerticalPod
 	kept := make(map[name]bool, len(stored))
 	var obsolete []*vpav1.VerticalPodAutoscalerCheckpoint
 	for _, c := range stored {
-		if disposition(c) == Keep {
-			kept[name{c.Namespace, c.Name}] = true
-			continue
+		kept[name{c.Namespace, c.Name}] = true
+		if disposition(c) != Keep {
+			obsolete = append(obsolete, c)
 		}
-		obsolete = append(obsolete, c)
 	}
 	deleted := 0
 	var problems []error
@@ -61,15 +60,12 @@ func (s *Saver) Collect(ctx context.Context, disposition func(*vpav1.VerticalPod
 				metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &c.UID}})
 			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 				problems = append(problems, fmt.Errorf("delete checkpoint %s/%s: %w", c.Namespace, c.Name, err))
-				kept[name{c.Namespace, c.Name}] = true
 				return
 			}
+			delete(kept, name{c.Namespace, c.Name})
 			deleted++
 		},
 	})
-	for _, c := range left {
-		kept[name{c.Namespace, c.Name}] = true
-	}
 	s.forget(kept)
 	if len(left) > 0 {
 		problems = append(problems, fmt.Errorf("leave %d checkpoints for the next iteration: %w", len(left), errLate))

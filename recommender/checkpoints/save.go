@@ -38,7 +38,8 @@ var ErrPoorer = errors.New("the stored checkpoint holds much more history and wa
 var ErrTooLong = fmt.Errorf("the name has more than the %d characters that an object may have: shorten that of the VPA or of the container, until then a restart forgets its history", longestName)
 
 // ErrNamespaceFull is the error of a checkpoint that exceeds the limit of its namespace.
-var ErrNamespaceFull = fmt.Errorf("the checkpoints of the namespace have reached their limit (%d MiB, or %d KiB for each running pod): delete VPAs, or use --storage=prometheus",
+var ErrNamespaceFull = fmt.Errorf("the checkpoints of the namespace have reached their limit "+
+	"(%d MiB, or %d KiB for each running pod): delete VPAs, or use --storage=prometheus",
 	maxNamespaceBytes>>20, maxPodBytes>>10)
 
 // longestName is what the API server accepts.
@@ -154,10 +155,9 @@ func (r *Result) add(o Result) {
 // requestTime is how long a request may last that starts before the deadline.
 const requestTime = 10 * time.Second
 
-// Save writes the VPAs of scope that changed, the urgent ones first, then those
-// whose last turn is the oldest, in turns of namespaces, until ctx ends or the timeout has passed; each
-// worker writes at least one VPA. Writes that are not urgent also end when idle
-// is over: they take only the time that the pass has left.
+// Save writes the changed VPAs of scope, the urgent ones first, then by the time since their last
+// attempt, in turns of namespaces, until ctx ends or the timeout has passed. Each worker writes at
+// least one VPA. Writes that are not urgent take only the idle time of the pass.
 func (s *Saver) Save(ctx context.Context, vpas []*model.VPA, scope Scope, now time.Time, idle time.Duration) Result {
 	s.plan(vpas, scope, now)
 	s.saves++
@@ -202,17 +202,18 @@ func (s *Saver) Save(ctx context.Context, vpas []*model.VPA, scope Scope, now ti
 
 // classes splits the queue into the urgent VPAs, those that are overdue, and the others. The VPAs of a
 // class are written in turns of namespaces, so no class may wait for a namespace of a later one.
-func (s *Saver) classes(scope Scope, now time.Time) [][]*model.VPA {
-	split := func(list []*model.VPA, first func(*model.VPA) bool) int {
-		if at := slices.IndexFunc(list, func(v *model.VPA) bool { return !first(v) }); at >= 0 {
-			return at
+func (s *Saver) classes(scope Scope, now time.Time) (classes [3][]*model.VPA) {
+	for _, v := range s.queue {
+		class := 2
+		switch {
+		case v.Saved.Urgent:
+			class = 0
+		case s.overdue(v, scope, now):
+			class = 1
 		}
-		return len(list)
+		classes[class] = append(classes[class], v)
 	}
-	urgent := split(s.queue, func(v *model.VPA) bool { return v.Saved.Urgent })
-	rest := s.queue[urgent:]
-	overdue := split(rest, func(v *model.VPA) bool { return s.overdue(v, scope, now) })
-	return [][]*model.VPA{s.queue[:urgent], rest[:overdue], rest[overdue:]}
+	return classes
 }
 
 // Secure writes a VPA whose target is about to be published and would fall again
