@@ -48,24 +48,15 @@ func (v *VPA) ChooseContainers(now time.Time) {
 
 func (v *VPA) choose(all []history, running, finished map[string]bool, goneSince map[string]time.Time, now time.Time) {
 	c := &v.choice
-	c.recommended = make(map[string]bool, len(all))
+	c.recommended, c.goneSince = make(map[string]bool, len(all)), map[string]time.Time{}
 	for _, h := range all {
 		switch name := h.container; {
-		case running[name]:
+		case running[name], len(running) == 0 && (finished[name] || v.isRecommended(name)):
 			c.recommended[name] = true
-		case !v.isRecommended(name):
-			if len(running) == 0 && finished[name] {
-				c.recommended[name] = true
-			}
-		case len(running) == 0:
-			c.recommended[name] = true
-		default:
+		case len(running) > 0 && v.isRecommended(name):
 			since, known := goneSince[name]
 			if !known {
 				since = now
-			}
-			if c.goneSince == nil {
-				c.goneSince = map[string]time.Time{}
 			}
 			c.goneSince[name] = since
 			if now.Sub(since) < Grace {
