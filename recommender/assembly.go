@@ -49,11 +49,12 @@ type assembly struct {
 
 func newAssembly(ctx context.Context, c *Config, p parts) *assembly {
 	ctx, cancel := context.WithCancel(ctx)
+	measured := client.Measured(p.metrics.sizes)
 	return &assembly{
 		ctx: ctx, cancel: cancel, config: c, parts: p,
-		controllers: client.Factory(p.clients.Kube, c.Kube.Namespace, client.ControllerResync, "", client.Measured(p.metrics.sizes)),
-		pods:        client.Factory(p.clients.Kube, c.Kube.Namespace, client.ObjectResync, client.NotPending, client.Measured(p.metrics.sizes)),
-		vpas:        client.VPAFactory(p.clients.VPA, c.Kube.Namespace, client.Measured(p.metrics.sizes)),
+		controllers: client.Factory(p.clients.Kube, c.Kube.Namespace, client.ControllerResync, "", measured),
+		pods:        client.Factory(p.clients.Kube, c.Kube.Namespace, client.ObjectResync, client.NotPending, measured),
+		vpas:        client.VPAFactory(p.clients.VPA, c.Kube.Namespace, measured),
 	}
 }
 

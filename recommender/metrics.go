@@ -111,8 +111,8 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		recipes: recommend.NewSketchGauge(),
 		history: backfill.NewLoadingGauge(registry), policies: policies.NewMetrics(registry),
 	}
-	registry.MustRegister(m.objects, m.latency, m.execution, m.series, m.responses, m.prometheusRequests,
-		m.prometheusDuration, m.resources, m.samples, m.past, m.ooms, m.statuses, m.checkpoints, m.panics, m.depth, m.rising, m.limited, m.recipes)
+	registry.MustRegister(m.objects, m.latency, m.execution, m.series, m.responses, m.prometheusRequests, m.prometheusDuration, m.resources,
+		m.samples, m.past, m.ooms, m.statuses, m.checkpoints, m.panics, m.depth, m.rising, m.limited, m.recipes)
 	m.sizes, m.writes = cachesize.New(registry), client.NewWriteLimiter(client.RecommenderWrites, registry)
 	return m
 }

@@ -138,5 +138,6 @@ func notAcknowledging(written, tripped, now time.Time) string {
 
 // Acknowledge returns the command that acknowledges a fuse that tripped.
 func Acknowledge(policy string, tripped time.Time) string {
-	return fmt.Sprintf("kubectl annotate --overwrite sizingpolicy %s %s=%s", policy, AcknowledgeAnnotation, tripped.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("kubectl annotate --overwrite sizingpolicy %s %s=%s",
+		policy, AcknowledgeAnnotation, tripped.UTC().Format(time.RFC3339))
 }

@@ -31,8 +31,7 @@ const (
 	JobNotResized      Reason = "JobNotResized"
 	NoRecord           Reason = "NoRecord"
 
-	// pkg/core/rollout/round.go, which updater/rollouts.go asks before a plan is made (FuseTripped and
-	// StartRate: fuse.go beside it, updater/view/fleet.go; those of nodes:
+	// pkg/core/rollout/round.go, which updater/rollouts.go asks before a plan is made (those of nodes:
 	// checks.go beside it; HPAOnResource and KeptAfterRevert: updater/view/policy.go); OutsideWindow and
 	// UnderObservation also updater/rollouts.go itself, UnderObservation of what shares updater/view/divide.go;
 	// updater/view/workload.go. round.go also finds RolloutUnderWay and TooLargeForNode under a
@@ -118,16 +117,13 @@ const (
 	EvictionRefused       Reason = "EvictionRefused"
 	WriteLimit            Reason = "WriteLimit"
 
-	// updater/actuate/check.go, right before an eviction; StaleCache also before a resize that restarts
+	// updater/actuate/check.go, right before an eviction; StaleCache and BudgetTooLarge also before a resize that restarts
 	// a container, by pkg/kube/client/freshness.go
 	ReplacementRefused   Reason = "ReplacementRefused"
 	ReplacementUnchanged Reason = "ReplacementUnchanged"
 	ReplacementUnknown   Reason = "ReplacementUnknown"
 	StaleCache           Reason = "StaleCache"
-
-	// updater/actuate/budgets.go, right before an eviction or a resize that restarts a container;
-	// pkg/kube/client/bound.go
-	BudgetTooLarge Reason = "BudgetTooLarge"
+	BudgetTooLarge       Reason = "BudgetTooLarge"
 
 	// a panic, anywhere
 	Broken Reason = "Broken"

@@ -52,7 +52,7 @@ type Namespace struct {
 
 // New returns a Sizes whose gauge is registered.
 func New(registry prometheus.Registerer) *Sizes {
-	s := &Sizes{stores: map[string][]cache.Store{}, report: Report{Bytes: map[string]int64{}, Objects: map[string]int{}, Namespaces: []Namespace{}}}
+	s := &Sizes{stores: map[string][]cache.Store{}, report: measure(nil)}
 	registry.MustRegister(s)
 	return s
 }
@@ -136,7 +136,7 @@ func measure(stores map[string][]cache.Store) (r Report) {
 	largest := slices.SortedFunc(maps.Values(namespaces), func(a, b Namespace) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Name, b.Name))
 	})
-	r.Namespaces = slices.Clone(largest[:min(len(largest), shownNamespaces)])
+	r.Namespaces = append([]Namespace{}, largest[:min(len(largest), shownNamespaces)]...)
 	return r
 }
 
