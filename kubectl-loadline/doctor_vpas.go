@@ -105,7 +105,7 @@ func lookAtLimits(_ context.Context, e *examination) error {
 	return e.needs("VPAs")
 }
 
-// lookAtFuses finds SizingPolicies that change no pod because too many of their rounds were reverted.
+// lookAtFuses finds SizingPolicies whose fuse has tripped.
 func lookAtFuses(ctx context.Context, e *examination) error {
 	policies, err := e.own.LoadlineV1alpha1().SizingPolicies().List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -77,8 +77,8 @@ func (o *outputFlag) print(out, errOut io.Writer, a report) error {
 	return o.each(out, a, func(t table, out io.Writer) error { return t.text(out, o.Format == "wide") })
 }
 
-// marshalYAML returns a value as YAML without characters that are not printable. In block style some of them
-// are not escaped, so a value with one of these is written in flow style.
+// marshalYAML returns a value as YAML without characters that are not printable. In block style
+// some of them are not escaped, so a value with one of these is written in flow style.
 func marshalYAML(of any) ([]byte, error) {
 	var flow bytes.Buffer
 	e := json.NewEncoder(printable.FlowYAML(&flow))

@@ -103,8 +103,9 @@ func (l *Loop) fromCursor(actions []disruption.Action) []disruption.Action {
 	return slices.Concat(actions[next:], actions[:next])
 }
 
-// carryOut carries out what is planned until the rate limit ends the pass: first what takes back what a
-// share did, then the plan, then all other shares. Namespaces that use much time come last, see writeTurns.
+// carryOut carries out what is planned until the rate limit ends the pass: first what takes back
+// what a share did, then the plan, then all other shares. Namespaces that use much time come last,
+// see writeTurns.
 func (p *pass) carryOut(ctx context.Context, plan disruption.Result) {
 	reverts := p.shares.reverts()
 	joined, others := p.shares.joined(plan.Actions)

@@ -65,7 +65,7 @@ const (
 	probeIdleTime = 150 * time.Second
 	endTime       = 10 * time.Second // for open requests at the end
 	restTime      = 10 * time.Second // without a request, before the end closes a connection
-	// maxConnections and connectionShares leave the rest of the memory limit to the port of metrics.
+	// maxConnections and connectionShares leave a part of the memory limit to the metrics port.
 	maxConnections   = 1000
 	connectionShares = 7
 )

@@ -173,7 +173,7 @@ func (ch *checker) recipe(text, stored string) {
 	}
 }
 
-// target refuses a target that cannot exist. One that is stored already does not stop other changes.
+// target refuses a target that cannot exist. A stored one does not stop other changes.
 func (ch *checker) target(ref, stored *autoscalingv1.CrossVersionObjectReference) {
 	if ref == nil {
 		return
@@ -188,7 +188,7 @@ func (ch *checker) target(ref, stored *autoscalingv1.CrossVersionObjectReference
 	}
 }
 
-// size refuses a spec that no program caches. One that is stored already does not stop other changes.
+// size refuses a spec that no program caches. A stored one does not stop other changes.
 func (ch *checker) size(spec, stored *vpav1.VerticalPodAutoscalerSpec) {
 	problem := client.SpecTooLarge(spec)
 	switch {

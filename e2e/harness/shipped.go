@@ -55,8 +55,9 @@ func (c *Cluster) ShippedDaemon(ctx context.Context, program, label string, args
 	return d, nil
 }
 
-// Confine makes the kernel enforce the memory limit of a program from its next start on, and returns a function that
-// removes the control group. The error is not nil where this user cannot create control groups.
+// Confine makes the kernel enforce the memory limit of a program from its next start on, and
+// returns a function that removes the control group. The error is not nil where this user cannot
+// create control groups.
 func (d *Daemon) Confine() (release func(), err error) {
 	parent, limit := "/sys/fs/cgroup/memory", "memory.limit_in_bytes"
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {

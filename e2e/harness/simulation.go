@@ -64,7 +64,7 @@ func ByURL() ([]string, error) {
 	return Register(webhook), nil
 }
 
-// Register returns flags of an admission controller that is reached by URL at an address, host:port.
+// Register returns flags of an admission controller with a URL of an address, host:port.
 func Register(webhook string) []string {
 	host, port, _ := strings.Cut(webhook, ":")
 	return []string{"--port=" + port, "--register-by-url", "--webhook-address=https://" + host, "--webhook-port=" + port, "--webhook-timeout-seconds=5"}

@@ -32,8 +32,8 @@ func HasSeparateMemoryLimit(status *vpav1.VerticalPodAutoscalerStatus) bool {
 // another one: {"app":{"requests":{"memory":"100Mi"},"limits":{"memory":"150Mi"}}}.
 const DeclaredAnnotation = "loadline.dev/declared-memory"
 
-// maxDeclared is the maximum size of DeclaredAnnotation in bytes: every user with write access to the pod
-// can set it.
+// maxDeclared is the maximum size of DeclaredAnnotation in bytes: every user with write access to
+// the pod can set it.
 const maxDeclared = 16 << 10
 
 // Declared reads DeclaredAnnotation, by container. What cannot be understood counts as absent.

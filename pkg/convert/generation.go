@@ -6,8 +6,8 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 )
 
-// MaxConditionMessage is the maximum length in bytes of a message in the conditions of a VPA. Longer ones
-// are cut, also in caches.
+// MaxConditionMessage is the maximum length in bytes of a message in the conditions of a VPA.
+// Longer ones are cut, also in caches.
 const MaxConditionMessage = 8 << 10
 
 // Outdated reports whether the recommendation in the status of a VPA may be for

@@ -29,8 +29,8 @@ func Bounds(c vpav1.RecommendedContainerResources) resources.Bounds {
 	}
 }
 
-// RaisesMemory reports whether a status recommends more memory for a container than an earlier one: a larger
-// request, or where limits do not follow requests a larger limit.
+// RaisesMemory reports whether a status recommends more memory for a container than an earlier one:
+// a larger request, or where limits do not follow requests a larger limit.
 func RaisesMemory(earlier, status *vpav1.VerticalPodAutoscalerStatus) bool {
 	if status.Recommendation == nil {
 		return false

@@ -193,8 +193,8 @@ func RolloutState(r *loadlinev1alpha1.SizingRecordStatus) rollout.State {
 	return s
 }
 
-// firstChange returns when the oldest round changed a pod first. Records of earlier versions have no
-// other time of the start.
+// firstChange returns when the oldest round changed a pod first. Records of earlier versions have
+// no other time of the start.
 func firstChange(rounds []rollout.Round) time.Time {
 	for _, r := range slices.Backward(rounds) {
 		if r.Pods > 0 {
@@ -280,7 +280,7 @@ func RecordStatus(s rollout.State) loadlinev1alpha1.SizingRecordStatus {
 }
 
 const (
-	// maxRecordBytes bounds the lists of a record, so that the record stays below 256 KiB with all else.
+	// maxRecordBytes bounds the lists of a record. The whole record stays below 256 KiB.
 	maxRecordBytes = 232 << 10
 	// memberBytes is the size of a canary member with its managed fields.
 	memberBytes = 180

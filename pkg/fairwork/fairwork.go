@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// NamespaceTime is the time of workers that a namespace may use before those of all other namespaces.
+// NamespaceTime is the time of workers that a namespace may use before all others had a turn.
 const NamespaceTime = 2 * time.Second
 
 // Work configures how Run processes items.
@@ -21,8 +21,8 @@ type Work[T any] struct {
 }
 
 // Run processes items in order, each as soon as a worker is free. The items of a namespace that has
-// used NamespaceTime wait until those of all other namespaces are done. Then each namespace gets its
-// time again. Run returns the items that were not started.
+// used NamespaceTime wait until those of all other namespaces are done. Then each namespace gets
+// its time again. Run returns the items that were not started.
 func Run[T any](items []T, w Work[T]) (left []T) {
 	q := queue[T]{Work: w, items: items, began: time.Now(), namespaces: map[string]*usage{}}
 	var all sync.WaitGroup

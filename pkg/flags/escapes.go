@@ -12,8 +12,8 @@ import (
 	"loadline.dev/loadline/pkg/printable"
 )
 
-// logFilter escapes log lines. klog quotes a value of one line, and writes one of several lines as it is,
-// with control characters that a name, a message or an error of another server may contain.
+// logFilter escapes log lines. klog quotes a value of one line, and writes one of several lines as
+// it is, with control characters that a name, a message or an error of another server may contain.
 type logFilter struct{}
 
 // Filter implements klog.LogFilter.
@@ -26,8 +26,8 @@ func (logFilter) FilterF(format string, args []any) (string, []any) {
 	return "%s", []any{printable.Lines(fmt.Sprintf(format, args...))}
 }
 
-// FilterS implements klog.LogFilter. Values of other types become JSON, which escapes line breaks and
-// other control characters of ASCII.
+// FilterS implements klog.LogFilter. Values of other types become JSON, which escapes line breaks
+// and other control characters of ASCII.
 func (logFilter) FilterS(msg string, keysAndValues []any) (string, []any) {
 	escaped := slices.Clone(keysAndValues)
 	for i, value := range escaped {

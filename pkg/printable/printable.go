@@ -1,8 +1,8 @@
 // Package printable writes texts of cluster objects to terminals, spreadsheets and logs.
 //
 // Names, labels and annotations, messages of conditions and errors of other servers may contain
-// anything. Here, each character that is not printable is replaced by its Go escape sequence, such as
-// \x1b or \u202e: control characters, bidirectional overrides, line breaks, invalid UTF-8.
+// anything. Here, each character that is not printable is replaced by its Go escape sequence, such
+// as \x1b or \u202e: control characters, bidirectional overrides, line breaks, invalid UTF-8.
 package printable
 
 import (
@@ -55,8 +55,8 @@ func (o operand) Format(state fmt.State, verb rune) {
 	_, _ = io.WriteString(state, Line(fmt.Sprintf(fmt.FormatString(state, verb), o.v)))
 }
 
-// Fprintf is fmt.Fprintf with operands that cannot end a line or a column. The format is written as it is.
-// The error is that of the writer, as with package fmt.
+// Fprintf is fmt.Fprintf with operands that cannot end a line or a column. The format is written as
+// it is. The error is that of the writer, as with package fmt.
 func Fprintf(w io.Writer, format string, operands ...any) {
 	values := make([]any, len(operands))
 	for i, v := range operands {
@@ -101,7 +101,7 @@ func CSV(w io.Writer, rows [][]string) error {
 // number matches a decimal number or infinity, which cannot be evaluated to anything else.
 var number = regexp.MustCompile(`^[+-]?(Inf|\d+(\.\d*)?([eE][+-]?\d+)?)$`)
 
-// isFormula reports whether a spreadsheet may evaluate a cell. Numbers and a single dash are no formulas.
+// isFormula reports whether a spreadsheet may evaluate a cell other than a number or a dash.
 func isFormula(cell string) bool {
 	start, _ := utf8.DecodeRuneInString(strings.TrimLeft(cell, " "))
 	if !strings.ContainsRune("=+-@\t\r\n＝＋－＠", start) {
@@ -110,12 +110,12 @@ func isFormula(cell string) bool {
 	return cell != "-" && !number.MatchString(cell)
 }
 
-// JSON returns a writer of JSON in which \u sequences replace the characters that encoding/json leaves
-// as they are although they are not printable. The value of the text does not change. A call of Write must
-// not end within a character, as none of json.Encoder does.
+// JSON returns a writer of JSON in which \u sequences replace the characters that encoding/json
+// leaves as they are although they are not printable. The value of the text does not change. A call
+// of Write must not end within a character, as none of json.Encoder does.
 func JSON(w io.Writer) io.Writer { return jsonWriter{w, false} }
 
-// FlowYAML is JSON for readers of YAML, in which a character has one escape sequence and no surrogates.
+// FlowYAML is JSON for readers of YAML, which has no surrogates.
 func FlowYAML(w io.Writer) io.Writer { return jsonWriter{w, true} }
 
 type jsonWriter struct {

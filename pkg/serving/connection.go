@@ -81,8 +81,8 @@ func (c *Connection) trusted() bool { return c.verified || c.trustedSince > 0 }
 
 var errFields = errors.New("too many header fields")
 
-// Read reads from the client. It starts the deadline of a header with its first byte, and fails if the
-// header has too many fields: they take much more memory than their bytes.
+// Read reads from the client. It starts the deadline of a header with its first byte, and fails if
+// the header has too many fields: they take much more memory than their bytes.
 func (c *Connection) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n == 0 {

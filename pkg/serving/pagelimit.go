@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	// maxConcurrent is how many requests for one large page are answered at the same time: a page takes
-	// megabytes in a large cluster, and any pod may reach the port.
+	// maxConcurrent is how many requests for one large page are answered at the same time: a page
+	// takes megabytes in a large cluster, and any pod may reach the port.
 	maxConcurrent = 4
-	// holdTime is how long a request keeps its place while others wait. A healthy client reads a page
-	// in less.
+	// holdTime is how long a request keeps its place while others wait. A healthy client reads a
+	// page in less.
 	holdTime = 4 * time.Second
 	// waitTime is how long a request waits for a place, less than the timeout of a scrape.
 	waitTime = 9 * time.Second

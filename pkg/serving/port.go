@@ -42,7 +42,8 @@ const (
 type Bounds struct {
 	// Connections is how many are open at most, a quarter of them for one client address.
 	Connections int
-	// MemoryPart bounds Connections further: eighths of the connections that fit half of GOMEMLIMIT.
+	// MemoryPart bounds Connections further: eighths of the connections that fit half of
+	// GOMEMLIMIT.
 	MemoryPart int
 	// FirstByte is how long a client may wait before it sends its first request.
 	FirstByte time.Duration
@@ -63,11 +64,12 @@ type Bounds struct {
 }
 
 // Port serves HTTP/1.1 on one listener with bounds for everything that a client controls. HTTP/2 is
-// not offered: it multiplexes requests, and neither API servers, the kubelet nor Prometheus need it.
+// not offered: it multiplexes requests, and neither API servers, the kubelet nor Prometheus need
+// it.
 type Port struct {
 	Listener net.Listener
-	// Encrypt begins TLS on a connection, for HTTP/1.1 alone. When nil, the port serves plain HTTP. Only a
-	// program with such a function links the server side of TLS (0.2 MB).
+	// Encrypt begins TLS on a connection, for HTTP/1.1 alone. When nil, the port serves plain HTTP.
+	// Only a program with such a function links the server side of TLS (0.2 MB).
 	Encrypt func(net.Conn) *tls.Conn
 	Handler http.Handler
 	Bounds  Bounds

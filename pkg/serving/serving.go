@@ -4,9 +4,9 @@
 // passes of a loop keep ending. Version describes the build.
 //
 // Port serves HTTP on one listener and bounds connections, headers, bodies and times. All ports of
-// all programs use it, the webhook included. Server is a Port with /metrics, /health-check, pages of
-// the program and, with profiling, /debug/pprof/. It has its own mux, so that handlers that another
-// package registers on the default one, such as those of net/http/pprof, are not reachable.
+// all programs use it, the webhook included. Server is a Port with /metrics, /health-check, pages
+// of the program and, with profiling, /debug/pprof/. It has its own mux, so that handlers that
+// another package registers on the default one, such as those of net/http/pprof, are not reachable.
 package serving
 
 import (

@@ -31,9 +31,9 @@ var errLate = errors.New("time limit reached")
 // collectTime is how long an iteration may delete checkpoints.
 const collectTime = 8 * time.Second
 
-// Collect deletes the checkpoints for which disposition is not Keep, in turns of namespaces. One that
-// cannot be deleted does not stop the others. What is left after collectTime or the time of a Save stays
-// for the next time. It returns how many were deleted.
+// Collect deletes the checkpoints for which disposition is not Keep, in turns of namespaces. One
+// that cannot be deleted does not stop the others. What is left after collectTime or the time of a
+// Save stays for the next time. It returns how many were deleted.
 func (s *Saver) Collect(ctx context.Context, disposition func(*vpav1.VerticalPodAutoscalerCheckpoint) Disposition) (int, error) {
 	stored, err := s.Lister.List(labels.Everything())
 	if err != nil {

@@ -200,8 +200,8 @@ func (s *Saver) Save(ctx context.Context, vpas []*model.VPA, scope Scope, now ti
 	return result
 }
 
-// classes splits the queue into the urgent VPAs, those that are overdue, and the others. The VPAs of a
-// class are written in turns of namespaces, so no class may wait for a namespace of a later one.
+// classes splits the queue into the urgent VPAs, the overdue ones, and the others. Namespaces take
+// turns within a class.
 func (s *Saver) classes(scope Scope, now time.Time) (classes [3][]*model.VPA) {
 	for _, v := range s.queue {
 		class := 2

@@ -3,8 +3,8 @@ package checkpoints
 import "loadline.dev/loadline/pkg/checkpoint"
 
 const (
-	// maxNamespaceBytes is the limit of the checkpoints of a namespace in etcd, which has 2 GiB by default. It
-	// is room for about 10,000 containers.
+	// maxNamespaceBytes is the limit of the checkpoints of a namespace in etcd, which has 2 GiB by
+	// default. It is room for about 10,000 containers.
 	maxNamespaceBytes = 32 << 20
 	// maxPodBytes is the limit for each running pod, if all together exceed maxNamespaceBytes.
 	maxPodBytes = 16 << 10
@@ -22,8 +22,8 @@ type space struct {
 
 func newSpace() space { return space{map[name]int{}, map[string]int{}} }
 
-// reserve accounts for a write and returns true, unless the checkpoint grows beyond the limit of its
-// namespace.
+// reserve accounts for a write and returns true, unless the checkpoint grows beyond the limit of
+// its namespace.
 func (s *space) reserve(key name, size, limit int, stored bool) bool {
 	more := size - s.sizes[key]
 	if more > 0 && s.totals[key.namespace]+more > limit && (!stored || size > maxRewriteBytes) {

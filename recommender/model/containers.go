@@ -17,7 +17,8 @@ const (
 	// from a VPA. Pods of one target can run any number of container names.
 	MaxContainers = 300
 	// MaxVPAs is the maximum number of VPAs that get the usage of a pod. Every namespace can have
-	// any number of VPAs over the same pods, and each multiplies histories, statuses and checkpoints.
+	// any number of VPAs over the same pods, and each multiplies histories, statuses and
+	// checkpoints.
 	MaxVPAs = 10
 )
 
@@ -206,8 +207,8 @@ func (set *labelSet) serves(v *VPA) bool { return slices.Contains(set.served(), 
 // served returns the VPAs that get the usage of a label set, the controlling one first.
 func (set *labelSet) served() []*VPA { return set.vpas[:min(len(set.vpas), MaxVPAs)] }
 
-// invalidateLast invalidates the VPAs that may have become one of the first MaxVPAs, or none of them,
-// after the list of a label set changed by one VPA.
+// invalidateLast invalidates the VPAs that may have become one of the first MaxVPAs, or none of
+// them, after the list of a label set changed by one VPA.
 func (set *labelSet) invalidateLast() {
 	for _, v := range set.vpas[min(len(set.vpas), MaxVPAs-1):min(len(set.vpas), MaxVPAs+1)] {
 		v.Invalidate()

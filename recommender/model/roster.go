@@ -116,14 +116,14 @@ const (
 	unreadPause    = 5 * time.Second
 	mostUnreadWait = 10 * time.Minute
 	mostHangWait   = 2 * time.Minute
-	// maxNamespaceWait is how long ObserveRead waits for the targets of one namespace after those of all
-	// others are read.
+	// maxNamespaceWait is how long ObserveRead waits for the targets of one namespace after those
+	// of all others are read.
 	maxNamespaceWait = 10 * time.Second
 )
 
-// ObserveRead is Observe for what is done once and not in each pass: where targets have not been read yet
-// it asks again until all are, for at most mostUnreadWait. One namespace delays the others by at most
-// maxNamespaceWait.
+// ObserveRead is Observe for what is done once and not in each pass: where targets have not been
+// read yet it asks again until all are, for at most mostUnreadWait. One namespace delays the others
+// by at most maxNamespaceWait.
 func (r *Roster) ObserveRead(ctx context.Context) ([]Observed, error) {
 	began := time.Now()
 	unread := func(o Observed) bool {

@@ -156,7 +156,7 @@ func (p *Publisher) hasNews(j job, now time.Time) bool {
 		last.PutOff && (last.Rushed || j.vpa.TurnCame(longestWait, last.LastWriteOrSeen, now))
 }
 
-// work goes through jobs with some workers, in turns of namespaces, and counts those that had no turn.
+// work does jobs with some workers, in turns of namespaces, and counts those that had no turn.
 func (p *Publisher) work(ctx context.Context, jobs []job, now time.Time, span time.Duration) int {
 	span = max(span, leastSpan)
 	began := time.Now()

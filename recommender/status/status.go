@@ -240,8 +240,8 @@ func Message(vpa *vpav1.VerticalPodAutoscaler, t vpav1.VerticalPodAutoscalerCond
 	return c.list[c.find(t)].Message
 }
 
-// MaxBytes is the maximum size of a status as JSON. Every program caches all statuses, and etcd stores
-// them.
+// MaxBytes is the maximum size of a status as JSON. Every program caches all statuses, and etcd
+// stores them.
 const MaxBytes = 256 << 10
 
 // ErrTooLarge is the error of a status that exceeds MaxBytes, and the message of StatusTooLarge.

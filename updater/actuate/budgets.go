@@ -77,8 +77,8 @@ type parsedBudgets struct {
 	used    time.Time
 }
 
-// maxBudgetRequirements bounds the requirements that each pod of a namespace is matched against. Beyond
-// it, the pods of the namespace share one budget.
+// maxBudgetRequirements bounds the requirements that each pod of a namespace is matched against.
+// Beyond it, the pods of the namespace share one budget.
 const maxBudgetRequirements = 2000
 
 // of returns the budgets of a namespace, by name; false if they are not known.

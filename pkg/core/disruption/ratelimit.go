@@ -45,9 +45,9 @@ func NewRateLimiter(p RateLimits, now time.Time) *RateLimiter {
 	}
 }
 
-// Take reports whether one more disruption in a namespace is let through in the pass that began at now,
-// and counts it if so. Where the limit of the cluster is short, the namespace that took least recently
-// comes first, so that no namespace uses the whole limit.
+// Take reports whether one more disruption in a namespace is let through in the pass that began at
+// now, and counts it if so. Where the limit of the cluster is short, the namespace that took least
+// recently comes first, so that no namespace uses the whole limit.
 func (l *RateLimiter) Take(namespace string, now time.Time) bool {
 	if !now.Equal(l.pass) {
 		l.pass, l.waited, l.waiting = now, l.waiting, map[string]bool{}

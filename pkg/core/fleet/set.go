@@ -215,8 +215,8 @@ func (s *Set) responsible(w *Workload) *Policy {
 	return nil
 }
 
-// guesses reports whether it is not known if a policy selects a workload: that depends on labels of the
-// workload or of its namespace, which are not known.
+// guesses reports whether it is not known if a policy selects a workload: that depends on labels of
+// the workload or of its namespace, which are not known.
 func guesses(p *Policy, w *Workload) bool {
 	if w.NamespaceLabels == nil && p.Namespaces.Selector != nil && !slices.Contains(p.Namespaces.Names, w.Namespace) && !slices.Contains(p.Namespaces.Names, AllNamespaces) {
 		return true

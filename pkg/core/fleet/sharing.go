@@ -72,8 +72,8 @@ func (d *Decision) Rank(kind string, replicas int) sharing.Rank {
 	return rank
 }
 
-// RecipeText returns the text of the recipe annotation of a VPA as far as it counts: a policy that shares
-// may require its own recipe.
+// RecipeText returns the text of the recipe annotation of a VPA as far as it counts: a policy that
+// shares may require its own recipe.
 func (d *Decision) RecipeText(annotation string) string {
 	if d.RestrictsUserVPAs() {
 		return ""
@@ -81,8 +81,8 @@ func (d *Decision) RecipeText(annotation string) string {
 	return annotation
 }
 
-// UserMax returns the rules of the policy whose maxAllowed bounds what a VPA that a user created gives to new
-// and running pods; nil: none.
+// UserMax returns the rules of the policy whose maxAllowed bounds what a VPA that a user created
+// gives to new and running pods; nil: none.
 func (d *Decision) UserMax() *corepolicy.Rules {
 	if d.RestrictsUserVPAs() {
 		return d.Policy.Sharing.Max
@@ -90,8 +90,8 @@ func (d *Decision) UserMax() *corepolicy.Rules {
 	return nil
 }
 
-// RestrictsUserVPAs reports whether the recipe and maxAllowed of the policy hold for VPAs that users
-// created, too.
+// RestrictsUserVPAs reports whether the recipe and maxAllowed of the policy hold for VPAs that
+// users created, too.
 func (d *Decision) RestrictsUserVPAs() bool {
 	return d.Policy != nil && d.Policy.Sharing.RestrictsUserVPAs && d.Policy.Sharing.Mode == SharingOn && !d.OutOfSharing
 }

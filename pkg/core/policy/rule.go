@@ -54,8 +54,8 @@ type Rules struct {
 	SeparateMemoryLimit bool
 	Sharing             *Sharing
 	KeepsClass          bool // running pods are resized in place, which cannot change their QoS class
-	// Outer are rules whose maximum bounds minimum and maximum of each container as well, such as those of a
-	// SizingPolicy. Nil: none.
+	// Outer are rules whose maximum bounds minimum and maximum of each container as well, such as
+	// those of a SizingPolicy. Nil: none.
 	Outer *Rules
 }
 

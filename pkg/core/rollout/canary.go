@@ -106,10 +106,10 @@ func (w *Workload) present(uid string) *Pod {
 // maxMembers bounds the members of a canary, because a record lists them.
 const maxMembers = 300
 
-// choose chooses the members of the canary, once: max(1, percentage of the eligible pods,
-// rounded down), at most maxMembers, those first that are to be changed. Later only one that is gone is
-// replaced, and stays in the list until then, so that pods that are sized, pending or new
-// make no canary grow; nor does one of a workload that shrank take more than its share.
+// choose chooses the members of the canary, once: max(1, percentage of the eligible pods, rounded
+// down), at most maxMembers, those first that are to be changed. Later only one that is gone is
+// replaced, and stays in the list until then, so that pods that are sized, pending or new make no
+// canary grow; nor does one of a workload that shrank take more than its share.
 func (s *State) choose(w *Workload, percentage int) {
 	var eligible []*Pod
 	live := 0

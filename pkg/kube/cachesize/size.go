@@ -73,7 +73,7 @@ func (w walk) elements(v reflect.Value) (n int64) {
 	return n
 }
 
-// table returns the memory of a map: a header, and slots for eight entries or a larger power of two.
+// table returns the memory of a map: a header, and slots for a power of two of entries, at least 8.
 func (w walk) table(v reflect.Value) int64 {
 	const header, group = 48, 8
 	if v.IsNil() || !w.first(v.UnsafePointer()) {
@@ -92,8 +92,8 @@ var location = reflect.TypeFor[*time.Location]()
 
 var pointerFields sync.Map // reflect.Type -> []int
 
-// pointers returns the fields of a struct that refer to other memory. For other types it returns one
-// element if values refer to other memory.
+// pointers returns the fields of a struct that refer to other memory. For other types it returns
+// one element if values refer to other memory.
 func pointers(t reflect.Type) []int {
 	if known, found := pointerFields.Load(t); found {
 		return known.([]int)

@@ -26,8 +26,8 @@ const (
 	shownNamespaces = 10
 )
 
-// Sizes measures the caches of a program in Run. It is safe for concurrent use. A nil Sizes measures
-// nothing.
+// Sizes measures the caches of a program in Run. It is safe for concurrent use. A nil Sizes
+// measures nothing.
 type Sizes struct {
 	mu     sync.Mutex
 	stores map[string][]cache.Store // by resource
@@ -93,7 +93,7 @@ func (s *Sizes) due(since time.Duration) bool {
 	return s.added || since >= measureInterval
 }
 
-// measure replaces the report. It takes a second for 50,000 pods, in which the last report is served.
+// measure replaces the report. It takes a second for 50,000 pods.
 func (s *Sizes) measure() {
 	s.mu.Lock()
 	stores := make(map[string][]cache.Store, len(s.stores))

@@ -46,8 +46,8 @@ var MaxLabels = fmt.Sprintf("%d labels or %d KiB", maxLabels, maxLabelBytes>>10)
 // ErrSelectorTooLarge is the error of a label selector that is not evaluated. It matches nothing.
 var ErrSelectorTooLarge = fmt.Errorf("selector exceeds %d requirements or %d KiB", maxRequirements, maxSelector>>10)
 
-// droppedKey marks labels, annotations and selectors of which the cache holds nothing. No API server
-// accepts an empty key.
+// droppedKey marks labels, annotations and selectors of which the cache holds nothing. No API
+// server accepts an empty key.
 const droppedKey = ""
 
 var (
@@ -55,15 +55,15 @@ var (
 	droppedSelector = &metav1.LabelSelector{MatchLabels: droppedLabels}
 )
 
-// Dropped reports whether labels or annotations of a cached object are incomplete, because they were
-// too large.
+// Dropped reports whether labels or annotations of a cached object are incomplete, because they
+// were too large.
 func Dropped(labels map[string]string) bool {
 	_, dropped := labels[droppedKey]
 	return dropped
 }
 
-// Selector parses a label selector. The error is ErrSelectorTooLarge for one that is too large, also
-// where a cache has dropped it.
+// Selector parses a label selector. The error is ErrSelectorTooLarge for one that is too large,
+// also where a cache has dropped it.
 func Selector(s *metav1.LabelSelector) (labels.Selector, error) {
 	if s != nil && (Dropped(s.MatchLabels) || tooLarge(s)) {
 		return nil, ErrSelectorTooLarge
@@ -86,7 +86,7 @@ func ParseSelector(text string) (labels.Selector, error) {
 	return selector, nil
 }
 
-// BoundSelectorText returns the text of a selector for a cache. One that is too large stays too large.
+// BoundSelectorText returns the text of a selector for a cache. A large one stays too large.
 func BoundSelectorText(text string) string { return truncate(text, maxSelector+1) }
 
 // BoundSelector returns a label selector for a cache. Selector returns ErrSelectorTooLarge for one
@@ -106,8 +106,8 @@ func tooLarge(s *metav1.LabelSelector) bool {
 	return len(s.MatchLabels)+len(s.MatchExpressions) > maxRequirements || s.Size()+valueOverhead*values > maxSelector
 }
 
-// LabelsTooLarge reports whether the labels of an object are too large for a cache, or whether a cache
-// has dropped them. Such an object may have any label.
+// LabelsTooLarge reports whether the labels of an object are too large for a cache, or whether a
+// cache has dropped them. Such an object may have any label.
 func LabelsTooLarge(labels map[string]string) bool {
 	return len(labels) > maxLabels || Dropped(labels) || mapSize(labels) > maxLabelBytes
 }
@@ -207,8 +207,8 @@ func forPolicies(annotations map[string]string) (kept map[string]string) {
 	return kept
 }
 
-// BoundOwners keeps the names of owners for a cache, and which of them controls. Of too many only the
-// controller is kept.
+// BoundOwners keeps the names of owners for a cache, and which of them controls. Of too many only
+// the controller is kept.
 func BoundOwners(owners []metav1.OwnerReference) []metav1.OwnerReference {
 	if len(owners) == 0 {
 		return nil
@@ -242,8 +242,8 @@ func fullOwners(owners []metav1.OwnerReference) []metav1.OwnerReference {
 // controls is the Controller of all cached owners. It must not be changed.
 var controls = true
 
-// boundContainers returns at most maxContainers containers. The last one then has no name and the CPU
-// and memory of all that are missing, so that the sum of the pod stays.
+// boundContainers returns at most maxContainers containers. The last one then has no name and the
+// CPU and memory of all that are missing, so that the sum of the pod stays.
 func boundContainers(containers []corev1.Container) []corev1.Container {
 	if len(containers) <= maxContainers {
 		return containers
@@ -340,8 +340,8 @@ func boundResizePolicy(all []corev1.ContainerResizePolicy) (kept []corev1.Contai
 	return kept
 }
 
-// crossNamespace is the affinity of cached pods whose affinity refers to other namespaces. It must not
-// be changed.
+// crossNamespace is the affinity of cached pods whose affinity refers to other namespaces. It must
+// not be changed.
 var crossNamespace = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{
 	RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{NamespaceSelector: &metav1.LabelSelector{}}}}}
 

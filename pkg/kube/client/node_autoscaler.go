@@ -42,11 +42,11 @@ const (
 	nodePools      = "nodepools"
 )
 
-// NodeAutoscaler is where Find looks for what shows that nodes are added to a cluster for pods
-// that find none: the status of cluster-autoscaler, the kind NodePool of Karpenter or its labels on most
-// nodes and, where that status may not be read, labels of managed pools on most nodes. A kubelet may label
-// its own node, so a label of a few nodes shows nothing. Find does not know whether another node would be
-// added for a certain pod.
+// NodeAutoscaler is where Find looks for what shows that nodes are added to a cluster for pods that
+// find none: the status of cluster-autoscaler, the kind NodePool of Karpenter or its labels on most
+// nodes and, where that status may not be read, labels of managed pools on most nodes. A kubelet
+// may label its own node, so a label of a few nodes shows nothing. Find does not know whether
+// another node would be added for a certain pod.
 type NodeAutoscaler struct {
 	Kube kubernetes.Interface
 	// Nodes returns the labels of each node.
@@ -91,7 +91,7 @@ func isFreshStatus(status *corev1.ConfigMap, now time.Time) bool {
 	return err != nil || now.Sub(at) < freshStatus
 }
 
-// labelOfMost names the first of the labels that a node has; empty unless most nodes have one of them.
+// labelOfMost names the first of the labels that a node has; empty unless most nodes have one.
 func labelOfMost(nodes []map[string]string, labels []string) string {
 	labelled, first := 0, len(labels)
 	for _, node := range nodes {

@@ -137,7 +137,7 @@ func growing(labels, kept map[string]string) map[string]string {
 	return kept
 }
 
-// health keeps what shows whether a node works, and what it is short of: one condition of each type.
+// health keeps one condition of each type that shows whether a node works.
 func health(conditions []corev1.NodeCondition) (kept []corev1.NodeCondition) {
 	for _, c := range conditions {
 		switch c.Type {
@@ -176,8 +176,8 @@ func statefulStrategy(s appsv1.StatefulSetUpdateStrategy) appsv1.StatefulSetUpda
 	return kept
 }
 
-// trimLimitRange keeps the bounds of CPU and memory of pods and containers. The API server accepts one
-// item of each type.
+// trimLimitRange keeps the bounds of CPU and memory of pods and containers. The API server accepts
+// one item of each type.
 func trimLimitRange(o *corev1.LimitRange) *corev1.LimitRange {
 	trimmed := &corev1.LimitRange{ObjectMeta: identity(o.ObjectMeta)}
 	for _, of := range [...]corev1.LimitType{corev1.LimitTypePod, corev1.LimitTypeContainer} {
@@ -191,8 +191,8 @@ func trimLimitRange(o *corev1.LimitRange) *corev1.LimitRange {
 	return trimmed
 }
 
-// trimQuota keeps what a quota leaves of CPU and memory, and its scopes. Without scopes that are too many
-// it counts all pods.
+// trimQuota keeps what a quota leaves of CPU and memory, and its scopes. Without scopes that are
+// too many it counts all pods.
 func trimQuota(o *corev1.ResourceQuota) *corev1.ResourceQuota {
 	trimmed := &corev1.ResourceQuota{ObjectMeta: identity(o.ObjectMeta)}
 	trimmed.Status.Hard, trimmed.Status.Used = convert.QuotaResources(o.Status.Hard), convert.QuotaResources(o.Status.Used)
@@ -311,8 +311,8 @@ func trimPod(p *corev1.Pod) *corev1.Pod {
 	return trimmed
 }
 
-// Unselectable returns why no VPA selects a pod, or nothing: it is too large, and the caches keep none of
-// its labels.
+// Unselectable returns why no VPA selects a pod, or nothing: it is too large, and the caches keep
+// none of its labels.
 func Unselectable(p *corev1.Pod) string {
 	switch {
 	case LabelsTooLarge(p.Labels):
@@ -352,8 +352,8 @@ func trimContainers(containers []corev1.Container) []corev1.Container {
 	return trimmed
 }
 
-// trimConditions keeps one condition of each type that shows whether a pod is ready, or the state of
-// a resize.
+// trimConditions keeps one condition of each type that shows whether a pod is ready, or the state
+// of a resize.
 func trimConditions(conditions []corev1.PodCondition) []corev1.PodCondition {
 	trimmed := make([]corev1.PodCondition, 0, 1) // nearly always
 	for i := range conditions {

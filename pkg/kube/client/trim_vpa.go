@@ -114,8 +114,8 @@ func boundConditions(all []vpav1.VerticalPodAutoscalerCondition) []vpav1.Vertica
 	return kept
 }
 
-// SpecTooLarge returns why the spec of a VPA is not cached, or nothing. Resources other than CPU and
-// memory in minAllowed and maxAllowed do not count, because no cache keeps them.
+// SpecTooLarge returns why the spec of a VPA is not cached, or nothing. Resources other than CPU
+// and memory in minAllowed and maxAllowed do not count, because no cache keeps them.
 func SpecTooLarge(s *vpav1.VerticalPodAutoscalerSpec) string {
 	size := boostSize(s.StartupBoost)
 	for _, r := range s.Recommenders {

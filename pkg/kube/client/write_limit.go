@@ -14,20 +14,20 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// WriteLimit bounds the bytes that the API server stores for the writes of a program to one namespace.
-// etcd keeps each revision of an object until it is compacted, so many small changes of large objects
-// fill it.
+// WriteLimit bounds the bytes that the API server stores for the writes of a program to one
+// namespace. etcd keeps each revision of an object until it is compacted, so many small changes of
+// large objects fill it.
 type WriteLimit struct {
 	Burst  int           // bytes
 	Refill int           // bytes in each Window
 	Window time.Duration // more than 0
-	// PerPod is the number of bytes in each Window for each running pod. If it exceeds Refill for all of
-	// them, it replaces Refill, and Burst grows by the same factor.
+	// PerPod is the number of bytes in each Window for each running pod. If it exceeds Refill for
+	// all of them, it replaces Refill, and Burst grows by the same factor.
 	PerPod int
 }
 
-// The limits of the programs allow less than 64 MiB in ten minutes together for a namespace with few
-// pods. The admission controller writes no object of a user.
+// The limits of the programs allow less than 64 MiB in ten minutes together for a namespace with
+// few pods. The admission controller writes no object of a user.
 var (
 	RecommenderWrites = WriteLimit{Burst: 16 << 20, Refill: 24 << 20, Window: 10 * time.Minute, PerPod: 32 << 10}
 	UpdaterWrites     = WriteLimit{Burst: 8 << 20, Refill: 12 << 20, Window: 10 * time.Minute, PerPod: 48 << 10}
@@ -38,7 +38,7 @@ const (
 	reservedPart = 4
 	// firstWrite is the assumed size in bytes of the first write for a namespace.
 	firstWrite = 16 << 10
-	// shrinkPart is the divisor of the assumed size for the part by which it shrinks after a smaller write.
+	// shrinkPart is the divisor of the assumed size for its decrease after a smaller write.
 	shrinkPart = 8
 	// maxFrequentBytes is the size of a VPA above which it is written once in each Window.
 	maxFrequentBytes = 256 << 10
@@ -68,8 +68,8 @@ func Urgent(ctx context.Context) context.Context {
 	return context.WithValue(ctx, priorityKey{}, max(urgent, priorityOf(ctx)))
 }
 
-// Unlimited returns a context for writes that are always sent: reverts, and the rest of a change that
-// has begun. They count all the same.
+// Unlimited returns a context for writes that are always sent: reverts, and the rest of a change
+// that has begun. They count all the same.
 func Unlimited(ctx context.Context) context.Context {
 	return context.WithValue(ctx, priorityKey{}, unlimited)
 }

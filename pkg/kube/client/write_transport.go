@@ -16,7 +16,7 @@ import (
 // vpas is the resource of VPAs.
 const vpas = "verticalpodautoscalers"
 
-// limitedResources are the resources whose writes count. Others are objects of the programs, such as Leases.
+// limitedResources are the resources whose writes count. Others, such as Leases, are few.
 var limitedResources = map[string]bool{
 	"events": true, "pods": true, vpas: true, "verticalpodautoscalercheckpoints": true, "sizingrecords": true,
 }
@@ -27,8 +27,9 @@ const writeLimitCause metav1.CauseType = "LoadlineWriteLimit"
 // IsWriteLimited reports whether a write was not sent because of the write limit of its namespace.
 func IsWriteLimited(err error) bool { return apierrors.HasStatusCause(err, writeLimitCause) }
 
-// Limit makes the clients of a configuration answer a write with status 429, without sending it, while its
-// namespace has used its limit. IsWriteLimited reports such errors. Call it before building clients.
+// Limit makes the clients of a configuration answer a write with status 429, without sending it,
+// while its namespace has used its limit. IsWriteLimited reports such errors. Call it before
+// building clients.
 func (l *WriteLimiter) Limit(config *rest.Config) {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return limitedWrites{next, l} })
 }
@@ -70,8 +71,9 @@ type write struct {
 	copies                    int // of the answer that are stored
 }
 
-// writeOf returns the write of a request, if it counts. An eviction stores its pod twice, and its answer
-// does not contain the pod. The dry run of the replacement, which comes before, counts for that.
+// writeOf returns the write of a request, if it counts. An eviction stores its pod twice, and its
+// answer does not contain the pod. The dry run of the replacement, which comes before, counts for
+// that.
 func writeOf(r *http.Request) (w write, counts bool) {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodDelete {
 		return write{}, false
@@ -92,7 +94,7 @@ func writeOf(r *http.Request) (w write, counts bool) {
 	return w, true
 }
 
-// refuse returns the answer to a write that is not sent. The event recorder would retry after an error.
+// refuse answers a write that is not sent. The event recorder would retry after an error.
 func refuse(r *http.Request, message string) (*http.Response, error) {
 	status := metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,

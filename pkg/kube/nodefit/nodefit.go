@@ -110,12 +110,13 @@ func (n *Nodes) HoldAnywhere(requests resources.List) bool {
 	return n == nil || len(n.nodes) == 0 || fits(requests, n.room)
 }
 
-// Largest returns the room of the node that can hold the largest part of some requests, of those that a pod
-// can go to. False: one is large enough, or it is not known which there are. Own reports whether a DaemonSet is
-// the controller of the pod.
+// Largest returns the room of the node that can hold the largest part of some requests, of those
+// that a pod can go to. False: one is large enough, or it is not known which there are. Own reports
+// whether a DaemonSet is the controller of the pod.
 //
-// A kubelet may label its own node, so a node whose size follows its pods holds anything only for a pod that
-// tolerates the taint of such nodes, or if most nodes that the pod can go to are such nodes.
+// A kubelet may label its own node, so a node whose size follows its pods holds anything only for a
+// pod that tolerates the taint of such nodes, or if most nodes that the pod can go to are such
+// nodes.
 func (n *Nodes) Largest(requests resources.List, p *Placement, own func(namespace, name string) bool) (room resources.List, tooLarge bool) {
 	if n.HoldAnywhere(requests) || convert.GetsOwnNode(p.Scheduler) {
 		return room, false

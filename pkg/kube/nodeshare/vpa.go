@@ -38,7 +38,8 @@ type VPA struct {
 	KeepsCPULimit bool // a ResourceQuota counts CPU limits, so running pods keep them as new pods do
 
 	status *vpav1.RecommendedPodResources
-	// raisedRecipe is the recipe of the annotation, if its floors for a pod are above those of the policy.
+	// raisedRecipe is the recipe of the annotation, if its floors for a pod are above those of the
+	// policy.
 	raisedRecipe *recipe.Recipe
 }
 
@@ -81,8 +82,8 @@ func hasHigherFloor(a, b *recipe.Recipe) bool {
 	return floors.Value(resources.CPU) > others.Value(resources.CPU) || floors.Value(resources.Memory) > others.Value(resources.Memory)
 }
 
-// recipeFloors returns the floors that the annotation sets for each of the recommended containers. Recommendations
-// that are hardly above them are floors, too: the recommender rounds up.
+// recipeFloors returns the floors that the annotation sets for each of the recommended containers.
+// Recommendations that are hardly above them are floors, too: the recommender rounds up.
 func (v *VPA) recipeFloors() (floors resources.List) {
 	if v.raisedRecipe == nil {
 		return floors
@@ -120,9 +121,9 @@ func (v *VPA) recommendBase(to map[string]resources.Bounds) {
 	}
 }
 
-// own are base and peak of a container before minAllowed, or a floor of the recipe that the VPA names,
-// raises them, as far as that is known. Otherwise a VPA author could reserve room that the pod never
-// uses.
+// own are base and peak of a container before minAllowed, or a floor of the recipe that the VPA
+// names, raises them, as far as that is known. Otherwise a VPA author could reserve room that the
+// pod never uses.
 type own struct{ base, peak resources.List }
 
 // owns returns what own is of each container.

@@ -196,8 +196,8 @@ func WatchHPAs(core informers.SharedInformerFactory, owners Owners, sentence str
 	return h, nil
 }
 
-// sameSpec reports whether an update leaves the spec of a HorizontalPodAutoscaler alone, as those of its
-// status do.
+// sameSpec reports whether an update leaves the spec of a HorizontalPodAutoscaler alone, as those
+// of its status do.
 func sameSpec(before, after any) bool {
 	b, known := before.(*autoscalingv2.HorizontalPodAutoscaler)
 	a, is := after.(*autoscalingv2.HorizontalPodAutoscaler)

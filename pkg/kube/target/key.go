@@ -37,14 +37,15 @@ func CompareKeys(a, b Key) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Group, b.Group))
 }
 
-// CheckRef returns an error if a target names nothing that can exist. A VPA with such a target gets no pods.
+// CheckRef returns an error for a target that cannot exist. A VPA with such a target gets no pods.
 func CheckRef(ref *autoscalingv1.CrossVersionObjectReference) error {
 	return RefKey(metav1.NamespaceDefault, ref).check()
 }
 
-// check returns an error if a part of k cannot be a segment of a request's path, or has characters that no
-// name and no kind has. What such a reference names would be another object than the one that is read. Nothing
-// that exists is longer than what is allowed here, and keys are kept: references may be as large as their object.
+// check returns an error if a part of k cannot be a segment of a request's path, or has characters
+// that no name and no kind has. What such a reference names would be another object than the one
+// that is read. Nothing that exists is longer than what is allowed here, and keys are kept:
+// references may be as large as their object.
 func (k Key) check() error {
 	group := k.Group
 	if group == "" {
@@ -70,7 +71,7 @@ func (k Key) check() error {
 	return nil
 }
 
-// unnameable reports whether a character is in no name: it is not printable, a space, or invalid UTF-8.
+// unnameable reports whether a character is a space, not printable or invalid UTF-8.
 func unnameable(r rune) bool { return r == ' ' || r == utf8.RuneError || !strconv.IsPrint(r) }
 
 // node is the kind of the owner of static pods, which is no workload.

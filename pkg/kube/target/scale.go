@@ -50,7 +50,8 @@ const (
 	mostFirst  = 4 * time.Second
 	firstsLife = time.Minute
 	// mostFirstOfAll is mostFirst for all namespaces together: several of them must not use up the
-	// passes either. A request that has begun may exceed it by firstTimeout, so callers wait 10 s at most.
+	// passes either. A request that has begun may exceed it by firstTimeout, so callers wait 10 s
+	// at most.
 	mostFirstOfAll = 7 * time.Second
 	// mostOfRound is how many answers are asked for, and longestRound for how long, before others
 	// that are due meanwhile are.
