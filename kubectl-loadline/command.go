@@ -151,7 +151,7 @@ func overview(cmd *cobra.Command, out io.Writer) {
 	printable.Fprintf(out, "%s: %s\n\nUsage:\n", cmd.CommandPath(), cmd.Short)
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	list(w, cmd)
-	_ = w.Flush() // as with package fmt there is nobody to tell
+	_ = w.Flush() // errors of the writer are ignored, as with package fmt
 	printable.Fprintf(out, "\n%s COMMAND --help tells more.\n", cmd.CommandPath())
 }
 

@@ -42,8 +42,8 @@ func (p *pass) sent(of disruption.Subject, err error) {
 }
 
 // inTurnsOfStarts orders changes of workloads that have not started: namespaces take turns, those
-// with the fewest starts first. So no namespace keeps the workloads of others from starting. All
-// other changes stay in place.
+// with the fewest starts first, so that no namespace keeps others from starting. Other changes stay
+// in place.
 func (p *pass) inTurnsOfStarts(actions []disruption.Action) []disruption.Action {
 	type queue struct{ policy, namespace string }
 	waiting := map[queue]int{}

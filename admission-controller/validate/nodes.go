@@ -118,7 +118,7 @@ func (c *Cluster) readNodes(ctx context.Context) error {
 		c.nodes.Store(nil)
 		return fmt.Errorf("list nodes: %w", err)
 	}
-	if growing > 1 || 2*growing > len(all) { // no bound is too large for every node, and no single node can say so
+	if growing > 1 || 2*growing > len(all) { // one node that labels itself does not count
 		most = resources.List{}
 	}
 	c.largest.Store(&most)

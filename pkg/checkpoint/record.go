@@ -33,7 +33,7 @@ type Record struct {
 	windows string // the annotation
 }
 
-// MetadataSize is what a checkpoint takes in etcd besides its content, about.
+// MetadataSize is the approximate size of a checkpoint in etcd without its content.
 const MetadataSize = 1 << 10
 
 // ObjectName returns the name of a checkpoint.

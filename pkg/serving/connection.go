@@ -13,7 +13,7 @@ import (
 // Connection is an open connection of a Port. The nil Connection ignores all calls, so handlers
 // also work without a Port.
 type Connection struct {
-	net.Conn          // what the HTTP server reads: TLS or plain
+	net.Conn          // read by the HTTP server: TLS or plain
 	raw      net.Conn // below TLS
 	quota    *quota   // of bytes below TLS, nil without TLS
 	table    *connections

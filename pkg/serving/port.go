@@ -34,7 +34,7 @@ const (
 	memoryParts = 8
 	// minConnections are open even if the memory limit is very low.
 	minConnections = 16
-	// headerSlack is what the HTTP server adds to its limit of a header.
+	// headerSlack is added by the HTTP server to its limit of a header.
 	headerSlack = 4 << 10
 )
 

@@ -100,7 +100,7 @@ func (u *Maintainer) Clean(ctx context.Context, now time.Time) {
 const loggedLines = 10
 
 // report logs joined errors, unless they are those of the last time, and counts
-// each as a result. A name that is taken, for one, stays so until somebody acts.
+// each as a result. Most stay until a user acts.
 func (u *Maintainer) report(ctx context.Context, last *serving.Reminder, err error, result, message string, now time.Time) {
 	if ctx.Err() != nil {
 		return

@@ -41,7 +41,7 @@ const (
 	claimed        // of a VPA, or pods will be folded into them
 )
 
-// weight is what a history of a label set counts. Each link with a VPA takes memory, too.
+// weight is the weight of a history of a label set. Each link with a VPA takes memory, too.
 func (set *labelSet) weight() int { return 1 + len(set.text)/labelUnit + len(set.vpas)/MaxVPAs }
 
 // leave counts histories of which one pod less of a label set has the containers.

@@ -15,7 +15,7 @@ import (
 // under one label that its selector requires, so most selectors are not evaluated at all.
 type index struct {
 	by      map[label][]*matcher
-	rest    []*matcher // whose selectors require no certain label
+	rest    []*matcher // matchers that require no certain label
 	targets map[target.Key][]*matcher
 
 	mentions map[string]int // requirements by label key
@@ -115,7 +115,7 @@ func (l list) without(keys []string) labels.Set {
 	return rest
 }
 
-// textWithout returns the text of the labels whose keys are not among some.
+// textWithout returns the text of the labels except some keys.
 func (l list) textWithout(keys map[string]bool) string {
 	var text strings.Builder
 	for _, x := range l {

@@ -280,8 +280,8 @@ func (k *Keeper) differences(v, want *vpav1.VerticalPodAutoscaler, metadata, spe
 	}
 }
 
-// missing returns what has to be added to words; nil: nothing. Of words that the cache has dropped
-// it is not known.
+// missing returns what has to be added to words; nil: nothing, or it is not known, because the
+// cache has dropped the words.
 func missing(words, wanted map[string]string) map[string]any {
 	var add map[string]any
 	if client.Dropped(words) {

@@ -153,8 +153,8 @@ func (t Trip) with(other Trip) Trip {
 	return t
 }
 
-// acknowledged returns the time until which the changes of the policy are acknowledged, from what a
-// user wrote. A time after the clock, the last change and the last revert acknowledges nothing: it
+// acknowledged returns the time until which the changes of the policy are acknowledged, from the
+// annotation. A time after the clock, the last change and the last revert acknowledges nothing: it
 // would cover reverts that are yet to come.
 func (p *PolicyRounds) acknowledged(written, now time.Time) time.Time {
 	latest, limit := now.Unix(), now.Add(skew).Unix()
@@ -186,8 +186,6 @@ type counts struct{ ended, judged, reverted int }
 func (c counts) plus(o counts) counts {
 	return counts{c.ended + o.ended, c.judged + o.judged, c.reverted + o.reverted}
 }
-
-func (c counts) negated() counts { return counts{-c.ended, -c.judged, -c.reverted} }
 
 // tooMany reports whether the share of reverts trips a fuse.
 func (c counts) tooMany() bool { return c.reverted >= fuseReverts && c.reverted*fuseShare > c.judged }
@@ -259,16 +257,16 @@ func (p *PolicyRounds) edges(running []verdict, since, now int64) (edges []edge)
 			if v.at <= since || v.changed <= since || v.at < oldest || v.at > latest || !p.revertNear(v.at, window) {
 				continue
 			}
-			one := edge{at: v.at, namespace: v.namespace, counts: counts{ended: 1}}
+			c := counts{ended: 1}
 			if v.judged {
-				one.judged = 1
+				c.judged = 1
 			}
 			if v.reverted {
-				one.reverted = 1
+				c.reverted = 1
 			}
-			edges = append(edges, one)
+			edges = append(edges, edge{v.at, v.namespace, c})
 			if v.at+window <= now {
-				edges = append(edges, edge{v.at + window, v.namespace, one.negated()})
+				edges = append(edges, edge{v.at + window, v.namespace, counts{-c.ended, -c.judged, -c.reverted}})
 			}
 		}
 	}

@@ -46,7 +46,7 @@ var MaxLabels = fmt.Sprintf("%d labels or %d KiB", maxLabels, maxLabelBytes>>10)
 // ErrSelectorTooLarge is the error of a label selector that is not evaluated. It matches nothing.
 var ErrSelectorTooLarge = fmt.Errorf("selector exceeds %d requirements or %d KiB", maxRequirements, maxSelector>>10)
 
-// droppedKey marks labels, annotations and selectors of which the cache holds nothing. No API
+// droppedKey marks labels, annotations and selectors that the cache does not hold. No API
 // server accepts an empty key.
 const droppedKey = ""
 

@@ -40,7 +40,7 @@ type options struct {
 	sizes     *cachesize.Sizes
 }
 
-// Measured adds the caches of a factory to those that are measured; nil: none are.
+// Measured adds the stores of a factory to sizes, which may be nil.
 func Measured(s *cachesize.Sizes) Option { return func(o *options) { o.sizes = s } }
 
 // Tracked records in f what the informers of a factory receive. All their watches ask for bookmarks,

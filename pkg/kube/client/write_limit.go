@@ -195,7 +195,7 @@ func (l *WriteLimiter) reserve(w write, p priority) (reserved int, refusal strin
 	return 0, refusal
 }
 
-// refill returns the writes to a namespace with what the limit allows by now.
+// refill returns the writes to a namespace after adding the bytes that the limit allows by now.
 func (l *WriteLimiter) refill(namespace string) *namespaceWrites {
 	now := l.now()
 	update := func(name string, n *namespaceWrites) (idle bool) {

@@ -46,7 +46,7 @@ type node struct {
 	name   string
 	size   resources.List
 	taken  resources.List // by pods of DaemonSets, and static ones
-	grows  bool           // it says that it is as large as its pods need, see Largest
+	grows  bool           // by its labels or taints its size follows its pods, see Largest
 	labels map[string]string
 	taints []corev1.Taint
 }
