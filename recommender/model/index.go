@@ -115,17 +115,6 @@ func (l list) without(keys []string) labels.Set {
 	return rest
 }
 
-// textWithout returns the text of the labels except some keys.
-func (l list) textWithout(keys map[string]bool) string {
-	var text strings.Builder
-	for _, x := range l {
-		if !keys[x.key] {
-			text.WriteString(x.key + "=" + x.value + ",")
-		}
-	}
-	return text.String()
-}
-
 // add adds a VPA, unless it has no selector.
 func (x *index) add(v *VPA) {
 	if v.selector == nil {

@@ -105,37 +105,34 @@ func runKeys(sets []*labelSet, keys []string) []string {
 }
 
 // distinctWithout returns for each n how many label sets remain without the labels of keys[:n+1].
-// It takes O(label sets * keys): it numbers the label sets without any of the keys, then adds the
-// keys from the last to the second.
+// All label sets have the same keys. It takes O(label sets * labels): it numbers the label sets by
+// the values of all other keys, then adds the keys from the last to the second.
 func distinctWithout(sets []*labelSet, keys []string) []int {
-	type extended struct {
-		number int
-		value  string
-	}
-	left := make(map[string]bool, len(keys))
-	for _, key := range keys {
-		left[key] = true
-	}
-	numbers, seen := make([]int, len(sets)), map[string]int{}
-	for i, set := range sets {
-		text := set.labels.textWithout(left)
-		if _, known := seen[text]; !known {
-			seen[text] = len(seen)
+	numbers, count := make([]int, len(sets)), 1
+	add := func(key string) {
+		type extended struct {
+			number int
+			value  string
 		}
-		numbers[i] = seen[text]
+		known := map[extended]int{}
+		for i, set := range sets {
+			e := extended{numbers[i], set.labels.Get(key)}
+			if _, found := known[e]; !found {
+				known[e] = len(known)
+			}
+			numbers[i] = known[e]
+		}
+		count = len(known)
+	}
+	for _, key := range sets[0].labels.keyList() {
+		if !slices.Contains(keys, key) {
+			add(key)
+		}
 	}
 	counts := make([]int, len(keys))
-	for n, count := len(keys)-1, len(seen); n >= 0; n-- {
+	for n, key := range slices.Backward(keys) {
 		counts[n] = count
-		more := map[extended]int{}
-		for i, set := range sets {
-			e := extended{numbers[i], set.labels.Get(keys[n])}
-			if _, known := more[e]; !known {
-				more[e] = len(more)
-			}
-			numbers[i] = more[e]
-		}
-		count = len(more)
+		add(key)
 	}
 	return counts
 }
