@@ -297,18 +297,30 @@ func TestResize_ARefusalByAdmissionEvictsNothing(t *testing.T) {
 }
 
 func TestOversizedBudget_HoldsDisruptionsAlone(t *testing.T) {
+	restarting := func(p *corev1.Pod) {
+		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
+	}
 	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "large"}, Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{}}}
 	for i := range 101 {
 		budget.Spec.Selector.MatchExpressions = append(budget.Spec.Selector.MatchExpressions,
 			metav1.LabelSelectorRequirement{Key: fmt.Sprint("key-", i), Operator: metav1.LabelSelectorOpExists})
 	}
-	for mode, held := range map[vpav1.UpdateMode]bool{vpav1.UpdateModeRecreate: true, vpav1.UpdateModeInPlaceOrRecreate: false} {
-		t.Run(string(mode), func(t *testing.T) {
-			w := newWorld(t, Default(), append(web(mode, 4), budget)...)
+	for _, tc := range []struct {
+		name   string
+		mode   vpav1.UpdateMode
+		change func(*corev1.Pod)
+		held   bool
+	}{
+		{name: "eviction", mode: vpav1.UpdateModeRecreate, held: true},
+		{name: "resize with restart", mode: vpav1.UpdateModeInPlaceOrRecreate, change: restarting, held: true},
+		{name: "resize", mode: vpav1.UpdateModeInPlaceOrRecreate},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, Default(), append(deployment(4, tc.change), autoscaler(tc.mode), budget)...)
 			require.Eventually(t, func() bool { return w.loop.budgets.Synced() }, 5*time.Second, time.Millisecond)
 			w.pass(noon)
-			require.Equal(t, held, len(w.writes()) == 0)
-			require.Equal(t, held, w.value("loadline_updater_skipped_pods", "reason", "BudgetTooLarge") > 0)
+			require.Equal(t, tc.held, len(w.writes()) == 0)
+			require.Equal(t, tc.held, w.value("loadline_updater_skipped_pods", "reason", "BudgetTooLarge") > 0)
 		})
 	}
 }

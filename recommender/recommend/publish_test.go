@@ -396,14 +396,13 @@ func TestPublish_KeepsThePublishedRecommendationIfTheStatusIsTooLarge(t *testing
 			if !tc.provided {
 				object.Status = vpav1.VerticalPodAutoscalerStatus{}
 			}
-			v := p.takes("large")
-			v.Object = object
-			outcome := status.Outcome{Recommendation: make([]status.Recommended, 1), Lacks: strings.Repeat("x", status.MaxBytes)}
-			_, err := p.Writer.Write(t.Context(), object, status.Compose(object, outcome, now()))
-			require.ErrorIs(t, err, status.ErrTooLarge)
-			written, err := p.writeTooLarge(t.Context(), v, outcome, now())
-			require.NoError(t, err)
-			require.True(t, written)
+			v := p.takes("web")
+			v.Object, v.Restored = object, map[string]*usage.Profile{strings.Repeat("x", status.MaxBytes): v.Restored["a"]}
+			v.Invalidate()
+			p.Publish(t.Context(), []*model.VPA{v}, now(), time.Minute)
+			gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "limited"}, []string{"limit"})
+			CountLimited(gauge, []*model.VPA{v})
+			require.EqualValues(t, 1, testutil.ToFloat64(gauge.WithLabelValues("status_bytes")))
 			got, err := p.client.AutoscalingV1().VerticalPodAutoscalers("ns").Get(t.Context(), "web", metav1.GetOptions{})
 			require.NoError(t, err)
 			require.True(t, status.Holds(got, status.StatusTooLarge))
