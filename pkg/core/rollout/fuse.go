@@ -60,7 +60,7 @@ func (p *PolicyRounds) Add(namespace, record string, s State, hash string) {
 	if p.lastChange == nil {
 		p.lastChange = map[string]int64{}
 	}
-	p.lastChange[namespace] = max(p.lastChange[namespace], 0)
+	p.lastChange[namespace] = max(p.lastChange[namespace], 0) // also without a change
 	if !s.Started.IsZero() && s.Hash == hash {
 		p.starts = append(p.starts, start{s.Started.Unix(), namespace})
 	}
