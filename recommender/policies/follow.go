@@ -3,6 +3,7 @@ package policies
 import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/recommender/model"
 )
@@ -18,7 +19,7 @@ func Follow(policies *sizing.Policies, m *model.Model) {
 		var s model.Sizing
 		if d.Policy != nil {
 			s.Policy, s.Recipe = d.Policy.Name, d.Policy.Recipe
-			s.OnlyRecipe = d.RestrictsUserVPAs()
+			s.OnlyRecipe = d.RestrictsUserVPAs() && v.Object.Annotations[recipe.Annotation] != ""
 			// The recommendation of a VPA that a person wrote is never taken away.
 			s.Observe = d.Mode == fleet.Observe && convert.MadeForPolicy(v.Object)
 		}
