@@ -102,7 +102,7 @@ unit: ## unit tests, with the race detector but for replays; many wait, so more 
 	packages=$$(go list ./... | grep -v $(COMPUTING:./%=-e /%$$)); \
 		$(RACE) -timeout 20m -p 4 ./updater ./recommender $$packages # the two that take longest begin first
 	go test -vet=off $(COMPUTING)
-	go test -vet=off -run 'TestNoReview|FuzzReview|TestHeapUnderAPolicy' ./admission-controller ./recommender # costs hold without the race detector
+	go test -vet=off -run 'TestNoReview|FuzzReview|TestProgram|TestHeapUnderAPolicy' ./admission-controller ./recommender # costs hold without the race detector
 
 .PHONY: cluster-checks
 cluster-checks: ## static checks and unit tests of hack/cluster, once for each version of it

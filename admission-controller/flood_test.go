@@ -209,7 +209,9 @@ func TestProgram_SurvivesUnfinishedHeaders(t *testing.T) {
 				require.Equal(t, http.StatusOK, response.StatusCode, path)
 			}
 			t.Logf("resident: %d MiB before, %d MiB at most", before, p.memory(t, "VmHWM"))
-			require.Less(t, p.memory(t, "VmHWM"), allowed)
+			if !raced { // the race detector needs memory, too
+				require.Less(t, p.memory(t, "VmHWM"), allowed)
+			}
 		})
 	}
 }

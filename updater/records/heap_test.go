@@ -89,6 +89,7 @@ func TestAWriteLosesNothing(t *testing.T) {
 	_, err := s.Update(t.Context(), web, one)
 	require.NoError(t, err)
 	before.Status.Rounds[0].Pods++
+	before.Status.StartedAt = &before.Status.Rounds[len(before.Status.Rounds)-1].Time // records of older versions have none
 	after := live(t, client)
 	after.OwnerReferences = before.OwnerReferences // see TestWhoseRecordItIs
 	require.True(t, apiequality.Semantic.DeepEqual(before, after), "%v, was %v", after, before)

@@ -27,7 +27,7 @@ const fullPolicy = `{
   "schedule":{"windows":[{"start":"22:00","end":"06:00"}],"daysOfWeek":["Monday"],"timezone":"UTC"},
   "initialSizing":"Target","hpa":"LeaveOut"},
  "safety":{"autoRevert":true,"observationPeriod":"5m0s","restarts":2,"throttle":"0.5","pressure":"0.3"},
- "sharing":{"mode":"Off","resources":["cpu"],"evict":true,"cpuLimit":"Keep","nodeAutoscaler":"DryRun"}},
+ "sharing":{"mode":"Off","resources":["cpu"],"evict":true,"cpuLimit":"Keep","nodeAutoscaler":"DryRun","maxEvictionRanking":"medium","userVPAs":"Restrict"}},
 "status":{
  "conditions":[{"type":"Ready","status":"True","lastTransitionTime":"2026-01-02T12:00:00Z","reason":"Served","message":"m"}],
  "counts":{"selected":1,"withRecommendation":2,"applied":3,"pending":4,"deferred":5,"infeasible":6,"reverted":7,"yielded":8,"refused":9},
