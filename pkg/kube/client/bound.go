@@ -120,6 +120,18 @@ func boundLabels(labels map[string]string) map[string]string {
 	return labels
 }
 
+// shareWords returns a copy of labels in which well-known words take no memory of their own.
+func shareWords(labels map[string]string) map[string]string {
+	if labels == nil {
+		return nil
+	}
+	kept := make(map[string]string, len(labels))
+	for key, value := range labels {
+		kept[constant(key)] = constant(value)
+	}
+	return kept
+}
+
 func mapSize(m map[string]string) (n int) {
 	for key, value := range m {
 		n += len(key) + len(value)

@@ -344,7 +344,7 @@ func (t *Trimmer) sharePod(o *corev1.Pod) *Pod {
 	p := &Pod{
 		name: o.Name, version: o.ResourceVersion, uid: o.UID, generation: o.Generation, observed: o.Status.ObservedGeneration,
 		created: nanoseconds(o.CreationTimestamp), node: unique.Make(o.Spec.NodeName),
-		kin: t.shareKin(o), labels: shared(t, &t.words, o.Labels, (*text).words), shape: t.shareShape(o),
+		kin: t.shareKin(o), labels: t.shareLabels(o.Labels), shape: t.shareShape(o),
 	}
 	p.states = t.shareStates(o, &p.shape.value)
 	if o.Status.StartTime != nil {

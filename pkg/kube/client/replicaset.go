@@ -21,8 +21,8 @@ type ReplicaSet struct {
 	name      string
 	namespace unique.Handle[string]
 	version   string
-	owner     [1]metav1.OwnerReference // without UID; no kind: nobody controls it
-	selector  *metav1.LabelSelector    // nil: that of a Deployment is not needed
+	owner     *[1]metav1.OwnerReference // without UID, shared by revisions; nil: no controller
+	selector  *metav1.LabelSelector     // nil: that of a Deployment is not needed
 	replicas  int32
 	counted   bool // replicas are said
 }
@@ -44,7 +44,19 @@ func trimReplicaSet(o *appsv1.ReplicaSet) *ReplicaSet {
 	if strings.HasPrefix(r.name, name) {
 		name = r.name[:len(name)]
 	}
-	r.owner[0] = metav1.OwnerReference{APIVersion: word(owner.APIVersion), Kind: word(owner.Kind), Name: name, Controller: &controls}
+	r.owner = &[1]metav1.OwnerReference{{APIVersion: word(owner.APIVersion), Kind: word(owner.Kind), Name: name, Controller: &controls}}
+	return r
+}
+
+// keepReplicaSet gives a ReplicaSet the owner reference of the previous one if they are equal. API servers
+// list by name, so the revisions of a Deployment follow each other.
+func (t *Trimmer) keepReplicaSet(r *ReplicaSet) *ReplicaSet {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if last := t.revision; last != nil && last.owner != nil && r.owner != nil && last.namespace == r.namespace && *last.owner == *r.owner {
+		r.owner = last.owner
+	}
+	t.revision = r
 	return r
 }
 
@@ -63,7 +75,7 @@ func (r *ReplicaSet) GetResourceVersion() string { return r.version }
 // GetOwnerReferences returns the controlling owner, without its UID; nil if there
 // is none.
 func (r *ReplicaSet) GetOwnerReferences() []metav1.OwnerReference {
-	if r.owner[0].Kind == "" {
+	if r.owner == nil {
 		return nil
 	}
 	return r.owner[:]

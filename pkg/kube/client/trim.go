@@ -261,7 +261,7 @@ func identity(m metav1.ObjectMeta) metav1.ObjectMeta {
 // selectable keeps also the metadata by which a policy selects a workload.
 func selectable(m metav1.ObjectMeta) metav1.ObjectMeta {
 	kept := identity(m)
-	kept.Labels, kept.Annotations = boundLabels(m.Labels), forPolicies(m.Annotations)
+	kept.Labels, kept.Annotations = shareWords(boundLabels(m.Labels)), forPolicies(m.Annotations)
 	return kept
 }
 
@@ -438,6 +438,9 @@ var constants = func() map[string]string {
 		string(corev1.ConditionTrue), string(corev1.ConditionFalse), string(corev1.ConditionUnknown),
 		"system-node-critical", "system-cluster-critical", appsv1.SchemeGroupVersion.String(), "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job",
 		"VerticalPodAutoscaler", vpav1.SchemeGroupVersion.String(),
+		"app", "k8s-app", "app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/version", "app.kubernetes.io/component",
+		"app.kubernetes.io/part-of", "app.kubernetes.io/managed-by", "helm.sh/chart", "Helm",
+		appsv1.DefaultDeploymentUniqueLabelKey, appsv1.ControllerRevisionHashLabelKey, appsv1.StatefulSetPodNameLabel, appsv1.PodIndexLabel,
 	} {
 		known[word] = word
 	}

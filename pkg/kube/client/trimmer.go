@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -29,6 +30,7 @@ type Trimmer struct {
 	shapes   pool[shape]
 	states   pool[states]
 	vpas     vpaBudget
+	revision *ReplicaSet // the previous one
 }
 
 // amounts are lists that one object uses.
@@ -75,6 +77,8 @@ func (t *Trimmer) Trim(object any) (any, error) {
 		return p, nil
 	case *Pod: // has been trimmed
 		return o, nil
+	case *appsv1.ReplicaSet:
+		return t.keepReplicaSet(trimReplicaSet(o)), nil
 	case *vpav1.VerticalPodAutoscaler:
 		return t.keepVPA(trimVPA(o)), nil
 	}
@@ -92,6 +96,16 @@ func shared[T any](t *Trimmer, of *pool[T], value T, write func(*text, T)) *part
 	t.text = t.text[:0]
 	write(&t.text, value)
 	return of.share(t.text.digest(), value)
+}
+
+func (t *Trimmer) shareLabels(labels map[string]string) *part[map[string]string] {
+	t.text = t.text[:0]
+	t.text.words(labels)
+	d := t.text.digest()
+	if found := t.words.find(d); found != nil {
+		return found
+	}
+	return t.words.add(d, shareWords(labels))
 }
 
 func (t *Trimmer) shareKin(p *corev1.Pod) *part[kin] {

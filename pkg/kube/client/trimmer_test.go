@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -190,4 +191,33 @@ func decoded(t *testing.T, object any) any {
 		return o.DeepCopy()
 	}
 	return object
+}
+
+func TestTrimmer_RevisionsShareTheirOwner(t *testing.T) {
+	var trimmer Trimmer
+	revision := func(namespace, owner, name string) *ReplicaSet {
+		trimmed, err := trimmer.Trim(&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace,
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: owner, Controller: new(true)}}}})
+		require.NoError(t, err)
+		set, ok := trimmed.(*ReplicaSet)
+		require.True(t, ok)
+		require.Equal(t, owner, set.GetOwnerReferences()[0].Name)
+		return set
+	}
+	first := revision("a", "web", "web-1")
+	require.Same(t, first.owner, revision("a", "web", "web-2").owner)
+	require.NotSame(t, first.owner, revision("a", "db", "db-1").owner)
+	other := revision("b", "db", "db-1")
+	require.Equal(t, "b", other.GetNamespace())
+	require.NotSame(t, other.owner, revision("a", "db", "db-2").owner)
+}
+
+func TestTrimmer_KeepsLabels(t *testing.T) {
+	for _, labels := range []map[string]string{nil, {}, {"app": "web", "app.kubernetes.io/managed-by": "Helm", "team": "a"}} {
+		trimmed, err := new(Trimmer).Trim(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: labels}})
+		require.NoError(t, err)
+		pod, ok := PodOf(trimmed)
+		require.True(t, ok)
+		require.Equal(t, labels, pod.Labels)
+	}
 }
