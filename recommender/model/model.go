@@ -69,7 +69,7 @@ type space struct {
 	name      string
 	vpas      map[string]*VPA
 	selectors index
-	owners    map[target.Key]int // how many label sets each workload owns
+	owners    map[target.Key]int // how many label sets each custom resource owns
 	sets      map[string]*labelSet
 	batches   map[keysText]*batch
 	pods      map[string]*pod

@@ -82,9 +82,11 @@ func (m *Model) give(set *labelSet, owner target.Key) bool {
 	}
 	set.owner = owner
 	s := set.space
-	s.owners[owner]++
-	if s.owners[owner] == 1 && owner.Custom() {
-		m.narrow(s, owner)
+	if owner.Custom() {
+		s.owners[owner]++
+		if s.owners[owner] == 1 {
+			m.narrow(s, owner)
+		}
 	}
 	for _, v := range slices.Clone(set.vpas) {
 		if !s.owns(v, set) {
@@ -96,6 +98,9 @@ func (m *Model) give(set *labelSet, owner target.Key) bool {
 
 // disown takes a label set that is dropped from its owner.
 func (s *space) disown(set *labelSet) {
+	if !set.owner.Custom() {
+		return
+	}
 	if s.owners[set.owner]--; s.owners[set.owner] <= 0 {
 		delete(s.owners, set.owner)
 	}

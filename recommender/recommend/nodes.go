@@ -49,18 +49,24 @@ func CeilingOfHistory(_ usage.ContainerKey, k resources.Kind) resources.Amount {
 	return usage.MaxOn(k, 0)
 }
 
+// cachedNode is what the cache holds of a node. A corev1.Node takes 1 KiB before anything is in it.
+type cachedNode struct {
+	metav1.ObjectMeta
+
+	capacity resources.List // CPU and memory
+}
+
 // OnAdd takes a node.
 func (n *Nodes) OnAdd(object any, _ bool) {
-	node, ok := object.(*corev1.Node)
+	node, ok := object.(*cachedNode)
 	if !ok {
 		return
 	}
-	capacity := convert.Resources(node.Status.Capacity)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.capacity[node.Name] = capacity
+	n.capacity[node.Name] = node.capacity
 	for k := range resources.Kind(resources.Kinds) {
-		n.largest = n.largest.With(k, max(n.largest.Value(k), capacity.Value(k)))
+		n.largest = n.largest.With(k, max(n.largest.Value(k), node.capacity.Value(k)))
 	}
 }
 
@@ -82,12 +88,6 @@ func TrimNode(object any) (any, error) {
 	if !ok {
 		return object, nil
 	}
-	trimmed := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion}}
-	trimmed.Status.Capacity = corev1.ResourceList{}
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-		if q, has := node.Status.Capacity[name]; has {
-			trimmed.Status.Capacity[name] = q
-		}
-	}
-	return trimmed, nil
+	meta := metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion}
+	return &cachedNode{meta, convert.Resources(node.Status.Capacity)}, nil
 }
