@@ -51,10 +51,10 @@ func (r *Reader) UpdateTrips(limits map[string]*PolicyLimits, now time.Time) {
 
 // sumUpRounds sums up the rounds of each policy.
 func (r *Reader) sumUpRounds() {
-	for name := range r.memo.rounds {
-		r.memo.rounds[name] = &rollout.PolicyRounds{}
+	for _, rounds := range r.memo.rounds {
+		rounds.Reset()
 	}
-	counted := map[records.Name]bool{} // a workload may have several VPAs
+	counted := make(map[records.Name]bool, len(r.memo.ruled)) // a workload may have several VPAs
 	for _, v := range r.memo.ruled {
 		policy := v.answer.Policy
 		if policy == nil || !v.answer.Known || counted[v.record()] {
