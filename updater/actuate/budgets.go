@@ -1,7 +1,6 @@
 package actuate
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -50,10 +49,10 @@ type BudgetReader struct {
 	Clock   func() time.Time // nil: time.Now
 
 	mu     sync.Mutex
-	parsed map[string]parsedBudgets // by namespace
-	recent map[string]hold          // by what is shared
-	state  disruption.State         // what the last plan, or a look since, knew of restarts
-	known  map[string]time.Time     // when it knew that, by UID
+	parsed map[string]*namespaceBudgets // by namespace
+	recent map[string]hold              // by what is shared
+	state  disruption.State             // what the last plan, or a look since, knew of restarts
+	known  map[string]time.Time         // when it knew that, by UID
 }
 
 // hold is a restart that was asked for a moment ago.
@@ -62,99 +61,44 @@ type hold struct {
 	at time.Time
 }
 
-// budget is one PodDisruptionBudget.
-type budget struct {
-	name      string
-	selector  labels.Selector
-	oversized bool // the selector is not evaluated and counts as one that selects every pod
-}
-
-// parsedBudgets are the budgets of a namespace, parsed once for each object.
-type parsedBudgets struct {
-	objects []*policyv1.PodDisruptionBudget // sorted by name
-	budgets []budget                        // of objects
-	few     bool                            // they have at most maxBudgetRequirements
-	used    time.Time
-}
-
-// maxBudgetRequirements bounds the requirements that each pod of a namespace is matched against.
-// Beyond it, the pods of the namespace share one budget.
-const maxBudgetRequirements = 2000
-
-// of returns the budgets of a namespace, by name; false if they are not known.
-func (r *BudgetReader) of(namespace string) ([]budget, bool) {
+// of returns the budgets of a namespace; nil if they are not known.
+func (r *BudgetReader) of(namespace string) *namespaceBudgets {
 	if r.Budgets == nil || !r.Synced() {
-		return nil, false
+		return nil
 	}
 	objects, err := r.Budgets.PodDisruptionBudgets(namespace).List(labels.Everything())
 	if err != nil {
-		return nil, false
+		return nil
 	}
 	slices.SortFunc(objects, func(a, b *policyv1.PodDisruptionBudget) int { return strings.Compare(a.Name, b.Name) })
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	before := r.parsed[namespace]
-	parsed := before
-	if len(objects) == 0 || !slices.Equal(objects, before.objects) {
-		parsed = parse(objects, before)
+	parsed := r.parsed[namespace]
+	if parsed == nil || !slices.Equal(objects, parsed.objects) {
+		parsed = parseBudgets(namespace, objects, parsed)
 	}
 	if r.parsed == nil {
-		r.parsed = map[string]parsedBudgets{}
+		r.parsed = map[string]*namespaceBudgets{}
 	}
 	parsed.used = r.now()
 	r.parsed[namespace] = parsed
-	return parsed.budgets, parsed.few
-}
-
-// parse parses the budgets that have changed.
-func parse(objects []*policyv1.PodDisruptionBudget, before parsedBudgets) parsedBudgets {
-	known := make(map[*policyv1.PodDisruptionBudget]budget, len(before.objects))
-	for i, o := range before.objects {
-		known[o] = before.budgets[i]
-	}
-	parsed, requirements := parsedBudgets{objects: objects, budgets: make([]budget, len(objects))}, 0
-	for i, o := range objects {
-		b, unchanged := known[o]
-		if !unchanged {
-			selector, err := client.Selector(o.Spec.Selector)
-			if err != nil { // too large: the API server refuses all other errors
-				selector = labels.Everything()
-			}
-			b = budget{o.Name, selector, errors.Is(err, client.ErrSelectorTooLarge)}
-		}
-		all, _ := b.selector.Requirements()
-		requirements += 1 + len(all)
-		parsed.budgets[i] = b
-	}
-	parsed.few = requirements <= maxBudgetRequirements
 	return parsed
 }
 
 // Oversized returns an error if the namespace of a pod has a budget with a selector that is not
 // evaluated: it may select the pod, and allow no disruption of it.
 func (r *BudgetReader) Oversized(pod *corev1.Pod) error {
-	budgets, _ := r.of(pod.Namespace)
-	for _, b := range budgets {
+	budgets := r.of(pod.Namespace)
+	if budgets == nil {
+		return nil
+	}
+	for _, b := range budgets.budgets {
 		if b.oversized {
 			return &Held{Reason: disruption.BudgetTooLarge, Cause: fmt.Errorf("the selector of PodDisruptionBudget %s/%s is not evaluated: %w",
 				pod.Namespace, b.name, client.ErrSelectorTooLarge)}
 		}
 	}
 	return nil
-}
-
-// counting are the names of the budgets that count a pod. Of a pod with labels that the cache has
-// dropped they are all.
-func counting(budgets []budget, known bool, pod *corev1.Pod) (names []string) {
-	if !known {
-		return []string{UnknownBudgets}
-	}
-	for _, b := range budgets {
-		if client.Dropped(pod.Labels) || b.selector.Matches(labels.Set(pod.Labels)) {
-			names = append(names, b.name)
-		}
-	}
-	return names
 }
 
 // Mark says of each pod of a view which budgets count it, in the namespaces in which
@@ -167,7 +111,7 @@ func (r *BudgetReader) Mark(v *disruption.View, plan []disruption.Action) {
 		}
 	}
 	for _, namespace := range slices.Sorted(maps.Keys(namespaces)) {
-		budgets, known := r.of(namespace)
+		budgets := r.of(namespace)
 		// A lister fails only if its index is missing, which is our own.
 		pods, _ := r.Pods.Pods(namespace).List(labels.Everything())
 		unplanned := make(map[string]*corev1.Pod, len(pods))
@@ -178,7 +122,7 @@ func (r *BudgetReader) Mark(v *disruption.View, plan []disruption.Action) {
 			for j := range v.VPAs[i].Pods {
 				p := &v.VPAs[i].Pods[j]
 				if pod := unplanned[p.UID]; pod != nil && p.Namespace == namespace {
-					p.Budgets = counting(budgets, known, pod)
+					p.Budgets = budgets.selecting(pod)
 					delete(unplanned, p.UID)
 				}
 			}
@@ -186,7 +130,7 @@ func (r *BudgetReader) Mark(v *disruption.View, plan []disruption.Action) {
 		for _, pod := range unplanned {
 			_ = view.Guard(func() error { // a pod that makes it panic must not stop the others
 				if core, is := restartable(pod); is {
-					core.Budgets = counting(budgets, known, pod)
+					core.Budgets = budgets.selecting(pod)
 					v.Others = append(v.Others, core)
 				}
 				return nil
@@ -221,7 +165,7 @@ func (r *BudgetReader) forget(now time.Time) {
 		return now.Sub(r.known[uid]) >= disruption.RestartGrace
 	})
 	maps.DeleteFunc(r.known, func(uid string, _ time.Time) bool { _, kept := r.state.Restarts[uid]; return !kept })
-	maps.DeleteFunc(r.parsed, func(_ string, p parsedBudgets) bool { return now.Sub(p.used) >= disruption.RestartGrace })
+	maps.DeleteFunc(r.parsed, func(_ string, p *namespaceBudgets) bool { return now.Sub(p.used) >= disruption.RestartGrace })
 }
 
 // Enter asks whether a pod may be restarted by a resize, or evicted, as far as others
@@ -230,8 +174,8 @@ func (r *BudgetReader) forget(now time.Time) {
 // The caller calls leave if it was not done.
 func (r *BudgetReader) Enter(pod *corev1.Pod, restarts bool) (leave func(), err error) {
 	now := r.now
-	budgets, known := r.of(pod.Namespace)
-	keys := keysOf(budgets, known, pod, restarts)
+	budgets := r.of(pod.Namespace)
+	keys := keysOf(budgets, pod, restarts)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	maps.DeleteFunc(r.recent, func(_ string, h hold) bool { return now().Sub(h.at) >= cacheDelay })
@@ -243,7 +187,7 @@ func (r *BudgetReader) Enter(pod *corev1.Pod, restarts bool) (leave func(), err 
 	if !restarts {
 		return func() {}, nil
 	}
-	if err := r.restarting(pod, keys, budgets, known, now()); err != nil {
+	if err := r.restarting(pod, keys, budgets, now()); err != nil {
 		return nil, err
 	}
 	if r.recent == nil {
@@ -260,8 +204,8 @@ func (r *BudgetReader) Enter(pod *corev1.Pod, restarts bool) (leave func(), err 
 }
 
 // keysOf name what a pod shares with others.
-func keysOf(budgets []budget, known bool, pod *corev1.Pod, owner bool) (keys []string) {
-	for _, name := range counting(budgets, known, pod) {
+func keysOf(budgets *namespaceBudgets, pod *corev1.Pod, owner bool) (keys []string) {
+	for _, name := range budgets.selecting(pod) {
 		keys = append(keys, "PodDisruptionBudget "+pod.Namespace+"/"+name)
 	}
 	if ref := metav1.GetControllerOfNoCopy(pod); owner && ref != nil {
@@ -272,7 +216,7 @@ func keysOf(budgets []budget, known bool, pod *corev1.Pod, owner bool) (keys []s
 
 // restarting is an error if the pod must wait for another one that shares one of the
 // keys and is being restarted.
-func (r *BudgetReader) restarting(pod *corev1.Pod, keys []string, budgets []budget, known bool, now time.Time) error {
+func (r *BudgetReader) restarting(pod *corev1.Pod, keys []string, budgets *namespaceBudgets, now time.Time) error {
 	all, err := r.Pods.Pods(pod.Namespace).List(labels.Everything())
 	if err != nil {
 		return fmt.Errorf("list the pods of namespace %s: %w", pod.Namespace, err)
@@ -294,7 +238,7 @@ func (r *BudgetReader) restarting(pod *corev1.Pod, keys []string, budgets []budg
 		}
 		if holds {
 			names[one.UID] = other.Name
-			holders.Add(one, keysOf(budgets, known, other, true)...)
+			holders.Add(one, keysOf(budgets, other, true)...)
 		}
 	}
 	if by, key, blocked := holders.Blocker(string(pod.UID), keys...); blocked {

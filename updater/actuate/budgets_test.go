@@ -116,20 +116,60 @@ func TestBudgetReader_ParsesEachBudgetOnce(t *testing.T) {
 		require.NoError(t, err)
 	}
 	enter()
-	before, _ := r.of("shop")
+	before := r.of("shop")
 	require.Less(t, testing.AllocsPerRun(10, enter), 200.0, "a parsed budget takes over 80 allocations")
-	after, known := r.of("shop")
-	require.True(t, known)
-	require.Same(t, &before[0], &after[0])
+	require.Same(t, before, r.of("shop"))
 }
 
 func TestBudgetReader_BoundsMatchingInANamespace(t *testing.T) {
-	all := []any{pod("a", "a-1", labelled("a"))}
-	for i := range 30 {
-		all = append(all, budgetOf(fmt.Sprint("b-", i), large(100)))
+	own := func(i int) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchLabels: labelled(fmt.Sprint("app-", i))}
 	}
-	_, known := reader(t, true, all...).of("shop")
-	require.False(t, known, "the pods of the namespace share one budget")
+	for _, tc := range []struct {
+		name     string
+		budgets  int
+		selector func(i int) *metav1.LabelSelector
+		want     []string
+	}{
+		{name: "one for each workload", budgets: 5000, selector: own, want: []string{"b-7"}},
+		{name: "too many in all", budgets: 10001, selector: own, want: []string{UnknownBudgets}},
+		{name: "too many for one label", budgets: 1001, selector: func(int) *metav1.LabelSelector { return own(0) }, want: []string{UnknownBudgets}},
+		{name: "too many requirements without a label", budgets: 30, selector: func(int) *metav1.LabelSelector { return large(100) }, want: []string{UnknownBudgets}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var all []any
+			for i := range tc.budgets {
+				all = append(all, budgetOf(fmt.Sprint("b-", i), tc.selector(i)))
+			}
+			require.Equal(t, tc.want, reader(t, true, all...).of("shop").selecting(pod("a", "a-1", labelled("app-7"))))
+		})
+	}
+}
+
+func TestBudgetReader_FindsAllBudgetsOfAPod(t *testing.T) {
+	selector := func(key string, operator metav1.LabelSelectorOperator, values ...string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: key, Operator: operator, Values: values}}}
+	}
+	both := map[string]string{"app": "web", "tier": "front"}
+	r := reader(t, true,
+		budgetOf("a-label", &metav1.LabelSelector{MatchLabels: labelled("web")}), budgetOf("b-both", &metav1.LabelSelector{MatchLabels: both}),
+		budgetOf("c-in", selector("app", metav1.LabelSelectorOpIn, "web")), budgetOf("d-several", selector("app", metav1.LabelSelectorOpIn, "web", "db")),
+		budgetOf("e-exists", selector("app", metav1.LabelSelectorOpExists)), budgetOf("f-not", selector("app", metav1.LabelSelectorOpNotIn, "web")),
+		budgetOf("g-missing", selector("tier", metav1.LabelSelectorOpDoesNotExist)), budgetOf("h-every", &metav1.LabelSelector{}), budgetOf("i-none", nil))
+	for _, tc := range []struct {
+		name   string
+		labels map[string]string
+		want   []string
+	}{
+		{name: "both labels", labels: both, want: []string{"a-label", "b-both", "c-in", "d-several", "e-exists", "h-every"}},
+		{name: "one label", labels: labelled("web"), want: []string{"a-label", "c-in", "d-several", "e-exists", "g-missing", "h-every"}},
+		{name: "another value", labels: labelled("db"), want: []string{"d-several", "e-exists", "f-not", "g-missing", "h-every"}},
+		{name: "no labels", want: []string{"f-not", "g-missing", "h-every"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			require.Equal(t, tc.want, r.of("shop").selecting(pod("a", "a-1", tc.labels)))
+		})
+	}
 }
 
 func TestOneRestartAtATime(t *testing.T) {
