@@ -180,7 +180,7 @@ var alerts = []alert{
 		summary: "{{ $value }} VPAs lack recommendations because of a limit: {{ $labels.limit }}.",
 		means:   "Containers without a recommendation keep their size. The limits protect the programs and etcd from one namespace.",
 		do: []string{"Conditions `TooManyContainers` and `StatusTooLarge` of a VPA, or reason `TooManyVPAs` of its condition `RecommendationProvided`, name the limit: `kubectl get vpa -A -o yaml | grep -e TooMany -e StatusTooLarge`.",
-			"`containers`: select fewer containers with `spec.resourcePolicy`. `vpas`: delete VPAs that have the same target as another one. `status_bytes`: split the workload."},
+			"`containers`: select fewer containers with `spec.resourcePolicy`. `vpas`: delete VPAs that have the same target as another one. `status_bytes`: split the workload. `namespace_bytes`: move VPAs to another namespace, or use fewer container policies."},
 		firing: []string{`loadline_recommender_limited_vpas{limit="containers"} 1x180`},
 		quiet:  []string{`loadline_recommender_limited_vpas{limit="containers"} 0x180`},
 	},

@@ -239,7 +239,7 @@ func (k *Keeper) keep(w *workload, policy *loadlinev1alpha1.SizingPolicy, unusab
 	if _, marked := v.Annotations[fleet.UnselectedAnnotation]; marked {
 		metadata["annotations"] = map[string]any{fleet.UnselectedAnnotation: nil}
 	}
-	if !unusable {
+	if !unusable && !client.VPARefused(v) { // the cached spec of a refused VPA is not the stored one
 		k.differences(v, k.wanted(w, policy), metadata, spec)
 	}
 	if len(metadata)+len(spec) == 0 {

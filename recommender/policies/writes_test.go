@@ -12,6 +12,8 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/testkit"
 )
 
@@ -138,4 +140,21 @@ func (c *cluster) vpasWritten(passes int) []string {
 		c.pass(interval)
 	}
 	return writes(c)
+}
+
+// The cached spec of a VPA whose namespace is full differs from the stored one, which the policy must not overwrite in each pass.
+func TestKeeper_DoesNotRewriteRefusedVPAs(t *testing.T) {
+	policy := shop(func(p *loadlinev1alpha1.SizingPolicy) {
+		p.Spec.VPAMetadata = &loadlinev1alpha1.VPAMetadata{Annotations: map[string]string{"why": "fleet"}, Labels: map[string]string{"owner": "platform"}}
+		p.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "app", MinAllowed: testkit.List("cpu=1")}}}
+	})
+	inCluster(t, func(c *cluster) {
+		require.NotEmpty(t, c.vpasWritten(3))
+		v := c.made()["deployment-web"].DeepCopy()
+		v.Spec.ResourcePolicy, v.Annotations = nil, map[string]string{"": "", vpav1.UnreadableAnnotation: client.NamespaceFull}
+		v.Labels = map[string]string{"": "", fleet.PolicyLabel: "shop"}
+		_, err := c.vpas.AutoscalingV1().VerticalPodAutoscalers(v.Namespace).Update(t.Context(), v, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		require.Empty(t, c.vpasWritten(3))
+	}, policy, deployment("web"))
 }

@@ -20,7 +20,6 @@ import (
 	"errors"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -229,6 +228,10 @@ func (p *Publisher) publishOne(ctx context.Context, j job, w *worker, now time.T
 // write builds the status of a VPA and writes it, unless it can wait.
 func (p *Publisher) write(ctx context.Context, j job, estimates []model.Estimate, now time.Time) result {
 	v, log := j.vpa, klog.FromContext(ctx)
+	if client.VPARefused(v.Object) {
+		done, err := p.Writer.WriteConditions(ctx, v.Object, status.ComposeRefused(v.Object, now))
+		return p.resultOf(ctx, v, done, err)
+	}
 	outcome := p.Advisor.Advise(v, estimates)
 	outcome.Pods, outcome.TargetError, outcome.Conflict, outcome.Unsaved = j.seen.Pods, j.seen.TargetError, j.seen.Conflict, v.Saved.Unsaved
 	outcome.Ambiguous, outcome.Omitted, outcome.Outranked = j.seen.Ambiguous, j.seen.Omitted, j.seen.Outranked
@@ -269,6 +272,12 @@ func (p *Publisher) write(ctx context.Context, j job, estimates []model.Estimate
 	if v.Published.TooLarge = errors.Is(err, status.ErrTooLarge); v.Published.TooLarge {
 		done, err = p.writeTooLarge(ctx, v, outcome, now)
 	}
+	return p.resultOf(ctx, v, done, err)
+}
+
+// resultOf logs a failed write of a status, and returns what became of it.
+func (p *Publisher) resultOf(ctx context.Context, v *model.VPA, done bool, err error) result {
+	log := klog.FromContext(ctx)
 	if done || client.IsWriteLimited(err) {
 		v.Published.WriteLimited = !done
 	}
@@ -443,48 +452,4 @@ func within(was, is resources.List, rise, fall float64) bool {
 		}
 	}
 	return true
-}
-
-// CountLimited publishes the number of VPAs that a limit affects, by limit.
-func CountLimited(gauge *prometheus.GaugeVec, vpas []*model.VPA) {
-	counts := map[string]int{"containers": 0, "vpas": 0, "status_bytes": 0}
-	for _, v := range vpas {
-		if v.OmittedMessage() != "" {
-			counts["containers"]++
-		}
-		if v.Outranked() {
-			counts["vpas"]++
-		}
-		if v.Published.TooLarge {
-			counts["status_bytes"]++
-		}
-	}
-	for limit, n := range counts {
-		gauge.WithLabelValues(limit).Set(float64(n))
-	}
-}
-
-// CountRising publishes the number of VPAs of which a container uses more memory from day to day.
-func CountRising(gauge prometheus.Gauge, vpas []*model.VPA) {
-	n := 0
-	for _, v := range vpas {
-		if v.Published.Rising {
-			n++
-		}
-	}
-	gauge.Set(float64(n))
-}
-
-// CountByHistory publishes the number of VPAs with a recommendation by the history behind
-// it. The label of gauge is history: a step without blanks, such as "1day".
-func CountByHistory(gauge *prometheus.GaugeVec, vpas []*model.VPA) {
-	var counts [len(convert.HistorySteps)]int
-	for _, v := range vpas {
-		if v.Published.HistoryStep > 0 && v.Published.Recommended {
-			counts[v.Published.HistoryStep-1]++
-		}
-	}
-	for step, n := range counts {
-		gauge.WithLabelValues(strings.ReplaceAll(convert.HistorySteps[step].Name, " ", "")).Set(float64(n))
-	}
 }

@@ -25,6 +25,7 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
+	"loadline.dev/loadline/pkg/kube/client"
 	kubetarget "loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/recommender/checkpoints"
 	"loadline.dev/loadline/recommender/model"
@@ -410,6 +411,47 @@ func TestPublish_KeepsThePublishedRecommendationIfTheStatusIsTooLarge(t *testing
 			if tc.provided {
 				require.Equal(t, object.Status.Recommendation, got.Status.Recommendation)
 			}
+		})
+	}
+}
+
+// The cache lacks the recommendation of a VPA whose namespace is full. The stored one must survive, because new pods get it.
+func TestPublish_KeepsTheStoredRecommendationOfARefusedVPA(t *testing.T) {
+	p := newPress()
+	require.Equal(t, 1, p.publish(t, now()))
+	stored := p.vpa.Object.DeepCopy()
+	require.Len(t, stored.Status.Recommendation.ContainerRecommendations, 1)
+
+	for _, tc := range []struct {
+		name   string
+		change func(v *model.VPA)
+	}{
+		{name: "with a known recommendation", change: func(*model.VPA) {}},
+		{name: "after a restart", change: func(v *model.VPA) { v.Published.Recommended = false }},
+		{name: "with a new target", change: func(v *model.VPA) { v.Retargeted = true }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			refused := stored.DeepCopy()
+			refused.Annotations = map[string]string{vpav1.UnreadableAnnotation: client.NamespaceFull}
+			refused.Status.Recommendation = &vpav1.RecommendedPodResources{}
+			p.vpa.Object, p.vpa.TargetError = refused, errors.New(client.NamespaceFull)
+			tc.change(p.vpa)
+			p.vpa.Invalidate()
+			p.Publish(t.Context(), []*model.VPA{p.vpa}, now().Add(time.Hour), time.Minute)
+			got, err := p.client.AutoscalingV1().VerticalPodAutoscalers("ns").Get(t.Context(), "web", metav1.GetOptions{})
+			require.NoError(t, err)
+			require.Equal(t, stored.Status.Recommendation, got.Status.Recommendation)
+			require.Equal(t, stored.Status.ObservedGeneration, got.Status.ObservedGeneration)
+			require.True(t, status.Provided(got))
+			require.Equal(t, client.NamespaceFull, convert.Unsupported(got))
+			gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "limited"}, []string{"limit"})
+			CountLimited(gauge, []*model.VPA{p.vpa})
+			require.EqualValues(t, 1, testutil.ToFloat64(gauge.WithLabelValues("namespace_bytes")))
+
+			p.vpa.Object, p.vpa.TargetError, p.vpa.Retargeted = got, nil, false
+			require.Equal(t, 1, p.publish(t, now().Add(2*time.Hour)))
+			require.Empty(t, convert.Unsupported(p.vpa.Object))
+			require.Equal(t, stored.Status.Recommendation, p.vpa.Object.Status.Recommendation)
 		})
 	}
 }

@@ -139,12 +139,24 @@ func Compose(vpa *vpav1.VerticalPodAutoscaler, o Outcome, now time.Time) vpav1.V
 	if o.Earlier {
 		observed = vpa.Status.ObservedGeneration
 	}
-	slices.SortFunc(c.list, func(a, b vpav1.VerticalPodAutoscalerCondition) int { return cmp.Compare(a.Type, b.Type) })
+	c.sort()
 	return vpav1.VerticalPodAutoscalerStatus{
 		Recommendation:     &vpav1.RecommendedPodResources{ContainerRecommendations: o.Recommendation},
 		Conditions:         c.list,
 		ObservedGeneration: observed,
 	}
+}
+
+// ComposeRefused returns the conditions of a VPA of which the cache lacks the recommendation
+// (client.VPARefused). Conditions that describe the stored recommendation stay.
+func ComposeRefused(vpa *vpav1.VerticalPodAutoscaler, now time.Time) []vpav1.VerticalPodAutoscalerCondition {
+	c := conditions{list: slices.Clone(vpa.Status.Conditions), now: metav1.NewTime(now.Truncate(time.Second))}
+	if c.find(vpav1.RecommendationProvided) < 0 {
+		c.set(vpav1.RecommendationProvided, corev1.ConditionFalse, "", "")
+	}
+	c.set(vpav1.ConfigUnsupported, corev1.ConditionTrue, "", convert.Unreadable(vpa))
+	c.sort()
+	return c.list
 }
 
 // conditions is a list in the making.
@@ -155,6 +167,10 @@ type conditions struct {
 
 func (c *conditions) find(t vpav1.VerticalPodAutoscalerConditionType) int {
 	return slices.IndexFunc(c.list, func(x vpav1.VerticalPodAutoscalerCondition) bool { return x.Type == t })
+}
+
+func (c *conditions) sort() {
+	slices.SortFunc(c.list, func(a, b vpav1.VerticalPodAutoscalerCondition) int { return cmp.Compare(a.Type, b.Type) })
 }
 
 // set rewrites a condition; the time of its last transition stays if its status
@@ -264,8 +280,24 @@ func (w Writer) Write(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler, sta
 	if len(body) > MaxBytes {
 		return false, fmt.Errorf("write the status of VPA %s/%s: %w", vpa.Namespace, vpa.Name, ErrTooLarge)
 	}
-	_, err = w.Client.AutoscalingV1().VerticalPodAutoscalers(vpa.Namespace).
-		Patch(ctx, vpa.Name, types.JSONPatchType, body, metav1.PatchOptions{}, "status")
+	return w.patch(ctx, vpa, types.JSONPatchType, body)
+}
+
+// WriteConditions replaces the conditions of a VPA and leaves the rest of its status unchanged. It
+// reports true if it sent a patch.
+func (w Writer) WriteConditions(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler, list []vpav1.VerticalPodAutoscalerCondition) (bool, error) {
+	if slices.EqualFunc(vpa.Status.Conditions, list, sameCondition) {
+		return false, nil
+	}
+	body, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": list}})
+	if err != nil {
+		return false, fmt.Errorf("write the conditions of VPA %s/%s: %w", vpa.Namespace, vpa.Name, err)
+	}
+	return w.patch(ctx, vpa, types.MergePatchType, body)
+}
+
+func (w Writer) patch(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler, kind types.PatchType, body []byte) (bool, error) {
+	_, err := w.Client.AutoscalingV1().VerticalPodAutoscalers(vpa.Namespace).Patch(ctx, vpa.Name, kind, body, metav1.PatchOptions{}, "status")
 	if err != nil {
 		return false, fmt.Errorf("write the status of VPA %s/%s: %w", vpa.Namespace, vpa.Name, err)
 	}

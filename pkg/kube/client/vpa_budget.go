@@ -5,12 +5,15 @@ import (
 	"runtime"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/kube/cachesize"
 )
 
 const (
 	// maxNamespaceVPAs is the memory of the cached VPAs of a namespace, in bytes.
-	maxNamespaceVPAs = 36 << 20
+	maxNamespaceVPAs = 64 << 20
+	// vpaStep is the unit of the charges, in bytes. A cached VPA may grow within its charge.
+	vpaStep = 4 << 10
 	// readmitted is the memory below which a VPA that did not fit is cached again. It leaves room for the
 	// recommendations that follow.
 	readmitted = maxNamespaceVPAs / 4 * 3
@@ -36,6 +39,12 @@ type vpaCharge struct {
 	refused bool
 }
 
+// VPARefused reports whether a cached VPA lacks its spec and its recommendation because the VPAs of
+// its namespace take too much memory. The stored recommendation is unknown then.
+func VPARefused(v *vpav1.VerticalPodAutoscaler) bool {
+	return v.Annotations[vpav1.UnreadableAnnotation] == NamespaceFull
+}
+
 // admit charges a trimmed VPA to its namespace. One that does not fit loses its spec and its
 // recommendation.
 func (b vpaBudget) admit(v *vpav1.VerticalPodAutoscaler) *vpaCharge {
@@ -44,7 +53,7 @@ func (b vpaBudget) admit(v *vpav1.VerticalPodAutoscaler) *vpaCharge {
 		n = &namespaceVPAs{vpas: map[string]*vpaCharge{}}
 		b[v.Namespace] = n
 	}
-	charge, before, limit := &vpaCharge{bytes: sizeOfVPA(v)}, n.vpas[v.Name], int64(maxNamespaceVPAs)
+	charge, before, limit := &vpaCharge{bytes: chargeOfVPA(v)}, n.vpas[v.Name], int64(maxNamespaceVPAs)
 	fits := false
 	if before != nil {
 		n.bytes -= before.bytes
@@ -53,17 +62,39 @@ func (b vpaBudget) admit(v *vpav1.VerticalPodAutoscaler) *vpaCharge {
 			limit = readmitted
 		}
 	}
-	charge.refused = v.Annotations[vpav1.UnreadableAnnotation] == NamespaceFull // informers trim twice
+	charge.refused = VPARefused(v) // informers trim twice
 	if !fits && n.bytes+charge.bytes > limit && !charge.refused {
-		refuseSpec(v, NamespaceFull)
-		if v.Status.Recommendation != nil {
-			v.Status.Recommendation = &vpav1.RecommendedPodResources{}
-		}
-		charge.refused, charge.bytes = true, sizeOfVPA(v)
+		refuseVPA(v)
+		charge.refused, charge.bytes = true, chargeOfVPA(v)
 	}
 	n.bytes += charge.bytes
 	n.vpas[v.Name] = charge
 	return charge
+}
+
+// refuseVPA keeps of a trimmed VPA its target, the condition that reports the limit, and the fields by
+// which its policy recognizes it.
+func refuseVPA(v *vpav1.VerticalPodAutoscaler) {
+	refuseSpec(v, NamespaceFull)
+	annotations := map[string]string{droppedKey: "", vpav1.UnreadableAnnotation: NamespaceFull}
+	if since, marked := v.Annotations[fleet.UnselectedAnnotation]; marked {
+		annotations[fleet.UnselectedAnnotation] = boundAnnotation(fleet.UnselectedAnnotation, since)
+	}
+	v.Annotations = annotations
+	if policy, made := v.Labels[fleet.PolicyLabel]; made {
+		v.Labels = map[string]string{droppedKey: "", fleet.PolicyLabel: word(policy)}
+	}
+	for i := range v.Status.Conditions {
+		v.Status.Conditions[i].Message = truncate(v.Status.Conditions[i].Message, maxMessage)
+	}
+	if v.Status.Recommendation != nil {
+		v.Status.Recommendation = &vpav1.RecommendedPodResources{}
+	}
+}
+
+// chargeOfVPA returns the size of a VPA in whole steps.
+func chargeOfVPA(v *vpav1.VerticalPodAutoscaler) int64 {
+	return (sizeOfVPA(v) + vpaStep - 1) / vpaStep * vpaStep
 }
 
 func sizeOfVPA(v *vpav1.VerticalPodAutoscaler) int64 {
