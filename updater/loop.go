@@ -74,9 +74,11 @@ type Loop struct {
 	known     map[cache.ObjectName]bool // VPAs that have counters
 	slow      map[string]time.Time      // by namespace: when a write took long
 	unserved  map[string]bool           // namespaces with late writes that the last pass left
-	urgent    func() bool               // reports whether an early pass is due; nil: never
-	stale     func() error              // an error while the caches are too old for a disruption; nil: not checked
-	wasStale  bool
+	// killed reports whether an early pass has a pod to protect. Nil: never.
+	killed      func(ctx context.Context) bool
+	interrupted bool         // the last pass gave way to an early one, and left late writes
+	stale       func() error // an error while the caches are too old for a disruption; nil: not checked
+	wasStale    bool
 	// cursor is the VPA that was served last when a pass ended early; the next
 	// pass begins behind it, so that none waits for ever.
 	cursor cache.ObjectName
@@ -112,6 +114,7 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 		l.metrics.SharingEnded()
 	}
 	p, plan := l.planPass(ctx, snapshot, now)
+	p.yields = true
 	watch.Step("AdmissionInit") // the label that the reference has for planning
 	p.markShares(ctx)
 	p.carryOut(ctx, plan)

@@ -121,22 +121,26 @@ func recommendsMore(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, names []s
 // nobody takes it.
 func (r *memoryRises) Wake() <-chan struct{} { return r.wake }
 
-// Pending reports whether Take would return a VPA.
-func (r *memoryRises) Pending() bool {
+// Pending returns the VPAs that Take would return.
+func (r *memoryRises) Pending() []cache.ObjectName {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.vpas) > 0
+	return r.sorted()
 }
 
 // Take returns those since the last time, by namespace and name.
 func (r *memoryRises) Take() []cache.ObjectName {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	names := slices.SortedFunc(maps.Keys(r.vpas), func(a, b cache.ObjectName) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
+	names := r.sorted()
 	clear(r.vpas)
 	return names
+}
+
+func (r *memoryRises) sorted() []cache.ObjectName {
+	return slices.SortedFunc(maps.Keys(r.vpas), func(a, b cache.ObjectName) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
 }
 
 func (r *memoryRises) add(name cache.ObjectName) {
@@ -146,6 +150,14 @@ func (r *memoryRises) add(name cache.ObjectName) {
 	select {
 	case r.wake <- struct{}{}:
 	default: // it has been said
+	}
+}
+
+// Early resizes pods after out-of-memory kills, as OOMResize, and repeats a pass that gave way to it.
+func (l *Loop) Early(ctx context.Context, now time.Time, more []cache.ObjectName) {
+	l.OOMResize(ctx, now, more)
+	if l.interrupted {
+		l.RunOnce(ctx, time.Now())
 	}
 }
 

@@ -33,6 +33,7 @@ type pass struct {
 	hanging  map[string]bool // namespaces in which a write of a record timed out
 	limited  map[string]bool // namespaces that used their write limit
 	turns    writeTurns
+	yields   bool // late writes give way to an early pass
 
 	skipsSaid int // events of announceSkip in this pass
 }

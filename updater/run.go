@@ -165,7 +165,7 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 	if err != nil {
 		return err
 	}
-	loop.urgent = rises.Pending
+	loop.killed = func(ctx context.Context) bool { return loop.reader.HasOOMKilled(ctx, rises.Pending(), time.Now()) }
 	p.health.Activate()
 	// A pass, or an early one for OOM kills, may take one interval.
 	within := func(do func(ctx context.Context, now time.Time)) func(now time.Time) {
@@ -178,7 +178,7 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 	serving.RunEvery(ctx, config.Interval, rises.Wake(), within(func(ctx context.Context, now time.Time) {
 		loop.RunOnce(ctx, now)
 		p.health.Tick()
-	}), within(func(ctx context.Context, now time.Time) { loop.OOMResize(ctx, now, rises.Take()) }))
+	}), within(func(ctx context.Context, now time.Time) { loop.Early(ctx, now, rises.Take()) }))
 	return ctx.Err()
 }
 

@@ -10,9 +10,9 @@ import (
 	"loadline.dev/loadline/pkg/fairwork"
 )
 
-// slowMemory is how long the writes of a namespace come last after one of them took longer than
-// fairwork.NamespaceTime, unless a later one is faster. Such writes are rare, so the namespace may have no
-// other one in the next pass.
+// slowMemory is how long writes of a namespace come last after a write that took longer than
+// fairwork.NamespaceTime. A faster write ends it. It spans many passes, because a namespace with slow writes
+// may have none in most of them.
 const slowMemory = time.Hour
 
 // writeTurns are the writes that a pass leaves until those of all other namespaces are made.
@@ -63,13 +63,15 @@ func (p *pass) inTurn(ctx context.Context, about disruption.Subject, disrupts bo
 // lateTime is how long late writes may delay an early pass.
 const lateTime = 3 * time.Second
 
-// carryOutLate makes the writes that were left, in turns of namespaces: those first that got no turn in the
-// last pass, and in each namespace disruptions last. An early pass, which protects pods after a kill, waits
-// for lateTime at most. It does not end late writes at once, because a user can cause early passes at any
-// time.
+// carryOutLate makes the late writes in turns of namespaces. Namespaces without a turn in the last pass come
+// first, and disruptions come last in each namespace. Every lateTime it gives way to an early pass, if a pod
+// was killed that needs more memory. The pass is then repeated, because users can cause kills at any time.
 func (p *pass) carryOutLate(ctx context.Context) {
-	late, served, ended, began := p.turns.late, map[string]bool{}, false, time.Now()
+	late, served, ended, checked := p.turns.late, map[string]bool{}, false, time.Now()
 	p.turns.late = nil
+	if p.yields {
+		p.interrupted = false
+	}
 	rank := func(w lateWrite) (r int) {
 		if !p.unserved[w.about.Namespace] {
 			r += 2
@@ -84,7 +86,10 @@ func (p *pass) carryOutLate(ctx context.Context) {
 		Workers:   1,
 		Namespace: func(w lateWrite) string { return w.about.Namespace },
 		May: func(lateWrite) bool {
-			return !ended && (p.urgent == nil || !p.urgent() || time.Since(began) < lateTime)
+			if p.yields && p.killed != nil && time.Since(checked) >= lateTime {
+				p.interrupted, checked = p.killed(ctx), time.Now()
+			}
+			return !ended && !(p.yields && p.interrupted)
 		},
 		Do: func(_ int, w lateWrite) {
 			turn := fairwork.Turn(ctx, maxLateTurnTime)
@@ -96,9 +101,13 @@ func (p *pass) carryOutLate(ctx context.Context) {
 			}
 		},
 	})
-	clear(p.unserved)
+	for namespace := range served {
+		delete(p.unserved, namespace)
+	}
 	for _, w := range left {
-		p.unserved[w.about.Namespace] = !served[w.about.Namespace]
+		if !served[w.about.Namespace] {
+			p.unserved[w.about.Namespace] = true
+		}
 		p.skip(w.about, disruption.RateLimited)
 	}
 }

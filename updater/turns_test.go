@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/fairwork"
@@ -123,8 +124,8 @@ func TestCarryOut_LateWritesGiveWayToAnEarlyPass(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowNamespace{executor: w.loop.executor, took: 100 * time.Millisecond, began: time.Now()}
-		w.loop.executor, w.loop.urgent = s, func() bool { return true }
-		p := &pass{Loop: w.loop, snapshot: snapshot, scores: map[cache.ObjectName]*score{}, now: noon}
+		w.loop.executor, w.loop.killed = s, func(context.Context) bool { return true }
+		p := &pass{Loop: w.loop, snapshot: snapshot, scores: map[cache.ObjectName]*score{}, now: noon, yields: true}
 		p.carryOut(t.Context(), plan)
 		require.Equal(t, 50, s.all)
 		require.Equal(t, 5*time.Second, time.Since(s.began))
@@ -168,12 +169,12 @@ func TestCarryOut_LateNamespacesTakeTurnsOverPasses(t *testing.T) {
 	require.NoError(t, err)
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowPods{executor: w.loop.executor, resized: map[string]int{}}
-		w.loop.executor, w.loop.urgent = s, func() bool { return true }
+		w.loop.executor, w.loop.killed = s, func(context.Context) bool { return true }
 		for _, action := range plan.Actions {
 			w.loop.slow[action.Namespace] = noon
 		}
 		for _, want := range []map[string]int{{"a": 1, "b": 1}, {"a": 1, "b": 1, "c": 1, "d": 1}} {
-			p := &pass{Loop: w.loop, snapshot: snapshot, scores: map[cache.ObjectName]*score{}, now: noon}
+			p := &pass{Loop: w.loop, snapshot: snapshot, scores: map[cache.ObjectName]*score{}, now: noon, yields: true}
 			p.carryOut(t.Context(), plan)
 			require.Equal(t, want, s.resized)
 		}
@@ -220,4 +221,14 @@ func TestCarryOut_RateLimitIsNoTimeOfTheNamespace(t *testing.T) {
 		require.Len(t, l.resized, 3)
 		require.Empty(t, p.slow)
 	})
+}
+
+// The late writes of a pass that gave way to an early pass are made after it, not a minute later.
+func TestEarly_RepeatsAPassThatGaveWay(t *testing.T) {
+	w := newWorld(t, Default(), append(deployment(2, nil), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
+	w.loop.Early(t.Context(), noon, rose)
+	require.Empty(t, w.writes(), "no pod was killed")
+	w.loop.interrupted = true
+	w.loop.Early(t.Context(), noon, rose)
+	require.NotEmpty(t, w.writes())
 }
