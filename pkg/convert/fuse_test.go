@@ -96,8 +96,8 @@ func TestFuseTrip_CommandCoversRoundsInProgress(t *testing.T) {
 func TestFuseTrip_IgnoresOldRevertsWithoutCondition(t *testing.T) {
 	p := &loadlinev1alpha1.SizingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}}
 	rounds := revertedRounds(fuseNoon, "a", "b")
-	require.NotZero(t, FuseTrip(p, rounds, fuseNoon.Add(6*24*time.Hour)).At)
-	require.Zero(t, FuseTrip(p, rounds, fuseNoon.Add(8*24*time.Hour)).At)
+	require.NotZero(t, FuseTrip(p, rounds, fuseNoon.Add(5*time.Hour)).At)
+	require.Zero(t, FuseTrip(p, rounds, fuseNoon.Add(8*time.Hour)).At)
 	p.Status.Conditions = []metav1.Condition{FuseCondition(p, FuseTrip(p, rounds, fuseNoon), fuseNoon)}
-	require.Equal(t, fuseNoon, FuseTrip(p, rounds, fuseNoon.Add(8*24*time.Hour)).At)
+	require.Equal(t, fuseNoon, FuseTrip(p, rounds, fuseNoon.Add(8*time.Hour)).At)
 }

@@ -18,6 +18,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/checkpoint"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
@@ -429,5 +430,10 @@ func TestSave_ContinuesAVPAWithManyContainersInTheNextPass(t *testing.T) {
 		require.Len(t, written, 5)
 		require.True(t, other.Saved.Failed)
 		require.False(t, other.Saved.Saved)
+
+		rising := b.holds("rising", contents)
+		rising.Published.Uncapped = map[string]resources.List{"e": (resources.List{}).With(resources.CPU, 1000)}
+		require.Equal(t, 1, b.Secure(t.Context(), rising, time.Now()).Late)
+		require.True(t, rising.Saved.Unsaved, "a crash would lower the target of the last container")
 	})
 }

@@ -147,9 +147,11 @@ func targetsFromHistory(v *model.VPA) map[string]resources.List {
 	return targets
 }
 
-// noteUnsaved notes on the VPA, for its condition TargetUnsaved, that the last save failed
-// and a crash would lower a target.
-func noteUnsaved(v *model.VPA) { v.Saved.Unsaved = v.Saved.Failed && wouldFallInCrash(v) }
+// noteUnsaved notes on the VPA, for its condition TargetUnsaved, that the last save failed or was
+// interrupted and a crash would lower a target.
+func noteUnsaved(v *model.VPA) {
+	v.Saved.Unsaved = (v.Saved.Failed || v.Saved.Part != nil) && wouldFallInCrash(v)
+}
 
 // youngParts: while a history is younger than so many intervals, it is saved as soon as
 // one of so many parts of it is not.

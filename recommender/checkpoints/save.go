@@ -226,6 +226,7 @@ func (s *Saver) Secure(ctx context.Context, v *model.VPA, now time.Time) Result 
 		noteUnsaved(v)
 		return Result{}
 	}
+	v.Saved.Part = nil // what rises may be in the part that is saved
 	r := s.saveOne(ctx, v, now)
 	if ctx.Err() != nil { // nobody refused: there was no time, nor is there any to publish
 		v.Saved.Failed = false

@@ -11,12 +11,12 @@ const (
 	fuseWindow = time.Hour
 	fuseRounds = 5 // fewer rounds prove nothing
 	fuseShare  = 5 // the fuse trips when more than one in so many judged rounds was reverted
-	// fuseReverts is the minimum number of reverts, because one of five rounds is not more than a
-	// fifth.
+	// fuseReverts is the minimum number of reverts. A single one trips no fuse, even if few of the
+	// ended rounds have a verdict.
 	fuseReverts = 2
 	// fuseMemory is the age up to which a round can trip a fuse. A condition of the policy lasts
-	// longer.
-	fuseMemory = 7 * 24 * time.Hour
+	// longer. Older reverts would seem to be many once successful workloads are deleted.
+	fuseMemory = 6 * time.Hour
 	// maxHeldNamespaces is the number of namespaces that a fuse holds one by one. Beyond that it
 	// holds the policy.
 	maxHeldNamespaces = 20
@@ -119,7 +119,7 @@ func (t *Trip) HoldsPolicy() bool { return !t.At.IsZero() && len(t.Namespaces) =
 // if it has no other namespace.
 //
 // Rounds whose last change was at or before the acknowledged time do not count, nor do those that
-// ended more than seven days ago. A held pod starts no round, so the answer stays the same until
+// ended more than six hours ago. A held pod starts no round, so the answer stays the same until
 // then.
 func (p *PolicyRounds) Trip(acknowledged, now time.Time) Trip {
 	if len(p.reverts) < fuseReverts {
