@@ -106,7 +106,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		}),
 		limited: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "loadline_recommender_limited_vpas",
-			Help: `VPAs without all recommendations because of a limit: "containers" of a VPA, "vpas" of a pod, "status_bytes", or "namespace_bytes" of all VPAs in the caches.`,
+			Help: `VPAs that lack recommendations because of a limit: "containers" of a VPA, "vpas" of a pod, "status_bytes", or "namespace_bytes" of all VPAs in the caches.`,
 		}, []string{"limit"}),
 		recipes: recommend.NewSketchGauge(),
 		history: backfill.NewLoadingGauge(registry), policies: policies.NewMetrics(registry),

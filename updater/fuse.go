@@ -76,7 +76,7 @@ func (p *pass) reportFuse(ctx context.Context, name string, limits *view.PolicyL
 	}
 	if !limits.Trip.At.IsZero() && p.tripped[name] != wanted.Message {
 		p.tripped[name] = wanted.Message
-		klog.FromContext(ctx).Info("The fuse of a SizingPolicy has tripped, no further pod is changed",
+		klog.FromContext(ctx).Info("Fuse of a SizingPolicy tripped, holding further changes of its pods",
 			"policy", name, "namespaces", limits.Trip.Namespaces, "since", limits.Trip.At, "message", wanted.Message)
 		p.executor.Event(limits.Policy, actuate.EventFuseTripped, wanted.Message, nil)
 	}

@@ -182,7 +182,7 @@ func (p *pass) pause(ctx context.Context, pauses []disruption.PodBackoff) {
 			if err == nil || actuate.Gone(err) || client.IsWriteLimited(err) { // a later pass writes it
 				return true
 			}
-			klog.FromContext(ctx).Error(err, "It could not be written on the pod that changes of its workload have no effect; a restart would forget it", "pod", klog.KRef(one.Namespace, one.Pod), "vpa", one.VPA)
+			klog.FromContext(ctx).Error(err, "Failed to write a back-off on a pod, a restart forgets it", "pod", klog.KRef(one.Namespace, one.Pod), "vpa", one.VPA)
 			return ctx.Err() == nil
 		})
 		if !goesOn {

@@ -272,7 +272,7 @@ func (p *pass) markShares(ctx context.Context) {
 			if err := p.executor.MarkShare(ctx, pod, m.Mark); actuate.Gone(err) {
 				return true
 			} else if err != nil {
-				klog.FromContext(ctx).Error(err, "It could not be written on the pod what it shares; the next pass tries again", "pod", klog.KObj(pod))
+				klog.FromContext(ctx).Error(err, "Failed to write the share of a pod, trying again in the next pass", "pod", klog.KObj(pod))
 			} else if moved := p.shares.pods[m.Of.UID]; moved != nil {
 				moved.Marked = true
 			}
@@ -327,7 +327,7 @@ func (p *pass) endShares(ctx context.Context) {
 				return false
 			}
 			if err := p.executor.RemoveShare(ctx, pod); err != nil {
-				klog.FromContext(ctx).Error(err, "The pod shares no more, and could not be told so; the next pass tries again", "pod", klog.KObj(pod))
+				klog.FromContext(ctx).Error(err, "Failed to remove the share of a pod, trying again in the next pass", "pod", klog.KObj(pod))
 			}
 			return true
 		})

@@ -9,10 +9,9 @@ import (
 	"loadline.dev/loadline/updater/actuate"
 )
 
-// takeStart reports whether another pod of the workload may be changed in this pass. One that has
-// not started takes one of the starts that its policy has left. Hold lets all of them be planned
-// while a start is left, so that a workload that cannot be changed does not keep others from
-// starting.
+// takeStart reports whether the start rate allows a change of the workload, and counts its first
+// change as a start. Starts are counted here and not when changes are planned, so that a workload
+// that cannot be changed uses none.
 func (h *heldWorkload) takeStart() bool {
 	if h.countedAsStart || !h.State.Started.IsZero() {
 		return true

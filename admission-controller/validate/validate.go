@@ -182,7 +182,7 @@ func (ch *checker) target(ref, stored *autoscalingv1.CrossVersionObjectReference
 	switch {
 	case problem == nil:
 	case stored != nil && *stored == *ref:
-		ch.warn("%s: %s; no pod is changed until that is right", at, problem)
+		ch.warn("%s: %s. No pod is changed until you correct it", at, problem)
 	default:
 		ch.refuse(field.Invalid(at, ref.Kind+" "+ref.Name, problem.Error()))
 	}
@@ -194,7 +194,7 @@ func (ch *checker) size(spec, stored *vpav1.VerticalPodAutoscalerSpec) {
 	switch {
 	case problem == "":
 	case client.SpecTooLarge(stored) != "":
-		ch.warn("%s; no pod is changed until that is right", problem)
+		ch.warn("%s. No pod is changed until you correct it", problem)
 	case len(ch.errors) == 0:
 		ch.refuse(field.Forbidden(field.NewPath("spec"), problem))
 	}

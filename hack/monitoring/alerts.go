@@ -302,7 +302,7 @@ var alerts = []alert{
 		name: "LoadlineFuseTripped", severity: warning, after: "1m",
 		expr:    `max by (policy) (loadline_policy_fuse_tripped) > 0`,
 		summary: "The fuse of policy {{ $labels.policy }} has tripped.",
-		means:   "At least 5 rounds ended within an hour and more than 20 % of them were reverted. The policy changes no further pod, or none of the namespaces that its condition names, until a user acknowledges that.",
+		means:   "At least 5 rounds ended within an hour, and more than 20 % of the judged ones were reverted. The policy changes no further pod, or none in the namespaces that its condition names, until a user acknowledges the reverts.",
 		do: []string{"`kubectl get sizings -A`: what was reverted, and why.",
 			"Condition `FuseTripped` of the policy has the command that acknowledges it ([policy.md](policy.md#start-rate-and-fuse))."},
 		firing: []string{`loadline_policy_fuse_tripped{policy="fleet"} 1x120`},

@@ -29,9 +29,9 @@ const (
 	fuseAcknowledged   = "Acknowledged"
 )
 
-// FuseTrip returns when and why the fuse of a policy tripped: as its condition reports, if that is
-// not acknowledged, and as its workloads show. The condition lasts when workloads and their records
-// are deleted, the records last when the policy is created again.
+// FuseTrip returns when and why the fuse of a policy tripped. It merges the trip in the condition,
+// unless acknowledged, with that computed from rounds. The condition outlives deleted records, and
+// the records outlive a deleted policy.
 func FuseTrip(p *loadlinev1alpha1.SizingPolicy, rounds *rollout.PolicyRounds, now time.Time) rollout.Trip {
 	written, _ := time.Parse(time.RFC3339, p.Annotations[AcknowledgeAnnotation]) // another text acknowledges nothing
 	trip := rounds.Trip(written, now)

@@ -289,7 +289,7 @@ const (
 // recordSpace is the space that is left in a record, in bytes.
 type recordSpace int
 
-// take takes space, and reports whether there was enough. After the first time there is none.
+// take reserves bytes and reports whether they fit. After the first failure nothing fits.
 func (r *recordSpace) take(bytes int) bool {
 	*r -= recordSpace(bytes)
 	return *r >= 0

@@ -14,7 +14,7 @@ const NamespaceTime = 2 * time.Second
 type Work[T any] struct {
 	Workers   int
 	Namespace func(T) string
-	// May reports whether an item may be started. Nothing is started after the first no.
+	// May reports whether an item may be started. After the first false nothing is started.
 	May func(T) bool
 	// Do is called with the number of the worker, from 0, so that each can have memory of its own.
 	Do func(worker int, item T)

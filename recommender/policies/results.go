@@ -75,7 +75,7 @@ func (k *Keeper) results(o *overview) (map[string]*result, error) {
 		described := k.describe(w)
 		if r := results[w.Policy.Name]; r != nil {
 			r.add(w, &uses[i], k.Records.of(&w.Workload))
-			r.complainOfLabels(w, &described)
+			r.reportUnknownLabels(w, &described)
 		}
 		for p := range o.policies.Set().Selecting(described) {
 			if r := results[p.Name]; r != nil && p.Name != w.Policy.Name {
@@ -129,8 +129,8 @@ func (r *result) count(w *workload, use *inUse, h history) {
 	add(&c.Refused, w.Reason == fleet.OptedOut || w.refused != "")
 }
 
-// complainOfLabels adds an error if the policy holds a workload because labels are not known.
-func (r *result) complainOfLabels(w *workload, described *fleet.Workload) {
+// reportUnknownLabels adds an error if the policy holds a workload because labels are unknown.
+func (r *result) reportUnknownLabels(w *workload, described *fleet.Workload) {
 	switch {
 	case w.Reason != fleet.PolicyUnknown || w.Policy.Unusable != "":
 	case described.LabelsUnknown:

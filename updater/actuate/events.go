@@ -137,13 +137,13 @@ func sameForAll(err error, pod string) string {
 	return name.ReplaceAllString(err.Error(), "${1}POD${2}")
 }
 
-// NotResizable says on the pod that its node cannot grant what is recommended.
+// NotResizable emits an event: the node of the pod cannot grant the recommended resources.
 func (c *Cluster) NotResizable(_ context.Context, pod *corev1.Pod) {
 	c.event(pod, EventNotResizable, "Not resized: its node cannot grant the recommended resources. It is tried again when less is recommended", nil)
 }
 
-// LeftAlone says nothing: the log does.
+// LeftAlone does nothing. Skipped pods are logged.
 func (c *Cluster) LeftAlone([]disruption.Skip) {}
 
-// Room says nothing: the log does.
+// Room does nothing. Changes of the room check are logged.
 func (c *Cluster) Room(string) {}

@@ -22,8 +22,8 @@ const (
 	// answerTime is how long an answer of the metrics API is awaited. It is a
 	// precaution, and must not hold up changes.
 	answerTime = 2 * time.Second
-	// silence is how long it is not asked any more after it gave no answer in time: about pods of
-	// that namespace, or of all if that happened in silentNamespaces of them.
+	// silence is the pause after the metrics API timed out for a pod. It holds for the namespace of
+	// the pod, and for all namespaces once silentNamespaces of them are paused.
 	silence          = time.Minute
 	silentNamespaces = 2
 )

@@ -69,8 +69,8 @@ type SizingRecordStatus struct {
 	// +optional
 	PolicyHash string `json:"policyHash,omitempty"`
 
-	// startedAt is when the first pod was changed under policyHash. Absent: none was,
-	// or the oldest of rounds has the time.
+	// startedAt is when the first pod was changed under policyHash. It is absent before
+	// that, and in records of versions without this field.
 	// +optional
 	StartedAt *metav1.Time `json:"startedAt,omitempty"`
 

@@ -303,10 +303,10 @@ type Sharing struct {
 	// +optional
 	MaxEvictionRanking *EvictionRanking `json:"maxEvictionRanking,omitempty"`
 
-	// userVPAs sets how pods share whose VerticalPodAutoscaler a user created:
-	// "Override" lets its recipe and its resource policy override those of the
-	// policy. "Restrict" ignores its recipe while mode is On, and bounds shares, new
-	// pods and resizes of its containers to maxAllowed of the policy. Default: Override.
+	// userVPAs sets which rules apply to a VerticalPodAutoscaler that a user created.
+	// "Override": its recipe and resource policy override those of the policy.
+	// "Restrict": while mode is On, its recipe is ignored, and maxAllowed of the policy
+	// bounds shares, new pods and resizes of its containers. Default: Override.
 	// +optional
 	UserVPAs *SharingUserVPAs `json:"userVPAs,omitempty"`
 }

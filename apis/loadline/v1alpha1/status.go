@@ -11,8 +11,8 @@ type SizingPolicyStatus struct {
 	// conditions are "Ready" (the policy is used; its message says what is not),
 	// "Degraded" (workloads whose changes were taken back repeatedly) and, once too
 	// many rounds were reverted, "FuseTripped" (no further round begins, or none in
-	// the namespaces that its message names, until the annotation
-	// loadline.dev/acknowledge has the time in it).
+	// the namespaces that its message names, until you set the annotation
+	// loadline.dev/acknowledge to the time in the message).
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -176,7 +176,7 @@ var explanations = []Explanation{
 		"wait for the end of the observation; `spec.rollout.maxConcurrent`", false},
 	{Halted, "changes of its workload were taken back again and again",
 		"find out from the SizingRecord what harms the pods; the rollout begins anew when the recommendation or the policy changes", true},
-	{FuseTripped, "too many rounds of its SizingPolicy were reverted within an hour, so the policy changes no further pod, or none of the namespace",
+	{FuseTripped, "too many rounds of its SizingPolicy were reverted within an hour, so the policy changes no further pod, or none in the namespace",
 		"find out what did harm (`kubectl get sizings -A`), then acknowledge it with the command in condition `FuseTripped` of the policy: `kubectl annotate --overwrite sizingpolicy NAME loadline.dev/acknowledge=TIME`", false}, // one event for the policy, none for each workload
 	{StartRate, "its SizingPolicy has changed no pod of its workload yet, and starts few workloads in an hour",
 		"wait; the number doubles each hour; `spec.rollout.startRate`, 10 by default, 0 for no limit", false},

@@ -106,10 +106,10 @@ func (w *Workload) present(uid string) *Pod {
 // maxMembers bounds the members of a canary, because a record lists them.
 const maxMembers = 300
 
-// choose chooses the members of the canary, once: max(1, percentage of the eligible pods, rounded
-// down), at most maxMembers, those first that are to be changed. Later only one that is gone is
-// replaced, and stays in the list until then, so that pods that are sized, pending or new make no
-// canary grow; nor does one of a workload that shrank take more than its share.
+// choose selects the members of the canary once: the percentage of the eligible pods, rounded down,
+// at least 1 and at most maxMembers. Pods with a planned change come first. Later it only replaces
+// members that are gone, so sized, pending and new pods do not make the canary larger. It shrinks
+// with the workload.
 func (s *State) choose(w *Workload, percentage int) {
 	var eligible []*Pod
 	live := 0

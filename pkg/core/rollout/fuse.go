@@ -298,11 +298,10 @@ func (c StartCount) Compare(o StartCount) int {
 	return cmp.Or(cmp.Compare(c.Recent, o.Recent), cmp.Compare(c.All, o.All))
 }
 
-// Starts returns how many further workloads the policy may start now: within an hour, rate of them,
-// or as many as it started in the 24 hours before, whichever is more. So the number doubles each
-// hour, goes on after a closed schedule of a night, and is small again for workloads that are
-// selected later. A period of observation above an hour takes the place of the hour. A rate of 0 is
-// no limit. It also returns the starts of namespaces that have some.
+// Starts returns how many more workloads the policy may start now, and the starts by namespace. The
+// limit for an hour is the rate, or the number of starts in the 24 hours before, whichever is more.
+// So the total doubles each hour, survives a night outside the schedule, and falls back to the rate
+// a day later. An observation period above an hour replaces the hour. A rate of 0 is no limit.
 func (p *PolicyRounds) Starts(rate int, period time.Duration, now time.Time) (left int, by map[string]StartCount) {
 	if rate <= 0 {
 		return math.MaxInt, nil

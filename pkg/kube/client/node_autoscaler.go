@@ -42,11 +42,11 @@ const (
 	nodePools      = "nodepools"
 )
 
-// NodeAutoscaler is where Find looks for what shows that nodes are added to a cluster for pods that
-// find none: the status of cluster-autoscaler, the kind NodePool of Karpenter or its labels on most
-// nodes and, where that status may not be read, labels of managed pools on most nodes. A kubelet
-// may label its own node, so a label of a few nodes shows nothing. Find does not know whether
-// another node would be added for a certain pod.
+// NodeAutoscaler detects an autoscaler that adds nodes for pending pods: by the status of
+// cluster-autoscaler, by the kind NodePool of Karpenter or its labels on most nodes or, without
+// permission to read that status, by labels of managed pools on most nodes. Labels of a few nodes
+// do not count, because a kubelet can label its own node. It cannot predict whether a node would be
+// added for a certain pod.
 type NodeAutoscaler struct {
 	Kube kubernetes.Interface
 	// Nodes returns the labels of each node.

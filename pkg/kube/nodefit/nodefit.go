@@ -114,8 +114,8 @@ func (n *Nodes) HoldAnywhere(requests resources.List) bool {
 // that a pod can go to. False: one is large enough, or it is not known which there are. Own reports
 // whether a DaemonSet is the controller of the pod.
 //
-// A kubelet may label its own node, so a node whose size follows its pods holds anything only for a
-// pod that tolerates the taint of such nodes, or if most nodes that the pod can go to are such
+// A kubelet may label its own node. So a node whose size follows its pods counts as unlimited only
+// if a toleration of the pod names the taint of such nodes, or if most candidate nodes are such
 // nodes.
 func (n *Nodes) Largest(requests resources.List, p *Placement, own func(namespace, name string) bool) (room resources.List, tooLarge bool) {
 	if n.HoldAnywhere(requests) || convert.GetsOwnNode(p.Scheduler) {
@@ -138,7 +138,7 @@ func (n *Nodes) Largest(requests resources.List, p *Placement, own func(namespac
 			growing++
 		}
 		has := one.room(&except)
-		if one.grows && one.wantedBy(p) || fits(requests, has) {
+		if one.grows && one.namedBy(p) || fits(requests, has) {
 			return resources.List{}, false
 		}
 		if part := part(requests, has); part > best {
@@ -151,8 +151,8 @@ func (n *Nodes) Largest(requests resources.List, p *Placement, own func(namespac
 	return room, best > 0
 }
 
-// wantedBy reports whether a pod names the taint of nodes whose size follows their pods.
-func (n *node) wantedBy(p *Placement) bool {
+// namedBy reports whether a pod names the taint of nodes whose size follows their pods.
+func (n *node) namedBy(p *Placement) bool {
 	return slices.ContainsFunc(n.taints, func(taint corev1.Taint) bool {
 		return convert.IsFollowsPodsTaint(taint) && slices.ContainsFunc(p.Tolerations, func(t corev1.Toleration) bool { return t.Key == taint.Key })
 	})
