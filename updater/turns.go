@@ -89,7 +89,7 @@ func (p *pass) carryOutLate(ctx context.Context) {
 			if p.yields && p.killed != nil && time.Since(checked) >= lateTime {
 				p.interrupted, checked = p.killed(ctx), time.Now()
 			}
-			return !ended && !(p.yields && p.interrupted)
+			return !ended && (!p.yields || !p.interrupted)
 		},
 		Do: func(_ int, w lateWrite) {
 			turn := fairwork.Turn(ctx, maxLateTurnTime)
