@@ -60,7 +60,7 @@ func (x *exchange) receive(ctx context.Context, control *http.ResponseController
 		}
 		if size = larger(size, length); size > usualBody {
 			start := time.Now()
-			room := x.reserve(ctx, size)
+			room := x.reserve(ctx, body, size)
 			end = end.Add(time.Since(start))
 			if !room {
 				x.release()
@@ -115,12 +115,12 @@ func fill(room []byte, from io.Reader) (n int, err error) {
 	return n, err
 }
 
-// reserve waits until a large body may have size bytes.
-func (x *exchange) reserve(ctx context.Context, size int) bool {
+// reserve waits until a large body that begins so may have size bytes.
+func (x *exchange) reserve(ctx context.Context, beginning []byte, size int) bool {
 	ctx, cancel := halfOf(ctx, x.started)
 	defer cancel()
 	if x.share == nil {
-		x.share = x.memory.open()
+		x.share = x.memory.open(namespaceOf(beginning))
 	}
 	return x.share.grow(ctx, size)
 }

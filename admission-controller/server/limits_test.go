@@ -394,8 +394,8 @@ func TestReviewsThatWaitTooLongAreAllowedUnseen(t *testing.T) {
 		leave := make(chan struct{})
 		var seen atomic.Int32
 		h := New(Config{Recorder: r, Handlers: []Handler{pods(func() Answer { seen.Add(1); <-leave; return Answer{} })}}).Handler(klog.Background())
-		for range answeredAtOnce {
-			go asked(h, "/", review)
+		for i := range answeredAtOnce {
+			go asked(h, "/", inNamespace(review, fmt.Sprint("ns", i%namespaceShare)))
 		}
 		synctest.Wait()
 		require.EqualValues(t, answeredAtOnce, seen.Load())

@@ -13,33 +13,38 @@ import (
 // Bodies that each hold a part and wait for the rest would wait for each other. So
 // as much as one whole body is a reserve: it belongs to one body at a time, which
 // can always be read to its end and then gives everything back. Among those that
-// wait the one that came first is served first.
+// wait, one of the namespace that holds the least is served first, then the one that came
+// first. So a namespace with many large bodies delays others by one of them at most.
 type memory struct {
 	mu      sync.Mutex
 	left    int
 	reserve int
-	owner   *share   // of the reserve; nil: nobody
-	waiting []*share // by number
-	number  uint64   // of the latest share
+	owner   *share         // of the reserve; nil: nobody
+	heldBy  map[string]int // bytes by namespace, without those that hold none
+	waiting []*share       // by number
+	number  uint64         // of the latest share
 }
 
 // share is what one body holds of a memory. It is used by one goroutine.
 type share struct {
 	*memory
-	number  uint64 // in the order of arrival
-	held    int
-	more    int           // what it waits for
-	granted chan struct{} // closed when it has that
+	namespace string
+	number    uint64 // in the order of arrival
+	held      int
+	more      int           // what it waits for
+	granted   chan struct{} // closed when it has that
 }
 
-func newMemory(whole, reserve int) *memory { return &memory{left: whole, reserve: reserve} }
+func newMemory(whole, reserve int) *memory {
+	return &memory{left: whole, reserve: reserve, heldBy: map[string]int{}}
+}
 
-// open returns a share that holds nothing. It must be closed.
-func (m *memory) open() *share {
+// open returns a share of a namespace that holds nothing. It must be closed.
+func (m *memory) open(namespace string) *share {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.number++
-	return &share{memory: m, number: m.number}
+	return &share{memory: m, namespace: namespace, number: m.number}
 }
 
 // grow waits until the share holds size, which is at most the reserve, or ctx ends.
@@ -78,6 +83,9 @@ func (s *share) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.left += s.held
+	if s.heldBy[s.namespace] -= s.held; s.heldBy[s.namespace] == 0 {
+		delete(s.heldBy, s.namespace)
+	}
 	s.held = 0
 	if s.owner == s {
 		s.owner = nil
@@ -85,11 +93,15 @@ func (s *share) close() {
 	s.serve()
 }
 
-// serve grants what those that wait the longest wait for. The caller holds the mutex.
+// serve grants waiting shares their bytes until the next one has to wait. The caller holds the mutex.
 func (m *memory) serve() {
-	for len(m.waiting) > 0 && m.grant(m.waiting[0]) {
-		close(m.waiting[0].granted)
-		m.waiting = slices.Delete(m.waiting, 0, 1)
+	for len(m.waiting) > 0 {
+		next := slices.MinFunc(m.waiting, func(a, b *share) int { return cmp.Compare(m.heldBy[a.namespace], m.heldBy[b.namespace]) })
+		if !m.grant(next) {
+			return
+		}
+		close(next.granted)
+		m.waiting = slices.DeleteFunc(m.waiting, func(s *share) bool { return s == next })
 	}
 }
 
@@ -108,5 +120,6 @@ func (m *memory) grant(s *share) bool {
 	}
 	m.left -= s.more
 	s.held += s.more
+	m.heldBy[s.namespace] += s.more
 	return true
 }

@@ -21,7 +21,7 @@ func TestBodiesThatGrowTogetherAllComeToTheirEnd(t *testing.T) {
 		var whole atomic.Int32
 		for range 100 {
 			reading.Go(func() {
-				s := m.open()
+				s := m.open("")
 				defer s.close()
 				for size := 1; size <= 8; size *= 2 {
 					if !s.grow(ctx, size) {
@@ -52,7 +52,7 @@ func TestMemoryIsNeverOverdrawnAndServesInOrder(t *testing.T) {
 			synctest.Wait()
 			return got
 		}
-		first, second, third, fourth := m.open(), m.open(), m.open(), m.open()
+		first, second, third, fourth := m.open(""), m.open(""), m.open(""), m.open("")
 		require.True(t, <-grows(first, 10, time.Second))
 		require.True(t, <-grows(second, 5, time.Second), "the reserve is free")
 		later := grows(fourth, 1, time.Minute)
@@ -66,14 +66,43 @@ func TestMemoryIsNeverOverdrawnAndServesInOrder(t *testing.T) {
 		require.Zero(t, m.left)
 		second.close()
 		require.True(t, <-later)
-		require.False(t, <-grows(m.open(), 9, time.Second))
+		require.False(t, <-grows(m.open(""), 9, time.Second))
 		require.Equal(t, 9, m.left)
 		third.close()
 		fourth.close()
 		require.Equal(t, 20, m.left)
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
-		require.False(t, m.open().grow(gone, 1), "nobody waits for an answer any more")
+		require.False(t, m.open("").grow(gone, 1), "nobody waits for an answer any more")
 		require.Equal(t, 20, m.left)
+	})
+}
+
+// A namespace with many bodies that wait delays others by one of them at most.
+func TestMemory_ServesTheNamespaceThatHoldsTheLeast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(20, 5)
+		var inUse []*share
+		for range 4 {
+			s := m.open("hog")
+			require.True(t, s.grow(t.Context(), 5))
+			inUse = append(inUse, s)
+		}
+		var order []string
+		for _, namespace := range []string{"hog", "hog", "shop", "cart"} {
+			s := m.open(namespace)
+			go func() {
+				if s.grow(t.Context(), 5) {
+					order = append(order, namespace)
+				}
+			}()
+			synctest.Wait()
+		}
+		for _, s := range inUse {
+			s.close()
+			synctest.Wait()
+		}
+		require.Equal(t, []string{"shop", "cart", "hog", "hog"}, order)
+		require.Equal(t, map[string]int{"hog": 10, "shop": 5, "cart": 5}, m.heldBy)
 	})
 }

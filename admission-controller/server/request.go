@@ -34,6 +34,27 @@ func Head(beginning []byte) *admissionv1.AdmissionRequest {
 	return request
 }
 
+// namespaceOf returns the namespace of a review from the beginning of its body. It reads no further than the
+// namespace, which the API server writes before the objects. It is empty if there is none before them.
+func namespaceOf(beginning []byte) (namespace string) {
+	r := Read(beginning)
+	for name := range r.Members() {
+		if string(name) != "request" {
+			continue
+		}
+		for name := range r.Members() {
+			switch string(name) {
+			case "namespace":
+				return r.Text()
+			case "object", "oldObject":
+				return ""
+			}
+		}
+		break
+	}
+	return ""
+}
+
 // first reads the request of a review as far as it can. The request is nil if
 // there is none.
 func first(body []byte) (request *admissionv1.AdmissionRequest, r *Reader) {

@@ -106,6 +106,10 @@ const (
 	largeBodies = 40 << 20
 	// answeredAtOnce is how many reviews are decoded and answered at the same time.
 	answeredAtOnce = 100
+	// namespaceShare limits one namespace to this part of answeredAtOnce.
+	namespaceShare = 4
+	// largeAtOnce is how many reviews above usualBody one namespace has answered at the same time.
+	largeAtOnce = 2
 )
 
 // reviewer is the handler of all paths.
@@ -115,8 +119,8 @@ type reviewer struct {
 	callers  Callers
 	log      klog.Logger
 	reads    func(body []byte) (*admissionv1.AdmissionRequest, error)
-	memory   *memory       // of bodies above usualBody
-	answers  chan struct{} // holds a value for each that is worked on
+	memory   *memory // of bodies above usualBody
+	answers  *slots
 	throttle serving.Throttle
 }
 
@@ -233,29 +237,13 @@ func (x *exchange) answer(ctx context.Context, body []byte) *admissionv1.Admissi
 	if body == nil {
 		return x.busy()
 	}
-	if !x.begins(ctx) {
+	end := x.answers.begin(ctx, namespaceOf(body), len(body) > usualBody)
+	if end == nil {
 		x.about = Head(body)
 		return x.busy()
 	}
-	defer func() { <-x.answers }()
+	defer end()
 	return x.admit(ctx, body)
-}
-
-// begins waits until the review may be worked on. It is false if that takes too long.
-func (x *exchange) begins(ctx context.Context) bool {
-	select {
-	case x.answers <- struct{}{}: // as nearly always, and without a timer
-		return true
-	default:
-	}
-	waiting, cancel := halfOf(ctx, time.Now())
-	defer cancel()
-	select {
-	case x.answers <- struct{}{}:
-		return true
-	case <-waiting.Done():
-		return false
-	}
 }
 
 // busy returns the response to a review that was not looked at.

@@ -96,7 +96,7 @@ func (s *Server) Handler(log klog.Logger) http.Handler {
 	})
 	mux.Handle("/", &reviewer{
 		handlers: s.config.Handlers, recorder: s.config.Recorder, callers: s.config.Callers, log: log, reads: Request,
-		memory: newMemory(largeBodies, MaxBody), answers: make(chan struct{}, answeredAtOnce),
+		memory: newMemory(largeBodies, MaxBody), answers: newSlots(answeredAtOnce),
 	})
 	return mux
 }
