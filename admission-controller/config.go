@@ -216,9 +216,13 @@ func (c *Config) cipherSuites() (ids []uint16, unknown []string) {
 	return ids, unknown
 }
 
+// cheapCurves are the key exchanges of handshakes. P-384 and P-521 take much more processor time, and any client
+// can request them. All API servers support one of these.
+var cheapCurves = []tls.CurveID{tls.X25519MLKEM768, tls.X25519, tls.CurveP256}
+
 // tls is the configuration of connections without their certificate.
 func (c *Config) tls() *tls.Config {
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, CurvePreferences: cheapCurves}
 	if c.MinTLS == "tls1_3" {
 		config.MinVersion = tls.VersionTLS13
 	}
