@@ -168,7 +168,7 @@ func TestChart_UnsetValuesKeepDefaults(t *testing.T) {
 		require.NotNil(t, pod.Affinity)
 	}
 	partial := program(t, chart(t, "updater: {resources: {limits: {memory: 2Gi}}}").objects, "recommender")
-	require.Equal(t, "200m", partial.Containers[0].Resources.Limits.Cpu().String(), "values of one program are for that program")
+	require.Equal(t, "1000Mi", partial.Containers[0].Resources.Limits.Memory().String(), "values of one program are for that program")
 }
 
 func TestChart_ToleratesOverloadedNodesWithTheTaint(t *testing.T) {

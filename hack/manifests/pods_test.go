@@ -69,6 +69,9 @@ func flaws(t *testing.T, d appsv1.Deployment) (all []string) {
 		if c.Resources.Requests.Cpu().IsZero() || c.Resources.Requests.Memory().IsZero() {
 			all = append(all, "no requests")
 		}
+		if limit := c.Resources.Limits.Cpu(); !limit.IsZero() && limit.Cmp(resource.MustParse("1")) < 0 {
+			all = append(all, "a flood of requests throttles the program: the CPU limit is "+limit.String())
+		}
 		if limit, soft := c.Resources.Limits.Memory().Value(), softLimit(c); soft != limit*9/10 {
 			all = append(all, fmt.Sprintf("GOMEMLIMIT is %d, with a memory limit of %d", soft, limit))
 		}
@@ -127,6 +130,7 @@ func TestTheCheckOfPodsFindsWhatIsWrong(t *testing.T) {
 		"no readiness":     func(p *corev1.PodSpec) { p.Containers[0].ReadinessProbe = nil },
 		"no requests":      func(p *corev1.PodSpec) { p.Containers[0].Resources.Requests = nil },
 		"another limit":    func(p *corev1.PodSpec) { p.Containers[0].Resources.Limits["memory"] = resource.MustParse("2Gi") },
+		"a low CPU limit":  func(p *corev1.PodSpec) { p.Containers[0].Resources.Limits["cpu"] = resource.MustParse("200m") },
 		"no GOMEMLIMIT":    func(p *corev1.PodSpec) { p.Containers[0].Env = nil },
 		"no spread":        func(p *corev1.PodSpec) { p.TopologySpreadConstraints = nil },
 		"a spread over zones": func(p *corev1.PodSpec) {

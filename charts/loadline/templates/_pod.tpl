@@ -103,7 +103,7 @@ unset:
     capabilities: {drop: [ALL]}
   resources:
     requests: {cpu: 50m, memory: {{ ternary "200Mi" "500Mi" (eq (index . 1) "admission-controller") }}}
-    limits: {cpu: 200m, memory: {{ ternary "500Mi" "1000Mi" (eq (index . 1) "admission-controller") }}}
+    limits: {memory: {{ ternary "500Mi" "1000Mi" (eq (index . 1) "admission-controller") }}}
   # Replicas run on different nodes and in different zones, as far as there are enough.
   topologySpreadConstraints:
     - maxSkew: 1
