@@ -239,7 +239,7 @@ func fillCaches(ctx context.Context, config Config, clients *client.Clients, opt
 	}
 	informer := vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer()
 	registration, err := informer.AddEventHandler(finder.Handler(scout.Want))
-	if err = errors.Join(err, informer.AddIndexers(validate.TargetIndexers())); err != nil {
+	if err = errors.Join(err, informer.AddIndexers(target.Indexers())); err != nil {
 		return caches{}, fmt.Errorf("watch VerticalPodAutoscalers: %w", err)
 	}
 	var generations target.Generations

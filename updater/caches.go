@@ -95,7 +95,8 @@ func (c *caches) fill(ctx context.Context) error {
 	if err := c.targets.Remember(); err != nil {
 		return err
 	}
-	if err := c.generations.Watch(c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer()); err != nil {
+	vpas := c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer()
+	if err := errors.Join(c.generations.Watch(vpas), vpas.AddIndexers(target.Indexers())); err != nil {
 		return err
 	}
 	c.surroundings.Start(ctx.Done())
@@ -160,6 +161,7 @@ func (c *caches) surround() error {
 func (c *caches) reader(config *Config) *view.Reader {
 	reader := &view.Reader{
 		VPAs:         c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Lister(),
+		VPAIndex:     c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer().GetIndexer(),
 		Pods:         c.pods.Core().V1().Pods().Lister(),
 		LimitRanges:  c.controllers.Core().V1().LimitRanges().Lister(),
 		Targets:      c.targets,
@@ -246,7 +248,7 @@ func (c *caches) disruptions() *actuate.BudgetReader {
 // memoryRises returns the collector of VPAs that recommend more memory than before, or than killed
 // containers have.
 func (c *caches) memoryRises() (*memoryRises, error) {
-	return watchRises(c.vpas.Autoscaling().V1().VerticalPodAutoscalers(), c.pods.Core().V1().Pods().Informer())
+	return watchRises(c.vpas.Autoscaling().V1().VerticalPodAutoscalers(), c.targets, c.pods.Core().V1().Pods().Informer())
 }
 
 // boosts returns the queue that takes startup boosts back.

@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -20,8 +19,8 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/resources"
 	vpainformers "loadline.dev/loadline/pkg/generated/informers/externalversions/autoscaling/v1"
-	vpalisters "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
 	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/kube/target"
 )
 
 // memoryRises collects the VPAs that recommend more memory than before for any container, and those that
@@ -35,7 +34,7 @@ type memoryRises struct {
 }
 
 // watchRises collects the VPAs of informers from now on.
-func watchRises(vpas vpainformers.VerticalPodAutoscalerInformer, pods cache.SharedInformer) (*memoryRises, error) {
+func watchRises(vpas vpainformers.VerticalPodAutoscalerInformer, targets *target.Resolver, pods cache.SharedInformer) (*memoryRises, error) {
 	r := &memoryRises{wake: make(chan struct{}, 1), vpas: map[cache.ObjectName]struct{}{}}
 	_, err := vpas.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(before, after any) {
 		was, ok := before.(*vpav1.VerticalPodAutoscaler)
@@ -52,7 +51,7 @@ func watchRises(vpas vpainformers.VerticalPodAutoscalerInformer, pods cache.Shar
 			return // nearly all events
 		}
 		if was, same := client.PodOf(before); same {
-			r.addKilled(vpas.Lister(), is, newlyKilled(was, is))
+			r.addKilled(vpas.Informer().GetIndexer(), targets, is, newlyKilled(was, is))
 		}
 	}})
 	if err != nil {
@@ -61,13 +60,18 @@ func watchRises(vpas vpainformers.VerticalPodAutoscalerInformer, pods cache.Shar
 	return r, nil
 }
 
-// addKilled adds the VPAs in the namespace of a pod that recommend more memory for one of the killed
-// containers than the pod requests. Whether a VPA controls the pod is found out later.
-func (r *memoryRises) addKilled(vpas vpalisters.VerticalPodAutoscalerLister, pod *corev1.Pod, killed []string) {
-	if len(killed) == 0 {
+// addKilled adds the VPAs with the workload of a pod as target that recommend more memory for one of the
+// killed containers than the pod requests. Which of them controls the pod is found out later.
+func (r *memoryRises) addKilled(vpas cache.Indexer, targets *target.Resolver, pod *corev1.Pod, killed []string) {
+	owner, owned := target.Controller(pod.Namespace, pod.OwnerReferences)
+	if !owned || len(killed) == 0 {
 		return
 	}
-	found, err := vpas.VerticalPodAutoscalers(pod.Namespace).List(labels.Everything())
+	top, known := targets.Top(owner)
+	if !known {
+		return // it is read in the background
+	}
+	found, err := target.VPAsOf(vpas, top)
 	if err != nil {
 		return
 	}

@@ -463,6 +463,25 @@ func TestMemoryRises_LaterKillWakesWithoutRise(t *testing.T) {
 	}
 }
 
+func TestMemoryRises_KillWakesOnlyForTheVPAOfThePod(t *testing.T) {
+	other := autoscaler(vpav1.UpdateModeInPlaceOrRecreate)
+	other.Name, other.Spec.TargetRef.Name = "other", "other"
+	w := newWorld(t, Default(), append(deployment(1, nil), autoscaler(vpav1.UpdateModeInPlaceOrRecreate), other)...)
+	rises, err := w.caches.memoryRises()
+	require.NoError(t, err)
+	pod := w.pod("web-1-0").DeepCopy()
+	killed(pod)
+	pod.ResourceVersion = "2"
+	_, err = w.kube.CoreV1().Pods("shop").UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	select {
+	case <-rises.Wake():
+	case <-time.After(10 * time.Second):
+		t.Fatal("the kill wakes nothing")
+	}
+	require.Equal(t, rose, rises.Take(), "5,000 VPAs with a container of the same name would all be looked at")
+}
+
 func TestAMemoryLimitIsNotCutBelowWhatIsUsed(t *testing.T) {
 	pod := func(cpu, request, limit string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {

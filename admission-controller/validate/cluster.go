@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path"
 	"reflect"
 	"slices"
 	"strconv"
@@ -36,7 +35,7 @@ import (
 type Cluster struct {
 	Kube      kubernetes.Interface
 	Namespace string           // the only one that is looked at; empty: all
-	VPAs      cache.Indexer    // with ByTarget
+	VPAs      cache.Indexer    // with target.Indexers
 	Targets   *target.Resolver // one that is Remembering: an answer that came too late must not be kept as an error
 	Retry     time.Duration    // after something could not be read; 0: client.RetryForbidden
 
@@ -55,26 +54,6 @@ type quotas struct {
 	corelisters.ResourceQuotaLister
 
 	known cache.InformerSynced // no more, once they may not be read
-}
-
-// ByTarget is the index of VPAs by what they target.
-const ByTarget = "target"
-
-// TargetIndexers gives the index to an informer of VPAs.
-func TargetIndexers() cache.Indexers {
-	return cache.Indexers{ByTarget: func(object any) ([]string, error) {
-		vpa, ok := object.(*vpav1.VerticalPodAutoscaler)
-		if ok && vpa.Spec.TargetRef != nil && target.CheckRef(vpa.Spec.TargetRef) == nil {
-			return []string{targetOf(vpa)}, nil
-		}
-		return nil, nil // not indexed: a path such as ../other would be a key of another namespace
-	}}
-}
-
-func targetOf(vpa *vpav1.VerticalPodAutoscaler) string {
-	ref := vpa.Spec.TargetRef
-	key := target.RefKey(vpa.Namespace, ref)
-	return path.Join(key.Namespace, key.Group, key.Kind, key.Name)
 }
 
 const (
@@ -188,12 +167,12 @@ func namesContainers(vpa *vpav1.VerticalPodAutoscaler) bool {
 }
 
 func (c *Cluster) others(vpa *vpav1.VerticalPodAutoscaler) (others []*vpav1.VerticalPodAutoscaler) {
-	objects, err := c.VPAs.ByIndex(ByTarget, targetOf(vpa))
+	all, err := target.VPAsOf(c.VPAs, target.RefKey(vpa.Namespace, vpa.Spec.TargetRef))
 	if err != nil {
 		return nil // without the index nothing is known
 	}
-	for _, object := range objects {
-		if other, ok := object.(*vpav1.VerticalPodAutoscaler); ok && other.Name != vpa.Name {
+	for _, other := range all {
+		if other.Name != vpa.Name {
 			others = append(others, other)
 		}
 	}

@@ -122,7 +122,7 @@ func clusterWith(t *testing.T, vpas []*vpav1.VerticalPodAutoscaler, answer http.
 	f.Start(ctx.Done())
 	t.Cleanup(func() { stop(); f.Shutdown() })
 	require.NoError(t, client.Sync(ctx, targets.Synced()))
-	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, TargetIndexers())
+	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, target.Indexers())
 	for _, vpa := range vpas {
 		require.NoError(t, indexer.Add(vpa))
 	}

@@ -2,7 +2,6 @@ package view
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -73,33 +72,43 @@ func (r *Reader) controlling(ctx context.Context, pod *corev1.Pod, counts func(*
 	if err != nil || !found {
 		return Reading{}, false, err
 	}
-	vpas, err := r.VPAs.VerticalPodAutoscalers(pod.Namespace).List(labels.Everything())
-	if err != nil {
-		return Reading{}, false, fmt.Errorf("list VPAs of namespace %s: %w", pod.Namespace, err)
+	chosen, found, err := r.strongest(top, counts)
+	if err != nil || !found {
+		return Reading{}, false, err
 	}
-	var index target.Claims
-	var failed error
-	for _, vpa := range vpas {
-		if ref := vpa.Spec.TargetRef; ref == nil || target.RefKey(vpa.Namespace, ref) != top {
-			continue
-		}
-		c := target.ClaimOf(vpa)
-		if !counts(&c) {
-			continue
-		}
-		c.Selects = func(l map[string]string) bool {
-			selector, err := r.Targets.Selector(ctx, vpa.Namespace, vpa.Spec.TargetRef)
-			failed = errors.Join(failed, err)
-			return err == nil && selector.Matches(labels.Set(l))
-		}
-		index.Put(c)
-	}
-	chosen, found := index.Controlling(top, pod.Labels)
-	if failed != nil || !found {
-		return Reading{}, false, failed
+	if selects, err := r.selects(ctx, chosen, top, pod); err != nil || !selects {
+		return Reading{}, false, err
 	}
 	reading, err := r.reading(pod.Namespace, chosen.Name)
 	return reading, err == nil, err
+}
+
+// strongest returns the strongest VPA of a target among those that counts accepts.
+func (r *Reader) strongest(top target.Key, counts func(*target.Claim) bool) (strongest target.Claim, found bool, err error) {
+	vpas, err := target.VPAsOf(r.VPAIndex, top)
+	if err != nil {
+		return target.Claim{}, false, fmt.Errorf("find the VPAs of %s: %w", top, err)
+	}
+	for _, vpa := range vpas {
+		if c := target.ClaimOf(vpa); counts(&c) && (!found || target.CompareClaims(c, strongest) < 0) {
+			strongest, found = c, true
+		}
+	}
+	return strongest, found, nil
+}
+
+// selects reports whether the strongest VPA of a target controls a pod.
+func (r *Reader) selects(ctx context.Context, c target.Claim, top target.Key, pod *corev1.Pod) (bool, error) {
+	var failed error
+	c.Selects = func(l map[string]string) bool {
+		selector, err := r.Targets.Selector(ctx, c.Namespace, c.VPA.Spec.TargetRef)
+		failed = err
+		return err == nil && selector.Matches(labels.Set(l))
+	}
+	var index target.Claims
+	index.Put(c)
+	_, found := index.Controlling(top, pod.Labels)
+	return found, failed
 }
 
 func (r *Reader) reading(namespace, name string) (Reading, error) {

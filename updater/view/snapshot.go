@@ -19,6 +19,7 @@ package view
 import (
 	"context"
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -44,6 +45,7 @@ import (
 // did not change, so Read must not be called by two goroutines at once.
 type Reader struct {
 	VPAs         vpalisters.VerticalPodAutoscalerLister
+	VPAIndex     cache.Indexer // of VPAs, with target.Indexers
 	Pods         corelisters.PodLister
 	LimitRanges  corelisters.LimitRangeLister
 	Targets      *target.Resolver
@@ -234,23 +236,59 @@ func targetOf(vpa *vpav1.VerticalPodAutoscaler) target.Key {
 const recentKill = 10 * time.Minute
 
 // HasOOMKilled reports whether any pod that one of the VPAs may resize has a container whose last
-// termination was an out-of-memory kill, and that is not ready or was killed a short time before now.
+// termination was an out-of-memory kill, and that is not ready or was killed a short time before now. It
+// lists the pods of each namespace once.
 func (r *Reader) HasOOMKilled(ctx context.Context, vpas []cache.ObjectName, now time.Time) bool {
-	return slices.ContainsFunc(vpas, func(name cache.ObjectName) bool {
+	resizing := map[string]map[string]bool{} // names of VPAs by namespace
+	for _, name := range vpas {
 		vpa, err := r.VPAs.VerticalPodAutoscalers(name.Namespace).Get(name.Name)
 		if err != nil || !r.Serves(name.Namespace) {
-			return false
+			continue
 		}
 		if p := r.permitted(vpa); !p.mode.Resizes() || p.held != "" {
+			continue
+		}
+		if resizing[name.Namespace] == nil {
+			resizing[name.Namespace] = map[string]bool{}
+		}
+		resizing[name.Namespace][name.Name] = true
+	}
+	for _, namespace := range slices.Sorted(maps.Keys(resizing)) {
+		// A lister fails only if its index is missing.
+		pods, _ := r.Pods.Pods(namespace).List(labels.Everything())
+		strongest := map[target.Key]target.Claim{}
+		if slices.ContainsFunc(pods, func(pod *corev1.Pod) bool {
+			return oomKilled(pod, now) && r.controlledByAny(ctx, pod, resizing[namespace], strongest)
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
+// controlledByAny reports whether one of the named VPAs controls a pod. strongest keeps the strongest VPA of
+// each target between calls.
+func (r *Reader) controlledByAny(ctx context.Context, pod *corev1.Pod, names map[string]bool, strongest map[target.Key]target.Claim) bool {
+	owner, ok := target.Controller(pod.Namespace, pod.OwnerReferences)
+	if !ok {
+		return false
+	}
+	top, found, err := r.Targets.Topmost(ctx, owner)
+	if err != nil || !found {
+		return false
+	}
+	c, known := strongest[top]
+	if !known {
+		if c, _, err = r.strongest(top, func(*target.Claim) bool { return true }); err != nil {
 			return false
 		}
-		selector, err := r.Targets.Selector(ctx, name.Namespace, vpa.Spec.TargetRef)
-		if err != nil {
-			return false
-		}
-		pods, err := r.Pods.Pods(name.Namespace).List(selector)
-		return err == nil && slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return oomKilled(p, now) })
-	})
+		strongest[top] = c
+	}
+	if !names[c.Name] {
+		return false
+	}
+	selects, err := r.selects(ctx, c, top, pod)
+	return err == nil && selects
 }
 
 func oomKilled(p *corev1.Pod, now time.Time) bool {

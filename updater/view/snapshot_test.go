@@ -58,7 +58,7 @@ func (s vpaStore) remove(v *vpav1.VerticalPodAutoscaler) error { return s.store.
 // "Room/blue" with four replicas.
 func newReader(t *testing.T, objects ...runtime.Object) *Reader {
 	t.Helper()
-	vpas := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	vpas := cache.NewIndexer(cache.MetaNamespaceKeyFunc, target.Indexers())
 	var core []runtime.Object
 	for _, o := range objects {
 		if v, ok := o.(*vpav1.VerticalPodAutoscaler); ok {
@@ -75,7 +75,7 @@ func newReader(t *testing.T, objects ...runtime.Object) *Reader {
 		return &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: 4}, Status: autoscalingv1.ScaleStatus{Selector: "app=web"}}, nil
 	}
 	r := &Reader{
-		VPAs: vpaStore{vpalisters.NewVerticalPodAutoscalerLister(vpas), vpas}, Pods: factory.Core().V1().Pods().Lister(),
+		VPAs: vpaStore{vpalisters.NewVerticalPodAutoscalerLister(vpas), vpas}, VPAIndex: vpas, Pods: factory.Core().V1().Pods().Lister(),
 		LimitRanges: ranges{factory.Core().V1().LimitRanges().Lister()}, Targets: target.New(factory, scale), Serves: func(ns string) bool { return ns != "ignored" },
 	}
 	ctx, cancel := context.WithCancel(context.Background())
