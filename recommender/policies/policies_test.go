@@ -339,6 +339,48 @@ func TestRefusalsInOneNamespaceDoNotStopTheOthers(t *testing.T) {
 	}, policy, deployment("api"), deployment("web"), second)
 }
 
+func TestKeeper_OneNamespaceDoesNotDelayOthers(t *testing.T) {
+	limited := apierrors.NewTooManyRequests("not sent: namespace used its write limit", 1)
+	limited.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: "LoadlineWriteLimit"}}
+	busy := apierrors.NewTooManyRequests("too many requests", 1)
+	all := []string{"a", "b", "c", "d", "e"}
+	for _, tc := range []struct {
+		name    string
+		answer  error
+		failing []string
+		asked   int // requests for failing namespaces in a pass
+		made    int
+	}{
+		{name: "write limit of a namespace", answer: limited, failing: all[:1], asked: 1, made: 8},
+		{name: "write limit of many namespaces", answer: limited, failing: all[:4], asked: 4, made: 2},
+		{name: "busy for a namespace", answer: busy, failing: all[:1], asked: 1, made: 8},
+		{name: "busy for all", answer: busy, failing: all, asked: maxUnanswered, made: 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			objects := []runtime.Object{shop(func(p *loadlinev1alpha1.SizingPolicy) { p.Spec.Namespaces.Names = all })}
+			for _, namespace := range all {
+				for _, name := range []string{"web", "api"} {
+					objects = append(objects, deployment(name, func(d *appsv1.Deployment) { d.Namespace = namespace }))
+				}
+			}
+			inCluster(t, func(c *cluster) {
+				asked, made := 0, 0
+				c.vpas.PrependReactor("create", "verticalpodautoscalers", func(a clienttesting.Action) (bool, runtime.Object, error) {
+					if slices.Contains(tc.failing, a.GetNamespace()) {
+						asked++
+						return true, nil, tc.answer
+					}
+					made++
+					return false, nil, nil
+				})
+				c.pass(0)
+				require.Equal(t, tc.asked, asked)
+				require.Equal(t, tc.made, made)
+			}, objects...)
+		})
+	}
+}
+
 func TestAMadeVPAStaysAsThePolicyWantsIt(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		c.pass(0)

@@ -33,6 +33,8 @@ const (
 	// leastReadable is for how long policies must have been readable before a VPA is removed:
 	// who installs the definitions again creates the policies a while later.
 	leastReadable = time.Hour
+	// maxUnanswered is the number of namespaces without an answer of the API server after which a pass ends.
+	maxUnanswered = 3
 )
 
 // turn is a write of a VPA that is due.
@@ -55,6 +57,7 @@ func (k *Keeper) write(ctx context.Context, o *overview, now time.Time) {
 	if n := len(names); n > 0 {
 		names = slices.Concat(names[k.passes%n:], names[:k.passes%n])
 	}
+	unanswered := 0
 	for len(due) > 0 {
 		for _, namespace := range names {
 			turns := due[namespace]
@@ -65,7 +68,18 @@ func (k *Keeper) write(ctx context.Context, o *overview, now time.Time) {
 			if due[namespace] = turns[1:]; k.refusals.waiting(namespace, now) != "" {
 				continue
 			}
-			if k.limiter.Wait(ctx) != nil || !k.Policies.Holds(o.policies) || !k.take(ctx, turns[0], now) {
+			if k.limiter.Wait(ctx) != nil || !k.Policies.Holds(o.policies) {
+				return
+			}
+			err := k.take(ctx, turns[0], now)
+			if err == nil {
+				continue
+			}
+			delete(due, namespace)
+			if !client.IsWriteLimited(err) {
+				unanswered++
+			}
+			if ctx.Err() != nil || unanswered >= maxUnanswered {
 				return
 			}
 		}
@@ -110,14 +124,14 @@ func (k *Keeper) due(o *overview, now time.Time) map[string][]turn {
 	return due
 }
 
-// take sends one write, and returns false if others had better wait for the next pass: the API
-// server does not answer as it should.
-func (k *Keeper) take(ctx context.Context, t turn, now time.Time) bool {
+// take sends one write. It returns an error if the rest of the namespace must wait for the next pass,
+// because of the write limit of the namespace or because the API server does not answer.
+func (k *Keeper) take(ctx context.Context, t turn, now time.Time) error {
 	log, v := klog.FromContext(ctx), t.vpa
 	if t.owns {
 		if err := k.Workloads.Confirm(ctx, t.workload.Workload); err != nil {
 			log.V(2).Info("No VPA is written: its workload is not as it was", "vpa", klog.KObj(v), "reason", err)
-			return ctx.Err() == nil
+			return ctx.Err()
 		}
 	}
 	err := t.send(ctx, k.Client.AutoscalingV1().VerticalPodAutoscalers(v.Namespace))
@@ -130,13 +144,16 @@ func (k *Keeper) take(ctx context.Context, t turn, now time.Time) bool {
 		k.count(t.result)
 		log.V(2).Info("Wrote a VPA for a policy", "vpa", klog.KObj(v), "result", t.result)
 	case ctx.Err() != nil:
-		return false
+		return err
+	case client.IsWriteLimited(err):
+		log.V(2).Info("VPA not written yet, trying again in the next pass", "vpa", klog.KObj(v), "reason", err)
+		return err
 	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), t.result != resultMade && apierrors.IsNotFound(err):
 		// It is not as it was: the next pass sees how.
 	case !isRefusal(err):
 		log.Error(err, "Cannot write the VPAs of policies, trying again in the next pass", "vpa", klog.KObj(v))
 		k.count("error")
-		return false
+		return err
 	default:
 		problem := k.refusals.refused(v, err, now)
 		if t.workload != nil {
@@ -145,7 +162,7 @@ func (k *Keeper) take(ctx context.Context, t turn, now time.Time) bool {
 		log.Error(err, "The VPA of a workload was refused, trying again later", "vpa", klog.KObj(v))
 		k.count("refused")
 	}
-	return true
+	return nil
 }
 
 // isRefusal reports whether an error is the answer to what was asked. The others, such as that
