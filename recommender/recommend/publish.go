@@ -23,7 +23,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
@@ -284,7 +283,7 @@ func (p *Publisher) resultOf(ctx context.Context, v *model.VPA, done bool, err e
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return late
-	case apierrors.IsTooManyRequests(err): // of the server, or client.IsWriteLimited
+	case client.IsWriteLimited(err):
 		log.V(2).Info("Recommendation not published yet, trying again in the next pass", "vpa", klog.KObj(v.Object), "reason", err)
 		return late
 	case err != nil:

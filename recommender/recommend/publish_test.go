@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -452,6 +453,28 @@ func TestPublish_KeepsTheStoredRecommendationOfARefusedVPA(t *testing.T) {
 			require.Equal(t, 1, p.publish(t, now().Add(2*time.Hour)))
 			require.Empty(t, convert.Unsupported(p.vpa.Object))
 			require.Equal(t, stored.Status.Recommendation, p.vpa.Object.Status.Recommendation)
+		})
+	}
+}
+
+// A busy API server is a problem that an alert must show, and the write limit of a namespace is none.
+func TestPublish_CountsBusyServersAsErrors(t *testing.T) {
+	busy, limited := apierrors.NewTooManyRequests("too many requests", 1), apierrors.NewTooManyRequests("not sent", 1)
+	limited.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: "LoadlineWriteLimit"}}
+	for _, tc := range []struct {
+		name    string
+		answer  error
+		counted result
+	}{
+		{name: "the server is busy", answer: busy, counted: failed},
+		{name: "the namespace used its write limit", answer: limited, counted: late},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := newPress()
+			p.client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, tc.answer })
+			p.Publish(t.Context(), []*model.VPA{p.vpa}, now(), time.Minute)
+			require.EqualValues(t, 1, p.count(tc.counted))
+			require.Equal(t, tc.counted == late, p.vpa.Published.WriteLimited)
 		})
 	}
 }
