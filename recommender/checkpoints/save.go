@@ -143,6 +143,7 @@ type Result struct {
 
 	// Joined in the end: joining each to the others takes a time that grows with the square.
 	problems, full []error
+	limited        bool // by the write limit of the namespace
 }
 
 func (r *Result) add(o Result) {
@@ -171,7 +172,7 @@ func (s *Saver) Save(ctx context.Context, vpas []*model.VPA, scope Scope, now ti
 
 	var result Result
 	var mu sync.Mutex
-	started := 0
+	started, limited := 0, map[string]bool{} // namespaces, which wait for the next pass
 	turns := fairwork.Work[*model.VPA]{
 		Workers:   s.Workers,
 		Namespace: func(v *model.VPA) string { return v.Object.Namespace },
@@ -184,9 +185,17 @@ func (s *Saver) Save(ctx context.Context, vpas []*model.VPA, scope Scope, now ti
 			return true
 		},
 		Do: func(_ int, v *model.VPA) {
-			r := s.saveOne(ctx, v, now)
+			mu.Lock()
+			r, skip := Result{Late: 1}, limited[v.Object.Namespace]
+			mu.Unlock()
+			if !skip {
+				r = s.saveOne(ctx, v, now)
+			}
 			mu.Lock()
 			result.add(r)
+			if r.limited {
+				limited[v.Object.Namespace] = true
+			}
 			mu.Unlock()
 			if s.Progress != nil {
 				s.Progress()
@@ -297,6 +306,7 @@ func (s *Saver) saveOne(ctx context.Context, v *model.VPA, now time.Time) Result
 		}
 		switch {
 		case client.IsWriteLimited(err):
+			r.limited = true
 			return interrupt(container)
 		case errors.Is(err, ErrNamespaceFull):
 			r.full = append(r.full, err)

@@ -77,11 +77,12 @@ func TestMaintainer_CountsFullNamespacesApart(t *testing.T) {
 func TestSave_LeavesANamespaceWhoseWritesAreLimited(t *testing.T) {
 	b := newBench()
 	b.Workers = 1
-	limited := true
+	limited, asked := true, 0
 	b.client.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		if a.GetNamespace() != "ns" || !limited {
 			return false, nil, nil
 		}
+		asked++
 		refusal := apierrors.NewTooManyRequestsError("not sent")
 		refusal.ErrStatus.Details = &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: "LoadlineWriteLimit"}}}
 		require.True(t, client.IsWriteLimited(refusal))
@@ -97,6 +98,7 @@ func TestSave_LeavesANamespaceWhoseWritesAreLimited(t *testing.T) {
 	require.NoError(t, r.Err)
 	require.Equal(t, 1, r.Written)
 	require.Equal(t, 5, r.Late)
+	require.Equal(t, 1, asked, "the rest of the namespace waits without requests")
 	for _, v := range all {
 		require.False(t, v.Saved.Failed)
 		require.False(t, v.Saved.Unsaved)
