@@ -193,7 +193,7 @@ var alerts = []alert{
 			"have reached 32 MiB, or 16 KiB for each running pod (`result` is `namespace_full`): new containers are not saved. Other namespaces are not affected.",
 		do: []string{"The log names the namespace: `Delaying writes because of the write limit of a namespace`, or `Checkpoints exceed the limit of their namespace`.",
 			"Look for large objects and VPAs with many containers: `kubectl get vpa,pods -n NAMESPACE -o json | jq -r '.items[] | \"\\(tojson | length) \\(.kind) \\(.metadata.name)\"' | sort -rn | head`.",
-			"Condition `WriteLimited` of a VPA and reason `WriteLimit` of a pod show what waits. Memory after out-of-memory kills and reverts do not wait."},
+			"Condition `WriteLimited` of a VPA and reason `WriteLimit` of a pod show what waits. Memory after out-of-memory kills uses a reserve, and reverts do not wait."},
 		firing: []string{`loadline_write_limited_total{resource="pods"} 0+1x120`},
 		quiet:  []string{`loadline_write_limited_total{resource="pods"} 4x120`, `loadline_recommender_checkpoint_writes_total{result="namespace_full"} 4x120`},
 		also: []situation{

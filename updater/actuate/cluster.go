@@ -62,8 +62,8 @@ type Change struct {
 	Mark *sharing.Mark
 }
 
-// Protects reports whether the change protects the pod from harm, so that no write limit delays it: more
-// memory after an out-of-memory kill, or the peak of a pod that shares no more.
+// Protects reports whether the change protects the pod from harm, so that it may use the reserve of the write
+// limit: more memory after an out-of-memory kill, or the peak of a pod that shares no more.
 func (c Change) Protects() bool {
 	return c.OOMResize || c.Cause == disruption.ShareEnded || c.Cause == disruption.ShareReverted
 }

@@ -276,7 +276,7 @@ var explanations = []Explanation{
 		"wait until the change under observation has been judged", true},
 	{EvictionRefused, "the eviction, or a resize that would restart the pod, was refused, mostly by a PodDisruptionBudget",
 		"check the budget; the next pass tries again", true},
-	{WriteLimit, "its namespace has used the updater's write limit; more memory after an out-of-memory kill and reverts do not wait for it",
+	{WriteLimit, "its namespace has used the updater's write limit; more memory after an out-of-memory kill uses a reserve, and reverts do not wait",
 		"wait; the limit grows with the running pods of the namespace; see which objects are large or change often (`docs/security.md`, Writes for one namespace)", true},
 	{ReplacementRefused, "the API server would refuse the pod that replaces it",
 		"the event on the VPA has the cause: change the admission policy or webhook, the quota or the LimitRange, or limit the recommendation with `minAllowed`, `maxAllowed` and `controlledValues`; checked again after 5 minutes, then less often, up to once an hour", true},
