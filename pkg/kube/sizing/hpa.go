@@ -149,7 +149,8 @@ func (l LookedAt) merge(o LookedAt) LookedAt {
 	return l
 }
 
-// ownersLife is how long the owners of scaled workloads are taken from memory.
+// ownersLife is how long the owners of scaled workloads are taken from memory, and the least time between
+// two reads of a namespace because HorizontalPodAutoscalers changed.
 const ownersLife = 10 * time.Second
 
 // HorizontalPodAutoscalers knows which requests matter to them. Make it with WatchHPAs. It is safe for
@@ -168,6 +169,7 @@ type HorizontalPodAutoscalers struct {
 // names, and those above it. It is read once, without the lock of other namespaces.
 type scaledPods struct {
 	since  time.Time
+	forced time.Time // of the latest read because of a change
 	read   sync.Once
 	looked map[target.Key]LookedAt
 }
@@ -204,12 +206,19 @@ func sameSpec(before, after any) bool {
 	return known && is && apiequality.Semantic.DeepEqual(b.Spec, a.Spec)
 }
 
-// forget has a namespace read again after one of its HorizontalPodAutoscalers changed.
+// forget has a namespace read again after one of its HorizontalPodAutoscalers changed. Further changes
+// within ownersLife take effect with the next regular read, so that a namespace that changes them all the
+// time is not read for each pod.
 func (h *HorizontalPodAutoscalers) forget(object any) {
-	if name, err := cache.DeletionHandlingObjectToName(object); err == nil {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		delete(h.namespaces, name.Namespace)
+	name, err := cache.DeletionHandlingObjectToName(object)
+	if err != nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	if pods := h.namespaces[name.Namespace]; pods != nil && now.Sub(pods.forced) >= ownersLife {
+		h.namespaces[name.Namespace] = &scaledPods{since: now, forced: now}
 	}
 }
 
@@ -239,11 +248,16 @@ func (h *HorizontalPodAutoscalers) LooksAt(workload target.Key) LookedAt {
 func (h *HorizontalPodAutoscalers) scaled(namespace string) *scaledPods {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	pods := h.namespaces[namespace]
-	if now := time.Now(); pods == nil || now.Sub(pods.since) >= ownersLife {
+	now, pods := time.Now(), h.namespaces[namespace]
+	switch {
+	case pods == nil:
 		pods = &scaledPods{since: now}
-		h.namespaces[namespace] = pods
+	case now.Sub(pods.since) >= ownersLife:
+		pods = &scaledPods{since: now, forced: pods.forced}
+	default:
+		return pods
 	}
+	h.namespaces[namespace] = pods
 	return pods
 }
 

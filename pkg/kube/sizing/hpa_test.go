@@ -157,11 +157,51 @@ func TestLooksAt_StatusesReadNothingAgain(t *testing.T) {
 		require.Equal(t, 2, read)
 
 		// A namespace that takes long delays no other.
+		time.Sleep(ownersLife)
 		known.forget(updated)
 		release = make(chan struct{})
 		go known.LooksAt(web)
 		synctest.Wait()
 		require.Nil(t, known.LooksAt(target.Key{Namespace: "pay", Kind: "Deployment", Name: "web"}))
 		close(release)
+	})
+}
+
+// A namespace whose HorizontalPodAutoscalers change all the time is read every ten seconds.
+func TestLooksAt_LimitsReadsForChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		known := watchedHPAs(ctx, t, scaler("apps/v1", "Deployment", "web", on("cpu", autoscalingv2.UtilizationMetricType)))
+		synctest.Wait()
+		web, read := target.Key{Namespace: "shop", Kind: "Deployment", Name: "web"}, 0
+		owners := known.owners
+		known.owners = func(key target.Key) iter.Seq[target.Key] {
+			read++
+			return owners(key)
+		}
+		current := known.informer.GetStore().List()[0].(*autoscalingv2.HorizontalPodAutoscaler)
+		change := func(metric corev1.ResourceName) {
+			current = current.DeepCopy()
+			current.Spec.Metrics = scaler("", "", "", on(metric, autoscalingv2.UtilizationMetricType)).Spec.Metrics
+			require.NoError(t, known.informer.GetStore().Update(current))
+			known.forget(current)
+		}
+		looksAt := func(k resources.Kind) bool { return known.LooksAt(web).Of("app")[k] }
+		require.True(t, looksAt(resources.CPU))
+		change("memory")
+		require.True(t, looksAt(resources.Memory), "the first change takes effect at once")
+		change("cpu")
+		require.True(t, looksAt(resources.Memory))
+		time.Sleep(ownersLife)
+		require.True(t, looksAt(resources.CPU), "and later ones within ten seconds")
+		read = 0
+		for range 600 {
+			change("memory")
+			looksAt(resources.Memory)
+			time.Sleep(100 * time.Millisecond)
+		}
+		require.LessOrEqual(t, read, 2*6+1)
+		require.True(t, looksAt(resources.Memory))
 	})
 }
