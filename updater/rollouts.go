@@ -19,6 +19,7 @@ import (
 	"loadline.dev/loadline/pkg/fairwork"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/records"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -232,17 +233,23 @@ const maxHangingNamespaces = 3
 // errHangs is the error of a record that is not written because others were not answered in time.
 var errHangs = errors.New("a write of a SizingRecord timed out a moment ago")
 
-// write changes the record of a workload. After a timeout the pass writes no other record of the
-// namespace: an admission webhook that does not answer must not use up the pass.
+// write changes the record of a workload. After a timeout that its turn has not shortened, the pass writes
+// no other record of the namespace: an admission webhook that does not answer must not use up the pass. A
+// namespace that has used its write limit is no failure.
 func (p *pass) write(ctx context.Context, h *heldWorkload, change func(rollout.State) rollout.State) error {
 	namespace, err := h.Workload.Key.Namespace, errHangs
+	shortened := fairwork.Shortens(ctx, records.WriteTimeout)
 	if len(p.hanging) < maxHangingNamespaces && !p.hanging[namespace] {
 		_, err = p.records.Update(ctx, h.Workload, change)
 	}
 	if err == nil {
 		return nil
 	}
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+	if client.IsWriteLimited(err) {
+		p.writeLimited(namespace)
+		return err
+	}
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil && !shortened {
 		if p.hanging == nil {
 			p.hanging = map[string]bool{}
 		}
@@ -314,6 +321,9 @@ func (p *pass) storeQuietly(ctx context.Context, all []*heldWorkload) {
 		Workers: 1, Namespace: namespace,
 		May: func(*heldWorkload) bool { return written < quietWrites && ctx.Err() == nil },
 		Do: func(_ int, h *heldWorkload) {
+			if p.limited[namespace(h)] {
+				return // the next pass tries again
+			}
 			written++
 			p.lastStored = namespace(h)
 			_ = p.store(ctx, h) // a failure is logged, and the next pass tries again

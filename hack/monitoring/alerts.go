@@ -255,7 +255,7 @@ var alerts = []alert{
 	},
 	{
 		name: "LoadlinePodsStuck", severity: warning, after: "1h",
-		expr:    `loadline_updater_skipped_pods{reason=~"Infeasible|ResizeFailed|TooLargeForNode|QuotaFull|NoBudget|NodeFull|Deferred|ResizeRefused|EvictionRefused|ReplacementRefused|ReplacementUnchanged|ReplacementUnknown|StaleCache|BudgetTooLarge|WriteLimit"} > 0`,
+		expr:    `loadline_updater_skipped_pods{reason=~"Infeasible|ResizeFailed|TooLargeForNode|QuotaFull|NoBudget|NodeFull|Deferred|ResizeRefused|EvictionRefused|ReplacementRefused|ReplacementUnchanged|ReplacementUnknown|StaleCache|BudgetTooLarge"} > 0`,
 		summary: "{{ $value }} pods have not got what is recommended for an hour: {{ $labels.reason }}.",
 		means:   "Something that does not go away by itself keeps pods from their size.",
 		do:      []string{"[reasons.md](reasons.md) says what each reason means and what to do.", "`kubectl loadline explain pod/NAME` says it of one pod."},

@@ -7,7 +7,7 @@ import (
 
 // minRequestTime is the minimum time limit of a request in a turn, so that a change that has begun can
 // be finished.
-const minRequestTime = time.Second
+const minRequestTime = 3 * time.Second
 
 type turnKey struct{}
 
@@ -31,6 +31,12 @@ func Limit(ctx context.Context, usual time.Duration) (context.Context, context.C
 		usual = min(usual, max(t.limit-t.used(), minRequestTime))
 	}
 	return context.WithTimeout(ctx, usual)
+}
+
+// Shortens reports whether Limit would give a request less than its default limit.
+func Shortens(ctx context.Context, usual time.Duration) bool {
+	t, ok := ctx.Value(turnKey{}).(*turn)
+	return ok && t.limit-t.used() < usual && minRequestTime < usual
 }
 
 // Exclude calls wait and does not count its time as part of the turn: rate limits are common to all

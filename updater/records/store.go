@@ -7,7 +7,7 @@
 // informer has heard of it.
 //
 // No lock is held during a request: a write that is not answered delays neither State nor the write
-// of another workload, and ends after writeTimeout.
+// of another workload, and ends after WriteTimeout.
 package records
 
 import (
@@ -37,8 +37,8 @@ import (
 const (
 	// attempts is how often Update retries a write that conflicts with another one.
 	attempts = 5
-	// writeTimeout bounds all requests of one Update.
-	writeTimeout = 5 * time.Second
+	// WriteTimeout bounds all requests of one Update.
+	WriteTimeout = 5 * time.Second
 	// turnWait is how long an Update waits for another one of the same workload before it writes
 	// beside it. Waiting saves conflicts, and the resource version keeps both correct.
 	turnWait = time.Second
@@ -124,12 +124,12 @@ func (s *Store) StateAs(name Name, of target.Workload) (rollout.State, error) {
 
 // Update changes what is remembered of a workload and returns what that is then. Nothing is
 // written if change returns what it got. It may be called several times, each time with what
-// another writer has stored meanwhile. It returns within writeTimeout.
+// another writer has stored meanwhile. It returns within WriteTimeout.
 func (s *Store) Update(ctx context.Context, of target.Workload, change func(rollout.State) rollout.State) (rollout.State, error) {
 	if !s.synced() {
 		return rollout.State{}, sizing.ErrUnknown
 	}
-	ctx, cancel := fairwork.Limit(ctx, writeTimeout)
+	ctx, cancel := fairwork.Limit(ctx, WriteTimeout)
 	defer cancel()
 	name := NameOf(of.Key)
 	e := s.entry(name.ObjectName)
@@ -170,7 +170,7 @@ func (s *Store) Update(ctx context.Context, of target.Workload, change func(roll
 
 // Reread returns what the API server has of a workload, where the cache may be behind.
 func (s *Store) Reread(ctx context.Context, of target.Workload) (rollout.State, error) {
-	ctx, cancel := fairwork.Limit(ctx, writeTimeout)
+	ctx, cancel := fairwork.Limit(ctx, WriteTimeout)
 	defer cancel()
 	name := NameOf(of.Key)
 	r, err := s.read(ctx, of)

@@ -294,7 +294,7 @@ func TestStore_HangingWriteDelaysNobody(t *testing.T) {
 		writing.Go(func() {
 			_, err := s.Update(ctx, web, one)
 			require.ErrorIs(t, err, context.DeadlineExceeded)
-			require.Equal(t, writeTimeout, time.Since(began), "every write has a deadline")
+			require.Equal(t, WriteTimeout, time.Since(began), "every write has a deadline")
 		})
 		synctest.Wait()
 
