@@ -381,15 +381,19 @@ func (h holdings) release() {
 	t := h.of
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.kins.leave(h.kin)
+	if t.kins.leave(h.kin) {
+		t.pods.release(h.kin)
+	}
 	t.words.leave(h.labels)
 	if t.shapes.leave(h.shape) {
+		t.pods.release(h.shape)
 		t.leave(h.shape.value.amounts)
 		for _, policy := range h.shape.value.policies {
 			t.policies.leave(policy)
 		}
 	}
 	if t.states.leave(h.states) {
+		t.pods.release(h.states)
 		t.leave(h.states.value.amounts)
 	}
 }

@@ -30,6 +30,7 @@ type Trimmer struct {
 	shapes   pool[shape]
 	states   pool[states]
 	vpas     vpaBudget
+	pods     podBudget
 	revision *ReplicaSet // the previous one
 }
 
@@ -70,6 +71,9 @@ func (t *Trimmer) Trim(object any) (any, error) {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		p := t.sharePod(trimPod(o))
+		if !t.pods.admit(p) {
+			return t.sharePod(refusePod(trimPod(o))), nil
+		}
 		p.begin(o.Status.ContainerStatuses[:min(len(o.Status.ContainerStatuses), maxContainers)])
 		if slices.ContainsFunc(o.Status.ContainerStatuses, wasOOMKilled) {
 			p.few().resized = resizedAt(o.ManagedFields)

@@ -1,0 +1,184 @@
+package client
+
+import (
+	"unsafe"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// maxLargePods is the memory of the large parts of the cached pods of a namespace, in bytes.
+	maxLargePods = 32 << 20
+	// largePart is the size of a part of a pod above which it is charged, in bytes.
+	largePart = 8 << 10
+	// listOverhead and resourceOverhead are the memory of a resource list and of each of its entries.
+	listOverhead, resourceOverhead = 300, 200
+)
+
+// podBudget bounds the memory of large pods for each namespace. Pods that share a part share its
+// charge, and ordinary pods have none. The owner has the lock.
+type podBudget struct {
+	namespaces map[string]*largePods
+	charges    map[any]podCharge // by part
+}
+
+type largePods struct {
+	bytes  int64
+	logged bool
+}
+
+type podCharge struct {
+	namespace string
+	bytes     int64
+}
+
+// admit charges the large parts of a pod to its namespace, unless they do not fit.
+func (b *podBudget) admit(p *Pod) bool {
+	kin, shape, states := &p.kin.value, &p.shape.value, &p.states.value
+	parts := [...]struct {
+		part any
+		size int64
+	}{
+		{p.kin, int64(mapSize(kin.annotations))},
+		{p.shape, sizeOfContainers(shape.containers) + sizeOfContainers(shape.init)},
+		{p.states, sizeOfStatuses(states.containers) + sizeOfStatuses(states.init)},
+	}
+	needs := int64(0)
+	for i := range parts {
+		if _, charged := b.charges[parts[i].part]; charged || parts[i].size <= largePart {
+			parts[i].size = 0
+			continue
+		}
+		parts[i].size -= largePart
+		needs += parts[i].size
+	}
+	if needs == 0 {
+		return true
+	}
+	if b.charges == nil {
+		b.namespaces, b.charges = map[string]*largePods{}, map[any]podCharge{}
+	}
+	n := b.namespaces[kin.namespace]
+	if n == nil {
+		n = &largePods{}
+		b.namespaces[kin.namespace] = n
+	}
+	if n.bytes+needs > maxLargePods {
+		if !n.logged {
+			n.logged = true
+			klog.InfoS("Ignoring further large pods of a namespace because of their memory", "namespace", kin.namespace, "limit", maxLargePods)
+		}
+		return false
+	}
+	n.bytes += needs
+	for _, part := range parts {
+		if part.size > 0 {
+			b.charges[part.part] = podCharge{kin.namespace, part.size}
+		}
+	}
+	return true
+}
+
+// release returns the charge of a part that no pod has any more.
+func (b *podBudget) release(part any) {
+	charge, charged := b.charges[part]
+	if !charged {
+		return
+	}
+	delete(b.charges, part)
+	n := b.namespaces[charge.namespace]
+	if n.bytes -= charge.bytes; n.bytes == 0 {
+		delete(b.namespaces, charge.namespace)
+	}
+}
+
+func sizeOfContainers(containers []corev1.Container) (n int64) {
+	for i := range containers {
+		c := &containers[i]
+		n += int64(unsafe.Sizeof(*c)) + int64(len(c.Name)) + sizeOfResources(&c.Resources)
+	}
+	return n
+}
+
+func sizeOfStatuses(statuses []corev1.ContainerStatus) (n int64) {
+	for i := range statuses {
+		s := &statuses[i]
+		n += int64(unsafe.Sizeof(*s)) + int64(len(s.Name)) + sizeOfState(&s.State) + sizeOfState(&s.LastTerminationState)
+		if s.Resources != nil {
+			n += sizeOfResources(s.Resources)
+		}
+	}
+	return n
+}
+
+func sizeOfState(s *corev1.ContainerState) (n int64) {
+	if s.Waiting != nil {
+		n += int64(unsafe.Sizeof(*s.Waiting)) + int64(len(s.Waiting.Reason))
+	}
+	if end := s.Terminated; end != nil {
+		n += int64(unsafe.Sizeof(*end)) + int64(len(end.Reason)+len(end.ContainerID))
+	}
+	return n
+}
+
+func sizeOfResources(r *corev1.ResourceRequirements) (n int64) {
+	for _, list := range [...]corev1.ResourceList{r.Requests, r.Limits} {
+		if list == nil {
+			continue
+		}
+		n += listOverhead
+		for name := range list {
+			n += resourceOverhead + int64(len(name))
+		}
+	}
+	return n
+}
+
+// refusePod replaces the containers of a trimmed pod by one without a name that has their resources,
+// because the pod still takes room on its node. No VPA selects it.
+func refusePod(p *corev1.Pod) *corev1.Pod {
+	var all, sidecars, first corev1.ResourceRequirements
+	add := func(sum, r *corev1.ResourceRequirements) {
+		addResources(&sum.Requests, r.Requests)
+		addResources(&sum.Limits, r.Limits)
+	}
+	for i := range p.Spec.Containers {
+		add(&all, &p.Spec.Containers[i].Resources)
+	}
+	for i := range p.Spec.InitContainers {
+		c := &p.Spec.InitContainers[i]
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			add(&sidecars, &c.Resources)
+			continue
+		}
+		raiseResources(&first.Requests, c.Resources.Requests)
+		raiseResources(&first.Limits, c.Resources.Limits)
+	}
+	add(&all, &sidecars)
+	add(&first, &sidecars)
+	p.Spec.Containers, p.Spec.InitContainers = []corev1.Container{{Resources: all}}, nil
+	if first.Requests != nil || first.Limits != nil {
+		p.Spec.InitContainers = []corev1.Container{{Resources: first}}
+	}
+	p.Status.ContainerStatuses, p.Status.InitContainerStatuses = nil, nil
+	p.Labels = droppedLabels
+	if mapSize(p.Annotations) > largePart {
+		p.Annotations = map[string]string{}
+	}
+	return p
+}
+
+// raiseResources raises the CPU and the memory of a list to those of another.
+func raiseResources(most *corev1.ResourceList, list corev1.ResourceList) {
+	for _, name := range mainNames {
+		q, has := list[name]
+		if before := (*most)[name]; !has || before.Cmp(q) >= 0 {
+			continue
+		}
+		if *most == nil {
+			*most = corev1.ResourceList{}
+		}
+		(*most)[name] = q
+	}
+}
