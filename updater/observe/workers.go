@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
@@ -27,7 +28,9 @@ type syncFunc func(ctx context.Context, pod cache.ObjectName, now time.Time) (ag
 // workers at the same time. One more is left for the others, because the requests of a namespace may take
 // long. Errors and panics of due are logged with a message about the pending work.
 func serveQueue(ctx context.Context, queue podQueue, perNamespace int, due syncFunc, undone string) {
-	limit := &namespaceLimit{workers: perNamespace, busy: map[string]int{}, waiting: map[string][]cache.ObjectName{}}
+	limit := &namespaceLimit{
+		workers: perNamespace, busy: map[string]int{}, waiting: map[string][]cache.ObjectName{}, parked: sets.Set[cache.ObjectName]{},
+	}
 	var serving sync.WaitGroup
 	for range perNamespace + 1 {
 		serving.Go(func() {
@@ -82,6 +85,7 @@ type namespaceLimit struct {
 	mu      sync.Mutex
 	busy    map[string]int                // workers by namespace
 	waiting map[string][]cache.ObjectName // only of namespaces with all their workers busy
+	parked  sets.Set[cache.ObjectName]    // all that wait, each once
 }
 
 // enter reports whether a pod may be served now. Otherwise it waits until a worker leaves its namespace.
@@ -89,7 +93,10 @@ func (l *namespaceLimit) enter(pod cache.ObjectName) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.busy[pod.Namespace] >= l.workers {
-		l.waiting[pod.Namespace] = append(l.waiting[pod.Namespace], pod)
+		if !l.parked.Has(pod) {
+			l.parked.Insert(pod)
+			l.waiting[pod.Namespace] = append(l.waiting[pod.Namespace], pod)
+		}
 		return false
 	}
 	l.busy[pod.Namespace]++
@@ -107,6 +114,7 @@ func (l *namespaceLimit) leave(namespace string, add func(cache.ObjectName)) {
 	if len(waiting) == 0 {
 		return
 	}
+	l.parked.Delete(waiting[0])
 	add(waiting[0])
 	if l.waiting[namespace] = waiting[1:]; len(waiting) == 1 {
 		delete(l.waiting, namespace)
