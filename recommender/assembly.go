@@ -178,7 +178,10 @@ func (a *assembly) loop() (*Loop, error) {
 	pods := &recommend.Pods{PodLister: a.pods.Core().V1().Pods().Lister()}
 	config := a.storeConfig(a.nodes.Ceiling)
 	store := usage.NewStore(config)
-	cluster := model.NewModel(model.Config{Store: store, MemorySaver: c.MemorySaver, PerVPA: c.Gates.PerVPAConfig, Mention: a.keys.Mention, Owner: a.targets.Top})
+	cluster := model.NewModel(model.Config{
+		Store: store, MemorySaver: c.MemorySaver, PerVPA: c.Gates.PerVPAConfig, Backfills: c.Checkpoints.InPrometheus(),
+		Mention: a.keys.Mention, Owner: a.targets.Top,
+	})
 	if a.parts.origin.Attach != nil {
 		a.parts.origin.Attach(cluster)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -452,6 +453,94 @@ func TestLate_HoldsTargetsUntilHistoryIsLoaded(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A published target stays while nobody knows the history of its container, in whatever order objects appear.
+func TestLate_HoldsTargetsUntilPodsAppear(t *testing.T) {
+	cases := []struct {
+		name   string
+		atOnce []runtime.Object // at the start
+		later  func(w *world)   // before the pod
+	}{
+		{name: "VPA before its pod", later: func(w *world) { w.add(publishedWeb()) }},
+		{name: "scaled to zero at the start", atOnce: []runtime.Object{publishedWeb()}, later: func(*world) {}},
+		{
+			name:   "another container first",
+			atOnce: []runtime.Object{aPod("web-1", "web", "old")},
+			later:  func(w *world) { w.add(publishedWeb()) },
+		},
+		{
+			name:   "VPA recreated",
+			atOnce: []runtime.Object{aVPA("web", "web", time.Hour)},
+			later: func(w *world) {
+				require.NoError(w.t, w.vpas.AutoscalingV1().VerticalPodAutoscalers("ns").Delete(w.t.Context(), "web", metav1.DeleteOptions{}))
+				require.Eventually(w.t, func() bool { w.passes(1); return w.loop.Model.Find("ns", "web") == nil }, time.Minute, 5*time.Millisecond)
+				v := publishedWeb()
+				v.UID = "another"
+				w.add(v)
+			},
+		},
+	}
+	for _, tc := range cases {
+		for _, name := range recipe.Names() {
+			for _, saver := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%s/saver=%v", tc.name, name, saver), func(t *testing.T) {
+					t.Parallel()
+					a, _ := archiveOf(t, containerKey("web-0", "a"))
+					blocked, release := context.WithCancel(t.Context())
+					var late atomic.Bool
+					server := httptest.NewServer(testkit.StrictPrometheus(t, func(rw http.ResponseWriter, r *http.Request) {
+						if late.Load() {
+							<-blocked.Done()
+						}
+						a.ServeHTTP(rw, r)
+					}))
+					t.Cleanup(server.Close)
+					t.Cleanup(release) // also after a failure, so that the server can close
+					w := newWorld(t, append(objects(tc.atOnce), deployment("web"))...)
+					w.config.MemorySaver, w.config.Recipe = saver, Recipe(name)
+					w = withPrometheus(t, w, server.URL).begin()
+					w.passes(2)
+					late.Store(true)
+					tc.later(w)
+					for range 5 {
+						w.passes(1)
+						w.requireHeld()
+					}
+					w.create(aPod("web-0", "web", "a"))
+					w.uses("web-0", "a", 100, 100)
+					require.Eventually(t, func() bool {
+						w.passes(1)
+						w.requireHeld()
+						return w.sampleCount() > 3
+					}, 20*time.Second, 5*time.Millisecond)
+					release()
+					require.Eventually(t, func() bool { w.passes(1); return w.sampleCount() > 180 }, 20*time.Second, 5*time.Millisecond)
+				})
+			}
+		}
+	}
+}
+
+// objects returns copies, as parallel tests share no objects.
+func objects(list []runtime.Object) (copies []runtime.Object) {
+	for _, o := range list {
+		copies = append(copies, o.DeepCopyObject())
+	}
+	return copies
+}
+
+// requireHeld requires that the target of the VPA web rests on what publishedWeb publishes, or on history.
+func (w *world) requireHeld() {
+	w.t.Helper()
+	for _, c := range w.recommendations("web") {
+		if c.ContainerName == "a" {
+			require.GreaterOrEqual(w.t, c.Target.Cpu().MilliValue(), int64(1100))
+			require.Greater(w.t, c.Target.Memory().Value(), int64(1000<<20))
+			return
+		}
+	}
+	require.Fail(w.t, "the recommendation is withdrawn")
 }
 
 func publishedWeb() *vpav1.VerticalPodAutoscaler {

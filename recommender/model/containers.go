@@ -35,6 +35,7 @@ type containerChoice struct {
 // scaling to zero, containers keep the recommendations that they have. At most MaxContainers
 // get one. Running containers come first, then by name.
 func (v *VPA) ChooseContainers(now time.Time) {
+	v.await(now)
 	running, finished := v.podContainers()
 	all := v.histories()
 	before := v.choice

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
 )
@@ -117,7 +118,30 @@ func (set *labelSet) lacksHistory(series usage.Series) bool {
 	return n != nil && n.missing
 }
 
-// NewContainers returns the containers with history that the VPA did not have at the last call, sorted.
+// await decides whether published containers count as containers with history before their pods appear.
+// A VPA can reach the model before its pods, or be scaled to zero, and history is loaded when a pod
+// appears. Without this, its target would be withdrawn and then follow the first samples. It ends when
+// the history has expired.
+func (v *VPA) await(now time.Time) {
+	if v.model == nil {
+		return
+	}
+	c := &v.model.config
+	if awaiting := c.Backfills && now.Sub(v.added) < c.Store.Rules().Age(); awaiting != v.awaiting {
+		v.awaiting = awaiting
+		v.Invalidate()
+	}
+}
+
+// awaited returns the published containers of the VPA if they may have history.
+func (v *VPA) awaited() []vpav1.RecommendedContainerResources {
+	if r := v.Object.Status.Recommendation; v.awaiting && r != nil && !v.StatusOfOther() {
+		return r.ContainerRecommendations
+	}
+	return nil
+}
+
+// NewContainers returns the containers with series that the VPA did not have at the last call, sorted.
 func (v *VPA) NewContainers() (names []string) {
 	if v.listed == v.structure && v.structure != 0 {
 		return nil

@@ -37,6 +37,7 @@ type Config struct {
 	Store       *usage.Store
 	MemorySaver bool // track only containers of pods that a VPA selects
 	PerVPA      bool // settings of a VPA override those of the store
+	Backfills   bool // history comes from Prometheus and is loaded when the pods of a VPA appear
 	// Mention reports whether the selector of a controller in a namespace mentions a
 	// label key, whether it has pods or not; nil: it is not known.
 	Mention func(namespace, key string) bool

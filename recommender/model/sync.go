@@ -103,7 +103,7 @@ func (m *Model) putVPA(o Observed, now time.Time) (v *VPA, fresh bool) {
 
 // addVPA adds a VPA without links, and reports whether it is a new one.
 func (m *Model) addVPA(object *vpav1.VerticalPodAutoscaler, key target.Key, now time.Time) (v *VPA, fresh bool) {
-	v = &VPA{}
+	v = &VPA{added: now}
 	former, remembered := m.recentlyDeleted[nameOf(object)]
 	back := remembered && former.vpa.target == key
 	v.Retargeted = remembered && !back
@@ -111,6 +111,7 @@ func (m *Model) addVPA(object *vpav1.VerticalPodAutoscaler, key target.Key, now 
 		v = former.vpa
 		delete(m.recentlyDeleted, nameOf(object))
 		if v.Object.UID != object.UID { // its status is another
+			v.added = now
 			v.Trust, v.Published, v.Saved = Trust{}, Published{MissingLoggedAt: now}, Saved{}
 		}
 		// Others may have written meanwhile: only what it was like counts still.

@@ -72,8 +72,11 @@ type VPA struct {
 	listed    uint64   // structure at the last call of NewContainers
 	choice    containerChoice
 
+	added    time.Time // to the model, with the present UID
+	awaiting bool      // published containers whose pods have not appeared may have history
+
 	built      bool      // containers is up to date
-	containers []history // sorted by name; without series: only restored
+	containers []history // sorted by name; without series: only restored or awaited
 	structure  uint64    // grows with each change but those of series
 }
 
@@ -148,11 +151,13 @@ func (v *VPA) Pods() int {
 	return n
 }
 
-// Containers returns the names of all containers with history, sorted.
+// Containers returns the names of all containers with series, sorted.
 func (v *VPA) Containers() []string {
 	names := make([]string, 0, len(v.histories()))
-	for name := range v.Histories() {
-		names = append(names, name)
+	for name, series := range v.Histories() {
+		if len(series) > 0 {
+			names = append(names, name)
+		}
 	}
 	return names
 }
@@ -240,6 +245,9 @@ func (v *VPA) histories() []history {
 	}
 	for container := range v.Restored {
 		entries = append(entries, entry{container: container})
+	}
+	for _, container := range v.awaited() {
+		entries = append(entries, entry{container: container.ContainerName})
 	}
 	slices.SortFunc(entries, func(a, b entry) int {
 		if c := cmp.Compare(a.container, b.container); c != 0 || a.set == nil || b.set == nil {
