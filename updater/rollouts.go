@@ -305,13 +305,13 @@ func (p *pass) evicted(ctx context.Context, c actuate.Change) {
 	})
 }
 
-// quietWrites is how many records a pass writes that no change of a pod waits for: the rest
+// maxDeferredWrites is how many records a pass writes that no change of a pod waits for: the rest
 // follows in the next one.
-const quietWrites = 100
+const maxDeferredWrites = 100
 
-// storeQuietly writes records that no change of a pod waits for. Namespaces take turns, beginning behind
-// the one that was served last, so that none delays the records of others for more than a pass.
-func (p *pass) storeQuietly(ctx context.Context, all []*heldWorkload) {
+// storeDeferred writes records that no change of a pod waits for. Namespaces take turns, starting
+// after the namespace served last, so that none delays the others for more than a pass.
+func (p *pass) storeDeferred(ctx context.Context, all []*heldWorkload) {
 	namespace := func(h *heldWorkload) string { return h.Workload.Key.Namespace }
 	if next := slices.IndexFunc(all, func(h *heldWorkload) bool { return namespace(h) > p.lastStored }); next > 0 {
 		all = slices.Concat(all[next:], all[:next])
@@ -319,7 +319,7 @@ func (p *pass) storeQuietly(ctx context.Context, all []*heldWorkload) {
 	written := 0
 	fairwork.Run(fairwork.RoundRobin(all, namespace), fairwork.Work[*heldWorkload]{
 		Workers: 1, Namespace: namespace,
-		May: func(*heldWorkload) bool { return written < quietWrites && ctx.Err() == nil },
+		May: func(*heldWorkload) bool { return written < maxDeferredWrites && ctx.Err() == nil },
 		Do: func(_ int, h *heldWorkload) {
 			if p.limited[namespace(h)] {
 				return // the next pass tries again
@@ -368,7 +368,7 @@ func (p *pass) remember(ctx context.Context, plan disruption.Result) {
 			turned = append(turned, h)
 		}
 	}
-	p.storeQuietly(ctx, turned)
+	p.storeDeferred(ctx, turned)
 	for v := range p.snapshot.View.VPAs {
 		name := cache.NewObjectName(p.snapshot.View.VPAs[v].Namespace, p.snapshot.View.VPAs[v].Name)
 		if h := p.rollouts[name]; h != nil {

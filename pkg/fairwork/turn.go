@@ -18,14 +18,14 @@ type turn struct {
 	excluded time.Duration
 }
 
-// Turn returns a context for the requests of one namespace while others wait. All requests with a
-// context from Limit end limit after now, or minRequestTime after they were sent. A turn belongs to one
-// goroutine.
+// Turn returns a context that starts a turn of one namespace. All its requests with a context from
+// Limit together take at most limit, but each one gets at least minRequestTime. Goroutines must not
+// share a turn.
 func Turn(ctx context.Context, limit time.Duration) context.Context {
 	return context.WithValue(ctx, turnKey{}, &turn{began: time.Now(), limit: limit})
 }
 
-// Limit returns a context for a request whose default limit is usual. In a turn, it ends with that.
+// Limit returns a context for a request with a timeout of usual, or less if the turn ends earlier.
 func Limit(ctx context.Context, usual time.Duration) (context.Context, context.CancelFunc) {
 	if t, ok := ctx.Value(turnKey{}).(*turn); ok {
 		usual = min(usual, max(t.limit-t.used(), minRequestTime))

@@ -42,8 +42,8 @@ const (
 type Bounds struct {
 	// Connections is how many are open at most, a quarter of them for one client address.
 	Connections int
-	// MemoryPart bounds Connections further: eighths of the connections that fit half of
-	// GOMEMLIMIT.
+	// MemoryPart is the part of the memory for connections, half of GOMEMLIMIT, that this port may
+	// use, in eighths. It can lower Connections.
 	MemoryPart int
 	// FirstByte is how long a client may wait before it sends its first request.
 	FirstByte time.Duration

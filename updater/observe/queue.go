@@ -113,7 +113,7 @@ type Config struct {
 	Records  *records.Store
 	Executor Executor
 	Metrics  Metrics
-	// Remover takes notes off pods that nothing follows from. It has a request rate of its own. Nil: Executor.
+	// Remover removes invalid notes from pods. Its requests have their own rate. Nil: Executor.
 	Remover Remover
 	// Prometheus knows whether containers are throttled or wait for CPU; nil: nobody does.
 	Prometheus *EvidenceSource
@@ -163,7 +163,7 @@ func (q *Queue) Run(ctx context.Context) {
 }
 
 // Sync does for one pod what is due at now, and returns when to look again; 0: when an event of
-// the pod comes. A note that nothing follows from is removed at once.
+// the pod comes. An invalid note is removed at once.
 func (q *Queue) Sync(ctx context.Context, name cache.ObjectName, now time.Time) (wait time.Duration, err error) {
 	return q.sync(ctx, name, now, everything)
 }
@@ -227,8 +227,7 @@ var errUnknown = errors.New("the SizingRecord of the workload knows of no change
 // errUngoverned is why the note of a pod is dropped that no policy lets be changed any more.
 var errUngoverned = errors.New("no policy lets the pod be changed and taken back any more")
 
-// drop removes a note from its pod that nothing follows from. One that is put back is not removed
-// again at once.
+// drop removes an invalid note from its pod. A note that reappears is not removed again at once.
 func (q *Queue) drop(ctx context.Context, pod *corev1.Pod, at time.Time, why error, d duty) (wait time.Duration, err error) {
 	if q.done(pod.UID, at) {
 		return again, nil
@@ -274,11 +273,11 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time, d duty) (
 	if age := now.Sub(o.change.At); !state.Covers(o.change.At) {
 		name := cache.MetaObjectToName(o.pod)
 		if age >= 0 && age < underWay { // it was noted, and is stored in a moment
-			return min(q.removals.doubt(name), underWay-age), nil
+			return min(q.removals.recheckAfter(name), underWay-age), nil
 		}
 		if d == judging { // nothing is requested for notes that may be forged
 			q.removals.later(name)
-			return q.removals.doubt(name), nil
+			return q.removals.recheckAfter(name), nil
 		}
 		// The cache of records may be behind that of pods, as after a change of the leader.
 		if state, err = q.Records.Reread(ctx, o.Workload); err != nil {

@@ -22,43 +22,42 @@ const (
 	podPause = time.Minute
 )
 
-// Remover takes notes off pods: actuate.Cluster, or actuate.Rehearsal.
+// Remover removes notes from pods.
 type Remover interface {
 	RemoveNote(ctx context.Context, pod *corev1.Pod) error
 }
 
-// removals are the pods with notes that nothing may follow from. Every user who may annotate pods can
-// write such notes, so their removal has a rate of its own, namespaces take turns, and pods that wait to be
-// judged go first.
+// removals removes invalid notes from pods. Users with write access to pods can write any number of
+// them, so removals have their own rate, namespaces take turns, and waiting judgments go first.
 type removals struct {
 	queue podQueue
 	rate  *limit.Limiter
 
-	mu      sync.Mutex
-	doubted map[cache.ObjectName]bool      // pods whose change no cached record has
-	last    map[cache.ObjectName]time.Time // last removal from each pod
+	mu        sync.Mutex
+	rechecked map[cache.ObjectName]bool      // pods whose change no cached record has
+	last      map[cache.ObjectName]time.Time // last removal from each pod
 }
 
 func newRemovals() *removals {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstPause, longPause)
-	return &removals{queue: newFairQueue(limiter), rate: limit.NewLimiter(removalRate, removalBurst), doubted: map[cache.ObjectName]bool{}, last: map[cache.ObjectName]time.Time{}}
+	return &removals{queue: newFairQueue(limiter), rate: limit.NewLimiter(removalRate, removalBurst), rechecked: map[cache.ObjectName]bool{}, last: map[cache.ObjectName]time.Time{}}
 }
 
 // later leaves a pod to the removals. Its caller is called again when an event of the pod comes.
 func (r *removals) later(pod cache.ObjectName) { r.queue.Add(pod) }
 
-// doubt returns when to look again at a pod whose change no cached record has. The cache may only be behind that
-// of pods, and the revert of the change must not wait for the turn of its removal.
-func (r *removals) doubt(pod cache.ObjectName) (wait time.Duration) {
+// recheckAfter returns when to check a pod again whose change is in no cached record. The record
+// cache may be behind the pod cache, and a revert must not wait behind removals.
+func (r *removals) recheckAfter(pod cache.ObjectName) (wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.doubted[pod] {
+	if r.rechecked[pod] {
 		return again
 	}
-	if len(r.doubted) >= maxEnded {
-		clear(r.doubted)
+	if len(r.rechecked) >= maxEnded {
+		clear(r.rechecked)
 	}
-	r.doubted[pod] = true
+	r.rechecked[pod] = true
 	return stalePause
 }
 
@@ -76,7 +75,7 @@ func (r *removals) due(pod cache.ObjectName, now time.Time) (wait time.Duration)
 	return 0
 }
 
-// remove removes the note of a pod if nothing follows from it still.
+// remove removes the note of a pod if it is still invalid.
 func (q *Queue) remove(ctx context.Context, pod cache.ObjectName, now time.Time) (time.Duration, error) {
 	if q.queue.Len() > 0 {
 		return removalPause, nil
@@ -88,7 +87,7 @@ func (q *Queue) remove(ctx context.Context, pod cache.ObjectName, now time.Time)
 		return 0, err
 	}
 	q.removals.mu.Lock()
-	delete(q.removals.doubted, pod)
+	delete(q.removals.rechecked, pod)
 	q.removals.mu.Unlock()
 	return q.sync(ctx, pod, now, removing)
 }

@@ -191,8 +191,8 @@ func trimLimitRange(o *corev1.LimitRange) *corev1.LimitRange {
 	return trimmed
 }
 
-// trimQuota keeps what a quota leaves of CPU and memory, and its scopes. Without scopes that are
-// too many it counts all pods.
+// trimQuota keeps the limits and usage of CPU and memory, and the scopes. Scopes that exceed the
+// bounds are dropped, so that the quota counts more pods.
 func trimQuota(o *corev1.ResourceQuota) *corev1.ResourceQuota {
 	trimmed := &corev1.ResourceQuota{ObjectMeta: identity(o.ObjectMeta)}
 	trimmed.Status.Hard, trimmed.Status.Used = convert.QuotaResources(o.Status.Hard), convert.QuotaResources(o.Status.Used)
