@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/e2e/harness"
 )
 
@@ -23,7 +24,12 @@ const (
 func TestTenant_DoesNotDisturbOtherNamespaces(t *testing.T) {
 	written, v, shared := startLedger(t), startVictim(t), startSharing(t)
 	n := newTenant(t)
-	require.NoError(t, n.autoscaled(t.Context(), forged))
+	require.NoError(t, n.autoscaled(t.Context(), forged, func(vpa *vpav1.VerticalPodAutoscaler) {
+		// Its pods leave room for those of users.
+		vpa.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{
+			ContainerName: vpav1.DefaultContainerResourcePolicy, MaxAllowed: harness.Container{CPU: "2m", Memory: "2Mi"}.Requests(),
+		}}}
+	}))
 	t.Run("before", func(t *testing.T) {
 		shared.share(t)
 		t.Run("a recipe with a floor", func(t *testing.T) { t.Parallel(); shared.floor(t, n) })
@@ -50,7 +56,12 @@ func TestTenant_DoesNotDisturbOtherNamespaces(t *testing.T) {
 	t.Run("all rows at the same time", func(t *testing.T) {
 		before, text := written.total(t)
 		t.Logf("written so far: %d KiB: %s", before>>10, text)
+		start := time.Now()
 		v.undisturbed(t, func() { launch(t, *length, rows...) })
+		for _, p := range v.work {
+			count, _ := p.since(start)
+			require.NotZero(t, count, p.name)
+		}
 		requireSame(t, shared.user, shared.before)
 		after, text := written.total(t)
 		t.Logf("written: %d KiB in %s; in all: %s", (after-before)>>10, *length, text)
