@@ -81,13 +81,14 @@ func (c *Checker) Check(ctx context.Context, change Change) error {
 	if metav1.GetControllerOfNoCopy(change.Target) == nil {
 		return &Held{Reason: disruption.NoOwner, Cause: errors.New("the pod has no controller")}
 	}
+	shortened := fairwork.Shortens(ctx, checkTimeout)
 	limited, cancel := fairwork.Limit(client.Once(ctx), checkTimeout)
 	defer cancel()
 	err := c.check(limited, change)
 	if errors.Is(err, client.ErrThrottled) || ctx.Err() != nil {
 		return ErrRateLimited // the iteration has no time left
 	}
-	if client.IsWriteLimited(err) { // nothing was checked
+	if client.IsWriteLimited(err) || shortened && limited.Err() != nil { // not checked
 		return err
 	}
 	var held *Held

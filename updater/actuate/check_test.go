@@ -1,10 +1,12 @@
 package actuate
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -23,6 +25,7 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/fairwork"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -110,6 +113,31 @@ func TestPaused_ChangedVPAEndsAPauseAfterAMinute(t *testing.T) {
 		require.NoError(t, c.Paused(c.change()))
 	}
 	require.Len(t, c.pauses.byKey, 1, "the generations of a VPA have one pause")
+}
+
+// The turn of a namespace is shorter while others wait. A slow API server must not pause its evictions.
+func TestPaused_EndOfATurnStartsNoPause(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		turn   time.Duration
+		pauses bool
+	}{
+		{name: "turn shorter than a check", turn: 6 * time.Second},
+		{name: "turn longer than a check", turn: time.Minute, pauses: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newChecked(t)
+				c.refusal = context.DeadlineExceeded
+				c.kube.PrependReactor("create", "pods", func(ktesting.Action) (bool, runtime.Object, error) {
+					time.Sleep(checkTimeout)
+					return false, nil, nil
+				})
+				require.Equal(t, disruption.ReplacementUnknown, c.held(t, c.Check(fairwork.Turn(t.Context(), tc.turn), c.change())).Reason)
+				require.Equal(t, tc.pauses, c.Paused(c.change()) != nil)
+			})
+		})
+	}
 }
 
 // One answer is enough to know that the role of the updater is too old.
