@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -119,12 +120,23 @@ func startVictim(t *testing.T) *victim {
 	}
 	resized, evicted := victimWorkload("resized", 4), victimWorkload("evicted", 4)
 	evicted.Namespace = evictedNamespace
+	require.NoError(t, cluster.CreateWorkload(ctx, resized))
+	// Deployments and ReplicaSets of the tenant keep the controllers of these kinds busy, so that evicted pods of
+	// a Deployment were replaced after minutes. StatefulSets have a controller of their own.
+	template := evicted.Template()
+	_, err := cluster.Kube.AppsV1().StatefulSets(evicted.Namespace).Create(ctx, &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: evicted.Name},
+		Spec: appsv1.StatefulSetSpec{Replicas: &evicted.Replicas, PodManagementPolicy: appsv1.ParallelPodManagement,
+			Selector: &metav1.LabelSelector{MatchLabels: template.Labels}, Template: template},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
 	for _, w := range []struct {
 		harness.Workload
 		mode vpav1.UpdateMode
-	}{{resized, vpav1.UpdateModeInPlaceOrRecreate}, {evicted, vpav1.UpdateModeRecreate}} {
-		require.NoError(t, cluster.CreateWorkload(ctx, w.Workload))
+		kind string
+	}{{resized, vpav1.UpdateModeInPlaceOrRecreate, "Deployment"}, {evicted, vpav1.UpdateModeRecreate, "StatefulSet"}} {
 		require.NoError(t, cluster.CreateVPA(ctx, w.Workload, w.mode, func(vpa *vpav1.VerticalPodAutoscaler) {
+			vpa.Spec.TargetRef.Kind = w.kind
 			vpa.Spec.Recommenders = []*vpav1.VerticalPodAutoscalerRecommenderSelector{{Name: "victim"}}
 		}))
 	}
@@ -135,8 +147,7 @@ func startVictim(t *testing.T) *victim {
 				return pod.Spec.Containers[0].Resources.Requests.Cpu().String() == cpu
 			})
 		}},
-		// Some checks of evictions use up the time that a namespace has for them in a minute. Controllers replace pods
-		// late, because they serve the workloads of the tenant as well.
+		// Some checks of evictions use up the time that a namespace has for them in a minute.
 		{name: "eviction", rest: 15 * time.Second, ready: func(ctx context.Context) error { return allRun(ctx, evicted) },
 			once: func(ctx context.Context, round int) (time.Duration, error) {
 				return changed(ctx, evicted, round, func(pod *corev1.Pod, _ string) bool { return pod.DeletionTimestamp != nil })
