@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -20,8 +21,8 @@ import (
 	vpascheme "loadline.dev/loadline/pkg/generated/clientset/versioned/scheme"
 )
 
-// CrowdServer is an API server that has nothing but a Crowd, for clients that list
-// and watch in all namespaces. Watches bring what there is, and then nothing.
+// CrowdServer is an API server that has nothing but a Crowd, for clients that list and watch in all namespaces.
+// Watches bring what there is, and then a bookmark every minute.
 type CrowdServer struct {
 	Crowd Crowd
 	// Old servers have no watches that begin with a list, and the client must list.
@@ -152,14 +153,30 @@ func (s *CrowdServer) watch(w http.ResponseWriter, r *http.Request, k crowdKind,
 			return
 		}
 	}
-	if f, ok := w.(http.Flusher); ok {
-		f.Flush()
+	for minute := time.Tick(time.Minute); ; {
+		if f, ok := w.(http.Flusher); ok {
+			f.Flush()
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case <-minute: // clients list again after a silence
+		}
+		if !send("BOOKMARK", encode(k, bookmark(k))) {
+			return
+		}
 	}
-	<-r.Context().Done()
 }
 
 // lastOf is the object of the event that ends a list.
 func lastOf(k crowdKind) runtime.Object {
+	object := bookmark(k)
+	object.(metav1.Object).SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+	return object
+}
+
+// bookmark is an object with nothing but a resource version.
+func bookmark(k crowdKind) runtime.Object {
 	object, err := scheme.Scheme.New(k.GroupVersionKind)
 	if k.custom() {
 		object, err = vpascheme.Scheme.New(k.GroupVersionKind)
@@ -168,9 +185,7 @@ func lastOf(k crowdKind) runtime.Object {
 	if err != nil {
 		panic(err)
 	}
-	m := object.(metav1.Object)
-	m.SetResourceVersion(revision)
-	m.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+	object.(metav1.Object).SetResourceVersion(revision)
 	return object
 }
 
