@@ -74,6 +74,8 @@ func TestPublish_WaitsForTheWriteLimitUnlessItRaisesMemory(t *testing.T) {
 	require.True(t, status.Holds(p.vpa.Object, status.WriteLimited), "the status says why it is late")
 
 	limitedBy(t, p, client.RecommenderWrites)
+	publish(cpu, 2<<30)
+	require.Equal(t, before+1, p.count(written), "no write that only removes the condition")
 	publish(cpu+100, 2<<30)
 	require.Equal(t, before+2, p.count(written))
 	require.False(t, status.Holds(p.vpa.Object, status.WriteLimited))

@@ -320,7 +320,7 @@ func same(a, b *vpav1.VerticalPodAutoscalerStatus) bool {
 // that a memory limit protects is more than a bound.
 func SameButBounds(a, b *vpav1.VerticalPodAutoscalerStatus) bool {
 	if (a.Recommendation == nil) != (b.Recommendation == nil) ||
-		a.ObservedGeneration != b.ObservedGeneration || !slices.EqualFunc(a.Conditions, b.Conditions, sameCondition) {
+		a.ObservedGeneration != b.ObservedGeneration || !sameConditions(a.Conditions, b.Conditions) {
 		return false
 	}
 	separate := convert.HasSeparateMemoryLimit(a)
@@ -329,6 +329,23 @@ func SameButBounds(a, b *vpav1.VerticalPodAutoscalerStatus) bool {
 			return a.ContainerName == b.ContainerName && sameList(a.Target, b.Target) && sameList(a.UncappedTarget, b.UncappedTarget) &&
 				(!separate || convert.Resources(a.UpperBound).Value(resources.Memory) == convert.Resources(b.UpperBound).Value(resources.Memory))
 		})
+}
+
+// sameConditions reports whether two statuses have equal conditions. It ignores WriteLimited, which describes the
+// write of the other fields: a write that only changed it would use up the limit.
+func sameConditions(a, b []vpav1.VerticalPodAutoscalerCondition) bool {
+	skip := func(list []vpav1.VerticalPodAutoscalerCondition) []vpav1.VerticalPodAutoscalerCondition {
+		if len(list) > 0 && list[0].Type == WriteLimited {
+			return list[1:]
+		}
+		return list
+	}
+	for a, b = skip(a), skip(b); len(a) > 0 && len(b) > 0; a, b = skip(a[1:]), skip(b[1:]) {
+		if !sameCondition(a[0], b[0]) {
+			return false
+		}
+	}
+	return len(a) == len(b)
 }
 
 func sameCondition(a, b vpav1.VerticalPodAutoscalerCondition) bool {
