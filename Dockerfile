@@ -11,7 +11,7 @@ COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 RUN mkdir -p /image/etc/ssl/certs \
-    && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o "/image/${PROGRAM:?is recommender, updater or admission-controller}" "./${PROGRAM}" \
+    && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o "/image/${PROGRAM:?is recommender, updater or admission-controller}" "./cmd/${PROGRAM}" \
     && ln -s "${PROGRAM}" /image/program \
     && cp /etc/ssl/certs/ca-certificates.crt /image/etc/ssl/certs/ \
     && echo 'nobody:x:65534:65534:nobody:/:/sbin/nologin' > /image/etc/passwd \

@@ -50,7 +50,7 @@ help: ## list the targets
 build: ## build the three daemons into bin/
 	@echo "build: the three daemons; the first time this compiles their libraries for a few minutes"
 	@for d in $(DAEMONS); do \
-		go build -ldflags "$(LDFLAGS)" -o $(BIN)/$$d ./$$d; \
+		go build -ldflags "$(LDFLAGS)" -o $(BIN)/$$d ./cmd/$$d; \
 		size=$$(stat -c %s $(BIN)/$$d); echo "build $(BIN)/$$d: $$size bytes"; \
 		if [ $$size -gt $(BUDGET) ]; then echo "build: $(BIN)/$$d is larger than $(BUDGET) bytes; see docs/dependencies.md" >&2; exit 1; fi; \
 	done

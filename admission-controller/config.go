@@ -1,4 +1,4 @@
-package main
+package admission
 
 import (
 	"crypto/tls"
@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -23,6 +22,7 @@ import (
 	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/kube/lease"
+	"loadline.dev/loadline/pkg/process"
 )
 
 // Config is the command line of the admission controller.
@@ -66,8 +66,8 @@ type Config struct {
 }
 
 // Default returns the defaults of all flags.
-func Default() Config {
-	return Config{
+func Default() *Config {
+	return &Config{
 		Kube:           flags.DefaultKube(),
 		Logging:        flags.DefaultLogging(),
 		Serving:        flags.Serving{Address: ":8944"},
@@ -285,8 +285,8 @@ func (c *Config) validation() validate.Config {
 }
 
 // heartbeat is the Lease that the updater looks at.
-func (c *Config) heartbeat(client coordinationclient.LeasesGetter) *lease.Beat {
-	holder, err := os.Hostname()
+func (c *Config) heartbeat(env process.Environment, client coordinationclient.LeasesGetter) *lease.Beat {
+	holder, err := env.Hostname()
 	if err != nil {
 		holder = "admission-controller"
 	}
@@ -294,8 +294,8 @@ func (c *Config) heartbeat(client coordinationclient.LeasesGetter) *lease.Beat {
 }
 
 // way is how the API server reaches the webhook.
-func (c *Config) way(holder *certs.Holder) server.ServiceProbe {
-	w := server.ServiceProbe{Foreign: !c.Register, Service: c.Service, Host: c.host(), Resolve: net.DefaultResolver.LookupHost, Trusted: holder.Trusted}
+func (c *Config) way(env process.Environment, holder *certs.Holder) server.ServiceProbe {
+	w := server.ServiceProbe{Foreign: !c.Register, Service: c.Service, Host: c.host(), Environment: env, Trusted: holder.Trusted}
 	if c.ByURL {
 		w.URL = c.url()
 	}

@@ -1,4 +1,4 @@
-package main
+package admission
 
 import (
 	"bytes"
@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -22,6 +23,7 @@ import (
 
 	"loadline.dev/loadline/admission-controller/server"
 	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/pkg/testkit"
 )
@@ -101,12 +103,17 @@ func golden(t *testing.T, name string, lines []string) {
 }
 
 func start(args ...string) (code int, stderr string) {
-	config := Default()
 	var out, errOut bytes.Buffer
-	program := flags.Program{Name: "admission-controller", Config: &config, Logging: &config.Logging,
-		Run: func(ctx context.Context) error { return run(ctx, config) }}
-	code = program.Main(args, &out, &errOut)
+	code = runProgram(args, &out, &errOut)
 	return code, errOut.String()
+}
+
+// runProgram does what the main function does.
+func runProgram(args []string, out, errOut io.Writer) (code int) {
+	config := Default()
+	program := flags.Program{Name: "admission-controller", Config: config, Logging: &config.Logging,
+		Run: func(ctx context.Context) error { return Run(ctx, config, process.OS{}) }}
+	return program.Main(args, out, errOut)
 }
 
 // freePort is a port that nobody used a moment ago.

@@ -1,4 +1,4 @@
-package main
+package admission
 
 import (
 	"bytes"
@@ -32,21 +32,20 @@ const asProgram = "LOADLINE_TEST_RUNS_PROGRAM"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
-		main()
-		return
+		os.Exit(runProgram(os.Args[1:], os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())
 }
 
-// process is the running admission controller, with the memory limit of its manifest.
-type process struct {
+// program is the running admission controller, with the memory limit of its manifest.
+type program struct {
 	pid             int
 	webhook, status string // addresses
 	roots           *x509.CertPool
 }
 
 // startProgram runs the program against an API server with a small cluster.
-func startProgram(t *testing.T) process {
+func startProgram(t *testing.T) program {
 	t.Helper()
 	dir := t.TempDir()
 	file := func(name string, content []byte) string {
@@ -84,7 +83,7 @@ func startProgram(t *testing.T) process {
 			t.Log(log.String())
 		}
 	})
-	p := process{pid: command.Process.Pid, webhook: "127.0.0.1:" + port, status: "127.0.0.1:" + status, roots: x509.NewCertPool()}
+	p := program{pid: command.Process.Pid, webhook: "127.0.0.1:" + port, status: "127.0.0.1:" + status, roots: x509.NewCertPool()}
 	p.roots.AppendCertsFromPEM(certificate)
 	require.Eventually(t, func() bool {
 		connection, err := net.Dial("tcp", p.webhook)
@@ -107,7 +106,7 @@ func servingCertificate(t *testing.T) (certificate, key []byte) {
 }
 
 // memory returns a figure of the process in MiB: VmRSS now, or VmHWM at most since its start.
-func (p process) memory(t *testing.T, name string) int {
+func (p program) memory(t *testing.T, name string) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
 	require.NoError(t, err)
@@ -161,7 +160,7 @@ const createReview = `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionRevie
 	`"namespace":"ns","operation":"CREATE","object":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"ns"},"spec":{"containers":[{"name":"c"}]}}}}`
 
 // review sends a review over the connection of a client.
-func (p process) review(t *testing.T, client *http.Client) {
+func (p program) review(t *testing.T, client *http.Client) {
 	t.Helper()
 	response, err := client.Post("https://"+p.webhook+"/", "application/json", strings.NewReader(createReview))
 	require.NoError(t, err)

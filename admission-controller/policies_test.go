@@ -1,4 +1,4 @@
-package main
+package admission
 
 import (
 	"bytes"
@@ -76,7 +76,7 @@ func webhookOf(t testing.TB, kube *fake.Clientset, vpas *vpafake.Clientset, chan
 	config := Default()
 	config.Gates.CPUStartupBoost = true
 	for _, change := range changes {
-		change(&config)
+		change(config)
 	}
 	filled, err := fillCaches(ctx, config, &client.Clients{Kube: kube, VPA: vpas})
 	require.NoError(t, err)

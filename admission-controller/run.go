@@ -1,4 +1,4 @@
-package main
+package admission
 
 import (
 	"context"
@@ -24,14 +24,15 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/serving"
 )
 
 // startTimeout is how long the start waits for an API server.
 const startTimeout = 30 * time.Second
 
-// run works until ctx ends.
-func run(ctx context.Context, config Config) error {
+// Run answers admission requests until ctx ends. The Config must be valid.
+func Run(ctx context.Context, config *Config, env process.Environment) error {
 	log := klog.FromContext(ctx)
 	for _, line := range config.Warnings() {
 		log.Info(line)
@@ -39,9 +40,9 @@ func run(ctx context.Context, config Config) error {
 	registry := serving.NewRegistry()
 	m := newMetrics(registry)
 	h := server.NewHealth(time.Now())
-	status := serving.New(config.Serving.Address, config.Serving.Profiling, registry, h.Check)
+	status := serving.New(env, config.Serving.Address, config.Serving.Profiling, registry, h.Check)
 	status.Handle(cachesize.Path, m.sizes)
-	if err := errors.Join(status.Listen(), portFree(config.Port)); err != nil {
+	if err := errors.Join(status.Listen(), portFree(env, config.Port)); err != nil {
 		return err
 	}
 	if config.ClientCA != "" {
@@ -49,7 +50,7 @@ func run(ctx context.Context, config Config) error {
 			return fmt.Errorf("--webhook-client-ca-file=%s: %w", config.ClientCA, err)
 		}
 	}
-	rest, err := client.Load(config.Kube, "admission-controller")
+	rest, err := env.RESTConfig(config.Kube, "admission-controller")
 	if err != nil {
 		return err
 	}
@@ -63,14 +64,14 @@ func run(ctx context.Context, config Config) error {
 		return err
 	}
 	return status.RunWith(ctx, func(ctx context.Context) error {
-		return serve(ctx, config, clients, webhook{metrics: m, health: h, keeper: k, registrar: registrar})
+		return serve(ctx, config, env, clients, webhook{metrics: m, health: h, keeper: k, registrar: registrar})
 	})
 }
 
 // portFree reports early whether the webhook's port can be opened; it is opened
 // for good when there is something to answer with.
-func portFree(port int) error {
-	s := server.New(server.Config{Port: port})
+func portFree(env process.Environment, port int) error {
+	s := server.New(server.Config{Environment: env, Port: port})
 	if err := s.Listen(); err != nil {
 		return err
 	}
@@ -81,7 +82,7 @@ func portFree(port int) error {
 const secretEvery = 2 * time.Minute
 
 // newKeeper chooses where the certificate comes from.
-func newKeeper(config Config, clients *client.Clients, m *metrics, registrar *certs.Registrar) (*certs.Keeper, error) {
+func newKeeper(config *Config, clients *client.Clients, m *metrics, registrar *certs.Registrar) (*certs.Keeper, error) {
 	k := &certs.Keeper{Holder: &certs.Holder{}, Expiry: m.Certificate}
 	if config.Register {
 		k.Publish, k.Stale = registrar.Apply, registrar.Stale
@@ -126,7 +127,7 @@ type webhook struct {
 }
 
 // serve fills the caches and then answers admission requests until ctx ends.
-func serve(ctx context.Context, config Config, clients *client.Clients, w webhook) error {
+func serve(ctx context.Context, config *Config, env process.Environment, clients *client.Clients, w webhook) error {
 	if err := clients.WaitForServer(ctx, startTimeout); err != nil {
 		return err
 	}
@@ -143,17 +144,18 @@ func serve(ctx context.Context, config Config, clients *client.Clients, w webhoo
 	tls := config.tls()
 	tls.GetCertificate = w.keeper.Holder.ForConnection
 	s := server.New(server.Config{
-		Port:     config.Port,
-		TLS:      tls,
-		Handlers: filled.handlers,
-		Recorder: w.metrics,
-		Callers:  config.callers(),
-		Drain:    config.Drain,
+		Environment: env,
+		Port:        config.Port,
+		TLS:         tls,
+		Handlers:    filled.handlers,
+		Recorder:    w.metrics,
+		Callers:     config.callers(),
+		Drain:       config.Drain,
 	})
 	if err := s.Listen(); err != nil {
 		return err
 	}
-	var prober server.Prober
+	prober := server.Prober{Environment: env}
 	own := func(ctx context.Context) error {
 		route, err := s.SelfProbe(config.host(), w.keeper.Holder.Trusted())
 		if err != nil {
@@ -161,7 +163,7 @@ func serve(ctx context.Context, config Config, clients *client.Clients, w webhoo
 		}
 		return prober.Probe(ctx, route, time.Now())
 	}
-	b := server.Beater{Lease: config.heartbeat(clients.Kube.CoordinationV1()), ProbeSelf: own, ServiceTarget: config.way(w.keeper.Holder).Target, Alive: w.health.Alive, Registered: w.keeper.Registered}
+	b := server.Beater{Environment: env, Lease: config.heartbeat(env, clients.Kube.CoordinationV1()), ProbeSelf: own, ServiceTarget: config.way(env, w.keeper.Holder).Target, Alive: w.health.Alive, Registered: w.keeper.Registered}
 	return serving.Together(ctx, filled.follow, s.Run, b.Run, func(ctx context.Context) error {
 		w.keeper.Run(ctx, false)
 		return nil
@@ -192,7 +194,7 @@ type onlyUnderPolicies struct {
 	synced map[string]cache.InformerSynced
 }
 
-func newOnlyUnderPolicies(config Config, clients *client.Clients, options ...client.Option) *onlyUnderPolicies {
+func newOnlyUnderPolicies(config *Config, clients *client.Clients, options ...client.Option) *onlyUnderPolicies {
 	return &onlyUnderPolicies{
 		core: client.Factory(clients.Kube, config.Kube.Namespace, client.ControllerResync, "", options...),
 		vpas: client.VPAFactory(clients.VPA, config.Kube.Namespace, options...),
@@ -227,7 +229,7 @@ func (o *onlyUnderPolicies) start(ctx context.Context) {
 }
 
 // fillCaches starts the informers and waits until they are filled.
-func fillCaches(ctx context.Context, config Config, clients *client.Clients, options ...client.Option) (caches, error) {
+func fillCaches(ctx context.Context, config *Config, clients *client.Clients, options ...client.Option) (caches, error) {
 	core := client.Factory(clients.Kube, config.Kube.Namespace, client.ControllerResync, "", options...)
 	vpas := client.VPAFactory(clients.VPA, config.Kube.Namespace, options...)
 	asked := newOnlyUnderPolicies(config, clients, options...)

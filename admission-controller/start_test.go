@@ -1,4 +1,4 @@
-package main
+package admission
 
 import (
 	"context"
@@ -20,6 +20,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/testkit"
 )
 
@@ -49,7 +50,7 @@ func TestNothingIsServedBeforeTheCachesAreFilled(t *testing.T) {
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, config) }()
+	go func() { ended <- Run(ctx, config, process.OS{}) }()
 	<-asked
 	require.Never(t, func() bool {
 		connection, err := net.Dial("tcp", "127.0.0.1:"+port)

@@ -21,6 +21,7 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/source/prometheus"
 )
 
@@ -132,7 +133,7 @@ func (e *estimator) ceiling(pods []*corev1.Pod) func(usage.ContainerKey, resourc
 
 // read reads the history of a namespace from Prometheus.
 func (e *estimator) read(ctx context.Context, f *estimateFlags, p parsedEstimate, namespace string, now time.Time) error {
-	server, err := prometheus.New(f.Access.Client(f.Address))
+	server, err := prometheus.New(process.OS{}, f.Access.Client(f.Address))
 	if err != nil {
 		return flags.Problem("prometheus-address", f.Address, err.Error())
 	}

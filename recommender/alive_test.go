@@ -1,4 +1,4 @@
-package main
+package recommender
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/serving"
 )
 
@@ -63,7 +64,7 @@ func TestAKillIsPublishedBetweenTwoPasses(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- take(ctx, w.config, p) }()
+	go func() { ended <- take(ctx, w.config, process.OS{}, p) }()
 	require.Eventually(t, func() bool { return len(w.recommendations("web")) == 1 }, time.Minute, 5*time.Millisecond)
 	before := w.memory("web")
 	killed := aPod("web-1", "web", "a")

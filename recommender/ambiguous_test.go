@@ -1,4 +1,4 @@
-package main
+package recommender
 
 import (
 	"fmt"
@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/testkit"
 	"loadline.dev/loadline/recommender/status"
 )
@@ -39,7 +40,7 @@ func TestRunOnce_SetsUsageAmbiguousForSeriesOfTwoClusters(t *testing.T) {
 			w.config.Checkpoints.Storage = tc.storage
 			w.config.Prometheus.Address, w.config.Prometheus.UsageSource = twoClusters(t, single.Load), tc.source
 			require.NoError(t, w.config.Validate())
-			from, err := newUsageSource(&rest.Config{Host: "http://127.0.0.1:1"}, w.config.origin(newMetrics(prometheus.NewRegistry())))
+			from, err := newUsageSource(process.OS{}, &rest.Config{Host: "http://127.0.0.1:1"}, w.config.origin(newMetrics(prometheus.NewRegistry())))
 			require.NoError(t, err)
 			w.from = from
 			begin := func() {
@@ -61,7 +62,7 @@ func TestRunOnce_SetsUsageAmbiguousForSeriesOfTwoClusters(t *testing.T) {
 
 			single.Store(true)
 			if tc.storage == "prometheus" { // history is read at the start
-				w.from, err = newUsageSource(&rest.Config{Host: "http://127.0.0.1:1"}, w.config.origin(newMetrics(prometheus.NewRegistry())))
+				w.from, err = newUsageSource(process.OS{}, &rest.Config{Host: "http://127.0.0.1:1"}, w.config.origin(newMetrics(prometheus.NewRegistry())))
 				require.NoError(t, err)
 				begin()
 			}

@@ -1,4 +1,4 @@
-package main
+package recommender
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/process"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -125,7 +126,7 @@ func TestAllProblemsAreTold(t *testing.T) {
 
 func TestStartWithoutClusterEndsWithOneLine(t *testing.T) {
 	c := Default()
-	p := flags.Program{Name: "recommender", Config: c, Logging: &c.Logging, Run: func(ctx context.Context) error { return run(ctx, c) }}
+	p := flags.Program{Name: "recommender", Config: c, Logging: &c.Logging, Run: func(ctx context.Context) error { return Run(ctx, c, process.OS{}) }}
 	var out, errOut bytes.Buffer
 	code := p.Main([]string{"--kubeconfig=/does/not/exist", "--address=127.0.0.1:0", "--v=0"}, &out, &errOut)
 	require.Equal(t, flags.Failed, code)

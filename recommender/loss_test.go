@@ -1,4 +1,4 @@
-package main
+package recommender
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/recommender/status"
 )
 
@@ -170,7 +171,7 @@ func TestOnlyAReplicaThatStillLeadsSavesOnceMore(t *testing.T) {
 		})
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- take(ctx, w.config, w.parts()) }()
+		go func() { ended <- take(ctx, w.config, process.OS{}, w.parts()) }()
 		<-attempts
 		if lost {
 			away.Store(true)

@@ -1,4 +1,4 @@
-package main
+package recommender
 
 import (
 	"fmt"
@@ -22,6 +22,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/testkit"
 	"loadline.dev/loadline/recommender/backfill"
 )
@@ -64,7 +65,7 @@ func withPrometheus(t *testing.T, w *world, address string) *world {
 	w.config.Prometheus.Address = address
 	require.NoError(t, w.config.Validate())
 	m := newMetrics(prometheus.NewRegistry())
-	from, err := newUsageSource(&rest.Config{Host: "http://127.0.0.1:1"}, w.config.origin(m))
+	from, err := newUsageSource(process.OS{}, &rest.Config{Host: "http://127.0.0.1:1"}, w.config.origin(m))
 	require.NoError(t, err)
 	w.from = from
 	return w
@@ -133,7 +134,7 @@ func TestLiveUsageFromPrometheus(t *testing.T) {
 	c := Default()
 	c.Prometheus.UsageSource, c.Prometheus.Address = "prometheus", pastOf(t, "p1", nil)
 	m := newMetrics(prometheus.NewRegistry())
-	from, err := newUsageSource(&rest.Config{Host: "http://127.0.0.1:1"}, c.origin(m))
+	from, err := newUsageSource(process.OS{}, &rest.Config{Host: "http://127.0.0.1:1"}, c.origin(m))
 	require.NoError(t, err)
 	require.Equal(t, "Prometheus", from.Name)
 	n := 0
@@ -158,7 +159,7 @@ func TestExternalMetricsOfThePodsOfVPAs(t *testing.T) {
 	w := newWorld(t, deployment("x"), aPod("p1", "x", "a"), aPod("p2", "other", "a"), aVPA("v", "x", time.Hour))
 	w.config.External.Use, w.config.External.CPUMetric = true, "cpu_use"
 	require.NoError(t, w.config.Validate())
-	from, err := newUsageSource(&rest.Config{Host: server.URL}, w.config.origin(newMetrics(prometheus.NewRegistry())))
+	from, err := newUsageSource(process.OS{}, &rest.Config{Host: server.URL}, w.config.origin(newMetrics(prometheus.NewRegistry())))
 	require.NoError(t, err)
 	w.from = from
 	w.begin()
@@ -185,7 +186,7 @@ func TestWaitingForCPUCountsLive(t *testing.T) {
 	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), asking("cruisekube"))
 	w.config.Prometheus.Address, w.config.Prometheus.UsageSource = server.URL, "prometheus"
 	require.NoError(t, w.config.Validate())
-	from, err := newUsageSource(&rest.Config{Host: "http://127.0.0.1:1"}, w.config.origin(newMetrics(prometheus.NewRegistry())))
+	from, err := newUsageSource(process.OS{}, &rest.Config{Host: "http://127.0.0.1:1"}, w.config.origin(newMetrics(prometheus.NewRegistry())))
 	require.NoError(t, err)
 	w.from = from
 	w.begin()
@@ -269,7 +270,7 @@ func TestUnknownWaitingIsSaidOnce(t *testing.T) {
 			} else {
 				w.config.Prometheus.UsageSource = c.source
 			}
-			from, err := newUsageSource(&rest.Config{Host: server.URL}, w.config.origin(newMetrics(prometheus.NewRegistry())))
+			from, err := newUsageSource(process.OS{}, &rest.Config{Host: server.URL}, w.config.origin(newMetrics(prometheus.NewRegistry())))
 			require.NoError(t, err)
 			w.from = from
 			w.begin()

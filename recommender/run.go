@@ -1,4 +1,4 @@
-package main
+package recommender
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/cachesize"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/lease"
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/recommender/recommend"
 )
@@ -23,8 +24,8 @@ const (
 	healthFactor = 5                // intervals without a pass that are healthy
 )
 
-// run builds every part, starts them, and works until ctx ends.
-func run(ctx context.Context, c *Config) error {
+// Run writes recommendations until ctx ends. The Config must be valid.
+func Run(ctx context.Context, c *Config, env process.Environment) error {
 	for _, line := range c.warnings() {
 		klog.FromContext(ctx).Info("Questionable setting", "setting", line)
 	}
@@ -34,20 +35,20 @@ func run(ctx context.Context, c *Config) error {
 		m.quality.Workloads = recommend.NewWorkloadQuality(registry)
 	}
 	health := serving.NewHealth(healthFactor * c.Interval)
-	server := serving.New(c.Serving.Address, c.Serving.Profiling, registry, health.Check)
+	server := serving.New(env, c.Serving.Address, c.Serving.Profiling, registry, health.Check)
 	server.Handle(cachesize.Path, m.sizes)
 	if err := server.Listen(); err != nil {
 		return err
 	}
 	return server.RunWith(ctx, func(ctx context.Context) error {
 		go m.sizes.Run(ctx)
-		return lead(ctx, c, m, health)
+		return lead(ctx, c, env, m, health)
 	})
 }
 
 // lead connects, and works while this replica is the leader.
-func lead(ctx context.Context, c *Config, m *metrics, health *serving.Health) error {
-	config, err := client.Load(c.Kube, "loadline-recommender")
+func lead(ctx context.Context, c *Config, env process.Environment, m *metrics, health *serving.Health) error {
+	config, err := env.RESTConfig(c.Kube, "loadline-recommender")
 	if err != nil {
 		return err
 	}
@@ -63,11 +64,11 @@ func lead(ctx context.Context, c *Config, m *metrics, health *serving.Health) er
 	if err != nil {
 		return err
 	}
-	from, err := newUsageSource(config, c.origin(m))
+	from, err := newUsageSource(env, config, c.origin(m))
 	if err != nil {
 		return err
 	}
-	return take(ctx, c, parts{clients: clients, policies: policies, origin: from, scale: client.NewScales(clients.Kube), metrics: m, health: health, now: time.Now})
+	return take(ctx, c, env, parts{clients: clients, policies: policies, origin: from, scale: client.NewScales(clients.Kube), metrics: m, health: health, now: time.Now})
 }
 
 // clientOfPolicies returns a client that does not share the rate of statuses and checkpoints:
@@ -84,8 +85,8 @@ func clientOfPolicies(config *rest.Config) (versioned.Interface, error) {
 }
 
 // take works while this replica is the leader.
-func take(ctx context.Context, c *Config, p parts) error {
-	return lease.Lead(ctx, p.clients.Kube, c.Election, func(leading context.Context) error { return work(leading, c, p) })
+func take(ctx context.Context, c *Config, env process.Environment, p parts) error {
+	return lease.Lead(ctx, env, p.clients.Kube, c.Election, func(leading context.Context) error { return work(leading, c, p) })
 }
 
 // parts are what work is given; tests give it fakes.

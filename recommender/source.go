@@ -1,4 +1,4 @@
-package main
+package recommender
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/source/prometheus"
 	"loadline.dev/loadline/recommender/model"
 	"loadline.dev/loadline/recommender/recommend"
@@ -34,7 +35,7 @@ type usageSource struct {
 }
 
 // newUsageSource builds what the settings choose; config is that of the API server.
-func newUsageSource(config *rest.Config, c sourceConfig) (usageSource, error) {
+func newUsageSource(env process.Environment, config *rest.Config, c sourceConfig) (usageSource, error) {
 	var o usageSource
 	var err error
 	vpas := &wishes{}
@@ -42,7 +43,7 @@ func newUsageSource(config *rest.Config, c sourceConfig) (usageSource, error) {
 	o.Attach = func(m *model.Model) { vpas.model = m }
 	fromPrometheus := c.Prometheus.UsageSource == UsageFromPrometheus
 	if fromPrometheus || c.History {
-		o.Client, err = prometheus.New(c.Prometheus.Client(c.Requested))
+		o.Client, err = prometheus.New(env, c.Prometheus.Client(c.Requested))
 		if err != nil {
 			return o, err
 		}

@@ -1,4 +1,4 @@
-package main
+package recommender
 
 import (
 	"fmt"
@@ -14,6 +14,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/testkit"
 )
 
@@ -77,7 +78,7 @@ func TestThrottlingIsAskedForWhereARecipeCountsIt(t *testing.T) {
 		w.passes(1)
 		w.config.Prometheus.Address, w.config.Prometheus.UsageSource = server.URL, UsageFromPrometheus
 		require.NoError(t, w.config.Validate())
-		from, err := newUsageSource(&rest.Config{Host: "http://127.0.0.1:1"}, w.config.origin(newMetrics(prometheus.NewRegistry())))
+		from, err := newUsageSource(process.OS{}, &rest.Config{Host: "http://127.0.0.1:1"}, w.config.origin(newMetrics(prometheus.NewRegistry())))
 		require.NoError(t, err)
 		from.Attach(w.loop.Model)
 		var got []float64

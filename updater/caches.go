@@ -1,4 +1,4 @@
-package main
+package updater
 
 import (
 	"context"
@@ -268,7 +268,7 @@ func (c *caches) observer(config *Config, executor observe.Executor, p parts) (*
 	}
 	if config.Evidence.Address != "" {
 		var err error
-		if settings.Prometheus, err = observe.NewEvidenceSource(config.Evidence); err != nil {
+		if settings.Prometheus, err = observe.NewEvidenceSource(p.env, config.Evidence); err != nil {
 			return nil, fmt.Errorf("--prometheus-address: %w", err)
 		}
 	}
@@ -288,7 +288,7 @@ func (c *caches) nodeLoad(config *Config, p parts) (func(context.Context), error
 	case config.DryRun:
 		settings.Mode = nodeload.DryRun
 	}
-	source, err := nodeload.NewSource(settings, config.Evidence.Client(config.Evidence.Address), config.Evidence.Matchers)
+	source, err := nodeload.NewSource(p.env, settings, config.Evidence.Client(config.Evidence.Address), config.Evidence.Matchers)
 	if err != nil {
 		return nil, fmt.Errorf("--prometheus-address: %w", err)
 	}

@@ -1,9 +1,10 @@
-package main
+package updater
 
 import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -22,6 +23,7 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/updater/nodeload"
 	"loadline.dev/loadline/updater/view"
@@ -93,11 +95,20 @@ func golden(t *testing.T, name string, lines []string) {
 	require.Equal(t, string(want), text)
 }
 
+// capture is the operating system with the output of a test.
+type capture struct {
+	process.OS
+
+	out io.Writer
+}
+
+func (c capture) Stdout() io.Writer { return c.out }
+
 func start(args ...string) (code int, stderr string) {
 	config := Default()
 	var out, errOut bytes.Buffer
 	program := flags.Program{Name: "updater", Config: config, Logging: &config.Logging,
-		Run: func(ctx context.Context) error { return run(ctx, config, &out) }}
+		Run: func(ctx context.Context) error { return Run(ctx, config, capture{out: &out}) }}
 	code = program.Main(args, &out, &errOut)
 	return code, errOut.String()
 }

@@ -1,4 +1,4 @@
-package main
+package updater
 
 import (
 	"context"
@@ -19,6 +19,7 @@ import (
 
 	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/updater/nodeload"
 )
 
@@ -72,7 +73,7 @@ func TestWhatTheFlagsDoToNodes(t *testing.T) {
 			t.Cleanup(caches.shutdown)
 			t.Cleanup(cancel)
 			require.NoError(t, caches.fill(ctx))
-			run, err := caches.nodeLoad(config, parts{nodes: kube, metrics: newMetrics(registry)})
+			run, err := caches.nodeLoad(config, parts{env: process.OS{}, nodes: kube, metrics: newMetrics(registry)})
 			require.NoError(t, err)
 			ended := make(chan struct{})
 			go func() { defer close(ended); run(ctx) }()

@@ -1,4 +1,4 @@
-package main
+package updater
 
 import (
 	"errors"
@@ -129,7 +129,7 @@ type randomWorkload struct {
 	replicas int
 	budgets  []*policyv1.PodDisruptionBudget
 	memory   resource.Quantity // of pods together, by a quota; zero: unbounded
-	standby  *process          // another replica of the updater
+	standby  *replica          // another replica of the updater
 
 	mu         sync.Mutex
 	refused    int32 // status of the answer of the admission policy to large pods; 0: it admits them
@@ -143,8 +143,8 @@ type randomWorkload struct {
 	created    int // replacements so far
 }
 
-// process is what one process of the updater has in memory.
-type process struct {
+// replica is the state of one process of the updater.
+type replica struct {
 	loop   *Loop
 	caches *caches
 }
@@ -359,7 +359,7 @@ func (r *randomWorkload) disturb() {
 	case 0: // it is killed and starts anew
 		r.start(Default())
 	case 1: // another replica, with caches of its own, becomes leader
-		current := &process{r.loop, r.caches}
+		current := &replica{r.loop, r.caches}
 		if r.standby == nil {
 			r.start(Default())
 		} else {

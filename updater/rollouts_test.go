@@ -1,4 +1,4 @@
-package main
+package updater
 
 import (
 	"slices"
@@ -17,6 +17,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/updater/observe"
 )
 
@@ -43,7 +44,7 @@ func roll(t *testing.T, config *Config, objects ...runtime.Object) *rolling {
 
 func (r *rolling) observe() {
 	var err error
-	r.observer, err = r.caches.observer(r.config, r.loop.executor, parts{metrics: r.loop.metrics})
+	r.observer, err = r.caches.observer(r.config, r.loop.executor, parts{env: process.OS{}, metrics: r.loop.metrics})
 	require.NoError(r.t, err)
 }
 

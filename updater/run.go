@@ -1,9 +1,8 @@
-package main
+package updater
 
 import (
 	"context"
 	"errors"
-	"io"
 	"slices"
 	"sync"
 	"time"
@@ -23,6 +22,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/cachesize"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/lease"
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/observe"
@@ -31,14 +31,14 @@ import (
 // startTimeout is how long a start waits for the API server.
 const startTimeout = time.Minute
 
-// run works until ctx ends, or until it cannot go on.
-func run(ctx context.Context, config *Config, out io.Writer) error {
+// Run applies recommendations until ctx ends. The Config must be valid.
+func Run(ctx context.Context, config *Config, env process.Environment) error {
 	for _, line := range append(config.Kube.Warnings(), config.Evidence.Warnings()...) {
 		klog.FromContext(ctx).Info("Questionable setting", "flag", line)
 	}
 	registry := serving.NewRegistry()
 	health := serving.NewHealth(5 * config.Interval)
-	server := serving.New(config.Serving.Address, config.Serving.Profiling, registry, health.Check)
+	server := serving.New(env, config.Serving.Address, config.Serving.Profiling, registry, health.Check)
 	left := &leftAlone{}
 	server.Handle(leftAlonePath, left)
 	m := newMetrics(registry)
@@ -48,12 +48,13 @@ func run(ctx context.Context, config *Config, out io.Writer) error {
 	}
 	return server.RunWith(ctx, func(ctx context.Context) error {
 		go m.sizes.Run(ctx)
-		return connect(ctx, config, out, parts{health: health, metrics: m, leftAlone: left})
+		return connect(ctx, config, parts{env: env, health: health, metrics: m, leftAlone: left})
 	})
 }
 
 // parts are made before this process leads.
 type parts struct {
+	env       process.Environment
 	health    *serving.Health
 	metrics   *metrics
 	leftAlone *leftAlone
@@ -65,7 +66,7 @@ type parts struct {
 }
 
 // connect reaches the API server and works while this process leads.
-func connect(ctx context.Context, config *Config, out io.Writer, p parts) error {
+func connect(ctx context.Context, config *Config, p parts) error {
 	clients, err := p.dial(config.Kube)
 	if err != nil {
 		return err
@@ -78,12 +79,12 @@ func connect(ctx context.Context, config *Config, out io.Writer, p parts) error 
 	if config.DryRun {
 		election.Enabled = false
 	}
-	return lease.Lead(ctx, clients.Kube, election, func(ctx context.Context) error { return work(ctx, config, out, p, clients) })
+	return lease.Lead(ctx, p.env, clients.Kube, election, func(ctx context.Context) error { return work(ctx, config, p, clients) })
 }
 
 // dial returns the clients of passes, and makes the others.
 func (p *parts) dial(kube flags.Kube) (*client.Clients, error) {
-	rest, err := client.Load(kube, "loadline-updater")
+	rest, err := p.env.RESTConfig(kube, "loadline-updater")
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +112,7 @@ func logResizeSupport(ctx context.Context, kube kubernetes.Interface) {
 }
 
 // work fills the caches and makes a pass at every interval.
-func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *client.Clients) error {
+func work(ctx context.Context, config *Config, p parts, clients *client.Clients) error {
 	// Everything that was started ends before the lease is given back.
 	ctx, stop := context.WithCancel(ctx)
 	caches := newCaches(config, clients, p.metrics.sizes)
@@ -131,7 +132,7 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 	loop.stale = caches.freshness.Stale
 	p.metrics.cacheAges.Show(caches.freshness.Ages)
 	p.leftAlone.reporter.Store(&loop.reporter)
-	judge, shutdown, err := executors(ctx, config, out, p, clients, loop)
+	judge, shutdown, err := executors(ctx, config, p, clients, loop)
 	if err != nil {
 		return err
 	}
@@ -184,11 +185,11 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 
 // executors gives a loop what carries its plans out, and returns what carries out the verdicts about
 // changes under observation. Events are written until shutdown is called.
-func executors(ctx context.Context, config *Config, out io.Writer, p parts, clients *client.Clients, loop *Loop) (judge observe.Executor, shutdown func(), err error) {
+func executors(ctx context.Context, config *Config, p parts, clients *client.Clients, loop *Loop) (judge observe.Executor, shutdown func(), err error) {
 	checker := &actuate.Checker{Kube: p.checks, Targets: loop.reader.Targets, Config: &loop.config}
 	if config.DryRun {
-		loop.executor = &actuate.Rehearsal{Out: out, Checker: checker}
-		return &actuate.Rehearsal{Out: out}, func() {}, nil
+		loop.executor = &actuate.Rehearsal{Out: p.env.Stdout(), Checker: checker}
+		return &actuate.Rehearsal{Out: p.env.Stdout()}, func() {}, nil
 	}
 	events := record.NewBroadcaster(record.WithContext(ctx))
 	recorder, err := recordEvents(events, p.events)

@@ -8,6 +8,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/kube/lease"
+	"loadline.dev/loadline/pkg/process"
 )
 
 // Beater writes the heartbeat Lease, but only while the webhook answers probes:
@@ -16,6 +17,7 @@ import (
 // each two minutes. An answer is good for two heartbeats. The updater evicts pods as long as
 // the heartbeat is fresh.
 type Beater struct {
+	Environment   process.Environment
 	Lease         *lease.Beat
 	ProbeSelf     func(ctx context.Context) error               // probes the own port
 	ServiceTarget func(ctx context.Context) (ProbeTarget, bool) // false: the way of the API server is not known here
@@ -94,6 +96,7 @@ func (b *Beater) probe(ctx context.Context) error {
 		b.Alive()
 	}
 	if known {
+		b.service.Environment = b.Environment
 		return b.service.Probe(ctx, service, time.Now())
 	}
 	if !b.blind {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"loadline.dev/loadline/pkg/kube/lease"
+	"loadline.dev/loadline/pkg/process"
 )
 
 func TestTheHeartbeatFollowsTheProbe(t *testing.T) {
@@ -33,7 +34,8 @@ func TestTheHeartbeatFollowsTheProbe(t *testing.T) {
 		var probes atomic.Int32
 		answers.Store("not yet")
 		b := Beater{
-			Lease: &lease.Beat{Client: client.CoordinationV1(), Namespace: "kube-system", Name: "hb", Holder: "me", Interval: 10 * time.Second},
+			Environment: process.OS{},
+			Lease:       &lease.Beat{Client: client.CoordinationV1(), Namespace: "kube-system", Name: "hb", Holder: "me", Interval: 10 * time.Second},
 			ProbeSelf: func(context.Context) error {
 				if text := answers.Load().(string); text != "" {
 					return errors.New(text)
@@ -82,8 +84,9 @@ func TestNoHeartbeatWithoutTheService(t *testing.T) {
 	require.NoError(t, closed.Close())
 	alive := 0
 	b := Beater{
-		Lease:     &lease.Beat{Client: client.CoordinationV1(), Namespace: "kube-system", Name: "hb", Holder: "me", Interval: 10 * time.Second},
-		ProbeSelf: func(context.Context) error { return nil },
+		Environment: process.OS{},
+		Lease:       &lease.Beat{Client: client.CoordinationV1(), Namespace: "kube-system", Name: "hb", Holder: "me", Interval: 10 * time.Second},
+		ProbeSelf:   func(context.Context) error { return nil },
 		ServiceTarget: func(context.Context) (ProbeTarget, bool) {
 			return ProbeTarget{Address: closed.Addr().String(), Host: "vpa-webhook.kube-system.svc"}, true
 		},
@@ -104,6 +107,7 @@ func TestNoHeartbeatWithoutTheService(t *testing.T) {
 func TestAWebhookThatCannotRegisterLives(t *testing.T) {
 	client, alive, refused := fake.NewClientset(), 0, errors.New("refused")
 	b := Beater{
+		Environment:   process.OS{},
 		Lease:         &lease.Beat{Client: client.CoordinationV1(), Namespace: "kube-system", Name: "hb", Holder: "me", Interval: 10 * time.Second},
 		ProbeSelf:     func(context.Context) error { return nil },
 		ServiceTarget: func(context.Context) (ProbeTarget, bool) { return ProbeTarget{}, false },
@@ -123,6 +127,7 @@ func TestAWebhookThatCannotRegisterLives(t *testing.T) {
 func TestAnAnswerIsGoodForTwoHeartbeats(t *testing.T) {
 	client, probes, stuck := fake.NewClientset(), 0, error(nil)
 	b := Beater{
+		Environment:   process.OS{},
 		Lease:         &lease.Beat{Client: client.CoordinationV1(), Namespace: "kube-system", Name: "hb", Holder: "me", Interval: 10 * time.Second},
 		ProbeSelf:     func(context.Context) error { probes++; return stuck },
 		ServiceTarget: func(context.Context) (ProbeTarget, bool) { return ProbeTarget{}, false },
@@ -151,8 +156,9 @@ func TestTheOwnPortIsProbedLessOftenWhereTheServiceIsProbed(t *testing.T) {
 	client := fake.NewClientset()
 	own := 0
 	b := Beater{
-		Lease:     &lease.Beat{Client: client.CoordinationV1(), Namespace: "kube-system", Name: "hb", Holder: "me", Interval: 10 * time.Second},
-		ProbeSelf: func(context.Context) error { own++; return nil },
+		Environment: process.OS{},
+		Lease:       &lease.Beat{Client: client.CoordinationV1(), Namespace: "kube-system", Name: "hb", Holder: "me", Interval: 10 * time.Second},
+		ProbeSelf:   func(context.Context) error { own++; return nil },
 		ServiceTarget: func(context.Context) (ProbeTarget, bool) {
 			return ProbeTarget{Address: webhook.Listener.Addr().String(), Host: "webhook"}, true
 		},

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/process"
 )
 
 // clientCertificate is a client certificate of a new CA, and that CA.
@@ -39,7 +41,7 @@ func TestOnlyTheAPIServerMayAskIfThatIsDemanded(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ca.crt")
 	require.NoError(t, os.WriteFile(file, append(knownCA, otherCA...), 0o600))
 	r := &recorder{}
-	s := New(Config{
+	s := New(Config{Environment: process.OS{},
 		TLS: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}, Recorder: r,
 		Handlers: []Handler{pods(func() Answer { return Answer{} })},
 		Callers:  Callers{CAFile: file, Names: []string{"apiserver"}},
@@ -48,7 +50,7 @@ func TestOnlyTheAPIServerMayAskIfThatIsDemanded(t *testing.T) {
 	go func() { _ = s.Run(t.Context()) }()
 	route, err := s.SelfProbe("127.0.0.1", cas)
 	require.NoError(t, err)
-	var p Prober
+	p := Prober{Environment: process.OS{}}
 	defer p.close()
 	require.NoError(t, p.Probe(t.Context(), route, time.Now()), "the kubelet, which has no certificate, must find it ready")
 
@@ -92,7 +94,7 @@ func TestTheFileOfClientCAsMustBeReadable(t *testing.T) {
 
 func TestServer_RefusesHeadersAbove8KiB(t *testing.T) {
 	cert, cas := selfSigned(t)
-	s := New(Config{TLS: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}, Recorder: &recorder{}})
+	s := New(Config{Environment: process.OS{}, TLS: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}, Recorder: &recorder{}})
 	require.NoError(t, s.Listen())
 	go func() { _ = s.Run(t.Context()) }()
 	route, err := s.SelfProbe("127.0.0.1", cas)

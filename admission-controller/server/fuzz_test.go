@@ -6,13 +6,15 @@ import (
 	"testing"
 
 	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/pkg/process"
 )
 
 // FuzzReview sends anything: the answer must allow and the server must live.
 func FuzzReview(f *testing.F) {
 	f.Add(review)
 	f.Add(`{"request":{"resource":{"resource":"pods"},"object":{"spec":null}}}`)
-	h := New(Config{Handlers: []Handler{pods(func() Answer { return Answer{} })}, Recorder: &recorder{}}).Handler(klog.Background())
+	h := New(Config{Environment: process.OS{}, Handlers: []Handler{pods(func() Answer { return Answer{} })}, Recorder: &recorder{}}).Handler(klog.Background())
 	f.Fuzz(func(t *testing.T, body string) {
 		request := httptest.NewRequest("POST", "/", strings.NewReader(body))
 		request.Header.Set("Content-Type", "application/json")

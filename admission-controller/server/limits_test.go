@@ -21,6 +21,8 @@ import (
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/pkg/process"
 )
 
 // pipes is a listener in memory, so that time limits pass in virtual time.
@@ -305,7 +307,7 @@ func TestWhatMustBeCheckedIsRefusedWhenTheWebhookIsBusy(t *testing.T) {
 		leave := make(chan struct{})
 		h := pods(func() Answer { <-leave; return Answer{} })
 		h.Guards = true
-		server := New(Config{Handlers: []Handler{h}, Recorder: r}).Handler(klog.Background())
+		server := New(Config{Environment: process.OS{}, Handlers: []Handler{h}, Recorder: r}).Handler(klog.Background())
 		for range answeredAtOnce {
 			go asked(server, "/", review)
 		}
@@ -344,7 +346,7 @@ func TestLargeReviewsWaitForMemoryAndAreThenAllowedUnseen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{}
 		var seen atomic.Int32
-		h := New(Config{Handlers: []Handler{pods(func() Answer { seen.Add(1); return Answer{} })}, Recorder: r}).Handler(klog.Background())
+		h := New(Config{Environment: process.OS{}, Handlers: []Handler{pods(func() Answer { seen.Add(1); return Answer{} })}, Recorder: r}).Handler(klog.Background())
 		ended := make(chan string, largeBodies/MaxBody)
 		var open []*io.PipeWriter
 		const fits = largeBodies / MaxBody
@@ -393,7 +395,7 @@ func TestReviewsThatWaitTooLongAreAllowedUnseen(t *testing.T) {
 		r := &recorder{}
 		leave := make(chan struct{})
 		var seen atomic.Int32
-		h := New(Config{Recorder: r, Handlers: []Handler{pods(func() Answer { seen.Add(1); <-leave; return Answer{} })}}).Handler(klog.Background())
+		h := New(Config{Environment: process.OS{}, Recorder: r, Handlers: []Handler{pods(func() Answer { seen.Add(1); <-leave; return Answer{} })}}).Handler(klog.Background())
 		for i := range answeredAtOnce {
 			go asked(h, "/", inNamespace(review, fmt.Sprint("ns", i%namespaceShare)))
 		}
@@ -421,7 +423,7 @@ func TestHandlersHaveTheTimeOfTheAPIServer(t *testing.T) {
 				require.Equal(t, want, time.Since(start), target)
 				return Answer{}
 			}
-			asked(New(Config{Handlers: []Handler{h}, Recorder: &recorder{}}).Handler(klog.Background()), target, review)
+			asked(New(Config{Environment: process.OS{}, Handlers: []Handler{h}, Recorder: &recorder{}}).Handler(klog.Background()), target, review)
 		})
 	}
 }
@@ -430,7 +432,7 @@ func TestHandlersHaveTheTimeOfTheAPIServer(t *testing.T) {
 func TestABodyOfUnknownLengthIsRead(t *testing.T) {
 	r := &recorder{}
 	var seen atomic.Int32
-	h := New(Config{Handlers: []Handler{pods(func() Answer { seen.Add(1); return Answer{} })}, Recorder: r}).Handler(klog.Background())
+	h := New(Config{Environment: process.OS{}, Handlers: []Handler{pods(func() Answer { seen.Add(1); return Answer{} })}, Recorder: r}).Handler(klog.Background())
 	for _, size := range []int{len(review) + 6, usualBody - 1, usualBody, usualBody + 1, MaxBody} {
 		for _, length := range []int64{-1, int64(size)} {
 			request := httptest.NewRequest(http.MethodPost, "/", bytes.NewBufferString(padded(size)))
@@ -468,7 +470,7 @@ func (l *late) Read(p []byte) (int, error) {
 func TestEachStepIsTimedForItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &timed{took: map[string]time.Duration{}}
-		h := New(Config{Recorder: r, Handlers: []Handler{pods(func() Answer { time.Sleep(time.Second); return Answer{} })}}).Handler(klog.Background())
+		h := New(Config{Environment: process.OS{}, Recorder: r, Handlers: []Handler{pods(func() Answer { time.Sleep(time.Second); return Answer{} })}}).Handler(klog.Background())
 		request := httptest.NewRequest(http.MethodPost, "/", &late{strings.NewReader(review), 2 * time.Second})
 		request.Header.Set("Content-Type", "application/json")
 		h.ServeHTTP(httptest.NewRecorder(), request)

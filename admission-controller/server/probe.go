@@ -13,6 +13,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"loadline.dev/loadline/pkg/process"
 )
 
 // ProbeTarget is a way to a webhook.
@@ -34,8 +36,10 @@ const reconnect = 5 * time.Minute
 
 // Prober asks webhooks whether they answer. A new connection costs ten times what
 // a request does, so it keeps the one that it has, as the API server does. It is
-// used by one goroutine; the zero value is ready.
+// used by one goroutine.
 type Prober struct {
+	Environment process.Environment
+
 	transport *http.Transport // nil: there is no connection
 	route     ProbeTarget     // of transport
 	since     time.Time
@@ -50,7 +54,7 @@ func (p *Prober) Probe(ctx context.Context, to ProbeTarget, now time.Time) error
 		p.close()
 	}
 	if p.transport == nil {
-		p.transport, p.route, p.since = to.transport(), to, now
+		p.transport, p.route, p.since = p.connect(to), to, now
 	}
 	err := to.ask(ctx, p.transport)
 	if err != nil {
@@ -66,15 +70,14 @@ func (p *Prober) close() {
 	}
 }
 
-func (r ProbeTarget) transport() *http.Transport {
+func (p *Prober) connect(r ProbeTarget) *http.Transport {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(r.CAs)
 	return &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: r.Host, MinVersion: tls.VersionTLS12, InsecureSkipVerify: len(r.CAs) == 0},
 		MaxConnsPerHost: 1,
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			var dialer net.Dialer
-			return dialer.DialContext(ctx, network, r.Address)
+			return p.Environment.Dial(ctx, network, r.Address)
 		},
 	}
 }
@@ -103,12 +106,12 @@ const longestProbe = 1 << 10
 
 // ServiceProbe finds how the API server reaches the webhook.
 type ServiceProbe struct {
-	Foreign bool                                                     // somebody else registers the webhook
-	URL     string                                                   // under which it is registered; empty: through the Service
-	Service string                                                   // its name, in the namespace of the program
-	Host    string                                                   // name in the certificate; with a Service the name that DNS knows
-	Resolve func(ctx context.Context, host string) ([]string, error) // net.Resolver.LookupHost
-	Trusted func() []byte                                            // CAs that the API server trusts
+	Foreign     bool   // somebody else registers the webhook
+	URL         string // under which it is registered; empty: through the Service
+	Service     string // its name, in the namespace of the program
+	Host        string // name in the certificate; with a Service the name that DNS knows
+	Environment process.Environment
+	Trusted     func() []byte // CAs that the API server trusts
 }
 
 // Target returns the way through the Service, or by URL. It is false where
@@ -131,7 +134,7 @@ func (w ServiceProbe) Target(ctx context.Context) (ProbeTarget, bool) {
 		}
 	}
 	address := os.Getenv(strings.ToUpper(strings.ReplaceAll(w.Service, "-", "_")) + "_SERVICE_HOST")
-	if found, err := w.Resolve(ctx, route.Host); err == nil && len(found) > 0 {
+	if found, err := w.Environment.LookupHost(ctx, route.Host); err == nil && len(found) > 0 {
 		address = found[0]
 	}
 	route.Address = net.JoinHostPort(address, servicePort)

@@ -19,6 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/pkg/process"
 )
 
 // told is what is needed of a request.
@@ -110,7 +112,7 @@ func TestTheBodyOfAReviewIsItsOwnUntilItIsReported(t *testing.T) {
 		}}
 	}}
 	r := &failing{}
-	h := New(Config{Handlers: []Handler{handler}, Recorder: r}).Handler(klog.Background())
+	h := New(Config{Environment: process.OS{}, Handlers: []Handler{handler}, Recorder: r}).Handler(klog.Background())
 	var senders sync.WaitGroup
 	for sender := range 8 {
 		senders.Go(func() {

@@ -6,21 +6,34 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/process"
 )
+
+// directory resolves host names from a map.
+type directory struct {
+	process.OS
+
+	asked *string
+	hosts map[string][]string
+}
+
+func (d directory) LookupHost(_ context.Context, host string) ([]string, error) {
+	*d.asked = host
+	if found := d.hosts[host]; found != nil {
+		return found, nil
+	}
+	return nil, errors.New("no such host")
+}
 
 func TestTheHeartbeatGoesTheWayOfTheAPIServer(t *testing.T) {
 	asked := ""
-	resolve := func(_ context.Context, host string) ([]string, error) {
-		switch asked = host; host {
-		case "vpa-webhook.kube-system.svc":
-			return []string{"10.0.0.9", "10.0.0.10"}, nil
-		case "vpa-webhook.one.svc":
-			return []string{"10.0.0.11"}, nil
-		}
-		return nil, errors.New("no such host")
-	}
+	hosts := directory{asked: &asked, hosts: map[string][]string{
+		"vpa-webhook.kube-system.svc": {"10.0.0.9", "10.0.0.10"},
+		"vpa-webhook.one.svc":         {"10.0.0.11"},
+	}}
 	way := func(change func(*ServiceProbe)) (string, bool) {
-		w := ServiceProbe{Service: "vpa-webhook", Host: "vpa-webhook.kube-system.svc", Resolve: resolve, Trusted: func() []byte { return []byte("CA") }}
+		w := ServiceProbe{Service: "vpa-webhook", Host: "vpa-webhook.kube-system.svc", Environment: hosts, Trusted: func() []byte { return []byte("CA") }}
 		change(&w)
 		route, ok := w.Target(t.Context())
 		require.Equal(t, w.Host, route.Host)

@@ -25,16 +25,18 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/serving"
 )
 
 // Config is what a Server is built from.
 type Config struct {
-	Port     int // of all addresses
-	TLS      *tls.Config
-	Handlers []Handler
-	Recorder Recorder
-	Callers  Callers
+	Environment process.Environment
+	Port        int // of all addresses
+	TLS         *tls.Config
+	Handlers    []Handler
+	Recorder    Recorder
+	Callers     Callers
 	// Drain is how long the server still answers after its context ended, so
 	// that the cluster can take this replica out of the Service first.
 	Drain time.Duration
@@ -76,7 +78,7 @@ func New(config Config) *Server { return &Server{config: config} }
 // Listen opens the port, so that a port in use is known before anything else
 // starts.
 func (s *Server) Listen() error {
-	listener, err := net.Listen("tcp", ":"+strconv.Itoa(s.config.Port))
+	listener, err := s.config.Environment.Listen("tcp", ":"+strconv.Itoa(s.config.Port))
 	if err != nil {
 		return fmt.Errorf("serve the webhook on --port=%d: %w", s.config.Port, err)
 	}

@@ -32,6 +32,7 @@ import (
 	"k8s.io/klog/v2/textlogger"
 
 	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/process"
 )
 
 // recorder remembers what was counted.
@@ -99,7 +100,7 @@ func TestAnswers(t *testing.T) {
 			`{"uid":"u1","allowed":true,"warnings":["VPA admission controller: left unchanged: panic: boom"]}`, "error Pod", []Cause{CausePanic}},
 	} {
 		r := &recorder{}
-		h := New(Config{Handlers: []Handler{pods(c.answer)}, Recorder: r}).Handler(klog.Background())
+		h := New(Config{Environment: process.OS{}, Handlers: []Handler{pods(c.answer)}, Recorder: r}).Handler(klog.Background())
 		request := httptest.NewRequest(http.MethodPost, "/any/path", strings.NewReader(c.body))
 		request.Header.Set("Content-Type", c.contentType)
 		w := httptest.NewRecorder()
@@ -123,7 +124,7 @@ func TestAnswers(t *testing.T) {
 }
 
 func TestNothingButTheWebhookIsServed(t *testing.T) {
-	h := New(Config{Recorder: &recorder{}}).Handler(klog.Background())
+	h := New(Config{Environment: process.OS{}, Recorder: &recorder{}}).Handler(klog.Background())
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/pprof/", nil))
 	require.Empty(t, w.Body.String())
@@ -145,7 +146,7 @@ func selfSigned(t *testing.T) (tls.Certificate, []byte) {
 func TestServesTLSProbesItselfAndDrains(t *testing.T) {
 	cert, cas := selfSigned(t)
 	entered, leave := make(chan struct{}), make(chan struct{})
-	s := New(Config{
+	s := New(Config{Environment: process.OS{},
 		TLS:      &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12},
 		Recorder: &recorder{},
 		Handlers: []Handler{pods(func() Answer { close(entered); <-leave; return Answer{} })},
@@ -159,7 +160,7 @@ func TestServesTLSProbesItselfAndDrains(t *testing.T) {
 	probe := func(ctx context.Context, host string, cas []byte) error {
 		route, err := s.SelfProbe(host, cas)
 		require.NoError(t, err)
-		var p Prober
+		p := Prober{Environment: process.OS{}}
 		defer p.close()
 		return p.Probe(ctx, route, time.Now())
 	}
@@ -199,13 +200,13 @@ func TestAProberKeepsItsConnectionAsLongAsTheRouteIsTheSame(t *testing.T) {
 		handshakes.Add(1)
 		return &cert, nil
 	}}
-	s := New(Config{TLS: config, Recorder: &recorder{}})
+	s := New(Config{Environment: process.OS{}, TLS: config, Recorder: &recorder{}})
 	require.NoError(t, s.Listen())
 	go func() { _ = s.Run(t.Context()) }()
 	route, err := s.SelfProbe("127.0.0.1", cas)
 	require.NoError(t, err)
 	now := time.Now()
-	var p Prober
+	p := Prober{Environment: process.OS{}}
 	for i := range 6 {
 		require.NoError(t, p.Probe(t.Context(), route, now.Add(time.Duration(i)*reconnect/6)))
 	}
@@ -225,6 +226,7 @@ func TestAProberKeepsItsConnectionAsLongAsTheRouteIsTheSame(t *testing.T) {
 
 // served starts a server and returns a client of it and its URL.
 func served(t *testing.T, config Config) (*http.Client, string, context.CancelFunc) {
+	config.Environment = process.OS{}
 	cert, cas := selfSigned(t)
 	config.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
 	if config.Recorder == nil {
@@ -278,11 +280,11 @@ func TestHTTP2IsNotOffered(t *testing.T) {
 }
 
 func TestPortInUse(t *testing.T) {
-	taken := New(Config{})
+	taken := New(Config{Environment: process.OS{}})
 	require.NoError(t, taken.Listen())
 	defer func() { require.NoError(t, taken.Close()) }()
 	port := taken.listener.Addr().(*net.TCPAddr).Port
-	require.ErrorContains(t, New(Config{Port: port}).Listen(), "address already in use")
+	require.ErrorContains(t, New(Config{Environment: process.OS{}, Port: port}).Listen(), "address already in use")
 }
 
 func TestLongWarningsAreShortened(t *testing.T) {
@@ -295,7 +297,7 @@ func one(body string, answer func() Answer) (*recorder, string) {
 	request := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
 	request.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
-	New(Config{Handlers: []Handler{pods(answer)}, Recorder: r}).Handler(klog.Background()).ServeHTTP(w, request)
+	New(Config{Environment: process.OS{}, Handlers: []Handler{pods(answer)}, Recorder: r}).Handler(klog.Background()).ServeHTTP(w, request)
 	return r, w.Body.String()
 }
 
@@ -353,7 +355,7 @@ func TestProblemsAreLoggedWithTheirObject(t *testing.T) {
 		request := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(c.body))
 		request.Header.Set("Content-Type", "application/json")
 		r := &recorder{}
-		New(Config{Handlers: []Handler{pods(c.answer)}, Recorder: r}).Handler(log).ServeHTTP(c.writer, request)
+		New(Config{Environment: process.OS{}, Handlers: []Handler{pods(c.answer)}, Recorder: r}).Handler(log).ServeHTTP(c.writer, request)
 		require.Len(t, r.causes, 1, name)
 		require.Equal(t, 1, strings.Count(text.String(), "\nE")+strings.Count(text.String()[:1], "E"), "%s: one line for people in %s", name, text)
 		for _, want := range append(c.want, `namespace="ns"`, `name="web-1"`, `uid="u1"`) {
@@ -368,7 +370,7 @@ func TestProblemsDoNotFillTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, text := logged()
 		r := &recorder{}
-		h := New(Config{Handlers: []Handler{pods(func() Answer { panic("boom") })}, Recorder: r}).Handler(log)
+		h := New(Config{Environment: process.OS{}, Handlers: []Handler{pods(func() Answer { panic("boom") })}, Recorder: r}).Handler(log)
 		lines := func() int {
 			defer text.Reset()
 			return strings.Count(text.String(), "\n")
@@ -410,7 +412,7 @@ func TestAnAnswerThatDoesNotLeaveIsAnErrorAndNobodyTellsOfIt(t *testing.T) {
 	answer := Answer{Patch: []client.PatchOperation{client.PatchAdd("/a", "b")}, After: func() { told = true }}
 	request := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(review))
 	request.Header.Set("Content-Type", "application/json")
-	New(Config{Handlers: []Handler{pods(func() Answer { return answer })}, Recorder: r}).Handler(klog.Background()).ServeHTTP(lost{httptest.NewRecorder()}, request)
+	New(Config{Environment: process.OS{}, Handlers: []Handler{pods(func() Answer { return answer })}, Recorder: r}).Handler(klog.Background()).ServeHTTP(lost{httptest.NewRecorder()}, request)
 	require.Equal(t, []Cause{CauseResponse}, r.causes, "once")
 	require.Equal(t, []string{"error Pod"}, r.requests)
 	require.False(t, told, "the log must not say that a pod got something")

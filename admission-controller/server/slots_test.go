@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/pkg/process"
 )
 
 // inNamespace moves a review to another namespace.
@@ -45,7 +47,7 @@ func TestReviews_NamespaceHasAShare(t *testing.T) {
 					}
 					return Answer{}
 				}
-				h := New(Config{Recorder: r, Handlers: []Handler{handler}}).Handler(klog.Background())
+				h := New(Config{Environment: process.OS{}, Recorder: r, Handlers: []Handler{handler}}).Handler(klog.Background())
 				for range 2 * answeredAtOnce {
 					go asked(h, "/?timeout=30s", inNamespace(tc.body, "hog"))
 				}
@@ -90,7 +92,7 @@ func TestReviews_LargeBodiesDoNotDelayOtherNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const answerTakes = 50 * time.Millisecond
 		handler := pods(func() Answer { time.Sleep(answerTakes); return Answer{} })
-		h := New(Config{Recorder: &recorder{}, Handlers: []Handler{handler}}).Handler(klog.Background())
+		h := New(Config{Environment: process.OS{}, Recorder: &recorder{}, Handlers: []Handler{handler}}).Handler(klog.Background())
 		body := inNamespace(padded(3<<20), "hog")
 		var hogs sync.WaitGroup
 		defer hogs.Wait()

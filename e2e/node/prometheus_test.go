@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"loadline.dev/loadline/e2e/prometheus/server"
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/source/prometheus"
 	"loadline.dev/loadline/updater/observe"
 )
@@ -98,8 +99,8 @@ func monitor(ctx context.Context, programs server.Programs, dir string) error {
 	}
 	config := observe.DefaultEvidenceConfig()
 	config.Address = started.URL
-	client, clientErr := prometheus.New(config.Client(started.URL))
-	source, sourceErr := observe.NewEvidenceSource(config)
+	client, clientErr := prometheus.New(process.OS{}, config.Client(started.URL))
+	source, sourceErr := observe.NewEvidenceSource(process.OS{}, config)
 	monitoring = &scraper{started, client, source}
 	return errors.Join(clientErr, sourceErr)
 }

@@ -12,6 +12,7 @@ import (
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/updater/observe"
 )
 
@@ -87,7 +88,7 @@ func evidenceOfAChange(t *testing.T, pace time.Duration) {
 	}, pace))
 	config := observe.DefaultEvidenceConfig()
 	config.Address = address
-	source, err := observe.NewEvidenceSource(config)
+	source, err := observe.NewEvidenceSource(process.OS{}, config)
 	require.NoError(t, err)
 	unknown := math.NaN()
 	for pod, want := range map[string]struct {

@@ -22,6 +22,7 @@ import (
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/source/prometheus"
 	"loadline.dev/loadline/recommender/backfill"
 	"loadline.dev/loadline/recommender/model"
@@ -126,7 +127,7 @@ func names() prometheus.Usage {
 }
 
 func (w *world) client(t *testing.T) *prometheus.Client {
-	client, err := prometheus.New(prometheus.Config{Address: w.address, Timeout: 30 * time.Second})
+	client, err := prometheus.New(process.OS{}, prometheus.Config{Address: w.address, Timeout: 30 * time.Second})
 	require.NoError(t, err)
 	return client
 }

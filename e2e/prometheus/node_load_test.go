@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/source/prometheus"
 	"loadline.dev/loadline/updater/nodeload"
 )
@@ -56,7 +57,7 @@ func TestLoadOfNodes(t *testing.T) {
 	} {
 		config := nodeload.DefaultConfig()
 		config.Metric = metric
-		source, err := nodeload.NewSource(config, settings, "")
+		source, err := nodeload.NewSource(process.OS{}, config, settings, "")
 		require.NoError(t, err)
 		loads, err := source.Loads(t.Context(), nodes, now)
 		require.NoError(t, err)
@@ -65,7 +66,7 @@ func TestLoadOfNodes(t *testing.T) {
 	for metric, says := range map[string]string{"node_load1{": "parse error", "node_load5": "--node-load-metric=node_load5: Prometheus finds no series"} {
 		config := nodeload.DefaultConfig()
 		config.Metric = metric
-		source, err := nodeload.NewSource(config, settings, "")
+		source, err := nodeload.NewSource(process.OS{}, config, settings, "")
 		require.NoError(t, err)
 		loads, err := source.Loads(t.Context(), nodes, now)
 		require.ErrorContains(t, err, says)

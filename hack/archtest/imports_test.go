@@ -96,7 +96,7 @@ func TestCoreImportsOnlyTheStandardLibraryAndLowerCore(t *testing.T) {
 var binaries = []string{"recommender", "updater", "admission-controller", "kubectl-loadline"}
 
 func binaryOf(inner string) string {
-	first, _, _ := strings.Cut(inner, "/")
+	first, _, _ := strings.Cut(strings.TrimPrefix(inner, "cmd/"), "/")
 	if slices.Contains(binaries, first) {
 		return first
 	}
@@ -127,13 +127,13 @@ func TestImportsPointInwards(t *testing.T) {
 
 // The webhook accepts a schedule by the zones that it knows, and the others act by those that they know.
 func TestAllProgramsKnowTimeZones(t *testing.T) {
-	for _, p := range listPackages(t, "./recommender", "./updater", "./admission-controller", "./kubectl-loadline") {
+	for _, p := range listPackages(t, "./cmd/...", "./kubectl-loadline") {
 		require.Contains(t, p.Deps, "time/tzdata", "%s finds no time zones in its image", p.inner())
 	}
 }
 
 func TestDaemonsLinkNoTemplates(t *testing.T) {
-	for _, p := range listPackages(t, "./recommender", "./updater", "./admission-controller") {
+	for _, p := range listPackages(t, "./cmd/...") {
 		for _, forbidden := range []string{"text/template", "html/template"} {
 			require.NotContains(t, p.Deps, forbidden,
 				"size rule: %s links %s, and with it every exported method of every type", p.inner(), forbidden)

@@ -70,22 +70,40 @@ func TestCoreIsPure(t *testing.T) {
 	}
 }
 
-// TestPluginPrintsWithEscapes finds code of the plugin that would print a text of a cluster object as it is.
-func TestPluginPrintsWithEscapes(t *testing.T) {
-	unescaped := []string{"fmt.Fprint", "fmt.Fprintf", "fmt.Fprintln", "fmt.Print", "fmt.Printf", "fmt.Println", "csv.NewWriter", "yaml.Marshal"}
-	for _, p := range listPackages(t, "./kubectl-loadline/...") {
+// forbid fails for each use of one of the names, such as fmt.Print, in the packages.
+func forbid(t *testing.T, rule string, names []string, packages []listed) {
+	t.Helper()
+	for _, p := range packages {
 		for _, file := range p.GoFiles {
 			set := token.NewFileSet()
 			parsed, err := parser.ParseFile(set, filepath.Join(p.Dir, file), nil, 0)
 			require.NoError(t, err)
 			ast.Inspect(parsed, func(n ast.Node) bool {
-				if called, ok := n.(*ast.SelectorExpr); ok {
-					if from, ok := called.X.(*ast.Ident); ok && slices.Contains(unescaped, from.Name+"."+called.Sel.Name) {
-						t.Errorf("output rule: %s: %s.%s prints control characters; use package printable", set.Position(n.Pos()), from.Name, called.Sel.Name)
+				if used, ok := n.(*ast.SelectorExpr); ok {
+					if from, ok := used.X.(*ast.Ident); ok && slices.Contains(names, from.Name+"."+used.Sel.Name) {
+						t.Errorf("%s: %s.%s in %s", rule, from.Name, used.Sel.Name, set.Position(n.Pos()))
 					}
 				}
 				return true
 			})
 		}
 	}
+}
+
+// TestPluginPrintsWithEscapes finds code of the plugin that would print a text of a cluster object as it is.
+func TestPluginPrintsWithEscapes(t *testing.T) {
+	unescaped := []string{"fmt.Fprint", "fmt.Fprintf", "fmt.Fprintln", "fmt.Print", "fmt.Printf", "fmt.Println", "csv.NewWriter", "yaml.Marshal"}
+	forbid(t, "output rule: control characters are printed, use package printable", unescaped, listPackages(t, "./kubectl-loadline/..."))
+}
+
+// TestMachineBoundary finds code of the programs that listens, connects or asks for the host name around
+// process.Environment.
+func TestMachineBoundary(t *testing.T) {
+	machine := []string{"net.Listen", "net.Dial", "net.DialTimeout", "net.Dialer", "net.DefaultResolver", "os.Hostname", "os.Stdout", "http.DefaultTransport", "http.DefaultClient", "http.Get"}
+	packages := slices.DeleteFunc(handwritten(listPackages(t, "./...")), func(p listed) bool {
+		program, _, _ := strings.Cut(p.inner(), "/")
+		return slices.Contains([]string{"hack", "cmd", "kubectl-loadline"}, program) || p.inner() == "pkg/process" || strings.HasPrefix(p.inner(), "pkg/testkit")
+	})
+	require.Greater(t, len(packages), 40)
+	forbid(t, "environment rule: use process.Environment", machine, packages)
 }

@@ -13,6 +13,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/replay"
 	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/source/prometheus"
 	"loadline.dev/loadline/pkg/source/trace"
 )
@@ -127,7 +128,7 @@ func isAddress(arg string) bool {
 func (s *Sources) server(address string) (Source, error) {
 	config := s.Servers.Client(address)
 	config.CAFile = s.Servers.CAFile
-	client, err := prometheus.New(config)
+	client, err := prometheus.New(process.OS{}, config)
 	if err != nil {
 		return Source{}, err
 	}

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/process"
 )
 
 // pipes is a listener in memory, so that deadlines pass in virtual time.
@@ -48,7 +50,7 @@ func (r remote) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(r.ad
 // virtually runs the port of metrics with one page in virtual time.
 func virtually(t *testing.T, page []byte, use func(t *testing.T, dial func(address string) net.Conn)) {
 	synctest.Test(t, func(t *testing.T) {
-		s := New("", false, NewRegistry(), func() error { return nil })
+		s := New(process.OS{}, "", false, NewRegistry(), func() error { return nil })
 		s.Handle("/page", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(page) }))
 		listener := &pipes{connections: make(chan net.Conn), closed: make(chan struct{})}
 		s.listener = listener
@@ -204,7 +206,7 @@ func FuzzPort(f *testing.F) {
 		request + "Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n", request + "Expect: 100-continue\r\nContent-Length: 5\r\n\r\n", strings.Repeat("a:\r\n", 4000)} {
 		f.Add([]byte(seed))
 	}
-	s := New("127.0.0.1:0", false, NewRegistry(), func() error { return nil })
+	s := New(process.OS{}, "127.0.0.1:0", false, NewRegistry(), func() error { return nil })
 	require.NoError(f, s.Listen())
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

@@ -23,6 +23,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/pkg/process"
 )
 
 // NewRegistry returns a registry that holds the metrics of the process and of
@@ -49,6 +51,7 @@ func NewClosedConnections(registry prometheus.Registerer) prometheus.Counter {
 // Server answers /metrics, /health-check and pages of the program on one address.
 type Server struct {
 	address  string
+	env      process.Environment
 	handler  *http.ServeMux
 	listener net.Listener
 	closed   prometheus.Counter // connections closed in favor of others
@@ -57,7 +60,7 @@ type Server struct {
 // New returns a server for the address host:port that shows the registry and
 // answers /health-check with "OK", or with status 500 and the error that health
 // returns. With profiling it also serves /debug/pprof/.
-func New(address string, profiling bool, registry *prometheus.Registry, health func() error) *Server {
+func New(env process.Environment, address string, profiling bool, registry *prometheus.Registry, health func() error) *Server {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", limitPage(promhttp.InstrumentMetricHandler(registry, promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))))
 	mux.HandleFunc("/health-check", func(w http.ResponseWriter, _ *http.Request) {
@@ -75,7 +78,7 @@ func New(address string, profiling bool, registry *prometheus.Registry, health f
 		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
-	return &Server{address: address, handler: mux, closed: NewClosedConnections(registry)}
+	return &Server{address: address, env: env, handler: mux, closed: NewClosedConnections(registry)}
 }
 
 // Handle adds a page to those that the server answers, before it runs. Few are answered at once.
@@ -86,7 +89,7 @@ func (s *Server) Handle(path string, handler http.Handler) {
 // Listen opens the port, so that a port in use is known before anything else
 // starts. Run calls it if nobody did.
 func (s *Server) Listen() error {
-	listener, err := net.Listen("tcp", s.address)
+	listener, err := s.env.Listen("tcp", s.address)
 	if err != nil {
 		return fmt.Errorf("serve metrics and health on --address=%s: %w", s.address, err)
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/process"
 )
 
 func get(t *testing.T, s *Server, path string) (int, string) {
@@ -25,7 +27,7 @@ func get(t *testing.T, s *Server, path string) (int, string) {
 
 // serve runs a server until the test ends, and checks that it ends well.
 func serve(t *testing.T, profiling bool, health func() error) *Server {
-	s := New("127.0.0.1:0", profiling, NewRegistry(), health)
+	s := New(process.OS{}, "127.0.0.1:0", profiling, NewRegistry(), health)
 	require.NoError(t, s.Listen())
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -83,7 +85,7 @@ func TestPortInUseIsOneClearError(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer taken.Close()
-	err = New(taken.Addr().String(), false, NewRegistry(), nil).Run(t.Context())
+	err = New(process.OS{}, taken.Addr().String(), false, NewRegistry(), nil).Run(t.Context())
 	require.ErrorContains(t, err, "serve metrics and health on --address="+taken.Addr().String())
 	require.ErrorContains(t, err, "address already in use")
 }
@@ -116,7 +118,7 @@ func TestVersionBeginsWithTheRelease(t *testing.T) {
 func TestServerAndWorkEndTogether(t *testing.T) {
 	broken := errors.New("broken")
 	run := func(ctx context.Context, work func(context.Context, *Server) error) error {
-		s := New("127.0.0.1:0", false, NewRegistry(), func() error { return nil })
+		s := New(process.OS{}, "127.0.0.1:0", false, NewRegistry(), func() error { return nil })
 		require.NoError(t, s.Listen())
 		return s.RunWith(ctx, func(ctx context.Context) error { return work(ctx, s) })
 	}

@@ -12,6 +12,7 @@ import (
 
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/kube/lease"
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/testkit"
 )
 
@@ -92,7 +93,7 @@ func TestRunEvery_SkipsIterationsWhileLeaseIsNotRenewed(t *testing.T) {
 		var passes, early []time.Duration
 		ended := make(chan error)
 		go func() {
-			ended <- lease.Lead(ctx, kube, election, func(ctx context.Context) error {
+			ended <- lease.Lead(ctx, process.OS{}, kube, election, func(ctx context.Context) error {
 				RunEvery(ctx, time.Minute, wake,
 					func(time.Time) { passes = append(passes, time.Since(began)) },
 					func(time.Time) { early = append(early, time.Since(began)) })

@@ -20,6 +20,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/source/prometheus"
 	"loadline.dev/loadline/pkg/testkit"
 	"loadline.dev/loadline/recommender/model"
@@ -61,7 +62,7 @@ func newFake(t *testing.T, pods ...*corev1.Pod) *fake {
 	f := &fake{t: t, ctx: t.Context(), series: map[string][]fakeSeries{}, labels: `{"resultType":"vector","result":[]}`, counts: map[string]int{}}
 	server := httptest.NewServer(testkit.StrictPrometheus(t, f.ServeHTTP))
 	t.Cleanup(server.Close)
-	client, err := prometheus.New(prometheus.Config{Address: server.URL, Timeout: 5 * time.Second})
+	client, err := prometheus.New(process.OS{}, prometheus.Config{Address: server.URL, Timeout: 5 * time.Second})
 	require.NoError(t, err)
 	f.config = Config{
 		Client: client,

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/source/prometheus"
 )
 
@@ -36,9 +37,9 @@ type Source struct {
 // NewSource returns a source that asks the Prometheus of the settings, which must be valid, for
 // series with some matchers. A
 // query takes half of the time between two rounds at most, so that nodes can be freed in time.
-func NewSource(c Config, settings prometheus.Config, matchers string) (*Source, error) {
+func NewSource(env process.Environment, c Config, settings prometheus.Config, matchers string) (*Source, error) {
 	settings.Limits, settings.Timeout = limits, min(settings.Timeout, c.Interval/2)
-	client, err := prometheus.New(settings)
+	client, err := prometheus.New(env, settings)
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/source/prometheus"
 	"loadline.dev/loadline/pkg/testkit"
 )
@@ -31,7 +32,7 @@ func serve(t *testing.T, handle http.HandlerFunc) *Source {
 func asking(t *testing.T, address string, c Config) *Source {
 	t.Helper()
 	require.NoError(t, c.Validate(address))
-	s, err := NewSource(c, prometheus.Config{Address: address, Timeout: 10 * time.Second}, "")
+	s, err := NewSource(process.OS{}, c, prometheus.Config{Address: address, Timeout: 10 * time.Second}, "")
 	require.NoError(t, err)
 	return s
 }
@@ -51,7 +52,7 @@ func TestNewSource_AddsMatchers(t *testing.T) {
 			t.Cleanup(server.Close)
 			config := DefaultConfig()
 			config.Metric = tc.metric
-			s, err := NewSource(config, prometheus.Config{Address: server.URL, Timeout: 10 * time.Second}, tc.matchers)
+			s, err := NewSource(process.OS{}, config, prometheus.Config{Address: server.URL, Timeout: 10 * time.Second}, tc.matchers)
 			require.NoError(t, err)
 			_, err = s.Loads(t.Context(), nil, noon)
 			require.ErrorContains(t, err, "finds no series")
@@ -114,7 +115,7 @@ func TestTwoMinutesAreAskedFor(t *testing.T) {
 	})
 	_, err := s.Loads(t.Context(), []*corev1.Node{object("a")}, noon)
 	require.NoError(t, err)
-	slow, err := NewSource(DefaultConfig(), prometheus.Config{Address: "http://" + s.client.Server(), Timeout: time.Minute}, "")
+	slow, err := NewSource(process.OS{}, DefaultConfig(), prometheus.Config{Address: "http://" + s.client.Server(), Timeout: time.Minute}, "")
 	require.NoError(t, err)
 	_, err = slow.Loads(t.Context(), []*corev1.Node{object("a")}, noon)
 	require.NoError(t, err)

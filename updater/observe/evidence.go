@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/source/prometheus"
 )
 
@@ -69,10 +70,10 @@ type EvidenceSource struct {
 }
 
 // NewEvidenceSource returns a source. The settings must be valid and have an address.
-func NewEvidenceSource(c EvidenceConfig) (*EvidenceSource, error) {
+func NewEvidenceSource(env process.Environment, c EvidenceConfig) (*EvidenceSource, error) {
 	settings := c.Client(c.Address)
 	settings.Limits = answerLimits
-	client, err := prometheus.New(settings)
+	client, err := prometheus.New(env, settings)
 	if err != nil {
 		return nil, err
 	}

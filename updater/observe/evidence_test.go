@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/source/prometheus"
 	"loadline.dev/loadline/pkg/testkit"
 )
@@ -36,7 +37,7 @@ func source(t *testing.T, address string) *EvidenceSource {
 	c := DefaultEvidenceConfig()
 	c.Address = address
 	require.NoError(t, c.Validate())
-	s, err := NewEvidenceSource(c)
+	s, err := NewEvidenceSource(process.OS{}, c)
 	require.NoError(t, err)
 	return s
 }
@@ -415,7 +416,7 @@ func TestLabelsAndJobOfOldExporters(t *testing.T) {
 	}))
 	defer server.Close()
 	c.Address = server.URL
-	s, err := NewEvidenceSource(c)
+	s, err := NewEvidenceSource(process.OS{}, c)
 	require.NoError(t, err)
 	shares, err := s.Shares(t.Context(), "shop", []string{"web-0"}, changed)
 	require.NoError(t, err)
@@ -444,6 +445,6 @@ func TestSettings(t *testing.T) {
 	require.NoError(t, c.Validate(), "nobody is asked")
 	c.Username, c.BearerToken = "u", "t"
 	require.Error(t, c.Validate())
-	_, err := NewEvidenceSource(c)
+	_, err := NewEvidenceSource(process.OS{}, c)
 	require.ErrorContains(t, err, "must be a URL")
 }

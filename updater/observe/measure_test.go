@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+
+	"loadline.dev/loadline/pkg/process"
 )
 
 // Of pods whose containers Prometheus does not have, as where a kubelet cannot name them, nothing is
@@ -23,7 +25,7 @@ func TestPodsThatPrometheusDoesNotHaveAreCountedAsMissing(t *testing.T) {
 	defer server.Close()
 	config := DefaultEvidenceConfig()
 	config.Address = server.URL
-	source, err := NewEvidenceSource(config)
+	source, err := NewEvidenceSource(process.OS{}, config)
 	require.NoError(t, err)
 
 	m := newMeasurer(source)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -86,7 +87,11 @@ func (b *Builder) Binary(program string, platform *v1.Platform) (path string, er
 	if b.Version != "" {
 		flags += " -X " + releaseVariable + "=" + b.Version
 	}
-	build := exec.Command("go", "build", "-trimpath", "-buildvcs=true", "-ldflags", flags, "-o", path, "./"+program)
+	source := "./" + program
+	if slices.Contains(Daemons, program) {
+		source = "./cmd/" + program
+	}
+	build := exec.Command("go", "build", "-trimpath", "-buildvcs=true", "-ldflags", flags, "-o", path, source)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOOS="+platform.OS, "GOARCH="+platform.Architecture)
 	if output, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%s for %s: go build: %w\n%s", program, platform, err, output)

@@ -14,6 +14,7 @@ import (
 
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/kube/lease"
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/testkit"
 )
 
@@ -71,7 +72,7 @@ func TestBounded_SendsNoWriteOfAFormerLeader(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		var leading sync.WaitGroup
 		leading.Go(func() {
-			_ = lease.Lead(ctx, kube, election, func(ctx context.Context) error {
+			_ = lease.Lead(ctx, process.OS{}, kube, election, func(ctx context.Context) error {
 				requests := 0
 				send := func(method string) error {
 					request, err := http.NewRequestWithContext(ctx, method, "http://server/pods/p", nil)

@@ -1,8 +1,7 @@
 // Package client connects a program to the API server and decides what its
 // caches hold.
 //
-// Load makes a rest configuration of the Kube flags, New makes Clients of that, and
-// Clients.WaitForServer checks that somebody answers. Factory and VPAFactory
+// New makes Clients, and Clients.WaitForServer checks that the API server answers. Factory and VPAFactory
 // build informer factories whose transforms store trimmed objects: a cluster
 // has many pods, and the programs read few of their fields. Trim documents
 // which.
@@ -16,9 +15,7 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,10 +24,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
-	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 )
 
@@ -40,39 +35,6 @@ type Clients struct {
 	VPA  versioned.Interface
 
 	host string
-}
-
-// Load builds the rest configuration. The agent is the first part of the user
-// agent, so that audit logs show which program it was.
-func Load(kube flags.Kube, agent string) (*rest.Config, error) {
-	config, err := load(kube.Kubeconfig)
-	if err != nil {
-		return nil, err
-	}
-	config.QPS, config.Burst = float32(kube.QPS), int(kube.Burst)
-	config.UserAgent = agent + " " + rest.DefaultKubernetesUserAgent()
-	return config, nil
-}
-
-func load(path string) (*rest.Config, error) {
-	if path == "" {
-		config, err := rest.InClusterConfig()
-		if errors.Is(err, rest.ErrNotInCluster) {
-			return nil, errors.New(`--kubeconfig="": this is no pod of a cluster: give the path of a kubeconfig file`)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read the service account of the pod: %w", err)
-		}
-		return config, nil
-	}
-	if _, err := os.Stat(path); err != nil {
-		return nil, flags.Problem("kubeconfig", path, "must be a readable kubeconfig file: "+err.Error())
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", path)
-	if err != nil {
-		return nil, flags.Problem("kubeconfig", path, "must be a valid kubeconfig file: "+err.Error())
-	}
-	return config, nil
 }
 
 // New builds the clients. Core objects travel as protobuf, which costs the

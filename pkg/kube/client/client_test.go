@@ -25,24 +25,13 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/process"
 )
-
-func TestKubeconfigThatPointsNowhere(t *testing.T) {
-	_, err := Load(flags.Kube{Kubeconfig: "/no/such/file"}, "test")
-	require.ErrorContains(t, err, "--kubeconfig=/no/such/file: must be a readable kubeconfig file")
-	bad := filepath.Join(t.TempDir(), "config")
-	require.NoError(t, os.WriteFile(bad, []byte("{{"), 0o600))
-	_, err = Load(flags.Kube{Kubeconfig: bad}, "test")
-	require.ErrorContains(t, err, "must be a valid kubeconfig file")
-	t.Setenv("KUBERNETES_SERVICE_HOST", "")
-	_, err = Load(flags.Kube{}, "test")
-	require.ErrorContains(t, err, "this is no pod of a cluster: give the path of a kubeconfig file")
-}
 
 func TestConfigTakesLimitsAndAgent(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config")
 	require.NoError(t, os.WriteFile(file, []byte(`{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"k"}}],"clusters":[{"name":"k","cluster":{"server":"http://127.0.0.1:1"}}]}`), 0o600))
-	config, err := Load(flags.Kube{Kubeconfig: file, QPS: 5, Burst: 7.9}, "loadline-test")
+	config, err := process.OS{}.RESTConfig(flags.Kube{Kubeconfig: file, QPS: 5, Burst: 7.9}, "loadline-test")
 	require.NoError(t, err)
 	require.EqualValues(t, 5, config.QPS)
 	require.Equal(t, 7, config.Burst)

@@ -13,7 +13,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,6 +23,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/process"
 )
 
 // ErrStopRequested is the cause of the end of work's context where it ended because that
@@ -45,13 +45,13 @@ func until(ctx, leading context.Context) (context.Context, func()) {
 // When ctx ends the Lease is released, but only after work has returned, so
 // that two replicas never work at once. Check with the context of work reports whether it may
 // still act.
-func Lead(ctx context.Context, kube kubernetes.Interface, e flags.Election, work func(context.Context) error) error {
+func Lead(ctx context.Context, env process.Environment, kube kubernetes.Interface, e flags.Election, work func(context.Context) error) error {
 	if !e.Enabled {
 		working, stop := until(ctx, context.WithoutCancel(ctx))
 		defer stop()
 		return work(working)
 	}
-	host, err := os.Hostname()
+	host, err := env.Hostname()
 	if err != nil {
 		return fmt.Errorf("take the lease %s/%s: %w", e.Namespace, e.Name, err)
 	}

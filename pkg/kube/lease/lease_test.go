@@ -21,6 +21,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/testkit"
 )
 
@@ -32,9 +33,9 @@ func election() flags.Election {
 
 func TestWithoutElectionWorkSimplyRuns(t *testing.T) {
 	boom := errors.New("boom")
-	require.ErrorIs(t, Lead(t.Context(), fake.NewClientset(), flags.DefaultElection("x"), func(context.Context) error { return boom }), boom)
+	require.ErrorIs(t, Lead(t.Context(), process.OS{}, fake.NewClientset(), flags.DefaultElection("x"), func(context.Context) error { return boom }), boom)
 	ctx, stop := context.WithCancel(t.Context())
-	require.NoError(t, Lead(ctx, fake.NewClientset(), flags.DefaultElection("x"), func(ctx context.Context) error {
+	require.NoError(t, Lead(ctx, process.OS{}, fake.NewClientset(), flags.DefaultElection("x"), func(ctx context.Context) error {
 		stop()
 		<-ctx.Done()
 		require.ErrorIs(t, context.Cause(ctx), ErrStopRequested)
@@ -47,7 +48,7 @@ func TestOnlyOneOfTwoWorksAndTheOtherTakesOver(t *testing.T) {
 		kube := fake.NewClientset()
 		var working atomic.Int32
 		replica := func(ctx context.Context) error {
-			return Lead(ctx, kube, election(), func(ctx context.Context) error {
+			return Lead(ctx, process.OS{}, kube, election(), func(ctx context.Context) error {
 				working.Add(1)
 				<-ctx.Done()
 				time.Sleep(3 * time.Second) // the last pass takes its time
@@ -86,7 +87,7 @@ func TestLostLeaseIsAnError(t *testing.T) {
 		})
 		result := make(chan error, 1)
 		go func() {
-			result <- Lead(outer, kube, election(), func(ctx context.Context) error {
+			result <- Lead(outer, process.OS{}, kube, election(), func(ctx context.Context) error {
 				<-ctx.Done()
 				time.Sleep(time.Second) // meanwhile the program ends
 				require.NotErrorIs(t, context.Cause(ctx), ErrStopRequested)
@@ -113,7 +114,7 @@ func TestStandbyEndsWithoutEverWorking(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		result := make(chan error, 1)
 		go func() {
-			result <- Lead(ctx, kube, election(), func(context.Context) error { return errors.New("never") })
+			result <- Lead(ctx, process.OS{}, kube, election(), func(context.Context) error { return errors.New("never") })
 		}()
 		time.Sleep(time.Minute)
 		stop()
@@ -278,7 +279,7 @@ func TestCheck_FrozenLeaderDoesNotActBesideItsSuccessor(t *testing.T) {
 		acted := make([]atomic.Int64, 2) // the last second in which a replica acted
 		began := time.Now()
 		replica := func(ctx context.Context, kube kubernetes.Interface, i int) {
-			_ = Lead(ctx, kube, election(), func(ctx context.Context) error {
+			_ = Lead(ctx, process.OS{}, kube, election(), func(ctx context.Context) error {
 				for ctx.Err() == nil {
 					if err := Check(ctx); err == nil {
 						acted[i].Store(int64(time.Since(began).Seconds()))

@@ -18,6 +18,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/replay"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/testkit"
 )
 
@@ -333,7 +334,7 @@ func TestSlowBodiesAreAskedForInHalves(t *testing.T) {
 	}
 	server := httptest.NewServer(testkit.StrictPrometheus(t, f.ServeHTTP))
 	defer server.Close()
-	client, err := New(Config{Address: server.URL, Timeout: 100 * time.Millisecond})
+	client, err := New(process.OS{}, Config{Address: server.URL, Timeout: 100 * time.Millisecond})
 	require.NoError(t, err)
 	found, problems := f.readFrom(client, hour())
 	require.Empty(t, problems)
@@ -349,7 +350,7 @@ func TestAServerThatIsNoneEndsItsPart(t *testing.T) {
 		`has no usage in this time: expected series memory_bytes{pod=~".+"`: func(w http.ResponseWriter) { fmt.Fprint(w, `{"status":"success","data":[]}`) },
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { answer(w) }))
-		client, err := New(Config{Address: server.URL, Timeout: time.Second})
+		client, err := New(process.OS{}, Config{Address: server.URL, Timeout: time.Second})
 		require.NoError(t, err)
 		found, problems := newFake(t).readFrom(client, hour())
 		server.Close()
@@ -450,7 +451,7 @@ func TestTheEndOfTheContextEndsReading(t *testing.T) {
 	}
 	server := httptest.NewServer(testkit.StrictPrometheus(t, f.ServeHTTP))
 	defer server.Close()
-	client, err := New(Config{Address: server.URL, Timeout: time.Second})
+	client, err := New(process.OS{}, Config{Address: server.URL, Timeout: time.Second})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

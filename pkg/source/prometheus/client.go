@@ -29,6 +29,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"loadline.dev/loadline/pkg/process"
 )
 
 // Config says where Prometheus is and who asks. At most one way of
@@ -63,12 +65,12 @@ type Client struct {
 
 // New returns a client. It is an error if the address is no URL, or the file with
 // certificates has none.
-func New(c Config) (*Client, error) {
+func New(env process.Environment, c Config) (*Client, error) {
 	base, err := ParseAddress(c.Address)
 	if err != nil {
 		return nil, err
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport := process.Transport(env)
 	if c.Insecure || c.CAFile != "" {
 		trusted, err := roots(c.CAFile)
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/testkit"
 )
 
@@ -31,7 +32,7 @@ func serve(t *testing.T, c Config, handle http.HandlerFunc) (*Client, *[]string)
 		require.GreaterOrEqual(t, took, time.Duration(0))
 		told = append(told, code+" "+method)
 	}
-	client, err := New(c)
+	client, err := New(process.OS{}, c)
 	require.NoError(t, err)
 	return client, &told
 }
@@ -123,7 +124,7 @@ func TestTLS(t *testing.T) {
 	}))
 	defer server.Close()
 	for insecure, want := range map[bool]string{true: "", false: "certificate"} {
-		client, err := New(Config{Address: server.URL, Insecure: insecure, Timeout: 5 * time.Second})
+		client, err := New(process.OS{}, Config{Address: server.URL, Insecure: insecure, Timeout: 5 * time.Second})
 		require.NoError(t, err)
 		err = ask(t, client)
 		if want == "" {
@@ -187,7 +188,7 @@ func TestAServerThatIsAwayIsCounted(t *testing.T) {
 	server := httptest.NewServer(nil)
 	server.Close()
 	var told []string
-	client, err := New(Config{Address: "http://u:secret@" + server.Listener.Addr().String(), Timeout: time.Second,
+	client, err := New(process.OS{}, Config{Address: "http://u:secret@" + server.Listener.Addr().String(), Timeout: time.Second,
 		Observe: func(code, method string, _ time.Duration) { told = append(told, code+" "+method) }})
 	require.NoError(t, err)
 	err = ask(t, client)
@@ -211,7 +212,7 @@ func TestSlowBodiesEndWithTheTimeOut(t *testing.T) {
 
 func TestBadAddresses(t *testing.T) {
 	for _, address := range []string{"", "prometheus:9090", "http://", "ftp://x", "http://u:secret@[", "://"} {
-		_, err := New(Config{Address: address})
+		_, err := New(process.OS{}, Config{Address: address})
 		require.ErrorContains(t, err, "must be a URL such as", address)
 		require.NotContains(t, err.Error(), "secret")
 	}
@@ -265,19 +266,19 @@ func TestOnlyCertificatesOfTheFileAreTrusted(t *testing.T) {
 	}))
 	defer server.Close()
 	file := filepath.Join(t.TempDir(), "ca.pem")
-	_, err := New(Config{Address: server.URL, CAFile: file})
+	_, err := New(process.OS{}, Config{Address: server.URL, CAFile: file})
 	require.ErrorContains(t, err, "read the certificates to trust: open "+file)
 	require.NoError(t, os.WriteFile(file, []byte("none"), 0o600))
-	_, err = New(Config{Address: server.URL, CAFile: file})
+	_, err = New(process.OS{}, Config{Address: server.URL, CAFile: file})
 	require.ErrorContains(t, err, file+" has none: want a PEM file")
 	require.NoError(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600))
-	client, err := New(Config{Address: server.URL, CAFile: file, Timeout: 5 * time.Second})
+	client, err := New(process.OS{}, Config{Address: server.URL, CAFile: file, Timeout: 5 * time.Second})
 	require.NoError(t, err)
 	require.NoError(t, ask(t, client))
 }
 
 func TestServersAreNamedWithoutSecrets(t *testing.T) {
-	client, err := New(Config{Address: "https://u:secret@prometheus.example:9090/below/"})
+	client, err := New(process.OS{}, Config{Address: "https://u:secret@prometheus.example:9090/below/"})
 	require.NoError(t, err)
 	require.Equal(t, "prometheus.example:9090/below", client.Server())
 }

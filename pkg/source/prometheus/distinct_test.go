@@ -15,6 +15,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/testkit"
 )
 
@@ -82,7 +83,7 @@ func TestLive_ReportsSeriesOfTwoClusters(t *testing.T) {
 		fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[`+list+`]}}`)
 	}))
 	defer server.Close()
-	client, err := New(Config{Address: server.URL, Timeout: 5 * time.Second})
+	client, err := New(process.OS{}, Config{Address: server.URL, Timeout: 5 * time.Second})
 	require.NoError(t, err)
 	live := &Live{Client: client, Usage: hour().Usage, Window: 5 * time.Minute}
 	pods, left := map[string]int{}, &Ambiguities{}

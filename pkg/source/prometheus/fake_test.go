@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"loadline.dev/loadline/pkg/core/replay"
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/testkit"
 )
 
@@ -191,7 +192,7 @@ func (f *fake) read(q ArchiveQuery) (found []*replay.Recording, problems []strin
 	f.Helper()
 	server := httptest.NewServer(testkit.StrictPrometheus(f.T, f.ServeHTTP))
 	f.Cleanup(server.Close)
-	client, err := New(Config{Address: server.URL, Timeout: time.Second})
+	client, err := New(process.OS{}, Config{Address: server.URL, Timeout: time.Second})
 	require.NoError(f, err)
 	return f.readFrom(client, q)
 }

@@ -11,6 +11,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/testkit"
 )
 
@@ -31,7 +32,7 @@ func TestLiveUsage(t *testing.T) {
 		fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[`+text+`]}}`)
 	}))
 	defer server.Close()
-	client, err := New(Config{Address: server.URL, Timeout: 5 * time.Second})
+	client, err := New(process.OS{}, Config{Address: server.URL, Timeout: 5 * time.Second})
 	require.NoError(t, err)
 	live := &Live{Client: client, Usage: Usage{CPUMetric: "cpu_total", MemoryMetric: "mem", Job: "cadvisor",
 		NamespaceLabel: "namespace", PodLabel: "pod_name", ContainerLabel: "name"}, Window: 5 * time.Minute}
@@ -76,7 +77,7 @@ func TestWaitingIsToldWithTheUseOfCPU(t *testing.T) {
 		fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[`+text+`]}}`)
 	}))
 	defer server.Close()
-	client, err := New(Config{Address: server.URL, Timeout: 5 * time.Second})
+	client, err := New(process.OS{}, Config{Address: server.URL, Timeout: 5 * time.Second})
 	require.NoError(t, err)
 	wanted := true
 	live := &Live{Client: client, Window: 5 * time.Minute, Waiting: "waited", Wanted: func() bool { return wanted },
@@ -129,7 +130,7 @@ func TestThrottlingIsToldWithTheUseOfCPU(t *testing.T) {
 		fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[`+text+`]}}`)
 	}))
 	defer server.Close()
-	client, err := New(Config{Address: server.URL, Timeout: 5 * time.Second})
+	client, err := New(process.OS{}, Config{Address: server.URL, Timeout: 5 * time.Second})
 	require.NoError(t, err)
 	wanted := true
 	live := &Live{Client: client, Window: 5 * time.Minute, Throttling: func() bool { return wanted },
