@@ -131,14 +131,22 @@ func (p *pass) makeAll(ctx context.Context, actions []disruption.Action) int {
 		if target == nil {
 			continue // it is gone
 		}
-		goesOn := p.inTurn(ctx, a.Subject, a.Evict || a.Restarts, func(ctx context.Context) bool {
+		disrupts := a.Evict || a.Restarts
+		var write func(ctx context.Context) bool
+		write = func(ctx context.Context) bool {
 			c := p.withShare(actuate.Change{Action: a, Target: target, Reading: p.snapshot.Reading(vpaOf(a.Subject)), Observed: p.observes(a.Subject)})
 			reason := p.make(ctx, c)
-			if reason != "" {
+			switch {
+			case reason == turnEnded && !p.turns.last:
+				p.turns.late = append(p.turns.late, lateWrite{about: a.Subject, disrupts: disrupts, do: write})
+			case reason == turnEnded:
+				p.skip(a.Subject, disruption.RateLimited)
+			case reason != "":
 				p.skip(a.Subject, reason)
 			}
 			return reason != disruption.RateLimited
-		})
+		}
+		goesOn := p.inTurn(ctx, a.Subject, disrupts, write)
 		if !goesOn {
 			klog.FromContext(ctx).V(1).Info("Pass ended: neither rate limit nor time allow a further change before the next one", "left", len(actions)-i)
 			for _, left := range actions[i+1:] {
@@ -264,6 +272,8 @@ func (p *pass) resize(ctx context.Context, c actuate.Change) disruption.Reason {
 	case errors.Is(err, actuate.ErrRehearsed):
 		p.shares.made(c.UID)
 		return ""
+	case errors.Is(err, actuate.ErrTurnEnded):
+		return turnEnded
 	case errors.Is(err, actuate.ErrRateLimited):
 		p.metrics.FailedResize(score, "InPlaceUpdateRateLimiterWaitFailed")
 		return disruption.RateLimited
@@ -325,6 +335,8 @@ func (p *pass) evict(ctx context.Context, c actuate.Change) disruption.Reason {
 	case actuate.Gone(err):
 		klog.FromContext(ctx).V(4).Info("Pod not evicted: it is gone already", "pod", klog.KObj(c.Target), "vpa", c.VPA)
 		return ""
+	case errors.Is(err, actuate.ErrTurnEnded):
+		return turnEnded
 	case errors.Is(err, actuate.ErrRateLimited):
 		p.metrics.FailedEviction(score, evictionRateLimited)
 		return disruption.RateLimited

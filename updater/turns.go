@@ -19,7 +19,12 @@ const slowMemory = time.Hour
 type writeTurns struct {
 	used map[string]time.Duration // by namespace
 	late []lateWrite
+	last bool // the late writes have begun
 }
+
+// turnEnded is the result of a change that was not tried, because its checks needed more than the turn. It is
+// repeated as a late write of the same pass.
+const turnEnded disruption.Reason = "TurnEnded"
 
 const (
 	// maxTurnTime bounds all requests of a write while other namespaces wait. A webhook of others that does
@@ -68,7 +73,7 @@ const lateTime = 3 * time.Second
 // was killed that needs more memory. The pass is then repeated, because users can cause kills at any time.
 func (p *pass) carryOutLate(ctx context.Context) {
 	late, served, ended, checked := p.turns.late, map[string]bool{}, false, time.Now()
-	p.turns.late = nil
+	p.turns.late, p.turns.last = nil, true
 	if p.yields {
 		p.interrupted = false
 	}

@@ -206,6 +206,61 @@ func (l *limitedRate) Resize(ctx context.Context, c actuate.Change) (rollout.Cha
 	return rollout.Change{}, fairwork.Exclude(ctx, func(context.Context) error { time.Sleep(5 * time.Second); return nil })
 }
 
+// slowServer is an executor for an API server that needs more for the checks of an eviction than a brief turn has.
+type slowServer struct {
+	executor
+
+	evicted []string // namespaces
+	never   bool     // late turns are too short as well
+}
+
+func (s *slowServer) Resize(context.Context, actuate.Change) (rollout.Change, error) {
+	s.evicted = append(s.evicted, "resize")
+	return rollout.Change{}, nil
+}
+
+func (s *slowServer) Evict(ctx context.Context, c actuate.Change) error {
+	if s.never || inBriefTurn(ctx) {
+		time.Sleep(maxTurnTime)
+		return actuate.ErrTurnEnded
+	}
+	s.evicted = append(s.evicted, c.Namespace)
+	return nil
+}
+
+// A slow API server delays an eviction until the other changes of the pass are made, not by a pass.
+func TestCarryOut_RepeatsAnEvictionWhoseTurnEnded(t *testing.T) {
+	pods := []runtime.Object{
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "a", UID: "shop"}},
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "crew", Name: "a", UID: "crew"}},
+	}
+	w := newWorld(t, Default(), pods...)
+	snapshot, err := w.loop.reader.Read(t.Context(), noon, func(string) {})
+	require.NoError(t, err)
+	shop := disruption.Subject{Namespace: "shop", VPA: "a", Pod: "a", UID: "shop"}
+	crew := disruption.Subject{Namespace: "crew", VPA: "a", Pod: "a", UID: "crew"}
+	for _, tc := range []struct {
+		name  string
+		never bool
+		want  []string
+		skips []disruption.Skip
+	}{
+		{name: "enough time at the end", want: []string{"resize", "shop"}},
+		{name: "never enough time", never: true, want: []string{"resize"}, skips: []disruption.Skip{{Subject: shop, Reason: disruption.RateLimited}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &slowServer{executor: w.loop.executor, never: tc.never}
+				w.loop.executor, w.loop.slow = s, map[string]time.Time{}
+				p := &pass{Loop: w.loop, snapshot: snapshot, scores: map[cache.ObjectName]*score{}, now: noon}
+				p.carryOut(t.Context(), disruption.Result{Actions: []disruption.Action{{Subject: shop, Evict: true}, {Subject: crew}}})
+				require.Equal(t, tc.want, s.evicted)
+				require.Equal(t, tc.skips, p.skipped)
+			})
+		})
+	}
+}
+
 // A rate limit is common to all namespaces, so that no namespace comes last because of it.
 func TestCarryOut_RateLimitIsNoTimeOfTheNamespace(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "greedy", Name: "a", UID: "greedy"}}

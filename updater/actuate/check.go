@@ -88,7 +88,10 @@ func (c *Checker) Check(ctx context.Context, change Change) error {
 	if errors.Is(err, client.ErrThrottled) || ctx.Err() != nil {
 		return ErrRateLimited // the iteration has no time left
 	}
-	if client.IsWriteLimited(err) || shortened && limited.Err() != nil { // not checked
+	if shortened && limited.Err() != nil {
+		return ErrTurnEnded
+	}
+	if client.IsWriteLimited(err) { // nothing was checked
 		return err
 	}
 	var held *Held

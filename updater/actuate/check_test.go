@@ -133,8 +133,13 @@ func TestPaused_EndOfATurnStartsNoPause(t *testing.T) {
 					time.Sleep(checkTimeout)
 					return false, nil, nil
 				})
-				require.Equal(t, disruption.ReplacementUnknown, c.held(t, c.Check(fairwork.Turn(t.Context(), tc.turn), c.change())).Reason)
+				err := c.Check(fairwork.Turn(t.Context(), tc.turn), c.change())
 				require.Equal(t, tc.pauses, c.Paused(c.change()) != nil)
+				if tc.pauses {
+					require.Equal(t, disruption.ReplacementUnknown, c.held(t, err).Reason)
+				} else {
+					require.ErrorIs(t, err, ErrTurnEnded)
+				}
 			})
 		})
 	}

@@ -443,7 +443,7 @@ func (c *Cluster) mayEvict(ctx context.Context, change Change) error {
 		return nil
 	}
 	// A PodDisruptionBudget that allows no eviction spares the API server the checks.
-	if err := c.evict(ctx, change, metav1.DryRunAll); apierrors.IsTooManyRequests(err) || errors.Is(err, ErrRateLimited) || Gone(err) {
+	if err := c.evict(ctx, change, metav1.DryRunAll); apierrors.IsTooManyRequests(err) || errors.Is(err, ErrRateLimited) || errors.Is(err, ErrTurnEnded) || Gone(err) {
 		return err
 	}
 	err := c.Checker.Check(ctx, change)
@@ -465,6 +465,7 @@ func (c *Cluster) fresh() error {
 }
 
 func (c *Cluster) evict(ctx context.Context, change Change, dryRun ...string) error {
+	shortened := fairwork.Shortens(ctx, writeTimeout)
 	limited, cancel := fairwork.Limit(client.Once(ctx), writeTimeout)
 	defer cancel()
 	err := c.Kube.CoreV1().Pods(change.Namespace).EvictV1(limited, &policyv1.Eviction{
@@ -474,6 +475,8 @@ func (c *Cluster) evict(ctx context.Context, change Change, dryRun ...string) er
 	switch {
 	case errors.Is(err, client.ErrThrottled):
 		return ErrRateLimited
+	case err != nil && len(dryRun) > 0 && shortened && limited.Err() != nil && ctx.Err() == nil:
+		return fmt.Errorf("%w: %w", ErrTurnEnded, err)
 	case err != nil && len(dryRun) > 0 && !errors.Is(err, ErrRateLimited) && !Gone(err):
 		return fmt.Errorf("%w: %w", ErrProtected, err)
 	}

@@ -12,6 +12,10 @@ import (
 // client, does not allow before the pass ends.
 var ErrRateLimited = errors.New("the rate limit allows no change before the pass ends")
 
+// ErrTurnEnded is the error of an eviction that was not tried, because the turn of its namespace ended before the
+// checks did.
+var ErrTurnEnded = errors.New("the turn of the namespace ended before the checks of an eviction")
+
 // ErrRehearsed is the error of a change that was only rehearsed.
 var ErrRehearsed = errors.New("a dry run changes nothing")
 
