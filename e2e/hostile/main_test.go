@@ -21,8 +21,9 @@ import (
 // length is the duration of the test in which all attacks run at the same time. Each attack alone takes a tenth of it, or 15 s.
 var length = flag.Duration("length", time.Minute, "duration of all attacks together")
 
-// iteration is the interval of recommender and updater, shorter than the default so that delays show.
-const iteration = 10 * time.Second
+// iteration is the interval of recommender and updater. It is shorter than the default, so that delays show, and long
+// enough for a pass while the API server is busy.
+const iteration = 30 * time.Second
 
 // The cluster and the programs under attack.
 var (

@@ -63,13 +63,13 @@ func newTenant(t *testing.T) *tenant {
 	return &tenant{kube, vpas}
 }
 
-// limitSeats lets the API server process three requests of the tenant at a time: as many as the cores of the test can
+// limitSeats lets the API server process two requests of the tenant at a time: as many as the cores of the test can
 // serve beside other work. The API server is not under test.
 func limitSeats(t *testing.T) {
 	t.Helper()
 	flows := cluster.Kube.FlowcontrolV1()
-	// Shares are relative. The second level takes the most of them, so that one share is three seats.
-	for name, shares := range map[string]int32{"tenant": 1, "unused": 1000} {
+	// Shares are relative. The second level takes the most of them, so that one share is two seats.
+	for name, shares := range map[string]int32{"tenant": 1, "unused": 1300} {
 		_, err := flows.PriorityLevelConfigurations().Create(t.Context(), &flowcontrolv1.PriorityLevelConfiguration{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: flowcontrolv1.PriorityLevelConfigurationSpec{Type: flowcontrolv1.PriorityLevelEnablementLimited, Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{
