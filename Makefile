@@ -30,7 +30,7 @@ NODE    ?= required
 LENGTH  ?= 10m
 # The version from which `make e2e-install` upgrades.
 FROM    ?= HEAD~1
-# The page that gets its times, such as docs/real-node.md.
+# The page that gets its times, such as lab/docs/real-node.md.
 PAGE    ?=
 # Nearly all the time of `make test` with an empty build cache goes into compiling libraries, so there are two variants of
 # them: this one, which programs, tools, linters and tests that need no race detector share with the local control plane,
@@ -39,7 +39,7 @@ export GOFLAGS := $(strip $(filter-out -trimpath,$(GOFLAGS)) -trimpath)
 # and this one. Vetting would read all libraries again, in each variant; `make lint` vets.
 RACE    := CGO_ENABLED=1 GOFLAGS="$(filter-out -trimpath,$(GOFLAGS))" go test -race -vet=off
 # These tests run in one goroutine and take minutes with the race detector. The packages that they call are tested with it.
-COMPUTING := ./hack/closedloop ./hack/quality ./recommender/model
+COMPUTING := ./recommender/model
 LINT    := go tool -modfile=$(CURDIR)/hack/tools/lint/go.mod golangci-lint
 
 .PHONY: help
@@ -122,17 +122,27 @@ compat: ## compare with the upstream VPA module, over 10,000 random histories
 prometheus: ## history and live usage from a real Prometheus (the Debian package, unpacked into your cache directory)
 	cd e2e && $(RACE) ./prometheus/...
 
+.PHONY: lab
+lab: ## static checks and unit tests of the studies in lab/, including the quality gate on testdata/traces
+	cd lab && $(LINT) run --config ../.golangci.yml ./...
+	cd lab && go test -vet=off $$(go list ./... | grep -v /quality$$) # the race detector would take minutes
+	cd lab && go test -vet=off -count=1 ./quality # reads files outside its module, which the test cache ignores
+
+.PHONY: lab-pages
+lab-pages: quality-page quality-nodes ## write all generated pages of lab/docs from the recordings of TRACES=<dir> (half an hour)
+	go run -C lab ./closedloop
+
 .PHONY: quality
 quality: ## replay recorded usage and fail when recommendations got worse; TRACES=<dir> has more recordings
-	go run ./hack/quality -traces $(TRACES)
+	go run -C lab ./quality -traces $(abspath $(TRACES))
 
 .PHONY: quality-page
-quality-page: ## the same, and write the tables of docs/quality.md and README.md from the recordings of TRACES=<dir> (eight minutes)
-	go run ./hack/quality -traces $(TRACES) -page docs/quality.md -overview README.md
+quality-page: ## the same, and write the tables of lab/docs/quality.md and README.md from the recordings of TRACES=<dir> (eight minutes)
+	go run -C lab ./quality -traces $(abspath $(TRACES)) -page docs/quality.md
 
 .PHONY: quality-nodes
-quality-nodes: ## write the tables of nodes of docs/quality.md from the recordings of TRACES=<dir> (a quarter of an hour)
-	go run ./hack/quality -traces $(TRACES) -nodes docs/quality.md
+quality-nodes: ## write the tables of nodes of lab/docs/quality.md from the recordings of TRACES=<dir> (a quarter of an hour)
+	go run -C lab ./quality -traces $(abspath $(TRACES)) -nodes docs/quality.md
 
 .PHONY: cluster-binary
 cluster-binary: ## build the local control plane (8 to 13 minutes the first time, then cached)
@@ -184,20 +194,20 @@ e2e-install: plugin $(BIN)/helm ## install as pods on one real node, upgrade fro
 		go test -vet=off -v -count=1 -timeout 30m -exec 'unshare --net' ./install $(if $(PAGE),-page $(CURDIR)/$(PAGE))
 
 .PHONY: scale
-scale: build ## measure a pass with 10,000 pods and write docs/scale.md (an hour; SCALE="-only loadline" and more options)
-	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go run ./bench recommender -document ../docs/scale.md $(SCALE)
+scale: build ## measure a pass with 10,000 pods and write lab/docs/scale.md (an hour; SCALE="-only loadline" and more options)
+	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go run ./bench recommender -document ../lab/docs/scale.md $(SCALE)
 
 .PHONY: scale-updater
-scale-updater: build ## measure resizes of the updater with 25 to 1,000 VPAs and write docs/scale.md (half an hour; VPAS=25,100 and RUSH="-only loadline" for less)
-	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go run ./bench updater -vpas $(VPAS) -document ../docs/scale.md $(RUSH)
+scale-updater: build ## measure resizes of the updater with 25 to 1,000 VPAs and write lab/docs/scale.md (half an hour; VPAS=25,100 and RUSH="-only loadline" for less)
+	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go run ./bench updater -vpas $(VPAS) -document ../lab/docs/scale.md $(RUSH)
 
 .PHONY: load
-load: build ## measure the webhook with 10,000 VPAs on one processor and write the figures to docs/scale.md (6 minutes; LOAD="-rate 200" and more options)
-	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go run ./bench webhook -document ../docs/scale.md $(LOAD)
+load: build ## measure the webhook with 10,000 VPAs on one processor and write the figures to lab/docs/scale.md (6 minutes; LOAD="-rate 200" and more options)
+	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go run ./bench webhook -document ../lab/docs/scale.md $(LOAD)
 
 .PHONY: rest
-rest: build ## measure the webhook with nothing to do beside the reference's and write docs/scale.md (twenty minutes)
-	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go run ./bench rest -document ../docs/scale.md
+rest: build ## measure the webhook with nothing to do beside the reference's and write lab/docs/scale.md (twenty minutes)
+	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go run ./bench rest -document ../lab/docs/scale.md
 
 .PHONY: demo
 demo: build ## show workloads being put right on a local control plane (KEEP=1 leaves it running)
@@ -225,7 +235,7 @@ check: ## the inner loop: generated files, static checks, unit tests, vectors
 	$(MAKE) conformance
 
 .PHONY: test test-beside-node
-test: check ## everything that must pass before a change lands
+test: check lab ## everything that must pass before a change lands
 	$(MAKE) build plugin cluster-binary e2e-compiled
 	@$(MAKE) -j2 --output-sync=target NODE=optional e2e-node test-beside-node
 # A change of CPU is observed for five minutes, so what runs on the real node mostly waits. What

@@ -3,8 +3,7 @@
 # clients in pkg/generated, the custom resource definitions in deploy/crds, what
 # follows from deploy/ (deploy/loadline.yaml and parts of charts/loadline), the
 # pages that list flags, reasons and fields, the list of flags of the plugin,
-# docs/closed-loop.md with its drawings, and docs/monitoring.md with all of
-# deploy/monitoring.
+# and docs/monitoring.md with all of deploy/monitoring.
 #
 # The generators are built from the versions pinned in hack/tools/go.mod. The
 # network is used only to fetch modules that are not in the module cache yet.
@@ -142,5 +141,4 @@ cmp -s "$work/known-flags.txt" kubectl-loadline/known-flags.txt || cp "$work/kno
 
 go run ./hack/reasons
 go run ./hack/api
-go run ./hack/closedloop
 go run ./hack/monitoring

@@ -34,6 +34,9 @@ func words(command string) (all []string) {
 func TestCommandsInTheDocsExist(t *testing.T) {
 	pages, err := filepath.Glob("../docs/*.md")
 	require.NoError(t, err)
+	studies, err := filepath.Glob("../lab/docs/*.md")
+	require.NoError(t, err)
+	pages = append(pages, studies...)
 	found := map[string]bool{}
 	for _, page := range append(pages, "../README.md", "../CHANGELOG.md", "../charts/loadline/README.md") {
 		text, err := os.ReadFile(page)
@@ -59,16 +62,16 @@ func TestCommandsInTheDocsExist(t *testing.T) {
 
 // offline are the pages with commands that need no cluster, and what these print that the pages quote.
 var offline = map[string][]string{
-	"../docs/backtest.md": {"recommender"},
-	"../docs/finer.md":    {"loadline:pod-min-cpu=10,pod-min-memory=8"},
+	"../docs/backtest.md":  {"recommender"},
+	"../lab/docs/finer.md": {"loadline:pod-min-cpu=10,pod-min-memory=8"},
 }
 
 // The commands of pages that need no cluster run as they stand there, one after the other in a folder of
 // their own that has recordings; but for those that ask a Prometheus, or name recordings that are not ours.
 func TestCommandsOfPagesWithoutAClusterRun(t *testing.T) {
 	programs := t.TempDir()
-	for name, source := range map[string]string{"kubectl-loadline": ".", "coarsen": "../hack/coarsen"} {
-		out, err := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(programs, name), source).CombinedOutput()
+	for name, source := range map[string][]string{"kubectl-loadline": {".", "."}, "coarsen": {"../lab", "./coarsen"}} {
+		out, err := exec.CommandContext(t.Context(), "go", "build", "-C", source[0], "-o", filepath.Join(programs, name), source[1]).CombinedOutput()
 		require.NoError(t, err, string(out))
 	}
 	for page, quoted := range offline {
@@ -76,10 +79,10 @@ func TestCommandsOfPagesWithoutAClusterRun(t *testing.T) {
 		require.NoError(t, err)
 		script := []string{
 			"set -euo pipefail",
-			`go() { [ "$1 $2" = "run ./hack/coarsen" ] || { echo "go $1 $2 is not known here" >&2; exit 1; }; shift 2; "$PROGRAMS/coarsen" "$@"; }`,
+			`go() { [ "$1 $2 $3 $4" = "run -C lab ./coarsen" ] || { echo "unexpected command: go $*" >&2; exit 1; }; shift 4; (cd lab; "$PROGRAMS/coarsen" "$@"); }`,
 			`kubectl() { [ "$1" = loadline ]; shift; "$PROGRAMS/kubectl-loadline" "$@"; }`,
-			`ln -s "$PROGRAMS" bin; ln -s "$TESTDATA" testdata; mkdir recordings`,
-			"go run ./hack/coarsen -step 1s -times 60 testdata/traces/growing.csv.gz > recordings/growing.csv; gzip -c recordings/growing.csv > one.csv.gz; cp recordings/growing.csv grown.csv",
+			`ln -s "$PROGRAMS" bin; ln -s "$CHECKOUT/testdata" testdata; mkdir recordings lab; ln -s "$CHECKOUT/lab/testdata" lab/testdata`,
+			"go run -C lab ./coarsen -step 1s -times 60 ../testdata/traces/growing.csv.gz > recordings/growing.csv; gzip -c recordings/growing.csv > one.csv.gz; cp recordings/growing.csv grown.csv",
 		}
 		ran := 0
 		for _, command := range documented(string(text)) {
@@ -90,9 +93,9 @@ func TestCommandsOfPagesWithoutAClusterRun(t *testing.T) {
 		}
 		require.Greater(t, ran, 5, page)
 		cmd := exec.CommandContext(t.Context(), "bash", "-c", strings.Join(script, "\n"))
-		testdata, err := filepath.Abs("../testdata")
+		checkout, err := filepath.Abs("..")
 		require.NoError(t, err)
-		cmd.Dir, cmd.Env = t.TempDir(), append(os.Environ(), "PROGRAMS="+programs, "TESTDATA="+testdata)
+		cmd.Dir, cmd.Env = t.TempDir(), append(os.Environ(), "PROGRAMS="+programs, "CHECKOUT="+checkout)
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s: %s", page, out)
 		for _, words := range quoted {

@@ -12,7 +12,7 @@ import (
 
 // What a share costs the API server: a pod that shrinks is marked and resized, one that grows is
 // resized, and there is an event of the first share of a pod alone. Else nothing is written, so the
-// writes of a cluster are these, as often as shares move (docs/scale.md).
+// writes of a cluster are these, as often as shares move (lab/docs/scale.md).
 func TestWritesOfAShare(t *testing.T) {
 	r := newSharing(t, 4, on())
 	moved := func(want string, after time.Duration) (writes []string, events int) {

@@ -102,8 +102,8 @@ func uses(file *ast.File, own string, found map[string]bool) {
 // programs. A method counts as used where any of its name is.
 func TestToolsCallWhatProgramsCall(t *testing.T) {
 	byPrograms, byTools, declared := map[string]bool{}, map[string]bool{}, []declaration{}
-	for _, p := range listPackages(t, "./...") {
-		tool := strings.HasPrefix(p.inner(), "hack/") || strings.HasPrefix(p.inner(), "pkg/testkit")
+	for _, p := range append(listPackages(t, "./..."), listLab(t)...) {
+		tool := strings.HasPrefix(p.inner(), "hack/") || strings.HasPrefix(p.inner(), "lab/") || strings.HasPrefix(p.inner(), "pkg/testkit")
 		for _, file := range p.GoFiles {
 			set := token.NewFileSet()
 			parsed, err := parser.ParseFile(set, filepath.Join(p.Dir, file), nil, parser.SkipObjectResolution)

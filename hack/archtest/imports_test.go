@@ -33,11 +33,23 @@ type listed struct {
 func (l listed) inner() string { return strings.TrimPrefix(l.ImportPath, module) }
 
 // listPackages returns the packages that match patterns, relative to the root
-// of the module.
+// of the root module.
 func listPackages(t *testing.T, patterns ...string) []listed {
 	t.Helper()
+	return listPackagesIn(t, "../..", patterns...)
+}
+
+// listLab returns the packages of the module lab.
+func listLab(t *testing.T) []listed {
+	t.Helper()
+	return listPackagesIn(t, "../../lab", "./...")
+}
+
+// listPackagesIn returns the packages that match patterns, relative to a directory.
+func listPackagesIn(t *testing.T, directory string, patterns ...string) []listed {
+	t.Helper()
 	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Name,Dir,Standard,GoFiles,Imports,Deps"}, patterns...)...)
-	cmd.Dir = "../.."
+	cmd.Dir = directory
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -165,7 +177,7 @@ func TestThePluginRunsNoTemplates(t *testing.T) {
 func TestModulesShareVersions(t *testing.T) {
 	ours := required(t, "../../go.mod")
 	require.NotEmpty(t, ours)
-	for _, other := range []string{"../../e2e/go.mod", "../../hack/tools/go.mod"} {
+	for _, other := range []string{"../../e2e/go.mod", "../../lab/go.mod", "../../hack/tools/go.mod"} {
 		for module, version := range required(t, other) {
 			if own, shared := ours[module]; shared && own != version {
 				t.Errorf("%s wants %s in version %s, go.mod in version %s: `go get` the later one in both", other, module, version, own)

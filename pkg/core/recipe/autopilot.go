@@ -10,7 +10,7 @@ import (
 
 // autopilot is both recommenders of the paper of that name: statistics of a moving
 // window, or an ensemble of models of which the cheapest is followed. What it does not
-// publish we chose; docs/recipe-design.md says how.
+// publish we chose; lab/docs/recipe-design.md says how.
 type autopilot struct {
 	ensemble bool
 

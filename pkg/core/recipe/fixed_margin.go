@@ -19,7 +19,7 @@ func (f Fixed) FollowsLimit() bool { return math.IsNaN(float64(f)) }
 
 // The usual fixed part is enough where the limit is roomy, where none follows the request,
 // and where nobody has seen it. It grows straight to that where both are equal. Why these
-// numbers: docs/recipe-design.md.
+// numbers: lab/docs/recipe-design.md.
 const (
 	usual = 0.10
 	tight = 0.20 // where limit and request are equal

@@ -12,7 +12,7 @@ type ProcessSample struct {
 	Throttled       float64 // share of the time in which a limit kept them from running; NaN = not recorded
 }
 
-// ReadProcess reads a file of hack/record.
+// ReadProcess reads a recording of the command lab/record.
 func ReadProcess(file string) (samples []ProcessSample, err error) {
 	content, err := os.Open(file)
 	if err != nil {

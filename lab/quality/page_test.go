@@ -145,7 +145,7 @@ func TestPagesAreFilled(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(directory, to), text, 0o600))
 		return filepath.Join(directory, to)
 	}
-	page, overview := copied("../../docs/quality.md", "quality.md"), copied("../../README.md", "README.md")
+	page, overview := copied("../docs/quality.md", "quality.md"), copied("../../README.md", "README.md")
 	recordings := filepath.Join(directory, "recordings")
 	require.NoError(t, os.Mkdir(recordings, 0o700))
 	require.NoError(t, stretch(sample, recordings))

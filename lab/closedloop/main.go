@@ -1,10 +1,10 @@
-// Command closedloop plays workloads whose right size a person can tell against the
-// recipes, and writes docs/closed-loop.md and its drawings.
+// Command closedloop simulates workloads with a known right size under several recipes,
+// and writes docs/closed-loop.md and its drawings. Run it in the folder lab.
 //
-// A Scenario makes the pods. Each pod is replayed as pkg/core/replay replays a recording,
-// with its planner and the kills of its kubelet, but all share one recommender, and what
-// that recommends decides what the next pods begin with. So the loop is closed: the size
-// changes who is killed, and what is seen then changes the size.
+// A Scenario creates the pods. Each pod is replayed like a recording of pkg/core/replay,
+// with its planner and the kills of its kubelet. All pods share one recommender, and new
+// pods start with its recommendation. The loop is closed: sizes change which pods are
+// killed, and the observed usage then changes the sizes.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 
 // The sections stand between these lines of the page.
 const (
-	beginning = "<!-- made by go run ./hack/closedloop -->\n"
+	beginning = "<!-- made by go run ./closedloop -->\n"
 	end       = "<!-- end -->\n"
 )
 

@@ -58,7 +58,7 @@ func TestARecordedLeakIsTold(t *testing.T) {
 	for name, want := range map[string]bool{"leak": true, "cache": false} {
 		peaks := &sketch.DailyPeaks{}
 		told := 0
-		samples, err := trace.ReadProcess("../../testdata/finer/" + name + ".csv.gz")
+		samples, err := trace.ReadProcess("../testdata/finer/" + name + ".csv.gz")
 		require.NoError(t, err)
 		for i, s := range samples {
 			peaks.Observe(int64(1700000000+i*360)*1e9, s.Memory)

@@ -4,7 +4,7 @@
 // one after the other, and prints a table: rows, time, rows a minute of real time and
 // of processor time, and the most memory that was resident.
 //
-//	go run ./hack/speed [-plugin FILE] [-recipe NAME] [-runs N] DIRECTORY
+//	go run -C lab ./speed [-plugin FILE] [-recipe NAME] [-runs N] DIRECTORY
 package main
 
 import (
@@ -26,7 +26,7 @@ import (
 )
 
 func main() {
-	plugin := flag.String("plugin", "bin/kubectl-loadline", "program to measure")
+	plugin := flag.String("plugin", "../bin/kubectl-loadline", "program to measure")
 	recipe := flag.String("recipe", "vpa", "recipe to replay, without baselines")
 	runs := flag.Int("runs", 3, "runs of each recording, of which the fastest counts")
 	flag.Parse()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -27,7 +28,7 @@ type held struct {
 // bounds. Use, and if it is known the share of the seconds in which the limit was reached, are
 // means of five minutes, as from Prometheus.
 func hold(t *testing.T, file, text string, known bool) held {
-	samples, err := trace.ReadProcess("../../testdata/" + file + ".csv.gz")
+	samples, err := trace.ReadProcess(file + ".csv.gz")
 	require.NoError(t, err)
 	made, err := recipe.Parse(text)
 	require.NoError(t, err)
@@ -71,11 +72,11 @@ func hold(t *testing.T, file, text string, known bool) held {
 // Short bursts under a limit are found where throttled time is known, and hardly any work is
 // cut off; the request does not rise and fall for that.
 func TestThrottledTimeFindsRecordedBursts(t *testing.T) {
-	for _, file := range []string{"traces/steady", "finer/bursts", "traces/spiky", "finer/kube-apiserver"} {
+	for _, file := range []string{"../../testdata/traces/steady", "../testdata/finer/bursts", "../../testdata/traces/spiky", "../testdata/finer/kube-apiserver"} {
 		for _, text := range []string{"loadline:pod-min-cpu=1", "loadline:cpu=tracking,pod-min-cpu=1"} {
 			without, with := hold(t, file, text, false), hold(t, file, text, true)
 			t.Logf("%-20s mean %3.0f, highest %4.0f; %-36s undone %2.0f %% (%3.0f, %.1f changes a day), with throttled time %2.0f %% (%3.0f, %.1f)",
-				file, with.mean, with.highest, text, 100*without.undone, without.request, without.changes, 100*with.undone, with.request, with.changes)
+				filepath.Base(file), with.mean, with.highest, text, 100*without.undone, without.request, without.changes, 100*with.undone, with.request, with.changes)
 			require.Less(t, with.undone, 0.1, file)
 			require.Less(t, with.undone, without.undone/3, file)
 			require.Less(t, with.changes, 2.0, file)

@@ -1,12 +1,11 @@
-// Command coarsen makes of recordings of hack/record what the backtester reads: a
-// file with the columns of docs/backtest.md, each recording a container, at a step
-// that is as long as wanted. CPU becomes the mean of each step, as a counter that is
-// read once in a step shows it; memory its last value, as one scrape sees it, or its
-// highest.
+// Command coarsen converts recordings of the command record to the columns that
+// `kubectl loadline backtest` reads. Each recording becomes a container, with samples
+// at a chosen step. CPU is the mean of each step, like a counter that is read once per
+// step. Memory is the last value of the step, like one scrape, or the maximum.
 //
-// A recording may also be told more slowly, and again and again: an hour is too short
-// for what a recommender learns in days. What is made so has the recorded shape, but
-// nobody ran it for that long.
+// A recording can be slowed down and repeated, because an hour is too short for a
+// recommender that learns in days. The result has the recorded shape, but not a
+// recorded length.
 package main
 
 import (
@@ -68,7 +67,7 @@ func parse(args []string) (config, error) {
 	check(c.every >= 0 && c.every%time.Second == 0, "-every: want whole seconds, got %v", c.every)
 	check(c.apart >= 0 && c.apart%time.Second == 0, "-apart: want whole seconds, got %v", c.apart)
 	check(c.start > 0, "-start: want a time after 1970, got %d", c.start)
-	check(len(c.files) > 0, "want recordings of hack/record, got %d", len(c.files))
+	check(len(c.files) > 0, "want recordings of record, got %d", len(c.files))
 	return c, errors.Join(problems...)
 }
 

@@ -1,7 +1,7 @@
 // Command chooser is the study of a recipe that does not exist: one that picks, for each
 // container, the preset that would have cost least on its past.
 //
-//	go run ./hack/chooser RECORDINGS
+//	go run -C lab ./chooser RECORDINGS
 //
 // It replays recordings under all presets of CPU and of memory, chooses the constants of
 // the chooser on the tuning half, and prints what the chooser saves on the report half

@@ -17,8 +17,8 @@ import (
 
 const sample = "../../testdata/traces"
 
-// The short form of `make quality`, as a part of all tests.
-func TestRecommendationsAreNotWorseThanTheyWere(t *testing.T) {
+// The quality gate on testdata/traces, without the recordings of TRACES.
+func TestRun_SampleMatchesCommittedResults(t *testing.T) {
 	var out, errOut bytes.Buffer
 	require.Zero(t, run([]string{"-sample", sample, "-results", "."}, &out, &errOut), "%s%s", out.String(), errOut.String())
 	for _, p := range planes {

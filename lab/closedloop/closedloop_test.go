@@ -98,7 +98,8 @@ func TestPodsShareTheirRecommender(t *testing.T) {
 	require.Less(t, begins, 1000.0, "the first one begins with what was declared")
 }
 
-func TestThePageIsWrittenWithItsDrawings(t *testing.T) {
+func TestUpdate_WritesCommittedPageAndDrawings(t *testing.T) {
+	const stale = "the committed page is stale, run: go run -C lab ./closedloop"
 	docs := t.TempDir()
 	page := filepath.Join(docs, "closed-loop.md")
 	require.NoError(t, os.WriteFile(page, []byte("before\n"+beginning+"old\n"+end+"after\n"), 0o600))
@@ -113,7 +114,15 @@ func TestThePageIsWrittenWithItsDrawings(t *testing.T) {
 		require.LessOrEqual(t, len(drawing), 20_000, s.Name)
 		require.NoError(t, xml.Unmarshal(drawing, &struct{}{}), s.Name)
 		require.Contains(t, string(content), "(images/closed-loop/"+s.Name+".svg)")
+		committed, err := os.ReadFile(filepath.Join("../docs/images/closed-loop", s.Name+".svg"))
+		require.NoError(t, err)
+		require.Equal(t, string(committed), string(drawing), stale)
 	}
+	committed, err := os.ReadFile("../docs/closed-loop.md")
+	require.NoError(t, err)
+	_, sections, _ := strings.Cut(string(content), beginning)
+	sections, _, _ = strings.Cut(sections, end)
+	require.Contains(t, string(committed), beginning+sections+end, stale)
 	require.NoError(t, os.WriteFile(page, []byte("before\n"), 0o600))
 	require.ErrorContains(t, update(docs), "has no lines")
 }

@@ -1,20 +1,20 @@
-// Command quality is the regression gate of recommendations, and writes the page about
-// their quality: it replays recorded usage under all presets, in several planes, and
-// compares the cost and the risk with the committed result.
+// Command quality is the regression gate for recommendations. It replays recorded usage
+// under all presets and limits, and compares cost and risk with the committed results.
+// It also writes the tables of the page about quality. Run it in the folder lab:
 //
-//	go run ./hack/quality                      the recordings of testdata/traces
-//	go run ./hack/quality -traces DIRECTORY    those of a directory, too
-//	go run ./hack/quality -update              write the results anew
-//	go run ./hack/quality -traces DIRECTORY -page docs/quality.md -overview README.md
-//	                                           write the tables of the pages, too
-//	go run ./hack/quality -traces DIRECTORY -nodes docs/quality.md
-//	                                           write the tables of nodes alone
+//	go run ./quality                      replay the recordings of ../testdata/traces
+//	go run ./quality -traces DIRECTORY    also replay the recordings of a directory
+//	go run ./quality -update              write the results
+//	go run ./quality -traces DIRECTORY -page docs/quality.md
+//	                                      also write the tables of the page and the README
+//	go run ./quality -traces DIRECTORY -nodes docs/quality.md
+//	                                      write only the tables of nodes
 //
-// The recordings of testdata/traces last for minutes, a sample a second. They are
-// played sixty times as slowly, a sample a minute, so that they last for hours: the
-// shapes are real, the speed is not. A result is worse if a figure grew by more than
-// 2 %, or if there are more kills than chance explains. And whatever was committed,
-// our recipe may not leave more CPU of pods unused than the reference does.
+// The recordings of testdata/traces last for minutes, with one sample per second. They
+// are replayed 60 times slower, with one sample per minute. The shapes are real, the
+// speed is not. A result is worse if a figure grew by more than 2 %, or if kills grew by
+// more than chance explains. The recipe loadline must never leave more CPU of pods
+// unused than the reference.
 package main
 
 import (
@@ -46,12 +46,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 	var o options
 	flags := flag.NewFlagSet("quality", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.StringVar(&o.sample, "sample", "testdata/traces", "directory of the recordings that are always replayed")
+	flags.StringVar(&o.sample, "sample", "../testdata/traces", "directory of the recordings that are always replayed")
 	flags.StringVar(&o.traces, "traces", "", "directory of more recordings; left out if it does not exist")
-	flags.StringVar(&o.results, "results", "hack/quality", "directory of the committed results")
+	flags.StringVar(&o.results, "results", "quality", "directory of the committed results")
 	flags.BoolVar(&o.update, "update", false, "write the results instead of comparing with them")
 	flags.StringVar(&o.page, "page", "", "Markdown file that gets the tables of -traces")
-	flags.StringVar(&o.overview, "overview", "README.md", "Markdown file that gets the figures which the overview claims; with -page")
+	flags.StringVar(&o.overview, "overview", "../README.md", "Markdown file that gets the figures of the overview; with -page")
 	flags.StringVar(&o.nodes, "nodes", "", "Markdown file that gets the tables of nodes, from the recordings of -traces; nothing else is done then")
 	if flags.Parse(args) != nil || flags.NArg() > 0 {
 		return 2
@@ -72,7 +72,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "quality: worse:", reason)
 	}
 	if len(worse) > 0 {
-		fmt.Fprintln(stderr, "quality: if it is meant that committed figures grow, run: go run ./hack/quality -update")
+		fmt.Fprintln(stderr, "quality: if the change is intended, run: go run -C lab ./quality -update")
 		return 1
 	}
 	return 0
