@@ -20,7 +20,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/kube/client"
@@ -196,7 +196,7 @@ func (h podHandler) largestNode(raw []byte, pod *corev1.Pod) func(resources.List
 
 // unchanged is the answer about a pod that stays as it is written. As a part of answer the
 // function that logs would cost every review an allocation.
-func unchanged(ctx context.Context, request *admissionv1.AdmissionRequest, pod, vpa klog.ObjectRef, why fleet.Reason) server.Answer {
+func unchanged(ctx context.Context, request *admissionv1.AdmissionRequest, pod, vpa klog.ObjectRef, why reason.Reason) server.Answer {
 	return server.Answer{After: func() {
 		klog.FromContext(ctx).V(4).Info("New pod stays as it is written", "pod", pod, "vpa", vpa, "uid", request.UID, "reason", why)
 	}}

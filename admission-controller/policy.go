@@ -9,9 +9,9 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/kube/sizing"
@@ -24,7 +24,7 @@ type permitted struct {
 	sharing  *policy.Sharing              // how the pod shares its node; nil: it does not
 	outer    *policy.Rules                // whose maxAllowed bounds the VPA; nil: none
 	warnings []string
-	why      fleet.Reason // why the pod stays as it is written; then the other fields are nil. Empty: it does not
+	why      reason.Reason // why the pod stays as it is written; then the other fields are nil. Empty: it does not
 }
 
 // underPolicy returns what the SizingPolicy that is responsible, if one is, lets a VPA do with a
@@ -45,14 +45,14 @@ func (h podHandler) underPolicy(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Po
 		remembered, err = h.records.State(workload)
 	}
 	if (made || !h.records.Synced()) && err != nil { // nobody knows, or not yet, what did harm before
-		return permitted{why: fleet.Reason(disruption.NoRecord)}
+		return permitted{why: reason.NoRecord}
 	}
 	if why := sizing.NewPods(d, by, remembered); why != "" {
 		return permitted{why: why}
 	}
 	if d.Mode > fleet.Recommend {
 		if vpa = withHistory(vpa, d.Policy.MinHistory); vpa == nil {
-			return permitted{why: rollout.ShortHistory}
+			return permitted{why: reason.ShortHistory}
 		}
 	}
 	shares := h.sharing(&d, vpa, pod, remembered, now)

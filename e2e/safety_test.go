@@ -129,7 +129,7 @@ func requireTakenBack(t *testing.T, w harness.Workload, pod *corev1.Pod, reason 
 // are there and in new ones.
 func requireKept(t *testing.T, by *harness.Daemon, w harness.Workload) {
 	t.Helper()
-	awaitLeftAloneBy(t, by, w.Namespace, "KeptAfterRevert")
+	awaitLeftAloneBy(t, by, w.Namespace, "RevertBackoff")
 	w.Replicas++
 	scale(t, w)
 	awaitRunning(t, w)

@@ -185,7 +185,7 @@ func TestAFurtherPodComesAtItsPeakAndAllShrink(t *testing.T) {
 	for _, pod := range pods(t, scaled) {
 		require.NotContains(t, pod.Annotations, "loadline.dev/shared")
 	}
-	require.Regexp(t, `does not share +`+w.Namespace+`/`+apart[0].Name+` \*  HPAOnResource\n`, askPlugin(t, "explain", "-n", w.Namespace, "pod/"+apart[0].Name))
+	require.Regexp(t, `does not share +`+w.Namespace+`/`+apart[0].Name+` \*  ManagedByHPA\n`, askPlugin(t, "explain", "-n", w.Namespace, "pod/"+apart[0].Name))
 	deletePolicy(t, w.Namespace)
 }
 

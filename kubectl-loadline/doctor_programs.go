@@ -19,6 +19,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/kube/nodeshare"
 )
 
@@ -368,7 +369,7 @@ func lookAtResizeSupport(_ context.Context, e *examination) error {
 	}
 	for i := range e.nodes {
 		n := &e.nodes[i]
-		if nodeshare.NodeOf(n).Problem == nodeshare.KubeletTooOld {
+		if nodeshare.NodeOf(n).Problem == reason.KubeletTooOld {
 			e.find(isWarning, "Node "+n.Name, fmt.Sprintf("its kubelet %s does not resize pods in place", n.Status.NodeInfo.KubeletVersion), "a kubelet of version 1.33 or newer")
 		}
 	}

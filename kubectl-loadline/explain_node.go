@@ -21,6 +21,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sharing"
@@ -280,7 +281,7 @@ func (s *surroundings) node(ctx context.Context, name string) (*nodeAnswer, erro
 	for _, p := range pods {
 		switch p.Why() {
 		case "":
-		case nodeshare.NotWanted:
+		case reason.NotWanted:
 			n.Others++
 			for k := range resources.Kind(resources.Kinds) {
 				n.Takes = n.Takes.With(k, n.Takes.Value(k).Add(p.Takes.Value(k)))
@@ -303,7 +304,7 @@ func (n *nodeAnswer) gather(pods []*nodeshare.Pod, acts bool) {
 	if g.Input, g.Rule, g.Members = n.Gather(pods); len(g.Members) == 0 {
 		return
 	}
-	if n.Problem != nodeshare.AllocatableUnknown {
+	if n.Problem != reason.AllocatableUnknown {
 		g.Shares = sharing.Shares(g.Input, g.Rule)
 	}
 	n.Groups = append(n.Groups, g)

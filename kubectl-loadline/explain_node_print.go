@@ -10,9 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sharing"
-	"loadline.dev/loadline/pkg/kube/nodeshare"
 	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/printable"
 )
@@ -47,7 +47,7 @@ func (n *nodeAnswer) print(out io.Writer, this *corev1.Pod) error {
 	if n.Cordoned && len(n.Policies) > 0 {
 		printable.Fprintln(out, "! it takes no new pods, so what is saved serves nobody")
 	}
-	if n.Assumed != 0 && (len(n.Groups) > 0 || slices.ContainsFunc(n.Apart, func(p apartPod) bool { return p.Why() == sharing.NewWorkload })) {
+	if n.Assumed != 0 && (len(n.Groups) > 0 || slices.ContainsFunc(n.Apart, func(p apartPod) bool { return p.Why() == reason.NewWorkload })) {
 		printable.Fprintf(out, "assumed: a workload shares from an age of %s on; give --sharing-min-age if the updater has another\n", n.Assumed)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -56,7 +56,7 @@ func (n *nodeAnswer) print(out io.Writer, this *corev1.Pod) error {
 			printable.Fprintf(w, "%s:\n", spoken[n.Groups[i].Acts])
 		}
 		for k := range resources.Kind(resources.Kinds) {
-			if n.Groups[i].Input.Kinds[k] && n.Problem != nodeshare.AllocatableUnknown {
+			if n.Groups[i].Input.Kinds[k] && n.Problem != reason.AllocatableUnknown {
 				n.Groups[i].printKind(w, k, n.Allocatable, this)
 			}
 		}

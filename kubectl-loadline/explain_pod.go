@@ -18,6 +18,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
@@ -35,7 +36,7 @@ type podAnswer struct {
 	Recipe   string                       // of that
 	Rollout  rolloutStanding
 	Running  disruption.Pod // with what it would get
-	Left     disruption.Reason
+	Left     reason.Reason
 	Said     bool           // the updater itself gave that reason
 	Events   []corev1.Event // of the updater about it, the newest first
 	Node     *nodeAnswer    // nil: it runs on none, or nobody knows
@@ -83,9 +84,9 @@ func (s *surroundings) answer(ctx context.Context, pod *corev1.Pod) *podAnswer {
 	switch {
 	case err != nil:
 		a.problem("it is not known which VPA controls the pod: %v", err)
-		a.Left = disruption.OwnerUnreadable
+		a.Left = reason.OwnerUnreadable
 	case of == nil:
-		a.Left = disruption.NoVPA
+		a.Left = reason.NoVPA
 	default:
 		a.VPA, a.Rollout = of.object, of.rollout
 		if of.problem != "" {
@@ -114,42 +115,42 @@ func policyRecipe(p *fleet.Policy) string {
 
 // left returns why an updater without flags leaves the pod alone, as far as that can be seen
 // from outside; empty: nothing is in the way that can be seen.
-func (a *podAnswer) left() disruption.Reason {
+func (a *podAnswer) left() reason.Reason {
 	passive := false
 	switch mode := convert.Mode(a.VPA); {
 	case convert.Unreadable(a.VPA) != "", convert.Unsupported(a.VPA) == client.NamespaceFull:
-		return disruption.VPAUnreadable
+		return reason.VPAUnreadable
 	case mode == vpav1.UpdateModeOff || mode == vpav1.UpdateModeInitial:
 		passive = true
 	}
 	made := convert.MadeForPolicy(a.VPA)
 	switch r := &a.Rollout; {
 	case r.Reason != "" && (!passive || made):
-		return disruption.Reason(r.Reason)
+		return r.Reason
 	case passive && (r.Policy == nil || !made):
-		return disruption.ModeOff
+		return reason.ModeOff
 	case r.Unread != nil:
-		return disruption.NoRecord
+		return reason.NoRecord
 	}
 	v := disruption.VPA{Requirements: convert.Requirements(a.VPA)}
-	if reason := disruption.Assess(&v, &a.Running, disruption.DefaultConfig(), a.Now).Reason; reason != "" {
-		return reason
+	if why := disruption.Assess(&v, &a.Running, disruption.DefaultConfig(), a.Now).Reason; why != "" {
+		return why
 	}
-	if reason := a.held(); reason != "" {
-		return disruption.Reason(reason)
+	if why := a.held(); why != "" {
+		return why
 	}
 	if a.Running.Pending {
-		return disruption.NotRunning
+		return reason.NotRunning
 	}
 	switch a.Running.Resize {
 	case disruption.ResizeDeferred:
-		return disruption.Deferred
+		return reason.Deferred
 	case disruption.ResizeInfeasible:
-		return disruption.Infeasible
+		return reason.Infeasible
 	case disruption.ResizeError:
-		return disruption.ResizeFailed
+		return reason.ResizeFailed
 	case disruption.ResizeInProgress, disruption.ResizeUnclear:
-		return disruption.WaitingForNode
+		return reason.WaitingForNode
 	case disruption.NotResizing:
 	}
 	return ""
@@ -157,9 +158,9 @@ func (a *podAnswer) left() disruption.Reason {
 
 // reason says what it means that the pod is left alone, and what to do. What makes a made VPA passive is its
 // policy, which people can change.
-func (a *podAnswer) reason() disruption.Explanation {
+func (a *podAnswer) reason() reason.Explanation {
 	e := a.Left.Explain()
-	if e.Reason = a.Left; a.Left == disruption.ModeOff && a.VPA != nil && convert.MadeForPolicy(a.VPA) && a.Rollout.Policy != nil && a.Rollout.Mode == fleet.Inherit {
+	if e.Reason = a.Left; a.Left == reason.ModeOff && a.VPA != nil && convert.MadeForPolicy(a.VPA) && a.Rollout.Policy != nil && a.Rollout.Mode == fleet.Inherit {
 		e.Means = "its VPA was made for a SizingPolicy without `spec.rollout.mode`, which changes no running pods"
 		e.Advice = "nothing, or choose a `spec.rollout.mode` of the SizingPolicy; the recommender takes back what is written into the VPA"
 	}
@@ -167,7 +168,7 @@ func (a *podAnswer) reason() disruption.Explanation {
 }
 
 // held returns why the rollout of its policy would hold the pod if it is to be changed.
-func (a *podAnswer) held() rollout.Reason {
+func (a *podAnswer) held() reason.Reason {
 	r := &a.Rollout
 	if r.Object == nil || r.Mode == fleet.Inherit {
 		return ""

@@ -26,9 +26,9 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
@@ -223,10 +223,10 @@ func TestExplainPod_NamesWhatKeepsPodsOutOfVPAs(t *testing.T) {
 func TestExplainAndStatusGiveTheReasonOfTheUpdater(t *testing.T) {
 	s := newShop()
 	kube, own := s.clients()
-	updaterSays(t, kube, map[disruption.Reason][]string{disruption.Stabilizing: {"web-1-b"}})
+	updaterSays(t, kube, map[reason.Reason][]string{reason.Stabilizing: {"web-1-b"}})
 	var out bytes.Buffer
 	require.NoError(t, printPod(t.Context(), own, s.question(t, kube, "web-1-b"), "kube-system", &out))
-	require.Contains(t, squeezed(out.String()), " left alone Stabilizing: "+disruption.Stabilizing.Explain().Means+"\n")
+	require.Contains(t, squeezed(out.String()), " left alone Stabilizing: "+reason.Stabilizing.Explain().Means+"\n")
 }
 
 func TestWhatTheUpdaterSaidOfAPodIsShown(t *testing.T) {
@@ -267,7 +267,7 @@ func TestWhatPodsOfANodeShareIsExplained(t *testing.T) {
 			s.more = append(s.more, &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "h"}, Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
 				ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{Kind: "Deployment", Name: "web"},
 				Metrics:        []autoscalingv2.MetricSpec{{Resource: &autoscalingv2.ResourceMetricSource{Name: "cpu"}}}}})
-		}, "shop/web-1-b * HPAOnResource\n", "POD"},
+		}, "shop/web-1-b * ManagedByHPA\n", "POD"},
 		"pods that may not be listed": {func(s *shop) { s.hidden = "pods" }, "! it is not known what the pods of node n1 share: list pods of all namespaces: forbidden\n", "node n1:"},
 		"LimitRanges, the same":       {func(s *shop) { s.hidden = "limitranges" }, "! it is not known which VPA controls the pod: list LimitRanges of namespace shop: forbidden\n", "POD"},
 	} {

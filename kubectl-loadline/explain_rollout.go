@@ -17,6 +17,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/kube/sizing"
@@ -235,10 +236,10 @@ func (r *rolloutStanding) limits() (lines []line) {
 	}
 	if trip := convert.FuseTrip(r.Object, &rollout.PolicyRounds{}, r.Now); trip.Holds(r.Workload.Key.Namespace) {
 		lines = append(lines, line{"fuse", fmt.Sprintf("tripped at %s, because too many rounds of the policy were reverted: no pod is changed until you acknowledge it: %s (%s)",
-			at(trip.At), convert.Acknowledge(r.Object.Name, trip.At), rollout.FuseTripped)})
+			at(trip.At), convert.Acknowledge(r.Object.Name, trip.At), reason.FuseTripped)})
 	}
 	if rate := r.Settings.StartRate; rate > 0 && r.Held.State.Started.IsZero() {
-		lines = append(lines, line{"start rate", fmt.Sprintf("the policy starts at most %d workloads in the first hour, and doubles their number each hour: spec.rollout.startRate (%s)", rate, rollout.StartRate)})
+		lines = append(lines, line{"start rate", fmt.Sprintf("the policy starts at most %d workloads in the first hour, and doubles their number each hour: spec.rollout.startRate (%s)", rate, reason.StartRate)})
 	}
 	return lines
 }
@@ -288,7 +289,7 @@ func (r *rolloutStanding) newPods() []line {
 	case why != "":
 		return []line{{"new pods", "as they are written: " + string(why)}}
 	case r.ShortHistory:
-		return []line{{"new pods", fmt.Sprintf("containers with less than %s of usage as they are written: %s", r.Policy.MinHistory, rollout.ShortHistory)}}
+		return []line{{"new pods", fmt.Sprintf("containers with less than %s of usage as they are written: %s", r.Policy.MinHistory, reason.ShortHistory)}}
 	case r.Author == fleet.Person:
 		return []line{{"new pods", "as the VPA says"}}
 	case r.Unread != nil:

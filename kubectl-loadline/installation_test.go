@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 )
 
 // deploymentsIn returns those that are written in files, by the order of programs.
@@ -331,13 +331,13 @@ func TestTheUpdaterIsAskedHoweverItIsInstalled(t *testing.T) {
 				there = lease
 			}
 			require.NoError(t, kube.Tracker().Add(there))
-			require.Equal(t, disruption.NodeFull, asked(t, kube)["x"], name)
+			require.Equal(t, reason.NodeFull, asked(t, kube)["x"], name)
 		}
 	}
 }
 
 // asked returns what the updater says whose pod is called updater-7.
-func asked(t *testing.T, kube *kubefake.Clientset) map[types.UID]disruption.Reason {
+func asked(t *testing.T, kube *kubefake.Clientset) map[types.UID]reason.Reason {
 	t.Helper()
 	kube.AddProxyReactor("pods", func(a clienttesting.Action) (bool, rest.ResponseWrapper, error) {
 		require.Equal(t, "updater-7", a.(clienttesting.ProxyGetAction).GetName())
@@ -353,7 +353,7 @@ func TestAnUpdaterThatTakesNoLeaseIsAskedByItsPods(t *testing.T) {
 	w := newWard(t)
 	w.deployments[1].Spec.Template.Spec.Containers[0].Args = []string{"--leader-elect=false"}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "updater-7", Labels: map[string]string{"app": "vpa-updater"}}}
-	require.Equal(t, disruption.NodeFull, asked(t, kubefake.NewClientset(w.deployments[1], w.leases[1], pod))["x"])
+	require.Equal(t, reason.NodeFull, asked(t, kubefake.NewClientset(w.deployments[1], w.leases[1], pod))["x"])
 }
 
 // Who may read the Lease but no Deployment still asks the updater of the manifests.
@@ -362,7 +362,7 @@ func TestTheUpdaterIsAskedByWhoMayNotReadDeployments(t *testing.T) {
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: new("updater-7_0a"), RenewTime: new(metav1.NewMicroTime(explainNow())), LeaseDurationSeconds: new(int32(15))}}
 	kube := kubefake.NewClientset(lease)
 	refuse(&kube.Fake, "deployments")
-	require.Equal(t, disruption.NodeFull, asked(t, kube)["x"])
+	require.Equal(t, reason.NodeFull, asked(t, kube)["x"])
 }
 
 // refuse lets nobody list a resource.

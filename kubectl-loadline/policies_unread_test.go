@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
-	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 )
 
 const uncounted = "nothing here counts what SizingPolicies say: list SizingPolicies: sizingpolicies is forbidden: "
@@ -21,7 +21,7 @@ func TestWithoutTheRightToListPoliciesAnAnswerGoesOn(t *testing.T) {
 	s.pods["web-1-a"].Spec.Containers[0].Resources.Requests = sizes("2", "200Mi")
 	kube, own := s.clients()
 	refuse(&own.Fake, "sizingpolicies")
-	updaterSays(t, kube, map[disruption.Reason][]string{disruption.NodeFull: {"web-1-b"}})
+	updaterSays(t, kube, map[reason.Reason][]string{reason.NodeFull: {"web-1-b"}})
 
 	all, err := readWorkloads(t.Context(), own, s.question(t, kube, ""), sizesScope{Selector: labels.Everything()})
 	require.NoError(t, err)
@@ -37,7 +37,7 @@ func TestWithoutTheRightToListPoliciesAnAnswerGoesOn(t *testing.T) {
 
 	pod, err := statusOfPod(t.Context(), own, s.question(t, kube, "web-1-b"), "kube-system")
 	require.NoError(t, err)
-	require.Equal(t, disruption.NodeFull, pod.Reason)
+	require.Equal(t, reason.NodeFull, pod.Reason)
 	require.Len(t, pod.Problems, 1)
 	require.Contains(t, pod.Problems[0], uncounted)
 

@@ -18,8 +18,8 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
@@ -133,10 +133,10 @@ type statusScope struct {
 
 // podsLeft are pods that are left alone for one reason.
 type podsLeft struct {
-	Reason disruption.Reason `json:"reason"`
-	Pods   int               `json:"pods"`
-	Means  string            `json:"means,omitempty"`
-	Advice string            `json:"advice,omitempty"`
+	Reason reason.Reason `json:"reason"`
+	Pods   int           `json:"pods"`
+	Means  string        `json:"means,omitempty"`
+	Advice string        `json:"advice,omitempty"`
 }
 
 // workloadStatus is the state of what a VPA controls.
@@ -162,7 +162,7 @@ type statusAnswer struct {
 	Unmanaged  int              `json:"unmanagedPods"`     // that no VPA controls
 	Problems   []string         `json:"problems,omitempty"`
 	namespaced bool
-	left       map[disruption.Explanation]int // pods that are left alone
+	left       map[reason.Explanation]int // pods that are left alone
 }
 
 // statusOf reads all VPAs of a namespace, or of all, and their pods.
@@ -180,7 +180,7 @@ func statusOf(ctx context.Context, own versioned.Interface, q question, scope st
 		return nil, err
 	}
 	a := &statusAnswer{Workloads: []workloadStatus{}, namespaced: q.Namespace != "", Problems: s.problems}
-	a.left = map[disruption.Explanation]int{}
+	a.left = map[reason.Explanation]int{}
 	if len(vpas.Items) == 0 {
 		text := "no VPA was found " + q.where(nil)
 		if scope.Selector != "" {
@@ -260,10 +260,10 @@ func rowOf(v *vpav1.VerticalPodAutoscaler, r *rolloutStanding) *workloadStatus {
 }
 
 // count adds a pod to the row of its VPA.
-func (a *statusAnswer) count(p *podAnswer, said map[types.UID]disruption.Reason, rows map[cache.ObjectName]*workloadStatus) {
+func (a *statusAnswer) count(p *podAnswer, said map[types.UID]reason.Reason, rows map[cache.ObjectName]*workloadStatus) {
 	a.Problems = append(a.Problems, p.Problems...)
 	if p.VPA == nil {
-		if p.Left == disruption.NoVPA {
+		if p.Left == reason.NoVPA {
 			a.Unmanaged++
 		}
 		return
@@ -288,9 +288,9 @@ func (a *statusAnswer) count(p *podAnswer, said map[types.UID]disruption.Reason,
 }
 
 // take puts what the updater said of a pod in the place of what can be seen from outside.
-func (a *podAnswer) take(said map[types.UID]disruption.Reason) {
-	if reason, known := said[a.Pod.UID]; known {
-		a.Left, a.Said = reason, true
+func (a *podAnswer) take(said map[types.UID]reason.Reason) {
+	if why, known := said[a.Pod.UID]; known {
+		a.Left, a.Said = why, true
 	}
 }
 

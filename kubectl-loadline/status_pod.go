@@ -7,7 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 )
 
@@ -20,16 +20,16 @@ type saidEvent struct {
 
 // podStatus is the state of one pod.
 type podStatus struct {
-	Namespace string            `json:"namespace"`
-	Pod       string            `json:"pod"`
-	Node      string            `json:"node,omitempty"`
-	Workload  *workloadStatus   `json:"workload,omitempty"` // of its VPA; absent: none controls it
-	Reason    disruption.Reason `json:"reason,omitempty"`   // why it is left alone; absent: nothing that can be seen is in the way
-	Means     string            `json:"means,omitempty"`
-	Advice    string            `json:"advice,omitempty"`
-	By        string            `json:"by"` // who says so
-	Events    []saidEvent       `json:"events,omitempty"`
-	Problems  []string          `json:"problems,omitempty"`
+	Namespace string          `json:"namespace"`
+	Pod       string          `json:"pod"`
+	Node      string          `json:"node,omitempty"`
+	Workload  *workloadStatus `json:"workload,omitempty"` // of its VPA; absent: none controls it
+	Reason    reason.Reason   `json:"reason,omitempty"`   // why it is left alone; absent: nothing that can be seen is in the way
+	Means     string          `json:"means,omitempty"`
+	Advice    string          `json:"advice,omitempty"`
+	By        string          `json:"by"` // who says so
+	Events    []saidEvent     `json:"events,omitempty"`
+	Problems  []string        `json:"problems,omitempty"`
 }
 
 // Who gives a reason.

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
-	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 )
 
 // response is what an API server passes on.
@@ -35,7 +35,7 @@ func (r response) Stream(context.Context) (io.ReadCloser, error) {
 }
 
 // updaterSays lets the updater that holds the Lease answer with reasons.
-func updaterSays(t *testing.T, kube *kubefake.Clientset, reasons map[disruption.Reason][]string) {
+func updaterSays(t *testing.T, kube *kubefake.Clientset, reasons map[reason.Reason][]string) {
 	t.Helper()
 	text, err := json.Marshal(map[string]any{"reasons": reasons})
 	require.NoError(t, err)
@@ -60,15 +60,15 @@ func printed(t *testing.T, a report, format string) string {
 }
 
 func TestStatusOfAPodGivesEachReasonOfTheUpdater(t *testing.T) {
-	require.Greater(t, len(disruption.Reasons()), 50)
-	for _, reason := range disruption.Reasons() {
+	require.Greater(t, len(reason.Skips()), 50)
+	for _, why := range reason.Skips() {
 		s := newShop()
 		kube, own := s.clients()
-		updaterSays(t, kube, map[disruption.Reason][]string{reason: {"web-1-b"}})
+		updaterSays(t, kube, map[reason.Reason][]string{why: {"web-1-b"}})
 		a, err := statusOfPod(t.Context(), own, s.question(t, kube, "web-1-b"), "kube-system")
 		require.NoError(t, err)
 		text := squeezed(printed(t, a, "table"))
-		require.Contains(t, text, "LEFT ALONE "+string(reason)+"\nWHAT IT MEANS "+reason.Explain().Means+"\nWHAT TO DO "+reason.Explain().Advice+"\nSAYS the updater")
+		require.Contains(t, text, "LEFT ALONE "+string(why)+"\nWHAT IT MEANS "+why.Explain().Means+"\nWHAT TO DO "+why.Explain().Advice+"\nSAYS the updater")
 		require.NotContains(t, text, "!")
 	}
 }
@@ -95,7 +95,7 @@ func shopStatus(t *testing.T) *statusAnswer {
 	s := newShop()
 	s.pods["web-1-a"].Spec.Containers[0].Resources.Requests = sizes("2", "200Mi")
 	kube, own := s.clients()
-	updaterSays(t, kube, map[disruption.Reason][]string{disruption.NodeFull: {"web-1-b"}})
+	updaterSays(t, kube, map[reason.Reason][]string{reason.NodeFull: {"web-1-b"}})
 	a, err := statusOf(t.Context(), own, s.question(t, kube, ""), statusScope{Updater: "kube-system"})
 	require.NoError(t, err)
 	return a
@@ -121,7 +121,7 @@ func TestStatusIsAsTheDocsShow(t *testing.T) {
 	inTheDocs(t, "status -n shop", printed(t, shopStatus(t), "table"))
 	s := newShop()
 	kube, own := s.clients()
-	updaterSays(t, kube, map[disruption.Reason][]string{disruption.NodeFull: {"web-1-b"}})
+	updaterSays(t, kube, map[reason.Reason][]string{reason.NodeFull: {"web-1-b"}})
 	a, err := statusOfPod(t.Context(), own, s.question(t, kube, "web-1-b"), "kube-system")
 	require.NoError(t, err)
 	inTheDocs(t, "status -n shop pod/web-1-b", printed(t, a, "table"))
@@ -147,9 +147,9 @@ func TestPodsOfAMadeVPAUnderAPolicyWithoutAModeAreLeftAlone(t *testing.T) {
 		require.NoError(t, err)
 		for i, pods := range []int{1, 3} {
 			require.Zero(t, a.Workloads[i].Due, name)
-			require.Equal(t, []podsLeft{{Reason: disruption.ModeOff, Pods: pods}}, a.Workloads[i].Left, name)
+			require.Equal(t, []podsLeft{{Reason: reason.ModeOff, Pods: pods}}, a.Workloads[i].Left, name)
 		}
-		require.Equal(t, []podsLeft{{disruption.ModeOff, 4, means, advice}}, a.Reasons, name)
+		require.Equal(t, []podsLeft{{reason.ModeOff, 4, means, advice}}, a.Reasons, name)
 
 		pod, err := statusOfPod(t.Context(), own, s.question(t, kube, "web-1-b"), "kube-system")
 		require.NoError(t, err)
@@ -171,8 +171,8 @@ func TestAVPAThatIsOffIsExplainedByWhoWroteIt(t *testing.T) {
 	a, err := statusOf(t.Context(), own, s.question(t, kube, ""), statusScope{Updater: "kube-system"})
 	require.NoError(t, err)
 	require.Len(t, a.Reasons, 2)
-	e := disruption.ModeOff.Explain()
-	require.Contains(t, a.Reasons, podsLeft{disruption.ModeOff, 1, e.Means, e.Advice})
+	e := reason.ModeOff.Explain()
+	require.Contains(t, a.Reasons, podsLeft{reason.ModeOff, 1, e.Means, e.Advice})
 	pod, err := statusOfPod(t.Context(), own, s.question(t, kube, "front-1-a"), "kube-system")
 	require.NoError(t, err)
 	require.Equal(t, []string{"written", e.Advice}, []string{pod.Workload.VPA, pod.Advice})

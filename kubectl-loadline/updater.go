@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 )
 
 // Where the updater answers: /left-alone beside its metrics, as updater/left_alone.go has it.
@@ -26,7 +26,7 @@ const (
 
 // askUpdater returns why the updater left pods alone in its last pass: one pod, or all if uid is
 // empty. It asks through the API server, which wants permission to get pods/proxy.
-func askUpdater(ctx context.Context, kube kubernetes.Interface, namespace string, uid types.UID, now time.Time) (map[types.UID]disruption.Reason, error) {
+func askUpdater(ctx context.Context, kube kubernetes.Interface, namespace string, uid types.UID, now time.Time) (map[types.UID]reason.Reason, error) {
 	pods, port, err := updaterPods(ctx, kube, namespace, now)
 	if err != nil {
 		return nil, err
@@ -42,15 +42,15 @@ func askUpdater(ctx context.Context, kube kubernetes.Interface, namespace string
 			continue
 		}
 		var answer struct {
-			Reasons map[disruption.Reason][]types.UID `json:"reasons"`
+			Reasons map[reason.Reason][]types.UID `json:"reasons"`
 		}
 		if err = json.Unmarshal(text, &answer); err != nil {
 			continue
 		}
-		found := map[types.UID]disruption.Reason{}
-		for reason, uids := range answer.Reasons {
+		found := map[types.UID]reason.Reason{}
+		for why, uids := range answer.Reasons {
 			for _, uid := range uids {
-				found[uid] = reason
+				found[uid] = why
 			}
 		}
 		return found, nil

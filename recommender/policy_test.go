@@ -166,14 +166,14 @@ func TestRestrictedRecipe_IsACondition(t *testing.T) {
 	asks.Annotations = map[string]string{recipe.Annotation: "cruisekube"} // even where both are the same
 	w := newWorld(t, policy, deployment("web"), deployment("own"), asks, aVPA("mine", "own", time.Hour)).begin()
 	w.passes(1)
-	wrong, message := w.condition("web", status.WrongRecipe)
+	wrong, message := w.condition("web", status.InvalidRecipe)
 	require.Equal(t, corev1.ConditionTrue, wrong)
 	require.Equal(t, "annotation loadline.dev/recipe has no effect: SizingPolicy all applies its own recipe to all VPAs (spec.sharing.userVPAs is Restrict)", message)
-	wrong, _ = w.condition("mine", status.WrongRecipe)
+	wrong, _ = w.condition("mine", status.InvalidRecipe)
 	require.Empty(t, wrong)
 
 	w.ask("")
 	w.passes(1)
-	wrong, _ = w.condition("web", status.WrongRecipe)
+	wrong, _ = w.condition("web", status.InvalidRecipe)
 	require.Empty(t, wrong)
 }

@@ -42,11 +42,11 @@ func TestMemoryThatGrowsDayByDayIsTold(t *testing.T) {
 			}
 			w := newWorld(t, deployment("web"), pod, asking(c.recipe)).begin()
 			w.hours(6*24, leak)
-			told, _ := w.condition("web", status.RisingMemory)
+			told, _ := w.condition("web", status.MemoryGrowth)
 			require.Empty(t, told, "six days are too few")
 			require.Zero(t, testutil.ToFloat64(w.metrics.rising))
 			w.hours(2*24, func(h int) resources.Amount { return leak(6*24 + h) })
-			told, message := w.condition("web", status.RisingMemory)
+			told, message := w.condition("web", status.MemoryGrowth)
 			require.Equal(t, c.says, message)
 			if c.says == "" {
 				return
@@ -56,21 +56,21 @@ func TestMemoryThatGrowsDayByDayIsTold(t *testing.T) {
 			require.Equal(t, "RecommendationProvided", string(w.vpa("web").Status.Conditions[0].Type), "clients read the first by position")
 
 			w.begin().passes(2)
-			_, again := w.condition("web", status.RisingMemory)
+			_, again := w.condition("web", status.MemoryGrowth)
 			require.Equal(t, message, again, "a restart knows it, too")
 			require.Equal(t, 1.0, testutil.ToFloat64(w.metrics.rising))
 
 			w.ask("vpa")
 			w.passes(2)
-			told, _ = w.condition("web", status.RisingMemory)
+			told, _ = w.condition("web", status.MemoryGrowth)
 			require.Empty(t, told, "a recipe that keeps no peaks does not know")
 			w.ask(c.recipe)
 			w.passes(2)
-			_, again = w.condition("web", status.RisingMemory)
+			_, again = w.condition("web", status.MemoryGrowth)
 			require.Equal(t, message, again, "what was known is kept for a day")
 
 			w.hours(4*24, func(int) resources.Amount { return 350 })
-			told, _ = w.condition("web", status.RisingMemory)
+			told, _ = w.condition("web", status.MemoryGrowth)
 			require.Empty(t, told, "it has ended")
 			require.Zero(t, testutil.ToFloat64(w.metrics.rising))
 		})
@@ -82,7 +82,7 @@ func TestGrowthWritesNoStatusWithEachPass(t *testing.T) {
 	w := newWorld(t, deployment("web"), limited("750m"), asking("loadline")).begin()
 	messages := map[string]bool{}
 	w.hours(10*24, func(h int) resources.Amount {
-		_, message := w.condition("web", status.RisingMemory)
+		_, message := w.condition("web", status.MemoryGrowth)
 		messages[message] = true
 		return 100 + resources.Amount(h)/2
 	})

@@ -23,6 +23,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
 	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
@@ -166,7 +167,7 @@ func (q quiet) record(workload int) *loadlinev1alpha1.SizingRecord {
 	s.Kept = s.Rounds[0].To
 	s.EvidenceMissing = rollout.Condition{Reason: rollout.NoPrometheus, Since: noon}
 	if !settings.Schedule.Open(noon) {
-		s.ScheduleBlocked = rollout.Condition{Reason: string(rollout.OutsideWindow), Since: noon}
+		s.ScheduleBlocked = rollout.Condition{Reason: string(reason.OutsideWindow), Since: noon}
 	}
 	name := fmt.Sprintf("web-%d", workload)
 	return &loadlinev1alpha1.SizingRecord{

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/process"
@@ -59,7 +59,7 @@ func TestMetricsAreFrozen(t *testing.T) {
 	m.Infeasible(s)
 	m.NoHeartbeat("error")
 	m.Stopwatch().Total()
-	m.Publish([]*score{s}, map[disruption.Reason]int{})
+	m.Publish([]*score{s}, map[reason.Reason]int{})
 	m.NodeLoad(nodeload.Counts{})
 	m.NodeLoadFailed(nodeload.FromPrometheus)
 	m.Shared(&view.Sharing{Nodes: []*view.NodeSharing{{Acts: true, Pods: 1}}}, 1)

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 )
 
 // leftAlone answers requests for the reasons for which pods were left alone in the last pass, as
@@ -37,7 +37,7 @@ func (l *leftAlone) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // reasons returns the UIDs of the pods that were left alone, or of those among some, by reason. It is
 // false as long as no pass was made.
-func (t *reporter) reasons(uids []string) (map[disruption.Reason][]string, bool) {
+func (t *reporter) reasons(uids []string) (map[reason.Reason][]string, bool) {
 	found, made := t.reasonsOf(uids)
 	for _, all := range found {
 		slices.Sort(all)
@@ -46,17 +46,17 @@ func (t *reporter) reasons(uids []string) (map[disruption.Reason][]string, bool)
 }
 
 // reasonsOf does so in no order.
-func (t *reporter) reasonsOf(uids []string) (map[disruption.Reason][]string, bool) {
+func (t *reporter) reasonsOf(uids []string) (map[reason.Reason][]string, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.pods == nil {
 		return nil, false
 	}
-	names := make(map[uint32]disruption.Reason, len(t.ids))
-	for reason, id := range t.ids {
-		names[id] = reason
+	names := make(map[uint32]reason.Reason, len(t.ids))
+	for why, id := range t.ids {
+		names[id] = why
 	}
-	found := map[disruption.Reason][]string{}
+	found := map[reason.Reason][]string{}
 	if len(uids) > 0 {
 		for _, uid := range uids {
 			if s, known := t.pods[uid]; known {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 )
 
 func TestWhyPodsAreLeftAloneIsAnswered(t *testing.T) {
@@ -24,7 +25,7 @@ func TestWhyPodsAreLeftAloneIsAnswered(t *testing.T) {
 	code, _ = ask("")
 	require.Equal(t, http.StatusServiceUnavailable, code, "there was no pass")
 
-	r.report(t.Context(), []disruption.Skip{skip("a", "p2", disruption.BelowMinReplicas), skip("a", "p1", disruption.BelowMinReplicas), skip("b", "p3", disruption.TooYoung)}, noon)
+	r.report(t.Context(), []disruption.Skip{skip("a", "p2", reason.BelowMinReplicas), skip("a", "p1", reason.BelowMinReplicas), skip("b", "p3", reason.TooYoung)}, noon)
 	code, text := ask("")
 	require.Equal(t, http.StatusOK, code)
 	require.JSONEq(t, `{"reasons":{"BelowMinReplicas":["p1","p2"],"TooYoung":["p3"]}}`, text)

@@ -9,6 +9,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/pkg/kube/client"
@@ -146,8 +147,8 @@ func (l *Loop) planPass(ctx context.Context, snapshot *view.Snapshot, now time.T
 	plan := l.plan(ctx, snapshot, &moves, now)
 	l.state = plan.State
 	for i := range plan.Skipped {
-		if s := &plan.Skipped[i]; (s.Reason == disruption.Unchanged || s.Reason == disruption.NoRecommendation) && snapshot.HasShare(s.UID) {
-			s.Reason = disruption.HasShare
+		if s := &plan.Skipped[i]; (s.Reason == reason.Unchanged || s.Reason == reason.NoRecommendation) && snapshot.HasShare(s.UID) {
+			s.Reason = reason.HasShare
 		}
 	}
 	p := l.begin(ctx, snapshot, plan, now)

@@ -26,6 +26,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/updater/actuate"
@@ -206,10 +207,10 @@ func TestPanicOfOnePlanIsReported(t *testing.T) {
 	logger := logtesting.NewLogger(t, logtesting.NewConfig(logtesting.BufferLogs(true)))
 	p := w.loop.begin(klog.NewContext(t.Context(), logger), snapshot, disruption.Result{
 		Problems: []disruption.Problem{{Namespace: "shop", VPA: "web-vpa", Panic: "panic: a bug\nits stack"}},
-		Skipped:  []disruption.Skip{{Subject: disruption.Subject{Namespace: "shop", VPA: "web-vpa", Pod: "web-1-0"}, Reason: disruption.Broken}},
+		Skipped:  []disruption.Skip{{Subject: disruption.Subject{Namespace: "shop", VPA: "web-vpa", Pod: "web-1-0"}, Reason: reason.InternalError}},
 	}, noon)
 	p.publishGauges()
-	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "Broken"))
+	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "InternalError"))
 	log := logger.GetSink().(logtesting.Underlier).GetBuffer().String()
 	require.Regexp(t, `(?s)The pods of this VPA are left alone.*vpa="shop/web-vpa"`, log)
 	require.Contains(t, log, "a bug")
@@ -239,7 +240,7 @@ func TestPanicOfOneChangeStopsNoOther(t *testing.T) {
 	w.loop.executor = cursed{w.loop.executor}
 	w.pass(noon)
 	require.Equal(t, []string{"web-1-1"}, w.evictions())
-	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "Broken"))
+	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "InternalError"))
 }
 
 func TestCountersOfDeletedVPAsGo(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/kube/cachesize"
@@ -360,7 +360,7 @@ func (m *metrics) Forget(vpa cache.ObjectName) {
 
 // Publish sets the gauges to what the pass found and did. The gauges by size
 // alone show all sizes, those by mode only pairs that occur.
-func (m *metrics) Publish(scores []*score, skipped map[disruption.Reason]int) {
+func (m *metrics) Publish(scores []*score, skipped map[reason.Reason]int) {
 	m.countWaiting(scores)
 	for _, g := range []*prometheus.GaugeVec{m.controlled, m.evictable, m.withEvictable, m.withEvicted} {
 		g.Reset()
@@ -397,7 +397,7 @@ func (m *metrics) Publish(scores []*score, skipped map[disruption.Reason]int) {
 		m.withUpdatable.WithLabelValues(label).Set(float64(withUpdatable[size]))
 		m.withUpdated.WithLabelValues(label).Set(float64(withUpdated[size]))
 	}
-	for _, r := range disruption.Reasons() {
+	for _, r := range reason.Skips() {
 		m.skipped.WithLabelValues(r.String()).Set(float64(skipped[r]))
 	}
 }

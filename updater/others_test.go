@@ -65,7 +65,7 @@ func TestAWorkloadOfACustomKindIsRolledOut(t *testing.T) {
 	require.Equal(t, "100m 100m 100m", r.sizes(), "it did harm")
 	require.EqualValues(t, "Reverted", r.recordOfFleet().Status.Rounds[0].Outcome)
 	r.at(3 * time.Minute)
-	require.Equal(t, 3, r.skipped("KeptAfterRevert"))
+	require.Equal(t, 3, r.skipped("RevertBackoff"))
 }
 
 func TestAPersonsVPAOfACustomKindUnderAPolicy(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/updater/actuate"
@@ -62,7 +63,7 @@ func (l *Loop) begin(ctx context.Context, snapshot *view.Snapshot, plan disrupti
 		}
 	}
 	for _, s := range plan.Skipped {
-		if s.Reason != disruption.BudgetSpent {
+		if s.Reason != reason.BudgetSpent {
 			continue
 		}
 		if score := p.score(s.Subject); resizes(score.Mode) {
@@ -135,22 +136,22 @@ func (p *pass) makeAll(ctx context.Context, actions []disruption.Action) int {
 		var write func(ctx context.Context) bool
 		write = func(ctx context.Context) bool {
 			c := p.withShare(actuate.Change{Action: a, Target: target, Reading: p.snapshot.Reading(vpaOf(a.Subject)), Observed: p.observes(a.Subject)})
-			reason := p.make(ctx, c)
+			why := p.make(ctx, c)
 			switch {
-			case reason == turnEnded && !p.turns.last:
+			case why == turnEnded && !p.turns.last:
 				p.turns.late = append(p.turns.late, lateWrite{about: a.Subject, disrupts: disrupts, do: write})
-			case reason == turnEnded:
-				p.skip(a.Subject, disruption.RateLimited)
-			case reason != "":
-				p.skip(a.Subject, reason)
+			case why == turnEnded:
+				p.skip(a.Subject, reason.RateLimited)
+			case why != "":
+				p.skip(a.Subject, why)
 			}
-			return reason != disruption.RateLimited
+			return why != reason.RateLimited
 		}
 		goesOn := p.inTurn(ctx, a.Subject, disrupts, write)
 		if !goesOn {
 			klog.FromContext(ctx).V(1).Info("Pass ended: neither rate limit nor time allow a further change before the next one", "left", len(actions)-i)
 			for _, left := range actions[i+1:] {
-				p.skip(left.Subject, disruption.RateLimited)
+				p.skip(left.Subject, reason.RateLimited)
 			}
 			return i
 		}
@@ -159,21 +160,21 @@ func (p *pass) makeAll(ctx context.Context, actions []disruption.Action) int {
 }
 
 // make makes one change and returns why it did not come about, or nothing.
-func (p *pass) make(ctx context.Context, c actuate.Change) disruption.Reason {
+func (p *pass) make(ctx context.Context, c actuate.Change) reason.Reason {
 	if err := lease.Check(ctx); err != nil {
 		klog.FromContext(ctx).Error(err, "Ending iteration")
-		return disruption.RateLimited
+		return reason.RateLimited
 	}
-	reason := disruption.Broken
-	err := view.Guard(func() error { reason = p.change(ctx, c); return nil })
+	why := reason.InternalError
+	err := view.Guard(func() error { why = p.change(ctx, c); return nil })
 	if err != nil {
 		p.record(c.Action, disruption.Prevented, p.now)
 		klog.FromContext(ctx).Error(err, "Pod skipped: its change failed in an unforeseen way", "pod", klog.KRef(c.Namespace, c.Pod), "vpa", c.VPA)
 	}
-	if reason != "" {
+	if why != "" {
 		p.returnStart(c.Subject)
 	}
-	return reason
+	return why
 }
 
 // pause writes on pods what a restart must not forget: that changes of their
@@ -199,54 +200,54 @@ func (p *pass) pause(ctx context.Context, pauses []disruption.PodBackoff) {
 	}
 }
 
-func (p *pass) skip(s disruption.Subject, reason disruption.Reason) {
-	p.skipped = append(p.skipped, disruption.Skip{Subject: s, Reason: reason})
+func (p *pass) skip(s disruption.Subject, why reason.Reason) {
+	p.skipped = append(p.skipped, disruption.Skip{Subject: s, Reason: why})
 }
 
 // change is make of what does not fail in an unforeseen way.
-func (p *pass) change(ctx context.Context, c actuate.Change) disruption.Reason {
+func (p *pass) change(ctx context.Context, c actuate.Change) reason.Reason {
 	switch {
 	case c.Protects():
 		ctx = client.Urgent(ctx)
 	case p.limited[c.Namespace]: // it would only use up rate limits
-		return disruption.WriteLimit
+		return reason.WriteLimit
 	}
-	switch reason := p.reader.Stopped(c.Reading); {
-	case reason == disruption.PolicyUnknown && c.Cause == disruption.ShareEnded: // a pod that shared gets its peak all the same
-	case reason != "":
-		return reason
+	switch why := p.reader.Stopped(c.Reading); {
+	case why == reason.PolicyUnknown && c.Cause == disruption.ShareEnded: // a pod that shared gets its peak all the same
+	case why != "":
+		return why
 	}
 	if !c.Cause.Shares() {
-		if reason := p.admit(ctx, c.Subject); reason != "" { // only under a SizingPolicy
-			return reason
+		if why := p.admit(ctx, c.Subject); why != "" { // only under a SizingPolicy
+			return why
 		}
 	}
 	if c.Evict {
-		return p.paced(c, func() disruption.Reason { return p.evict(ctx, c) })
+		return p.paced(c, func() reason.Reason { return p.evict(ctx, c) })
 	}
 	if c.Restarts {
-		return p.paced(c, func() disruption.Reason { return p.resize(ctx, c) })
+		return p.paced(c, func() reason.Reason { return p.resize(ctx, c) })
 	}
 	return p.resize(ctx, c)
 }
 
 // paced makes a change that disturbs a pod if the rate limit lets it through. One
 // that did not come about is not counted.
-func (p *pass) paced(c actuate.Change, do func() disruption.Reason) disruption.Reason {
+func (p *pass) paced(c actuate.Change, do func() reason.Reason) reason.Reason {
 	if p.limiter == nil || !c.Disrupts {
 		return do()
 	}
 	if !p.limiter.Take(c.Namespace, p.now) {
-		return disruption.DisruptionRateLimited
+		return reason.DisruptionRateLimited
 	}
-	reason := do()
-	if reason != "" {
+	why := do()
+	if why != "" {
 		p.limiter.Return(c.Namespace)
 	}
-	return reason
+	return why
 }
 
-func (p *pass) resize(ctx context.Context, c actuate.Change) disruption.Reason {
+func (p *pass) resize(ctx context.Context, c actuate.Change) reason.Reason {
 	score := p.score(c.Subject)
 	note, err := p.executor.Resize(ctx, c)
 	p.sent(c.Subject, err)
@@ -262,13 +263,13 @@ func (p *pass) resize(ctx context.Context, c actuate.Change) disruption.Reason {
 		return ""
 	case errors.Is(err, actuate.ErrInUse):
 		p.record(c.Action, disruption.Prevented, p.now)
-		return disruption.MemoryInUse
+		return reason.MemoryInUse
 	case errors.Is(err, actuate.ErrRestarting):
-		return disruption.RestartUnderWay
+		return reason.RestartUnderWay
 	case errors.Is(err, actuate.ErrStale): // nothing was tried
-		return disruption.PodChanged
+		return reason.PodChanged
 	case errors.Is(err, actuate.ErrNotRecordable):
-		return disruption.NotRecordable
+		return reason.NotRecordable
 	case errors.Is(err, actuate.ErrRehearsed):
 		p.shares.made(c.UID)
 		return ""
@@ -276,7 +277,7 @@ func (p *pass) resize(ctx context.Context, c actuate.Change) disruption.Reason {
 		return turnEnded
 	case errors.Is(err, actuate.ErrRateLimited):
 		p.metrics.FailedResize(score, "InPlaceUpdateRateLimiterWaitFailed")
-		return disruption.RateLimited
+		return reason.RateLimited
 	case client.IsWriteLimited(err):
 		return p.writeLimited(c.Namespace)
 	}
@@ -288,17 +289,17 @@ func (p *pass) resize(ctx context.Context, c actuate.Change) disruption.Reason {
 	if held := (*actuate.Held)(nil); errors.As(err, &held) {
 		return held.Reason
 	}
-	reason, outcome := "InPlaceUpdateError", disruption.Failed
+	failure, outcome := "InPlaceUpdateError", disruption.Failed
 	if actuate.NoCapacity(err) {
 		outcome = disruption.TooMuch
 		if score.Mode == vpav1.UpdateModeInPlace {
-			reason = "InPlaceUpdateInfeasible"
+			failure = "InPlaceUpdateInfeasible"
 		}
 	}
-	p.metrics.FailedResize(score, reason)
+	p.metrics.FailedResize(score, failure)
 	if errors.Is(err, actuate.ErrProtected) {
 		p.record(c.Action, disruption.Prevented, p.now)
-		return disruption.EvictionRefused
+		return reason.EvictionRefused
 	}
 	p.record(c.Action, outcome, p.now)
 	p.failed(ctx, c, note, err)
@@ -307,12 +308,12 @@ func (p *pass) resize(ctx context.Context, c actuate.Change) disruption.Reason {
 		if c.Restarts { // it is counted already
 			return p.evict(ctx, c)
 		}
-		return p.paced(c, func() disruption.Reason { return p.evict(ctx, c) })
+		return p.paced(c, func() reason.Reason { return p.evict(ctx, c) })
 	}
-	return disruption.ResizeRefused
+	return reason.ResizeRefused
 }
 
-func (p *pass) evict(ctx context.Context, c actuate.Change) disruption.Reason {
+func (p *pass) evict(ctx context.Context, c actuate.Change) reason.Reason {
 	score := p.score(c.Subject)
 	err := p.executor.Evict(ctx, c)
 	p.sent(c.Subject, err)
@@ -329,7 +330,7 @@ func (p *pass) evict(ctx context.Context, c actuate.Change) disruption.Reason {
 		}
 		return ""
 	case errors.Is(err, actuate.ErrRestarting):
-		return disruption.RestartUnderWay
+		return reason.RestartUnderWay
 	case errors.Is(err, actuate.ErrRehearsed):
 		return ""
 	case actuate.Gone(err):
@@ -339,7 +340,7 @@ func (p *pass) evict(ctx context.Context, c actuate.Change) disruption.Reason {
 		return turnEnded
 	case errors.Is(err, actuate.ErrRateLimited):
 		p.metrics.FailedEviction(score, evictionRateLimited)
-		return disruption.RateLimited
+		return reason.RateLimited
 	case client.IsWriteLimited(err):
 		return p.writeLimited(c.Namespace)
 	}
@@ -349,19 +350,19 @@ func (p *pass) evict(ctx context.Context, c actuate.Change) disruption.Reason {
 	}
 	score.Refused = score.Refused || !c.Cause.Shares()
 	p.metrics.FailedEviction(score, evictionError)
-	return disruption.EvictionRefused
+	return reason.EvictionRefused
 }
 
 // writeLimited leaves the other changes of a namespace that used its write limit to a later pass.
-func (p *pass) writeLimited(namespace string) disruption.Reason {
+func (p *pass) writeLimited(namespace string) reason.Reason {
 	p.limited[namespace] = true
-	return disruption.WriteLimit
+	return reason.WriteLimit
 }
 
 // sayWhyLeftAlone does.
 func (p *pass) sayWhyLeftAlone(ctx context.Context) {
 	for _, s := range p.skipped {
-		if s.Reason == disruption.Infeasible {
+		if s.Reason == reason.Infeasible {
 			p.metrics.Infeasible(p.score(s.Subject))
 			if pod := p.snapshot.Pod(s.Subject); pod != nil {
 				p.executor.NotResizable(ctx, pod)
@@ -385,7 +386,7 @@ func (p *pass) sayWhyLeftAlone(ctx context.Context) {
 
 // publishGauges does, and drops the counters of deleted VPAs.
 func (p *pass) publishGauges() {
-	skipped := map[disruption.Reason]int{disruption.NoVPA: p.snapshot.NoVPA}
+	skipped := map[reason.Reason]int{reason.NoVPA: p.snapshot.NoVPA}
 	for _, s := range p.skipped {
 		skipped[s.Reason]++
 	}

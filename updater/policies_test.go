@@ -24,6 +24,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/reason"
 	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/actuate"
@@ -66,9 +67,9 @@ func annotated(objects []runtime.Object, key, value string) []runtime.Object {
 }
 
 // decided waits until the caches say why running pods of a VPA are left alone.
-func (w *world) decided(vpa *vpav1.VerticalPodAutoscaler, reason fleet.Reason) {
+func (w *world) decided(vpa *vpav1.VerticalPodAutoscaler, why reason.Reason) {
 	w.t.Helper()
-	require.Eventually(w.t, func() bool { return w.caches.policies.For(vpa).Reason == reason }, time.Minute, time.Millisecond, string(reason))
+	require.Eventually(w.t, func() bool { return w.caches.policies.For(vpa).Reason == why }, time.Minute, time.Millisecond, string(why))
 }
 
 // rehearsed makes a pass and returns what it says it would do.
@@ -183,42 +184,42 @@ func TestAPolicyCountsFromThePassAfterItsChange(t *testing.T) {
 		w.pass(noon.Add(time.Duration(minute) * time.Minute))
 		return len(w.evictions()) - before
 	}
-	reason := func(reason string) float64 { return w.value("loadline_updater_skipped_pods", "reason", reason) }
+	why := func(why string) float64 { return w.value("loadline_updater_skipped_pods", "reason", why) }
 	require.Positive(t, evicted(0))
 
 	_, err := policies.Create(t.Context(), sizingPolicy(loadlinev1alpha1.RolloutModeRecommend), metav1.CreateOptions{})
 	require.NoError(t, err)
-	w.decided(vpa, fleet.RecommendOnly)
+	w.decided(vpa, reason.RecommendOnly)
 	require.Zero(t, evicted(1))
-	require.EqualValues(t, 8, reason("RecommendOnly"))
+	require.EqualValues(t, 8, why("RecommendOnly"))
 
 	_, err = policies.Update(t.Context(), sizingPolicy(loadlinev1alpha1.RolloutModeRecommend, pausedPolicy), metav1.UpdateOptions{})
 	require.NoError(t, err)
-	w.decided(vpa, fleet.PolicyPaused)
+	w.decided(vpa, reason.PolicyPaused)
 	require.Zero(t, evicted(2))
-	require.EqualValues(t, 8, reason("PolicyPaused"))
-	require.Zero(t, reason("RecommendOnly"))
+	require.EqualValues(t, 8, why("PolicyPaused"))
+	require.Zero(t, why("RecommendOnly"))
 
 	require.NoError(t, policies.Delete(t.Context(), "fleet", metav1.DeleteOptions{}))
 	w.decided(vpa, "")
 	require.Positive(t, evicted(3))
-	require.Zero(t, reason("PolicyPaused"))
+	require.Zero(t, why("PolicyPaused"))
 }
 
 // Who pauses a policy or takes a workload out must not have to wait for the end of a pass.
 func TestAPolicyThatHoldsPodsEndsTheirPartOfThePass(t *testing.T) {
 	inherit := loadlinev1alpha1.RolloutModeInherit
-	for reason, hold := range map[fleet.Reason]func(w *world) error{
-		fleet.PolicyPaused: func(w *world) error {
+	for why, hold := range map[reason.Reason]func(w *world) error{
+		reason.PolicyPaused: func(w *world) error {
 			_, err := w.vpa.LoadlineV1alpha1().SizingPolicies().Update(t.Context(), sizingPolicy(inherit, pausedPolicy), metav1.UpdateOptions{})
 			return err
 		},
-		fleet.OptedOut: func(w *world) error {
+		reason.OptedOut: func(w *world) error {
 			web := annotated(deployment(4, nil), fleet.SkipAnnotation, "true")[0].(*appsv1.Deployment)
 			_, err := w.kube.AppsV1().Deployments("shop").Update(t.Context(), web, metav1.UpdateOptions{})
 			return err
 		},
-		fleet.RecommendOnly: func(w *world) error {
+		reason.RecommendOnly: func(w *world) error {
 			_, err := w.vpa.LoadlineV1alpha1().SizingPolicies().Update(t.Context(), sizingPolicy(loadlinev1alpha1.RolloutModeRecommend), metav1.UpdateOptions{})
 			return err
 		},
@@ -227,11 +228,11 @@ func TestAPolicyThatHoldsPodsEndsTheirPartOfThePass(t *testing.T) {
 		w := newWorld(t, Default(), append(deployment(4, nil), vpa, sizingPolicy(inherit))...)
 		w.loop.executor = stopping{w.loop.executor, func() {
 			require.NoError(t, hold(w))
-			w.decided(vpa, reason)
+			w.decided(vpa, why)
 		}}
 		w.pass(noon)
-		require.Equal(t, []string{"web-1-0"}, w.evictions(), reason)
-		require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", string(reason)))
+		require.Equal(t, []string{"web-1-0"}, w.evictions(), why)
+		require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", string(why)))
 	}
 }
 

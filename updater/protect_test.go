@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 )
 
 // ownedBy gives a workload of another kind the VPA and the pods of the Deployment web.
@@ -75,20 +75,20 @@ func TestUpdater_EvictsOnlyWhatComesBackAsItWas(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		objects func(vpav1.UpdateMode) []runtime.Object
-		reason  disruption.Reason // empty: evicted
+		reason  reason.Reason // empty: evicted
 	}{
-		{name: "Job", objects: asJob(nil, never), reason: disruption.CountsAsFailure},
-		{name: "Job with restarts", objects: asJob(nil, onFailure), reason: disruption.CountsAsFailure},
+		{name: "Job", objects: asJob(nil, never), reason: reason.CountsAsFailure},
+		{name: "Job with restarts", objects: asJob(nil, onFailure), reason: reason.CountsAsFailure},
 		{name: "Job that ignores disruptions", objects: asJob(ignored, never)},
-		{name: "pods that run to completion", objects: asDeployment(never), reason: disruption.CountsAsFailure},
-		{name: "older revision", objects: asSet("a", "b"), reason: disruption.OlderRevision},
+		{name: "pods that run to completion", objects: asDeployment(never), reason: reason.CountsAsFailure},
+		{name: "older revision", objects: asSet("a", "b"), reason: reason.OlderRevision},
 		{name: "newest revision", objects: asSet("a", "a")},
-		{name: "safe-to-evict", objects: asDeployment(annotated("cluster-autoscaler.kubernetes.io/safe-to-evict", "false")), reason: disruption.ProtectedFromEviction},
+		{name: "safe-to-evict", objects: asDeployment(annotated("cluster-autoscaler.kubernetes.io/safe-to-evict", "false")), reason: reason.ProtectedFromEviction},
 		{name: "safe-to-evict that allows it", objects: asDeployment(annotated("cluster-autoscaler.kubernetes.io/safe-to-evict", "true"))},
-		{name: "do-not-disrupt", objects: asDeployment(annotated("karpenter.sh/do-not-disrupt", "true")), reason: disruption.ProtectedFromEviction},
-		{name: "do-not-disrupt for a time", objects: asDeployment(annotated("karpenter.sh/do-not-disrupt", "1h")), reason: disruption.ProtectedFromEviction},
+		{name: "do-not-disrupt", objects: asDeployment(annotated("karpenter.sh/do-not-disrupt", "true")), reason: reason.ProtectedFromEviction},
+		{name: "do-not-disrupt for a time", objects: asDeployment(annotated("karpenter.sh/do-not-disrupt", "1h")), reason: reason.ProtectedFromEviction},
 		{name: "do-not-disrupt that allows it", objects: asDeployment(annotated("karpenter.sh/do-not-disrupt", "false"))},
-		{name: "prefer-no-eviction", objects: asDeployment(annotated("descheduler.alpha.kubernetes.io/prefer-no-eviction", "")), reason: disruption.ProtectedFromEviction},
+		{name: "prefer-no-eviction", objects: asDeployment(annotated("descheduler.alpha.kubernetes.io/prefer-no-eviction", "")), reason: reason.ProtectedFromEviction},
 		{name: "another annotation", objects: asDeployment(annotated("example.com/safe-to-evict", "false"))},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 )
 
 // most is how many events there are for each pass; the others follow.
@@ -20,7 +21,7 @@ const most = 20
 // skipEvent is an event that is due on a VPA.
 type skipEvent struct {
 	VPA     cache.ObjectName
-	Reason  disruption.Reason
+	Reason  reason.Reason
 	Message string
 }
 
@@ -35,7 +36,7 @@ type reporter struct {
 	mu    sync.Mutex // of pass, pods and ids: requests read these
 	pass  uint32
 	pods  map[string]said // by UID; there are as many as pods, so it is kept small
-	ids   map[disruption.Reason]uint32
+	ids   map[reason.Reason]uint32
 	cases map[subject]*continuation // of the reasons that may last
 }
 
@@ -46,7 +47,7 @@ type said struct {
 
 type subject struct {
 	vpa    cache.ObjectName
-	reason disruption.Reason
+	reason reason.Reason
 }
 
 // continuation is a reason that holds for pods of a VPA pass after pass.
@@ -64,7 +65,7 @@ func (t *reporter) report(ctx context.Context, skipped []disruption.Skip, now ti
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.pods == nil {
-		t.pods, t.cases, t.ids = make(map[string]said, len(skipped)), map[subject]*continuation{}, map[disruption.Reason]uint32{}
+		t.pods, t.cases, t.ids = make(map[string]said, len(skipped)), map[subject]*continuation{}, map[reason.Reason]uint32{}
 	}
 	t.pass++
 	log := klog.FromContext(ctx).V(4)
@@ -123,7 +124,7 @@ func (t *reporter) due(now time.Time) (events []skipEvent) {
 		c := t.cases[key]
 		c.sent = true
 		message := fmt.Sprintf("Pods left alone: %d, such as %s: %s", c.pods, c.example, key.reason.Explain().Means)
-		if t.Room != "" && (key.reason == disruption.NodeFull || key.reason == disruption.TooLargeForNode) {
+		if t.Room != "" && (key.reason == reason.NodeFull || key.reason == reason.TooLargeForNode) {
 			message += "; " + t.Room
 		}
 		events = append(events, skipEvent{key.vpa, key.reason, message})

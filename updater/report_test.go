@@ -9,10 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 )
 
-func skip(vpa, pod string, reason disruption.Reason) disruption.Skip {
-	return disruption.Skip{Subject: disruption.Subject{Namespace: "shop", VPA: vpa, Pod: pod, UID: pod}, Reason: reason}
+func skip(vpa, pod string, why reason.Reason) disruption.Skip {
+	return disruption.Skip{Subject: disruption.Subject{Namespace: "shop", VPA: vpa, Pod: pod, UID: pod}, Reason: why}
 }
 
 func eventsOf(t *testing.T, r *reporter, skips []disruption.Skip, now time.Time) []skipEvent {
@@ -25,12 +26,12 @@ func TestAReasonThatLastsIsToldOnce(t *testing.T) {
 	tell := func(minutes int, skips ...disruption.Skip) []skipEvent {
 		return eventsOf(t, &r, skips, noon.Add(time.Duration(minutes)*time.Minute))
 	}
-	small := []disruption.Skip{skip("a", "p1", disruption.BelowMinReplicas), skip("a", "p2", disruption.BelowMinReplicas), skip("b", "p3", disruption.TooYoung)}
+	small := []disruption.Skip{skip("a", "p1", reason.BelowMinReplicas), skip("a", "p2", reason.BelowMinReplicas), skip("b", "p3", reason.TooYoung)}
 	require.Empty(t, tell(0, small...))
 	require.Empty(t, tell(9, small...))
 	events := tell(10, small...)
 	require.Len(t, events, 1, "what passes by itself is not told")
-	require.Equal(t, disruption.BelowMinReplicas, events[0].Reason)
+	require.Equal(t, reason.BelowMinReplicas, events[0].Reason)
 	require.Equal(t, "Pods left alone: 2, such as p1: fewer live pods than the minimum", events[0].Message)
 	require.Empty(t, tell(60, small...), "it is known")
 	require.Empty(t, tell(61))
@@ -43,7 +44,7 @@ func TestAReasonThatLastsIsToldOnce(t *testing.T) {
 // Whether evictions wait for room depends on the cluster, so the event says why.
 func TestAFullNodeIsToldWithWhatItMeans(t *testing.T) {
 	r := reporter{After: 10 * time.Minute, Room: "evictions wait"}
-	skips := []disruption.Skip{skip("a", "p1", disruption.NodeFull), skip("b", "p2", disruption.TooLargeForNode), skip("c", "p3", disruption.QuotaFull)}
+	skips := []disruption.Skip{skip("a", "p1", reason.NodeFull), skip("b", "p2", reason.TooLargeForNode), skip("c", "p3", reason.QuotaFull)}
 	require.Empty(t, eventsOf(t, &r, skips, noon))
 	var ends []bool
 	for _, e := range eventsOf(t, &r, skips, noon.Add(r.After)) {
@@ -56,7 +57,7 @@ func TestEventsOfManyVPAsAreSpread(t *testing.T) {
 	r := reporter{After: 10 * time.Minute}
 	var skips []disruption.Skip
 	for i := range 50 {
-		skips = append(skips, skip(fmt.Sprintf("v%02d", i), fmt.Sprint(i), disruption.QuotaFull))
+		skips = append(skips, skip(fmt.Sprintf("v%02d", i), fmt.Sprint(i), reason.QuotaFull))
 	}
 	require.Empty(t, eventsOf(t, &r, skips, noon))
 	told := map[string]bool{}

@@ -206,7 +206,7 @@ func TestAPodThatCannotBeChangedHoldsNobody(t *testing.T) {
 		"in use": {false, func() (map[string]resources.Amount, error) {
 			return map[string]resources.Amount{"app": 2040 << 20}, nil
 		}, "MemoryInUse"},
-		"a panic": {true, func() (map[string]resources.Amount, error) { panic("unforeseen") }, "Broken"},
+		"a panic": {true, func() (map[string]resources.Amount, error) { panic("unforeseen") }, "InternalError"},
 	} {
 		large := func(p *corev1.Pod) {
 			p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list("200m", "1Gi"), Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2Gi")}}

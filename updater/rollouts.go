@@ -15,6 +15,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/fairwork"
 	"loadline.dev/loadline/pkg/kube/client"
@@ -74,7 +75,7 @@ func (l *Loop) hold(ctx context.Context, s *view.Snapshot, limits map[string]*vi
 		h := &heldWorkload{Rollout: of, limits: limits[of.Policy]}
 		if err := view.Guard(func() error { return l.holdOne(s, v, h, now) }); err != nil {
 			klog.FromContext(ctx).Error(err, "Pods left alone: it is not known how far the rollout of their workload is", "vpa", klog.KRef(v.Namespace, v.Name))
-			holdAll(v, disruption.NoRecord)
+			holdAll(v, reason.NoRecord)
 			continue
 		}
 		holdLeaving(v, of, h, now)
@@ -89,11 +90,11 @@ func holdLeaving(v *disruption.VPA, of *view.Rollout, h *heldWorkload, now time.
 	for i := range v.Pods {
 		pod := &v.Pods[i]
 		switch {
-		case !pod.Leaving() || pod.Held == disruption.EvictionNotAllowed:
+		case !pod.Leaving() || pod.Held == reason.EvictionNotAllowed:
 		case h != nil && !h.input.Pods[i].Observed.IsZero():
-			pod.Held = disruption.UnderObservation
+			pod.Held = reason.UnderObservation
 		case !of.Settings.Schedule.Open(now):
-			pod.Held = disruption.OutsideWindow
+			pod.Held = reason.OutsideWindow
 		}
 	}
 }
@@ -122,13 +123,13 @@ func (l *Loop) holdOne(s *view.Snapshot, v *disruption.VPA, h *heldWorkload, now
 		pod, answer := &v.Pods[i], h.Pods[i]
 		pod.MemoryOnly, h.free = answer.Memory, h.free || answer.Free
 		if !answer.Free {
-			pod.Held = disruption.Reason(answer.Reason)
+			pod.Held = answer.Reason
 			if pod.Held == "" && h.input.Pods[i].Due {
-				pod.Held = disruption.UnderObservation
+				pod.Held = reason.UnderObservation
 			}
 		}
 		if l.harmed(s, pod, h, i, now) {
-			pod.Held, pod.MemoryOnly = disruption.UnderObservation, false
+			pod.Held, pod.MemoryOnly = reason.UnderObservation, false
 		}
 	}
 	switch {
@@ -136,7 +137,7 @@ func (l *Loop) holdOne(s *view.Snapshot, v *disruption.VPA, h *heldWorkload, now
 	case v.Mode == disruption.InPlaceOrRecreate:
 		v.Mode, v.Ungated = disruption.InPlace, true
 	case v.Mode == disruption.Recreate:
-		holdAll(v, disruption.EvictionNotAllowed)
+		holdAll(v, reason.EvictionNotAllowed)
 	}
 	return nil
 }
@@ -161,9 +162,9 @@ func (h *heldWorkload) ask(state rollout.State, now time.Time) rollout.State {
 	return h.State
 }
 
-func holdAll(v *disruption.VPA, reason disruption.Reason) {
+func holdAll(v *disruption.VPA, why reason.Reason) {
 	for i := range v.Pods {
-		v.Pods[i].Held, v.Pods[i].MemoryOnly = reason, false
+		v.Pods[i].Held, v.Pods[i].MemoryOnly = why, false
 	}
 }
 
@@ -181,17 +182,17 @@ func (p *pass) observes(of disruption.Subject) bool {
 // admit stores what the rollout of a pod's workload remembers before the first pod is changed,
 // and says why this pod must not be changed after all: somebody else may have written the record
 // meanwhile.
-func (p *pass) admit(ctx context.Context, of disruption.Subject) disruption.Reason {
+func (p *pass) admit(ctx context.Context, of disruption.Subject) reason.Reason {
 	h := p.rollouts[vpaOf(of)]
 	if h == nil {
 		if p.snapshot.Rollout(vpaOf(of)) != nil {
-			return disruption.UnderObservation // its rollout was not asked
+			return reason.UnderObservation // its rollout was not asked
 		}
 		return ""
 	}
 	i := h.index(of.UID)
 	if i < 0 {
-		return disruption.UnderObservation // nor was it about this pod
+		return reason.UnderObservation // nor was it about this pod
 	}
 	if !h.Pods[i].Free && h.Pods[i].Memory {
 		return "" // that is part of no round
@@ -199,25 +200,25 @@ func (p *pass) admit(ctx context.Context, of disruption.Subject) disruption.Reas
 	switch {
 	case !h.Pods[i].Free:
 	case p.fuseTripped(h):
-		return disruption.FuseTripped
+		return reason.FuseTripped
 	case !h.takeStart():
-		return disruption.StartRate
+		return reason.StartRate
 	}
 	if h.Observed && !h.stored {
 		switch err := p.store(ctx, h); {
 		case client.IsWriteLimited(err):
 			return p.writeLimited(of.Namespace)
 		case err != nil:
-			return disruption.NoRecord
+			return reason.NoRecord
 		}
 	}
 	if h.Pods[i].Free {
 		if s, err := p.records.State(h.Workload); h.Observed && (err != nil || s.Reverts() > h.State.Reverts()) {
-			return disruption.Reason(rollout.CoolingDown) // a change of this pass was taken back already
+			return reason.CoolingDown // a change of this pass was taken back already
 		}
 		return ""
 	}
-	return cmp.Or(disruption.Reason(h.Pods[i].Reason), disruption.UnderObservation)
+	return cmp.Or(h.Pods[i].Reason, reason.UnderObservation)
 }
 
 // store stores what the rollout of a workload remembers, as of this pass.
@@ -397,7 +398,9 @@ type announcement struct {
 
 // announce says on the VPA how far a rollout is, each thing once an hour.
 func (p *pass) announce(name cache.ObjectName, h *heldWorkload) {
-	news := func(reason, about string) bool { return p.news(announcement{vpa: name, reason: reason, about: about}) }
+	news := func(skipReason, about string) bool {
+		return p.news(announcement{vpa: name, reason: skipReason, about: about})
+	}
 	if h.stored && h.before.Phase == rollout.PhaseCanary && h.State.Phase == rollout.PhaseFullRollout && news(actuate.EventCanaryPromoted, "") {
 		p.say(name, actuate.EventCanaryPromoted, "The canary did well: all pods may be changed")
 	}
@@ -407,7 +410,7 @@ func (p *pass) announce(name cache.ObjectName, h *heldWorkload) {
 	if h.HPA && news(actuate.EventHPAConflict, h.Policy) {
 		p.say(name, actuate.EventHPAConflict, "A HorizontalPodAutoscaler looks at resources of the pods that SizingPolicy "+h.Policy+" would change: spec.rollout.hpa says what becomes of these")
 	}
-	due := slices.ContainsFunc(h.Pods, func(a rollout.Answer) bool { return a.Reason == rollout.CoolingDown })
+	due := slices.ContainsFunc(h.Pods, func(a rollout.Answer) bool { return a.Reason == reason.CoolingDown })
 	if due && !h.Next.IsZero() && news(actuate.EventCooldownActive, "") {
 		p.say(name, actuate.EventCooldownActive, "Pods are not changed before "+h.Next.UTC().Format(time.RFC3339)+": the last round of changes ended a short time ago")
 	}
@@ -428,13 +431,13 @@ func (p *pass) announceSkip(s *disruption.Skip) {
 		return
 	}
 	switch s.Reason {
-	case disruption.OptedOut:
+	case reason.OptedOut:
 		if p.news(announcement{vpa: name, reason: actuate.EventWorkloadOptOut}) {
 			p.skipsSaid++
 			p.say(name, actuate.EventWorkloadOptOut, "No SizingPolicy changes the pods: "+s.Reason.Explain().Means)
 		}
-	case disruption.NodePressure, disruption.NodeUnknown, disruption.NodeFull, disruption.TooLargeForNode, disruption.QuotaFull,
-		disruption.OutsideLimitRange, disruption.ClassWouldChange, disruption.StaticCPU:
+	case reason.NodePressure, reason.NodeUnknown, reason.NodeFull, reason.TooLargeForNode, reason.QuotaFull,
+		reason.OutsideLimitRange, reason.ClassWouldChange, reason.StaticCPU:
 		of := p.snapshot.Rollout(name)
 		if of == nil || p.snapshot.HasShare(s.UID) { // shares move often, and a node that is full is no news to them
 			return

@@ -103,7 +103,7 @@ func TestWhatWasTakenBackIsNotTriedAgain(t *testing.T) {
 		after := time.Duration(day) * 24 * time.Hour
 		r.recommend([]string{"50m", "30m", "53m"}[day%3], []string{"50Mi", "30Mi", "53Mi"}[day%3])
 		require.Empty(t, r.at(after), day)
-		require.Equal(t, 2, r.skipped("KeptAfterRevert"))
+		require.Equal(t, 2, r.skipped("RevertBackoff"))
 	}
 	require.Equal(t, "100m 100m", r.sizes())
 	r.recommend("80m", "80Mi")

@@ -10,7 +10,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 )
 
 // A policy changes running pods as soon as their recommendation rests on enough usage.
@@ -34,7 +34,7 @@ func TestRollout_RequiresHistory(t *testing.T) {
 				return
 			}
 			require.Empty(t, r.at(0))
-			require.NotZero(t, r.skipped(string(disruption.ShortHistory)))
+			require.NotZero(t, r.skipped(string(reason.ShortHistory)))
 			r.covers(9 * 24 * time.Hour)
 			require.Len(t, r.at(time.Minute), 1)
 		})

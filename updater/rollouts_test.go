@@ -260,7 +260,7 @@ func TestAChangeThatHurtsIsTakenBack(t *testing.T) {
 
 	require.Empty(t, r.at(3*time.Minute))
 	require.Equal(t, 0, r.skipped("CoolingDown"), "nobody is to be changed")
-	require.Equal(t, 3, r.skipped("KeptAfterRevert"))
+	require.Equal(t, 3, r.skipped("RevertBackoff"))
 	require.Empty(t, r.at(6*24*time.Hour))
 	require.Equal(t, "100m 100m 100m", r.sizes())
 	require.Equal(t, []string{"web-1-0"}, r.at(7*24*time.Hour+3*time.Minute), "after a week it is tried again")
@@ -324,7 +324,7 @@ func TestWhatAHorizontalPodAutoscalerLooksAtIsLeftOut(t *testing.T) {
 	require.Contains(t, strings.Join(r.told(), "\n"), "HPAConflict")
 	r.judge(5 * time.Minute)
 	r.at(6 * time.Minute)
-	require.Equal(t, 1, r.skipped("HPAOnResource"), "what is recommended for it is not all that it gets")
+	require.Equal(t, 1, r.skipped("ManagedByHPA"), "what is recommended for it is not all that it gets")
 
 	require.Contains(t, newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto), hpa()).rehearsed(), "would say of VPA shop/deployment-web: HPAConflict")
 

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/updater/actuate"
 )
 
@@ -55,7 +55,7 @@ func TestEvictionsWaitForRoomUnlessNodesAreAdded(t *testing.T) {
 		require.Contains(t, out.String(), c.says, name)
 		require.Equal(t, c.says != "", strings.Contains(out.String(), "evictions "), name)
 		require.LessOrEqual(t, strings.Count(out.String(), "evictions "), 1, "%s: once", name)
-		require.Equal(t, !c.evicts, w.value("loadline_updater_skipped_pods", "reason", disruption.TooLargeForNode.String()) > 0, name)
+		require.Equal(t, !c.evicts, w.value("loadline_updater_skipped_pods", "reason", reason.TooLargeForNode.String()) > 0, name)
 	}
 }
 

@@ -16,8 +16,8 @@ import (
 
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
-	"loadline.dev/loadline/pkg/kube/nodeshare"
 	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/updater/view"
 )
@@ -135,12 +135,12 @@ func (c clusterSharing) of(p *fleet.Policy, found *view.Sharing) metav1.Conditio
 	case !of.Free && held != "":
 		return notSharing(string(slices.Max(slices.Collect(maps.Keys(of.Held)))), "acts as DryRun: "+held)
 	case of.Acting > 0:
-	case of.Apart[fleet.ModeTooCautious] > 0:
-		return notSharing(string(fleet.ModeTooCautious), "acts as DryRun for workloads of which not all running pods may be changed: "+
+	case of.Apart[reason.ModeTooCautious] > 0:
+		return notSharing(string(reason.ModeTooCautious), "acts as DryRun for workloads of which not all running pods may be changed: "+
 			"On needs spec.rollout.mode Auto, or Canary once that has come to all pods, and no VPA that a person wrote in mode Off or Initial; "+
 			"pods that have a share keep it: to give it back, set spec.sharing.mode: \"Off\" first, while pods may be changed")
-	case of.Apart[nodeshare.RecipeDoesNotShare] > 0:
-		return notSharing(string(nodeshare.RecipeDoesNotShare), "workloads do not share whose recipe is not made for it: name one that is in spec.recipe, such as "+recipesThatShare)
+	case of.Apart[reason.RecipeDoesNotShare] > 0:
+		return notSharing(string(reason.RecipeDoesNotShare), "workloads do not share whose recipe is not made for it: name one that is in spec.recipe, such as "+recipesThatShare)
 	}
 	shares := metav1.Condition{Type: sizing.ConditionSharing, Status: metav1.ConditionTrue, Reason: reasonShares,
 		Message: fmt.Sprintf("pods that share: %d", of.Sharing)}

@@ -15,7 +15,7 @@ import (
 
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/sharing"
+	"loadline.dev/loadline/pkg/core/reason"
 )
 
 // A share under which a container restarts again and again is taken back to the peak, for a day.
@@ -69,7 +69,7 @@ func TestAPodThatRestartedIsNotMadeSmaller(t *testing.T) {
 		require.Equal(t, "725m 800m 725m 725m", r.turn(14*time.Minute), name)
 		require.EqualValues(t, 1, r.skipped("UnderObservation"), name)
 		require.Equal(t, "725m 800m 725m 725m", r.turn(15*time.Minute), name)
-		require.EqualValues(t, 1, r.skipped("ShrunkLately"), "nobody waits for what it would give")
+		require.EqualValues(t, 1, r.skipped("RecentlyShrunk"), "nobody waits for what it would give")
 		require.Equal(t, "725m 725m 725m 725m", r.turn(65*time.Minute), name)
 	}
 }
@@ -199,7 +199,7 @@ func TestAPodThatAResizeRestartsKeepsItsPeak(t *testing.T) {
 		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}
 	}), peaking(), on())...)
 	require.Equal(t, "1400m 1400m 1400m", r.turn(0))
-	require.Equal(t, map[sharing.Reason]int{sharing.RestartsOnResize: 3}, r.shares(noon).Apart)
+	require.Equal(t, map[reason.Reason]int{reason.RestartsOnResize: 3}, r.shares(noon).Apart)
 }
 
 // What pods do not share any more, while they share something else, grows to its peak: no round knows

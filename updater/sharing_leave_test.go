@@ -168,7 +168,7 @@ func TestPodsLeaveANodeOnWhichTheirBasesDoNotFit(t *testing.T) {
 		r.turn(time.Duration(minute+1) * time.Minute)
 	}
 	require.Equal(t, []string{"web-1-0"}, r.evictions(), "one in an hour")
-	require.EqualValues(t, 3, r.skipped("LeftLately"))
+	require.EqualValues(t, 3, r.skipped("RecentlyEvicted"))
 	r.turn(time.Hour)
 	require.Len(t, r.evictions(), 2)
 	told := strings.Join(r.told(), "\n")
@@ -204,7 +204,7 @@ func TestBesideANodeAutoscalerPodsShrinkHourly(t *testing.T) {
 	require.Equal(t, "800m 800m 800m", r.turn(0))
 	r.arrive("web-1-3")
 	require.Equal(t, "800m 800m 800m 1400m", r.turn(5*time.Minute))
-	require.EqualValues(t, 4, r.skipped("ShrunkLately"))
+	require.EqualValues(t, 4, r.skipped("RecentlyShrunk"))
 	r.anew()
 	require.Equal(t, "800m 800m 800m 1400m", r.turn(55*time.Minute))
 	require.Equal(t, "725m 725m 725m 725m", r.turn(time.Hour))
@@ -237,7 +237,7 @@ func TestPodsShrinkHourlyWhereNobodyWaits(t *testing.T) {
 	require.Equal(t, "800m 800m 800m", r.turn(0))
 	r.needs("400m")
 	require.Equal(t, "800m 800m 800m", r.turn(5*time.Minute))
-	require.EqualValues(t, 3, r.skipped("ShrunkLately"))
+	require.EqualValues(t, 3, r.skipped("RecentlyShrunk"))
 	r.needs("800m")
 	require.Equal(t, "1 1 1", r.turn(10*time.Minute))
 	r.needs("400m")
@@ -271,7 +271,7 @@ func TestPodsDoNotShrinkForLittleOfAPeak(t *testing.T) {
 	require.Equal(t, "725m 1400m 725m 725m 725m", r.turn(10*time.Minute))
 	r.spans("400m", "1450m")
 	require.Equal(t, "725m 1400m 725m 725m 725m", r.turn(15*time.Minute))
-	require.EqualValues(t, 4, r.skipped("ShrunkLately"))
+	require.EqualValues(t, 4, r.skipped("RecentlyShrunk"))
 }
 
 // Nor does a resize of a pod that does not share, which its kubelet has put off.

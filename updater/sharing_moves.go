@@ -9,6 +9,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/view"
@@ -193,7 +194,7 @@ func keep(room *disruption.Capacity, vpas []disruption.VPA, actions []disruption
 // said puts what sharing says of pods in the place of what the other plan says, where that is
 // only that nothing is to be done.
 func (p *pass) said(moves disruption.Result) {
-	about := make(map[string]disruption.Reason, len(moves.Actions)+len(moves.Skipped))
+	about := make(map[string]reason.Reason, len(moves.Actions)+len(moves.Skipped))
 	for _, a := range moves.Actions {
 		about[a.UID] = ""
 	}
@@ -215,9 +216,9 @@ func (p *pass) said(moves disruption.Result) {
 }
 
 // atRest reports whether a reason says no more than that a pod has what it is to have.
-func atRest(r disruption.Reason) bool {
+func atRest(r reason.Reason) bool {
 	switch r {
-	case disruption.Unchanged, disruption.NoRecommendation, disruption.SmallChange, disruption.TooYoung, disruption.HasShare:
+	case reason.Unchanged, reason.NoRecommendation, reason.SmallChange, reason.TooYoung, reason.HasShare:
 		return true
 	}
 	return false
@@ -291,7 +292,7 @@ func (p *pass) carryOutShares(ctx context.Context, actions []disruption.Action) 
 			klog.FromContext(ctx).V(1).Info("Pass ended: neither rate limit nor time allow a further pod to get its share before the next one", "left", len(p.shares.open))
 			for _, left := range actions[i+1:] {
 				if p.shares.shareOf(left.UID) != nil {
-					p.skip(left.Subject, disruption.RateLimited)
+					p.skip(left.Subject, reason.RateLimited)
 				}
 			}
 			return
@@ -308,11 +309,11 @@ func (p *pass) carryOutShare(ctx context.Context, a disruption.Action) bool {
 	if c.Target = p.snapshot.Pod(a.Subject); c.Target == nil {
 		return true // it is gone
 	}
-	reason := p.make(ctx, c)
-	if reason != "" {
-		p.skip(a.Subject, reason)
+	why := p.make(ctx, c)
+	if why != "" {
+		p.skip(a.Subject, why)
 	}
-	return reason != disruption.RateLimited
+	return why != reason.RateLimited
 }
 
 // endShares takes the mark off pods that have their peak again.

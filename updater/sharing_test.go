@@ -24,9 +24,8 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/sharing"
-	"loadline.dev/loadline/pkg/kube/nodeshare"
 	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/updater/view"
 )
@@ -200,7 +199,7 @@ func TestWhoDoesNotShare(t *testing.T) {
 		"skipped":               {change: template("loadline.dev/skip", "true"), want: map[string]int{"Excluded": 2}},
 		"a node with GPUs":      {node: kubelet("n1", "8", gpu), want: map[string]int{"GPUNode": 2}},
 		"a young workload":      {change: created(noon.Add(-59 * time.Minute)), want: map[string]int{"NewWorkload": 2}},
-		"an HPA on CPU":         {more: hpa(), want: map[string]int{"HPAOnResource": 2}},
+		"an HPA on CPU":         {more: hpa(), want: map[string]int{"ManagedByHPA": 2}},
 		"a class of its own":    {change: onPods(func(p *corev1.Pod) { p.Status.QOSClass = corev1.PodQOSGuaranteed }), want: map[string]int{"Guaranteed": 2}},
 		"pods that are pending": {change: onPods(func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }), want: map[string]int{"NotRunning": 2}},
 		"pods that go away": {change: onPods(func(p *corev1.Pod) {
@@ -321,15 +320,15 @@ func TestLimitsCountInTheSumsOfSharing(t *testing.T) {
 func TestNodesOnWhichNothingCouldBeShared(t *testing.T) {
 	for name, c := range map[string]struct {
 		change  func(*corev1.Node)
-		problem nodeshare.NodeProblem
+		problem reason.Reason
 		saved   float64
 	}{
 		"as usual":                {func(*corev1.Node) {}, "", 900},
 		"a release of 1.33":       {func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.33.0-gke.17" }, "", 900},
-		"an old kubelet":          {func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.32.9" }, nodeshare.KubeletTooOld, 900},
-		"an unknown kubelet":      {func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "" }, nodeshare.KubeletTooOld, 900},
-		"nothing is said":         {func(n *corev1.Node) { n.Status.Allocatable = nil }, nodeshare.AllocatableUnknown, 0},
-		"no memory is said":       {func(n *corev1.Node) { delete(n.Status.Allocatable, corev1.ResourceMemory) }, nodeshare.AllocatableUnknown, 0},
+		"an old kubelet":          {func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.32.9" }, reason.KubeletTooOld, 900},
+		"an unknown kubelet":      {func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "" }, reason.KubeletTooOld, 900},
+		"nothing is said":         {func(n *corev1.Node) { n.Status.Allocatable = nil }, reason.AllocatableUnknown, 0},
+		"no memory is said":       {func(n *corev1.Node) { delete(n.Status.Allocatable, corev1.ResourceMemory) }, reason.AllocatableUnknown, 0},
 		"it takes no pods":        {func(n *corev1.Node) { n.Spec.Unschedulable = true }, "", 0},
 		"GPUs that are not there": {func(n *corev1.Node) { n.Status.Allocatable["nvidia.com/gpu"] = resource.MustParse("0") }, "", 900},
 	} {
@@ -338,7 +337,7 @@ func TestNodesOnWhichNothingCouldBeShared(t *testing.T) {
 		require.Equal(t, c.problem, n.Problem, name)
 		require.Equal(t, 2, n.Pods, name)
 		require.InDelta(t, c.saved, n.Saved[resources.CPU], 1e-6, name)
-		require.Equal(t, c.problem == nodeshare.AllocatableUnknown, n.Headroom[resources.CPU] == 0, name)
+		require.Equal(t, c.problem == reason.AllocatableUnknown, n.Headroom[resources.CPU] == 0, name)
 	}
 }
 
@@ -584,7 +583,7 @@ func TestABugDoesNotStopTheUpdaterFromSharing(t *testing.T) {
 	}
 	found, err := round(func(r *view.Reader) { r.Targets = nil }) // asked for the replicas of each pod's owner
 	require.NoError(t, err)
-	require.Equal(t, map[sharing.Reason]int{sharing.Broken: 3}, found.Apart)
+	require.Equal(t, map[reason.Reason]int{reason.InternalError: 3}, found.Apart)
 	require.Empty(t, found.Nodes)
 	require.Equal(t, 3, w.shares(noon).Nodes[0].Pods)
 
@@ -614,7 +613,7 @@ func TestNoPodTakesMoreThanItsNode(t *testing.T) {
 		c := &v.Status.Recommendation.ContainerRecommendations[0]
 		c.LowerBound, c.Target, c.UpperBound = list("1000", "100Mi"), list("1000", "200Mi"), list("1000", "200Mi")
 	})...).shares(noon)
-	require.Equal(t, map[sharing.Reason]int{sharing.TooLarge: 2}, found.Apart)
+	require.Equal(t, map[reason.Reason]int{reason.TooLarge: 2}, found.Apart)
 	require.Empty(t, found.Nodes)
 	require.Zero(t, found.Policies["fleet"].Pods)
 

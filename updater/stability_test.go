@@ -23,6 +23,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/updater/actuate"
 )
@@ -92,21 +93,21 @@ func TestRoomIsLookedForBeforeActing(t *testing.T) {
 		mode    vpav1.UpdateMode
 		objects []runtime.Object
 		room    string
-		reason  disruption.Reason
+		reason  reason.Reason
 		acts    bool
 	}{
 		"room":                     {vpav1.UpdateModeInPlaceOrRecreate, []runtime.Object{node("n1", "900m"), other}, roomFree, "", true},
 		"no room in place":         {vpav1.UpdateModeInPlaceOrRecreate, []runtime.Object{node("n1", "850m"), other}, roomFree, "", true},
-		"no room anywhere":         {vpav1.UpdateModeRecreate, []runtime.Object{node("n1", "850m"), other}, roomFree, disruption.NodeFull, false},
+		"no room anywhere":         {vpav1.UpdateModeRecreate, []runtime.Object{node("n1", "850m"), other}, roomFree, reason.NodeFull, false},
 		"a node that can be added": {vpav1.UpdateModeRecreate, []runtime.Object{node("n1", "850m"), other}, roomSize, "", true},
 		"not asked":                {vpav1.UpdateModeRecreate, []runtime.Object{node("n1", "850m"), other, quota}, roomOff, "", true},
 		"another node":             {vpav1.UpdateModeRecreate, []runtime.Object{node("n1", "850m"), node("n2", "1"), other}, roomFree, "", true},
-		"too small nodes":          {vpav1.UpdateModeRecreate, []runtime.Object{node("n1", "150m")}, roomSize, disruption.TooLargeForNode, false},
-		"quota beside the old pod": {vpav1.UpdateModeRecreate, []runtime.Object{node("n1", "4"), left150}, roomFree, disruption.QuotaFull, false},
+		"too small nodes":          {vpav1.UpdateModeRecreate, []runtime.Object{node("n1", "150m")}, roomSize, reason.TooLargeForNode, false},
+		"quota beside the old pod": {vpav1.UpdateModeRecreate, []runtime.Object{node("n1", "4"), left150}, roomFree, reason.QuotaFull, false},
 		"quota for more":           {vpav1.UpdateModeInPlaceOrRecreate, []runtime.Object{node("n1", "4"), left150}, roomFree, "", true},
-		"quota of such pods":       {vpav1.UpdateModeInPlaceOrRecreate, []runtime.Object{node("n1", "4"), scoped(corev1.ResourceQuotaScopeNotTerminating)}, roomFree, disruption.QuotaFull, false},
+		"quota of such pods":       {vpav1.UpdateModeInPlaceOrRecreate, []runtime.Object{node("n1", "4"), scoped(corev1.ResourceQuotaScopeNotTerminating)}, roomFree, reason.QuotaFull, false},
 		"quota of other pods":      {vpav1.UpdateModeInPlaceOrRecreate, []runtime.Object{node("n1", "4"), scoped(corev1.ResourceQuotaScopeTerminating)}, roomFree, "", true},
-		"quota":                    {vpav1.UpdateModeInPlaceOrRecreate, []runtime.Object{node("n1", "4"), quota}, roomFree, disruption.QuotaFull, false},
+		"quota":                    {vpav1.UpdateModeInPlaceOrRecreate, []runtime.Object{node("n1", "4"), quota}, roomFree, reason.QuotaFull, false},
 	} {
 		config := Default()
 		config.Room = c.room

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/fairwork"
 )
 
@@ -24,7 +25,7 @@ type writeTurns struct {
 
 // turnEnded is the result of a change that was not tried, because its checks needed more than the turn. It is
 // repeated as a late write of the same pass.
-const turnEnded disruption.Reason = "TurnEnded"
+const turnEnded reason.Reason = "TurnEnded"
 
 const (
 	// maxTurnTime bounds all requests of a write while other namespaces wait. A webhook of others that does
@@ -113,6 +114,6 @@ func (p *pass) carryOutLate(ctx context.Context) {
 		if !served[w.about.Namespace] {
 			p.unserved[w.about.Namespace] = true
 		}
-		p.skip(w.about, disruption.RateLimited)
+		p.skip(w.about, reason.RateLimited)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/fairwork"
 	"loadline.dev/loadline/updater/actuate"
@@ -246,7 +247,7 @@ func TestCarryOut_RepeatsAnEvictionWhoseTurnEnded(t *testing.T) {
 		skips []disruption.Skip
 	}{
 		{name: "enough time at the end", want: []string{"resize", "shop"}},
-		{name: "never enough time", never: true, want: []string{"resize"}, skips: []disruption.Skip{{Subject: shop, Reason: disruption.RateLimited}}},
+		{name: "never enough time", never: true, want: []string{"resize"}, skips: []disruption.Skip{{Subject: shop, Reason: reason.RateLimited}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -68,7 +68,7 @@ func listPackagesIn(t *testing.T, directory string, patterns ...string) []listed
 
 // corePackages are the packages of the core, as docs/architecture.md lists them. Each
 // may import those before it and the standard library, nothing else.
-var corePackages = []string{"resources", "histogram", "usage", "sketch", "sharing", "recipe",
+var corePackages = []string{"reason", "resources", "histogram", "usage", "sketch", "sharing", "recipe",
 	"policy", "fleet", "rollout", "disruption",
 	"replay", "backtest", "nodes"}
 

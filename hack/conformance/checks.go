@@ -13,6 +13,7 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
 )
@@ -102,11 +103,11 @@ func nodePrecheck(in nodeInput) (out nodeOutput, err error) {
 	}
 	answer := rollout.Hold(rollout.State{}, w, rollout.Settings{}, evaluated()).Pods[0]
 	switch answer.Reason {
-	case rollout.TooLargeForNode:
+	case reason.TooLargeForNode:
 		out.Reason = "allocatable"
-	case rollout.NodeUnknown:
+	case reason.NodeUnknown:
 		out.Reason = "nodeUnavailable"
-	case rollout.NodePressure:
+	case reason.NodePressure:
 		out.Reason = map[string]string{"MemoryPressure": "memoryPressure", "DiskPressure": "diskPressure", "PIDPressure": "pidPressure"}[in.NodePressure]
 	}
 	out.Skip = !answer.Free

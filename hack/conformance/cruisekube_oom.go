@@ -3,6 +3,7 @@ package main
 import (
 	"time"
 
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sharing"
@@ -47,7 +48,7 @@ func sharedOOM(in sharedOOMInput) (out sharedOOMOutput, err error) {
 	}
 	answer := sharing.AfterOOM(k)
 	out = sharedOOMOutput{
-		Recorded: answer.Recorded, StatisticsUpdated: answer.Recorded && answer.Reason != sharing.NoRecommendation,
+		Recorded: answer.Recorded, StatisticsUpdated: answer.Recorded && answer.Reason != reason.NoRecommendation,
 		ResizedInPlace: answer.Reason == "", Evicted: answer.MayEvict && answer.Reason != "",
 	}
 	if out.StatisticsUpdated {

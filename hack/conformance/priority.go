@@ -10,6 +10,7 @@ import (
 	"loadline.dev/loadline/hack/conformance/vectors"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -58,7 +59,7 @@ func updatePriority(in priorityInput) (out priorityOutput, err error) {
 	for i := range v.Pods {
 		a := disruption.Assess(&v, &v.Pods[i], config, in.Now)
 		out.Pods = append(out.Pods, priority{Pod: v.Pods[i].Name, OutOfBounds: a.OutOfBounds, Grows: a.Grows, Change: a.Change,
-			Accepted: a.Reason == "" || a.Reason == disruption.RequirementsNotMet, Admitted: a.Reason == ""})
+			Accepted: a.Reason == "" || a.Reason == reason.RequirementsNotMet, Admitted: a.Reason == ""})
 	}
 	out.Order = []string{}
 	for _, a := range disruption.Plan(disruption.View{VPAs: []disruption.VPA{v}}, disruption.State{}, config, in.Now).Actions {

@@ -12,6 +12,7 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
 )
@@ -138,7 +139,7 @@ func cooldown(in cooldownInput) (out cooldownOutput, err error) {
 		}
 	}
 	held := rollout.Hold(s, deployment(fleet.Auto, 1), set, evaluated())
-	return cooldownOutput{held.Pods[0].Reason == rollout.CoolingDown, rollout.Cooldown(set.Cooldown, in.ConsecutiveReverts).Seconds()}, nil
+	return cooldownOutput{held.Pods[0].Reason == reason.CoolingDown, rollout.Cooldown(set.Cooldown, in.ConsecutiveReverts).Seconds()}, nil
 }
 
 type eligibleInput struct {

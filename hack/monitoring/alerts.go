@@ -68,7 +68,7 @@ const (
 // alerts are ordered by program, and by severity.
 var alerts = []alert{
 	{
-		name: "LoadlineRecommenderStands", severity: critical, after: "10m",
+		name: "LoadlineRecommenderStalled", severity: critical, after: "10m",
 		expr:    `sum(increase(vpa_recommender_execution_latency_seconds_count{step="total"}[10m])) == 0 or absent(vpa_recommender_execution_latency_seconds_count{step="total"})`,
 		summary: "No recommender has made a pass in ten minutes.",
 		means:   "Nobody computes recommendations: none runs, none leads, or its passes never end. What is published stays, and pods go on getting it.",
@@ -151,11 +151,11 @@ var alerts = []alert{
 		quiet:   []string{`loadline_workload_ooms_since_change{namespace="shop",vpa="web",container="app",resource="memory"} 1x120`, `loadline_workload_last_change_ratio{namespace="shop",vpa="web",container="app",resource="memory"} 0.2x120`},
 	},
 	{
-		name: "LoadlineRisingMemory", severity: info, after: "1h",
+		name: "LoadlineMemoryGrowth", severity: info, after: "1h",
 		expr:    `loadline_recommender_vpas_with_rising_memory > 0`,
 		summary: "{{ $value }} VPAs have a container whose memory grows from day to day.",
 		means:   "Perhaps a leak: the recommendation follows it, and hides it.",
-		do:      []string{"`kubectl get vpa -A -o json` and look for the condition `RisingMemory`: its message says how fast ([conditions.md](conditions.md))."},
+		do:      []string{"`kubectl get vpa -A -o json` and look for the condition `MemoryGrowth`: its message says how fast ([conditions.md](conditions.md))."},
 		firing:  []string{`loadline_recommender_vpas_with_rising_memory 2x240`},
 		quiet:   []string{`loadline_recommender_vpas_with_rising_memory 0x240`},
 	},
@@ -201,7 +201,7 @@ var alerts = []alert{
 		},
 	},
 	{
-		name: "LoadlineUpdaterStands", severity: critical, after: "10m",
+		name: "LoadlineUpdaterStalled", severity: critical, after: "10m",
 		expr:    `sum(increase(vpa_updater_execution_latency_seconds_count{step="total"}[10m])) == 0 or absent(vpa_updater_execution_latency_seconds_count{step="total"})`,
 		summary: "No updater has made a pass in ten minutes.",
 		means:   "No running pod is resized, also not after an out-of-memory kill. Changes under observation are not taken back.",

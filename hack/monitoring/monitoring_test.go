@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 )
 
 func served(t *testing.T) metrics {
@@ -41,14 +41,14 @@ func TestWhatNobodyServesIsFound(t *testing.T) {
 // Reasons that alerts wait for are reasons of the updater.
 func TestAlertsNameReasonsThatThereAre(t *testing.T) {
 	known := map[string]bool{}
-	for _, r := range disruption.Reasons() {
+	for _, r := range reason.Skips() {
 		known[string(r)] = true
 	}
 	asked := 0
 	for _, a := range alerts {
 		for _, found := range regexp.MustCompile(`skipped_pods\{reason=~?"([^"]*)"`).FindAllStringSubmatch(a.expr, -1) {
-			for reason := range strings.SplitSeq(found[1], "|") {
-				require.True(t, known[reason], "%s: %s", a.name, reason)
+			for name := range strings.SplitSeq(found[1], "|") {
+				require.True(t, known[name], "%s: %s", a.name, name)
 				asked++
 			}
 		}

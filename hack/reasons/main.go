@@ -1,4 +1,4 @@
-// Command reasons writes the table of docs/reasons.md from the one in the code.
+// Command reasons writes the tables of docs/reasons.md.
 package main
 
 import (
@@ -6,12 +6,12 @@ import (
 	"os"
 	"strings"
 
-	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 )
 
-// The table stands between these lines of the page.
+// Each table is between these lines of the page.
 const (
-	begin = "<!-- made by hack/generate.sh from pkg/core/disruption/reason.go -->\n"
+	begin = "<!-- made by hack/generate.sh from pkg/core/reason/explain.go: %s -->\n"
 	end   = "<!-- end -->\n"
 )
 
@@ -22,28 +22,41 @@ func main() {
 	}
 }
 
-func run(page string) error {
-	old, err := os.ReadFile(page)
+func run(path string) error {
+	old, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	head, rest, found := strings.Cut(string(old), begin)
-	_, tail, closed := strings.Cut(rest, end)
-	if !found || !closed {
-		return fmt.Errorf("%s has no lines %q and %q", page, begin, end)
+	page, err := replace(string(old), "skipped pods", reason.SkippedPod)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
 	}
-	if text := head + begin + table() + end + tail; text != string(old) {
-		return os.WriteFile(page, []byte(text), 0o644)
+	if page, err = replace(page, "pods that do not share", reason.NotSharing); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if page != string(old) {
+		return os.WriteFile(path, []byte(page), 0o644)
 	}
 	return nil
 }
 
-func table() string {
+func replace(page, title string, scope reason.Scope) (string, error) {
+	first := fmt.Sprintf(begin, title)
+	head, rest, found := strings.Cut(page, first)
+	_, tail, closed := strings.Cut(rest, end)
+	if !found || !closed {
+		return "", fmt.Errorf("no lines %q and %q", first, end)
+	}
+	return head + first + table(scope) + end + tail, nil
+}
+
+func table(scope reason.Scope) string {
 	var b strings.Builder
 	b.WriteString("| reason | what it means | what to do |\n|---|---|---|\n")
-	for _, reason := range disruption.Reasons() {
-		e := reason.Explain()
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", reason, e.Means, e.Advice)
+	for _, e := range reason.All() {
+		if e.Scope == scope {
+			fmt.Fprintf(&b, "| %s | %s | %s |\n", e.Reason, e.Means, e.Advice)
+		}
 	}
 	return b.String()
 }

@@ -15,7 +15,7 @@ import (
 
 // What only varies must not be called a leak: on the long recordings of memory, which
 // have no known leak, a week in which it rose on each day is told for few days.
-func TestRisingMemoryIsSeldomTold(t *testing.T) {
+func TestMemoryGrowth_IsRarelyReported(t *testing.T) {
 	folder := cmp.Or(os.Getenv("TRACES"), "../../../shared/data/traces")
 	files, err := filepath.Glob(filepath.Join(folder, "bitbrains*.csv.gz"))
 	require.NoError(t, err)

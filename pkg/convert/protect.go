@@ -6,7 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 )
 
 // Annotations that protect pods from evictions.
@@ -30,17 +30,17 @@ func ProtectsFromEviction(key string) bool {
 // An annotation with an unreadable value protects. Pods that run to completion lose their work, and their
 // controllers count an eviction as a failure. Jobs whose podFailurePolicy ignores evictions are an exception
 // that only the Job shows.
-func Protected(pod *corev1.Pod) disruption.Reason {
+func Protected(pod *corev1.Pod) reason.Reason {
 	if value, has := pod.Annotations[safeToEvict]; has && isFalse(value) {
-		return disruption.ProtectedFromEviction
+		return reason.ProtectedFromEviction
 	}
 	for _, key := range [...]string{doNotDisrupt, doNotEvict, preferNoEviction} {
 		if value, has := pod.Annotations[key]; has && !isFalse(value) {
-			return disruption.ProtectedFromEviction
+			return reason.ProtectedFromEviction
 		}
 	}
 	if policy := pod.Spec.RestartPolicy; policy != "" && policy != corev1.RestartPolicyAlways {
-		return disruption.CountsAsFailure
+		return reason.CountsAsFailure
 	}
 	return ""
 }

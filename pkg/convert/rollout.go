@@ -17,6 +17,7 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
 )
@@ -231,13 +232,13 @@ func condition(s *rollout.State, kind string) *rollout.Condition {
 
 // conditionMeans says to people what a condition means, by its reason.
 var conditionMeans = map[string]string{
-	"HighRevertRate":              "At least three of the last five rounds of changes were taken back.",
-	"PodsDeferred":                "The nodes of all pods that are to be changed have no room for it now.",
-	"PodsInfeasible":              "The nodes of all pods that are to be changed can never hold the change.",
-	"PodsDeferredAndInfeasible":   "The nodes of all pods that are to be changed have no room for it now, or can never hold it.",
-	string(rollout.OutsideWindow): "The schedule of the policy does not allow changes now.",
-	rollout.NoPrometheus:          "It is not observed whether changed pods are throttled or wait for CPU: the updater has no --prometheus-address.",
-	rollout.PolicyChanged:         "The policy has changed since the last round, and no pod was changed since.",
+	"HighRevertRate":             "At least three of the last five rounds of changes were taken back.",
+	"PodsDeferred":               "The nodes of all pods that are to be changed have no room for it now.",
+	"PodsInfeasible":             "The nodes of all pods that are to be changed can never hold the change.",
+	"PodsDeferredAndInfeasible":  "The nodes of all pods that are to be changed have no room for it now, or can never hold it.",
+	string(reason.OutsideWindow): "The schedule of the policy does not allow changes now.",
+	rollout.NoPrometheus:         "It is not observed whether changed pods are throttled or wait for CPU: the updater has no --prometheus-address.",
+	rollout.PolicyChanged:        "The policy has changed since the last round, and no pod was changed since.",
 }
 
 // RecordStatus returns the status of the record that remembers a state. Times are of whole

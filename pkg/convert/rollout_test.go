@@ -15,6 +15,7 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
 )
@@ -63,7 +64,7 @@ func (d drawn) state() rollout.State {
 		Mode:  rapid.SampledFrom([]fleet.Mode{fleet.Inherit, fleet.Observe, fleet.Recommend, fleet.OneShot, fleet.Canary, fleet.Auto}).Draw(d.T, "mode"),
 		Phase: rapid.SampledFrom([]rollout.Phase{"", rollout.PhaseCanary, rollout.PhaseFullRollout, rollout.PhaseHalted}).Draw(d.T, "phase"),
 		Hash:  rapid.StringMatching("[0-9a-f]{16}").Draw(d.T, "hash"), HaltedTarget: d.containers(), Kept: d.containers(),
-		Degraded: d.condition("HighRevertRate"), ResizeBlocked: d.condition("PodsDeferred", "PodsInfeasible"), ScheduleBlocked: d.condition(string(rollout.OutsideWindow)),
+		Degraded: d.condition("HighRevertRate"), ResizeBlocked: d.condition("PodsDeferred", "PodsInfeasible"), ScheduleBlocked: d.condition(string(reason.OutsideWindow)),
 	}
 	for _, at := range []*time.Time{&s.CanarySince, &s.CooldownUntil} {
 		if rapid.Bool().Draw(d.T, "time") {

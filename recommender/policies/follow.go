@@ -3,6 +3,7 @@ package policies
 import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/recommender/model"
@@ -13,7 +14,7 @@ import (
 func Follow(policies *sizing.Policies, m *model.Model) {
 	for _, v := range m.VPAs() {
 		d := policies.For(v.Object)
-		if d.Reason == fleet.PolicyUnknown || d.Policy != nil && d.Policy.Unusable != "" {
+		if d.Reason == reason.PolicyUnknown || d.Policy != nil && d.Policy.Unusable != "" {
 			continue
 		}
 		var s model.Sizing

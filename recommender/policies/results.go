@@ -11,6 +11,7 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/kube/client"
@@ -126,13 +127,13 @@ func (r *result) count(w *workload, use *inUse, h history) {
 	add(&c.Deferred, use.deferred)
 	add(&c.Infeasible, use.infeasible || h.infeasible)
 	add(&c.Reverted, h.reverted)
-	add(&c.Refused, w.Reason == fleet.OptedOut || w.refused != "")
+	add(&c.Refused, w.Reason == reason.OptedOut || w.refused != "")
 }
 
 // reportUnknownLabels adds an error if the policy holds a workload because labels are unknown.
 func (r *result) reportUnknownLabels(w *workload, described *fleet.Workload) {
 	switch {
-	case w.Reason != fleet.PolicyUnknown || w.Policy.Unusable != "":
+	case w.Reason != reason.PolicyUnknown || w.Policy.Unusable != "":
 	case described.LabelsUnknown:
 		r.complain(fmt.Sprintf("%s in namespace %s is held: its labels exceed %s", w.Key, w.Key.Namespace, client.MaxLabels))
 	case described.NamespaceLabels == nil:

@@ -28,23 +28,21 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// TargetConflict is a condition of ours: another VPA controls the same pods. Its
-// name sorts after RecommendationProvided, because clients read the first
-// conditions by position.
+// TargetConflict of a VPA: another VPA controls the same pods.
 const TargetConflict vpav1.VerticalPodAutoscalerConditionType = "TargetConflict"
 
-// More conditions of ours.
+// More conditions that only Loadline has.
 const (
 	// TargetHeld: something published is not lowered, because history may be lost.
 	TargetHeld vpav1.VerticalPodAutoscalerConditionType = "TargetHeld"
 	// TargetUnsaved: a target is published that a restart would not find again.
 	TargetUnsaved vpav1.VerticalPodAutoscalerConditionType = "TargetUnsaved"
-	// WrongRecipe: the recipe of an annotation cannot be used, or a policy does not allow it.
-	WrongRecipe vpav1.VerticalPodAutoscalerConditionType = "WrongRecipe"
+	// InvalidRecipe: the recipe in an annotation is invalid, or a policy does not allow it.
+	InvalidRecipe vpav1.VerticalPodAutoscalerConditionType = "InvalidRecipe"
 	// UsageAmbiguous: Prometheus has series of a container from several clusters or replicas.
 	UsageAmbiguous vpav1.VerticalPodAutoscalerConditionType = "UsageAmbiguous"
-	// RisingMemory: the memory of a container grows from day to day, as with a leak.
-	RisingMemory vpav1.VerticalPodAutoscalerConditionType = "RisingMemory"
+	// MemoryGrowth: memory use of a container grows from day to day, as with a leak.
+	MemoryGrowth vpav1.VerticalPodAutoscalerConditionType = "MemoryGrowth"
 	// TooManyContainers: containers get no recommendation because the VPA has too many.
 	TooManyContainers vpav1.VerticalPodAutoscalerConditionType = "TooManyContainers"
 	// StatusTooLarge: a recommendation exceeds MaxBytes, so the published one stays.
@@ -101,7 +99,7 @@ func reasonIf(lacks string) string {
 // Compose returns the new status of a VPA. Conditions that are not the
 // recommender's stay.
 func Compose(vpa *vpav1.VerticalPodAutoscaler, o Outcome, now time.Time) vpav1.VerticalPodAutoscalerStatus {
-	c := conditions{list: slices.Clone(vpa.Status.Conditions), now: metav1.NewTime(now.Truncate(time.Second))}
+	c := storedConditions(vpa, now)
 	switch {
 	case o.Observing != "":
 		c.set(vpav1.RecommendationProvided, corev1.ConditionFalse, "Observing", observing(&o))
@@ -124,14 +122,14 @@ func Compose(vpa *vpav1.VerticalPodAutoscaler, o Outcome, now time.Time) vpav1.V
 	c.keep(o.Omitted != "", TooManyContainers, "LimitExceeded", o.Omitted)
 	c.keep(o.TooLarge, StatusTooLarge, "LimitExceeded", ErrTooLarge.Error())
 	c.keep(o.Ambiguous != "", UsageAmbiguous, "SeriesDiffer", o.Ambiguous)
-	c.keep(o.Rising != "", RisingMemory, "GrowsEachDay", o.Rising)
+	c.keep(o.Rising != "", MemoryGrowth, "GrowsEachDay", o.Rising)
 	c.keep(o.Separate != "" && len(o.Recommendation) > 0, convert.SeparateMemoryLimit, "RequestFollowsUse", o.Separate)
 	c.keep(o.Unsaved, TargetUnsaved, "SaveFailed", "the checkpoints behind the recommendation cannot be written: the log of the recommender says why")
 	if o.RecipePolicy != "" {
-		c.set(WrongRecipe, corev1.ConditionTrue, "PolicyRestricts", "annotation "+recipe.Annotation+" has no effect: SizingPolicy "+o.RecipePolicy+
+		c.set(InvalidRecipe, corev1.ConditionTrue, "PolicyRestricts", "annotation "+recipe.Annotation+" has no effect: SizingPolicy "+o.RecipePolicy+
 			" applies its own recipe to all VPAs (spec.sharing.userVPAs is Restrict)")
 	} else {
-		c.keep(o.Recipe != "", WrongRecipe, "BadAnnotation", o.Recipe)
+		c.keep(o.Recipe != "", InvalidRecipe, "BadAnnotation", o.Recipe)
 	}
 	c.keep(o.WriteLimited, WriteLimited, "LimitExceeded", "this status was written late, because the namespace had used its write limit")
 	c.sufficient(&o)
@@ -150,7 +148,7 @@ func Compose(vpa *vpav1.VerticalPodAutoscaler, o Outcome, now time.Time) vpav1.V
 // ComposeRefused returns the conditions of a VPA of which the cache lacks the recommendation
 // (client.VPARefused). Conditions that describe the stored recommendation stay.
 func ComposeRefused(vpa *vpav1.VerticalPodAutoscaler, now time.Time) []vpav1.VerticalPodAutoscalerCondition {
-	c := conditions{list: slices.Clone(vpa.Status.Conditions), now: metav1.NewTime(now.Truncate(time.Second))}
+	c := storedConditions(vpa, now)
 	if c.find(vpav1.RecommendationProvided) < 0 {
 		c.set(vpav1.RecommendationProvided, corev1.ConditionFalse, "", "")
 	}
@@ -165,12 +163,43 @@ type conditions struct {
 	now  metav1.Time
 }
 
+// renamed maps condition types of earlier versions to their present names.
+var renamed = map[vpav1.VerticalPodAutoscalerConditionType]vpav1.VerticalPodAutoscalerConditionType{
+	"WrongRecipe":  InvalidRecipe,
+	"RisingMemory": MemoryGrowth,
+}
+
+// storedConditions returns the conditions in the status of a VPA. Those of earlier versions get
+// their present names.
+func storedConditions(vpa *vpav1.VerticalPodAutoscaler, now time.Time) conditions {
+	c := conditions{now: metav1.NewTime(now.Truncate(time.Second))}
+	for _, x := range vpa.Status.Conditions {
+		if name, old := renamed[x.Type]; old {
+			x.Type = name
+		}
+		if c.find(x.Type) < 0 {
+			c.list = append(c.list, x)
+		}
+	}
+	return c
+}
+
 func (c *conditions) find(t vpav1.VerticalPodAutoscalerConditionType) int {
 	return slices.IndexFunc(c.list, func(x vpav1.VerticalPodAutoscalerCondition) bool { return x.Type == t })
 }
 
+// sort orders conditions by type. Clients read the first ones by position, so those that only
+// Loadline has come after RecommendationProvided.
 func (c *conditions) sort() {
-	slices.SortFunc(c.list, func(a, b vpav1.VerticalPodAutoscalerCondition) int { return cmp.Compare(a.Type, b.Type) })
+	after := func(t vpav1.VerticalPodAutoscalerConditionType) int {
+		if t == InvalidRecipe || t == MemoryGrowth || t > vpav1.RecommendationProvided {
+			return 1
+		}
+		return 0
+	}
+	slices.SortFunc(c.list, func(a, b vpav1.VerticalPodAutoscalerCondition) int {
+		return cmp.Or(cmp.Compare(after(a.Type), after(b.Type)), cmp.Compare(a.Type, b.Type))
+	})
 }
 
 // set rewrites a condition; the time of its last transition stays if its status

@@ -19,6 +19,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/view"
 )
@@ -94,7 +95,7 @@ func (r *BudgetReader) Oversized(pod *corev1.Pod) error {
 	}
 	for _, b := range budgets.budgets {
 		if b.oversized {
-			return &Held{Reason: disruption.BudgetTooLarge, Cause: fmt.Errorf("the selector of PodDisruptionBudget %s/%s is not evaluated: %w",
+			return &Held{Reason: reason.BudgetTooLarge, Cause: fmt.Errorf("the selector of PodDisruptionBudget %s/%s is not evaluated: %w",
 				pod.Namespace, b.name, client.ErrSelectorTooLarge)}
 		}
 	}

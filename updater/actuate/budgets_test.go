@@ -18,6 +18,7 @@ import (
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 )
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -94,7 +95,7 @@ func TestBudgetReader_HoldsDisruptionsForOversizedSelectors(t *testing.T) {
 			var held *Held
 			require.Equal(t, tc.held, errors.As(err, &held))
 			if tc.held {
-				require.Equal(t, disruption.BudgetTooLarge, held.Reason)
+				require.Equal(t, reason.BudgetTooLarge, held.Reason)
 				require.ErrorContains(t, err, "PodDisruptionBudget shop/large")
 			}
 			other := pod("b", "b-1", labelled("b"))

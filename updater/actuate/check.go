@@ -18,6 +18,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/fairwork"
 	"loadline.dev/loadline/pkg/kube/client"
@@ -31,7 +32,7 @@ const checkTimeout = 15 * time.Second
 
 // Held is the error of a disruption that a last check holds back.
 type Held struct {
-	Reason disruption.Reason
+	Reason reason.Reason
 	Cause  error
 	// First is set when the check was made, and not when its result is repeated during a pause.
 	First bool
@@ -43,7 +44,7 @@ func (h *Held) Error() string { return fmt.Sprintf("%s: %v", h.Reason, h.Cause) 
 // replacement reports whether the dry run of the replacement holds the disruption back.
 func (h *Held) replacement() bool {
 	switch h.Reason {
-	case disruption.ReplacementRefused, disruption.ReplacementUnchanged, disruption.ReplacementUnknown:
+	case reason.ReplacementRefused, reason.ReplacementUnchanged, reason.ReplacementUnknown:
 		return true
 	}
 	return false
@@ -79,7 +80,7 @@ func (c *Checker) Paused(change Change) error { return c.pauses.active(change, c
 // pod has gone.
 func (c *Checker) Check(ctx context.Context, change Change) error {
 	if metav1.GetControllerOfNoCopy(change.Target) == nil {
-		return &Held{Reason: disruption.NoOwner, Cause: errors.New("the pod has no controller")}
+		return &Held{Reason: reason.NoOwner, Cause: errors.New("the pod has no controller")}
 	}
 	shortened := fairwork.Shortens(ctx, checkTimeout)
 	limited, cancel := fairwork.Limit(client.Once(ctx), checkTimeout)
@@ -105,7 +106,7 @@ func (c *Checker) Check(ctx context.Context, change Change) error {
 // CheckRestart returns nil if a resize may restart a container of a pod, by the pods that its owner has now.
 func (c *Checker) CheckRestart(ctx context.Context, change Change) error {
 	if metav1.GetControllerOfNoCopy(change.Target) == nil {
-		return &Held{Reason: disruption.NoOwner, Cause: errors.New("the pod has no controller")}
+		return &Held{Reason: reason.NoOwner, Cause: errors.New("the pod has no controller")}
 	}
 	limited, cancel := fairwork.Limit(client.Once(ctx), checkTimeout)
 	defer cancel()
@@ -134,14 +135,14 @@ func (c *Checker) live(ctx context.Context, change Change) (*controller, *corev1
 	owner, err := readController(ctx, c.Kube, c.Targets, change, *ref)
 	switch {
 	case errors.Is(err, errNoOwner):
-		return nil, nil, &Held{Reason: disruption.NoOwner, Cause: fmt.Errorf("%s %s: %w", ref.Kind, ref.Name, err)}
+		return nil, nil, &Held{Reason: reason.NoOwner, Cause: fmt.Errorf("%s %s: %w", ref.Kind, ref.Name, err)}
 	case err != nil:
-		return nil, nil, &Held{Reason: disruption.ReplacementUnknown, Cause: fmt.Errorf("read %s %s: %w", ref.Kind, ref.Name, shorten(err))}
+		return nil, nil, &Held{Reason: reason.ReplacementUnknown, Cause: fmt.Errorf("read %s %s: %w", ref.Kind, ref.Name, shorten(err))}
 	}
 	known, pod, err := c.siblings.get(ctx, c.Kube, owner, change.Target, c.now())
 	switch {
 	case err != nil:
-		return nil, nil, &Held{Reason: disruption.ReplacementUnknown, Cause: fmt.Errorf("list the pods of %s %s: %w", ref.Kind, ref.Name, shorten(err))}
+		return nil, nil, &Held{Reason: reason.ReplacementUnknown, Cause: fmt.Errorf("list the pods of %s %s: %w", ref.Kind, ref.Name, shorten(err))}
 	case pod == nil:
 		return nil, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, change.Target.Name)
 	case !known.all: // the count of the caches holds
@@ -170,12 +171,12 @@ func (c *Checker) spares(owner *controller, pods []corev1.Pod, one *corev1.Pod, 
 		v.Groups[0].Replicas = len(v.Pods) + leaving
 	}
 	budget := disruption.NewBudget(&v, *c.Config)
-	reason := budget.Denies(&core)
-	if reason == "" && change.Cause.Shares() && core.Ready && !otherReady(v.Pods, core.UID) {
-		reason = disruption.NoBudget // others would gain less than the workload loses
+	why := budget.Denies(&core)
+	if why == "" && change.Cause.Shares() && core.Ready && !otherReady(v.Pods, core.UID) {
+		why = reason.NoBudget // others would gain less than the workload loses
 	}
-	if reason != "" {
-		return &Held{Reason: reason, Cause: fmt.Errorf("%s %s has %d live pods now, %d of them ready", owner.ref.Kind, owner.ref.Name, len(v.Pods), readyOf(v.Pods))}
+	if why != "" {
+		return &Held{Reason: why, Cause: fmt.Errorf("%s %s has %d live pods now, %d of them ready", owner.ref.Kind, owner.ref.Name, len(v.Pods), readyOf(v.Pods))}
 	}
 	return nil
 }
@@ -229,10 +230,10 @@ func (c *Checker) accepts(ctx context.Context, owner *controller, evicted *corev
 	case err != nil:
 		created = nil
 	case !takesEffect(change, evicted, created):
-		return &Held{Reason: disruption.ReplacementUnchanged, Cause: errors.New("in a dry run the new pod has other sizes than recommended")}
+		return &Held{Reason: reason.ReplacementUnchanged, Cause: errors.New("in a dry run the new pod has other sizes than recommended")}
 	}
 	if changed := owner.changedPart(evicted, created); changed != "" {
-		return &Held{Reason: disruption.OlderRevision, Cause: fmt.Errorf("the template of %s %s differs from the pod: %s", owner.ref.Kind, owner.ref.Name, changed)}
+		return &Held{Reason: reason.OlderRevision, Cause: fmt.Errorf("the template of %s %s differs from the pod: %s", owner.ref.Kind, owner.ref.Name, changed)}
 	}
 	return nil
 }
@@ -241,7 +242,7 @@ func (c *Checker) accepts(ctx context.Context, owner *controller, evicted *corev
 func (c *Checker) create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	created, err := c.Kube.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if notPermitted(err) { // for any pod
-		c.pauses.holdAll(&Held{Reason: disruption.ReplacementUnknown, Cause: errors.New("the updater may not create pods in dry runs: its role lacks the verb create on pods")}, c.now())
+		c.pauses.holdAll(&Held{Reason: reason.ReplacementUnknown, Cause: errors.New("the updater may not create pods in dry runs: its role lacks the verb create on pods")}, c.now())
 	}
 	return created, err
 }
@@ -309,12 +310,12 @@ func refusalOf(err error, generateName string) error {
 	case client.IsWriteLimited(err):
 		return err
 	case undecided(err):
-		return &Held{Reason: disruption.ReplacementUnknown, Cause: fmt.Errorf("create the replacement in a dry run: %w", shorten(err))}
+		return &Held{Reason: reason.ReplacementUnknown, Cause: fmt.Errorf("create the replacement in a dry run: %w", shorten(err))}
 	}
 	if _, exceeds := exceededQuota(err); exceeds {
 		return nil
 	}
-	return &Held{Reason: disruption.ReplacementRefused, Cause: errors.New(stableText(err, generateName))}
+	return &Held{Reason: reason.ReplacementRefused, Cause: errors.New(stableText(err, generateName))}
 }
 
 // undecided reports whether an answer leaves open if the replacement would be accepted.

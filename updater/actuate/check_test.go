@@ -24,6 +24,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/fairwork"
 	"loadline.dev/loadline/updater/view"
@@ -105,7 +106,7 @@ func TestPaused_ChangedVPAEndsAPauseAfterAMinute(t *testing.T) {
 	for generation := range 200 {
 		c.vpa.Generation = int64(generation)
 		require.NoError(t, c.Paused(c.change()))
-		require.Equal(t, disruption.ReplacementRefused, c.held(t, c.Check(t.Context(), c.change())).Reason)
+		require.Equal(t, reason.ReplacementRefused, c.held(t, c.Check(t.Context(), c.change())).Reason)
 		c.vpa.Generation++
 		c.now = c.now.Add(30 * time.Second)
 		require.Error(t, c.Paused(c.change()), "a VPA that changes all the time is checked once a minute")
@@ -136,7 +137,7 @@ func TestPaused_EndOfATurnStartsNoPause(t *testing.T) {
 				err := c.Check(fairwork.Turn(t.Context(), tc.turn), c.change())
 				require.Equal(t, tc.pauses, c.Paused(c.change()) != nil)
 				if tc.pauses {
-					require.Equal(t, disruption.ReplacementUnknown, c.held(t, err).Reason)
+					require.Equal(t, reason.ReplacementUnknown, c.held(t, err).Reason)
 				} else {
 					require.ErrorIs(t, err, ErrTurnEnded)
 				}
@@ -230,7 +231,7 @@ func TestCheck_EvictionsInARowReadPodsOnce(t *testing.T) {
 			c.Evicted(c.pod)
 			continue
 		}
-		require.Equal(t, disruption.NoBudget, c.held(t, err).Reason)
+		require.Equal(t, reason.NoBudget, c.held(t, err).Reason)
 		require.ErrorContains(t, err, "ReplicaSet web has 2 live pods now, 2 of them ready")
 	}
 	require.Equal(t, 1, lists)
@@ -260,7 +261,7 @@ func TestCheck_BoostedReplacementHasEffect(t *testing.T) {
 		if err = c.Check(t.Context(), change); boosted {
 			require.NoError(t, err)
 		} else {
-			require.Equal(t, disruption.ReplacementUnchanged, c.held(t, err).Reason)
+			require.Equal(t, reason.ReplacementUnchanged, c.held(t, err).Reason)
 		}
 	}
 }

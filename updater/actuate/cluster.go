@@ -36,6 +36,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/core/sharing"
@@ -459,7 +460,7 @@ func (c *Cluster) fresh() error {
 		return nil
 	}
 	if err := c.Stale(); err != nil {
-		return &Held{Reason: disruption.StaleCache, Cause: err}
+		return &Held{Reason: reason.StaleCache, Cause: err}
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 )
 
 // A check for the pods of an owner, or for a pod of an older revision, is repeated after a pause. The pause
@@ -100,9 +100,9 @@ func (p *pauses) record(change Change, held *Held, now time.Time) {
 	}
 	key, length, limit := owner, firstRefusalPause, maxRefusalPause
 	switch {
-	case held.Reason == disruption.ReplacementUnknown:
+	case held.Reason == reason.ReplacementUnknown:
 		length, limit = firstUnknownPause, maxUnknownPause
-	case held.Reason == disruption.OlderRevision:
+	case held.Reason == reason.OlderRevision:
 		key = pod
 	case !held.replacement():
 		return

@@ -18,6 +18,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 )
 
 // standalone returns a checker for the only pod of a ReplicaSet or ReplicationController without a
@@ -130,7 +131,7 @@ func TestCheck_HoldsPodsOfChangedStandaloneTemplates(t *testing.T) {
 					return
 				}
 				held := c.held(t, err)
-				require.Equal(t, disruption.OlderRevision, held.Reason)
+				require.Equal(t, reason.OlderRevision, held.Reason)
 				require.ErrorContains(t, held, "the template of "+kind+" web differs from the pod: "+tc.want)
 			})
 		}
@@ -164,7 +165,7 @@ func TestCheck_HoldsPodsOfChangedStandaloneTemplatesUnderAQuota(t *testing.T) {
 				return
 			}
 			held := c.held(t, err)
-			require.Equal(t, disruption.OlderRevision, held.Reason)
+			require.Equal(t, reason.OlderRevision, held.Reason)
 			require.ErrorContains(t, held, "differs from the pod: "+tc.want)
 		})
 	}
@@ -173,8 +174,8 @@ func TestCheck_HoldsPodsOfChangedStandaloneTemplatesUnderAQuota(t *testing.T) {
 // A quota of pods with requests does not count an evicted pod that has none.
 func TestCheck_SubtractsOnlyPodsThatTheQuotaCounts(t *testing.T) {
 	ten := corev1.ResourceList{corev1.ResourcePods: resource.MustParse("10")}
-	for scope, want := range map[corev1.ResourceQuotaScope]disruption.Reason{
-		corev1.ResourceQuotaScopeNotBestEffort: disruption.ReplacementRefused,
+	for scope, want := range map[corev1.ResourceQuotaScope]reason.Reason{
+		corev1.ResourceQuotaScopeNotBestEffort: reason.ReplacementRefused,
 		corev1.ResourceQuotaScopeBestEffort:    "",
 	} {
 		t.Run(string(scope), func(t *testing.T) {
@@ -199,7 +200,7 @@ func TestCheck_SubtractsOnlyPodsThatTheQuotaCounts(t *testing.T) {
 func TestPaused_OlderRevisionPausesOnePod(t *testing.T) {
 	c := standalone(t, "ReplicaSet", func(p *corev1.PodTemplateSpec) { p.Spec.Containers[0].Image = "app:2" }, func(*corev1.Pod) {})
 	require.Error(t, c.Check(t.Context(), c.change()))
-	require.Equal(t, disruption.OlderRevision, c.held(t, c.Paused(c.change())).Reason)
+	require.Equal(t, reason.OlderRevision, c.held(t, c.Paused(c.change())).Reason)
 	other := c.change()
 	other.Target = c.pod.DeepCopy()
 	other.Target.Name, other.Target.UID = "web-2", "other"

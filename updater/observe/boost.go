@@ -21,6 +21,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/actuate"
@@ -325,7 +326,7 @@ func restarts(p disruption.Pod, verdict policy.BoostVerdict) bool {
 
 // refused says why no container of the pod may be restarted now. Pods whose
 // containers were restarted a moment ago count as away.
-func (q *BoostQueue) refused(ctx context.Context, reading view.Reading, pod *corev1.Pod) (disruption.Reason, error) {
+func (q *BoostQueue) refused(ctx context.Context, reading view.Reading, pod *corev1.Pod) (reason.Reason, error) {
 	v, err := q.Reader.Siblings(ctx, reading, pod)
 	if err != nil {
 		return "", err
@@ -344,7 +345,7 @@ func (q *BoostQueue) refused(ctx context.Context, reading view.Reading, pod *cor
 		}
 	}
 	if this == nil {
-		return disruption.NoOwner, nil
+		return reason.NoOwner, nil
 	}
 	return budget.Denies(this), nil
 }

@@ -33,6 +33,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/actuate"
@@ -249,9 +250,9 @@ func (q *Queue) drop(ctx context.Context, pod *corev1.Pod, at time.Time, why err
 
 // waits reports whether a policy that holds its pods may let them go soon: until then nothing is
 // changed, and nothing forgotten.
-func waits(held disruption.Reason) bool {
+func waits(held reason.Reason) bool {
 	switch held {
-	case disruption.PolicyPaused, disruption.PolicyUnknown, disruption.NoRecord:
+	case reason.PolicyPaused, reason.PolicyUnknown, reason.NoRecord:
 		return true
 	}
 	return false

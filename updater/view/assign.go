@@ -14,6 +14,7 @@ import (
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
 )
@@ -40,20 +41,20 @@ func (r *Reader) assign(ctx context.Context, s *Snapshot) (controlled, left []ow
 		if pod.DeletionTimestamp != nil {
 			return
 		}
-		o, vpa, reason := r.find(ctx, pod)
-		if reason == disruption.PolicyUnknown {
+		o, vpa, why := r.find(ctx, pod)
+		if why == reason.PolicyUnknown {
 			if o, shared := r.leftBy(ctx, pod); shared {
 				left = append(left, o)
 			}
 		}
 		switch {
-		case reason == disruption.NoVPA: // nearly all pods of many clusters
+		case why == reason.NoVPA: // nearly all pods of many clusters
 			s.NoVPA++
 			if each.Enabled() {
-				each.Info("Pod left alone", "pod", klog.KObj(pod), "reason", reason)
+				each.Info("Pod left alone", "pod", klog.KObj(pod), "reason", why)
 			}
-		case reason != "":
-			s.skip(pod.Namespace, vpa, pod.Name, pod.UID, reason)
+		case why != "":
+			s.skip(pod.Namespace, vpa, pod.Name, pod.UID, why)
 		case o.vpa != nil:
 			controlled = append(controlled, o)
 		}
@@ -87,7 +88,7 @@ func (r *Reader) leftBy(ctx context.Context, pod *corev1.Pod) (o owned, shared b
 // find finds the VPA of a pod, or why none can be found that changes running pods, with
 // the name of the VPA as far as that is known. It finds nothing of a pod that goes away
 // at this moment.
-func (r *Reader) find(ctx context.Context, pod *corev1.Pod) (o owned, vpaName string, reason disruption.Reason) {
+func (r *Reader) find(ctx context.Context, pod *corev1.Pod) (o owned, vpaName string, why reason.Reason) {
 	owner, by := r.claimed(ctx, pod)
 	switch {
 	case by.vpa == nil:
@@ -95,7 +96,7 @@ func (r *Reader) find(ctx context.Context, pod *corev1.Pod) (o owned, vpaName st
 	case by.vpa.held != "":
 		return o, by.vpa.reading.Object.Name, by.vpa.held
 	case !acts(by.vpa.mode):
-		return o, "", disruption.NoVPA
+		return o, "", reason.NoVPA
 	}
 	o, _ = r.owned(pod, by.vpa, owner)
 	return o, "", ""
@@ -114,16 +115,16 @@ func (r *Reader) owned(pod *corev1.Pod, vpa *knownVPA, owner *knownOwner) (o own
 
 // claimant is the VPA that controls a pod, whether it changes running pods or not.
 type claimant struct {
-	vpa    *knownVPA         // nil: none can be found
-	reason disruption.Reason // why
-	name   string            // of the VPA that is the reason, as far as there is one
+	vpa    *knownVPA     // nil: none can be found
+	reason reason.Reason // why
+	name   string        // of the VPA that is the reason, as far as there is one
 }
 
 // claimed returns the direct owner of a pod, nil if none can control it, and its claimant. Pods with
 // one owner and the same labels have the same, which is looked up once in a pass.
 func (r *Reader) claimed(ctx context.Context, pod *corev1.Pod) (owner *knownOwner, by claimant) {
 	if owner = r.ownerOf(ctx, pod); owner == nil {
-		return nil, claimant{reason: disruption.NoVPA}
+		return nil, claimant{reason: reason.NoVPA}
 	}
 	if owner.asked != r.memo.pass || !client.SameMap(owner.labels, pod.Labels) {
 		owner.asked, owner.labels, owner.claimant = r.memo.pass, pod.Labels, r.claimant(owner, pod.Labels)
@@ -139,15 +140,15 @@ func (r *Reader) claimed(ctx context.Context, pod *corev1.Pod) (owner *knownOwne
 // claimant finds that of the pods of an owner with some labels.
 func (r *Reader) claimant(owner *knownOwner, labels map[string]string) claimant {
 	if owner.unreadable {
-		return claimant{reason: disruption.OwnerUnreadable}
+		return claimant{reason: reason.OwnerUnreadable}
 	}
 	if by, found := r.memo.index.Controlling(owner.top, labels); found {
 		return claimant{vpa: r.memo.vpas[cache.NewObjectName(by.Namespace, by.Name)]}
 	}
 	if name, known := r.memo.unreadable[owner.top]; known {
-		return claimant{reason: disruption.TargetUnreadable, name: name}
+		return claimant{reason: reason.TargetUnreadable, name: name}
 	}
-	return claimant{reason: disruption.NoVPA}
+	return claimant{reason: reason.NoVPA}
 }
 
 // ownerOf returns the direct owner of a pod; nil: it has none, or nothing acts in its namespace.
@@ -220,24 +221,24 @@ func (f *filling) add(ctx context.Context, pods []owned) {
 	name := cache.MetaObjectToName(reading.Object)
 	firstPod, firstGroup := len(f.pods), len(f.groups)
 	f.owners, f.rest = f.owners[:0], true
-	reason := disruption.Broken
+	why := reason.InternalError
 	if convert.Unreadable(reading.Object) != "" {
-		reason = disruption.VPAUnreadable
+		why = reason.VPAUnreadable
 	}
 	v, err := f.vpa(pods[0].vpa)
 	if err != nil {
 		log.Error(err, "VPA skipped with its pods: it cannot be understood", "vpa", name, "pods", len(pods))
 	}
 	for _, o := range pods {
-		reason, err := reason, err
+		why, err := why, err
 		if err == nil {
 			if err = f.one(ctx, o); err != nil {
-				reason = disruption.Broken
+				why = reason.InternalError
 				log.Error(err, "Pod skipped: it cannot be understood", "pod", klog.KRef(o.namespace, o.name), "vpa", name)
 			}
 		}
 		if err != nil {
-			f.snapshot.skip(o.namespace, name.Name, o.name, o.uid, reason)
+			f.snapshot.skip(o.namespace, name.Name, o.name, o.uid, why)
 		}
 	}
 	f.protectOlder()

@@ -13,6 +13,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
@@ -53,7 +54,7 @@ func (r *Reader) Controlling(ctx context.Context, pod *corev1.Pod) (Reading, boo
 // Governed returns the VPA that controls a pod, made ones among them, and what a SizingPolicy lets
 // be done with its pods; nil: nothing is to be done because of one, for the reason that is
 // returned, if any.
-func (r *Reader) Governed(ctx context.Context, pod *corev1.Pod) (Reading, *Rollout, disruption.Reason, error) {
+func (r *Reader) Governed(ctx context.Context, pod *corev1.Pod) (Reading, *Rollout, reason.Reason, error) {
 	reading, found, err := r.controlling(ctx, pod, func(*target.Claim) bool { return true })
 	if err != nil || !found {
 		return Reading{}, nil, "", err

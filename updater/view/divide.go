@@ -14,7 +14,7 @@ import (
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/core/sharing"
@@ -38,17 +38,17 @@ type Marking struct {
 // DividedPod is a pod that shares, or did, and is to get something else.
 type DividedPod struct {
 	Cause   disruption.Cause
-	Mark    sharing.Mark      // to be written before
-	Marked  bool              // it is written
-	Shrinks bool              // a container of it gets less of something
-	Reason  disruption.Reason // why it is left alone all the same; empty: it is not
+	Mark    sharing.Mark  // to be written before
+	Marked  bool          // it is written
+	Shrinks bool          // a container of it gets less of something
+	Reason  reason.Reason // why it is left alone all the same; empty: it is not
 
 	starved *disruption.Pod // in the snapshot, if it may be evicted where it is refused memory; nil: it must not
 }
 
 // Refused notes why a pod does not get what it is to get: if that is memory after an out-of-memory kill, it
 // may be evicted.
-func (d *DividedPod) Refused(why disruption.Reason) {
+func (d *DividedPod) Refused(why reason.Reason) {
 	if d.starved != nil {
 		shares := *d.starved.Shares // which outlives the snapshot
 		shares.Refused = why
@@ -303,7 +303,7 @@ func (d *division) moved(v *disruption.VPA, a *aim, p *disruption.Pod, whole []d
 	case a.standing == Waits:
 		part = part.only(a.peak)
 	case !part.reaches(a.peak):
-		if out.Reason != "" && out.Reason != disruption.ChangedOutside && part.grows != [resources.Kinds]bool{} {
+		if out.Reason != "" && out.Reason != reason.ChangedOutside && part.grows != [resources.Kinds]bool{} {
 			part, out.Reason = part.growth(whole), "" // what would grow does not wait for what must not shrink
 		}
 	case out.Reason != "" || out.Cause == disruption.ShareReverted: // what gets its peak waits for nothing that does not
@@ -365,7 +365,7 @@ func (d *division) harmed(a *aim, p *disruption.Pod, known *knownPod) bool {
 }
 
 // waits says why a pod that is to get something else keeps what it has for now.
-func (d *division) waits(a *aim, p *disruption.Pod, whole []disruption.Container, part *sharePart, mark *sharing.Mark) disruption.Reason {
+func (d *division) waits(a *aim, p *disruption.Pod, whole []disruption.Container, part *sharePart, mark *sharing.Mark) reason.Reason {
 	if a.standing != Acts || a.peak == a.kinds {
 		return ""
 	}
@@ -373,7 +373,7 @@ func (d *division) waits(a *aim, p *disruption.Pod, whole []disruption.Container
 		for k, shared := range a.kinds {
 			has, seen := whole[i].Asked.Requests.Value(resources.Kind(k)), a.shared.Requests[i][k]
 			if shared && !a.peak[k] && math.Abs(float64(has)-seen) > nearSeen[k] {
-				return disruption.ChangedOutside
+				return reason.ChangedOutside
 			}
 		}
 	}
@@ -381,13 +381,13 @@ func (d *division) waits(a *aim, p *disruption.Pod, whole []disruption.Container
 		return ""
 	}
 	if mark != nil && mark.Restarted(int(p.Restarts), d.now) {
-		return disruption.UnderObservation
+		return reason.UnderObservation
 	}
 	if a.shared.node.Cordoned {
-		return disruption.HasShare // nobody could use what it gives away
+		return reason.HasShare // nobody could use what it gives away
 	}
 	if d.shrankLately(p.Node, a.shared.node) {
-		return disruption.ShrunkLately
+		return reason.RecentlyShrunk
 	}
 	return ""
 }
@@ -429,5 +429,5 @@ func markOf(pod *corev1.Pod) *sharing.Mark {
 // can be known.
 func (r *Reader) policyGone(v *knownVPA) bool {
 	ruled := r.memo.ruled[v.reading.Object]
-	return v.held == disruption.PolicyUnknown && ruled != nil && ruled.answer.Policy == nil && r.Policies.Readable() && fleet.Reason(v.held) == ruled.answer.Reason
+	return v.held == reason.PolicyUnknown && ruled != nil && ruled.answer.Policy == nil && r.Policies.Readable() && v.held == ruled.answer.Reason
 }

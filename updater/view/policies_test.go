@@ -9,13 +9,14 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/reason"
 )
 
 func TestReasonsOfPoliciesAreExplained(t *testing.T) {
-	for _, reason := range []fleet.Reason{fleet.OptedOut, fleet.PolicyUnknown, fleet.PolicyPaused, fleet.ModeOff, fleet.Observing, fleet.RecommendOnly} {
-		e := disruption.Reason(reason).Explain()
-		require.Equal(t, string(reason), e.Reason.String())
-		require.Equal(t, reason == fleet.PolicyUnknown, e.Acute, "only that one is not what somebody asked for: %s", reason)
+	for _, why := range []reason.Reason{reason.OptedOut, reason.PolicyUnknown, reason.PolicyPaused, reason.ModeOff, reason.Observing, reason.RecommendOnly} {
+		e := why.Explain()
+		require.Equal(t, string(why), e.Reason.String())
+		require.Equal(t, why == reason.PolicyUnknown, e.Acute, "only that one is not what somebody asked for: %s", why)
 	}
 }
 
@@ -34,5 +35,5 @@ func TestAMadeVPAHasNoSayInBoosts(t *testing.T) {
 	// A Reader without policies knows of none, so nobody may act.
 	s := read(t, r)
 	require.Empty(t, s.View.VPAs)
-	require.Equal(t, []disruption.Skip{{Subject: disruption.Subject{Namespace: "a", VPA: made.Name, Pod: "web-0", UID: "aweb-0"}, Reason: disruption.PolicyUnknown}}, s.Skipped)
+	require.Equal(t, []disruption.Skip{{Subject: disruption.Subject{Namespace: "a", VPA: made.Name, Pod: "web-0", UID: "aweb-0"}, Reason: reason.PolicyUnknown}}, s.Skipped)
 }

@@ -11,6 +11,7 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/kube/sizing"
@@ -79,12 +80,12 @@ func (l limits) equal(other limits) bool {
 
 // LeftOut says why a pod that is not to be changed may still have something else than what is
 // recommended; empty: it has not.
-func (r *Rollout) LeftOut() rollout.Reason {
+func (r *Rollout) LeftOut() reason.Reason {
 	switch {
 	case len(r.limits.floors) > 0:
-		return rollout.KeptAfterRevert
+		return reason.RevertBackoff
 	case len(r.limits.left) > 0:
-		return rollout.HPAOnResource
+		return reason.ManagedByHPA
 	}
 	return ""
 }
@@ -125,7 +126,7 @@ type permission struct {
 	ungated bool // mode InPlace of a policy, which needs no feature gate
 	// held is why a policy, or the lack of one, holds the pods; empty: nothing does, or the mode
 	// of the VPA already does that.
-	held    disruption.Reason
+	held    reason.Reason
 	rollout *Rollout // nil: the VPA alone decides
 	shares  bool     // the policy wants the pods to share what their nodes have left
 }
@@ -175,8 +176,8 @@ func (r *Reader) permittedTo(vpa *ruled) permission {
 func (r *Reader) givenTo(vpa *ruled) permission {
 	d := &vpa.answer.Decision
 	if d.Reason != "" {
-		if acts(vpa.own) || vpa.made && d.Reason != fleet.ModeOff {
-			return permission{mode: vpa.own, held: disruption.Reason(d.Reason)}
+		if acts(vpa.own) || vpa.made && d.Reason != reason.ModeOff {
+			return permission{mode: vpa.own, held: d.Reason}
 		}
 		return permission{mode: vpa.own}
 	}
@@ -195,7 +196,7 @@ func (r *Reader) givenTo(vpa *ruled) permission {
 	switch recreates := rule.settings.Recreate; {
 	case vpa.own == disruption.InPlace && !vpa.made:
 	case vpa.own == disruption.Recreate && !recreates:
-		p.held = disruption.EvictionNotAllowed // what was changed before is judged all the same
+		p.held = reason.EvictionNotAllowed // what was changed before is judged all the same
 	case vpa.own == disruption.Recreate:
 	case recreates:
 		p.mode = disruption.InPlaceOrRecreate
@@ -204,9 +205,9 @@ func (r *Reader) givenTo(vpa *ruled) permission {
 	}
 	switch {
 	case !vpa.answer.Known:
-		return permission{mode: vpa.own, held: disruption.NoRecord} // it could own none
+		return permission{mode: vpa.own, held: reason.NoRecord} // it could own none
 	case vpa.answer.Workload.Key.Kind == "CronJob" && vpa.answer.Workload.Key.Group == "":
-		return permission{mode: vpa.own, held: disruption.JobNotResized}
+		return permission{mode: vpa.own, held: reason.JobNotResized}
 	}
 	if p.rollout = vpa.given.rollout; p.rollout == nil {
 		p.rollout = &Rollout{}
@@ -317,7 +318,7 @@ func (r *Reader) withFloors(p permission, vpa *ruled, now time.Time) permission 
 	p.rollout.Target = vpa.target()
 	state, err := r.Records.StateAs(vpa.record(), p.rollout.Workload)
 	if err != nil { // nobody knows what did harm before
-		return permission{mode: p.mode, held: disruption.NoRecord}
+		return permission{mode: p.mode, held: reason.NoRecord}
 	}
 	p.rollout.limits.floors = state.Floors(p.rollout.Target, p.rollout.Settings.Hash, now)
 	p.rollout.quiet = p.rollout.quietWith(state, p.mode)

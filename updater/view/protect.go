@@ -7,19 +7,20 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 )
 
 // protected returns the reason why a pod must not be evicted: a protection of the pod itself, or a replacement of
 // an older revision. Empty: the pod may be evicted.
-func (f *filling) protected(o owned, pod *disruption.Pod) disruption.Reason {
-	reason := pod.Protected
-	if reason == disruption.CountsAsFailure && f.Targets.IgnoresDisruption(o.owner.Key) {
-		reason = ""
+func (f *filling) protected(o owned, pod *disruption.Pod) reason.Reason {
+	why := pod.Protected
+	if why == reason.CountsAsFailure && f.Targets.IgnoresDisruption(o.owner.Key) {
+		why = ""
 	}
-	if reason == "" && !f.Targets.KeepsRevision(o.owner.Key, o.name, o.labels) {
-		reason = disruption.OlderRevision
+	if why == "" && !f.Targets.KeepsRevision(o.owner.Key, o.name, o.labels) {
+		why = reason.OlderRevision
 	}
-	return reason
+	return why
 }
 
 // revisions are the pods of one custom workload with their revisions. The revision of new pods is not published
@@ -64,7 +65,7 @@ func (f *filling) protectOlder() {
 	for _, all := range f.revisions {
 		for _, r := range all.pods {
 			if p := &f.pods[r.pod]; p.Protected == "" && r.hash != all.newest.hash {
-				p.Protected = disruption.OlderRevision
+				p.Protected = reason.OlderRevision
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
@@ -17,15 +18,15 @@ func TestFilling_ProtectsOlderPodsOfCustomWorkloads(t *testing.T) {
 		name   string
 		kind   string
 		labels []map[string]string // of the pods, oldest first
-		want   []disruption.Reason
+		want   []reason.Reason
 	}{
 		{name: "one revision", kind: "CloneSet", labels: []map[string]string{{"controller-revision-hash": "a"}, {"controller-revision-hash": "a"}},
-			want: []disruption.Reason{"", ""}},
+			want: []reason.Reason{"", ""}},
 		{name: "two revisions", kind: "CloneSet", labels: []map[string]string{{"controller-revision-hash": "a"}, {"controller-revision-hash": "b"}},
-			want: []disruption.Reason{disruption.OlderRevision, ""}},
+			want: []reason.Reason{reason.OlderRevision, ""}},
 		{name: "two template hashes", kind: "CloneSet", labels: []map[string]string{{"pod-template-hash": "a"}, {"pod-template-hash": "b"}},
-			want: []disruption.Reason{disruption.OlderRevision, ""}},
-		{name: "no revisions", kind: "CloneSet", labels: []map[string]string{nil, {"app": "web"}}, want: []disruption.Reason{"", ""}},
+			want: []reason.Reason{reason.OlderRevision, ""}},
+		{name: "no revisions", kind: "CloneSet", labels: []map[string]string{nil, {"app": "web"}}, want: []reason.Reason{"", ""}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var f filling
@@ -35,7 +36,7 @@ func TestFilling_ProtectsOlderPodsOfCustomWorkloads(t *testing.T) {
 				f.addRevision(owned{owner: by, labels: labels}, 0, i)
 			}
 			f.protectOlder()
-			var got []disruption.Reason
+			var got []reason.Reason
 			for _, p := range f.pods {
 				got = append(got, p.Protected)
 			}

@@ -16,6 +16,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/kube/client"
 )
@@ -133,7 +134,7 @@ func TestAPodWithItsOwnSize(t *testing.T) {
 	v := NewReading(vpa("app"), convert.LimitRanges{})
 	got := v.Pod(trimmed.(*corev1.Pod), 0)
 	core := v.VPA(false)
-	require.Equal(t, disruption.PodLevelResources, disruption.Assess(&core, &got, disruption.Config{}, noon.Time).Reason,
+	require.Equal(t, reason.PodLevelResources, disruption.Assess(&core, &got, disruption.Config{}, noon.Time).Reason,
 		"a resize would be refused, and so would the pod that comes after an eviction")
 }
 
@@ -143,7 +144,7 @@ func TestNoRecommendationAndNoThreshold(t *testing.T) {
 	v.Status.Recommendation = nil
 	r := NewReading(v, convert.LimitRanges{})
 	core, p := r.VPA(false), r.Pod(pod("app"), 0)
-	require.Equal(t, disruption.NoRecommendation, disruption.Assess(&core, &p, disruption.Config{}, noon.Time).Reason)
+	require.Equal(t, reason.NoRecommendation, disruption.Assess(&core, &p, disruption.Config{}, noon.Time).Reason)
 }
 
 // What was read of objects that did not change is used again, and nothing else.

@@ -14,7 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/pkg/kube/client"
@@ -27,21 +27,21 @@ type Sharing struct {
 	Nodes []*NodeSharing // by name, those with pods that share
 	// Apart are the pods on these and other nodes whose policy wants sharing, but that do not
 	// share, by why.
-	Apart    map[sharing.Reason]int
+	Apart    map[reason.Reason]int
 	Policies map[string]*PolicySharing // that want sharing, by name
 }
 
 // PolicySharing is how far the workloads of a policy share.
 type PolicySharing struct {
-	Pods  int                  // that share, or would but for the mode
-	Apart map[fleet.Reason]int // VPAs whose pods do not share, or only in a dry run, by why
+	Pods  int                   // that share, or would but for the mode
+	Apart map[reason.Reason]int // VPAs whose pods do not share, or only in a dry run, by why
 	// Acting are VPAs whose pods share in fact, Sharing those pods, and Overcommitted the first of the
 	// nodes on which the bases alone are more than there is.
 	Acting, Sharing int
 	Overcommitted   string
 	// Held are pods that would share but for a problem of their nodes, and HeldOn is the first of these. Free says
 	// that a pod of the policy is on a node without one, whether it shares at the moment or not.
-	Held   map[nodeshare.NodeProblem]int
+	Held   map[reason.Reason]int
 	HeldOn string
 	Free   bool
 }
@@ -49,9 +49,9 @@ type PolicySharing struct {
 // NodeSharing is a node on which pods share.
 type NodeSharing struct {
 	Name     string
-	Acts     bool                  // the pods get their shares; else they only would. A node can have both
-	Problem  nodeshare.NodeProblem // see nodeshare.Node
-	Cordoned bool                  // it takes no new pods, so what is saved serves nobody
+	Acts     bool          // the pods get their shares; else they only would. A node can have both
+	Problem  reason.Reason // see nodeshare.Node
+	Cordoned bool          // it takes no new pods, so what is saved serves nobody
 	Kinds    [resources.Kinds]bool
 	Pods     int
 	// Available is what those who share have together, Bases what they use nearly always,
@@ -124,7 +124,7 @@ func (r *Reader) share(ctx context.Context, now time.Time, may Standings) (*Shar
 	if m.sharing == nil {
 		m.sharing = &sharingMemo{pods: make(map[types.UID]*sharedPod, m.met), nodes: map[string]*sharedNode{}}
 	}
-	s := sharingRound{Reader: r, sharingMemo: m.sharing, now: now, standings: may, found: &Sharing{Apart: map[sharing.Reason]int{}, Policies: map[string]*PolicySharing{}}}
+	s := sharingRound{Reader: r, sharingMemo: m.sharing, now: now, standings: may, found: &Sharing{Apart: map[reason.Reason]int{}, Policies: map[string]*PolicySharing{}}}
 	s.round++
 	s.at = now
 	objects, err := r.Nodes.List(labels.Everything())
@@ -225,7 +225,7 @@ func (s *sharingRound) read(ctx context.Context, pod *corev1.Pod) {
 	if v := owner.sharer(); v != nil {
 		v.likes = likeness{} // nothing half done is left
 	}
-	broken := &sharedPod{Pod: nodeshare.Pod{UID: pod.UID, Apart: sharing.Broken, Takes: node.Allocatable}, node: node, round: s.round}
+	broken := &sharedPod{Pod: nodeshare.Pod{UID: pod.UID, Apart: reason.InternalError, Takes: node.Allocatable}, node: node, round: s.round}
 	if err := Guard(func() error { broken.Takes = convert.Footprint(pod); return nil }); err != nil {
 		klog.FromContext(ctx).Error(err, "It is not known what a pod requests, so nothing is left on its node for those that share", "pod", klog.KObj(pod), "node", pod.Spec.NodeName)
 	}
@@ -257,7 +257,7 @@ func (s *sharingRound) count(p *sharedPod) {
 		s.found.Policies[p.Of.Decision.Policy.Name].Free = true
 	}
 	switch why := p.Why(); why {
-	case nodeshare.NotWanted:
+	case reason.NotWanted:
 	case "":
 		of := s.found.Policies[p.Of.Decision.Policy.Name]
 		of.Pods++
@@ -269,7 +269,7 @@ func (s *sharingRound) count(p *sharedPod) {
 			}
 		case p.by != nil && p.by.standing == Acts: // for its node alone it does not
 			if of.Held == nil {
-				of.Held = map[nodeshare.NodeProblem]int{}
+				of.Held = map[reason.Reason]int{}
 			}
 			of.Held[n.Problem]++
 			of.HeldOn = cmp.Or(of.HeldOn, n.results[1].Name)
@@ -325,7 +325,7 @@ func (n *sharedNode) compute(name string) {
 		sharers = slices.DeleteFunc(sharers, func(p *sharedPod) bool { return p.Large })
 		r.Kinds, r.Available, r.Pods = input.Kinds, input.Available, len(members)
 		r.Wanted = slices.ContainsFunc(all, func(p *nodeshare.Pod) bool { return p.Accepted })
-		if len(members) > 0 && r.Problem != nodeshare.AllocatableUnknown {
+		if len(members) > 0 && r.Problem != reason.AllocatableUnknown {
 			shares := sharing.Shares(input, rule)
 			switch leaves := shares.Leaves; {
 			case acts && stay(before, sharers, leaves):

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sharing"
 )
@@ -31,7 +32,7 @@ func (d *division) killed(v *disruption.VPA, a *aim, p *disruption.Pod, whole []
 		if answer.Recorded {
 			d.record(of, kill.At)
 		}
-		if answer.Reason == sharing.OOMCooling { // what was begun for the one before goes on, in place
+		if answer.Reason == reason.OOMCooling { // what was begun for the one before goes on, in place
 			kill.At = kill.Recorded
 			answer = sharing.AfterOOM(kill)
 			answer.MayEvict = false
@@ -49,7 +50,7 @@ func (d *division) kill(v *disruption.VPA, a *aim, p *disruption.Pod, c *disrupt
 		Recommended: !v.Outdated && a.vpa.reading.recommendation[c.Current.Name].Target.Has(resources.Memory),
 	}
 	if s := a.shared; s != nil {
-		kill.Excluded, kill.Off, kill.Rank = s.Apart == sharing.Excluded, s.Apart == sharing.SharingOff, s.Sharing.Rank
+		kill.Excluded, kill.Off, kill.Rank = s.Apart == reason.Excluded, s.Apart == reason.SharingOff, s.Sharing.Rank
 		kill.Evict = a.standing != Ends && s.by != nil && d.stillWanted(&s.by.VPA, a.vpa) && s.by.Settings.Evict && s.node.acts(s)
 	}
 	return kill

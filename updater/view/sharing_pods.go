@@ -12,6 +12,7 @@ import (
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/core/sharing"
@@ -70,7 +71,7 @@ func (s *sharingRound) readVPA(ruled *ruled, known *knownVPA) {
 func (s *sharingRound) note(v *nodeshare.VPA, standing Standing) {
 	p := s.found.Policies[v.Decision.Policy.Name]
 	if p == nil {
-		p = &PolicySharing{Apart: map[fleet.Reason]int{}}
+		p = &PolicySharing{Apart: map[reason.Reason]int{}}
 		s.found.Policies[v.Decision.Policy.Name] = p
 	}
 	if v.Why != "" {

@@ -35,6 +35,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 	vpalisters "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
 	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/kube/target"
@@ -159,8 +160,8 @@ func (s *Snapshot) VPA(name cache.ObjectName) *vpav1.VerticalPodAutoscaler {
 	return vpa
 }
 
-func (s *Snapshot) skip(namespace, vpa, pod string, uid types.UID, reason disruption.Reason) {
-	s.Skipped = append(s.Skipped, disruption.Skip{Reason: reason, Subject: disruption.Subject{Namespace: namespace, VPA: vpa, Pod: pod, UID: string(uid)}})
+func (s *Snapshot) skip(namespace, vpa, pod string, uid types.UID, why reason.Reason) {
+	s.Skipped = append(s.Skipped, disruption.Skip{Reason: why, Subject: disruption.Subject{Namespace: namespace, VPA: vpa, Pod: pod, UID: string(uid)}})
 }
 
 // Exists reports whether there is a VPA of that name, in whatever mode.
@@ -206,18 +207,18 @@ func (r *Reader) Read(ctx context.Context, now time.Time, done Step) (*Snapshot,
 // Stopped says why nothing must be done any more for a VPA that was read a while ago:
 // it was deleted, got another mode or target, or a policy holds its pods since. Empty:
 // nothing speaks against it.
-func (r *Reader) Stopped(read Reading) disruption.Reason {
+func (r *Reader) Stopped(read Reading) reason.Reason {
 	if read.Object == nil {
 		return ""
 	}
 	now, err := r.VPAs.VerticalPodAutoscalers(read.Object.Namespace).Get(read.Object.Name)
 	switch {
 	case apierrors.IsNotFound(err), err == nil && convert.Mode(now) != convert.Mode(read.Object):
-		return disruption.ModeOff
+		return reason.ModeOff
 	case err == nil && convert.Unreadable(now) != "":
-		return disruption.VPAUnreadable
+		return reason.VPAUnreadable
 	case err == nil && targetOf(now) != targetOf(read.Object):
-		return disruption.StatusOutdated
+		return reason.StatusOutdated
 	case err == nil:
 		return r.permitted(now).held
 	}

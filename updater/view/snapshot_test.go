@@ -29,6 +29,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	vpalisters "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
 	"loadline.dev/loadline/pkg/kube/client"
@@ -244,9 +245,9 @@ func TestWhyPodsAreNotInTheView(t *testing.T) {
 	for pass := range 2 {
 		s := read(t, r)
 		require.Equal(t, []disruption.Skip{
-			{Subject: disruption.Subject{Namespace: "a", Pod: "orphan", UID: "aorphan"}, Reason: disruption.OwnerUnreadable},
-			{Subject: disruption.Subject{Namespace: "a", VPA: "second", Pod: "unknown-0", UID: "aunknown-0"}, Reason: disruption.TargetUnreadable},
-			{Subject: disruption.Subject{Namespace: "b", VPA: "torn", Pod: "torn-0", UID: "btorn-0"}, Reason: disruption.VPAUnreadable},
+			{Subject: disruption.Subject{Namespace: "a", Pod: "orphan", UID: "aorphan"}, Reason: reason.OwnerUnreadable},
+			{Subject: disruption.Subject{Namespace: "a", VPA: "second", Pod: "unknown-0", UID: "aunknown-0"}, Reason: reason.TargetUnreadable},
+			{Subject: disruption.Subject{Namespace: "b", VPA: "torn", Pod: "torn-0", UID: "btorn-0"}, Reason: reason.VPAUnreadable},
 		}, s.Skipped, pass)
 		require.Equal(t, 4, s.NoVPA, "%d: lonely, off, other and unserved", pass)
 		require.Empty(t, s.View.VPAs, pass)

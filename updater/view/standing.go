@@ -2,6 +2,8 @@ package view
 
 import (
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/reason"
+	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/pkg/kube/nodeshare"
 )
 
@@ -26,7 +28,7 @@ func standingOf(v *nodeshare.VPA, may Standings) Standing {
 		return may.BesideNodeAutoscaler
 	case v.Mode == fleet.SharingOn:
 		return may.Usual
-	case v.Why == fleet.PolicyPaused, v.Why == fleet.PolicyUnknown, v.Why == fleet.ModeTooCautious && v.Decision.Mode == fleet.Canary:
+	case v.Why == reason.PolicyPaused, v.Why == reason.PolicyUnknown, v.Why == reason.ModeTooCautious && v.Decision.Mode == fleet.Canary:
 		return Waits // a canary comes to all pods in a while
 	}
 	return Ends
@@ -48,7 +50,7 @@ func (r *Reader) standing(p *sharedPod, vpa *knownVPA) Standing {
 		return Ends
 	case p.by.standing != Acts:
 		return p.by.standing
-	case p.Apart.Lasts():
+	case sharing.Lasts(p.Apart):
 		return Ends
 	case p.Why() != "" || !p.node.acts(p) || p.shares == nil && !p.leaves:
 		return Waits

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -13,8 +14,8 @@ import (
 // one at all.
 type Assessment struct {
 	Distance
-	QuickOOM bool   // a container ran out of memory soon after it started
-	Reason   Reason // why the pod is not worth a change; empty if it is
+	QuickOOM bool          // a container ran out of memory soon after it started
+	Reason   reason.Reason // why the pod is not worth a change; empty if it is
 }
 
 // Cause is why an assessed pod should be changed.
@@ -51,31 +52,31 @@ func Assess(v *VPA, p *Pod, c Config, now time.Time) Assessment {
 	return a
 }
 
-func (a Assessment) judge(p *Pod, c Config, now time.Time) Reason {
+func (a Assessment) judge(p *Pod, c Config, now time.Time) reason.Reason {
 	switch {
 	case p.Boosted && !p.CPURefused():
-		return Boosted
+		return reason.Boosted
 	case p.Boosted && !p.WantsOOMResize(): // it would be boosted anew, and again not give it back
-		return StaticCPU
+		return reason.StaticCPU
 	case !slices.ContainsFunc(p.Containers, func(c Container) bool { return c.Recommended() }):
-		return NoRecommendation
+		return reason.NoRecommendation
 	case p.PodLevel:
-		return PodLevelResources
+		return reason.PodLevelResources
 	case !p.Changed():
-		return Unchanged
+		return reason.Unchanged
 	case p.ViolatesLimitRange():
-		return OutsideLimitRange
+		return reason.OutsideLimitRange
 	}
 	if !a.OutOfBounds && !a.QuickOOM {
 		if p.Started.IsZero() || now.Before(p.Started.Add(c.Lifetime)) {
-			return TooYoung
+			return reason.TooYoung
 		}
 		if a.Change < c.Threshold {
-			return SmallChange
+			return reason.SmallChange
 		}
 	}
 	if a.QuickOOM && a.Change == 0 {
-		return SmallChange
+		return reason.SmallChange
 	}
 	return ""
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -30,7 +31,7 @@ type Situation struct {
 	Config  Config
 	Now     time.Time
 
-	protected Reason // why Mode is InPlace in place of the InPlaceOrRecreate of the VPA; empty: it is not
+	protected reason.Reason // why Mode is InPlace in place of the InPlaceOrRecreate of the VPA; empty: it is not
 }
 
 // Decide says what can be done with the pod in place. Of these rows the first that holds
@@ -47,22 +48,22 @@ type Situation struct {
 //	other    is in a resize, or known to be refused        Wait or Evict
 //	any      needs no budget                               Go
 //	any      needs budget                                  Go, or Wait if there is none
-func (s Situation) Decide(p *Pod) (Decision, Reason) {
+func (s Situation) Decide(p *Pod) (Decision, reason.Reason) {
 	noBudget, resizing, inPlace := s.needsNoBudget(p), p.Resize != NotResizing, s.Mode == InPlace
 	problem := s.Budget.problem(p)
 	switch {
 	case inPlace && !s.Config.InPlaceMode && !s.Ungated:
-		return Wait, ModeNotEnabled
-	case problem == NoOwner:
+		return Wait, reason.ModeNotEnabled
+	case problem == reason.NoOwner:
 		return Wait, problem
 	case problem != "" && !noBudget && !s.Config.FreeResizes:
 		return Wait, problem
 	case p.Pending:
-		return Wait, NotRunning
+		return Wait, reason.NotRunning
 	case inPlace && s.nodeRefuses(p):
-		return StillRefused, Infeasible
+		return StillRefused, reason.Infeasible
 	case inPlace && p.Resize == ResizeInfeasible:
-		return JustRefused, Infeasible
+		return JustRefused, reason.Infeasible
 	case inPlace && resizing:
 		return Busy, unresized(p.Resize)
 	case resizing, !inPlace && s.State.NodeRefuses(p):
@@ -70,8 +71,8 @@ func (s Situation) Decide(p *Pod) (Decision, Reason) {
 	case noBudget:
 		return Go, ""
 	}
-	if reason := s.Budget.Denies(p); reason != "" {
-		return Wait, reason
+	if why := s.Budget.Denies(p); why != "" {
+		return Wait, why
 	}
 	return Go, ""
 }
@@ -90,17 +91,17 @@ func (s Situation) needsNoBudget(p *Pod) bool {
 }
 
 // Evictable returns why the pod may not be evicted now, empty if it may.
-func (s Situation) Evictable(p *Pod) Reason {
+func (s Situation) Evictable(p *Pod) reason.Reason {
 	if p.Pending || p.Resize == NotResizing {
 		return s.Budget.Denies(p)
 	}
-	_, reason := s.fallback(p)
-	return reason
+	_, why := s.fallback(p)
+	return why
 }
 
 // fallback says whether a pod whose resize did not come about is evicted: never for a share alone,
 // unless it lacks memory and does not work.
-func (s Situation) fallback(p *Pod) (Decision, Reason) {
+func (s Situation) fallback(p *Pod) (Decision, reason.Reason) {
 	if p.awaitsShare() && !p.starved() {
 		return Wait, unresized(p.Resize)
 	}
@@ -110,8 +111,8 @@ func (s Situation) fallback(p *Pod) (Decision, Reason) {
 	if waits {
 		return Wait, unresized(p.Resize)
 	}
-	if reason := s.Budget.Denies(p); reason != "" {
-		return Wait, reason
+	if why := s.Budget.Denies(p); why != "" {
+		return Wait, why
 	}
 	return Evict, ""
 }
@@ -144,16 +145,16 @@ func (p *Pod) awaitsShare() bool {
 }
 
 // unresized says why a pod in this state is left alone.
-func unresized(r ResizeState) Reason {
+func unresized(r ResizeState) reason.Reason {
 	switch r {
 	case ResizeDeferred:
-		return Deferred
+		return reason.Deferred
 	case ResizeInfeasible:
-		return Infeasible
+		return reason.Infeasible
 	case ResizeError, ResizeUnclear:
-		return ResizeFailed
+		return reason.ResizeFailed
 	}
-	return WaitingForNode
+	return reason.WaitingForNode
 }
 
 // Budget counts how many pods of each owner may be away at once. It lasts for
@@ -164,10 +165,10 @@ type Budget struct {
 
 // owner is the state of one Group.
 type owner struct {
-	problem    Reason // why no pod of it may be disrupted, or empty
-	wanted     int    // replicas
-	tolerated  int    // how many of them may be away
-	running    int    // pods that are not pending
+	problem    reason.Reason // why no pod of it may be disrupted, or empty
+	wanted     int           // replicas
+	tolerated  int           // how many of them may be away
+	running    int           // pods that are not pending
 	ready      int
 	spent      int             // running pods disrupted by this plan
 	spentReady int             // those of them that were ready
@@ -203,9 +204,9 @@ func NewBudget(v *VPA, c Config) *Budget {
 		o.tolerated = int(float64(o.wanted) * c.Tolerance)
 		switch {
 		case o.wanted <= 0:
-			o.problem = NoOwner
+			o.problem = reason.NoOwner
 		case alive[i] < least:
-			o.problem = BelowMinReplicas
+			o.problem = reason.BelowMinReplicas
 		}
 	}
 	return b
@@ -220,19 +221,19 @@ func (b *Budget) of(p *Pod) *owner {
 }
 
 // problem is why no pod of the owner may be disrupted at all, or empty.
-func (b *Budget) problem(p *Pod) Reason {
+func (b *Budget) problem(p *Pod) reason.Reason {
 	if o := b.of(p); o != nil {
 		return o.problem
 	}
-	return NoOwner
+	return reason.NoOwner
 }
 
 // Denies returns why the pod may not be disrupted now, empty if it may. A
 // pending pod costs nothing. One that is ready must leave enough
 // ready pods behind, one that is not enough running ones.
-func (b *Budget) Denies(p *Pod) Reason {
-	if reason := b.problem(p); reason != "" {
-		return reason
+func (b *Budget) Denies(p *Pod) reason.Reason {
+	if why := b.problem(p); why != "" {
+		return why
 	}
 	if p.Pending {
 		return ""
@@ -256,16 +257,16 @@ func (b *Budget) Denies(p *Pod) Reason {
 	case have == o.wanted && o.tolerated == 0 && o.spent+leaving == 0:
 		return ""
 	case o.spent+leaving > 0:
-		return BudgetSpent
+		return reason.BudgetSpent
 	}
-	return NoBudget
+	return reason.NoBudget
 }
 
 // deniesLeaving is Denies for an eviction for the sake of what the pod shares: the last pod of its owner
 // that is ready stays, since others would gain less than those lose that it serves.
-func (b *Budget) deniesLeaving(p *Pod) Reason {
+func (b *Budget) deniesLeaving(p *Pod) reason.Reason {
 	if b.lastReady(p) {
-		return cmp.Or(b.Denies(p), NoBudget)
+		return cmp.Or(b.Denies(p), reason.NoBudget)
 	}
 	return b.Denies(p)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -53,11 +54,11 @@ func TestEvictableFollowsTheBudget(t *testing.T) {
 	s := Situation{Mode: v.Mode, Budget: NewBudget(v, defaults()), Config: defaults(), Now: noon}
 	require.Empty(t, s.Evictable(&v.Pods[0]))
 	s.Budget.Spend(&v.Pods[0])
-	require.Equal(t, BudgetSpent, s.Evictable(&v.Pods[1]))
+	require.Equal(t, reason.BudgetSpent, s.Evictable(&v.Pods[1]))
 	v.Pods[1].Resize = ResizeInfeasible
-	require.Equal(t, BudgetSpent, s.Evictable(&v.Pods[1]))
+	require.Equal(t, reason.BudgetSpent, s.Evictable(&v.Pods[1]))
 	v.Pods[1].Resize, v.Pods[1].ResizeSince = ResizeDeferred, noon
-	require.Equal(t, Deferred, s.Evictable(&v.Pods[1]))
+	require.Equal(t, reason.Deferred, s.Evictable(&v.Pods[1]))
 	v.Pods[1].Pending, v.Pods[1].Ready = true, false
 	require.Empty(t, s.Evictable(&v.Pods[1]), "a pending pod costs nothing, whatever its resize")
 }
@@ -69,7 +70,7 @@ func TestWhatABudgetCounts(t *testing.T) {
 	b.Spend(&v.Pods[0])
 	require.Empty(t, b.Denies(&v.Pods[2]), "a pod that was not ready is none of the ready ones")
 	b.Spend(&v.Pods[2])
-	require.Equal(t, BudgetSpent, b.Denies(&v.Pods[3]), "three ready ones stay")
+	require.Equal(t, reason.BudgetSpent, b.Denies(&v.Pods[3]), "three ready ones stay")
 	require.Empty(t, b.Denies(&v.Pods[1]))
 	b.Spend(&v.Pods[1])
 	v.Pods[1].Pending = true
@@ -81,7 +82,7 @@ func TestWhatABudgetCounts(t *testing.T) {
 		stray.Group = group
 		b.Spend(&stray)
 		b.leaves(&stray, RestartHolder{UID: stray.UID})
-		require.Equal(t, NoOwner, b.Denies(&stray))
+		require.Equal(t, reason.NoOwner, b.Denies(&stray))
 	}
 }
 
@@ -119,7 +120,7 @@ func TestARoomyNodeCutsNothing(t *testing.T) {
 // A pod that ran out of memory is changed whatever its age, but not for limits alone: the
 // requests are what the kill was about.
 func TestAKillIsNoReasonToChangeLimitsAlone(t *testing.T) {
-	for memory, want := range map[resources.Amount]Reason{1000: SmallChange, 900: ""} {
+	for memory, want := range map[resources.Amount]reason.Reason{1000: reason.SmallChange, 900: ""} {
 		p := small("p0")
 		p.Containers[0] = container(1000, memory, 1000, 1000)
 		p.Containers[0].Fitted.Limits = resources.Of(2000, 2000<<20)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -19,7 +20,7 @@ func TestHeldPodsKeepTheirReasonAndTakeNoBudget(t *testing.T) {
 	for _, mode := range []Mode{Recreate, InPlaceOrRecreate, InPlace} {
 		v := deployment(mode, 4, pods(4, func(i int, p *Pod) {
 			if i < 3 {
-				p.Held = Reason([]string{"NotInCanary", "CoolingDown", "UnderObservation"}[i])
+				p.Held = reason.Reason([]string{"NotInCanary", "CoolingDown", "UnderObservation"}[i])
 			}
 		})...)
 		r := plans(t, v, defaults())
@@ -34,20 +35,20 @@ func TestHeldPodsKeepTheirReasonAndTakeNoBudget(t *testing.T) {
 func TestWhichReasonAHeldPodHas(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Pod)
-		want   Reason
+		want   reason.Reason
 	}{
-		"to be changed":         {func(*Pod) {}, KeptAfterRevert},
-		"unchanged":             {func(p *Pod) { p.Containers[0] = container(1000, 1000, 1000, 1000) }, KeptAfterRevert},
-		"a small change":        {func(p *Pod) { p.Containers[0] = container(1000, 1000, 1010, 1000) }, SmallChange},
-		"too young":             {func(p *Pod) { p.Containers[0] = container(1000, 1000, 1500, 1500); p.Started = noon }, TooYoung},
-		"nothing is left of it": {func(p *Pod) { p.Containers[0].Fitted = policy.Fitted{Name: "app"} }, KeptAfterRevert},
-		"sizes of the pod":      {func(p *Pod) { p.PodLevel = true }, PodLevelResources},
-		"held, and boosted":     {func(p *Pod) { p.Boosted = true }, Boosted},
-		"held, and not free":    {func(p *Pod) { p.Resize = ResizeInProgress }, KeptAfterRevert},
+		"to be changed":         {func(*Pod) {}, reason.RevertBackoff},
+		"unchanged":             {func(p *Pod) { p.Containers[0] = container(1000, 1000, 1000, 1000) }, reason.RevertBackoff},
+		"a small change":        {func(p *Pod) { p.Containers[0] = container(1000, 1000, 1010, 1000) }, reason.SmallChange},
+		"too young":             {func(p *Pod) { p.Containers[0] = container(1000, 1000, 1500, 1500); p.Started = noon }, reason.TooYoung},
+		"nothing is left of it": {func(p *Pod) { p.Containers[0].Fitted = policy.Fitted{Name: "app"} }, reason.RevertBackoff},
+		"sizes of the pod":      {func(p *Pod) { p.PodLevel = true }, reason.PodLevelResources},
+		"held, and boosted":     {func(p *Pod) { p.Boosted = true }, reason.Boosted},
+		"held, and not free":    {func(p *Pod) { p.Resize = ResizeInProgress }, reason.RevertBackoff},
 	} {
 		v := deployment(InPlaceOrRecreate, 2, small("p0"), small("p1"))
 		c.change(&v.Pods[0])
-		v.Pods[0].Held = KeptAfterRevert
+		v.Pods[0].Held = reason.RevertBackoff
 		r := plans(t, v, defaults())
 		require.Contains(t, told(r), "skip p0: "+c.want.String(), name)
 	}
@@ -58,7 +59,7 @@ func TestWhichReasonAHeldPodHas(t *testing.T) {
 func TestAHeldPodGetsMemoryAfterAKillAndNothingElse(t *testing.T) {
 	held := func(changes ...func(*Pod)) *VPA {
 		return deployment(InPlaceOrRecreate, 4, pods(4, func(i int, p *Pod) {
-			p.Held = CoolingDown
+			p.Held = reason.CoolingDown
 			if i == 0 {
 				p.MemoryOnly = true
 				for _, change := range changes {

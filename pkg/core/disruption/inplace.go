@@ -4,24 +4,25 @@ import (
 	"time"
 
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // inPlace plans the resize of a pod, or its eviction where a resize did not or
 // cannot come about.
 func (p *plan) inPlace(v *VPA, c candidate, s Situation) {
-	decision, reason := s.Decide(c.pod)
+	decision, why := s.Decide(c.pod)
 	cause := c.Cause()
 	switch decision {
 	case Evict:
 		p.evict(v, c.pod, s.Budget, ResizeStuck, "")
 		return
 	case Go:
-		reason = WaitingForNode // if there is nothing to ask for
+		why = reason.WaitingForNode // if there is nothing to ask for
 	case JustRefused, Busy:
 		cause = Retry
 	default:
-		p.skip(v, c.pod, s.skipReason(reason))
+		p.skip(v, c.pod, s.skipReason(why))
 		return
 	}
 	if !c.pod.Asks() {
@@ -32,7 +33,7 @@ func (p *plan) inPlace(v *VPA, c candidate, s Situation) {
 		if decision == JustRefused { // what was asked for, and nothing else
 			put(&p.result.State.Refused, c.pod.UID, requests(c.pod.Fitted()))
 		}
-		p.skip(v, c.pod, s.skipReason(reason))
+		p.skip(v, c.pod, s.skipReason(why))
 		return
 	}
 	denied := s.Budget.Denies(c.pod)
@@ -51,23 +52,23 @@ func (p *plan) ignored(s Situation, pod *Pod) bool {
 
 // resize plans a resize that the budget allows, or that needs none; denied is
 // what the budget says of an eviction.
-func (p *plan) resize(v *VPA, asked *Pod, s Situation, denied Reason, cause Cause) {
+func (p *plan) resize(v *VPA, asked *Pod, s Situation, denied reason.Reason, cause Cause) {
 	evicts := s.Mode == InPlaceOrRecreate
-	pod, reason := grantable(asked)
-	if reason != "" {
-		p.evictInstead(v, asked, s, cause, reason, evicts)
+	pod, why := grantable(asked)
+	if why != "" {
+		p.evictInstead(v, asked, s, cause, why, evicts)
 		return
 	}
 	restarts, oomResize := pod.WouldRestart(), pod.IsOOMResize()
-	if reason := p.mustWait(v, pod); reason != "" {
-		p.skip(v, pod, reason)
+	if why := p.mustWait(v, pod); why != "" {
+		p.skip(v, pod, why)
 		return
 	}
 	if (restarts || !s.needsNoBudget(pod)) && !oomResize && p.postpone(postponed{v, asked, s, cause}) {
 		return
 	}
 	if restarts && !oomResize && p.blocked(pod, p.shared(v, pod)) {
-		p.skip(v, pod, RestartUnderWay)
+		p.skip(v, pod, reason.RestartUnderWay)
 		return
 	}
 	pod, need, answer := p.fitting(pod)
@@ -93,20 +94,20 @@ func (p *plan) resize(v *VPA, asked *Pod, s Situation, denied Reason, cause Caus
 }
 
 // mustWait says why a resize has to wait for what was done before.
-func (p *plan) mustWait(v *VPA, pod *Pod) Reason {
+func (p *plan) mustWait(v *VPA, pod *Pod) reason.Reason {
 	switch {
 	case p.before.Waits(pod, p.now):
-		return BackingOff
+		return reason.BackingOff
 	case pod.IsOOMResize():
 		return ""
 	case !pod.WouldRestart():
 		return p.stabilizing(v.GroupOf(pod), pod)
 	}
-	if reason := p.workloadHolds(v, pod); reason != "" {
-		return reason
+	if why := p.workloadHolds(v, pod); why != "" {
+		return why
 	}
 	if p.awaited(pod) {
-		return WaitingForNode
+		return reason.WaitingForNode
 	}
 	return ""
 }
@@ -205,14 +206,14 @@ func (p *Pod) Need() Need {
 }
 
 // noRoom is the reason for an answer.
-func noRoom(a RoomAnswer) Reason {
+func noRoom(a RoomAnswer) reason.Reason {
 	switch a {
 	case RoomFull:
-		return NodeFull
+		return reason.NodeFull
 	case RoomTooLarge:
-		return TooLargeForNode
+		return reason.TooLargeForNode
 	case RoomOverQuota:
-		return QuotaFull
+		return reason.QuotaFull
 	}
 	return ""
 }
@@ -220,10 +221,10 @@ func noRoom(a RoomAnswer) Reason {
 // grantable returns what of a change a node can ever grant in place, or why nothing:
 // a pod keeps its class, and under the static policy its CPU. One that lacks memory
 // gets that alone.
-func grantable(p *Pod) (*Pod, Reason) {
+func grantable(p *Pod) (*Pod, reason.Reason) {
 	switch {
 	case p.ChangesClass():
-		return nil, ClassWouldChange
+		return nil, reason.ClassWouldChange
 	case !p.CPURefused():
 		return p, ""
 	}
@@ -231,14 +232,14 @@ func grantable(p *Pod) (*Pod, Reason) {
 	if p.WantsOOMResize() && memory.Asks() && !memory.CPURefused() {
 		return memory, ""
 	}
-	return nil, StaticCPU
+	return nil, reason.StaticCPU
 }
 
 // evictInstead evicts a pod that cannot be resized, if the mode allows that, or else
 // gives the reason.
-func (p *plan) evictInstead(v *VPA, pod *Pod, s Situation, cause Cause, reason Reason, evicts bool) {
+func (p *plan) evictInstead(v *VPA, pod *Pod, s Situation, cause Cause, why reason.Reason, evicts bool) {
 	if !evicts {
-		p.skip(v, pod, s.skipReason(reason))
+		p.skip(v, pod, s.skipReason(why))
 		return
 	}
 	p.evict(v, pod, s.Budget, cause, s.Budget.Denies(pod))

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -96,9 +97,9 @@ func (p *plan) starves(pod *Pod) bool {
 		return false
 	}
 	switch pod.Shares.Refused {
-	case NodeFull, TooLargeForNode, Infeasible, ClassWouldChange, BackingOff:
+	case reason.NodeFull, reason.TooLargeForNode, reason.Infeasible, reason.ClassWouldChange, reason.BackingOff:
 		return true
-	case Deferred, ResizeFailed:
+	case reason.Deferred, reason.ResizeFailed:
 		return p.now.Sub(p.before.Since(pod, p.now)) > DeferredTimeout
 	}
 	return false

@@ -42,7 +42,7 @@ func TestPanicOfOneVPAStopsNoOther(t *testing.T) {
 		p.all([]*VPA{bad, good})
 		require.ElementsMatch(t, []string{
 			"evict p0: OutOfBounds", "evict p1: OutOfBounds", "evict p2: OutOfBounds", "evict p3: OutOfBounds",
-			"skip bad0: Broken", "skip bad1: Broken", "skip bad2: Broken", "skip bad3: Broken",
+			"skip bad0: InternalError", "skip bad1: InternalError", "skip bad2: InternalError", "skip bad3: InternalError",
 		}, told(p.result), name)
 		require.Len(t, p.result.Problems, 1, name)
 		problem := p.result.Problems[0]

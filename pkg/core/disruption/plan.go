@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 )
 
 // Subject names one pod and its VPA, which is in the same namespace.
@@ -59,7 +60,7 @@ type Action struct {
 // Skip is one pod that is left alone.
 type Skip struct {
 	Subject
-	Reason Reason
+	Reason reason.Reason
 }
 
 // Result is a plan.
@@ -71,7 +72,7 @@ type Result struct {
 	State    State        // for the next plan
 }
 
-// Problem is a panic while a VPA was planned for. Its pods are skipped as Broken.
+// Problem is a panic while a VPA was planned for. Its pods are skipped with InternalError.
 type Problem struct {
 	Namespace, VPA string
 	Panic          string // what it said, and the stack
@@ -149,7 +150,7 @@ func (p *plan) caught(v *VPA) {
 	p.result.Skipped = slices.DeleteFunc(p.result.Skipped, func(s Skip) bool { return of(s.Subject) })
 	p.later = slices.DeleteFunc(p.later, func(r postponed) bool { return r.vpa == v })
 	for i := range v.Pods {
-		p.skip(v, &v.Pods[i], Broken)
+		p.skip(v, &v.Pods[i], reason.InternalError)
 	}
 }
 
@@ -195,7 +196,7 @@ type candidate struct {
 // A pod that starves, or is to leave its node, is evicted whatever else it would get, unless
 //
 //	staysPut          EvictionNotAllowed, UnderObservation, OutsideWindow, NoRecord, NodeFull; of
-//	                  one that is to leave also LeftLately
+//	                  one that is to leave also RecentlyEvicted
 //	deniesLeaving     as Budget.Denies, and mayNotEvict
 //
 // What view/assign.go cannot give to a VPA, and what is refused while a plan is carried out
@@ -207,14 +208,14 @@ func (p *plan) vpa(v *VPA) {
 	for i := range v.Pods {
 		pod := &v.Pods[i]
 		if v.Mode == Off || v.Mode == Initial {
-			p.skip(v, pod, ModeOff)
+			p.skip(v, pod, reason.ModeOff)
 		} else if v.Outdated {
-			p.skip(v, pod, StatusOutdated)
+			p.skip(v, pod, reason.StatusOutdated)
 		} else if p.starves(pod) {
 			starving = append(starving, pod)
 		} else if pod.Leaves {
 			leaving = append(leaving, pod)
-		} else if a := Assess(v, pod, p.config, p.now); pod.Held != "" && (a.Reason == Unchanged || a.Reason == NoRecommendation) {
+		} else if a := Assess(v, pod, p.config, p.now); pod.Held != "" && (a.Reason == reason.Unchanged || a.Reason == reason.NoRecommendation) {
 			p.skip(v, pod, pod.Held) // a part of the change is left out, and nothing is left
 		} else if a.Reason != "" {
 			p.skip(v, pod, a.Reason)
@@ -254,7 +255,7 @@ func (p *plan) vpa(v *VPA) {
 func (p *plan) leave(v *VPA, pod *Pod, b *Budget) {
 	denied := staysPut(v, pod)
 	if _, lately := p.result.State.Left[v.GroupOf(pod).Key]; denied == "" && (lately || b.leavesCrowd(pod)) {
-		denied = LeftLately
+		denied = reason.RecentlyEvicted
 	}
 	if p.evict(v, pod, b, NodeCrowded, cmp.Or(denied, b.deniesLeaving(pod))) {
 		b.of(pod).crowded = true
@@ -263,14 +264,14 @@ func (p *plan) leave(v *VPA, pod *Pod, b *Budget) {
 
 // staysPut says why a pod is not evicted for what it shares, whatever the budget of its owner is:
 // nothing may be evicted, or not at this time, or it is observed, or bound to its node.
-func staysPut(v *VPA, pod *Pod) Reason {
+func staysPut(v *VPA, pod *Pod) reason.Reason {
 	switch {
 	case v.Mode == InPlace:
-		return EvictionNotAllowed
-	case pod.Held == UnderObservation, pod.Held == OutsideWindow, pod.Held == EvictionNotAllowed, pod.Held == NoRecord:
+		return reason.EvictionNotAllowed
+	case pod.Held == reason.UnderObservation, pod.Held == reason.OutsideWindow, pod.Held == reason.EvictionNotAllowed, pod.Held == reason.NoRecord:
 		return pod.Held
 	case pod.Bound:
-		return NodeFull
+		return reason.NodeFull
 	}
 	return ""
 }
@@ -311,7 +312,7 @@ func (p *plan) recreate(v *VPA, c candidate, s Situation) {
 	if c.pod.Resize != NotResizing {
 		cause = ResizeStuck
 	} else if !c.pod.Asks() {
-		p.skip(v, c.pod, WaitingForNode)
+		p.skip(v, c.pod, reason.WaitingForNode)
 		return
 	}
 	p.evict(v, c.pod, s.Budget, cause, s.Evictable(c.pod))
@@ -319,7 +320,7 @@ func (p *plan) recreate(v *VPA, c candidate, s Situation) {
 
 // evict plans an eviction unless it is denied already, or something else
 // speaks against it, and reports whether it has.
-func (p *plan) evict(v *VPA, pod *Pod, b *Budget, cause Cause, denied Reason) bool {
+func (p *plan) evict(v *VPA, pod *Pod, b *Budget, cause Cause, denied reason.Reason) bool {
 	if protected := v.protection(pod, true); protected != "" {
 		denied = protected
 	} else if denied == "" {
@@ -339,12 +340,12 @@ func (p *plan) evict(v *VPA, pod *Pod, b *Budget, cause Cause, denied Reason) bo
 
 // mayNotEvict says why the pod must not be evicted now for the sake of its
 // workload, or because it would find no place again.
-func (p *plan) mayNotEvict(v *VPA, pod *Pod) Reason {
-	if reason := p.workloadHolds(v, pod); reason != "" {
-		return reason
+func (p *plan) mayNotEvict(v *VPA, pod *Pod) reason.Reason {
+	if why := p.workloadHolds(v, pod); why != "" {
+		return why
 	}
 	if pod.Ready && p.blocked(pod, budgets(pod)) {
-		return RestartUnderWay // the API server does not count that pod as away yet
+		return reason.RestartUnderWay // the API server does not count that pod as away yet
 	}
 	if p.room == nil {
 		return ""
@@ -354,24 +355,24 @@ func (p *plan) mayNotEvict(v *VPA, pod *Pod) Reason {
 
 // workloadHolds says why nothing that disrupts the pod should happen to its workload
 // now. A pod that is not ready is not spared for a rollout: the change may cure it.
-func (p *plan) workloadHolds(v *VPA, pod *Pod) Reason {
+func (p *plan) workloadHolds(v *VPA, pod *Pod) reason.Reason {
 	g := v.GroupOf(pod)
 	record := p.result.State.Owners[g.Key]
 	switch {
 	case g.Rolling && pod.Ready:
-		return RolloutUnderWay
+		return reason.RolloutUnderWay
 	case record.BacksOff(p.now):
-		return BackingOff
+		return reason.BackingOff
 	}
 	return p.stabilizing(g, pod)
 }
 
 // stabilizing says whether the change would undo the last one of the workload too
 // soon. What only grows never does (ChangeRecord.Holds).
-func (p *plan) stabilizing(g Group, pod *Pod) Reason {
+func (p *plan) stabilizing(g Group, pod *Pod) reason.Reason {
 	record, known := p.result.State.Owners[g.Key]
 	if known && record.Holds(pod.Change(), p.config.StabilizationWindow, p.now) {
-		return Stabilizing
+		return reason.Stabilizing
 	}
 	return ""
 }
@@ -387,8 +388,8 @@ func (p *plan) add(v *VPA, pod *Pod, a Action) {
 	p.result.Actions = append(p.result.Actions, a)
 }
 
-func (p *plan) skip(v *VPA, pod *Pod, reason Reason) {
-	p.result.Skipped = append(p.result.Skipped, Skip{subject(v, pod), reason})
+func (p *plan) skip(v *VPA, pod *Pod, why reason.Reason) {
+	p.result.Skipped = append(p.result.Skipped, Skip{subject(v, pod), why})
 }
 
 func subject(v *VPA, p *Pod) Subject {

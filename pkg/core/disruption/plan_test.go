@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -192,22 +193,22 @@ func TestStuckPodTakesItsTurnByUrgency(t *testing.T) {
 func TestNothingIsDisruptedWithoutEffect(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Pod)
-		want   Reason
+		want   reason.Reason
 	}{
-		"has what it would get":                         {func(p *Pod) { p.Containers[0].Current.Requests = p.Containers[0].Fitted.Requests }, Unchanged},
-		"spec asks for it":                              {func(p *Pod) { p.Containers[0].Asked.Requests = p.Containers[0].Fitted.Requests }, WaitingForNode},
-		"only a container that came later would change": {func(p *Pod) { p.Containers[0].Observed = false }, Unchanged},
+		"has what it would get":                         {func(p *Pod) { p.Containers[0].Current.Requests = p.Containers[0].Fitted.Requests }, reason.Unchanged},
+		"spec asks for it":                              {func(p *Pod) { p.Containers[0].Asked.Requests = p.Containers[0].Fitted.Requests }, reason.WaitingForNode},
+		"only a container that came later would change": {func(p *Pod) { p.Containers[0].Observed = false }, reason.Unchanged},
 		"would be refused": {func(p *Pod) {
 			p.Containers[0].Fitted.Notes = []policy.Note{{Kind: resources.CPU, Reason: policy.OutsideRange}}
-		}, OutsideLimitRange},
-		"no recommendation": {func(p *Pod) { p.Containers[0].Fitted = policy.Fitted{Name: "app"} }, NoRecommendation},
+		}, reason.OutsideLimitRange},
+		"no recommendation": {func(p *Pod) { p.Containers[0].Fitted = policy.Fitted{Name: "app"} }, reason.NoRecommendation},
 		"no start time": {func(p *Pod) {
 			p.Containers[0] = container(900, 900, 1000, 1000)
 			p.Started = time.Time{}
-		}, TooYoung},
-		"little change":       {func(p *Pod) { p.Containers[0] = container(990, 1000, 1000, 1000) }, SmallChange},
-		"owner not known":     {func(p *Pod) { p.Group = 7 }, NoOwner},
-		"owner without a pod": {func(p *Pod) { p.Group = -1 }, NoOwner},
+		}, reason.TooYoung},
+		"little change":       {func(p *Pod) { p.Containers[0] = container(990, 1000, 1000, 1000) }, reason.SmallChange},
+		"owner not known":     {func(p *Pod) { p.Group = 7 }, reason.NoOwner},
+		"owner without a pod": {func(p *Pod) { p.Group = -1 }, reason.NoOwner},
 	} {
 		for _, mode := range []Mode{Recreate, InPlaceOrRecreate, InPlace} {
 			v := deployment(mode, 3, pods(3, func(_ int, p *Pod) { c.change(p) })...)
@@ -217,7 +218,7 @@ func TestNothingIsDisruptedWithoutEffect(t *testing.T) {
 		}
 	}
 	for _, mode := range []Mode{Off, Initial} {
-		require.Equal(t, ModeOff, plans(t, deployment(mode, 3, pods(3, nil)...), defaults()).Skipped[0].Reason)
+		require.Equal(t, reason.ModeOff, plans(t, deployment(mode, 3, pods(3, nil)...), defaults()).Skipped[0].Reason)
 	}
 }
 
@@ -311,12 +312,12 @@ func TestGrowingPodsComeFirst(t *testing.T) {
 
 func TestReasonsAreDistinct(t *testing.T) {
 	seen := map[string]bool{}
-	for _, r := range Reasons() {
+	for _, r := range reason.Skips() {
 		require.NotEmpty(t, r.String())
 		require.False(t, seen[r.String()])
 		seen[r.String()] = true
 	}
-	require.Len(t, seen, len(Reasons()))
+	require.Len(t, seen, len(reason.Skips()))
 }
 
 // Nothing is to be done, as most of the time.

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -26,36 +27,36 @@ func TestPlan_ResizesProtectedPodsWithoutEviction(t *testing.T) {
 	guaranteed := func(p *Pod) { p.Containers[0].Fitted.Limits = p.Containers[0].Fitted.Requests }
 	for _, tc := range []struct {
 		name         string
-		protected    Reason
+		protected    reason.Reason
 		requirements []Requirement
 		mode         Mode
 		pod          func(*Pod)
 		want         string
 	}{
-		{name: "resize", protected: CountsAsFailure, mode: InPlaceOrRecreate, want: "resize p0: OutOfBounds"},
+		{name: "resize", protected: reason.CountsAsFailure, mode: InPlaceOrRecreate, want: "resize p0: OutOfBounds"},
 		{name: "resize against requirements", requirements: lower, mode: InPlaceOrRecreate, want: "resize p0: OutOfBounds"},
 		{name: "mode InPlace", requirements: lower, mode: InPlace, want: "resize p0: OutOfBounds"},
-		{name: "eviction", protected: ProtectedFromEviction, mode: Recreate, want: "skip p0: ProtectedFromEviction"},
+		{name: "eviction", protected: reason.ProtectedFromEviction, mode: Recreate, want: "skip p0: ProtectedFromEviction"},
 		{name: "eviction against requirements", requirements: lower, mode: Recreate, want: "skip p0: RequirementsNotMet"},
-		{name: "restart", protected: CountsAsFailure, mode: InPlaceOrRecreate, pod: restarts, want: "skip p0: CountsAsFailure"},
-		{name: "restart in mode InPlace", protected: ProtectedFromEviction, mode: InPlace, pod: restarts, want: "skip p0: ProtectedFromEviction"},
+		{name: "restart", protected: reason.CountsAsFailure, mode: InPlaceOrRecreate, pod: restarts, want: "skip p0: CountsAsFailure"},
+		{name: "restart in mode InPlace", protected: reason.ProtectedFromEviction, mode: InPlace, pod: restarts, want: "skip p0: ProtectedFromEviction"},
 		{name: "restart against requirements", requirements: lower, mode: InPlaceOrRecreate, pod: restarts, want: "skip p0: RequirementsNotMet"},
-		{name: "restart keeps the revision", protected: OlderRevision, mode: InPlaceOrRecreate, pod: restarts, want: "resize p0: OutOfBounds"},
-		{name: "restart after a kill", protected: CountsAsFailure, mode: InPlaceOrRecreate, pod: func(p *Pod) { restarts(p); killed(p) },
+		{name: "restart keeps the revision", protected: reason.OlderRevision, mode: InPlaceOrRecreate, pod: restarts, want: "resize p0: OutOfBounds"},
+		{name: "restart after a kill", protected: reason.CountsAsFailure, mode: InPlaceOrRecreate, pod: func(p *Pod) { restarts(p); killed(p) },
 			want: "resize p0: OutOfBounds"},
-		{name: "restart long after a kill", protected: CountsAsFailure, mode: InPlaceOrRecreate, pod: func(p *Pod) {
+		{name: "restart long after a kill", protected: reason.CountsAsFailure, mode: InPlaceOrRecreate, pod: func(p *Pod) {
 			restarts(p)
 			killed(p)
 			p.Containers[0].OOM.Ended = p.Containers[0].OOM.Ended.Add(-time.Hour)
 		}, want: "skip p0: CountsAsFailure"},
-		{name: "infeasible", protected: OlderRevision, mode: InPlaceOrRecreate, pod: infeasible, want: "skip p0: OlderRevision"},
-		{name: "infeasible in mode Recreate", protected: OlderRevision, mode: Recreate, pod: infeasible, want: "skip p0: OlderRevision"},
-		{name: "deferred for long", protected: OlderRevision, mode: InPlaceOrRecreate, pod: deferred, want: "skip p0: Deferred"},
-		{name: "unanswered", protected: OlderRevision, mode: InPlaceOrRecreate, pod: unanswered, want: "skip p0: WaitingForNode"},
-		{name: "other class", protected: CountsAsFailure, mode: InPlaceOrRecreate, pod: guaranteed, want: "skip p0: CountsAsFailure"},
-		{name: "node to leave", protected: CountsAsFailure, mode: InPlaceOrRecreate, pod: func(p *Pod) { p.Leaves = true },
+		{name: "infeasible", protected: reason.OlderRevision, mode: InPlaceOrRecreate, pod: infeasible, want: "skip p0: OlderRevision"},
+		{name: "infeasible in mode Recreate", protected: reason.OlderRevision, mode: Recreate, pod: infeasible, want: "skip p0: OlderRevision"},
+		{name: "deferred for long", protected: reason.OlderRevision, mode: InPlaceOrRecreate, pod: deferred, want: "skip p0: Deferred"},
+		{name: "unanswered", protected: reason.OlderRevision, mode: InPlaceOrRecreate, pod: unanswered, want: "skip p0: WaitingForNode"},
+		{name: "other class", protected: reason.CountsAsFailure, mode: InPlaceOrRecreate, pod: guaranteed, want: "skip p0: CountsAsFailure"},
+		{name: "node to leave", protected: reason.CountsAsFailure, mode: InPlaceOrRecreate, pod: func(p *Pod) { p.Leaves = true },
 			want: "skip p0: CountsAsFailure"},
-		{name: "memory refused", protected: CountsAsFailure, mode: InPlaceOrRecreate, pod: func(p *Pod) { p.Shares = &Shares{Refused: NodeFull} },
+		{name: "memory refused", protected: reason.CountsAsFailure, mode: InPlaceOrRecreate, pod: func(p *Pod) { p.Shares = &Shares{Refused: reason.NodeFull} },
 			want: "skip p0: CountsAsFailure"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

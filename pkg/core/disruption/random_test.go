@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -78,7 +79,7 @@ func (d *dice) pod(n, i int) Pod {
 	p.Ready = !p.Pending && d.roll(4) > 0
 	p.Sized = d.yes()
 	if d.roll(6) == 0 {
-		p.Protected = [...]Reason{ProtectedFromEviction, CountsAsFailure, OlderRevision}[d.roll(3)]
+		p.Protected = [...]reason.Reason{reason.ProtectedFromEviction, reason.CountsAsFailure, reason.OlderRevision}[d.roll(3)]
 	}
 	p.Static, p.Traits.Terminating = d.roll(4) == 0, d.roll(8) == 0
 	guaranteed := d.roll(3) == 0
@@ -250,9 +251,9 @@ func checkPlan(t testing.TB, view View, c Config, r Result) {
 	}
 }
 
-var known = func() map[Reason]bool {
-	all := map[Reason]bool{}
-	for _, r := range Reasons() {
+var known = func() map[reason.Reason]bool {
+	all := map[reason.Reason]bool{}
+	for _, r := range reason.Skips() {
 		all[r] = true
 	}
 	return all
@@ -287,7 +288,7 @@ func checkActions(t testing.TB, v *VPA, actions map[string]Action) {
 			t.Fatalf("%s: who is disrupted must be told", p.UID)
 		case (a.Evict || a.MayEvict) && (p.Protected != "" || !v.Admits(p)):
 			t.Fatalf("%s is protected and evicted", p.UID)
-		case a.Restarts && !a.OOMResize && (p.Protected != "" && p.Protected != OlderRevision || !v.Admits(p)):
+		case a.Restarts && !a.OOMResize && (p.Protected != "" && p.Protected != reason.OlderRevision || !v.Admits(p)):
 			t.Fatalf("%s is protected and restarted", p.UID)
 		case (a.Evict || a.MayEvict) && p.Ready && v.GroupOf(p).Rolling:
 			t.Fatalf("%s is evicted during a rollout", p.UID)

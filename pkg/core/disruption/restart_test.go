@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -57,7 +58,7 @@ func TestOnePodIsRestartedAfterTheOther(t *testing.T) {
 		t.Helper()
 		seen := planned(v, memory, c, noon.Add(after))
 		require.Len(t, seen.Actions, acts, "%s: %v", what, told(seen))
-		require.True(t, slices.ContainsFunc(seen.Skipped, func(s Skip) bool { return s.Reason == RestartUnderWay }), "%s: %v", what, told(seen))
+		require.True(t, slices.ContainsFunc(seen.Skipped, func(s Skip) bool { return s.Reason == reason.RestartUnderWay }), "%s: %v", what, told(seen))
 		if acts == 1 {
 			require.Equal(t, "p1", seen.Actions[0].Pod)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -51,20 +52,20 @@ func TestPodsThatAreToLeaveTheirNode(t *testing.T) {
 	plan := func(v *VPA, c Config) []string {
 		return told(Plan(View{VPAs: []VPA{*v}, Room: crowding(0)}, State{}, c, noon))
 	}
-	require.Equal(t, []string{"evict p0: NodeCrowded", "skip p3: Unchanged", "skip p1: LeftLately", "skip p2: LeftLately"}, plan(leaving(4), defaults()))
+	require.Equal(t, []string{"evict p0: NodeCrowded", "skip p3: Unchanged", "skip p1: RecentlyEvicted", "skip p2: RecentlyEvicted"}, plan(leaving(4), defaults()))
 
 	generous := defaults()
 	generous.Tolerance = 1
-	require.Equal(t, []string{"evict p1: NodeCrowded", "skip p3: Unchanged", "skip p0: NoBudget", "skip p2: LeftLately"}, plan(leaving(1), generous),
+	require.Equal(t, []string{"evict p1: NodeCrowded", "skip p3: Unchanged", "skip p0: NoBudget", "skip p2: RecentlyEvicted"}, plan(leaving(1), generous),
 		"the last one that is ready stays")
 	inPlace := leaving(4)
 	inPlace.Mode, inPlace.Ungated = InPlace, true
 	require.Equal(t, []string{"skip p3: Unchanged", "skip p0: EvictionNotAllowed", "skip p1: EvictionNotAllowed", "skip p2: EvictionNotAllowed"}, plan(inPlace, defaults()))
-	for _, reason := range []Reason{OutsideWindow, EvictionNotAllowed, NoRecord} {
-		require.Contains(t, plan(leaving(4, func(_ int, p *Pod) { p.Held = reason }), defaults()), "skip p0: "+string(reason))
+	for _, why := range []reason.Reason{reason.OutsideWindow, reason.EvictionNotAllowed, reason.NoRecord} {
+		require.Contains(t, plan(leaving(4, func(_ int, p *Pod) { p.Held = why }), defaults()), "skip p0: "+string(why))
 	}
-	held := func(i int, p *Pod) { p.Held = []Reason{UnderObservation, CoolingDown, "", ""}[i] }
-	require.Equal(t, []string{"evict p1: NodeCrowded", "skip p3: Unchanged", "skip p0: UnderObservation", "skip p2: LeftLately"}, plan(leaving(4, held), defaults()),
+	held := func(i int, p *Pod) { p.Held = []reason.Reason{reason.UnderObservation, reason.CoolingDown, "", ""}[i] }
+	require.Equal(t, []string{"evict p1: NodeCrowded", "skip p3: Unchanged", "skip p0: UnderObservation", "skip p2: RecentlyEvicted"}, plan(leaving(4, held), defaults()),
 		"it has nothing to do with a cooldown")
 }
 
@@ -133,7 +134,7 @@ func TestOneLeaverAnHour(t *testing.T) {
 		state = r.State
 		if minute%60 != 0 {
 			require.Empty(t, r.Actions, at)
-			require.Equal(t, LeftLately, r.Skipped[0].Reason)
+			require.Equal(t, reason.RecentlyEvicted, r.Skipped[0].Reason)
 			continue
 		}
 		require.Len(t, r.Actions, 1, at)
@@ -232,7 +233,7 @@ func TestAShareThatIsNotGrantedEvictsNobody(t *testing.T) {
 // A pod that ran out of memory that it shares is evicted where its node refuses it more, before anything
 // else of its owner, and as far as its owner can spare it; whatever was evicted for its share lately.
 func TestPodsThatAreRefusedMemoryAfterAKill(t *testing.T) {
-	starving := func(why Reason, changes ...func(i int, p *Pod)) *VPA {
+	starving := func(why reason.Reason, changes ...func(i int, p *Pod)) *VPA {
 		return deployment(InPlaceOrRecreate, 4, pods(4, func(i int, p *Pod) {
 			onNode(p)
 			p.Containers[0] = container(1000, 1000, 1000, 1000)
@@ -247,29 +248,29 @@ func TestPodsThatAreRefusedMemoryAfterAKill(t *testing.T) {
 	plan := func(v *VPA) []string {
 		return sortedTold(Plan(View{VPAs: []VPA{*v}, Room: crowding(0)}, State{}, defaults(), noon))
 	}
-	for why, evicted := range map[Reason]bool{
-		NodeFull: true, TooLargeForNode: true, Infeasible: true, ClassWouldChange: true, BackingOff: true,
-		"": false, QuotaFull: false, Deferred: false, ResizeFailed: false, WaitingForNode: false, HasShare: false,
+	for why, evicted := range map[reason.Reason]bool{
+		reason.NodeFull: true, reason.TooLargeForNode: true, reason.Infeasible: true, reason.ClassWouldChange: true, reason.BackingOff: true,
+		"": false, reason.QuotaFull: false, reason.Deferred: false, reason.ResizeFailed: false, reason.WaitingForNode: false, reason.HasShare: false,
 	} {
 		require.Equal(t, evicted, slices.Contains(plan(starving(why)), "evict p2: MemoryRefused"), why)
 	}
 	for after, evicted := range map[time.Duration]bool{DeferredTimeout: false, DeferredTimeout + time.Second: true} {
-		v := starving(Deferred, func(_ int, p *Pod) { p.Resize, p.ResizeSince = ResizeDeferred, noon.Add(-after) })
+		v := starving(reason.Deferred, func(_ int, p *Pod) { p.Resize, p.ResizeSince = ResizeDeferred, noon.Add(-after) })
 		require.Equal(t, evicted, slices.Contains(plan(v), "evict p2: MemoryRefused"), after)
 	}
 	leaving := func(i int, p *Pod) { p.Leaves = i == 0 }
-	v := starving(NodeFull, leaving)
+	v := starving(reason.NodeFull, leaving)
 	require.Contains(t, plan(v), "evict p2: MemoryRefused")
 	require.Contains(t, told(Plan(View{VPAs: []VPA{*v}, Room: crowding(0)}, State{Left: map[string]time.Time{"owner": noon}}, defaults(), noon)), "evict p2: MemoryRefused")
-	for reason, change := range map[Reason]func(i int, p *Pod){
-		NoBudget:         func(i int, p *Pod) { p.Ready = i == 2 },
-		OutsideWindow:    func(_ int, p *Pod) { p.Held = OutsideWindow },
-		UnderObservation: func(_ int, p *Pod) { p.Held = UnderObservation },
-		NodeFull:         func(_ int, p *Pod) { p.Bound = true },
+	for skipReason, change := range map[reason.Reason]func(i int, p *Pod){
+		reason.NoBudget:         func(i int, p *Pod) { p.Ready = i == 2 },
+		reason.OutsideWindow:    func(_ int, p *Pod) { p.Held = reason.OutsideWindow },
+		reason.UnderObservation: func(_ int, p *Pod) { p.Held = reason.UnderObservation },
+		reason.NodeFull:         func(_ int, p *Pod) { p.Bound = true },
 	} {
-		require.Contains(t, plan(starving(NodeFull, change)), "skip p2: "+string(reason))
+		require.Contains(t, plan(starving(reason.NodeFull, change)), "skip p2: "+string(skipReason))
 	}
-	v = starving(NodeFull)
+	v = starving(reason.NodeFull)
 	v.Mode, v.Ungated = InPlace, true
 	require.Contains(t, plan(v), "skip p2: EvictionNotAllowed")
 }

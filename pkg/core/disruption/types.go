@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -64,17 +65,17 @@ type Pod struct {
 	Resize               ResizeState
 	Pending              bool // phase Pending; every other pod counts as running
 	Ready                bool
-	PodLevel             bool   // has sizes of its own, which bound those of its containers
-	Boosted              bool   // has extra CPU while it starts, which is taken back apart from plans
-	Bound                bool   // it can run nowhere else
-	Sized                bool   // a VPA has given it its sizes, so its template may ask for less
-	Static               bool   // its node has the static CPU manager policy
-	MemoryOnly           bool   // though held, it may be given memory after an out-of-memory kill
-	Leaves               bool   // it is to leave its node, whatever it would get: those that share that need more than there is
-	Restarts             int32  // how often its ordinary containers were restarted, in all
-	Noted                *Noted // what earlier plans wrote on it; nil: nothing
-	Held                 Reason // why a rollout under a SizingPolicy holds it; empty: it does not
-	Protected            Reason // why it must not be evicted, even if its VPA allows it; empty: not protected
+	PodLevel             bool          // has sizes of its own, which bound those of its containers
+	Boosted              bool          // has extra CPU while it starts, which is taken back apart from plans
+	Bound                bool          // it can run nowhere else
+	Sized                bool          // a VPA has given it its sizes, so its template may ask for less
+	Static               bool          // its node has the static CPU manager policy
+	MemoryOnly           bool          // though held, it may be given memory after an out-of-memory kill
+	Leaves               bool          // it is to leave its node, whatever it would get: those that share that need more than there is
+	Restarts             int32         // how often its ordinary containers were restarted, in all
+	Noted                *Noted        // what earlier plans wrote on it; nil: nothing
+	Held                 reason.Reason // why a rollout under a SizingPolicy holds it; empty: it does not
+	Protected            reason.Reason // why it must not be evicted, even if its VPA allows it; empty: not protected
 
 	Budgets    []string           // names of the PodDisruptionBudgets that count it
 	Node       string             // where it runs
@@ -93,7 +94,7 @@ type Shares struct {
 	Whole []Container
 	// Refused is why the pod, which ran out of memory that it shares and may be evicted for that, gets
 	// no more in place; empty: it does, or must not be evicted.
-	Refused Reason
+	Refused reason.Reason
 }
 
 // whole returns the Containers with what the pod shares; nil: it shares nothing.

@@ -12,6 +12,7 @@ package fleet
 import (
 	"time"
 
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/sharing"
 )
 
@@ -150,28 +151,12 @@ const (
 	Loadline // for a policy
 )
 
-// Reason is why pods of a workload are left alone, in the words of the updater.
-type Reason string
-
-// The reasons. The first three stop every change, of new pods, too.
-const (
-	OptedOut      Reason = "OptedOut"
-	PolicyUnknown Reason = "PolicyUnknown"
-	PolicyPaused  Reason = "PolicyPaused"
-
-	ModeOff       Reason = "ModeOff" // of the VPA
-	Observing     Reason = "Observing"
-	RecommendOnly Reason = "RecommendOnly"
-
-	InitialSizingOff Reason = "InitialSizingOff" // of new pods only
-)
-
 // Decision is what holds for a workload. The zero value says that no policy has a say:
 // the workload is treated as its VPA says.
 type Decision struct {
-	Policy *Policy // responsible alone, not to be changed; nil: none selects the workload
-	Mode   Mode    // never more than Policy.Mode gives; at most Recommend where Reason stops every change
-	Reason Reason  // empty: running pods may be changed, as Mode says
+	Policy *Policy       // responsible alone, not to be changed; nil: none selects the workload
+	Mode   Mode          // never more than Policy.Mode gives; at most Recommend where Reason stops every change
+	Reason reason.Reason // empty: running pods may be changed, as Mode says
 	// Problem says which annotations cannot be read, and what would be right. The
 	// workload is not named.
 	Problem string

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/sharing"
 )
 
@@ -135,7 +136,7 @@ func TestNobodyGetsMoreThanThePolicyGives(t *testing.T) {
 		shared, _ := d.Shares(rapid.Bool().Draw(t, "everywhere"))
 		require.LessOrEqual(t, shared, p.Sharing.Mode)
 		require.False(t, shared == SharingOn && (!acts || d.Mode < Canary), "pods share only where all of them may be changed")
-		require.False(t, shared != SharingOff && (d.Reason == OptedOut || p.Paused || p.Unusable != ""))
+		require.False(t, shared != SharingOff && (d.Reason == reason.OptedOut || p.Paused || p.Unusable != ""))
 		if d.MakeVPA {
 			require.True(t, d.KeepVPA && w.VPA.Author == Nobody && p.MakeVPAs && !p.Paused && p.Unusable == "")
 		}

@@ -3,6 +3,8 @@ package fleet
 import (
 	"fmt"
 	"strings"
+
+	"loadline.dev/loadline/pkg/core/reason"
 )
 
 // Mode is how far a policy goes.
@@ -71,9 +73,9 @@ const (
 // NewPods says why new pods of a workload stay as they are written; empty: they do not, as far
 // as the mode of a person's VPA goes. With everywhere a rollout in mode Canary has come to all
 // running pods.
-func (d Decision) NewPods(by Author, everywhere bool) Reason {
+func (d Decision) NewPods(by Author, everywhere bool) reason.Reason {
 	switch d.Reason {
-	case OptedOut, PolicyUnknown, PolicyPaused:
+	case reason.OptedOut, reason.PolicyUnknown, reason.PolicyPaused:
 		return d.Reason
 	}
 	made := by == Loadline
@@ -83,11 +85,11 @@ func (d Decision) NewPods(by Author, everywhere bool) Reason {
 	case d.Policy == nil:
 		return ""
 	case d.Policy.Initial == AsWritten:
-		return InitialSizingOff
+		return reason.InitialSizingOff
 	case !made, d.Policy.Initial == ToTarget, d.Mode == Auto, d.Mode == Canary && everywhere:
 		return ""
 	}
-	return InitialSizingOff
+	return reason.InitialSizingOff
 }
 
 // place is where people annotate.

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/reason"
 )
 
 func TestModesAreSpelledLikeInTheAPI(t *testing.T) {
@@ -52,7 +54,7 @@ func TestOptOut(t *testing.T) {
 					require.Equal(t, strings.ReplaceAll(c.problem, "%s", where), d.Problem)
 					require.True(t, d.KeepVPA)
 					if out {
-						require.Equal(t, OptedOut, d.Reason)
+						require.Equal(t, reason.OptedOut, d.Reason)
 						require.Equal(t, Recommend, d.Mode)
 					} else {
 						require.Empty(t, d.Reason)
@@ -66,7 +68,7 @@ func TestOptOut(t *testing.T) {
 }
 
 func TestWhoOptsOutNeedsNoPolicyThatWorks(t *testing.T) {
-	require.Equal(t, OptedOut, decide(policy("p", paused, unusable), web(annotated(SkipAnnotation, "true"))).reason)
+	require.Equal(t, reason.OptedOut, decide(policy("p", paused, unusable), web(annotated(SkipAnnotation, "true"))).reason)
 }
 
 func TestAnnotationsOnlyReduce(t *testing.T) {
@@ -76,24 +78,24 @@ func TestAnnotationsOnlyReduce(t *testing.T) {
 		asked  string
 		vpa    VPA
 		want   Mode
-		reason Reason
+		reason reason.Reason
 	}{
 		"less":             {Auto, "Canary", VPA{}, Canary, ""},
-		"much less":        {Auto, "Observe", VPA{}, Observe, Observing},
+		"much less":        {Auto, "Observe", VPA{}, Observe, reason.Observing},
 		"the same":         {OneShot, "OneShot", VPA{}, OneShot, ""},
 		"more":             {OneShot, "Auto", VPA{}, OneShot, ""},
-		"more than seeing": {Observe, "Recommend", VPA{}, Observe, Observing},
+		"more than seeing": {Observe, "Recommend", VPA{}, Observe, reason.Observing},
 
 		"Inherit asks for nothing":          {Canary, "Inherit", VPA{}, Canary, ""},
 		"Inherit asks for nothing, written": {Canary, "Inherit", written, Canary, ""},
 
-		"a made VPA gets no more than Inherit gives": {Inherit, "OneShot", VPA{}, Inherit, ModeOff},
-		"less than Inherit":                          {Inherit, "Recommend", VPA{}, Recommend, RecommendOnly},
-		"least of all":                               {Inherit, "Observe", VPA{}, Observe, Observing},
+		"a made VPA gets no more than Inherit gives": {Inherit, "OneShot", VPA{}, Inherit, reason.ModeOff},
+		"less than Inherit":                          {Inherit, "Recommend", VPA{}, Recommend, reason.RecommendOnly},
+		"least of all":                               {Inherit, "Observe", VPA{}, Observe, reason.Observing},
 		"a person's VPA goes as far as asked for":    {Inherit, "OneShot", written, OneShot, ""},
 		"a person's VPA, nothing less is asked for":  {Inherit, "Auto", written, Inherit, ""},
-		"a person's VPA that is Off gets no more":    {Inherit, "Canary", passive, Recommend, ModeOff},
-		"a person's VPA that is Off, Inherit":        {Inherit, "Inherit", passive, Inherit, ModeOff},
+		"a person's VPA that is Off gets no more":    {Inherit, "Canary", passive, Recommend, reason.ModeOff},
+		"a person's VPA that is Off, Inherit":        {Inherit, "Inherit", passive, Inherit, reason.ModeOff},
 	} {
 		for where, put := range places {
 			t.Run(name+"/"+where, func(t *testing.T) {
@@ -121,14 +123,14 @@ func TestAnnotationsThatCannotBeRead(t *testing.T) {
 	for _, value := range []string{"observe", "", "Off"} {
 		d := s.For(web(annotated(ModeAnnotation, value)))
 		require.Equal(t, Observe, d.Mode)
-		require.Equal(t, Observing, d.Reason)
+		require.Equal(t, reason.Observing, d.Reason)
 		require.Equal(t, `annotation loadline.dev/mode of the workload is "`+value+`": must be one of Inherit, Observe, Recommend, OneShot, Canary, Auto; it counts as Observe`, d.Problem)
 	}
 
 	w := web(annotated(ModeAnnotation, strings.Repeat("ä", 1000)))
 	w.TemplateAnnotations = map[string]string{SkipAnnotation: "no", ModeAnnotation: "?"}
 	d := s.For(w)
-	require.Equal(t, OptedOut, d.Reason)
+	require.Equal(t, reason.OptedOut, d.Reason)
 	require.Equal(t, Observe, d.Mode)
 	require.Equal(t, `annotation loadline.dev/skip of the pod template is "no": must be "true" or "false"; it counts as true; `+
 		`annotation loadline.dev/mode of the workload is "`+strings.Repeat("ä", 40)+`": must be one of Inherit, Observe, Recommend, OneShot, Canary, Auto; it counts as Observe; `+
@@ -141,32 +143,32 @@ func TestNewPods(t *testing.T) {
 		policy  Mode
 		initial InitialSizing
 		over    bool
-		made    Reason
-		person  Reason
+		made    reason.Reason
+		person  reason.Reason
 	}{
-		"Inherit":               {Inherit, ByMode, false, ModeOff, ""},
-		"Observe":               {Observe, ToTarget, false, Observing, ""},
-		"Recommend":             {Recommend, ToTarget, canaryOver, RecommendOnly, ""},
-		"OneShot":               {OneShot, ByMode, canaryOver, InitialSizingOff, ""},
+		"Inherit":               {Inherit, ByMode, false, reason.ModeOff, ""},
+		"Observe":               {Observe, ToTarget, false, reason.Observing, ""},
+		"Recommend":             {Recommend, ToTarget, canaryOver, reason.RecommendOnly, ""},
+		"OneShot":               {OneShot, ByMode, canaryOver, reason.InitialSizingOff, ""},
 		"OneShot, to target":    {OneShot, ToTarget, false, "", ""},
-		"Canary":                {Canary, ByMode, false, InitialSizingOff, ""},
+		"Canary":                {Canary, ByMode, false, reason.InitialSizingOff, ""},
 		"Canary, over":          {Canary, ByMode, canaryOver, "", ""},
 		"Canary, to target":     {Canary, ToTarget, false, "", ""},
 		"Auto":                  {Auto, ByMode, false, "", ""},
-		"Auto, as written":      {Auto, AsWritten, canaryOver, InitialSizingOff, InitialSizingOff},
-		"Inherit, as written":   {Inherit, AsWritten, false, ModeOff, InitialSizingOff},
-		"Recommend, as written": {Recommend, AsWritten, false, RecommendOnly, InitialSizingOff},
+		"Auto, as written":      {Auto, AsWritten, canaryOver, reason.InitialSizingOff, reason.InitialSizingOff},
+		"Inherit, as written":   {Inherit, AsWritten, false, reason.ModeOff, reason.InitialSizingOff},
+		"Recommend, as written": {Recommend, AsWritten, false, reason.RecommendOnly, reason.InitialSizingOff},
 	} {
-		for author, want := range map[Author]Reason{Loadline: c.made, Person: c.person} {
+		for author, want := range map[Author]reason.Reason{Loadline: c.made, Person: c.person} {
 			s := NewSet([]Policy{policy("p", mode(c.policy), func(p *Policy) { p.Initial = c.initial })}, Options{})
 			require.Equal(t, want, s.For(web(vpa(VPA{Author: author}))).NewPods(author, c.over), name)
 			out := s.For(web(vpa(VPA{Author: author}), annotated(SkipAnnotation, "true")))
-			require.Equal(t, OptedOut, out.NewPods(author, c.over), name)
+			require.Equal(t, reason.OptedOut, out.NewPods(author, c.over), name)
 		}
 	}
 	var none *Set
 	require.Empty(t, none.For(web(vpa(VPA{Author: Person}))).NewPods(Person, false))
-	require.Equal(t, PolicyUnknown, none.For(web(vpa(VPA{Author: Loadline}))).NewPods(Loadline, true))
+	require.Equal(t, reason.PolicyUnknown, none.For(web(vpa(VPA{Author: Loadline}))).NewPods(Loadline, true))
 	passive := VPA{Author: Person, Passive: true}
 	require.Empty(t, NewSet([]Policy{policy("p")}, Options{}).For(web(vpa(passive))).NewPods(Person, false), "its own mode says so")
 }

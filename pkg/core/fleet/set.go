@@ -5,6 +5,8 @@ import (
 	"iter"
 	"slices"
 	"strings"
+
+	"loadline.dev/loadline/pkg/core/reason"
 )
 
 // defaultPriority is that of a policy that has none.
@@ -132,7 +134,7 @@ func (s *Set) For(w Workload) Decision {
 	p := s.responsible(&w)
 	if p == nil {
 		if w.VPA.Author == Loadline {
-			return Decision{Mode: Recommend, Reason: PolicyUnknown}
+			return Decision{Mode: Recommend, Reason: reason.PolicyUnknown}
 		}
 		return Decision{}
 	}
@@ -142,11 +144,11 @@ func (s *Set) For(w Workload) Decision {
 	w.sharing(&d)
 	switch {
 	case out:
-		d.Reason = OptedOut
+		d.Reason = reason.OptedOut
 	case p.Unusable != "" || guesses(p, &w):
-		d.Reason = PolicyUnknown
+		d.Reason = reason.PolicyUnknown
 	case p.Paused:
-		d.Reason = PolicyPaused
+		d.Reason = reason.PolicyPaused
 	default:
 		d.MakeVPA = p.MakeVPAs && w.VPA.Author == Nobody
 		d.beside(w.VPA)
@@ -165,11 +167,11 @@ func (d *Decision) beside(v VPA) {
 	}
 	switch {
 	case passive, d.Mode == Inherit && v.Author != Person:
-		d.Reason = ModeOff
+		d.Reason = reason.ModeOff
 	case d.Mode == Observe:
-		d.Reason = Observing
+		d.Reason = reason.Observing
 	case d.Mode == Recommend:
-		d.Reason = RecommendOnly
+		d.Reason = reason.RecommendOnly
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/reason"
 )
 
 // has is a selector of one label.
@@ -140,19 +142,19 @@ func TestAPolicyHoldsWhatItMaySelect(t *testing.T) {
 	team := has{"team", "shop"}
 	for name, c := range map[string]struct {
 		n    Namespaces
-		want Reason
+		want reason.Reason
 	}{
-		"by label":          {Namespaces{Selector: team}, PolicyUnknown},
-		"by name, or label": {Namespaces{Names: []string{"shop"}, Selector: team}, RecommendOnly},
-		"all, or label":     {Namespaces{Names: []string{"*"}, Selector: team}, RecommendOnly},
-		"by name":           {Namespaces{Names: []string{"shop"}}, RecommendOnly},
+		"by label":          {Namespaces{Selector: team}, reason.PolicyUnknown},
+		"by name, or label": {Namespaces{Names: []string{"shop"}, Selector: team}, reason.RecommendOnly},
+		"all, or label":     {Namespaces{Names: []string{"*"}, Selector: team}, reason.RecommendOnly},
+		"by name":           {Namespaces{Names: []string{"shop"}}, reason.RecommendOnly},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := web(namespace("shop"))
 			w.NamespaceLabels = nil
 			d := NewSet([]Policy{policy("p", into(c.n), mode(Recommend))}, Options{}).For(w)
 			require.Equal(t, c.want, d.Reason)
-			require.Equal(t, c.want == RecommendOnly, d.MakeVPA)
+			require.Equal(t, c.want == reason.RecommendOnly, d.MakeVPA)
 		})
 	}
 }
@@ -190,7 +192,7 @@ func TestWithoutAPolicyOnlyMadeVPAsAreHeld(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, Decision{}, s.For(web(annotated(SkipAnnotation, "true"))))
 			require.Equal(t, Decision{}, s.For(web(annotated(ModeAnnotation, "Observe"), vpa(VPA{Author: Person}))))
-			require.Equal(t, Decision{Mode: Recommend, Reason: PolicyUnknown}, s.For(web(vpa(VPA{Author: Loadline}))))
+			require.Equal(t, Decision{Mode: Recommend, Reason: reason.PolicyUnknown}, s.For(web(vpa(VPA{Author: Loadline}))))
 			require.Empty(t, names(s, web()))
 		})
 	}
@@ -199,7 +201,7 @@ func TestWithoutAPolicyOnlyMadeVPAsAreHeld(t *testing.T) {
 // outcome is a Decision without its policy.
 type outcome struct {
 	mode         Mode
-	reason       Reason
+	reason       reason.Reason
 	makes, keeps bool
 }
 
@@ -215,35 +217,35 @@ func TestModeOfThePolicy(t *testing.T) {
 		vpa    VPA
 		want   outcome
 	}{
-		"no VPA, Inherit":      {policy("p", mode(Inherit)), VPA{}, outcome{Inherit, ModeOff, true, true}},
-		"no VPA, Observe":      {policy("p", mode(Observe)), VPA{}, outcome{Observe, Observing, true, true}},
-		"no VPA, Recommend":    {policy("p", mode(Recommend)), VPA{}, outcome{Recommend, RecommendOnly, true, true}},
+		"no VPA, Inherit":      {policy("p", mode(Inherit)), VPA{}, outcome{Inherit, reason.ModeOff, true, true}},
+		"no VPA, Observe":      {policy("p", mode(Observe)), VPA{}, outcome{Observe, reason.Observing, true, true}},
+		"no VPA, Recommend":    {policy("p", mode(Recommend)), VPA{}, outcome{Recommend, reason.RecommendOnly, true, true}},
 		"no VPA, OneShot":      {policy("p", mode(OneShot)), VPA{}, outcome{OneShot, "", true, true}},
 		"no VPA, none is made": {policy("p", func(p *Policy) { p.MakeVPAs = false }), VPA{}, outcome{Auto, "", false, true}},
 
-		"made, Inherit":       {policy("p", mode(Inherit)), made, outcome{Inherit, ModeOff, false, true}},
-		"made, Recommend":     {policy("p", mode(Recommend)), made, outcome{Recommend, RecommendOnly, false, true}},
+		"made, Inherit":       {policy("p", mode(Inherit)), made, outcome{Inherit, reason.ModeOff, false, true}},
+		"made, Recommend":     {policy("p", mode(Recommend)), made, outcome{Recommend, reason.RecommendOnly, false, true}},
 		"made, Canary":        {policy("p", mode(Canary)), made, outcome{Canary, "", false, true}},
 		"made, none is made":  {policy("p", func(p *Policy) { p.MakeVPAs = false }), made, outcome{Auto, "", false, true}},
-		"made, paused":        {policy("p", paused), made, outcome{Recommend, PolicyPaused, false, true}},
-		"made, not usable":    {policy("p", unusable), made, outcome{Recommend, PolicyUnknown, false, true}},
-		"made, both of these": {policy("p", unusable, paused), made, outcome{Recommend, PolicyUnknown, false, true}},
+		"made, paused":        {policy("p", paused), made, outcome{Recommend, reason.PolicyPaused, false, true}},
+		"made, not usable":    {policy("p", unusable), made, outcome{Recommend, reason.PolicyUnknown, false, true}},
+		"made, both of these": {policy("p", unusable, paused), made, outcome{Recommend, reason.PolicyUnknown, false, true}},
 
 		"a person's, Inherit":     {policy("p", mode(Inherit)), written, outcome{Inherit, "", false, false}},
-		"a person's, Observe":     {policy("p", mode(Observe)), written, outcome{Observe, Observing, false, false}},
-		"a person's, Recommend":   {policy("p", mode(Recommend)), written, outcome{Recommend, RecommendOnly, false, false}},
+		"a person's, Observe":     {policy("p", mode(Observe)), written, outcome{Observe, reason.Observing, false, false}},
+		"a person's, Recommend":   {policy("p", mode(Recommend)), written, outcome{Recommend, reason.RecommendOnly, false, false}},
 		"a person's, Auto":        {policy("p"), written, outcome{Auto, "", false, false}},
-		"a person's, paused":      {policy("p", paused), written, outcome{Recommend, PolicyPaused, false, false}},
-		"a person's, not usable":  {policy("p", unusable), written, outcome{Recommend, PolicyUnknown, false, false}},
-		"a person's Off, Inherit": {policy("p", mode(Inherit)), passive, outcome{Inherit, ModeOff, false, false}},
-		"a person's Off, Observe": {policy("p", mode(Observe)), passive, outcome{Observe, ModeOff, false, false}},
-		"a person's Off, Auto":    {policy("p"), passive, outcome{Recommend, ModeOff, false, false}},
+		"a person's, paused":      {policy("p", paused), written, outcome{Recommend, reason.PolicyPaused, false, false}},
+		"a person's, not usable":  {policy("p", unusable), written, outcome{Recommend, reason.PolicyUnknown, false, false}},
+		"a person's Off, Inherit": {policy("p", mode(Inherit)), passive, outcome{Inherit, reason.ModeOff, false, false}},
+		"a person's Off, Observe": {policy("p", mode(Observe)), passive, outcome{Observe, reason.ModeOff, false, false}},
+		"a person's Off, Auto":    {policy("p"), passive, outcome{Recommend, reason.ModeOff, false, false}},
 
-		"no VPA, paused":      {policy("p", paused), VPA{}, outcome{Recommend, PolicyPaused, false, true}},
-		"no VPA, not usable":  {policy("p", unusable), VPA{}, outcome{Recommend, PolicyUnknown, false, true}},
-		"Inherit, paused":     {policy("p", mode(Inherit), paused), written, outcome{Recommend, PolicyPaused, false, false}},
-		"Inherit, not usable": {policy("p", mode(Inherit), unusable), written, outcome{Recommend, PolicyUnknown, false, false}},
-		"Observe, paused":     {policy("p", mode(Observe), paused), made, outcome{Observe, PolicyPaused, false, true}},
+		"no VPA, paused":      {policy("p", paused), VPA{}, outcome{Recommend, reason.PolicyPaused, false, true}},
+		"no VPA, not usable":  {policy("p", unusable), VPA{}, outcome{Recommend, reason.PolicyUnknown, false, true}},
+		"Inherit, paused":     {policy("p", mode(Inherit), paused), written, outcome{Recommend, reason.PolicyPaused, false, false}},
+		"Inherit, not usable": {policy("p", mode(Inherit), unusable), written, outcome{Recommend, reason.PolicyUnknown, false, false}},
+		"Observe, paused":     {policy("p", mode(Observe), paused), made, outcome{Observe, reason.PolicyPaused, false, true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, c.want, decide(c.policy, web(vpa(c.vpa))))

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	corepolicy "loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sharing"
 )
@@ -35,29 +36,23 @@ type Sharing struct {
 	Max *corepolicy.Rules
 }
 
-// The reasons why less is shared than the policy says, besides those that stop every change.
-const (
-	SharingOptedOut Reason = "SharingOptedOut" // by sharing.OffAnnotation
-	ModeTooCautious Reason = "ModeTooCautious" // not all running pods may be changed
-)
-
 // Shares says how far the pods of a workload share, and why that is less than the policy
 // says; empty: it is not. With everywhere a rollout in mode Canary has come to all running
 // pods.
-func (d *Decision) Shares(everywhere bool) (SharingMode, Reason) {
+func (d *Decision) Shares(everywhere bool) (SharingMode, reason.Reason) {
 	if d.Policy == nil || d.Policy.Sharing.Mode == SharingOff {
 		return SharingOff, ""
 	}
 	switch d.Reason {
-	case OptedOut, PolicyUnknown, PolicyPaused:
+	case reason.OptedOut, reason.PolicyUnknown, reason.PolicyPaused:
 		return SharingOff, d.Reason
 	}
 	acts := d.Reason == "" && (d.Mode == Auto || d.Mode == Canary && everywhere)
 	switch {
 	case d.OutOfSharing:
-		return SharingOff, SharingOptedOut
+		return SharingOff, reason.SharingOptedOut
 	case d.Policy.Sharing.Mode == SharingOn && !acts:
-		return SharingDryRun, ModeTooCautious
+		return SharingDryRun, reason.ModeTooCautious
 	}
 	return d.Policy.Sharing.Mode, ""
 }

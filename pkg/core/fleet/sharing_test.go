@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/sharing"
 )
 
@@ -20,35 +21,35 @@ func TestHowFarAWorkloadShares(t *testing.T) {
 		workload Workload
 		over     bool
 		want     SharingMode
-		reason   Reason
+		reason   reason.Reason
 	}{
 		"a policy that says nothing":     {policy("p"), web(made), canaryOver, SharingOff, ""},
 		"On":                             {policy("p", shares(SharingOn)), web(made), false, SharingOn, ""},
 		"On, a person's VPA":             {policy("p", shares(SharingOn)), web(written), false, SharingOn, ""},
-		"On, a person's VPA that is Off": {policy("p", shares(SharingOn)), web(passive), false, SharingDryRun, ModeTooCautious},
-		"On in a canary":                 {policy("p", shares(SharingOn), mode(Canary)), web(made), false, SharingDryRun, ModeTooCautious},
+		"On, a person's VPA that is Off": {policy("p", shares(SharingOn)), web(passive), false, SharingDryRun, reason.ModeTooCautious},
+		"On in a canary":                 {policy("p", shares(SharingOn), mode(Canary)), web(made), false, SharingDryRun, reason.ModeTooCautious},
 		"On after a canary":              {policy("p", shares(SharingOn), mode(Canary)), web(made), canaryOver, SharingOn, ""},
-		"On in OneShot":                  {policy("p", shares(SharingOn), mode(OneShot)), web(made), canaryOver, SharingDryRun, ModeTooCautious},
-		"On in Recommend":                {policy("p", shares(SharingOn), mode(Recommend)), web(made), canaryOver, SharingDryRun, ModeTooCautious},
-		"On with Inherit":                {policy("p", shares(SharingOn), mode(Inherit)), web(written), canaryOver, SharingDryRun, ModeTooCautious},
-		"On, a mode is asked for":        {policy("p", shares(SharingOn)), web(made, annotated(ModeAnnotation, "OneShot")), false, SharingDryRun, ModeTooCautious},
+		"On in OneShot":                  {policy("p", shares(SharingOn), mode(OneShot)), web(made), canaryOver, SharingDryRun, reason.ModeTooCautious},
+		"On in Recommend":                {policy("p", shares(SharingOn), mode(Recommend)), web(made), canaryOver, SharingDryRun, reason.ModeTooCautious},
+		"On with Inherit":                {policy("p", shares(SharingOn), mode(Inherit)), web(written), canaryOver, SharingDryRun, reason.ModeTooCautious},
+		"On, a mode is asked for":        {policy("p", shares(SharingOn)), web(made, annotated(ModeAnnotation, "OneShot")), false, SharingDryRun, reason.ModeTooCautious},
 		"DryRun in any mode":             {policy("p", shares(SharingDryRun), mode(Observe)), web(made), false, SharingDryRun, ""},
-		"paused":                         {policy("p", shares(SharingOn), paused), web(made), false, SharingOff, PolicyPaused},
-		"not usable":                     {policy("p", shares(SharingDryRun), unusable), web(made), false, SharingOff, PolicyUnknown},
-		"opted out":                      {policy("p", shares(SharingOn)), web(made, annotated(SkipAnnotation, "true")), false, SharingOff, OptedOut},
-		"out of sharing":                 {policy("p", shares(SharingOn)), web(made, annotated(sharing.OffAnnotation, "off")), false, SharingOff, SharingOptedOut},
-		"out of a dry run":               {policy("p", shares(SharingDryRun)), web(made, annotated(sharing.OffAnnotation, "off")), false, SharingOff, SharingOptedOut},
+		"paused":                         {policy("p", shares(SharingOn), paused), web(made), false, SharingOff, reason.PolicyPaused},
+		"not usable":                     {policy("p", shares(SharingDryRun), unusable), web(made), false, SharingOff, reason.PolicyUnknown},
+		"opted out":                      {policy("p", shares(SharingOn)), web(made, annotated(SkipAnnotation, "true")), false, SharingOff, reason.OptedOut},
+		"out of sharing":                 {policy("p", shares(SharingOn)), web(made, annotated(sharing.OffAnnotation, "off")), false, SharingOff, reason.SharingOptedOut},
+		"out of a dry run":               {policy("p", shares(SharingDryRun)), web(made, annotated(sharing.OffAnnotation, "off")), false, SharingOff, reason.SharingOptedOut},
 	} {
 		d := NewSet([]Policy{c.policy}, Options{}).For(c.workload)
-		got, reason := d.Shares(c.over)
+		got, why := d.Shares(c.over)
 		require.Equal(t, c.want, got, name)
-		require.Equal(t, c.reason, reason, name)
+		require.Equal(t, c.reason, why, name)
 		require.Empty(t, d.Problem, name)
 	}
 	var nobody Decision
-	got, reason := nobody.Shares(canaryOver)
+	got, why := nobody.Shares(canaryOver)
 	require.Equal(t, SharingOff, got)
-	require.Empty(t, reason)
+	require.Empty(t, why)
 }
 
 func TestAnnotationsAboutSharing(t *testing.T) {

@@ -9,13 +9,14 @@ import (
 
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Workload is what Hold looks at.
 type Workload struct {
 	// Stopped is why fleet lets no running pod of it be changed; empty: Mode counts.
-	Stopped  Reason
+	Stopped  reason.Reason
 	Mode     fleet.Mode
 	Ordinals bool // a StatefulSet, whose pods are changed from the highest ordinal on
 	Rolling  bool // it is being rolled out: RollingOut
@@ -43,7 +44,7 @@ type Pod struct {
 	Observed time.Time
 
 	Due     bool                  // it is to be changed, if nothing of this package holds it
-	LeftOut Reason                // KeptAfterRevert or HPAOnResource, where a part of the change is left out
+	LeftOut reason.Reason         // RevertBackoff or ManagedByHPA, where a part of the change is left out
 	Grows   [resources.Kinds]bool // what of its requests and limits would grow
 	Wants   resources.List        // what it would take of its node, init containers included
 	Node    Node
@@ -57,14 +58,14 @@ type Pod struct {
 func (p *Pod) Eligible() bool { return p.Running && !p.Terminating && !p.Resizing && !p.Deferred }
 
 // ineligible says why the pod cannot be changed.
-func (p *Pod) ineligible() Reason {
+func (p *Pod) ineligible() reason.Reason {
 	switch {
 	case !p.Running || p.Terminating:
-		return NotRunning
+		return reason.NotRunning
 	case p.Deferred:
-		return Deferred
+		return reason.Deferred
 	}
-	return WaitingForNode
+	return reason.WaitingForNode
 }
 
 // unjudged reports whether a change of the pod was carried out and is not judged yet. One

@@ -10,6 +10,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -175,7 +176,7 @@ func TestPromotion(t *testing.T) {
 			}
 			require.Equal(t, want, h.State.Phase)
 			if h.State.Phase == PhaseFullRollout {
-				require.Equal(t, CoolingDown, h.Pods[len(h.Pods)-1].Reason, "the rest follows after the cooldown")
+				require.Equal(t, reason.CoolingDown, h.Pods[len(h.Pods)-1].Reason, "the rest follows after the cooldown")
 				w.Pods[0].Due = true
 				require.Contains(t, free(w, Hold(h.State, w, set, later.Add(time.Hour))), "p3")
 			}
@@ -282,12 +283,12 @@ func TestWhatThrowsAFullRolloutBack(t *testing.T) {
 	}{
 		"nothing":                    {func(*Workload, *Settings) {}, PhaseFullRollout},
 		"another hash":               {func(_ *Workload, s *Settings) { s.Hash = "other" }, PhaseCanary},
-		"a pause":                    {func(w *Workload, _ *Settings) { w.Stopped, w.Mode = fleet.PolicyPaused, fleet.Recommend }, PhaseFullRollout},
-		"a policy that is not known": {func(w *Workload, s *Settings) { w.Stopped, s.Hash = fleet.PolicyUnknown, "" }, PhaseFullRollout},
+		"a pause":                    {func(w *Workload, _ *Settings) { w.Stopped, w.Mode = reason.PolicyPaused, fleet.Recommend }, PhaseFullRollout},
+		"a policy that is not known": {func(w *Workload, s *Settings) { w.Stopped, s.Hash = reason.PolicyUnknown, "" }, PhaseFullRollout},
 		"another schedule":           {func(_ *Workload, s *Settings) { s.Schedule = &Schedule{} }, PhaseFullRollout},
 		"another target":             {func(w *Workload, _ *Settings) { w.Target = []policy.Container{requests("app", 900, 900)} }, PhaseFullRollout},
 		"mode Auto, which has none":  {func(w *Workload, s *Settings) { w.Mode, s.Hash = fleet.Auto, "other" }, ""},
-		"edited while it is paused":  {func(w *Workload, s *Settings) { w.Stopped, s.Hash = fleet.PolicyPaused, "other" }, ""},
+		"edited while it is paused":  {func(w *Workload, s *Settings) { w.Stopped, s.Hash = reason.PolicyPaused, "other" }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, set, s := full(t)
@@ -297,7 +298,7 @@ func TestWhatThrowsAFullRolloutBack(t *testing.T) {
 		})
 	}
 	w, set, s := full(t)
-	w.Stopped, set.Hash = fleet.PolicyPaused, "other"
+	w.Stopped, set.Hash = reason.PolicyPaused, "other"
 	s = Hold(s, w, set, evening).State
 	w.Stopped = ""
 	require.Equal(t, []string{"p2", "p3"}, members(Hold(s, w, set, evening).State), "chosen anew, of those that are due")
@@ -310,7 +311,7 @@ func TestARevertInAFullRolloutDoesNotThrowItBack(t *testing.T) {
 	s = end(change(s, &w.Pods[2], evening), &w.Pods[2], Reverted, Throttle, evening, evening)
 	h := Hold(s, w, set, evening.Add(time.Hour))
 	require.Equal(t, PhaseFullRollout, h.State.Phase)
-	require.Equal(t, CoolingDown, h.Pods[3].Reason)
+	require.Equal(t, reason.CoolingDown, h.Pods[3].Reason)
 }
 
 func TestDegradedTwiceHaltsUntilSomethingChanges(t *testing.T) {
@@ -331,7 +332,7 @@ func TestDegradedTwiceHaltsUntilSomethingChanges(t *testing.T) {
 	h := Hold(s, w, set, noon.Add(240*time.Hour))
 	s = h.State
 	require.Equal(t, PhaseHalted, s.Phase)
-	require.Equal(t, Halted, h.Pods[0].Reason)
+	require.Equal(t, reason.Halted, h.Pods[0].Reason)
 
 	same := w
 	same.Target = []policy.Container{requests("app", 219, 100)}

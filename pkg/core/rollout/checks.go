@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -18,14 +19,14 @@ type Node struct {
 }
 
 // holds says why the node lets a pod not grow; empty: it does, or nothing grows.
-func (n Node) holds(grows [resources.Kinds]bool) Reason {
+func (n Node) holds(grows [resources.Kinds]bool) reason.Reason {
 	switch {
 	case !grows[resources.CPU] && !grows[resources.Memory]:
 		return ""
 	case !n.Known:
-		return NodeUnknown
+		return reason.NodeUnknown
 	case n.DiskOrPIDPressure, n.MemoryPressure && grows[resources.Memory]:
-		return NodePressure
+		return reason.NodePressure
 	}
 	return ""
 }

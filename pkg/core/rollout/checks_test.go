@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -24,11 +25,11 @@ func TestNodesThatHoldGrowth(t *testing.T) {
 	for name, c := range map[string]struct {
 		node  Node
 		grows [resources.Kinds]bool
-		want  Reason
+		want  reason.Reason
 	}{
-		"well": {Node{Known: true}, memory, ""}, "unknown": {Node{}, cpu, NodeUnknown}, "unknown, and nothing grows": {Node{}, none, ""},
-		"lacks memory": {Node{Known: true, MemoryPressure: true}, memory, NodePressure}, "CPU is no memory": {Node{Known: true, MemoryPressure: true}, cpu, ""},
-		"lacks disk": {Node{Known: true, DiskOrPIDPressure: true}, cpu, NodePressure}, "shrinks": {Node{Known: true, DiskOrPIDPressure: true}, none, ""},
+		"well": {Node{Known: true}, memory, ""}, "unknown": {Node{}, cpu, reason.NodeUnknown}, "unknown, and nothing grows": {Node{}, none, ""},
+		"lacks memory": {Node{Known: true, MemoryPressure: true}, memory, reason.NodePressure}, "CPU is no memory": {Node{Known: true, MemoryPressure: true}, cpu, ""},
+		"lacks disk": {Node{Known: true, DiskOrPIDPressure: true}, cpu, reason.NodePressure}, "shrinks": {Node{Known: true, DiskOrPIDPressure: true}, none, ""},
 	} {
 		require.Equal(t, c.want, c.node.holds(c.grows), name)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 )
 
 // ended returns a workload with rounds of one outcome that ended at some minutes after noon.
@@ -257,7 +258,7 @@ func TestHold_StartRateHoldsWorkloadsThatHaveNotStarted(t *testing.T) {
 	w, set := deployment(fleet.Auto, 2), settings()
 	w.StartBlocked = true
 	held := Hold(State{}, w, set, noon)
-	require.Equal(t, []Answer{{Reason: StartRate, Memory: true}, {Reason: StartRate, Memory: true}}, held.Pods)
+	require.Equal(t, []Answer{{Reason: reason.StartRate, Memory: true}, {Reason: reason.StartRate, Memory: true}}, held.Pods)
 	require.Empty(t, held.State.Rounds)
 
 	w.StartBlocked = false
@@ -285,7 +286,7 @@ func TestHold_TrippedFuseHoldsAllPodsButMemoryAfterKills(t *testing.T) {
 			w.Tripped = true
 			held := Hold(s, w, set, noon.Add(6*time.Minute))
 			require.Empty(t, free(w, held))
-			require.Equal(t, FuseTripped, held.Pods[1].Reason)
+			require.Equal(t, reason.FuseTripped, held.Pods[1].Reason)
 			require.True(t, held.Pods[1].Memory)
 		})
 	}

@@ -12,6 +12,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -113,7 +114,7 @@ func (w *world) wanted() resources.List {
 func (w *world) workload() Workload {
 	view := Workload{Mode: w.mode, Target: []policy.Container{{Name: "app", Requests: w.target}}}
 	if w.paused {
-		view.Stopped = fleet.PolicyPaused
+		view.Stopped = reason.PolicyPaused
 	}
 	for _, b := range w.pods {
 		p := Pod{UID: b.uid, Name: b.uid, Running: true, Ready: b.unready.IsZero(), Deferred: b.deferred, Due: b.sizes.Requests != w.wanted(), Node: Node{Known: true}}

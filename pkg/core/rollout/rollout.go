@@ -27,31 +27,6 @@ import (
 	"loadline.dev/loadline/pkg/core/policy"
 )
 
-// Reason is why a pod is held. Those of fleet count, too.
-type Reason = fleet.Reason
-
-// The reasons. The last five have the same names in package disruption.
-const (
-	NotInCanary      Reason = "NotInCanary"
-	CoolingDown      Reason = "CoolingDown"
-	OutsideWindow    Reason = "OutsideWindow"
-	UnderObservation Reason = "UnderObservation" // the pod, or as many of its workload as may be at once
-	Halted           Reason = "Halted"
-	FuseTripped      Reason = "FuseTripped"  // see PolicyRounds.Trip
-	StartRate        Reason = "StartRate"    // see PolicyRounds.Starts
-	ShortHistory     Reason = "ShortHistory" // less than fleet.Policy.MinHistory
-	HPAOnResource    Reason = "HPAOnResource"
-	KeptAfterRevert  Reason = "KeptAfterRevert"
-	NodePressure     Reason = "NodePressure"
-	NodeUnknown      Reason = "NodeUnknown"
-
-	RolloutUnderWay Reason = "RolloutUnderWay"
-	NotRunning      Reason = "NotRunning"
-	WaitingForNode  Reason = "WaitingForNode"
-	Deferred        Reason = "Deferred"
-	TooLargeForNode Reason = "TooLargeForNode"
-)
-
 // Phase is how far a rollout in mode Canary is. Other modes have no phase.
 type Phase string
 

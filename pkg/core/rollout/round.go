@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -31,8 +32,8 @@ type Held struct {
 
 // Answer is what may be done with one pod.
 type Answer struct {
-	Free   bool   // it may be changed
-	Reason Reason // why it is held; empty also for one that is not due
+	Free   bool          // it may be changed
+	Reason reason.Reason // why it is held; empty also for one that is not due
 	// Memory says that, though held, it may be given memory after an out-of-memory kill, and
 	// nothing else. That is part of no round: State.Changed and State.End hear of it only
 	// if a change of the pod is under observation, which is then Renewed.
@@ -63,7 +64,7 @@ func Hold(s State, w Workload, set Settings, now time.Time) Held {
 }
 
 // passive are the modes that change no running pod.
-var passive = map[fleet.Mode]Reason{fleet.Observe: fleet.Observing, fleet.Recommend: fleet.RecommendOnly}
+var passive = map[fleet.Mode]reason.Reason{fleet.Observe: reason.Observing, fleet.Recommend: reason.RecommendOnly}
 
 // hold is a Held in the making.
 type hold struct {
@@ -167,7 +168,7 @@ func (h *hold) adopt() {
 func (h *hold) inherit() {
 	held := h.paced()
 	if open := h.window(); !open {
-		held = cmp.Or(held, OutsideWindow)
+		held = cmp.Or(held, reason.OutsideWindow)
 	}
 	for i := range h.answers {
 		if h.answers[i] = (Answer{Free: held == "", Memory: true}); h.w.Pods[i].Due {
@@ -181,7 +182,7 @@ func (h *hold) inherit() {
 func (h *hold) window() bool {
 	open, blocked := h.set.Schedule.Open(h.now), ""
 	if !open && h.some(func(p *Pod) bool { return p.Due }) {
-		blocked = string(OutsideWindow)
+		blocked = string(reason.OutsideWindow)
 	}
 	h.ScheduleBlocked.set(blocked, h.now)
 	if !open {
@@ -198,7 +199,7 @@ func (h *hold) opens(from time.Time) { h.next, _ = h.set.Schedule.NextOpening(fr
 // happened is forgotten.
 func (h *hold) finish() {
 	r := h.round()
-	if r == nil || h.unjudged() > 0 || h.w.Stopped == fleet.PolicyUnknown { // and with it the cooldown
+	if r == nil || h.unjudged() > 0 || h.w.Stopped == reason.PolicyUnknown { // and with it the cooldown
 		return
 	}
 	goesOn := h.w.Stopped == "" && h.mayGoOn()
@@ -284,15 +285,15 @@ func (h *hold) decide() {
 	for i := range h.w.Pods {
 		p := &h.w.Pods[i]
 		h.answers[i].Memory = h.w.Stopped == "" && !p.Node.holdsMemory()
-		switch reason := h.pod(p); {
+		switch why := h.pod(p); {
 		case !p.Due:
 			h.answers[i].Reason = p.LeftOut
 		case p.observed() && h.w.Stopped == "":
-			h.answers[i].Reason = UnderObservation
+			h.answers[i].Reason = reason.UnderObservation
 		case held != "":
 			h.answers[i].Reason = held
-		case reason != "":
-			h.answers[i].Reason = reason
+		case why != "":
+			h.answers[i].Reason = why
 		default:
 			candidates = append(candidates, i)
 		}
@@ -305,7 +306,7 @@ func (h *hold) decide() {
 		if n < free {
 			h.answers[i].Free = true
 		} else {
-			h.answers[i].Reason = UnderObservation
+			h.answers[i].Reason = reason.UnderObservation
 		}
 	}
 	if free > 0 && len(candidates) > 0 && h.round() == nil {
@@ -324,7 +325,7 @@ func (h *hold) some(holds func(*Pod) bool) bool {
 }
 
 // workload says why no pod of the workload may be changed.
-func (h *hold) workload() Reason {
+func (h *hold) workload() reason.Reason {
 	if h.w.Stopped != "" {
 		h.ScheduleBlocked.set("", h.now)
 		return h.w.Stopped
@@ -335,48 +336,48 @@ func (h *hold) workload() Reason {
 		h.opens(until)
 	}
 	switch paced := h.paced(); {
-	case paced == FuseTripped: // needs a user, unlike most others
+	case paced == reason.FuseTripped: // needs a user, unlike most others
 		return paced
 	case h.Phase == PhaseHalted:
 		h.next = time.Time{}
-		return Halted
+		return reason.Halted
 	case !open:
-		return OutsideWindow
+		return reason.OutsideWindow
 	case h.w.ShortHistory:
-		return ShortHistory
+		return reason.ShortHistory
 	case lasts:
-		return CoolingDown
+		return reason.CoolingDown
 	default:
 		return paced
 	}
 }
 
 // paced returns why the policy as a whole holds the workload.
-func (h *hold) paced() Reason {
+func (h *hold) paced() reason.Reason {
 	switch {
 	case h.w.Tripped:
-		return FuseTripped
+		return reason.FuseTripped
 	case h.w.StartBlocked && h.Started.IsZero():
-		return StartRate
+		return reason.StartRate
 	}
 	return ""
 }
 
 // pod says why one pod must not be changed, whatever else is changed.
-func (h *hold) pod(p *Pod) Reason {
+func (h *hold) pod(p *Pod) reason.Reason {
 	switch {
 	case !h.selects(p):
-		return NotInCanary
+		return reason.NotInCanary
 	case !p.Eligible():
 		return p.ineligible()
 	case h.w.Rolling && p.Ready:
-		return RolloutUnderWay
+		return reason.RolloutUnderWay
 	}
-	reason := p.Node.holds(p.Grows)
-	if reason == "" && p.Grows != [resources.Kinds]bool{} && p.Node.tooSmall(p.Wants) && !h.evicts() {
-		return TooLargeForNode
+	why := p.Node.holds(p.Grows)
+	if why == "" && p.Grows != [resources.Kinds]bool{} && p.Node.tooSmall(p.Wants) && !h.evicts() {
+		return reason.TooLargeForNode
 	}
-	return reason
+	return why
 }
 
 // room returns how many more pods may be changed now.

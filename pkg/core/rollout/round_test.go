@@ -9,6 +9,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -43,7 +44,7 @@ func free(w Workload, h Held) (names []string) {
 }
 
 // reasons are those of all pods.
-func reasons(h Held) (all []Reason) {
+func reasons(h Held) (all []reason.Reason) {
 	for _, a := range h.Pods {
 		all = append(all, a.Reason)
 	}
@@ -92,43 +93,45 @@ func TestWhyPodsAreHeld(t *testing.T) {
 	night := &Schedule{Windows: []Window{window("22:00", "06:00")}, Zone: time.UTC}
 	for name, c := range map[string]struct {
 		does func(*Workload, *Settings, *State)
-		want []Reason // of two pods in mode Auto with maxConcurrent 1
+		want []reason.Reason // of two pods in mode Auto with maxConcurrent 1
 	}{
-		"the first goes":           {func(*Workload, *Settings, *State) {}, []Reason{"", UnderObservation}},
-		"observing":                {func(w *Workload, _ *Settings, _ *State) { w.Mode = fleet.Observe }, []Reason{fleet.Observing, fleet.Observing}},
-		"recommending":             {func(w *Workload, _ *Settings, _ *State) { w.Mode = fleet.Recommend }, []Reason{fleet.RecommendOnly, fleet.RecommendOnly}},
-		"stopped":                  {func(w *Workload, _ *Settings, _ *State) { w.Stopped = fleet.PolicyPaused }, []Reason{fleet.PolicyPaused, fleet.PolicyPaused}},
-		"stopped, though observed": {func(w *Workload, _ *Settings, _ *State) { w.Stopped, w.Pods[0].Observed = fleet.PolicyPaused, noon }, []Reason{fleet.PolicyPaused, fleet.PolicyPaused}},
-		"outside of the window":    {func(_ *Workload, s *Settings, _ *State) { s.Schedule = night }, []Reason{OutsideWindow, OutsideWindow}},
-		"cooling down":             {func(_ *Workload, _ *Settings, s *State) { s.CooldownUntil = noon.Add(1) }, []Reason{CoolingDown, CoolingDown}},
-		"outside of the canary":    {func(w *Workload, _ *Settings, _ *State) { w.Mode = fleet.Canary }, []Reason{"", NotInCanary}},
-		"halted":                   {halt, []Reason{Halted, Halted}},
-		"observed":                 {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Observed = noon }, []Reason{UnderObservation, UnderObservation}},
-		"pending":                  {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Running = false }, []Reason{NotRunning, ""}},
-		"terminating":              {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Terminating = true }, []Reason{NotRunning, ""}},
-		"resizing":                 {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Resizing = true }, []Reason{WaitingForNode, ""}},
-		"deferred":                 {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Deferred = true }, []Reason{Deferred, ""}},
-		"infeasible is asked anew": {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Infeasible = true }, []Reason{"", UnderObservation}},
-		"others go first":          {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Passed = noon }, []Reason{UnderObservation, ""}},
-		"rolling out":              {func(w *Workload, _ *Settings, _ *State) { w.Rolling, w.Pods[1].Ready = true, false }, []Reason{RolloutUnderWay, ""}},
-		"nothing to change":        {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Due = false }, []Reason{"", ""}},
-		"kept":                     {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Due, w.Pods[0].LeftOut = false, KeptAfterRevert }, []Reason{KeptAfterRevert, ""}},
-		"no pressure, no growth":   {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Node = Node{} }, []Reason{"", UnderObservation}},
+		"the first goes":           {func(*Workload, *Settings, *State) {}, []reason.Reason{"", reason.UnderObservation}},
+		"observing":                {func(w *Workload, _ *Settings, _ *State) { w.Mode = fleet.Observe }, []reason.Reason{reason.Observing, reason.Observing}},
+		"recommending":             {func(w *Workload, _ *Settings, _ *State) { w.Mode = fleet.Recommend }, []reason.Reason{reason.RecommendOnly, reason.RecommendOnly}},
+		"stopped":                  {func(w *Workload, _ *Settings, _ *State) { w.Stopped = reason.PolicyPaused }, []reason.Reason{reason.PolicyPaused, reason.PolicyPaused}},
+		"stopped, though observed": {func(w *Workload, _ *Settings, _ *State) { w.Stopped, w.Pods[0].Observed = reason.PolicyPaused, noon }, []reason.Reason{reason.PolicyPaused, reason.PolicyPaused}},
+		"outside of the window":    {func(_ *Workload, s *Settings, _ *State) { s.Schedule = night }, []reason.Reason{reason.OutsideWindow, reason.OutsideWindow}},
+		"cooling down":             {func(_ *Workload, _ *Settings, s *State) { s.CooldownUntil = noon.Add(1) }, []reason.Reason{reason.CoolingDown, reason.CoolingDown}},
+		"outside of the canary":    {func(w *Workload, _ *Settings, _ *State) { w.Mode = fleet.Canary }, []reason.Reason{"", reason.NotInCanary}},
+		"halted":                   {halt, []reason.Reason{reason.Halted, reason.Halted}},
+		"observed":                 {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Observed = noon }, []reason.Reason{reason.UnderObservation, reason.UnderObservation}},
+		"pending":                  {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Running = false }, []reason.Reason{reason.NotRunning, ""}},
+		"terminating":              {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Terminating = true }, []reason.Reason{reason.NotRunning, ""}},
+		"resizing":                 {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Resizing = true }, []reason.Reason{reason.WaitingForNode, ""}},
+		"deferred":                 {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Deferred = true }, []reason.Reason{reason.Deferred, ""}},
+		"infeasible is asked anew": {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Infeasible = true }, []reason.Reason{"", reason.UnderObservation}},
+		"others go first":          {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Passed = noon }, []reason.Reason{reason.UnderObservation, ""}},
+		"rolling out":              {func(w *Workload, _ *Settings, _ *State) { w.Rolling, w.Pods[1].Ready = true, false }, []reason.Reason{reason.RolloutUnderWay, ""}},
+		"nothing to change":        {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Due = false }, []reason.Reason{"", ""}},
+		"kept": {func(w *Workload, _ *Settings, _ *State) {
+			w.Pods[0].Due, w.Pods[0].LeftOut = false, reason.RevertBackoff
+		}, []reason.Reason{reason.RevertBackoff, ""}},
+		"no pressure, no growth": {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Node = Node{} }, []reason.Reason{"", reason.UnderObservation}},
 		"the node is not known": {func(w *Workload, _ *Settings, _ *State) {
 			w.Pods[0].Node = Node{}
 			w.Pods[0].Grows[resources.CPU] = true
-		}, []Reason{NodeUnknown, ""}},
+		}, []reason.Reason{reason.NodeUnknown, ""}},
 		"pressure": {func(w *Workload, _ *Settings, _ *State) {
 			w.Pods[0].Node, w.Pods[0].Grows[resources.Memory] = Node{Known: true, MemoryPressure: true}, true
-		}, []Reason{NodePressure, ""}},
-		"the node is too small":            {func(w *Workload, _ *Settings, _ *State) { small(w) }, []Reason{TooLargeForNode, ""}},
-		"it fits exactly":                  {func(w *Workload, _ *Settings, _ *State) { small(w); w.Pods[0].Wants = resources.Of(1000, 1) }, []Reason{"", UnderObservation}},
-		"too small, and it shrinks":        {func(w *Workload, _ *Settings, _ *State) { small(w); w.Pods[0].Grows = [resources.Kinds]bool{} }, []Reason{"", UnderObservation}},
-		"too small, and it may be evicted": {func(w *Workload, s *Settings, _ *State) { small(w); s.Recreate = true }, []Reason{"", UnderObservation}},
+		}, []reason.Reason{reason.NodePressure, ""}},
+		"the node is too small":            {func(w *Workload, _ *Settings, _ *State) { small(w) }, []reason.Reason{reason.TooLargeForNode, ""}},
+		"it fits exactly":                  {func(w *Workload, _ *Settings, _ *State) { small(w); w.Pods[0].Wants = resources.Of(1000, 1) }, []reason.Reason{"", reason.UnderObservation}},
+		"too small, and it shrinks":        {func(w *Workload, _ *Settings, _ *State) { small(w); w.Pods[0].Grows = [resources.Kinds]bool{} }, []reason.Reason{"", reason.UnderObservation}},
+		"too small, and it may be evicted": {func(w *Workload, s *Settings, _ *State) { small(w); s.Recreate = true }, []reason.Reason{"", reason.UnderObservation}},
 		"a window that is closed for a person's VPA": {func(w *Workload, s *Settings, _ *State) {
 			w.Mode, s.Schedule = fleet.Inherit, night
 			w.Pods[1].Due = false
-		}, []Reason{OutsideWindow, ""}},
+		}, []reason.Reason{reason.OutsideWindow, ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, set, s := deployment(fleet.Auto, 2), settings(), State{Hash: "h"}
@@ -165,7 +168,7 @@ func TestMemoryAfterAKillIsGivenInEveryActingMode(t *testing.T) {
 	w.Pods[0].Node = Node{Known: true, MemoryPressure: true}
 	h := Hold(State{}, w, closed, noon)
 	require.Equal(t, []bool{false, true}, []bool{h.Pods[0].Memory, h.Pods[1].Memory}, "not where the node lacks it")
-	w.Stopped = fleet.OptedOut
+	w.Stopped = reason.OptedOut
 	require.False(t, Hold(State{}, w, settings(), noon).Pods[1].Memory)
 	require.False(t, Hold(State{}, deployment(fleet.Recommend, 1), settings(), noon).Pods[0].Memory)
 }
@@ -179,7 +182,7 @@ func TestEvictionNeedsAModeThatChangesAllPods(t *testing.T) {
 	require.True(t, Hold(State{Hash: "h", Phase: PhaseFullRollout}, deployment(fleet.Canary, 1), set, noon).Evict)
 	require.False(t, Hold(State{}, deployment(fleet.Auto, 1), settings(), noon).Evict, "InPlaceOnly")
 	paused := deployment(fleet.Auto, 1)
-	paused.Stopped = fleet.PolicyPaused
+	paused.Stopped = reason.PolicyPaused
 	require.False(t, Hold(State{}, paused, set, noon).Evict)
 }
 
@@ -204,7 +207,7 @@ func TestARoundEndsWhenNothingIsLeft(t *testing.T) {
 
 	w.Pods[0].Due = true
 	h = Hold(h.State, w, set, noon.Add(72*time.Minute-1))
-	require.Equal(t, []Reason{CoolingDown, ""}, reasons(h))
+	require.Equal(t, []reason.Reason{reason.CoolingDown, ""}, reasons(h))
 	require.Equal(t, noon.Add(72*time.Minute), h.Next)
 	require.Equal(t, []string{"p0"}, free(w, Hold(h.State, w, set, noon.Add(72*time.Minute))))
 }
@@ -213,10 +216,10 @@ func TestARoundWaitsForAPolicyThatIsNotKnown(t *testing.T) {
 	w := deployment(fleet.Auto, 1)
 	s := change(Hold(State{}, w, settings(), noon).State, &w.Pods[0], noon)
 	s = end(s, &w.Pods[0], Success, "", noon, noon.Add(time.Minute))
-	w.Stopped = fleet.PolicyUnknown
+	w.Stopped = reason.PolicyUnknown
 	s = Hold(s, w, Settings{}, noon.Add(time.Minute)).State
 	require.Empty(t, s.Rounds[0].Outcome, "its cooldown is not known")
-	w.Stopped = fleet.PolicyPaused
+	w.Stopped = reason.PolicyPaused
 	s = Hold(s, w, settings(), noon.Add(time.Minute)).State
 	require.Equal(t, noon.Add(61*time.Minute), s.CooldownUntil)
 }
@@ -422,7 +425,7 @@ func TestScheduleBlocksAndSaysWhenItOpens(t *testing.T) {
 	require.Equal(t, []string{"p0"}, free(w, h))
 	w.Pods[0].Due = false
 	require.Zero(t, Hold(State{}, w, set, noon).State.ScheduleBlocked, "nothing waits for it")
-	w.Stopped = fleet.PolicyPaused
+	w.Stopped = reason.PolicyPaused
 	require.Zero(t, Hold(State{ScheduleBlocked: Condition{"OutsideWindow", noon}}, w, set, noon).State.ScheduleBlocked, "it is not what keeps it")
 }
 
@@ -523,7 +526,7 @@ func TestTheSameRevertTwiceCountsOnce(t *testing.T) {
 	once := end(s, &w.Pods[0], Reverted, OOMKill, noon, noon.Add(time.Minute))
 	require.Equal(t, once, end(once, &w.Pods[0], Reverted, OOMKill, noon, noon.Add(2*time.Minute)), "by another process, a minute later")
 	require.Equal(t, []Member{{UID: "p0"}, {UID: "p1"}}, once.Members)
-	require.Equal(t, CoolingDown, Hold(once, w, set, noon.Add(time.Minute)).Pods[0].Reason)
+	require.Equal(t, reason.CoolingDown, Hold(once, w, set, noon.Add(time.Minute)).Pods[0].Reason)
 }
 
 func TestARevertOfARoundBeforeEndsTheOneThatGoesOn(t *testing.T) {
@@ -554,7 +557,7 @@ func TestHold_ShortHistoryHoldsAllButMemoryAfterAKill(t *testing.T) {
 			w.ShortHistory = true
 			h := Hold(State{}, w, unlimited(), noon)
 			require.Empty(t, free(w, h))
-			require.Equal(t, []Reason{ShortHistory, ShortHistory, ShortHistory}, reasons(h))
+			require.Equal(t, []reason.Reason{reason.ShortHistory, reason.ShortHistory, reason.ShortHistory}, reasons(h))
 			for _, a := range h.Pods {
 				require.True(t, a.Memory)
 			}

@@ -4,43 +4,8 @@ import (
 	"cmp"
 	"time"
 
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
-)
-
-// Reason is why a pod does not share. Its requests count for its node, and it is sized as the
-// pods of any other workload; or why nothing is done about an out-of-memory kill. The set is closed.
-type Reason string
-
-// The reasons, in the order in which Eligible looks for them: what somebody wants comes first,
-// then what lasts, then what passes.
-const (
-	Excluded          Reason = "Excluded"          // its workload or namespace is not sized at all
-	SharingOff        Reason = "SharingOff"        // OffAnnotation
-	GPUNode           Reason = "GPUNode"           // a node with GPUs has room for what they need
-	PodLevelResources Reason = "PodLevelResources" // the pod as a whole has sizes, which bound its containers
-	Guaranteed        Reason = "Guaranteed"        // each container has limits that equal its requests
-	RestartsOnResize  Reason = "RestartsOnResize"  // another size of what would be shared restarts a container
-	HPAOnResource     Reason = "HPAOnResource"     // a HorizontalPodAutoscaler looks at what would be shared
-	NoRecommendation  Reason = "NoRecommendation"  // base and peak are not known of any container
-	NewWorkload       Reason = "NewWorkload"       // its workload is younger than Facts.MinAge
-	ShortHistory      Reason = "ShortHistory"      // its recommendation rests on less usage than its policy requires
-	Reverted          Reason = "Reverted"          // its share did harm a while ago, so it has its peak
-	NotRunning        Reason = "NotRunning"        // it is pending
-	Terminating       Reason = "Terminating"       // it is being deleted
-	Boosted           Reason = "Boosted"           // it has extra CPU while it starts
-	Resizing          Reason = "Resizing"          // what it runs with is not what was asked for
-)
-
-// The reasons for which Eligible does not look.
-const (
-	TooLarge Reason = "TooLarge" // its bases are more than its node has for those who share, see Node.Holds
-	Broken   Reason = "Broken"   // the program failed in an unforeseen way when it looked at the pod
-)
-
-// The reasons of AfterOOM, beside NoRecommendation, Terminating, Excluded and SharingOff.
-const (
-	OOMCooling      Reason = "OOMCooling"      // one of the same container was recorded less than OOMCooldown before
-	MemoryNotShared Reason = "MemoryNotShared" // so the kill goes its usual way
 )
 
 // MinAge is how long a workload must have existed for its base and peak to say something, unless
@@ -69,28 +34,28 @@ type Facts struct {
 	Resizing    bool // a resize is under way, waits or was refused
 }
 
-// Lasts reports whether a pod with this reason will not share soon: one that did leaves.
-func (r Reason) Lasts() bool {
+// Lasts reports whether a reason rarely ends, so that pods with a share lose it.
+func Lasts(r reason.Reason) bool {
 	switch r {
-	case Excluded, SharingOff, GPUNode, PodLevelResources, Guaranteed, RestartsOnResize, HPAOnResource:
+	case reason.Excluded, reason.SharingOff, reason.GPUNode, reason.PodLevelResources, reason.Guaranteed, reason.RestartsOnResize, reason.ManagedByHPA:
 		return true
 	}
 	return false
 }
 
 // Eligible returns why a pod does not share what its node has left, empty if it does.
-func Eligible(f Facts) Reason {
+func Eligible(f Facts) reason.Reason {
 	scaled, restarts := false, false
 	for k, shared := range f.Shared {
 		scaled, restarts = scaled || shared && f.HPA[k], restarts || shared && f.Restarts[k]
 	}
 	for _, one := range [...]struct {
 		holds bool
-		Reason
+		reason.Reason
 	}{
-		{f.Excluded, Excluded}, {f.Off, SharingOff}, {f.GPUs, GPUNode}, {f.PodLevel, PodLevelResources}, {f.Guaranteed, Guaranteed},
-		{restarts, RestartsOnResize}, {scaled, HPAOnResource}, {!f.Recommended, NoRecommendation}, {f.Age < cmp.Or(f.MinAge, MinAge), NewWorkload}, {f.Short, ShortHistory},
-		{f.Reverted, Reverted}, {f.Pending, NotRunning}, {f.Terminating, Terminating}, {f.Boosted, Boosted}, {f.Resizing, Resizing},
+		{f.Excluded, reason.Excluded}, {f.Off, reason.SharingOff}, {f.GPUs, reason.GPUNode}, {f.PodLevel, reason.PodLevelResources}, {f.Guaranteed, reason.Guaranteed},
+		{restarts, reason.RestartsOnResize}, {scaled, reason.ManagedByHPA}, {!f.Recommended, reason.NoRecommendation}, {f.Age < cmp.Or(f.MinAge, MinAge), reason.NewWorkload}, {f.Short, reason.ShortHistory},
+		{f.Reverted, reason.Reverted}, {f.Pending, reason.NotRunning}, {f.Terminating, reason.Terminating}, {f.Boosted, reason.Boosted}, {f.Resizing, reason.Resizing},
 	} {
 		if one.holds {
 			return one.Reason

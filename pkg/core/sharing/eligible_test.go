@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -16,29 +17,29 @@ func ordinary() Facts {
 func TestWhoShares(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Facts)
-		want   Reason
+		want   reason.Reason
 	}{
 		"ordinary":                      {func(*Facts) {}, ""},
-		"excluded":                      {func(f *Facts) { f.Excluded = true }, Excluded},
-		"opted out":                     {func(f *Facts) { f.Off = true }, SharingOff},
-		"on a node with GPUs":           {func(f *Facts) { f.GPUs = true }, GPUNode},
-		"sized as a whole":              {func(f *Facts) { f.PodLevel = true }, PodLevelResources},
-		"of class Guaranteed":           {func(f *Facts) { f.Guaranteed = true }, Guaranteed},
-		"CPU that restarts":             {func(f *Facts) { f.Restarts[resources.CPU] = true }, RestartsOnResize},
+		"excluded":                      {func(f *Facts) { f.Excluded = true }, reason.Excluded},
+		"opted out":                     {func(f *Facts) { f.Off = true }, reason.SharingOff},
+		"on a node with GPUs":           {func(f *Facts) { f.GPUs = true }, reason.GPUNode},
+		"sized as a whole":              {func(f *Facts) { f.PodLevel = true }, reason.PodLevelResources},
+		"of class Guaranteed":           {func(f *Facts) { f.Guaranteed = true }, reason.Guaranteed},
+		"CPU that restarts":             {func(f *Facts) { f.Restarts[resources.CPU] = true }, reason.RestartsOnResize},
 		"memory that restarts":          {func(f *Facts) { f.Restarts[resources.Memory] = true }, ""},
 		"old enough for some":           {func(f *Facts) { f.Age, f.MinAge = time.Minute, time.Minute }, ""},
-		"its share did harm":            {func(f *Facts) { f.Reverted = true }, Reverted},
-		"an HPA on CPU":                 {func(f *Facts) { f.HPA[resources.CPU] = true }, HPAOnResource},
+		"its share did harm":            {func(f *Facts) { f.Reverted = true }, reason.Reverted},
+		"an HPA on CPU":                 {func(f *Facts) { f.HPA[resources.CPU] = true }, reason.ManagedByHPA},
 		"an HPA on what is not shared":  {func(f *Facts) { f.HPA[resources.Memory] = true }, ""},
-		"an HPA on memory that is":      {func(f *Facts) { f.HPA[resources.Memory], f.Shared[resources.Memory] = true, true }, HPAOnResource},
-		"nothing is known":              {func(f *Facts) { f.Recommended = false }, NoRecommendation},
-		"too young":                     {func(f *Facts) { f.Age = MinAge - time.Second }, NewWorkload},
-		"pending":                       {func(f *Facts) { f.Pending = true }, NotRunning},
-		"being deleted":                 {func(f *Facts) { f.Terminating = true }, Terminating},
-		"boosted":                       {func(f *Facts) { f.Boosted = true }, Boosted},
-		"resizing":                      {func(f *Facts) { f.Resizing = true }, Resizing},
-		"what is wanted is said first":  {func(f *Facts) { f.Off, f.Recommended, f.Pending = true, false, true }, SharingOff},
-		"what lasts before what passes": {func(f *Facts) { f.Guaranteed, f.Resizing = true, true }, Guaranteed},
+		"an HPA on memory that is":      {func(f *Facts) { f.HPA[resources.Memory], f.Shared[resources.Memory] = true, true }, reason.ManagedByHPA},
+		"nothing is known":              {func(f *Facts) { f.Recommended = false }, reason.NoRecommendation},
+		"too young":                     {func(f *Facts) { f.Age = MinAge - time.Second }, reason.NewWorkload},
+		"pending":                       {func(f *Facts) { f.Pending = true }, reason.NotRunning},
+		"being deleted":                 {func(f *Facts) { f.Terminating = true }, reason.Terminating},
+		"boosted":                       {func(f *Facts) { f.Boosted = true }, reason.Boosted},
+		"resizing":                      {func(f *Facts) { f.Resizing = true }, reason.Resizing},
+		"what is wanted is said first":  {func(f *Facts) { f.Off, f.Recommended, f.Pending = true, false, true }, reason.SharingOff},
+		"what lasts before what passes": {func(f *Facts) { f.Guaranteed, f.Resizing = true, true }, reason.Guaranteed},
 	} {
 		f := ordinary()
 		c.change(&f)

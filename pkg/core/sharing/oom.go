@@ -1,5 +1,7 @@
 package sharing
 
+import "loadline.dev/loadline/pkg/core/reason"
+
 import "time"
 
 const (
@@ -28,23 +30,23 @@ type OOMKill struct {
 // OOMAnswer is what is done about a kill. What it says of the memory that is needed the recipe takes
 // from the history, which has all kills.
 type OOMAnswer struct {
-	Recorded bool   // the kill is the one from which the cooldown counts
-	Reason   Reason // why nothing else is done; empty: the container gets its peak of memory, in place
-	MayEvict bool   // where that is refused the pod may be evicted
+	Recorded bool          // the kill is the one from which the cooldown counts
+	Reason   reason.Reason // why nothing else is done; empty: the container gets its peak of memory, in place
+	MayEvict bool          // where that is refused the pod may be evicted
 }
 
 // AfterOOM says what is done about a kill. More memory comes in place: the pod lives, and an eviction
 // is only for where its node refuses that.
 func AfterOOM(k OOMKill) OOMAnswer {
 	if !k.Recorded.IsZero() && !k.At.Equal(k.Recorded) && k.At.Sub(k.Recorded) < OOMCooldown {
-		return OOMAnswer{Reason: OOMCooling}
+		return OOMAnswer{Reason: reason.OOMCooling}
 	}
 	answer := OOMAnswer{Recorded: true}
 	for _, one := range [...]struct {
 		holds bool
-		Reason
+		reason.Reason
 	}{
-		{!k.Recommended, NoRecommendation}, {!k.Shared, MemoryNotShared}, {k.Gone, Terminating}, {k.Excluded, Excluded}, {k.Off, SharingOff},
+		{!k.Recommended, reason.NoRecommendation}, {!k.Shared, reason.MemoryNotShared}, {k.Gone, reason.Terminating}, {k.Excluded, reason.Excluded}, {k.Off, reason.SharingOff},
 	} {
 		if one.holds {
 			answer.Reason = one.Reason

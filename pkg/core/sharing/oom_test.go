@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/reason"
 )
 
 func TestWhatIsDoneAboutAnOutOfMemoryKill(t *testing.T) {
@@ -15,16 +17,16 @@ func TestWhatIsDoneAboutAnOutOfMemoryKill(t *testing.T) {
 	}{
 		"the first":                  {func(*OOMKill) {}, OOMAnswer{Recorded: true, MayEvict: true}},
 		"the one that was recorded":  {func(k *OOMKill) { k.Recorded = at }, OOMAnswer{Recorded: true, MayEvict: true}},
-		"another one soon":           {func(k *OOMKill) { k.Recorded = at.Add(-OOMCooldown + time.Second) }, OOMAnswer{Reason: OOMCooling}},
+		"another one soon":           {func(k *OOMKill) { k.Recorded = at.Add(-OOMCooldown + time.Second) }, OOMAnswer{Reason: reason.OOMCooling}},
 		"after the cooldown":         {func(k *OOMKill) { k.Recorded = at.Add(-OOMCooldown) }, OOMAnswer{Recorded: true, MayEvict: true}},
-		"nothing is recommended":     {func(k *OOMKill) { k.Recommended, k.Shared = false, false }, OOMAnswer{Recorded: true, Reason: NoRecommendation}},
-		"memory is not shared":       {func(k *OOMKill) { k.Shared, k.Gone = false, true }, OOMAnswer{Recorded: true, Reason: MemoryNotShared}},
-		"the pod is gone":            {func(k *OOMKill) { k.Gone, k.Excluded = true, true }, OOMAnswer{Recorded: true, Reason: Terminating}},
-		"excluded":                   {func(k *OOMKill) { k.Excluded, k.Off = true, true }, OOMAnswer{Recorded: true, Reason: Excluded}},
-		"opted out":                  {func(k *OOMKill) { k.Off, k.Rank = true, Never }, OOMAnswer{Recorded: true, Reason: SharingOff}},
+		"nothing is recommended":     {func(k *OOMKill) { k.Recommended, k.Shared = false, false }, OOMAnswer{Recorded: true, Reason: reason.NoRecommendation}},
+		"memory is not shared":       {func(k *OOMKill) { k.Shared, k.Gone = false, true }, OOMAnswer{Recorded: true, Reason: reason.MemoryNotShared}},
+		"the pod is gone":            {func(k *OOMKill) { k.Gone, k.Excluded = true, true }, OOMAnswer{Recorded: true, Reason: reason.Terminating}},
+		"excluded":                   {func(k *OOMKill) { k.Excluded, k.Off = true, true }, OOMAnswer{Recorded: true, Reason: reason.Excluded}},
+		"opted out":                  {func(k *OOMKill) { k.Off, k.Rank = true, Never }, OOMAnswer{Recorded: true, Reason: reason.SharingOff}},
 		"it is never evicted":        {func(k *OOMKill) { k.Rank = Never }, OOMAnswer{Recorded: true}},
 		"the policy does not evict":  {func(k *OOMKill) { k.Evict = false }, OOMAnswer{Recorded: true}},
-		"the cooldown goes before":   {func(k *OOMKill) { k.Recorded, k.Gone = at.Add(-time.Minute), true }, OOMAnswer{Reason: OOMCooling}},
+		"the cooldown goes before":   {func(k *OOMKill) { k.Recorded, k.Gone = at.Add(-time.Minute), true }, OOMAnswer{Reason: reason.OOMCooling}},
 		"the last rank but for that": {func(k *OOMKill) { k.Rank = High }, OOMAnswer{Recorded: true, MayEvict: true}},
 	} {
 		k := OOMKill{At: at, Recommended: true, Shared: true, Evict: true}

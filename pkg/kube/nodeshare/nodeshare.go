@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sharing"
 )
@@ -26,18 +27,8 @@ import (
 type Node struct {
 	Allocatable    resources.List
 	GPUs, Cordoned bool
-	Problem        NodeProblem // why nothing could be changed there, whatever policies say; empty: nothing is in the way
+	Problem        reason.Reason // why nothing could be changed there, whatever policies say; empty: nothing is in the way
 }
-
-// NodeProblem is why no pod of a node could share.
-type NodeProblem string
-
-// The problems.
-const (
-	KubeletTooOld      NodeProblem = "KubeletTooOld"      // it cannot resize pods, or its version is not known
-	SizeFollowsPods    NodeProblem = "SizeFollowsPods"    // it is as large as its pods need, so they have nothing to share
-	AllocatableUnknown NodeProblem = "AllocatableUnknown" // it does not say what it can hold
-)
 
 // leastKubelet is the first version of a kubelet that resizes pods in place.
 var leastKubelet = version.MajorMinor(1, 33)
@@ -48,11 +39,11 @@ func NodeOf(node *corev1.Node) Node {
 	kubelet, err := version.ParseGeneric(node.Status.NodeInfo.KubeletVersion)
 	switch {
 	case convert.FollowsPods(node):
-		n.Problem = SizeFollowsPods
+		n.Problem = reason.SizeFollowsPods
 	case n.Allocatable.Value(resources.CPU) <= 0 || n.Allocatable.Value(resources.Memory) <= 0:
-		n.Problem = AllocatableUnknown
+		n.Problem = reason.AllocatableUnknown
 	case err != nil || kubelet.LessThan(leastKubelet):
-		n.Problem = KubeletTooOld
+		n.Problem = reason.KubeletTooOld
 	}
 	return n
 }
@@ -79,7 +70,7 @@ func (n *Node) Gather(pods []*Pod) (*sharing.Node, sharing.Rule, []*Pod) {
 		input, rule, members := n.sharing(pods)
 		found := false
 		for i, p := range members {
-			p.Large = n.Problem != AllocatableUnknown && !input.Holds(&p.Sharing)
+			p.Large = n.Problem != reason.AllocatableUnknown && !input.Holds(&p.Sharing)
 			found = found || p.Large
 			input.Pods[i] = p.Sharing.Within(n.amounts())
 		}

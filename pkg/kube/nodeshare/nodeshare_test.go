@@ -13,6 +13,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
@@ -74,10 +75,10 @@ func TestHowFarAVPAShares(t *testing.T) {
 	require.Equal(t, fleet.SharingOn, v.Mode, "the canary is over")
 	require.Equal(t, sharing.Rule{Pooling: sharing.Largest}, v.Rule)
 	v = vpa(t, "cruisekube", canary, func(_ *fleet.Policy, s *rollout.State) { s.Hash = "former" })
-	require.Equal(t, fleet.ModeTooCautious, v.Why)
+	require.Equal(t, reason.ModeTooCautious, v.Why)
 	v = vpa(t, "vpa")
 	require.Equal(t, fleet.SharingOff, v.Mode)
-	require.Equal(t, RecipeDoesNotShare, v.Why)
+	require.Equal(t, reason.RecipeDoesNotShare, v.Why)
 	require.Equal(t, sharing.Never, v.Rank(3))
 	v.Settings.Evict = true
 	require.Equal(t, sharing.Low, v.Rank(3))
@@ -104,8 +105,8 @@ func TestWhatPodsOfANodeShare(t *testing.T) {
 	c := input.Pods[0].Containers[0]
 	require.Equal(t, [2]float64{100, 300}, [2]float64{c.Base[resources.CPU], c.Peak[resources.CPU]})
 	require.InDelta(t, 150<<20, c.Peak[resources.Memory], 0, "memory is not shared, and counts as it is")
-	require.Equal(t, sharing.Resizing, pods[1].Why())
-	require.Equal(t, NotWanted, pods[2].Why())
+	require.Equal(t, reason.Resizing, pods[1].Why())
+	require.Equal(t, reason.NotWanted, pods[2].Why())
 
 	bound := pod("bound", "400m")
 	bound.UID, bound.Status.Phase = "bound", corev1.PodPending
@@ -118,8 +119,8 @@ func TestWhatPodsOfANodeShare(t *testing.T) {
 	n.Allocatable = n.Allocatable.With(resources.CPU, 500)
 	_, _, members = n.Gather(pods)
 	require.Empty(t, members)
-	require.Equal(t, sharing.TooLarge, pods[0].Why(), "50m are left, and its base is 100m")
-	n.Problem = AllocatableUnknown
+	require.Equal(t, reason.TooLarge, pods[0].Why(), "50m are left, and its base is 100m")
+	n.Problem = reason.AllocatableUnknown
 	_, _, members = n.Gather(pods)
 	require.Len(t, members, 2, "nobody knows what is too large")
 }

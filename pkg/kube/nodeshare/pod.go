@@ -11,6 +11,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/pkg/kube/client"
@@ -23,25 +24,22 @@ type Pod struct {
 	Takes   resources.List // of its node
 	Waiting resources.List // of Takes, as convert.Waiting
 	Created time.Time
-	Apart   sharing.Reason // why it does not share, whatever its node has; empty: it does. Without a VPA it is NotWanted
-	New     bool           // its kubelet has not accepted it yet
-	Large   bool           // it would share, but is too large; as of the last time its node gathered it
-	refused bool           // it is new, and does not fit beside those that its node has; as of that time
-	Beside  bool           // it shares, but not with those that the caller has gathered
-	Sharing sharing.Pod    // of one that shares; the caller gives it a rank
+	Apart   reason.Reason // why it does not share, whatever its node has; empty: it does. Without a VPA it is NotWanted
+	New     bool          // its kubelet has not accepted it yet
+	Large   bool          // it would share, but is too large; as of the last time its node gathered it
+	refused bool          // it is new, and does not fit beside those that its node has; as of that time
+	Beside  bool          // it shares, but not with those that the caller has gathered
+	Sharing sharing.Pod   // of one that shares; the caller gives it a rank
 	// Requests are those of its ordinary containers, which come first in Sharing.
 	Requests []sharing.Amounts
 	// Accepted says that those who share make room for what the pod waits for. Gather says so.
 	Accepted bool
 }
 
-// NotWanted is why a pod does not share whose policy, if there is one, does not want it.
-const NotWanted sharing.Reason = "NotWanted"
-
 // Why returns why a pod does not share; empty: it does.
-func (p *Pod) Why() sharing.Reason {
+func (p *Pod) Why() reason.Reason {
 	if p.Apart == "" && p.Large {
-		return sharing.TooLarge
+		return reason.TooLarge
 	}
 	return p.Apart
 }
@@ -77,7 +75,7 @@ func (s *Sizes) Takes(running, starting resources.List) bool {
 
 // Unwanted returns a pod that no VPA controls whose policy wants sharing.
 func Unwanted(pod *corev1.Pod) Pod {
-	return Pod{UID: pod.UID, Created: pod.CreationTimestamp.Time, Takes: convert.Footprint(pod), Waiting: convert.Waiting(pod), New: convert.Unaccepted(pod), Apart: NotWanted}
+	return Pod{UID: pod.UID, Created: pod.CreationTimestamp.Time, Takes: convert.Footprint(pod), Waiting: convert.Waiting(pod), New: convert.Unaccepted(pod), Apart: reason.NotWanted}
 }
 
 // Read returns a pod of v, which is on a node; s are its sizes.
@@ -91,7 +89,7 @@ func (v *VPA) Read(pod *corev1.Pod, s *Sizes, on *Node, now time.Time) Pod {
 		read = sizedOf(pod)
 		v.look(pod, read, s)
 	}
-	if p.Apart = sharing.Eligible(v.facts(pod, s, on.GPUs, now)); p.Apart != "" && p.Apart != sharing.Reverted {
+	if p.Apart = sharing.Eligible(v.facts(pod, s, on.GPUs, now)); p.Apart != "" && p.Apart != reason.Reverted {
 		return p
 	}
 	if s.containers == nil {
@@ -167,7 +165,7 @@ func (v *VPA) look(pod *corev1.Pod, read *sized, s *Sizes) {
 			}
 		}
 		_, recommended := v.Sizing.Recommendation[name]
-		f.Recommended = f.Recommended || recommended && v.Why != RecipeDoesNotShare && !v.Outdated
+		f.Recommended = f.Recommended || recommended && v.Why != reason.RecipeDoesNotShare && !v.Outdated
 	}
 	s.looked, s.found = true, f
 }
@@ -179,8 +177,8 @@ func (v *VPA) facts(pod *corev1.Pod, s *Sizes, gpus bool, now time.Time) sharing
 		s.annotations, s.boosted = pod.Annotations, convert.HasBoosted(pod)
 	}
 	f := s.found
-	f.Excluded = v.Mode == fleet.SharingOff && v.Why != fleet.SharingOptedOut && v.Why != RecipeDoesNotShare || v.Kind == "CronJob" || v.Kind == "Job"
-	f.Off, f.GPUs, f.PodLevel = v.Why == fleet.SharingOptedOut, gpus, convert.SizedAsWhole(pod)
+	f.Excluded = v.Mode == fleet.SharingOff && v.Why != reason.SharingOptedOut && v.Why != reason.RecipeDoesNotShare || v.Kind == "CronJob" || v.Kind == "Job"
+	f.Off, f.GPUs, f.PodLevel = v.Why == reason.SharingOptedOut, gpus, convert.SizedAsWhole(pod)
 	f.Guaranteed, f.Shared = pod.Status.QOSClass == corev1.PodQOSGuaranteed, v.Settings.Kinds
 	f.Age, f.MinAge, f.Short, f.Reverted = now.Sub(v.Created), v.MinAge, v.Short, s.mark.Out(now)
 	f.Pending, f.Terminating, f.Boosted = pod.Status.Phase == corev1.PodPending, pod.DeletionTimestamp != nil, s.boosted
@@ -192,9 +190,9 @@ func (v *VPA) facts(pod *corev1.Pod, s *Sizes, gpus bool, now time.Time) sharing
 // not.
 func (v *VPA) Until(pod *corev1.Pod, said *Pod) time.Time {
 	switch said.Apart {
-	case sharing.NewWorkload:
+	case reason.NewWorkload:
 		return v.Created.Add(cmp.Or(v.MinAge, sharing.MinAge))
-	case sharing.Reverted:
+	case reason.Reverted:
 		mark, _ := convert.Shared(pod)
 		return mark.At.Add(sharing.RevertFor)
 	}

@@ -8,6 +8,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
@@ -20,7 +21,7 @@ import (
 type VPA struct {
 	Decision fleet.Decision // with a policy
 	Mode     fleet.SharingMode
-	Why      fleet.Reason // why that is less than the policy says; empty: it is not
+	Why      reason.Reason // why that is less than the policy says; empty: it is not
 	Settings fleet.Sharing
 	Rule     sharing.Rule
 	Kind     string    // of the workload
@@ -51,9 +52,6 @@ type Sizing struct {
 	Ranges         *policy.Ranges // of the namespace; it is large, and one for all VPAs there
 }
 
-// RecipeDoesNotShare is why pods of a VPA do not share, beside the reasons of package fleet.
-const RecipeDoesNotShare fleet.Reason = "RecipeDoesNotShare"
-
 // VPAOf returns what a VPA says for whose workload a policy is responsible that wants sharing. The
 // state is what is remembered of a rollout in mode Canary; the book knows the recipes.
 func VPAOf(vpa *vpav1.VerticalPodAutoscaler, d *fleet.Decision, w *target.Workload, state *rollout.State, book *recipe.Book) VPA {
@@ -71,7 +69,7 @@ func VPAOf(vpa *vpav1.VerticalPodAutoscaler, d *fleet.Decision, w *target.Worklo
 	if r := chosen.Sharing; r != nil {
 		v.Rule = *r
 	} else if v.Mode != fleet.SharingOff {
-		v.Mode, v.Why = fleet.SharingOff, RecipeDoesNotShare
+		v.Mode, v.Why = fleet.SharingOff, reason.RecipeDoesNotShare
 	}
 	return v
 }

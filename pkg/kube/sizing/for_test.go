@@ -18,6 +18,7 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/reason"
 	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
@@ -77,7 +78,7 @@ func TestWithoutPoliciesOnlyMadeVPAsAreHeld(t *testing.T) {
 	for name, p := range map[string]*Policies{"nil": none, "none": watched(t, nil), "another's": watched(t, selecting("back"))} {
 		require.Equal(t, fleet.Decision{}, p.For(autoscaler("web")), name)
 		require.Equal(t, fleet.Decision{}, p.For(idle), name)
-		require.Equal(t, fleet.PolicyUnknown, p.For(made()).Reason, name)
+		require.Equal(t, reason.PolicyUnknown, p.For(made()).Reason, name)
 	}
 	require.Zero(t, none.Now().Set().Len())
 }
@@ -116,8 +117,8 @@ func TestAWorkloadThatGoesAwayStaysWithItsPolicy(t *testing.T) {
 			web.DeletionTimestamp, web.Finalizers = &metav1.Time{Time: time.Unix(1, 0)}, []string{"example.com/wait"}
 		}
 		p := watched(t, selecting("front"), web)
-		require.Equal(t, fleet.RecommendOnly, p.For(autoscaler("web")).Reason)
-		require.Equal(t, fleet.RecommendOnly, p.For(made()).Reason)
+		require.Equal(t, reason.RecommendOnly, p.For(autoscaler("web")).Reason)
+		require.Equal(t, reason.RecommendOnly, p.For(made()).Reason)
 		require.Equal(t, "p", p.Now().Object("p").Name)
 	}
 }
@@ -147,13 +148,13 @@ func TestFor_UnknownLabelsHold(t *testing.T) {
 		policy              func(*loadlinev1alpha1.SizingPolicy)
 		namespace, workload map[string]string
 		responsible         bool
-		reason              fleet.Reason
+		reason              reason.Reason
 	}{
-		{name: "namespace with 101 labels", policy: byNamespace, namespace: many, responsible: true, reason: fleet.PolicyUnknown},
+		{name: "namespace with 101 labels", policy: byNamespace, namespace: many, responsible: true, reason: reason.PolicyUnknown},
 		{name: "namespace with one label", policy: byNamespace, namespace: few},
 		{name: "namespace without the label", policy: byNamespace, responsible: true},
 		{name: "namespace with 101 labels, selected by name", policy: byWorkload, namespace: many, responsible: true},
-		{name: "workload with 101 labels", policy: byWorkload, workload: many, responsible: true, reason: fleet.PolicyUnknown},
+		{name: "workload with 101 labels", policy: byWorkload, workload: many, responsible: true, reason: reason.PolicyUnknown},
 		{name: "workload with one label", policy: byWorkload, workload: few},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/generated/informers/externalversions"
 	listers "loadline.dev/loadline/pkg/generated/listers/loadline/v1alpha1"
@@ -80,11 +81,11 @@ func ownedByNamesake(record *metav1.ObjectMeta, of target.Workload) bool {
 // NewPods says why new pods of a workload stay as they are written, from what a policy says and
 // what is remembered of its rollout; empty: they do not, as far as the mode of a person's VPA
 // goes.
-func NewPods(d fleet.Decision, by fleet.Author, s rollout.State) fleet.Reason {
+func NewPods(d fleet.Decision, by fleet.Author, s rollout.State) reason.Reason {
 	current := d.Policy != nil && d.Policy.RolloutHash == s.Hash // else the rollout begins anew
 	why := d.NewPods(by, current && s.Phase == rollout.PhaseFullRollout)
 	if why == "" && by == fleet.Loadline && d.Mode == fleet.Canary && current && s.Phase == rollout.PhaseHalted {
-		return rollout.Halted
+		return reason.Halted
 	}
 	return why
 }

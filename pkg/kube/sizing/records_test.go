@@ -19,6 +19,7 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
 	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
@@ -94,9 +95,9 @@ func TestNewPodsGoByThePhaseOfThePolicyThatIsThere(t *testing.T) {
 	p := fleet.Policy{Namespaces: fleet.Namespaces{Names: []string{"*"}}, Workloads: []fleet.Match{{Kind: "Deployment"}}, Mode: fleet.Canary, RolloutHash: "h"}
 	d := fleet.NewSet([]fleet.Policy{p}, fleet.Options{}).For(fleet.Workload{Kind: "Deployment", Name: "web", Namespace: "shop", VPA: fleet.VPA{Author: fleet.Loadline}})
 	require.Empty(t, NewPods(d, fleet.Loadline, rollout.State{Phase: rollout.PhaseFullRollout, Hash: "h"}))
-	require.Equal(t, fleet.InitialSizingOff, NewPods(d, fleet.Loadline, rollout.State{Phase: rollout.PhaseFullRollout, Hash: "other"}))
+	require.Equal(t, reason.InitialSizingOff, NewPods(d, fleet.Loadline, rollout.State{Phase: rollout.PhaseFullRollout, Hash: "other"}))
 	d.Policy.Initial = fleet.ToTarget
-	require.Equal(t, rollout.Halted, NewPods(d, fleet.Loadline, rollout.State{Phase: rollout.PhaseHalted, Hash: "h"}))
+	require.Equal(t, reason.Halted, NewPods(d, fleet.Loadline, rollout.State{Phase: rollout.PhaseHalted, Hash: "h"}))
 	require.Empty(t, NewPods(d, fleet.Loadline, rollout.State{Phase: rollout.PhaseHalted, Hash: "other"}))
 	require.Empty(t, NewPods(d, fleet.Person, rollout.State{Phase: rollout.PhaseHalted, Hash: "h"}))
 	d.Mode = fleet.OneShot // an annotation reduces it, and there are no phases then

@@ -22,6 +22,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/reason"
 	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
@@ -92,8 +93,8 @@ func person(namespace string) *vpav1.VerticalPodAutoscaler {
 
 func TestAPolicyIsResponsibleForTheNamespacesWithItsLabel(t *testing.T) {
 	inCluster(t, func(c *cluster) {
-		require.Equal(t, fleet.RecommendOnly, c.policies.For(person("shop")).Reason)
-		require.Equal(t, fleet.RecommendOnly, c.policies.For(made()).Reason)
+		require.Equal(t, reason.RecommendOnly, c.policies.For(person("shop")).Reason)
+		require.Equal(t, reason.RecommendOnly, c.policies.For(made()).Reason)
 		require.Equal(t, fleet.Decision{}, c.policies.For(person("other")))
 		require.Equal(t, "shop", c.policies.Now().Objects()[0].Name)
 	})
@@ -104,7 +105,7 @@ func TestACopyOfAMadeVPAIsAPersons(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		v := made()
 		v.Namespace = "other"
-		require.Equal(t, fleet.PolicyUnknown, c.policies.For(v).Reason)
+		require.Equal(t, reason.PolicyUnknown, c.policies.For(v).Reason)
 		v.Name = "copy"
 		require.Equal(t, fleet.Decision{}, c.policies.For(v))
 	})
@@ -113,13 +114,13 @@ func TestACopyOfAMadeVPAIsAPersons(t *testing.T) {
 func TestWithoutPermissionThereAreNoPolicies(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		require.Equal(t, fleet.Decision{}, c.policies.For(person("shop")))
-		require.Equal(t, fleet.PolicyUnknown, c.policies.For(made()).Reason)
+		require.Equal(t, reason.PolicyUnknown, c.policies.For(made()).Reason)
 		require.False(t, c.policies.Readable())
 		c.refuses["sizingpolicies"].Store(false)
 		time.Sleep(6 * time.Minute)
 		synctest.Wait()
 		require.True(t, c.policies.Readable())
-		require.Equal(t, fleet.RecommendOnly, c.policies.For(person("shop")).Reason)
+		require.Equal(t, reason.RecommendOnly, c.policies.For(person("shop")).Reason)
 	}, "sizingpolicies")
 }
 
@@ -130,23 +131,23 @@ func TestAPolicyThatCannotBeReadAnyMoreHoldsItsWorkloads(t *testing.T) {
 		c.watches[len(c.watches)-1].Error(&apierrors.NewResourceExpired("compacted").ErrStatus) // it must list again
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		require.Equal(t, fleet.RecommendOnly, c.policies.For(person("shop")).Reason, "a role may be replaced")
+		require.Equal(t, reason.RecommendOnly, c.policies.For(person("shop")).Reason, "a role may be replaced")
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		require.Equal(t, fleet.PolicyUnknown, c.policies.For(person("shop")).Reason)
-		require.Equal(t, fleet.PolicyUnknown, c.policies.For(made()).Reason)
+		require.Equal(t, reason.PolicyUnknown, c.policies.For(person("shop")).Reason)
+		require.Equal(t, reason.PolicyUnknown, c.policies.For(made()).Reason)
 		require.Equal(t, fleet.Decision{}, c.policies.For(person("other")))
 	})
 }
 
 func TestASelectorOfNamespacesThatCannotBeReadHoldsAll(t *testing.T) {
 	inCluster(t, func(c *cluster) {
-		require.Equal(t, fleet.PolicyUnknown, c.policies.For(person("shop")).Reason)
-		require.Equal(t, fleet.PolicyUnknown, c.policies.For(person("other")).Reason)
+		require.Equal(t, reason.PolicyUnknown, c.policies.For(person("shop")).Reason)
+		require.Equal(t, reason.PolicyUnknown, c.policies.For(person("other")).Reason)
 		c.refuses["namespaces"].Store(false)
 		time.Sleep(6 * time.Minute)
 		synctest.Wait()
-		require.Equal(t, fleet.RecommendOnly, c.policies.For(person("shop")).Reason)
+		require.Equal(t, reason.RecommendOnly, c.policies.For(person("shop")).Reason)
 		require.Equal(t, fleet.Decision{}, c.policies.For(person("other")))
 	}, "namespaces")
 }
@@ -160,13 +161,13 @@ func TestAPolicyThatSelectsByLabelHoldsItsWorkloadsWithoutAnyPermission(t *testi
 		c.watches[len(c.watches)-1].Error(&apierrors.NewResourceExpired("compacted").ErrStatus)
 		time.Sleep(20 * time.Minute)
 		synctest.Wait()
-		require.Equal(t, fleet.PolicyUnknown, c.policies.For(person("shop")).Reason)
+		require.Equal(t, reason.PolicyUnknown, c.policies.For(person("shop")).Reason)
 	})
 }
 
 // The news of a namespace may be slower than those of its workloads.
 func TestANamespaceThatIsNotKnownYetIsHeld(t *testing.T) {
-	inCluster(t, func(c *cluster) { require.Equal(t, fleet.PolicyUnknown, c.policies.For(person("new")).Reason) })
+	inCluster(t, func(c *cluster) { require.Equal(t, reason.PolicyUnknown, c.policies.For(person("new")).Reason) })
 }
 
 // An answer that is asked for again is that of now, whatever has changed; and the same one if
@@ -205,7 +206,7 @@ func TestAnAnswerThatIsAskedForAgain(t *testing.T) {
 				vpa := person("shop")
 				var answer Answer
 				c.policies.Decide(vpa, false, &answer)
-				require.Equal(t, fleet.RecommendOnly, answer.Reason)
+				require.Equal(t, reason.RecommendOnly, answer.Reason)
 				require.True(t, answer.Known)
 				before := answer
 				require.Zero(t, testing.AllocsPerRun(10, func() { c.policies.Decide(vpa, false, &answer) }))
