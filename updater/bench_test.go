@@ -61,7 +61,8 @@ func (q quiet) loop(tb testing.TB) (loop *Loop, fresh func() *view.Reader) {
 // filled is loop, with the caches.
 func (q quiet) filled(tb testing.TB) (loop *Loop, fresh func() *view.Reader, c *caches) {
 	config := Default()
-	c = q.caches(tb, config)
+	p := q.program(tb, config)
+	c = p.caches
 	var trimmer client.Trimmer
 	put := func(store cache.Store, o any) {
 		trimmed, err := trimmer.Trim(o)
@@ -98,9 +99,8 @@ func (q quiet) filled(tb testing.TB) (loop *Loop, fresh func() *view.Reader, c *
 			}
 		}
 	}
-	loop = newLoop(config.planning(), c.reader(config), newMetrics(prometheus.NewRegistry()))
-	loop.executor, loop.capacity, loop.records = &actuate.Cluster{Events: &record.FakeRecorder{}}, c.capacity(config), c.records
-	return loop, func() *view.Reader { return c.reader(config) }, c
+	p.loop.executor, p.loop.sharing.conditions = &actuate.Cluster{Events: &record.FakeRecorder{}}, nil
+	return p.loop, func() *view.Reader { return c.reader(config) }, c
 }
 
 // vpa is that of one Deployment.
@@ -114,8 +114,9 @@ func (q quiet) vpa(namespace, name string) *vpav1.VerticalPodAutoscaler {
 	return vpa
 }
 
-// caches returns the caches of a program. Only the informers of what few have are run.
-func (q quiet) caches(tb testing.TB, config *Config) *caches {
+// program returns a program of which only the informers with few objects run.
+func (q quiet) program(tb testing.TB, config *Config) *program {
+	config.Heartbeat.Required = false
 	var own []runtime.Object
 	for _, p := range q.policies {
 		own = append(own, p)
@@ -134,10 +135,10 @@ func (q quiet) caches(tb testing.TB, config *Config) *caches {
 			surroundings, last = append(surroundings, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}), name
 		}
 	}
-	c := newCaches(config, &client.Clients{Kube: fake.NewClientset(surroundings...), VPA: vpafake.NewSimpleClientset(own...)}, nil)
-	require.NoError(tb, c.targets.Remember())
-	require.NoError(tb, c.watchPolicies())
-	require.NoError(tb, c.surround())
+	d := dependencies{metrics: newMetrics(prometheus.NewRegistry()), clients: sameClients(fake.NewClientset(surroundings...), vpafake.NewSimpleClientset(own...))}
+	p, err := newProgram(tb.Context(), config, d, overrides{events: &record.FakeRecorder{}})
+	require.NoError(tb, err)
+	c := p.caches
 	go c.vpas.Loadline().V1alpha1().SizingPolicies().Informer().RunWithContext(tb.Context())
 	go c.vpas.Loadline().V1alpha1().SizingRecords().Informer().RunWithContext(tb.Context())
 	synced := map[string]cache.InformerSynced{"sizingpolicies": c.policies.Readable, "sizingrecords": c.recordsKnown}
@@ -150,7 +151,7 @@ func (q quiet) caches(tb testing.TB, config *Config) *caches {
 		synced[name] = informer.HasSynced
 	}
 	require.NoError(tb, client.Sync(tb.Context(), synced))
-	return c
+	return p
 }
 
 // record is what rounds of changes that all did well left of a workload.

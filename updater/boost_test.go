@@ -21,7 +21,6 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/updater/actuate"
-	"loadline.dev/loadline/updater/observe"
 )
 
 // boostedPod has 400m of CPU, of which 300m are a boost, and is ready for an hour.
@@ -31,16 +30,11 @@ func boostedPod(p *corev1.Pod) {
 	p.Status.Conditions[0].LastTransitionTime = metav1.NewTime(time.Now().Add(-time.Hour))
 }
 
-// boosting starts the queue of the world.
-func (w *world) boosting(config *Config) {
-	w.serve(w.caches.boosts(config, w.loop, w.loop.metrics))
-}
-
-func (w *world) serve(queue *observe.BoostQueue) {
-	require.NoError(w.t, queue.Watch(w.caches.pods.Core().V1().Pods().Informer()))
+// boosting runs the queue of startup boosts.
+func (w *world) boosting() {
 	ctx, stop := context.WithCancel(w.t.Context())
 	ended := make(chan struct{})
-	go func() { defer close(ended); queue.Run(ctx) }()
+	go func() { defer close(ended); w.boosts.Run(ctx) }()
 	w.t.Cleanup(func() { stop(); <-ended })
 }
 
@@ -56,7 +50,7 @@ func (w *world) awaitUnboosted(name string) {
 func TestABoostIsTakenBackWithoutBudget(t *testing.T) {
 	config := Default()
 	w := newWorld(t, config, append(deployment(1, boostedPod), autoscaler(vpav1.UpdateModeInitial))...)
-	w.boosting(config)
+	w.boosting()
 	w.awaitUnboosted("web-1-0")
 	require.Equal(t, "200m", w.cpu("web-1-0"), "one replica, below the minimum, in mode Initial")
 	require.Equal(t, "true", w.pod("web-1-0").Annotations["vpaInPlaceUpdated"])
@@ -107,7 +101,7 @@ func TestBoost_MissedByTheWebhookIsGivenInPlace(t *testing.T) {
 			if tc.admit != nil {
 				w.admit = tc.admit
 			}
-			w.boosting(Default())
+			w.boosting()
 			if tc.want == "100m" {
 				time.Sleep(1500 * time.Millisecond)
 				require.Empty(t, w.writes())
@@ -132,7 +126,7 @@ func TestBoost_MissedByTheWebhookIsGivenInPlace(t *testing.T) {
 func TestABoostWithoutVPAIsTakenBack(t *testing.T) {
 	config := Default()
 	w := newWorld(t, config, deployment(1, boostedPod)...)
-	w.boosting(config)
+	w.boosting()
 	w.awaitUnboosted("web-1-0")
 	require.Equal(t, "100m", w.cpu("web-1-0"), "what was written")
 }
@@ -144,7 +138,7 @@ func TestABoostStaysWhileTheOwnerIsNotKnown(t *testing.T) {
 	objects := append(deployment(1, boostedPod), autoscaler(vpav1.UpdateModeInitial))
 	replicaSet := objects[1].(*appsv1.ReplicaSet)
 	w := newWorld(t, config, slices.Delete(objects, 1, 2)...)
-	w.boosting(config)
+	w.boosting()
 	time.Sleep(3500 * time.Millisecond)
 	require.Empty(t, w.writes())
 	_, err := w.kube.AppsV1().ReplicaSets("shop").Create(t.Context(), replicaSet, metav1.CreateOptions{})
@@ -156,7 +150,7 @@ func TestABoostStaysWhileTheOwnerIsNotKnown(t *testing.T) {
 func TestABoostIsNotTakenBackToTheSizeOfAnotherTarget(t *testing.T) {
 	config := Default()
 	w := newWorld(t, config, append(deployment(1, boostedPod), aimed(autoscaler(vpav1.UpdateModeInitial), "web", 2, 1))...)
-	w.boosting(config)
+	w.boosting()
 	time.Sleep(300 * time.Millisecond)
 	require.Empty(t, w.writes())
 }
@@ -166,7 +160,7 @@ func TestABoostThatLastsIsWaitedFor(t *testing.T) {
 	vpa := autoscaler(vpav1.UpdateModeRecreate)
 	vpa.Spec.StartupBoost = &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{Type: vpav1.StartupBoostTypeFactor, Factor: new(int32(2)), DurationSeconds: new(int32(3602))}}
 	w := newWorld(t, config, append(deployment(1, boostedPod), vpa)...)
-	w.boosting(config)
+	w.boosting()
 	time.Sleep(100 * time.Millisecond)
 	require.Empty(t, w.writes())
 	w.awaitUnboosted("web-1-0")
@@ -187,9 +181,8 @@ func (b behind) Get(string) (*corev1.Pod, error)             { return b.pod, nil
 func TestABoostIsTakenBackOnce(t *testing.T) {
 	config := Default()
 	w := newWorld(t, config, append(deployment(1, boostedPod), autoscaler(vpav1.UpdateModeInitial))...)
-	queue := w.caches.boosts(config, w.loop, w.loop.metrics)
-	queue.Pods = behind{pod: w.pod("web-1-0")}
-	w.serve(queue)
+	w.boosts.Pods = behind{pod: w.pod("web-1-0")}
+	w.boosting()
 	w.awaitUnboosted("web-1-0")
 	time.Sleep(300 * time.Millisecond)
 	require.Equal(t, []string{"patch pods resize", "patch pods "}, w.writes())
@@ -211,7 +204,7 @@ func TestAFailureIsTriedAgain(t *testing.T) {
 	config := Default()
 	w := newWorld(t, config, append(deployment(1, boostedPod), autoscaler(vpav1.UpdateModeInitial))...)
 	w.refuse("patch", "pods", apierrors.NewInternalError(errors.New("etcd is away")))
-	w.boosting(config)
+	w.boosting()
 	failed := func() float64 {
 		return w.value("vpa_updater_failed_in_place_update_attempts_total", "reason", "UnboostError")
 	}
@@ -226,7 +219,7 @@ func TestABoostWhoseEndRestartsNeedsABudget(t *testing.T) {
 		boostedPod(p)
 		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}
 	}), autoscaler(vpav1.UpdateModeInitial))...)
-	w.boosting(config)
+	w.boosting()
 	unboosted := func() (n int) {
 		for i := range 4 {
 			if w.pod(fmt.Sprintf("web-1-%d", i)).Annotations["vpaCpuStartupBoost/app"] == "" {
@@ -248,7 +241,7 @@ func TestABoostWhoseEndRestartsNeedsABudget(t *testing.T) {
 			p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}
 		}), autoscaler(vpav1.UpdateModeInitial))...)
 		w.refuse("create", "pods/eviction", apierrors.NewTooManyRequestsError("budget"))
-		w.boosting(config)
+		w.boosting()
 		require.Eventually(t, func() bool {
 			return w.value("vpa_updater_failed_in_place_update_attempts_total", "reason", "UnboostError") > 0
 		}, time.Minute, time.Millisecond)
@@ -271,7 +264,7 @@ func TestABoostIsTakenBackWithoutItsMemory(t *testing.T) {
 		w.loop.executor.(*actuate.Cluster).Memory = func(context.Context, string, string) (map[string]resources.Amount, error) {
 			return map[string]resources.Amount{"app": 390 << 20}, nil
 		}
-		w.boosting(config)
+		w.boosting()
 		w.awaitUnboosted("web-1-0")
 		require.Equal(t, "200m", w.cpu("web-1-0"))
 		require.Equal(t, "420Mi", memory(w))
@@ -281,7 +274,7 @@ func TestABoostIsTakenBackWithoutItsMemory(t *testing.T) {
 			large(p)
 			p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
 		}), autoscaler(vpav1.UpdateModeInitial))...)
-		w.boosting(config)
+		w.boosting()
 		w.awaitUnboosted("web-1-0")
 		require.Equal(t, []string{"patch pods resize", "patch pods "}, w.writes(), "no budget, and no restart")
 		require.Equal(t, "200m", w.cpu("web-1-0"))
@@ -293,8 +286,8 @@ func TestARehearsalTakesNoBoostBack(t *testing.T) {
 	config := Default()
 	w := newWorld(t, config, append(deployment(1, boostedPod), autoscaler(vpav1.UpdateModeInitial))...)
 	out := &lines{said: make(chan string, 10)}
-	w.loop.executor = &actuate.Rehearsal{Out: out}
-	w.boosting(config)
+	w.boosts.Executor = &actuate.Rehearsal{Out: out}
+	w.boosting()
 	select {
 	case text := <-out.said:
 		require.Equal(t, "would take back the startup boost of pod shop/web-1-0 (VPA web-vpa, BoostOver): app cpu 400m -> 200m, app memory 100Mi -> 200Mi, app limit memory 200Mi -> 400Mi\n", text)
@@ -324,12 +317,12 @@ func TestABoostIsNotTakenBackWhereTheCPUPolicyIsStatic(t *testing.T) {
 	w := newWorld(t, config, append(deployment(4, guaranteed), autoscaler(vpav1.UpdateModeInPlaceOrRecreate), static)...)
 	w.caches.surroundings.WaitForCacheSync(t.Context().Done())
 	w.pass(noon)
-	w.boosting(config)
+	w.boosting()
 	time.Sleep(100 * time.Millisecond)
 	require.Empty(t, w.writes())
 	require.EqualValues(t, 4, w.value("loadline_updater_skipped_pods", "reason", "StaticCPU"))
 
 	w = newWorld(t, config, append(deployment(1, guaranteed), autoscaler(vpav1.UpdateModeInPlaceOrRecreate), node("n1", "8"))...)
-	w.boosting(config)
+	w.boosting()
 	w.awaitUnboosted("web-1-0")
 }

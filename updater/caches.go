@@ -23,7 +23,6 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/nodeload"
-	"loadline.dev/loadline/updater/observe"
 	"loadline.dev/loadline/updater/records"
 	"loadline.dev/loadline/updater/view"
 )
@@ -52,7 +51,8 @@ type caches struct {
 	refreshing        sync.WaitGroup
 }
 
-func newCaches(config *Config, clients *client.Clients, sizes *cachesize.Sizes) *caches {
+// newCaches builds all informers. sizes may be nil.
+func newCaches(config *Config, clients *client.Clients, sizes *cachesize.Sizes, replaced overrides) (*caches, error) {
 	namespace := config.Kube.Namespace
 	scales, freshness := client.NewScales(clients.Kube), &client.Freshness{}
 	tracked, measured := client.Tracked(freshness), client.Measured(sizes)
@@ -66,39 +66,33 @@ func newCaches(config *Config, clients *client.Clients, sizes *cachesize.Sizes) 
 		own:         clients.VPA,
 		dryRun:      config.DryRun,
 		foreign:     config.Policies.Foreign,
+		retry:       replaced.retry,
 
 		surroundings: client.Factory(clients.Kube, namespace, client.ControllerResync, "", tracked, measured),
 		whole:        namespace == "",
 		loads:        config.NodeLoad.Mode != nodeload.Off,
 	}
 	c.static, _ = view.ParseStaticCPUNodes(config.Static) // has been validated
-	c.targets = target.New(c.controllers, scales.Scale)
-	return c
+	scale := target.Scale(scales.Scale)
+	if replaced.scale != nil {
+		scale = replaced.scale
+	}
+	c.targets = target.New(c.controllers, scale)
+	vpas := c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer()
+	return c, errors.Join(c.watchSurroundings(), c.watchPolicies(), c.targets.Remember(), c.generations.Watch(vpas), vpas.AddIndexers(target.Indexers()))
 }
 
-// fill starts the caches and returns when they are complete.
-func (c *caches) fill(ctx context.Context) error {
+// start starts the informers and returns when the caches are complete.
+func (c *caches) start(ctx context.Context) error {
 	synced := map[string]cache.InformerSynced{
-		"pods":                   c.pods.Core().V1().Pods().Informer().HasSynced,
-		"limitranges":            c.controllers.Core().V1().LimitRanges().Informer().HasSynced,
-		"verticalpodautoscalers": c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer().HasSynced,
+		"pods":                     c.pods.Core().V1().Pods().Informer().HasSynced,
+		"limitranges":              c.controllers.Core().V1().LimitRanges().Informer().HasSynced,
+		"verticalpodautoscalers":   c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer().HasSynced,
+		"sizingrecords":            c.recordsKnown,
+		"horizontalpodautoscalers": c.hpas.Synced,
 	}
 	maps.Copy(synced, c.targets.Synced())
-	if err := c.surround(); err != nil {
-		return err
-	}
-	if err := c.watchPolicies(); err != nil {
-		return err
-	}
 	maps.Copy(synced, c.policies.Synced())
-	synced["sizingrecords"], synced["horizontalpodautoscalers"] = c.recordsKnown, c.hpas.Synced
-	if err := c.targets.Remember(); err != nil {
-		return err
-	}
-	vpas := c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer()
-	if err := errors.Join(c.generations.Watch(vpas), vpas.AddIndexers(target.Indexers())); err != nil {
-		return err
-	}
 	c.surroundings.Start(ctx.Done())
 	c.controllers.Start(ctx.Done())
 	c.pods.Start(ctx.Done())
@@ -107,7 +101,7 @@ func (c *caches) fill(ctx context.Context) error {
 	return client.Sync(ctx, synced)
 }
 
-// watchPolicies makes the informers of SizingPolicies, SizingRecords and namespaces.
+// watchPolicies builds the informers of SizingPolicies, SizingRecords and namespaces.
 func (c *caches) watchPolicies() (err error) {
 	c.policies, err = sizing.Watch(c.vpas, c.controllers, c.targets, fleet.Options{OwnNamespace: lease.Namespace(""), Foreign: c.foreign})
 	if err != nil {
@@ -126,9 +120,9 @@ func (c *caches) watchPolicies() (err error) {
 	return err
 }
 
-// surround makes the informers of nodes and quotas. Without permission to list them,
-// nothing is known of these; that must not keep the updater from its work.
-func (c *caches) surround() error {
+// watchSurroundings builds the informers of nodes, quotas, budgets and autoscalers. The updater works without
+// permission to list them.
+func (c *caches) watchSurroundings() error {
 	quotas := c.surroundings.Core().V1().ResourceQuotas().Informer()
 	if err := client.Optional(quotas, c.retry, "ResourceQuotas cannot be read, so it is not asked whether they have room for a change"); err != nil {
 		return fmt.Errorf("watch resource quotas: %w", err)
@@ -157,7 +151,7 @@ func (c *caches) surround() error {
 	return nil
 }
 
-// reader returns what takes snapshots.
+// reader returns a new reader of snapshots.
 func (c *caches) reader(config *Config) *view.Reader {
 	reader := &view.Reader{
 		VPAs:         c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Lister(),
@@ -239,10 +233,10 @@ func (c *caches) pinning() *view.StaticCPUNodes {
 	return &view.StaticCPUNodes{Selector: c.static, Lister: nodes.Lister(), Synced: nodes.Informer().HasSynced}
 }
 
-// disruptions returns what knows which PodDisruptionBudgets count a pod.
-func (c *caches) disruptions() *actuate.BudgetReader {
+// budgets returns the reader of PodDisruptionBudgets. A nil clock is time.Now.
+func (c *caches) budgets(clock func() time.Time) *actuate.BudgetReader {
 	known := c.surroundings.Policy().V1().PodDisruptionBudgets()
-	return &actuate.BudgetReader{Pods: c.pods.Core().V1().Pods().Lister(), Budgets: known.Lister(), Synced: known.Informer().HasSynced}
+	return &actuate.BudgetReader{Pods: c.pods.Core().V1().Pods().Lister(), Budgets: known.Lister(), Synced: known.Informer().HasSynced, Clock: clock}
 }
 
 // memoryRises returns the collector of VPAs that recommend more memory than before, or than killed
@@ -251,53 +245,7 @@ func (c *caches) memoryRises() (*memoryRises, error) {
 	return watchRises(c.vpas.Autoscaling().V1().VerticalPodAutoscalers(), c.targets, c.pods.Core().V1().Pods().Informer())
 }
 
-// boosts returns the queue that takes startup boosts back.
-func (c *caches) boosts(config *Config, loop *Loop, m *metrics) *observe.BoostQueue {
-	return observe.NewBoostQueue(observe.BoostConfig{
-		Reader: c.reader(config), Pods: c.pods.Core().V1().Pods().Lister(), Executor: loop.executor,
-		Plan: config.planning(), Workers: config.BoostSyncs, Static: loop.nodes.Static, Done: m.Unboosted,
-	})
-}
-
-// observer returns the queue that judges changes and takes back what did harm. It has an executor
-// of its own: nothing that a pass does may hold it up.
-func (c *caches) observer(config *Config, executor observe.Executor, p parts) (*observe.Queue, error) {
-	settings := observe.Config{Reader: c.reader(config), Pods: c.pods.Core().V1().Pods().Lister(), Records: c.records, Executor: executor, Metrics: p.metrics}
-	if !config.DryRun && p.removals != nil {
-		settings.Remover = &actuate.Cluster{Kube: p.removals}
-	}
-	if config.Evidence.Address != "" {
-		var err error
-		if settings.Prometheus, err = observe.NewEvidenceSource(p.env, config.Evidence); err != nil {
-			return nil, fmt.Errorf("--prometheus-address: %w", err)
-		}
-	}
-	return observe.New(settings), nil
-}
-
-// nodeLoad returns what keeps new pods off overloaded nodes: it works until its context ends, in
-// the mode off only as long as taints of before are left. A dry run of the whole updater writes
-// no nodes either.
-func (c *caches) nodeLoad(config *Config, p parts) (func(context.Context), error) {
-	settings := config.NodeLoad
-	switch {
-	case settings.Mode == nodeload.Off && config.DryRun:
-		return func(context.Context) {}, nil
-	case settings.Mode == nodeload.Off:
-		return func(ctx context.Context) { nodeload.Clear(ctx, p.nodes) }, nil
-	case config.DryRun:
-		settings.Mode = nodeload.DryRun
-	}
-	source, err := nodeload.NewSource(p.env, settings, config.Evidence.Client(config.Evidence.Address), config.Evidence.Matchers)
-	if err != nil {
-		return nil, fmt.Errorf("--prometheus-address: %w", err)
-	}
-	nodes := c.surroundings.Core().V1().Nodes()
-	watcher := &nodeload.Watcher{Config: settings, Source: source, Kube: p.nodes, Nodes: nodes.Lister(), Synced: nodes.Informer().HasSynced, Metrics: p.metrics}
-	return watcher.Run, nil
-}
-
-// shutdown waits until everything that fill started has ended.
+// shutdown waits until the informers have ended. The context of start must be done.
 func (c *caches) shutdown() {
 	c.controllers.Shutdown()
 	c.pods.Shutdown()

@@ -14,10 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/record"
 
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/process"
 )
 
 // Changes that have used up what --kube-api-qps allows are told all the same, so what is
@@ -38,8 +38,7 @@ func TestEventsHaveARateOfTheirOwn(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, os.WriteFile(config, []byte(`{apiVersion: v1, kind: Config, current-context: c,
 contexts: [{name: c, context: {cluster: c}}], clusters: [{name: c, cluster: {server: "`+server.URL+`"}}]}`), 0o600))
-	p := parts{metrics: newMetrics(prometheus.NewRegistry())}
-	clients, err := p.dial(flags.Kube{Kubeconfig: config, QPS: 0.001, Burst: 1})
+	clients, err := dial(flags.Kube{Kubeconfig: config, QPS: 0.001, Burst: 1}, dependencies{env: process.OS{}, metrics: newMetrics(prometheus.NewRegistry())})
 	require.NoError(t, err)
 
 	change := func() error {
@@ -50,10 +49,9 @@ contexts: [{name: c, context: {cluster: c}}], clusters: [{name: c, cluster: {ser
 	require.NoError(t, change())
 	require.ErrorIs(t, change(), client.ErrThrottled)
 
-	broadcaster := record.NewBroadcaster(record.WithContext(t.Context()))
-	defer broadcaster.Shutdown()
-	recorder, err := recordEvents(broadcaster, p.events)
+	recorder, shutdown, err := newRecorder(t.Context(), clients.events, nil)
 	require.NoError(t, err)
+	defer shutdown()
 	recorder.Event(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}, corev1.EventTypeNormal, "EvictedByVPA", "told")
 	select {
 	case <-told:

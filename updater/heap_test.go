@@ -28,20 +28,21 @@ func BenchmarkHeap(b *testing.B) {
 		clients, err := client.New(&rest.Config{Host: url})
 		require.NoError(b, err)
 		config := Default()
+		config.Heartbeat.Required, config.DryRun = false, true
 		ctx, stop := context.WithCancel(b.Context())
-		caches := newCaches(config, clients, nil)
-		require.NoError(b, caches.fill(ctx))
-		loop := newLoop(config.planning(), caches.reader(config), newMetrics(prometheus.NewRegistry()))
-		loop.executor, loop.capacity, loop.nodes, loop.budgets = resting{&actuate.Rehearsal{Out: discard{}}}, caches.capacity(config), caches.pinning(), caches.disruptions()
-		loop.records = caches.records
-		loop.RunOnce(ctx, noon)
-		snapshot, err := loop.reader.Read(ctx, noon, func(string) {})
+		d := dependencies{env: printing{out: discard{}}, metrics: newMetrics(prometheus.NewRegistry()), clients: sameClients(clients.Kube, clients.VPA)}
+		p, err := newProgram(ctx, config, d, overrides{})
+		require.NoError(b, err)
+		require.NoError(b, p.start(ctx))
+		p.loop.executor = resting{&actuate.Rehearsal{Out: discard{}}}
+		p.loop.RunOnce(ctx, noon)
+		snapshot, err := p.loop.reader.Read(ctx, noon, func(string) {})
 		require.NoError(b, err)
 		require.Len(b, snapshot.View.VPAs, c.Deployments)
 		return func() {
 			stop()
-			caches.shutdown()
-			loop.RunOnce(context.Background(), noon)
+			p.shutdown()
+			p.loop.RunOnce(context.Background(), noon)
 		}
 	})
 }
@@ -68,7 +69,7 @@ func TestNothingChangesCachedObjects(t *testing.T) {
 		}
 	}
 	require.Len(t, objects, 5)
-	w.boosting(config)
+	w.boosting()
 	w.awaitUnboosted("web-1-0")
 	w.pass(noon)
 	require.NotEmpty(t, w.writes())

@@ -50,7 +50,7 @@ type executor interface {
 	observe.Executor
 }
 
-// Loop makes passes.
+// Loop makes passes. newProgram builds it.
 type Loop struct {
 	config   disruption.Config
 	reader   *view.Reader
@@ -70,7 +70,7 @@ type Loop struct {
 	limiter   *disruption.RateLimiter // nil: no pace
 	state     disruption.State
 	reporter  reporter
-	tally     tally
+	tally     *tally
 	sharing   sharingRounds
 	known     map[cache.ObjectName]bool // VPAs that have counters
 	slow      map[string]time.Time      // by namespace: when a write took long
@@ -85,14 +85,6 @@ type Loop struct {
 	cursor cache.ObjectName
 	// lastStored is the namespace of the last record that was written without a change of a pod.
 	lastStored string
-}
-
-func newLoop(config disruption.Config, reader *view.Reader, m *metrics) *Loop {
-	return &Loop{
-		config: config, reader: reader, metrics: m, sharing: sharingRounds{interval: sharingInterval},
-		known: map[cache.ObjectName]bool{}, slow: map[string]time.Time{}, unserved: map[string]bool{},
-		announced: announced{}, tripped: map[string]string{}, nodes: &view.StaticCPUNodes{}, budgets: &actuate.BudgetReader{},
-	}
 }
 
 // RunOnce makes one pass: it looks at all pods that a VPA controls and changes

@@ -128,8 +128,9 @@ func TestInPlaceNeverEvicts(t *testing.T) {
 }
 
 func TestTheNodeIsTooSmall(t *testing.T) {
-	w := newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 1)...)
-	w.loop.config.MinReplicas = 1
+	config := Default()
+	config.Disruption.MinReplicas = 1
+	w := newWorld(t, config, web(vpav1.UpdateModeInPlaceOrRecreate, 1)...)
 	full := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "web-1-0", errors.New("node n1 is too small"))
 	full.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: "NodeCapacity"}}
 	w.refuse("patch", "pods", full)

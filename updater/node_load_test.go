@@ -18,7 +18,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
-	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/updater/nodeload"
 )
@@ -68,15 +67,12 @@ func TestWhatTheFlagsDoToNodes(t *testing.T) {
 			first.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}}
 			kube := fake.NewClientset(first, ready("n2", corev1.Taint{Key: nodeload.TaintKey, Value: "true", Effect: corev1.TaintEffectNoSchedule}))
 			registry := prometheus.NewPedanticRegistry()
-			caches := newCaches(config, &client.Clients{Kube: kube, VPA: vpafake.NewSimpleClientset()}, nil)
+			d := dependencies{env: process.OS{}, metrics: newMetrics(registry), clients: sameClients(kube, vpafake.NewSimpleClientset())}
+			p := startProgram(t, config, d, overrides{})
 			ctx, cancel := context.WithCancel(t.Context())
-			t.Cleanup(caches.shutdown)
 			t.Cleanup(cancel)
-			require.NoError(t, caches.fill(ctx))
-			run, err := caches.nodeLoad(config, parts{env: process.OS{}, nodes: kube, metrics: newMetrics(registry)})
-			require.NoError(t, err)
 			ended := make(chan struct{})
-			go func() { defer close(ended); run(ctx) }()
+			go func() { defer close(ended); p.nodeLoad(ctx) }()
 			if c.mode == nodeload.Off {
 				<-ended // it has nothing more to do
 			}

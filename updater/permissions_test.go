@@ -1,11 +1,11 @@
 package updater
 
 import (
-	"context"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 	ktesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
 
 	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
-	"loadline.dev/loadline/pkg/kube/client"
 )
 
 // The reference VPA may not read ResourceQuotas, and need not read nodes.
@@ -27,13 +27,8 @@ func TestQuotasAndNodesAreReadAsSoonAsTheyMayBe(t *testing.T) {
 			return !allowed.Load(), nil, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", nil)
 		})
 	}
-	c := newCaches(Default(), &client.Clients{Kube: kube, VPA: vpafake.NewSimpleClientset()}, nil)
-	c.retry = time.Millisecond
-	t.Cleanup(c.shutdown)
-	ctx, stop := context.WithCancel(t.Context())
-	t.Cleanup(stop)
-	require.NoError(t, c.fill(ctx), "nobody waits for them")
-	around := c.capacity(Default())
+	d := dependencies{metrics: newMetrics(prometheus.NewRegistry()), clients: sameClients(kube, vpafake.NewSimpleClientset())}
+	around := startProgram(t, Default(), d, overrides{retry: time.Millisecond, events: &record.FakeRecorder{}}).loop.capacity
 	require.False(t, around.NodesSynced() || around.QuotasSynced())
 	allowed.Store(true)
 	require.Eventually(t, func() bool { return around.NodesSynced() && around.QuotasSynced() }, time.Minute, time.Millisecond)

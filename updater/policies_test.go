@@ -1,13 +1,11 @@
 package updater
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -26,7 +24,6 @@ import (
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/reason"
 	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
-	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/actuate"
 )
 
@@ -278,15 +275,9 @@ func TestWithoutTheDefinitionOfPoliciesPeoplesVPAsAct(t *testing.T) {
 		"a made one": {madeVPA(), "would leave pod shop/web-1-0 alone (VPA deployment-web): PolicyUnknown"},
 	} {
 		require.NoError(t, vpas.Tracker().Add(c.vpa))
-		caches := newCaches(Default(), &client.Clients{Kube: kube, VPA: vpas}, nil)
-		ctx, stop := context.WithCancel(t.Context())
-		require.NoError(t, caches.fill(ctx), name)
-		w := &world{t: t, caches: caches}
-		w.loop = newLoop(Default().planning(), caches.reader(Default()), newMetrics(prometheus.NewRegistry()))
-		w.loop.budgets = caches.disruptions()
+		w := &world{t: t, kube: kube, vpa: vpas}
+		w.start(Default())
 		require.Contains(t, w.rehearsed(), c.says, name)
-		stop()
-		caches.shutdown()
 		require.NoError(t, vpas.Tracker().Delete(vpav1.SchemeGroupVersion.WithResource("verticalpodautoscalers"), "shop", c.vpa.Name))
 	}
 }

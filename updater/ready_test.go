@@ -129,7 +129,7 @@ type randomWorkload struct {
 	replicas int
 	budgets  []*policyv1.PodDisruptionBudget
 	memory   resource.Quantity // of pods together, by a quota; zero: unbounded
-	standby  *replica          // another replica of the updater
+	standby  *program          // another replica of the updater
 
 	mu         sync.Mutex
 	refused    int32 // status of the answer of the admission policy to large pods; 0: it admits them
@@ -141,12 +141,6 @@ type randomWorkload struct {
 	violations []string
 	evicted    int
 	created    int // replacements so far
-}
-
-// replica is the state of one process of the updater.
-type replica struct {
-	loop   *Loop
-	caches *caches
 }
 
 func newRandomWorkload(t *testing.T, owner randomOwner, seed uint64) *randomWorkload {
@@ -359,11 +353,11 @@ func (r *randomWorkload) disturb() {
 	case 0: // it is killed and starts anew
 		r.start(Default())
 	case 1: // another replica, with caches of its own, becomes leader
-		current := &replica{r.loop, r.caches}
+		current := r.program
 		if r.standby == nil {
 			r.start(Default())
 		} else {
-			r.loop, r.caches = r.standby.loop, r.standby.caches
+			r.program = r.standby
 		}
 		r.standby = current
 	}

@@ -56,7 +56,6 @@ func TestReverts_GoOnBesideForgedNotes(t *testing.T) {
 			r.restarted("web-1-0", 2)
 			other.await("the note and the harm", func(p *corev1.Pod) bool { return convert.HasNotedChange(p) && len(p.Status.ContainerStatuses) > 0 }, "web-1-0")
 
-			require.NoError(t, other.observer.Watch(other.caches.pods.Core().V1().Pods().Informer()))
 			ctx, stop := context.WithCancel(t.Context())
 			var running sync.WaitGroup
 			running.Go(func() { other.observer.Run(ctx) })

@@ -76,7 +76,6 @@ func (r *rolling) beside() *rolling {
 	r.t.Helper()
 	other := &rolling{world: &world{t: r.t, kube: r.kube, vpa: r.vpa, now: r.now}, config: r.config}
 	other.start(r.config)
-	other.observe()
 	return other
 }
 

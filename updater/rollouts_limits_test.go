@@ -16,7 +16,6 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/generated/informers/externalversions"
-	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/records"
 )
 
@@ -246,13 +245,10 @@ func TestADryRunOfARolloutWritesNothing(t *testing.T) {
 	config := Default()
 	config.DryRun = true
 	r := roll(t, config, append(deployment(4, nil), lowering(madeVPA()), canaryOf(25, false), healthy("n1"))...)
-	var out strings.Builder
-	r.loop.executor = &actuate.Rehearsal{Out: &out}
-	r.observe()
 	for minute := range 3 {
 		r.at(time.Duration(minute) * time.Minute)
 	}
-	said := out.String()
+	said := r.out.String()
 	require.Contains(t, said, "would resize pod shop/web-1-0 (VPA deployment-web, OutOfBounds): app cpu 100m -> 50m")
 	for _, pod := range []string{"web-1-1", "web-1-2", "web-1-3"} {
 		require.Contains(t, said, "would leave pod shop/"+pod+" alone (VPA deployment-web): NotInCanary")
@@ -270,12 +266,9 @@ func TestADryRunOfARevertWritesNothing(t *testing.T) {
 	r.restarted("web-1-0", 2)
 	r.config.DryRun = true
 	r.anew()
-	var out strings.Builder
-	r.loop.executor = &actuate.Rehearsal{Out: &out}
-	r.observe()
 	before, writes := r.record(), r.writes()
 	r.judge(time.Minute)
-	require.Contains(t, out.String(), "would say of pod shop/web-1-0: Reverted: Change taken back, a container restarts again and again: app cpu 50m -> 100m")
+	require.Contains(t, r.out.String(), "would say of pod shop/web-1-0: Reverted: Change taken back, a container restarts again and again: app cpu 50m -> 100m")
 	require.Equal(t, before, r.record())
 	require.Equal(t, writes, r.writes())
 	require.Equal(t, []string{"web-1-0"}, r.noted())

@@ -17,16 +17,13 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/process"
-	"loadline.dev/loadline/updater/observe"
 )
 
 // rolling is a world in which a policy lowers the pods of the Deployment "web", from 100m and
 // 100Mi to 50m and 50Mi.
 type rolling struct {
 	*world
-	config   *Config
-	observer *observe.Queue
+	config *Config
 }
 
 func newRolling(t *testing.T, pods int, policy *loadlinev1alpha1.SizingPolicy, objects ...runtime.Object) *rolling {
@@ -38,20 +35,12 @@ func roll(t *testing.T, config *Config, objects ...runtime.Object) *rolling {
 	t.Helper()
 	r := &rolling{world: newWorld(t, config, objects...), config: config}
 	r.now = noon
-	r.observe()
 	return r
-}
-
-func (r *rolling) observe() {
-	var err error
-	r.observer, err = r.caches.observer(r.config, r.loop.executor, parts{env: process.OS{}, metrics: r.loop.metrics})
-	require.NoError(r.t, err)
 }
 
 // anew ends the process of the updater, as kill -9 does, and begins another one.
 func (r *rolling) anew() {
 	r.start(r.config)
-	r.observe()
 }
 
 // edit changes the policy.

@@ -12,12 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	ktesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/record"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/testkit"
-	"loadline.dev/loadline/updater/actuate"
 )
 
 // actions are all requests so far.
@@ -101,11 +99,8 @@ func TestARolloutChangesNothingThatARepositoryKeeps(t *testing.T) {
 		}},
 	} {
 		r := newRolling(t, 4, c.policy, hpa())
-		events := record.NewBroadcaster(record.WithContext(t.Context()))
-		t.Cleanup(events.Shutdown)
-		recorder, err := recordEvents(events, r.kube)
-		require.NoError(t, err)
-		r.loop.executor.(*actuate.Cluster).Events = recorder
+		r.writesEvents = true
+		r.anew()
 		c.happens(r, func(does func()) {
 			before := r.kept()
 			wrote := r.wrote(does)

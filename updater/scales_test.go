@@ -20,13 +20,14 @@ import (
 // Whoever can refresh scales must also be started.
 func TestTheUpdaterAsksForScalesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCaches(Default(), &client.Clients{Kube: fake.NewClientset(), VPA: vpafake.NewSimpleClientset()}, nil)
 		var replicas atomic.Int32
-		c.targets = target.New(c.controllers, func(context.Context, string, schema.GroupKind, string) (*autoscalingv1.Scale, error) {
+		scale := func(context.Context, string, schema.GroupKind, string) (*autoscalingv1.Scale, error) {
 			return &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: replicas.Add(1)}}, nil
-		})
+		}
+		c, err := newCaches(Default(), &client.Clients{Kube: fake.NewClientset(), VPA: vpafake.NewSimpleClientset()}, nil, overrides{scale: scale})
+		require.NoError(t, err)
 		ctx, stop := context.WithCancel(t.Context())
-		require.NoError(t, c.fill(ctx))
+		require.NoError(t, c.start(ctx))
 		read := func() int32 {
 			n, known := c.targets.Replicas(ctx, target.Key{Namespace: "shop", Group: "example.com", Kind: "Thing", Name: "web"})
 			require.True(t, known)

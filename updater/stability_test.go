@@ -406,12 +406,11 @@ func TestACureThatRestartsNeedsNoDisruptionBudget(t *testing.T) {
 
 func TestMoreMemoryCausesACure(t *testing.T) {
 	w := newWorld(t, Default(), append(deployment(1, killed), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
-	rises, err := w.caches.memoryRises()
-	require.NoError(t, err)
+	rises := w.rises
 	vpas := w.vpa.AutoscalingV1().VerticalPodAutoscalers("shop")
 	vpa := autoscaler(vpav1.UpdateModeInPlaceOrRecreate)
 	vpa.Status.Recommendation.ContainerRecommendations[0].Target = list("300m", "200Mi")
-	_, err = vpas.Update(t.Context(), vpa, metav1.UpdateOptions{})
+	_, err := vpas.Update(t.Context(), vpa, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	select {
 	case <-rises.Wake():
@@ -444,13 +443,12 @@ func TestMemoryRises_LaterKillWakesWithoutRise(t *testing.T) {
 			w := newWorld(t, Default(), append(deployment(2, func(p *corev1.Pod) {
 				p.Spec.Containers[0].Resources.Requests = list("100m", tc.requests)
 			}), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
-			rises, err := w.caches.memoryRises()
-			require.NoError(t, err)
+			rises := w.rises
 			for _, name := range []string{"web-1-0", "web-1-1"} {
 				pod := w.pod(name).DeepCopy()
 				killed(pod)
 				pod.ResourceVersion = "2"
-				_, err = w.kube.CoreV1().Pods("shop").UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
+				_, err := w.kube.CoreV1().Pods("shop").UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
 				require.NoError(t, err)
 				select {
 				case <-rises.Wake():
@@ -468,12 +466,11 @@ func TestMemoryRises_KillWakesOnlyForTheVPAOfThePod(t *testing.T) {
 	other := autoscaler(vpav1.UpdateModeInPlaceOrRecreate)
 	other.Name, other.Spec.TargetRef.Name = "other", "other"
 	w := newWorld(t, Default(), append(deployment(1, nil), autoscaler(vpav1.UpdateModeInPlaceOrRecreate), other)...)
-	rises, err := w.caches.memoryRises()
-	require.NoError(t, err)
+	rises := w.rises
 	pod := w.pod("web-1-0").DeepCopy()
 	killed(pod)
 	pod.ResourceVersion = "2"
-	_, err = w.kube.CoreV1().Pods("shop").UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
+	_, err := w.kube.CoreV1().Pods("shop").UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	select {
 	case <-rises.Wake():

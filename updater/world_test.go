@@ -3,8 +3,10 @@ package updater
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -20,14 +22,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	ktesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/testkit"
 	"loadline.dev/loadline/updater/actuate"
 )
@@ -43,11 +49,13 @@ type world struct {
 	fleets   testkit.Fleets
 	registry *prometheus.Registry
 	events   *record.FakeRecorder
-	loop     *Loop
-	caches   *caches
-	now      time.Time        // of the last pass
-	heard    []string         // events of hour
-	after    func(minute int) // is called after each pass of hour; nil: nothing
+	*program
+	out   strings.Builder  // output of dry runs
+	now   time.Time        // of the last pass
+	heard []string         // events of hour
+	after func(minute int) // is called after each pass of hour; nil: nothing
+
+	writesEvents bool // to the API server, in place of events
 
 	steps int // changes of pods, see change
 
@@ -99,29 +107,50 @@ func newWorld(t *testing.T, config *Config, objects ...runtime.Object) *world {
 	return w
 }
 
-// start begins a process of the updater. One that ran before is forgotten, with all it knew.
+// start starts a process of the updater. It has no state of earlier ones.
 func (w *world) start(config *Config) {
+	w.t.Helper()
 	w.registry, w.events = prometheus.NewPedanticRegistry(), record.NewFakeRecorder(100)
-	w.caches = newCaches(config, &client.Clients{Kube: w.fleets.In(w.kube), VPA: w.vpa}, nil)
-	w.t.Cleanup(w.caches.shutdown)
-	ctx, cancel := context.WithCancel(context.Background())
-	w.t.Cleanup(cancel)
-	require.NoError(w.t, w.caches.fill(ctx))
-	if reader := w.caches.reader(config); reader.Nodes != nil { // a start does not wait for nodes, which may be forbidden
-		_ = wait.PollUntilContextTimeout(ctx, time.Millisecond, 2*time.Second, true, func(context.Context) (bool, error) { return reader.NodesSynced(), nil })
+	without := *config
+	without.Heartbeat.Required, without.Pace = false, disruption.RateLimits{}
+	d := dependencies{env: printing{out: &w.out}, metrics: newMetrics(w.registry), clients: sameClients(w.fleets.In(w.kube), w.vpa)}
+	replaced := overrides{clock: func() time.Time { return w.now }, events: w.events}
+	if w.writesEvents {
+		replaced.events = nil
 	}
-	w.loop = newLoop(config.planning(), w.caches.reader(config), newMetrics(w.registry))
-	w.loop.metrics.cacheAges.Show(w.caches.freshness.Ages)
-	w.loop.records, w.loop.status, w.loop.sharing.conditions = w.caches.records, w.caches.policyStatus(config), w.caches.sharingConditions(config)
-	w.loop.reporter.After = config.EventAfter
-	w.loop.capacity, w.loop.nodes, w.loop.budgets = w.caches.capacity(config), w.caches.pinning(), w.caches.disruptions()
-	w.loop.sharing.capacity = w.caches.roomOf(config)
-	w.loop.budgets.Clock = func() time.Time { return w.now }
-	clock := func() time.Time { return w.now }
-	w.loop.executor = &actuate.Cluster{Clock: clock, Checker: &actuate.Checker{Kube: w.kube, Targets: w.caches.targets, Config: &w.loop.config, Clock: clock}, Kube: w.kube, Events: w.events, Budgets: w.loop.budgets, Threshold: config.Disruption.Threshold,
-		Resizes:   actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst),
-		Evictions: actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst)}
+	w.program = startProgram(w.t, &without, d, replaced)
+	if c, is := w.loop.executor.(*actuate.Cluster); is {
+		c.Memory = nil // fake clients have no REST client
+	}
+	if reader := w.loop.reader; reader.Nodes != nil { // a start does not wait for nodes, which may be forbidden
+		_ = wait.PollUntilContextTimeout(w.t.Context(), time.Millisecond, 2*time.Second, true, func(context.Context) (bool, error) { return reader.NodesSynced(), nil })
+	}
 }
+
+// startProgram starts a program that ends with the test.
+func startProgram(t *testing.T, config *Config, d dependencies, replaced overrides) *program {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	p, err := newProgram(ctx, config, d, replaced)
+	require.NoError(t, err)
+	t.Cleanup(p.shutdown)
+	t.Cleanup(cancel)
+	require.NoError(t, p.start(ctx))
+	return p
+}
+
+// sameClients returns clients that share one fake API server.
+func sameClients(kube kubernetes.Interface, vpas versioned.Interface) clients {
+	return clients{Clients: &client.Clients{Kube: kube, VPA: vpas}, events: kube, judge: kube, nodes: kube, checks: kube, removals: kube}
+}
+
+// printing is an environment with its own standard output.
+type printing struct {
+	process.OS
+	out io.Writer
+}
+
+func (p printing) Stdout() io.Writer { return p.out }
 
 func (w *world) pass(now time.Time) {
 	w.now = now

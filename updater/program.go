@@ -1,0 +1,225 @@
+package updater
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/kube/lease"
+	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/pkg/process"
+	"loadline.dev/loadline/pkg/serving"
+	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/nodeload"
+	"loadline.dev/loadline/updater/observe"
+)
+
+// clients reach the API server. Each client has its own rate limit, so that iterations, reverts and the
+// requests below do not delay each other.
+type clients struct {
+	*client.Clients                      // of iterations
+	events          kubernetes.Interface // writes events
+	judge           kubernetes.Interface // reverts changes
+	nodes           kubernetes.Interface // writes taints
+	checks          kubernetes.Interface // checks evictions
+	removals        kubernetes.Interface // removes invalid notes from pods
+}
+
+// dependencies are built before this process leads.
+type dependencies struct {
+	env     process.Environment
+	metrics *metrics
+	clients clients
+}
+
+// overrides replaces parts of a program in tests.
+type overrides struct {
+	clock  func() time.Time     // of changes
+	events record.EventRecorder // in place of one that writes to the API server
+	scale  target.Scale
+	retry  time.Duration // pause after a refused list of optional objects
+}
+
+// program is an updater that leads.
+type program struct {
+	config     *Config
+	caches     *caches
+	loop       *Loop
+	rises      *memoryRises
+	boosts     *observe.BoostQueue
+	observer   *observe.Queue
+	nodeLoad   func(ctx context.Context)
+	stopEvents func()
+}
+
+// newProgram builds an updater. start starts its informers. Events are written until ctx ends.
+func newProgram(ctx context.Context, config *Config, d dependencies, replaced overrides) (*program, error) {
+	c, err := newCaches(config, d.clients.Clients, d.metrics.sizes, replaced)
+	if err != nil {
+		return nil, err
+	}
+	recorder, stopEvents, err := newRecorder(ctx, d.clients.events, replaced.events)
+	if err != nil {
+		return nil, err
+	}
+	rises, risesErr := c.memoryRises()
+	changes, budgets, reader, staticCPU := &tally{}, c.budgets(replaced.clock), c.reader(config), c.pinning()
+	execute, judge := newExecutors(config, d, executorParts{recorder, c, budgets, changes, replaced.clock})
+	loop := &Loop{
+		config: config.planning(), reader: reader, executor: execute, metrics: d.metrics, records: c.records, status: c.policyStatus(config),
+		capacity: c.capacity(config), nodes: staticCPU, budgets: budgets, stale: c.freshness.Stale,
+		limiter: disruption.NewRateLimiter(config.Pace, time.Now()), reporter: reporter{After: config.EventAfter}, tally: changes,
+		sharing:   sharingRounds{interval: config.SharingInterval, conditions: c.sharingConditions(config), capacity: c.roomOf(config)},
+		alive:     heartbeat(config.Heartbeat, d.clients.Kube),
+		killed:    func(ctx context.Context) bool { return reader.HasOOMKilled(ctx, rises.Pending(), time.Now()) },
+		announced: announced{}, tripped: map[string]string{}, known: map[cache.ObjectName]bool{},
+		slow: map[string]time.Time{}, unserved: map[string]bool{},
+	}
+	boosts := observe.NewBoostQueue(observe.BoostConfig{
+		Reader: c.reader(config), Pods: c.pods.Core().V1().Pods().Lister(), Executor: execute,
+		Plan: config.planning(), Workers: config.BoostSyncs, Static: staticCPU.Static, Done: d.metrics.Unboosted,
+	})
+	observer, observerErr := newObserver(config, d, c, judge)
+	nodeLoad, loadErr := newNodeLoad(config, d, c.surroundings.Core().V1().Nodes())
+	if err := errors.Join(risesErr, observerErr, loadErr); err != nil {
+		return nil, err
+	}
+	d.metrics.cacheAges.Show(c.freshness.Ages)
+	pods := c.pods.Core().V1().Pods().Informer()
+	return &program{config: config, caches: c, loop: loop, rises: rises, boosts: boosts, observer: observer, nodeLoad: nodeLoad, stopEvents: stopEvents},
+		errors.Join(d.metrics.writes.WatchPods(pods), boosts.Watch(pods), observer.Watch(pods))
+}
+
+// start starts the informers and returns when the caches are complete.
+func (p *program) start(ctx context.Context) error { return p.caches.start(ctx) }
+
+// run runs queues and loop iterations until ctx ends.
+func (p *program) run(ctx context.Context, health *serving.Health) {
+	ctx, stop := context.WithCancel(ctx)
+	var queues sync.WaitGroup
+	defer func() { stop(); queues.Wait() }()
+	queues.Go(func() { p.loop.nodes.Await(ctx); p.boosts.Run(ctx) })
+	queues.Go(func() { p.observer.Run(ctx) })
+	queues.Go(func() { p.nodeLoad(ctx) })
+	health.Activate()
+	// An iteration, or an early one for OOM kills, may take one interval.
+	within := func(do func(ctx context.Context, now time.Time)) func(now time.Time) {
+		return func(now time.Time) {
+			ctx, cancel := context.WithTimeout(ctx, p.config.Interval)
+			defer cancel()
+			do(ctx, now)
+		}
+	}
+	serving.RunEvery(ctx, p.config.Interval, p.rises.Wake(), within(func(ctx context.Context, now time.Time) {
+		p.loop.RunOnce(ctx, now)
+		health.Tick()
+	}), within(func(ctx context.Context, now time.Time) { p.loop.Early(ctx, now, p.rises.Take()) }))
+}
+
+// shutdown waits until events are written and informers have ended. The context of start must be done.
+func (p *program) shutdown() {
+	p.stopEvents()
+	p.caches.shutdown()
+}
+
+// heartbeat returns the check of the admission controller's Lease, nil without one.
+func heartbeat(h Heartbeat, kube kubernetes.Interface) func(ctx context.Context, now time.Time) (bool, error) {
+	if !h.Required {
+		return nil
+	}
+	beat := &lease.Beat{Client: kube.CoordinationV1(), Namespace: lease.Namespace(h.Namespace), Name: h.Name}
+	return (&lease.Pulse{Beat: beat, Timeout: h.Timeout}).Alive
+}
+
+// newRecorder returns a recorder of events and the function that ends it. Nil replacement: events are written to
+// the API server.
+func newRecorder(ctx context.Context, kube kubernetes.Interface, replacement record.EventRecorder) (record.EventRecorder, func(), error) {
+	if replacement != nil {
+		return replacement, func() {}, nil
+	}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), vpav1.AddToScheme(scheme), loadlinev1alpha1.AddToScheme(scheme)); err != nil {
+		return nil, nil, err
+	}
+	events := record.NewBroadcaster(record.WithContext(ctx))
+	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: kube.CoreV1().Events("")})
+	events.StartStructuredLogging(6)
+	return events.NewRecorder(scheme, corev1.EventSource{Component: "vpa-updater"}), events.Shutdown, nil
+}
+
+// executorParts are the parts of a program that executors use.
+type executorParts struct {
+	recorder record.EventRecorder
+	caches   *caches
+	budgets  *actuate.BudgetReader
+	changes  *tally
+	clock    func() time.Time // nil: time.Now
+}
+
+// newExecutors returns the executors of the loop and of the observer. In a dry run they print changes.
+func newExecutors(config *Config, d dependencies, p executorParts) (executor, observe.Executor) {
+	checker := &actuate.Checker{Kube: d.clients.checks, Targets: p.caches.targets, Config: new(config.planning()), Clock: p.clock}
+	if config.DryRun {
+		return &actuate.Rehearsal{Out: d.env.Stdout(), Checker: checker}, &actuate.Rehearsal{Out: d.env.Stdout()}
+	}
+	return &actuate.Cluster{
+		Kube: d.clients.Kube, Events: p.recorder, Clock: p.clock,
+		Resizes:   actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst),
+		Evictions: actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst),
+		Budgets:   p.budgets,
+		Threshold: config.Disruption.Threshold,
+		Checker:   checker,
+		Stale:     p.caches.freshness.Stale,
+		Memory:    actuate.Memory(d.clients.Kube.CoreV1().RESTClient()),
+	}, &actuate.Cluster{Kube: d.clients.judge, Events: p.recorder, Clock: p.clock, Reverted: p.changes.reverted}
+}
+
+// newObserver returns the queue that judges changes and reverts harmful ones. It has its own executor, so that
+// iterations do not delay it.
+func newObserver(config *Config, d dependencies, c *caches, judge observe.Executor) (*observe.Queue, error) {
+	settings := observe.Config{Reader: c.reader(config), Pods: c.pods.Core().V1().Pods().Lister(), Records: c.records, Executor: judge, Metrics: d.metrics}
+	if !config.DryRun {
+		settings.Remover = &actuate.Cluster{Kube: d.clients.removals}
+	}
+	if config.Evidence.Address != "" {
+		var err error
+		if settings.Prometheus, err = observe.NewEvidenceSource(d.env, config.Evidence); err != nil {
+			return nil, fmt.Errorf("--prometheus-address: %w", err)
+		}
+	}
+	return observe.New(settings), nil
+}
+
+// newNodeLoad returns the work that keeps new pods off overloaded nodes until its context ends. Mode off removes
+// the taints of earlier processes. A dry run writes no nodes.
+func newNodeLoad(config *Config, d dependencies, nodes coreinformers.NodeInformer) (func(context.Context), error) {
+	settings := config.NodeLoad
+	switch {
+	case settings.Mode == nodeload.Off && config.DryRun:
+		return func(context.Context) {}, nil
+	case settings.Mode == nodeload.Off:
+		return func(ctx context.Context) { nodeload.Clear(ctx, d.clients.nodes) }, nil
+	case config.DryRun:
+		settings.Mode = nodeload.DryRun
+	}
+	source, err := nodeload.NewSource(d.env, settings, config.Evidence.Client(config.Evidence.Address), config.Evidence.Matchers)
+	if err != nil {
+		return nil, fmt.Errorf("--prometheus-address: %w", err)
+	}
+	watcher := &nodeload.Watcher{Config: settings, Source: source, Kube: d.clients.nodes, Nodes: nodes.Lister(), Synced: nodes.Informer().HasSynced, Metrics: d.metrics}
+	return watcher.Run, nil
+}
