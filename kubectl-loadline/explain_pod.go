@@ -161,8 +161,8 @@ func (a *podAnswer) left() reason.Reason {
 func (a *podAnswer) reason() reason.Explanation {
 	e := a.Left.Explain()
 	if e.Reason = a.Left; a.Left == reason.ModeOff && a.VPA != nil && convert.MadeForPolicy(a.VPA) && a.Rollout.Policy != nil && a.Rollout.Mode == fleet.Inherit {
-		e.Means = "its VPA was made for a SizingPolicy without `spec.rollout.mode`, which changes no running pods"
-		e.Advice = "nothing, or choose a `spec.rollout.mode` of the SizingPolicy; the recommender takes back what is written into the VPA"
+		e.Means = "its VPA was generated for a SizingPolicy without `spec.rollout.mode`, which changes no running pods"
+		e.Advice = "nothing, or set `spec.rollout.mode` of the SizingPolicy; the recommender reverts edits of the VPA"
 	}
 	return e
 }

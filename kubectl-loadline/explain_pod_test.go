@@ -157,7 +157,7 @@ func TestWhyAPodIsLeftAlone(t *testing.T) {
 		changes []func(*shop)
 		want    string
 	}{
-		"as recommended":  {nil, "left alone Unchanged: the pod has what it would get"},
+		"as recommended":  {nil, "left alone Unchanged: the pod already has its target"},
 		"too young":       {[]func(*shop){smaller, younger}, "left alone TooYoung: "},
 		"out of bounds":   {[]func(*shop){outside}, "to be changed nothing that can be seen from here is in the way"},
 		"only recommends": {[]func(*shop){outside, func(s *shop) { s.policy.Spec.Rollout.Mode = new(loadlinev1alpha1.RolloutModeRecommend) }}, "left alone RecommendOnly: "},

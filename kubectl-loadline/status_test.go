@@ -130,8 +130,8 @@ func TestStatusIsAsTheDocsShow(t *testing.T) {
 // A made VPA is Off, so under a policy without a mode nobody ever changes its pods. The updater says nothing of them:
 // it only counts them.
 func TestPodsOfAMadeVPAUnderAPolicyWithoutAModeAreLeftAlone(t *testing.T) {
-	const means, advice = "its VPA was made for a SizingPolicy without `spec.rollout.mode`, which changes no running pods",
-		"nothing, or choose a `spec.rollout.mode` of the SizingPolicy; the recommender takes back what is written into the VPA"
+	const means, advice = "its VPA was generated for a SizingPolicy without `spec.rollout.mode`, which changes no running pods",
+		"nothing, or set `spec.rollout.mode` of the SizingPolicy; the recommender reverts edits of the VPA"
 	for name, rollout := range map[string]*loadlinev1alpha1.Rollout{
 		"no rollout": nil,
 		"no mode":    {Cooldown: &metav1.Duration{}},

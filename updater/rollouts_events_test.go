@@ -56,7 +56,7 @@ func TestTwoPoliciesOfOnePriorityAreSaid(t *testing.T) {
 func TestAWorkloadThatIsLeftOutIsSaid(t *testing.T) {
 	r := roll(t, Default(), append(annotated(deployment(2, nil), fleet.SkipAnnotation, "true"), lowering(madeVPA()), sizingPolicy(loadlinev1alpha1.RolloutModeAuto), healthy("n1"))...)
 	require.Empty(t, r.at(0))
-	require.Equal(t, 1, r.count("WorkloadOptOut", "Normal WorkloadOptOut No SizingPolicy changes the pods: an annotation takes the workload out"))
+	require.Equal(t, 1, r.count("WorkloadOptOut", "Normal WorkloadOptOut No SizingPolicy changes the pods: an annotation excludes the workload"))
 	r.at(2 * time.Hour)
 	require.Zero(t, r.count("WorkloadOptOut", ""), "it is no news")
 }

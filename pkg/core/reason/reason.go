@@ -152,7 +152,7 @@ func All() []Explanation { return explanations }
 
 // Skips returns the reasons of skipped pods in the order of the docs.
 func Skips() (all []Reason) {
-	for _, e := range explanations {
+	for _, e := range All() {
 		if e.Scope == SkippedPod {
 			all = append(all, e.Reason)
 		}
