@@ -398,8 +398,8 @@ type announcement struct {
 
 // announce says on the VPA how far a rollout is, each thing once an hour.
 func (p *pass) announce(name cache.ObjectName, h *heldWorkload) {
-	news := func(skipReason, about string) bool {
-		return p.news(announcement{vpa: name, reason: skipReason, about: about})
+	news := func(event, about string) bool {
+		return p.news(announcement{vpa: name, reason: event, about: about})
 	}
 	if h.stored && h.before.Phase == rollout.PhaseCanary && h.State.Phase == rollout.PhaseFullRollout && news(actuate.EventCanaryPromoted, "") {
 		p.say(name, actuate.EventCanaryPromoted, "The canary did well: all pods may be changed")
