@@ -137,7 +137,7 @@ known() {
 		done
 }
 known >"$work/known-flags.txt"
-cmp -s "$work/known-flags.txt" kubectl-loadline/known-flags.txt || cp "$work/known-flags.txt" kubectl-loadline/known-flags.txt
+cmp -s "$work/known-flags.txt" kubectl-loadline/programs/known-flags.txt || cp "$work/known-flags.txt" kubectl-loadline/programs/known-flags.txt
 
 go run ./hack/reasons
 go run ./hack/api

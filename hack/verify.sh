@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 # picture lists the generated files with their checksums.
 picture() {
 	find apis -name 'zz_generated.*' -type f -exec cksum {} + | sort -k 3
-	find pkg/generated deploy/crds deploy/loadline.yaml charts/loadline/files docs/flags.md kubectl-loadline/known-flags.txt docs/reasons.md docs/api.md docs/monitoring.md deploy/monitoring -type f -exec cksum {} + 2>/dev/null | sort -k 3
+	find pkg/generated deploy/crds deploy/loadline.yaml charts/loadline/files docs/flags.md kubectl-loadline/programs/known-flags.txt docs/reasons.md docs/api.md docs/monitoring.md deploy/monitoring -type f -exec cksum {} + 2>/dev/null | sort -k 3
 }
 
 before=$(picture)
@@ -21,7 +21,7 @@ if [[ $before != "$after" ]]; then
 	exit 1
 fi
 if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
-	uncommitted=$(git status --porcelain -- 'apis/**/zz_generated.*' pkg/generated deploy/crds deploy/loadline.yaml charts/loadline/files docs/flags.md kubectl-loadline/known-flags.txt docs/reasons.md docs/api.md docs/monitoring.md deploy/monitoring)
+	uncommitted=$(git status --porcelain -- 'apis/**/zz_generated.*' pkg/generated deploy/crds deploy/loadline.yaml charts/loadline/files docs/flags.md kubectl-loadline/programs/known-flags.txt docs/reasons.md docs/api.md docs/monitoring.md deploy/monitoring)
 	if [[ -n $uncommitted ]]; then
 		echo "verify: these generated files are up to date, but not committed:" >&2
 		echo "$uncommitted" >&2

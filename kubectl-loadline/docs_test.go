@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/kubectl-loadline/cli"
 )
 
 // commandOf finds the commands of the plugin in a page: lines of blocks, and what stands between backquotes.
@@ -42,7 +44,7 @@ func TestCommandsInTheDocsExist(t *testing.T) {
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)
 		for _, match := range commandOf.FindAllStringSubmatch(string(text), -1) {
-			root := newRoot()
+			root := cli.NewRoot(commands())
 			root.InitDefaultCompletionCmd()
 			cmd, args, err := root.Find(words(match[1]))
 			if err != nil || cmd == root {

@@ -3,9 +3,15 @@ package main
 import (
 	"bytes"
 	"context"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/kubectl-loadline/cli"
+	"loadline.dev/loadline/kubectl-loadline/plugintest"
+	"loadline.dev/loadline/pkg/flags"
 )
 
 func TestCommands(t *testing.T) {
@@ -27,8 +33,97 @@ func TestCommands(t *testing.T) {
 		{[]string{"backtest", "--help"}, 0, "Usage: kubectl loadline backtest [flags] FILE|DIRECTORY|URL...", ""},
 	} {
 		var out, errs bytes.Buffer
-		require.Equal(t, c.code, run(context.Background(), c.args, &out, &errs), "%v", c.args)
+		require.Equal(t, c.code, cli.Run(context.Background(), commands(), c.args, &out, &errs), "%v", c.args)
 		require.Contains(t, out.String(), c.out)
 		require.Contains(t, errs.String(), c.errs)
+	}
+}
+
+func TestCommandLinesOfTheRest(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"export", "-o", "json"}, 2, "--output=json: must be patch, kustomize, helm"},
+		{[]string{"export", "--help"}, 0, "Usage: kubectl loadline export [flags] [[KIND/]NAME...]"},
+		{[]string{"create", "-l", "a=b=c"}, 2, "--selector=a=b=c"},
+		{[]string{"create", "--kubeconfig=/nowhere/at/all"}, 1, "kubectl loadline create: "},
+		{[]string{"history", "a", "b"}, 2, "accepts at most 1 arg"},
+		{[]string{"history", "--kubeconfig=/nowhere/at/all"}, 1, "kubectl loadline history: "},
+	} {
+		var out, errOut bytes.Buffer
+		require.Equal(t, c.code, cli.Run(t.Context(), commands(), c.args, &out, &errOut), c.args)
+		require.Contains(t, out.String()+errOut.String(), c.want)
+	}
+}
+
+func TestErrors_QuoteControlCharacters(t *testing.T) {
+	var out, errOut bytes.Buffer
+	require.NotZero(t, cli.Run(t.Context(), commands(), []string{"explain", "--kubeconfig", t.TempDir() + "/\x1b[2J", "web"}, &out, &errOut))
+	plugintest.RequirePrintable(t, out.String()+errOut.String())
+	require.NotZero(t, cli.Run(t.Context(), commands(), []string{"backtest", "\x1b[2J"}, &out, &errOut))
+	plugintest.RequirePrintable(t, out.String()+errOut.String())
+}
+
+func TestCommands_ReadTheNamespacesOfTheirFlags(t *testing.T) {
+	const vpas, pods = "/verticalpodautoscalers", "/pods"
+	for _, tc := range []struct {
+		name, kind string
+		args       []string
+		all        bool   // namespaces
+		namespace  string // else this one
+	}{
+		{"savings", vpas, []string{"savings"}, true, ""},
+		{"savings of one", vpas, []string{"savings", "-n", "a"}, false, "a"},
+		{"savings of all", vpas, []string{"savings", "-n", "a", "-A"}, true, ""},
+		{"status", vpas, []string{"status"}, false, "mine"},
+		{"status of one", vpas, []string{"status", "-n", "a"}, false, "a"},
+		{"status of all", vpas, []string{"status", "-A"}, true, ""},
+		{"recommend", pods, []string{"recommend"}, false, "mine"},
+		{"recommend of one", pods, []string{"recommend", "-n", "a"}, false, "a"},
+		{"diff of one", pods, []string{"diff", "-n", "a"}, false, "a"},
+		{"diff of all", pods, []string{"diff", "-A"}, true, ""},
+		{"export of one", pods, []string{"export", "-n", "a"}, false, "a"},
+		{"create of one", pods, []string{"create", "-n", "a"}, false, "a"},
+		{"create of all", pods, []string{"create", "-A"}, true, ""},
+		{"history of one", pods, []string{"history", "-n", "a"}, false, "a"},
+		{"history of all", pods, []string{"history", "-A"}, true, ""},
+		{"doctor", vpas, []string{"doctor"}, true, ""},
+		{"doctor of one", vpas, []string{"doctor", "-n", "a"}, false, "a"},
+		{"migrate check of one", vpas, []string{"migrate", "check", "-n", "a"}, false, "a"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			paths, code, out, errs := plugintest.AskServer(t, commands(), "", tc.args...)
+			require.Equal(t, flags.OK, code, errs)
+			require.Regexp(t, "found|findings", out+errs, "an empty answer says why it is empty")
+			part := "/namespaces/" + tc.namespace + tc.kind
+			if tc.all {
+				part = "/v1" + tc.kind
+			}
+			require.True(t, slices.ContainsFunc(paths, func(path string) bool { return strings.HasSuffix(path, part) }), "%s: %v", part, paths)
+		})
+	}
+}
+
+func TestCommands_RefuseFlagsThatDoNotApply(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		args []string
+		code int
+		says string
+	}{
+		{"all namespaces for a pod", []string{"status", "-A", "pod/x"}, flags.Usage, "--all-namespaces and --selector are for VPAs"},
+		{"labels for a pod", []string{"status", "-l", "a=b", "pod/x"}, flags.Usage, "--all-namespaces and --selector are for VPAs"},
+		{"namespace of a policy", []string{"policy", "detach", "-n", "a", "shop"}, flags.Usage, "a SizingPolicy has no namespace"},
+		{"workload that is not there", []string{"recommend", "-n", "a", "web"}, flags.Failed, "web: no workload of this name has running pods in namespace a"},
+		{"two of them", []string{"export", "-A", "deployment/web", "x"}, flags.Failed, "x: no workload of this name has running pods in any namespace"},
+		{"with labels", []string{"create", "-n", "a", "-l", "b=c", "web"}, flags.Failed, "web: no workload of this name has running pods in namespace a with labels b=c"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, code, out, errs := plugintest.AskServer(t, commands(), "", tc.args...)
+			require.Equal(t, tc.code, code, out+errs)
+			require.Contains(t, errs, tc.says)
+		})
 	}
 }

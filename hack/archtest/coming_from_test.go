@@ -120,7 +120,7 @@ func readOwnNames(t *testing.T) ownNames {
 		return string(text)
 	}
 	o := ownNames{flags: map[string]bool{}, metrics: map[string]bool{}, fields: map[string]bool{}}
-	for line := range strings.Lines(read("kubectl-loadline/known-flags.txt")) {
+	for line := range strings.Lines(read("kubectl-loadline/programs/known-flags.txt")) {
 		words := strings.Fields(line)
 		o.flags["--"+words[1]], o.flags[words[0]+" --"+words[1]] = true, true
 	}

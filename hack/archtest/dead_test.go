@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -103,7 +104,7 @@ func uses(file *ast.File, own string, found map[string]bool) {
 func TestToolsCallWhatProgramsCall(t *testing.T) {
 	byPrograms, byTools, declared := map[string]bool{}, map[string]bool{}, []declaration{}
 	for _, p := range append(listPackages(t, "./..."), listLab(t)...) {
-		tool := strings.HasPrefix(p.inner(), "hack/") || strings.HasPrefix(p.inner(), "lab/") || strings.HasPrefix(p.inner(), "pkg/testkit")
+		tool := strings.HasPrefix(p.inner(), "hack/") || strings.HasPrefix(p.inner(), "lab/") || strings.HasPrefix(p.inner(), "pkg/testkit") || slices.Contains(testPackages, p.inner())
 		for _, file := range p.GoFiles {
 			set := token.NewFileSet()
 			parsed, err := parser.ParseFile(set, filepath.Join(p.Dir, file), nil, parser.SkipObjectResolution)

@@ -105,7 +105,7 @@ func flagDefaults(t *testing.T, program string) map[string]string {
 
 // The tests of the plugin have a file of what the chart makes, by which it finds the programs.
 func TestTheFileOfTheTestsOfThePluginIsAsTheChartMakesIt(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "kubectl-loadline/testdata/chart.yaml"))
+	text, err := os.ReadFile(filepath.Join(root, "kubectl-loadline/doctor/testdata/chart.yaml"))
 	require.NoError(t, err)
 	ours, file := chart(t).objects.of("Deployment"), decode(t, text)
 	require.Len(t, file, len(ours))

@@ -36,10 +36,7 @@ type Servers struct {
 func DefaultServers() Servers {
 	s := Servers{
 		Access: prometheus.DefaultAccess(), Length: "8d", Resolution: "5m", WaitingMetric: prometheus.WaitingMetric,
-		Usage: prometheus.Usage{
-			CPUMetric: "container_cpu_usage_seconds_total", MemoryMetric: "container_memory_working_set_bytes",
-			NamespaceLabel: "namespace", PodLabel: "pod", ContainerLabel: "container",
-		},
+		Usage: prometheus.DefaultUsage(),
 	}
 	s.QueryTimeout = "1m"
 	return s

@@ -34,6 +34,14 @@ type Usage struct {
 	NamespaceLabel, PodLabel, ContainerLabel string
 }
 
+// DefaultUsage returns the names that kubelets and the usual exporters use.
+func DefaultUsage() Usage {
+	return Usage{
+		CPUMetric: "container_cpu_usage_seconds_total", MemoryMetric: "container_memory_working_set_bytes",
+		NamespaceLabel: "namespace", PodLabel: "pod", ContainerLabel: "container",
+	}
+}
+
 // CPU returns the query for the use of CPU in cores, as a mean over window.
 func (u Usage) CPU(window time.Duration) string {
 	return u.Rate(u.CPUMetric, window)

@@ -1,0 +1,174 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/printable"
+)
+
+// Report is the output of a command. JSON and YAML encode the report itself.
+type Report interface {
+	Tables() []Table
+	Notes() []string // printed below the tables
+}
+
+// Table is part of a report. CSV has the first table only.
+type Table struct {
+	Title   string // printed above it, if any
+	Columns []string
+	Wide    int // number of last columns that only "wide" prints
+	Rows    [][]string
+}
+
+// Formats are the values of --output.
+var Formats = []string{"table", "wide", "json", "yaml", "csv", "md"}
+
+// OutputFlag is the flag --output.
+type OutputFlag struct{ Format string }
+
+// AddOutputFlag adds it to a command.
+func AddOutputFlag(cmd *cobra.Command) *OutputFlag {
+	o := &OutputFlag{}
+	cmd.Flags().StringVarP(&o.Format, "output", "o", Formats[0], "Form of the answer: "+strings.Join(Formats, ", ")+".")
+	// This only fails without the flag.
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(Formats, cobra.ShellCompDirectiveNoFileComp))
+	return o
+}
+
+// Validate checks the format.
+func (o *OutputFlag) Validate() error {
+	return flags.Check(slices.Contains(Formats, o.Format), "output", o.Format, "must be "+strings.Join(Formats, ", "))
+}
+
+// Print writes a report. Notes of CSV go to standard error.
+func (o *OutputFlag) Print(out, errOut io.Writer, a Report) error {
+	switch o.Format {
+	case "json":
+		e := json.NewEncoder(printable.JSON(out))
+		e.SetIndent("", "  ")
+		return e.Encode(a)
+	case "yaml":
+		text, err := MarshalYAML(a)
+		if err != nil {
+			return err
+		}
+		_, err = out.Write(text)
+		return err
+	case "csv":
+		t := a.Tables()[0]
+		for _, note := range a.Notes() {
+			if note != "" {
+				printable.Fprintln(errOut, note)
+			}
+		}
+		return printable.CSV(out, append([][]string{t.Columns}, t.Rows...))
+	case "md":
+		return o.each(out, a, Table.markdown)
+	}
+	return o.each(out, a, func(t Table, out io.Writer) error { return t.text(out, o.Format == "wide") })
+}
+
+// MarshalYAML encodes a value without unprintable characters. Block style leaves some of them
+// unescaped. Such values are written in flow style.
+func MarshalYAML(of any) ([]byte, error) {
+	var flow bytes.Buffer
+	e := json.NewEncoder(printable.FlowYAML(&flow))
+	e.SetIndent("", "  ")
+	if err := e.Encode(of); err != nil {
+		return nil, err
+	}
+	block, err := yaml.JSONToYAML(flow.Bytes())
+	if err == nil && printable.Lines(string(block)) != string(block) {
+		return flow.Bytes(), nil
+	}
+	return block, err
+}
+
+// each writes all tables and notes.
+func (o *OutputFlag) each(out io.Writer, a Report, write func(Table, io.Writer) error) error {
+	for i, t := range a.Tables() {
+		if i > 0 {
+			printable.Fprintln(out)
+		}
+		if t.Title != "" {
+			printable.Fprintf(out, "%s:\n", t.Title)
+			if o.Format == "md" {
+				printable.Fprintln(out)
+			}
+		}
+		if err := write(t, out); err != nil {
+			return err
+		}
+	}
+	for _, note := range a.Notes() {
+		if o.Format == "md" {
+			printable.Fprintln(out)
+		}
+		printable.Fprintln(out, note)
+	}
+	return nil
+}
+
+func (t Table) text(out io.Writer, wide bool) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	shown := len(t.Columns)
+	if !wide {
+		shown -= t.Wide
+	}
+	line := func(cells []string) {
+		last := shown // trailing empty cells are dropped
+		for last > 0 && cells[last-1] == "" {
+			last--
+		}
+		printable.Row(w, cells[:last]...)
+	}
+	if len(t.Columns) > 0 {
+		line(t.Columns)
+	}
+	for _, row := range t.Rows {
+		line(row)
+	}
+	return w.Flush()
+}
+
+func (t Table) markdown(out io.Writer) error {
+	line := func(cells []string) {
+		escaped := make([]string, len(cells))
+		for i, cell := range cells {
+			escaped[i] = strings.ReplaceAll(cell, "|", `\|`)
+		}
+		printable.Fprintf(out, "| %s |\n", strings.Join(escaped, " | "))
+	}
+	line(t.Columns)
+	line(slices.Repeat([]string{"---"}, len(t.Columns)))
+	for _, row := range t.Rows {
+		line(row)
+	}
+	return nil
+}
+
+// OrDash returns the text of a cell, or "-".
+func OrDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+// Without returns the table without a column.
+func (t Table) Without(column int) Table {
+	t.Columns = slices.Delete(slices.Clone(t.Columns), column, column+1)
+	for i, row := range t.Rows {
+		t.Rows[i] = slices.Delete(slices.Clone(row), column, column+1)
+	}
+	return t
+}

@@ -1,0 +1,33 @@
+package main
+
+import (
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"loadline.dev/loadline/kubectl-loadline/backtest"
+	"loadline.dev/loadline/kubectl-loadline/cli"
+	"loadline.dev/loadline/kubectl-loadline/doctor"
+	"loadline.dev/loadline/kubectl-loadline/explain"
+	"loadline.dev/loadline/kubectl-loadline/policies"
+	"loadline.dev/loadline/kubectl-loadline/sizes"
+)
+
+// commands returns the commands of the plugin.
+func commands() []*cobra.Command {
+	return slices.Concat([]*cobra.Command{backtestCommand(), versionCommand()},
+		explain.Commands(), sizes.Commands(), doctor.Commands(), policies.Commands())
+}
+
+func backtestCommand() *cobra.Command {
+	c := backtest.Default()
+	cmd := &cobra.Command{
+		Use: "backtest [flags] FILE|DIRECTORY|URL...", Short: "replay recorded usage and score recommendations",
+		Long: "Replays recorded usage under recipes and scores what they would have\nrecommended. docs/backtest.md says what the columns mean.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return cli.Exit(backtest.Run(cmd.Context(), c, args, cmd.OutOrStdout(), cmd.ErrOrStderr()))
+		},
+	}
+	c.AddFlags(cmd.Flags())
+	return cmd
+}

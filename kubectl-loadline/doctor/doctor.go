@@ -1,0 +1,282 @@
+// Package doctor checks installations: doctor and migrate.
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/kubectl-loadline/cli"
+	"loadline.dev/loadline/kubectl-loadline/programs"
+	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/generated/clientset/versioned"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/pkg/printable"
+)
+
+const doctorHelp = `Looks for what keeps the programs from working, and VPAs from having an effect.
+Each finding says what to do. An error stops something; a warning may.`
+
+// severity is the severity of a finding.
+type severity string
+
+// Severities of findings.
+const (
+	severityError   severity = "error"
+	severityWarning severity = "warning"
+	severityNote    severity = "note" // information only
+)
+
+// severityOrder sorts severities, worst first.
+var severityOrder = []severity{severityError, severityWarning, severityNote}
+
+// finding is a problem or a note.
+type finding struct {
+	Severity severity `json:"severity"`
+	Check    string   `json:"check"`
+	Object   string   `json:"object,omitempty"`
+	Problem  string   `json:"problem"`
+	Fix      string   `json:"fix"`
+}
+
+// check is one check of a cluster.
+type check struct {
+	name string
+	run  func(context.Context, *examination) error // an error means that the check is not possible
+}
+
+// doctorChecks are the checks of doctor, in order.
+var doctorChecks = []check{
+	{"definitions", checkDefinitions},
+	{"metrics API", checkMetricsAPI},
+	{"programs", checkPrograms},
+	{"leases", checkLeases},
+	{"permissions", checkPermissions},
+	{"webhook", checkWebhook},
+	{"certificate", checkCertificate},
+	{"resize in place", checkResizeSupport},
+	{"two VPAs on one target", checkRivals},
+	{"targets", checkTargets},
+	{"unreadable VPAs", checkUnreadable},
+	{"container policies", checkContainerNames},
+	{"limits", checkLimits},
+	{"fuses", checkFuses},
+	{"recommenders", checkRecommenders},
+	{"checkpoints", checkCheckpoints},
+	{"horizontal autoscalers", checkHPAs},
+	{"disruption budgets", checkBudgets},
+	{"LimitRanges", checkLimitRanges},
+	{"size of nodes", checkNodeSizes},
+}
+
+// examination runs checks. It reads shared objects once.
+type examination struct {
+	kube      kubernetes.Interface // includes AuthorizationV1
+	own       versioned.Interface
+	now       time.Time
+	programs  string // namespace of the programs
+	migrating bool   // another installation is checked before its migration. Missing parts of Loadline are no faults
+	namespace string // of the VPAs. Empty: all
+
+	owners      *target.Live
+	deployments []appsv1.Deployment               // in the namespace of the programs
+	installed   map[string]*programs.Installation // by program
+	vpas        []vpav1.VerticalPodAutoscaler
+	nodes       []corev1.Node
+	hpas        []autoscalingv2.HorizontalPodAutoscaler
+	budgets     []policyv1.PodDisruptionBudget
+	unread      map[string]error        // errors by resource
+	yieldsToHPA map[string]bool         // see yields, by policy
+	pods        map[string][]corev1.Pod // see podsOf, by namespace
+	check       string
+	findings    []finding
+}
+
+// add adds a finding of the current check, without duplicates.
+func (e *examination) add(s severity, object, problem, fix string) {
+	if f := (finding{s, e.check, object, problem, fix}); !slices.Contains(e.findings, f) {
+		e.findings = append(e.findings, f)
+	}
+}
+
+// doctorReport lists findings.
+type doctorReport struct {
+	Findings  []finding `json:"findings"`
+	Checked   []string  `json:"checks"`              // completed checks
+	Unchecked []string  `json:"unchecked,omitempty"` // impossible checks, and why
+}
+
+// read reads the objects of several checks.
+func (e *examination) read(ctx context.Context) {
+	e.unread = map[string]error{}
+	e.owners = target.NewLive(e.kube, client.NewScales(e.kube).Scale)
+	e.deployments, e.unread["Deployments"] = programs.ListDeployments(ctx, e.kube, e.programs)
+	e.installed = map[string]*programs.Installation{}
+	for _, p := range programs.Names {
+		e.installed[p] = programs.FindInstallation(p, e.programs, e.deployments)
+	}
+	if list, err := e.own.AutoscalingV1().VerticalPodAutoscalers(e.namespace).List(ctx, metav1.ListOptions{}); err != nil {
+		e.unread["VPAs"] = err
+	} else {
+		e.vpas = list.Items
+	}
+	if list, err := e.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{}); err != nil {
+		e.unread["nodes"] = err
+	} else {
+		e.nodes = list.Items
+	}
+	if list, err := e.kube.AutoscalingV2().HorizontalPodAutoscalers(e.namespace).List(ctx, metav1.ListOptions{}); err != nil {
+		e.unread["HorizontalPodAutoscalers"] = err
+	} else {
+		e.hpas = list.Items
+	}
+	if list, err := e.kube.PolicyV1().PodDisruptionBudgets(e.namespace).List(ctx, metav1.ListOptions{}); err != nil {
+		e.unread["PodDisruptionBudgets"] = err
+	} else {
+		e.budgets = list.Items
+	}
+}
+
+// require returns why one of the resources could not be read.
+func (e *examination) require(resources ...string) error {
+	for _, r := range resources {
+		if err := e.unread[r]; err != nil {
+			return fmt.Errorf("list %s: %w", r, err)
+		}
+	}
+	return nil
+}
+
+// examine runs checks.
+func (e *examination) examine(ctx context.Context, checks []check) *doctorReport {
+	e.read(ctx)
+	a := &doctorReport{}
+	for _, c := range checks {
+		e.check = c.name
+		if err := c.run(ctx, e); err != nil {
+			a.Unchecked = append(a.Unchecked, fmt.Sprintf("%s: %v", c.name, err))
+			continue
+		}
+		a.Checked = append(a.Checked, c.name)
+	}
+	a.Findings = append([]finding{}, e.findings...)
+	slices.SortStableFunc(a.Findings, func(x, y finding) int {
+		return cmp.Compare(slices.Index(severityOrder, x.Severity), slices.Index(severityOrder, y.Severity))
+	})
+	return a
+}
+
+// Tables implements cli.Report.
+func (a *doctorReport) Tables() []cli.Table {
+	t := cli.Table{Columns: []string{"SEVERITY", "CHECK", "OBJECT", "PROBLEM", "FIX"}}
+	for _, f := range a.Findings {
+		t.Rows = append(t.Rows, []string{string(f.Severity), f.Check, cli.OrDash(f.Object), f.Problem, f.Fix})
+	}
+	return []cli.Table{t}
+}
+
+// Notes implements cli.Report.
+func (a *doctorReport) Notes() []string {
+	notes := []string{fmt.Sprintf("Checks made: %d, findings: %d", len(a.Checked), len(a.Findings))}
+	for _, u := range a.Unchecked {
+		notes = append(notes, "! not checked: "+u)
+	}
+	return notes
+}
+
+// text formats findings as blocks, because sentences are too long for columns.
+func (a *doctorReport) text() string {
+	var b strings.Builder
+	for _, f := range a.Findings {
+		printable.Fprintf(&b, "%s  %s", f.Severity, f.Check)
+		if f.Object != "" {
+			printable.Fprintf(&b, ": %s", f.Object)
+		}
+		if f.Severity == severityNote {
+			printable.Fprintf(&b, "\n  %s\n  next  %s\n", f.Problem, f.Fix)
+			continue
+		}
+		printable.Fprintf(&b, "\n  %s\n  fix  %s\n", f.Problem, f.Fix)
+	}
+	for _, note := range a.Notes() {
+		printable.Fprintln(&b, note)
+	}
+	return b.String()
+}
+
+// has reports whether a finding has at least this severity.
+func (a *doctorReport) has(s severity) bool {
+	return slices.ContainsFunc(a.Findings, func(f finding) bool { return slices.Index(severityOrder, f.Severity) <= slices.Index(severityOrder, s) })
+}
+
+// failOn are the values of --fail-on.
+var failOn = []string{"never", string(severityError), string(severityWarning)}
+
+func doctorCommand() *cobra.Command {
+	return examineCommand(&cobra.Command{Use: "doctor [flags]", Short: "look for what keeps the programs from working, and say what to do", Long: doctorHelp}, doctorChecks, false)
+}
+
+// examineCommand completes a command that runs checks.
+func examineCommand(cmd *cobra.Command, checks []check, moves bool) *cobra.Command {
+	where, output := cli.AddClusterFlags(cmd), cli.AddOutputFlag(cmd)
+	programs, fails := "", ""
+	cli.AddProgramsFlag(cmd, &programs)
+	cmd.Flags().StringVar(&fails, "fail-on", failOn[0], "Findings with which the exit code is 1: "+strings.Join(failOn, ", ")+".")
+	cmd.Args = cli.Args(cobra.NoArgs)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := cli.Invalid(output.Validate(), flags.Check(slices.Contains(failOn, fails), "fail-on", fails, "must be "+strings.Join(failOn, ", "))); err != nil {
+			return err
+		}
+		cluster, err := where.Connect()
+		if err != nil {
+			return err
+		}
+		reviews, err := authorizationv1.NewForConfig(cluster.Config)
+		if err != nil {
+			return err
+		}
+		// Without a flag, all namespaces are checked, not the namespace of the context.
+		e := examination{kube: reviewing{cluster.Kube, reviews}, own: cluster.VPA, now: time.Now(), programs: programs, migrating: moves, namespace: *where.Namespace}
+		a := e.examine(cmd.Context(), checks)
+		if output.Format == cli.Formats[0] {
+			_, _ = io.WriteString(cmd.OutOrStdout(), a.text())
+		} else if err := output.Print(cmd.OutOrStdout(), cmd.ErrOrStderr(), a); err != nil {
+			return err
+		}
+		if fails != failOn[0] && a.has(severity(fails)) {
+			return cli.Exit(flags.Failed)
+		}
+		return nil
+	}
+	return cmd
+}
+
+// reviewing adds the client of permission reviews, which no other program needs.
+type reviewing struct {
+	kubernetes.Interface
+
+	reviews authorizationv1.AuthorizationV1Interface
+}
+
+// AuthorizationV1 returns the client of permission reviews.
+func (r reviewing) AuthorizationV1() authorizationv1.AuthorizationV1Interface { return r.reviews }
+
+// Commands returns doctor and migrate.
+func Commands() []*cobra.Command {
+	return []*cobra.Command{doctorCommand(), migrateCommand()}
+}

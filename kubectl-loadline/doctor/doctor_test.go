@@ -1,0 +1,428 @@
+package doctor
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"sigs.k8s.io/yaml"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/kubectl-loadline/cli"
+	"loadline.dev/loadline/kubectl-loadline/plugintest"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
+)
+
+// authority issues certificates.
+type authority struct {
+	key  *ecdsa.PrivateKey
+	cert *x509.Certificate
+	pem  []byte
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	a := &authority{key: key}
+	a.pem = a.issue(t, plugintest.Now().Add(365*24*time.Hour))
+	block, _ := pem.Decode(a.pem)
+	a.cert, err = x509.ParseCertificate(block.Bytes)
+	require.NoError(t, err)
+	return a
+}
+
+// issue returns a certificate in PEM: the first one is its own.
+func (a *authority) issue(t *testing.T, until time.Time) []byte {
+	t.Helper()
+	template := &x509.Certificate{SerialNumber: big.NewInt(until.Unix()), Subject: pkix.Name{CommonName: "vpa"}, NotBefore: plugintest.Now().Add(-365 * 24 * time.Hour), NotAfter: until,
+		IsCA: a.cert == nil, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature}
+	parent, key := a.cert, a.key
+	if parent == nil {
+		parent = template
+	} else {
+		var err error
+		key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		require.NoError(t, err)
+		template.Subject.CommonName, template.KeyUsage = "vpa-webhook", x509.KeyUsageDigitalSignature
+	}
+	raw, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, a.key)
+	require.NoError(t, err)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})
+}
+
+// testCluster is a cluster without findings, with one VPA.
+type testCluster struct {
+	checks    []check
+	authority *authority
+	resources []*metav1.APIResourceList
+	hook      *admissionv1.MutatingWebhookConfiguration
+	secret    *corev1.Secret
+	pod       *corev1.Pod // of the admission controller
+	leases    []*coordinationv1.Lease
+	node      *corev1.Node
+	vpa       *vpav1.VerticalPodAutoscaler
+	more, own []runtime.Object
+	forbidden []string // resources that the programs may not touch, in all groups or with the name of one
+	moves     bool     // it is another installation that may move over
+	accounts  []string // that may do all else; none: all may
+
+	deployments []*appsv1.Deployment // of recommender, updater and admission controller
+	hidden      bool                 // nobody may list Deployments
+	discovery   error
+}
+
+func newTestCluster(t *testing.T) *testCluster {
+	t.Helper()
+	list := func(group string, names ...string) *metav1.APIResourceList {
+		l := &metav1.APIResourceList{GroupVersion: group}
+		for _, name := range names {
+			l.APIResources = append(l.APIResources, metav1.APIResource{Name: name})
+		}
+		return l
+	}
+	w := &testCluster{checks: doctorChecks, authority: newAuthority(t), deployments: plugintest.ManifestDeployments(t), accounts: []string{"vpa-recommender", "vpa-updater", "vpa-admission-controller"}, resources: []*metav1.APIResourceList{
+		list("v1", "pods", "pods/resize"), list("metrics.k8s.io/v1beta1", "pods"),
+		list("autoscaling.k8s.io/v1", "verticalpodautoscalers", "verticalpodautoscalercheckpoints"), list("loadline.dev/v1alpha1", "sizingpolicies", "sizingrecords"),
+	}}
+	w.hook = &admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "vpa-webhook-config"}, Webhooks: []admissionv1.MutatingWebhook{{Name: "vpa.k8s.io",
+		ClientConfig: admissionv1.WebhookClientConfig{CABundle: w.authority.pem, Service: &admissionv1.ServiceReference{Namespace: "kube-system", Name: "vpa-webhook"}}}}}
+	w.secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vpa-tls-certs"}, Data: map[string][]byte{"serverCert.pem": w.authority.issue(t, plugintest.Now().Add(90*24*time.Hour))}}
+	w.pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "webhook", Labels: map[string]string{"app": "vpa-admission-controller"}},
+		Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}}
+	for _, name := range []string{"vpa-recommender-lease", "vpa-updater", "vpa-admission-controller"} {
+		w.leases = append(w.leases, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name},
+			Spec: coordinationv1.LeaseSpec{HolderIdentity: new("a_b"), RenewTime: new(metav1.NewMicroTime(plugintest.Now())), LeaseDurationSeconds: new(int32(15))}})
+	}
+	w.node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: corev1.NodeStatus{Allocatable: plugintest.Resources("8", "32Gi"), NodeInfo: corev1.NodeSystemInfo{KubeletVersion: "v1.35.0"}}}
+	w.vpa = &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", CreationTimestamp: metav1.NewTime(plugintest.Before(600))}, Spec: vpav1.VerticalPodAutoscalerSpec{
+		TargetRef:      &autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"},
+		ResourcePolicy: &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "*", MinAllowed: plugintest.Resources("100m", "100Mi"), MaxAllowed: plugintest.Resources("4", "8Gi")}}},
+	}}
+	w.vpa.Status.Conditions = []vpav1.VerticalPodAutoscalerCondition{{Type: vpav1.RecommendationProvided, Status: corev1.ConditionTrue}}
+	w.vpa.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{{ContainerName: "a", Target: plugintest.Resources("1", "1Gi")}}}
+	w.more = []runtime.Object{
+		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vpa-webhook"}, Spec: corev1.ServiceSpec{Selector: map[string]string{"app": "vpa-admission-controller"}}},
+		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}},
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", Labels: map[string]string{"app": "web"}}},
+	}
+	w.own = []runtime.Object{&vpav1.VerticalPodAutoscalerCheckpoint{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-a"}, Spec: vpav1.VerticalPodAutoscalerCheckpointSpec{VPAObjectName: "web"},
+		Status: vpav1.VerticalPodAutoscalerCheckpointStatus{LastUpdateTime: metav1.NewTime(plugintest.Before(20))}}}
+	return w
+}
+
+// hpa is an autoscaler of the Deployment web that looks at CPU.
+func hpa(labels map[string]string) *autoscalingv2.HorizontalPodAutoscaler {
+	return &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Labels: labels}, Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+		ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"},
+		Metrics:        []autoscalingv2.MetricSpec{{Resource: &autoscalingv2.ResourceMetricSource{Name: "cpu"}}}}}
+}
+
+// byAmount is one whose target is an amount of CPU, which does not depend on the request.
+func byAmount() *autoscalingv2.HorizontalPodAutoscaler {
+	h := hpa(nil)
+	h.Spec.Metrics[0].Resource.Target.Type = autoscalingv2.AverageValueMetricType
+	return h
+}
+
+func TestDoctor_HPAByAmountIsNoRival(t *testing.T) {
+	w := newTestCluster(t)
+	w.checks, w.more = []check{{"horizontal autoscalers", checkHPAs}}, append(w.more, byAmount())
+	require.Empty(t, w.examine(t).Findings)
+	w = newTestCluster(t)
+	w.checks, w.more = []check{{"horizontal autoscalers", checkHPAs}}, append(w.more, hpa(nil))
+	require.Len(t, w.examine(t).Findings, 1)
+}
+
+func TestDoctor_ContainerPolicyThatNamesNoContainer(t *testing.T) {
+	has := func(w *testCluster, containers ...string) {
+		for _, object := range w.more {
+			switch o := object.(type) {
+			case *appsv1.Deployment:
+				o.Spec.Template.Spec.Containers = []corev1.Container{{Name: containers[0]}}
+			case *corev1.Pod:
+				if o.Labels["app"] == "web" {
+					for _, name := range containers {
+						o.Spec.Containers = append(o.Spec.Containers, corev1.Container{Name: name})
+					}
+				}
+			}
+		}
+	}
+	for _, tc := range []struct {
+		name, policy string
+		containers   []string
+		want         string
+	}{
+		{name: "a typo", policy: "ap", containers: []string{"app"}, want: `container policy "ap" is no container of Deployment web, which has app: the policy has no effect, unless a webhook adds that container`},
+		{name: "the right name", policy: "app", containers: []string{"app"}},
+		{name: "the wildcard", policy: "*", containers: []string{"app"}},
+		{name: "a container that a webhook added", policy: "proxy", containers: []string{"app", "proxy"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newTestCluster(t)
+			w.checks = []check{{"container policies", checkContainerNames}}
+			w.vpa.Spec.ResourcePolicy.ContainerPolicies[0].ContainerName = tc.policy
+			has(w, tc.containers...)
+			var got string
+			for _, f := range w.examine(t).Findings {
+				got += f.Problem
+			}
+			require.Equal(t, tc.want, got)
+		})
+	}
+}
+
+// examine lets the doctor look at the ward.
+func (w *testCluster) examine(t *testing.T) *doctorReport {
+	t.Helper()
+	var objects []runtime.Object
+	for _, l := range w.leases {
+		objects = append(objects, l)
+	}
+	for _, d := range w.deployments {
+		objects = append(objects, d)
+	}
+	objects = append(objects, w.hook, w.secret, w.pod, w.node)
+	kube := kubefake.NewClientset(append(objects, w.more...)...)
+	kube.Resources = w.resources
+	kube.PrependReactor("create", "subjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		review := a.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview).DeepCopy()
+		r := review.Spec.ResourceAttributes
+		_, account, _ := strings.Cut(review.Spec.User, "system:serviceaccount:kube-system:")
+		name := strings.TrimSuffix(r.Resource+"/"+r.Subresource, "/")
+		review.Status.Allowed = !slices.Contains(w.forbidden, name) && !slices.Contains(w.forbidden, name+"."+r.Group) && (w.accounts == nil || slices.Contains(w.accounts, account))
+		return true, review, nil
+	})
+	if w.hidden {
+		plugintest.Forbid(&kube.Fake, "deployments")
+	}
+	if w.discovery != nil {
+		kube.PrependReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, w.discovery })
+	}
+	e := examination{kube: kube, own: fake.NewSimpleClientset(append(w.own, w.vpa)...), now: plugintest.Now(), programs: "kube-system", migrating: w.moves}
+	return e.examine(t.Context(), w.checks)
+}
+
+func TestTheDoctorFindsNothingWhereNothingIsWrong(t *testing.T) {
+	a := newTestCluster(t).examine(t)
+	require.Empty(t, a.Findings)
+	require.Empty(t, a.Unchecked)
+	require.Len(t, a.Checked, len(doctorChecks))
+}
+
+// A policy leaves alone what a HorizontalPodAutoscaler looks at, unless it says otherwise.
+func TestTheDoctorKnowsWhatPoliciesLeaveToHPAs(t *testing.T) {
+	under := func(says *loadlinev1alpha1.HPAHandling, policies ...string) *doctorReport {
+		w := newTestCluster(t)
+		w.vpa.Name, w.vpa.Labels = convert.MadeName(w.vpa), map[string]string{fleet.PolicyLabel: "shop"}
+		w.more = append(w.more, hpa(nil))
+		for _, name := range policies {
+			w.own = append(w.own, &loadlinev1alpha1.SizingPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: loadlinev1alpha1.SizingPolicySpec{Rollout: &loadlinev1alpha1.Rollout{HPA: says}}})
+		}
+		return w.examine(t)
+	}
+	found := func(a *doctorReport) bool {
+		return slices.ContainsFunc(a.Findings, func(f finding) bool { return f.Check == "horizontal autoscalers" })
+	}
+	require.False(t, found(under(nil, "shop")))
+	require.True(t, found(under(new(loadlinev1alpha1.HPAProceed), "shop")))
+	require.True(t, found(under(nil, "other")), "its policy is gone")
+}
+
+func TestTheDoctorFindsEachFaultAndNamesTheFix(t *testing.T) {
+	faults := map[string]struct {
+		seed                func(*testCluster)
+		check, problem, fix string
+	}{
+		"no metrics API":            {func(w *testCluster) { w.resources = slices.Delete(w.resources, 1, 2) }, "metrics API", "there is no metrics API", "install metrics-server"},
+		"no definition":             {func(w *testCluster) { w.resources[2].APIResources = w.resources[2].APIResources[:1] }, "definitions", "the definition is not installed", "kubectl apply -k deploy/crds"},
+		"no definition of policies": {func(w *testCluster) { w.resources[3].APIResources = w.resources[3].APIResources[:1] }, "definitions", "there are no SizingPolicies", "kubectl apply -k deploy/crds"},
+		"no webhook":                {func(w *testCluster) { w.hook.Name = "other" }, "webhook", "it does not exist, so new pods are not sized", "kubectl apply -k dist/deploy"},
+		"an empty webhook":          {func(w *testCluster) { w.hook.Webhooks = nil }, "webhook", "it has no webhook", "kubectl -n kube-system logs -l app=vpa-admission-controller"},
+		"a wrong CA":                {func(w *testCluster) { w.hook.Webhooks[0].ClientConfig.CABundle = newAuthority(t).pem }, "webhook", "has not issued the certificate", "restart the admission controller"},
+		"no CA":                     {func(w *testCluster) { w.hook.Webhooks[0].ClientConfig.CABundle = nil }, "webhook", "has no CA that can be read", "restart the admission controller"},
+		"no Service":                {func(w *testCluster) { w.hook.Webhooks[0].ClientConfig.Service.Name = "gone" }, "webhook", "it does not exist, so the API server does not reach", "kubectl apply -k dist/deploy"},
+		"nobody behind the Service": {func(w *testCluster) { w.pod.Status.Conditions = nil }, "webhook", "no pod behind it is ready", "get pods -l app=vpa-admission-controller"},
+		"no recommender":            {func(w *testCluster) { w.leases[0].Spec.RenewTime = new(metav1.NewMicroTime(plugintest.Before(5))) }, "leases", "no recommender holds it", "get pods -l app=vpa-recommender"},
+		"no updater":                {func(w *testCluster) { w.leases[1].Name = "other" }, "leases", "no updater holds it", "get pods -l app=vpa-updater"},
+		"no admission controller":   {func(w *testCluster) { w.leases[2].Spec.RenewTime = new(metav1.NewMicroTime(plugintest.Before(5))) }, "leases", "does not renew it", "get pods -l app=vpa-admission-controller"},
+		"an HPA":                    {func(w *testCluster) { w.more = append(w.more, hpa(nil)) }, "horizontal autoscalers", "HorizontalPodAutoscaler web scales Deployment web by cpu", "controlledResources"},
+		"KEDA": {func(w *testCluster) {
+			w.more = append(w.more, hpa(map[string]string{"scaledobject.keda.sh/name": "web-so"}))
+		}, "horizontal autoscalers", "the ScaledObject web-so of KEDA scales", "controlledResources"},
+		"two VPAs": {func(w *testCluster) {
+			other := w.vpa.DeepCopy()
+			other.Name = "web-2"
+			w.own = append(w.own, other)
+		}, "two VPAs on one target", "VPA web has the same target", "delete one of the two"},
+		"no target":    {func(w *testCluster) { w.vpa.Spec.TargetRef.Name = "gone" }, "targets", "its target Deployment gone does not exist", "correct spec.targetRef"},
+		"no reference": {func(w *testCluster) { w.vpa.Spec.TargetRef = nil }, "targets", "it has no spec.targetRef", "set spec.targetRef"},
+		"a lower target": {func(w *testCluster) {
+			w.more[1].(*appsv1.Deployment).OwnerReferences = plugintest.OwnedBy("StatefulSet", "top")
+			w.more = append(w.more, &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "top"}})
+		}, "targets", "belongs to StatefulSet top", "let spec.targetRef name StatefulSet top"},
+		"unreadable": {func(w *testCluster) { w.vpa.Annotations = map[string]string{vpav1.UnreadableAnnotation: "spec: x"} }, "unreadable VPAs", "it cannot be read, so its pods are left alone: spec: x", "correct that field"},
+		"more containers than recommendations": {func(w *testCluster) {
+			w.vpa.Status.Conditions = append(w.vpa.Status.Conditions, vpav1.VerticalPodAutoscalerCondition{Type: "TooManyContainers", Status: corev1.ConditionTrue, Message: "100 of 400 containers get no recommendation"})
+		}, "limits", "100 of 400 containers get no recommendation", "spec.resourcePolicy"},
+		"a fuse that has tripped": {func(w *testCluster) {
+			tripped := metav1.Condition{Type: convert.ConditionFuseTripped, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(plugintest.Before(5)), Message: "2 of 5 rounds were reverted"}
+			w.own = append(w.own, &loadlinev1alpha1.SizingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}, Status: loadlinev1alpha1.SizingPolicyStatus{Conditions: []metav1.Condition{tripped}}})
+		}, "fuses", "2 of 5 rounds were reverted", "kubectl annotate --overwrite sizingpolicy fleet loadline.dev/acknowledge="},
+		"nobody serves": {func(w *testCluster) {
+			w.vpa.Status.Conditions, w.vpa.Spec.Recommenders = nil, []*vpav1.VerticalPodAutoscalerRecommenderSelector{{Name: "fast"}}
+		}, "recommenders", `it asks for recommender "fast"`, "--recommender-name=fast"},
+		"no resize":      {func(w *testCluster) { w.resources[0].APIResources = w.resources[0].APIResources[:1] }, "resize in place", "it does not resize pods in place", "Kubernetes 1.33"},
+		"an old kubelet": {func(w *testCluster) { w.node.Status.NodeInfo.KubeletVersion = "v1.32.0" }, "resize in place", "its kubelet v1.32.0 does not resize", "a kubelet of version 1.33"},
+		"a budget of nil": {func(w *testCluster) {
+			w.more = append(w.more, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "never"}, Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
+				Status: policyv1.PodDisruptionBudgetStatus{ExpectedPods: 2, DesiredHealthy: 2}})
+		}, "disruption budgets", "it never allows an eviction", "maxUnavailable: 1"},
+		"a LimitRange below minAllowed": {func(w *testCluster) {
+			w.more = append(w.more, limitRange(corev1.LimitRangeItem{Max: plugintest.Resources("50m", "1Gi")}))
+		}, "LimitRanges", "minAllowed of container * is 100m of cpu, and a LimitRange allows 50m at most", "lower minAllowed"},
+		"a LimitRange above maxAllowed": {func(w *testCluster) {
+			w.more = append(w.more, limitRange(corev1.LimitRangeItem{Min: plugintest.Resources("1", "9Gi")}))
+		}, "LimitRanges", "maxAllowed of container * is 8192 MiB of memory", "raise maxAllowed"},
+		"nodes below minAllowed": {func(w *testCluster) {
+			w.node.Status.Allocatable = plugintest.Resources("1", "50Mi")
+			w.vpa.Status.Recommendation = nil
+		}, "size of nodes", "minAllowed of container * is 100 MiB of memory, and the largest node has 50 MiB", "add larger nodes"},
+		"nodes below the target": {func(w *testCluster) { w.node.Status.Allocatable = plugintest.Resources("900m", "32Gi") }, "size of nodes", "its containers are recommended 1000m of cpu in all", "set maxAllowed"},
+		"a permission":           {func(w *testCluster) { w.forbidden = []string{"pods/resize"} }, "permissions", `it may not patch pods/resize of API group ""`, "kubectl apply -k dist/deploy"},
+		"an old certificate": {func(w *testCluster) {
+			w.secret.Data["serverCert.pem"] = w.authority.issue(t, plugintest.Now().Add(48*time.Hour))
+		}, "certificate", "expires at 2026-03-04T08:00:00Z", "restart the admission controller"},
+		"an expired certificate": {func(w *testCluster) {
+			w.secret.Data = map[string][]byte{"tls.crt": w.authority.issue(t, plugintest.Before(5))}
+		}, "certificate", "expired at 2026-03-02T07:55:00Z", "renew it with whoever issues it"},
+		"no certificate": {func(w *testCluster) { w.secret.Data = nil }, "certificate", "it has no certificate that can be read", "delete it and restart"},
+		"stale checkpoints": {func(w *testCluster) {
+			w.own[0].(*vpav1.VerticalPodAutoscalerCheckpoint).Status.LastUpdateTime = metav1.NewTime(plugintest.Before(600))
+		}, "checkpoints", "were last saved at 2026-03-01T22:00:00Z", "see whether its recommender runs"},
+	}
+	require.GreaterOrEqual(t, len(faults), 12)
+	for name, c := range faults {
+		w := newTestCluster(t)
+		own := w.hook.Webhooks[0] // with --webhook-failure-policy-fail there are two
+		own.Name = "own.vpa.k8s.io"
+		if c.check == "webhook" && strings.HasPrefix(c.problem, "no pod") {
+			w.hook.Webhooks = append(w.hook.Webhooks, own)
+		}
+		c.seed(w)
+		a := w.examine(t)
+		require.Len(t, a.Findings, 1, "%s: %v", name, a.Findings)
+		require.Empty(t, a.Unchecked, name)
+		f := a.Findings[0]
+		require.Equal(t, c.check, f.Check, name)
+		require.Contains(t, f.Problem, c.problem, name)
+		require.Contains(t, f.Fix, c.fix, name)
+	}
+}
+
+func limitRange(item corev1.LimitRangeItem) *corev1.LimitRange {
+	item.Type = corev1.LimitTypeContainer
+	return &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "l"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{item}}}
+}
+
+func TestWhatTheDoctorCannotReadIsSaid(t *testing.T) {
+	w := newTestCluster(t)
+	w.discovery = errors.New("the server is currently unable to handle the request")
+	a := w.examine(t)
+	require.Equal(t, "metrics API", a.Findings[0].Check, "an API that fails is a finding")
+	require.Contains(t, a.Unchecked, "definitions: the server is currently unable to handle the request")
+	require.Contains(t, a.text(), "! not checked: definitions: ")
+	require.NotContains(t, a.Checked, "definitions")
+}
+
+func TestWhatTheDoctorSaysIsAsTheDocsShow(t *testing.T) {
+	w := newTestCluster(t)
+	w.forbidden = []string{"pods/resize"}
+	w.more = append(w.more, hpa(nil))
+	a := w.examine(t)
+	plugintest.InTheDocs(t, "doctor", a.text())
+	require.True(t, a.has(severityError))
+	require.Len(t, a.Tables()[0].Rows, 2)
+}
+
+// Every permission that the doctor asks for is one that deploy/base gives.
+func TestTheDoctorAsksForPermissionsThatAreGiven(t *testing.T) {
+	given := map[string][]string{} // rules by role
+	bound := map[string][]string{} // roles by account
+	for _, file := range []string{"shared", "recommender", "updater", "admission-controller"} {
+		text, err := os.ReadFile("../../deploy/base/" + file + "/rbac.yaml")
+		require.NoError(t, err)
+		for part := range bytes.SplitSeq(text, []byte("\n---\n")) {
+			var o struct {
+				Kind     string
+				Metadata struct{ Name string }
+				Rules    []struct{ APIGroups, Resources, Verbs []string }
+				RoleRef  struct{ Name string }
+				Subjects []struct{ Name string }
+			}
+			require.NoError(t, yaml.Unmarshal(part, &o))
+			for _, r := range o.Rules {
+				for _, group := range r.APIGroups {
+					for _, resource := range r.Resources {
+						for _, verb := range r.Verbs {
+							given[o.Metadata.Name] = append(given[o.Metadata.Name], fmt.Sprint(permission{group, resource, verb}))
+						}
+					}
+				}
+			}
+			for _, s := range o.Subjects {
+				bound[s.Name] = append(bound[s.Name], o.RoleRef.Name)
+			}
+		}
+	}
+	for program, all := range requiredPermissions {
+		for _, p := range all {
+			require.True(t, slices.ContainsFunc(bound["vpa-"+program], func(role string) bool { return slices.Contains(given[role], fmt.Sprint(p)) }), "%s %v", program, p)
+		}
+	}
+}
+
+func TestCommandLineOfDoctor(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"--help"}, 0, "Usage: kubectl loadline doctor [flags]"},
+		{[]string{"--fail-on=often"}, 2, "--fail-on=often: must be never, error, warning"},
+		{[]string{"--kubeconfig=/nowhere/at/all"}, 1, "kubectl loadline doctor: "},
+	} {
+		var out, errOut bytes.Buffer
+		require.Equal(t, c.code, cli.Run(t.Context(), Commands(), append([]string{"doctor"}, c.args...), &out, &errOut), c.args)
+		require.Contains(t, out.String()+errOut.String(), c.want)
+	}
+}

@@ -1,0 +1,344 @@
+package doctor
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/kubectl-loadline/plugintest"
+	"loadline.dev/loadline/kubectl-loadline/programs"
+	"loadline.dev/loadline/pkg/core/reason"
+)
+
+// byChart makes the ward one in which the chart installed the programs.
+func (w *testCluster) byChart(t *testing.T) {
+	t.Helper()
+	w.deployments = plugintest.DeploymentsIn(t, "testdata/chart.yaml")
+	w.leases[1].Name = "vpa-updater-lease"
+	for i := range w.accounts {
+		w.accounts[i] = w.deployments[i].Name
+	}
+	w.pod.Labels = w.deployments[2].Spec.Template.Labels
+	w.more[0].(*corev1.Service).Spec.Selector = w.deployments[2].Spec.Selector.MatchLabels
+}
+
+// byFlags makes the ward one in which the programs have Leases of other names.
+func (w *testCluster) byFlags() {
+	for i, line := range [][]string{
+		{"--leader-elect", "--leader-elect_resource-name=old", "--leader-elect-resource-name", "mine", "--leader-elect-resource-namespace=leases"},
+		{"--leader-elect=true", "--leader-elect-resource-name=$(LEASE)"},
+		{"--status-lease-name=beat", "--status-lease-namespace=$(NAMESPACE)"},
+	} {
+		c := &w.deployments[i].Spec.Template.Spec.Containers[0]
+		c.Command, c.Args = append([]string{"/program"}, line...), nil
+		c.Env = append(c.Env, corev1.EnvVar{Name: "LEASE", Value: "changes"})
+	}
+	w.leases[0].Name, w.leases[0].Namespace, w.leases[1].Name, w.leases[2].Name = "mine", "leases", "changes", "beat"
+}
+
+// installations are ways in which the programs get into a cluster.
+var installations = map[string]func(*testCluster, *testing.T){
+	"manifests":     func(*testCluster, *testing.T) {},
+	"chart":         (*testCluster).byChart,
+	"other flags":   func(w *testCluster, _ *testing.T) { w.byFlags() },
+	"outside of it": func(w *testCluster, _ *testing.T) { w.deployments = nil },
+	"an own account": func(w *testCluster, _ *testing.T) {
+		w.deployments[1].Spec.Template.Spec.ServiceAccountName, w.accounts[1] = "mine", "mine"
+	},
+}
+
+func TestTheDoctorKnowsTheProgramsHoweverTheyAreInstalled(t *testing.T) {
+	for name, install := range installations {
+		w := newTestCluster(t)
+		install(w, t)
+		a := w.examine(t)
+		require.Empty(t, a.Unchecked, name)
+		for _, f := range a.Findings {
+			require.Equal(t, severityNote, f.Severity, "%s: %v", name, f)
+		}
+	}
+}
+
+func TestHintsSelectThePodsOfTheProgram(t *testing.T) {
+	hint := regexp.MustCompile(`^kubectl -n kube-system get pods -l (\S+), and its log`)
+	for name, install := range installations {
+		w := newTestCluster(t)
+		install(w, t)
+		for _, l := range w.leases {
+			l.Spec.RenewTime = new(metav1.NewMicroTime(plugintest.Before(5)))
+		}
+		pods := w.deployments
+		if pods == nil {
+			pods = plugintest.ManifestDeployments(t)
+		}
+		found := slices.DeleteFunc(w.examine(t).Findings, func(f finding) bool { return f.Severity == severityNote })
+		require.Len(t, found, len(pods), name)
+		for i, f := range found {
+			require.Equal(t, "Lease "+w.leases[i].Namespace+"/"+w.leases[i].Name, f.Object, name)
+			parts := hint.FindStringSubmatch(f.Fix)
+			require.Len(t, parts, 2, f.Fix)
+			selector, err := labels.Parse(parts[1])
+			require.NoError(t, err)
+			for j, d := range pods {
+				require.Equal(t, i == j, selector.Matches(labels.Set(d.Spec.Template.Labels)), "%s: %s", name, f.Fix)
+			}
+		}
+	}
+}
+
+func TestAProgramThatTakesNoLeaseIsSeenByItsPods(t *testing.T) {
+	for available, want := range map[int32]int{0: 1, 1: 0} {
+		w := newTestCluster(t)
+		w.deployments[1].Spec.Template.Spec.Containers[0].Args = []string{"--leader-elect=false"}
+		w.deployments[1].Status.AvailableReplicas = available
+		w.leases[1].Name = "other"
+		a := w.examine(t)
+		require.Len(t, a.Findings, want)
+		for _, f := range a.Findings {
+			require.Equal(t, finding{severityError, "leases", "Deployment kube-system/vpa-updater", "no pod of it is available, so no running pod is changed", "kubectl -n kube-system get pods -l app=vpa-updater, and its log"}, f)
+		}
+	}
+}
+
+func TestThatNoDeploymentIsFoundIsSaidOnce(t *testing.T) {
+	w := newTestCluster(t)
+	w.deployments = nil
+	require.Equal(t, []finding{{severityNote, "programs", "Namespace kube-system", "no Deployment of recommender, updater, admission-controller was found: the service accounts, labels and Leases of deploy/base are taken for theirs",
+		"nothing, if they run outside of the cluster; else --programs-namespace says where to look"}}, w.examine(t).Findings)
+	w = newTestCluster(t)
+	w.hidden = true
+	a := w.examine(t)
+	require.Empty(t, a.Findings)
+	require.Len(t, a.Unchecked, 1)
+	require.Regexp(t, "^programs: list Deployments of namespace kube-system: .* is forbidden.*; the service accounts, labels and Leases of deploy/base are taken for theirs$", a.Unchecked[0])
+}
+
+// Who installed the recommender alone lacks nothing of the others.
+func TestProgramsThatAreNotInstalledAreNotLookedAt(t *testing.T) {
+	lone := func(installation string, kept ...int) *doctorReport {
+		w := newTestCluster(t)
+		installations[installation](w, t)
+		var deployments []*appsv1.Deployment
+		var leases []*coordinationv1.Lease
+		var accounts []string
+		for _, i := range kept {
+			deployments, leases, accounts = append(deployments, w.deployments[i]), append(leases, w.leases[i]), append(accounts, w.accounts[i])
+		}
+		w.deployments, w.leases, w.accounts = deployments, leases, accounts
+		w.hook.Name, w.secret.Data = "other", nil
+		return w.examine(t)
+	}
+	found := func(a *doctorReport) (all []string) {
+		require.Empty(t, a.Unchecked)
+		for _, f := range a.Findings {
+			all = append(all, fmt.Sprintf("%s %s: %s", f.Severity, f.Check, f.Problem))
+		}
+		return all
+	}
+	for _, installation := range []string{"manifests", "chart", "other flags"} {
+		a := lone(installation, 0)
+		require.Equal(t, []string{"note programs: no Deployment runs the updater: no running pod is changed", "note programs: no Deployment runs the admission-controller: new pods are not sized"}, found(a), installation)
+		require.Equal(t, "nothing, if that is meant; if it runs elsewhere, --programs-namespace says where to look; else kubectl apply -k dist/deploy, or the folder that it was installed from, with the updater among what that installs (docs/install.md)", a.Findings[0].Fix)
+	}
+	require.Equal(t, []string{"note programs: no Deployment runs the admission-controller: new pods are not sized, and the updater evicts none"}, found(lone("manifests", 0, 1)))
+	require.Contains(t, found(lone("manifests", 1, 2)), "warning programs: no Deployment runs the recommender: nothing is recommended", "that is hardly meant")
+	require.NotContains(t, fmt.Sprint(lone("manifests", 1, 2).Findings), "vpa-recommender")
+	require.Contains(t, fmt.Sprint(found(lone("manifests"))), "no updater holds it", "no program is known to be left out")
+}
+
+// Usage comes from where the recommender takes it, and history is kept where it keeps it.
+func TestTheDoctorKnowsWhatTheRecommenderReads(t *testing.T) {
+	usage := []string{"metrics API", "permissions"}
+	for line, want := range map[string][]string{
+		"":                                slices.Concat(usage, []string{"checkpoints"}),
+		"--usage-source=metrics":          slices.Concat(usage, []string{"checkpoints"}),
+		"--usage-source=prometheus":       {"checkpoints"},
+		"--usage-source prometheus --v=4": {"checkpoints"},
+		"--use-external-metrics":          {"checkpoints"},
+		"--use-external-metrics=false":    slices.Concat(usage, []string{"checkpoints"}),
+		"--storage=prometheus":            usage,
+		"--storage=checkpoint":            slices.Concat(usage, []string{"checkpoints"}),
+		"--storage=$(WHERE)":              usage,
+		"--usage-source=prometheus --use-external-metrics=false --storage=prometheus": nil,
+		"--usage-source=prometheus --usage-source=metrics":                            slices.Concat(usage, []string{"checkpoints"}),
+	} {
+		w := newTestCluster(t)
+		c := &w.deployments[0].Spec.Template.Spec.Containers[0]
+		c.Args, c.Env = append(c.Args, strings.Fields(line)...), append(c.Env, corev1.EnvVar{Name: "WHERE", Value: "prometheus"})
+		w.resources = slices.Delete(w.resources, 1, 2)
+		w.forbidden = []string{"pods.metrics.k8s.io"}
+		w.own[0].(*vpav1.VerticalPodAutoscalerCheckpoint).Status.LastUpdateTime = metav1.NewTime(plugintest.Before(600))
+		var found []string
+		for _, f := range w.examine(t).Findings {
+			found = append(found, f.Check)
+		}
+		require.Equal(t, want, found, line)
+	}
+}
+
+func TestAnAdmissionControllerThatStartsIsNoError(t *testing.T) {
+	progressing := func(status corev1.ConditionStatus, reason string, since time.Time) func(*appsv1.Deployment) {
+		return func(d *appsv1.Deployment) {
+			d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: status, Reason: reason, LastUpdateTime: metav1.NewTime(since)}}
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*appsv1.Deployment)
+		want   severity
+	}{
+		"created a moment ago": {func(d *appsv1.Deployment) {
+			d.CreationTimestamp = metav1.NewTime(plugintest.Now().Add(-59 * time.Second))
+		}, severityWarning},
+		"not available yet":        {progressing(corev1.ConditionTrue, "ReplicaSetUpdated", plugintest.Before(5)), severityWarning},
+		"available a moment ago":   {progressing(corev1.ConditionTrue, "NewReplicaSetAvailable", plugintest.Now().Add(-59*time.Second)), severityWarning},
+		"available for a while":    {progressing(corev1.ConditionTrue, "NewReplicaSetAvailable", plugintest.Before(1)), severityError},
+		"not available in time":    {progressing(corev1.ConditionFalse, "ProgressDeadlineExceeded", plugintest.Now()), severityError},
+		"nothing is known of that": {func(*appsv1.Deployment) {}, severityError},
+	} {
+		w := newTestCluster(t)
+		w.leases = w.leases[:2]
+		c.change(w.deployments[2])
+		a := w.examine(t)
+		require.Len(t, a.Findings, 1, name)
+		f := a.Findings[0]
+		require.Equal(t, c.want, f.Severity, name)
+		require.Equal(t, "Lease kube-system/vpa-admission-controller", f.Object)
+		require.Contains(t, f.Fix, "kubectl -n kube-system get pods -l app=vpa-admission-controller")
+		require.Equal(t, c.want == severityWarning, regexp.MustCompile("it is starting").MatchString(f.Problem), name)
+	}
+}
+
+// The updater is asked where it runs, by its Lease or by its pods.
+func TestTheUpdaterIsAskedHoweverItIsInstalled(t *testing.T) {
+	for name, install := range installations {
+		for _, led := range []bool{true, false} {
+			w := newTestCluster(t)
+			install(w, t)
+			kube := kubefake.NewClientset()
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "updater-7", Labels: map[string]string{"app": "vpa-updater"}}}
+			for _, d := range w.deployments {
+				require.NoError(t, kube.Tracker().Add(d))
+			}
+			if w.deployments != nil {
+				pod.Labels = w.deployments[1].Spec.Template.Labels
+			}
+			lease := w.leases[1].DeepCopy()
+			lease.Spec.HolderIdentity = new("updater-7_0a")
+			var there runtime.Object = pod
+			if led {
+				there = lease
+			}
+			require.NoError(t, kube.Tracker().Add(there))
+			require.Equal(t, reason.NodeFull, asked(t, kube)["x"], name)
+		}
+	}
+}
+
+// asked returns what the updater says whose pod is called updater-7.
+func asked(t *testing.T, kube *kubefake.Clientset) map[types.UID]reason.Reason {
+	t.Helper()
+	kube.AddProxyReactor("pods", func(a clienttesting.Action) (bool, rest.ResponseWrapper, error) {
+		require.Equal(t, "updater-7", a.(clienttesting.ProxyGetAction).GetName())
+		return true, plugintest.Response{Text: `{"reasons": {"NodeFull": ["x"]}}`}, nil
+	})
+	said, err := programs.SkipReasons(t.Context(), kubernetes.Interface(kube), "kube-system", "", plugintest.Now())
+	require.NoError(t, err)
+	return said
+}
+
+// A Lease that another updater left behind does not say who leads.
+func TestAnUpdaterThatTakesNoLeaseIsAskedByItsPods(t *testing.T) {
+	w := newTestCluster(t)
+	w.deployments[1].Spec.Template.Spec.Containers[0].Args = []string{"--leader-elect=false"}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "updater-7", Labels: map[string]string{"app": "vpa-updater"}}}
+	require.Equal(t, reason.NodeFull, asked(t, kubefake.NewClientset(w.deployments[1], w.leases[1], pod))["x"])
+}
+
+// Who may read the Lease but no Deployment still asks the updater of the manifests.
+func TestTheUpdaterIsAskedByWhoMayNotReadDeployments(t *testing.T) {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vpa-updater"},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: new("updater-7_0a"), RenewTime: new(metav1.NewMicroTime(plugintest.Now())), LeaseDurationSeconds: new(int32(15))}}
+	kube := kubefake.NewClientset(lease)
+	plugintest.Forbid(&kube.Fake, "deployments")
+	require.Equal(t, reason.NodeFull, asked(t, kube)["x"])
+}
+
+func TestWhatHelmInstalledHelmPutsBack(t *testing.T) {
+	const fix = "helm -n kube-system upgrade prod CHART --reset-then-reuse-values, with the chart of the release"
+	for name, seed := range map[string]func(*testCluster){
+		"a permission":              func(w *testCluster) { w.forbidden = []string{"pods/resize"} },
+		"no Service":                func(w *testCluster) { w.hook.Webhooks[0].ClientConfig.Service.Name = "gone" },
+		"no webhook":                func(w *testCluster) { w.hook.Name = "other" },
+		"no definition":             func(w *testCluster) { w.resources[2].APIResources = w.resources[2].APIResources[:1] },
+		"no definition of policies": func(w *testCluster) { w.resources[3].APIResources = w.resources[3].APIResources[:1] },
+	} {
+		w := newTestCluster(t)
+		w.byChart(t)
+		for _, d := range w.deployments {
+			d.Annotations = map[string]string{"meta.helm.sh/release-name": "prod"}
+		}
+		seed(w)
+		a := w.examine(t)
+		require.Len(t, a.Findings, 1, name)
+		require.True(t, strings.HasPrefix(a.Findings[0].Fix, fix), "%s: %s", name, a.Findings[0].Fix)
+	}
+}
+
+func TestTheDoctorReadsTheCertificateThatIsServed(t *testing.T) {
+	mount := func(w *testCluster, folder string, s corev1.SecretVolumeSource) *corev1.Container {
+		pod := &w.deployments[2].Spec.Template.Spec
+		pod.Volumes = append(pod.Volumes, corev1.Volume{Name: "serving", VolumeSource: corev1.VolumeSource{Secret: &s}})
+		pod.Containers[0].VolumeMounts = append(pod.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "serving", MountPath: folder})
+		return &pod.Containers[0]
+	}
+	for name, c := range map[string]struct {
+		install     func(*testCluster)
+		secret, key string
+		mounted     bool // so that the program issues none
+	}{
+		"as by default": {func(*testCluster) {}, "vpa-tls-certs", "serverCert.pem", false},
+		"another Secret": {func(w *testCluster) {
+			w.deployments[2].Spec.Template.Spec.Containers[0].Args = []string{"--tls-secret=mine"}
+		}, "mine", "serverCert.pem", false},
+		"cert-manager": {func(w *testCluster) {
+			mount(w, "/etc/tls-certs/", corev1.SecretVolumeSource{SecretName: "issued", Items: []corev1.KeyToPath{{Key: "tls.crt", Path: "serverCert.pem"}}})
+		}, "issued", "tls.crt", true},
+		"own files": {func(w *testCluster) {
+			mount(w, "/certs", corev1.SecretVolumeSource{SecretName: "own"}).Args = []string{"--tls-cert-file=/certs/cert"}
+		}, "own", "cert", true},
+		"a volume of something else": {func(w *testCluster) { mount(w, "/var/run/password", corev1.SecretVolumeSource{SecretName: "other"}) }, "vpa-tls-certs", "serverCert.pem", false},
+	} {
+		w := newTestCluster(t)
+		c.install(w)
+		w.secret.Name, w.secret.Data = c.secret, map[string][]byte{c.key: w.authority.issue(t, plugintest.Now().Add(48*time.Hour))}
+		a := w.examine(t)
+		require.Len(t, a.Findings, 1, "%s: %v", name, a.Findings)
+		require.Equal(t, "Secret kube-system/"+c.secret, a.Findings[0].Object, name)
+		require.Contains(t, a.Findings[0].Problem, "expires at 2026-03-04T08:00:00Z", name)
+		w.secret.Data = nil
+		unreadable := w.examine(t).Findings
+		require.Len(t, unreadable, 1, "%s: %v", name, unreadable)
+		require.Contains(t, unreadable[0].Problem, "it has no certificate that can be read", name)
+		for _, f := range []finding{a.Findings[0], unreadable[0]} {
+			require.Equal(t, c.mounted, strings.HasPrefix(f.Fix, "renew it with whoever issues it"), "%s: %s", name, f.Fix)
+			require.Equal(t, !c.mounted, strings.Contains(f.Fix, "restart the admission controller, which issues another"), "%s: %s", name, f.Fix)
+		}
+	}
+}

@@ -1,0 +1,247 @@
+package explain
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+
+	"loadline.dev/loadline/kubectl-loadline/cli"
+	"loadline.dev/loadline/kubectl-loadline/inventory"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/pkg/kube/sizing"
+	"loadline.dev/loadline/pkg/printable"
+)
+
+// rolloutReport prints the rollout of a workload.
+type rolloutReport struct{ *inventory.Rollout }
+
+// print writes the policy of a workload, its rollout and the obstacles.
+func (r rolloutReport) print(out io.Writer) error {
+	if r.Policy == nil && r.Reason == "" {
+		return nil
+	}
+	name := "none is responsible for this VPA, which was made for one"
+	if r.Policy != nil {
+		name = r.Policy.Name + ", mode " + r.Mode.String()
+	}
+	printable.Fprintf(out, "SizingPolicy: %s", name)
+	if r.Reason != "" {
+		printable.Fprintf(out, "; running pods are left alone: %s", r.Reason)
+	}
+	printable.Fprintln(out)
+	if r.Problem != "" {
+		printable.Fprintln(out, "!", r.Problem)
+	}
+	if r.Unread != nil {
+		printable.Fprintf(out, "! nobody knows what was done before, so no running pod is changed: %v\n", r.Unread)
+	}
+	if r.Object == nil || !r.Recorded && r.Mode <= fleet.Recommend {
+		return nil
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, l := range slices.Concat(r.phase(), r.lastRound(), r.limits(), r.next(), r.conditions(), r.floors(), r.newPods(), r.observed()) {
+		printable.Fprintf(w, "  %s\t%s\n", l.name, l.text)
+	}
+	return w.Flush()
+}
+
+// row is one row of a report.
+type row struct{ name, text string }
+
+// phase describes the phase, and why a canary is not promoted.
+func (r rolloutReport) phase() (rows []row) {
+	if r.Unread != nil {
+		return nil
+	}
+	if r.State.Phase != "" && r.State.Hash != r.Settings.Hash {
+		rows = append(rows, row{"policy", "changed since the last change of a pod: the rollout begins anew"})
+	}
+	phase := string(r.Held.State.Phase)
+	if phase == "" {
+		return rows
+	}
+	switch r.Held.State.Phase {
+	case rollout.PhaseCanary:
+		phase += r.members()
+	case rollout.PhaseHalted:
+		phase += ", until what is recommended or the policy changes: changes were taken back again and again"
+	}
+	rows = append(rows, row{"phase", phase})
+	obstacle := r.Held.Canary
+	if obstacle != "" && r.State.ResizeBlocked.Reason != "" {
+		obstacle = rollout.MembersBlocked
+	}
+	switch text, known := obstacles[obstacle]; {
+	case !known:
+	case obstacle == rollout.PeriodNotOver:
+		rows = append(rows, row{"not promoted", fmt.Sprintf("%s: %s %s", obstacle, text, cli.Timestamp(r.Held.State.CanarySince.Add(r.Settings.CanaryPeriod)))})
+	default:
+		rows = append(rows, row{"not promoted", fmt.Sprintf("%s: %s", obstacle, text)})
+	}
+	return rows
+}
+
+// obstacles describe why a canary is not promoted.
+var obstacles = map[rollout.Obstacle]string{
+	rollout.RoundOpen:           "its members are still changed or observed",
+	rollout.NotObserved:         "no change of a member ended in Success yet",
+	rollout.MemberNotSuccessful: "a change of a member ended otherwise, or is still to come",
+	rollout.PeriodNotOver:       "it is observed until",
+	rollout.MembersBlocked:      "the nodes of its members do not grant the change",
+	rollout.AutoPromoteOff:      "a person decides: spec.rollout.canary.autoPromote is not true",
+}
+
+// members describes the outcomes of the members of a canary.
+func (r rolloutReport) members() string {
+	s, well, other := r.Held.State, 0, 0
+	if len(s.Members) == 0 {
+		return ", which has not begun"
+	}
+	for _, m := range s.Members {
+		switch m.Outcome {
+		case rollout.Success:
+			well++
+		case "":
+		default:
+			other++
+		}
+	}
+	text := fmt.Sprintf(", %d of %d members did well", well, len(s.Members))
+	if other > 0 {
+		text += fmt.Sprintf(", %d did not", other)
+	}
+	if !s.CanarySince.IsZero() {
+		text += ", since " + cli.Timestamp(s.CanarySince)
+	}
+	return text
+}
+
+func (r rolloutReport) lastRound() []row {
+	if r.Unread != nil {
+		return nil
+	}
+	if len(r.State.Rounds) == 0 {
+		return []row{{"last round", "none: no pod was changed yet"}}
+	}
+	last := r.State.Rounds[0]
+	outcome := string(last.Outcome)
+	if outcome == "" {
+		outcome = "goes on"
+	}
+	if last.Reason != "" {
+		outcome += ": " + string(last.Reason)
+	}
+	if last.Outcome == rollout.RevertDeferred {
+		outcome += "; " + deferredRevert
+	}
+	rows := []row{{"last round", fmt.Sprintf("%s, pods changed: %d, %s", cli.Timestamp(last.Time), last.Pods, outcome)}}
+	for _, to := range last.To {
+		i := slices.IndexFunc(last.From, func(c policy.Container) bool { return c.Name == to.Name })
+		from := policy.Container{}
+		if i >= 0 {
+			from = last.From[i]
+		}
+		for k := range resources.Kind(resources.Kinds) {
+			if a, written := to.Requests.Get(k); written {
+				rows = append(rows, row{"", fmt.Sprintf("container %s: %s %s to %s", to.Name, k, cli.FormatResource(from.Requests, k), cli.FormatAmount(k, float64(a)))})
+			}
+		}
+	}
+	return rows
+}
+
+// limits describes the limits of all workloads of the policy: its fuse, and its start rate.
+func (r rolloutReport) limits() (rows []row) {
+	if r.Unread != nil || r.Reason != "" {
+		return nil
+	}
+	if trip := convert.FuseTrip(r.Object, &rollout.PolicyRounds{}, r.Now); trip.Holds(r.Workload.Key.Namespace) {
+		rows = append(rows, row{"fuse", fmt.Sprintf("tripped at %s, because too many rounds of the policy were reverted: no pod is changed until you acknowledge it: %s (%s)",
+			cli.Timestamp(trip.At), convert.Acknowledge(r.Object.Name, trip.At), reason.FuseTripped)})
+	}
+	if rate := r.Settings.StartRate; rate > 0 && r.Held.State.Started.IsZero() {
+		rows = append(rows, row{"start rate", fmt.Sprintf("the policy starts at most %d workloads in the first hour, and doubles their number each hour: spec.rollout.startRate (%s)", rate, reason.StartRate)})
+	}
+	return rows
+}
+
+// next describes when running pods may change again, if this is known.
+func (r rolloutReport) next() (rows []row) {
+	if r.Unread != nil || r.Reason != "" {
+		return nil
+	}
+	if until := r.State.CooldownUntil; until.After(r.Now) {
+		text := "until " + cli.Timestamp(until)
+		if n := r.State.Reverts(); n > 0 {
+			text += fmt.Sprintf(", longer because of rounds in a row that were taken back: %d", n)
+		}
+		rows = append(rows, row{"cooldown", text})
+	}
+	if !r.Held.Next.IsZero() {
+		rows = append(rows, row{"next change", "not before " + cli.Timestamp(r.Held.Next)})
+	}
+	return rows
+}
+
+func (r rolloutReport) conditions() (rows []row) {
+	for _, c := range convert.RecordStatus(r.State).Conditions {
+		rows = append(rows, row{c.Type, fmt.Sprintf("since %s, %s: %s", cli.Timestamp(c.LastTransitionTime.Time), c.Reason, c.Message)})
+	}
+	return rows
+}
+
+// floors describes the floors of containers after reverts.
+func (r rolloutReport) floors() (rows []row) {
+	for _, c := range r.Target {
+		floor := r.State.Floor(c.Name, c.Requests, r.Settings.Hash, r.Now)
+		for k := range resources.Kind(resources.Kinds) {
+			if least, ok := floor.Get(k); ok {
+				rows = append(rows, row{"kept", fmt.Sprintf("container %s: %s %s, although %s is recommended, because less did harm", c.Name, k, cli.FormatAmount(k, float64(least)), cli.FormatResource(c.Requests, k))})
+			}
+		}
+	}
+	return rows
+}
+
+// newPods describes the resources of new pods.
+func (r rolloutReport) newPods() []row {
+	why := sizing.NewPods(r.Decision, r.Author, r.State)
+	switch {
+	case why != "":
+		return []row{{"new pods", "as they are written: " + string(why)}}
+	case r.ShortHistory:
+		return []row{{"new pods", fmt.Sprintf("containers with less than %s of usage as they are written: %s", r.Policy.MinHistory, reason.ShortHistory)}}
+	case r.Author == fleet.Person:
+		return []row{{"new pods", "as the VPA says"}}
+	case r.Unread != nil:
+		return []row{{"new pods", "as they are written"}}
+	}
+	return []row{{"new pods", "get what is recommended"}}
+}
+
+// observed lists pods under observation.
+func (r rolloutReport) observed() (rows []row) {
+	for i := range r.Pods {
+		p := &r.Pods[i]
+		if !convert.HasNotedChange(p) {
+			continue
+		}
+		var text string
+		switch change, err := convert.NotedChange(p); {
+		case err != nil:
+			text = fmt.Sprintf("under observation, but it cannot be judged: %v", err)
+		case change.Pending:
+			text = fmt.Sprintf("changed at %s, and its node has not begun: the observation begins then", cli.Timestamp(change.At))
+		default:
+			text = fmt.Sprintf("under observation since %s, until %s", cli.Timestamp(change.At), cli.Timestamp(change.At.Add(r.Safety.Period)))
+		}
+		rows = append(rows, row{"pod " + p.Name, text})
+	}
+	return rows
+}

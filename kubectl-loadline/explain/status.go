@@ -1,0 +1,301 @@
+package explain
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/kubectl-loadline/cli"
+	"loadline.dev/loadline/kubectl-loadline/inventory"
+	"loadline.dev/loadline/kubectl-loadline/programs"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/reason"
+	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/generated/clientset/versioned"
+	"loadline.dev/loadline/pkg/kube/target"
+)
+
+// statusConfig are the flags of status.
+type statusConfig struct {
+	cluster  cli.ClusterFlags
+	output   *cli.OutputFlag
+	scope    cli.ScopeFlags
+	updater  string
+	policies flags.Policies
+}
+
+const statusHelp = `Shows which workloads are managed, in which mode, how far the rollout of each is,
+and why pods are left alone. Of a pod it shows the reason, what that means, and
+what to do.
+
+The reason is that of the updater, which is asked for it; where it cannot be
+asked, or says nothing of a pod, it is what can be seen from outside.`
+
+func statusCommand() *cobra.Command {
+	c := &statusConfig{}
+	cmd := &cobra.Command{
+		Use: "status [flags] [pod/NAME]", Long: statusHelp,
+		Short: "show what is managed, how far it is, and what is not done and why",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.run(cmd, args)
+		},
+	}
+	c.cluster, c.output = cli.AddClusterFlags(cmd), cli.AddOutputFlag(cmd)
+	c.scope.AddFlags(cmd, "VPAs")
+	cli.AddProgramsFlag(cmd, &c.updater)
+	c.policies.AddFlags(cmd.Flags())
+	return cmd
+}
+
+func (c *statusConfig) run(cmd *cobra.Command, args []string) error {
+	pod, wrongArg := "", error(nil)
+	if len(args) > 0 {
+		var found bool
+		if pod, found = strings.CutPrefix(args[0], "pod/"); !found || len(args) > 1 {
+			wrongArg = errors.New("want pod/NAME, or nothing")
+		} else if c.scope.All || c.scope.Selector != "" {
+			wrongArg = errors.New("--all-namespaces and --selector are for VPAs, not for pod/NAME: give the namespace of the pod with -n")
+		}
+	}
+	if err := cli.Invalid(c.output.Validate(), c.scope.Validate(), wrongArg); err != nil {
+		return err
+	}
+	cluster, err := c.cluster.Connect()
+	if err != nil {
+		return err
+	}
+	book, err := recipe.NewBook("", recipe.DefaultConfig())
+	if err != nil {
+		return err
+	}
+	q := inventory.Request{cluster.Namespace, pod, book, time.Now(), fleet.Options{Foreign: c.policies.Foreign}, cluster.Kube, 0}
+	var a cli.Report
+	if pod != "" {
+		a, err = statusOfPod(cmd.Context(), cluster.VPA, q, c.updater)
+	} else {
+		q.Namespace = c.scope.Namespace(cluster.Namespace)
+		a, err = statusOf(cmd.Context(), cluster.VPA, q, statusScope{c.scope.Selector, c.updater})
+	}
+	if err != nil {
+		return err
+	}
+	return c.output.Print(cmd.OutOrStdout(), cmd.ErrOrStderr(), a)
+}
+
+// statusScope selects VPAs and the updater.
+type statusScope struct {
+	Selector string // label selector of VPAs
+	Updater  string // namespace of the updater
+}
+
+// skippedPods counts pods that are skipped for one reason.
+type skippedPods struct {
+	Reason reason.Reason `json:"reason"`
+	Pods   int           `json:"pods"`
+	Means  string        `json:"means,omitempty"`
+	Advice string        `json:"advice,omitempty"`
+}
+
+// workloadStatus is the state of a VPA and its pods.
+type workloadStatus struct {
+	Namespace     string        `json:"namespace"`
+	VPA           string        `json:"vpa"`
+	Target        string        `json:"target"`
+	Mode          string        `json:"mode"` // of the VPA
+	Policy        string        `json:"policy,omitempty"`
+	PolicyMode    string        `json:"policyMode,omitempty"`
+	Phase         string        `json:"phase,omitempty"`
+	CooldownUntil time.Time     `json:"cooldownUntil,omitzero"`
+	Conditions    []string      `json:"conditions,omitempty"`
+	Pods          int           `json:"pods"`
+	Due           int           `json:"due"` // pods without a visible obstacle to a change
+	Skipped       []skippedPods `json:"leftAlone,omitempty"`
+}
+
+// statusReport is the state of many workloads.
+type statusReport struct {
+	Workloads  []workloadStatus `json:"workloads"`
+	Reasons    []skippedPods    `json:"reasons,omitempty"` // of all pods
+	Unmanaged  int              `json:"unmanagedPods"`     // pods without a VPA
+	Problems   []string         `json:"problems,omitempty"`
+	namespaced bool
+	skips      map[reason.Explanation]int // skipped pods by explanation
+}
+
+// statusOf reads all VPAs of a namespace, or of all, and their pods.
+func statusOf(ctx context.Context, own versioned.Interface, q inventory.Request, scope statusScope) (*statusReport, error) {
+	vpas, err := own.AutoscalingV1().VerticalPodAutoscalers(q.Namespace).List(ctx, metav1.ListOptions{LabelSelector: scope.Selector})
+	if err != nil {
+		return nil, fmt.Errorf("list VPAs: %w", err)
+	}
+	pods, err := inventory.LivePods(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	s, err := inventory.NewReader(ctx, own, q)
+	if err != nil {
+		return nil, err
+	}
+	a := &statusReport{Workloads: []workloadStatus{}, namespaced: q.Namespace != "", Problems: s.Problems}
+	a.skips = map[reason.Explanation]int{}
+	if len(vpas.Items) == 0 {
+		text := "no VPA was found " + q.DescribeScope(nil)
+		if scope.Selector != "" {
+			text += " with labels " + scope.Selector
+		}
+		a.Problems = append(a.Problems, text)
+	}
+	skips, err := programs.SkipReasons(ctx, q.Kube, scope.Updater, "", q.Now)
+	if err != nil {
+		a.Problems = append(a.Problems, fmt.Sprintf("the reasons are those that can be seen from outside: %v", err))
+	}
+	rows := map[cache.ObjectName]*workloadStatus{}
+	for i := range vpas.Items {
+		v := &vpas.Items[i]
+		of, err := s.Resolve(ctx, v)
+		if err != nil {
+			a.Problems = append(a.Problems, err.Error())
+			continue
+		}
+		rows[cache.MetaObjectToName(v)] = rowOf(v, &of.Rollout)
+		if of.Problem != "" {
+			a.Problems = append(a.Problems, of.Problem)
+		}
+	}
+	for i := range pods {
+		a.count(podReportOf(ctx, s, &pods[i]), skips, rows)
+	}
+	for _, row := range rows {
+		a.Workloads = append(a.Workloads, *row)
+	}
+	slices.SortFunc(a.Workloads, func(a, b workloadStatus) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.VPA, b.VPA))
+	})
+	a.explain()
+	return a, nil
+}
+
+// rowOf returns the state of a VPA without its pods.
+func rowOf(v *vpav1.VerticalPodAutoscaler, r *inventory.Rollout) *workloadStatus {
+	w := &workloadStatus{Namespace: v.Namespace, VPA: v.Name, Mode: string(convert.Mode(v))}
+	if ref := v.Spec.TargetRef; ref != nil {
+		w.Target = target.RefKey(v.Namespace, ref).String()
+	}
+	if r.Policy != nil {
+		w.Policy, w.PolicyMode = r.Policy.Name, r.Mode.String()
+		w.Phase = string(r.Held.State.Phase)
+		if until := r.State.CooldownUntil; until.After(r.Now) {
+			w.CooldownUntil = until
+		}
+	}
+	for _, c := range v.Status.Conditions {
+		if c.Status == corev1.ConditionTrue && c.Type != vpav1.RecommendationProvided {
+			w.Conditions = append(w.Conditions, string(c.Type))
+		}
+	}
+	return w
+}
+
+// count adds a pod to the row of its VPA.
+func (a *statusReport) count(p *podReport, skips map[types.UID]reason.Reason, rows map[cache.ObjectName]*workloadStatus) {
+	a.Problems = append(a.Problems, p.Problems...)
+	if p.VPA == nil {
+		if p.SkipReason == reason.NoVPA {
+			a.Unmanaged++
+		}
+		return
+	}
+	row := rows[cache.MetaObjectToName(p.VPA)]
+	if row == nil { // not selected
+		return
+	}
+	p.useUpdater(skips)
+	row.Pods++
+	if p.SkipReason == "" {
+		row.Due++
+		return
+	}
+	at := slices.IndexFunc(row.Skipped, func(l skippedPods) bool { return l.Reason == p.SkipReason })
+	if at < 0 {
+		at = len(row.Skipped)
+		row.Skipped = append(row.Skipped, skippedPods{Reason: p.SkipReason})
+	}
+	row.Skipped[at].Pods++
+	a.skips[p.explanation()]++
+}
+
+// useUpdater replaces the assessed reason by the updater's.
+func (a *podReport) useUpdater(skips map[types.UID]reason.Reason) {
+	if skip, known := skips[a.Pod.UID]; known {
+		a.SkipReason, a.FromUpdater = skip, true
+	}
+}
+
+// explain adds the meaning of the reasons, and removes duplicate problems.
+func (a *statusReport) explain() {
+	for i := range a.Workloads {
+		slices.SortFunc(a.Workloads[i].Skipped, func(a, b skippedPods) int { return cmp.Compare(a.Reason, b.Reason) })
+	}
+	for e, pods := range a.skips {
+		a.Reasons = append(a.Reasons, skippedPods{e.Reason, pods, e.Means, e.Advice})
+	}
+	slices.SortFunc(a.Reasons, func(a, b skippedPods) int {
+		return cmp.Or(cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Means, b.Means))
+	})
+	slices.Sort(a.Problems)
+	a.Problems = slices.Compact(a.Problems)
+}
+
+// Tables implements cli.Report.
+func (a *statusReport) Tables() []cli.Table {
+	t := cli.Table{Columns: []string{"NAMESPACE", "VPA", "MODE", "POLICY", "PHASE", "COOLDOWN UNTIL", "PODS", "DUE", "LEFT ALONE", "TARGET", "CONDITIONS"}, Wide: 2}
+	for i := range a.Workloads {
+		w := &a.Workloads[i]
+		policy, cooldown := w.Policy, ""
+		if policy != "" {
+			policy += " (" + w.PolicyMode + ")"
+		}
+		if !w.CooldownUntil.IsZero() {
+			cooldown = cli.Timestamp(w.CooldownUntil)
+		}
+		var left []string
+		for _, l := range w.Skipped {
+			left = append(left, fmt.Sprintf("%s %d", l.Reason, l.Pods))
+		}
+		t.Rows = append(t.Rows, []string{w.Namespace, w.VPA, w.Mode, cli.OrDash(policy), cli.OrDash(w.Phase), cli.OrDash(cooldown), fmt.Sprint(w.Pods), fmt.Sprint(w.Due),
+			cli.OrDash(strings.Join(left, ", ")), cli.OrDash(w.Target), cli.OrDash(strings.Join(w.Conditions, ", "))})
+	}
+	if a.namespaced {
+		t = t.Without(0)
+	}
+	all := []cli.Table{t}
+	if len(a.Reasons) > 0 {
+		why := cli.Table{Columns: []string{"REASON", "PODS", "WHAT IT MEANS", "WHAT TO DO"}, Wide: 1}
+		for _, r := range a.Reasons {
+			why.Rows = append(why.Rows, []string{string(r.Reason), fmt.Sprint(r.Pods), r.Means, r.Advice})
+		}
+		all = append(all, why)
+	}
+	return all
+}
+
+// Notes implements cli.Report.
+func (a *statusReport) Notes() (notes []string) {
+	if a.Unmanaged > 0 {
+		notes = append(notes, fmt.Sprintf("Pods that no VPA controls: %d", a.Unmanaged))
+	}
+	return append(notes, cli.Warnings(a.Problems)...)
+}

@@ -1,0 +1,176 @@
+package explain
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/kubectl-loadline/cli"
+	"loadline.dev/loadline/kubectl-loadline/inventory"
+	"loadline.dev/loadline/kubectl-loadline/plugintest"
+	"loadline.dev/loadline/pkg/core/reason"
+)
+
+func TestStatusOfAPodGivesEachReasonOfTheUpdater(t *testing.T) {
+	require.Greater(t, len(reason.Skips()), 50)
+	for _, why := range reason.Skips() {
+		s := plugintest.NewShop()
+		kube, own := s.Clients()
+		plugintest.AnswerSkips(t, kube, map[reason.Reason][]string{why: {"web-1-b"}})
+		a, err := statusOfPod(t.Context(), own, request(t, s, kube, "web-1-b"), "kube-system")
+		require.NoError(t, err)
+		text := plugintest.Squeezed(plugintest.Printed(t, a, "table"))
+		require.Contains(t, text, "LEFT ALONE "+string(why)+"\nWHAT IT MEANS "+why.Explain().Means+"\nWHAT TO DO "+why.Explain().Advice+"\nSAYS the updater")
+		require.NotContains(t, text, "!")
+	}
+}
+
+func TestStatusOfAPodWithoutTheUpdater(t *testing.T) {
+	s := plugintest.NewShop()
+	s.Pods["web-1-b"].Spec.Containers[0].Resources.Requests = plugintest.Resources("1100m", "200Mi")
+	s.Pods["web-1-b"].Status.StartTime = new(metav1.NewTime(plugintest.Before(10)))
+	kube, own := s.Clients()
+	a, err := statusOfPod(t.Context(), own, request(t, s, kube, "web-1-b"), "kube-system")
+	require.NoError(t, err)
+	text := plugintest.Squeezed(plugintest.Printed(t, a, "table"))
+	require.Contains(t, text, "LEFT ALONE TooYoung\n")
+	require.Contains(t, text, "SAYS what can be seen from outside\n")
+	require.Contains(t, text, "! the updater does not say why it leaves the pod alone: ask the updater in namespace kube-system: none is there\n")
+	a, err = statusOfPod(t.Context(), own, inventory.Request{Namespace: "kube-system", Name: "proxy-a", Book: request(t, s, kube, "").Book, Now: plugintest.Now(), Kube: kube}, "kube-system")
+	require.NoError(t, err)
+	require.Contains(t, plugintest.Squeezed(plugintest.Printed(t, a, "table")), "LEFT ALONE NoVPA\n")
+}
+
+// shopStatus is the status of the shop of which the updater has said why one pod is left alone.
+func shopStatus(t *testing.T) *statusReport {
+	t.Helper()
+	s := plugintest.NewShop()
+	s.Pods["web-1-a"].Spec.Containers[0].Resources.Requests = plugintest.Resources("2", "200Mi")
+	kube, own := s.Clients()
+	plugintest.AnswerSkips(t, kube, map[reason.Reason][]string{reason.NodeFull: {"web-1-b"}})
+	a, err := statusOf(t.Context(), own, request(t, s, kube, ""), statusScope{Updater: "kube-system"})
+	require.NoError(t, err)
+	return a
+}
+
+func TestStatusIsAsTheDocsShow(t *testing.T) {
+	plugintest.InTheDocs(t, "status -n shop", plugintest.Printed(t, shopStatus(t), "table"))
+	s := plugintest.NewShop()
+	kube, own := s.Clients()
+	plugintest.AnswerSkips(t, kube, map[reason.Reason][]string{reason.NodeFull: {"web-1-b"}})
+	a, err := statusOfPod(t.Context(), own, request(t, s, kube, "web-1-b"), "kube-system")
+	require.NoError(t, err)
+	plugintest.InTheDocs(t, "status -n shop pod/web-1-b", plugintest.Printed(t, a, "table"))
+}
+
+// A made VPA is Off, so under a policy without a mode nobody ever changes its pods. The updater says nothing of them:
+// it only counts them.
+func TestPodsOfAMadeVPAUnderAPolicyWithoutAModeAreLeftAlone(t *testing.T) {
+	const means, advice = "its VPA was generated for a SizingPolicy without `spec.rollout.mode`, which changes no running pods",
+		"nothing, or set `spec.rollout.mode` of the SizingPolicy; the recommender reverts edits of the VPA"
+	for name, rollout := range map[string]*loadlinev1alpha1.Rollout{
+		"no rollout": nil,
+		"no mode":    {Cooldown: &metav1.Duration{}},
+		"Inherit":    {Mode: new(loadlinev1alpha1.RolloutModeInherit)},
+	} {
+		s := plugintest.NewShop()
+		s.Pods["web-1-b"].Spec.Containers[0].Resources.Requests = plugintest.Resources("2", "200Mi")
+		s.Policy.Spec.Rollout = rollout
+		s.Policy.Spec.Sharing = nil
+		kube, own := s.Clients()
+		plugintest.AnswerSkips(t, kube, nil)
+		a, err := statusOf(t.Context(), own, request(t, s, kube, ""), statusScope{Updater: "kube-system"})
+		require.NoError(t, err)
+		for i, pods := range []int{1, 3} {
+			require.Zero(t, a.Workloads[i].Due, name)
+			require.Equal(t, []skippedPods{{Reason: reason.ModeOff, Pods: pods}}, a.Workloads[i].Skipped, name)
+		}
+		require.Equal(t, []skippedPods{{reason.ModeOff, 4, means, advice}}, a.Reasons, name)
+
+		pod, err := statusOfPod(t.Context(), own, request(t, s, kube, "web-1-b"), "kube-system")
+		require.NoError(t, err)
+		require.Contains(t, plugintest.Squeezed(plugintest.Printed(t, pod, "table")), "POLICY shop, mode Inherit\nLEFT ALONE ModeOff\nWHAT IT MEANS "+means+"\nWHAT TO DO "+advice+"\nSAYS what can be seen from outside\n", name)
+
+		require.Contains(t, plugintest.Squeezed(says(t, s, "web-1-b")), " left alone ModeOff: "+means+"\n", name)
+	}
+}
+
+// What to do about one reason is said of each kind of VPA.
+func TestAVPAThatIsOffIsExplainedByWhoWroteIt(t *testing.T) {
+	s := plugintest.NewShop()
+	s.Policy.Spec.Rollout = nil
+	person := s.VPA.DeepCopy()
+	person.Name, person.Labels = "written", nil
+	person.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "front"}
+	s.Own = append(s.Own, person)
+	kube, own := s.Clients()
+	a, err := statusOf(t.Context(), own, request(t, s, kube, ""), statusScope{Updater: "kube-system"})
+	require.NoError(t, err)
+	require.Len(t, a.Reasons, 2)
+	e := reason.ModeOff.Explain()
+	require.Contains(t, a.Reasons, skippedPods{reason.ModeOff, 1, e.Means, e.Advice})
+	pod, err := statusOfPod(t.Context(), own, request(t, s, kube, "front-1-a"), "kube-system")
+	require.NoError(t, err)
+	require.Equal(t, []string{"written", e.Advice}, []string{pod.Workload.VPA, pod.Advice})
+}
+
+func TestStatusInAllFormats(t *testing.T) {
+	a := shopStatus(t)
+	require.Equal(t, []workloadStatus{
+		{Namespace: "shop", VPA: "deployment-front", Target: "Deployment front", Mode: "Off", Policy: "shop", PolicyMode: "Auto", Pods: 1, Skipped: []skippedPods{{Reason: "Unchanged", Pods: 1}}},
+		{Namespace: "shop", VPA: "deployment-web", Target: "Deployment web", Mode: "Off", Policy: "shop", PolicyMode: "Auto", Pods: 3, Due: 1, Skipped: []skippedPods{{Reason: "NodeFull", Pods: 1}, {Reason: "Unchanged", Pods: 1}}},
+	}, a.Workloads)
+	var read statusReport
+	require.NoError(t, json.Unmarshal([]byte(plugintest.Printed(t, a, "json")), &read))
+	require.Equal(t, a.Workloads, read.Workloads)
+	read = statusReport{}
+	require.NoError(t, yaml.Unmarshal([]byte(plugintest.Printed(t, a, "yaml")), &read))
+	require.Equal(t, a.Workloads, read.Workloads)
+	require.Equal(t, "VPA,MODE,POLICY,PHASE,COOLDOWN UNTIL,PODS,DUE,LEFT ALONE,TARGET,CONDITIONS\n"+
+		"deployment-front,Off,shop (Auto),-,-,1,0,Unchanged 1,Deployment front,-\n"+
+		"deployment-web,Off,shop (Auto),-,-,3,1,\"NodeFull 1, Unchanged 1\",Deployment web,-\n", plugintest.Printed(t, a, "csv"))
+	require.Contains(t, plugintest.Printed(t, a, "md"), "| VPA | MODE | POLICY |")
+	require.Contains(t, plugintest.Printed(t, a, "md"), "| --- | --- | --- |")
+	require.Contains(t, plugintest.Squeezed(plugintest.Printed(t, a, "wide")), "WHAT TO DO")
+	require.NotContains(t, plugintest.Squeezed(plugintest.Printed(t, a, "table")), "WHAT TO DO")
+	require.ErrorContains(t, (&cli.OutputFlag{"xml"}).Validate(), "--output=xml: must be table, wide, json, yaml, csv, md")
+}
+
+func TestStatusOfVPAsThatALabelSelectsAndOfAllNamespaces(t *testing.T) {
+	s := plugintest.NewShop()
+	kube, own := s.Clients()
+	q := request(t, s, kube, "")
+	q.Namespace = ""
+	a, err := statusOf(t.Context(), own, q, statusScope{Updater: "kube-system"})
+	require.NoError(t, err)
+	require.Len(t, a.Workloads, 2)
+	require.Equal(t, 1, a.Unmanaged, "the pod of the DaemonSet; that of the Job is done")
+	require.True(t, strings.HasPrefix(plugintest.Printed(t, a, "table"), "NAMESPACE"))
+	a, err = statusOf(t.Context(), own, q, statusScope{Selector: "app=none", Updater: "kube-system"})
+	require.NoError(t, err)
+	require.Empty(t, a.Workloads)
+}
+
+func TestCommandLineOfStatus(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"--help"}, 0, "Usage: kubectl loadline status [flags] [pod/NAME]"},
+		{[]string{"web"}, 2, "kubectl loadline status: want pod/NAME, or nothing"},
+		{[]string{"-o", "xml", "-l", "a=b=c"}, 2, "--output=xml: must be table, wide, json, yaml, csv, md; --selector=a=b=c: "},
+		{[]string{"--kubeconfig=/nowhere/at/all"}, 1, "kubectl loadline status: "},
+	} {
+		var out, errOut bytes.Buffer
+		require.Equal(t, c.code, cli.Run(t.Context(), Commands(), append([]string{"status"}, c.args...), &out, &errOut), c.args)
+		require.Contains(t, out.String()+errOut.String(), c.want)
+	}
+}

@@ -1,0 +1,305 @@
+package explain
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/kubectl-loadline/cli"
+	"loadline.dev/loadline/kubectl-loadline/inventory"
+	"loadline.dev/loadline/kubectl-loadline/plugintest"
+	"loadline.dev/loadline/pkg/checkpoint"
+	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sketch"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
+	"loadline.dev/loadline/pkg/kube/target"
+)
+
+// saved is a VPA that asks for a recipe, with what a recommender would have saved of
+// a container of five hours; without image as the reference would.
+func saved(t *testing.T, annotation string, withSketch bool) (client *fake.Clientset, p usage.Profile, known *sketch.Sketch, book *recipe.Book) {
+	t.Helper()
+	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
+	require.NoError(t, err)
+	p, known = usage.NewProfile(usage.DefaultConfig().Shape), sketch.New(book.For(annotation).Needs)
+	known.Limited(sketch.LimitRatioOf(256<<20, 256<<20))
+	for i := range 300 {
+		at := plugintest.Now().Add(time.Duration(i-300) * time.Minute)
+		p.AddCPU(0.3, at)
+		known.Observe(at, resources.CPU, 300, 0)
+		known.Observe(at, resources.Memory, 300<<20, 0)
+	}
+	content := checkpoint.Content{Image: p.Image(), Windows: map[string]usage.Window{"web-1": {End: plugintest.Now().Add(time.Hour), Usage: 300 << 20, OOM: -1}}}
+	if withSketch {
+		content.Sketch = known.Image()
+	}
+	r, err := checkpoint.NewRecord(checkpoint.Owner{Namespace: "ns", VPA: "web"}, "a", content, plugintest.Now())
+	require.NoError(t, err)
+	v := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", Annotations: map[string]string{recipe.Annotation: annotation}}}
+	v.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{{
+		ContainerName: "a", Target: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("400m")}}}}
+	p.AddPeak(300<<20, plugintest.Now().Add(time.Hour))
+	return fake.NewSimpleClientset([]runtime.Object{v, r.Object()}...), p, known, book
+}
+
+func TestTheStepsAreThoseOfTheRecommender(t *testing.T) {
+	for _, text := range []string{"", "loadline:memory=safe", "loadline:memory=following", "autopilot:models=ensemble", "crane", "cruisekube", "loadline:cpu=shared"} {
+		client, p, known, book := saved(t, text, true)
+		a, err := explainVPA(t.Context(), client, inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0})
+		require.NoError(t, err)
+		require.Empty(t, a.Problems)
+		require.Len(t, a.Containers, 1)
+		r := book.For(text)
+		want := r.Recommend(recipe.Input{Profile: &p, Sketch: known, Containers: 1, Current: resources.List{}.With(resources.CPU, 400)}).Bounds
+		for k := range resources.Kind(resources.Kinds) {
+			steps := a.Containers[0].Steps
+			require.Equal(t, want.Target.Value(k), resources.FromFloat(steps.Target[k][len(steps.Target[k])-1].Amount), "%s %s", text, k)
+			require.Equal(t, want.Lower.Value(k), resources.FromFloat(steps.Lower[k][len(steps.Lower[k])-1].Amount), "%s %s", text, k)
+			require.Equal(t, want.Upper.Value(k), resources.FromFloat(steps.Upper[k][len(steps.Upper[k])-1].Amount), "%s %s", text, k)
+		}
+	}
+}
+
+// The limit of the pods is saved with what the recipe knows, so it is said here, too.
+func TestTheLimitThatTheMarginFollowsIsSaid(t *testing.T) {
+	client, _, _, book := saved(t, "loadline", true)
+	a, err := explainVPA(t.Context(), client, inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0})
+	require.NoError(t, err)
+	var out bytes.Buffer
+	require.NoError(t, a.Print(&out))
+	require.Contains(t, out.String(), "margin 0.2 (limit 1 x request) + 0.15 x volatility + (0.15 + 2 x restlessness) halved every 6h")
+	require.Contains(t, out.String(), "or highest of the last day + 0.2")
+}
+
+// Request and limit are explained apart where they come from different uses.
+func TestRequestAndLimitAreExplainedApart(t *testing.T) {
+	client, _, known, book := saved(t, "loadline:memory=following", true)
+	a, err := explainVPA(t.Context(), client, inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0})
+	require.NoError(t, err)
+	var out bytes.Buffer
+	require.NoError(t, a.Print(&out))
+	require.Contains(t, out.String(), "the same for the request, as limit and request are equal")
+
+	known.Limited(150)
+	for h := range 48 {
+		known.Observe(plugintest.Now().Add(time.Duration(h)*time.Hour), resources.Memory, 100<<20, 0)
+	}
+	a.Containers[0].LimitRatio = &known.LimitRatio
+	a.Containers[0].Steps = a.Choice.Explain(recipe.Input{Sketch: known, Containers: 1})
+	a.Containers[0].Published = &vpav1.RecommendedContainerResources{
+		Target: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("110Mi")}, UpperBound: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("400Mi")}}
+	out.Reset()
+	require.NoError(t, a.Print(&out))
+	steps := a.Containers[0].Steps.Upper[resources.Memory]
+	require.NotEqual(t, "target", steps[0].Step)
+	for _, part := range []string{
+		"highest of the last day + 0.1, if that is less", "memory limit protects  second-highest daily peak",
+		"memory limit           1.5 x that, as declared", "request 110 MiB, lower bound -; limit protects 400 MiB",
+		cli.FormatAmount(resources.Memory, 1.5*steps[len(steps)-1].Amount),
+	} {
+		require.Contains(t, out.String(), part)
+	}
+	require.NotContains(t, out.String(), "memory upper bound")
+}
+
+// A recipe that needs points says how many there are.
+func TestPointsThatAreLackingAreSaid(t *testing.T) {
+	for withSketch, said := range map[bool]bool{true: false, false: true} {
+		client, _, _, book := saved(t, "attune", withSketch)
+		a, err := explainVPA(t.Context(), client, inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0})
+		require.NoError(t, err)
+		var out bytes.Buffer
+		require.NoError(t, a.Print(&out))
+		require.Equal(t, said, strings.Contains(out.String(), "! there are 0 of 48 points of cpu and 0 of 48 points of memory of five minutes"), out.String())
+	}
+}
+
+func TestTheTableOfExplain(t *testing.T) {
+	client, _, _, book := saved(t, "loadline:memory=safe", true)
+	a, err := explainVPA(t.Context(), client, inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0})
+	require.NoError(t, err)
+	var out bytes.Buffer
+	require.NoError(t, a.Print(&out))
+	for _, part := range []string{
+		"VPA ns/web, recipe loadline (annotation loadline.dev/recipe: loadline:memory=safe)\n",
+		"container a, as saved with samples up to 2026-03-02T07:59:00Z\n",
+		"cpu target", "0.75 of the load, half-life 48h", "x 1.05", "cpu upper bound", "x 1.5",
+		"memory target", "second-highest daily peak of 14 days, or the running one", "300 MiB", "floor",
+		"cpu published", "400m, bounds - to -",
+	} {
+		require.Contains(t, out.String(), part)
+	}
+}
+
+func TestWhatIsMissingIsSaid(t *testing.T) {
+	client, _, _, book := saved(t, "loadline", false)
+	a, err := explainVPA(t.Context(), client, inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0})
+	require.NoError(t, err)
+	var out bytes.Buffer
+	require.NoError(t, a.Print(&out))
+	require.Contains(t, out.String(), "! the checkpoint has nothing of what the recipe needs")
+
+	client, _, _, book = saved(t, "soup", false)
+	a, err = explainVPA(t.Context(), client, inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0})
+	require.NoError(t, err)
+	out.Reset()
+	require.NoError(t, a.Print(&out))
+	require.Contains(t, out.String(), "VPA ns/web, recipe vpa\n! annotation loadline.dev/recipe: recipe \"soup\" does not exist")
+
+	_, err = explainVPA(t.Context(), fake.NewSimpleClientset(), inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0})
+	require.ErrorContains(t, err, "not found")
+	_, err = explainVPA(t.Context(), fake.NewSimpleClientset(a.VPA), inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0})
+	require.ErrorContains(t, err, "the VPA has no checkpoint: a recommender with --storage=prometheus writes none, so give --prometheus-address")
+}
+
+func TestThatTargetsAreHeldIsSaid(t *testing.T) {
+	client, _, _, book := saved(t, "loadline", true)
+	a, err := explainVPA(t.Context(), client, inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0})
+	require.NoError(t, err)
+	for s, said := range map[corev1.ConditionStatus]bool{corev1.ConditionTrue: true, corev1.ConditionFalse: false} {
+		a.VPA.Status.Conditions = []vpav1.VerticalPodAutoscalerCondition{{Type: "TargetHeld", Status: s, Message: "not lowered, because"}}
+		var out bytes.Buffer
+		require.NoError(t, a.Print(&out))
+		require.Equal(t, said, strings.Contains(out.String(), "! TargetHeld: not lowered, because\n"), s)
+	}
+}
+
+func TestThatTheStatusIsOfAnEarlierSpecIsSaid(t *testing.T) {
+	client, _, _, book := saved(t, "loadline", true)
+	a, err := explainVPA(t.Context(), client, inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0})
+	require.NoError(t, err)
+	for seen, said := range map[int64]bool{4: true, 5: false, 0: false} {
+		a.VPA.Generation, a.VPA.Status.ObservedGeneration = 5, seen
+		var out bytes.Buffer
+		require.NoError(t, a.Print(&out))
+		require.Equal(t, said, strings.Contains(out.String(), "! what is published is for generation 4 of the VPA, and this is 5"), seen)
+	}
+}
+
+func TestMemoryThatRisesDayByDayIsSaid(t *testing.T) {
+	for daily, said := range map[float64]bool{10: true, 0: false} {
+		for text, keeps := range map[string]bool{"loadline": true, "autopilot": true, "": false, "crane": false} {
+			_, p, _, book := saved(t, text, true)
+			known := sketch.New(book.For(text).Needs)
+			for h := range 8 * 24 {
+				known.Observe(plugintest.Now().Add(time.Duration(h-8*24)*time.Hour), resources.Memory, resources.Amount((100+daily*float64(h)/24)*(1<<20)), 0)
+			}
+			a := &vpaReport{VPA: &vpav1.VerticalPodAutoscaler{}, Choice: book.For(text)}
+			a.explain(map[string]checkpoint.Past{"a": {Profile: &p, Sketch: known.Image()}}, plugintest.Now())
+			var out bytes.Buffer
+			require.NoError(t, a.Print(&out))
+			require.Equal(t, said && keeps, strings.Contains(out.String(), "! memory grew by 10 MiB a day over 6 days, to 17"), "%s %v", text, daily)
+		}
+	}
+}
+
+func TestThatALimitWasTooLowIsSaid(t *testing.T) {
+	for share, said := range map[float64]bool{0.2: true, 0: false} {
+		_, p, _, book := saved(t, "loadline", true)
+		known := sketch.New(book.For("loadline").Needs)
+		for m := range 60 {
+			known.ObserveUse("", plugintest.Now().Add(time.Duration(m-60)*time.Minute), resources.CPU, sketch.Use{Amount: 100, Limit: 300, Throttled: share})
+		}
+		a := &vpaReport{VPA: &vpav1.VerticalPodAutoscaler{}, Choice: book.For("loadline")}
+		a.explain(map[string]checkpoint.Past{"a": {Profile: &p, Sketch: known.Image()}}, plugintest.Now())
+		var out bytes.Buffer
+		require.NoError(t, a.Print(&out))
+		require.Equal(t, said, strings.Contains(out.String(), "! its CPU limit was too low for its bursts: under a limit, use counts as 600m at least"), out.String())
+	}
+}
+
+func TestWhatStandsInForRequestsIsSaid(t *testing.T) {
+	const note = "! the recipe starts from the requests of the running pods"
+	for text, said := range map[string]bool{"attune": true, "loadline": false, "": false} {
+		client, _, _, book := saved(t, text, true)
+		a, err := explainVPA(t.Context(), client, inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0})
+		require.NoError(t, err)
+		var out bytes.Buffer
+		require.NoError(t, a.Print(&out))
+		require.Equal(t, said, strings.Contains(out.String(), note), text)
+	}
+}
+
+func TestTheStepsOfARecommendationForPrograms(t *testing.T) {
+	client, _, _, book := saved(t, "loadline", true)
+	q := inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0}
+	a, err := explainVPA(t.Context(), client, q)
+	require.NoError(t, err)
+	steps := a.steps()
+	last := map[string]float64{}
+	for _, s := range steps.Steps {
+		last[s.Container+" "+string(s.Resource)+" "+s.Bound] = s.Amount
+	}
+	of := a.Containers[0].Steps.Target[resources.CPU]
+	require.InDelta(t, of[len(of)-1].Amount, last["a cpu target"], 1e-9)
+	require.Len(t, last, 6, "three bounds of two kinds")
+	require.Len(t, steps.Tables()[0].Rows, len(steps.Steps))
+	require.Contains(t, plugintest.Printed(t, steps, "json"), `"recipe": "loadline"`)
+	require.Contains(t, plugintest.Printed(t, steps, "csv"), "a,cpu,target,")
+}
+
+func TestCommandLineOfExplain(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config")
+	require.NoError(t, os.WriteFile(file, []byte("{"), 0o600))
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"--help"}, 0, "Usage: kubectl loadline explain [flags] VPA|pod/NAME"},
+		{nil, 2, "want the name of one VPA, or pod/NAME"},
+		{[]string{"a", "b"}, 2, "want the name of one VPA, or pod/NAME"},
+		{[]string{"--recipe=soup", "web"}, 2, `--recipe=soup: recipe "soup" does not exist`},
+		{[]string{"--target-cpu-percentile=7", "web"}, 2, "--target-cpu-percentile=7: must be from 0 to 1"},
+		{[]string{"-o", "json", "pod/web-1"}, 2, "--output=json: must be table for a pod: status pod/web-1 has all forms"},
+		{[]string{"-o", "html", "web"}, 2, "--output=html: must be table, wide"},
+		{[]string{"--kubeconfig=" + file, "-n", "ns", "web"}, 1, "VPA ns/web: "},
+		{[]string{"--kubeconfig=" + file, "-n", "ns", "pod/web-1"}, 1, "pod ns/web-1: "},
+	} {
+		var out, errOut bytes.Buffer
+		require.Equal(t, c.code, cli.Run(t.Context(), Commands(), append([]string{"explain"}, c.args...), &out, &errOut), c.args)
+		require.Contains(t, out.String()+errOut.String(), c.want)
+	}
+}
+
+// The recommender uses nothing of a former target, so nothing of it is explained.
+func TestTheHistoryOfAFormerTargetIsNotExplained(t *testing.T) {
+	client, _, _, book := saved(t, "", false)
+	checkpoints, vpas := client.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns"), client.AutoscalingV1().VerticalPodAutoscalers("ns")
+	c, err := checkpoints.Get(t.Context(), "web-a", metav1.GetOptions{})
+	require.NoError(t, err)
+	own := target.Key{Namespace: "ns", Kind: "Deployment", Name: "web"}
+	r, err := checkpoint.NewRecord(checkpoint.Owner{Namespace: "ns", VPA: "web"}, "a", checkpoint.Content{Target: own}, c.Status.LastUpdateTime.Time)
+	require.NoError(t, err)
+	c.Annotations = r.Object().Annotations
+	_, err = checkpoints.Update(t.Context(), c, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	v, err := vpas.Get(t.Context(), "web", metav1.GetOptions{})
+	require.NoError(t, err)
+	for name, explained := range map[string]bool{"web": true, "small": false} {
+		v.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: name}
+		v, err = vpas.Update(t.Context(), v, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		a, err := explainVPA(t.Context(), client, inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0})
+		if explained {
+			require.NoError(t, err)
+			require.Len(t, a.Containers, 1)
+			continue
+		}
+		require.ErrorContains(t, err, "container a: its checkpoint is that of a former target, Deployment web, and is not used")
+	}
+}

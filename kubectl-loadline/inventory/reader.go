@@ -1,0 +1,254 @@
+// Package inventory reads VPAs, policies, owners and usage with the rights of the user.
+package inventory
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/generated/clientset/versioned"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/kube/nodeshare"
+	"loadline.dev/loadline/pkg/kube/sizing"
+	"loadline.dev/loadline/pkg/kube/target"
+)
+
+// Request names a VPA or pod, and the settings of the programs.
+type Request struct {
+	Namespace, Name string
+	Book            *recipe.Book // settings of the recommender
+	Now             time.Time
+	Policies        fleet.Options        // of the programs
+	Kube            kubernetes.Interface // nil: SizingPolicies are not read
+	SharingMinAge   time.Duration        // of the updater. 0: unknown
+}
+
+// Reader reads VPAs, policies and owners on demand, each once.
+type Reader struct {
+	Kube          kubernetes.Interface
+	Owners        *target.Live
+	Now           time.Time
+	SharingMinAge time.Duration // of workloads with shares. 0: unknown
+	Problems      []string      // objects that cannot be read
+
+	own        versioned.Interface
+	policy     *sizing.Reader
+	book       *recipe.Book // of the updater, without flags of the recommender
+	namespaces map[string]*namespaceVPAs
+	ranges     map[string]policy.Ranges // by namespace, empty if unreadable
+	resolved   map[cache.ObjectName]*VPA
+}
+
+// namespaceVPAs are the VPAs and LimitRanges of a namespace.
+type namespaceVPAs struct {
+	claims target.Claims
+	ranges policy.Ranges
+	err    error
+}
+
+// VPA is a VPA with its policy and rollout.
+type VPA struct {
+	Object   *vpav1.VerticalPodAutoscaler
+	Standing sizing.Standing
+	Rollout  Rollout
+	Problem  string // unknown parts of the rollout
+	Sizing   nodeshare.Sizing
+	Sharing  *nodeshare.VPA // nil: no policy enables sharing
+}
+
+// NewReader returns a Reader with the policies of the cluster.
+func NewReader(ctx context.Context, own versioned.Interface, q Request) (*Reader, error) {
+	var problems []string
+	reader, err := sizing.NewReader(ctx, q.Kube, own, q.Policies)
+	if apierrors.IsForbidden(err) { // users of one namespace need no SizingPolicies
+		reader, problems = sizing.WithoutPolicies(q.Kube, own), append(problems, fmt.Sprintf("nothing here counts what SizingPolicies say: %v", err))
+	} else if err != nil {
+		return nil, err
+	}
+	book, err := recipe.NewBook("", recipe.DefaultConfig())
+	if err != nil {
+		return nil, err
+	}
+	return &Reader{Kube: q.Kube, own: own, Now: q.Now, policy: reader, Owners: target.NewLive(q.Kube, client.NewScales(q.Kube).Scale), book: book, SharingMinAge: q.SharingMinAge,
+		Problems: problems, namespaces: map[string]*namespaceVPAs{}, ranges: map[string]policy.Ranges{}, resolved: map[cache.ObjectName]*VPA{}}, nil
+}
+
+// Controlling returns the VPA that controls a pod, or nil.
+func (s *Reader) Controlling(ctx context.Context, pod *corev1.Pod) (*VPA, error) {
+	owner, owned := target.Controller(pod.Namespace, pod.OwnerReferences)
+	if !owned {
+		return nil, nil //nolint:nilnil // that none does is no error
+	}
+	n := s.namespace(ctx, pod.Namespace)
+	if n.err != nil || n.claims.Len() == 0 {
+		return nil, n.err
+	}
+	top, _, err := s.Owners.Topmost(ctx, owner)
+	if err != nil {
+		return nil, err
+	}
+	claim, found := n.claims.Controlling(top, pod.Labels)
+	if !found {
+		return nil, nil //nolint:nilnil // the same
+	}
+	known, err := s.Resolve(ctx, claim.VPA)
+	if err != nil {
+		return nil, err
+	}
+	if wantsSharing(&known.Standing.Decision) && known.Sharing == nil {
+		v := nodeshare.VPAOf(claim.VPA, &known.Standing.Decision, &known.Standing.Workload, &known.Standing.State, s.book)
+		v.Sizing, v.Outdated, v.MinAge = known.Sizing, convert.Unreadable(claim.VPA) != "", s.SharingMinAge
+		if v.Looked, err = s.policy.LooksAt(ctx, top, s.Owners.From(ctx)); err != nil {
+			return nil, err
+		}
+		known.Sharing = &v
+	}
+	return known, nil
+}
+
+// Resolve returns a VPA with its policy and rollout.
+func (s *Reader) Resolve(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) (*VPA, error) {
+	name := cache.MetaObjectToName(vpa)
+	if c := s.resolved[name]; c != nil {
+		return c, nil
+	}
+	c := &VPA{Object: vpa}
+	var err error
+	if c.Standing, err = s.policy.Standing(ctx, vpa); err != nil {
+		return nil, fmt.Errorf("read which SizingPolicy is responsible for VPA %s: %w", name, err)
+	}
+	c.Rollout.Standing = c.Standing
+	c.Problem = c.Rollout.Complete(ctx, s.Kube, vpa, s.Now)
+	n := s.namespace(ctx, vpa.Namespace)
+	if n.err != nil {
+		return nil, n.err
+	}
+	c.Sizing = s.sizingOf(c, &n.ranges)
+	s.resolved[name] = c
+	return c, nil
+}
+
+// sizingOf returns the recommendation of a VPA, at least the floors after reverts.
+func (s *Reader) sizingOf(c *VPA, ranges *policy.Ranges) nodeshare.Sizing {
+	z := nodeshare.Sizing{Recommendation: convert.Recommendation(c.Object.Status.Recommendation), Rules: convert.Rules(c.Object), Ranges: ranges}
+	if c.Standing.Object == nil {
+		return z
+	}
+	var recommended []policy.Container
+	for name, b := range z.Recommendation {
+		recommended = append(recommended, policy.Container{Name: name, Requests: b.Target})
+	}
+	z.Floors = c.Standing.State.Floors(recommended, convert.Rollout(c.Standing.Object).Hash, s.Now)
+	for name, floor := range z.Floors {
+		z.Recommendation[name] = z.Recommendation[name].AtLeast(floor)
+	}
+	return z
+}
+
+// namespace reads the VPAs and LimitRanges of a namespace.
+func (s *Reader) namespace(ctx context.Context, name string) *namespaceVPAs {
+	if known := s.namespaces[name]; known != nil {
+		return known
+	}
+	n := &namespaceVPAs{}
+	s.namespaces[name] = n
+	vpas, err := s.own.AutoscalingV1().VerticalPodAutoscalers(name).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		n.err = fmt.Errorf("list VPAs of namespace %s: %w", name, err)
+		return n
+	}
+	for i := range vpas.Items {
+		vpa := &vpas.Items[i]
+		if vpa.Spec.TargetRef == nil {
+			continue
+		}
+		claim, key := target.ClaimOf(vpa), target.RefKey(name, vpa.Spec.TargetRef)
+		claim.Selects = func(labels map[string]string) bool { return s.Owners.Selects(ctx, key, labels) }
+		n.claims.Put(claim)
+	}
+	if len(vpas.Items) == 0 {
+		return n
+	}
+	n.ranges, n.err = s.readRanges(ctx, name)
+	return n
+}
+
+func (s *Reader) readRanges(ctx context.Context, name string) (policy.Ranges, error) {
+	ranges, err := s.Kube.CoreV1().LimitRanges(name).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return policy.Ranges{}, fmt.Errorf("list LimitRanges of namespace %s: %w", name, err)
+	}
+	objects := make([]*corev1.LimitRange, 0, len(ranges.Items))
+	for i := range ranges.Items {
+		objects = append(objects, &ranges.Items[i])
+	}
+	slices.SortFunc(objects, func(a, b *corev1.LimitRange) int { return strings.Compare(a.Name, b.Name) })
+	return convert.Ranges(objects).Ranges, nil
+}
+
+// wantsSharing reports whether a policy enables sharing for a workload.
+func wantsSharing(d *fleet.Decision) bool {
+	return d.Policy != nil && d.Policy.Sharing.Mode != fleet.SharingOff
+}
+
+// PodsPerPage is the page size of pod lists.
+const PodsPerPage = 500
+
+// DescribeScope describes the objects of a request.
+func (q *Request) DescribeScope(selector labels.Selector) string {
+	text := "in any namespace"
+	if q.Namespace != "" {
+		text = "in namespace " + q.Namespace
+	}
+	if selector != nil && !selector.Empty() {
+		text += fmt.Sprintf(" with labels %s", selector)
+	}
+	return text
+}
+
+// limitRanges returns the LimitRanges of a namespace, or none if they cannot be read.
+func (s *Reader) limitRanges(ctx context.Context, name string) policy.Ranges {
+	if known, read := s.ranges[name]; read {
+		return known
+	}
+	ranges, err := s.readRanges(ctx, name)
+	if err != nil {
+		ranges = policy.Ranges{}
+	}
+	s.ranges[name] = ranges
+	return ranges
+}
+
+// LivePods lists the pods of a request that are neither completed nor terminating.
+func LivePods(ctx context.Context, q Request) ([]corev1.Pod, error) {
+	var all []corev1.Pod
+	for options := (metav1.ListOptions{Limit: PodsPerPage}); ; {
+		list, err := q.Kube.CoreV1().Pods(q.Namespace).List(ctx, options)
+		if err != nil {
+			return nil, fmt.Errorf("list pods: %w", err)
+		}
+		for i := range list.Items {
+			p := &list.Items[i]
+			if p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+				all = append(all, *p)
+			}
+		}
+		if options.Continue = list.Continue; options.Continue == "" {
+			return all, nil
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package plugintest
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
+
+	"loadline.dev/loadline/pkg/core/reason"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/usage"
+)
+
+// ProxyUsage is the usage of the pod of the DaemonSet without a VPA.
+func ProxyUsage() []usage.Sample {
+	key := usage.ContainerKey{Namespace: "kube-system", Pod: "proxy-a", Container: "a"}
+	var all []usage.Sample
+	for i := range 100 {
+		at := Before(5 * (100 - i))
+		all = append(all, usage.Sample{Container: key, Kind: resources.CPU, At: at, Amount: resources.Amount(100 + 5*i)},
+			usage.Sample{Container: key, Kind: resources.Memory, At: at, Amount: resources.Amount(300+i) << 20})
+	}
+	return all
+}
+
+// Response is a response of a proxied request.
+type Response struct {
+	Text string
+	err  error
+}
+
+// DoRaw returns the text.
+func (r Response) DoRaw(context.Context) ([]byte, error) { return []byte(r.Text), r.err }
+
+// Stream returns the text.
+func (r Response) Stream(context.Context) (io.ReadCloser, error) {
+	return io.NopCloser(strings.NewReader(r.Text)), r.err
+}
+
+// AnswerSkips lets the leading updater answer with skip reasons.
+func AnswerSkips(t *testing.T, kube *kubefake.Clientset, reasons map[reason.Reason][]string) {
+	t.Helper()
+	text, err := json.Marshal(map[string]any{"reasons": reasons})
+	require.NoError(t, err)
+	require.NoError(t, kube.Tracker().Add(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vpa-updater"},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: new("vpa-updater-7_0a"), RenewTime: new(metav1.NewMicroTime(Now())), LeaseDurationSeconds: new(int32(15))}}))
+	kube.AddProxyReactor("pods", func(a clienttesting.Action) (bool, rest.ResponseWrapper, error) {
+		asked, ok := a.(clienttesting.ProxyGetAction)
+		require.True(t, ok)
+		require.Equal(t, []string{"kube-system", "http", "vpa-updater-7", "8943", "/left-alone"}, []string{a.GetNamespace(), asked.GetScheme(), asked.GetName(), asked.GetPort(), asked.GetPath()})
+		return true, Response{Text: string(text)}, nil
+	})
+}

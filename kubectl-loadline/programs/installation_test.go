@@ -1,0 +1,77 @@
+package programs
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+
+	"loadline.dev/loadline/kubectl-loadline/plugintest"
+)
+
+func TestASelectorOfExpressionsIsQuoted(t *testing.T) {
+	d := plugintest.ManifestDeployments(t)[1]
+	d.Spec.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: []string{"a", "b"}}}}
+	require.Equal(t, "kubectl -n kube-system get pods -l 'app in (a,b)'", FindInstallation("updater", "kube-system", []appsv1.Deployment{*d}).PodsCommand())
+}
+
+func TestWhichDeploymentRunsAProgram(t *testing.T) {
+	of := func(name, image string, labels map[string]string) appsv1.Deployment {
+		d := plugintest.DeploymentOf(name, image)
+		d.Spec.Template.Labels = labels
+		return *d
+	}
+	app, component := map[string]string{"app": "vpa-updater"}, map[string]string{"app.kubernetes.io/component": "updater"}
+	for name, c := range map[string]struct {
+		there []appsv1.Deployment
+		want  string
+	}{
+		"the label of the manifests":   {[]appsv1.Deployment{of("a", "mirror/a:1", nil), of("b", "mirror/b:1", app)}, "b"},
+		"the label of the chart":       {[]appsv1.Deployment{of("a", "mirror/a:1", nil), of("b", "mirror/b:1", component)}, "b"},
+		"the image, not a label":       {[]appsv1.Deployment{of("a", "images/updater:1", component), of("b", "mirror/vpa-updater:1", nil)}, "b"},
+		"the image of another program": {[]appsv1.Deployment{of("a", "loadline-recommender:1", nil)}, ""},
+		"image and label":              {[]appsv1.Deployment{of("a", "loadline-updater:1", nil), of("b", "loadline-updater:1", app)}, "b"},
+		"two":                          {[]appsv1.Deployment{of("b", "loadline-updater:1", app), of("a", "loadline-updater:1", app), of("c", "loadline-updater:1", app)}, "a"},
+		"none":                         {[]appsv1.Deployment{of("a", "mirror/a:1", nil)}, ""},
+	} {
+		p := FindInstallation("updater", "kube-system", c.there)
+		if c.want == "" {
+			require.Nil(t, p.Deployment, name)
+			continue
+		}
+		require.Equal(t, c.want, p.Deployment.Name, name)
+	}
+	d := of("a", "mesh/proxy:1", app)
+	d.Spec.Template.Spec.Containers = append(d.Spec.Template.Spec.Containers, corev1.Container{Name: "vpa-updater", Image: "mirror/u:1", Args: []string{"--leader-elect", "--leader-elect-resource-name=x"}})
+	p := FindInstallation("updater", "kube-system", []appsv1.Deployment{d})
+	require.Equal(t, "kube-system/x", p.Lease.String(), "not the sidecar's")
+}
+
+// Without flags the Leases are in kube-system, but that of the heartbeat is where NAMESPACE says.
+func TestLeasesOfProgramsThatRunElsewhere(t *testing.T) {
+	all := plugintest.ManifestDeployments(t)
+	all[1].Spec.Template.Spec.Containers[0].Args = nil
+	for i, want := range []string{"kube-system/vpa-recommender-lease true", "kube-system/vpa-updater false", "sizing/vpa-admission-controller false"} {
+		d := all[i]
+		d.Namespace = "sizing"
+		p := FindInstallation(Names[i], d.Namespace, []appsv1.Deployment{*d})
+		require.Equal(t, want, fmt.Sprint(p.Lease, " ", p.LeaderElection))
+		d.Spec.Template.Spec.Containers[0].Env = nil
+		require.Equal(t, "kube-system", FindInstallation(Names[i], d.Namespace, []appsv1.Deployment{*d}).Lease.Namespace)
+		require.Equal(t, "sizing", FindInstallation(Names[i], "sizing", nil).Lease.Namespace)
+	}
+}
+
+func TestTheUpdaterIsAskedAtItsPort(t *testing.T) {
+	for flag, want := range map[string]string{"--v=4": "8943", "--address=:9943": "9943", "--address=[::1]:80": "80", "--address=wrong": "8943"} {
+		d := plugintest.ManifestDeployments(t)[1]
+		d.Spec.Template.Spec.Containers[0].Args = []string{flag}
+		_, port, err := updaterPods(t.Context(), kubefake.NewClientset(d), "kube-system", plugintest.Now())
+		require.NoError(t, err)
+		require.Equal(t, want, port, flag)
+	}
+}

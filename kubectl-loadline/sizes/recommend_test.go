@@ -1,0 +1,147 @@
+package sizes
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"loadline.dev/loadline/kubectl-loadline/cli"
+	"loadline.dev/loadline/kubectl-loadline/inventory"
+	"loadline.dev/loadline/kubectl-loadline/plugintest"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/core/replay"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/testkit"
+)
+
+// emptyEstimator has no usage yet.
+func emptyEstimator(book *recipe.Book) *inventory.Estimator {
+	return &inventory.Estimator{Name: inventory.FromMetricsAPI, Book: book}
+}
+
+// shopSizes are the sizes of the shop and of a DaemonSet without a VPA.
+func shopSizes(t *testing.T, scope inventory.Selection, flag string) *workloadSizes {
+	t.Helper()
+	s := plugintest.NewShop()
+	s.Pods["web-1-a"].Spec.Containers[0].Resources.Requests = plugintest.Resources("2", "200Mi")
+	s.More = append(s.More, &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "proxy"}})
+	kube, own := s.Clients()
+	q := request(t, s, kube, "")
+	q.Namespace = ""
+	if scope.Selector == nil {
+		scope.Selector = labels.Everything()
+	}
+	all, err := readWorkloads(t.Context(), own, q, scope)
+	require.NoError(t, err)
+	book, err := recipe.NewBook(flag, recipe.DefaultConfig())
+	require.NoError(t, err)
+	e := emptyEstimator(book)
+	for _, sample := range plugintest.ProxyUsage() {
+		e.Add(sample)
+	}
+	all.sizes = sizesOf(all.workloads, e)
+	return all
+}
+
+// An estimate is what the recommender would say that has seen the same.
+func TestAnEstimateIsWhatTheRecommenderWouldSay(t *testing.T) {
+	for _, text := range []string{"vpa", "loadline"} {
+		r, err := recipe.ParseWith(recipe.DefaultConfig(), text)
+		require.NoError(t, err)
+		simulated := replay.NewSimulatedRecommender(usage.DefaultConfig(), &r, plugintest.ProxyUsage()[0].At)
+		for _, s := range plugintest.ProxyUsage() {
+			simulated.Observe(s.At, s.Kind, s.Amount, 0)
+		}
+		want := simulated.Advise(plugintest.Now(), resources.List{})
+		all := shopSizes(t, inventory.Selection{Names: []string{"daemonset/proxy"}}, text)
+		require.Len(t, all.sizes, 1)
+		require.Equal(t, want.Target, convert.Resources(all.sizes[0].Target), text)
+		require.Equal(t, want.Lower, convert.Resources(all.sizes[0].Lower), text)
+		require.False(t, want.Target.Empty())
+	}
+}
+
+func TestRecommendIsAsTheDocsShow(t *testing.T) {
+	all := shopSizes(t, inventory.Selection{}, "vpa")
+	require.Empty(t, all.problems)
+	plugintest.InTheDocs(t, "recommend -A", plugintest.Printed(t, &recommendReport{all.sizes, all.problems}, "table"))
+	plugintest.InTheDocs(t, "diff -A", plugintest.Printed(t, diffOf(all.sizes, nil), "table"))
+}
+
+// The requests that a recommendation is compared with have no startup boost.
+func TestSizes_IgnoreStartupBoosts(t *testing.T) {
+	pod := testkit.Pod("web-1-a", testkit.Container("a", "cpu=3 memory=100Mi", ""))
+	pod.Annotations = map[string]string{convert.BoostAnnotationPrefix + "a": `{"requests":{"cpu":"1","memory":"100Mi"},"limits":{}}`}
+	list := sizesOf([]*inventory.Workload{{Pods: []*corev1.Pod{pod}}}, nil)
+	require.Len(t, list, 1)
+	require.Equal(t, "1", list[0].Requests.Cpu().String())
+	_, _, current := estimatorWith(pod).Histories([]*corev1.Pod{pod}, attuneChoice(t))
+	require.EqualValues(t, 1000, current["a"].Value(resources.CPU))
+}
+
+func attuneChoice(t *testing.T) *recipe.Choice {
+	t.Helper()
+	book, err := recipe.NewBook("attune", recipe.DefaultConfig())
+	require.NoError(t, err)
+	return book.For("")
+}
+
+// estimatorWith returns an estimator with one sample of the container a of a pod.
+func estimatorWith(pod *corev1.Pod) *inventory.Estimator {
+	e := emptyEstimator(nil)
+	e.Add(usage.Sample{Container: usage.ContainerKey{Namespace: pod.Namespace, Pod: pod.Name, Container: "a"}, At: plugintest.Before(5), Amount: 100})
+	return e
+}
+
+func TestSizesOfSomeWorkloads(t *testing.T) {
+	for name, c := range map[string]struct {
+		scope inventory.Selection
+		want  []string
+	}{
+		"all":        {inventory.Selection{}, []string{"DaemonSet proxy", "Deployment front", "Deployment web"}},
+		"by kind":    {inventory.Selection{Names: []string{"deployment/web"}}, []string{"Deployment web"}},
+		"by name":    {inventory.Selection{Names: []string{"front", "none"}}, []string{"Deployment front"}},
+		"by label":   {inventory.Selection{Selector: labels.SelectorFromSet(labels.Set{"app": "web"})}, []string{"Deployment web"}},
+		"without":    {inventory.Selection{Unsized: true}, []string{"DaemonSet proxy"}},
+		"wrong kind": {inventory.Selection{Names: []string{"statefulset/web"}}, nil},
+	} {
+		var found []string
+		for _, s := range shopSizes(t, c.scope, "vpa").sizes {
+			found = append(found, s.Workload)
+		}
+		require.Equal(t, c.want, found, name)
+	}
+}
+
+func TestWhatWouldChange(t *testing.T) {
+	all := shopSizes(t, inventory.Selection{Names: []string{"deployment/web"}}, "vpa")
+	require.Equal(t, []sizeChange{{"shop", "Deployment web", "a", "cpu", 3, "2000m", "1400m", -30, "high", "VPA deployment-web"}}, diffOf(all.sizes, nil).Changes)
+	for from, want := range map[resources.Amount]string{1040: "none", 1100: "low", 1250: "medium", 500: "high"} {
+		require.Equal(t, want, severityOf(resources.CPU, from, 1000))
+	}
+}
+
+func TestCommandLineOfRecommendAndDiff(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"recommend", "--help"}, 0, "Usage: kubectl loadline recommend [flags] [[KIND/]NAME...]"},
+		{[]string{"recommend", "--recipe=soup", "--history-length=1s"}, 2, `--recipe=soup: recipe "soup" does not exist`},
+		{[]string{"recommend", "--history-length=1s"}, 2, "--history-length=1s: must be a duration such as 8d"},
+		{[]string{"diff", "-o", "x"}, 2, "--output=x"},
+		{[]string{"diff", "--kubeconfig=/nowhere/at/all"}, 1, "kubectl loadline diff: "},
+	} {
+		var out, errOut bytes.Buffer
+		require.Equal(t, c.code, cli.Run(t.Context(), Commands(), c.args, &out, &errOut), c.args)
+		require.Contains(t, out.String()+errOut.String(), c.want)
+	}
+}
