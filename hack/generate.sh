@@ -118,7 +118,7 @@ flags() {
 	local program
 	for program in recommender updater admission-controller; do
 		printf '\n## %s\n\n```\n' "$program"
-		go run "./$program" --help
+		go run "./cmd/$program" --help
 		echo '```'
 	done
 }
