@@ -76,7 +76,7 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 		return server.Answer{} // whoever resizes a running pod answers for that
 	}
 	answer := h.sizes(ctx, request)
-	if notes := server.Annotated(request.Object.Raw, convert.ForeignAnnotations); len(notes) > 0 {
+	if notes := server.FindAnnotations(request.Object.Raw, convert.ForeignAnnotations); len(notes) > 0 {
 		return withoutNotes(ctx, request, answer, notes)
 	}
 	return answer
@@ -110,9 +110,9 @@ func (h podHandler) sizes(ctx context.Context, request *admissionv1.AdmissionReq
 	if !h.finder.Serves(request.Namespace, h.policies.Acts(request.Namespace)) {
 		return server.Answer{}
 	}
-	pod, err := server.Pod(request.Object.Raw)
+	pod, err := server.DecodePod(request.Object.Raw)
 	switch {
-	case errors.Is(err, server.ErrTooMuch):
+	case errors.Is(err, server.ErrTooComplex):
 		return server.Answer{Cause: server.CauseTooComplex, Err: err}
 	case err != nil:
 		return server.Answer{Cause: server.CauseObject, Err: err}

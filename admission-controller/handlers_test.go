@@ -117,7 +117,7 @@ func TestPodsThatAreLeftAlone(t *testing.T) {
 		"update of a pod":       {found{vpa: vpa}, pod, func(r *admissionv1.AdmissionRequest) { r.Operation = admissionv1.Update }, "", ""},
 		"other version":         {found{vpa: vpa}, pod, func(r *admissionv1.AdmissionRequest) { r.Resource.Version = "v2" }, server.CauseResource, "only pods of version v1"},
 		"namespace without VPA": {found{vpa: vpa}, 7, func(r *admissionv1.AdmissionRequest) { r.Namespace = "without-vpa" }, "", ""},
-		"too many containers":   {found{vpa: vpa}, testkit.Pod("p", make([]corev1.Container, server.MostContainers+1)...), nil, server.CauseTooComplex, "more than 300 containers"},
+		"too many containers":   {found{vpa: vpa}, testkit.Pod("p", make([]corev1.Container, server.MaxContainers+1)...), nil, server.CauseTooComplex, "more than 300 containers"},
 		"no pod":                {found{vpa: vpa}, 7, nil, server.CauseObject, "not a pod"},
 		"owner unknown":         {found{err: errors.New("no such owner")}, pod, nil, server.CauseOwner, "no such owner"},
 		"boost impossible":      {found{vpa: boost}, pod, nil, server.CauseBoost, "VerticalPodAutoscaler default/v: container \"c\": startup boost cannot be computed"},

@@ -77,7 +77,7 @@ func TestNewPodsLoseNotesThatTheyComeWith(t *testing.T) {
 
 // crowded gives a pod more containers than are read of one.
 func crowded(r *admissionv1.AdmissionRequest) {
-	many := strings.Repeat(`{},`, server.MostContainers) + "{}"
+	many := strings.Repeat(`{},`, server.MaxContainers) + "{}"
 	r.Object.Raw = []byte(strings.Replace(string(r.Object.Raw), `"containers":[`, `"containers":[`+many+`,`, 1))
 }
 

@@ -64,7 +64,7 @@ func (x *exchange) receive(ctx context.Context, control *http.ResponseController
 			end = end.Add(time.Since(start))
 			if !room {
 				x.release()
-				x.about = Head(body)
+				x.about = decodeHead(body)
 				if err := limit(control, end); err != nil {
 					return nil, err
 				}

@@ -53,7 +53,7 @@ func lean(pod *corev1.Pod) *corev1.Pod {
 func TestAUsualPodIsReadAsEncodingJSONReadsIt(t *testing.T) {
 	var want corev1.Pod
 	require.NoError(t, json.Unmarshal(usualPod(t), &want))
-	got, err := Pod(usualPod(t))
+	got, err := DecodePod(usualPod(t))
 	require.NoError(t, err)
 	require.Equal(t, lean(&want), got)
 	require.Len(t, got.Spec.Containers, 2)
@@ -62,12 +62,12 @@ func TestAUsualPodIsReadAsEncodingJSONReadsIt(t *testing.T) {
 
 func TestWhatIsNoPodIsTold(t *testing.T) {
 	for in, message := range map[string]string{
-		``:                        "byte 0 must be '{', not the end",
+		``:                        "byte 0: unexpected end of JSON",
 		`7`:                       `byte 0 must be '{', not "7"`,
 		`{"spec":[]}`:             `byte 8 must be '{', not "[]}"`,
 		`{"metadata":{"name":7}}`: `byte 20 must be a string, not "7}}"`,
-		`{"metadata":{}`:          "byte 14 must be ',', not the end",
-		`{"metadata":{"x":[`:      "byte 18 must be the rest of an object or a list, not the end",
+		`{"metadata":{}`:          "byte 14: unexpected end of JSON",
+		`{"metadata":{"x":[`:      "byte 18: unexpected end of JSON",
 		`{} {}`:                   `byte 3 must be the end, not "{}"`,
 		`{"spec":{"containers":[{"resources":{"requests":{"cpu":"x"}}}]}}`: `must be a quantity such as 250m or 1Gi, not "\"x\"}}}]}}"`,
 		`{"spec":{"containers":[{"resources":{"requests":{"cpu":{}}}}]}}`:  "must be a quantity",
@@ -75,31 +75,31 @@ func TestWhatIsNoPodIsTold(t *testing.T) {
 		`{"metadata":{"ownerReferences":[{"controller":"yes"}]}}`:          "must be true or false",
 		`{"spec":{"activeDeadlineSeconds":"x"}}`:                           "cannot unmarshal string",
 	} {
-		_, err := Pod([]byte(in))
+		_, err := DecodePod([]byte(in))
 		require.ErrorContains(t, err, "not a pod: ", in)
 		require.ErrorContains(t, err, message, in)
-		require.NotErrorIs(t, err, ErrTooMuch, in)
+		require.NotErrorIs(t, err, ErrTooComplex, in)
 	}
 }
 
 func TestAPodWithMoreThanAnyPodHasIsNotRead(t *testing.T) {
 	list := func(item string, n int) string { return strings.TrimSuffix(strings.Repeat(item+",", n), ",") }
 	for name, c := range map[string]struct{ most, more string }{
-		"containers":            {`{"spec":{"containers":[` + list(`{}`, MostContainers) + `]}}`, `{"spec":{"containers":[` + list(`{}`, MostContainers+1) + `]}}`},
+		"containers":            {`{"spec":{"containers":[` + list(`{}`, MaxContainers) + `]}}`, `{"spec":{"containers":[` + list(`{}`, MaxContainers+1) + `]}}`},
 		"containers, two lists": {`{"spec":{"initContainers":[` + list(`{}`, 100) + `],"containers":[` + list(`{}`, 200) + `]}}`, `{"spec":{"initContainers":[` + list(`{}`, 101) + `],"containers":[` + list(`{}`, 200) + `]}}`},
-		"lists of containers":   {`{"spec":{` + list(`"containers":[{}]`, MostContainers) + `}}`, `{"spec":{` + list(`"containers":[{}]`, MostContainers+1) + `}}`},
-		"parts":                 {`{"metadata":{"ownerReferences":[` + list(`{}`, mostParts-2) + `]}}`, `{"metadata":{"ownerReferences":[` + list(`{}`, mostParts-1) + `]}}`},
-		"name":                  {`{"metadata":{"name":"` + strings.Repeat("x", longestText) + `"}}`, `{"metadata":{"name":"` + strings.Repeat("x", longestText+1) + `"}}`},
-		"label":                 {`{"metadata":{"labels":{"` + strings.Repeat("x", longestText) + `":""}}}`, `{"metadata":{"labels":{"` + strings.Repeat("x", longestText+3) + `":""}}}`},
-		"escapes":               {escapedLabels(mostDecoded / longestText), escapedLabels(mostDecoded/longestText + 1)},
+		"lists of containers":   {`{"spec":{` + list(`"containers":[{}]`, MaxContainers) + `}}`, `{"spec":{` + list(`"containers":[{}]`, MaxContainers+1) + `}}`},
+		"parts":                 {`{"metadata":{"ownerReferences":[` + list(`{}`, maxParts-2) + `]}}`, `{"metadata":{"ownerReferences":[` + list(`{}`, maxParts-1) + `]}}`},
+		"name":                  {`{"metadata":{"name":"` + strings.Repeat("x", maxText) + `"}}`, `{"metadata":{"name":"` + strings.Repeat("x", maxText+1) + `"}}`},
+		"label":                 {`{"metadata":{"labels":{"` + strings.Repeat("x", maxText) + `":""}}}`, `{"metadata":{"labels":{"` + strings.Repeat("x", maxText+3) + `":""}}}`},
+		"escapes":               {escapedLabels(maxUnescaped / maxText), escapedLabels(maxUnescaped/maxText + 1)},
 		"exponent":              {`{"spec":{"overhead":{"cpu":"1e-99"}}}`, `{"spec":{"overhead":{"cpu":"1e-2147483647"}}}`},
 		"quantity":              {`{"spec":{"overhead":{"cpu":` + strings.Repeat("9", 64) + `}}}`, `{"spec":{"overhead":{"cpu":` + strings.Repeat("9", 64+1) + `}}}`},
-		"what is not looked at": {`{"spec":{"volumes":[` + list(`{}`, 2*mostParts) + `]}}`, `{"spec":{"resources":{"claims":[` + list(`{}`, mostParts) + `]}}}`},
+		"what is not looked at": {`{"spec":{"volumes":[` + list(`{}`, 2*maxParts) + `]}}`, `{"spec":{"resources":{"claims":[` + list(`{}`, maxParts) + `]}}}`},
 	} {
-		_, err := Pod([]byte(c.most))
+		_, err := DecodePod([]byte(c.most))
 		require.NoError(t, err, name)
-		_, err = Pod([]byte(c.more))
-		require.ErrorIs(t, err, ErrTooMuch, name)
+		_, err = DecodePod([]byte(c.more))
+		require.ErrorIs(t, err, ErrTooComplex, name)
 	}
 }
 
@@ -107,18 +107,18 @@ func TestAPodWithMoreThanAnyPodHasIsNotRead(t *testing.T) {
 func escapedLabels(n int) string {
 	var b strings.Builder
 	for i := range n {
-		fmt.Fprintf(&b, `"%d":"\n%s",`, i, strings.Repeat("x", longestText-2))
+		fmt.Fprintf(&b, `"%d":"\n%s",`, i, strings.Repeat("x", maxText-2))
 	}
 	return `{"metadata":{"labels":{` + strings.TrimSuffix(b.String(), ",") + `}}}`
 }
 
 func TestOfMembersWithTheSameNameTheLastCounts(t *testing.T) {
-	pod, err := Pod([]byte(`{"metadata":{"name":"a","labels":{"x":"1"}},"spec":{"containers":[{"name":"a"},{"name":"b"}],"containers":[{"name":"c"}]},"metadata":{"name":"b"}}`))
+	pod, err := DecodePod([]byte(`{"metadata":{"name":"a","labels":{"x":"1"}},"spec":{"containers":[{"name":"a"},{"name":"b"}],"containers":[{"name":"c"}]},"metadata":{"name":"b"}}`))
 	require.NoError(t, err)
 	require.Equal(t, "b", pod.Name)
 	require.Nil(t, pod.Labels)
 	require.Equal(t, []corev1.Container{{Name: "c"}}, pod.Spec.Containers)
-	request, err := Request([]byte(`{"request":{"uid":"1","name":"n"},"request":{"uid":"2","object":1,"object":{"a":2}}}`))
+	request, err := DecodeRequest([]byte(`{"request":{"uid":"1","name":"n"},"request":{"uid":"2","object":1,"object":{"a":2}}}`))
 	require.NoError(t, err)
 	require.Equal(t, "2", string(request.UID))
 	require.Empty(t, request.Name)
@@ -133,9 +133,9 @@ func FuzzDecodePod(f *testing.F) {
 	f.Add([]byte(`{"spec":{"initContainers":[{"restartPolicy":"Always","image":"x"}],"volumes":[{"name":"v"}]}}`))
 	f.Add([]byte(`{"metadata":{"labels":{"<é":"\u2028"},"ownerReferences":[{"controller":true,"uid":"u"},{"kind":"K"}]},"spec":{"resources":{"limits":{"cpu":1}},"priorityClassName":"p","activeDeadlineSeconds":3}}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		_, ours := Pod(raw)
+		_, ours := DecodePod(raw)
 		var pod corev1.Pod
-		if errors.Is(ours, ErrTooMuch) || json.Unmarshal(raw, &pod) != nil {
+		if errors.Is(ours, ErrTooComplex) || json.Unmarshal(raw, &pod) != nil {
 			return
 		}
 		if ours != nil {
@@ -145,7 +145,7 @@ func FuzzDecodePod(f *testing.F) {
 		if err != nil {
 			return
 		}
-		short, err := Pod(written)
+		short, err := DecodePod(written)
 		if err != nil {
 			t.Fatalf("%s: %v", written, err)
 		}
@@ -179,14 +179,14 @@ func TestAnnotationsAreFoundByTheirNames(t *testing.T) {
 		`{"metadata":null}`:                                                                  nil,
 		`{"spec":{},"metadata":{"annotations":{"x/a":""}}}`:                                  {"x/a"},
 		`[]`: nil,
-		`{"metadata":{"annotations":{` + strings.Repeat(`"y":"",`, 2*mostParts) + `"x/a":""}}}`: {"x/a"},
+		`{"metadata":{"annotations":{` + strings.Repeat(`"y":"",`, 2*maxParts) + `"x/a":""}}}`: {"x/a"},
 	} {
-		require.Equal(t, want, Annotated([]byte(in), names), in[:min(len(in), 100)])
+		require.Equal(t, want, FindAnnotations([]byte(in), names), in[:min(len(in), 100)])
 	}
 }
 
 // Nearly all pods have annotations, and none of those.
 func TestToFindNoAnnotationTakesNoMemory(t *testing.T) {
 	names, pod := []string{"x/a", "x/b"}, []byte(`{"kind":"Pod","metadata":{"name":"p","annotations":{"y":"z","yy":"zz"}},"spec":{"containers":[{"name":"c"}]}}`)
-	require.Zero(t, testing.AllocsPerRun(100, func() { Annotated(pod, names) }))
+	require.Zero(t, testing.AllocsPerRun(100, func() { FindAnnotations(pod, names) }))
 }

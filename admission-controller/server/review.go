@@ -239,7 +239,7 @@ func (x *exchange) answer(ctx context.Context, body []byte) *admissionv1.Admissi
 	}
 	end := x.answers.begin(ctx, namespaceOf(body), len(body) > usualBody)
 	if end == nil {
-		x.about = Head(body)
+		x.about = decodeHead(body)
 		return x.busy()
 	}
 	defer end()

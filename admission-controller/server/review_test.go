@@ -37,12 +37,12 @@ func TestRequest(t *testing.T) {
 			Resource: metav1.GroupVersionResource{Group: "g", Version: "v1", Resource: "pods"}, DryRun: new(true)},
 	})
 	require.NoError(t, err)
-	request, err := Request(written)
+	request, err := DecodeRequest(written)
 	require.NoError(t, err)
 	require.Equal(t, &admissionv1.AdmissionRequest{UID: "u", Namespace: "ns", Name: "n", Operation: admissionv1.Update, SubResource: "s",
 		Resource: metav1.GroupVersionResource{Group: "g", Version: "v1", Resource: "pods"}, DryRun: new(true)}, request)
 
-	request, err = Request([]byte(` {"request":{"uid":"u","object": {"a":"}"} ,"oldObject":null}} `))
+	request, err = DecodeRequest([]byte(` {"request":{"uid":"u","object": {"a":"}"} ,"oldObject":null}} `))
 	require.NoError(t, err)
 	require.Equal(t, types.UID("u"), request.UID)
 	require.Equal(t, `{"a":"}"}`, string(request.Object.Raw))
@@ -51,11 +51,11 @@ func TestRequest(t *testing.T) {
 
 func TestWhatIsNoReviewIsTold(t *testing.T) {
 	for in, message := range map[string]string{
-		``: "not an AdmissionReview: byte 0 must be '{', not the end", `7`: `not an AdmissionReview: byte 0 must be '{', not "7"`, `{}`: "has no request", `{"request":null}`: "has no request",
-		`null`: "has no request", `{"request":{"uid":7}}`: "not an AdmissionReview: byte 18 must be a string", `{"request":{}} x`: "byte 15 must be the end", `{"request":7}`: `must be '{', not "7}"`,
-		`{"request":{"dryRun":1}}`: "must be true or false", `{"request":{"uid":"` + strings.Repeat("u", longestText+1) + `"}}`: "more than is looked at",
+		``: "not an AdmissionReview: byte 0: unexpected end of JSON", `7`: `not an AdmissionReview: byte 0 must be '{', not "7"`, `{}`: "has no request", `{"request":null}`: "has no request",
+		`null`: "has no request", `{"request":{"uid":7}}`: "not an AdmissionReview: byte 18 must be a string", `{"request":{}} x`: "byte 15: invalid character", `{"request":7}`: `must be '{', not "7}"`,
+		`{"request":{"dryRun":1}}`: "must be true or false", `{"request":{"uid":"` + strings.Repeat("u", maxText+1) + `"}}`: "more than is looked at",
 	} {
-		_, err := Request([]byte(in))
+		_, err := DecodeRequest([]byte(in))
 		require.ErrorContains(t, err, message, in)
 	}
 }
@@ -63,9 +63,9 @@ func TestWhatIsNoReviewIsTold(t *testing.T) {
 // The rest of a large review may have to wait, and the answer needs the UID.
 func TestTheBeginningOfAReviewSaysWhatItIsAbout(t *testing.T) {
 	whole := `{"kind":"AdmissionReview","request":{"uid":"u","resource":{"group":"","version":"v1","resource":"pods"},"namespace":"ns","operation":"CREATE","object":{"metadata":{"name":"x"}}}}`
-	require.Nil(t, Head(nil))
-	require.Nil(t, Head([]byte(whole[:40])))
-	head := Head([]byte(whole[:len(whole)-10]))
+	require.Nil(t, decodeHead(nil))
+	require.Nil(t, decodeHead([]byte(whole[:40])))
+	head := decodeHead([]byte(whole[:len(whole)-10]))
 	require.Equal(t, "u", string(head.UID))
 	require.Equal(t, "pods", head.Resource.Resource)
 	require.Equal(t, "ns", head.Namespace)
@@ -76,9 +76,9 @@ func TestTheBeginningOfAReviewSaysWhatItIsAbout(t *testing.T) {
 func FuzzRequest(f *testing.F) {
 	f.Add([]byte(`{"kind":"AdmissionReview","request":{"uid":"u","resource":{"group":"","version":"v1","resource":"pods"},"namespace":"ns","operation":"CREATE","object":{"spec":{}},"oldObject":null,"dryRun":false}}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		_, ours := Request(raw)
+		_, ours := DecodeRequest(raw)
 		var review admissionv1.AdmissionReview
-		if errors.Is(ours, ErrTooMuch) || json.Unmarshal(raw, &review) != nil || review.Request == nil {
+		if errors.Is(ours, ErrTooComplex) || json.Unmarshal(raw, &review) != nil || review.Request == nil {
 			return
 		}
 		if ours != nil {
@@ -92,7 +92,7 @@ func FuzzRequest(f *testing.F) {
 		if err := json.Unmarshal(written, &long); err != nil {
 			t.Fatal(err)
 		}
-		short, err := Request(written)
+		short, err := DecodeRequest(written)
 		if err != nil {
 			t.Fatalf("%s: %v", written, err)
 		}

@@ -97,7 +97,7 @@ func (s *Server) Handler(log klog.Logger) http.Handler {
 		_, _ = io.WriteString(w, "OK")
 	})
 	mux.Handle("/", &reviewer{
-		handlers: s.config.Handlers, recorder: s.config.Recorder, callers: s.config.Callers, log: log, reads: Request,
+		handlers: s.config.Handlers, recorder: s.config.Recorder, callers: s.config.Callers, log: log, reads: DecodeRequest,
 		memory: newMemory(largeBodies, MaxBody), answers: newSlots(answeredAtOnce),
 	})
 	return mux

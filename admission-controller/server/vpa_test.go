@@ -21,21 +21,21 @@ func TestAVPAThatMustNotBeDecoded(t *testing.T) {
 		"leading zeros":     bound(`"minAllowed":{"cpu":`, `"1e-0002147483647"}`),
 		"digits":            bound(`"minAllowed":{"cpu":`, `"`+strings.Repeat("9", 1000)+`"}`),
 		"in the status":     `{"status":{"recommendation":{"containerRecommendations":[{"target":{"cpu":"1e-2147483647"}}]}}}`,
-		"policies":          `{"spec":{"resourcePolicy":{"containerPolicies":[` + strings.Repeat(`{},`, mostParts) + `{}]}}}`,
+		"policies":          `{"spec":{"resourcePolicy":{"containerPolicies":[` + strings.Repeat(`{},`, maxParts) + `{}]}}}`,
 		"deep":              strings.Repeat(`[`, 1000000),
-		"deep object":       deep(`{"x":`, mostLevels+1, `}`),
-		"deep list":         `{"x":` + deep(`[`, mostLevels, `]`) + `}`,
-		"what is no member": `{"x":[` + strings.Repeat(`0,`, mostParts) + `0]}`,
-		"amounts":           `{"spec":{"resourcePolicy":{"containerPolicies":[{"maxAllowed":{` + strings.Repeat(`"cpu":1,`, mostAmounts) + `"cpu":1}}]}}}`,
-		"size":              `{"metadata":{"annotations":{"a":"` + strings.Repeat("x", LargestVPA) + `"}}}`,
+		"deep object":       deep(`{"x":`, maxDepth+1, `}`),
+		"deep list":         `{"x":` + deep(`[`, maxDepth, `]`) + `}`,
+		"what is no member": `{"x":[` + strings.Repeat(`0,`, maxParts) + `0]}`,
+		"amounts":           `{"spec":{"resourcePolicy":{"containerPolicies":[{"maxAllowed":{` + strings.Repeat(`"cpu":1,`, maxQuantities) + `"cpu":1}}]}}}`,
+		"size":              `{"metadata":{"annotations":{"a":"` + strings.Repeat("x", MaxVPABytes) + `"}}}`,
 	} {
-		require.ErrorIs(t, CheckVPA([]byte(in)), ErrTooMuch, name)
+		require.ErrorIs(t, CheckVPA([]byte(in)), ErrTooComplex, name)
 	}
 	for _, in := range []string{
 		bound(`"minAllowed":{"cpu":`, `"250m"}`), bound(`"minAllowed":{"cpu":`, `"1e3","memory":1E9}`), bound(`"minAllowed":{"memory":`, `"1Ei"}`),
-		deep(`{"x":`, mostLevels, `}`), `{"x":` + deep(`[`, mostLevels-1, `]`) + `,"y":[[]]}`,
-		`{"status":{"recommendation":{"containerRecommendations":[{"target":{` + strings.Repeat(`"cpu":1,`, mostAmounts-1) + `"cpu":1}}]}}}`,
-		`{"metadata":{"labels":{"commit":"12e4567"},"annotations":{"a":"` + strings.Repeat("x", LargestVPA/2) + `"}}}`,
+		deep(`{"x":`, maxDepth, `}`), `{"x":` + deep(`[`, maxDepth-1, `]`) + `,"y":[[]]}`,
+		`{"status":{"recommendation":{"containerRecommendations":[{"target":{` + strings.Repeat(`"cpu":1,`, maxQuantities-1) + `"cpu":1}}]}}}`,
+		`{"metadata":{"labels":{"commit":"12e4567"},"annotations":{"a":"` + strings.Repeat("x", MaxVPABytes/2) + `"}}}`,
 		``, `7`, `{"spec":`, `{"spec":{"resourcePolicy":{"containerPolicies":[{"minAllowed":7}]}}}`, // encoding/json says what is wrong
 	} {
 		require.NoError(t, CheckVPA([]byte(in)), in)
@@ -44,10 +44,10 @@ func TestAVPAThatMustNotBeDecoded(t *testing.T) {
 
 func TestAPolicyThatMustNotBeDecoded(t *testing.T) {
 	sized := func(size int) []byte { return []byte(`{"x":"` + strings.Repeat("x", size-len(`{"x":""}`)) + `"}`) }
-	require.NoError(t, CheckPolicy(sized(LargestPolicy)))
-	require.ErrorIs(t, CheckPolicy(sized(LargestPolicy+1)), ErrTooMuch)
-	require.NoError(t, CheckVPA(sized(LargestPolicy+1)))
-	require.ErrorIs(t, CheckPolicy([]byte(`{"spec":{"resourcePolicy":{"containerPolicies":[{"minAllowed":{"cpu":"1e-2147483647"}}]}}}`)), ErrTooMuch)
+	require.NoError(t, CheckPolicy(sized(MaxPolicyBytes)))
+	require.ErrorIs(t, CheckPolicy(sized(MaxPolicyBytes+1)), ErrTooComplex)
+	require.NoError(t, CheckVPA(sized(MaxPolicyBytes+1)))
+	require.ErrorIs(t, CheckPolicy([]byte(`{"spec":{"resourcePolicy":{"containerPolicies":[{"minAllowed":{"cpu":"1e-2147483647"}}]}}}`)), ErrTooComplex)
 }
 
 func TestSameSpec(t *testing.T) {
@@ -61,22 +61,22 @@ func TestSameSpec(t *testing.T) {
 		{`{"spec":{"a":1}}`, `{}`, false},
 		{`{}`, `{"metadata":{}}`, true},
 		{`{"spec":{"a":1},"spec":{"a":2}}`, `{"spec":{"a":2}}`, true}, // of two the last counts
-		{`{"spec":` + deep(`[`, mostParts, `]`) + `}`, `{"spec":` + deep(`[`, mostParts, `]`) + `}`, true},
+		{`{"spec":` + deep(`[`, maxLibraryDepth-2, `]`) + `}`, `{"spec":` + deep(`[`, maxLibraryDepth-2, `]`) + `}`, true},
 		{`{"spec":{"a":1}`, `{"spec":{"a":1}`, false},
 		{``, ``, false},
 		{`{"spec":{"a":1}}`, ``, false},
 	} {
-		require.Equal(t, c.want, SameSpec([]byte(c.one), []byte(c.other)), "%.50s %.50s", c.one, c.other)
+		require.Equal(t, c.want, HaveSameSpec([]byte(c.one), []byte(c.other)), "%.50s %.50s", c.one, c.other)
 	}
 }
 
 func TestDeleting(t *testing.T) {
 	for in, want := range map[string]bool{
-		`{"metadata":{"deletionTimestamp":"2026-01-02T12:00:00Z"},"spec":{"x":[` + strings.Repeat(`{},`, 2*mostParts) + `{}]}}`: true,
-		`{"spec":` + deep(`[`, mostParts, `]`) + `,"metadata":{"deletionTimestamp":"2026-01-02T12:00:00Z"}}`:                    true,
+		`{"metadata":{"deletionTimestamp":"2026-01-02T12:00:00Z"},"spec":{"x":[` + strings.Repeat(`{},`, 2*maxParts) + `{}]}}`: true,
+		`{"spec":` + deep(`[`, maxLibraryDepth-2, `]`) + `,"metadata":{"deletionTimestamp":"2026-01-02T12:00:00Z"}}`:           true,
 		`{"metadata":{"deletionTimestamp":null}}`: false, `{"metadata":{}}`: false, `{"spec":{"deletionTimestamp":"x"}}`: false,
 		`{"metadata":{"deletionTimestamp":"2026-01-02T12:00:00Z"},"metadata":{}}`: false, ``: false, `{"metadata":{"deletionTimestamp":"x"}`: false,
 	} {
-		require.Equal(t, want, Deleting([]byte(in)), in)
+		require.Equal(t, want, IsDeleted([]byte(in)), in)
 	}
 }

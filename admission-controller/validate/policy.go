@@ -27,7 +27,7 @@ type PolicyVerdict struct {
 // must not stop a new label, or the last update of an object that is being deleted.
 func (c Config) CheckPolicy(raw, old []byte) PolicyVerdict {
 	verdict := c.checkPolicy(raw, old)
-	if len(verdict.Errors) == 0 || !server.SameSpec(raw, old) {
+	if len(verdict.Errors) == 0 || !server.HaveSameSpec(raw, old) {
 		return verdict
 	}
 	for _, e := range verdict.Errors {

@@ -67,7 +67,7 @@ const (
 // being deleted is let through with the spec that it has: its last update takes a
 // finalizer away.
 func (c Config) Check(raw, old []byte) Verdict {
-	if server.Deleting(raw) && server.SameSpec(raw, old) {
+	if server.IsDeleted(raw) && server.HaveSameSpec(raw, old) {
 		return Verdict{}
 	}
 	if err := server.CheckVPA(raw); err != nil {
