@@ -111,8 +111,8 @@ func NewRoot(commands []*cobra.Command) *cobra.Command {
 }
 
 // commandNames returns the sorted names of subcommands, without help.
-func commandNames(of *cobra.Command) (all []string) {
-	for _, c := range of.Commands() {
+func commandNames(parent *cobra.Command) (all []string) {
+	for _, c := range parent.Commands() {
 		if c.IsAvailableCommand() && c.Name() != "help" {
 			all = append(all, c.Name())
 		}
@@ -157,15 +157,15 @@ func overview(cmd *cobra.Command, out io.Writer) {
 	printable.Fprintf(out, "\n%s COMMAND --help tells more.\n", cmd.CommandPath())
 }
 
-func listCommands(w io.Writer, of *cobra.Command) {
-	for _, name := range commandNames(of) {
-		c, _, err := of.Find([]string{name})
+func listCommands(w io.Writer, parent *cobra.Command) {
+	for _, name := range commandNames(parent) {
+		c, _, err := parent.Find([]string{name})
 		switch {
 		case err != nil:
 		case c.HasAvailableSubCommands() && name != "completion":
 			listCommands(w, c)
 		default:
-			printable.Fprintf(w, "  %s %s\t%s\n", of.CommandPath(), c.Use, lowerFirst(c.Short))
+			printable.Fprintf(w, "  %s %s\t%s\n", parent.CommandPath(), c.Use, lowerFirst(c.Short))
 		}
 	}
 }

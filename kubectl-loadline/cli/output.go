@@ -79,11 +79,11 @@ func (o *OutputFlag) Print(out, errOut io.Writer, a Report) error {
 
 // MarshalYAML encodes a value without unprintable characters. Block style leaves some of them
 // unescaped. Such values are written in flow style.
-func MarshalYAML(of any) ([]byte, error) {
+func MarshalYAML(value any) ([]byte, error) {
 	var flow bytes.Buffer
 	e := json.NewEncoder(printable.FlowYAML(&flow))
 	e.SetIndent("", "  ")
-	if err := e.Encode(of); err != nil {
+	if err := e.Encode(value); err != nil {
 		return nil, err
 	}
 	block, err := yaml.JSONToYAML(flow.Bytes())
@@ -124,7 +124,7 @@ func (t Table) text(out io.Writer, wide bool) error {
 	if !wide {
 		shown -= t.Wide
 	}
-	line := func(cells []string) {
+	write := func(cells []string) {
 		last := shown // trailing empty cells are dropped
 		for last > 0 && cells[last-1] == "" {
 			last--
@@ -132,26 +132,26 @@ func (t Table) text(out io.Writer, wide bool) error {
 		printable.Row(w, cells[:last]...)
 	}
 	if len(t.Columns) > 0 {
-		line(t.Columns)
+		write(t.Columns)
 	}
 	for _, row := range t.Rows {
-		line(row)
+		write(row)
 	}
 	return w.Flush()
 }
 
 func (t Table) markdown(out io.Writer) error {
-	line := func(cells []string) {
+	write := func(cells []string) {
 		escaped := make([]string, len(cells))
 		for i, cell := range cells {
 			escaped[i] = strings.ReplaceAll(cell, "|", `\|`)
 		}
 		printable.Fprintf(out, "| %s |\n", strings.Join(escaped, " | "))
 	}
-	line(t.Columns)
-	line(slices.Repeat([]string{"---"}, len(t.Columns)))
+	write(t.Columns)
+	write(slices.Repeat([]string{"---"}, len(t.Columns)))
 	for _, row := range t.Rows {
-		line(row)
+		write(row)
 	}
 	return nil
 }

@@ -16,8 +16,8 @@ func Timestamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // FormatResource formats a resource of a list, or returns "none".
 func FormatResource(list resources.List, k resources.Kind) string {
-	a, there := list.Get(k)
-	if !there {
+	a, found := list.Get(k)
+	if !found {
 		return "none"
 	}
 	return FormatAmount(k, float64(a))

@@ -96,7 +96,7 @@ type examination struct {
 	owners      *target.Live
 	deployments []appsv1.Deployment               // in the namespace of the programs
 	installed   map[string]*programs.Installation // by program
-	vpas        []vpav1.VerticalPodAutoscaler
+	vpas        []*vpav1.VerticalPodAutoscaler
 	nodes       []corev1.Node
 	hpas        []autoscalingv2.HorizontalPodAutoscaler
 	budgets     []policyv1.PodDisruptionBudget
@@ -133,7 +133,9 @@ func (e *examination) read(ctx context.Context) {
 	if list, err := e.own.AutoscalingV1().VerticalPodAutoscalers(e.namespace).List(ctx, metav1.ListOptions{}); err != nil {
 		e.unread["VPAs"] = err
 	} else {
-		e.vpas = list.Items
+		for i := range list.Items {
+			e.vpas = append(e.vpas, &list.Items[i])
+		}
 	}
 	if list, err := e.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{}); err != nil {
 		e.unread["nodes"] = err
@@ -181,7 +183,6 @@ func (e *examination) examine(ctx context.Context, checks []check) *doctorReport
 	return a
 }
 
-// Tables implements cli.Report.
 func (a *doctorReport) Tables() []cli.Table {
 	t := cli.Table{Columns: []string{"SEVERITY", "CHECK", "OBJECT", "PROBLEM", "FIX"}}
 	for _, f := range a.Findings {
@@ -190,7 +191,6 @@ func (a *doctorReport) Tables() []cli.Table {
 	return []cli.Table{t}
 }
 
-// Notes implements cli.Report.
 func (a *doctorReport) Notes() []string {
 	notes := []string{fmt.Sprintf("Checks made: %d, findings: %d", len(a.Checked), len(a.Findings))}
 	for _, u := range a.Unchecked {
@@ -279,4 +279,55 @@ func (r reviewing) AuthorizationV1() authorizationv1.AuthorizationV1Interface { 
 // Commands returns doctor and migrate.
 func Commands() []*cobra.Command {
 	return []*cobra.Command{doctorCommand(), migrateCommand()}
+}
+
+// Annotations of Helm on the objects of a release.
+const (
+	releaseAnnotation = "meta.helm.sh/release-name"
+	releaseNamespace  = "meta.helm.sh/release-namespace"
+)
+
+// deployFolder is the folder with all objects except deploy/crds. make push writes it.
+const deployFolder = "dist/deploy, or the folder that it was installed from"
+
+// notInstalled reports whether a program has no Deployment, although another one has. For example,
+// users of recommendations alone only install the recommender.
+func (e *examination) notInstalled(program string) bool {
+	return e.installed[program].Deployment == nil && slices.ContainsFunc(programs.Names, func(p string) bool { return e.installed[p].Deployment != nil })
+}
+
+// installCommand returns the command that adds missing objects, by Helm or from a folder.
+func (e *examination) installCommand(folder string) string {
+	for _, p := range programs.Names {
+		if d := e.installed[p].Deployment; d != nil {
+			if upgrade := upgradeCommand(d, e.migrating); upgrade != "" {
+				return upgrade
+			}
+		}
+	}
+	return "kubectl apply -k " + folder
+}
+
+// upgradeCommand returns the command that upgrades the release of a Deployment, or "". A migration
+// switches to the chart of Loadline.
+func upgradeCommand(d *appsv1.Deployment, moves bool) string {
+	name := d.Annotations[releaseAnnotation]
+	if name == "" {
+		return ""
+	}
+	chart := "CHART --reset-then-reuse-values, with the chart of the release"
+	if moves {
+		chart = "charts/loadline --reset-then-reuse-values --take-ownership, with images of yours as docs/migrate.md says"
+	}
+	return fmt.Sprintf("helm -n %s upgrade %s %s", cmp.Or(d.Annotations[releaseNamespace], d.Namespace), name, chart)
+}
+
+// replacedByUpgrade reports whether an object belongs to the release of a program. The upgrade removes
+// such objects if the new chart lacks them.
+func (e *examination) replacedByUpgrade(object metav1.Object) bool {
+	annotations := object.GetAnnotations()
+	return annotations[releaseAnnotation] != "" && slices.ContainsFunc(programs.Names, func(program string) bool {
+		d := e.installed[program].Deployment
+		return d != nil && d.Annotations[releaseAnnotation] == annotations[releaseAnnotation] && d.Annotations[releaseNamespace] == annotations[releaseNamespace]
+	})
 }

@@ -114,8 +114,7 @@ func checkOldWebhook(ctx context.Context, e *examination) error {
 
 func checkModes(_ context.Context, e *examination) error {
 	counts := map[string]int{}
-	for i := range e.vpas {
-		v := &e.vpas[i]
+	for _, v := range e.vpas {
 		if convert.Mode(v) == vpav1.UpdateModeAuto {
 			counts["of mode Auto, which is that of Recreate here, too"]++
 		}

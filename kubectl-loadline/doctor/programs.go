@@ -27,7 +27,7 @@ import (
 
 // missingResources returns the resources of a group that the API server does not have.
 func (e *examination) missingResources(groupVersion string, wanted ...string) ([]string, error) {
-	there, err := e.kube.Discovery().ServerResourcesForGroupVersion(groupVersion)
+	served, err := e.kube.Discovery().ServerResourcesForGroupVersion(groupVersion)
 	if apierrors.IsNotFound(err) {
 		return wanted, nil
 	}
@@ -35,7 +35,7 @@ func (e *examination) missingResources(groupVersion string, wanted ...string) ([
 		return nil, err
 	}
 	return slices.DeleteFunc(wanted, func(name string) bool {
-		return slices.ContainsFunc(there.APIResources, func(r metav1.APIResource) bool { return r.Name == name })
+		return slices.ContainsFunc(served.APIResources, func(r metav1.APIResource) bool { return r.Name == name })
 	}), nil
 }
 
@@ -195,11 +195,11 @@ func checkPermissions(ctx context.Context, e *examination) error {
 				Groups:             []string{"system:serviceaccounts", "system:serviceaccounts:" + e.programs, "system:authenticated"},
 				ResourceAttributes: &authorizationv1.ResourceAttributes{Group: p.group, Resource: resource, Subresource: sub, Verb: p.verb},
 			}}
-			answer, err := e.kube.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+			reviewed, err := e.kube.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 			if err != nil {
 				return fmt.Errorf("ask what service account %s may do: %w", account, err)
 			}
-			if !answer.Status.Allowed {
+			if !reviewed.Status.Allowed {
 				severity, folder := severityError, deployFolder
 				if e.migrating {
 					severity, folder = severityNote, "deploy/migrate"
@@ -303,11 +303,11 @@ func certificates(text []byte) (all []*x509.Certificate, err error) {
 		if block, text = pem.Decode(text); block == nil {
 			return all, nil
 		}
-		one, err := x509.ParseCertificate(block.Bytes)
+		certificate, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
 			return all, err
 		}
-		all = append(all, one)
+		all = append(all, certificate)
 	}
 }
 

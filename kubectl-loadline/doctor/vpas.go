@@ -32,34 +32,32 @@ func evicts(m vpav1.UpdateMode) bool {
 
 func checkRivals(_ context.Context, e *examination) error {
 	var claims target.Claims
-	for i := range e.vpas {
-		if v := &e.vpas[i]; v.Spec.TargetRef != nil {
+	for _, v := range e.vpas {
+		if v.Spec.TargetRef != nil {
 			claim := target.ClaimOf(v)
 			claim.Selects = func(map[string]string) bool { return true }
 			claims.Put(claim)
 		}
 	}
-	for i := range e.vpas {
-		v := &e.vpas[i]
+	for _, v := range e.vpas {
 		if v.Spec.TargetRef == nil {
 			continue
 		}
-		of := target.RefKey(v.Namespace, v.Spec.TargetRef)
-		first, found := claims.Controlling(of, nil)
+		key := target.RefKey(v.Namespace, v.Spec.TargetRef)
+		claim, found := claims.Controlling(key, nil)
 		switch {
-		case !found || first.VPA.Name == v.Name:
+		case !found || claim.VPA.Name == v.Name:
 		case convert.Mode(v) == vpav1.UpdateModeOff: // usual for a comparison
-			e.add(severityNote, cli.VPAName(v), fmt.Sprintf("VPA %s has the same target, %s, and controls its pods: this one only recommends", first.Name, of), "nothing")
+			e.add(severityNote, cli.VPAName(v), fmt.Sprintf("VPA %s has the same target, %s, and controls its pods: this one only recommends", claim.Name, key), "nothing")
 		default:
-			e.add(severityError, cli.VPAName(v), fmt.Sprintf("VPA %s has the same target, %s, and controls its pods: this one has no effect", first.Name, of), "delete one of the two")
+			e.add(severityError, cli.VPAName(v), fmt.Sprintf("VPA %s has the same target, %s, and controls its pods: this one has no effect", claim.Name, key), "delete one of the two")
 		}
 	}
 	return e.require("VPAs")
 }
 
 func checkTargets(ctx context.Context, e *examination) error {
-	for i := range e.vpas {
-		v := &e.vpas[i]
+	for _, v := range e.vpas {
 		if v.Spec.TargetRef == nil {
 			e.add(severityError, cli.VPAName(v), "it has no spec.targetRef, so it controls nothing", "set spec.targetRef")
 			continue
@@ -79,8 +77,7 @@ func checkTargets(ctx context.Context, e *examination) error {
 }
 
 func checkUnreadable(_ context.Context, e *examination) error {
-	for i := range e.vpas {
-		v := &e.vpas[i]
+	for _, v := range e.vpas {
 		if problem := convert.Unreadable(v); problem != "" {
 			e.add(severityError, cli.VPAName(v), "it cannot be read, so its pods are left alone: "+problem, "correct that field")
 		}
@@ -90,8 +87,7 @@ func checkUnreadable(_ context.Context, e *examination) error {
 
 // checkLimits finds VPAs without recommendations because of limits of the recommender.
 func checkLimits(_ context.Context, e *examination) error {
-	for i := range e.vpas {
-		v := &e.vpas[i]
+	for _, v := range e.vpas {
 		for _, c := range v.Status.Conditions {
 			switch limited := c.Type == "TooManyContainers" || c.Type == "StatusTooLarge"; {
 			case limited && c.Status == corev1.ConditionTrue:
@@ -125,13 +121,12 @@ func checkFuses(ctx context.Context, e *examination) error {
 // checkContainerNames finds container policies without a matching container.
 func checkContainerNames(ctx context.Context, e *examination) error {
 	var failed error
-	for i := range e.vpas {
-		v := &e.vpas[i]
+	for _, v := range e.vpas {
 		if v.Spec.TargetRef == nil || v.Spec.ResourcePolicy == nil {
 			continue
 		}
 		key := target.RefKey(v.Namespace, v.Spec.TargetRef)
-		of, _, _, err := e.owners.Template(ctx, key)
+		pod, _, _, err := e.owners.Template(ctx, key)
 		if err != nil {
 			if !apierrors.IsNotFound(err) { // another check reports these
 				failed = errors.Join(failed, err)
@@ -139,8 +134,8 @@ func checkContainerNames(ctx context.Context, e *examination) error {
 			continue
 		}
 		var template *corev1.PodSpec
-		if of != nil {
-			template = &of.Spec
+		if pod != nil {
+			template = &pod.Spec
 		}
 		for _, p := range v.Spec.ResourcePolicy.ContainerPolicies {
 			if template != nil && convert.UnknownContainer(v, p.ContainerName, key.String(), template) == "" {
@@ -185,8 +180,7 @@ func (e *examination) podsOf(ctx context.Context, key target.Key) (specs []*core
 const maxServeDelay = 15 * time.Minute
 
 func checkRecommenders(_ context.Context, e *examination) error {
-	for i := range e.vpas {
-		v := &e.vpas[i]
+	for _, v := range e.vpas {
 		if len(v.Status.Conditions) > 0 || e.now.Sub(v.CreationTimestamp.Time) < maxServeDelay {
 			continue
 		}
@@ -219,8 +213,7 @@ func checkCheckpoints(ctx context.Context, e *examination) error {
 			newest[name] = saved
 		}
 	}
-	for i := range e.vpas {
-		v := &e.vpas[i]
+	for _, v := range e.vpas {
 		saved, known := newest[v.Namespace+"/"+v.Name]
 		if known && e.now.Sub(saved) > staleAfter {
 			e.add(severityWarning, cli.VPAName(v), fmt.Sprintf("its checkpoints were last saved at %s, so what is recommended is from then, too", cli.Timestamp(saved)),
@@ -234,13 +227,12 @@ func checkHPAs(ctx context.Context, e *examination) error {
 	if err := e.require("VPAs", "HorizontalPodAutoscalers"); err != nil {
 		return err
 	}
-	for i := range e.vpas {
-		v := &e.vpas[i]
+	for _, v := range e.vpas {
 		if v.Spec.TargetRef == nil || convert.Mode(v) == vpav1.UpdateModeOff && !convert.MadeForPolicy(v) {
 			continue
 		}
 		key := target.RefKey(v.Namespace, v.Spec.TargetRef)
-		looked, first := sizing.LooksAt(e.hpas, key, e.owners.From(ctx))
+		looked, hpa := sizing.LooksAt(e.hpas, key, e.owners.From(ctx))
 		var both []string
 		for k, is := range looked.Against(convert.Rules(v)) {
 			if is {
@@ -248,7 +240,7 @@ func checkHPAs(ctx context.Context, e *examination) error {
 			}
 		}
 		if len(both) > 0 && !e.yields(ctx, v) {
-			e.add(severityWarning, cli.VPAName(v), fmt.Sprintf("%s scales %s by %s, which this VPA changes: the two work against each other", scalerName(first), key, strings.Join(both, " and ")),
+			e.add(severityWarning, cli.VPAName(v), fmt.Sprintf("%s scales %s by %s, which this VPA changes: the two work against each other", scalerName(hpa), key, strings.Join(both, " and ")),
 				"leave that out of the VPA (controlledResources), or let the other look at another metric; a SizingPolicy leaves it alone by itself")
 		}
 	}
@@ -298,8 +290,7 @@ func checkBudgets(ctx context.Context, e *examination) error {
 		if err != nil {
 			return fmt.Errorf("list pods of namespace %s: %w", b.Namespace, err)
 		}
-		for j := range e.vpas {
-			v := &e.vpas[j]
+		for _, v := range e.vpas {
 			if v.Namespace != b.Namespace || v.Spec.TargetRef == nil || !evicts(convert.Mode(v)) {
 				continue
 			}
@@ -341,22 +332,21 @@ func checkLimitRanges(ctx context.Context, e *examination) error {
 	if err != nil {
 		return fmt.Errorf("list LimitRanges: %w", err)
 	}
-	of := map[string][]*corev1.LimitRange{}
+	byNamespace := map[string][]*corev1.LimitRange{}
 	for i := range ranges.Items {
 		r := &ranges.Items[i]
-		of[r.Namespace] = append(of[r.Namespace], r)
+		byNamespace[r.Namespace] = append(byNamespace[r.Namespace], r)
 	}
-	for i := range e.vpas {
-		v := &e.vpas[i]
-		demand := convert.Ranges(of[v.Namespace]).Container
+	for _, v := range e.vpas {
+		demand := convert.Ranges(byNamespace[v.Namespace]).Container
 		for _, b := range allowedRanges(v) {
 			for k := range resources.Kind(resources.Kinds) {
-				least, most := b.min.Value(k), b.max.Value(k)
-				if limit := demand.Max.Value(k); limit > 0 && least > limit {
-					e.add(severityError, cli.VPAName(v), fmt.Sprintf("minAllowed of container %s is %s of %s, and a LimitRange allows %s at most", b.container, cli.FormatAmount(k, float64(least)), k, cli.FormatAmount(k, float64(limit))), "lower minAllowed, or raise the max of the LimitRange")
+				minAllowed, maxAllowed := b.min.Value(k), b.max.Value(k)
+				if limit := demand.Max.Value(k); limit > 0 && minAllowed > limit {
+					e.add(severityError, cli.VPAName(v), fmt.Sprintf("minAllowed of container %s is %s of %s, and a LimitRange allows %s at most", b.container, cli.FormatAmount(k, float64(minAllowed)), k, cli.FormatAmount(k, float64(limit))), "lower minAllowed, or raise the max of the LimitRange")
 				}
-				if floor := demand.Min.Value(k); most > 0 && most < floor {
-					e.add(severityError, cli.VPAName(v), fmt.Sprintf("maxAllowed of container %s is %s of %s, and a LimitRange demands %s at least", b.container, cli.FormatAmount(k, float64(most)), k, cli.FormatAmount(k, float64(floor))), "raise maxAllowed, or lower the min of the LimitRange")
+				if floor := demand.Min.Value(k); maxAllowed > 0 && maxAllowed < floor {
+					e.add(severityError, cli.VPAName(v), fmt.Sprintf("maxAllowed of container %s is %s of %s, and a LimitRange demands %s at least", b.container, cli.FormatAmount(k, float64(maxAllowed)), k, cli.FormatAmount(k, float64(floor))), "raise maxAllowed, or lower the min of the LimitRange")
 				}
 			}
 		}
@@ -372,26 +362,25 @@ func checkNodeSizes(_ context.Context, e *examination) error {
 	for i := range e.nodes {
 		has := convert.Resources(e.nodes[i].Status.Allocatable)
 		for k := range resources.Kind(resources.Kinds) {
-			if a, there := has.Get(k); there && a > largest.Value(k) {
+			if a, found := has.Get(k); found && a > largest.Value(k) {
 				largest = largest.With(k, a)
 			}
 		}
 	}
-	for i := range e.vpas {
-		v := &e.vpas[i]
+	for _, v := range e.vpas {
 		for k := range resources.Kind(resources.Kinds) {
-			most := largest.Value(k)
+			capacity := largest.Value(k)
 			for _, b := range allowedRanges(v) {
-				if least := b.min.Value(k); most > 0 && least > most {
-					e.add(severityError, cli.VPAName(v), fmt.Sprintf("minAllowed of container %s is %s of %s, and the largest node has %s", b.container, cli.FormatAmount(k, float64(least)), k, cli.FormatAmount(k, float64(most))), "lower minAllowed, or add larger nodes")
+				if minAllowed := b.min.Value(k); capacity > 0 && minAllowed > capacity {
+					e.add(severityError, cli.VPAName(v), fmt.Sprintf("minAllowed of container %s is %s of %s, and the largest node has %s", b.container, cli.FormatAmount(k, float64(minAllowed)), k, cli.FormatAmount(k, float64(capacity))), "lower minAllowed, or add larger nodes")
 				}
 			}
 			var target resources.Amount
 			for _, b := range convert.Recommendation(v.Status.Recommendation) {
 				target = target.Add(b.Target.Value(k))
 			}
-			if most > 0 && target > most {
-				e.add(severityError, cli.VPAName(v), fmt.Sprintf("its containers are recommended %s of %s in all, and the largest node has %s: such pods stay pending", cli.FormatAmount(k, float64(target)), k, cli.FormatAmount(k, float64(most))), "set maxAllowed, or add larger nodes")
+			if capacity > 0 && target > capacity {
+				e.add(severityError, cli.VPAName(v), fmt.Sprintf("its containers are recommended %s of %s in all, and the largest node has %s: such pods stay pending", cli.FormatAmount(k, float64(target)), k, cli.FormatAmount(k, float64(capacity))), "set maxAllowed, or add larger nodes")
 			}
 		}
 	}

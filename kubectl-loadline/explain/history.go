@@ -159,7 +159,6 @@ func roundText(r *loadlinev1alpha1.Round) string {
 // deferredRevert describes the outcome Deferred of a round.
 const deferredRevert = "the node did not apply the revert in time"
 
-// Tables implements cli.Report.
 func (a *historyReport) Tables() []cli.Table {
 	t := cli.Table{Columns: []string{"TIME", "NAMESPACE", "OBJECT", "WHAT", "OUTCOME", "REASON"}}
 	for _, d := range a.Entries {
@@ -168,5 +167,4 @@ func (a *historyReport) Tables() []cli.Table {
 	return []cli.Table{t}
 }
 
-// Notes implements cli.Report.
 func (a *historyReport) Notes() []string { return cli.Warnings(a.Problems) }

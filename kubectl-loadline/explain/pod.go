@@ -79,26 +79,26 @@ func explainPod(ctx context.Context, own versioned.Interface, q inventory.Reques
 // podReportOf finds the VPA of a pod, and assesses why the pod is skipped.
 func podReportOf(ctx context.Context, s *inventory.Reader, pod *corev1.Pod) *podReport {
 	a := &podReport{Now: s.Now, Pod: pod}
-	of, err := s.Controlling(ctx, pod)
+	vpa, err := s.Controlling(ctx, pod)
 	if unselectable := client.Unselectable(pod); unselectable != "" {
-		of, err = nil, nil
+		vpa, err = nil, nil
 		a.problem("no VPA selects the pod: %s", unselectable)
 	}
 	switch {
 	case err != nil:
 		a.problem("it is not known which VPA controls the pod: %v", err)
 		a.SkipReason = reason.OwnerUnreadable
-	case of == nil:
+	case vpa == nil:
 		a.SkipReason = reason.NoVPA
 	default:
-		a.VPA, a.Rollout = of.Object, of.Rollout
-		if of.Problem != "" {
-			a.problem("%s", of.Problem)
+		a.VPA, a.Rollout = vpa.Object, vpa.Rollout
+		if vpa.Problem != "" {
+			a.problem("%s", vpa.Problem)
 		}
 		if problem := convert.Unsupported(a.VPA); problem != "" {
 			a.problem("VPA %s: %s", a.VPA.Name, problem)
 		}
-		a.Running = convert.RunningPod(pod, of.Sizing.Recommendation, of.Sizing.Rules, *of.Sizing.Ranges)
+		a.Running = convert.RunningPod(pod, vpa.Sizing.Recommendation, vpa.Sizing.Rules, *vpa.Sizing.Ranges)
 		a.SkipReason = a.assess()
 	}
 	return a
@@ -176,13 +176,13 @@ func (a *podReport) heldBy() reason.Reason {
 		return ""
 	}
 	w := r.HoldInput()
-	at := slices.IndexFunc(w.Pods, func(p rollout.Pod) bool { return p.UID == string(a.Pod.UID) })
-	if at < 0 {
+	i := slices.IndexFunc(w.Pods, func(p rollout.Pod) bool { return p.UID == string(a.Pod.UID) })
+	if i < 0 {
 		return ""
 	}
-	w.Pods[at].Due = true
-	w.Pods[at].Running, w.Pods[at].Ready = !a.Running.Pending, a.Running.Ready
-	return rollout.Hold(r.State, w, r.Settings, a.Now).Pods[at].Reason
+	w.Pods[i].Due = true
+	w.Pods[i].Running, w.Pods[i].Ready = !a.Running.Pending, a.Running.Ready
+	return rollout.Hold(r.State, w, r.Settings, a.Now).Pods[i].Reason
 }
 
 // maxEvents is the number of events of a pod in a report.
@@ -231,14 +231,14 @@ func (a *podReport) Print(out io.Writer) error {
 
 // sizes describes resources and recommendation of each container.
 func (a *podReport) sizes() (rows []row) {
-	asked := convert.NewPod(a.Pod).Containers
-	for i := range asked {
+	containers := convert.NewPod(a.Pod).Containers
+	for i := range containers {
 		for k := range resources.Kind(resources.Kinds) {
-			text := fmt.Sprintf("requests %s, limit %s", cli.FormatResource(asked[i].Requests, k), cli.FormatResource(asked[i].Limits, k))
+			text := fmt.Sprintf("requests %s, limit %s", cli.FormatResource(containers[i].Requests, k), cli.FormatResource(containers[i].Limits, k))
 			if i < len(a.Running.Containers) {
 				text += a.recommended(&a.Running.Containers[i], k)
 			}
-			rows = append(rows, row{fmt.Sprintf("container %s %s", asked[i].Name, k), text})
+			rows = append(rows, row{fmt.Sprintf("container %s %s", containers[i].Name, k), text})
 		}
 	}
 	return rows

@@ -201,8 +201,8 @@ func (r rolloutReport) floors() (rows []row) {
 	for _, c := range r.Target {
 		floor := r.State.Floor(c.Name, c.Requests, r.Settings.Hash, r.Now)
 		for k := range resources.Kind(resources.Kinds) {
-			if least, ok := floor.Get(k); ok {
-				rows = append(rows, row{"kept", fmt.Sprintf("container %s: %s %s, although %s is recommended, because less did harm", c.Name, k, cli.FormatAmount(k, float64(least)), cli.FormatResource(c.Requests, k))})
+			if minimum, ok := floor.Get(k); ok {
+				rows = append(rows, row{"kept", fmt.Sprintf("container %s: %s %s, although %s is recommended, because less did harm", c.Name, k, cli.FormatAmount(k, float64(minimum)), cli.FormatResource(c.Requests, k))})
 			}
 		}
 	}

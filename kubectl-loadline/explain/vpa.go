@@ -9,10 +9,12 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/kubectl-loadline/cli"
 	"loadline.dev/loadline/kubectl-loadline/inventory"
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/convert"
@@ -52,13 +54,6 @@ type vpaReport struct {
 
 // historyLoader loads the history of the containers of a VPA, by name.
 type historyLoader func(context.Context, *vpaReport) (map[string]checkpoint.Past, error)
-
-// explainVPA explains a VPA by its checkpoints.
-func explainVPA(ctx context.Context, client versioned.Interface, q inventory.Request) (*vpaReport, error) {
-	return explainFrom(ctx, client, q, func(ctx context.Context, a *vpaReport) (map[string]checkpoint.Past, error) {
-		return historyFromCheckpoints(ctx, client, q, a)
-	})
-}
 
 // explainFrom explains a VPA by the history that load returns.
 func explainFrom(ctx context.Context, client versioned.Interface, q inventory.Request, load historyLoader) (*vpaReport, error) {
@@ -183,8 +178,8 @@ func published(vpa *vpav1.VerticalPodAutoscaler, container string) *vpav1.Recomm
 		return nil
 	}
 	list := vpa.Status.Recommendation.ContainerRecommendations
-	if at := slices.IndexFunc(list, func(c vpav1.RecommendedContainerResources) bool { return c.ContainerName == container }); at >= 0 {
-		return &list[at]
+	if i := slices.IndexFunc(list, func(c vpav1.RecommendedContainerResources) bool { return c.ContainerName == container }); i >= 0 {
+		return &list[i]
 	}
 	return nil
 }
@@ -214,4 +209,96 @@ func evictionRoom(ctx context.Context, kube kubernetes.Interface, now time.Time)
 		return ""
 	}
 	return client.ExplainEvictionRoom(sign)
+}
+
+// stepRow is the result of one step of a recipe.
+type stepRow struct {
+	Container string              `json:"container"`
+	Resource  corev1.ResourceName `json:"resource"`
+	Bound     string              `json:"bound"`
+	Step      string              `json:"step"`
+	Amount    float64             `json:"amount"` // millicores or bytes
+
+	kind resources.Kind
+}
+
+// stepsReport is the machine-readable report about a VPA.
+type stepsReport struct {
+	Namespace string               `json:"namespace"`
+	VPA       string               `json:"vpa"`
+	Recipe    string               `json:"recipe"`
+	State     *workloadStatus      `json:"state"`
+	Saved     map[string]time.Time `json:"saved"` // last sample by container
+	Steps     []stepRow            `json:"steps"`
+	Problems  []string             `json:"problems,omitempty"`
+}
+
+// steps returns the machine-readable report.
+func (a *vpaReport) steps() *stepsReport {
+	e := &stepsReport{Namespace: a.VPA.Namespace, VPA: a.VPA.Name, Recipe: a.Choice.Name, State: rowOf(a.VPA, &a.Rollout), Saved: map[string]time.Time{}, Problems: a.Problems}
+	if a.Choice.Problem != "" {
+		e.Problems = append([]string{a.Choice.Problem}, e.Problems...)
+	}
+	for i := range a.Containers {
+		c := &a.Containers[i]
+		e.Saved[c.Container] = c.Saved.UTC()
+		for k := range resources.Kind(resources.Kinds) {
+			for _, bound := range []struct {
+				name  string
+				steps []recipe.Value
+			}{{"target", c.Steps.Target[k]}, {"lower bound", c.Steps.Lower[k]}, {c.upper(k), c.Steps.Upper[k]}} {
+				for _, s := range bound.steps {
+					e.Steps = append(e.Steps, stepRow{c.Container, convert.ResourceName(k), bound.name, s.Step, s.Amount, k})
+				}
+			}
+		}
+	}
+	return e
+}
+
+func (e *stepsReport) Tables() []cli.Table {
+	t := cli.Table{Columns: []string{"CONTAINER", "RESOURCE", "BOUND", "STEP", "AMOUNT"}}
+	for i := range e.Steps {
+		s := &e.Steps[i]
+		t.Rows = append(t.Rows, []string{s.Container, string(s.Resource), s.Bound, s.Step, cli.FormatAmount(s.kind, s.Amount)})
+	}
+	return []cli.Table{t}
+}
+
+func (e *stepsReport) Notes() []string { return cli.Warnings(e.Problems) }
+
+// historyFromUsage returns the history of the containers of a VPA from the usage of its pods.
+func historyFromUsage(ctx context.Context, own versioned.Interface, q inventory.Request, a *vpaReport, e *inventory.Estimator) (map[string]checkpoint.Past, error) {
+	s, err := inventory.NewReader(ctx, own, q)
+	if err != nil {
+		return nil, err
+	}
+	a.Problems = append(a.Problems, s.Problems...)
+	pods, err := inventory.LivePods(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	var controlled []*corev1.Pod
+	for i := range pods {
+		by, err := s.Controlling(ctx, &pods[i])
+		switch {
+		case err != nil:
+			a.Problems = append(a.Problems, fmt.Sprintf("pod %s: %v", cli.PodName(&pods[i]), err))
+		case by != nil && by.Object.Name == q.Name:
+			controlled = append(controlled, &pods[i])
+		}
+	}
+	store, known, _ := e.Histories(controlled, a.Choice)
+	if len(known) == 0 {
+		return nil, errors.New("Prometheus has no usage of the pods that the VPA controls now")
+	}
+	past := map[string]checkpoint.Past{}
+	for container, h := range known {
+		merged := checkpoint.Past{Profile: store.ProfileOf(h.Series)}
+		if h.Sketch != nil {
+			merged.Sketch = h.Sketch.Image()
+		}
+		past[container] = merged
+	}
+	return past, nil
 }

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,6 +26,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	"loadline.dev/loadline/pkg/kube/target"
 )
@@ -54,6 +56,13 @@ func saved(t *testing.T, annotation string, withSketch bool) (client *fake.Clien
 		ContainerName: "a", Target: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("400m")}}}}
 	p.AddPeak(300<<20, plugintest.Now().Add(time.Hour))
 	return fake.NewSimpleClientset([]runtime.Object{v, r.Object()}...), p, known, book
+}
+
+// explainVPA explains a VPA by its checkpoints.
+func explainVPA(ctx context.Context, client versioned.Interface, q inventory.Request) (*vpaReport, error) {
+	return explainFrom(ctx, client, q, func(ctx context.Context, a *vpaReport) (map[string]checkpoint.Past, error) {
+		return historyFromCheckpoints(ctx, client, q, a)
+	})
 }
 
 func TestTheStepsAreThoseOfTheRecommender(t *testing.T) {

@@ -179,7 +179,7 @@ type History struct {
 }
 
 // Histories returns the usage history and the current requests of the containers of pods, by name.
-func (e *Estimator) Histories(pods []*corev1.Pod, of *recipe.Choice) (store *usage.Store, known map[string]*History, current map[string]resources.List) {
+func (e *Estimator) Histories(pods []*corev1.Pod, choice *recipe.Choice) (store *usage.Store, known map[string]*History, current map[string]resources.List) {
 	config := usage.DefaultConfig()
 	config.Ceiling = e.ceiling(pods)
 	store, known, current = usage.NewStore(config), map[string]*History{}, map[string]resources.List{}
@@ -194,8 +194,8 @@ func (e *Estimator) Histories(pods []*corev1.Pod, of *recipe.Choice) (store *usa
 			h := known[c.Name]
 			if created || h == nil {
 				h = &History{Series: series}
-				if of.Needs.Any() {
-					h.Sketch = sketch.New(of.Needs)
+				if choice.Needs.Any() {
+					h.Sketch = sketch.New(choice.Needs)
 				}
 				known[c.Name] = h
 			}
@@ -212,11 +212,11 @@ func (e *Estimator) Histories(pods []*corev1.Pod, of *recipe.Choice) (store *usa
 
 // Recommend returns the recommendation of the recipe for each container of a workload.
 func (e *Estimator) Recommend(w *Workload) map[string]resources.Bounds {
-	of := e.Book.For("")
-	store, known, current := e.Histories(w.Pods, of)
+	choice := e.Book.For("")
+	store, known, current := e.Histories(w.Pods, choice)
 	result := map[string]resources.Bounds{}
 	for name, h := range known {
-		r := of.Recommend(recipe.Input{Profile: store.ProfileOf(h.Series), Sketch: h.Sketch, Containers: len(known), Current: current[name]})
+		r := choice.Recommend(recipe.Input{Profile: store.ProfileOf(h.Series), Sketch: h.Sketch, Containers: len(known), Current: current[name]})
 		b := r.Bounds
 		for k := range resources.Kind(resources.Kinds) {
 			if !r.Known[k] {

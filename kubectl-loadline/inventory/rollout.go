@@ -63,15 +63,15 @@ func (r *Rollout) Complete(ctx context.Context, kube kubernetes.Interface, vpa *
 // HoldInput returns the input of the updater's hold. The updater alone knows which pods need a
 // change. While a round is open, all of them count.
 func (r *Rollout) HoldInput() rollout.Workload {
-	goesOn := len(r.State.Rounds) > 0 && r.State.Rounds[0].Outcome == ""
+	open := len(r.State.Rounds) > 0 && r.State.Rounds[0].Outcome == ""
 	w := rollout.Workload{Stopped: r.Reason, Mode: r.Mode, Target: r.Target, ShortHistory: r.ShortHistory}
 	for i := range r.Pods {
 		p := &r.Pods[i]
-		one := rollout.Pod{UID: string(p.UID), Name: p.Name, Terminating: p.DeletionTimestamp != nil, Due: goesOn}
+		pod := rollout.Pod{UID: string(p.UID), Name: p.Name, Terminating: p.DeletionTimestamp != nil, Due: open}
 		if change, err := convert.NotedChange(p); err == nil {
-			one.Observed = change.At
+			pod.Observed = change.At
 		}
-		w.Pods = append(w.Pods, one)
+		w.Pods = append(w.Pods, pod)
 	}
 	return w
 }

@@ -135,6 +135,6 @@ func (s *Reader) template(ctx context.Context, key target.Key) (containers []str
 
 // IsJob reports whether a workload is a Job.
 func IsJob(key target.Key) bool {
-	of := key.GroupKind()
-	return of.Group == "batch" && of.Kind == "Job"
+	kind := key.GroupKind()
+	return kind.Group == "batch" && kind.Kind == "Job"
 }

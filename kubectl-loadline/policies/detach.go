@@ -55,7 +55,7 @@ func detach(ctx context.Context, clients *client.Clients, o detachOptions, out i
 		detachOptions: o, clients: clients, out: out, made: map[cache.ObjectName]*vpav1.VerticalPodAutoscaler{},
 		mine: map[target.Key]bool{}, owners: map[target.Key]target.Key{},
 	}
-	there, err := d.pause(ctx)
+	exists, err := d.pause(ctx)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func detach(ctx context.Context, clients *client.Clients, o detachOptions, out i
 			d.made[cache.MetaObjectToName(v)] = v
 		}
 	}
-	if !there && len(d.made) == 0 {
+	if !exists && len(d.made) == 0 {
 		return fmt.Errorf("SizingPolicy %s does not exist, and no VPA was made for it", o.Policy)
 	}
 	if err := d.pods(ctx); err != nil {
@@ -97,7 +97,7 @@ func (d *detachment) fail(object string, err error) {
 }
 
 // pause pauses the policy, and reports whether it exists.
-func (d *detachment) pause(ctx context.Context) (there bool, err error) {
+func (d *detachment) pause(ctx context.Context) (exists bool, err error) {
 	policies, object := d.clients.VPA.LoadlineV1alpha1().SizingPolicies(), "SizingPolicy "+d.Policy
 	p, err := policies.Get(ctx, d.Policy, metav1.GetOptions{})
 	switch {

@@ -32,11 +32,11 @@ func knownFlagsOf(program string) map[string]knownFlag {
 
 // UnsupportedFlags returns the flags of a command line that a program does not have, and its flags
 // that the reference VPA does not have.
-func UnsupportedFlags(program string, line []string) (unknown, own []string) {
+func UnsupportedFlags(program string, args []string) (unknown, own []string) {
 	known := knownFlagsOf(program)
-	for name := range parseFlags(program, line) {
-		switch f, there := known[name]; {
-		case !there:
+	for name := range parseFlags(program, args) {
+		switch f, found := known[name]; {
+		case !found:
 			unknown = append(unknown, "--"+name)
 		case !f.reference:
 			own = append(own, "--"+name)
@@ -46,22 +46,22 @@ func UnsupportedFlags(program string, line []string) (unknown, own []string) {
 }
 
 // parseFlags returns the flags of a command line with their documented names, and their values.
-func parseFlags(program string, line []string) iter.Seq2[string, string] {
+func parseFlags(program string, args []string) iter.Seq2[string, string] {
 	known := knownFlagsOf(program)
 	return func(yield func(name, value string) bool) {
-		for i := 0; i < len(line); i++ {
-			if !strings.HasPrefix(line[i], "-") {
+		for i := 0; i < len(args); i++ {
+			if !strings.HasPrefix(args[i], "-") {
 				continue
 			}
-			name, value, valued := strings.Cut(strings.TrimLeft(line[i], "-"), "=")
+			name, value, hasValue := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
 			name = strings.ReplaceAll(name, "_", "-")
-			switch f, there := known[name]; {
-			case valued || !there:
+			switch f, found := known[name]; {
+			case hasValue || !found:
 			case f.bool:
 				value = "true"
-			case i+1 < len(line):
+			case i+1 < len(args):
 				i++
-				value = line[i]
+				value = args[i]
 			}
 			if !yield(name, value) {
 				return

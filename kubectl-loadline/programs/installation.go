@@ -135,11 +135,11 @@ func (p *Installation) read() {
 // no certificate then.
 func (p *Installation) readCertificateMount(c *corev1.Container, file string) {
 	for _, m := range c.VolumeMounts {
-		at := slices.IndexFunc(p.Deployment.Spec.Template.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name && v.Secret != nil })
-		if at < 0 || path.Clean(m.MountPath) != path.Dir(file) {
+		i := slices.IndexFunc(p.Deployment.Spec.Template.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name && v.Secret != nil })
+		if i < 0 || path.Clean(m.MountPath) != path.Dir(file) {
 			continue
 		}
-		secret := p.Deployment.Spec.Template.Spec.Volumes[at].Secret
+		secret := p.Deployment.Spec.Template.Spec.Volumes[i].Secret
 		p.CertificateSecret, p.MountsCertificate = secret.SecretName, true
 		key := path.Base(file)
 		for _, item := range secret.Items {
@@ -155,14 +155,14 @@ func (p *Installation) readCertificateMount(c *corev1.Container, file string) {
 // container returns the container of the program.
 func (p *Installation) container() *corev1.Container {
 	all := p.Deployment.Spec.Template.Spec.Containers
-	at := slices.IndexFunc(all, func(c corev1.Container) bool { return OfContainer(p.Deployment, &c) == p.Program })
-	if at < 0 {
-		at = slices.IndexFunc(all, func(c corev1.Container) bool { return strings.HasSuffix(c.Name, p.Program) })
+	i := slices.IndexFunc(all, func(c corev1.Container) bool { return OfContainer(p.Deployment, &c) == p.Program })
+	if i < 0 {
+		i = slices.IndexFunc(all, func(c corev1.Container) bool { return strings.HasSuffix(c.Name, p.Program) })
 	}
 	if len(all) == 0 {
 		return &corev1.Container{}
 	}
-	return &all[max(at, 0)]
+	return &all[max(i, 0)]
 }
 
 // envValue returns the value of an environment variable, or "" if it is unset or unknown.

@@ -13,7 +13,6 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
@@ -21,7 +20,6 @@ import (
 	"loadline.dev/loadline/kubectl-loadline/inventory"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
-	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	"loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/pkg/printable"
@@ -53,16 +51,8 @@ func createCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		book, err := recipe.NewBook("", recipe.DefaultConfig())
-		if err != nil {
-			return err
-		}
-		selector, err := labels.Parse(scope.Selector)
-		if err != nil {
-			return err
-		}
-		q := inventory.Request{Namespace: scope.Namespace(cluster.Namespace), Book: book, Kube: cluster.Kube}
-		found, err := readWorkloads(cmd.Context(), cluster.VPA, q, inventory.Selection{Selector: selector, Names: args, Unsized: true})
+		q := inventory.Request{Namespace: scope.Namespace(cluster.Namespace), Kube: cluster.Kube}
+		found, err := readWorkloads(cmd.Context(), cluster.VPA, q, inventory.Selection{Selector: scope.Labels, Names: args, Unsized: true})
 		if err != nil {
 			return err
 		}
@@ -132,15 +122,15 @@ func objectsFor(workloads []*inventory.Workload, want createOptions) (*manifests
 		vpa.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: version, Kind: w.Key.Kind, Name: w.Key.Name}
 		vpa.Spec.UpdatePolicy = &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeOff)}
 		c.vpas = append(c.vpas, vpa)
-		one := loadlinev1alpha1.WorkloadSelection{APIVersion: version, Kind: w.Key.Kind}
+		selection := loadlinev1alpha1.WorkloadSelection{APIVersion: version, Kind: w.Key.Kind}
 		if want.Named || !fleet.Listed(w.Key.Group, w.Key.Kind) {
-			one.Name = w.Key.Name
+			selection.Name = w.Key.Name
 		}
-		of := one.Kind
-		if one.Name != "" {
-			of += "/" + one.Name
+		key := selection.Kind
+		if selection.Name != "" {
+			key += "/" + selection.Name
 		}
-		kinds[of] = one
+		kinds[key] = selection
 		namespaces[w.Key.Namespace] = true
 	}
 	if want.Policy == "" || len(c.vpas) == 0 {

@@ -62,13 +62,13 @@ type patchSet struct {
 
 // patchesOf returns patches for the containers in pod templates that can be changed.
 func patchesOf(all sizeList) (e patchSet) {
-	for at := 0; at < len(all); {
-		w, end := all[at].workload, at+1
+	for start := 0; start < len(all); {
+		w, end := all[start].workload, start+1
 		for end < len(all) && all[end].workload == w {
 			end++
 		}
-		rows := all[at:end]
-		at = end
+		rows := all[start:end]
+		start = end
 		version, known := versionOf(w.Key)
 		switch {
 		case w.Immutable != "":

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"loadline.dev/loadline/kubectl-loadline/cli"
 	"loadline.dev/loadline/kubectl-loadline/inventory"
@@ -53,10 +52,8 @@ func (c *sizesFlags) read(ctx context.Context, scope inventory.Selection) (*work
 	if err != nil {
 		return nil, err
 	}
-	if scope.Selector, err = labels.Parse(c.scope.Selector); err != nil {
-		return nil, err
-	}
-	q := inventory.Request{Namespace: c.scope.Namespace(cluster.Namespace), Book: parsed.Book, Now: time.Now(), Policies: fleet.Options{Foreign: c.policies.Foreign}, Kube: cluster.Kube}
+	scope.Selector = c.scope.Labels
+	q := inventory.Request{Namespace: c.scope.Namespace(cluster.Namespace), Now: time.Now(), Policies: fleet.Options{Foreign: c.policies.Foreign}, Kube: cluster.Kube}
 	s, err := readWorkloads(ctx, cluster.VPA, q, scope)
 	if err != nil {
 		return nil, err
@@ -132,7 +129,6 @@ type recommendReport struct {
 	Problems   []string `json:"problems,omitempty"`
 }
 
-// Tables implements cli.Report.
 func (a *recommendReport) Tables() []cli.Table {
 	t := cli.Table{Columns: []string{"NAMESPACE", "WORKLOAD", "CONTAINER", "PODS", "CPU REQUEST", "CPU TARGET", "MEMORY REQUEST", "MEMORY TARGET", "FROM", "CPU BOUNDS", "MEMORY BOUNDS"}, Wide: 2}
 	for i := range a.Containers {
@@ -148,7 +144,6 @@ func boundsText(c *containerSize, k resources.Kind) string {
 	return cli.FormatQuantity(c.Lower, k) + " to " + cli.FormatQuantity(c.Upper, k)
 }
 
-// Notes implements cli.Report.
 func (a *recommendReport) Notes() (notes []string) {
 	for i := range a.Containers {
 		if a.Containers[i].From == inventory.FromMetricsAPI {
@@ -200,12 +195,12 @@ func diffOf(all sizeList, problems []string) *diffReport {
 			if !changes {
 				continue
 			}
-			one := sizeChange{Namespace: c.Namespace, Workload: c.Workload, Container: c.Container, Resource: convert.ResourceName(k), Pods: c.Pods,
+			change := sizeChange{Namespace: c.Namespace, Workload: c.Workload, Container: c.Container, Resource: convert.ResourceName(k), Pods: c.Pods,
 				Now: cli.FormatQuantity(c.Requests, k), Target: cli.FormatQuantity(c.Target, k), Severity: severityOf(k, now, then), From: c.From}
 			if now > 0 {
-				one.Percent = float64(then-now) / float64(now) * 100
+				change.Percent = float64(then-now) / float64(now) * 100
 			}
-			a.Changes = append(a.Changes, one)
+			a.Changes = append(a.Changes, change)
 		}
 	}
 	if unknown > 0 {
@@ -215,7 +210,6 @@ func diffOf(all sizeList, problems []string) *diffReport {
 	return a
 }
 
-// Tables implements cli.Report.
 func (a *diffReport) Tables() []cli.Table {
 	t := cli.Table{Columns: []string{"NAMESPACE", "WORKLOAD", "CONTAINER", "RESOURCE", "PODS", "NOW", "TARGET", "CHANGE", "SEVERITY", "FROM"}}
 	for i := range a.Changes {
@@ -229,7 +223,6 @@ func (a *diffReport) Tables() []cli.Table {
 	return []cli.Table{t}
 }
 
-// Notes implements cli.Report.
 func (a *diffReport) Notes() []string {
 	notes := cli.Warnings(a.Problems)
 	if len(a.Changes)+len(notes) == 0 {

@@ -96,19 +96,19 @@ func addSize(rows map[string]*containerSize, w *inventory.Workload, pod *corev1.
 }
 
 // highest returns the maximum of each kind.
-func highest(known corev1.ResourceList, has resources.List) corev1.ResourceList {
-	of := convert.Resources(known)
+func highest(current corev1.ResourceList, other resources.List) corev1.ResourceList {
+	result := convert.Resources(current)
 	for k := range resources.Kind(resources.Kinds) {
-		if a, there := has.Get(k); there && (a > of.Value(k) || !of.Has(k)) {
-			of = of.With(k, a)
+		if a, found := other.Get(k); found && (a > result.Value(k) || !result.Has(k)) {
+			result = result.With(k, a)
 		}
 	}
-	return convert.Format{}.List(of)
+	return convert.Format{}.List(result)
 }
 
 // change returns the current request and the target of a kind, and whether they differ.
-func (c *containerSize) change(k resources.Kind) (now, then resources.Amount, changes bool) {
-	then, wanted := convert.Resources(c.Target).Get(k)
-	now, has := convert.Resources(c.Requests).Get(k)
-	return now, then, wanted && (!has || now != then)
+func (c *containerSize) change(k resources.Kind) (request, target resources.Amount, changes bool) {
+	target, hasTarget := convert.Resources(c.Target).Get(k)
+	request, hasRequest := convert.Resources(c.Requests).Get(k)
+	return request, target, hasTarget && (!hasRequest || request != target)
 }
