@@ -33,7 +33,7 @@ func words(command string) (all []string) {
 }
 
 // Every command of the plugin that a page shows exists, and takes the flags that it is shown with.
-func TestCommandsInTheDocsExist(t *testing.T) {
+func TestDocs_CommandsExist(t *testing.T) {
 	pages, err := filepath.Glob("../docs/*.md")
 	require.NoError(t, err)
 	studies, err := filepath.Glob("../lab/docs/*.md")
@@ -70,7 +70,7 @@ var offline = map[string][]string{
 
 // The commands of pages that need no cluster run as they stand there, one after the other in a folder of
 // their own that has recordings; but for those that ask a Prometheus, or name recordings that are not ours.
-func TestCommandsOfPagesWithoutAClusterRun(t *testing.T) {
+func TestDocs_CommandsWithoutClusterRun(t *testing.T) {
 	programs := t.TempDir()
 	for name, source := range map[string][]string{"kubectl-loadline": {".", "."}, "coarsen": {"../lab", "./coarsen"}} {
 		out, err := exec.CommandContext(t.Context(), "go", "build", "-C", source[0], "-o", filepath.Join(programs, name), source[1]).CombinedOutput()

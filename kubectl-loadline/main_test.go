@@ -39,7 +39,7 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-func TestCommandLinesOfTheRest(t *testing.T) {
+func TestCommands_CommandLines(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		code int

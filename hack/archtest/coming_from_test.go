@@ -156,7 +156,7 @@ func (o ownNames) has(name, recipeName string) (exists, known bool) {
 	switch {
 	case strings.HasPrefix(bare, "--"):
 		return o.flags[bare], true
-	case strings.HasPrefix(bare, "kubectl "): // see TestCommandsInTheDocsExist
+	case strings.HasPrefix(bare, "kubectl "): // see TestDocs_CommandsExist
 		return true, true
 	case strings.HasPrefix(bare, "loadline_"), strings.HasPrefix(bare, "vpa_"):
 		return o.metrics[bare], true

@@ -232,7 +232,7 @@ func (w *testCluster) examine(t *testing.T) *doctorReport {
 	return e.examine(t.Context(), w.checks)
 }
 
-func TestTheDoctorFindsNothingWhereNothingIsWrong(t *testing.T) {
+func TestDoctor_HealthyCluster(t *testing.T) {
 	a := newTestCluster(t).examine(t)
 	require.Empty(t, a.Findings)
 	require.Empty(t, a.Unchecked)
@@ -240,7 +240,7 @@ func TestTheDoctorFindsNothingWhereNothingIsWrong(t *testing.T) {
 }
 
 // A policy leaves alone what a HorizontalPodAutoscaler looks at, unless it says otherwise.
-func TestTheDoctorKnowsWhatPoliciesLeaveToHPAs(t *testing.T) {
+func TestDoctor_PolicyYieldsToHPA(t *testing.T) {
 	under := func(says *loadlinev1alpha1.HPAHandling, policies ...string) *doctorReport {
 		w := newTestCluster(t)
 		w.vpa.Name, w.vpa.Labels = convert.MadeName(w.vpa), map[string]string{fleet.PolicyLabel: "shop"}
@@ -258,7 +258,7 @@ func TestTheDoctorKnowsWhatPoliciesLeaveToHPAs(t *testing.T) {
 	require.True(t, found(under(nil, "other")), "its policy is gone")
 }
 
-func TestTheDoctorFindsEachFaultAndNamesTheFix(t *testing.T) {
+func TestDoctor_Findings(t *testing.T) {
 	faults := map[string]struct {
 		seed                func(*testCluster)
 		check, problem, fix string
@@ -354,7 +354,7 @@ func limitRange(item corev1.LimitRangeItem) *corev1.LimitRange {
 	return &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "l"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{item}}}
 }
 
-func TestWhatTheDoctorCannotReadIsSaid(t *testing.T) {
+func TestDoctor_ReportsUncheckedParts(t *testing.T) {
 	w := newTestCluster(t)
 	w.discovery = errors.New("the server is currently unable to handle the request")
 	a := w.examine(t)
@@ -364,7 +364,7 @@ func TestWhatTheDoctorCannotReadIsSaid(t *testing.T) {
 	require.NotContains(t, a.Checked, "definitions")
 }
 
-func TestWhatTheDoctorSaysIsAsTheDocsShow(t *testing.T) {
+func TestDoctor_OutputMatchesDocs(t *testing.T) {
 	w := newTestCluster(t)
 	w.forbidden = []string{"pods/resize"}
 	w.more = append(w.more, hpa(nil))
@@ -375,7 +375,7 @@ func TestWhatTheDoctorSaysIsAsTheDocsShow(t *testing.T) {
 }
 
 // Every permission that the doctor asks for is one that deploy/base gives.
-func TestTheDoctorAsksForPermissionsThatAreGiven(t *testing.T) {
+func TestDoctor_PermissionsMatchManifests(t *testing.T) {
 	given := map[string][]string{} // rules by role
 	bound := map[string][]string{} // roles by account
 	for _, file := range []string{"shared", "recommender", "updater", "admission-controller"} {
@@ -411,7 +411,7 @@ func TestTheDoctorAsksForPermissionsThatAreGiven(t *testing.T) {
 	}
 }
 
-func TestCommandLineOfDoctor(t *testing.T) {
+func TestDoctor_CommandLine(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		code int

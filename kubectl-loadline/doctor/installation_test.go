@@ -64,7 +64,7 @@ var installations = map[string]func(*testCluster, *testing.T){
 	},
 }
 
-func TestTheDoctorKnowsTheProgramsHoweverTheyAreInstalled(t *testing.T) {
+func TestDoctor_FindsAllInstallations(t *testing.T) {
 	for name, install := range installations {
 		w := newTestCluster(t)
 		install(w, t)
@@ -76,7 +76,7 @@ func TestTheDoctorKnowsTheProgramsHoweverTheyAreInstalled(t *testing.T) {
 	}
 }
 
-func TestHintsSelectThePodsOfTheProgram(t *testing.T) {
+func TestDoctor_FixesSelectPods(t *testing.T) {
 	hint := regexp.MustCompile(`^kubectl -n kube-system get pods -l (\S+), and its log`)
 	for name, install := range installations {
 		w := newTestCluster(t)
@@ -103,7 +103,7 @@ func TestHintsSelectThePodsOfTheProgram(t *testing.T) {
 	}
 }
 
-func TestAProgramThatTakesNoLeaseIsSeenByItsPods(t *testing.T) {
+func TestDoctor_ProgramWithoutLease(t *testing.T) {
 	for available, want := range map[int32]int{0: 1, 1: 0} {
 		w := newTestCluster(t)
 		w.deployments[1].Spec.Template.Spec.Containers[0].Args = []string{"--leader-elect=false"}
@@ -117,7 +117,7 @@ func TestAProgramThatTakesNoLeaseIsSeenByItsPods(t *testing.T) {
 	}
 }
 
-func TestThatNoDeploymentIsFoundIsSaidOnce(t *testing.T) {
+func TestDoctor_ReportsMissingDeploymentsOnce(t *testing.T) {
 	w := newTestCluster(t)
 	w.deployments = nil
 	require.Equal(t, []finding{{severityNote, "programs", "Namespace kube-system", "no Deployment of recommender, updater, admission-controller was found: the service accounts, labels and Leases of deploy/base are taken for theirs",
@@ -131,7 +131,7 @@ func TestThatNoDeploymentIsFoundIsSaidOnce(t *testing.T) {
 }
 
 // Who installed the recommender alone lacks nothing of the others.
-func TestProgramsThatAreNotInstalledAreNotLookedAt(t *testing.T) {
+func TestDoctor_SkipsMissingPrograms(t *testing.T) {
 	lone := func(installation string, kept ...int) *doctorReport {
 		w := newTestCluster(t)
 		installations[installation](w, t)
@@ -164,7 +164,7 @@ func TestProgramsThatAreNotInstalledAreNotLookedAt(t *testing.T) {
 }
 
 // Usage comes from where the recommender takes it, and history is kept where it keeps it.
-func TestTheDoctorKnowsWhatTheRecommenderReads(t *testing.T) {
+func TestDoctor_UsageSources(t *testing.T) {
 	usage := []string{"metrics API", "permissions"}
 	for line, want := range map[string][]string{
 		"":                                slices.Concat(usage, []string{"checkpoints"}),
@@ -193,7 +193,7 @@ func TestTheDoctorKnowsWhatTheRecommenderReads(t *testing.T) {
 	}
 }
 
-func TestAnAdmissionControllerThatStartsIsNoError(t *testing.T) {
+func TestDoctor_StartingAdmissionController(t *testing.T) {
 	progressing := func(status corev1.ConditionStatus, reason string, since time.Time) func(*appsv1.Deployment) {
 		return func(d *appsv1.Deployment) {
 			d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: status, Reason: reason, LastUpdateTime: metav1.NewTime(since)}}
@@ -226,7 +226,7 @@ func TestAnAdmissionControllerThatStartsIsNoError(t *testing.T) {
 }
 
 // The updater is asked where it runs, by its Lease or by its pods.
-func TestTheUpdaterIsAskedHoweverItIsInstalled(t *testing.T) {
+func TestSkipReasons_AllInstallations(t *testing.T) {
 	for name, install := range installations {
 		for _, led := range []bool{true, false} {
 			w := newTestCluster(t)
@@ -264,7 +264,7 @@ func asked(t *testing.T, kube *kubefake.Clientset) map[types.UID]reason.Reason {
 }
 
 // A Lease that another updater left behind does not say who leads.
-func TestAnUpdaterThatTakesNoLeaseIsAskedByItsPods(t *testing.T) {
+func TestSkipReasons_WithoutLease(t *testing.T) {
 	w := newTestCluster(t)
 	w.deployments[1].Spec.Template.Spec.Containers[0].Args = []string{"--leader-elect=false"}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "updater-7", Labels: map[string]string{"app": "vpa-updater"}}}
@@ -272,7 +272,7 @@ func TestAnUpdaterThatTakesNoLeaseIsAskedByItsPods(t *testing.T) {
 }
 
 // Who may read the Lease but no Deployment still asks the updater of the manifests.
-func TestTheUpdaterIsAskedByWhoMayNotReadDeployments(t *testing.T) {
+func TestSkipReasons_WithoutPermissionForDeployments(t *testing.T) {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vpa-updater"},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: new("updater-7_0a"), RenewTime: new(metav1.NewMicroTime(plugintest.Now())), LeaseDurationSeconds: new(int32(15))}}
 	kube := kubefake.NewClientset(lease)
@@ -280,7 +280,7 @@ func TestTheUpdaterIsAskedByWhoMayNotReadDeployments(t *testing.T) {
 	require.Equal(t, reason.NodeFull, asked(t, kube)["x"])
 }
 
-func TestWhatHelmInstalledHelmPutsBack(t *testing.T) {
+func TestDoctor_FixesHelmReleases(t *testing.T) {
 	const fix = "helm -n kube-system upgrade prod CHART --reset-then-reuse-values, with the chart of the release"
 	for name, seed := range map[string]func(*testCluster){
 		"a permission":              func(w *testCluster) { w.forbidden = []string{"pods/resize"} },
@@ -301,7 +301,7 @@ func TestWhatHelmInstalledHelmPutsBack(t *testing.T) {
 	}
 }
 
-func TestTheDoctorReadsTheCertificateThatIsServed(t *testing.T) {
+func TestDoctor_ReadsServedCertificate(t *testing.T) {
 	mount := func(w *testCluster, folder string, s corev1.SecretVolumeSource) *corev1.Container {
 		pod := &w.deployments[2].Spec.Template.Spec
 		pod.Volumes = append(pod.Volumes, corev1.Volume{Name: "serving", VolumeSource: corev1.VolumeSource{Secret: &s}})

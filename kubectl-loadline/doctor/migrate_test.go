@@ -42,7 +42,7 @@ func newOldCluster(t *testing.T) *testCluster {
 	return w
 }
 
-func TestAnInstallationThatCanMoveOver(t *testing.T) {
+func TestMigrate_ReferenceInstallation(t *testing.T) {
 	a := newOldCluster(t).examine(t)
 	require.Empty(t, a.Unchecked)
 	require.Len(t, a.Checked, len(migrateChecks))
@@ -52,7 +52,7 @@ func TestAnInstallationThatCanMoveOver(t *testing.T) {
 	plugintest.InTheDocsOf(t, "migrate.md", "migrate check", a.text())
 }
 
-func TestWhatKeepsAnInstallationFromMovingOver(t *testing.T) {
+func TestMigrate_Findings(t *testing.T) {
 	updater := func(line ...string) func(*testCluster) {
 		return func(w *testCluster) {
 			w.more[oldUpdaterIndex] = programmed("updater", "example.org:5000/vpa-updater@sha256:0a", line...)
@@ -124,7 +124,7 @@ func released(program, hook string) func(*testCluster) {
 	}
 }
 
-func TestCommandLineOfMigrate(t *testing.T) {
+func TestMigrate_CommandLine(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		code int

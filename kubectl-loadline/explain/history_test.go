@@ -13,7 +13,7 @@ import (
 	"loadline.dev/loadline/kubectl-loadline/plugintest"
 )
 
-func TestHistoryIsAsTheDocsShow(t *testing.T) {
+func TestHistory_OutputMatchesDocs(t *testing.T) {
 	s := plugintest.NewShop()
 	round := func(minutes int, outcome loadlinev1alpha1.RoundOutcome, reason string, from, to string) loadlinev1alpha1.Round {
 		return loadlinev1alpha1.Round{Time: metav1.NewTime(plugintest.Before(minutes)), Pods: 3, Outcome: outcome, Reason: reason,

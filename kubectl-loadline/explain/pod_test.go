@@ -46,14 +46,14 @@ func request(t *testing.T, s *plugintest.Shop, kube kubernetes.Interface, pod st
 	return inventory.Request{"shop", pod, book, plugintest.Now(), fleet.Options{}, kube, s.MinAge}
 }
 
-func TestAPodIsExplainedAsTheDocsShow(t *testing.T) {
+func TestExplainPod_OutputMatchesDocs(t *testing.T) {
 	text := says(t, plugintest.NewShop(), "web-1-b")
 	page, err := os.ReadFile("../../docs/sharing.md")
 	require.NoError(t, err)
 	require.Contains(t, string(page), "$ kubectl loadline explain -n shop pod/web-1-b\n"+text+"```\n", text)
 }
 
-func TestWhyAPodIsLeftAlone(t *testing.T) {
+func TestExplainPod_Reasons(t *testing.T) {
 	younger := func(s *plugintest.Shop) {
 		s.Pods["web-1-b"].Status.StartTime = new(metav1.NewTime(plugintest.Before(10)))
 	}
@@ -130,7 +130,7 @@ func TestExplainPod_NamesWhatKeepsPodsOutOfVPAs(t *testing.T) {
 	}
 }
 
-func TestExplainAndStatusGiveTheReasonOfTheUpdater(t *testing.T) {
+func TestExplainPod_ReasonOfUpdater(t *testing.T) {
 	s := plugintest.NewShop()
 	kube, own := s.Clients()
 	plugintest.AnswerSkips(t, kube, map[reason.Reason][]string{reason.Stabilizing: {"web-1-b"}})
@@ -139,7 +139,7 @@ func TestExplainAndStatusGiveTheReasonOfTheUpdater(t *testing.T) {
 	require.Contains(t, plugintest.Squeezed(out.String()), " left alone Stabilizing: "+reason.Stabilizing.Explain().Means+"\n")
 }
 
-func TestWhatTheUpdaterSaidOfAPodIsShown(t *testing.T) {
+func TestExplainPod_Events(t *testing.T) {
 	s := plugintest.NewShop()
 	event := func(name, by, message string, minutes int) *corev1.Event {
 		return &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Reason: "InPlaceResizedByVPA", Message: message, Source: corev1.EventSource{Component: by},
@@ -154,7 +154,7 @@ func TestWhatTheUpdaterSaidOfAPodIsShown(t *testing.T) {
 	require.NotContains(t, text, "of another pod")
 }
 
-func TestWhatPodsOfANodeShareIsExplained(t *testing.T) {
+func TestExplainPod_Shares(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*plugintest.Shop)
 		want   string
@@ -204,7 +204,7 @@ func acting(s *plugintest.Shop) {
 
 // Pods of a policy that is On, and of one in a dry run, share apart, as in the updater: each take in full what
 // they request from the others.
-func TestADryRunBesidePodsThatShareIsExplained(t *testing.T) {
+func TestExplainPod_DryRunOfSharing(t *testing.T) {
 	s := plugintest.NewShop()
 	acting(s)
 	dry := s.Policy.DeepCopy()
@@ -229,7 +229,7 @@ func TestADryRunBesidePodsThatShareIsExplained(t *testing.T) {
 }
 
 // A policy that is On whose condition says that its pods do not share is in a dry run.
-func TestAPolicyThatIsOnAndDoesNotShareIsExplained(t *testing.T) {
+func TestExplainPod_InactiveSharing(t *testing.T) {
 	s := plugintest.NewShop()
 	acting(s)
 	require.Contains(t, says(t, s, "web-1-b"), "node n1: pods that share: 3, ")
@@ -237,7 +237,7 @@ func TestAPolicyThatIsOnAndDoesNotShareIsExplained(t *testing.T) {
 	require.Contains(t, says(t, s, "web-1-b"), "node n1: pods that would share, in a dry run: 3, ")
 }
 
-func TestTheLeastAgeOfWorkloadsThatShareIsExplained(t *testing.T) {
+func TestExplainPod_SharingMinAge(t *testing.T) {
 	s := plugintest.NewShop()
 	require.Contains(t, says(t, s, "web-1-b"), "assumed: a workload shares from an age of 1h0m0s on; give --sharing-min-age if the updater has another\n")
 	s.MinAge = 50 * time.Hour
@@ -249,7 +249,7 @@ func TestTheLeastAgeOfWorkloadsThatShareIsExplained(t *testing.T) {
 }
 
 // Which pods carry a share is shown of all pods of the node, whether their policy wants it still or not.
-func TestMarksOfPodsThatShareAreExplained(t *testing.T) {
+func TestExplainPod_Marks(t *testing.T) {
 	s := plugintest.NewShop()
 	for name, text := range map[string]string{
 		"web-1-a": "cpu,memory at 2026-03-02T07:50:00Z after 0", "web-1-b": "cpu at 2026-03-02T07:55:00Z after 3 reverted", "proxy-a": "cpu",
@@ -265,7 +265,7 @@ func TestMarksOfPodsThatShareAreExplained(t *testing.T) {
 }
 
 // What was kept because less did harm is part of the recommendation, and of the base.
-func TestWhatWasKeptAfterARevertCountsForAPod(t *testing.T) {
+func TestExplainPod_FloorsAfterRevert(t *testing.T) {
 	s := plugintest.NewShop()
 	state := rollout.State{Mode: fleet.Auto, Hash: convert.Rollout(&s.Policy).Hash, Kept: []policy.Container{cpu("a", 1600)},
 		Reverted: []rollout.RevertedSizes{{Container: cpu("a", 1400), At: plugintest.Before(10)}}}
@@ -277,7 +277,7 @@ func TestWhatWasKeptAfterARevertCountsForAPod(t *testing.T) {
 
 // Of equals the pods leave first that are the least missed: there are three of the one workload, and
 // one of the other.
-func TestPodsThatLeaveAreThoseOfTheLowestRank(t *testing.T) {
+func TestExplainPod_LeavingPods(t *testing.T) {
 	s := plugintest.NewShop()
 	s.Pods["front-1-a"].Status.Conditions = nil
 	for _, o := range s.More {

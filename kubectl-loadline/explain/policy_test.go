@@ -23,7 +23,7 @@ import (
 
 // The answer names the policy that is responsible, uses its recipe, and says why running pods
 // are left alone.
-func TestThePolicyIsNamedAndItsRecipeUsed(t *testing.T) {
+func TestExplainVPA_UsesRecipeOfPolicy(t *testing.T) {
 	client, _, _, book := saved(t, "", true)
 	vpas := client.AutoscalingV1().VerticalPodAutoscalers("ns")
 	v, err := vpas.Get(t.Context(), "web", metav1.GetOptions{})

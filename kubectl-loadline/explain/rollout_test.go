@@ -94,7 +94,7 @@ func (c shown) lines(t *testing.T) string {
 	return after
 }
 
-func TestHowFarARolloutIsIsExplained(t *testing.T) {
+func TestExplain_Rollout(t *testing.T) {
 	mode := func(m loadlinev1alpha1.RolloutMode) loadlinev1alpha1.Rollout {
 		return loadlinev1alpha1.Rollout{Mode: &m, StartRate: new(int32(0))}
 	}

@@ -18,7 +18,7 @@ import (
 	"loadline.dev/loadline/pkg/core/reason"
 )
 
-func TestStatusOfAPodGivesEachReasonOfTheUpdater(t *testing.T) {
+func TestStatusOfPod_ReasonsOfUpdater(t *testing.T) {
 	require.Greater(t, len(reason.Skips()), 50)
 	for _, why := range reason.Skips() {
 		s := plugintest.NewShop()
@@ -32,7 +32,7 @@ func TestStatusOfAPodGivesEachReasonOfTheUpdater(t *testing.T) {
 	}
 }
 
-func TestStatusOfAPodWithoutTheUpdater(t *testing.T) {
+func TestStatusOfPod_WithoutUpdater(t *testing.T) {
 	s := plugintest.NewShop()
 	s.Pods["web-1-b"].Spec.Containers[0].Resources.Requests = plugintest.Resources("1100m", "200Mi")
 	s.Pods["web-1-b"].Status.StartTime = new(metav1.NewTime(plugintest.Before(10)))
@@ -60,7 +60,7 @@ func shopStatus(t *testing.T) *statusReport {
 	return a
 }
 
-func TestStatusIsAsTheDocsShow(t *testing.T) {
+func TestStatus_OutputMatchesDocs(t *testing.T) {
 	plugintest.InTheDocs(t, "status -n shop", plugintest.Printed(t, shopStatus(t), "table"))
 	s := plugintest.NewShop()
 	kube, own := s.Clients()
@@ -72,7 +72,7 @@ func TestStatusIsAsTheDocsShow(t *testing.T) {
 
 // A made VPA is Off, so under a policy without a mode nobody ever changes its pods. The updater says nothing of them:
 // it only counts them.
-func TestPodsOfAMadeVPAUnderAPolicyWithoutAModeAreLeftAlone(t *testing.T) {
+func TestStatus_PolicyWithoutMode(t *testing.T) {
 	const means, advice = "its VPA was generated for a SizingPolicy without `spec.rollout.mode`, which changes no running pods",
 		"nothing, or set `spec.rollout.mode` of the SizingPolicy; the recommender reverts edits of the VPA"
 	for name, rollout := range map[string]*loadlinev1alpha1.Rollout{
@@ -103,7 +103,7 @@ func TestPodsOfAMadeVPAUnderAPolicyWithoutAModeAreLeftAlone(t *testing.T) {
 }
 
 // What to do about one reason is said of each kind of VPA.
-func TestAVPAThatIsOffIsExplainedByWhoWroteIt(t *testing.T) {
+func TestStatus_ModeOff(t *testing.T) {
 	s := plugintest.NewShop()
 	s.Policy.Spec.Rollout = nil
 	person := s.VPA.DeepCopy()
@@ -121,7 +121,7 @@ func TestAVPAThatIsOffIsExplainedByWhoWroteIt(t *testing.T) {
 	require.Equal(t, []string{"written", e.Advice}, []string{pod.Workload.VPA, pod.Advice})
 }
 
-func TestStatusInAllFormats(t *testing.T) {
+func TestStatus_Formats(t *testing.T) {
 	a := shopStatus(t)
 	require.Equal(t, []workloadStatus{
 		{Namespace: "shop", VPA: "deployment-front", Target: "Deployment front", Mode: "Off", Policy: "shop", PolicyMode: "Auto", Pods: 1, Skipped: []skippedPods{{Reason: "Unchanged", Pods: 1}}},
@@ -143,7 +143,7 @@ func TestStatusInAllFormats(t *testing.T) {
 	require.ErrorContains(t, (&cli.OutputFlag{"xml"}).Validate(), "--output=xml: must be table, wide, json, yaml, csv, md")
 }
 
-func TestStatusOfVPAsThatALabelSelectsAndOfAllNamespaces(t *testing.T) {
+func TestStatus_Selection(t *testing.T) {
 	s := plugintest.NewShop()
 	kube, own := s.Clients()
 	q := request(t, s, kube, "")
@@ -158,7 +158,7 @@ func TestStatusOfVPAsThatALabelSelectsAndOfAllNamespaces(t *testing.T) {
 	require.Empty(t, a.Workloads)
 }
 
-func TestCommandLineOfStatus(t *testing.T) {
+func TestStatus_CommandLine(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		code int

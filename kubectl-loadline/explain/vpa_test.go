@@ -65,7 +65,7 @@ func explainVPA(ctx context.Context, client versioned.Interface, q inventory.Req
 	})
 }
 
-func TestTheStepsAreThoseOfTheRecommender(t *testing.T) {
+func TestExplainVPA_StepsMatchRecommender(t *testing.T) {
 	for _, text := range []string{"", "loadline:memory=safe", "loadline:memory=following", "autopilot:models=ensemble", "crane", "cruisekube", "loadline:cpu=shared"} {
 		client, p, known, book := saved(t, text, true)
 		a, err := explainVPA(t.Context(), client, inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0})
@@ -84,7 +84,7 @@ func TestTheStepsAreThoseOfTheRecommender(t *testing.T) {
 }
 
 // The limit of the pods is saved with what the recipe knows, so it is said here, too.
-func TestTheLimitThatTheMarginFollowsIsSaid(t *testing.T) {
+func TestExplainVPA_LimitMargin(t *testing.T) {
 	client, _, _, book := saved(t, "loadline", true)
 	a, err := explainVPA(t.Context(), client, inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0})
 	require.NoError(t, err)
@@ -95,7 +95,7 @@ func TestTheLimitThatTheMarginFollowsIsSaid(t *testing.T) {
 }
 
 // Request and limit are explained apart where they come from different uses.
-func TestRequestAndLimitAreExplainedApart(t *testing.T) {
+func TestExplainVPA_SeparateLimit(t *testing.T) {
 	client, _, known, book := saved(t, "loadline:memory=following", true)
 	a, err := explainVPA(t.Context(), client, inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0})
 	require.NoError(t, err)
@@ -126,7 +126,7 @@ func TestRequestAndLimitAreExplainedApart(t *testing.T) {
 }
 
 // A recipe that needs points says how many there are.
-func TestPointsThatAreLackingAreSaid(t *testing.T) {
+func TestExplainVPA_MissingPoints(t *testing.T) {
 	for withSketch, said := range map[bool]bool{true: false, false: true} {
 		client, _, _, book := saved(t, "attune", withSketch)
 		a, err := explainVPA(t.Context(), client, inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0})
@@ -137,7 +137,7 @@ func TestPointsThatAreLackingAreSaid(t *testing.T) {
 	}
 }
 
-func TestTheTableOfExplain(t *testing.T) {
+func TestExplainVPA_Table(t *testing.T) {
 	client, _, _, book := saved(t, "loadline:memory=safe", true)
 	a, err := explainVPA(t.Context(), client, inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0})
 	require.NoError(t, err)
@@ -154,7 +154,7 @@ func TestTheTableOfExplain(t *testing.T) {
 	}
 }
 
-func TestWhatIsMissingIsSaid(t *testing.T) {
+func TestExplainVPA_MissingData(t *testing.T) {
 	client, _, _, book := saved(t, "loadline", false)
 	a, err := explainVPA(t.Context(), client, inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0})
 	require.NoError(t, err)
@@ -175,7 +175,7 @@ func TestWhatIsMissingIsSaid(t *testing.T) {
 	require.ErrorContains(t, err, "the VPA has no checkpoint: a recommender with --storage=prometheus writes none, so give --prometheus-address")
 }
 
-func TestThatTargetsAreHeldIsSaid(t *testing.T) {
+func TestExplainVPA_HeldTarget(t *testing.T) {
 	client, _, _, book := saved(t, "loadline", true)
 	a, err := explainVPA(t.Context(), client, inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0})
 	require.NoError(t, err)
@@ -187,7 +187,7 @@ func TestThatTargetsAreHeldIsSaid(t *testing.T) {
 	}
 }
 
-func TestThatTheStatusIsOfAnEarlierSpecIsSaid(t *testing.T) {
+func TestExplainVPA_OutdatedStatus(t *testing.T) {
 	client, _, _, book := saved(t, "loadline", true)
 	a, err := explainVPA(t.Context(), client, inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0})
 	require.NoError(t, err)
@@ -199,7 +199,7 @@ func TestThatTheStatusIsOfAnEarlierSpecIsSaid(t *testing.T) {
 	}
 }
 
-func TestMemoryThatRisesDayByDayIsSaid(t *testing.T) {
+func TestExplainVPA_MemoryGrowth(t *testing.T) {
 	for daily, said := range map[float64]bool{10: true, 0: false} {
 		for text, keeps := range map[string]bool{"loadline": true, "autopilot": true, "": false, "crane": false} {
 			_, p, _, book := saved(t, text, true)
@@ -216,7 +216,7 @@ func TestMemoryThatRisesDayByDayIsSaid(t *testing.T) {
 	}
 }
 
-func TestThatALimitWasTooLowIsSaid(t *testing.T) {
+func TestExplainVPA_LowLimit(t *testing.T) {
 	for share, said := range map[float64]bool{0.2: true, 0: false} {
 		_, p, _, book := saved(t, "loadline", true)
 		known := sketch.New(book.For("loadline").Needs)
@@ -231,7 +231,7 @@ func TestThatALimitWasTooLowIsSaid(t *testing.T) {
 	}
 }
 
-func TestWhatStandsInForRequestsIsSaid(t *testing.T) {
+func TestExplainVPA_RequestsFromStatus(t *testing.T) {
 	const note = "! the recipe starts from the requests of the running pods"
 	for text, said := range map[string]bool{"attune": true, "loadline": false, "": false} {
 		client, _, _, book := saved(t, text, true)
@@ -243,7 +243,7 @@ func TestWhatStandsInForRequestsIsSaid(t *testing.T) {
 	}
 }
 
-func TestTheStepsOfARecommendationForPrograms(t *testing.T) {
+func TestExplainVPA_JSON(t *testing.T) {
 	client, _, _, book := saved(t, "loadline", true)
 	q := inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0}
 	a, err := explainVPA(t.Context(), client, q)
@@ -261,7 +261,7 @@ func TestTheStepsOfARecommendationForPrograms(t *testing.T) {
 	require.Contains(t, plugintest.Printed(t, steps, "csv"), "a,cpu,target,")
 }
 
-func TestCommandLineOfExplain(t *testing.T) {
+func TestExplain_CommandLine(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config")
 	require.NoError(t, os.WriteFile(file, []byte("{"), 0o600))
 	for _, c := range []struct {
@@ -286,7 +286,7 @@ func TestCommandLineOfExplain(t *testing.T) {
 }
 
 // The recommender uses nothing of a former target, so nothing of it is explained.
-func TestTheHistoryOfAFormerTargetIsNotExplained(t *testing.T) {
+func TestExplainVPA_FormerTarget(t *testing.T) {
 	client, _, _, book := saved(t, "", false)
 	checkpoints, vpas := client.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns"), client.AutoscalingV1().VerticalPodAutoscalers("ns")
 	c, err := checkpoints.Get(t.Context(), "web-a", metav1.GetOptions{})

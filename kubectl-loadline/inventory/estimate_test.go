@@ -67,7 +67,7 @@ func TestNewEstimator_RefusesSeriesOfTwoClusters(t *testing.T) {
 	require.Len(t, e.samples[usage.ContainerKey{Namespace: "shop", Pod: "q", Container: "a"}], 4)
 }
 
-func TestWhereEstimatesComeFrom(t *testing.T) {
+func TestNewEstimator_Sources(t *testing.T) {
 	now := plugintest.Now()
 	server := httptest.NewServer(testkit.StrictPrometheus(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -152,7 +152,7 @@ VPAs that were made for it stay, 1 of them: of mode Off they change no pod
 }
 
 // Nobody gives back what pods of a paused policy have given to their neighbours.
-func TestPodsThatShareAreNamedByDetach(t *testing.T) {
+func TestDetach_ReportsShares(t *testing.T) {
 	clients, kube, _ := fleetOf(t)
 	for _, pod := range []string{"shop/web-1-a", "shop/db-0", "shop/alone", "pay/web-1-a"} {
 		ns, name, _ := strings.Cut(pod, "/")
@@ -167,7 +167,7 @@ func TestPodsThatShareAreNamedByDetach(t *testing.T) {
 }
 
 // A pod or a record of the same name that came meanwhile is another one.
-func TestWhatIsDetachedIsNamedByItsUID(t *testing.T) {
+func TestDetach_TestsUIDs(t *testing.T) {
 	clients, kube, own := fleetOf(t)
 	_, err := runDetach(t, clients, detachOptions{Policy: "shop"})
 	require.NoError(t, err)
@@ -189,7 +189,7 @@ func TestWhatIsDetachedIsNamedByItsUID(t *testing.T) {
 }
 
 // Half a note is one, too. What stands above the pods of a workload is read once.
-func TestEachNoteIsRemoved(t *testing.T) {
+func TestDetach_RemovesAllNotes(t *testing.T) {
 	clients, kube, _ := fleetOf(t)
 	for _, key := range []string{convert.ResizedAtAnnotation, convert.OriginalAnnotation} {
 		p, err := kube.CoreV1().Pods("shop").Get(t.Context(), "web-1-a", metav1.GetOptions{})
@@ -209,7 +209,7 @@ func TestEachNoteIsRemoved(t *testing.T) {
 	require.Equal(t, 1, reads)
 }
 
-func TestARecordMayHaveOtherOwnersBesides(t *testing.T) {
+func TestDetach_RecordWithOtherOwners(t *testing.T) {
 	clients, _, own := fleetOf(t)
 	records := own.LoadlineV1alpha1().SizingRecords("shop")
 	r, err := records.Get(t.Context(), "statefulset-db", metav1.GetOptions{})
@@ -222,7 +222,7 @@ func TestARecordMayHaveOtherOwnersBesides(t *testing.T) {
 	require.Contains(t, said, "SizingRecord shop/statefulset-db: removed")
 }
 
-func TestADryRunOfDetachChangesNothing(t *testing.T) {
+func TestDetach_DryRun(t *testing.T) {
 	clients, kube, own := fleetOf(t)
 	said, err := runDetach(t, clients, detachOptions{Policy: "shop", DryRun: true})
 	require.NoError(t, err)
@@ -240,7 +240,7 @@ VPAs that were made for it stay, 1 of them: of mode Off they change no pod
 }
 
 // The policy comes first: an updater that goes on would note and remember anew.
-func TestWithoutPauseNothingIsDetached(t *testing.T) {
+func TestDetach_StopsIfPauseFails(t *testing.T) {
 	clients, _, own := fleetOf(t)
 	own.PrependReactor("patch", "sizingpolicies", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("refused") })
 	said, err := runDetach(t, clients, detachOptions{Policy: "shop"})
@@ -250,7 +250,7 @@ func TestWithoutPauseNothingIsDetached(t *testing.T) {
 	require.Len(t, recordsLeft(t, clients), 5)
 }
 
-func TestAnErrorAboutOneObjectStopsNoOther(t *testing.T) {
+func TestDetach_ContinuesAfterErrors(t *testing.T) {
 	clients, kube, own := fleetOf(t)
 	kube.PrependReactor("patch", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		return a.(clienttesting.PatchAction).GetName() == "db-0", nil, errors.New("refused")
@@ -273,7 +273,7 @@ func TestAnErrorAboutOneObjectStopsNoOther(t *testing.T) {
 }
 
 // Who has deleted the policy first still finds what its made VPAs tell.
-func TestAPolicyThatIsGoneIsDetachedByItsVPAs(t *testing.T) {
+func TestDetach_DeletedPolicy(t *testing.T) {
 	clients, _, own := fleetOf(t)
 	require.NoError(t, own.LoadlineV1alpha1().SizingPolicies().Delete(t.Context(), "shop", metav1.DeleteOptions{}))
 	said, err := runDetach(t, clients, detachOptions{Policy: "shop"})
@@ -288,7 +288,7 @@ VPAs that were made for it stay, 1 of them: of mode Off they change no pod
 }
 
 // A stronger policy may have taken a workload over, whose VPA has not got its label yet.
-func TestWhatAStrongerPolicyHasTakenOverStays(t *testing.T) {
+func TestDetach_KeepsWorkloadsOfOtherPolicies(t *testing.T) {
 	clients, _, own := fleetOf(t)
 	stronger := &loadlinev1alpha1.SizingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Spec: loadlinev1alpha1.SizingPolicySpec{
 		Priority: new(int32(500)), Namespaces: loadlinev1alpha1.NamespaceSelection{Names: []string{"*"}},
@@ -301,7 +301,7 @@ func TestWhatAStrongerPolicyHasTakenOverStays(t *testing.T) {
 	require.Contains(t, said, "SizingRecord shop/statefulset-db: removed")
 }
 
-func TestARecordWithoutOwnerIsThatOfTheMadeVPA(t *testing.T) {
+func TestDetach_RecordWithoutOwner(t *testing.T) {
 	clients, _, own := fleetOf(t)
 	for _, name := range []string{"deployment-web", "deployment-restored"} {
 		r := &loadlinev1alpha1.SizingRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
@@ -314,7 +314,7 @@ func TestARecordWithoutOwnerIsThatOfTheMadeVPA(t *testing.T) {
 	require.NotContains(t, said, "restored", "nobody knows whose it is")
 }
 
-func TestAMadeVPAThatOthersWouldObeyIsNamed(t *testing.T) {
+func TestDetach_ReportsActiveVPAs(t *testing.T) {
 	clients, _, own := fleetOf(t)
 	vpas := own.AutoscalingV1().VerticalPodAutoscalers("shop")
 	made, err := vpas.Get(t.Context(), "deployment-web", metav1.GetOptions{})
@@ -328,7 +328,7 @@ func TestAMadeVPAThatOthersWouldObeyIsNamed(t *testing.T) {
 }
 
 // Where the definition of records is not installed none is left.
-func TestDetachWithoutTheDefinitionOfRecords(t *testing.T) {
+func TestDetach_WithoutRecordDefinition(t *testing.T) {
 	clients, kube, own := fleetOf(t)
 	own.PrependReactor("list", "sizingrecords", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "sizingrecords"}, "")
@@ -340,7 +340,7 @@ func TestDetachWithoutTheDefinitionOfRecords(t *testing.T) {
 	require.EqualError(t, err, "list pods: forbidden")
 }
 
-func TestPodsAreReadInPages(t *testing.T) {
+func TestDetach_ReadsPodsInPages(t *testing.T) {
 	clients, kube, _ := fleetOf(t)
 	var asked []string
 	kube.PrependReactor("list", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -358,7 +358,7 @@ func TestPodsAreReadInPages(t *testing.T) {
 	require.Contains(t, said, "pod shop/db-0")
 }
 
-func TestCommandLineOfPolicyDetach(t *testing.T) {
+func TestDetach_CommandLine(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		code int

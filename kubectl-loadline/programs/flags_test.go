@@ -7,7 +7,7 @@ import (
 )
 
 // What other operators pass must parse.
-func TestFlagsOfCommandLines(t *testing.T) {
+func TestUnsupportedFlags(t *testing.T) {
 	for _, c := range []struct {
 		program      string
 		line         []string

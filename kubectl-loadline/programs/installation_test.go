@@ -13,13 +13,13 @@ import (
 	"loadline.dev/loadline/kubectl-loadline/plugintest"
 )
 
-func TestASelectorOfExpressionsIsQuoted(t *testing.T) {
+func TestInstallation_QuotesSelectors(t *testing.T) {
 	d := plugintest.ManifestDeployments(t)[1]
 	d.Spec.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: []string{"a", "b"}}}}
 	require.Equal(t, "kubectl -n kube-system get pods -l 'app in (a,b)'", FindInstallation("updater", "kube-system", []appsv1.Deployment{*d}).PodsCommand())
 }
 
-func TestWhichDeploymentRunsAProgram(t *testing.T) {
+func TestFindInstallation(t *testing.T) {
 	of := func(name, image string, labels map[string]string) appsv1.Deployment {
 		d := plugintest.DeploymentOf(name, image)
 		d.Spec.Template.Labels = labels
@@ -52,7 +52,7 @@ func TestWhichDeploymentRunsAProgram(t *testing.T) {
 }
 
 // Without flags the Leases are in kube-system, but that of the heartbeat is where NAMESPACE says.
-func TestLeasesOfProgramsThatRunElsewhere(t *testing.T) {
+func TestInstallation_LeasesInOtherNamespaces(t *testing.T) {
 	all := plugintest.ManifestDeployments(t)
 	all[1].Spec.Template.Spec.Containers[0].Args = nil
 	for i, want := range []string{"kube-system/vpa-recommender-lease true", "kube-system/vpa-updater false", "sizing/vpa-admission-controller false"} {
@@ -66,7 +66,7 @@ func TestLeasesOfProgramsThatRunElsewhere(t *testing.T) {
 	}
 }
 
-func TestTheUpdaterIsAskedAtItsPort(t *testing.T) {
+func TestUpdaterPods_Port(t *testing.T) {
 	for flag, want := range map[string]string{"--v=4": "8943", "--address=:9943": "9943", "--address=[::1]:80": "80", "--address=wrong": "8943"} {
 		d := plugintest.ManifestDeployments(t)[1]
 		d.Spec.Template.Spec.Containers[0].Args = []string{flag}

@@ -27,7 +27,7 @@ func objects(t *testing.T, workloads []*inventory.Workload, want createOptions) 
 }
 
 // A policy that is to go on to Canary must not change the DNS of the cluster, nor the programs.
-func TestAPolicyOfAllNamespacesSparesThoseOfTheSystem(t *testing.T) {
+func TestCreate_PolicySkipsSystemNamespaces(t *testing.T) {
 	var (
 		dns   = target.Key{Namespace: "kube-system", Kind: "Deployment", Name: "coredns"}
 		proxy = target.Key{Namespace: "kube-system", Kind: "DaemonSet", Name: "proxy"}
@@ -74,7 +74,7 @@ func TestAPolicyOfAllNamespacesSparesThoseOfTheSystem(t *testing.T) {
 	require.Contains(t, errOut.String(), "! namespace kube-system is left out, ")
 }
 
-func TestThePolicyOfAClusterIsOneOfAllItsNamespaces(t *testing.T) {
+func TestCreate_PolicyOfAllNamespaces(t *testing.T) {
 	s := plugintest.NewShop()
 	s.More = append(s.More, &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "proxy"}})
 	s.Policy.Spec.Namespaces.Names = []string{"other"}
@@ -101,7 +101,7 @@ func keys(kind string, n int, namespace string) (all []target.Key) {
 	return all
 }
 
-func TestAPolicyThatTheAPIServerWouldRefuseIsNotWritten(t *testing.T) {
+func TestCreate_LimitsPolicySize(t *testing.T) {
 	accepted := func(workloads []target.Key, want createOptions) *manifests {
 		t.Helper()
 		want.Policy = "all"

@@ -34,7 +34,7 @@ var (
 	ownKey   = target.Key{Namespace: "shop", Group: "argoproj.io", Kind: "Rollout", Name: "api"}
 )
 
-func TestVPAsOfModeOffAreWrittenForWorkloads(t *testing.T) {
+func TestCreate_VPAs(t *testing.T) {
 	c := objects(t, workloadsNamed(webKey, setKey, ownKey), createOptions{All: true})
 	require.Equal(t, []string{"Rollout.argoproj.io api in namespace shop is left out: the API version of its kind is not known here"}, c.problems)
 	var out, errOut bytes.Buffer
@@ -49,7 +49,7 @@ func TestVPAsOfModeOffAreWrittenForWorkloads(t *testing.T) {
 	require.Equal(t, setKey, target.RefKey(read.Namespace, read.Spec.TargetRef))
 }
 
-func TestOnePolicyIsWrittenForManyWorkloads(t *testing.T) {
+func TestCreate_Policy(t *testing.T) {
 	c := objects(t, workloadsNamed(frontKey, webKey, setKey), createOptions{Policy: "all", All: true})
 	require.Empty(t, c.vpas)
 	require.Equal(t, []string{"*"}, c.policy.Spec.Namespaces.Names)
@@ -67,7 +67,7 @@ func TestOnePolicyIsWrittenForManyWorkloads(t *testing.T) {
 	require.Contains(t, errOut.String(), "no workload without a VPA was found")
 }
 
-func TestObjectsAreCreatedOnce(t *testing.T) {
+func TestCreate_KeepsExistingObjects(t *testing.T) {
 	own := fake.NewSimpleClientset()
 	c := objects(t, workloadsNamed(webKey), createOptions{})
 	for _, want := range []string{"VPA shop/deployment-web: created\n", "VPA shop/deployment-web: exists already\n"} {
@@ -91,7 +91,7 @@ func exportedAs(t *testing.T, form string, all sizeList) string {
 	return out.String()
 }
 
-func TestSizesAreExported(t *testing.T) {
+func TestExport_OutputMatchesDocs(t *testing.T) {
 	all := shopSizes(t, inventory.Selection{Names: []string{"deployment/web"}}, "vpa").sizes
 	plugintest.InTheDocs(t, "export -n shop deployment/web", exportedAs(t, "patch", all))
 	plugintest.InTheDocs(t, "export -n shop -o kustomize deployment/web", exportedAs(t, "kustomize", all))

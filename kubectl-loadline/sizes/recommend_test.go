@@ -51,7 +51,7 @@ func shopSizes(t *testing.T, scope inventory.Selection, flag string) *workloadSi
 }
 
 // An estimate is what the recommender would say that has seen the same.
-func TestAnEstimateIsWhatTheRecommenderWouldSay(t *testing.T) {
+func TestEstimate_MatchesRecommender(t *testing.T) {
 	for _, text := range []string{"vpa", "loadline"} {
 		r, err := recipe.ParseWith(recipe.DefaultConfig(), text)
 		require.NoError(t, err)
@@ -68,7 +68,7 @@ func TestAnEstimateIsWhatTheRecommenderWouldSay(t *testing.T) {
 	}
 }
 
-func TestRecommendIsAsTheDocsShow(t *testing.T) {
+func TestRecommend_OutputMatchesDocs(t *testing.T) {
 	all := shopSizes(t, inventory.Selection{}, "vpa")
 	require.Empty(t, all.problems)
 	plugintest.InTheDocs(t, "recommend -A", plugintest.Printed(t, &recommendReport{all.sizes, all.problems}, "table"))
@@ -100,7 +100,7 @@ func estimatorWith(pod *corev1.Pod) *inventory.Estimator {
 	return e
 }
 
-func TestSizesOfSomeWorkloads(t *testing.T) {
+func TestSizes_Selection(t *testing.T) {
 	for name, c := range map[string]struct {
 		scope inventory.Selection
 		want  []string
@@ -120,7 +120,7 @@ func TestSizesOfSomeWorkloads(t *testing.T) {
 	}
 }
 
-func TestWhatWouldChange(t *testing.T) {
+func TestDiff(t *testing.T) {
 	all := shopSizes(t, inventory.Selection{Names: []string{"deployment/web"}}, "vpa")
 	require.Equal(t, []sizeChange{{"shop", "Deployment web", "a", "cpu", 3, "2000m", "1400m", -30, "high", "VPA deployment-web"}}, diffOf(all.sizes, nil).Changes)
 	for from, want := range map[resources.Amount]string{1040: "none", 1100: "low", 1250: "medium", 500: "high"} {
@@ -128,7 +128,7 @@ func TestWhatWouldChange(t *testing.T) {
 	}
 }
 
-func TestCommandLineOfRecommendAndDiff(t *testing.T) {
+func TestRecommend_CommandLine(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		code int
