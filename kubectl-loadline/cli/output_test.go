@@ -64,7 +64,7 @@ func FuzzOutput(f *testing.F) {
 			}
 		}
 		var out, notes bytes.Buffer
-		require.NoError(t, (&cli.OutputFlag{"csv"}).Print(&out, &notes, text(seed)))
+		require.NoError(t, (&cli.OutputFlag{Format: "csv"}).Print(&out, &notes, text(seed)))
 		rows, err := csv.NewReader(&out).ReadAll()
 		require.NoError(t, err)
 		require.Len(t, rows, 2)

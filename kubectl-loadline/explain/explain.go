@@ -85,7 +85,7 @@ func (c *explainConfig) run(ctx context.Context, args []string, out, errOut io.W
 	if err != nil {
 		return fmt.Errorf("%s %s/%s: %w", kind, *c.cluster.Namespace, object, err)
 	}
-	q := inventory.Request{cluster.Namespace, object, parsed.Book, time.Now(), fleet.Options{Foreign: c.policies.Foreign}, cluster.Kube, c.sharingMinAge}
+	q := inventory.Request{Namespace: cluster.Namespace, Name: object, Book: parsed.Book, Now: time.Now(), Policies: fleet.Options{Foreign: c.policies.Foreign}, Kube: cluster.Kube, SharingMinAge: c.sharingMinAge}
 	if kind == "pod" {
 		err = printPod(ctx, cluster.VPA, q, c.programs, out)
 	} else {

@@ -53,12 +53,12 @@ func explainPod(ctx context.Context, own versioned.Interface, q inventory.Reques
 	if err != nil {
 		return nil, err
 	}
-	surroundings, err := inventory.NewReader(ctx, own, q)
+	reader, err := inventory.NewReader(ctx, own, q)
 	if err != nil {
 		return nil, err
 	}
-	a := podReportOf(ctx, surroundings, pod)
-	a.Problems = append(a.Problems, surroundings.Problems...)
+	a := podReportOf(ctx, reader, pod)
+	a.Problems = append(a.Problems, reader.Problems...)
 	if skips, err := programs.SkipReasons(ctx, q.Kube, programsNamespace, pod.UID, q.Now); err == nil { // otherwise the reason is assessed here
 		a.useUpdater(skips)
 	}
@@ -69,7 +69,7 @@ func explainPod(ctx context.Context, own versioned.Interface, q inventory.Reques
 		a.problem("it is not known what the updater said of the pod: %v", err)
 	}
 	if pod.Spec.NodeName != "" {
-		if a.Node, err = readNode(ctx, surroundings, pod.Spec.NodeName); err != nil {
+		if a.Node, err = readNode(ctx, reader, pod.Spec.NodeName); err != nil {
 			a.problem("it is not known what the pods of node %s share: %v", pod.Spec.NodeName, err)
 		}
 	}

@@ -43,7 +43,7 @@ func request(t *testing.T, s *plugintest.Shop, kube kubernetes.Interface, pod st
 	t.Helper()
 	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
 	require.NoError(t, err)
-	return inventory.Request{"shop", pod, book, plugintest.Now(), fleet.Options{}, kube, s.MinAge}
+	return inventory.Request{Namespace: "shop", Name: pod, Book: book, Now: plugintest.Now(), Kube: kube, SharingMinAge: s.MinAge}
 }
 
 func TestExplainPod_OutputMatchesDocs(t *testing.T) {

@@ -43,7 +43,7 @@ func TestExplainVPA_UsesRecipeOfPolicy(t *testing.T) {
 	var options fleet.Options
 	ask := func(deployment *appsv1.Deployment) string {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", Labels: map[string]string{"team": "shop"}}}
-		a, err := explainVPA(t.Context(), client, inventory.Request{"ns", "web", book, plugintest.Now(), options, kubefake.NewClientset(namespace, deployment), 0})
+		a, err := explainVPA(t.Context(), client, inventory.Request{Namespace: "ns", Name: "web", Book: book, Now: plugintest.Now(), Policies: options, Kube: kubefake.NewClientset(namespace, deployment)})
 		require.NoError(t, err)
 		var out bytes.Buffer
 		require.NoError(t, a.Print(&out))

@@ -81,7 +81,7 @@ func (c *statusConfig) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	q := inventory.Request{cluster.Namespace, pod, book, time.Now(), fleet.Options{Foreign: c.policies.Foreign}, cluster.Kube, 0}
+	q := inventory.Request{Namespace: cluster.Namespace, Name: pod, Book: book, Now: time.Now(), Policies: fleet.Options{Foreign: c.policies.Foreign}, Kube: cluster.Kube}
 	var a cli.Report
 	if pod != "" {
 		a, err = statusOfPod(cmd.Context(), cluster.VPA, q, c.updater)
@@ -331,12 +331,12 @@ func statusOfPod(ctx context.Context, own versioned.Interface, q inventory.Reque
 	if err != nil {
 		return nil, err
 	}
-	surroundings, err := inventory.NewReader(ctx, own, q)
+	reader, err := inventory.NewReader(ctx, own, q)
 	if err != nil {
 		return nil, err
 	}
-	a := podReportOf(ctx, surroundings, pod)
-	a.Problems = append(a.Problems, surroundings.Problems...)
+	a := podReportOf(ctx, reader, pod)
+	a.Problems = append(a.Problems, reader.Problems...)
 	skips, err := programs.SkipReasons(ctx, q.Kube, updater, pod.UID, q.Now)
 	if err != nil {
 		a.problem("the updater does not say why it leaves the pod alone: %v", err)

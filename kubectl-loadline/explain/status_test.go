@@ -140,7 +140,7 @@ func TestStatus_Formats(t *testing.T) {
 	require.Contains(t, plugintest.Printed(t, a, "md"), "| --- | --- | --- |")
 	require.Contains(t, plugintest.Squeezed(plugintest.Printed(t, a, "wide")), "WHAT TO DO")
 	require.NotContains(t, plugintest.Squeezed(plugintest.Printed(t, a, "table")), "WHAT TO DO")
-	require.ErrorContains(t, (&cli.OutputFlag{"xml"}).Validate(), "--output=xml: must be table, wide, json, yaml, csv, md")
+	require.ErrorContains(t, (&cli.OutputFlag{Format: "xml"}).Validate(), "--output=xml: must be table, wide, json, yaml, csv, md")
 }
 
 func TestStatus_Selection(t *testing.T) {

@@ -21,7 +21,6 @@ import (
 	"loadline.dev/loadline/kubectl-loadline/inventory"
 	"loadline.dev/loadline/kubectl-loadline/plugintest"
 	"loadline.dev/loadline/pkg/checkpoint"
-	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sketch"
@@ -68,7 +67,7 @@ func explainVPA(ctx context.Context, client versioned.Interface, q inventory.Req
 func TestExplainVPA_StepsMatchRecommender(t *testing.T) {
 	for _, text := range []string{"", "loadline:memory=safe", "loadline:memory=following", "autopilot:models=ensemble", "crane", "cruisekube", "loadline:cpu=shared"} {
 		client, p, known, book := saved(t, text, true)
-		a, err := explainVPA(t.Context(), client, inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0})
+		a, err := explainVPA(t.Context(), client, inventory.Request{Namespace: "ns", Name: "web", Book: book, Now: plugintest.Now()})
 		require.NoError(t, err)
 		require.Empty(t, a.Problems)
 		require.Len(t, a.Containers, 1)
@@ -86,7 +85,7 @@ func TestExplainVPA_StepsMatchRecommender(t *testing.T) {
 // The limit of the pods is saved with what the recipe knows, so it is said here, too.
 func TestExplainVPA_LimitMargin(t *testing.T) {
 	client, _, _, book := saved(t, "loadline", true)
-	a, err := explainVPA(t.Context(), client, inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0})
+	a, err := explainVPA(t.Context(), client, inventory.Request{Namespace: "ns", Name: "web", Book: book, Now: plugintest.Now()})
 	require.NoError(t, err)
 	var out bytes.Buffer
 	require.NoError(t, a.Print(&out))
@@ -97,7 +96,7 @@ func TestExplainVPA_LimitMargin(t *testing.T) {
 // Request and limit are explained apart where they come from different uses.
 func TestExplainVPA_SeparateLimit(t *testing.T) {
 	client, _, known, book := saved(t, "loadline:memory=following", true)
-	a, err := explainVPA(t.Context(), client, inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0})
+	a, err := explainVPA(t.Context(), client, inventory.Request{Namespace: "ns", Name: "web", Book: book, Now: plugintest.Now()})
 	require.NoError(t, err)
 	var out bytes.Buffer
 	require.NoError(t, a.Print(&out))
@@ -129,7 +128,7 @@ func TestExplainVPA_SeparateLimit(t *testing.T) {
 func TestExplainVPA_MissingPoints(t *testing.T) {
 	for withSketch, said := range map[bool]bool{true: false, false: true} {
 		client, _, _, book := saved(t, "attune", withSketch)
-		a, err := explainVPA(t.Context(), client, inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0})
+		a, err := explainVPA(t.Context(), client, inventory.Request{Namespace: "ns", Name: "web", Book: book, Now: plugintest.Now()})
 		require.NoError(t, err)
 		var out bytes.Buffer
 		require.NoError(t, a.Print(&out))
@@ -139,7 +138,7 @@ func TestExplainVPA_MissingPoints(t *testing.T) {
 
 func TestExplainVPA_Table(t *testing.T) {
 	client, _, _, book := saved(t, "loadline:memory=safe", true)
-	a, err := explainVPA(t.Context(), client, inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0})
+	a, err := explainVPA(t.Context(), client, inventory.Request{Namespace: "ns", Name: "web", Book: book, Now: plugintest.Now()})
 	require.NoError(t, err)
 	var out bytes.Buffer
 	require.NoError(t, a.Print(&out))
@@ -156,28 +155,28 @@ func TestExplainVPA_Table(t *testing.T) {
 
 func TestExplainVPA_MissingData(t *testing.T) {
 	client, _, _, book := saved(t, "loadline", false)
-	a, err := explainVPA(t.Context(), client, inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0})
+	a, err := explainVPA(t.Context(), client, inventory.Request{Namespace: "ns", Name: "web", Book: book, Now: plugintest.Now()})
 	require.NoError(t, err)
 	var out bytes.Buffer
 	require.NoError(t, a.Print(&out))
 	require.Contains(t, out.String(), "! the checkpoint has nothing of what the recipe needs")
 
 	client, _, _, book = saved(t, "soup", false)
-	a, err = explainVPA(t.Context(), client, inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0})
+	a, err = explainVPA(t.Context(), client, inventory.Request{Namespace: "ns", Name: "web", Book: book, Now: plugintest.Now()})
 	require.NoError(t, err)
 	out.Reset()
 	require.NoError(t, a.Print(&out))
 	require.Contains(t, out.String(), "VPA ns/web, recipe vpa\n! annotation loadline.dev/recipe: recipe \"soup\" does not exist")
 
-	_, err = explainVPA(t.Context(), fake.NewSimpleClientset(), inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0})
+	_, err = explainVPA(t.Context(), fake.NewSimpleClientset(), inventory.Request{Namespace: "ns", Name: "web", Book: book, Now: plugintest.Now()})
 	require.ErrorContains(t, err, "not found")
-	_, err = explainVPA(t.Context(), fake.NewSimpleClientset(a.VPA), inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0})
+	_, err = explainVPA(t.Context(), fake.NewSimpleClientset(a.VPA), inventory.Request{Namespace: "ns", Name: "web", Book: book, Now: plugintest.Now()})
 	require.ErrorContains(t, err, "the VPA has no checkpoint: a recommender with --storage=prometheus writes none, so give --prometheus-address")
 }
 
 func TestExplainVPA_HeldTarget(t *testing.T) {
 	client, _, _, book := saved(t, "loadline", true)
-	a, err := explainVPA(t.Context(), client, inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0})
+	a, err := explainVPA(t.Context(), client, inventory.Request{Namespace: "ns", Name: "web", Book: book, Now: plugintest.Now()})
 	require.NoError(t, err)
 	for s, said := range map[corev1.ConditionStatus]bool{corev1.ConditionTrue: true, corev1.ConditionFalse: false} {
 		a.VPA.Status.Conditions = []vpav1.VerticalPodAutoscalerCondition{{Type: "TargetHeld", Status: s, Message: "not lowered, because"}}
@@ -189,7 +188,7 @@ func TestExplainVPA_HeldTarget(t *testing.T) {
 
 func TestExplainVPA_OutdatedStatus(t *testing.T) {
 	client, _, _, book := saved(t, "loadline", true)
-	a, err := explainVPA(t.Context(), client, inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0})
+	a, err := explainVPA(t.Context(), client, inventory.Request{Namespace: "ns", Name: "web", Book: book, Now: plugintest.Now()})
 	require.NoError(t, err)
 	for seen, said := range map[int64]bool{4: true, 5: false, 0: false} {
 		a.VPA.Generation, a.VPA.Status.ObservedGeneration = 5, seen
@@ -235,7 +234,7 @@ func TestExplainVPA_RequestsFromStatus(t *testing.T) {
 	const note = "! the recipe starts from the requests of the running pods"
 	for text, said := range map[string]bool{"attune": true, "loadline": false, "": false} {
 		client, _, _, book := saved(t, text, true)
-		a, err := explainVPA(t.Context(), client, inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0})
+		a, err := explainVPA(t.Context(), client, inventory.Request{Namespace: "ns", Name: "web", Book: book, Now: plugintest.Now()})
 		require.NoError(t, err)
 		var out bytes.Buffer
 		require.NoError(t, a.Print(&out))
@@ -245,7 +244,7 @@ func TestExplainVPA_RequestsFromStatus(t *testing.T) {
 
 func TestExplainVPA_JSON(t *testing.T) {
 	client, _, _, book := saved(t, "loadline", true)
-	q := inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0}
+	q := inventory.Request{Namespace: "ns", Name: "web", Book: book, Now: plugintest.Now()}
 	a, err := explainVPA(t.Context(), client, q)
 	require.NoError(t, err)
 	steps := a.steps()
@@ -303,7 +302,7 @@ func TestExplainVPA_FormerTarget(t *testing.T) {
 		v.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: name}
 		v, err = vpas.Update(t.Context(), v, metav1.UpdateOptions{})
 		require.NoError(t, err)
-		a, err := explainVPA(t.Context(), client, inventory.Request{"ns", "web", book, plugintest.Now(), fleet.Options{}, nil, 0})
+		a, err := explainVPA(t.Context(), client, inventory.Request{Namespace: "ns", Name: "web", Book: book, Now: plugintest.Now()})
 		if explained {
 			require.NoError(t, err)
 			require.Len(t, a.Containers, 1)

@@ -69,7 +69,7 @@ func AskServer(t *testing.T, commands []*cobra.Command, absent string, args ...s
 func Printed(t *testing.T, a cli.Report, format string) string {
 	t.Helper()
 	var out bytes.Buffer
-	o := cli.OutputFlag{format}
+	o := cli.OutputFlag{Format: format}
 	require.NoError(t, o.Validate())
 	require.NoError(t, o.Print(&out, &out, a))
 	return out.String()

@@ -2,7 +2,7 @@ package programs
 
 import (
 	"bufio"
-	_ "embed"
+	_ "embed" // flags of the programs
 	"iter"
 	"strings"
 

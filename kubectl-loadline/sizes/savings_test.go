@@ -22,7 +22,6 @@ import (
 	"loadline.dev/loadline/kubectl-loadline/inventory"
 	"loadline.dev/loadline/kubectl-loadline/plugintest"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/flags"
@@ -193,7 +192,7 @@ func TestSavings_InOtherForms(t *testing.T) {
 	require.InDelta(t, 0.6, read.All.CoresLess, 1e-9)
 	require.Equal(t, "Deployment shop/front", read.Workloads[withoutPolicy][0].Name)
 	var out, errOut bytes.Buffer
-	require.NoError(t, (&cli.OutputFlag{"csv"}).Print(&out, &errOut, a))
+	require.NoError(t, (&cli.OutputFlag{Format: "csv"}).Print(&out, &errOut, a))
 	require.Contains(t, out.String(), "-,2,0.60,0.00,0.00,0.10,438.00,142.58\n")
 	require.Contains(t, errOut.String(), "! SizingPolicy shop: ", "what CSV has no place for")
 }
@@ -226,5 +225,5 @@ func request(t *testing.T, s *plugintest.Shop, kube kubernetes.Interface, pod st
 	t.Helper()
 	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
 	require.NoError(t, err)
-	return inventory.Request{"shop", pod, book, plugintest.Now(), fleet.Options{}, kube, s.MinAge}
+	return inventory.Request{Namespace: "shop", Name: pod, Book: book, Now: plugintest.Now(), Kube: kube, SharingMinAge: s.MinAge}
 }
