@@ -21,7 +21,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/kube/target"
-	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/budgets"
 	"loadline.dev/loadline/updater/nodeload"
 	"loadline.dev/loadline/updater/records"
 	"loadline.dev/loadline/updater/view"
@@ -128,7 +128,7 @@ func (c *caches) watchSurroundings() error {
 		return fmt.Errorf("watch resource quotas: %w", err)
 	}
 	disruptions := c.surroundings.Policy().V1().PodDisruptionBudgets().Informer()
-	if err := errors.Join(disruptions.SetTransform(actuate.TrimBudget), client.Optional(disruptions, c.retry,
+	if err := errors.Join(disruptions.SetTransform(budgets.Trim), client.Optional(disruptions, c.retry,
 		"PodDisruptionBudgets cannot be read, so all pods of a namespace count as if they shared one, and resizes restart one after the other")); err != nil {
 		return fmt.Errorf("watch PodDisruptionBudgets: %w", err)
 	}
@@ -231,12 +231,6 @@ func (c *caches) pinning() *view.StaticCPUNodes {
 	}
 	nodes := c.surroundings.Core().V1().Nodes()
 	return &view.StaticCPUNodes{Selector: c.static, Lister: nodes.Lister(), Synced: nodes.Informer().HasSynced}
-}
-
-// budgets returns the reader of PodDisruptionBudgets. A nil clock is time.Now.
-func (c *caches) budgets(clock func() time.Time) *actuate.BudgetReader {
-	known := c.surroundings.Policy().V1().PodDisruptionBudgets()
-	return &actuate.BudgetReader{Pods: c.pods.Core().V1().Pods().Lister(), Budgets: known.Lister(), Synced: known.Informer().HasSynced, Clock: clock}
 }
 
 // memoryRises returns the collector of VPAs that recommend more memory than before, or than killed

@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/view"
 )
@@ -26,7 +27,7 @@ const fuseTimeout = 5 * time.Second
 
 // limits returns the limits of each policy. After a panic there are none, and no rollout continues.
 func (l *Loop) limits(ctx context.Context, now time.Time) (limits map[string]*view.PolicyLimits) {
-	err := view.Guard(func() error { limits = l.reader.Limits(now.UTC().Truncate(time.Second)); return nil })
+	err := serving.Guard(func() error { limits = l.reader.Limits(now.UTC().Truncate(time.Second)); return nil })
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Failed to read the rounds of SizingPolicies, skipping their pods in this pass")
 	}

@@ -13,9 +13,12 @@ import (
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/budgets"
 	"loadline.dev/loadline/updater/observe"
 	"loadline.dev/loadline/updater/records"
+	"loadline.dev/loadline/updater/report"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -62,14 +65,14 @@ type Loop struct {
 	records   *records.Store
 	status    policyStatus
 	passed    map[string]time.Time // by UID of a pod: when it was last free to change, and was left alone
-	announced announced
+	announced report.Events
 	tripped   map[string]string // by SizingPolicy: the message about its fuse that was reported last
 	capacity  view.CapacityReader
 	nodes     *view.StaticCPUNodes
-	budgets   *actuate.BudgetReader
+	budgets   *budgets.Budgets
 	limiter   *disruption.RateLimiter // nil: no pace
 	state     disruption.State
-	reporter  reporter
+	skips     report.Skips
 	tally     *tally
 	sharing   sharingRounds
 	known     map[cache.ObjectName]bool // VPAs that have counters
@@ -101,7 +104,7 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 		klog.FromContext(ctx).Error(err, "Pass skipped: the caches cannot be read")
 		return
 	}
-	if err := view.Guard(func() error { l.share(ctx, now); return nil }); err != nil {
+	if err := serving.Guard(func() error { l.share(ctx, now); return nil }); err != nil {
 		klog.FromContext(ctx).Error(err, "A defect of the updater: please report it. It is not known what pods would share")
 		l.sharing.leaving, l.sharing.said = nil, nil
 		l.metrics.SharingEnded()
@@ -191,11 +194,11 @@ func (l *Loop) plan(ctx context.Context, s *view.Snapshot, reverts *shareMoves, 
 	if growth := l.capacity.Growth; growth != nil && growth.Look(ctx, now) {
 		klog.FromContext(ctx).Info("Room for evictions (--eviction-room=auto): " + growth.Explain())
 		l.executor.Room(growth.Explain())
-		l.reporter.Room = growth.Explain()
+		l.skips.Room = growth.Explain()
 	}
 	result := l.planned(ctx, s.View, now)
 	if len(result.Actions) > 0 {
-		l.budgets.Mark(&s.View, result.Actions)
+		l.budgets.Mark(&s.View, result.Actions, now)
 		room, err := l.capacity.Room()
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "It is not known whether there is room for changes")
@@ -212,7 +215,7 @@ func (l *Loop) plan(ctx context.Context, s *view.Snapshot, reverts *shareMoves, 
 // it, makes a pass without changes.
 func (l *Loop) planned(ctx context.Context, v disruption.View, now time.Time) disruption.Result {
 	result := disruption.Result{State: l.state}
-	if err := view.Guard(func() error { result = disruption.Plan(v, l.state, l.config, now); return nil }); err != nil {
+	if err := serving.Guard(func() error { result = disruption.Plan(v, l.state, l.config, now); return nil }); err != nil {
 		klog.FromContext(ctx).Error(err, "A defect of the updater: please report it. This pass changes nothing")
 	}
 	return result

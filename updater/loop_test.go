@@ -30,6 +30,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/report"
 )
 
 func TestResizeInPlace(t *testing.T) {
@@ -190,7 +191,7 @@ func TestRateLimitEndsThePass(t *testing.T) {
 func TestDryRunWritesNothing(t *testing.T) {
 	var out strings.Builder
 	w := newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 2)...)
-	w.loop.executor, w.loop.reporter = &actuate.Rehearsal{Out: &out}, reporter{}
+	w.loop.executor, w.loop.skips = &actuate.Rehearsal{Out: &out}, report.Skips{}
 	w.pass(noon)
 	require.Empty(t, w.writes())
 	require.Empty(t, w.told())
@@ -346,7 +347,7 @@ func TestPodsOutsideOfPlansHaveAReason(t *testing.T) {
 	require.EqualValues(t, 3, w.value("loadline_updater_skipped_pods", "reason", "TargetUnreadable"))
 	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "NoVPA"))
 	require.Equal(t, []string{"Normal TargetUnreadable Pods left alone: 3, such as web-1-0: the target of its VPA cannot be read, has no label selector of its own, or one of more than 100 requirements or 8 KiB"}, w.told())
-	w.loop.executor, w.loop.reporter = &actuate.Rehearsal{Out: &out}, reporter{After: config.EventAfter}
+	w.loop.executor, w.loop.skips = &actuate.Rehearsal{Out: &out}, report.Skips{After: config.EventAfter}
 	w.pass(noon.Add(2 * config.EventAfter))
 	require.Contains(t, out.String(), "would leave pod shop/web-1-0 alone (VPA web-vpa): TargetUnreadable\n")
 }

@@ -15,7 +15,9 @@ import (
 	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/lease"
+	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/report"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -166,7 +168,7 @@ func (p *pass) make(ctx context.Context, c actuate.Change) reason.Reason {
 		return reason.RateLimited
 	}
 	why := reason.InternalError
-	err := view.Guard(func() error { why = p.change(ctx, c); return nil })
+	err := serving.Guard(func() error { why = p.change(ctx, c); return nil })
 	if err != nil {
 		p.record(c.Action, disruption.Prevented, p.now)
 		klog.FromContext(ctx).Error(err, "Pod skipped: its change failed in an unforeseen way", "pod", klog.KRef(c.Namespace, c.Pod), "vpa", c.VPA)
@@ -369,13 +371,13 @@ func (p *pass) sayWhyLeftAlone(ctx context.Context) {
 			}
 		}
 	}
-	news, events := p.reporter.report(ctx, p.skipped, p.now)
+	news, events := p.skips.Report(ctx, p.skipped, p.now)
 	p.executor.LeftAlone(news)
 	for i := range news {
 		p.announceSkip(&news[i])
 	}
 	for _, e := range events {
-		if _, said := p.announced[announcement{vpa: e.VPA, reason: actuate.EventResizeSkipped, about: e.Reason.String()}]; said {
+		if p.announced.Sent(report.Event{VPA: e.VPA, Reason: actuate.EventResizeSkipped, About: e.Reason.String()}) {
 			continue
 		}
 		if vpa := p.snapshot.VPA(e.VPA); vpa != nil {

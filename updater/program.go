@@ -24,8 +24,11 @@ import (
 	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/boost"
+	"loadline.dev/loadline/updater/budgets"
 	"loadline.dev/loadline/updater/nodeload"
 	"loadline.dev/loadline/updater/observe"
+	"loadline.dev/loadline/updater/report"
 )
 
 // clients reach the API server. Each client has its own rate limit, so that iterations, reverts and the
@@ -60,7 +63,7 @@ type program struct {
 	caches     *caches
 	loop       *Loop
 	rises      *memoryRises
-	boosts     *observe.BoostQueue
+	boosts     *boost.Queue
 	observer   *observe.Queue
 	nodeLoad   func(ctx context.Context)
 	stopEvents func()
@@ -77,21 +80,22 @@ func newProgram(ctx context.Context, config *Config, d dependencies, replaced ov
 		return nil, err
 	}
 	rises, risesErr := c.memoryRises()
-	changes, budgets, reader, staticCPU := &tally{}, c.budgets(replaced.clock), c.reader(config), c.pinning()
-	execute, judge := newExecutors(config, d, executorParts{recorder, c, budgets, changes, replaced.clock})
+	changes, reader, staticCPU := &tally{}, c.reader(config), c.pinning()
+	restarts := budgets.New(c.pods.Core().V1().Pods().Lister(), c.surroundings.Policy().V1().PodDisruptionBudgets())
+	execute, judge := newExecutors(config, d, executorParts{recorder, c, restarts, changes, replaced.clock})
 	loop := &Loop{
 		config: config.planning(), reader: reader, executor: execute, metrics: d.metrics, records: c.records, status: c.policyStatus(config),
-		capacity: c.capacity(config), nodes: staticCPU, budgets: budgets, stale: c.freshness.Stale,
-		limiter: disruption.NewRateLimiter(config.Pace, time.Now()), reporter: reporter{After: config.EventAfter}, tally: changes,
+		capacity: c.capacity(config), nodes: staticCPU, budgets: restarts, stale: c.freshness.Stale,
+		limiter: disruption.NewRateLimiter(config.Pace, time.Now()), skips: report.Skips{After: config.EventAfter}, tally: changes,
 		sharing:   sharingRounds{interval: config.SharingInterval, conditions: c.sharingConditions(config), capacity: c.roomOf(config)},
 		alive:     heartbeat(config.Heartbeat, d.clients.Kube),
 		killed:    func(ctx context.Context) bool { return reader.HasOOMKilled(ctx, rises.Pending(), time.Now()) },
-		announced: announced{}, tripped: map[string]string{}, known: map[cache.ObjectName]bool{},
+		announced: report.Events{}, tripped: map[string]string{}, known: map[cache.ObjectName]bool{},
 		slow: map[string]time.Time{}, unserved: map[string]bool{},
 	}
-	boosts := observe.NewBoostQueue(observe.BoostConfig{
+	boosts := boost.New(boost.Config{
 		Reader: c.reader(config), Pods: c.pods.Core().V1().Pods().Lister(), Executor: execute,
-		Plan: config.planning(), Workers: config.BoostSyncs, Static: staticCPU.Static, Done: d.metrics.Unboosted,
+		Plan: config.planning(), Workers: config.BoostSyncs, StaticCPU: staticCPU, Metrics: d.metrics,
 	})
 	observer, observerErr := newObserver(config, d, c, judge)
 	nodeLoad, loadErr := newNodeLoad(config, d, c.surroundings.Core().V1().Nodes())
@@ -165,7 +169,7 @@ func newRecorder(ctx context.Context, kube kubernetes.Interface, replacement rec
 type executorParts struct {
 	recorder record.EventRecorder
 	caches   *caches
-	budgets  *actuate.BudgetReader
+	budgets  *budgets.Budgets
 	changes  *tally
 	clock    func() time.Time // nil: time.Now
 }

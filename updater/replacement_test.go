@@ -317,7 +317,7 @@ func TestOversizedBudget_HoldsDisruptionsAlone(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, Default(), append(deployment(4, tc.change), autoscaler(tc.mode), budget)...)
-			require.Eventually(t, func() bool { return w.loop.budgets.Synced() }, 5*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return w.caches.surroundings.Policy().V1().PodDisruptionBudgets().Informer().HasSynced() }, 5*time.Second, time.Millisecond)
 			w.pass(noon)
 			require.Equal(t, tc.held, len(w.writes()) == 0)
 			require.Equal(t, tc.held, w.value("loadline_updater_skipped_pods", "reason", "BudgetTooLarge") > 0)

@@ -148,7 +148,7 @@ func TestAnEvictionWaitsForARestartOfTheSameBudget(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
 	w.now = noon
 	w.budget("web")
-	leave, err := w.loop.budgets.Enter(w.pod("web-1-3"), true)
+	leave, err := w.loop.budgets.Reserve(w.pod("web-1-3"), true, w.now)
 	require.NoError(t, err)
 	w.pass(noon)
 	require.Empty(t, w.evictions())
@@ -187,7 +187,7 @@ func TestARefusedRestartHoldsNobody(t *testing.T) {
 		w.refuse("patch", "pods", c.err)
 		w.refuse("create", "pods/eviction", nil)
 		w.pass(noon)
-		_, err := w.loop.budgets.Enter(w.pod("web-1-1"), true)
+		_, err := w.loop.budgets.Reserve(w.pod("web-1-1"), true, w.now)
 		require.Equal(t, c.free, err == nil, "%v: %v", c.err, err)
 	}
 }

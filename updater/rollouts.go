@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -19,8 +18,10 @@ import (
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/fairwork"
 	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/records"
+	"loadline.dev/loadline/updater/report"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -73,7 +74,7 @@ func (l *Loop) hold(ctx context.Context, s *view.Snapshot, limits map[string]*vi
 			continue
 		}
 		h := &heldWorkload{Rollout: of, limits: limits[of.Policy]}
-		if err := view.Guard(func() error { return l.holdOne(s, v, h, now) }); err != nil {
+		if err := serving.Guard(func() error { return l.holdOne(s, v, h, now) }); err != nil {
 			klog.FromContext(ctx).Error(err, "Pods left alone: it is not known how far the rollout of their workload is", "vpa", klog.KRef(v.Namespace, v.Name))
 			holdAll(v, reason.NoRecord)
 			continue
@@ -348,7 +349,7 @@ func (p *pass) remember(ctx context.Context, plan disruption.Result) {
 	var turned []*heldWorkload
 	for v := range p.snapshot.View.VPAs { // they are in order
 		name := cache.NewObjectName(p.snapshot.View.VPAs[v].Namespace, p.snapshot.View.VPAs[v].Name)
-		if of := p.snapshot.RolloutAt(v); of != nil && of.Rival != "" && conflicts < most && p.news(announcement{vpa: name, reason: actuate.EventPolicyConflict, about: of.Policy + " " + of.Rival}) {
+		if of := p.snapshot.RolloutAt(v); of != nil && of.Rival != "" && conflicts < report.MaxEvents && p.news(report.Event{VPA: name, Reason: actuate.EventPolicyConflict, About: of.Policy + " " + of.Rival}) {
 			conflicts++
 			p.say(name, actuate.EventPolicyConflict, "SizingPolicies "+of.Policy+" and "+of.Rival+" select the workload and have the same priority: "+of.Policy+" is responsible alone, since its name is smaller; give them different values of spec.priority, or let only one of them select it")
 		}
@@ -376,30 +377,17 @@ func (p *pass) remember(ctx context.Context, plan disruption.Result) {
 			p.announce(name, h)
 		}
 	}
-	maps.DeleteFunc(p.announced, func(_ announcement, at time.Time) bool { return p.now.Sub(at) >= repeat })
+	p.announced.Forget(p.now)
 	if p.rollouts != nil || len(p.passed) > 0 {
 		p.metrics.Observed(observed)
 	}
 	p.passed = passed
 }
 
-// repeat is how long an event is not said again.
-const repeat = time.Hour
-
-// announced are when the events of rollouts were last said.
-type announced map[announcement]time.Time
-
-// announcement is what tells them apart. Those whose time moves from pass to pass have none.
-type announcement struct {
-	vpa           cache.ObjectName
-	reason, about string
-	next          int64 // seconds since 1970
-}
-
 // announce says on the VPA how far a rollout is, each thing once an hour.
 func (p *pass) announce(name cache.ObjectName, h *heldWorkload) {
 	news := func(event, about string) bool {
-		return p.news(announcement{vpa: name, reason: event, about: about})
+		return p.news(report.Event{VPA: name, Reason: event, About: about})
 	}
 	if h.stored && h.before.Phase == rollout.PhaseCanary && h.State.Phase == rollout.PhaseFullRollout && news(actuate.EventCanaryPromoted, "") {
 		p.say(name, actuate.EventCanaryPromoted, "The canary did well: all pods may be changed")
@@ -414,7 +402,7 @@ func (p *pass) announce(name cache.ObjectName, h *heldWorkload) {
 	if due && !h.Next.IsZero() && news(actuate.EventCooldownActive, "") {
 		p.say(name, actuate.EventCooldownActive, "Pods are not changed before "+h.Next.UTC().Format(time.RFC3339)+": the last round of changes ended a short time ago")
 	}
-	if h.State.ScheduleBlocked.Reason != "" && p.news(announcement{name, actuate.EventScheduleSkipped, h.Policy, h.Next.Unix()}) {
+	if h.State.ScheduleBlocked.Reason != "" && p.news(report.Event{VPA: name, Reason: actuate.EventScheduleSkipped, About: h.Policy, Next: h.Next.Unix()}) {
 		opens := "never: its zone or its windows cannot be read"
 		if !h.Next.IsZero() {
 			opens = h.Next.UTC().Format(time.RFC3339)
@@ -427,12 +415,12 @@ func (p *pass) announce(name cache.ObjectName, h *heldWorkload) {
 // check before a change under a policy forbids it, and where policies leave the workload alone.
 func (p *pass) announceSkip(s *disruption.Skip) {
 	name := vpaOf(s.Subject)
-	if p.skipsSaid >= most { // after a start all are news; the reasons and their metric have them all
+	if p.skipsSaid >= report.MaxEvents { // after a start all are news; the reasons and their metric have them all
 		return
 	}
 	switch s.Reason {
 	case reason.OptedOut:
-		if p.news(announcement{vpa: name, reason: actuate.EventWorkloadOptOut}) {
+		if p.news(report.Event{VPA: name, Reason: actuate.EventWorkloadOptOut}) {
 			p.skipsSaid++
 			p.say(name, actuate.EventWorkloadOptOut, "No SizingPolicy changes the pods: "+s.Reason.Explain().Means)
 		}
@@ -442,7 +430,7 @@ func (p *pass) announceSkip(s *disruption.Skip) {
 		if of == nil || p.snapshot.HasShare(s.UID) { // shares move often, and a node that is full is no news to them
 			return
 		}
-		if p.news(announcement{vpa: name, reason: actuate.EventResizeSkipped, about: s.Reason.String()}) {
+		if p.news(report.Event{VPA: name, Reason: actuate.EventResizeSkipped, About: s.Reason.String()}) {
 			p.skipsSaid++
 			p.say(name, actuate.EventResizeSkipped, fmt.Sprintf("Pods that SizingPolicy %s would resize are left alone, such as %s: %s (%s)", of.Policy, s.Pod, s.Reason.Explain().Means, s.Reason))
 		}
@@ -457,13 +445,9 @@ var obstacles = map[rollout.Obstacle]string{
 	rollout.AutoPromoteOff:      "The canary did well and waits to be promoted: set spec.rollout.canary.autoPromote, or mode Auto",
 }
 
-// news reports whether something was not said within the hour, and is said now.
-func (p *pass) news(a announcement) bool {
-	if last, said := p.announced[a]; said && p.now.Sub(last) < repeat || p.snapshot.VPA(a.vpa) == nil {
-		return false
-	}
-	p.announced[a] = p.now
-	return true
+// news reports whether an event on a VPA is due, and records it as sent.
+func (p *pass) news(e report.Event) bool {
+	return p.snapshot.VPA(e.VPA) != nil && p.announced.Add(e, p.now)
 }
 
 // say puts an event on a VPA.

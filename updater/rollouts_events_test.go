@@ -16,6 +16,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/updater/report"
 )
 
 // count returns how many events of a reason there are since it was asked last, with those that contain a text.
@@ -86,7 +87,7 @@ func TestAResizeThatACheckForbidsIsSaid(t *testing.T) {
 // After a start all is news. The events of one pass are bounded, so that none of a change that was taken
 // back is lost among them; conflicts go on in the next pass.
 func TestFewEventsOfAPassAreOfTheSame(t *testing.T) {
-	const vpas = most + 5
+	const vpas = report.MaxEvents + 5
 	said := func(reason string, annotations map[string]string, passes int) (n int) {
 		rival := sizingPolicy(loadlinev1alpha1.RolloutModeAuto)
 		rival.Name = "zulu"
@@ -113,7 +114,7 @@ func TestFewEventsOfAPassAreOfTheSame(t *testing.T) {
 		}
 		return n
 	}
-	require.Equal(t, most, said("PolicyConflict", nil, 1))
+	require.Equal(t, report.MaxEvents, said("PolicyConflict", nil, 1))
 	require.Equal(t, vpas, said("PolicyConflict", nil, 3))
-	require.Equal(t, most, said("WorkloadOptOut", map[string]string{fleet.SkipAnnotation: "true"}, 1))
+	require.Equal(t, report.MaxEvents, said("WorkloadOptOut", map[string]string{fleet.SkipAnnotation: "true"}, 1))
 }

@@ -16,6 +16,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/serving"
+	"loadline.dev/loadline/updater/report"
 )
 
 // startTimeout is how long a start waits for the API server.
@@ -29,8 +30,8 @@ func Run(ctx context.Context, config *Config, env process.Environment) error {
 	registry := serving.NewRegistry()
 	health := serving.NewHealth(5 * config.Interval)
 	server := serving.New(env, config.Serving.Address, config.Serving.Profiling, registry, health.Check)
-	left := &leftAlone{}
-	server.Handle(leftAlonePath, left)
+	skips := &report.Handler{}
+	server.Handle(report.Path, skips)
 	m := newMetrics(registry)
 	server.Handle(cachesize.Path, m.sizes)
 	if err := server.Listen(); err != nil {
@@ -38,12 +39,12 @@ func Run(ctx context.Context, config *Config, env process.Environment) error {
 	}
 	return server.RunWith(ctx, func(ctx context.Context) error {
 		go m.sizes.Run(ctx)
-		return connect(ctx, config, dependencies{env: env, metrics: m}, health, left)
+		return connect(ctx, config, dependencies{env: env, metrics: m}, health, skips)
 	})
 }
 
 // connect connects to the API server and works while this process leads.
-func connect(ctx context.Context, config *Config, d dependencies, health *serving.Health, left *leftAlone) (err error) {
+func connect(ctx context.Context, config *Config, d dependencies, health *serving.Health, skips *report.Handler) (err error) {
 	if d.clients, err = dial(config.Kube, d); err != nil {
 		return err
 	}
@@ -55,7 +56,7 @@ func connect(ctx context.Context, config *Config, d dependencies, health *servin
 	if config.DryRun {
 		election.Enabled = false
 	}
-	return lease.Lead(ctx, d.env, d.clients.Kube, election, func(ctx context.Context) error { return work(ctx, config, d, health, left) })
+	return lease.Lead(ctx, d.env, d.clients.Kube, election, func(ctx context.Context) error { return work(ctx, config, d, health, skips) })
 }
 
 // dial returns the clients.
@@ -76,7 +77,7 @@ func dial(kube flags.Kube, d dependencies) (c clients, err error) {
 
 // work builds the program and runs it until ctx ends. Everything that it starts ends before it returns, since
 // the Lease is released after it.
-func work(ctx context.Context, config *Config, d dependencies, health *serving.Health, left *leftAlone) error {
+func work(ctx context.Context, config *Config, d dependencies, health *serving.Health, skips *report.Handler) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	p, err := newProgram(ctx, config, d, overrides{})
@@ -87,7 +88,7 @@ func work(ctx context.Context, config *Config, d dependencies, health *serving.H
 	if err := p.start(ctx); err != nil {
 		return err
 	}
-	left.reporter.Store(&p.loop.reporter)
+	skips.Serve(&p.loop.skips)
 	p.run(ctx, health)
 	return ctx.Err()
 }

@@ -11,6 +11,7 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/sharing"
+	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/view"
 )
@@ -51,7 +52,7 @@ func (l *Loop) planReverts(ctx context.Context, d *view.Division, now time.Time)
 func (l *Loop) planTurn(ctx context.Context, moves *shareMoves, d *view.Division, turn int, now time.Time) {
 	v := disruption.View{VPAs: inTurn(d, turn), Room: moves.room}
 	result := disruption.Result{State: l.sharing.states[turn]}
-	err := view.Guard(func() error {
+	err := serving.Guard(func() error {
 		result = disruption.Plan(v, l.sharing.states[turn], disruption.Config{FreeResizes: true, OnlyFitting: true}, now)
 		return nil
 	})

@@ -23,6 +23,18 @@ var importTables = map[string]map[string][]string{
 		"doctor":    {"cli", "inventory", "programs"},
 		"policies":  {"cli", "inventory", "programs"},
 	},
+	"updater": {
+		"":         {"actuate", "boost", "budgets", "nodeload", "observe", "records", "report", "view"},
+		"budgets":  nil,
+		"nodeload": nil,
+		"podqueue": nil,
+		"records":  nil,
+		"report":   nil,
+		"view":     {"nodeload", "records"},
+		"actuate":  {"budgets", "view"},
+		"boost":    {"actuate", "podqueue", "view"},
+		"observe":  {"actuate", "podqueue", "records", "view"},
+	},
 }
 
 // testPackages are imported by tests only.

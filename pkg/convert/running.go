@@ -152,3 +152,13 @@ func outOfMemory(pod *corev1.Pod, container string) disruption.OOM {
 	}
 	return disruption.OOM{}
 }
+
+// Ready reports whether a pod is ready, and since when.
+func Ready(pod *corev1.Pod) (ready bool, since time.Time) {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			return true, c.LastTransitionTime.Time
+		}
+	}
+	return false, time.Time{}
+}

@@ -23,7 +23,6 @@ import (
 	"loadline.dev/loadline/pkg/fairwork"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
-	"loadline.dev/loadline/updater/view"
 )
 
 // checkTimeout bounds all requests of one check. A webhook of others that does not answer, and whose failures
@@ -183,7 +182,7 @@ func (c *Checker) spares(owner *controller, pods []corev1.Pod, one *corev1.Pod, 
 
 // stateOf returns a pod with no more than what budgets count.
 func stateOf(pod *corev1.Pod) disruption.Pod {
-	ready, _ := view.Ready(pod)
+	ready, _ := convert.Ready(pod)
 	return disruption.Pod{UID: string(pod.UID), Ready: ready, Pending: pod.Status.Phase == corev1.PodPending}
 }
 

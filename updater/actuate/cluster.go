@@ -10,7 +10,7 @@
 // is never hit. Whether a refused resize becomes an eviction is up to the caller.
 // Before an eviction and before a resize that restarts a container, Checker reads the owner and its pods from the
 // API server. Before an eviction it also creates the replacement in a dry run. Three more things are decided here, right before a change, because they need what the cluster has then: pods of
-// one PodDisruptionBudget restart one after the other (BudgetReader), no memory limit is
+// one PodDisruptionBudget restart one after the other (budgets.Budgets), no memory limit is
 // cut below what is in use (spared), and no resize replaces amounts that it was not planned for (testAmounts).
 package actuate
 
@@ -21,6 +21,7 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,8 +32,6 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
-	"golang.org/x/time/rate"
-
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
@@ -42,6 +41,7 @@ import (
 	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/pkg/fairwork"
 	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/updater/budgets"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -104,7 +104,7 @@ type Cluster struct {
 	Evictions *rate.Limiter
 	// Budgets say whether a pod may be restarted, or evicted, beside others that are
 	// being restarted; nil: not asked.
-	Budgets *BudgetReader
+	Budgets *budgets.Budgets
 	// Threshold is the least relative change for which a pod is resized where memory
 	// that is in use leaves only a part of the change.
 	Threshold float64
@@ -333,11 +333,11 @@ func (c *Cluster) mayRestart(ctx context.Context, change Change) (leave func(), 
 	if err := c.fresh(); err != nil {
 		return nil, err
 	}
+	if err := c.oversizedBudget(change.Target); err != nil {
+		return nil, err
+	}
 	if c.Budgets != nil {
-		if err := c.Budgets.Oversized(change.Target); err != nil {
-			return nil, err
-		}
-		if leave, err = c.Budgets.Enter(change.Target, true); err != nil {
+		if leave, err = c.Budgets.Reserve(change.Target, true, c.now()); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrRestarting, err)
 		}
 	}
@@ -364,7 +364,7 @@ func refused(err error) bool {
 
 func (c *Cluster) mark(ctx context.Context, change Change) error {
 	restart := change.Restart
-	ready, _ := view.Ready(change.Target)
+	ready, _ := convert.Ready(change.Target)
 	if change.Restarts && !change.OOMResize && restart.At.IsZero() && ready { // the end of a boost
 		restart = disruption.Restart{At: c.now(), Count: convert.Restarts(change.Target)}
 	}
@@ -427,16 +427,14 @@ func (c *Cluster) mayEvict(ctx context.Context, change Change) error {
 			return err
 		}
 	}
-	if c.Budgets != nil {
-		if err := c.Budgets.Oversized(change.Target); err != nil {
-			return err
-		}
+	if err := c.oversizedBudget(change.Target); err != nil {
+		return err
 	}
 	if fairwork.Exclude(ctx, c.Evictions.Wait) != nil {
 		return ErrRateLimited
 	}
-	if ready, _ := view.Ready(change.Target); c.Budgets != nil && ready {
-		if _, err := c.Budgets.Enter(change.Target, false); err != nil {
+	if ready, _ := convert.Ready(change.Target); c.Budgets != nil && ready {
+		if _, err := c.Budgets.Reserve(change.Target, false, c.now()); err != nil {
 			return fmt.Errorf("%w: %w", ErrRestarting, err)
 		}
 	}
@@ -452,6 +450,18 @@ func (c *Cluster) mayEvict(ctx context.Context, change Change) error {
 		c.Events.Eventf(change.Reading.Object, corev1.EventTypeWarning, held.Reason.String(), "Pods are not evicted: %s: %s", held.Reason.Explain().Means, sameForAll(held.Cause, change.Pod))
 	}
 	return err
+}
+
+// oversizedBudget returns an error if a budget of the namespace has a selector that is not evaluated. It may select the
+// pod and allow no disruption.
+func (c *Cluster) oversizedBudget(pod *corev1.Pod) error {
+	if c.Budgets == nil {
+		return nil
+	}
+	if err := c.Budgets.Oversized(pod, c.now()); err != nil {
+		return &Held{Reason: reason.BudgetTooLarge, Cause: err}
+	}
+	return nil
 }
 
 // fresh returns an error while the caches are too old for a disruption.

@@ -20,7 +20,6 @@ import (
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/kube/client"
-	"loadline.dev/loadline/updater/view"
 )
 
 // NoteOf returns what is to be noted on a pod before a change at now: what each container has,
@@ -28,7 +27,7 @@ import (
 // back stays that of before.
 func NoteOf(c Change, now time.Time) rollout.Change {
 	note := rollout.Change{At: now.UTC().Truncate(time.Second), Generation: c.Target.Generation}
-	note.Ready, _ = view.Ready(c.Target)
+	note.Ready, _ = convert.Ready(c.Target)
 	core := c.Reading.Pod(c.Target, 0)
 	for i := range core.Containers {
 		has := core.Containers[i].Asked

@@ -14,7 +14,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
-	"loadline.dev/loadline/updater/view"
+	"loadline.dev/loadline/pkg/serving"
 )
 
 // gathering is how long pods whose shares are needed are waited for, so that one query serves
@@ -83,7 +83,7 @@ func (m *measurer) run(ctx context.Context, ready func(cache.ObjectName), missin
 			return
 		case <-time.After(gathering):
 		}
-		err := view.Guard(func() error { m.ask(ctx, time.Now(), ready, missing); return nil })
+		err := serving.Guard(func() error { m.ask(ctx, time.Now(), ready, missing); return nil })
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "It is not known whether changed pods are throttled or wait for CPU")
 		}

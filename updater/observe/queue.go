@@ -1,17 +1,13 @@
-// Package observe does to single pods what cannot wait for a pass: it judges the changes of pods
-// under a SizingPolicy and takes back those that did harm (Queue), and it takes startup boosts back
-// when their time is over (BoostQueue).
+// Package observe judges the changes of pods under a SizingPolicy and reverts harmful ones.
 //
-// Both watch the pods with an annotation that says what was done to them. An event of such a pod
-// wakes a queue, so that from a kill to the resize that gives back it takes no longer than the
-// kubelet and the API server do; else it looks when an observation period or a boost ends. Neither
-// needs passes nor the heartbeat of the admission controller, nor a disruption budget: what is given
-// back after harm only grows. A boost whose end restarts a container does ask the budget.
+// Queue watches the pods with a noted change. An event of such a pod wakes it, so that a revert follows a kill
+// within the time of the kubelet and the API server. Otherwise it judges a change when its observation period ends.
+// It needs no loop iterations, no heartbeat of the admission controller and no disruption budget, because a revert
+// only grows a pod.
 //
-// What a change did is up to rollout.Judge, which sees the pod and, if there is one, what a
-// Prometheus knows of its CPU (EvidenceSource). The order of what follows makes it safe to be ended
-// at any moment: the harm is noted on the pod, the pod gets its sizes back, then the SizingRecord
-// says so, and only then the note is taken off the pod.
+// rollout.Judge decides from the state of the pod and from the CPU metrics of Prometheus (EvidenceSource). The
+// process may end at any moment: the harm is noted on the pod first, then the pod is resized, then the SizingRecord
+// is written, and the note is removed last.
 package observe
 
 import (
@@ -26,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
@@ -37,13 +32,13 @@ import (
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/podqueue"
 	"loadline.dev/loadline/updater/records"
 	"loadline.dev/loadline/updater/view"
 )
 
 const (
-	firstPause = 100 * time.Millisecond // after a failure, of either queue; doubled each time
-	longPause  = time.Minute
+	maxPause   = time.Minute      // between failures
 	stalePause = time.Second      // until a pod is looked at again that a cache did not show as it is
 	again      = 30 * time.Second // until what nobody tells of is looked at again
 	// workersPerNamespace judge pods of the same namespace at the same time.
@@ -86,7 +81,7 @@ type Metrics interface {
 // Queue judges changes and takes back those that did harm. Make it with New.
 type Queue struct {
 	Config
-	queue    podQueue
+	queue    podqueue.Queue
 	removals *removals
 
 	measurer *measurer // nil: there is no Prometheus
@@ -122,8 +117,7 @@ type Config struct {
 
 // New returns a queue.
 func New(c Config) *Queue {
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstPause, longPause)
-	q := &Queue{Config: c, queue: newFairQueue(limiter), ended: map[types.UID]time.Time{}, reverts: map[types.UID]revertState{}}
+	q := &Queue{Config: c, queue: podqueue.New(maxPause), ended: map[types.UID]time.Time{}, reverts: map[types.UID]revertState{}}
 	q.removals = newRemovals()
 	if q.Remover == nil {
 		q.Remover = c.Executor
@@ -155,9 +149,9 @@ func (q *Queue) Run(ctx context.Context) {
 		measuring.Go(func() { q.measurer.run(ctx, q.queue.Add, q.Metrics.EvidenceMissing) })
 	}
 	measuring.Go(func() {
-		serveQueue(ctx, q.removals.queue, 1, q.remove, "Failed to remove the note of a change from its pod, trying again")
+		podqueue.Serve(ctx, q.removals.queue, 1, q.remove, "Failed to remove the note of a change from its pod, trying again")
 	})
-	serveQueue(ctx, q.queue, workersPerNamespace, func(ctx context.Context, pod cache.ObjectName, now time.Time) (time.Duration, error) {
+	podqueue.Serve(ctx, q.queue, workersPerNamespace, func(ctx context.Context, pod cache.ObjectName, now time.Time) (time.Duration, error) {
 		return q.sync(ctx, pod, now, judging)
 	}, "The change of a pod is not judged yet")
 	measuring.Wait()

@@ -6,11 +6,11 @@ import (
 	"sync"
 	"time"
 
+	limit "golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 
-	limit "golang.org/x/time/rate"
+	"loadline.dev/loadline/updater/podqueue"
 )
 
 const (
@@ -30,7 +30,7 @@ type Remover interface {
 // removals removes invalid notes from pods. Users with write access to pods can write any number of
 // them, so removals have their own rate, namespaces take turns, and waiting judgments go first.
 type removals struct {
-	queue podQueue
+	queue podqueue.Queue
 	rate  *limit.Limiter
 
 	mu        sync.Mutex
@@ -39,8 +39,7 @@ type removals struct {
 }
 
 func newRemovals() *removals {
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstPause, longPause)
-	return &removals{queue: newFairQueue(limiter), rate: limit.NewLimiter(removalRate, removalBurst), rechecked: map[cache.ObjectName]bool{}, last: map[cache.ObjectName]time.Time{}}
+	return &removals{queue: podqueue.New(maxPause), rate: limit.NewLimiter(removalRate, removalBurst), rechecked: map[cache.ObjectName]bool{}, last: map[cache.ObjectName]time.Time{}}
 }
 
 // later leaves a pod to the removals. Its caller is called again when an event of the pod comes.

@@ -17,6 +17,7 @@ import (
 	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/pkg/serving"
 )
 
 // owned is a pod with its VPA and its direct owner.
@@ -270,7 +271,7 @@ func (f *filling) add(ctx context.Context, pods []owned) {
 }
 
 func (f *filling) vpa(known *knownVPA) (v disruption.VPA, err error) {
-	defer caught(&err)
+	defer serving.Recover(&err)
 	reading := known.reading
 	if problem := convert.Unreadable(reading.Object); problem != "" {
 		return v, errors.New(problem)
@@ -283,7 +284,7 @@ func (f *filling) vpa(known *knownVPA) (v disruption.VPA, err error) {
 
 // one adds a pod, as it was read before if neither it nor its VPA changed.
 func (f *filling) one(ctx context.Context, o owned) (err error) {
-	defer caught(&err)
+	defer serving.Recover(&err)
 	known := f.memo.pods[o.uid]
 	if known == nil {
 		known = &knownPod{}

@@ -3,47 +3,15 @@ package view
 import (
 	"context"
 	"fmt"
-	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/kube/target"
 )
-
-// Boosted returns what is to be done at now about the startup boosts of a pod. An
-// annotation that names no container, or that cannot be read, is over, too.
-func (r Reading) Boosted(pod *corev1.Pod, now time.Time) policy.BoostVerdict {
-	original, _ := convert.Boosted(pod) // what cannot be read is known by its name alone
-	p := policy.BoostedPod{Containers: make([]policy.BoostedContainer, len(pod.Spec.Containers))}
-	p.Ready, p.ReadySince = Ready(pod)
-	p.StaysBurstable = r.rules.KeepsClass && convert.StaysBurstable(pod)
-	observed, known := convert.Observed(pod)
-	current := convert.Pod(pod)
-	p.Unsized, p.Rounded = current.Unsized, current.Rounded
-	for i, c := range current.Containers {
-		was, boosted := original[c.Name]
-		delete(original, c.Name)
-		p.Containers[i] = policy.BoostedContainer{
-			Current: c, Boosted: boosted, Observed: !known || slices.Contains(observed, c.Name),
-			Original: policy.Container{Requests: convert.Resources(was.Requests), Limits: convert.Resources(was.Limits)},
-		}
-	}
-	verdict := policy.JudgeBoost(p, policy.BoostAdvice{
-		Sizes:          r.Object != nil && convert.Mode(r.Object) != vpav1.UpdateModeOff,
-		Recommendation: r.recommendation, Rules: r.rules, Ranges: r.Ranges.Ranges,
-	}, now)
-	for name := range original {
-		verdict.Over = append(verdict.Over, name)
-	}
-	return verdict
-}
 
 // Controlling returns the VPA that controls a pod, by the rule of the webhook, and
 // false if none does. It is an error when that cannot be known now.

@@ -18,6 +18,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/core/sharing"
+	"loadline.dev/loadline/pkg/serving"
 )
 
 // Division is what sharing makes of the pods of a Snapshot. Its pods are planned for apart from all
@@ -184,7 +185,7 @@ func (d *division) vpa(ctx context.Context, v *disruption.VPA) {
 		if pod.extra != nil {
 			pod.extra.divided = 0
 		}
-		if err := Guard(func() error {
+		if err := serving.Guard(func() error {
 			if moved := d.pod(v, known, p, pod); moved != nil {
 				moving = append(moving, *moved)
 			}
@@ -273,7 +274,7 @@ type aim struct {
 // containers with all that is recommended.
 func (d *division) moved(v *disruption.VPA, a *aim, p *disruption.Pod, whole []disruption.Container, known *knownPod) *disruption.Pod {
 	memory, evict := d.killed(v, a, p, whole)
-	if v.Outdated || len(a.vpa.reading.recommendation) == 0 {
+	if v.Outdated || len(a.vpa.reading.Recommendation) == 0 {
 		return nil // nobody knows what its peak is
 	}
 	out := DividedPod{Cause: disruption.Shared}

@@ -22,6 +22,7 @@ import (
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/pkg/serving"
 )
 
 // memo is what a Reader made of the objects of the last pass. A cache hands out
@@ -271,7 +272,7 @@ func (r *Reader) index(ctx context.Context, vpas []*vpav1.VerticalPodAutoscaler,
 
 // know reads one VPA, or finds that nothing of it changed but its place in the pass.
 func (r *Reader) know(ctx context.Context, name cache.ObjectName, vpa *vpav1.VerticalPodAutoscaler, place int) (err error) {
-	defer caught(&err)
+	defer serving.Recover(&err)
 	ruled := r.memo.ruled[vpa]
 	before := r.before(name, ruled)
 	selected, object, err := r.selected(ctx, vpa, before, ruled)

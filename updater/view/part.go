@@ -143,7 +143,7 @@ func (a *aim) fit(whole []disruption.Container) []policy.Fitted {
 	given := make(map[string]resources.Bounds, len(whole))
 	for i := range whole {
 		pod.Containers[i] = whole[i].Current
-		b, recommended := a.vpa.reading.recommendation[whole[i].Current.Name]
+		b, recommended := a.vpa.reading.Recommendation[whole[i].Current.Name]
 		if !recommended {
 			continue
 		}
@@ -157,7 +157,7 @@ func (a *aim) fit(whole []disruption.Container) []policy.Fitted {
 		}
 		given[whole[i].Current.Name] = b
 	}
-	rules := a.vpa.reading.rules
+	rules := a.vpa.reading.Rules
 	rules.Sharing = &policy.Sharing{Kinds: a.kinds}
 	if a.standing == Acts {
 		if !a.shared.by.KeepsCPULimit {

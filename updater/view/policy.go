@@ -331,12 +331,12 @@ func (r *Reader) withFloors(p permission, vpa *ruled, now time.Time) permission 
 // within returns a reading that recommends no less than some amounts, and nothing of what is to
 // stay as it is.
 func (r Reading) within(l limits) Reading {
-	r.rules.Outer = l.max
+	r.Rules.Outer = l.max
 	if len(l.floors) == 0 && len(l.left) == 0 {
 		return r
 	}
-	r.recommendation, r.floors = maps.Clone(r.recommendation), l.floors
-	for name, b := range r.recommendation {
+	r.Recommendation, r.floors = maps.Clone(r.Recommendation), l.floors
+	for name, b := range r.Recommendation {
 		left := l.left.Of(name)
 		b = b.AtLeast(l.floors[name])
 		for k := range resources.Kind(resources.Kinds) {
@@ -344,7 +344,7 @@ func (r Reading) within(l limits) Reading {
 				b.Lower, b.Target, b.Upper = b.Lower.Without(k), b.Target.Without(k), b.Upper.Without(k)
 			}
 		}
-		r.recommendation[name] = b
+		r.Recommendation[name] = b
 	}
 	return r
 }

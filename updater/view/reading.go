@@ -17,17 +17,17 @@ type Reading struct {
 	Object *vpav1.VerticalPodAutoscaler
 	Ranges convert.LimitRanges // of its namespace
 
-	rules          policy.Rules
-	recommendation map[string]resources.Bounds
-	floors         map[string]resources.List // by container, below which nothing is lowered; they count in the recommendation
+	Rules          policy.Rules
+	Recommendation map[string]resources.Bounds
+	floors         map[string]resources.List // minimum by container, part of Recommendation
 }
 
 // NewReading reads a VPA.
 func NewReading(vpa *vpav1.VerticalPodAutoscaler, ranges convert.LimitRanges) Reading {
 	return Reading{
 		Object: vpa, Ranges: ranges,
-		rules:          convert.Rules(vpa),
-		recommendation: convert.Recommendation(vpa.Status.Recommendation),
+		Rules:          convert.Rules(vpa),
+		Recommendation: convert.Recommendation(vpa.Status.Recommendation),
 	}
 }
 
@@ -64,17 +64,7 @@ func mode(m vpav1.UpdateMode) disruption.Mode {
 
 // Pod returns the core value of a pod that belongs to the group of that index.
 func (r Reading) Pod(pod *corev1.Pod, group int) disruption.Pod {
-	p := convert.RunningPod(pod, r.recommendation, r.rules, r.Ranges.Ranges)
+	p := convert.RunningPod(pod, r.Recommendation, r.Rules, r.Ranges.Ranges)
 	p.Group = group
 	return p
-}
-
-// Ready reports whether a pod is ready, and since when.
-func Ready(pod *corev1.Pod) (ready bool, since time.Time) {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-			return true, c.LastTransitionTime.Time
-		}
-	}
-	return false, time.Time{}
 }

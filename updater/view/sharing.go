@@ -19,6 +19,7 @@ import (
 	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/nodeshare"
+	"loadline.dev/loadline/pkg/serving"
 )
 
 // Sharing is what a round found: what the pods of each node that share what it has left would
@@ -101,7 +102,7 @@ var ErrNodesUnknown = errors.New("nodes cannot be seen: the updater must see all
 // a pod is set apart, and such a node is left out. After a panic elsewhere, which is an error, the
 // next round remembers nothing.
 func (r *Reader) Share(ctx context.Context, now time.Time, may Standings) (found *Sharing, err error) {
-	err = Guard(func() error {
+	err = serving.Guard(func() error {
 		found, err = r.share(ctx, now, may)
 		return err
 	})
@@ -137,7 +138,7 @@ func (r *Reader) share(ctx context.Context, now time.Time, may Standings) (*Shar
 	s.prune()
 	for _, name := range slices.Sorted(maps.Keys(s.nodes)) {
 		n := s.nodes[name]
-		if err := Guard(func() error { n.compute(name); return nil }); err != nil {
+		if err := serving.Guard(func() error { n.compute(name); return nil }); err != nil {
 			klog.FromContext(ctx).Error(err, "A defect of the updater: please report it. This node is left out of sharing in this round", "node", name)
 			n.fail()
 		}
@@ -210,7 +211,7 @@ func (s *sharingRound) read(ctx context.Context, pod *corev1.Pod) {
 	}
 	known := s.pods[pod.UID]
 	var owner *knownOwner
-	err := Guard(func() error {
+	err := serving.Guard(func() error {
 		owner, _ = s.claimed(ctx, pod)
 		s.readAs(ctx, pod, node, owner, known)
 		return nil
@@ -226,7 +227,7 @@ func (s *sharingRound) read(ctx context.Context, pod *corev1.Pod) {
 		v.likes = likeness{} // nothing half done is left
 	}
 	broken := &sharedPod{Pod: nodeshare.Pod{UID: pod.UID, Apart: reason.InternalError, Takes: node.Allocatable}, node: node, round: s.round}
-	if err := Guard(func() error { broken.Takes = convert.Footprint(pod); return nil }); err != nil {
+	if err := serving.Guard(func() error { broken.Takes = convert.Footprint(pod); return nil }); err != nil {
 		klog.FromContext(ctx).Error(err, "It is not known what a pod requests, so nothing is left on its node for those that share", "pod", klog.KObj(pod), "node", pod.Spec.NodeName)
 	}
 	s.pods[pod.UID], node.changed = broken, true

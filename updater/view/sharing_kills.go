@@ -47,7 +47,7 @@ func (d *division) kill(v *disruption.VPA, a *aim, p *disruption.Pod, c *disrupt
 	object := d.snapshot.Pod(subject(v, p))
 	kill := sharing.OOMKill{
 		At: c.OOM.Ended, Shared: a.kinds[resources.Memory], Gone: object == nil || object.DeletionTimestamp != nil,
-		Recommended: !v.Outdated && a.vpa.reading.recommendation[c.Current.Name].Target.Has(resources.Memory),
+		Recommended: !v.Outdated && a.vpa.reading.Recommendation[c.Current.Name].Target.Has(resources.Memory),
 	}
 	if s := a.shared; s != nil {
 		kill.Excluded, kill.Off, kill.Rank = s.Apart == reason.Excluded, s.Apart == reason.SharingOff, s.Sharing.Rank

@@ -18,6 +18,7 @@ import (
 	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/nodeshare"
+	"loadline.dev/loadline/pkg/serving"
 )
 
 // sharer is a VPA whose policy wants its pods to share. It is replaced when anything of it
@@ -48,7 +49,7 @@ func (s *sharingRound) readVPAs(ctx context.Context) {
 			known.sharer = nil
 			continue
 		}
-		if err := Guard(func() error { s.readVPA(ruled, known); return nil }); err != nil {
+		if err := serving.Guard(func() error { s.readVPA(ruled, known); return nil }); err != nil {
 			klog.FromContext(ctx).Error(err, "The pods of a VPA do not share: it cannot be understood", "vpa", name)
 			known.sharer = nil
 		}
@@ -97,7 +98,7 @@ func (s *sharingRound) sharerOf(v *ruled, known *knownVPA) nodeshare.VPA {
 	one.Looked = s.HPAs.LooksAt(targetOf(v.by))
 	one.Outdated = s.Generations.Outdated(v.by) || convert.Unreadable(v.by) != ""
 	r := &known.reading
-	one.Sizing = nodeshare.Sizing{Recommendation: r.recommendation, Floors: r.floors, Rules: r.rules, Ranges: &known.ranges.ranges.Ranges}
+	one.Sizing = nodeshare.Sizing{Recommendation: r.Recommendation, Floors: r.floors, Rules: r.Rules, Ranges: &known.ranges.ranges.Ranges}
 	return one
 }
 

@@ -20,7 +20,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -87,9 +86,11 @@ type Snapshot struct {
 	// left are VPAs whose policy is gone, with the pods that shared under it.
 	left []disruption.VPA
 
-	memo *memo
-	pods corelisters.PodLister
-	vpas vpalisters.VerticalPodAutoscalerLister
+	memo    *memo
+	rulesMu sync.Mutex
+	rules   map[string]rule // by policy
+	pods    corelisters.PodLister
+	vpas    vpalisters.VerticalPodAutoscalerLister
 }
 
 // Reading returns a VPA that is in the view.
@@ -297,18 +298,4 @@ func oomKilled(p *corev1.Pod, now time.Time) bool {
 		t := s.LastTerminationState.Terminated
 		return t != nil && t.Reason == convert.OOMKilled && (!s.Ready || now.Sub(t.FinishedAt.Time) < recentKill)
 	})
-}
-
-// Guard turns a panic of do into an error, so that one object cannot stop the
-// work on the others.
-func Guard(do func() error) (err error) {
-	defer caught(&err)
-	return do()
-}
-
-// caught is deferred by what must not panic.
-func caught(err *error) {
-	if cause := recover(); cause != nil {
-		*err = fmt.Errorf("panic: %v\n%s", cause, debug.Stack())
-	}
 }

@@ -1,4 +1,4 @@
-package actuate
+package budgets
 
 import (
 	"errors"
@@ -18,7 +18,7 @@ import (
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/core/reason"
+	"loadline.dev/loadline/pkg/kube/client"
 )
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -37,7 +37,7 @@ func budgetOf(name string, selector *metav1.LabelSelector) *policyv1.PodDisrupti
 
 func labelled(value string) map[string]string { return map[string]string{"app": value} }
 
-func reader(t *testing.T, known bool, objects ...any) *BudgetReader {
+func reader(t *testing.T, known bool, objects ...any) *Budgets {
 	t.Helper()
 	byNamespace := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
 	pods, budgets := cache.NewIndexer(cache.MetaNamespaceKeyFunc, byNamespace), cache.NewIndexer(cache.MetaNamespaceKeyFunc, byNamespace)
@@ -46,20 +46,19 @@ func reader(t *testing.T, known bool, objects ...any) *BudgetReader {
 			require.NoError(t, pods.Add(p))
 			continue
 		}
-		trimmed, err := TrimBudget(o)
+		trimmed, err := Trim(o)
 		require.NoError(t, err)
 		require.NoError(t, budgets.Add(trimmed))
 	}
-	return &BudgetReader{Pods: corelisters.NewPodLister(pods), Budgets: policylisters.NewPodDisruptionBudgetLister(budgets),
-		Synced: func() bool { return known }, Clock: func() time.Time { return noon }}
+	return &Budgets{pods: corelisters.NewPodLister(pods), budgets: policylisters.NewPodDisruptionBudgetLister(budgets), synced: func() bool { return known }}
 }
 
 func TestPodsAreMarkedWithTheirBudgets(t *testing.T) {
 	all := []any{pod("a", "a-1", labelled("a")), pod("b", "b-1", labelled("b")), budgetOf("second", &metav1.LabelSelector{MatchLabels: labelled("a")}), budgetOf("all", &metav1.LabelSelector{}), budgetOf("none", nil)}
-	mark := func(r *BudgetReader, a disruption.Action) (names [][]string) {
+	mark := func(r *Budgets, a disruption.Action) (names [][]string) {
 		v := disruption.View{VPAs: []disruption.VPA{{Pods: []disruption.Pod{{Namespace: "shop", UID: "a"}, {Namespace: "shop", UID: "b"}, {Namespace: "shop", UID: "gone"}, {Namespace: "bank", UID: "a"}}}}}
 		a.Namespace = "shop"
-		r.Mark(&v, []disruption.Action{a})
+		r.Mark(&v, []disruption.Action{a}, noon)
 		for _, p := range v.VPAs[0].Pods {
 			names = append(names, p.Budgets)
 		}
@@ -83,7 +82,7 @@ func large(n int) *metav1.LabelSelector {
 }
 
 // A budget whose selector is not evaluated may select any pod of its namespace.
-func TestBudgetReader_HoldsDisruptionsForOversizedSelectors(t *testing.T) {
+func TestBudgets_HoldsDisruptionsForOversizedSelectors(t *testing.T) {
 	for _, tc := range []struct {
 		name         string
 		requirements int
@@ -91,38 +90,36 @@ func TestBudgetReader_HoldsDisruptionsForOversizedSelectors(t *testing.T) {
 	}{{"100 requirements", 100, false}, {"40,000 requirements", 40_000, true}} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := reader(t, true, pod("a", "a-1", labelled("a")), budgetOf("large", large(tc.requirements)))
-			err := r.Oversized(pod("a", "a-1", labelled("a")))
-			var held *Held
-			require.Equal(t, tc.held, errors.As(err, &held))
+			err := r.Oversized(pod("a", "a-1", labelled("a")), noon)
+			require.Equal(t, tc.held, errors.Is(err, client.ErrSelectorTooLarge))
 			if tc.held {
-				require.Equal(t, reason.BudgetTooLarge, held.Reason)
 				require.ErrorContains(t, err, "PodDisruptionBudget shop/large")
 			}
 			other := pod("b", "b-1", labelled("b"))
 			other.Namespace = "bank"
-			require.NoError(t, r.Oversized(other), "another namespace")
+			require.NoError(t, r.Oversized(other, noon), "another namespace")
 		})
 	}
 }
 
 // 40 budgets with large selectors took 12 seconds of each iteration.
-func TestBudgetReader_ParsesEachBudgetOnce(t *testing.T) {
+func TestBudgets_ParsesEachBudgetOnce(t *testing.T) {
 	all := []any{pod("a", "a-1", labelled("a"))}
 	for i := range 40 {
 		all = append(all, budgetOf(fmt.Sprint("b-", i), large(40)))
 	}
 	r := reader(t, true, all...)
 	enter := func() {
-		_, err := r.Enter(pod("a", "a-1", labelled("a")), false)
+		_, err := r.Reserve(pod("a", "a-1", labelled("a")), false, noon)
 		require.NoError(t, err)
 	}
 	enter()
-	before := r.of("shop")
+	before := r.of("shop", noon)
 	require.Less(t, testing.AllocsPerRun(10, enter), 200.0, "a parsed budget takes over 80 allocations")
-	require.Same(t, before, r.of("shop"))
+	require.Same(t, before, r.of("shop", noon))
 }
 
-func TestBudgetReader_BoundsMatchingInANamespace(t *testing.T) {
+func TestBudgets_BoundsMatchingInANamespace(t *testing.T) {
 	own := func(i int) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: labelled(fmt.Sprint("app-", i))}
 	}
@@ -142,12 +139,12 @@ func TestBudgetReader_BoundsMatchingInANamespace(t *testing.T) {
 			for i := range tc.budgets {
 				all = append(all, budgetOf(fmt.Sprint("b-", i), tc.selector(i)))
 			}
-			require.Equal(t, tc.want, reader(t, true, all...).of("shop").selecting(pod("a", "a-1", labelled("app-7"))))
+			require.Equal(t, tc.want, reader(t, true, all...).of("shop", noon).selecting(pod("a", "a-1", labelled("app-7"))))
 		})
 	}
 }
 
-func TestBudgetReader_FindsAllBudgetsOfAPod(t *testing.T) {
+func TestBudgets_FindsAllBudgetsOfAPod(t *testing.T) {
 	selector := func(key string, operator metav1.LabelSelectorOperator, values ...string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: key, Operator: operator, Values: values}}}
 	}
@@ -168,7 +165,7 @@ func TestBudgetReader_FindsAllBudgetsOfAPod(t *testing.T) {
 		{name: "no labels", want: []string{"f-not", "g-missing", "h-every"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			require.Equal(t, tc.want, r.of("shop").selecting(pod("a", "a-1", tc.labels)))
+			require.Equal(t, tc.want, r.of("shop", noon).selecting(pod("a", "a-1", tc.labels)))
 		})
 	}
 }
@@ -180,9 +177,8 @@ func TestOneRestartAtATime(t *testing.T) {
 	for name, known := range map[string]bool{"budgets are known": true, "budgets are not known": false} {
 		r := reader(t, known, shared)
 		now = noon
-		r.Clock = func() time.Time { return now }
 		enter := func(p *corev1.Pod, restarts bool) bool {
-			leave, err := r.Enter(p, restarts)
+			leave, err := r.Reserve(p, restarts, now)
 			if err == nil && p != a {
 				leave()
 			}
@@ -198,7 +194,7 @@ func TestOneRestartAtATime(t *testing.T) {
 		now = noon.Add(cacheDelay)
 		require.True(t, enter(b, true), "%s: from now on the caches tell", name)
 
-		leave, err := r.Enter(a, true)
+		leave, err := r.Reserve(a, true, now)
 		require.NoError(t, err)
 		leave()
 		require.True(t, enter(b, true), "%s: it was not done", name)
@@ -237,7 +233,7 @@ func TestARestartThatTheCachesShow(t *testing.T) {
 		"a pod that is on its way": {deleted, true},
 	} {
 		r := reader(t, true, all, c.other)
-		_, err := r.Enter(pod("a", "a-1", nil), true)
+		_, err := r.Reserve(pod("a", "a-1", nil), true, noon)
 		require.Equal(t, c.may, err == nil, "%s: %v", name, err)
 		if err != nil {
 			require.ErrorContains(t, err, "pod other of PodDisruptionBudget shop/all is being restarted", name)
@@ -262,19 +258,18 @@ func TestARestartThatNeverComesHoldsNobodyForEver(t *testing.T) {
 		return p
 	}
 	all := budgetOf("all", &metav1.LabelSelector{})
-	enters := func(r *BudgetReader, p *corev1.Pod) error {
-		leave, err := r.Enter(p, true)
+	now, state := noon, disruption.State{}
+	enters := func(r *Budgets, p *corev1.Pod) error {
+		leave, err := r.Reserve(p, true, now)
 		if err == nil {
 			leave()
 		}
 		return err
 	}
-	now, state := noon, disruption.State{}
 	r := reader(t, true, all, waiting("silent", time.Time{})) // which no VPA controls
-	r.Clock = func() time.Time { return now }
 	plan := func() {
 		v := disruption.View{}
-		r.Mark(&v, []disruption.Action{{Subject: disruption.Subject{Namespace: "shop"}, Restarts: true}})
+		r.Mark(&v, []disruption.Action{{Subject: disruption.Subject{Namespace: "shop"}, Restarts: true}}, now)
 		state = disruption.Plan(v, state, disruption.Config{}, now).State
 		r.Planned(state, now)
 	}
@@ -289,6 +284,7 @@ func TestARestartThatNeverComesHoldsNobodyForEver(t *testing.T) {
 	now = now.Add(disruption.RestartGrace)
 	require.Error(t, enters(r, a), "nobody planned for long: it may be another restart")
 
+	now = noon
 	first, second := waiting("first", noon.Add(-20*time.Minute)), waiting("second", noon.Add(-10*time.Minute))
 	r = reader(t, true, all, first, second)
 	require.ErrorContains(t, enters(r, second), "pod first of")
@@ -309,9 +305,8 @@ func TestARestartThatIsGrantedLateHoldsOthers(t *testing.T) {
 	other.Spec.Containers = []corev1.Container{{Name: "c", Resources: cpu("2"), ResizePolicy: []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}}}
 	other.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", Resources: &has}}
 	r, now := reader(t, true, budgetOf("all", &metav1.LabelSelector{}), other), noon
-	r.Clock = func() time.Time { return now }
 	r.Planned(disruption.State{}, now)
-	held := func() bool { _, err := r.Enter(pod("a", "a-1", nil), true); return err != nil }
+	held := func() bool { _, err := r.Reserve(pod("a", "a-1", nil), true, now); return err != nil }
 	for range 10 {
 		now = now.Add(time.Minute)
 		require.True(t, held(), "the node has still to grant it")

@@ -1,4 +1,5 @@
-package observe
+// Package boost removes startup boosts: the extra CPU that the webhook gives to containers while they start.
+package boost
 
 import (
 	"context"
@@ -14,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
@@ -25,79 +25,79 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/podqueue"
 	"loadline.dev/loadline/updater/view"
 )
 
 const (
-	longestBoostPause = 1000 * time.Second // between failures; the first is firstPause
-	// searches is how often a pod that no VPA controls is looked at, with the same pauses, before it
-	// counts as having none.
+	maxPause   = 1000 * time.Second // between failures
+	stalePause = time.Second        // after a resize of a pod that the cache does not show as it is
+	// searches is the number of attempts to find the VPA of a pod, with the pauses of failures.
 	searches = 5
 
-	budgetPause   = 30 * time.Second // until the budget is asked again
-	outdatedPause = 30 * time.Second // until it is asked again whether the recommender has seen the target
-	staticPause   = 10 * time.Minute // until a node that takes no CPU back is looked at again
-	restartTime   = time.Minute      // a container that restarts may look ready for so long, and caches be behind
+	budgetPause   = 30 * time.Second // while the budget allows no restart
+	outdatedPause = 30 * time.Second // while the recommendation is for another target
+	staticPause   = 10 * time.Minute // while the node refuses to lower CPU
+	restartTime   = time.Minute      // during which a restarting container may look ready in caches
 
-	missedPause = time.Second      // until the boost of a new pod is missed: caches may be behind
-	missedAge   = 30 * time.Second // of pods whose boost may be given later
+	missedPause = time.Second      // before a new pod counts as missed by the webhook
+	missedAge   = 30 * time.Second // maximum age of pods that get a missed boost
 )
 
-// BoostExecutor gives a boost and takes it back: actuate.Cluster, or actuate.Rehearsal.
-type BoostExecutor interface {
+// Executor adds and removes boosts: actuate.Cluster, or actuate.Rehearsal in a dry run.
+type Executor interface {
 	Boost(ctx context.Context, c actuate.Change) error
 	Unboost(ctx context.Context, c actuate.Change) error
 }
 
-// BoostConfig is what a BoostQueue needs. All fields must be set.
-type BoostConfig struct {
-	Reader   *view.Reader
-	Pods     corelisters.PodLister
-	Executor BoostExecutor
-	Plan     disruption.Config // the budget for containers that restart
-	Workers  int               // pods of a namespace that are served at the same time
-	// Static reports whether a node has the static CPU manager policy.
-	Static func(node string) bool
-	// Done gets every attempt, with the VPA of the pod; without VPA only
-	// its namespace is set.
-	Done func(vpa cache.ObjectName, err error)
+// Metrics counts attempts to remove a boost.
+type Metrics interface {
+	// Unboosted counts an attempt for a pod of a VPA. Without VPA only its namespace is set.
+	Unboosted(vpa cache.ObjectName, err error)
 }
 
-// BoostQueue takes startup boosts back: the extra CPU that the admission controller gives to
-// containers while they start. Make it with NewBoostQueue.
+// Config has the parts of a Queue. All fields must be set.
+type Config struct {
+	Reader    *view.Reader
+	Pods      corelisters.PodLister
+	Executor  Executor
+	Plan      disruption.Config // budget of containers that restart
+	Workers   int               // per namespace
+	StaticCPU *view.StaticCPUNodes
+	Metrics   Metrics
+}
+
+// Queue removes startup boosts. Make it with New.
 //
-// It watches the pods that carry a boost annotation and are ready, and serves namespaces in turn. When the time of a boost is over
-// it resizes the pod and removes the annotation. It does so with or without feature gate, for pods
-// whose VPA is gone, too: their containers get back what they were written with. It computes nothing
-// itself: policy.JudgeBoost does.
+// It watches ready pods with a boost annotation. When policy.JudgeBoost ends a boost, the queue resizes the pod and
+// removes the annotation, with or without feature gate. Containers of pods without VPA get their original resources.
 //
-// It also gives the boost to new pods that the webhook left as they were, because their VPA was so new
-// that another replica of the webhook had admitted it.
-type BoostQueue struct {
-	BoostConfig
-	queue podQueue
+// It also adds the boost to new pods that the webhook missed, because another replica of the webhook had just admitted
+// their VPA.
+type Queue struct {
+	Config
+	queue podqueue.Queue
 
 	mu      sync.Mutex
-	recent  map[types.UID]unboosted  // of the last restartTime
-	without map[cache.ObjectName]int // how often no VPA was found, while one is searched
-	given   map[types.UID]time.Time  // when young pods got a boost, or were found to get none
+	recent  map[types.UID]unboosted  // within restartTime
+	without map[cache.ObjectName]int // attempts to find the VPA
+	given   map[types.UID]time.Time  // time of the decision about a missed boost
 }
 
-// unboosted is what was done to a pod a moment ago, which caches may not show yet.
+// unboosted is a recent change of a pod, which caches may not show yet.
 type unboosted struct {
 	at       time.Time
 	over     []string
 	restarts bool
 }
 
-// NewBoostQueue returns a queue.
-func NewBoostQueue(c BoostConfig) *BoostQueue {
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstPause, longestBoostPause)
-	return &BoostQueue{BoostConfig: c, queue: newFairQueue(limiter), recent: map[types.UID]unboosted{}, without: map[cache.ObjectName]int{}, given: map[types.UID]time.Time{}}
+// New returns a queue.
+func New(c Config) *Queue {
+	return &Queue{Config: c, queue: podqueue.New(maxPause), recent: map[types.UID]unboosted{}, without: map[cache.ObjectName]int{}, given: map[types.UID]time.Time{}}
 }
 
-// Watch makes the queue learn of boosted pods from an informer.
-func (q *BoostQueue) Watch(pods cache.SharedIndexInformer) error {
+// Watch adds pods of an informer to the queue.
+func (q *Queue) Watch(pods cache.SharedIndexInformer) error {
 	add := func(object any) {
 		pod, ok := client.PodOf(object)
 		if ok && unseen(pod, time.Now()) {
@@ -107,7 +107,7 @@ func (q *BoostQueue) Watch(pods cache.SharedIndexInformer) error {
 		if !ok || !convert.HasBoosted(pod) {
 			return
 		}
-		if ready, _ := view.Ready(pod); ready {
+		if ready, _ := convert.Ready(pod); ready {
 			q.queue.Add(cache.MetaObjectToName(pod))
 		}
 	}
@@ -119,13 +119,13 @@ func (q *BoostQueue) Watch(pods cache.SharedIndexInformer) error {
 }
 
 // Run serves the queue until ctx ends.
-func (q *BoostQueue) Run(ctx context.Context) {
-	serveQueue(ctx, q.queue, q.Workers, q.sync, "Failed to give or take back a startup boost, trying again")
+func (q *Queue) Run(ctx context.Context) {
+	podqueue.Serve(ctx, q.queue, q.Workers, q.sync, "Failed to give or take back a startup boost, trying again")
 }
 
 // sync does for one pod what is due at now and returns when to look again; 0 if
 // an event of the pod will come.
-func (q *BoostQueue) sync(ctx context.Context, name cache.ObjectName, now time.Time) (again time.Duration, err error) {
+func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) (again time.Duration, err error) {
 	pod, err := q.Pods.Pods(name.Namespace).Get(name.Name)
 	if apierrors.IsNotFound(err) || err == nil && (pod.DeletionTimestamp != nil || !q.Reader.Serves(name.Namespace)) {
 		q.found(name)
@@ -155,7 +155,7 @@ func (q *BoostQueue) sync(ctx context.Context, name cache.ObjectName, now time.T
 		reading = view.NewReading(&vpav1.VerticalPodAutoscaler{}, reading.Ranges)
 		reading.Object.Namespace, reading.Object.Spec.UpdatePolicy = name.Namespace, &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeOff)}
 	}
-	verdict := reading.Boosted(pod, now)
+	verdict := judge(reading, pod, now)
 	if len(verdict.Over) == 0 {
 		return verdict.Wait, nil
 	}
@@ -188,6 +188,34 @@ func (q *BoostQueue) sync(ctx context.Context, name cache.ObjectName, now time.T
 	return verdict.Wait, err
 }
 
+// judge returns the verdict about the startup boosts of a pod at now. An annotation of an unknown container, or an
+// unreadable one, is over.
+func judge(reading view.Reading, pod *corev1.Pod, now time.Time) policy.BoostVerdict {
+	original, _ := convert.Boosted(pod) // unreadable ones are empty
+	p := policy.BoostedPod{Containers: make([]policy.BoostedContainer, len(pod.Spec.Containers))}
+	p.Ready, p.ReadySince = convert.Ready(pod)
+	p.StaysBurstable = reading.Rules.KeepsClass && convert.StaysBurstable(pod)
+	observed, known := convert.Observed(pod)
+	current := convert.Pod(pod)
+	p.Unsized, p.Rounded = current.Unsized, current.Rounded
+	for i, c := range current.Containers {
+		was, boosted := original[c.Name]
+		delete(original, c.Name)
+		p.Containers[i] = policy.BoostedContainer{
+			Current: c, Boosted: boosted, Observed: !known || slices.Contains(observed, c.Name),
+			Original: policy.Container{Requests: convert.Resources(was.Requests), Limits: convert.Resources(was.Limits)},
+		}
+	}
+	verdict := policy.JudgeBoost(p, policy.BoostAdvice{
+		Sizes:          reading.Object != nil && convert.Mode(reading.Object) != vpav1.UpdateModeOff,
+		Recommendation: reading.Recommendation, Rules: reading.Rules, Ranges: reading.Ranges.Ranges,
+	}, now)
+	for name := range original {
+		verdict.Over = append(verdict.Over, name)
+	}
+	return verdict
+}
+
 // unseen reports whether the webhook left a young pod as it was.
 func unseen(pod *corev1.Pod, now time.Time) bool {
 	if now.Sub(pod.CreationTimestamp.Time) > missedAge || pod.Status.Phase != corev1.PodPending && pod.Status.Phase != corev1.PodRunning {
@@ -198,7 +226,7 @@ func unseen(pod *corev1.Pod, now time.Time) bool {
 }
 
 // giveMissed gives a young pod the startup boost of a VPA that is older than the pod.
-func (q *BoostQueue) giveMissed(ctx context.Context, pod *corev1.Pod, now time.Time) error {
+func (q *Queue) giveMissed(ctx context.Context, pod *corev1.Pod, now time.Time) error {
 	if pod.Spec.NodeName == "" || q.wasGiven(pod.UID, now) {
 		return nil // the end of that is an event
 	}
@@ -220,7 +248,7 @@ func (q *BoostQueue) giveMissed(ctx context.Context, pod *corev1.Pod, now time.T
 }
 
 // wasGiven reports whether a pod has been served. It forgets pods that are no longer young.
-func (q *BoostQueue) wasGiven(uid types.UID, now time.Time) bool {
+func (q *Queue) wasGiven(uid types.UID, now time.Time) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	maps.DeleteFunc(q.given, func(_ types.UID, at time.Time) bool { return now.Sub(at) > missedAge })
@@ -230,7 +258,7 @@ func (q *BoostQueue) wasGiven(uid types.UID, now time.Time) bool {
 
 // search returns when the VPA of a pod is to be looked for again after it was not
 // found: a cache may be behind. 0: often enough, there is none.
-func (q *BoostQueue) search(name cache.ObjectName) time.Duration {
+func (q *Queue) search(name cache.ObjectName) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n := q.without[name]
@@ -239,17 +267,17 @@ func (q *BoostQueue) search(name cache.ObjectName) time.Duration {
 		return 0
 	}
 	q.without[name] = n + 1
-	return firstPause << n
+	return podqueue.MinPause << n
 }
 
 // found ends the search for the VPA of a pod.
-func (q *BoostQueue) found(name cache.ObjectName) {
+func (q *Queue) found(name cache.ObjectName) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	delete(q.without, name)
 }
 
-func (q *BoostQueue) unboost(ctx context.Context, reading view.Reading, pod *corev1.Pod, verdict policy.BoostVerdict, now time.Time) error {
+func (q *Queue) unboost(ctx context.Context, reading view.Reading, pod *corev1.Pod, verdict policy.BoostVerdict, now time.Time) error {
 	change := actuate.Change{Target: pod, Reading: reading, Unboosted: verdict.Over, Action: disruption.Action{
 		Subject:    disruption.Subject{Namespace: pod.Namespace, VPA: reading.Object.Name, Pod: pod.Name, UID: string(pod.UID)},
 		Cause:      disruption.BoostOver,
@@ -272,13 +300,13 @@ func (q *BoostQueue) unboost(ctx context.Context, reading view.Reading, pod *cor
 		q.recent[pod.UID] = unboosted{now, verdict.Over, change.Restarts}
 		q.mu.Unlock()
 	}
-	q.Done(cache.NewObjectName(pod.Namespace, reading.Object.Name), err)
+	q.Metrics.Unboosted(cache.NewObjectName(pod.Namespace, reading.Object.Name), err)
 	return err
 }
 
 // justDone returns for how long yet a verdict counts as carried out, because that
 // was done a moment ago. It forgets what is older.
-func (q *BoostQueue) justDone(uid types.UID, verdict policy.BoostVerdict, now time.Time) time.Duration {
+func (q *Queue) justDone(uid types.UID, verdict policy.BoostVerdict, now time.Time) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	maps.DeleteFunc(q.recent, func(_ types.UID, d unboosted) bool { return now.Sub(d.at) >= restartTime })
@@ -290,8 +318,8 @@ func (q *BoostQueue) justDone(uid types.UID, verdict policy.BoostVerdict, now ti
 
 // pinned reports whether the node would refuse to take the boost back. A pod that was
 // refused would be evicted, boosted anew, and refused again.
-func (q *BoostQueue) pinned(p disruption.Pod, verdict policy.BoostVerdict) bool {
-	p.Static, p.Containers = q.Static(p.Node), slices.Clone(p.Containers)
+func (q *Queue) pinned(p disruption.Pod, verdict policy.BoostVerdict) bool {
+	p.Static, p.Containers = q.StaticCPU.Static(p.Node), slices.Clone(p.Containers)
 	for i := range p.Containers {
 		c := &p.Containers[i]
 		at := slices.IndexFunc(verdict.Give, func(f policy.Fitted) bool { return f.Name == c.Asked.Name })
@@ -326,7 +354,7 @@ func restarts(p disruption.Pod, verdict policy.BoostVerdict) bool {
 
 // refused says why no container of the pod may be restarted now. Pods whose
 // containers were restarted a moment ago count as away.
-func (q *BoostQueue) refused(ctx context.Context, reading view.Reading, pod *corev1.Pod) (reason.Reason, error) {
+func (q *Queue) refused(ctx context.Context, reading view.Reading, pod *corev1.Pod) (reason.Reason, error) {
 	v, err := q.Reader.Siblings(ctx, reading, pod)
 	if err != nil {
 		return "", err

@@ -1,4 +1,4 @@
-package observe
+package boost
 
 import (
 	"strconv"
@@ -7,10 +7,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/tools/cache"
+
+	"loadline.dev/loadline/updater/podqueue"
 )
 
 func TestASearchEndsAndLeavesNothingBehind(t *testing.T) {
-	q, pod := NewBoostQueue(BoostConfig{}), cache.NewObjectName("shop", "web")
+	q, pod := New(Config{}), cache.NewObjectName("shop", "web")
 	var all time.Duration
 	for range searches {
 		pause := q.search(pod)
@@ -20,14 +22,14 @@ func TestASearchEndsAndLeavesNothingBehind(t *testing.T) {
 	require.Equal(t, 3100*time.Millisecond, all)
 	require.Zero(t, q.search(pod), "there is none")
 	require.Empty(t, q.without)
-	require.Equal(t, firstPause, q.search(pod), "another search begins anew")
+	require.Equal(t, podqueue.MinPause, q.search(pod), "another search begins anew")
 	q.found(pod)
 	require.Empty(t, q.without)
 }
 
 // A user may write boost annotations on any number of pods.
-func TestBoostQueue_ServesNamespacesInTurn(t *testing.T) {
-	q := NewBoostQueue(BoostConfig{})
+func TestQueue_ServesNamespacesInTurn(t *testing.T) {
+	q := New(Config{})
 	for i := range 100 {
 		q.queue.Add(cache.NewObjectName("greedy", strconv.Itoa(i)))
 	}

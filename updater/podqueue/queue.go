@@ -1,34 +1,44 @@
-package observe
+// Package podqueue serves pods by name. Namespaces take turns, so that no namespace delays the others.
+package podqueue
 
 import (
+	"time"
+
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 )
 
-// newFairQueue returns a work queue in which namespaces take turns.
-func newFairQueue(limiter workqueue.TypedRateLimiter[cache.ObjectName]) podQueue {
+// MinPause is the pause after the first failure of a pod. It doubles with each further one.
+const MinPause = 100 * time.Millisecond
+
+// Queue is a work queue of pod names.
+type Queue = workqueue.TypedRateLimitingInterface[cache.ObjectName]
+
+// New returns a queue in which namespaces take turns. A pod that fails waits up to maxPause.
+func New(maxPause time.Duration) Queue {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](MinPause, maxPause)
 	waiting := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[cache.ObjectName]{Queue: newNamespaceQueue()})
 	delayed := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[cache.ObjectName]{Queue: waiting})
 	return workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{DelayingQueue: delayed})
 }
 
-// namespaceQueue is the store of a work queue: namespaces take turns, and the pods of each are served
-// in the order in which they came, so that the notes that a user writes on many pods delay no other namespace.
+// namespaceQueue stores the pods of a Queue. Each namespace has its own order of arrival, so that annotations on many
+// pods of one namespace delay no other namespace.
 type namespaceQueue struct {
-	waiting map[string][]cache.ObjectName // pods by namespace; none is empty
-	next    []string                      // the namespaces of waiting, in their order
+	waiting map[string][]cache.ObjectName // pods by namespace, never empty
+	next    []string                      // keys of waiting in the order of their turns
 	pods    int
 }
 
-// newNamespaceQueue returns a store in which nothing waits.
+// newNamespaceQueue returns an empty store.
 func newNamespaceQueue() *namespaceQueue {
 	return &namespaceQueue{waiting: map[string][]cache.ObjectName{}}
 }
 
-// Touch does nothing for a pod that waits already.
+// Touch does nothing. The pod waits already.
 func (t *namespaceQueue) Touch(cache.ObjectName) {}
 
-// Len returns how many pods wait.
+// Len returns the number of waiting pods.
 func (t *namespaceQueue) Len() int { return t.pods }
 
 // Push adds a pod.
@@ -40,7 +50,7 @@ func (t *namespaceQueue) Push(pod cache.ObjectName) {
 	t.pods++
 }
 
-// Pop takes the first pod of the next namespace, which is the last one then.
+// Pop removes the first pod of the next namespace and moves the namespace to the end.
 func (t *namespaceQueue) Pop() cache.ObjectName {
 	namespace := t.next[0]
 	pod, others := t.waiting[namespace][0], t.waiting[namespace][1:]

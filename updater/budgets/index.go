@@ -1,4 +1,4 @@
-package actuate
+package budgets
 
 import (
 	"errors"

@@ -102,18 +102,6 @@ func TestRemovals_HaveTheirOwnRate(t *testing.T) {
 	})
 }
 
-func TestNamespaceQueue_ServesNamespacesInTurn(t *testing.T) {
-	q := newNamespaceQueue()
-	for _, name := range []string{"a/1", "a/2", "b/1", "a/3", "c/1", "b/2"} {
-		q.Push(cache.NewObjectName(name[:1], name[2:]))
-	}
-	var served []string
-	for q.Len() > 0 {
-		served = append(served, q.Pop().String())
-	}
-	require.Equal(t, []string{"a/1", "b/1", "c/1", "a/2", "b/2", "a/3"}, served)
-}
-
 // A note that is forged again and again costs one write of its pod in a minute.
 func TestRemovals_RemoveFromAPodOnceInAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

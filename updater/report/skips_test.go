@@ -1,4 +1,4 @@
-package updater
+package report
 
 import (
 	"fmt"
@@ -12,18 +12,20 @@ import (
 	"loadline.dev/loadline/pkg/core/reason"
 )
 
+var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+
 func skip(vpa, pod string, why reason.Reason) disruption.Skip {
 	return disruption.Skip{Subject: disruption.Subject{Namespace: "shop", VPA: vpa, Pod: pod, UID: pod}, Reason: why}
 }
 
-func eventsOf(t *testing.T, r *reporter, skips []disruption.Skip, now time.Time) []skipEvent {
-	_, events := r.report(t.Context(), skips, now)
+func eventsOf(t *testing.T, r *Skips, skips []disruption.Skip, now time.Time) []SkipEvent {
+	_, events := r.Report(t.Context(), skips, now)
 	return events
 }
 
 func TestAReasonThatLastsIsToldOnce(t *testing.T) {
-	r := reporter{After: 10 * time.Minute}
-	tell := func(minutes int, skips ...disruption.Skip) []skipEvent {
+	r := Skips{After: 10 * time.Minute}
+	tell := func(minutes int, skips ...disruption.Skip) []SkipEvent {
 		return eventsOf(t, &r, skips, noon.Add(time.Duration(minutes)*time.Minute))
 	}
 	small := []disruption.Skip{skip("a", "p1", reason.BelowMinReplicas), skip("a", "p2", reason.BelowMinReplicas), skip("b", "p3", reason.TooYoung)}
@@ -43,7 +45,7 @@ func TestAReasonThatLastsIsToldOnce(t *testing.T) {
 
 // Whether evictions wait for room depends on the cluster, so the event says why.
 func TestAFullNodeIsToldWithWhatItMeans(t *testing.T) {
-	r := reporter{After: 10 * time.Minute, Room: "evictions wait"}
+	r := Skips{After: 10 * time.Minute, Room: "evictions wait"}
 	skips := []disruption.Skip{skip("a", "p1", reason.NodeFull), skip("b", "p2", reason.TooLargeForNode), skip("c", "p3", reason.QuotaFull)}
 	require.Empty(t, eventsOf(t, &r, skips, noon))
 	var ends []bool
@@ -54,7 +56,7 @@ func TestAFullNodeIsToldWithWhatItMeans(t *testing.T) {
 }
 
 func TestEventsOfManyVPAsAreSpread(t *testing.T) {
-	r := reporter{After: 10 * time.Minute}
+	r := Skips{After: 10 * time.Minute}
 	var skips []disruption.Skip
 	for i := range 50 {
 		skips = append(skips, skip(fmt.Sprintf("v%02d", i), fmt.Sprint(i), reason.QuotaFull))

@@ -1,4 +1,4 @@
-package updater
+package report
 
 import (
 	"net/http"
@@ -12,27 +12,27 @@ import (
 )
 
 func TestWhyPodsAreLeftAloneIsAnswered(t *testing.T) {
-	var l leftAlone
+	var l Handler
 	ask := func(query string) (int, string) {
 		w := httptest.NewRecorder()
-		l.ServeHTTP(w, httptest.NewRequest(http.MethodGet, leftAlonePath+query, nil))
+		l.ServeHTTP(w, httptest.NewRequest(http.MethodGet, Path+query, nil))
 		return w.Code, w.Body.String()
 	}
 	code, _ := ask("")
 	require.Equal(t, http.StatusServiceUnavailable, code, "it does not lead")
-	r := &reporter{}
-	l.reporter.Store(r)
+	r := &Skips{}
+	l.Serve(r)
 	code, _ = ask("")
 	require.Equal(t, http.StatusServiceUnavailable, code, "there was no pass")
 
-	r.report(t.Context(), []disruption.Skip{skip("a", "p2", reason.BelowMinReplicas), skip("a", "p1", reason.BelowMinReplicas), skip("b", "p3", reason.TooYoung)}, noon)
+	r.Report(t.Context(), []disruption.Skip{skip("a", "p2", reason.BelowMinReplicas), skip("a", "p1", reason.BelowMinReplicas), skip("b", "p3", reason.TooYoung)}, noon)
 	code, text := ask("")
 	require.Equal(t, http.StatusOK, code)
 	require.JSONEq(t, `{"reasons":{"BelowMinReplicas":["p1","p2"],"TooYoung":["p3"]}}`, text)
 	_, text = ask("?uid=p3&uid=none")
 	require.JSONEq(t, `{"reasons":{"TooYoung":["p3"]}}`, text)
 
-	r.report(t.Context(), nil, noon)
+	r.Report(t.Context(), nil, noon)
 	_, text = ask("")
 	require.JSONEq(t, `{"reasons":{}}`, text, "none is left alone any more")
 }

@@ -1,4 +1,4 @@
-package observe
+package podqueue
 
 import (
 	"context"
@@ -10,11 +10,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 )
 
 // A namespace whose requests take 30 s each delays no revert and no boost of another one.
-func TestServeQueue_SlowNamespaceDelaysNoOther(t *testing.T) {
+func TestServe_SlowNamespaceDelaysNoOther(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		workers int
@@ -24,7 +23,7 @@ func TestServeQueue_SlowNamespaceDelaysNoOther(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				queue := newFairQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstPause, longPause))
+				queue := New(time.Minute)
 				ctx, stop := context.WithCancel(t.Context())
 				var mu sync.Mutex
 				served, slow, most, turns := map[string]time.Duration{}, 0, 0, 0
@@ -49,7 +48,7 @@ func TestServeQueue_SlowNamespaceDelaysNoOther(t *testing.T) {
 					return 0, nil
 				}
 				var running sync.WaitGroup
-				running.Go(func() { serveQueue(ctx, queue, tc.workers, due, "") })
+				running.Go(func() { Serve(ctx, queue, tc.workers, due, "") })
 				for range 10 { // each event of a pod adds it again
 					for i := range 20 {
 						queue.Add(cache.NewObjectName("slow", strconv.Itoa(i)))

@@ -1,0 +1,260 @@
+// Package budgets restarts the pods of a PodDisruptionBudget one after the other.
+package budgets
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	policyinformers "k8s.io/client-go/informers/policy/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	policylisters "k8s.io/client-go/listers/policy/v1"
+	"k8s.io/client-go/tools/cache"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/serving"
+)
+
+// UnknownBudgets is the budget of all pods of a namespace while its PodDisruptionBudgets are unknown. No
+// PodDisruptionBudget can have this name.
+const UnknownBudgets = "*"
+
+// cacheDelay is the time for which caches may not show a restart yet.
+const cacheDelay = 30 * time.Second
+
+// Budgets lists the PodDisruptionBudgets that select a pod, and restarts the pods of one budget or owner one
+// after the other. It is safe for concurrent use. Whether a budget allows a disruption is up to the API server.
+//
+// Mark adds the budgets of pods to a view, and pods without VPA that may be restarting. Reserve is called right before a
+// restart or an eviction, minutes after a plan or without one. It checks the pods of the namespace as they are now, and
+// the last changes that no cache has yet. Planned passes on the plan's state of restarts.
+type Budgets struct {
+	pods    corelisters.PodLister
+	budgets policylisters.PodDisruptionBudgetLister
+	synced  cache.InformerSynced // never true without permission
+
+	mu     sync.Mutex
+	parsed map[string]*namespaceBudgets // by namespace
+	recent map[string]hold              // by shared budget or owner
+	state  disruption.State             // restarts of the last plan, and of later checks
+	known  map[string]time.Time         // time of that state by pod UID
+}
+
+// New returns Budgets that read the caches of pods and PodDisruptionBudgets.
+func New(pods corelisters.PodLister, budgets policyinformers.PodDisruptionBudgetInformer) *Budgets {
+	return &Budgets{pods: pods, budgets: budgets.Lister(), synced: budgets.Informer().HasSynced}
+}
+
+// hold is a recent restart.
+type hold struct {
+	by types.UID
+	at time.Time
+}
+
+// of returns the budgets of a namespace, nil if they are unknown.
+func (b *Budgets) of(namespace string, now time.Time) *namespaceBudgets {
+	if !b.synced() {
+		return nil
+	}
+	objects, err := b.budgets.PodDisruptionBudgets(namespace).List(labels.Everything())
+	if err != nil {
+		return nil
+	}
+	slices.SortFunc(objects, func(x, y *policyv1.PodDisruptionBudget) int { return strings.Compare(x.Name, y.Name) })
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	parsed := b.parsed[namespace]
+	if parsed == nil || !slices.Equal(objects, parsed.objects) {
+		parsed = parseBudgets(namespace, objects, parsed)
+	}
+	if b.parsed == nil {
+		b.parsed = map[string]*namespaceBudgets{}
+	}
+	parsed.used = now
+	b.parsed[namespace] = parsed
+	return parsed
+}
+
+// Oversized returns an error if the namespace of a pod has a budget with a selector that is not
+// evaluated: it may select the pod, and allow no disruption of it.
+func (b *Budgets) Oversized(pod *corev1.Pod, now time.Time) error {
+	budgets := b.of(pod.Namespace, now)
+	if budgets == nil {
+		return nil
+	}
+	for i := range budgets.budgets {
+		if one := &budgets.budgets[i]; one.oversized {
+			return fmt.Errorf("the selector of PodDisruptionBudget %s/%s is not evaluated: %w", pod.Namespace, one.name, client.ErrSelectorTooLarge)
+		}
+	}
+	return nil
+}
+
+// Mark adds the budgets of pods to a view, in the namespaces of planned disruptions, and other pods there that may be
+// restarting.
+func (b *Budgets) Mark(v *disruption.View, plan []disruption.Action, now time.Time) {
+	namespaces := map[string]bool{}
+	for i := range plan {
+		if a := &plan[i]; a.Evict || a.MayEvict || a.Restarts {
+			namespaces[a.Namespace] = true
+		}
+	}
+	for _, namespace := range slices.Sorted(maps.Keys(namespaces)) {
+		budgets := b.of(namespace, now)
+		// A lister fails only without its index.
+		pods, _ := b.pods.Pods(namespace).List(labels.Everything())
+		unplanned := make(map[string]*corev1.Pod, len(pods))
+		for _, pod := range pods {
+			unplanned[string(pod.UID)] = pod
+		}
+		for i := range v.VPAs {
+			for j := range v.VPAs[i].Pods {
+				p := &v.VPAs[i].Pods[j]
+				if pod := unplanned[p.UID]; pod != nil && p.Namespace == namespace {
+					p.Budgets = budgets.selecting(pod)
+					delete(unplanned, p.UID)
+				}
+			}
+		}
+		for _, pod := range unplanned {
+			_ = serving.Guard(func() error { // a panic must not stop the others
+				if core, is := restartable(pod); is {
+					core.Budgets = budgets.selecting(pod)
+					v.Others = append(v.Others, core)
+				}
+				return nil
+			})
+		}
+	}
+}
+
+// Planned stores the restarts of a plan.
+func (b *Budgets) Planned(s disruption.State, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.forget(now)
+	if b.state.Restarts == nil {
+		b.state.Restarts, b.known = map[string]disruption.RestartState{}, map[string]time.Time{}
+	}
+	for uid, restart := range s.Restarts {
+		b.state.Restarts[uid], b.known[uid] = restart, now
+	}
+}
+
+// forget drops restarts without a recent check. They may be about another restart.
+func (b *Budgets) forget(now time.Time) {
+	maps.DeleteFunc(b.state.Restarts, func(uid string, _ disruption.RestartState) bool {
+		return now.Sub(b.known[uid]) >= disruption.RestartGrace
+	})
+	maps.DeleteFunc(b.known, func(uid string, _ time.Time) bool { _, kept := b.state.Restarts[uid]; return !kept })
+	maps.DeleteFunc(b.parsed, func(_ string, p *namespaceBudgets) bool { return now.Sub(p.used) >= disruption.RestartGrace })
+}
+
+// Reserve returns an error if a pod with the same budget is being restarted, and for a restart also if a pod of the
+// same owner is. Otherwise a restart is reserved until the caches show it. The caller calls release if it fails.
+func (b *Budgets) Reserve(pod *corev1.Pod, restarts bool, now time.Time) (release func(), err error) {
+	budgets := b.of(pod.Namespace, now)
+	keys := keysOf(budgets, pod, restarts)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	maps.DeleteFunc(b.recent, func(_ string, h hold) bool { return now.Sub(h.at) >= cacheDelay })
+	for _, key := range keys {
+		if h, held := b.recent[key]; held && h.by != pod.UID {
+			return nil, fmt.Errorf("a restart was asked for a moment ago in %s", key)
+		}
+	}
+	if !restarts {
+		return func() {}, nil
+	}
+	if err := b.restarting(pod, keys, budgets, now); err != nil {
+		return nil, err
+	}
+	if b.recent == nil {
+		b.recent = map[string]hold{}
+	}
+	for _, key := range keys {
+		b.recent[key] = hold{pod.UID, now}
+	}
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		maps.DeleteFunc(b.recent, func(_ string, h hold) bool { return h.by == pod.UID })
+	}, nil
+}
+
+// keysOf returns the budgets of a pod, and its owner.
+func keysOf(budgets *namespaceBudgets, pod *corev1.Pod, owner bool) (keys []string) {
+	for _, name := range budgets.selecting(pod) {
+		keys = append(keys, "PodDisruptionBudget "+pod.Namespace+"/"+name)
+	}
+	if ref := metav1.GetControllerOfNoCopy(pod); owner && ref != nil {
+		keys = append(keys, ref.Kind+" "+pod.Namespace+"/"+ref.Name)
+	}
+	return keys
+}
+
+// restarting returns an error if another pod with one of the keys is being restarted.
+func (b *Budgets) restarting(pod *corev1.Pod, keys []string, budgets *namespaceBudgets, now time.Time) error {
+	all, err := b.pods.Pods(pod.Namespace).List(labels.Everything())
+	if err != nil {
+		return fmt.Errorf("list the pods of namespace %s: %w", pod.Namespace, err)
+	}
+	b.forget(now)
+	var holders disruption.RestartHolders
+	names := map[string]string{}
+	for _, other := range all {
+		core, is := restartable(other)
+		if !is {
+			continue
+		}
+		one, holds := b.state.FollowRestart(&core, now)
+		if _, follows := b.state.Restarts[one.UID]; follows {
+			if b.known == nil {
+				b.known = map[string]time.Time{}
+			}
+			b.known[one.UID] = now
+		}
+		if holds {
+			names[one.UID] = other.Name
+			holders.Add(one, keysOf(budgets, other, true)...)
+		}
+	}
+	if by, key, blocked := holders.Blocker(string(pod.UID), keys...); blocked {
+		return fmt.Errorf("pod %s of %s is being restarted", names[by.UID], key)
+	}
+	return nil
+}
+
+// restartable converts a pod that a resize can restart, or has restarted. It returns false for other pods.
+func restartable(pod *corev1.Pod) (core disruption.Pod, is bool) {
+	_, marked := pod.Annotations[convert.RestartAnnotation]
+	is = pod.DeletionTimestamp == nil && (marked || slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool {
+		return slices.ContainsFunc(c.ResizePolicy, func(p corev1.ContainerResizePolicy) bool { return p.RestartPolicy == corev1.RestartContainer })
+	}))
+	if is {
+		core = convert.RunningPod(pod, nil, convert.Rules(&vpav1.VerticalPodAutoscaler{}), policy.Ranges{})
+	}
+	return core, is
+}
+
+// Trim is a cache.TransformFunc that keeps only the selector of a budget.
+func Trim(object any) (any, error) {
+	if o, ok := object.(*policyv1.PodDisruptionBudget); ok {
+		return &policyv1.PodDisruptionBudget{
+			ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion},
+			Spec:       policyv1.PodDisruptionBudgetSpec{Selector: client.BoundSelector(o.Spec.Selector)}}, nil
+	}
+	return object, nil
+}
