@@ -27,13 +27,13 @@ func (r *Reader) Limits(now time.Time) map[string]*PolicyLimits {
 	r.sumUpRounds()
 	limits := make(map[string]*PolicyLimits, len(r.memo.rounds))
 	for name, rounds := range r.memo.rounds {
-		object := r.Policies.Now().Object(name)
-		if object == nil {
+		policy := r.Policies.Now().Policy(name)
+		if policy == nil {
 			delete(r.memo.rounds, name)
 			continue
 		}
-		rule, l := r.ruleOf(object), &PolicyLimits{Policy: object, Trip: convert.FuseTrip(object, rounds, now)}
-		l.Starts, l.StartsBy = rounds.Starts(rule.settings.StartRate, rule.safety.Period, now)
+		l := &PolicyLimits{Policy: policy.Object, Trip: convert.FuseTrip(policy.Object, rounds, now)}
+		l.Starts, l.StartsBy = rounds.Starts(policy.Settings.StartRate, policy.Safety.Period, now)
 		limits[name] = l
 	}
 	return limits

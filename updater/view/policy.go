@@ -6,7 +6,6 @@ import (
 	"time"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/fleet"
@@ -90,34 +89,14 @@ func (r *Rollout) LeftOut() reason.Reason {
 	return ""
 }
 
-// rule is what a policy says about all its workloads.
-type rule struct {
-	of       *loadlinev1alpha1.SizingPolicy
-	settings rollout.Settings
-	safety   rollout.Safety
-	observed bool // also in mode Inherit
-	paced    bool // in mode Inherit it says more than the VPA
-}
-
-// ruleOf reads a policy once for all its workloads.
-func (r *Reader) ruleOf(p *loadlinev1alpha1.SizingPolicy) rule {
-	r.rulesMu.Lock()
-	defer r.rulesMu.Unlock()
-	if known := r.rules[p.Name]; known.of == p {
-		return known
+// rolloutOf returns the settings and the safety of a policy. Without Prometheus, throttling and pressure are not measured.
+func (r *Reader) rolloutOf(p *sizing.Policy) (rollout.Settings, rollout.Safety) {
+	settings, safety := p.Settings, p.Safety
+	if !r.Measures {
+		settings.Unmeasured = safety.Revert && (safety.Throttle > 0 || safety.Pressure > 0)
+		safety.Throttle, safety.Pressure = 0, 0
 	}
-	known := rule{of: p, settings: convert.Rollout(p), safety: convert.Safety(p)}
-	if !r.Measures { // without Prometheus nobody knows
-		known.settings.Unmeasured = known.safety.Revert && (known.safety.Throttle > 0 || known.safety.Pressure > 0)
-		known.safety.Throttle, known.safety.Pressure = 0, 0
-	}
-	known.observed = known.safety.Revert
-	known.paced = known.observed || known.settings.Schedule != nil || !known.settings.Recreate
-	if r.rules == nil {
-		r.rules = map[string]rule{}
-	}
-	r.rules[p.Name] = known
-	return known
+	return settings, safety
 }
 
 // permission is what may be done with the running pods of a VPA.
@@ -181,19 +160,19 @@ func (r *Reader) givenTo(vpa *ruled) permission {
 		}
 		return permission{mode: vpa.own}
 	}
-	var object *loadlinev1alpha1.SizingPolicy
+	var governing *sizing.Policy
 	if d.Policy != nil {
-		object = r.Policies.Now().Object(d.Policy.Name)
+		governing = r.Policies.Now().Policy(d.Policy.Name)
 	}
-	if object == nil {
+	if governing == nil {
 		return permission{mode: vpa.own}
 	}
-	rule := r.ruleOf(object)
-	if d.Mode == fleet.Inherit && !rule.paced {
+	settings, safety := r.rolloutOf(governing)
+	if d.Mode == fleet.Inherit && !safety.Revert && settings.Schedule == nil && settings.Recreate { // the VPA alone decides
 		return permission{mode: vpa.own}
 	}
 	p := permission{mode: vpa.own}
-	switch recreates := rule.settings.Recreate; {
+	switch recreates := settings.Recreate; {
 	case vpa.own == disruption.InPlace && !vpa.made:
 	case vpa.own == disruption.Recreate && !recreates:
 		p.held = reason.EvictionNotAllowed // what was changed before is judged all the same
@@ -213,8 +192,8 @@ func (r *Reader) givenTo(vpa *ruled) permission {
 		p.rollout = &Rollout{}
 	}
 	*p.rollout = Rollout{
-		Policy: d.Policy.Name, Rival: vpa.answer.Rival, Mode: d.Mode, Workload: vpa.answer.Workload, Settings: rule.settings, Safety: rule.safety,
-		Observed: d.Mode != fleet.Inherit || rule.observed,
+		Policy: d.Policy.Name, Rival: vpa.answer.Rival, Mode: d.Mode, Workload: vpa.answer.Workload, Settings: settings, Safety: safety,
+		Observed: d.Mode != fleet.Inherit || safety.Revert,
 	}
 	return p
 }

@@ -21,7 +21,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -62,9 +61,7 @@ type Reader struct {
 	// SharingMinAge is how long a workload must have existed for its pods to share; 0: sharing.MinAge.
 	SharingMinAge time.Duration
 
-	memo    *memo
-	rulesMu sync.Mutex
-	rules   map[string]rule // by policy
+	memo *memo
 
 	begun  time.Time                     // when the first pass was
 	shrunk map[string]time.Time          // when a pod of a node was last made smaller for its share
@@ -86,11 +83,9 @@ type Snapshot struct {
 	// left are VPAs whose policy is gone, with the pods that shared under it.
 	left []disruption.VPA
 
-	memo    *memo
-	rulesMu sync.Mutex
-	rules   map[string]rule // by policy
-	pods    corelisters.PodLister
-	vpas    vpalisters.VerticalPodAutoscalerLister
+	memo *memo
+	pods corelisters.PodLister
+	vpas vpalisters.VerticalPodAutoscalerLister
 }
 
 // Reading returns a VPA that is in the view.

@@ -22,7 +22,7 @@ func TestPodsShareAsTheUpdaterSaysOfThePolicyAsItIs(t *testing.T) {
 	} {
 		p := &loadlinev1alpha1.SizingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "shop", Generation: 3}}
 		p.Status.Conditions = []metav1.Condition{c.condition}
-		s := &Snapshot{objects: map[string]*loadlinev1alpha1.SizingPolicy{"shop": p}}
+		s := &Snapshot{policies: map[string]*Policy{"shop": {Object: p}}}
 		require.Equal(t, c.want, s.Shares("shop"), name)
 		require.False(t, s.Shares("other"), name)
 	}

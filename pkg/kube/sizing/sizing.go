@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -30,6 +29,7 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/generated/informers/externalversions"
 	listers "loadline.dev/loadline/pkg/generated/listers/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/kube/client"
@@ -65,7 +65,14 @@ type Snapshot struct {
 	specs    uint64
 	readable bool
 	set      *fleet.Set
-	objects  map[string]*loadlinev1alpha1.SizingPolicy
+	policies map[string]*Policy
+}
+
+// Policy is a SizingPolicy, converted once per change of its object. It must not be modified.
+type Policy struct {
+	Object   *loadlinev1alpha1.SizingPolicy
+	Settings rollout.Settings
+	Safety   rollout.Safety
 }
 
 // Watch returns the policies, from the first factory, with the namespaces from the second. It must
@@ -131,7 +138,7 @@ func (p *Policies) Now() *Snapshot {
 	defer p.mu.Unlock()
 	k := p.last.Load()
 	if !p.current(k) {
-		k = p.read()
+		k = p.read(k)
 		p.last.Store(k)
 	}
 	return k
@@ -146,8 +153,9 @@ func (p *Policies) Holds(s *Snapshot) bool {
 	return s.specs == p.specs.Load() && s.readable == p.Readable()
 }
 
-func (p *Policies) read() *Snapshot {
-	k := &Snapshot{changes: p.changes.Load(), specs: p.specs.Load(), readable: p.Readable(), objects: map[string]*loadlinev1alpha1.SizingPolicy{}}
+// read returns the current policies. It takes those with the same object from the last snapshot.
+func (p *Policies) read(last *Snapshot) *Snapshot {
+	k := &Snapshot{changes: p.changes.Load(), specs: p.specs.Load(), readable: p.Readable(), policies: map[string]*Policy{}}
 	objects, err := p.lister.List(labels.Everything())
 	if err != nil {
 		k.readable = false
@@ -158,7 +166,11 @@ func (p *Policies) read() *Snapshot {
 		if !k.readable {
 			v.Unusable = "the recommender, the updater or the admission controller may not read SizingPolicies any more: give it list and watch on sizingpolicies"
 		}
-		k.objects[o.Name], values = o, append(values, v)
+		one := last.Policy(o.Name)
+		if one == nil || one.Object != o {
+			one = &Policy{Object: o, Settings: convert.Rollout(o), Safety: convert.Safety(o)}
+		}
+		k.policies[o.Name], values = one, append(values, v)
 	}
 	k.set = fleet.NewSet(values, p.options)
 	return k
@@ -166,15 +178,27 @@ func (p *Policies) read() *Snapshot {
 
 // Objects returns the policies, sorted by name. They must not be changed.
 func (s *Snapshot) Objects() []*loadlinev1alpha1.SizingPolicy {
-	return slices.SortedFunc(maps.Values(s.objects), func(a, b *loadlinev1alpha1.SizingPolicy) int { return strings.Compare(a.Name, b.Name) })
+	objects := make([]*loadlinev1alpha1.SizingPolicy, 0, len(s.policies))
+	for _, name := range slices.Sorted(maps.Keys(s.policies)) {
+		objects = append(objects, s.policies[name].Object)
+	}
+	return objects
 }
 
-// Object returns a policy; nil: there is none. It must not be changed.
-func (s *Snapshot) Object(name string) *loadlinev1alpha1.SizingPolicy {
+// Policy returns a policy by name, or nil.
+func (s *Snapshot) Policy(name string) *Policy {
 	if s == nil {
 		return nil
 	}
-	return s.objects[name]
+	return s.policies[name]
+}
+
+// Object returns the object of a policy by name, or nil. It must not be modified.
+func (s *Snapshot) Object(name string) *loadlinev1alpha1.SizingPolicy {
+	if p := s.Policy(name); p != nil {
+		return p.Object
+	}
+	return nil
 }
 
 // ConditionSharing of a SizingPolicy says whether its pods share what their nodes have left. The
