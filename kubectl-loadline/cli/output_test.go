@@ -44,6 +44,9 @@ func FuzzOutput(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, seed string) {
+		if seed == "" {
+			return // an answer without a title has no line for it
+		}
 		for format, lines := range map[string]int{"table": 4, "wide": 4, "md": 7} {
 			out := plugintest.Printed(t, text(seed), format)
 			for _, r := range out {
