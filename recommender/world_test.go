@@ -1,6 +1,7 @@
 package recommender
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -179,17 +180,17 @@ func (w *world) recommendations(name string) []vpav1.RecommendedContainerResourc
 	return r.ContainerRecommendations
 }
 
-// condition returns the status and message of a condition; it fails the test
-// when the list is not sorted.
+// condition returns the status and message of a condition. It fails the test unless conditions are
+// sorted by type before and after RecommendationProvided.
 func (w *world) condition(name string, t vpav1.VerticalPodAutoscalerConditionType) (corev1.ConditionStatus, string) {
 	w.t.Helper()
 	conditions := w.vpa(name).Status.Conditions
-	require.True(w.t, slices.IsSortedFunc(conditions, func(a, b vpav1.VerticalPodAutoscalerCondition) int {
-		if a.Type < b.Type {
-			return -1
-		}
-		return 1
-	}))
+	byType := func(a, b vpav1.VerticalPodAutoscalerCondition) int { return cmp.Compare(a.Type, b.Type) }
+	provided := slices.IndexFunc(conditions, func(c vpav1.VerticalPodAutoscalerCondition) bool {
+		return c.Type == vpav1.RecommendationProvided
+	})
+	require.True(w.t, slices.IsSortedFunc(conditions[:max(provided, 0)], byType))
+	require.True(w.t, slices.IsSortedFunc(conditions[provided+1:], byType))
 	for _, c := range conditions {
 		if c.Type == t {
 			return c.Status, c.Message
