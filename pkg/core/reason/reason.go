@@ -107,7 +107,7 @@ const (
 	InternalError Reason = "InternalError"
 )
 
-// New pods that the webhook admits unchanged, beside those whose SizingPolicy allows no change.
+// InitialSizingOff is the reason of new pods that the webhook admits unchanged. It is in no table.
 const InitialSizingOff Reason = "InitialSizingOff"
 
 // Pods that do not share. sharing.Eligible returns most of these, and several of the reasons above.
