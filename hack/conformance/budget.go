@@ -13,6 +13,7 @@ import (
 	"loadline.dev/loadline/hack/conformance/vectors"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/updater/boost"
 )
 
 type budgetPod struct {
@@ -170,7 +171,7 @@ func disruptionBudget(in budgetInput) (out budgetOutput, err error) {
 			}
 			result.Decision = decisionName(decision)
 		case "unboost":
-			verdict := read.Boosted(objects[byName[op.Pod]], evaluated())
+			verdict := boost.Judge(read, objects[byName[op.Pod]], evaluated())
 			done := len(verdict.Over) > 0 && !pod.Pending && pod.Resize == disruption.NotResizing
 			result.Done = &done
 		default:

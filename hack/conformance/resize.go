@@ -13,6 +13,7 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/boost"
 )
 
 type resizeInput struct {
@@ -56,7 +57,7 @@ func resizePatch(in resizeInput) (out resizeOutput, err error) {
 	pod := read.Pod(&in.Pod, 0)
 	change := actuate.Change{Action: disruption.Action{Containers: pod.Fitted()}, Target: &in.Pod, Reading: read}
 	if pod.Boosted {
-		verdict := read.Boosted(&in.Pod, evaluated())
+		verdict := boost.Judge(read, &in.Pod, evaluated())
 		change.Containers, change.Unboosted = verdict.Give, verdict.Over
 	}
 	resize, err := actuate.ResizePatch(change)

@@ -155,7 +155,7 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) 
 		reading = view.NewReading(&vpav1.VerticalPodAutoscaler{}, reading.Ranges)
 		reading.Object.Namespace, reading.Object.Spec.UpdatePolicy = name.Namespace, &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeOff)}
 	}
-	verdict := judge(reading, pod, now)
+	verdict := Judge(reading, pod, now)
 	if len(verdict.Over) == 0 {
 		return verdict.Wait, nil
 	}
@@ -188,9 +188,9 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) 
 	return verdict.Wait, err
 }
 
-// judge returns the verdict about the startup boosts of a pod at now. An annotation of an unknown container, or an
+// Judge returns the verdict about the startup boosts of a pod at now. An annotation of an unknown container, or an
 // unreadable one, is over.
-func judge(reading view.Reading, pod *corev1.Pod, now time.Time) policy.BoostVerdict {
+func Judge(reading view.Reading, pod *corev1.Pod, now time.Time) policy.BoostVerdict {
 	original, _ := convert.Boosted(pod) // unreadable ones are empty
 	p := policy.BoostedPod{Containers: make([]policy.BoostedContainer, len(pod.Spec.Containers))}
 	p.Ready, p.ReadySince = convert.Ready(pod)
