@@ -32,12 +32,14 @@ func serveSource(t *testing.T, handle http.HandlerFunc) *EvidenceSource {
 	return source(t, server.URL)
 }
 
-func source(t *testing.T, address string) *EvidenceSource {
+func source(t *testing.T, address string) *EvidenceSource { return sourceOf(t, process.OS{}, address) }
+
+func sourceOf(t *testing.T, env process.Environment, address string) *EvidenceSource {
 	t.Helper()
 	c := DefaultEvidenceConfig()
 	c.Address = address
 	require.NoError(t, c.Validate())
-	s, err := NewEvidenceSource(process.OS{}, c)
+	s, err := NewEvidenceSource(env, c)
 	require.NoError(t, err)
 	return s
 }
@@ -298,24 +300,29 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { return nil }
 func (p pipes) Addr() net.Addr { return &net.IPAddr{} }
 
+// memory is an environment whose connections are in memory.
+type memory struct {
+	process.OS
+
+	network pipes
+}
+
+func (m memory) Dial(context.Context, string, string) (net.Conn, error) {
+	ours, theirs := net.Pipe()
+	m.network <- theirs
+	return ours, nil
+}
+
 // inVirtualTime runs a test with a source whose server is in memory and answers with handle.
 func inVirtualTime(t *testing.T, handle http.HandlerFunc, test func(*testing.T, *EvidenceSource)) {
 	t.Helper()
-	transport := http.DefaultTransport.(*http.Transport) // of which clients take a copy
-	usual := transport.DialContext
-	defer func() { transport.DialContext = usual }()
 	synctest.Test(t, func(t *testing.T) {
 		network := make(pipes)
-		transport.DialContext = func(context.Context, string, string) (net.Conn, error) {
-			ours, theirs := net.Pipe()
-			network <- theirs
-			return ours, nil
-		}
 		server := &http.Server{Handler: handle}
 		go func() { _ = server.Serve(network) }()
 		defer server.Close() //nolint:errcheck // there is nothing to close but connections
 		defer close(network)
-		test(t, source(t, "http://prometheus.test"))
+		test(t, sourceOf(t, memory{network: network}, "http://prometheus.test"))
 	})
 }
 
