@@ -63,18 +63,23 @@ func load(path string) (*rest.Config, error) {
 	return config, nil
 }
 
+// Listen opens a port.
 func (OS) Listen(network, address string) (net.Listener, error) { return net.Listen(network, address) }
 
+// Dial connects within 30 s.
 func (OS) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	return (&net.Dialer{Timeout: 30 * time.Second}).DialContext(ctx, network, address)
 }
 
+// LookupHost resolves a host name.
 func (OS) LookupHost(ctx context.Context, host string) ([]string, error) {
 	return net.DefaultResolver.LookupHost(ctx, host)
 }
 
+// Hostname returns the name of the machine, in a cluster that of the pod.
 func (OS) Hostname() (string, error) { return os.Hostname() }
 
+// Stdout returns the standard output.
 func (OS) Stdout() io.Writer { return os.Stdout }
 
 // Transport returns the default HTTP transport with connections of the environment.
