@@ -442,7 +442,7 @@ var obstacles = map[rollout.Obstacle]string{
 	rollout.MemberNotSuccessful: "The canary is not promoted: the change of a member did not end well, or is still to come",
 	rollout.NotObserved:         "The canary is not promoted: no change of it was observed to its end",
 	rollout.MembersBlocked:      "The canary is not promoted: the nodes of its members do not grant the change",
-	rollout.AutoPromoteOff:      "The canary did well and waits to be promoted: set spec.rollout.canary.autoPromote, or mode Auto",
+	rollout.AutoPromoteOff:      "The canary did well and waits to be promoted: set spec.rollout.canary.autoPromote",
 }
 
 // news reports whether an event on a VPA is due, and records it as sent.

@@ -89,9 +89,11 @@ func checkUnreadable(_ context.Context, e *examination) error {
 func checkLimits(_ context.Context, e *examination) error {
 	for _, v := range e.vpas {
 		for _, c := range v.Status.Conditions {
-			switch limited := c.Type == "TooManyContainers" || c.Type == "StatusTooLarge"; {
-			case limited && c.Status == corev1.ConditionTrue:
-				e.add(severityWarning, cli.VPAName(v), c.Message, "select fewer containers with spec.resourcePolicy, or split the workload")
+			switch limited := c.Status == corev1.ConditionTrue; {
+			case limited && c.Type == "TooManyContainers":
+				e.add(severityWarning, cli.VPAName(v), c.Message, "split the workload, or reuse container names")
+			case limited && c.Type == "StatusTooLarge":
+				e.add(severityWarning, cli.VPAName(v), c.Message, "set mode Off for some containers in spec.resourcePolicy, or split the workload")
 			case c.Type == vpav1.RecommendationProvided && c.Reason == "TooManyVPAs":
 				e.add(severityWarning, cli.VPAName(v), c.Message, "delete VPAs whose pods another VPA sizes")
 			}

@@ -290,7 +290,7 @@ func Message(vpa *vpav1.VerticalPodAutoscaler, t vpav1.VerticalPodAutoscalerCond
 const MaxBytes = 256 << 10
 
 // ErrTooLarge is the error of a status that exceeds MaxBytes, and the message of StatusTooLarge.
-var ErrTooLarge = fmt.Errorf("the status exceeds %d KiB, so it is not written: let the VPA select fewer containers", MaxBytes>>10)
+var ErrTooLarge = fmt.Errorf("the status exceeds %d KiB, so it is not written: set mode Off for some containers, or split the workload", MaxBytes>>10)
 
 // Writer writes the status of VPAs. It is safe for concurrent use.
 type Writer struct{ Client versioned.Interface }
