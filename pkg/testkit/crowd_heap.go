@@ -56,15 +56,21 @@ func MeasureHeap(b *testing.B, fill func(b *testing.B, url string, c Crowd) (clo
 	}
 }
 
-// LiveHeap returns the bytes on the heap that are still needed.
-func LiveHeap() int64 {
-	for range 3 { // cleanups of the first collection free what the second one finds
+// LiveHeap returns the bytes on the heap that are still needed, once collections free no more.
+func LiveHeap() (live int64) {
+	for stable, collections := 0, 0; stable < 3 && collections < 50; collections++ {
 		runtime.GC()
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond) // cleanups of a collection release objects for the next
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		if before := live; int64(m.HeapAlloc) < before-before/1000 || before == 0 {
+			stable = 0
+		} else {
+			stable++
+		}
+		live = int64(m.HeapAlloc)
 	}
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
+	return live
 }
 
 // CPUTime is what the process has used of the processors, which other programs on the machine do not
