@@ -293,7 +293,10 @@ func TestDoctor_Findings(t *testing.T) {
 		"unreadable": {func(w *testCluster) { w.vpa.Annotations = map[string]string{vpav1.UnreadableAnnotation: "spec: x"} }, "unreadable VPAs", "it cannot be read, so its pods are left alone: spec: x", "correct that field"},
 		"more containers than recommendations": {func(w *testCluster) {
 			w.vpa.Status.Conditions = append(w.vpa.Status.Conditions, vpav1.VerticalPodAutoscalerCondition{Type: "TooManyContainers", Status: corev1.ConditionTrue, Message: "100 of 400 containers get no recommendation"})
-		}, "limits", "100 of 400 containers get no recommendation", "spec.resourcePolicy"},
+		}, "limits", "100 of 400 containers get no recommendation", "split the workload"},
+		"a status that is too large": {func(w *testCluster) {
+			w.vpa.Status.Conditions = append(w.vpa.Status.Conditions, vpav1.VerticalPodAutoscalerCondition{Type: "StatusTooLarge", Status: corev1.ConditionTrue, Message: "the status exceeds 256 KiB"})
+		}, "limits", "the status exceeds 256 KiB", "spec.resourcePolicy"},
 		"a fuse that has tripped": {func(w *testCluster) {
 			tripped := metav1.Condition{Type: convert.ConditionFuseTripped, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(plugintest.Before(5)), Message: "2 of 5 rounds were reverted"}
 			w.own = append(w.own, &loadlinev1alpha1.SizingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}, Status: loadlinev1alpha1.SizingPolicyStatus{Conditions: []metav1.Condition{tripped}}})
