@@ -140,7 +140,7 @@ func (p *pass) makeAll(ctx context.Context, actions []disruption.Action) int {
 			c := p.withShare(actuate.Change{Action: a, Target: target, Reading: p.snapshot.Reading(vpaOf(a.Subject)), Observed: p.observes(a.Subject)})
 			why := p.make(ctx, c)
 			switch {
-			case why == turnEnded && !p.turns.last:
+			case why == turnEnded && !p.turns.lateBegun:
 				p.turns.late = append(p.turns.late, lateWrite{about: a.Subject, disrupts: disrupts, do: write})
 			case why == turnEnded:
 				p.skip(a.Subject, reason.RateLimited)
@@ -307,10 +307,16 @@ func (p *pass) resize(ctx context.Context, c actuate.Change) reason.Reason {
 	p.failed(ctx, c, note, err)
 	if c.MayEvict && actuate.Refused(err) {
 		c.Evict, c.Cause = true, disruption.ResizeStuck
+		evict := func() reason.Reason { return p.evict(ctx, c) }
+		var why reason.Reason
 		if c.Restarts { // it is counted already
-			return p.evict(ctx, c)
+			why = evict()
+		} else {
+			why = p.paced(c, evict)
 		}
-		return p.paced(c, func() reason.Reason { return p.evict(ctx, c) })
+		if why != turnEnded { // a repetition would send the refused resize again
+			return why
+		}
 	}
 	return reason.ResizeRefused
 }

@@ -18,9 +18,9 @@ const slowMemory = time.Hour
 
 // writeTurns are the writes that a pass leaves until those of all other namespaces are made.
 type writeTurns struct {
-	used map[string]time.Duration // by namespace
-	late []lateWrite
-	last bool // the late writes have begun
+	used      map[string]time.Duration // by namespace
+	late      []lateWrite
+	lateBegun bool // late writes are being made
 }
 
 // turnEnded is the result of a change that was not tried, because its checks needed more than the turn. It is
@@ -74,7 +74,7 @@ const lateTime = 3 * time.Second
 // was killed that needs more memory. The pass is then repeated, because users can cause kills at any time.
 func (p *pass) carryOutLate(ctx context.Context) {
 	late, served, ended, checked := p.turns.late, map[string]bool{}, false, time.Now()
-	p.turns.late, p.turns.last = nil, true
+	p.turns.late, p.turns.lateBegun = nil, true
 	if p.yields {
 		p.interrupted = false
 	}
