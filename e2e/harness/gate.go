@@ -129,14 +129,23 @@ func (g *Gate) holds(r *http.Request) *hold {
 func (g *Gate) serve(w http.ResponseWriter, r *http.Request) {
 	h := g.holds(r)
 	if h == nil {
-		g.proxy.ServeHTTP(w, r)
+		g.proxy.ServeHTTP(w, untilAnswered(r))
 		return
 	}
 	if h.answer {
-		g.proxy.ServeHTTP(httptest.NewRecorder(), r)
+		g.proxy.ServeHTTP(httptest.NewRecorder(), untilAnswered(r))
 	} else {
 		_, _ = io.Copy(io.Discard, r.Body) // only then the end of the connection is noticed
 	}
 	h.once.Do(func() { close(h.held) })
 	<-r.Context().Done()
+}
+
+// untilAnswered keeps a write from ending with its client, which may not wait for the answer: After must know
+// what the API server granted.
+func untilAnswered(r *http.Request) *http.Request {
+	if r.Method == http.MethodGet {
+		return r
+	}
+	return r.WithContext(context.WithoutCancel(r.Context()))
 }
