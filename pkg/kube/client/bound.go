@@ -68,6 +68,9 @@ func Selector(s *metav1.LabelSelector) (labels.Selector, error) {
 	if s != nil && (Dropped(s.MatchLabels) || tooLarge(s)) {
 		return nil, ErrSelectorTooLarge
 	}
+	if s != nil && len(s.MatchExpressions) == 0 && len(s.MatchLabels) > 0 {
+		return labels.ValidatedSetSelector(s.MatchLabels), nil // the API server has validated them
+	}
 	return metav1.LabelSelectorAsSelector(s)
 }
 
