@@ -22,7 +22,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/testkit/drawn"
 	"loadline.dev/loadline/updater/actuate"
-	"loadline.dev/loadline/updater/view"
+	"loadline.dev/loadline/updater/snapshot"
 )
 
 // limited is a namespace with LimitRanges.
@@ -127,8 +127,8 @@ func TestPods_StayValid(t *testing.T) {
 // checkResize creates a pod that nothing schedules, and sends the resize of the updater in a dry run.
 func checkResize(t *testing.T, i int, l limited, vpa *vpav1.VerticalPodAutoscaler, admitted *corev1.Pod) {
 	t.Helper()
-	reading := view.NewReading(vpa, l.ranges)
-	planned := reading.Pod(admitted, 0)
+	reading := snapshot.NewVPA(vpa, &l.ranges)
+	planned := reading.Pod(admitted)
 	if planned.PodLevel || planned.ChangesClass() || !planned.Changed() {
 		return // not resized
 	}
@@ -150,7 +150,7 @@ func checkResize(t *testing.T, i int, l limited, vpa *vpav1.VerticalPodAutoscale
 	for _, c := range planned.Containers {
 		fitted = append(fitted, c.Fitted)
 	}
-	patch, err := actuate.ResizePatch(actuate.Change{Target: old, Reading: reading, Action: disruption.Action{Containers: fitted}})
+	patch, err := actuate.ResizePatch(actuate.Change{Target: old, Autoscaler: reading, Action: disruption.Action{Containers: fitted}})
 	require.NoError(t, err)
 	_, err = pods.Patch(t.Context(), old.Name, types.JSONPatchType, patch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, "resize")
 	assertValid(t, i, err, l, vpa, old, string(patch))

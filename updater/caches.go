@@ -23,8 +23,12 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/updater/budgets"
 	"loadline.dev/loadline/updater/nodeload"
+	"loadline.dev/loadline/updater/plan"
+	"loadline.dev/loadline/updater/policies"
 	"loadline.dev/loadline/updater/records"
-	"loadline.dev/loadline/updater/view"
+	"loadline.dev/loadline/updater/rollouts"
+	"loadline.dev/loadline/updater/shares"
+	"loadline.dev/loadline/updater/snapshot"
 )
 
 // caches are the objects of the cluster that the updater reads.
@@ -72,7 +76,7 @@ func newCaches(config *Config, clients *client.Clients, sizes *cachesize.Sizes, 
 		whole:        namespace == "",
 		loads:        config.NodeLoad.Mode != nodeload.Off,
 	}
-	c.static, _ = view.ParseStaticCPUNodes(config.Static) // has been validated
+	c.static, _ = plan.ParseStaticCPUNodes(config.Static) // has been validated
 	scale := target.Scale(scales.Scale)
 	if replaced.scale != nil {
 		scale = replaced.scale
@@ -139,7 +143,7 @@ func (c *caches) watchSurroundings() error {
 	if !c.whole && !c.loads {
 		return nil
 	}
-	nodes, trim := c.surroundings.Core().V1().Nodes().Informer(), view.TrimNode(c.static)
+	nodes, trim := c.surroundings.Core().V1().Nodes().Informer(), plan.TrimNode(c.static)
 	if c.loads {
 		trim = nodeload.Trim(trim)
 	}
@@ -152,33 +156,53 @@ func (c *caches) watchSurroundings() error {
 }
 
 // reader returns a new reader of snapshots.
-func (c *caches) reader(config *Config) *view.Reader {
-	reader := &view.Reader{
-		VPAs:         c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Lister(),
-		VPAIndex:     c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer().GetIndexer(),
+func (c *caches) reader(config *Config) *snapshot.Reader {
+	vpas := c.vpas.Autoscaling().V1().VerticalPodAutoscalers()
+	return &snapshot.Reader{
+		VPAs:         vpas.Lister(),
+		VPAIndex:     vpas.Informer().GetIndexer(),
 		Pods:         c.pods.Core().V1().Pods().Lister(),
 		LimitRanges:  c.controllers.Core().V1().LimitRanges().Lister(),
 		Targets:      c.targets,
 		Serves:       config.Kube.Serves,
 		PerVPAConfig: config.Gates.PerVPAConfig,
 		Generations:  &c.generations,
-		Policies:     c.policies,
-		Records:      c.records,
-		HPAs:         c.hpas,
-		Quotas:       c.surroundings.Core().V1().ResourceQuotas().Lister(),
-		Measures:     config.Evidence.Address != "",
+	}
+}
 
-		SharingMinAge: config.SharingMinAge,
+// resolver returns the resolver of effective policies.
+func (c *caches) resolver(config *Config) *policies.Resolver {
+	return &policies.Resolver{
+		VPAs:     c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Lister(),
+		Policies: c.policies, Records: c.records, HPAs: c.hpas, Measures: config.Evidence.Address != "",
+	}
+}
+
+// workloads returns the reader of rollouts.
+func (c *caches) workloads() *rollouts.Reader {
+	r := &rollouts.Reader{Targets: c.targets}
+	if c.whole {
+		nodes := c.surroundings.Core().V1().Nodes()
+		r.Nodes, r.NodesSynced = nodes.Lister(), nodes.Informer().HasSynced
+	}
+	return r
+}
+
+// sharing returns the part of the updater that computes shares.
+func (c *caches) sharing(config *Config) *shares.Sharing {
+	s := shares.Config{
+		Pods: c.pods.Core().V1().Pods().Lister(), Quotas: c.surroundings.Core().V1().ResourceQuotas().Lister(),
+		HPAs: c.hpas, Records: c.records, MinAge: config.SharingMinAge,
 	}
 	if c.whole {
 		nodes := c.surroundings.Core().V1().Nodes()
-		reader.Nodes, reader.NodesSynced = nodes.Lister(), nodes.Informer().HasSynced
+		s.Nodes, s.NodesSynced = nodes.Lister(), nodes.Informer().HasSynced
 	}
-	return reader
+	return shares.New(s)
 }
 
 // capacity returns what reports whether a change fits.
-func (c *caches) capacity(config *Config) (r view.CapacityReader) {
+func (c *caches) capacity(config *Config) (r snapshot.CapacityReader) {
 	if config.Room == roomOff {
 		return r
 	}
@@ -186,14 +210,14 @@ func (c *caches) capacity(config *Config) (r view.CapacityReader) {
 }
 
 // roomOf is capacity whatever --eviction-room says: pods share no more than there is.
-func (c *caches) roomOf(config *Config) (r view.CapacityReader) {
+func (c *caches) roomOf(config *Config) (r snapshot.CapacityReader) {
 	quotas := c.surroundings.Core().V1().ResourceQuotas()
 	r.Pods, r.Quotas, r.QuotasSynced = c.pods.Core().V1().Pods().Lister(), quotas.Lister(), quotas.Informer().HasSynced
 	if c.whole {
 		nodes := c.surroundings.Core().V1().Nodes()
 		r.Nodes, r.NodesSynced = nodes.Lister(), nodes.Informer().HasSynced
 		if config.Room == roomAuto {
-			r.Growth = &view.Growth{Kube: c.kube, Nodes: r.Nodes, Synced: r.NodesSynced}
+			r.Growth = &snapshot.Growth{Kube: c.kube, Nodes: r.Nodes, Synced: r.NodesSynced}
 		}
 	}
 	return r
@@ -214,7 +238,7 @@ func (c *caches) sharingConditions(config *Config) *sharingConditions {
 	if c.whole {
 		nodes := c.surroundings.Core().V1().Nodes()
 		conditions.nodes = nodes.Informer().HasSynced
-		conditions.growth = &view.Growth{Kube: c.kube, Nodes: nodes.Lister(), Synced: conditions.nodes}
+		conditions.growth = &snapshot.Growth{Kube: c.kube, Nodes: nodes.Lister(), Synced: conditions.nodes}
 	}
 	if election := config.Election; !election.Enabled && !config.DryRun {
 		conditions.holder = func(ctx context.Context, now time.Time) (string, error) {
@@ -225,12 +249,12 @@ func (c *caches) sharingConditions(config *Config) *sharingConditions {
 }
 
 // pinning returns what knows which nodes have the static CPU manager policy.
-func (c *caches) pinning() *view.StaticCPUNodes {
+func (c *caches) pinning() *plan.StaticCPUNodes {
 	if !c.whole {
-		return &view.StaticCPUNodes{}
+		return &plan.StaticCPUNodes{}
 	}
 	nodes := c.surroundings.Core().V1().Nodes()
-	return &view.StaticCPUNodes{Selector: c.static, Lister: nodes.Lister(), Synced: nodes.Informer().HasSynced}
+	return &plan.StaticCPUNodes{Selector: c.static, Lister: nodes.Lister(), Synced: nodes.Informer().HasSynced}
 }
 
 // memoryRises returns the collector of VPAs that recommend more memory than before, or than killed

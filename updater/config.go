@@ -14,7 +14,7 @@ import (
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/updater/nodeload"
 	"loadline.dev/loadline/updater/observe"
-	"loadline.dev/loadline/updater/view"
+	"loadline.dev/loadline/updater/plan"
 )
 
 // Config is everything that can be set on the command line.
@@ -148,7 +148,7 @@ func (c *Config) Complete() error { return c.Evidence.Complete() }
 
 // Validate returns all problems joined.
 func (c *Config) Validate() error {
-	_, badSelector := view.ParseStaticCPUNodes(c.Static)
+	_, badSelector := plan.ParseStaticCPUNodes(c.Static)
 	return errors.Join(
 		c.Kube.Validate(),
 		c.Election.Validate(),

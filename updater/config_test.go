@@ -26,7 +26,8 @@ import (
 	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/updater/nodeload"
-	"loadline.dev/loadline/updater/view"
+	"loadline.dev/loadline/updater/policies"
+	"loadline.dev/loadline/updater/shares"
 )
 
 // The names, types and defaults of the reference VPA are frozen; own flags are
@@ -62,14 +63,14 @@ func TestMetricsAreFrozen(t *testing.T) {
 	m.Publish([]*score{s}, map[reason.Reason]int{})
 	m.NodeLoad(nodeload.Counts{})
 	m.NodeLoadFailed(nodeload.FromPrometheus)
-	m.Shared(&view.Sharing{Nodes: []*view.NodeSharing{{Acts: true, Pods: 1}}}, 1)
+	m.Shared(&shares.Round{Nodes: []*shares.Node{{Acts: true, Pods: 1}}}, 1)
 	m.Reverted(s.Name, rollout.OOMKill)
 	m.RevertDeferred(s.Name, rollout.OOMKill)
 	m.RecordFailed()
 	m.RevertFailed()
 	m.EvidenceMissing(1)
 	m.Observed(1)
-	m.Fuses(map[string]*view.PolicyLimits{"fleet": {}})
+	m.Fuses(map[string]*policies.Limits{"fleet": {}})
 	m.cacheAges.Show(func() map[string]time.Duration { return map[string]time.Duration{"pods": time.Minute} })
 	m.sizes.Add("pods", cache.NewStore(cache.MetaNamespaceKeyFunc))
 	synctest.Test(t, func(t *testing.T) { // until the cache is measured

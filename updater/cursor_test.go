@@ -42,7 +42,7 @@ func TestThePassAfterBeginsBehindWhatUsedItUp(t *testing.T) {
 		"time for one":    {nil, 1, []string{"a", "b", "b", "c", "c", "a", "a"}},
 	} {
 		w := newWorld(t, Default(), named("a", "b", "c")...)
-		snapshot, err := w.loop.reader.Read(t.Context(), noon, func(string) {})
+		it, err := w.loop.read(t.Context(), noon, func(string) {})
 		require.NoError(t, err)
 		h := &hanging{executor: w.loop.executor, hangs: c.hangs}
 		w.loop.executor = h
@@ -57,7 +57,7 @@ func TestThePassAfterBeginsBehindWhatUsedItUp(t *testing.T) {
 			for len(asked) < len(c.asked) {
 				ctx, stop := context.WithTimeout(t.Context(), time.Second)
 				h.asked, h.served = nil, c.served
-				(&pass{Loop: w.loop, snapshot: snapshot, scores: scores, now: noon}).carryOut(ctx, disruption.Result{Actions: actions})
+				(&pass{Loop: w.loop, iteration: it, scores: scores, now: noon}).carryOut(ctx, disruption.Result{Actions: actions})
 				stop()
 				asked = append(asked, h.asked...)
 			}

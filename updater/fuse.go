@@ -15,7 +15,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/updater/actuate"
-	"loadline.dev/loadline/updater/view"
+	"loadline.dev/loadline/updater/policies"
 )
 
 // errNoLimits is the error of a workload whose policy has no limits: it must not be taken for
@@ -26,8 +26,8 @@ var errNoLimits = errors.New("the limits of its SizingPolicy are unknown")
 const fuseTimeout = 5 * time.Second
 
 // limits returns the limits of each policy. After a panic there are none, and no rollout continues.
-func (l *Loop) limits(ctx context.Context, now time.Time) (limits map[string]*view.PolicyLimits) {
-	err := serving.Guard(func() error { limits = l.reader.Limits(now.UTC().Truncate(time.Second)); return nil })
+func (l *Loop) limits(ctx context.Context, it *iteration, now time.Time) (limits map[string]*policies.Limits) {
+	err := serving.Guard(func() error { limits = l.policies.Limits(it.policies, now.UTC().Truncate(time.Second)); return nil })
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Failed to read the rounds of SizingPolicies, skipping their pods in this pass")
 	}
@@ -47,7 +47,7 @@ func (l *Loop) reverts() uint64 {
 func (p *pass) fuseTripped(h *heldWorkload) bool {
 	if reverts := p.reverts(); reverts != p.counted {
 		p.counted = reverts
-		p.reader.UpdateTrips(p.limits, p.now.UTC().Truncate(time.Second))
+		p.Loop.policies.UpdateTrips(p.limits, p.now.UTC().Truncate(time.Second))
 	}
 	return h.limits.Trip.Holds(h.Workload.Key.Namespace)
 }
@@ -68,7 +68,7 @@ func (p *pass) reportFuses(ctx context.Context) {
 }
 
 // reportFuse updates condition FuseTripped of a policy whose fuse has or had tripped.
-func (p *pass) reportFuse(ctx context.Context, name string, limits *view.PolicyLimits) {
+func (p *pass) reportFuse(ctx context.Context, name string, limits *policies.Limits) {
 	conditions := limits.Policy.Status.Conditions
 	wanted := convert.FuseCondition(limits.Policy, limits.Trip, p.now.UTC().Truncate(time.Second))
 	c := meta.FindStatusCondition(conditions, convert.ConditionFuseTripped)

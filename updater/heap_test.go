@@ -36,9 +36,9 @@ func BenchmarkHeap(b *testing.B) {
 		require.NoError(b, p.start(ctx))
 		p.loop.executor = resting{&actuate.Rehearsal{Out: discard{}}}
 		p.loop.RunOnce(ctx, noon)
-		snapshot, err := p.loop.reader.Read(ctx, noon, func(string) {})
+		it, err := p.loop.read(ctx, noon, func(string) {})
 		require.NoError(b, err)
-		require.Len(b, snapshot.View.VPAs, c.Deployments)
+		require.Len(b, it.view.VPAs, c.Deployments)
 		return func() {
 			stop()
 			p.shutdown()

@@ -8,6 +8,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/rollout"
@@ -17,9 +19,13 @@ import (
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/budgets"
 	"loadline.dev/loadline/updater/observe"
+	"loadline.dev/loadline/updater/plan"
+	"loadline.dev/loadline/updater/policies"
 	"loadline.dev/loadline/updater/records"
 	"loadline.dev/loadline/updater/report"
-	"loadline.dev/loadline/updater/view"
+	"loadline.dev/loadline/updater/rollouts"
+	"loadline.dev/loadline/updater/shares"
+	"loadline.dev/loadline/updater/snapshot"
 )
 
 // executor carries changes out: actuate.Cluster, or actuate.Rehearsal in a dry
@@ -55,10 +61,13 @@ type executor interface {
 
 // Loop makes passes. newProgram builds it.
 type Loop struct {
-	config   disruption.Config
-	reader   *view.Reader
-	executor executor
-	metrics  *metrics
+	config    disruption.Config
+	reader    *snapshot.Reader
+	policies  *policies.Resolver
+	shares    *shares.Sharing
+	workloads *rollouts.Reader
+	executor  executor
+	metrics   *metrics
 	// alive reports whether the admission controller works; nil: not asked.
 	alive func(ctx context.Context, now time.Time) (bool, error)
 
@@ -67,8 +76,8 @@ type Loop struct {
 	passed    map[string]time.Time // by UID of a pod: when it was last free to change, and was left alone
 	announced report.Events
 	tripped   map[string]string // by SizingPolicy: the message about its fuse that was reported last
-	capacity  view.CapacityReader
-	nodes     *view.StaticCPUNodes
+	capacity  snapshot.CapacityReader
+	nodes     *plan.StaticCPUNodes
 	budgets   *budgets.Budgets
 	limiter   *disruption.RateLimiter // nil: no pace
 	state     disruption.State
@@ -99,17 +108,17 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 		return
 	}
 	l.reportStale(ctx)
-	snapshot, err := l.reader.Read(ctx, now, watch.Step)
+	it, err := l.read(ctx, now, watch.Step)
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Pass skipped: the caches cannot be read")
+		klog.FromContext(ctx).Error(err, "Skipping iteration: failed to read the caches")
 		return
 	}
-	if err := serving.Guard(func() error { l.share(ctx, now); return nil }); err != nil {
-		klog.FromContext(ctx).Error(err, "A defect of the updater: please report it. It is not known what pods would share")
+	if err := serving.Guard(func() error { l.share(ctx, it.input(), now); return nil }); err != nil {
+		klog.FromContext(ctx).Error(err, "Failed to compute shares: recovered from panic")
 		l.sharing.leaving, l.sharing.said = nil, nil
 		l.metrics.SharingEnded()
 	}
-	p, plan := l.planPass(ctx, snapshot, now)
+	p, plan := l.planPass(ctx, it, now)
 	p.yields = true
 	watch.Step("AdmissionInit") // the label that the reference has for planning
 	p.markShares(ctx)
@@ -122,34 +131,135 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 	p.publishGauges()
 }
 
+// iteration is what the stages of a loop iteration return.
+type iteration struct {
+	vpas     []snapshot.VPA
+	policies []policies.Effective
+	pods     snapshot.Pods
+	view     plan.View
+	gone     plan.View // pods with a share mark whose policy is gone
+	division *shares.Division
+	index    map[cache.ObjectName]int // of vpas
+}
+
+func (it *iteration) input() shares.Input {
+	return shares.Input{VPAs: it.vpas, Policies: it.policies, Pods: &it.pods}
+}
+
+// vpa returns a VPA as it was read; nil: there was none.
+func (it *iteration) vpa(name cache.ObjectName) *snapshot.VPA {
+	if i, known := it.index[name]; known {
+		return &it.vpas[i]
+	}
+	return nil
+}
+
+// policy returns the effective policy of a VPA; nil: the VPA alone decides.
+func (it *iteration) policy(name cache.ObjectName) *policies.Effective {
+	if i, known := it.index[name]; known && it.policies[i].Policy != nil {
+		return &it.policies[i]
+	}
+	return nil
+}
+
+// policyAt is policy of a VPA of the view.
+func (it *iteration) policyAt(i int) *policies.Effective {
+	if e := &it.policies[it.view.Index[i]]; e.Policy != nil {
+		return e
+	}
+	return nil
+}
+
+// mode returns the mode of a VPA, which a SizingPolicy may change.
+func (it *iteration) mode(name cache.ObjectName) vpav1.UpdateMode {
+	i, known := it.index[name]
+	if !known {
+		return vpav1.UpdateModeOff
+	}
+	if it.policies[i].Policy != nil {
+		switch it.policies[i].Update {
+		case disruption.InPlace:
+			return vpav1.UpdateModeInPlace
+		case disruption.InPlaceOrRecreate:
+			return vpav1.UpdateModeInPlaceOrRecreate
+		}
+	}
+	return convert.Mode(it.vpas[i].Object)
+}
+
+// read reads the caches.
+func (l *Loop) read(ctx context.Context, now time.Time, done func(step string)) (*iteration, error) {
+	it := &iteration{}
+	var err error
+	if it.vpas, err = l.reader.ReadVPAs(ctx); err != nil {
+		return nil, err
+	}
+	it.policies = l.policies.Resolve(ctx, it.vpas, now)
+	done("ListVPAs")
+	it.index = make(map[cache.ObjectName]int, len(it.vpas))
+	for i := range it.vpas {
+		it.index[it.vpas[i].Key()] = i
+	}
+	done("ListPods") // takes no time of its own
+	if it.pods, err = l.reader.ReadPods(ctx, it.vpas, l.policies.Scopes(it.vpas, it.policies)); err != nil {
+		return nil, err
+	}
+	it.view, it.gone = plan.Views(ctx, it.vpas, it.policies, &it.pods, l.reader.PerVPAConfig)
+	done("FilterPods")
+	return it, nil
+}
+
+// pod returns a pod as it is now; nil: it is gone.
+func (l *Loop) pod(of disruption.Subject) *corev1.Pod {
+	pod, err := l.reader.Pods.Pods(of.Namespace).Get(of.Pod)
+	if err != nil || string(pod.UID) != of.UID {
+		return nil
+	}
+	return pod
+}
+
+// vpaNow returns a VPA as it is now; nil: it is gone.
+func (l *Loop) vpaNow(name cache.ObjectName) *vpav1.VerticalPodAutoscaler {
+	vpa, err := l.reader.VPAs.VerticalPodAutoscalers(name.Namespace).Get(name.Name)
+	if err != nil {
+		return nil
+	}
+	return vpa
+}
+
 // look begins a pass with a plan for all pods that a VPA controls.
-func (l *Loop) look(ctx context.Context, now time.Time, done view.Step) (*pass, disruption.Result, error) {
-	snapshot, err := l.reader.Read(ctx, now, done)
+func (l *Loop) look(ctx context.Context, now time.Time) (*pass, disruption.Result, error) {
+	it, err := l.read(ctx, now, func(string) {})
 	if err != nil {
 		return nil, disruption.Result{}, err
 	}
-	p, plan := l.planPass(ctx, snapshot, now)
+	p, plan := l.planPass(ctx, it, now)
 	return p, plan, nil
 }
 
-// planPass begins a pass with a plan for the pods of a snapshot.
-func (l *Loop) planPass(ctx context.Context, snapshot *view.Snapshot, now time.Time) (*pass, disruption.Result) {
-	division := l.reader.Divide(ctx, snapshot, l.sharing.seldom, now)
-	moves := l.planReverts(ctx, division, now)
+// planPass begins a pass with a plan for the pods of an iteration.
+func (l *Loop) planPass(ctx context.Context, it *iteration, now time.Time) (*pass, disruption.Result) {
+	it.division = l.shares.Divide(ctx, it.input(), it.views(), l.sharing.seldom, now)
+	moves := l.planReverts(ctx, it.division, now)
 	reverts := l.reverts()
-	limits := l.limits(ctx, now)
-	rollouts := l.hold(ctx, snapshot, limits, now)
-	plan := l.plan(ctx, snapshot, &moves, now)
+	limits := l.limits(ctx, it, now)
+	rollouts := l.hold(ctx, it, limits, now)
+	plan := l.plan(ctx, &it.view.View, &moves, now)
 	l.state = plan.State
 	for i := range plan.Skipped {
-		if s := &plan.Skipped[i]; (s.Reason == reason.Unchanged || s.Reason == reason.NoRecommendation) && snapshot.HasShare(s.UID) {
+		if s := &plan.Skipped[i]; (s.Reason == reason.Unchanged || s.Reason == reason.NoRecommendation) && it.division.Has(s.UID) {
 			s.Reason = reason.HasShare
 		}
 	}
-	p := l.begin(ctx, snapshot, plan, now)
+	p := l.begin(ctx, it, plan, now)
 	p.rollouts, p.limits, p.counted = rollouts, limits, reverts
-	p.shares = l.moveShares(ctx, p, division, plan, moves)
+	p.shares = l.moveShares(ctx, p, it.division, plan, moves)
 	return p, plan
+}
+
+// views returns the views that are divided.
+func (it *iteration) views() []shares.View {
+	return []shares.View{{VPAs: it.view.VPAs, Index: it.view.Index, States: it.view.States}, {VPAs: it.gone.VPAs, Index: it.gone.Index, States: it.gone.States}}
 }
 
 // reportStale logs when disruptions begin to wait for a cache, and when they go on.
@@ -187,8 +297,8 @@ func (l *Loop) admitted(ctx context.Context, now time.Time) bool {
 
 // plan plans for all VPAs. Only if something is to be done it looks whether there
 // is room for it, beside what is taken back of shares, and plans again.
-func (l *Loop) plan(ctx context.Context, s *view.Snapshot, reverts *shareMoves, now time.Time) disruption.Result {
-	if err := l.nodes.Mark(&s.View, s.Pod, now); err != nil {
+func (l *Loop) plan(ctx context.Context, view *disruption.View, reverts *shareMoves, now time.Time) disruption.Result {
+	if err := l.nodes.Mark(view, l.pod, now); err != nil {
 		klog.FromContext(ctx).Error(err, "It is not known which nodes have the static CPU manager policy")
 	}
 	if growth := l.capacity.Growth; growth != nil && growth.Look(ctx, now) {
@@ -196,16 +306,16 @@ func (l *Loop) plan(ctx context.Context, s *view.Snapshot, reverts *shareMoves, 
 		l.executor.Room(growth.Explain())
 		l.skips.Room = growth.Explain()
 	}
-	result := l.planned(ctx, s.View, now)
+	result := l.planned(ctx, *view, now)
 	if len(result.Actions) > 0 {
-		l.budgets.Mark(&s.View, result.Actions, now)
+		l.budgets.Mark(view, result.Actions, now)
 		room, err := l.capacity.Room()
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "It is not known whether there is room for changes")
 		}
 		keep(room, reverts.vpas, reverts.planned.Actions)
-		s.View.Room = room // the reasons of the second plan are those that are said
-		result = l.planned(ctx, s.View, now)
+		view.Room = room // the reasons of the second plan are those that are said
+		result = l.planned(ctx, *view, now)
 	}
 	l.budgets.Planned(result.State, now)
 	return result

@@ -204,10 +204,10 @@ func TestDryRunWritesNothing(t *testing.T) {
 // The pods of a VPA for which no plan can be made are counted, and the log has the stack.
 func TestPanicOfOnePlanIsReported(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 2)...)
-	snapshot, err := w.loop.reader.Read(t.Context(), noon, func(string) {})
+	it, err := w.loop.read(t.Context(), noon, func(string) {})
 	require.NoError(t, err)
 	logger := logtesting.NewLogger(t, logtesting.NewConfig(logtesting.BufferLogs(true)))
-	p := w.loop.begin(klog.NewContext(t.Context(), logger), snapshot, disruption.Result{
+	p := w.loop.begin(klog.NewContext(t.Context(), logger), it, disruption.Result{
 		Problems: []disruption.Problem{{Namespace: "shop", VPA: "web-vpa", Panic: "panic: a bug\nits stack"}},
 		Skipped:  []disruption.Skip{{Subject: disruption.Subject{Namespace: "shop", VPA: "web-vpa", Pod: "web-1-0"}, Reason: reason.InternalError}},
 	}, noon)
@@ -408,7 +408,7 @@ func named(names ...string) (pods []runtime.Object) {
 // A VPA that always has something to do must not use up the rate for ever.
 func TestEachVPAGetsItsTurnUnderARateLimit(t *testing.T) {
 	w := newWorld(t, Default(), named("a", "b", "c", "d")...)
-	snapshot, err := w.loop.reader.Read(t.Context(), noon, func(string) {})
+	it, err := w.loop.read(t.Context(), noon, func(string) {})
 	require.NoError(t, err)
 	turns, scores := map[string]int{}, map[cache.ObjectName]*score{}
 	var actions []disruption.Action
@@ -418,7 +418,7 @@ func TestEachVPAGetsItsTurnUnderARateLimit(t *testing.T) {
 	}
 	for range 12 {
 		w.loop.executor = &limited{left: 1, turns: turns}
-		one := pass{Loop: w.loop, snapshot: snapshot, scores: scores}
+		one := pass{Loop: w.loop, iteration: it, scores: scores}
 		one.carryOut(t.Context(), disruption.Result{Actions: actions})
 	}
 	require.Equal(t, map[string]int{"a": 3, "b": 3, "c": 3, "d": 3}, turns)

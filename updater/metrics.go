@@ -16,7 +16,8 @@ import (
 	"loadline.dev/loadline/pkg/kube/cachesize"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/nodeload"
-	"loadline.dev/loadline/updater/view"
+	"loadline.dev/loadline/updater/policies"
+	"loadline.dev/loadline/updater/shares"
 )
 
 // sizes is the number of values of the label vpa_size_log2: 0 to 19. Larger VPAs
@@ -234,7 +235,7 @@ func (m *metrics) EvidenceMissing(pods int) {
 func (m *metrics) Observed(pods int) { m.observed.WithLabelValues().Set(float64(pods)) }
 
 // Fuses sets which policies have a fuse that has tripped.
-func (m *metrics) Fuses(policies map[string]*view.PolicyLimits) {
+func (m *metrics) Fuses(policies map[string]*policies.Limits) {
 	m.fuses.Reset()
 	for name, limits := range policies {
 		tripped := 0.0
@@ -255,7 +256,7 @@ func sharingMode(acts bool) string {
 
 // Shared publishes what a round of sharing found, and counts pods that would leave their nodes and
 // would not before. A mode of which there are no pods is shown only if the other is not.
-func (m *metrics) Shared(found *view.Sharing, leave int) {
+func (m *metrics) Shared(found *shares.Round, leave int) {
 	m.SharingEnded()
 	dry := true
 	for _, acts := range [...]bool{true, false} {

@@ -173,10 +173,10 @@ func (l *Loop) Early(ctx context.Context, now time.Time, more []cache.ObjectName
 // admission controller: the pods stay. Only if such pods were killed it looks at all others,
 // too.
 func (l *Loop) OOMResize(ctx context.Context, now time.Time, more []cache.ObjectName) {
-	if !l.reader.HasOOMKilled(ctx, more, now) {
+	if !l.HasOOMKilled(ctx, more, now) {
 		return
 	}
-	p, plan, err := l.look(ctx, now, func(string) {})
+	p, plan, err := l.look(ctx, now)
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "No pod is given more memory before the next pass: the caches cannot be read")
 		return
@@ -189,4 +189,37 @@ func (l *Loop) OOMResize(ctx context.Context, now time.Time, more []cache.Object
 		plan.Actions[i].MayEvict = false
 	}
 	p.carryOut(ctx, plan)
+}
+
+// recentKill is for how long after an out-of-memory kill a container that is ready again counts as
+// killed for HasOOMKilled. The next regular iteration resizes pods that were killed earlier.
+const recentKill = 10 * time.Minute
+
+// HasOOMKilled reports whether any pod that one of the VPAs may resize has a container whose last
+// termination was an out-of-memory kill, and that is not ready or was killed a short time before now.
+func (l *Loop) HasOOMKilled(ctx context.Context, vpas []cache.ObjectName, now time.Time) bool {
+	resizing := map[string]map[string]bool{} // names of VPAs by namespace
+	for _, name := range vpas {
+		vpa := l.vpaNow(name)
+		if vpa == nil || !l.reader.Serves(name.Namespace) {
+			continue
+		}
+		if e := l.policies.Permitted(vpa); !e.Update.Resizes() || e.Skip != "" {
+			continue
+		}
+		if resizing[name.Namespace] == nil {
+			resizing[name.Namespace] = map[string]bool{}
+		}
+		resizing[name.Namespace][name.Name] = true
+	}
+	return slices.ContainsFunc(slices.Sorted(maps.Keys(resizing)), func(namespace string) bool {
+		return l.reader.ControlsAny(ctx, namespace, resizing[namespace], func(pod *corev1.Pod) bool { return oomKilled(pod, now) })
+	})
+}
+
+func oomKilled(p *corev1.Pod, now time.Time) bool {
+	return slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
+		t := s.LastTerminationState.Terminated
+		return t != nil && t.Reason == convert.OOMKilled && (!s.Ready || now.Sub(t.FinishedAt.Time) < recentKill)
+	})
 }

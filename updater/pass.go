@@ -17,19 +17,20 @@ import (
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/policies"
 	"loadline.dev/loadline/updater/report"
-	"loadline.dev/loadline/updater/view"
+	"loadline.dev/loadline/updater/snapshot"
 )
 
 // pass is one pass under way.
 type pass struct {
 	*Loop
-	snapshot *view.Snapshot
+	*iteration
 	scores   map[cache.ObjectName]*score
 	order    []*score
 	skipped  []disruption.Skip
 	rollouts map[cache.ObjectName]*heldWorkload // by VPA
-	limits   map[string]*view.PolicyLimits      // by policy
+	limits   map[string]*policies.Limits        // by policy
 	counted  uint64                             // reverts that limits take into account
 	shares   shareMoves
 	now      time.Time
@@ -42,10 +43,10 @@ type pass struct {
 }
 
 // begin counts what is planned, and logs for which VPAs nothing could be.
-func (l *Loop) begin(ctx context.Context, snapshot *view.Snapshot, plan disruption.Result, now time.Time) *pass {
-	vpas := snapshot.View.VPAs
-	p := &pass{Loop: l, snapshot: snapshot, scores: make(map[cache.ObjectName]*score, len(vpas)), order: make([]*score, len(vpas)),
-		skipped: append(plan.Skipped, snapshot.Skipped...), now: now, limited: map[string]bool{}}
+func (l *Loop) begin(ctx context.Context, it *iteration, plan disruption.Result, now time.Time) *pass {
+	vpas := it.view.VPAs
+	p := &pass{Loop: l, iteration: it, scores: make(map[cache.ObjectName]*score, len(vpas)), order: make([]*score, len(vpas)),
+		skipped: append(append(plan.Skipped, it.pods.Skipped...), it.view.Skipped...), now: now, limited: map[string]bool{}}
 	for _, problem := range plan.Problems {
 		klog.FromContext(ctx).Error(errors.New(problem.Panic), "A defect of the updater: please report it. The pods of this VPA are left alone in this pass", "vpa", klog.KRef(problem.Namespace, problem.VPA))
 	}
@@ -53,7 +54,7 @@ func (l *Loop) begin(ctx context.Context, snapshot *view.Snapshot, plan disrupti
 	for i := range vpas {
 		name := cache.NewObjectName(vpas[i].Namespace, vpas[i].Name)
 		s := &scores[i]
-		*s = score{Name: name, Pods: len(vpas[i].Pods), Mode: snapshot.Mode(name)}
+		*s = score{Name: name, Pods: len(vpas[i].Pods), Mode: it.mode(name)}
 		p.scores[name], p.order[i] = s, s
 		l.metrics.Begin(s)
 	}
@@ -87,6 +88,14 @@ func (p *pass) score(of disruption.Subject) *score {
 		p.scores[name] = s
 	}
 	return s
+}
+
+// planned returns the VPA of a pod as the plan used it.
+func (p *pass) planned(of disruption.Subject) snapshot.VPA {
+	if v := p.vpa(vpaOf(of)); v != nil {
+		return *v
+	}
+	return snapshot.VPA{}
 }
 
 func vpaOf(s disruption.Subject) cache.ObjectName { return cache.NewObjectName(s.Namespace, s.VPA) }
@@ -130,14 +139,14 @@ func (p *pass) carryOut(ctx context.Context, plan disruption.Result) {
 // makeAll makes changes until the rate limit ends the pass, and returns how many it let through.
 func (p *pass) makeAll(ctx context.Context, actions []disruption.Action) int {
 	for i, a := range actions {
-		target := p.snapshot.Pod(a.Subject)
+		target := p.pod(a.Subject)
 		if target == nil {
 			continue // it is gone
 		}
 		disrupts := a.Evict || a.Restarts
 		var write func(ctx context.Context) bool
 		write = func(ctx context.Context) bool {
-			c := p.withShare(actuate.Change{Action: a, Target: target, Reading: p.snapshot.Reading(vpaOf(a.Subject)), Observed: p.observes(a.Subject)})
+			c := p.withShare(actuate.Change{Action: a, Target: target, Autoscaler: p.planned(a.Subject), Observed: p.observes(a.Subject)})
 			why := p.make(ctx, c)
 			switch {
 			case why == turnEnded && !p.turns.lateBegun:
@@ -184,7 +193,7 @@ func (p *pass) make(ctx context.Context, c actuate.Change) reason.Reason {
 // left it goes on only as long as the API server takes them: the lease waits.
 func (p *pass) pause(ctx context.Context, pauses []disruption.PodBackoff) {
 	for _, one := range pauses {
-		pod := p.snapshot.Pod(one.Subject)
+		pod := p.pod(one.Subject)
 		if pod == nil {
 			continue
 		}
@@ -214,7 +223,7 @@ func (p *pass) change(ctx context.Context, c actuate.Change) reason.Reason {
 	case p.limited[c.Namespace]: // it would only use up rate limits
 		return reason.WriteLimit
 	}
-	switch why := p.reader.Stopped(c.Reading); {
+	switch why := p.Loop.policies.Current(c.Autoscaler.Object); {
 	case why == reason.PolicyUnknown && c.Cause == disruption.ShareEnded: // a pod that shared gets its peak all the same
 	case why != "":
 		return why
@@ -257,7 +266,7 @@ func (p *pass) resize(ctx context.Context, c actuate.Change) reason.Reason {
 	case err == nil:
 		p.record(c.Action, disruption.Done, p.now)
 		if p.shares.made(c.UID) {
-			p.reader.Shrank(c.Target.Spec.NodeName, p.now)
+			p.Loop.shares.Shrank(c.Target.Spec.NodeName, p.now)
 		}
 		p.metrics.Resized(score)
 		p.count(c, actuate.EventResizedPods)
@@ -372,7 +381,7 @@ func (p *pass) sayWhyLeftAlone(ctx context.Context) {
 	for _, s := range p.skipped {
 		if s.Reason == reason.Infeasible {
 			p.metrics.Infeasible(p.score(s.Subject))
-			if pod := p.snapshot.Pod(s.Subject); pod != nil {
+			if pod := p.pod(s.Subject); pod != nil {
 				p.executor.NotResizable(ctx, pod)
 			}
 		}
@@ -386,7 +395,7 @@ func (p *pass) sayWhyLeftAlone(ctx context.Context) {
 		if p.announced.Sent(report.Event{VPA: e.VPA, Reason: actuate.EventResizeSkipped, About: e.Reason.String()}) {
 			continue
 		}
-		if vpa := p.snapshot.VPA(e.VPA); vpa != nil {
+		if vpa := p.vpaNow(e.VPA); vpa != nil {
 			p.executor.Event(vpa, e.Reason.String(), e.Message, nil)
 		}
 	}
@@ -394,13 +403,13 @@ func (p *pass) sayWhyLeftAlone(ctx context.Context) {
 
 // publishGauges does, and drops the counters of deleted VPAs.
 func (p *pass) publishGauges() {
-	skipped := map[reason.Reason]int{reason.NoVPA: p.snapshot.NoVPA}
+	skipped := map[reason.Reason]int{reason.NoVPA: p.pods.NoVPA}
 	for _, s := range p.skipped {
 		skipped[s.Reason]++
 	}
 	p.metrics.Publish(p.order, skipped)
 	for name := range p.known {
-		if !p.snapshot.Exists(name) {
+		if _, exists := p.index[name]; !exists {
 			p.metrics.Forget(name)
 			delete(p.known, name)
 		}

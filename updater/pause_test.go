@@ -39,7 +39,7 @@ func TestPausesThatCannotBeWrittenDoNotHoldThePass(t *testing.T) {
 		{nil, true, 2},
 	} {
 		w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 2)...)
-		snapshot, err := w.loop.reader.Read(t.Context(), noon, func(string) {})
+		it, err := w.loop.read(t.Context(), noon, func(string) {})
 		require.NoError(t, err)
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
@@ -53,7 +53,7 @@ func TestPausesThatCannotBeWrittenDoNotHoldThePass(t *testing.T) {
 			pod := w.pod(name)
 			pauses = append(pauses, disruption.PodBackoff{Subject: disruption.Subject{Namespace: "shop", VPA: "web-vpa", Pod: name, UID: string(pod.UID)}})
 		}
-		(&pass{Loop: w.loop, snapshot: snapshot}).pause(ctx, pauses)
+		(&pass{Loop: w.loop, iteration: it}).pause(ctx, pauses)
 		require.Equal(t, c.asked, d.asked, "%+v", c)
 	}
 }

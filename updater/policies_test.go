@@ -237,7 +237,7 @@ func TestAPolicyThatHoldsPodsEndsTheirPartOfThePass(t *testing.T) {
 func TestPodsThatAPolicyHoldsGetNoMemoryAfterAKill(t *testing.T) {
 	vpa := autoscaler(vpav1.UpdateModeInPlaceOrRecreate)
 	w := newWorld(t, Default(), append(deployment(1, killed), vpa, sizingPolicy(loadlinev1alpha1.RolloutModeRecommend))...)
-	require.False(t, w.loop.reader.HasOOMKilled(t.Context(), rose, noon), "so the others are not looked at, either")
+	require.False(t, w.loop.HasOOMKilled(t.Context(), rose, noon), "so the others are not looked at, either")
 	w.loop.OOMResize(t.Context(), noon, rose)
 	require.Empty(t, w.writes())
 

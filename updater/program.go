@@ -84,15 +84,15 @@ func newProgram(ctx context.Context, config *Config, d dependencies, replaced ov
 	restarts := budgets.New(c.pods.Core().V1().Pods().Lister(), c.surroundings.Policy().V1().PodDisruptionBudgets())
 	execute, judge := newExecutors(config, d, executorParts{recorder, c, restarts, changes, replaced.clock})
 	loop := &Loop{
-		config: config.planning(), reader: reader, executor: execute, metrics: d.metrics, records: c.records, status: c.policyStatus(config),
+		config: config.planning(), reader: reader, policies: c.resolver(config), shares: c.sharing(config), workloads: c.workloads(), executor: execute, metrics: d.metrics, records: c.records, status: c.policyStatus(config),
 		capacity: c.capacity(config), nodes: staticCPU, budgets: restarts, stale: c.freshness.Stale,
 		limiter: disruption.NewRateLimiter(config.Pace, time.Now()), skips: report.Skips{After: config.EventAfter}, tally: changes,
 		sharing:   sharingRounds{interval: config.SharingInterval, conditions: c.sharingConditions(config), capacity: c.roomOf(config)},
 		alive:     heartbeat(config.Heartbeat, d.clients.Kube),
-		killed:    func(ctx context.Context) bool { return reader.HasOOMKilled(ctx, rises.Pending(), time.Now()) },
 		announced: report.Events{}, tripped: map[string]string{}, known: map[cache.ObjectName]bool{},
 		slow: map[string]time.Time{}, unserved: map[string]bool{},
 	}
+	loop.killed = func(ctx context.Context) bool { return loop.HasOOMKilled(ctx, rises.Pending(), time.Now()) }
 	boosts := boost.New(boost.Config{
 		Reader: c.reader(config), Pods: c.pods.Core().V1().Pods().Lister(), Executor: execute,
 		Plan: config.planning(), Workers: config.BoostSyncs, StaticCPU: staticCPU, Metrics: d.metrics,
@@ -195,7 +195,7 @@ func newExecutors(config *Config, d dependencies, p executorParts) (executor, ob
 // newObserver returns the queue that judges changes and reverts harmful ones. It has its own executor, so that
 // iterations do not delay it.
 func newObserver(config *Config, d dependencies, c *caches, judge observe.Executor) (*observe.Queue, error) {
-	settings := observe.Config{Reader: c.reader(config), Pods: c.pods.Core().V1().Pods().Lister(), Records: c.records, Executor: judge, Metrics: d.metrics}
+	settings := observe.Config{Reader: c.reader(config), Policies: c.resolver(config), Workloads: c.workloads(), Pods: c.pods.Core().V1().Pods().Lister(), Records: c.records, Executor: judge, Metrics: d.metrics}
 	if !config.DryRun {
 		settings.Remover = &actuate.Cluster{Kube: d.clients.removals}
 	}

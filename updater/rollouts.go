@@ -20,16 +20,17 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/policies"
 	"loadline.dev/loadline/updater/records"
 	"loadline.dev/loadline/updater/report"
-	"loadline.dev/loadline/updater/view"
+	"loadline.dev/loadline/updater/snapshot"
 )
 
 // heldWorkload is a workload under a SizingPolicy in a pass: what its rollout lets be done with
 // its pods.
 type heldWorkload struct {
-	*view.Rollout
-	limits *view.PolicyLimits // of its policy
+	*policies.Effective
+	limits *policies.Limits // of its policy
 	input  rollout.Workload
 	before rollout.State // as it is stored
 	rollout.Held
@@ -58,23 +59,19 @@ func (h *heldWorkload) index(uid string) int {
 // and marks the others in the view, so that they spend no budget and no room. What the
 // rollouts remember is stored later: before the first pod of a workload is changed, or at the
 // end of the pass.
-func (l *Loop) hold(ctx context.Context, s *view.Snapshot, limits map[string]*view.PolicyLimits, now time.Time) map[cache.ObjectName]*heldWorkload {
+func (l *Loop) hold(ctx context.Context, it *iteration, limits map[string]*policies.Limits, now time.Time) map[cache.ObjectName]*heldWorkload {
 	var all map[cache.ObjectName]*heldWorkload
-	for i := range s.View.VPAs {
-		v := &s.View.VPAs[i]
-		of := s.RolloutAt(i)
+	for i := range it.view.VPAs {
+		v := &it.view.VPAs[i]
+		of := it.policyAt(i)
 		if of == nil || v.Outdated {
 			continue
 		}
 		if all == nil {
 			all = map[cache.ObjectName]*heldWorkload{}
 		}
-		if of.Resting && !l.passedAny(v) {
-			holdLeaving(v, of, nil, now)
-			continue
-		}
-		h := &heldWorkload{Rollout: of, limits: limits[of.Policy]}
-		if err := serving.Guard(func() error { return l.holdOne(s, v, h, now) }); err != nil {
+		h := &heldWorkload{Effective: of, limits: limits[of.PolicyName()]}
+		if err := serving.Guard(func() error { return l.holdOne(v, it.view.States[i], h, now) }); err != nil {
 			klog.FromContext(ctx).Error(err, "Pods left alone: it is not known how far the rollout of their workload is", "vpa", klog.KRef(v.Namespace, v.Name))
 			holdAll(v, reason.NoRecord)
 			continue
@@ -87,12 +84,12 @@ func (l *Loop) hold(ctx context.Context, s *view.Snapshot, limits map[string]*vi
 
 // holdLeaving holds pods that are to leave their nodes outside of the schedule, and while they are
 // observed: they are part of no rollout, so that it says nothing of them.
-func holdLeaving(v *disruption.VPA, of *view.Rollout, h *heldWorkload, now time.Time) {
+func holdLeaving(v *disruption.VPA, of *policies.Effective, h *heldWorkload, now time.Time) {
 	for i := range v.Pods {
 		pod := &v.Pods[i]
 		switch {
 		case !pod.Leaving() || pod.Held == reason.EvictionNotAllowed:
-		case h != nil && !h.input.Pods[i].Observed.IsZero():
+		case !h.input.Pods[i].Observed.IsZero():
 			pod.Held = reason.UnderObservation
 		case !of.Settings.Schedule.Open(now):
 			pod.Held = reason.OutsideWindow
@@ -100,13 +97,7 @@ func holdLeaving(v *disruption.VPA, of *view.Rollout, h *heldWorkload, now time.
 	}
 }
 
-// passedAny reports whether a pod of a VPA was free before and left alone, which is remembered as
-// long as its rollout is asked about it.
-func (l *Loop) passedAny(v *disruption.VPA) bool {
-	return len(l.passed) > 0 && slices.ContainsFunc(v.Pods, func(p disruption.Pod) bool { return !l.passed[p.UID].IsZero() })
-}
-
-func (l *Loop) holdOne(s *view.Snapshot, v *disruption.VPA, h *heldWorkload, now time.Time) error {
+func (l *Loop) holdOne(v *disruption.VPA, states []*snapshot.State, h *heldWorkload, now time.Time) error {
 	state, err := l.records.State(h.Workload)
 	if err != nil {
 		return err
@@ -114,7 +105,7 @@ func (l *Loop) holdOne(s *view.Snapshot, v *disruption.VPA, h *heldWorkload, now
 	if h.limits == nil {
 		return errNoLimits
 	}
-	h.before, h.input = state, l.reader.Workload(s, v, h.Rollout, l.config, now)
+	h.before, h.input = state, l.workloads.Workload(v, states, h.Effective, l.config, now)
 	h.input.Tripped, h.input.StartBlocked = h.limits.Trip.Holds(h.Workload.Key.Namespace), h.limits.Starts <= 0
 	for i := range h.input.Pods {
 		h.input.Pods[i].Passed = l.passed[h.input.Pods[i].UID]
@@ -129,7 +120,7 @@ func (l *Loop) holdOne(s *view.Snapshot, v *disruption.VPA, h *heldWorkload, now
 				pod.Held = reason.UnderObservation
 			}
 		}
-		if l.harmed(s, pod, h, i, now) {
+		if l.harmed(pod, h, i, now) {
 			pod.Held, pod.MemoryOnly = reason.UnderObservation, false
 		}
 	}
@@ -145,16 +136,16 @@ func (l *Loop) holdOne(s *view.Snapshot, v *disruption.VPA, h *heldWorkload, now
 
 // harmed reports whether a pod shows that its change did harm, and nobody has judged that yet.
 // That goes first, also before more memory: a note that is renewed forgets what was before.
-func (l *Loop) harmed(s *view.Snapshot, pod *disruption.Pod, h *heldWorkload, i int, now time.Time) bool {
+func (l *Loop) harmed(pod *disruption.Pod, h *heldWorkload, i int, now time.Time) bool {
 	if h.input.Pods[i].Observed.IsZero() {
 		return false
 	}
-	object := s.Pod(disruption.Subject{Namespace: pod.Namespace, Pod: pod.Name, UID: pod.UID})
+	object := l.pod(disruption.Subject{Namespace: pod.Namespace, Pod: pod.Name, UID: pod.UID})
 	if object == nil {
 		return false
 	}
 	change, err := convert.NotedChange(object)
-	return err == nil && (change.Harm != "" || rollout.Judge(change, l.reader.Evidence(object, pod, h.Workload.Key), h.Safety, now).Early != "")
+	return err == nil && (change.Harm != "" || rollout.Judge(change, l.workloads.Evidence(object, pod, h.Workload.Key), h.Safety, now).Early != "")
 }
 
 // ask asks the rollout, with what is remembered of it.
@@ -186,7 +177,7 @@ func (p *pass) observes(of disruption.Subject) bool {
 func (p *pass) admit(ctx context.Context, of disruption.Subject) reason.Reason {
 	h := p.rollouts[vpaOf(of)]
 	if h == nil {
-		if p.snapshot.Rollout(vpaOf(of)) != nil {
+		if p.policy(vpaOf(of)) != nil {
 			return reason.UnderObservation // its rollout was not asked
 		}
 		return ""
@@ -293,7 +284,7 @@ func (p *pass) failed(ctx context.Context, c actuate.Change, note rollout.Change
 		return
 	}
 	message, details := actuate.Failed(c, err)
-	p.executor.Event(c.Reading.Object, actuate.EventResizeFailed, message, details)
+	p.executor.Event(c.Autoscaler.Object, actuate.EventResizeFailed, message, details)
 	p.update(ctx, c.Subject, func(s rollout.State, set rollout.Settings) rollout.State {
 		return s.End(rollout.Ending{UID: c.UID, Change: note, Outcome: rollout.Failed}, set, note.At)
 	})
@@ -347,11 +338,11 @@ func (p *pass) remember(ctx context.Context, plan disruption.Result) {
 	}
 	observed, conflicts := 0, 0
 	var turned []*heldWorkload
-	for v := range p.snapshot.View.VPAs { // they are in order
-		name := cache.NewObjectName(p.snapshot.View.VPAs[v].Namespace, p.snapshot.View.VPAs[v].Name)
-		if of := p.snapshot.RolloutAt(v); of != nil && of.Rival != "" && conflicts < report.MaxEvents && p.news(report.Event{VPA: name, Reason: actuate.EventPolicyConflict, About: of.Policy + " " + of.Rival}) {
+	for v := range p.view.VPAs { // they are in order
+		name := cache.NewObjectName(p.view.VPAs[v].Namespace, p.view.VPAs[v].Name)
+		if of := p.policyAt(v); of != nil && of.Rival != "" && conflicts < report.MaxEvents && p.news(report.Event{VPA: name, Reason: actuate.EventPolicyConflict, About: of.PolicyName() + " " + of.Rival}) {
 			conflicts++
-			p.say(name, actuate.EventPolicyConflict, "SizingPolicies "+of.Policy+" and "+of.Rival+" select the workload and have the same priority: "+of.Policy+" is responsible alone, since its name is smaller; give them different values of spec.priority, or let only one of them select it")
+			p.say(name, actuate.EventPolicyConflict, "SizingPolicies "+of.PolicyName()+" and "+of.Rival+" select the workload and have the same priority: "+of.PolicyName()+" is responsible alone, since its name is smaller; give them different values of spec.priority, or let only one of them select it")
 		}
 		h := p.rollouts[name]
 		if h == nil {
@@ -371,8 +362,8 @@ func (p *pass) remember(ctx context.Context, plan disruption.Result) {
 		}
 	}
 	p.storeDeferred(ctx, turned)
-	for v := range p.snapshot.View.VPAs {
-		name := cache.NewObjectName(p.snapshot.View.VPAs[v].Namespace, p.snapshot.View.VPAs[v].Name)
+	for v := range p.view.VPAs {
+		name := cache.NewObjectName(p.view.VPAs[v].Namespace, p.view.VPAs[v].Name)
 		if h := p.rollouts[name]; h != nil {
 			p.announce(name, h)
 		}
@@ -395,19 +386,19 @@ func (p *pass) announce(name cache.ObjectName, h *heldWorkload) {
 	if why := obstacles[h.Canary]; why != "" && (h.Canary != rollout.NotObserved || !h.State.CanarySince.IsZero()) && news(actuate.EventCanaryHeld, why) {
 		p.say(name, actuate.EventCanaryHeld, why)
 	}
-	if h.HPA && news(actuate.EventHPAConflict, h.Policy) {
-		p.say(name, actuate.EventHPAConflict, "A HorizontalPodAutoscaler looks at resources of the pods that SizingPolicy "+h.Policy+" would change: spec.rollout.hpa says what becomes of these")
+	if h.HPA && news(actuate.EventHPAConflict, h.PolicyName()) {
+		p.say(name, actuate.EventHPAConflict, "A HorizontalPodAutoscaler looks at resources of the pods that SizingPolicy "+h.PolicyName()+" would change: spec.rollout.hpa says what becomes of these")
 	}
 	due := slices.ContainsFunc(h.Pods, func(a rollout.Answer) bool { return a.Reason == reason.CoolingDown })
 	if due && !h.Next.IsZero() && news(actuate.EventCooldownActive, "") {
 		p.say(name, actuate.EventCooldownActive, "Pods are not changed before "+h.Next.UTC().Format(time.RFC3339)+": the last round of changes ended a short time ago")
 	}
-	if h.State.ScheduleBlocked.Reason != "" && p.news(report.Event{VPA: name, Reason: actuate.EventScheduleSkipped, About: h.Policy, Next: h.Next.Unix()}) {
+	if h.State.ScheduleBlocked.Reason != "" && p.news(report.Event{VPA: name, Reason: actuate.EventScheduleSkipped, About: h.PolicyName(), Next: h.Next.Unix()}) {
 		opens := "never: its zone or its windows cannot be read"
 		if !h.Next.IsZero() {
 			opens = h.Next.UTC().Format(time.RFC3339)
 		}
-		p.say(name, actuate.EventScheduleSkipped, "Pods are not changed outside of the schedule of SizingPolicy "+h.Policy+"; it opens "+opens)
+		p.say(name, actuate.EventScheduleSkipped, "Pods are not changed outside of the schedule of SizingPolicy "+h.PolicyName()+"; it opens "+opens)
 	}
 }
 
@@ -426,13 +417,13 @@ func (p *pass) announceSkip(s *disruption.Skip) {
 		}
 	case reason.NodePressure, reason.NodeUnknown, reason.NodeFull, reason.TooLargeForNode, reason.QuotaFull,
 		reason.OutsideLimitRange, reason.ClassWouldChange, reason.StaticCPU:
-		of := p.snapshot.Rollout(name)
-		if of == nil || p.snapshot.HasShare(s.UID) { // shares move often, and a node that is full is no news to them
+		of := p.policy(name)
+		if of == nil || p.division.Has(s.UID) { // shares move often, and a node that is full is no news to them
 			return
 		}
 		if p.news(report.Event{VPA: name, Reason: actuate.EventResizeSkipped, About: s.Reason.String()}) {
 			p.skipsSaid++
-			p.say(name, actuate.EventResizeSkipped, fmt.Sprintf("Pods that SizingPolicy %s would resize are left alone, such as %s: %s (%s)", of.Policy, s.Pod, s.Reason.Explain().Means, s.Reason))
+			p.say(name, actuate.EventResizeSkipped, fmt.Sprintf("Pods that SizingPolicy %s would resize are left alone, such as %s: %s (%s)", of.PolicyName(), s.Pod, s.Reason.Explain().Means, s.Reason))
 		}
 	}
 }
@@ -447,12 +438,12 @@ var obstacles = map[rollout.Obstacle]string{
 
 // news reports whether an event on a VPA is due, and records it as sent.
 func (p *pass) news(e report.Event) bool {
-	return p.snapshot.VPA(e.VPA) != nil && p.announced.Add(e, p.now)
+	return p.vpaNow(e.VPA) != nil && p.announced.Add(e, p.now)
 }
 
 // say puts an event on a VPA.
 func (p *pass) say(name cache.ObjectName, reason, message string) {
-	if vpa := p.snapshot.VPA(name); vpa != nil {
+	if vpa := p.vpaNow(name); vpa != nil {
 		p.executor.Event(vpa, reason, message, nil)
 	}
 }

@@ -195,7 +195,7 @@ func TestRecordsThatMayNotBeRead(t *testing.T) {
 	unread := externalversions.NewSharedInformerFactory(r.vpa, 0).Loadline().V1alpha1().SizingRecords()
 	store, err := records.Watch(r.vpa, unread, r.caches.targets, false)
 	require.NoError(t, err)
-	r.loop.records, r.loop.reader.Records = store, store
+	r.loop.records, r.loop.policies.Records = store, store
 	require.Empty(t, r.at(0))
 	require.Equal(t, 3, r.skipped("NoRecord"))
 	require.Empty(t, r.writes())
@@ -216,7 +216,7 @@ func TestWithoutTheDefinitionOfRecordsNoPodIsChanged(t *testing.T) {
 		})
 	}
 	require.NoError(t, r.vpa.Tracker().Delete(loadlinev1alpha1.SchemeGroupVersion.WithResource("sizingrecords"), "shop", "deployment-web"))
-	web, _ := r.loop.reader.Policies.Target(madeVPA())
+	web, _ := r.loop.policies.Policies.Target(madeVPA())
 	require.Eventually(t, func() bool { // what was written last is known for longer than what the cache has
 		s, err := r.loop.records.State(web)
 		return err == nil && len(s.Rounds) == 0

@@ -43,7 +43,7 @@ func TestWrite_OnlyFullTimeoutsStopRecords(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := newRolling(t, 1, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
-			p, _, err := r.loop.look(t.Context(), noon, func(string) {})
+			p, _, err := r.loop.look(t.Context(), noon)
 			require.NoError(t, err)
 			h := p.rollouts[cache.NewObjectName("shop", "deployment-web")]
 			require.NotNil(t, h)

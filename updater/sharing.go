@@ -14,7 +14,8 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sharing"
-	"loadline.dev/loadline/updater/view"
+	"loadline.dev/loadline/updater/shares"
+	"loadline.dev/loadline/updater/snapshot"
 )
 
 // sharingInterval is the default time between two rounds of sharing what nodes have left.
@@ -26,7 +27,7 @@ type sharingRounds struct {
 	// stay as they are.
 	interval   time.Duration
 	conditions *sharingConditions // nil: nothing is written, and nobody shares in fact
-	capacity   view.CapacityReader
+	capacity   snapshot.CapacityReader
 	states     [turns]disruption.State // of the plans for pods that share, by turn
 	seldom     bool                    // nodes are added and removed
 	window     time.Time               // when the interval began in which it was
@@ -38,14 +39,14 @@ type sharingRounds struct {
 // share makes a round if one is due: the first pass of each interval, by the clock, does, so
 // that it does not matter how often the updater is started. A round that fails, or for which no
 // time is left, is made by the next pass.
-func (l *Loop) share(ctx context.Context, now time.Time) {
+func (l *Loop) share(ctx context.Context, in shares.Input, now time.Time) {
 	window := now.Truncate(l.sharing.interval)
 	if window.Equal(l.sharing.window) || ctx.Err() != nil {
 		return
 	}
 	cluster := l.sharing.conditions.cluster(ctx, now)
 	l.sharing.seldom = cluster.seldom
-	found, err := l.reader.Share(ctx, now, cluster.standings)
+	found, err := l.shares.Share(ctx, in, now, cluster.standings)
 	if ctx.Err() != nil {
 		return
 	}
@@ -70,7 +71,7 @@ func (l *Loop) share(ctx context.Context, now time.Time) {
 }
 
 // left returns how many pods would leave their nodes that were not in the last round.
-func (r *sharingRounds) left(found *view.Sharing) (more int) {
+func (r *sharingRounds) left(found *shares.Round) (more int) {
 	leaving := map[types.UID]bool{}
 	for _, n := range found.Nodes {
 		if n.Acts {
@@ -91,7 +92,7 @@ const mostLeaving = 10
 
 // log says what sharing would do on each node of which something else is to be said than in the
 // last round, and for all why pods do not share.
-func (r *sharingRounds) log(ctx context.Context, found *view.Sharing) {
+func (r *sharingRounds) log(ctx context.Context, found *shares.Round) {
 	log := klog.FromContext(ctx)
 	said := make(map[string]string, len(found.Nodes))
 	acts := false
@@ -124,7 +125,7 @@ func (r *sharingRounds) log(ctx context.Context, found *view.Sharing) {
 var spoken = map[bool]string{true: "Sharing", false: "Sharing, dry run"}
 
 // describeNode returns what a line of the log says of a node, numbers as they are printed.
-func describeNode(n *view.NodeSharing) []any {
+func describeNode(n *shares.Node) []any {
 	line := []any{"node", n.Name, "pods", n.Pods, "shrink", n.Shrink, "grow", n.Grow}
 	for k := range resources.Kind(resources.Kinds) {
 		if !n.Kinds[k] {

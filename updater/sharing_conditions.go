@@ -19,7 +19,8 @@ import (
 	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	"loadline.dev/loadline/pkg/kube/sizing"
-	"loadline.dev/loadline/updater/view"
+	"loadline.dev/loadline/updater/shares"
+	"loadline.dev/loadline/updater/snapshot"
 )
 
 // The reasons of condition Sharing of a SizingPolicy, from that which counts first. The recommender
@@ -40,8 +41,8 @@ type sharingConditions struct {
 	policies *sizing.Policies
 	// confined: this updater sees one namespace alone, so an updater that sees them all knows better.
 	confined bool
-	nodes    func() bool  // whether nodes can be seen; nil: they cannot
-	growth   *view.Growth // whether nodes are added and removed
+	nodes    func() bool      // whether nodes can be seen; nil: they cannot
+	growth   *snapshot.Growth // whether nodes are added and removed
 	// holder returns which other updater holds the Lease of updaters; empty: none does. nil: this
 	// one does.
 	holder func(ctx context.Context, now time.Time) (string, error)
@@ -49,7 +50,7 @@ type sharingConditions struct {
 
 // clusterSharing is what holds for all policies in mode On.
 type clusterSharing struct {
-	standings view.Standings
+	standings shares.Standings
 	in        metav1.Condition // what is in the way; its reason is empty if nothing is
 	seldom    bool             // nodes seem to be added and removed
 }
@@ -61,7 +62,7 @@ func (c *sharingConditions) cluster(ctx context.Context, now time.Time) (all clu
 		return all
 	}
 	if c.nodes == nil || !c.nodes() {
-		all.in = notSharing(reasonNodesUnknown, view.ErrNodesUnknown.Error())
+		all.in = notSharing(reasonNodesUnknown, shares.ErrNodesUnknown.Error())
 		return all
 	}
 	if c.holder != nil {
@@ -75,13 +76,13 @@ func (c *sharingConditions) cluster(ctx context.Context, now time.Time) (all clu
 		}
 	}
 	c.growth.Look(ctx, now)
-	all.standings = view.Standings{Usual: view.Acts, BesideNodeAutoscaler: view.Acts}
+	all.standings = shares.Standings{Usual: shares.Acts, BesideNodeAutoscaler: shares.Acts}
 	switch {
 	case !c.growth.Known(): // it may be in a moment, so nobody leaves for that
-		all.standings.Usual, all.seldom = view.Waits, true
+		all.standings.Usual, all.seldom = shares.Waits, true
 		all.in = notSharing(reasonNodeAutoscaler, "acts as DryRun: it cannot be read whether nodes are added and removed; with spec.sharing.nodeAutoscaler: Accept that does not matter")
 	case c.growth.Seen():
-		all.standings.Usual, all.seldom = view.Ends, true
+		all.standings.Usual, all.seldom = shares.Ends, true
 		all.in = notSharing(reasonNodeAutoscaler, "acts as DryRun: nodes seem to be added and removed, and what sharing saves would be bought again: "+c.growth.Sign()+
 			"; spec.sharing.nodeAutoscaler: Accept shares all the same")
 	}
@@ -97,7 +98,7 @@ func (c *sharingConditions) asked() bool {
 }
 
 // write brings the conditions to what a round found; nil: no pod shares.
-func (c *sharingConditions) write(ctx context.Context, cluster clusterSharing, found *view.Sharing, now time.Time) {
+func (c *sharingConditions) write(ctx context.Context, cluster clusterSharing, found *shares.Round, now time.Time) {
 	policies := c.policies.Now()
 	if policies == nil || c.status.client == nil {
 		return
@@ -119,11 +120,11 @@ func (c *sharingConditions) write(ctx context.Context, cluster clusterSharing, f
 }
 
 // of returns the condition of a policy.
-func (c clusterSharing) of(p *fleet.Policy, found *view.Sharing) metav1.Condition {
+func (c clusterSharing) of(p *fleet.Policy, found *shares.Round) metav1.Condition {
 	if c.in.Reason != "" && (c.in.Reason != reasonNodeAutoscaler || !p.Sharing.BesideNodeAutoscaler) {
 		return c.in
 	}
-	of := &view.PolicySharing{}
+	of := &shares.Policy{}
 	if found != nil && found.Policies[p.Name] != nil {
 		of = found.Policies[p.Name]
 	}

@@ -455,10 +455,10 @@ func TestAShareThatIsRefusedEvictsNobody(t *testing.T) {
 func TestAnEvictionAsksForRoomForThePeak(t *testing.T) {
 	r := newSharing(t, 3, on())
 	require.Equal(t, "800m 800m 800m", r.turn(0))
-	snapshot, err := r.loop.reader.Read(t.Context(), noon, func(string) {})
+	it, err := r.loop.read(t.Context(), noon, func(string) {})
 	require.NoError(t, err)
-	r.loop.reader.Divide(t.Context(), snapshot, false, noon)
-	need := snapshot.View.VPAs[0].Pods[0].Need()
+	r.loop.shares.Divide(t.Context(), it.input(), it.views(), false, noon)
+	need := it.view.VPAs[0].Pods[0].Need()
 	require.EqualValues(t, 800, need.Wants.Value(resources.CPU))
 	require.EqualValues(t, 1400, need.Back.Value(resources.CPU))
 }

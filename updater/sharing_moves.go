@@ -13,23 +13,23 @@ import (
 	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/updater/actuate"
-	"loadline.dev/loadline/updater/view"
+	"loadline.dev/loadline/updater/shares"
 )
 
 // shareMoves are what a pass does with pods that share what their nodes have left, or did.
 type shareMoves struct {
-	pods    map[string]*view.DividedPod // by UID
-	vpas    []disruption.VPA            // with these pods
-	room    *disruption.Capacity        // what nodes have left as far as the pass is planned; nil: nobody is moved
-	planned disruption.Result           // so far
-	actions []disruption.Action         // in the order of turnOf, those that shrink first
-	open    map[string]int              // those of them that are not written yet, by UID of the pod
-	ended   []disruption.Subject        // their mark goes
-	marks   []view.Marking              // to be written before anything is moved
+	pods    map[string]*shares.DividedPod // by UID
+	vpas    []disruption.VPA              // with these pods
+	room    *disruption.Capacity          // what nodes have left as far as the pass is planned; nil: nobody is moved
+	planned disruption.Result             // so far
+	actions []disruption.Action           // in the order of turnOf, those that shrink first
+	open    map[string]int                // those of them that are not written yet, by UID of the pod
+	ended   []disruption.Subject          // their mark goes
+	marks   []shares.Marking              // to be written before anything is moved
 }
 
 // planReverts begins the moves of a pass: what did harm is taken back, before anything else is planned.
-func (l *Loop) planReverts(ctx context.Context, d *view.Division, now time.Time) shareMoves {
+func (l *Loop) planReverts(ctx context.Context, d *shares.Division, now time.Time) shareMoves {
 	moves := shareMoves{pods: d.Pods, vpas: d.VPAs, ended: d.Ended, marks: d.Marks}
 	if len(d.VPAs) == 0 {
 		l.sharing.states = [turns]disruption.State{}
@@ -49,7 +49,7 @@ func (l *Loop) planReverts(ctx context.Context, d *view.Division, now time.Time)
 }
 
 // planTurn plans for the pods of a division that have a turn.
-func (l *Loop) planTurn(ctx context.Context, moves *shareMoves, d *view.Division, turn int, now time.Time) {
+func (l *Loop) planTurn(ctx context.Context, moves *shareMoves, d *shares.Division, turn int, now time.Time) {
 	v := disruption.View{VPAs: inTurn(d, turn), Room: moves.room}
 	result := disruption.Result{State: l.sharing.states[turn]}
 	err := serving.Guard(func() error {
@@ -67,11 +67,11 @@ func (l *Loop) planTurn(ctx context.Context, moves *shareMoves, d *view.Division
 
 // moveShares plans for all other pods of a division, after all else was planned: what that takes from
 // nodes is not there for them. What they give is, in the next pass.
-func (l *Loop) moveShares(ctx context.Context, p *pass, d *view.Division, plan disruption.Result, moves shareMoves) shareMoves {
+func (l *Loop) moveShares(ctx context.Context, p *pass, d *shares.Division, plan disruption.Result, moves shareMoves) shareMoves {
 	if moves.room == nil {
 		return moves
 	}
-	keep(moves.room, p.snapshot.View.VPAs, plan.Actions)
+	keep(moves.room, p.view.VPAs, plan.Actions)
 	for turn := 1; turn < turns; turn++ {
 		l.planTurn(ctx, &moves, d, turn, p.now)
 	}
@@ -114,7 +114,7 @@ func turnOf(c disruption.Cause) int {
 }
 
 // inTurn returns the VPAs of a division with those of their pods that have a turn.
-func inTurn(d *view.Division, turn int) (vpas []disruption.VPA) {
+func inTurn(d *shares.Division, turn int) (vpas []disruption.VPA) {
 	for _, v := range d.VPAs {
 		v.Pods = slices.DeleteFunc(slices.Clone(v.Pods), func(p disruption.Pod) bool { return turnOf(d.Pods[p.UID].Cause) != turn })
 		if len(v.Pods) > 0 {
@@ -263,7 +263,7 @@ func (p *pass) withShare(c actuate.Change) actuate.Change {
 // markShares writes marks that do not wait for a change of their pods.
 func (p *pass) markShares(ctx context.Context) {
 	for _, m := range p.shares.marks {
-		pod := p.snapshot.Pod(m.Of)
+		pod := p.pod(m.Of)
 		if pod == nil {
 			continue // it is gone
 		}
@@ -306,8 +306,8 @@ func (p *pass) carryOutShare(ctx context.Context, a disruption.Action) bool {
 	if p.shares.shareOf(a.UID) == nil {
 		return true // it was written with another change
 	}
-	c := actuate.Change{Action: a, Reading: p.snapshot.Reading(vpaOf(a.Subject)), Mark: p.shares.markOf(a.UID)}
-	if c.Target = p.snapshot.Pod(a.Subject); c.Target == nil {
+	c := actuate.Change{Action: a, Autoscaler: p.planned(a.Subject), Mark: p.shares.markOf(a.UID)}
+	if c.Target = p.pod(a.Subject); c.Target == nil {
 		return true // it is gone
 	}
 	why := p.make(ctx, c)
@@ -320,7 +320,7 @@ func (p *pass) carryOutShare(ctx context.Context, a disruption.Action) bool {
 // endShares takes the mark off pods that have their peak again.
 func (p *pass) endShares(ctx context.Context) {
 	for _, one := range p.shares.ended {
-		pod := p.snapshot.Pod(one)
+		pod := p.pod(one)
 		if pod == nil {
 			continue
 		}

@@ -98,7 +98,7 @@ func TestAPodThatRanOutOfSharedMemoryIsEvictedWhereItsNodeIsFull(t *testing.T) {
 		}), change: filled, why: "OutsideWindow"},
 		"no other node has room": {policy: on(both, evicting), change: func(r *rolling) {
 			require.NoError(t, r.kube.CoreV1().Nodes().Delete(t.Context(), "n2", metav1.DeleteOptions{}))
-			require.Eventually(t, func() bool { _, err := r.loop.reader.Nodes.Get("n2"); return err != nil }, time.Minute, time.Millisecond)
+			require.Eventually(t, func() bool { _, err := r.loop.shares.Nodes.Get("n2"); return err != nil }, time.Minute, time.Millisecond)
 			r.fill("300Mi")
 		}, why: "NodeFull"},
 	} {

@@ -27,7 +27,8 @@ import (
 	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/kube/sizing"
-	"loadline.dev/loadline/updater/view"
+	"loadline.dev/loadline/updater/shares"
+	"loadline.dev/loadline/updater/snapshot"
 )
 
 // shared is a policy that only recommends, with a recipe that shares and spec.sharing of a mode.
@@ -74,13 +75,21 @@ func peakingPods(pods int, change func(*corev1.Pod)) []runtime.Object {
 }
 
 // shares makes a round and returns what it finds.
-func (w *world) shares(now time.Time) *view.Sharing {
+func (w *world) shares(now time.Time) *shares.Round {
 	w.t.Helper()
-	_, _, err := w.loop.look(w.t.Context(), now, func(string) {})
+	p, _, err := w.loop.look(w.t.Context(), now)
 	require.NoError(w.t, err)
-	found, err := w.loop.reader.Share(w.t.Context(), now, view.Standings{})
+	found, err := w.loop.shares.Share(w.t.Context(), p.input(), now, shares.Standings{})
 	require.NoError(w.t, err)
 	return found
+}
+
+// share makes a round if one is due.
+func (w *world) share(ctx context.Context, now time.Time) {
+	w.t.Helper()
+	it, err := w.loop.read(w.t.Context(), now, func(string) {})
+	require.NoError(w.t, err)
+	w.loop.share(ctx, it.input(), now)
 }
 
 // gauges are what the metrics of sharing say: pods, cores of headroom and saved, evictions.
@@ -137,13 +146,13 @@ func (w *world) logged(now time.Time) (lines []string) {
 func TestARoundThatFailsIsMadeByTheNextPass(t *testing.T) {
 	w := newWorld(t, Default(), append(peakingPods(3, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))...)
 	known := false
-	w.loop.reader.NodesSynced = func() bool { return known }
+	w.loop.shares.NodesSynced = func() bool { return known }
 	w.pass(noon)
 	require.NotContains(t, strings.Join(describe(w.registry, t), "\n"), "loadline_sharing_pods")
 	known = true
 	ended, end := context.WithCancel(t.Context())
 	end()
-	w.loop.share(ended, noon.Add(time.Minute))
+	w.share(ended, noon.Add(time.Minute))
 	require.NotContains(t, strings.Join(describe(w.registry, t), "\n"), "loadline_sharing_pods", "there was no time left")
 	w.pass(noon.Add(2 * time.Minute))
 	require.Contains(t, w.gauges(), "3 pods")
@@ -572,32 +581,36 @@ func (badNodes) List(labels.Selector) ([]*corev1.Node, error) { panic("a bug") }
 // next round.
 func TestABugDoesNotStopTheUpdaterFromSharing(t *testing.T) {
 	w := newWorld(t, Default(), append(peakingPods(3, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun, evicting), kubelet("n1", "8"))...)
-	round := func(spoil func(r *view.Reader)) (*view.Sharing, error) {
-		_, _, err := w.loop.look(t.Context(), noon, func(string) {})
+	round := func(spoil func(s *shares.Sharing, in *shares.Input)) (*shares.Round, error) {
+		it, err := w.loop.read(t.Context(), noon, func(string) {})
 		require.NoError(t, err)
-		targets, hpas, nodes := w.loop.reader.Targets, w.loop.reader.HPAs, w.loop.reader.Nodes
-		spoil(w.loop.reader)
-		found, err := w.loop.reader.Share(t.Context(), noon, view.Standings{})
-		w.loop.reader.Targets, w.loop.reader.HPAs, w.loop.reader.Nodes = targets, hpas, nodes
+		in, targets, hpas, nodes := it.input(), w.loop.reader.Targets, w.loop.shares.HPAs, w.loop.shares.Nodes
+		spoil(w.loop.shares, &in)
+		found, err := w.loop.shares.Share(t.Context(), in, noon, shares.Standings{})
+		w.loop.reader.Targets, w.loop.shares.HPAs, w.loop.shares.Nodes = targets, hpas, nodes
 		return found, err
 	}
-	found, err := round(func(r *view.Reader) { r.Targets = nil }) // asked for the replicas of each pod's owner
+	found, err := round(func(_ *shares.Sharing, in *shares.Input) {
+		pods, err := w.loop.reader.ReadPods(t.Context(), in.VPAs, []snapshot.Scope{snapshot.Count})
+		require.NoError(t, err)
+		in.Pods, w.loop.reader.Targets = &pods, nil // which has the replicas of each pod's owner
+	})
 	require.NoError(t, err)
 	require.Equal(t, map[reason.Reason]int{reason.InternalError: 3}, found.Apart)
 	require.Empty(t, found.Nodes)
 	require.Equal(t, 3, w.shares(noon).Nodes[0].Pods)
 
-	found, err = round(func(r *view.Reader) { r.HPAs = new(sizing.HorizontalPodAutoscalers) }) // asked about each VPA
+	found, err = round(func(s *shares.Sharing, _ *shares.Input) { s.HPAs = new(sizing.HorizontalPodAutoscalers) }) // read for each VPA
 	require.NoError(t, err)
 	require.Empty(t, found.Apart)
 	require.Empty(t, found.Nodes)
 	require.Equal(t, 3, w.shares(noon).Nodes[0].Pods)
 
-	_, err = round(func(r *view.Reader) { r.Nodes = badNodes{} })
+	_, err = round(func(s *shares.Sharing, _ *shares.Input) { s.Nodes = badNodes{} })
 	require.ErrorContains(t, err, "panic: a bug")
 	require.Equal(t, 3, w.shares(noon).Nodes[0].Pods)
 
-	w.loop.reader.Nodes = badNodes{}
+	w.loop.shares.Nodes = badNodes{}
 	w.pass(noon)
 	require.NotContains(t, strings.Join(describe(w.registry, t), "\n"), "loadline_sharing_pods")
 }

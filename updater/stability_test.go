@@ -384,12 +384,12 @@ func TestOnlyKilledPodsOfVPAsThatRoseCauseACure(t *testing.T) {
 		}, false},
 	} {
 		w := newWorld(t, Default(), append(deployment(1, c.pods), c.vpa, other, lost, elsewhere)...)
-		require.Equal(t, c.cause, w.loop.reader.HasOOMKilled(t.Context(), []cache.ObjectName{cache.NewObjectName("shop", c.rose)}, noon), name)
+		require.Equal(t, c.cause, w.loop.HasOOMKilled(t.Context(), []cache.ObjectName{cache.NewObjectName("shop", c.rose)}, noon), name)
 	}
 	config := Default()
 	config.Kube.IgnoredNamespaces = "shop"
 	w := newWorld(t, config, append(deployment(1, killed), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
-	require.False(t, w.loop.reader.HasOOMKilled(t.Context(), rose, noon))
+	require.False(t, w.loop.HasOOMKilled(t.Context(), rose, noon))
 }
 
 // A container that is killed again and again is not disrupted by a restart, and a

@@ -59,7 +59,7 @@ func (p *pass) inTurnsOfStarts(actions []disruption.Action) []disruption.Action 
 			continue // it is part of no round
 		}
 		if _, known := ranks[h]; !known {
-			q := queue{h.Policy, a.Namespace}
+			q := queue{h.PolicyName(), a.Namespace}
 			count := h.limits.StartsBy[a.Namespace]
 			count.Recent += waiting[q]
 			waiting[q]++

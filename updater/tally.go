@@ -173,8 +173,8 @@ func plural(n int, noun string) string {
 // count adds a change of a pod to the tally.
 func (p *pass) count(c actuate.Change, reason string) {
 	policy, name := "", vpaOf(c.Subject)
-	if r := p.snapshot.Rollout(name); r != nil {
-		policy = r.Policy
+	if e := p.policy(name); e != nil {
+		policy = e.PolicyName()
 	}
 	p.tally.changed(name, policy, reason, c.Cause)
 }
@@ -182,8 +182,8 @@ func (p *pass) count(c actuate.Change, reason string) {
 // reportTally emits the due events of the tally.
 func (p *pass) reportTally() {
 	policyOf := func(vpa cache.ObjectName) string {
-		if r := p.snapshot.Rollout(vpa); r != nil {
-			return r.Policy
+		if e := p.policy(vpa); e != nil {
+			return e.PolicyName()
 		}
 		return ""
 	}
@@ -192,10 +192,10 @@ func (p *pass) reportTally() {
 			p.say(e.key.vpa, e.key.reason, e.message)
 			continue
 		}
-		if p.reader.Policies == nil {
+		if p.Loop.policies.Policies == nil {
 			continue
 		}
-		if policy := p.reader.Policies.Now().Object(e.key.policy); policy != nil {
+		if policy := p.Loop.policies.Policies.Now().Object(e.key.policy); policy != nil {
 			p.executor.Event(policy, e.key.reason, e.message, nil)
 		}
 	}

@@ -87,7 +87,7 @@ func TestCarryOut_OneNamespaceDelaysOthersByTenSeconds(t *testing.T) {
 				return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "a", UID: types.UID(namespace)}}
 			}
 			w := newWorld(t, Default(), pod("greedy"), pod("shop"))
-			snapshot, err := w.loop.reader.Read(t.Context(), noon, func(string) {})
+			it, err := w.loop.read(t.Context(), noon, func(string) {})
 			require.NoError(t, err)
 			var plan disruption.Result
 			scores := map[cache.ObjectName]*score{}
@@ -103,7 +103,7 @@ func TestCarryOut_OneNamespaceDelaysOthersByTenSeconds(t *testing.T) {
 				for n, longest := range tc.passes {
 					s := &slowNamespace{executor: w.loop.executor, took: tc.took, began: time.Now()}
 					w.loop.executor = s
-					(&pass{Loop: w.loop, snapshot: snapshot, scores: scores, now: noon.Add(time.Duration(n) * time.Minute)}).carryOut(t.Context(), plan)
+					(&pass{Loop: w.loop, iteration: it, scores: scores, now: noon.Add(time.Duration(n) * time.Minute)}).carryOut(t.Context(), plan)
 					require.Len(t, s.shop, 1)
 					require.LessOrEqual(t, s.shop[0], longest, "pass %d", n)
 					require.Equal(t, 2*tc.writes+1, s.all)
@@ -117,7 +117,7 @@ func TestCarryOut_OneNamespaceDelaysOthersByTenSeconds(t *testing.T) {
 func TestCarryOut_LateWritesGiveWayToAnEarlyPass(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "greedy", Name: "a", UID: "greedy"}}
 	w := newWorld(t, Default(), pod)
-	snapshot, err := w.loop.reader.Read(t.Context(), noon, func(string) {})
+	it, err := w.loop.read(t.Context(), noon, func(string) {})
 	require.NoError(t, err)
 	var plan disruption.Result
 	for range 200 {
@@ -126,7 +126,7 @@ func TestCarryOut_LateWritesGiveWayToAnEarlyPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowNamespace{executor: w.loop.executor, took: 100 * time.Millisecond, began: time.Now()}
 		w.loop.executor, w.loop.killed = s, func(context.Context) bool { return true }
-		p := &pass{Loop: w.loop, snapshot: snapshot, scores: map[cache.ObjectName]*score{}, now: noon, yields: true}
+		p := &pass{Loop: w.loop, iteration: it, scores: map[cache.ObjectName]*score{}, now: noon, yields: true}
 		p.carryOut(t.Context(), plan)
 		require.Equal(t, 50, s.all)
 		require.Equal(t, 5*time.Second, time.Since(s.began))
@@ -137,7 +137,7 @@ func TestCarryOut_LateWritesGiveWayToAnEarlyPass(t *testing.T) {
 func TestCarryOut_LateEvictionsComeAfterResizes(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "greedy", Name: "a", UID: "greedy"}}
 	w := newWorld(t, Default(), pod)
-	snapshot, err := w.loop.reader.Read(t.Context(), noon, func(string) {})
+	it, err := w.loop.read(t.Context(), noon, func(string) {})
 	require.NoError(t, err)
 	var plan disruption.Result
 	for i := range 10 {
@@ -148,7 +148,7 @@ func TestCarryOut_LateEvictionsComeAfterResizes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowNamespace{executor: w.loop.executor, took: 3 * time.Second, began: time.Now()}
 		w.loop.executor = s
-		p := &pass{Loop: w.loop, snapshot: snapshot, scores: map[cache.ObjectName]*score{}, now: noon}
+		p := &pass{Loop: w.loop, iteration: it, scores: map[cache.ObjectName]*score{}, now: noon}
 		p.carryOut(t.Context(), plan)
 		require.Equal(t, "ERRRRREEEE", s.order.String())
 	})
@@ -166,7 +166,7 @@ func TestCarryOut_LateNamespacesTakeTurnsOverPasses(t *testing.T) {
 		}
 	}
 	w := newWorld(t, Default(), pods...)
-	snapshot, err := w.loop.reader.Read(t.Context(), noon, func(string) {})
+	it, err := w.loop.read(t.Context(), noon, func(string) {})
 	require.NoError(t, err)
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowPods{executor: w.loop.executor, resized: map[string]int{}}
@@ -175,7 +175,7 @@ func TestCarryOut_LateNamespacesTakeTurnsOverPasses(t *testing.T) {
 			w.loop.slow[action.Namespace] = noon
 		}
 		for _, want := range []map[string]int{{"a": 1, "b": 1}, {"a": 1, "b": 1, "c": 1, "d": 1}} {
-			p := &pass{Loop: w.loop, snapshot: snapshot, scores: map[cache.ObjectName]*score{}, now: noon, yields: true}
+			p := &pass{Loop: w.loop, iteration: it, scores: map[cache.ObjectName]*score{}, now: noon, yields: true}
 			p.carryOut(t.Context(), plan)
 			require.Equal(t, want, s.resized)
 		}
@@ -236,7 +236,7 @@ func TestCarryOut_RepeatsAnEvictionWhoseTurnEnded(t *testing.T) {
 		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "crew", Name: "a", UID: "crew"}},
 	}
 	w := newWorld(t, Default(), pods...)
-	snapshot, err := w.loop.reader.Read(t.Context(), noon, func(string) {})
+	it, err := w.loop.read(t.Context(), noon, func(string) {})
 	require.NoError(t, err)
 	shop := disruption.Subject{Namespace: "shop", VPA: "a", Pod: "a", UID: "shop"}
 	crew := disruption.Subject{Namespace: "crew", VPA: "a", Pod: "a", UID: "crew"}
@@ -253,7 +253,7 @@ func TestCarryOut_RepeatsAnEvictionWhoseTurnEnded(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &slowServer{executor: w.loop.executor, never: tc.never}
 				w.loop.executor, w.loop.slow = s, map[string]time.Time{}
-				p := &pass{Loop: w.loop, snapshot: snapshot, scores: map[cache.ObjectName]*score{}, now: noon}
+				p := &pass{Loop: w.loop, iteration: it, scores: map[cache.ObjectName]*score{}, now: noon}
 				p.carryOut(t.Context(), disruption.Result{Actions: []disruption.Action{{Subject: shop, Evict: true}, {Subject: crew}}})
 				require.Equal(t, tc.want, s.evicted)
 				require.Equal(t, tc.skips, p.skipped)
@@ -266,13 +266,13 @@ func TestCarryOut_RepeatsAnEvictionWhoseTurnEnded(t *testing.T) {
 func TestCarryOut_RateLimitIsNoTimeOfTheNamespace(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "greedy", Name: "a", UID: "greedy"}}
 	w := newWorld(t, Default(), pod)
-	snapshot, err := w.loop.reader.Read(t.Context(), noon, func(string) {})
+	it, err := w.loop.read(t.Context(), noon, func(string) {})
 	require.NoError(t, err)
 	of := disruption.Subject{Namespace: "greedy", VPA: "a", Pod: "a", UID: "greedy"}
 	synctest.Test(t, func(t *testing.T) {
 		l := &limitedRate{executor: w.loop.executor}
 		w.loop.executor = l
-		p := &pass{Loop: w.loop, snapshot: snapshot, scores: map[cache.ObjectName]*score{}, now: noon}
+		p := &pass{Loop: w.loop, iteration: it, scores: map[cache.ObjectName]*score{}, now: noon}
 		p.makeAll(t.Context(), []disruption.Action{{Subject: of}, {Subject: of}, {Subject: of}})
 		require.Len(t, l.resized, 3)
 		require.Empty(t, p.slow)

@@ -128,14 +128,14 @@ func (in *budgetInput) replicas() int {
 
 func disruptionBudget(in budgetInput) (out budgetOutput, err error) {
 	read := reading(in.vpa(), nil)
-	v := read.VPA(false)
+	v := read.Core(false)
 	v.Groups = []disruption.Group{{Replicas: in.replicas()}}
 	memory := disruption.State{Resizing: map[string]time.Time{}}
 	byName, objects := map[string]int{}, []*corev1.Pod{}
 	for i, p := range in.Pods {
 		byName[p.Name] = i
 		objects = append(objects, p.object())
-		v.Pods = append(v.Pods, read.Pod(objects[i], 0))
+		v.Pods = append(v.Pods, read.Pod(objects[i]))
 		if p.FirstSeenResizing != nil {
 			memory.Resizing[p.Name] = ago(*p.FirstSeenResizing)
 		}
@@ -171,7 +171,7 @@ func disruptionBudget(in budgetInput) (out budgetOutput, err error) {
 			}
 			result.Decision = decisionName(decision)
 		case "unboost":
-			verdict := boost.Judge(read, objects[byName[op.Pod]], evaluated())
+			verdict := boost.Judge(*read, objects[byName[op.Pod]], evaluated())
 			done := len(verdict.Over) > 0 && !pod.Pending && pod.Resize == disruption.NotResizing
 			result.Done = &done
 		default:

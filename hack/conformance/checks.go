@@ -85,7 +85,7 @@ func nodePrecheck(in nodeInput) (out nodeOutput, err error) {
 	sidecar.RestartPolicy = &always
 	read := reading(recommended(l[4]), nil).Pod(&corev1.Pod{Spec: corev1.PodSpec{
 		InitContainers: []corev1.Container{requesting("init", l[0]), sidecar}, Containers: []corev1.Container{requesting(app, l[1])},
-	}}, 0)
+	}})
 	if !read.Changed() {
 		return nodeOutput{"atTarget", true}, nil
 	}
@@ -145,7 +145,7 @@ func limitRangeQuota(in quotaInput) (out quotaOutput, err error) {
 	vpa.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: app, ControlledValues: &requestsOnly}}}
 	container := requesting(app, l[0])
 	container.Resources.Limits = l[2]
-	pod := reading(vpa, ranges).Pod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: corev1.PodSpec{Containers: []corev1.Container{container}}}, 0)
+	pod := reading(vpa, ranges).Pod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: corev1.PodSpec{Containers: []corev1.Container{container}}})
 	left := disruption.NewCapacity(nil, map[string][]disruption.Quota{"ns": {{Requests: convert.Resources(l[3])}}})
 	switch {
 	case pod.ViolatesLimitRange():

@@ -11,7 +11,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/reason"
-	"loadline.dev/loadline/updater/view"
+	"loadline.dev/loadline/updater/snapshot"
 )
 
 type priorityInput struct {
@@ -50,11 +50,11 @@ func updatePriority(in priorityInput) (out priorityOutput, err error) {
 		QuickOOM:  vectors.SecondsOr(in.Config.EvictAfterOOMSeconds, 10*time.Minute),
 	}
 	read := reading(in.VPA, in.LimitRanges)
-	v := read.VPA(in.FeatureGates["PerVPAConfig"])
+	v := read.Core(in.FeatureGates["PerVPAConfig"])
 	v.Mode, v.Groups = disruption.Recreate, []disruption.Group{{Replicas: disruption.Unknown}}
 	for i := range in.Pods {
 		in.Pods[i].UID = types.UID(in.Pods[i].Name)
-		v.Pods = append(v.Pods, read.Pod(&in.Pods[i], 0))
+		v.Pods = append(v.Pods, read.Pod(&in.Pods[i]))
 	}
 	for i := range v.Pods {
 		a := disruption.Assess(&v, &v.Pods[i], config, in.Now)
@@ -71,10 +71,10 @@ func updatePriority(in priorityInput) (out priorityOutput, err error) {
 // gates are the feature gates of a case; what is missing is off.
 type gates map[string]bool
 
-func reading(vpa *vpav1.VerticalPodAutoscaler, limitRanges [][]corev1.LimitRangeItem) view.Reading {
+func reading(vpa *vpav1.VerticalPodAutoscaler, limitRanges [][]corev1.LimitRangeItem) *snapshot.VPA {
 	var objects []*corev1.LimitRange
 	for _, items := range limitRanges {
 		objects = append(objects, &corev1.LimitRange{Spec: corev1.LimitRangeSpec{Limits: items}})
 	}
-	return view.NewReading(vpa, convert.Ranges(objects))
+	return new(snapshot.NewVPA(vpa, new(convert.Ranges(objects))))
 }

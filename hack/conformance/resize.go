@@ -54,10 +54,10 @@ func resizePatch(in resizeInput) (out resizeOutput, err error) {
 		in.Pod.Status.Conditions = append(in.Pod.Status.Conditions, readySince(*in.ReadySecondsAgo))
 	}
 	read := reading(in.VPA, in.LimitRanges)
-	pod := read.Pod(&in.Pod, 0)
-	change := actuate.Change{Action: disruption.Action{Containers: pod.Fitted()}, Target: &in.Pod, Reading: read}
+	pod := read.Pod(&in.Pod)
+	change := actuate.Change{Action: disruption.Action{Containers: pod.Fitted()}, Target: &in.Pod, Autoscaler: *read}
 	if pod.Boosted {
-		verdict := boost.Judge(read, &in.Pod, evaluated())
+		verdict := boost.Judge(*read, &in.Pod, evaluated())
 		change.Containers, change.Unboosted = verdict.Give, verdict.Over
 	}
 	resize, err := actuate.ResizePatch(change)

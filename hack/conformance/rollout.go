@@ -174,7 +174,7 @@ func eligible(in eligibleInput) (out eligibleOutput, err error) {
 	default:
 		return out, fmt.Errorf("input: pod %q", in.Pod)
 	}
-	read := reading(&vpav1.VerticalPodAutoscaler{}, nil).Pod(pod, 0)
+	read := reading(&vpav1.VerticalPodAutoscaler{}, nil).Pod(pod)
 	p := rollout.Pod{Running: !read.Pending, Terminating: pod.DeletionTimestamp != nil}
 	switch read.Resize {
 	case disruption.NotResizing:

@@ -156,9 +156,7 @@ func sharingPod(ctx context.Context, s *inventory.Reader, pod *corev1.Pod, by *i
 	if by == nil || by.Sharing == nil {
 		return new(nodeshare.Unwanted(pod))
 	}
-	running, starting := convert.Footprints(pod)
-	sizes := nodeshare.SizesOf(running, starting)
-	p := by.Sharing.Read(pod, &sizes, on, s.Now)
+	p := by.Sharing.Read(pod, &nodeshare.Sizes{}, on, s.Now)
 	replicas := int32(-1)
 	if owner, owned := target.Controller(pod.Namespace, pod.OwnerReferences); owned && by.Sharing.Settings.Evict {
 		if wanted, known := s.Owners.Replicas(ctx, owner); known {

@@ -13,9 +13,17 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// RunningPod returns a running pod as package disruption wants it, without its owner, with what it
-// would get of a recommendation, given the rules of its VPA and the LimitRanges of its namespace.
+// RunningPod returns a running pod without its owner and with its targets, given the recommendation
+// and the rules of its VPA and the LimitRanges of its namespace.
 func RunningPod(pod *corev1.Pod, recommendation map[string]resources.Bounds, rules policy.Rules, ranges policy.Ranges) disruption.Pod {
+	p, sizing := PodState(pod)
+	p.Containers = WithTargets(p.Containers, sizing, recommendation, rules, ranges)
+	return p
+}
+
+// PodState returns a running pod without its owner and without targets, and the input of policy.Fit
+// without its containers.
+func PodState(pod *corev1.Pod) (disruption.Pod, policy.Pod) {
 	p := disruption.Pod{
 		Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID),
 		Pending:    pod.Status.Phase == corev1.PodPending,
@@ -38,25 +46,37 @@ func RunningPod(pod *corev1.Pod, recommendation map[string]resources.Bounds, rul
 		p.Started = pod.Status.StartTime.Time
 	}
 	p.Ready, p.Resize, p.ResizeSince = conditions(pod)
-	current := Pod(pod)
-	asked := NewPod(pod)
-	current.StaysBurstable = rules.KeepsClass && StaysBurstable(pod)
-	fitted := policy.Fit(current, recommendation, rules, ranges)
+	current, asked := Pod(pod), NewPod(pod)
 	observed, known := Observed(pod)
-	rule := rules.Lookup()
 	for i := range p.Containers {
 		c := &pod.Spec.Containers[i]
 		p.Containers[i] = disruption.Container{
 			Observed: !known || slices.Contains(observed, c.Name),
-			Off:      rule(c.Name).Off,
 			Current:  current.Containers[i],
 			Asked:    asked.Containers[i],
-			Fitted:   fitted.Containers[i],
 			Restarts: restarts(c),
 			OOM:      outOfMemory(pod, c.Name),
 		}
 	}
-	return p
+	current.Containers, current.StaysBurstable = nil, StaysBurstable(pod)
+	return p, current
+}
+
+// WithTargets returns copies of the containers of a pod with their targets. Sizing is the second
+// result of PodState.
+func WithTargets(containers []disruption.Container, sizing policy.Pod, recommendation map[string]resources.Bounds, rules policy.Rules, ranges policy.Ranges) []disruption.Container {
+	containers = slices.Clone(containers)
+	sizing.Containers = make([]policy.Container, len(containers))
+	for i := range containers {
+		sizing.Containers[i] = containers[i].Current
+	}
+	sizing.StaysBurstable = sizing.StaysBurstable && rules.KeepsClass
+	fitted, rule := policy.Fit(sizing, recommendation, rules, ranges), rules.Lookup()
+	for i := range containers {
+		c := &containers[i]
+		c.Off, c.Fitted = rule(c.Current.Name).Off, fitted.Containers[i]
+	}
+	return containers
 }
 
 // Requirements returns what must change so that a VPA lets its pods be changed.

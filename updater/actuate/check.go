@@ -152,7 +152,7 @@ func (c *Checker) live(ctx context.Context, change Change) (*controller, *corev1
 
 // spares returns an error if an owner cannot do without one of its pods now.
 func (c *Checker) spares(owner *controller, pods []corev1.Pod, one *corev1.Pod, change Change) error {
-	settings := change.Reading.VPA(false)
+	settings := change.Autoscaler.Core(false)
 	v := disruption.VPA{MinReplicas: settings.MinReplicas, Groups: []disruption.Group{{Replicas: owner.wanted}}}
 	core := stateOf(one)
 	v.Pods = append(v.Pods, core)
@@ -214,7 +214,7 @@ func (c *Checker) accepts(ctx context.Context, owner *controller, evicted *corev
 	}
 	// Not sized by the webhook, or not returned because a quota counts the evicted pod as well.
 	if err != nil || created.Annotations[convert.ObservedAnnotation] == "" {
-		created, err = c.create(ctx, withSizes(pod, change.Reading))
+		created, err = c.create(ctx, withSizes(pod, change.Autoscaler))
 	}
 	if refusal := refusalOf(err, pod.GenerateName); refusal != nil {
 		return refusal
@@ -222,7 +222,7 @@ func (c *Checker) accepts(ctx context.Context, owner *controller, evicted *corev
 	excess, exceeds := exceededQuota(err)
 	switch {
 	case exceeds:
-		if err := c.checkQuotas(ctx, excess, withSizes(recreated(evicted), change.Reading), evicted); err != nil {
+		if err := c.checkQuotas(ctx, excess, withSizes(recreated(evicted), change.Autoscaler), evicted); err != nil {
 			return err
 		}
 		created = nil

@@ -27,7 +27,7 @@ import (
 	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/fairwork"
-	"loadline.dev/loadline/updater/view"
+	"loadline.dev/loadline/updater/snapshot"
 )
 
 // checked is a Deployment of one ready pod, on an API server with settings for tests.
@@ -75,7 +75,7 @@ func (c *checked) replicas(t *testing.T, n int32) {
 func (c *checked) change() Change {
 	return Change{
 		Action: disruption.Action{Subject: disruption.Subject{Namespace: "shop", Pod: c.pod.Name, UID: string(c.pod.UID)}},
-		Target: c.pod, Reading: view.NewReading(c.vpa, convert.LimitRanges{}),
+		Target: c.pod, Autoscaler: snapshot.NewVPA(c.vpa, &convert.LimitRanges{}),
 	}
 }
 

@@ -42,14 +42,14 @@ import (
 	"loadline.dev/loadline/pkg/fairwork"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/budgets"
-	"loadline.dev/loadline/updater/view"
+	"loadline.dev/loadline/updater/snapshot"
 )
 
 // Change is an Action with the objects it concerns.
 type Change struct {
 	disruption.Action
-	Target  *corev1.Pod
-	Reading view.Reading // of the VPA
+	Target     *corev1.Pod
+	Autoscaler snapshot.VPA // as it was planned for
 	// Unboosted are containers whose startup boost is taken back by this change.
 	Unboosted []string
 	// Observed says that the change is noted on the pod before it is made, so that it can be
@@ -413,7 +413,7 @@ func (c *Cluster) Evict(ctx context.Context, change Change) error {
 	change = replacementOf(change)
 	details := detailsOf(change.Target, Sizes(change))
 	c.event(change.Target, EventEvicted, fmt.Sprintf("Evicted so that it comes back as VPA %s recommends (%s): %s", change.VPA, change.Cause, direction(change)), details)
-	c.event(change.Reading.Object, EventEvictedPod, fmt.Sprintf("Evicted a pod (%s): %s", change.Cause, direction(change)), details)
+	c.event(change.Autoscaler.Object, EventEvictedPod, fmt.Sprintf("Evicted a pod (%s): %s", change.Cause, direction(change)), details)
 	return nil
 }
 
@@ -447,7 +447,7 @@ func (c *Cluster) mayEvict(ctx context.Context, change Change) error {
 	}
 	err := c.Checker.Check(ctx, change)
 	if held := (*Held)(nil); errors.As(err, &held) && held.replacement() {
-		c.Events.Eventf(change.Reading.Object, corev1.EventTypeWarning, held.Reason.String(), "Pods are not evicted: %s: %s", held.Reason.Explain().Means, sameForAll(held.Cause, change.Pod))
+		c.Events.Eventf(change.Autoscaler.Object, corev1.EventTypeWarning, held.Reason.String(), "Pods are not evicted: %s: %s", held.Reason.Explain().Means, sameForAll(held.Cause, change.Pod))
 	}
 	return err
 }

@@ -150,11 +150,11 @@ func statefulSet(ref metav1.OwnerReference, o *appsv1.StatefulSet) (*controller,
 // Where the target cannot be read, the labels of the pod select.
 func customController(ctx context.Context, targets *target.Resolver, change Change, ref metav1.OwnerReference) (*controller, error) {
 	found := &controller{ref: ref, wanted: disruption.Unknown, selector: labels.SelectorFromSet(change.Target.Labels)}
-	if targets == nil || change.Reading.Object == nil {
+	if targets == nil || change.Autoscaler.Object == nil {
 		return found, nil
 	}
 	namespace := change.Target.Namespace
-	if selector, err := targets.Selector(ctx, namespace, change.Reading.Object.Spec.TargetRef); err == nil {
+	if selector, err := targets.Selector(ctx, namespace, change.Autoscaler.Object.Spec.TargetRef); err == nil {
 		found.selector = selector
 	}
 	if key, known := target.Controller(namespace, []metav1.OwnerReference{ref}); known {

@@ -116,7 +116,7 @@ func replacementOf(c Change) Change {
 	if len(c.gets()) > 0 || c.Cause != disruption.NodeCrowded && c.Cause != disruption.MemoryRefused {
 		return c
 	}
-	targets := convert.Recommendation(c.Reading.Object.Status.Recommendation)
+	targets := convert.Recommendation(c.Autoscaler.Object.Status.Recommendation)
 	for _, has := range convert.Pod(c.Target).Containers {
 		if bounds, found := targets[has.Name]; found {
 			c.Containers = append(c.Containers, policy.Fitted{Name: has.Name, Requests: bounds.Target})

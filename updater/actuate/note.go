@@ -28,7 +28,7 @@ import (
 func NoteOf(c Change, now time.Time) rollout.Change {
 	note := rollout.Change{At: now.UTC().Truncate(time.Second), Generation: c.Target.Generation}
 	note.Ready, _ = convert.Ready(c.Target)
-	core := c.Reading.Pod(c.Target, 0)
+	core := c.Autoscaler.Pod(c.Target)
 	for i := range core.Containers {
 		has := core.Containers[i].Asked
 		at := slices.IndexFunc(c.Containers, func(f policy.Fitted) bool { return f.Name == has.Name })

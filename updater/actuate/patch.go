@@ -23,7 +23,7 @@ var errNothing = errors.New("no container of the pod would get other resources")
 func ResizePatch(c Change) ([]byte, error) {
 	steps := []client.PatchOperation{client.PatchTest("/metadata/uid", string(c.Target.UID))}
 	first := len(steps)
-	printer := convert.NewPrinter(c.Reading.Object, c.Reading.Ranges)
+	printer := convert.NewPrinter(c.Autoscaler.Object, *c.Autoscaler.Ranges)
 	gets := c.gets()
 	for i := range c.Target.Spec.Containers {
 		container := &c.Target.Spec.Containers[i]

@@ -19,14 +19,14 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/updater/view"
+	"loadline.dev/loadline/updater/snapshot"
 )
 
 func change(pod *corev1.Pod, fitted ...policy.Fitted) Change {
 	return Change{
-		Action:  disruption.Action{Containers: fitted},
-		Target:  pod,
-		Reading: view.NewReading(&vpav1.VerticalPodAutoscaler{}, convert.LimitRanges{}),
+		Action:     disruption.Action{Containers: fitted},
+		Target:     pod,
+		Autoscaler: snapshot.NewVPA(&vpav1.VerticalPodAutoscaler{}, &convert.LimitRanges{}),
 	}
 }
 

@@ -54,14 +54,14 @@ func pauseKeys(change Change) (owner, pod pauseKey) {
 	if ref := metav1.GetControllerOfNoCopy(change.Target); ref != nil {
 		owner = pauseKey{object: ref.UID, name: ref.Kind + " " + change.Target.Namespace + "/" + ref.Name}
 	}
-	if vpa := change.Reading.Object; vpa != nil {
+	if vpa := change.Autoscaler.Object; vpa != nil {
 		owner.vpa, pod.vpa = vpa.UID, vpa.UID
 	}
 	return owner, pod
 }
 
 func generationOf(change Change) int64 {
-	if vpa := change.Reading.Object; vpa != nil {
+	if vpa := change.Autoscaler.Object; vpa != nil {
 		return vpa.Generation
 	}
 	return 0

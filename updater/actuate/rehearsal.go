@@ -124,7 +124,7 @@ func (r *Rehearsal) print(verb string, c Change) error {
 // Sizes describes for people what a change gives: for each container that
 // changes, each kind from what it has to what it gets.
 func Sizes(c Change) string {
-	printer := convert.NewPrinter(c.Reading.Object, c.Reading.Ranges)
+	printer := convert.NewPrinter(c.Autoscaler.Object, *c.Autoscaler.Ranges)
 	return sizes(convert.Pod(c.Target).Containers, c.gets(), func(i int, f policy.Fitted) corev1.ResourceRequirements {
 		return printer.Sizes(f, convert.Current(c.Target, c.Target.Spec.Containers[i]))
 	})

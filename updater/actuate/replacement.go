@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/updater/view"
+	"loadline.dev/loadline/updater/snapshot"
 )
 
 // perPodLabels are the labels that controllers add to the ones of their template.
@@ -114,12 +114,12 @@ func recreated(evicted *corev1.Pod) *corev1.Pod {
 }
 
 // withSizes returns a pod with the resources that the webhook would set.
-func withSizes(pod *corev1.Pod, reading view.Reading) *corev1.Pod {
-	if reading.Object == nil || convert.SizedAsWhole(pod) {
+func withSizes(pod *corev1.Pod, vpa snapshot.VPA) *corev1.Pod {
+	if vpa.Object == nil || convert.SizedAsWhole(pod) {
 		return pod
 	}
 	pod = pod.DeepCopy()
-	core, printer := reading.Pod(pod, 0), convert.NewPrinter(reading.Object, reading.Ranges)
+	core, printer := vpa.Pod(pod), convert.NewPrinter(vpa.Object, *vpa.Ranges)
 	for _, f := range core.Fitted() {
 		at := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == f.Name })
 		resources := &pod.Spec.Containers[at].Resources

@@ -14,7 +14,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/updater/view"
+	"loadline.dev/loadline/updater/snapshot"
 )
 
 // livePod is a pod as the API server has it: named, placed, resized and marked.
@@ -88,7 +88,7 @@ func TestReplacement_IsWhatTheControllerCreates(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			evicted := livePod(tc.kind, tc.apiVersion)
-			change := Change{Target: evicted, Reading: view.NewReading(&vpav1.VerticalPodAutoscaler{}, convert.LimitRanges{})}
+			change := Change{Target: evicted, Autoscaler: snapshot.NewVPA(&vpav1.VerticalPodAutoscaler{}, &convert.LimitRanges{})}
 			owner, err := readController(t.Context(), fake.NewClientset(tc.owner), nil, change, evicted.OwnerReferences[0])
 			require.NoError(t, err)
 			require.True(t, owner.selector.Matches(labels.Set(evicted.Labels)))

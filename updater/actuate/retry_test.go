@@ -20,7 +20,7 @@ import (
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/kube/client"
-	"loadline.dev/loadline/updater/view"
+	"loadline.dev/loadline/updater/snapshot"
 )
 
 // A budget that allows no eviction says when to come again. That is the next pass: ten
@@ -38,7 +38,7 @@ func TestNoChangeWaitsForTheTimeThatTheAPIServerNames(t *testing.T) {
 	c := &Cluster{Kube: clients.Kube, Events: record.NewFakeRecorder(9), Resizes: Limiter(0, 0), Evictions: Limiter(0, 0)}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "1"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}}}}
 	change := func(restarts bool) Change {
-		return Change{Target: pod, Reading: view.NewReading(&vpav1.VerticalPodAutoscaler{}, convert.LimitRanges{}), Action: disruption.Action{
+		return Change{Target: pod, Autoscaler: snapshot.NewVPA(&vpav1.VerticalPodAutoscaler{}, &convert.LimitRanges{}), Action: disruption.Action{
 			Subject: disruption.Subject{Namespace: "shop", VPA: "v", Pod: "web", UID: "1"}, Restarts: restarts,
 			Containers: []policy.Fitted{{Name: "app", Requests: resources.Of(200, 200<<20)}}}}
 	}

@@ -21,7 +21,7 @@ import (
 	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/pkg/fairwork"
 	"loadline.dev/loadline/pkg/kube/client"
-	"loadline.dev/loadline/updater/view"
+	"loadline.dev/loadline/updater/snapshot"
 )
 
 // While changes of other namespaces wait, an API server that does not answer delays them by the limit of
@@ -32,7 +32,7 @@ func TestCluster_TurnBoundsAllRequestsOfAChange(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "1", Annotations: map[string]string{convert.PauseAnnotation: ""}},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}}},
 	}
-	change := Change{Target: pod, Reading: view.NewReading(&vpav1.VerticalPodAutoscaler{}, convert.LimitRanges{}), Action: disruption.Action{
+	change := Change{Target: pod, Autoscaler: snapshot.NewVPA(&vpav1.VerticalPodAutoscaler{}, &convert.LimitRanges{}), Action: disruption.Action{
 		Subject:    disruption.Subject{Namespace: "shop", VPA: "v", Pod: "web", UID: "1"},
 		Containers: []policy.Fitted{{Name: "app", Requests: resources.Of(200, 200<<20)}}}}
 	observed, restarts, shares := change, change, change

@@ -25,8 +25,9 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/plan"
 	"loadline.dev/loadline/updater/podqueue"
-	"loadline.dev/loadline/updater/view"
+	"loadline.dev/loadline/updater/snapshot"
 )
 
 const (
@@ -58,12 +59,12 @@ type Metrics interface {
 
 // Config has the parts of a Queue. All fields must be set.
 type Config struct {
-	Reader    *view.Reader
+	Reader    *snapshot.Reader
 	Pods      corelisters.PodLister
 	Executor  Executor
 	Plan      disruption.Config // budget of containers that restart
 	Workers   int               // per namespace
-	StaticCPU *view.StaticCPUNodes
+	StaticCPU *plan.StaticCPUNodes
 	Metrics   Metrics
 }
 
@@ -137,7 +138,7 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) 
 	if unseen(pod, now) {
 		return 0, q.giveMissed(ctx, pod, now)
 	}
-	reading, found, err := q.Reader.Controlling(ctx, pod)
+	vpa, found, err := q.Reader.Controlling(ctx, pod, false)
 	if err != nil { // whoever does not know the owner knows nothing of its VPA
 		return 0, fmt.Errorf("find the VPA of the pod: %w", err)
 	}
@@ -147,22 +148,22 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) 
 		klog.FromContext(ctx).V(4).Info("Startup boost not taken back yet: no VPA controls the pod, as far as is known", "pod", klog.KObj(pod))
 		return pause, nil
 	}
-	if found && (q.Reader.Generations.Outdated(reading.Object) || convert.Unreadable(reading.Object) != "") {
+	if found && (q.Reader.Generations.Outdated(vpa.Object) || convert.Unreadable(vpa.Object) != "") {
 		return outdatedPause, nil
 	}
 	if !found {
 		// Nobody else would ever take the boost back.
-		reading = view.NewReading(&vpav1.VerticalPodAutoscaler{}, reading.Ranges)
-		reading.Object.Namespace, reading.Object.Spec.UpdatePolicy = name.Namespace, &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeOff)}
+		vpa = snapshot.NewVPA(&vpav1.VerticalPodAutoscaler{}, vpa.Ranges)
+		vpa.Object.Namespace, vpa.Object.Spec.UpdatePolicy = name.Namespace, &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeOff)}
 	}
-	verdict := Judge(reading, pod, now)
+	verdict := Judge(vpa, pod, now)
 	if len(verdict.Over) == 0 {
 		return verdict.Wait, nil
 	}
 	if left := q.justDone(pod.UID, verdict, now); left > 0 {
 		return left, nil // the cache is behind; if it is not, it is time to do it again
 	}
-	core := reading.Pod(pod, 0)
+	core := vpa.Pod(pod)
 	if core.Pending || core.Resize != disruption.NotResizing {
 		return 0, nil // the end of it is an event
 	}
@@ -173,12 +174,12 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) 
 		verdict = kept // a pod that has just started is not restarted for what a pass may do later
 	}
 	if restarts(core, verdict) {
-		refused, err := q.refused(ctx, reading, pod)
+		refused, err := q.refused(ctx, vpa, pod)
 		if err != nil || refused != "" {
 			return budgetPause, err
 		}
 	}
-	err = q.unboost(ctx, reading, pod, verdict, now)
+	err = q.unboost(ctx, vpa, pod, verdict, now)
 	switch {
 	case errors.Is(err, actuate.ErrRestarting):
 		return budgetPause, nil
@@ -190,11 +191,11 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) 
 
 // Judge returns the verdict about the startup boosts of a pod at now. An annotation of an unknown container, or an
 // unreadable one, is over.
-func Judge(reading view.Reading, pod *corev1.Pod, now time.Time) policy.BoostVerdict {
+func Judge(vpa snapshot.VPA, pod *corev1.Pod, now time.Time) policy.BoostVerdict {
 	original, _ := convert.Boosted(pod) // unreadable ones are empty
 	p := policy.BoostedPod{Containers: make([]policy.BoostedContainer, len(pod.Spec.Containers))}
 	p.Ready, p.ReadySince = convert.Ready(pod)
-	p.StaysBurstable = reading.Rules.KeepsClass && convert.StaysBurstable(pod)
+	p.StaysBurstable = vpa.Rules.KeepsClass && convert.StaysBurstable(pod)
 	observed, known := convert.Observed(pod)
 	current := convert.Pod(pod)
 	p.Unsized, p.Rounded = current.Unsized, current.Rounded
@@ -207,8 +208,8 @@ func Judge(reading view.Reading, pod *corev1.Pod, now time.Time) policy.BoostVer
 		}
 	}
 	verdict := policy.JudgeBoost(p, policy.BoostAdvice{
-		Sizes:          reading.Object != nil && convert.Mode(reading.Object) != vpav1.UpdateModeOff,
-		Recommendation: reading.Recommendation, Rules: reading.Rules, Ranges: reading.Ranges.Ranges,
+		Sizes:          vpa.Object != nil && convert.Mode(vpa.Object) != vpav1.UpdateModeOff,
+		Recommendation: vpa.Recommendation, Rules: vpa.Rules, Ranges: vpa.Ranges.Ranges,
 	}, now)
 	for name := range original {
 		verdict.Over = append(verdict.Over, name)
@@ -230,12 +231,12 @@ func (q *Queue) giveMissed(ctx context.Context, pod *corev1.Pod, now time.Time) 
 	if pod.Spec.NodeName == "" || q.wasGiven(pod.UID, now) {
 		return nil // the end of that is an event
 	}
-	reading, found, err := q.Reader.Controlling(ctx, pod)
-	if err != nil || !found || !convert.HasBoost(reading.Object) || pod.CreationTimestamp.Before(&reading.Object.CreationTimestamp) {
+	vpa, found, err := q.Reader.Controlling(ctx, pod, false)
+	if err != nil || !found || !convert.HasBoost(vpa.Object) || pod.CreationTimestamp.Before(&vpa.Object.CreationTimestamp) {
 		return err
 	}
-	err = q.Executor.Boost(ctx, actuate.Change{Target: pod, Reading: reading, Action: disruption.Action{
-		Subject: disruption.Subject{Namespace: pod.Namespace, VPA: reading.Object.Name, Pod: pod.Name, UID: string(pod.UID)},
+	err = q.Executor.Boost(ctx, actuate.Change{Target: pod, Autoscaler: vpa, Action: disruption.Action{
+		Subject: disruption.Subject{Namespace: pod.Namespace, VPA: vpa.Object.Name, Pod: pod.Name, UID: string(pod.UID)},
 		Cause:   disruption.BoostMissed,
 	}})
 	if err != nil && !errors.Is(err, actuate.ErrRehearsed) && !actuate.Gone(err) {
@@ -277,12 +278,12 @@ func (q *Queue) found(name cache.ObjectName) {
 	delete(q.without, name)
 }
 
-func (q *Queue) unboost(ctx context.Context, reading view.Reading, pod *corev1.Pod, verdict policy.BoostVerdict, now time.Time) error {
-	change := actuate.Change{Target: pod, Reading: reading, Unboosted: verdict.Over, Action: disruption.Action{
-		Subject:    disruption.Subject{Namespace: pod.Namespace, VPA: reading.Object.Name, Pod: pod.Name, UID: string(pod.UID)},
+func (q *Queue) unboost(ctx context.Context, vpa snapshot.VPA, pod *corev1.Pod, verdict policy.BoostVerdict, now time.Time) error {
+	change := actuate.Change{Target: pod, Autoscaler: vpa, Unboosted: verdict.Over, Action: disruption.Action{
+		Subject:    disruption.Subject{Namespace: pod.Namespace, VPA: vpa.Object.Name, Pod: pod.Name, UID: string(pod.UID)},
 		Cause:      disruption.BoostOver,
 		Containers: verdict.Give,
-		Restarts:   restarts(reading.Pod(pod, 0), verdict),
+		Restarts:   restarts(vpa.Pod(pod), verdict),
 	}}
 	err := q.Executor.Unboost(ctx, change)
 	if errors.Is(err, actuate.ErrInUse) { // which may last; the CPU must not wait for it
@@ -300,7 +301,7 @@ func (q *Queue) unboost(ctx context.Context, reading view.Reading, pod *corev1.P
 		q.recent[pod.UID] = unboosted{now, verdict.Over, change.Restarts}
 		q.mu.Unlock()
 	}
-	q.Metrics.Unboosted(cache.NewObjectName(pod.Namespace, reading.Object.Name), err)
+	q.Metrics.Unboosted(cache.NewObjectName(pod.Namespace, vpa.Object.Name), err)
 	return err
 }
 
@@ -354,8 +355,8 @@ func restarts(p disruption.Pod, verdict policy.BoostVerdict) bool {
 
 // refused says why no container of the pod may be restarted now. Pods whose
 // containers were restarted a moment ago count as away.
-func (q *Queue) refused(ctx context.Context, reading view.Reading, pod *corev1.Pod) (reason.Reason, error) {
-	v, err := q.Reader.Siblings(ctx, reading, pod)
+func (q *Queue) refused(ctx context.Context, vpa snapshot.VPA, pod *corev1.Pod) (reason.Reason, error) {
+	v, err := q.Reader.Siblings(ctx, &vpa, pod)
 	if err != nil {
 		return "", err
 	}

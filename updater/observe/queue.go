@@ -33,8 +33,10 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/podqueue"
+	"loadline.dev/loadline/updater/policies"
 	"loadline.dev/loadline/updater/records"
-	"loadline.dev/loadline/updater/view"
+	"loadline.dev/loadline/updater/rollouts"
+	"loadline.dev/loadline/updater/snapshot"
 )
 
 const (
@@ -104,11 +106,13 @@ type revertState struct {
 
 // Config is what a Queue needs. All fields but Prometheus must be set.
 type Config struct {
-	Reader   *view.Reader
-	Pods     corelisters.PodLister
-	Records  *records.Store
-	Executor Executor
-	Metrics  Metrics
+	Reader    *snapshot.Reader
+	Policies  *policies.Resolver
+	Workloads *rollouts.Reader
+	Pods      corelisters.PodLister
+	Records   *records.Store
+	Executor  Executor
+	Metrics   Metrics
 	// Remover removes invalid notes from pods. Its requests have their own rate. Nil: Executor.
 	Remover Remover
 	// Prometheus knows whether containers are throttled or wait for CPU; nil: nobody does.
@@ -199,17 +203,22 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time, 
 		}
 		return again, nil
 	}
-	reading, of, held, err := q.Reader.Governed(ctx, pod)
-	switch {
-	case err != nil: // whoever does not know the owner knows nothing of its policy
+	vpa, found, err := q.Reader.Controlling(ctx, pod, true)
+	if err != nil { // without the owner, the policy is unknown
 		return 0, fmt.Errorf("find the policy of the pod: %w", err)
-	case of != nil && of.Observed:
-	case waits(held) && now.Sub(change.At) < forgotten:
+	}
+	var of policies.Effective
+	if found {
+		of = q.Policies.Permitted(vpa.Object)
+	}
+	switch {
+	case of.Policy != nil && of.Observed:
+	case waits(of.Skip) && now.Sub(change.At) < forgotten:
 		return again, nil
 	default: // nobody is to change the pod any more
 		return q.drop(ctx, pod, change.At, errUngoverned, d)
 	}
-	return q.judge(ctx, &observed{pod: pod, change: change, reading: reading, Rollout: of}, now, d)
+	return q.judge(ctx, &observed{pod: pod, change: change, vpa: vpa, Effective: &of}, now, d)
 }
 
 // longest is by how much clocks, and caches, may be behind.
@@ -254,10 +263,10 @@ func waits(held reason.Reason) bool {
 
 // observed is a pod with a change.
 type observed struct {
-	*view.Rollout
-	pod     *corev1.Pod
-	change  rollout.Change
-	reading view.Reading
+	*policies.Effective
+	pod    *corev1.Pod
+	change rollout.Change
+	vpa    snapshot.VPA
 }
 
 func (q *Queue) judge(ctx context.Context, o *observed, now time.Time, d duty) (wait time.Duration, err error) {
@@ -286,7 +295,7 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time, d duty) (
 		q.queue.Add(cache.MetaObjectToName(o.pod))
 		return 0, nil
 	}
-	core := o.reading.Pod(o.pod, 0)
+	core := o.vpa.Pod(o.pod)
 	if noted, changed := o.begun(&core, now); changed && !q.reverting(o) {
 		if o.change.Pending && !noted.Pending {
 			if _, err := q.Records.Update(ctx, o.Workload, func(s rollout.State) rollout.State { return s.Began(noted.At) }); err != nil {
@@ -296,7 +305,7 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time, d duty) (
 		}
 		return 0, q.Executor.Note(ctx, o.pod, noted) // the event of it comes back here
 	}
-	seen := q.Reader.Evidence(o.pod, &core, o.Workload.Key)
+	seen := q.Workloads.Evidence(o.pod, &core, o.Workload.Key)
 	verdict := rollout.Judge(o.change, seen, o.Safety, now)
 	if verdict.Ask && q.measurer != nil {
 		known, found := q.measurer.want(cache.MetaObjectToName(o.pod), changeOf{o.pod.UID, o.change.At})
@@ -348,12 +357,12 @@ func (q *Queue) store(ctx context.Context, o *observed, verdict rollout.Verdict,
 // end stores how the observation of a change ended, and takes its note off the pod. withdrawn is
 // what the node was asked for no more, of a resize that it could not do.
 func (q *Queue) end(ctx context.Context, o *observed, verdict rollout.Verdict, withdrawn []policy.Fitted, now time.Time) error {
-	klog.FromContext(ctx).V(2).Info("Change of a pod judged", "pod", klog.KObj(o.pod), "vpa", o.reading.Object.Name, "outcome", verdict.Outcome, "reason", verdict.Harm, "age", now.Sub(o.change.At))
+	klog.FromContext(ctx).V(2).Info("Change of a pod judged", "pod", klog.KObj(o.pod), "vpa", o.vpa.Object.Name, "outcome", verdict.Outcome, "reason", verdict.Harm, "age", now.Sub(o.change.At))
 	if err := q.store(ctx, o, verdict, now); err != nil {
 		return err
 	}
 	if verdict.Outcome == rollout.Failed {
-		q.Executor.Judged(o.reading.Object, o.pod, verdict, withdrawn)
+		q.Executor.Judged(o.vpa.Object, o.pod, verdict, withdrawn)
 	}
 	if err := q.Executor.RemoveNote(ctx, o.pod); err != nil {
 		return err

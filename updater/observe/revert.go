@@ -78,16 +78,16 @@ func (q *Queue) awaitRevert(
 	}
 	v.Outcome = rollout.RevertDeferred
 	klog.FromContext(ctx).Info("Revert not carried out by the node in time",
-		"pod", klog.KObj(o.pod), "vpa", o.reading.Object.Name, "reason", v.Harm)
-	q.Executor.Judged(o.reading.Object, o.changed(), *v, o.change.GiveBack(sizesOf(o.changed(), core), v.Harm))
-	q.Metrics.RevertDeferred(cache.MetaObjectToName(o.reading.Object), v.Harm)
+		"pod", klog.KObj(o.pod), "vpa", o.vpa.Object.Name, "reason", v.Harm)
+	q.Executor.Judged(o.vpa.Object, o.changed(), *v, o.change.GiveBack(sizesOf(o.changed(), core), v.Harm))
+	q.Metrics.RevertDeferred(cache.MetaObjectToName(o.vpa.Object), v.Harm)
 	return 0
 }
 
 // requestRevert records the harm on the pod and resizes the pod to its previous sizes. The record comes first,
 // because the evidence may be gone when the pod is synced again. A record that fails does not hold up the revert.
 func (q *Queue) requestRevert(ctx context.Context, o *observed, v rollout.Verdict, sizes []policy.Fitted) error {
-	log := klog.FromContext(ctx).WithValues("pod", klog.KObj(o.pod), "vpa", o.reading.Object.Name, "reason", v.Harm)
+	log := klog.FromContext(ctx).WithValues("pod", klog.KObj(o.pod), "vpa", o.vpa.Object.Name, "reason", v.Harm)
 	if noted := o.change; noted.Harm != v.Harm {
 		noted.Harm = v.Harm
 		limited, cancel := context.WithTimeout(client.Unlimited(ctx), harmNoteTimeout)
@@ -102,7 +102,7 @@ func (q *Queue) requestRevert(ctx context.Context, o *observed, v rollout.Verdic
 	} else if err != nil {
 		q.Metrics.RevertFailed()
 		if q.firstFailure(o) {
-			q.Executor.NotTakenBack(o.reading.Object, o.pod, v, err)
+			q.Executor.NotTakenBack(o.vpa.Object, o.pod, v, err)
 		}
 		return err
 	}
@@ -121,8 +121,8 @@ func (q *Queue) reportRevert(o *observed, v rollout.Verdict, sizes []policy.Fitt
 	if len(sizes) == 0 { // requested and reported by another process, or nothing was lowered
 		return
 	}
-	q.Executor.Judged(o.reading.Object, pod, v, sizes)
-	q.Metrics.Reverted(cache.MetaObjectToName(o.reading.Object), v.Harm)
+	q.Executor.Judged(o.vpa.Object, pod, v, sizes)
+	q.Metrics.Reverted(cache.MetaObjectToName(o.vpa.Object), v.Harm)
 }
 
 // changed returns the pod with the sizes of the observed change, as before the revert.

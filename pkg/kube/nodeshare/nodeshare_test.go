@@ -59,9 +59,7 @@ func pod(name, cpu string) *corev1.Pod {
 }
 
 func (v *VPA) read(p *corev1.Pod, on *Node) *Pod {
-	running, starting := convert.Footprints(p)
-	s := SizesOf(running, starting)
-	return new(v.Read(p, &s, on, noon()))
+	return new(v.Read(p, &Sizes{}, on, noon()))
 }
 
 func TestHowFarAVPAShares(t *testing.T) {

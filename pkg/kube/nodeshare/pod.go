@@ -1,8 +1,8 @@
 package nodeshare
 
 import (
-	"cmp"
 	"math"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,7 +14,6 @@ import (
 	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sharing"
-	"loadline.dev/loadline/pkg/kube/client"
 )
 
 // Pod is a pod as far as sharing is concerned.
@@ -44,33 +43,20 @@ func (p *Pod) Why() reason.Reason {
 	return p.Apart
 }
 
-// Sizes is what follows from the containers of a pod and their statuses alone, and from its VPA:
-// pods of one VPA that are alike in these have the same. Make it with SizesOf. The rest is found
-// when the first pod is read with them.
+// Sizes are the containers of a pod as they share. Equal pods of one VPA have the same.
 type Sizes struct {
+	asked, runs       policy.Pod
 	running, starting resources.List // see convert.Footprints
-
-	looked bool          // found is known
-	found  sharing.Facts // but for what follows from anything else
-
-	// Of the annotations of the pod that was read last.
-	annotations map[string]string
-	mark        sharing.Mark
-	boosted     bool
-
-	containers []sharing.Container
-	requests   []sharing.Amounts
+	containers        []sharing.Container
+	requests          []sharing.Amounts
 }
 
-// SizesOf returns the sizes of pods that take so much of their node when they run, and when they
-// start.
-func SizesOf(running, starting resources.List) Sizes {
-	return Sizes{running: running, starting: starting}
+func (s *Sizes) equal(o *Sizes) bool {
+	return equalPods(&s.asked, &o.asked) && equalPods(&s.runs, &o.runs) && s.running == o.running && s.starting == o.starting
 }
 
-// Takes reports whether the sizes are those of a pod that takes so much.
-func (s *Sizes) Takes(running, starting resources.List) bool {
-	return s.running == running && s.starting == starting
+func equalPods(a, b *policy.Pod) bool {
+	return slices.Equal(a.Containers, b.Containers) && a.Unsized == b.Unsized && a.Rounded == b.Rounded
 }
 
 // Unwanted returns a pod that no VPA controls whose policy wants sharing.
@@ -78,32 +64,28 @@ func Unwanted(pod *corev1.Pod) Pod {
 	return Pod{UID: pod.UID, Created: pod.CreationTimestamp.Time, Takes: convert.Footprint(pod), Waiting: convert.Waiting(pod), New: convert.Unaccepted(pod), Apart: reason.NotWanted}
 }
 
-// Read returns a pod of v, which is on a node; s are its sizes.
-func (v *VPA) Read(pod *corev1.Pod, s *Sizes, on *Node, now time.Time) Pod {
+// Read returns a pod of v, which is on a node. It reuses the last sizes of pods of v, which may be zero, for an
+// equal pod and replaces them for another one.
+func (v *VPA) Read(pod *corev1.Pod, last *Sizes, on *Node, now time.Time) Pod {
 	p := Pod{UID: pod.UID, Of: v, Created: pod.CreationTimestamp.Time, Waiting: convert.Waiting(pod), New: convert.Unaccepted(pod)}
+	s := Sizes{asked: convert.NewPod(pod), runs: convert.Pod(pod)}
+	s.running, s.starting = convert.Footprints(pod)
 	for k := range resources.Kind(resources.Kinds) {
 		p.Takes = p.Takes.With(k, max(s.running.Value(k), s.starting.Value(k)))
 	}
-	var read *sized
-	if !s.looked {
-		read = sizedOf(pod)
-		v.look(pod, read, s)
-	}
-	if p.Apart = sharing.Eligible(v.facts(pod, s, on.GPUs, now)); p.Apart != "" && p.Apart != reason.Reverted {
+	if p.Apart = sharing.Eligible(v.facts(pod, &s, on.GPUs, now)); p.Apart != "" && p.Apart != reason.Reverted {
 		return p
 	}
-	if s.containers == nil {
-		if read == nil {
-			read = sizedOf(pod)
-		}
-		v.size(read, s)
+	if last.containers == nil || !last.equal(&s) {
+		v.size(&s)
+		*last = s
 	}
 	if p.Apart != "" {
-		p.awaitPeak(s)
+		p.awaitPeak(last)
 		return p
 	}
-	p.Requests = s.requests
-	p.Sharing = sharing.Pod{Name: pod.Namespace + "/" + pod.Name, Daemon: v.Kind == "DaemonSet", Containers: s.containers}
+	p.Requests = last.requests
+	p.Sharing = sharing.Pod{Name: pod.Namespace + "/" + pod.Name, Daemon: v.Kind == "DaemonSet", Containers: last.containers}
 	for k := range resources.Kind(resources.Kinds) {
 		p.Sharing.Init[k] = float64(s.starting.Value(k))
 	}
@@ -135,15 +117,10 @@ func (p *Pod) awaitPeak(s *Sizes) {
 	}
 }
 
-// sized are the containers of a pod with what it asks for and with what it runs.
-type sized struct{ asked, runs policy.Pod }
-
-func sizedOf(pod *corev1.Pod) *sized { return &sized{convert.NewPod(pod), convert.Pod(pod)} }
-
 // unanswered reports whether the pod asks for something else than it runs with.
-func (p *sized) unanswered() bool {
-	for i := range p.asked.Containers {
-		asked, runs := &p.asked.Containers[i], &p.runs.Containers[i]
+func (s *Sizes) unanswered() bool {
+	for i := range s.asked.Containers {
+		asked, runs := &s.asked.Containers[i], &s.runs.Containers[i]
 		if asked.Requests != runs.Requests || asked.Limits != runs.Limits {
 			return true
 		}
@@ -151,9 +128,17 @@ func (p *sized) unanswered() bool {
 	return false
 }
 
-// look finds what follows from the containers of a pod of what decides whether it shares.
-func (v *VPA) look(pod *corev1.Pod, read *sized, s *Sizes) {
-	f := sharing.Facts{Resizing: read.unanswered()}
+// facts returns what decides whether a pod shares.
+func (v *VPA) facts(pod *corev1.Pod, s *Sizes, gpus bool, now time.Time) sharing.Facts {
+	mark, _ := convert.Shared(pod)
+	f := sharing.Facts{
+		Excluded: v.Mode == fleet.SharingOff && v.Why != reason.SharingOptedOut && v.Why != reason.RecipeDoesNotShare || v.Kind == "CronJob" || v.Kind == "Job",
+		Off:      v.Why == reason.SharingOptedOut, GPUs: gpus, PodLevel: convert.SizedAsWhole(pod),
+		Guaranteed: pod.Status.QOSClass == corev1.PodQOSGuaranteed, Shared: v.Settings.Kinds,
+		Age: now.Sub(v.Created), MinAge: v.MinAge, Short: v.Short, Reverted: mark.Out(now),
+		Pending: pod.Status.Phase == corev1.PodPending, Terminating: pod.DeletionTimestamp != nil, Boosted: convert.HasBoosted(pod),
+		Resizing: s.unanswered() || resizing(pod),
+	}
 	for i := range pod.Spec.Containers {
 		name := pod.Spec.Containers[i].Name
 		for k, looked := range v.Looked.Of(name) {
@@ -167,36 +152,7 @@ func (v *VPA) look(pod *corev1.Pod, read *sized, s *Sizes) {
 		_, recommended := v.Sizing.Recommendation[name]
 		f.Recommended = f.Recommended || recommended && v.Why != reason.RecipeDoesNotShare && !v.Outdated
 	}
-	s.looked, s.found = true, f
-}
-
-// facts returns what decides whether a pod shares.
-func (v *VPA) facts(pod *corev1.Pod, s *Sizes, gpus bool, now time.Time) sharing.Facts {
-	if s.annotations == nil || !client.SameMap(s.annotations, pod.Annotations) {
-		s.mark, _ = convert.Shared(pod)
-		s.annotations, s.boosted = pod.Annotations, convert.HasBoosted(pod)
-	}
-	f := s.found
-	f.Excluded = v.Mode == fleet.SharingOff && v.Why != reason.SharingOptedOut && v.Why != reason.RecipeDoesNotShare || v.Kind == "CronJob" || v.Kind == "Job"
-	f.Off, f.GPUs, f.PodLevel = v.Why == reason.SharingOptedOut, gpus, convert.SizedAsWhole(pod)
-	f.Guaranteed, f.Shared = pod.Status.QOSClass == corev1.PodQOSGuaranteed, v.Settings.Kinds
-	f.Age, f.MinAge, f.Short, f.Reverted = now.Sub(v.Created), v.MinAge, v.Short, s.mark.Out(now)
-	f.Pending, f.Terminating, f.Boosted = pod.Status.Phase == corev1.PodPending, pod.DeletionTimestamp != nil, s.boosted
-	f.Resizing = f.Resizing || resizing(pod)
 	return f
-}
-
-// Until returns when what Read said of a pod ends, though nothing of the pod changes; zero: it does
-// not.
-func (v *VPA) Until(pod *corev1.Pod, said *Pod) time.Time {
-	switch said.Apart {
-	case reason.NewWorkload:
-		return v.Created.Add(cmp.Or(v.MinAge, sharing.MinAge))
-	case reason.Reverted:
-		mark, _ := convert.Shared(pod)
-		return mark.At.Add(sharing.RevertFor)
-	}
-	return time.Time{}
 }
 
 // resizing reports whether a resize of a pod is under way, waits or was refused.
@@ -215,12 +171,12 @@ func resizing(pod *corev1.Pod) bool {
 // else runs in the pod, such as sidecars that are init containers, counts as one more container
 // that always takes what it requests. So does what is not shared. What minAllowed or a LimitRange
 // raises counts only as far as the container requests it already: nobody makes room for the rest.
-func (v *VPA) size(read *sized, s *Sizes) {
-	asked := read.asked.Containers
+func (v *VPA) size(s *Sizes) {
+	asked := s.asked.Containers
 	base := map[string]resources.Bounds{} // without a size, so that a small one is no garbage
 	v.recommendBase(base)
-	bases := policy.Fit(read.runs, base, v.Sizing.Rules, *v.Sizing.Ranges)
-	peaks := policy.Fit(read.runs, v.Sizing.Recommendation, v.Sizing.Rules, *v.Sizing.Ranges)
+	bases := policy.Fit(s.runs, base, v.Sizing.Rules, *v.Sizing.Ranges)
+	peaks := policy.Fit(s.runs, v.Sizing.Recommendation, v.Sizing.Rules, *v.Sizing.Ranges)
 	all, requests := make([]sharing.Container, len(asked)+1), make([]sharing.Amounts, len(asked))
 	rest, owns, most := &all[len(asked)], v.owns(), v.policyMax()
 	for k := range resources.Kind(resources.Kinds) {

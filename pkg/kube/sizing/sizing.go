@@ -237,49 +237,20 @@ func (p *Policies) ForPod(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod) fle
 	return d
 }
 
-// Answer is what Decide said of a VPA, for callers that ask again and again: Decide looks only
-// whether anything of what it came from has changed. The zero value is that nothing was asked.
+// Answer is the decision about the target of a VPA.
 type Answer struct {
 	fleet.Decision
 
 	Workload target.Workload // the target
 	Known    bool            // false: there is no policy, or the target is one that Target does not return
 	Rival    string          // another policy that would be responsible but for its name, see fleet.Set.Rival; empty: none
-
-	// What it came from; the caches hand out the same objects until they change.
-	vpa       *vpav1.VerticalPodAutoscaler
-	policies  *Snapshot
-	listed    target.Listed
-	object    any
-	namespace *corev1.Namespace
 }
 
-// Decide is For, for callers that know whether the VPA was made for a policy. What it says
-// replaces the last answer about that VPA; it reports whether that still holds.
-func (p *Policies) Decide(vpa *vpav1.VerticalPodAutoscaler, made bool, last *Answer) (holds bool) {
-	policies := p.Now()
-	if last.policies == policies && last.vpa == vpa && last.object != nil &&
-		last.object == p.workloads.Object(last.listed) && last.namespace == p.namespace(vpa.Namespace) {
-		return true
-	}
-	*last = p.answer(policies, vpa, made)
-	return false
-}
-
-// Object is the target as the caches have it, which is another object once it has changed; nil: not
-// known.
-func (a *Answer) Object() any { return a.object }
-
-func (p *Policies) answer(policies *Snapshot, vpa *vpav1.VerticalPodAutoscaler, made bool) (a Answer) {
-	if policies.Set().Len() > 0 && vpa.Spec.TargetRef != nil { // else that takes no time
-		// Before they are looked at: what changes meanwhile is not missed.
-		a.vpa, a.policies, a.namespace = vpa, policies, p.namespace(vpa.Namespace)
-		a.listed = target.ListedAs(target.RefKey(vpa.Namespace, vpa.Spec.TargetRef))
-		a.object = p.workloads.Object(a.listed)
-	}
-	a.Decision, a.Workload, a.Known = p.decide(vpa, made, nil)
+// Answer decides about the target of a VPA as For does. generated is convert.MadeForPolicy.
+func (p *Policies) Answer(vpa *vpav1.VerticalPodAutoscaler, generated bool) (a Answer) {
+	a.Decision, a.Workload, a.Known = p.decide(vpa, generated, nil)
 	if a.Known && a.Policy != nil {
-		a.Rival = policies.Set().Rival(a.Policy, p.Describe(a.Workload))
+		a.Rival = p.Now().Set().Rival(a.Policy, p.Describe(a.Workload))
 	}
 	return a
 }

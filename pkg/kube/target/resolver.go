@@ -121,13 +121,6 @@ type Selection struct {
 	text     string                // of a scale subresource
 }
 
-// MadeFrom reports whether a Selection was made from this very object of a well-known kind. False
-// says nothing.
-func (s *Selection) MadeFrom(object any) bool {
-	w, there := describe(object)
-	return there && s.from != nil && s.from == w.selector
-}
-
 // Select is Selector for callers that ask again and again: as long as the target
 // says the same, it returns the Selection that they had before, which may be nil.
 func (r *Resolver) Select(ctx context.Context, namespace string, ref *autoscalingv1.CrossVersionObjectReference, before *Selection) (*Selection, error) {

@@ -1,4 +1,4 @@
-package view
+package plan
 
 import (
 	"testing"
@@ -28,12 +28,12 @@ func TestAMadeVPAHasNoSayInBoosts(t *testing.T) {
 	made.Spec.UpdatePolicy = &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeOff)}
 	pod := controlled("a", "web-0", "apps/v1", "StatefulSet", "web")
 	r := newReader(t, made, pod, &appsv1.StatefulSet{ObjectMeta: meta("a", "web"), Spec: appsv1.StatefulSetSpec{Selector: selector(), Replicas: new(int32(1))}})
-	_, found, err := r.Controlling(t.Context(), pod)
+	_, found, err := r.Controlling(t.Context(), pod, false)
 	require.NoError(t, err)
 	require.False(t, found)
 
 	// A Reader without policies knows of none, so nobody may act.
 	s := read(t, r)
-	require.Empty(t, s.View.VPAs)
+	require.Empty(t, s.VPAs)
 	require.Equal(t, []disruption.Skip{{Subject: disruption.Subject{Namespace: "a", VPA: made.Name, Pod: "web-0", UID: "aweb-0"}, Reason: reason.PolicyUnknown}}, s.Skipped)
 }

@@ -1,4 +1,4 @@
-package view
+package plan
 
 import (
 	"testing"
@@ -25,13 +25,13 @@ func TestOfSeveralVPAsTheOneThatControlsChangesPods(t *testing.T) {
 		}
 		r := newReader(t, objects...)
 		var got string
-		for _, v := range read(t, r).View.VPAs {
+		for _, v := range read(t, r).VPAs {
 			require.Len(t, v.Pods, 1, c.Name)
 			got += v.Name
 		}
 		require.Equal(t, c.Updater, got, c.Name)
 
-		boosts, found, err := r.Controlling(t.Context(), pod)
+		boosts, found, err := r.Controlling(t.Context(), pod, false)
 		require.NoError(t, err, c.Name)
 		require.Equal(t, c.Webhook != "", found, c.Name)
 		if found {
@@ -51,14 +51,14 @@ func TestPodsGoToTheNextVPAWhenTheFirstIsGone(t *testing.T) {
 		objects = append(objects, vpa)
 	}
 	r := newReader(t, objects...)
-	require.Empty(t, read(t, r).View.VPAs)
+	require.Empty(t, read(t, r).VPAs)
 	require.NoError(t, r.VPAs.(vpaStore).remove(rivals.VPAs[1]))
-	require.Equal(t, "young", read(t, r).View.VPAs[0].Name)
+	require.Equal(t, "young", read(t, r).VPAs[0].Name)
 }
 
 // Pods of a node are static; they have no VPA, whatever one says of its target.
 func TestStaticPodsAreNotChanged(t *testing.T) {
 	r := newReader(t, targeting("v", "a", "v1", "Node", "n"), controlled("a", "kube-proxy", "v1", "Node", "n"),
 		targeting("w", "a", "example.com/v1", "Room", "blue"))
-	require.Empty(t, read(t, r).View.VPAs)
+	require.Empty(t, read(t, r).VPAs)
 }

@@ -1,4 +1,4 @@
-package view
+package plan
 
 import (
 	"testing"
@@ -19,9 +19,14 @@ import (
 	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/updater/snapshot"
 )
 
 var noon = metav1.NewTime(time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC))
+
+func newVPA(v *vpav1.VerticalPodAutoscaler) *snapshot.VPA {
+	return new(snapshot.NewVPA(v, &convert.LimitRanges{}))
+}
 
 func quantities(cpu, memory string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
@@ -58,9 +63,8 @@ func TestPodDuringResize(t *testing.T) {
 	off := vpav1.ContainerScalingModeOff
 	v := vpa("app", "side")
 	v.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "side", Mode: &off}}}
-	got := NewReading(v, convert.LimitRanges{}).Pod(p, 3)
+	got := newVPA(v).Pod(p)
 
-	require.Equal(t, 3, got.Group)
 	require.Equal(t, noon.Time, got.Started)
 	app, side := got.Containers[0], got.Containers[1]
 	require.Equal(t, resources.Of(100, 100<<20), app.Current.Requests, "what the status says is in force")
@@ -81,7 +85,7 @@ func TestWhatQuotasAskOfAPod(t *testing.T) {
 		change(p)
 		trimmed, err := client.Trim(p)
 		require.NoError(t, err)
-		return NewReading(vpa("app"), convert.LimitRanges{}).Pod(trimmed.(*corev1.Pod), 0)
+		return newVPA(vpa("app")).Pod(trimmed.(*corev1.Pod))
 	}
 	plain := read(func(*corev1.Pod) {})
 	require.Equal(t, disruption.PodTraits{}, plain.Traits)
@@ -96,7 +100,7 @@ func TestWhatQuotasAskOfAPod(t *testing.T) {
 
 func TestUpdatePolicy(t *testing.T) {
 	v := vpa()
-	require.Equal(t, disruption.VPA{Namespace: "shop", Name: "v", Mode: disruption.Recreate}, NewReading(v, convert.LimitRanges{}).VPA(true))
+	require.Equal(t, disruption.VPA{Namespace: "shop", Name: "v", Mode: disruption.Recreate}, newVPA(v).Core(true))
 
 	v.Spec.UpdatePolicy = &vpav1.PodUpdatePolicy{
 		UpdateMode: new(vpav1.UpdateModeInPlace), MinReplicas: new(int32(3)), EvictAfterOOMSeconds: new(int32(30)),
@@ -104,12 +108,12 @@ func TestUpdatePolicy(t *testing.T) {
 	}
 	want := disruption.VPA{Namespace: "shop", Name: "v", Mode: disruption.InPlace, MinReplicas: 3,
 		Requirements: []disruption.Requirement{{Kinds: [resources.Kinds]bool{resources.Memory: true}, Higher: true}}}
-	require.Equal(t, want, NewReading(v, convert.LimitRanges{}).VPA(false))
+	require.Equal(t, want, newVPA(v).Core(false))
 	want.QuickOOM = 30 * time.Second
-	require.Equal(t, want, NewReading(v, convert.LimitRanges{}).VPA(true))
+	require.Equal(t, want, newVPA(v).Core(true))
 	for text, want := range map[vpav1.UpdateMode]disruption.Mode{"Auto": disruption.Recreate, "Initial": disruption.Initial, "Off": disruption.Off,
 		"InPlaceOrRecreate": disruption.InPlaceOrRecreate, "Future": disruption.Off} {
-		require.Equal(t, want, mode(text))
+		require.Equal(t, want, snapshot.ModeOf(&vpav1.VerticalPodAutoscaler{Spec: vpav1.VerticalPodAutoscalerSpec{UpdatePolicy: &vpav1.PodUpdatePolicy{UpdateMode: &text}}}))
 	}
 }
 
@@ -118,22 +122,22 @@ func BenchmarkPod(b *testing.B) {
 	p.Annotations = map[string]string{convert.ObservedAnnotation: "app"}
 	p.Status = corev1.PodStatus{Phase: corev1.PodRunning, StartTime: &noon, ContainerStatuses: []corev1.ContainerStatus{{
 		Name: "app", Resources: &corev1.ResourceRequirements{Requests: quantities("200m", "200Mi")}}}}
-	r := NewReading(vpa("app"), convert.LimitRanges{})
+	r := newVPA(vpa("app"))
 	b.ReportAllocs()
 	for b.Loop() {
-		r.Pod(p, 0)
+		r.Pod(p)
 	}
 }
 
 func TestAPodWithItsOwnSize(t *testing.T) {
 	p := pod("app")
-	require.False(t, NewReading(vpa("app"), convert.LimitRanges{}).Pod(p, 0).PodLevel)
+	require.False(t, newVPA(vpa("app")).Pod(p).PodLevel)
 	p.Spec.Resources = &corev1.ResourceRequirements{Requests: quantities("1", "1Gi")}
 	trimmed, err := client.Trim(p)
 	require.NoError(t, err)
-	v := NewReading(vpa("app"), convert.LimitRanges{})
-	got := v.Pod(trimmed.(*corev1.Pod), 0)
-	core := v.VPA(false)
+	v := newVPA(vpa("app"))
+	got := v.Pod(trimmed.(*corev1.Pod))
+	core := v.Core(false)
 	require.Equal(t, reason.PodLevelResources, disruption.Assess(&core, &got, disruption.Config{}, noon.Time).Reason,
 		"a resize would be refused, and so would the pod that comes after an eviction")
 }
@@ -142,8 +146,8 @@ func TestAPodWithItsOwnSize(t *testing.T) {
 func TestNoRecommendationAndNoThreshold(t *testing.T) {
 	v := vpa()
 	v.Status.Recommendation = nil
-	r := NewReading(v, convert.LimitRanges{})
-	core, p := r.VPA(false), r.Pod(pod("app"), 0)
+	r := newVPA(v)
+	core, p := r.Core(false), r.Pod(pod("app"))
 	require.Equal(t, reason.NoRecommendation, disruption.Assess(&core, &p, disruption.Config{}, noon.Time).Reason)
 }
 
@@ -153,9 +157,9 @@ func TestTheReaderFollowsChanges(t *testing.T) {
 		&appsv1.StatefulSet{ObjectMeta: meta("a", "web"), Spec: appsv1.StatefulSetSpec{Selector: selector(), Replicas: new(int32(2))}})
 	target := func() resources.Amount {
 		s := read(t, r)
-		require.Len(t, s.View.VPAs, 1)
-		require.Len(t, s.View.VPAs[0].Pods, 1)
-		return s.View.VPAs[0].Pods[0].Containers[0].Fitted.Requests.Value(resources.CPU)
+		require.Len(t, s.VPAs, 1)
+		require.Len(t, s.VPAs[0].Pods, 1)
+		return s.VPAs[0].Pods[0].Containers[0].Fitted.Requests.Value(resources.CPU)
 	}
 	require.EqualValues(t, 200, target())
 	require.EqualValues(t, 200, target())
@@ -166,10 +170,7 @@ func TestTheReaderFollowsChanges(t *testing.T) {
 	require.NoError(t, r.VPAs.(vpaStore).put(changed))
 	require.EqualValues(t, 300, target())
 	require.NoError(t, r.VPAs.(vpaStore).remove(changed))
-	require.Empty(t, read(t, r).View.VPAs)
-	require.Empty(t, r.memo.vpas)
-	require.Empty(t, r.memo.pods)
-	require.Zero(t, r.memo.index.Len())
+	require.Empty(t, read(t, r).VPAs)
 	require.NoError(t, r.VPAs.(vpaStore).put(changed))
 	require.EqualValues(t, 300, target())
 	limits := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})

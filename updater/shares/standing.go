@@ -1,10 +1,11 @@
-package view
+package shares
 
 import (
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/pkg/kube/nodeshare"
+	"loadline.dev/loadline/updater/policies"
 )
 
 // Standing is what becomes of pods whose policy wants them to share, or did.
@@ -34,18 +35,17 @@ func standingOf(v *nodeshare.VPA, may Standings) Standing {
 	return Ends
 }
 
-// standing returns that of a pod, as of the last round and as far as its policy has not changed
-// since.
-func (r *Reader) standing(p *sharedPod, vpa *knownVPA) Standing {
+// standing returns the standing of a pod as of the last round, unless its policy has changed since.
+func (d *division) standing(p *member, e *policies.Effective) Standing {
 	switch {
-	case r.Nodes == nil || !r.NodesSynced(): // nobody knows what fits
+	case d.Nodes == nil || !d.NodesSynced(): // it is unknown which changes fit
 		return Waits
-	case !r.memo.shares:
+	case !d.wanted:
 		return Ends
-	case r.memo.sharing == nil || p == nil: // the last round failed, or did not see it
+	case d.last == nil || p == nil: // the last round failed, or did not see the pod
 		return Waits
-	case p.by == nil && vpa.shares, p.by != nil && !r.stillWanted(&p.by.VPA, vpa):
-		return Waits // the next round knows
+	case p.by == nil && e.Shares, p.by != nil && !stillWanted(&p.by.VPA, e):
+		return Waits // until the next round
 	case p.by == nil:
 		return Ends
 	case p.by.standing != Acts:
@@ -58,15 +58,8 @@ func (r *Reader) standing(p *sharedPod, vpa *knownVPA) Standing {
 	return Acts
 }
 
-// stillWanted reports whether the policy of a VPA says what it said in the last round.
-func (r *Reader) stillWanted(v *nodeshare.VPA, vpa *knownVPA) bool {
-	if !vpa.shares {
-		return false
-	}
-	ruled := r.memo.ruled[vpa.reading.Object]
-	if ruled == nil || ruled.answer.Policy == nil {
-		return false
-	}
-	d := &ruled.answer.Decision
-	return d.Policy.Name == v.Decision.Policy.Name && d.Policy.Sharing == v.Settings && d.Mode == v.Decision.Mode && d.OutOfSharing == v.Decision.OutOfSharing && d.Reason == v.Decision.Reason
+// stillWanted reports whether the policy of a VPA is as it was in the last round.
+func stillWanted(v *nodeshare.VPA, e *policies.Effective) bool {
+	d := &e.Decision
+	return e.Shares && d.Policy.Name == v.Decision.Policy.Name && d.Policy.Sharing == v.Settings && d.Mode == v.Decision.Mode && d.OutOfSharing == v.Decision.OutOfSharing && d.Reason == v.Decision.Reason
 }

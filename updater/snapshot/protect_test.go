@@ -1,4 +1,4 @@
-package view
+package snapshot
 
 import (
 	"testing"
@@ -12,7 +12,7 @@ import (
 )
 
 // New pods of a custom workload get the revision of its newest pod.
-func TestFilling_ProtectsOlderPodsOfCustomWorkloads(t *testing.T) {
+func TestProtectOlder_ProtectsOlderPodsOfCustomWorkloads(t *testing.T) {
 	noon := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	for _, tc := range []struct {
 		name   string
@@ -29,15 +29,14 @@ func TestFilling_ProtectsOlderPodsOfCustomWorkloads(t *testing.T) {
 		{name: "no revisions", kind: "CloneSet", labels: []map[string]string{nil, {"app": "web"}}, want: []reason.Reason{"", ""}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			var f filling
-			by := &knownOwner{Key: target.NewKey("shop", "apps.example.com/v1", tc.kind, "web")}
+			by := &Owner{Key: target.NewKey("shop", "apps.example.com/v1", tc.kind, "web")}
+			var pods []Pod
 			for i, labels := range tc.labels {
-				f.pods = append(f.pods, disruption.Pod{Created: noon.Add(time.Duration(i) * time.Minute)})
-				f.addRevision(owned{owner: by, labels: labels}, 0, i)
+				pods = append(pods, Pod{Owner: by, labels: labels, State: &State{Pod: disruption.Pod{Created: noon.Add(time.Duration(i) * time.Minute)}}})
 			}
-			f.protectOlder()
+			protectOlder(pods)
 			var got []reason.Reason
-			for _, p := range f.pods {
+			for _, p := range pods {
 				got = append(got, p.Protected)
 			}
 			require.Equal(t, tc.want, got)

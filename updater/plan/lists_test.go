@@ -1,4 +1,4 @@
-package view
+package plan
 
 import (
 	"fmt"
@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	corelisters "k8s.io/client-go/listers/core/v1"
-	"k8s.io/client-go/tools/cache"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
@@ -69,30 +68,32 @@ func TestReader_ReadsOnlyVPAsOfAWorkload(t *testing.T) {
 	}
 	r, lists := newReader(t, objects...), 0
 	r.VPAs = countingVPAs{r.VPAs, &lists}
-	reading, found, err := r.Controlling(t.Context(), objects[1+3*7].(*corev1.Pod))
+	reading, found, err := r.Controlling(t.Context(), objects[1+3*7].(*corev1.Pod), false)
 	require.NoError(t, err)
 	require.True(t, found)
 	require.Equal(t, "web-7", reading.Object.Name)
 	require.Zero(t, lists, "5,000 VPAs took a millisecond for each event of a pod")
 }
 
-func TestReaderHasOOMKilled_ListsPodsOfANamespaceOnce(t *testing.T) {
+func TestReaderControlsAny_ListsPodsOfANamespaceOnce(t *testing.T) {
 	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	var objects []runtime.Object
-	var rose []cache.ObjectName
+	rose := map[string]bool{}
 	for i := range 20 {
 		name := fmt.Sprint("web-", i)
 		vpa := targeting(name, "shop", "apps/v1", "StatefulSet", name)
 		vpa.Spec.UpdatePolicy = &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeInPlace)}
 		objects = append(objects, vpa, &appsv1.StatefulSet{ObjectMeta: meta("shop", name), Spec: appsv1.StatefulSetSpec{Selector: selector()}})
-		rose = append(rose, cache.MetaObjectToName(vpa))
+		rose[vpa.Name] = true
 	}
 	pod := controlled("shop", "web-19-0", "apps/v1", "StatefulSet", "web-19")
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{LastTerminationState: corev1.ContainerState{
 		Terminated: &corev1.ContainerStateTerminated{Reason: convert.OOMKilled, FinishedAt: metav1.NewTime(now)}}}}
 	r, lists := newReader(t, append(objects, pod)...), 0
 	r.Pods = countingPods{r.Pods, &lists}
-	require.True(t, r.HasOOMKilled(t.Context(), rose, now))
-	require.False(t, r.HasOOMKilled(t.Context(), rose[:19], now), "the pod of another VPA")
+	killed := func(p *corev1.Pod) bool { return p.Status.ContainerStatuses != nil }
+	require.True(t, r.ControlsAny(t.Context(), "shop", rose, killed))
+	delete(rose, "web-19")
+	require.False(t, r.ControlsAny(t.Context(), "shop", rose, killed), "the pod of another VPA")
 	require.Equal(t, 2, lists)
 }

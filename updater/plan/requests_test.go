@@ -1,4 +1,4 @@
-package view
+package plan
 
 import (
 	"fmt"
@@ -68,7 +68,7 @@ func TestOwnersOfCustomKindsAreNotAskedForInVain(t *testing.T) {
 	r.Targets = target.New(informers.NewSharedInformerFactory(fake.NewClientset(), 0), client.NewScales(clients.Kube).Scale)
 	pods := podList{controlled("served", "blue-0", "example.com/v1", "Room", "blue")}
 	r.Pods = pods
-	require.Len(t, read(t, r).View.VPAs, 1)
+	require.Len(t, read(t, r).VPAs, 1)
 	require.EqualValues(t, 1, server.objects.Load())
 	discovery := server.discovery.Load()
 
@@ -76,14 +76,14 @@ func TestOwnersOfCustomKindsAreNotAskedForInVain(t *testing.T) {
 		pods = append(pods, controlled("elsewhere", fmt.Sprintf("room-%d", i), "example.com/v1", "Room", fmt.Sprint(i)))
 	}
 	r.Pods = pods
-	require.Len(t, read(t, r).View.VPAs, 1)
+	require.Len(t, read(t, r).VPAs, 1)
 	require.EqualValues(t, 1, server.objects.Load(), "no VPA is in their namespace")
 
 	for i := range many {
 		pods = append(pods, controlled("served", fmt.Sprintf("vm-%d", i), "example.com/v1", "VirtualMachine", fmt.Sprint(i)))
 	}
 	r.Pods = pods
-	require.Len(t, read(t, r).View.VPAs, 1)
+	require.Len(t, read(t, r).VPAs, 1)
 	require.EqualValues(t, 1, server.objects.Load(), "their kind has no scale subresource")
 	require.Equal(t, discovery, server.discovery.Load(), "which is known already")
 }

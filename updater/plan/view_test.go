@@ -1,10 +1,11 @@
-package view
+package plan
 
 import (
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,8 @@ import (
 	vpalisters "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/updater/policies"
+	"loadline.dev/loadline/updater/snapshot"
 )
 
 // ranges lists LimitRanges; the one of namespace "cursed" has a bug.
@@ -57,7 +60,7 @@ func (s vpaStore) remove(v *vpav1.VerticalPodAutoscaler) error { return s.store.
 
 // newReader fills caches with the objects. There is one custom workload,
 // "Room/blue" with four replicas.
-func newReader(t *testing.T, objects ...runtime.Object) *Reader {
+func newReader(t *testing.T, objects ...runtime.Object) *snapshot.Reader {
 	t.Helper()
 	vpas := cache.NewIndexer(cache.MetaNamespaceKeyFunc, target.Indexers())
 	var core []runtime.Object
@@ -75,7 +78,7 @@ func newReader(t *testing.T, objects ...runtime.Object) *Reader {
 		}
 		return &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: 4}, Status: autoscalingv1.ScaleStatus{Selector: "app=web"}}, nil
 	}
-	r := &Reader{
+	r := &snapshot.Reader{
 		VPAs: vpaStore{vpalisters.NewVerticalPodAutoscalerLister(vpas), vpas}, VPAIndex: vpas, Pods: factory.Core().V1().Pods().Lister(),
 		LimitRanges: ranges{factory.Core().V1().LimitRanges().Lister()}, Targets: target.New(factory, scale), Serves: func(ns string) bool { return ns != "ignored" },
 	}
@@ -112,9 +115,32 @@ func selector() *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
 }
 
-func read(t *testing.T, r *Reader) *Snapshot {
+// result is what the stages up to the view return.
+type result struct {
+	View
+
+	vpas []snapshot.VPA
+	pods snapshot.Pods
+}
+
+// views runs the stages up to the view, without SizingPolicies.
+func views(ctx context.Context, r *snapshot.Reader) (s result, err error) {
+	if s.vpas, err = r.ReadVPAs(ctx); err != nil {
+		return s, err
+	}
+	resolver := &policies.Resolver{VPAs: r.VPAs}
+	effective := resolver.Resolve(ctx, s.vpas, time.Now())
+	if s.pods, err = r.ReadPods(ctx, s.vpas, resolver.Scopes(s.vpas, effective)); err != nil {
+		return s, err
+	}
+	s.View, _ = Views(ctx, s.vpas, effective, &s.pods, r.PerVPAConfig)
+	s.Skipped = append(s.pods.Skipped, s.Skipped...)
+	return s, nil
+}
+
+func read(t *testing.T, r *snapshot.Reader) result {
 	t.Helper()
-	s, err := r.Read(t.Context(), time.Now(), func(string) {})
+	s, err := views(t.Context(), r)
 	require.NoError(t, err)
 	return s
 }
@@ -142,7 +168,7 @@ func TestPodsThatLookAlikeAreReadOnce(t *testing.T) {
 		change(p)
 		objects = append(objects, p)
 	}
-	pods := read(t, newReader(t, objects...)).View.VPAs[0].Pods
+	pods := read(t, newReader(t, objects...)).VPAs[0].Pods
 	require.Len(t, pods, 6)
 	require.Same(t, &pods[0].Containers[0], &pods[1].Containers[0])
 	require.True(t, pods[1].Containers[0].Observed)
@@ -168,7 +194,7 @@ func TestReplicasOfOwners(t *testing.T) {
 		controlled("e", "sts", "apps/v1", "StatefulSet", "web"), targeting("v", "e", "apps/v1", "StatefulSet", "web"),
 	)
 	var got []disruption.Group
-	for _, v := range read(t, r).View.VPAs {
+	for _, v := range read(t, r).VPAs {
 		require.Len(t, v.Pods, 1, v.Namespace)
 		got = append(got, v.Groups...)
 	}
@@ -184,7 +210,7 @@ func TestAnOldScaleDoesNotEnlargeTheBudget(t *testing.T) {
 	for i := range 10 {
 		objects = append(objects, controlled("d", fmt.Sprintf("room-%d", i), "example.com/v1", "Room", "blue"))
 	}
-	require.Equal(t, []disruption.Group{{Replicas: 10, Key: "d/Room.example.com blue"}}, read(t, newReader(t, objects...)).View.VPAs[0].Groups)
+	require.Equal(t, []disruption.Group{{Replicas: 10, Key: "d/Room.example.com blue"}}, read(t, newReader(t, objects...)).VPAs[0].Groups)
 }
 
 func TestWhatIsLeftOut(t *testing.T) {
@@ -208,14 +234,12 @@ func TestWhatIsLeftOut(t *testing.T) {
 		}
 	}
 	s := read(t, newReader(t, objects...))
-	require.Len(t, s.View.VPAs, 1, "the VPA of the cursed namespace does not stop the others")
-	require.Equal(t, "on", s.View.VPAs[0].Name)
-	require.Len(t, s.View.VPAs[0].Pods, 1)
-	of := disruption.Subject{Namespace: "a", VPA: "on", Pod: "web-0", UID: "aweb-0"}
-	require.Equal(t, "web-0", s.Pod(of).Name)
-	require.Equal(t, "on", s.Reading(cache.NewObjectName("a", "on")).Object.Name)
-	require.True(t, s.Exists(cache.NewObjectName("a", "off")))
-	require.False(t, s.Exists(cache.NewObjectName("a", "never")))
+	require.Len(t, s.VPAs, 1, "the VPA of the cursed namespace does not stop the others")
+	require.Equal(t, "on", s.VPAs[0].Name)
+	require.Len(t, s.VPAs[0].Pods, 1)
+	require.Equal(t, "on", s.vpas[s.Index[0]].Object.Name)
+	require.Equal(t, "web-0", s.States[0][0].Name)
+	require.True(t, slices.ContainsFunc(s.vpas, func(v snapshot.VPA) bool { return v.Object.Name == "off" }))
 }
 
 // Pods that no plan is made for have a reason, too; those that no VPA changes are only counted.
@@ -249,12 +273,12 @@ func TestWhyPodsAreNotInTheView(t *testing.T) {
 			{Subject: disruption.Subject{Namespace: "a", VPA: "second", Pod: "unknown-0", UID: "aunknown-0"}, Reason: reason.TargetUnreadable},
 			{Subject: disruption.Subject{Namespace: "b", VPA: "torn", Pod: "torn-0", UID: "btorn-0"}, Reason: reason.VPAUnreadable},
 		}, s.Skipped, pass)
-		require.Equal(t, 4, s.NoVPA, "%d: lonely, off, other and unserved", pass)
-		require.Empty(t, s.View.VPAs, pass)
+		require.Equal(t, 4, s.pods.NoVPA, "%d: lonely, off, other and unserved", pass)
+		require.Empty(t, s.VPAs, pass)
 	}
 	require.NoError(t, r.VPAs.(vpaStore).remove(torn))
 	s := read(t, r)
-	require.Equal(t, 5, s.NoVPA, "no VPA is left in this namespace that changes pods")
+	require.Equal(t, 5, s.pods.NoVPA, "no VPA is left in this namespace that changes pods")
 }
 
 // The pods may have any label, so a selector of what is absent does not match them either.
@@ -271,10 +295,10 @@ func TestRead_LogsWorkloadsOfPodsWithTooManyLabels(t *testing.T) {
 	var log bytes.Buffer
 	ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
 	for range 2 {
-		s, err := r.Read(ctx, time.Now(), func(string) {})
+		s, err := views(ctx, r)
 		require.NoError(t, err)
-		require.Equal(t, 2, s.NoVPA)
-		require.Empty(t, s.View.VPAs)
+		require.Equal(t, 2, s.pods.NoVPA)
+		require.Empty(t, s.VPAs)
 	}
 	require.Equal(t, 1, strings.Count(log.String(), "Skipping pods of a workload"))
 }
@@ -286,6 +310,6 @@ func (failing) List(labels.Selector) ([]*corev1.Pod, error) { return nil, errors
 func TestErrorsAreNamed(t *testing.T) {
 	r := newReader(t, targeting("v", "d", "example.com/v1", "Room", "blue"))
 	r.Pods = failing{}
-	_, err := r.Read(t.Context(), time.Now(), func(string) {})
+	_, err := views(t.Context(), r)
 	require.EqualError(t, err, "list pods: no cache")
 }

@@ -1,4 +1,4 @@
-package view
+package shares
 
 import (
 	"maps"
@@ -44,14 +44,14 @@ func (d *division) killed(v *disruption.VPA, a *aim, p *disruption.Pod, whole []
 
 // kill returns what decides what is done about the last kill of a container.
 func (d *division) kill(v *disruption.VPA, a *aim, p *disruption.Pod, c *disruption.Container) sharing.OOMKill {
-	object := d.snapshot.Pod(subject(v, p))
+	object, err := d.Pods.Pods(p.Namespace).Get(p.Name)
 	kill := sharing.OOMKill{
-		At: c.OOM.Ended, Shared: a.kinds[resources.Memory], Gone: object == nil || object.DeletionTimestamp != nil,
-		Recommended: !v.Outdated && a.vpa.reading.Recommendation[c.Current.Name].Target.Has(resources.Memory),
+		At: c.OOM.Ended, Shared: a.kinds[resources.Memory], Gone: err != nil || string(object.UID) != p.UID || object.DeletionTimestamp != nil,
+		Recommended: !v.Outdated && a.vpa.Recommendation[c.Current.Name].Target.Has(resources.Memory),
 	}
 	if s := a.shared; s != nil {
 		kill.Excluded, kill.Off, kill.Rank = s.Apart == reason.Excluded, s.Apart == reason.SharingOff, s.Sharing.Rank
-		kill.Evict = a.standing != Ends && s.by != nil && d.stillWanted(&s.by.VPA, a.vpa) && s.by.Settings.Evict && s.node.acts(s)
+		kill.Evict = a.standing != Ends && s.by != nil && stillWanted(&s.by.VPA, a.policy) && s.by.Settings.Evict && s.node.acts(s)
 	}
 	return kill
 }
@@ -64,7 +64,18 @@ func (d *division) record(of killedContainer, at time.Time) {
 	d.kills[of] = at
 }
 
-// forgetKills forgets those of pods that are gone.
-func (r *Reader) forgetKills() {
-	maps.DeleteFunc(r.kills, func(of killedContainer, _ time.Time) bool { return r.memo.pods[of.pod] == nil })
+// forgetKills forgets the kills of pods that are gone.
+func (s *Sharing) forgetKills(views []View) {
+	if len(s.kills) == 0 {
+		return
+	}
+	present := map[types.UID]bool{}
+	for _, view := range views {
+		for _, states := range view.States {
+			for _, state := range states {
+				present[types.UID(state.UID)] = true
+			}
+		}
+	}
+	maps.DeleteFunc(s.kills, func(of killedContainer, _ time.Time) bool { return !present[of.pod] })
 }

@@ -1,22 +1,32 @@
-package view
+// Package rollouts converts pods and nodes to the input of rollout.Hold and rollout.Judge.
+package rollouts
 
 import (
 	"math"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/updater/policies"
+	"loadline.dev/loadline/updater/snapshot"
 )
 
-// Workload returns the pods of a VPA in a snapshot as package rollout wants them, in their
-// order.
-func (r *Reader) Workload(s *Snapshot, v *disruption.VPA, of *Rollout, c disruption.Config, now time.Time) rollout.Workload {
+// Reader reads from caches.
+type Reader struct {
+	Targets     *target.Resolver
+	Nodes       corelisters.NodeLister // nil: unknown
+	NodesSynced func() bool            // set with Nodes
+}
+
+// Workload returns the pods of a VPA as package rollout needs them, in their order. The states are those of
+// the pods.
+func (r *Reader) Workload(v *disruption.VPA, states []*snapshot.State, of *policies.Effective, c disruption.Config, now time.Time) rollout.Workload {
 	w := rollout.Workload{
 		Mode: of.Mode, ShortHistory: of.ShortHistory, Ordinals: of.Workload.Key.Kind == "StatefulSet",
 		Rolling: r.Targets.Settling(of.Workload.Key), Target: of.Target, Pods: make([]rollout.Pod, len(v.Pods)),
@@ -29,9 +39,10 @@ func (r *Reader) Workload(s *Snapshot, v *disruption.VPA, of *Rollout, c disrupt
 			Resizing:   p.Resize != disruption.NotResizing && p.Resize != disruption.ResizeDeferred && p.Resize != disruption.ResizeInfeasible || p.Unanswered(),
 			Deferred:   p.Resize == disruption.ResizeDeferred,
 			Infeasible: p.Resize == disruption.ResizeInfeasible,
-			Due:        !p.Leaves && disruption.Assess(v, p, c, now).Reason == "", // who leaves its node is part of no rollout
+			Due:        !p.Leaves && disruption.Assess(v, p, c, now).Reason == "", // a pod that leaves its node is part of no rollout
 			Wants:      p.Need().Wants,
 			Node:       r.node(p.Node),
+			Observed:   states[i].ChangedAt(),
 		}
 		for j := range p.Containers {
 			after := p.Containers[j].After()
@@ -40,9 +51,6 @@ func (r *Reader) Workload(s *Snapshot, v *disruption.VPA, of *Rollout, c disrupt
 				one.Grows[k] = one.Grows[k] || after.Requests.Value(k) > asked.Requests.Value(k) || after.Limits.Value(k) > asked.Limits.Value(k)
 			}
 		}
-		if known := s.memo.pods[types.UID(p.UID)]; known != nil && known.observed() != 0 {
-			one.Observed = time.UnixMilli(known.observed()).UTC()
-		}
 		if !one.Due {
 			one.LeftOut = of.LeftOut()
 		}
@@ -50,7 +58,7 @@ func (r *Reader) Workload(s *Snapshot, v *disruption.VPA, of *Rollout, c disrupt
 	return w
 }
 
-// node returns what a node says of itself.
+// node returns the size and the conditions of a node.
 func (r *Reader) node(name string) (n rollout.Node) {
 	if r.Nodes == nil || !r.NodesSynced() {
 		return n
@@ -74,7 +82,7 @@ func (r *Reader) node(name string) (n rollout.Node) {
 	return n
 }
 
-// Evidence returns what the caches know of a changed pod of a workload.
+// Evidence returns the evidence about a changed pod of a workload that is in caches.
 func (r *Reader) Evidence(pod *corev1.Pod, core *disruption.Pod, workload target.Key) rollout.Evidence {
 	e := rollout.Evidence{
 		Infeasible: core.Resize == disruption.ResizeInfeasible,
@@ -109,7 +117,7 @@ func (r *Reader) Evidence(pod *corev1.Pod, core *disruption.Pod, workload target
 	return e
 }
 
-// nodeReady reports whether a node is there and ready.
+// nodeReady reports whether a node exists and is ready.
 func (r *Reader) nodeReady(name string) bool {
 	if r.Nodes == nil || !r.NodesSynced() {
 		return false

@@ -1,4 +1,4 @@
-package view
+package shares
 
 import (
 	"math"
@@ -7,13 +7,11 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/pkg/kube/nodeshare"
 )
 
 // sharePart is what a pod would get of what it shares.
 type sharePart struct {
-	of             *sharing.Amounts // the share it was made of
 	fitted         []policy.Fitted
 	shrinks, grows [resources.Kinds]bool
 }
@@ -69,17 +67,9 @@ func others(kinds, but [resources.Kinds]bool) [resources.Kinds]bool {
 	return kinds
 }
 
-// part returns what a pod would get of what it shares. As long as neither the pod nor its share
-// changes, that is made once.
-func (d *division) part(a *aim, whole []disruption.Container, known *knownPod) *sharePart {
-	var share *sharing.Amounts
-	if a.standing == Acts && a.peak == [resources.Kinds]bool{} && len(a.shared.shares) > 0 {
-		share = &a.shared.shares[0]
-		if known.extra.part != nil && known.extra.part.of == share {
-			return known.extra.part
-		}
-	}
-	part := &sharePart{of: share, fitted: a.fit(whole)}
+// part returns the targets of the kinds that a pod shares.
+func (a *aim) part(whole []disruption.Container) *sharePart {
+	part := &sharePart{fitted: a.fit(whole)}
 	for i := range part.fitted {
 		f, asked := &part.fitted[i], &whole[i].Asked
 		for k := range resources.Kind(resources.Kinds) {
@@ -107,9 +97,6 @@ func (d *division) part(a *aim, whole []disruption.Container, known *knownPod) *
 			}
 		}
 		part.grows[resources.Memory] = part.grows[resources.Memory] || f.MemoryLimit != (policy.LimitSpan{}) && asked.Limits.Value(resources.Memory) < f.MemoryLimit.Least
-	}
-	if share != nil {
-		known.extra.part = part
 	}
 	return part
 }
@@ -143,7 +130,7 @@ func (a *aim) fit(whole []disruption.Container) []policy.Fitted {
 	given := make(map[string]resources.Bounds, len(whole))
 	for i := range whole {
 		pod.Containers[i] = whole[i].Current
-		b, recommended := a.vpa.reading.Recommendation[whole[i].Current.Name]
+		b, recommended := a.vpa.Recommendation[whole[i].Current.Name]
 		if !recommended {
 			continue
 		}
@@ -157,7 +144,7 @@ func (a *aim) fit(whole []disruption.Container) []policy.Fitted {
 		}
 		given[whole[i].Current.Name] = b
 	}
-	rules := a.vpa.reading.Rules
+	rules := a.vpa.Rules
 	rules.Sharing = &policy.Sharing{Kinds: a.kinds}
 	if a.standing == Acts {
 		if !a.shared.by.KeepsCPULimit {
@@ -166,7 +153,7 @@ func (a *aim) fit(whole []disruption.Container) []policy.Fitted {
 		rules.Sharing.NodeCPU = a.shared.node.Allocatable.Value(resources.CPU)
 		rules.Sharing.Daemon = a.shared.Sharing.Daemon
 	}
-	return policy.Fit(pod, given, rules, a.vpa.reading.Ranges.Ranges).Containers
+	return policy.Fit(pod, given, rules, a.vpa.Ranges.Ranges).Containers
 }
 
 // amountOf returns a share in whole millicores or bytes, so that all together are no more than

@@ -1,0 +1,244 @@
+// Package policies resolves the effective policy of each VPA: what a VPA and a SizingPolicy together allow
+// for running pods.
+package policies
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/rollout"
+	vpalisters "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
+	"loadline.dev/loadline/pkg/kube/sizing"
+	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/pkg/serving"
+	"loadline.dev/loadline/updater/records"
+	"loadline.dev/loadline/updater/snapshot"
+)
+
+// Effective is the effective policy of a VPA.
+type Effective struct {
+	Policy   *sizing.Policy  // governs the rollout; nil: the VPA alone decides about running pods
+	Rival    string          // another policy of the same priority, or empty
+	Decision fleet.Decision  // of all SizingPolicies about the target
+	Workload target.Workload // the target
+	Known    bool            // the target exists and SizingPolicies can select it
+	Shares   bool            // the policy wants the pods to share node headroom
+
+	Update  disruption.Mode // the more conservative of VPA and policy
+	Ungated bool            // mode InPlace comes from the policy and needs no feature gate
+	Skip    reason.Reason   // why all pods are skipped; empty: they are not
+
+	*Rollout // set with Policy
+}
+
+// Rollout is how a policy lets the pods of a workload change.
+type Rollout struct {
+	Mode         fleet.Mode
+	Settings     rollout.Settings
+	Safety       rollout.Safety
+	Observed     bool                      // changes are noted on their pods and reverted after harm
+	Target       []policy.Container        // recommendation by container, without floors
+	ShortHistory bool                      // the policy requires more usage history
+	HPA          bool                      // an HPA scales on a resource of the pods, or HPAs cannot be read
+	Scaled       sizing.LookedAt           // resources that an HPA scales on, and that keep their requests
+	Floors       map[string]resources.List // minimum by container, after reverts
+	Max          *policy.Rules             // maxAllowed of the policy for a user VPA; nil: none
+}
+
+// PolicyName returns the name of the policy that governs the rollout.
+func (e *Effective) PolicyName() string { return e.Policy.Object.Name }
+
+// LeftOut returns why a pod that has its target may still differ from the recommendation; empty: it does not.
+func (r *Rollout) LeftOut() reason.Reason {
+	switch {
+	case len(r.Floors) > 0:
+		return reason.RevertBackoff
+	case len(r.Scaled) > 0:
+		return reason.ManagedByHPA
+	}
+	return ""
+}
+
+// Acts reports whether a mode changes running pods.
+func Acts(m disruption.Mode) bool { return m != disruption.Off && m != disruption.Initial }
+
+// Resolver resolves effective policies from caches.
+type Resolver struct {
+	VPAs     vpalisters.VerticalPodAutoscalerLister
+	Policies *sizing.Policies // nil: there are none
+	Records  *records.Store
+	HPAs     *sizing.HorizontalPodAutoscalers // nil: unknown
+	Measures bool                             // CPU throttling and pressure are measured
+}
+
+// Resolve returns the effective policies of VPAs. It applies floors, HPAs and maxAllowed of a policy to their
+// recommendations and rules.
+func (r *Resolver) Resolve(ctx context.Context, vpas []snapshot.VPA, now time.Time) []Effective {
+	all := make([]Effective, len(vpas))
+	for i := range vpas {
+		v := &vpas[i]
+		err := serving.Guard(func() error { all[i] = r.resolve(v, now); return nil })
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Skipping pods: failed to resolve the policy of their VPA", "vpa", klog.KObj(v.Object))
+			all[i] = Effective{Update: v.Mode, Skip: reason.InternalError}
+		}
+	}
+	return all
+}
+
+func (r *Resolver) resolve(v *snapshot.VPA, now time.Time) Effective {
+	e := r.Permitted(v.Object)
+	if e.Policy == nil {
+		return e
+	}
+	for _, name := range slices.Sorted(maps.Keys(v.Recommendation)) {
+		e.Target = append(e.Target, policy.Container{Name: name, Requests: v.Recommendation[name].Target})
+	}
+	state, err := r.Records.State(e.Workload)
+	if err != nil { // it is unknown which targets did harm
+		return Effective{Decision: e.Decision, Workload: e.Workload, Known: e.Known, Shares: e.Shares, Update: e.Update, Skip: reason.NoRecord}
+	}
+	e.Floors = state.Floors(e.Target, e.Settings.Hash, now)
+	e.limit(v)
+	return e
+}
+
+// limit applies the policy to the recommendation and the rules of a VPA.
+func (e *Effective) limit(v *snapshot.VPA) {
+	v.Rules.Outer = e.Max
+	if len(e.Floors) == 0 && len(e.Scaled) == 0 {
+		return
+	}
+	v.Floors = e.Floors
+	for name, b := range v.Recommendation {
+		scaled := e.Scaled.Of(name)
+		b = b.AtLeast(e.Floors[name])
+		for k := range resources.Kind(resources.Kinds) {
+			if scaled[k] {
+				b = resources.Bounds{Lower: b.Lower.Without(k), Target: b.Target.Without(k), Upper: b.Upper.Without(k)}
+			}
+		}
+		v.Recommendation[name] = b
+	}
+}
+
+// Permitted returns the effective policy of a VPA without Target and Floors.
+func (r *Resolver) Permitted(vpa *vpav1.VerticalPodAutoscaler) Effective {
+	own, generated := snapshot.ModeOf(vpa), convert.MadeForPolicy(vpa)
+	answer := r.Policies.Answer(vpa, generated)
+	e := Effective{Update: own, Decision: answer.Decision, Workload: answer.Workload, Known: answer.Known, Rival: answer.Rival}
+	d := &e.Decision
+	e.Shares = d.Policy != nil && d.Policy.Sharing.Mode != fleet.SharingOff
+	if d.Reason != "" {
+		if Acts(own) || generated && d.Reason != reason.ModeOff {
+			e.Skip = d.Reason
+		}
+		return e
+	}
+	if d.Policy == nil {
+		return e
+	}
+	governing := r.Policies.Now().Policy(d.Policy.Name)
+	if governing == nil {
+		return e
+	}
+	settings, safety := r.measured(governing)
+	switch {
+	case d.Mode == fleet.Inherit && !safety.Revert && settings.Schedule == nil && settings.Recreate:
+		return e // the VPA alone decides
+	case !e.Known: // it could own no record
+		e.Skip = reason.NoRecord
+		return e
+	case e.Workload.Key.Kind == "CronJob" && e.Workload.Key.Group == "":
+		e.Skip = reason.JobNotResized
+		return e
+	case own == disruption.InPlace && !generated:
+	case own == disruption.Recreate && !settings.Recreate:
+		e.Skip = reason.EvictionNotAllowed // earlier changes are still judged
+	case own == disruption.Recreate:
+	case settings.Recreate:
+		e.Update = disruption.InPlaceOrRecreate
+	default:
+		e.Update, e.Ungated = disruption.InPlace, true
+	}
+	e.Policy = governing
+	e.Rollout = &Rollout{Mode: d.Mode, Settings: settings, Safety: safety, Observed: d.Mode != fleet.Inherit || safety.Revert}
+	if !generated {
+		e.Max = d.UserMax()
+	}
+	if e.Mode != fleet.Inherit {
+		e.ShortHistory = convert.AnyHasShortHistory(vpa, d.Policy.MinHistory)
+		scaled := r.HPAs.LooksAt(snapshot.TargetOf(vpa))
+		if e.HPA = len(scaled) > 0; !d.Policy.BesideHPAs {
+			e.Scaled = scaled
+		}
+	}
+	return e
+}
+
+// measured returns the settings and the safety of a policy. Without Prometheus, throttling and pressure are not
+// measured.
+func (r *Resolver) measured(p *sizing.Policy) (rollout.Settings, rollout.Safety) {
+	settings, safety := p.Settings, p.Safety
+	if !r.Measures {
+		settings.Unmeasured = safety.Revert && (safety.Throttle > 0 || safety.Pressure > 0)
+		safety.Throttle, safety.Pressure = 0, 0
+	}
+	return settings, safety
+}
+
+// PolicyGone reports whether no SizingPolicy selects the workload of a generated VPA any more.
+func (r *Resolver) PolicyGone(e *Effective) bool {
+	return e.Skip == reason.PolicyUnknown && e.Decision.Policy == nil && e.Decision.Reason == e.Skip && r.Policies != nil && r.Policies.Readable()
+}
+
+// Scopes returns how much of the pods of VPAs an iteration needs.
+func (r *Resolver) Scopes(vpas []snapshot.VPA, all []Effective) []snapshot.Scope {
+	scopes := make([]snapshot.Scope, len(vpas))
+	for i := range vpas {
+		switch e := &all[i]; {
+		case r.PolicyGone(e):
+			scopes[i] = snapshot.Shared
+		case e.Skip != "", Acts(e.Update) && vpas[i].Unreadable != "":
+			scopes[i] = snapshot.Names
+		case Acts(e.Update):
+			scopes[i] = snapshot.States
+		case e.Shares:
+			scopes[i] = snapshot.Count
+		}
+	}
+	return scopes
+}
+
+// Current returns why a planned change of a VPA's pod must stop: the VPA was deleted, has another mode or target,
+// or a policy holds its pods. Empty: the change may be made.
+func (r *Resolver) Current(planned *vpav1.VerticalPodAutoscaler) reason.Reason {
+	if planned == nil {
+		return ""
+	}
+	now, err := r.VPAs.VerticalPodAutoscalers(planned.Namespace).Get(planned.Name)
+	switch {
+	case apierrors.IsNotFound(err), err == nil && convert.Mode(now) != convert.Mode(planned):
+		return reason.ModeOff
+	case err == nil && convert.Unreadable(now) != "":
+		return reason.VPAUnreadable
+	case err == nil && snapshot.TargetOf(now) != snapshot.TargetOf(planned):
+		return reason.StatusOutdated
+	case err == nil:
+		e := r.Permitted(now)
+		return e.Skip
+	}
+	return ""
+}

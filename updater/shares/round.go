@@ -1,0 +1,377 @@
+// Package shares lets pods share node headroom: rounds compute the share of each pod (Sharing.Round), and
+// iterations bring pods to their shares or back to their peaks (Sharing.Divide).
+package shares
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/reason"
+	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sharing"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/kube/nodeshare"
+	"loadline.dev/loadline/pkg/kube/sizing"
+	"loadline.dev/loadline/pkg/serving"
+	"loadline.dev/loadline/updater/policies"
+	"loadline.dev/loadline/updater/records"
+	"loadline.dev/loadline/updater/snapshot"
+)
+
+// Sharing computes shares. Make it with New. Its methods are called by one goroutine.
+type Sharing struct {
+	Config
+
+	book   *recipe.Book
+	last   *round                        // nil: there was none, or it failed
+	begun  time.Time                     // first call of Divide
+	shrunk map[string]time.Time          // by node: the last shrink of a pod for its share
+	kills  map[killedContainer]time.Time // the last recorded kills of containers of pods that share
+}
+
+// Config are the caches and settings of a Sharing.
+type Config struct {
+	Pods        corelisters.PodLister
+	Nodes       corelisters.NodeLister          // nil: unknown
+	NodesSynced func() bool                     // set with Nodes
+	Quotas      corelisters.ResourceQuotaLister // nil: there are none
+	HPAs        *sizing.HorizontalPodAutoscalers
+	Records     *records.Store
+	MinAge      time.Duration // of a workload whose pods share; 0: sharing.MinAge
+}
+
+// New returns a Sharing before its first round.
+func New(c Config) *Sharing {
+	book, _ := recipe.NewBook("", recipe.DefaultConfig()) // the default recipe is valid
+	return &Sharing{Config: c, book: book}
+}
+
+// Input is the part of an iteration that sharing works on.
+type Input struct {
+	VPAs     []snapshot.VPA
+	Policies []policies.Effective
+	Pods     *snapshot.Pods
+}
+
+// Round is the result of a round: the shares of the pods of each node.
+type Round struct {
+	Nodes []*Node // by name, those with pods that share
+	// Apart are pods on these and other nodes whose policy wants sharing, but that do not share, by reason.
+	Apart    map[reason.Reason]int
+	Policies map[string]*Policy // with sharing, by name
+}
+
+// Policy counts the workloads of a SizingPolicy with sharing.
+type Policy struct {
+	Pods  int                   // that share, or would but for the mode
+	Apart map[reason.Reason]int // VPAs whose pods do not share, or only in a dry run, by reason
+	// Acting are VPAs whose pods get their shares, Sharing those pods, and Overcommitted the first node whose
+	// bases alone exceed its size.
+	Acting, Sharing int
+	Overcommitted   string
+	// Held are pods that would share but for a problem of their nodes, and HeldOn is the first such node. Free
+	// reports that a pod of the policy is on a node without a problem, whether it shares at the moment or not.
+	Held   map[reason.Reason]int
+	HeldOn string
+	Free   bool
+}
+
+// Node is a node on which pods share.
+type Node struct {
+	Name     string
+	Acts     bool          // the pods get their shares; otherwise it is a dry run. A node can have both
+	Problem  reason.Reason // see nodeshare.Node
+	Cordoned bool          // it takes no new pods, so nothing is saved
+	Kinds    [resources.Kinds]bool
+	Pods     int
+	// Available is the room of all pods that share, Bases their steady-state demand, Headroom the rest, and
+	// Requested their present requests.
+	Available, Bases, Headroom, Requested sharing.Amounts
+	// Saved is the sum of peaks minus the sum of shares, without pods that leave.
+	Saved         sharing.Amounts
+	Overcommitted [resources.Kinds]bool
+	Shrink, Grow  int // pods with a container whose share is below, or above, its request, see worthMoving
+	// Wanted reports that another pod needs what pods would give: a pod that is to shrink for the first time, a
+	// deferred resize, or a peak after harm.
+	Wanted bool
+	// Leaves are pods that leave, in order. A pod that did not leave since the last round counts, and gets its share.
+	Leaves []PodName
+}
+
+// leastMoved is the minimum difference of a share and a request, in millicores and bytes, besides
+// nodeshare.LeastMove. Otherwise small containers would be resized in each round.
+var leastMoved = [resources.Kinds]float64{resources.CPU: 10, resources.Memory: 16e6}
+
+// worthMoving reports whether a share differs enough from the current request to justify a resize, and in
+// which direction.
+func worthMoving(k int, has, wanted float64) (less, more bool) {
+	by := max(has*nodeshare.LeastMove, leastMoved[k])
+	return wanted < has-by, wanted > has+by
+}
+
+// PodName identifies a pod.
+type PodName struct {
+	UID  types.UID
+	Name string // with the namespace
+}
+
+// ErrNodesUnknown is the error of a round without nodes.
+var ErrNodesUnknown = errors.New("nodes cannot be seen: the updater must see all namespaces (no --vpa-object-namespace), and may need the permission to list nodes")
+
+// Share makes a round at now. It returns nil if no policy wants sharing. The standings decide whose pods get their
+// shares. A VPA that cannot be converted does not share, such a pod is set apart, and such a node is left out. After
+// a panic elsewhere, which is an error, the next round starts anew.
+func (s *Sharing) Share(ctx context.Context, in Input, now time.Time, may Standings) (found *Round, err error) {
+	var r *round
+	err = serving.Guard(func() error {
+		r, err = s.round(ctx, in, now, may)
+		return err
+	})
+	if s.last = r; err != nil {
+		s.last = nil
+	}
+	if s.last == nil {
+		return nil, err
+	}
+	return r.found, nil
+}
+
+// round computes all shares; nil: no policy wants sharing.
+func (s *Sharing) round(ctx context.Context, in Input, now time.Time, may Standings) (*round, error) {
+	if !in.wanted() {
+		return nil, nil //nolint:nilnil // sharing is off
+	}
+	if s.Nodes == nil || !s.NodesSynced() {
+		return nil, ErrNodesUnknown
+	}
+	objects, err := s.Nodes.List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	r := &round{
+		Sharing: s, Input: in, at: now, standings: may,
+		pods: map[types.UID]*member{}, nodes: make(map[string]*node, len(objects)), workloads: make([]*workload, len(in.VPAs)),
+		found: &Round{Apart: map[reason.Reason]int{}, Policies: map[string]*Policy{}},
+	}
+	for _, o := range objects {
+		r.nodes[o.Name] = &node{Node: nodeshare.NodeOf(o)}
+	}
+	r.readVPAs(ctx)
+	err = client.EachPod(s.Pods, func(pod *corev1.Pod) { r.read(ctx, pod) })
+	for _, name := range slices.Sorted(maps.Keys(r.nodes)) {
+		n := r.nodes[name]
+		var before []PodName
+		if s.last != nil && s.last.nodes[name] != nil {
+			before = s.last.nodes[name].results[0].Leaves
+		}
+		if err := serving.Guard(func() error { n.compute(name, before); return nil }); err != nil {
+			klog.FromContext(ctx).Error(err, "Skipping node in this round of sharing: recovered from panic", "node", name)
+			n.fail()
+		}
+		for i := range n.results {
+			if n.results[i].Pods > 0 {
+				r.found.Nodes = append(r.found.Nodes, &n.results[i])
+			}
+		}
+		for _, p := range n.pods {
+			r.count(p)
+		}
+	}
+	r.Input = Input{} // the next iterations read them anew
+	return r, err
+}
+
+// wanted reports whether a policy wants sharing.
+func (in *Input) wanted() bool {
+	return slices.ContainsFunc(in.Policies, func(e policies.Effective) bool { return e.Shares })
+}
+
+// round is a round under way, and then the last one.
+type round struct {
+	*Sharing
+	Input
+	at        time.Time
+	standings Standings
+	pods      map[types.UID]*member
+	nodes     map[string]*node
+	workloads []*workload // by VPA; nil: its policy does not want sharing
+	found     *Round
+}
+
+// node is a node with its pods.
+type node struct {
+	nodeshare.Node
+
+	pods    []*member
+	results [2]Node // of pods that get their shares, and of those in a dry run
+}
+
+// acts reports whether a pod that shares gets its share.
+func (n *node) acts(p *member) bool {
+	return p.by != nil && p.by.standing == Acts && n.Problem == ""
+}
+
+// fail drops all results.
+func (n *node) fail() {
+	n.results = [2]Node{}
+	for _, p := range n.pods {
+		p.shares, p.leaves = nil, false
+	}
+}
+
+// read adds a pod. A pod that cannot be converted is set apart.
+func (r *round) read(ctx context.Context, pod *corev1.Pod) {
+	node := r.nodes[pod.Spec.NodeName]
+	if node == nil {
+		return // it is gone, or not known yet
+	}
+	var p *member
+	err := serving.Guard(func() error { p = r.member(ctx, pod, node); return nil })
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Excluding pod from sharing: it cannot be converted", "pod", klog.KObj(pod))
+		p = &member{Pod: nodeshare.Pod{UID: pod.UID, Apart: reason.InternalError, Takes: node.Allocatable}, node: node}
+		if err := serving.Guard(func() error { p.Takes = convert.Footprint(pod); return nil }); err != nil {
+			klog.FromContext(ctx).Error(err, "Failed to read the requests of a pod, leaving no room on its node for sharing", "pod", klog.KObj(pod), "node", pod.Spec.NodeName)
+		}
+	}
+	r.pods[pod.UID] = p
+	node.pods = append(node.pods, p)
+}
+
+// count counts a pod whose policy wants sharing, or that cannot be converted.
+func (r *round) count(p *member) {
+	if p.by != nil && p.by.standing == Acts && p.Of != nil && p.node.Problem == "" {
+		r.found.Policies[p.Of.Decision.Policy.Name].Free = true
+	}
+	switch why := p.Why(); why {
+	case reason.NotWanted:
+	case "":
+		of := r.found.Policies[p.Of.Decision.Policy.Name]
+		of.Pods++
+		switch n := p.node; {
+		case n.acts(p):
+			of.Sharing++
+			if n.results[0].Overcommitted != [resources.Kinds]bool{} {
+				of.Overcommitted = cmp.Or(of.Overcommitted, n.results[0].Name)
+			}
+		case p.by != nil && p.by.standing == Acts: // only the node prevents it
+			if of.Held == nil {
+				of.Held = map[reason.Reason]int{}
+			}
+			of.Held[n.Problem]++
+			of.HeldOn = cmp.Or(of.HeldOn, n.results[1].Name)
+		}
+	default:
+		r.found.Apart[why]++
+	}
+}
+
+// compute computes the shares of a node. Pods that get their shares and pods in a dry run share apart: each group
+// counts the full requests of the other. Before are the pods that were to leave in the last round.
+func (n *node) compute(name string, before []PodName) {
+	slices.SortFunc(n.pods, func(a, b *member) int { return cmp.Compare(a.Sharing.Name, b.Sharing.Name) })
+	all := make([]*nodeshare.Pod, len(n.pods))
+	for i, p := range n.pods {
+		all[i] = &p.Pod
+	}
+	for i, acts := range [...]bool{true, false} {
+		r := &n.results[i]
+		*r = Node{Name: name, Acts: acts, Problem: n.Problem, Cordoned: n.Cordoned}
+		var sharers []*member
+		for _, p := range n.pods {
+			if p.Beside = n.acts(p) != acts; !p.Beside && p.Apart == "" {
+				sharers = append(sharers, p)
+			}
+		}
+		if len(sharers) == 0 {
+			continue
+		}
+		input, rule, members := n.Gather(all)
+		sharers = slices.DeleteFunc(sharers, func(p *member) bool { return p.Large })
+		r.Kinds, r.Available, r.Pods = input.Kinds, input.Available, len(members)
+		r.Wanted = slices.ContainsFunc(all, func(p *nodeshare.Pod) bool { return p.Accepted })
+		if len(members) > 0 && r.Problem != reason.AllocatableUnknown {
+			shares := sharing.Shares(input, rule)
+			if leaves := shares.Leaves; acts && stay(before, sharers, leaves) {
+				rule.Stay = true
+				shares = sharing.Shares(input, rule)
+				shares.Leaves = leaves
+			}
+			r.add(input, sharers, shares)
+		}
+	}
+}
+
+// stay reports whether a pod that was to leave its node in the last round is still there. It may be unable to
+// leave, so that the others share the room beside it.
+func stay(before []PodName, members []*member, leaves []int) bool {
+	return slices.ContainsFunc(leaves, func(i int) bool {
+		return slices.ContainsFunc(before, func(p PodName) bool { return p.UID == members[i].UID })
+	})
+}
+
+// add adds the shares of a node.
+func (r *Node) add(input *sharing.Node, members []*member, shares sharing.Result) {
+	r.Headroom, r.Overcommitted = shares.Headroom, shares.Overcommitted
+	for _, i := range shares.Leaves {
+		r.Leaves = append(r.Leaves, PodName{members[i].UID, members[i].Sharing.Name})
+		members[i].leaves = r.Acts
+	}
+	for i, p := range members {
+		if r.Acts {
+			p.shares = shares.Shares[i]
+		}
+		shrinks, grows := moves(&p.Pod, input, shares.Shares[i])
+		r.Shrink, r.Grow, r.Wanted = r.Shrink+shrinks, r.Grow+grows, r.Wanted || shrinks > 0 && !p.marked
+		for k := range resources.Kind(resources.Kinds) {
+			if !input.Kinds[k] {
+				continue
+			}
+			r.Requested[k] += float64(p.Takes.Value(k))
+			if shares.Shares[i] == nil {
+				continue
+			}
+			var base, peak, share float64
+			for c, of := range input.Pods[i].Containers { // cut to what the node has
+				base += of.Base[k]
+				peak += of.Peak[k]
+				share += shares.Shares[i][c][k]
+			}
+			r.Bases[k] += max(base, p.Sharing.Init[k])
+			if !r.Cordoned {
+				r.Saved[k] += max(peak, p.Sharing.Init[k]) - max(share, p.Sharing.Init[k])
+			}
+		}
+	}
+}
+
+// moves returns 1 for each direction in which a pod that stays on its node would be resized.
+func moves(p *nodeshare.Pod, input *sharing.Node, shares []sharing.Amounts) (shrinks, grows int) {
+	if shares == nil {
+		return 0, 0
+	}
+	for c, has := range p.Requests {
+		for k, shared := range input.Kinds {
+			switch less, more := worthMoving(k, has[k], shares[c][k]); {
+			case !shared:
+			case less:
+				shrinks = 1
+			case more:
+				grows = 1
+			}
+		}
+	}
+	return shrinks, grows
+}

@@ -1,0 +1,337 @@
+package snapshot
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sharing"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/serving"
+)
+
+// Scope is how much an iteration needs of the pods of a VPA.
+type Scope uint8
+
+// The scopes.
+const (
+	None   Scope = iota // nothing
+	Count               // their number
+	Names               // their names
+	Shared              // their names, and the state of those with a share mark
+	States              // everything
+)
+
+// Pods are the pods of the VPAs of one iteration.
+type Pods struct {
+	ByVPA   [][]Pod           // by index of the VPA and name
+	Skipped []disruption.Skip // pods whose VPA or state is unknown, and pods of unreadable targets
+	NoVPA   int               // pods without a VPA that changes running pods
+
+	owners *owners
+}
+
+// Pod is a pod of a VPA.
+type Pod struct {
+	Namespace, Name string
+	UID             types.UID
+	State           *State // nil: not in scope
+	Owner           *Owner
+	Protected       reason.Reason // why it must not be evicted, by itself or by its workload; empty: nothing protects it
+
+	vpa     int
+	version string
+	labels  map[string]string
+}
+
+// State follows from the object of a pod alone. It is cached and must not be modified.
+type State struct {
+	disruption.Pod // without group and targets
+
+	Sizing *policy.Pod // input of policy.Fit, without containers
+	notes  *notes      // nil: none
+}
+
+// notes are what annotations of few pods say.
+type notes struct {
+	changedAt time.Time
+	mark      *sharing.Mark
+	declared  string
+}
+
+// ChangedAt returns when the change was made that is noted on the pod, in milliseconds; zero: none is noted.
+func (s *State) ChangedAt() time.Time {
+	if s.notes == nil {
+		return time.Time{}
+	}
+	return s.notes.changedAt
+}
+
+// Mark returns the share mark of the pod; nil: it has none.
+func (s *State) Mark() *sharing.Mark {
+	if s.notes == nil {
+		return nil
+	}
+	return s.notes.mark
+}
+
+func (s *State) declared() string {
+	if s.notes == nil {
+		return ""
+	}
+	return s.notes.declared
+}
+
+// EqualSizes reports whether two pods of a VPA have equal targets.
+func (s *State) EqualSizes(o *State) bool {
+	return slices.EqualFunc(s.Containers, o.Containers, equalContainers) && equalSizing(s.Sizing, o.Sizing)
+}
+
+func equalSizing(a, b *policy.Pod) bool {
+	return a.StaysBurstable == b.StaysBurstable && a.Unsized == b.Unsized && a.Rounded == b.Rounded
+}
+
+// errGone is the error of a pod that was deleted while it was read.
+var errGone = errors.New("the pod is gone")
+
+// ReadPods returns the pods of VPAs, as far as their scopes need them.
+func (r *Reader) ReadPods(ctx context.Context, vpas []VPA, scopes []Scope) (Pods, error) {
+	p := Pods{ByVPA: make([][]Pod, len(vpas)), owners: r.newOwners(ctx, vpas, scopes)}
+	defer r.states.swap()
+	if p.owners.empty() {
+		return p, nil
+	}
+	listed, err := r.listPods(ctx, &p, scopes)
+	if err != nil {
+		return p, fmt.Errorf("list pods: %w", err)
+	}
+	for len(listed) > 0 {
+		vpa, n := listed[0].vpa, 1
+		for n < len(listed) && listed[n].vpa == vpa {
+			n++
+		}
+		p.ByVPA[vpa] = r.convertPods(ctx, &p, listed[:n:n], scopes[vpa])
+		listed = listed[n:]
+	}
+	slices.SortFunc(p.Skipped, func(a, b disruption.Skip) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.VPA, b.VPA), cmp.Compare(a.Pod, b.Pod))
+	})
+	return p, nil
+}
+
+// listPods returns the pods in scope by VPA and name, without their state.
+func (r *Reader) listPods(ctx context.Context, p *Pods, scopes []Scope) ([]Pod, error) {
+	listed := make([]Pod, 0, len(r.states.current)+8)
+	each := klog.FromContext(ctx).V(6)
+	err := client.EachPod(r.Pods, func(pod *corev1.Pod) {
+		if pod.DeletionTimestamp != nil {
+			return
+		}
+		owner, vpa, why, name := p.owners.controlling(ctx, pod)
+		switch {
+		case why == reason.NoVPA || vpa >= 0 && scopes[vpa] <= Count: // nearly all pods of many clusters
+			p.NoVPA++
+			if each.Enabled() {
+				each.Info("Skipping pod", "pod", klog.KObj(pod), "reason", reason.NoVPA)
+			}
+		case why != "":
+			p.skip(disruption.Subject{Namespace: pod.Namespace, VPA: name, Pod: pod.Name, UID: string(pod.UID)}, why)
+		default:
+			listed = append(listed, Pod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Owner: owner, vpa: vpa, version: pod.ResourceVersion, labels: pod.Labels})
+		}
+	})
+	slices.SortFunc(listed, func(a, b Pod) int { return cmp.Or(cmp.Compare(a.vpa, b.vpa), cmp.Compare(a.Name, b.Name)) })
+	return listed, err
+}
+
+func (p *Pods) skip(s disruption.Subject, why reason.Reason) {
+	p.Skipped = append(p.Skipped, disruption.Skip{Subject: s, Reason: why})
+}
+
+// Controlling returns the direct controller of a pod and the index of its VPA; -1: it has none.
+func (p *Pods) Controlling(ctx context.Context, pod *corev1.Pod) (*Owner, int) {
+	owner, vpa, _, _ := p.owners.controlling(ctx, pod)
+	return owner, vpa
+}
+
+// Replicas returns how many pods an owner wants, as Owner.Replicas.
+func (p *Pods) Replicas(ctx context.Context, owner *Owner) int {
+	p.owners.lookUp(ctx, owner)
+	return owner.Replicas
+}
+
+// convertPods sets the state of the pods of one VPA. It leaves out pods without a state that need one.
+func (r *Reader) convertPods(ctx context.Context, p *Pods, pods []Pod, scope Scope) []Pod {
+	if scope == Names {
+		return pods
+	}
+	kept := pods[:0]
+	var last *State
+	for i := range pods {
+		pod := &pods[i]
+		if scope == Shared && !r.marked(pod) {
+			kept = append(kept, *pod)
+			continue
+		}
+		err := serving.Guard(func() (err error) {
+			if pod.State, err = r.states.get(pod.UID, pod.version, func(previous *State) (*State, error) { return r.convert(pod, previous, last) }); err != nil {
+				return err
+			}
+			p.owners.lookUp(ctx, pod.Owner)
+			pod.Protected = r.protection(pod)
+			return nil
+		})
+		switch {
+		case errors.Is(err, errGone):
+			continue
+		case err != nil:
+			klog.FromContext(ctx).Error(err, "Skipping pod: it cannot be converted", "pod", klog.KRef(pod.Namespace, pod.Name))
+			p.skip(disruption.Subject{Namespace: pod.Namespace, VPA: p.owners.vpas[pod.vpa].Object.Name, Pod: pod.Name, UID: string(pod.UID)}, reason.InternalError)
+			continue
+		}
+		last = pod.State
+		kept = append(kept, *pod)
+	}
+	protectOlder(kept)
+	return kept
+}
+
+// marked reports whether a pod has a share mark.
+func (r *Reader) marked(pod *Pod) bool {
+	object, err := r.Pods.Pods(pod.Namespace).Get(pod.Name)
+	if err != nil || object.UID != pod.UID {
+		return false
+	}
+	_, marked := convert.Shared(object)
+	return marked
+}
+
+// convert returns the state of a pod. It shares equal values with the last pod of the VPA: most pods of a
+// workload have equal containers.
+func (r *Reader) convert(of *Pod, previous, last *State) (*State, error) {
+	pod, err := r.Pods.Pods(of.Namespace).Get(of.Name)
+	if err != nil || pod.UID != of.UID {
+		return nil, errGone
+	}
+	n := notes{declared: pod.Annotations[convert.DeclaredAnnotation]}
+	if previous != nil { // another controller may have removed the annotation
+		n.declared = convert.TighterDeclared(previous.declared(), n.declared)
+	}
+	pod = withDeclared(pod, n.declared)
+	core, sizing := convert.PodState(pod)
+	state := &State{Pod: core, Sizing: &sizing}
+	if last != nil && slices.EqualFunc(last.Containers, core.Containers, equalContainers) && slices.Equal(last.Fixed, core.Fixed) {
+		state.Containers, state.Fixed = last.Containers, last.Fixed
+	}
+	if last != nil && equalSizing(last.Sizing, &sizing) {
+		state.Sizing = last.Sizing
+	} else if sizing.Unsized == (policy.Unsized{}) && sizing.Rounded == (resources.List{}) {
+		state.Sizing = plainSizing[sizing.StaysBurstable]
+	}
+	if mark, marked := convert.Shared(pod); marked {
+		n.mark = &mark
+	}
+	n.changedAt = changedAt(pod)
+	if n != (notes{}) {
+		state.notes = &n
+	}
+	return state, nil
+}
+
+// plainSizing are the sizings of nearly all pods, by StaysBurstable.
+var plainSizing = map[bool]*policy.Pod{false: {}, true: {StaysBurstable: true}}
+
+// equalContainers compares containers without targets.
+func equalContainers(a, b disruption.Container) bool {
+	return a.Observed == b.Observed && a.Current == b.Current && a.Asked == b.Asked && a.Restarts == b.Restarts && a.OOM == b.OOM
+}
+
+// withDeclared returns a pod with that annotation about its declared memory. The pod itself belongs to a cache.
+func withDeclared(pod *corev1.Pod, declared string) *corev1.Pod {
+	if pod.Annotations[convert.DeclaredAnnotation] == declared {
+		return pod
+	}
+	changed := *pod
+	changed.Annotations = maps.Clone(pod.Annotations)
+	if changed.Annotations == nil {
+		changed.Annotations = map[string]string{}
+	}
+	changed.Annotations[convert.DeclaredAnnotation] = declared
+	return &changed
+}
+
+// changedAt returns when the change was made that is noted on a pod; zero: none is, or it cannot be read.
+func changedAt(pod *corev1.Pod) time.Time {
+	if !convert.HasNotedChange(pod) {
+		return time.Time{}
+	}
+	noted, err := convert.NotedChange(pod)
+	if err != nil || noted.At.IsZero() {
+		return time.Time{}
+	}
+	return time.UnixMilli(noted.At.UnixMilli()).UTC()
+}
+
+// protection returns why a pod must not be evicted: a protection of the pod itself, or a replacement of an
+// older revision. Empty: the pod may be evicted.
+func (r *Reader) protection(pod *Pod) reason.Reason {
+	why := pod.State.Protected
+	if why == reason.CountsAsFailure && r.Targets.IgnoresDisruption(pod.Owner.Key) {
+		why = ""
+	}
+	if why == "" && !r.Targets.KeepsRevision(pod.Owner.Key, pod.Name, pod.labels) {
+		why = reason.OlderRevision
+	}
+	return why
+}
+
+// revision returns the revision of a pod whose owner is of a custom kind, or nothing.
+func (p *Pod) revision() string {
+	if p.State == nil || !p.Owner.Key.Custom() {
+		return ""
+	}
+	return cmp.Or(p.labels[appsv1.ControllerRevisionHashLabelKey], p.labels[appsv1.DefaultDeploymentUniqueLabelKey])
+}
+
+// protectOlder protects the pods of custom workloads whose revision differs from the one of the newest pod: the
+// revision of new pods is not published for custom kinds.
+func protectOlder(pods []Pod) {
+	var newest map[*Owner]*Pod
+	for i := range pods {
+		p := &pods[i]
+		if p.revision() == "" {
+			continue
+		}
+		if newest == nil {
+			newest = map[*Owner]*Pod{}
+		}
+		if n := newest[p.Owner]; n == nil || p.State.Created.After(n.State.Created) {
+			newest[p.Owner] = p
+		}
+	}
+	for i := range pods {
+		p := &pods[i]
+		if n := newest[p.Owner]; n != nil && p.Protected == "" && p.revision() != "" && p.revision() != n.revision() {
+			p.Protected = reason.OlderRevision
+		}
+	}
+}
+
+// Claims reports whether a VPA can control pods: its target is known, and its scope is not None.
+func (p *Pods) Claims(vpa int) bool {
+	return p.owners.vpas[vpa].err == nil && p.owners.claims.Has(p.owners.vpas[vpa].Key())
+}
