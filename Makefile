@@ -40,6 +40,8 @@ export GOFLAGS := $(strip $(filter-out -trimpath,$(GOFLAGS)) -trimpath)
 RACE    := CGO_ENABLED=1 GOFLAGS="$(filter-out -trimpath,$(GOFLAGS))" go test -race -vet=off
 # These tests run in one goroutine and take minutes with the race detector. The packages that they call are tested with it.
 COMPUTING := ./recommender/model
+# These simulate days of a recommender. Others call the same code with the race detector.
+SIMULATIONS := TestLate_LoadsHistory|TestRestartInAWindow|TestManyRestarts|TestSteadyStateCosts|TestARestartLosesNothing|TestANewRecipeLowers|TestAMemoryRequestThatFollows|TestAnEqualRequest|TestWhatIsProtectedIsHeld|TestFollow_ModeObserve|TestNoTargetFalls
 LINT    := go tool -modfile=$(CURDIR)/hack/tools/lint/go.mod golangci-lint
 
 .PHONY: help
@@ -97,11 +99,15 @@ lint: ## static checks of the programs, of e2e, of hack/images and of hack/manif
 	cd hack/images && $(LINT) run --config ../../.golangci.yml ./...
 	cd hack/manifests && $(LINT) run --config ../../.golangci.yml ./...
 
-.PHONY: unit
-unit: ## unit tests, with the race detector but for replays; many wait, so more packages run at once than there are processors
+.PHONY: unit unit-race unit-plain
+unit: ## unit tests, with the race detector but for replays and simulations of days
+	@$(MAKE) -j2 --output-sync=target unit-race unit-plain
+unit-race: # many wait, so more packages run at once than there are processors
 	packages=$$(go list ./... | grep -v $(COMPUTING:./%=-e /%$$)); \
-		$(RACE) -timeout 20m -p 4 ./updater ./recommender $$packages # the two that take longest begin first
+		$(RACE) -timeout 20m -p 4 -skip '$(SIMULATIONS)' ./updater ./recommender $$packages # the two that take longest begin first
+unit-plain:
 	go test -vet=off $(COMPUTING)
+	go test -vet=off -run '$(SIMULATIONS)' ./recommender
 	go test -vet=off -run 'TestNoReview|FuzzReview|TestProgram|TestHeapUnderAPolicy' ./admission-controller ./recommender # costs hold without the race detector
 
 .PHONY: cluster-checks
