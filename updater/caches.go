@@ -183,7 +183,7 @@ func (c *caches) workloads() *rollouts.Reader {
 	r := &rollouts.Reader{Targets: c.targets}
 	if c.whole {
 		nodes := c.surroundings.Core().V1().Nodes()
-		r.Nodes, r.NodesSynced = nodes.Lister(), nodes.Informer().HasSynced
+		r.Nodes, r.NodeInformer = nodes.Lister(), nodes.Informer()
 	}
 	return r
 }
@@ -196,7 +196,7 @@ func (c *caches) sharing(config *Config) *shares.Sharing {
 	}
 	if c.whole {
 		nodes := c.surroundings.Core().V1().Nodes()
-		s.Nodes, s.NodesSynced = nodes.Lister(), nodes.Informer().HasSynced
+		s.Nodes, s.NodeInformer = nodes.Lister(), nodes.Informer()
 	}
 	return shares.New(s)
 }
@@ -212,12 +212,12 @@ func (c *caches) capacity(config *Config) (r snapshot.CapacityReader) {
 // roomOf is capacity whatever --eviction-room says: pods share no more than there is.
 func (c *caches) roomOf(config *Config) (r snapshot.CapacityReader) {
 	quotas := c.surroundings.Core().V1().ResourceQuotas()
-	r.Pods, r.Quotas, r.QuotasSynced = c.pods.Core().V1().Pods().Lister(), quotas.Lister(), quotas.Informer().HasSynced
+	r.Pods, r.Quotas, r.QuotaInformer = c.pods.Core().V1().Pods().Lister(), quotas.Lister(), quotas.Informer()
 	if c.whole {
 		nodes := c.surroundings.Core().V1().Nodes()
-		r.Nodes, r.NodesSynced = nodes.Lister(), nodes.Informer().HasSynced
+		r.Nodes, r.NodeInformer = nodes.Lister(), nodes.Informer()
 		if config.Room == roomAuto {
-			r.Growth = &snapshot.Growth{Kube: c.kube, Nodes: r.Nodes, Synced: r.NodesSynced}
+			r.Growth = &snapshot.Growth{Kube: c.kube, Nodes: r.Nodes, Informer: r.NodeInformer}
 		}
 	}
 	return r
@@ -238,7 +238,7 @@ func (c *caches) sharingConditions(config *Config) *sharingConditions {
 	if c.whole {
 		nodes := c.surroundings.Core().V1().Nodes()
 		conditions.nodes = nodes.Informer().HasSynced
-		conditions.growth = &snapshot.Growth{Kube: c.kube, Nodes: nodes.Lister(), Synced: conditions.nodes}
+		conditions.growth = &snapshot.Growth{Kube: c.kube, Nodes: nodes.Lister(), Informer: nodes.Informer()}
 	}
 	if election := config.Election; !election.Enabled && !config.DryRun {
 		conditions.holder = func(ctx context.Context, now time.Time) (string, error) {
@@ -254,7 +254,7 @@ func (c *caches) pinning() *plan.StaticCPUNodes {
 		return &plan.StaticCPUNodes{}
 	}
 	nodes := c.surroundings.Core().V1().Nodes()
-	return &plan.StaticCPUNodes{Selector: c.static, Lister: nodes.Lister(), Synced: nodes.Informer().HasSynced}
+	return &plan.StaticCPUNodes{Selector: c.static, Lister: nodes.Lister(), Informer: nodes.Informer()}
 }
 
 // memoryRises returns the collector of VPAs that recommend more memory than before, or than killed

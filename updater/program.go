@@ -224,6 +224,6 @@ func newNodeLoad(config *Config, d dependencies, nodes coreinformers.NodeInforme
 	if err != nil {
 		return nil, fmt.Errorf("--prometheus-address: %w", err)
 	}
-	watcher := &nodeload.Watcher{Config: settings, Source: source, Kube: d.clients.nodes, Nodes: nodes.Lister(), Synced: nodes.Informer().HasSynced, Metrics: d.metrics}
+	watcher := &nodeload.Watcher{Config: settings, Source: source, Kube: d.clients.nodes, Nodes: nodes.Lister(), Informer: nodes.Informer(), Metrics: d.metrics}
 	return watcher.Run, nil
 }

@@ -160,7 +160,7 @@ func TestGrowthWaitsForWhatShrinksFree(t *testing.T) {
 // While nobody knows whether pods may share, those that do keep their shares.
 func TestWhatIsNotKnownMovesNobody(t *testing.T) {
 	for name, obscure := range map[string]func(r *rolling){
-		"nodes are not known": func(r *rolling) { r.loop.shares.NodesSynced = func() bool { return false } },
+		"nodes are not known": func(r *rolling) { r.loop.shares.NodeInformer = syncedWhen(func() bool { return false }) },
 		"paused":              func(r *rolling) { r.edit(pausedPolicy) },
 		"another updater holds the lease": func(r *rolling) {
 			r.loop.sharing.conditions.holder = func(context.Context, time.Time) (string, error) { return "other", nil }

@@ -146,7 +146,7 @@ func (w *world) logged(now time.Time) (lines []string) {
 func TestARoundThatFailsIsMadeByTheNextPass(t *testing.T) {
 	w := newWorld(t, Default(), append(peakingPods(3, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))...)
 	known := false
-	w.loop.shares.NodesSynced = func() bool { return known }
+	w.loop.shares.NodeInformer = syncedWhen(func() bool { return known })
 	w.pass(noon)
 	require.NotContains(t, strings.Join(describe(w.registry, t), "\n"), "loadline_sharing_pods")
 	known = true
@@ -637,3 +637,8 @@ func TestNoPodTakesMoreThanItsNode(t *testing.T) {
 	require.LessOrEqual(t, n.Headroom[resources.CPU], 7500.0)
 	require.LessOrEqual(t, n.Saved[resources.CPU], 8000.0)
 }
+
+// syncedWhen is the informer of a cache that is complete when it returns true.
+type syncedWhen func() bool
+
+func (f syncedWhen) HasSynced() bool { return f() }

@@ -123,7 +123,7 @@ func (w *world) start(config *Config) {
 		c.Memory = nil // fake clients have no REST client
 	}
 	if reader := w.loop.workloads; reader.Nodes != nil { // a start does not wait for nodes, which may be forbidden
-		_ = wait.PollUntilContextTimeout(w.t.Context(), time.Millisecond, 2*time.Second, true, func(context.Context) (bool, error) { return reader.NodesSynced(), nil })
+		_ = wait.PollUntilContextTimeout(w.t.Context(), time.Millisecond, 2*time.Second, true, func(context.Context) (bool, error) { return reader.NodeInformer.HasSynced(), nil })
 	}
 }
 

@@ -61,12 +61,12 @@ type Counts struct {
 
 // Watcher makes the rounds of the modes DryRun and On. All exported fields must be set.
 type Watcher struct {
-	Config  Config
-	Source  *Source
-	Kube    kubernetes.Interface
-	Nodes   corelisters.NodeLister
-	Synced  func() bool // whether nodes are known
-	Metrics Metrics
+	Config   Config
+	Source   *Source
+	Kube     kubernetes.Interface
+	Nodes    corelisters.NodeLister
+	Informer interface{ HasSynced() bool } // of nodes
+	Metrics  Metrics
 
 	// imagined are the nodes that would have the taint after the last dry run; nil: there was none.
 	imagined map[string]bool
@@ -81,7 +81,7 @@ type Watcher struct {
 // then, for the process that goes on.
 func (w *Watcher) Run(ctx context.Context) {
 	await, cancel := context.WithTimeout(ctx, syncTimeout)
-	cache.WaitForCacheSync(await.Done(), w.Synced)
+	cache.WaitForCacheSync(await.Done(), w.Informer.HasSynced)
 	cancel()
 	every(ctx, w.Config.Interval, w.RunOnce)
 }
@@ -140,7 +140,7 @@ func (w *Watcher) patient(known int, now time.Time) bool {
 
 // read returns all nodes, by name.
 func (w *Watcher) read() ([]*corev1.Node, error) {
-	if !w.Synced() {
+	if !w.Informer.HasSynced() {
 		return nil, errUnread
 	}
 	nodes, err := w.Nodes.List(labels.Everything())

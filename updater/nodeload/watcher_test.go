@@ -79,7 +79,7 @@ func newCluster(t *testing.T, mode string, change ...func(n *corev1.Node)) *clus
 func (c *cluster) begin(config Config, address string) {
 	c.store = cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	c.watcher = &Watcher{Config: config, Source: asking(c.T, address, config), Kube: c.kube,
-		Nodes: corelisters.NewNodeLister(c.store), Synced: func() bool { return c.synced }, Metrics: c}
+		Nodes: corelisters.NewNodeLister(c.store), Informer: syncedWhen(func() bool { return c.synced }), Metrics: c}
 }
 
 // answer is that of Prometheus: the loads of c.loads, in instance or else by c.watcher's label.
@@ -554,3 +554,8 @@ func TestTrimKeepsWhatIsReadOfNodes(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, tombstone, got)
 }
+
+// syncedWhen is the informer of a cache that is complete when it returns true.
+type syncedWhen func() bool
+
+func (f syncedWhen) HasSynced() bool { return f() }

@@ -18,6 +18,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/updater/snapshot"
 )
 
 // StaticCPUNodes knows which nodes have the static CPU manager policy: those that Selector
@@ -26,7 +27,7 @@ import (
 type StaticCPUNodes struct {
 	Selector labels.Selector        // nodes that have it; nil: none is known
 	Lister   corelisters.NodeLister // nil: nodes cannot be seen
-	Synced   func() bool            // whether they are known yet
+	Informer snapshot.Informer      // set with Lister
 
 	refused map[string]refusal // by the name of the node
 	marked  atomic.Pointer[map[string]bool]
@@ -37,12 +38,12 @@ const awaitTimeout = 30 * time.Second
 
 // Await waits until nodes can be seen, but not for long.
 func (n *StaticCPUNodes) Await(ctx context.Context) {
-	if n.Synced == nil {
+	if n.Informer == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, awaitTimeout)
 	defer cancel()
-	cache.WaitForCacheSync(ctx.Done(), n.Synced)
+	cache.WaitForCacheSync(ctx.Done(), n.Informer.HasSynced)
 }
 
 // Static reports whether a node had the static policy when Mark was last called, or the
@@ -142,7 +143,7 @@ func (n *StaticCPUNodes) selected() (map[string]bool, error) {
 	return names, nil
 }
 
-func (n *StaticCPUNodes) sees() bool { return n.Lister != nil && n.Synced() }
+func (n *StaticCPUNodes) sees() bool { return n.Lister != nil && n.Informer.HasSynced() }
 
 // known reports whether there is a node of that name, as far as nodes can be seen.
 func (n *StaticCPUNodes) known(name string) (uid types.UID, there bool) {

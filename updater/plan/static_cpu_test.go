@@ -124,7 +124,7 @@ func TestNodesAreKnownByTheirLabelsAndByWhatTheyRefused(t *testing.T) {
 		c.put(t, name, "1", map[string]string{"cpumanager": "false"})
 	}
 	synced := false
-	n := &StaticCPUNodes{Selector: labels.SelectorFromSet(labels.Set{"cpumanager": "true"}), Lister: corelisters.NewNodeLister(c.nodes), Synced: func() bool { return synced }}
+	n := &StaticCPUNodes{Selector: labels.SelectorFromSet(labels.Set{"cpumanager": "true"}), Lister: corelisters.NewNodeLister(c.nodes), Informer: syncedWhen(func() bool { return synced })}
 	require.Empty(t, c.static(t, n, midday), "nodes are not seen yet")
 	synced = true
 	require.Equal(t, []string{"labelled"}, c.static(t, n, midday))
@@ -150,7 +150,7 @@ func TestASelectorWithoutLabelsNamesNoNode(t *testing.T) {
 
 func TestNodesThatAreGoneAreForgotten(t *testing.T) {
 	c := newCluster("a", "b")
-	n := &StaticCPUNodes{Lister: corelisters.NewNodeLister(c.nodes), Synced: func() bool { return true }}
+	n := &StaticCPUNodes{Lister: corelisters.NewNodeLister(c.nodes), Informer: syncedWhen(func() bool { return true })}
 	c.put(t, "a", "1", nil)
 	c.put(t, "b", "1", nil)
 	c.say("a", static)
@@ -164,7 +164,7 @@ func TestNodesThatAreGoneAreForgotten(t *testing.T) {
 	require.Empty(t, n.refused)
 
 	synced := false
-	n.Synced = func() bool { return synced }
+	n.Informer = syncedWhen(func() bool { return synced })
 	c.say("b", static)
 	require.Equal(t, []string{"b"}, c.static(t, n, midday), "nodes are not seen yet")
 	c.say("b", "")
@@ -185,7 +185,7 @@ func TestNodesThatCannotBeSeenAreRememberedForADay(t *testing.T) {
 
 func TestANewNodeIsKnownBeforeTheNextPass(t *testing.T) {
 	c := newCluster("a")
-	n := &StaticCPUNodes{Selector: labels.SelectorFromSet(labels.Set{"cpumanager": "true"}), Lister: corelisters.NewNodeLister(c.nodes), Synced: func() bool { return true }}
+	n := &StaticCPUNodes{Selector: labels.SelectorFromSet(labels.Set{"cpumanager": "true"}), Lister: corelisters.NewNodeLister(c.nodes), Informer: syncedWhen(func() bool { return true })}
 	c.static(t, n, midday)
 	require.NoError(t, c.nodes.Add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "new", UID: "1", Labels: map[string]string{"cpumanager": "true"}}}))
 	require.True(t, n.Static("new"))
@@ -215,10 +215,15 @@ func TestNodesAreWaitedForButNotForLong(t *testing.T) {
 		begin := time.Now()
 		(&StaticCPUNodes{}).Await(t.Context())
 		require.Zero(t, time.Since(begin))
-		(&StaticCPUNodes{Synced: func() bool { return time.Since(begin) > 3*time.Second }}).Await(t.Context())
+		(&StaticCPUNodes{Informer: syncedWhen(func() bool { return time.Since(begin) > 3*time.Second })}).Await(t.Context())
 		require.InDelta(t, 3, time.Since(begin).Seconds(), 0.5)
 		begin = time.Now()
-		(&StaticCPUNodes{Synced: func() bool { return false }}).Await(t.Context())
+		(&StaticCPUNodes{Informer: syncedWhen(func() bool { return false })}).Await(t.Context())
 		require.Equal(t, awaitTimeout, time.Since(begin))
 	})
 }
+
+// syncedWhen is the informer of a cache that is complete when it returns true.
+type syncedWhen func() bool
+
+func (f syncedWhen) HasSynced() bool { return f() }

@@ -19,9 +19,9 @@ import (
 
 // Reader reads from caches.
 type Reader struct {
-	Targets     *target.Resolver
-	Nodes       corelisters.NodeLister // nil: unknown
-	NodesSynced func() bool            // set with Nodes
+	Targets      *target.Resolver
+	Nodes        corelisters.NodeLister // nil: unknown
+	NodeInformer snapshot.Informer      // set with Nodes
 }
 
 // Workload returns the pods of a VPA as package rollout needs them, in their order. The states are those of
@@ -60,7 +60,7 @@ func (r *Reader) Workload(v *disruption.VPA, states []*snapshot.State, of *polic
 
 // node returns the size and the conditions of a node.
 func (r *Reader) node(name string) (n rollout.Node) {
-	if r.Nodes == nil || !r.NodesSynced() {
+	if r.Nodes == nil || !r.NodeInformer.HasSynced() {
 		return n
 	}
 	object, err := r.Nodes.Get(name)
@@ -119,7 +119,7 @@ func (r *Reader) Evidence(pod *corev1.Pod, core *disruption.Pod, workload target
 
 // nodeReady reports whether a node exists and is ready.
 func (r *Reader) nodeReady(name string) bool {
-	if r.Nodes == nil || !r.NodesSynced() {
+	if r.Nodes == nil || !r.NodeInformer.HasSynced() {
 		return false
 	}
 	object, err := r.Nodes.Get(name)

@@ -43,13 +43,13 @@ type Sharing struct {
 
 // Config are the caches and settings of a Sharing.
 type Config struct {
-	Pods        corelisters.PodLister
-	Nodes       corelisters.NodeLister          // nil: unknown
-	NodesSynced func() bool                     // set with Nodes
-	Quotas      corelisters.ResourceQuotaLister // nil: there are none
-	HPAs        *sizing.HorizontalPodAutoscalers
-	Records     *records.Store
-	MinAge      time.Duration // of a workload whose pods share; 0: sharing.MinAge
+	Pods         corelisters.PodLister
+	Nodes        corelisters.NodeLister          // nil: unknown
+	NodeInformer snapshot.Informer               // set with Nodes
+	Quotas       corelisters.ResourceQuotaLister // nil: there are none
+	HPAs         *sizing.HorizontalPodAutoscalers
+	Records      *records.Store
+	MinAge       time.Duration // of a workload whose pods share; 0: sharing.MinAge
 }
 
 // New returns a Sharing before its first round.
@@ -153,7 +153,7 @@ func (s *Sharing) round(ctx context.Context, in Input, now time.Time, may Standi
 	if !in.wanted() {
 		return nil, nil //nolint:nilnil // sharing is off
 	}
-	if s.Nodes == nil || !s.NodesSynced() {
+	if s.Nodes == nil || !s.NodeInformer.HasSynced() {
 		return nil, ErrNodesUnknown
 	}
 	objects, err := s.Nodes.List(labels.Everything())

@@ -38,7 +38,7 @@ func standingOf(v *nodeshare.VPA, may Standings) Standing {
 // standing returns the standing of a pod as of the last round, unless its policy has changed since.
 func (d *division) standing(p *member, e *policies.Effective) Standing {
 	switch {
-	case d.Nodes == nil || !d.NodesSynced(): // it is unknown which changes fit
+	case d.Nodes == nil || !d.NodeInformer.HasSynced(): // it is unknown which changes fit
 		return Waits
 	case !d.wanted:
 		return Ends

@@ -18,12 +18,12 @@ import (
 
 // CapacityReader reads from caches. The zero value knows nothing.
 type CapacityReader struct {
-	Pods         corelisters.PodLister
-	Nodes        corelisters.NodeLister          // nil: it is not known what fits
-	NodesSynced  func() bool                     // whether they are known yet
-	Quotas       corelisters.ResourceQuotaLister // nil: no quota is known
-	QuotasSynced func() bool                     // whether they are known yet
-	Growth       *Growth                         // nil: not asked whether nodes are added
+	Pods          corelisters.PodLister
+	Nodes         corelisters.NodeLister          // nil: it is not known what fits
+	NodeInformer  Informer                        // set with Nodes
+	Quotas        corelisters.ResourceQuotaLister // nil: no quota is known
+	QuotaInformer Informer                        // set with Quotas
+	Growth        *Growth                         // nil: not asked whether nodes are added
 }
 
 // Room reads what nodes and quotas have left; nil if nothing is known of them. It counts every pod in the cache,
@@ -34,7 +34,7 @@ func (r CapacityReader) Room() (*disruption.Capacity, error) {
 		return nil, nil //nolint:nilnil // that nothing is known is no error
 	}
 	var nodes []disruption.Node
-	if r.Nodes != nil && r.NodesSynced() {
+	if r.Nodes != nil && r.NodeInformer.HasSynced() {
 		objects, err := r.Nodes.List(labels.Everything())
 		if err != nil {
 			return nil, fmt.Errorf("list nodes: %w", err)
@@ -44,7 +44,7 @@ func (r CapacityReader) Room() (*disruption.Capacity, error) {
 		}
 	}
 	quotas := map[string][]disruption.Quota{}
-	if r.Quotas != nil && r.QuotasSynced() {
+	if r.Quotas != nil && r.QuotaInformer.HasSynced() {
 		objects, err := r.Quotas.List(labels.Everything())
 		if err != nil {
 			return nil, fmt.Errorf("list ResourceQuotas: %w", err)

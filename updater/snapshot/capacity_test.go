@@ -77,9 +77,14 @@ func TestWhatIsNotKnownFits(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, none)
 	store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-	waiting := CapacityReader{Nodes: corelisters.NewNodeLister(store), NodesSynced: func() bool { return false },
-		Quotas: corelisters.NewResourceQuotaLister(store), QuotasSynced: func() bool { return false }}
+	waiting := CapacityReader{Nodes: corelisters.NewNodeLister(store), NodeInformer: syncedWhen(func() bool { return false }),
+		Quotas: corelisters.NewResourceQuotaLister(store), QuotaInformer: syncedWhen(func() bool { return false })}
 	unknown, err := waiting.Room()
 	require.NoError(t, err)
 	require.Equal(t, disruption.RoomFits, unknown.Place(disruption.Need{Node: "a", Wants: resources.Of(1, 1)}, false))
 }
+
+// syncedWhen is the informer of a cache that is complete when it returns true.
+type syncedWhen func() bool
+
+func (f syncedWhen) HasSynced() bool { return f() }

@@ -18,9 +18,9 @@ const lookAgain = 5 * time.Minute
 
 // Growth remembers whether nodes seem to be added for pods that find none.
 type Growth struct {
-	Kube   kubernetes.Interface
-	Nodes  corelisters.NodeLister // nil: nodes cannot be seen
-	Synced func() bool            // whether they are known yet
+	Kube     kubernetes.Interface
+	Nodes    corelisters.NodeLister // nil: nodes cannot be seen
+	Informer Informer               // set with Nodes
 
 	looked time.Time
 	known  bool
@@ -58,7 +58,7 @@ func (g *Growth) Explain() string { return client.ExplainEvictionRoom(g.sign) }
 
 // labels returns the labels of all nodes; none as long as nodes are not known.
 func (g *Growth) labels(context.Context) ([]map[string]string, error) {
-	if g.Nodes == nil || !g.Synced() {
+	if g.Nodes == nil || !g.Informer.HasSynced() {
 		return nil, nil
 	}
 	nodes, err := g.Nodes.List(labels.Everything())

@@ -27,6 +27,9 @@ import (
 	"loadline.dev/loadline/pkg/serving"
 )
 
+// Informer reports whether a cache is complete.
+type Informer interface{ HasSynced() bool }
+
 // Reader reads VPAs and pods from caches, except for the scale of custom workloads, which the target
 // resolver requests. ReadVPAs and ReadPods are called by one goroutine.
 type Reader struct {
