@@ -51,7 +51,7 @@ type dependencies struct {
 
 // overrides replaces parts of a program in tests.
 type overrides struct {
-	clock  func() time.Time     // of changes
+	clock  actuate.Clock        // of changes
 	events record.EventRecorder // in place of one that writes to the API server
 	scale  target.Scale
 	retry  time.Duration // pause after a refused list of optional objects
@@ -171,7 +171,7 @@ type executorParts struct {
 	caches   *caches
 	budgets  *budgets.Budgets
 	changes  *tally
-	clock    func() time.Time // nil: time.Now
+	clock    actuate.Clock // nil: time.Now
 }
 
 // newExecutors returns the executors of the loop and of the observer. In a dry run they print changes.
@@ -187,9 +187,9 @@ func newExecutors(config *Config, d dependencies, p executorParts) (executor, ob
 		Budgets:   p.budgets,
 		Threshold: config.Disruption.Threshold,
 		Checker:   checker,
-		Stale:     p.caches.freshness.Stale,
-		Memory:    actuate.Memory(d.clients.Kube.CoreV1().RESTClient()),
-	}, &actuate.Cluster{Kube: d.clients.judge, Events: p.recorder, Clock: p.clock, Reverted: p.changes.reverted}
+		Caches:    p.caches.freshness,
+		Usage:     actuate.NewMeter(d.clients.Kube.CoreV1().RESTClient()),
+	}, &actuate.Cluster{Kube: d.clients.judge, Events: p.recorder, Clock: p.clock, Reverts: p.changes}
 }
 
 // newObserver returns the queue that judges changes and reverts harmful ones. It has its own executor, so that

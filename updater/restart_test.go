@@ -216,12 +216,12 @@ func TestAPodThatCannotBeChangedHoldsNobody(t *testing.T) {
 		}
 		w := newWorld(t, Default(), append(deployment(2, large), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
 		w.refuse("create", "pods/eviction", nil)
-		w.loop.executor.(*actuate.Cluster).Memory = func(_ context.Context, _, pod string) (map[string]resources.Amount, error) {
+		w.loop.executor.(*actuate.Cluster).Usage = usageOf(func(_ context.Context, _, pod string) (map[string]resources.Amount, error) {
 			if pod == "web-1-0" {
 				return c.memory()
 			}
 			return map[string]resources.Amount{"app": 1 << 20}, nil
-		}
+		})
 		w.pass(noon)
 		require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", c.reason), name)
 		require.Equal(t, "1Gi", w.pod("web-1-1").Spec.Containers[0].Resources.Requests.Memory().String(), name)

@@ -499,10 +499,10 @@ func TestAMemoryLimitIsNotCutBelowWhatIsUsed(t *testing.T) {
 		"the node gave more than it should have": {pod("200m", "1Gi", "2Gi"), 3000 << 20, 0, 0},
 	} {
 		w := newWorld(t, Default(), append(deployment(2, c.pod), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
-		w.loop.executor.(*actuate.Cluster).Memory = func(_ context.Context, namespace, pod string) (map[string]resources.Amount, error) {
+		w.loop.executor.(*actuate.Cluster).Usage = usageOf(func(_ context.Context, namespace, pod string) (map[string]resources.Amount, error) {
 			require.Equal(t, "shop", namespace)
 			return map[string]resources.Amount{"app": c.used}, nil
-		}
+		})
 		w.pass(noon)
 		if c.want == 0 {
 			require.Empty(t, w.writes(), name)
@@ -517,9 +517,9 @@ func TestAMemoryLimitIsNotCutBelowWhatIsUsed(t *testing.T) {
 		require.Contains(t, strings.Join(w.told(), "\n"), actuate.EventResized, name)
 	}
 	w := newWorld(t, Default(), append(deployment(2, pod("200m", "1Gi", "2Gi")), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
-	w.loop.executor.(*actuate.Cluster).Memory = func(context.Context, string, string) (map[string]resources.Amount, error) {
+	w.loop.executor.(*actuate.Cluster).Usage = usageOf(func(context.Context, string, string) (map[string]resources.Amount, error) {
 		return nil, errors.New("no metrics API")
-	}
+	})
 	w.pass(noon)
 	require.Len(t, w.writes(), 2, "the node looks, too")
 }

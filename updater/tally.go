@@ -57,8 +57,8 @@ type verdict struct {
 	harm rollout.Harm
 }
 
-// reverted counts a reverted change. It is safe for concurrent use.
-func (t *tally) reverted(vpa cache.ObjectName, harm rollout.Harm) {
+// Reverted counts a reverted change. It is safe for concurrent use.
+func (t *tally) Reverted(vpa cache.ObjectName, harm rollout.Harm) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.verdicts = append(t.verdicts, verdict{vpa, harm})

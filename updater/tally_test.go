@@ -48,11 +48,11 @@ func TestTally_ReportsEachReasonOnceInFiveMinutes(t *testing.T) {
 	texts(noon.Add(2 * tallyInterval))
 	require.Empty(t, tl.counts, "counts without changes are dropped")
 
-	tl.reverted(web, rollout.OOMKill)
+	tl.Reverted(web, rollout.OOMKill)
 	require.Empty(t, tl.due(noon, noPolicy), "the VPA has its own event")
 	require.Empty(t, tl.counts)
 	governed := func(cache.ObjectName) string { return "fleet" }
-	tl.reverted(web, rollout.OOMKill)
+	tl.Reverted(web, rollout.OOMKill)
 	require.Empty(t, tl.due(noon, governed))
 	require.Empty(t, tl.due(noon, governed))
 	events := tl.due(noon, governed)

@@ -30,6 +30,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	"loadline.dev/loadline/pkg/kube/client"
@@ -114,18 +115,35 @@ func (w *world) start(config *Config) {
 	without := *config
 	without.Heartbeat.Required, without.Pace = false, disruption.RateLimits{}
 	d := dependencies{env: printing{out: &w.out}, metrics: newMetrics(w.registry), clients: sameClients(w.fleets.In(w.kube), w.vpa)}
-	replaced := overrides{clock: func() time.Time { return w.now }, events: w.events}
+	replaced := overrides{clock: worldClock{w}, events: w.events}
 	if w.writesEvents {
 		replaced.events = nil
 	}
 	w.program = startProgram(w.t, &without, d, replaced)
 	if c, is := w.loop.executor.(*actuate.Cluster); is {
-		c.Memory = nil // fake clients have no REST client
+		c.Usage = nil // fake clients have no REST client
 	}
 	if reader := w.loop.workloads; reader.Nodes != nil { // a start does not wait for nodes, which may be forbidden
 		_ = wait.PollUntilContextTimeout(w.t.Context(), time.Millisecond, 2*time.Second, true, func(context.Context) (bool, error) { return reader.NodeInformer.HasSynced(), nil })
 	}
 }
+
+// worldClock has the time of the last pass.
+type worldClock struct{ *world }
+
+func (c worldClock) Now() time.Time { return c.now }
+
+// usageOf is the memory usage that a function returns.
+type usageOf func(ctx context.Context, namespace, pod string) (map[string]resources.Amount, error)
+
+func (f usageOf) Memory(ctx context.Context, namespace, pod string) (map[string]resources.Amount, error) {
+	return f(ctx, namespace, pod)
+}
+
+// staleWhen are caches that return the error of a function.
+type staleWhen func() error
+
+func (f staleWhen) Stale() error { return f() }
 
 // startProgram starts a program that ends with the test.
 func startProgram(t *testing.T, config *Config, d dependencies, replaced overrides) *program {

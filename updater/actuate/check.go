@@ -59,7 +59,7 @@ type Checker struct {
 	Kube    kubernetes.Interface
 	Targets *target.Resolver // replicas and selectors of custom workloads; nil: unknown
 	Config  *disruption.Config
-	Clock   func() time.Time // nil: time.Now
+	Clock   Clock // nil: time.Now
 
 	pauses   pauses
 	siblings siblingCache
@@ -69,7 +69,7 @@ func (c *Checker) now() time.Time {
 	if c.Clock == nil {
 		return time.Now()
 	}
-	return c.Clock()
+	return c.Clock.Now()
 }
 
 // Paused returns the result of an earlier check that must not be repeated yet, or nil.

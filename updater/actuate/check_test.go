@@ -58,7 +58,7 @@ func newChecked(t *testing.T, others ...runtime.Object) *checked {
 		c.created = append(c.created, pod)
 		return true, pod, c.refusal
 	})
-	c.Checker = &Checker{Kube: c.kube, Config: &disruption.Config{MinReplicas: 1, Tolerance: 0.5}, Clock: func() time.Time { return c.now }}
+	c.Checker = &Checker{Kube: c.kube, Config: &disruption.Config{MinReplicas: 1, Tolerance: 0.5}, Clock: clockOf(func() time.Time { return c.now })}
 	return c
 }
 
@@ -277,3 +277,8 @@ func TestCheck_CachedPodWithoutOwnerUID(t *testing.T) {
 	require.NotEmpty(t, c.created, "the replacement was checked")
 	require.Equal(t, "owner", string(c.created[0].OwnerReferences[0].UID))
 }
+
+// clockOf is a clock with the time that a function returns.
+type clockOf func() time.Time
+
+func (f clockOf) Now() time.Time { return f() }

@@ -108,17 +108,24 @@ type Cluster struct {
 	// Threshold is the least relative change for which a pod is resized where memory
 	// that is in use leaves only a part of the change.
 	Threshold float64
-	// Reverted counts a change that was taken back; nil: not counted.
-	Reverted func(vpa cache.ObjectName, harm rollout.Harm)
-	// Clock tells the time at which a change is sent; nil: time.Now.
-	Clock func() time.Time
+	// Reverts counts reverted changes; nil: they are not counted.
+	Reverts interface {
+		Reverted(vpa cache.ObjectName, harm rollout.Harm)
+	}
+	// Clock has the time at which a change is sent; nil: time.Now.
+	Clock Clock
 	// Checker makes the last checks before an eviction; nil: none are made.
 	Checker *Checker
-	// Stale returns an error while the caches are too old for a disruption; nil: not checked.
-	Stale func() error
-	// Memory reads what the containers of a pod use, in bytes; nil: not asked.
-	Memory func(ctx context.Context, namespace, pod string) (map[string]resources.Amount, error)
+	// Caches return an error while they are too old for a disruption; nil: not checked.
+	Caches interface{ Stale() error }
+	// Usage reads the memory usage of the containers of a pod, in bytes; nil: not read.
+	Usage interface {
+		Memory(ctx context.Context, namespace, pod string) (map[string]resources.Amount, error)
+	}
 }
+
+// Clock has the present time.
+type Clock interface{ Now() time.Time }
 
 // Limiter returns a limiter of changes a second that lets burst through at
 // once. A rate of 0 or below limits nothing.
@@ -322,7 +329,7 @@ func (c *Cluster) now() time.Time {
 	if c.Clock == nil {
 		return time.Now()
 	}
-	return c.Clock()
+	return c.Clock.Now()
 }
 
 // mayRestart asks whether a container of the pod may be restarted now. That is a
@@ -466,10 +473,10 @@ func (c *Cluster) oversizedBudget(pod *corev1.Pod) error {
 
 // fresh returns an error while the caches are too old for a disruption.
 func (c *Cluster) fresh() error {
-	if c.Stale == nil {
+	if c.Caches == nil {
 		return nil
 	}
-	if err := c.Stale(); err != nil {
+	if err := c.Caches.Stale(); err != nil {
 		return &Held{Reason: reason.StaleCache, Cause: err}
 	}
 	return nil

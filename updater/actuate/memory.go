@@ -31,16 +31,11 @@ const (
 // errSilent is the error while the metrics API is not asked.
 var errSilent = errors.New("the metrics API gave no answer in time a moment ago")
 
-// Memory returns what asks the metrics API, through the client of any group of
-// the API server, how many bytes of memory the containers of a pod use. A pod
-// that was not measured yet is an error. It answers within 2 s; if the API does not,
-// the API is left alone for a minute, for that namespace or for all.
-func Memory(client rest.Interface) func(ctx context.Context, namespace, pod string) (map[string]resources.Amount, error) {
-	return (&meter{client: client, wait: answerTime}).memory
-}
+// NewMeter returns a Meter that uses the client of any group of the API server.
+func NewMeter(client rest.Interface) *Meter { return &Meter{client: client, wait: answerTime} }
 
-// meter asks the metrics API. It is safe for concurrent use.
-type meter struct {
+// Meter reads usage from the metrics API. It is safe for concurrent use.
+type Meter struct {
 	client rest.Interface
 	wait   time.Duration
 
@@ -49,7 +44,7 @@ type meter struct {
 }
 
 // silent reports whether the API is not asked about pods of a namespace.
-func (m *meter) silent(namespace string, now time.Time) bool {
+func (m *Meter) silent(namespace string, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	maps.DeleteFunc(m.until, func(_ string, until time.Time) bool { return !now.Before(until) })
@@ -58,7 +53,7 @@ func (m *meter) silent(namespace string, now time.Time) bool {
 }
 
 // unanswered records that the API did not answer about a pod of a namespace.
-func (m *meter) unanswered(namespace string, now time.Time) {
+func (m *Meter) unanswered(namespace string, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.until == nil {
@@ -67,7 +62,9 @@ func (m *meter) unanswered(namespace string, now time.Time) {
 	m.until[namespace] = now.Add(silence)
 }
 
-func (m *meter) memory(ctx context.Context, namespace, pod string) (map[string]resources.Amount, error) {
+// Memory returns the memory usage of the containers of a pod, in bytes. A pod without metrics is an error. It returns
+// within 2 s. After a timeout it requests nothing for a minute, for that namespace or for all.
+func (m *Meter) Memory(ctx context.Context, namespace, pod string) (map[string]resources.Amount, error) {
 	if m.silent(namespace, time.Now()) {
 		return nil, fmt.Errorf("read the metrics of pod %s/%s: %w", namespace, pod, errSilent)
 	}

@@ -29,7 +29,7 @@ func TestMemoryOfOnePod(t *testing.T) {
 	defer s.Close()
 	clients, err := client.New(&rest.Config{Host: s.URL})
 	require.NoError(t, err)
-	read := Memory(clients.Kube.CoreV1().RESTClient())
+	read := NewMeter(clients.Kube.CoreV1().RESTClient()).Memory
 	used, err := read(t.Context(), "shop", "web")
 	require.NoError(t, err)
 	require.Equal(t, map[string]resources.Amount{"app": 2048}, used)
@@ -62,25 +62,25 @@ func TestAMetricsAPIThatHangsIsLeftAlone(t *testing.T) {
 
 		stopped, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
-		m := &meter{client: core, wait: answerTime}
-		_, err = m.memory(stopped, "shop", "web")
+		m := &Meter{client: core, wait: answerTime}
+		_, err = m.Memory(stopped, "shop", "web")
 		require.Error(t, err)
 		require.Empty(t, m.until, "the caller had no time")
 
 		server.asked.Store(0)
 		for _, pod := range []string{"one", "two", "three"} {
-			_, err = m.memory(t.Context(), "shop", pod)
+			_, err = m.Memory(t.Context(), "shop", pod)
 			require.ErrorContains(t, err, "read the metrics of pod shop/"+pod)
 		}
 		require.ErrorIs(t, err, errSilent)
 		require.EqualValues(t, 1, server.asked.Load())
-		_, err = m.memory(t.Context(), "other", "web")
+		_, err = m.Memory(t.Context(), "other", "web")
 		require.NotErrorIs(t, err, errSilent, "the pod of one namespace proves nothing about others")
-		_, err = m.memory(t.Context(), "third", "web")
+		_, err = m.Memory(t.Context(), "third", "web")
 		require.ErrorIs(t, err, errSilent, "two namespaces do")
 		require.EqualValues(t, 2, server.asked.Load())
 		time.Sleep(silence)
-		_, err = m.memory(t.Context(), "shop", "web")
+		_, err = m.Memory(t.Context(), "shop", "web")
 		require.NotErrorIs(t, err, errSilent, "it is asked again")
 		require.EqualValues(t, 3, server.asked.Load())
 	})

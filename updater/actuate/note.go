@@ -148,8 +148,8 @@ func printed(f policy.Fitted) corev1.ResourceRequirements {
 // Judged puts an event on pod and VPA when a change did harm, or came to nothing.
 func (c *Cluster) Judged(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, gets []policy.Fitted) {
 	reason, message, sizes := judged(pod, v, gets)
-	if reason == EventReverted && c.Reverted != nil {
-		c.Reverted(cache.MetaObjectToName(vpa), v.Harm)
+	if reason == EventReverted && c.Reverts != nil {
+		c.Reverts.Reverted(cache.MetaObjectToName(vpa), v.Harm)
 	}
 	details := detailsOf(pod, sizes)
 	c.event(pod, reason, message, details)

@@ -79,7 +79,7 @@ func standalone(t *testing.T, kind string, edit func(template *corev1.PodTemplat
 		c.created = append(c.created, pod)
 		return true, pod, c.refusal
 	})
-	c.Checker = &Checker{Kube: c.kube, Config: &disruption.Config{MinReplicas: 1, Tolerance: 0.5}, Clock: func() time.Time { return c.now }}
+	c.Checker = &Checker{Kube: c.kube, Config: &disruption.Config{MinReplicas: 1, Tolerance: 0.5}, Clock: clockOf(func() time.Time { return c.now })}
 	return c
 }
 

@@ -24,7 +24,7 @@ const spare = 0.1
 // nothing is left that is worth a resize. A usage that is not known is no reason to
 // wait: the node looks, too.
 func (c *Cluster) spared(ctx context.Context, change Change) (Change, error) {
-	if c.Memory == nil {
+	if c.Usage == nil {
 		return change, nil
 	}
 	var used map[string]resources.Amount
@@ -41,7 +41,7 @@ func (c *Cluster) spared(ctx context.Context, change Change) (Change, error) {
 		}
 		if used == nil {
 			var err error
-			if used, err = c.Memory(ctx, change.Target.Namespace, change.Target.Name); err != nil {
+			if used, err = c.Usage.Memory(ctx, change.Target.Namespace, change.Target.Name); err != nil {
 				klog.FromContext(ctx).V(4).Info("A memory limit is cut without knowing the usage", "pod", klog.KObj(change.Target), "reason", err)
 				return change, nil
 			}
