@@ -15,7 +15,7 @@ import (
 const (
 	// writeTimeout bounds a request that changes something, where its caller sets no earlier deadline.
 	writeTimeout = 30 * time.Second
-	// readTimeout bounds a request that reads: a page of a list, or all objects of a kind at the start.
+	// readTimeout bounds a request that reads. The longest one reads all objects of a kind at the start.
 	readTimeout = 2 * time.Minute
 )
 

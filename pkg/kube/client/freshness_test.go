@@ -87,7 +87,6 @@ func TestFreshness_SilentWatch(t *testing.T) {
 	})
 }
 
-// Kinds whose watches ask for no bookmarks in programs at rest, and kinds that few clusters have.
 func TestFreshness_AllWatchesAskForBookmarks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, freshness := newSilentServer(), &Freshness{}

@@ -8,10 +8,22 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/informers/apps"
+	"k8s.io/client-go/informers/autoscaling"
+	"k8s.io/client-go/informers/batch"
+	"k8s.io/client-go/informers/core"
+	"k8s.io/client-go/informers/internalinterfaces"
+	"k8s.io/client-go/informers/policy"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -20,8 +32,8 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	"loadline.dev/loadline/pkg/generated/informers/externalversions"
-	"loadline.dev/loadline/pkg/generated/informers/externalversions/autoscaling"
-	"loadline.dev/loadline/pkg/generated/informers/externalversions/internalinterfaces"
+	autoscalingk8sio "loadline.dev/loadline/pkg/generated/informers/externalversions/autoscaling"
+	vpainterfaces "loadline.dev/loadline/pkg/generated/informers/externalversions/internalinterfaces"
 	"loadline.dev/loadline/pkg/generated/informers/externalversions/loadline"
 )
 
@@ -40,80 +52,184 @@ const (
 // Factory returns a factory of informers for core objects of one namespace, or
 // of all when it is empty, that stores objects as a Trimmer leaves them. A field
 // selector, if given, holds for every informer of the factory.
+//
+// Servers stream the first list since Kubernetes 1.34, and each object is trimmed on arrival.
+// A list of an older server is in memory as a whole before it is trimmed.
 func Factory(kube kubernetes.Interface, namespace string, resync time.Duration, fieldSelector string, options ...Option) informers.SharedInformerFactory {
-	trim, tweak := new(Trimmer).Trim, func(options *metav1.ListOptions) { options.FieldSelector = fieldSelector }
-	all := informers.NewSharedInformerFactoryWithOptions(kube, resync, informers.WithNamespace(namespace), informers.WithTransform(trim), informers.WithTweakListOptions(tweak))
-	return &factory{SharedInformerFactory: all, namespace: namespace, tweak: tweak, trim: trim, trust: trusted, options: apply(options)}
+	f := &factory{kube: kube, fieldSelector: fieldSelector, builder: builder{namespace, trusted, apply(options)}}
+	f.SharedInformerFactory = informers.NewSharedInformerFactoryWithOptions(kube, resync,
+		informers.WithNamespace(namespace), informers.WithTransform(new(Trimmer).Trim), informers.WithTweakListOptions(f.tweak))
+	return f
 }
 
-// VPAFactory returns a factory of informers for VPAs, checkpoints and SizingRecords of one
-// namespace, or of all when it is empty, and for SizingPolicies, which have none.
-func VPAFactory(vpa versioned.Interface, namespace string, options ...Option) externalversions.SharedInformerFactory {
-	all := externalversions.NewSharedInformerFactoryWithOptions(vpa, ObjectResync,
-		externalversions.WithNamespace(namespace),
-		externalversions.WithTransform(new(Trimmer).Trim),
-	)
-	return &vpaFactory{all, namespace, trusted, apply(options)}
+// factory builds informers of core objects with the options of this package.
+type factory struct {
+	informers.SharedInformerFactory
+	builder
+
+	kube          kubernetes.Interface
+	fieldSelector string
 }
 
-// vpaFactory is a factory whose informers of SizingPolicies and SizingRecords notice when they
-// may not read them; see Optional.
-type vpaFactory struct {
-	externalversions.SharedInformerFactory
+func (f *factory) tweak(o *metav1.ListOptions) { o.FieldSelector = f.fieldSelector }
 
-	namespace string
-	trust     time.Duration // see trusted
-	options
+// Core returns the informers of the core group.
+func (f *factory) Core() core.Interface { return coreGroup{core.New(f, f.namespace, f.tweak)} }
+
+// Apps returns the informers of the group apps.
+func (f *factory) Apps() apps.Interface { return apps.New(f, f.namespace, f.tweak) }
+
+// Autoscaling returns the informers of the group autoscaling.
+func (f *factory) Autoscaling() autoscaling.Interface {
+	return autoscaling.New(f, f.namespace, f.tweak)
 }
 
-// Autoscaling returns the informers of the group autoscaling.k8s.io.
-func (f *vpaFactory) Autoscaling() autoscaling.Interface {
-	return autoscaling.New(f, f.namespace, nil)
-}
+// Batch returns the informers of the group batch.
+func (f *factory) Batch() batch.Interface { return batch.New(f, f.namespace, f.tweak) }
 
-// Loadline returns the informers of the group loadline.dev.
-func (f *vpaFactory) Loadline() loadline.Interface { return loadline.New(f, f.namespace, nil) }
+// Policy returns the informers of the group policy.
+func (f *factory) Policy() policy.Interface { return policy.New(f, f.namespace, f.tweak) }
 
-// InformerFor returns the informer of a kind, which the function makes if there is none and
-// the kind is not guarded.
-func (f *vpaFactory) InformerFor(object runtime.Object, create internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
-	switch object.(type) {
-	case *vpav1.VerticalPodAutoscaler:
-		if f.freshness == nil {
-			break
+// InformerFor returns the informer of a kind. For kinds without requests the given function builds it.
+func (f *factory) InformerFor(object runtime.Object, create internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
+	if requests, optional := f.requests(object); requests != nil {
+		create = func(kube kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+			return f.build(kube, object, resync, requests, optional)
 		}
-		create = func(vpa versioned.Interface, resync time.Duration) cache.SharedIndexInformer {
-			autoscalers := vpa.AutoscalingV1().VerticalPodAutoscalers(f.namespace)
-			return f.informer(vpa, object, resync, f.freshness.track(object, false, requests(autoscalers.List, autoscalers.Watch)))
-		}
-	case *loadlinev1alpha1.SizingPolicy:
-		create = f.guarded(object, func(vpa versioned.Interface) *cache.ListWatch {
-			policies := vpa.LoadlineV1alpha1().SizingPolicies()
-			return requests(policies.List, policies.Watch)
-		})
-	case *loadlinev1alpha1.SizingRecord:
-		create = f.guarded(object, func(vpa versioned.Interface) *cache.ListWatch {
-			records := vpa.LoadlineV1alpha1().SizingRecords(f.namespace)
-			return requests(records.List, records.Watch)
-		})
 	}
 	informer := f.SharedInformerFactory.InformerFor(object, create)
 	f.sizes.Add(resourceOf(object), informer.GetStore())
 	return informer
 }
 
-// guarded returns what makes the informer of a kind that is guarded.
-func (f *vpaFactory) guarded(object runtime.Object, asks func(versioned.Interface) *cache.ListWatch) internalinterfaces.NewInformerFunc {
-	return func(vpa versioned.Interface, resync time.Duration) cache.SharedIndexInformer {
-		g := &guarded{trust: f.trust}
-		g.SharedIndexInformer = f.informer(vpa, object, resync, f.freshness.track(object, true, g.guard(asks(vpa))))
-		return g
+// requests returns the requests for the objects of a kind, or nil, and whether the kind is guarded.
+func (f *factory) requests(object runtime.Object) (w *cache.ListWatch, optional bool) {
+	switch object.(type) {
+	case *corev1.Pod:
+		return requests(f.kube.CoreV1().Pods(f.namespace), f.tweak), false
+	case *corev1.LimitRange:
+		return requests(f.kube.CoreV1().LimitRanges(f.namespace), f.tweak), false
+	case *corev1.ReplicationController:
+		return requests(f.kube.CoreV1().ReplicationControllers(f.namespace), f.tweak), false
+	case *appsv1.ReplicaSet:
+		return requests(f.kube.AppsV1().ReplicaSets(f.namespace), f.tweak), false
+	case *appsv1.Deployment:
+		return requests(f.kube.AppsV1().Deployments(f.namespace), f.tweak), false
+	case *appsv1.StatefulSet:
+		return requests(f.kube.AppsV1().StatefulSets(f.namespace), f.tweak), false
+	case *appsv1.DaemonSet:
+		return requests(f.kube.AppsV1().DaemonSets(f.namespace), f.tweak), false
+	case *batchv1.Job:
+		return requests(f.kube.BatchV1().Jobs(f.namespace), f.tweak), false
+	case *batchv1.CronJob:
+		return requests(f.kube.BatchV1().CronJobs(f.namespace), f.tweak), false
+	case *corev1.Node:
+		return requests(f.kube.CoreV1().Nodes(), f.tweak), true
+	case *corev1.Namespace:
+		return requests(f.kube.CoreV1().Namespaces(), f.tweak), true
+	case *corev1.ResourceQuota:
+		return requests(f.kube.CoreV1().ResourceQuotas(f.namespace), f.tweak), true
+	case *autoscalingv2.HorizontalPodAutoscaler:
+		return requests(f.kube.AutoscalingV2().HorizontalPodAutoscalers(f.namespace), f.tweak), true
+	case *policyv1.PodDisruptionBudget:
+		return requests(f.kube.PolicyV1().PodDisruptionBudgets(f.namespace), f.tweak), true
 	}
+	return nil, false
 }
 
-func (f *vpaFactory) informer(vpa versioned.Interface, object runtime.Object, resync time.Duration, asks *cache.ListWatch) cache.SharedIndexInformer {
+// VPAFactory returns a factory of informers for VPAs, checkpoints and SizingRecords of one
+// namespace, or of all when it is empty, and for SizingPolicies, which have none.
+func VPAFactory(vpa versioned.Interface, namespace string, options ...Option) externalversions.SharedInformerFactory {
+	all := externalversions.NewSharedInformerFactoryWithOptions(vpa, ObjectResync,
+		externalversions.WithNamespace(namespace), externalversions.WithTransform(new(Trimmer).Trim))
+	return &vpaFactory{all, builder{namespace, trusted, apply(options)}, vpa}
+}
+
+// vpaFactory builds informers of custom resources with the options of this package.
+type vpaFactory struct {
+	externalversions.SharedInformerFactory
+	builder
+
+	vpa versioned.Interface
+}
+
+// Autoscaling returns the informers of the group autoscaling.k8s.io.
+func (f *vpaFactory) Autoscaling() autoscalingk8sio.Interface {
+	return autoscalingk8sio.New(f, f.namespace, nil)
+}
+
+// Loadline returns the informers of the group loadline.dev.
+func (f *vpaFactory) Loadline() loadline.Interface { return loadline.New(f, f.namespace, nil) }
+
+// InformerFor returns the informer of a kind. For kinds without requests the given function builds it.
+func (f *vpaFactory) InformerFor(object runtime.Object, create vpainterfaces.NewInformerFunc) cache.SharedIndexInformer {
+	if requests, optional := f.requests(object); requests != nil {
+		create = func(vpa versioned.Interface, resync time.Duration) cache.SharedIndexInformer {
+			return f.build(vpa, object, resync, requests, optional)
+		}
+	}
+	informer := f.SharedInformerFactory.InformerFor(object, create)
+	f.sizes.Add(resourceOf(object), informer.GetStore())
+	return informer
+}
+
+// requests returns the requests for the objects of a kind, or nil, and whether the kind is guarded.
+func (f *vpaFactory) requests(object runtime.Object) (w *cache.ListWatch, optional bool) {
+	all := func(*metav1.ListOptions) {}
+	switch object.(type) {
+	case *vpav1.VerticalPodAutoscaler:
+		return requests(f.vpa.AutoscalingV1().VerticalPodAutoscalers(f.namespace), all), false
+	case *loadlinev1alpha1.SizingPolicy:
+		return requests(f.vpa.LoadlineV1alpha1().SizingPolicies(), all), true
+	case *loadlinev1alpha1.SizingRecord:
+		return requests(f.vpa.LoadlineV1alpha1().SizingRecords(f.namespace), all), true
+	}
+	return nil, false
+}
+
+// builder builds informers that are tracked, and guarded if their kind is optional; see Optional.
+type builder struct {
+	namespace string
+	trust     time.Duration // see trusted
+	options
+}
+
+func (b *builder) build(client any, object runtime.Object, resync time.Duration, requests *cache.ListWatch, optional bool) cache.SharedIndexInformer {
+	g := &guarded{trust: b.trust}
+	if optional {
+		requests = g.guard(requests)
+	}
+	requests = b.freshness.track(object, optional, requests)
 	indexers := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
-	return cache.NewSharedIndexInformer(listWatcher(asks, vpa, object, f.namespace, f.freshness != nil), object, resync, indexers)
+	if _, many := object.(*appsv1.ReplicaSet); many { // no program lists those of a namespace
+		indexers = cache.Indexers{}
+	}
+	informer := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(requests, client), object, resync, indexers)
+	if !optional {
+		return informer
+	}
+	g.SharedIndexInformer = informer
+	return g
+}
+
+// typedClient lists and watches objects of one kind.
+type typedClient[L runtime.Object] interface {
+	List(context.Context, metav1.ListOptions) (L, error)
+	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
+}
+
+// requests returns the requests of an informer, with the options that tweak sets.
+func requests[L runtime.Object](client typedClient[L], tweak func(*metav1.ListOptions)) *cache.ListWatch {
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			tweak(&o)
+			return client.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			tweak(&o)
+			return client.Watch(ctx, o)
+		},
+	}
 }
 
 // syncNotice is how often a start that waits for its caches says so.
