@@ -6,10 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/metrics/pkg/apis/external_metrics/v1beta1"
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/resources"
@@ -114,23 +115,17 @@ func (s *externalMetrics) ask(ctx context.Context, q externalQuestion) ([]usage.
 	return decodeExternal(text, q.pod, q.kind, s.config.ContainerLabel)
 }
 
-// externalValues is what is read of an ExternalMetricValueList.
-type externalValues struct {
-	Items *[]json.RawMessage `json:"items"`
-}
-
-type externalValue struct {
-	Labels    map[string]string `json:"metricLabels"`
-	Timestamp time.Time         `json:"timestamp"`
-	Value     string            `json:"value"`
-}
+// absent is the format of a value that the answer does not hold.
+const absent resource.Format = "absent"
 
 // decodeExternal reads the answer to the question for one kind of one pod. The label
 // names the container; values without it are left out. Amounts are rounded up;
 // a negative one becomes -1, so that the store rejects and counts it. A value that
 // cannot be read is an error, beside the samples of the others.
 func decodeExternal(text []byte, pod externalPod, k resources.Kind, label string) ([]usage.Sample, error) {
-	var list externalValues
+	var list struct {
+		Items *[]json.RawMessage `json:"items"` // decoded one by one: an error concerns one item
+	}
 	if err := json.Unmarshal(text, &list); err != nil {
 		return nil, err
 	}
@@ -140,23 +135,23 @@ func decodeExternal(text []byte, pod externalPod, k resources.Kind, label string
 	var samples []usage.Sample
 	var last error
 	for _, item := range *list.Items {
-		var v externalValue
-		if err := json.Unmarshal(item, &v); err != nil {
-			last = err
+		v := v1beta1.ExternalMetricValue{Value: resource.Quantity{Format: absent}}
+		err := json.Unmarshal(item, &v)
+		container := v.MetricLabels[label]
+		if err != nil {
+			last = fmt.Errorf("container %q: %w", container, err)
 			continue
 		}
-		container := v.Labels[label]
 		if container == "" {
 			continue
 		}
-		a, ok := convert.Measured(k, v.Value)
-		if !ok || v.Timestamp.IsZero() {
-			last = fmt.Errorf("container %s has the value %q at %s", container, v.Value, v.Timestamp)
+		if v.Value.Format == absent || v.Timestamp.IsZero() {
+			last = fmt.Errorf("container %q has no value or no timestamp", container)
 			continue
 		}
 		samples = append(samples, usage.Sample{
 			Container: usage.ContainerKey{Namespace: pod.Namespace, Pod: pod.Name, Container: container},
-			Kind:      k, At: v.Timestamp.UTC(), Amount: a,
+			Kind:      k, At: v.Timestamp.UTC(), Amount: convert.Measured(k, v.Value),
 		})
 	}
 	return samples, last

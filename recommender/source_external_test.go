@@ -37,8 +37,9 @@ func TestEachValueHasItsOwnContainerAndTime(t *testing.T) {
 }
 
 func TestValuesThatCannotBeReadAreErrors(t *testing.T) {
-	for _, bad := range []string{externalItem("b", "lots", 0), `{"metricLabels":{"name":"b"},"value":"1"}`, `{"metricLabels":{"name":"b"},"timestamp":"no","value":"1"}`, "3"} {
-		got, err := decodeExternal([]byte(externalList(bad+","+externalItem("a", "1", 0))), externalPod{}, resources.Memory, "name")
+	for _, bad := range []string{externalItem("b", "lots", 0), `{"metricLabels":{"name":"b"},"value":"1"}`, `{"metricLabels":{"name":"b"},"timestamp":"no","value":"1"}`, "3",
+		`{"metricLabels":{"name":"b"},"timestamp":"2026-03-02T08:00:00Z"}`, `{"metricLabels":{"name":"b"},"timestamp":"2026-03-02T08:00:00Z","value":null}`} {
+		got, err := decodeExternal([]byte(externalList(bad+","+externalItem("a", "0", 0))), externalPod{}, resources.Memory, "name")
 		require.Error(t, err, bad)
 		require.Len(t, got, 1, bad)
 	}

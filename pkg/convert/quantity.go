@@ -59,18 +59,11 @@ func Quantity(k resources.Kind, a resources.Amount) resource.Quantity {
 	return *resource.NewQuantity(int64(a), resource.BinarySI)
 }
 
-// Measured reads an amount that a metrics API gives, rounded up; a negative one is -1, so that
-// the store rejects and counts it. It is false for what is no quantity.
-func Measured(k resources.Kind, text string) (resources.Amount, bool) {
-	if text == "" {
-		return 0, false
-	}
-	q, err := resource.ParseQuantity(text)
-	if err != nil {
-		return 0, false
-	}
+// Measured reads an amount of a metrics API, rounded up. A negative one is -1, so that the store
+// rejects and counts it.
+func Measured(k resources.Kind, q resource.Quantity) resources.Amount {
 	if q.Sign() < 0 {
-		return -1, true
+		return -1
 	}
-	return Amount(k, q), true
+	return Amount(k, q)
 }

@@ -9,9 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	"k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/resources"
@@ -82,21 +83,14 @@ func (m *Meter) Memory(ctx context.Context, namespace, pod string) (map[string]r
 }
 
 func decodeMemory(body []byte) (map[string]resources.Amount, error) {
-	var metrics struct {
-		Containers []struct {
-			Name  string `json:"name"`
-			Usage struct {
-				Memory *resource.Quantity `json:"memory"`
-			} `json:"usage"`
-		} `json:"containers"`
-	}
+	var metrics v1beta1.PodMetrics
 	if err := json.Unmarshal(body, &metrics); err != nil {
 		return nil, fmt.Errorf("read pod metrics (metrics.k8s.io): %w", err)
 	}
 	used := make(map[string]resources.Amount, len(metrics.Containers))
 	for _, c := range metrics.Containers {
-		if c.Usage.Memory != nil {
-			used[c.Name] = convert.Amount(resources.Memory, *c.Usage.Memory)
+		if memory, found := c.Usage[corev1.ResourceMemory]; found {
+			used[c.Name] = convert.Amount(resources.Memory, memory)
 		}
 	}
 	return used, nil
