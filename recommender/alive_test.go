@@ -21,7 +21,7 @@ func TestAHungPassIsNotHealthyASlowOneIs(t *testing.T) {
 		w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour))
 		p := w.parts()
 		p.health = serving.NewHealth(healthTimeout)
-		p.origin.Samples = func(_ context.Context, yield func(usage.Sample)) error {
+		p.origin.sampleSource = samplesFunc(func(_ context.Context, yield func(usage.Sample)) error {
 			for end := time.Now().Add(3 * healthTimeout); time.Now().Before(end); time.Sleep(healthTimeout / 40) {
 				for range 1000 { // of others
 					if !hangs {
@@ -30,7 +30,7 @@ func TestAHungPassIsNotHealthyASlowOneIs(t *testing.T) {
 				}
 			}
 			return nil
-		}
+		})
 		a := newAssembly(t.Context(), w.config, p)
 		t.Cleanup(a.stop)
 		loop, err := a.start()
@@ -58,10 +58,10 @@ func TestAKillIsPublishedBetweenTwoPasses(t *testing.T) {
 	w.clock = time.Now
 	var passes atomic.Int32
 	p := w.parts()
-	p.origin.Samples = func(ctx context.Context, yield func(usage.Sample)) error {
+	p.origin.sampleSource = samplesFunc(func(ctx context.Context, yield func(usage.Sample)) error {
 		passes.Add(1)
 		return w.samples(ctx, yield)
-	}
+	})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- take(ctx, w.config, process.OS{}, p) }()

@@ -46,7 +46,7 @@ func TestRunOnce_SetsUsageAmbiguousForSeriesOfTwoClusters(t *testing.T) {
 			begin := func() {
 				w.begin()
 				if tc.source == UsageFromPrometheus {
-					w.loop.Ingester.Source = from.Samples
+					w.loop.Ingester.Source = from
 				} else {
 					w.uses("p1", "a", 100, 100)
 					w.uses("p2", "a", 100, 100)

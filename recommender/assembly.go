@@ -8,11 +8,8 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/core/fleet"
@@ -106,20 +103,17 @@ func (a *assembly) start() (*Loop, error) {
 	if err := client.Sync(a.ctx, synced); err != nil {
 		return nil, err
 	}
-	loop, err := a.loop()
+	loop, err := a.loop(changes, ooms)
 	if err != nil {
 		return nil, err
 	}
-	loop.Roster.Resolve, loop.Roster.Recheck = resolver.Resolve, resolver.Recheck
-	loop.Changes, loop.Ingester.OOMs = changes, ooms
 	keeper := &policies.Keeper{
 		Client: a.parts.policies, Policies: a.policies, Records: records,
 		VPAs: loop.Roster.VPAs, Pods: a.pods.Core().V1().Pods().Lister(), Workloads: resolver, Kinds: a.parts.scale,
-		Name: a.config.Name, Works: a.config.Kube.Serves, Metrics: a.parts.metrics.policies,
+		Name: a.config.Name, Namespaces: a.config.Kube.Namespaces, Metrics: a.parts.metrics.policies,
 		Guard: model.NewGuard(stepPolicies, a.parts.metrics.panics),
 	}
 	a.background.Go(func() { keeper.Run(a.ctx) })
-	loop.Checkpoints.Saver.Waiting = func() bool { return len(ooms.Wake()) > 0 }
 	if a.config.Checkpoints.InPrometheus() {
 		return loop, a.backfill(loop)
 	}
@@ -168,8 +162,8 @@ func (a *assembly) register(changes *model.Changes) (map[string]cache.InformerSy
 	}, nil
 }
 
-// loop builds a loop without its inputs.
-func (a *assembly) loop() (*Loop, error) {
+// loop builds the loop.
+func (a *assembly) loop(changes *model.Changes, ooms *model.OOMs) (*Loop, error) {
 	c, own, m := a.config, a.vpas.Autoscaling().V1(), a.parts.metrics
 	book, err := c.Recipe.Book(c.Estimate.Config)
 	if err != nil {
@@ -180,18 +174,15 @@ func (a *assembly) loop() (*Loop, error) {
 	store := usage.NewStore(config)
 	cluster := model.NewModel(model.Config{
 		Store: store, MemorySaver: c.MemorySaver, PerVPA: c.Gates.PerVPAConfig, Backfills: c.Checkpoints.InPrometheus(),
-		Mention: a.keys.Mention, Owner: a.targets.Top,
+		Keys: a.keys, Owners: a.targets,
 	})
-	if a.parts.origin.Attach != nil {
-		a.parts.origin.Attach(cluster)
-	}
-	keeper := &recommend.SketchKeeper{Book: book, Model: cluster, Pods: pods, Limit: pods.Limit}
+	a.parts.origin.attach(cluster)
+	keeper := &recommend.SketchKeeper{Book: book, Model: cluster, Pods: pods, Limits: pods, Backfills: c.Checkpoints.InPrometheus()}
 	advisor := &recommend.Advisor{
 		Store: store, Shape: config.Shape, Recipe: *book.For("").Recipe, Pods: pods,
-		Format: c.Output.Format(), Limits: c.Output.Limits(), Complete: m.history.Complete,
+		Format: c.Output.Format(), Limits: c.Output.Limits(), History: m.history,
 	}
-	progress := a.parts.health.Tick
-	roster := &model.Roster{Name: c.Name, Works: c.Kube.Serves, VPAs: own.VerticalPodAutoscalers().Lister()}
+	roster := &model.Roster{Name: c.Name, Namespaces: c.Kube.Namespaces, VPAs: own.VerticalPodAutoscalers().Lister(), Targets: a.targets}
 	checkpoints := &checkpoints.Maintainer{
 		Saver: checkpoints.NewSaver(checkpoints.Config{
 			Client:      a.parts.clients.VPA,
@@ -201,32 +192,31 @@ func (a *assembly) loop() (*Loop, error) {
 			Interval:    c.Checkpoints.Interval,
 			Timeout:     c.Checkpoints.Timeout,
 			RunningPods: m.writes.RunningPods,
-			Contents:    advisor.Contents, Progress: progress, Guard: model.NewGuard(stepCheckpoints, m.panics),
+			Contents:    advisor.Contents, OOMs: ooms, Health: a.parts.health, Guard: model.NewGuard(stepCheckpoints, m.panics),
 		}),
 		Off:   c.Checkpoints.InPrometheus(),
-		Model: cluster, VPAs: roster.VPAs, Serves: roster.Serves,
-		Ignores: func(namespace string) bool { return !c.Kube.Serves(namespace) },
-		Collect: c.Checkpoints.CollectInterval, Credible: store.Credible, Results: m.checkpoints,
+		Model: cluster, Store: store, Roster: roster, Collect: c.Checkpoints.CollectInterval, Results: m.checkpoints,
 	}
 	return &Loop{
 		Config:      c,
 		Metrics:     m,
-		Progress:    progress,
+		Health:      a.parts.health,
 		Roster:      roster,
 		Policies:    a.policies,
+		Changes:     changes,
 		Store:       store,
 		Model:       cluster,
 		Sketches:    keeper,
 		Ambiguities: a.parts.origin.Ambiguities,
 		Ingester: &Ingester{
-			Source: a.parts.origin.Samples, Name: a.parts.origin.Name, Timeout: max(c.Interval, leastTimeout), Store: store, Model: cluster,
-			Progress: progress, Sketches: keeper, Guard: model.NewGuard(stepMetrics, m.panics), Quality: m.quality, Samples: m.samples, Kills: m.ooms, Responses: m.responses,
+			Source: a.parts.origin, Name: a.parts.origin.Name, Timeout: max(c.Interval, leastTimeout), OOMs: ooms, Store: store, Model: cluster,
+			Health: a.parts.health, Sketches: keeper, Guard: model.NewGuard(stepMetrics, m.panics), Quality: m.quality, Samples: m.samples, Kills: m.ooms, Responses: m.responses,
 		},
 		Advisor: advisor,
 		Publisher: &recommend.Publisher{
 			Advisor: advisor, Checkpoints: checkpoints, Writer: status.Writer{Client: a.parts.clients.VPA}, Quality: m.quality,
 			Workers: c.Workers, Tolerance: c.Output.Tolerance, Latency: m.latency, Results: m.statuses,
-			Progress: progress, Guard: model.NewGuard(stepUpdate, m.panics),
+			Health: a.parts.health, Guard: model.NewGuard(stepUpdate, m.panics),
 		},
 		Checkpoints: checkpoints,
 	}, nil
@@ -242,29 +232,14 @@ func (a *assembly) backfill(loop *Loop) error {
 	config := c.Prometheus.History(c.Kube.Namespace)
 	config.Client, config.Store = a.parts.origin.Client, a.storeConfig(recommend.CeilingOfHistory)
 	config.Ambiguities = a.parts.origin.Ambiguities
-	config.MemorySaver, config.PerVPA, config.Mention = c.MemorySaver, c.Gates.PerVPAConfig, a.keys.Mention
-	config.Sketches, config.Follow = loop.Sketches.For, func(m *model.Model) { policies.Follow(a.policies, m) }
+	config.MemorySaver, config.PerVPA, config.Keys = c.MemorySaver, c.Gates.PerVPAConfig, a.keys
+	config.Sketches, config.Policies, config.Results = loop.Sketches, a.policies, a.parts.metrics.past
+	config.VPAs, config.Pods = loop.Roster, a.pods.Core().V1().Pods().Lister()
 	config.Turn = make(chan struct{}, 1)
 	config.Turn <- struct{}{}
-	config.VPAs = func(ctx context.Context) []model.Observed {
-		observed, err := loop.Roster.ObserveRead(ctx)
-		if err != nil {
-			klog.FromContext(ctx).Error(err, "Cannot list VPAs, loading history without them")
-		}
-		return observed
-	}
-	pods := a.pods.Core().V1().Pods().Lister()
-	config.Pods = func() []*corev1.Pod {
-		list, err := pods.List(labels.Everything())
-		if err != nil {
-			klog.FromContext(a.ctx).Error(err, "Cannot list pods, loading history without their labels")
-		}
-		return list
-	}
-	config.Count = func(result string, n int) { a.parts.metrics.past.WithLabelValues(result).Add(float64(n)) }
 	loop.Backfill = backfill.New(config, a.parts.now())
 	a.parts.metrics.history.Begin(loop.Backfill.Progress().Total)
-	loop.Late, loop.Sketches.Backfills = backfill.NewLate(config, loop.Backfill), true
+	loop.Late = backfill.NewLate(config, loop.Backfill)
 	a.background.Go(func() { loop.Backfill.Run(a.ctx) })
 	a.background.Go(func() { loop.Late.Run(a.ctx) })
 	select {

@@ -26,7 +26,7 @@ func (w *world) promote(color string) {
 	_, err := w.kube.AppsV1().Deployments("ns").Update(w.t.Context(), d, metav1.UpdateOptions{})
 	require.NoError(w.t, err)
 	require.Eventually(w.t, func() bool {
-		selector, err := w.loop.Roster.Resolve(w.t.Context(), "ns", w.vpa("web").Spec.TargetRef)
+		selector, err := w.loop.Roster.Targets.Resolve(w.t.Context(), "ns", w.vpa("web").Spec.TargetRef)
 		return err == nil && selector.String() == metav1.FormatLabelSelector(d.Spec.Selector)
 	}, time.Minute, time.Millisecond)
 }

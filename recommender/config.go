@@ -83,10 +83,7 @@ func (c *Config) Complete() error { return c.Prometheus.Complete() }
 func (c *Config) origin(m *metrics) sourceConfig {
 	return sourceConfig{
 		Prometheus: c.Prometheus, External: c.External, Namespace: c.Kube.Namespace, History: c.Checkpoints.InPrometheus(),
-		Requested: func(code, method string, took time.Duration) {
-			m.prometheusRequests.WithLabelValues(code, method).Inc()
-			m.prometheusDuration.WithLabelValues(code, method).Observe(took.Seconds())
-		},
+		metrics: m,
 	}
 }
 

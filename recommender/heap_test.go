@@ -58,7 +58,7 @@ func fill(tb testing.TB, url string, c testkit.Crowd) *filled {
 		return nil
 	}
 	a := newAssembly(tb.Context(), Default(), parts{
-		clients: clients, policies: clients.VPA, origin: usageSource{Samples: samples}, scale: client.NewScales(clients.Kube),
+		clients: clients, policies: clients.VPA, origin: usageSource{sampleSource: samplesFunc(samples)}, scale: client.NewScales(clients.Kube),
 		metrics: newMetrics(prometheus.NewRegistry()), health: serving.NewHealth(time.Hour), now: func() time.Time { return *now },
 	})
 	loop, err := a.start()

@@ -18,15 +18,13 @@ import (
 
 // Ingester adds usage to a store. Its exported fields are set once.
 type Ingester struct {
-	Source  func(context.Context, func(usage.Sample)) error
+	Source  sampleSource
 	Name    string        // of the source, for people; empty = the metrics API
 	Timeout time.Duration // of one call of Source
 	OOMs    *model.OOMs
-	// Progress is called now and then while samples come in; nil if nobody wants
-	// to know.
-	Progress func()
-	Store    *usage.Store
-	Model    *model.Model
+	Health  *serving.Health // ticks now and then while samples arrive
+	Store   *usage.Store
+	Model   *model.Model
 
 	Sketches *recommend.SketchKeeper // gets what counts; nil: there is none
 	Guard    model.Guard             // around the work on each kill
@@ -62,9 +60,9 @@ func (i *Ingester) Once(ctx context.Context, now time.Time) {
 	defer cancel()
 	var future, above usage.ContainerKey
 	seen := 0
-	err := i.Source(limited, func(s usage.Sample) {
-		if seen++; seen%often == 0 && i.Progress != nil {
-			i.Progress()
+	err := i.Source.Samples(limited, func(s usage.Sample) {
+		if seen++; seen%often == 0 {
+			i.Health.Tick()
 		}
 		switch i.sample(s, now) {
 		case inFuture:
@@ -95,7 +93,7 @@ func (i *Ingester) Once(ctx context.Context, now time.Time) {
 	i.early = nil
 }
 
-// often is after how many samples progress is told.
+// often is the number of samples between two ticks.
 const often = 1000
 
 func (i *Ingester) sample(s usage.Sample, now time.Time) usage.Reason {

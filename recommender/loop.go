@@ -15,6 +15,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/kube/sizing"
+	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/pkg/source/prometheus"
 	"loadline.dev/loadline/recommender/backfill"
 	"loadline.dev/loadline/recommender/checkpoints"
@@ -26,9 +27,9 @@ import (
 // Loop brings usage in and recommendations out. Its fields are set once; only
 // one RunOnce runs at a time.
 type Loop struct {
-	Config   *Config
-	Metrics  *metrics
-	Progress func() // called during long steps
+	Config  *Config
+	Metrics *metrics
+	Health  *serving.Health // ticks during long steps
 
 	Roster   *model.Roster
 	Policies *sizing.Policies // nil: there are none
@@ -126,7 +127,7 @@ const closeTime = 5 * time.Second
 // at most restoreTime.
 func (l *Loop) loadVPAs(ctx context.Context, now time.Time, restoreTime time.Duration) {
 	log := klog.FromContext(ctx)
-	observed, err := l.Roster.Observe(ctx, l.Progress)
+	observed, err := l.Roster.Observe(ctx, l.Health)
 	if err != nil {
 		log.Error(err, "Cannot list VPAs, going on with those of the last pass")
 		return

@@ -174,7 +174,7 @@ func TestTargetThatVanishesForAMomentKeepsItsRecommendation(t *testing.T) {
 	w.passes(3)
 	require.NoError(t, w.kube.AppsV1().Deployments("ns").Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	require.Eventually(t, func() bool {
-		_, err := w.loop.Roster.Resolve(t.Context(), "ns", w.vpa("web").Spec.TargetRef)
+		_, err := w.loop.Roster.Targets.Resolve(t.Context(), "ns", w.vpa("web").Spec.TargetRef)
 		return err != nil
 	}, time.Minute, time.Millisecond)
 	w.passes(2)
@@ -191,7 +191,7 @@ func TestTargetThatVanishesForAMomentKeepsItsRecommendation(t *testing.T) {
 
 	w.create(deployment("web"))
 	require.Eventually(t, func() bool {
-		_, err := w.loop.Roster.Resolve(t.Context(), "ns", w.vpa("web").Spec.TargetRef)
+		_, err := w.loop.Roster.Targets.Resolve(t.Context(), "ns", w.vpa("web").Spec.TargetRef)
 		return err == nil
 	}, time.Minute, time.Millisecond)
 	w.passes(1)

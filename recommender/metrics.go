@@ -7,7 +7,6 @@ import (
 
 	"loadline.dev/loadline/pkg/kube/cachesize"
 	"loadline.dev/loadline/pkg/kube/client"
-	"loadline.dev/loadline/recommender/backfill"
 	"loadline.dev/loadline/recommender/policies"
 	"loadline.dev/loadline/recommender/recommend"
 )
@@ -49,7 +48,7 @@ type metrics struct {
 	rising      prometheus.Gauge
 	limited     *prometheus.GaugeVec
 	recipes     *prometheus.GaugeVec
-	history     *backfill.LoadingGauge
+	history     *recommend.LoadingGauge
 	policies    *policies.Metrics
 }
 
@@ -109,7 +108,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Help: `VPAs that lack recommendations because of a limit: "containers" of a VPA, "vpas" of a pod, "status_bytes", or "namespace_bytes" of all VPAs in the caches.`,
 		}, []string{"limit"}),
 		recipes: recommend.NewSketchGauge(),
-		history: backfill.NewLoadingGauge(registry), policies: policies.NewMetrics(registry),
+		history: recommend.NewLoadingGauge(registry), policies: policies.NewMetrics(registry),
 	}
 	registry.MustRegister(m.objects, m.latency, m.execution, m.series, m.responses, m.prometheusRequests, m.prometheusDuration, m.resources,
 		m.samples, m.past, m.ooms, m.statuses, m.checkpoints, m.panics, m.depth, m.rising, m.limited, m.recipes)
@@ -120,4 +119,10 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 // since records how long a step took.
 func (m *metrics) since(step string, start time.Time) {
 	m.execution.WithLabelValues(step).Observe(time.Since(start).Seconds())
+}
+
+// observePrometheus records a request to Prometheus.
+func (m *metrics) observePrometheus(code, method string, took time.Duration) {
+	m.prometheusRequests.WithLabelValues(code, method).Inc()
+	m.prometheusDuration.WithLabelValues(code, method).Observe(took.Seconds())
 }

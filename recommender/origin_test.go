@@ -163,7 +163,7 @@ func TestExternalMetricsOfThePodsOfVPAs(t *testing.T) {
 	require.NoError(t, err)
 	w.from = from
 	w.begin()
-	w.loop.Ingester.Source = from.Samples
+	w.loop.Ingester.Source = from
 	w.passes(1)
 	require.Equal(t, []string{"/namespaces/ns/cpu_use?app=x,pod=p1"}, asked)
 	got := w.recommendations("v")
@@ -190,7 +190,7 @@ func TestWaitingForCPUCountsLive(t *testing.T) {
 	require.NoError(t, err)
 	w.from = from
 	w.begin()
-	w.loop.Ingester.Source = from.Samples
+	w.loop.Ingester.Source = from
 	for range 3 {
 		at = at.Add(time.Minute)
 		w.passes(1)

@@ -15,9 +15,6 @@ const minRecheck = time.Minute
 // recheckTargets lets the targets be read again whose selectors match no pods any more: a release may have
 // changed them. The pauses double, as most of these targets have been scaled to zero.
 func (l *Loop) recheckTargets(now time.Time) {
-	if l.Roster.Recheck == nil {
-		return
-	}
 	found := map[*model.VPA]podless{}
 	for _, v := range l.Model.VPAs() {
 		if v.TargetError != nil || v.Pods() > 0 {
@@ -28,7 +25,7 @@ func (l *Loop) recheckTargets(now time.Time) {
 			state = podless{since: now, next: now}
 		}
 		if !now.Before(state.next) {
-			l.Roster.Recheck(v.Object.Namespace, v.Object.Spec.TargetRef)
+			l.Roster.Targets.Recheck(v.Object.Namespace, v.Object.Spec.TargetRef)
 			state.next = now.Add(max(now.Sub(state.since), minRecheck))
 		}
 		found[v] = state

@@ -7,18 +7,30 @@ import (
 	"github.com/stretchr/testify/require"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"loadline.dev/loadline/recommender/model"
 )
+
+// recheckedTargets reports rechecks instead of making them.
+type recheckedTargets struct {
+	model.Targets
+	recheck func(namespace string, ref *autoscalingv1.CrossVersionObjectReference)
+}
+
+func (r recheckedTargets) Recheck(namespace string, ref *autoscalingv1.CrossVersionObjectReference) {
+	r.recheck(namespace, ref)
+}
 
 // The target of a VPA without pods is read again at once, and then less and less often.
 func TestRecheckTargets_PausesDouble(t *testing.T) {
 	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
 	var minutes []int
 	began := w.now
-	w.loop.Roster.Recheck = func(namespace string, ref *autoscalingv1.CrossVersionObjectReference) {
+	w.loop.Roster.Targets = recheckedTargets{w.loop.Roster.Targets, func(namespace string, ref *autoscalingv1.CrossVersionObjectReference) {
 		require.Equal(t, "ns", namespace)
 		require.Equal(t, "web", ref.Name)
 		minutes = append(minutes, int(w.now.Sub(began)/time.Minute))
-	}
+	}}
 	w.passes(3)
 	require.Empty(t, minutes)
 	require.NoError(t, w.kube.CoreV1().Pods("ns").Delete(t.Context(), "web-1", metav1.DeleteOptions{}))

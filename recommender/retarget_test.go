@@ -51,7 +51,7 @@ func TestANewTargetDoesNotInheritARecommendation(t *testing.T) {
 	require.EqualValues(t, 9, w.vpa("web").Status.ObservedGeneration)
 	require.NoError(t, w.kube.AppsV1().Deployments("ns").Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	require.Eventually(t, func() bool {
-		_, err := w.loop.Roster.Resolve(t.Context(), "ns", w.vpa("web").Spec.TargetRef)
+		_, err := w.loop.Roster.Targets.Resolve(t.Context(), "ns", w.vpa("web").Spec.TargetRef)
 		return err != nil
 	}, time.Minute, time.Millisecond)
 	w.passes(2)

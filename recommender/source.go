@@ -2,7 +2,6 @@ package recommender
 
 import (
 	"context"
-	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -20,30 +19,40 @@ import (
 type sourceConfig struct {
 	Prometheus Prometheus
 	External   External
-	Namespace  string                                        // empty: all
-	History    bool                                          // from Prometheus
-	Requested  func(code, method string, took time.Duration) // told each request to Prometheus
+	Namespace  string // empty: all
+	History    bool   // from Prometheus
+	metrics    *metrics
+}
+
+// sampleSource yields the latest usage of containers.
+type sampleSource interface {
+	Samples(ctx context.Context, yield func(usage.Sample)) error
 }
 
 // usageSource is where usage comes from.
 type usageSource struct {
-	Samples     func(context.Context, func(usage.Sample)) error // live
-	Name        string                                          // of that, for people; empty = the metrics API
-	Attach      func(*model.Model)                              // must be told the model that gets the samples
-	Ambiguities *prometheus.Ambiguities                         // containers whose usage in Prometheus is left out
-	Client      *prometheus.Client                              // nil = Prometheus is not asked
+	sampleSource
+	Name        string                  // for people; empty = the metrics API
+	Ambiguities *prometheus.Ambiguities // containers whose usage in Prometheus is left out
+	Client      *prometheus.Client      // nil = Prometheus is not asked
+	wishes      *wishes                 // nil: the source gives the same to each model
+}
+
+// attach sets the model that gets the samples.
+func (s *usageSource) attach(m *model.Model) {
+	if s.wishes != nil {
+		s.wishes.model = m
+	}
 }
 
 // newUsageSource builds what the settings choose; config is that of the API server.
 func newUsageSource(env process.Environment, config *rest.Config, c sourceConfig) (usageSource, error) {
-	var o usageSource
+	w := &wishes{}
+	o := usageSource{Ambiguities: &prometheus.Ambiguities{}, wishes: w}
 	var err error
-	vpas := &wishes{}
-	o.Ambiguities = &prometheus.Ambiguities{}
-	o.Attach = func(m *model.Model) { vpas.model = m }
 	fromPrometheus := c.Prometheus.UsageSource == UsageFromPrometheus
 	if fromPrometheus || c.History {
-		o.Client, err = prometheus.New(env, c.Prometheus.Client(c.Requested))
+		o.Client, err = prometheus.New(env, c.Prometheus.Client(c.metrics.observePrometheus))
 		if err != nil {
 			return o, err
 		}
@@ -51,33 +60,66 @@ func newUsageSource(env process.Environment, config *rest.Config, c sourceConfig
 	switch {
 	case fromPrometheus:
 		o.Name = "Prometheus"
-		o.Samples = (&prometheus.Live{
+		o.sampleSource = &prometheusSource{w, prometheus.Live{
 			Client: o.Client, Usage: c.Prometheus.Usage(c.Namespace), Window: c.Prometheus.RateWindow,
-			Ambiguities: o.Ambiguities, Waiting: c.Prometheus.WaitingMetric, Wanted: vpas.pressure, Throttling: vpas.throttling,
-			Unknown: func(ctx context.Context) {
-				vpas.noPressure(ctx, "Prometheus has no series of "+c.Prometheus.WaitingMetric)
-			},
-		}).Samples
+			Ambiguities: o.Ambiguities, Waiting: c.Prometheus.WaitingMetric,
+		}}
 		if c.Prometheus.WaitingMetric == "" {
-			o.Samples = vpas.without("--history-cpu-waiting-metric is empty", o.Samples)
+			o.sampleSource = withoutPressure{o.sampleSource, w, "--history-cpu-waiting-metric is empty"}
 		}
 	case c.External.Use:
 		o.Name = "The external metrics API"
 		source, err := newExternalMetrics(config, externalConfig{
-			Metrics: c.External.Metrics(), ContainerLabel: c.Prometheus.ContainerLabel, Pods: vpas.pods,
+			Metrics: c.External.Metrics(), ContainerLabel: c.Prometheus.ContainerLabel, pods: w.pods,
 		})
 		if err != nil {
 			return o, err
 		}
-		o.Samples = vpas.without("external metrics do not have it", source.Samples)
+		o.sampleSource = withoutPressure{source, w, "external metrics do not have it"}
 	default:
 		source, err := client.NewPodMetrics(config, c.Namespace)
 		if err != nil {
 			return o, err
 		}
-		o.Samples = vpas.without("the metrics API does not have it", source.Samples)
+		o.sampleSource = withoutPressure{source, w, "the metrics API does not have it"}
 	}
 	return o, nil
+}
+
+// prometheusSource requests from Prometheus what recipes need.
+type prometheusSource struct {
+	wishes *wishes
+	live   prometheus.Live
+}
+
+// Samples yields the samples of prometheus.Live.
+func (s *prometheusSource) Samples(ctx context.Context, yield func(usage.Sample)) error {
+	live := s.live
+	if !s.wishes.pressure() {
+		live.Waiting = ""
+	}
+	live.Throttling = s.wishes.throttling()
+	err := live.Samples(ctx, yield)
+	if live.WaitingUnknown {
+		s.wishes.noPressure(ctx, "Prometheus has no series of "+live.Waiting)
+	}
+	return err
+}
+
+// withoutPressure is a source that does not know how long work waited for CPU. It logs this once a
+// recipe needs it.
+type withoutPressure struct {
+	sampleSource
+	wishes *wishes
+	reason string
+}
+
+// Samples yields the samples of the source.
+func (s withoutPressure) Samples(ctx context.Context, yield func(usage.Sample)) error {
+	if !s.wishes.plainSaid && s.wishes.pressure() {
+		s.wishes.noPressure(ctx, s.reason)
+	}
+	return s.sampleSource.Samples(ctx, yield)
 }
 
 // wishes says what the VPAs of a model want to know.
@@ -96,17 +138,6 @@ func (w *wishes) noPressure(ctx context.Context, why string) {
 	if !w.plainSaid {
 		w.plainSaid = true
 		klog.FromContext(ctx).Info("A recipe wants to know how long work waited for CPU, and this is not known: CPU use counts as it is", "reason", why)
-	}
-}
-
-// without returns a source that does not know how long work waited for CPU, and says so once a
-// recipe wants to know.
-func (w *wishes) without(why string, samples func(context.Context, func(usage.Sample)) error) func(context.Context, func(usage.Sample)) error {
-	return func(ctx context.Context, yield func(usage.Sample)) error {
-		if !w.plainSaid && w.pressure() {
-			w.noPressure(ctx, why)
-		}
-		return samples(ctx, yield)
 	}
 }
 

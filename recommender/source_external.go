@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -22,8 +23,7 @@ import (
 type externalConfig struct {
 	Metrics        [resources.Kinds]string // names, by kind; empty = not asked for
 	ContainerLabel string                  // metric label with the name of the container
-	// Pods yields the pods whose usage matters until yield returns false.
-	Pods func(yield func(externalPod) bool)
+	pods           iter.Seq[externalPod]   // whose usage matters
 }
 
 // externalPod is a pod and the text of a selector that selects it.
@@ -63,7 +63,7 @@ type externalQuestion struct {
 // sample. Questions that fail are one error, after the samples of the others.
 func (s *externalMetrics) Samples(ctx context.Context, yield func(usage.Sample)) error {
 	var questions []externalQuestion // listed before the asking begins: the pods belong to the caller
-	for pod := range s.config.Pods {
+	for pod := range s.config.pods {
 		for k, metric := range s.config.Metrics {
 			if metric != "" {
 				questions = append(questions, externalQuestion{pod, resources.Kind(k)})

@@ -55,7 +55,7 @@ func externalSource(t *testing.T, pods int, metrics [resources.Kinds]string, han
 	t.Cleanup(server.Close)
 	s, err := newExternalMetrics(&rest.Config{Host: server.URL, QPS: -1}, externalConfig{
 		Metrics: metrics, ContainerLabel: "name",
-		Pods: func(yield func(externalPod) bool) {
+		pods: func(yield func(externalPod) bool) {
 			for i := range pods {
 				if !yield(externalPod{"ns", fmt.Sprint("p", i), "app=x"}) {
 					return

@@ -80,7 +80,7 @@ func TestThrottlingIsAskedForWhereARecipeCountsIt(t *testing.T) {
 		require.NoError(t, w.config.Validate())
 		from, err := newUsageSource(process.OS{}, &rest.Config{Host: "http://127.0.0.1:1"}, w.config.origin(newMetrics(prometheus.NewRegistry())))
 		require.NoError(t, err)
-		from.Attach(w.loop.Model)
+		from.attach(w.loop.Model)
 		var got []float64
 		require.NoError(t, from.Samples(t.Context(), func(s usage.Sample) {
 			if s.Kind == resources.CPU {

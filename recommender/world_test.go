@@ -97,7 +97,7 @@ func (w *world) begin() *world {
 func (w *world) parts() parts {
 	w.metrics = newMetrics(prometheus.NewRegistry())
 	from := w.from
-	from.Samples = w.samples
+	from.sampleSource = samplesFunc(w.samples)
 	return parts{
 		clients: &client.Clients{Kube: w.kube, VPA: w.vpas}, policies: w.vpas, origin: from, scale: client.NewScales(w.kube),
 		metrics: w.metrics, health: serving.NewHealth(time.Hour),
@@ -107,6 +107,13 @@ func (w *world) parts() parts {
 			}
 			return w.now
 		}}
+}
+
+// samplesFunc is a source of samples.
+type samplesFunc func(context.Context, func(usage.Sample)) error
+
+func (f samplesFunc) Samples(ctx context.Context, yield func(usage.Sample)) error {
+	return f(ctx, yield)
 }
 
 func (w *world) samples(_ context.Context, yield func(usage.Sample)) error {

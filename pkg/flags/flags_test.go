@@ -74,21 +74,21 @@ func TestFloorsKnowWhetherTheyWereSet(t *testing.T) {
 func TestEmptyItemsOfListsAreDropped(t *testing.T) {
 	require.Empty(t, List(""))
 	require.Equal(t, []string{"a", " b"}, List(",a,, b,"))
-	k := Kube{IgnoredNamespaces: ",a,"}
+	k := Namespaces{IgnoredNamespaces: ",a,"}
 	require.True(t, k.Serves("b"))
 	require.False(t, k.Serves("a"))
-	require.True(t, (&Kube{}).Serves("a"))
-	only := Kube{Namespace: "a"}
+	require.True(t, Namespaces{}.Serves("a"))
+	only := Namespaces{Namespace: "a"}
 	require.True(t, only.Serves("a"))
 	require.False(t, only.Serves("b"))
 }
 
 func TestBlanksInListsAreWarnedOf(t *testing.T) {
-	k := Kube{IgnoredNamespaces: "a, b"}
+	k := Kube{Namespaces: Namespaces{IgnoredNamespaces: "a, b"}}
 	require.NoError(t, k.Validate())
 	require.Len(t, k.Warnings(), 1)
 	require.Contains(t, k.Warnings()[0], `" b"`)
-	require.Empty(t, (&Kube{IgnoredNamespaces: "a,b"}).Warnings())
+	require.Empty(t, (&Kube{Namespaces: Namespaces{IgnoredNamespaces: "a,b"}}).Warnings())
 }
 
 func TestGates(t *testing.T) {

@@ -14,6 +14,11 @@ type Kube struct {
 	QPS        float64 // requests a second; negative means no limit
 	Burst      float64 // requests at once; fractions are dropped
 
+	Namespaces
+}
+
+// Namespaces selects the namespaces to work on. The zero value selects all.
+type Namespaces struct {
 	Namespace         string // work on this namespace only; empty means all
 	IgnoredNamespaces string // comma list of namespaces left alone
 }
@@ -43,14 +48,14 @@ func (k *Kube) Validate() error {
 }
 
 // Ignored returns the namespaces that are left alone.
-func (k *Kube) Ignored() []string { return List(k.IgnoredNamespaces) }
+func (n Namespaces) Ignored() []string { return List(n.IgnoredNamespaces) }
 
 // Serves reports whether objects of a namespace are worked on.
-func (k *Kube) Serves(namespace string) bool {
-	if k.Namespace != "" && k.Namespace != namespace {
+func (n Namespaces) Serves(namespace string) bool {
+	if n.Namespace != "" && n.Namespace != namespace {
 		return false
 	}
-	for item := range strings.SplitSeq(k.IgnoredNamespaces, ",") {
+	for item := range strings.SplitSeq(n.IgnoredNamespaces, ",") {
 		if item == namespace {
 			return false
 		}

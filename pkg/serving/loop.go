@@ -71,8 +71,11 @@ func (h *Health) Activate() {
 	h.active, h.last = true, time.Now()
 }
 
-// Tick records that a pass has ended.
+// Tick records that a pass has ended, or that a step of a long one has. A nil Health records nothing.
 func (h *Health) Tick() {
+	if h == nil {
+		return
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.last = time.Now()

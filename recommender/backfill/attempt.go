@@ -18,10 +18,11 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/source/prometheus"
 	"loadline.dev/loadline/recommender/model"
+	"loadline.dev/loadline/recommender/policies"
 	"loadline.dev/loadline/recommender/recommend"
 )
 
-// What becomes of samples, as Count is told.
+// What becomes of samples.
 const (
 	taken         = "taken"
 	noContainer   = "no_container_label"
@@ -119,18 +120,17 @@ func (l *Loader) feeder(ctx context.Context, d *directory, now time.Time) *feede
 	store := usage.NewStore(l.config.Store)
 	f := &feeder{
 		directory: d, store: store, now: now, pods: map[podName]*member{},
-		model: model.NewModel(model.Config{Store: store, MemorySaver: l.config.MemorySaver, PerVPA: l.config.PerVPA, Mention: l.config.Mention}),
+		model: model.NewModel(model.Config{Store: store, MemorySaver: l.config.MemorySaver, PerVPA: l.config.PerVPA, Keys: l.config.Keys}),
 	}
 	f.model.SyncVPAs(l.requested(ctx, d), now)
-	if l.config.Follow != nil {
-		l.config.Follow(f.model)
+	if l.config.Policies != nil {
+		policies.Follow(l.config.Policies, f.model)
 	}
 	if l.late {
 		f.requests = l.requests
 	}
 	if l.config.Sketches != nil {
-		f.sketches = l.config.Sketches(f.model)
-		f.sketches.Limit = f.limit
+		f.sketches = l.config.Sketches.For(f.model, f)
 		f.sketches.Follow(klog.FromContext(ctx), now)
 	}
 	return f
@@ -200,9 +200,9 @@ func (f *feeder) beforeLive(s usage.Sample) (histogram, sketches bool) {
 // what happened in between is not known.
 const mostWeight = 15
 
-// limit returns the CPU limit that a container has now, or one like it. What it was
+// Limit returns the CPU limit that a container has now, or one like it. What it was
 // then nobody knows.
-func (f *feeder) limit(c usage.ContainerKey) resources.Amount {
+func (f *feeder) Limit(c usage.ContainerKey) resources.Amount {
 	if m := f.pods[podName{c.Namespace, c.Pod}]; m != nil {
 		return recommend.CPULimit(m.like, c.Container)
 	}

@@ -12,14 +12,19 @@ import (
 	"testing"
 	"time"
 
+	clientprom "github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
+	vpalisters "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
 	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/source/prometheus"
 	"loadline.dev/loadline/pkg/testkit"
@@ -40,7 +45,6 @@ type fake struct {
 	cuts    bool     // the answer to a query that is too long ends early instead
 	asked   []string // kind and start of each range query
 
-	counts map[string]int
 	config Config
 	ctx    context.Context // of Run
 }
@@ -59,7 +63,7 @@ func always(value string) func(time.Time) (string, bool) {
 }
 
 func newFake(t *testing.T, pods ...*corev1.Pod) *fake {
-	f := &fake{t: t, ctx: t.Context(), series: map[string][]fakeSeries{}, labels: `{"resultType":"vector","result":[]}`, counts: map[string]int{}}
+	f := &fake{t: t, ctx: t.Context(), series: map[string][]fakeSeries{}, labels: `{"resultType":"vector","result":[]}`}
 	server := httptest.NewServer(testkit.StrictPrometheus(t, f.ServeHTTP))
 	t.Cleanup(server.Close)
 	client, err := prometheus.New(process.OS{}, prometheus.Config{Address: server.URL, Timeout: 5 * time.Second})
@@ -70,11 +74,53 @@ func newFake(t *testing.T, pods ...*corev1.Pod) *fake {
 		Labels: Labels{Query: "the_labels", Prefix: "pod_label_", Namespace: "ns_label", Pod: "pod_label"},
 		Length: 3 * 24 * time.Hour, Step: time.Hour,
 		Store: usage.DefaultConfig(),
-		VPAs:  func(context.Context) []model.Observed { return nil },
-		Pods:  func() []*corev1.Pod { return pods },
-		Count: func(result string, n int) { f.counts[result] += n },
+		VPAs:  rosterOf(t), Pods: listerOf(t, pods...),
+		Results: clientprom.NewCounterVec(clientprom.CounterOpts{Name: "samples"}, []string{"result"}),
 	}
 	return f
+}
+
+// counts returns the samples by what became of them.
+func (f *fake) counts() map[string]int {
+	registry := clientprom.NewRegistry()
+	registry.MustRegister(f.config.Results)
+	families, err := registry.Gather()
+	require.NoError(f.t, err)
+	counts := map[string]int{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			counts[m.GetLabel()[0].GetValue()] = int(m.GetCounter().GetValue())
+		}
+	}
+	return counts
+}
+
+// rosterOf returns a roster of VPAs whose targets all have the selector of the first.
+func rosterOf(t *testing.T, vpas ...model.Observed) *model.Roster {
+	objects := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	r := &model.Roster{Name: model.DefaultRecommender, VPAs: vpalisters.NewVerticalPodAutoscalerLister(objects)}
+	for _, v := range vpas {
+		require.NoError(t, objects.Add(v.Object))
+		r.Targets = oneTarget{v.Selector}
+	}
+	return r
+}
+
+// oneTarget resolves each target to the same selector.
+type oneTarget struct{ labels.Selector }
+
+func (o oneTarget) Resolve(context.Context, string, *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error) {
+	return o.Selector, nil
+}
+
+func (oneTarget) Recheck(string, *autoscalingv1.CrossVersionObjectReference) {}
+
+func listerOf(t *testing.T, pods ...*corev1.Pod) corelisters.PodLister {
+	objects := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	for _, pod := range pods {
+		require.NoError(t, objects.Add(pod))
+	}
+	return corelisters.NewPodLister(objects)
 }
 
 func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -240,7 +286,7 @@ func TestHistoryIsWhatLiveSamplesWouldHaveGiven(t *testing.T) {
 	require.Equal(t, wantEnd, gotEnd)
 
 	require.Equal(t, Progress{State: Complete, Done: 2 * 73, Total: 2 * 73, Samples: want}, l.Progress())
-	require.Equal(t, map[string]int{taken: want, notNumber: 3}, f.counts)
+	require.Equal(t, map[string]int{taken: want, notNumber: 3}, f.counts())
 	require.Equal(t, []string{"cpu_total 07T08:00", "mem 07T08:00", "cpu_total 08T08:00", "mem 08T08:00",
 		"cpu_total 09T08:00", "mem 09T08:00", "cpu_total 10T08:00", "mem 10T08:00"}, f.asked)
 }
@@ -248,9 +294,7 @@ func TestHistoryIsWhatLiveSamplesWouldHaveGiven(t *testing.T) {
 // History of two clusters is neither summed nor mixed, and the other containers have theirs.
 func TestRun_RefusesSeriesOfTwoClusters(t *testing.T) {
 	f := newFake(t, aPod("p", labels.Set{"app": "x"}, "c"), aPod("q", labels.Set{"app": "x"}, "c"))
-	f.config.VPAs = func(context.Context) []model.Observed {
-		return []model.Observed{{Object: &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "x"}}, Selector: labels.SelectorFromSet(labels.Set{"app": "x"})}}
-	}
+	f.config.VPAs = rosterOf(t, model.Observed{Object: &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "x"}}, Selector: labels.SelectorFromSet(labels.Set{"app": "x"})})
 	for _, metric := range []string{"cpu_total", "mem"} {
 		f.add(metric, "ns", "p", "c", always("1"))
 		f.add(metric, "ns", "p", "c", always("2"))
@@ -260,15 +304,13 @@ func TestRun_RefusesSeriesOfTwoClusters(t *testing.T) {
 	l := New(f.config, now())
 	l.Run(f.ctx)
 	require.Equal(t, Complete, l.Progress().State)
-	require.Equal(t, map[string]int{taken: 2 * 73, ambiguous: 2 * 73}, f.counts)
+	require.Equal(t, map[string]int{taken: 2 * 73, ambiguous: 2 * 73}, f.counts())
 }
 
 // Pods of Deployments have other names in each cluster. Those that run show which cluster is this one.
 func TestRun_LeavesOutOtherClusters(t *testing.T) {
 	f := newFake(t, aPod("p", labels.Set{"app": "x"}, "c"))
-	f.config.VPAs = func(context.Context) []model.Observed {
-		return []model.Observed{{Object: &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "x"}}, Selector: labels.SelectorFromSet(labels.Set{"app": "x"})}}
-	}
+	f.config.VPAs = rosterOf(t, model.Observed{Object: &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "x"}}, Selector: labels.SelectorFromSet(labels.Set{"app": "x"})})
 	f.labels = `{"resultType":"vector","result":[` +
 		`{"metric":{"ns_label":"ns","pod_label":"gone","pod_label_app":"x"},"value":[1,"1"]},{"metric":{"ns_label":"ns","pod_label":"other","pod_label_app":"x"},"value":[1,"1"]}]}`
 	for _, metric := range []string{"cpu_total", "mem"} {
@@ -280,7 +322,7 @@ func TestRun_LeavesOutOtherClusters(t *testing.T) {
 	l := New(f.config, now())
 	l.Run(f.ctx)
 	require.Equal(t, Complete, l.Progress().State)
-	require.Equal(t, map[string]int{taken: 2 * 2 * 73, otherCluster: 2 * 73}, f.counts)
+	require.Equal(t, map[string]int{taken: 2 * 2 * 73, otherCluster: 2 * 73}, f.counts())
 }
 
 // Without a pod that runs it is not known which of two clusters is this one.
@@ -293,7 +335,7 @@ func TestRun_RefusesClustersWithoutPodsThatRun(t *testing.T) {
 	}
 	l := New(f.config, now())
 	l.Run(f.ctx)
-	require.Equal(t, map[string]int{ambiguous: 4 * 73}, f.counts)
+	require.Equal(t, map[string]int{ambiguous: 4 * 73}, f.counts())
 }
 
 func TestPlan_StartsInTheSameStepReadTheSamePoints(t *testing.T) {
@@ -407,7 +449,7 @@ func TestSeriesThatAreNoContainersCostOnlyThemselves(t *testing.T) {
 	f.series["mem"] = append(f.series["mem"], fakeSeries{map[string]string{"other": "x"}, always("1")})
 	_, past := f.load()
 	require.EqualValues(t, 3, past.set(t, "c", "app=x").Samples)
-	require.Equal(t, map[string]int{taken: 3, noContainer: 6, negative: 3}, f.counts)
+	require.Equal(t, map[string]int{taken: 3, noContainer: 6, negative: 3}, f.counts())
 }
 
 func TestInitContainersDoNotCount(t *testing.T) {
@@ -421,21 +463,19 @@ func TestInitContainersDoNotCount(t *testing.T) {
 	}
 	_, past := f.load()
 	require.Len(t, past.keys(), 1)
-	require.Equal(t, map[string]int{taken: 4, initContainer: 4}, f.counts)
+	require.Equal(t, map[string]int{taken: 4, initContainer: 4}, f.counts())
 }
 
 func TestMemorySaverFeedsOnlyWhatAVPASelects(t *testing.T) {
 	f := newFake(t, aPod("p", labels.Set{"app": "x"}, "c"), aPod("q", labels.Set{"app": "y"}, "c"))
 	f.config.Length, f.config.MemorySaver = time.Hour, true
 	vpa := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"}}
-	f.config.VPAs = func(context.Context) []model.Observed {
-		return []model.Observed{{Object: vpa, Selector: labels.SelectorFromSet(labels.Set{"app": "x"})}}
-	}
+	f.config.VPAs = rosterOf(t, model.Observed{Object: vpa, Selector: labels.SelectorFromSet(labels.Set{"app": "x"})})
 	f.add("cpu_total", "ns", "p", "c", always("1"))
 	f.add("cpu_total", "ns", "q", "c", always("1"))
 	_, past := f.load()
 	require.Equal(t, []usage.SeriesKey{{Namespace: "ns", Container: "c", Labels: "app=x"}}, past.keys())
-	require.Equal(t, map[string]int{taken: 2, notSelected: 2}, f.counts)
+	require.Equal(t, map[string]int{taken: 2, notSelected: 2}, f.counts())
 }
 
 func TestLabelsOfPods(t *testing.T) {
@@ -466,7 +506,7 @@ func TestLabelsOfPods(t *testing.T) {
 			_, past := f.load()
 			require.EqualValues(t, 2, past.set(t, "c", "app.kubernetes.io/name=x").Samples)
 			require.EqualValues(t, 2, past.set(t, "c", "app.kubernetes.io/name=x,other=y").Samples)
-			require.Equal(t, map[string]int{taken: 4, noLabels: 4}, f.counts)
+			require.Equal(t, map[string]int{taken: 4, noLabels: 4}, f.counts())
 		})
 	}
 }
@@ -512,7 +552,7 @@ func TestPodsWithoutLabelsCountForTheirWorkload(t *testing.T) {
 	for set, samples := range map[string]int{"app=web,hash=new": 2, "app=web,hash=old": 2, "app=db": 2, "app=agent": 2, "app=both2": 2} {
 		require.EqualValues(t, samples, past.set(t, "c", set).Samples, set)
 	}
-	require.Equal(t, map[string]int{taken: 10, noLabels: 6}, f.counts, "both-3 may be of either, web and other-0 of none")
+	require.Equal(t, map[string]int{taken: 10, noLabels: 6}, f.counts(), "both-3 may be of either, web and other-0 of none")
 }
 
 func TestLabelsGetTheirNamesBack(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/source/prometheus"
@@ -74,7 +75,11 @@ var errLabels = errors.New("labels of pods")
 // directory asks for the labels of pods. An expression that Prometheus cannot
 // evaluate, or that gives something else, costs only those labels.
 func (l *Loader) directory(ctx context.Context) (*directory, error) {
-	d := newDirectory(l.config.Pods())
+	pods, err := l.config.Pods.List(labels.Everything())
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot list pods, loading history without their labels")
+	}
+	d := newDirectory(pods)
 	unnamed := 0
 	answer, err := l.config.Client.Instant(ctx, l.config.Labels.Query, time.Time{}, func(labels map[string]string, points []prometheus.Point) {
 		name := podName{prometheus.StateLabel(labels, l.config.Labels.Namespace), prometheus.StateLabel(labels, l.config.Labels.Pod)}

@@ -11,7 +11,7 @@
 //
 // Pods that run now have the labels that they have now; of those that are gone
 // Prometheus knows the labels or, failing that, a pod of the same workload that
-// runs. What the labels mean to VPAs, package model knows. LoadingGauge says while much of the
+// runs. What the labels mean to VPAs, package model knows. recommend.LoadingGauge says while much of the
 // past is missing.
 package backfill
 
@@ -22,12 +22,14 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
+	clientprom "github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/util/wait"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/source/prometheus"
 	"loadline.dev/loadline/recommender/model"
 	"loadline.dev/loadline/recommender/recommend"
@@ -45,19 +47,15 @@ type Config struct {
 	Waiting string
 
 	Store       usage.StoreConfig
-	MemorySaver bool // feed only pods that a VPA selects
-	PerVPA      bool // settings of a VPA override those of the store
-	// Mention reports whether the selector of a controller in a namespace mentions a
-	// label key; nil: it is not known.
-	Mention func(namespace, key string) bool
+	MemorySaver bool       // feed only pods that a VPA selects
+	PerVPA      bool       // settings of a VPA override those of the store
+	Keys        model.Keys // nil: not known
 
-	VPAs func(context.Context) []model.Observed // as the next pass will see them
-	Pods func() []*corev1.Pod                   // that exist now
+	VPAs *model.Roster
+	Pods corelisters.PodLister
 
-	// Follow gives the VPAs of a model the recipes of their SizingPolicies; nil: there are none.
-	Follow func(*model.Model)
-	// Sketches returns what fills the sketches of the VPAs of a model; nil: there are none.
-	Sketches func(*model.Model) *recommend.SketchKeeper
+	Policies *sizing.Policies        // set the recipes of VPAs; nil: none
+	Sketches *recommend.SketchKeeper // of the live model; nil: none
 
 	// Ambiguities gets the containers that are left out; nil = not needed.
 	Ambiguities *prometheus.Ambiguities
@@ -65,8 +63,7 @@ type Config struct {
 	// Turn holds one token, which an attempt takes while it runs; nil: attempts do not wait.
 	Turn chan struct{}
 
-	// Count is called with what became of samples: "taken", or why not. nil = nobody.
-	Count func(result string, n int)
+	Results *clientprom.CounterVec // samples, by "taken" or why not
 }
 
 // Labels says where the labels of pods are found.
@@ -209,8 +206,8 @@ func (l *Loader) loadedChunk(b *batch) {
 	l.series[b.kind] += len(b.containers)
 	l.mu.Unlock()
 	for result, n := range b.counts {
-		if l.config.Count != nil && n > 0 {
-			l.config.Count(result, n)
+		if n > 0 {
+			l.config.Results.WithLabelValues(result).Add(float64(n))
 		}
 	}
 }
@@ -258,7 +255,7 @@ func (l *Loader) retryEmpty(p *Progress) {
 // Absorb gives a model, which feeds store, what was loaded since the last time,
 // and says so to loading. When that was all of it, what is known of a container
 // is all that there was, and is doubted no more.
-func (l *Loader) Absorb(model *model.Model, store *usage.Store, keeper *recommend.SketchKeeper, loading *LoadingGauge, now time.Time) {
+func (l *Loader) Absorb(model *model.Model, store *usage.Store, keeper *recommend.SketchKeeper, loading *recommend.LoadingGauge, now time.Time) {
 	if loading.Complete() {
 		return
 	}

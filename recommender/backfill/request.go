@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/recommender/model"
@@ -66,7 +67,11 @@ func (r *Request) until(container string) (histogram, sketch time.Time) {
 // the VPAs and pods that exist at the first attempt that reaches Prometheus.
 func (l *Loader) requested(ctx context.Context, d *directory) (observed []model.Observed) {
 	if l.requests == nil {
-		l.request(l.config.VPAs(ctx), d)
+		vpas, err := l.config.VPAs.ObserveRead(ctx)
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot list VPAs, loading history without them")
+		}
+		l.request(vpas, d)
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(l.requests), vpaName.compare) {
 		observed = append(observed, l.requests[name].Observed)

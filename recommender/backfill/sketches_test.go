@@ -1,7 +1,6 @@
 package backfill
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -99,12 +98,12 @@ func (f *fake) sketch(text string, pod *corev1.Pod) *sketch.Sketch {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v", Annotations: map[string]string{recipe.Annotation: text}},
 		Spec:       vpav1.VerticalPodAutoscalerSpec{TargetRef: &autoscalingv1.CrossVersionObjectReference{Kind: "Deployment", Name: "d"}},
 	}}}
-	f.config.VPAs = func(context.Context) []model.Observed { return vpas }
+	f.config.VPAs = rosterOf(t, vpas...)
 	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
 	require.NoError(t, err)
 	store := usage.NewStore(usage.DefaultConfig())
 	keeper := &recommend.SketchKeeper{Book: book, Model: model.NewModel(model.Config{Store: store})}
-	f.config.Sketches = keeper.For
+	f.config.Sketches = keeper
 	keeper.Model.PutPod(pod, now())
 	keeper.Model.SyncVPAs(vpas, now())
 	keeper.Follow(klog.Background(), now())
@@ -112,7 +111,7 @@ func (f *fake) sketch(text string, pod *corev1.Pod) *sketch.Sketch {
 	l := New(f.config, now())
 	l.Run(f.ctx)
 	require.Equal(t, Complete, l.Progress().State)
-	loading := &LoadingGauge{}
+	loading := &recommend.LoadingGauge{}
 	loading.Begin(l.Progress().Total)
 	l.Absorb(keeper.Model, store, keeper, loading, now())
 	return keeper.Model.Find("ns", "v").Sketches["c"]

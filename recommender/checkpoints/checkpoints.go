@@ -23,7 +23,7 @@ import (
 	"k8s.io/klog/v2"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/recommender/model"
 )
@@ -34,13 +34,10 @@ type Maintainer struct {
 	Off     bool // history is not in checkpoints: none is written or deleted
 	Saver   *Saver
 	Model   *model.Model
-	VPAs    listers.VerticalPodAutoscalerLister
-	Serves  func(*vpav1.VerticalPodAutoscaler) bool // whether a VPA is this recommender's
-	Ignores func(namespace string) bool             // whether a namespace is left alone
-	Collect time.Duration                           // least time between two clean-ups
-	// Credible returns a time, or an earlier one if that cannot be; see usage.Store.
-	Credible func(time.Time) time.Time
-	Results  *prometheus.CounterVec // by what became of a checkpoint
+	Roster  *model.Roster
+	Store   *usage.Store           // of the model
+	Collect time.Duration          // least time between two clean-ups
+	Results *prometheus.CounterVec // by what became of a checkpoint
 
 	late      bool      // the last Save left some
 	collected time.Time // last clean-up
@@ -124,10 +121,10 @@ func (u *Maintainer) report(ctx context.Context, last *serving.Reminder, err err
 // went during this pass is in the model until the next. A new checkpoint stays as long: where a
 // cluster is restored its VPA follows.
 func (u *Maintainer) disposition(c *vpav1.VerticalPodAutoscalerCheckpoint, now time.Time) Disposition {
-	if u.Ignores(c.Namespace) {
+	if !u.Roster.Namespaces.Serves(c.Namespace) {
 		return Keep
 	}
-	object, err := u.VPAs.VerticalPodAutoscalers(c.Namespace).Get(c.Spec.VPAObjectName)
+	object, err := u.Roster.VPAs.VerticalPodAutoscalers(c.Namespace).Get(c.Spec.VPAObjectName)
 	v, container := u.Model.Find(c.Namespace, c.Spec.VPAObjectName), c.Spec.ContainerName
 	if apierrors.IsNotFound(err) {
 		if v != nil {
@@ -141,7 +138,7 @@ func (u *Maintainer) disposition(c *vpav1.VerticalPodAutoscalerCheckpoint, now t
 		}
 		return Orphan
 	}
-	if err != nil || !u.Serves(object) {
+	if err != nil || !u.Roster.Serves(object) {
 		return Keep
 	}
 	if v == nil || v.TargetError != nil {
@@ -156,7 +153,7 @@ func (u *Maintainer) disposition(c *vpav1.VerticalPodAutoscalerCheckpoint, now t
 	if u.Saver.Foreign(v, c) {
 		return Expired
 	}
-	if Stale(c, u.Model.RulesOf(v, container).Age(), u.Credible(now)) {
+	if Stale(c, u.Model.RulesOf(v, container).Age(), u.Store.Credible(now)) {
 		return Expired
 	}
 	return Keep

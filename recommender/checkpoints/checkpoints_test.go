@@ -323,9 +323,15 @@ func TestAVPAThatKnowsLessThanItDidReplacesNothing(t *testing.T) {
 	require.Equal(t, 3, b.stored(t, "web-a").Status.TotalSamplesCount)
 }
 
+func waitingKill() *model.OOMs {
+	ooms := &model.OOMs{}
+	ooms.Add(usage.OOM{})
+	return ooms
+}
+
 func TestKillsThatAlwaysWaitDoNotKeepOthersFromBeingSaved(t *testing.T) {
 	b := newBench()
-	b.Waiting = func() bool { return true }
+	b.OOMs = waitingKill()
 	var vpas []*model.VPA
 	for i := range 50 {
 		vpas = append(vpas, b.holds(strconv.Itoa(i), map[string]checkpoint.Content{"x": content(1)}))
@@ -337,11 +343,11 @@ func TestKillsThatAlwaysWaitDoNotKeepOthersFromBeingSaved(t *testing.T) {
 // for as long as there is time where nothing does.
 func TestWhatWaitsEndsWhatCanBePutOff(t *testing.T) {
 	for name, c := range map[string]struct {
-		waiting func() bool
+		ooms    *model.OOMs
 		written int
 	}{
-		"a kill waits":      {func() bool { return true }, 10},
-		"nothing waits":     {func() bool { return false }, 50},
+		"a kill waits":      {waitingKill(), 10},
+		"nothing waits":     {&model.OOMs{}, 50},
 		"nothing ever does": {nil, 50},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -351,7 +357,7 @@ func TestWhatWaitsEndsWhatCanBePutOff(t *testing.T) {
 					time.Sleep(time.Second)
 					return map[string]checkpoint.Content{"x": content(1)}
 				}
-				b.Waiting = c.waiting
+				b.OOMs = c.ooms
 				var vpas []*model.VPA
 				for i := range 50 {
 					vpas = append(vpas, b.holds(strconv.Itoa(i), nil))

@@ -21,6 +21,7 @@ import (
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
 	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/recommender/model"
 )
 
@@ -63,12 +64,11 @@ type Config struct {
 	// Contents returns what is to be kept of a VPA, by container. Workers call it,
 	// and only if there is time.
 	Contents func(v *model.VPA, now time.Time) map[string]checkpoint.Content
-	// Waiting tells that something more urgent waits than what can be put off, which
-	// ends then, but has some seconds; nil if nothing ever is.
-	Waiting func() bool
-	// Progress is called after each VPA; nil if nobody wants to know.
-	Progress func()
-	Guard    model.Guard // around the work on each VPA
+	// OOMs are more urgent than writes that can be put off: these end after some seconds while a kill
+	// waits. Nil: no kill ever does.
+	OOMs   *model.OOMs
+	Health *serving.Health // ticks after each VPA
+	Guard  model.Guard     // around the work on each VPA
 }
 
 // Saver writes checkpoints. Its methods must not run side by side.
@@ -197,9 +197,7 @@ func (s *Saver) Save(ctx context.Context, vpas []*model.VPA, scope Scope, now ti
 				limited[v.Object.Namespace] = true
 			}
 			mu.Unlock()
-			if s.Progress != nil {
-				s.Progress()
-			}
+			s.Health.Tick()
 		},
 	}
 	for _, class := range s.classes(scope, now) {
@@ -267,7 +265,7 @@ func (s *Saver) overdue(v *model.VPA, scope Scope, now time.Time) bool {
 
 // yields reports whether what is not urgent has had its time.
 func (s *Saver) yields(used, idle time.Duration) bool {
-	return used >= idle || used >= leastTime && s.Waiting != nil && s.Waiting()
+	return used >= idle || used >= leastTime && s.OOMs != nil && len(s.OOMs.Wake()) > 0
 }
 
 // saveOne writes the checkpoints of a VPA for fairwork.NamespaceTime, and the others in the next pass: a VPA

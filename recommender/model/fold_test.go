@@ -366,9 +366,13 @@ func TestWhatWorkloadsUsedBeforeARolloutIsTheirs(t *testing.T) {
 	require.EqualValues(t, 5, past(m, "v", "a").Samples(), "it comes after the rollouts")
 }
 
+type mentionsApp struct{}
+
+func (mentionsApp) Mention(namespace, key string) bool { return namespace == "ns" && key == "app" }
+
 // Deployments without pods look like runs that have ended, but their pods come back.
 func TestWorkloadsWithoutPodsAreNoRuns(t *testing.T) {
-	m, store := newModel(Config{Mention: func(namespace, key string) bool { return namespace == "ns" && key == "app" }})
+	m, store := newModel(Config{Keys: mentionsApp{}})
 	const workloads = 4 * manySets
 	for i := range workloads {
 		set := labels.Set{"tier": "web", "app": fmt.Sprint("x", i), "pod-template-hash": fmt.Sprint(i), "run": fmt.Sprint(i % 3)}

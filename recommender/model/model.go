@@ -35,15 +35,25 @@ const Grace = 30 * time.Minute
 // Config says how a Model works.
 type Config struct {
 	Store       *usage.Store
-	MemorySaver bool // track only containers of pods that a VPA selects
-	PerVPA      bool // settings of a VPA override those of the store
-	Backfills   bool // history comes from Prometheus and is loaded when the pods of a VPA appear
+	MemorySaver bool   // track only containers of pods that a VPA selects
+	PerVPA      bool   // settings of a VPA override those of the store
+	Backfills   bool   // history comes from Prometheus and is loaded when the pods of a VPA appear
+	Keys        Keys   // nil: not known
+	Owners      Owners // nil: no owner is known, and selectors alone decide
+}
+
+// Keys knows the label keys of selectors.
+type Keys interface {
 	// Mention reports whether the selector of a controller in a namespace mentions a
-	// label key, whether it has pods or not; nil: it is not known.
-	Mention func(namespace, key string) bool
-	// Owner returns the topmost controller at or above the controller of a pod, and whether that is known
-	// yet. Nil: no owner is known, and selectors alone decide.
-	Owner func(controller target.Key) (top target.Key, known bool)
+	// label key, whether it has pods or not.
+	Mention(namespace, key string) bool
+}
+
+// Owners knows the owners of pods.
+type Owners interface {
+	// Top returns the topmost controller at or above the controller of a pod, and whether that is
+	// known yet.
+	Top(controller target.Key) (top target.Key, known bool)
 }
 
 // Model links pods, label sets and VPAs with the series of a store.

@@ -17,14 +17,14 @@ const ownerMark = "\x00"
 
 // ownerOf returns the topmost controller of a pod; zero: it has none, or it is not known yet.
 func (m *Model) ownerOf(p *pod, object *corev1.Pod) (top target.Key) {
-	if m.config.Owner == nil {
+	if m.config.Owners == nil {
 		return top
 	}
 	controller, owned := target.Controller(object.Namespace, object.OwnerReferences)
 	if !owned {
 		return top
 	}
-	top, known := m.config.Owner(controller)
+	top, known := m.config.Owners.Top(controller)
 	if known {
 		delete(m.unsettled, p)
 		return top
@@ -37,7 +37,7 @@ func (m *Model) ownerOf(p *pod, object *corev1.Pod) (top target.Key) {
 func (m *Model) settle(now time.Time) {
 	known := map[*pod]target.Key{}
 	for p, controller := range m.unsettled {
-		if top, is := m.config.Owner(controller); is {
+		if top, is := m.config.Owners.Top(controller); is {
 			known[p] = top
 		}
 	}

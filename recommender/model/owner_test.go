@@ -19,7 +19,7 @@ import (
 // owners are workloads by the controllers below them. A controller that is missing is not known yet.
 type owners map[target.Key]target.Key
 
-func (o owners) top(controller target.Key) (target.Key, bool) {
+func (o owners) Top(controller target.Key) (target.Key, bool) {
 	top, known := o[controller]
 	return top, known
 }
@@ -71,7 +71,7 @@ func TestModel_PodsBelongToTheTargetThatOwnsThem(t *testing.T) {
 	} {
 		for order, podsFirst := range map[string]bool{"pods first": true, "VPA first": false} {
 			t.Run(tc.name+", "+order, func(t *testing.T) {
-				m := NewModel(Config{Store: usage.NewStore(usage.DefaultConfig()), Owner: all.top})
+				m := NewModel(Config{Store: usage.NewStore(usage.DefaultConfig()), Owners: all})
 				vpas := []Observed{observedVPA("v", tc.of, "app=web")}
 				if !podsFirst {
 					m.SyncVPAs(vpas, time.Unix(0, 0))
@@ -90,7 +90,7 @@ func TestModel_PodsBelongToTheTargetThatOwnsThem(t *testing.T) {
 func TestModel_OwnerThatBecomesKnown(t *testing.T) {
 	web, canary, set := workload("Deployment", "web"), workload("Deployment", "web-canary"), workload("ReplicaSet", "web-canary-1")
 	all := owners{}
-	m := NewModel(Config{Store: usage.NewStore(usage.DefaultConfig()), Owner: all.top})
+	m := NewModel(Config{Store: usage.NewStore(usage.DefaultConfig()), Owners: all})
 	vpas := []Observed{observedVPA("v", web, "app=web")}
 	for _, name := range []string{"a", "b"} {
 		m.PutPod(ownedPod(name, set, map[string]string{"app": "web"}), time.Unix(0, 0))
@@ -111,7 +111,7 @@ func TestModel_HistoriesOfDifferentOwnersStayApart(t *testing.T) {
 	web, webSet := workload("Deployment", "web"), workload("ReplicaSet", "web-1")
 	all := owners{webSet: web}
 	store := usage.NewStore(usage.DefaultConfig())
-	m := NewModel(Config{Store: store, Owner: all.top})
+	m := NewModel(Config{Store: store, Owners: all})
 	vpas := []Observed{observedVPA("v", web, "app=web")}
 	m.SyncVPAs(vpas, time.Unix(0, 0))
 	m.PutPod(ownedPod("web-1-a", webSet, map[string]string{"app": "web", "pod-template-hash": "1"}), time.Unix(0, 0))
@@ -140,7 +140,7 @@ func TestSyncVPAs_KeepsOwnedHistoryWhereTheSelectorIsNarrowed(t *testing.T) {
 		{name: "pods of another workload", blue: stranger, want: 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			m := NewModel(Config{Store: usage.NewStore(usage.DefaultConfig()), Owner: owners{blue: tc.blue, green: rollout}.top})
+			m := NewModel(Config{Store: usage.NewStore(usage.DefaultConfig()), Owners: owners{blue: tc.blue, green: rollout}})
 			m.PutPod(ownedPod("blue", blue, map[string]string{"app": "web", "color": "blue"}), time.Unix(0, 0))
 			m.PutPod(ownedPod("green", green, map[string]string{"app": "web", "color": "green"}), time.Unix(0, 0))
 			for i, selector := range []string{"color=blue", "color in (blue,green)", "color=green"} {

@@ -13,8 +13,10 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/flags"
 	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
 	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/pkg/serving"
 )
 
 // DefaultRecommender is the name of the recommender that serves the VPAs that name none.
@@ -23,19 +25,22 @@ const DefaultRecommender = convert.DefaultRecommender
 // Roster lists the VPAs of one recommender. Its fields are set once; it is safe
 // for concurrent use.
 type Roster struct {
-	Name  string                              // of the recommender
-	Works func(namespace string) bool         // whether it works in a namespace
-	VPAs  listers.VerticalPodAutoscalerLister // of all recommenders
+	Name       string // of the recommender
+	Namespaces flags.Namespaces
+	VPAs       listers.VerticalPodAutoscalerLister // of all recommenders
+	Targets    Targets
+}
 
-	// Resolve finds the pods of a target.
-	Resolve func(context.Context, string, *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error)
-	// Recheck makes Resolve read a target again soon; nil: it always does.
-	Recheck func(string, *autoscalingv1.CrossVersionObjectReference)
+// Targets resolves the targets of VPAs to selectors of their pods.
+type Targets interface {
+	Resolve(ctx context.Context, namespace string, ref *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error)
+	// Recheck makes Resolve read a target again soon.
+	Recheck(namespace string, ref *autoscalingv1.CrossVersionObjectReference)
 }
 
 // Serves reports whether a VPA is this recommender's.
 func (r *Roster) Serves(v *vpav1.VerticalPodAutoscaler) bool {
-	if !r.Works(v.Namespace) {
+	if !r.Namespaces.Serves(v.Namespace) {
 		return false
 	}
 	if len(v.Spec.Recommenders) == 0 {
@@ -53,9 +58,9 @@ func (r *Roster) Has(namespace, name string) bool {
 }
 
 // Observe reads the VPAs that are served, sorted by namespace and name, with the selectors of
-// their targets, and calls progress before each. A target that cannot be resolved is an error
+// their targets, and ticks before each. A target that cannot be resolved is an error
 // of its VPAs only. A target is resolved once, however many VPAs it has.
-func (r *Roster) Observe(ctx context.Context, progress func()) ([]Observed, error) {
+func (r *Roster) Observe(ctx context.Context, health *serving.Health) ([]Observed, error) {
 	objects, err := r.VPAs.List(labels.Everything())
 	if err != nil {
 		return nil, err
@@ -67,7 +72,7 @@ func (r *Roster) Observe(ctx context.Context, progress func()) ([]Observed, erro
 	resolve := r.resolveOnce()
 	observed := make([]Observed, len(objects))
 	for i, object := range objects {
-		progress()
+		health.Tick()
 		selector, err := resolve(ctx, object.Namespace, object.Spec.TargetRef)
 		if problem := convert.Unreadable(object); problem != "" {
 			selector, err = nil, errors.New(problem)
@@ -90,12 +95,12 @@ func (r *Roster) resolveOnce() func(context.Context, string, *autoscalingv1.Cros
 	results := map[reference]result{}
 	return func(ctx context.Context, namespace string, ref *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error) {
 		if ref == nil {
-			return r.Resolve(ctx, namespace, nil)
+			return r.Targets.Resolve(ctx, namespace, nil)
 		}
 		key := reference{namespace, *ref}
 		found, known := results[key]
 		if !known {
-			found.selector, found.err = r.Resolve(ctx, namespace, ref)
+			found.selector, found.err = r.Targets.Resolve(ctx, namespace, ref)
 			results[key] = found
 		}
 		return found.selector, found.err
@@ -131,7 +136,7 @@ func (r *Roster) ObserveRead(ctx context.Context) ([]Observed, error) {
 	}
 	var lastNamespaceSince time.Time // since when the targets of a single namespace are unread
 	for {
-		observed, err := r.Observe(ctx, func() {})
+		observed, err := r.Observe(ctx, nil)
 		waiting := namespacesOf(observed, unread)
 		if err != nil || len(waiting) == 0 || time.Since(began) >= mostUnreadWait {
 			return observed, err

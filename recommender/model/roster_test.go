@@ -18,6 +18,15 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
+// fakeTargets resolves targets without a cluster.
+type fakeTargets func(namespace string, ref *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error)
+
+func (f fakeTargets) Resolve(_ context.Context, namespace string, ref *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error) {
+	return f(namespace, ref)
+}
+
+func (fakeTargets) Recheck(string, *autoscalingv1.CrossVersionObjectReference) {}
+
 // History is loaded once. Of many targets of custom kinds some have not been read when it begins, and
 // without their selectors nobody would know whose history it is.
 func TestWhatIsDoneOnceWaitsUntilTargetsWereRead(t *testing.T) {
@@ -31,8 +40,8 @@ func TestWhatIsDoneOnceWaitsUntilTargetsWereRead(t *testing.T) {
 		}
 		add("at-once")
 		add("late")
-		r := Roster{Name: DefaultRecommender, Works: func(string) bool { return true }, VPAs: listers.NewVerticalPodAutoscalerLister(indexer),
-			Resolve: func(_ context.Context, _ string, ref *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error) {
+		r := Roster{Name: DefaultRecommender, VPAs: listers.NewVerticalPodAutoscalerLister(indexer),
+			Targets: fakeTargets(func(_ string, ref *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error) {
 				if ref.Name == "hanging" {
 					return nil, fmt.Errorf("read it: %w", target.ErrHangs)
 				}
@@ -40,7 +49,7 @@ func TestWhatIsDoneOnceWaitsUntilTargetsWereRead(t *testing.T) {
 					return nil, fmt.Errorf("read it: %w", target.ErrNotRead)
 				}
 				return labels.Everything(), nil
-			}}
+			})}
 		observed, err := r.ObserveRead(t.Context())
 		require.NoError(t, err)
 		for _, o := range observed {
@@ -73,13 +82,13 @@ func TestObserveRead_OneNamespaceDelaysOthersByTenSeconds(t *testing.T) {
 			require.NoError(t, indexer.Add(&vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"},
 				Spec: vpav1.VerticalPodAutoscalerSpec{TargetRef: &autoscalingv1.CrossVersionObjectReference{Name: "web"}}}))
 		}
-		r := Roster{Name: DefaultRecommender, Works: func(string) bool { return true }, VPAs: listers.NewVerticalPodAutoscalerLister(indexer),
-			Resolve: func(_ context.Context, namespace string, _ *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error) {
+		r := Roster{Name: DefaultRecommender, VPAs: listers.NewVerticalPodAutoscalerLister(indexer),
+			Targets: fakeTargets(func(namespace string, _ *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error) {
 				if namespace == "greedy" || time.Since(began) < time.Minute {
 					return nil, target.ErrNotRead
 				}
 				return labels.Everything(), nil
-			}}
+			})}
 		observed, err := r.ObserveRead(t.Context())
 		require.NoError(t, err)
 		require.ErrorIs(t, observed[0].Err, target.ErrNotRead)

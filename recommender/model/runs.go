@@ -155,7 +155,7 @@ func (m *Model) foldable(s *space, keys []string) []string {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool {
-		return s.selectors.mentions[key] > 0 || m.config.Mention != nil && m.config.Mention(s.name, key)
+		return s.selectors.mentions[key] > 0 || m.config.Keys != nil && m.config.Keys.Mention(s.name, key)
 	})
 }
 

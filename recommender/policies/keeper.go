@@ -28,6 +28,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	vpalisters "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
 	"loadline.dev/loadline/pkg/kube/client"
@@ -46,17 +47,17 @@ const (
 // Keeper keeps the VPAs of policies. Its exported fields are set once; it belongs to one
 // goroutine.
 type Keeper struct {
-	Client    versioned.Interface
-	Policies  *sizing.Policies
-	Records   *Records
-	VPAs      vpalisters.VerticalPodAutoscalerLister
-	Pods      corelisters.PodLister
-	Workloads *target.Resolver
-	Kinds     *client.Scales              // knows which kinds there are
-	Name      string                      // of this recommender
-	Works     func(namespace string) bool // whether this program works in a namespace
-	Metrics   *Metrics
-	Guard     model.Guard // around a pass
+	Client     versioned.Interface
+	Policies   *sizing.Policies
+	Records    *Records
+	VPAs       vpalisters.VerticalPodAutoscalerLister
+	Pods       corelisters.PodLister
+	Workloads  *target.Resolver
+	Kinds      *client.Scales // knows which kinds there are
+	Name       string         // of this recommender
+	Namespaces flags.Namespaces
+	Metrics    *Metrics
+	Guard      model.Guard // around a pass
 
 	limiter  flowcontrol.RateLimiter
 	refusals refusals
@@ -156,7 +157,7 @@ func (k *Keeper) look(ctx context.Context) (*overview, error) {
 	}
 	person, made := vpasOf{}, vpasOf{}
 	for _, v := range vpas {
-		if v.Spec.TargetRef == nil || !k.Works(v.Namespace) {
+		if v.Spec.TargetRef == nil || !k.Namespaces.Serves(v.Namespace) {
 			continue
 		}
 		of := person
@@ -169,7 +170,7 @@ func (k *Keeper) look(ctx context.Context) (*overview, error) {
 		}
 	}
 	seen := func(t target.Workload) {
-		if !k.Works(t.Key.Namespace) {
+		if !k.Namespaces.Serves(t.Key.Namespace) {
 			return
 		}
 		w := workload{Workload: t, person: person[t.Key], made: made[t.Key]}

@@ -117,7 +117,7 @@ func (k *Keeper) owning(named map[target.Key]bool) (map[target.Key]bool, error) 
 				return
 			}
 			seen[owner] = true
-			if named[anywhere(owner)] && k.Works(pod.Namespace) {
+			if named[anywhere(owner)] && k.Namespaces.Serves(pod.Namespace) {
 				found[owner] = true
 			}
 		}

@@ -90,7 +90,7 @@ func (c *cluster) start() {
 	synctest.Wait()
 	c.keeper = &Keeper{
 		Client: c.vpas, Policies: policies, Records: records, VPAs: vpas.Lister(), Pods: pods.Lister(), Workloads: resolver, Kinds: scales, Name: "default",
-		Works: func(string) bool { return true }, Metrics: NewMetrics(prometheus.NewRegistry()),
+		Metrics: NewMetrics(prometheus.NewRegistry()),
 	}
 }
 

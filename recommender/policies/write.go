@@ -351,5 +351,5 @@ func (k *Keeper) unselected(v *vpav1.VerticalPodAutoscaler, now time.Time) *turn
 
 // serves reports whether a VPA is this recommender's.
 func (k *Keeper) serves(v *vpav1.VerticalPodAutoscaler) bool {
-	return (&model.Roster{Name: k.Name, Works: k.Works}).Serves(v)
+	return (&model.Roster{Name: k.Name, Namespaces: k.Namespaces}).Serves(v)
 }

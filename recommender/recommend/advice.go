@@ -20,13 +20,13 @@ import (
 
 // Advisor makes recommendations and checkpoint images. Its fields are set once.
 type Advisor struct {
-	Store    *usage.Store
-	Shape    usage.ProfileShape // of the store's profiles
-	Recipe   recipe.Recipe      // of VPAs that have none
-	Format   convert.Format
-	Limits   OutputLimits
-	Complete func() bool // whether the history that is loaded apart is all there; nil: it is
-	Pods     *Pods       // that have requests now; nil: they are not known. Only some recipes ask.
+	Store   *usage.Store
+	Shape   usage.ProfileShape // of the store's profiles
+	Recipe  recipe.Recipe      // of VPAs that have none
+	Format  convert.Format
+	Limits  OutputLimits
+	History *LoadingGauge // of history that is loaded apart; nil: none is
+	Pods    *Pods         // that have requests now; nil: they are not known. Only some recipes ask.
 }
 
 // history returns all that is known about a container of a VPA, only to be read, and for how long it

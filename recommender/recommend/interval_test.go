@@ -114,7 +114,8 @@ func TestTheTimeThatWasWatchedBeforeTheStartCounts(t *testing.T) {
 			enough := 24*time.Hour - c.want
 			require.Equal(t, d.vpa.Trust.Untrusted["a"], d.untrusted(d.vpa, "a", enough-1))
 			require.Empty(t, d.untrusted(d.vpa, "a", enough))
-			d.Complete = func() bool { return false }
+			d.History = &LoadingGauge{}
+			d.History.Begin(1)
 			require.True(t, d.untrusted(d.vpa, "a", 24*time.Hour-1)[resources.CPU], "what is loaded apart may be more")
 		})
 	}

@@ -21,12 +21,10 @@ import (
 // SketchKeeper keeps the sketches of the VPAs of a model. Its exported fields are set once;
 // it belongs to one goroutine.
 type SketchKeeper struct {
-	Book  *recipe.Book
-	Model *model.Model
-	// Limit returns how much CPU in millicores a container can have at most; 0 = no
-	// limit, or it is not known.
-	Limit func(usage.ContainerKey) resources.Amount
-	Pods  *Pods // of the model; nil: none are known, nor when they started
+	Book   *recipe.Book
+	Model  *model.Model
+	Limits CPULimits
+	Pods   *Pods // of the model; nil: none are known, nor when they started
 	// Backfills: history can be loaded for the sketches that a recipe begins.
 	Backfills bool
 
@@ -34,10 +32,15 @@ type SketchKeeper struct {
 	counted map[servedRecipe]int // of the last Count
 }
 
+// CPULimits returns the CPU limit of a container in millicores, or 0 if it has none or it is not known.
+type CPULimits interface {
+	Limit(usage.ContainerKey) resources.Amount
+}
+
 // For returns a keeper of the same recipes for another model, in which the past is
-// loaded by another goroutine. Its Limit is for the caller to set; it does not measure.
-func (k *SketchKeeper) For(m *model.Model) *SketchKeeper {
-	return &SketchKeeper{Book: k.Book.Fork(), Model: m}
+// loaded by another goroutine. It does not measure.
+func (k *SketchKeeper) For(m *model.Model, limits CPULimits) *SketchKeeper {
+	return &SketchKeeper{Book: k.Book.Fork(), Model: m, Limits: limits}
 }
 
 // linger is how long a sketch stays that no recipe needs.
@@ -110,7 +113,7 @@ func (k *SketchKeeper) Observe(s usage.Sample, weight int) {
 			continue
 		}
 		if !asked {
-			limit, asked = k.Limit(s.Container), true
+			limit, asked = k.Limits.Limit(s.Container), true
 		}
 		use := k.use(v, &s, limit)
 		// The start of a container that was restarted in its pod counts where its limit held it down:

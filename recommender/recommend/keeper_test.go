@@ -20,6 +20,10 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
+type cpuLimits func(usage.ContainerKey) resources.Amount
+
+func (f cpuLimits) Limit(c usage.ContainerKey) resources.Amount { return f(c) }
+
 // keeper has one pod with containers a and b, and a VPA that asks for a recipe.
 func keeper(t testing.TB, text string) *SketchKeeper {
 	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
@@ -29,7 +33,7 @@ func keeper(t testing.TB, text string) *SketchKeeper {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "a"}, {Name: "b"}}},
 	}, now())
-	k := &SketchKeeper{Book: book, Model: cluster, Limit: func(usage.ContainerKey) resources.Amount { return 0 },
+	k := &SketchKeeper{Book: book, Model: cluster, Limits: cpuLimits(func(usage.ContainerKey) resources.Amount { return 0 }),
 		Pods: podWith("100m", "200Mi")}
 	k.see(text, "d")
 	return k
@@ -52,7 +56,7 @@ func sample(k resources.Kind, minute int, a resources.Amount) usage.Sample {
 // The recipe of the reference keeps nothing and does nothing.
 func TestTheRecipeOfTheReferenceCostsNothing(t *testing.T) {
 	k := keeper(t, "")
-	k.Limit = func(usage.ContainerKey) resources.Amount { t.Error("nobody wants to know"); return 0 }
+	k.Limits = cpuLimits(func(usage.ContainerKey) resources.Amount { t.Error("nobody wants to know"); return 0 })
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		k.Observe(sample(resources.CPU, 1, 100), 1)
 		k.Killed(usage.OOM{Container: sample(resources.CPU, 0, 0).Container, Memory: 5})
@@ -62,10 +66,10 @@ func TestTheRecipeOfTheReferenceCostsNothing(t *testing.T) {
 
 func TestUseAtTheLimitOfThePodIsCensored(t *testing.T) {
 	k := keeper(t, "loadline")
-	k.Limit = func(c usage.ContainerKey) resources.Amount {
+	k.Limits = cpuLimits(func(c usage.ContainerKey) resources.Amount {
 		require.Equal(t, "a", c.Container)
 		return 1000
-	}
+	})
 	for m := range 100 {
 		k.Observe(sample(resources.CPU, m, 990), 1)
 	}
@@ -115,8 +119,7 @@ func TestWaitingOfLiveSamplesCounts(t *testing.T) {
 // under another recipe, becomes part of the sketch.
 func TestAbsorb(t *testing.T) {
 	live := keeper(t, "loadline")
-	past := live.For(keeper(t, "loadline:memory=safe").Model)
-	past.Limit = live.Limit
+	past := live.For(keeper(t, "loadline:memory=safe").Model, live.Limits)
 	past.Follow(klog.Background(), now())
 	past.Observe(sample(resources.Memory, -3*24*60, 900<<20), 15)
 	live.Observe(sample(resources.Memory, 0, 100<<20), 1)
@@ -284,7 +287,7 @@ func TestAStartThatFailsForWantOfCPUCounts(t *testing.T) {
 		"of one that had something": {1, 150, 0, false},
 	} {
 		k := keeper(t, "loadline")
-		k.Limit = func(usage.ContainerKey) resources.Amount { return 200 }
+		k.Limits = cpuLimits(func(usage.ContainerKey) resources.Amount { return 200 })
 		v := k.Model.Find("ns", "v")
 		k.startedAt(now())
 		for m := range 24 * 60 {

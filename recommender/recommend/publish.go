@@ -31,6 +31,7 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/fairwork"
 	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/recommender/checkpoints"
 	"loadline.dev/loadline/recommender/model"
 	"loadline.dev/loadline/recommender/status"
@@ -56,7 +57,7 @@ type Publisher struct {
 	Tolerance   float64                // a bound that moves by a smaller fraction can wait; 0: none can
 	Latency     prometheus.Histogram   // creation of a VPA to its first recommendation
 	Results     *prometheus.CounterVec // of writes
-	Progress    func()                 // called after each VPA; nil if nobody wants to know
+	Health      *serving.Health        // ticks after each VPA
 	Guard       model.Guard            // around the work on each VPA
 }
 
@@ -172,9 +173,7 @@ func (p *Publisher) work(ctx context.Context, jobs []job, now time.Time, span ti
 			last := &j.vpa.Published
 			last.Tried, last.Rushed = now, time.Since(began) >= span/boundsShare && p.Tolerance > 0
 			p.publishOne(ctx, j, &workers[w], now)
-			if p.Progress != nil {
-				p.Progress()
-			}
+			p.Health.Tick()
 		},
 	})
 	for _, j := range left {

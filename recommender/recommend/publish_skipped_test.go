@@ -153,8 +153,7 @@ func TestATargetThatStaysIsAChangeByNothing(t *testing.T) {
 
 func TestHoldingComesAndGoesWithoutAChangeOfUsage(t *testing.T) {
 	o := newOffice(t, 0.01)
-	complete := true
-	o.Complete = func() bool { return complete }
+	o.History = &LoadingGauge{}
 	for minute := range 10 {
 		o.use(t, now().Add(time.Duration(minute)*time.Minute), 300, 4e8)
 	}
@@ -164,13 +163,13 @@ func TestHoldingComesAndGoesWithoutAChangeOfUsage(t *testing.T) {
 	for _, list := range []corev1.ResourceList{object.Status.Recommendation.ContainerRecommendations[0].Target, object.Status.Recommendation.ContainerRecommendations[0].UncappedTarget} {
 		list[corev1.ResourceCPU] = resource.MustParse("3")
 	}
-	complete = false
+	o.History.Begin(1)
 	o.see(object, now())
 	require.Equal(t, 1, pass(), "a condition")
 	require.Equal(t, "3", o.vpa.Object.Status.Recommendation.ContainerRecommendations[0].Target.Cpu().String())
 	require.Zero(t, pass())
 	require.Zero(t, pass())
-	complete = true
+	o.History.Done()
 	require.Equal(t, 1, pass())
 	require.Equal(t, "350m", o.vpa.Object.Status.Recommendation.ContainerRecommendations[0].Target.Cpu().String())
 	require.Zero(t, pass())

@@ -103,7 +103,7 @@ func (a *Advisor) proofFrom(first time.Time, series []usage.Series) time.Time {
 }
 
 // incomplete reports whether some history is still to be loaded.
-func (a *Advisor) incomplete() bool { return a.Complete != nil && !a.Complete() }
+func (a *Advisor) incomplete() bool { return a.History != nil && !a.History.Complete() }
 
 // heldMessage names what is held. It does not change while that does not.
 func heldMessage(held []string) string {

@@ -26,8 +26,6 @@ const MaxCacheAge = 3 * time.Minute
 // Freshness records when each informer of the factories that it tracks last received anything: a list,
 // an event or a bookmark. The zero value is ready for use. It is safe for concurrent use.
 type Freshness struct {
-	Clock func() time.Time // nil: time.Now
-
 	mu       sync.Mutex
 	received map[string]time.Time // by resource
 }
@@ -58,7 +56,7 @@ func apply(all []Option) (o options) {
 func (f *Freshness) Ages() map[string]time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	now, ages := f.now(), make(map[string]time.Duration, len(f.received))
+	now, ages := time.Now(), make(map[string]time.Duration, len(f.received))
 	for resource, at := range f.received {
 		ages[resource] = max(now.Sub(at), 0)
 	}
@@ -78,13 +76,6 @@ func (f *Freshness) Stale() error {
 		return fmt.Errorf("the watch of %s has received nothing for %s", oldest, age.Round(time.Second))
 	}
 	return nil
-}
-
-func (f *Freshness) now() time.Time {
-	if f.Clock == nil {
-		return time.Now()
-	}
-	return f.Clock()
 }
 
 func (f *Freshness) note(resource string, at time.Time) {
@@ -118,7 +109,7 @@ func (f *Freshness) track(object runtime.Object, optional bool, asks *cache.List
 	}
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			began := f.now()
+			began := time.Now()
 			all, err := asks.ListWithContextFunc(ctx, o)
 			if err != nil {
 				failed(err)
@@ -160,7 +151,7 @@ func (f *Freshness) follow(w watch.Interface, resource string) watch.Interface {
 					return
 				}
 				if event.Type != watch.Error {
-					f.note(resource, f.now())
+					f.note(resource, time.Now())
 				}
 				silence.Reset(MaxCacheAge)
 				select {

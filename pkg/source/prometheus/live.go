@@ -17,15 +17,13 @@ type Live struct {
 	Usage  Usage
 	Window time.Duration // over which the use of CPU is a mean; several scrapes
 
-	Waiting string      // counter of the seconds in which work waited for CPU; empty = none
-	Wanted  func() bool // whether somebody wants to know how long it waited; nil = nobody does
-	// Unknown is called each time that it is wanted, and Prometheus answers that it knows it of
-	// no container; nil = nobody is told.
-	Unknown func(context.Context)
+	Waiting    string // counter of the seconds in which work waited for CPU; empty = not requested
+	Throttling bool   // request for how long CPU limits were reached
 
 	Ambiguities *Ambiguities // gets the containers that are left out; nil = not needed
 
-	Throttling func() bool // whether somebody wants to know for how long CPU limits were reached; nil = nobody does
+	// WaitingUnknown is set by Samples if Prometheus knows Waiting of no container.
+	WaitingUnknown bool
 }
 
 // Samples asks for CPU and memory and calls yield for each sample. Of several
@@ -34,7 +32,7 @@ type Live struct {
 // One kind that fails does not stop the other; the error names it. Series without
 // namespace, pod or container are an error too, after all samples.
 //
-// If it is wanted, samples of CPU say how long work waited for it, where a node knows, and for
+// If requested, samples of CPU include how long work waited for it, where a node knows, and for
 // how long the limit was reached.
 func (l *Live) Samples(ctx context.Context, yield func(usage.Sample)) error {
 	known, err := l.shares(ctx)
@@ -54,22 +52,20 @@ type shares struct {
 	waiting, throttled map[usage.ContainerKey]float64
 }
 
-// shares asks for what is wanted. That there is none is no error: few nodes know how long work
+// shares sends the optional requests. That there is none is no error: few nodes know how long work
 // waited, and few containers may have a limit. The error joins what failed; the rest is right.
 func (l *Live) shares(ctx context.Context) (shares, error) {
 	var known shares
 	var waiting, throttled error
-	if l.Waiting != "" && l.Wanted != nil && l.Wanted() {
+	if l.Waiting != "" {
 		var containers int
 		known.waiting, containers, waiting = l.share(ctx, l.Usage.Each(l.Usage.Rate(l.Waiting, l.Window)))
-		switch {
-		case waiting != nil:
+		l.WaitingUnknown = waiting == nil && containers == 0
+		if waiting != nil {
 			waiting = fmt.Errorf("time that work waited for CPU from Prometheus: %w", waiting)
-		case containers == 0 && l.Unknown != nil:
-			l.Unknown(ctx)
 		}
 	}
-	if l.Throttling != nil && l.Throttling() {
+	if l.Throttling {
 		if known.throttled, _, throttled = l.share(ctx, l.Usage.Throttled(l.Window)); throttled != nil {
 			throttled = fmt.Errorf("time in which CPU limits were reached from Prometheus: %w", throttled)
 		}

@@ -79,8 +79,7 @@ func TestWaitingIsToldWithTheUseOfCPU(t *testing.T) {
 	defer server.Close()
 	client, err := New(process.OS{}, Config{Address: server.URL, Timeout: 5 * time.Second})
 	require.NoError(t, err)
-	wanted := true
-	live := &Live{Client: client, Window: 5 * time.Minute, Waiting: "waited", Wanted: func() bool { return wanted },
+	live := &Live{Client: client, Window: 5 * time.Minute,
 		Usage: Usage{CPUMetric: "cpu", MemoryMetric: "mem", NamespaceLabel: "ns", PodLabel: "pod", ContainerLabel: "c"}}
 	shares := func() (all []float64, err error) {
 		err = live.Samples(t.Context(), func(s usage.Sample) { all = append(all, s.Waiting) })
@@ -99,9 +98,11 @@ func TestWaitingIsToldWithTheUseOfCPU(t *testing.T) {
 		{series("0.2"), 200, false, []float64{0, 0}, ""},
 		{"", 502, true, []float64{0, 0}, "time that work waited for CPU from Prometheus: "},
 	} {
-		answer, code, wanted, asked = c.answer, c.code, c.wanted, 0
+		answer, code, asked = c.answer, c.code, 0
+		live.Waiting, live.WaitingUnknown = map[bool]string{true: "waited"}[c.wanted], false
 		got, err := shares()
 		require.Equal(t, c.want, got)
+		require.Equal(t, c.answer == "" && c.code == http.StatusOK, live.WaitingUnknown)
 		require.Equal(t, c.wanted, asked > 0)
 		if c.fails == "" {
 			require.NoError(t, err)
@@ -132,8 +133,7 @@ func TestThrottlingIsToldWithTheUseOfCPU(t *testing.T) {
 	defer server.Close()
 	client, err := New(process.OS{}, Config{Address: server.URL, Timeout: 5 * time.Second})
 	require.NoError(t, err)
-	wanted := true
-	live := &Live{Client: client, Window: 5 * time.Minute, Throttling: func() bool { return wanted },
+	live := &Live{Client: client, Window: 5 * time.Minute,
 		Usage: Usage{CPUMetric: "cpu", MemoryMetric: "mem", NamespaceLabel: "ns", PodLabel: "pod", ContainerLabel: "c"}}
 	for name, c := range map[string]struct {
 		answer string
@@ -151,7 +151,7 @@ func TestThrottlingIsToldWithTheUseOfCPU(t *testing.T) {
 		"the query fails":   {"", 422, true, []float64{0, 0, 0, 0}, "time in which CPU limits were reached from Prometheus: "},
 		"a series is wrong": {series("a", "?") + "," + series("b", "0.25"), 200, true, []float64{0, 0.25, 0, 0}, ""},
 	} {
-		answer, code, wanted, asked = c.answer, c.code, c.wanted, 0
+		answer, code, live.Throttling, asked = c.answer, c.code, c.wanted, 0
 		var got []float64
 		err := live.Samples(t.Context(), func(s usage.Sample) { got = append(got, s.Throttled) })
 		require.Equal(t, c.want, got, name)

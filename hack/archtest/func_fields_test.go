@@ -1,0 +1,107 @@
+package archtest
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// maxFuncFields bounds the exported fields of structs that hold functions, by top folder. A function field
+// hides which package answers: prefer a value, a concrete type, or an interface with two implementations.
+// Lower a bound when its count falls. Package updater has none yet.
+var maxFuncFields = map[string]int{"admission-controller": 13, "kubectl-loadline": 1, "pkg": 24, "recommender": 2}
+
+// funcTypes are the named function types of all packages, as path.Name.
+type funcTypes map[string]bool
+
+func (f funcTypes) add(p *listed, file *ast.File) {
+	ast.Inspect(file, func(n ast.Node) bool {
+		if spec, ok := n.(*ast.TypeSpec); ok {
+			if _, ok := spec.Type.(*ast.FuncType); ok {
+				f[p.ImportPath+"."+spec.Name.Name] = true
+			}
+		}
+		return true
+	})
+}
+
+// hold reports whether values of a type in a file hold functions.
+func (f funcTypes) hold(p *listed, file *ast.File, of ast.Expr) (found bool) {
+	ast.Inspect(of, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncType:
+			found = true
+		case *ast.StructType, *ast.InterfaceType:
+			return false
+		case *ast.Ident:
+			found = found || f[p.ImportPath+"."+n.Name]
+		case *ast.SelectorExpr:
+			name, ok := n.X.(*ast.Ident)
+			found = found || ok && f[importedAs(file, name.Name)+"."+n.Sel.Name]
+			return false
+		}
+		return true
+	})
+	return found
+}
+
+// importedAs returns the path of an import by its name in a file.
+func importedAs(file *ast.File, name string) string {
+	for _, spec := range file.Imports {
+		path, _ := strconv.Unquote(spec.Path.Value)
+		if spec.Name != nil && spec.Name.Name == name || spec.Name == nil && path[strings.LastIndex(path, "/")+1:] == name {
+			return path
+		}
+	}
+	return ""
+}
+
+func TestStructs_HoldFewFunctions(t *testing.T) {
+	packages := handwritten(listPackages(t, "./..."))
+	set, known, files := token.NewFileSet(), funcTypes{}, map[*listed][]*ast.File{}
+	for i := range packages {
+		p := &packages[i]
+		for _, name := range p.GoFiles {
+			file, err := parser.ParseFile(set, filepath.Join(p.Dir, name), nil, 0)
+			require.NoError(t, err)
+			known.add(p, file)
+			files[p] = append(files[p], file)
+		}
+	}
+	found := map[string][]string{}
+	for p, all := range files {
+		top, _, _ := strings.Cut(p.inner(), "/")
+		for _, file := range all {
+			ast.Inspect(file, func(n ast.Node) bool {
+				spec, ok := n.(*ast.TypeSpec)
+				if !ok {
+					return true
+				}
+				if structure, ok := spec.Type.(*ast.StructType); ok {
+					for _, field := range structure.Fields.List {
+						for _, name := range field.Names {
+							if name.IsExported() && known.hold(p, file, field.Type) {
+								found[top] = append(found[top], p.inner()+": "+spec.Name.Name+"."+name.Name)
+							}
+						}
+					}
+				}
+				return true
+			})
+		}
+	}
+	for _, top := range slices.Sorted(maps.Keys(maxFuncFields)) {
+		slices.Sort(found[top])
+		if len(found[top]) != maxFuncFields[top] {
+			t.Errorf("function field rule: the bound of %s is %d, but it has %d: %s", top, maxFuncFields[top], len(found[top]), strings.Join(found[top], ", "))
+		}
+	}
+}
