@@ -17,6 +17,7 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/e2e/harness"
 	policy "loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/kube/target"
@@ -187,6 +188,6 @@ func keeperOf(t *testing.T, recommender, ns string) *policies.Keeper {
 	go workloads.Run(ctx, nil)
 	return &policies.Keeper{
 		Client: clients.VPA, Policies: seen, Records: records, VPAs: vpas.Lister(), Pods: pods.Core().V1().Pods().Lister(), Workloads: workloads, Kinds: scales,
-		Name: recommender, Works: func(namespace string) bool { return namespace == ns }, Metrics: policies.NewMetrics(prometheus.NewRegistry()),
+		Name: recommender, Namespaces: flags.Namespaces{Namespace: ns}, Metrics: policies.NewMetrics(prometheus.NewRegistry()),
 	}
 }

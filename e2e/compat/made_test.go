@@ -57,7 +57,7 @@ func madeForPolicy(t *testing.T) *reference.VerticalPodAutoscaler {
 	}
 	(&sizingpolicies.Keeper{
 		Client: vpas, Policies: known, Records: records, VPAs: all.Lister(), Pods: pods.Lister(), Workloads: workloads, Name: "default",
-		Works: func(string) bool { return true }, Metrics: sizingpolicies.NewMetrics(prometheus.NewRegistry()),
+		Metrics: sizingpolicies.NewMetrics(prometheus.NewRegistry()),
 	}).Pass(ctx, time.Now())
 	made, err := vpas.AutoscalingV1().VerticalPodAutoscalers(testkit.Namespace).Get(ctx, "deployment-web", metav1.GetOptions{})
 	require.NoError(t, err)

@@ -12,16 +12,21 @@ import (
 	"testing"
 	"time"
 
+	client "github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
+	vpalisters "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
 	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/source/prometheus"
 	"loadline.dev/loadline/recommender/backfill"
@@ -145,32 +150,65 @@ func aPod(name string, containers ...string) *corev1.Pod {
 	return p
 }
 
-func vpas(context.Context) []model.Observed {
+func vpas() []model.Observed {
 	var list []model.Observed
 	for _, app := range []string{"db", "web"} {
 		list = append(list, model.Observed{
-			Object:   &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: app}},
-			Selector: labels.SelectorFromSet(labels.Set{appKey: app}),
+			Object: &vpav1.VerticalPodAutoscaler{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: app},
+				Spec:       vpav1.VerticalPodAutoscalerSpec{TargetRef: &autoscalingv1.CrossVersionObjectReference{Kind: "Deployment", Name: app}},
+			},
+			Selector: selectorOf(app),
 		})
 	}
 	return list
 }
 
+// targets resolves a target to the pods with its name as a label.
+type targets struct{}
+
+func (targets) Resolve(_ context.Context, _ string, ref *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error) {
+	return selectorOf(ref.Name), nil
+}
+
+func (targets) Recheck(string, *autoscalingv1.CrossVersionObjectReference) {}
+
+func selectorOf(app string) labels.Selector { return labels.SelectorFromSet(labels.Set{appKey: app}) }
+
+func newIndexer() cache.Indexer {
+	return cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+}
+
 // load loads history with an expression for labels of pods.
 func (w *world) load(t *testing.T, expression string) backfill.Past {
 	t.Helper()
-	counts := map[string]int{}
+	samples := client.NewCounterVec(client.CounterOpts{Name: "samples"}, []string{"result"})
+	objects, pods := newIndexer(), newIndexer()
+	for _, v := range vpas() {
+		require.NoError(t, objects.Add(v.Object))
+	}
+	for _, pod := range []*corev1.Pod{aPod(running, "app", "proxy"), aPod("db-0", "app")} {
+		require.NoError(t, pods.Add(pod))
+	}
 	loader := backfill.New(backfill.Config{
 		Client: w.client(t), Usage: names(),
 		Labels: backfill.Labels{Query: expression, Prefix: "label_", Namespace: "ns", Pod: "pod"},
-		Length: length, Step: time.Hour, Store: usage.DefaultConfig(), VPAs: vpas,
-		Pods:  func() []*corev1.Pod { return []*corev1.Pod{aPod(running, "app", "proxy"), aPod("db-0", "app")} },
-		Count: func(result string, n int) { counts[result] += n },
+		Length: length, Step: time.Hour, Store: usage.DefaultConfig(), Results: samples,
+		VPAs: &model.Roster{Name: model.DefaultRecommender, VPAs: vpalisters.NewVerticalPodAutoscalerLister(objects), Targets: targets{}},
+		Pods: corelisters.NewPodLister(pods),
 	}, w.end)
 	loader.Run(t.Context())
 	progress := loader.Progress()
 	require.Equal(t, backfill.Complete, progress.State)
-	require.Equal(t, map[string]int{"taken": progress.Samples}, counts)
+	registry := client.NewRegistry()
+	registry.MustRegister(samples)
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	require.Len(t, families, 1)
+	counts := families[0].GetMetric()
+	require.Len(t, counts, 1, "no sample is left out")
+	require.Equal(t, "taken", counts[0].GetLabel()[0].GetValue())
+	require.EqualValues(t, progress.Samples, counts[0].GetCounter().GetValue())
 	parts := loader.Take()
 	require.Len(t, parts, 1)
 	return parts[0]
@@ -197,7 +235,7 @@ func (w *world) live(t *testing.T) (*model.Model, *usage.Store) {
 	t.Helper()
 	store := usage.NewStore(usage.DefaultConfig())
 	model := model.NewModel(model.Config{Store: store})
-	model.SyncVPAs(vpas(t.Context()), w.end)
+	model.SyncVPAs(vpas(), w.end)
 	for _, p := range []*corev1.Pod{aPod(running, "app", "proxy"), aPod("db-0", "app"), aPod(gone, "app")} {
 		model.PutPod(p, w.end)
 	}
