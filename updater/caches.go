@@ -164,7 +164,7 @@ func (c *caches) reader(config *Config) *snapshot.Reader {
 		Pods:         c.pods.Core().V1().Pods().Lister(),
 		LimitRanges:  c.controllers.Core().V1().LimitRanges().Lister(),
 		Targets:      c.targets,
-		Serves:       config.Kube.Serves,
+		Namespaces:   config.Kube.Namespaces,
 		PerVPAConfig: config.Gates.PerVPAConfig,
 		Generations:  &c.generations,
 	}

@@ -201,7 +201,7 @@ func (l *Loop) HasOOMKilled(ctx context.Context, vpas []cache.ObjectName, now ti
 	resizing := map[string]map[string]bool{} // names of VPAs by namespace
 	for _, name := range vpas {
 		vpa := l.vpaNow(name)
-		if vpa == nil || !l.reader.Serves(name.Namespace) {
+		if vpa == nil || !l.reader.Namespaces.Serves(name.Namespace) {
 			continue
 		}
 		if e := l.policies.Permitted(vpa); !e.Update.Resizes() || e.Skip != "" {

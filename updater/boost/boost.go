@@ -128,7 +128,7 @@ func (q *Queue) Run(ctx context.Context) {
 // an event of the pod will come.
 func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) (again time.Duration, err error) {
 	pod, err := q.Pods.Pods(name.Namespace).Get(name.Name)
-	if apierrors.IsNotFound(err) || err == nil && (pod.DeletionTimestamp != nil || !q.Reader.Serves(name.Namespace)) {
+	if apierrors.IsNotFound(err) || err == nil && (pod.DeletionTimestamp != nil || !q.Reader.Namespaces.Serves(name.Namespace)) {
 		q.found(name)
 		return 0, nil
 	}

@@ -180,7 +180,7 @@ const (
 func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time, d duty) (wait time.Duration, err error) {
 	now = now.UTC().Truncate(time.Second)
 	pod, err := q.Pods.Pods(name.Namespace).Get(name.Name)
-	if apierrors.IsNotFound(err) || err == nil && (!convert.HasNotedChange(pod) || !q.Reader.Serves(name.Namespace)) {
+	if apierrors.IsNotFound(err) || err == nil && (!convert.HasNotedChange(pod) || !q.Reader.Namespaces.Serves(name.Namespace)) {
 		return 0, nil // of a pod that is gone the next pass takes notice
 	}
 	if err != nil {

@@ -41,7 +41,7 @@ func TestNotesOfOneNamespaceKeepNoOtherWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pods := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 		w := &writing{client: make(chan struct{}, 1), served: map[string]time.Time{}}
-		q := New(Config{Pods: corelisters.NewPodLister(pods), Reader: &snapshot.Reader{Serves: func(string) bool { return true }}, Executor: w})
+		q := New(Config{Pods: corelisters.NewPodLister(pods), Reader: &snapshot.Reader{}, Executor: w})
 		note := func(namespace, name string) {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + name), Annotations: map[string]string{convert.ResizedAtAnnotation: "forged"}}}
 			require.NoError(t, pods.Add(pod))
@@ -73,7 +73,7 @@ func TestRemovals_HaveTheirOwnRate(t *testing.T) {
 		pods := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 		reverting := &writing{client: make(chan struct{}, 1), served: map[string]time.Time{}}
 		remover := &writing{client: make(chan struct{}, 1), served: map[string]time.Time{}}
-		q := New(Config{Pods: corelisters.NewPodLister(pods), Reader: &snapshot.Reader{Serves: func(string) bool { return true }}, Executor: reverting, Remover: remover})
+		q := New(Config{Pods: corelisters.NewPodLister(pods), Reader: &snapshot.Reader{}, Executor: reverting, Remover: remover})
 		for i := range 1483 {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "attacker", Name: fmt.Sprint(i), UID: types.UID(fmt.Sprint(i)), Annotations: map[string]string{convert.ResizedAtAnnotation: "forged"}}}
 			require.NoError(t, pods.Add(pod))
@@ -108,7 +108,7 @@ func TestRemovals_RemoveFromAPodOnceInAMinute(t *testing.T) {
 		pods := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 		removed := 0
 		q := New(Config{
-			Pods: corelisters.NewPodLister(pods), Reader: &snapshot.Reader{Serves: func(string) bool { return true }},
+			Pods: corelisters.NewPodLister(pods), Reader: &snapshot.Reader{},
 			Executor: &writing{}, Remover: countedRemovals{&removed},
 		})
 		ctx, stop := context.WithCancel(t.Context())

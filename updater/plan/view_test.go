@@ -33,6 +33,7 @@ import (
 	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	vpalisters "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
+	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/updater/policies"
@@ -80,7 +81,7 @@ func newReader(t *testing.T, objects ...runtime.Object) *snapshot.Reader {
 	}
 	r := &snapshot.Reader{
 		VPAs: vpaStore{vpalisters.NewVerticalPodAutoscalerLister(vpas), vpas}, VPAIndex: vpas, Pods: factory.Core().V1().Pods().Lister(),
-		LimitRanges: ranges{factory.Core().V1().LimitRanges().Lister()}, Targets: target.New(factory, scale), Serves: func(ns string) bool { return ns != "ignored" },
+		LimitRanges: ranges{factory.Core().V1().LimitRanges().Lister()}, Targets: target.New(factory, scale), Namespaces: flags.Namespaces{IgnoredNamespaces: "ignored"},
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	factory.Start(ctx.Done())

@@ -22,6 +22,7 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/flags"
 	vpalisters "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
 	"loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/pkg/serving"
@@ -38,9 +39,9 @@ type Reader struct {
 	Pods         corelisters.PodLister
 	LimitRanges  corelisters.LimitRangeLister
 	Targets      *target.Resolver
-	Serves       func(namespace string) bool // namespaces to work on
-	PerVPAConfig bool                        // feature gate
-	Generations  *target.Generations         // whether a recommendation is for the current target
+	Namespaces   flags.Namespaces    // to work on
+	PerVPAConfig bool                // feature gate
+	Generations  *target.Generations // whether a recommendation is for the current target
 
 	states versionCache[*State]
 	logged map[target.Key]bool // owners whose pods are logged as too large to be selected
@@ -129,7 +130,7 @@ func (r *Reader) ReadVPAs(ctx context.Context) ([]VPA, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list VPAs: %w", err)
 	}
-	objects = slices.DeleteFunc(objects, func(o *vpav1.VerticalPodAutoscaler) bool { return !r.Serves(o.Namespace) })
+	objects = slices.DeleteFunc(objects, func(o *vpav1.VerticalPodAutoscaler) bool { return !r.Namespaces.Serves(o.Namespace) })
 	slices.SortFunc(objects, func(a, b *vpav1.VerticalPodAutoscaler) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
