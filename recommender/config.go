@@ -25,6 +25,7 @@ type Config struct {
 	Name        string        // which VPAs are served: those that name this recommender
 	Interval    time.Duration // between two passes
 	MemorySaver bool          // track only pods that a VPA selects
+	Explain     bool          // serve explanations
 	Workers     int           // for status and checkpoint writes
 
 	Checkpoints Checkpoints
@@ -45,6 +46,7 @@ func Default() *Config {
 		Recipe:      "vpa",
 		Name:        model.DefaultRecommender,
 		Interval:    time.Minute,
+		Explain:     true,
 		Workers:     10,
 		Checkpoints: DefaultCheckpoints(),
 		Aggregation: DefaultAggregation(),
@@ -67,6 +69,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Name, "recommender-name", c.Name, `Own name. VPAs that list it in spec.recommenders are served; "default" serves those that list none.`)
 	fs.DurationVar(&c.Interval, "recommender-interval", c.Interval, "Time between two passes. /health-check fails after five times this without one.")
 	fs.BoolVar(&c.MemorySaver, "memory-saver", c.MemorySaver, "Keep history only for pods that some VPA selects.")
+	fs.BoolVar(&c.Explain, "explain", c.Explain, "Serve explanations of recommendations at /explain/vpa on the address of the metrics, without authentication: any pod that reaches it can read the sizes of a VPA by name.")
 	fs.IntVar(&c.Workers, "update-worker-count", c.Workers, "Parallel writes of status and of checkpoints.")
 
 	c.Checkpoints.AddFlags(fs)

@@ -34,7 +34,8 @@ type Ingester struct {
 	Kills     *prometheus.CounterVec // by what became of a kill
 	Responses *prometheus.CounterVec // by whether the source failed, and its name
 
-	early  []usage.OOM // kills that were taken since the last samples
+	batch  []usage.Sample // not added yet
+	early  []usage.OOM    // kills that were taken since the last samples
 	outage serving.Reminder
 	skewed bool // the last pass had samples from the future
 	absurd bool // the last iteration had samples above the capacity of a node
@@ -59,18 +60,26 @@ func (i *Ingester) Once(ctx context.Context, now time.Time) {
 	limited, cancel := context.WithTimeout(ctx, i.Timeout)
 	defer cancel()
 	var future, above usage.ContainerKey
-	seen := 0
+	i.batch = i.batch[:0] // not empty after a panic
+	add := func() {
+		for _, s := range i.batch {
+			switch i.sample(s, now) {
+			case inFuture:
+				future = s.Container
+			case usage.AboveCeiling:
+				above = s.Container
+			}
+		}
+		i.batch = i.batch[:0]
+	}
 	err := i.Source.Samples(limited, func(s usage.Sample) {
-		if seen++; seen%often == 0 {
-			i.Health.Tick()
+		if i.batch = append(i.batch, s); len(i.batch) < batchSize {
+			return
 		}
-		switch i.sample(s, now) {
-		case inFuture:
-			future = s.Container
-		case usage.AboveCeiling:
-			above = s.Container
-		}
+		i.Model.Change(add)
+		i.Health.Tick()
 	})
+	i.Model.Change(add)
 	i.Responses.WithLabelValues(strconv.FormatBool(err != nil), sourceName).Inc()
 	if ctx.Err() == nil {
 		i.logOutage(log, err, now)
@@ -86,15 +95,17 @@ func (i *Ingester) Once(ctx context.Context, now time.Time) {
 		log.Info("Dropping usage samples above the capacity of the node", "pod", klog.KRef(above.Namespace, above.Pod), "container", above.Container)
 	}
 	i.absurd = absurd
-	for _, oom := range i.early {
-		i.Store.ReviseOOM(oom)
-	}
+	i.Model.Change(func() {
+		for _, oom := range i.early {
+			i.Store.ReviseOOM(oom)
+		}
+	})
 	i.TakeKills(log, now)
 	i.early = nil
 }
 
-// often is the number of samples between two ticks.
-const often = 1000
+// batchSize is the number of samples that are added at once. Explanations wait that long.
+const batchSize = 1000
 
 func (i *Ingester) sample(s usage.Sample, now time.Time) usage.Reason {
 	reason := inFuture
@@ -120,9 +131,11 @@ func (i *Ingester) TakeKills(log klog.Logger, now time.Time) {
 		i.Kills.WithLabelValues("dropped").Add(float64(dropped))
 		log.Info("More out-of-memory kills than fit between two passes, some were dropped", "dropped", dropped)
 	}
-	for _, oom := range ooms {
-		i.kill(log, oom, now)
-	}
+	i.Model.Change(func() {
+		for _, oom := range ooms {
+			i.kill(log, oom, now)
+		}
+	})
 }
 
 // kill takes one kill. What was drained comes only once, so a defect in the work on one

@@ -14,6 +14,7 @@ import (
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/explanation"
 	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/pkg/source/prometheus"
@@ -72,12 +73,12 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 		l.started = now
 	}
 	l.step(stepVPAs, func() { l.loadVPAs(ctx, now, min(max(l.idle()/4, minRestoreTime), maxRestoreTime)) })
-	l.step(stepPods, func() { l.loadPods(now); l.recheckTargets(now) })
+	l.step(stepPods, func() { l.Model.Change(func() { l.loadPods(now) }); l.recheckTargets(now) })
 	l.step(stepMetrics, func() { l.addUsage(ctx, now) })
-	l.step(stepRemoved, l.deleteRemovedPods)
+	l.step(stepRemoved, func() { l.Model.Change(l.deleteRemovedPods) })
 	l.step(stepUpdate, func() { l.publish(ctx, now) })
 	l.step(stepCheckpoints, func() { l.maintainCheckpoints(ctx, now) })
-	l.step(stepCollect, func() { l.garbageCollect(now) })
+	l.step(stepCollect, func() { l.Model.Change(func() { l.garbageCollect(now) }) })
 }
 
 func (l *Loop) step(name string, do func()) {
@@ -101,9 +102,9 @@ func (l *Loop) HandleOOMs(ctx context.Context, now time.Time) {
 	if l.Roster.HasUnknown(l.Model) {
 		l.loadVPAs(ctx, now, killRestoreTime)
 	}
-	l.loadPods(now)
+	l.Model.Change(func() { l.loadPods(now) })
 	l.Ingester.TakeKills(klog.FromContext(ctx), now)
-	l.Sketches.Measure()
+	l.Model.Change(l.Sketches.Measure)
 	l.Publisher.PublishChanged(ctx, l.Model.VPAs(), now, l.idle())
 	l.Checkpoints.Save(ctx, l.Checkpoints.Rest(), now, l.idle())
 	klog.FromContext(ctx).V(4).Info("Reacted to out-of-memory kills", "duration", time.Since(began))
@@ -134,6 +135,11 @@ func (l *Loop) loadVPAs(ctx context.Context, now time.Time, restoreTime time.Dur
 	}
 	model.LogTargetErrors(log, l.Model, observed)
 	observed = l.restoreLate(ctx, observed, restoreTime)
+	l.Model.Change(func() { l.syncVPAs(log, observed, now) })
+}
+
+// syncVPAs syncs the model with the observed VPAs, and restores the histories of new ones.
+func (l *Loop) syncVPAs(log klog.Logger, observed []model.Observed, now time.Time) {
 	fresh, ahead := l.Model.SyncVPAs(observed, now), l.Config.Aggregation.Ahead(true).Sample
 	if l.Policies != nil {
 		policies.Follow(l.Policies, l.Model)
@@ -284,6 +290,24 @@ func (l *Loop) publish(ctx context.Context, now time.Time) {
 func (l *Loop) maintainCheckpoints(ctx context.Context, now time.Time) {
 	l.Checkpoints.Save(ctx, checkpoints.Due, now, l.idle())
 	l.Checkpoints.Clean(ctx, now)
+}
+
+// Explain explains the recommendation of a VPA. It runs beside the loop.
+func (l *Loop) Explain(ctx context.Context, namespace, name string) (any, error) {
+	cached, err := l.Roster.VPAs.VerticalPodAutoscalers(namespace).Get(name)
+	if err != nil {
+		return nil, explanation.ErrUnknown
+	}
+	var answer *explanation.VPA
+	err = explanation.ErrUnknown
+	if wait := l.Model.Read(ctx, func() {
+		if v := l.Model.Find(namespace, name); v != nil {
+			answer, err = l.Advisor.Explain(v, cached)
+		}
+	}); wait != nil {
+		return nil, wait
+	}
+	return answer, err
 }
 
 // idle is how long what can wait may still take, so that it ends well before the

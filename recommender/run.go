@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/checkpoint"
+	"loadline.dev/loadline/pkg/explanation"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	"loadline.dev/loadline/pkg/kube/cachesize"
 	"loadline.dev/loadline/pkg/kube/client"
@@ -37,17 +38,21 @@ func Run(ctx context.Context, c *Config, env process.Environment) error {
 	health := serving.NewHealth(healthFactor * c.Interval)
 	server := serving.New(env, c.Serving.Address, c.Serving.Profiling, registry, health.Check)
 	server.Handle(cachesize.Path, m.sizes)
+	explanations := explanation.NewHandler()
+	if c.Explain {
+		server.Handle(explanation.VPAPath, explanations)
+	}
 	if err := server.Listen(); err != nil {
 		return err
 	}
 	return server.RunWith(ctx, func(ctx context.Context) error {
 		go m.sizes.Run(ctx)
-		return lead(ctx, c, env, m, health)
+		return lead(ctx, c, env, m, health, explanations)
 	})
 }
 
 // lead connects, and works while this replica is the leader.
-func lead(ctx context.Context, c *Config, env process.Environment, m *metrics, health *serving.Health) error {
+func lead(ctx context.Context, c *Config, env process.Environment, m *metrics, health *serving.Health, explanations *explanation.Handler) error {
 	config, err := env.RESTConfig(c.Kube, "loadline-recommender")
 	if err != nil {
 		return err
@@ -68,7 +73,7 @@ func lead(ctx context.Context, c *Config, env process.Environment, m *metrics, h
 	if err != nil {
 		return err
 	}
-	return take(ctx, c, env, parts{clients: clients, policies: policies, origin: from, scale: client.NewScales(clients.Kube), metrics: m, health: health, now: time.Now})
+	return take(ctx, c, env, parts{clients: clients, policies: policies, origin: from, scale: client.NewScales(clients.Kube), metrics: m, health: health, explanations: explanations, now: time.Now})
 }
 
 // clientOfPolicies returns a client that does not share the rate of statuses and checkpoints:
@@ -99,6 +104,8 @@ type parts struct {
 	metrics  *metrics
 	health   *serving.Health
 	now      func() time.Time
+
+	explanations *explanation.Handler
 }
 
 // work fills the caches, loads history, and passes until ctx ends. If that is
@@ -112,8 +119,10 @@ func work(ctx context.Context, c *Config, p parts) error {
 		return err
 	}
 	p.health.Activate()
+	defer p.explanations.Stop()
 	serving.RunEvery(ctx, c.Interval, loop.Ingester.OOMs.Wake(), func(now time.Time) {
 		loop.RunOnce(ctx, now)
+		p.explanations.Serve(loop)
 		p.health.Tick()
 	}, func(now time.Time) { loop.HandleOOMs(ctx, now) })
 	if errors.Is(context.Cause(ctx), lease.ErrStopRequested) {

@@ -27,6 +27,7 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/explanation"
 	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/serving"
@@ -100,7 +101,7 @@ func (w *world) parts() parts {
 	from.sampleSource = samplesFunc(w.samples)
 	return parts{
 		clients: &client.Clients{Kube: w.kube, VPA: w.vpas}, policies: w.vpas, origin: from, scale: client.NewScales(w.kube),
-		metrics: w.metrics, health: serving.NewHealth(time.Hour),
+		metrics: w.metrics, health: serving.NewHealth(time.Hour), explanations: explanation.NewHandler(),
 		now: func() time.Time {
 			if w.clock != nil {
 				return w.clock()

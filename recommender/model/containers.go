@@ -34,7 +34,9 @@ type containerChoice struct {
 // Grace those that ran before, because a replacement may be pending. While no pod runs, as after
 // scaling to zero, containers keep the recommendations that they have. At most MaxContainers
 // get one. Running containers come first, then by name.
-func (v *VPA) ChooseContainers(now time.Time) {
+func (v *VPA) ChooseContainers(now time.Time) { v.Change(func() { v.chooseContainers(now) }) }
+
+func (v *VPA) chooseContainers(now time.Time) {
 	v.await(now)
 	running, finished := v.podContainers()
 	all := v.histories()
@@ -168,14 +170,21 @@ func (v *VPA) podContainers() (running, finished map[string]bool) {
 }
 
 // Recommended yields the containers that get a recommendation, like Histories.
-func (v *VPA) Recommended() iter.Seq2[string, []usage.Series] { return v.chosen(v.choice.recommended) }
+func (v *VPA) Recommended() iter.Seq2[string, []usage.Series] {
+	return chosen(v.histories(), v.choice.recommended)
+}
+
+// ReadRecommended is Recommended for Model.Read: it changes nothing.
+func (v *VPA) ReadRecommended() iter.Seq2[string, []usage.Series] {
+	return chosen(v.buildHistories(), v.choice.recommended)
+}
 
 // Kept yields the containers that get a checkpoint, like Histories.
-func (v *VPA) Kept() iter.Seq2[string, []usage.Series] { return v.chosen(v.choice.kept) }
+func (v *VPA) Kept() iter.Seq2[string, []usage.Series] { return chosen(v.histories(), v.choice.kept) }
 
-func (v *VPA) chosen(names map[string]bool) iter.Seq2[string, []usage.Series] {
+func chosen(histories []history, names map[string]bool) iter.Seq2[string, []usage.Series] {
 	return func(yield func(string, []usage.Series) bool) {
-		for _, h := range v.histories() {
+		for _, h := range histories {
 			if (names == nil || names[h.container]) && !yield(h.container, h.series) {
 				return
 			}

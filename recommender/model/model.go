@@ -13,13 +13,16 @@
 // EvictionOOMs are the rules by which a kill is recognised. Roster reads the VPAs of a
 // pass with what their targets select.
 //
-// Model belongs to the goroutine of the loop. The package makes no recommendation and
-// writes nothing.
+// Model belongs to the goroutine of the loop. Other goroutines may read it, the store and the
+// sketches inside Read: the loop changes inside Change what they read. The package makes no
+// recommendation and writes nothing.
 package model
 
 import (
+	"context"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"loadline.dev/loadline/pkg/core/sketch"
@@ -63,6 +66,7 @@ type Owners interface {
 //	                   └ pod ── tracked containers, which feed the series
 type Model struct {
 	config          Config
+	mu              sync.RWMutex
 	spaces          map[string]*space
 	vpas            []*VPA  // sorted by namespace and name; nil: must be built again
 	places          []place // by series handle; without set: no such series
@@ -140,6 +144,30 @@ type place struct {
 // NewModel returns an empty model.
 func NewModel(c Config) *Model {
 	return &Model{config: c, spaces: map[string]*space{}, recentlyDeleted: map[vpaName]recentlyDeleted{}, unsettled: map[*pod]target.Key{}}
+}
+
+// Change calls a function that changes what Read reads. Calls do not nest.
+func (m *Model) Change(do func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	do()
+}
+
+// lockInterval is the time between two attempts of Read.
+const lockInterval = 10 * time.Millisecond
+
+// Read calls a function that changes nothing, beside the loop. It returns an error if ctx ends before Change does.
+func (m *Model) Read(ctx context.Context, do func()) error {
+	for !m.mu.TryRLock() {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(lockInterval):
+		}
+	}
+	defer m.mu.RUnlock()
+	do()
+	return nil
 }
 
 func (m *Model) space(namespace string) *space {

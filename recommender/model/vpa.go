@@ -222,10 +222,14 @@ func (v *VPA) conflict() string {
 }
 
 func (v *VPA) histories() []history {
-	if v.built {
-		return v.containers
+	if !v.built {
+		v.built, v.containers = true, v.buildHistories()
 	}
-	v.built, v.containers = true, nil
+	return v.containers
+}
+
+// buildHistories returns histories without the cache. It changes nothing.
+func (v *VPA) buildHistories() (containers []history) {
 	if v.Outranked() {
 		return nil
 	}
@@ -256,14 +260,23 @@ func (v *VPA) histories() []history {
 		return cmp.Compare(a.set.text, b.set.text)
 	})
 	for _, e := range entries {
-		if last := len(v.containers) - 1; last < 0 || v.containers[last].container != e.container {
-			v.containers = append(v.containers, history{container: e.container})
+		if last := len(containers) - 1; last < 0 || containers[last].container != e.container {
+			containers = append(containers, history{container: e.container})
 		}
-		if h := &v.containers[len(v.containers)-1]; e.set != nil {
+		if h := &containers[len(containers)-1]; e.set != nil {
 			h.series = append(h.series, e.series)
 		}
 	}
-	return v.containers
+	return containers
+}
+
+// Change is Model.Change for a VPA that may have no model.
+func (v *VPA) Change(do func()) {
+	if v.model == nil {
+		do()
+		return
+	}
+	v.model.Change(do)
 }
 
 // Acts reports whether the updater or the webhook does something for a VPA.

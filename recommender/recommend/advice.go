@@ -2,6 +2,7 @@ package recommend
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"strings"
 	"time"
@@ -67,33 +68,31 @@ func (a *Advisor) live(v *model.VPA, container string, p *usage.Profile, series 
 // sorted by name, without those that the VPA leaves alone. It needs no memory of
 // its own.
 func (a *Advisor) Estimates(v *model.VPA, scratch *usage.Profile, dst []model.Estimate) []model.Estimate {
-	served := 0
-	for container := range v.Recommended() {
-		if !v.Rules.For(container).Off {
-			served++
-		}
-	}
+	served := containersServed(v, v.Recommended())
 	for container, series := range v.Recommended() {
 		if v.Rules.For(container).Off {
 			continue
 		}
 		p, live := a.history(scratch, v, container, series)
-		result, sketchIsShort := a.estimate(v, container, served, p)
-		e := model.Estimate{
-			Container: container,
-			Bounds:    result.Bounds,
-			Known:     result.Known,
-			Untrusted: either(a.untrusted(v, container, live), sketchIsShort),
-			Rounded:   a.rounded(),
-			History:   status.Covered(covered(a.recipe(v), &result, p)),
+		t := a.sketch(v, container)
+		seedTarget(v, container, t)
+		result := a.recipe(v).Recommend(a.input(v, container, served, p, t))
+		if t != nil {
+			v.Change(func() { result.Remember(t) })
 		}
-		for k, points := range result.Points {
-			e.Points[k] = lacking(points)
-		}
-		e.Rising = a.rising(v, container)
-		dst = append(dst, e)
+		dst = append(dst, a.estimate(v, container, p, live, &result))
 	}
 	return dst
+}
+
+// containersServed returns the number of containers that the VPA does not leave alone.
+func containersServed(v *model.VPA, containers iter.Seq2[string, []usage.Series]) (n int) {
+	for container := range containers {
+		if !v.Rules.For(container).Off {
+			n++
+		}
+	}
+	return n
 }
 
 // rising says how the memory of a container of a VPA grows from day to day, and where that
@@ -134,27 +133,46 @@ func (a *Advisor) recipe(v *model.VPA) *recipe.Recipe {
 	return &a.Recipe
 }
 
-// estimate returns what the recipe of a VPA makes of one of its containers, of which p is
-// the history, and whether it knows less of the past than there was, because its sketch is
-// younger than its history.
-func (a *Advisor) estimate(v *model.VPA, container string, containers int, p *usage.Profile) (result recipe.Result, sketchIsShort [resources.Kinds]bool) {
-	r := a.recipe(v)
-	in := recipe.Input{Profile: p, Sketch: v.Sketches[container], Containers: containers}
-	if !r.Needs.Any() {
-		in.Sketch = nil // of another recipe
+// sketch returns the sketch of a container if the recipe of its VPA needs one, else nil.
+func (a *Advisor) sketch(v *model.VPA, container string) *sketch.Sketch {
+	if !a.recipe(v).Needs.Any() {
+		return nil // of another recipe
 	}
-	seedTarget(v, container, in.Sketch)
-	if r.UsesCurrent && a.Pods != nil {
+	return v.Sketches[container]
+}
+
+// input returns what the recipe of a VPA gets to know of one of its containers, of which p is the history.
+func (a *Advisor) input(v *model.VPA, container string, containers int, p *usage.Profile, t *sketch.Sketch) recipe.Input {
+	in := recipe.Input{Profile: p, Sketch: t, Containers: containers}
+	if a.recipe(v).UsesCurrent && a.Pods != nil {
 		in.Current = a.Pods.InForce(v, container)
 	}
-	result = r.Recommend(in)
-	result.Remember(in.Sketch)
-	if r.Needs.Any() {
-		for k, covered := range result.Covered {
-			sketchIsShort[k] = p.Last().Sub(p.First()) > covered+sketchLag && covered < a.enough(v, container, resources.Kind(k))
+	return in
+}
+
+// estimate returns what a recommendation for a container comes to, and which kinds are not trusted. A sketch that
+// is younger than the history does not cover all of it.
+func (a *Advisor) estimate(v *model.VPA, container string, p *usage.Profile, live time.Duration, result *recipe.Result) model.Estimate {
+	r := a.recipe(v)
+	untrusted := a.untrusted(v, container, live)
+	for k, covered := range result.Covered {
+		if r.Needs.Any() && p.Last().Sub(p.First()) > covered+sketchLag && covered < a.enough(v, container, resources.Kind(k)) {
+			untrusted[k] = true
 		}
 	}
-	return result, sketchIsShort
+	e := model.Estimate{
+		Container: container,
+		Bounds:    result.Bounds,
+		Known:     result.Known,
+		Untrusted: untrusted,
+		Rounded:   a.rounded(),
+		History:   status.Covered(covered(r, result, p)),
+		Rising:    a.rising(v, container),
+	}
+	for k, points := range result.Points {
+		e.Points[k] = lacking(points)
+	}
+	return e
 }
 
 // sampleSpan is the time that one sample covers at most. Live samples come once a minute, and
@@ -192,7 +210,7 @@ func seedTarget(v *model.VPA, container string, t *sketch.Sketch) {
 	for k := range resources.Kind(resources.Kinds) {
 		if target, has := targets.Get(k); has {
 			if _, _, known := t.Target(k); !known {
-				t.Recommended(k, target)
+				v.Change(func() { t.Recommended(k, target) })
 			}
 		}
 	}
@@ -210,13 +228,6 @@ func (a *Advisor) enough(v *model.VPA, container string, k resources.Kind) time.
 	return a.Store.Rules().Interval
 }
 
-func either(a, b [resources.Kinds]bool) [resources.Kinds]bool {
-	for k := range a {
-		a[k] = a[k] || b[k]
-	}
-	return a
-}
-
 // rounded reports whether amounts are rounded when they are printed.
 func (a *Advisor) rounded() bool {
 	return a.Format.CPUStep > 1 || a.Format.MemoryStep > 1 || a.Format.HumanizeMemory || a.Limits.IntegerCPU
@@ -230,10 +241,15 @@ func (a *Advisor) rounded() bool {
 // container that was killed before its first sample, is left out; a container
 // without any gets none. It notes in the VPA what it kept. Of the outcome it fills what comes
 // from histories.
-func (a *Advisor) Advise(v *model.VPA, estimates []model.Estimate) status.Outcome {
-	advice := status.Outcome{History: 1<<63 - 1}
+func (a *Advisor) Advise(v *model.VPA, estimates []model.Estimate) (advice status.Outcome) {
+	advice, v.Trust.HeldKinds = a.advise(v, estimates)
+	return advice
+}
+
+// advise is Advise without the note.
+func (a *Advisor) advise(v *model.VPA, estimates []model.Estimate) (advice status.Outcome, kept map[string][resources.Kinds]bool) {
+	advice.History = 1<<63 - 1
 	var held, lack, rising []string
-	v.Trust.HeldKinds = nil
 	separate := a.recipe(v).SeparateMemoryLimit
 	for _, e := range estimates {
 		lack = append(lack, lacks(e, v.Rules.For(e.Container).Controlled)...)
@@ -254,7 +270,7 @@ func (a *Advisor) Advise(v *model.VPA, estimates []model.Estimate) status.Outcom
 		if kinds := hold(&known, e.Untrusted, c, before, separate); kinds != nil {
 			held = append(held, fmt.Sprintf("%s of container %s", strings.Join(kinds, " and "), e.Container))
 		}
-		note(v, e.Container, known)
+		note(&kept, e.Container, known)
 		keep(&c, before, known)
 		if asked > 0 && len(c.Target) == 0 {
 			continue
@@ -273,7 +289,7 @@ func (a *Advisor) Advise(v *model.VPA, estimates []model.Estimate) status.Outcom
 	if separate {
 		advice.Separate = separateMessage(v, advice.Recommendation)
 	}
-	return advice
+	return advice, kept
 }
 
 // longestForecast is for how many days ahead it is said when growth reaches a limit: a year
@@ -331,15 +347,15 @@ func hold(known *[resources.Kinds]bool, doubt [resources.Kinds]bool, c, before s
 	return held
 }
 
-// note remembers which kinds of a container keep what was published.
-func note(v *model.VPA, container string, known [resources.Kinds]bool) {
+// note notes which kinds of a container keep what was published.
+func note(kept *map[string][resources.Kinds]bool, container string, known [resources.Kinds]bool) {
 	if known == [resources.Kinds]bool{true, true} {
 		return
 	}
-	if v.Trust.HeldKinds == nil {
-		v.Trust.HeldKinds = map[string][resources.Kinds]bool{}
+	if *kept == nil {
+		*kept = map[string][resources.Kinds]bool{}
 	}
-	v.Trust.HeldKinds[container] = [resources.Kinds]bool{resources.CPU: !known[resources.CPU], resources.Memory: !known[resources.Memory]}
+	(*kept)[container] = [resources.Kinds]bool{resources.CPU: !known[resources.CPU], resources.Memory: !known[resources.Memory]}
 }
 
 // keep puts the values that were published before into c for the kinds of which
