@@ -185,7 +185,7 @@ const (
 imagePullSecrets: [{name: pull}]
 commonLabels: {team: platform}
 networkPolicy: {enabled: true, apiServers: [10.0.0.7/32], egress: {enabled: true, rules: [{ports: [{port: 9090}]}]}}
-rbac: {extraRules: [{apiGroups: [external.metrics.k8s.io], resources: ["*"], verbs: [get, list]}]}
+rbac: {explainReader: true, extraRules: [{apiGroups: [external.metrics.k8s.io], resources: ["*"], verbs: [get, list]}]}
 recommender: {extraEnv: [{name: PROMETHEUS_USERNAME, value: reader}], nodeSelector: {pool: system}, annotations: {a: b}, podAnnotations: {a: b}, priorityClassName: high}
 updater: {tolerations: [{operator: Exists}], updateStrategy: {type: Recreate}, leaderElection: {resourceNamespace: other}, podDisruptionBudget: {minAvailable: null, maxUnavailable: 50%}}
 admissionController: {hostNetwork: false, volumes: [{name: extra, emptyDir: {}}], volumeMounts: [{name: extra, mountPath: /extra}]}
@@ -218,7 +218,7 @@ func applied(t *testing.T) map[string]objects {
 
 // additions are folders that are applied beside an overlay.
 func additions() []string {
-	return []string{"deploy/external-metrics", "deploy/node-load", "deploy/admission-policy", "deploy/network-policy", "deploy/network-policy-egress", "deploy/migrate"}
+	return []string{"deploy/external-metrics", "deploy/node-load", "deploy/admission-policy", "deploy/network-policy", "deploy/network-policy-egress", "deploy/migrate", "deploy/explain-reader"}
 }
 
 // moduleFolders are those that were asked for.

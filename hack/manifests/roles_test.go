@@ -39,7 +39,7 @@ func TestEachRuleSaysWhichCallNeedsIt(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join(root, "deploy/base/*/rbac.yaml"))
 	require.NoError(t, err)
 	require.Len(t, paths, 4)
-	for _, path := range append(paths, filepath.Join(root, "deploy/external-metrics/rbac.yaml"), filepath.Join(root, "deploy/node-load/rbac.yaml")) {
+	for _, path := range append(paths, filepath.Join(root, "deploy/external-metrics/rbac.yaml"), filepath.Join(root, "deploy/node-load/rbac.yaml"), filepath.Join(root, "deploy/explain-reader/rbac.yaml")) {
 		require.Empty(t, unjustified(t, path), path)
 	}
 }
@@ -132,6 +132,22 @@ updater: {replicas: 1}
 	}
 	require.Empty(t, chart(t, "rbac: {create: false}").objects.of("ClusterRole"))
 	require.Empty(t, chart(t, "rbac: {create: false}").objects.of("RoleBinding"))
+}
+
+// Users get the Role of the explanations only if an administrator binds it.
+func TestExplainReader_HasNoBinding(t *testing.T) {
+	manifests := kustomized(t, "deploy/explain-reader")
+	require.Len(t, manifests, 1)
+	want := into[rbacv1.Role](t, manifests.of("Role")["vpa-explain-reader"])
+	require.Empty(t, chart(t).objects.of("Role")[fullname+"-explain-reader"])
+	with := chart(t, "rbac: {explainReader: true}").objects
+	got := into[rbacv1.Role](t, with.of("Role")[fullname+"-explain-reader"])
+	require.Equal(t, want.Rules, got.Rules)
+	require.Equal(t, "kube-system", got.Namespace)
+	require.Equal(t, permissions(t, chart(t).objects), permissions(t, with))
+	for _, rule := range got.Rules {
+		require.Subset(t, []string{"get", "list"}, rule.Verbs, rule.Resources)
+	}
 }
 
 // Comments are what the chart's copy of the rules is read for.
