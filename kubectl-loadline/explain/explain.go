@@ -20,6 +20,7 @@ import (
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/explanation"
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	"loadline.dev/loadline/pkg/printable"
@@ -30,21 +31,25 @@ type explainConfig struct {
 	cluster       cli.ClusterFlags
 	output        *cli.OutputFlag
 	programs      string // namespace of the programs
+	checkpoint    bool   // compute from checkpoints
 	estimate      inventory.EstimateFlags
 	policies      flags.Policies
 	sharingMinAge time.Duration
 }
 
-const explainHelp = `Shows how the recommendation for each container of a VPA comes about, from what
-the recommender saved last, or from the history in Prometheus (--prometheus-address), as
-for a recommender with --storage=prometheus. Flags that the recommender has must be the
-same here.
+const explainHelp = `Shows how the recommender computes the recommendation for each container of a VPA,
+step by step. It reads the explanation from the metrics port of the recommender through
+the API server, which needs the permission to get pods/proxy in the namespace of the
+programs. Without an answer it shows what you can read.
 
-Of a pod it shows what is recommended, why it is changed or left alone, as the updater
-says or as far as that can be seen from outside, and what the pods of its node share.`
+With --from-checkpoint or --prometheus-address it computes the steps itself: from the
+checkpoints that the recommender saved last, or from the history in Prometheus. Then set
+the recipe and the estimate flags of the recommender.
 
-// explainCommand shows each step of a recommendation, and the rollout. It runs the recommender's recipe
-// on the checkpoints, so it shows the recommendation at the time of the last checkpoint.
+For a pod it shows the recommendation, why the pod is changed or skipped, and what the
+pods of its node share.`
+
+// explainCommand shows each step of a recommendation, and the rollout.
 func explainCommand() *cobra.Command {
 	c := explainConfig{}
 	cmd := &cobra.Command{
@@ -58,8 +63,9 @@ func explainCommand() *cobra.Command {
 	fs := cmd.Flags()
 	cli.AddProgramsFlag(cmd, &c.programs)
 	c.estimate.AddFlags(fs)
-	fs.Lookup("recipe").Usage = "That of the recommender, which serves VPAs that ask for none."
-	fs.Lookup("prometheus-address").Usage = "Prometheus that the recommender reads with --storage=prometheus. Unset: the checkpoints that the recommender writes without that."
+	fs.BoolVar(&c.checkpoint, "from-checkpoint", false, "Compute the recommendation of a VPA from its checkpoints.")
+	fs.Lookup("recipe").Usage = "With --from-checkpoint, --prometheus-address or a pod: the recipe of the recommender, for VPAs that select none."
+	fs.Lookup("prometheus-address").Usage = "Compute the recommendation of a VPA from the history in this Prometheus, as a recommender with --storage=prometheus."
 	c.policies.AddFlags(fs)
 	fs.DurationVar(&c.sharingMinAge, "sharing-min-age", 0, "That of the updater: how long a workload must have existed before its pods share what their nodes have left. Unset: the default of the updater is taken, and the output says so.")
 	return cmd
@@ -69,6 +75,9 @@ func (c *explainConfig) run(ctx context.Context, args []string, out, errOut io.W
 	parsed, problem := c.estimate.Parse()
 	if c.sharingMinAge < 0 {
 		problem = errors.Join(problem, flags.Problem("sharing-min-age", c.sharingMinAge, "must not be below 0"))
+	}
+	if c.checkpoint && c.estimate.Address != "" {
+		problem = errors.Join(problem, flags.Problem("from-checkpoint", c.checkpoint, "excludes --prometheus-address"))
 	}
 	if len(args) != 1 {
 		problem = errors.Join(problem, errors.New("want the name of one VPA, or pod/NAME"))
@@ -89,7 +98,7 @@ func (c *explainConfig) run(ctx context.Context, args []string, out, errOut io.W
 	if kind == "pod" {
 		err = printPod(ctx, cluster.VPA, q, c.programs, out)
 	} else {
-		err = printVPA(ctx, cluster.VPA, q, c.history(cluster, parsed, q), c.output, out, errOut)
+		err = c.printVPA(ctx, cluster, parsed, q, out, errOut)
 	}
 	if err != nil {
 		return fmt.Errorf("%s %s/%s: %w", kind, q.Namespace, object, err)
@@ -97,28 +106,33 @@ func (c *explainConfig) run(ctx context.Context, args []string, out, errOut io.W
 	return nil
 }
 
-// history returns a loader of the usage history of a VPA, from checkpoints or Prometheus.
-func (c *explainConfig) history(cluster *cli.Cluster, parsed inventory.ParsedEstimate, q inventory.Request) historyLoader {
-	return func(ctx context.Context, a *vpaReport) (map[string]checkpoint.Past, error) {
-		if c.estimate.Address == "" {
-			return historyFromCheckpoints(ctx, cluster.VPA, q, a)
-		}
+// explainVPA explains a VPA by the source that the flags select.
+func (c *explainConfig) explainVPA(ctx context.Context, cluster *cli.Cluster, parsed inventory.ParsedEstimate, q inventory.Request) (*vpaReport, error) {
+	switch {
+	case c.estimate.Address != "":
 		e, err := c.estimate.NewEstimator(ctx, parsed, cluster.Config, q)
 		if err != nil {
 			return nil, err
 		}
-		return historyFromUsage(ctx, cluster.VPA, q, a, e)
+		return explainFrom(ctx, cluster.VPA, q, func(ctx context.Context, a *vpaReport) (map[string]checkpoint.Past, error) {
+			return historyFromUsage(ctx, cluster.VPA, q, a, e)
+		})
+	case c.checkpoint:
+		return explainFrom(ctx, cluster.VPA, q, func(ctx context.Context, a *vpaReport) (map[string]checkpoint.Past, error) {
+			return historyFromCheckpoints(ctx, cluster.VPA, q, a)
+		})
 	}
+	return explainServed(ctx, cluster.VPA, q, c.programs)
 }
 
 // printVPA prints the report about a VPA.
-func printVPA(ctx context.Context, own versioned.Interface, q inventory.Request, load historyLoader, form *cli.OutputFlag, out, errOut io.Writer) error {
-	a, err := explainFrom(ctx, own, q, load)
+func (c *explainConfig) printVPA(ctx context.Context, cluster *cli.Cluster, parsed inventory.ParsedEstimate, q inventory.Request, out, errOut io.Writer) error {
+	a, err := c.explainVPA(ctx, cluster, parsed, q)
 	if err != nil {
 		return err
 	}
-	if form.Format != "table" && form.Format != "wide" { // only these print sentences
-		return form.Print(out, errOut, a.steps())
+	if c.output.Format != "table" && c.output.Format != "wide" { // only these print sentences
+		return c.output.Print(out, errOut, a.steps())
 	}
 	a.Room = evictionRoom(ctx, q.Kube, q.Now)
 	return a.Print(out)
@@ -136,23 +150,71 @@ func printPod(ctx context.Context, own versioned.Interface, q inventory.Request,
 // targetHeld is the condition of a published target that differs from the last step.
 const targetHeld = "TargetHeld"
 
+// unanswered describes why steps are missing, or returns "".
+func (a *vpaReport) unanswered() string {
+	if a.Unanswered == "" {
+		return ""
+	}
+	return a.Unanswered + ": without the steps of the recommendation; --from-checkpoint computes them"
+}
+
+// recipe returns the recipe of the VPA, or "" if only the recommender knows its default.
+func (a *vpaReport) recipe() string {
+	if r := &a.Explained.Recipe; a.Unanswered == "" || r.Source == recipe.Asked || r.Source == recipe.FromPolicy {
+		return r.Name
+	}
+	return ""
+}
+
 // Print writes the report as a table.
 func (a *vpaReport) Print(out io.Writer) error {
-	printable.Fprintf(out, "VPA %s/%s, recipe %s", a.VPA.Namespace, a.VPA.Name, a.Choice.Name)
-	switch {
-	case a.Choice.Source == recipe.FromPolicy:
-		printable.Fprintf(out, " (of the policy: %s)", a.Choice.Text)
-	case a.Choice.Text != "" && a.Choice.Problem == "":
-		printable.Fprintf(out, " (annotation %s: %s)", recipe.Annotation, a.Choice.Text)
+	if text := a.unanswered(); text != "" {
+		printable.Fprintln(out, "!", text)
+	}
+	printable.Fprintf(out, "VPA %s/%s", a.VPA.Namespace, a.VPA.Name)
+	if name := a.recipe(); name != "" {
+		printable.Fprintf(out, ", recipe %s", name)
+	}
+	switch r := &a.Explained.Recipe; {
+	case r.Text == "":
+	case r.Source == recipe.FromPolicy:
+		printable.Fprintf(out, " (of the policy: %s)", r.Text)
+	default:
+		printable.Fprintf(out, " (annotation %s: %s)", recipe.Annotation, r.Text)
 	}
 	printable.Fprintln(out)
 	if err := (rolloutReport{&a.Rollout}).print(out); err != nil {
 		return err
 	}
+	a.printState(out)
+	for i := range a.Explained.Containers {
+		if err := a.printContainer(out, &a.Explained.Containers[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printState writes conditions, problems and, without steps, events.
+func (a *vpaReport) printState(out io.Writer) {
 	for _, c := range a.VPA.Status.Conditions {
-		if c.Type == targetHeld && c.Status == corev1.ConditionTrue {
+		switch {
+		case a.Unanswered != "":
+			printable.Fprintf(out, "condition %s: %s since %s", c.Type, c.Status, cli.Timestamp(c.LastTransitionTime.Time))
+			if c.Message != "" {
+				printable.Fprintf(out, ": %s", c.Message)
+			}
+			printable.Fprintln(out)
+		case c.Type == targetHeld && c.Status == corev1.ConditionTrue && a.Explained.Held == "":
 			printable.Fprintf(out, "! %s: %s\n", c.Type, c.Message)
 		}
+	}
+	if a.Explained.Held != "" {
+		printable.Fprintf(out, "! %s: %s\n", targetHeld, a.Explained.Held)
+	}
+	for i := range a.Events {
+		e := &a.Events[i]
+		printable.Fprintf(out, "event %s %s: %s\n", cli.Timestamp(e.LastTimestamp.Time), e.Reason, eventText(e))
 	}
 	if problem := convert.Unsupported(a.VPA); problem != "" {
 		printable.Fprintf(out, "! ConfigUnsupported: %s\n", problem)
@@ -166,53 +228,73 @@ func (a *vpaReport) Print(out io.Writer) error {
 	if a.Room != "" {
 		printable.Fprintf(out, "updater with --eviction-room=auto: %s\n", a.Room)
 	}
-	if a.Choice.UsesCurrent {
+	if a.Computed != nil && a.Computed.UsesCurrent {
 		printable.Fprintln(out, "! the recipe starts from the requests of the running pods, which are not read here: the published target stands in for them")
 	}
-	for _, problem := range append([]string{a.Choice.Problem}, a.Problems...) {
+	for _, problem := range append([]string{a.Explained.Recipe.Problem}, a.Problems...) {
 		if problem != "" {
 			printable.Fprintln(out, "!", problem)
 		}
 	}
-	for _, e := range a.Containers {
-		printable.Fprintf(out, "\ncontainer %s, as saved with samples up to %s\n", e.Container, e.Saved.UTC().Format(time.RFC3339))
-		if !e.Sketch {
-			printable.Fprintln(out, "! the checkpoint has nothing of what the recipe needs besides the histograms: until it is there, what is published stays")
-		}
-		if len(e.Lacks) > 0 {
-			printable.Fprintf(out, "! there are %s of five minutes: until there are enough nothing is recommended, and what is published stays\n", strings.Join(e.Lacks, " and "))
-		}
-		if e.Grown != "" {
-			printable.Fprintln(out, "!", e.Grown)
-		}
-		if e.HeldBack > 0 {
-			printable.Fprintf(out, "! its CPU limit was too low for its bursts: under a limit, use counts as %.0fm at least, of which half is forgotten in a week\n", e.HeldBack)
-		}
-		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-		for k := range resources.Kind(resources.Kinds) {
-			e.print(w, k)
-		}
-		if err := w.Flush(); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
-// upper returns the title of the upper bound of a kind.
-func (e *containerReport) upper(k resources.Kind) string {
-	if k == resources.Memory && e.LimitRatio != nil {
-		return "limit protects"
+// printContainer writes the steps and the published recommendation of a container.
+func (a *vpaReport) printContainer(out io.Writer, c *explanation.Container) error {
+	printable.Fprintf(out, "\ncontainer %s", c.Name)
+	switch {
+	case a.Computed != nil:
+		printable.Fprintf(out, ", as saved with samples up to %s", cli.Timestamp(c.LastSample))
+	case !c.LastSample.IsZero():
+		printable.Fprintf(out, ", with samples up to %s", cli.Timestamp(c.LastSample))
 	}
-	return "upper bound"
+	printable.Fprintln(out)
+	if c.Incomplete {
+		printable.Fprintln(out, "! the recipe needs data besides the histograms that is not known yet: until then the published recommendation stays")
+	}
+	var lacks []string
+	for k := range resources.Kind(resources.Kinds) {
+		if p := c.Resource(k).Points; p != nil && p.Have < p.Want {
+			lacks = append(lacks, fmt.Sprintf("%d of %d points of %s", p.Have, p.Want, k))
+		}
+	}
+	if len(lacks) > 0 {
+		printable.Fprintf(out, "! there are %s of five minutes: until there are enough nothing is recommended, and what is published stays\n", strings.Join(lacks, " and "))
+	}
+	if c.MemoryGrowth != "" {
+		printable.Fprintf(out, "! %s: if it is a leak, no recommendation will be enough, and maxAllowed bounds what it takes\n", c.MemoryGrowth)
+	}
+	if c.MinimumCPU > 0 {
+		printable.Fprintf(out, "! its CPU limit was too low for its bursts: under a limit, use counts as %.0fm at least, of which half is forgotten in a week\n", c.MinimumCPU)
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for k := range resources.Kind(resources.Kinds) {
+		printResource(w, c, k)
+	}
+	return w.Flush()
 }
 
-func (e *containerReport) print(w io.Writer, k resources.Kind) {
-	separate := k == resources.Memory && e.LimitRatio != nil
-	for _, bound := range []struct {
-		name  string
-		steps []recipe.Value
-	}{{"target", e.Steps.Target[k]}, {"lower bound", e.Steps.Lower[k]}, {e.upper(k), e.Steps.Upper[k]}} {
+// bound is one bound of a resource.
+type bound struct {
+	name  string
+	steps []explanation.Step
+}
+
+// bounds returns the bounds of a resource of a container.
+func bounds(c *explanation.Container, k resources.Kind) []bound {
+	upper, r := "upper bound", c.Resource(k)
+	if separateLimit(c, k) {
+		upper = "limit protects"
+	}
+	return []bound{{"target", r.Target}, {"lower bound", r.LowerBound}, {upper, r.UpperBound}}
+}
+
+// separateLimit reports whether the upper bound is what a memory limit protects.
+func separateLimit(c *explanation.Container, k resources.Kind) bool {
+	return k == resources.Memory && c.MemoryLimitRatio != nil
+}
+
+func printResource(w io.Writer, c *explanation.Container, k resources.Kind) {
+	for _, bound := range bounds(c, k) {
 		for i, step := range bound.steps {
 			head := ""
 			if i == 0 {
@@ -221,10 +303,11 @@ func (e *containerReport) print(w io.Writer, k resources.Kind) {
 			printable.Fprintf(w, "  %s\t%s\t%s\n", head, step.Step, cli.FormatAmount(k, step.Amount))
 		}
 	}
+	separate := separateLimit(c, k)
 	if separate {
-		e.printLimit(w)
+		printLimit(w, c)
 	}
-	if p := e.Published; p != nil && separate {
+	if p := c.Published; p != nil && separate {
 		printable.Fprintf(w, "  memory published\tafter policy and rounding\trequest %s, lower bound %s; limit protects %s\n",
 			cli.FormatQuantity(p.Target, k), cli.FormatQuantity(p.LowerBound, k), cli.FormatQuantity(p.UpperBound, k))
 	} else if p != nil {
@@ -234,10 +317,9 @@ func (e *containerReport) print(w io.Writer, k resources.Kind) {
 
 // printLimit prints the memory limit that protects the upper bound, before policy, rounding and
 // LimitRanges. Pods with the smallest ratio decide.
-func (e *containerReport) printLimit(w io.Writer) {
-	steps := e.Steps.Upper[resources.Memory]
-	ratio, some := e.LimitRatio.Ratio()
-	if !some || len(steps) == 0 {
+func printLimit(w io.Writer, c *explanation.Container) {
+	steps, ratio := c.Memory.UpperBound, *c.MemoryLimitRatio
+	if ratio == 0 || len(steps) == 0 {
 		return
 	}
 	printable.Fprintf(w, "  memory limit\t%g x that, as declared\t%s\n", ratio, cli.FormatAmount(resources.Memory, ratio*steps[len(steps)-1].Amount))

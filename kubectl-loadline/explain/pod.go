@@ -188,14 +188,14 @@ func (a *podReport) heldBy() reason.Reason {
 // maxEvents is the number of events of a pod in a report.
 const maxEvents = 5
 
-// updaterEvents returns the updater's events about a pod, newest first.
-func updaterEvents(ctx context.Context, kube kubernetes.Interface, pod *corev1.Pod) ([]corev1.Event, error) {
-	list, err := kube.CoreV1().Events(pod.Namespace).List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("involvedObject.uid", string(pod.UID)).String()})
+// updaterEvents returns the updater's events about an object, newest first.
+func updaterEvents(ctx context.Context, kube kubernetes.Interface, object metav1.Object) ([]corev1.Event, error) {
+	list, err := kube.CoreV1().Events(object.GetNamespace()).List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("involvedObject.uid", string(object.GetUID())).String()})
 	if err != nil {
 		return nil, err
 	}
 	events := slices.DeleteFunc(list.Items, func(e corev1.Event) bool {
-		return e.InvolvedObject.UID != pod.UID || e.Source.Component != programs.UpdaterComponent
+		return e.InvolvedObject.UID != object.GetUID() || e.Source.Component != programs.UpdaterComponent
 	})
 	slices.SortStableFunc(events, func(a, b corev1.Event) int { return b.LastTimestamp.Compare(a.LastTimestamp.Time) })
 	return events[:min(len(events), maxEvents)], nil

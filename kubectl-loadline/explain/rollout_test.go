@@ -86,7 +86,7 @@ func (c shown) lines(t *testing.T) string {
 	kube := kubefake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}, pod("web-2", nil), first,
 		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web"}, Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: pods}}})
 	kube.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return c.list != nil, nil, c.list })
-	a := &vpaReport{VPA: v, Choice: book.For("")}
+	a := &vpaReport{VPA: v, Computed: book.For("")}
 	a.govern(t.Context(), client, inventory.Request{Namespace: "ns", Name: "web", Book: book, Now: plugintest.Now(), Kube: kube})
 	var out bytes.Buffer
 	require.NoError(t, a.Print(&out))

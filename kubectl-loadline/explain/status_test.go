@@ -42,7 +42,7 @@ func TestStatusOfPod_WithoutUpdater(t *testing.T) {
 	text := plugintest.Squeezed(plugintest.Printed(t, a, "table"))
 	require.Contains(t, text, "LEFT ALONE TooYoung\n")
 	require.Contains(t, text, "SAYS what can be seen from outside\n")
-	require.Contains(t, text, "! the updater does not say why it leaves the pod alone: ask the updater in namespace kube-system: none is there\n")
+	require.Contains(t, text, "! the updater does not say why it leaves the pod alone: query the updater in namespace kube-system: no pod found\n")
 	a, err = statusOfPod(t.Context(), own, inventory.Request{Namespace: "kube-system", Name: "proxy-a", Book: request(t, s, kube, "").Book, Now: plugintest.Now(), Kube: kube}, "kube-system")
 	require.NoError(t, err)
 	require.Contains(t, plugintest.Squeezed(plugintest.Printed(t, a, "table")), "LEFT ALONE NoVPA\n")

@@ -16,38 +16,28 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/kubectl-loadline/cli"
 	"loadline.dev/loadline/kubectl-loadline/inventory"
+	"loadline.dev/loadline/kubectl-loadline/programs"
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/explanation"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// containerReport explains the recommendation for one container.
-type containerReport struct {
-	Container string
-	Saved     time.Time // last CPU sample of the checkpoint
-	Sketch    bool      // all data of the recipe is present
-	Lacks     []string  // kinds with too few points for a recommendation, with their number
-	Grown     string    // daily growth of memory, or empty
-	HeldBack  float64   // minimum CPU usage in millicores, because a lower limit was reached. 0: none, or unknown
-	Steps     recipe.Explanation
-	// LimitRatio is the declared ratio of the memory limit, if the limit does not follow the request.
-	LimitRatio *sketch.LimitRatio
-	Published  *vpav1.RecommendedContainerResources // nil: nothing is published
-}
-
 // vpaReport explains the recommendation of a VPA.
 type vpaReport struct {
 	VPA        *vpav1.VerticalPodAutoscaler
-	Choice     *recipe.Choice
+	Explained  explanation.VPA
+	Unanswered string            // why the recommender did not explain the recommendation
+	Computed   *recipe.Choice    // the recipe that the plugin ran on saved usage. Nil: the recommender answered, or nobody
 	Rollout    inventory.Rollout // policy and rollout
-	Containers []containerReport // sorted
+	Events     []corev1.Event    // of the updater, newest first
 	Problems   []string          // problems of checkpoints
 	Room       string            // whether evictions wait for node capacity, and why. Empty: unknown
 }
@@ -55,20 +45,63 @@ type vpaReport struct {
 // historyLoader loads the history of the containers of a VPA, by name.
 type historyLoader func(context.Context, *vpaReport) (map[string]checkpoint.Past, error)
 
-// explainFrom explains a VPA by the history that load returns.
-func explainFrom(ctx context.Context, client versioned.Interface, q inventory.Request, load historyLoader) (*vpaReport, error) {
-	vpa, err := client.AutoscalingV1().VerticalPodAutoscalers(q.Namespace).Get(ctx, q.Name, metav1.GetOptions{})
+// explainServed explains a VPA by the answer of the recommender in a namespace or, without an answer, by its status.
+func explainServed(ctx context.Context, client versioned.Interface, q inventory.Request, programsNamespace string) (*vpaReport, error) {
+	a, err := readVPA(ctx, client, q)
 	if err != nil {
 		return nil, err
 	}
-	a := &vpaReport{VPA: vpa, Choice: q.Book.For(vpa.Annotations[recipe.Annotation])}
-	a.govern(ctx, client, q)
+	answer, err := programs.ExplainVPA(ctx, q.Kube, programsNamespace, q.Namespace, q.Name, q.Now)
+	if err == nil {
+		a.Explained = *answer
+		a.govern(ctx, client, q)
+		return a, nil
+	}
+	a.Unanswered = err.Error()
+	choice := q.Book.For(a.VPA.Annotations[recipe.Annotation])
+	if chosen := a.govern(ctx, client, q); chosen != nil {
+		choice = chosen
+	}
+	a.Explained.Recipe = explanation.RecipeOf(choice)
+	if r := a.VPA.Status.Recommendation; r != nil {
+		for i := range r.ContainerRecommendations {
+			c := explanation.Container{Name: r.ContainerRecommendations[i].ContainerName, Published: &r.ContainerRecommendations[i]}
+			if convert.HasSeparateMemoryLimit(&a.VPA.Status) {
+				c.MemoryLimitRatio = new(0.0)
+			}
+			a.Explained.Containers = append(a.Explained.Containers, c)
+		}
+	}
+	if a.Events, err = updaterEvents(ctx, q.Kube, a.VPA); err != nil {
+		a.Problems = append(a.Problems, fmt.Sprintf("list events: %v", err))
+	}
+	return a, nil
+}
+
+// explainFrom explains a VPA by the history that load returns.
+func explainFrom(ctx context.Context, client versioned.Interface, q inventory.Request, load historyLoader) (*vpaReport, error) {
+	a, err := readVPA(ctx, client, q)
+	if err != nil {
+		return nil, err
+	}
+	a.Computed = q.Book.For(a.VPA.Annotations[recipe.Annotation])
+	if chosen := a.govern(ctx, client, q); chosen != nil {
+		a.Computed = chosen
+	}
 	history, err := load(ctx, a)
 	if err != nil {
 		return nil, err
 	}
 	a.explain(history, q.Now)
 	return a, nil
+}
+
+func readVPA(ctx context.Context, client versioned.Interface, q inventory.Request) (*vpaReport, error) {
+	vpa, err := client.AutoscalingV1().VerticalPodAutoscalers(q.Namespace).Get(ctx, q.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return &vpaReport{VPA: vpa}, nil
 }
 
 // historyFromCheckpoints returns the history of the containers of a VPA, by name.
@@ -96,32 +129,40 @@ func historyFromCheckpoints(ctx context.Context, client versioned.Interface, q i
 	return history[owner], nil
 }
 
-// govern finds the policy of the VPA, and uses its recipe if the VPA selects none.
-func (a *vpaReport) govern(ctx context.Context, client versioned.Interface, q inventory.Request) {
+// govern finds the policy and the rollout of the VPA. It returns the recipe under a valid policy, else nil.
+func (a *vpaReport) govern(ctx context.Context, client versioned.Interface, q inventory.Request) *recipe.Choice {
 	if q.Kube == nil {
-		return
+		return nil
 	}
 	reader, err := sizing.NewReader(ctx, q.Kube, client, q.Policies)
 	if err == nil {
 		a.Rollout.Standing, err = reader.Standing(ctx, a.VPA)
 	}
 	if err != nil {
-		a.Problems = append(a.Problems, fmt.Sprintf("it is not known which SizingPolicy is responsible, so the recipe may be another one: %v", err))
-		return
+		problem := "it is not known which SizingPolicy is responsible"
+		if a.Computed != nil {
+			problem += ", so the recipe may be another one"
+		}
+		a.Problems = append(a.Problems, fmt.Sprintf("%s: %v", problem, err))
+		return nil
 	}
 	if problem := a.Rollout.Complete(ctx, q.Kube, a.VPA, q.Now); problem != "" {
 		a.Problems = append(a.Problems, problem)
 	}
-	switch p := a.Rollout.Policy; {
-	case p == nil:
-	case p.Unusable != "":
-		a.Problems = append(a.Problems, fmt.Sprintf("SizingPolicy %s cannot be used, and a recommender that runs keeps the recipe that it had: %s", p.Name, p.Unusable))
-	default:
-		a.Choice = q.Book.Choose(a.Rollout.RecipeText(a.VPA.Annotations[recipe.Annotation]), p.Recipe)
+	p := a.Rollout.Policy
+	if p == nil {
+		return nil
 	}
+	if p.Unusable != "" {
+		a.Problems = append(a.Problems, fmt.Sprintf("SizingPolicy %s cannot be used, and a recommender that runs keeps the recipe that it had: %s", p.Name, p.Unusable))
+		return nil
+	}
+	return q.Book.Choose(a.Rollout.RecipeText(a.VPA.Annotations[recipe.Annotation]), p.Recipe)
 }
 
+// explain runs the recipe on the history of the containers, by name.
 func (a *vpaReport) explain(history map[string]checkpoint.Past, now time.Time) {
+	a.Explained.Recipe = explanation.RecipeOf(a.Computed)
 	rules := convert.Rules(a.VPA)
 	maps.DeleteFunc(history, func(container string, _ checkpoint.Past) bool { return rules.For(container).Off })
 	for _, container := range slices.Sorted(maps.Keys(history)) {
@@ -132,56 +173,22 @@ func (a *vpaReport) explain(history map[string]checkpoint.Past, now time.Time) {
 				past.Profile.AddPeak(float64(w.Peak()), w.End)
 			}
 		}
-		e := containerReport{Container: container, Saved: past.Profile.Last(), Sketch: true, Published: published(a.VPA, container)}
-		in := recipe.Input{Profile: past.Profile, Containers: len(history)}
-		if e.Published != nil {
-			in.Current = convert.Resources(e.Published.Target)
+		in, published := recipe.Input{Profile: past.Profile, Containers: len(history)}, explanation.Published(a.VPA, container)
+		if published != nil {
+			in.Current = convert.Resources(published.Target)
 		}
-		if needs := a.Choice.Needs; needs.Any() {
+		if needs := a.Computed.Needs; needs.Any() {
 			t, err := sketch.Read(needs, past.Sketch, now, 0)
 			if err != nil {
 				a.Problems = append(a.Problems, fmt.Sprintf("container %s: what the recipe knows besides the histograms cannot be read: %v", container, err))
 				t = sketch.New(needs)
 			}
 			in.Sketch = t
-			_, cpu := t.Covers(resources.CPU)
-			_, memory := t.Covers(resources.Memory)
-			e.Sketch, e.Grown, e.HeldBack = cpu || memory, growth(t), t.HeldBack()
-			if a.Choice.SeparateMemoryLimit {
-				e.LimitRatio = &t.LimitRatio
-			}
 		}
-		for k, p := range a.Choice.Recommend(in).Points {
-			if p.Have < p.Want {
-				e.Lacks = append(e.Lacks, fmt.Sprintf("%d of %d points of %s", p.Have, p.Want, resources.Kind(k)))
-			}
-		}
-		e.Steps = a.Choice.Explain(in)
-		a.Containers = append(a.Containers, e)
+		c, _ := explanation.Explain(container, a.Computed.Recipe, in)
+		c.Published = published
+		a.Explained.Containers = append(a.Explained.Containers, c)
 	}
-}
-
-// growth describes daily growth of memory. A recipe can only follow it.
-func growth(t *sketch.Sketch) string {
-	if t.Peaks == nil {
-		return ""
-	}
-	g := t.Peaks.Growth()
-	if g.Days == 0 {
-		return ""
-	}
-	return g.String() + ": if it is a leak, no recommendation will be enough, and maxAllowed bounds what it takes"
-}
-
-func published(vpa *vpav1.VerticalPodAutoscaler, container string) *vpav1.RecommendedContainerResources {
-	if vpa.Status.Recommendation == nil {
-		return nil
-	}
-	list := vpa.Status.Recommendation.ContainerRecommendations
-	if i := slices.IndexFunc(list, func(c vpav1.RecommendedContainerResources) bool { return c.ContainerName == container }); i >= 0 {
-		return &list[i]
-	}
-	return nil
 }
 
 // nodesPage is the page size of node lists.
@@ -235,20 +242,21 @@ type stepsReport struct {
 
 // steps returns the machine-readable report.
 func (a *vpaReport) steps() *stepsReport {
-	e := &stepsReport{Namespace: a.VPA.Namespace, VPA: a.VPA.Name, Recipe: a.Choice.Name, State: rowOf(a.VPA, &a.Rollout), Saved: map[string]time.Time{}, Problems: a.Problems}
-	if a.Choice.Problem != "" {
-		e.Problems = append([]string{a.Choice.Problem}, e.Problems...)
+	e := &stepsReport{Namespace: a.VPA.Namespace, VPA: a.VPA.Name, Recipe: a.recipe(), State: rowOf(a.VPA, &a.Rollout), Saved: map[string]time.Time{}, Problems: a.Problems}
+	for _, problem := range []string{a.Explained.Recipe.Problem, a.unanswered()} {
+		if problem != "" {
+			e.Problems = append([]string{problem}, e.Problems...)
+		}
 	}
-	for i := range a.Containers {
-		c := &a.Containers[i]
-		e.Saved[c.Container] = c.Saved.UTC()
+	for i := range a.Explained.Containers {
+		c := &a.Explained.Containers[i]
+		if !c.LastSample.IsZero() {
+			e.Saved[c.Name] = c.LastSample.UTC()
+		}
 		for k := range resources.Kind(resources.Kinds) {
-			for _, bound := range []struct {
-				name  string
-				steps []recipe.Value
-			}{{"target", c.Steps.Target[k]}, {"lower bound", c.Steps.Lower[k]}, {c.upper(k), c.Steps.Upper[k]}} {
+			for _, bound := range bounds(c, k) {
 				for _, s := range bound.steps {
-					e.Steps = append(e.Steps, stepRow{c.Container, convert.ResourceName(k), bound.name, s.Step, s.Amount, k})
+					e.Steps = append(e.Steps, stepRow{c.Name, convert.ResourceName(k), bound.name, s.Step, s.Amount, k})
 				}
 			}
 		}
@@ -288,7 +296,7 @@ func historyFromUsage(ctx context.Context, own versioned.Interface, q inventory.
 			controlled = append(controlled, &pods[i])
 		}
 	}
-	store, known, _ := e.Histories(controlled, a.Choice)
+	store, known, _ := e.Histories(controlled, a.Computed)
 	if len(known) == 0 {
 		return nil, errors.New("Prometheus has no usage of the pods that the VPA controls now")
 	}

@@ -25,6 +25,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/explanation"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	"loadline.dev/loadline/pkg/kube/target"
@@ -70,14 +71,14 @@ func TestExplainVPA_StepsMatchRecommender(t *testing.T) {
 		a, err := explainVPA(t.Context(), client, inventory.Request{Namespace: "ns", Name: "web", Book: book, Now: plugintest.Now()})
 		require.NoError(t, err)
 		require.Empty(t, a.Problems)
-		require.Len(t, a.Containers, 1)
+		require.Len(t, a.Explained.Containers, 1)
 		r := book.For(text)
 		want := r.Recommend(recipe.Input{Profile: &p, Sketch: known, Containers: 1, Current: resources.List{}.With(resources.CPU, 400)}).Bounds
 		for k := range resources.Kind(resources.Kinds) {
-			steps := a.Containers[0].Steps
-			require.Equal(t, want.Target.Value(k), resources.FromFloat(steps.Target[k][len(steps.Target[k])-1].Amount), "%s %s", text, k)
-			require.Equal(t, want.Lower.Value(k), resources.FromFloat(steps.Lower[k][len(steps.Lower[k])-1].Amount), "%s %s", text, k)
-			require.Equal(t, want.Upper.Value(k), resources.FromFloat(steps.Upper[k][len(steps.Upper[k])-1].Amount), "%s %s", text, k)
+			steps := a.Explained.Containers[0].Resource(k)
+			require.Equal(t, want.Target.Value(k), resources.FromFloat(steps.Target[len(steps.Target)-1].Amount), "%s %s", text, k)
+			require.Equal(t, want.Lower.Value(k), resources.FromFloat(steps.LowerBound[len(steps.LowerBound)-1].Amount), "%s %s", text, k)
+			require.Equal(t, want.Upper.Value(k), resources.FromFloat(steps.UpperBound[len(steps.UpperBound)-1].Amount), "%s %s", text, k)
 		}
 	}
 }
@@ -106,13 +107,12 @@ func TestExplainVPA_SeparateLimit(t *testing.T) {
 	for h := range 48 {
 		known.Observe(plugintest.Now().Add(time.Duration(h)*time.Hour), resources.Memory, 100<<20, 0)
 	}
-	a.Containers[0].LimitRatio = &known.LimitRatio
-	a.Containers[0].Steps = a.Choice.Explain(recipe.Input{Sketch: known, Containers: 1})
-	a.Containers[0].Published = &vpav1.RecommendedContainerResources{
+	a.Explained.Containers[0], _ = explanation.Explain("a", a.Computed.Recipe, recipe.Input{Sketch: known, Containers: 1})
+	a.Explained.Containers[0].Published = &vpav1.RecommendedContainerResources{
 		Target: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("110Mi")}, UpperBound: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("400Mi")}}
 	out.Reset()
 	require.NoError(t, a.Print(&out))
-	steps := a.Containers[0].Steps.Upper[resources.Memory]
+	steps := a.Explained.Containers[0].Memory.UpperBound
 	require.NotEqual(t, "target", steps[0].Step)
 	for _, part := range []string{
 		"highest of the last day + 0.1, if that is less", "memory limit protects  second-highest daily peak",
@@ -159,7 +159,7 @@ func TestExplainVPA_MissingData(t *testing.T) {
 	require.NoError(t, err)
 	var out bytes.Buffer
 	require.NoError(t, a.Print(&out))
-	require.Contains(t, out.String(), "! the checkpoint has nothing of what the recipe needs")
+	require.Contains(t, out.String(), "! the recipe needs data besides the histograms that is not known yet")
 
 	client, _, _, book = saved(t, "soup", false)
 	a, err = explainVPA(t.Context(), client, inventory.Request{Namespace: "ns", Name: "web", Book: book, Now: plugintest.Now()})
@@ -206,7 +206,7 @@ func TestExplainVPA_MemoryGrowth(t *testing.T) {
 			for h := range 8 * 24 {
 				known.Observe(plugintest.Now().Add(time.Duration(h-8*24)*time.Hour), resources.Memory, resources.Amount((100+daily*float64(h)/24)*(1<<20)), 0)
 			}
-			a := &vpaReport{VPA: &vpav1.VerticalPodAutoscaler{}, Choice: book.For(text)}
+			a := &vpaReport{VPA: &vpav1.VerticalPodAutoscaler{}, Computed: book.For(text)}
 			a.explain(map[string]checkpoint.Past{"a": {Profile: &p, Sketch: known.Image()}}, plugintest.Now())
 			var out bytes.Buffer
 			require.NoError(t, a.Print(&out))
@@ -222,7 +222,7 @@ func TestExplainVPA_LowLimit(t *testing.T) {
 		for m := range 60 {
 			known.ObserveUse("", plugintest.Now().Add(time.Duration(m-60)*time.Minute), resources.CPU, sketch.Use{Amount: 100, Limit: 300, Throttled: share})
 		}
-		a := &vpaReport{VPA: &vpav1.VerticalPodAutoscaler{}, Choice: book.For("loadline")}
+		a := &vpaReport{VPA: &vpav1.VerticalPodAutoscaler{}, Computed: book.For("loadline")}
 		a.explain(map[string]checkpoint.Past{"a": {Profile: &p, Sketch: known.Image()}}, plugintest.Now())
 		var out bytes.Buffer
 		require.NoError(t, a.Print(&out))
@@ -252,7 +252,7 @@ func TestExplainVPA_JSON(t *testing.T) {
 	for _, s := range steps.Steps {
 		last[s.Container+" "+string(s.Resource)+" "+s.Bound] = s.Amount
 	}
-	of := a.Containers[0].Steps.Target[resources.CPU]
+	of := a.Explained.Containers[0].CPU.Target
 	require.InDelta(t, of[len(of)-1].Amount, last["a cpu target"], 1e-9)
 	require.Len(t, last, 6, "three bounds of two kinds")
 	require.Len(t, steps.Tables()[0].Rows, len(steps.Steps))
@@ -274,6 +274,7 @@ func TestExplain_CommandLine(t *testing.T) {
 		{[]string{"--recipe=soup", "web"}, 2, `--recipe=soup: recipe "soup" does not exist`},
 		{[]string{"--target-cpu-percentile=7", "web"}, 2, "--target-cpu-percentile=7: must be from 0 to 1"},
 		{[]string{"-o", "json", "pod/web-1"}, 2, "--output=json: must be table for a pod: status pod/web-1 has all forms"},
+		{[]string{"--from-checkpoint", "--prometheus-address=http://prometheus", "web"}, 2, "--from-checkpoint=true: excludes --prometheus-address"},
 		{[]string{"-o", "html", "web"}, 2, "--output=html: must be table, wide"},
 		{[]string{"--kubeconfig=" + file, "-n", "ns", "web"}, 1, "VPA ns/web: "},
 		{[]string{"--kubeconfig=" + file, "-n", "ns", "pod/web-1"}, 1, "pod ns/web-1: "},
@@ -305,7 +306,7 @@ func TestExplainVPA_FormerTarget(t *testing.T) {
 		a, err := explainVPA(t.Context(), client, inventory.Request{Namespace: "ns", Name: "web", Book: book, Now: plugintest.Now()})
 		if explained {
 			require.NoError(t, err)
-			require.Len(t, a.Containers, 1)
+			require.Len(t, a.Explained.Containers, 1)
 			continue
 		}
 		require.ErrorContains(t, err, "container a: its checkpoint is that of a former target, Deployment web, and is not used")

@@ -37,6 +37,9 @@ type Response struct {
 	err  error
 }
 
+// Failing returns a response that fails with an error, if that is not nil.
+func Failing(text string, err error) Response { return Response{text, err} }
+
 // DoRaw returns the text.
 func (r Response) DoRaw(context.Context) ([]byte, error) { return []byte(r.Text), r.err }
 

@@ -66,11 +66,11 @@ func TestInstallation_LeasesInOtherNamespaces(t *testing.T) {
 	}
 }
 
-func TestUpdaterPods_Port(t *testing.T) {
+func TestLeaders_Port(t *testing.T) {
 	for flag, want := range map[string]string{"--v=4": "8943", "--address=:9943": "9943", "--address=[::1]:80": "80", "--address=wrong": "8943"} {
 		d := plugintest.ManifestDeployments(t)[1]
 		d.Spec.Template.Spec.Containers[0].Args = []string{flag}
-		_, port, err := updaterPods(t.Context(), kubefake.NewClientset(d), "kube-system", plugintest.Now())
+		_, port, err := leaders(t.Context(), kubefake.NewClientset(d), "updater", "kube-system", plugintest.Now())
 		require.NoError(t, err)
 		require.Equal(t, want, port, flag)
 	}

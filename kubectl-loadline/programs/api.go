@@ -1,0 +1,126 @@
+package programs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"loadline.dev/loadline/pkg/core/reason"
+	"loadline.dev/loadline/pkg/explanation"
+)
+
+// Metrics port of the updater, and the path of skipped pods there.
+const (
+	updaterPort = "8943"
+	skipsPath   = "/left-alone"
+
+	UpdaterComponent = "vpa-updater" // source component of its events
+)
+
+// SkipReasons returns why the updater skipped pods in its last loop iteration, for one pod or,
+// with an empty UID, for all.
+func SkipReasons(ctx context.Context, kube kubernetes.Interface, namespace string, uid types.UID, now time.Time) (map[types.UID]reason.Reason, error) {
+	params := map[string]string{}
+	if uid != "" {
+		params["uid"] = string(uid)
+	}
+	var answer explanation.Skips
+	if err := query(ctx, kube, "updater", namespace, skipsPath, params, now, &answer); err != nil {
+		return nil, err
+	}
+	found := map[types.UID]reason.Reason{}
+	for why, uids := range answer.Reasons {
+		for _, uid := range uids {
+			found[uid] = why
+		}
+	}
+	return found, nil
+}
+
+// ExplainVPA returns how the recommender, in the namespace of the programs, computes the recommendation of a VPA.
+func ExplainVPA(ctx context.Context, kube kubernetes.Interface, programs, namespace, name string, now time.Time) (*explanation.VPA, error) {
+	answer := &explanation.VPA{}
+	params := map[string]string{"namespace": namespace, "name": name}
+	if err := query(ctx, kube, "recommender", programs, explanation.VPAPath, params, now, answer); err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+// query sends a GET request to the leader of a program, through the API server, and decodes the answer. It needs the
+// permission to get pods/proxy.
+func query(ctx context.Context, kube kubernetes.Interface, program, namespace, path string, params map[string]string, now time.Time, answer any) error {
+	pods, port, err := leaders(ctx, kube, program, namespace, now)
+	if err == nil && len(pods) == 0 {
+		err = errors.New("no pod found")
+	}
+	for _, pod := range pods {
+		var text []byte
+		if text, err = kube.CoreV1().Pods(namespace).ProxyGet("http", pod, port, path, params).DoRaw(ctx); err != nil {
+			err = explainRefusal(err, "get pods/proxy")
+			continue
+		}
+		if err = json.Unmarshal(text, answer); err == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("query the %s in namespace %s: %w", program, namespace, err)
+}
+
+// explainRefusal returns a short error that names the missing permission, or the answer of the program.
+func explainRefusal(err error, permission string) error {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return err
+	}
+	if apierrors.IsForbidden(err) {
+		return fmt.Errorf("no permission to %s, which the Role of deploy/explain-reader grants", permission)
+	}
+	details := status.Status().Details
+	if details == nil {
+		return err
+	}
+	for _, cause := range details.Causes {
+		switch text := strings.TrimSpace(cause.Message); {
+		case cause.Type != metav1.CauseTypeUnexpectedServerResponse || text == "":
+		case status.Status().Code == http.StatusNotFound && text == "404 page not found":
+			return errors.New("it serves no explanations: it has --explain=false, or another version")
+		default:
+			return errors.New(text)
+		}
+	}
+	return err
+}
+
+// leaders returns the pods of a program that may lead, and the metrics port. These are the
+// holder of the Lease or, without a holder, all pods.
+func leaders(ctx context.Context, kube kubernetes.Interface, program, namespace string, now time.Time) (names []string, port string, err error) {
+	deployments, err := ListDeployments(ctx, kube, namespace)
+	if err != nil && !apierrors.IsForbidden(err) { // without the permission the defaults apply
+		return nil, "", err
+	}
+	installation := FindInstallation(program, namespace, deployments)
+	if installation.LeaderElection {
+		if holder, err := installation.Holder(ctx, kube, now); err == nil && holder != "" {
+			host, _, _ := strings.Cut(holder, "_") // identities are HOST_UUID
+			return []string{host}, installation.port, nil
+		}
+	}
+	list, err := kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: installation.selector})
+	if err != nil {
+		return nil, "", explainRefusal(err, "list pods")
+	}
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	return names, installation.port, nil
+}
