@@ -52,6 +52,9 @@ func (h *Held) replacement() bool {
 // Unwrap returns the cause.
 func (h *Held) Unwrap() error { return h.Cause }
 
+// Clock has the present time.
+type Clock interface{ Now() time.Time }
+
 // Checker makes the last checks before an eviction, against the API server and not against caches:
 // the owner has enough other pods, and the API server accepts a replacement of the same revision.
 // It is safe for concurrent use.

@@ -124,9 +124,6 @@ type Cluster struct {
 	}
 }
 
-// Clock has the present time.
-type Clock interface{ Now() time.Time }
-
 // Limiter returns a limiter of changes a second that lets burst through at
 // once. A rate of 0 or below limits nothing.
 func Limiter(perSecond float64, burst int) *rate.Limiter {
