@@ -40,7 +40,7 @@ func Views(ctx context.Context, vpas []snapshot.VPA, all []policies.Effective, p
 		case len(members) == 0:
 		case e.Skip != "":
 			view.skip(v, members, e.Skip)
-			if shared := slices.DeleteFunc(slices.Clone(members), func(p snapshot.Pod) bool { return p.State == nil }); len(shared) > 0 {
+			if shared := slices.DeleteFunc(slices.Clone(members), func(p snapshot.Pod) bool { return p.State == nil }); len(shared) > 0 && v.Unreadable == "" {
 				b.add(&gone, i, v, e, shared)
 			}
 		case v.Unreadable != "":
