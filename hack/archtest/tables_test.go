@@ -38,6 +38,11 @@ var importTables = map[string]map[string][]string{
 		"actuate":  {"budgets", "snapshot"},
 		"boost":    {"actuate", "plan", "podqueue", "snapshot"},
 		"observe":  {"actuate", "podqueue", "policies", "records", "rollouts", "snapshot"},
+
+		// Frozen copies for the differential test. They go with the commit that runs the stages in loop.go.
+		"internal/olddisruption": nil,
+		"internal/oldnodeshare":  nil,
+		"internal/oldview":       {"internal/olddisruption", "internal/oldnodeshare", "nodeload", "records"},
 	},
 }
 

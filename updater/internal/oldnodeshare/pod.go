@@ -1,0 +1,254 @@
+package oldnodeshare
+
+import (
+	"cmp"
+	"math"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sharing"
+	"loadline.dev/loadline/pkg/kube/client"
+)
+
+// Pod is a pod as far as sharing is concerned.
+type Pod struct {
+	UID     types.UID
+	Of      *VPA           // nil: none whose policy wants sharing
+	Takes   resources.List // of its node
+	Waiting resources.List // of Takes, as convert.Waiting
+	Created time.Time
+	Apart   reason.Reason // why it does not share, whatever its node has; empty: it does. Without a VPA it is NotWanted
+	New     bool          // its kubelet has not accepted it yet
+	Large   bool          // it would share, but is too large; as of the last time its node gathered it
+	refused bool          // it is new, and does not fit beside those that its node has; as of that time
+	Beside  bool          // it shares, but not with those that the caller has gathered
+	Sharing sharing.Pod   // of one that shares; the caller gives it a rank
+	// Requests are those of its ordinary containers, which come first in Sharing.
+	Requests []sharing.Amounts
+	// Accepted says that those who share make room for what the pod waits for. Gather says so.
+	Accepted bool
+}
+
+// Why returns why a pod does not share; empty: it does.
+func (p *Pod) Why() reason.Reason {
+	if p.Apart == "" && p.Large {
+		return reason.TooLarge
+	}
+	return p.Apart
+}
+
+// Sizes is what follows from the containers of a pod and their statuses alone, and from its VPA:
+// pods of one VPA that are alike in these have the same. Make it with SizesOf. The rest is found
+// when the first pod is read with them.
+type Sizes struct {
+	running, starting resources.List // see convert.Footprints
+
+	looked bool          // found is known
+	found  sharing.Facts // but for what follows from anything else
+
+	// Of the annotations of the pod that was read last.
+	annotations map[string]string
+	mark        sharing.Mark
+	boosted     bool
+
+	containers []sharing.Container
+	requests   []sharing.Amounts
+}
+
+// SizesOf returns the sizes of pods that take so much of their node when they run, and when they
+// start.
+func SizesOf(running, starting resources.List) Sizes {
+	return Sizes{running: running, starting: starting}
+}
+
+// Takes reports whether the sizes are those of a pod that takes so much.
+func (s *Sizes) Takes(running, starting resources.List) bool {
+	return s.running == running && s.starting == starting
+}
+
+// Unwanted returns a pod that no VPA controls whose policy wants sharing.
+func Unwanted(pod *corev1.Pod) Pod {
+	return Pod{UID: pod.UID, Created: pod.CreationTimestamp.Time, Takes: convert.Footprint(pod), Waiting: convert.Waiting(pod), New: convert.Unaccepted(pod), Apart: reason.NotWanted}
+}
+
+// Read returns a pod of v, which is on a node; s are its sizes.
+func (v *VPA) Read(pod *corev1.Pod, s *Sizes, on *Node, now time.Time) Pod {
+	p := Pod{UID: pod.UID, Of: v, Created: pod.CreationTimestamp.Time, Waiting: convert.Waiting(pod), New: convert.Unaccepted(pod)}
+	for k := range resources.Kind(resources.Kinds) {
+		p.Takes = p.Takes.With(k, max(s.running.Value(k), s.starting.Value(k)))
+	}
+	var read *sized
+	if !s.looked {
+		read = sizedOf(pod)
+		v.look(pod, read, s)
+	}
+	if p.Apart = sharing.Eligible(v.facts(pod, s, on.GPUs, now)); p.Apart != "" && p.Apart != reason.Reverted {
+		return p
+	}
+	if s.containers == nil {
+		if read == nil {
+			read = sizedOf(pod)
+		}
+		v.size(read, s)
+	}
+	if p.Apart != "" {
+		p.awaitPeak(s)
+		return p
+	}
+	p.Requests = s.requests
+	p.Sharing = sharing.Pod{Name: pod.Namespace + "/" + pod.Name, Daemon: v.Kind == "DaemonSet", Containers: s.containers}
+	for k := range resources.Kind(resources.Kinds) {
+		p.Sharing.Init[k] = float64(s.starting.Value(k))
+	}
+	return p
+}
+
+// LeastMove is the part of its request by which a container must get less or more for its pod to be moved.
+const LeastMove = 0.05
+
+// awaitPeak makes a pod whose share did harm wait for what it lacks of its peak, so that those who
+// share make room for that as for a resize that waits. What is too little to be moved for does not count:
+// nobody will ever take that room.
+func (p *Pod) awaitPeak(s *Sizes) {
+	for k, shared := range p.Of.Settings.Kinds {
+		if !shared {
+			continue
+		}
+		k, takes := resources.Kind(k), 0.0
+		for i := range s.containers {
+			peak := max(s.containers[i].Base[k], s.containers[i].Peak[k])
+			if i < len(s.requests) && peak <= s.requests[i][k]*(1+LeastMove) {
+				peak = s.requests[i][k]
+			}
+			takes += peak
+		}
+		if by := resources.Amount(math.Ceil(takes)) - p.Takes.Value(k); by > 0 {
+			p.Takes, p.Waiting = p.Takes.With(k, p.Takes.Value(k)+by), p.Waiting.With(k, p.Waiting.Value(k)+by)
+		}
+	}
+}
+
+// sized are the containers of a pod with what it asks for and with what it runs.
+type sized struct{ asked, runs policy.Pod }
+
+func sizedOf(pod *corev1.Pod) *sized { return &sized{convert.NewPod(pod), convert.Pod(pod)} }
+
+// unanswered reports whether the pod asks for something else than it runs with.
+func (p *sized) unanswered() bool {
+	for i := range p.asked.Containers {
+		asked, runs := &p.asked.Containers[i], &p.runs.Containers[i]
+		if asked.Requests != runs.Requests || asked.Limits != runs.Limits {
+			return true
+		}
+	}
+	return false
+}
+
+// look finds what follows from the containers of a pod of what decides whether it shares.
+func (v *VPA) look(pod *corev1.Pod, read *sized, s *Sizes) {
+	f := sharing.Facts{Resizing: read.unanswered()}
+	for i := range pod.Spec.Containers {
+		name := pod.Spec.Containers[i].Name
+		for k, looked := range v.Looked.Of(name) {
+			f.HPA[k] = f.HPA[k] || looked
+		}
+		for _, p := range pod.Spec.Containers[i].ResizePolicy {
+			for k := range resources.Kind(resources.Kinds) {
+				f.Restarts[k] = f.Restarts[k] || p.ResourceName == convert.ResourceName(k) && p.RestartPolicy == corev1.RestartContainer
+			}
+		}
+		_, recommended := v.Sizing.Recommendation[name]
+		f.Recommended = f.Recommended || recommended && v.Why != reason.RecipeDoesNotShare && !v.Outdated
+	}
+	s.looked, s.found = true, f
+}
+
+// facts returns what decides whether a pod shares.
+func (v *VPA) facts(pod *corev1.Pod, s *Sizes, gpus bool, now time.Time) sharing.Facts {
+	if s.annotations == nil || !client.SameMap(s.annotations, pod.Annotations) {
+		s.mark, _ = convert.Shared(pod)
+		s.annotations, s.boosted = pod.Annotations, convert.HasBoosted(pod)
+	}
+	f := s.found
+	f.Excluded = v.Mode == fleet.SharingOff && v.Why != reason.SharingOptedOut && v.Why != reason.RecipeDoesNotShare || v.Kind == "CronJob" || v.Kind == "Job"
+	f.Off, f.GPUs, f.PodLevel = v.Why == reason.SharingOptedOut, gpus, convert.SizedAsWhole(pod)
+	f.Guaranteed, f.Shared = pod.Status.QOSClass == corev1.PodQOSGuaranteed, v.Settings.Kinds
+	f.Age, f.MinAge, f.Short, f.Reverted = now.Sub(v.Created), v.MinAge, v.Short, s.mark.Out(now)
+	f.Pending, f.Terminating, f.Boosted = pod.Status.Phase == corev1.PodPending, pod.DeletionTimestamp != nil, s.boosted
+	f.Resizing = f.Resizing || resizing(pod)
+	return f
+}
+
+// Until returns when what Read said of a pod ends, though nothing of the pod changes; zero: it does
+// not.
+func (v *VPA) Until(pod *corev1.Pod, said *Pod) time.Time {
+	switch said.Apart {
+	case reason.NewWorkload:
+		return v.Created.Add(cmp.Or(v.MinAge, sharing.MinAge))
+	case reason.Reverted:
+		mark, _ := convert.Shared(pod)
+		return mark.At.Add(sharing.RevertFor)
+	}
+	return time.Time{}
+}
+
+// resizing reports whether a resize of a pod is under way, waits or was refused.
+func resizing(pod *corev1.Pod) bool {
+	for i := range pod.Status.Conditions {
+		c := &pod.Status.Conditions[i]
+		if c.Status == corev1.ConditionTrue && (c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress) {
+			return true
+		}
+	}
+	return false
+}
+
+// size finds the base and the peak of each container of a pod: what it would get if these were
+// recommended, so that limits of the VPA, of the namespace and of the container itself count. What
+// else runs in the pod, such as sidecars that are init containers, counts as one more container
+// that always takes what it requests. So does what is not shared. What minAllowed or a LimitRange
+// raises counts only as far as the container requests it already: nobody makes room for the rest.
+func (v *VPA) size(read *sized, s *Sizes) {
+	asked := read.asked.Containers
+	base := map[string]resources.Bounds{} // without a size, so that a small one is no garbage
+	v.recommendBase(base)
+	bases := policy.Fit(read.runs, base, v.Sizing.Rules, *v.Sizing.Ranges)
+	peaks := policy.Fit(read.runs, v.Sizing.Recommendation, v.Sizing.Rules, *v.Sizing.Ranges)
+	all, requests := make([]sharing.Container, len(asked)+1), make([]sharing.Amounts, len(asked))
+	rest, owns, most := &all[len(asked)], v.owns(), v.policyMax()
+	for k := range resources.Kind(resources.Kinds) {
+		rest.Base[k] = float64(s.running.Value(k))
+	}
+	for i := range asked {
+		c := &all[i]
+		c.Name = asked[i].Name
+		own := owns(c.Name)
+		for k := range resources.Kind(resources.Kinds) {
+			has := asked[i].Requests.Value(k)
+			requests[i][k] = float64(has)
+			rest.Base[k] = max(rest.Base[k]-float64(has), 0)
+			base, peak := has, has
+			if v.Settings.Kinds[k] {
+				if a, fitted := bases.Containers[i].Requests.Get(k); fitted {
+					base = min(a, max(has, own.base.Value(k)))
+				}
+				if a, fitted := peaks.Containers[i].Requests.Get(k); fitted {
+					peak = min(a, max(base, own.peak.Value(k)))
+				}
+			}
+			if m, bounded := most(c.Name).Get(k); bounded && v.Settings.Kinds[k] {
+				peak = min(peak, m)
+			}
+			c.Base[k], c.Peak[k] = float64(min(base, peak)), float64(peak)
+		}
+	}
+	rest.Peak = rest.Base
+	s.containers, s.requests = all, requests
+}

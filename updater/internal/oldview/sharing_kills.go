@@ -1,0 +1,70 @@
+package oldview
+
+import (
+	"maps"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"loadline.dev/loadline/pkg/core/reason"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sharing"
+	disruption "loadline.dev/loadline/updater/internal/olddisruption"
+)
+
+// killedContainer names a container of a pod that was killed.
+type killedContainer struct {
+	pod  types.UID
+	name string
+}
+
+// killed reports whether a pod is to get its peak of memory because containers of it were out of memory a
+// moment ago, or because it does not work since, and whether it may be evicted if that is refused.
+func (d *division) killed(v *disruption.VPA, a *aim, p *disruption.Pod, whole []disruption.Container) (memory, evict bool) {
+	for i := range whole {
+		c := &whole[i]
+		if c.OOM.Ended.IsZero() || p.Ready && d.now.Sub(c.OOM.Ended) >= sharing.OOMPause {
+			continue
+		}
+		kill, of := d.kill(v, a, p, c), killedContainer{types.UID(p.UID), c.Current.Name}
+		kill.Recorded = d.kills[of]
+		answer := sharing.AfterOOM(kill)
+		if answer.Recorded {
+			d.record(of, kill.At)
+		}
+		if answer.Reason == reason.OOMCooling { // what was begun for the one before goes on, in place
+			kill.At = kill.Recorded
+			answer = sharing.AfterOOM(kill)
+			answer.MayEvict = false
+		}
+		memory, evict = memory || answer.Reason == "", evict || answer.MayEvict
+	}
+	return memory, evict
+}
+
+// kill returns what decides what is done about the last kill of a container.
+func (d *division) kill(v *disruption.VPA, a *aim, p *disruption.Pod, c *disruption.Container) sharing.OOMKill {
+	object := d.snapshot.Pod(subject(v, p))
+	kill := sharing.OOMKill{
+		At: c.OOM.Ended, Shared: a.kinds[resources.Memory], Gone: object == nil || object.DeletionTimestamp != nil,
+		Recommended: !v.Outdated && a.vpa.reading.Recommendation[c.Current.Name].Target.Has(resources.Memory),
+	}
+	if s := a.shared; s != nil {
+		kill.Excluded, kill.Off, kill.Rank = s.Apart == reason.Excluded, s.Apart == reason.SharingOff, s.Sharing.Rank
+		kill.Evict = a.standing != Ends && s.by != nil && d.stillWanted(&s.by.VPA, a.vpa) && s.by.Settings.Evict && s.node.acts(s)
+	}
+	return kill
+}
+
+// record notes a kill, as long as there is the pod. A process that was started anew has forgotten it.
+func (d *division) record(of killedContainer, at time.Time) {
+	if d.kills == nil {
+		d.kills = map[killedContainer]time.Time{}
+	}
+	d.kills[of] = at
+}
+
+// forgetKills forgets those of pods that are gone.
+func (r *Reader) forgetKills() {
+	maps.DeleteFunc(r.kills, func(of killedContainer, _ time.Time) bool { return r.memo.pods[of.pod] == nil })
+}

@@ -1,0 +1,189 @@
+package oldview
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"loadline.dev/loadline/pkg/kube/client"
+	disruption "loadline.dev/loadline/updater/internal/olddisruption"
+)
+
+// StaticCPUNodes knows which nodes have the static CPU manager policy: those that Selector
+// names, and those that have refused a resize for that reason in the last 24 hours. Await
+// and Static may be called beside Mark, which is called by one goroutine.
+type StaticCPUNodes struct {
+	Selector labels.Selector        // nodes that have it; nil: none is known
+	Lister   corelisters.NodeLister // nil: nodes cannot be seen
+	Synced   func() bool            // whether they are known yet
+
+	refused map[string]refusal // by the name of the node
+	marked  atomic.Pointer[map[string]bool]
+}
+
+// awaitTimeout is how long Await waits: without permission nodes never come.
+const awaitTimeout = 30 * time.Second
+
+// Await waits until nodes can be seen, but not for long.
+func (n *StaticCPUNodes) Await(ctx context.Context) {
+	if n.Synced == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, awaitTimeout)
+	defer cancel()
+	cache.WaitForCacheSync(ctx.Done(), n.Synced)
+}
+
+// Static reports whether a node had the static policy when Mark was last called, or the
+// selector names it now: it may be newer than that.
+func (n *StaticCPUNodes) Static(node string) bool {
+	if marked := n.marked.Load(); marked != nil && (*marked)[node] {
+		return true
+	}
+	if n.Selector == nil || !n.sees() {
+		return false
+	}
+	object, err := n.Lister.Get(node)
+	return err == nil && n.Selector.Matches(labels.Set(object.Labels))
+}
+
+// ParseStaticCPUNodes reads the selector of Nodes. One that names no label names no node.
+func ParseStaticCPUNodes(text string) (labels.Selector, error) {
+	selector, err := labels.Parse(text)
+	if err != nil || selector.Empty() {
+		return labels.Nothing(), err
+	}
+	return selector, nil
+}
+
+// refusal is the last resize that a node has refused for its CPU manager.
+type refusal struct {
+	at   time.Time
+	node types.UID // of the node, since another one may get its name; empty: nodes cannot be seen
+}
+
+// refusalLifetime is how long a refusal counts: a kubelet may get another policy.
+const refusalLifetime = 24 * time.Hour
+
+// Mark takes over from the pods of a view what their nodes have refused, and says of each
+// pod whether it is on a node with the static policy. Object returns a pod, nil if it is
+// gone. If nodes cannot be listed, which is the error, refusals count all the same.
+func (n *StaticCPUNodes) Mark(v *disruption.View, object func(disruption.Subject) *corev1.Pod, now time.Time) error {
+	static, err := n.selected()
+	each(v, func(p *disruption.Pod) {
+		if p.Resize != disruption.ResizeInfeasible {
+			return
+		}
+		if !refuses(object(disruption.Subject{Namespace: p.Namespace, Pod: p.Name, UID: p.UID})) {
+			return
+		}
+		if n.refused == nil {
+			n.refused = map[string]refusal{}
+		}
+		uid, _ := n.known(p.Node)
+		n.refused[p.Node] = refusal{now, uid}
+	})
+	maps.DeleteFunc(n.refused, func(name string, r refusal) bool {
+		uid, there := n.known(name)
+		replaced := uid != r.node && uid != "" && r.node != ""
+		return !there || replaced || now.Sub(r.at) >= refusalLifetime
+	})
+	for name := range n.refused {
+		static[name] = true
+	}
+	n.marked.Store(&static)
+	if len(static) > 0 {
+		each(v, func(p *disruption.Pod) {
+			p.Static = static[p.Node]
+			// A refusal is remembered for as long as a boosted pod is left alone for it. Else
+			// each day the boost would be taken back, which the node refuses, so that the pod
+			// would be evicted and boosted anew.
+			if r, known := n.refused[p.Node]; known && p.Boosted && p.CPURefused() {
+				n.refused[p.Node] = refusal{now, r.node}
+			}
+		})
+	}
+	return err
+}
+
+func each(v *disruption.View, do func(*disruption.Pod)) {
+	for i := range v.VPAs {
+		pods := v.VPAs[i].Pods
+		for j := range pods {
+			do(&pods[j])
+		}
+	}
+}
+
+// selected are the names of the nodes that the selector names.
+func (n *StaticCPUNodes) selected() (map[string]bool, error) {
+	names := map[string]bool{}
+	if n.Selector == nil || !n.sees() {
+		return names, nil
+	}
+	nodes, err := n.Lister.List(n.Selector)
+	if err != nil {
+		return names, fmt.Errorf("list nodes: %w", err)
+	}
+	for _, node := range nodes {
+		names[node.Name] = true
+	}
+	return names, nil
+}
+
+func (n *StaticCPUNodes) sees() bool { return n.Lister != nil && n.Synced() }
+
+// known reports whether there is a node of that name, as far as nodes can be seen.
+func (n *StaticCPUNodes) known(name string) (uid types.UID, there bool) {
+	if !n.sees() {
+		return "", true
+	}
+	node, err := n.Lister.Get(name)
+	if err != nil {
+		return "", !apierrors.IsNotFound(err)
+	}
+	return node.UID, true
+}
+
+// refuses reports whether the node of a pod will never resize it because of the static
+// policy of its CPU manager. Of what a kubelet says only these words are the same in all
+// versions: it is `alongside CPU Manager static policy` in 1.33, and `alongside CPU Manager
+// policy "static"` since.
+func refuses(pod *corev1.Pod) bool {
+	return pod != nil && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		message := strings.ToLower(c.Message)
+		return c.Type == corev1.PodResizePending && c.Status == corev1.ConditionTrue && c.Reason == corev1.PodReasonInfeasible &&
+			strings.Contains(message, "cpu manager") && strings.Contains(message, "static")
+	})
+}
+
+// TrimNode is client.Trim that keeps of the labels of nodes those that a selector names.
+func TrimNode(selector labels.Selector) cache.TransformFunc {
+	requirements, _ := selector.Requirements()
+	return func(object any) (any, error) {
+		trimmed, err := client.Trim(object)
+		before, isNode := object.(*corev1.Node)
+		if after, ok := trimmed.(*corev1.Node); ok && isNode {
+			for _, r := range requirements {
+				if value, has := before.Labels[r.Key()]; has {
+					if after.Labels == nil {
+						after.Labels = map[string]string{}
+					}
+					after.Labels[r.Key()] = value
+				}
+			}
+		}
+		return trimmed, err
+	}
+}
