@@ -201,16 +201,8 @@ func (c *caches) sharing(config *Config) *shares.Sharing {
 	return shares.New(s)
 }
 
-// capacity returns what reports whether a change fits.
+// capacity returns the reader of what nodes and quotas have left.
 func (c *caches) capacity(config *Config) (r snapshot.CapacityReader) {
-	if config.Room == roomOff {
-		return r
-	}
-	return c.roomOf(config)
-}
-
-// roomOf is capacity whatever --eviction-room says: pods share no more than there is.
-func (c *caches) roomOf(config *Config) (r snapshot.CapacityReader) {
 	quotas := c.surroundings.Core().V1().ResourceQuotas()
 	r.Pods, r.Quotas, r.QuotaInformer = c.pods.Core().V1().Pods().Lister(), quotas.Lister(), quotas.Informer()
 	if c.whole {

@@ -21,6 +21,7 @@ import (
 	"pgregory.net/rapid"
 
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/updater/internal/olddisruption"
@@ -86,7 +87,7 @@ type side interface {
 }
 
 // oldOnly are fields of pods in a view that are not compared, see above.
-var oldOnly = []string{"Shares", "Group"}
+var oldOnly = []string{"Shares", "Share", "Group"}
 
 // describeValue adds the fields of a value that are not zero.
 func describeValue(to map[string]string, path string, v reflect.Value) {
@@ -323,6 +324,7 @@ func (s *oldSide) end(context.Context, map[cache.ObjectName]bool) { s.it.End() }
 type newSide struct {
 	loop    *Loop
 	pass    *pass
+	planned disruption.Result // before an early iteration leaves out actions
 	result  disruption.Result
 	actions map[actionKey]*newAction
 }
@@ -345,17 +347,12 @@ func (s *newSide) plan(ctx context.Context, now time.Time, early bool) outcome {
 		return outcome{View: map[string]string{"error": err.Error()}}
 	}
 	s.pass, s.result = l.planPass(ctx, it, now)
-	if early {
-		others := func(a disruption.Action) bool { return !a.OOMResize }
-		s.result.Actions = slices.DeleteFunc(s.result.Actions, others)
-		s.pass.shares.are(slices.DeleteFunc(s.pass.shares.actions, others))
-		s.pass.shares.ended = nil
-		for i := range s.result.Actions {
-			s.result.Actions[i].MayEvict = false
-		}
-	}
+	s.planned = s.result
 	o := outcome{View: map[string]string{}, Stored: map[string]string{}, Skipped: map[string]string{}}
 	s.describeView(&o, &it.view.View)
+	if early {
+		s.result, s.pass.division.Ended = s.result.OnlyOOM(), nil
+	}
 	s.actions = map[actionKey]*newAction{}
 	s.order(&o)
 	for name, h := range s.pass.rollouts {
@@ -370,10 +367,10 @@ func (s *newSide) plan(ctx context.Context, now time.Time, early bool) outcome {
 	for _, skip := range s.pass.skipped {
 		o.Skipped[skip.UID] = skip.VPA + " " + string(skip.Reason)
 	}
-	for _, m := range s.pass.shares.marks {
+	for _, m := range s.pass.division.Marks {
 		o.Marks = append(o.Marks, text(m.Of, m.Mark))
 	}
-	for _, of := range s.pass.shares.ended {
+	for _, of := range s.pass.division.Ended {
 		o.Ended = append(o.Ended, text(of))
 	}
 	for _, b := range s.result.Backoffs {
@@ -384,12 +381,28 @@ func (s *newSide) plan(ctx context.Context, now time.Time, early bool) outcome {
 }
 
 func (s *newSide) describeView(o *outcome, view *disruption.View) {
+	moved := map[string]bool{}
+	for i := range s.result.Actions {
+		a := &s.result.Actions[i]
+		moved[a.UID] = moved[a.UID] || a.SharesOnly() || a.Share != nil
+	}
 	for i := range view.VPAs {
 		v := &view.VPAs[i]
+		if v.Held != "" {
+			continue
+		}
 		path := v.Namespace + "/" + v.Name
 		describeVPA(o.View, path, *v)
 		for j := range v.Pods {
-			describePod(o.View, path+"/"+v.Pods[j].UID, v.Pods[j], v.GroupOf(&v.Pods[j]))
+			pod := v.Pods[j]
+			if pod.Leaves() {
+				o.View[path+"/"+pod.UID+".Leaves"] = "true"
+			}
+			// The old planning held pods that leave, or are refused memory, in place of their evictions.
+			if pod.Leaving() && (pod.Leaves() || !moved[pod.UID]) && pod.Share.Held != "" && pod.Held != reason.EvictionNotAllowed {
+				pod.Held = pod.Share.Held
+			}
+			describePod(o.View, path+"/"+pod.UID, pod, v.GroupOf(&pod))
 		}
 	}
 	for i := range view.Others {
@@ -400,31 +413,25 @@ func (s *newSide) describeView(o *outcome, view *disruption.View) {
 
 // order lists the actions as carryOut does.
 func (s *newSide) order(o *outcome) {
-	shares := &s.pass.shares
-	for _, m := range shares.marks {
-		if moved := shares.pods[m.Of.UID]; moved != nil {
-			moved.Marked = true
-		}
+	marks, resized, evicted := s.pass.division.Moves, map[string]bool{}, map[string]bool{}
+	for _, m := range s.pass.division.Marks {
+		delete(marks, m.Of.UID)
 	}
-	reverts := shares.reverts()
-	joined, others := shares.joined(s.result.Actions)
-	evicted := map[string]bool{}
+	joined, reverts, others, shares := byStage(s.result.Actions)
 	for _, a := range others {
 		evicted[a.UID] = evicted[a.UID] || a.Evict
 	}
 	add := func(stage int, actions []disruption.Action) {
 		for _, a := range actions {
-			one := &newAction{Action: a}
-			alone := a.Cause.Shares() && !a.Evict
+			one := &newAction{Action: a, share: a.Share}
+			alone := a.SharesOnly()
 			switch {
-			case alone && (shares.shareOf(a.UID) == nil || evicted[a.UID]):
+			case alone && (resized[a.UID] || evicted[a.UID]):
 				continue
 			case alone:
-				one.mark, one.shrinks = shares.markOf(a.UID), shares.made(a.UID)
-			case joins(a):
-				if one.share = shares.shareOf(a.UID); one.share != nil {
-					one.mark, one.shrinks = shares.markOf(a.UID), shares.made(a.UID)
-				}
+				one.mark, one.shrinks, resized[a.UID] = marks[a.UID], a.Shrinks, true
+			case a.Share != nil:
+				one.mark, one.shrinks, resized[a.UID] = marks[a.UID], a.Share.Shrinks, true
 			}
 			s.actions[actionKey{a.UID, alone}] = one
 			observed := !alone && s.pass.observes(a.Subject)
@@ -442,9 +449,9 @@ func (s *newSide) order(o *outcome) {
 		}
 	}
 	add(1, joined)
-	add(1, shares.actions[:reverts])
+	add(1, reverts)
 	add(2, others)
-	add(3, shares.actions[reverts:])
+	add(3, shares)
 }
 
 func (s *newSide) record(key actionKey, node string, r result, now time.Time) {
@@ -452,14 +459,14 @@ func (s *newSide) record(key actionKey, node string, r result, now time.Time) {
 	if r == done && a.shrinks {
 		s.loop.shares.Shrank(node, now)
 	}
-	s.pass.record(a.Action, disruption.Outcome(r-done), now)
+	s.loop.state.Record(a.Action, disruption.Outcome(r-done), now)
 }
 
 func (s *newSide) end(ctx context.Context, stored map[cache.ObjectName]bool) {
 	for name, h := range s.pass.rollouts {
 		h.stored = h.stored || stored[name]
 	}
-	s.pass.remember(ctx, s.result)
+	s.pass.remember(ctx, s.planned)
 }
 
 // TestPlanEqualsOld compares the plans of the updater with the ones of package oldview over sequences of iterations.

@@ -2,6 +2,7 @@ package updater
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,7 +12,6 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/pkg/kube/client"
@@ -137,8 +137,7 @@ type iteration struct {
 	policies []policies.Effective
 	pods     snapshot.Pods
 	view     plan.View
-	gone     plan.View // pods with a share mark whose policy is gone
-	division *shares.Division
+	division shares.Division
 	index    map[cache.ObjectName]int // of vpas
 }
 
@@ -204,7 +203,7 @@ func (l *Loop) read(ctx context.Context, now time.Time, done func(step string)) 
 	if it.pods, err = l.reader.ReadPods(ctx, it.vpas, l.policies.Scopes(it.vpas, it.policies)); err != nil {
 		return nil, err
 	}
-	it.view, it.gone = plan.Views(ctx, it.vpas, it.policies, &it.pods, l.reader.PerVPAConfig)
+	it.view = plan.NewView(ctx, it.vpas, it.policies, &it.pods, l.reader.PerVPAConfig)
 	done("FilterPods")
 	return it, nil
 }
@@ -239,27 +238,20 @@ func (l *Loop) look(ctx context.Context, now time.Time) (*pass, disruption.Resul
 
 // planPass begins a pass with a plan for the pods of an iteration.
 func (l *Loop) planPass(ctx context.Context, it *iteration, now time.Time) (*pass, disruption.Result) {
-	it.division = l.shares.Divide(ctx, it.input(), it.views(), l.sharing.seldom, now)
-	moves := l.planReverts(ctx, it.division, now)
+	it.division = l.shares.Divide(ctx, it.input(), it.divided(), l.sharing.seldom, now)
 	reverts := l.reverts()
 	limits := l.limits(ctx, it, now)
 	rollouts := l.hold(ctx, it, limits, now)
-	plan := l.plan(ctx, &it.view.View, &moves, now)
+	plan := l.plan(ctx, &it.view.View, len(it.division.Moves) > 0, now)
 	l.state = plan.State
-	for i := range plan.Skipped {
-		if s := &plan.Skipped[i]; (s.Reason == reason.Unchanged || s.Reason == reason.NoRecommendation) && it.division.Has(s.UID) {
-			s.Reason = reason.HasShare
-		}
-	}
 	p := l.begin(ctx, it, plan, now)
 	p.rollouts, p.limits, p.counted = rollouts, limits, reverts
-	p.shares = l.moveShares(ctx, p, it.division, plan, moves)
 	return p, plan
 }
 
-// views returns the views that are divided.
-func (it *iteration) views() []shares.View {
-	return []shares.View{{VPAs: it.view.VPAs, Index: it.view.Index, States: it.view.States}, {VPAs: it.gone.VPAs, Index: it.gone.Index, States: it.gone.States}}
+// divided returns the view as sharing divides it.
+func (it *iteration) divided() shares.View {
+	return shares.View{VPAs: it.view.VPAs, Index: it.view.Index, States: it.view.States}
 }
 
 // reportStale logs when disruptions begin to wait for a cache, and when they go on.
@@ -295,9 +287,9 @@ func (l *Loop) admitted(ctx context.Context, now time.Time) bool {
 	return err == nil && alive
 }
 
-// plan plans for all VPAs. Only if something is to be done it looks whether there
-// is room for it, beside what is taken back of shares, and plans again.
-func (l *Loop) plan(ctx context.Context, view *disruption.View, reverts *shareMoves, now time.Time) disruption.Result {
+// plan plans for all VPAs. Shares always need room. Room for all else is read only if something else is to
+// change. Then it plans again.
+func (l *Loop) plan(ctx context.Context, view *disruption.View, sharesMove bool, now time.Time) disruption.Result {
 	if err := l.nodes.Mark(view, l.pod, now); err != nil {
 		klog.FromContext(ctx).Error(err, "It is not known which nodes have the static CPU manager policy")
 	}
@@ -306,26 +298,36 @@ func (l *Loop) plan(ctx context.Context, view *disruption.View, reverts *shareMo
 		l.executor.Room(growth.Explain())
 		l.skips.Room = growth.Explain()
 	}
-	result := l.planned(ctx, *view, now)
-	if len(result.Actions) > 0 {
+	if sharesMove {
+		l.readCapacity(ctx, view)
+	}
+	settings := l.config
+	settings.IgnoreCapacity = true
+	result := l.planned(ctx, *view, settings, now)
+	if slices.ContainsFunc(result.Actions, func(a disruption.Action) bool { return !a.SharesOnly() }) {
 		l.budgets.Mark(view, result.Actions, now)
-		room, err := l.capacity.Room()
-		if err != nil {
-			klog.FromContext(ctx).Error(err, "It is not known whether there is room for changes")
+		if !sharesMove && !l.config.IgnoreCapacity {
+			l.readCapacity(ctx, view)
 		}
-		keep(room, reverts.vpas, reverts.planned.Actions)
-		view.Room = room // the reasons of the second plan are those that are said
-		result = l.planned(ctx, *view, now)
+		result = l.planned(ctx, *view, l.config, now) // its reasons are those that are said
 	}
 	l.budgets.Planned(result.State, now)
 	return result
 }
 
+// readCapacity sets what nodes and quotas have left.
+func (l *Loop) readCapacity(ctx context.Context, view *disruption.View) {
+	var err error
+	if view.Room, err = l.capacity.Room(); err != nil {
+		klog.FromContext(ctx).Error(err, "Failed to read cluster capacity, planning without capacity checks and shares")
+	}
+}
+
 // planned returns a plan. A panic that is not in the work on one VPA, where the planner stops
 // it, makes a pass without changes.
-func (l *Loop) planned(ctx context.Context, v disruption.View, now time.Time) disruption.Result {
+func (l *Loop) planned(ctx context.Context, v disruption.View, c disruption.Config, now time.Time) disruption.Result {
 	result := disruption.Result{State: l.state}
-	if err := serving.Guard(func() error { result = disruption.Plan(v, l.state, l.config, now); return nil }); err != nil {
+	if err := serving.Guard(func() error { result = disruption.Plan(v, l.state, c, now); return nil }); err != nil {
 		klog.FromContext(ctx).Error(err, "A defect of the updater: please report it. This pass changes nothing")
 	}
 	return result

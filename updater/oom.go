@@ -16,7 +16,6 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/resources"
 	vpainformers "loadline.dev/loadline/pkg/generated/informers/externalversions/autoscaling/v1"
 	"loadline.dev/loadline/pkg/kube/client"
@@ -181,14 +180,8 @@ func (l *Loop) OOMResize(ctx context.Context, now time.Time, more []cache.Object
 		klog.FromContext(ctx).Error(err, "No pod is given more memory before the next pass: the caches cannot be read")
 		return
 	}
-	others := func(a disruption.Action) bool { return !a.OOMResize }
-	plan.Actions = slices.DeleteFunc(plan.Actions, others)
-	p.shares.are(slices.DeleteFunc(p.shares.actions, others))
-	p.shares.ended = nil
-	for i := range plan.Actions {
-		plan.Actions[i].MayEvict = false
-	}
-	p.carryOut(ctx, plan)
+	p.division.Ended = nil
+	p.carryOut(ctx, plan.OnlyOOM())
 }
 
 // recentKill is for how long after an out-of-memory kill a container that is ready again counts as

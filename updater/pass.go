@@ -32,7 +32,7 @@ type pass struct {
 	rollouts map[cache.ObjectName]*heldWorkload // by VPA
 	limits   map[string]*policies.Limits        // by policy
 	counted  uint64                             // reverts that limits take into account
-	shares   shareMoves
+	resized  map[string]bool                    // by UID of a pod: it was resized or evicted in this pass, so its share moves no more
 	now      time.Time
 	hanging  map[string]bool // namespaces in which a write of a record timed out
 	limited  map[string]bool // namespaces that used their write limit
@@ -45,27 +45,36 @@ type pass struct {
 // begin counts what is planned, and logs for which VPAs nothing could be.
 func (l *Loop) begin(ctx context.Context, it *iteration, plan disruption.Result, now time.Time) *pass {
 	vpas := it.view.VPAs
-	p := &pass{Loop: l, iteration: it, scores: make(map[cache.ObjectName]*score, len(vpas)), order: make([]*score, len(vpas)),
+	p := &pass{Loop: l, iteration: it, scores: make(map[cache.ObjectName]*score, len(vpas)), order: make([]*score, 0, len(vpas)),
 		skipped: append(append(plan.Skipped, it.pods.Skipped...), it.view.Skipped...), now: now, limited: map[string]bool{}}
 	for _, problem := range plan.Problems {
 		klog.FromContext(ctx).Error(errors.New(problem.Panic), "A defect of the updater: please report it. The pods of this VPA are left alone in this pass", "vpa", klog.KRef(problem.Namespace, problem.VPA))
 	}
 	scores := make([]score, len(vpas))
 	for i := range vpas {
+		if vpas[i].Held != "" {
+			continue // it acts no more
+		}
 		name := cache.NewObjectName(vpas[i].Namespace, vpas[i].Name)
 		s := &scores[i]
 		*s = score{Name: name, Pods: len(vpas[i].Pods), Mode: it.mode(name)}
-		p.scores[name], p.order[i] = s, s
+		p.scores[name], p.order = s, append(p.order, s)
 		l.metrics.Begin(s)
 	}
-	for _, a := range plan.Actions {
-		if a.Evict {
+	for i := range plan.Actions {
+		a := &plan.Actions[i]
+		switch {
+		case a.SharesOnly():
+		case a.Evict:
 			p.score(a.Subject).Evictable++
-		} else {
+		default:
 			p.score(a.Subject).Updatable++
 		}
+		if a.Skip != "" {
+			p.skip(a.Subject, a.Skip)
+		}
 	}
-	for _, s := range plan.Skipped {
+	for _, s := range p.skipped {
 		if s.Reason != reason.BudgetSpent {
 			continue
 		}
@@ -120,10 +129,9 @@ func (l *Loop) fromCursor(actions []disruption.Action) []disruption.Action {
 // what a share did, then the plan, then all other shares. Namespaces that use much time come last,
 // see writeTurns.
 func (p *pass) carryOut(ctx context.Context, plan disruption.Result) {
-	reverts := p.shares.reverts()
-	joined, others := p.shares.joined(plan.Actions)
+	joined, reverts, others, shares := byStage(plan.Actions)
 	p.makeAll(ctx, joined)
-	p.carryOutShares(ctx, p.shares.actions[:reverts])
+	p.carryOutShares(ctx, reverts)
 	p.pause(ctx, plan.Backoffs)
 	others = p.inTurnsOfStarts(p.fromCursor(others))
 	if made := p.makeAll(ctx, others); made < len(others) {
@@ -131,7 +139,7 @@ func (p *pass) carryOut(ctx context.Context, plan disruption.Result) {
 		// used up the pass: it must not do so in each.
 		p.cursor = vpaOf(others[max(made-1, 0)].Subject)
 	}
-	p.carryOutShares(ctx, p.shares.actions[reverts:])
+	p.carryOutShares(ctx, shares)
 	p.endShares(ctx)
 	p.carryOutLate(ctx)
 }
@@ -146,7 +154,12 @@ func (p *pass) makeAll(ctx context.Context, actions []disruption.Action) int {
 		disrupts := a.Evict || a.Restarts
 		var write func(ctx context.Context) bool
 		write = func(ctx context.Context) bool {
-			c := p.withShare(actuate.Change{Action: a, Target: target, Autoscaler: p.planned(a.Subject), Observed: p.observes(a.Subject)})
+			c := actuate.Change{Action: a, Target: target, Autoscaler: p.planned(a.Subject), Observed: p.observes(a.Subject)}
+			if p.resized[c.UID] {
+				c.Share = nil
+			} else if c.Share != nil {
+				c.Mark = p.division.Moves[c.UID]
+			}
 			why := p.make(ctx, c)
 			switch {
 			case why == turnEnded && !p.turns.lateBegun:
@@ -179,7 +192,7 @@ func (p *pass) make(ctx context.Context, c actuate.Change) reason.Reason {
 	why := reason.InternalError
 	err := serving.Guard(func() error { why = p.change(ctx, c); return nil })
 	if err != nil {
-		p.record(c.Action, disruption.Prevented, p.now)
+		p.state.Record(c.Action, disruption.Prevented, p.now)
 		klog.FromContext(ctx).Error(err, "Pod skipped: its change failed in an unforeseen way", "pod", klog.KRef(c.Namespace, c.Pod), "vpa", c.VPA)
 	}
 	if why != "" {
@@ -264,16 +277,17 @@ func (p *pass) resize(ctx context.Context, c actuate.Change) reason.Reason {
 	p.sent(c.Subject, err)
 	switch {
 	case err == nil:
-		p.record(c.Action, disruption.Done, p.now)
-		if p.shares.made(c.UID) {
-			p.Loop.shares.Shrank(c.Target.Spec.NodeName, p.now)
+		p.state.Record(c.Action, disruption.Done, p.now)
+		p.endMoves(c.UID)
+		if c.Shrinks || c.Share != nil && c.Share.Shrinks {
+			p.shares.Shrank(c.Target.Spec.NodeName, p.now)
 		}
 		p.metrics.Resized(score)
 		p.count(c, actuate.EventResizedPods)
 		p.changed(ctx, c.Subject, note)
 		return ""
 	case errors.Is(err, actuate.ErrInUse):
-		p.record(c.Action, disruption.Prevented, p.now)
+		p.state.Record(c.Action, disruption.Prevented, p.now)
 		return reason.MemoryInUse
 	case errors.Is(err, actuate.ErrRestarting):
 		return reason.RestartUnderWay
@@ -282,7 +296,7 @@ func (p *pass) resize(ctx context.Context, c actuate.Change) reason.Reason {
 	case errors.Is(err, actuate.ErrNotRecordable):
 		return reason.NotRecordable
 	case errors.Is(err, actuate.ErrRehearsed):
-		p.shares.made(c.UID)
+		p.endMoves(c.UID)
 		return ""
 	case errors.Is(err, actuate.ErrTurnEnded):
 		return turnEnded
@@ -292,7 +306,7 @@ func (p *pass) resize(ctx context.Context, c actuate.Change) reason.Reason {
 	case client.IsWriteLimited(err):
 		return p.writeLimited(c.Namespace)
 	}
-	if len(c.Share) > 0 && actuate.Rejected(err) { // perhaps for the share alone: nobody is evicted for one
+	if c.Share != nil && actuate.Rejected(err) { // perhaps for the share alone: nobody is evicted for one
 		c.Share, c.Mark = nil, nil
 		return p.resize(ctx, c)
 	}
@@ -309,10 +323,10 @@ func (p *pass) resize(ctx context.Context, c actuate.Change) reason.Reason {
 	}
 	p.metrics.FailedResize(score, failure)
 	if errors.Is(err, actuate.ErrProtected) {
-		p.record(c.Action, disruption.Prevented, p.now)
+		p.state.Record(c.Action, disruption.Prevented, p.now)
 		return reason.EvictionRefused
 	}
-	p.record(c.Action, outcome, p.now)
+	p.state.Record(c.Action, outcome, p.now)
 	p.failed(ctx, c, note, err)
 	if c.MayEvict && actuate.Refused(err) {
 		c.Evict, c.Cause = true, disruption.ResizeStuck
@@ -336,10 +350,10 @@ func (p *pass) evict(ctx context.Context, c actuate.Change) reason.Reason {
 	p.sent(c.Subject, err)
 	switch {
 	case err == nil:
-		p.record(c.Action, disruption.Done, p.now)
+		p.state.Record(c.Action, disruption.Done, p.now)
 		p.metrics.Evicted(score)
 		p.count(c, actuate.EventEvictedPod)
-		delete(p.shares.open, c.UID)
+		p.endMoves(c.UID)
 		if c.Cause.Shares() {
 			p.metrics.SharingEvicted()
 		} else {

@@ -87,7 +87,7 @@ func newProgram(ctx context.Context, config *Config, d dependencies, replaced ov
 		config: config.planning(), reader: reader, policies: c.resolver(config), shares: c.sharing(config), workloads: c.workloads(), executor: execute, metrics: d.metrics, records: c.records, status: c.policyStatus(config),
 		capacity: c.capacity(config), nodes: staticCPU, budgets: restarts, stale: c.freshness.Stale,
 		limiter: disruption.NewRateLimiter(config.Pace, time.Now()), skips: report.Skips{After: config.EventAfter}, tally: changes,
-		sharing:   sharingRounds{interval: config.SharingInterval, conditions: c.sharingConditions(config), capacity: c.roomOf(config)},
+		sharing:   sharingRounds{interval: config.SharingInterval, conditions: c.sharingConditions(config)},
 		alive:     heartbeat(config.Heartbeat, d.clients.Kube),
 		announced: report.Events{}, tripped: map[string]string{}, known: map[cache.ObjectName]bool{},
 		slow: map[string]time.Time{}, unserved: map[string]bool{},

@@ -82,17 +82,17 @@ func (l *Loop) hold(ctx context.Context, it *iteration, limits map[string]*polic
 	return all
 }
 
-// holdLeaving holds pods that are to leave their nodes outside of the schedule, and while they are
-// observed: they are part of no rollout, so that it says nothing of them.
+// holdLeaving forbids evictions of pods for their shares outside of the schedule, and while the pods are observed:
+// such evictions are part of no rollout.
 func holdLeaving(v *disruption.VPA, of *policies.Effective, h *heldWorkload, now time.Time) {
 	for i := range v.Pods {
 		pod := &v.Pods[i]
 		switch {
-		case !pod.Leaving() || pod.Held == reason.EvictionNotAllowed:
+		case !pod.Leaving():
 		case !h.input.Pods[i].Observed.IsZero():
-			pod.Held = reason.UnderObservation
+			pod.Share.Held = reason.UnderObservation
 		case !of.Settings.Schedule.Open(now):
-			pod.Held = reason.OutsideWindow
+			pod.Share.Held = reason.OutsideWindow
 		}
 	}
 }
@@ -328,12 +328,10 @@ func (p *pass) storeDeferred(ctx context.Context, all []*heldWorkload) {
 // round or a promotion, and which pods were free and are left alone all the same: then others
 // go first the next time.
 func (p *pass) remember(ctx context.Context, plan disruption.Result) {
-	passed := map[string]time.Time{}
-	for _, s := range plan.Skipped {
-		if h := p.rollouts[vpaOf(s.Subject)]; h != nil && h.free {
-			if i := h.index(s.UID); i >= 0 && h.Pods[i].Free {
-				passed[s.UID] = p.now
-			}
+	passed, changes := map[string]time.Time{}, map[string]bool{}
+	for i := range plan.Actions {
+		if a := &plan.Actions[i]; !a.SharesOnly() {
+			changes[a.UID] = true
 		}
 	}
 	observed, conflicts := 0, 0
@@ -350,7 +348,9 @@ func (p *pass) remember(ctx context.Context, plan disruption.Result) {
 		}
 		for i := range h.input.Pods {
 			pod := &h.input.Pods[i]
-			if at, known := p.passed[pod.UID]; known && passed[pod.UID].IsZero() {
+			if h.Pods[i].Free && !changes[pod.UID] {
+				passed[pod.UID] = p.now
+			} else if at, known := p.passed[pod.UID]; known {
 				passed[pod.UID] = at
 			}
 			if !pod.Observed.IsZero() {

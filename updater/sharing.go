@@ -11,11 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/updater/shares"
-	"loadline.dev/loadline/updater/snapshot"
 )
 
 // sharingInterval is the default time between two rounds of sharing what nodes have left.
@@ -27,13 +25,11 @@ type sharingRounds struct {
 	// stay as they are.
 	interval   time.Duration
 	conditions *sharingConditions // nil: nothing is written, and nobody shares in fact
-	capacity   snapshot.CapacityReader
-	states     [turns]disruption.State // of the plans for pods that share, by turn
-	seldom     bool                    // nodes are added and removed
-	window     time.Time               // when the interval began in which it was
-	failed     time.Time               // when those began in which one failed last
-	leaving    map[types.UID]bool      // pods that were to leave their nodes
-	said       map[string]string       // what was said of each node
+	seldom     bool               // nodes are added and removed
+	window     time.Time          // when the interval began in which it was
+	failed     time.Time          // when those began in which one failed last
+	leaving    map[types.UID]bool // pods that were to leave their nodes
+	said       map[string]string  // what was said of each node
 }
 
 // share makes a round if one is due: the first pass of each interval, by the clock, does, so

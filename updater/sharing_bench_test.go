@@ -106,9 +106,9 @@ func BenchmarkDivide(b *testing.B) {
 				require.NoError(b, err)
 				begin := testkit.CPUTime(b)
 				b.StartTimer()
-				division := loop.shares.Divide(b.Context(), it.input(), it.views(), false, noon)
+				division := loop.shares.Divide(b.Context(), it.input(), it.divided(), false, noon)
 				spent += float64((testkit.CPUTime(b) - begin).Microseconds()) / 1000
-				require.Equal(b, one.moved, len(division.Pods)) //nolint:testifylint // it would print them all
+				require.Equal(b, one.moved, len(division.Moves)) //nolint:testifylint // it would print them all
 			}
 			b.ReportMetric(spent/float64(b.N), "cpu-ms/op")
 		})

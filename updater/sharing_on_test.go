@@ -430,7 +430,7 @@ func TestDivide_AllocatesPerPodWithItsShare(t *testing.T) {
 	allocations := func(policy *loadlinev1alpha1.SizingPolicy) float64 {
 		policy.Spec.Namespaces.Names = []string{"*"}
 		loop, _, c := quiet{vpas: vpas, pods: each, nodes: 20, policies: []*loadlinev1alpha1.SizingPolicy{policy}}.filled(t)
-		loop.sharing.conditions, loop.sharing.capacity = c.sharingConditions(Default()), c.roomOf(Default())
+		loop.sharing.conditions, loop.capacity = c.sharingConditions(Default()), c.capacity(Default())
 		loop.sharing.conditions.status.client = nil
 		all, err := loop.reader.VPAs.List(labels.Everything())
 		require.NoError(t, err)

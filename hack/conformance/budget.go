@@ -130,14 +130,14 @@ func disruptionBudget(in budgetInput) (out budgetOutput, err error) {
 	read := reading(in.vpa(), nil)
 	v := read.Core(false)
 	v.Groups = []disruption.Group{{Replicas: in.replicas()}}
-	memory := disruption.State{Resizing: map[string]time.Time{}}
+	memory := disruption.State{Recommended: disruption.PodStates{Resizing: map[string]time.Time{}}}
 	byName, objects := map[string]int{}, []*corev1.Pod{}
 	for i, p := range in.Pods {
 		byName[p.Name] = i
 		objects = append(objects, p.object())
 		v.Pods = append(v.Pods, read.Pod(objects[i]))
 		if p.FirstSeenResizing != nil {
-			memory.Resizing[p.Name] = ago(*p.FirstSeenResizing)
+			memory.Recommended.Resizing[p.Name] = ago(*p.FirstSeenResizing)
 		}
 		if p.LastInfeasible != nil {
 			refused := v.Pods[i].Fitted()
@@ -152,7 +152,7 @@ func disruptionBudget(in budgetInput) (out budgetOutput, err error) {
 		}
 	}
 	config := disruption.Config{MinReplicas: in.MinReplicasFlag, Tolerance: in.EvictionTolerance, FreeResizes: in.SkipBudget, InPlaceMode: in.FeatureGates["InPlace"]}
-	s := disruption.Situation{Mode: v.Mode, Budget: disruption.NewBudget(&v, config), State: memory, Config: config, Now: evaluated()}
+	s := disruption.Situation{Mode: v.Mode, Budget: disruption.NewBudget(&v, config), State: memory.Recommended, Config: config, Now: evaluated()}
 	for _, op := range ops {
 		pod := &v.Pods[byName[op.Pod]]
 		result := budgetResult{budgetOp: op}

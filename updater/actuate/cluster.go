@@ -55,9 +55,6 @@ type Change struct {
 	// Observed says that the change is noted on the pod before it is made, so that it can be
 	// judged and taken back.
 	Observed bool
-	// Share is what the pod gets besides, in the same resize, because it shares what its node has
-	// left. It is not judged with the change.
-	Share []policy.Fitted
 	// Mark is written on the pod before the resize: it says that the pod shares. Nil: it does not, or
 	// did before.
 	Mark *sharing.Mark
@@ -71,11 +68,11 @@ func (c Change) Protects() bool {
 
 // gets lists all that the containers get.
 func (c Change) gets() []policy.Fitted {
-	if len(c.Share) == 0 {
+	if c.Share == nil { // which is not judged with the change
 		return c.Containers
 	}
 	all := slices.Clone(c.Containers)
-	for _, share := range c.Share {
+	for _, share := range c.Share.Containers {
 		at := slices.IndexFunc(all, func(f policy.Fitted) bool { return f.Name == share.Name })
 		if at < 0 {
 			all = append(all, share)

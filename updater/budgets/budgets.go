@@ -48,7 +48,7 @@ type Budgets struct {
 	mu     sync.Mutex
 	parsed map[string]*namespaceBudgets // by namespace
 	recent map[string]hold              // by shared budget or owner
-	state  disruption.State             // restarts of the last plan, and of later checks
+	state  disruption.PodStates         // restarts of the last plan, and of later checks
 	known  map[string]time.Time         // time of that state by pod UID
 }
 
@@ -120,6 +120,9 @@ func (b *Budgets) Mark(v *disruption.View, plan []disruption.Action, now time.Ti
 			unplanned[string(pod.UID)] = pod
 		}
 		for i := range v.VPAs {
+			if v.VPAs[i].Held != "" {
+				continue // a plan restarts none of its pods
+			}
 			for j := range v.VPAs[i].Pods {
 				p := &v.VPAs[i].Pods[j]
 				if pod := unplanned[p.UID]; pod != nil && p.Namespace == namespace {
@@ -148,7 +151,7 @@ func (b *Budgets) Planned(s disruption.State, now time.Time) {
 	if b.state.Restarts == nil {
 		b.state.Restarts, b.known = map[string]disruption.RestartState{}, map[string]time.Time{}
 	}
-	for uid, restart := range s.Restarts {
+	for uid, restart := range s.Recommended.Restarts {
 		b.state.Restarts[uid], b.known[uid] = restart, now
 	}
 }

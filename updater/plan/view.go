@@ -16,7 +16,8 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// View is the view of the VPAs whose pods may change.
+// View is the view of the VPAs whose pods may change. VPAs whose policy is gone are in it with the pods that have a share
+// mark, and are held.
 type View struct {
 	disruption.View
 
@@ -27,8 +28,8 @@ type View struct {
 	Skipped []disruption.Skip // pods outside of the view
 }
 
-// Views returns the view of an iteration, and apart from it the view of pods with a share mark whose policy is gone.
-func Views(ctx context.Context, vpas []snapshot.VPA, all []policies.Effective, pods *snapshot.Pods, perVPAConfig bool) (view, gone View) {
+// NewView returns the view of an iteration.
+func NewView(ctx context.Context, vpas []snapshot.VPA, all []policies.Effective, pods *snapshot.Pods, perVPAConfig bool) (view View) {
 	n := 0
 	for i := range pods.ByVPA {
 		n += len(pods.ByVPA[i])
@@ -38,10 +39,12 @@ func Views(ctx context.Context, vpas []snapshot.VPA, all []policies.Effective, p
 		v, e, members := &vpas[i], &all[i], pods.ByVPA[i]
 		switch {
 		case len(members) == 0:
-		case e.Skip != "":
+		case e.Skip != "" && v.Unreadable != "":
 			view.skip(v, members, e.Skip)
-			if shared := slices.DeleteFunc(slices.Clone(members), func(p snapshot.Pod) bool { return p.State == nil }); len(shared) > 0 && v.Unreadable == "" {
-				b.add(&gone, i, v, e, shared)
+		case e.Skip != "":
+			view.skip(v, slices.DeleteFunc(slices.Clone(members), func(p snapshot.Pod) bool { return p.State != nil }), e.Skip)
+			if shared := slices.DeleteFunc(slices.Clone(members), func(p snapshot.Pod) bool { return p.State == nil }); len(shared) > 0 {
+				b.add(&view, i, v, e, shared)
 			}
 		case v.Unreadable != "":
 			klog.FromContext(ctx).Error(errors.New(v.Unreadable), "Skipping VPA with its pods: it cannot be read", "vpa", v.Key(), "pods", len(members))
@@ -50,8 +53,7 @@ func Views(ctx context.Context, vpas []snapshot.VPA, all []policies.Effective, p
 			b.add(&view, i, v, e, members)
 		}
 	}
-	view.Skipped = append(view.Skipped, gone.Skipped...)
-	return view, gone
+	return view
 }
 
 func (w *View) skip(v *snapshot.VPA, pods []snapshot.Pod, why reason.Reason) {
@@ -78,7 +80,7 @@ func (b *builder) add(to *View, index int, v *snapshot.VPA, e *policies.Effectiv
 		to.skip(v, members, reason.InternalError)
 		return
 	}
-	core.Mode, core.Ungated = e.Update, e.Ungated
+	core.Mode, core.Ungated, core.Held = e.Update, e.Ungated, e.Skip
 	firstPod, firstGroup := len(b.pods), len(b.groups)
 	states, owners := make([]*snapshot.State, 0, len(members)), make([]*snapshot.Owner, 0, 1)
 	t := targets{vpa: v}

@@ -134,7 +134,7 @@ func views(ctx context.Context, r *snapshot.Reader) (s result, err error) {
 	if s.pods, err = r.ReadPods(ctx, s.vpas, resolver.Scopes(s.vpas, effective)); err != nil {
 		return s, err
 	}
-	s.View, _ = Views(ctx, s.vpas, effective, &s.pods, r.PerVPAConfig)
+	s.View = NewView(ctx, s.vpas, effective, &s.pods, r.PerVPAConfig)
 	s.Skipped = append(s.pods.Skipped, s.Skipped...)
 	return s, nil
 }

@@ -39,7 +39,7 @@ func (r *Reader) Workload(v *disruption.VPA, states []*snapshot.State, of *polic
 			Resizing:   p.Resize != disruption.NotResizing && p.Resize != disruption.ResizeDeferred && p.Resize != disruption.ResizeInfeasible || p.Unanswered(),
 			Deferred:   p.Resize == disruption.ResizeDeferred,
 			Infeasible: p.Resize == disruption.ResizeInfeasible,
-			Due:        !p.Leaves && disruption.Assess(v, p, c, now).Reason == "", // a pod that leaves its node is part of no rollout
+			Due:        !p.Leaves() && disruption.Assess(v, p, c, now).Reason == "", // a pod that leaves its node is part of no rollout
 			Wants:      p.Need().Wants,
 			Node:       r.node(p.Node),
 			Observed:   states[i].ChangedAt(),

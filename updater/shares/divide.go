@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
@@ -20,41 +21,22 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// Division is the part of an iteration's view that sharing decides about. Its pods are planned apart from all others.
+// Division is what to write on pods that share, or did. The targets of their shares are in the view.
 type Division struct {
-	VPAs  []disruption.VPA       // with the pods that are to change
-	Pods  map[string]*DividedPod // these pods, by UID
-	Ended []disruption.Subject   // pods that have their peak again: their mark is removed
-	Marks []Marking              // marks to write whether their pods change or not
+	Moves map[string]*sharing.Mark // the marks to write before the pods change, by UID
+	Ended []disruption.Subject     // pods that have their peak again: their mark is removed
+	Marks []Marking                // marks to write whether their pods change or not
 
 	shared map[string]bool // pods of which sharing decides about a part, by UID
 }
 
 // Has reports whether sharing decides about a part of a pod.
-func (d *Division) Has(uid string) bool { return d != nil && d.shared[uid] }
+func (d *Division) Has(uid string) bool { return d.shared[uid] }
 
 // Marking is a mark to be written on a pod.
 type Marking struct {
 	Of   disruption.Subject
 	Mark sharing.Mark
-}
-
-// DividedPod is a pod that shares, or did, and is to change.
-type DividedPod struct {
-	Cause   disruption.Cause
-	Mark    sharing.Mark  // to be written before
-	Marked  bool          // it is written
-	Shrinks bool          // a container of it gets less of a resource
-	Reason  reason.Reason // why it is skipped all the same; empty: it is not
-
-	starved *disruption.Pod // in the view, if it may be evicted where it is refused memory; nil: it must not
-}
-
-// Refused sets why a pod does not change: if it was to get memory after an out-of-memory kill, it may be evicted.
-func (d *DividedPod) Refused(why reason.Reason) {
-	if d.starved != nil {
-		d.starved.Shares.Refused = why
-	}
 }
 
 // View is a view whose pods are divided: VPAs with the index and the states of their pods.
@@ -69,19 +51,16 @@ type View struct {
 // With a node autoscaler it always applies, so that scale-down timers can expire.
 const shrinkInterval = time.Hour
 
-// Divide removes from views the resources that sharing decides about, as of the last round, and returns how their pods
-// are to change. With seldom, pods of a node shrink once an hour at most; otherwise also where another pod needs the
+// Divide moves the resources that sharing decides about, as of the last round, to the shares of the pods of a view. With seldom, pods of a node shrink once an hour at most; otherwise also where another pod needs the
 // room. A pod that cannot be divided keeps its share.
-func (s *Sharing) Divide(ctx context.Context, in Input, views []View, seldom bool, now time.Time) *Division {
+func (s *Sharing) Divide(ctx context.Context, in Input, view View, seldom bool, now time.Time) Division {
 	if s.begun.IsZero() {
 		s.begun = now
 	}
-	s.forgetKills(views)
-	d := &division{Sharing: s, in: in, views: views, now: now, seldom: seldom, wanted: in.wanted(), result: &Division{shared: map[string]bool{}}}
-	for _, view := range views {
-		for i := range view.VPAs {
-			d.divide(ctx, &view.VPAs[i], view.Index[i], view.States[i])
-		}
+	s.forgetKills(view)
+	d := &division{Sharing: s, in: in, view: view, now: now, seldom: seldom, wanted: in.wanted(), result: Division{shared: map[string]bool{}}}
+	for i := range view.VPAs {
+		d.divide(ctx, &view.VPAs[i], view.Index[i], view.States[i])
 	}
 	return d.result
 }
@@ -90,8 +69,8 @@ func (s *Sharing) Divide(ctx context.Context, in Input, views []View, seldom boo
 type division struct {
 	*Sharing
 	in     Input
-	views  []View
-	result *Division
+	view   View
+	result Division
 	now    time.Time
 	seldom bool
 	wanted bool                 // a policy wants sharing
@@ -128,7 +107,7 @@ func (d *division) lastShrinks() map[string]time.Time {
 	if d.now.Sub(d.begun) >= shrinkInterval {
 		return last
 	}
-	view := d.views[0]
+	view := d.view
 	for i := range view.VPAs {
 		e := &d.in.Policies[view.Index[i]]
 		if !e.Shares {
@@ -149,60 +128,48 @@ func (d *division) lastShrinks() map[string]time.Time {
 
 // divide divides the pods of a VPA.
 func (d *division) divide(ctx context.Context, v *disruption.VPA, index int, states []*snapshot.State) {
-	var moving []disruption.Pod
 	for i := range v.Pods {
 		p := &v.Pods[i]
-		err := serving.Guard(func() error {
-			if moved := d.pod(v, index, p, states[i].Mark()); moved != nil {
-				moving = append(moving, *moved)
-			}
-			return nil
-		})
-		if err != nil {
+		if err := serving.Guard(func() error { d.pod(v, index, p, states[i].Mark()); return nil }); err != nil {
 			klog.FromContext(ctx).Error(err, "Keeping the share of a pod: it cannot be divided", "pod", klog.KRef(p.Namespace, p.Name), "vpa", v.Name)
 		}
 	}
-	if len(moving) == 0 {
-		return
-	}
-	apart := *v
-	apart.Mode, apart.Ungated, apart.Outdated, apart.Requirements, apart.Pods = disruption.InPlace, true, false, nil, moving
-	apart.Groups = slices.Clone(v.Groups)
-	for i := range apart.Groups {
-		apart.Groups[i].Key = "" // outcomes of these changes are not remembered by owner
-	}
-	d.result.VPAs = append(d.result.VPAs, apart)
 }
 
-// pod divides a pod with its mark, and returns how it is to change; nil: it has its share.
-func (d *division) pod(v *disruption.VPA, index int, p *disruption.Pod, mark *sharing.Mark) *disruption.Pod {
+// pod divides a pod with its mark.
+func (d *division) pod(v *disruption.VPA, index int, p *disruption.Pod, mark *sharing.Mark) {
 	shared := d.member(p.UID)
 	if shared == nil && mark == nil {
-		return nil
+		return
 	}
-	a := aim{vpa: &d.in.VPAs[index], policy: &d.in.Policies[index], shared: shared, mark: mark}
+	a := aim{vpa: &d.in.VPAs[index], policy: &d.in.Policies[index], shared: shared, whole: p.Containers}
 	a.standing = d.standing(shared, a.policy)
 	if a.standing != Acts && mark == nil {
-		return nil
+		return
 	}
+	share := &disruption.Share{}
 	if a.standing == Acts {
-		if p.Leaves = shared.leaves; p.Leaves && shared.shares == nil {
-			return nil
+		if share.Leaves = shared.leaves; share.Leaves && shared.shares == nil {
+			p.Share = share
+			return
 		}
 		a.kinds = shared.by.Settings.Kinds
 	}
 	if mark != nil {
+		a.mark = *mark
 		kinds := a.kinds
 		for k, shared := range mark.Kinds {
 			a.ends[k] = shared && (a.standing == Ends || a.standing == Acts && !kinds[k])
 			a.kinds[k] = kinds[k] || shared
 		}
 	}
-	a.peak = a.ends
 	d.result.shared[p.UID] = true
-	whole := p.Containers
-	p.Shares, p.Containers = &disruption.Shares{Whole: whole}, withoutKinds(whole, a.kinds)
-	return d.moved(v, &a, p, whole)
+	share.Kinds, share.Peak = a.kinds, make([]policy.Fitted, len(a.whole))
+	for i := range a.whole {
+		share.Peak[i] = a.whole[i].Fitted
+	}
+	p.Share, p.Containers = share, withoutKinds(a.whole, a.kinds)
+	d.move(v, &a, p)
 }
 
 // member returns a pod as of the last round; nil: there was none, or it did not see the pod.
@@ -215,92 +182,77 @@ func (d *division) member(uid string) *member {
 
 // aim is the target of a pod that shares.
 type aim struct {
-	kinds    [resources.Kinds]bool
-	vpa      *snapshot.VPA
-	policy   *policies.Effective
-	standing Standing
-	shared   *member
-	mark     *sharing.Mark // nil: none
-	// ends are the kinds that the pod does not share any more: no round computes a share of them.
-	ends [resources.Kinds]bool
-	// peak are the kinds of which the pod gets its peak, and never less than it has.
-	peak [resources.Kinds]bool
+	facts
+	vpa    *snapshot.VPA
+	policy *policies.Effective
+	shared *member
+	whole  []disruption.Container // with all that is recommended
+	peak   [resources.Kinds]bool  // see decision.peak
 }
 
-// moved returns a pod as it is to be planned for; nil: it has what it is to have. Whole are its
-// containers with all that is recommended.
-func (d *division) moved(v *disruption.VPA, a *aim, p *disruption.Pod, whole []disruption.Container) *disruption.Pod {
-	memory, evict := d.killed(v, a, p, whole)
+// move sets the target of the share of a pod, unless the pod has it.
+func (d *division) move(v *disruption.VPA, a *aim, p *disruption.Pod) {
+	var evict bool
+	a.killed, evict = d.killed(v, a, p)
 	if v.Outdated || len(a.vpa.Recommendation) == 0 {
-		return nil // nobody knows what its peak is
+		return // nobody knows what its peak is
 	}
-	out := DividedPod{Cause: disruption.Shared}
-	if a.mark != nil {
-		out.Mark = *a.mark
+	a.restarts, a.now = int(p.Restarts), d.now
+	a.harmed = d.harmed(a)
+	decided := a.decide()
+	if decided.early {
+		d.result.Marks = append(d.result.Marks, Marking{subject(v, p), decided.mark})
 	}
-	out.Mark.Kinds = a.kinds
-	switch harmed := d.harmed(a, p); {
-	case a.standing == Ends:
-		out.Cause = disruption.ShareEnded
-		out.Mark = *a.mark
-	case harmed:
-		a.peak, out.Cause = a.kinds, disruption.ShareReverted
-		out.Mark.At, out.Mark.Restarts, out.Mark.Reverted = d.now.UTC().Truncate(time.Second), int(p.Restarts), true
-		d.result.Marks = append(d.result.Marks, Marking{subject(v, p), out.Mark}) // whether its peak fits or not
-	case a.mark != nil && a.mark.Out(d.now):
-		a.peak, out.Cause = a.kinds, disruption.ShareReverted
-	case memory:
-		a.peak[resources.Memory], out.Cause = true, disruption.ShareReverted
-	case a.standing == Waits:
-		return nil
+	if decided.cause == "" {
+		return
 	}
-	part := a.part(whole)
-	out.Mark.Kinds = others(out.Mark.Kinds, others(a.ends, part.grows))
-	out.Reason = d.waits(a, p, whole, part)
+	a.peak = decided.peak
+	part := a.part()
+	decided.mark.Kinds = others(decided.mark.Kinds, others(a.ends, part.grows))
+	part, why := d.first(part, a, decided.cause, p.Node)
+	if !part.moves() {
+		d.endsShare(a, subject(v, p), decided.mark)
+		return
+	}
+	share := p.Share
+	share.Cause, share.Target, share.Skip = decided.cause, part.fitted, why
+	share.Shrinks, share.MayEvict = part.shrinks != [resources.Kinds]bool{}, evict && part.grows[resources.Memory]
+	if share.Shrinks {
+		decided.mark = a.marked(decided.mark, false)
+	}
+	if d.result.Moves == nil {
+		d.result.Moves = map[string]*sharing.Mark{}
+	}
+	d.result.Moves[p.UID] = &decided.mark
+}
+
+// first returns the part of a target that moves first, and why it waits; empty: it does not.
+func (d *division) first(part *sharePart, a *aim, cause disruption.Cause, node string) (*sharePart, reason.Reason) {
+	why := d.waits(part, a, node)
 	switch {
 	case a.standing == Waits:
-		part = part.only(a.peak)
+		return part.only(a.peak), why
 	case !part.reaches(a.peak):
-		if out.Reason != "" && out.Reason != reason.ChangedOutside && part.grows != [resources.Kinds]bool{} {
-			part, out.Reason = part.growth(whole), "" // what would grow does not wait for what must not shrink
+		if why != "" && why != reason.ChangedOutside && part.grows != [resources.Kinds]bool{} {
+			return part.growth(a.whole), "" // what would grow does not wait for what must not shrink
 		}
-	case out.Reason != "" || out.Cause == disruption.ShareReverted: // what gets its peak waits for nothing that does not
-		if part, out.Reason = part.only(a.peak), ""; memory && part.grows[resources.Memory] { // nor that for CPU
+	case why != "" || cause == disruption.ShareReverted: // what gets its peak waits for nothing that does not
+		part = part.only(a.peak)
+		if a.killed && part.grows[resources.Memory] { // nor that for CPU
 			part = part.only([resources.Kinds]bool{resources.Memory: true})
 		}
+		return part, ""
 	case part.shrinks != [resources.Kinds]bool{}: // what grows may not fit, and follows
-		part = part.only(others(a.kinds, a.peak))
+		return part.only(others(a.kinds, a.peak)), why
 	}
-	if !part.moves() {
-		d.endsShare(a, v, p, out.Mark)
-		return nil
-	}
-	if evict && part.grows[resources.Memory] {
-		out.starved = p
-	}
-	out.Shrinks = part.shrinks != [resources.Kinds]bool{}
-	if out.Shrinks {
-		out.Mark.At, out.Mark.Restarts, out.Mark.Reverted = d.now.UTC().Truncate(time.Second), int(p.Restarts), false
-	}
-	if d.result.Pods == nil {
-		d.result.Pods = map[string]*DividedPod{}
-	}
-	d.result.Pods[p.UID] = new(out)
-	moved := *p
-	moved.Held, moved.MemoryOnly, moved.Leaves, moved.Containers = out.Reason, false, false, make([]disruption.Container, len(whole))
-	for i := range whole {
-		moved.Containers[i] = whole[i]
-		moved.Containers[i].Fitted = part.fitted[i]
-	}
-	return &moved
+	return part, why
 }
 
 // endsShare notes that a pod has its peak of what it does not share any more.
-func (d *division) endsShare(a *aim, v *disruption.VPA, p *disruption.Pod, left sharing.Mark) {
+func (d *division) endsShare(a *aim, of disruption.Subject, left sharing.Mark) {
 	if a.ends == [resources.Kinds]bool{} {
 		return
 	}
-	of := subject(v, p)
 	left.Kinds = others(a.mark.Kinds, a.ends)
 	if left.Kinds == [resources.Kinds]bool{} {
 		d.result.Ended = append(d.result.Ended, of)
@@ -313,38 +265,36 @@ func subject(v *disruption.VPA, p *disruption.Pod) disruption.Subject {
 	return disruption.Subject{Namespace: p.Namespace, VPA: v.Name, Pod: p.Name, UID: p.UID}
 }
 
-// harmed reports whether the share of a pod did harm.
-func (d *division) harmed(a *aim, p *disruption.Pod) bool {
+// harmed reports whether the share of a pod did harm that is not marked yet.
+func (d *division) harmed(a *aim) bool {
 	safety := rollout.Safety{Revert: true, Restarts: rollout.DefaultRestarts}
 	if a.policy.Policy != nil {
 		safety = a.policy.Safety
 	}
-	return a.mark != nil && safety.Revert && a.mark.Harmed(int(p.Restarts), safety.Restarts, d.now)
+	return safety.Revert && a.mark.Harmed(a.restarts, safety.Restarts, d.now)
 }
 
 // waits says why a pod that is to get something else keeps what it has for now.
-func (d *division) waits(a *aim, p *disruption.Pod, whole []disruption.Container, part *sharePart) reason.Reason {
+func (d *division) waits(part *sharePart, a *aim, node string) reason.Reason {
 	if a.standing != Acts || a.peak == a.kinds {
 		return ""
 	}
-	for i := range whole {
+	for i := range a.whole {
 		for k, shared := range a.kinds {
-			has, seen := whole[i].Asked.Requests.Value(resources.Kind(k)), a.shared.Requests[i][k]
+			has, seen := a.whole[i].Asked.Requests.Value(resources.Kind(k)), a.shared.Requests[i][k]
 			if shared && !a.peak[k] && math.Abs(float64(has)-seen) > nearSeen[k] {
 				return reason.ChangedOutside
 			}
 		}
 	}
-	if part.shrinks == [resources.Kinds]bool{} {
+	switch {
+	case part.shrinks == [resources.Kinds]bool{}:
 		return ""
-	}
-	if a.mark != nil && a.mark.Restarted(int(p.Restarts), d.now) {
+	case a.mark.Restarted(a.restarts, d.now):
 		return reason.UnderObservation
-	}
-	if a.shared.node.Cordoned {
+	case a.shared.node.Cordoned:
 		return reason.HasShare // nobody could use what it gives away
-	}
-	if d.recentlyShrunk(p.Node, a.shared.node) {
+	case d.recentlyShrunk(node, a.shared.node):
 		return reason.RecentlyShrunk
 	}
 	return ""

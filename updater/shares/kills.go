@@ -20,9 +20,9 @@ type killedContainer struct {
 
 // killed reports whether a pod is to get its peak of memory because containers of it were out of memory a
 // moment ago, or because it does not work since, and whether it may be evicted if that is refused.
-func (d *division) killed(v *disruption.VPA, a *aim, p *disruption.Pod, whole []disruption.Container) (memory, evict bool) {
-	for i := range whole {
-		c := &whole[i]
+func (d *division) killed(v *disruption.VPA, a *aim, p *disruption.Pod) (memory, evict bool) {
+	for i := range a.whole {
+		c := &a.whole[i]
 		if c.OOM.Ended.IsZero() || p.Ready && d.now.Sub(c.OOM.Ended) >= sharing.OOMPause {
 			continue
 		}
@@ -65,16 +65,14 @@ func (d *division) record(of killedContainer, at time.Time) {
 }
 
 // forgetKills forgets the kills of pods that are gone.
-func (s *Sharing) forgetKills(views []View) {
+func (s *Sharing) forgetKills(view View) {
 	if len(s.kills) == 0 {
 		return
 	}
 	present := map[types.UID]bool{}
-	for _, view := range views {
-		for _, states := range view.States {
-			for _, state := range states {
-				present[types.UID(state.UID)] = true
-			}
+	for _, states := range view.States {
+		for _, state := range states {
+			present[types.UID(state.UID)] = true
 		}
 	}
 	maps.DeleteFunc(s.kills, func(of killedContainer, _ time.Time) bool { return !present[of.pod] })

@@ -68,10 +68,10 @@ func others(kinds, but [resources.Kinds]bool) [resources.Kinds]bool {
 }
 
 // part returns the targets of the kinds that a pod shares.
-func (a *aim) part(whole []disruption.Container) *sharePart {
-	part := &sharePart{fitted: a.fit(whole)}
+func (a *aim) part() *sharePart {
+	part := &sharePart{fitted: a.fit()}
 	for i := range part.fitted {
-		f, asked := &part.fitted[i], &whole[i].Asked
+		f, asked := &part.fitted[i], &a.whole[i].Asked
 		for k := range resources.Kind(resources.Kinds) {
 			if !a.kinds[k] {
 				*f = without(*f, k)
@@ -84,7 +84,7 @@ func (a *aim) part(whole []disruption.Container) *sharePart {
 				*f = without(*f, k)
 			}
 		}
-		if !whole[i].Observed {
+		if !a.whole[i].Observed {
 			continue
 		}
 		for k := range resources.Kind(resources.Kinds) {
@@ -125,7 +125,8 @@ func noLess(k resources.Kind, of, has resources.List) resources.List {
 }
 
 // fit returns what the containers would get if their shares, or their peaks, were recommended.
-func (a *aim) fit(whole []disruption.Container) []policy.Fitted {
+func (a *aim) fit() []policy.Fitted {
+	whole := a.whole
 	pod := policy.Pod{Containers: make([]policy.Container, len(whole))}
 	given := make(map[string]resources.Bounds, len(whole))
 	for i := range whole {

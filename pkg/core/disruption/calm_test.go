@@ -165,7 +165,7 @@ func TestTheSameResizeIsNotAskedForInEveryPass(t *testing.T) {
 		for _, a := range r.Actions {
 			if a.Pod == "p0" {
 				asked++
-				memory.tried(a.UID, a.Containers, now)
+				memory.Recommended.tried(a.UID, a.Containers, now)
 			}
 		}
 	}
@@ -187,13 +187,13 @@ func TestWhatIsRememberedOfAnOwnerEndsADayAfterItsLastChange(t *testing.T) {
 
 func TestAResizeThatCameIsNotOneThatWasAskedForInVain(t *testing.T) {
 	v, memory := deployment(InPlaceOrRecreate, 1, pods(1, nil)...), State{}
-	memory.tried("uid-p0", v.Pods[0].Fitted(), noon)
-	require.Contains(t, planned(v, memory, defaults(), noon).State.Tries, "uid-p0")
+	memory.Recommended.tried("uid-p0", v.Pods[0].Fitted(), noon)
+	require.Contains(t, planned(v, memory, defaults(), noon).State.Recommended.Tries, "uid-p0")
 	v.Pods[0].Containers[0].Current = v.Pods[0].Containers[0].After()
 	v.Pods[0].Containers[0].Asked = v.Pods[0].Containers[0].Current
-	require.Empty(t, planned(v, memory, defaults(), noon).State.Tries)
+	require.Empty(t, planned(v, memory, defaults(), noon).State.Recommended.Tries)
 	v = deployment(InPlaceOrRecreate, 1, pods(1, nil)...)
-	require.Empty(t, planned(v, State{}, defaults(), noon).State.Tries, "it was never asked for")
+	require.Empty(t, planned(v, State{}, defaults(), noon).State.Recommended.Tries, "it was never asked for")
 }
 
 func TestNoEvictionDuringARollout(t *testing.T) {
@@ -275,7 +275,7 @@ func TestWhatDoesNotFitIsNotTried(t *testing.T) {
 // askedFor is the memory of a plan by which all pods were asked for what they would get.
 func askedFor(v *VPA) (m State) {
 	for i := range v.Pods {
-		m.tried(v.Pods[i].UID, v.Pods[i].Fitted(), noon.Add(-time.Hour))
+		m.Recommended.tried(v.Pods[i].UID, v.Pods[i].Fitted(), noon.Add(-time.Hour))
 	}
 	return m
 }
@@ -290,7 +290,7 @@ func TestAResizeIsSentToAFullNodeOnce(t *testing.T) {
 		v := housed(mode, 2)
 		first := plan(v, rooms(0, 0), State{})
 		require.Equal(t, []string{"resize p0: OutOfBounds", "skip p1: BudgetSpent"}, told(first), "and it is not evicted if that is refused")
-		first.State.tried("uid-p0", v.Pods[0].Fitted(), noon)
+		first.State.Recommended.tried("uid-p0", v.Pods[0].Fitted(), noon)
 		require.Equal(t, []string{"resize p1: OutOfBounds", "skip p0: NodeFull"}, told(plan(v, rooms(0, 0), first.State)), "once")
 		v.Pods[0].Containers[0] = container(100, 100, 1200, 1000)
 		require.Equal(t, "resize p0: OutOfBounds", told(plan(v, rooms(0, 0), first.State))[0], "another target")
@@ -466,7 +466,7 @@ func TestAPinnedPodGetsMemoryAfterAKill(t *testing.T) {
 			config := Config{MinReplicas: 1, Tolerance: 0.5, Threshold: 0.1, Lifetime: time.Hour, QuickOOM: 10 * time.Minute, InPlaceMode: true, FreeResizes: true}
 			before := State{}
 			if i&4 != 0 && mode == InPlace { // whatever became of the refusal since
-				put(&before.Refused, p.UID, requests(p.Fitted()))
+				put(&before.Recommended.Refused, p.UID, requests(p.Fitted()))
 				p.Resize = NotResizing
 				v.Pods[0] = p
 			}

@@ -58,8 +58,11 @@ func (r *Capacity) Growing() *Capacity {
 	return r
 }
 
-// Clone returns a copy that can be changed apart.
+// Clone returns a copy that can be changed apart; nil of nil.
 func (r *Capacity) Clone() *Capacity {
+	if r == nil {
+		return nil
+	}
 	c := &Capacity{nodes: slices.Clone(r.nodes), at: r.at, grows: r.grows, quotas: make(map[string][]Quota, len(r.quotas))}
 	for namespace, list := range r.quotas {
 		c.quotas[namespace] = slices.Clone(list)

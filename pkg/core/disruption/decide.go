@@ -27,7 +27,7 @@ type Situation struct {
 	Mode    Mode
 	Ungated bool // see VPA.Ungated
 	Budget  *Budget
-	State   State
+	State   PodStates // of the pods of the plan before
 	Config  Config
 	Now     time.Time
 
@@ -119,14 +119,13 @@ func (s Situation) fallback(p *Pod) (Decision, reason.Reason) {
 
 // awaitsShare reports whether the resize that is under way changes nothing but what the pod shares.
 func (p *Pod) awaitsShare() bool {
-	whole := p.whole()
-	if len(whole) == 0 || p.Resize == NotResizing {
+	if p.Share == nil || p.Resize == NotResizing {
 		return false
 	}
 	var shared [resources.Kinds]bool
-	for i := range whole {
+	for i := range p.Share.Peak {
 		for k := range resources.Kind(resources.Kinds) {
-			shared[k] = shared[k] || whole[i].Fitted.Requests.Has(k) && !p.Containers[i].Fitted.Requests.Has(k)
+			shared[k] = shared[k] || p.Share.Kinds[k] && p.Share.Peak[i].Requests.Has(k)
 		}
 	}
 	some := false

@@ -31,7 +31,7 @@ func (p *plan) inPlace(v *VPA, c candidate, s Situation) {
 			return
 		}
 		if decision == JustRefused { // what was asked for, and nothing else
-			put(&p.result.State.Refused, c.pod.UID, requests(c.pod.Fitted()))
+			put(&p.result.State.Recommended.Refused, c.pod.UID, requests(c.pod.Fitted()))
 		}
 		p.skip(v, c.pod, s.skipReason(why))
 		return
@@ -126,7 +126,7 @@ func (p *plan) fitting(pod *Pod) (*Pod, Need, RoomAnswer) {
 	if part := p.asMuchAsFits(pod); part != nil {
 		return part, part.Need(), RoomFits
 	}
-	if answer == RoomFull && !pod.WouldRestart() && !p.config.CapToRoom && !p.config.OnlyFitting && !p.before.Asked(pod) {
+	if answer == RoomFull && !pod.WouldRestart() && !p.config.CapToRoom && !p.config.onlyFitting && !p.before.Asked(pod) {
 		// The node grants it as soon as there is room, before any pass would see that.
 		// Not what restarts: it would come when nobody looks at budgets any more.
 		need.Node = ""
@@ -173,7 +173,7 @@ func (c *Container) After() policy.Container {
 
 // Need is what the change of a pod takes.
 func (p *Pod) Need() Need {
-	n := Need{Namespace: p.Namespace, Traits: p.Traits, Node: p.Node, Bound: p.Bound, Leaves: p.Leaves, Yields: p.starved(), Sized: p.Sized, Has: p.Footprint, Wants: p.Footprint}
+	n := Need{Namespace: p.Namespace, Traits: p.Traits, Node: p.Node, Bound: p.Bound, Leaves: p.Leaves(), Yields: p.starved(), Sized: p.Sized, Has: p.Footprint, Wants: p.Footprint}
 	for i := range p.Containers {
 		c := &p.Containers[i]
 		after := c.After()
@@ -189,7 +189,9 @@ func (p *Pod) Need() Need {
 		}
 	}
 	n.Back = n.Wants
-	for i, whole := range p.whole() { // a share ends with the pod
+	for i := range p.peak() { // a share ends with the pod
+		whole := p.Containers[i]
+		whole.Fitted = p.Share.Peak[i]
 		after, shared := whole.After().Requests, p.Containers[i].After().Requests
 		for k := range resources.Kind(resources.Kinds) {
 			n.Back = n.Back.With(k, n.Back.Value(k).Add(after.Value(k)-shared.Value(k)))
@@ -251,6 +253,6 @@ func (p *plan) crowded(pod *Pod) time.Duration {
 	if !known {
 		since = p.now
 	}
-	p.result.State.Crowded[pod.UID] = since
+	p.result.State.Recommended.Crowded[pod.UID] = since
 	return p.now.Sub(since)
 }

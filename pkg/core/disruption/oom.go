@@ -86,21 +86,33 @@ func (p *Pod) withMemory() *Pod {
 	return &only
 }
 
-// Leaving reports whether a pod may be evicted whatever else it would get: it is to leave its node, or its
-// node refuses it memory after an out-of-memory kill.
-func (p *Pod) Leaving() bool { return p.Leaves || p.Shares != nil && p.Shares.Refused != "" }
-
 // starves reports whether a pod that ran out of memory that it shares is to be evicted because it does not
 // get more in place. A kubelet that was asked has a while to find room.
 func (p *plan) starves(pod *Pod) bool {
-	if pod.Shares == nil {
-		return false
-	}
-	switch pod.Shares.Refused {
+	switch p.refused[pod.UID] {
 	case reason.NodeFull, reason.TooLargeForNode, reason.Infeasible, reason.ClassWouldChange, reason.BackingOff:
 		return true
 	case reason.Deferred, reason.ResizeFailed:
 		return p.now.Sub(p.before.Since(pod, p.now)) > DeferredTimeout
 	}
 	return false
+}
+
+// OnlyOOM returns the plan with nothing but what gives memory after out-of-memory kills, and without evictions.
+func (r Result) OnlyOOM() Result {
+	var kept []Action
+	for _, a := range r.Actions {
+		a.MayEvict = false
+		if a.Share != nil && !a.Share.OOMResize {
+			a.Share, a.Stage = nil, StageRecommendation
+		}
+		switch {
+		case a.OOMResize:
+			kept = append(kept, a)
+		case a.Share != nil:
+			kept = append(kept, *a.Share)
+		}
+	}
+	r.Actions = inStages(kept)
+	return r
 }

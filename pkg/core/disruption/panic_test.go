@@ -17,13 +17,13 @@ func TestPanicOfOneVPAStopsNoOther(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		last    func(*Pod) // makes the last pod the one at fault
-		breaks  func(*State)
-		earlier State
+		breaks  func(*PodStates)
+		earlier PodStates
 	}{
-		"while it looks at the pods": {func(p *Pod) { p.Resize = ResizeDeferred }, func(s *State) { s.Resizing = nil }, State{}},
-		"while it plans":             {restartsOnFullNode, func(s *State) { s.Crowded = nil }, State{}},
-		"while it plans what was put off": {restartsOnFullNode, func(s *State) { s.Crowded = nil },
-			State{Protected: map[string]time.Time{"uid-bad3": noon}}},
+		"while it looks at the pods": {func(p *Pod) { p.Resize = ResizeDeferred }, func(s *PodStates) { s.Resizing = nil }, PodStates{}},
+		"while it plans":             {restartsOnFullNode, func(s *PodStates) { s.Crowded = nil }, PodStates{}},
+		"while it plans what was put off": {restartsOnFullNode, func(s *PodStates) { s.Crowded = nil },
+			PodStates{Protected: map[string]time.Time{"uid-bad3": noon}}},
 	} {
 		bad, good := deployment(InPlaceOrRecreate, 4, pods(4, nil)...), deployment(Recreate, 4, pods(4, nil)...)
 		bad.Name, good.Name = "bad", "good"
@@ -37,8 +37,8 @@ func TestPanicOfOneVPAStopsNoOther(t *testing.T) {
 		config := defaults()
 		config.Tolerance = 1 // all may go, so that the last is looked at, too
 		p := plan{config: config, now: noon, before: c.earlier, room: NewCapacity([]Node{full, wide}, nil)}
-		p.result.State = c.earlier.Next(noon)
-		c.breaks(&p.result.State)
+		p.result.State = State{}.Next(noon)
+		c.breaks(&p.result.State.Recommended)
 		p.all([]*VPA{bad, good})
 		require.ElementsMatch(t, []string{
 			"evict p0: OutOfBounds", "evict p1: OutOfBounds", "evict p2: OutOfBounds", "evict p3: OutOfBounds",

@@ -36,6 +36,7 @@ type Subject struct {
 // Action is one intended change to one pod.
 type Action struct {
 	Subject
+	Stage      Stage
 	Evict      bool            // else resize
 	Cause      Cause           // why
 	Containers []policy.Fitted // what the pod would get; containers left alone are missing
@@ -49,6 +50,10 @@ type Action struct {
 	Disrupts bool // the pod is ready, and would not be for a while; with MayEvict only if it comes to that
 
 	OOMResize bool // a resize that gives memory to a pod that does not work for want of it
+	Shrinks   bool // its share takes something from a container
+
+	Share *Action       // what the same resize gives the pod of what it shares; nil: nothing
+	Skip  reason.Reason // why the other part, its share or what is recommended, is left out; empty: nothing is
 
 	// What State.Record remembers: whose pod it is, what is changed, and when the
 	// newest pod of the owner was created.
@@ -85,37 +90,53 @@ type PodBackoff struct {
 	Backoff
 }
 
-// Plan decides about every pod of the view: each is in one Action or in one
-// Skip. VPAs come in the order of namespace and name, the pods of a VPA the most
-// urgent first; what is put off comes last. It changes neither the view nor the state it is given.
+// Plan decides about every pod of the view: each is in one Skip, or in Actions. It changes neither
+// the view nor the state it is given. The steps take from one Capacity, in this order:
+//
+//  1. shares that did harm are reverted (Share.Cause ShareReverted)
+//  2. pods get what is recommended (plan.vpa). VPAs come in the order of namespace and name, the pods of a VPA
+//     the most urgent first, and what is put off comes last
+//  3. pods that share no more get their peak (ShareEnded)
+//  4. all other shares move (Shared), those that shrink first
+//  5. both parts of a pod become one action (sharePlan.join)
+//
+// Shares move in place where the node has room, and need no budget (sharePlan). Of two reasons that of the
+// recommendation is reported, unless it is only that the pod has what is recommended.
 func Plan(view View, before State, c Config, now time.Time) Result {
-	p := plan{config: c, now: now, before: before}
-	p.result.State = before.Next(now)
-	if view.Room != nil {
-		p.room = view.Room.Clone()
-	}
 	order := make([]*VPA, len(view.VPAs))
 	pods := 0
 	for i := range view.VPAs {
 		order[i] = &view.VPAs[i]
 		pods += len(order[i].Pods)
 	}
-	p.others(view.Others)
-	p.result.Skipped = make([]Skip, 0, pods)
 	slices.SortStableFunc(order, func(a, b *VPA) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
+	shares := newSharePlan(order, view.Room.Clone(), before.Shared, now)
+	shares.plan(revertStep)
+	p := plan{config: c, now: now, before: before.Recommended, refused: shares.refused()}
+	p.result.State = before.Next(now)
+	p.result.Skipped = make([]Skip, 0, pods)
+	if !c.IgnoreCapacity {
+		p.room = shares.room.Clone()
+	}
+	p.others(view.Others)
 	p.all(order)
+	shares.keep(order, p.result.Actions)
+	shares.plan(endStep)
+	shares.plan(moveStep)
+	shares.join(&p.result)
 	return p.result
 }
 
 // plan is a Result in the making.
 type plan struct {
-	config Config
-	now    time.Time
-	before State
-	room   *Capacity // nil: not asked
-	result Result
+	config  Config
+	now     time.Time
+	before  PodStates
+	room    *Capacity                // nil: not asked
+	refused map[string]reason.Reason // why pods do not get memory that they share in place, after they ran out of it
+	result  Result
 
 	restarting  RestartHolders
 	later       []postponed // until all others are planned: they were refused one before
@@ -163,6 +184,7 @@ type candidate struct {
 // vpa decides about the pods of a VPA. A pod is skipped for the first reason on this road, but
 // Held takes the place of Unchanged and NoRecommendation:
 //
+//	VPA.Held          the policy of the VPA is gone: PolicyUnknown
 //	mode, status      ModeOff (those in Off and Initial are NoVPA before there is a plan),
 //	                  StatusOutdated
 //	Assess            is it worth a change? Unchanged, TooYoung, SmallChange, ... (assess.go); for
@@ -207,13 +229,15 @@ func (p *plan) vpa(v *VPA) {
 	var leaving, starving []*Pod
 	for i := range v.Pods {
 		pod := &v.Pods[i]
-		if v.Mode == Off || v.Mode == Initial {
+		if v.Held != "" {
+			p.skip(v, pod, v.Held)
+		} else if v.Mode == Off || v.Mode == Initial {
 			p.skip(v, pod, reason.ModeOff)
 		} else if v.Outdated {
 			p.skip(v, pod, reason.StatusOutdated)
 		} else if p.starves(pod) {
 			starving = append(starving, pod)
-		} else if pod.Leaves {
+		} else if pod.Leaves() {
 			leaving = append(leaving, pod)
 		} else if a := Assess(v, pod, p.config, p.now); pod.Held != "" && (a.Reason == reason.Unchanged || a.Reason == reason.NoRecommendation) {
 			p.skip(v, pod, pod.Held) // a part of the change is left out, and nothing is left
@@ -268,6 +292,8 @@ func staysPut(v *VPA, pod *Pod) reason.Reason {
 	switch {
 	case v.Mode == InPlace:
 		return reason.EvictionNotAllowed
+	case pod.Held != reason.EvictionNotAllowed && pod.Share != nil && pod.Share.Held != "":
+		return pod.Share.Held
 	case pod.Held == reason.UnderObservation, pod.Held == reason.OutsideWindow, pod.Held == reason.EvictionNotAllowed, pod.Held == reason.NoRecord:
 		return pod.Held
 	case pod.Bound:
@@ -280,10 +306,13 @@ func staysPut(v *VPA, pod *Pod) reason.Reason {
 // are being restarted.
 func (p *plan) look(v *VPA) {
 	defer p.caught(v)
+	if v.Held != "" {
+		return // its pods get nothing that is recommended
+	}
 	for i := range v.Pods {
 		pod := &v.Pods[i]
-		p.result.State.carry(p.before, pod, p.now)
-		if one, holds := p.result.State.Restarting(pod, p.now); holds {
+		p.result.State.Recommended.carry(p.before, pod, p.now)
+		if one, holds := p.result.State.Recommended.Restarting(pod, p.now); holds {
 			p.restarting.Add(one, p.shared(v, pod)...)
 		}
 		if v.Outdated { // nobody knows what new pods should have come with
@@ -299,8 +328,8 @@ func (p *plan) look(v *VPA) {
 func (p *plan) others(pods []Pod) {
 	defer p.caught(&VPA{})
 	for i := range pods {
-		p.result.State.carry(p.before, &pods[i], p.now)
-		if one, holds := p.result.State.Restarting(&pods[i], p.now); holds {
+		p.result.State.Recommended.carry(p.before, &pods[i], p.now)
+		if one, holds := p.result.State.Recommended.Restarting(&pods[i], p.now); holds {
 			p.restarting.Add(one, budgets(&pods[i])...)
 		}
 	}
@@ -389,6 +418,9 @@ func (p *plan) add(v *VPA, pod *Pod, a Action) {
 }
 
 func (p *plan) skip(v *VPA, pod *Pod, why reason.Reason) {
+	if pod.Share != nil && (why == reason.Unchanged || why == reason.NoRecommendation) {
+		why = reason.HasShare
+	}
 	p.result.Skipped = append(p.result.Skipped, Skip{subject(v, pod), why})
 }
 

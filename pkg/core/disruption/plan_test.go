@@ -140,7 +140,7 @@ func TestInPlaceWaits(t *testing.T) {
 		"resize p1: Retry", "resize p7: OutOfBounds",
 		"skip p0: Deferred", "skip p2: NotRunning", "skip p3: Infeasible", "skip p4: ResizeFailed", "skip p5: WaitingForNode", "skip p6: WaitingForNode",
 	}, told(r))
-	require.Contains(t, r.State.Refused, "uid-p3")
+	require.Contains(t, r.State.Recommended.Refused, "uid-p3")
 
 	require.Equal(t, []string{"skip p0: BelowMinReplicas"}, told(plans(t, deployment(InPlace, 1, small("p0")), defaults())))
 	c.InPlaceMode = false
@@ -164,18 +164,18 @@ func TestReadyPodsAreKept(t *testing.T) {
 func TestResizeTimesDoNotOutliveTheResize(t *testing.T) {
 	v := deployment(InPlaceOrRecreate, 3, pods(3, nil)...)
 	v.Pods[0].Resize = ResizeDeferred
-	memory := State{Resizing: map[string]time.Time{"uid-p0": noon.Add(-400 * time.Second), "uid-gone": noon}}
+	memory := State{Recommended: PodStates{Resizing: map[string]time.Time{"uid-p0": noon.Add(-400 * time.Second), "uid-gone": noon}}}
 	r := Plan(View{VPAs: []VPA{*v}}, memory, defaults(), noon)
 	require.Contains(t, told(r), "evict p0: ResizeStuck")
-	require.NotContains(t, r.State.Resizing, "uid-gone")
+	require.NotContains(t, r.State.Recommended.Resizing, "uid-gone")
 
 	v.Pods[0].UID = "uid-new"
 	r = Plan(View{VPAs: []VPA{*v}}, memory, defaults(), noon)
 	require.Contains(t, told(r), "skip p0: Deferred", "a namesake of an earlier pod")
-	require.Equal(t, noon, r.State.Resizing["uid-new"])
+	require.Equal(t, noon, r.State.Recommended.Resizing["uid-new"])
 
 	v.Pods[0].Resize = NotResizing
-	require.Empty(t, Plan(View{VPAs: []VPA{*v}}, r.State, defaults(), noon).State.Resizing)
+	require.Empty(t, Plan(View{VPAs: []VPA{*v}}, r.State, defaults(), noon).State.Recommended.Resizing)
 
 	v.Pods[0].Resize, v.Pods[0].ResizeSince = ResizeDeferred, noon.Add(-301*time.Second)
 	require.Contains(t, told(Plan(View{VPAs: []VPA{*v}}, State{}, defaults(), noon)), "evict p0: ResizeStuck",
@@ -249,7 +249,7 @@ func TestRefusedByTheNode(t *testing.T) {
 	v := deployment(InPlace, 3, pods(3, nil)...)
 	first := plans(t, v, defaults())
 	memory := first.State
-	put(&memory.Refused, first.Actions[0].UID, requests(first.Actions[0].Containers))
+	put(&memory.Recommended.Refused, first.Actions[0].UID, requests(first.Actions[0].Containers))
 
 	again := Plan(View{VPAs: []VPA{*v}}, memory, defaults(), noon)
 	require.Contains(t, told(again), "skip p0: Infeasible")
@@ -260,7 +260,7 @@ func TestRefusedByTheNode(t *testing.T) {
 	v.Pods[0].Containers[0].Fitted.Requests = resources.Of(1001, 999<<20)
 	require.Contains(t, told(Plan(View{VPAs: []VPA{*v}}, again.State, defaults(), noon)), "resize p0: OutOfBounds", "one target is lower")
 	v.Pods[0].Containers[0].Current.Requests = resources.Of(1000, 1000<<20)
-	require.Empty(t, Plan(View{VPAs: []VPA{*v}}, again.State, defaults(), noon).State.Refused, "it was granted after all")
+	require.Empty(t, Plan(View{VPAs: []VPA{*v}}, again.State, defaults(), noon).State.Recommended.Refused, "it was granted after all")
 }
 
 // A node has refused what the spec asks for. Another target is not refused before it was

@@ -54,9 +54,11 @@ func TestPlan_ResizesProtectedPodsWithoutEviction(t *testing.T) {
 		{name: "deferred for long", protected: reason.OlderRevision, mode: InPlaceOrRecreate, pod: deferred, want: "skip p0: Deferred"},
 		{name: "unanswered", protected: reason.OlderRevision, mode: InPlaceOrRecreate, pod: unanswered, want: "skip p0: WaitingForNode"},
 		{name: "other class", protected: reason.CountsAsFailure, mode: InPlaceOrRecreate, pod: guaranteed, want: "skip p0: CountsAsFailure"},
-		{name: "node to leave", protected: reason.CountsAsFailure, mode: InPlaceOrRecreate, pod: func(p *Pod) { p.Leaves = true },
+		{name: "node to leave", protected: reason.CountsAsFailure, mode: InPlaceOrRecreate, pod: func(p *Pod) { p.Share = &Share{Leaves: true} },
 			want: "skip p0: CountsAsFailure"},
-		{name: "memory refused", protected: reason.CountsAsFailure, mode: InPlaceOrRecreate, pod: func(p *Pod) { p.Shares = &Shares{Refused: reason.NodeFull} },
+		{name: "memory refused", protected: reason.CountsAsFailure, mode: InPlaceOrRecreate, pod: func(p *Pod) {
+			p.Share = &Share{MayEvict: true, Cause: ShareReverted, Target: []policy.Fitted{p.Containers[0].Fitted}, Skip: reason.NodeFull}
+		},
 			want: "skip p0: CountsAsFailure"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -69,8 +71,9 @@ func TestPlan_ResizesProtectedPodsWithoutEviction(t *testing.T) {
 			v.Requirements = tc.requirements
 			c := defaults()
 			c.FreeResizes, c.InPlaceMode = true, tc.mode == InPlace
-			require.Equal(t, tc.want, told(plans(t, v, c))[0])
-			later := planned(v, plans(t, v, c).State, c, noon.Add(48*time.Hour))
+			r := Plan(View{VPAs: []VPA{*v}, Room: NewCapacity(nil, nil)}, State{}, c, noon)
+			require.Equal(t, tc.want, told(r)[0])
+			later := planned(v, r.State, c, noon.Add(48*time.Hour))
 			for _, a := range later.Actions {
 				require.False(t, a.Evict || a.MayEvict, "no eviction after two days either")
 			}

@@ -5,7 +5,9 @@ import (
 	"math/rand/v2"
 	"os"
 	"reflect"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -92,7 +94,40 @@ func (d *dice) pod(n, i int) Pod {
 		}
 		p.Containers = append(p.Containers, c)
 	}
+	if d.roll(3) == 0 {
+		p.Share = d.share(&p)
+	}
 	return p
+}
+
+// share takes some kinds out of what a pod would get, and draws what sharing decides about them.
+func (d *dice) share(p *Pod) *Share {
+	s := &Share{Kinds: [resources.Kinds]bool{d.yes(), d.yes()}, Cause: [...]Cause{ShareReverted, ShareEnded, Shared}[d.roll(3)],
+		Shrinks: d.yes(), MayEvict: d.roll(4) == 0, Leaves: d.roll(8) == 0}
+	if d.roll(4) == 0 {
+		s.Skip = [...]reason.Reason{reason.ChangedOutside, reason.NodeFull, reason.Deferred}[d.roll(3)]
+	}
+	if d.roll(6) == 0 {
+		s.Held = [...]reason.Reason{reason.OutsideWindow, reason.UnderObservation}[d.roll(2)]
+	}
+	for i := range p.Containers {
+		f := &p.Containers[i].Fitted
+		s.Peak = append(s.Peak, *f)
+		target := policy.Fitted{Name: f.Name}
+		for k, shared := range s.Kinds {
+			if k := resources.Kind(k); shared {
+				f.Requests, f.Limits = f.Requests.Without(k), f.Limits.Without(k)
+				f.Bounds = resources.Bounds{Lower: f.Bounds.Lower.Without(k), Target: f.Bounds.Target.Without(k), Upper: f.Bounds.Upper.Without(k)}
+				target.Requests = target.Requests.With(k, resources.Amount(100*d.roll(6)))
+				target.Bounds.Target = target.Requests
+			}
+		}
+		s.Target = append(s.Target, target)
+	}
+	if d.roll(3) == 0 {
+		s.Target = nil
+	}
+	return s
 }
 
 func (d *dice) vpa(n int) VPA {
@@ -146,18 +181,20 @@ func life(t testing.TB, d *dice) (plans int) {
 		}
 		if pass == 0 {
 			checkPauses(t, view, r)
+			checkRecommended(t, view, c, r)
 		}
 		checkPlan(t, view, c, r)
+		checkShares(t, view, r)
 		memory = r.State
 		plans++
 		for _, a := range r.Actions {
-			switch d.roll(4) {
-			case 0:
-				memory.Record(a, Failed, now)
-			case 1:
-				memory.Record(a, TooMuch, now)
-			default:
-				memory.Record(a, Done, now)
+			outcome := [...]Outcome{Failed, TooMuch, Done, Done}[d.roll(4)]
+			before := fmt.Sprint(memory.Recommended, memory.Owners, memory.Left)
+			memory.Record(a, outcome, now)
+			if a.SharesOnly() && before != fmt.Sprint(memory.Recommended, memory.Owners, memory.Left) {
+				t.Fatalf("%s: a share is remembered as a recommendation", a.UID)
+			}
+			if outcome == Done {
 				carry(&view, a, now, d.yes())
 			}
 		}
@@ -178,10 +215,20 @@ func carry(view *View, a Action, now time.Time, effect bool) {
 				p.Created, p.Started = now.Add(time.Second), now.Add(time.Second)
 			}
 			for k := range p.Containers {
-				if effect {
-					p.Containers[k].Asked = p.Containers[k].After()
-					p.Containers[k].Current = p.Containers[k].Asked
+				if !effect {
+					break
 				}
+				c := &p.Containers[k]
+				for one := &a; one != nil; one = one.Share {
+					for _, f := range one.Containers {
+						if f.Name == c.Current.Name {
+							gets := *c
+							gets.Fitted = f
+							c.Asked = gets.After()
+						}
+					}
+				}
+				c.Current = c.Asked
 			}
 		}
 	}
@@ -234,10 +281,23 @@ func checkPlan(t testing.TB, view View, c Config, r Result) {
 			t.Fatalf("%s: reason %q is in no list", s.UID, s.Reason)
 		}
 	}
-	actions := map[string]Action{}
+	actions, shares := map[string]Action{}, map[string]bool{}
 	for _, a := range r.Actions {
-		decide(a.UID)
-		actions[a.UID] = a
+		if !a.SharesOnly() {
+			decide(a.UID)
+			actions[a.UID] = a
+		}
+	}
+	for _, a := range r.Actions {
+		if !a.SharesOnly() {
+			continue
+		}
+		if first, two := actions[a.UID]; two && (!first.Evict && !first.Restarts || shares[a.UID]) {
+			t.Fatalf("%s: both of its parts could be one resize", a.UID)
+		} else if !two {
+			decide(a.UID)
+		}
+		shares[a.UID] = true
 	}
 	total := 0
 	for i := range view.VPAs {
@@ -268,11 +328,13 @@ func checkActions(t testing.TB, v *VPA, actions map[string]Action) {
 			continue
 		}
 		switch {
-		case !p.Changed() || len(a.Containers) == 0:
+		case a.Cause.Shares() && (p.Share == nil || !a.Evict):
+			t.Fatalf("%s does not share", p.UID)
+		case !a.Cause.Shares() && (!p.Changed() || len(a.Containers) == 0):
 			t.Fatalf("%s is disrupted without a difference", p.UID)
 		case !a.Evict && !p.Asks():
 			t.Fatalf("%s already asks for that", p.UID)
-		case p.Boosted && (!p.WantsOOMResize() || !p.CPURefused()):
+		case !a.Cause.Shares() && p.Boosted && (!p.WantsOOMResize() || !p.CPURefused()):
 			t.Fatalf("%s is boosted", p.UID)
 		case v.Mode == Off || v.Mode == Initial:
 			t.Fatalf("%s: the mode changes no pods", p.UID)
@@ -335,6 +397,101 @@ func onTheWay(p *Pod, a Action) bool {
 		}
 	}
 	return len(full) == len(a.Containers)
+}
+
+// checkShares looks that shares get what there is, in order, and nothing else.
+func checkShares(t testing.TB, view View, r Result) {
+	t.Helper()
+	room, kept := view.Room.Clone(), false
+	keepOthers := func() { // what is recommended comes after what is reverted
+		for i := range view.VPAs {
+			for j := range view.VPAs[i].Pods {
+				pod := &view.VPAs[i].Pods[j]
+				if at := slices.IndexFunc(r.Actions, func(a Action) bool { return a.UID == pod.UID && !a.SharesOnly() }); at >= 0 && !kept {
+					room.Keep(pod.Need(), r.Actions[at].Evict)
+				}
+			}
+		}
+		kept = true
+	}
+	var shares []*Action
+	for i := range r.Actions {
+		a := &r.Actions[i]
+		if i > 0 && a.Stage < r.Actions[i-1].Stage {
+			t.Fatal("the actions are not in order")
+		}
+		if a.SharesOnly() {
+			shares = append(shares, a)
+		} else if a.Share != nil {
+			shares = append(shares, a.Share)
+		}
+	}
+	if len(shares) > 0 && room == nil {
+		t.Fatal("nobody knows what there is to share")
+	}
+	inOrder := func(a, b *Action) int { return int(a.Stage) - int(b.Stage) }
+	slices.SortStableFunc(shares, inOrder)
+	for _, a := range shares {
+		pod := podOf(view, a.UID)
+		if a.Evict || a.MayEvict || a.Cause != pod.Share.Cause || pod.Share.Skip != "" || pod.Share.Target == nil {
+			t.Fatalf("%s does not move so", a.UID)
+		}
+		if a.Stage != StageRevert && !kept {
+			keepOthers()
+		}
+		gets := *pod
+		gets.Share, gets.Containers = nil, slices.Clone(pod.Containers)
+		for c := range gets.Containers {
+			gets.Containers[c].Fitted = pod.Share.Target[c]
+		}
+		need := gets.Need()
+		if answer := room.Resize(need); answer != RoomFits {
+			t.Fatalf("%s gets more than there is: %d", a.UID, answer)
+		}
+		room.Keep(need, false)
+	}
+}
+
+func podOf(view View, uid string) *Pod {
+	for i := range view.VPAs {
+		for j := range view.VPAs[i].Pods {
+			if pod := &view.VPAs[i].Pods[j]; pod.UID == uid {
+				return pod
+			}
+		}
+	}
+	return nil
+}
+
+// checkRecommended looks that shares, but for those that are reverted, change nothing of what is recommended.
+func checkRecommended(t testing.TB, view View, c Config, r Result) {
+	t.Helper()
+	view.VPAs = slices.Clone(view.VPAs)
+	for i := range view.VPAs {
+		v := &view.VPAs[i]
+		v.Pods = slices.Clone(v.Pods)
+		for j := range v.Pods {
+			if share := v.Pods[j].Share; share != nil && share.Cause != ShareReverted {
+				rests := *share
+				rests.Target, v.Pods[j].Share = nil, &rests
+			}
+		}
+	}
+	recommended := func(r Result) (all []Action) {
+		for _, a := range r.Actions {
+			if !a.SharesOnly() {
+				a.Share, a.Stage, a.Skip = nil, 0, ""
+				all = append(all, a)
+			}
+		}
+		slices.SortFunc(all, func(a, b Action) int { return strings.Compare(a.UID, b.UID) })
+		return all
+	}
+	without := Plan(view, State{}, c, noon)
+	if !reflect.DeepEqual(r.State.Recommended, without.State.Recommended) || !reflect.DeepEqual(r.State.Owners, without.State.Owners) ||
+		!reflect.DeepEqual(recommended(r), recommended(without)) || !reflect.DeepEqual(r.Backoffs, without.Backoffs) {
+		t.Fatal("shares change what is recommended")
+	}
 }
 
 // checkPauses looks that the first plan of a process keeps the pauses that an

@@ -78,14 +78,14 @@ func (r RestartState) stuck(p *Pod, now time.Time) bool {
 }
 
 // Restarting returns a pod that is being restarted, or false if nobody waits for it.
-func (m State) Restarting(p *Pod, now time.Time) (RestartHolder, bool) {
+func (m PodStates) Restarting(p *Pod, now time.Time) (RestartHolder, bool) {
 	r, known := m.Restarts[p.UID].follow(p, now)
 	return RestartHolder{p.UID, r.Pending}, known && !r.Over && !r.stuck(p, now)
 }
 
 // FollowRestart is Restarting for one who looks again and again without a plan: it keeps
 // what it saw in m.
-func (m *State) FollowRestart(p *Pod, now time.Time) (RestartHolder, bool) {
+func (m *PodStates) FollowRestart(p *Pod, now time.Time) (RestartHolder, bool) {
 	if r, known := m.Restarts[p.UID].follow(p, now); known {
 		put(&m.Restarts, p.UID, r)
 	}

@@ -40,7 +40,7 @@ func (p *plan) reserve(v *VPA, b *Budget) {
 	}
 	for i := range v.Pods {
 		pod := &v.Pods[i]
-		if one, holds := p.result.State.Restarting(pod, p.now); holds {
+		if one, holds := p.result.State.Recommended.Restarting(pod, p.now); holds {
 			b.leaves(pod, one)
 		}
 	}
@@ -49,7 +49,7 @@ func (p *plan) reserve(v *VPA, b *Budget) {
 // awaited reports whether a restart of the pod was asked for and the pod does not show
 // it yet. Caches may be behind.
 func (p *plan) awaited(pod *Pod) bool {
-	r, known := p.result.State.Restarts[pod.UID]
+	r, known := p.result.State.Recommended.Restarts[pod.UID]
 	return known && !r.Over && pod.Ready && !pod.RestartPending()
 }
 

@@ -100,7 +100,7 @@ func TestARestartThatNobodySawNotReadyIsOver(t *testing.T) {
 	c.Tolerance = 1
 	require.Equal(t, []string{"resize or evict p2: OutOfBounds"}, told(planned(v, again.State, c, noon.Add(2*time.Minute)))[:1], "what is over stays over")
 	v.Pods = v.Pods[1:]
-	require.NotContains(t, planned(v, again.State, defaults(), noon.Add(2*time.Minute)).State.Restarts, "uid-p0", "a pod that is gone")
+	require.NotContains(t, planned(v, again.State, defaults(), noon.Add(2*time.Minute)).State.Recommended.Restarts, "uid-p0", "a pod that is gone")
 }
 
 func TestADisruptionBudgetMayCoverSeveralOwners(t *testing.T) {
@@ -179,20 +179,20 @@ func TestARefusedRestartYields(t *testing.T) {
 		require.Len(t, r.Actions, 1)
 		require.Len(t, r.Skipped, 3)
 		memory = r.State
-		put(&memory.Protected, r.Actions[0].UID, now)
+		put(&memory.Recommended.Protected, r.Actions[0].UID, now)
 		order = append(order, r.Actions[0].Pod)
 	}
 	require.Equal(t, []string{"p0", "p1", "p2", "p3", "p0"}, order)
 	for i := range v.Pods {
 		v.Pods[i].Containers[0].Current = v.Pods[i].Containers[0].After()
 	}
-	require.Empty(t, planned(v, memory, defaults(), noon.Add(time.Hour)).State.Protected, "there is nothing left to refuse")
+	require.Empty(t, planned(v, memory, defaults(), noon.Add(time.Hour)).State.Recommended.Protected, "there is nothing left to refuse")
 }
 
 // What the others have left of the budget must do for a pod that was refused before.
 func TestAPodThatYieldsGetsNoBudgetOfItsOwn(t *testing.T) {
 	v, memory := deployment(InPlaceOrRecreate, 3, pods(3, nil)...), State{}
-	put(&memory.Protected, "uid-p0", noon.Add(-time.Minute))
+	put(&memory.Recommended.Protected, "uid-p0", noon.Add(-time.Minute))
 	require.Equal(t, []string{"resize or evict p1: OutOfBounds", "skip p2: BudgetSpent", "skip p0: BudgetSpent"}, told(planned(v, memory, defaults(), noon)))
 	v.Pods[1].Containers[0].Current = v.Pods[1].Containers[0].After()
 	v.Pods[2].Containers[0].Current = v.Pods[2].Containers[0].After()
@@ -316,7 +316,7 @@ func TestNeverTwoRestartsAtOnce(t *testing.T) {
 					switch {
 					case p.UID != a.UID:
 					case random.IntN(5) == 0:
-						put(&memory.Protected, p.UID, now)
+						put(&memory.Recommended.Protected, p.UID, now)
 					default:
 						asked(p)
 						p.Noted, s.phase[p.UID] = &Noted{Restart: a.Restart}, accepted
@@ -376,7 +376,7 @@ func TestARestartThatNeverComesHoldsNobodyForEver(t *testing.T) {
 		require.Empty(t, pass(59), name)
 		require.Equal(t, []string{"p1"}, pass(60), name)
 		asking := memory
-		asking.Restarts = maps.Clone(memory.Restarts)
+		asking.Recommended.Restarts = maps.Clone(memory.Recommended.Restarts)
 		ask(&asking, v.Pods[0].UID, Restart{At: noon.Add(60 * time.Minute)})
 		require.Empty(t, planned(v, asking, c, noon.Add(61*time.Minute)).Actions, "%s: what was asked for a moment ago may be granted", name)
 		require.Equal(t, []string{"p1"}, pass(120), name)

@@ -145,7 +145,7 @@ func TestALimitThatDoesNotArriveIsNoEffect(t *testing.T) {
 
 // A larger limit was not asked for before, though the request was: it does not wait.
 func TestALargerLimitIsAskedForAnew(t *testing.T) {
-	var m State
+	var m PodStates
 	first, more := separate(100, 150, 100, 200), separate(100, 150, 100, 300)
 	for range 5 {
 		m.tried(first.UID, first.Fitted(), noon)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 )
@@ -23,7 +24,7 @@ func onNode(p *Pod) {
 }
 
 // What finds no room is asked for once, so that its node grants it as soon as there is some; with
-// OnlyFitting never.
+// onlyFitting never.
 func TestWhatDoesNotFitIsNotAskedFor(t *testing.T) {
 	v := deployment(InPlace, 2, pods(2, func(_ int, p *Pod) { onNode(p) })...)
 	plan := func(c Config) []string {
@@ -32,7 +33,7 @@ func TestWhatDoesNotFitIsNotAskedFor(t *testing.T) {
 	c := defaults()
 	c.FreeResizes = true
 	require.Equal(t, []string{"resize p0: OutOfBounds", "resize p1: OutOfBounds"}, plan(c))
-	c.OnlyFitting = true
+	c.onlyFitting = true
 	require.Equal(t, []string{"resize p0: OutOfBounds", "skip p1: NodeFull"}, plan(c), "the first one takes all there is")
 }
 
@@ -43,7 +44,10 @@ func TestPodsThatAreToLeaveTheirNode(t *testing.T) {
 		return deployment(InPlaceOrRecreate, 4, pods(4, func(i int, p *Pod) {
 			onNode(p)
 			p.Containers[0] = container(1000, 1000, 1000, 1000)
-			p.Leaves, p.Ready = i < 3, i < ready
+			p.Ready = i < ready
+			if i < 3 {
+				p.Share = &Share{Leaves: true}
+			}
 			for _, change := range changes {
 				change(i, p)
 			}
@@ -94,8 +98,11 @@ func TestAPodLeavesOnlyForAnotherNode(t *testing.T) {
 	} {
 		v := deployment(InPlaceOrRecreate, 2, pods(2, func(i int, p *Pod) {
 			p.Containers[0] = container(1000, 1000, 1000, 1000)
-			if p.Leaves = i == 0; p.Leaves && test.leave != nil {
-				test.leave(p)
+			if i == 0 {
+				p.Share = &Share{Leaves: true}
+				if test.leave != nil {
+					test.leave(p)
+				}
 			}
 			onNode(p)
 		})...)
@@ -126,7 +133,7 @@ func TestOneLeaverAnHour(t *testing.T) {
 	for minute := range 121 {
 		at = noon.Add(time.Duration(minute) * time.Minute)
 		v := deployment(InPlaceOrRecreate, 4, pods(4, func(_ int, p *Pod) {
-			p.Containers[0], p.Leaves, p.UID = container(1000, 1000, 1000, 1000), true, p.Name+at.String()
+			p.Containers[0], p.Share, p.UID = container(1000, 1000, 1000, 1000), &Share{Leaves: true}, p.Name+at.String()
 			onNode(p)
 		})...)
 		v.Groups[0].Key = "web"
@@ -152,7 +159,7 @@ func TestOneLeaverAnHour(t *testing.T) {
 // sharer is a pod on a node that has its share of CPU, 300 of 1000 millicores, and is to get other memory.
 func sharer(p *Pod) {
 	whole := container(300, 1000, 1000, 2000)
-	p.Shares, p.Containers[0] = &Shares{Whole: []Container{whole}}, whole
+	p.Share, p.Containers[0] = &Share{Kinds: [resources.Kinds]bool{resources.CPU: true}, Peak: []policy.Fitted{whole.Fitted}}, whole
 	f := &p.Containers[0].Fitted
 	f.Requests, f.Bounds.Lower, f.Bounds.Target, f.Bounds.Upper = f.Requests.Without(resources.CPU), f.Bounds.Lower.Without(resources.CPU), f.Bounds.Target.Without(resources.CPU), f.Bounds.Upper.Without(resources.CPU)
 	onNode(p)
@@ -209,7 +216,7 @@ func TestAShareThatIsNotGrantedEvictsNobody(t *testing.T) {
 		"infeasible":              {ResizeInfeasible, func(*Pod) {}, "skip p0: Infeasible"},
 		"memory, too":             {ResizeDeferred, func(p *Pod) { p.Containers[0].Asked.Requests = resources.Of(600, 1500<<20) }, "evict p0: ResizeStuck"},
 		"a memory limit, too":     {ResizeDeferred, func(p *Pod) { p.Containers[0].Asked.Limits = resources.Of(0, 1500<<20) }, "evict p0: ResizeStuck"},
-		"it does not share":       {ResizeDeferred, func(p *Pod) { p.Shares = nil }, "evict p0: ResizeStuck"},
+		"it does not share":       {ResizeDeferred, func(p *Pod) { p.Share = nil }, "evict p0: ResizeStuck"},
 		"nobody asks for another": {ResizeDeferred, func(p *Pod) { p.Containers[0].Asked = p.Containers[0].Current }, "evict p0: ResizeStuck"},
 		"it does not work": {ResizeDeferred, func(p *Pod) {
 			p.Ready, p.Containers[0].OOM = false, OOM{noon.Add(-time.Hour), noon.Add(-time.Minute)}
@@ -219,7 +226,7 @@ func TestAShareThatIsNotGrantedEvictsNobody(t *testing.T) {
 			v := deployment(mode, 3, pods(3, func(i int, p *Pod) {
 				sharer(p)
 				if i > 0 {
-					p.Containers[0], p.Shares = container(1000, 1000, 1000, 1000), nil
+					p.Containers[0], p.Share = container(1000, 1000, 1000, 1000), nil
 					return
 				}
 				p.Resize, p.ResizeSince, p.Containers[0].Asked.Requests = test.resize, noon.Add(-time.Hour), resources.Of(600, 1000<<20)
@@ -238,7 +245,7 @@ func TestPodsThatAreRefusedMemoryAfterAKill(t *testing.T) {
 			onNode(p)
 			p.Containers[0] = container(1000, 1000, 1000, 1000)
 			if i == 2 {
-				p.Shares = &Shares{Refused: why}
+				p.Share = &Share{MayEvict: true, Cause: ShareReverted, Target: []policy.Fitted{p.Containers[0].Fitted}, Skip: why}
 			}
 			for _, change := range changes {
 				change(i, p)
@@ -258,7 +265,11 @@ func TestPodsThatAreRefusedMemoryAfterAKill(t *testing.T) {
 		v := starving(reason.Deferred, func(_ int, p *Pod) { p.Resize, p.ResizeSince = ResizeDeferred, noon.Add(-after) })
 		require.Equal(t, evicted, slices.Contains(plan(v), "evict p2: MemoryRefused"), after)
 	}
-	leaving := func(i int, p *Pod) { p.Leaves = i == 0 }
+	leaving := func(i int, p *Pod) {
+		if i == 0 {
+			p.Share = &Share{Leaves: true}
+		}
+	}
 	v := starving(reason.NodeFull, leaving)
 	require.Contains(t, plan(v), "evict p2: MemoryRefused")
 	require.Contains(t, told(Plan(View{VPAs: []VPA{*v}, Room: crowding(0)}, State{Left: map[string]time.Time{"owner": noon}}, defaults(), noon)), "evict p2: MemoryRefused")

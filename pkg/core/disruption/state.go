@@ -8,10 +8,20 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// State is what one plan must know of earlier ones; the zero value knows of none.
-// Entries by the UID of a pod are dropped when a view no longer has the pod, those by
-// owner a day after the last change, or after leaveInterval.
+// State is what one plan must know of earlier ones. The zero value knows of none.
 type State struct {
+	Recommended PodStates // of the recommendations
+	// Shared are those of the shares, by shareStep. A share of another step starts fresh: its target is new.
+	Shared [shareSteps]PodStates
+	// Owners holds what came of the last changes, by Group.Key, for a day after the last one.
+	Owners map[string]ChangeRecord
+	// Left is when a pod was last evicted because it leaves its node, by Group.Key, for leaveInterval.
+	Left map[string]time.Time
+}
+
+// PodStates is what one plan must know of the pods of earlier ones, by UID. Entries are dropped
+// when a view no longer has the pod.
+type PodStates struct {
 	// Resizing is when a pod was first seen in its resize, for pods that do
 	// not show since when.
 	Resizing map[string]time.Time
@@ -26,10 +36,6 @@ type State struct {
 	// Protected is when a pod could last not be changed although the plan said so, as for
 	// a PodDisruptionBudget, or because its memory is in use.
 	Protected map[string]time.Time
-	// Owners holds what came of the last changes, by Group.Key.
-	Owners map[string]ChangeRecord
-	// Left is when a pod was last evicted because it leaves its node, by Group.Key, for leaveInterval.
-	Left map[string]time.Time
 }
 
 // leaveInterval is how long no further pod of an owner leaves its node: what comes back to it
@@ -57,6 +63,10 @@ const (
 // Record takes over what came of an action of the last plan. Nobody else changes a State
 // but Plan.
 func (m *State) Record(a Action, o Outcome, now time.Time) {
+	pods := &m.Recommended
+	if a.SharesOnly() {
+		pods = &m.Shared[stepOf(a.Cause)]
+	}
 	switch o {
 	case Done:
 		if a.Owner != "" {
@@ -69,15 +79,15 @@ func (m *State) Record(a Action, o Outcome, now time.Time) {
 			return
 		}
 		if !a.Restart.At.IsZero() { // one that waits for its node waits since the first resize
-			put(&m.Restarts, a.UID, RestartState{Restart: a.Restart, Pending: m.Restarts[a.UID].Pending})
+			put(&pods.Restarts, a.UID, RestartState{Restart: a.Restart, Pending: pods.Restarts[a.UID].Pending})
 		}
 	case Prevented: // others go first from now on
-		put(&m.Protected, a.UID, now)
+		put(&pods.Protected, a.UID, now)
 		return
 	case TooMuch:
-		put(&m.Refused, a.UID, requests(a.Containers))
+		put(&pods.Refused, a.UID, requests(a.Containers))
 	}
-	m.tried(a.UID, a.Containers, now)
+	pods.tried(a.UID, a.Containers, now)
 }
 
 // put sets an entry of a map that may be nil.
@@ -94,12 +104,15 @@ func (m State) Next(now time.Time) State {
 	maps.DeleteFunc(owners, func(_ string, r ChangeRecord) bool { return r.Expired(now) })
 	left := maps.Clone(m.Left)
 	maps.DeleteFunc(left, func(_ string, at time.Time) bool { return now.Sub(at) >= leaveInterval })
-	return State{Left: left, Resizing: map[string]time.Time{}, Crowded: map[string]time.Time{}, Tries: map[string]Try{},
-		Refused: map[string]map[string]resources.List{}, Owners: owners}
+	return State{Recommended: newPodStates(), Owners: owners, Left: left}
 }
 
-// carry takes over what the state before knows of a pod.
-func (m *State) carry(before State, p *Pod, now time.Time) {
+func newPodStates() PodStates {
+	return PodStates{Resizing: map[string]time.Time{}, Crowded: map[string]time.Time{}, Tries: map[string]Try{}, Refused: map[string]map[string]resources.List{}}
+}
+
+// carry takes over what the states before know of a pod.
+func (m *PodStates) carry(before PodStates, p *Pod, now time.Time) {
 	if p.ResizeSince.IsZero() && (p.Resize != NotResizing || p.Unanswered()) {
 		m.Resizing[p.UID] = before.Since(p, now)
 	}
@@ -150,7 +163,7 @@ const (
 // tried records that a resize was asked for at now. What is asked for again
 // although nothing came of it waits longer each time; the second time follows
 // at once.
-func (m *State) tried(uid string, wanted []policy.Fitted, now time.Time) {
+func (m *PodStates) tried(uid string, wanted []policy.Fitted, now time.Time) {
 	try := Try{For: wantedSizes(wanted), Until: now}
 	if before := m.Tries[uid]; maps.Equal(before.For, try.For) {
 		try.Count = before.Count + 1
@@ -161,12 +174,12 @@ func (m *State) tried(uid string, wanted []policy.Fitted, now time.Time) {
 
 // Waits reports whether what the pod would get was asked for in vain, and is not to be
 // asked for again at now.
-func (m State) Waits(p *Pod, now time.Time) bool {
+func (m PodStates) Waits(p *Pod, now time.Time) bool {
 	return m.Asked(p) && now.Before(m.Tries[p.UID].Until)
 }
 
 // Asked reports whether what the pod would get was asked for before.
-func (m State) Asked(p *Pod) bool {
+func (m PodStates) Asked(p *Pod) bool {
 	try, known := m.Tries[p.UID]
 	return known && maps.Equal(try.For, wantedSizes(p.Fitted()))
 }
@@ -190,7 +203,7 @@ func requests(of []policy.Fitted) map[string]resources.List {
 }
 
 // granted reports whether the pod has got what its node once refused.
-func (m State) granted(p *Pod) bool {
+func (m PodStates) granted(p *Pod) bool {
 	refused := m.Refused[p.UID]
 	return p.Resize == NotResizing && !p.Any(func(c *Container, k resources.Kind) bool {
 		return c.Current.Requests.Value(k) < refused[c.Fitted.Name].Value(k)
@@ -199,7 +212,7 @@ func (m State) granted(p *Pod) bool {
 
 // NodeRefuses reports whether the node is known to refuse the targets of the pod. A
 // lower target for any container gives it another chance.
-func (m State) NodeRefuses(p *Pod) bool {
+func (m PodStates) NodeRefuses(p *Pod) bool {
 	refused, known := m.Refused[p.UID]
 	return known && !p.Any(func(c *Container, k resources.Kind) bool {
 		was, had := refused[c.Fitted.Name].Get(k)
@@ -210,7 +223,7 @@ func (m State) NodeRefuses(p *Pod) bool {
 
 // Since is when the pod entered the current state of its resize; now if that is not
 // known.
-func (m State) Since(p *Pod, now time.Time) time.Time {
+func (m PodStates) Since(p *Pod, now time.Time) time.Time {
 	if !p.ResizeSince.IsZero() {
 		return p.ResizeSince
 	}

@@ -29,6 +29,7 @@ type VPA struct {
 	Mode            Mode
 	Ungated         bool          // a SizingPolicy asks for mode InPlace, which needs no Config.InPlaceMode
 	Outdated        bool          // what is recommended may be for another target than the VPA has now
+	Held            reason.Reason // why no pod gets what is recommended, although shares may still move; empty: they do
 	MinReplicas     int           // live pods that an owner must have; 0: Config.MinReplicas
 	QuickOOM        time.Duration // 0: Config.QuickOOM
 	Requirements    []Requirement // all must hold for one container of a pod
@@ -71,7 +72,6 @@ type Pod struct {
 	Sized                bool          // a VPA has given it its sizes, so its template may ask for less
 	Static               bool          // its node has the static CPU manager policy
 	MemoryOnly           bool          // though held, it may be given memory after an out-of-memory kill
-	Leaves               bool          // it is to leave its node, whatever it would get: those that share that need more than there is
 	Restarts             int32         // how often its ordinary containers were restarted, in all
 	Noted                *Noted        // what earlier plans wrote on it; nil: nothing
 	Held                 reason.Reason // why a rollout under a SizingPolicy holds it; empty: it does not
@@ -84,25 +84,7 @@ type Pod struct {
 	Traits     PodTraits          // which quotas count it
 	Fixed      []policy.Container // containers that are never sized, such as init containers
 	Containers []Container
-	// Shares is what it shares with others of its node; nil: nothing.
-	Shares *Shares
-}
-
-// Shares is what a pod shares with others of its node, which plans of all else do not look at.
-type Shares struct {
-	// Whole are the Containers with that, too, as a new pod would have them.
-	Whole []Container
-	// Refused is why the pod, which ran out of memory that it shares and may be evicted for that, gets
-	// no more in place; empty: it does, or must not be evicted.
-	Refused reason.Reason
-}
-
-// whole returns the Containers with what the pod shares; nil: it shares nothing.
-func (p *Pod) whole() []Container {
-	if p.Shares == nil {
-		return nil
-	}
-	return p.Shares.Whole
+	Share      *Share // what sharing decides about it; nil: nothing
 }
 
 // Noted is what plans wrote on a pod for those after them.
@@ -176,7 +158,9 @@ type Config struct {
 	StabilizationWindow time.Duration // how long a change lasts at least before it is undone; doubled each time
 	Autoscaled          bool          // nodes are added for pods that find none
 	CapToRoom           bool          // a pod that finds no room for all of a resize gets what there is
-	OnlyFitting         bool          // a resize for which its node has no room now is not asked for, and waits in no kubelet
+	IgnoreCapacity      bool          // what is recommended needs no room; shares do
+
+	onlyFitting bool // a resize for which its node has no room now is not asked for, and waits in no kubelet
 }
 
 // DefaultConfig returns the settings of an updater without flags.

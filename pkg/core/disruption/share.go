@@ -1,0 +1,264 @@
+package disruption
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// Share is the part of the target of a pod that depends on what the other pods of its node need.
+type Share struct {
+	Kinds    [resources.Kinds]bool // that the pod shares. Container.Fitted has none of them
+	Cause    Cause                 // ShareReverted, ShareEnded or Shared
+	Target   []policy.Fitted       // of Kinds, for each container. Nil: the pod keeps what it has
+	Peak     []policy.Fitted       // of all kinds, for each container: what a new pod gets
+	Shrinks  bool                  // Target takes something from a container
+	MayEvict bool                  // a pod that ran out of memory is evicted if its node refuses Target
+	Leaves   bool                  // the pod leaves its node, whatever else it would get: bases exceed what there is
+	Skip     reason.Reason         // why the pod keeps its share for now
+	Held     reason.Reason         // why its rollout forbids an eviction for its share
+}
+
+// Leaves reports whether the pod leaves its node.
+func (p *Pod) Leaves() bool { return p.Share != nil && p.Share.Leaves }
+
+// Leaving reports whether the pod may be evicted for its share.
+func (p *Pod) Leaving() bool { return p.Share != nil && (p.Share.Leaves || p.Share.MayEvict) }
+
+// peak returns what the containers of a new pod get; nil: the same.
+func (p *Pod) peak() []policy.Fitted {
+	if p.Share == nil {
+		return nil
+	}
+	return p.Share.Peak
+}
+
+// Stage is when an action is carried out.
+type Stage int8
+
+// The stages, in order.
+const (
+	StageRevert         Stage = iota - 1 // a share that did harm is reverted, with the rest of the target where one resize does both
+	StageRecommendation                  // recommendations, with shares
+	StageEnd                             // shares that end
+	StageShrink                          // shares that take something
+	StageGrow                            // other shares
+)
+
+// inStages sorts actions by stage.
+func inStages(actions []Action) []Action {
+	slices.SortStableFunc(actions, func(a, b Action) int { return cmp.Compare(a.Stage, b.Stage) })
+	return actions
+}
+
+// shareStep is one of the plans for shares.
+type shareStep uint8
+
+// The steps. What is freed by one counts from the next iteration on.
+const (
+	revertStep shareStep = iota
+	endStep
+	moveStep
+	shareSteps
+)
+
+// stepOf returns the step of shares with a cause.
+func stepOf(c Cause) shareStep {
+	switch c {
+	case ShareReverted:
+		return revertStep
+	case ShareEnded:
+		return endStep
+	}
+	return moveStep
+}
+
+// stage returns the stage of an action for the share alone.
+func (s *Share) stage() Stage {
+	switch {
+	case s.Cause == ShareReverted:
+		return StageRevert
+	case s.Cause == ShareEnded:
+		return StageEnd
+	case s.Shrinks:
+		return StageShrink
+	}
+	return StageGrow
+}
+
+// SharesOnly reports whether an action gives a pod its share and nothing else.
+func (a *Action) SharesOnly() bool { return a.Cause.Shares() && !a.Evict }
+
+// sharePlan plans the shares of a view: in place, where the node has room, without budget or stabilization.
+type sharePlan struct {
+	now    time.Time
+	before [shareSteps]PodStates
+	room   *Capacity // what is left beside all that is planned; nil: unknown, no share moves
+	vpas   [shareSteps][]*VPA
+	moving map[string]*Share // by UID of the pod
+
+	states   [shareSteps]PodStates
+	actions  []Action
+	skipped  map[string]reason.Reason // by UID
+	problems []Problem
+}
+
+func newSharePlan(order []*VPA, room *Capacity, before [shareSteps]PodStates, now time.Time) *sharePlan {
+	s := &sharePlan{now: now, before: before, room: room, skipped: map[string]reason.Reason{}}
+	for _, v := range order {
+		if !v.Outdated { // else nobody knows the peaks
+			s.add(v)
+		}
+	}
+	return s
+}
+
+// add adds the pods of a VPA whose share moves, to a VPA of their step that allows nothing but that.
+func (s *sharePlan) add(v *VPA) {
+	var parts [shareSteps]*VPA
+	for i := range v.Pods {
+		pod := v.Pods[i]
+		share := pod.Share
+		if share == nil || share.Target == nil {
+			continue
+		}
+		step := stepOf(share.Cause)
+		if parts[step] == nil {
+			part := *v
+			part.Mode, part.Ungated, part.Held, part.Requirements, part.Pods = InPlace, true, "", nil, nil
+			part.Groups = slices.Clone(v.Groups)
+			for g := range part.Groups {
+				part.Groups[g].Key = "" // changes of shares are not remembered of their owner
+			}
+			parts[step] = &part
+			s.vpas[step] = append(s.vpas[step], &part)
+		}
+		if s.moving == nil {
+			s.moving = map[string]*Share{}
+		}
+		s.moving[pod.UID] = share
+		// Neither its rollout nor budgets hold a share, and pods with exclusive CPUs do not share.
+		pod.Share, pod.Held, pod.MemoryOnly, pod.Static, pod.Budgets = nil, share.Skip, false, false, nil
+		pod.Containers = slices.Clone(pod.Containers)
+		for c := range pod.Containers {
+			pod.Containers[c].Fitted = share.Target[c]
+		}
+		parts[step].Pods = append(parts[step].Pods, pod)
+	}
+}
+
+// plan plans the shares of a step, and takes the room that they need.
+func (s *sharePlan) plan(step shareStep) {
+	if len(s.vpas[step]) == 0 {
+		return
+	}
+	if s.room == nil {
+		s.states[step] = s.before[step]
+		return
+	}
+	p := plan{config: Config{FreeResizes: true, onlyFitting: true}, now: s.now, before: s.before[step], room: s.room}
+	p.result.State.Recommended = newPodStates()
+	p.all(s.vpas[step])
+	for i := range p.result.Actions {
+		a := &p.result.Actions[i]
+		share := s.moving[a.UID]
+		a.Cause, a.Stage, a.Shrinks = share.Cause, share.stage(), share.Shrinks
+	}
+	s.states[step] = p.result.State.Recommended
+	s.actions, s.problems = append(s.actions, p.result.Actions...), append(s.problems, p.result.Problems...)
+	for _, skip := range p.result.Skipped {
+		s.skipped[skip.UID] = skip.Reason
+	}
+}
+
+// refused returns why pods that ran out of memory, and may be evicted, do not get more in place.
+func (s *sharePlan) refused() map[string]reason.Reason {
+	refused := map[string]reason.Reason{}
+	for uid, why := range s.skipped {
+		if s.moving[uid].MayEvict {
+			refused[uid] = why
+		}
+	}
+	return refused
+}
+
+// keep takes the room that planned recommendations need in full: what is not there for them now is not there for shares.
+func (s *sharePlan) keep(order []*VPA, actions []Action) {
+	if s.room == nil || len(s.moving) == 0 || len(actions) == 0 {
+		return
+	}
+	needed := make(map[string]*Action, len(actions))
+	for i := range actions {
+		needed[actions[i].UID] = &actions[i]
+	}
+	for _, v := range order {
+		for i := range v.Pods {
+			if a := needed[v.Pods[i].UID]; a != nil {
+				s.room.Keep(v.Pods[i].Need(), a.Evict)
+			}
+		}
+	}
+}
+
+// join adds the shares to a plan of recommendations. Both parts of a pod are one action, unless the recommendation
+// restarts or evicts it: then the share is an action for the case that this is refused.
+func (s *sharePlan) join(r *Result) {
+	r.State.Shared, r.Problems = s.states, append(r.Problems, s.problems...)
+	if len(s.moving) == 0 {
+		return
+	}
+	slices.SortStableFunc(s.actions, func(a, b Action) int { // those that shrink first, in each stage
+		switch {
+		case a.Stage != b.Stage || a.Shrinks == b.Shrinks:
+			return cmp.Compare(a.Stage, b.Stage)
+		case a.Shrinks:
+			return -1
+		}
+		return 1
+	})
+	shares := make(map[string]*Action, len(s.actions))
+	for i := range s.actions {
+		shares[s.actions[i].UID] = &s.actions[i]
+	}
+	joined := map[string]bool{}
+	for i := range r.Actions {
+		a := &r.Actions[i]
+		if share := shares[a.UID]; share != nil && !a.Evict && !a.Restarts {
+			a.Share, a.Stage, joined[a.UID] = share, min(share.Stage, StageRecommendation), true
+		}
+		if !a.Evict {
+			a.Skip = s.skipped[a.UID]
+		}
+	}
+	r.Skipped = slices.DeleteFunc(r.Skipped, func(skip Skip) bool {
+		share := shares[skip.UID]
+		if share != nil && !atRest(skip.Reason) {
+			share.Skip = skip.Reason
+		}
+		return share != nil
+	})
+	for i := range r.Skipped {
+		if skip := &r.Skipped[i]; atRest(skip.Reason) {
+			skip.Reason = cmp.Or(s.skipped[skip.UID], skip.Reason)
+		}
+	}
+	for _, a := range s.actions {
+		if !joined[a.UID] {
+			r.Actions = append(r.Actions, a)
+		}
+	}
+	inStages(r.Actions)
+}
+
+// atRest reports whether a reason means that a pod has the recommended resources, or nearly.
+func atRest(r reason.Reason) bool {
+	switch r {
+	case reason.Unchanged, reason.NoRecommendation, reason.SmallChange, reason.TooYoung, reason.HasShare:
+		return true
+	}
+	return false
+}

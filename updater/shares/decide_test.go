@@ -1,0 +1,50 @@
+package shares
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sharing"
+)
+
+func TestFacts_Decide(t *testing.T) {
+	type kinds = [resources.Kinds]bool
+	now := time.Date(2026, 1, 2, 12, 0, 0, 5, time.UTC)
+	none, cpu, memory, both := kinds{}, kinds{resources.CPU: true}, kinds{resources.Memory: true}, kinds{true, true}
+	shrunk := sharing.Mark{Kinds: cpu, At: now.Add(-time.Minute).Truncate(time.Second), Restarts: 1}
+	reverted := sharing.Mark{Kinds: cpu, At: now.Add(-time.Hour).Truncate(time.Second), Restarts: 1, Reverted: true}
+	with := func(m sharing.Mark, kinds kinds) sharing.Mark { m.Kinds = kinds; return m }
+	for _, tc := range []struct {
+		name  string
+		facts facts
+		want  decision
+	}{
+		{"ends", facts{standing: Ends, kinds: cpu, ends: cpu, mark: shrunk}, decision{disruption.ShareEnded, cpu, shrunk, false}},
+		{"ends, whatever else happened", facts{standing: Ends, kinds: cpu, ends: cpu, mark: shrunk, harmed: true, killed: true, restarts: 4},
+			decision{disruption.ShareEnded, cpu, shrunk, false}},
+		{"new harm", facts{standing: Acts, kinds: both, mark: shrunk, harmed: true, killed: true, restarts: 4},
+			decision{disruption.ShareReverted, both, sharing.Mark{Kinds: both, At: now.Truncate(time.Second), Restarts: 4, Reverted: true}, true}},
+		{"new harm while nothing is known of the policy", facts{standing: Waits, kinds: cpu, mark: shrunk, harmed: true, restarts: 4},
+			decision{disruption.ShareReverted, cpu, sharing.Mark{Kinds: cpu, At: now.Truncate(time.Second), Restarts: 4, Reverted: true}, true}},
+		{"harm in the last 24 hours", facts{standing: Acts, kinds: both, mark: reverted, killed: true}, decision{disruption.ShareReverted, both, with(reverted, both), false}},
+		{"harm in the last 24 hours, waiting", facts{standing: Waits, kinds: cpu, mark: reverted}, decision{disruption.ShareReverted, cpu, reverted, false}},
+		{"harm before", facts{standing: Waits, kinds: cpu, mark: sharing.Mark{Kinds: cpu, At: now.Add(-25 * time.Hour), Reverted: true}}, decision{}},
+		{"killed", facts{standing: Acts, kinds: both, mark: shrunk, killed: true}, decision{disruption.ShareReverted, memory, with(shrunk, both), false}},
+		{"killed, waiting", facts{standing: Waits, kinds: both, mark: with(shrunk, both), killed: true}, decision{disruption.ShareReverted, memory, with(shrunk, both), false}},
+		{"killed, and CPU is not shared any more", facts{standing: Acts, kinds: both, ends: cpu, mark: shrunk, killed: true},
+			decision{disruption.ShareReverted, both, with(shrunk, both), false}},
+		{"waits", facts{standing: Waits, kinds: cpu, mark: shrunk}, decision{}},
+		{"a kind is not shared any more", facts{standing: Acts, kinds: both, ends: cpu, mark: shrunk}, decision{disruption.Shared, cpu, with(shrunk, both), false}},
+		{"shares", facts{standing: Acts, kinds: both, mark: shrunk}, decision{disruption.Shared, none, with(shrunk, both), false}},
+		{"shares for the first time", facts{standing: Acts, kinds: cpu}, decision{disruption.Shared, none, sharing.Mark{Kinds: cpu}, false}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.facts.now = now
+			require.Equal(t, tc.want, tc.facts.decide())
+		})
+	}
+}
