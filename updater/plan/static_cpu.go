@@ -120,6 +120,9 @@ func (n *StaticCPUNodes) Mark(v *disruption.View, object func(disruption.Subject
 
 func each(v *disruption.View, do func(*disruption.Pod)) {
 	for i := range v.VPAs {
+		if v.VPAs[i].Held != "" {
+			continue // nothing is recommended for its pods
+		}
 		pods := v.VPAs[i].Pods
 		for j := range pods {
 			do(&pods[j])

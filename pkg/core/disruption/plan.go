@@ -239,16 +239,16 @@ func (p *plan) vpa(v *VPA) {
 			starving = append(starving, pod)
 		} else if pod.Leaves() {
 			leaving = append(leaving, pod)
-		} else if a := Assess(v, pod, p.config, p.now); pod.Held != "" && (a.Reason == reason.Unchanged || a.Reason == reason.NoRecommendation) {
-			p.skip(v, pod, pod.Held) // a part of the change is left out, and nothing is left
+		} else if a, held := Assess(v, pod, p.config, p.now), p.held(pod); held != "" && (a.Reason == reason.Unchanged || a.Reason == reason.NoRecommendation) {
+			p.skip(v, pod, held) // a part of the change is left out, and nothing is left
 		} else if a.Reason != "" {
 			p.skip(v, pod, a.Reason)
-		} else if pod.Held == "" {
+		} else if held == "" {
 			candidates = append(candidates, candidate{pod, a})
 		} else if memory := pod.withMemory(); memory != nil {
 			candidates = append(candidates, candidate{memory, a})
 		} else {
-			p.skip(v, pod, pod.Held)
+			p.skip(v, pod, held)
 		}
 	}
 	if len(candidates)+len(leaving)+len(starving) == 0 {
@@ -272,6 +272,15 @@ func (p *plan) vpa(v *VPA) {
 	for _, pod := range leaving {
 		p.leave(v, pod, s.Budget)
 	}
+}
+
+// held returns why a rollout holds a pod; empty: it does not. One that may be evicted for a share that is refused is
+// held like that eviction.
+func (p *plan) held(pod *Pod) reason.Reason {
+	if p.refused[pod.UID] != "" && pod.Held != reason.EvictionNotAllowed {
+		return cmp.Or(pod.Share.Held, pod.Held)
+	}
+	return pod.Held
 }
 
 // leave plans the eviction of a pod that is to leave its node, unless it is the second of its owner
