@@ -304,8 +304,8 @@ func (l *Loop) plan(ctx context.Context, view *disruption.View, sharesMove bool,
 	settings := l.config
 	settings.IgnoreCapacity = true
 	result := l.planned(ctx, *view, settings, now)
-	if slices.ContainsFunc(result.Actions, func(a disruption.Action) bool { return !a.SharesOnly() }) {
-		l.budgets.Mark(view, result.Actions, now)
+	if changes := slices.DeleteFunc(slices.Clone(result.Actions), func(a disruption.Action) bool { return a.SharesOnly() }); len(changes) > 0 {
+		l.budgets.Mark(view, changes, now)
 		if !sharesMove && !l.config.IgnoreCapacity {
 			l.readCapacity(ctx, view)
 		}
