@@ -31,6 +31,7 @@ import (
 	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/serving"
+	"loadline.dev/loadline/pkg/testkit"
 )
 
 // start is the time of the first pass in these tests.
@@ -90,6 +91,9 @@ func (w *world) begin() *world {
 	w.t.Cleanup(a.stop)
 	loop, err := a.start()
 	require.NoError(w.t, err)
+	require.Eventually(w.t, func() bool {
+		return testkit.Watched(w.kube, "pods") && testkit.Watched(w.vpas, "verticalpodautoscalers")
+	}, time.Minute, time.Millisecond)
 	w.loop = loop
 	return w
 }

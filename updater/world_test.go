@@ -123,6 +123,9 @@ func (w *world) start(config *Config) {
 	if c, is := w.loop.executor.(*actuate.Cluster); is {
 		c.Usage = nil // fake clients have no REST client
 	}
+	require.Eventually(w.t, func() bool {
+		return testkit.Watched(w.kube, "pods") && testkit.Watched(w.vpa, "verticalpodautoscalers")
+	}, time.Minute, time.Millisecond)
 	if reader := w.loop.workloads; reader.Nodes != nil { // a start does not wait for nodes, which may be forbidden
 		_ = wait.PollUntilContextTimeout(w.t.Context(), time.Millisecond, 2*time.Second, true, func(context.Context) (bool, error) { return reader.NodeInformer.HasSynced(), nil })
 	}

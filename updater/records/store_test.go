@@ -27,6 +27,7 @@ import (
 	"loadline.dev/loadline/pkg/generated/informers/externalversions"
 	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/pkg/testkit"
 )
 
 var (
@@ -64,7 +65,7 @@ func watch(t *testing.T, dryRun bool, objects ...runtime.Object) (*Store, *fake.
 	t.Cleanup(factory.Shutdown)
 	t.Cleanup(stop)
 	factory.Start(ctx.Done())
-	require.Eventually(t, s.synced, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return s.synced() && testkit.Watched(client, "sizingrecords") }, time.Minute, time.Millisecond)
 	client.ClearActions()
 	return s, client
 }

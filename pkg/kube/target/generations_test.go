@@ -14,6 +14,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/testkit"
 )
 
 // at is a VPA in a generation, of which the recommender has seen another.
@@ -75,6 +76,7 @@ func TestGenerationsFollowAnInformer(t *testing.T) {
 	f.Start(ctx.Done())
 	t.Cleanup(func() { stop(); f.Shutdown() })
 	require.NoError(t, client.Sync(ctx, map[string]cache.InformerSynced{"vpas": informer.HasSynced}))
+	require.Eventually(t, func() bool { return testkit.Watched(clients, "verticalpodautoscalers") }, time.Minute, time.Millisecond)
 	known := func() (s sighting, found bool) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
