@@ -226,15 +226,15 @@ func (s *Snapshot) Set() *fleet.Set {
 
 // For decides about the target of a VPA.
 func (p *Policies) For(vpa *vpav1.VerticalPodAutoscaler) fleet.Decision {
-	d, _, _ := p.decide(vpa, convert.MadeForPolicy(vpa), nil)
-	return d
+	a, _ := p.decide(p.Now().Set(), vpa, convert.MadeForPolicy(vpa), nil)
+	return a.Decision
 }
 
 // ForPod decides about a pod that is about to be created, as For does about the target of the VPA
 // that controls it.
 func (p *Policies) ForPod(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod) fleet.Decision {
-	d, _, _ := p.decide(vpa, convert.MadeForPolicy(vpa), pod)
-	return d
+	a, _ := p.decide(p.Now().Set(), vpa, convert.MadeForPolicy(vpa), pod)
+	return a.Decision
 }
 
 // Answer is the decision about the target of a VPA.
@@ -247,34 +247,36 @@ type Answer struct {
 }
 
 // Answer decides about the target of a VPA as For does. generated is convert.MadeForPolicy.
-func (p *Policies) Answer(vpa *vpav1.VerticalPodAutoscaler, generated bool) (a Answer) {
-	a.Decision, a.Workload, a.Known = p.decide(vpa, generated, nil)
+func (p *Policies) Answer(vpa *vpav1.VerticalPodAutoscaler, generated bool) Answer {
+	set := p.Now().Set()
+	a, w := p.decide(set, vpa, generated, nil)
 	if a.Known && a.Policy != nil {
-		a.Rival = p.Now().Set().Rival(a.Policy, p.Describe(a.Workload))
+		w.VPA = fleet.VPA{}
+		a.Rival = set.Rival(a.Policy, w)
 	}
 	return a
 }
 
-// decide says which policy is responsible for the target of a VPA, and what that is, with a pod
-// of the workload if one is at hand.
-func (p *Policies) decide(vpa *vpav1.VerticalPodAutoscaler, made bool, pod *corev1.Pod) (d fleet.Decision, workload target.Workload, known bool) {
-	set := p.Now().Set()
+// decide returns the decision of policies about the target of a VPA, without its rival, and the workload that they
+// decided about. The pod of the workload may be nil.
+func (p *Policies) decide(set *fleet.Set, vpa *vpav1.VerticalPodAutoscaler, generated bool, pod *corev1.Pod) (a Answer, w fleet.Workload) {
 	if set.Len() == 0 || vpa.Spec.TargetRef == nil { // as in most clusters
-		if !made {
-			return d, workload, false
+		if generated {
+			a.Decision = set.For(fleet.Workload{VPA: Author(vpa, generated)})
 		}
-		return set.For(fleet.Workload{VPA: Author(vpa, made)}), workload, false
+		return a, w
 	}
 	key := target.RefKey(vpa.Namespace, vpa.Spec.TargetRef)
-	if workload, known = p.workloads.Workload(key); !known {
-		workload.Key = key
+	if a.Workload, a.Known = p.workloads.Workload(key); !a.Known {
+		a.Workload.Key = key
 	}
-	w := p.Describe(workload)
-	w.VPA = Author(vpa, made)
+	w = p.Describe(a.Workload)
+	w.VPA = Author(vpa, generated)
 	if pod != nil && !fleet.Listed(key.Group, key.Kind) {
 		w.TemplateAnnotations = pod.Annotations
 	}
-	return set.For(w), workload, known
+	a.Decision = set.For(w)
+	return a, w
 }
 
 // Acts reports whether a policy may let made VPAs change pods of a namespace.
