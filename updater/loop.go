@@ -138,7 +138,6 @@ type iteration struct {
 	pods     snapshot.Pods
 	view     plan.View
 	division shares.Division
-	index    map[cache.ObjectName]int // of vpas
 }
 
 func (it *iteration) input() shares.Input {
@@ -147,7 +146,7 @@ func (it *iteration) input() shares.Input {
 
 // vpa returns a VPA as it was read; nil: there was none.
 func (it *iteration) vpa(name cache.ObjectName) *snapshot.VPA {
-	if i, known := it.index[name]; known {
+	if i := snapshot.Find(it.vpas, name); i >= 0 {
 		return &it.vpas[i]
 	}
 	return nil
@@ -155,7 +154,7 @@ func (it *iteration) vpa(name cache.ObjectName) *snapshot.VPA {
 
 // policy returns the effective policy of a VPA; nil: the VPA alone decides.
 func (it *iteration) policy(name cache.ObjectName) *policies.Effective {
-	if i, known := it.index[name]; known && it.policies[i].Policy != nil {
+	if i := snapshot.Find(it.vpas, name); i >= 0 && it.policies[i].Policy != nil {
 		return &it.policies[i]
 	}
 	return nil
@@ -171,8 +170,8 @@ func (it *iteration) policyAt(i int) *policies.Effective {
 
 // mode returns the mode of a VPA, which a SizingPolicy may change.
 func (it *iteration) mode(name cache.ObjectName) vpav1.UpdateMode {
-	i, known := it.index[name]
-	if !known {
+	i := snapshot.Find(it.vpas, name)
+	if i < 0 {
 		return vpav1.UpdateModeOff
 	}
 	if it.policies[i].Policy != nil {
@@ -195,10 +194,6 @@ func (l *Loop) read(ctx context.Context, now time.Time, done func(step string)) 
 	}
 	it.policies = l.policies.Resolve(ctx, it.vpas, now)
 	done("ListVPAs")
-	it.index = make(map[cache.ObjectName]int, len(it.vpas))
-	for i := range it.vpas {
-		it.index[it.vpas[i].Key()] = i
-	}
 	done("ListPods") // takes no time of its own
 	if it.pods, err = l.reader.ReadPods(ctx, it.vpas, l.policies.Scopes(it.vpas, it.policies)); err != nil {
 		return nil, err
@@ -291,7 +286,7 @@ func (l *Loop) admitted(ctx context.Context, now time.Time) bool {
 // change. Then it plans again.
 func (l *Loop) plan(ctx context.Context, view *disruption.View, sharesMove bool, now time.Time) disruption.Result {
 	if err := l.nodes.Mark(view, l.pod, now); err != nil {
-		klog.FromContext(ctx).Error(err, "It is not known which nodes have the static CPU manager policy")
+		klog.FromContext(ctx).Error(err, "Failed to list nodes, counting only refused resizes as signs of the static CPU manager policy")
 	}
 	if growth := l.capacity.Growth; growth != nil && growth.Look(ctx, now) {
 		klog.FromContext(ctx).Info("Room for evictions (--eviction-room=auto): " + growth.Explain())
@@ -328,7 +323,7 @@ func (l *Loop) readCapacity(ctx context.Context, view *disruption.View) {
 func (l *Loop) planned(ctx context.Context, v disruption.View, c disruption.Config, now time.Time) disruption.Result {
 	result := disruption.Result{State: l.state}
 	if err := serving.Guard(func() error { result = disruption.Plan(v, l.state, c, now); return nil }); err != nil {
-		klog.FromContext(ctx).Error(err, "A defect of the updater: please report it. This pass changes nothing")
+		klog.FromContext(ctx).Error(err, "Skipping all changes of this iteration: recovered from a panic of the planner, please report it")
 	}
 	return result
 }

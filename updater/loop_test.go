@@ -214,7 +214,7 @@ func TestPanicOfOnePlanIsReported(t *testing.T) {
 	p.publishGauges()
 	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "InternalError"))
 	log := logger.GetSink().(logtesting.Underlier).GetBuffer().String()
-	require.Regexp(t, `(?s)The pods of this VPA are left alone.*vpa="shop/web-vpa"`, log)
+	require.Regexp(t, `(?s)Skipping the pods of a VPA: recovered from a panic.*vpa="shop/web-vpa"`, log)
 	require.Contains(t, log, "a bug")
 	require.Contains(t, log, "its stack")
 }

@@ -48,7 +48,7 @@ func (l *Loop) begin(ctx context.Context, it *iteration, plan disruption.Result,
 	p := &pass{Loop: l, iteration: it, scores: make(map[cache.ObjectName]*score, len(vpas)), order: make([]*score, 0, len(vpas)),
 		skipped: append(append(plan.Skipped, it.pods.Skipped...), it.view.Skipped...), now: now, limited: map[string]bool{}}
 	for _, problem := range plan.Problems {
-		klog.FromContext(ctx).Error(errors.New(problem.Panic), "A defect of the updater: please report it. The pods of this VPA are left alone in this pass", "vpa", klog.KRef(problem.Namespace, problem.VPA))
+		klog.FromContext(ctx).Error(errors.New(problem.Panic), "Skipping the pods of a VPA: recovered from a panic of the planner, please report it", "vpa", klog.KRef(problem.Namespace, problem.VPA))
 	}
 	scores := make([]score, len(vpas))
 	for i := range vpas {
@@ -423,7 +423,7 @@ func (p *pass) publishGauges() {
 	}
 	p.metrics.Publish(p.order, skipped)
 	for name := range p.known {
-		if _, exists := p.index[name]; !exists {
+		if snapshot.Find(p.vpas, name) < 0 {
 			p.metrics.Forget(name)
 			delete(p.known, name)
 		}

@@ -16,22 +16,21 @@ import (
 	"loadline.dev/loadline/updater/nodeload"
 )
 
-// CapacityReader reads from caches. The zero value knows nothing.
+// CapacityReader reads the free capacity of nodes and quotas. Nothing limits the zero value.
 type CapacityReader struct {
 	Pods          corelisters.PodLister
-	Nodes         corelisters.NodeLister          // nil: it is not known what fits
+	Nodes         corelisters.NodeLister          // nil: unknown
 	NodeInformer  Informer                        // set with Nodes
-	Quotas        corelisters.ResourceQuotaLister // nil: no quota is known
+	Quotas        corelisters.ResourceQuotaLister // nil: none
 	QuotaInformer Informer                        // set with Quotas
-	Growth        *Growth                         // nil: not asked whether nodes are added
+	Growth        *Growth                         // nil: nodes are not added
 }
 
-// Room reads what nodes and quotas have left; nil if nothing is known of them. It counts every pod in the cache,
-// also those that no VPA controls; without a cache of nodes any node has room. Where nodes
-// seem to be added the room is Growing.
+// Room returns the free capacity of nodes and quotas; nil: both are unknown. It counts all pods, with and without a
+// VPA. Every node has room while nodes are unknown. The capacity is Growing with a node autoscaler.
 func (r CapacityReader) Room() (*disruption.Capacity, error) {
 	if r.Nodes == nil && r.Quotas == nil {
-		return nil, nil //nolint:nilnil // that nothing is known is no error
+		return nil, nil //nolint:nilnil // unknown capacity is no error
 	}
 	var nodes []disruption.Node
 	if r.Nodes != nil && r.NodeInformer.HasSynced() {
@@ -101,7 +100,7 @@ func free(objects []*corev1.Node, pods corelisters.PodLister) ([]disruption.Node
 	return sorted, err
 }
 
-// take takes what a pod takes from what a node has left.
+// take subtracts the requests of a pod from the free resources of a node.
 func take(node *disruption.Node, taken resources.List) {
 	for k := range resources.Kind(resources.Kinds) {
 		if left, counted := node.Free.Get(k); counted {

@@ -13,10 +13,10 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// lookAgain is how long a sign, or that there is none, is believed.
+// lookAgain is the minimum time between two searches for signs of a node autoscaler.
 const lookAgain = 5 * time.Minute
 
-// Growth remembers whether nodes seem to be added for pods that find none.
+// Growth caches whether a node autoscaler seems to add nodes.
 type Growth struct {
 	Kube     kubernetes.Interface
 	Nodes    corelisters.NodeLister // nil: nodes cannot be seen
@@ -27,7 +27,7 @@ type Growth struct {
 	sign   string
 }
 
-// Look looks again if that was long ago, and reports whether the answer is news.
+// Look searches for signs again after lookAgain, and reports whether the result changed.
 func (g *Growth) Look(ctx context.Context, now time.Time) (news bool) {
 	if !g.looked.IsZero() && now.Sub(g.looked) < lookAgain {
 		return false
@@ -35,10 +35,10 @@ func (g *Growth) Look(ctx context.Context, now time.Time) (news bool) {
 	g.looked = now
 	sign, err := client.NodeAutoscaler{Kube: g.Kube, Nodes: g.labels}.Find(ctx, now)
 	if err != nil {
-		klog.FromContext(ctx).V(1).Info("It is not known whether nodes are added for pods that find none", "reason", err)
+		klog.FromContext(ctx).V(1).Info("Failed to search for signs of a node autoscaler", "reason", err)
 		return false
 	}
-	// Which sign is found first may change without effect.
+	// The first sign that is found may differ each time.
 	news = !g.known || (sign == "") != (g.sign == "")
 	g.known, g.sign = true, sign
 	return news
@@ -47,16 +47,16 @@ func (g *Growth) Look(ctx context.Context, now time.Time) (news bool) {
 // Seen reports whether nodes seem to be added.
 func (g *Growth) Seen() bool { return g.sign != "" }
 
-// Known reports whether that could be read at all.
+// Known reports whether a search has succeeded.
 func (g *Growth) Known() bool { return g.known }
 
-// Sign is what shows it; empty: nothing does.
+// Sign describes the sign that was found, or is empty.
 func (g *Growth) Sign() string { return g.sign }
 
-// Explain says for people what that means for evictions, and why.
+// Explain returns a sentence for users about the effect on evictions.
 func (g *Growth) Explain() string { return client.ExplainEvictionRoom(g.sign) }
 
-// labels returns the labels of all nodes; none as long as nodes are not known.
+// labels returns the labels of all nodes; none while nodes are unknown.
 func (g *Growth) labels(context.Context) ([]map[string]string, error) {
 	if g.Nodes == nil || !g.Informer.HasSynced() {
 		return nil, nil

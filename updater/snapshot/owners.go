@@ -35,17 +35,17 @@ type owners struct {
 	vpas       []VPA
 	active     map[string]bool // namespaces with a VPA whose scope is not None
 	claims     target.Claims
-	index      map[cache.ObjectName]int // of the VPAs with a claim
-	unreadable map[target.Key]string    // targets that cannot be read, and a VPA of each
+	unreadable map[target.Key]string // targets that cannot be read, and a VPA of each
 	byKey      map[target.Key]*Owner
+	dropped    map[target.Key]bool // owners whose pods have too many labels
 }
 
 // newOwners indexes the VPAs by target. VPAs with scope None count only where they compete for the target
 // of another VPA.
 func (r *Reader) newOwners(ctx context.Context, vpas []VPA, scopes []Scope) *owners {
 	o := &owners{
-		reader: r, vpas: vpas, active: map[string]bool{}, index: make(map[cache.ObjectName]int, len(vpas)),
-		unreadable: map[target.Key]string{}, byKey: map[target.Key]*Owner{},
+		reader: r, vpas: vpas, active: map[string]bool{}, unreadable: map[target.Key]string{},
+		byKey: map[target.Key]*Owner{}, dropped: map[target.Key]bool{},
 	}
 	for i := range vpas {
 		if scopes[i] != None {
@@ -92,7 +92,6 @@ func (o *owners) claim(ctx context.Context, i int) (err error) {
 	c := target.ClaimOf(v.Object)
 	c.Selects = func(l map[string]string) bool { return selector.Matches(labels.Set(l)) }
 	o.claims.Put(c)
-	o.index[v.Key()] = i
 	return nil
 }
 
@@ -114,7 +113,7 @@ func (o *owners) controlling(ctx context.Context, pod *corev1.Pod) (owner *Owner
 		return owner, owner.vpa, "", ""
 	}
 	if client.Dropped(pod.Labels) {
-		o.reader.logDropped(ctx, owner, pod)
+		o.logDropped(ctx, owner, pod)
 	}
 	if name, known := o.unreadable[owner.top]; known {
 		return owner, -1, reason.TargetUnreadable, name
@@ -142,7 +141,7 @@ func (o *owners) ownerOf(ctx context.Context, pod *corev1.Pod) *Owner {
 	}
 	owner.top, owner.unreadable = top, err != nil
 	if claim, found := o.claims.Targeting(top); found {
-		owner.vpa, owner.selects = o.index[cache.NewObjectName(claim.Namespace, claim.Name)], claim.Selects
+		owner.vpa, owner.selects = Find(o.vpas, cache.NewObjectName(claim.Namespace, claim.Name)), claim.Selects
 	}
 	return owner
 }
@@ -154,15 +153,16 @@ func (o *owners) lookUp(ctx context.Context, owner *Owner) {
 	}
 }
 
-// logDropped logs once for each controller that the labels of its pods are too many to be cached.
-func (r *Reader) logDropped(ctx context.Context, owner *Owner, pod *corev1.Pod) {
-	if r.logged[owner.Key] {
+// logDropped logs that the labels of the pods of an owner are too many to be cached, unless it was logged in the last
+// iteration.
+func (o *owners) logDropped(ctx context.Context, owner *Owner, pod *corev1.Pod) {
+	if o.dropped[owner.Key] {
 		return
 	}
-	if r.logged == nil {
-		r.logged = map[target.Key]bool{}
+	o.dropped[owner.Key] = true
+	if o.reader.logged[owner.Key] {
+		return
 	}
-	r.logged[owner.Key] = true
 	klog.FromContext(ctx).Info("Skipping pods of a workload: no VPA selects pods with too many labels or containers, see kubectl loadline explain",
 		"namespace", pod.Namespace, "workload", owner.top, "pod", pod.Name)
 }

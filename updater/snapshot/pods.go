@@ -66,7 +66,7 @@ type State struct {
 	notes  *notes      // nil: none
 }
 
-// notes are what annotations of few pods say.
+// notes are values of annotations that few pods have.
 type notes struct {
 	changedAt time.Time
 	mark      *sharing.Mark
@@ -111,7 +111,7 @@ var errGone = errors.New("the pod is gone")
 // ReadPods returns the pods of VPAs, as far as their scopes need them.
 func (r *Reader) ReadPods(ctx context.Context, vpas []VPA, scopes []Scope) (Pods, error) {
 	p := Pods{ByVPA: make([][]Pod, len(vpas)), owners: r.newOwners(ctx, vpas, scopes)}
-	defer r.states.swap()
+	defer func() { r.states.swap(); r.logged = p.owners.dropped }()
 	if p.owners.empty() {
 		return p, nil
 	}

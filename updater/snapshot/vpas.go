@@ -44,7 +44,7 @@ type Reader struct {
 	Generations  *target.Generations // whether a recommendation is for the current target
 
 	states versionCache[*State]
-	logged map[target.Key]bool // owners whose pods are logged as too large to be selected
+	logged map[target.Key]bool // owners of the last iteration whose pods have too many labels
 }
 
 // VPA is one VPA, in any mode.
@@ -65,6 +65,17 @@ type VPA struct {
 
 // Key returns namespace and name.
 func (v *VPA) Key() cache.ObjectName { return cache.MetaObjectToName(v.Object) }
+
+// Find returns the index of a VPA among those of ReadVPAs; -1: it is not there.
+func Find(vpas []VPA, name cache.ObjectName) int {
+	i, found := slices.BinarySearchFunc(vpas, name, func(v VPA, name cache.ObjectName) int {
+		return cmp.Or(cmp.Compare(v.Object.Namespace, name.Namespace), cmp.Compare(v.Object.Name, name.Name))
+	})
+	if !found {
+		return -1
+	}
+	return i
+}
 
 // NewVPA converts a VPA. Nil ranges: its namespace has no LimitRanges.
 func NewVPA(vpa *vpav1.VerticalPodAutoscaler, ranges *convert.LimitRanges) VPA {

@@ -1,0 +1,46 @@
+package snapshot
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Objects of a version are converted once. The cache holds the objects of the last iteration alone, since users can
+// create and delete any number of them.
+func TestVersionCache_HoldsTheObjectsOfTheLastIteration(t *testing.T) {
+	var c versionCache[string]
+	converted := 0
+	get := func(uid, version string) string {
+		value, err := c.get(types.UID(uid), version, func(previous string) (string, error) {
+			converted++
+			return previous + version, nil
+		})
+		require.NoError(t, err)
+		return value
+	}
+	require.Equal(t, "1", get("a", "1"))
+	require.Equal(t, "1", get("b", "1"))
+	c.swap()
+	require.Equal(t, "1", get("a", "1"))
+	require.Equal(t, 2, converted, "the version is known")
+	c.swap()
+	require.Len(t, c.current, 1, "b is gone")
+	require.Equal(t, "12", get("a", "2"), "with the previous value")
+	c.swap()
+	c.swap()
+	require.Equal(t, "2", get("a", "2"), "an iteration without a forgets it")
+	get("c", "")
+	c.swap()
+	get("c", "")
+	require.Equal(t, 6, converted, "an empty version is no version")
+}
+
+func TestVersionCache_DropsFailures(t *testing.T) {
+	var c versionCache[string]
+	_, err := c.get("a", "1", func(string) (string, error) { return "half", errGone })
+	require.ErrorIs(t, err, errGone)
+	c.swap()
+	require.Empty(t, c.current)
+}
