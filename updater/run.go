@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
+	"loadline.dev/loadline/pkg/explanation"
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/kube/cachesize"
 	"loadline.dev/loadline/pkg/kube/client"
@@ -31,7 +32,7 @@ func Run(ctx context.Context, config *Config, env process.Environment) error {
 	health := serving.NewHealth(5 * config.Interval)
 	server := serving.New(env, config.Serving.Address, config.Serving.Profiling, registry, health.Check)
 	skips := &report.Handler{}
-	server.Handle(report.Path, skips)
+	server.Handle(explanation.SkipsPath, skips)
 	m := newMetrics(registry)
 	server.Handle(cachesize.Path, m.sizes)
 	if err := server.Listen(); err != nil {

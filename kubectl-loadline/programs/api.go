@@ -18,13 +18,10 @@ import (
 	"loadline.dev/loadline/pkg/explanation"
 )
 
-// Metrics port of the updater, and the path of skipped pods there.
-const (
-	updaterPort = "8943"
-	skipsPath   = "/left-alone"
+// UpdaterComponent is the source component of the events of the updater.
+const UpdaterComponent = "vpa-updater"
 
-	UpdaterComponent = "vpa-updater" // source component of its events
-)
+const updaterPort = "8943" // of its metrics
 
 // SkipReasons returns why the updater skipped pods in its last loop iteration, for one pod or,
 // with an empty UID, for all.
@@ -34,13 +31,13 @@ func SkipReasons(ctx context.Context, kube kubernetes.Interface, namespace strin
 		params["uid"] = string(uid)
 	}
 	var answer explanation.Skips
-	if err := query(ctx, kube, "updater", namespace, skipsPath, params, now, &answer); err != nil {
+	if err := query(ctx, kube, "updater", namespace, explanation.SkipsPath, params, now, &answer); err != nil {
 		return nil, err
 	}
 	found := map[types.UID]reason.Reason{}
 	for why, uids := range answer.Reasons {
 		for _, uid := range uids {
-			found[uid] = why
+			found[types.UID(uid)] = why
 		}
 	}
 	return found, nil

@@ -9,20 +9,16 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Paths of the API. The recommender serves VPAPath, the updater the others.
+// Paths of the API.
 const (
-	VPAPath   = "/explain/vpa"
-	PodPath   = "/explain/pod"
-	SkipsPath = "/explain/skips"
+	VPAPath   = "/explain/vpa" // of the recommender
+	SkipsPath = "/left-alone"  // of the updater
 )
 
 // VPA explains the recommendation of a VPA.
@@ -155,50 +151,7 @@ func stepsOf(values []recipe.Value) []Step {
 	return steps
 }
 
-// Pod explains what the updater does with a pod.
-type Pod struct {
-	Namespace  string         `json:"namespace"`
-	Name       string         `json:"name"`
-	Node       string         `json:"node,omitempty"`
-	VPA        string         `json:"vpa,omitempty"`
-	Policy     string         `json:"policy,omitempty"`
-	Mode       string         `json:"mode,omitempty"`
-	Phase      string         `json:"phase,omitempty"` // of the rollout
-	Containers []PodContainer `json:"containers"`
-	Last       Outcome        `json:"last,omitzero"`
-	Share      *Share         `json:"share,omitempty"`
-	NextChange time.Time      `json:"nextChange,omitzero"`
-}
-
-// PodContainer holds the resources of a container: the requests in its spec and the actual ones, and the
-// recommendation within limits.
-type PodContainer struct {
-	Name       string              `json:"name"`
-	Spec       corev1.ResourceList `json:"spec,omitempty"`
-	Actual     corev1.ResourceList `json:"actual,omitempty"`
-	Target     corev1.ResourceList `json:"target,omitempty"`
-	LowerBound corev1.ResourceList `json:"lowerBound,omitempty"`
-	UpperBound corev1.ResourceList `json:"upperBound,omitempty"`
-	Notes      []string            `json:"notes,omitempty"`
-}
-
-// Outcome is the last action on a pod, or the reason why it is skipped.
-type Outcome struct {
-	Time   time.Time     `json:"time,omitzero"`
-	Action string        `json:"action,omitempty"`
-	Skip   reason.Reason `json:"skip,omitempty"`
-	Means  string        `json:"means,omitempty"`
-	Advice string        `json:"advice,omitempty"`
-}
-
-// Share is the part of a node that a pod gets, between its base and its peak.
-type Share struct {
-	Share corev1.ResourceList `json:"share,omitempty"`
-	Base  corev1.ResourceList `json:"base,omitempty"`
-	Peak  corev1.ResourceList `json:"peak,omitempty"`
-}
-
 // Skips holds the UIDs of skipped pods by reason.
 type Skips struct {
-	Reasons map[reason.Reason][]types.UID `json:"reasons"`
+	Reasons map[reason.Reason][]string `json:"reasons"`
 }

@@ -8,10 +8,8 @@ import (
 	"sync/atomic"
 
 	"loadline.dev/loadline/pkg/core/reason"
+	"loadline.dev/loadline/pkg/explanation"
 )
-
-// Path is the path of Handler on the metrics port.
-const Path = "/left-alone"
 
 // Handler serves the UIDs of skipped pods by reason, as {"reasons": {"TooYoung": ["UID", ...]}}: of the pods of
 // ?uid=..., or of all. The zero value, as in a replica that does not lead, answers with status 503.
@@ -33,8 +31,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	// A client that went away needs no answer.
-	_ = json.NewEncoder(w).Encode(map[string]any{"reasons": reasons})
+	// A client that disconnected needs no answer.
+	_ = json.NewEncoder(w).Encode(explanation.Skips{Reasons: reasons})
 }
 
 // reasons returns the sorted UIDs of skipped pods by reason. Without uids it returns all of them. It returns false

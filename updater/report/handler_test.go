@@ -9,13 +9,14 @@ import (
 
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/reason"
+	"loadline.dev/loadline/pkg/explanation"
 )
 
 func TestWhyPodsAreLeftAloneIsAnswered(t *testing.T) {
 	var l Handler
 	ask := func(query string) (int, string) {
 		w := httptest.NewRecorder()
-		l.ServeHTTP(w, httptest.NewRequest(http.MethodGet, Path+query, nil))
+		l.ServeHTTP(w, httptest.NewRequest(http.MethodGet, explanation.SkipsPath+query, nil))
 		return w.Code, w.Body.String()
 	}
 	code, _ := ask("")
