@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 
 	"loadline.dev/loadline/kubectl-loadline/cli"
@@ -33,6 +34,7 @@ type explainConfig struct {
 	programs      string // namespace of the programs
 	checkpoint    bool   // compute from checkpoints
 	estimate      inventory.EstimateFlags
+	ignored       []string // flags of the estimate that are set although the recommender explains the VPA
 	policies      flags.Policies
 	sharingMinAge time.Duration
 }
@@ -51,18 +53,24 @@ pods of its node share.`
 
 // explainCommand shows each step of a recommendation, and the rollout.
 func explainCommand() *cobra.Command {
-	c := explainConfig{}
+	c, estimate := explainConfig{}, pflag.NewFlagSet("", pflag.ContinueOnError)
 	cmd := &cobra.Command{
 		Use: "explain [flags] VPA|pod/NAME", Long: explainHelp,
 		Short: "show each step of a recommendation; what becomes of a pod, and what its node's pods share",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			estimate.VisitAll(func(f *pflag.Flag) {
+				if f.Changed {
+					c.ignored = append(c.ignored, "--"+f.Name)
+				}
+			})
 			return c.run(cmd.Context(), args, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	c.cluster, c.output = cli.AddClusterFlags(cmd), cli.AddOutputFlag(cmd)
 	fs := cmd.Flags()
 	cli.AddProgramsFlag(cmd, &c.programs)
-	c.estimate.AddFlags(fs)
+	c.estimate.AddFlags(estimate)
+	fs.AddFlagSet(estimate)
 	fs.BoolVar(&c.checkpoint, "from-checkpoint", false, "Compute the recommendation of a VPA from its checkpoints.")
 	fs.Lookup("recipe").Usage = "With --from-checkpoint, --prometheus-address or a pod: the recipe of the recommender, for VPAs that select none."
 	fs.Lookup("prometheus-address").Usage = "Compute the recommendation of a VPA from the history in this Prometheus, as a recommender with --storage=prometheus."
@@ -130,6 +138,9 @@ func (c *explainConfig) printVPA(ctx context.Context, cluster *cli.Cluster, pars
 	a, err := c.explainVPA(ctx, cluster, parsed, q)
 	if err != nil {
 		return err
+	}
+	if a.Computed == nil && len(c.ignored) > 0 {
+		a.Problems = append(a.Problems, strings.Join(c.ignored, " ")+": ignored without --from-checkpoint or --prometheus-address, which compute the steps with them")
 	}
 	if c.output.Format != "table" && c.output.Format != "wide" { // only these print sentences
 		return c.output.Print(out, errOut, a.steps())

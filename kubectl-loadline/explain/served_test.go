@@ -20,6 +20,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/kubectl-loadline/cli"
 	"loadline.dev/loadline/kubectl-loadline/inventory"
 	"loadline.dev/loadline/kubectl-loadline/plugintest"
 	"loadline.dev/loadline/kubectl-loadline/programs"
@@ -28,6 +29,7 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/explanation"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
+	"loadline.dev/loadline/pkg/kube/client"
 )
 
 // webVPA returns a VPA with a recommendation.
@@ -183,4 +185,13 @@ func TestExplainVPA_EscapesTheAnswer(t *testing.T) {
 	answer := webExplained(t)
 	answer.Held, answer.Recipe.Name, answer.Containers[0].Name, answer.Containers[0].CPU.Target[0].Step = plugintest.Hostile, plugintest.Hostile, plugintest.Hostile, plugintest.Hostile
 	plugintest.RequirePrintable(t, explained(t, answering(t, answer, nil), webVPA()))
+}
+
+// The recommender has its own recipe: a flag of the plugin must not seem to change it.
+func TestExplainVPA_NamesIgnoredFlags(t *testing.T) {
+	c := explainConfig{output: &cli.OutputFlag{Format: "table"}, programs: "kube-system", ignored: []string{"--recipe"}}
+	q := servedRequest(t, answering(t, webExplained(t), nil))
+	var out, errOut bytes.Buffer
+	require.NoError(t, c.printVPA(t.Context(), &cli.Cluster{Clients: &client.Clients{VPA: fake.NewSimpleClientset(webVPA()), Kube: q.Kube}, Namespace: "shop"}, inventory.ParsedEstimate{Book: q.Book}, q, &out, &errOut))
+	require.Contains(t, out.String(), "! --recipe: ignored without --from-checkpoint or --prometheus-address")
 }
