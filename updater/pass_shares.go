@@ -12,9 +12,9 @@ import (
 	"loadline.dev/loadline/updater/actuate"
 )
 
-// byStage splits actions into recommendations that are carried out with reverted shares, and all others, and into
-// shares that are reverted, and all others. A share that is part of another action is among them, for the case that
-// the action is not carried out.
+// byStage splits actions by the time when they run: recommendations joined with a reverted share, reverted shares,
+// all other recommendations, all other shares. A share that is part of a recommendation is also listed by itself, in
+// case the recommendation is not carried out.
 func byStage(actions []disruption.Action) (joined, reverts, others, shares []disruption.Action) {
 	for _, a := range actions {
 		share := a.Share
@@ -38,7 +38,7 @@ func byStage(actions []disruption.Action) (joined, reverts, others, shares []dis
 	return joined, reverts, others, shares
 }
 
-// endMoves notes that a pod was changed, so that its share does not move any more in this pass.
+// endMoves records that a pod was changed, so that its share does not move again in this iteration.
 func (p *pass) endMoves(uid string) {
 	if p.resized == nil {
 		p.resized = map[string]bool{}
@@ -72,7 +72,7 @@ func (p *pass) markShares(ctx context.Context) {
 	}
 }
 
-// carryOutShares gives pods what they are to have of what they share.
+// carryOutShares resizes pods to their shares.
 func (p *pass) carryOutShares(ctx context.Context, actions []disruption.Action) {
 	for i, a := range actions {
 		if !p.inTurn(ctx, a.Subject, false, func(ctx context.Context) bool { return p.carryOutShare(ctx, a) }) {
@@ -87,7 +87,7 @@ func (p *pass) carryOutShares(ctx context.Context, actions []disruption.Action) 
 	}
 }
 
-// carryOutShare gives a pod its share, and reports whether the pass goes on.
+// carryOutShare resizes a pod to its share, and reports whether the iteration goes on.
 func (p *pass) carryOutShare(ctx context.Context, a disruption.Action) bool {
 	if p.resized[a.UID] {
 		return true // it was written with another change
@@ -103,7 +103,7 @@ func (p *pass) carryOutShare(ctx context.Context, a disruption.Action) bool {
 	return why != reason.RateLimited
 }
 
-// endShares takes the mark off pods that have their peak again.
+// endShares removes the mark of pods that have reached their peak.
 func (p *pass) endShares(ctx context.Context) {
 	for _, one := range p.division.Ended {
 		pod := p.pod(one)

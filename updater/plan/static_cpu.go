@@ -21,11 +21,10 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// StaticCPUNodes knows which nodes have the static CPU manager policy: those that Selector
-// names, and those that have refused a resize for that reason in the last 24 hours. Await
-// and Static may be called beside Mark, which is called by one goroutine.
+// StaticCPUNodes are the nodes with the static CPU manager policy: nodes that Selector selects, and nodes that refused a
+// resize for that reason in the last 24 hours. One goroutine calls Mark. Await and Static are safe for concurrent use.
 type StaticCPUNodes struct {
-	Selector labels.Selector        // nodes that have it; nil: none is known
+	Selector labels.Selector        // nil: selects none
 	Lister   corelisters.NodeLister // nil: nodes cannot be seen
 	Informer snapshot.Informer      // set with Lister
 
@@ -33,10 +32,10 @@ type StaticCPUNodes struct {
 	marked  atomic.Pointer[map[string]bool]
 }
 
-// awaitTimeout is how long Await waits: without permission nodes never come.
+// awaitTimeout is the timeout of Await: without permission the cache never completes.
 const awaitTimeout = 30 * time.Second
 
-// Await waits until nodes can be seen, but not for long.
+// Await waits until the cache of nodes is complete, at most awaitTimeout.
 func (n *StaticCPUNodes) Await(ctx context.Context) {
 	if n.Informer == nil {
 		return
@@ -46,8 +45,7 @@ func (n *StaticCPUNodes) Await(ctx context.Context) {
 	cache.WaitForCacheSync(ctx.Done(), n.Informer.HasSynced)
 }
 
-// Static reports whether a node had the static policy when Mark was last called, or the
-// selector names it now: it may be newer than that.
+// Static reports whether a node had the static policy at the last Mark, or whether Selector selects it now.
 func (n *StaticCPUNodes) Static(node string) bool {
 	if marked := n.marked.Load(); marked != nil && (*marked)[node] {
 		return true
@@ -59,7 +57,7 @@ func (n *StaticCPUNodes) Static(node string) bool {
 	return err == nil && n.Selector.Matches(labels.Set(object.Labels))
 }
 
-// ParseStaticCPUNodes reads the selector of Nodes. One that names no label names no node.
+// ParseStaticCPUNodes parses a selector of nodes. The empty selector selects none.
 func ParseStaticCPUNodes(text string) (labels.Selector, error) {
 	selector, err := labels.Parse(text)
 	if err != nil || selector.Empty() {
@@ -68,18 +66,17 @@ func ParseStaticCPUNodes(text string) (labels.Selector, error) {
 	return selector, nil
 }
 
-// refusal is the last resize that a node has refused for its CPU manager.
+// refusal is the last resize that a node refused because of its CPU manager.
 type refusal struct {
 	at   time.Time
 	node types.UID // of the node, since another one may get its name; empty: nodes cannot be seen
 }
 
-// refusalLifetime is how long a refusal counts: a kubelet may get another policy.
+// refusalLifetime is how long a refusal counts: the policy of a kubelet may change.
 const refusalLifetime = 24 * time.Hour
 
-// Mark takes over from the pods of a view what their nodes have refused, and says of each
-// pod whether it is on a node with the static policy. Object returns a pod, nil if it is
-// gone. If nodes cannot be listed, which is the error, refusals count all the same.
+// Mark records the refusals of nodes from the pods of a view, and marks pods on nodes with the static policy. object
+// returns a pod, or nil if it is gone. After an error only refusals count.
 func (n *StaticCPUNodes) Mark(v *disruption.View, object func(disruption.Subject) *corev1.Pod, now time.Time) error {
 	static, err := n.selected()
 	each(v, func(p *disruption.Pod) {
@@ -107,9 +104,8 @@ func (n *StaticCPUNodes) Mark(v *disruption.View, object func(disruption.Subject
 	if len(static) > 0 {
 		each(v, func(p *disruption.Pod) {
 			p.Static = static[p.Node]
-			// A refusal is remembered for as long as a boosted pod is left alone for it. Else
-			// each day the boost would be taken back, which the node refuses, so that the pod
-			// would be evicted and boosted anew.
+			// A refusal is kept while a boosted pod is skipped for it. Otherwise each day the updater would
+			// remove the boost, the node would refuse, and the pod would be evicted and boosted again.
 			if r, known := n.refused[p.Node]; known && p.Boosted && p.CPURefused() {
 				n.refused[p.Node] = refusal{now, r.node}
 			}
@@ -121,7 +117,7 @@ func (n *StaticCPUNodes) Mark(v *disruption.View, object func(disruption.Subject
 func each(v *disruption.View, do func(*disruption.Pod)) {
 	for i := range v.VPAs {
 		if v.VPAs[i].Held != "" {
-			continue // nothing is recommended for its pods
+			continue // its pods get no recommendation
 		}
 		pods := v.VPAs[i].Pods
 		for j := range pods {
@@ -130,7 +126,7 @@ func each(v *disruption.View, do func(*disruption.Pod)) {
 	}
 }
 
-// selected are the names of the nodes that the selector names.
+// selected returns the names of the selected nodes.
 func (n *StaticCPUNodes) selected() (map[string]bool, error) {
 	names := map[string]bool{}
 	if n.Selector == nil || !n.sees() {
@@ -148,7 +144,7 @@ func (n *StaticCPUNodes) selected() (map[string]bool, error) {
 
 func (n *StaticCPUNodes) sees() bool { return n.Lister != nil && n.Informer.HasSynced() }
 
-// known reports whether there is a node of that name, as far as nodes can be seen.
+// known returns the UID of a node, and whether it may exist.
 func (n *StaticCPUNodes) known(name string) (uid types.UID, there bool) {
 	if !n.sees() {
 		return "", true
@@ -160,10 +156,9 @@ func (n *StaticCPUNodes) known(name string) (uid types.UID, there bool) {
 	return node.UID, true
 }
 
-// refuses reports whether the node of a pod will never resize it because of the static
-// policy of its CPU manager. Of what a kubelet says only these words are the same in all
-// versions: it is `alongside CPU Manager static policy` in 1.33, and `alongside CPU Manager
-// policy "static"` since.
+// refuses reports whether the node of a pod refuses a resize because of its static CPU manager policy. The message
+// differs between versions: `alongside CPU Manager static policy` in 1.33, `alongside CPU Manager policy "static"`
+// since.
 func refuses(pod *corev1.Pod) bool {
 	return pod != nil && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		message := strings.ToLower(c.Message)
@@ -172,7 +167,7 @@ func refuses(pod *corev1.Pod) bool {
 	})
 }
 
-// TrimNode is client.Trim that keeps of the labels of nodes those that a selector names.
+// TrimNode is client.Trim, and keeps the labels of nodes that a selector uses.
 func TrimNode(selector labels.Selector) cache.TransformFunc {
 	requirements, _ := selector.Requirements()
 	return func(object any) (any, error) {

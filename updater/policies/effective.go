@@ -1,5 +1,5 @@
-// Package policies resolves the effective policy of each VPA: what a VPA and a SizingPolicy together allow
-// for running pods.
+// Package policies resolves the effective policy of each VPA: the changes of running pods that the VPA and a
+// SizingPolicy allow together.
 package policies
 
 import (
@@ -34,7 +34,7 @@ type Effective struct {
 	Decision fleet.Decision  // of all SizingPolicies about the target
 	Workload target.Workload // the target
 	Known    bool            // the target exists and SizingPolicies can select it
-	Shares   bool            // the policy wants the pods to share node headroom
+	Shares   bool            // the policy enables sharing
 
 	Update  disruption.Mode // the more conservative of VPA and policy
 	Ungated bool            // mode InPlace comes from the policy and needs no feature gate

@@ -8,11 +8,11 @@ import (
 	"loadline.dev/loadline/pkg/core/sharing"
 )
 
-// facts decide what becomes of the share of a pod.
+// facts are the input of decide.
 type facts struct {
 	standing Standing
 	kinds    [resources.Kinds]bool // that the pod shares, or shared by its mark
-	ends     [resources.Kinds]bool // those of them that it shares no more
+	ends     [resources.Kinds]bool // kinds that it stops sharing
 	mark     sharing.Mark          // zero: none
 	harmed   bool                  // its share did harm that is not marked yet
 	killed   bool                  // it ran out of memory a moment ago, or is not ready since
@@ -20,15 +20,15 @@ type facts struct {
 	now      time.Time
 }
 
-// decision is what becomes of the share of a pod.
+// decision is the next change of the share of a pod.
 type decision struct {
-	cause disruption.Cause      // of its move; empty: it keeps what it has
-	peak  [resources.Kinds]bool // kinds of which it gets its peak, and never less than it has. Of all others it gets its share
-	mark  sharing.Mark          // to be written before it moves, but for kinds that have reached their peak
-	early bool                  // the mark is written whether the pod can move or not
+	cause disruption.Cause      // empty: the pod keeps its requests
+	peak  [resources.Kinds]bool // kinds that grow to the peak, never below the request. All others get the share
+	mark  sharing.Mark          // written before the resize, without kinds at their peak
+	early bool                  // the mark is written even if the resize does not fit
 }
 
-// decide follows this table, of which the first row that holds counts. What else gets its share.
+// decide uses the first matching row of this table. Kinds outside of the third column get their share.
 //
 //	standing     event                           gets its peak        cause          mark
 //	Ends         -                               all                  ShareEnded     removed at the peak
@@ -36,7 +36,7 @@ type decision struct {
 //	Acts, Waits  harm in the last 24 hours       all                  ShareReverted  -
 //	Acts, Waits  killed                          memory               ShareReverted  -
 //	Waits        -                               nothing moves
-//	Acts         a kind is not shared any more   that kind            Shared         without the kind at its peak
+//	Acts         a kind is no longer shared      that kind            Shared         without the kind at its peak
 //	Acts         -                               -                    Shared         the time, if the pod shrinks
 func (f *facts) decide() decision {
 	d := decision{cause: disruption.Shared, peak: f.ends, mark: f.mark}

@@ -21,16 +21,16 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// Division is what to write on pods that share, or did. The targets of their shares are in the view.
+// Division holds the marks of pods. Their shares are in the view.
 type Division struct {
 	Moves map[string]*sharing.Mark // the marks to write before the pods change, by UID
 	Ended []disruption.Subject     // pods that have their peak again: their mark is removed
 	Marks []Marking                // marks to write whether their pods change or not
 
-	shared map[string]bool // pods of which sharing decides about a part, by UID
+	shared map[string]bool // pods with a share, by UID
 }
 
-// Has reports whether sharing decides about a part of a pod.
+// Has reports whether a pod has a share.
 func (d *Division) Has(uid string) bool { return d.shared[uid] }
 
 // Marking is a mark to be written on a pod.
@@ -39,7 +39,7 @@ type Marking struct {
 	Mark sharing.Mark
 }
 
-// View is a view whose pods are divided: VPAs with the index and the states of their pods.
+// View is a view to divide: its VPAs, and by VPA its index in Input and the states of its pods.
 type View struct {
 	VPAs   []disruption.VPA
 	Index  []int
@@ -51,8 +51,9 @@ type View struct {
 // With a node autoscaler it always applies, so that scale-down timers can expire.
 const shrinkInterval = time.Hour
 
-// Divide moves the resources that sharing decides about, as of the last round, to the shares of the pods of a view. With seldom, pods of a node shrink once an hour at most; otherwise also where another pod needs the
-// room. A pod that cannot be divided keeps its share.
+// Divide moves the targets of shared resources, as of the last round, from the containers of the pods of a view to
+// their shares. With seldom, pods of a node shrink once an hour at most. Otherwise they also shrink when another pod
+// needs the room. A pod that cannot be divided keeps its share.
 func (s *Sharing) Divide(ctx context.Context, in Input, view View, seldom bool, now time.Time) Division {
 	if s.begun.IsZero() {
 		s.begun = now
@@ -73,7 +74,7 @@ type division struct {
 	result Division
 	now    time.Time
 	seldom bool
-	wanted bool                 // a policy wants sharing
+	wanted bool                 // a policy enables sharing
 	shrank map[string]time.Time // see lastShrinks; nil: not computed yet
 }
 
@@ -131,7 +132,7 @@ func (d *division) divide(ctx context.Context, v *disruption.VPA, index int, sta
 	for i := range v.Pods {
 		p := &v.Pods[i]
 		if err := serving.Guard(func() error { d.pod(v, index, p, states[i].Mark()); return nil }); err != nil {
-			klog.FromContext(ctx).Error(err, "Keeping the share of a pod: it cannot be divided", "pod", klog.KRef(p.Namespace, p.Name), "vpa", v.Name)
+			klog.FromContext(ctx).Error(err, "Keeping the share of a pod: recovered from panic", "pod", klog.KRef(p.Namespace, p.Name), "vpa", v.Name)
 		}
 	}
 }
@@ -195,7 +196,7 @@ func (d *division) move(v *disruption.VPA, a *aim, p *disruption.Pod) {
 	var evict bool
 	a.killed, evict = d.killed(v, a, p)
 	if v.Outdated || len(a.vpa.Recommendation) == 0 {
-		return // nobody knows what its peak is
+		return // its peak is unknown
 	}
 	a.restarts, a.now = int(p.Restarts), d.now
 	a.harmed = d.harmed(a)
@@ -226,7 +227,7 @@ func (d *division) move(v *disruption.VPA, a *aim, p *disruption.Pod) {
 	d.result.Moves[p.UID] = &decided.mark
 }
 
-// first returns the part of a target that moves first, and why it waits; empty: it does not.
+// first returns the part of a target to resize first, and why the pod keeps its share for now, or "".
 func (d *division) first(part *sharePart, a *aim, cause disruption.Cause, node string) (*sharePart, reason.Reason) {
 	why := d.waits(part, a, node)
 	switch {
@@ -234,21 +235,21 @@ func (d *division) first(part *sharePart, a *aim, cause disruption.Cause, node s
 		return part.only(a.peak), why
 	case !part.reaches(a.peak):
 		if why != "" && why != reason.ChangedOutside && part.grows != [resources.Kinds]bool{} {
-			return part.growth(a.whole), "" // what would grow does not wait for what must not shrink
+			return part.growth(a.whole), "" // growth does not wait for a delayed shrink
 		}
-	case why != "" || cause == disruption.ShareReverted: // what gets its peak waits for nothing that does not
+	case why != "" || cause == disruption.ShareReverted: // a peak does not wait for other kinds
 		part = part.only(a.peak)
-		if a.killed && part.grows[resources.Memory] { // nor that for CPU
+		if a.killed && part.grows[resources.Memory] { // memory does not wait for CPU
 			part = part.only([resources.Kinds]bool{resources.Memory: true})
 		}
 		return part, ""
-	case part.shrinks != [resources.Kinds]bool{}: // what grows may not fit, and follows
+	case part.shrinks != [resources.Kinds]bool{}: // growth may not fit and follows
 		return part.only(others(a.kinds, a.peak)), why
 	}
 	return part, why
 }
 
-// endsShare notes that a pod has its peak of what it does not share any more.
+// endsShare removes kinds from the mark of a pod that has reached its peak of them.
 func (d *division) endsShare(a *aim, of disruption.Subject, left sharing.Mark) {
 	if a.ends == [resources.Kinds]bool{} {
 		return
@@ -274,7 +275,7 @@ func (d *division) harmed(a *aim) bool {
 	return safety.Revert && a.mark.Harmed(a.restarts, safety.Restarts, d.now)
 }
 
-// waits says why a pod that is to get something else keeps what it has for now.
+// waits returns why a pod keeps its share for now, or "".
 func (d *division) waits(part *sharePart, a *aim, node string) reason.Reason {
 	if a.standing != Acts || a.peak == a.kinds {
 		return ""
@@ -293,15 +294,14 @@ func (d *division) waits(part *sharePart, a *aim, node string) reason.Reason {
 	case a.mark.Restarted(a.restarts, d.now):
 		return reason.UnderObservation
 	case a.shared.node.Cordoned:
-		return reason.HasShare // nobody could use what it gives away
+		return reason.HasShare // no new pod could use the room
 	case d.recentlyShrunk(node, a.shared.node):
 		return reason.RecentlyShrunk
 	}
 	return ""
 }
 
-// nearSeen is by how much a request may differ from the one that the last round saw: millicores
-// and bytes.
+// nearSeen is the maximum difference of a request to its value in the last round, in millicores and bytes.
 var nearSeen = [resources.Kinds]float64{resources.CPU: 1, resources.Memory: 16e6}
 
 // withoutKinds returns containers without targets of some kinds.

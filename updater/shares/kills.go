@@ -12,14 +12,14 @@ import (
 	"loadline.dev/loadline/pkg/core/sharing"
 )
 
-// killedContainer names a container of a pod that was killed.
+// killedContainer identifies a killed container.
 type killedContainer struct {
 	pod  types.UID
 	name string
 }
 
-// killed reports whether a pod is to get its peak of memory because containers of it were out of memory a
-// moment ago, or because it does not work since, and whether it may be evicted if that is refused.
+// killed reports whether a pod gets its memory peak: a container ran out of memory less than sharing.OOMPause ago, or
+// the pod has not been ready since. evict reports whether it may be evicted if its node refuses the peak.
 func (d *division) killed(v *disruption.VPA, a *aim, p *disruption.Pod) (memory, evict bool) {
 	for i := range a.whole {
 		c := &a.whole[i]
@@ -32,7 +32,7 @@ func (d *division) killed(v *disruption.VPA, a *aim, p *disruption.Pod) (memory,
 		if answer.Recorded {
 			d.record(of, kill.At)
 		}
-		if answer.Reason == reason.OOMCooling { // what was begun for the one before goes on, in place
+		if answer.Reason == reason.OOMCooling { // the reaction to the previous kill continues, in place
 			kill.At = kill.Recorded
 			answer = sharing.AfterOOM(kill)
 			answer.MayEvict = false
@@ -42,7 +42,7 @@ func (d *division) killed(v *disruption.VPA, a *aim, p *disruption.Pod) (memory,
 	return memory, evict
 }
 
-// kill returns what decides what is done about the last kill of a container.
+// kill returns the input of sharing.AfterOOM for the last kill of a container.
 func (d *division) kill(v *disruption.VPA, a *aim, p *disruption.Pod, c *disruption.Container) sharing.OOMKill {
 	object, err := d.Pods.Pods(p.Namespace).Get(p.Name)
 	kill := sharing.OOMKill{
@@ -56,7 +56,7 @@ func (d *division) kill(v *disruption.VPA, a *aim, p *disruption.Pod, c *disrupt
 	return kill
 }
 
-// record notes a kill, as long as there is the pod. A process that was started anew has forgotten it.
+// record records a kill until the pod is deleted or the process ends.
 func (d *division) record(of killedContainer, at time.Time) {
 	if d.kills == nil {
 		d.kills = map[killedContainer]time.Time{}

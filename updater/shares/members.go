@@ -20,7 +20,7 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// workload is a VPA whose policy wants its pods to share.
+// workload is a VPA with sharing.
 type workload struct {
 	nodeshare.VPA
 
@@ -28,7 +28,7 @@ type workload struct {
 	sizes    nodeshare.Sizes // of the last pod
 }
 
-// readVPAs reads the VPAs whose policies want sharing.
+// readVPAs reads the VPAs whose policies enable sharing.
 func (r *round) readVPAs(ctx context.Context) {
 	for i := range r.VPAs {
 		if !r.Policies[i].Shares || !r.Pods.Claims(i) {
@@ -88,8 +88,8 @@ type member struct {
 	by   *workload // nil: its VPA does not share
 	node *node
 
-	// shares are those of the containers of a pod that gets its share; nil: it leaves at once. The last container
-	// stands for the rest of the pod. leaves reports that it is to leave.
+	// shares are the shares of the containers. Nil: dry run, or the pod leaves at once. The last element stands for
+	// the rest of the pod. leaves reports that the pod leaves its node.
 	shares []sharing.Amounts
 	leaves bool
 	marked bool // it had a share before

@@ -10,18 +10,18 @@ import (
 	"loadline.dev/loadline/pkg/kube/nodeshare"
 )
 
-// sharePart is what a pod would get of what it shares.
+// sharePart is the target of the shared kinds of a pod.
 type sharePart struct {
 	fitted         []policy.Fitted
 	shrinks, grows [resources.Kinds]bool
 }
 
-// moves reports whether that is something else than the pod has.
+// moves reports whether the target differs from the requests of the pod.
 func (p *sharePart) moves() bool {
 	return p.shrinks != [resources.Kinds]bool{} || p.grows != [resources.Kinds]bool{}
 }
 
-// reaches reports whether one of some kinds grows.
+// reaches reports whether any of the kinds grows.
 func (p *sharePart) reaches(kinds [resources.Kinds]bool) bool {
 	for k, grows := range p.grows {
 		if grows && kinds[k] {
@@ -31,7 +31,7 @@ func (p *sharePart) reaches(kinds [resources.Kinds]bool) bool {
 	return false
 }
 
-// only returns the part without all other kinds.
+// only returns the part for some kinds.
 func (p *sharePart) only(kinds [resources.Kinds]bool) *sharePart {
 	some := &sharePart{fitted: slices.Clone(p.fitted), shrinks: p.shrinks, grows: p.grows}
 	for k := range resources.Kind(resources.Kinds) {
@@ -46,7 +46,7 @@ func (p *sharePart) only(kinds [resources.Kinds]bool) *sharePart {
 	return some
 }
 
-// growth returns the part without what gives less to a container than it has.
+// growth returns the part without targets below the requests of a container.
 func (p *sharePart) growth(whole []disruption.Container) *sharePart {
 	some := &sharePart{fitted: slices.Clone(p.fitted), grows: p.grows}
 	for i := range some.fitted {
@@ -59,7 +59,7 @@ func (p *sharePart) growth(whole []disruption.Container) *sharePart {
 	return some
 }
 
-// others returns all of some kinds but those.
+// others returns kinds except some.
 func others(kinds, but [resources.Kinds]bool) [resources.Kinds]bool {
 	for k := range kinds {
 		kinds[k] = kinds[k] && !but[k]
@@ -91,8 +91,8 @@ func (a *aim) part() *sharePart {
 			if wanted, some := f.Requests.Get(k); some {
 				has := float64(asked.Requests.Value(k))
 				less, more := worthMoving(int(k), has, float64(wanted))
-				more = more || a.peak[k] && float64(wanted) > has*(1+nodeshare.LeastMove) || // however little that is
-					a.peak[k] && !a.ends[k] && f.Limits.Value(k) > asked.Limits.Value(k) // the old limit may be what did harm
+				more = more || a.peak[k] && float64(wanted) > has*(1+nodeshare.LeastMove) || // leastMoved does not apply to peaks
+					a.peak[k] && !a.ends[k] && f.Limits.Value(k) > asked.Limits.Value(k) // the old limit may have caused the harm
 				part.shrinks[k], part.grows[k] = part.shrinks[k] || less, part.grows[k] || more
 			}
 		}
@@ -101,8 +101,8 @@ func (a *aim) part() *sharePart {
 	return part
 }
 
-// keeps reports whether a container keeps what it has of a kind: it has its peak, or nobody on its
-// node is to be given more.
+// keeps reports whether a container keeps its request of a kind: it has its peak, or its node is overcommitted and the
+// request would grow.
 func (a *aim) keeps(k resources.Kind, f *policy.Fitted, asked *policy.Container) bool {
 	wanted, some := f.Requests.Get(k)
 	if !some {
@@ -116,7 +116,7 @@ func (a *aim) keeps(k resources.Kind, f *policy.Fitted, asked *policy.Container)
 	return a.standing == Acts && wanted > has && a.shared.node.results[0].Overcommitted[k]
 }
 
-// noLess returns amounts of which that of a kind, if there is one, is no less than what a container has.
+// noLess raises the amount of a kind, if there is one, to the present amount.
 func noLess(k resources.Kind, of, has resources.List) resources.List {
 	if a, some := of.Get(k); some {
 		return of.With(k, max(a, has.Value(k)))
@@ -124,7 +124,7 @@ func noLess(k resources.Kind, of, has resources.List) resources.List {
 	return of
 }
 
-// fit returns what the containers would get if their shares, or their peaks, were recommended.
+// fit returns the targets of the containers with their shares, or their peaks, as the recommendation.
 func (a *aim) fit() []policy.Fitted {
 	whole := a.whole
 	pod := policy.Pod{Containers: make([]policy.Container, len(whole))}
@@ -157,11 +157,11 @@ func (a *aim) fit() []policy.Fitted {
 	return policy.Fit(pod, given, rules, a.vpa.Ranges.Ranges).Containers
 }
 
-// amountOf returns a share in whole millicores or bytes, so that all together are no more than
-// there is; what is missing for the error of sums alone is not cut.
+// amountOf rounds a share down to whole millicores or bytes, so that the sum of all shares fits. It tolerates
+// rounding errors of sums.
 func amountOf(share float64) resources.Amount { return resources.Amount(math.Floor(share + 1e-6)) }
 
-// without returns what a container gets without a kind.
+// without removes a kind from the target of a container.
 func without(f policy.Fitted, k resources.Kind) policy.Fitted {
 	f.Requests, f.Limits = f.Requests.Without(k), f.Limits.Without(k)
 	f.Bounds = resources.Bounds{Lower: f.Bounds.Lower.Without(k), Target: f.Bounds.Target.Without(k), Upper: f.Bounds.Upper.Without(k)}

@@ -67,22 +67,22 @@ type Input struct {
 
 // Round is the result of a round: the shares of the pods of each node.
 type Round struct {
-	Nodes []*Node // by name, those with pods that share
-	// Apart are pods on these and other nodes whose policy wants sharing, but that do not share, by reason.
+	Nodes []*Node // by name, without nodes without shares
+	// Apart counts pods of all nodes that do not share although their policy enables it, by reason.
 	Apart    map[reason.Reason]int
 	Policies map[string]*Policy // with sharing, by name
 }
 
 // Policy counts the workloads of a SizingPolicy with sharing.
 type Policy struct {
-	Pods  int                   // that share, or would but for the mode
-	Apart map[reason.Reason]int // VPAs whose pods do not share, or only in a dry run, by reason
-	// Acting are VPAs whose pods get their shares, Sharing those pods, and Overcommitted the first node whose
-	// bases alone exceed its size.
+	Pods  int                   // that share, in a dry run too
+	Apart map[reason.Reason]int // VPAs without sharing, or in a dry run, by reason
+	// Acting counts VPAs whose pods get their shares, Sharing counts their pods, and Overcommitted is the first node
+	// whose bases alone exceed its size.
 	Acting, Sharing int
 	Overcommitted   string
-	// Held are pods that would share but for a problem of their nodes, and HeldOn is the first such node. Free
-	// reports that a pod of the policy is on a node without a problem, whether it shares at the moment or not.
+	// Held counts pods on nodes with a problem, and HeldOn is the first such node. Free reports that a pod of the
+	// policy is on a node without a problem.
 	Held   map[reason.Reason]int
 	HeldOn string
 	Free   bool
@@ -102,9 +102,9 @@ type Node struct {
 	// Saved is the sum of peaks minus the sum of shares, without pods that leave.
 	Saved         sharing.Amounts
 	Overcommitted [resources.Kinds]bool
-	Shrink, Grow  int // pods with a container whose share is below, or above, its request, see worthMoving
-	// Wanted reports that another pod needs what pods would give: a pod that is to shrink for the first time, a
-	// deferred resize, or a peak after harm.
+	Shrink, Grow  int // pods with a share below, or above, a request, see worthMoving
+	// Wanted reports that the room of shrinking pods is needed: by a deferred resize or a peak after harm. It also
+	// reports a first shrink.
 	Wanted bool
 	// Leaves are pods that leave, in order. A pod that did not leave since the last round counts, and gets its share.
 	Leaves []PodName
@@ -130,7 +130,7 @@ type PodName struct {
 // ErrNodesUnknown is the error of a round without nodes.
 var ErrNodesUnknown = errors.New("nodes cannot be seen: the updater must see all namespaces (no --vpa-object-namespace), and may need the permission to list nodes")
 
-// Share makes a round at now. It returns nil if no policy wants sharing. The standings decide whose pods get their
+// Share makes a round at now. It returns nil if no policy enables sharing. The standings decide whose pods get their
 // shares. A VPA that cannot be converted does not share, such a pod is set apart, and such a node is left out. After
 // a panic elsewhere, which is an error, the next round starts anew.
 func (s *Sharing) Share(ctx context.Context, in Input, now time.Time, may Standings) (found *Round, err error) {
@@ -148,7 +148,7 @@ func (s *Sharing) Share(ctx context.Context, in Input, now time.Time, may Standi
 	return r.found, nil
 }
 
-// round computes all shares; nil: no policy wants sharing.
+// round computes all shares; nil: no policy enables sharing.
 func (s *Sharing) round(ctx context.Context, in Input, now time.Time, may Standings) (*round, error) {
 	if !in.wanted() {
 		return nil, nil //nolint:nilnil // sharing is off
@@ -193,7 +193,7 @@ func (s *Sharing) round(ctx context.Context, in Input, now time.Time, may Standi
 	return r, err
 }
 
-// wanted reports whether a policy wants sharing.
+// wanted reports whether a policy enables sharing.
 func (in *Input) wanted() bool {
 	return slices.ContainsFunc(in.Policies, func(e policies.Effective) bool { return e.Shares })
 }
@@ -206,7 +206,7 @@ type round struct {
 	standings Standings
 	pods      map[types.UID]*member
 	nodes     map[string]*node
-	workloads []*workload // by VPA; nil: its policy does not want sharing
+	workloads []*workload // by VPA; nil: without sharing
 	found     *Round
 }
 
@@ -215,7 +215,7 @@ type node struct {
 	nodeshare.Node
 
 	pods    []*member
-	results [2]Node // of pods that get their shares, and of those in a dry run
+	results [2]Node // of pods that get their shares, and of pods in a dry run
 }
 
 // acts reports whether a pod that shares gets its share.
@@ -250,7 +250,7 @@ func (r *round) read(ctx context.Context, pod *corev1.Pod) {
 	node.pods = append(node.pods, p)
 }
 
-// count counts a pod whose policy wants sharing, or that cannot be converted.
+// count counts a pod with sharing, or that cannot be converted.
 func (r *round) count(p *member) {
 	if p.by != nil && p.by.standing == Acts && p.Of != nil && p.node.Problem == "" {
 		r.found.Policies[p.Of.Decision.Policy.Name].Free = true
@@ -315,7 +315,7 @@ func (n *node) compute(name string, before []PodName) {
 }
 
 // stay reports whether a pod that was to leave its node in the last round is still there. It may be unable to
-// leave, so that the others share the room beside it.
+// leave, so the others share the remaining room.
 func stay(before []PodName, members []*member, leaves []int) bool {
 	return slices.ContainsFunc(leaves, func(i int) bool {
 		return slices.ContainsFunc(before, func(p PodName) bool { return p.UID == members[i].UID })
@@ -344,7 +344,7 @@ func (r *Node) add(input *sharing.Node, members []*member, shares sharing.Result
 				continue
 			}
 			var base, peak, share float64
-			for c, of := range input.Pods[i].Containers { // cut to what the node has
+			for c, of := range input.Pods[i].Containers { // cut to the size of the node
 				base += of.Base[k]
 				peak += of.Peak[k]
 				share += shares.Shares[i][c][k]
@@ -357,7 +357,7 @@ func (r *Node) add(input *sharing.Node, members []*member, shares sharing.Result
 	}
 }
 
-// moves returns 1 for each direction in which a pod that stays on its node would be resized.
+// moves returns 1 for each direction in which a pod would be resized in place.
 func moves(p *nodeshare.Pod, input *sharing.Node, shares []sharing.Amounts) (shrinks, grows int) {
 	if shares == nil {
 		return 0, 0

@@ -8,21 +8,20 @@ import (
 	"loadline.dev/loadline/updater/policies"
 )
 
-// Standing is what becomes of pods whose policy wants them to share, or did.
+// Standing is the state of pods under a policy that enables sharing, or did.
 type Standing uint8
 
 // The standings.
 const (
-	Waits Standing = iota // it is not known whether they may share: they keep what they have
-	Ends                  // they do not share: those that did get their peak
+	Waits Standing = iota // sharing is undecided: they keep their requests
+	Ends                  // they stop sharing: pods with a mark get their peak
 	Acts                  // they get their shares
 )
 
-// Standings are those of policies in mode On. Which one holds for a policy depends on whether it
-// accepts a node autoscaler. The zero value is that nothing is known.
+// Standings are the standings of policies in mode On, by spec.sharing.nodeAutoscaler. The zero value is Waits.
 type Standings struct{ Usual, BesideNodeAutoscaler Standing }
 
-// standingOf returns the standing of a VPA whose policy wants sharing.
+// standingOf returns the standing of a VPA whose policy enables sharing.
 func standingOf(v *nodeshare.VPA, may Standings) Standing {
 	switch {
 	case v.Mode == fleet.SharingOn && v.Settings.BesideNodeAutoscaler:
@@ -30,7 +29,7 @@ func standingOf(v *nodeshare.VPA, may Standings) Standing {
 	case v.Mode == fleet.SharingOn:
 		return may.Usual
 	case v.Why == reason.PolicyPaused, v.Why == reason.PolicyUnknown, v.Why == reason.ModeTooCautious && v.Decision.Mode == fleet.Canary:
-		return Waits // a canary comes to all pods in a while
+		return Waits // the canary will reach all pods
 	}
 	return Ends
 }

@@ -10,15 +10,15 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Share is the part of the target of a pod that depends on what the other pods of its node need.
+// Share is the part of the target of a pod that depends on the other pods of its node.
 type Share struct {
 	Kinds    [resources.Kinds]bool // that the pod shares. Container.Fitted has none of them
 	Cause    Cause                 // ShareReverted, ShareEnded or Shared
-	Target   []policy.Fitted       // of Kinds, for each container. Nil: the pod keeps what it has
-	Peak     []policy.Fitted       // of all kinds, for each container: what a new pod gets
-	Shrinks  bool                  // Target takes something from a container
+	Target   []policy.Fitted       // of Kinds, by container. Nil: the pod keeps its requests
+	Peak     []policy.Fitted       // of all kinds, by container: the target of a new pod
+	Shrinks  bool                  // Target lowers a request
 	MayEvict bool                  // a pod that ran out of memory is evicted if its node refuses Target
-	Leaves   bool                  // the pod leaves its node, whatever else it would get: bases exceed what there is
+	Leaves   bool                  // the pod leaves its node: bases exceed the node
 	Skip     reason.Reason         // why the pod keeps its share for now
 	Held     reason.Reason         // why its rollout forbids an eviction for its share
 }
@@ -29,7 +29,7 @@ func (p *Pod) Leaves() bool { return p.Share != nil && p.Share.Leaves }
 // Leaving reports whether the pod may be evicted for its share.
 func (p *Pod) Leaving() bool { return p.Share != nil && (p.Share.Leaves || p.Share.MayEvict) }
 
-// peak returns what the containers of a new pod get; nil: the same.
+// peak returns the targets of the containers of a new pod; nil: the same targets.
 func (p *Pod) peak() []policy.Fitted {
 	if p.Share == nil {
 		return nil
@@ -45,7 +45,7 @@ const (
 	StageRevert         Stage = iota - 1 // a share that did harm is reverted, with the rest of the target where one resize does both
 	StageRecommendation                  // recommendations, with shares
 	StageEnd                             // shares that end
-	StageShrink                          // shares that take something
+	StageShrink                          // shares that shrink
 	StageGrow                            // other shares
 )
 
@@ -58,7 +58,7 @@ func inStages(actions []Action) []Action {
 // shareStep is one of the plans for shares.
 type shareStep uint8
 
-// The steps. What is freed by one counts from the next iteration on.
+// The steps. Freed capacity counts from the next iteration on.
 const (
 	revertStep shareStep = iota
 	endStep
@@ -97,7 +97,7 @@ func (a *Action) SharesOnly() bool { return a.Cause.Shares() && !a.Evict }
 type sharePlan struct {
 	now    time.Time
 	before [shareSteps]PodStates
-	room   *Capacity // what is left beside all that is planned; nil: unknown, no share moves
+	room   *Capacity // free beside all planned actions; nil: unknown, no share moves
 	vpas   [shareSteps][]*VPA
 	moving map[string]*Share // by UID of the pod
 
@@ -110,14 +110,14 @@ type sharePlan struct {
 func newSharePlan(order []*VPA, room *Capacity, before [shareSteps]PodStates, now time.Time) *sharePlan {
 	s := &sharePlan{now: now, before: before, room: room, skipped: map[string]reason.Reason{}}
 	for _, v := range order {
-		if !v.Outdated { // else nobody knows the peaks
+		if !v.Outdated { // otherwise the peaks are unknown
 			s.add(v)
 		}
 	}
 	return s
 }
 
-// add adds the pods of a VPA whose share moves, to a VPA of their step that allows nothing but that.
+// add copies the pods of a VPA with a moving share to VPAs by step, which allow resizes in place alone.
 func (s *sharePlan) add(v *VPA) {
 	var parts [shareSteps]*VPA
 	for i := range v.Pods {
@@ -132,7 +132,7 @@ func (s *sharePlan) add(v *VPA) {
 			part.Mode, part.Ungated, part.Held, part.Requirements, part.Pods = InPlace, true, "", nil, nil
 			part.Groups = slices.Clone(v.Groups)
 			for g := range part.Groups {
-				part.Groups[g].Key = "" // changes of shares are not remembered of their owner
+				part.Groups[g].Key = "" // outcomes of shares are not recorded by owner
 			}
 			parts[step] = &part
 			s.vpas[step] = append(s.vpas[step], &part)
@@ -151,7 +151,7 @@ func (s *sharePlan) add(v *VPA) {
 	}
 }
 
-// plan plans the shares of a step, and takes the room that they need.
+// plan plans the shares of a step, and reserves their capacity.
 func (s *sharePlan) plan(step shareStep) {
 	if len(s.vpas[step]) == 0 {
 		return
@@ -175,7 +175,7 @@ func (s *sharePlan) plan(step shareStep) {
 	}
 }
 
-// refused returns why pods that ran out of memory, and may be evicted, do not get more in place.
+// refused returns why pods that may be evicted after an out-of-memory kill are refused more memory in place, by UID.
 func (s *sharePlan) refused() map[string]reason.Reason {
 	refused := map[string]reason.Reason{}
 	for uid, why := range s.skipped {
@@ -186,7 +186,7 @@ func (s *sharePlan) refused() map[string]reason.Reason {
 	return refused
 }
 
-// keep takes the room that planned recommendations need in full: what is not there for them now is not there for shares.
+// keep reserves the full need of planned recommendations, so that shares do not use capacity that these wait for.
 func (s *sharePlan) keep(order []*VPA, actions []Action) {
 	if s.room == nil || len(s.moving) == 0 || len(actions) == 0 {
 		return
@@ -204,14 +204,14 @@ func (s *sharePlan) keep(order []*VPA, actions []Action) {
 	}
 }
 
-// join adds the shares to a plan of recommendations. Both parts of a pod are one action, unless the recommendation
-// restarts or evicts it: then the share is an action for the case that this is refused.
+// join adds the shares to a plan of recommendations. Both parts of a pod form one action, unless the recommendation
+// restarts or evicts the pod. Then the share is an action of its own, in case the other is refused.
 func (s *sharePlan) join(r *Result) {
 	r.State.Shared, r.Problems = s.states, append(r.Problems, s.problems...)
 	if len(s.moving) == 0 {
 		return
 	}
-	slices.SortStableFunc(s.actions, func(a, b Action) int { // those that shrink first, in each stage
+	slices.SortStableFunc(s.actions, func(a, b Action) int { // by stage, shrinking shares first
 		switch {
 		case a.Stage != b.Stage || a.Shrinks == b.Shrinks:
 			return cmp.Compare(a.Stage, b.Stage)
