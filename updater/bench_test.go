@@ -98,8 +98,9 @@ func (q quiet) filled(tb testing.TB) (loop *Loop, reset func(), c *caches) {
 			}
 		}
 	}
-	p.loop.executor, p.loop.sharing.conditions = &actuate.Cluster{Events: &record.FakeRecorder{}}, nil
-	return p.loop, func() { p.loop.reader, p.loop.shares = c.reader(config), c.sharing(config) }, c
+	p.loop.setExecutor(&actuate.Cluster{Events: &record.FakeRecorder{}})
+	p.loop.rounds.Conditions = nil
+	return p.loop, func() { p.loop.reader, p.loop.rounds.Sharing = c.reader(config), c.sharing(config) }, c
 }
 
 // vpa is that of one Deployment.

@@ -261,7 +261,7 @@ func TestABoostIsTakenBackWithoutItsMemory(t *testing.T) {
 	memory := func(w *world) string { return w.pod("web-1-0").Spec.Containers[0].Resources.Limits.Memory().String() }
 	t.Run("in use", func(t *testing.T) {
 		w := newWorld(t, config, append(deployment(1, large), autoscaler(vpav1.UpdateModeInitial))...)
-		w.loop.executor.(*actuate.Cluster).Usage = usageOf(func(context.Context, string, string) (map[string]resources.Amount, error) {
+		w.loop.runner.Executor.(*actuate.Cluster).Usage = usageOf(func(context.Context, string, string) (map[string]resources.Amount, error) {
 			return map[string]resources.Amount{"app": 390 << 20}, nil
 		})
 		w.boosting()

@@ -216,26 +216,23 @@ func (c *caches) capacity(config *Config) (r snapshot.CapacityReader) {
 }
 
 // policyStatus returns the writer of conditions. In a dry run it writes nothing.
-func (c *caches) policyStatus(config *Config) policyStatus {
+func (c *caches) policyStatus(config *Config) policies.Status {
 	if config.DryRun {
-		return policyStatus{}
+		return policies.Status{}
 	}
-	return policyStatus{client: c.own}
+	return policies.Status{Client: c.own}
 }
 
-// sharingConditions returns what knows which policies share what nodes have left, and says so on
-// them; in a dry run it writes nothing, and another updater stands in nobody's way.
-func (c *caches) sharingConditions(config *Config) *sharingConditions {
-	conditions := &sharingConditions{status: c.policyStatus(config), policies: c.policies, confined: !c.whole}
+// sharingConditions returns the conditions of sharing. In a dry run it writes nothing and ignores other updaters.
+func (c *caches) sharingConditions(config *Config) *shares.Conditions {
+	conditions := &shares.Conditions{Status: c.policyStatus(config), Policies: c.policies, Confined: !c.whole, Kube: c.kube}
 	if c.whole {
 		nodes := c.surroundings.Core().V1().Nodes()
-		conditions.nodes = nodes.Informer().HasSynced
-		conditions.growth = &snapshot.Growth{Kube: c.kube, Nodes: nodes.Lister(), Informer: nodes.Informer()}
+		conditions.Nodes = nodes.Informer()
+		conditions.Growth = &snapshot.Growth{Kube: c.kube, Nodes: nodes.Lister(), Informer: nodes.Informer()}
 	}
-	if election := config.Election; !election.Enabled && !config.DryRun {
-		conditions.holder = func(ctx context.Context, now time.Time) (string, error) {
-			return lease.Holder(ctx, c.kube, election, now)
-		}
+	if !config.Election.Enabled && !config.DryRun {
+		conditions.Election = &config.Election
 	}
 	return conditions
 }

@@ -13,8 +13,9 @@ import (
 	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/updater/nodeload"
-	"loadline.dev/loadline/updater/observe"
 	"loadline.dev/loadline/updater/plan"
+	"loadline.dev/loadline/updater/rollouts"
+	"loadline.dev/loadline/updater/shares"
 )
 
 // Config is everything that can be set on the command line.
@@ -35,7 +36,7 @@ type Config struct {
 	Room       string        // which room an eviction needs: roomAuto, roomFree, roomSize or roomOff
 	Static     string        // selector of the nodes with the static CPU manager policy
 	DryRun     bool          // print what would be done, write nothing
-	Evidence   observe.EvidenceConfig
+	Evidence   rollouts.EvidenceConfig
 	NodeLoad   nodeload.Config
 	Policies   flags.Policies
 	// SharingMinAge is how long a workload must have existed for its pods to share their nodes.
@@ -86,10 +87,10 @@ func Default() *Config {
 		EventAfter: 10 * time.Minute,
 		Room:       roomAuto,
 		Static:     "cpumanager=true",
-		Evidence:   observe.DefaultEvidenceConfig(),
+		Evidence:   rollouts.DefaultEvidenceConfig(),
 		NodeLoad:   nodeload.DefaultConfig(),
 
-		SharingMinAge: sharing.MinAge, SharingInterval: sharingInterval,
+		SharingMinAge: sharing.MinAge, SharingInterval: shares.DefaultInterval,
 	}
 }
 

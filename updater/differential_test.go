@@ -3,6 +3,7 @@
 package updater
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -23,9 +24,9 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/sharing"
-	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/updater/internal/olddisruption"
 	"loadline.dev/loadline/updater/internal/oldview"
+	"loadline.dev/loadline/updater/policies"
 )
 
 // The differential test plans sequences of iterations over random clusters twice: with the updater, and with the frozen
@@ -323,7 +324,7 @@ func (s *oldSide) end(context.Context, map[cache.ObjectName]bool) { s.it.End() }
 // newSide is the adapter of the updater.
 type newSide struct {
 	loop    *Loop
-	pass    *pass
+	it      *iteration
 	planned disruption.Result // before an early iteration leaves out actions
 	result  disruption.Result
 	actions map[actionKey]*newAction
@@ -340,23 +341,26 @@ type newAction struct {
 func (s *newSide) plan(ctx context.Context, now time.Time, early bool) outcome {
 	l := s.loop
 	it, err := l.read(ctx, now, func(string) {})
-	if err == nil && !early {
-		err = serving.Guard(func() error { l.share(ctx, it.input(), now); return nil })
-	}
 	if err != nil {
 		return outcome{View: map[string]string{"error": err.Error()}}
 	}
-	s.pass, s.result = l.planPass(ctx, it, now)
-	s.planned = s.result
+	if !early {
+		l.rounds.Run(ctx, it.input(), now)
+	}
+	l.decide(ctx, it, now)
+	s.it, s.result, s.planned = it, it.plan, it.plan
 	o := outcome{View: map[string]string{}, Stored: map[string]string{}, Skipped: map[string]string{}}
 	s.describeView(&o, &it.view.View)
+	skipped := it.skipped(nil)
 	if early {
-		s.result, s.pass.division.Ended = s.result.OnlyOOM(), nil
+		s.result, it.shares.Ended = s.result.OnlyOOM(), nil
+		it.plan = s.result
 	}
 	s.actions = map[actionKey]*newAction{}
 	s.order(&o)
-	for name, h := range s.pass.rollouts {
-		if h.turned() {
+	for i := range it.view.VPAs {
+		name := cache.NewObjectName(it.view.VPAs[i].Namespace, it.view.VPAs[i].Name)
+		if h := it.holds.Of(disruption.Subject{Namespace: name.Namespace, VPA: name.Name}); h != nil && h.Turned() {
 			o.Stored[name.String()] = text(h.State)
 		}
 	}
@@ -364,13 +368,13 @@ func (s *newSide) plan(ctx context.Context, now time.Time, early bool) outcome {
 	for key := range s.actions {
 		acted[key.uid] = true
 	}
-	for _, skip := range s.pass.skipped {
+	for _, skip := range skipped {
 		o.Skipped[skip.UID] = skip.VPA + " " + string(skip.Reason)
 	}
-	for _, m := range s.pass.division.Marks {
+	for _, m := range s.it.shares.Marks {
 		o.Marks = append(o.Marks, text(m.Of, m.Mark))
 	}
-	for _, of := range s.pass.division.Ended {
+	for _, of := range s.it.shares.Ended {
 		o.Ended = append(o.Ended, text(of))
 	}
 	for _, b := range s.result.Backoffs {
@@ -413,8 +417,8 @@ func (s *newSide) describeView(o *outcome, view *disruption.View) {
 
 // order lists the actions as carryOut does.
 func (s *newSide) order(o *outcome) {
-	marks, resized, evicted := s.pass.division.Moves, map[string]bool{}, map[string]bool{}
-	for _, m := range s.pass.division.Marks {
+	marks, resized, evicted := s.it.shares.Moves, map[string]bool{}, map[string]bool{}
+	for _, m := range s.it.shares.Marks {
 		delete(marks, m.Of.UID)
 	}
 	joined, reverts, others, shares := byStage(s.result.Actions)
@@ -434,7 +438,7 @@ func (s *newSide) order(o *outcome) {
 				one.mark, one.shrinks, resized[a.UID] = marks[a.UID], a.Share.Shrinks, true
 			}
 			s.actions[actionKey{a.UID, alone}] = one
-			observed := !alone && s.pass.observes(a.Subject)
+			observed := !alone && s.it.holds.Observes(a.Subject)
 			line := []any{a.Subject, string(a.Cause), a.Evict, a.Containers, a.Restarts, a.Restart, a.MayEvict, a.Disrupts, a.OOMResize, observed, nil, nil}
 			if one.share != nil {
 				line[10] = one.share.Containers
@@ -444,7 +448,7 @@ func (s *newSide) order(o *outcome) {
 			}
 			o.Actions = append(o.Actions, fmt.Sprint(stage, " ", text(line...)))
 			if name := vpaOf(a.Subject); observed {
-				o.Stored[name.String()] = text(s.pass.rollouts[name].State)
+				o.Stored[name.String()] = text(s.it.holds.Of(a.Subject).State)
 			}
 		}
 	}
@@ -457,16 +461,14 @@ func (s *newSide) order(o *outcome) {
 func (s *newSide) record(key actionKey, node string, r result, now time.Time) {
 	a := s.actions[key]
 	if r == done && a.shrinks {
-		s.loop.shares.Shrank(node, now)
+		s.loop.runner.Sharing.Shrank(node, now)
 	}
 	s.loop.state.Record(a.Action, disruption.Outcome(r-done), now)
 }
 
 func (s *newSide) end(ctx context.Context, stored map[cache.ObjectName]bool) {
-	for name, h := range s.pass.rollouts {
-		h.stored = h.stored || stored[name]
-	}
-	s.pass.remember(ctx, s.planned)
+	s.it.holds.MarkStored(stored)
+	s.it.holds.Save(ctx, s.planned.Actions)
 }
 
 // TestPlanEqualsOld compares the plans of the updater with the ones of package oldview over sequences of iterations.
@@ -557,6 +559,32 @@ func programFor(ctx context.Context, config *Config, clients clients, replaced o
 	if err != nil {
 		return nil, err
 	}
-	p.loop.sharing.conditions.status = policyStatus{}
+	p.loop.rounds.Conditions.Status = policies.Status{}
 	return p, p.start(ctx)
+}
+
+// byStage splits actions by the time when they run: recommendations joined with a reverted share, reverted shares,
+// all other recommendations, all other shares. A share that is part of a recommendation is also listed by itself, in
+// case the recommendation is not carried out.
+func byStage(actions []disruption.Action) (joined, reverts, others, shares []disruption.Action) {
+	for _, a := range actions {
+		share := a.Share
+		switch {
+		case a.SharesOnly():
+			share = &a
+		case a.Stage == disruption.StageRevert:
+			joined = append(joined, a)
+		default:
+			others = append(others, a)
+		}
+		switch {
+		case share == nil:
+		case share.Stage == disruption.StageRevert:
+			reverts = append(reverts, *share)
+		default:
+			shares = append(shares, *share)
+		}
+	}
+	slices.SortStableFunc(shares, func(a, b disruption.Action) int { return cmp.Compare(a.Stage, b.Stage) })
+	return joined, reverts, others, shares
 }

@@ -334,7 +334,7 @@ func TestFuse_PolicyWithHigherPriority(t *testing.T) {
 // Without a start rate, a pass may change all workloads. It ends for a policy whose fuse trips meanwhile.
 func TestFuse_TripsDuringAPass(t *testing.T) {
 	s := newSpreading(t, 20, sizingPolicy(loadlinev1alpha1.RolloutModeAuto, func(p *loadlinev1alpha1.SizingPolicySpec) { p.Rollout.StartRate = new(int32(0)) }))
-	s.loop.executor = &hooked{s.loop.executor, func(pod string) {
+	s.loop.runner.Executor = &hooked{s.loop.runner.Executor, func(pod string) {
 		if pod != "app-0008-1-0" {
 			return
 		}

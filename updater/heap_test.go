@@ -34,7 +34,7 @@ func BenchmarkHeap(b *testing.B) {
 		p, err := newProgram(ctx, config, d, overrides{})
 		require.NoError(b, err)
 		require.NoError(b, p.start(ctx))
-		p.loop.executor = resting{&actuate.Rehearsal{Out: discard{}}}
+		p.loop.setExecutor(resting{&actuate.Rehearsal{Out: discard{}}})
 		p.loop.RunOnce(ctx, noon)
 		it, err := p.loop.read(ctx, noon, func(string) {})
 		require.NoError(b, err)

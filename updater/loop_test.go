@@ -16,11 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	ktesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	logtesting "k8s.io/klog/v2/ktesting"
 
@@ -191,7 +188,8 @@ func TestRateLimitEndsThePass(t *testing.T) {
 func TestDryRunWritesNothing(t *testing.T) {
 	var out strings.Builder
 	w := newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 2)...)
-	w.loop.executor, w.loop.skips = &actuate.Rehearsal{Out: &out}, report.Skips{}
+	w.loop.setExecutor(&actuate.Rehearsal{Out: &out})
+	w.loop.skips = report.Skips{}
 	w.pass(noon)
 	require.Empty(t, w.writes())
 	require.Empty(t, w.told())
@@ -207,11 +205,14 @@ func TestPanicOfOnePlanIsReported(t *testing.T) {
 	it, err := w.loop.read(t.Context(), noon, func(string) {})
 	require.NoError(t, err)
 	logger := logtesting.NewLogger(t, logtesting.NewConfig(logtesting.BufferLogs(true)))
-	p := w.loop.begin(klog.NewContext(t.Context(), logger), it, disruption.Result{
+	ctx := klog.NewContext(t.Context(), logger)
+	it.plan = disruption.Result{
 		Problems: []disruption.Problem{{Namespace: "shop", VPA: "web-vpa", Panic: "panic: a bug\nits stack"}},
 		Skipped:  []disruption.Skip{{Subject: disruption.Subject{Namespace: "shop", VPA: "web-vpa", Pod: "web-1-0"}, Reason: reason.InternalError}},
-	}, noon)
-	p.publishGauges()
+	}
+	it.logProblems(ctx)
+	it.scores = w.loop.newScores(it)
+	w.loop.publish(ctx, it, nil, noon)
 	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "InternalError"))
 	log := logger.GetSink().(logtesting.Underlier).GetBuffer().String()
 	require.Regexp(t, `(?s)Skipping the pods of a VPA: recovered from a panic.*vpa="shop/web-vpa"`, log)
@@ -228,18 +229,18 @@ func TestPodThatIsGoneIsNoFailure(t *testing.T) {
 }
 
 // cursed panics when it evicts the first pod.
-type cursed struct{ executor }
+type cursed struct{ actuate.Executor }
 
 func (c cursed) Evict(ctx context.Context, change actuate.Change) error {
 	if change.Pod == "web-1-0" {
 		panic("a bug")
 	}
-	return c.executor.Evict(ctx, change)
+	return c.Executor.Evict(ctx, change)
 }
 
 func TestPanicOfOneChangeStopsNoOther(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
-	w.loop.executor = cursed{w.loop.executor}
+	w.loop.setExecutor(cursed{w.loop.runner.Executor})
 	w.pass(noon)
 	require.Equal(t, []string{"web-1-1"}, w.evictions())
 	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "InternalError"))
@@ -262,13 +263,13 @@ func TestCountersOfDeletedVPAsGo(t *testing.T) {
 
 // stopping switches the VPA off when the first pod is evicted.
 type stopping struct {
-	executor
+	actuate.Executor
 	stop func()
 }
 
 func (s stopping) Evict(ctx context.Context, c actuate.Change) error {
 	s.stop()
-	return s.executor.Evict(ctx, c)
+	return s.Executor.Evict(ctx, c)
 }
 
 // A pass may last as long as the rate limit makes it. Who stops a VPA meanwhile must not
@@ -296,7 +297,7 @@ func TestAStoppedVPAEndsItsPartOfThePass(t *testing.T) {
 	} {
 		w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
 		lister := w.caches.vpas.Autoscaling().V1().VerticalPodAutoscalers().Lister()
-		w.loop.executor = stopping{w.loop.executor, func() {
+		w.loop.runner.Executor = stopping{w.loop.runner.Executor, func() {
 			before, err := lister.VerticalPodAutoscalers("shop").Get("web-vpa")
 			require.NoError(t, err)
 			require.NoError(t, c.stop(w))
@@ -347,7 +348,8 @@ func TestPodsOutsideOfPlansHaveAReason(t *testing.T) {
 	require.EqualValues(t, 3, w.value("loadline_updater_skipped_pods", "reason", "TargetUnreadable"))
 	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "NoVPA"))
 	require.Equal(t, []string{"Normal TargetUnreadable Pods left alone: 3, such as web-1-0: the target of its VPA cannot be read, has no label selector of its own, or one of more than 100 requirements or 8 KiB"}, w.told())
-	w.loop.executor, w.loop.skips = &actuate.Rehearsal{Out: &out}, report.Skips{After: config.EventAfter}
+	w.loop.setExecutor(&actuate.Rehearsal{Out: &out})
+	w.loop.skips = report.Skips{After: config.EventAfter}
 	w.pass(noon.Add(2 * config.EventAfter))
 	require.Contains(t, out.String(), "would leave pod shop/web-1-0 alone (VPA web-vpa): TargetUnreadable\n")
 }
@@ -397,45 +399,12 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// named are pods with nothing but names.
-func named(names ...string) (pods []runtime.Object) {
-	for _, name := range names {
-		pods = append(pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)}})
-	}
-	return pods
-}
-
-// A VPA that always has something to do must not use up the rate for ever.
-func TestEachVPAGetsItsTurnUnderARateLimit(t *testing.T) {
-	w := newWorld(t, Default(), named("a", "b", "c", "d")...)
-	it, err := w.loop.read(t.Context(), noon, func(string) {})
-	require.NoError(t, err)
-	turns, scores := map[string]int{}, map[cache.ObjectName]*score{}
-	var actions []disruption.Action
-	for _, name := range []string{"a", "a", "b", "c", "d"} {
-		actions = append(actions, disruption.Action{Evict: true, Subject: disruption.Subject{Namespace: "shop", VPA: name, Pod: name, UID: name}})
-		scores[cache.NewObjectName("shop", name)] = &score{}
-	}
-	for range 12 {
-		w.loop.executor = &limited{left: 1, turns: turns}
-		one := pass{Loop: w.loop, iteration: it, scores: scores}
-		one.carryOut(t.Context(), disruption.Result{Actions: actions})
-	}
-	require.Equal(t, map[string]int{"a": 3, "b": 3, "c": 3, "d": 3}, turns)
-}
-
-// limited allows a number of evictions and counts them by VPA.
-type limited struct {
-	executor
-	left  int
-	turns map[string]int
-}
-
-func (l *limited) Evict(_ context.Context, c actuate.Change) error {
-	if l.left == 0 {
-		return actuate.ErrRateLimited
-	}
-	l.left--
-	l.turns[c.VPA]++
-	return nil
+// The late writes of a iteration that was interrupted for an early one are made after it, not a minute later.
+func TestEarly_RepeatsAnInterruptedIteration(t *testing.T) {
+	w := newWorld(t, Default(), append(deployment(2, nil), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
+	w.loop.Early(t.Context(), noon, rose)
+	require.Empty(t, w.writes(), "no pod was killed")
+	w.loop.interrupted = true
+	w.loop.Early(t.Context(), noon, rose)
+	require.NotEmpty(t, w.writes())
 }

@@ -20,6 +20,7 @@ import (
 	vpainformers "loadline.dev/loadline/pkg/generated/informers/externalversions/autoscaling/v1"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/updater/shares"
 )
 
 // memoryRises collects the VPAs that recommend more memory than before for any container, and those that
@@ -156,32 +157,35 @@ func (r *memoryRises) add(name cache.ObjectName) {
 	}
 }
 
-// Early resizes pods after out-of-memory kills, as OOMResize, and repeats a pass that gave way to it.
+// Early makes an early iteration for out-of-memory kills, and repeats an iteration that was interrupted for it.
 func (l *Loop) Early(ctx context.Context, now time.Time, more []cache.ObjectName) {
-	l.OOMResize(ctx, now, more)
+	l.RunOOM(ctx, now, more)
 	if l.interrupted {
 		l.RunOnce(ctx, time.Now())
 	}
 }
 
-// OOMResize gives pods that were killed for want of memory what is recommended now, whether they
-// are ready again or not. serving.RunEvery calls it a second after memoryRises.Wake, or five
-// seconds after the last time if that is later, with the VPAs that memoryRises
-// collected; Pod.IsOOMResize says what such a resize is spared. Of its plan it carries out
-// nothing else but notes of back-offs, and says no reasons: the next pass does. It needs no
-// admission controller: the pods stay. Only if such pods were killed it looks at all others,
-// too.
-func (l *Loop) OOMResize(ctx context.Context, now time.Time, more []cache.ObjectName) {
+// RunOOM resizes pods that ran out of memory to their new targets, whether they are ready again or not. serving.RunEvery
+// calls it a second after memoryRises.Wake, at most every five seconds, with the VPAs that memoryRises collected. It makes
+// only these resizes and writes back-offs, and needs no admission controller because the pods stay. Without such pods it
+// ends after a search for them.
+func (l *Loop) RunOOM(ctx context.Context, now time.Time, more []cache.ObjectName) {
 	if !l.HasOOMKilled(ctx, more, now) {
 		return
 	}
-	p, plan, err := l.look(ctx, now)
+	it, err := l.read(ctx, now, func(string) {})
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "No pod is given more memory before the next pass: the caches cannot be read")
+		klog.FromContext(ctx).Error(err, "Skipping early iteration: failed to read the caches")
 		return
 	}
-	p.division.Ended = nil
-	p.carryOut(ctx, plan.OnlyOOM())
+	l.decide(ctx, it, now)
+	it.plan = it.plan.OnlyOOM()
+	l.run(ctx, it, &shares.Division{Moves: it.shares.Moves}, nil, now)
+}
+
+// Waiting reports whether an early iteration has a pod to resize.
+func (l *Loop) Waiting(ctx context.Context) bool {
+	return l.HasOOMKilled(ctx, l.rises.Pending(), time.Now())
 }
 
 // recentKill is for how long after an out-of-memory kill a container that is ready again counts as
@@ -193,7 +197,7 @@ const recentKill = 10 * time.Minute
 func (l *Loop) HasOOMKilled(ctx context.Context, vpas []cache.ObjectName, now time.Time) bool {
 	resizing := map[string]map[string]bool{} // names of VPAs by namespace
 	for _, name := range vpas {
-		vpa := l.vpaNow(name)
+		vpa := l.vpa(name)
 		if vpa == nil || !l.reader.Namespaces.Serves(name.Namespace) {
 			continue
 		}

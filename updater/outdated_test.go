@@ -38,7 +38,7 @@ func TestPodsWaitUntilTheRecommenderHasSeenTheirTarget(t *testing.T) {
 	w := newWorld(t, Default(), append(deployment(2, nil), aimed(autoscaler(mode), "other", 1, 1))...)
 	w.observe(aimed(autoscaler(mode), "web", 2, 1))
 	w.pass(noon)
-	w.loop.OOMResize(t.Context(), noon, rose)
+	w.loop.RunOOM(t.Context(), noon, rose)
 	require.Empty(t, w.writes())
 	require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", "StatusOutdated"))
 	w.observe(aimed(autoscaler(mode), "web", 2, 2))

@@ -28,7 +28,7 @@ func TestQuotasAndNodesAreReadAsSoonAsTheyMayBe(t *testing.T) {
 		})
 	}
 	d := dependencies{metrics: newMetrics(prometheus.NewRegistry()), clients: sameClients(kube, vpafake.NewSimpleClientset())}
-	around := startProgram(t, Default(), d, overrides{retry: time.Millisecond, events: &record.FakeRecorder{}}).loop.capacity
+	around := startProgram(t, Default(), d, overrides{retry: time.Millisecond, events: &record.FakeRecorder{}}).loop.planner.Capacity
 	require.False(t, around.NodeInformer.HasSynced() || around.QuotaInformer.HasSynced())
 	allowed.Store(true)
 	require.Eventually(t, func() bool { return around.NodeInformer.HasSynced() && around.QuotaInformer.HasSynced() }, time.Minute, time.Millisecond)

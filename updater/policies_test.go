@@ -72,7 +72,7 @@ func (w *world) decided(vpa *vpav1.VerticalPodAutoscaler, why reason.Reason) {
 // rehearsed makes a pass and returns what it says it would do.
 func (w *world) rehearsed() string {
 	var out strings.Builder
-	w.loop.executor = &actuate.Rehearsal{Out: &out}
+	w.loop.setExecutor(&actuate.Rehearsal{Out: &out})
 	w.pass(noon)
 	return out.String()
 }
@@ -223,7 +223,7 @@ func TestAPolicyThatHoldsPodsEndsTheirPartOfThePass(t *testing.T) {
 	} {
 		vpa := autoscaler(vpav1.UpdateModeRecreate)
 		w := newWorld(t, Default(), append(deployment(4, nil), vpa, sizingPolicy(inherit))...)
-		w.loop.executor = stopping{w.loop.executor, func() {
+		w.loop.runner.Executor = stopping{w.loop.runner.Executor, func() {
 			require.NoError(t, hold(w))
 			w.decided(vpa, why)
 		}}
@@ -238,7 +238,7 @@ func TestPodsThatAPolicyHoldsGetNoMemoryAfterAKill(t *testing.T) {
 	vpa := autoscaler(vpav1.UpdateModeInPlaceOrRecreate)
 	w := newWorld(t, Default(), append(deployment(1, killed), vpa, sizingPolicy(loadlinev1alpha1.RolloutModeRecommend))...)
 	require.False(t, w.loop.HasOOMKilled(t.Context(), rose, noon), "so the others are not looked at, either")
-	w.loop.OOMResize(t.Context(), noon, rose)
+	w.loop.RunOOM(t.Context(), noon, rose)
 	require.Empty(t, w.writes())
 
 	// One that is not held makes the updater look at all.
@@ -252,7 +252,7 @@ func TestPodsThatAPolicyHoldsGetNoMemoryAfterAKill(t *testing.T) {
 		}
 	}
 	w = newWorld(t, Default(), slices.Concat(deployment(1, killed), elsewhere, []runtime.Object{vpa, free, sizingPolicy(loadlinev1alpha1.RolloutModeRecommend)})...)
-	w.loop.OOMResize(t.Context(), noon, append(slices.Clone(rose), cache.NewObjectName("pay", "free")))
+	w.loop.RunOOM(t.Context(), noon, append(slices.Clone(rose), cache.NewObjectName("pay", "free")))
 	require.NotEmpty(t, w.writes())
 	require.Equal(t, "100Mi", w.pod("web-1-0").Spec.Containers[0].Resources.Requests.Memory().String())
 }

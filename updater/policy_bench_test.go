@@ -163,12 +163,12 @@ func TestAPassUnderAPolicyHoldsAll(t *testing.T) {
 	const vpas, each = 20, 5
 	loop, _ := quiet{vpas: vpas, pods: each, policies: []*loadlinev1alpha1.SizingPolicy{everywhere(closed)}}.loop(t)
 	due(t, loop)
-	s, plan, err := loop.look(t.Context(), noon)
+	it, err := loop.read(t.Context(), noon, func(string) {})
 	require.NoError(t, err)
-	require.Len(t, s.rollouts, vpas)
-	require.Empty(t, plan.Actions)
-	require.Len(t, plan.Skipped, vpas*each)
-	for _, skip := range plan.Skipped {
+	loop.decide(t.Context(), it, noon)
+	require.Empty(t, it.plan.Actions)
+	require.Len(t, it.plan.Skipped, vpas*each)
+	for _, skip := range it.plan.Skipped {
 		require.Equal(t, "OutsideWindow", skip.Reason.String())
 	}
 }

@@ -27,8 +27,10 @@ import (
 	"loadline.dev/loadline/updater/boost"
 	"loadline.dev/loadline/updater/budgets"
 	"loadline.dev/loadline/updater/nodeload"
-	"loadline.dev/loadline/updater/observe"
+	"loadline.dev/loadline/updater/plan"
 	"loadline.dev/loadline/updater/report"
+	"loadline.dev/loadline/updater/rollouts"
+	"loadline.dev/loadline/updater/shares"
 )
 
 // clients reach the API server. Each client has its own rate limit, so that iterations, reverts and the
@@ -64,7 +66,7 @@ type program struct {
 	loop       *Loop
 	rises      *memoryRises
 	boosts     *boost.Queue
-	observer   *observe.Queue
+	observer   *rollouts.Queue
 	nodeLoad   func(ctx context.Context)
 	stopEvents func()
 }
@@ -83,18 +85,20 @@ func newProgram(ctx context.Context, config *Config, d dependencies, replaced ov
 	changes, reader, staticCPU := &tally{}, c.reader(config), c.pinning()
 	restarts := budgets.New(c.pods.Core().V1().Pods().Lister(), c.surroundings.Policy().V1().PodDisruptionBudgets())
 	execute, judge := newExecutors(config, d, executorParts{recorder, c, restarts, changes, replaced.clock})
+	pods, vpas := c.pods.Core().V1().Pods(), c.vpas.Autoscaling().V1().VerticalPodAutoscalers()
+	announcer, resolver, sharing := &report.Announcer{Recorder: execute, VPAs: vpas.Lister()}, c.resolver(config), c.sharing(config)
 	loop := &Loop{
-		config: config.planning(), reader: reader, policies: c.resolver(config), shares: c.sharing(config), workloads: c.workloads(), executor: execute, metrics: d.metrics, records: c.records, status: c.policyStatus(config),
-		capacity: c.capacity(config), nodes: staticCPU, budgets: restarts, stale: c.freshness.Stale,
-		limiter: disruption.NewRateLimiter(config.Pace, time.Now()), skips: report.Skips{After: config.EventAfter}, tally: changes,
-		sharing:   sharingRounds{interval: config.SharingInterval, conditions: c.sharingConditions(config)},
-		alive:     heartbeat(config.Heartbeat, d.clients.Kube),
-		announced: report.Events{}, tripped: map[string]string{}, known: map[cache.ObjectName]bool{},
-		slow: map[string]time.Time{}, unserved: map[string]bool{},
+		reader: reader, policies: resolver,
+		rounds: &shares.Rounds{Sharing: sharing, Interval: config.SharingInterval, Conditions: c.sharingConditions(config), Metrics: d.metrics},
+		rollouts: &rollouts.Rollouts{Reader: c.workloads(), Policies: resolver, Records: c.records, Pods: pods.Lister(), Plan: config.planning(),
+			Status: c.policyStatus(config), Announcer: announcer, Metrics: d.metrics},
+		planner: &plan.Planner{Config: config.planning(), Nodes: staticCPU, Pods: pods.Lister(), Capacity: c.capacity(config), Budgets: restarts},
+		runner:  &actuate.Runner{Executor: execute, Policies: resolver, Sharing: sharing, Pods: pods.Lister(), Limiter: disruption.NewRateLimiter(config.Pace, time.Now())},
+		metrics: d.metrics, alive: heartbeat(config.Heartbeat, d.clients.Kube), stale: c.freshness.Stale, rises: rises,
+		announcer: announcer, skips: report.Skips{After: config.EventAfter}, tally: changes, counted: map[cache.ObjectName]bool{},
 	}
-	loop.killed = func(ctx context.Context) bool { return loop.HasOOMKilled(ctx, rises.Pending(), time.Now()) }
 	boosts := boost.New(boost.Config{
-		Reader: c.reader(config), Pods: c.pods.Core().V1().Pods().Lister(), Executor: execute,
+		Reader: c.reader(config), Pods: pods.Lister(), Executor: execute,
 		Plan: config.planning(), Workers: config.BoostSyncs, StaticCPU: staticCPU, Metrics: d.metrics,
 	})
 	observer, observerErr := newObserver(config, d, c, judge)
@@ -103,9 +107,8 @@ func newProgram(ctx context.Context, config *Config, d dependencies, replaced ov
 		return nil, err
 	}
 	d.metrics.cacheAges.Show(c.freshness.Ages)
-	pods := c.pods.Core().V1().Pods().Informer()
 	return &program{config: config, caches: c, loop: loop, rises: rises, boosts: boosts, observer: observer, nodeLoad: nodeLoad, stopEvents: stopEvents},
-		errors.Join(d.metrics.writes.WatchPods(pods), boosts.Watch(pods), observer.Watch(pods))
+		errors.Join(d.metrics.writes.WatchPods(pods.Informer()), boosts.Watch(pods.Informer()), observer.Watch(pods.Informer()))
 }
 
 // start starts the informers and returns when the caches are complete.
@@ -116,7 +119,7 @@ func (p *program) run(ctx context.Context, health *serving.Health) {
 	ctx, stop := context.WithCancel(ctx)
 	var queues sync.WaitGroup
 	defer func() { stop(); queues.Wait() }()
-	queues.Go(func() { p.loop.nodes.Await(ctx); p.boosts.Run(ctx) })
+	queues.Go(func() { p.loop.planner.Nodes.Await(ctx); p.boosts.Run(ctx) })
 	queues.Go(func() { p.observer.Run(ctx) })
 	queues.Go(func() { p.nodeLoad(ctx) })
 	health.Activate()
@@ -175,7 +178,7 @@ type executorParts struct {
 }
 
 // newExecutors returns the executors of the loop and of the observer. In a dry run they print changes.
-func newExecutors(config *Config, d dependencies, p executorParts) (executor, observe.Executor) {
+func newExecutors(config *Config, d dependencies, p executorParts) (actuate.Executor, rollouts.Reverter) {
 	checker := &actuate.Checker{Kube: d.clients.checks, Targets: p.caches.targets, Config: new(config.planning()), Clock: p.clock}
 	if config.DryRun {
 		return &actuate.Rehearsal{Out: d.env.Stdout(), Checker: checker}, &actuate.Rehearsal{Out: d.env.Stdout()}
@@ -194,18 +197,18 @@ func newExecutors(config *Config, d dependencies, p executorParts) (executor, ob
 
 // newObserver returns the queue that judges changes and reverts harmful ones. It has its own executor, so that
 // iterations do not delay it.
-func newObserver(config *Config, d dependencies, c *caches, judge observe.Executor) (*observe.Queue, error) {
-	settings := observe.Config{Reader: c.reader(config), Policies: c.resolver(config), Workloads: c.workloads(), Pods: c.pods.Core().V1().Pods().Lister(), Records: c.records, Executor: judge, Metrics: d.metrics}
+func newObserver(config *Config, d dependencies, c *caches, judge rollouts.Reverter) (*rollouts.Queue, error) {
+	settings := rollouts.QueueConfig{Reader: c.reader(config), Policies: c.resolver(config), Workloads: c.workloads(), Pods: c.pods.Core().V1().Pods().Lister(), Records: c.records, Executor: judge, Metrics: d.metrics}
 	if !config.DryRun {
 		settings.Remover = &actuate.Cluster{Kube: d.clients.removals}
 	}
 	if config.Evidence.Address != "" {
 		var err error
-		if settings.Prometheus, err = observe.NewEvidenceSource(d.env, config.Evidence); err != nil {
+		if settings.Prometheus, err = rollouts.NewEvidenceSource(d.env, config.Evidence); err != nil {
 			return nil, fmt.Errorf("--prometheus-address: %w", err)
 		}
 	}
-	return observe.New(settings), nil
+	return rollouts.NewQueue(settings), nil
 }
 
 // newNodeLoad returns the work that keeps new pods off overloaded nodes until its context ends. Mode off removes

@@ -377,7 +377,7 @@ func (r *randomWorkload) disturb() {
 		}
 	}
 	stale := func() error { return r.stale }
-	r.loop.stale, r.loop.executor.(*actuate.Cluster).Caches = stale, staleWhen(stale)
+	r.loop.stale, r.loop.runner.Executor.(*actuate.Cluster).Caches = stale, staleWhen(stale)
 }
 
 // iterate makes one loop iteration, and lets the evicted pods go and some of their replacements come.

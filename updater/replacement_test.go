@@ -343,7 +343,7 @@ func TestStaleCache_HoldsDisruptionsAlone(t *testing.T) {
 			w := newWorld(t, Default(), append(deployment(4, tc.change), autoscaler(tc.mode))...)
 			stale := errors.New("the watch of pods has received nothing for 4m0s")
 			w.loop.stale = func() error { return stale }
-			w.loop.executor.(*actuate.Cluster).Caches = staleWhen(w.loop.stale)
+			w.loop.runner.Executor.(*actuate.Cluster).Caches = staleWhen(w.loop.stale)
 			w.pass(noon)
 			require.Equal(t, tc.held, len(w.writes()) == 0)
 			require.Equal(t, tc.held, w.value("loadline_updater_skipped_pods", "reason", "StaleCache") > 0)

@@ -148,7 +148,7 @@ func TestAnEvictionWaitsForARestartOfTheSameBudget(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
 	w.now = noon
 	w.budget("web")
-	leave, err := w.loop.budgets.Reserve(w.pod("web-1-3"), true, w.now)
+	leave, err := w.loop.planner.Budgets.Reserve(w.pod("web-1-3"), true, w.now)
 	require.NoError(t, err)
 	w.pass(noon)
 	require.Empty(t, w.evictions())
@@ -187,7 +187,7 @@ func TestARefusedRestartHoldsNobody(t *testing.T) {
 		w.refuse("patch", "pods", c.err)
 		w.refuse("create", "pods/eviction", nil)
 		w.pass(noon)
-		_, err := w.loop.budgets.Reserve(w.pod("web-1-1"), true, w.now)
+		_, err := w.loop.planner.Budgets.Reserve(w.pod("web-1-1"), true, w.now)
 		require.Equal(t, c.free, err == nil, "%v: %v", c.err, err)
 	}
 }
@@ -216,7 +216,7 @@ func TestAPodThatCannotBeChangedHoldsNobody(t *testing.T) {
 		}
 		w := newWorld(t, Default(), append(deployment(2, large), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
 		w.refuse("create", "pods/eviction", nil)
-		w.loop.executor.(*actuate.Cluster).Usage = usageOf(func(_ context.Context, _, pod string) (map[string]resources.Amount, error) {
+		w.loop.runner.Executor.(*actuate.Cluster).Usage = usageOf(func(_ context.Context, _, pod string) (map[string]resources.Amount, error) {
 			if pod == "web-1-0" {
 				return c.memory()
 			}

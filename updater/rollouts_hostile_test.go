@@ -87,7 +87,7 @@ func TestARevertLowersNothingThatACacheHasNotSeen(t *testing.T) {
 	r.change("web-1-0", func(p *corev1.Pod) {
 		p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list("400m", "400Mi"), Limits: list("1", "800Mi")}
 	})
-	c := r.loop.executor.(*actuate.Cluster)
+	c := r.loop.runner.Executor.(*actuate.Cluster)
 	require.Error(t, c.GiveBack(t.Context(), old, []policy.Fitted{{Name: "app", Requests: resources.List{}.With(resources.CPU, 100)}}))
 	require.Equal(t, "400m 400Mi", r.requests("web-1-0"), "a revert lowers nothing")
 }
@@ -112,19 +112,19 @@ func TestANoteThatComesBackIsTakenOffAgain(t *testing.T) {
 
 // hooked calls something before each resize.
 type hooked struct {
-	executor
+	actuate.Executor
 	before func(pod string)
 }
 
 func (h *hooked) Resize(ctx context.Context, c actuate.Change) (rollout.Change, error) {
 	h.before(c.Pod)
-	return h.executor.Resize(ctx, c)
+	return h.Executor.Resize(ctx, c)
 }
 
 // The first pod is taken back while the pass goes on with the others.
 func TestAPassEndsForAWorkloadWithARevert(t *testing.T) {
 	r := newRolling(t, 8, sizingPolicy(loadlinev1alpha1.RolloutModeAuto, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.MaxConcurrent = new(int32(0)) }))
-	r.loop.executor = &hooked{r.loop.executor, func(pod string) {
+	r.loop.runner.Executor = &hooked{r.loop.runner.Executor, func(pod string) {
 		if pod == "web-1-2" {
 			r.settled("web-1-0")
 			r.await("the note", func(c *corev1.Pod) bool { return convert.HasNotedChange(c) }, "web-1-0")

@@ -55,7 +55,7 @@ func TestAKilledPodThatIsHeldGetsMemoryOnly(t *testing.T) {
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	before := r.record()
 	r.change("web-1-3", killed)
-	r.loop.OOMResize(t.Context(), noon.Add(time.Minute), made)
+	r.loop.RunOOM(t.Context(), noon.Add(time.Minute), made)
 	require.Equal(t, "100m 200Mi", r.requests("web-1-3"), "NotInCanary")
 	require.Equal(t, []string{"web-1-0"}, r.noted())
 	require.Equal(t, before, r.record())
@@ -195,7 +195,7 @@ func TestRecordsThatMayNotBeRead(t *testing.T) {
 	unread := externalversions.NewSharedInformerFactory(r.vpa, 0).Loadline().V1alpha1().SizingRecords()
 	store, err := records.Watch(r.vpa, unread, r.caches.targets, false)
 	require.NoError(t, err)
-	r.loop.records, r.loop.policies.Records = store, store
+	r.loop.rollouts.Records, r.loop.policies.Records = store, store
 	require.Empty(t, r.at(0))
 	require.Equal(t, 3, r.skipped("NoRecord"))
 	require.Empty(t, r.writes())
@@ -218,7 +218,7 @@ func TestWithoutTheDefinitionOfRecordsNoPodIsChanged(t *testing.T) {
 	require.NoError(t, r.vpa.Tracker().Delete(loadlinev1alpha1.SchemeGroupVersion.WithResource("sizingrecords"), "shop", "deployment-web"))
 	web, _ := r.loop.policies.Policies.Target(madeVPA())
 	require.Eventually(t, func() bool { // what was written last is known for longer than what the cache has
-		s, err := r.loop.records.State(web)
+		s, err := r.loop.rollouts.Records.State(web)
 		return err == nil && len(s.Rounds) == 0
 	}, time.Minute, time.Millisecond)
 	for _, after := range []time.Duration{6 * time.Minute, 4 * time.Hour} {

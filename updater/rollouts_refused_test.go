@@ -11,9 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	ktesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/tools/cache"
 
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/fairwork"
 )
@@ -31,7 +31,7 @@ func (r *rolling) refuseRecords(err error) (writes *int) {
 }
 
 // A short time limit of its turn does not show that the API server does not answer a namespace.
-func TestWrite_OnlyFullTimeoutsStopRecords(t *testing.T) {
+func TestChanged_OnlyFullTimeoutsStopRecords(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		turn time.Duration // 0: none
@@ -43,17 +43,16 @@ func TestWrite_OnlyFullTimeoutsStopRecords(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := newRolling(t, 1, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
-			p, _, err := r.loop.look(t.Context(), noon)
+			it, err := r.loop.read(t.Context(), noon, func(string) {})
 			require.NoError(t, err)
-			h := p.rollouts[cache.NewObjectName("shop", "deployment-web")]
-			require.NotNil(t, h)
+			r.loop.decide(t.Context(), it, noon)
 			writes := r.refuseRecords(fmt.Errorf("no answer: %w", context.DeadlineExceeded))
 			for range 2 {
 				ctx := t.Context()
 				if tc.turn > 0 {
 					ctx = fairwork.Turn(ctx, tc.turn)
 				}
-				require.Error(t, p.write(ctx, h, func(s rollout.State) rollout.State { return s.Began(noon) }))
+				it.holds.Changed(ctx, disruption.Subject{Namespace: "shop", VPA: "deployment-web"}, rollout.Change{At: noon})
 			}
 			require.Equal(t, tc.want, *writes)
 		})

@@ -40,7 +40,7 @@ func TestOOMResize_DoesNotOverwriteARevert(t *testing.T) {
 
 	r.recommend("50m", "70Mi")
 	r.now = noon.Add(63 * time.Second)
-	r.loop.OOMResize(t.Context(), r.now, []cache.ObjectName{cache.NewObjectName("shop", "deployment-web")})
+	r.loop.RunOOM(t.Context(), r.now, []cache.ObjectName{cache.NewObjectName("shop", "deployment-web")})
 	require.Equal(t, "100m 100Mi", r.requests("web-1-0"), "the kubelet has not acted yet")
 	require.Equal(t, "200Mi", r.pod("web-1-0").Spec.Containers[0].Resources.Limits.Memory().String())
 }

@@ -78,7 +78,7 @@ func TestARolloutChangesNothingThatARepositoryKeeps(t *testing.T) {
 			r.change("web-1-1", killed)
 			r.recommend("50m", "200Mi")
 			do(func() {
-				r.loop.OOMResize(t.Context(), noon.Add(3*time.Minute), []cache.ObjectName{cache.NewObjectName("shop", "deployment-web")})
+				r.loop.RunOOM(t.Context(), noon.Add(3*time.Minute), []cache.ObjectName{cache.NewObjectName("shop", "deployment-web")})
 			})
 			require.Equal(t, "100m 200Mi", r.requests("web-1-1"))
 		}},

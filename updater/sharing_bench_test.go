@@ -39,7 +39,7 @@ func BenchmarkShare(b *testing.B) {
 	it, err := loop.read(b.Context(), noon, func(string) {})
 	require.NoError(b, err)
 	round := func(tb testing.TB) {
-		found, err := loop.shares.Share(tb.Context(), it.input(), noon, shares.Standings{})
+		found, err := loop.rounds.Sharing.Share(tb.Context(), it.input(), noon, shares.Standings{})
 		require.NoError(tb, err)
 		require.Len(tb, found.Nodes, 500)
 		require.Equal(tb, 50_000, found.Policies["fleet"].Pods)
@@ -95,7 +95,7 @@ func BenchmarkDivide(b *testing.B) {
 			}
 			it, err := loop.read(b.Context(), noon, func(string) {})
 			require.NoError(b, err)
-			found, err := loop.shares.Share(b.Context(), it.input(), noon, shares.Standings{Usual: shares.Acts, BesideNodeAutoscaler: shares.Acts})
+			found, err := loop.rounds.Sharing.Share(b.Context(), it.input(), noon, shares.Standings{Usual: shares.Acts, BesideNodeAutoscaler: shares.Acts})
 			require.NoError(b, err)
 			require.Equal(b, 50_000, found.Policies["fleet"].Sharing)
 			b.ReportAllocs()
@@ -106,7 +106,7 @@ func BenchmarkDivide(b *testing.B) {
 				require.NoError(b, err)
 				begin := testkit.CPUTime(b)
 				b.StartTimer()
-				division := loop.shares.Divide(b.Context(), it.input(), it.divided(), false, noon)
+				division := loop.rounds.Sharing.Divide(b.Context(), it.input(), &it.view, false, noon)
 				spent += float64((testkit.CPUTime(b) - begin).Microseconds()) / 1000
 				require.Equal(b, one.moved, len(division.Moves)) //nolint:testifylint // it would print them all
 			}
@@ -150,15 +150,15 @@ func TestShare_FollowingRoundMatchesFirst(t *testing.T) {
 			round := func() *shares.Round {
 				it, err := loop.read(t.Context(), noon, func(string) {})
 				require.NoError(t, err)
-				found, err := loop.shares.Share(t.Context(), it.input(), noon, shares.Standings{})
+				found, err := loop.rounds.Sharing.Share(t.Context(), it.input(), noon, shares.Standings{})
 				require.NoError(t, err)
 				return found
 			}
 			got := round()
-			reader, sharing := loop.reader, loop.shares
+			reader, sharing := loop.reader, loop.rounds.Sharing
 			reset()
 			want := round()
-			loop.reader, loop.shares = reader, sharing
+			loop.reader, loop.rounds.Sharing = reader, sharing
 			require.Equal(t, want, got)
 		}
 	})
@@ -266,7 +266,7 @@ func TestShare_AllocatesPerPod(t *testing.T) {
 	it, err := loop.read(t.Context(), noon, func(string) {})
 	require.NoError(t, err)
 	require.LessOrEqual(t, testing.AllocsPerRun(5, func() {
-		_, err := loop.shares.Share(t.Context(), it.input(), noon, shares.Standings{})
+		_, err := loop.rounds.Sharing.Share(t.Context(), it.input(), noon, shares.Standings{})
 		require.NoError(t, err)
 	}), 20.0*2000, "2000 pods on 100 nodes")
 }

@@ -82,7 +82,7 @@ func TestMemoryAfterAKillDoesNotWaitForASmallerShareOfCPU(t *testing.T) {
 			_, err := r.kube.CoreV1().Nodes().Update(r.t.Context(), kubelet("n1", "8", func(n *corev1.Node) { n.Spec.Unschedulable = true }), metav1.UpdateOptions{})
 			require.NoError(r.t, err)
 			require.Eventually(r.t, func() bool {
-				n, err := r.loop.shares.Nodes.Get("n1")
+				n, err := r.loop.rounds.Sharing.Nodes.Get("n1")
 				return err == nil && n.Spec.Unschedulable
 			}, time.Minute, time.Millisecond)
 		},
@@ -176,7 +176,7 @@ func TestAPodThatRanOutOfSharedMemoryGetsItsPeak(t *testing.T) {
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{killedAt("app", noon.Add(time.Minute), 1)}
 	})
 	r.now = noon.Add(time.Minute)
-	r.loop.OOMResize(t.Context(), r.now, []cache.ObjectName{cache.NewObjectName("shop", "deployment-web")})
+	r.loop.RunOOM(t.Context(), r.now, []cache.ObjectName{cache.NewObjectName("shop", "deployment-web")})
 	require.Equal(t, []string{share, "200Mi", share}, memory())
 	r.caught()
 	r.change("web-1-1", func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionTrue })

@@ -457,7 +457,7 @@ func TestAnEvictionAsksForRoomForThePeak(t *testing.T) {
 	require.Equal(t, "800m 800m 800m", r.turn(0))
 	it, err := r.loop.read(t.Context(), noon, func(string) {})
 	require.NoError(t, err)
-	r.loop.shares.Divide(t.Context(), it.input(), it.divided(), false, noon)
+	r.loop.rounds.Sharing.Divide(t.Context(), it.input(), &it.view, false, noon)
 	need := it.view.VPAs[0].Pods[0].Need()
 	require.EqualValues(t, 800, need.Wants.Value(resources.CPU))
 	require.EqualValues(t, 1400, need.Back.Value(resources.CPU))

@@ -1,7 +1,6 @@
 package updater
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -24,6 +24,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/flags"
 )
 
 // on is a policy whose pods share.
@@ -160,13 +161,19 @@ func TestGrowthWaitsForWhatShrinksFree(t *testing.T) {
 // While nobody knows whether pods may share, those that do keep their shares.
 func TestWhatIsNotKnownMovesNobody(t *testing.T) {
 	for name, obscure := range map[string]func(r *rolling){
-		"nodes are not known": func(r *rolling) { r.loop.shares.NodeInformer = syncedWhen(func() bool { return false }) },
+		"nodes are not known": func(r *rolling) { r.loop.rounds.Sharing.NodeInformer = syncedWhen(func() bool { return false }) },
 		"paused":              func(r *rolling) { r.edit(pausedPolicy) },
 		"another updater holds the lease": func(r *rolling) {
-			r.loop.sharing.conditions.holder = func(context.Context, time.Time) (string, error) { return "other", nil }
+			r.loop.rounds.Conditions.Election = &flags.Election{Namespace: "kube-system", Name: "vpa-updater"}
+			_, err := r.kube.CoordinationV1().Leases("kube-system").Create(t.Context(), &coordinationv1.Lease{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vpa-updater"},
+				Spec:       coordinationv1.LeaseSpec{HolderIdentity: new("other"), LeaseDurationSeconds: new(int32(24 * 3600)), RenewTime: new(metav1.NewMicroTime(noon))},
+			}, metav1.CreateOptions{})
+			require.NoError(t, err)
 		},
 		"the lease cannot be read": func(r *rolling) {
-			r.loop.sharing.conditions.holder = func(context.Context, time.Time) (string, error) { return "", errors.New("forbidden") }
+			r.loop.rounds.Conditions.Election = &flags.Election{Namespace: "kube-system", Name: "vpa-updater"}
+			r.kube.PrependReactor("get", "leases", func(ktesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("forbidden") })
 		},
 	} {
 		r := newSharing(t, 3, on())
@@ -178,7 +185,7 @@ func TestWhatIsNotKnownMovesNobody(t *testing.T) {
 		}
 		require.NotContains(t, r.marks()[:3], "", name)
 		if name == "the lease cannot be read" {
-			require.Contains(t, r.condition(), "False AnotherUpdater: acts as DryRun: it cannot be read whether another updater works beside this one: forbidden")
+			require.Contains(t, r.condition(), "False AnotherUpdater: acts as DryRun: it cannot be read whether another updater works beside this one: read the Lease kube-system/vpa-updater: forbidden")
 		}
 	}
 }
@@ -300,7 +307,7 @@ func TestANodeThatGoesInTheMiddle(t *testing.T) {
 	r := newSharing(t, 3, on())
 	require.Equal(t, "800m 800m 800m", r.turn(0))
 	require.NoError(t, r.kube.CoreV1().Nodes().Delete(t.Context(), "n1", metav1.DeleteOptions{}))
-	require.Eventually(t, func() bool { _, err := r.loop.shares.Nodes.Get("n1"); return err != nil }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { _, err := r.loop.rounds.Sharing.Nodes.Get("n1"); return err != nil }, time.Minute, time.Millisecond)
 	for minute := range 12 {
 		require.Equal(t, "800m 800m 800m", r.turn(time.Duration(minute+1)*time.Minute))
 	}
@@ -430,8 +437,8 @@ func TestDivide_AllocatesPerPodWithItsShare(t *testing.T) {
 	allocations := func(policy *loadlinev1alpha1.SizingPolicy) float64 {
 		policy.Spec.Namespaces.Names = []string{"*"}
 		loop, _, c := quiet{vpas: vpas, pods: each, nodes: 20, policies: []*loadlinev1alpha1.SizingPolicy{policy}}.filled(t)
-		loop.sharing.conditions, loop.capacity = c.sharingConditions(Default()), c.capacity(Default())
-		loop.sharing.conditions.status.client = nil
+		loop.rounds.Conditions, loop.planner.Capacity = c.sharingConditions(Default()), c.capacity(Default())
+		loop.rounds.Conditions.Status.Client = nil
 		all, err := loop.reader.VPAs.List(labels.Everything())
 		require.NoError(t, err)
 		for _, vpa := range all { // each has what it uses always
@@ -442,9 +449,10 @@ func TestDivide_AllocatesPerPodWithItsShare(t *testing.T) {
 			loop.RunOnce(t.Context(), noon)
 		}
 		if *policy.Spec.Sharing.Mode == loadlinev1alpha1.SharingOn {
-			p, _, err := loop.look(t.Context(), noon)
+			it, err := loop.read(t.Context(), noon, func(string) {})
 			require.NoError(t, err)
-			require.True(t, p.division.Has("0-2"))
+			loop.decide(t.Context(), it, noon)
+			require.True(t, it.shares.Has("0-2"))
 		}
 		return testing.AllocsPerRun(5, func() { loop.RunOnce(t.Context(), noon) })
 	}

@@ -98,7 +98,7 @@ func TestAPodThatRanOutOfSharedMemoryIsEvictedWhereItsNodeIsFull(t *testing.T) {
 		}), change: filled, why: "OutsideWindow"},
 		"no other node has room": {policy: on(both, evicting), change: func(r *rolling) {
 			require.NoError(t, r.kube.CoreV1().Nodes().Delete(t.Context(), "n2", metav1.DeleteOptions{}))
-			require.Eventually(t, func() bool { _, err := r.loop.shares.Nodes.Get("n2"); return err != nil }, time.Minute, time.Millisecond)
+			require.Eventually(t, func() bool { _, err := r.loop.rounds.Sharing.Nodes.Get("n2"); return err != nil }, time.Minute, time.Millisecond)
 			r.fill("300Mi")
 		}, why: "NodeFull"},
 	} {
@@ -227,7 +227,7 @@ func TestAnEarlyPassAfterAKillEvictsNobody(t *testing.T) {
 	r.kill("web-1-1", time.Minute)
 	r.change("web-1-1", func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse })
 	r.now = noon.Add(time.Minute)
-	r.loop.OOMResize(t.Context(), r.now, []cache.ObjectName{cache.NewObjectName("shop", "deployment-web")})
+	r.loop.RunOOM(t.Context(), r.now, []cache.ObjectName{cache.NewObjectName("shop", "deployment-web")})
 	require.Empty(t, r.evictions())
 	r.turn(2 * time.Minute)
 	require.Equal(t, []string{"web-1-1"}, r.evictions())

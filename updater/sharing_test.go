@@ -77,9 +77,9 @@ func peakingPods(pods int, change func(*corev1.Pod)) []runtime.Object {
 // shares makes a round and returns what it finds.
 func (w *world) shares(now time.Time) *shares.Round {
 	w.t.Helper()
-	p, _, err := w.loop.look(w.t.Context(), now)
+	it, err := w.loop.read(w.t.Context(), now, func(string) {})
 	require.NoError(w.t, err)
-	found, err := w.loop.shares.Share(w.t.Context(), p.input(), now, shares.Standings{})
+	found, err := w.loop.rounds.Sharing.Share(w.t.Context(), it.input(), now, shares.Standings{})
 	require.NoError(w.t, err)
 	return found
 }
@@ -89,7 +89,7 @@ func (w *world) share(ctx context.Context, now time.Time) {
 	w.t.Helper()
 	it, err := w.loop.read(w.t.Context(), now, func(string) {})
 	require.NoError(w.t, err)
-	w.loop.share(ctx, it.input(), now)
+	w.loop.rounds.Run(ctx, it.input(), now)
 }
 
 // gauges are what the metrics of sharing say: pods, cores of headroom and saved, evictions.
@@ -146,7 +146,7 @@ func (w *world) logged(now time.Time) (lines []string) {
 func TestARoundThatFailsIsMadeByTheNextPass(t *testing.T) {
 	w := newWorld(t, Default(), append(peakingPods(3, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))...)
 	known := false
-	w.loop.shares.NodeInformer = syncedWhen(func() bool { return known })
+	w.loop.rounds.Sharing.NodeInformer = syncedWhen(func() bool { return known })
 	w.pass(noon)
 	require.NotContains(t, strings.Join(describe(w.registry, t), "\n"), "loadline_sharing_pods")
 	known = true
@@ -584,10 +584,10 @@ func TestABugDoesNotStopTheUpdaterFromSharing(t *testing.T) {
 	round := func(spoil func(s *shares.Sharing, in *shares.Input)) (*shares.Round, error) {
 		it, err := w.loop.read(t.Context(), noon, func(string) {})
 		require.NoError(t, err)
-		in, targets, hpas, nodes := it.input(), w.loop.reader.Targets, w.loop.shares.HPAs, w.loop.shares.Nodes
-		spoil(w.loop.shares, &in)
-		found, err := w.loop.shares.Share(t.Context(), in, noon, shares.Standings{})
-		w.loop.reader.Targets, w.loop.shares.HPAs, w.loop.shares.Nodes = targets, hpas, nodes
+		in, targets, hpas, nodes := it.input(), w.loop.reader.Targets, w.loop.rounds.Sharing.HPAs, w.loop.rounds.Sharing.Nodes
+		spoil(w.loop.rounds.Sharing, &in)
+		found, err := w.loop.rounds.Sharing.Share(t.Context(), in, noon, shares.Standings{})
+		w.loop.reader.Targets, w.loop.rounds.Sharing.HPAs, w.loop.rounds.Sharing.Nodes = targets, hpas, nodes
 		return found, err
 	}
 	found, err := round(func(_ *shares.Sharing, in *shares.Input) {
@@ -610,7 +610,7 @@ func TestABugDoesNotStopTheUpdaterFromSharing(t *testing.T) {
 	require.ErrorContains(t, err, "panic: a bug")
 	require.Equal(t, 3, w.shares(noon).Nodes[0].Pods)
 
-	w.loop.shares.Nodes = badNodes{}
+	w.loop.rounds.Sharing.Nodes = badNodes{}
 	w.pass(noon)
 	require.NotContains(t, strings.Join(describe(w.registry, t), "\n"), "loadline_sharing_pods")
 }

@@ -26,20 +26,21 @@ import (
 	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/report"
 )
 
 func TestMassEvictionsAreSpread(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 100)...)
-	w.loop.limiter = disruption.NewRateLimiter(Default().Pace, noon)
+	w.loop.runner.Limiter = disruption.NewRateLimiter(Default().Pace, noon)
 	w.pass(noon)
 	require.Len(t, w.evictions(), 10, "slow start")
 	require.EqualValues(t, 40, w.value("loadline_updater_skipped_pods", "reason", "DisruptionRateLimited"))
-	w.loop.limiter = disruption.NewRateLimiter(disruption.RateLimits{Cluster: 60, Namespace: 20}, noon)
+	w.loop.runner.Limiter = disruption.NewRateLimiter(disruption.RateLimits{Cluster: 60, Namespace: 20}, noon)
 	w.pass(noon)
 	require.Len(t, w.evictions(), 30, "the namespace")
 
 	w = newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 10)...)
-	w.loop.limiter = disruption.NewRateLimiter(Default().Pace, noon)
+	w.loop.runner.Limiter = disruption.NewRateLimiter(Default().Pace, noon)
 	w.pass(noon)
 	require.Len(t, w.evictions(), 5, "ten replicas are not slowed down: half of them may be away")
 	require.Zero(t, w.value("loadline_updater_skipped_pods", "reason", "DisruptionRateLimited"))
@@ -47,7 +48,7 @@ func TestMassEvictionsAreSpread(t *testing.T) {
 
 func TestRefusedEvictionsTakeNoTurn(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 8)...)
-	w.loop.limiter = disruption.NewRateLimiter(disruption.RateLimits{Cluster: 1}, noon)
+	w.loop.runner.Limiter = disruption.NewRateLimiter(disruption.RateLimits{Cluster: 1}, noon)
 	w.refuse("create", "pods/eviction", apierrors.NewTooManyRequestsError("budget"))
 	w.pass(noon)
 	require.EqualValues(t, 4, w.value("loadline_updater_skipped_pods", "reason", "EvictionRefused"))
@@ -58,7 +59,7 @@ func TestResizesInPlaceAreNotPaced(t *testing.T) {
 	config := Default()
 	config.Disruption.FreeResizes = true
 	w := newWorld(t, config, web(vpav1.UpdateModeInPlaceOrRecreate, 8)...)
-	w.loop.limiter = disruption.NewRateLimiter(disruption.RateLimits{Cluster: 1, Namespace: 1}, noon)
+	w.loop.runner.Limiter = disruption.NewRateLimiter(disruption.RateLimits{Cluster: 1, Namespace: 1}, noon)
 	w.pass(noon)
 	require.EqualValues(t, 8, w.value("vpa_updater_in_place_updated_pods_total", "vpa_name", "web-vpa"))
 }
@@ -267,15 +268,15 @@ func TestCureNeedsNoBudgetAndNoAdmissionController(t *testing.T) {
 	w.loop.alive = func(context.Context, time.Time) (bool, error) { return false, nil }
 	w.pass(noon)
 	require.Empty(t, w.writes())
-	w.loop.OOMResize(t.Context(), noon, rose)
+	w.loop.RunOOM(t.Context(), noon, rose)
 	require.Equal(t, []string{"patch pods resize", "patch pods "}, w.writes())
 	require.Equal(t, "200Mi", w.pod("web-1-0").Spec.Containers[0].Resources.Requests.Memory().String())
 
 	w = newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 4)...)
-	w.loop.OOMResize(t.Context(), noon, rose)
+	w.loop.RunOOM(t.Context(), noon, rose)
 	require.Empty(t, w.writes(), "nobody suffers")
 	w = newWorld(t, Default(), append(deployment(1, killed), autoscaler(vpav1.UpdateModeRecreate))...)
-	w.loop.OOMResize(t.Context(), noon, rose)
+	w.loop.RunOOM(t.Context(), noon, rose)
 	require.Empty(t, w.writes(), "a cure evicts nobody")
 }
 
@@ -294,7 +295,7 @@ func TestOOMResize_NeedsNoBudgetForReadyPods(t *testing.T) {
 			config.Gates.InPlace = true
 			w := newWorld(t, config, append(deployment(2, again), autoscaler(mode))...)
 			w.refuse("create", "pods/eviction", apierrors.NewTooManyRequestsError("budget"))
-			w.loop.OOMResize(t.Context(), noon, rose)
+			w.loop.RunOOM(t.Context(), noon, rose)
 			for _, name := range []string{"web-1-0", "web-1-1"} {
 				require.Equal(t, "200Mi", w.pod(name).Spec.Containers[0].Resources.Requests.Memory().String(), name)
 			}
@@ -308,7 +309,7 @@ func TestARestartThatBecomesAnEvictionCountsOnce(t *testing.T) {
 	w := newWorld(t, Default(), append(deployment(2, func(p *corev1.Pod) {
 		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
 	}), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
-	w.loop.limiter = disruption.NewRateLimiter(disruption.RateLimits{Cluster: 1}, noon)
+	w.loop.runner.Limiter = disruption.NewRateLimiter(disruption.RateLimits{Cluster: 1}, noon)
 	w.refuse("patch", "pods", invalid("web-1-0"))
 	w.pass(noon)
 	require.Equal(t, []string{"web-1-0"}, w.evictions())
@@ -320,8 +321,8 @@ func TestRestartsInPlaceKeepToThePace(t *testing.T) {
 	w := newWorld(t, Default(), append(deployment(4, func(p *corev1.Pod) {
 		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
 	}), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
-	w.loop.limiter = disruption.NewRateLimiter(disruption.RateLimits{Cluster: 1}, noon)
-	require.True(t, w.loop.limiter.Take("other", noon))
+	w.loop.runner.Limiter = disruption.NewRateLimiter(disruption.RateLimits{Cluster: 1}, noon)
+	require.True(t, w.loop.runner.Limiter.Take("other", noon))
 	w.pass(noon)
 	require.Empty(t, w.writes(), "a pod of another namespace was disturbed within the minute")
 	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "DisruptionRateLimited"))
@@ -342,7 +343,7 @@ func TestWhatTheAPIServerRefusesIsNotAskedInEachPass(t *testing.T) {
 func TestACureThatIsRefusedEvictsNobody(t *testing.T) {
 	w := newWorld(t, Default(), append(deployment(2, killed), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
 	w.refuse("patch", "pods", apierrors.NewBadRequest("not this one"))
-	w.loop.OOMResize(t.Context(), noon, rose)
+	w.loop.RunOOM(t.Context(), noon, rose)
 	require.NotEmpty(t, w.writes())
 	require.Empty(t, w.evictions())
 }
@@ -400,7 +401,7 @@ func TestACureThatRestartsNeedsNoDisruptionBudget(t *testing.T) {
 		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
 	}), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
 	w.refuse("create", "pods/eviction", apierrors.NewTooManyRequestsError("budget"))
-	w.loop.OOMResize(t.Context(), noon, rose)
+	w.loop.RunOOM(t.Context(), noon, rose)
 	require.Equal(t, []string{"patch pods resize", "patch pods ", "patch pods resize", "patch pods "}, w.writes())
 }
 
@@ -499,7 +500,7 @@ func TestAMemoryLimitIsNotCutBelowWhatIsUsed(t *testing.T) {
 		"the node gave more than it should have": {pod("200m", "1Gi", "2Gi"), 3000 << 20, 0, 0},
 	} {
 		w := newWorld(t, Default(), append(deployment(2, c.pod), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
-		w.loop.executor.(*actuate.Cluster).Usage = usageOf(func(_ context.Context, namespace, pod string) (map[string]resources.Amount, error) {
+		w.loop.runner.Executor.(*actuate.Cluster).Usage = usageOf(func(_ context.Context, namespace, pod string) (map[string]resources.Amount, error) {
 			require.Equal(t, "shop", namespace)
 			return map[string]resources.Amount{"app": c.used}, nil
 		})
@@ -514,10 +515,10 @@ func TestAMemoryLimitIsNotCutBelowWhatIsUsed(t *testing.T) {
 		require.Equal(t, c.request, (got.Requests.Memory().Value()+1<<19)>>20, name)
 		require.Equal(t, c.want, (got.Limits.Memory().Value()+1<<19)>>20, name)
 		require.Equal(t, "200m", got.Requests.Cpu().String(), name)
-		require.Contains(t, strings.Join(w.told(), "\n"), actuate.EventResized, name)
+		require.Contains(t, strings.Join(w.told(), "\n"), report.EventResized, name)
 	}
 	w := newWorld(t, Default(), append(deployment(2, pod("200m", "1Gi", "2Gi")), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
-	w.loop.executor.(*actuate.Cluster).Usage = usageOf(func(context.Context, string, string) (map[string]resources.Amount, error) {
+	w.loop.runner.Executor.(*actuate.Cluster).Usage = usageOf(func(context.Context, string, string) (map[string]resources.Amount, error) {
 		return nil, errors.New("no metrics API")
 	})
 	w.pass(noon)

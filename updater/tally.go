@@ -13,7 +13,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/rollout"
-	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/report"
 )
 
 // tallyInterval is the minimum time between two events of one reason on one object, and the maximum time
@@ -69,7 +69,7 @@ func (t *tally) changed(vpa cache.ObjectName, policy, reason string, cause disru
 	if cause == disruption.Shared {
 		return
 	}
-	if reason == actuate.EventResizedPods { // each eviction has an event on the VPA already
+	if reason == report.EventResizedPods { // each eviction has an event on the VPA already
 		t.add(tallyKey{vpa: vpa, reason: reason}, vpa, string(cause))
 	}
 	if policy != "" {
@@ -103,7 +103,7 @@ func (t *tally) due(now time.Time, policyOf func(cache.ObjectName) string) (even
 	t.mu.Unlock()
 	for _, v := range verdicts {
 		if policy := policyOf(v.vpa); policy != "" { // each revert has an event on the VPA already
-			t.add(tallyKey{policy: policy, reason: actuate.EventReverted}, v.vpa, string(v.harm))
+			t.add(tallyKey{policy: policy, reason: report.EventReverted}, v.vpa, string(v.harm))
 		}
 	}
 	keys := slices.SortedFunc(maps.Keys(t.counts), func(a, b tallyKey) int {
@@ -147,7 +147,7 @@ type tallyEvent struct {
 
 // tallyFormats are the beginnings of messages by event reason.
 var tallyFormats = map[string]string{
-	actuate.EventResizedPods: "Resized %s in place", actuate.EventEvictedPod: "Evicted %s", actuate.EventReverted: "Took back changes of %s",
+	report.EventResizedPods: "Resized %s in place", report.EventEvictedPod: "Evicted %s", report.EventReverted: "Took back changes of %s",
 }
 
 // message describes the changes, such as "Resized 3 pods of 2 workloads in place: OutOfBounds 2, OutOfMemory 1".
@@ -168,35 +168,4 @@ func plural(n int, noun string) string {
 		return "1 " + noun
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
-}
-
-// count adds a change of a pod to the tally.
-func (p *pass) count(c actuate.Change, reason string) {
-	policy, name := "", vpaOf(c.Subject)
-	if e := p.policy(name); e != nil {
-		policy = e.PolicyName()
-	}
-	p.tally.changed(name, policy, reason, c.Cause)
-}
-
-// reportTally emits the due events of the tally.
-func (p *pass) reportTally() {
-	policyOf := func(vpa cache.ObjectName) string {
-		if e := p.policy(vpa); e != nil {
-			return e.PolicyName()
-		}
-		return ""
-	}
-	for _, e := range p.tally.due(p.now, policyOf) {
-		if e.key.policy == "" {
-			p.say(e.key.vpa, e.key.reason, e.message)
-			continue
-		}
-		if p.Loop.policies.Policies == nil {
-			continue
-		}
-		if policy := p.Loop.policies.Policies.Now().Object(e.key.policy); policy != nil {
-			p.executor.Event(policy, e.key.reason, e.message, nil)
-		}
-	}
 }

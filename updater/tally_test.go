@@ -12,7 +12,7 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/rollout"
-	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/report"
 )
 
 func TestTally_ReportsEachReasonOnceInFiveMinutes(t *testing.T) {
@@ -25,11 +25,11 @@ func TestTally_ReportsEachReasonOnceInFiveMinutes(t *testing.T) {
 		}
 		return lines
 	}
-	tl.changed(web, "fleet", actuate.EventResizedPods, disruption.OutOfBounds)
-	tl.changed(web, "fleet", actuate.EventResizedPods, disruption.OutOfMemory)
-	tl.changed(web, "fleet", actuate.EventResizedPods, disruption.Shared)
-	tl.changed(api, "fleet", actuate.EventResizedPods, disruption.OutOfBounds)
-	tl.changed(api, "fleet", actuate.EventEvictedPod, disruption.ResizeStuck)
+	tl.changed(web, "fleet", report.EventResizedPods, disruption.OutOfBounds)
+	tl.changed(web, "fleet", report.EventResizedPods, disruption.OutOfMemory)
+	tl.changed(web, "fleet", report.EventResizedPods, disruption.Shared)
+	tl.changed(api, "fleet", report.EventResizedPods, disruption.OutOfBounds)
+	tl.changed(api, "fleet", report.EventEvictedPod, disruption.ResizeStuck)
 	require.Empty(t, texts(noon), "the round may continue")
 	require.Empty(t, texts(noon), "the round may pause for an iteration")
 	require.Equal(t, []string{
@@ -40,7 +40,7 @@ func TestTally_ReportsEachReasonOnceInFiveMinutes(t *testing.T) {
 	}, texts(noon))
 	require.Empty(t, texts(noon))
 	for range 100 {
-		tl.changed(web, "", actuate.EventResizedPods, disruption.OutOfBounds)
+		tl.changed(web, "", report.EventResizedPods, disruption.OutOfBounds)
 		require.Empty(t, texts(noon.Add(time.Minute)))
 	}
 	require.Empty(t, texts(noon.Add(2*time.Minute)), "the round is over, and the last event is too recent")
@@ -80,7 +80,7 @@ func TestTally_CountsARoundOfSeveralIterations(t *testing.T) {
 			var events []string
 			for minute := range 20 {
 				if minute < len(tc.changes) && tc.changes[minute] == 'x' {
-					tl.changed(web, "fleet", actuate.EventResizedPods, disruption.OutOfBounds)
+					tl.changed(web, "fleet", report.EventResizedPods, disruption.OutOfBounds)
 				}
 				for _, e := range tl.due(noon.Add(time.Duration(minute)*time.Minute), nil) {
 					if e.key.policy != "" {

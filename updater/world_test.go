@@ -120,16 +120,19 @@ func (w *world) start(config *Config) {
 		replaced.events = nil
 	}
 	w.program = startProgram(w.t, &without, d, replaced)
-	if c, is := w.loop.executor.(*actuate.Cluster); is {
+	if c, is := w.loop.runner.Executor.(*actuate.Cluster); is {
 		c.Usage = nil // fake clients have no REST client
 	}
 	require.Eventually(w.t, func() bool {
 		return testkit.Watched(w.kube, "pods") && testkit.Watched(w.vpa, "verticalpodautoscalers")
 	}, time.Minute, time.Millisecond)
-	if reader := w.loop.workloads; reader.Nodes != nil { // a start does not wait for nodes, which may be forbidden
+	if reader := w.loop.rollouts.Reader; reader.Nodes != nil { // a start does not wait for nodes, which may be forbidden
 		_ = wait.PollUntilContextTimeout(w.t.Context(), time.Millisecond, 2*time.Second, true, func(context.Context) (bool, error) { return reader.NodeInformer.HasSynced(), nil })
 	}
 }
+
+// setExecutor replaces the executor.
+func (l *Loop) setExecutor(e actuate.Executor) { l.runner.Executor, l.announcer.Recorder = e, e }
 
 // worldClock has the time of the last pass.
 type worldClock struct{ *world }

@@ -40,7 +40,7 @@ func (w *world) limitWrites(limit client.WriteLimit) (resizes *atomic.Int32) {
 	client.NewWriteLimiter(limit, prometheus.NewRegistry()).Limit(config)
 	clients, err := client.New(config)
 	require.NoError(w.t, err)
-	w.loop.executor.(*actuate.Cluster).Kube = clients.Kube
+	w.loop.runner.Executor.(*actuate.Cluster).Kube = clients.Kube
 	return resizes
 }
 
@@ -62,7 +62,7 @@ func TestPass_LeavesChangesToTheWriteLimit(t *testing.T) {
 	require.Empty(t, w.evictions())
 
 	w.change("web-1-29", killed)
-	w.loop.OOMResize(t.Context(), noon, rose)
+	w.loop.RunOOM(t.Context(), noon, rose)
 	require.EqualValues(t, made+1, resizes.Load(), "memory after a kill does not wait")
 
 	resizes = w.limitWrites(client.UpdaterWrites)

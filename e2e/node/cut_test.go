@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"loadline.dev/loadline/e2e/harness"
-	"loadline.dev/loadline/updater/observe"
+	"loadline.dev/loadline/updater/rollouts"
 )
 
 // observed is how long a change of CPU is observed at least: over that time it is measured.
@@ -31,7 +31,7 @@ func throttledAfterACutGetsItsCPUBack(t *testing.T) {
 	w := run(t, "throttled", burner{harness.Container{CPU: "200m", Memory: "20Mi", CPULimit: "200m"}, "100m", "10Mi"})
 	before := awaitRunning(t, w)
 	requireFigure(t, before, periods)
-	awaitShare(t, before, longestWait, func(s observe.Share) float64 { return s.Throttled })
+	awaitShare(t, before, longestWait, func(s rollouts.Share) float64 { return s.Throttled })
 	limit := func(pod *corev1.Pod) string { return pod.Spec.Containers[0].Resources.Limits.Cpu().String() }
 	at := cut(t, w, before, "50m", limit)
 	givenBack(t, w, before, at, limit)
@@ -46,7 +46,7 @@ func waitingAfterACutGetsItsCPUBack(t *testing.T) {
 	w := run(t, "waiting", burner{harness.Container{CPU: "400m", Memory: "20Mi"}, "300m", "10Mi"})
 	before := awaitRunning(t, w)
 	requireFigure(t, before, waiting)
-	awaitShare(t, before, observed+longestWait, func(s observe.Share) float64 { return s.Waiting })
+	awaitShare(t, before, observed+longestWait, func(s rollouts.Share) float64 { return s.Waiting })
 	asked := func(pod *corev1.Pod) string { cpu := request(pod, corev1.ResourceCPU); return cpu.String() }
 	at := cut(t, w, before, "10m", asked)
 	awaitRunning(t, run(t, "crowd", burner{harness.Container{CPU: "300m", Memory: "20Mi"}, fmt.Sprint(runtime.NumCPU()), "10Mi"}))

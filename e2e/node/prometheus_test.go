@@ -18,14 +18,14 @@ import (
 	"loadline.dev/loadline/e2e/prometheus/server"
 	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/source/prometheus"
-	"loadline.dev/loadline/updater/observe"
+	"loadline.dev/loadline/updater/rollouts"
 )
 
 // scraper is a Prometheus that scrapes the kubelet.
 type scraper struct {
 	*server.Server
 	client *prometheus.Client
-	shares *observe.EvidenceSource // as the updater asks it
+	shares *rollouts.EvidenceSource // as the updater asks it
 }
 
 // monitoring is shared by all promises. It is set once, before the first test runs; without,
@@ -97,10 +97,10 @@ func monitor(ctx context.Context, programs server.Programs, dir string) error {
 	if err != nil {
 		return err
 	}
-	config := observe.DefaultEvidenceConfig()
+	config := rollouts.DefaultEvidenceConfig()
 	config.Address = started.URL
 	client, clientErr := prometheus.New(process.OS{}, config.Client(started.URL))
-	source, sourceErr := observe.NewEvidenceSource(process.OS{}, config)
+	source, sourceErr := rollouts.NewEvidenceSource(process.OS{}, config)
 	monitoring = &scraper{started, client, source}
 	return errors.Join(clientErr, sourceErr)
 }
@@ -139,11 +139,11 @@ func requireFigure(t *testing.T, pod *corev1.Pod, counter string) {
 
 // awaitShare waits until a share of the pod's container is known for a whole minute, as it must
 // be before a change.
-func awaitShare(t *testing.T, pod *corev1.Pod, limit time.Duration, share func(observe.Share) float64) {
+func awaitShare(t *testing.T, pod *corev1.Pod, limit time.Duration, share func(rollouts.Share) float64) {
 	t.Helper()
 	eventually(t, limit, "Prometheus knows the figure of the time before the change", func() error {
 		shares, err := monitoring.shares.Shares(t.Context(), pod.Namespace, []string{pod.Name}, time.Now().Truncate(time.Minute))
-		if err == nil && math.IsNaN(share(observe.ShareOf(shares, pod.Name, "app"))) {
+		if err == nil && math.IsNaN(share(rollouts.ShareOf(shares, pod.Name, "app"))) {
 			err = fmt.Errorf("%+v", shares)
 		}
 		return err

@@ -13,7 +13,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/process"
-	"loadline.dev/loadline/updater/observe"
+	"loadline.dev/loadline/updater/rollouts"
 )
 
 // observed is a run of a container around a change of its CPU, as cAdvisor counts it.
@@ -86,25 +86,25 @@ func evidenceOfAChange(t *testing.T, pace time.Duration) {
 		{"twice", "/1", "b", early, late, 0.8, 0.5, 0.1, 0.1},
 		{"young", "/1", "a", -2 * time.Minute, late, 0.1, 0.5, 0.1, 0.1},
 	}, pace))
-	config := observe.DefaultEvidenceConfig()
+	config := rollouts.DefaultEvidenceConfig()
 	config.Address = address
-	source, err := observe.NewEvidenceSource(process.OS{}, config)
+	source, err := rollouts.NewEvidenceSource(process.OS{}, config)
 	require.NoError(t, err)
 	unknown := math.NaN()
 	for pod, want := range map[string]struct {
-		before, after observe.Share
+		before, after rollouts.Share
 		outcome       rollout.Outcome
 		harm          rollout.Harm
 	}{
-		"well":      {observe.Share{Throttled: 0.1, Waiting: 0.1}, observe.Share{Throttled: 0.1, Waiting: 0.1}, rollout.Success, ""},
-		"throttled": {observe.Share{Throttled: 0.1, Waiting: 0.1}, observe.Share{Throttled: 0.8, Waiting: 0.1}, rollout.Reverted, rollout.Throttle},
-		"as-before": {observe.Share{Throttled: 0.8, Waiting: 0.3}, observe.Share{Throttled: 0.8, Waiting: 0.5}, rollout.Success, ""},
-		"waits":     {observe.Share{Throttled: 0.1, Waiting: 0.1}, observe.Share{Throttled: 0.1, Waiting: 0.5}, rollout.Reverted, rollout.Pressure},
-		"web.1":     {observe.Share{Throttled: 0.1, Waiting: 0.1}, observe.Share{Throttled: 0.8, Waiting: 0.1}, rollout.Reverted, rollout.Throttle},
-		"restarted": {observe.Share{Throttled: 0.1, Waiting: 0.1}, observe.Share{Throttled: 0.8, Waiting: unknown}, rollout.Reverted, rollout.Throttle},
-		"twice":     {observe.Share{Throttled: unknown, Waiting: unknown}, observe.Share{Throttled: unknown, Waiting: unknown}, rollout.Success, ""},
-		"young":     {observe.Share{Throttled: 0.1, Waiting: unknown}, observe.Share{Throttled: 0.1, Waiting: 0.5}, rollout.Success, ""},
-		"unscraped": {observe.Share{Throttled: unknown, Waiting: unknown}, observe.Share{Throttled: unknown, Waiting: unknown}, rollout.Success, ""},
+		"well":      {rollouts.Share{Throttled: 0.1, Waiting: 0.1}, rollouts.Share{Throttled: 0.1, Waiting: 0.1}, rollout.Success, ""},
+		"throttled": {rollouts.Share{Throttled: 0.1, Waiting: 0.1}, rollouts.Share{Throttled: 0.8, Waiting: 0.1}, rollout.Reverted, rollout.Throttle},
+		"as-before": {rollouts.Share{Throttled: 0.8, Waiting: 0.3}, rollouts.Share{Throttled: 0.8, Waiting: 0.5}, rollout.Success, ""},
+		"waits":     {rollouts.Share{Throttled: 0.1, Waiting: 0.1}, rollouts.Share{Throttled: 0.1, Waiting: 0.5}, rollout.Reverted, rollout.Pressure},
+		"web.1":     {rollouts.Share{Throttled: 0.1, Waiting: 0.1}, rollouts.Share{Throttled: 0.8, Waiting: 0.1}, rollout.Reverted, rollout.Throttle},
+		"restarted": {rollouts.Share{Throttled: 0.1, Waiting: 0.1}, rollouts.Share{Throttled: 0.8, Waiting: unknown}, rollout.Reverted, rollout.Throttle},
+		"twice":     {rollouts.Share{Throttled: unknown, Waiting: unknown}, rollouts.Share{Throttled: unknown, Waiting: unknown}, rollout.Success, ""},
+		"young":     {rollouts.Share{Throttled: 0.1, Waiting: unknown}, rollouts.Share{Throttled: 0.1, Waiting: 0.5}, rollout.Success, ""},
+		"unscraped": {rollouts.Share{Throttled: unknown, Waiting: unknown}, rollouts.Share{Throttled: unknown, Waiting: unknown}, rollout.Success, ""},
 	} {
 		t.Run(pod, func(t *testing.T) {
 			pods := []string{"well", "web.1", pod}
@@ -112,8 +112,8 @@ func evidenceOfAChange(t *testing.T, pace time.Duration) {
 			require.NoError(t, err)
 			after, err := source.Shares(t.Context(), "shop", pods, now)
 			require.NoError(t, err)
-			require.NotContains(t, after, observe.ContainerKey{Pod: "webx1", Container: "app"})
-			b, a := observe.ShareOf(before, pod, "app"), observe.ShareOf(after, pod, "app")
+			require.NotContains(t, after, rollouts.ContainerKey{Pod: "webx1", Container: "app"})
+			b, a := rollouts.ShareOf(before, pod, "app"), rollouts.ShareOf(after, pod, "app")
 			for _, c := range [][2]float64{{want.before.Throttled, b.Throttled}, {want.before.Waiting, b.Waiting}, {want.after.Throttled, a.Throttled}, {want.after.Waiting, a.Waiting}} {
 				require.Equal(t, math.IsNaN(c[0]), math.IsNaN(c[1]), "before %v, after %v", b, a)
 				require.False(t, math.Abs(c[0]-c[1]) > 0.02, "before %v, after %v", b, a)
@@ -126,7 +126,7 @@ func evidenceOfAChange(t *testing.T, pace time.Duration) {
 }
 
 // judge says what came of a change that lowered the request and the limit of CPU.
-func judge(changed, now time.Time, before, after observe.Share) rollout.Verdict {
+func judge(changed, now time.Time, before, after rollouts.Share) rollout.Verdict {
 	cpu := func(request, limit resources.Amount) policy.Container {
 		c := policy.Container{Name: "app"}
 		c.Requests = c.Requests.With(resources.CPU, request)

@@ -24,7 +24,7 @@ var importTables = map[string]map[string][]string{
 		"policies":  {"cli", "inventory", "programs"},
 	},
 	"updater": {
-		"":         {"actuate", "boost", "budgets", "nodeload", "observe", "plan", "policies", "records", "report", "rollouts", "shares", "snapshot"},
+		"":         {"actuate", "boost", "budgets", "nodeload", "plan", "policies", "records", "report", "rollouts", "shares", "snapshot"},
 		"budgets":  nil,
 		"nodeload": nil,
 		"podqueue": nil,
@@ -33,11 +33,10 @@ var importTables = map[string]map[string][]string{
 		"snapshot": {"nodeload"},
 		"policies": {"records", "snapshot"},
 		"shares":   {"policies", "records", "snapshot"},
-		"plan":     {"policies", "snapshot"},
-		"rollouts": {"policies", "snapshot"},
-		"actuate":  {"budgets", "snapshot"},
+		"plan":     {"budgets", "policies", "snapshot"},
+		"rollouts": {"podqueue", "policies", "records", "report", "snapshot"},
+		"actuate":  {"budgets", "policies", "report", "rollouts", "shares", "snapshot"},
 		"boost":    {"actuate", "plan", "podqueue", "snapshot"},
-		"observe":  {"actuate", "podqueue", "policies", "records", "rollouts", "snapshot"},
 
 		// Frozen copies for the differential test. They go with the commit that runs the stages in loop.go.
 		"internal/olddisruption": nil,

@@ -23,6 +23,7 @@ import (
 	"loadline.dev/loadline/pkg/fairwork"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/updater/snapshot"
 )
 
 // checkTimeout bounds all requests of one check. A webhook of others that does not answer, and whose failures
@@ -117,7 +118,7 @@ func (c *Checker) CheckRestart(ctx context.Context, change Change) error {
 	case errors.Is(err, client.ErrThrottled), ctx.Err() != nil:
 		return ErrRateLimited
 	case Gone(err):
-		return ErrStale
+		return snapshot.ErrStale
 	}
 	return err
 }

@@ -42,6 +42,7 @@ import (
 	"loadline.dev/loadline/pkg/fairwork"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/budgets"
+	"loadline.dev/loadline/updater/report"
 	"loadline.dev/loadline/updater/snapshot"
 )
 
@@ -145,7 +146,7 @@ func (c *Cluster) Resize(ctx context.Context, change Change) (rollout.Change, er
 		return note, err
 	}
 	if change.Cause != disruption.Shared || !had { // shares move too often for an event each time
-		c.event(change.Target, EventResized, fmt.Sprintf("Resized in place as VPA %s recommends (%s): %s", change.VPA, change.Cause, direction(change)), detailsOf(change.Target, Sizes(change)))
+		c.event(change.Target, report.EventResized, fmt.Sprintf("Resized in place as VPA %s recommends (%s): %s", change.VPA, change.Cause, direction(change)), detailsOf(change.Target, Sizes(change)))
 	}
 	if change.Cause.Shares() { // it is marked already
 		return note, nil
@@ -164,7 +165,7 @@ func (c *Cluster) Unboost(ctx context.Context, change Change) error {
 		if change, _, err = c.resize(ctx, change); err != nil {
 			return err
 		}
-		c.event(change.Target, EventResized, "Startup boost taken back: "+direction(change), detailsOf(change.Target, Sizes(change)))
+		c.event(change.Target, report.EventResized, "Startup boost taken back: "+direction(change), detailsOf(change.Target, Sizes(change)))
 	}
 	if err := c.mark(ctx, change); err != nil {
 		return fmt.Errorf("remove the boost annotations of pod %s: %w", klog.KObj(change.Target), err)
@@ -205,7 +206,7 @@ func (c *Cluster) Boost(ctx context.Context, change Change) error {
 	if change, _, err = c.resize(client.Unlimited(ctx), change); err != nil {
 		return err
 	}
-	c.event(change.Target, EventResized, "Startup boost given: "+direction(change), detailsOf(change.Target, Sizes(change)))
+	c.event(change.Target, report.EventResized, "Startup boost given: "+direction(change), detailsOf(change.Target, Sizes(change)))
 	return nil
 }
 
@@ -264,7 +265,7 @@ func (c *Cluster) resize(ctx context.Context, change Change) (_ Change, note rol
 	}
 	switch {
 	case outdated:
-		return failed(fmt.Errorf("%w: %w", ErrStale, err))
+		return failed(fmt.Errorf("%w: %w", snapshot.ErrStale, err))
 	case errors.Is(err, client.ErrThrottled):
 		return failed(ErrRateLimited)
 	}
@@ -413,8 +414,8 @@ func (c *Cluster) Evict(ctx context.Context, change Change) error {
 	klog.FromContext(ctx).V(2).Info("Pod evicted", "pod", klog.KObj(change.Target), "vpa", change.VPA, "cause", change.Cause, "sizes", Sizes(change))
 	change = replacementOf(change)
 	details := detailsOf(change.Target, Sizes(change))
-	c.event(change.Target, EventEvicted, fmt.Sprintf("Evicted so that it comes back as VPA %s recommends (%s): %s", change.VPA, change.Cause, direction(change)), details)
-	c.event(change.Autoscaler.Object, EventEvictedPod, fmt.Sprintf("Evicted a pod (%s): %s", change.Cause, direction(change)), details)
+	c.event(change.Target, report.EventEvicted, fmt.Sprintf("Evicted so that it comes back as VPA %s recommends (%s): %s", change.VPA, change.Cause, direction(change)), details)
+	c.event(change.Autoscaler.Object, report.EventEvictedPod, fmt.Sprintf("Evicted a pod (%s): %s", change.Cause, direction(change)), details)
 	return nil
 }
 

@@ -7,59 +7,23 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/updater/report"
 )
-
-// Reasons of the events.
-const (
-	EventEvicted      = "EvictedByVPA"         // on the pod
-	EventEvictedPod   = "EvictedPod"           // on the VPA; on the SizingPolicy with counts
-	EventResized      = "InPlaceResizedByVPA"  // on the pod
-	EventNotResizable = "InPlaceResizeSkipped" // on the pod
-	EventResizedPods  = "Resized"              // on the VPA and on the SizingPolicy, with counts
-
-	// Of rollouts under a SizingPolicy; the first three on pod and VPA, the others on the VPA.
-	EventReverted        = "Reverted" // on the SizingPolicy, too, with counts
-	EventRevertDeferred  = "RevertDeferred"
-	EventResizeFailed    = "ResizeFailed"
-	EventResizeWithdrawn = "ResizeWithdrawn"
-	EventCanaryPromoted  = "CanaryPromoted"
-	EventCanaryHeld      = "CanaryHeld"
-	EventCooldownActive  = "CooldownActive"
-	EventScheduleSkipped = "ScheduleSkipped"
-	EventHPAConflict     = "HPAConflict"
-	EventPolicyConflict  = "PolicyConflict"
-	EventResizeSkipped   = "ResizeSkipped"
-	EventWorkloadOptOut  = "WorkloadOptOut"
-
-	EventFuseTripped = "FuseTripped" // on the SizingPolicy
-)
-
-// Object is what an event is about.
-type Object interface {
-	runtime.Object
-	metav1.Object
-}
-
-// Details are annotations of an event. They hold what differs from pod to pod, so that events of
-// one workload have the same text and are counted up instead of dropped.
-type Details map[string]string
 
 // withError adds the text of an error.
-func (d Details) withError(err error) Details {
+func withError(d report.Details, err error) report.Details {
 	d[convert.EventErrorAnnotation] = err.Error()
 	return d
 }
 
 // detailsOf returns the details of an event that is about a pod and its sizes.
-func detailsOf(pod *corev1.Pod, sizes string) Details {
-	d := Details{convert.EventPodAnnotation: pod.Name}
+func detailsOf(pod *corev1.Pod, sizes string) report.Details {
+	d := report.Details{convert.EventPodAnnotation: pod.Name}
 	if sizes != "" {
 		d[convert.EventSizesAnnotation] = sizes
 	}
@@ -67,17 +31,17 @@ func detailsOf(pod *corev1.Pod, sizes string) Details {
 }
 
 // event writes an event about an object.
-func (c *Cluster) event(about Object, reason, message string, details Details) {
+func (c *Cluster) event(about report.Object, reason, message string, details report.Details) {
 	kind := corev1.EventTypeNormal
 	switch reason {
-	case EventReverted, EventRevertDeferred, EventResizeFailed, EventResizeWithdrawn, EventResizeSkipped, EventFuseTripped:
+	case report.EventReverted, report.EventRevertDeferred, report.EventResizeFailed, report.EventResizeWithdrawn, report.EventResizeSkipped, report.EventFuseTripped:
 		kind = corev1.EventTypeWarning
 	}
 	c.Events.AnnotatedEventf(about, details, kind, reason, "%s", message)
 }
 
 // Event writes an event on a VPA or a SizingPolicy.
-func (c *Cluster) Event(about Object, reason, message string, details Details) {
+func (c *Cluster) Event(about report.Object, reason, message string, details report.Details) {
 	c.event(about, reason, message, details)
 }
 
@@ -126,8 +90,8 @@ func replacementOf(c Change) Change {
 }
 
 // Failed returns the event about a resize that the API server refused.
-func Failed(c Change, err error) (message string, details Details) {
-	return "A pod could not be resized: " + sameForAll(err, c.Pod), detailsOf(c.Target, Sizes(c)).withError(err)
+func Failed(c Change, err error) (message string, details report.Details) {
+	return "A pod could not be resized: " + sameForAll(err, c.Pod), withError(detailsOf(c.Target, Sizes(c)), err)
 }
 
 // sameForAll returns the text of an error without the name of the pod that it is about.
@@ -139,7 +103,7 @@ func sameForAll(err error, pod string) string {
 
 // NotResizable emits an event: the node of the pod cannot grant the recommended resources.
 func (c *Cluster) NotResizable(_ context.Context, pod *corev1.Pod) {
-	c.event(pod, EventNotResizable, "Not resized: its node cannot grant the recommended resources. It is tried again when less is recommended", nil)
+	c.event(pod, report.EventNotResizable, "Not resized: its node cannot grant the recommended resources. It is tried again when less is recommended", nil)
 }
 
 // LeftAlone does nothing. Skipped pods are logged.

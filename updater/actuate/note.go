@@ -20,6 +20,8 @@ import (
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/updater/report"
+	"loadline.dev/loadline/updater/snapshot"
 )
 
 // NoteOf returns what is to be noted on a pod before a change at now: what each container has,
@@ -118,7 +120,7 @@ func (c *Cluster) GiveBack(ctx context.Context, pod *corev1.Pod, gets []policy.F
 		}
 	}
 	if c.outdated(ctx, pod, err) {
-		err = fmt.Errorf("%w: %w", ErrStale, err)
+		err = fmt.Errorf("%w: %w", snapshot.ErrStale, err)
 	}
 	if err != nil && !Gone(err) {
 		return fmt.Errorf("give back to pod %s: %w", klog.KObj(pod), err)
@@ -148,7 +150,7 @@ func printed(f policy.Fitted) corev1.ResourceRequirements {
 // Judged puts an event on pod and VPA when a change did harm, or came to nothing.
 func (c *Cluster) Judged(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, gets []policy.Fitted) {
 	reason, message, sizes := judged(pod, v, gets)
-	if reason == EventReverted && c.Reverts != nil {
+	if reason == report.EventReverted && c.Reverts != nil {
 		c.Reverts.Reverted(cache.MetaObjectToName(vpa), v.Harm)
 	}
 	details := detailsOf(pod, sizes)
@@ -159,9 +161,9 @@ func (c *Cluster) Judged(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v ro
 // NotTakenBack puts an event on pod and VPA when a change did harm and could not be taken back yet.
 func (c *Cluster) NotTakenBack(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, err error) {
 	message := fmt.Sprintf("Change did harm, %s, and could not be taken back yet; that is tried again: %s", harms[v.Harm], sameForAll(err, pod.Name))
-	details := detailsOf(pod, "").withError(err)
-	c.event(pod, EventResizeFailed, message, details)
-	c.event(vpa, EventResizeFailed, "A pod: "+message, details)
+	details := withError(detailsOf(pod, ""), err)
+	c.event(pod, report.EventResizeFailed, message, details)
+	c.event(vpa, report.EventResizeFailed, "A pod: "+message, details)
 }
 
 func judged(pod *corev1.Pod, v rollout.Verdict, gets []policy.Fitted) (reason, message, back string) {
@@ -169,15 +171,15 @@ func judged(pod *corev1.Pod, v rollout.Verdict, gets []policy.Fitted) (reason, m
 	back = sizes(convert.NewPod(pod).Containers, gets, func(_ int, f policy.Fitted) corev1.ResourceRequirements { return printed(f) })
 	switch {
 	case v.Outcome == rollout.Reverted:
-		return EventReverted, "Change taken back, " + harms[v.Harm], back
+		return report.EventReverted, "Change taken back, " + harms[v.Harm], back
 	case v.Outcome == rollout.RevertDeferred:
-		return EventRevertDeferred, fmt.Sprintf("Change not taken back in time, %s: the node has no room for it. It is asked for until there is some", harms[v.Harm]), back
+		return report.EventRevertDeferred, fmt.Sprintf("Change not taken back in time, %s: the node has no room for it. It is asked for until there is some", harms[v.Harm]), back
 	case v.Harm == rollout.InfeasibleResize:
-		return EventResizeWithdrawn, "Resize withdrawn, its node can never do it", back
+		return report.EventResizeWithdrawn, "Resize withdrawn, its node can never do it", back
 	case v.Harm == rollout.UnfinishedResize:
-		return EventResizeFailed, "Resize not finished by its node within an hour", ""
+		return report.EventResizeFailed, "Resize not finished by its node within an hour", ""
 	}
-	return EventResizeFailed, fmt.Sprintf("Change did harm, %s; it stays, because spec.safety.autoRevert of the policy is false", harms[v.Harm]), ""
+	return report.EventResizeFailed, fmt.Sprintf("Change did harm, %s; it stays, because spec.safety.autoRevert of the policy is false", harms[v.Harm]), ""
 }
 
 // harms say what a change did.

@@ -16,6 +16,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/core/sharing"
+	"loadline.dev/loadline/updater/report"
 )
 
 // Rehearsal carries nothing out. It prints one line for each change, and every
@@ -87,9 +88,9 @@ func (r *Rehearsal) LeftAlone(skipped []disruption.Skip) {
 func (r *Rehearsal) Room(explained string) { fmt.Fprintln(r.Out, explained) }
 
 // Event prints how far a rollout is; of pods that are left alone nothing, they are known.
-func (r *Rehearsal) Event(vpa Object, reason, message string, _ Details) {
+func (r *Rehearsal) Event(vpa report.Object, reason, message string, _ report.Details) {
 	switch reason {
-	case EventCanaryPromoted, EventCanaryHeld, EventCooldownActive, EventScheduleSkipped, EventHPAConflict, EventPolicyConflict:
+	case report.EventCanaryPromoted, report.EventCanaryHeld, report.EventCooldownActive, report.EventScheduleSkipped, report.EventHPAConflict, report.EventPolicyConflict:
 		fmt.Fprintf(r.Out, "would say of VPA %s: %s: %s\n", klog.KObj(vpa), reason, message)
 	}
 }

@@ -16,13 +16,10 @@ import (
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/fairwork"
 	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/updater/snapshot"
 )
 
-// ErrStale is the error of a change that was planned for a pod as it is no more: it was resized since,
-// or the note of its change has changed. Nothing was changed, and the next plan sees the pod as it is.
-var ErrStale = errors.New("the pod was changed since it was read")
-
-// live reads a pod from the API server, with the permission to list pods. It is ErrStale if the pod is gone,
+// live reads a pod from the API server, with the permission to list pods. It is snapshot.ErrStale if the pod is gone,
 // or the sizes in its spec are others than in the cache.
 func (c *Cluster) live(ctx context.Context, cached *corev1.Pod) (*corev1.Pod, error) {
 	ctx, cancel := fairwork.Limit(client.Once(ctx), writeTimeout)
@@ -33,14 +30,14 @@ func (c *Cluster) live(ctx context.Context, cached *corev1.Pod) (*corev1.Pod, er
 	}
 	at := slices.IndexFunc(all.Items, func(p corev1.Pod) bool { return p.Name == cached.Name })
 	if at < 0 {
-		return nil, ErrStale
+		return nil, snapshot.ErrStale
 	}
 	is := &all.Items[at]
 	same := func(a, b policy.Container) bool {
 		return a.Name == b.Name && a.Requests == b.Requests && a.Limits == b.Limits
 	}
 	if is.UID != cached.UID || !slices.EqualFunc(convert.NewPod(is).Containers, convert.NewPod(cached).Containers, same) {
-		return nil, ErrStale
+		return nil, snapshot.ErrStale
 	}
 	return is, nil
 }
@@ -54,7 +51,7 @@ func (c *Cluster) outdated(ctx context.Context, cached *corev1.Pod, err error) b
 		return false
 	}
 	_, read := c.live(ctx, cached)
-	return errors.Is(read, ErrStale)
+	return errors.Is(read, snapshot.ErrStale)
 }
 
 // noteAttempts is how often a note is written when the pod changes at the same moment.
@@ -70,7 +67,7 @@ func (c *Cluster) noteChange(ctx context.Context, change Change) (note rollout.C
 			return rollout.Change{}, err
 		}
 		if slices.ContainsFunc(convert.NoteAnnotations, other) {
-			return rollout.Change{}, ErrStale
+			return rollout.Change{}, snapshot.ErrStale
 		}
 		note = NoteOf(change, c.now())
 		patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{ // texts never fail

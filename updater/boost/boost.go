@@ -183,7 +183,7 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) 
 	switch {
 	case errors.Is(err, actuate.ErrRestarting):
 		return budgetPause, nil
-	case errors.Is(err, actuate.ErrStale):
+	case errors.Is(err, snapshot.ErrStale):
 		return stalePause, nil
 	}
 	return verdict.Wait, err
@@ -290,7 +290,7 @@ func (q *Queue) unboost(ctx context.Context, vpa snapshot.VPA, pod *corev1.Pod, 
 		change.Containers = keepingMemory(verdict).Give
 		err = q.Executor.Unboost(ctx, change)
 	}
-	if errors.Is(err, actuate.ErrRestarting) || errors.Is(err, actuate.ErrStale) {
+	if errors.Is(err, actuate.ErrRestarting) || errors.Is(err, snapshot.ErrStale) {
 		return err // it is tried again later
 	}
 	if errors.Is(err, actuate.ErrRehearsed) || err != nil && actuate.Gone(err) {

@@ -16,20 +16,8 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// View is the view of the VPAs whose pods may change. VPAs whose policy is gone are in it with the pods that have a share
-// mark, and are held.
-type View struct {
-	disruption.View
-
-	// By VPA of the view: its index among all VPAs, and the states of its pods in their order.
-	Index  []int
-	States [][]*snapshot.State
-
-	Skipped []disruption.Skip // pods outside of the view
-}
-
 // NewView returns the view of an iteration.
-func NewView(ctx context.Context, vpas []snapshot.VPA, all []policies.Effective, pods *snapshot.Pods, perVPAConfig bool) (view View) {
+func NewView(ctx context.Context, vpas []snapshot.VPA, all []policies.Effective, pods *snapshot.Pods, perVPAConfig bool) (view snapshot.View) {
 	n := 0
 	for i := range pods.ByVPA {
 		n += len(pods.ByVPA[i])
@@ -40,15 +28,15 @@ func NewView(ctx context.Context, vpas []snapshot.VPA, all []policies.Effective,
 		switch {
 		case len(members) == 0:
 		case e.Skip != "" && v.Unreadable != "":
-			view.skip(v, members, e.Skip)
+			skip(&view, v, members, e.Skip)
 		case e.Skip != "":
-			view.skip(v, slices.DeleteFunc(slices.Clone(members), func(p snapshot.Pod) bool { return p.State != nil }), e.Skip)
+			skip(&view, v, slices.DeleteFunc(slices.Clone(members), func(p snapshot.Pod) bool { return p.State != nil }), e.Skip)
 			if shared := slices.DeleteFunc(slices.Clone(members), func(p snapshot.Pod) bool { return p.State == nil }); len(shared) > 0 {
 				b.add(&view, i, v, e, shared)
 			}
 		case v.Unreadable != "":
 			klog.FromContext(ctx).Error(errors.New(v.Unreadable), "Skipping VPA with its pods: it cannot be read", "vpa", v.Key(), "pods", len(members))
-			view.skip(v, members, reason.VPAUnreadable)
+			skip(&view, v, members, reason.VPAUnreadable)
 		default:
 			b.add(&view, i, v, e, members)
 		}
@@ -56,7 +44,7 @@ func NewView(ctx context.Context, vpas []snapshot.VPA, all []policies.Effective,
 	return view
 }
 
-func (w *View) skip(v *snapshot.VPA, pods []snapshot.Pod, why reason.Reason) {
+func skip(w *snapshot.View, v *snapshot.VPA, pods []snapshot.Pod, why reason.Reason) {
 	for i := range pods {
 		p := &pods[i]
 		w.Skipped = append(w.Skipped, disruption.Skip{Reason: why, Subject: disruption.Subject{Namespace: p.Namespace, VPA: v.Object.Name, Pod: p.Name, UID: string(p.UID)}})
@@ -72,12 +60,12 @@ type builder struct {
 }
 
 // add adds a VPA with its pods.
-func (b *builder) add(to *View, index int, v *snapshot.VPA, e *policies.Effective, members []snapshot.Pod) {
+func (b *builder) add(to *snapshot.View, index int, v *snapshot.VPA, e *policies.Effective, members []snapshot.Pod) {
 	var core disruption.VPA
 	err := serving.Guard(func() error { core = v.Core(b.perVPAConfig); return nil })
 	if err != nil {
 		klog.FromContext(b.ctx).Error(err, "Skipping VPA with its pods: it cannot be converted", "vpa", v.Key(), "pods", len(members))
-		to.skip(v, members, reason.InternalError)
+		skip(to, v, members, reason.InternalError)
 		return
 	}
 	core.Mode, core.Ungated, core.Held = e.Update, e.Ungated, e.Skip
@@ -89,7 +77,7 @@ func (b *builder) add(to *View, index int, v *snapshot.VPA, e *policies.Effectiv
 		containers, err := t.of(m.State)
 		if err != nil {
 			klog.FromContext(b.ctx).Error(err, "Skipping pod: its targets cannot be computed", "pod", klog.KRef(m.Namespace, m.Name), "vpa", v.Key())
-			to.skip(v, members[i:i+1], reason.InternalError)
+			skip(to, v, members[i:i+1], reason.InternalError)
 			continue
 		}
 		group := slices.Index(owners, m.Owner)

@@ -118,7 +118,7 @@ func selector() *metav1.LabelSelector {
 
 // result is what the stages up to the view return.
 type result struct {
-	View
+	snapshot.View
 
 	vpas []snapshot.VPA
 	pods snapshot.Pods

@@ -1,4 +1,3 @@
-// Package rollouts converts pods and nodes to the input of rollout.Hold and rollout.Judge.
 package rollouts
 
 import (

@@ -39,13 +39,6 @@ type Marking struct {
 	Mark sharing.Mark
 }
 
-// View is a view to divide: its VPAs, and by VPA its index in Input and the states of its pods.
-type View struct {
-	VPAs   []disruption.VPA
-	Index  []int
-	States [][]*snapshot.State
-}
-
 // shrinkInterval is the minimum time between two shrinks of pods on a node, unless another pod needs the room:
 // usage varies within the hour, and following it down at once doubles or triples the resizes without saving nodes.
 // With a node autoscaler it always applies, so that scale-down timers can expire.
@@ -54,7 +47,7 @@ const shrinkInterval = time.Hour
 // Divide moves the targets of shared resources, as of the last round, from the containers of the pods of a view to
 // their shares. With seldom, pods of a node shrink once an hour at most. Otherwise they also shrink when another pod
 // needs the room. A pod that cannot be divided keeps its share.
-func (s *Sharing) Divide(ctx context.Context, in Input, view View, seldom bool, now time.Time) Division {
+func (s *Sharing) Divide(ctx context.Context, in Input, view *snapshot.View, seldom bool, now time.Time) Division {
 	if s.begun.IsZero() {
 		s.begun = now
 	}
@@ -70,7 +63,7 @@ func (s *Sharing) Divide(ctx context.Context, in Input, view View, seldom bool, 
 type division struct {
 	*Sharing
 	in     Input
-	view   View
+	view   *snapshot.View
 	result Division
 	now    time.Time
 	seldom bool

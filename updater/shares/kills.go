@@ -10,6 +10,7 @@ import (
 	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sharing"
+	"loadline.dev/loadline/updater/snapshot"
 )
 
 // killedContainer identifies a killed container.
@@ -65,7 +66,7 @@ func (d *division) record(of killedContainer, at time.Time) {
 }
 
 // forgetKills forgets the kills of pods that are gone.
-func (s *Sharing) forgetKills(view View) {
+func (s *Sharing) forgetKills(view *snapshot.View) {
 	if len(s.kills) == 0 {
 		return
 	}

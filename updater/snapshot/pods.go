@@ -335,3 +335,7 @@ func protectOlder(pods []Pod) {
 func (p *Pods) Claims(vpa int) bool {
 	return p.owners.vpas[vpa].err == nil && p.owners.claims.Has(p.owners.vpas[vpa].Key())
 }
+
+// ErrStale is the error of a change of a pod that was resized, or whose noted change has changed, since the caches
+// were read. Nothing was changed, and the next plan sees the pod as it is now.
+var ErrStale = errors.New("the pod was changed since it was read")

@@ -222,7 +222,7 @@ type candidate struct {
 //	deniesLeaving     as Budget.Denies, and mayNotEvict
 //
 // What view/assign.go cannot give to a VPA, and what is refused while a plan is carried out
-// (updater/pass.go), have reasons of their own, too.
+// (updater/actuate/run.go), have reasons of their own, too.
 func (p *plan) vpa(v *VPA) {
 	defer p.caught(v)
 	var candidates []candidate

@@ -1,4 +1,5 @@
-// Package observe judges the changes of pods under a SizingPolicy and reverts harmful ones.
+// Package rollouts holds pods whose rollout forbids a change, stores the state of rollouts, and judges and reverts
+// changes under a SizingPolicy.
 //
 // Queue watches the pods with a noted change. An event of such a pod wakes it, so that a revert follows a kill
 // within the time of the kubelet and the API server. Otherwise it judges a change when its observation period ends.
@@ -8,7 +9,7 @@
 // rollout.Judge decides from the state of the pod and from the CPU metrics of Prometheus (EvidenceSource). The
 // process may end at any moment: the harm is noted on the pod first, then the pod is resized, then the SizingRecord
 // is written, and the note is removed last.
-package observe
+package rollouts
 
 import (
 	"context"
@@ -31,11 +32,9 @@ import (
 	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/kube/client"
-	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/podqueue"
 	"loadline.dev/loadline/updater/policies"
 	"loadline.dev/loadline/updater/records"
-	"loadline.dev/loadline/updater/rollouts"
 	"loadline.dev/loadline/updater/snapshot"
 )
 
@@ -55,8 +54,8 @@ const (
 	forgotten = 24 * time.Hour
 )
 
-// Executor changes pods: actuate.Cluster, or actuate.Rehearsal in a dry run.
-type Executor interface {
+// Reverter changes pods: actuate.Cluster, or actuate.Rehearsal in a dry run.
+type Reverter interface {
 	// Note writes a change on its pod.
 	Note(ctx context.Context, pod *corev1.Pod, note rollout.Change) error
 	// RemoveNote takes it off again.
@@ -69,8 +68,8 @@ type Executor interface {
 	NotTakenBack(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, err error)
 }
 
-// Metrics count what comes of changes.
-type Metrics interface {
+// QueueMetrics count reverts.
+type QueueMetrics interface {
 	Reverted(vpa cache.ObjectName, harm rollout.Harm)
 	// RevertDeferred counts a revert that the node did not carry out in time.
 	RevertDeferred(vpa cache.ObjectName, harm rollout.Harm)
@@ -80,9 +79,9 @@ type Metrics interface {
 	EvidenceMissing(pods int)
 }
 
-// Queue judges changes and takes back those that did harm. Make it with New.
+// Queue judges changes and takes back those that did harm. Make it with NewQueue.
 type Queue struct {
-	Config
+	QueueConfig
 	queue    podqueue.Queue
 	removals *removals
 
@@ -104,24 +103,24 @@ type revertState struct {
 	failureReported bool // the event about a failed request is sent
 }
 
-// Config is what a Queue needs. All fields but Prometheus must be set.
-type Config struct {
+// QueueConfig configures a Queue. All fields but Prometheus must be set.
+type QueueConfig struct {
 	Reader    *snapshot.Reader
 	Policies  *policies.Resolver
-	Workloads *rollouts.Reader
+	Workloads *Reader
 	Pods      corelisters.PodLister
 	Records   *records.Store
-	Executor  Executor
-	Metrics   Metrics
+	Executor  Reverter
+	Metrics   QueueMetrics
 	// Remover removes invalid notes from pods. Its requests have their own rate. Nil: Executor.
 	Remover Remover
 	// Prometheus knows whether containers are throttled or wait for CPU; nil: nobody does.
 	Prometheus *EvidenceSource
 }
 
-// New returns a queue.
-func New(c Config) *Queue {
-	q := &Queue{Config: c, queue: podqueue.New(maxPause), ended: map[types.UID]time.Time{}, reverts: map[types.UID]revertState{}}
+// NewQueue returns a queue.
+func NewQueue(c QueueConfig) *Queue {
+	q := &Queue{QueueConfig: c, queue: podqueue.New(maxPause), ended: map[types.UID]time.Time{}, reverts: map[types.UID]revertState{}}
 	q.removals = newRemovals()
 	if q.Remover == nil {
 		q.Remover = c.Executor
@@ -327,7 +326,7 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time, d duty) (
 		return o.next(now), nil
 	case verdict.Outcome == rollout.Reverted:
 		wait, err := q.revert(ctx, o, &core, &verdict, now)
-		if errors.Is(err, actuate.ErrStale) {
+		if errors.Is(err, snapshot.ErrStale) {
 			return stalePause, nil
 		} else if err != nil {
 			return 0, fmt.Errorf("the change did harm (%s) and is to be taken back, which is tried again: %w", verdict.Harm, err)

@@ -1,4 +1,4 @@
-package updater
+package actuate
 
 import (
 	"context"
@@ -11,21 +11,17 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
 
-	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/fairwork"
-	"loadline.dev/loadline/updater/actuate"
 )
 
 // slowNamespace is an executor that needs time for each write in namespace greedy.
 type slowNamespace struct {
-	executor
+	Executor
 
 	took  time.Duration
 	began time.Time
@@ -42,7 +38,7 @@ func (s *slowNamespace) write(namespace string) {
 	}
 }
 
-func (s *slowNamespace) Resize(ctx context.Context, c actuate.Change) (rollout.Change, error) {
+func (s *slowNamespace) Resize(ctx context.Context, c Change) (rollout.Change, error) {
 	if since, brief := time.Since(s.began), inBriefTurn(ctx); !brief && c.Namespace == "shop" || brief && since > 10*time.Second {
 		return rollout.Change{}, errors.New("only what nobody waits for takes long")
 	}
@@ -59,7 +55,7 @@ func inBriefTurn(ctx context.Context) bool {
 	return time.Until(end) <= maxTurnTime
 }
 
-func (s *slowNamespace) Evict(_ context.Context, c actuate.Change) error {
+func (s *slowNamespace) Evict(_ context.Context, c Change) error {
 	s.order.WriteByte('E')
 	s.write(c.Namespace)
 	return nil
@@ -72,7 +68,7 @@ func (s *slowNamespace) RecordBackoff(_ context.Context, pod *corev1.Pod, _ disr
 
 // A namespace whose writes are many or slow delays those of other namespaces by at most 10 s, and all are
 // made.
-func TestCarryOut_OneNamespaceDelaysOthersByTenSeconds(t *testing.T) {
+func TestRun_OneNamespaceDelaysOthersByTenSeconds(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		took   time.Duration
@@ -86,11 +82,8 @@ func TestCarryOut_OneNamespaceDelaysOthersByTenSeconds(t *testing.T) {
 			pod := func(namespace string) *corev1.Pod {
 				return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "a", UID: types.UID(namespace)}}
 			}
-			w := newWorld(t, Default(), pod("greedy"), pod("shop"))
-			it, err := w.loop.read(t.Context(), noon, func(string) {})
-			require.NoError(t, err)
+			r := newRunner(pod("greedy"), pod("shop"))
 			var plan disruption.Result
-			scores := map[cache.ObjectName]*score{}
 			of := func(namespace string) disruption.Subject {
 				return disruption.Subject{Namespace: namespace, VPA: "a", Pod: "a", UID: namespace}
 			}
@@ -101,9 +94,9 @@ func TestCarryOut_OneNamespaceDelaysOthersByTenSeconds(t *testing.T) {
 			plan.Actions = append(plan.Actions, disruption.Action{Subject: of("shop")})
 			synctest.Test(t, func(t *testing.T) {
 				for n, longest := range tc.passes {
-					s := &slowNamespace{executor: w.loop.executor, took: tc.took, began: time.Now()}
-					w.loop.executor = s
-					(&pass{Loop: w.loop, iteration: it, scores: scores, now: noon.Add(time.Duration(n) * time.Minute)}).carryOut(t.Context(), plan)
+					s := &slowNamespace{Executor: r.Executor, took: tc.took, began: time.Now()}
+					r.Executor = s
+					r.run(t.Context(), plan, nil, noon.Add(time.Duration(n)*time.Minute))
 					require.Len(t, s.shop, 1)
 					require.LessOrEqual(t, s.shop[0], longest, "pass %d", n)
 					require.Equal(t, 2*tc.writes+1, s.all)
@@ -114,31 +107,27 @@ func TestCarryOut_OneNamespaceDelaysOthersByTenSeconds(t *testing.T) {
 }
 
 // After a kill the pods of another namespace get their memory in an early pass, which late writes delay by 3 s at most.
-func TestCarryOut_LateWritesGiveWayToAnEarlyPass(t *testing.T) {
+func TestRun_LateWritesGiveWayToAnEarlyPass(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "greedy", Name: "a", UID: "greedy"}}
-	w := newWorld(t, Default(), pod)
-	it, err := w.loop.read(t.Context(), noon, func(string) {})
-	require.NoError(t, err)
+	r := newRunner(pod)
 	var plan disruption.Result
 	for range 200 {
 		plan.Actions = append(plan.Actions, disruption.Action{Subject: disruption.Subject{Namespace: "greedy", VPA: "a", Pod: "a", UID: "greedy"}})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		s := &slowNamespace{executor: w.loop.executor, took: 100 * time.Millisecond, began: time.Now()}
-		w.loop.executor, w.loop.killed = s, func(context.Context) bool { return true }
-		p := &pass{Loop: w.loop, iteration: it, scores: map[cache.ObjectName]*score{}, now: noon, yields: true}
-		p.carryOut(t.Context(), plan)
+		s := &slowNamespace{Executor: r.Executor, took: 100 * time.Millisecond, began: time.Now()}
+		r.Executor = s
+		done := r.run(t.Context(), plan, always{}, noon)
+		require.True(t, done.Interrupted)
 		require.Equal(t, 50, s.all)
 		require.Equal(t, 5*time.Second, time.Since(s.began))
 	})
 }
 
 // A namespace whose evictions are slow does not wait with its resizes for them.
-func TestCarryOut_LateEvictionsComeAfterResizes(t *testing.T) {
+func TestRun_LateEvictionsComeAfterResizes(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "greedy", Name: "a", UID: "greedy"}}
-	w := newWorld(t, Default(), pod)
-	it, err := w.loop.read(t.Context(), noon, func(string) {})
-	require.NoError(t, err)
+	r := newRunner(pod)
 	var plan disruption.Result
 	for i := range 10 {
 		plan.Actions = append(plan.Actions, disruption.Action{
@@ -146,18 +135,17 @@ func TestCarryOut_LateEvictionsComeAfterResizes(t *testing.T) {
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		s := &slowNamespace{executor: w.loop.executor, took: 3 * time.Second, began: time.Now()}
-		w.loop.executor = s
-		p := &pass{Loop: w.loop, iteration: it, scores: map[cache.ObjectName]*score{}, now: noon}
-		p.carryOut(t.Context(), plan)
+		s := &slowNamespace{Executor: r.Executor, took: 3 * time.Second, began: time.Now()}
+		r.Executor = s
+		r.run(t.Context(), plan, nil, noon)
 		require.Equal(t, "ERRRRREEEE", s.order.String())
 	})
 }
 
 // Early passes that are always due, because a user causes them, do not keep late writes of others from being
 // made: what one pass leaves comes first in the next.
-func TestCarryOut_LateNamespacesTakeTurnsOverPasses(t *testing.T) {
-	var pods []runtime.Object
+func TestRun_LateNamespacesTakeTurnsOverPasses(t *testing.T) {
+	var pods []*corev1.Pod
 	var plan disruption.Result
 	for _, namespace := range []string{"a", "b", "c", "d"} {
 		pods = append(pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "a", UID: types.UID(namespace)}})
@@ -165,18 +153,15 @@ func TestCarryOut_LateNamespacesTakeTurnsOverPasses(t *testing.T) {
 			plan.Actions = append(plan.Actions, disruption.Action{Subject: disruption.Subject{Namespace: namespace, VPA: "a", Pod: "a", UID: namespace}})
 		}
 	}
-	w := newWorld(t, Default(), pods...)
-	it, err := w.loop.read(t.Context(), noon, func(string) {})
-	require.NoError(t, err)
+	r := newRunner(pods...)
 	synctest.Test(t, func(t *testing.T) {
-		s := &slowPods{executor: w.loop.executor, resized: map[string]int{}}
-		w.loop.executor, w.loop.killed = s, func(context.Context) bool { return true }
+		s := &slowPods{Executor: r.Executor, resized: map[string]int{}}
+		r.Executor = s
 		for _, action := range plan.Actions {
-			w.loop.slow[action.Namespace] = noon
+			r.slow = with(r.slow, action.Namespace, noon)
 		}
 		for _, want := range []map[string]int{{"a": 1, "b": 1}, {"a": 1, "b": 1, "c": 1, "d": 1}} {
-			p := &pass{Loop: w.loop, iteration: it, scores: map[cache.ObjectName]*score{}, now: noon, yields: true}
-			p.carryOut(t.Context(), plan)
+			r.run(t.Context(), plan, always{}, noon)
 			require.Equal(t, want, s.resized)
 		}
 	})
@@ -184,12 +169,12 @@ func TestCarryOut_LateNamespacesTakeTurnsOverPasses(t *testing.T) {
 
 // slowPods is an executor that needs 2.5 s for each resize.
 type slowPods struct {
-	executor
+	Executor
 
 	resized map[string]int // by namespace
 }
 
-func (s *slowPods) Resize(_ context.Context, c actuate.Change) (rollout.Change, error) {
+func (s *slowPods) Resize(_ context.Context, c Change) (rollout.Change, error) {
 	time.Sleep(2500 * time.Millisecond)
 	s.resized[c.Namespace]++
 	return rollout.Change{}, nil
@@ -197,47 +182,45 @@ func (s *slowPods) Resize(_ context.Context, c actuate.Change) (rollout.Change, 
 
 // limitedRate is an executor that waits for a rate limit before each write.
 type limitedRate struct {
-	executor
+	Executor
 
 	resized []string
 }
 
-func (l *limitedRate) Resize(ctx context.Context, c actuate.Change) (rollout.Change, error) {
+func (l *limitedRate) Resize(ctx context.Context, c Change) (rollout.Change, error) {
 	l.resized = append(l.resized, c.Namespace)
 	return rollout.Change{}, fairwork.Exclude(ctx, func(context.Context) error { time.Sleep(5 * time.Second); return nil })
 }
 
 // slowServer is an executor for an API server that needs more for the checks of an eviction than a brief turn has.
 type slowServer struct {
-	executor
+	Executor
 
 	evicted []string // namespaces
 	never   bool     // late turns are too short as well
 }
 
-func (s *slowServer) Resize(context.Context, actuate.Change) (rollout.Change, error) {
+func (s *slowServer) Resize(context.Context, Change) (rollout.Change, error) {
 	s.evicted = append(s.evicted, "resize")
 	return rollout.Change{}, nil
 }
 
-func (s *slowServer) Evict(ctx context.Context, c actuate.Change) error {
+func (s *slowServer) Evict(ctx context.Context, c Change) error {
 	if s.never || inBriefTurn(ctx) {
 		time.Sleep(maxTurnTime)
-		return actuate.ErrTurnEnded
+		return ErrTurnEnded
 	}
 	s.evicted = append(s.evicted, c.Namespace)
 	return nil
 }
 
 // A slow API server delays an eviction until the other changes of the pass are made, not by a pass.
-func TestCarryOut_RepeatsAnEvictionWhoseTurnEnded(t *testing.T) {
-	pods := []runtime.Object{
-		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "a", UID: "shop"}},
-		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "crew", Name: "a", UID: "crew"}},
+func TestRun_RepeatsAnEvictionWhoseTurnEnded(t *testing.T) {
+	pods := []*corev1.Pod{
+		{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "a", UID: "shop"}},
+		{ObjectMeta: metav1.ObjectMeta{Namespace: "crew", Name: "a", UID: "crew"}},
 	}
-	w := newWorld(t, Default(), pods...)
-	it, err := w.loop.read(t.Context(), noon, func(string) {})
-	require.NoError(t, err)
+	r := newRunner(pods...)
 	shop := disruption.Subject{Namespace: "shop", VPA: "a", Pod: "a", UID: "shop"}
 	crew := disruption.Subject{Namespace: "crew", VPA: "a", Pod: "a", UID: "crew"}
 	for _, tc := range []struct {
@@ -251,40 +234,26 @@ func TestCarryOut_RepeatsAnEvictionWhoseTurnEnded(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &slowServer{executor: w.loop.executor, never: tc.never}
-				w.loop.executor, w.loop.slow = s, map[string]time.Time{}
-				p := &pass{Loop: w.loop, iteration: it, scores: map[cache.ObjectName]*score{}, now: noon}
-				p.carryOut(t.Context(), disruption.Result{Actions: []disruption.Action{{Subject: shop, Evict: true}, {Subject: crew}}})
+				s := &slowServer{Executor: r.Executor, never: tc.never}
+				r.Executor, r.slow = s, nil
+				done := r.run(t.Context(), disruption.Result{Actions: []disruption.Action{{Subject: shop, Evict: true}, {Subject: crew}}}, nil, noon)
 				require.Equal(t, tc.want, s.evicted)
-				require.Equal(t, tc.skips, p.skipped)
+				require.Equal(t, tc.skips, done.Skipped)
 			})
 		})
 	}
 }
 
 // A rate limit is common to all namespaces, so that no namespace comes last because of it.
-func TestCarryOut_RateLimitIsNoTimeOfTheNamespace(t *testing.T) {
+func TestRun_RateLimitIsNoTimeOfTheNamespace(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "greedy", Name: "a", UID: "greedy"}}
-	w := newWorld(t, Default(), pod)
-	it, err := w.loop.read(t.Context(), noon, func(string) {})
-	require.NoError(t, err)
+	r := newRunner(pod)
 	of := disruption.Subject{Namespace: "greedy", VPA: "a", Pod: "a", UID: "greedy"}
 	synctest.Test(t, func(t *testing.T) {
-		l := &limitedRate{executor: w.loop.executor}
-		w.loop.executor = l
-		p := &pass{Loop: w.loop, iteration: it, scores: map[cache.ObjectName]*score{}, now: noon}
-		p.makeAll(t.Context(), []disruption.Action{{Subject: of}, {Subject: of}, {Subject: of}})
+		l := &limitedRate{Executor: r.Executor}
+		r.Executor = l
+		r.run(t.Context(), disruption.Result{Actions: []disruption.Action{{Subject: of}, {Subject: of}, {Subject: of}}}, nil, noon)
 		require.Len(t, l.resized, 3)
-		require.Empty(t, p.slow)
+		require.Empty(t, r.slow)
 	})
-}
-
-// The late writes of a pass that gave way to an early pass are made after it, not a minute later.
-func TestEarly_RepeatsAPassThatGaveWay(t *testing.T) {
-	w := newWorld(t, Default(), append(deployment(2, nil), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
-	w.loop.Early(t.Context(), noon, rose)
-	require.Empty(t, w.writes(), "no pod was killed")
-	w.loop.interrupted = true
-	w.loop.Early(t.Context(), noon, rose)
-	require.NotEmpty(t, w.writes())
 }

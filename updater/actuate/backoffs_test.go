@@ -1,4 +1,4 @@
-package updater
+package actuate
 
 import (
 	"context"
@@ -8,13 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/disruption"
 )
 
 // deaf is an API server that takes no annotations; ask is called before each.
 type deaf struct {
-	executor
+	Executor
 
 	asked int
 	ask   func()
@@ -38,22 +37,20 @@ func TestPausesThatCannotBeWrittenDoNotHoldThePass(t *testing.T) {
 		{errors.New("no answer"), false, 2},
 		{nil, true, 2},
 	} {
-		w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 2)...)
-		it, err := w.loop.read(t.Context(), noon, func(string) {})
-		require.NoError(t, err)
+		pods := named("web-1-0", "web-1-1")
+		r := newRunner(pods...)
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		d := &deaf{executor: w.loop.executor, err: c.err, ask: func() {}}
+		d := &deaf{Executor: r.Executor, err: c.err, ask: func() {}}
 		if c.ends {
 			d.ask = stop
 		}
-		w.loop.executor = d
-		var pauses []disruption.PodBackoff
-		for _, name := range []string{"web-1-0", "web-1-1"} {
-			pod := w.pod(name)
-			pauses = append(pauses, disruption.PodBackoff{Subject: disruption.Subject{Namespace: "shop", VPA: "web-vpa", Pod: name, UID: string(pod.UID)}})
+		r.Executor = d
+		var backoffs []disruption.PodBackoff
+		for _, pod := range pods {
+			backoffs = append(backoffs, disruption.PodBackoff{Subject: disruption.Subject{Namespace: "shop", VPA: "web-vpa", Pod: pod.Name, UID: string(pod.UID)}})
 		}
-		(&pass{Loop: w.loop, iteration: it}).pause(ctx, pauses)
+		r.run(ctx, disruption.Result{Backoffs: backoffs}, nil, noon)
 		require.Equal(t, c.asked, d.asked, "%+v", c)
 	}
 }

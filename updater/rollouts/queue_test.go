@@ -1,4 +1,4 @@
-package observe
+package rollouts
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 // writing needs as long for each write as the client at 50 requests a second, and remembers when
 // it came to each pod.
 type writing struct {
-	Executor
+	Reverter
 
 	client chan struct{}        // holds a value during a write
 	served map[string]time.Time // by namespace and name
@@ -41,7 +41,7 @@ func TestNotesOfOneNamespaceKeepNoOtherWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pods := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 		w := &writing{client: make(chan struct{}, 1), served: map[string]time.Time{}}
-		q := New(Config{Pods: corelisters.NewPodLister(pods), Reader: &snapshot.Reader{}, Executor: w})
+		q := NewQueue(QueueConfig{Pods: corelisters.NewPodLister(pods), Reader: &snapshot.Reader{}, Executor: w})
 		note := func(namespace, name string) {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + name), Annotations: map[string]string{convert.ResizedAtAnnotation: "forged"}}}
 			require.NoError(t, pods.Add(pod))
@@ -73,7 +73,7 @@ func TestRemovals_HaveTheirOwnRate(t *testing.T) {
 		pods := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 		reverting := &writing{client: make(chan struct{}, 1), served: map[string]time.Time{}}
 		remover := &writing{client: make(chan struct{}, 1), served: map[string]time.Time{}}
-		q := New(Config{Pods: corelisters.NewPodLister(pods), Reader: &snapshot.Reader{}, Executor: reverting, Remover: remover})
+		q := NewQueue(QueueConfig{Pods: corelisters.NewPodLister(pods), Reader: &snapshot.Reader{}, Executor: reverting, Remover: remover})
 		for i := range 1483 {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "attacker", Name: fmt.Sprint(i), UID: types.UID(fmt.Sprint(i)), Annotations: map[string]string{convert.ResizedAtAnnotation: "forged"}}}
 			require.NoError(t, pods.Add(pod))
@@ -107,7 +107,7 @@ func TestRemovals_RemoveFromAPodOnceInAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pods := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 		removed := 0
-		q := New(Config{
+		q := NewQueue(QueueConfig{
 			Pods: corelisters.NewPodLister(pods), Reader: &snapshot.Reader{},
 			Executor: &writing{}, Remover: countedRemovals{&removed},
 		})

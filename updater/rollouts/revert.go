@@ -1,4 +1,4 @@
-package observe
+package rollouts
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/kube/client"
-	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/snapshot"
 )
 
 // revert restores the previous sizes of a pod. It returns how long to wait for the kubelet to carry that out; 0:
@@ -97,7 +97,7 @@ func (q *Queue) requestRevert(ctx context.Context, o *observed, v rollout.Verdic
 			log.Error(err, "Failed to record the harm on the pod, reverting anyway")
 		}
 	}
-	if err := q.Executor.GiveBack(ctx, o.pod, sizes); errors.Is(err, actuate.ErrStale) {
+	if err := q.Executor.GiveBack(ctx, o.pod, sizes); errors.Is(err, snapshot.ErrStale) {
 		return err
 	} else if err != nil {
 		q.Metrics.RevertFailed()

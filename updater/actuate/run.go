@@ -1,0 +1,423 @@
+package actuate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
+	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/pkg/core/sharing"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/kube/lease"
+	"loadline.dev/loadline/pkg/serving"
+	"loadline.dev/loadline/updater/policies"
+	"loadline.dev/loadline/updater/report"
+	"loadline.dev/loadline/updater/rollouts"
+	"loadline.dev/loadline/updater/shares"
+	"loadline.dev/loadline/updater/snapshot"
+)
+
+// Executor changes pods: Cluster, or Rehearsal in a dry run.
+type Executor interface {
+	// Resize patches the resize subresource of a pod. If that restarts a container, it requests an eviction in a dry
+	// run first, but not for an OOM resize. It returns the note on the pod, if the change is observed.
+	Resize(ctx context.Context, c Change) (rollout.Change, error)
+	// Evict evicts a pod.
+	Evict(ctx context.Context, c Change) error
+	// Boost gives a young pod the startup boost that the webhook did not give it.
+	Boost(ctx context.Context, c Change) error
+	// Unboost resizes a pod to its target without startup boost.
+	Unboost(ctx context.Context, c Change) error
+	// RecordBackoff writes the back-off of a workload on a pod.
+	RecordBackoff(ctx context.Context, pod *corev1.Pod, p disruption.Backoff) error
+	// NotResizable reports on a pod that its node cannot grant the target.
+	NotResizable(ctx context.Context, pod *corev1.Pod)
+	// MarkShare writes the share mark of a pod.
+	MarkShare(ctx context.Context, pod *corev1.Pod, m sharing.Mark) error
+	// RemoveShare removes the share mark of a pod.
+	RemoveShare(ctx context.Context, pod *corev1.Pod) error
+	// LeftAlone reports the pods that an iteration skips.
+	LeftAlone(skipped []disruption.Skip)
+	// Room reports whether evictions wait for free capacity, and why.
+	Room(explained string)
+
+	report.Recorder
+	rollouts.Reverter
+}
+
+// Runner runs the plans of iterations. It spreads the write time over namespaces and continues after the VPA where the
+// last run ended.
+type Runner struct {
+	Executor Executor
+	Policies *policies.Resolver
+	Sharing  *shares.Sharing
+	Pods     corelisters.PodLister
+	Limiter  *disruption.RateLimiter // nil: no pace
+
+	// cursor is the VPA of the last change of a run that ended early. The next run begins after it.
+	cursor   cache.ObjectName
+	slow     map[string]time.Time // by namespace: time of a slow write
+	unserved map[string]bool      // namespaces with late writes that the last run left
+}
+
+// Plan is the input of a run.
+type Plan struct {
+	disruption.Result
+
+	VPAs   []snapshot.VPA
+	Holds  *rollouts.Holds
+	Shares *shares.Division
+	// OOMKills interrupts late writes for pods that were killed. Nil: never.
+	OOMKills OOMKills
+}
+
+// OOMKills reports whether pods wait for more memory after an out-of-memory kill.
+type OOMKills interface {
+	Waiting(ctx context.Context) bool
+}
+
+// Done is the result of a run.
+type Done struct {
+	Attempts    []Attempt
+	Skipped     []disruption.Skip // planned changes that were not made
+	Interrupted bool              // late writes are left for pods that were killed
+}
+
+// Attempt is a change that was sent to the API server, or failed before.
+type Attempt struct {
+	disruption.Action
+
+	Outcome Outcome
+}
+
+// Outcome is the outcome of an attempt.
+type Outcome uint8
+
+// The outcomes of attempts.
+const (
+	OutcomeChanged   Outcome = iota // the pod was resized or evicted
+	OutcomeLimited                  // by the rate limit of the API server's client
+	OutcomeRefused                  // by the API server
+	OutcomeTooLarge                 // the node can never grant the resize
+	OutcomeProtected                // a resize with a restart, because the pod must not be evicted
+	OutcomePrevented                // for reasons of the moment, before it was sent
+)
+
+// run is a run of a plan.
+type run struct {
+	*Runner
+	*Plan
+
+	now     time.Time
+	done    Done
+	resized map[string]bool // by UID of a pod: changed in this run, so its share does not move again
+	marks   map[string]*sharing.Mark
+	turns   writeTurns
+}
+
+// Run runs a plan until the rate limit or ctx ends it: first reverted shares, then recommendations, then all other
+// shares. Namespaces with slow writes come last, see writeTurns.
+func (r *Runner) Run(ctx context.Context, plan *Plan, now time.Time) Done {
+	w := &run{Runner: r, Plan: plan, now: now, resized: map[string]bool{}, marks: maps.Clone(plan.Shares.Moves)}
+	w.markShares(ctx)
+	joined, reverts, others, shares := byStage(plan.Actions)
+	w.changeAll(ctx, joined)
+	w.moveShares(ctx, reverts)
+	w.recordBackoffs(ctx)
+	others = plan.Holds.OrderStarts(r.fromCursor(others))
+	if made := w.changeAll(ctx, others); made < len(others) {
+		// The next run begins after the last change, or after the first action if that alone used up the run: it must
+		// not do so in each.
+		r.cursor = vpaOf(others[max(made-1, 0)].Subject)
+	}
+	w.moveShares(ctx, shares)
+	w.endShares(ctx)
+	w.runLate(ctx)
+	return w.done
+}
+
+func vpaOf(s disruption.Subject) cache.ObjectName { return cache.NewObjectName(s.Namespace, s.VPA) }
+
+// fromCursor moves the actions of the VPAs up to the cursor behind all others.
+func (r *Runner) fromCursor(actions []disruption.Action) []disruption.Action {
+	next := slices.IndexFunc(actions, func(a disruption.Action) bool {
+		return cmp.Or(cmp.Compare(a.Namespace, r.cursor.Namespace), cmp.Compare(a.VPA, r.cursor.Name)) > 0
+	})
+	if next <= 0 {
+		return actions
+	}
+	return slices.Concat(actions[next:], actions[:next])
+}
+
+// pod returns the current version of a pod; nil: it is gone.
+func (r *Runner) pod(of disruption.Subject) *corev1.Pod {
+	pod, err := r.Pods.Pods(of.Namespace).Get(of.Pod)
+	if err != nil || string(pod.UID) != of.UID {
+		return nil
+	}
+	return pod
+}
+
+// vpa returns the VPA of a pod as it was planned for.
+func (w *run) vpa(of disruption.Subject) (v snapshot.VPA) {
+	if i := snapshot.Find(w.VPAs, vpaOf(of)); i >= 0 {
+		v = w.VPAs[i]
+	}
+	return v
+}
+
+// changeAll makes changes until the rate limit ends the run. It returns the number of changes before the end.
+func (w *run) changeAll(ctx context.Context, actions []disruption.Action) int {
+	for i, a := range actions {
+		target := w.pod(a.Subject)
+		if target == nil {
+			continue
+		}
+		disrupts := a.Evict || a.Restarts
+		var write func(ctx context.Context) bool
+		write = func(ctx context.Context) bool {
+			c := Change{Action: a, Target: target, Autoscaler: w.vpa(a.Subject), Observed: w.Holds.Observes(a.Subject)}
+			if w.resized[c.UID] {
+				c.Share = nil
+			} else if c.Share != nil {
+				c.Mark = w.marks[c.UID]
+			}
+			why := w.guarded(ctx, c)
+			switch {
+			case why == turnEnded && !w.turns.lateBegun:
+				w.turns.late = append(w.turns.late, lateWrite{about: a.Subject, disrupts: disrupts, do: write})
+			case why == turnEnded:
+				w.skip(a.Subject, reason.RateLimited)
+			case why != "":
+				w.skip(a.Subject, why)
+			}
+			return why != reason.RateLimited
+		}
+		if !w.inTurn(ctx, a.Subject, disrupts, write) {
+			klog.FromContext(ctx).V(1).Info("Ending iteration: rate limit or time allow no further change", "left", len(actions)-i)
+			for _, left := range actions[i+1:] {
+				w.skip(left.Subject, reason.RateLimited)
+			}
+			return i
+		}
+	}
+	return len(actions)
+}
+
+func (w *run) skip(s disruption.Subject, why reason.Reason) {
+	w.done.Skipped = append(w.done.Skipped, disruption.Skip{Subject: s, Reason: why})
+}
+
+func (w *run) attempted(c Change, outcome Outcome) {
+	w.done.Attempts = append(w.done.Attempts, Attempt{Action: c.Action, Outcome: outcome})
+}
+
+// guarded makes a change and returns why it was not made, or "". It recovers from a panic, and gives back the start of a
+// workload without a change.
+func (w *run) guarded(ctx context.Context, c Change) reason.Reason {
+	if err := lease.Check(ctx); err != nil {
+		klog.FromContext(ctx).Error(err, "Ending iteration")
+		return reason.RateLimited
+	}
+	why := reason.InternalError
+	if err := serving.Guard(func() error { why = w.change(ctx, c); return nil }); err != nil {
+		w.attempted(c, OutcomePrevented)
+		klog.FromContext(ctx).Error(err, "Skipping pod: recovered from a panic", "pod", klog.KRef(c.Namespace, c.Pod), "vpa", c.VPA)
+	}
+	if why != "" {
+		w.Holds.ReturnStart(c.Subject)
+	}
+	return why
+}
+
+// recordBackoffs writes back-offs on pods, which survive a restart. Without time left it continues only as long as the API
+// server accepts them: the lease waits.
+func (w *run) recordBackoffs(ctx context.Context) {
+	for _, one := range w.Backoffs {
+		pod := w.pod(one.Subject)
+		if pod == nil {
+			continue
+		}
+		goesOn := w.inTurn(ctx, one.Subject, false, func(ctx context.Context) bool {
+			err := w.Executor.RecordBackoff(ctx, pod, one.Backoff)
+			if err == nil || Gone(err) || client.IsWriteLimited(err) { // a later iteration writes it
+				return true
+			}
+			klog.FromContext(ctx).Error(err, "Failed to write a back-off on a pod, a restart forgets it", "pod", klog.KRef(one.Namespace, one.Pod), "vpa", one.VPA)
+			return ctx.Err() == nil
+		})
+		if !goesOn {
+			return
+		}
+	}
+}
+
+// change makes a change that its policy and rollout still allow.
+func (w *run) change(ctx context.Context, c Change) reason.Reason {
+	switch {
+	case c.Protects():
+		ctx = client.Urgent(ctx)
+	case w.Holds.Limited(c.Namespace): // it would only use up rate limits
+		return reason.WriteLimit
+	}
+	switch why := w.Policies.Current(c.Autoscaler.Object); {
+	case why == reason.PolicyUnknown && c.Cause == disruption.ShareEnded: // the pod still gets its peak
+	case why != "":
+		return why
+	}
+	if !c.Cause.Shares() {
+		if why := w.Holds.Admit(ctx, c.Subject); why != "" { // only under a SizingPolicy
+			return why
+		}
+	}
+	if c.Evict {
+		return w.paced(c, func() reason.Reason { return w.evict(ctx, c) })
+	}
+	if c.Restarts {
+		return w.paced(c, func() reason.Reason { return w.resize(ctx, c) })
+	}
+	return w.resize(ctx, c)
+}
+
+// paced makes a disruptive change if the rate limit admits it. A change that was not made is not counted.
+func (w *run) paced(c Change, do func() reason.Reason) reason.Reason {
+	if w.Limiter == nil || !c.Disrupts {
+		return do()
+	}
+	if !w.Limiter.Take(c.Namespace, w.now) {
+		return reason.DisruptionRateLimited
+	}
+	why := do()
+	if why != "" {
+		w.Limiter.Return(c.Namespace)
+	}
+	return why
+}
+
+// sent records a change that was made, or may have been.
+func (w *run) sent(of disruption.Subject, err error) {
+	if err == nil || errors.Is(err, ErrRehearsed) || errors.Is(err, ErrUncertain) {
+		w.Holds.Sent(of)
+	}
+}
+
+func (w *run) resize(ctx context.Context, c Change) reason.Reason {
+	note, err := w.Executor.Resize(ctx, c)
+	w.sent(c.Subject, err)
+	switch {
+	case err == nil:
+		w.attempted(c, OutcomeChanged)
+		w.resized[c.UID] = true
+		if c.Shrinks || c.Share != nil && c.Share.Shrinks {
+			w.Sharing.Shrank(c.Target.Spec.NodeName, w.now)
+		}
+		w.Holds.Changed(ctx, c.Subject, note)
+		return ""
+	case errors.Is(err, ErrInUse):
+		w.attempted(c, OutcomePrevented)
+		return reason.MemoryInUse
+	case errors.Is(err, ErrRestarting):
+		return reason.RestartUnderWay
+	case errors.Is(err, snapshot.ErrStale): // nothing was tried
+		return reason.PodChanged
+	case errors.Is(err, ErrNotRecordable):
+		return reason.NotRecordable
+	case errors.Is(err, ErrRehearsed):
+		w.resized[c.UID] = true
+		return ""
+	case errors.Is(err, ErrTurnEnded):
+		return turnEnded
+	case errors.Is(err, ErrRateLimited):
+		w.attempted(c, OutcomeLimited)
+		return reason.RateLimited
+	case client.IsWriteLimited(err):
+		return w.Holds.LimitWrites(c.Namespace)
+	}
+	if c.Share != nil && Rejected(err) { // perhaps for the share alone, which evicts no pod
+		c.Share, c.Mark = nil, nil
+		return w.resize(ctx, c)
+	}
+	klog.FromContext(ctx).V(2).Info("Failed to resize pod", "pod", klog.KObj(c.Target), "vpa", c.VPA, "reason", err)
+	if held := (*Held)(nil); errors.As(err, &held) {
+		return held.Reason
+	}
+	switch {
+	case errors.Is(err, ErrProtected):
+		w.attempted(c, OutcomeProtected)
+		return reason.EvictionRefused
+	case NoCapacity(err):
+		w.attempted(c, OutcomeTooLarge)
+	default:
+		w.attempted(c, OutcomeRefused)
+	}
+	w.failed(ctx, c, note, err)
+	if c.MayEvict && Refused(err) {
+		c.Evict, c.Cause = true, disruption.ResizeStuck
+		evict := func() reason.Reason { return w.evict(ctx, c) }
+		var why reason.Reason
+		if c.Restarts { // it is counted already
+			why = evict()
+		} else {
+			why = w.paced(c, evict)
+		}
+		if why != turnEnded { // a repetition would send the refused resize again
+			return why
+		}
+	}
+	return reason.ResizeRefused
+}
+
+// failed records a resize that the API server refused, and writes an event about it. A resize that was not sent, or may have
+// been made, is not recorded.
+func (w *run) failed(ctx context.Context, c Change, note rollout.Change, err error) {
+	if note.At.IsZero() || !Refused(err) {
+		return
+	}
+	message, details := Failed(c, err)
+	w.Executor.Event(c.Autoscaler.Object, report.EventResizeFailed, message, details)
+	w.Holds.Ended(ctx, c.Subject, note, rollout.Failed)
+}
+
+func (w *run) evict(ctx context.Context, c Change) reason.Reason {
+	err := w.Executor.Evict(ctx, c)
+	w.sent(c.Subject, err)
+	switch {
+	case err == nil:
+		w.attempted(c, OutcomeChanged)
+		w.resized[c.UID] = true
+		if hold := w.Holds.Of(c.Subject); hold != nil && hold.Observed && !c.Cause.Shares() {
+			w.Holds.Ended(ctx, c.Subject, NoteOf(c, w.now), rollout.Evicted)
+		}
+		return ""
+	case errors.Is(err, ErrRestarting):
+		return reason.RestartUnderWay
+	case errors.Is(err, ErrRehearsed):
+		return ""
+	case Gone(err):
+		klog.FromContext(ctx).V(4).Info("Not evicting pod: it is gone", "pod", klog.KObj(c.Target), "vpa", c.VPA)
+		return ""
+	case errors.Is(err, ErrTurnEnded):
+		return turnEnded
+	case errors.Is(err, ErrRateLimited):
+		w.attempted(c, OutcomeLimited)
+		return reason.RateLimited
+	case client.IsWriteLimited(err):
+		return w.Holds.LimitWrites(c.Namespace)
+	}
+	klog.FromContext(ctx).V(2).Info("Failed to evict pod", "pod", klog.KObj(c.Target), "vpa", c.VPA, "reason", err)
+	if held := (*Held)(nil); errors.As(err, &held) {
+		return held.Reason
+	}
+	w.attempted(c, OutcomeRefused)
+	return reason.EvictionRefused
+}

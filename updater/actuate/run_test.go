@@ -1,0 +1,134 @@
+package actuate
+
+import (
+	"context"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/updater/policies"
+	"loadline.dev/loadline/updater/rollouts"
+	"loadline.dev/loadline/updater/shares"
+	"loadline.dev/loadline/updater/snapshot"
+)
+
+var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+
+// newRunner returns a runner on a cache of pods, without policies.
+func newRunner(pods ...*corev1.Pod) *Runner {
+	known := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	for _, pod := range pods {
+		if err := known.Add(pod); err != nil {
+			panic(err)
+		}
+	}
+	return &Runner{Executor: &Rehearsal{Out: io.Discard}, Policies: &policies.Resolver{}, Sharing: shares.New(shares.Config{}), Pods: corelisters.NewPodLister(known)}
+}
+
+// run runs actions and back-offs.
+func (r *Runner) run(ctx context.Context, result disruption.Result, kills OOMKills, now time.Time) Done {
+	holds := (&rollouts.Rollouts{Policies: r.Policies}).Hold(ctx, &snapshot.View{}, nil, now)
+	return r.Run(ctx, &Plan{Result: result, Holds: holds, Shares: &shares.Division{}, OOMKills: kills}, now)
+}
+
+// always are kills that never end.
+type always struct{}
+
+func (always) Waiting(context.Context) bool { return true }
+
+// named are pods with nothing but names.
+func named(names ...string) (pods []*corev1.Pod) {
+	for _, name := range names {
+		pods = append(pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)}})
+	}
+	return pods
+}
+
+// hanging is an executor that evicts the pods of some VPAs only when the pass is over.
+type hanging struct {
+	Executor
+
+	hangs  map[string]bool // by VPA
+	asked  []string
+	served int // VPAs for which a pass has time
+}
+
+func (h *hanging) Evict(ctx context.Context, c Change) error {
+	h.asked = append(h.asked, c.VPA)
+	if h.hangs[c.VPA] || len(h.asked) > h.served {
+		<-ctx.Done()
+		return ErrRateLimited
+	}
+	return nil
+}
+
+// What uses up a whole pass, such as an API that hangs, must not do so in each.
+func TestThePassAfterBeginsBehindWhatUsedItUp(t *testing.T) {
+	for name, c := range map[string]struct {
+		hangs  map[string]bool
+		served int
+		asked  []string
+	}{
+		"the first hangs": {map[string]bool{"a": true}, 9, []string{"a", "b", "c", "a", "a", "b", "c"}},
+		"time for one":    {nil, 1, []string{"a", "b", "b", "c", "c", "a", "a"}},
+	} {
+		r := newRunner(named("a", "b", "c")...)
+		h := &hanging{Executor: r.Executor, hangs: c.hangs}
+		r.Executor = h
+		actions := make([]disruption.Action, 0, 3)
+		for _, vpa := range []string{"a", "b", "c"} {
+			actions = append(actions, disruption.Action{Evict: true, Subject: disruption.Subject{Namespace: "shop", VPA: vpa, Pod: vpa, UID: vpa}})
+		}
+		var asked []string
+		synctest.Test(t, func(t *testing.T) {
+			for len(asked) < len(c.asked) {
+				ctx, stop := context.WithTimeout(t.Context(), time.Second)
+				h.asked, h.served = nil, c.served
+				r.run(ctx, disruption.Result{Actions: actions}, nil, noon)
+				stop()
+				asked = append(asked, h.asked...)
+			}
+		})
+		require.Equal(t, c.asked, asked[:len(c.asked)], name)
+	}
+}
+
+// A VPA that always has something to do must not use up the rate for ever.
+func TestEachVPAGetsItsTurnUnderARateLimit(t *testing.T) {
+	r := newRunner(named("a", "b", "c", "d")...)
+	turns := map[string]int{}
+	var actions []disruption.Action
+	for _, name := range []string{"a", "a", "b", "c", "d"} {
+		actions = append(actions, disruption.Action{Evict: true, Subject: disruption.Subject{Namespace: "shop", VPA: name, Pod: name, UID: name}})
+	}
+	for range 12 {
+		r.Executor = &limited{left: 1, turns: turns}
+		r.run(t.Context(), disruption.Result{Actions: actions}, nil, noon)
+	}
+	require.Equal(t, map[string]int{"a": 3, "b": 3, "c": 3, "d": 3}, turns)
+}
+
+// limited allows a number of evictions and counts them by VPA.
+type limited struct {
+	Executor
+	left  int
+	turns map[string]int
+}
+
+func (l *limited) Evict(_ context.Context, c Change) error {
+	if l.left == 0 {
+		return ErrRateLimited
+	}
+	l.left--
+	l.turns[c.VPA]++
+	return nil
+}

@@ -1,0 +1,121 @@
+package actuate
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
+	"loadline.dev/loadline/pkg/fairwork"
+)
+
+// slowMemory is how long the writes of a namespace come last after a write that took longer than
+// fairwork.NamespaceTime. A faster write ends it. It spans many runs, because a namespace with slow writes may have none in
+// most of them.
+const slowMemory = time.Hour
+
+// writeTurns are the writes of a run that wait until those of all other namespaces are made.
+type writeTurns struct {
+	used      map[string]time.Duration // by namespace
+	late      []lateWrite
+	lateBegun bool // late writes are being made
+}
+
+// turnEnded is the result of a change whose checks needed more than the turn. It was not tried, and is repeated as a late
+// write of the same run.
+const turnEnded reason.Reason = "TurnEnded"
+
+const (
+	// maxTurnTime bounds all requests of a write while other namespaces wait. An admission webhook of another program
+	// that does not answer, and whose failures are ignored, may take longer. Then the namespace comes last.
+	maxTurnTime = 6 * time.Second
+	// maxLateTurnTime bounds all requests of a late write.
+	maxLateTurnTime = time.Minute
+)
+
+// lateWrite is a write of a namespace that has used its time.
+type lateWrite struct {
+	about    disruption.Subject
+	disrupts bool                           // needs more requests than other writes
+	do       func(ctx context.Context) bool // reports whether the run continues
+}
+
+// inTurn makes a write at once in a turn of its namespace, or later if the namespace has used its time. It
+// reports whether the run continues.
+func (w *run) inTurn(ctx context.Context, about disruption.Subject, disrupts bool, do func(ctx context.Context) bool) bool {
+	namespace := about.Namespace
+	if since, slow := w.slow[namespace]; slow && w.now.Sub(since) >= slowMemory {
+		delete(w.slow, namespace)
+	} else if slow || w.turns.used[namespace] >= fairwork.NamespaceTime {
+		w.turns.late = append(w.turns.late, lateWrite{about: about, disrupts: disrupts, do: do})
+		return true
+	}
+	turn := fairwork.Turn(ctx, maxTurnTime)
+	goesOn := do(turn)
+	took := fairwork.Used(turn)
+	w.turns.used = with(w.turns.used, namespace, w.turns.used[namespace]+took)
+	if took > fairwork.NamespaceTime && goesOn { // the time of a run that ends is short for all namespaces
+		w.slow = with(w.slow, namespace, w.now)
+	}
+	return goesOn
+}
+
+// lateTime is how long late writes may delay an early iteration.
+const lateTime = 3 * time.Second
+
+// runLate makes the late writes in turns of namespaces. Namespaces without a turn in the last run come first, and
+// disruptions come last in each namespace. Every lateTime it ends for pods that wait for memory after a kill. The
+// iteration is then repeated, because users can cause kills at any time.
+func (w *run) runLate(ctx context.Context) {
+	all, served, ended, checked := w.turns.late, map[string]bool{}, false, time.Now()
+	w.turns.late, w.turns.lateBegun = nil, true
+	rank := func(late lateWrite) (rank int) {
+		if !w.unserved[late.about.Namespace] {
+			rank += 2
+		}
+		if late.disrupts {
+			rank++
+		}
+		return rank
+	}
+	slices.SortStableFunc(all, func(a, b lateWrite) int { return cmp.Compare(rank(a), rank(b)) })
+	left := fairwork.Run(all, fairwork.Work[lateWrite]{
+		Workers:   1,
+		Namespace: func(late lateWrite) string { return late.about.Namespace },
+		May: func(lateWrite) bool {
+			if w.OOMKills != nil && time.Since(checked) >= lateTime {
+				w.done.Interrupted, checked = w.OOMKills.Waiting(ctx), time.Now()
+			}
+			return !ended && !w.done.Interrupted
+		},
+		Do: func(_ int, late lateWrite) {
+			turn := fairwork.Turn(ctx, maxLateTurnTime)
+			served[late.about.Namespace] = true
+			if ended = !late.do(turn); ended {
+				w.cursor = vpaOf(late.about)
+			} else if fairwork.Used(turn) < fairwork.NamespaceTime {
+				delete(w.slow, late.about.Namespace)
+			}
+		},
+	})
+	for namespace := range served {
+		delete(w.unserved, namespace)
+	}
+	for _, late := range left {
+		if !served[late.about.Namespace] {
+			w.unserved = with(w.unserved, late.about.Namespace, true)
+		}
+		w.skip(late.about, reason.RateLimited)
+	}
+}
+
+// with returns a map with an entry, and makes the map if it is nil.
+func with[V any](m map[string]V, key string, value V) map[string]V {
+	if m == nil {
+		m = map[string]V{}
+	}
+	m[key] = value
+	return m
+}

@@ -1,0 +1,256 @@
+package updater
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
+	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/policies"
+	"loadline.dev/loadline/updater/report"
+	"loadline.dev/loadline/updater/snapshot"
+)
+
+// scores are the scores of an iteration.
+type scores struct {
+	byVPA map[cache.ObjectName]*score
+	order []*score // of the VPAs that may change pods
+}
+
+// of returns the score of the VPA of a pod.
+func (s *scores) of(pod disruption.Subject) *score {
+	name := vpaOf(pod)
+	one := s.byVPA[name]
+	if one == nil { // its policy is gone, and only marked shares may change
+		one = &score{Name: name, Mode: vpav1.UpdateModeInPlace, Pods: 1}
+		s.byVPA[name] = one
+	}
+	return one
+}
+
+func vpaOf(s disruption.Subject) cache.ObjectName { return cache.NewObjectName(s.Namespace, s.VPA) }
+
+// newScores counts planned changes. It shows the counters of VPAs before the first change.
+func (l *Loop) newScores(it *iteration) scores {
+	vpas := it.view.VPAs
+	s := scores{byVPA: make(map[cache.ObjectName]*score, len(vpas)), order: make([]*score, 0, len(vpas))}
+	all := make([]score, len(vpas))
+	for i := range vpas {
+		if vpas[i].Held != "" {
+			continue
+		}
+		name := cache.NewObjectName(vpas[i].Namespace, vpas[i].Name)
+		one := &all[i]
+		*one = score{Name: name, Pods: len(vpas[i].Pods), Mode: it.mode(name)}
+		s.byVPA[name], s.order = one, append(s.order, one)
+		l.metrics.Begin(one)
+	}
+	for i := range it.plan.Actions {
+		switch a := &it.plan.Actions[i]; {
+		case a.SharesOnly():
+		case a.Evict:
+			s.of(a.Subject).Evictable++
+		default:
+			s.of(a.Subject).Updatable++
+		}
+	}
+	for _, skip := range it.skipped(nil) {
+		if skip.Reason != reason.BudgetSpent {
+			continue
+		}
+		one := s.of(skip.Subject)
+		if one.Mode == vpav1.UpdateModeInPlaceOrRecreate || one.Mode == vpav1.UpdateModeInPlace {
+			one.Updatable++
+		} else {
+			one.Evictable++
+			one.Waiting++
+		}
+	}
+	return s
+}
+
+// skipped returns the skipped pods, with those that were skipped after the plan.
+func (it *iteration) skipped(later []disruption.Skip) []disruption.Skip {
+	all := append(append(it.plan.Skipped, it.pods.Skipped...), it.view.Skipped...)
+	for i := range it.plan.Actions {
+		if a := &it.plan.Actions[i]; a.Skip != "" {
+			all = append(all, disruption.Skip{Subject: a.Subject, Reason: a.Skip})
+		}
+	}
+	return append(all, later...)
+}
+
+// logProblems logs the panics of the planner.
+func (it *iteration) logProblems(ctx context.Context) {
+	for _, p := range it.plan.Problems {
+		klog.FromContext(ctx).Error(errors.New(p.Panic), "Skipping the pods of a VPA: recovered from a panic of the planner, please report it", "vpa", klog.KRef(p.Namespace, p.VPA))
+	}
+}
+
+// policy returns the effective policy of a VPA; nil: the VPA alone decides.
+func (it *iteration) policy(name cache.ObjectName) *policies.Effective {
+	if i := snapshot.Find(it.vpas, name); i >= 0 && it.policies[i].Policy != nil {
+		return &it.policies[i]
+	}
+	return nil
+}
+
+// policyName returns the name of the SizingPolicy that governs a VPA, or "".
+func (it *iteration) policyName(name cache.ObjectName) string {
+	if e := it.policy(name); e != nil {
+		return e.PolicyName()
+	}
+	return ""
+}
+
+// mode returns the mode of a VPA, which a SizingPolicy may change.
+func (it *iteration) mode(name cache.ObjectName) vpav1.UpdateMode {
+	i := snapshot.Find(it.vpas, name)
+	if i < 0 {
+		return vpav1.UpdateModeOff
+	}
+	if it.policies[i].Policy != nil {
+		switch it.policies[i].Update {
+		case disruption.InPlace:
+			return vpav1.UpdateModeInPlace
+		case disruption.InPlaceOrRecreate:
+			return vpav1.UpdateModeInPlaceOrRecreate
+		}
+	}
+	return convert.Mode(it.vpas[i].Object)
+}
+
+// record records an attempt for the next plan, and counts it.
+func (l *Loop) record(it *iteration, a *actuate.Attempt, now time.Time) {
+	s := it.scores.of(a.Subject)
+	switch a.Outcome {
+	case actuate.OutcomeChanged:
+		l.state.Record(a.Action, disruption.Done, now)
+		event := report.EventResizedPods
+		if a.Evict {
+			event = report.EventEvictedPod
+			l.metrics.Evicted(s)
+			if a.Cause.Shares() {
+				l.metrics.SharingEvicted()
+			}
+		} else {
+			l.metrics.Resized(s)
+		}
+		l.tally.changed(s.Name, it.policyName(s.Name), event, a.Cause)
+	case actuate.OutcomeLimited:
+		if a.Evict {
+			l.metrics.FailedEviction(s, evictionRateLimited)
+		} else {
+			l.metrics.FailedResize(s, "InPlaceUpdateRateLimiterWaitFailed")
+		}
+	case actuate.OutcomeRefused:
+		if a.Evict {
+			s.Refused = s.Refused || !a.Cause.Shares()
+			l.metrics.FailedEviction(s, evictionError)
+			return
+		}
+		l.state.Record(a.Action, disruption.Failed, now)
+		l.metrics.FailedResize(s, "InPlaceUpdateError")
+	case actuate.OutcomeTooLarge:
+		l.state.Record(a.Action, disruption.TooMuch, now)
+		if s.Mode == vpav1.UpdateModeInPlace {
+			l.metrics.FailedResize(s, "InPlaceUpdateInfeasible")
+		} else {
+			l.metrics.FailedResize(s, "InPlaceUpdateError")
+		}
+	case actuate.OutcomeProtected:
+		l.state.Record(a.Action, disruption.Prevented, now)
+		l.metrics.FailedResize(s, "InPlaceUpdateError")
+	case actuate.OutcomePrevented:
+		l.state.Record(a.Action, disruption.Prevented, now)
+	}
+}
+
+// publish reports the skipped pods of an iteration, and publishes its metrics.
+func (l *Loop) publish(ctx context.Context, it *iteration, later []disruption.Skip, now time.Time) {
+	all := it.skipped(later)
+	l.reportSkips(ctx, it, all, now)
+	l.reportTally(it, now)
+	counts := map[reason.Reason]int{reason.NoVPA: it.pods.NoVPA}
+	for i := range all {
+		counts[all[i].Reason]++
+	}
+	l.metrics.Publish(it.scores.order, counts)
+	for name := range l.counted {
+		if snapshot.Find(it.vpas, name) < 0 {
+			l.metrics.Forget(name)
+			delete(l.counted, name)
+		}
+	}
+	for name := range it.scores.byVPA {
+		l.counted[name] = true
+	}
+}
+
+// reportSkips logs skipped pods and writes events about them.
+func (l *Loop) reportSkips(ctx context.Context, it *iteration, all []disruption.Skip, now time.Time) {
+	for i := range all {
+		if s := &all[i]; s.Reason == reason.Infeasible {
+			l.metrics.Infeasible(it.scores.of(s.Subject))
+			if pod, err := l.reader.Pods.Pods(s.Namespace).Get(s.Pod); err == nil && string(pod.UID) == s.UID {
+				l.runner.Executor.NotResizable(ctx, pod)
+			}
+		}
+	}
+	changed, events := l.skips.Report(ctx, all, now)
+	l.runner.Executor.LeftAlone(changed)
+	left := report.MaxEvents // after a start all are new
+	for i := range changed {
+		if left > 0 && l.announceSkip(it, &changed[i], now) {
+			left--
+		}
+	}
+	for _, e := range events {
+		if !l.announcer.Sent(report.Event{VPA: e.VPA, Reason: report.EventResizeSkipped, About: e.Reason.String()}) {
+			l.announcer.Write(e.VPA, e.Reason.String(), e.Message)
+		}
+	}
+}
+
+// announceSkip writes an event on the VPA of a pod that is skipped for another reason than in the last iteration, if a check
+// before a change under a policy forbids it, or if policies exclude the workload. It reports whether it did.
+func (l *Loop) announceSkip(it *iteration, s *disruption.Skip, now time.Time) bool {
+	name := vpaOf(s.Subject)
+	switch s.Reason {
+	case reason.OptedOut:
+		return l.announcer.Announce(report.Event{VPA: name, Reason: report.EventWorkloadOptOut}, "No SizingPolicy changes the pods: "+s.Reason.Explain().Means, now)
+	case reason.NodePressure, reason.NodeUnknown, reason.NodeFull, reason.TooLargeForNode, reason.QuotaFull,
+		reason.OutsideLimitRange, reason.ClassWouldChange, reason.StaticCPU:
+		policy := it.policyName(name)
+		if policy == "" || it.shares.Has(s.UID) { // shares move often, and a full node is not unusual for them
+			return false
+		}
+		return l.announcer.Announce(report.Event{VPA: name, Reason: report.EventResizeSkipped, About: s.Reason.String()},
+			fmt.Sprintf("Pods that SizingPolicy %s would resize are left alone, such as %s: %s (%s)", policy, s.Pod, s.Reason.Explain().Means, s.Reason), now)
+	}
+	return false
+}
+
+// reportTally writes the due events of the tally.
+func (l *Loop) reportTally(it *iteration, now time.Time) {
+	for _, e := range l.tally.due(now, it.policyName) {
+		if e.key.policy == "" {
+			l.announcer.Write(e.key.vpa, e.key.reason, e.message)
+			continue
+		}
+		if l.policies.Policies == nil {
+			continue
+		}
+		if policy := l.policies.Policies.Now().Object(e.key.policy); policy != nil {
+			l.runner.Executor.Event(policy, e.key.reason, e.message, nil)
+		}
+	}
+}

@@ -1,0 +1,210 @@
+package rollouts
+
+import (
+	"context"
+	"time"
+
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/reason"
+	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/pkg/serving"
+	"loadline.dev/loadline/updater/policies"
+	"loadline.dev/loadline/updater/records"
+	"loadline.dev/loadline/updater/report"
+	"loadline.dev/loadline/updater/snapshot"
+)
+
+// Rollouts decides which pods of workloads under a SizingPolicy may change, and stores the states of their rollouts.
+type Rollouts struct {
+	Reader    *Reader
+	Policies  *policies.Resolver
+	Records   *records.Store // nil: no policies
+	Pods      corelisters.PodLister
+	Plan      disruption.Config
+	Status    policies.Status
+	Announcer *report.Announcer
+	Metrics   Metrics
+
+	passed     map[string]time.Time // by UID of a pod: when it was last free and not changed
+	tripped    map[string]string    // by SizingPolicy: the last reported message about its fuse
+	lastStored string               // namespace of the last record that was written without a change of a pod
+}
+
+// Metrics count records and observed pods.
+type Metrics interface {
+	RecordFailed()
+	Observed(pods int)
+	Fuses(limits map[string]*policies.Limits)
+}
+
+// Holds are the rollouts of an iteration.
+type Holds struct {
+	*Rollouts
+
+	view    *snapshot.View
+	all     []policies.Effective // by index in the view
+	holds   map[cache.ObjectName]*Hold
+	limits  map[string]*policies.Limits // by policy
+	reverts uint64                      // recorded reverts that limits include
+	now     time.Time
+	hanging map[string]bool // namespaces in which a write of a record timed out
+	limited map[string]bool // namespaces that used their write limit
+}
+
+// Hold is the rollout of a workload under a SizingPolicy in an iteration.
+type Hold struct {
+	*policies.Effective
+	rollout.Held
+
+	limits         *policies.Limits // of its policy
+	input          rollout.Workload
+	before         rollout.State // as it is stored
+	stored         bool          // State is stored
+	countedAsStart bool          // it has taken a start of its policy in this iteration
+	sent           bool          // a pod was changed in this iteration, or may have been
+	byUID          map[string]int
+}
+
+// index returns the index of a pod in the input; -1: it is not in it.
+func (h *Hold) index(uid string) int {
+	if h.byUID == nil { // most workloads need no index
+		h.byUID = make(map[string]int, len(h.input.Pods))
+		for i := range h.input.Pods {
+			h.byUID[h.input.Pods[i].UID] = i
+		}
+	}
+	if i, found := h.byUID[uid]; found {
+		return i
+	}
+	return -1
+}
+
+// Hold holds the pods in a view that their rollouts do not let change now, so that the plan spends no budget and no
+// capacity on them. The states are stored later: before the first change of a pod of the workload, or by Save.
+func (r *Rollouts) Hold(ctx context.Context, view *snapshot.View, all []policies.Effective, now time.Time) *Holds {
+	h := &Holds{Rollouts: r, view: view, all: all, reverts: r.recordedReverts(), now: now, limited: map[string]bool{}}
+	h.readLimits(ctx)
+	for i := range view.VPAs {
+		v, e := &view.VPAs[i], h.policy(i)
+		if e == nil {
+			continue
+		}
+		if h.holds == nil {
+			h.holds = map[cache.ObjectName]*Hold{}
+		}
+		h.holds[h.name(i)] = h.hold(ctx, v, view.States[i], e)
+	}
+	return h
+}
+
+// policy returns the effective policy of a VPA of the view; nil: the VPA alone decides.
+func (h *Holds) policy(i int) *policies.Effective {
+	if e := &h.all[h.view.Index[i]]; e.Policy != nil {
+		return e
+	}
+	return nil
+}
+
+// Of returns the rollout of the workload of a pod. It is nil without a policy, and with an unknown state.
+func (h *Holds) Of(s disruption.Subject) *Hold { return h.holds[vpaOf(s)] }
+
+func vpaOf(s disruption.Subject) cache.ObjectName { return cache.NewObjectName(s.Namespace, s.VPA) }
+
+// hold holds the pods of one VPA. It returns nil if the state of the rollout is unknown; then no pod may change.
+func (h *Holds) hold(ctx context.Context, v *disruption.VPA, states []*snapshot.State, e *policies.Effective) *Hold {
+	if v.Outdated {
+		return nil
+	}
+	hold := &Hold{Effective: e, limits: h.limits[e.PolicyName()]}
+	if err := serving.Guard(func() error { return h.holdPods(v, states, hold) }); err != nil {
+		klog.FromContext(ctx).Error(err, "Skipping the pods of a VPA: the state of their rollout is unknown", "vpa", klog.KRef(v.Namespace, v.Name))
+		holdAll(v, reason.NoRecord)
+		return nil
+	}
+	holdLeaving(v, e, hold, h.now)
+	return hold
+}
+
+// holdLeaving forbids evictions of pods for their shares outside of the schedule, and while the pods are observed:
+// such evictions are part of no rollout.
+func holdLeaving(v *disruption.VPA, e *policies.Effective, h *Hold, now time.Time) {
+	for i := range v.Pods {
+		pod := &v.Pods[i]
+		switch {
+		case !pod.Leaving():
+		case !h.input.Pods[i].Observed.IsZero():
+			pod.Share.Held = reason.UnderObservation
+		case !e.Settings.Schedule.Open(now):
+			pod.Share.Held = reason.OutsideWindow
+		}
+	}
+}
+
+func (h *Holds) holdPods(v *disruption.VPA, states []*snapshot.State, hold *Hold) error {
+	state, err := h.Records.State(hold.Workload)
+	if err != nil {
+		return err
+	}
+	if hold.limits == nil {
+		return errNoLimits
+	}
+	hold.before, hold.input = state, h.Reader.Workload(v, states, hold.Effective, h.Plan, h.now)
+	hold.input.Tripped, hold.input.StartBlocked = hold.limits.Trip.Holds(hold.Workload.Key.Namespace), hold.limits.Starts <= 0
+	for i := range hold.input.Pods {
+		hold.input.Pods[i].Passed = h.passed[hold.input.Pods[i].UID]
+	}
+	hold.update(state, h.now)
+	for i := range v.Pods {
+		pod, result := &v.Pods[i], hold.Pods[i]
+		pod.MemoryOnly = result.Memory
+		if !result.Free {
+			pod.Held = result.Reason
+			if pod.Held == "" && hold.input.Pods[i].Due {
+				pod.Held = reason.UnderObservation
+			}
+		}
+		if h.harmed(pod, hold, i) {
+			pod.Held, pod.MemoryOnly = reason.UnderObservation, false
+		}
+	}
+	switch {
+	case hold.Mode == fleet.Inherit || hold.Evict: // with Inherit the VPA decides
+	case v.Mode == disruption.InPlaceOrRecreate:
+		v.Mode, v.Ungated = disruption.InPlace, true
+	case v.Mode == disruption.Recreate:
+		holdAll(v, reason.EvictionNotAllowed)
+	}
+	return nil
+}
+
+// harmed reports whether the change of a pod did harm that Queue has not judged yet. The revert comes first, even before
+// more memory: a renewed note replaces the sizes to revert to.
+func (h *Holds) harmed(pod *disruption.Pod, hold *Hold, i int) bool {
+	if hold.input.Pods[i].Observed.IsZero() {
+		return false
+	}
+	object, err := h.Pods.Pods(pod.Namespace).Get(pod.Name)
+	if err != nil || string(object.UID) != pod.UID {
+		return false
+	}
+	change, err := convert.NotedChange(object)
+	return err == nil && (change.Harm != "" || rollout.Judge(change, h.Reader.Evidence(object, pod, hold.Workload.Key), hold.Safety, h.now).Early != "")
+}
+
+// update decides from a state which pods may change, and returns the next state.
+func (h *Hold) update(state rollout.State, now time.Time) rollout.State {
+	h.Held = rollout.Hold(state, h.input, h.Settings, now.UTC().Truncate(time.Second))
+	return h.State
+}
+
+func holdAll(v *disruption.VPA, why reason.Reason) {
+	for i := range v.Pods {
+		v.Pods[i].Held, v.Pods[i].MemoryOnly = why, false
+	}
+}
