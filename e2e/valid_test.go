@@ -146,9 +146,9 @@ func checkResize(t *testing.T, i int, l limited, vpa *vpav1.VerticalPodAutoscale
 			return nil
 		})
 	}()
-	fitted := make([]policy.Fitted, 0, len(planned.Containers))
+	fitted := make([]policy.ContainerTarget, 0, len(planned.Containers))
 	for _, c := range planned.Containers {
-		fitted = append(fitted, c.Fitted)
+		fitted = append(fitted, c.Target)
 	}
 	patch, err := actuate.ResizePatch(actuate.Change{Target: old, Autoscaler: reading, Action: disruption.Action{Containers: fitted}})
 	require.NoError(t, err)

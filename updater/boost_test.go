@@ -282,11 +282,11 @@ func TestABoostIsTakenBackWithoutItsMemory(t *testing.T) {
 	})
 }
 
-func TestARehearsalTakesNoBoostBack(t *testing.T) {
+func TestDryRunRemovesNoBoost(t *testing.T) {
 	config := Default()
 	w := newWorld(t, config, append(deployment(1, boostedPod), autoscaler(vpav1.UpdateModeInitial))...)
 	out := &lines{said: make(chan string, 10)}
-	w.boosts.Executor = &actuate.Rehearsal{Out: out}
+	w.boosts.Executor = &actuate.DryRun{Out: out}
 	w.boosting()
 	select {
 	case text := <-out.said:

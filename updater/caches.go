@@ -209,7 +209,7 @@ func (c *caches) capacity(config *Config) (r snapshot.CapacityReader) {
 		nodes := c.surroundings.Core().V1().Nodes()
 		r.Nodes, r.NodeInformer = nodes.Lister(), nodes.Informer()
 		if config.Room == roomAuto {
-			r.Growth = &snapshot.Growth{Kube: c.kube, Nodes: r.Nodes, Informer: r.NodeInformer}
+			r.NodeAutoscaler = &snapshot.NodeAutoscaler{Kube: c.kube, Nodes: r.Nodes, Informer: r.NodeInformer}
 		}
 	}
 	return r
@@ -229,7 +229,7 @@ func (c *caches) sharingConditions(config *Config) *shares.Conditions {
 	if c.whole {
 		nodes := c.surroundings.Core().V1().Nodes()
 		conditions.Nodes = nodes.Informer()
-		conditions.Growth = &snapshot.Growth{Kube: c.kube, Nodes: nodes.Lister(), Informer: nodes.Informer()}
+		conditions.NodeAutoscaler = &snapshot.NodeAutoscaler{Kube: c.kube, Nodes: nodes.Lister(), Informer: nodes.Informer()}
 	}
 	if !config.Election.Enabled && !config.DryRun {
 		conditions.Election = &config.Election

@@ -959,7 +959,7 @@ func (c *randomCluster) judge(p *corev1.Pod) {
 	if outcome == rollout.Reverted {
 		ending.Harm = rollout.OOMKill
 		for _, one := range change.Containers {
-			giveSizes(p, policy.Fitted{Name: one.From.Name, Requests: one.From.Requests, Limits: one.From.Limits})
+			giveSizes(p, policy.ContainerTarget{Name: one.From.Name, Requests: one.From.Requests, Limits: one.From.Limits})
 		}
 		settle(p)
 	}
@@ -983,7 +983,7 @@ func (c *randomCluster) store(h *oldview.Held, change func(rollout.State) rollou
 }
 
 // giveSizes resizes a container.
-func giveSizes(p *corev1.Pod, f policy.Fitted) {
+func giveSizes(p *corev1.Pod, f policy.ContainerTarget) {
 	for i := range p.Spec.Containers {
 		of := &p.Spec.Containers[i].Resources
 		if p.Spec.Containers[i].Name != f.Name {

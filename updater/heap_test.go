@@ -34,7 +34,7 @@ func BenchmarkHeap(b *testing.B) {
 		p, err := newProgram(ctx, config, d, overrides{})
 		require.NoError(b, err)
 		require.NoError(b, p.start(ctx))
-		p.loop.setExecutor(resting{&actuate.Rehearsal{Out: discard{}}})
+		p.loop.setExecutor(resting{&actuate.DryRun{Out: discard{}}})
 		p.loop.RunOnce(ctx, noon)
 		it, err := p.loop.read(ctx, noon, func(string) {})
 		require.NoError(b, err)
@@ -48,7 +48,7 @@ func BenchmarkHeap(b *testing.B) {
 }
 
 // resting does nothing, and remembers as little as what changes pods.
-type resting struct{ *actuate.Rehearsal }
+type resting struct{ *actuate.DryRun }
 
 func (resting) LeftAlone([]disruption.Skip) {}
 

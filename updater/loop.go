@@ -163,7 +163,7 @@ func (l *Loop) webhookAlive(ctx context.Context, now time.Time) bool {
 // findNodeAutoscaler searches for signs of a node autoscaler, and reports changes: evictions wait for free capacity
 // without one.
 func (l *Loop) findNodeAutoscaler(ctx context.Context, now time.Time) {
-	if growth := l.planner.Capacity.Growth; growth != nil && growth.Look(ctx, now) {
+	if growth := l.planner.Capacity.NodeAutoscaler; growth != nil && growth.Look(ctx, now) {
 		l.skips.Room = growth.Explain()
 		klog.FromContext(ctx).Info("Room for evictions (--eviction-room=auto): " + l.skips.Room)
 		l.runner.Executor.Room(l.skips.Room)

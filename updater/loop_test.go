@@ -188,7 +188,7 @@ func TestRateLimitEndsThePass(t *testing.T) {
 func TestDryRunWritesNothing(t *testing.T) {
 	var out strings.Builder
 	w := newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 2)...)
-	w.loop.setExecutor(&actuate.Rehearsal{Out: &out})
+	w.loop.setExecutor(&actuate.DryRun{Out: &out})
 	w.loop.skips = report.Skips{}
 	w.pass(noon)
 	require.Empty(t, w.writes())
@@ -348,7 +348,7 @@ func TestPodsOutsideOfPlansHaveAReason(t *testing.T) {
 	require.EqualValues(t, 3, w.value("loadline_updater_skipped_pods", "reason", "TargetUnreadable"))
 	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "NoVPA"))
 	require.Equal(t, []string{"Normal TargetUnreadable Pods left alone: 3, such as web-1-0: the target of its VPA cannot be read, has no label selector of its own, or one of more than 100 requirements or 8 KiB"}, w.told())
-	w.loop.setExecutor(&actuate.Rehearsal{Out: &out})
+	w.loop.setExecutor(&actuate.DryRun{Out: &out})
 	w.loop.skips = report.Skips{After: config.EventAfter}
 	w.pass(noon.Add(2 * config.EventAfter))
 	require.Contains(t, out.String(), "would leave pod shop/web-1-0 alone (VPA web-vpa): TargetUnreadable\n")

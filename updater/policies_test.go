@@ -72,7 +72,7 @@ func (w *world) decided(vpa *vpav1.VerticalPodAutoscaler, why reason.Reason) {
 // rehearsed makes a pass and returns what it says it would do.
 func (w *world) rehearsed() string {
 	var out strings.Builder
-	w.loop.setExecutor(&actuate.Rehearsal{Out: &out})
+	w.loop.setExecutor(&actuate.DryRun{Out: &out})
 	w.pass(noon)
 	return out.String()
 }

@@ -181,7 +181,7 @@ type executorParts struct {
 func newExecutors(config *Config, d dependencies, p executorParts) (actuate.Executor, rollouts.Reverter) {
 	checker := &actuate.Checker{Kube: d.clients.checks, Targets: p.caches.targets, Config: new(config.planning()), Clock: p.clock}
 	if config.DryRun {
-		return &actuate.Rehearsal{Out: d.env.Stdout(), Checker: checker}, &actuate.Rehearsal{Out: d.env.Stdout()}
+		return &actuate.DryRun{Out: d.env.Stdout(), Checker: checker}, &actuate.DryRun{Out: d.env.Stdout()}
 	}
 	return &actuate.Cluster{
 		Kube: d.clients.Kube, Events: p.recorder, Clock: p.clock,

@@ -206,7 +206,7 @@ func (l *Loop) reportSkips(ctx context.Context, it *iteration, all []disruption.
 		}
 	}
 	changed, events := l.skips.Report(ctx, all, now)
-	l.runner.Executor.LeftAlone(changed)
+	l.runner.Executor.Skipped(changed)
 	left := report.MaxEvents // after a start all are new
 	for i := range changed {
 		if left > 0 && l.announceSkip(it, &changed[i], now) {

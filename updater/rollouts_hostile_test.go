@@ -88,7 +88,7 @@ func TestARevertLowersNothingThatACacheHasNotSeen(t *testing.T) {
 		p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list("400m", "400Mi"), Limits: list("1", "800Mi")}
 	})
 	c := r.loop.runner.Executor.(*actuate.Cluster)
-	require.Error(t, c.GiveBack(t.Context(), old, []policy.Fitted{{Name: "app", Requests: resources.List{}.With(resources.CPU, 100)}}))
+	require.Error(t, c.Revert(t.Context(), old, []policy.ContainerTarget{{Name: "app", Requests: resources.List{}.With(resources.CPU, 100)}}))
 	require.Equal(t, "400m 400Mi", r.requests("web-1-0"), "a revert lowers nothing")
 }
 

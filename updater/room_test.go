@@ -48,7 +48,7 @@ func TestEvictionsWaitForRoomUnlessNodesAreAdded(t *testing.T) {
 		w := newWorld(t, config, append(web(vpav1.UpdateModeRecreate, 2), c.objects...)...)
 		w.caches.surroundings.WaitForCacheSync(t.Context().Done())
 		var out strings.Builder
-		w.loop.setExecutor(&actuate.Rehearsal{Out: &out})
+		w.loop.setExecutor(&actuate.DryRun{Out: &out})
 		w.pass(noon)
 		w.pass(noon.Add(time.Hour))
 		require.Equal(t, c.evicts, strings.Contains(out.String(), "would evict pod"), "%s: %s", name, out.String())
@@ -78,7 +78,7 @@ func TestResizesKeepToTheirNodeWhereNodesAreAdded(t *testing.T) {
 		w := newWorld(t, config, append(append(deployment(2, change), autoscaler(vpav1.UpdateModeInPlaceOrRecreate)), status, node("n1", "250m"))...)
 		w.caches.surroundings.WaitForCacheSync(t.Context().Done())
 		var out strings.Builder
-		w.loop.setExecutor(&actuate.Rehearsal{Out: &out})
+		w.loop.setExecutor(&actuate.DryRun{Out: &out})
 		w.pass(noon)
 		return out.String()
 	}

@@ -340,7 +340,7 @@ func TestADryRunBesidePodsThatShare(t *testing.T) {
 }
 
 // A rehearsal says what sharing would do, and writes nothing.
-func TestARehearsalOfSharing(t *testing.T) {
+func TestDryRunOfSharing(t *testing.T) {
 	config := Default()
 	config.DryRun = true
 	r := newSharingWith(t, config)

@@ -564,7 +564,7 @@ func TestTheConditionOfSharingIsWrittenOnceAndGoes(t *testing.T) {
 }
 
 // In --dry-run no condition is written either.
-func TestARehearsalWritesNoConditionOfSharing(t *testing.T) {
+func TestDryRunWritesNoConditionOfSharing(t *testing.T) {
 	config := Default()
 	config.DryRun = true
 	w := newWorld(t, config, append(peakingPods(3, nil), peaking(), shared(loadlinev1alpha1.SharingOn), kubelet("n1", "8"))...)

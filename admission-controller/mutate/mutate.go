@@ -70,10 +70,10 @@ func (c Config) Patch(pod *corev1.Pod, vpa *vpav1.VerticalPodAutoscaler, namespa
 			return Mutation{}, err
 		}
 		printer := convert.NewPrinter(vpa, namespace.Ranges)
-		fitted := make([]policy.Fitted, len(sizes))
+		fitted := make([]policy.ContainerTarget, len(sizes))
 		for i, s := range sizes {
-			fitted[i] = s.Fitted
-			m.container(i, s, printer.Sizes(s.Fitted, pod.Spec.Containers[i].Resources))
+			fitted[i] = s.ContainerTarget
+			m.container(i, s, printer.Sizes(s.ContainerTarget, pod.Spec.Containers[i].Resources))
 		}
 		// What a new pod says of itself counts for nothing: it may come from another one.
 		if text, some := convert.DeclaredText(nil, fitted); some {
@@ -121,7 +121,7 @@ func (m *mutation) annotate(key, value string) {
 
 // size is what a container gets.
 type size struct {
-	policy.Fitted
+	policy.ContainerTarget
 	boosted bool
 }
 
@@ -146,7 +146,7 @@ func (m *mutation) sizes(namespace Namespace, shares *policy.Sharing) ([]size, e
 		}
 	}
 	fitted = m.ranges.Admit(current, unboosted, fitted)
-	kept := func() []policy.Fitted { // the pod without any change
+	kept := func() []policy.ContainerTarget { // the pod without any change
 		rules.Sharing = nil // would change limits
 		kept := policy.Fit(current, unsized(current, m.given), rules, m.ranges.Ranges).Containers
 		for i := range kept {
@@ -168,14 +168,14 @@ func (m *mutation) sizes(namespace Namespace, shares *policy.Sharing) ([]size, e
 			m.nodeCuts(changes)
 		}
 	}
-	for i, f := range m.ranges.Admit(current, make([]policy.Fitted, len(fitted)), fitted) { // a cut moves containers one by one
-		sizes[i].Fitted = f
+	for i, f := range m.ranges.Admit(current, make([]policy.ContainerTarget, len(fitted)), fitted) { // a cut moves containers one by one
+		sizes[i].ContainerTarget = f
 	}
 	return sizes, nil
 }
 
 // takes returns the requests of a pod with some sizes, as a node counts them.
-func takes(pod *corev1.Pod, current policy.Pod, fitted []policy.Fitted) (sum resources.List) {
+func takes(pod *corev1.Pod, current policy.Pod, fitted []policy.ContainerTarget) (sum resources.List) {
 	for i, c := range current.Containers {
 		for k := range resources.Kind(resources.Kinds) {
 			request, has := fitted[i].Requests.Get(k)
@@ -290,13 +290,13 @@ func (m *mutation) container(i int, fitted size, sizes corev1.ResourceRequiremen
 		}
 	}
 	m.begin(i)
-	m.notes(fitted.Fitted)
+	m.notes(fitted.ContainerTarget)
 	for k, capped := range m.capped[fitted.Name] {
 		if capped {
 			m.note(resources.Kind(k).String(), " capped to the largest node")
 		}
 	}
-	m.moves(container, fitted.Fitted)
+	m.moves(container, fitted.ContainerTarget)
 	m.listed(sizes.Requests, " request")
 	m.listed(sizes.Limits, " limit")
 	for k, gone := range fitted.WithoutLimit {
@@ -344,7 +344,7 @@ func (m *mutation) note(words ...string) {
 
 // notes writes the notes of the reference VPA and makes those about a refusal, and
 // about less than was recommended, warnings.
-func (m *mutation) notes(fitted policy.Fitted) {
+func (m *mutation) notes(fitted policy.ContainerTarget) {
 	for _, about := range [2]bool{false, true} {
 		for _, n := range fitted.Notes {
 			if n.Annotated() && n.AboutLimit() == about {
@@ -373,7 +373,7 @@ func (m *mutation) notes(fitted policy.Fitted) {
 }
 
 // moves warns about sizes that a container gets although nothing is recommended for it.
-func (m *mutation) moves(container *corev1.Container, fitted policy.Fitted) {
+func (m *mutation) moves(container *corev1.Container, fitted policy.ContainerTarget) {
 	for _, n := range fitted.Notes {
 		if n.Reason != policy.MovedWithOthers {
 			continue

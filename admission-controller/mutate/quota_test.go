@@ -73,22 +73,22 @@ func TestQuotasOfOtherPodsDoNotCount(t *testing.T) {
 
 func TestWhatIsWantedIsCutInProportion(t *testing.T) {
 	pod := policy.Pod{Containers: []policy.Container{{Name: "a"}, {Name: "b"}, {Name: "plain", Requests: resources.Of(100, 0)}}}
-	fitted := func(name string, request, limit resources.Amount) policy.Fitted {
+	fitted := func(name string, request, limit resources.Amount) policy.ContainerTarget {
 		var r resources.List
-		return policy.Fitted{Name: name, Requests: r.With(resources.CPU, request), Limits: r.With(resources.CPU, limit)}
+		return policy.ContainerTarget{Name: name, Requests: r.With(resources.CPU, request), Limits: r.With(resources.CPU, limit)}
 	}
-	least := []policy.Fitted{fitted("a", 100, 200), fitted("b", 100, 100), {Name: "plain"}}
-	wanted := []policy.Fitted{fitted("a", 500, 1000), fitted("b", 300, 300), {Name: "plain"}}
+	least := []policy.ContainerTarget{fitted("a", 100, 200), fitted("b", 100, 100), {Name: "plain"}}
+	wanted := []policy.ContainerTarget{fitted("a", 500, 1000), fitted("b", 300, 300), {Name: "plain"}}
 	room := func(requests, limits resources.Amount) Room {
 		var r resources.List
 		return Room{r.With(resources.CPU, requests), r.With(resources.CPU, limits)}
 	}
 	got, changes := room(600, 5000).Cut(pod, least, wanted)
-	require.Equal(t, []policy.Fitted{fitted("a", 300, 600), fitted("b", 200, 200), {Name: "plain"}}, got)
+	require.Equal(t, []policy.ContainerTarget{fitted("a", 300, 600), fitted("b", 200, 200), {Name: "plain"}}, got)
 	require.Equal(t, []Change{{"a", resources.CPU, 500, 300}, {"b", resources.CPU, 300, 200}}, changes)
 
 	got, _ = room(5000, 800).Cut(pod, least, wanted)
-	require.Equal(t, []policy.Fitted{fitted("a", 300, 600), fitted("b", 200, 200), {Name: "plain"}}, got, "limits count, too")
+	require.Equal(t, []policy.ContainerTarget{fitted("a", 300, 600), fitted("b", 200, 200), {Name: "plain"}}, got, "limits count, too")
 
 	got, changes = room(900, 1300).Cut(pod, least, wanted)
 	require.Equal(t, wanted, got)
@@ -98,7 +98,7 @@ func TestWhatIsWantedIsCutInProportion(t *testing.T) {
 	require.Equal(t, least, got)
 	require.Equal(t, []Change{{"a", resources.CPU, 100, 100}, {"b", resources.CPU, 100, 100}}, changes)
 
-	smaller := []policy.Fitted{fitted("a", 50, 100), fitted("b", 300, 300), {Name: "plain"}}
+	smaller := []policy.ContainerTarget{fitted("a", 50, 100), fitted("b", 300, 300), {Name: "plain"}}
 	got, _ = room(300, 5000).Cut(pod, least, smaller)
 	require.Equal(t, fitted("a", 50, 100), got[0], "a container that shrinks does so whatever the quota is")
 	require.Equal(t, fitted("b", 150, 150), got[1])
@@ -110,14 +110,14 @@ func TestACutFitsWheneverTheLeastDoes(t *testing.T) {
 			return resources.Amount(rapid.Int64Range(0, most).Draw(t, label))
 		}
 		var pod policy.Pod
-		var least, wanted []policy.Fitted
+		var least, wanted []policy.ContainerTarget
 		var sum resources.Amount
 		for range rapid.IntRange(1, 4).Draw(t, "containers") {
 			low, more := value("low", 1<<40), value("more", 1<<40)
 			sum += low
 			pod.Containers = append(pod.Containers, policy.Container{})
-			least = append(least, policy.Fitted{Requests: resources.Of(0, low)})
-			wanted = append(wanted, policy.Fitted{Requests: resources.Of(0, low+more)})
+			least = append(least, policy.ContainerTarget{Requests: resources.Of(0, low)})
+			wanted = append(wanted, policy.ContainerTarget{Requests: resources.Of(0, low+more)})
 		}
 		room := Room{Requests: resources.List{}.With(resources.Memory, sum+value("room", 1<<41))}
 		got, _ := room.Cut(pod, least, wanted)
@@ -134,11 +134,11 @@ func TestACutFitsWheneverTheLeastDoes(t *testing.T) {
 
 func TestWhatGoesTowardWhatIsWanted(t *testing.T) {
 	const k = resources.Memory
-	fitted := func(request, limit resources.Amount) policy.Fitted {
-		return policy.Fitted{Name: "c", Requests: resources.List{}.With(k, request), Limits: resources.List{}.With(k, limit)}
+	fitted := func(request, limit resources.Amount) policy.ContainerTarget {
+		return policy.ContainerTarget{Name: "c", Requests: resources.List{}.With(k, request), Limits: resources.List{}.With(k, limit)}
 	}
-	for name, c := range map[string]struct{ least, wanted policy.Fitted }{
-		"no least request":                {policy.Fitted{Name: "c", Limits: resources.List{}.With(k, 100)}, fitted(100, 200)},
+	for name, c := range map[string]struct{ least, wanted policy.ContainerTarget }{
+		"no least request":                {policy.ContainerTarget{Name: "c", Limits: resources.List{}.With(k, 100)}, fitted(100, 200)},
 		"a lower request":                 {fitted(100, 200), fitted(50, 100)},
 		"a lower request, the same limit": {fitted(100, 200), fitted(50, 200)},
 	} {

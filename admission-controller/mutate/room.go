@@ -85,7 +85,7 @@ type Change struct {
 // as much of it as fits, but not less than what is least. Where not even that
 // fits, they get what is least, for it is nearest. Wanted and least have an
 // entry for each container of the pod, in its order. Limits go as far as the requests.
-func (r Room) Cut(pod policy.Pod, least, wanted []policy.Fitted) ([]policy.Fitted, []Change) {
+func (r Room) Cut(pod policy.Pod, least, wanted []policy.ContainerTarget) ([]policy.ContainerTarget, []Change) {
 	if r == (Room{}) {
 		return wanted, nil
 	}
@@ -115,7 +115,7 @@ func (r Room) Cut(pod policy.Pod, least, wanted []policy.Fitted) ([]policy.Fitte
 
 // share returns the largest part of the way from least to wanted that fits, and
 // -1 if not even least does.
-func (r Room) share(pod policy.Pod, least, wanted []policy.Fitted, k resources.Kind) resources.Amount {
+func (r Room) share(pod policy.Pod, least, wanted []policy.ContainerTarget, k resources.Kind) resources.Amount {
 	fits := func(share resources.Amount) bool {
 		var requests, limits resources.Amount
 		for i, c := range pod.Containers {
@@ -156,7 +156,7 @@ func within(sum resources.Amount, room resources.List, k resources.Kind) bool {
 // toward returns what a container gets that goes a share of the way from least to
 // wanted. One for which no more is wanted than the least does not move; of one whose limit
 // alone grows that goes the way.
-func toward(least, wanted policy.Fitted, k resources.Kind, share resources.Amount) policy.Fitted {
+func toward(least, wanted policy.ContainerTarget, k resources.Kind, share resources.Amount) policy.ContainerTarget {
 	low, ok := least.Requests.Get(k)
 	if !ok {
 		return wanted

@@ -140,7 +140,7 @@ func disruptionBudget(in budgetInput) (out budgetOutput, err error) {
 			memory.Recommended.Resizing[p.Name] = ago(*p.FirstSeenResizing)
 		}
 		if p.LastInfeasible != nil {
-			refused := v.Pods[i].Fitted()
+			refused := v.Pods[i].Targets()
 			refused[0].Requests = convert.Resources(p.LastInfeasible)
 			memory.Record(disruption.Action{Subject: disruption.Subject{UID: p.Name}, Containers: refused}, disruption.TooMuch, evaluated())
 		}

@@ -94,7 +94,7 @@ func nodePrecheck(in nodeInput) (out nodeOutput, err error) {
 	pod.Wants = read.Need().Wants
 	for k := range resources.Kind(resources.Kinds) {
 		pod.Grows[k] = read.Any(func(c *disruption.Container, kind resources.Kind) bool {
-			return kind == k && c.After().Requests.Value(k) > c.Asked.Requests.Value(k)
+			return kind == k && c.After().Requests.Value(k) > c.Spec.Requests.Value(k)
 		})
 	}
 	pod.Node = rollout.Node{
@@ -173,7 +173,7 @@ func qos(in qosInput) (out qosOutput, err error) {
 	if err != nil {
 		return out, err
 	}
-	gets := policy.Fitted{Name: app, Requests: convert.Resources(l[0]), Limits: convert.Resources(l[1])}
+	gets := policy.ContainerTarget{Name: app, Requests: convert.Resources(l[0]), Limits: convert.Resources(l[1])}
 	has := policy.Container{Name: app}
 	for k := range resources.Kind(resources.Kinds) {
 		has.Requests = has.Requests.With(k, 2*gets.Requests.Value(k))
@@ -181,7 +181,7 @@ func qos(in qosInput) (out qosOutput, err error) {
 	if in.QOSClass == corev1.PodQOSGuaranteed {
 		has.Limits = has.Requests
 	}
-	pod := disruption.Pod{Containers: []disruption.Container{{Observed: true, Asked: has, Current: has, Fitted: gets}}}
+	pod := disruption.Pod{Containers: []disruption.Container{{Observed: true, Spec: has, Actual: has, Target: gets}}}
 	return qosOutput{!pod.ChangesClass()}, nil
 }
 
@@ -245,7 +245,7 @@ func memoryLimitFloor(in floorInput) (out floorOutput, err error) {
 		return out, err
 	}
 	has := policy.Container{Limits: resources.List{}.With(k, a[0])}
-	gets := policy.Fitted{Requests: resources.List{}.With(k, a[3]), Limits: resources.List{}.With(k, a[2])}
+	gets := policy.ContainerTarget{Requests: resources.List{}.With(k, a[3]), Limits: resources.List{}.With(k, a[2])}
 	got := rollout.LiftMemory(has, gets, a[1], in.MarginPercent)
 	return floorOutput{got.Limits != gets.Limits, got.Limits.Value(k), got.Requests.Value(k)}, nil
 }

@@ -90,9 +90,9 @@ func applyShare(in applyInput) (out applyOutput, err error) {
 	upper := share.With(resources.Memory, amountOf(resources.Memory, max(in.Memory7DayMaxMB, in.OOMMemoryMB)))
 	fitted := policy.Fit(policy.Pod{Containers: []policy.Container{c}}, map[string]resources.Bounds{app: {Target: share, Upper: upper}},
 		policy.Rules{Sharing: &policy.Sharing{Kinds: bothKinds, CPULimit: sharing.NodeLimit, NodeCPU: amountOf(resources.CPU, in.NodeAllocatableCPU)}}, policy.Ranges{}).Containers[0]
-	container := disruption.Container{Observed: true, Current: c, Asked: c, Fitted: fitted}
+	container := disruption.Container{Observed: true, Actual: c, Spec: c, Target: fitted}
 	patch := func(k resources.Kind) map[string]string {
-		if !container.Changes(k, container.Asked) {
+		if !container.Changes(k, container.Spec) {
 			return nil
 		}
 		sent := map[string]string{"subresource": "resize"}

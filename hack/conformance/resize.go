@@ -55,7 +55,7 @@ func resizePatch(in resizeInput) (out resizeOutput, err error) {
 	}
 	read := reading(in.VPA, in.LimitRanges)
 	pod := read.Pod(&in.Pod)
-	change := actuate.Change{Action: disruption.Action{Containers: pod.Fitted()}, Target: &in.Pod, Autoscaler: *read}
+	change := actuate.Change{Action: disruption.Action{Containers: pod.Targets()}, Target: &in.Pod, Autoscaler: *read}
 	if pod.Boosted {
 		verdict := boost.Judge(*read, &in.Pod, evaluated())
 		change.Containers, change.Unboosted = verdict.Give, verdict.Over

@@ -246,12 +246,12 @@ func (a *podReport) sizes() (rows []row) {
 
 // recommended describes the recommendation for a container, within the limits of VPA and namespace.
 func (a *podReport) recommended(c *disruption.Container, k resources.Kind) string {
-	b := &c.Fitted.Bounds
+	b := &c.Target.Bounds
 	if !b.Target.Has(k) {
 		return "; nothing is recommended"
 	}
 	text := fmt.Sprintf("; recommended %s, bounds %s to %s", cli.FormatResource(b.Target, k), cli.FormatResource(b.Lower, k), cli.FormatResource(b.Upper, k))
-	if runs := c.Current.Requests; runs != c.Asked.Requests && runs.Value(k) != c.Asked.Requests.Value(k) {
+	if runs := c.Actual.Requests; runs != c.Spec.Requests && runs.Value(k) != c.Spec.Requests.Value(k) {
 		text += fmt.Sprintf("; runs with %s", cli.FormatResource(runs, k))
 	}
 	return text

@@ -28,7 +28,7 @@ type Rollout struct {
 	Safety   rollout.Safety
 	Target   []policy.Container // recommended requests
 	Pods     []corev1.Pod       // of the workload, sorted by name
-	Held     rollout.Held       // next hold of the updater
+	Held     rollout.HoldResult // next hold of the updater
 	// ShortHistory: the recommendation rests on less usage than the policy requires.
 	ShortHistory bool
 }

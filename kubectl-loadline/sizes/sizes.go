@@ -77,22 +77,22 @@ func requestsOf(w *inventory.Workload, pod *corev1.Pod, c *corev1.Container) res
 
 // addSize adds a container of a pod to the row with its name.
 func addSize(rows map[string]*containerSize, w *inventory.Workload, pod *corev1.Pod, c *disruption.Container, requests resources.List, from string) {
-	name := c.Asked.Name
+	name := c.Spec.Name
 	row := rows[name]
 	if row == nil {
 		row = &containerSize{Namespace: pod.Namespace, Workload: w.Key.String(), Container: name, workload: w}
 		if w.VPA != nil {
 			row.VPA = w.VPA.Object.Name
 		}
-		if b := &c.Fitted.Bounds; !b.Target.Empty() {
+		if b := &c.Target.Bounds; !b.Target.Empty() {
 			plain := convert.Format{}
 			row.From, row.Target, row.Lower, row.Upper = from, plain.List(b.Target), plain.List(b.Lower), plain.List(b.Upper)
-			row.NewLimits = plain.List(c.Fitted.Limits)
+			row.NewLimits = plain.List(c.Target.Limits)
 		}
 		rows[name] = row
 	}
 	row.Pods++
-	row.Requests, row.Limits = highest(row.Requests, requests), highest(row.Limits, c.Asked.Limits)
+	row.Requests, row.Limits = highest(row.Requests, requests), highest(row.Limits, c.Spec.Limits)
 }
 
 // highest returns the maximum of each kind.

@@ -75,7 +75,7 @@ func TestWrittenFormsAreKept(t *testing.T) {
 	require.Equal(t, map[string]string{"cpu": "1m", "memory": "125Mi"}, text(got))
 }
 
-func sizesOf(f policy.Fitted, current corev1.ResourceRequirements, vpa *vpav1.VerticalPodAutoscaler, ranges convert.LimitRanges) corev1.ResourceRequirements {
+func sizesOf(f policy.ContainerTarget, current corev1.ResourceRequirements, vpa *vpav1.VerticalPodAutoscaler, ranges convert.LimitRanges) corev1.ResourceRequirements {
 	p := convert.NewPrinter(vpa, ranges)
 	return p.Sizes(f, current)
 }
@@ -86,7 +86,7 @@ func TestSizesFollowWhatDecided(t *testing.T) {
 	current := testkit.Container("c", "cpu=100m memory=100Mi", "cpu=300m memory=200Mi").Resources
 	ranges := convert.Ranges([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.List("memory=2G")})})
 	size := func(requests, limits resources.List) (r, l map[string]string) {
-		s := sizesOf(policy.Fitted{Name: "c", Requests: requests, Limits: limits}, current, vpa, ranges)
+		s := sizesOf(policy.ContainerTarget{Name: "c", Requests: requests, Limits: limits}, current, vpa, ranges)
 		return text(s.Requests), text(s.Limits)
 	}
 	r, l := size(resources.Of(250, 262144000), resources.Of(750, 524288000))
@@ -110,7 +110,7 @@ func TestSizesFollowTheLimitRangeThatDecides(t *testing.T) {
 	}
 	ranges := convert.Ranges([]*corev1.LimitRange{item("memory=1Ki", "memory=8Gi", "memory=4Gi"), item("memory=2e3", "memory=4G", "memory=1G"), item("", "memory=4000M", "cpu=2")})
 	sizes := func(request, limit resources.Amount) (string, string) {
-		f := policy.Fitted{Name: "c", Requests: resources.List{}.With(resources.Memory, request), Limits: resources.List{}.With(resources.Memory, limit)}
+		f := policy.ContainerTarget{Name: "c", Requests: resources.List{}.With(resources.Memory, request), Limits: resources.List{}.With(resources.Memory, limit)}
 		s := sizesOf(f, corev1.ResourceRequirements{}, testkit.VPA("v"), ranges)
 		return s.Requests.Memory().String(), s.Limits.Memory().String()
 	}

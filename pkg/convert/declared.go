@@ -72,7 +72,7 @@ func TighterDeclared(before, now string) string {
 
 // DeclaredText returns the value of DeclaredAnnotation for a pod with these annotations that gets
 // something, and false if it need not be written: it says that, or no limit is separate.
-func DeclaredText(annotations map[string]string, gets []policy.Fitted) (text string, news bool) {
+func DeclaredText(annotations map[string]string, gets []policy.ContainerTarget) (text string, news bool) {
 	known := Declared(annotations)
 	for _, f := range gets {
 		if !f.Declared.Known() || known[f.Name] == f.Declared {
@@ -88,7 +88,7 @@ func DeclaredText(annotations map[string]string, gets []policy.Fitted) (text str
 	}
 	if text = declaredText(known); len(text) > maxDeclared { // more than it could have of its own
 		maps.DeleteFunc(known, func(name string, _ policy.Proportion) bool {
-			return !slices.ContainsFunc(gets, func(f policy.Fitted) bool { return f.Name == name })
+			return !slices.ContainsFunc(gets, func(f policy.ContainerTarget) bool { return f.Name == name })
 		})
 		text = declaredText(known)
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 func TestWhatAPodWasDeclaredWithIsReadAsItWasWritten(t *testing.T) {
-	gets := []policy.Fitted{{Name: "app", Declared: policy.Proportion{Request: 100 << 20, Limit: 150 << 20}}, {Name: "equal"}}
+	gets := []policy.ContainerTarget{{Name: "app", Declared: policy.Proportion{Request: 100 << 20, Limit: 150 << 20}}, {Name: "equal"}}
 	text, news := DeclaredText(nil, gets)
 	require.True(t, news)
 	require.JSONEq(t, `{"app":{"requests":{"memory":"100Mi"},"limits":{"memory":"150Mi"}}}`, text)
@@ -30,18 +30,18 @@ func TestWhatAPodWasDeclaredWithIsReadAsItWasWritten(t *testing.T) {
 	require.Zero(t, read.Containers[1].Declared)
 	require.Zero(t, NewPod(pod).Containers[0].Declared, "a pod that is just being created is what it says")
 
-	more, news := DeclaredText(annotations, []policy.Fitted{{Name: "b", Declared: policy.Proportion{Request: 1, Limit: 2}}})
+	more, news := DeclaredText(annotations, []policy.ContainerTarget{{Name: "b", Declared: policy.Proportion{Request: 1, Limit: 2}}})
 	require.True(t, news)
 	require.Len(t, Declared(map[string]string{DeclaredAnnotation: more}), 2, "what was noted of others stays")
 
-	_, news = DeclaredText(nil, []policy.Fitted{{Name: "app"}})
+	_, news = DeclaredText(nil, []policy.ContainerTarget{{Name: "app"}})
 	require.False(t, news, "no limit is separate")
 }
 
 // Whoever may change a pod must not keep it from being noted, and so from being resized: the API
 // server takes 256 KiB of annotations, and what has more than maxDeclared is not read again.
 func TestWhatIsNotedStaysReadable(t *testing.T) {
-	app := policy.Fitted{Name: "app", Declared: policy.Proportion{Request: 100 << 20, Limit: 150 << 20}}
+	app := policy.ContainerTarget{Name: "app", Declared: policy.Proportion{Request: 100 << 20, Limit: 150 << 20}}
 	for _, entry := range []string{`"%x":{}`, `"%x":{"requests":{"memory":"1E"},"limits":{"memory":"1E"}}`} {
 		var foreign []string
 		for length := 2; length < maxDeclared-100; {
@@ -50,7 +50,7 @@ func TestWhatIsNotedStaysReadable(t *testing.T) {
 		}
 		annotations := map[string]string{DeclaredAnnotation: "{" + strings.Join(foreign, ",") + "}"}
 		require.NotEmpty(t, Declared(annotations))
-		text, news := DeclaredText(annotations, []policy.Fitted{app, {Name: "1"}})
+		text, news := DeclaredText(annotations, []policy.ContainerTarget{app, {Name: "1"}})
 		require.True(t, news)
 		require.LessOrEqual(t, len(text), maxDeclared)
 		require.Equal(t, app.Declared, Declared(map[string]string{DeclaredAnnotation: text})["app"])

@@ -90,7 +90,7 @@ func NewPrinter(vpa *vpav1.VerticalPodAutoscaler, ranges LimitRanges) Printer {
 // A limit that equals its request is printed as the request is. Lists without a value are
 // nil. Current is what the container has now. A request never exceeds a current limit that stays: Fit
 // rounds that limit up to whole millicores or bytes, so the exact limit may be smaller.
-func (p *Printer) Sizes(f policy.Fitted, current corev1.ResourceRequirements) (sizes corev1.ResourceRequirements) {
+func (p *Printer) Sizes(f policy.ContainerTarget, current corev1.ResourceRequirements) (sizes corev1.ResourceRequirements) {
 	like := make([]corev1.ResourceList, 0, 6)
 	if r := p.recommended.find(f.Name); r != nil {
 		like = append(like, r.Target)
@@ -128,7 +128,7 @@ func (p *Printer) round(list corev1.ResourceList) {
 // limits prints limits exactly as the request where they equal it, so that a
 // pod whose requests equal its limits stays of the Guaranteed class, else in
 // the format of the limit they come from.
-func limits(f policy.Fitted, requests corev1.ResourceList, from ...corev1.ResourceList) corev1.ResourceList {
+func limits(f policy.ContainerTarget, requests corev1.ResourceList, from ...corev1.ResourceList) corev1.ResourceList {
 	if f.Limits.Empty() {
 		return nil
 	}

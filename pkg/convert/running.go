@@ -52,8 +52,8 @@ func PodState(pod *corev1.Pod) (disruption.Pod, policy.Pod) {
 		c := &pod.Spec.Containers[i]
 		p.Containers[i] = disruption.Container{
 			Observed: !known || slices.Contains(observed, c.Name),
-			Current:  current.Containers[i],
-			Asked:    asked.Containers[i],
+			Actual:   current.Containers[i],
+			Spec:     asked.Containers[i],
 			Restarts: restarts(c),
 			OOM:      outOfMemory(pod, c.Name),
 		}
@@ -68,13 +68,13 @@ func WithTargets(containers []disruption.Container, sizing policy.Pod, recommend
 	containers = slices.Clone(containers)
 	sizing.Containers = make([]policy.Container, len(containers))
 	for i := range containers {
-		sizing.Containers[i] = containers[i].Current
+		sizing.Containers[i] = containers[i].Actual
 	}
 	sizing.StaysBurstable = sizing.StaysBurstable && rules.KeepsClass
 	fitted, rule := policy.Fit(sizing, recommendation, rules, ranges), rules.Lookup()
 	for i := range containers {
 		c := &containers[i]
-		c.Off, c.Fitted = rule(c.Current.Name).Off, fitted.Containers[i]
+		c.Off, c.Target = rule(c.Actual.Name).Off, fitted.Containers[i]
 	}
 	return containers
 }

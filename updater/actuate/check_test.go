@@ -257,7 +257,7 @@ func TestCheck_BoostedReplacementHasEffect(t *testing.T) {
 		_, err := c.kube.CoreV1().Pods("shop").Update(t.Context(), c.pod, metav1.UpdateOptions{})
 		require.NoError(t, err)
 		change := c.change()
-		change.Containers = []policy.Fitted{{Name: c.pod.Spec.Containers[0].Name, Requests: resources.List{}.With(resources.CPU, 200)}}
+		change.Containers = []policy.ContainerTarget{{Name: c.pod.Spec.Containers[0].Name, Requests: resources.List{}.With(resources.CPU, 200)}}
 		if err = c.Check(t.Context(), change); boosted {
 			require.NoError(t, err)
 		} else {

@@ -2,7 +2,7 @@
 //
 // Change is one Action with the objects it concerns. Cluster resizes and evicts
 // on the API server, each with its own rate limit, marks resized pods and writes
-// events; Rehearsal only says what would be done. Both give an error that says
+// events; DryRun prints what it would do. Both give an error that says
 // why a change did not come about: ErrRateLimited ends a pass, and Refused and
 // NoCapacity read the answer of the API server.
 //
@@ -68,13 +68,13 @@ func (c Change) Protects() bool {
 }
 
 // gets lists all that the containers get.
-func (c Change) gets() []policy.Fitted {
+func (c Change) gets() []policy.ContainerTarget {
 	if c.Share == nil { // which is not judged with the change
 		return c.Containers
 	}
 	all := slices.Clone(c.Containers)
 	for _, share := range c.Share.Containers {
-		at := slices.IndexFunc(all, func(f policy.Fitted) bool { return f.Name == share.Name })
+		at := slices.IndexFunc(all, func(f policy.ContainerTarget) bool { return f.Name == share.Name })
 		if at < 0 {
 			all = append(all, share)
 			continue
@@ -191,7 +191,7 @@ func (c *Cluster) Boost(ctx context.Context, change Change) error {
 			continue
 		}
 		annotations[key] = sized.Annotations[key]
-		boosted := policy.Fitted{Name: container.Name, Requests: resources.List{}.With(resources.CPU, cpu)}
+		boosted := policy.ContainerTarget{Name: container.Name, Requests: resources.List{}.With(resources.CPU, cpu)}
 		if limit, limited := container.Limits.Get(resources.CPU); limited {
 			boosted.Limits = boosted.Limits.With(resources.CPU, limit)
 		}

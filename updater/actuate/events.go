@@ -47,12 +47,12 @@ func (c *Cluster) Event(about report.Object, reason, message string, details rep
 
 // directions describes sizes by the kinds whose requests rise or fall, such as "cpu up, memory down".
 // The set of these texts is small, whatever the amounts are.
-func directions(has []policy.Container, gets []policy.Fitted) string {
+func directions(has []policy.Container, gets []policy.ContainerTarget) string {
 	var texts []string
 	for k := range resources.Kind(resources.Kinds) {
 		var up, down bool
 		for _, h := range has {
-			at := slices.IndexFunc(gets, func(f policy.Fitted) bool { return f.Name == h.Name })
+			at := slices.IndexFunc(gets, func(f policy.ContainerTarget) bool { return f.Name == h.Name })
 			if at < 0 || !gets[at].Requests.Has(k) {
 				continue
 			}
@@ -83,7 +83,7 @@ func replacementOf(c Change) Change {
 	targets := convert.Recommendation(c.Autoscaler.Object.Status.Recommendation)
 	for _, has := range convert.Pod(c.Target).Containers {
 		if bounds, found := targets[has.Name]; found {
-			c.Containers = append(c.Containers, policy.Fitted{Name: has.Name, Requests: bounds.Target})
+			c.Containers = append(c.Containers, policy.ContainerTarget{Name: has.Name, Requests: bounds.Target})
 		}
 	}
 	return c
@@ -106,8 +106,8 @@ func (c *Cluster) NotResizable(_ context.Context, pod *corev1.Pod) {
 	c.event(pod, report.EventNotResizable, "Not resized: its node cannot grant the recommended resources. It is tried again when less is recommended", nil)
 }
 
-// LeftAlone does nothing. Skipped pods are logged.
-func (c *Cluster) LeftAlone([]disruption.Skip) {}
+// Skipped does nothing. Skipped pods are logged.
+func (c *Cluster) Skipped([]disruption.Skip) {}
 
 // Room does nothing. Changes of the room check are logged.
 func (c *Cluster) Room(string) {}

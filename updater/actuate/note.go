@@ -32,8 +32,8 @@ func NoteOf(c Change, now time.Time) rollout.Change {
 	note.Ready, _ = convert.Ready(c.Target)
 	core := c.Autoscaler.Pod(c.Target)
 	for i := range core.Containers {
-		has := core.Containers[i].Asked
-		at := slices.IndexFunc(c.Containers, func(f policy.Fitted) bool { return f.Name == has.Name })
+		has := core.Containers[i].Spec
+		at := slices.IndexFunc(c.Containers, func(f policy.ContainerTarget) bool { return f.Name == has.Name })
 		if at < 0 {
 			continue
 		}
@@ -106,9 +106,8 @@ func (c *Cluster) withdraw(ctx context.Context, change Change) {
 // pod at the same moment.
 const reverts = 3
 
-// GiveBack resizes a pod so that its containers have what they had before. No rate limit and
-// no budget holds it up. A pod that is gone is no error.
-func (c *Cluster) GiveBack(ctx context.Context, pod *corev1.Pod, gets []policy.Fitted) error {
+// Revert resizes a pod to the sizes that its containers had before. It uses no rate limit and no budget. A pod that is gone is no error.
+func (c *Cluster) Revert(ctx context.Context, pod *corev1.Pod, gets []policy.ContainerTarget) error {
 	patch, err := givingBack(pod, gets)
 	if err != nil {
 		return fmt.Errorf("give back to pod %s: %w", klog.KObj(pod), err)
@@ -128,7 +127,7 @@ func (c *Cluster) GiveBack(ctx context.Context, pod *corev1.Pod, gets []policy.F
 	return nil
 }
 
-func givingBack(pod *corev1.Pod, gets []policy.Fitted) ([]byte, error) {
+func givingBack(pod *corev1.Pod, gets []policy.ContainerTarget) ([]byte, error) {
 	steps := []client.PatchOperation{client.PatchTest("/metadata/uid", string(pod.UID))}
 	for i := range pod.Spec.Containers {
 		container := &pod.Spec.Containers[i]
@@ -143,12 +142,12 @@ func givingBack(pod *corev1.Pod, gets []policy.Fitted) ([]byte, error) {
 }
 
 // printed are the amounts of a container as people write them.
-func printed(f policy.Fitted) corev1.ResourceRequirements {
+func printed(f policy.ContainerTarget) corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Requests: convert.Format{}.List(f.Requests), Limits: convert.Format{}.List(f.Limits)}
 }
 
 // Judged puts an event on pod and VPA when a change did harm, or came to nothing.
-func (c *Cluster) Judged(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, gets []policy.Fitted) {
+func (c *Cluster) Judged(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, gets []policy.ContainerTarget) {
 	reason, message, sizes := judged(pod, v, gets)
 	if reason == report.EventReverted && c.Reverts != nil {
 		c.Reverts.Reverted(cache.MetaObjectToName(vpa), v.Harm)
@@ -158,17 +157,17 @@ func (c *Cluster) Judged(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v ro
 	c.event(vpa, reason, "A pod: "+message, details)
 }
 
-// NotTakenBack puts an event on pod and VPA when a change did harm and could not be taken back yet.
-func (c *Cluster) NotTakenBack(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, err error) {
+// RevertFailed writes events on pod and VPA about a harmful change that is not reverted yet.
+func (c *Cluster) RevertFailed(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, err error) {
 	message := fmt.Sprintf("Change did harm, %s, and could not be taken back yet; that is tried again: %s", harms[v.Harm], sameForAll(err, pod.Name))
 	details := withError(detailsOf(pod, ""), err)
 	c.event(pod, report.EventResizeFailed, message, details)
 	c.event(vpa, report.EventResizeFailed, "A pod: "+message, details)
 }
 
-func judged(pod *corev1.Pod, v rollout.Verdict, gets []policy.Fitted) (reason, message, back string) {
+func judged(pod *corev1.Pod, v rollout.Verdict, gets []policy.ContainerTarget) (reason, message, back string) {
 	// What its spec asks for may not have been carried out.
-	back = sizes(convert.NewPod(pod).Containers, gets, func(_ int, f policy.Fitted) corev1.ResourceRequirements { return printed(f) })
+	back = sizes(convert.NewPod(pod).Containers, gets, func(_ int, f policy.ContainerTarget) corev1.ResourceRequirements { return printed(f) })
 	switch {
 	case v.Outcome == rollout.Reverted:
 		return report.EventReverted, "Change taken back, " + harms[v.Harm], back

@@ -22,7 +22,7 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-func change(pod *corev1.Pod, fitted ...policy.Fitted) Change {
+func change(pod *corev1.Pod, fitted ...policy.ContainerTarget) Change {
 	return Change{
 		Action:     disruption.Action{Containers: fitted},
 		Target:     pod,
@@ -43,7 +43,7 @@ func twoContainers() *corev1.Pod {
 func TestResizePatchCreatesWhatIsMissing(t *testing.T) {
 	cpu := resources.List{}.With(resources.CPU, 250)
 	patch, err := ResizePatch(change(twoContainers(),
-		policy.Fitted{Name: "app", Requests: cpu}, policy.Fitted{Name: "side", Requests: cpu, Limits: cpu.With(resources.CPU, 500)}))
+		policy.ContainerTarget{Name: "app", Requests: cpu}, policy.ContainerTarget{Name: "side", Requests: cpu, Limits: cpu.With(resources.CPU, 500)}))
 	require.NoError(t, err)
 	require.JSONEq(t, `[
 		{"op":"test","path":"/metadata/uid","value":"u"},
@@ -62,7 +62,7 @@ func TestResizePatchCreatesWhatIsMissing(t *testing.T) {
 }
 
 func TestResizePatchOfNothingIsAnError(t *testing.T) {
-	for _, fitted := range [][]policy.Fitted{nil, {{Name: "app"}}, {{Name: "gone", Requests: resources.Of(1, 1)}}} {
+	for _, fitted := range [][]policy.ContainerTarget{nil, {{Name: "app"}}, {{Name: "gone", Requests: resources.Of(1, 1)}}} {
 		_, err := ResizePatch(change(twoContainers(), fitted...))
 		require.ErrorIs(t, err, errNothing)
 	}
@@ -71,7 +71,7 @@ func TestResizePatchOfNothingIsAnError(t *testing.T) {
 func TestResizePatchKeepsDeviceClaims(t *testing.T) {
 	pod := twoContainers()
 	pod.Spec.Containers[1].Resources.Claims = []corev1.ResourceClaim{{Name: "gpu"}}
-	patch, err := ResizePatch(change(pod, policy.Fitted{Name: "app", Requests: resources.Of(1, 1)}))
+	patch, err := ResizePatch(change(pod, policy.ContainerTarget{Name: "app", Requests: resources.Of(1, 1)}))
 	require.NoError(t, err)
 	require.NotContains(t, string(patch), `"path":"/spec/containers/1/resources","value":{}`)
 }
@@ -106,9 +106,9 @@ func TestMarkPatchTakesThePauseOff(t *testing.T) {
 
 func TestSizesTellsWhatChanges(t *testing.T) {
 	require.Equal(t, "side cpu none -> 250m, side limit cpu 1 -> 500m, app memory none -> 1Gi", Sizes(change(twoContainers(),
-		policy.Fitted{Name: "side", Requests: resources.List{}.With(resources.CPU, 250), Limits: resources.List{}.With(resources.CPU, 500)},
-		policy.Fitted{Name: "app", Requests: resources.List{}.With(resources.Memory, 1<<30)})))
-	require.Empty(t, Sizes(change(twoContainers(), policy.Fitted{Name: "side", Limits: resources.List{}.With(resources.CPU, 1000)})))
+		policy.ContainerTarget{Name: "side", Requests: resources.List{}.With(resources.CPU, 250), Limits: resources.List{}.With(resources.CPU, 500)},
+		policy.ContainerTarget{Name: "app", Requests: resources.List{}.With(resources.Memory, 1<<30)})))
+	require.Empty(t, Sizes(change(twoContainers(), policy.ContainerTarget{Name: "side", Limits: resources.List{}.With(resources.CPU, 1000)})))
 }
 
 func TestNoCapacity(t *testing.T) {
@@ -135,7 +135,7 @@ func TestResizePatch_AppliesOnlyToThePlannedSizes(t *testing.T) {
 			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("0.5Gi")},
 			Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")},
 		}}, {Name: "side"}}}}
-	gets := []policy.Fitted{{Name: "app", Requests: resources.Of(200, 600<<20), Limits: resources.List{}.With(resources.Memory, 1200<<20)}, {Name: "side", Requests: resources.Of(10, 10<<20)}}
+	gets := []policy.ContainerTarget{{Name: "app", Requests: resources.Of(200, 600<<20), Limits: resources.List{}.With(resources.Memory, 1200<<20)}, {Name: "side", Requests: resources.Of(10, 10<<20)}}
 	resize, err := ResizePatch(change(planned, gets...))
 	require.NoError(t, err)
 	back, err := givingBack(planned, gets)

@@ -16,8 +16,8 @@ var ErrRateLimited = errors.New("the rate limit allows no change before the pass
 // checks did.
 var ErrTurnEnded = errors.New("the turn of the namespace ended before the checks of an eviction")
 
-// ErrRehearsed is the error of a change that was only rehearsed.
-var ErrRehearsed = errors.New("a dry run changes nothing")
+// ErrDryRun is the error of a change that was only printed.
+var ErrDryRun = errors.New("a dry run changes nothing")
 
 // ErrInUse is the error of a resize that would cut the memory limit of a pod to
 // less than it needs.

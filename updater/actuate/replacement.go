@@ -120,7 +120,7 @@ func withSizes(pod *corev1.Pod, vpa snapshot.VPA) *corev1.Pod {
 	}
 	pod = pod.DeepCopy()
 	core, printer := vpa.Pod(pod), convert.NewPrinter(vpa.Object, *vpa.Ranges)
-	for _, f := range core.Fitted() {
+	for _, f := range core.Targets() {
 		at := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == f.Name })
 		resources := &pod.Spec.Containers[at].Resources
 		sizes := printer.Sizes(f, *resources)

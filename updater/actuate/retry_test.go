@@ -40,7 +40,7 @@ func TestNoChangeWaitsForTheTimeThatTheAPIServerNames(t *testing.T) {
 	change := func(restarts bool) Change {
 		return Change{Target: pod, Autoscaler: snapshot.NewVPA(&vpav1.VerticalPodAutoscaler{}, &convert.LimitRanges{}), Action: disruption.Action{
 			Subject: disruption.Subject{Namespace: "shop", VPA: "v", Pod: "web", UID: "1"}, Restarts: restarts,
-			Containers: []policy.Fitted{{Name: "app", Requests: resources.Of(200, 200<<20)}}}}
+			Containers: []policy.ContainerTarget{{Name: "app", Requests: resources.Of(200, 200<<20)}}}}
 	}
 	for name, do := range map[string]func(context.Context) error{
 		"evict":   func(ctx context.Context) error { return c.Evict(ctx, change(false)) },

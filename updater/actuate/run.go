@@ -27,7 +27,7 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// Executor changes pods: Cluster, or Rehearsal in a dry run.
+// Executor changes pods: Cluster, or DryRun.
 type Executor interface {
 	// Resize patches the resize subresource of a pod. If that restarts a container, it requests an eviction in a dry
 	// run first, but not for an OOM resize. It returns the note on the pod, if the change is observed.
@@ -46,8 +46,8 @@ type Executor interface {
 	MarkShare(ctx context.Context, pod *corev1.Pod, m sharing.Mark) error
 	// RemoveShare removes the share mark of a pod.
 	RemoveShare(ctx context.Context, pod *corev1.Pod) error
-	// LeftAlone reports the pods that an iteration skips.
-	LeftAlone(skipped []disruption.Skip)
+	// Skipped reports the pods that an iteration skips.
+	Skipped(skipped []disruption.Skip)
 	// Room reports whether evictions wait for free capacity, and why.
 	Room(explained string)
 
@@ -306,7 +306,7 @@ func (w *run) paced(c Change, do func() reason.Reason) reason.Reason {
 
 // sent records a change that was made, or may have been.
 func (w *run) sent(of disruption.Subject, err error) {
-	if err == nil || errors.Is(err, ErrRehearsed) || errors.Is(err, ErrUncertain) {
+	if err == nil || errors.Is(err, ErrDryRun) || errors.Is(err, ErrUncertain) {
 		w.Holds.Sent(of)
 	}
 }
@@ -332,7 +332,7 @@ func (w *run) resize(ctx context.Context, c Change) reason.Reason {
 		return reason.PodChanged
 	case errors.Is(err, ErrNotRecordable):
 		return reason.NotRecordable
-	case errors.Is(err, ErrRehearsed):
+	case errors.Is(err, ErrDryRun):
 		w.resized[c.UID] = true
 		return ""
 	case errors.Is(err, ErrTurnEnded):
@@ -401,7 +401,7 @@ func (w *run) evict(ctx context.Context, c Change) reason.Reason {
 		return ""
 	case errors.Is(err, ErrRestarting):
 		return reason.RestartUnderWay
-	case errors.Is(err, ErrRehearsed):
+	case errors.Is(err, ErrDryRun):
 		return ""
 	case Gone(err):
 		klog.FromContext(ctx).V(4).Info("Not evicting pod: it is gone", "pod", klog.KObj(c.Target), "vpa", c.VPA)

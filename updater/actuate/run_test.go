@@ -31,7 +31,7 @@ func newRunner(pods ...*corev1.Pod) *Runner {
 			panic(err)
 		}
 	}
-	return &Runner{Executor: &Rehearsal{Out: io.Discard}, Policies: &policies.Resolver{}, Sharing: shares.New(shares.Config{}), Pods: corelisters.NewPodLister(known)}
+	return &Runner{Executor: &DryRun{Out: io.Discard}, Policies: &policies.Resolver{}, Sharing: shares.New(shares.Config{}), Pods: corelisters.NewPodLister(known)}
 }
 
 // run runs actions and back-offs.

@@ -31,7 +31,7 @@ func (c *Cluster) spared(ctx context.Context, change Change) (Change, error) {
 	var inUse error
 	current := convert.Pod(change.Target)
 	for _, has := range current.Containers {
-		at := slices.IndexFunc(change.Containers, func(f policy.Fitted) bool { return f.Name == has.Name })
+		at := slices.IndexFunc(change.Containers, func(f policy.ContainerTarget) bool { return f.Name == has.Name })
 		if at < 0 {
 			continue
 		}
@@ -67,7 +67,7 @@ func (c *Cluster) spared(ctx context.Context, change Change) (Change, error) {
 
 // lowered goes as far from what a container has to what it would get as its memory limit
 // may fall, with the request in proportion; nowhere if the limit is that low already.
-func lowered(has policy.Container, gets policy.Fitted, least resources.Amount) policy.Fitted {
+func lowered(has policy.Container, gets policy.ContainerTarget, least resources.Amount) policy.ContainerTarget {
 	before, limit := has.Limits.Value(resources.Memory), gets.Limits.Value(resources.Memory)
 	if least >= before {
 		gets.Requests, gets.Limits = gets.Requests.Without(resources.Memory), gets.Limits.Without(resources.Memory)
@@ -78,9 +78,9 @@ func lowered(has policy.Container, gets policy.Fitted, least resources.Amount) p
 }
 
 // worthwhile reports whether any amount of a container changes by the threshold.
-func (c *Cluster) worthwhile(containers []policy.Container, gets []policy.Fitted) bool {
+func (c *Cluster) worthwhile(containers []policy.Container, gets []policy.ContainerTarget) bool {
 	return slices.ContainsFunc(containers, func(has policy.Container) bool {
-		at := slices.IndexFunc(gets, func(f policy.Fitted) bool { return f.Name == has.Name })
+		at := slices.IndexFunc(gets, func(f policy.ContainerTarget) bool { return f.Name == has.Name })
 		return at >= 0 && (c.differs(has.Requests, gets[at].Requests) || c.differs(has.Limits, gets[at].Limits))
 	})
 }

@@ -34,7 +34,7 @@ func TestCluster_TurnBoundsAllRequestsOfAChange(t *testing.T) {
 	}
 	change := Change{Target: pod, Autoscaler: snapshot.NewVPA(&vpav1.VerticalPodAutoscaler{}, &convert.LimitRanges{}), Action: disruption.Action{
 		Subject:    disruption.Subject{Namespace: "shop", VPA: "v", Pod: "web", UID: "1"},
-		Containers: []policy.Fitted{{Name: "app", Requests: resources.Of(200, 200<<20)}}}}
+		Containers: []policy.ContainerTarget{{Name: "app", Requests: resources.Of(200, 200<<20)}}}}
 	observed, restarts, shares := change, change, change
 	observed.Observed, restarts.Restarts, shares.Mark = true, true, &sharing.Mark{}
 	resize := func(c Change) func(context.Context, *Cluster) error {

@@ -45,7 +45,7 @@ const (
 	missedAge   = 30 * time.Second // maximum age of pods that get a missed boost
 )
 
-// Executor adds and removes boosts: actuate.Cluster, or actuate.Rehearsal in a dry run.
+// Executor adds and removes boosts: actuate.Cluster, or actuate.DryRun in a dry run.
 type Executor interface {
 	Boost(ctx context.Context, c actuate.Change) error
 	Unboost(ctx context.Context, c actuate.Change) error
@@ -239,7 +239,7 @@ func (q *Queue) giveMissed(ctx context.Context, pod *corev1.Pod, now time.Time) 
 		Subject: disruption.Subject{Namespace: pod.Namespace, VPA: vpa.Object.Name, Pod: pod.Name, UID: string(pod.UID)},
 		Cause:   disruption.BoostMissed,
 	}})
-	if err != nil && !errors.Is(err, actuate.ErrRehearsed) && !actuate.Gone(err) {
+	if err != nil && !errors.Is(err, actuate.ErrDryRun) && !actuate.Gone(err) {
 		return err
 	}
 	q.mu.Lock()
@@ -293,7 +293,7 @@ func (q *Queue) unboost(ctx context.Context, vpa snapshot.VPA, pod *corev1.Pod, 
 	if errors.Is(err, actuate.ErrRestarting) || errors.Is(err, snapshot.ErrStale) {
 		return err // it is tried again later
 	}
-	if errors.Is(err, actuate.ErrRehearsed) || err != nil && actuate.Gone(err) {
+	if errors.Is(err, actuate.ErrDryRun) || err != nil && actuate.Gone(err) {
 		return nil
 	}
 	if err == nil {
@@ -323,9 +323,9 @@ func (q *Queue) pinned(p disruption.Pod, verdict policy.BoostVerdict) bool {
 	p.Static, p.Containers = q.StaticCPU.Static(p.Node), slices.Clone(p.Containers)
 	for i := range p.Containers {
 		c := &p.Containers[i]
-		at := slices.IndexFunc(verdict.Give, func(f policy.Fitted) bool { return f.Name == c.Asked.Name })
+		at := slices.IndexFunc(verdict.Give, func(f policy.ContainerTarget) bool { return f.Name == c.Spec.Name })
 		if c.Observed = at >= 0; c.Observed {
-			c.Fitted = verdict.Give[at]
+			c.Target = verdict.Give[at]
 		}
 	}
 	return p.CPURefused()
@@ -345,7 +345,7 @@ func keepingMemory(v policy.BoostVerdict) policy.BoostVerdict {
 func restarts(p disruption.Pod, verdict policy.BoostVerdict) bool {
 	for _, f := range verdict.Give {
 		for i := range p.Containers {
-			if c := &p.Containers[i]; c.Asked.Name == f.Name && c.RestartsFor(f) {
+			if c := &p.Containers[i]; c.Spec.Name == f.Name && c.RestartsFor(f) {
 				return true
 			}
 		}

@@ -67,15 +67,15 @@ func TestPodDuringResize(t *testing.T) {
 
 	require.Equal(t, noon.Time, got.Started)
 	app, side := got.Containers[0], got.Containers[1]
-	require.Equal(t, resources.Of(100, 100<<20), app.Current.Requests, "what the status says is in force")
-	require.Equal(t, resources.Of(200, 200<<20), app.Asked.Requests)
-	require.Equal(t, resources.Of(200, 200<<20), app.Fitted.Requests)
+	require.Equal(t, resources.Of(100, 100<<20), app.Actual.Requests, "what the status says is in force")
+	require.Equal(t, resources.Of(200, 200<<20), app.Spec.Requests)
+	require.Equal(t, resources.Of(200, 200<<20), app.Target.Requests)
 	require.Equal(t, [resources.Kinds]bool{resources.Memory: true}, app.Restarts)
 	require.Equal(t, disruption.OOM{Started: noon.Time, Ended: noon.Time}, app.OOM)
 	require.True(t, app.Observed)
 	require.False(t, side.Observed)
 	require.True(t, side.Off)
-	require.Equal(t, policy.Fitted{Name: "side"}, side.Fitted)
+	require.Equal(t, policy.ContainerTarget{Name: "side"}, side.Target)
 }
 
 // What quotas and their cuts ask of a pod comes through the caches.
@@ -159,7 +159,7 @@ func TestTheReaderFollowsChanges(t *testing.T) {
 		s := read(t, r)
 		require.Len(t, s.VPAs, 1)
 		require.Len(t, s.VPAs[0].Pods, 1)
-		return s.VPAs[0].Pods[0].Containers[0].Fitted.Requests.Value(resources.CPU)
+		return s.VPAs[0].Pods[0].Containers[0].Target.Requests.Value(resources.CPU)
 	}
 	require.EqualValues(t, 200, target())
 	require.EqualValues(t, 200, target())

@@ -203,8 +203,8 @@ func TestARefusalLastsWhileBoostedPodsAreThere(t *testing.T) {
 	c.say("a", "")
 	p := &c.view.VPAs[0].Pods[0]
 	has := policy.Container{Name: "c", Requests: resources.Of(2000, 100), Limits: resources.Of(2000, 100)}
-	fitted := policy.Fitted{Name: "c", Requests: resources.Of(1000, 100), Limits: resources.Of(1000, 100)}
-	p.Boosted, p.Containers = true, []disruption.Container{{Observed: true, Asked: has, Current: has, Fitted: fitted}}
+	fitted := policy.ContainerTarget{Name: "c", Requests: resources.Of(1000, 100), Limits: resources.Of(1000, 100)}
+	p.Boosted, p.Containers = true, []disruption.Container{{Observed: true, Spec: has, Actual: has, Target: fitted}}
 	for hour := range 48 {
 		require.Equal(t, []string{"a"}, c.static(t, n, midday.Add(time.Duration(hour)*time.Hour)), hour)
 	}

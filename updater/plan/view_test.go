@@ -174,7 +174,7 @@ func TestPodsThatLookAlikeAreReadOnce(t *testing.T) {
 	require.Same(t, &pods[0].Containers[0], &pods[1].Containers[0])
 	require.True(t, pods[1].Containers[0].Observed)
 	require.False(t, pods[2].Containers[0].Observed)
-	require.Equal(t, resources.Amount(7000), pods[3].Containers[0].Asked.Requests.Value(resources.CPU))
+	require.Equal(t, resources.Amount(7000), pods[3].Containers[0].Spec.Requests.Value(resources.CPU))
 	require.Equal(t, int64(100), pods[4].Containers[0].OOM.Ended.Unix())
 	require.Zero(t, pods[3].Containers[0].OOM)
 	require.Len(t, pods[5].Fixed, 1)

@@ -40,7 +40,7 @@ func (h *Holds) Admit(ctx context.Context, of disruption.Subject) reason.Reason 
 	if i < 0 { // the rollout did not decide about this pod
 		return reason.UnderObservation
 	}
-	if !hold.Pods[i].Free && hold.Pods[i].Memory {
+	if !hold.Pods[i].Free && hold.Pods[i].MemoryOnly {
 		return "" // part of no round
 	}
 	switch {

@@ -33,7 +33,7 @@ func (h *Holds) announce(name cache.ObjectName, hold *Hold) {
 	if hold.HPA {
 		announce(report.EventHPAConflict, hold.PolicyName(), "A HorizontalPodAutoscaler looks at resources of the pods that SizingPolicy "+hold.PolicyName()+" would change: spec.rollout.hpa says what becomes of these")
 	}
-	due := slices.ContainsFunc(hold.Pods, func(a rollout.Answer) bool { return a.Reason == reason.CoolingDown })
+	due := slices.ContainsFunc(hold.Pods, func(a rollout.PodHold) bool { return a.Reason == reason.CoolingDown })
 	if due && !hold.Next.IsZero() {
 		announce(report.EventCooldownActive, "", "Pods are not changed before "+hold.Next.UTC().Format(time.RFC3339)+": the last round of changes ended a short time ago")
 	}

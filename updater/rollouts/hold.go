@@ -60,7 +60,7 @@ type Holds struct {
 // Hold is the rollout of a workload under a SizingPolicy in an iteration.
 type Hold struct {
 	*policies.Effective
-	rollout.Held
+	rollout.HoldResult
 
 	limits         *policies.Limits // of its policy
 	input          rollout.Workload
@@ -162,7 +162,7 @@ func (h *Holds) holdPods(v *disruption.VPA, states []*snapshot.State, hold *Hold
 	hold.update(state, h.now)
 	for i := range v.Pods {
 		pod, result := &v.Pods[i], hold.Pods[i]
-		pod.MemoryOnly = result.Memory
+		pod.MemoryOnly = result.MemoryOnly
 		if !result.Free {
 			pod.Held = result.Reason
 			if pod.Held == "" && hold.input.Pods[i].Due {
@@ -199,7 +199,7 @@ func (h *Holds) harmed(pod *disruption.Pod, hold *Hold, i int) bool {
 
 // update decides from a state which pods may change, and returns the next state.
 func (h *Hold) update(state rollout.State, now time.Time) rollout.State {
-	h.Held = rollout.Hold(state, h.input, h.Settings, now.UTC().Truncate(time.Second))
+	h.HoldResult = rollout.Hold(state, h.input, h.Settings, now.UTC().Truncate(time.Second))
 	return h.State
 }
 

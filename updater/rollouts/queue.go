@@ -54,18 +54,18 @@ const (
 	forgotten = 24 * time.Hour
 )
 
-// Reverter changes pods: actuate.Cluster, or actuate.Rehearsal in a dry run.
+// Reverter changes pods: actuate.Cluster, or actuate.DryRun.
 type Reverter interface {
 	// Note writes a change on its pod.
 	Note(ctx context.Context, pod *corev1.Pod, note rollout.Change) error
 	// RemoveNote takes it off again.
 	RemoveNote(ctx context.Context, pod *corev1.Pod) error
-	// GiveBack resizes a pod so that its containers have what they had before.
-	GiveBack(ctx context.Context, pod *corev1.Pod, gets []policy.Fitted) error
+	// Revert resizes a pod to the sizes that its containers had before.
+	Revert(ctx context.Context, pod *corev1.Pod, gets []policy.ContainerTarget) error
 	// Judged says that a change did harm, or came to nothing, and what the pod got then.
-	Judged(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, gets []policy.Fitted)
-	// NotTakenBack says that a change did harm and could not be taken back yet.
-	NotTakenBack(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, err error)
+	Judged(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, gets []policy.ContainerTarget)
+	// RevertFailed reports a harmful change that is not reverted yet.
+	RevertFailed(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, err error)
 }
 
 // QueueMetrics count reverts.
@@ -320,7 +320,7 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time, d duty) (
 	if age := now.Sub(o.change.At); verdict.Outcome == rollout.Superseded && age >= 0 && age < underWay {
 		return underWay - age, nil // it was noted, and the resize is on its way
 	}
-	var withdrawn []policy.Fitted
+	var withdrawn []policy.ContainerTarget
 	switch {
 	case verdict.Outcome == "":
 		return o.next(now), nil
@@ -335,7 +335,7 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time, d duty) (
 		}
 	case verdict.Harm == rollout.InfeasibleResize:
 		if withdrawn = allocated(&core); len(withdrawn) > 0 {
-			if err := q.Executor.GiveBack(ctx, o.pod, withdrawn); err != nil {
+			if err := q.Executor.Revert(ctx, o.pod, withdrawn); err != nil {
 				return 0, err
 			}
 		}
@@ -355,7 +355,7 @@ func (q *Queue) store(ctx context.Context, o *observed, verdict rollout.Verdict,
 
 // end stores how the observation of a change ended, and takes its note off the pod. withdrawn is
 // what the node was asked for no more, of a resize that it could not do.
-func (q *Queue) end(ctx context.Context, o *observed, verdict rollout.Verdict, withdrawn []policy.Fitted, now time.Time) error {
+func (q *Queue) end(ctx context.Context, o *observed, verdict rollout.Verdict, withdrawn []policy.ContainerTarget, now time.Time) error {
 	klog.FromContext(ctx).V(2).Info("Change of a pod judged", "pod", klog.KObj(o.pod), "vpa", o.vpa.Object.Name, "outcome", verdict.Outcome, "reason", verdict.Harm, "age", now.Sub(o.change.At))
 	if err := q.store(ctx, o, verdict, now); err != nil {
 		return err

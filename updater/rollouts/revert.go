@@ -31,14 +31,14 @@ func (q *Queue) revert(
 	nodeFull := core.Resize == disruption.ResizeDeferred || core.Resize == disruption.ResizeInfeasible
 	if nodeFull && !state.reduced {
 		if rest := unrelated(core, v.Harm); len(rest) > 0 {
-			if err := q.Executor.GiveBack(ctx, o.pod, rest); err != nil {
+			if err := q.Executor.Revert(ctx, o.pod, rest); err != nil {
 				return 0, err
 			}
 			q.updateRevert(o, func(r *revertState) { r.reduced = true })
 			return again, nil
 		}
 	}
-	sizes := o.change.GiveBack(running(core), v.Harm)
+	sizes := o.change.RevertSizes(running(core), v.Harm)
 	if state.reduced {
 		sizes = v.Harm.Needs(sizes)
 	}
@@ -79,14 +79,14 @@ func (q *Queue) awaitRevert(
 	v.Outcome = rollout.RevertDeferred
 	klog.FromContext(ctx).Info("Revert not carried out by the node in time",
 		"pod", klog.KObj(o.pod), "vpa", o.vpa.Object.Name, "reason", v.Harm)
-	q.Executor.Judged(o.vpa.Object, o.changed(), *v, o.change.GiveBack(sizesOf(o.changed(), core), v.Harm))
+	q.Executor.Judged(o.vpa.Object, o.changed(), *v, o.change.RevertSizes(sizesOf(o.changed(), core), v.Harm))
 	q.Metrics.RevertDeferred(cache.MetaObjectToName(o.vpa.Object), v.Harm)
 	return 0
 }
 
 // requestRevert records the harm on the pod and resizes the pod to its previous sizes. The record comes first,
 // because the evidence may be gone when the pod is synced again. A record that fails does not hold up the revert.
-func (q *Queue) requestRevert(ctx context.Context, o *observed, v rollout.Verdict, sizes []policy.Fitted) error {
+func (q *Queue) requestRevert(ctx context.Context, o *observed, v rollout.Verdict, sizes []policy.ContainerTarget) error {
 	log := klog.FromContext(ctx).WithValues("pod", klog.KObj(o.pod), "vpa", o.vpa.Object.Name, "reason", v.Harm)
 	if noted := o.change; noted.Harm != v.Harm {
 		noted.Harm = v.Harm
@@ -97,12 +97,12 @@ func (q *Queue) requestRevert(ctx context.Context, o *observed, v rollout.Verdic
 			log.Error(err, "Failed to record the harm on the pod, reverting anyway")
 		}
 	}
-	if err := q.Executor.GiveBack(ctx, o.pod, sizes); errors.Is(err, snapshot.ErrStale) {
+	if err := q.Executor.Revert(ctx, o.pod, sizes); errors.Is(err, snapshot.ErrStale) {
 		return err
 	} else if err != nil {
 		q.Metrics.RevertFailed()
 		if q.firstFailure(o) {
-			q.Executor.NotTakenBack(o.vpa.Object, o.pod, v, err)
+			q.Executor.RevertFailed(o.vpa.Object, o.pod, v, err)
 		}
 		return err
 	}
@@ -112,7 +112,7 @@ func (q *Queue) requestRevert(ctx context.Context, o *observed, v rollout.Verdic
 
 // reportRevert emits the event of a revert and counts it. If sizes is nil, the revert was requested in an earlier
 // sync, and the spec of the pod has the restored sizes.
-func (q *Queue) reportRevert(o *observed, v rollout.Verdict, sizes []policy.Fitted) {
+func (q *Queue) reportRevert(o *observed, v rollout.Verdict, sizes []policy.ContainerTarget) {
 	pod := o.pod
 	if sizes == nil {
 		pod = o.changed()
@@ -143,11 +143,11 @@ func (o *observed) changed() *corev1.Pod {
 }
 
 // differences lists the containers of a pod whose sizes differ from an earlier spec.
-func differences(pod, before *corev1.Pod) (sizes []policy.Fitted) {
+func differences(pod, before *corev1.Pod) (sizes []policy.ContainerTarget) {
 	previous := convert.NewPod(before).Containers
 	for i, c := range convert.NewPod(pod).Containers {
 		if c.Requests != previous[i].Requests || c.Limits != previous[i].Limits {
-			sizes = append(sizes, policy.Fitted{Name: c.Name, Requests: c.Requests, Limits: c.Limits})
+			sizes = append(sizes, policy.ContainerTarget{Name: c.Name, Requests: c.Requests, Limits: c.Limits})
 		}
 	}
 	return sizes
@@ -163,10 +163,10 @@ func sizesOf(pod *corev1.Pod, core *disruption.Pod) []rollout.Running {
 }
 
 // unrelated returns the allocated amounts that differ from the spec, for the resources that a harm is not about.
-func unrelated(core *disruption.Pod, harm rollout.Harm) (rest []policy.Fitted) {
+func unrelated(core *disruption.Pod, harm rollout.Harm) (rest []policy.ContainerTarget) {
 	for i := range core.Containers {
-		current, spec := &core.Containers[i].Current, &core.Containers[i].Asked
-		f := policy.Fitted{Name: spec.Name}
+		current, spec := &core.Containers[i].Actual, &core.Containers[i].Spec
+		f := policy.ContainerTarget{Name: spec.Name}
 		for k := range resources.Kind(resources.Kinds) {
 			if harm.About(k) {
 				continue
@@ -252,7 +252,7 @@ func (q *Queue) firstFailure(o *observed) bool {
 // running returns the containers of a pod with the sizes of its spec.
 func running(core *disruption.Pod) (all []rollout.Running) {
 	for i := range core.Containers {
-		all = append(all, rollout.Running{Container: core.Containers[i].Asked, Restarts: core.Containers[i].Restarts})
+		all = append(all, rollout.Running{Container: core.Containers[i].Spec, Restarts: core.Containers[i].Restarts})
 	}
 	for _, c := range core.Fixed {
 		all = append(all, rollout.Running{Container: c})
@@ -261,11 +261,11 @@ func running(core *disruption.Pod) (all []rollout.Running) {
 }
 
 // allocated returns the allocated sizes of the containers whose spec requests other sizes.
-func allocated(core *disruption.Pod) (sizes []policy.Fitted) {
+func allocated(core *disruption.Pod) (sizes []policy.ContainerTarget) {
 	for i := range core.Containers {
 		c := &core.Containers[i]
-		if c.Current.Requests != c.Asked.Requests || c.Current.Limits != c.Asked.Limits {
-			sizes = append(sizes, policy.Fitted{Name: c.Asked.Name, Requests: c.Current.Requests, Limits: c.Current.Limits})
+		if c.Actual.Requests != c.Spec.Requests || c.Actual.Limits != c.Spec.Limits {
+			sizes = append(sizes, policy.ContainerTarget{Name: c.Spec.Name, Requests: c.Actual.Requests, Limits: c.Actual.Limits})
 		}
 	}
 	return sizes

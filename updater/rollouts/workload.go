@@ -46,7 +46,7 @@ func (r *Reader) Workload(v *disruption.VPA, states []*snapshot.State, of *polic
 		for j := range p.Containers {
 			after := p.Containers[j].After()
 			for k := range resources.Kind(resources.Kinds) {
-				asked := &p.Containers[j].Asked
+				asked := &p.Containers[j].Spec
 				one.Grows[k] = one.Grows[k] || after.Requests.Value(k) > asked.Requests.Value(k) || after.Limits.Value(k) > asked.Limits.Value(k)
 			}
 		}
@@ -98,7 +98,7 @@ func (r *Reader) Evidence(pod *corev1.Pod, core *disruption.Pod, workload target
 	}
 	unknown := math.NaN()
 	for i := range core.Containers {
-		w := rollout.Witness{Container: core.Containers[i].Asked, Throttled: unknown, ThrottledBefore: unknown, Waiting: unknown, WaitingBefore: unknown}
+		w := rollout.Witness{Container: core.Containers[i].Spec, Throttled: unknown, ThrottledBefore: unknown, Waiting: unknown, WaitingBefore: unknown}
 		for j := range pod.Status.ContainerStatuses {
 			s := &pod.Status.ContainerStatuses[j]
 			if s.Name != w.Name {

@@ -39,9 +39,9 @@ type Conditions struct {
 	Status   policies.Status
 	Policies *sizing.Policies
 	// Confined: this updater reads one namespace alone, so the conditions of an updater that reads all take precedence.
-	Confined bool
-	Nodes    snapshot.Informer // nil: nodes cannot be read
-	Growth   *snapshot.Growth  // set with Nodes
+	Confined       bool
+	Nodes          snapshot.Informer        // nil: nodes cannot be read
+	NodeAutoscaler *snapshot.NodeAutoscaler // set with Nodes
 	// Election of updaters, with Kube. Nil: this process leads.
 	Election *flags.Election
 	Kube     kubernetes.Interface
@@ -74,15 +74,15 @@ func (c *Conditions) cluster(ctx context.Context, now time.Time) (all clusterSha
 			return all
 		}
 	}
-	c.Growth.Look(ctx, now)
+	c.NodeAutoscaler.Look(ctx, now)
 	all.standings = Standings{Usual: Acts, BesideNodeAutoscaler: Acts}
 	switch {
-	case !c.Growth.Known(): // it may be in a moment, so nobody leaves for that
+	case !c.NodeAutoscaler.Known(): // it may be in a moment, so nobody leaves for that
 		all.standings.Usual, all.seldom = Waits, true
 		all.obstacle = notSharing(reasonNodeAutoscaler, "acts as DryRun: it cannot be read whether nodes are added and removed; with spec.sharing.nodeAutoscaler: Accept that does not matter")
-	case c.Growth.Seen():
+	case c.NodeAutoscaler.Seen():
 		all.standings.Usual, all.seldom = Ends, true
-		all.obstacle = notSharing(reasonNodeAutoscaler, "acts as DryRun: nodes seem to be added and removed, and what sharing saves would be bought again: "+c.Growth.Sign()+
+		all.obstacle = notSharing(reasonNodeAutoscaler, "acts as DryRun: nodes seem to be added and removed, and what sharing saves would be bought again: "+c.NodeAutoscaler.Sign()+
 			"; spec.sharing.nodeAutoscaler: Accept shares all the same")
 	}
 	return all

@@ -158,9 +158,9 @@ func (d *division) pod(v *disruption.VPA, index int, p *disruption.Pod, mark *sh
 		}
 	}
 	d.result.shared[p.UID] = true
-	share.Kinds, share.Peak = a.kinds, make([]policy.Fitted, len(a.whole))
+	share.Kinds, share.Peak = a.kinds, make([]policy.ContainerTarget, len(a.whole))
 	for i := range a.whole {
-		share.Peak[i] = a.whole[i].Fitted
+		share.Peak[i] = a.whole[i].Target
 	}
 	p.Share, p.Containers = share, withoutKinds(a.whole, a.kinds)
 	d.move(v, &a, p)
@@ -275,7 +275,7 @@ func (d *division) waits(part *sharePart, a *aim, node string) reason.Reason {
 	}
 	for i := range a.whole {
 		for k, shared := range a.kinds {
-			has, seen := a.whole[i].Asked.Requests.Value(resources.Kind(k)), a.shared.Requests[i][k]
+			has, seen := a.whole[i].Spec.Requests.Value(resources.Kind(k)), a.shared.Requests[i][k]
 			if shared && !a.peak[k] && math.Abs(float64(has)-seen) > nearSeen[k] {
 				return reason.ChangedOutside
 			}
@@ -303,7 +303,7 @@ func withoutKinds(whole []disruption.Container, kinds [resources.Kinds]bool) []d
 	for i := range containers {
 		for kind := range resources.Kind(resources.Kinds) {
 			if kinds[kind] {
-				containers[i].Fitted = without(containers[i].Fitted, kind)
+				containers[i].Target = without(containers[i].Target, kind)
 			}
 		}
 	}

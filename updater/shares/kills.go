@@ -27,7 +27,7 @@ func (d *division) killed(v *disruption.VPA, a *aim, p *disruption.Pod) (memory,
 		if c.OOM.Ended.IsZero() || p.Ready && d.now.Sub(c.OOM.Ended) >= sharing.OOMPause {
 			continue
 		}
-		kill, of := d.kill(v, a, p, c), killedContainer{types.UID(p.UID), c.Current.Name}
+		kill, of := d.kill(v, a, p, c), killedContainer{types.UID(p.UID), c.Actual.Name}
 		kill.Recorded = d.kills[of]
 		answer := sharing.AfterOOM(kill)
 		if answer.Recorded {
@@ -48,7 +48,7 @@ func (d *division) kill(v *disruption.VPA, a *aim, p *disruption.Pod, c *disrupt
 	object, err := d.Pods.Pods(p.Namespace).Get(p.Name)
 	kill := sharing.OOMKill{
 		At: c.OOM.Ended, Shared: a.kinds[resources.Memory], Gone: err != nil || string(object.UID) != p.UID || object.DeletionTimestamp != nil,
-		Recommended: !v.Outdated && a.vpa.Recommendation[c.Current.Name].Target.Has(resources.Memory),
+		Recommended: !v.Outdated && a.vpa.Recommendation[c.Actual.Name].Target.Has(resources.Memory),
 	}
 	if s := a.shared; s != nil {
 		kill.Excluded, kill.Off, kill.Rank = s.Apart == reason.Excluded, s.Apart == reason.SharingOff, s.Sharing.Rank

@@ -12,7 +12,7 @@ import (
 
 // sharePart is the target of the shared kinds of a pod.
 type sharePart struct {
-	fitted         []policy.Fitted
+	fitted         []policy.ContainerTarget
 	shrinks, grows [resources.Kinds]bool
 }
 
@@ -51,7 +51,7 @@ func (p *sharePart) growth(whole []disruption.Container) *sharePart {
 	some := &sharePart{fitted: slices.Clone(p.fitted), grows: p.grows}
 	for i := range some.fitted {
 		for k := range resources.Kind(resources.Kinds) {
-			if wanted, found := some.fitted[i].Requests.Get(k); found && wanted < whole[i].Asked.Requests.Value(k) {
+			if wanted, found := some.fitted[i].Requests.Get(k); found && wanted < whole[i].Spec.Requests.Value(k) {
 				some.fitted[i] = without(some.fitted[i], k)
 			}
 		}
@@ -71,7 +71,7 @@ func others(kinds, but [resources.Kinds]bool) [resources.Kinds]bool {
 func (a *aim) part() *sharePart {
 	part := &sharePart{fitted: a.fit()}
 	for i := range part.fitted {
-		f, asked := &part.fitted[i], &a.whole[i].Asked
+		f, asked := &part.fitted[i], &a.whole[i].Spec
 		for k := range resources.Kind(resources.Kinds) {
 			if !a.kinds[k] {
 				*f = without(*f, k)
@@ -103,7 +103,7 @@ func (a *aim) part() *sharePart {
 
 // keeps reports whether a container keeps its request of a kind: it has its peak, or its node is overcommitted and the
 // request would grow.
-func (a *aim) keeps(k resources.Kind, f *policy.Fitted, asked *policy.Container) bool {
+func (a *aim) keeps(k resources.Kind, f *policy.ContainerTarget, asked *policy.Container) bool {
 	wanted, some := f.Requests.Get(k)
 	if !some {
 		return false
@@ -125,13 +125,13 @@ func noLess(k resources.Kind, of, has resources.List) resources.List {
 }
 
 // fit returns the targets of the containers with their shares, or their peaks, as the recommendation.
-func (a *aim) fit() []policy.Fitted {
+func (a *aim) fit() []policy.ContainerTarget {
 	whole := a.whole
 	pod := policy.Pod{Containers: make([]policy.Container, len(whole))}
 	given := make(map[string]resources.Bounds, len(whole))
 	for i := range whole {
-		pod.Containers[i] = whole[i].Current
-		b, recommended := a.vpa.Recommendation[whole[i].Current.Name]
+		pod.Containers[i] = whole[i].Actual
+		b, recommended := a.vpa.Recommendation[whole[i].Actual.Name]
 		if !recommended {
 			continue
 		}
@@ -143,7 +143,7 @@ func (a *aim) fit() []policy.Fitted {
 				b.Target = b.Target.With(k, amountOf(a.shared.shares[i][k]))
 			}
 		}
-		given[whole[i].Current.Name] = b
+		given[whole[i].Actual.Name] = b
 	}
 	rules := a.vpa.Rules
 	rules.Sharing = &policy.Sharing{Kinds: a.kinds}
@@ -162,7 +162,7 @@ func (a *aim) fit() []policy.Fitted {
 func amountOf(share float64) resources.Amount { return resources.Amount(math.Floor(share + 1e-6)) }
 
 // without removes a kind from the target of a container.
-func without(f policy.Fitted, k resources.Kind) policy.Fitted {
+func without(f policy.ContainerTarget, k resources.Kind) policy.ContainerTarget {
 	f.Requests, f.Limits = f.Requests.Without(k), f.Limits.Without(k)
 	f.Bounds = resources.Bounds{Lower: f.Bounds.Lower.Without(k), Target: f.Bounds.Target.Without(k), Upper: f.Bounds.Upper.Without(k)}
 	f.WithoutLimit[k] = false

@@ -18,12 +18,12 @@ import (
 
 // CapacityReader reads the free capacity of nodes and quotas. Nothing limits the zero value.
 type CapacityReader struct {
-	Pods          corelisters.PodLister
-	Nodes         corelisters.NodeLister          // nil: unknown
-	NodeInformer  Informer                        // set with Nodes
-	Quotas        corelisters.ResourceQuotaLister // nil: none
-	QuotaInformer Informer                        // set with Quotas
-	Growth        *Growth                         // nil: nodes are not added
+	Pods           corelisters.PodLister
+	Nodes          corelisters.NodeLister          // nil: unknown
+	NodeInformer   Informer                        // set with Nodes
+	Quotas         corelisters.ResourceQuotaLister // nil: none
+	QuotaInformer  Informer                        // set with Quotas
+	NodeAutoscaler *NodeAutoscaler                 // nil: nodes are not added
 }
 
 // Room returns the free capacity of nodes and quotas; nil: both are unknown. It counts all pods, with and without a
@@ -53,7 +53,7 @@ func (r CapacityReader) Room() (*disruption.Capacity, error) {
 		}
 	}
 	known := disruption.NewCapacity(nodes, quotas)
-	if r.Growth != nil && r.Growth.Seen() {
+	if r.NodeAutoscaler != nil && r.NodeAutoscaler.Seen() {
 		known.Growing()
 	}
 	return known, nil

@@ -17,7 +17,7 @@ import (
 const lookAgain = 5 * time.Minute
 
 // Growth caches whether a node autoscaler seems to add nodes.
-type Growth struct {
+type NodeAutoscaler struct {
 	Kube     kubernetes.Interface
 	Nodes    corelisters.NodeLister // nil: nodes cannot be seen
 	Informer Informer               // set with Nodes
@@ -28,7 +28,7 @@ type Growth struct {
 }
 
 // Look searches for signs again after lookAgain, and reports whether the result changed.
-func (g *Growth) Look(ctx context.Context, now time.Time) (news bool) {
+func (g *NodeAutoscaler) Look(ctx context.Context, now time.Time) (news bool) {
 	if !g.looked.IsZero() && now.Sub(g.looked) < lookAgain {
 		return false
 	}
@@ -45,19 +45,19 @@ func (g *Growth) Look(ctx context.Context, now time.Time) (news bool) {
 }
 
 // Seen reports whether nodes seem to be added.
-func (g *Growth) Seen() bool { return g.sign != "" }
+func (g *NodeAutoscaler) Seen() bool { return g.sign != "" }
 
 // Known reports whether a search has succeeded.
-func (g *Growth) Known() bool { return g.known }
+func (g *NodeAutoscaler) Known() bool { return g.known }
 
 // Sign describes the sign that was found, or is empty.
-func (g *Growth) Sign() string { return g.sign }
+func (g *NodeAutoscaler) Sign() string { return g.sign }
 
 // Explain returns a sentence for users about the effect on evictions.
-func (g *Growth) Explain() string { return client.ExplainEvictionRoom(g.sign) }
+func (g *NodeAutoscaler) Explain() string { return client.ExplainEvictionRoom(g.sign) }
 
 // labels returns the labels of all nodes; none while nodes are unknown.
-func (g *Growth) labels(context.Context) ([]map[string]string, error) {
+func (g *NodeAutoscaler) labels(context.Context) ([]map[string]string, error) {
 	if g.Nodes == nil || !g.Informer.HasSynced() {
 		return nil, nil
 	}

@@ -257,7 +257,7 @@ var plainSizing = map[bool]*policy.Pod{false: {}, true: {StaysBurstable: true}}
 
 // equalContainers compares containers without targets.
 func equalContainers(a, b disruption.Container) bool {
-	return a.Observed == b.Observed && a.Current == b.Current && a.Asked == b.Asked && a.Restarts == b.Restarts && a.OOM == b.OOM
+	return a.Observed == b.Observed && a.Actual == b.Actual && a.Spec == b.Spec && a.Restarts == b.Restarts && a.OOM == b.OOM
 }
 
 // withDeclared returns a pod with that annotation about its declared memory. The pod itself belongs to a cache.

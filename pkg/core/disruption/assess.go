@@ -83,7 +83,7 @@ func (a Assessment) judge(p *Pod, c Config, now time.Time) reason.Reason {
 
 // ViolatesLimitRange reports whether a LimitRange would refuse the pod.
 func (p *Pod) ViolatesLimitRange() bool {
-	return slices.ContainsFunc(p.Containers, func(c Container) bool { return slices.ContainsFunc(c.Fitted.Notes, policy.Note.Refused) })
+	return slices.ContainsFunc(p.Containers, func(c Container) bool { return slices.ContainsFunc(c.Target.Notes, policy.Note.Refused) })
 }
 
 // Admits reports whether one container of the pod meets all requirements.
@@ -98,8 +98,8 @@ func (v *VPA) Admits(p *Pod) bool {
 func (c *Container) meets(r Requirement) bool {
 	met := false
 	for k := range resources.Kind(resources.Kinds) {
-		request := c.Current.Requests.Value(k)
-		target, ok := c.Fitted.Bounds.Target.Get(k)
+		request := c.Actual.Requests.Value(k)
+		target, ok := c.Target.Bounds.Target.Get(k)
 		met = met || ok && r.Kinds[k] && (r.Higher && target > request || !r.Higher && target < request)
 	}
 	return met
@@ -127,18 +127,18 @@ func (p *Pod) Distance() Distance {
 			continue
 		}
 		for k := range resources.Kind(resources.Kinds) {
-			target, ok := c.Fitted.Bounds.Target.Get(k)
+			target, ok := c.Target.Bounds.Target.Get(k)
 			if !ok {
 				continue
 			}
-			request, has := c.Current.Requests.Get(k)
+			request, has := c.Actual.Requests.Get(k)
 			sized[k] = true
 			requests[k], targets[k] = requests[k].Add(request), targets[k].Add(target)
 			a.Grows = a.Grows || !has || target > request
-			a.OutOfBounds = a.OutOfBounds || !has || outside(c.Fitted.Bounds, k, request)
+			a.OutOfBounds = a.OutOfBounds || !has || outside(c.Target.Bounds, k, request)
 		}
-		if span := c.Fitted.MemoryLimit; span != (policy.LimitSpan{}) {
-			has, gets := c.Current.Limits.Value(resources.Memory), c.Fitted.Limits.Value(resources.Memory)
+		if span := c.Target.MemoryLimit; span != (policy.LimitSpan{}) {
+			has, gets := c.Actual.Limits.Value(resources.Memory), c.Target.Limits.Value(resources.Memory)
 			limits, wanted = limits.Add(has), wanted.Add(gets)
 			a.Grows = a.Grows || gets > has
 			a.OutOfBounds = a.OutOfBounds || has < span.Least || has > span.Most

@@ -64,8 +64,8 @@ func TestPodsThatComeBackUnchangedAreNotEvictedForEver(t *testing.T) {
 	left := resources.Amount(0)
 	cut := func(p *Pod) { // to what a quota leaves, which depends on how large the old pod was
 		left = 400 - left
-		p.Containers[0].Asked.Requests = resources.Of(left+90, (left+90)<<20)
-		p.Containers[0].Current = p.Containers[0].Asked
+		p.Containers[0].Spec.Requests = resources.Of(left+90, (left+90)<<20)
+		p.Containers[0].Actual = p.Containers[0].Spec
 	}
 	require.LessOrEqual(t, evictions(remembered(Recreate, 2, nil), 24*60, cut), 10, "one a minute without back-off")
 
@@ -107,7 +107,7 @@ func TestAPauseIsWrittenOnPodsAndReadFromThem(t *testing.T) {
 	require.NotEmpty(t, planned(v, State{}, defaults(), noon.Add(time.Minute)).Actions, "an owner that is not known is not remembered")
 	v = remembered(Recreate, 2, func(_ int, p *Pod) {
 		p.Noted = &Noted{Backoff: want}
-		p.Containers[0].Asked.Requests, p.Containers[0].Current.Requests = p.Containers[0].Fitted.Requests, p.Containers[0].Fitted.Requests
+		p.Containers[0].Spec.Requests, p.Containers[0].Actual.Requests = p.Containers[0].Target.Requests, p.Containers[0].Target.Requests
 	})
 	require.Empty(t, planned(v, State{}, defaults(), noon.Add(time.Minute)).State.Owners, "a pod that has its size tells nothing any more")
 }
@@ -187,10 +187,10 @@ func TestWhatIsRememberedOfAnOwnerEndsADayAfterItsLastChange(t *testing.T) {
 
 func TestAResizeThatCameIsNotOneThatWasAskedForInVain(t *testing.T) {
 	v, memory := deployment(InPlaceOrRecreate, 1, pods(1, nil)...), State{}
-	memory.Recommended.tried("uid-p0", v.Pods[0].Fitted(), noon)
+	memory.Recommended.tried("uid-p0", v.Pods[0].Targets(), noon)
 	require.Contains(t, planned(v, memory, defaults(), noon).State.Recommended.Tries, "uid-p0")
-	v.Pods[0].Containers[0].Current = v.Pods[0].Containers[0].After()
-	v.Pods[0].Containers[0].Asked = v.Pods[0].Containers[0].Current
+	v.Pods[0].Containers[0].Actual = v.Pods[0].Containers[0].After()
+	v.Pods[0].Containers[0].Spec = v.Pods[0].Containers[0].Actual
 	require.Empty(t, planned(v, memory, defaults(), noon).State.Recommended.Tries)
 	v = deployment(InPlaceOrRecreate, 1, pods(1, nil)...)
 	require.Empty(t, planned(v, State{}, defaults(), noon).State.Recommended.Tries, "it was never asked for")
@@ -230,7 +230,7 @@ func rooms(free1, free2 resources.Amount, quotas ...Quota) *Capacity {
 }
 
 func housed(mode Mode, n int) *VPA {
-	return deployment(mode, n, pods(n, func(_ int, p *Pod) { p.Node, p.Footprint = "n1", p.Containers[0].Current.Requests })...)
+	return deployment(mode, n, pods(n, func(_ int, p *Pod) { p.Node, p.Footprint = "n1", p.Containers[0].Actual.Requests })...)
 }
 
 func TestWhatDoesNotFitIsNotTried(t *testing.T) {
@@ -275,7 +275,7 @@ func TestWhatDoesNotFitIsNotTried(t *testing.T) {
 // askedFor is the memory of a plan by which all pods were asked for what they would get.
 func askedFor(v *VPA) (m State) {
 	for i := range v.Pods {
-		m.Recommended.tried(v.Pods[i].UID, v.Pods[i].Fitted(), noon.Add(-time.Hour))
+		m.Recommended.tried(v.Pods[i].UID, v.Pods[i].Targets(), noon.Add(-time.Hour))
 	}
 	return m
 }
@@ -290,7 +290,7 @@ func TestAResizeIsSentToAFullNodeOnce(t *testing.T) {
 		v := housed(mode, 2)
 		first := plan(v, rooms(0, 0), State{})
 		require.Equal(t, []string{"resize p0: OutOfBounds", "skip p1: BudgetSpent"}, told(first), "and it is not evicted if that is refused")
-		first.State.Recommended.tried("uid-p0", v.Pods[0].Fitted(), noon)
+		first.State.Recommended.tried("uid-p0", v.Pods[0].Targets(), noon)
 		require.Equal(t, []string{"resize p1: OutOfBounds", "skip p0: NodeFull"}, told(plan(v, rooms(0, 0), first.State)), "once")
 		v.Pods[0].Containers[0] = container(100, 100, 1200, 1000)
 		require.Equal(t, "resize p0: OutOfBounds", told(plan(v, rooms(0, 0), first.State))[0], "another target")
@@ -326,7 +326,7 @@ func TestAShrinkingPodIsNotCutToItsTemplate(t *testing.T) {
 	shrinking := func(mode Mode, sized bool) View {
 		v := deployment(mode, 2, pods(2, func(_ int, p *Pod) {
 			p.Sized, p.Node, p.Containers = sized, "n1", []Container{container(900, 900, 300, 300)}
-			p.Footprint = p.Containers[0].Current.Requests
+			p.Footprint = p.Containers[0].Actual.Requests
 		})...)
 		tight := Quota{Requests: resources.Of(200, 9<<30)}
 		return View{VPAs: []VPA{*v}, Room: rooms(1, 1, tight)}
@@ -347,7 +347,7 @@ func TestAShrinkingPodIsNotCutToItsTemplate(t *testing.T) {
 
 func TestTheClassOfAPodIsKnownBeforeAsking(t *testing.T) {
 	unsized := func(_ int, p *Pod) {
-		p.Containers[0].Asked.Requests, p.Containers[0].Current.Requests = resources.List{}, resources.List{}
+		p.Containers[0].Spec.Requests, p.Containers[0].Actual.Requests = resources.List{}, resources.List{}
 	}
 	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, told(plans(t, deployment(InPlaceOrRecreate, 2, pods(2, unsized)...), defaults())))
 	require.Equal(t, []string{"skip p0: ClassWouldChange", "skip p1: ClassWouldChange"}, told(plans(t, deployment(InPlace, 2, pods(2, unsized)...), defaults())))
@@ -359,16 +359,16 @@ func TestAStaticCPUPolicyIsKnownBeforeAsking(t *testing.T) {
 	sized := func(cpu, wantCPU resources.Amount, static bool) func(int, *Pod) {
 		return func(_ int, p *Pod) {
 			c := container(cpu, 100, wantCPU, 1000)
-			c.Asked.Limits = c.Asked.Requests
-			c.Current, c.Fitted.Limits = c.Asked, c.Fitted.Requests
+			c.Spec.Limits = c.Spec.Requests
+			c.Actual, c.Target.Limits = c.Spec, c.Target.Requests
 			p.Static, p.Containers = static, []Container{c}
 		}
 	}
 	burstable := func(i int, p *Pod) {
 		sized(2000, 4000, true)(i, p)
 		c := &p.Containers[0]
-		c.Asked.Limits = resources.Of(9000, 9<<30)
-		c.Current.Limits, c.Fitted.Limits = c.Asked.Limits, c.Asked.Limits
+		c.Spec.Limits = resources.Of(9000, 9<<30)
+		c.Actual.Limits, c.Target.Limits = c.Spec.Limits, c.Spec.Limits
 	}
 	oneOf := func(i int, p *Pod) { // a pod is of one class: all of its containers count
 		sized(2000, 4000, true)(i, p)
@@ -406,8 +406,8 @@ func TestAStaticCPUPolicyIsKnownBeforeAsking(t *testing.T) {
 		for i := range v.Pods {
 			p := &v.Pods[i]
 			p.Resize = ResizeInfeasible
-			p.Containers[0].Asked.Requests = p.Containers[0].Asked.Requests.With(resources.CPU, 4000)
-			p.Containers[0].Asked.Limits = p.Containers[0].Asked.Requests
+			p.Containers[0].Spec.Requests = p.Containers[0].Spec.Requests.With(resources.CPU, 4000)
+			p.Containers[0].Spec.Limits = p.Containers[0].Spec.Requests
 		}
 		require.Equal(t, "resize p0: Retry", told(plans(t, v, defaults()))[0])
 	})
@@ -425,7 +425,7 @@ func TestAStaticCPUPolicyIsKnownBeforeAsking(t *testing.T) {
 }
 
 func TestAResizeThatNobodyActsOnIsNotWaitedForForEver(t *testing.T) {
-	v := deployment(InPlaceOrRecreate, 2, pods(2, func(_ int, p *Pod) { p.Containers[0].Asked.Requests = p.Containers[0].Fitted.Requests })...)
+	v := deployment(InPlaceOrRecreate, 2, pods(2, func(_ int, p *Pod) { p.Containers[0].Spec.Requests = p.Containers[0].Target.Requests })...)
 	first := plans(t, v, defaults())
 	require.Equal(t, []string{"skip p0: WaitingForNode", "skip p1: WaitingForNode"}, told(first))
 	later := planned(v, first.State, defaults(), noon.Add(time.Hour+1))
@@ -453,20 +453,20 @@ func TestAPinnedPodGetsMemoryAfterAKill(t *testing.T) {
 	for _, mode := range []Mode{InPlaceOrRecreate, InPlace} {
 		for i := range 8 {
 			has := policy.Container{Name: "c", Requests: resources.Of(1000, 1000), Limits: resources.Of(1000, 1000)}
-			c := Container{Observed: true, Current: has, Asked: has, OOM: OOM{Started: noon.Add(-time.Hour), Ended: noon.Add(-time.Minute)}}
-			c.Fitted = policy.Fitted{Name: "c", Requests: resources.Of(500, 2000), Limits: resources.Of(500, 2000),
+			c := Container{Observed: true, Actual: has, Spec: has, OOM: OOM{Started: noon.Add(-time.Hour), Ended: noon.Add(-time.Minute)}}
+			c.Target = policy.ContainerTarget{Name: "c", Requests: resources.Of(500, 2000), Limits: resources.Of(500, 2000),
 				Bounds: resources.Bounds{Target: resources.Of(500, 2000), Lower: resources.Of(400, 1900), Upper: resources.Of(600, 2100)}}
 			p := Pod{Namespace: "n", Name: "p", UID: "p", Node: "s", Static: true, Created: noon.Add(-48 * time.Hour), Started: noon.Add(-48 * time.Hour),
 				Ready: i&1 != 0, Boosted: i&2 != 0, Containers: []Container{c}}
 			if i&4 != 0 && mode == InPlace && !p.Boosted { // else it would have been evicted, or not been asked
-				p.Containers[0].Asked = policy.Container{Name: "c", Requests: resources.Of(500, 1000), Limits: resources.Of(500, 1000)}
+				p.Containers[0].Spec = policy.Container{Name: "c", Requests: resources.Of(500, 1000), Limits: resources.Of(500, 1000)}
 				p.Resize, p.ResizeSince = ResizeInfeasible, noon.Add(-time.Hour)
 			}
 			v := VPA{Namespace: "n", Name: "v", Mode: mode, Groups: []Group{{Replicas: 1, Key: "k"}}, Pods: []Pod{p}}
 			config := Config{MinReplicas: 1, Tolerance: 0.5, Threshold: 0.1, Lifetime: time.Hour, QuickOOM: 10 * time.Minute, InPlaceMode: true, FreeResizes: true}
 			before := State{}
 			if i&4 != 0 && mode == InPlace { // whatever became of the refusal since
-				put(&before.Recommended.Refused, p.UID, requests(p.Fitted()))
+				put(&before.Recommended.Refused, p.UID, requests(p.Targets()))
 				p.Resize = NotResizing
 				v.Pods[0] = p
 			}

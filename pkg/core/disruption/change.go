@@ -8,11 +8,11 @@ import (
 )
 
 // Recommended reports whether the container has a recommendation.
-func (c *Container) Recommended() bool { return !c.Fitted.Bounds.Target.Empty() }
+func (c *Container) Recommended() bool { return !c.Target.Bounds.Target.Empty() }
 
 // Changes reports whether the fitted values of kind k differ from others.
 func (c *Container) Changes(k resources.Kind, from policy.Container) bool {
-	return differs(c.Fitted.Requests, from.Requests, k) || differs(c.Fitted.Limits, from.Limits, k)
+	return differs(c.Target.Requests, from.Requests, k) || differs(c.Target.Limits, from.Limits, k)
 }
 
 // differs reports whether wanted names an amount of kind k that has lacks.
@@ -30,25 +30,25 @@ func differs(wanted, has resources.List, k resources.Kind) bool {
 
 // Changed reports whether the pod would get something else than it runs with.
 func (p *Pod) Changed() bool {
-	return p.Any(func(c *Container, k resources.Kind) bool { return c.Changes(k, c.Current) })
+	return p.Any(func(c *Container, k resources.Kind) bool { return c.Changes(k, c.Actual) })
 }
 
 // Asks reports whether a resize would write something new into the spec.
 func (p *Pod) Asks() bool {
-	return p.Any(func(c *Container, k resources.Kind) bool { return c.Changes(k, c.Asked) })
+	return p.Any(func(c *Container, k resources.Kind) bool { return c.Changes(k, c.Spec) })
 }
 
 // WouldRestart reports whether a resize would restart a container.
 func (p *Pod) WouldRestart() bool {
 	return p.Any(func(c *Container, k resources.Kind) bool {
-		return c.Restarts[k] && (c.Changes(k, c.Current) || c.Changes(k, c.Asked))
+		return c.Restarts[k] && (c.Changes(k, c.Actual) || c.Changes(k, c.Spec))
 	})
 }
 
 // RestartsFor reports whether giving f to the container restarts it.
-func (c *Container) RestartsFor(f policy.Fitted) bool {
+func (c *Container) RestartsFor(f policy.ContainerTarget) bool {
 	for k := range resources.Kind(resources.Kinds) {
-		if c.Restarts[k] && (differs(f.Requests, c.Asked.Requests, k) || differs(f.Limits, c.Asked.Limits, k)) {
+		if c.Restarts[k] && (differs(f.Requests, c.Spec.Requests, k) || differs(f.Limits, c.Spec.Limits, k)) {
 			return true
 		}
 	}
@@ -78,10 +78,10 @@ func (p *Pod) Change() Change {
 		if !one.Observed {
 			continue
 		}
-		c.Before[one.Asked.Name], c.After[one.Asked.Name] = one.Asked.Requests, one.After().Requests
-		if limit, some := separateLimit(one.Fitted); some {
-			name := one.Asked.Name + ofLimit
-			c.Before[name] = resources.List{}.With(resources.Memory, one.Asked.Limits.Value(resources.Memory))
+		c.Before[one.Spec.Name], c.After[one.Spec.Name] = one.Spec.Requests, one.After().Requests
+		if limit, some := separateLimit(one.Target); some {
+			name := one.Spec.Name + ofLimit
+			c.Before[name] = resources.List{}.With(resources.Memory, one.Spec.Limits.Value(resources.Memory))
 			c.After[name] = resources.List{}.With(resources.Memory, limit)
 		}
 	}
@@ -89,21 +89,21 @@ func (p *Pod) Change() Change {
 }
 
 // separateLimit returns the memory limit that is to be written, if it does not follow its request.
-func separateLimit(f policy.Fitted) (limit resources.Amount, some bool) {
+func separateLimit(f policy.ContainerTarget) (limit resources.Amount, some bool) {
 	if f.MemoryLimit == (policy.LimitSpan{}) {
 		return 0, false
 	}
 	return f.Limits.Get(resources.Memory)
 }
 
-// Fitted lists what the containers of the pod would get, those that the webhook
+// Targets lists what the containers of the pod would get, those that the webhook
 // did not see and those left alone excepted.
-func (p *Pod) Fitted() []policy.Fitted {
-	var all []policy.Fitted
+func (p *Pod) Targets() []policy.ContainerTarget {
+	var all []policy.ContainerTarget
 	for i := range p.Containers {
 		c := &p.Containers[i]
-		if c.Observed && (!c.Fitted.Requests.Empty() || !c.Fitted.Limits.Empty()) {
-			all = append(all, c.Fitted)
+		if c.Observed && (!c.Target.Requests.Empty() || !c.Target.Limits.Empty()) {
+			all = append(all, c.Target)
 		}
 	}
 	return all
@@ -118,7 +118,7 @@ func (p *Pod) Part(of [resources.Kinds]resources.Amount) *Pod {
 		c := &part.Containers[i]
 		for k, millionths := range of {
 			if millionths < policy.Whole {
-				c.Fitted = policy.Partial(resources.Kind(k), millionths, c.Asked, c.Fitted)
+				c.Target = policy.Partial(resources.Kind(k), millionths, c.Spec, c.Target)
 			}
 		}
 	}
@@ -132,11 +132,11 @@ func (p *Pod) KeepingCPU() *Pod {
 	kept.Containers = slices.Clone(p.Containers)
 	for i := range kept.Containers {
 		c := &kept.Containers[i]
-		if c.Fitted.Requests.Has(resources.CPU) {
-			c.Fitted.Requests = c.Fitted.Requests.With(resources.CPU, c.Current.Requests.Value(resources.CPU))
+		if c.Target.Requests.Has(resources.CPU) {
+			c.Target.Requests = c.Target.Requests.With(resources.CPU, c.Actual.Requests.Value(resources.CPU))
 		}
-		if c.Fitted.Limits.Has(resources.CPU) {
-			c.Fitted.Limits = c.Fitted.Limits.With(resources.CPU, c.Current.Limits.Value(resources.CPU))
+		if c.Target.Limits.Has(resources.CPU) {
+			c.Target.Limits = c.Target.Limits.With(resources.CPU, c.Actual.Limits.Value(resources.CPU))
 		}
 	}
 	return &kept
@@ -148,7 +148,7 @@ func (p *Pod) KeepingCPU() *Pod {
 // would come back with less than it uses.
 func (p *Pod) TakesMemory() bool {
 	return slices.ContainsFunc(p.Containers, func(c Container) bool {
-		asked, limited := c.Asked.Limits.Get(resources.Memory)
-		return limited && asked < c.Current.Limits.Value(resources.Memory)
+		asked, limited := c.Spec.Limits.Get(resources.Memory)
+		return limited && asked < c.Actual.Limits.Value(resources.Memory)
 	})
 }

@@ -25,7 +25,7 @@ func (p *Pod) classes() (has, gets policy.Class) {
 	before = append(before, p.Fixed...)
 	after := append(make([]policy.Container, 0, cap(before)), p.Fixed...)
 	for i := range p.Containers {
-		before = append(before, p.Containers[i].Asked)
+		before = append(before, p.Containers[i].Spec)
 		after = append(after, p.Containers[i].After())
 	}
 	return policy.ClassOf(before), policy.ClassOf(after)
@@ -36,7 +36,7 @@ func (p *Pod) classes() (has, gets policy.Class) {
 // runs, also where that is a share and no whole CPUs.
 func (p *Pod) CPURefused() bool {
 	if !p.Static || !slices.ContainsFunc(p.Containers, func(c Container) bool {
-		return c.After().Requests.Value(resources.CPU) != c.Current.Requests.Value(resources.CPU)
+		return c.After().Requests.Value(resources.CPU) != c.Actual.Requests.Value(resources.CPU)
 	}) {
 		return false
 	}

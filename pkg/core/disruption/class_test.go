@@ -10,7 +10,7 @@ import (
 )
 
 func TestPod_ChangesClassOnlyByItsOwnContainers(t *testing.T) {
-	p := Pod{Containers: []Container{{Observed: true, Fitted: policy.Fitted{Requests: resources.Of(1, 1)}}}}
+	p := Pod{Containers: []Container{{Observed: true, Target: policy.ContainerTarget{Requests: resources.Of(1, 1)}}}}
 	p.Fixed = []policy.Container{{Requests: resources.Of(1, 1)}}
 	require.False(t, p.ChangesClass(), "another container makes it burstable already")
 }

@@ -130,7 +130,7 @@ func (p *Pod) awaitsShare() bool {
 	}
 	some := false
 	for i := range p.Containers {
-		asked, has := &p.Containers[i].Asked, &p.Containers[i].Current
+		asked, has := &p.Containers[i].Spec, &p.Containers[i].Actual
 		for k := range resources.Kind(resources.Kinds) {
 			if asked.Requests.Value(k) == has.Requests.Value(k) && asked.Limits.Value(k) == has.Limits.Value(k) {
 				continue

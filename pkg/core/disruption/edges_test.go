@@ -13,7 +13,7 @@ import (
 // A resize that does not come about is waited for up to its time, that moment included.
 func TestAResizeIsWaitedForUpToItsTime(t *testing.T) {
 	gives := func(p *Pod) {
-		p.Containers[0].Current.Limits, p.Containers[0].Asked.Limits = resources.Of(500, 400<<20), resources.Of(500, 200<<20)
+		p.Containers[0].Actual.Limits, p.Containers[0].Spec.Limits = resources.Of(500, 400<<20), resources.Of(500, 200<<20)
 	}
 	for name, c := range map[string]struct {
 		state  ResizeState
@@ -34,7 +34,7 @@ func TestAResizeIsWaitedForUpToItsTime(t *testing.T) {
 			p.Resize = c.state
 			first := func(age time.Duration) string {
 				p.ResizeSince = noon.Add(-age)
-				v.Pods[1].Containers[0].Current = granted(v.Pods[1])
+				v.Pods[1].Containers[0].Actual = granted(v.Pods[1])
 				return told(plans(t, v, defaults()))[0]
 			}
 			if c.state == NotResizing && mode == Recreate {
@@ -91,7 +91,7 @@ func TestSeveralPodsThatRestartHoldEachOther(t *testing.T) {
 	v := restarting(4, func(i int, p *Pod) {
 		if i < 2 {
 			asked(p)
-			p.Containers[0].Fitted.Requests = resources.Of(3000, 3000<<20) // by now
+			p.Containers[0].Target.Requests = resources.Of(3000, 3000<<20) // by now
 		}
 	})
 	v.Mode = InPlace
@@ -101,7 +101,7 @@ func TestSeveralPodsThatRestartHoldEachOther(t *testing.T) {
 	v.Pods[0].Resize, v.Pods[1].Resize = ResizeInProgress, ResizeInProgress
 	v.Pods[0].ResizeSince, v.Pods[1].ResizeSince = noon.Add(-time.Minute), noon.Add(-2*time.Minute)
 	require.Equal(t, []string{"resize p1: Retry"}, told(plans(t, v, c))[:1])
-	v.Pods[1].Containers[0].Current, v.Pods[1].Resize = v.Pods[1].Containers[0].Asked, NotResizing
+	v.Pods[1].Containers[0].Actual, v.Pods[1].Resize = v.Pods[1].Containers[0].Spec, NotResizing
 	require.Equal(t, "resize p0: Retry", told(plans(t, v, c))[0], "one alone may get another target")
 }
 
@@ -123,7 +123,7 @@ func TestAKillIsNoReasonToChangeLimitsAlone(t *testing.T) {
 	for memory, want := range map[resources.Amount]reason.Reason{1000: reason.SmallChange, 900: ""} {
 		p := small("p0")
 		p.Containers[0] = container(1000, memory, 1000, 1000)
-		p.Containers[0].Fitted.Limits = resources.Of(2000, 2000<<20)
+		p.Containers[0].Target.Limits = resources.Of(2000, 2000<<20)
 		p.Containers[0].OOM = OOM{Started: noon.Add(-2 * time.Minute), Ended: noon.Add(-time.Minute)}
 		require.Equal(t, want, Assess(deployment(Recreate, 1), &p, defaults(), noon).Reason)
 	}

@@ -41,7 +41,7 @@ func TestWhichReasonAHeldPodHas(t *testing.T) {
 		"unchanged":             {func(p *Pod) { p.Containers[0] = container(1000, 1000, 1000, 1000) }, reason.RevertBackoff},
 		"a small change":        {func(p *Pod) { p.Containers[0] = container(1000, 1000, 1010, 1000) }, reason.SmallChange},
 		"too young":             {func(p *Pod) { p.Containers[0] = container(1000, 1000, 1500, 1500); p.Started = noon }, reason.TooYoung},
-		"nothing is left of it": {func(p *Pod) { p.Containers[0].Fitted = policy.Fitted{Name: "app"} }, reason.RevertBackoff},
+		"nothing is left of it": {func(p *Pod) { p.Containers[0].Target = policy.ContainerTarget{Name: "app"} }, reason.RevertBackoff},
 		"sizes of the pod":      {func(p *Pod) { p.PodLevel = true }, reason.PodLevelResources},
 		"held, and boosted":     {func(p *Pod) { p.Boosted = true }, reason.Boosted},
 		"held, and not free":    {func(p *Pod) { p.Resize = ResizeInProgress }, reason.RevertBackoff},
@@ -72,14 +72,14 @@ func TestAHeldPodGetsMemoryAfterAKillAndNothingElse(t *testing.T) {
 	require.Equal(t, none, told(plans(t, held(), defaults())), "it was not killed")
 	require.Equal(t, none, told(plans(t, held(wasKilled, func(p *Pod) { p.MemoryOnly = false }), defaults())), "its rollout does not allow that")
 	require.Equal(t, none, told(plans(t, held(wasKilled, func(p *Pod) {
-		p.Containers[0].Fitted.Requests = resources.Of(1000, 50<<20)
+		p.Containers[0].Target.Requests = resources.Of(1000, 50<<20)
 	}), defaults())), "it would get less memory")
 
 	for _, ready := range []bool{true, false} {
 		v := held(wasKilled, func(p *Pod) { p.Ready = ready })
 		v.Pods[0].Containers = append(v.Pods[0].Containers, container(100, 100, 1000, 1000)) // was not killed
-		v.Pods[0].Containers[1].Current.Name, v.Pods[0].Containers[1].Asked.Name, v.Pods[0].Containers[1].Fitted.Name = "proxy", "proxy", "proxy"
-		before := v.Pods[0].Containers[0].Fitted
+		v.Pods[0].Containers[1].Actual.Name, v.Pods[0].Containers[1].Spec.Name, v.Pods[0].Containers[1].Target.Name = "proxy", "proxy", "proxy"
+		before := v.Pods[0].Containers[0].Target
 		r := plans(t, v, defaults())
 		require.Len(t, r.Actions, 1)
 		require.Equal(t, "p0", r.Actions[0].Pod)
@@ -92,7 +92,7 @@ func TestAHeldPodGetsMemoryAfterAKillAndNothingElse(t *testing.T) {
 			require.Equal(t, want, c.Requests, c.Name)
 			require.Empty(t, c.Limits)
 		}
-		require.Equal(t, before, v.Pods[0].Containers[0].Fitted, "the view stays as it is")
+		require.Equal(t, before, v.Pods[0].Containers[0].Target, "the view stays as it is")
 	}
 }
 

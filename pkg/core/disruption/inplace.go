@@ -31,7 +31,7 @@ func (p *plan) inPlace(v *VPA, c candidate, s Situation) {
 			return
 		}
 		if decision == JustRefused { // what was asked for, and nothing else
-			put(&p.result.State.Recommended.Refused, c.pod.UID, requests(c.pod.Fitted()))
+			put(&p.result.State.Recommended.Refused, c.pod.UID, requests(c.pod.Targets()))
 		}
 		p.skip(v, c.pod, s.skipReason(why))
 		return
@@ -156,15 +156,15 @@ func (p *plan) asMuchAsFits(pod *Pod) *Pod {
 
 // After is what the spec of the container would ask for.
 func (c *Container) After() policy.Container {
-	after := c.Asked
+	after := c.Spec
 	if !c.Observed {
 		return after
 	}
 	for k := range resources.Kind(resources.Kinds) {
-		if a, ok := c.Fitted.Requests.Get(k); ok {
+		if a, ok := c.Target.Requests.Get(k); ok {
 			after.Requests = after.Requests.With(k, a)
 		}
-		if a, ok := c.Fitted.Limits.Get(k); ok {
+		if a, ok := c.Target.Limits.Get(k); ok {
 			after.Limits = after.Limits.With(k, a)
 		}
 	}
@@ -178,11 +178,11 @@ func (p *Pod) Need() Need {
 		c := &p.Containers[i]
 		after := c.After()
 		for k := range resources.Kind(resources.Kinds) {
-			has := max(c.Asked.Requests.Value(k), c.Current.Requests.Value(k))
+			has := max(c.Spec.Requests.Value(k), c.Actual.Requests.Value(k))
 			if by := after.Requests.Value(k) - has; by != 0 {
 				n.Wants = n.Wants.With(k, n.Wants.Value(k).Add(by))
 			}
-			if by := after.Limits.Value(k) - c.Asked.Limits.Value(k); by > 0 {
+			if by := after.Limits.Value(k) - c.Spec.Limits.Value(k); by > 0 {
 				n.More = n.More.With(k, n.More.Value(k).Add(by))
 			}
 			n.Limits = n.Limits.With(k, n.Limits.Value(k).Add(after.Limits.Value(k)))
@@ -191,7 +191,7 @@ func (p *Pod) Need() Need {
 	n.Back = n.Wants
 	for i := range p.peak() { // a share ends with the pod
 		whole := p.Containers[i]
-		whole.Fitted = p.Share.Peak[i]
+		whole.Target = p.Share.Peak[i]
 		after, shared := whole.After().Requests, p.Containers[i].After().Requests
 		for k := range resources.Kind(resources.Kinds) {
 			n.Back = n.Back.With(k, n.Back.Value(k).Add(after.Value(k)-shared.Value(k)))

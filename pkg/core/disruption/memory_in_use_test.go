@@ -16,7 +16,7 @@ func TestPodIsNotEvictedBecauseItsMemoryIsInUse(t *testing.T) {
 		p := small("p0")
 		p.Resize, p.ResizeSince = ResizeError, noon.Add(-since)
 		c := &p.Containers[0]
-		c.Current.Limits, c.Asked.Limits = resources.Of(500, from<<20), resources.Of(500, to<<20)
+		c.Actual.Limits, c.Spec.Limits = resources.Of(500, from<<20), resources.Of(500, to<<20)
 		return deployment(InPlaceOrRecreate, 2, p, small("p1"))
 	}
 	first := func(v *VPA) string { return told(plans(t, v, defaults()))[0] }

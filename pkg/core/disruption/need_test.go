@@ -13,8 +13,8 @@ import (
 func TestAnInitContainerIsNotCountedBesideTheOthers(t *testing.T) {
 	pod := func(has, wants, starting resources.Amount) *Pod {
 		c := policy.Container{Name: "c", Requests: resources.Of(has, has)}
-		return &Pod{Footprint: resources.Of(has+10, has+10), Starting: resources.Of(starting, 0), Containers: []Container{{Observed: true, Current: c, Asked: c,
-			Fitted: policy.Fitted{Name: "c", Requests: resources.Of(wants, wants)}}}}
+		return &Pod{Footprint: resources.Of(has+10, has+10), Starting: resources.Of(starting, 0), Containers: []Container{{Observed: true, Actual: c, Spec: c,
+			Target: policy.ContainerTarget{Name: "c", Requests: resources.Of(wants, wants)}}}}
 	}
 	for name, c := range map[string]struct{ has, wants, starting, before, after resources.Amount }{
 		"no init container":                   {100, 300, 0, 110, 310},

@@ -62,8 +62,8 @@ func (p *Pod) WantsOOMResize() bool {
 // progress, such as a revert, may request more than the recommendation.
 func (c *Container) moreMemory() bool {
 	const k = resources.Memory
-	return c.Fitted.Requests.Value(k) > max(c.Current.Requests.Value(k), c.Asked.Requests.Value(k)) ||
-		c.Fitted.MemoryLimit != (policy.LimitSpan{}) && c.Fitted.Limits.Value(k) > max(c.Current.Limits.Value(k), c.Asked.Limits.Value(k))
+	return c.Target.Requests.Value(k) > max(c.Actual.Requests.Value(k), c.Spec.Requests.Value(k)) ||
+		c.Target.MemoryLimit != (policy.LimitSpan{}) && c.Target.Limits.Value(k) > max(c.Actual.Limits.Value(k), c.Spec.Limits.Value(k))
 }
 
 // withMemory returns a held pod that gets nothing but memory, for those of its containers that
@@ -79,7 +79,7 @@ func (p *Pod) withMemory() *Pod {
 		grows := c.Observed && !c.OOM.Ended.IsZero() && c.moreMemory()
 		for k := range resources.Kind(resources.Kinds) {
 			if k != resources.Memory || !grows {
-				c.Fitted.Requests, c.Fitted.Limits = c.Fitted.Requests.Without(k), c.Fitted.Limits.Without(k)
+				c.Target.Requests, c.Target.Limits = c.Target.Requests.Without(k), c.Target.Limits.Without(k)
 			}
 		}
 	}

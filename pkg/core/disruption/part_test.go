@@ -53,9 +53,9 @@ func TestAPodThatGotAPartWaitsForMoreRoom(t *testing.T) {
 	require.Equal(t, []string{"resize p0: OutOfBounds"}, told(first))
 	did(&first.State, first.Actions[0], noon)
 	pod := &v.Pods[0]
-	pod.Containers[0].Asked.Requests = first.Actions[0].Containers[0].Requests
-	pod.Containers[0].Current = pod.Containers[0].Asked
-	pod.Footprint = pod.Containers[0].Current.Requests
+	pod.Containers[0].Spec.Requests = first.Actions[0].Containers[0].Requests
+	pod.Containers[0].Actual = pod.Containers[0].Spec
+	pod.Footprint = pod.Containers[0].Actual.Requests
 
 	r := Plan(View{VPAs: []VPA{*v}, Room: tight(40)}, first.State, capping(), noon.Add(time.Minute))
 	require.Equal(t, []string{"skip p0: NodeFull"}, told(r), "40m more are not worth a resize")
@@ -67,7 +67,7 @@ func TestLimitsKeepTheirProportionInAPart(t *testing.T) {
 	v := housed(InPlace, 2)
 	v.Pods = v.Pods[:1]
 	c := &v.Pods[0].Containers[0]
-	c.Asked.Limits, c.Current.Limits, c.Fitted.Limits = resources.Of(200, 100<<20), resources.Of(200, 100<<20), resources.Of(2000, 1000<<20)
+	c.Spec.Limits, c.Actual.Limits, c.Target.Limits = resources.Of(200, 100<<20), resources.Of(200, 100<<20), resources.Of(2000, 1000<<20)
 	for name, quota := range map[string]Quota{"of requests": {Requests: resources.Of(450, 450<<20)}, "of limits": {Limits: resources.Of(900, 450<<20)}} {
 		r := Plan(View{VPAs: []VPA{*v}, Room: rooms(4, 0, quota)}, State{}, capping(), noon)
 		require.Equal(t, []string{"resize p0: OutOfBounds"}, told(r), name)

@@ -37,10 +37,10 @@ type Subject struct {
 type Action struct {
 	Subject
 	Stage      Stage
-	Evict      bool            // else resize
-	Cause      Cause           // why
-	Containers []policy.Fitted // what the pod would get; containers left alone are missing
-	Restarts   bool            // a resize restarts a container, so it is a disruption
+	Evict      bool                     // else resize
+	Cause      Cause                    // why
+	Containers []policy.ContainerTarget // what the pod would get; containers left alone are missing
+	Restarts   bool                     // a resize restarts a container, so it is a disruption
 	// Restart is what State.Record remembers of a resize that restarts a ready
 	// pod; else the zero value.
 	Restart Restart
@@ -416,7 +416,7 @@ func (p *plan) stabilizing(g Group, pod *Pod) reason.Reason {
 }
 
 func (p *plan) add(v *VPA, pod *Pod, a Action) {
-	a.Subject, a.Containers = subject(v, pod), pod.Fitted()
+	a.Subject, a.Containers = subject(v, pod), pod.Targets()
 	a.Owner, a.Change = v.GroupOf(pod).Key, pod.Change()
 	for i := range v.Pods {
 		if v.Pods[i].Group == pod.Group && v.Pods[i].Created.After(a.Newest) {

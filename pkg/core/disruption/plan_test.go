@@ -23,7 +23,7 @@ func defaults() Config {
 func container(cpu, memory, wantCPU, wantMemory resources.Amount) Container {
 	target := resources.Of(wantCPU, wantMemory<<20)
 	has := policy.Container{Name: "app", Requests: resources.Of(cpu, memory<<20)}
-	return Container{Observed: true, Current: has, Asked: has, Fitted: policy.Fitted{Name: "app", Requests: target,
+	return Container{Observed: true, Actual: has, Spec: has, Target: policy.ContainerTarget{Name: "app", Requests: target,
 		Bounds: resources.Bounds{Lower: resources.Of(wantCPU/2, wantMemory<<19), Target: target, Upper: resources.Of(2*wantCPU, wantMemory<<21)}}}
 }
 
@@ -109,7 +109,7 @@ func TestUnknownReplicasCountTheLivePods(t *testing.T) {
 
 // Mode InPlace respects what was decided.
 func TestInPlaceWaits(t *testing.T) {
-	asked := func(p *Pod) { p.Containers[0].Asked.Requests = p.Containers[0].Fitted.Requests }
+	asked := func(p *Pod) { p.Containers[0].Spec.Requests = p.Containers[0].Target.Requests }
 	v := deployment(InPlace, 8,
 		pods(8, func(i int, p *Pod) {
 			switch i {
@@ -195,13 +195,13 @@ func TestNothingIsDisruptedWithoutEffect(t *testing.T) {
 		change func(*Pod)
 		want   reason.Reason
 	}{
-		"has what it would get":                         {func(p *Pod) { p.Containers[0].Current.Requests = p.Containers[0].Fitted.Requests }, reason.Unchanged},
-		"spec asks for it":                              {func(p *Pod) { p.Containers[0].Asked.Requests = p.Containers[0].Fitted.Requests }, reason.WaitingForNode},
+		"has what it would get":                         {func(p *Pod) { p.Containers[0].Actual.Requests = p.Containers[0].Target.Requests }, reason.Unchanged},
+		"spec asks for it":                              {func(p *Pod) { p.Containers[0].Spec.Requests = p.Containers[0].Target.Requests }, reason.WaitingForNode},
 		"only a container that came later would change": {func(p *Pod) { p.Containers[0].Observed = false }, reason.Unchanged},
 		"would be refused": {func(p *Pod) {
-			p.Containers[0].Fitted.Notes = []policy.Note{{Kind: resources.CPU, Reason: policy.OutsideRange}}
+			p.Containers[0].Target.Notes = []policy.Note{{Kind: resources.CPU, Reason: policy.OutsideRange}}
 		}, reason.OutsideLimitRange},
-		"no recommendation": {func(p *Pod) { p.Containers[0].Fitted = policy.Fitted{Name: "app"} }, reason.NoRecommendation},
+		"no recommendation": {func(p *Pod) { p.Containers[0].Target = policy.ContainerTarget{Name: "app"} }, reason.NoRecommendation},
 		"no start time": {func(p *Pod) {
 			p.Containers[0] = container(900, 900, 1000, 1000)
 			p.Started = time.Time{}
@@ -257,9 +257,9 @@ func TestRefusedByTheNode(t *testing.T) {
 	require.Contains(t, told(Plan(View{VPAs: []VPA{*v}}, memory, defaults(), noon)), "evict p0: ResizeStuck", "the resize is not tried again")
 
 	v.Mode = InPlace
-	v.Pods[0].Containers[0].Fitted.Requests = resources.Of(1001, 999<<20)
+	v.Pods[0].Containers[0].Target.Requests = resources.Of(1001, 999<<20)
 	require.Contains(t, told(Plan(View{VPAs: []VPA{*v}}, again.State, defaults(), noon)), "resize p0: OutOfBounds", "one target is lower")
-	v.Pods[0].Containers[0].Current.Requests = resources.Of(1000, 1000<<20)
+	v.Pods[0].Containers[0].Actual.Requests = resources.Of(1000, 1000<<20)
 	require.Empty(t, Plan(View{VPAs: []VPA{*v}}, again.State, defaults(), noon).State.Recommended.Refused, "it was granted after all")
 }
 
@@ -267,17 +267,17 @@ func TestRefusedByTheNode(t *testing.T) {
 // asked for, which may be in a later pass.
 func TestATargetThatWasNotAskedForIsNotRefused(t *testing.T) {
 	v := deployment(InPlace, 2, pods(2, func(_ int, p *Pod) {
-		p.Resize, p.Containers[0].Asked.Requests = ResizeInfeasible, resources.Of(9000, 9<<30)
+		p.Resize, p.Containers[0].Spec.Requests = ResizeInfeasible, resources.Of(9000, 9<<30)
 	})...)
 	first := plans(t, v, defaults())
 	require.Equal(t, []string{"resize p0: Retry", "skip p1: BudgetSpent"}, told(first))
-	v.Pods[0] = pods(1, func(_ int, p *Pod) { p.Containers[0].Current, p.Containers[0].Asked = granted(*p), granted(*p) })[0]
+	v.Pods[0] = pods(1, func(_ int, p *Pod) { p.Containers[0].Actual, p.Containers[0].Spec = granted(*p), granted(*p) })[0]
 	require.Equal(t, []string{"resize p1: Retry", "skip p0: Unchanged"}, told(Plan(View{VPAs: []VPA{*v}}, first.State, defaults(), noon)))
 }
 
 // granted is what the container of a pod runs with when it has what it would get.
 func granted(p Pod) policy.Container {
-	f := p.Containers[0].Fitted
+	f := p.Containers[0].Target
 	return policy.Container{Name: f.Name, Requests: f.Requests, Limits: f.Limits}
 }
 
@@ -297,7 +297,7 @@ func TestRequirements(t *testing.T) {
 		same.Requirements = []Requirement{{Kinds: down.Kinds, Higher: higher}}
 		require.Empty(t, plans(t, same, defaults()).Actions, "what stays is neither higher nor lower")
 	}
-	v.Pods[0].Containers[0].Current.Requests = resources.List{}.With(resources.CPU, 5)
+	v.Pods[0].Containers[0].Actual.Requests = resources.List{}.With(resources.CPU, 5)
 	require.Equal(t, []string{"evict p0: OutOfBounds"}, told(plans(t, v, defaults()))[:1], "without a request everything is met")
 }
 

@@ -20,11 +20,11 @@ func TestPlan_ResizesProtectedPodsWithoutEviction(t *testing.T) {
 	}
 	infeasible := func(p *Pod) {
 		p.Resize, p.ResizeSince = ResizeInfeasible, noon.Add(-time.Hour)
-		p.Containers[0].Asked.Requests = p.Containers[0].Fitted.Requests
+		p.Containers[0].Spec.Requests = p.Containers[0].Target.Requests
 	}
 	deferred := func(p *Pod) { infeasible(p); p.Resize = ResizeDeferred }
-	unanswered := func(p *Pod) { p.Containers[0].Asked.Requests = p.Containers[0].Fitted.Requests }
-	guaranteed := func(p *Pod) { p.Containers[0].Fitted.Limits = p.Containers[0].Fitted.Requests }
+	unanswered := func(p *Pod) { p.Containers[0].Spec.Requests = p.Containers[0].Target.Requests }
+	guaranteed := func(p *Pod) { p.Containers[0].Target.Limits = p.Containers[0].Target.Requests }
 	for _, tc := range []struct {
 		name         string
 		protected    reason.Reason
@@ -57,7 +57,7 @@ func TestPlan_ResizesProtectedPodsWithoutEviction(t *testing.T) {
 		{name: "node to leave", protected: reason.CountsAsFailure, mode: InPlaceOrRecreate, pod: func(p *Pod) { p.Share = &Share{Leaves: true} },
 			want: "skip p0: CountsAsFailure"},
 		{name: "memory refused", protected: reason.CountsAsFailure, mode: InPlaceOrRecreate, pod: func(p *Pod) {
-			p.Share = &Share{MayEvict: true, Cause: ShareReverted, Target: []policy.Fitted{p.Containers[0].Fitted}, Skip: reason.NodeFull}
+			p.Share = &Share{MayEvict: true, Cause: ShareReverted, Target: []policy.ContainerTarget{p.Containers[0].Target}, Skip: reason.NodeFull}
 		},
 			want: "skip p0: CountsAsFailure"},
 	} {
@@ -107,7 +107,7 @@ func TestVPA_AdmitsByNamedResourcesOnly(t *testing.T) {
 			require: []Requirement{{Kinds: cpu, Higher: true}, {Kinds: memory}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := Container{Observed: true, Current: policy.Container{Requests: tc.has}, Fitted: policy.Fitted{Bounds: resources.Bounds{Target: tc.gets}}}
+			c := Container{Observed: true, Actual: policy.Container{Requests: tc.has}, Target: policy.ContainerTarget{Bounds: resources.Bounds{Target: tc.gets}}}
 			v := VPA{Requirements: tc.require}
 			require.Equal(t, tc.want, v.Admits(&Pod{Containers: []Container{c}}))
 		})

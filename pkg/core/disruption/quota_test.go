@@ -17,7 +17,7 @@ func TestAFullQuotaKeepsNoPodFromItsMemory(t *testing.T) {
 	}
 	v := deployment(Recreate, 2, pods(2, func(i int, p *Pod) {
 		p.Containers[0] = container(100, 100, 100, 1000)
-		p.Footprint = p.Containers[0].Current.Requests
+		p.Footprint = p.Containers[0].Actual.Requests
 		if i == 0 {
 			p.Ready, p.Containers[0].OOM = false, OOM{Started: noon.Add(-time.Minute), Ended: noon.Add(-time.Second)}
 		}

@@ -52,14 +52,14 @@ func (d *dice) container(i int) Container {
 	name := strconv.Itoa(i)
 	c := Container{
 		Observed: d.roll(4) > 0, Off: d.roll(4) == 0,
-		Current: policy.Container{Name: name, Requests: d.resources(), Limits: d.resources()},
-		Fitted:  policy.Fitted{Name: name, Requests: d.resources(), Limits: d.resources()},
+		Actual: policy.Container{Name: name, Requests: d.resources(), Limits: d.resources()},
+		Target: policy.ContainerTarget{Name: name, Requests: d.resources(), Limits: d.resources()},
 	}
-	c.Asked = c.Current
+	c.Spec = c.Actual
 	if d.roll(4) == 0 {
-		c.Asked.Requests = c.Fitted.Requests
+		c.Spec.Requests = c.Target.Requests
 	}
-	c.Fitted.Bounds = resources.Bounds{Lower: d.resources(), Target: c.Fitted.Requests, Upper: d.resources()}
+	c.Target.Bounds = resources.Bounds{Lower: d.resources(), Target: c.Target.Requests, Upper: d.resources()}
 	c.Restarts[resources.CPU] = d.roll(4) == 0
 	if d.roll(4) == 0 {
 		c.OOM = OOM{Started: noon.Add(-time.Hour), Ended: noon.Add(-time.Minute * time.Duration(d.roll(71)))}
@@ -88,9 +88,9 @@ func (d *dice) pod(n, i int) Pod {
 	for i := range 1 + d.roll(3) {
 		c := d.container(i)
 		if guaranteed {
-			c.Current.Requests = resources.Of(resources.Amount(100+d.roll(5)*100), resources.Amount(100+d.roll(5)*100))
-			c.Current.Limits, c.Asked, c.Fitted.Limits = c.Current.Requests, c.Current, c.Fitted.Requests
-			c.Asked.Limits = c.Asked.Requests
+			c.Actual.Requests = resources.Of(resources.Amount(100+d.roll(5)*100), resources.Amount(100+d.roll(5)*100))
+			c.Actual.Limits, c.Spec, c.Target.Limits = c.Actual.Requests, c.Actual, c.Target.Requests
+			c.Spec.Limits = c.Spec.Requests
 		}
 		p.Containers = append(p.Containers, c)
 	}
@@ -111,9 +111,9 @@ func (d *dice) share(p *Pod) *Share {
 		s.Held = [...]reason.Reason{reason.OutsideWindow, reason.UnderObservation}[d.roll(2)]
 	}
 	for i := range p.Containers {
-		f := &p.Containers[i].Fitted
+		f := &p.Containers[i].Target
 		s.Peak = append(s.Peak, *f)
-		target := policy.Fitted{Name: f.Name}
+		target := policy.ContainerTarget{Name: f.Name}
 		for k, shared := range s.Kinds {
 			if k := resources.Kind(k); shared {
 				f.Requests, f.Limits = f.Requests.Without(k), f.Limits.Without(k)
@@ -221,14 +221,14 @@ func carry(view *View, a Action, now time.Time, effect bool) {
 				c := &p.Containers[k]
 				for one := &a; one != nil; one = one.Share {
 					for _, f := range one.Containers {
-						if f.Name == c.Current.Name {
+						if f.Name == c.Actual.Name {
 							gets := *c
-							gets.Fitted = f
-							c.Asked = gets.After()
+							gets.Target = f
+							c.Spec = gets.After()
 						}
 					}
 				}
-				c.Current = c.Asked
+				c.Actual = c.Spec
 			}
 		}
 	}
@@ -364,7 +364,7 @@ func takesCPU(p *Pod, a Action) bool {
 	other := false
 	for i := range p.Containers {
 		c := &p.Containers[i]
-		asks := c.Asked
+		asks := c.Spec
 		for k := range resources.Kind(resources.Kinds) {
 			if request, limit := asks.Requests.Value(k), asks.Limits.Value(k); limit == 0 || request != limit && asks.Requests.Has(k) {
 				return false
@@ -375,7 +375,7 @@ func takesCPU(p *Pod, a Action) bool {
 				asks.Requests = asks.Requests.With(resources.CPU, cpu)
 			}
 		}
-		other = other || asks.Requests.Value(resources.CPU) != c.Current.Requests.Value(resources.CPU)
+		other = other || asks.Requests.Value(resources.CPU) != c.Actual.Requests.Value(resources.CPU)
 	}
 	return p.Static && other
 }
@@ -383,10 +383,10 @@ func takesCPU(p *Pod, a Action) bool {
 // onTheWay reports whether an action gives a pod what it would get or, if that is cut
 // to the room there is, something between that and what it has.
 func onTheWay(p *Pod, a Action) bool {
-	full := p.Fitted()
+	full := p.Targets()
 	asked := map[string]resources.List{}
 	for _, c := range p.Containers {
-		asked[c.Fitted.Name] = c.Asked.Requests
+		asked[c.Target.Name] = c.Spec.Requests
 	}
 	for i, part := range a.Containers {
 		for k := range resources.Kind(resources.Kinds) {
@@ -442,7 +442,7 @@ func checkShares(t testing.TB, view View, r Result) {
 		gets := *pod
 		gets.Share, gets.Containers = nil, slices.Clone(pod.Containers)
 		for c := range gets.Containers {
-			gets.Containers[c].Fitted = pod.Share.Target[c]
+			gets.Containers[c].Target = pod.Share.Target[c]
 		}
 		need := gets.Need()
 		if answer := room.Resize(need); answer != RoomFits {

@@ -102,7 +102,7 @@ func (p *Pod) RestartPending() bool {
 	for i := range p.Containers {
 		c := &p.Containers[i]
 		for k := range resources.Kind(resources.Kinds) {
-			if c.Restarts[k] && (p.awaits(c.Asked.Requests, c.Current.Requests, k) || p.awaits(c.Asked.Limits, c.Current.Limits, k)) {
+			if c.Restarts[k] && (p.awaits(c.Spec.Requests, c.Actual.Requests, k) || p.awaits(c.Spec.Limits, c.Actual.Limits, k)) {
 				return true
 			}
 		}

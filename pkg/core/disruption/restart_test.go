@@ -33,11 +33,11 @@ func ask(m *State, uid string, r Restart) {
 }
 
 // asked lets the API server accept a resize of a pod.
-func asked(p *Pod) { p.Containers[0].Asked = p.Containers[0].After() }
+func asked(p *Pod) { p.Containers[0].Spec = p.Containers[0].After() }
 
 // restarted lets the node carry it out.
 func restarted(p *Pod) {
-	p.Containers[0].Current = p.Containers[0].Asked
+	p.Containers[0].Actual = p.Containers[0].Spec
 	p.Resize = NotResizing
 	p.Restarts++
 }
@@ -184,7 +184,7 @@ func TestARefusedRestartYields(t *testing.T) {
 	}
 	require.Equal(t, []string{"p0", "p1", "p2", "p3", "p0"}, order)
 	for i := range v.Pods {
-		v.Pods[i].Containers[0].Current = v.Pods[i].Containers[0].After()
+		v.Pods[i].Containers[0].Actual = v.Pods[i].Containers[0].After()
 	}
 	require.Empty(t, planned(v, memory, defaults(), noon.Add(time.Hour)).State.Recommended.Protected, "there is nothing left to refuse")
 }
@@ -194,8 +194,8 @@ func TestAPodThatYieldsGetsNoBudgetOfItsOwn(t *testing.T) {
 	v, memory := deployment(InPlaceOrRecreate, 3, pods(3, nil)...), State{}
 	put(&memory.Recommended.Protected, "uid-p0", noon.Add(-time.Minute))
 	require.Equal(t, []string{"resize or evict p1: OutOfBounds", "skip p2: BudgetSpent", "skip p0: BudgetSpent"}, told(planned(v, memory, defaults(), noon)))
-	v.Pods[1].Containers[0].Current = v.Pods[1].Containers[0].After()
-	v.Pods[2].Containers[0].Current = v.Pods[2].Containers[0].After()
+	v.Pods[1].Containers[0].Actual = v.Pods[1].Containers[0].After()
+	v.Pods[2].Containers[0].Actual = v.Pods[2].Containers[0].After()
 	require.Equal(t, "resize or evict p0: OutOfBounds", told(planned(v, memory, defaults(), noon))[0])
 }
 
@@ -401,14 +401,14 @@ func TestOnlyANodeThatIsAtItPutsOffWhenAPodIsStuck(t *testing.T) {
 // A container restarts for what its resizePolicy says, and not for what it asked for already.
 func TestWhatRestartsAContainer(t *testing.T) {
 	c := container(100, 1000, 200, 2000)
-	memory := policy.Fitted{Requests: resources.List{}.With(resources.Memory, 2000)}
+	memory := policy.ContainerTarget{Requests: resources.List{}.With(resources.Memory, 2000)}
 	require.False(t, c.RestartsFor(memory))
 	c.Restarts[resources.Memory] = true
 	require.True(t, c.RestartsFor(memory))
-	require.False(t, c.RestartsFor(policy.Fitted{Requests: resources.List{}.With(resources.CPU, 200)}))
-	c.Asked.Requests = c.Asked.Requests.With(resources.Memory, 2000)
+	require.False(t, c.RestartsFor(policy.ContainerTarget{Requests: resources.List{}.With(resources.CPU, 200)}))
+	c.Spec.Requests = c.Spec.Requests.With(resources.Memory, 2000)
 	require.False(t, c.RestartsFor(memory))
-	require.True(t, c.RestartsFor(policy.Fitted{Limits: resources.List{}.With(resources.Memory, 4000)}))
+	require.True(t, c.RestartsFor(policy.ContainerTarget{Limits: resources.List{}.With(resources.Memory, 4000)}))
 }
 
 // Pods of no VPA take from a budget, too.

@@ -16,10 +16,10 @@ func separate(request, limit, wantRequest, wantLimit resources.Amount) Pod {
 	p := small("p0")
 	p.Started = noon.Add(-time.Hour)
 	c := container(100, request, 100, wantRequest)
-	c.Current.Limits = c.Current.Limits.With(resources.Memory, limit<<20)
-	c.Asked = c.Current
-	c.Fitted.Limits = c.Fitted.Limits.With(resources.Memory, wantLimit<<20)
-	c.Fitted.MemoryLimit = policy.LimitSpan{Least: (wantLimit << 20).Scale(0.95), Most: (wantLimit << 20).Scale(1.3)}
+	c.Actual.Limits = c.Actual.Limits.With(resources.Memory, limit<<20)
+	c.Spec = c.Actual
+	c.Target.Limits = c.Target.Limits.With(resources.Memory, wantLimit<<20)
+	c.Target.MemoryLimit = policy.LimitSpan{Least: (wantLimit << 20).Scale(0.95), Most: (wantLimit << 20).Scale(1.3)}
 	p.Containers = []Container{c}
 	return p
 }
@@ -63,13 +63,13 @@ func TestALargerLimitIsGrowth(t *testing.T) {
 func TestAChangeHasLimitsThatDoNotFollow(t *testing.T) {
 	p := separate(100, 150, 90, 200)
 	added := p.Containers[0]
-	added.Asked.Name, added.Observed = "added", false
+	added.Spec.Name, added.Observed = "added", false
 	p.Containers = append(p.Containers, added)
 	c := p.Change()
 	require.Len(t, c.After, 2)
-	require.Equal(t, resources.Amount(-10<<20), c.step(p.Containers[0].Asked.Name, resources.Memory))
-	require.Equal(t, resources.Amount(50<<20), c.step(p.Containers[0].Asked.Name+ofLimit, resources.Memory))
-	p.Containers[0].Fitted.MemoryLimit = policy.LimitSpan{}
+	require.Equal(t, resources.Amount(-10<<20), c.step(p.Containers[0].Spec.Name, resources.Memory))
+	require.Equal(t, resources.Amount(50<<20), c.step(p.Containers[0].Spec.Name+ofLimit, resources.Memory))
+	p.Containers[0].Target.MemoryLimit = policy.LimitSpan{}
 	require.Len(t, p.Change().After, 1)
 }
 
@@ -102,18 +102,18 @@ func TestALargerLimitHelpsAfterAKill(t *testing.T) {
 	require.False(t, same.IsOOMResize())
 	more.MemoryOnly, more.Held = true, "AnyReason"
 	only := more.withMemory()
-	require.Equal(t, resources.Amount(240<<20), only.Containers[0].Fitted.Limits.Value(resources.Memory))
+	require.Equal(t, resources.Amount(240<<20), only.Containers[0].Target.Limits.Value(resources.Memory))
 	bystanders := more
 	fewer, unseen, alive := killed(separate(100, 200, 80, 200)).Containers[0], more.Containers[0], separate(100, 200, 100, 240).Containers[0]
 	unseen.Observed = false
 	bystanders.Containers = []Container{more.Containers[0], fewer, unseen, alive}
 	only = bystanders.withMemory()
-	require.False(t, only.Containers[0].Fitted.Limits.Empty())
+	require.False(t, only.Containers[0].Target.Limits.Empty())
 	for i, why := range []string{"gets less", "was not seen by the webhook", "was not killed"} {
-		require.True(t, only.Containers[i+1].Fitted.Requests.Empty() && only.Containers[i+1].Fitted.Limits.Empty(), "one that %s", why)
+		require.True(t, only.Containers[i+1].Target.Requests.Empty() && only.Containers[i+1].Target.Limits.Empty(), "one that %s", why)
 	}
 	follows := killed(separate(100, 200, 100, 240))
-	follows.Containers[0].Fitted.MemoryLimit = policy.LimitSpan{}
+	follows.Containers[0].Target.MemoryLimit = policy.LimitSpan{}
 	require.False(t, follows.IsOOMResize(), "a limit that follows does not grow alone")
 }
 
@@ -148,7 +148,7 @@ func TestALargerLimitIsAskedForAnew(t *testing.T) {
 	var m PodStates
 	first, more := separate(100, 150, 100, 200), separate(100, 150, 100, 300)
 	for range 5 {
-		m.tried(first.UID, first.Fitted(), noon)
+		m.tried(first.UID, first.Targets(), noon)
 	}
 	require.True(t, m.Waits(&first, noon.Add(time.Minute)))
 	require.False(t, m.Waits(&more, noon.Add(time.Minute)))

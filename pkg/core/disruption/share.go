@@ -12,15 +12,15 @@ import (
 
 // Share is the part of the target of a pod that depends on the other pods of its node.
 type Share struct {
-	Kinds    [resources.Kinds]bool // that the pod shares. Container.Fitted has none of them
-	Cause    Cause                 // ShareReverted, ShareEnded or Shared
-	Target   []policy.Fitted       // of Kinds, by container. Nil: the pod keeps its requests
-	Peak     []policy.Fitted       // of all kinds, by container: the target of a new pod
-	Shrinks  bool                  // Target lowers a request
-	MayEvict bool                  // a pod that ran out of memory is evicted if its node refuses Target
-	Leaves   bool                  // the pod leaves its node: bases exceed the node
-	Skip     reason.Reason         // why the pod keeps its share for now
-	Held     reason.Reason         // why its rollout forbids an eviction for its share
+	Kinds    [resources.Kinds]bool    // that the pod shares. Container.Target has none of them
+	Cause    Cause                    // ShareReverted, ShareEnded or Shared
+	Target   []policy.ContainerTarget // of Kinds, by container. Nil: the pod keeps its requests
+	Peak     []policy.ContainerTarget // of all kinds, by container: the target of a new pod
+	Shrinks  bool                     // Target lowers a request
+	MayEvict bool                     // a pod that ran out of memory is evicted if its node refuses Target
+	Leaves   bool                     // the pod leaves its node: bases exceed the node
+	Skip     reason.Reason            // why the pod keeps its share for now
+	Held     reason.Reason            // why its rollout forbids an eviction for its share
 }
 
 // Leaves reports whether the pod leaves its node.
@@ -30,7 +30,7 @@ func (p *Pod) Leaves() bool { return p.Share != nil && p.Share.Leaves }
 func (p *Pod) Leaving() bool { return p.Share != nil && (p.Share.Leaves || p.Share.MayEvict) }
 
 // peak returns the targets of the containers of a new pod; nil: the same targets.
-func (p *Pod) peak() []policy.Fitted {
+func (p *Pod) peak() []policy.ContainerTarget {
 	if p.Share == nil {
 		return nil
 	}
@@ -145,7 +145,7 @@ func (s *sharePlan) add(v *VPA) {
 		pod.Share, pod.Held, pod.MemoryOnly, pod.Static, pod.Budgets = nil, share.Skip, false, false, nil
 		pod.Containers = slices.Clone(pod.Containers)
 		for c := range pod.Containers {
-			pod.Containers[c].Fitted = share.Target[c]
+			pod.Containers[c].Target = share.Target[c]
 		}
 		parts[step].Pods = append(parts[step].Pods, pod)
 	}

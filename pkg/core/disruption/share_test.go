@@ -17,11 +17,11 @@ import (
 func moved(cause Cause, has, gets resources.Amount, changes ...func(*Pod)) func(*Pod) {
 	return func(p *Pod) {
 		p.Containers[0] = container(has, 1000, 0, 1000)
-		f := &p.Containers[0].Fitted
+		f := &p.Containers[0].Target
 		f.Requests, f.Bounds = resources.List{}.With(resources.Memory, 1000<<20), resources.Bounds{Target: resources.List{}.With(resources.Memory, 1000<<20)}
-		peak, target := *f, policy.Fitted{Name: "app", Requests: resources.List{}.With(resources.CPU, gets), Bounds: resources.Bounds{Target: resources.List{}.With(resources.CPU, gets)}}
+		peak, target := *f, policy.ContainerTarget{Name: "app", Requests: resources.List{}.With(resources.CPU, gets), Bounds: resources.Bounds{Target: resources.List{}.With(resources.CPU, gets)}}
 		peak.Requests = peak.Requests.With(resources.CPU, 2000)
-		p.Share = &Share{Kinds: [resources.Kinds]bool{resources.CPU: true}, Cause: cause, Peak: []policy.Fitted{peak}, Target: []policy.Fitted{target}, Shrinks: gets < has}
+		p.Share = &Share{Kinds: [resources.Kinds]bool{resources.CPU: true}, Cause: cause, Peak: []policy.ContainerTarget{peak}, Target: []policy.ContainerTarget{target}, Shrinks: gets < has}
 		for _, change := range changes {
 			change(p)
 		}
@@ -31,7 +31,7 @@ func moved(cause Cause, has, gets resources.Amount, changes ...func(*Pod)) func(
 
 // moreMemory makes more memory be recommended for a pod.
 func moreMemory(p *Pod) {
-	f := &p.Containers[0].Fitted
+	f := &p.Containers[0].Target
 	f.Requests = resources.List{}.With(resources.Memory, 4000<<20)
 	f.Bounds = resources.Bounds{Lower: f.Requests, Target: f.Requests, Upper: f.Requests}
 }
@@ -120,7 +120,7 @@ func TestPlan_BothPartsOfAPodAreOneAction(t *testing.T) {
 	restarts := func(p *Pod) { p.Containers[0].Restarts[resources.Memory] = true }
 	stuck := func(p *Pod) {
 		p.Resize, p.ResizeSince = ResizeDeferred, noon.Add(-time.Hour)
-		p.Containers[0].Asked.Requests = p.Containers[0].Asked.Requests.With(resources.Memory, 2000<<20)
+		p.Containers[0].Spec.Requests = p.Containers[0].Spec.Requests.With(resources.Memory, 2000<<20)
 	}
 	refuses := func(p *Pod) { p.Share.Skip = reason.ChangedOutside }
 	held := func(p *Pod) { p.Held = reason.CoolingDown }
@@ -142,7 +142,7 @@ func TestPlan_BothPartsOfAPodAreOneAction(t *testing.T) {
 		{"a share that waits, and nothing else", moved(Shared, 500, 900, refuses), []string{"skip p0: ChangedOutside"}},
 		{"a share at its target", moved(Shared, 500, 500), []string{"skip p0: Unchanged"}},
 		{"no move", moved(Shared, 500, 900, func(p *Pod) { p.Share.Target = nil }), []string{"skip p0: HasShare"}},
-		{"nothing is recommended", moved(Shared, 500, 900, func(p *Pod) { p.Share.Target, p.Containers[0].Fitted = nil, policy.Fitted{Name: "app"} }), []string{"skip p0: HasShare"}},
+		{"nothing is recommended", moved(Shared, 500, 900, func(p *Pod) { p.Share.Target, p.Containers[0].Target = nil, policy.ContainerTarget{Name: "app"} }), []string{"skip p0: HasShare"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			config := defaults()

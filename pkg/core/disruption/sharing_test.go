@@ -20,7 +20,7 @@ func crowding(cpu resources.Amount) *Capacity {
 }
 
 func onNode(p *Pod) {
-	p.Node, p.Footprint = "n1", p.Containers[0].Current.Requests
+	p.Node, p.Footprint = "n1", p.Containers[0].Actual.Requests
 }
 
 // What finds no room is asked for once, so that its node grants it as soon as there is some; with
@@ -159,8 +159,8 @@ func TestOneLeaverAnHour(t *testing.T) {
 // sharer is a pod on a node that has its share of CPU, 300 of 1000 millicores, and is to get other memory.
 func sharer(p *Pod) {
 	whole := container(300, 1000, 1000, 2000)
-	p.Share, p.Containers[0] = &Share{Kinds: [resources.Kinds]bool{resources.CPU: true}, Peak: []policy.Fitted{whole.Fitted}}, whole
-	f := &p.Containers[0].Fitted
+	p.Share, p.Containers[0] = &Share{Kinds: [resources.Kinds]bool{resources.CPU: true}, Peak: []policy.ContainerTarget{whole.Target}}, whole
+	f := &p.Containers[0].Target
 	f.Requests, f.Bounds.Lower, f.Bounds.Target, f.Bounds.Upper = f.Requests.Without(resources.CPU), f.Bounds.Lower.Without(resources.CPU), f.Bounds.Target.Without(resources.CPU), f.Bounds.Upper.Without(resources.CPU)
 	onNode(p)
 }
@@ -214,10 +214,10 @@ func TestAShareThatIsNotGrantedEvictsNobody(t *testing.T) {
 	}{
 		"deferred":                {ResizeDeferred, func(*Pod) {}, "skip p0: Deferred"},
 		"infeasible":              {ResizeInfeasible, func(*Pod) {}, "skip p0: Infeasible"},
-		"memory, too":             {ResizeDeferred, func(p *Pod) { p.Containers[0].Asked.Requests = resources.Of(600, 1500<<20) }, "evict p0: ResizeStuck"},
-		"a memory limit, too":     {ResizeDeferred, func(p *Pod) { p.Containers[0].Asked.Limits = resources.Of(0, 1500<<20) }, "evict p0: ResizeStuck"},
+		"memory, too":             {ResizeDeferred, func(p *Pod) { p.Containers[0].Spec.Requests = resources.Of(600, 1500<<20) }, "evict p0: ResizeStuck"},
+		"a memory limit, too":     {ResizeDeferred, func(p *Pod) { p.Containers[0].Spec.Limits = resources.Of(0, 1500<<20) }, "evict p0: ResizeStuck"},
 		"it does not share":       {ResizeDeferred, func(p *Pod) { p.Share = nil }, "evict p0: ResizeStuck"},
-		"nobody asks for another": {ResizeDeferred, func(p *Pod) { p.Containers[0].Asked = p.Containers[0].Current }, "evict p0: ResizeStuck"},
+		"nobody asks for another": {ResizeDeferred, func(p *Pod) { p.Containers[0].Spec = p.Containers[0].Actual }, "evict p0: ResizeStuck"},
 		"it does not work": {ResizeDeferred, func(p *Pod) {
 			p.Ready, p.Containers[0].OOM = false, OOM{noon.Add(-time.Hour), noon.Add(-time.Minute)}
 		}, "evict p0: ResizeStuck"},
@@ -229,7 +229,7 @@ func TestAShareThatIsNotGrantedEvictsNobody(t *testing.T) {
 					p.Containers[0], p.Share = container(1000, 1000, 1000, 1000), nil
 					return
 				}
-				p.Resize, p.ResizeSince, p.Containers[0].Asked.Requests = test.resize, noon.Add(-time.Hour), resources.Of(600, 1000<<20)
+				p.Resize, p.ResizeSince, p.Containers[0].Spec.Requests = test.resize, noon.Add(-time.Hour), resources.Of(600, 1000<<20)
 				test.change(p)
 			})...)
 			require.Contains(t, told(plans(t, v, defaults())), test.want, "%s, %v", name, mode)
@@ -245,7 +245,7 @@ func TestPodsThatAreRefusedMemoryAfterAKill(t *testing.T) {
 			onNode(p)
 			p.Containers[0] = container(1000, 1000, 1000, 1000)
 			if i == 2 {
-				p.Share = &Share{MayEvict: true, Cause: ShareReverted, Target: []policy.Fitted{p.Containers[0].Fitted}, Skip: why}
+				p.Share = &Share{MayEvict: true, Cause: ShareReverted, Target: []policy.ContainerTarget{p.Containers[0].Target}, Skip: why}
 			}
 			for _, change := range changes {
 				change(i, p)

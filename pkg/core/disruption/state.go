@@ -163,7 +163,7 @@ const (
 // tried records that a resize was asked for at now. What is asked for again
 // although nothing came of it waits longer each time; the second time follows
 // at once.
-func (m *PodStates) tried(uid string, wanted []policy.Fitted, now time.Time) {
+func (m *PodStates) tried(uid string, wanted []policy.ContainerTarget, now time.Time) {
 	try := Try{For: wantedSizes(wanted), Until: now}
 	if before := m.Tries[uid]; maps.Equal(before.For, try.For) {
 		try.Count = before.Count + 1
@@ -181,10 +181,10 @@ func (m PodStates) Waits(p *Pod, now time.Time) bool {
 // Asked reports whether what the pod would get was asked for before.
 func (m PodStates) Asked(p *Pod) bool {
 	try, known := m.Tries[p.UID]
-	return known && maps.Equal(try.For, wantedSizes(p.Fitted()))
+	return known && maps.Equal(try.For, wantedSizes(p.Targets()))
 }
 
-func wantedSizes(of []policy.Fitted) Sizes {
+func wantedSizes(of []policy.ContainerTarget) Sizes {
 	all := Sizes(requests(of))
 	for _, f := range of {
 		if limit, some := separateLimit(f); some {
@@ -194,7 +194,7 @@ func wantedSizes(of []policy.Fitted) Sizes {
 	return all
 }
 
-func requests(of []policy.Fitted) map[string]resources.List {
+func requests(of []policy.ContainerTarget) map[string]resources.List {
 	all := make(map[string]resources.List, len(of))
 	for _, f := range of {
 		all[f.Name] = f.Requests
@@ -206,7 +206,7 @@ func requests(of []policy.Fitted) map[string]resources.List {
 func (m PodStates) granted(p *Pod) bool {
 	refused := m.Refused[p.UID]
 	return p.Resize == NotResizing && !p.Any(func(c *Container, k resources.Kind) bool {
-		return c.Current.Requests.Value(k) < refused[c.Fitted.Name].Value(k)
+		return c.Actual.Requests.Value(k) < refused[c.Target.Name].Value(k)
 	})
 }
 
@@ -215,8 +215,8 @@ func (m PodStates) granted(p *Pod) bool {
 func (m PodStates) NodeRefuses(p *Pod) bool {
 	refused, known := m.Refused[p.UID]
 	return known && !p.Any(func(c *Container, k resources.Kind) bool {
-		was, had := refused[c.Fitted.Name].Get(k)
-		target, has := c.Fitted.Requests.Get(k)
+		was, had := refused[c.Target.Name].Get(k)
+		target, has := c.Target.Requests.Get(k)
 		return had && has && target < was
 	})
 }

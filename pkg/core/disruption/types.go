@@ -116,13 +116,13 @@ const (
 
 // Container is one ordinary container of a pod.
 type Container struct {
-	Observed bool                  // the webhook saw it when the pod was created
-	Off      bool                  // its policy leaves it alone
-	Current  policy.Container      // what it runs with
-	Asked    policy.Container      // what its spec asks for; differs from Current during a resize
-	Fitted   policy.Fitted         // what it would get
-	Restarts [resources.Kinds]bool // changing this kind restarts it
-	OOM      OOM                   // its last termination, if it was out of memory
+	Observed bool                   // the webhook saw it when the pod was created
+	Off      bool                   // its policy leaves it alone
+	Actual   policy.Container       // the resources that it runs with
+	Spec     policy.Container       // the resources in its spec, which differ from Actual during a resize
+	Target   policy.ContainerTarget // the resources to write
+	Restarts [resources.Kinds]bool  // changing this kind restarts it
+	OOM      OOM                    // its last termination, if it was out of memory
 }
 
 // OOM is the time from start to end of a container that ran out of memory. The

@@ -19,7 +19,7 @@ type Unsized struct {
 // admit base either, Admit returns wanted unchanged. Both have one entry per container, in the order of the pod.
 // Each constraint of a LimitRange is linear in requests and limits, so on the way from an admitted base
 // everything up to one point is admitted.
-func (r Ranges) Admit(pod Pod, base, wanted []Fitted) []Fitted {
+func (r Ranges) Admit(pod Pod, base, wanted []ContainerTarget) []ContainerTarget {
 	for k := range resources.Kind(resources.Kinds) {
 		if !r.constrains(k) || r.admits(pod, wanted, k, true) || !r.admits(pod, base, k, false) {
 			continue
@@ -30,7 +30,7 @@ func (r Ranges) Admit(pod Pod, base, wanted []Fitted) []Fitted {
 }
 
 // furthest returns the admitted result that is closest to wanted on the way from base, by bisection.
-func (r Ranges) furthest(pod Pod, base, wanted []Fitted, k resources.Kind) []Fitted {
+func (r Ranges) furthest(pod Pod, base, wanted []ContainerTarget, k resources.Kind) []ContainerTarget {
 	admitted, refused := resources.Amount(0), Whole
 	best := toward(pod, base, wanted, k, 0)
 	for refused-admitted > 1 {
@@ -53,7 +53,7 @@ func (r Ranges) furthest(pod Pod, base, wanted []Fitted, k resources.Kind) []Fit
 }
 
 // toward returns wanted with one kind moved to a point on the way from base, in millionths: 0 is base.
-func toward(pod Pod, base, wanted []Fitted, k resources.Kind, millionths resources.Amount) []Fitted {
+func toward(pod Pod, base, wanted []ContainerTarget, k resources.Kind, millionths resources.Amount) []ContainerTarget {
 	moved := slices.Clone(wanted)
 	for i, c := range pod.Containers {
 		f := &moved[i]
@@ -89,7 +89,7 @@ func (r Range) constrains(k resources.Kind) bool {
 // admits reports whether the LimitRanges admit a pod with a result, by the rules of the admission plugin. Amounts
 // of the pod may be rounded up from fractions (Pod.Rounded). With certain they are admitted whatever the
 // fractions are, else for at least some fractions.
-func (r Ranges) admits(pod Pod, result []Fitted, k resources.Kind, certain bool) bool {
+func (r Ranges) admits(pod Pod, result []ContainerTarget, k resources.Kind, certain bool) bool {
 	var sum Sizes
 	slack := pod.Rounded.Value(k)
 	for i, c := range pod.Containers {

@@ -35,7 +35,7 @@ var ErrBoost = errors.New("startup boost cannot be computed")
 // base is the request in f, or else the current request of c. maxAllowed does not hold for
 // a boost, and Ranges.Admit cuts it to LimitRanges. Without a boost, or for a container that
 // is Off, f is returned as it is.
-func (r Rule) Boosted(c Container, f Fitted, most resources.Amount) (Fitted, error) {
+func (r Rule) Boosted(c Container, f ContainerTarget, most resources.Amount) (ContainerTarget, error) {
 	if r.Off || r.Boost.Type == NoBoost || c.LimitsToZero(resources.CPU) && !f.WithoutLimit[resources.CPU] {
 		return f, nil
 	}

@@ -36,9 +36,9 @@ type BoostAdvice struct {
 
 // BoostVerdict is what is to be done about a pod.
 type BoostVerdict struct {
-	Over []string      // boosted containers whose boost is over, in the order of the pod
-	Give []Fitted      // what containers get now; may repeat what they have
-	Wait time.Duration // until the next boost is over; 0: none is known
+	Over []string          // boosted containers whose boost is over, in the order of the pod
+	Give []ContainerTarget // what containers get now; may repeat what they have
+	Wait time.Duration     // until the next boost is over; 0: none is known
 }
 
 // JudgeBoost returns what is to be done at now. As long as no boost is over, nothing
@@ -82,7 +82,7 @@ func JudgeBoost(p BoostedPod, a BoostAdvice, now time.Time) BoostVerdict {
 
 // fitUnboosted returns what the VPA gives to containers as they were written: their
 // limits keep the proportion that they had then.
-func fitUnboosted(p BoostedPod, a BoostAdvice) []Fitted {
+func fitUnboosted(p BoostedPod, a BoostAdvice) []ContainerTarget {
 	pod := Pod{Containers: make([]Container, len(p.Containers)), StaysBurstable: p.StaysBurstable, Unsized: p.Unsized, Rounded: p.Rounded}
 	for i, c := range p.Containers {
 		pod.Containers[i] = c.Current
@@ -121,7 +121,7 @@ const least = 1
 
 // withoutBoost is what the container gets from f when its boost is over: without
 // any recommendation what was written, and at least the CPU of that.
-func (c BoostedContainer) withoutBoost(f Fitted) Fitted {
+func (c BoostedContainer) withoutBoost(f ContainerTarget) ContainerTarget {
 	requests, limits := atMost(c.Original.Requests, c.Current.Requests), atMost(c.Original.Limits, c.Current.Limits)
 	if f.Requests.Empty() {
 		f.Requests, f.Limits = requests, limits

@@ -66,7 +66,7 @@ func keepBurstable(pod Pod, r Result, rules Rules, ranges Ranges) {
 }
 
 // appliedTo returns the container with the fitted amounts in place of its own.
-func (f Fitted) appliedTo(c Container) Container {
+func (f ContainerTarget) appliedTo(c Container) Container {
 	for k := range resources.Kind(resources.Kinds) {
 		if a, ok := f.Requests.Get(k); ok {
 			c.Requests = c.Requests.With(k, a)
@@ -83,7 +83,7 @@ func (f Fitted) appliedTo(c Container) Container {
 
 // separate makes the request of container i differ from its limit, which equals it, and reports whether the
 // rule and the LimitRanges allow that.
-func (f *Fitted) separate(k resources.Kind, rule Rule, all []Container, i int, ranges Ranges) bool {
+func (f *ContainerTarget) separate(k resources.Kind, rule Rule, all []Container, i int, ranges Ranges) bool {
 	request, sized := f.Requests.Get(k)
 	if !sized {
 		return false

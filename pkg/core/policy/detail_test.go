@@ -181,7 +181,7 @@ func TestCPUThatIsRaisedToAPodMinimumRoundsUp(t *testing.T) {
 }
 
 func TestBoostsAtTheirEdges(t *testing.T) {
-	boosted := func(b Boost, only bool, c Container, f Fitted) Fitted {
+	boosted := func(b Boost, only bool, c Container, f ContainerTarget) ContainerTarget {
 		r := Default()
 		r.Boost, r.RequestsOnly = b, only
 		got, err := r.Boosted(c, f, 0)
@@ -189,16 +189,16 @@ func TestBoostsAtTheirEdges(t *testing.T) {
 		return got
 	}
 	one := Boost{Type: BoostFactor, Factor: 1}
-	require.Equal(t, some(100, 0), boosted(one, false, pair("c", 100, 0, 0, 0), Fitted{}).Requests, "a factor of one is one")
-	require.Equal(t, some(200, 0), boosted(Boost{Type: BoostFactor, Factor: 2}, true, pair("c", 100, 200, 0, 0), Fitted{}).Requests, "just the limit that stays")
-	got := boosted(Boost{Type: BoostFactor, Factor: 4}, false, pair("c", 100, 0, 0, 0), Fitted{Limits: some(250, 0)})
+	require.Equal(t, some(100, 0), boosted(one, false, pair("c", 100, 0, 0, 0), ContainerTarget{}).Requests, "a factor of one is one")
+	require.Equal(t, some(200, 0), boosted(Boost{Type: BoostFactor, Factor: 2}, true, pair("c", 100, 200, 0, 0), ContainerTarget{}).Requests, "just the limit that stays")
+	got := boosted(Boost{Type: BoostFactor, Factor: 4}, false, pair("c", 100, 0, 0, 0), ContainerTarget{Limits: some(250, 0)})
 	require.Equal(t, some(400, 0), got.Limits, "a limit from the default of the namespace is not below the request")
 	require.Empty(t, got.Notes)
-	got = boosted(one, false, pair("c", 100, 0, 0, 0), Fitted{Limits: some(250, 0)})
+	got = boosted(one, false, pair("c", 100, 0, 0, 0), ContainerTarget{Limits: some(250, 0)})
 	require.Equal(t, some(250, 0), got.Limits)
-	got = boosted(one, false, pair("c", 100, 0, 0, 0), Fitted{})
+	got = boosted(one, false, pair("c", 100, 0, 0, 0), ContainerTarget{})
 	require.True(t, got.Limits.Empty(), "no limit comes from nothing")
-	got = boosted(Boost{Type: BoostFactor, Factor: 1 << 40}, false, pair("c", 1<<20, 1<<40, 0, 0), Fitted{})
+	got = boosted(Boost{Type: BoostFactor, Factor: 1 << 40}, false, pair("c", 1<<20, 1<<40, 0, 0), ContainerTarget{})
 	require.Equal(t, resources.Amount(math.MaxInt64), got.Limits.Value(resources.CPU))
 	require.Equal(t, []string{"cpu: failed to keep limit to request ratio; capping limit to int64"}, notes(got))
 }

@@ -49,11 +49,11 @@ type Pod struct {
 	Rounded resources.List
 }
 
-// Fitted is what one container would get.
-type Fitted struct {
+// ContainerTarget holds the requests and limits to write for a container.
+type ContainerTarget struct {
 	Name             string
 	Requests, Limits resources.List   // to be written; absent kinds stay as they are
-	Bounds           resources.Bounds // the recommendation after all cuts; empty without recommendation
+	Bounds           resources.Bounds // the recommendation after all cuts; empty without one
 	Notes            []Note
 	WithoutLimit     [resources.Kinds]bool // limits that are taken away; only of a pod that is being created
 	MemoryLimit      LimitSpan             // where the memory limit does not follow the request
@@ -62,7 +62,7 @@ type Fitted struct {
 
 // Result has one entry for each container of the pod, in the pod's order.
 type Result struct {
-	Containers []Fitted
+	Containers []ContainerTarget
 }
 
 // maxRefits is how often Fit applies itself to its own result until that does not change
@@ -108,7 +108,7 @@ func Fit(pod Pod, recommendation map[string]resources.Bounds, rules Rules, range
 		keepBurstable(pod, result, rules, ranges)
 	}
 	if ranges != (Ranges{}) {
-		result.Containers = ranges.Admit(pod, make([]Fitted, len(pod.Containers)), result.Containers)
+		result.Containers = ranges.Admit(pod, make([]ContainerTarget, len(pod.Containers)), result.Containers)
 	}
 	return result
 }
@@ -158,7 +158,7 @@ func (p *problem) fit() (*problem, Result) {
 
 // has reports whether some container has a note.
 func (r Result) has(n Note) bool {
-	return slices.ContainsFunc(r.Containers, func(f Fitted) bool { return slices.Contains(f.Notes, n) })
+	return slices.ContainsFunc(r.Containers, func(f ContainerTarget) bool { return slices.Contains(f.Notes, n) })
 }
 
 // stable solves p, and with LimitRanges p as it would be with the result, until that
@@ -181,7 +181,7 @@ func (p *problem) stable() Result {
 }
 
 func sameAmounts(a, b Result) bool {
-	return slices.EqualFunc(a.Containers, b.Containers, func(x, y Fitted) bool {
+	return slices.EqualFunc(a.Containers, b.Containers, func(x, y ContainerTarget) bool {
 		return x.Requests == y.Requests && x.Limits == y.Limits && x.Bounds == y.Bounds
 	})
 }
@@ -240,10 +240,10 @@ func (p *problem) adopt(r Result) {
 }
 
 func (p *problem) solve() Result {
-	result := Result{Containers: make([]Fitted, len(p.parts))}
+	result := Result{Containers: make([]ContainerTarget, len(p.parts))}
 	for i := range p.parts {
 		part := &p.parts[i]
-		result.Containers[i] = Fitted{
+		result.Containers[i] = ContainerTarget{
 			Name: part.container.Name, Bounds: part.given, Limits: part.writes, WithoutLimit: part.drops, MemoryLimit: part.span, Notes: slices.Clone(part.notes),
 		}
 	}
@@ -267,7 +267,7 @@ func (p *problem) solve() Result {
 // them apart.
 //
 // It works in moved, in which nothing is yet, and in members.
-func (p *problem) fitKind(out []Fitted, k resources.Kind, moved []bool, members []member) {
+func (p *problem) fitKind(out []ContainerTarget, k resources.Kind, moved []bool, members []member) {
 	least, most := p.ranges.Pod.Min.Value(k), p.ranges.Pod.Max.Value(k)
 	for number := range len(roles(&resources.Bounds{})) {
 		for i := range out {
@@ -338,7 +338,7 @@ func (p *problem) member(i int, k resources.Kind, role resources.List) member {
 }
 
 // setLimits derives the limits of container i from its new requests.
-func (p *problem) setLimits(i int, f *Fitted) {
+func (p *problem) setLimits(i int, f *ContainerTarget) {
 	part := &p.parts[i]
 	if f.Requests.Empty() {
 		return
@@ -384,7 +384,7 @@ func scaleLimit(limit, request, wanted resources.Amount) (resources.Amount, Reas
 }
 
 // judge adds a Note where the LimitRanges will refuse the result.
-func (p *problem) judge(out []Fitted) {
+func (p *problem) judge(out []ContainerTarget) {
 	for k := range resources.Kind(resources.Kinds) {
 		requests, limits := resources.Amount(0), resources.Amount(0)
 		for i := range out {

@@ -54,7 +54,7 @@ func requestsOnly() Rule {
 	return r
 }
 
-func fitOne(c Container, b resources.Bounds, rule Rule, ranges Ranges) Fitted {
+func fitOne(c Container, b resources.Bounds, rule Rule, ranges Ranges) ContainerTarget {
 	return Fit(Pod{Containers: []Container{c}}, map[string]resources.Bounds{c.Name: b}, rules(rule), ranges).Containers[0]
 }
 
@@ -81,7 +81,7 @@ func TestLimitsKeepTheirProportionToRequests(t *testing.T) {
 	}
 }
 
-func notes(f Fitted) (all []string) {
+func notes(f ContainerTarget) (all []string) {
 	for _, n := range f.Notes {
 		all = append(all, n.String())
 	}
@@ -196,8 +196,8 @@ func TestContainersWithoutRecommendationAreLeftAlone(t *testing.T) {
 	got := Fit(pod, recommendation, off, Ranges{Pod: Range{Max: some(500, 0)}})
 	require.Equal(t, some(400, 0), got.Containers[0].Requests, "what the limit of the container that is off leaves")
 	require.Equal(t, some(400, 0), got.Containers[0].Limits)
-	require.Equal(t, Fitted{Name: "b"}, got.Containers[1])
-	require.Equal(t, Fitted{Name: "off"}, got.Containers[2])
+	require.Equal(t, ContainerTarget{Name: "b"}, got.Containers[1])
+	require.Equal(t, ContainerTarget{Name: "off"}, got.Containers[2])
 	require.Equal(t, some(300, 0), got.Containers[3].Requests, "without a limit it is not part of the sum that is too high")
 }
 
@@ -230,7 +230,7 @@ func TestImpossiblePodRangeIsToldAndChangesNothing(t *testing.T) {
 	got := Fit(pod, map[string]resources.Bounds{"a": same(200, 0)}, Rules{}, Ranges{Pod: Range{Max: some(500, 0)}})
 	require.Equal(t, some(200, 0), got.Containers[0].Requests)
 	require.Contains(t, notes(got.Containers[0]), "cpu does not fit the pod LimitRange")
-	require.Equal(t, Fitted{Name: "fixed"}, got.Containers[1], "a container without request has nothing that could be scaled")
+	require.Equal(t, ContainerTarget{Name: "fixed"}, got.Containers[1], "a container without request has nothing that could be scaled")
 }
 
 // joining is one pod whose container "rest" has no recommendation.

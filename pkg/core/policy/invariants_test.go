@@ -138,11 +138,11 @@ func withoutMoved(r Result) Result {
 // refused reports whether a LimitRange will refuse a pod with the result, so that nobody
 // makes it one.
 func refused(r Result) bool {
-	return slices.ContainsFunc(r.Containers, func(f Fitted) bool { return slices.ContainsFunc(f.Notes, Note.Refused) })
+	return slices.ContainsFunc(r.Containers, func(f ContainerTarget) bool { return slices.ContainsFunc(f.Notes, Note.Refused) })
 }
 
 // invariants are those of one kind of one container.
-func (w world) invariants(t require.TestingT, c Container, f Fitted, k resources.Kind) {
+func (w world) invariants(t require.TestingT, c Container, f ContainerTarget, k resources.Kind) {
 	rule := w.rules.For(f.Name)
 	_, recommended := w.recommendation[f.Name]
 	if slices.Contains(f.Notes, Note{k, MovedWithOthers}) {
@@ -151,7 +151,7 @@ func (w world) invariants(t require.TestingT, c Container, f Fitted, k resources
 		return
 	}
 	if (!recommended || rule.Off) && len(f.Notes) == 0 {
-		require.Equal(t, Fitted{Name: f.Name}, f, "left alone")
+		require.Equal(t, ContainerTarget{Name: f.Name}, f, "left alone")
 	}
 	request, written := f.Requests.Get(k)
 	if !written {
@@ -183,7 +183,7 @@ func (w world) invariants(t require.TestingT, c Container, f Fitted, k resources
 
 // proportion requires that a limit is to its request what it was, to the unit,
 // where no LimitRange made Fit look at its own rounded result.
-func (w world) proportion(t require.TestingT, c Container, f Fitted, k resources.Kind) {
+func (w world) proportion(t require.TestingT, c Container, f ContainerTarget, k resources.Kind) {
 	before, limit := c.Limits.Value(k), f.Limits.Value(k)
 	if !f.Limits.Has(k) || w.ranges != (Ranges{}) {
 		return

@@ -45,7 +45,7 @@ func (p *part) join(k resources.Kind, off bool) bool {
 }
 
 // move gives the container what f has of kind k.
-func (p *part) move(k resources.Kind, f Fitted) {
+func (p *part) move(k resources.Kind, f ContainerTarget) {
 	if request, ok := f.Requests.Get(k); ok {
 		p.moved.Requests, p.container.Requests = p.moved.Requests.With(k, request), p.container.Requests.With(k, request)
 	}
@@ -55,7 +55,7 @@ func (p *part) move(k resources.Kind, f Fitted) {
 }
 
 // give writes what the container gets without recommendation.
-func (p *part) give(f *Fitted) {
+func (p *part) give(f *ContainerTarget) {
 	for k := range resources.Kind(resources.Kinds) {
 		if request, ok := p.moved.Requests.Get(k); ok {
 			f.Requests = f.Requests.With(k, request)

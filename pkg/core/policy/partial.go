@@ -14,7 +14,7 @@ const Whole resources.Amount = 1e6
 // Requests are rounded down, so that together the containers of a pod take no more than
 // their part. A limit that the container does not have yet comes in the proportion to
 // the request in which it would.
-func Partial(k resources.Kind, millionths resources.Amount, has Container, gets Fitted) Fitted {
+func Partial(k resources.Kind, millionths resources.Amount, has Container, gets ContainerTarget) ContainerTarget {
 	moved, way := millionths, Whole // how far the limit goes
 	from, to := has.Requests.Value(k), gets.Requests.Value(k)
 	if gets.Requests.Has(k) {

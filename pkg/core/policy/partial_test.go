@@ -30,8 +30,8 @@ func TestPartOfTheWay(t *testing.T) {
 		"a limit without request": {Container{Limits: cpu(100)}, resources.List{}, cpu(200), Whole / 2, resources.List{}, cpu(150)},
 		"nothing of that kind":    {Container{Requests: resources.Of(100, 100)}, resources.List{}.With(resources.Memory, 200), resources.List{}, 0, resources.List{}.With(resources.Memory, 200), resources.List{}},
 	} {
-		got := Partial(resources.CPU, c.millionths, c.has, Fitted{Name: "app", Requests: c.wantRequest, Limits: c.wantMax})
-		require.Equal(t, Fitted{Name: "app", Requests: c.request, Limits: c.limit}, got, name)
+		got := Partial(resources.CPU, c.millionths, c.has, ContainerTarget{Name: "app", Requests: c.wantRequest, Limits: c.wantMax})
+		require.Equal(t, ContainerTarget{Name: "app", Requests: c.request, Limits: c.limit}, got, name)
 	}
 }
 
@@ -45,7 +45,7 @@ func TestALimitStaysAtOrAboveItsRequest(t *testing.T) {
 		if rapid.Bool().Draw(t, "limited") {
 			c.Limits = resources.Of(0, draw("limit", has))
 		}
-		got := Partial(resources.Memory, draw("millionths", 0)%(Whole+1), c, Fitted{Requests: resources.Of(0, gets), Limits: resources.Of(0, draw("new limit", gets))})
+		got := Partial(resources.Memory, draw("millionths", 0)%(Whole+1), c, ContainerTarget{Requests: resources.Of(0, gets), Limits: resources.Of(0, draw("new limit", gets))})
 		request, limit := got.Requests.Value(resources.Memory), got.Limits.Value(resources.Memory)
 		require.GreaterOrEqual(t, limit, request)
 		require.GreaterOrEqual(t, request, min(has, gets))
@@ -56,7 +56,7 @@ func TestALimitStaysAtOrAboveItsRequest(t *testing.T) {
 // A LimitRange may say how many times its request a limit may be at most.
 func TestTheRatioOfLimitAndRequestStays(t *testing.T) {
 	for part := range Whole / 100 {
-		got := Partial(resources.CPU, part*100, Container{Requests: cpu(100), Limits: cpu(200)}, Fitted{Requests: cpu(413), Limits: cpu(826)})
+		got := Partial(resources.CPU, part*100, Container{Requests: cpu(100), Limits: cpu(200)}, ContainerTarget{Requests: cpu(413), Limits: cpu(826)})
 		require.Equal(t, 2*got.Requests.Value(resources.CPU), got.Limits.Value(resources.CPU))
 	}
 }

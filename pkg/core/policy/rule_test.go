@@ -114,7 +114,7 @@ func TestBoost(t *testing.T) {
 	} {
 		r := Default()
 		r.Boost, r.RequestsOnly = c.boost, c.only
-		got, err := r.Boosted(c.container, Fitted{Name: "c", Requests: c.fitted}, c.most)
+		got, err := r.Boosted(c.container, ContainerTarget{Name: "c", Requests: c.fitted}, c.most)
 		require.NoError(t, err, name)
 		require.True(t, got.Requests.Has(resources.CPU), name)
 		require.Equal(t, c.request, got.Requests.Value(resources.CPU), name)
@@ -125,14 +125,14 @@ func TestBoost(t *testing.T) {
 func TestBoostThatCannotBeComputed(t *testing.T) {
 	r := Default()
 	r.Boost = Boost{Type: BoostFactor}
-	_, err := r.Boosted(pair("web", 1, 1, 1, 1), Fitted{}, 0)
+	_, err := r.Boosted(pair("web", 1, 1, 1, 1), ContainerTarget{}, 0)
 	require.ErrorIs(t, err, ErrBoost)
 	require.ErrorContains(t, err, `container "web": startup boost cannot be computed: factor is 0, must be at least 1`)
 }
 
 func TestNoBoostForContainersThatAreOff(t *testing.T) {
 	r := Rule{Off: true, Boost: Boost{Type: BoostFactor, Factor: 2}}
-	got, err := r.Boosted(pair("c", 1, 1, 1, 1), Fitted{Name: "c"}, 0)
+	got, err := r.Boosted(pair("c", 1, 1, 1, 1), ContainerTarget{Name: "c"}, 0)
 	require.NoError(t, err)
-	require.Equal(t, Fitted{Name: "c"}, got)
+	require.Equal(t, ContainerTarget{Name: "c"}, got)
 }

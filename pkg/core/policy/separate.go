@@ -123,7 +123,7 @@ func fitSeparately(pod Pod, recommendation map[string]resources.Bounds, rules Ru
 }
 
 // follow lowers the memory requests of a result to those that follow use.
-func (p *problem) follow(out []Fitted, follows []resources.Amount, proportions []Proportion) {
+func (p *problem) follow(out []ContainerTarget, follows []resources.Amount, proportions []Proportion) {
 	const k = resources.Memory
 	lowered, requests, limits := make([]resources.Amount, len(out)), resources.Amount(0), resources.Amount(0)
 	for i := range out {

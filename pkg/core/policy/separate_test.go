@@ -75,7 +75,7 @@ func TestOnlyWhatIsRecommendedIsAsDeclared(t *testing.T) {
 	c := Container{Name: "c", Requests: some(100, 60*mi), Limits: some(200, 180*mi), Declared: Proportion{100 * mi, 150 * mi}}
 	off := Default()
 	off.Off = true
-	for name, f := range map[string]Fitted{
+	for name, f := range map[string]ContainerTarget{
 		"off":       Fit(Pod{Containers: []Container{c}}, map[string]resources.Bounds{"c": follows(70*mi, 100*mi)}, separately(off), Ranges{}).Containers[0],
 		"no memory": Fit(Pod{Containers: []Container{c}}, map[string]resources.Bounds{"c": target(50, 0)}, separately(Default()), Ranges{}).Containers[0],
 	} {

@@ -36,7 +36,7 @@ func onNode(cpu resources.Amount) func(*Sharing) {
 }
 
 // shared is what a container gets that shares CPU and memory.
-func shared(s *Sharing, c Container, b resources.Bounds, rule Rule, ranges Ranges) Fitted {
+func shared(s *Sharing, c Container, b resources.Bounds, rule Rule, ranges Ranges) ContainerTarget {
 	r := rules(rule)
 	r.Sharing = s
 	return Fit(Pod{Containers: []Container{c}}, map[string]resources.Bounds{c.Name: b}, r, ranges).Containers[0]
@@ -291,7 +291,7 @@ func TestWhatHoldsOfEachPodThatShares(t *testing.T) {
 	})
 }
 
-func (w world) sharedInvariants(t *rapid.T, s *Sharing, c Container, f Fitted) {
+func (w world) sharedInvariants(t *rapid.T, s *Sharing, c Container, f ContainerTarget) {
 	for k := range resources.Kind(resources.Kinds) {
 		request, limit := has(f.Requests, c.Requests, k), has(f.Limits, c.Limits, k)
 		if f.WithoutLimit[k] {

@@ -46,7 +46,7 @@ func newPod(r *Recording, s Setup) pod {
 			Groups: []disruption.Group{{Replicas: 1, Key: Container}},
 			Pods: []disruption.Pod{{
 				Namespace: Container, Name: Container, UID: Container, Ready: true, Created: start, Started: start,
-				Containers: []disruption.Container{{Observed: true, Current: c, Asked: c}},
+				Containers: []disruption.Container{{Observed: true, Actual: c, Spec: c}},
 			}},
 		}}},
 	}
@@ -71,14 +71,14 @@ func (p *pod) pod() *disruption.Pod             { return &p.view.VPAs[0].Pods[0]
 func (p *pod) container() *disruption.Container { return &p.pod().Containers[0] }
 
 func (p *pod) request(k resources.Kind) resources.Amount {
-	return p.container().Current.Requests.Value(k)
+	return p.container().Actual.Requests.Value(k)
 }
 
-func (p *pod) limit(k resources.Kind) resources.Amount { return p.container().Current.Limits.Value(k) }
+func (p *pod) limit(k resources.Kind) resources.Amount { return p.container().Actual.Limits.Value(k) }
 
 // wanted returns the request that the last fit asks for.
 func (p *pod) wanted(k resources.Kind) resources.Amount {
-	if a, ok := p.container().Fitted.Requests.Get(k); ok {
+	if a, ok := p.container().Target.Requests.Get(k); ok {
 		return a
 	}
 	return p.request(k)
@@ -86,7 +86,7 @@ func (p *pod) wanted(k resources.Kind) resources.Amount {
 
 // wantedLimit returns the memory limit that the last fit asks for.
 func (p *pod) wantedLimit() resources.Amount {
-	if a, ok := p.container().Fitted.Limits.Get(resources.Memory); ok {
+	if a, ok := p.container().Target.Limits.Get(resources.Memory); ok {
 		return a
 	}
 	return p.limit(resources.Memory)
@@ -94,7 +94,7 @@ func (p *pod) wantedLimit() resources.Amount {
 
 // starves reports whether the last fit would put the memory limit under a use.
 func (p *pod) starves(use float64) bool {
-	limit, ok := p.container().Fitted.Limits.Get(resources.Memory)
+	limit, ok := p.container().Target.Limits.Get(resources.Memory)
 	return ok && limit < p.limit(resources.Memory) && use > float64(limit)
 }
 
@@ -117,15 +117,15 @@ func sized(b resources.Bounds, s *Setup) resources.Bounds {
 // Where a limit does not follow its request, it depends on a bound.
 func (p *pod) fit(b resources.Bounds) {
 	c := p.container()
-	if separate := p.rules.SeparateMemoryLimit; c.Fitted.Name == "" || c.Fitted.Bounds.Target != b.Target || separate && p.fits != b {
-		c.Fitted, p.fits = p.fitted(b), b
+	if separate := p.rules.SeparateMemoryLimit; c.Target.Name == "" || c.Target.Bounds.Target != b.Target || separate && p.fits != b {
+		c.Target, p.fits = p.fitted(b), b
 	}
 	if !p.rules.SeparateMemoryLimit {
-		c.Fitted.Bounds = b
+		c.Target.Bounds = b
 	}
 }
 
-func (p *pod) fitted(b resources.Bounds) policy.Fitted {
+func (p *pod) fitted(b resources.Bounds) policy.ContainerTarget {
 	return policy.Fit(p.template, map[string]resources.Bounds{Container: b}, p.rules, policy.Ranges{}).Containers[0]
 }
 
@@ -155,13 +155,13 @@ func (p *pod) waits(now time.Time) bool {
 	if !c.OOM.Ended.IsZero() {
 		return false
 	}
-	b, change := &c.Fitted.Bounds, 0.0
+	b, change := &c.Target.Bounds, 0.0
 	for k := range resources.Kind(resources.Kinds) {
 		target, sized := b.Target.Get(k)
 		if !sized {
 			continue
 		}
-		request, has := c.Current.Requests.Get(k)
+		request, has := c.Actual.Requests.Get(k)
 		lower, hasLower := b.Lower.Get(k)
 		upper, hasUpper := b.Upper.Get(k)
 		if !has || hasLower && request < lower || hasUpper && request > upper {
@@ -169,7 +169,7 @@ func (p *pod) waits(now time.Time) bool {
 		}
 		change += math.Abs(float64(target-request)) / float64(max(request, 1))
 	}
-	if span := c.Fitted.MemoryLimit; span != (policy.LimitSpan{}) {
+	if span := c.Target.MemoryLimit; span != (policy.LimitSpan{}) {
 		limit := p.limit(resources.Memory)
 		if limit < span.Least || limit > span.Most {
 			return false
@@ -184,14 +184,14 @@ func (p *pod) waits(now time.Time) bool {
 func (p *pod) adopt(now int64, evicted bool) {
 	c := p.container()
 	for k := range resources.Kind(resources.Kinds) {
-		if a, ok := c.Fitted.Requests.Get(k); ok {
-			c.Current.Requests = c.Current.Requests.With(k, a)
+		if a, ok := c.Target.Requests.Get(k); ok {
+			c.Actual.Requests = c.Actual.Requests.With(k, a)
 		}
-		if a, ok := c.Fitted.Limits.Get(k); ok {
-			c.Current.Limits = c.Current.Limits.With(k, a)
+		if a, ok := c.Target.Limits.Get(k); ok {
+			c.Actual.Limits = c.Actual.Limits.With(k, a)
 		}
 	}
-	c.Asked = c.Current
+	c.Spec = c.Actual
 	pod, at := p.pod(), time.Unix(0, now).UTC()
 	if evicted || p.setup.Update.FromChange {
 		pod.Started = at

@@ -28,7 +28,7 @@ func TestFitIsThatOfThePolicy(t *testing.T) {
 				b.Lower, b.Target, b.Upper = b.Lower.Without(resources.Memory), b.Target.Without(resources.Memory), b.Upper.Without(resources.Memory)
 			}
 			p.fit(b)
-			require.Equal(t, p.fitted(b), p.container().Fitted)
+			require.Equal(t, p.fitted(b), p.container().Target)
 		}
 	})
 }
@@ -50,8 +50,8 @@ func TestThePlannerIsOnlyLeftOutWhereItWouldDoNothing(t *testing.T) {
 		}
 		p := newPod(r, s)
 		p.rules.SeparateMemoryLimit = rapid.Bool().Draw(t, "separate")
-		p.container().Current.Requests = draw("requests")
-		p.container().Current.Limits = draw("limits").Without(resources.CPU)
+		p.container().Actual.Requests = draw("requests")
+		p.container().Actual.Limits = draw("limits").Without(resources.CPU)
 		p.fit(resources.Bounds{Lower: draw("lower"), Target: draw("target"), Upper: draw("upper")})
 		if rapid.IntRange(0, 9).Draw(t, "killed") == 0 {
 			p.die(0, int64(time.Minute))

@@ -223,7 +223,7 @@ func (p *replay) started(at int64) {
 }
 
 func (p *replay) advise(now int64) resources.Bounds {
-	bounds := sized(p.advisor.Advise(time.Unix(0, now).UTC(), p.pod.container().Current.Requests), &p.setup)
+	bounds := sized(p.advisor.Advise(time.Unix(0, now).UTC(), p.pod.container().Actual.Requests), &p.setup)
 	p.witness.Advised(Advice{now, bounds})
 	return bounds
 }
@@ -235,7 +235,7 @@ func (p *replay) raise(now int64) {
 		pod := p.pod.pod()
 		a := disruption.Action{
 			Subject: disruption.Subject{UID: pod.UID}, Cause: disruption.OutOfMemory, Evict: p.setup.Update.Mode == disruption.Recreate,
-			Containers: pod.Fitted(), Owner: Container, Change: pod.Change(), Newest: pod.Created,
+			Containers: pod.Targets(), Owner: Container, Change: pod.Change(), Newest: pod.Created,
 		}
 		p.pod.state.Record(a, p.apply(now, a), time.Unix(0, now).UTC())
 	}

@@ -100,7 +100,7 @@ type Running struct {
 	Restarts [resources.Kinds]bool // changing this kind restarts it
 }
 
-// GiveBack returns what the containers of a pod get when the change is taken back: each
+// RevertSizes returns what the containers of a pod get when the change is taken back: each
 // resource the maximum of what it was and what it is now, so that nothing is lowered. It is
 // empty if there is nothing to give. A container is restarted only for OOMKill and Restart:
 // it was not working anyway.
@@ -108,7 +108,7 @@ type Running struct {
 // A limit that the change brought cannot be removed from a running pod. Where all would
 // make the pod Guaranteed, which a running pod cannot become, one request stays one unit
 // below its limit.
-func (c *Change) GiveBack(now []Running, why Harm) (gets []policy.Fitted) {
+func (c *Change) RevertSizes(now []Running, why Harm) (gets []policy.ContainerTarget) {
 	after := make([]policy.Container, len(now))
 	for i, has := range now {
 		after[i] = has.Container
@@ -126,7 +126,7 @@ func (c *Change) GiveBack(now []Running, why Harm) (gets []policy.Fitted) {
 	}
 	keepClass(now, after)
 	for i, has := range now {
-		f := policy.Fitted{Name: has.Name}
+		f := policy.ContainerTarget{Name: has.Name}
 		for k := range resources.Kind(resources.Kinds) {
 			f.Requests, f.Limits = written(k, f.Requests, has.Requests, after[i].Requests), written(k, f.Limits, has.Limits, after[i].Limits)
 		}
@@ -150,7 +150,7 @@ func (h Harm) About(k resources.Kind) bool {
 }
 
 // Needs returns the amounts of the kinds that a harm is about.
-func (h Harm) Needs(gets []policy.Fitted) (needed []policy.Fitted) {
+func (h Harm) Needs(gets []policy.ContainerTarget) (needed []policy.ContainerTarget) {
 	for _, f := range gets {
 		for k := range resources.Kind(resources.Kinds) {
 			if !h.About(k) {

@@ -40,11 +40,11 @@ func running(containers ...policy.Container) (all []Running) {
 
 func TestARevertGivesBackOnly(t *testing.T) {
 	c := Change{Containers: []Sizing{{From: sizes("app", 500, 100, 1000, 200), To: sizes("app", 200, 300, 400, 600)}}}
-	gets := c.GiveBack(running(sizes("app", 200, 300, 400, 600), sizes("sidecar", 10, 10, -1, -1)), Throttle)
-	require.Equal(t, []policy.Fitted{{
+	gets := c.RevertSizes(running(sizes("app", 200, 300, 400, 600), sizes("sidecar", 10, 10, -1, -1)), Throttle)
+	require.Equal(t, []policy.ContainerTarget{{
 		Name: "app", Requests: resources.List{}.With(resources.CPU, 500), Limits: resources.List{}.With(resources.CPU, 1000),
 	}}, gets, "memory that was raised stays, and a container that was not changed is not named")
-	require.Empty(t, c.GiveBack(running(sizes("app", 500, 300, 1000, 600)), Throttle), "nothing is left to give")
+	require.Empty(t, c.RevertSizes(running(sizes("app", 500, 300, 1000, 600)), Throttle), "nothing is left to give")
 }
 
 func TestARevertRestartsOnlyWhatDoesNotWork(t *testing.T) {
@@ -55,23 +55,23 @@ func TestARevertRestartsOnlyWhatDoesNotWork(t *testing.T) {
 		OOMKill: resources.Of(500, 200*mi), Restart: resources.Of(500, 200*mi),
 		Throttle: resources.List{}.With(resources.CPU, 500), NotReady: resources.List{}.With(resources.CPU, 500),
 	} {
-		require.Equal(t, want, c.GiveBack(now, why)[0].Requests, why)
+		require.Equal(t, want, c.RevertSizes(now, why)[0].Requests, why)
 	}
 }
 
 func TestARevertKeepsTheClassOfThePod(t *testing.T) {
 	// Neither before nor after the change the pod was Guaranteed, but all of both would be.
 	c := Change{Containers: []Sizing{{From: sizes("app", 100, 200, 200, 200), To: sizes("app", 200, 100, 200, 200)}}}
-	got := c.GiveBack(running(sizes("app", 200, 100, 200, 200)), OOMKill)
+	got := c.RevertSizes(running(sizes("app", 200, 100, 200, 200)), OOMKill)
 	require.Equal(t, resources.List{}.With(resources.Memory, 200*mi-1), got[0].Requests)
-	got = c.GiveBack(running(sizes("app", 200, 100, 200, 200), requests("sidecar", 1, 1)), OOMKill)
+	got = c.RevertSizes(running(sizes("app", 200, 100, 200, 200), requests("sidecar", 1, 1)), OOMKill)
 	require.Equal(t, resources.List{}.With(resources.Memory, 200*mi), got[0].Requests, "the sidecar keeps it from being Guaranteed")
 
-	got = c.GiveBack(running(sizes("app", 200, 100, 200, 200), sizes("sidecar", -1, -1, 5, 5)), OOMKill)
+	got = c.RevertSizes(running(sizes("app", 200, 100, 200, 200), sizes("sidecar", -1, -1, 5, 5)), OOMKill)
 	require.Equal(t, resources.List{}.With(resources.Memory, 200*mi-1), got[0].Requests, "without requests it has those of its limits")
 
 	c = Change{Containers: []Sizing{{From: sizes("app", 500, 200, 500, 200), To: sizes("app", 200, 300, 200, 300)}}}
-	got = c.GiveBack(running(sizes("app", 200, 300, 200, 300)), Throttle)
+	got = c.RevertSizes(running(sizes("app", 200, 300, 200, 300)), Throttle)
 	require.Equal(t, resources.List{}.With(resources.CPU, 500), got[0].Requests)
 	require.Equal(t, resources.List{}.With(resources.CPU, 500), got[0].Limits, "Guaranteed stays so")
 }
@@ -79,7 +79,7 @@ func TestARevertKeepsTheClassOfThePod(t *testing.T) {
 func TestALimitThatTheChangeBroughtStays(t *testing.T) {
 	c := Change{Containers: []Sizing{{From: requests("app", 500, 200), To: sizes("app", 200, 200, 400, -1)}}}
 	require.True(t, c.Containers[0].lowersLimit(resources.CPU), "from no limit to one")
-	got := c.GiveBack(running(sizes("app", 200, 200, 400, -1)), Throttle)
+	got := c.RevertSizes(running(sizes("app", 200, 200, 400, -1)), Throttle)
 	require.Equal(t, resources.List{}.With(resources.CPU, 500), got[0].Requests)
 	require.True(t, got[0].Limits.Empty())
 }
@@ -123,7 +123,7 @@ func TestNoRevertLowersAnything(t *testing.T) {
 			c.Containers = append(c.Containers, Sizing{From: drawSizes(t, name), To: drawSizes(t, name)})
 			now = append(now, Running{Container: drawSizes(t, name), Restarts: [2]bool{rapid.Bool().Draw(t, "restarts")}})
 		}
-		for _, f := range c.GiveBack(now, rapid.SampledFrom([]Harm{OOMKill, Throttle}).Draw(t, "why")) {
+		for _, f := range c.RevertSizes(now, rapid.SampledFrom([]Harm{OOMKill, Throttle}).Draw(t, "why")) {
 			i := 0
 			if f.Name == "b" {
 				i = 1

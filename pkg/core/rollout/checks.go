@@ -52,7 +52,7 @@ const MemoryMargin = 10
 // LiftMemory returns what a container gets whose memory limit is to fall: a limit not below
 // what it uses and a margin in percent of that, at least a byte, and not above what it has.
 // A request that equals its limit goes on doing so.
-func LiftMemory(has policy.Container, gets policy.Fitted, used resources.Amount, margin int) policy.Fitted {
+func LiftMemory(has policy.Container, gets policy.ContainerTarget, used resources.Amount, margin int) policy.ContainerTarget {
 	before := has.Limits.Value(resources.Memory)
 	limit, ok := gets.Limits.Get(resources.Memory)
 	if !ok || before <= 0 || limit >= before {

@@ -52,11 +52,11 @@ func TestMemoryLimitsStayAboveWhatIsUsed(t *testing.T) {
 		"a request equal to its limit": {sizes("app", 1, 1024, 1, 1024), sizes("app", 1, 512, -1, 512), 600, 10, 660 * mi, 660 * mi},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := LiftMemory(c.has, policy.Fitted{Requests: c.to.Requests, Limits: c.to.Limits}, c.used*mi, c.margin)
+			got := LiftMemory(c.has, policy.ContainerTarget{Requests: c.to.Requests, Limits: c.to.Limits}, c.used*mi, c.margin)
 			require.Equal(t, c.limit, got.Limits.Value(resources.Memory))
 			require.Equal(t, c.req, got.Requests.Value(resources.Memory))
 		})
 	}
-	untouched := policy.Fitted{Requests: resources.Of(1, 1)}
+	untouched := policy.ContainerTarget{Requests: resources.Of(1, 1)}
 	require.Equal(t, untouched, LiftMemory(sizes("app", 1, 1, 1, 1), untouched, 5*mi, 10), "no limit is written")
 }

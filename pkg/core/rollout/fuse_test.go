@@ -258,7 +258,7 @@ func TestHold_StartRateHoldsWorkloadsThatHaveNotStarted(t *testing.T) {
 	w, set := deployment(fleet.Auto, 2), settings()
 	w.StartBlocked = true
 	held := Hold(State{}, w, set, noon)
-	require.Equal(t, []Answer{{Reason: reason.StartRate, Memory: true}, {Reason: reason.StartRate, Memory: true}}, held.Pods)
+	require.Equal(t, []PodHold{{Reason: reason.StartRate, MemoryOnly: true}, {Reason: reason.StartRate, MemoryOnly: true}}, held.Pods)
 	require.Empty(t, held.State.Rounds)
 
 	w.StartBlocked = false
@@ -287,7 +287,7 @@ func TestHold_TrippedFuseHoldsAllPodsButMemoryAfterKills(t *testing.T) {
 			held := Hold(s, w, set, noon.Add(6*time.Minute))
 			require.Empty(t, free(w, held))
 			require.Equal(t, reason.FuseTripped, held.Pods[1].Reason)
-			require.True(t, held.Pods[1].Memory)
+			require.True(t, held.Pods[1].MemoryOnly)
 		})
 	}
 }

@@ -273,7 +273,7 @@ func (w *world) dies(when string) bool { return rapid.IntRange(0, 9).Draw(w.T, "
 
 func (w *world) giveBack(b *body, v Verdict) {
 	before, from := b.sizes, b.note.Containers[0].From
-	for _, f := range b.note.GiveBack(running(b.sizes, w.beside().Container), v.Harm) {
+	for _, f := range b.note.RevertSizes(running(b.sizes, w.beside().Container), v.Harm) {
 		require.Equal(w, "app", f.Name, "nobody else gets anything")
 		for k := range resources.Kind(resources.Kinds) {
 			if a, ok := f.Requests.Get(k); ok {

@@ -5,7 +5,7 @@
 // the next one: Hold goes over the pods before a plan is made and says of each why it is
 // held, State.Changed notes that a pod was changed, and State.End what came of a change.
 // Between the last two a pod is under observation: a Change is noted on it, and Judge
-// compares that with Evidence until there is a Verdict. Change.GiveBack is how a change
+// compares that with Evidence until there is a Verdict. Change.RevertSizes is how a change
 // that did harm is taken back, and State.Floor what is not tried again for a while.
 //
 //	Hold --free pods--> plan, resize --> State.Changed

@@ -15,36 +15,29 @@ import (
 // with one cooldown.
 const roundLimit = time.Hour
 
-// Held is what Hold says of a workload.
-type Held struct {
-	// State is to be stored before the first pod is changed, if it differs from the one before.
-	State State
-	// Pods are the answers for Workload.Pods, in their order.
-	Pods []Answer
-	// Evict says that pods that cannot be resized may be evicted.
-	Evict bool
-	// Canary is why a canary is not promoted; empty outside of PhaseCanary.
-	Canary Obstacle
-	// Next is when the next change may begin, where that is known: the end of the cooldown,
-	// or the next window.
-	Next time.Time
+// HoldResult is the result of Hold for a workload.
+type HoldResult struct {
+	State  State     // to be stored before the first change of a pod, if it differs from the stored one
+	Pods   []PodHold // of Workload.Pods, in their order
+	Evict  bool      // pods that cannot be resized may be evicted
+	Canary Obstacle  // why a canary is not promoted; empty outside of PhaseCanary
+	Next   time.Time // of the next change, if it is known: the end of the cooldown, or the next window
 }
 
-// Answer is what may be done with one pod.
-type Answer struct {
-	Free   bool          // it may be changed
-	Reason reason.Reason // why it is held; empty also for one that is not due
-	// Memory says that, though held, it may be given memory after an out-of-memory kill, and
-	// nothing else. That is part of no round: State.Changed and State.End hear of it only
-	// if a change of the pod is under observation, which is then Renewed.
-	Memory bool
+// PodHold is the result of Hold for a pod.
+type PodHold struct {
+	Free   bool          // it may change
+	Reason reason.Reason // why it is held; empty for a pod that is not due
+	// MemoryOnly: a held pod may get more memory after an out-of-memory kill, and nothing else. This is part of no round:
+	// State.Changed and State.End include it only if a change of the pod is observed, which is then Renewed.
+	MemoryOnly bool
 }
 
 // Hold decides which pods of a workload may be changed now, before a plan is made. A pod
 // that is not free must not be changed, whether it has a reason or not.
-func Hold(s State, w Workload, set Settings, now time.Time) Held {
+func Hold(s State, w Workload, set Settings, now time.Time) HoldResult {
 	w.Stopped = cmp.Or(w.Stopped, passive[w.Mode])
-	h := hold{State: s.clone(), w: &w, set: set, now: now, answers: make([]Answer, len(w.Pods))}
+	h := hold{State: s.clone(), w: &w, set: set, now: now, answers: make([]PodHold, len(w.Pods))}
 	h.follow()
 	h.adopt()
 	if w.Stopped == "" && w.Mode == fleet.Inherit {
@@ -72,14 +65,14 @@ type hold struct {
 	w       *Workload
 	set     Settings
 	now     time.Time
-	answers []Answer
+	answers []PodHold
 	next    time.Time
 	enters  bool // PhaseCanary, in which it was not before
 }
 
-func (h *hold) result() Held {
+func (h *hold) result() HoldResult {
 	h.ResizeBlocked.set(h.blocked(), h.now)
-	held := Held{State: h.State, Pods: h.answers, Evict: h.evicts(), Next: h.next}
+	held := HoldResult{State: h.State, Pods: h.answers, Evict: h.evicts(), Next: h.next}
 	if h.Phase == PhaseCanary && h.w.Stopped == "" {
 		held.Canary = h.obstacle()
 	}
@@ -171,7 +164,7 @@ func (h *hold) inherit() {
 		held = cmp.Or(held, reason.OutsideWindow)
 	}
 	for i := range h.answers {
-		if h.answers[i] = (Answer{Free: held == "", Memory: true}); h.w.Pods[i].Due {
+		if h.answers[i] = (PodHold{Free: held == "", MemoryOnly: true}); h.w.Pods[i].Due {
 			h.answers[i].Reason = held
 		}
 	}
@@ -284,7 +277,7 @@ func (h *hold) decide() {
 	var candidates []int
 	for i := range h.w.Pods {
 		p := &h.w.Pods[i]
-		h.answers[i].Memory = h.w.Stopped == "" && !p.Node.holdsMemory()
+		h.answers[i].MemoryOnly = h.w.Stopped == "" && !p.Node.holdsMemory()
 		switch why := h.pod(p); {
 		case !p.Due:
 			h.answers[i].Reason = p.LeftOut

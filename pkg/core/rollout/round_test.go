@@ -34,7 +34,7 @@ func unlimited() Settings {
 }
 
 // free names the pods that may be changed, in the order of the workload.
-func free(w Workload, h Held) (names []string) {
+func free(w Workload, h HoldResult) (names []string) {
 	for i, a := range h.Pods {
 		if a.Free {
 			names = append(names, w.Pods[i].Name)
@@ -44,7 +44,7 @@ func free(w Workload, h Held) (names []string) {
 }
 
 // reasons are those of all pods.
-func reasons(h Held) (all []reason.Reason) {
+func reasons(h HoldResult) (all []reason.Reason) {
 	for _, a := range h.Pods {
 		all = append(all, a.Reason)
 	}
@@ -162,15 +162,15 @@ func TestMemoryAfterAKillIsGivenInEveryActingMode(t *testing.T) {
 		w := deployment(mode, 2)
 		h := Hold(State{CooldownUntil: noon.Add(time.Minute)}, w, closed, noon)
 		require.Empty(t, free(w, h))
-		require.True(t, h.Pods[1].Memory, mode)
+		require.True(t, h.Pods[1].MemoryOnly, mode)
 	}
 	w := deployment(fleet.Auto, 2)
 	w.Pods[0].Node = Node{Known: true, MemoryPressure: true}
 	h := Hold(State{}, w, closed, noon)
-	require.Equal(t, []bool{false, true}, []bool{h.Pods[0].Memory, h.Pods[1].Memory}, "not where the node lacks it")
+	require.Equal(t, []bool{false, true}, []bool{h.Pods[0].MemoryOnly, h.Pods[1].MemoryOnly}, "not where the node lacks it")
 	w.Stopped = reason.OptedOut
-	require.False(t, Hold(State{}, w, settings(), noon).Pods[1].Memory)
-	require.False(t, Hold(State{}, deployment(fleet.Recommend, 1), settings(), noon).Pods[0].Memory)
+	require.False(t, Hold(State{}, w, settings(), noon).Pods[1].MemoryOnly)
+	require.False(t, Hold(State{}, deployment(fleet.Recommend, 1), settings(), noon).Pods[0].MemoryOnly)
 }
 
 func TestEvictionNeedsAModeThatChangesAllPods(t *testing.T) {
@@ -559,7 +559,7 @@ func TestHold_ShortHistoryHoldsAllButMemoryAfterAKill(t *testing.T) {
 			require.Empty(t, free(w, h))
 			require.Equal(t, []reason.Reason{reason.ShortHistory, reason.ShortHistory, reason.ShortHistory}, reasons(h))
 			for _, a := range h.Pods {
-				require.True(t, a.Memory)
+				require.True(t, a.MemoryOnly)
 			}
 			require.Empty(t, h.State.Rounds)
 			w.ShortHistory = false

@@ -46,7 +46,7 @@ func (p *Pod) WouldRestart() bool {
 }
 
 // RestartsFor reports whether giving f to the container restarts it.
-func (c *Container) RestartsFor(f policy.Fitted) bool {
+func (c *Container) RestartsFor(f policy.ContainerTarget) bool {
 	for k := range resources.Kind(resources.Kinds) {
 		if c.Restarts[k] && (differs(f.Requests, c.Asked.Requests, k) || differs(f.Limits, c.Asked.Limits, k)) {
 			return true
@@ -89,7 +89,7 @@ func (p *Pod) Change() Change {
 }
 
 // separateLimit returns the memory limit that is to be written, if it does not follow its request.
-func separateLimit(f policy.Fitted) (limit resources.Amount, some bool) {
+func separateLimit(f policy.ContainerTarget) (limit resources.Amount, some bool) {
 	if f.MemoryLimit == (policy.LimitSpan{}) {
 		return 0, false
 	}
@@ -98,8 +98,8 @@ func separateLimit(f policy.Fitted) (limit resources.Amount, some bool) {
 
 // Fitted lists what the containers of the pod would get, those that the webhook
 // did not see and those left alone excepted.
-func (p *Pod) Fitted() []policy.Fitted {
-	var all []policy.Fitted
+func (p *Pod) Fitted() []policy.ContainerTarget {
+	var all []policy.ContainerTarget
 	for i := range p.Containers {
 		c := &p.Containers[i]
 		if c.Observed && (!c.Fitted.Requests.Empty() || !c.Fitted.Limits.Empty()) {

@@ -21,10 +21,10 @@ type Subject struct {
 // Action is one intended change to one pod.
 type Action struct {
 	Subject
-	Evict      bool            // else resize
-	Cause      Cause           // why
-	Containers []policy.Fitted // what the pod would get; containers left alone are missing
-	Restarts   bool            // a resize restarts a container, so it is a disruption
+	Evict      bool                     // else resize
+	Cause      Cause                    // why
+	Containers []policy.ContainerTarget // what the pod would get; containers left alone are missing
+	Restarts   bool                     // a resize restarts a container, so it is a disruption
 	// Restart is what State.Record remembers of a resize that restarts a ready
 	// pod; else the zero value.
 	Restart Restart

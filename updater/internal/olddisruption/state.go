@@ -150,7 +150,7 @@ const (
 // tried records that a resize was asked for at now. What is asked for again
 // although nothing came of it waits longer each time; the second time follows
 // at once.
-func (m *State) tried(uid string, wanted []policy.Fitted, now time.Time) {
+func (m *State) tried(uid string, wanted []policy.ContainerTarget, now time.Time) {
 	try := Try{For: wantedSizes(wanted), Until: now}
 	if before := m.Tries[uid]; maps.Equal(before.For, try.For) {
 		try.Count = before.Count + 1
@@ -171,7 +171,7 @@ func (m State) Asked(p *Pod) bool {
 	return known && maps.Equal(try.For, wantedSizes(p.Fitted()))
 }
 
-func wantedSizes(of []policy.Fitted) Sizes {
+func wantedSizes(of []policy.ContainerTarget) Sizes {
 	all := Sizes(requests(of))
 	for _, f := range of {
 		if limit, some := separateLimit(f); some {
@@ -181,7 +181,7 @@ func wantedSizes(of []policy.Fitted) Sizes {
 	return all
 }
 
-func requests(of []policy.Fitted) map[string]resources.List {
+func requests(of []policy.ContainerTarget) map[string]resources.List {
 	all := make(map[string]resources.List, len(of))
 	for _, f := range of {
 		all[f.Name] = f.Requests

@@ -134,13 +134,13 @@ const (
 
 // Container is one ordinary container of a pod.
 type Container struct {
-	Observed bool                  // the webhook saw it when the pod was created
-	Off      bool                  // its policy leaves it alone
-	Current  policy.Container      // what it runs with
-	Asked    policy.Container      // what its spec asks for; differs from Current during a resize
-	Fitted   policy.Fitted         // what it would get
-	Restarts [resources.Kinds]bool // changing this kind restarts it
-	OOM      OOM                   // its last termination, if it was out of memory
+	Observed bool                   // the webhook saw it when the pod was created
+	Off      bool                   // its policy leaves it alone
+	Current  policy.Container       // what it runs with
+	Asked    policy.Container       // what its spec asks for; differs from Current during a resize
+	Fitted   policy.ContainerTarget // what it would get
+	Restarts [resources.Kinds]bool  // changing this kind restarts it
+	OOM      OOM                    // its last termination, if it was out of memory
 }
 
 // OOM is the time from start to end of a container that ran out of memory. The

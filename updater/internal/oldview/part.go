@@ -14,7 +14,7 @@ import (
 // sharePart is what a pod would get of what it shares.
 type sharePart struct {
 	of             *sharing.Amounts // the share it was made of
-	fitted         []policy.Fitted
+	fitted         []policy.ContainerTarget
 	shrinks, grows [resources.Kinds]bool
 }
 
@@ -116,7 +116,7 @@ func (d *division) part(a *aim, whole []disruption.Container, known *knownPod) *
 
 // keeps reports whether a container keeps what it has of a kind: it has its peak, or nobody on its
 // node is to be given more.
-func (a *aim) keeps(k resources.Kind, f *policy.Fitted, asked *policy.Container) bool {
+func (a *aim) keeps(k resources.Kind, f *policy.ContainerTarget, asked *policy.Container) bool {
 	wanted, some := f.Requests.Get(k)
 	if !some {
 		return false
@@ -138,7 +138,7 @@ func noLess(k resources.Kind, of, has resources.List) resources.List {
 }
 
 // fit returns what the containers would get if their shares, or their peaks, were recommended.
-func (a *aim) fit(whole []disruption.Container) []policy.Fitted {
+func (a *aim) fit(whole []disruption.Container) []policy.ContainerTarget {
 	pod := policy.Pod{Containers: make([]policy.Container, len(whole))}
 	given := make(map[string]resources.Bounds, len(whole))
 	for i := range whole {
@@ -174,7 +174,7 @@ func (a *aim) fit(whole []disruption.Container) []policy.Fitted {
 func amountOf(share float64) resources.Amount { return resources.Amount(math.Floor(share + 1e-6)) }
 
 // without returns what a container gets without a kind.
-func without(f policy.Fitted, k resources.Kind) policy.Fitted {
+func without(f policy.ContainerTarget, k resources.Kind) policy.ContainerTarget {
 	f.Requests, f.Limits = f.Requests.Without(k), f.Limits.Without(k)
 	f.Bounds = resources.Bounds{Lower: f.Bounds.Lower.Without(k), Target: f.Bounds.Target.Without(k), Upper: f.Bounds.Upper.Without(k)}
 	f.WithoutLimit[k] = false

@@ -230,7 +230,7 @@ type Held struct {
 	limits *PolicyLimits // of its policy
 	input  rollout.Workload
 	Before rollout.State // as it is stored
-	rollout.Held
+	rollout.HoldResult
 	free  bool           // some pod is
 	byUID map[string]int // see index
 }
@@ -332,7 +332,7 @@ func (l *Planner) holdOne(s *Snapshot, v *disruption.VPA, h *Held, now time.Time
 	h.ask(state, now)
 	for i := range v.Pods {
 		pod, answer := &v.Pods[i], h.Pods[i]
-		pod.MemoryOnly, h.free = answer.Memory, h.free || answer.Free
+		pod.MemoryOnly, h.free = answer.MemoryOnly, h.free || answer.Free
 		if !answer.Free {
 			pod.Held = answer.Reason
 			if pod.Held == "" && h.input.Pods[i].Due {
@@ -366,7 +366,7 @@ func (l *Planner) harmed(s *Snapshot, pod *disruption.Pod, h *Held, i int, now t
 }
 
 func (h *Held) ask(state rollout.State, now time.Time) rollout.State {
-	h.Held = rollout.Hold(state, h.input, h.Settings, now.UTC().Truncate(time.Second))
+	h.HoldResult = rollout.Hold(state, h.input, h.Settings, now.UTC().Truncate(time.Second))
 	return h.State
 }
 

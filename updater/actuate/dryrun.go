@@ -19,20 +19,19 @@ import (
 	"loadline.dev/loadline/updater/report"
 )
 
-// Rehearsal carries nothing out. It prints one line for each change, and every
-// change ends with ErrRehearsed.
-type Rehearsal struct {
+// DryRun prints a line for each change, and changes nothing. Every change ends with ErrDryRun.
+type DryRun struct {
 	Out     io.Writer
 	Checker *Checker // makes the checks before an eviction; nil: none are made
 }
 
 // Resize prints the change.
-func (r *Rehearsal) Resize(_ context.Context, c Change) (rollout.Change, error) {
+func (r *DryRun) Resize(_ context.Context, c Change) (rollout.Change, error) {
 	return rollout.Change{}, r.print("resize", c)
 }
 
 // Evict prints the change, unless the API server would refuse the replacement.
-func (r *Rehearsal) Evict(ctx context.Context, c Change) error {
+func (r *DryRun) Evict(ctx context.Context, c Change) error {
 	if r.Checker != nil {
 		if err := r.Checker.Paused(c); err != nil {
 			return err
@@ -45,36 +44,36 @@ func (r *Rehearsal) Evict(ctx context.Context, c Change) error {
 }
 
 // Unboost prints the change.
-func (r *Rehearsal) Unboost(_ context.Context, c Change) error {
+func (r *DryRun) Unboost(_ context.Context, c Change) error {
 	return r.print("take back the startup boost of", c)
 }
 
 // Boost prints that the pod has no startup boost.
-func (r *Rehearsal) Boost(_ context.Context, c Change) error {
+func (r *DryRun) Boost(_ context.Context, c Change) error {
 	fmt.Fprintf(r.Out, "would give pod %s the startup boost of VPA %s that it was created without\n", klog.KObj(c.Target), c.VPA)
-	return ErrRehearsed
+	return ErrDryRun
 }
 
 // RecordBackoff prints nothing: the pods are among those left alone.
-func (r *Rehearsal) RecordBackoff(context.Context, *corev1.Pod, disruption.Backoff) error { return nil }
+func (r *DryRun) RecordBackoff(context.Context, *corev1.Pod, disruption.Backoff) error { return nil }
 
 // MarkShare prints what would be noted on the pod.
-func (r *Rehearsal) MarkShare(_ context.Context, pod *corev1.Pod, m sharing.Mark) error {
+func (r *DryRun) MarkShare(_ context.Context, pod *corev1.Pod, m sharing.Mark) error {
 	fmt.Fprintf(r.Out, "would note on pod %s what it shares: %s\n", klog.KObj(pod), convert.SharedText(m))
 	return nil
 }
 
 // RemoveShare prints that the pod shares no more.
-func (r *Rehearsal) RemoveShare(_ context.Context, pod *corev1.Pod) error {
+func (r *DryRun) RemoveShare(_ context.Context, pod *corev1.Pod) error {
 	fmt.Fprintf(r.Out, "would end sharing of pod %s: it has its peak\n", klog.KObj(pod))
 	return nil
 }
 
 // NotResizable prints nothing: the pod is among those left alone.
-func (r *Rehearsal) NotResizable(context.Context, *corev1.Pod) {}
+func (r *DryRun) NotResizable(context.Context, *corev1.Pod) {}
 
-// LeftAlone prints a line for each pod.
-func (r *Rehearsal) LeftAlone(skipped []disruption.Skip) {
+// Skipped prints a line for each pod.
+func (r *DryRun) Skipped(skipped []disruption.Skip) {
 	for _, s := range skipped {
 		of := " (VPA " + s.VPA + ")"
 		if s.VPA == "" { // it is not known
@@ -85,10 +84,10 @@ func (r *Rehearsal) LeftAlone(skipped []disruption.Skip) {
 }
 
 // Room prints whether evictions wait for room on nodes, and why.
-func (r *Rehearsal) Room(explained string) { fmt.Fprintln(r.Out, explained) }
+func (r *DryRun) Room(explained string) { fmt.Fprintln(r.Out, explained) }
 
 // Event prints how far a rollout is; of pods that are left alone nothing, they are known.
-func (r *Rehearsal) Event(vpa report.Object, reason, message string, _ report.Details) {
+func (r *DryRun) Event(vpa report.Object, reason, message string, _ report.Details) {
 	switch reason {
 	case report.EventCanaryPromoted, report.EventCanaryHeld, report.EventCooldownActive, report.EventScheduleSkipped, report.EventHPAConflict, report.EventPolicyConflict:
 		fmt.Fprintf(r.Out, "would say of VPA %s: %s: %s\n", klog.KObj(vpa), reason, message)
@@ -96,16 +95,16 @@ func (r *Rehearsal) Event(vpa report.Object, reason, message string, _ report.De
 }
 
 // Note does nothing: nothing is changed that could be judged.
-func (r *Rehearsal) Note(context.Context, *corev1.Pod, rollout.Change) error { return nil }
+func (r *DryRun) Note(context.Context, *corev1.Pod, rollout.Change) error { return nil }
 
 // RemoveNote does nothing.
-func (r *Rehearsal) RemoveNote(context.Context, *corev1.Pod) error { return nil }
+func (r *DryRun) RemoveNote(context.Context, *corev1.Pod) error { return nil }
 
-// GiveBack does nothing: Judged prints it.
-func (r *Rehearsal) GiveBack(context.Context, *corev1.Pod, []policy.Fitted) error { return nil }
+// Revert does nothing. Judged prints the revert.
+func (r *DryRun) Revert(context.Context, *corev1.Pod, []policy.ContainerTarget) error { return nil }
 
 // Judged prints what would be taken back.
-func (r *Rehearsal) Judged(_ *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, gets []policy.Fitted) {
+func (r *DryRun) Judged(_ *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, gets []policy.ContainerTarget) {
 	reason, message, sizes := judged(pod, v, gets)
 	if sizes != "" {
 		message += ": " + sizes
@@ -113,20 +112,20 @@ func (r *Rehearsal) Judged(_ *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v ro
 	fmt.Fprintf(r.Out, "would say of pod %s: %s: %s\n", klog.KObj(pod), reason, message)
 }
 
-// NotTakenBack does nothing: nothing is refused where nothing is sent.
-func (r *Rehearsal) NotTakenBack(*vpav1.VerticalPodAutoscaler, *corev1.Pod, rollout.Verdict, error) {
+// RevertFailed does nothing, since no request fails.
+func (r *DryRun) RevertFailed(*vpav1.VerticalPodAutoscaler, *corev1.Pod, rollout.Verdict, error) {
 }
 
-func (r *Rehearsal) print(verb string, c Change) error {
+func (r *DryRun) print(verb string, c Change) error {
 	fmt.Fprintf(r.Out, "would %s pod %s (VPA %s, %s): %s\n", verb, klog.KObj(c.Target), c.VPA, c.Cause, Sizes(c))
-	return ErrRehearsed
+	return ErrDryRun
 }
 
 // Sizes describes for people what a change gives: for each container that
 // changes, each kind from what it has to what it gets.
 func Sizes(c Change) string {
 	printer := convert.NewPrinter(c.Autoscaler.Object, *c.Autoscaler.Ranges)
-	return sizes(convert.Pod(c.Target).Containers, c.gets(), func(i int, f policy.Fitted) corev1.ResourceRequirements {
+	return sizes(convert.Pod(c.Target).Containers, c.gets(), func(i int, f policy.ContainerTarget) corev1.ResourceRequirements {
 		return printer.Sizes(f, convert.Current(c.Target, c.Target.Spec.Containers[i]))
 	})
 }
@@ -136,7 +135,7 @@ func direction(c Change) string { return directions(convert.Pod(c.Target).Contai
 
 // sizes is Sizes of containers that have something and get something, as it is printed for the
 // container at a position.
-func sizes(has []policy.Container, gets []policy.Fitted, printed func(i int, f policy.Fitted) corev1.ResourceRequirements) string {
+func sizes(has []policy.Container, gets []policy.ContainerTarget, printed func(i int, f policy.ContainerTarget) corev1.ResourceRequirements) string {
 	var parts []string
 	for i, has := range has {
 		for _, f := range gets {
