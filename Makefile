@@ -108,7 +108,6 @@ unit-race: # many wait, so more packages run at once than there are processors
 unit-plain:
 	go test -vet=off $(COMPUTING)
 	go test -vet=off -run '$(SIMULATIONS)' ./recommender
-	DIFFERENTIAL_TIME=1s go test -vet=off -run TestPlanEqualsOld ./updater -rapid.seed=1 -rapid.checks=300 # too slow with the race detector
 	go test -vet=off -run 'TestNoReview|FuzzReview|TestProgram|TestHeapUnderAPolicy' ./admission-controller ./recommender # costs hold without the race detector
 
 .PHONY: cluster-checks

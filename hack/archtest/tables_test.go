@@ -37,11 +37,6 @@ var importTables = map[string]map[string][]string{
 		"rollouts": {"podqueue", "policies", "records", "report", "snapshot"},
 		"actuate":  {"budgets", "policies", "report", "rollouts", "shares", "snapshot"},
 		"boost":    {"actuate", "plan", "podqueue", "snapshot"},
-
-		// Frozen copies for the differential test. They go with the commit that runs the stages in loop.go.
-		"internal/olddisruption": nil,
-		"internal/oldnodeshare":  nil,
-		"internal/oldview":       {"internal/olddisruption", "internal/oldnodeshare", "nodeload", "records"},
 	},
 }
 
