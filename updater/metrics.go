@@ -263,7 +263,7 @@ func (m *metrics) Shared(found *shares.Round, leave int) {
 		var headroom, cores, bytes float64
 		pods := 0
 		for _, n := range found.Nodes {
-			if n.Acts != acts {
+			if n.Active != acts {
 				continue
 			}
 			headroom += n.Headroom[resources.CPU] / 1000

@@ -95,7 +95,7 @@ func BenchmarkDivide(b *testing.B) {
 			}
 			it, err := loop.read(b.Context(), noon, func(string) {})
 			require.NoError(b, err)
-			found, err := loop.rounds.Sharing.Share(b.Context(), it.input(), noon, shares.Standings{Usual: shares.Acts, BesideNodeAutoscaler: shares.Acts})
+			found, err := loop.rounds.Sharing.Share(b.Context(), it.input(), noon, shares.Standings{Usual: shares.Active, BesideNodeAutoscaler: shares.Active})
 			require.NoError(b, err)
 			require.Equal(b, 50_000, found.Policies["fleet"].Sharing)
 			b.ReportAllocs()

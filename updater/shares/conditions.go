@@ -75,13 +75,13 @@ func (c *Conditions) cluster(ctx context.Context, now time.Time) (all clusterSha
 		}
 	}
 	c.NodeAutoscaler.Look(ctx, now)
-	all.standings = Standings{Usual: Acts, BesideNodeAutoscaler: Acts}
+	all.standings = Standings{Usual: Active, BesideNodeAutoscaler: Active}
 	switch {
 	case !c.NodeAutoscaler.Known(): // it may be in a moment, so nobody leaves for that
-		all.standings.Usual, all.seldom = Waits, true
+		all.standings.Usual, all.seldom = Pending, true
 		all.obstacle = notSharing(reasonNodeAutoscaler, "acts as DryRun: it cannot be read whether nodes are added and removed; with spec.sharing.nodeAutoscaler: Accept that does not matter")
 	case c.NodeAutoscaler.Seen():
-		all.standings.Usual, all.seldom = Ends, true
+		all.standings.Usual, all.seldom = Ending, true
 		all.obstacle = notSharing(reasonNodeAutoscaler, "acts as DryRun: nodes seem to be added and removed, and what sharing saves would be bought again: "+c.NodeAutoscaler.Sign()+
 			"; spec.sharing.nodeAutoscaler: Accept shares all the same")
 	}
@@ -134,7 +134,7 @@ func (c clusterSharing) of(p *fleet.Policy, found *Round) metav1.Condition {
 	switch {
 	case !of.Free && held != "":
 		return notSharing(string(slices.Max(slices.Collect(maps.Keys(of.Held)))), "acts as DryRun: "+held)
-	case of.Acting > 0:
+	case of.Active > 0:
 	case of.Apart[reason.ModeTooCautious] > 0:
 		return notSharing(string(reason.ModeTooCautious), "acts as DryRun for workloads of which not all running pods may be changed: "+
 			"On needs spec.rollout.mode Auto, or Canary once that has come to all pods, and no VPA that a person wrote in mode Off or Initial; "+

@@ -30,19 +30,19 @@ type decision struct {
 
 // decide uses the first matching row of this table. Kinds outside of the third column get their share.
 //
-//	standing     event                           gets its peak        cause          mark
-//	Ends         -                               all                  ShareEnded     removed at the peak
-//	Acts, Waits  new harm                        all                  ShareReverted  reverted, early
-//	Acts, Waits  harm in the last 24 hours       all                  ShareReverted  -
-//	Acts, Waits  killed                          memory               ShareReverted  -
-//	Waits        -                               nothing moves
-//	Acts         a kind is no longer shared      that kind            Shared         without the kind at its peak
-//	Acts         -                               -                    Shared         the time, if the pod shrinks
+//	standing         event                           gets its peak   cause          mark
+//	Ending           -                               all             ShareEnded     removed at the peak
+//	Active, Pending  new harm                        all             ShareReverted  reverted, early
+//	Active, Pending  harm in the last 24 hours       all             ShareReverted  -
+//	Active, Pending  killed                          memory          ShareReverted  -
+//	Pending          -                               nothing moves
+//	Active           a kind is no longer shared      that kind       Shared         without the kind at its peak
+//	Active           -                               -               Shared         the time, if the pod shrinks
 func (f *facts) decide() decision {
 	d := decision{cause: disruption.Shared, peak: f.ends, mark: f.mark}
 	d.mark.Kinds = f.kinds
 	switch {
-	case f.standing == Ends:
+	case f.standing == Ending:
 		d.cause, d.mark = disruption.ShareEnded, f.mark
 	case f.harmed:
 		d.cause, d.peak, d.early = disruption.ShareReverted, f.kinds, true
@@ -51,7 +51,7 @@ func (f *facts) decide() decision {
 		d.cause, d.peak = disruption.ShareReverted, f.kinds
 	case f.killed:
 		d.cause, d.peak[resources.Memory] = disruption.ShareReverted, true
-	case f.standing == Waits:
+	case f.standing == Pending:
 		return decision{}
 	}
 	return d

@@ -109,7 +109,7 @@ func (d *division) lastShrinks() map[string]time.Time {
 		}
 		for j := range view.VPAs[i].Pods {
 			p := &view.VPAs[i].Pods[j]
-			if d.standing(d.member(p.UID), e) != Acts {
+			if d.standing(d.member(p.UID), e) != Active {
 				continue
 			}
 			if mark := view.States[i][j].Mark(); mark != nil && !mark.Reverted && mark.At.After(last[p.Node]) && !mark.At.After(d.now) {
@@ -138,11 +138,11 @@ func (d *division) pod(v *disruption.VPA, index int, p *disruption.Pod, mark *sh
 	}
 	a := aim{vpa: &d.in.VPAs[index], policy: &d.in.Policies[index], shared: shared, whole: p.Containers}
 	a.standing = d.standing(shared, a.policy)
-	if a.standing != Acts && mark == nil {
+	if a.standing != Active && mark == nil {
 		return
 	}
 	share := &disruption.Share{}
-	if a.standing == Acts {
+	if a.standing == Active {
 		if share.Leaves = shared.leaves; share.Leaves && shared.shares == nil {
 			p.Share = share
 			return
@@ -153,7 +153,7 @@ func (d *division) pod(v *disruption.VPA, index int, p *disruption.Pod, mark *sh
 		a.mark = *mark
 		kinds := a.kinds
 		for k, shared := range mark.Kinds {
-			a.ends[k] = shared && (a.standing == Ends || a.standing == Acts && !kinds[k])
+			a.ends[k] = shared && (a.standing == Ending || a.standing == Active && !kinds[k])
 			a.kinds[k] = kinds[k] || shared
 		}
 	}
@@ -224,7 +224,7 @@ func (d *division) move(v *disruption.VPA, a *aim, p *disruption.Pod) {
 func (d *division) first(part *sharePart, a *aim, cause disruption.Cause, node string) (*sharePart, reason.Reason) {
 	why := d.waits(part, a, node)
 	switch {
-	case a.standing == Waits:
+	case a.standing == Pending:
 		return part.only(a.peak), why
 	case !part.reaches(a.peak):
 		if why != "" && why != reason.ChangedOutside && part.grows != [resources.Kinds]bool{} {
@@ -270,7 +270,7 @@ func (d *division) harmed(a *aim) bool {
 
 // waits returns why a pod keeps its share for now, or "".
 func (d *division) waits(part *sharePart, a *aim, node string) reason.Reason {
-	if a.standing != Acts || a.peak == a.kinds {
+	if a.standing != Active || a.peak == a.kinds {
 		return ""
 	}
 	for i := range a.whole {

@@ -52,7 +52,7 @@ func (d *division) kill(v *disruption.VPA, a *aim, p *disruption.Pod, c *disrupt
 	}
 	if s := a.shared; s != nil {
 		kill.Excluded, kill.Off, kill.Rank = s.Apart == reason.Excluded, s.Apart == reason.SharingOff, s.Sharing.Rank
-		kill.Evict = a.standing != Ends && s.by != nil && stillWanted(&s.by.VPA, a.policy) && s.by.Settings.Evict && s.node.acts(s)
+		kill.Evict = a.standing != Ending && s.by != nil && stillWanted(&s.by.VPA, a.policy) && s.by.Settings.Evict && s.node.acts(s)
 	}
 	return kill
 }

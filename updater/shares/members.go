@@ -64,8 +64,8 @@ func (r *round) workload(vpa *snapshot.VPA, e *policies.Effective) *workload {
 	if w.Why != "" {
 		p.Apart[w.Why]++
 	}
-	if w.standing == Acts {
-		p.Acting++
+	if w.standing == Active {
+		p.Active++
 	}
 	return w
 }

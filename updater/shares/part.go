@@ -113,7 +113,7 @@ func (a *aim) keeps(k resources.Kind, f *policy.ContainerTarget, asked *policy.C
 		limit, limited := f.Limits.Get(k)
 		return wanted <= has && (!limited || limit <= asked.Limits.Value(k))
 	}
-	return a.standing == Acts && wanted > has && a.shared.node.results[0].Overcommitted[k]
+	return a.standing == Active && wanted > has && a.shared.node.results[0].Overcommitted[k]
 }
 
 // noLess raises the amount of a kind, if there is one, to the present amount.
@@ -139,7 +139,7 @@ func (a *aim) fit() []policy.ContainerTarget {
 			switch {
 			case !a.kinds[k]:
 				b = resources.Bounds{Lower: b.Lower.Without(k), Target: b.Target.Without(k), Upper: b.Upper.Without(k)}
-			case b.Target.Has(k) && !a.peak[k] && a.standing == Acts && i < len(a.shared.shares):
+			case b.Target.Has(k) && !a.peak[k] && a.standing == Active && i < len(a.shared.shares):
 				b.Target = b.Target.With(k, amountOf(a.shared.shares[i][k]))
 			}
 		}
@@ -147,7 +147,7 @@ func (a *aim) fit() []policy.ContainerTarget {
 	}
 	rules := a.vpa.Rules
 	rules.Sharing = &policy.Sharing{Kinds: a.kinds}
-	if a.standing == Acts {
+	if a.standing == Active {
 		if !a.shared.by.KeepsCPULimit {
 			rules.Sharing.CPULimit = a.shared.by.Settings.CPULimit
 		}

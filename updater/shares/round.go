@@ -79,7 +79,7 @@ type Policy struct {
 	Apart map[reason.Reason]int // VPAs without sharing, or in a dry run, by reason
 	// Acting counts VPAs whose pods get their shares, Sharing counts their pods, and Overcommitted is the first node
 	// whose bases alone exceed its size.
-	Acting, Sharing int
+	Active, Sharing int
 	Overcommitted   string
 	// Held counts pods on nodes with a problem, and HeldOn is the first such node. Free reports that a pod of the
 	// policy is on a node without a problem.
@@ -91,7 +91,7 @@ type Policy struct {
 // Node is a node on which pods share.
 type Node struct {
 	Name     string
-	Acts     bool          // the pods get their shares; otherwise it is a dry run. A node can have both
+	Active   bool          // the pods get their shares; otherwise it is a dry run. A node can have both
 	Problem  reason.Reason // see nodeshare.Node
 	Cordoned bool          // it takes no new pods, so nothing is saved
 	Kinds    [resources.Kinds]bool
@@ -220,7 +220,7 @@ type node struct {
 
 // acts reports whether a pod that shares gets its share.
 func (n *node) acts(p *member) bool {
-	return p.by != nil && p.by.standing == Acts && n.Problem == ""
+	return p.by != nil && p.by.standing == Active && n.Problem == ""
 }
 
 // fail drops all results.
@@ -252,7 +252,7 @@ func (r *round) read(ctx context.Context, pod *corev1.Pod) {
 
 // count counts a pod with sharing, or that cannot be converted.
 func (r *round) count(p *member) {
-	if p.by != nil && p.by.standing == Acts && p.Of != nil && p.node.Problem == "" {
+	if p.by != nil && p.by.standing == Active && p.Of != nil && p.node.Problem == "" {
 		r.found.Policies[p.Of.Decision.Policy.Name].Free = true
 	}
 	switch why := p.Why(); why {
@@ -266,7 +266,7 @@ func (r *round) count(p *member) {
 			if n.results[0].Overcommitted != [resources.Kinds]bool{} {
 				of.Overcommitted = cmp.Or(of.Overcommitted, n.results[0].Name)
 			}
-		case p.by != nil && p.by.standing == Acts: // only the node prevents it
+		case p.by != nil && p.by.standing == Active: // only the node prevents it
 			if of.Held == nil {
 				of.Held = map[reason.Reason]int{}
 			}
@@ -288,7 +288,7 @@ func (n *node) compute(name string, before []PodName) {
 	}
 	for i, acts := range [...]bool{true, false} {
 		r := &n.results[i]
-		*r = Node{Name: name, Acts: acts, Problem: n.Problem, Cordoned: n.Cordoned}
+		*r = Node{Name: name, Active: acts, Problem: n.Problem, Cordoned: n.Cordoned}
 		var sharers []*member
 		for _, p := range n.pods {
 			if p.Beside = n.acts(p) != acts; !p.Beside && p.Apart == "" {
@@ -327,10 +327,10 @@ func (r *Node) add(input *sharing.Node, members []*member, shares sharing.Result
 	r.Headroom, r.Overcommitted = shares.Headroom, shares.Overcommitted
 	for _, i := range shares.Leaves {
 		r.Leaves = append(r.Leaves, PodName{members[i].UID, members[i].Sharing.Name})
-		members[i].leaves = r.Acts
+		members[i].leaves = r.Active
 	}
 	for i, p := range members {
-		if r.Acts {
+		if r.Active {
 			p.shares = shares.Shares[i]
 		}
 		shrinks, grows := moves(&p.Pod, input, shares.Shares[i])

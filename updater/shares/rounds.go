@@ -96,7 +96,7 @@ func (r *Rounds) DivideView(ctx context.Context, in Input, view *snapshot.View, 
 func (r *Rounds) left(found *Round) (more int) {
 	leaving := map[types.UID]bool{}
 	for _, n := range found.Nodes {
-		if n.Acts {
+		if n.Active {
 			continue // they are counted when they have left
 		}
 		for _, p := range n.Leaves {
@@ -119,7 +119,7 @@ func (r *Rounds) log(ctx context.Context, found *Round) {
 	acts := false
 	for _, n := range found.Nodes {
 		line := describeNode(n)
-		prefix := logPrefix[n.Acts]
+		prefix := logPrefix[n.Active]
 		logged[n.Name] += prefix + fmt.Sprint(line...)
 		if !strings.Contains(r.logged[n.Name], prefix+fmt.Sprint(line...)) {
 			log.Info(prefix, line...)
@@ -127,7 +127,7 @@ func (r *Rounds) log(ctx context.Context, found *Round) {
 	}
 	r.logged = logged
 	for _, name := range slices.Sorted(maps.Keys(found.Policies)) {
-		acts = acts || found.Policies[name].Acting > 0
+		acts = acts || found.Policies[name].Active > 0
 	}
 	if len(found.Apart) > 0 {
 		log.Info(logPrefix[acts]+": pods that do not share", "reasons", counted(found.Apart))
@@ -138,7 +138,7 @@ func (r *Rounds) log(ctx context.Context, found *Round) {
 		if len(of.Apart) > 0 {
 			line = append(line, "workloadsThatShareLess", counted(of.Apart))
 		}
-		log.Info(logPrefix[of.Acting > 0]+": a policy", line...)
+		log.Info(logPrefix[of.Active > 0]+": a policy", line...)
 	}
 }
 

@@ -13,12 +13,12 @@ type Standing uint8
 
 // The standings.
 const (
-	Waits Standing = iota // sharing is undecided: they keep their requests
-	Ends                  // they stop sharing: pods with a mark get their peak
-	Acts                  // they get their shares
+	Pending Standing = iota // sharing is undecided: they keep their requests
+	Ending                  // they stop sharing: pods with a mark get their peak
+	Active                  // they get their shares
 )
 
-// Standings are the standings of policies in mode On, by spec.sharing.nodeAutoscaler. The zero value is Waits.
+// Standings are the standings of policies in mode On, by spec.sharing.nodeAutoscaler. The zero value is Pending.
 type Standings struct{ Usual, BesideNodeAutoscaler Standing }
 
 // standingOf returns the standing of a VPA whose policy enables sharing.
@@ -29,32 +29,32 @@ func standingOf(v *nodeshare.VPA, may Standings) Standing {
 	case v.Mode == fleet.SharingOn:
 		return may.Usual
 	case v.Why == reason.PolicyPaused, v.Why == reason.PolicyUnknown, v.Why == reason.ModeTooCautious && v.Decision.Mode == fleet.Canary:
-		return Waits // the canary will reach all pods
+		return Pending // the canary will reach all pods
 	}
-	return Ends
+	return Ending
 }
 
 // standing returns the standing of a pod as of the last round, unless its policy has changed since.
 func (d *division) standing(p *member, e *policies.Effective) Standing {
 	switch {
 	case d.Nodes == nil || !d.NodeInformer.HasSynced(): // it is unknown which changes fit
-		return Waits
+		return Pending
 	case !d.wanted:
-		return Ends
+		return Ending
 	case d.last == nil || p == nil: // the last round failed, or did not see the pod
-		return Waits
+		return Pending
 	case p.by == nil && e.Shares, p.by != nil && !stillWanted(&p.by.VPA, e):
-		return Waits // until the next round
+		return Pending // until the next round
 	case p.by == nil:
-		return Ends
-	case p.by.standing != Acts:
+		return Ending
+	case p.by.standing != Active:
 		return p.by.standing
 	case sharing.Lasts(p.Apart):
-		return Ends
+		return Ending
 	case p.Why() != "" || !p.node.acts(p) || p.shares == nil && !p.leaves:
-		return Waits
+		return Pending
 	}
-	return Acts
+	return Active
 }
 
 // stillWanted reports whether the policy of a VPA is as it was in the last round.
