@@ -27,7 +27,7 @@ type scores struct {
 
 // of returns the score of the VPA of a pod.
 func (s *scores) of(pod disruption.Subject) *score {
-	name := vpaOf(pod)
+	name := snapshot.VPAOf(pod)
 	one := s.byVPA[name]
 	if one == nil { // its policy is gone, and only marked shares may change
 		one = &score{Name: name, Mode: vpav1.UpdateModeInPlace, Pods: 1}
@@ -35,8 +35,6 @@ func (s *scores) of(pod disruption.Subject) *score {
 	}
 	return one
 }
-
-func vpaOf(s disruption.Subject) cache.ObjectName { return cache.NewObjectName(s.Namespace, s.VPA) }
 
 // newScores counts planned changes. It shows the counters of VPAs before the first change.
 func (l *Loop) newScores(it *iteration) scores {
@@ -200,7 +198,7 @@ func (l *Loop) reportSkips(ctx context.Context, it *iteration, all []disruption.
 	for i := range all {
 		if s := &all[i]; s.Reason == reason.Infeasible {
 			l.metrics.Infeasible(it.scores.of(s.Subject))
-			if pod, err := l.reader.Pods.Pods(s.Namespace).Get(s.Pod); err == nil && string(pod.UID) == s.UID {
+			if pod := snapshot.CurrentPod(l.reader.Pods, s.Subject); pod != nil {
 				l.runner.Executor.NotResizable(ctx, pod)
 			}
 		}
@@ -223,7 +221,7 @@ func (l *Loop) reportSkips(ctx context.Context, it *iteration, all []disruption.
 // announceSkip writes an event on the VPA of a pod that is skipped for another reason than in the last iteration, if a check
 // before a change under a policy forbids it, or if policies exclude the workload. It reports whether it did.
 func (l *Loop) announceSkip(it *iteration, s *disruption.Skip, now time.Time) bool {
-	name := vpaOf(s.Subject)
+	name := snapshot.VPAOf(s.Subject)
 	switch s.Reason {
 	case reason.OptedOut:
 		return l.announcer.Announce(report.Event{VPA: name, Reason: report.EventWorkloadOptOut}, "No SizingPolicy changes the pods: "+s.Reason.Explain().Means, now)

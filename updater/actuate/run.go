@@ -138,15 +138,13 @@ func (r *Runner) Run(ctx context.Context, plan *Plan, now time.Time) Done {
 	if made := w.changeAll(ctx, others); made < len(others) {
 		// The next run begins after the last change, or after the first action if that alone used up the run: it must
 		// not do so in each.
-		r.cursor = vpaOf(others[max(made-1, 0)].Subject)
+		r.cursor = snapshot.VPAOf(others[max(made-1, 0)].Subject)
 	}
 	w.moveShares(ctx, shares)
 	w.endShares(ctx)
 	w.runLate(ctx)
 	return w.done
 }
-
-func vpaOf(s disruption.Subject) cache.ObjectName { return cache.NewObjectName(s.Namespace, s.VPA) }
 
 // fromCursor moves the actions of the VPAs up to the cursor behind all others.
 func (r *Runner) fromCursor(actions []disruption.Action) []disruption.Action {
@@ -159,18 +157,9 @@ func (r *Runner) fromCursor(actions []disruption.Action) []disruption.Action {
 	return slices.Concat(actions[next:], actions[:next])
 }
 
-// pod returns the current version of a pod; nil: it is gone.
-func (r *Runner) pod(of disruption.Subject) *corev1.Pod {
-	pod, err := r.Pods.Pods(of.Namespace).Get(of.Pod)
-	if err != nil || string(pod.UID) != of.UID {
-		return nil
-	}
-	return pod
-}
-
 // vpa returns the VPA of a pod as it was planned for.
 func (w *run) vpa(of disruption.Subject) (v snapshot.VPA) {
-	if i := snapshot.Find(w.VPAs, vpaOf(of)); i >= 0 {
+	if i := snapshot.Find(w.VPAs, snapshot.VPAOf(of)); i >= 0 {
 		v = w.VPAs[i]
 	}
 	return v
@@ -179,7 +168,7 @@ func (w *run) vpa(of disruption.Subject) (v snapshot.VPA) {
 // changeAll makes changes until the rate limit ends the run. It returns the number of changes before the end.
 func (w *run) changeAll(ctx context.Context, actions []disruption.Action) int {
 	for i, a := range actions {
-		target := w.pod(a.Subject)
+		target := snapshot.CurrentPod(w.Pods, a.Subject)
 		if target == nil {
 			continue
 		}
@@ -244,7 +233,7 @@ func (w *run) guarded(ctx context.Context, c Change) reason.Reason {
 // server accepts them: the lease waits.
 func (w *run) recordBackoffs(ctx context.Context) {
 	for _, one := range w.Backoffs {
-		pod := w.pod(one.Subject)
+		pod := snapshot.CurrentPod(w.Pods, one.Subject)
 		if pod == nil {
 			continue
 		}

@@ -9,6 +9,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/reason"
+	"loadline.dev/loadline/updater/snapshot"
 )
 
 // byStage splits actions by the time when they run: recommendations joined with a reverted share, reverted shares,
@@ -40,7 +41,7 @@ func byStage(actions []disruption.Action) (joined, reverts, others, shares []dis
 // markShares writes marks that do not wait for a change of their pods.
 func (w *run) markShares(ctx context.Context) {
 	for _, m := range w.Shares.Marks {
-		pod := w.pod(m.Of)
+		pod := snapshot.CurrentPod(w.Pods, m.Of)
 		if pod == nil {
 			continue // it is gone
 		}
@@ -84,7 +85,7 @@ func (w *run) moveShare(ctx context.Context, a disruption.Action) bool {
 		return true // it was written with another change
 	}
 	c := Change{Action: a, Autoscaler: w.vpa(a.Subject), Mark: w.marks[a.UID]}
-	if c.Target = w.pod(a.Subject); c.Target == nil {
+	if c.Target = snapshot.CurrentPod(w.Pods, a.Subject); c.Target == nil {
 		return true // it is gone
 	}
 	why := w.guarded(ctx, c)
@@ -97,7 +98,7 @@ func (w *run) moveShare(ctx context.Context, a disruption.Action) bool {
 // endShares removes the mark of pods that have reached their peak.
 func (w *run) endShares(ctx context.Context) {
 	for _, one := range w.Shares.Ended {
-		pod := w.pod(one)
+		pod := snapshot.CurrentPod(w.Pods, one)
 		if pod == nil {
 			continue
 		}

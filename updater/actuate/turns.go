@@ -9,6 +9,7 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/fairwork"
+	"loadline.dev/loadline/updater/snapshot"
 )
 
 // slowMemory is how long the writes of a namespace come last after a write that took longer than
@@ -94,7 +95,7 @@ func (w *run) runLate(ctx context.Context) {
 			turn := fairwork.Turn(ctx, maxLateTurnTime)
 			served[late.about.Namespace] = true
 			if ended = !late.do(turn); ended {
-				w.cursor = vpaOf(late.about)
+				w.cursor = snapshot.VPAOf(late.about)
 			} else if fairwork.Used(turn) < fairwork.NamespaceTime {
 				delete(w.slow, late.about.Namespace)
 			}

@@ -27,7 +27,7 @@ type Planner struct {
 // Plan plans the changes of a view. Shares always need the free capacity. Recommendations are planned without it first: if
 // there is anything to change, they are planned again with capacity and budgets.
 func (p *Planner) Plan(ctx context.Context, view *disruption.View, before disruption.State, sharesMove bool, now time.Time) disruption.Result {
-	if err := p.Nodes.Mark(view, p.pod, now); err != nil {
+	if err := p.Nodes.Mark(view, func(s disruption.Subject) *corev1.Pod { return snapshot.CurrentPod(p.Pods, s) }, now); err != nil {
 		klog.FromContext(ctx).Error(err, "Failed to list nodes, counting only refused resizes as signs of the static CPU manager policy")
 	}
 	if sharesMove {
@@ -53,15 +53,6 @@ func (p *Planner) readCapacity(ctx context.Context, view *disruption.View) {
 	if view.Room, err = p.Capacity.Room(); err != nil {
 		klog.FromContext(ctx).Error(err, "Failed to read cluster capacity, planning without capacity checks and shares")
 	}
-}
-
-// pod returns the current version of a pod; nil: it is gone.
-func (p *Planner) pod(of disruption.Subject) *corev1.Pod {
-	pod, err := p.Pods.Pods(of.Namespace).Get(of.Pod)
-	if err != nil || string(pod.UID) != of.UID {
-		return nil
-	}
-	return pod
 }
 
 // plan returns a plan. After a panic outside of the part for one VPA, which the planner recovers from, it has no changes.

@@ -13,6 +13,7 @@ import (
 	"loadline.dev/loadline/pkg/fairwork"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/records"
+	"loadline.dev/loadline/updater/snapshot"
 )
 
 // Observes reports whether a change of a pod is noted on it and judged. More memory for a held pod after a kill is part of
@@ -29,7 +30,7 @@ func (h *Holds) Observes(of disruption.Subject) bool {
 // Admit stores the state of the rollout of a pod before the first change, and returns why the pod must not change after
 // all, or "": another process may have written the record since the plan.
 func (h *Holds) Admit(ctx context.Context, of disruption.Subject) reason.Reason {
-	hold, governed := h.holds[vpaOf(of)]
+	hold, governed := h.holds[snapshot.VPAOf(of)]
 	switch {
 	case !governed:
 		return ""

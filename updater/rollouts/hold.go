@@ -112,9 +112,7 @@ func (h *Holds) policy(i int) *policies.Effective {
 }
 
 // Of returns the rollout of the workload of a pod. It is nil without a policy, and with an unknown state.
-func (h *Holds) Of(s disruption.Subject) *Hold { return h.holds[vpaOf(s)] }
-
-func vpaOf(s disruption.Subject) cache.ObjectName { return cache.NewObjectName(s.Namespace, s.VPA) }
+func (h *Holds) Of(s disruption.Subject) *Hold { return h.holds[snapshot.VPAOf(s)] }
 
 // hold holds the pods of one VPA. It returns nil if the state of the rollout is unknown; then no pod may change.
 func (h *Holds) hold(ctx context.Context, v *disruption.VPA, states []*snapshot.State, e *policies.Effective) *Hold {
@@ -189,8 +187,8 @@ func (h *Holds) harmed(pod *disruption.Pod, hold *Hold, i int) bool {
 	if hold.input.Pods[i].Observed.IsZero() {
 		return false
 	}
-	object, err := h.Pods.Pods(pod.Namespace).Get(pod.Name)
-	if err != nil || string(object.UID) != pod.UID {
+	object := snapshot.CurrentPod(h.Pods, disruption.Subject{Namespace: pod.Namespace, Pod: pod.Name, UID: pod.UID})
+	if object == nil {
 		return false
 	}
 	change, err := convert.NotedChange(object)

@@ -12,6 +12,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/convert"
@@ -339,3 +341,15 @@ func (p *Pods) Claims(vpa int) bool {
 // ErrStale is the error of a change of a pod that was resized, or whose noted change has changed, since the caches
 // were read. Nothing was changed, and the next plan sees the pod as it is now.
 var ErrStale = errors.New("the pod was changed since it was read")
+
+// CurrentPod returns the current version of a pod; nil: it is gone.
+func CurrentPod(pods corelisters.PodLister, of disruption.Subject) *corev1.Pod {
+	pod, err := pods.Pods(of.Namespace).Get(of.Pod)
+	if err != nil || string(pod.UID) != of.UID {
+		return nil
+	}
+	return pod
+}
+
+// VPAOf returns the name of the VPA of a pod.
+func VPAOf(s disruption.Subject) cache.ObjectName { return cache.NewObjectName(s.Namespace, s.VPA) }
