@@ -130,8 +130,6 @@ func (s *Sources) server(address string) (Source, error) {
 		return Source{}, err
 	}
 	return Source{Name: address, Dataset: client.Server(), Read: func(ctx context.Context, want Wanted) iter.Seq2[*replay.Recording, *trace.Problem] {
-		q := s.Query
-		q.Want = want
-		return prometheus.ReadArchive(ctx, client, q)
+		return prometheus.ReadArchive(ctx, client, s.Query, want)
 	}}, nil
 }

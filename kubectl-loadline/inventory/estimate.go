@@ -156,7 +156,7 @@ func (e *Estimator) read(ctx context.Context, f *EstimateFlags, p ParsedEstimate
 			for _, point := range points {
 				e.Add(usage.Sample{Container: container, Kind: resources.Kind(k), At: point.At, Amount: prometheus.Amount(resources.Kind(k), point.Value)})
 			}
-		})
+		}, nil)
 		if err != nil {
 			return fmt.Errorf("read the history of %s from Prometheus: %w", resources.Kind(k), err)
 		}

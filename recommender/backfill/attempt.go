@@ -65,29 +65,27 @@ func (l *Loader) attempt(ctx context.Context, now time.Time) error {
 	var errs []error
 	var lost []chunk
 	loaded := false
-	rest, err := prometheus.Parts[chunk]{
-		Ask: func(ctx context.Context, c chunk) error {
-			b, err := l.fetch(ctx, directory, c)
-			if err != nil {
-				return fmt.Errorf("%s usage from %s: %w", c.kind, c.Start.UTC().Format(time.RFC3339), err)
-			}
-			if wanted && c.kind == resources.CPU && len(b.containers) > 0 {
-				l.fetchWaiting(ctx, b)
-			}
-			loaded = true
-			f.feed(b)
-			l.loadedChunk(b)
-			klog.FromContext(ctx).V(1).Info("Loading history from Prometheus", "kind", c.kind, "from", c.Start, "containers", len(b.containers), "samples", b.counts[taken])
-			return nil
-		},
-		// What fails waits for the next attempt, also in halves: it must not keep the others
-		// from being loaded now.
-		Lost: func(c chunk, err error) error {
-			lost, errs = append(lost, c.split(err)...), append(errs, err)
-			return nil
-		},
-		GoOn: true,
-	}.Read(ctx, &prometheus.Retries{MostFailures: mostFailures}, l.missing)
+	ask := func(ctx context.Context, c chunk) error {
+		b, err := l.fetch(ctx, directory, c)
+		if err != nil {
+			return fmt.Errorf("%s usage from %s: %w", c.kind, c.Start.UTC().Format(time.RFC3339), err)
+		}
+		if wanted && c.kind == resources.CPU && len(b.containers) > 0 {
+			l.fetchWaiting(ctx, b)
+		}
+		loaded = true
+		f.feed(b)
+		l.loadedChunk(b)
+		klog.FromContext(ctx).V(1).Info("Loading history from Prometheus", "kind", c.kind, "from", c.Start, "containers", len(b.containers), "samples", b.counts[taken])
+		return nil
+	}
+	// A part that fails waits for the next attempt, also in halves: it must not keep the others from being
+	// loaded now.
+	later := func(c chunk, err error) error {
+		lost, errs = append(lost, c.Split(err)...), append(errs, err)
+		return nil
+	}
+	rest, err := prometheus.ReadParts(ctx, &prometheus.Retries{MostFailures: mostFailures, GoOn: true}, l.missing, ask, later)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}

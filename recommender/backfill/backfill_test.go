@@ -377,13 +377,13 @@ func TestWhatIsTooMuchIsAskedForInHalves(t *testing.T) {
 	}
 	c := hours(0, 25)
 	heavy := fmt.Errorf("query: %w", &prometheus.Error{Code: 422})
-	require.Equal(t, []chunk{hours(0, 12), hours(12, 13)}, c.split(heavy))
-	require.Len(t, c.split(fmt.Errorf("%w within 5m", prometheus.ErrTimeout)), 2)
-	require.Len(t, c.split(&prometheus.TooLarge{}), 2)
-	require.Len(t, c.split(fmt.Errorf("%w: connection reset", prometheus.ErrCut)), 2)
-	require.Len(t, c.split(io.ErrUnexpectedEOF), 2)
-	require.Equal(t, []chunk{c}, c.split(&prometheus.Error{Code: 500}))
-	require.Equal(t, []chunk{hours(0, 1)}, hours(0, 1).split(heavy))
+	require.Equal(t, []chunk{hours(0, 12), hours(12, 13)}, c.Split(heavy))
+	require.Len(t, c.Split(fmt.Errorf("%w within 5m", prometheus.ErrTimeout)), 2)
+	require.Len(t, c.Split(&prometheus.TooLarge{}), 2)
+	require.Len(t, c.Split(fmt.Errorf("%w: connection reset", prometheus.ErrCut)), 2)
+	require.Len(t, c.Split(io.ErrUnexpectedEOF), 2)
+	require.Equal(t, []chunk{c}, c.Split(&prometheus.Error{Code: 500}))
+	require.Equal(t, []chunk{hours(0, 1)}, hours(0, 1).Split(heavy))
 }
 
 // A server that answers no whole day ends an attempt, and each attempt begins where the last one ended.

@@ -39,9 +39,9 @@ func plan(now time.Time, length, step time.Duration) []chunk {
 	return chunks
 }
 
-// split returns the chunks that replace a failed one: two halves if a part may succeed, else the
+// Split returns the chunks that replace a failed one: two halves if a part may succeed, else the
 // chunk itself.
-func (c chunk) split(err error) (parts []chunk) {
+func (c chunk) Split(err error) (parts []chunk) {
 	if !prometheus.Divisible(err) || c.Count == 1 {
 		return []chunk{c}
 	}
@@ -86,7 +86,7 @@ func (l *Loader) fetch(ctx context.Context, d *directory, c chunk) (*batch, erro
 			return
 		}
 		b.add(key, points)
-	})
+	}, nil)
 	l.config.Ambiguities.AddPast(b.distinct)
 	if err := b.distinct.Err(); err != nil && !l.ambiguous {
 		l.ambiguous = true
@@ -185,7 +185,7 @@ func (l *Loader) fetchWaiting(ctx context.Context, b *batch) {
 				shares[at] = max(shares[at], min(p.Value, 1))
 			}
 		}
-	})
+	}, nil)
 	switch {
 	case ctx.Err() != nil:
 	case err != nil && l.waiting != refusedOnce:

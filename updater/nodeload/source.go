@@ -67,7 +67,7 @@ func (s *Source) Loads(ctx context.Context, nodes []*corev1.Node, at time.Time) 
 				found[node][i] = min(found[node][i], p.Value)
 			}
 		}
-	})
+	}, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -26,21 +26,19 @@ type ArchiveQuery struct {
 
 	// LeastMemory raises lower samples of memory to it, in bytes.
 	LeastMemory float64
-	// Want reports whether a container is read; nil = all are.
-	Want func(workload, container string) bool
 }
 
-// ReadArchive yields the containers that a server knows, and its problems. With a warning
-// about a container comes the container; otherwise one of the two is nil. It stops
-// early at the end of the context, which is no problem.
-func ReadArchive(ctx context.Context, client *Client, q ArchiveQuery) iter.Seq2[*replay.Recording, *trace.Problem] {
-	return readArchive(ctx, client, q, firstPause)
+// ReadArchive yields the containers that a server knows and want accepts (nil = all), and problems. With a warning
+// about a container comes the container; otherwise one of the two is nil. It stops early at the end of the
+// context, which is no problem.
+func ReadArchive(ctx context.Context, client *Client, q ArchiveQuery, want func(workload, container string) bool) iter.Seq2[*replay.Recording, *trace.Problem] {
+	return readArchive(ctx, client, q, want, firstPause)
 }
 
-func readArchive(ctx context.Context, client *Client, q ArchiveQuery, pause time.Duration) iter.Seq2[*replay.Recording, *trace.Problem] {
+func readArchive(ctx context.Context, client *Client, q ArchiveQuery, want func(workload, container string) bool, pause time.Duration) iter.Seq2[*replay.Recording, *trace.Problem] {
 	return func(yield func(*replay.Recording, *trace.Problem) bool) {
 		r := &archiveReader{
-			client: client, query: q, yield: yield, retries: Retries{Pause: pause, MostFailures: mostFailures},
+			client: client, query: q, want: want, yield: yield, retries: Retries{Pause: pause, MostFailures: mostFailures},
 			times: Times{q.Since, q.Step, int(q.Until.Sub(q.Since)/q.Step) + 1},
 		}
 		if err := r.read(ctx); err != nil && ctx.Err() == nil {
@@ -52,6 +50,7 @@ func readArchive(ctx context.Context, client *Client, q ArchiveQuery, pause time
 type archiveReader struct {
 	client  *Client
 	query   ArchiveQuery
+	want    func(workload, container string) bool // nil = all
 	yield   func(*replay.Recording, *trace.Problem) bool
 	stopped bool // nobody wants more
 

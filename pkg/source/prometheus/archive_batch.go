@@ -109,18 +109,17 @@ type part struct {
 // fill queries all columns of a batch. A container whose declared resources cannot be read is left out, and does
 // not end the run.
 func (r *archiveReader) fill(ctx context.Context, b archiveBatch) error {
-	reading := Parts[part]{Ask: r.ask, Split: part.split, Lost: r.lost}
 	for _, c := range r.asked {
 		var parts []part
 		for _, times := range r.times.Cut(min(max(queryValues/len(b), 1), MostTimes)) {
 			parts = append(parts, part{b, c, times})
 		}
-		if _, err := reading.Read(ctx, &r.retries, parts); err != nil {
+		if _, err := ReadParts(ctx, &r.retries, parts, r.ask, r.lost); err != nil {
 			return fmt.Errorf("%s: %w", c, err)
 		}
 	}
 	for _, c := range []column{requests, limits} {
-		_, err := reading.Read(ctx, &r.retries, []part{{b, c, r.times}})
+		_, err := ReadParts(ctx, &r.retries, []part{{b, c, r.times}}, r.ask, r.lost)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -134,8 +133,8 @@ func (r *archiveReader) fill(ctx context.Context, b archiveBatch) error {
 // leastPart is the smallest number of times of a query. A container that is too large even so is left out.
 const leastPart = MostTimes / 8
 
-// split halves the containers, and then the times if a part may succeed.
-func (p part) split(err error) (parts []part) {
+// Split halves the containers, and then the times if a part may succeed.
+func (p part) Split(err error) (parts []part) {
 	if half := len(p.batch) / 2; half > 0 {
 		return []part{{p.batch[:half], p.column, p.times}, {p.batch[half:], p.column, p.times}}
 	}
@@ -186,7 +185,7 @@ func (r *archiveReader) askUsage(ctx context.Context, p part) (Answer, error) {
 		return members[key] // nil: it is of another container of the pods
 	}
 	distinct := NewDistinct(u, r.query.Step)
-	query := Range{Query: r.text(c, u), Times: p.times, Rejected: func(labels map[string]string, at time.Time, what string) {
+	rejected := func(labels map[string]string, at time.Time, what string) {
 		m := find(labels)
 		_, named := u.Container(labels)
 		switch {
@@ -198,8 +197,8 @@ func (r *archiveReader) askUsage(ctx context.Context, p part) (Answer, error) {
 		default:
 			m.fail(c, fmt.Sprintf("%s, at %s: expected a number, or no sample if unknown", what, instant(at)))
 		}
-	}}
-	return r.client.Range(ctx, query, func(labels map[string]string, points []Point) {
+	}
+	return r.client.Range(ctx, Range{Query: r.text(c, u), Times: p.times}, func(labels map[string]string, points []Point) {
 		m := find(labels)
 		switch {
 		case m == nil:
@@ -209,7 +208,7 @@ func (r *archiveReader) askUsage(ctx context.Context, p part) (Answer, error) {
 			r.got = [columns]bool{cpuUse: true, memoryUse: true, cpuWaiting: true} // there is usage
 			m.fail(c, distinct.Ambiguous(m.key).Error())
 		}
-	})
+	}, rejected)
 }
 
 // warn reports each warning of the server once. Thanos, for example, leaves out a store that is unreachable.
@@ -279,7 +278,7 @@ func (r *archiveReader) askDeclared(ctx context.Context, p part) (Answer, error)
 				to = &m.limits
 			}
 			*to = to.With(k, resources.FromFloat(math.Round(points[0].Value*scale)))
-		})
+		}, nil)
 }
 
 // emit hands the members of a batch out.

@@ -67,7 +67,7 @@ func (r *archiveReader) subjects(ctx context.Context) ([]subject, error) {
 	for key := range found {
 		pod := podName{key.Namespace, key.Pod}
 		s := subject{key, key.Namespace + "/" + owners.workload(pod), key.Pod + "/" + key.Container}
-		if (selected == nil || selected[pod]) && (r.query.Want == nil || r.query.Want(s.workload, s.container)) {
+		if (selected == nil || selected[pod]) && (r.want == nil || r.want(s.workload, s.container)) {
 			subjects = append(subjects, s)
 		}
 	}
@@ -101,17 +101,15 @@ func (r *archiveReader) ofOneCluster(subjects []subject, cluster map[usage.Conta
 // than once.
 func (r *archiveReader) labels(ctx context.Context, selectors []string, visit func(labels map[string]string)) error {
 	broken := 0
-	_, err := Parts[question]{
-		Ask: func(ctx context.Context, q question) error {
-			answer, err := r.client.Labels(ctx, q.selectors, q.since, q.until, visit)
-			if r.warn(answer); err == nil {
-				broken += answer.Broken
-			}
-			return err
-		},
-		Split: question.split,
-		Lost:  func(_ question, err error) error { return err },
-	}.Read(ctx, &r.retries, []question{{selectors, r.query.Since, r.query.Until}})
+	ask := func(ctx context.Context, q question) error {
+		answer, err := r.client.Labels(ctx, q.selectors, q.since, q.until, visit)
+		if r.warn(answer); err == nil {
+			broken += answer.Broken
+		}
+		return err
+	}
+	lost := func(_ question, err error) error { return err }
+	_, err := ReadParts(ctx, &r.retries, []question{{selectors, r.query.Since, r.query.Until}}, ask, lost)
 	if err == nil && broken > 0 {
 		r.report(&trace.Problem{Text: fmt.Sprintf("%d series of %s have labels that cannot be read: expected text", broken, strings.Join(selectors, " and "))})
 	}
@@ -127,9 +125,9 @@ type question struct {
 // leastSpan is the shortest time that is halved.
 const leastSpan = time.Hour
 
-// split returns one question per selector, and then two halves of the time. It returns none if the question is
+// Split returns one question per selector, and then two halves of the time. It returns none if the question is
 // small already, or if no part of it may succeed.
-func (q question) split(err error) (parts []question) {
+func (q question) Split(err error) (parts []question) {
 	length := q.until.Sub(q.since)
 	switch middle := q.since.Add(length / 2); {
 	case !Divisible(err):

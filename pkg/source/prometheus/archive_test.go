@@ -431,7 +431,7 @@ func TestOnlyWhatIsWantedIsAskedFor(t *testing.T) {
 	var err error
 	q.Pods, err = labels.Parse("app.kubernetes.io/name in (web,w.b),tier,!old,env!=dev")
 	require.NoError(t, err)
-	q.Want = func(workload, container string) bool { return workload == "ns/web" && container == "web-1/proxy" }
+	f.want = func(workload, container string) bool { return workload == "ns/web" && container == "web-1/proxy" }
 	found, problems := f.read(q)
 	require.Empty(t, problems)
 	require.Equal(t, []string{"ns/web web-1/proxy"}, seriesNames(found))
@@ -456,14 +456,14 @@ func TestTheEndOfTheContextEndsReading(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	n := 0
-	for r, p := range ReadArchive(ctx, client, hour()) {
+	for r, p := range ReadArchive(ctx, client, hour(), nil) {
 		require.Nil(t, p)
 		require.IsType(t, &replay.Recording{}, r)
 		n++
 		cancel()
 	}
 	require.Equal(t, 1, n)
-	for r, p := range ReadArchive(t.Context(), client, hour()) {
+	for r, p := range ReadArchive(t.Context(), client, hour(), nil) {
 		require.NotNil(t, r)
 		require.Nil(t, p)
 		n++

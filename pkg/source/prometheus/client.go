@@ -7,7 +7,7 @@
 // and their labels: it writes the queries and which container a series is of.
 //
 // Live takes the usage of right now, ReadArchive makes recordings for the backtester.
-// Parts reads what is too much for one query, for recordings and for the history that
+// ReadParts reads what is too much for one query, for recordings and for the history that
 // package backfill of the recommender loads.
 package prometheus
 
@@ -126,15 +126,14 @@ func ParseAddress(address string) (*url.URL, error) {
 type Range struct {
 	Query string
 	Times
-	Rejected Rejected // nil = what cannot be used is only counted
 }
 
 // Range sends a range query and visits the series of its answer, as Decode does.
-func (c *Client) Range(ctx context.Context, r Range, visit Visit) (Answer, error) {
+func (c *Client) Range(ctx context.Context, r Range, visit Visit, rejected Rejected) (Answer, error) {
 	answer, err := c.query(ctx, "query_range", url.Values{
 		"query": {r.Query}, "start": {seconds(r.Start)}, "end": {seconds(r.Last())},
 		"step": {strconv.FormatFloat(r.Step.Seconds(), 'f', -1, 64)},
-	}, func(body io.Reader) (Answer, error) { return Decode(body, c.config.Limits, visit, r.Rejected) })
+	}, func(body io.Reader) (Answer, error) { return Decode(body, c.config.Limits, visit, rejected) })
 	if err == nil && answer.Type != "matrix" {
 		err = fmt.Errorf("the query %s gives a %s: want series over time (a matrix)", r.Query, answer.Type)
 	}

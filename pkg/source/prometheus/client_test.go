@@ -54,7 +54,7 @@ func TestQueriesAreSentAsTheAPIWantsThem(t *testing.T) {
 		fmt.Fprint(w, matrix(`{"metric":{"a":"b"},"values":[[1,"1"]]}`))
 	})
 	n := 0
-	answer, err := client.Range(t.Context(), Range{Query: "rate(x[1h])", Times: Times{at().Add(-time.Hour), time.Hour, 2}}, func(map[string]string, []Point) { n++ })
+	answer, err := client.Range(t.Context(), Range{Query: "rate(x[1h])", Times: Times{at().Add(-time.Hour), time.Hour, 2}}, func(map[string]string, []Point) { n++ }, nil)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	require.Equal(t, 1, answer.Points)
@@ -180,7 +180,7 @@ func TestRangeQueriesWantAMatrix(t *testing.T) {
 	client, _ := serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[]}}`)
 	})
-	_, err := client.Range(t.Context(), Range{Query: "up", Times: Times{at(), time.Minute, 2}}, nil)
+	_, err := client.Range(t.Context(), Range{Query: "up", Times: Times{at(), time.Minute, 2}}, nil, nil)
 	require.ErrorContains(t, err, "gives a vector: want series over time")
 }
 
@@ -252,9 +252,9 @@ func TestWhatCannotBeUsedIsToldOfItsSeries(t *testing.T) {
 	})
 	var told []string
 	visited := 0
-	_, err := client.Range(t.Context(), Range{Query: "up", Times: Times{at(), time.Minute, 2}, Rejected: func(labels map[string]string, at time.Time, what string) {
+	_, err := client.Range(t.Context(), Range{Query: "up", Times: Times{at(), time.Minute, 2}}, func(map[string]string, []Point) { visited++ }, func(labels map[string]string, at time.Time, what string) {
 		told = append(told, fmt.Sprint(labels, at.Unix(), " ", what))
-	}}, func(map[string]string, []Point) { visited++ })
+	})
 	require.NoError(t, err)
 	require.Equal(t, 2, visited)
 	require.Equal(t, []string{"map[a:1] 2 is NaN, the first of 2 such", fmt.Sprint("map[a:2] ", time.Time{}.Unix(), ` cannot be read: "[1,1]]" is no [time, "value"]`)}, told)

@@ -52,7 +52,7 @@ func TestClient_SendsDurationsThatPrometheusAccepts(t *testing.T) {
 			for k := range resources.Kind(resources.Kinds) {
 				u := hour().Usage
 				for _, query := range []string{u.Query(k, d), u.Peak(d), u.Throttled(d)} {
-					_, err := client.Range(t.Context(), Range{Query: query, Times: Times{start, d, 20}}, func(map[string]string, []Point) {})
+					_, err := client.Range(t.Context(), Range{Query: query, Times: Times{start, d, 20}}, func(map[string]string, []Point) {}, nil)
 					require.NoError(t, err)
 				}
 			}

@@ -51,7 +51,8 @@ type fake struct {
 	spoil func(w http.ResponseWriter, r *http.Request, a asked) bool
 	// tooMuch tells of a query for series that it is; nil = none is.
 	tooMuch func(selectors []string, span time.Duration) bool
-	cuts    bool // the answer to a query for series that is too much ends early instead
+	cuts    bool                                  // the answer to a query for series that is too much ends early instead
+	want    func(workload, container string) bool // passed to readArchive
 
 	mu        sync.Mutex
 	queries   []asked
@@ -199,7 +200,7 @@ func (f *fake) read(q ArchiveQuery) (found []*replay.Recording, problems []strin
 
 func (f *fake) readFrom(client *Client, q ArchiveQuery) (found []*replay.Recording, problems []string) {
 	f.Helper()
-	for r, p := range readArchive(f.Context(), client, q, time.Millisecond) {
+	for r, p := range readArchive(f.Context(), client, q, f.want, time.Millisecond) {
 		if r != nil {
 			found = append(found, r)
 			require.Equal(f, client.Server(), r.Dataset)

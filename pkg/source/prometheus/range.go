@@ -52,38 +52,37 @@ func (t Times) Halves() []Times {
 type Retries struct {
 	Pause        time.Duration // before a query is sent again, at first; 0 = it is sent once
 	MostFailures int           // queries in a row after which the server is taken to be away
-	failures     int
+	// GoOn splits no part, and continues with the next part after a final error, because the server may refuse
+	// single parts, for example by metric.
+	GoOn     bool
+	failures int
 }
 
-// Parts reads data that may be too large for one query in parts of type P.
-type Parts[P any] struct {
-	Ask   func(context.Context, P) error // sends the query of a part, and takes its answer
-	Split func(P, error) []P             // returns the parts that replace a failed one; none: it is lost. nil: always none
-	Lost  func(P, error) error           // takes note of a part that is lost; an error ends reading
-	// GoOn continues with the next part after a final error, because the server may refuse single parts, for
-	// example by metric.
-	GoOn bool
+// Part is a part of data that may be too large for one query.
+type Part[P any] interface {
+	Split(err error) []P // returns the parts that replace a failed one; none: it is lost
 }
 
-// Read queries one part after the other. It repeats a failed query after a pause if that may help, and then
-// splits its part. After a final error it returns the parts that are left.
-func (p Parts[P]) Read(ctx context.Context, r *Retries, parts []P) (rest []P, err error) {
+// ReadParts sends a query for one part after the other by ask, which also takes the answer. It repeats a failed
+// query after a pause if that may help, and then splits its part. It passes a part that is lost to lost, whose
+// error ends reading. After a final error it returns the parts that are left.
+func ReadParts[P Part[P]](ctx context.Context, r *Retries, parts []P, ask func(context.Context, P) error, lost func(P, error) error) (rest []P, err error) {
 	for rest = parts; len(rest) > 0; {
-		err := r.send(ctx, func() error { return p.Ask(ctx, rest[0]) })
+		err := r.send(ctx, func() error { return ask(ctx, rest[0]) })
 		if err == nil {
 			r.failures, rest = 0, rest[1:]
 			continue
 		}
-		if r.failures++; ctx.Err() != nil || final(err) && !p.GoOn {
+		if r.failures++; ctx.Err() != nil || final(err) && !r.GoOn {
 			return rest, err
 		}
 		var smaller []P
-		if p.Split != nil {
-			smaller = p.Split(rest[0], err)
+		if !r.GoOn {
+			smaller = rest[0].Split(err)
 		}
 		gaveUp := r.failures >= r.MostFailures
-		if len(smaller) == 0 && (!gaveUp || p.GoOn) {
-			if err := p.Lost(rest[0], err); err != nil {
+		if len(smaller) == 0 && (!gaveUp || r.GoOn) {
+			if err := lost(rest[0], err); err != nil {
 				return rest, err
 			}
 			rest = rest[1:]
