@@ -129,14 +129,14 @@ func (c *Cluster) readNodes(ctx context.Context) error {
 
 // summarize returns the nodes by which new pods are capped; nil: larger ones may be added.
 func (c *Cluster) summarize(ctx context.Context, all []corev1.Node) (*nodefit.Nodes, error) {
-	find := client.NodeAutoscaler{Kube: c.Kube, Cautious: true, Nodes: func(context.Context) ([]map[string]string, error) {
+	read := func(context.Context) ([]map[string]string, error) {
 		labels := make([]map[string]string, len(all))
 		for i := range all {
 			labels[i] = all[i].Labels
 		}
 		return labels, nil
-	}}
-	if sign, err := find.Find(ctx, time.Now()); err != nil || sign != "" {
+	}
+	if sign, err := (client.NodeAutoscaler{Kube: c.Kube, Cautious: true}).Find(ctx, time.Now(), read); err != nil || sign != "" {
 		return nil, err
 	}
 	if err := c.reserveForStaticPods(ctx, all); err != nil { // without the permission they do not count

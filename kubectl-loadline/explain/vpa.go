@@ -211,7 +211,7 @@ func evictionRoom(ctx context.Context, kube kubernetes.Interface, now time.Time)
 			}
 		}
 	}
-	sign, err := client.NodeAutoscaler{Kube: kube, Nodes: labels}.Find(ctx, now)
+	sign, err := client.NodeAutoscaler{Kube: kube}.Find(ctx, now, labels)
 	if err != nil {
 		return ""
 	}

@@ -33,7 +33,7 @@ func (g *NodeAutoscaler) Look(ctx context.Context, now time.Time) (news bool) {
 		return false
 	}
 	g.looked = now
-	sign, err := client.NodeAutoscaler{Kube: g.Kube, Nodes: g.labels}.Find(ctx, now)
+	sign, err := client.NodeAutoscaler{Kube: g.Kube}.Find(ctx, now, g.labels)
 	if err != nil {
 		klog.FromContext(ctx).V(1).Info("Failed to search for signs of a node autoscaler", "reason", err)
 		return false

@@ -49,16 +49,14 @@ const (
 // added for a certain pod.
 type NodeAutoscaler struct {
 	Kube kubernetes.Interface
-	// Nodes returns the labels of each node.
-	Nodes func(ctx context.Context) ([]map[string]string, error)
 	// Cautious counts what only leaves open whether nodes are added: a status that may not be read, and
 	// nodes of managed pools.
 	Cautious bool
 }
 
-// Find returns what shows at now that nodes are added; empty if nothing does. An error
-// says that it is not known.
-func (c NodeAutoscaler) Find(ctx context.Context, now time.Time) (sign string, err error) {
+// Find returns what shows at now that nodes are added; empty if nothing does. It reads the labels of each node with
+// labels, if it needs them. An error says that it is not known.
+func (c NodeAutoscaler) Find(ctx context.Context, now time.Time, labels func(context.Context) ([]map[string]string, error)) (sign string, err error) {
 	status, err := c.Kube.CoreV1().ConfigMaps(autoscalerNamespace).Get(ctx, autoscalerStatus, metav1.GetOptions{})
 	hidden := apierrors.IsForbidden(err)
 	switch {
@@ -67,7 +65,7 @@ func (c NodeAutoscaler) Find(ctx context.Context, now time.Time) (sign string, e
 	case err != nil && !hidden && !apierrors.IsNotFound(err):
 		return "", fmt.Errorf("read ConfigMap %s/%s: %w", autoscalerNamespace, autoscalerStatus, err)
 	}
-	nodes, err := c.Nodes(ctx)
+	nodes, err := labels(ctx)
 	if err != nil {
 		return "", fmt.Errorf("read the labels of nodes: %w", err)
 	}

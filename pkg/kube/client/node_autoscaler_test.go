@@ -66,7 +66,7 @@ func TestSignsThatNodesAreAdded(t *testing.T) {
 		if c.served != "" {
 			kube.Resources = []*metav1.APIResourceList{{GroupVersion: "karpenter.sh/v1", APIResources: []metav1.APIResource{{Name: c.served}}}}
 		}
-		sign, err := NodeAutoscaler{Kube: kube, Nodes: func(context.Context) (nodes []map[string]string, err error) {
+		sign, err := NodeAutoscaler{Kube: kube}.Find(t.Context(), noon, func(context.Context) (nodes []map[string]string, err error) {
 			for _, label := range c.labels {
 				if label == "broken" {
 					return nil, broken
@@ -74,7 +74,7 @@ func TestSignsThatNodesAreAdded(t *testing.T) {
 				nodes = append(nodes, map[string]string{label: "a"})
 			}
 			return nodes, nil
-		}}.Find(t.Context(), noon)
+		})
 		require.Equal(t, c.failed, err != nil, name)
 		require.Equal(t, c.want, sign, name)
 	}
