@@ -13,7 +13,6 @@ import (
 
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/core/fleet"
-	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/generated/informers/externalversions"
 	"loadline.dev/loadline/pkg/kube/client"
@@ -137,9 +136,9 @@ func (a *assembly) watchNodes() (cache.InformerSynced, error) {
 }
 
 // storeConfig returns the settings of the stores of live usage and of history.
-func (a *assembly) storeConfig(ceiling func(usage.ContainerKey, resources.Kind) resources.Amount) usage.StoreConfig {
+func (a *assembly) storeConfig(nodes usage.Nodes) usage.StoreConfig {
 	config := a.config.Aggregation.Store()
-	config.Ceiling = ceiling
+	config.Nodes = nodes
 	return config
 }
 
@@ -170,7 +169,7 @@ func (a *assembly) loop(changes *model.Changes, ooms *model.OOMs) (*Loop, error)
 		return nil, err
 	}
 	pods := &recommend.Pods{PodLister: a.pods.Core().V1().Pods().Lister()}
-	config := a.storeConfig(a.nodes.Ceiling)
+	config := a.storeConfig(a.nodes)
 	store := usage.NewStore(config)
 	cluster := model.NewModel(model.Config{
 		Store: store, MemorySaver: c.MemorySaver, PerVPA: c.Gates.PerVPAConfig, Backfills: c.Checkpoints.InPrometheus(),
@@ -230,7 +229,7 @@ const leastTimeout = 10 * time.Second
 func (a *assembly) backfill(loop *Loop) error {
 	c := a.config
 	config := c.Prometheus.History(c.Kube.Namespace)
-	config.Client, config.Store = a.parts.origin.Client, a.storeConfig(recommend.CeilingOfHistory)
+	config.Client, config.Store = a.parts.origin.Client, a.storeConfig(recommend.PastNodes{})
 	config.Ambiguities = a.parts.origin.Ambiguities
 	config.MemorySaver, config.PerVPA, config.Keys = c.MemorySaver, c.Gates.PerVPAConfig, a.keys
 	config.Sketches, config.Policies, config.Results = loop.Sketches, a.policies, a.parts.metrics.past

@@ -121,19 +121,19 @@ func (e *Estimator) addNodes(nodes []corev1.Node) {
 	}
 }
 
-// ceiling returns the upper limit of plausible usage, as in the recommender.
-func (e *Estimator) ceiling(pods []*corev1.Pod) func(usage.ContainerKey, resources.Kind) resources.Amount {
-	nodes := map[types.NamespacedName]string{}
-	for _, pod := range pods {
-		nodes[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}] = pod.Spec.NodeName
+// podNodes are the nodes of pods.
+type podNodes struct {
+	*Estimator
+	names map[types.NamespacedName]string
+}
+
+// Ceiling returns the upper limit of plausible usage, as in the recommender.
+func (n podNodes) Ceiling(c usage.ContainerKey, k resources.Kind) resources.Amount {
+	capacity := n.nodes[n.names[types.NamespacedName{Namespace: c.Namespace, Name: c.Pod}]].Value(k)
+	if capacity <= 0 {
+		capacity = n.largest.Value(k)
 	}
-	return func(c usage.ContainerKey, k resources.Kind) resources.Amount {
-		capacity := e.nodes[nodes[types.NamespacedName{Namespace: c.Namespace, Name: c.Pod}]].Value(k)
-		if capacity <= 0 {
-			capacity = e.largest.Value(k)
-		}
-		return usage.MaxOn(k, capacity)
-	}
+	return usage.MaxOn(k, capacity)
 }
 
 // read reads the history of a namespace from Prometheus.
@@ -180,8 +180,11 @@ type History struct {
 
 // Histories returns the usage history and the current requests of the containers of pods, by name.
 func (e *Estimator) Histories(pods []*corev1.Pod, choice *recipe.Choice) (store *usage.Store, known map[string]*History, current map[string]resources.List) {
-	config := usage.DefaultConfig()
-	config.Ceiling = e.ceiling(pods)
+	config, names := usage.DefaultConfig(), map[types.NamespacedName]string{}
+	for _, pod := range pods {
+		names[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}] = pod.Spec.NodeName
+	}
+	config.Nodes = podNodes{e, names}
 	store, known, current = usage.NewStore(config), map[string]*History{}, map[string]resources.List{}
 	for _, pod := range pods {
 		for i, c := range convert.NewPod(pod).Containers {

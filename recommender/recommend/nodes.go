@@ -43,9 +43,11 @@ func (n *Nodes) Ceiling(c usage.ContainerKey, k resources.Kind) resources.Amount
 	return usage.MaxOn(k, most)
 }
 
-// CeilingOfHistory returns the most that a container can have used of a kind at any time. The node of that
-// time, which may have been larger than all nodes of today, is not known.
-func CeilingOfHistory(_ usage.ContainerKey, k resources.Kind) resources.Amount {
+// PastNodes are the unknown nodes of the past, which may have been larger than all nodes of today.
+type PastNodes struct{}
+
+// Ceiling returns the most that a container can have used of a kind at any time.
+func (PastNodes) Ceiling(_ usage.ContainerKey, k resources.Kind) resources.Amount {
 	return usage.MaxOn(k, 0)
 }
 

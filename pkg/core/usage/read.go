@@ -54,10 +54,10 @@ func (s *Store) Tracked(c ContainerKey) (Series, bool) {
 
 // Ceiling returns the most that a container can use of a kind, 0 if that is not known.
 func (s *Store) Ceiling(c ContainerKey, k resources.Kind) resources.Amount {
-	if s.config.Ceiling == nil {
+	if s.config.Nodes == nil {
 		return 0
 	}
-	return s.config.Ceiling(c, k)
+	return s.config.Nodes.Ceiling(c, k)
 }
 
 // Used returns the highest memory use in the open window of a container in bytes, 0 if none is

@@ -57,9 +57,13 @@ type Rules struct {
 type StoreConfig struct {
 	Shape ProfileShape // of all series
 	Rules Rules        // of series without override
-	// Ceiling returns the most that a container can use of a kind, 0 if that is not known;
-	// nil = it is known of none. It must be safe for concurrent use.
-	Ceiling func(ContainerKey, resources.Kind) resources.Amount
+	Nodes Nodes        // nil = unknown
+}
+
+// Nodes bound the use of containers. They must be safe for concurrent use.
+type Nodes interface {
+	// Ceiling returns the most that a container can use of a kind, 0 if that is not known.
+	Ceiling(ContainerKey, resources.Kind) resources.Amount
 }
 
 // DefaultConfig returns the defaults of the reference recommender.
