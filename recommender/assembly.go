@@ -184,14 +184,13 @@ func (a *assembly) loop(changes *model.Changes, ooms *model.OOMs) (*Loop, error)
 	roster := &model.Roster{Name: c.Name, Namespaces: c.Kube.Namespaces, VPAs: own.VerticalPodAutoscalers().Lister(), Targets: a.targets}
 	checkpoints := &checkpoints.Maintainer{
 		Saver: checkpoints.NewSaver(checkpoints.Config{
-			Client:      a.parts.clients.VPA,
-			Lister:      own.VerticalPodAutoscalerCheckpoints().Lister(),
-			Workers:     c.Workers,
-			Expiry:      c.Aggregation.Interval * time.Duration(c.Aggregation.Count),
-			Interval:    c.Checkpoints.Interval,
-			Timeout:     c.Checkpoints.Timeout,
-			RunningPods: m.writes.RunningPods,
-			Contents:    advisor.Contents, OOMs: ooms, Health: a.parts.health, Guard: model.NewGuard(stepCheckpoints, m.panics),
+			Client:   a.parts.clients.VPA,
+			Lister:   own.VerticalPodAutoscalerCheckpoints().Lister(),
+			Workers:  c.Workers,
+			Expiry:   c.Aggregation.Interval * time.Duration(c.Aggregation.Count),
+			Interval: c.Checkpoints.Interval,
+			Timeout:  c.Checkpoints.Timeout,
+			Writes:   m.writes, Advisor: advisor, OOMs: ooms, Health: a.parts.health, Guard: model.NewGuard(stepCheckpoints, m.panics),
 		}),
 		Off:   c.Checkpoints.InPrometheus(),
 		Model: cluster, Store: store, Roster: roster, Collect: c.Checkpoints.CollectInterval, Results: m.checkpoints,

@@ -321,6 +321,16 @@ func TestHandleOOMs_BeforeTheFirstIteration(t *testing.T) {
 	require.Positive(t, w.memory("web"))
 }
 
+// defective panics on a VPA named bad.
+type defective struct{ *recommend.Advisor }
+
+func (d defective) Contents(v *model.VPA, now time.Time) map[string]checkpoint.Content {
+	if v.Object.Name == "bad" {
+		panic("a defect")
+	}
+	return d.Advisor.Contents(v, now)
+}
+
 func TestADefectInTheWorkOnOneVPAIsCountedAndTheOthersAreServed(t *testing.T) {
 	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour),
 		deployment("bad"), aPod("bad-1", "bad", "a"), aVPA("bad", "bad", time.Hour)).begin()
@@ -331,13 +341,7 @@ func TestADefectInTheWorkOnOneVPAIsCountedAndTheOthersAreServed(t *testing.T) {
 	bad := w.loop.Model.Find("ns", "bad")
 	bad.Recipe = &recipe.Choice{Recipe: &recipe.Recipe{Target: [resources.Kinds]recipe.Chain{defect, defect}}}
 	bad.Invalidate()
-	contents := w.loop.Checkpoints.Saver.Contents
-	w.loop.Checkpoints.Saver.Contents = func(v *model.VPA, now time.Time) map[string]checkpoint.Content {
-		if v.Object.Name == "bad" {
-			panic("a defect")
-		}
-		return contents(v, now)
-	}
+	w.loop.Checkpoints.Saver.Advisor = defective{w.loop.Advisor}
 	w.passes(2)
 	require.Len(t, w.recommendations("web"), 1)
 	require.Equal(t, 2.0, testutil.ToFloat64(w.metrics.panics.WithLabelValues(stepUpdate)))

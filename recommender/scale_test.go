@@ -71,7 +71,7 @@ func newFleet(tb testing.TB, containers int) *manyVPAs {
 	}
 	f.saver = checkpoints.NewSaver(checkpoints.Config{
 		Client: server, Lister: listers.NewVerticalPodAutoscalerCheckpointLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})),
-		Workers: c.Workers, Interval: c.Checkpoints.Interval, Timeout: time.Hour, Contents: f.advisor.Contents,
+		Workers: c.Workers, Interval: c.Checkpoints.Interval, Timeout: time.Hour, Advisor: f.advisor,
 	})
 	for i := range containers / podsPerVPA / containersPerPod {
 		f.add(i)

@@ -59,7 +59,7 @@ func BenchmarkCheckpointsIdle(b *testing.B) {
 	client, indexer := fake.NewSimpleClientset(), cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	saver := checkpoints.NewSaver(checkpoints.Config{
 		Client: client, Lister: listers.NewVerticalPodAutoscalerCheckpointLister(indexer), Workers: 1, Expiry: 8 * 24 * time.Hour,
-		Interval: 10 * time.Minute, Timeout: time.Hour, Contents: l.advisor.Contents,
+		Interval: 10 * time.Minute, Timeout: time.Hour, Advisor: l.advisor,
 	})
 	save := func(scope checkpoints.Scope, now time.Time) checkpoints.Result {
 		return saver.Save(b.Context(), l.model.VPAs(), scope, now, time.Hour)

@@ -51,7 +51,14 @@ type bench struct {
 	client   *fake.Clientset
 	cache    cache.Indexer
 	vpas     map[string]*model.VPA
-	contents map[string]map[string]checkpoint.Content
+	contents kept
+}
+
+// kept are contents of checkpoints by VPA and container.
+type kept map[string]map[string]checkpoint.Content
+
+func (k kept) Contents(v *model.VPA, _ time.Time) map[string]checkpoint.Content {
+	return k[v.Object.Name]
 }
 
 func newBench(objects ...*vpav1.VerticalPodAutoscalerCheckpoint) bench {
@@ -62,10 +69,10 @@ func newBench(objects ...*vpav1.VerticalPodAutoscalerCheckpoint) bench {
 		_ = indexer.Add(o)
 	}
 	asServer(client)
-	b := bench{client: client, cache: indexer, vpas: map[string]*model.VPA{}, contents: map[string]map[string]checkpoint.Content{}}
+	b := bench{client: client, cache: indexer, vpas: map[string]*model.VPA{}, contents: kept{}}
 	b.Saver = NewSaver(Config{Client: client, Lister: listers.NewVerticalPodAutoscalerCheckpointLister(indexer), Workers: 2,
 		Expiry: 8 * 24 * time.Hour, Timeout: time.Minute,
-		Contents: func(v *model.VPA, _ time.Time) map[string]checkpoint.Content { return b.contents[v.Object.Name] }})
+		Advisor: b.contents})
 	return b
 }
 
@@ -339,6 +346,14 @@ func TestKillsThatAlwaysWaitDoNotKeepOthersFromBeingSaved(t *testing.T) {
 	require.Equal(t, 50, b.save(t, now(), vpas...).Written)
 }
 
+// slow takes a second for each VPA.
+type slow struct{}
+
+func (slow) Contents(*model.VPA, time.Time) map[string]checkpoint.Content {
+	time.Sleep(time.Second)
+	return map[string]checkpoint.Content{"x": content(1)}
+}
+
 // What can be put off ends a few seconds after something more urgent came, and goes on
 // for as long as there is time where nothing does.
 func TestWhatWaitsEndsWhatCanBePutOff(t *testing.T) {
@@ -353,10 +368,7 @@ func TestWhatWaitsEndsWhatCanBePutOff(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBench()
-				b.Contents = func(*model.VPA, time.Time) map[string]checkpoint.Content {
-					time.Sleep(time.Second)
-					return map[string]checkpoint.Content{"x": content(1)}
-				}
+				b.Advisor = slow{}
 				b.OOMs = c.ooms
 				var vpas []*model.VPA
 				for i := range 50 {

@@ -55,15 +55,14 @@ type Config struct {
 	Client   versioned.Interface
 	Lister   listers.VerticalPodAutoscalerCheckpointLister
 	Workers  int
-	Expiry   time.Duration // age at which history no longer counts
-	Interval time.Duration // between two writes of a VPA that are not urgent; 0: none is put off
-	Timeout  time.Duration // of one Save
-	// RunningPods returns the number of running pods in a namespace; nil: none is known.
-	RunningPods func(namespace string) int
-
-	// Contents returns what is to be kept of a VPA, by container. Workers call it,
-	// and only if there is time.
-	Contents func(v *model.VPA, now time.Time) map[string]checkpoint.Content
+	Expiry   time.Duration        // age at which history no longer counts
+	Interval time.Duration        // between two writes of a VPA that are not urgent; 0: none is put off
+	Timeout  time.Duration        // of one Save
+	Writes   *client.WriteLimiter // knows running pods; nil: none is known
+	// Advisor returns what is to be kept of a VPA, by container. Workers call it, and only if there is time.
+	Advisor interface {
+		Contents(v *model.VPA, now time.Time) map[string]checkpoint.Content
+	}
 	// OOMs are more urgent than writes that can be put off: these end after some seconds while a kill
 	// waits. Nil: no kill ever does.
 	OOMs   *model.OOMs
@@ -289,7 +288,7 @@ func (s *Saver) saveOne(ctx context.Context, v *model.VPA, now time.Time) Result
 		r.Late = 1
 		return r
 	}
-	contents, began := s.Contents(v, now), time.Now()
+	contents, began := s.Advisor.Contents(v, now), time.Now()
 	owner := ownerOf(v)
 	for _, container := range slices.Sorted(maps.Keys(contents)) {
 		if container < part.Next {
@@ -364,8 +363,8 @@ func (s *Saver) save(ctx context.Context, v *model.VPA, container string, conten
 
 func (s *Saver) reserve(key name, size int, stored bool) bool {
 	limit := maxNamespaceBytes
-	if s.RunningPods != nil {
-		limit = max(limit, s.RunningPods(key.namespace)*maxPodBytes)
+	if s.Writes != nil {
+		limit = max(limit, s.Writes.RunningPods(key.namespace)*maxPodBytes)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

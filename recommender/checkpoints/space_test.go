@@ -7,10 +7,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/checkpoint"
@@ -47,15 +49,29 @@ func TestSave_LimitsTheCheckpointsOfANamespace(t *testing.T) {
 	require.NoError(t, b.save(t, now().Add(time.Hour), []*model.VPA{full}...).Full, "the others are gone")
 }
 
+// informer keeps the handler that is added.
+type informer struct {
+	cache.SharedInformer
+	handler cache.ResourceEventHandler
+}
+
+func (i *informer) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+	i.handler = h
+	return nil, nil
+}
+
 // A namespace with many running pods has room for their checkpoints.
 func TestSave_LimitGrowsWithRunningPods(t *testing.T) {
 	b := newBench()
-	pods := 0
-	b.RunningPods = func(string) int { return pods }
+	b.Writes = client.NewWriteLimiter(client.RecommenderWrites, prometheus.NewRegistry())
+	var pods informer
+	require.NoError(t, b.Writes.WatchPods(&pods))
 	b.fill(t, maxNamespaceBytes)
 	vpa := b.holds("web", map[string]checkpoint.Content{"a": content(10)})
 	require.ErrorIs(t, b.save(t, now(), vpa).Full, ErrNamespaceFull)
-	pods = 10000
+	for range 10000 {
+		pods.handler.OnAdd(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}, false)
+	}
 	require.NoError(t, b.save(t, now().Add(time.Hour), vpa).Full)
 	require.Equal(t, 10, b.stored(t, "web-a").Status.TotalSamplesCount)
 }
