@@ -134,7 +134,7 @@ func (l *Loop) loadVPAs(ctx context.Context, now time.Time, restoreTime time.Dur
 		return
 	}
 	model.LogTargetErrors(log, l.Model, observed)
-	observed = l.restoreLate(ctx, observed, restoreTime)
+	observed = l.restoreLate(ctx, observed, now, restoreTime)
 	l.Model.Change(func() { l.syncVPAs(log, observed, now) })
 }
 

@@ -30,7 +30,7 @@ type pendingRestore struct {
 // restoreLate loads the checkpoints of new VPAs that were not read at the start, for example in a restored
 // cluster. It returns the VPAs that can be tracked. A VPA whose checkpoints are not read yet must wait, because
 // its current history would overwrite them.
-func (l *Loop) restoreLate(ctx context.Context, observed []model.Observed, limit time.Duration) []model.Observed {
+func (l *Loop) restoreLate(ctx context.Context, observed []model.Observed, now time.Time, limit time.Duration) []model.Observed {
 	missing := l.unreadCheckpoints(ctx, observed)
 	if len(missing) == 0 {
 		l.restoring = nil
@@ -51,7 +51,7 @@ func (l *Loop) restoreLate(ctx context.Context, observed []model.Observed, limit
 			delete(l.restoring, namespace)
 		}
 	}
-	for owner := range l.readPages(ctx) {
+	for owner := range l.readPages(ctx, now) {
 		delete(missing[owner.Namespace], owner)
 	}
 	return slices.DeleteFunc(observed, func(o model.Observed) bool { return missing[o.Object.Namespace][ownerOf(o)] })
@@ -59,7 +59,7 @@ func (l *Loop) restoreLate(ctx context.Context, observed []model.Observed, limit
 
 // readPages reads checkpoints, one page of each namespace in turn, until all are read or ctx ends. It resumes
 // after the last namespace and page of the previous call. It returns the VPAs whose checkpoints are complete.
-func (l *Loop) readPages(ctx context.Context) map[checkpoint.Owner]bool {
+func (l *Loop) readPages(ctx context.Context, now time.Time) map[checkpoint.Owner]bool {
 	read, waiting := map[checkpoint.Owner]bool{}, slices.Sorted(maps.Keys(l.restoring))
 	after, _ := slices.BinarySearchFunc(waiting, l.lastRestored, func(name, last string) int {
 		if name <= last {
@@ -70,7 +70,7 @@ func (l *Loop) readPages(ctx context.Context) map[checkpoint.Owner]bool {
 	for waiting = slices.Concat(waiting[after:], waiting[:after]); len(waiting) > 0 && ctx.Err() == nil; {
 		namespace := waiting[0]
 		waiting = waiting[1:]
-		done, err := l.readPage(ctx, namespace)
+		done, err := l.readPage(ctx, namespace, now)
 		if l.lastRestored = namespace; err != nil {
 			klog.FromContext(ctx).Error(err, "Failed to load the checkpoints of new VPAs, trying again in the next iteration", "namespace", namespace)
 			continue
@@ -92,13 +92,13 @@ func (l *Loop) readPages(ctx context.Context) map[checkpoint.Owner]bool {
 }
 
 // readPage reads the next page of checkpoints of a namespace. It uses at most half of the remaining time.
-func (l *Loop) readPage(ctx context.Context, namespace string) (done bool, err error) {
+func (l *Loop) readPage(ctx context.Context, namespace string, now time.Time) (done bool, err error) {
 	deadline, _ := ctx.Deadline()
 	ctx, cancel := context.WithTimeout(ctx, time.Until(deadline)/2)
 	defer cancel()
 	r, loader := l.restoring[namespace], *l.loader
 	loader.Namespace, loader.Wanted = namespace, func(o checkpoint.Owner) bool { return r.owners[o] }
-	return loader.Next(ctx, &r.pages)
+	return loader.Next(ctx, &r.pages, now)
 }
 
 // unreadCheckpoints returns the VPAs that are new to the model and have checkpoints that another process

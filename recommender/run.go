@@ -143,7 +143,6 @@ func (l *Loop) load(ctx context.Context, clients *client.Clients, now func() tim
 			l.read[o] = l.Roster.Has(o.Namespace, o.VPA)
 			return l.read[o]
 		},
-		Now:   now,
 		Ahead: l.Config.Aggregation.Ahead(l.Config.Gates.PerVPAConfig),
 		Report: func(object string, err error) {
 			result, message := "rejected", "Checkpoint cannot be used, its history is lost"
@@ -154,7 +153,7 @@ func (l *Loop) load(ctx context.Context, clients *client.Clients, now func() tim
 			klog.FromContext(ctx).Error(err, message, "checkpoint", object)
 		},
 	}
-	history, err := l.loader.LoadInTheEnd(ctx)
+	history, err := l.loader.LoadInTheEnd(ctx, now)
 	if err != nil {
 		return err
 	}

@@ -56,10 +56,10 @@ func TestUpstreamReadsCheckpointsWithSketches(t *testing.T) {
 	with.Status.LastUpdateTime = metav1.NewTime(now.Add(time.Hour))
 	loader := checkpoint.Loader{
 		Client: fake.NewSimpleClientset(through[v1.VerticalPodAutoscalerCheckpoint](t, with)), Shape: config.Shape,
-		Wanted: func(checkpoint.Owner) bool { return true }, Now: func() time.Time { return now.Add(2 * time.Hour) },
+		Wanted: func(checkpoint.Owner) bool { return true },
 		Report: func(object string, err error) { t.Errorf("%s: %v", object, err) },
 	}
-	history, err := loader.Load(t.Context())
+	history, err := loader.Load(t.Context(), now.Add(2*time.Hour))
 	require.NoError(t, err)
 	require.Nil(t, history[owner]["a"].Windows, "those of the status that we wrote")
 	require.Empty(t, history.Disown(owner, own))

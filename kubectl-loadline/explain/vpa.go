@@ -109,12 +109,12 @@ func historyFromCheckpoints(ctx context.Context, client versioned.Interface, q i
 	owner := checkpoint.Owner{Namespace: q.Namespace, VPA: q.Name}
 	loader := checkpoint.Loader{
 		Client: client, Namespace: q.Namespace, Shape: usage.DefaultConfig().Shape,
-		Wanted: func(o checkpoint.Owner) bool { return o == owner }, Now: func() time.Time { return q.Now },
+		Wanted: func(o checkpoint.Owner) bool { return o == owner },
 		Report: func(object string, err error) {
 			a.Problems = append(a.Problems, fmt.Sprintf("checkpoint %s: %v", object, err))
 		},
 	}
-	history, err := loader.Load(ctx)
+	history, err := loader.Load(ctx, q.Now)
 	if err != nil {
 		return nil, err
 	}

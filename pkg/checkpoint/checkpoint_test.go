@@ -73,10 +73,10 @@ func TestLoadTakesTheGoodAndReportsTheBad(t *testing.T) {
 	b := newBench(object("web", "good", 5), object("not-ours", "good", 5), version, negative, bucket, total)
 	var bad []string
 	history, err := (&Loader{
-		Client: b.client, Shape: shape(), Now: now,
+		Client: b.client, Shape: shape(),
 		Wanted: func(o Owner) bool { return o.VPA == "web" },
 		Report: func(object string, err error) { require.Error(t, err); bad = append(bad, object) },
-	}).Load(t.Context())
+	}).Load(t.Context(), now())
 	require.NoError(t, err)
 	require.Len(t, history, 1)
 	require.Len(t, history[Owner{"ns", "web"}], 1)
@@ -87,10 +87,10 @@ func TestLoadTakesTheGoodAndReportsTheBad(t *testing.T) {
 // Memory peaks may come in before the first CPU sample does.
 func TestACheckpointWithoutCPUSamplesIsLoaded(t *testing.T) {
 	history, err := (&Loader{
-		Client: newBench(object("web", "a", 0)).client, Shape: shape(), Now: now,
+		Client: newBench(object("web", "a", 0)).client, Shape: shape(),
 		Wanted: func(Owner) bool { return true },
 		Report: func(object string, err error) { t.Error(object, err) },
-	}).Load(t.Context())
+	}).Load(t.Context(), now())
 	require.NoError(t, err)
 	p := history[Owner{"ns", "web"}]["a"].Profile
 	require.NotNil(t, p)
@@ -101,7 +101,7 @@ func TestACheckpointWithoutCPUSamplesIsLoaded(t *testing.T) {
 func TestLoadFailsAsAWhole(t *testing.T) {
 	b := newBench(object("web", "good", 5))
 	b.client.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") })
-	_, err := (&Loader{Client: b.client, Shape: shape(), Now: now}).Load(t.Context())
+	_, err := (&Loader{Client: b.client, Shape: shape()}).Load(t.Context(), now())
 	require.EqualError(t, err, "list checkpoints: away")
 }
 
@@ -113,15 +113,15 @@ func TestLoadIsRepeatedUntilItSucceeds(t *testing.T) {
 			calls++
 			return calls < 4, nil, errors.New("away")
 		})
-		l := &Loader{Client: b.client, Shape: shape(), Now: now, Wanted: func(Owner) bool { return true }}
-		history, err := l.LoadInTheEnd(t.Context())
+		l := &Loader{Client: b.client, Shape: shape(), Wanted: func(Owner) bool { return true }}
+		history, err := l.LoadInTheEnd(t.Context(), now)
 		require.NoError(t, err)
 		require.Len(t, history, 1)
 		require.Equal(t, 4, calls)
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
 		calls = -1000
-		_, err = l.LoadInTheEnd(ctx)
+		_, err = l.LoadInTheEnd(ctx, now)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})
 }

@@ -108,7 +108,6 @@ type Loader struct {
 	Namespace string             // empty: all
 	Shape     usage.ProfileShape // of the profiles
 	Wanted    func(Owner) bool   // whose checkpoints are read
-	Now       func() time.Time
 	Ahead     Ahead
 
 	// Report is called for each checkpoint that cannot be used, or not as it is:
@@ -122,10 +121,10 @@ const pageSize = 500
 // Load reads all checkpoints once, in pages. One that cannot be used is
 // reported and left out. Should two hold the same container, the one written
 // last counts. An error means that the history is not complete.
-func (l *Loader) Load(ctx context.Context) (History, error) {
+func (l *Loader) Load(ctx context.Context, now time.Time) (History, error) {
 	var pages Pages
 	for {
-		if done, err := l.Next(ctx, &pages); done || err != nil {
+		if done, err := l.Next(ctx, &pages, now); done || err != nil {
 			return pages.History, err
 		}
 	}
@@ -140,7 +139,7 @@ type Pages struct {
 
 // Next reads the next page and reports whether it was the last one. It can be called again after an error. If
 // the continue token has expired, the next call starts with the first page.
-func (l *Loader) Next(ctx context.Context, p *Pages) (done bool, err error) {
+func (l *Loader) Next(ctx context.Context, p *Pages, now time.Time) (done bool, err error) {
 	if p.History == nil {
 		*p = Pages{History: History{}, written: map[*usage.Profile]time.Time{}}
 	}
@@ -152,7 +151,6 @@ func (l *Loader) Next(ctx context.Context, p *Pages) (done bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("list checkpoints: %w", err)
 	}
-	now := l.Now()
 	for i := range page.Items {
 		l.add(p.History, p.written, &page.Items[i], now)
 	}
@@ -164,10 +162,10 @@ func (l *Loader) Next(ctx context.Context, p *Pages) (done bool, err error) {
 const retryPause = 10 * time.Second
 
 // LoadInTheEnd is Load, repeated until it succeeds or ctx ends.
-func (l *Loader) LoadInTheEnd(ctx context.Context) (History, error) {
+func (l *Loader) LoadInTheEnd(ctx context.Context, now func() time.Time) (History, error) {
 	log := klog.FromContext(ctx)
 	for {
-		history, err := l.Load(ctx)
+		history, err := l.Load(ctx, now())
 		if err == nil {
 			log.V(1).Info("History loaded from checkpoints", "vpas", len(history))
 			return history, nil

@@ -55,8 +55,8 @@ func wire(t *testing.T) versioned.Interface {
 func TestUnreadableWeightsOnTheWireBlockNoOtherCheckpoint(t *testing.T) {
 	client := wire(t)
 	reported := map[string]error{}
-	history, err := (&Loader{Client: client, Shape: shape(), Now: now, Wanted: func(Owner) bool { return true },
-		Report: func(object string, err error) { reported[object] = err }}).Load(t.Context())
+	history, err := (&Loader{Client: client, Shape: shape(), Wanted: func(Owner) bool { return true },
+		Report: func(object string, err error) { reported[object] = err }}).Load(t.Context(), now())
 	require.NoError(t, err)
 	require.Len(t, history[Owner{"ns", "web"}], 2)
 	require.Len(t, reported, 1)

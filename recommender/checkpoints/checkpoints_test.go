@@ -272,8 +272,8 @@ func TestForeignAnnotationsStay(t *testing.T) {
 }
 
 func (b bench) load(t *testing.T) checkpoint.History {
-	history, err := (&checkpoint.Loader{Client: b.client, Shape: shape(), Now: now, Wanted: func(checkpoint.Owner) bool { return true },
-		Report: func(object string, err error) { t.Error(object, err) }}).Load(t.Context())
+	history, err := (&checkpoint.Loader{Client: b.client, Shape: shape(), Wanted: func(checkpoint.Owner) bool { return true },
+		Report: func(object string, err error) { t.Error(object, err) }}).Load(t.Context(), now())
 	require.NoError(t, err)
 	return history
 }
