@@ -103,6 +103,16 @@ func (s *Server) Handler(log klog.Logger) http.Handler {
 	return mux
 }
 
+// evicted counts connections that are closed in favor of others.
+type evicted struct{ Recorder }
+
+func (e evicted) Inc() { e.Problem(CauseConnection) }
+
+// encrypted begins TLS.
+type encrypted struct{ *tls.Config }
+
+func (e encrypted) Server(c net.Conn) *tls.Conn { return tls.Server(c, e.Config) }
+
 // Run serves until ctx ends, goes on for the drain time, and lets open requests
 // end. Listen must have been called.
 func (s *Server) Run(ctx context.Context) error {
@@ -115,14 +125,14 @@ func (s *Server) Run(ctx context.Context) error {
 	log.V(1).Info("Serving the webhook", "address", s.listener.Addr().String())
 	port := serving.Port{
 		Listener: s.listener,
-		Encrypt:  func(c net.Conn) *tls.Conn { return tls.Server(c, config) },
+		TLS:      encrypted{config},
 		Handler:  s.Handler(log),
 		Bounds: serving.Bounds{
 			Connections: maxConnections, MemoryPart: connectionShares,
 			FirstByte: firstTime, Body: bodyTime, Answer: answerTime, Idle: idleTime, ProbeIdle: probeIdleTime,
 			Drain: s.config.Drain, Rest: restTime, End: endTime,
 		},
-		Evicted: func() { s.config.Recorder.Problem(CauseConnection) },
+		Evicted: evicted{s.config.Recorder},
 	}
 	if err := port.Run(ctx); err != nil {
 		return fmt.Errorf("serve the webhook on --port=%d: %w", s.config.Port, err)

@@ -2,7 +2,6 @@ package serving
 
 import (
 	"cmp"
-	"crypto/tls"
 	"log"
 	"net"
 	"net/http"
@@ -48,8 +47,8 @@ func newConnections(maxOpen int, bounds Bounds, report *log.Logger, evicted func
 // bounded is a listener with bounds for its connections.
 type bounded struct {
 	net.Listener
-	table   *connections
-	encrypt func(net.Conn) *tls.Conn // nil: plain HTTP
+	table *connections
+	port  *Port
 }
 
 // Accept waits for a connection and closes another one if too many are open.
@@ -62,14 +61,14 @@ func (b *bounded) Accept() (net.Conn, error) {
 		_ = tcp.SetReadBuffer(socketBuffer)  // fails if the client closed first
 		_ = tcp.SetWriteBuffer(socketBuffer) // fails if the client closed first
 	}
-	if b.encrypt == nil {
+	if b.port.TLS == nil {
 		c := &Connection{Conn: raw, raw: raw}
 		b.table.add(c)
 		return c, nil
 	}
 	limited := &quota{Conn: raw}
 	limited.set(maxHandshake)
-	encrypted := b.encrypt(limited)
+	encrypted := b.port.TLS.Server(limited)
 	c := &Connection{Conn: encrypted, raw: raw, quota: limited}
 	b.table.add(c)
 	return &tlsConnection{Connection: c, tls: encrypted}, nil

@@ -68,13 +68,13 @@ type Bounds struct {
 // it.
 type Port struct {
 	Listener net.Listener
-	// Encrypt begins TLS on a connection, for HTTP/1.1 alone. When nil, the port serves plain HTTP.
-	// Only a program with such a function links the server side of TLS (0.2 MB).
-	Encrypt func(net.Conn) *tls.Conn
+	// TLS begins TLS on a connection, for HTTP/1.1 alone. When nil, the port serves plain HTTP.
+	// Only a program with an implementation links the server side of TLS (0.2 MB).
+	TLS     interface{ Server(net.Conn) *tls.Conn }
 	Handler http.Handler
 	Bounds  Bounds
-	// Evicted is called for each connection that was closed in favor of others, if not nil.
-	Evicted func()
+	// Evicted counts the connections that were closed in favor of others, if not nil.
+	Evicted interface{ Inc() }
 }
 
 // connections returns how many connections fit the memory limit in bytes.
@@ -92,7 +92,7 @@ func (p *Port) Run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	report := stdlog.New(errorLog{log, &Throttle{}}, "", 0)
 	table := newConnections(p.Bounds.connections(debug.SetMemoryLimit(-1)), p.Bounds, report, p.reportClosed(log))
-	listener := &bounded{Listener: p.Listener, table: table, encrypt: p.Encrypt}
+	listener := &bounded{Listener: p.Listener, table: table, port: p}
 	var draining atomic.Bool
 	server := &http.Server{
 		Handler:   p.guard(&draining),
@@ -161,7 +161,7 @@ func (p *Port) reportClosed(log klog.Logger) func(c *Connection, reason string) 
 	var throttle Throttle
 	return func(c *Connection, reason string) {
 		if p.Evicted != nil {
-			p.Evicted()
+			p.Evicted.Inc()
 		}
 		if notLogged, ok := throttle.Admits(reason, time.Now()); ok {
 			log.Info("Closed a connection", "reason", reason, "source", c.source.address, "notLogged", notLogged)

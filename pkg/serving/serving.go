@@ -124,7 +124,7 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 	}
 	klog.FromContext(ctx).V(1).Info("Serving metrics and health", "address", s.listener.Addr().String())
-	port := Port{Listener: s.listener, Handler: s.handler, Bounds: statusBounds, Evicted: s.closed.Inc}
+	port := Port{Listener: s.listener, Handler: s.handler, Bounds: statusBounds, Evicted: s.closed}
 	if err := port.Run(ctx); err != nil {
 		return fmt.Errorf("serve metrics and health on --address=%s: %w", s.address, err)
 	}
