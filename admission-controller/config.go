@@ -294,8 +294,8 @@ func (c *Config) heartbeat(env process.Environment, client coordinationclient.Le
 }
 
 // way is how the API server reaches the webhook.
-func (c *Config) way(env process.Environment, holder *certs.Holder) server.ServiceProbe {
-	w := server.ServiceProbe{Foreign: !c.Register, Service: c.Service, Host: c.host(), Environment: env, Trusted: holder.Trusted}
+func (c *Config) way(env process.Environment) server.ServiceProbe {
+	w := server.ServiceProbe{Foreign: !c.Register, Service: c.Service, Host: c.host(), Environment: env}
 	if c.ByURL {
 		w.URL = c.url()
 	}

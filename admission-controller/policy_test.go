@@ -233,7 +233,7 @@ func TestANamespaceOfMadeVPAsIsServedWhileAPolicyActs(t *testing.T) {
 			request.Operation = admissionv1.Create
 			return filled.handlers[0].Answer(t.Context(), request).Err != nil
 		}
-		require.Empty(t, filled.serving())
+		require.Empty(t, filled.served.Namespaces())
 		require.False(t, noPod())
 		policies := vpas.LoadlineV1alpha1().SizingPolicies()
 		_, err = policies.Create(t.Context(), sizingPolicy(loadlinev1alpha1.RolloutModeRecommend), metav1.CreateOptions{})
@@ -242,11 +242,11 @@ func TestANamespaceOfMadeVPAsIsServedWhileAPolicyActs(t *testing.T) {
 		_, err = policies.Update(t.Context(), sizingPolicy(auto), metav1.UpdateOptions{})
 		require.NoError(t, err)
 		require.True(t, noPod())
-		require.Equal(t, []string{testkit.Namespace}, filled.serving())
+		require.Equal(t, []string{testkit.Namespace}, filled.served.Namespaces())
 		_, err = policies.Update(t.Context(), sizingPolicy(auto, pausedPolicy), metav1.UpdateOptions{})
 		require.NoError(t, err)
 		require.False(t, noPod())
-		require.Empty(t, filled.serving())
+		require.Empty(t, filled.served.Namespaces())
 	})
 }
 

@@ -58,13 +58,12 @@ func Run(ctx context.Context, config *Config, env process.Environment) error {
 	if err != nil {
 		return err
 	}
-	registrar := &certs.Registrar{Client: clients.Kube.AdmissionregistrationV1(), Config: config.registration()}
-	k, err := newKeeper(config, clients, m, registrar)
+	keeper, err := newKeeper(ctx, config, clients, m)
 	if err != nil {
 		return err
 	}
 	return status.RunWith(ctx, func(ctx context.Context) error {
-		return serve(ctx, config, env, clients, webhook{metrics: m, health: h, keeper: k, registrar: registrar})
+		return serve(ctx, config, env, clients, webhook{metrics: m, health: h, keeper: keeper})
 	})
 }
 
@@ -82,36 +81,30 @@ func portFree(env process.Environment, port int) error {
 const secretEvery = 2 * time.Minute
 
 // newKeeper chooses where the certificate comes from.
-func newKeeper(config *Config, clients *client.Clients, m *metrics, registrar *certs.Registrar) (*certs.Keeper, error) {
-	k := &certs.Keeper{Holder: &certs.Holder{}, Expiry: m.Certificate}
-	if config.Register {
-		k.Publish, k.Stale = registrar.Apply, registrar.Stale
-	}
+func newKeeper(ctx context.Context, config *Config, clients *client.Clients, m *metrics) (*certs.Keeper, error) {
+	k := &certs.Keeper{Holder: &certs.Holder{}, Recorder: m}
 	files := config.Files
 	if !config.Register {
 		files.CA = ""
 	}
 	switch {
 	case files.Present():
-		serving, err := files.Load()
+		serving, err := files.Load(ctx, time.Time{}, nil)
 		if err != nil {
 			return nil, err
 		}
-		k.Source = func(context.Context, time.Time, []byte) (*certs.Serving, error) {
-			if config.ReloadCert {
-				return files.Load()
-			}
-			return serving, nil
+		if k.Source = serving; config.ReloadCert {
+			k.Source = files
 		}
 	case config.Register:
-		store := certs.Store{
+		k.Interval = secretEvery
+		k.Source = &certs.Store{
 			Secrets:   clients.Kube.CoreV1(),
 			Namespace: config.namespace(),
 			Name:      config.Secret,
 			Hosts:     []string{config.host()},
 			Schedule:  certs.DefaultSchedule(),
 		}
-		k.Source, k.Interval = store.Load, secretEvery
 	default:
 		return nil, fmt.Errorf("--tls-cert-file=%s and --tls-private-key=%s do not exist: mount them, or let the program issue and publish a certificate with --register-webhook=true", files.Cert, files.Key)
 	}
@@ -120,10 +113,9 @@ func newKeeper(config *Config, clients *client.Clients, m *metrics, registrar *c
 
 // webhook are the parts that exist before the caches are filled.
 type webhook struct {
-	metrics   *metrics
-	health    *server.Health
-	keeper    *certs.Keeper
-	registrar *certs.Registrar
+	metrics *metrics
+	health  *server.Health
+	keeper  *certs.Keeper
 }
 
 // serve fills the caches and then answers admission requests until ctx ends.
@@ -136,7 +128,9 @@ func serve(ctx context.Context, config *Config, env process.Environment, clients
 	if err != nil {
 		return err
 	}
-	w.registrar.Serving = filled.serving
+	if config.Register {
+		w.keeper.Registrar = &certs.Registrar{Client: clients.Kube.AdmissionregistrationV1(), Config: config.registration(), Served: filled.served}
+	}
 	w.keeper.Run(ctx, true)
 	if err := ctx.Err(); err != nil {
 		return err
@@ -155,15 +149,7 @@ func serve(ctx context.Context, config *Config, env process.Environment, clients
 	if err := s.Listen(); err != nil {
 		return err
 	}
-	prober := server.Prober{Environment: env}
-	own := func(ctx context.Context) error {
-		route, err := s.SelfProbe(config.host(), w.keeper.Holder.Trusted())
-		if err != nil {
-			return err
-		}
-		return prober.Probe(ctx, route, time.Now())
-	}
-	b := server.Beater{Environment: env, Lease: config.heartbeat(env, clients.Kube.CoordinationV1()), ProbeSelf: own, ServiceTarget: config.way(env, w.keeper.Holder).Target, Alive: w.health.Alive, Registered: w.keeper.Registered}
+	b := server.Beater{Lease: config.heartbeat(env, clients.Kube.CoordinationV1()), Server: s, Service: config.way(env), Health: w.health, Keeper: w.keeper}
 	return serving.Together(ctx, filled.follow, s.Run, b.Run, func(ctx context.Context) error {
 		w.keeper.Run(ctx, false)
 		return nil
@@ -173,16 +159,22 @@ func serve(ctx context.Context, config *Config, env process.Environment, clients
 // caches are what is known of the cluster.
 type caches struct {
 	handlers []server.Handler // that read them
-	serving  func() []string  // namespaces whose pods may be changed
+	served   served
 	// follow keeps the answers about other kinds of controllers, and about what
 	// surrounds pods, fresh.
 	follow func(context.Context) error
 }
 
-// served returns the namespaces with a VPA that may change their pods, or that a policy lets
+// served are the namespaces with a VPA that may change their pods, or that a policy lets
 // do so.
-func served(finder *target.Finder, policies *sizing.Policies) []string {
-	return slices.DeleteFunc(finder.Namespaces(), func(namespace string) bool { return !finder.Serves(namespace, policies.Acts(namespace)) })
+type served struct {
+	finder   *target.Finder
+	policies *sizing.Policies
+}
+
+// Namespaces returns their names, sorted.
+func (s served) Namespaces() []string {
+	return slices.DeleteFunc(s.finder.Namespaces(), func(namespace string) bool { return !s.finder.Serves(namespace, s.policies.Acts(namespace)) })
 }
 
 // onlyUnderPolicies are the factories of what nobody asks about as long as there is no policy:
@@ -284,7 +276,7 @@ func fillCaches(ctx context.Context, config *Config, clients *client.Clients, op
 	admitted := func(vpa *vpav1.VerticalPodAutoscaler) { finder.Admitted(vpa, time.Now()) }
 	return caches{
 		handlers: []server.Handler{pods.handler(), vpaHandler(config.validation(), around.Advise, admitted), policyHandler(config.validation())},
-		serving:  func() []string { return served(finder, policies) },
+		served:   served{finder, policies},
 		follow: func(ctx context.Context) error {
 			var done sync.WaitGroup
 			done.Go(func() { resolver.Run(ctx, scales.Reset) })

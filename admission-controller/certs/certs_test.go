@@ -222,7 +222,7 @@ func TestFiles(t *testing.T) {
 	require.NoError(t, err)
 	f := writeFiles(t, fresh)
 	require.True(t, f.Present())
-	s, err := f.Load()
+	s, err := f.Load(t.Context(), jan1, nil)
 	require.NoError(t, err)
 	trusted(t, s, hosts[0], jan1)
 
@@ -239,7 +239,7 @@ func TestFiles(t *testing.T) {
 	} {
 		f := writeFiles(t, fresh)
 		c.change(&f)
-		_, err := f.Load()
+		_, err := f.Load(t.Context(), jan1, nil)
 		require.ErrorContains(t, err, c.want, name)
 		require.True(t, f.Present(), name)
 	}

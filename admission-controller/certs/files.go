@@ -1,10 +1,12 @@
 package certs
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"time"
 )
 
 // Files are mounted PEM files that somebody else renews.
@@ -27,7 +29,7 @@ func (f Files) Present() bool {
 
 // Load reads the files. On an error the caller goes on with what it has: files
 // are replaced one after the other.
-func (f Files) Load() (*Serving, error) {
+func (f Files) Load(context.Context, time.Time, []byte) (*Serving, error) {
 	var contents [3][]byte
 	var problems []error
 	for i, name := range []string{f.CA, f.Cert, f.Key} {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/x509"
-	"errors"
 	"os"
 	"sync/atomic"
 	"testing"
@@ -28,8 +27,23 @@ type apiServer struct {
 
 // replica returns a keeper that registers itself there.
 func (a *apiServer) replica(source Source) *Keeper {
-	r := Registrar{Client: a.client.AdmissionregistrationV1(), Config: Config{Service: "vpa-webhook", Namespace: "kube-system", TimeoutSeconds: 5}, Serving: func() []string { return nil }}
-	return &Keeper{Source: source, Publish: r.Apply, Holder: &Holder{}, Expiry: func(_, _ time.Time) {}}
+	r := Registrar{Client: a.client.AdmissionregistrationV1(), Config: Config{Service: "vpa-webhook", Namespace: "kube-system", TimeoutSeconds: 5}, Served: namespaces{}}
+	return &Keeper{Source: source, Registrar: &r, Holder: &Holder{}, Recorder: &ends{}}
+}
+
+// ends records for how long served certificates live.
+type ends []time.Duration
+
+func (e *ends) Certificate(end, now time.Time) { *e = append(*e, end.Sub(now)) }
+
+// registrations returns how often replicas looked at the registration.
+func (a *apiServer) registrations() (times int) {
+	for _, action := range a.client.Actions() {
+		if action.Matches("get", "mutatingwebhookconfigurations") {
+			times++
+		}
+	}
+	return times
 }
 
 func (a *apiServer) bundle(t *testing.T) []byte {
@@ -99,10 +113,6 @@ func write(t *testing.T, f Files, fresh issued) {
 	}
 }
 
-func fromFiles(f Files) Source {
-	return func(context.Context, time.Time, []byte) (*Serving, error) { return f.Load() }
-}
-
 // Mounted files of a new CA reach the two replicas a minute and a half apart. At
 // each moment the API server trusts what each of them serves.
 func TestFilesOfANewCANeverBreakTheTrust(t *testing.T) {
@@ -112,7 +122,7 @@ func TestFilesOfANewCANeverBreakTheTrust(t *testing.T) {
 		second, err := issue(hosts, time.Now(), 100*time.Hour)
 		require.NoError(t, err)
 		mounts := [2]Files{writeFiles(t, first), writeFiles(t, first)}
-		handover(t, [2]Source{fromFiles(mounts[0]), fromFiles(mounts[1])}, func(at int) {
+		handover(t, [2]Source{mounts[0], mounts[1]}, func(at int) {
 			switch at {
 			case 5:
 				write(t, mounts[0], second)
@@ -129,7 +139,7 @@ func TestADeletedSecretNeverBreaksTheTrust(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
 		s := store(client)
-		handover(t, [2]Source{s.Load, s.Load}, func(at int) {
+		handover(t, [2]Source{s, s}, func(at int) {
 			if at == 5 {
 				require.NoError(t, client.CoreV1().Secrets("kube-system").Delete(t.Context(), "vpa-tls-certs", metav1.DeleteOptions{}))
 			}
@@ -148,7 +158,7 @@ func TestACertificateThatEndsSoonIsReplacedInTime(t *testing.T) {
 			Data: map[string][]byte{bundleKey: old.ca, certKey: old.cert, keyKey: old.key}}, metav1.CreateOptions{})
 		require.NoError(t, err)
 		s := store(client)
-		handover(t, [2]Source{s.Load, s.Load}, func(int) {})
+		handover(t, [2]Source{s, s}, func(int) {})
 	})
 }
 
@@ -172,7 +182,7 @@ func TestACertificateWithoutItsCADoesNotReplaceAGoodOne(t *testing.T) {
 	good, stray := must(t, jan1), must(t, jan1)
 	f := writeFiles(t, good)
 	a := &apiServer{client: fake.NewClientset()}
-	k := a.replica(fromFiles(f))
+	k := a.replica(f)
 	require.NoError(t, k.RunOnce(t.Context(), jan1))
 	write(t, f, issued{ca: good.ca, cert: stray.cert, key: stray.key})
 	for minutes := range 10 {
@@ -207,7 +217,7 @@ func TestTheLogTellsOfNewCertificatesAndOfTheDaysLeft(t *testing.T) {
 	ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&text), textlogger.Verbosity(1))))
 	f := writeFiles(t, must(t, jan1))
 	a := &apiServer{client: fake.NewClientset()}
-	k := a.replica(fromFiles(f))
+	k := a.replica(f)
 	run := func(after time.Duration) string {
 		text.Reset()
 		require.NoError(t, k.RunOnce(ctx, jan1.Add(after)))
@@ -225,20 +235,20 @@ func TestTheLogTellsOfNewCertificatesAndOfTheDaysLeft(t *testing.T) {
 
 	life, err := issue(hosts, jan1, 100*24*time.Hour)
 	require.NoError(t, err)
-	k = a.replica(fromFiles(writeFiles(t, life)))
+	k = a.replica(writeFiles(t, life))
 	require.Contains(t, run(0), `"The serving certificate is valid" daysLeft=100`)
 }
 
 func TestTheDaysLeftAreTold(t *testing.T) {
 	fresh := must(t, jan1)
-	var told []time.Duration
-	k := &Keeper{Source: fromFiles(writeFiles(t, fresh)), Holder: &Holder{}, Expiry: func(end, now time.Time) { told = append(told, end.Sub(now)) }}
+	var told ends
+	k := &Keeper{Source: writeFiles(t, fresh), Holder: &Holder{}, Recorder: &told}
 	require.NoError(t, k.RunOnce(t.Context(), jan1))
 	require.NoError(t, k.RunOnce(t.Context(), jan1.Add(80*time.Hour)))
 	err := k.RunOnce(t.Context(), jan1.Add(91*time.Hour))
 	require.ErrorContains(t, err, "expired on 2026-01-04T18:00:00Z: renew it")
-	require.Equal(t, []time.Duration{90 * time.Hour, 10 * time.Hour, -time.Hour}, told, "in each run, not only when it changes")
-	k.Source = func(context.Context, time.Time, []byte) (*Serving, error) { return nil, errors.New("no files") }
+	require.Equal(t, ends{90 * time.Hour, 10 * time.Hour, -time.Hour}, told, "in each run, not only when it changes")
+	k.Source = Files{}
 	require.ErrorContains(t, k.RunOnce(t.Context(), jan1.Add(92*time.Hour)), "expired")
 	require.Len(t, told, 4, "also when there is nothing new to read")
 }

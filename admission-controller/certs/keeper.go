@@ -29,9 +29,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Source gives what should be served now, knowing which CAs the API server
-// trusts. Store.Load is one.
-type Source func(ctx context.Context, now time.Time, trusted []byte) (*Serving, error)
+// Source is where the certificate comes from: a Store, Files, or a Serving that is never replaced.
+type Source interface {
+	// Load returns what should be served at now. Trusted are the CAs that the API server trusts.
+	Load(ctx context.Context, now time.Time, trusted []byte) (*Serving, error)
+}
 
 const (
 	// republish is how often the registration is looked at although nothing changed, in
@@ -50,21 +52,16 @@ const (
 // Keeper keeps the serving certificate and the registration of the webhook up to
 // date. It is used by one goroutine, except for Registered.
 type Keeper struct {
-	Source Source
-	// Publish makes the API server trust CAs and returns all that it then
-	// trusts. Nil: somebody else registers the webhook.
-	Publish func(ctx context.Context, cas []byte, now time.Time) (trusted []byte, err error)
+	Source    Source
+	Registrar *Registrar // nil: somebody else registers the webhook
 	// Interval is how often Source is asked while nothing is about to change; 0: in
 	// each run. A certificate that ends within an hour is looked at in each run, too.
 	Interval time.Duration
-	// Stale reports whether what Publish says besides the CAs is no longer so; nil:
-	// it never is.
-	Stale  func() bool
-	Holder *Holder
-	Expiry func(end, now time.Time) // called in each run with the end of the served certificate
+	Holder   *Holder
+	Recorder interface{ Certificate(end, now time.Time) } // takes the end of the served certificate in each run
 
 	wanted      []byte // CAs that were published last
-	trusted     []byte // what Publish returned for them
+	trusted     []byte // what Registrar returned for them
 	publishedAt time.Time
 	since       map[string]time.Time // when a CA in trusted was first seen there, by its bytes
 	waiting     bool                 // a newer certificate is not served yet
@@ -90,7 +87,7 @@ func (k *Keeper) RunOnce(ctx context.Context, now time.Time) error {
 	if k.rests(now) {
 		return errors.Join(k.publish(ctx, k.wanted, now), k.report(ctx, now))
 	}
-	serving, err := k.Source(ctx, now, k.trusted)
+	serving, err := k.Source.Load(ctx, now, k.trusted)
 	if err != nil {
 		k.loadedAt = time.Time{}
 		return errors.Join(err, k.report(ctx, now))
@@ -111,19 +108,18 @@ func (k *Keeper) rests(now time.Time) bool {
 // publish registers the webhook if the CAs or something else is new, the last time
 // is long ago, or a certificate waits for its CA.
 func (k *Keeper) publish(ctx context.Context, cas []byte, now time.Time) error {
-	if k.Publish == nil {
+	if k.Registrar == nil {
 		return nil
 	}
 	changed := !bytes.Equal(k.wanted, cas)
-	stale := k.Stale != nil && k.Stale()
-	if !changed && !stale && !k.waiting && now.Before(k.publishedAt.Add(republish)) {
+	if !changed && !k.Registrar.Stale() && !k.waiting && now.Before(k.publishedAt.Add(republish)) {
 		return nil
 	}
 	log := klog.FromContext(ctx)
 	if changed && k.wanted != nil {
 		log.Info("New client CA found, reloading and patching webhook")
 	}
-	trusted, err := k.Publish(ctx, cas, now)
+	trusted, err := k.Registrar.Apply(ctx, cas, now)
 	k.failed.Store(&err)
 	if err != nil {
 		return err
@@ -152,7 +148,7 @@ func (k *Keeper) publish(ctx context.Context, cas []byte, now time.Time) error {
 func (k *Keeper) choose(ctx context.Context, next *Serving, now time.Time) error {
 	log, before := klog.FromContext(ctx), k.Holder.Current()
 	fresh := before == nil || !before.Certificate.Leaf.Equal(next.Certificate.Leaf)
-	if k.waiting = fresh && before != nil && k.Publish != nil && k.better(before, next, now); k.waiting {
+	if k.waiting = fresh && before != nil && k.Registrar != nil && k.better(before, next, now); k.waiting {
 		if !next.trustedBy(next.CAs, now) {
 			return errors.New("the new certificate is not signed by the CAs that came with it, so the former one stays: give both of one issuer")
 		}
@@ -188,7 +184,7 @@ func (k *Keeper) report(ctx context.Context, now time.Time) error {
 	if serving == nil {
 		return nil
 	}
-	k.Expiry(serving.NotAfter, now)
+	k.Recorder.Certificate(serving.NotAfter, now)
 	if !now.Before(serving.NotAfter) {
 		return fmt.Errorf("the serving certificate expired on %s: renew it", serving.NotAfter.Format(time.RFC3339))
 	}

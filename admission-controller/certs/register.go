@@ -54,10 +54,9 @@ type Config struct {
 type Registrar struct {
 	Client client.MutatingWebhookConfigurationsGetter
 	Config Config
-	// Serving returns the namespaces whose pods the webhook may change, sorted.
-	Serving func() []string
+	Served interface{ Namespaces() []string } // those whose pods the webhook may change, sorted
 
-	registered []string // what Serving returned when the configuration was last written
+	registered []string // what Served returned when the configuration was last written
 	bundle     []byte   // CAs in it, then
 	version    string   // of the configuration, then; empty: not known
 }
@@ -65,7 +64,7 @@ type Registrar struct {
 // Stale reports whether other namespaces are served than those that were
 // registered, where that matters.
 func (r *Registrar) Stale() bool {
-	return r.Config.Fail && !slices.Equal(r.Serving(), r.registered)
+	return r.Config.Fail && !slices.Equal(r.Served.Namespaces(), r.registered)
 }
 
 // Apply makes the configuration what Config says, and creates it if it is
@@ -92,7 +91,7 @@ func (r *Registrar) apply(ctx context.Context, cas []byte, now time.Time) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	serving := r.Serving()
+	serving := r.Served.Namespaces()
 	if !missing && r.version != "" && r.version == current.ResourceVersion && note == current.Annotations[TrustAnnotation] &&
 		bytes.Equal(wanted.bundle, r.bundle) && slices.Equal(serving, r.registered) {
 		return wanted.bundle, nil // it stands as it was written, and nothing else is wanted

@@ -20,8 +20,12 @@ func config() Config {
 	return Config{Service: "vpa-webhook", Namespace: "kube-system", TimeoutSeconds: 30}
 }
 
-// served are the namespaces that have VPAs.
-func served() []string { return []string{"a", "kube-system", "shop"} }
+// namespaces are those that have VPAs.
+type namespaces []string
+
+func (n namespaces) Namespaces() []string { return n }
+
+var served = namespaces{"a", "kube-system", "shop"}
 
 func registered(t *testing.T, client *fake.Clientset) *admissionv1.MutatingWebhookConfiguration {
 	t.Helper()
@@ -32,7 +36,7 @@ func registered(t *testing.T, client *fake.Clientset) *admissionv1.MutatingWebho
 
 func written(t *testing.T, client *fake.Clientset, c Config, cas string) *admissionv1.MutatingWebhookConfiguration {
 	t.Helper()
-	r := Registrar{Client: client.AdmissionregistrationV1(), Config: c, Serving: served}
+	r := Registrar{Client: client.AdmissionregistrationV1(), Config: c, Served: served}
 	_, err := r.Apply(context.Background(), []byte(cas), jan1)
 	require.NoError(t, err)
 	return registered(t, client)
@@ -109,8 +113,8 @@ func TestARegistrationThatStandsIsNotWrittenAgain(t *testing.T) {
 		object.(*admissionv1.MutatingWebhookConfiguration).ResourceVersion = strconv.Itoa(writes)
 		return true, object, client.Tracker().Update(configurations, object, "")
 	})
-	serving, ca := []string{"shop"}, must(t, jan1).ca
-	r := Registrar{Client: client.AdmissionregistrationV1(), Config: config(), Serving: func() []string { return serving }}
+	ca := must(t, jan1).ca
+	r := Registrar{Client: client.AdmissionregistrationV1(), Config: config(), Served: namespaces{"shop"}}
 	r.Config.Fail = true
 	apply := func(after time.Duration, cas []byte) []byte {
 		trusted, err := r.Apply(t.Context(), cas, jan1.Add(after))
@@ -121,7 +125,7 @@ func TestARegistrationThatStandsIsNotWrittenAgain(t *testing.T) {
 	require.Equal(t, first, apply(time.Minute, ca))
 	require.Equal(t, 1, writes)
 
-	serving = []string{"shop", "team"}
+	r.Served = namespaces{"shop", "team"}
 	apply(2*time.Minute, ca)
 	require.Equal(t, 2, writes, "another namespace")
 	apply(3*time.Minute, must(t, jan1.Add(time.Minute)).ca)
@@ -205,10 +209,9 @@ func TestAFailingWebhookDoesNotKeepItsOwnPodsFromStarting(t *testing.T) {
 func TestPodsThatNoVPAMayChangeAreNeverRefused(t *testing.T) {
 	c, client := config(), fake.NewClientset()
 	c.Fail = true
-	names := []string{}
-	r := Registrar{Client: client.AdmissionregistrationV1(), Config: c, Serving: func() []string { return names }}
+	r := Registrar{Client: client.AdmissionregistrationV1(), Config: c, Served: namespaces{}}
 	policies := func() map[string]admissionv1.FailurePolicyType {
-		require.True(t, r.Stale() || len(names) == 0, "it must be registered again")
+		require.True(t, r.Stale() || len(r.Served.Namespaces()) == 0, "it must be registered again")
 		_, err := r.Apply(t.Context(), []byte("CA"), jan1)
 		require.NoError(t, err)
 		require.False(t, r.Stale())
@@ -227,11 +230,11 @@ func TestPodsThatNoVPAMayChangeAreNeverRefused(t *testing.T) {
 	}
 	const ignore, fail = admissionv1.Ignore, admissionv1.Fail
 	require.Equal(t, map[string]admissionv1.FailurePolicyType{"calico-system": ignore, "kube-system": ignore, "shop": ignore}, policies())
-	names = []string{"kube-system", "shop"}
+	r.Served = namespaces{"kube-system", "shop"}
 	require.Equal(t, map[string]admissionv1.FailurePolicyType{"calico-system": ignore, "kube-system": ignore, "shop": fail}, policies())
-	names = []string{"kube-system"}
+	r.Served = namespaces{"kube-system"}
 	require.Equal(t, map[string]admissionv1.FailurePolicyType{"calico-system": ignore, "kube-system": ignore, "shop": ignore}, policies())
-	r.Config.Fail, names = false, nil
+	r.Config.Fail, r.Served = false, namespaces(nil)
 	require.False(t, r.Stale(), "nothing is refused")
 }
 

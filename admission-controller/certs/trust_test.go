@@ -43,7 +43,7 @@ func serials(bundle []byte) (all []int64) {
 // no CA that one of them needs is ever missing, and an old one goes in the end.
 func TestReplicasWithDifferentFilesKeepEachOthersTrust(t *testing.T) {
 	client := fake.NewClientset()
-	r := Registrar{Client: client.AdmissionregistrationV1(), Config: config(), Serving: served}
+	r := Registrar{Client: client.AdmissionregistrationV1(), Config: config(), Served: served}
 	older, newer := authority(t, 1), authority(t, 2)
 	apply := func(cas []byte, at time.Duration) []int64 {
 		trusted, err := r.Apply(t.Context(), cas, jan1.Add(at))
@@ -88,7 +88,7 @@ func TestACAOfAnotherTimeIsTrustedForAWhile(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: ConfigurationName},
 		Webhooks:   []admissionv1.MutatingWebhook{{Name: WebhookName, ClientConfig: admissionv1.WebhookClientConfig{CABundle: authority(t, 1)}}},
 	})
-	r := Registrar{Client: client.AdmissionregistrationV1(), Config: config(), Serving: served}
+	r := Registrar{Client: client.AdmissionregistrationV1(), Config: config(), Served: served}
 	mine := authority(t, 2)
 	for _, after := range []time.Duration{0, time.Minute} {
 		trusted, err := r.Apply(t.Context(), mine, jan1.Add(after))
@@ -110,7 +110,7 @@ func TestARegistrationThatLosesARaceIsRepeated(t *testing.T) {
 		}
 		return true, &admissionv1.MutatingWebhookConfiguration{}, nil
 	})
-	r := Registrar{Client: client.AdmissionregistrationV1(), Config: config(), Serving: served}
+	r := Registrar{Client: client.AdmissionregistrationV1(), Config: config(), Served: served}
 	_, err := r.Apply(t.Context(), authority(t, 1), jan1)
 	require.NoError(t, err)
 	require.Equal(t, 3, refused)

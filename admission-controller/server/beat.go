@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
+	"loadline.dev/loadline/admission-controller/certs"
 	"loadline.dev/loadline/pkg/kube/lease"
-	"loadline.dev/loadline/pkg/process"
 )
 
 // Beater writes the heartbeat Lease, but only while the webhook answers probes:
@@ -17,16 +17,16 @@ import (
 // each two minutes. An answer is good for two heartbeats. The updater evicts pods as long as
 // the heartbeat is fresh.
 type Beater struct {
-	Environment   process.Environment
-	Lease         *lease.Beat
-	ProbeSelf     func(ctx context.Context) error               // probes the own port
-	ServiceTarget func(ctx context.Context) (ProbeTarget, bool) // false: the way of the API server is not known here
-	Alive         func()                                        // called after each answered probe of the own port
-	// Registered says why the API server may not ask the webhook as it should; nil: it does. That stops the heartbeat, and
-	// no more: another process could not register either, and what was registered before may still serve.
-	Registered func() error
+	Lease   *lease.Beat
+	Server  *Server      // of the own port
+	Service ServiceProbe // for the way of the API server
+	Health  *Health      // by the answers of the own port
+	// Keeper tells why the API server may not call the webhook. An error stops the heartbeat, and no more: another process
+	// could not register either, and what was registered before may still serve.
+	Keeper *certs.Keeper
 
 	blind    bool      // it was said that no way is known
+	own      Prober    // of the own port
 	service  Prober    // of the API server
 	answered time.Time // when the own port last did
 	good     bool      // the answer before the last heartbeat is good for the next, too
@@ -77,7 +77,7 @@ func (b *Beater) once(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := b.Registered(); err != nil {
+	if err := b.Keeper.Registered(); err != nil {
 		return err
 	}
 	return b.Lease.Write(ctx, time.Now())
@@ -86,17 +86,22 @@ func (b *Beater) once(ctx context.Context) error {
 func (b *Beater) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, b.Lease.Interval)
 	defer cancel()
-	service, known := b.ServiceTarget(ctx)
+	b.own.Environment, b.service.Environment = b.Service.Environment, b.Service.Environment
+	trusted := b.Keeper.Holder.Trusted()
+	service, known := b.Service.Target(ctx, trusted)
 	if now := time.Now(); !known || !now.Before(b.answered.Add(selfProbeEvery)) {
-		if err := b.ProbeSelf(ctx); err != nil {
+		own, err := b.Server.SelfProbe(b.Service.Host, trusted)
+		if err == nil {
+			err = b.own.Probe(ctx, own, now)
+		}
+		if err != nil {
 			b.answered = time.Time{}
 			return err
 		}
 		b.answered = now
-		b.Alive()
+		b.Health.Alive()
 	}
 	if known {
-		b.service.Environment = b.Environment
 		return b.service.Probe(ctx, service, time.Now())
 	}
 	if !b.blind {

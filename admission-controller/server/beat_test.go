@@ -2,10 +2,12 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -14,14 +16,82 @@ import (
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
+	"loadline.dev/loadline/admission-controller/certs"
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/pkg/process"
 )
 
+// beater returns one that writes a Lease. It does not know the way of the API server.
+func beater(client *fake.Clientset, own net.Listener) *Beater {
+	return &Beater{
+		Lease:   &lease.Beat{Client: client.CoordinationV1(), Namespace: "kube-system", Name: "hb", Holder: "me", Interval: 10 * time.Second},
+		Server:  &Server{listener: own},
+		Service: ServiceProbe{Foreign: true, Host: "webhook", Environment: process.OS{}},
+		Health:  NewHealth(time.Now()),
+		Keeper:  &certs.Keeper{Holder: &certs.Holder{}},
+	}
+}
+
+// port counts the probes of a port, and refuses them while it is stuck.
+type port struct {
+	*httptest.Server
+
+	probes atomic.Int32
+	stuck  atomic.Bool
+}
+
+func newPort(t *testing.T) *port {
+	p := &port{}
+	p.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if p.probes.Add(1); p.stuck.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	t.Cleanup(p.Close)
+	return p
+}
+
+// wire connects to a server in virtual time, unless it is cut.
+type wire struct {
+	process.OS
+
+	dial func() net.Conn
+
+	mu        sync.Mutex
+	isCut     bool
+	connected net.Conn // nil: none yet
+}
+
+func (w *wire) Dial(context.Context, string, string) (net.Conn, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.isCut {
+		return nil, errors.New("stuck")
+	}
+	w.connected = w.dial()
+	return w.connected, nil
+}
+
+func (w *wire) cut(cut bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.isCut = cut; cut && w.connected != nil {
+		_ = w.connected.Close()
+	}
+}
+
+// bystander lets a Keeper work.
+type bystander struct{}
+
+func (bystander) Namespaces() []string       { return nil }
+func (bystander) Certificate(_, _ time.Time) {}
+
 func TestTheHeartbeatFollowsTheProbe(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtually(t, Config{Recorder: &recorder{}}, func(t *testing.T, dial func(string) net.Conn) {
 		client := fake.NewClientset()
 		read := func() *coordinationv1.Lease {
 			l, err := client.CoordinationV1().Leases("kube-system").Get(context.Background(), "hb", metav1.GetOptions{})
@@ -30,42 +100,29 @@ func TestTheHeartbeatFollowsTheProbe(t *testing.T) {
 			}
 			return l
 		}
-		var answers atomic.Value // the error of the probe, as text; empty: none
-		var probes atomic.Int32
-		answers.Store("not yet")
-		b := Beater{
-			Environment: process.OS{},
-			Lease:       &lease.Beat{Client: client.CoordinationV1(), Namespace: "kube-system", Name: "hb", Holder: "me", Interval: 10 * time.Second},
-			ProbeSelf: func(context.Context) error {
-				if text := answers.Load().(string); text != "" {
-					return errors.New(text)
-				}
-				return nil
-			},
-			ServiceTarget: func(context.Context) (ProbeTarget, bool) { return ProbeTarget{}, false },
-			Alive:         func() { probes.Add(1) },
-			Registered:    func() error { return nil },
-		}
+		webhook := &wire{isCut: true, dial: func() net.Conn { return dial("192.0.2.1").(*tls.Conn).NetConn() }}
+		b := beater(client, &pipes{})
+		b.Service.Environment = webhook
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- b.Run(ctx) }()
 		time.Sleep(time.Minute)
 		require.Nil(t, read(), "no heartbeat before the webhook answers")
-		require.Zero(t, probes.Load())
+		require.False(t, b.Health.ready.Load())
 
-		answers.Store("")
+		webhook.cut(false)
 		time.Sleep(25 * time.Second)
 		alive, err := (&lease.Pulse{Beat: b.Lease, Timeout: time.Minute}).Alive(ctx, time.Now())
 		require.NoError(t, err)
 		require.True(t, alive)
-		require.Positive(t, probes.Load())
+		require.True(t, b.Health.ready.Load())
 
-		answers.Store("stuck")
+		webhook.cut(true)
 		time.Sleep(2 * time.Minute)
 		renewed := read().Spec.RenewTime.Time
 		require.Greater(t, time.Since(renewed), time.Minute, "no heartbeat while it does not answer")
 
-		answers.Store("")
+		webhook.cut(false)
 		time.Sleep(11 * time.Second)
 		stop()
 		require.NoError(t, <-ended)
@@ -82,22 +139,13 @@ func TestNoHeartbeatWithoutTheService(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	require.NoError(t, closed.Close())
-	alive := 0
-	b := Beater{
-		Environment: process.OS{},
-		Lease:       &lease.Beat{Client: client.CoordinationV1(), Namespace: "kube-system", Name: "hb", Holder: "me", Interval: 10 * time.Second},
-		ProbeSelf:   func(context.Context) error { return nil },
-		ServiceTarget: func(context.Context) (ProbeTarget, bool) {
-			return ProbeTarget{Address: closed.Addr().String(), Host: "vpa-webhook.kube-system.svc"}, true
-		},
-		Alive:      func() { alive++ },
-		Registered: func() error { return nil },
-	}
+	b := beater(client, newPort(t).Listener)
+	b.Service = ServiceProbe{URL: "https://" + closed.Addr().String(), Host: "vpa-webhook.kube-system.svc", Environment: process.OS{}}
 	require.ErrorContains(t, b.once(t.Context()), "does not answer a probe of its own at "+closed.Addr().String())
-	require.Equal(t, 1, alive)
+	require.True(t, b.Health.ready.Load())
 	require.Empty(t, client.Actions())
 
-	b.ServiceTarget = func(context.Context) (ProbeTarget, bool) { return ProbeTarget{}, false }
+	b.Service.Foreign = true
 	require.NoError(t, b.once(t.Context()), "where the way is not known the own port must do")
 	require.NotEmpty(t, client.Actions())
 }
@@ -105,82 +153,68 @@ func TestNoHeartbeatWithoutTheService(t *testing.T) {
 // A registration that cannot be written, as where a policy of the cluster guards such objects, stops the heartbeat. The program answers on:
 // what it registered before may still be there, and no new process could write more.
 func TestAWebhookThatCannotRegisterLives(t *testing.T) {
-	client, alive, refused := fake.NewClientset(), 0, errors.New("refused")
-	b := Beater{
-		Environment:   process.OS{},
-		Lease:         &lease.Beat{Client: client.CoordinationV1(), Namespace: "kube-system", Name: "hb", Holder: "me", Interval: 10 * time.Second},
-		ProbeSelf:     func(context.Context) error { return nil },
-		ServiceTarget: func(context.Context) (ProbeTarget, bool) { return ProbeTarget{}, false },
-		Alive:         func() { alive++ },
-		Registered:    func() error { return refused },
-	}
-	for range 4 {
+	client, refused := fake.NewClientset(), errors.New("refused")
+	kube := fake.NewClientset()
+	kube.PrependReactor("*", "mutatingwebhookconfigurations", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return refused != nil, nil, refused
+	})
+	own := newPort(t)
+	b := beater(client, own.Listener)
+	b.Keeper.Source = &certs.Store{Secrets: kube.CoreV1(), Namespace: "kube-system", Name: "s", Hosts: []string{"localhost"}, Schedule: certs.DefaultSchedule()}
+	b.Keeper.Registrar = &certs.Registrar{Client: kube.AdmissionregistrationV1(), Served: bystander{}}
+	b.Keeper.Recorder = bystander{}
+	require.ErrorIs(t, b.Keeper.RunOnce(t.Context(), time.Now()), refused)
+	for range 5 {
 		require.ErrorIs(t, b.once(t.Context()), refused)
 	}
-	require.Equal(t, 2, alive)
+	require.EqualValues(t, 3, own.probes.Load())
+	require.NoError(t, b.Health.Check())
 	require.Empty(t, client.Actions())
 	refused = nil
+	require.NoError(t, b.Keeper.RunOnce(t.Context(), time.Now()))
 	require.NoError(t, b.once(t.Context()))
 	require.NotEmpty(t, client.Actions())
 }
 
 func TestAnAnswerIsGoodForTwoHeartbeats(t *testing.T) {
-	client, probes, stuck := fake.NewClientset(), 0, error(nil)
-	b := Beater{
-		Environment:   process.OS{},
-		Lease:         &lease.Beat{Client: client.CoordinationV1(), Namespace: "kube-system", Name: "hb", Holder: "me", Interval: 10 * time.Second},
-		ProbeSelf:     func(context.Context) error { probes++; return stuck },
-		ServiceTarget: func(context.Context) (ProbeTarget, bool) { return ProbeTarget{}, false },
-		Alive:         func() {},
-		Registered:    func() error { return nil },
-	}
+	own := newPort(t)
+	b := beater(fake.NewClientset(), own.Listener)
 	for beat, want := range []int{1, 1, 2, 2, 3} {
 		require.NoError(t, b.once(t.Context()))
-		require.Equal(t, want, probes, beat)
+		require.EqualValues(t, want, own.probes.Load(), beat)
 	}
-	stuck = errors.New("stuck")
+	own.stuck.Store(true)
 	require.NoError(t, b.once(t.Context()))
 	for range 3 {
-		require.ErrorIs(t, b.once(t.Context()), stuck)
+		require.ErrorContains(t, b.once(t.Context()), "503")
 	}
-	require.Equal(t, 6, probes, "each time, until it answers")
-	stuck = nil
+	require.EqualValues(t, 6, own.probes.Load(), "each time, until it answers")
+	own.stuck.Store(false)
 	require.NoError(t, b.once(t.Context()))
-	require.Equal(t, 7, probes)
+	require.EqualValues(t, 7, own.probes.Load())
 }
 
 // Each probe costs as much as a request to the API server.
 func TestTheOwnPortIsProbedLessOftenWhereTheServiceIsProbed(t *testing.T) {
-	webhook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }))
-	defer webhook.Close()
-	client := fake.NewClientset()
-	own := 0
-	b := Beater{
-		Environment: process.OS{},
-		Lease:       &lease.Beat{Client: client.CoordinationV1(), Namespace: "kube-system", Name: "hb", Holder: "me", Interval: 10 * time.Second},
-		ProbeSelf:   func(context.Context) error { own++; return nil },
-		ServiceTarget: func(context.Context) (ProbeTarget, bool) {
-			return ProbeTarget{Address: webhook.Listener.Addr().String(), Host: "webhook"}, true
-		},
-		Alive:      func() {},
-		Registered: func() error { return nil },
-	}
+	own, service := newPort(t), newPort(t)
+	b := beater(fake.NewClientset(), own.Listener)
+	b.Service = ServiceProbe{URL: service.URL, Host: "webhook", Environment: process.OS{}}
 	beat := func(beats int) {
 		for range beats {
 			require.NoError(t, b.once(t.Context()))
 		}
 	}
 	beat(6)
-	require.Equal(t, 1, own)
+	require.EqualValues(t, 1, own.probes.Load())
 	b.answered = b.answered.Add(-selfProbeEvery)
 	beat(2)
-	require.Equal(t, 2, own)
+	require.EqualValues(t, 2, own.probes.Load())
 	b.answered = b.answered.Add(-selfProbeEvery)
-	b.ProbeSelf = func(context.Context) error { own++; return errors.New("stuck") }
+	own.stuck.Store(true)
 	for range 2 {
-		require.ErrorContains(t, b.once(t.Context()), "stuck")
+		require.ErrorContains(t, b.once(t.Context()), "503")
 	}
-	require.Equal(t, 4, own, "until it answers")
+	require.EqualValues(t, 4, own.probes.Load(), "until it answers")
 }
 
 func TestHealth(t *testing.T) {

@@ -111,15 +111,14 @@ type ServiceProbe struct {
 	Service     string // its name, in the namespace of the program
 	Host        string // name in the certificate; with a Service the name that DNS knows
 	Environment process.Environment
-	Trusted     func() []byte // CAs that the API server trusts
 }
 
 // Target returns the way through the Service, or by URL. It is false where
 // somebody else registers the webhook, and where the Service cannot be found from
 // here: pods of the host's network may have no cluster DNS, and the API server
-// does not need it.
-func (w ServiceProbe) Target(ctx context.Context) (ProbeTarget, bool) {
-	route := ProbeTarget{Host: w.Host, CAs: w.Trusted()}
+// does not need it. Trusted are the CAs (PEM) that the API server trusts.
+func (w ServiceProbe) Target(ctx context.Context, trusted []byte) (ProbeTarget, bool) {
+	route := ProbeTarget{Host: w.Host, CAs: trusted}
 	if w.Foreign {
 		return route, false
 	}

@@ -33,9 +33,9 @@ func TestTheHeartbeatGoesTheWayOfTheAPIServer(t *testing.T) {
 		"vpa-webhook.one.svc":         {"10.0.0.11"},
 	}}
 	way := func(change func(*ServiceProbe)) (string, bool) {
-		w := ServiceProbe{Service: "vpa-webhook", Host: "vpa-webhook.kube-system.svc", Environment: hosts, Trusted: func() []byte { return []byte("CA") }}
+		w := ServiceProbe{Service: "vpa-webhook", Host: "vpa-webhook.kube-system.svc", Environment: hosts}
 		change(&w)
-		route, ok := w.Target(t.Context())
+		route, ok := w.Target(t.Context(), []byte("CA"))
 		require.Equal(t, w.Host, route.Host)
 		require.Equal(t, "CA", string(route.CAs))
 		return route.Address, ok
