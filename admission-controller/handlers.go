@@ -2,7 +2,6 @@ package admission
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -22,11 +21,9 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/recipe"
-	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/nodefit"
 	"loadline.dev/loadline/pkg/kube/sizing"
-	"loadline.dev/loadline/pkg/kube/target"
 )
 
 // finder finds the VPA of a pod; target.Finder does it.
@@ -148,50 +145,20 @@ func (h podHandler) sizes(ctx context.Context, request *admissionv1.AdmissionReq
 	if h.quotas != nil {
 		demands.Room = mutate.RoomFor(pod, h.quotas(request.Namespace))
 	}
-	demands.Node = h.largestNode(request.Object.Raw, pod)
+	if h.nodes != nil {
+		demands.Nodes, demands.Written = h.nodes.Nodes(), request.Object.Raw
+	}
 	mutation, err := h.mutation.Patch(pod, may.vpa, demands)
 	if err != nil {
 		return server.Answer{Cause: server.CauseBoost, Err: fmt.Errorf("VerticalPodAutoscaler %s: %w", klog.KObj(vpa), err)}
+	}
+	if mutation.Exceeds {
+		h.nodes.Exceeded()
 	}
 	mutation.Warnings = append(may.warnings, mutation.Warnings...)
 	return server.Answer{Patch: mutation.Patch, Warnings: mutation.Warnings, After: func() {
 		report(ctx, request, mutation, klog.KObj(pod), klog.KObj(vpa))
 	}}
-}
-
-// mostPlaced is how long a pod may be, in bytes, whose placement is read. A toleration of three bytes takes
-// 72 in memory, and is compared with all nodes.
-const mostPlaced = 128 << 10
-
-// largestNode returns what finds the room of the largest node that a pod can go to; nil: nodes do not bound it.
-// Where the pod can go is read only if some node is too small for it.
-func (h podHandler) largestNode(raw []byte, pod *corev1.Pod) func(resources.List) (resources.List, bool) {
-	if h.nodes == nil {
-		return nil
-	}
-	known := h.nodes.Nodes()
-	if known == nil {
-		return nil
-	}
-	return func(requests resources.List) (room resources.List, tooLarge bool) {
-		if known.HoldAnywhere(requests) {
-			return room, false
-		}
-		var placed struct {
-			Spec nodefit.Placement `json:"spec"`
-		}
-		if len(raw) > mostPlaced || json.Unmarshal(raw, &placed) != nil {
-			return room, false // it is not known where it can go
-		}
-		owner, _ := target.Controller(pod.Namespace, pod.OwnerReferences)
-		room, tooLarge = known.Largest(requests, &placed.Spec, func(namespace, name string) bool {
-			return owner == target.Key{Namespace: namespace, Kind: daemonSet, Name: name}
-		})
-		if tooLarge {
-			h.nodes.Exceeded()
-		}
-		return room, tooLarge
-	}
 }
 
 // unchanged is the answer about a pod that stays as it is written. As a part of answer the

@@ -50,7 +50,7 @@ func TestNewPods_CappedToTheLargestNodeTheyCanGoTo(t *testing.T) {
 		{name: "as large as a node", recommended: "cpu=100m memory=20Gi", nodes: known, memory: "20Gi"},
 		{name: "larger ones may be added", recommended: "cpu=100m memory=80Gi", memory: "80Gi"},
 		{name: "too long to read its placement", recommended: "cpu=100m memory=80Gi", nodes: known, memory: "80Gi",
-			change: func(p *corev1.Pod) { p.Spec.Tolerations = make([]corev1.Toleration, mostPlaced/3) }},
+			change: func(p *corev1.Pod) { p.Spec.Tolerations = make([]corev1.Toleration, 128<<10/3) }},
 		{name: "written larger", recommended: "cpu=100m memory=80Gi", nodes: known, memory: "40Gi", reported: true,
 			change: func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = testkit.List("memory=40Gi") }},
 	} {

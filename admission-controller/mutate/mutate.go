@@ -26,6 +26,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/kube/nodefit"
 )
 
 // Config is what the command line decides about mutations.
@@ -38,6 +39,7 @@ type Config struct {
 type Mutation struct {
 	Patch    []client.PatchOperation // never empty: the observed containers are always noted
 	Resized  bool                    // the patch writes the resources of a container, be they equal to those that it has
+	Exceeds  bool                    // the pod was larger than any node that it can go to
 	Warnings []string                // for the person who creates the pod
 }
 
@@ -46,9 +48,9 @@ type Mutation struct {
 type Namespace struct {
 	Ranges convert.LimitRanges
 	Room   Room // for this pod
-	// Node returns the room of the largest node that this pod can go to, given its requests, if they are
-	// more than any can hold. Nil: nodes do not bound it.
-	Node    func(requests resources.List) (room resources.List, tooLarge bool)
+	// Nodes bound what this pod gets; nil: they do not. Written is the pod as JSON, which says where it can go.
+	Nodes   *nodefit.Nodes
+	Written []byte
 	Sharing *policy.Sharing // by its SizingPolicy; nil: it does not share
 	Outer   *policy.Rules   // of its SizingPolicy, whose maxAllowed bounds the VPA; nil: none
 }
@@ -84,7 +86,7 @@ func (c Config) Patch(pod *corev1.Pod, vpa *vpav1.VerticalPodAutoscaler, namespa
 		m.annotate(convert.UpdatesAnnotation, m.updates.String())
 	}
 	m.annotate(convert.ObservedAnnotation, convert.Observation(pod))
-	return Mutation{Patch: m.steps, Resized: m.resized(), Warnings: m.warnings}, nil
+	return Mutation{Patch: m.steps, Resized: m.resized(), Exceeds: m.exceeds, Warnings: m.warnings}, nil
 }
 
 // How many steps a patch has: for the annotations, and for each container that
@@ -105,7 +107,8 @@ type mutation struct {
 
 	steps    []client.PatchOperation
 	updates  strings.Builder // the value of vpaUpdates; empty: nothing was changed
-	noted    bool            // the container that is added has a note in updates
+	exceeds  bool
+	noted    bool // the container that is added has a note in updates
 	warnings []string
 }
 
@@ -161,8 +164,9 @@ func (m *mutation) sizes(namespace Namespace, shares *policy.Sharing) ([]size, e
 		fitted, changes = room.Cut(current, kept(), fitted)
 		m.cuts(changes)
 	}
-	if namespace.Node != nil {
-		if has, tooLarge := namespace.Node(takes(m.pod, current, fitted)); tooLarge {
+	if namespace.Nodes != nil {
+		var has resources.List
+		if has, m.exceeds = largestNode(m.pod, namespace, takes(m.pod, current, fitted)); m.exceeds {
 			var changes []Change
 			fitted, changes = (Room{Requests: has}).ordinary(m.pod).Cut(current, kept(), fitted)
 			m.nodeCuts(changes)

@@ -1,6 +1,7 @@
 package mutate
 
 import (
+	"encoding/json"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -9,6 +10,8 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/kube/nodefit"
+	"loadline.dev/loadline/pkg/kube/target"
 )
 
 // Room is what is left for the containers of one pod; a kind that is absent is
@@ -146,6 +149,28 @@ func (r Room) share(pod policy.Pod, least, wanted []policy.ContainerTarget, k re
 		}
 	}
 	return low
+}
+
+// mostPlaced is how long a pod may be, in bytes, whose placement is read. A toleration of three bytes takes
+// 72 in memory, and is compared with all nodes.
+const mostPlaced = 128 << 10
+
+// largestNode returns the room of the largest node that a pod can go to, if its requests are more than any can
+// hold. Where the pod can go is read only if some node is too small for it.
+func largestNode(pod *corev1.Pod, in Namespace, requests resources.List) (room resources.List, tooLarge bool) {
+	if in.Nodes.HoldAnywhere(requests) {
+		return room, false
+	}
+	var placed struct {
+		Spec nodefit.Placement `json:"spec"`
+	}
+	if len(in.Written) > mostPlaced || json.Unmarshal(in.Written, &placed) != nil {
+		return room, false // it is not known where it can go
+	}
+	owner, _ := target.Controller(pod.Namespace, pod.OwnerReferences)
+	return in.Nodes.Largest(requests, &placed.Spec, func(namespace, name string) bool {
+		return owner == target.Key{Namespace: namespace, Kind: "DaemonSet", Name: name}
+	})
 }
 
 func within(sum resources.Amount, room resources.List, k resources.Kind) bool {
