@@ -35,7 +35,7 @@ func checkRivals(_ context.Context, e *examination) error {
 	for _, v := range e.vpas {
 		if v.Spec.TargetRef != nil {
 			claim := target.ClaimOf(v)
-			claim.Selects = func(map[string]string) bool { return true }
+			claim.Selector = labels.Everything()
 			claims.Put(claim)
 		}
 	}

@@ -177,7 +177,7 @@ func (s *Reader) namespace(ctx context.Context, name string) *namespaceVPAs {
 			continue
 		}
 		claim, key := target.ClaimOf(vpa), target.RefKey(name, vpa.Spec.TargetRef)
-		claim.Selects = func(labels map[string]string) bool { return s.Owners.Selects(ctx, key, labels) }
+		claim.Selector = targetSelector{ctx, s.Owners, key}
 		n.claims.Put(claim)
 	}
 	if len(vpas.Items) == 0 {
@@ -185,6 +185,19 @@ func (s *Reader) namespace(ctx context.Context, name string) *namespaceVPAs {
 	}
 	n.ranges, n.err = s.readRanges(ctx, name)
 	return n
+}
+
+// targetSelector is the selector of a target, which is read when a pod of the target is compared.
+type targetSelector struct {
+	ctx    context.Context
+	owners *target.Live
+	target target.Key
+}
+
+// Matches reports whether the target selects a pod with these labels.
+func (s targetSelector) Matches(of labels.Labels) bool {
+	set, _ := of.(labels.Set)
+	return s.owners.Selects(s.ctx, s.target, set)
 }
 
 func (s *Reader) readRanges(ctx context.Context, name string) (policy.Ranges, error) {

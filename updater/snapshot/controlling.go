@@ -57,16 +57,15 @@ func (r *Reader) strongest(top target.Key, idle bool) (strongest target.Claim, f
 
 // selects reports whether the strongest VPA of a target controls a pod.
 func (r *Reader) selects(ctx context.Context, c target.Claim, top target.Key, pod *corev1.Pod) (bool, error) {
-	var failed error
-	c.Selects = func(l map[string]string) bool {
-		selector, err := r.Targets.Selector(ctx, c.Namespace, c.VPA.Spec.TargetRef)
-		failed = err
-		return err == nil && selector.Matches(labels.Set(l))
+	selector, err := r.Targets.Selector(ctx, c.Namespace, c.VPA.Spec.TargetRef)
+	if err != nil {
+		return false, err
 	}
+	c.Selector = selector
 	var index target.Claims
 	index.Put(c)
 	_, found := index.Controlling(top, pod.Labels)
-	return found, failed
+	return found, nil
 }
 
 // ControlsAny reports whether one of the named VPAs of a namespace controls a pod that matches. It lists the

@@ -22,11 +22,11 @@ type Owner struct {
 	Replicas int    // wanted pods, disruption.Unknown, or 0: none or not found
 	Rolling  bool
 
-	top        target.Key // the topmost controller
-	unreadable bool       // top is unknown
-	vpa        int        // that targets top; -1: none
-	selects    func(labels map[string]string) bool
-	looked     bool // Replicas and Rolling are set
+	top        target.Key                               // the topmost controller
+	unreadable bool                                     // top is unknown
+	vpa        int                                      // that targets top; -1: none
+	selector   interface{ Matches(labels.Labels) bool } // set with vpa
+	looked     bool                                     // Replicas and Rolling are set
 }
 
 // owners finds the controller and the VPA of pods in one iteration.
@@ -90,7 +90,7 @@ func (o *owners) claim(ctx context.Context, i int) (err error) {
 		return err
 	}
 	c := target.ClaimOf(v.Object)
-	c.Selects = func(l map[string]string) bool { return selector.Matches(labels.Set(l)) }
+	c.Selector = selector
 	o.claims.Put(c)
 	return nil
 }
@@ -109,7 +109,7 @@ func (o *owners) controlling(ctx context.Context, pod *corev1.Pod) (owner *Owner
 	switch {
 	case owner.unreadable:
 		return owner, -1, reason.OwnerUnreadable, ""
-	case owner.vpa >= 0 && !client.LabelsTooLarge(pod.Labels) && owner.selects(pod.Labels):
+	case owner.vpa >= 0 && !client.LabelsTooLarge(pod.Labels) && owner.selector.Matches(labels.Set(pod.Labels)):
 		return owner, owner.vpa, "", ""
 	}
 	if client.Dropped(pod.Labels) {
@@ -141,7 +141,7 @@ func (o *owners) ownerOf(ctx context.Context, pod *corev1.Pod) *Owner {
 	}
 	owner.top, owner.unreadable = top, err != nil
 	if claim, found := o.claims.Targeting(top); found {
-		owner.vpa, owner.selects = Find(o.vpas, cache.NewObjectName(claim.Namespace, claim.Name)), claim.Selects
+		owner.vpa, owner.selector = Find(o.vpas, cache.NewObjectName(claim.Namespace, claim.Name)), claim.Selector
 	}
 	return owner
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
@@ -21,13 +22,12 @@ type Claim struct {
 	Created                time.Time
 	Made                   bool // for a policy: any that a person wrote comes first
 	Idle                   bool // mode Off without a startup boost: it changes no pod, unless it is Made and its policy does
-	// Selects reports whether the selector of the target matches a pod's labels.
-	// Nil, or a target whose selector is unknown, selects nothing. VPAs with the same
-	// target select the same.
-	Selects func(labels map[string]string) bool
+	// Selector is the selector of the target, such as a labels.Selector. Nil matches nothing. VPAs with the same target
+	// have the same selector.
+	Selector interface{ Matches(labels.Labels) bool }
 }
 
-// ClaimOf reads what decides which of several VPAs controls a pod. Selects is left
+// ClaimOf reads what decides which of several VPAs controls a pod. Selector is left
 // nil; a VPA without target claims the workload without kind and name.
 func ClaimOf(vpa *vpav1.VerticalPodAutoscaler) Claim {
 	claim := Claim{
@@ -60,7 +60,7 @@ type claims struct {
 
 func (c *claims) choose() {
 	c.strongest = nil
-	if at := slices.IndexFunc(c.all, func(v *Claim) bool { return v.Selects != nil }); at >= 0 {
+	if at := slices.IndexFunc(c.all, func(v *Claim) bool { return v.Selector != nil }); at >= 0 {
 		c.strongest = c.all[at]
 	}
 }
@@ -73,7 +73,7 @@ func (x *Claims) Put(v Claim) {
 	x.Remove(v.Namespace, v.Name)
 	key := NewKey(v.Namespace, v.TargetVersion, v.TargetKind, v.TargetName)
 	if key.static() {
-		v.Selects = nil // the kubelet reads these pods from files of the node
+		v.Selector = nil // the kubelet reads these pods from files of the node
 	}
 	c := x.byTarget[key]
 	if c == nil {
@@ -115,8 +115,8 @@ func (x *Claims) Len() int { return len(x.targets) }
 
 // Controlling returns the VPA that controls a pod with some labels below a topmost
 // controller, and false if none does. A pod without one is controlled by no VPA.
-func (x *Claims) Controlling(top Key, labels map[string]string) (Claim, bool) {
-	if strongest, found := x.Targeting(top); found && !client.LabelsTooLarge(labels) && strongest.Selects(labels) {
+func (x *Claims) Controlling(top Key, of map[string]string) (Claim, bool) {
+	if strongest, found := x.Targeting(top); found && !client.LabelsTooLarge(of) && strongest.Selector.Matches(labels.Set(of)) {
 		return strongest, true
 	}
 	return Claim{}, false

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"pgregory.net/rapid"
 )
 
@@ -16,12 +17,15 @@ var (
 	appA = map[string]string{"app": "a"}
 )
 
-func selecting(app string) func(map[string]string) bool {
-	return func(labels map[string]string) bool { return labels["app"] == app }
-}
+func selecting(app string) labels.Selector { return labels.SelectorFromSet(labels.Set{"app": app}) }
+
+// counting matches nothing and counts the pods.
+type counting func()
+
+func (c counting) Matches(labels.Labels) bool { c(); return false }
 
 func vpa(name string, days int) Claim {
-	return Claim{Namespace: "default", Name: name, TargetKind: "Deployment", TargetName: "d", Created: jan1.AddDate(0, 0, days), Selects: selecting("a")}
+	return Claim{Namespace: "default", Name: name, TargetKind: "Deployment", TargetName: "d", Created: jan1.AddDate(0, 0, days), Selector: selecting("a")}
 }
 
 func controlling(t *testing.T, top Key, all ...Claim) string {
@@ -61,7 +65,7 @@ func TestOnlyVPAsOfTheControllerCount(t *testing.T) {
 		"other target":     vpa("x", 0).with(func(v *Claim) { v.TargetName = "e" }),
 		"other kind":       vpa("x", 0).with(func(v *Claim) { v.TargetKind = "StatefulSet" }),
 		"other API group":  vpa("x", 0).with(func(v *Claim) { v.TargetVersion = "example.com/v1" }),
-		"unknown selector": vpa("x", 0).with(func(v *Claim) { v.Selects = nil }),
+		"unknown selector": vpa("x", 0).with(func(v *Claim) { v.Selector = nil }),
 	} {
 		require.Equal(t, "mine", controlling(t, top, other, vpa("mine", 5)), name)
 		require.Empty(t, controlling(t, top, other), name)
@@ -111,7 +115,7 @@ func TestClaims_StrongestOfOneTargetIsAsked(t *testing.T) {
 	asked := map[string]int{}
 	for i := range 1000 {
 		name := fmt.Sprintf("v%d", i)
-		x.Put(vpa(name, i).with(func(v *Claim) { v.Selects = func(map[string]string) bool { asked[name]++; return false } }))
+		x.Put(vpa(name, i).with(func(v *Claim) { v.Selector = counting(func() { asked[name]++ }) }))
 	}
 	_, found := x.Controlling(top, appA)
 	require.False(t, found, "all of them select the same pods")

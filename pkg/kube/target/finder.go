@@ -179,7 +179,7 @@ func (f *Finder) Put(vpa *vpav1.VerticalPodAutoscaler) {
 		return
 	}
 	claim := ClaimOf(vpa)
-	claim.Selects = f.selects(vpa)
+	claim.Selector = &targetSelector{finder: f, vpa: vpa}
 	f.change(name, &claim)
 }
 
@@ -217,19 +217,23 @@ func (n *numbers) count(c *Claim, by int) {
 	}
 }
 
-// selects returns what reports whether the target of a VPA selects pods with some
-// labels. It keeps the selector as long as the target says the same.
-func (f *Finder) selects(vpa *vpav1.VerticalPodAutoscaler) func(map[string]string) bool {
-	var last atomic.Pointer[Selection]
-	return func(podLabels map[string]string) bool {
-		selection, err := f.resolver.Select(f.ctx, vpa.Namespace, vpa.Spec.TargetRef, last.Load())
-		if err != nil {
-			klog.FromContext(f.ctx).V(4).Info("VPA skipped: its target cannot be read", "vpa", klog.KObj(vpa), "reason", err)
-			return false
-		}
-		last.Store(selection)
-		return selection.Selector.Matches(labels.Set(podLabels))
+// targetSelector is the selector of the target of a VPA. It keeps the parsed selector until the target changes.
+type targetSelector struct {
+	finder *Finder
+	vpa    *vpav1.VerticalPodAutoscaler
+	last   atomic.Pointer[Selection]
+}
+
+// Matches reports whether the target selects a pod with these labels.
+func (s *targetSelector) Matches(of labels.Labels) bool {
+	ctx := s.finder.ctx
+	selection, err := s.finder.resolver.Select(ctx, s.vpa.Namespace, s.vpa.Spec.TargetRef, s.last.Load())
+	if err != nil {
+		klog.FromContext(ctx).V(4).Info("Skipping VPA: its target cannot be read", "vpa", klog.KObj(s.vpa), "reason", err)
+		return false
 	}
+	s.last.Store(selection)
+	return selection.Selector.Matches(of)
 }
 
 // Find returns the VPA that controls a pod about to be created in a namespace: of those whose
@@ -253,7 +257,7 @@ func (f *Finder) Find(ctx context.Context, namespace string, pod *corev1.Pod) (*
 	f.mu.RLock()
 	chosen, found := f.index.Targeting(top)
 	f.mu.RUnlock()
-	if !found || chosen.bystands() || client.Unselectable(pod) != "" || !chosen.Selects(pod.Labels) {
+	if !found || chosen.bystands() || client.Unselectable(pod) != "" || !chosen.Selector.Matches(labels.Set(pod.Labels)) {
 		return nil, nil
 	}
 	return chosen.VPA, nil
