@@ -16,7 +16,7 @@ import (
 // lookAgain is the minimum time between two searches for signs of a node autoscaler.
 const lookAgain = 5 * time.Minute
 
-// Growth caches whether a node autoscaler seems to add nodes.
+// NodeAutoscaler caches whether a node autoscaler seems to add nodes.
 type NodeAutoscaler struct {
 	Kube     kubernetes.Interface
 	Nodes    corelisters.NodeLister // nil: nodes cannot be seen
