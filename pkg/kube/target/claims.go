@@ -58,6 +58,14 @@ type claims struct {
 	strongest *Claim
 }
 
+// single has room for the first VPA of a target, which is the only one of most targets, in one allocation.
+type single struct {
+	claims
+
+	claim Claim
+	slot  [1]*Claim
+}
+
 func (c *claims) choose() {
 	c.strongest = nil
 	if at := slices.IndexFunc(c.all, func(v *Claim) bool { return v.Selector != nil }); at >= 0 {
@@ -76,12 +84,17 @@ func (x *Claims) Put(v Claim) {
 		v.Selector = nil // the kubelet reads these pods from files of the node
 	}
 	c := x.byTarget[key]
+	var added *Claim
 	if c == nil {
-		c = &claims{}
+		one := &single{claim: v}
+		c, added = &one.claims, &one.claim
+		c.all = one.slot[:0]
 		x.byTarget[key] = c
+	} else {
+		added = new(v)
 	}
-	at, _ := slices.BinarySearchFunc(c.all, v, func(a *Claim, b Claim) int { return CompareClaims(*a, b) })
-	c.all = slices.Insert(c.all, at, &v)
+	at, _ := slices.BinarySearchFunc(c.all, added, func(a, b *Claim) int { return CompareClaims(*a, *b) })
+	c.all = slices.Insert(c.all, at, added)
 	c.choose()
 	x.targets[cache.NewObjectName(v.Namespace, v.Name)] = key
 }
