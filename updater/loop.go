@@ -10,6 +10,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/plan"
 	"loadline.dev/loadline/updater/policies"
@@ -110,7 +111,10 @@ func (l *Loop) run(ctx context.Context, it *iteration, s *shares.Division, kills
 	it.scores = l.newScores(it)
 	done := l.runner.Run(ctx, &actuate.Plan{Result: it.plan, VPAs: it.vpas, Holds: it.holds, Shares: s, OOMKills: kills}, now)
 	for i := range done.Attempts {
-		l.record(it, &done.Attempts[i], now)
+		a := &done.Attempts[i]
+		if err := serving.Guard(func() error { l.record(it, a, now); return nil }); err != nil {
+			klog.FromContext(ctx).Error(err, "Failed to record a change: recovered from panic", "pod", klog.KRef(a.Namespace, a.Pod), "vpa", a.VPA)
+		}
 	}
 	return done
 }
