@@ -3,6 +3,7 @@ package actuate
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -60,6 +61,53 @@ func restartsOf(pod *corev1.Pod, container string) int {
 		}
 	}
 	return 0
+}
+
+// noteAttempts is how often a note is written when the pod changes at the same moment.
+const noteAttempts = 3
+
+// noteChange writes the note of a change on its pod before the change is made. It replaces the note that
+// the change was planned with, and no newer one.
+func (c *Cluster) noteChange(ctx context.Context, change Change) (note rollout.Change, err error) {
+	cached := change.Target
+	other := func(key string) bool { return change.Target.Annotations[key] != cached.Annotations[key] }
+	for range noteAttempts {
+		if change.Target, err = c.live(ctx, cached); err != nil {
+			return rollout.Change{}, err
+		}
+		if slices.ContainsFunc(convert.NoteAnnotations, other) {
+			return rollout.Change{}, snapshot.ErrStale
+		}
+		note = NoteOf(change, c.now())
+		patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{ // texts never fail
+			"uid": change.Target.UID, "resourceVersion": change.Target.ResourceVersion, "annotations": convert.ChangeNotes(note),
+		}})
+		if err = c.annotate(ctx, change.Target, patch); !apierrors.IsConflict(err) {
+			break
+		}
+	}
+	return note, err
+}
+
+// ErrNotRecordable is the error of a change that does not fit into the annotation from which it would be
+// judged and taken back.
+var ErrNotRecordable = errors.New("the change has more containers than its annotation has room for")
+
+// recordable returns a change of as many containers as can be noted on the pod. The others follow when it
+// has been judged. Memory after an out-of-memory kill does not wait for that: it is not judged then.
+func recordable(c Change, now time.Time) (Change, error) {
+	all := c.Containers
+	for len(c.Containers) > 0 && !convert.Recordable(NoteOf(c, now)) {
+		c.Containers = c.Containers[:len(c.Containers)*9/10]
+	}
+	switch {
+	case len(c.Containers) > 0 || len(all) == 0:
+		return c, nil
+	case c.OOMResize:
+		c.Containers, c.Observed = all, false
+		return c, nil
+	}
+	return c, ErrNotRecordable
 }
 
 // Note writes a change on its pod.
