@@ -226,7 +226,7 @@ func (d *division) first(part *sharePart, a *aim, cause disruption.Cause, node s
 	switch {
 	case a.standing == Pending:
 		return part.only(a.peak), why
-	case !part.reaches(a.peak):
+	case !part.growsAny(a.peak):
 		if why != "" && why != reason.ChangedOutside && part.grows != [resources.Kinds]bool{} {
 			return part.growth(a.whole), "" // growth does not wait for a delayed shrink
 		}

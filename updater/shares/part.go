@@ -21,8 +21,8 @@ func (p *sharePart) moves() bool {
 	return p.shrinks != [resources.Kinds]bool{} || p.grows != [resources.Kinds]bool{}
 }
 
-// reaches reports whether any of the kinds grows.
-func (p *sharePart) reaches(kinds [resources.Kinds]bool) bool {
+// growsAny reports whether any of the kinds grows.
+func (p *sharePart) growsAny(kinds [resources.Kinds]bool) bool {
 	for k, grows := range p.grows {
 		if grows && kinds[k] {
 			return true

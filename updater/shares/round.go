@@ -1,4 +1,4 @@
-// Package shares lets pods share node headroom: rounds compute the share of each pod (Sharing.Round), and
+// Package shares lets pods share node headroom: rounds compute the share of each pod (Sharing.Share), and
 // iterations bring pods to their shares or back to their peaks (Sharing.Divide).
 package shares
 
@@ -77,7 +77,7 @@ type Round struct {
 type Policy struct {
 	Pods  int                   // that share, in a dry run too
 	Apart map[reason.Reason]int // VPAs without sharing, or in a dry run, by reason
-	// Acting counts VPAs whose pods get their shares, Sharing counts their pods, and Overcommitted is the first node
+	// Active counts VPAs whose pods get their shares, Sharing counts their pods, and Overcommitted is the first node
 	// whose bases alone exceed its size.
 	Active, Sharing int
 	Overcommitted   string

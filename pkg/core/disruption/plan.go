@@ -221,8 +221,8 @@ type candidate struct {
 //	                  one that is to leave also RecentlyEvicted
 //	deniesLeaving     as Budget.Denies, and mayNotEvict
 //
-// What view/assign.go cannot give to a VPA, and what is refused while a plan is carried out
-// (updater/actuate/run.go), have reasons of their own, too.
+// Pods outside of the view (updater/snapshot/owners.go, updater/plan/view.go) and changes that fail when the plan runs
+// (updater/actuate/run.go) have further reasons.
 func (p *plan) vpa(v *VPA) {
 	defer p.caught(v)
 	var candidates []candidate

@@ -59,7 +59,7 @@ func Hold(s State, w Workload, set Settings, now time.Time) HoldResult {
 // passive are the modes that change no running pod.
 var passive = map[fleet.Mode]reason.Reason{fleet.Observe: reason.Observing, fleet.Recommend: reason.RecommendOnly}
 
-// hold is a Held in the making.
+// hold computes a HoldResult.
 type hold struct {
 	State
 	w       *Workload
