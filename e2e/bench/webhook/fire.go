@@ -20,9 +20,11 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"loadline.dev/loadline/e2e/harness"
 )
@@ -50,9 +52,13 @@ type line struct {
 // aim asks the API server where the webhook is and whom to trust, and makes one
 // review for each VPA from a pod that the API server filled in.
 func aim(ctx context.Context, cluster *harness.Cluster, owners map[string]string) (*gun, error) {
-	registration, err := cluster.Kube.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, "vpa-webhook-config", metav1.GetOptions{})
+	var registration *admissionregistrationv1.MutatingWebhookConfiguration
+	err := wait.PollUntilContextTimeout(ctx, time.Second, time.Minute, true, func(ctx context.Context) (registered bool, err error) {
+		registration, err = cluster.Kube.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, "vpa-webhook-config", metav1.GetOptions{})
+		return err == nil && len(registration.Webhooks) > 0, err // the manifests have one without webhooks
+	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("wait for the registration of the webhook: %w", err)
 	}
 	way := registration.Webhooks[0].ClientConfig
 	target, err := url.Parse(*way.URL)
