@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
@@ -57,6 +58,9 @@ func (r *Reader) strongest(top target.Key, idle bool) (strongest target.Claim, f
 
 // selects reports whether the strongest VPA of a target controls a pod.
 func (r *Reader) selects(ctx context.Context, c target.Claim, top target.Key, pod *corev1.Pod) (bool, error) {
+	if client.LabelsTooLarge(pod.Labels) { // no VPA controls the pod, so its target need not be read
+		return false, nil
+	}
 	selector, err := r.Targets.Selector(ctx, c.Namespace, c.VPA.Spec.TargetRef)
 	if err != nil {
 		return false, err
