@@ -30,6 +30,7 @@ var (
 	cluster  *harness.Cluster
 	programs []*harness.Daemon
 	webhook  string // host:port
+	favored  bool   // API server, etcd and programs have the processors before attackers, controllers and nodes
 )
 
 func TestMain(m *testing.M) { os.Exit(runAll(m)) }
@@ -107,5 +108,12 @@ func startPrograms(ctx context.Context) (release func(), err error) {
 		}
 		programs = append(programs, d)
 	}
+	free, err := cluster.Favor(programs...)
+	if err != nil {
+		fmt.Printf("the attackers use the processors of the API server: %v\n", err)
+		return release, nil
+	}
+	favored = true
+	releases = append(releases, free)
 	return release, nil
 }
