@@ -36,6 +36,7 @@ type Config struct {
 	Room       string        // which room an eviction needs: roomAuto, roomFree, roomSize or roomOff
 	Static     string        // selector of the nodes with the static CPU manager policy
 	DryRun     bool          // print what would be done, write nothing
+	Explain    bool          // serve explanations
 	Evidence   rollouts.EvidenceConfig
 	NodeLoad   nodeload.Config
 	Policies   flags.Policies
@@ -86,6 +87,7 @@ func Default() *Config {
 		Pace:       disruption.RateLimits{Cluster: 60, Namespace: 20, SlowStart: 10 * time.Minute},
 		EventAfter: 10 * time.Minute,
 		Room:       roomAuto,
+		Explain:    true,
 		Static:     "cpumanager=true",
 		Evidence:   rollouts.DefaultEvidenceConfig(),
 		NodeLoad:   nodeload.DefaultConfig(),
@@ -136,6 +138,7 @@ func (c *Config) addOwnFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Room, "eviction-room", c.Room, "Which room an eviction needs: auto, any where something shows that nodes are added for pods that find none, else free; free, what a node has left now; size, a node that is large enough, for clusters that add nodes; off, which is not to ask, neither for resizes. Quotas count in any case but off.")
 	fs.BoolVar(&c.Disruption.CapToRoom, "cap-to-room", c.Disruption.CapToRoom, "Where the recommended size does not fit into the node or a quota, resize to what fits, if that is a change of --pod-update-threshold or more. Evictions are never cut.")
 	fs.StringVar(&c.Static, "static-cpu-nodes", c.Static, "Label selector of the nodes whose kubelet has the static CPU manager policy. It refuses pods of class Guaranteed other CPU in place, so they are not asked for it. Empty: known only of nodes that have refused.")
+	fs.BoolVar(&c.Explain, "explain", c.Explain, "Serve explanations of pods at /explain/pod, and the skipped pods by reason at /explain/skips, on the address of the metrics, without authentication: any pod that reaches it can read the sizes of a pod by name.")
 	fs.BoolVar(&c.DryRun, "dry-run", c.DryRun, "Print what would be done to standard output and write nothing to the cluster, no Lease either.")
 	flags.AddSharingMinAge(fs, &c.SharingMinAge)
 	fs.DurationVar(&c.SharingInterval, "sharing-interval", c.SharingInterval, "Time between two rounds that divide the headroom of each node among the pods that share it (spec.sharing of a SizingPolicy). Rounds begin with an iteration, so a value below --updater-interval has its effect.")

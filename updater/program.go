@@ -64,6 +64,7 @@ type program struct {
 	config     *Config
 	caches     *caches
 	loop       *Loop
+	explainer  *explainer
 	rises      *memoryRises
 	boosts     *boost.Queue
 	observer   *rollouts.Queue
@@ -107,7 +108,8 @@ func newProgram(ctx context.Context, config *Config, d dependencies, replaced ov
 		return nil, err
 	}
 	d.metrics.cacheAges.Show(c.freshness.Ages)
-	return &program{config: config, caches: c, loop: loop, rises: rises, boosts: boosts, observer: observer, nodeLoad: nodeLoad, stopEvents: stopEvents},
+	explain := &explainer{reader: c.reader(config), policies: resolver, rollouts: c.workloads(), sharing: sharing, skips: &loop.skips, plan: config.planning(), clock: replaced.clock}
+	return &program{config: config, caches: c, loop: loop, explainer: explain, rises: rises, boosts: boosts, observer: observer, nodeLoad: nodeLoad, stopEvents: stopEvents},
 		errors.Join(d.metrics.writes.WatchPods(pods.Informer()), boosts.Watch(pods.Informer()), observer.Watch(pods.Informer()))
 }
 

@@ -31,8 +31,11 @@ func Run(ctx context.Context, config *Config, env process.Environment) error {
 	registry := serving.NewRegistry()
 	health := serving.NewHealth(5 * config.Interval)
 	server := serving.New(env, config.Serving.Address, config.Serving.Profiling, registry, health.Check)
-	skips := &report.Handler{}
-	server.Handle(explanation.SkipsPath, skips)
+	explain := explanations{pods: explanation.NewHandler()}
+	if config.Explain {
+		server.Handle(explanation.PodPath, explain.pods)
+		server.Handle(explanation.SkipsPath, &explain.skips)
+	}
 	m := newMetrics(registry)
 	server.Handle(cachesize.Path, m.sizes)
 	if err := server.Listen(); err != nil {
@@ -40,12 +43,18 @@ func Run(ctx context.Context, config *Config, env process.Environment) error {
 	}
 	return server.RunWith(ctx, func(ctx context.Context) error {
 		go m.sizes.Run(ctx)
-		return connect(ctx, config, dependencies{env: env, metrics: m}, health, skips)
+		return connect(ctx, config, dependencies{env: env, metrics: m}, health, &explain)
 	})
 }
 
+// explanations serve explanations while this process leads.
+type explanations struct {
+	pods  *explanation.Handler
+	skips report.Handler
+}
+
 // connect connects to the API server and works while this process leads.
-func connect(ctx context.Context, config *Config, d dependencies, health *serving.Health, skips *report.Handler) (err error) {
+func connect(ctx context.Context, config *Config, d dependencies, health *serving.Health, explain *explanations) (err error) {
 	if d.clients, err = dial(config.Kube, d); err != nil {
 		return err
 	}
@@ -57,7 +66,7 @@ func connect(ctx context.Context, config *Config, d dependencies, health *servin
 	if config.DryRun {
 		election.Enabled = false
 	}
-	return lease.Lead(ctx, d.env, d.clients.Kube, election, func(ctx context.Context) error { return work(ctx, config, d, health, skips) })
+	return lease.Lead(ctx, d.env, d.clients.Kube, election, func(ctx context.Context) error { return work(ctx, config, d, health, explain) })
 }
 
 // dial returns the clients.
@@ -78,7 +87,7 @@ func dial(kube flags.Kube, d dependencies) (c clients, err error) {
 
 // work builds the program and runs it until ctx ends. Everything that it starts ends before it returns, since
 // the Lease is released after it.
-func work(ctx context.Context, config *Config, d dependencies, health *serving.Health, skips *report.Handler) error {
+func work(ctx context.Context, config *Config, d dependencies, health *serving.Health, explain *explanations) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	p, err := newProgram(ctx, config, d, overrides{})
@@ -89,7 +98,9 @@ func work(ctx context.Context, config *Config, d dependencies, health *serving.H
 	if err := p.start(ctx); err != nil {
 		return err
 	}
-	skips.Serve(&p.loop.skips)
+	explain.skips.Serve(&p.loop.skips)
+	explain.pods.Serve(p.explainer)
+	defer explain.pods.Stop()
 	p.run(ctx, health)
 	return ctx.Err()
 }

@@ -222,7 +222,7 @@ func (s *sharedNode) forgedLabel(t *testing.T) {
 
 // skipped returns why the updater left a pod unchanged in its last iteration.
 func skipped(ctx context.Context, uid types.UID) (map[string][]string, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+programs[2].Address+"/left-alone?uid="+string(uid), nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+programs[2].Address+"/explain/skips?uid="+string(uid), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
@@ -17,6 +18,7 @@ import (
 	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/explanation"
 )
 
 // ProxyUsage is the usage of the pod of the DaemonSet without a VPA.
@@ -51,14 +53,29 @@ func (r Response) Stream(context.Context) (io.ReadCloser, error) {
 // AnswerSkips lets the leading updater answer with skip reasons.
 func AnswerSkips(t *testing.T, kube *kubefake.Clientset, reasons map[reason.Reason][]string) {
 	t.Helper()
-	text, err := json.Marshal(map[string]any{"reasons": reasons})
+	answer(t, kube, explanation.SkipsPath, explanation.Skips{Reasons: reasons})
+}
+
+// AnswerPod lets the leading updater explain each pod as p.
+func AnswerPod(t *testing.T, kube *kubefake.Clientset, p *explanation.Pod) {
+	t.Helper()
+	answer(t, kube, explanation.PodPath, p)
+}
+
+// answer lets the leading updater answer requests of a path.
+func answer(t *testing.T, kube *kubefake.Clientset, path string, with any) {
+	t.Helper()
+	text, err := json.Marshal(with)
 	require.NoError(t, err)
-	require.NoError(t, kube.Tracker().Add(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vpa-updater"},
-		Spec: coordinationv1.LeaseSpec{HolderIdentity: new("vpa-updater-7_0a"), RenewTime: new(metav1.NewMicroTime(Now())), LeaseDurationSeconds: new(int32(15))}}))
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vpa-updater"},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: new("vpa-updater-7_0a"), RenewTime: new(metav1.NewMicroTime(Now())), LeaseDurationSeconds: new(int32(15))}}
+	if err := kube.Tracker().Add(lease); !apierrors.IsAlreadyExists(err) {
+		require.NoError(t, err)
+	}
 	kube.AddProxyReactor("pods", func(a clienttesting.Action) (bool, rest.ResponseWrapper, error) {
 		asked, ok := a.(clienttesting.ProxyGetAction)
 		require.True(t, ok)
-		require.Equal(t, []string{"kube-system", "http", "vpa-updater-7", "8943", "/left-alone"}, []string{a.GetNamespace(), asked.GetScheme(), asked.GetName(), asked.GetPort(), asked.GetPath()})
-		return true, Response{Text: string(text)}, nil
+		require.Equal(t, []string{"kube-system", "http", "vpa-updater-7", "8943"}, []string{a.GetNamespace(), asked.GetScheme(), asked.GetName(), asked.GetPort()})
+		return asked.GetPath() == path, Response{Text: string(text)}, nil
 	})
 }

@@ -1,4 +1,4 @@
-// Package explanation holds the JSON API by which the programs explain recommendations and skipped pods on their
+// Package explanation holds the JSON API by which the programs explain recommendations and pods on their
 // metrics ports, and the plugin reads them.
 //
 // Explain evaluates a recipe for one container and keeps each step. Handler serves explanations of single objects.
@@ -17,8 +17,9 @@ import (
 
 // Paths of the API.
 const (
-	VPAPath   = "/explain/vpa" // of the recommender
-	SkipsPath = "/left-alone"  // of the updater
+	VPAPath   = "/explain/vpa"   // of the recommender
+	PodPath   = "/explain/pod"   // of the updater
+	SkipsPath = "/explain/skips" // of the updater
 )
 
 // VPA explains the recommendation of a VPA.

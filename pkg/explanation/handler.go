@@ -81,7 +81,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case errors.Is(err, ErrUnknown):
 		http.Error(w, fmt.Sprintf("%s/%s: %v", namespace, name, err), http.StatusNotFound)
-	case errors.Is(err, errNotLeading):
+	case errors.Is(err, ErrNotReady):
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		http.Error(w, "busy: try again", http.StatusServiceUnavailable)
@@ -94,13 +94,14 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// errNotLeading is the error without an explainer.
-var errNotLeading = errors.New("this replica does not lead, or its first iteration has not ended")
+// ErrNotReady is the error without an explainer.
+// ErrNotReady is the error of a replica that does not explain yet.
+var ErrNotReady = errors.New("this replica does not lead, or its first iteration has not ended")
 
 // explain waits for its turn, and for the loop.
 func (h *Handler) explain(ctx context.Context, namespace, name string) (any, error) {
 	if h.explainer.Load() == nil {
-		return nil, errNotLeading
+		return nil, ErrNotReady
 	}
 	select {
 	case h.turn <- struct{}{}:
@@ -111,7 +112,7 @@ func (h *Handler) explain(ctx context.Context, namespace, name string) (any, err
 	defer func() { time.AfterFunc(min((workShare-1)*time.Since(began), maxPause), func() { <-h.turn }) }()
 	e := h.explainer.Load()
 	if e == nil {
-		return nil, errNotLeading
+		return nil, ErrNotReady
 	}
 	return (*e).Explain(ctx, namespace, name)
 }

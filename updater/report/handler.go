@@ -22,17 +22,26 @@ func (h *Handler) Serve(s *Skips) { h.skips.Store(s) }
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	from := h.skips.Load()
 	if from == nil {
-		http.Error(w, "this replica does not lead", http.StatusServiceUnavailable)
+		http.Error(w, explanation.ErrNotReady.Error(), http.StatusServiceUnavailable)
 		return
 	}
 	reasons, known := from.reasons(r.URL.Query()["uid"])
 	if !known {
-		http.Error(w, "no pass was made yet", http.StatusServiceUnavailable)
+		http.Error(w, explanation.ErrNotReady.Error(), http.StatusServiceUnavailable)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	// A client that disconnected needs no answer.
 	_ = json.NewEncoder(w).Encode(explanation.Skips{Reasons: reasons})
+}
+
+// Of returns the reason for which the last iteration skipped a pod, or "". It returns false before the first iteration.
+func (t *Skips) Of(uid string) (reason.Reason, bool) {
+	found, known := t.reasons([]string{uid})
+	for r := range found {
+		return r, known
+	}
+	return "", known
 }
 
 // reasons returns the sorted UIDs of skipped pods by reason. Without uids it returns all of them. It returns false

@@ -88,8 +88,8 @@ type member struct {
 	by   *workload // nil: its VPA does not share
 	node *node
 
-	// shares are the shares of the containers. Nil: dry run, or the pod leaves at once. The last element stands for
-	// the rest of the pod. leaves reports that the pod leaves its node.
+	// shares are the shares of the containers, also in a dry run. Nil: the pod leaves at once. The last element stands
+	// for the rest of the pod. leaves reports that the pod leaves its node.
 	shares []sharing.Amounts
 	leaves bool
 	marked bool // it had a share before

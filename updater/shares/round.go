@@ -8,6 +8,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,7 +31,7 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// Sharing computes shares. Make it with New. Its methods are called by one goroutine.
+// Sharing computes shares. Make it with New. Its methods but Explain are called by one goroutine.
 type Sharing struct {
 	Config
 
@@ -39,6 +40,8 @@ type Sharing struct {
 	begun  time.Time                     // first call of Divide
 	shrunk map[string]time.Time          // by node: the last shrink of a pod for its share
 	kills  map[killedContainer]time.Time // the last recorded kills of containers of pods that share
+
+	published atomic.Pointer[round] // last, for Explain
 }
 
 // Config are the caches and settings of a Sharing.
@@ -142,6 +145,7 @@ func (s *Sharing) Share(ctx context.Context, in Input, now time.Time, may Standi
 	if s.last = r; err != nil {
 		s.last = nil
 	}
+	s.published.Store(s.last)
 	if s.last == nil {
 		return nil, err
 	}
@@ -330,9 +334,7 @@ func (r *Node) add(input *sharing.Node, members []*member, shares sharing.Result
 		members[i].leaves = r.Active
 	}
 	for i, p := range members {
-		if r.Active {
-			p.shares = shares.Shares[i]
-		}
+		p.shares = shares.Shares[i]
 		shrinks, grows := moves(&p.Pod, input, shares.Shares[i])
 		r.Shrink, r.Grow, r.Wanted = r.Shrink+shrinks, r.Grow+grows, r.Wanted || shrinks > 0 && !p.marked
 		for k := range resources.Kind(resources.Kinds) {

@@ -1,0 +1,142 @@
+package explanation
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/reason"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/rollout"
+)
+
+// Pod explains the state of a pod in the updater. Empty fields do not apply.
+type Pod struct {
+	Namespace  string         `json:"namespace"`
+	Name       string         `json:"name"`
+	UID        string         `json:"uid"`
+	VPA        string         `json:"vpa,omitempty"`  // that controls the pod
+	Mode       string         `json:"mode,omitempty"` // of the VPA
+	Containers []PodContainer `json:"containers"`     // ordinary ones, in the order of the pod
+	Rollout    *Rollout       `json:"rollout,omitempty"`
+	Changed    time.Time      `json:"changed,omitzero"` // the last change, while it is noted on the pod
+	Skip       *Skip          `json:"skip,omitempty"`
+	Share      *Share         `json:"share,omitempty"` // set if the policy enables sharing
+}
+
+// PodContainer has the resources of a container.
+type PodContainer struct {
+	Name   string                      `json:"name"`
+	Spec   corev1.ResourceRequirements `json:"spec"`
+	Actual corev1.ResourceRequirements `json:"actual"` // differs from Spec during a resize
+	Target corev1.ResourceRequirements `json:"target"` // Spec after the next change, without resources that the pod shares
+	// Recommended is within the limits of VPA, policy and namespace.
+	Recommended *vpav1.RecommendedContainerResources `json:"recommended,omitempty"`
+	Notes       []string                             `json:"notes,omitempty"` // why Target differs from the recommendation
+}
+
+// Rollout is the rollout of the workload of a pod under a SizingPolicy.
+type Rollout struct {
+	Policy string           `json:"policy"`
+	Mode   string           `json:"mode"`
+	Phase  rollout.Phase    `json:"phase,omitempty"`
+	Canary rollout.Obstacle `json:"canary,omitempty"` // why it is not promoted
+	Next   time.Time        `json:"next,omitzero"`    // earliest next change, if it is known
+}
+
+// Skip is the reason for which the last iteration skipped a pod.
+type Skip struct {
+	Reason reason.Reason `json:"reason"`
+	Means  string        `json:"means"`
+	Advice string        `json:"advice,omitempty"`
+}
+
+// NewSkip explains a reason; empty: nil.
+func NewSkip(r reason.Reason) *Skip {
+	if r == "" {
+		return nil
+	}
+	e := r.Explain()
+	return &Skip{Reason: r, Means: e.Means, Advice: e.Advice}
+}
+
+// Share is the share of a pod in the last sharing round.
+type Share struct {
+	Policy   string        `json:"policy"`
+	Active   bool          `json:"active"`             // false: a dry run
+	Excluded *Skip         `json:"excluded,omitempty"` // why the pod has no share
+	DryRun   *Skip         `json:"dryRun,omitempty"`   // why it is a dry run despite the policy
+	Leaves   bool          `json:"leaves,omitempty"`   // the pod leaves the node
+	Node     string        `json:"node"`
+	Problem  reason.Reason `json:"problem,omitempty"`  // why nothing can be changed on the node
+	Cordoned bool          `json:"cordoned,omitempty"` // the node takes no new pods
+	Pods     int           `json:"pods"`               // that share on the node
+	CPU      *ShareAmounts `json:"cpu,omitempty"`      // nil: not shared
+	Memory   *ShareAmounts `json:"memory,omitempty"`
+}
+
+// ShareAmounts are amounts in millicores or bytes.
+type ShareAmounts struct {
+	// Of the pod.
+	Base  float64 `json:"base"`
+	Peak  float64 `json:"peak"`
+	Share float64 `json:"share"` // 0: the pod leaves the node
+	// Of all pods of the node that share.
+	Allocatable   float64 `json:"allocatable"`
+	Available     float64 `json:"available"`
+	Bases         float64 `json:"bases"`
+	Headroom      float64 `json:"headroom"`
+	Overcommitted bool    `json:"overcommitted,omitempty"` // the bases alone are more than Available
+}
+
+// WithoutShared removes the resources that a pod shares from the targets of its containers.
+func (p *Pod) WithoutShared() {
+	if p.Share == nil || !p.Share.Active {
+		return
+	}
+	for k := range resources.Kind(resources.Kinds) {
+		if p.Share.Amounts(k) == nil {
+			continue
+		}
+		for i := range p.Containers {
+			delete(p.Containers[i].Target.Requests, convert.ResourceName(k))
+			delete(p.Containers[i].Target.Limits, convert.ResourceName(k))
+		}
+	}
+}
+
+// Amounts returns the amounts of a kind; nil: it is not shared.
+func (s *Share) Amounts(k resources.Kind) *ShareAmounts {
+	if k == resources.CPU {
+		return s.CPU
+	}
+	return s.Memory
+}
+
+// Containers returns the resources of the containers of a pod.
+func Containers(pod *disruption.Pod) []PodContainer {
+	all := make([]PodContainer, len(pod.Containers))
+	for i := range pod.Containers {
+		c := &pod.Containers[i]
+		all[i] = PodContainer{Name: c.Actual.Name, Spec: resourcesOf(c.Spec), Actual: resourcesOf(c.Actual), Target: resourcesOf(c.After())}
+		if b := &c.Target.Bounds; !b.Target.Empty() {
+			all[i].Recommended = &vpav1.RecommendedContainerResources{ContainerName: c.Actual.Name, Target: listOf(b.Target), LowerBound: listOf(b.Lower), UpperBound: listOf(b.Upper)}
+		}
+		for _, note := range c.Target.Notes {
+			if !note.AboutLimit() {
+				all[i].Notes = append(all[i].Notes, note.String())
+			}
+		}
+	}
+	return all
+}
+
+func resourcesOf(c policy.Container) corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{Requests: listOf(c.Requests), Limits: listOf(c.Limits)}
+}
+
+func listOf(l resources.List) corev1.ResourceList { return convert.Written(l) }

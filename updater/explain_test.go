@@ -1,0 +1,138 @@
+package updater
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/explanation"
+)
+
+// explain returns the explanation of a pod of the Deployment "web".
+func (w *world) explain(name string) *explanation.Pod {
+	w.t.Helper()
+	answer, err := w.explainer.Explain(w.t.Context(), "shop", name)
+	require.NoError(w.t, err)
+	require.IsType(w.t, &explanation.Pod{}, answer)
+	return answer.(*explanation.Pod)
+}
+
+// The container has an environment, arguments and labels: no answer has them.
+func TestExplainPod_Golden(t *testing.T) {
+	secret := func(p *corev1.Pod) {
+		p.Labels["secret"] = "hidden"
+		c := &p.Spec.Containers[0]
+		c.Env, c.Args = []corev1.EnvVar{{Name: "SECRET", Value: "hidden"}}, []string{"--token=hidden"}
+	}
+	canary := func(s *loadlinev1alpha1.SizingPolicySpec) {
+		s.Rollout.Canary = &loadlinev1alpha1.Canary{Percentage: new(int32(50))}
+	}
+	for _, tc := range []struct {
+		name  string
+		world func(*testing.T) *rolling
+	}{
+		{name: "resized", world: func(t *testing.T) *rolling {
+			return roll(t, Default(), append(deployment(2, secret), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
+		}},
+		{name: "mode-off", world: func(t *testing.T) *rolling { return roll(t, Default(), web(vpav1.UpdateModeOff, 2)...) }},
+		{name: "no-vpa", world: func(t *testing.T) *rolling { return roll(t, Default(), deployment(2, secret)...) }},
+		{name: "too-young", world: func(t *testing.T) *rolling {
+			return roll(t, Default(), append(deployment(2, func(p *corev1.Pod) {
+				p.Status.StartTime = &metav1.Time{Time: noon.Add(-time.Minute)}
+				p.Spec.Containers[0].Resources.Requests = list("190m", "190Mi")
+			}), autoscaler(vpav1.UpdateModeRecreate))...)
+		}},
+		{name: "recommend-only", world: func(t *testing.T) *rolling {
+			return newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeRecommend))
+		}},
+		{name: "canary", world: func(t *testing.T) *rolling {
+			return newRolling(t, 4, sizingPolicy(loadlinev1alpha1.RolloutModeCanary, canary))
+		}},
+		{name: "outside-window", world: func(t *testing.T) *rolling {
+			return newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto, func(s *loadlinev1alpha1.SizingPolicySpec) {
+				s.Rollout.Schedule = &loadlinev1alpha1.Schedule{Windows: []loadlinev1alpha1.Window{{Start: "22:00", End: "06:00"}}}
+			}))
+		}},
+		{name: "shares", world: func(t *testing.T) *rolling { return newSharing(t, 3, on()) }},
+		{name: "shares-dry-run", world: func(t *testing.T) *rolling {
+			return newSharing(t, 3, shared(loadlinev1alpha1.SharingDryRun, automatic))
+		}},
+		{name: "does-not-share", world: func(t *testing.T) *rolling {
+			return newSharing(t, 3, on(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Recipe = new("vpa") }))
+		}},
+		{name: "leaves", world: func(t *testing.T) *rolling {
+			return newSharing(t, 3, on(evicting), kubelet("n1", "1200m"))
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := tc.world(t)
+			_, err := w.explainer.Explain(t.Context(), "shop", "web-1-0")
+			require.ErrorIs(t, err, explanation.ErrNotReady)
+			w.pass(noon)
+			for _, p := range w.pods() {
+				w.settled(p.Name)
+			}
+			text, err := json.Marshal(w.explain("web-1-0"))
+			require.NoError(t, err)
+			require.NotContains(t, string(text), "hidden")
+			require.Less(t, len(text), 4<<10)
+			var indented bytes.Buffer
+			require.NoError(t, json.Indent(&indented, text, "", "  "))
+			file := "testdata/explain/" + tc.name + ".json"
+			if os.Getenv("UPDATE_GOLDEN") != "" {
+				require.NoError(t, os.WriteFile(file, indented.Bytes(), 0o644))
+			}
+			want, err := os.ReadFile(file)
+			require.NoError(t, err)
+			require.Equal(t, string(want), indented.String())
+		})
+	}
+}
+
+func TestExplainPod_UnknownPod(t *testing.T) {
+	config := Default()
+	config.Kube.IgnoredNamespaces = "hidden"
+	w := newWorld(t, config, web(vpav1.UpdateModeRecreate, 1)...)
+	w.pass(noon)
+	for _, tc := range []struct{ namespace, name string }{{"shop", "other"}, {"hidden", "web-1-0"}} {
+		_, err := w.explainer.Explain(t.Context(), tc.namespace, tc.name)
+		require.ErrorIs(t, err, explanation.ErrUnknown)
+	}
+}
+
+// The race detector finds what an explanation changes.
+func TestExplainPod_RunsBesideTheLoop(t *testing.T) {
+	w := newSharing(t, 4, on())
+	w.pass(noon)
+	stop, ended := make(chan struct{}), make(chan error, 1)
+	var explaining sync.WaitGroup
+	explaining.Go(func() {
+		for {
+			select {
+			case <-stop:
+				ended <- nil
+				return
+			default:
+			}
+			if _, err := w.explainer.Explain(t.Context(), "shop", "web-1-0"); err != nil {
+				ended <- err
+				return
+			}
+		}
+	})
+	for minute := range 15 {
+		w.turn(time.Duration(minute) * time.Minute)
+	}
+	close(stop)
+	explaining.Wait()
+	require.NoError(t, <-ended)
+}

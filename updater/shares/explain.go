@@ -1,0 +1,62 @@
+package shares
+
+import (
+	"cmp"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/explanation"
+)
+
+// Explain explains the share of a pod in the last round; nil: its policy does not enable sharing, or there is no round
+// with the pod. It may run beside the other methods.
+func (s *Sharing) Explain(uid types.UID) *explanation.Share {
+	r := s.published.Load()
+	if r == nil {
+		return nil
+	}
+	p := r.pods[uid]
+	if p == nil || p.Of == nil {
+		return nil
+	}
+	result := &p.node.results[1]
+	if p.node.acts(p) {
+		result = &p.node.results[0]
+	}
+	e := &explanation.Share{
+		Policy: p.Of.Decision.Policy.Name, Active: result.Active, Leaves: p.leaves, Node: result.Name, Problem: p.node.Problem,
+		Cordoned: p.node.Cordoned, Pods: result.Pods,
+	}
+	if why := p.Why(); why != "" { // the reason of the workload is more specific
+		e.Excluded = explanation.NewSkip(cmp.Or(p.Of.Why, why))
+		return e
+	}
+	e.DryRun = explanation.NewSkip(p.Of.Why)
+	e.CPU, e.Memory = p.amounts(result, resources.CPU), p.amounts(result, resources.Memory)
+	return e
+}
+
+// amounts returns the amounts of one kind; nil: the node does not share it.
+func (p *member) amounts(of *Node, k resources.Kind) *explanation.ShareAmounts {
+	if !of.Kinds[k] {
+		return nil
+	}
+	a := &explanation.ShareAmounts{
+		Allocatable: float64(p.node.Allocatable.Value(k)),
+		Available:   of.Available[k], Bases: of.Bases[k], Headroom: of.Headroom[k], Overcommitted: of.Overcommitted[k],
+	}
+	for i, c := range p.Sharing.Containers {
+		a.Base += c.Base[k]
+		a.Peak += max(c.Base[k], c.Peak[k])
+		if p.shares != nil {
+			a.Share += p.shares[i][k]
+		}
+	}
+	starts := p.Sharing.Init[k]
+	a.Base, a.Peak = max(a.Base, starts), max(a.Peak, starts)
+	if p.shares != nil {
+		a.Share = max(a.Share, starts)
+	}
+	return a
+}
