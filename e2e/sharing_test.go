@@ -2,8 +2,11 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -19,6 +22,8 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/e2e/harness"
+	"loadline.dev/loadline/pkg/core/reason"
+	"loadline.dev/loadline/pkg/explanation"
 )
 
 // sharing makes a policy want its pods to share, by a recipe that is made for it.
@@ -44,9 +49,14 @@ func TestADryRunOfSharingWritesNothing(t *testing.T) {
 	awaitMade(t, on.Namespace, made.Name)
 	awaitRecommendation(t, made)
 
-	// The plugin says of a pod what the updater would.
-	require.Regexp(t, `left alone +RecommendOnly: `, askPlugin(t, "explain", "-n", on.Namespace, "pod/"+others[0].Name))
-	require.Regexp(t, `does not share +`+dry.Namespace+`/`+before[0].Name+` \*  NewWorkload\n`, askPlugin(t, "explain", "-n", dry.Namespace, "pod/"+before[0].Name))
+	eventually(t, "the updater explains a skipped pod", func() error {
+		e, err := explained(t, on.Namespace, others[0].Name)
+		if err == nil && (e.Skip == nil || e.Skip.Reason != reason.RecommendOnly) {
+			err = fmt.Errorf("skip is %+v", e.Skip)
+		}
+		return err
+	})
+	require.Regexp(t, `skipped +RecommendOnly: `, askPlugin(t, "explain", "-n", on.Namespace, "pod/"+others[0].Name), "without an answer")
 
 	within(t, sharingRound, "a round finds the pods", func() error {
 		log, err := os.ReadFile(updater.Log)
@@ -72,6 +82,10 @@ func TestADryRunOfSharingWritesNothing(t *testing.T) {
 		require.NotNil(t, meta.FindStatusCondition(p.Status.Conditions, "Ready"), "conditions of the recommender stay")
 		return nil
 	})
+	e, err := explained(t, dry.Namespace, before[0].Name)
+	require.NoError(t, err)
+	require.Equal(t, []any{false, 3}, []any{e.Share.Active, e.Share.Pods})
+	require.Less(t, e.Share.CPU.Share, e.Share.CPU.Peak)
 	sameSizes(t, dry, before)
 	sameSizes(t, on, others)
 	require.NoError(t, cluster.Requests(func(r harness.Request) {
@@ -185,8 +199,27 @@ func TestAFurtherPodComesAtItsPeakAndAllShrink(t *testing.T) {
 	for _, pod := range pods(t, scaled) {
 		require.NotContains(t, pod.Annotations, "loadline.dev/shared")
 	}
-	require.Regexp(t, `does not share +`+w.Namespace+`/`+apart[0].Name+` \*  ManagedByHPA\n`, askPlugin(t, "explain", "-n", w.Namespace, "pod/"+apart[0].Name))
+	e, err := explained(t, w.Namespace, apart[0].Name)
+	require.NoError(t, err)
+	require.Equal(t, reason.ManagedByHPA, e.Share.Excluded.Reason)
 	deletePolicy(t, w.Namespace)
+}
+
+// explained returns the answer of the updater about a pod.
+func explained(t *testing.T, namespace, pod string) (e explanation.Pod, err error) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+updater.Address+explanation.PodPath+"?namespace="+namespace+"&name="+pod, nil)
+	require.NoError(t, err)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return e, err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", response.Status, text)
+	}
+	return e, errors.Join(err, json.Unmarshal(text, &e))
 }
 
 // startUpdaterAnew stops the updater and starts it again.

@@ -258,7 +258,7 @@ func asked(t *testing.T, kube *kubefake.Clientset) map[types.UID]reason.Reason {
 		require.Equal(t, "updater-7", a.(clienttesting.ProxyGetAction).GetName())
 		return true, plugintest.Response{Text: `{"reasons": {"NodeFull": ["x"]}}`}, nil
 	})
-	said, err := programs.SkipReasons(t.Context(), kubernetes.Interface(kube), "kube-system", "", plugintest.Now())
+	said, err := programs.SkipReasons(t.Context(), kubernetes.Interface(kube), "kube-system", plugintest.Now())
 	require.NoError(t, err)
 	return said
 }

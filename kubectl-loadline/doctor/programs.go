@@ -21,8 +21,7 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/kubectl-loadline/cli"
 	"loadline.dev/loadline/kubectl-loadline/programs"
-	"loadline.dev/loadline/pkg/core/reason"
-	"loadline.dev/loadline/pkg/kube/nodeshare"
+	"loadline.dev/loadline/pkg/convert"
 )
 
 // missingResources returns the resources of a group that the API server does not have.
@@ -371,7 +370,7 @@ func checkResizeSupport(_ context.Context, e *examination) error {
 	}
 	for i := range e.nodes {
 		n := &e.nodes[i]
-		if nodeshare.NodeOf(n).Problem == reason.KubeletTooOld {
+		if !convert.FollowsPods(n) && !convert.ResizesPods(n) {
 			e.add(severityWarning, "Node "+n.Name, fmt.Sprintf("its kubelet %s does not resize pods in place", n.Status.NodeInfo.KubeletVersion), "a kubelet of version 1.33 or newer")
 		}
 	}

@@ -29,14 +29,13 @@ import (
 
 // explainConfig are the flags of explain.
 type explainConfig struct {
-	cluster       cli.ClusterFlags
-	output        *cli.OutputFlag
-	programs      string // namespace of the programs
-	checkpoint    bool   // compute from checkpoints
-	estimate      inventory.EstimateFlags
-	ignored       []string // flags of the estimate that are set although the recommender explains the VPA
-	policies      flags.Policies
-	sharingMinAge time.Duration
+	cluster    cli.ClusterFlags
+	output     *cli.OutputFlag
+	programs   string // namespace of the programs
+	checkpoint bool   // compute from checkpoints
+	estimate   inventory.EstimateFlags
+	ignored    []string // flags of the estimate that are set although the programs explain the object
+	policies   flags.Policies
 }
 
 const explainHelp = `Shows how the recommender computes the recommendation for each container of a VPA,
@@ -48,15 +47,15 @@ With --from-checkpoint or --prometheus-address it computes the steps itself: fro
 checkpoints that the recommender saved last, or from the history in Prometheus. Then set
 the recipe and the estimate flags of the recommender.
 
-For a pod it shows the recommendation, why the pod is changed or skipped, and what the
-pods of its node share.`
+For a pod it shows how the updater treats it: the recommendation, the rollout, why it is
+skipped, and its share of the headroom of its node.`
 
 // explainCommand shows each step of a recommendation, and the rollout.
 func explainCommand() *cobra.Command {
 	c, estimate := explainConfig{}, pflag.NewFlagSet("", pflag.ContinueOnError)
 	cmd := &cobra.Command{
 		Use: "explain [flags] VPA|pod/NAME", Long: explainHelp,
-		Short: "show each step of a recommendation; what becomes of a pod, and what its node's pods share",
+		Short: "show each step of a recommendation, or how the updater treats a pod",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			estimate.VisitAll(func(f *pflag.Flag) {
 				if f.Changed {
@@ -72,18 +71,14 @@ func explainCommand() *cobra.Command {
 	c.estimate.AddFlags(estimate)
 	fs.AddFlagSet(estimate)
 	fs.BoolVar(&c.checkpoint, "from-checkpoint", false, "Compute the recommendation of a VPA from its checkpoints.")
-	fs.Lookup("recipe").Usage = "With --from-checkpoint, --prometheus-address or a pod: the recipe of the recommender, for VPAs that select none."
+	fs.Lookup("recipe").Usage = "With --from-checkpoint or --prometheus-address: the recipe of the recommender, for VPAs that select none."
 	fs.Lookup("prometheus-address").Usage = "Compute the recommendation of a VPA from the history in this Prometheus, as a recommender with --storage=prometheus."
 	c.policies.AddFlags(fs)
-	fs.DurationVar(&c.sharingMinAge, "sharing-min-age", 0, "That of the updater: how long a workload must have existed before its pods share what their nodes have left. Unset: the default of the updater is taken, and the output says so.")
 	return cmd
 }
 
 func (c *explainConfig) run(ctx context.Context, args []string, out, errOut io.Writer) error {
 	parsed, problem := c.estimate.Parse()
-	if c.sharingMinAge < 0 {
-		problem = errors.Join(problem, flags.Problem("sharing-min-age", c.sharingMinAge, "must not be below 0"))
-	}
 	if c.checkpoint && c.estimate.Address != "" {
 		problem = errors.Join(problem, flags.Problem("from-checkpoint", c.checkpoint, "excludes --prometheus-address"))
 	}
@@ -93,6 +88,9 @@ func (c *explainConfig) run(ctx context.Context, args []string, out, errOut io.W
 	kind, object := "VPA", strings.Join(args, "")
 	if pod, found := strings.CutPrefix(object, "pod/"); found {
 		kind, object = "pod", pod
+		if len(c.ignored) > 0 {
+			problem = errors.Join(problem, fmt.Errorf("%s: for a VPA, not for a pod", strings.Join(c.ignored, " ")))
+		}
 		problem = errors.Join(problem, flags.Check(c.output.Format == cli.Formats[0], "output", c.output.Format, "must be table for a pod: status pod/"+pod+" has all forms"))
 	}
 	if err := cli.Invalid(problem, c.output.Validate()); err != nil {
@@ -102,9 +100,9 @@ func (c *explainConfig) run(ctx context.Context, args []string, out, errOut io.W
 	if err != nil {
 		return fmt.Errorf("%s %s/%s: %w", kind, *c.cluster.Namespace, object, err)
 	}
-	q := inventory.Request{Namespace: cluster.Namespace, Name: object, Book: parsed.Book, Now: time.Now(), Policies: fleet.Options{Foreign: c.policies.Foreign}, Kube: cluster.Kube, SharingMinAge: c.sharingMinAge}
+	q := inventory.Request{Namespace: cluster.Namespace, Name: object, Book: parsed.Book, Now: time.Now(), Policies: fleet.Options{Foreign: c.policies.Foreign}, Kube: cluster.Kube, Programs: c.programs}
 	if kind == "pod" {
-		err = printPod(ctx, cluster.VPA, q, c.programs, out)
+		err = printPod(ctx, cluster.VPA, q, out)
 	} else {
 		err = c.printVPA(ctx, cluster, parsed, q, out, errOut)
 	}
@@ -130,7 +128,7 @@ func (c *explainConfig) explainVPA(ctx context.Context, cluster *cli.Cluster, pa
 			return historyFromCheckpoints(ctx, cluster.VPA, q, a)
 		})
 	}
-	return explainServed(ctx, cluster.VPA, q, c.programs)
+	return explainServed(ctx, cluster.VPA, q)
 }
 
 // printVPA prints the report about a VPA.
@@ -150,8 +148,8 @@ func (c *explainConfig) printVPA(ctx context.Context, cluster *cli.Cluster, pars
 }
 
 // printPod prints the report about a pod.
-func printPod(ctx context.Context, own versioned.Interface, q inventory.Request, programs string, out io.Writer) error {
-	a, err := explainPod(ctx, own, q, programs)
+func printPod(ctx context.Context, own versioned.Interface, q inventory.Request, out io.Writer) error {
+	a, err := explainPod(ctx, own, q)
 	if err != nil {
 		return err
 	}
@@ -194,7 +192,7 @@ func (a *vpaReport) Print(out io.Writer) error {
 		printable.Fprintf(out, " (annotation %s: %s)", recipe.Annotation, r.Text)
 	}
 	printable.Fprintln(out)
-	if err := (rolloutReport{&a.Rollout}).print(out); err != nil {
+	if err := a.Rollout.print(out); err != nil {
 		return err
 	}
 	a.printState(out)

@@ -22,7 +22,7 @@ func TestExplain_QuotesMessagesOfObjects(t *testing.T) {
 	plugintest.RequirePrintable(t, pod)
 	require.Contains(t, pod, `\x1b[2J`)
 	kube, own := s.Clients()
-	a, err := statusOf(t.Context(), own, request(t, s, kube, ""), statusScope{Updater: "kube-system"})
+	a, err := statusOf(t.Context(), own, request(t, s, kube, ""), "")
 	require.NoError(t, err)
 	for _, format := range []string{"table", "wide", "md", "csv", "json"} {
 		plugintest.RequirePrintable(t, plugintest.Printed(t, a, format))

@@ -21,34 +21,30 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/reason"
-	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/pkg/core/sharing"
+	"loadline.dev/loadline/pkg/explanation"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	"loadline.dev/loadline/pkg/kube/client"
-	"loadline.dev/loadline/pkg/kube/nodeshare"
 	"loadline.dev/loadline/pkg/printable"
 )
 
-// podReport describes a pod, its recommendation and why it is skipped.
+// podReport explains a pod: by the updater or, without its answer, by the objects that the user can read.
 type podReport struct {
-	Now         time.Time
-	Pod         *corev1.Pod
-	VPA         *vpav1.VerticalPodAutoscaler // nil: none, or unknown
-	Recipe      string                       // of the VPA
-	Rollout     inventory.Rollout
-	Running     disruption.Pod // with the target
-	SkipReason  reason.Reason
-	FromUpdater bool           // the reason is the updater's
-	Events      []corev1.Event // of the updater, newest first
-	Node        *nodeReport    // nil: none, or unknown
-	Problems    []string
+	Now        time.Time
+	Pod        *corev1.Pod
+	VPA        *vpav1.VerticalPodAutoscaler // nil: none, or unknown
+	Rollout    inventory.Rollout
+	Explained  explanation.Pod
+	Unanswered string         // why the updater did not explain the pod
+	Events     []corev1.Event // of the updater, newest first
+	Problems   []string
 }
 
-// explainPod reads a pod, its recommendation and all pods of its node. It queries the updater in the
-// namespace of the programs.
-func explainPod(ctx context.Context, own versioned.Interface, q inventory.Request, programsNamespace string) (*podReport, error) {
+// explainPod reads a pod and its VPA, and queries the updater.
+func explainPod(ctx context.Context, own versioned.Interface, q inventory.Request) (*podReport, error) {
 	pod, err := q.Kube.CoreV1().Pods(q.Namespace).Get(ctx, q.Name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
@@ -57,40 +53,36 @@ func explainPod(ctx context.Context, own versioned.Interface, q inventory.Reques
 	if err != nil {
 		return nil, err
 	}
-	a := podReportOf(ctx, reader, pod)
+	a := readPod(ctx, reader, pod)
 	a.Problems = append(a.Problems, reader.Problems...)
-	if skips, err := programs.SkipReasons(ctx, q.Kube, programsNamespace, pod.UID, q.Now); err == nil { // otherwise the reason is assessed here
-		a.useUpdater(skips)
-	}
-	if a.VPA != nil {
-		a.Recipe = q.Book.Choose(a.Rollout.RecipeText(a.VPA.Annotations[recipe.Annotation]), policyRecipe(a.Rollout.Policy)).Name
+	switch answer, err := programs.ExplainPod(ctx, q.Kube, q.Programs, pod.Namespace, pod.Name, q.Now); {
+	case err != nil:
+		a.Unanswered = err.Error()
+	case answer.UID != string(pod.UID):
+		a.Unanswered = "the updater does not know this pod yet"
+	default:
+		a.Explained = *answer
 	}
 	if a.Events, err = updaterEvents(ctx, q.Kube, pod); err != nil {
 		a.problem("it is not known what the updater said of the pod: %v", err)
 	}
-	if pod.Spec.NodeName != "" {
-		if a.Node, err = readNode(ctx, reader, pod.Spec.NodeName); err != nil {
-			a.problem("it is not known what the pods of node %s share: %v", pod.Spec.NodeName, err)
-		}
-	}
 	return a, nil
 }
 
-// podReportOf finds the VPA of a pod, and assesses why the pod is skipped.
-func podReportOf(ctx context.Context, s *inventory.Reader, pod *corev1.Pod) *podReport {
-	a := &podReport{Now: s.Now, Pod: pod}
+// readPod explains a pod by the objects that the user can read.
+func readPod(ctx context.Context, s *inventory.Reader, pod *corev1.Pod) *podReport {
+	a := &podReport{Now: s.Now, Pod: pod, Explained: explanation.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)}}
 	vpa, err := s.Controlling(ctx, pod)
 	if unselectable := client.Unselectable(pod); unselectable != "" {
 		vpa, err = nil, nil
 		a.problem("no VPA selects the pod: %s", unselectable)
 	}
+	running, why := convert.RunningPod(pod, nil, policy.Rules{}, policy.Ranges{}), reason.NoVPA
 	switch {
 	case err != nil:
 		a.problem("it is not known which VPA controls the pod: %v", err)
-		a.SkipReason = reason.OwnerUnreadable
-	case vpa == nil:
-		a.SkipReason = reason.NoVPA
-	default:
+		why = reason.OwnerUnreadable
+	case vpa != nil:
 		a.VPA, a.Rollout = vpa.Object, vpa.Rollout
 		if vpa.Problem != "" {
 			a.problem("%s", vpa.Problem)
@@ -98,9 +90,14 @@ func podReportOf(ctx context.Context, s *inventory.Reader, pod *corev1.Pod) *pod
 		if problem := convert.Unsupported(a.VPA); problem != "" {
 			a.problem("VPA %s: %s", a.VPA.Name, problem)
 		}
-		a.Running = convert.RunningPod(pod, vpa.Sizing.Recommendation, vpa.Sizing.Rules, *vpa.Sizing.Ranges)
-		a.SkipReason = a.assess()
+		running = convert.RunningPod(pod, vpa.Recommendation, vpa.Rules, *vpa.Ranges)
+		why = a.assess(&running)
+		a.Explained.VPA, a.Explained.Mode = a.VPA.Name, string(convert.Mode(a.VPA))
+		if p := a.Rollout.Policy; p != nil {
+			a.Explained.Rollout = &explanation.Rollout{Policy: p.Name, Mode: a.Rollout.Mode.String(), Phase: a.Rollout.State.Phase}
+		}
 	}
+	a.Explained.Containers, a.Explained.Skip = explanation.Containers(&running), explanation.NewSkip(why)
 	return a
 }
 
@@ -108,17 +105,9 @@ func (a *podReport) problem(format string, args ...any) {
 	a.Problems = append(a.Problems, fmt.Sprintf(format, args...))
 }
 
-// policyRecipe returns the recipe of a policy, or "".
-func policyRecipe(p *fleet.Policy) string {
-	if p == nil {
-		return ""
-	}
-	return p.Recipe
-}
-
 // assess returns the reason for which an updater without flags would skip the pod, as far as it is
 // visible to the user, or "".
-func (a *podReport) assess() reason.Reason {
+func (a *podReport) assess(running *disruption.Pod) reason.Reason {
 	passive := false
 	switch mode := convert.Mode(a.VPA); {
 	case convert.Unreadable(a.VPA) != "", convert.Unsupported(a.VPA) == client.NamespaceFull:
@@ -136,16 +125,13 @@ func (a *podReport) assess() reason.Reason {
 		return reason.NoRecord
 	}
 	v := disruption.VPA{Requirements: convert.Requirements(a.VPA)}
-	if why := disruption.Assess(&v, &a.Running, disruption.DefaultConfig(), a.Now).Reason; why != "" {
+	if why := disruption.Assess(&v, running, disruption.DefaultConfig(), a.Now).Reason; why != "" {
 		return why
 	}
-	if why := a.heldBy(); why != "" {
-		return why
-	}
-	if a.Running.Pending {
+	if running.Pending {
 		return reason.NotRunning
 	}
-	switch a.Running.Resize {
+	switch running.Resize {
 	case disruption.ResizeDeferred:
 		return reason.Deferred
 	case disruption.ResizeInfeasible:
@@ -159,30 +145,16 @@ func (a *podReport) assess() reason.Reason {
 	return ""
 }
 
-// explanation explains why the pod is skipped. Users can change the policy of a generated VPA.
-func (a *podReport) explanation() reason.Explanation {
-	e := a.SkipReason.Explain()
-	if e.Reason = a.SkipReason; a.SkipReason == reason.ModeOff && a.VPA != nil && convert.MadeForPolicy(a.VPA) && a.Rollout.Policy != nil && a.Rollout.Mode == fleet.Inherit {
-		e.Means = "its VPA was generated for a SizingPolicy without `spec.rollout.mode`, which changes no running pods"
-		e.Advice = "nothing, or set `spec.rollout.mode` of the SizingPolicy; the recommender reverts edits of the VPA"
+// skip returns why the pod is skipped; nil: it is not. Users can change the policy of a generated VPA.
+func (a *podReport) skip() *explanation.Skip {
+	s := a.Explained.Skip
+	if s == nil || s.Reason != reason.ModeOff || a.VPA == nil || !convert.MadeForPolicy(a.VPA) || a.Rollout.Policy == nil || a.Rollout.Mode != fleet.Inherit {
+		return s
 	}
-	return e
-}
-
-// heldBy returns the reason for which the rollout would hold a change of the pod.
-func (a *podReport) heldBy() reason.Reason {
-	r := &a.Rollout
-	if r.Object == nil || r.Mode == fleet.Inherit {
-		return ""
+	return &explanation.Skip{
+		Reason: s.Reason, Means: "its VPA was generated for a SizingPolicy without `spec.rollout.mode`, which changes no running pods",
+		Advice: "nothing, or set `spec.rollout.mode` of the SizingPolicy; the recommender reverts edits of the VPA",
 	}
-	w := r.HoldInput()
-	i := slices.IndexFunc(w.Pods, func(p rollout.Pod) bool { return p.UID == string(a.Pod.UID) })
-	if i < 0 {
-		return ""
-	}
-	w.Pods[i].Due = true
-	w.Pods[i].Running, w.Pods[i].Ready = !a.Running.Pending, a.Running.Ready
-	return rollout.Hold(r.State, w, r.Settings, a.Now).Pods[i].Reason
 }
 
 // maxEvents is the number of events of a pod in a report.
@@ -203,58 +175,76 @@ func updaterEvents(ctx context.Context, kube kubernetes.Interface, object metav1
 
 // Print writes the report as tables.
 func (a *podReport) Print(out io.Writer) error {
+	if a.Unanswered != "" {
+		printable.Fprintf(out, "! %s: only what you can read yourself\n", a.Unanswered)
+	}
 	printable.Fprintf(out, "pod %s/%s", a.Pod.Namespace, a.Pod.Name)
 	if a.Pod.Spec.NodeName != "" {
 		printable.Fprintf(out, ", node %s", a.Pod.Spec.NodeName)
 	}
 	printable.Fprintln(out)
-	if a.VPA == nil {
+	if a.Explained.VPA == "" {
 		printable.Fprintln(out, "VPA: none controls it")
 	} else {
-		printable.Fprintf(out, "VPA %s/%s, mode %s, recipe %s\n", a.VPA.Namespace, a.VPA.Name, convert.Mode(a.VPA), a.Recipe)
-		if p := a.Rollout.Policy; p != nil {
-			printable.Fprintf(out, "SizingPolicy: %s, mode %s\n", p.Name, a.Rollout.Mode)
-		}
+		printable.Fprintf(out, "VPA %s/%s, mode %s\n", a.Pod.Namespace, a.Explained.VPA, a.Explained.Mode)
+	}
+	if r := a.Explained.Rollout; r != nil {
+		printable.Fprintf(out, "SizingPolicy: %s, mode %s\n", r.Policy, r.Mode)
 	}
 	for _, problem := range a.Problems {
 		printable.Fprintln(out, "!", problem)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	for _, l := range slices.Concat(a.sizes(), a.resize(), a.reasons()) {
+	for _, l := range slices.Concat(a.sizes(), a.rollout(), a.resize(), a.reasons(), a.share()) {
 		printable.Fprintf(w, "  %s\t%s\n", l.name, l.text)
 	}
-	if err := w.Flush(); err != nil || a.Node == nil {
-		return err
-	}
-	return a.Node.print(out, a.Pod)
+	return w.Flush()
 }
 
 // sizes describes resources and recommendation of each container.
 func (a *podReport) sizes() (rows []row) {
-	containers := convert.NewPod(a.Pod).Containers
-	for i := range containers {
+	for i := range a.Explained.Containers {
+		c := &a.Explained.Containers[i]
 		for k := range resources.Kind(resources.Kinds) {
-			text := fmt.Sprintf("requests %s, limit %s", cli.FormatResource(containers[i].Requests, k), cli.FormatResource(containers[i].Limits, k))
-			if i < len(a.Running.Containers) {
-				text += a.recommended(&a.Running.Containers[i], k)
-			}
-			rows = append(rows, row{fmt.Sprintf("container %s %s", containers[i].Name, k), text})
+			text := fmt.Sprintf("requests %s, limit %s", cli.FormatResource(convert.Resources(c.Spec.Requests), k), cli.FormatResource(convert.Resources(c.Spec.Limits), k)) + recommended(c, k)
+			rows = append(rows, row{fmt.Sprintf("container %s %s", c.Name, k), text})
+		}
+		if len(c.Notes) > 0 {
+			rows = append(rows, row{"", strings.Join(c.Notes, ", ")})
 		}
 	}
 	return rows
 }
 
-// recommended describes the recommendation for a container, within the limits of VPA and namespace.
-func (a *podReport) recommended(c *disruption.Container, k resources.Kind) string {
-	b := &c.Target.Bounds
-	if !b.Target.Has(k) {
+// recommended describes the recommendation for a container, within the limits of VPA, policy and namespace.
+func recommended(c *explanation.PodContainer, k resources.Kind) string {
+	name, r := convert.ResourceName(k), c.Recommended
+	if r == nil {
 		return "; nothing is recommended"
 	}
-	text := fmt.Sprintf("; recommended %s, bounds %s to %s", cli.FormatResource(b.Target, k), cli.FormatResource(b.Lower, k), cli.FormatResource(b.Upper, k))
-	if runs := c.Actual.Requests; runs != c.Spec.Requests && runs.Value(k) != c.Spec.Requests.Value(k) {
-		text += fmt.Sprintf("; runs with %s", cli.FormatResource(runs, k))
+	if _, some := r.Target[name]; !some {
+		return "; nothing is recommended"
+	}
+	text := fmt.Sprintf("; recommended %s, bounds %s to %s", cli.FormatQuantity(r.Target, k), cli.FormatQuantity(r.LowerBound, k), cli.FormatQuantity(r.UpperBound, k))
+	if actual := c.Actual.Requests[name]; !actual.Equal(c.Spec.Requests[name]) {
+		text += fmt.Sprintf("; runs with %s", cli.FormatQuantity(c.Actual.Requests, k))
 	}
 	return text
+}
+
+// rollout describes the rollout of the workload.
+func (a *podReport) rollout() (rows []row) {
+	r := a.Explained.Rollout
+	if r == nil {
+		return nil
+	}
+	if r.Phase != "" {
+		rows = append(rows, row{"phase", string(r.Phase)})
+	}
+	if !r.Next.IsZero() {
+		rows = append(rows, row{"next change", "not before " + cli.Timestamp(r.Next)})
+	}
+	return rows
 }
 
 // resize describes the resize status, and the changes that the updater noted.
@@ -268,7 +258,7 @@ func (a *podReport) resize() (rows []row) {
 			rows = append(rows, row{string(c.Type), text})
 		}
 	}
-	for _, o := range (rolloutReport{&a.Rollout}).observed() {
+	for _, o := range (&rolloutReport{Rollout: a.Rollout}).observed() {
 		if o.name == "pod "+a.Pod.Name {
 			rows = append(rows, row{"changed", o.text})
 		}
@@ -285,21 +275,88 @@ func (a *podReport) reasons() (rows []row) {
 		e := &a.Events[i]
 		rows = append(rows, row{"event", fmt.Sprintf("%s %s: %s", cli.Timestamp(e.LastTimestamp.Time), e.Reason, eventText(e))})
 	}
-	switch {
-	case a.VPA == nil && !a.FromUpdater:
-	case a.SkipReason != "":
-		rows = append(rows, row{"left alone", fmt.Sprintf("%s: %s", a.SkipReason, a.explanation().Means)})
+	switch s := a.skip(); {
+	case s != nil && s.Reason == reason.NoVPA:
+	case s != nil:
+		rows = append(rows, row{"skipped", fmt.Sprintf("%s: %s", s.Reason, s.Means)})
+		if s.Advice != "" {
+			rows = append(rows, row{"what to do", s.Advice})
+		}
+	case a.Explained.VPA == "":
+	case a.Unanswered != "":
+		rows = append(rows, row{"skipped", "unknown: you can read no reason, but the updater may have one"})
 	default:
-		rows = append(rows, row{"to be changed", "nothing that can be seen from here is in the way: owner, budgets, room and pace are known to the updater, whose log says at level 4 why it waits"})
+		rows = append(rows, row{"skipped", "no: changed in the last iteration, or due in the next"})
 	}
 	return rows
 }
 
-// exclusion returns why a pod has no share. The reason of its workload is more specific.
-func exclusion(p *nodeshare.Pod) string {
-	why := string(p.Why())
-	if p.Of.Why != "" && string(p.Of.Why) != why {
-		why += ", " + string(p.Of.Why)
+// share describes the share of the pod in the headroom of its node.
+func (a *podReport) share() (rows []row) {
+	if mark, marked := convert.Shared(a.Pod); marked {
+		rows = append(rows, row{"has a share", describeMark(mark)})
 	}
-	return why
+	s := a.Explained.Share
+	if s == nil {
+		return rows
+	}
+	text := fmt.Sprintf("in a dry run of SizingPolicy %s", s.Policy)
+	if s.Active {
+		text = fmt.Sprintf("by SizingPolicy %s", s.Policy)
+	}
+	switch {
+	case s.Excluded != nil:
+		text += fmt.Sprintf(": none, %s: %s", s.Excluded.Reason, s.Excluded.Means)
+	case s.Leaves:
+		text += fmt.Sprintf(": the pod leaves node %s", s.Node)
+	default:
+		text += fmt.Sprintf(" among %d pods of node %s", s.Pods, s.Node)
+	}
+	rows = append(rows, row{"share", text})
+	for k := range resources.Kind(resources.Kinds) {
+		if amounts := s.Amounts(k); amounts != nil {
+			rows = append(rows, shareRows(amounts, k)...)
+		}
+	}
+	if s.DryRun != nil {
+		rows = append(rows, row{"", fmt.Sprintf("%s: %s", s.DryRun.Reason, s.DryRun.Means)})
+	}
+	if s.Problem != "" {
+		rows = append(rows, row{"", fmt.Sprintf("%s: %s", s.Problem, s.Problem.Explain().Means)})
+	}
+	if s.Cordoned {
+		rows = append(rows, row{"", "the node takes no new pods, so its savings are of no use"})
+	}
+	return rows
+}
+
+// shareRows describes the share of one kind.
+func shareRows(s *explanation.ShareAmounts, k resources.Kind) []row {
+	amount := func(a float64) string { return cli.FormatAmount(k, a) }
+	node := fmt.Sprintf("allocatable %s, available to the pods that share %s, bases %s, headroom %s", amount(s.Allocatable), amount(s.Available), amount(s.Bases), amount(s.Headroom))
+	if s.Overcommitted {
+		node += "; the bases alone exceed the available amount"
+	}
+	return []row{
+		{"share of " + k.String(), fmt.Sprintf("%s, base %s, peak %s", amount(s.Share), amount(s.Base), amount(s.Peak))},
+		{"node " + k.String(), node},
+	}
+}
+
+// describeMark describes the share mark of a pod.
+func describeMark(m sharing.Mark) string {
+	var kinds []string
+	for k := range resources.Kind(resources.Kinds) {
+		if m.Kinds[k] {
+			kinds = append(kinds, k.String())
+		}
+	}
+	text := strings.Join(kinds, ", ")
+	switch {
+	case m.At.IsZero():
+		return text + ", never made smaller"
+	case m.Reverted:
+		return text + ", did harm, so it was taken back at " + cli.Timestamp(m.At)
+	}
+	return text + ", made smaller at " + cli.Timestamp(m.At)
 }

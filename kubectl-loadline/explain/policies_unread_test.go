@@ -11,6 +11,7 @@ import (
 
 	"loadline.dev/loadline/kubectl-loadline/plugintest"
 	"loadline.dev/loadline/pkg/core/reason"
+	"loadline.dev/loadline/pkg/explanation"
 )
 
 // Users of one namespace cannot list SizingPolicies, which are cluster-scoped.
@@ -20,23 +21,24 @@ func TestStatus_WithoutTheRightToListPolicies(t *testing.T) {
 	kube, own := s.Clients()
 	plugintest.Forbid(&own.Fake, "sizingpolicies")
 	plugintest.AnswerSkips(t, kube, map[reason.Reason][]string{reason.NodeFull: {"web-1-b"}})
+	plugintest.AnswerPod(t, kube, &explanation.Pod{UID: "web-1-b", VPA: "deployment-web", Mode: "Off", Skip: explanation.NewSkip(reason.NodeFull)})
 
-	status, err := statusOf(t.Context(), own, request(t, s, kube, ""), statusScope{Updater: "kube-system"})
+	status, err := statusOf(t.Context(), own, request(t, s, kube, ""), "")
 	require.NoError(t, err)
 	require.Len(t, status.Workloads, 2)
 	require.Len(t, status.Problems, 1)
 	require.Contains(t, status.Problems[0], plugintest.PoliciesForbidden)
 
-	pod, err := statusOfPod(t.Context(), own, request(t, s, kube, "web-1-b"), "kube-system")
+	pod, err := statusOfPod(t.Context(), own, request(t, s, kube, "web-1-b"))
 	require.NoError(t, err)
 	require.Equal(t, reason.NodeFull, pod.Reason)
 	require.Len(t, pod.Problems, 1)
 	require.Contains(t, pod.Problems[0], plugintest.PoliciesForbidden)
 
 	var out bytes.Buffer
-	require.NoError(t, printPod(t.Context(), own, request(t, s, kube, "web-1-b"), "kube-system", &out))
+	require.NoError(t, printPod(t.Context(), own, request(t, s, kube, "web-1-b"), &out))
 	require.Contains(t, out.String(), "! "+plugintest.PoliciesForbidden)
-	require.Contains(t, plugintest.Squeezed(out.String()), " left alone NodeFull: ")
+	require.Contains(t, plugintest.Squeezed(out.String()), " skipped NodeFull: ")
 }
 
 // With any other error the effect of policies is unknown.
@@ -46,6 +48,6 @@ func TestStatus_FailsWithoutPolicies(t *testing.T) {
 	own.PrependReactor("list", "sizingpolicies", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("connection refused")
 	})
-	_, err := statusOf(t.Context(), own, request(t, s, kube, ""), statusScope{Updater: "kube-system"})
+	_, err := statusOf(t.Context(), own, request(t, s, kube, ""), "")
 	require.EqualError(t, err, "list SizingPolicies: connection refused")
 }

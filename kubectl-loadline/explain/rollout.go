@@ -1,28 +1,58 @@
 package explain
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"slices"
 	"text/tabwriter"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"loadline.dev/loadline/kubectl-loadline/cli"
 	"loadline.dev/loadline/kubectl-loadline/inventory"
+	"loadline.dev/loadline/kubectl-loadline/programs"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/pkg/explanation"
 	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/printable"
 )
 
 // rolloutReport prints the rollout of a workload.
-type rolloutReport struct{ *inventory.Rollout }
+type rolloutReport struct {
+	inventory.Rollout
+
+	updater *explanation.Rollout // the answer of the updater; nil: only the stored rollout is known
+}
+
+// query queries the updater about the rollout, by a pod of the workload.
+func (r *rolloutReport) query(ctx context.Context, q inventory.Request) error {
+	i := slices.IndexFunc(r.Pods, func(p corev1.Pod) bool { return p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodRunning })
+	if r.Mode <= fleet.Recommend || i < 0 {
+		return nil
+	}
+	answer, err := programs.ExplainPod(ctx, q.Kube, q.Programs, r.Pods[i].Namespace, r.Pods[i].Name, q.Now)
+	if err == nil && answer.Rollout != nil && answer.Rollout.Policy == r.Policy.Name {
+		r.updater = answer.Rollout
+	}
+	return err
+}
+
+// current returns the rollout, as the updater computes it or as it is stored.
+func (r *rolloutReport) current() explanation.Rollout {
+	if r.updater != nil {
+		return *r.updater
+	}
+	return explanation.Rollout{Phase: r.State.Phase}
+}
 
 // print writes the policy of a workload, its rollout and the obstacles.
-func (r rolloutReport) print(out io.Writer) error {
+func (r *rolloutReport) print(out io.Writer) error {
 	if r.Policy == nil && r.Reason == "" {
 		return nil
 	}
@@ -55,32 +85,33 @@ func (r rolloutReport) print(out io.Writer) error {
 type row struct{ name, text string }
 
 // phase describes the phase, and why a canary is not promoted.
-func (r rolloutReport) phase() (rows []row) {
+func (r *rolloutReport) phase() (rows []row) {
 	if r.Unread != nil {
 		return nil
 	}
 	if r.State.Phase != "" && r.State.Hash != r.Settings.Hash {
 		rows = append(rows, row{"policy", "changed since the last change of a pod: the rollout begins anew"})
 	}
-	phase := string(r.Held.State.Phase)
+	current := r.current()
+	phase := string(current.Phase)
 	if phase == "" {
 		return rows
 	}
-	switch r.Held.State.Phase {
+	switch current.Phase {
 	case rollout.PhaseCanary:
 		phase += r.members()
 	case rollout.PhaseHalted:
 		phase += ", until what is recommended or the policy changes: changes were taken back again and again"
 	}
 	rows = append(rows, row{"phase", phase})
-	obstacle := r.Held.Canary
+	obstacle := current.Canary
 	if obstacle != "" && r.State.ResizeBlocked.Reason != "" {
 		obstacle = rollout.MembersBlocked
 	}
 	switch text, known := obstacles[obstacle]; {
 	case !known:
 	case obstacle == rollout.PeriodNotOver:
-		rows = append(rows, row{"not promoted", fmt.Sprintf("%s: %s %s", obstacle, text, cli.Timestamp(r.Held.State.CanarySince.Add(r.Settings.CanaryPeriod)))})
+		rows = append(rows, row{"not promoted", fmt.Sprintf("%s: %s %s", obstacle, text, cli.Timestamp(r.State.CanarySince.Add(r.Settings.CanaryPeriod)))})
 	default:
 		rows = append(rows, row{"not promoted", fmt.Sprintf("%s: %s", obstacle, text)})
 	}
@@ -98,9 +129,9 @@ var obstacles = map[rollout.Obstacle]string{
 }
 
 // members describes the outcomes of the members of a canary.
-func (r rolloutReport) members() string {
-	s, well, other := r.Held.State, 0, 0
-	if len(s.Members) == 0 {
+func (r *rolloutReport) members() string {
+	s, well, other := &r.State, 0, 0
+	if len(s.Members) == 0 || s.Phase != rollout.PhaseCanary || s.Hash != r.Settings.Hash {
 		return ", which has not begun"
 	}
 	for _, m := range s.Members {
@@ -122,7 +153,7 @@ func (r rolloutReport) members() string {
 	return text
 }
 
-func (r rolloutReport) lastRound() []row {
+func (r *rolloutReport) lastRound() []row {
 	if r.Unread != nil {
 		return nil
 	}
@@ -157,7 +188,7 @@ func (r rolloutReport) lastRound() []row {
 }
 
 // limits describes the limits of all workloads of the policy: its fuse, and its start rate.
-func (r rolloutReport) limits() (rows []row) {
+func (r *rolloutReport) limits() (rows []row) {
 	if r.Unread != nil || r.Reason != "" {
 		return nil
 	}
@@ -165,14 +196,14 @@ func (r rolloutReport) limits() (rows []row) {
 		rows = append(rows, row{"fuse", fmt.Sprintf("tripped at %s, because too many rounds of the policy were reverted: no pod is changed until you acknowledge it: %s (%s)",
 			cli.Timestamp(trip.At), convert.Acknowledge(r.Object.Name, trip.At), reason.FuseTripped)})
 	}
-	if rate := r.Settings.StartRate; rate > 0 && r.Held.State.Started.IsZero() {
+	if rate := r.Settings.StartRate; rate > 0 && r.State.Started.IsZero() {
 		rows = append(rows, row{"start rate", fmt.Sprintf("the policy starts at most %d workloads in the first hour, and doubles their number each hour: spec.rollout.startRate (%s)", rate, reason.StartRate)})
 	}
 	return rows
 }
 
 // next describes when running pods may change again, if this is known.
-func (r rolloutReport) next() (rows []row) {
+func (r *rolloutReport) next() (rows []row) {
 	if r.Unread != nil || r.Reason != "" {
 		return nil
 	}
@@ -183,13 +214,13 @@ func (r rolloutReport) next() (rows []row) {
 		}
 		rows = append(rows, row{"cooldown", text})
 	}
-	if !r.Held.Next.IsZero() {
-		rows = append(rows, row{"next change", "not before " + cli.Timestamp(r.Held.Next)})
+	if next := r.current().Next; !next.IsZero() {
+		rows = append(rows, row{"next change", "not before " + cli.Timestamp(next)})
 	}
 	return rows
 }
 
-func (r rolloutReport) conditions() (rows []row) {
+func (r *rolloutReport) conditions() (rows []row) {
 	for _, c := range convert.RecordStatus(r.State).Conditions {
 		rows = append(rows, row{c.Type, fmt.Sprintf("since %s, %s: %s", cli.Timestamp(c.LastTransitionTime.Time), c.Reason, c.Message)})
 	}
@@ -197,7 +228,7 @@ func (r rolloutReport) conditions() (rows []row) {
 }
 
 // floors describes the floors of containers after reverts.
-func (r rolloutReport) floors() (rows []row) {
+func (r *rolloutReport) floors() (rows []row) {
 	for _, c := range r.Target {
 		floor := r.State.Floor(c.Name, c.Requests, r.Settings.Hash, r.Now)
 		for k := range resources.Kind(resources.Kinds) {
@@ -210,7 +241,7 @@ func (r rolloutReport) floors() (rows []row) {
 }
 
 // newPods describes the resources of new pods.
-func (r rolloutReport) newPods() []row {
+func (r *rolloutReport) newPods() []row {
 	why := sizing.NewPods(r.Decision, r.Author, r.State)
 	switch {
 	case why != "":
@@ -226,7 +257,7 @@ func (r rolloutReport) newPods() []row {
 }
 
 // observed lists pods under observation.
-func (r rolloutReport) observed() (rows []row) {
+func (r *rolloutReport) observed() (rows []row) {
 	for i := range r.Pods {
 		p := &r.Pods[i]
 		if !convert.HasNotedChange(p) {

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"strings"
 	"testing"
@@ -26,6 +27,7 @@ import (
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/pkg/explanation"
 )
 
 func cpu(name string, a resources.Amount) policy.Container {
@@ -45,7 +47,9 @@ type shown struct {
 	going   bool              // that one is being deleted
 	written bool              // a person wrote the VPA
 	edit    func(*loadlinev1alpha1.SizingPolicy, *loadlinev1alpha1.SizingRecord)
-	list    error // of pods
+	list    error               // of pods
+	updater explanation.Rollout // computed by the updater; without a phase that of state
+	silent  bool                // the updater does not answer
 }
 
 // lines returns what explain says between the line about the VPA and the first container.
@@ -86,8 +90,12 @@ func (c shown) lines(t *testing.T) string {
 	kube := kubefake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}, pod("web-2", nil), first,
 		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web"}, Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: pods}}})
 	kube.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return c.list != nil, nil, c.list })
+	if !c.silent {
+		c.updater.Policy, c.updater.Phase = "shop", cmp.Or(c.updater.Phase, c.state.Phase)
+		plugintest.AnswerPod(t, kube, &explanation.Pod{Rollout: &c.updater})
+	}
 	a := &vpaReport{VPA: v, Computed: book.For("")}
-	a.govern(t.Context(), client, inventory.Request{Namespace: "ns", Name: "web", Book: book, Now: plugintest.Now(), Kube: kube})
+	a.govern(t.Context(), client, inventory.Request{Namespace: "ns", Name: "web", Book: book, Now: plugintest.Now(), Kube: kube, Programs: "kube-system"})
 	var out bytes.Buffer
 	require.NoError(t, a.Print(&out))
 	_, after, _ := strings.Cut(out.String(), "\n")
@@ -143,14 +151,14 @@ SizingPolicy: shop, mode Auto
 		"Recommend": {shown{rollout: mode(loadlinev1alpha1.RolloutModeRecommend)}, `
 SizingPolicy: shop, mode Recommend; running pods are left alone: RecommendOnly
 `},
-		"canary not begun": {shown{rollout: canary}, `
+		"canary not begun": {shown{updater: explanation.Rollout{Phase: rollout.PhaseCanary, Canary: rollout.NotObserved}, rollout: canary}, `
 SizingPolicy: shop, mode Canary
   phase         Canary, which has not begun
   not promoted  NotObserved: no change of a member ended in Success yet
   last round    none: no pod was changed yet
   new pods      as they are written: InitialSizingOff
 `},
-		"canary with a member that is still observed": {shown{rollout: canary, Notes: convert.ChangeNotes(lowered(2)), state: rollout.State{
+		"canary with a member that is still observed": {shown{updater: explanation.Rollout{Canary: rollout.MemberNotSuccessful}, rollout: canary, Notes: convert.ChangeNotes(lowered(2)), state: rollout.State{
 			Mode: fleet.Canary, Phase: rollout.PhaseCanary, Members: member(rollout.Success), CanarySince: plugintest.Before(20), CooldownUntil: plugintest.Before(5)}}, `
 SizingPolicy: shop, mode Canary
   phase         Canary, 1 of 1 members did well, since 2026-03-02T07:40:00Z
@@ -159,7 +167,7 @@ SizingPolicy: shop, mode Canary
   new pods      as they are written: InitialSizingOff
   pod web-1     under observation since 2026-03-02T07:58:00Z, until 2026-03-02T08:03:00Z
 `},
-		"canary with a member that goes": {shown{rollout: canary, going: true, state: rollout.State{
+		"canary with a member that goes": {shown{updater: explanation.Rollout{Canary: rollout.NotObserved}, rollout: canary, going: true, state: rollout.State{
 			Mode: fleet.Canary, Phase: rollout.PhaseCanary, Members: member(rollout.Failed), CanarySince: plugintest.Before(20)}}, `
 SizingPolicy: shop, mode Canary
   phase         Canary, 0 of 1 members did well, 1 did not, since 2026-03-02T07:40:00Z
@@ -175,14 +183,14 @@ SizingPolicy: shop, mode Recommend; running pods are left alone: PolicyPaused
   last round  none: no pod was changed yet
   new pods    as they are written: PolicyPaused
 `},
-		"halted before what is recommended changed": {shown{rollout: canary, state: rollout.State{Mode: fleet.Canary, Phase: rollout.PhaseHalted, HaltedTarget: []policy.Container{cpu("a", 200)}}}, `
+		"halted before what is recommended changed": {shown{updater: explanation.Rollout{Phase: rollout.PhaseCanary, Canary: rollout.NotObserved}, rollout: canary, state: rollout.State{Mode: fleet.Canary, Phase: rollout.PhaseHalted, HaltedTarget: []policy.Container{cpu("a", 200)}}}, `
 SizingPolicy: shop, mode Canary
   phase         Canary, which has not begun
   not promoted  NotObserved: no change of a member ended in Success yet
   last round    none: no pod was changed yet
   new pods      as they are written: InitialSizingOff
 `},
-		"canary under observation": {shown{rollout: canary, Notes: convert.ChangeNotes(lowered(2)), state: rollout.State{
+		"canary under observation": {shown{updater: explanation.Rollout{Canary: rollout.RoundOpen}, rollout: canary, Notes: convert.ChangeNotes(lowered(2)), state: rollout.State{
 			Mode: fleet.Canary, Phase: rollout.PhaseCanary, Members: member(""), CanarySince: plugintest.Before(2), Rounds: round("", "")}}, `
 SizingPolicy: shop, mode Canary
   phase         Canary, 0 of 1 members did well, since 2026-03-02T07:58:00Z
@@ -192,7 +200,7 @@ SizingPolicy: shop, mode Canary
   new pods      as they are written: InitialSizingOff
   pod web-1     under observation since 2026-03-02T07:58:00Z, until 2026-03-02T08:03:00Z
 `},
-		"canary that did well": {shown{rollout: canary, state: rollout.State{
+		"canary that did well": {shown{updater: explanation.Rollout{Canary: rollout.AutoPromoteOff, Next: plugintest.Before(-40)}, rollout: canary, state: rollout.State{
 			Mode: fleet.Canary, Phase: rollout.PhaseCanary, Members: member(rollout.Success), CanarySince: plugintest.Before(20), Rounds: round(rollout.Success, ""), CooldownUntil: plugintest.Before(-40)}}, `
 SizingPolicy: shop, mode Canary
   phase         Canary, 1 of 1 members did well, since 2026-03-02T07:40:00Z
@@ -203,7 +211,7 @@ SizingPolicy: shop, mode Canary
   next change   not before 2026-03-02T08:40:00Z
   new pods      as they are written: InitialSizingOff
 `},
-		"canary that is to be watched": {shown{rollout: promoting, state: rollout.State{
+		"canary that is to be watched": {shown{updater: explanation.Rollout{Canary: rollout.PeriodNotOver}, rollout: promoting, state: rollout.State{
 			Mode: fleet.Canary, Phase: rollout.PhaseCanary, Members: member(rollout.Success), CanarySince: plugintest.Before(20), Rounds: round(rollout.Success, "")}}, `
 SizingPolicy: shop, mode Canary
   phase         Canary, 1 of 1 members did well, since 2026-03-02T07:40:00Z
@@ -212,7 +220,7 @@ SizingPolicy: shop, mode Canary
                 container a: cpu 800m to 400m
   new pods      as they are written: InitialSizingOff
 `},
-		"canary that did harm": {shown{rollout: canary, state: rollout.State{
+		"canary that did harm": {shown{updater: explanation.Rollout{Canary: rollout.MemberNotSuccessful, Next: plugintest.Before(-100)}, rollout: canary, state: rollout.State{
 			Mode: fleet.Canary, Phase: rollout.PhaseCanary, Members: member(rollout.Failed), Rounds: round(rollout.Reverted, rollout.OOMKill), CooldownUntil: plugintest.Before(-100),
 			Kept: []policy.Container{cpu("a", 800)}, Reverted: []rollout.RevertedSizes{{Container: cpu("a", 400), At: plugintest.Before(10)}}}}, `
 SizingPolicy: shop, mode Canary
@@ -231,7 +239,7 @@ SizingPolicy: shop, mode Auto
               container a: cpu 800m to 400m
   new pods    get what is recommended
 `},
-		"canary whose nodes are full": {shown{rollout: canary, state: rollout.State{
+		"canary whose nodes are full": {shown{updater: explanation.Rollout{Canary: rollout.MemberNotSuccessful}, rollout: canary, state: rollout.State{
 			Mode: fleet.Canary, Phase: rollout.PhaseCanary, Members: member(""), CanarySince: plugintest.Before(20), Rounds: round(rollout.Superseded, ""),
 			ResizeBlocked: rollout.Condition{Reason: "PodsDeferred", Since: plugintest.Before(15)}}}, `
 SizingPolicy: shop, mode Canary
@@ -249,7 +257,7 @@ SizingPolicy: shop, mode Canary
               container a: cpu 800m to 400m
   new pods    get what is recommended
 `},
-		"full rollout of another recipe": {shown{rollout: canary, state: rollout.State{Mode: fleet.Canary, Phase: rollout.PhaseFullRollout, Rounds: round(rollout.Success, "")},
+		"full rollout of another recipe": {shown{updater: explanation.Rollout{Phase: rollout.PhaseCanary, Canary: rollout.NotObserved}, rollout: canary, state: rollout.State{Mode: fleet.Canary, Phase: rollout.PhaseFullRollout, Rounds: round(rollout.Success, "")},
 			edit: func(_ *loadlinev1alpha1.SizingPolicy, r *loadlinev1alpha1.SizingRecord) {
 				r.Status.PolicyHash = "former"
 			}}, `
@@ -270,7 +278,7 @@ SizingPolicy: shop, mode Canary
   Degraded    since 2026-03-02T07:50:00Z, HighRevertRate: At least three of the last five rounds of changes were taken back.
   new pods    as they are written: InitialSizingOff
 `},
-		"closed window": {shown{rollout: loadlinev1alpha1.Rollout{Mode: auto.Mode, StartRate: auto.StartRate, Schedule: &loadlinev1alpha1.Schedule{Windows: []loadlinev1alpha1.Window{{Start: "22:00", End: "06:00"}}}},
+		"closed window": {shown{updater: explanation.Rollout{Next: plugintest.Now().Add(14 * time.Hour)}, rollout: loadlinev1alpha1.Rollout{Mode: auto.Mode, StartRate: auto.StartRate, Schedule: &loadlinev1alpha1.Schedule{Windows: []loadlinev1alpha1.Window{{Start: "22:00", End: "06:00"}}}},
 			state: rollout.State{Mode: fleet.Auto, ScheduleBlocked: rollout.Condition{Reason: "OutsideWindow", Since: plugintest.Before(90)}}}, `
 SizingPolicy: shop, mode Auto
   last round       none: no pod was changed yet
@@ -310,7 +318,16 @@ SizingPolicy: shop, mode Canary
   phase       Canary, 1 of 1 members did well, since 2026-03-02T07:40:00Z
   last round  none: no pod was changed yet
   new pods    as they are written: InitialSizingOff
-! it is not known which pods are under observation, and whether more is in the way of a canary: list pods: forbidden
+! it is not known which pods are under observation: list pods: forbidden
+`},
+		"without an answer of the updater": {shown{rollout: canary, silent: true, state: rollout.State{
+			Mode: fleet.Canary, Phase: rollout.PhaseCanary, Members: member(rollout.Success), CanarySince: plugintest.Before(20), CooldownUntil: plugintest.Before(-40)}}, `
+SizingPolicy: shop, mode Canary
+  phase       Canary, 1 of 1 members did well, since 2026-03-02T07:40:00Z
+  last round  none: no pod was changed yet
+  cooldown    until 2026-03-02T08:40:00Z
+  new pods    as they are written: InitialSizingOff
+! the rollout is as the updater stored it last: query the updater in namespace kube-system: no pod found
 `},
 	} {
 		t.Run(name, func(t *testing.T) { require.Equal(t, strings.TrimPrefix(c.want, "\n"), c.lines(t)) })

@@ -78,7 +78,7 @@ func answering(t *testing.T, answer any, failure error) *kubefake.Clientset {
 // explained returns the output of explain for the VPA web.
 func explained(t *testing.T, kube *kubefake.Clientset, v *vpav1.VerticalPodAutoscaler) string {
 	t.Helper()
-	a, err := explainServed(t.Context(), fake.NewSimpleClientset(v), servedRequest(t, kube), "kube-system")
+	a, err := explainServed(t.Context(), fake.NewSimpleClientset(v), servedRequest(t, kube))
 	require.NoError(t, err)
 	var out bytes.Buffer
 	require.NoError(t, a.Print(&out))
@@ -89,7 +89,7 @@ func servedRequest(t *testing.T, kube *kubefake.Clientset) inventory.Request {
 	t.Helper()
 	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
 	require.NoError(t, err)
-	return inventory.Request{Namespace: "shop", Name: "web", Book: book, Now: plugintest.Now(), Kube: kube}
+	return inventory.Request{Namespace: "shop", Name: "web", Book: book, Now: plugintest.Now(), Kube: kube, Programs: "kube-system"}
 }
 
 // noProxy is the answer of the API server to users without the permission.
@@ -164,7 +164,7 @@ func TestExplainVPA_WithoutStepsShowsWhatIsReadable(t *testing.T) {
 
 func TestExplainVPA_ServedJSON(t *testing.T) {
 	own := fake.NewSimpleClientset(webVPA())
-	a, err := explainServed(t.Context(), own, servedRequest(t, answering(t, webExplained(t), nil)), "kube-system")
+	a, err := explainServed(t.Context(), own, servedRequest(t, answering(t, webExplained(t), nil)))
 	require.NoError(t, err)
 	steps := a.steps()
 	require.Equal(t, "vpa", steps.Recipe)
@@ -173,7 +173,7 @@ func TestExplainVPA_ServedJSON(t *testing.T) {
 	require.Equal(t, a.Explained.Containers[0].CPU.Target[0].Amount, steps.Steps[0].Amount)
 	require.Equal(t, resources.CPU, steps.Steps[0].kind)
 
-	a, err = explainServed(t.Context(), own, servedRequest(t, answering(t, nil, noProxy())), "kube-system")
+	a, err = explainServed(t.Context(), own, servedRequest(t, answering(t, nil, noProxy())))
 	require.NoError(t, err)
 	steps = a.steps()
 	require.Empty(t, steps.Steps)

@@ -23,6 +23,7 @@ import (
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/explanation"
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	"loadline.dev/loadline/pkg/kube/target"
@@ -33,7 +34,7 @@ type statusConfig struct {
 	cluster  cli.ClusterFlags
 	output   *cli.OutputFlag
 	scope    cli.ScopeFlags
-	updater  string
+	programs string // namespace
 	policies flags.Policies
 }
 
@@ -55,7 +56,7 @@ func statusCommand() *cobra.Command {
 	}
 	c.cluster, c.output = cli.AddClusterFlags(cmd), cli.AddOutputFlag(cmd)
 	c.scope.AddFlags(cmd, "VPAs")
-	cli.AddProgramsFlag(cmd, &c.updater)
+	cli.AddProgramsFlag(cmd, &c.programs)
 	c.policies.AddFlags(cmd.Flags())
 	return cmd
 }
@@ -81,24 +82,18 @@ func (c *statusConfig) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	q := inventory.Request{Namespace: cluster.Namespace, Name: pod, Book: book, Now: time.Now(), Policies: fleet.Options{Foreign: c.policies.Foreign}, Kube: cluster.Kube}
+	q := inventory.Request{Namespace: cluster.Namespace, Name: pod, Book: book, Now: time.Now(), Policies: fleet.Options{Foreign: c.policies.Foreign}, Kube: cluster.Kube, Programs: c.programs}
 	var a cli.Report
 	if pod != "" {
-		a, err = statusOfPod(cmd.Context(), cluster.VPA, q, c.updater)
+		a, err = statusOfPod(cmd.Context(), cluster.VPA, q)
 	} else {
 		q.Namespace = c.scope.Namespace(cluster.Namespace)
-		a, err = statusOf(cmd.Context(), cluster.VPA, q, statusScope{c.scope.Selector, c.updater})
+		a, err = statusOf(cmd.Context(), cluster.VPA, q, c.scope.Selector)
 	}
 	if err != nil {
 		return err
 	}
 	return c.output.Print(cmd.OutOrStdout(), cmd.ErrOrStderr(), a)
-}
-
-// statusScope selects VPAs and the updater.
-type statusScope struct {
-	Selector string // label selector of VPAs
-	Updater  string // namespace of the updater
 }
 
 // skippedPods counts pods that are skipped for one reason.
@@ -132,12 +127,12 @@ type statusReport struct {
 	Unmanaged  int              `json:"unmanagedPods"`     // pods without a VPA
 	Problems   []string         `json:"problems,omitempty"`
 	namespaced bool
-	skips      map[reason.Explanation]int // skipped pods by explanation
+	skips      map[explanation.Skip]int // skipped pods by explanation
 }
 
-// statusOf reads all VPAs of a namespace, or of all, and their pods.
-func statusOf(ctx context.Context, own versioned.Interface, q inventory.Request, scope statusScope) (*statusReport, error) {
-	vpas, err := own.AutoscalingV1().VerticalPodAutoscalers(q.Namespace).List(ctx, metav1.ListOptions{LabelSelector: scope.Selector})
+// statusOf reads the VPAs of a namespace, or of all, that a label selector selects, and their pods.
+func statusOf(ctx context.Context, own versioned.Interface, q inventory.Request, selector string) (*statusReport, error) {
+	vpas, err := own.AutoscalingV1().VerticalPodAutoscalers(q.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		return nil, fmt.Errorf("list VPAs: %w", err)
 	}
@@ -150,15 +145,15 @@ func statusOf(ctx context.Context, own versioned.Interface, q inventory.Request,
 		return nil, err
 	}
 	a := &statusReport{Workloads: []workloadStatus{}, namespaced: q.Namespace != "", Problems: s.Problems}
-	a.skips = map[reason.Explanation]int{}
+	a.skips = map[explanation.Skip]int{}
 	if len(vpas.Items) == 0 {
 		text := "no VPA was found " + q.DescribeScope(nil)
-		if scope.Selector != "" {
-			text += " with labels " + scope.Selector
+		if selector != "" {
+			text += " with labels " + selector
 		}
 		a.Problems = append(a.Problems, text)
 	}
-	skips, err := programs.SkipReasons(ctx, q.Kube, scope.Updater, "", q.Now)
+	skips, err := programs.SkipReasons(ctx, q.Kube, q.Programs, q.Now)
 	if err != nil {
 		a.Problems = append(a.Problems, fmt.Sprintf("the reasons are those that can be seen from outside: %v", err))
 	}
@@ -176,7 +171,7 @@ func statusOf(ctx context.Context, own versioned.Interface, q inventory.Request,
 		}
 	}
 	for i := range pods {
-		a.count(podReportOf(ctx, s, &pods[i]), skips, rows)
+		a.count(readPod(ctx, s, &pods[i]), skips, rows)
 	}
 	for _, row := range rows {
 		a.Workloads = append(a.Workloads, *row)
@@ -196,7 +191,7 @@ func rowOf(v *vpav1.VerticalPodAutoscaler, r *inventory.Rollout) *workloadStatus
 	}
 	if r.Policy != nil {
 		w.Policy, w.PolicyMode = r.Policy.Name, r.Mode.String()
-		w.Phase = string(r.Held.State.Phase)
+		w.Phase = string(r.State.Phase)
 		if until := r.State.CooldownUntil; until.After(r.Now) {
 			w.CooldownUntil = until
 		}
@@ -213,7 +208,7 @@ func rowOf(v *vpav1.VerticalPodAutoscaler, r *inventory.Rollout) *workloadStatus
 func (a *statusReport) count(p *podReport, skips map[types.UID]reason.Reason, rows map[cache.ObjectName]*workloadStatus) {
 	a.Problems = append(a.Problems, p.Problems...)
 	if p.VPA == nil {
-		if p.SkipReason == reason.NoVPA {
+		if p.Explained.Skip.Reason == reason.NoVPA {
 			a.Unmanaged++
 		}
 		return
@@ -222,26 +217,22 @@ func (a *statusReport) count(p *podReport, skips map[types.UID]reason.Reason, ro
 	if row == nil { // not selected
 		return
 	}
-	p.useUpdater(skips)
+	if r, known := skips[p.Pod.UID]; known {
+		p.Explained.Skip = explanation.NewSkip(r)
+	}
 	row.Pods++
-	if p.SkipReason == "" {
+	skip := p.skip()
+	if skip == nil {
 		row.Due++
 		return
 	}
-	i := slices.IndexFunc(row.Skipped, func(l skippedPods) bool { return l.Reason == p.SkipReason })
+	i := slices.IndexFunc(row.Skipped, func(l skippedPods) bool { return l.Reason == skip.Reason })
 	if i < 0 {
 		i = len(row.Skipped)
-		row.Skipped = append(row.Skipped, skippedPods{Reason: p.SkipReason})
+		row.Skipped = append(row.Skipped, skippedPods{Reason: skip.Reason})
 	}
 	row.Skipped[i].Pods++
-	a.skips[p.explanation()]++
-}
-
-// useUpdater replaces the assessed reason by the updater's.
-func (a *podReport) useUpdater(skips map[types.UID]reason.Reason) {
-	if skip, known := skips[a.Pod.UID]; known {
-		a.SkipReason, a.FromUpdater = skip, true
-	}
+	a.skips[*skip]++
 }
 
 // explain adds the meaning of the reasons, and removes duplicate problems.
@@ -326,29 +317,17 @@ const (
 )
 
 // statusOfPod returns why a pod is skipped.
-func statusOfPod(ctx context.Context, own versioned.Interface, q inventory.Request, updater string) (*podStatus, error) {
-	pod, err := q.Kube.CoreV1().Pods(q.Namespace).Get(ctx, q.Name, metav1.GetOptions{})
+func statusOfPod(ctx context.Context, own versioned.Interface, q inventory.Request) (*podStatus, error) {
+	a, err := explainPod(ctx, own, q)
 	if err != nil {
 		return nil, err
 	}
-	reader, err := inventory.NewReader(ctx, own, q)
-	if err != nil {
-		return nil, err
+	s := &podStatus{Namespace: a.Pod.Namespace, Pod: a.Pod.Name, Node: a.Pod.Spec.NodeName, By: fromUpdater, Problems: a.Problems}
+	if skip := a.skip(); skip != nil {
+		s.Reason, s.Means, s.Advice = skip.Reason, skip.Means, skip.Advice
 	}
-	a := podReportOf(ctx, reader, pod)
-	a.Problems = append(a.Problems, reader.Problems...)
-	skips, err := programs.SkipReasons(ctx, q.Kube, updater, pod.UID, q.Now)
-	if err != nil {
-		a.problem("the updater does not say why it leaves the pod alone: %v", err)
-	}
-	a.useUpdater(skips)
-	if a.Events, err = updaterEvents(ctx, q.Kube, pod); err != nil {
-		a.problem("it is not known what the updater said of the pod: %v", err)
-	}
-	e := a.explanation()
-	s := &podStatus{Namespace: pod.Namespace, Pod: pod.Name, Node: pod.Spec.NodeName, Reason: a.SkipReason, Means: e.Means, Advice: e.Advice, By: fromStatus, Problems: a.Problems}
-	if a.FromUpdater {
-		s.By = fromUpdater
+	if a.Unanswered != "" {
+		s.By, s.Problems = fromStatus, append(s.Problems, a.Unanswered)
 	}
 	if a.VPA != nil {
 		s.Workload = rowOf(a.VPA, &a.Rollout)

@@ -16,6 +16,7 @@ import (
 	"loadline.dev/loadline/kubectl-loadline/inventory"
 	"loadline.dev/loadline/kubectl-loadline/plugintest"
 	"loadline.dev/loadline/pkg/core/reason"
+	"loadline.dev/loadline/pkg/explanation"
 )
 
 func TestStatusOfPod_ReasonsOfUpdater(t *testing.T) {
@@ -23,8 +24,8 @@ func TestStatusOfPod_ReasonsOfUpdater(t *testing.T) {
 	for _, why := range reason.Skips() {
 		s := plugintest.NewShop()
 		kube, own := s.Clients()
-		plugintest.AnswerSkips(t, kube, map[reason.Reason][]string{why: {"web-1-b"}})
-		a, err := statusOfPod(t.Context(), own, request(t, s, kube, "web-1-b"), "kube-system")
+		plugintest.AnswerPod(t, kube, &explanation.Pod{UID: "web-1-b", VPA: "deployment-web", Mode: "Off", Skip: explanation.NewSkip(why)})
+		a, err := statusOfPod(t.Context(), own, request(t, s, kube, "web-1-b"))
 		require.NoError(t, err)
 		text := plugintest.Squeezed(plugintest.Printed(t, a, "table"))
 		require.Contains(t, text, "LEFT ALONE "+string(why)+"\nWHAT IT MEANS "+why.Explain().Means+"\nWHAT TO DO "+why.Explain().Advice+"\nSAYS the updater")
@@ -37,13 +38,13 @@ func TestStatusOfPod_WithoutUpdater(t *testing.T) {
 	s.Pods["web-1-b"].Spec.Containers[0].Resources.Requests = plugintest.Resources("1100m", "200Mi")
 	s.Pods["web-1-b"].Status.StartTime = new(metav1.NewTime(plugintest.Before(10)))
 	kube, own := s.Clients()
-	a, err := statusOfPod(t.Context(), own, request(t, s, kube, "web-1-b"), "kube-system")
+	a, err := statusOfPod(t.Context(), own, request(t, s, kube, "web-1-b"))
 	require.NoError(t, err)
 	text := plugintest.Squeezed(plugintest.Printed(t, a, "table"))
 	require.Contains(t, text, "LEFT ALONE TooYoung\n")
 	require.Contains(t, text, "SAYS what can be seen from outside\n")
-	require.Contains(t, text, "! the updater does not say why it leaves the pod alone: query the updater in namespace kube-system: no pod found\n")
-	a, err = statusOfPod(t.Context(), own, inventory.Request{Namespace: "kube-system", Name: "proxy-a", Book: request(t, s, kube, "").Book, Now: plugintest.Now(), Kube: kube}, "kube-system")
+	require.Contains(t, text, "! query the updater in namespace kube-system: no pod found\n")
+	a, err = statusOfPod(t.Context(), own, inventory.Request{Namespace: "kube-system", Name: "proxy-a", Book: request(t, s, kube, "").Book, Now: plugintest.Now(), Kube: kube})
 	require.NoError(t, err)
 	require.Contains(t, plugintest.Squeezed(plugintest.Printed(t, a, "table")), "LEFT ALONE NoVPA\n")
 }
@@ -55,7 +56,7 @@ func shopStatus(t *testing.T) *statusReport {
 	s.Pods["web-1-a"].Spec.Containers[0].Resources.Requests = plugintest.Resources("2", "200Mi")
 	kube, own := s.Clients()
 	plugintest.AnswerSkips(t, kube, map[reason.Reason][]string{reason.NodeFull: {"web-1-b"}})
-	a, err := statusOf(t.Context(), own, request(t, s, kube, ""), statusScope{Updater: "kube-system"})
+	a, err := statusOf(t.Context(), own, request(t, s, kube, ""), "")
 	require.NoError(t, err)
 	return a
 }
@@ -64,8 +65,8 @@ func TestStatus_OutputMatchesDocs(t *testing.T) {
 	plugintest.InTheDocs(t, "status -n shop", plugintest.Printed(t, shopStatus(t), "table"))
 	s := plugintest.NewShop()
 	kube, own := s.Clients()
-	plugintest.AnswerSkips(t, kube, map[reason.Reason][]string{reason.NodeFull: {"web-1-b"}})
-	a, err := statusOfPod(t.Context(), own, request(t, s, kube, "web-1-b"), "kube-system")
+	plugintest.AnswerPod(t, kube, &explanation.Pod{UID: "web-1-b", VPA: "deployment-web", Mode: "Off", Skip: explanation.NewSkip(reason.NodeFull)})
+	a, err := statusOfPod(t.Context(), own, request(t, s, kube, "web-1-b"))
 	require.NoError(t, err)
 	plugintest.InTheDocs(t, "status -n shop pod/web-1-b", plugintest.Printed(t, a, "table"))
 }
@@ -86,7 +87,8 @@ func TestStatus_PolicyWithoutMode(t *testing.T) {
 		s.Policy.Spec.Sharing = nil
 		kube, own := s.Clients()
 		plugintest.AnswerSkips(t, kube, nil)
-		a, err := statusOf(t.Context(), own, request(t, s, kube, ""), statusScope{Updater: "kube-system"})
+		plugintest.AnswerPod(t, kube, &explanation.Pod{UID: "web-1-b", VPA: "deployment-web", Mode: "Off", Skip: explanation.NewSkip(reason.ModeOff)})
+		a, err := statusOf(t.Context(), own, request(t, s, kube, ""), "")
 		require.NoError(t, err)
 		for i, pods := range []int{1, 3} {
 			require.Zero(t, a.Workloads[i].Due, name)
@@ -94,11 +96,11 @@ func TestStatus_PolicyWithoutMode(t *testing.T) {
 		}
 		require.Equal(t, []skippedPods{{reason.ModeOff, 4, means, advice}}, a.Reasons, name)
 
-		pod, err := statusOfPod(t.Context(), own, request(t, s, kube, "web-1-b"), "kube-system")
+		pod, err := statusOfPod(t.Context(), own, request(t, s, kube, "web-1-b"))
 		require.NoError(t, err)
-		require.Contains(t, plugintest.Squeezed(plugintest.Printed(t, pod, "table")), "POLICY shop, mode Inherit\nLEFT ALONE ModeOff\nWHAT IT MEANS "+means+"\nWHAT TO DO "+advice+"\nSAYS what can be seen from outside\n", name)
+		require.Contains(t, plugintest.Squeezed(plugintest.Printed(t, pod, "table")), "POLICY shop, mode Inherit\nLEFT ALONE ModeOff\nWHAT IT MEANS "+means+"\nWHAT TO DO "+advice+"\nSAYS the updater, of its last pass\n", name)
 
-		require.Contains(t, plugintest.Squeezed(says(t, s, "web-1-b")), " left alone ModeOff: "+means+"\n", name)
+		require.Contains(t, plugintest.Squeezed(says(t, s, "web-1-b")), " skipped ModeOff: "+means+"\n", name)
 	}
 }
 
@@ -111,12 +113,12 @@ func TestStatus_ModeOff(t *testing.T) {
 	person.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "front"}
 	s.Own = append(s.Own, person)
 	kube, own := s.Clients()
-	a, err := statusOf(t.Context(), own, request(t, s, kube, ""), statusScope{Updater: "kube-system"})
+	a, err := statusOf(t.Context(), own, request(t, s, kube, ""), "")
 	require.NoError(t, err)
 	require.Len(t, a.Reasons, 2)
 	e := reason.ModeOff.Explain()
 	require.Contains(t, a.Reasons, skippedPods{reason.ModeOff, 1, e.Means, e.Advice})
-	pod, err := statusOfPod(t.Context(), own, request(t, s, kube, "front-1-a"), "kube-system")
+	pod, err := statusOfPod(t.Context(), own, request(t, s, kube, "front-1-a"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"written", e.Advice}, []string{pod.Workload.VPA, pod.Advice})
 }
@@ -148,12 +150,12 @@ func TestStatus_Selection(t *testing.T) {
 	kube, own := s.Clients()
 	q := request(t, s, kube, "")
 	q.Namespace = ""
-	a, err := statusOf(t.Context(), own, q, statusScope{Updater: "kube-system"})
+	a, err := statusOf(t.Context(), own, q, "")
 	require.NoError(t, err)
 	require.Len(t, a.Workloads, 2)
 	require.Equal(t, 1, a.Unmanaged, "the pod of the DaemonSet; that of the Job is done")
 	require.True(t, strings.HasPrefix(plugintest.Printed(t, a, "table"), "NAMESPACE"))
-	a, err = statusOf(t.Context(), own, q, statusScope{Selector: "app=none", Updater: "kube-system"})
+	a, err = statusOf(t.Context(), own, q, "app=none")
 	require.NoError(t, err)
 	require.Empty(t, a.Workloads)
 }

@@ -34,24 +34,24 @@ import (
 type vpaReport struct {
 	VPA        *vpav1.VerticalPodAutoscaler
 	Explained  explanation.VPA
-	Unanswered string            // why the recommender did not explain the recommendation
-	Computed   *recipe.Choice    // the recipe that the plugin ran on saved usage. Nil: the recommender answered, or nobody
-	Rollout    inventory.Rollout // policy and rollout
-	Events     []corev1.Event    // of the updater, newest first
-	Problems   []string          // problems of checkpoints
-	Room       string            // whether evictions wait for node capacity, and why. Empty: unknown
+	Unanswered string         // why the recommender did not explain the recommendation
+	Computed   *recipe.Choice // the recipe that the plugin ran on saved usage. Nil: the recommender answered, or nobody
+	Rollout    rolloutReport  // policy and rollout
+	Events     []corev1.Event // of the updater, newest first
+	Problems   []string       // problems of checkpoints
+	Room       string         // whether evictions wait for node capacity, and why. Empty: unknown
 }
 
 // historyLoader loads the history of the containers of a VPA, by name.
 type historyLoader func(context.Context, *vpaReport) (map[string]checkpoint.Past, error)
 
 // explainServed explains a VPA by the answer of the recommender in a namespace or, without an answer, by its status.
-func explainServed(ctx context.Context, client versioned.Interface, q inventory.Request, programsNamespace string) (*vpaReport, error) {
+func explainServed(ctx context.Context, client versioned.Interface, q inventory.Request) (*vpaReport, error) {
 	a, err := readVPA(ctx, client, q)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := programs.ExplainVPA(ctx, q.Kube, programsNamespace, q.Namespace, q.Name, q.Now)
+	answer, err := programs.ExplainVPA(ctx, q.Kube, q.Programs, q.Namespace, q.Name, q.Now)
 	if err == nil {
 		a.Explained = *answer
 		a.govern(ctx, client, q)
@@ -153,6 +153,9 @@ func (a *vpaReport) govern(ctx context.Context, client versioned.Interface, q in
 	if p == nil {
 		return nil
 	}
+	if err := a.Rollout.query(ctx, q); err != nil {
+		a.Problems = append(a.Problems, fmt.Sprintf("the rollout is as the updater stored it last: %v", err))
+	}
 	if p.Unusable != "" {
 		a.Problems = append(a.Problems, fmt.Sprintf("SizingPolicy %s cannot be used, and a recommender that runs keeps the recipe that it had: %s", p.Name, p.Unusable))
 		return nil
@@ -242,7 +245,7 @@ type stepsReport struct {
 
 // steps returns the machine-readable report.
 func (a *vpaReport) steps() *stepsReport {
-	e := &stepsReport{Namespace: a.VPA.Namespace, VPA: a.VPA.Name, Recipe: a.recipe(), State: rowOf(a.VPA, &a.Rollout), Saved: map[string]time.Time{}, Problems: a.Problems}
+	e := &stepsReport{Namespace: a.VPA.Namespace, VPA: a.VPA.Name, Recipe: a.recipe(), State: rowOf(a.VPA, &a.Rollout.Rollout), Saved: map[string]time.Time{}, Problems: a.Problems}
 	for _, problem := range []string{a.Explained.Recipe.Problem, a.unanswered()} {
 		if problem != "" {
 			e.Problems = append([]string{problem}, e.Problems...)

@@ -20,9 +20,9 @@ import (
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	"loadline.dev/loadline/pkg/kube/client"
-	"loadline.dev/loadline/pkg/kube/nodeshare"
 	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/kube/target"
 )
@@ -34,20 +34,18 @@ type Request struct {
 	Now             time.Time
 	Policies        fleet.Options        // of the programs
 	Kube            kubernetes.Interface // nil: SizingPolicies are not read
-	SharingMinAge   time.Duration        // of the updater. 0: unknown
+	Programs        string               // namespace of the programs
 }
 
 // Reader reads VPAs, policies and owners on demand, each once.
 type Reader struct {
-	Kube          kubernetes.Interface
-	Owners        *target.Live
-	Now           time.Time
-	SharingMinAge time.Duration // of workloads with shares. 0: unknown
-	Problems      []string      // objects that cannot be read
+	Kube     kubernetes.Interface
+	Owners   *target.Live
+	Now      time.Time
+	Problems []string // objects that cannot be read
 
 	own        versioned.Interface
 	policy     *sizing.Reader
-	book       *recipe.Book // of the updater, without flags of the recommender
 	namespaces map[string]*namespaceVPAs
 	ranges     map[string]policy.Ranges // by namespace, empty if unreadable
 	resolved   map[cache.ObjectName]*VPA
@@ -66,8 +64,10 @@ type VPA struct {
 	Standing sizing.Standing
 	Rollout  Rollout
 	Problem  string // unknown parts of the rollout
-	Sizing   nodeshare.Sizing
-	Sharing  *nodeshare.VPA // nil: no policy enables sharing
+	// Recommendation is at least the floors after reverts.
+	Recommendation map[string]resources.Bounds
+	Rules          policy.Rules
+	Ranges         *policy.Ranges // of the namespace
 }
 
 // NewReader returns a Reader with the policies of the cluster.
@@ -79,11 +79,7 @@ func NewReader(ctx context.Context, own versioned.Interface, q Request) (*Reader
 	} else if err != nil {
 		return nil, err
 	}
-	book, err := recipe.NewBook("", recipe.DefaultConfig())
-	if err != nil {
-		return nil, err
-	}
-	return &Reader{Kube: q.Kube, own: own, Now: q.Now, policy: reader, Owners: target.NewLive(q.Kube, client.NewScales(q.Kube).Scale), book: book, SharingMinAge: q.SharingMinAge,
+	return &Reader{Kube: q.Kube, own: own, Now: q.Now, policy: reader, Owners: target.NewLive(q.Kube, client.NewScales(q.Kube).Scale),
 		Problems: problems, namespaces: map[string]*namespaceVPAs{}, ranges: map[string]policy.Ranges{}, resolved: map[cache.ObjectName]*VPA{}}, nil
 }
 
@@ -105,19 +101,7 @@ func (s *Reader) Controlling(ctx context.Context, pod *corev1.Pod) (*VPA, error)
 	if !found {
 		return nil, nil //nolint:nilnil // the same
 	}
-	known, err := s.Resolve(ctx, claim.VPA)
-	if err != nil {
-		return nil, err
-	}
-	if wantsSharing(&known.Standing.Decision) && known.Sharing == nil {
-		v := nodeshare.VPAOf(claim.VPA, &known.Standing.Decision, &known.Standing.Workload, &known.Standing.State, s.book)
-		v.Sizing, v.Outdated, v.MinAge = known.Sizing, convert.Unreadable(claim.VPA) != "", s.SharingMinAge
-		if v.Looked, err = s.policy.LooksAt(ctx, top, s.Owners.From(ctx)); err != nil {
-			return nil, err
-		}
-		known.Sharing = &v
-	}
-	return known, nil
+	return s.Resolve(ctx, claim.VPA)
 }
 
 // Resolve returns a VPA with its policy and rollout.
@@ -137,26 +121,22 @@ func (s *Reader) Resolve(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) 
 	if n.err != nil {
 		return nil, n.err
 	}
-	c.Sizing = s.sizingOf(c, &n.ranges)
+	c.Rules, c.Ranges = convert.Rules(vpa), &n.ranges
+	c.Recommendation = s.recommendation(c)
 	s.resolved[name] = c
 	return c, nil
 }
 
-// sizingOf returns the recommendation of a VPA, at least the floors after reverts.
-func (s *Reader) sizingOf(c *VPA, ranges *policy.Ranges) nodeshare.Sizing {
-	z := nodeshare.Sizing{Recommendation: convert.Recommendation(c.Object.Status.Recommendation), Rules: convert.Rules(c.Object), Ranges: ranges}
+// recommendation returns the recommendation of a VPA, at least the floors after reverts.
+func (s *Reader) recommendation(c *VPA) map[string]resources.Bounds {
+	all := convert.Recommendation(c.Object.Status.Recommendation)
 	if c.Standing.Object == nil {
-		return z
+		return all
 	}
-	var recommended []policy.Container
-	for name, b := range z.Recommendation {
-		recommended = append(recommended, policy.Container{Name: name, Requests: b.Target})
+	for name, floor := range c.Standing.State.Floors(c.Rollout.Target, c.Rollout.Settings.Hash, s.Now) {
+		all[name] = all[name].AtLeast(floor)
 	}
-	z.Floors = c.Standing.State.Floors(recommended, convert.Rollout(c.Standing.Object).Hash, s.Now)
-	for name, floor := range z.Floors {
-		z.Recommendation[name] = z.Recommendation[name].AtLeast(floor)
-	}
-	return z
+	return all
 }
 
 // namespace reads the VPAs and LimitRanges of a namespace.
@@ -211,11 +191,6 @@ func (s *Reader) readRanges(ctx context.Context, name string) (policy.Ranges, er
 	}
 	slices.SortFunc(objects, func(a, b *corev1.LimitRange) int { return strings.Compare(a.Name, b.Name) })
 	return convert.Ranges(objects).Ranges, nil
-}
-
-// wantsSharing reports whether a policy enables sharing for a workload.
-func wantsSharing(d *fleet.Decision) bool {
-	return d.Policy != nil && d.Policy.Sharing.Mode != fleet.SharingOff
 }
 
 // PodsPerPage is the page size of pod lists.

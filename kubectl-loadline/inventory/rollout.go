@@ -28,12 +28,11 @@ type Rollout struct {
 	Safety   rollout.Safety
 	Target   []policy.Container // recommended requests
 	Pods     []corev1.Pod       // of the workload, sorted by name
-	Held     rollout.HoldResult // next hold of the updater
 	// ShortHistory: the recommendation rests on less usage than the policy requires.
 	ShortHistory bool
 }
 
-// Complete reads the pods and computes the next hold. It returns a description of unknown parts.
+// Complete reads the pods. It returns a description of unknown parts.
 func (r *Rollout) Complete(ctx context.Context, kube kubernetes.Interface, vpa *vpav1.VerticalPodAutoscaler, now time.Time) (problem string) {
 	if r.Object == nil {
 		return ""
@@ -48,30 +47,11 @@ func (r *Rollout) Complete(ctx context.Context, kube kubernetes.Interface, vpa *
 	if r.Selector != nil {
 		list, err := kube.CoreV1().Pods(vpa.Namespace).List(ctx, metav1.ListOptions{LabelSelector: r.Selector.String()})
 		if err != nil {
-			problem = fmt.Sprintf("it is not known which pods are under observation, and whether more is in the way of a canary: list pods: %v", err)
+			problem = fmt.Sprintf("it is not known which pods are under observation: list pods: %v", err)
 		} else {
 			r.Pods = list.Items
 		}
 	}
 	slices.SortFunc(r.Pods, func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
-	if r.Held = rollout.Hold(r.State, r.HoldInput(), r.Settings, now); problem != "" {
-		r.Held.Canary = ""
-	}
 	return problem
-}
-
-// HoldInput returns the input of the updater's hold. The updater alone knows which pods need a
-// change. While a round is open, all of them count.
-func (r *Rollout) HoldInput() rollout.Workload {
-	open := len(r.State.Rounds) > 0 && r.State.Rounds[0].Outcome == ""
-	w := rollout.Workload{Stopped: r.Reason, Mode: r.Mode, Target: r.Target, ShortHistory: r.ShortHistory}
-	for i := range r.Pods {
-		p := &r.Pods[i]
-		pod := rollout.Pod{UID: string(p.UID), Name: p.Name, Terminating: p.DeletionTimestamp != nil, Due: open}
-		if change, err := convert.NotedChange(p); err == nil {
-			pod.Observed = change.At
-		}
-		w.Pods = append(w.Pods, pod)
-	}
-	return w
 }

@@ -42,7 +42,6 @@ type Shop struct {
 	More   []runtime.Object
 	Record *loadlinev1alpha1.SizingRecord // of the first Deployment
 	Own    []runtime.Object               // further VPAs, policies and records
-	MinAge time.Duration                  // --sharing-min-age
 	Hidden string                         // resource that cannot be listed
 }
 

@@ -23,15 +23,10 @@ const UpdaterComponent = "vpa-updater"
 
 const updaterPort = "8943" // of its metrics
 
-// SkipReasons returns why the updater skipped pods in its last loop iteration, for one pod or,
-// with an empty UID, for all.
-func SkipReasons(ctx context.Context, kube kubernetes.Interface, namespace string, uid types.UID, now time.Time) (map[types.UID]reason.Reason, error) {
-	params := map[string]string{}
-	if uid != "" {
-		params["uid"] = string(uid)
-	}
+// SkipReasons returns why the updater skipped pods in its last loop iteration.
+func SkipReasons(ctx context.Context, kube kubernetes.Interface, namespace string, now time.Time) (map[types.UID]reason.Reason, error) {
 	var answer explanation.Skips
-	if err := query(ctx, kube, "updater", namespace, explanation.SkipsPath, params, now, &answer); err != nil {
+	if err := query(ctx, kube, "updater", namespace, explanation.SkipsPath, nil, now, &answer); err != nil {
 		return nil, err
 	}
 	found := map[types.UID]reason.Reason{}
@@ -48,6 +43,16 @@ func ExplainVPA(ctx context.Context, kube kubernetes.Interface, programs, namesp
 	answer := &explanation.VPA{}
 	params := map[string]string{"namespace": namespace, "name": name}
 	if err := query(ctx, kube, "recommender", programs, explanation.VPAPath, params, now, answer); err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+// ExplainPod returns the state of a pod in the updater, in the namespace of the programs.
+func ExplainPod(ctx context.Context, kube kubernetes.Interface, programs, namespace, name string, now time.Time) (*explanation.Pod, error) {
+	answer := &explanation.Pod{}
+	params := map[string]string{"namespace": namespace, "name": name}
+	if err := query(ctx, kube, "updater", programs, explanation.PodPath, params, now, answer); err != nil {
 		return nil, err
 	}
 	return answer, nil

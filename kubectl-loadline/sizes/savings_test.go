@@ -225,5 +225,5 @@ func request(t *testing.T, s *plugintest.Shop, kube kubernetes.Interface, pod st
 	t.Helper()
 	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
 	require.NoError(t, err)
-	return inventory.Request{Namespace: "shop", Name: pod, Book: book, Now: plugintest.Now(), Kube: kube, SharingMinAge: s.MinAge}
+	return inventory.Request{Namespace: "shop", Name: pod, Book: book, Now: plugintest.Now(), Kube: kube}
 }

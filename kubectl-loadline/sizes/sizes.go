@@ -42,7 +42,7 @@ func sizesOf(all []*inventory.Workload, e *inventory.Estimator) (list sizeList) 
 	for _, w := range all {
 		recommendation, rules, from := map[string]resources.Bounds{}, policy.Rules{}, ""
 		if w.VPA != nil {
-			recommendation, rules = w.VPA.Sizing.Recommendation, w.VPA.Sizing.Rules
+			recommendation, rules = w.VPA.Recommendation, w.VPA.Rules
 			from = "VPA " + w.VPA.Object.Name
 		}
 		if w.VPA == nil && e != nil {

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/version"
 )
 
 // Labels and taints of nodes whose size follows their pods: virtual nodes, behind which a provider runs each pod
@@ -28,6 +29,15 @@ const (
 func FollowsPods(node *corev1.Node) bool {
 	return IsSinglePod(node) || node.Labels[nodeTypeLabel] == virtualKubeletType || node.Labels[instanceTypeNodeLabel] == ekletInstanceType ||
 		slices.ContainsFunc(node.Spec.Taints, IsFollowsPodsTaint)
+}
+
+// minKubelet is the first version of a kubelet that resizes pods in place.
+var minKubelet = version.MajorMinor(1, 33)
+
+// ResizesPods reports whether the kubelet of a node resizes pods in place.
+func ResizesPods(node *corev1.Node) bool {
+	kubelet, err := version.ParseGeneric(node.Status.NodeInfo.KubeletVersion)
+	return err == nil && !kubelet.LessThan(minKubelet)
 }
 
 // IsSinglePod reports whether a node was created for one pod and accepts no other.

@@ -1,10 +1,8 @@
-// Package nodeshare turns a node, the pods on it and what is recommended for each of them into
-// what sharing.Shares works on.
+// Package nodeshare turns a node, its pods and their recommendations into the input of sharing.Shares.
 //
-// A VPA is what a VPA, its SizingPolicy and its workload say. Read reads a pod of it: what the pod
-// takes of its node, what its containers would share, or why it does not share. A Node gathers its
-// pods into a sharing.Node and the rule for it. The updater's rounds and kubectl loadline explain
-// both ask here, so that they say the same.
+// VPAOf reads a VPA with its SizingPolicy and its workload. VPA.Read reads a pod of it: what it takes of its node, and
+// the base and the peak of each container, or why it does not share. Node.Gather turns the pods of a node into the
+// input of sharing.Shares.
 //
 // It calls no API, and does not find out which VPA controls a pod.
 package nodeshare
@@ -15,7 +13,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/version"
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/reason"
@@ -30,19 +27,15 @@ type Node struct {
 	Problem        reason.Reason // why nothing could be changed there, whatever policies say; empty: nothing is in the way
 }
 
-// leastKubelet is the first version of a kubelet that resizes pods in place.
-var leastKubelet = version.MajorMinor(1, 33)
-
 // NodeOf returns what counts of a node.
 func NodeOf(node *corev1.Node) Node {
 	n := Node{Allocatable: convert.Resources(node.Status.Allocatable), GPUs: hasGPUs(node), Cordoned: node.Spec.Unschedulable}
-	kubelet, err := version.ParseGeneric(node.Status.NodeInfo.KubeletVersion)
 	switch {
 	case convert.FollowsPods(node):
 		n.Problem = reason.SizeFollowsPods
 	case n.Allocatable.Value(resources.CPU) <= 0 || n.Allocatable.Value(resources.Memory) <= 0:
 		n.Problem = reason.AllocatableUnknown
-	case err != nil || kubelet.LessThan(leastKubelet):
+	case !convert.ResizesPods(node):
 		n.Problem = reason.KubeletTooOld
 	}
 	return n

@@ -99,16 +99,6 @@ func (r *Reader) Standing(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler)
 	return s, nil
 }
 
-// LooksAt returns the resources of a workload's pods whose requests matter to HorizontalPodAutoscalers.
-func (r *Reader) LooksAt(ctx context.Context, workload target.Key, owners Owners) (LookedAt, error) {
-	list, err := r.kube.AutoscalingV2().HorizontalPodAutoscalers(workload.Namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list HorizontalPodAutoscalers: %w", err)
-	}
-	looked, _ := LooksAt(list.Items, workload, owners)
-	return looked, nil
-}
-
 // LooksAt returns the resources of a workload's pods whose requests matter to some
 // HorizontalPodAutoscalers, and the first to which one does; nil: to none.
 func LooksAt(all []autoscalingv2.HorizontalPodAutoscaler, workload target.Key, owners Owners) (looked LookedAt, first *autoscalingv2.HorizontalPodAutoscaler) {
