@@ -14,8 +14,8 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/core/sharing"
-	"loadline.dev/loadline/pkg/kube/nodeshare"
 	"loadline.dev/loadline/pkg/serving"
+	"loadline.dev/loadline/updater/nodeshare"
 	"loadline.dev/loadline/updater/policies"
 	"loadline.dev/loadline/updater/snapshot"
 )

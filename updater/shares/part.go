@@ -7,7 +7,7 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/kube/nodeshare"
+	"loadline.dev/loadline/updater/nodeshare"
 )
 
 // sharePart is the target of the shared kinds of a pod.

@@ -4,7 +4,7 @@ import (
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/sharing"
-	"loadline.dev/loadline/pkg/kube/nodeshare"
+	"loadline.dev/loadline/updater/nodeshare"
 	"loadline.dev/loadline/updater/policies"
 )
 
