@@ -30,7 +30,7 @@ type auditEvent struct {
 	Stage, Verb string
 	User        struct{ Username string }
 	// ObjectRef is absent for paths such as /version.
-	ObjectRef                *struct{ APIGroup, Resource, Subresource string }
+	ObjectRef                *struct{ APIGroup, Resource, Subresource, Namespace string }
 	RequestURI               string
 	RequestReceivedTimestamp time.Time
 	Annotations              map[string]string
@@ -47,6 +47,32 @@ func (c *Cluster) Requests(take func(Request)) error { return c.RequestsOf(progr
 
 // RequestsOf calls take for all that some accounts asked for up to now.
 func (c *Cluster) RequestsOf(accounts Accounts, take func(Request)) error {
+	users := "system:serviceaccount:" + accounts.Namespace + ":"
+	return c.eachEvent(users+accounts.Prefix, func(e *auditEvent) {
+		if account, ok := strings.CutPrefix(e.User.Username, users); ok && strings.HasPrefix(account, accounts.Prefix) {
+			take(e.request(account))
+		}
+	})
+}
+
+// Reviews calls take for each creation of a pod in a namespace up to now, with the time that webhooks took. It is
+// known of creations that took half a second or longer, and 0 for others.
+func (c *Cluster) Reviews(namespace string, take func(at time.Time, took time.Duration)) error {
+	return c.eachEvent(`"namespace":"`+namespace+`"`, func(e *auditEvent) {
+		if e.Verb != "create" || e.ObjectRef == nil || e.ObjectRef.Resource != "pods" || e.ObjectRef.Subresource != "" || e.ObjectRef.Namespace != namespace {
+			return
+		}
+		took := time.Duration(0)
+		for _, kind := range []string{"mutating", "validating"} {
+			of, _ := time.ParseDuration(e.Annotations["apiserver.latency.k8s.io/"+kind+"-webhook"]) // 0 without the annotation
+			took += of
+		}
+		take(e.RequestReceivedTimestamp, took)
+	})
+}
+
+// eachEvent calls take for the events of the audit log whose line contains a text.
+func (c *Cluster) eachEvent(text string, take func(*auditEvent)) error {
 	// A full log is renamed to audit-<time>.log, and a new one begun.
 	files, err := filepath.Glob(filepath.Join(c.Dir, "logs", "audit*.log"))
 	if err != nil {
@@ -56,15 +82,14 @@ func (c *Cluster) RequestsOf(accounts Accounts, take func(Request)) error {
 		return fmt.Errorf("read the audit log: %w in %s", os.ErrNotExist, filepath.Join(c.Dir, "logs"))
 	}
 	for _, file := range files {
-		if err := readAudit(file, accounts, take); err != nil {
+		if err := readAudit(file, text, take); err != nil {
 			return fmt.Errorf("read the audit log %s: %w", file, err)
 		}
 	}
 	return nil
 }
 
-func readAudit(file string, accounts Accounts, take func(Request)) error {
-	users := "system:serviceaccount:" + accounts.Namespace + ":"
+func readAudit(file, text string, take func(*auditEvent)) error {
 	log, err := os.Open(file)
 	if err != nil {
 		return err
@@ -78,16 +103,14 @@ func readAudit(file string, accounts Accounts, take func(Request)) error {
 		if err != nil {
 			return err
 		}
-		if !bytes.Contains(line, []byte(users+accounts.Prefix)) {
+		if !bytes.Contains(line, []byte(text)) {
 			continue
 		}
 		var event auditEvent
 		if err := json.Unmarshal(line, &event); err != nil {
 			return err
 		}
-		if account, ok := strings.CutPrefix(event.User.Username, users); ok && strings.HasPrefix(account, accounts.Prefix) {
-			take(event.request(account))
-		}
+		take(&event)
 	}
 }
 
