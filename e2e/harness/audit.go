@@ -33,6 +33,7 @@ type auditEvent struct {
 	ObjectRef                *struct{ APIGroup, Resource, Subresource, Namespace string }
 	RequestURI               string
 	RequestReceivedTimestamp time.Time
+	StageTimestamp           time.Time
 	Annotations              map[string]string
 }
 
@@ -55,19 +56,14 @@ func (c *Cluster) RequestsOf(accounts Accounts, take func(Request)) error {
 	})
 }
 
-// Reviews calls take for each creation of a pod in a namespace up to now, with the time that webhooks took. It is
-// known of creations that took half a second or longer, and 0 for others.
-func (c *Cluster) Reviews(namespace string, take func(at time.Time, took time.Duration)) error {
+// PodCreations calls take for each creation of a pod in a namespace up to now, with the time that the API server took,
+// webhooks included.
+func (c *Cluster) PodCreations(namespace string, take func(at time.Time, took time.Duration)) error {
 	return c.eachEvent(`"namespace":"`+namespace+`"`, func(e *auditEvent) {
 		if e.Verb != "create" || e.ObjectRef == nil || e.ObjectRef.Resource != "pods" || e.ObjectRef.Subresource != "" || e.ObjectRef.Namespace != namespace {
 			return
 		}
-		took := time.Duration(0)
-		for _, kind := range []string{"mutating", "validating"} {
-			of, _ := time.ParseDuration(e.Annotations["apiserver.latency.k8s.io/"+kind+"-webhook"]) // 0 without the annotation
-			took += of
-		}
-		take(e.RequestReceivedTimestamp, took)
+		take(e.RequestReceivedTimestamp, e.StageTimestamp.Sub(e.RequestReceivedTimestamp))
 	})
 }
 

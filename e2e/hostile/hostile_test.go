@@ -113,21 +113,21 @@ func (v *victim) undisturbed(t *testing.T, attack func()) {
 	slow := after.slow - before.slow
 	t.Logf("pods of the user: %d created in %s at most, without the webhook %s; reviews of all namespaces: %d, %d longer than a second, %d failed; %d MiB stored",
 		count, longest.Round(time.Millisecond), unseen.Round(time.Millisecond), after.all-before.all, slow, after.failed-before.failed, after.stored>>20)
-	// A busy API server delays pods without the webhook, too. The rest of a delay is a review.
+	// Clients on a busy machine see delays without the webhook, too. The API server is not as busy if it is favored.
 	if longest > unseen+maxCreation || v.creations.err != nil {
 		t.Errorf("creation of a pod: at most %s, without the webhook %s: %v", longest, unseen, v.creations.err)
 	}
-	var reviewed int
-	var review time.Duration
-	require.NoError(t, cluster.Reviews(victimNamespace, func(at time.Time, took time.Duration) {
+	served := 0
+	longest = 0
+	require.NoError(t, cluster.PodCreations(victimNamespace, func(at time.Time, took time.Duration) {
 		if at.After(start) {
-			reviewed, review = reviewed+1, max(review, took)
+			served, longest = served+1, max(longest, took)
 		}
 	}))
-	t.Logf("reviews of pods of the user: %d, at most %s", reviewed, review)
-	require.NotZero(t, reviewed, "the audit log has no pods of the user")
-	if favored && review > maxCreation { // otherwise a review also waits for a processor that attackers use
-		t.Errorf("review of a pod: at most %s", review)
+	t.Logf("pods of the user, as the API server sees them: %d created in %s at most", served, longest)
+	require.NotZero(t, served, "the audit log has no pods of the user")
+	if favored && longest > maxCreation {
+		t.Errorf("creation of a pod: the API server took %s", longest)
 	}
 	require.Equal(t, before.failed, after.failed, "the API server did not reach the webhook")
 }
