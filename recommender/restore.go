@@ -84,6 +84,7 @@ func (l *Loop) readPages(ctx context.Context, now time.Time) map[checkpoint.Owne
 			l.Restored = checkpoint.History{}
 		}
 		maps.Copy(l.Restored, r.pages.History)
+		l.reportCheckpoints(ctx, r.pages.Problems)
 		l.Checkpoints.Saver.Know(r.pages.History)
 		maps.Copy(read, r.owners)
 		delete(l.restoring, namespace)
@@ -97,8 +98,8 @@ func (l *Loop) readPage(ctx context.Context, namespace string, now time.Time) (d
 	ctx, cancel := context.WithTimeout(ctx, time.Until(deadline)/2)
 	defer cancel()
 	r, loader := l.restoring[namespace], *l.loader
-	loader.Namespace, loader.Wanted = namespace, func(o checkpoint.Owner) bool { return r.owners[o] }
-	return loader.Next(ctx, &r.pages, now)
+	loader.Namespace = namespace
+	return loader.Next(ctx, &r.pages, func(o checkpoint.Owner) bool { return r.owners[o] }, now)
 }
 
 // unreadCheckpoints returns the VPAs that are new to the model and have checkpoints that another process

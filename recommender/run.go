@@ -139,25 +139,29 @@ func (l *Loop) load(ctx context.Context, clients *client.Clients, now func() tim
 		Client:    clients.VPA,
 		Namespace: l.Config.Kube.Namespace,
 		Shape:     l.Config.Aggregation.Store().Shape,
-		Wanted: func(o checkpoint.Owner) bool {
-			l.read[o] = l.Roster.Has(o.Namespace, o.VPA)
-			return l.read[o]
-		},
-		Ahead: l.Config.Aggregation.Ahead(l.Config.Gates.PerVPAConfig),
-		Report: func(object string, err error) {
-			result, message := "rejected", "Checkpoint cannot be used, its history is lost"
-			if errors.Is(err, checkpoint.ErrWindows) || errors.Is(err, checkpoint.ErrFuture) {
-				result, message = "mended", "Checkpoint is used, but not all of it as it is"
-			}
-			l.Metrics.checkpoints.WithLabelValues(result).Inc()
-			klog.FromContext(ctx).Error(err, message, "checkpoint", object)
-		},
+		Ahead:     l.Config.Aggregation.Ahead(l.Config.Gates.PerVPAConfig),
 	}
-	history, err := l.loader.LoadInTheEnd(ctx, now)
+	history, problems, err := l.loader.LoadInTheEnd(ctx, func(o checkpoint.Owner) bool {
+		l.read[o] = l.Roster.Has(o.Namespace, o.VPA)
+		return l.read[o]
+	}, now)
 	if err != nil {
 		return err
 	}
+	l.reportCheckpoints(ctx, problems)
 	l.Restored = history
 	l.Checkpoints.Saver.Know(history)
 	return nil
+}
+
+// reportCheckpoints logs and counts checkpoints that cannot be used, or only in part.
+func (l *Loop) reportCheckpoints(ctx context.Context, problems []checkpoint.Problem) {
+	for _, p := range problems {
+		result, message := "rejected", "Checkpoint cannot be used, its history is lost"
+		if errors.Is(p.Err, checkpoint.ErrWindows) || errors.Is(p.Err, checkpoint.ErrFuture) {
+			result, message = "mended", "Checkpoint is used, but not all of it as it is"
+		}
+		l.Metrics.checkpoints.WithLabelValues(result).Inc()
+		klog.FromContext(ctx).Error(p.Err, message, "checkpoint", p.Object)
+	}
 }

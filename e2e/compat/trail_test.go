@@ -54,13 +54,10 @@ func TestUpstreamReadsCheckpointsWithSketches(t *testing.T) {
 	require.NoError(t, err)
 	with.Status = *status
 	with.Status.LastUpdateTime = metav1.NewTime(now.Add(time.Hour))
-	loader := checkpoint.Loader{
-		Client: fake.NewSimpleClientset(through[v1.VerticalPodAutoscalerCheckpoint](t, with)), Shape: config.Shape,
-		Wanted: func(checkpoint.Owner) bool { return true },
-		Report: func(object string, err error) { t.Errorf("%s: %v", object, err) },
-	}
-	history, err := loader.Load(t.Context(), now.Add(2*time.Hour))
+	loader := checkpoint.Loader{Client: fake.NewSimpleClientset(through[v1.VerticalPodAutoscalerCheckpoint](t, with)), Shape: config.Shape}
+	history, problems, err := loader.Load(t.Context(), func(checkpoint.Owner) bool { return true }, now.Add(2*time.Hour))
 	require.NoError(t, err)
+	require.Empty(t, problems)
 	require.Nil(t, history[owner]["a"].Windows, "those of the status that we wrote")
 	require.Empty(t, history.Disown(owner, own))
 	again, err := sketch.Read(made.Needs, history.Sketches(owner)["a"], now, time.Hour)

@@ -129,7 +129,16 @@ func (s *Sources) server(address string) (Source, error) {
 	if err != nil {
 		return Source{}, err
 	}
-	return Source{Name: address, Dataset: client.Server(), Read: func(ctx context.Context, want Wanted) iter.Seq2[*replay.Recording, *trace.Problem] {
-		return prometheus.ReadArchive(ctx, client, s.Query, want)
-	}}, nil
+	return Source{Name: address, Dataset: client.Server(), Reader: archive{client, s.Query}}, nil
+}
+
+// archive reads recordings from a server.
+type archive struct {
+	client *prometheus.Client
+	query  prometheus.ArchiveQuery
+}
+
+// Read reads the recordings of the wanted containers.
+func (a archive) Read(ctx context.Context, want func(workload, container string) bool) iter.Seq2[*replay.Recording, *trace.Problem] {
+	return prometheus.ReadArchive(ctx, a.client, a.query, want)
 }

@@ -16,16 +16,17 @@ import (
 
 // Source is a file or a server that has recordings.
 type Source struct {
-	Name    string // as arguments name it
-	Dataset string // as results name it
-
-	// Read yields the recordings that are wanted, and problems. More than that may
-	// come where nothing is saved by reading less. It stops at the end of the context.
-	Read func(context.Context, Wanted) iter.Seq2[*replay.Recording, *trace.Problem]
+	Name    string // in arguments
+	Dataset string // in results
+	Reader
 }
 
-// Wanted reports whether a container is read; nil = all are.
-type Wanted func(workload, container string) bool
+// Reader reads recordings.
+type Reader interface {
+	// Read yields recordings and problems until the context ends, at least those of the containers that want returns
+	// true for. Nil: of all.
+	Read(ctx context.Context, want func(workload, container string) bool) iter.Seq2[*replay.Recording, *trace.Problem]
+}
 
 // Sources says how recordings are read.
 type Sources struct {
@@ -46,7 +47,7 @@ func (s *Sources) Find(args []string) ([]Source, error) {
 	var all []Source
 	for _, name := range slices.Compact(names) {
 		if !isAddress(name) {
-			all = append(all, file(name, s.Files))
+			all = append(all, newFile(name, s.Files))
 			continue
 		}
 		one, err := s.server(name)
@@ -137,27 +138,36 @@ func addresses(name string) ([]string, error) {
 	return found, nil
 }
 
-// file returns the source that is a file.
-func file(name string, o trace.Options) Source {
+// file reads a file with recordings.
+type file struct {
+	name, dataset string
+	options       trace.Options
+}
+
+// newFile returns the source that is a file.
+func newFile(name string, o trace.Options) Source {
 	dataset := filepath.Base(name)
-	return Source{Name: name, Dataset: dataset, Read: func(ctx context.Context, _ Wanted) iter.Seq2[*replay.Recording, *trace.Problem] {
-		return func(yield func(*replay.Recording, *trace.Problem) bool) {
-			content, err := os.Open(name)
-			if err != nil {
-				yield(nil, &trace.Problem{File: name, Text: fmt.Sprintf("cannot be opened: %v", err)})
+	return Source{Name: name, Dataset: dataset, Reader: file{name, dataset, o}}
+}
+
+// Read reads all recordings.
+func (f file) Read(ctx context.Context, _ func(workload, container string) bool) iter.Seq2[*replay.Recording, *trace.Problem] {
+	return func(yield func(*replay.Recording, *trace.Problem) bool) {
+		content, err := os.Open(f.name)
+		if err != nil {
+			yield(nil, &trace.Problem{File: f.name, Text: fmt.Sprintf("cannot be opened: %v", err)})
+			return
+		}
+		defer content.Close() //nolint:errcheck // it was only read
+		for r, problem := range trace.Read(content, f.dataset, f.options) {
+			if problem != nil {
+				problem.File = f.name
+			}
+			if ctx.Err() != nil || !yield(r, problem) {
 				return
 			}
-			defer content.Close() //nolint:errcheck // it was only read
-			for r, problem := range trace.Read(content, dataset, o) {
-				if problem != nil {
-					problem.File = name
-				}
-				if ctx.Err() != nil || !yield(r, problem) {
-					return
-				}
-			}
 		}
-	}}
+	}
 }
 
 // catalogue lists the recordings of a directory, and is none itself.

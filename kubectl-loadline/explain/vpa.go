@@ -107,16 +107,13 @@ func readVPA(ctx context.Context, client versioned.Interface, q inventory.Reques
 // historyFromCheckpoints returns the history of the containers of a VPA, by name.
 func historyFromCheckpoints(ctx context.Context, client versioned.Interface, q inventory.Request, a *vpaReport) (map[string]checkpoint.Past, error) {
 	owner := checkpoint.Owner{Namespace: q.Namespace, VPA: q.Name}
-	loader := checkpoint.Loader{
-		Client: client, Namespace: q.Namespace, Shape: usage.DefaultConfig().Shape,
-		Wanted: func(o checkpoint.Owner) bool { return o == owner },
-		Report: func(object string, err error) {
-			a.Problems = append(a.Problems, fmt.Sprintf("checkpoint %s: %v", object, err))
-		},
-	}
-	history, err := loader.Load(ctx, q.Now)
+	loader := checkpoint.Loader{Client: client, Namespace: q.Namespace, Shape: usage.DefaultConfig().Shape}
+	history, problems, err := loader.Load(ctx, func(o checkpoint.Owner) bool { return o == owner }, q.Now)
 	if err != nil {
 		return nil, err
+	}
+	for _, p := range problems {
+		a.Problems = append(a.Problems, fmt.Sprintf("checkpoint %s: %v", p.Object, p.Err))
 	}
 	if ref := a.VPA.Spec.TargetRef; ref != nil {
 		for _, f := range history.Disown(owner, target.RefKey(q.Namespace, ref)) {

@@ -64,6 +64,9 @@ func TestImageSurvivesTheObject(t *testing.T) {
 	require.Equal(t, want.CPU.Weights, p.Image().CPU.Weights)
 }
 
+// all wants the checkpoints of all VPAs.
+func all(Owner) bool { return true }
+
 func TestLoadTakesTheGoodAndReportsTheBad(t *testing.T) {
 	version, negative, bucket, total := object("web", "version", 5), object("web", "negative", 5), object("web", "bucket", 5), object("web", "total", 5)
 	version.Status.Version = "v4"
@@ -71,13 +74,13 @@ func TestLoadTakesTheGoodAndReportsTheBad(t *testing.T) {
 	bucket.Status.CPUHistogram.BucketWeights[176] = 1
 	total.Status.MemoryHistogram.TotalWeight = -1
 	b := newBench(object("web", "good", 5), object("not-ours", "good", 5), version, negative, bucket, total)
-	var bad []string
-	history, err := (&Loader{
-		Client: b.client, Shape: shape(),
-		Wanted: func(o Owner) bool { return o.VPA == "web" },
-		Report: func(object string, err error) { require.Error(t, err); bad = append(bad, object) },
-	}).Load(t.Context(), now())
+	history, problems, err := (&Loader{Client: b.client, Shape: shape()}).Load(t.Context(), func(o Owner) bool { return o.VPA == "web" }, now())
 	require.NoError(t, err)
+	var bad []string
+	for _, p := range problems {
+		require.Error(t, p.Err)
+		bad = append(bad, p.Object)
+	}
 	require.Len(t, history, 1)
 	require.Len(t, history[Owner{"ns", "web"}], 1)
 	require.EqualValues(t, 5, history[Owner{"ns", "web"}]["good"].Profile.Samples())
@@ -86,12 +89,9 @@ func TestLoadTakesTheGoodAndReportsTheBad(t *testing.T) {
 
 // Memory peaks may come in before the first CPU sample does.
 func TestACheckpointWithoutCPUSamplesIsLoaded(t *testing.T) {
-	history, err := (&Loader{
-		Client: newBench(object("web", "a", 0)).client, Shape: shape(),
-		Wanted: func(Owner) bool { return true },
-		Report: func(object string, err error) { t.Error(object, err) },
-	}).Load(t.Context(), now())
+	history, problems, err := (&Loader{Client: newBench(object("web", "a", 0)).client, Shape: shape()}).Load(t.Context(), all, now())
 	require.NoError(t, err)
+	require.Empty(t, problems)
 	p := history[Owner{"ns", "web"}]["a"].Profile
 	require.NotNil(t, p)
 	require.Zero(t, p.Samples())
@@ -101,7 +101,7 @@ func TestACheckpointWithoutCPUSamplesIsLoaded(t *testing.T) {
 func TestLoadFailsAsAWhole(t *testing.T) {
 	b := newBench(object("web", "good", 5))
 	b.client.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") })
-	_, err := (&Loader{Client: b.client, Shape: shape()}).Load(t.Context(), now())
+	_, _, err := (&Loader{Client: b.client, Shape: shape()}).Load(t.Context(), all, now())
 	require.EqualError(t, err, "list checkpoints: away")
 }
 
@@ -113,15 +113,15 @@ func TestLoadIsRepeatedUntilItSucceeds(t *testing.T) {
 			calls++
 			return calls < 4, nil, errors.New("away")
 		})
-		l := &Loader{Client: b.client, Shape: shape(), Wanted: func(Owner) bool { return true }}
-		history, err := l.LoadInTheEnd(t.Context(), now)
+		l := &Loader{Client: b.client, Shape: shape()}
+		history, _, err := l.LoadInTheEnd(t.Context(), all, now)
 		require.NoError(t, err)
 		require.Len(t, history, 1)
 		require.Equal(t, 4, calls)
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
 		calls = -1000
-		_, err = l.LoadInTheEnd(ctx, now)
+		_, _, err = l.LoadInTheEnd(ctx, all, now)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})
 }

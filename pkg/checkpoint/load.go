@@ -107,25 +107,25 @@ type Loader struct {
 	Client    versioned.Interface
 	Namespace string             // empty: all
 	Shape     usage.ProfileShape // of the profiles
-	Wanted    func(Owner) bool   // whose checkpoints are read
 	Ahead     Ahead
+}
 
-	// Report is called for each checkpoint that cannot be used, or not as it is:
-	// then the error is an ErrWindows or an ErrFuture.
-	Report func(object string, err error)
+// Problem is a checkpoint that cannot be used, or only in part: then the error is an ErrWindows or an ErrFuture.
+type Problem struct {
+	Object string // namespace/name
+	Err    error
 }
 
 // pageSize bounds what one answer holds: a checkpoint is some kilobytes.
 const pageSize = 500
 
-// Load reads all checkpoints once, in pages. One that cannot be used is
-// reported and left out. Should two hold the same container, the one written
-// last counts. An error means that the history is not complete.
-func (l *Loader) Load(ctx context.Context, now time.Time) (History, error) {
+// Load reads the checkpoints of the VPAs that want returns true for, in pages. Should two hold the same container,
+// the one written last counts. An error means that the history is not complete.
+func (l *Loader) Load(ctx context.Context, want func(Owner) bool, now time.Time) (History, []Problem, error) {
 	var pages Pages
 	for {
-		if done, err := l.Next(ctx, &pages, now); done || err != nil {
-			return pages.History, err
+		if done, err := l.Next(ctx, &pages, want, now); done || err != nil {
+			return pages.History, pages.Problems, err
 		}
 	}
 }
@@ -133,13 +133,14 @@ func (l *Loader) Load(ctx context.Context, now time.Time) (History, error) {
 // Pages holds the history of the pages that were read so far. The zero value is ready to use.
 type Pages struct {
 	History       History
+	Problems      []Problem
 	written       map[*usage.Profile]time.Time // time of the newest checkpoint of a profile
 	continueToken string                       // of the next page
 }
 
 // Next reads the next page and reports whether it was the last one. It can be called again after an error. If
 // the continue token has expired, the next call starts with the first page.
-func (l *Loader) Next(ctx context.Context, p *Pages, now time.Time) (done bool, err error) {
+func (l *Loader) Next(ctx context.Context, p *Pages, want func(Owner) bool, now time.Time) (done bool, err error) {
 	if p.History == nil {
 		*p = Pages{History: History{}, written: map[*usage.Profile]time.Time{}}
 	}
@@ -152,7 +153,9 @@ func (l *Loader) Next(ctx context.Context, p *Pages, now time.Time) (done bool, 
 		return false, fmt.Errorf("list checkpoints: %w", err)
 	}
 	for i := range page.Items {
-		l.add(p.History, p.written, &page.Items[i], now)
+		if c := &page.Items[i]; want(Owner{c.Namespace, c.Spec.VPAObjectName}) {
+			l.add(p, c, now)
+		}
 	}
 	p.continueToken = page.Continue
 	return p.continueToken == "", nil
@@ -162,47 +165,44 @@ func (l *Loader) Next(ctx context.Context, p *Pages, now time.Time) (done bool, 
 const retryPause = 10 * time.Second
 
 // LoadInTheEnd is Load, repeated until it succeeds or ctx ends.
-func (l *Loader) LoadInTheEnd(ctx context.Context, now func() time.Time) (History, error) {
+func (l *Loader) LoadInTheEnd(ctx context.Context, want func(Owner) bool, now func() time.Time) (History, []Problem, error) {
 	log := klog.FromContext(ctx)
 	for {
-		history, err := l.Load(ctx, now())
+		history, problems, err := l.Load(ctx, want, now())
 		if err == nil {
 			log.V(1).Info("History loaded from checkpoints", "vpas", len(history))
-			return history, nil
+			return history, problems, nil
 		}
 		if ctx.Err() == nil {
 			log.Error(err, "Cannot load the history, nothing is recommended until that works. Retrying", "after", retryPause)
 		}
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, nil, ctx.Err()
 		case <-time.After(retryPause):
 		}
 	}
 }
 
-func (l *Loader) add(history History, written map[*usage.Profile]time.Time, c *vpav1.VerticalPodAutoscalerCheckpoint, now time.Time) {
-	owner := Owner{c.Namespace, c.Spec.VPAObjectName}
-	if !l.Wanted(owner) {
-		return
-	}
+func (l *Loader) add(p *Pages, c *vpav1.VerticalPodAutoscalerCheckpoint, now time.Time) {
 	past, err := l.read(c, now)
 	if err != nil {
-		l.Report(c.Namespace+"/"+c.Name, err)
+		p.Problems = append(p.Problems, Problem{c.Namespace + "/" + c.Name, err})
 	}
 	if past.Profile == nil {
 		return
 	}
-	containers := history[owner]
+	owner := Owner{c.Namespace, c.Spec.VPAObjectName}
+	containers := p.History[owner]
 	if containers == nil {
 		containers = map[string]Past{}
-		history[owner] = containers
+		p.History[owner] = containers
 	}
-	if former, twice := containers[c.Spec.ContainerName]; twice && written[former.Profile].After(c.Status.LastUpdateTime.Time) {
+	if former, twice := containers[c.Spec.ContainerName]; twice && p.written[former.Profile].After(c.Status.LastUpdateTime.Time) {
 		return
 	}
 	containers[c.Spec.ContainerName] = past
-	written[past.Profile] = c.Status.LastUpdateTime.Time
+	p.written[past.Profile] = c.Status.LastUpdateTime.Time
 }
 
 // read returns what a checkpoint holds; there is no profile if it cannot be

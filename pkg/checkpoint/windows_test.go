@@ -177,10 +177,13 @@ func TestTimesFarAheadAreMendedAndTold(t *testing.T) {
 		stamp(right.Status.LastUpdateTime.Time), stamp(now().Add(25*time.Hour)), stamp(now().Add(time.Hour)))}
 	b := newBench(wrong, right)
 	said := map[string]string{}
-	history, err := (&Loader{Client: b.client, Shape: shape(), Wanted: func(Owner) bool { return true },
-		Ahead:  Ahead{Sample: time.Hour, CPU: 25 * time.Hour, Memory: 49 * time.Hour, Window: 25 * time.Hour},
-		Report: func(object string, err error) { require.ErrorIs(t, err, ErrFuture); said[object] = err.Error() }}).Load(t.Context(), now())
+	loader := Loader{Client: b.client, Shape: shape(), Ahead: Ahead{Sample: time.Hour, CPU: 25 * time.Hour, Memory: 49 * time.Hour, Window: 25 * time.Hour}}
+	history, problems, err := loader.Load(t.Context(), all, now())
 	require.NoError(t, err)
+	for _, p := range problems {
+		require.ErrorIs(t, p.Err, ErrFuture)
+		said[p.Object] = p.Err.Error()
+	}
 	require.Len(t, said, 1)
 	for _, field := range []string{"status.lastSampleStart", "status.cpuHistogram.referenceTimestamp", "status.memoryHistogram.referenceTimestamp", OpenWindows} {
 		require.Contains(t, said["ns/web-a"], field)

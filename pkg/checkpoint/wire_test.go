@@ -55,9 +55,11 @@ func wire(t *testing.T) versioned.Interface {
 func TestUnreadableWeightsOnTheWireBlockNoOtherCheckpoint(t *testing.T) {
 	client := wire(t)
 	reported := map[string]error{}
-	history, err := (&Loader{Client: client, Shape: shape(), Wanted: func(Owner) bool { return true },
-		Report: func(object string, err error) { reported[object] = err }}).Load(t.Context(), now())
+	history, problems, err := (&Loader{Client: client, Shape: shape()}).Load(t.Context(), all, now())
 	require.NoError(t, err)
+	for _, p := range problems {
+		reported[p.Object] = p.Err
+	}
 	require.Len(t, history[Owner{"ns", "web"}], 2)
 	require.Len(t, reported, 1)
 	require.ErrorContains(t, reported["ns/web-b"], "status.cpuHistogram.bucketWeights cannot be read")

@@ -10,26 +10,17 @@ import (
 // NamespaceTime is the time of workers that a namespace may use before all others had a turn.
 const NamespaceTime = 2 * time.Second
 
-// Work configures how Run processes items.
-type Work[T any] struct {
-	Workers   int
-	Namespace func(T) string
-	// May reports whether an item may be started. After the first false nothing is started.
-	May func(T) bool
-	// Do is called with the number of the worker, from 0, so that each can have memory of its own.
-	Do func(worker int, item T)
-}
-
 // Run processes items in order, each as soon as a worker is free. The items of a namespace that has
 // used NamespaceTime wait until those of all other namespaces are done. Then each namespace gets
-// its time again. Run returns the items that were not started.
-func Run[T any](items []T, w Work[T]) (left []T) {
-	q := queue[T]{Work: w, items: items, began: time.Now(), namespaces: map[string]*usage{}}
+// its time again. After may has returned false for an item, nothing is started. do gets the number of the worker, from 0.
+// Run returns the items that were not started.
+func Run[T any](items []T, workers int, namespace func(T) string, may func(T) bool, do func(worker int, item T)) (left []T) {
+	q := queue[T]{namespace: namespace, may: may, items: items, began: time.Now(), namespaces: map[string]*usage{}}
 	var all sync.WaitGroup
-	for worker := range min(w.Workers, len(items)) {
+	for worker := range min(workers, len(items)) {
 		all.Go(func() {
 			for item, u, ok := q.take(); ok; item, u, ok = q.take() {
-				w.Do(worker, item)
+				do(worker, item)
 				q.done(u)
 			}
 		})
@@ -55,7 +46,8 @@ func RoundRobin[T any](items []T, namespace func(T) string) []T {
 
 // queue is the items that Run has not started.
 type queue[T any] struct {
-	Work[T]
+	namespace func(T) string
+	may       func(T) bool
 
 	mu         sync.Mutex
 	began      time.Time
@@ -87,7 +79,7 @@ func (q *queue[T]) take() (item T, u *usage, ok bool) {
 			}
 		}
 		item = q.items[0]
-		namespace := q.Namespace(item)
+		namespace := q.namespace(item)
 		if u = q.namespaces[namespace]; u == nil {
 			u = &usage{}
 			q.namespaces[namespace] = u
@@ -96,7 +88,7 @@ func (q *queue[T]) take() (item T, u *usage, ok bool) {
 			q.items, q.deferred = q.items[1:], append(q.deferred, item)
 			continue
 		}
-		if !q.May(item) {
+		if !q.may(item) {
 			q.ended = true
 			break
 		}

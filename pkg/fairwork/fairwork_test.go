@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// twoWorkers returns work of one namespace for two workers.
-func twoWorkers(may func(int) bool, do func(worker, item int)) Work[int] {
-	return Work[int]{Workers: 2, Namespace: func(int) string { return "" }, May: may, Do: do}
+// runTwo runs items of one namespace with two workers.
+func runTwo(items []int, may func(int) bool, do func(worker, item int)) []int {
+	return Run(items, 2, func(int) string { return "" }, may, do)
 }
 
 func TestRun_StartsItemsInOrderUntilMayRefuses(t *testing.T) {
@@ -21,26 +21,26 @@ func TestRun_StartsItemsInOrderUntilMayRefuses(t *testing.T) {
 		var begun []int
 		workers := map[int]bool{}
 		start := time.Now()
-		left := Run([]int{0, 1, 2, 3, 4, 5, 6}, twoWorkers(func(i int) bool { return i != 5 }, func(worker, item int) {
+		left := runTwo([]int{0, 1, 2, 3, 4, 5, 6}, func(i int) bool { return i != 5 }, func(worker, item int) {
 			mu.Lock()
 			begun, workers[worker] = append(begun, item), true
 			mu.Unlock()
 			time.Sleep(time.Second)
-		}))
+		})
 		require.Equal(t, []int{5, 6}, left)
 		require.ElementsMatch(t, []int{0, 1, 2, 3, 4}, begun)
 		require.ElementsMatch(t, []int{0, 1}, begun[:2])
 		require.Len(t, workers, 2)
 		require.Equal(t, 3*time.Second, time.Since(start), "two at a time")
 	})
-	require.Empty(t, Run(nil, twoWorkers(func(int) bool { return true }, func(int, int) { t.Error("there is nothing to do") })))
+	require.Empty(t, runTwo(nil, func(int) bool { return true }, func(int, int) { t.Error("there is nothing to do") }))
 }
 
 func TestRun_StuckWorkerDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		done := 0
-		require.Empty(t, Run(make([]int, 9), twoWorkers(func(int) bool { return true }, func(worker, _ int) {
+		require.Empty(t, runTwo(make([]int, 9), func(int) bool { return true }, func(worker, _ int) {
 			if mu.Lock(); done == 0 {
 				done++
 				mu.Unlock()
@@ -50,7 +50,7 @@ func TestRun_StuckWorkerDelaysNoOther(t *testing.T) {
 			done++
 			mu.Unlock()
 			time.Sleep(time.Second)
-		})))
+		}))
 		require.Equal(t, 9, done)
 	})
 }
@@ -80,15 +80,14 @@ func TestRun_NoNamespaceDelaysOthers(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var mu sync.Mutex
 				start, last, count := time.Now(), map[string]time.Duration{}, 0
-				require.Empty(t, Run(tc.items, Work[item]{
-					Workers: tc.workers, Namespace: func(i item) string { return i.namespace }, May: func(item) bool { return true },
-					Do: func(_ int, i item) {
+				require.Empty(t, Run(tc.items, tc.workers, func(i item) string { return i.namespace }, func(item) bool { return true },
+					func(_ int, i item) {
 						time.Sleep(i.takes)
 						mu.Lock()
 						defer mu.Unlock()
 						last[i.namespace] = time.Since(start)
 						count++
-					}}))
+					}))
 				require.Equal(t, len(tc.items), count)
 				for namespace, within := range tc.within {
 					require.LessOrEqual(t, last[namespace], within, namespace)

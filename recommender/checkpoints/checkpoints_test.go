@@ -272,9 +272,9 @@ func TestForeignAnnotationsStay(t *testing.T) {
 }
 
 func (b bench) load(t *testing.T) checkpoint.History {
-	history, err := (&checkpoint.Loader{Client: b.client, Shape: shape(), Wanted: func(checkpoint.Owner) bool { return true },
-		Report: func(object string, err error) { t.Error(object, err) }}).Load(t.Context(), now())
+	history, problems, err := (&checkpoint.Loader{Client: b.client, Shape: shape()}).Load(t.Context(), func(checkpoint.Owner) bool { return true }, now())
 	require.NoError(t, err)
+	require.Empty(t, problems)
 	return history
 }
 

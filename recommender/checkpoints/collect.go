@@ -51,11 +51,9 @@ func (s *Saver) Collect(ctx context.Context, disposition func(*vpav1.VerticalPod
 	}
 	deleted := 0
 	var problems []error
-	left := fairwork.Run(obsolete, fairwork.Work[*vpav1.VerticalPodAutoscalerCheckpoint]{
-		Workers:   1,
-		Namespace: func(c *vpav1.VerticalPodAutoscalerCheckpoint) string { return c.Namespace },
-		May:       func(*vpav1.VerticalPodAutoscalerCheckpoint) bool { return ctx.Err() == nil },
-		Do: func(_ int, c *vpav1.VerticalPodAutoscalerCheckpoint) {
+	left := fairwork.Run(obsolete, 1, (*vpav1.VerticalPodAutoscalerCheckpoint).GetNamespace,
+		func(*vpav1.VerticalPodAutoscalerCheckpoint) bool { return ctx.Err() == nil },
+		func(_ int, c *vpav1.VerticalPodAutoscalerCheckpoint) {
 			err := s.Client.AutoscalingV1().VerticalPodAutoscalerCheckpoints(c.Namespace).Delete(ctx, c.Name,
 				metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &c.UID}})
 			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
@@ -64,8 +62,7 @@ func (s *Saver) Collect(ctx context.Context, disposition func(*vpav1.VerticalPod
 			}
 			delete(kept, name{c.Namespace, c.Name})
 			deleted++
-		},
-	})
+		})
 	s.forget(kept)
 	if len(left) > 0 {
 		problems = append(problems, fmt.Errorf("leave %d checkpoints for the next iteration: %w", len(left), errLate))

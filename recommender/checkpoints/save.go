@@ -172,35 +172,32 @@ func (s *Saver) Save(ctx context.Context, vpas []*model.VPA, scope Scope, now ti
 	var result Result
 	var mu sync.Mutex
 	started, limited := 0, map[string]bool{} // namespaces, which wait for the next pass
-	turns := fairwork.Work[*model.VPA]{
-		Workers:   s.Workers,
-		Namespace: func(v *model.VPA) string { return v.Object.Namespace },
-		May: func(v *model.VPA) bool {
-			late := !time.Now().Before(deadline) || !v.Saved.Urgent && s.yields(time.Since(began), s.share(idle, v, scope, now))
-			if ctx.Err() != nil || started >= s.Workers && late {
-				return false
-			}
-			started++
-			return true
-		},
-		Do: func(_ int, v *model.VPA) {
-			mu.Lock()
-			r, skip := Result{Late: 1}, limited[v.Object.Namespace]
-			mu.Unlock()
-			if !skip {
-				r = s.saveOne(ctx, v, now)
-			}
-			mu.Lock()
-			result.add(r)
-			if r.limited {
-				limited[v.Object.Namespace] = true
-			}
-			mu.Unlock()
-			s.Health.Tick()
-		},
+	namespace := func(v *model.VPA) string { return v.Object.Namespace }
+	may := func(v *model.VPA) bool {
+		late := !time.Now().Before(deadline) || !v.Saved.Urgent && s.yields(time.Since(began), s.share(idle, v, scope, now))
+		if ctx.Err() != nil || started >= s.Workers && late {
+			return false
+		}
+		started++
+		return true
+	}
+	do := func(_ int, v *model.VPA) {
+		mu.Lock()
+		r, skip := Result{Late: 1}, limited[v.Object.Namespace]
+		mu.Unlock()
+		if !skip {
+			r = s.saveOne(ctx, v, now)
+		}
+		mu.Lock()
+		result.add(r)
+		if r.limited {
+			limited[v.Object.Namespace] = true
+		}
+		mu.Unlock()
+		s.Health.Tick()
 	}
 	for _, class := range s.classes(scope, now) {
-		result.Late += len(fairwork.Run(class, turns))
+		result.Late += len(fairwork.Run(class, s.Workers, namespace, may, do))
 	}
 	result.Err, result.Full = errors.Join(result.problems...), errors.Join(result.full...)
 	return result

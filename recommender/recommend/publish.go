@@ -165,17 +165,14 @@ func (p *Publisher) work(ctx context.Context, jobs []job, now time.Time, span ti
 	for i := range workers {
 		workers[i].scratch = usage.NewProfile(p.Advisor.Shape)
 	}
-	left := fairwork.Run(jobs, fairwork.Work[job]{
-		Workers:   p.Workers,
-		Namespace: func(j job) string { return j.vpa.Object.Namespace },
-		May:       func(job) bool { return ctx.Err() == nil && time.Since(began) < span },
-		Do: func(w int, j job) {
+	left := fairwork.Run(jobs, p.Workers, func(j job) string { return j.vpa.Object.Namespace },
+		func(job) bool { return ctx.Err() == nil && time.Since(began) < span },
+		func(w int, j job) {
 			last := &j.vpa.Published
 			last.Tried, last.Rushed = now, time.Since(began) >= span/boundsShare && p.Tolerance > 0
 			p.publishOne(ctx, j, &workers[w], now)
 			p.Health.Tick()
-		},
-	})
+		})
 	for _, j := range left {
 		j.vpa.Published.Done, j.vpa.Published.Inputs = false, j.seen
 		p.Results.WithLabelValues(string(late)).Inc()

@@ -82,16 +82,14 @@ func (w *run) runLate(ctx context.Context) {
 		return rank
 	}
 	slices.SortStableFunc(all, func(a, b lateWrite) int { return cmp.Compare(rank(a), rank(b)) })
-	left := fairwork.Run(all, fairwork.Work[lateWrite]{
-		Workers:   1,
-		Namespace: func(late lateWrite) string { return late.about.Namespace },
-		May: func(lateWrite) bool {
+	left := fairwork.Run(all, 1, func(late lateWrite) string { return late.about.Namespace },
+		func(lateWrite) bool {
 			if w.OOMKills != nil && time.Since(checked) >= lateTime {
 				w.done.Interrupted, checked = w.OOMKills.Waiting(ctx), time.Now()
 			}
 			return !ended && !w.done.Interrupted
 		},
-		Do: func(_ int, late lateWrite) {
+		func(_ int, late lateWrite) {
 			turn := fairwork.Turn(ctx, maxLateTurnTime)
 			served[late.about.Namespace] = true
 			if ended = !late.do(turn); ended {
@@ -99,8 +97,7 @@ func (w *run) runLate(ctx context.Context) {
 			} else if fairwork.Used(turn) < fairwork.NamespaceTime {
 				delete(w.slow, late.about.Namespace)
 			}
-		},
-	})
+		})
 	for namespace := range served {
 		delete(w.unserved, namespace)
 	}

@@ -84,16 +84,14 @@ func (h *Holds) storeDeferred(ctx context.Context, all []*Hold) {
 		all = slices.Concat(all[next:], all[:next])
 	}
 	written := 0
-	fairwork.Run(fairwork.RoundRobin(all, namespace), fairwork.Work[*Hold]{
-		Workers: 1, Namespace: namespace,
-		May: func(*Hold) bool { return written < maxDeferredWrites && ctx.Err() == nil },
-		Do: func(_ int, one *Hold) {
+	fairwork.Run(fairwork.RoundRobin(all, namespace), 1, namespace,
+		func(*Hold) bool { return written < maxDeferredWrites && ctx.Err() == nil },
+		func(_ int, one *Hold) {
 			if h.limited[namespace(one)] {
 				return // the next iteration tries again
 			}
 			written++
 			h.lastStored = namespace(one)
 			_ = h.store(ctx, one) // a failure is logged, and the next iteration tries again
-		},
-	})
+		})
 }
