@@ -6,15 +6,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/reason"
-	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/explanation"
+	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/updater/actuate"
-	"loadline.dev/loadline/updater/plan"
 	"loadline.dev/loadline/updater/policies"
 	"loadline.dev/loadline/updater/report"
 	"loadline.dev/loadline/updater/rollouts"
@@ -22,20 +21,24 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// explainer explains pods by the caches and the last iteration. It changes nothing, and runs beside the loop, for one
-// request at a time.
+// explainer explains pods by the caches and the last iteration. It changes nothing, and runs beside the loop.
 type explainer struct {
-	reader   *snapshot.Reader // not that of the loop
+	reader   *snapshot.Reader
 	policies *policies.Resolver
-	rollouts *rollouts.Reader
+	rollouts *rollouts.Rollouts
 	sharing  *shares.Sharing
 	skips    *report.Skips
-	plan     disruption.Config
+	dryRun   bool
 	clock    actuate.Clock // nil: time.Now
 }
 
 // Explain explains a pod, as *explanation.Pod.
-func (e *explainer) Explain(ctx context.Context, namespace, name string) (any, error) {
+func (e *explainer) Explain(ctx context.Context, namespace, name string) (answer any, err error) {
+	err = serving.Guard(func() error { answer, err = e.explain(ctx, namespace, name); return err })
+	return answer, err
+}
+
+func (e *explainer) explain(ctx context.Context, namespace, name string) (*explanation.Pod, error) {
 	if !e.reader.Namespaces.Serves(namespace) {
 		return nil, explanation.ErrUnknown
 	}
@@ -43,38 +46,63 @@ func (e *explainer) Explain(ctx context.Context, namespace, name string) (any, e
 	if err != nil {
 		return nil, explanation.ErrUnknown
 	}
-	skip, known := e.skips.Of(string(pod.UID))
-	if !known {
-		return nil, explanation.ErrNotReady
-	}
-	answer := &explanation.Pod{Namespace: namespace, Name: name, UID: string(pod.UID), Skip: explanation.NewSkip(skip), Share: e.sharing.Explain(pod.UID)}
-	if note, err := convert.NotedChange(pod); err == nil {
-		answer.Changed = note.At
-	}
-	vpa, found, err := e.reader.Controlling(ctx, pod, true)
+	skip, last := e.skips.Of(string(pod.UID))
 	switch {
-	case err != nil:
-		return nil, fmt.Errorf("find the VPA of the pod: %w", err)
-	case !found:
+	case last.At.IsZero() && last.Waiting != "":
+		return nil, fmt.Errorf("%w: %s", explanation.ErrNotReady, last.Waiting)
+	case last.At.IsZero():
+		return nil, explanation.ErrNotReady
+	case skip == "" && pod.DeletionTimestamp != nil:
+		skip = reason.Terminating
+	case skip == "" && last.Waiting == "" && pod.CreationTimestamp.After(last.At):
+		last.Waiting = "the pod is newer than the last iteration"
+	}
+	answer := &explanation.Pod{Namespace: namespace, Name: name, UID: string(pod.UID), AsOf: last.At.UTC(), Waiting: last.Waiting, DryRun: e.dryRun,
+		Skip: explanation.NewSkip(skip), Share: e.sharing.Explain(pod.UID)}
+	if note, err := convert.NotedChange(pod); err == nil {
+		answer.Changed = note.At.UTC()
+	}
+	vpa, found, err := e.vpa(ctx, pod)
+	if err != nil {
+		answer.Problem = fmt.Sprintf("find the VPA of the pod: %v", err)
+	}
+	if !found {
+		if answer.Skip == nil && err == nil {
+			answer.Skip = explanation.NewSkip(reason.NoVPA)
+		}
 		answer.Containers = explanation.Containers(new(convert.RunningPod(pod, nil, policy.Rules{}, policy.Ranges{})))
 		return answer, nil
 	}
-	vpa.Outdated = e.reader.Generations.Outdated(vpa.Object)
-	answer.VPA, answer.Mode = vpa.Object.Name, string(convert.Mode(vpa.Object))
-	return answer, e.explainVPA(ctx, answer, pod, vpa)
+	e.explainVPA(ctx, answer, pod, vpa)
+	return answer, nil
+}
+
+// vpa returns the VPA that controls a pod.
+func (e *explainer) vpa(ctx context.Context, pod *corev1.Pod) (snapshot.VPA, bool, error) {
+	// Owners of custom kinds are requested from the API server, so not for pods that no VPA can control.
+	all, err := e.reader.VPAs.VerticalPodAutoscalers(pod.Namespace).List(labels.Everything())
+	if err != nil || len(all) == 0 {
+		return snapshot.VPA{}, false, err
+	}
+	vpa, found, err := e.reader.Controlling(ctx, pod, true)
+	if found {
+		vpa.Outdated = e.reader.Generations.Outdated(vpa.Object)
+	}
+	return vpa, found, err
 }
 
 // explainVPA adds what VPA and policy decide.
-func (e *explainer) explainVPA(ctx context.Context, answer *explanation.Pod, pod *corev1.Pod, vpa snapshot.VPA) error {
+func (e *explainer) explainVPA(ctx context.Context, answer *explanation.Pod, pod *corev1.Pod, vpa snapshot.VPA) {
 	now := time.Now()
 	if e.clock != nil {
 		now = e.clock.Now()
 	}
 	vpas := []snapshot.VPA{vpa}
-	all := e.policies.Resolve(ctx, vpas, now)
-	effective := &all[0]
+	effective := e.policies.Resolve(ctx, vpas, now)[0]
+	answer.VPA, answer.Mode = vpa.Object.Name, string(convert.Mode(vpa.Object))
 	answer.Containers = explanation.Containers(new(vpas[0].Pod(pod)))
-	answer.WithoutShared()
+	mark, _ := convert.Shared(pod)
+	answer.WithoutShared(mark)
 	switch {
 	case answer.Skip != nil:
 	case effective.Skip != "":
@@ -83,25 +111,7 @@ func (e *explainer) explainVPA(ctx context.Context, answer *explanation.Pod, pod
 		answer.Skip = explanation.NewSkip(reason.ModeOff)
 	}
 	if p := effective.Decision.Policy; p != nil {
-		answer.Rollout = &explanation.Rollout{Policy: p.Name, Mode: effective.Decision.Mode.String()}
+		progress := e.rollouts.Progress(vpa.Key())
+		answer.Rollout = &explanation.Rollout{Policy: p.Name, Mode: effective.Decision.Mode.String(), Phase: progress.Phase, Canary: progress.Canary, Next: progress.Next}
 	}
-	if effective.Policy == nil {
-		return nil
-	}
-	pods, err := e.reader.ReadPods(ctx, vpas, []snapshot.Scope{snapshot.States})
-	if err != nil {
-		return err
-	}
-	view := plan.NewView(ctx, vpas, all, &pods, e.reader.PerVPAConfig)
-	if len(view.VPAs) == 0 {
-		return nil
-	}
-	state, err := e.policies.Records.State(effective.Workload)
-	if err != nil {
-		return fmt.Errorf("read the record of the workload: %w", err)
-	}
-	held := rollout.Hold(state, e.rollouts.Workload(&view.VPAs[0], view.States[0], effective, e.plan, now), effective.Settings, now)
-	r := answer.Rollout
-	r.Phase, r.Canary, r.Next = held.State.Phase, held.Canary, held.Next
-	return nil
 }

@@ -2,6 +2,7 @@ package updater
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"os"
 	"sync"
@@ -14,6 +15,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/explanation"
 )
 
@@ -113,6 +115,7 @@ func TestExplainPod_UnknownPod(t *testing.T) {
 func TestExplainPod_RunsBesideTheLoop(t *testing.T) {
 	w := newSharing(t, 4, on())
 	w.pass(noon)
+	w.explainer.clock = nil // that of the test is not for goroutines
 	stop, ended := make(chan struct{}), make(chan error, 1)
 	var explaining sync.WaitGroup
 	explaining.Go(func() {
@@ -135,4 +138,51 @@ func TestExplainPod_RunsBesideTheLoop(t *testing.T) {
 	close(stop)
 	explaining.Wait()
 	require.NoError(t, <-ended)
+}
+
+func TestExplainPod_NamesWhyNothingIsChanged(t *testing.T) {
+	w := newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 1)...)
+	alive := false
+	w.loop.alive = func(context.Context, time.Time) (bool, error) { return alive, nil }
+	w.pass(noon)
+	_, err := w.explainer.Explain(t.Context(), "shop", "web-1-0")
+	require.ErrorIs(t, err, explanation.ErrNotReady)
+	require.ErrorContains(t, err, "the admission controller does not show that it works")
+	alive = true
+	w.pass(noon.Add(time.Minute))
+	require.Empty(t, w.explain("web-1-0").Waiting)
+	alive = false
+	w.pass(noon.Add(2 * time.Minute))
+	e := w.explain("web-1-0")
+	require.Equal(t, noon.Add(time.Minute), e.AsOf)
+	require.Contains(t, e.Waiting, "the admission controller does not show that it works")
+}
+
+func TestExplainPod_NewAndTerminatingPods(t *testing.T) {
+	w := newWorld(t, Default(), append(deployment(3, func(p *corev1.Pod) {
+		if p.Name == "web-1-1" {
+			p.DeletionTimestamp, p.Finalizers = &metav1.Time{Time: noon}, []string{"example.com/wait"}
+		}
+	}), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
+	w.pass(noon)
+	require.Equal(t, reason.Terminating, w.explain("web-1-1").Skip.Reason)
+	pod := w.pod("web-1-0").DeepCopy()
+	pod.Name, pod.UID, pod.CreationTimestamp = "web-1-3", "uid-3", metav1.NewTime(noon.Add(time.Second))
+	_, err := w.kube.CoreV1().Pods("shop").Create(t.Context(), pod, metav1.CreateOptions{})
+	require.NoError(t, err)
+	w.await("the pod", func(*corev1.Pod) bool { return true }, pod.Name)
+	require.Contains(t, w.explain(pod.Name).Waiting, "newer than the last iteration")
+}
+
+// A policy that shares CPU has pods beside those of one that shares memory.
+func TestExplainPod_SharesOnlyItsResources(t *testing.T) {
+	second := on(func(s *loadlinev1alpha1.SizingPolicySpec) {
+		s.Namespaces.Names, s.Sharing.Resources = []string{"pay"}, []corev1.ResourceName{"cpu", "memory"}
+	})
+	second.Name = "pay"
+	w := shareWith(t, Default(), append(append(peakingPods(2, unlimited), peaking(), on(), second), paying()...)...)
+	w.pass(noon)
+	e := w.explain("web-1-0")
+	require.NotNil(t, e.Share.CPU)
+	require.Nil(t, e.Share.Memory)
 }

@@ -53,6 +53,7 @@ type iteration struct {
 	shares   shares.Division
 	holds    *rollouts.Holds
 	plan     disruption.Result
+	skips    []disruption.Skip // before the plan runs
 	scores   scores
 }
 
@@ -67,6 +68,7 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 	it, err := l.read(ctx, now, watch.Step)
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Skipping iteration: failed to read the caches")
+		l.skips.Wait("the updater cannot read its caches: " + err.Error())
 		return
 	}
 	l.rounds.Run(ctx, it.input(), now) // 5. a round of sharing every five minutes
@@ -108,6 +110,7 @@ func (l *Loop) decide(ctx context.Context, it *iteration, now time.Time) {
 
 // run runs the plan, and records its attempts.
 func (l *Loop) run(ctx context.Context, it *iteration, s *shares.Division, kills actuate.OOMKills, now time.Time) actuate.Done {
+	it.skips = it.skipped()
 	it.scores = l.newScores(it)
 	done := l.runner.Run(ctx, &actuate.Plan{Result: it.plan, VPAs: it.vpas, Holds: it.holds, Shares: s, OOMKills: kills}, now)
 	for i := range done.Attempts {
@@ -160,6 +163,9 @@ func (l *Loop) webhookAlive(ctx context.Context, now time.Time) bool {
 	case !alive:
 		klog.FromContext(ctx).Info("Pass skipped: the admission controller has not shown for a while that it works, so evicted pods might come back unchanged")
 		l.metrics.NoHeartbeat("invalid")
+	}
+	if err != nil || !alive {
+		l.skips.Wait("the admission controller does not show that it works, so evicted pods might come back unchanged")
 	}
 	return err == nil && alive
 }

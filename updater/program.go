@@ -108,7 +108,7 @@ func newProgram(ctx context.Context, config *Config, d dependencies, replaced ov
 		return nil, err
 	}
 	d.metrics.cacheAges.Show(c.freshness.Ages)
-	explain := &explainer{reader: c.reader(config), policies: resolver, rollouts: c.workloads(), sharing: sharing, skips: &loop.skips, plan: config.planning(), clock: replaced.clock}
+	explain := &explainer{reader: c.reader(config), policies: resolver, rollouts: loop.rollouts, sharing: sharing, skips: &loop.skips, dryRun: config.DryRun, clock: replaced.clock}
 	return &program{config: config, caches: c, loop: loop, explainer: explain, rises: rises, boosts: boosts, observer: observer, nodeLoad: nodeLoad, stopEvents: stopEvents},
 		errors.Join(d.metrics.writes.WatchPods(pods.Informer()), boosts.Watch(pods.Informer()), observer.Watch(pods.Informer()))
 }

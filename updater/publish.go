@@ -60,7 +60,7 @@ func (l *Loop) newScores(it *iteration) scores {
 			s.of(a.Subject).Updatable++
 		}
 	}
-	for _, skip := range it.skipped(nil) {
+	for _, skip := range it.skips {
 		if skip.Reason != reason.BudgetSpent {
 			continue
 		}
@@ -75,15 +75,15 @@ func (l *Loop) newScores(it *iteration) scores {
 	return s
 }
 
-// skipped returns the skipped pods, with those that were skipped after the plan.
-func (it *iteration) skipped(later []disruption.Skip) []disruption.Skip {
+// skipped returns the pods that the iteration skips before its plan runs.
+func (it *iteration) skipped() []disruption.Skip {
 	all := append(append(it.plan.Skipped, it.pods.Skipped...), it.view.Skipped...)
 	for i := range it.plan.Actions {
 		if a := &it.plan.Actions[i]; a.Skip != "" {
 			all = append(all, disruption.Skip{Subject: a.Subject, Reason: a.Skip})
 		}
 	}
-	return append(all, later...)
+	return all
 }
 
 // logProblems logs the panics of the planner.
@@ -174,12 +174,12 @@ func (l *Loop) record(it *iteration, a *actuate.Attempt, now time.Time) {
 
 // publish reports the skipped pods of an iteration, and publishes its metrics.
 func (l *Loop) publish(ctx context.Context, it *iteration, later []disruption.Skip, now time.Time) {
-	all := it.skipped(later)
-	l.reportSkips(ctx, it, all, now)
+	it.skips = append(it.skips, later...)
+	l.reportSkips(ctx, it, now)
 	l.reportTally(it, now)
 	counts := map[reason.Reason]int{reason.NoVPA: it.pods.NoVPA}
-	for i := range all {
-		counts[all[i].Reason]++
+	for i := range it.skips {
+		counts[it.skips[i].Reason]++
 	}
 	l.metrics.Publish(it.scores.order, counts)
 	for name := range l.counted {
@@ -194,16 +194,16 @@ func (l *Loop) publish(ctx context.Context, it *iteration, later []disruption.Sk
 }
 
 // reportSkips logs skipped pods and writes events about them.
-func (l *Loop) reportSkips(ctx context.Context, it *iteration, all []disruption.Skip, now time.Time) {
-	for i := range all {
-		if s := &all[i]; s.Reason == reason.Infeasible {
+func (l *Loop) reportSkips(ctx context.Context, it *iteration, now time.Time) {
+	for i := range it.skips {
+		if s := &it.skips[i]; s.Reason == reason.Infeasible {
 			l.metrics.Infeasible(it.scores.of(s.Subject))
 			if pod := snapshot.CurrentPod(l.reader.Pods, s.Subject); pod != nil {
 				l.runner.Executor.NotResizable(ctx, pod)
 			}
 		}
 	}
-	changed, events := l.skips.Report(ctx, all, now)
+	changed, events := l.skips.Report(ctx, it.skips, now)
 	l.runner.Executor.Skipped(changed)
 	left := report.MaxEvents // after a start all are new
 	for i := range changed {

@@ -100,7 +100,7 @@ func work(ctx context.Context, config *Config, d dependencies, health *serving.H
 	}
 	explain.skips.Serve(&p.loop.skips)
 	explain.pods.Serve(p.explainer)
-	defer explain.pods.Stop()
+	defer func() { explain.pods.Stop(); explain.skips.Serve(nil) }()
 	p.run(ctx, health)
 	return ctx.Err()
 }

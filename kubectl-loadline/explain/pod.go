@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes"
@@ -28,6 +29,7 @@ import (
 	"loadline.dev/loadline/pkg/explanation"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/printable"
 )
 
@@ -41,6 +43,7 @@ type podReport struct {
 	Unanswered string         // why the updater did not explain the pod
 	Events     []corev1.Event // of the updater, newest first
 	Problems   []string
+	unknownVPA string // why the VPA cannot be read; empty: it can
 }
 
 // explainPod reads a pod and its VPA, and queries the updater.
@@ -55,18 +58,41 @@ func explainPod(ctx context.Context, own versioned.Interface, q inventory.Reques
 	}
 	a := readPod(ctx, reader, pod)
 	a.Problems = append(a.Problems, reader.Problems...)
-	switch answer, err := programs.ExplainPod(ctx, q.Kube, q.Programs, pod.Namespace, pod.Name, q.Now); {
-	case err != nil:
-		a.Unanswered = err.Error()
-	case answer.UID != string(pod.UID):
-		a.Unanswered = "the updater does not know this pod yet"
-	default:
-		a.Explained = *answer
+	a.query(ctx, q)
+	if a.unknownVPA != "" && (a.Unanswered != "" || a.Explained.VPA == "") {
+		a.problem("%s", a.unknownVPA)
 	}
 	if a.Events, err = updaterEvents(ctx, q.Kube, pod); err != nil {
 		a.problem("it is not known what the updater said of the pod: %v", err)
 	}
 	return a, nil
+}
+
+// query replaces the explanation by the answer of the updater.
+func (a *podReport) query(ctx context.Context, q inventory.Request) {
+	if a.Pod.Spec.NodeName == "" {
+		a.Unanswered = "the pod is on no node yet, so the updater does not change it"
+		return
+	}
+	answer, err := programs.ExplainPod(ctx, q.Kube, q.Programs, a.Pod.Namespace, a.Pod.Name, q.Now)
+	switch {
+	case err != nil:
+		a.Unanswered = err.Error()
+		return
+	case answer.UID != string(a.Pod.UID):
+		a.Unanswered = "the updater does not know this pod yet"
+		return
+	}
+	if r := answer.Rollout; r != nil && r.Phase == "" && a.Rollout.Policy != nil && r.Policy == a.Rollout.Policy.Name {
+		r.Phase = a.Rollout.State.Phase // as stored
+	}
+	a.Explained = *answer
+	if answer.Problem != "" {
+		a.problem("%s", answer.Problem)
+	}
+	if answer.Waiting != "" {
+		a.problem("nothing is changed since %s: %s", cli.Timestamp(answer.AsOf), answer.Waiting)
+	}
 }
 
 // readPod explains a pod by the objects that the user can read.
@@ -80,7 +106,7 @@ func readPod(ctx context.Context, s *inventory.Reader, pod *corev1.Pod) *podRepo
 	running, why := convert.RunningPod(pod, nil, policy.Rules{}, policy.Ranges{}), reason.NoVPA
 	switch {
 	case err != nil:
-		a.problem("it is not known which VPA controls the pod: %v", err)
+		a.unknownVPA = fmt.Sprintf("it is not known which VPA controls the pod: %v", err)
 		why = reason.OwnerUnreadable
 	case vpa != nil:
 		a.VPA, a.Rollout = vpa.Object, vpa.Rollout
@@ -285,6 +311,8 @@ func (a *podReport) reasons() (rows []row) {
 	case a.Explained.VPA == "":
 	case a.Unanswered != "":
 		rows = append(rows, row{"skipped", "unknown: you can read no reason, but the updater may have one"})
+	case a.Explained.DryRun:
+		rows = append(rows, row{"skipped", "no: it would be changed, but the updater runs with --dry-run"})
 	default:
 		rows = append(rows, row{"skipped", "no: changed in the last iteration, or due in the next"})
 	}
@@ -318,8 +346,13 @@ func (a *podReport) share() (rows []row) {
 			rows = append(rows, shareRows(amounts, k)...)
 		}
 	}
-	if s.DryRun != nil {
+	if s.DryRun != nil && s.Excluded == nil {
 		rows = append(rows, row{"", fmt.Sprintf("%s: %s", s.DryRun.Reason, s.DryRun.Means)})
+	}
+	if p := a.Rollout.Object; p != nil && !s.Active {
+		if c := meta.FindStatusCondition(p.Status.Conditions, sizing.ConditionSharing); c != nil {
+			rows = append(rows, row{"", fmt.Sprintf("condition Sharing %s, %s: %s", c.Status, c.Reason, c.Message)})
+		}
 	}
 	if s.Problem != "" {
 		rows = append(rows, row{"", fmt.Sprintf("%s: %s", s.Problem, s.Problem.Explain().Means)})

@@ -103,6 +103,25 @@ func TestExplainPod_QuotesTheAnswer(t *testing.T) {
 	plugintest.RequirePrintable(t, answered(t, plugintest.NewShop(), answer))
 }
 
+func TestExplainPod_StateOfTheUpdater(t *testing.T) {
+	answer := updaterAnswer(t, "resized")
+	answer.DryRun = true
+	require.Contains(t, plugintest.Squeezed(answered(t, plugintest.NewShop(), answer)), " skipped no: it would be changed, but the updater runs with --dry-run\n")
+	answer = updaterAnswer(t, "resized")
+	answer.Waiting = "the admission controller does not show that it works"
+	require.Contains(t, answered(t, plugintest.NewShop(), answer), "! nothing is changed since 2026-01-02T12:00:00Z: the admission controller does not show that it works\n")
+	answer = updaterAnswer(t, "mode-off")
+	answer.VPA, answer.Problem = "", "find the VPA of the pod: forbidden"
+	require.Contains(t, answered(t, plugintest.NewShop(), answer), "! find the VPA of the pod: forbidden\n")
+}
+
+// The updater knows only pods on nodes.
+func TestExplainPod_OnNoNode(t *testing.T) {
+	s := plugintest.NewShop()
+	s.Pods["web-1-b"].Spec.NodeName, s.Pods["web-1-b"].Status.Phase = "", corev1.PodPending
+	require.True(t, strings.HasPrefix(answered(t, s, updaterAnswer(t, "resized")), "! the pod is on no node yet, so the updater does not change it: only what you can read yourself\npod shop/web-1-b\n"))
+}
+
 // The updater may have a former pod of the name in its cache.
 func TestExplainPod_AnswerAboutAFormerPod(t *testing.T) {
 	answer := updaterAnswer(t, "too-young")

@@ -30,17 +30,31 @@ type rolloutReport struct {
 	updater *explanation.Rollout // the answer of the updater; nil: only the stored rollout is known
 }
 
-// query queries the updater about the rollout, by a pod of the workload.
+// maxQueries is the maximum number of pods of a workload that the updater explains for its rollout.
+const maxQueries = 3
+
+// query queries the updater about the rollout of a VPA, by pods of its workload.
 func (r *rolloutReport) query(ctx context.Context, q inventory.Request) error {
-	i := slices.IndexFunc(r.Pods, func(p corev1.Pod) bool { return p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodRunning })
-	if r.Mode <= fleet.Recommend || i < 0 {
+	if r.Policy == nil || r.Mode <= fleet.Recommend {
 		return nil
 	}
-	answer, err := programs.ExplainPod(ctx, q.Kube, q.Programs, r.Pods[i].Namespace, r.Pods[i].Name, q.Now)
-	if err == nil && answer.Rollout != nil && answer.Rollout.Policy == r.Policy.Name {
-		r.updater = answer.Rollout
+	queries := 0
+	for i := range r.Pods {
+		p := &r.Pods[i]
+		if queries == maxQueries || p.DeletionTimestamp != nil || p.Status.Phase != corev1.PodRunning || len(p.OwnerReferences) == 0 {
+			continue
+		}
+		queries++
+		answer, err := programs.ExplainPod(ctx, q.Kube, q.Programs, p.Namespace, p.Name, q.Now)
+		if err != nil {
+			return err
+		}
+		if answer.VPA == q.Name && answer.Rollout != nil && answer.Rollout.Policy == r.Policy.Name {
+			r.updater = answer.Rollout
+			return nil
+		}
 	}
-	return err
+	return nil
 }
 
 // current returns the rollout, as the updater computes it or as it is stored.

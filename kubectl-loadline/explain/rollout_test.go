@@ -80,7 +80,7 @@ func (c shown) lines(t *testing.T) string {
 	}
 	pods := map[string]string{"app": "web"}
 	pod := func(name string, notes map[string]string) *corev1.Pod {
-		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), Labels: pods, Annotations: notes},
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), Labels: pods, Annotations: notes, OwnerReferences: plugintest.OwnedBy("ReplicaSet", "web-1")},
 			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a"}}}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
 	}
 	first := pod("web-1", c.Notes)
@@ -92,10 +92,12 @@ func (c shown) lines(t *testing.T) string {
 	kube.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return c.list != nil, nil, c.list })
 	if !c.silent {
 		c.updater.Policy, c.updater.Phase = "shop", cmp.Or(c.updater.Phase, c.state.Phase)
-		plugintest.AnswerPod(t, kube, &explanation.Pod{Rollout: &c.updater})
+		plugintest.AnswerPod(t, kube, &explanation.Pod{VPA: v.Name, Rollout: &c.updater})
 	}
 	a := &vpaReport{VPA: v, Computed: book.For("")}
-	a.govern(t.Context(), client, inventory.Request{Namespace: "ns", Name: "web", Book: book, Now: plugintest.Now(), Kube: kube, Programs: "kube-system"})
+	q := inventory.Request{Namespace: "ns", Name: v.Name, Book: book, Now: plugintest.Now(), Kube: kube, Programs: "kube-system"}
+	a.govern(t.Context(), client, q)
+	a.queryRollout(t.Context(), q)
 	var out bytes.Buffer
 	require.NoError(t, a.Print(&out))
 	_, after, _ := strings.Cut(out.String(), "\n")

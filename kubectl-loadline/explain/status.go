@@ -42,8 +42,7 @@ const statusHelp = `Shows which workloads are managed, in which mode, how far th
 and why pods are left alone. Of a pod it shows the reason, what that means, and
 what to do.
 
-The reason is that of the updater, which is asked for it; where it cannot be
-asked, or says nothing of a pod, it is what can be seen from outside.`
+The reason is that of the updater. Without its answer it is what you can read.`
 
 func statusCommand() *cobra.Command {
 	c := &statusConfig{}
@@ -207,6 +206,9 @@ func rowOf(v *vpav1.VerticalPodAutoscaler, r *inventory.Rollout) *workloadStatus
 // count adds a pod to the row of its VPA.
 func (a *statusReport) count(p *podReport, skips map[types.UID]reason.Reason, rows map[cache.ObjectName]*workloadStatus) {
 	a.Problems = append(a.Problems, p.Problems...)
+	if p.unknownVPA != "" {
+		a.Problems = append(a.Problems, p.unknownVPA)
+	}
 	if p.VPA == nil {
 		if p.Explained.Skip.Reason == reason.NoVPA {
 			a.Unmanaged++

@@ -49,6 +49,16 @@ func TestStatusOfPod_WithoutUpdater(t *testing.T) {
 	require.Contains(t, plugintest.Squeezed(plugintest.Printed(t, a, "table")), "LEFT ALONE NoVPA\n")
 }
 
+func TestStatusOfPod_WithoutVPA(t *testing.T) {
+	s := plugintest.NewShop()
+	kube, own := s.Clients()
+	plugintest.AnswerPod(t, kube, updaterAnswer(t, "no-vpa"))
+	a, err := statusOfPod(t.Context(), own, request(t, s, kube, "web-1-b"))
+	require.NoError(t, err)
+	require.Equal(t, reason.NoVPA, a.Reason)
+	require.NotEmpty(t, a.Advice)
+}
+
 // shopStatus is the status of the shop of which the updater has said why one pod is left alone.
 func shopStatus(t *testing.T) *statusReport {
 	t.Helper()

@@ -55,6 +55,7 @@ func explainServed(ctx context.Context, client versioned.Interface, q inventory.
 	if err == nil {
 		a.Explained = *answer
 		a.govern(ctx, client, q)
+		a.queryRollout(ctx, q)
 		return a, nil
 	}
 	a.Unanswered = err.Error()
@@ -62,6 +63,7 @@ func explainServed(ctx context.Context, client versioned.Interface, q inventory.
 	if chosen := a.govern(ctx, client, q); chosen != nil {
 		choice = chosen
 	}
+	a.queryRollout(ctx, q)
 	a.Explained.Recipe = explanation.RecipeOf(choice)
 	if r := a.VPA.Status.Recommendation; r != nil {
 		for i := range r.ContainerRecommendations {
@@ -150,14 +152,18 @@ func (a *vpaReport) govern(ctx context.Context, client versioned.Interface, q in
 	if p == nil {
 		return nil
 	}
-	if err := a.Rollout.query(ctx, q); err != nil {
-		a.Problems = append(a.Problems, fmt.Sprintf("the rollout is as the updater stored it last: %v", err))
-	}
 	if p.Unusable != "" {
 		a.Problems = append(a.Problems, fmt.Sprintf("SizingPolicy %s cannot be used, and a recommender that runs keeps the recipe that it had: %s", p.Name, p.Unusable))
 		return nil
 	}
 	return q.Book.Choose(a.Rollout.RecipeText(a.VPA.Annotations[recipe.Annotation]), p.Recipe)
+}
+
+// queryRollout queries the updater about the rollout.
+func (a *vpaReport) queryRollout(ctx context.Context, q inventory.Request) {
+	if err := a.Rollout.query(ctx, q); err != nil {
+		a.Problems = append(a.Problems, fmt.Sprintf("the rollout is as the updater stored it last: %v", err))
+	}
 }
 
 // explain runs the recipe on the history of the containers, by name.

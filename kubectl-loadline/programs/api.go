@@ -66,14 +66,16 @@ func query(ctx context.Context, kube kubernetes.Interface, program, namespace, p
 		err = errors.New("no pod found")
 	}
 	for _, pod := range pods {
-		var text []byte
-		if text, err = kube.CoreV1().Pods(namespace).ProxyGet("http", pod, port, path, params).DoRaw(ctx); err != nil {
-			err = explainRefusal(err, "get pods/proxy")
-			continue
+		text, failed := kube.CoreV1().Pods(namespace).ProxyGet("http", pod, port, path, params).DoRaw(ctx)
+		if failed == nil {
+			return json.Unmarshal(text, answer)
 		}
-		if err = json.Unmarshal(text, answer); err == nil {
-			return nil
+		if err == nil || apierrors.IsServiceUnavailable(err) { // that of a replica that does not lead says less
+			err = failed
 		}
+	}
+	if len(pods) > 0 {
+		err = explainRefusal(err, "get pods/proxy")
 	}
 	return fmt.Errorf("query the %s in namespace %s: %w", program, namespace, err)
 }

@@ -94,7 +94,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ErrNotReady is the error without an explainer.
 // ErrNotReady is the error of a replica that does not explain yet.
 var ErrNotReady = errors.New("this replica does not lead, or its first iteration has not ended")
 

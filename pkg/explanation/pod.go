@@ -12,6 +12,7 @@ import (
 	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/pkg/core/sharing"
 )
 
 // Pod explains the state of a pod in the updater. Empty fields do not apply.
@@ -19,9 +20,13 @@ type Pod struct {
 	Namespace  string         `json:"namespace"`
 	Name       string         `json:"name"`
 	UID        string         `json:"uid"`
-	VPA        string         `json:"vpa,omitempty"`  // that controls the pod
-	Mode       string         `json:"mode,omitempty"` // of the VPA
-	Containers []PodContainer `json:"containers"`     // ordinary ones, in the order of the pod
+	AsOf       time.Time      `json:"asOf"`              // of the last iteration
+	Waiting    string         `json:"waiting,omitempty"` // why later iterations change no pods
+	DryRun     bool           `json:"dryRun,omitempty"`  // the updater changes nothing
+	Problem    string         `json:"problem,omitempty"` // why the VPA is unknown
+	VPA        string         `json:"vpa,omitempty"`     // that controls the pod
+	Mode       string         `json:"mode,omitempty"`    // of the VPA
+	Containers []PodContainer `json:"containers"`        // ordinary ones, in the order of the pod
 	Rollout    *Rollout       `json:"rollout,omitempty"`
 	Changed    time.Time      `json:"changed,omitzero"` // the last change, while it is noted on the pod
 	Skip       *Skip          `json:"skip,omitempty"`
@@ -93,13 +98,10 @@ type ShareAmounts struct {
 	Overcommitted bool    `json:"overcommitted,omitempty"` // the bases alone are more than Available
 }
 
-// WithoutShared removes the resources that a pod shares from the targets of its containers.
-func (p *Pod) WithoutShared() {
-	if p.Share == nil || !p.Share.Active {
-		return
-	}
+// WithoutShared removes the resources that a pod shares, or shared by its mark, from the targets of its containers.
+func (p *Pod) WithoutShared(mark sharing.Mark) {
 	for k := range resources.Kind(resources.Kinds) {
-		if p.Share.Amounts(k) == nil {
+		if !mark.Kinds[k] && (p.Share == nil || !p.Share.Active || p.Share.Amounts(k) == nil) {
 			continue
 		}
 		for i := range p.Containers {

@@ -26,6 +26,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	reasons, known := from.reasons(r.URL.Query()["uid"])
+	for _, uids := range reasons {
+		slices.Sort(uids)
+	}
 	if !known {
 		http.Error(w, explanation.ErrNotReady.Error(), http.StatusServiceUnavailable)
 		return
@@ -35,16 +38,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(explanation.Skips{Reasons: reasons})
 }
 
-// Of returns the reason for which the last iteration skipped a pod, or "". It returns false before the first iteration.
-func (t *Skips) Of(uid string) (reason.Reason, bool) {
-	found, known := t.reasons([]string{uid})
-	for r := range found {
-		return r, known
-	}
-	return "", known
-}
-
-// reasons returns the sorted UIDs of skipped pods by reason. Without uids it returns all of them. It returns false
+// reasons returns the UIDs of skipped pods by reason. Without uids it returns all of them. It returns false
 // before the first iteration.
 func (t *Skips) reasons(uids []string) (map[reason.Reason][]string, bool) {
 	t.mu.Lock()
@@ -64,9 +58,6 @@ func (t *Skips) reasons(uids []string) (map[reason.Reason][]string, bool) {
 		if s, skipped := t.pods[uid]; skipped {
 			found[names[s.reason]] = append(found[names[s.reason]], uid)
 		}
-	}
-	for _, all := range found {
-		slices.Sort(all)
 	}
 	return found, true
 }

@@ -31,11 +31,18 @@ type Skips struct {
 	After time.Duration // minimum duration of a reason before its event
 	Room  string        // why evictions wait for room on nodes, or empty
 
-	mu        sync.Mutex // of iteration, pods and ids, which requests read
+	mu        sync.Mutex // of the fields down to ids, which requests read
+	last      Iteration
 	iteration uint32
 	pods      map[string]skipped // by UID, small values since there are as many as pods
 	ids       map[reason.Reason]uint32
 	cases     map[subject]*continuation // of acute reasons
+}
+
+// Iteration is the last loop iteration.
+type Iteration struct {
+	At      time.Time // zero: none has ended
+	Waiting string    // why later iterations change no pods; empty: there was none
 }
 
 type skipped struct {
@@ -66,6 +73,7 @@ func (t *Skips) Report(ctx context.Context, all []disruption.Skip, now time.Time
 		t.pods, t.cases, t.ids = make(map[string]skipped, len(all)), map[subject]*continuation{}, map[reason.Reason]uint32{}
 	}
 	t.iteration++
+	t.last = Iteration{At: now}
 	log := klog.FromContext(ctx).V(4)
 	for i := range all {
 		s := &all[i]
@@ -90,6 +98,27 @@ func (t *Skips) Report(ctx context.Context, all []disruption.Skip, now time.Time
 		}
 	}
 	return changed, t.due(now)
+}
+
+// Wait records why an iteration ends early.
+func (t *Skips) Wait(why string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last.Waiting = why
+}
+
+// Of returns the reason for which the last iteration skipped a pod, or "".
+func (t *Skips) Of(uid string) (reason.Reason, Iteration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s, found := t.pods[uid]; found {
+		for r, id := range t.ids {
+			if id == s.reason {
+				return r, t.last
+			}
+		}
+	}
+	return "", t.last
 }
 
 func (t *Skips) count(s *disruption.Skip, now time.Time) {

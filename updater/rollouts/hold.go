@@ -2,6 +2,7 @@ package rollouts
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -34,6 +35,24 @@ type Rollouts struct {
 	passed     map[string]time.Time // by UID of a pod: when it was last free and not changed
 	tripped    map[string]string    // by SizingPolicy: the last reported message about its fuse
 	lastStored string               // namespace of the last record that was written without a change of a pod
+
+	progress atomic.Pointer[map[cache.ObjectName]Progress] // of the last iteration, by VPA
+}
+
+// Progress is the progress of a rollout.
+type Progress struct {
+	Phase  rollout.Phase
+	Canary rollout.Obstacle // why a canary is not promoted
+	Next   time.Time        // earliest next change, if it is known
+}
+
+// Progress returns the progress of the workload of a VPA in the last iteration, or nothing without a policy. It may run
+// beside the other methods.
+func (r *Rollouts) Progress(vpa cache.ObjectName) Progress {
+	if all := r.progress.Load(); all != nil {
+		return (*all)[vpa]
+	}
+	return Progress{}
 }
 
 // Metrics count records and observed pods.
@@ -100,7 +119,19 @@ func (r *Rollouts) Hold(ctx context.Context, view *snapshot.View, all []policies
 		}
 		h.holds[h.name(i)] = h.hold(ctx, v, view.States[i], e)
 	}
+	h.publish()
 	return h
+}
+
+// publish publishes the progress of all rollouts.
+func (h *Holds) publish() {
+	all := make(map[cache.ObjectName]Progress, len(h.holds))
+	for name, hold := range h.holds {
+		if hold != nil {
+			all[name] = Progress{hold.State.Phase, hold.Canary, hold.Next}
+		}
+	}
+	h.progress.Store(&all)
 }
 
 // policy returns the effective policy of a VPA of the view; nil: the VPA alone decides.

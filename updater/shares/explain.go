@@ -2,9 +2,12 @@ package shares
 
 import (
 	"cmp"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/explanation"
 )
@@ -25,21 +28,28 @@ func (s *Sharing) Explain(uid types.UID) *explanation.Share {
 		result = &p.node.results[0]
 	}
 	e := &explanation.Share{
-		Policy: p.Of.Decision.Policy.Name, Active: result.Active, Leaves: p.leaves, Node: result.Name, Problem: p.node.Problem,
-		Cordoned: p.node.Cordoned, Pods: result.Pods,
+		Policy: p.Of.Decision.Policy.Name, Active: result.Active, Node: result.Name, Problem: p.node.Problem, Cordoned: p.node.Cordoned,
+		Pods: result.Pods, Leaves: slices.ContainsFunc(result.Leaves, func(l PodName) bool { return l.UID == uid }),
 	}
-	if why := p.Why(); why != "" { // the reason of the workload is more specific
+	switch why := p.Why(); {
+	case result.Name == "": // its shares could not be computed
+		e.Excluded = explanation.NewSkip(reason.InternalError)
+	case why != "" && p.Of.Mode == fleet.SharingOff: // the reason of the workload is more specific
 		e.Excluded = explanation.NewSkip(cmp.Or(p.Of.Why, why))
-		return e
+	default:
+		e.Excluded = explanation.NewSkip(why)
 	}
 	e.DryRun = explanation.NewSkip(p.Of.Why)
+	if e.Excluded != nil || p.shares == nil && !e.Leaves {
+		return e
+	}
 	e.CPU, e.Memory = p.amounts(result, resources.CPU), p.amounts(result, resources.Memory)
 	return e
 }
 
-// amounts returns the amounts of one kind; nil: the node does not share it.
+// amounts returns the amounts of one kind; nil: the pod does not share it.
 func (p *member) amounts(of *Node, k resources.Kind) *explanation.ShareAmounts {
-	if !of.Kinds[k] {
+	if !of.Kinds[k] || !p.Of.Settings.Kinds[k] {
 		return nil
 	}
 	a := &explanation.ShareAmounts{
