@@ -53,7 +53,7 @@ type iteration struct {
 	shares   shares.Division
 	holds    *rollouts.Holds
 	plan     disruption.Result
-	skips    []disruption.Skip // before the plan runs
+	skips    []disruption.Skip
 	scores   scores
 }
 
@@ -110,7 +110,6 @@ func (l *Loop) decide(ctx context.Context, it *iteration, now time.Time) {
 
 // run runs the plan, and records its attempts.
 func (l *Loop) run(ctx context.Context, it *iteration, s *shares.Division, kills actuate.OOMKills, now time.Time) actuate.Done {
-	it.skips = it.skipped()
 	it.scores = l.newScores(it)
 	done := l.runner.Run(ctx, &actuate.Plan{Result: it.plan, VPAs: it.vpas, Holds: it.holds, Shares: s, OOMKills: kills}, now)
 	for i := range done.Attempts {

@@ -36,8 +36,9 @@ func (s *scores) of(pod disruption.Subject) *score {
 	return one
 }
 
-// newScores counts planned changes. It shows the counters of VPAs before the first change.
+// newScores counts planned changes and skips. It shows the counters of VPAs before the first change.
 func (l *Loop) newScores(it *iteration) scores {
+	it.skips = it.skipped()
 	vpas := it.view.VPAs
 	s := scores{byVPA: make(map[cache.ObjectName]*score, len(vpas)), order: make([]*score, 0, len(vpas))}
 	all := make([]score, len(vpas))
