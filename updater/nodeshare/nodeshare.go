@@ -1,8 +1,8 @@
 // Package nodeshare turns a node, its pods and their recommendations into the input of sharing.Shares.
 //
-// VPAOf reads a VPA with its SizingPolicy and its workload. VPA.Read reads a pod of it: what it takes of its node, and
-// the base and the peak of each container, or why it does not share. Node.Gather turns the pods of a node into the
-// input of sharing.Shares.
+// VPAOf reads a VPA with its SizingPolicy and its workload. VPA.Read reads one of its pods: the resources that it takes
+// of its node, and the base and the peak of each container, or the reason why it does not share. Node.Gather turns the
+// pods of a node into the input of sharing.Shares.
 //
 // It calls no API, and does not find out which VPA controls a pod.
 package nodeshare
@@ -20,14 +20,14 @@ import (
 	"loadline.dev/loadline/pkg/core/sharing"
 )
 
-// Node is what counts of a node. Kubelets write much more of it every few minutes.
+// Node is the part of a node that sharing reads. Kubelets write the rest every few minutes.
 type Node struct {
 	Allocatable    resources.List
 	GPUs, Cordoned bool
-	Problem        reason.Reason // why nothing could be changed there, whatever policies say; empty: nothing is in the way
+	Problem        reason.Reason // why no pod there can be resized; empty: all can
 }
 
-// NodeOf returns what counts of a node.
+// NodeOf converts a node.
 func NodeOf(node *corev1.Node) Node {
 	n := Node{Allocatable: convert.Resources(node.Status.Allocatable), GPUs: hasGPUs(node), Cordoned: node.Spec.Unschedulable}
 	switch {
@@ -51,9 +51,9 @@ func hasGPUs(node *corev1.Node) bool {
 	return false
 }
 
-// Gather returns what the pods of a node share, by which rule, and which these are, in the order
-// of the given ones, but for those Beside. Pods that are too large are set apart, until all others
-// fit one by one: what they request leaves less.
+// Gather returns the input of sharing.Shares, the rule, and the pods that share in their order, without pods that are
+// Beside. It excludes pods that are too large until each of the others fits alone: the requests of an excluded pod
+// reduce the available resources.
 func (n *Node) Gather(pods []*Pod) (*sharing.Node, sharing.Rule, []*Pod) {
 	for _, p := range pods {
 		p.Large = p.Large && p.Beside
@@ -73,10 +73,10 @@ func (n *Node) Gather(pods []*Pod) (*sharing.Node, sharing.Rule, []*Pod) {
 	}
 }
 
-// sharing returns who shares if nobody else is too large. Where their recipes differ the more
-// careful rule counts. A kind that a pod does not share counts in full. What the kubelet will
-// refuse does not count. Room is made for a resize that waits, but not below the bases of those who
-// share: what does not fit beside them is never granted, so they would give it up for nothing.
+// sharing returns the pods that share if no further pod is too large. If their recipes differ, the more conservative
+// rule applies. A kind that a pod does not share counts in full. Pods that the kubelet will refuse do not count. A
+// waiting resize reduces the available resources if it fits beside the bases of the pods that share. Otherwise the
+// kubelet never grants it, and the pods would give up resources for nothing.
 func (n *Node) sharing(pods []*Pod) (*sharing.Node, sharing.Rule, []*Pod) {
 	input, rule := &sharing.Node{Available: n.amounts(), Pods: make([]sharing.Pod, 0, len(pods))}, sharing.Rule{Stay: true}
 	members := make([]*Pod, 0, len(pods))
@@ -115,7 +115,7 @@ func (n *Node) sharing(pods []*Pod) (*sharing.Node, sharing.Rule, []*Pod) {
 	return input, rule, members
 }
 
-// amounts returns what a node has for pods.
+// amounts returns the allocatable amounts.
 func (n *Node) amounts() (has sharing.Amounts) {
 	for k := range resources.Kind(resources.Kinds) {
 		has[k] = float64(n.Allocatable.Value(k))
@@ -123,8 +123,8 @@ func (n *Node) amounts() (has sharing.Amounts) {
 	return has
 }
 
-// refuse notes which new pods the kubelet will not accept, as they do not fit beside what it has
-// granted to others. Anybody can bind such a pod to a node.
+// refuse marks new pods that the kubelet will refuse, because they do not fit beside the granted resources of other
+// pods. Any client with the permission can bind such a pod to a node.
 func (n *Node) refuse(pods []*Pod) {
 	left := n.amounts()
 	var arrivals []convert.Arrival
@@ -147,14 +147,14 @@ func (n *Node) refuse(pods []*Pod) {
 	}
 }
 
-// takes takes from what a node has left what a pod has been granted.
+// takes subtracts the granted resources of a pod.
 func (p *Pod) takes(left *sharing.Amounts) {
 	for k := range resources.Kind(resources.Kinds) {
 		left[k] -= float64(p.Takes.Value(k) - p.Waiting.Value(k))
 	}
 }
 
-// limits returns amounts of the kinds of which it is known how much the node has.
+// limits returns amounts of the kinds with a known allocatable amount.
 func (n *Node) limits(of sharing.Amounts) (most resources.List) {
 	for k := range resources.Kind(resources.Kinds) {
 		if n.Allocatable.Value(k) > 0 {

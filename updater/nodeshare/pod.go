@@ -16,22 +16,22 @@ import (
 	"loadline.dev/loadline/pkg/core/sharing"
 )
 
-// Pod is a pod as far as sharing is concerned.
+// Pod is the part of a pod that sharing reads.
 type Pod struct {
 	UID     types.UID
-	Of      *VPA           // nil: none whose policy wants sharing
+	Of      *VPA           // nil: none with a policy that enables sharing
 	Takes   resources.List // of its node
 	Waiting resources.List // of Takes, as convert.Waiting
 	Created time.Time
-	Apart   reason.Reason // why it does not share, whatever its node has; empty: it does. Without a VPA it is NotWanted
+	Apart   reason.Reason // why it does not share on any node; empty: it does. NotWanted without a VPA
 	New     bool          // its kubelet has not accepted it yet
-	Large   bool          // it would share, but is too large; as of the last time its node gathered it
-	refused bool          // it is new, and does not fit beside those that its node has; as of that time
-	Beside  bool          // it shares, but not with those that the caller has gathered
-	Sharing sharing.Pod   // of one that shares; the caller gives it a rank
-	// Requests are those of its ordinary containers, which come first in Sharing.
+	Large   bool          // too large to share, set by Gather
+	refused bool          // new, and the kubelet will refuse it, set by Gather
+	Beside  bool          // it shares with another group of pods
+	Sharing sharing.Pod   // set if it shares; the caller sets the rank
+	// Requests are the requests of the ordinary containers, which come first in Sharing.
 	Requests []sharing.Amounts
-	// Accepted says that those who share make room for what the pod waits for. Gather says so.
+	// Accepted reports that pods that share make room for the waiting resize of the pod. Gather sets it.
 	Accepted bool
 }
 
@@ -43,7 +43,7 @@ func (p *Pod) Why() reason.Reason {
 	return p.Apart
 }
 
-// Sizes are the containers of a pod as they share. Equal pods of one VPA have the same.
+// Sizes are the bases and peaks of the containers of a pod. Equal pods of a VPA have equal sizes.
 type Sizes struct {
 	asked, runs       policy.Pod
 	running, starting resources.List // see convert.Footprints
@@ -59,7 +59,7 @@ func equalPods(a, b *policy.Pod) bool {
 	return slices.Equal(a.Containers, b.Containers) && a.Unsized == b.Unsized && a.Rounded == b.Rounded
 }
 
-// Unwanted returns a pod that no VPA controls whose policy wants sharing.
+// Unwanted returns a pod without a VPA, or with one without sharing.
 func Unwanted(pod *corev1.Pod) Pod {
 	return Pod{UID: pod.UID, Created: pod.CreationTimestamp.Time, Takes: convert.Footprint(pod), Waiting: convert.Waiting(pod), New: convert.Unaccepted(pod), Apart: reason.NotWanted}
 }
@@ -92,12 +92,11 @@ func (v *VPA) Read(pod *corev1.Pod, last *Sizes, on *Node, now time.Time) Pod {
 	return p
 }
 
-// LeastMove is the part of its request by which a container must get less or more for its pod to be moved.
+// LeastMove is the minimum change of a request that justifies a resize, as a fraction of the request.
 const LeastMove = 0.05
 
-// awaitPeak makes a pod whose share did harm wait for what it lacks of its peak, so that those who
-// share make room for that as for a resize that waits. What is too little to be moved for does not count:
-// nobody will ever take that room.
+// awaitPeak treats the missing resources of a pod with a harmful share as a waiting resize to its peak, so that pods that
+// share make room. Differences below LeastMove do not count, because they are never resized.
 func (p *Pod) awaitPeak(s *Sizes) {
 	for k, shared := range p.Of.Settings.Kinds {
 		if !shared {
@@ -117,7 +116,7 @@ func (p *Pod) awaitPeak(s *Sizes) {
 	}
 }
 
-// unanswered reports whether the pod asks for something else than it runs with.
+// unanswered reports whether the requested and the actual resources of the pod differ.
 func (s *Sizes) unanswered() bool {
 	for i := range s.asked.Containers {
 		asked, runs := &s.asked.Containers[i], &s.runs.Containers[i]
@@ -128,7 +127,7 @@ func (s *Sizes) unanswered() bool {
 	return false
 }
 
-// facts returns what decides whether a pod shares.
+// facts returns the input of sharing.Eligible.
 func (v *VPA) facts(pod *corev1.Pod, s *Sizes, gpus bool, now time.Time) sharing.Facts {
 	mark, _ := convert.Shared(pod)
 	f := sharing.Facts{
@@ -155,7 +154,7 @@ func (v *VPA) facts(pod *corev1.Pod, s *Sizes, gpus bool, now time.Time) sharing
 	return f
 }
 
-// resizing reports whether a resize of a pod is under way, waits or was refused.
+// resizing reports whether a resize of a pod is in progress, waits or was refused.
 func resizing(pod *corev1.Pod) bool {
 	for i := range pod.Status.Conditions {
 		c := &pod.Status.Conditions[i]
@@ -166,14 +165,13 @@ func resizing(pod *corev1.Pod) bool {
 	return false
 }
 
-// size finds the base and the peak of each container of a pod: what it would get if these were
-// recommended, so that limits of the VPA, of the namespace and of the container itself count. What
-// else runs in the pod, such as sidecars that are init containers, counts as one more container
-// that always takes what it requests. So does what is not shared. What minAllowed or a LimitRange
-// raises counts only as far as the container requests it already: nobody makes room for the rest.
+// size computes the base and the peak of each container within the limits of the VPA, the namespace and the container.
+// Other parts of the pod, such as sidecars among the init containers, count as a further container that always uses
+// its requests. So do kinds that are not shared. Increases by minAllowed or a LimitRange count only up to the current
+// request, so that no other pod makes room for them.
 func (v *VPA) size(s *Sizes) {
 	asked := s.asked.Containers
-	base := map[string]resources.Bounds{} // without a size, so that a small one is no garbage
+	base := map[string]resources.Bounds{} // without a size: a small map stays on the stack
 	v.recommendBase(base)
 	bases := policy.Fit(s.runs, base, v.Sizing.Rules, *v.Sizing.Ranges)
 	peaks := policy.Fit(s.runs, v.Sizing.Recommendation, v.Sizing.Rules, *v.Sizing.Ranges)

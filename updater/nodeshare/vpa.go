@@ -17,46 +17,45 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// VPA is what a VPA whose policy wants its pods to share says about how they do.
+// VPA is a VPA with a policy that enables sharing.
 type VPA struct {
 	Decision fleet.Decision // with a policy
 	Mode     fleet.SharingMode
-	Why      reason.Reason // why that is less than the policy says; empty: it is not
+	Why      reason.Reason // why Mode is less than that of the policy; empty: it is equal
 	Settings fleet.Sharing
 	Rule     sharing.Rule
 	Kind     string    // of the workload
-	Created  time.Time // so was the workload
+	Created  time.Time // of the workload
 
-	Short bool // the policy requires more usage behind the recommendation
-	Stays bool // it never evicts, whatever its policy says
+	Short bool // the policy requires more usage history
+	Stays bool // it never evicts, even if its policy does
 
-	// What VPAOf leaves to the caller.
-	Looked   sizing.LookedAt // at resources of the pods, by HorizontalPodAutoscalers
-	MinAge   time.Duration   // that the workload must have to share; 0: sharing.MinAge
-	Outdated bool            // what is recommended may be for another target, or cannot be read
+	// The caller of VPAOf sets these.
+	Looked   sizing.LookedAt // resources that HorizontalPodAutoscalers scale on
+	MinAge   time.Duration   // minimum age of the workload; 0: sharing.MinAge
+	Outdated bool            // the recommendation may be for another target, or cannot be read
 	Sizing   Sizing
 
-	KeepsCPULimit bool // a ResourceQuota counts CPU limits, so running pods keep them as new pods do
+	KeepsCPULimit bool // a ResourceQuota counts CPU limits, so running and new pods keep them
 
 	status *vpav1.RecommendedPodResources
-	// raisedRecipe is the recipe of the annotation, if its floors for a pod are above those of the
-	// policy.
+	// raisedRecipe is the recipe of the annotation if its floors for a pod exceed the floors of the policy.
 	raisedRecipe *recipe.Recipe
 }
 
-// Sizing is what a VPA recommends, and what that is bounded by.
+// Sizing is a recommendation and its limits.
 type Sizing struct {
 	Recommendation map[string]resources.Bounds
-	Floors         map[string]resources.List // by container, below which nothing is lowered; they count in the recommendation
+	Floors         map[string]resources.List // minimum by container, included in Recommendation
 	Rules          policy.Rules
-	Ranges         *policy.Ranges // of the namespace; it is large, and one for all VPAs there
+	Ranges         *policy.Ranges // of the namespace, shared by its VPAs
 }
 
-// VPAOf returns what a VPA says for whose workload a policy is responsible that wants sharing. The
-// state is what is remembered of a rollout in mode Canary; the book knows the recipes.
+// VPAOf reads a VPA under a policy that enables sharing. The state is the stored rollout in mode Canary. The book has the
+// recipes.
 func VPAOf(vpa *vpav1.VerticalPodAutoscaler, d *fleet.Decision, w *target.Workload, state *rollout.State, book *recipe.Book) VPA {
 	v := VPA{status: vpa.Status.Recommendation, Decision: *d, Settings: d.Policy.Sharing, Kind: w.Key.Kind, Created: w.Created}
-	if v.Created.IsZero() { // it is not known when the workload was
+	if v.Created.IsZero() { // unknown
 		v.Created = vpa.CreationTimestamp.Time
 	}
 	v.Short = convert.AnyHasShortHistory(vpa, d.Policy.MinHistory)
@@ -80,8 +79,8 @@ func hasHigherFloor(a, b *recipe.Recipe) bool {
 	return floors.Value(resources.CPU) > others.Value(resources.CPU) || floors.Value(resources.Memory) > others.Value(resources.Memory)
 }
 
-// recipeFloors returns the floors that the annotation sets for each of the recommended containers.
-// Recommendations that are hardly above them are floors, too: the recommender rounds up.
+// recipeFloors returns the floors of the annotation for each recommended container. Recommendations slightly above a
+// floor count as floors, because the recommender rounds up.
 func (v *VPA) recipeFloors() (floors resources.List) {
 	if v.raisedRecipe == nil {
 		return floors
@@ -93,11 +92,11 @@ func (v *VPA) recipeFloors() (floors resources.List) {
 	return floors
 }
 
-// floorMargin is the part of a floor by which a recommendation at the floor may exceed it.
+// floorMargin is the divisor of a floor that gives the maximum excess by rounding.
 const floorMargin = 20
 
-// Rank returns in which order the pods of the workload leave, given how many there are; those that
-// must not be evicted never do.
+// Rank returns the eviction rank of the pods of the workload, given their number. It is sharing.Never for pods that must
+// not be evicted.
 func (v *VPA) Rank(replicas int) sharing.Rank {
 	if !v.Settings.Evict || v.Stays {
 		return sharing.Never
@@ -105,8 +104,7 @@ func (v *VPA) Rank(replicas int) sharing.Rank {
 	return v.Decision.Rank(v.Kind, replicas)
 }
 
-// recommendBase adds a recommendation of the base: what is never lowered below, as after a revert, is
-// part of that.
+// recommendBase adds a recommendation with the base as its target, at least the floors after reverts.
 func (v *VPA) recommendBase(to map[string]resources.Bounds) {
 	for name, b := range v.Sizing.Recommendation {
 		floors := v.Sizing.Floors[name]
@@ -119,12 +117,11 @@ func (v *VPA) recommendBase(to map[string]resources.Bounds) {
 	}
 }
 
-// own are base and peak of a container before minAllowed, or a floor of the recipe that the VPA
-// names, raises them, as far as that is known. Otherwise a VPA author could reserve room that the
-// pod never uses.
+// own are the base and the peak of a container before minAllowed or a recipe floor of the VPA raises them, as far as they
+// can be derived. Otherwise a VPA author could reserve resources that the pod never uses.
 type own struct{ base, peak resources.List }
 
-// owns returns what own is of each container.
+// owns returns a function that computes own for a container.
 func (v *VPA) owns() func(container string) own {
 	rule, uncapped, lowest := v.Sizing.Rules.Lookup(), v.uncapped(), v.recipeFloors()
 	return func(container string) (o own) {
@@ -136,7 +133,7 @@ func (v *VPA) owns() func(container string) own {
 		for k := range resources.Kind(resources.Kinds) {
 			base, peak := b.Lower.Value(k), b.Target.Value(k)
 			if raised := least.Value(k); raised > 0 {
-				if base == raised { // it may have been anything less
+				if base == raised { // the value before minAllowed is unknown
 					base = 0
 				}
 				if most, known := uncapped(container).Get(k); known {
@@ -146,7 +143,7 @@ func (v *VPA) owns() func(container string) own {
 				}
 				base = min(base, peak)
 			}
-			if floor := lowest.Value(k); floor > 0 { // so may these
+			if floor := lowest.Value(k); floor > 0 { // the value before the floor is unknown
 				if base <= floor {
 					base = 0
 				}
@@ -169,10 +166,10 @@ func (v *VPA) policyMax() func(container string) resources.List {
 	return func(container string) resources.List { return rule(container).Max }
 }
 
-// fewContainers is how many are searched faster one by one.
+// fewContainers is the maximum number of containers for a linear search.
 const fewContainers = 8
 
-// uncapped returns what the target of each container is before any limit of the VPA.
+// uncapped returns the target of each container before the limits of the VPA.
 func (v *VPA) uncapped() func(container string) resources.List {
 	var all []vpav1.RecommendedContainerResources
 	if v.status != nil {
