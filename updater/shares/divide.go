@@ -87,7 +87,7 @@ func (d *division) recentlyShrunk(name string, on *node) bool {
 		d.shrank = d.lastShrinks()
 	}
 	last := d.shrank[name]
-	if last.IsZero() || d.now.Sub(last) >= shrinkInterval || !last.Before(d.last.at.Truncate(time.Second)) {
+	if last.IsZero() || d.now.Sub(last) >= shrinkInterval || !last.Before(d.last.Load().at.Truncate(time.Second)) {
 		return false
 	}
 	return d.seldom || !on.results[0].Wanted
@@ -168,10 +168,11 @@ func (d *division) pod(v *disruption.VPA, index int, p *disruption.Pod, mark *sh
 
 // member returns a pod as of the last round; nil: there was none, or it did not see the pod.
 func (d *division) member(uid string) *member {
-	if d.last == nil {
+	last := d.last.Load()
+	if last == nil {
 		return nil
 	}
-	return d.last.pods[types.UID(uid)]
+	return last.pods[types.UID(uid)]
 }
 
 // aim is the target of a pod that shares.

@@ -15,7 +15,7 @@ import (
 // Explain explains the share of a pod in the last round; nil: its policy does not enable sharing, or there is no round
 // with the pod. It may run beside the other methods.
 func (s *Sharing) Explain(uid types.UID) *explanation.Share {
-	r := s.published.Load()
+	r := s.last.Load()
 	if r == nil {
 		return nil
 	}

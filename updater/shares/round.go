@@ -36,12 +36,10 @@ type Sharing struct {
 	Config
 
 	book   *recipe.Book
-	last   *round                        // nil: there was none, or it failed
+	last   atomic.Pointer[round]         // nil: there was none, or it failed. Explain reads it
 	begun  time.Time                     // first call of Divide
 	shrunk map[string]time.Time          // by node: the last shrink of a pod for its share
 	kills  map[killedContainer]time.Time // the last recorded kills of containers of pods that share
-
-	published atomic.Pointer[round] // last, for Explain
 }
 
 // Config are the caches and settings of a Sharing.
@@ -142,11 +140,10 @@ func (s *Sharing) Share(ctx context.Context, in Input, now time.Time, may Standi
 		r, err = s.round(ctx, in, now, may)
 		return err
 	})
-	if s.last = r; err != nil {
-		s.last = nil
+	if err != nil {
+		r = nil
 	}
-	s.published.Store(s.last)
-	if s.last == nil {
+	if s.last.Store(r); r == nil {
 		return nil, err
 	}
 	return r.found, nil
@@ -177,8 +174,8 @@ func (s *Sharing) round(ctx context.Context, in Input, now time.Time, may Standi
 	for _, name := range slices.Sorted(maps.Keys(r.nodes)) {
 		n := r.nodes[name]
 		var before []PodName
-		if s.last != nil && s.last.nodes[name] != nil {
-			before = s.last.nodes[name].results[0].Leaves
+		if last := s.last.Load(); last != nil && last.nodes[name] != nil {
+			before = last.nodes[name].results[0].Leaves
 		}
 		if err := serving.Guard(func() error { n.compute(name, before); return nil }); err != nil {
 			klog.FromContext(ctx).Error(err, "Skipping node in this round of sharing: recovered from panic", "node", name)

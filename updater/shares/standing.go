@@ -41,7 +41,7 @@ func (d *division) standing(p *member, e *policies.Effective) Standing {
 		return Pending
 	case !d.wanted:
 		return Ending
-	case d.last == nil || p == nil: // the last round failed, or did not see the pod
+	case d.last.Load() == nil || p == nil: // the last round failed, or did not see the pod
 		return Pending
 	case p.by == nil && e.Shares, p.by != nil && !stillWanted(&p.by.VPA, e):
 		return Pending // until the next round
