@@ -297,7 +297,7 @@ func bounds(c *explanation.Container, k resources.Kind) []bound {
 	return []bound{{"target", r.Target}, {"lower bound", r.LowerBound}, {upper, r.UpperBound}}
 }
 
-// separateLimit reports whether the upper bound is what a memory limit protects.
+// separateLimit reports whether the memory limit is derived from the upper bound.
 func separateLimit(c *explanation.Container, k resources.Kind) bool {
 	return k == resources.Memory && c.MemoryLimitRatio != nil
 }

@@ -27,7 +27,7 @@ import (
 type rolloutReport struct {
 	inventory.Rollout
 
-	updater *explanation.Rollout // the answer of the updater; nil: only the stored rollout is known
+	updater *explanation.Rollout // as the updater computed it; nil: only the stored rollout can be read
 }
 
 // maxQueries is the maximum number of pods of a workload that the updater explains for its rollout.
@@ -216,7 +216,7 @@ func (r *rolloutReport) limits() (rows []row) {
 	return rows
 }
 
-// next describes when running pods may change again, if this is known.
+// next describes the cooldown, and the earliest next change.
 func (r *rolloutReport) next() (rows []row) {
 	if r.Unread != nil || r.Reason != "" {
 		return nil

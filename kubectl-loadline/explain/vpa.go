@@ -35,7 +35,7 @@ type vpaReport struct {
 	VPA        *vpav1.VerticalPodAutoscaler
 	Explained  explanation.VPA
 	Unanswered string         // why the recommender did not explain the recommendation
-	Computed   *recipe.Choice // the recipe that the plugin ran on saved usage. Nil: the recommender answered, or nobody
+	Computed   *recipe.Choice // the recipe that the plugin ran on saved usage. Nil: it ran none
 	Rollout    rolloutReport  // policy and rollout
 	Events     []corev1.Event // of the updater, newest first
 	Problems   []string       // problems of checkpoints

@@ -38,24 +38,16 @@ func SkipReasons(ctx context.Context, kube kubernetes.Interface, namespace strin
 	return found, nil
 }
 
-// ExplainVPA returns how the recommender, in the namespace of the programs, computes the recommendation of a VPA.
+// ExplainVPA returns the explanation of a VPA by the recommender in the namespace of the programs.
 func ExplainVPA(ctx context.Context, kube kubernetes.Interface, programs, namespace, name string, now time.Time) (*explanation.VPA, error) {
 	answer := &explanation.VPA{}
-	params := map[string]string{"namespace": namespace, "name": name}
-	if err := query(ctx, kube, "recommender", programs, explanation.VPAPath, params, now, answer); err != nil {
-		return nil, err
-	}
-	return answer, nil
+	return answer, query(ctx, kube, "recommender", programs, explanation.VPAPath, map[string]string{"namespace": namespace, "name": name}, now, answer)
 }
 
-// ExplainPod returns the state of a pod in the updater, in the namespace of the programs.
+// ExplainPod returns the explanation of a pod by the updater in the namespace of the programs.
 func ExplainPod(ctx context.Context, kube kubernetes.Interface, programs, namespace, name string, now time.Time) (*explanation.Pod, error) {
 	answer := &explanation.Pod{}
-	params := map[string]string{"namespace": namespace, "name": name}
-	if err := query(ctx, kube, "updater", programs, explanation.PodPath, params, now, answer); err != nil {
-		return nil, err
-	}
-	return answer, nil
+	return answer, query(ctx, kube, "updater", programs, explanation.PodPath, map[string]string{"namespace": namespace, "name": name}, now, answer)
 }
 
 // query sends a GET request to the leader of a program, through the API server, and decodes the answer. It needs the
@@ -68,9 +60,12 @@ func query(ctx context.Context, kube kubernetes.Interface, program, namespace, p
 	for _, pod := range pods {
 		text, failed := kube.CoreV1().Pods(namespace).ProxyGet("http", pod, port, path, params).DoRaw(ctx)
 		if failed == nil {
-			return json.Unmarshal(text, answer)
+			failed = json.Unmarshal(text, answer)
 		}
-		if err == nil || apierrors.IsServiceUnavailable(err) { // that of a replica that does not lead says less
+		if failed == nil {
+			return nil
+		}
+		if err == nil || apierrors.IsServiceUnavailable(err) { // of a replica that does not lead
 			err = failed
 		}
 	}
