@@ -15,13 +15,16 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	ktesting "k8s.io/client-go/testing"
 	"k8s.io/klog/v2"
 	logtesting "k8s.io/klog/v2/ktesting"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/kube/client"
@@ -407,4 +410,42 @@ func TestEarly_RepeatsAnInterruptedIteration(t *testing.T) {
 	w.loop.interrupted = true
 	w.loop.Early(t.Context(), noon, rose)
 	require.NotEmpty(t, w.writes())
+}
+
+// A slow API server makes a resize although the updater no longer waits for the answer.
+func TestResize_CountsWithoutAnAnswer(t *testing.T) {
+	noAnswer := fmt.Errorf("no answer: %w", context.DeadlineExceeded)
+	for _, tc := range []struct {
+		name  string
+		err   error
+		makes string // CPU of the pod after the request; "": unchanged
+		count float64
+	}{
+		{name: "made, no answer", err: noAnswer, makes: "200m", count: 1},
+		{name: "made, timeout of the API server", err: apierrors.NewTimeoutError("slow", 0), makes: "200m", count: 1},
+		{name: "not made", err: noAnswer},
+		{name: "another change", err: noAnswer, makes: "150m"},
+		{name: "refused, as somebody else made it", err: apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "web-1-0", nil), makes: "200m"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, Default(), append(deployment(2, nil), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
+			w.kube.PrependReactor("patch", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
+				if a.GetSubresource() != "resize" {
+					return false, nil, nil
+				}
+				if tc.makes != "" {
+					_, pod, err := ktesting.ObjectReaction(w.kube.Tracker())(a)
+					require.NoError(t, err)
+					changed := pod.(*corev1.Pod).DeepCopy()
+					changed.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse(tc.makes)
+					require.NoError(t, w.kube.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), changed, "shop"))
+				}
+				return true, nil, tc.err
+			})
+			w.pass(noon)
+			require.Equal(t, tc.count, w.value("vpa_updater_in_place_updated_pods_total", "vpa_name", "web-vpa"))
+			require.Equal(t, tc.count > 0, w.pod("web-1-0").Annotations[convert.ResizedAnnotation] != "")
+			require.Equal(t, tc.count > 0, strings.Contains(strings.Join(w.told(), "\n"), "Resized in place"))
+		})
+	}
 }

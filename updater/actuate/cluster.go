@@ -256,20 +256,16 @@ func (c *Cluster) resize(ctx context.Context, change Change) (_ Change, note rol
 	limited, cancel := fairwork.Limit(client.Once(ctx), writeTimeout)
 	defer cancel()
 	_, err = c.Kube.CoreV1().Pods(change.Target.Namespace).Patch(limited, change.Target.Name, types.JSONPatchType, patch, metav1.PatchOptions{}, "resize")
-	outdated := c.outdated(ctx, change.Target, err)
 	if refused(err) {
 		leave()
 		if change.Observed {
 			c.withdraw(ctx, change)
 		}
 	}
-	switch {
-	case outdated:
-		return failed(fmt.Errorf("%w: %w", snapshot.ErrStale, err))
+	switch err = c.settle(ctx, change.Target, err, change.madeOn); {
 	case errors.Is(err, client.ErrThrottled):
 		return failed(ErrRateLimited)
-	}
-	if err != nil {
+	case err != nil:
 		return failed(uncertain(err))
 	}
 	klog.FromContext(ctx).V(2).Info("Pod resized", "pod", klog.KObj(change.Target), "vpa", change.VPA, "cause", change.Cause, "sizes", Sizes(change))

@@ -166,10 +166,8 @@ func (c *Cluster) Revert(ctx context.Context, pod *corev1.Pod, gets []policy.Con
 			break
 		}
 	}
-	if c.outdated(ctx, pod, err) {
-		err = fmt.Errorf("%w: %w", snapshot.ErrStale, err)
-	}
-	if err != nil && !Gone(err) {
+	// A later iteration finds out by itself that the pod has its sizes again.
+	if err = c.settle(ctx, pod, err, func(*corev1.Pod) bool { return false }); err != nil && !Gone(err) {
 		return fmt.Errorf("give back to pod %s: %w", klog.KObj(pod), err)
 	}
 	return nil

@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/kube/client"
 )
@@ -23,24 +25,48 @@ var errNothing = errors.New("no container of the pod would get other resources")
 func ResizePatch(c Change) ([]byte, error) {
 	steps := []client.PatchOperation{client.PatchTest("/metadata/uid", string(c.Target.UID))}
 	first := len(steps)
-	printer := convert.NewPrinter(c.Autoscaler.Object, *c.Autoscaler.Ranges)
-	gets := c.gets()
-	for i := range c.Target.Spec.Containers {
+	for i, sizes := range c.writes() {
 		container := &c.Target.Spec.Containers[i]
-		for _, f := range gets {
-			if f.Name == container.Name {
-				sizes := printer.Sizes(f, convert.Current(c.Target, *container))
-				if len(sizes.Requests)+len(sizes.Limits) > 0 {
-					steps = append(append(steps, client.PatchName(i, container)), testAmounts(i, container, sizes)...)
-					steps = client.AppendSizes(steps, i, container, sizes)
-				}
-			}
+		if len(sizes.Requests)+len(sizes.Limits) > 0 {
+			steps = append(append(steps, client.PatchName(i, container)), testAmounts(i, container, sizes)...)
+			steps = client.AppendSizes(steps, i, container, sizes)
 		}
 	}
 	if len(steps) == first {
 		return nil, errNothing
 	}
 	return json.Marshal(steps)
+}
+
+// writes returns the resources that a resize writes into each container, by position.
+func (c *Change) writes() []corev1.ResourceRequirements {
+	printer, gets := convert.NewPrinter(c.Autoscaler.Object, *c.Autoscaler.Ranges), c.gets()
+	all := make([]corev1.ResourceRequirements, len(c.Target.Spec.Containers))
+	for i := range all {
+		container := &c.Target.Spec.Containers[i]
+		if at := slices.IndexFunc(gets, func(f policy.ContainerTarget) bool { return f.Name == container.Name }); at >= 0 {
+			all[i] = printer.Sizes(gets[at], convert.Current(c.Target, *container))
+		}
+	}
+	return all
+}
+
+// madeOn reports whether the spec of a pod has the resources that a resize writes.
+func (c *Change) madeOn(pod *corev1.Pod) bool {
+	has := func(list, written corev1.ResourceList) bool {
+		for name, amount := range written {
+			if q, found := list[name]; !found || q.Cmp(amount) != 0 {
+				return false
+			}
+		}
+		return true
+	}
+	for i, sizes := range c.writes() {
+		if is := pod.Spec.Containers[i].Resources; !has(is.Requests, sizes.Requests) || !has(is.Limits, sizes.Limits) {
+			return false
+		}
+	}
+	return true
 }
 
 // testAmounts returns the steps that test that a container has the amounts that sizes replaces, or none

@@ -3,6 +3,7 @@ package actuate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,8 +17,8 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// live reads a pod from the API server, with the permission to list pods. It is snapshot.ErrStale if the pod is gone,
-// or the sizes in its spec are others than in the cache.
+// live reads a pod from the API server, with the permission to list pods. The error is snapshot.ErrStale if the pod is gone,
+// or if its spec has other sizes than in the cache; then the pod is returned as well.
 func (c *Cluster) live(ctx context.Context, cached *corev1.Pod) (*corev1.Pod, error) {
 	ctx, cancel := fairwork.Limit(client.Once(ctx), writeTimeout)
 	defer cancel()
@@ -25,7 +26,7 @@ func (c *Cluster) live(ctx context.Context, cached *corev1.Pod) (*corev1.Pod, er
 	if err != nil {
 		return nil, err
 	}
-	at := slices.IndexFunc(all.Items, func(p corev1.Pod) bool { return p.Name == cached.Name })
+	at := slices.IndexFunc(all.Items, func(p corev1.Pod) bool { return p.Name == cached.Name && p.UID == cached.UID })
 	if at < 0 {
 		return nil, snapshot.ErrStale
 	}
@@ -33,20 +34,26 @@ func (c *Cluster) live(ctx context.Context, cached *corev1.Pod) (*corev1.Pod, er
 	same := func(a, b policy.Container) bool {
 		return a.Name == b.Name && a.Requests == b.Requests && a.Limits == b.Limits
 	}
-	if is.UID != cached.UID || !slices.EqualFunc(convert.NewPod(is).Containers, convert.NewPod(cached).Containers, same) {
-		return nil, snapshot.ErrStale
+	if !slices.EqualFunc(convert.NewPod(is).Containers, convert.NewPod(cached).Containers, same) {
+		return is, snapshot.ErrStale
 	}
 	return is, nil
 }
 
-// outdated reports whether a resize failed because the pod is no longer as in the cache. The answer to a
-// failed test of a patch looks like the one to an invalid pod, so the pod is read again.
-func (c *Cluster) outdated(ctx context.Context, cached *corev1.Pod, err error) bool {
-	var answer apierrors.APIStatus
-	switch {
-	case err == nil, ctx.Err() != nil, errors.Is(err, client.ErrThrottled), errors.As(err, &answer) && !apierrors.IsInvalid(err):
-		return false
+// settle returns the final error of a resize. Where err does not say what happened, it reads the pod again: the error is nil if
+// made reports that the pod has the new sizes, because only the answer was lost, and snapshot.ErrStale if the pod has changed
+// otherwise. The answer to a failed test of a patch looks like the one to an invalid pod.
+func (c *Cluster) settle(ctx context.Context, cached *corev1.Pod, err error, made func(pod *corev1.Pod) bool) error {
+	uncertain := !refused(err)
+	if err == nil || ctx.Err() != nil || !uncertain && !apierrors.IsInvalid(err) {
+		return err
 	}
-	_, read := c.live(ctx, cached)
-	return errors.Is(read, snapshot.ErrStale)
+	pod, read := c.live(ctx, cached)
+	if !errors.Is(read, snapshot.ErrStale) {
+		return err
+	}
+	if uncertain && pod != nil && made(pod) {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", snapshot.ErrStale, err)
 }
