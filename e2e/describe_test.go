@@ -12,15 +12,15 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 )
 
-// resizedPods returns how many pods the Resized events of an object report that kubectl describe prints, and the
-// number of events.
-func resizedPods(t *testing.T, object ...string) (pods, events int, err error) {
+// resizedPods returns how many pods the Resized events of an object report that kubectl describe prints, the number of
+// these events, and all printed events.
+func resizedPods(t *testing.T, object ...string) (pods, events int, printed string, err error) {
 	t.Helper()
 	out, err := cluster.KubectlOutput(t.Context(), append([]string{"describe"}, object...)...)
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, "", err
 	}
-	_, printed, _ := strings.Cut(out, "\nEvents:")
+	_, printed, _ = strings.Cut(out, "\nEvents:")
 	for line := range strings.Lines(printed) {
 		fields := strings.Fields(line)
 		if len(fields) < 2 || fields[1] != "Resized" {
@@ -32,11 +32,11 @@ func resizedPods(t *testing.T, object ...string) (pods, events int, err error) {
 		}
 		_, message, _ := strings.Cut(line, "vpa-updater")
 		if _, scanErr := fmt.Sscanf(strings.TrimSpace(message), "Resized %d pod", &changed); err != nil || scanErr != nil {
-			return 0, 0, fmt.Errorf("event %q: %w", line, errors.Join(err, scanErr))
+			return 0, 0, printed, fmt.Errorf("event %q: %w", line, errors.Join(err, scanErr))
 		}
 		pods, events = pods+times*changed, events+times
 	}
-	return pods, events, nil
+	return pods, events, printed, nil
 }
 
 // TestDescribe_ShowsResizedEventsPerRound resizes the pods of two workloads, one pod of each at a time, in two
@@ -64,9 +64,9 @@ func TestDescribe_ShowsResizedEventsPerRound(t *testing.T) {
 			{object: []string{"-n", api.Namespace, "vpa", api.Name}, pods: 2},
 		} {
 			within(t, sharingRound, fmt.Sprintf("describe %s shows the round", strings.Join(tc.object, " ")), func() error {
-				pods, events, err := resizedPods(t, tc.object...)
+				pods, events, printed, err := resizedPods(t, tc.object...)
 				if err == nil && (pods != rounds*tc.pods || events > 2*rounds) {
-					err = fmt.Errorf("%d events report %d pods", events, pods)
+					err = fmt.Errorf("%d events report %d pods:%s", events, pods, printed)
 				}
 				return err
 			})
