@@ -35,6 +35,9 @@ type auditEvent struct {
 	RequestReceivedTimestamp time.Time
 	StageTimestamp           time.Time
 	Annotations              map[string]string
+	// ResponseObject is logged only for the groups of --audit-objects-of.
+	ResponseObject json.RawMessage
+	ResponseStatus *struct{ Code int }
 }
 
 // Accounts are the service accounts of a namespace whose names begin alike.
@@ -53,6 +56,20 @@ func (c *Cluster) RequestsOf(accounts Accounts, take func(Request)) error {
 		if account, ok := strings.CutPrefix(e.User.Username, users); ok && strings.HasPrefix(account, accounts.Prefix) {
 			take(e.request(account))
 		}
+	})
+}
+
+// Written calls take for each version of an object that the programs of deploy/ wrote up to now, with its size as JSON.
+// The cluster must run with --audit-objects-of for their group.
+func (c *Cluster) Written(take func(account, resource string, bytes int)) error {
+	users := "system:serviceaccount:" + programs.Namespace + ":"
+	return c.eachEvent(`"level":"RequestResponse"`, func(e *auditEvent) {
+		account, _ := strings.CutPrefix(e.User.Username, users)
+		if !strings.HasPrefix(account, programs.Prefix) || e.ObjectRef == nil || e.ResponseStatus == nil || e.ResponseStatus.Code >= 300 || strings.Contains(e.RequestURI, "dryRun=") ||
+			e.ObjectRef.Resource == "pods" && e.ObjectRef.Subresource == "eviction" {
+			return
+		}
+		take(account, e.ObjectRef.Resource, len(e.ResponseObject))
 	})
 }
 

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -35,4 +36,22 @@ func TestRequestsOfAllAuditLogs(t *testing.T) {
 	require.Equal(t, "vpa-updater", got[1].Account)
 	require.False(t, got[1].Complete)
 	require.True(t, got[1].Forbidden)
+}
+
+// Only what the API server stored counts.
+func TestWritten_CountsStoredObjectsOfPrograms(t *testing.T) {
+	c := &Cluster{Options: Options{Dir: t.TempDir()}}
+	logs := filepath.Join(c.Dir, "logs")
+	require.NoError(t, os.Mkdir(logs, 0o755))
+	line := func(user, resource, subresource, query string, code int) string {
+		return fmt.Sprintf(`{"level":"RequestResponse","user":{"username":"system:serviceaccount:kube-system:%s"},"objectRef":{"resource":%q,"subresource":%q},`+
+			`"requestURI":"/a?%s","responseStatus":{"code":%d},"responseObject":{"kind":"Any"}}`+"\n", user, resource, subresource, query, code)
+	}
+	log := line("vpa-updater", "pods", "resize", "", 200) + line("vpa-updater", "events", "", "", 201) +
+		line("other", "pods", "", "", 200) + line("vpa-updater", "pods", "eviction", "", 201) +
+		line("vpa-updater", "pods", "", "dryRun=All", 201) + line("vpa-updater", "pods", "resize", "", 409) + statusLine
+	require.NoError(t, os.WriteFile(filepath.Join(logs, "audit.log"), []byte(log), 0o600))
+	got := map[string]int{}
+	require.NoError(t, c.Written(func(account, resource string, bytes int) { got[account+" "+resource] += bytes }))
+	require.Equal(t, map[string]int{"vpa-updater pods": len(`{"kind":"Any"}`), "vpa-updater events": len(`{"kind":"Any"}`)}, got)
 }

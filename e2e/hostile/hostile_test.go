@@ -21,7 +21,7 @@ const (
 // TestTenant_DoesNotDisturbOtherNamespaces runs each attack alone, then all at the same time,
 // while a user works in another namespace.
 func TestTenant_DoesNotDisturbOtherNamespaces(t *testing.T) {
-	written, v, shared := startLedger(t), startVictim(t), startSharing(t)
+	v, shared := startVictim(t), startSharing(t)
 	n := newTenant(t)
 	require.NoError(t, n.autoscaled(t.Context(), forged, func(vpa *vpav1.VerticalPodAutoscaler) {
 		// Its pods leave room for those of users.
@@ -53,7 +53,7 @@ func TestTenant_DoesNotDisturbOtherNamespaces(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) { v.undisturbed(t, func() { launch(t, min(*length/10, 15*time.Second), row) }) })
 	}
 	t.Run("all rows at the same time", func(t *testing.T) {
-		before, text := written.total(t)
+		before, text := written(t)
 		t.Logf("written so far: %d KiB: %s", before>>10, text)
 		start := time.Now()
 		v.undisturbed(t, func() { launch(t, *length, rows...) })
@@ -62,7 +62,7 @@ func TestTenant_DoesNotDisturbOtherNamespaces(t *testing.T) {
 			require.NotZero(t, count, p.name)
 		}
 		requireSame(t, shared.user, shared.before)
-		after, text := written.total(t)
+		after, text := written(t)
 		t.Logf("written: %d KiB in %s; in all: %s", (after-before)>>10, *length, text)
 		// A namespace may use the limit of some minutes at once.
 		require.LessOrEqual(t, float64(after-before), maxWritten*max(length.Minutes()/10, 1), "bytes that the programs write")

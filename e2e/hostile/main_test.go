@@ -47,7 +47,7 @@ func runAll(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "loadline-hostile-")
 	if err == nil {
 		cluster, err = harness.Start(ctx, harness.Options{Binary: binary, Root: "../..", Dir: filepath.Join(dir, "cluster"),
-			Nodes: 6, Args: []string{"--node-pods=400", "--audit"}, Out: os.Stdout})
+			Nodes: 6, Args: []string{"--node-pods=400", "--audit-objects-of=system:serviceaccounts:" + harness.SystemNamespace}, Out: os.Stdout})
 	}
 	if err != nil {
 		fmt.Println(err)

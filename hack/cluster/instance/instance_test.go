@@ -38,6 +38,14 @@ func TestFilesOfAnInstance(t *testing.T) {
 	script, err := os.ReadFile(folder.Path("bin", "kubectl"))
 	require.NoError(t, err)
 	require.Contains(t, string(script), `exec '/a b/it'\''s' kubectl --dir '`+string(folder)+`'`)
+	audit, err := os.ReadFile(folder.Path(AuditPolicyFile))
+	require.NoError(t, err)
+	require.NotContains(t, string(audit), "RequestResponse")
+
+	require.NoError(t, folder.WriteTools(State{Options: Options{AuditObjectsOf: "system:serviceaccounts:kube-system"}}))
+	audit, err = os.ReadFile(folder.Path(AuditPolicyFile))
+	require.NoError(t, err)
+	require.Contains(t, string(audit), `{level: RequestResponse, userGroups: ["system:serviceaccounts:kube-system"], verbs: [create, update, patch]}`)
 }
 
 func TestPortsAreFreeAndDiffer(t *testing.T) {

@@ -30,6 +30,8 @@ type Options struct {
 	RealNode   bool          `json:"realNode,omitempty"`
 	PodNetwork bool          `json:"podNetwork,omitempty"` // of the real node
 
+	AuditObjectsOf string `json:"auditObjectsOf,omitempty"` // group of users whose written objects are logged, too; none if empty
+
 	Stages       string `json:"stages,omitempty"`       // folder of more stages; none if empty
 	ResizeCPU    string `json:"resizeCPU,omitempty"`    // to how much cpu a pod can grow in place, a quantity; without end if empty
 	ResizeMemory string `json:"resizeMemory,omitempty"` // the same for memory
@@ -54,6 +56,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.RealNode, "real-node", false, "add one real node with containers, "+RealNode+"; needs root, and programs of build.sh --real-node")
 	fs.BoolVar(&o.PodNetwork, "pod-network", false, "connect the pods of the real node, and serve Services; needs a network namespace of its own, see unshare --net")
 	fs.BoolVar(&o.Audit, "audit", false, "write who asked the API server for what to logs/audit.log, one JSON object per line")
+	fs.StringVar(&o.AuditObjectsOf, "audit-objects-of", "", "group of users for whom --audit also logs the objects that they write, such as system:serviceaccounts:kube-system")
 }
 
 // Complete makes paths absolute, as the supervisor may run elsewhere.

@@ -11,15 +11,17 @@ import (
 // talks to.
 const DirVariable = "LOADLINE_CLUSTER_DIR"
 
-// AuditPolicyFile is the API server's policy in the folder: who did what, once
-// per request, without bodies.
+// AuditPolicyFile is the audit policy of the API server in the folder.
 const AuditPolicyFile = "audit-policy.yaml"
 
-const auditPolicy = `apiVersion: audit.k8s.io/v1
-kind: Policy
-omitStages: [RequestReceived]
-rules: [{level: Metadata}]
-`
+// auditPolicy logs each request once, with its objects only if a member of AuditObjectsOf wrote them.
+func (o *Options) auditPolicy() string {
+	policy := "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n"
+	if o.AuditObjectsOf != "" {
+		policy += fmt.Sprintf("- {level: RequestResponse, userGroups: [%q], verbs: [create, update, patch]}\n", o.AuditObjectsOf)
+	}
+	return policy + "- {level: Metadata}\n"
+}
 
 // WriteTools writes what makes an instance easy to use from a shell: `env`, to
 // be sourced, and bin/kubectl; and the API server's audit policy.
@@ -36,7 +38,7 @@ func (f Folder) WriteTools(state State) error {
 	if err := os.WriteFile(f.Path("bin", "kubectl"), []byte(kubectl), 0o755); err != nil {
 		return fmt.Errorf("write tools: %w", err)
 	}
-	if err := os.WriteFile(f.Path(AuditPolicyFile), []byte(auditPolicy), 0o644); err != nil {
+	if err := os.WriteFile(f.Path(AuditPolicyFile), []byte(state.Options.auditPolicy()), 0o644); err != nil {
 		return fmt.Errorf("write audit policy: %w", err)
 	}
 	return nil
