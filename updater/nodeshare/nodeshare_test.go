@@ -59,7 +59,7 @@ func pod(name, cpu string) *corev1.Pod {
 }
 
 func (v *VPA) read(p *corev1.Pod, on *Node) *Pod {
-	return new(v.Read(p, &Sizes{}, on, noon()))
+	return new(v.Read(p, Observe(p, nil), &Sizes{}, on, noon()))
 }
 
 func TestHowFarAVPAShares(t *testing.T) {

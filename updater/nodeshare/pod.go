@@ -43,20 +43,66 @@ func (p *Pod) Why() reason.Reason {
 	return p.Apart
 }
 
-// Sizes are the bases and peaks of the containers of a pod. Equal pods of a VPA have equal sizes.
-type Sizes struct {
-	asked, runs       policy.Pod
-	running, starting resources.List // see convert.Footprints
-	containers        []sharing.Container
-	requests          []sharing.Amounts
+// Observed is the part of a pod that sharing reads and that follows from its object alone. It must not be modified.
+type Observed struct {
+	*requested
+
+	name           string         // with the namespace
+	takes, waiting resources.List // see Pod
+	facts          sharing.Facts
+	mark           sharing.Mark
+	new            bool
 }
 
-func (s *Sizes) equal(o *Sizes) bool {
-	return equalPods(&s.asked, &o.asked) && equalPods(&s.runs, &o.runs) && s.running == o.running && s.starting == o.starting
+// requested are the resources of a pod.
+type requested struct {
+	asked, runs       policy.Pod
+	running, starting resources.List // see convert.Footprints
+}
+
+// Observe reads the object of a pod. It shares equal resources with another pod of the VPA, which may be nil: most pods of a
+// workload have equal ones.
+func Observe(pod *corev1.Pod, other *Observed) *Observed {
+	o := &Observed{
+		name: pod.Namespace + "/" + pod.Name, requested: &requested{asked: convert.NewPod(pod), runs: convert.Pod(pod)},
+		waiting: convert.Waiting(pod), new: convert.Unaccepted(pod),
+	}
+	o.mark, _ = convert.Shared(pod)
+	o.running, o.starting = convert.Footprints(pod)
+	for k := range resources.Kind(resources.Kinds) {
+		o.takes = o.takes.With(k, max(o.running.Value(k), o.starting.Value(k)))
+	}
+	o.facts = sharing.Facts{
+		PodLevel: convert.SizedAsWhole(pod), Guaranteed: pod.Status.QOSClass == corev1.PodQOSGuaranteed,
+		Pending: pod.Status.Phase == corev1.PodPending, Terminating: pod.DeletionTimestamp != nil, Boosted: convert.HasBoosted(pod),
+		Resizing: o.unanswered() || resizing(pod),
+	}
+	for i := range pod.Spec.Containers {
+		for _, p := range pod.Spec.Containers[i].ResizePolicy {
+			for k := range resources.Kind(resources.Kinds) {
+				o.facts.Restarts[k] = o.facts.Restarts[k] || p.ResourceName == convert.ResourceName(k) && p.RestartPolicy == corev1.RestartContainer
+			}
+		}
+	}
+	if other != nil && o.equal(other.requested) {
+		o.requested = other.requested
+	}
+	return o
+}
+
+func (r *requested) equal(o *requested) bool {
+	return r == o || equalPods(&r.asked, &o.asked) && equalPods(&r.runs, &o.runs) && r.running == o.running && r.starting == o.starting
 }
 
 func equalPods(a, b *policy.Pod) bool {
 	return slices.Equal(a.Containers, b.Containers) && a.Unsized == b.Unsized && a.Rounded == b.Rounded
+}
+
+// Sizes are the bases and peaks of the containers of a pod. Equal pods of a VPA have equal sizes.
+type Sizes struct {
+	Of         *Observed // nil: there was no pod
+	containers []sharing.Container
+	requests   []sharing.Amounts
 }
 
 // Unwanted returns a pod without a VPA, or with one without sharing.
@@ -64,30 +110,24 @@ func Unwanted(pod *corev1.Pod) Pod {
 	return Pod{UID: pod.UID, Created: pod.CreationTimestamp.Time, Takes: convert.Footprint(pod), Waiting: convert.Waiting(pod), New: convert.Unaccepted(pod), Apart: reason.NotWanted}
 }
 
-// Read returns a pod of v, which is on a node. It reuses the last sizes of pods of v, which may be zero, for an
-// equal pod and replaces them for another one.
-func (v *VPA) Read(pod *corev1.Pod, last *Sizes, on *Node, now time.Time) Pod {
-	p := Pod{UID: pod.UID, Of: v, Created: pod.CreationTimestamp.Time, Waiting: convert.Waiting(pod), New: convert.Unaccepted(pod)}
-	s := Sizes{asked: convert.NewPod(pod), runs: convert.Pod(pod)}
-	s.running, s.starting = convert.Footprints(pod)
-	for k := range resources.Kind(resources.Kinds) {
-		p.Takes = p.Takes.With(k, max(s.running.Value(k), s.starting.Value(k)))
-	}
-	if p.Apart = sharing.Eligible(v.facts(pod, &s, on.GPUs, now)); p.Apart != "" && p.Apart != reason.Reverted {
+// Read returns a pod of v, which is on a node, from its object and what Observe read of it. It reuses the last sizes of pods
+// of v, which may be zero, for an equal pod and replaces them for another one.
+func (v *VPA) Read(pod *corev1.Pod, o *Observed, last *Sizes, on *Node, now time.Time) Pod {
+	p := Pod{UID: pod.UID, Of: v, Created: pod.CreationTimestamp.Time, Takes: o.takes, Waiting: o.waiting, New: o.new}
+	if p.Apart = sharing.Eligible(v.facts(o, on.GPUs, now)); p.Apart != "" && p.Apart != reason.Reverted {
 		return p
 	}
-	if last.containers == nil || !last.equal(&s) {
-		v.size(&s)
-		*last = s
+	if last.Of == nil || !last.Of.equal(o.requested) {
+		*last = v.size(o)
 	}
 	if p.Apart != "" {
 		p.awaitPeak(last)
 		return p
 	}
 	p.Requests = last.requests
-	p.Sharing = sharing.Pod{Name: pod.Namespace + "/" + pod.Name, Daemon: v.Kind == "DaemonSet", Containers: last.containers}
+	p.Sharing = sharing.Pod{Name: o.name, Daemon: v.Kind == "DaemonSet", Containers: last.containers}
 	for k := range resources.Kind(resources.Kinds) {
-		p.Sharing.Init[k] = float64(s.starting.Value(k))
+		p.Sharing.Init[k] = float64(o.starting.Value(k))
 	}
 	return p
 }
@@ -117,9 +157,9 @@ func (p *Pod) awaitPeak(s *Sizes) {
 }
 
 // unanswered reports whether the requested and the actual resources of the pod differ.
-func (s *Sizes) unanswered() bool {
-	for i := range s.asked.Containers {
-		asked, runs := &s.asked.Containers[i], &s.runs.Containers[i]
+func (o *Observed) unanswered() bool {
+	for i := range o.asked.Containers {
+		asked, runs := &o.asked.Containers[i], &o.runs.Containers[i]
 		if asked.Requests != runs.Requests || asked.Limits != runs.Limits {
 			return true
 		}
@@ -128,25 +168,15 @@ func (s *Sizes) unanswered() bool {
 }
 
 // facts returns the input of sharing.Eligible.
-func (v *VPA) facts(pod *corev1.Pod, s *Sizes, gpus bool, now time.Time) sharing.Facts {
-	mark, _ := convert.Shared(pod)
-	f := sharing.Facts{
-		Excluded: v.Mode == fleet.SharingOff && v.Why != reason.SharingOptedOut && v.Why != reason.RecipeDoesNotShare || v.Kind == "CronJob" || v.Kind == "Job",
-		Off:      v.Why == reason.SharingOptedOut, GPUs: gpus, PodLevel: convert.SizedAsWhole(pod),
-		Guaranteed: pod.Status.QOSClass == corev1.PodQOSGuaranteed, Shared: v.Settings.Kinds,
-		Age: now.Sub(v.Created), MinAge: v.MinAge, Short: v.Short, Reverted: mark.Out(now),
-		Pending: pod.Status.Phase == corev1.PodPending, Terminating: pod.DeletionTimestamp != nil, Boosted: convert.HasBoosted(pod),
-		Resizing: s.unanswered() || resizing(pod),
-	}
-	for i := range pod.Spec.Containers {
-		name := pod.Spec.Containers[i].Name
+func (v *VPA) facts(o *Observed, gpus bool, now time.Time) sharing.Facts {
+	f := o.facts
+	f.Excluded = v.Mode == fleet.SharingOff && v.Why != reason.SharingOptedOut && v.Why != reason.RecipeDoesNotShare || v.Kind == "CronJob" || v.Kind == "Job"
+	f.Off, f.GPUs, f.Shared = v.Why == reason.SharingOptedOut, gpus, v.Settings.Kinds
+	f.Age, f.MinAge, f.Short, f.Reverted = now.Sub(v.Created), v.MinAge, v.Short, o.mark.Out(now)
+	for i := range o.asked.Containers {
+		name := o.asked.Containers[i].Name
 		for k, looked := range v.Looked.Of(name) {
 			f.HPA[k] = f.HPA[k] || looked
-		}
-		for _, p := range pod.Spec.Containers[i].ResizePolicy {
-			for k := range resources.Kind(resources.Kinds) {
-				f.Restarts[k] = f.Restarts[k] || p.ResourceName == convert.ResourceName(k) && p.RestartPolicy == corev1.RestartContainer
-			}
 		}
 		_, recommended := v.Sizing.Recommendation[name]
 		f.Recommended = f.Recommended || recommended && v.Why != reason.RecipeDoesNotShare && !v.Outdated
@@ -169,16 +199,16 @@ func resizing(pod *corev1.Pod) bool {
 // Other parts of the pod, such as sidecars among the init containers, count as a further container that always uses
 // its requests. So do kinds that are not shared. Increases by minAllowed or a LimitRange count only up to the current
 // request, so that no other pod makes room for them.
-func (v *VPA) size(s *Sizes) {
-	asked := s.asked.Containers
+func (v *VPA) size(o *Observed) Sizes {
+	asked := o.asked.Containers
 	base := map[string]resources.Bounds{} // without a size: a small map stays on the stack
 	v.recommendBase(base)
-	bases := policy.Fit(s.runs, base, v.Sizing.Rules, *v.Sizing.Ranges)
-	peaks := policy.Fit(s.runs, v.Sizing.Recommendation, v.Sizing.Rules, *v.Sizing.Ranges)
+	bases := policy.Fit(o.runs, base, v.Sizing.Rules, *v.Sizing.Ranges)
+	peaks := policy.Fit(o.runs, v.Sizing.Recommendation, v.Sizing.Rules, *v.Sizing.Ranges)
 	all, requests := make([]sharing.Container, len(asked)+1), make([]sharing.Amounts, len(asked))
 	rest, owns, most := &all[len(asked)], v.owns(), v.policyMax()
 	for k := range resources.Kind(resources.Kinds) {
-		rest.Base[k] = float64(s.running.Value(k))
+		rest.Base[k] = float64(o.running.Value(k))
 	}
 	for i := range asked {
 		c := &all[i]
@@ -204,5 +234,5 @@ func (v *VPA) size(s *Sizes) {
 		}
 	}
 	rest.Peak = rest.Base
-	s.containers, s.requests = all, requests
+	return Sizes{Of: o, containers: all, requests: requests}
 }

@@ -104,7 +104,10 @@ func (r *round) member(ctx context.Context, pod *corev1.Pod, on *node) *member {
 		return p
 	}
 	p.by = r.workloads[vpa]
-	p.Pod = p.by.Read(pod, &p.by.sizes, &on.Node, r.at)
+	observed, _ := r.observed.Get(pod.UID, pod.ResourceVersion, func(*nodeshare.Observed) (*nodeshare.Observed, error) {
+		return nodeshare.Observe(pod, p.by.sizes.Of), nil
+	})
+	p.Pod = p.by.Read(pod, observed, &p.by.sizes, &on.Node, r.at)
 	_, p.marked = pod.Annotations[convert.SharedAnnotation]
 	replicas := 0
 	if p.by.Settings.Evict { // otherwise the rank does not depend on them

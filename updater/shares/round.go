@@ -40,6 +40,8 @@ type Sharing struct {
 	begun  time.Time                     // first call of Divide
 	shrunk map[string]time.Time          // by node: the last shrink of a pod for its share
 	kills  map[killedContainer]time.Time // the last recorded kills of containers of pods that share
+
+	observed snapshot.VersionCache[*nodeshare.Observed] // of the pods of the last round
 }
 
 // Config are the caches and settings of a Sharing.
@@ -163,7 +165,7 @@ func (s *Sharing) round(ctx context.Context, in Input, now time.Time, may Standi
 	}
 	r := &round{
 		Sharing: s, Input: in, at: now, standings: may,
-		pods: map[types.UID]*member{}, nodes: make(map[string]*node, len(objects)), workloads: make([]*workload, len(in.VPAs)),
+		pods: make(map[types.UID]*member, s.pods()), nodes: make(map[string]*node, len(objects)), workloads: make([]*workload, len(in.VPAs)),
 		found: &Round{Apart: map[reason.Reason]int{}, Policies: map[string]*Policy{}},
 	}
 	for _, o := range objects {
@@ -171,6 +173,7 @@ func (s *Sharing) round(ctx context.Context, in Input, now time.Time, may Standi
 	}
 	r.readVPAs(ctx)
 	err = client.EachPod(s.Pods, func(pod *corev1.Pod) { r.read(ctx, pod) })
+	s.observed.Swap()
 	for _, name := range slices.Sorted(maps.Keys(r.nodes)) {
 		n := r.nodes[name]
 		var before []PodName
@@ -192,6 +195,14 @@ func (s *Sharing) round(ctx context.Context, in Input, now time.Time, may Standi
 	}
 	r.Input = Input{} // the next iterations read them anew
 	return r, err
+}
+
+// pods returns the number of pods in the last round.
+func (s *Sharing) pods() int {
+	if last := s.last.Load(); last != nil {
+		return len(last.pods)
+	}
+	return 0
 }
 
 // wanted reports whether a policy enables sharing.

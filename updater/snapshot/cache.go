@@ -2,17 +2,17 @@ package snapshot
 
 import "k8s.io/apimachinery/pkg/types"
 
-// versionCache keeps a converted object while its resourceVersion stays the same. The zero value is empty.
-type versionCache[V any] struct{ current, next map[types.UID]versioned[V] }
+// VersionCache keeps a converted object while its resourceVersion stays the same. The zero value is empty.
+type VersionCache[V any] struct{ current, next map[types.UID]versioned[V] }
 
 type versioned[V any] struct {
 	version string
 	value   V
 }
 
-// get returns the value of an object. It converts the object if the version is new or empty, given the
+// Get returns the value of an object. It converts the object if the version is new or empty, given the
 // previous value or the zero value. The value is dropped if convert fails.
-func (c *versionCache[V]) get(uid types.UID, version string, convert func(previous V) (V, error)) (V, error) {
+func (c *VersionCache[V]) Get(uid types.UID, version string, convert func(previous V) (V, error)) (V, error) {
 	if c.next == nil {
 		c.next = make(map[types.UID]versioned[V], len(c.current))
 	}
@@ -28,5 +28,5 @@ func (c *versionCache[V]) get(uid types.UID, version string, convert func(previo
 	return value, err
 }
 
-// swap drops the entries that this iteration did not use.
-func (c *versionCache[V]) swap() { c.current, c.next = c.next, nil }
+// Swap drops the entries that were not used since the last call.
+func (c *VersionCache[V]) Swap() { c.current, c.next = c.next, nil }

@@ -10,10 +10,10 @@ import (
 // Objects of a version are converted once. The cache holds the objects of the last iteration alone, since users can
 // create and delete any number of them.
 func TestVersionCache_HoldsTheObjectsOfTheLastIteration(t *testing.T) {
-	var c versionCache[string]
+	var c VersionCache[string]
 	converted := 0
 	get := func(uid, version string) string {
-		value, err := c.get(types.UID(uid), version, func(previous string) (string, error) {
+		value, err := c.Get(types.UID(uid), version, func(previous string) (string, error) {
 			converted++
 			return previous + version, nil
 		})
@@ -22,25 +22,25 @@ func TestVersionCache_HoldsTheObjectsOfTheLastIteration(t *testing.T) {
 	}
 	require.Equal(t, "1", get("a", "1"))
 	require.Equal(t, "1", get("b", "1"))
-	c.swap()
+	c.Swap()
 	require.Equal(t, "1", get("a", "1"))
 	require.Equal(t, 2, converted, "the version is known")
-	c.swap()
+	c.Swap()
 	require.Len(t, c.current, 1, "b is gone")
 	require.Equal(t, "12", get("a", "2"), "with the previous value")
-	c.swap()
-	c.swap()
+	c.Swap()
+	c.Swap()
 	require.Equal(t, "2", get("a", "2"), "an iteration without a forgets it")
 	get("c", "")
-	c.swap()
+	c.Swap()
 	get("c", "")
 	require.Equal(t, 6, converted, "an empty version is no version")
 }
 
 func TestVersionCache_DropsFailures(t *testing.T) {
-	var c versionCache[string]
-	_, err := c.get("a", "1", func(string) (string, error) { return "half", errGone })
+	var c VersionCache[string]
+	_, err := c.Get("a", "1", func(string) (string, error) { return "half", errGone })
 	require.ErrorIs(t, err, errGone)
-	c.swap()
+	c.Swap()
 	require.Empty(t, c.current)
 }

@@ -113,7 +113,7 @@ var errGone = errors.New("the pod is gone")
 // ReadPods returns the pods of VPAs, as far as their scopes need them.
 func (r *Reader) ReadPods(ctx context.Context, vpas []VPA, scopes []Scope) (Pods, error) {
 	p := Pods{ByVPA: make([][]Pod, len(vpas)), owners: r.newOwners(ctx, vpas, scopes)}
-	defer func() { r.states.swap(); r.logged = p.owners.dropped }()
+	defer func() { r.states.Swap(); r.logged = p.owners.dropped }()
 	if p.owners.empty() {
 		return p, nil
 	}
@@ -190,7 +190,7 @@ func (r *Reader) convertPods(ctx context.Context, p *Pods, pods []Pod, scope Sco
 			continue
 		}
 		err := serving.Guard(func() (err error) {
-			if pod.State, err = r.states.get(pod.UID, pod.version, func(previous *State) (*State, error) { return r.convert(pod, previous, last) }); err != nil {
+			if pod.State, err = r.states.Get(pod.UID, pod.version, func(previous *State) (*State, error) { return r.convert(pod, previous, last) }); err != nil {
 				return err
 			}
 			p.owners.lookUp(ctx, pod.Owner)

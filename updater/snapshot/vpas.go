@@ -43,7 +43,7 @@ type Reader struct {
 	PerVPAConfig bool                // feature gate
 	Generations  *target.Generations // whether a recommendation is for the current target
 
-	states versionCache[*State]
+	states VersionCache[*State]
 	logged map[target.Key]bool // owners of the last iteration whose pods have too many labels
 }
 
