@@ -160,14 +160,16 @@ func (c *Cluster) Resize(ctx context.Context, change Change) (rollout.Change, er
 // Unboost takes startup boosts back: the sizes first, where they still differ,
 // then the annotations. After an error both are to be tried again.
 func (c *Cluster) Unboost(ctx context.Context, change Change) error {
+	marking := client.Cleanup(ctx)
 	if Sizes(change) != "" {
+		marking = ctx
 		var err error
 		if change, _, err = c.resize(ctx, change); err != nil {
 			return err
 		}
 		c.event(change.Target, report.EventResized, "Startup boost taken back: "+direction(change), detailsOf(change.Target, Sizes(change)))
 	}
-	if err := c.mark(ctx, change); err != nil {
+	if err := c.mark(marking, change); err != nil {
 		return fmt.Errorf("remove the boost annotations of pod %s: %w", klog.KObj(change.Target), err)
 	}
 	return nil
@@ -309,7 +311,7 @@ func (c *Cluster) MarkShare(ctx context.Context, pod *corev1.Pod, m sharing.Mark
 // RemoveShare takes the mark of sharing off a pod that has its peak again. A pod that is gone is
 // no error.
 func (c *Cluster) RemoveShare(ctx context.Context, pod *corev1.Pod) error {
-	err := c.annotated(ctx, pod, map[string]any{convert.SharedAnnotation: nil})
+	err := c.annotated(client.Cleanup(ctx), pod, map[string]any{convert.SharedAnnotation: nil})
 	if Gone(err) {
 		return nil
 	}

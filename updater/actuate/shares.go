@@ -9,6 +9,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/reason"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/snapshot"
 )
 
@@ -106,7 +107,7 @@ func (w *run) endShares(ctx context.Context) {
 			if ctx.Err() != nil {
 				return false
 			}
-			if err := w.Executor.RemoveShare(ctx, pod); err != nil {
+			if err := w.Executor.RemoveShare(ctx, pod); err != nil && !client.IsWriteLimited(err) {
 				klog.FromContext(ctx).Error(err, "Failed to remove the share of a pod, trying again in the next iteration", "pod", klog.KObj(pod))
 			}
 			return true

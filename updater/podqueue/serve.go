@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/pkg/serving"
 )
@@ -62,6 +63,8 @@ func serveNext(ctx context.Context, queue Queue, limit *namespaceLimit, reconcil
 	})
 	switch {
 	case ctx.Err() != nil:
+	case client.IsWriteLimited(err): // the limit is logged for the namespace
+		queue.AddRateLimited(name)
 	case err != nil:
 		klog.FromContext(ctx).Error(err, failed, "pod", klog.KRef(name.Namespace, name.Name))
 		queue.AddRateLimited(name)

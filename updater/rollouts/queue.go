@@ -198,7 +198,7 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time, 
 				q.removals.later(name)
 				return 0, nil
 			}
-			return longest, q.Remover.RemoveNote(ctx, pod)
+			return longest, q.Remover.RemoveNote(client.Cleanup(ctx), pod)
 		}
 		return again, nil
 	}
@@ -240,7 +240,7 @@ func (q *Queue) drop(ctx context.Context, pod *corev1.Pod, at time.Time, why err
 		return 0, nil
 	}
 	klog.FromContext(ctx).Info("The note of a change is taken off its pod, and nothing is judged", "pod", klog.KObj(pod), "reason", why)
-	if err := q.Remover.RemoveNote(ctx, pod); err != nil {
+	if err := q.Remover.RemoveNote(client.Cleanup(ctx), pod); err != nil {
 		return 0, err
 	}
 	q.finish(pod.UID, at)

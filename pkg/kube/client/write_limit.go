@@ -50,7 +50,8 @@ const (
 type priority int
 
 const (
-	ordinary priority = iota
+	cleanup priority = iota - 1
+	ordinary
 	urgent
 	unlimited
 )
@@ -60,6 +61,15 @@ type priorityKey struct{}
 func priorityOf(ctx context.Context) priority {
 	p, _ := ctx.Value(priorityKey{}).(priority)
 	return p
+}
+
+// Cleanup returns a context for writes that only remove annotations. Users can write these again and again on all of their
+// pods, so the limit of such writes does not grow with the number of pods.
+func Cleanup(ctx context.Context) context.Context {
+	if priorityOf(ctx) != ordinary {
+		return ctx
+	}
+	return context.WithValue(ctx, priorityKey{}, cleanup)
 }
 
 // Urgent returns a context for writes that protect pods from harm, such as more memory after an
@@ -88,6 +98,7 @@ type WriteLimiter struct {
 // namespaceWrites are the writes to a namespace.
 type namespaceWrites struct {
 	left     float64 // bytes, at most the burst; less than 0 after large writes
+	cleanup  float64 // the same for Cleanup alone, at most Burst
 	at       time.Time
 	expected int                  // bytes of the next write, reserved while it is under way
 	large    map[string]time.Time // last write of each VPA above maxFrequentBytes
@@ -176,14 +187,17 @@ func (l *WriteLimiter) reserve(w write, p priority) (reserved int, refusal strin
 	factor := l.factor(w.namespace)
 	burst := float64(l.limit.Burst) * factor
 	switch last, large := n.large[w.name]; {
-	case p == ordinary && w.resource == vpas && large && now.Sub(last) < l.limit.Window:
+	case p <= ordinary && w.resource == vpas && large && now.Sub(last) < l.limit.Window:
 		refusal = fmt.Sprintf("not sent: VPA %s/%s exceeds %d KiB, so it is written once per %s",
 			w.namespace, w.name, maxFrequentBytes>>10, l.limit.Window)
-	case p == ordinary && n.left < burst/reservedPart+float64(n.expected), p == urgent && n.left <= 0:
+	case p == cleanup && n.cleanup < float64(n.expected):
+		refusal = fmt.Sprintf("not sent: namespace %s used its limit of writes that only remove annotations (burst %d MiB, %d MiB per %s)",
+			w.namespace, l.limit.Burst>>20, l.limit.Refill>>20, l.limit.Window)
+	case p <= ordinary && n.left < burst/reservedPart+float64(n.expected), p == urgent && n.left <= 0:
 		refusal = fmt.Sprintf("not sent: namespace %s used its write limit (burst %d MiB, %d MiB per %s)",
 			w.namespace, int(burst)>>20, int(float64(l.limit.Refill)*factor)>>20, l.limit.Window)
 	default:
-		n.left -= float64(n.expected)
+		n.take(p, float64(n.expected))
 		return n.expected, ""
 	}
 	l.refused.WithLabelValues(w.resource).Inc()
@@ -201,25 +215,33 @@ func (l *WriteLimiter) refill(namespace string) *namespaceWrites {
 	update := func(name string, n *namespaceWrites) (idle bool) {
 		factor := l.factor(name)
 		burst := float64(l.limit.Burst) * factor
-		n.left = min(n.left+float64(l.limit.Refill)*factor*(now.Sub(n.at).Seconds()/l.limit.Window.Seconds()), burst)
+		refill := float64(l.limit.Refill) * (now.Sub(n.at).Seconds() / l.limit.Window.Seconds())
+		n.left, n.cleanup = min(n.left+refill*factor, burst), min(n.cleanup+refill, float64(l.limit.Burst))
 		n.at = now
 		maps.DeleteFunc(n.large, func(_ string, last time.Time) bool { return now.Sub(last) >= l.limit.Window })
-		return n.left >= burst && len(n.large) == 0
+		return n.left >= burst && n.cleanup >= float64(l.limit.Burst) && len(n.large) == 0
 	}
 	n := l.namespaces[namespace]
 	if n == nil {
 		if len(l.namespaces) >= idleCheck {
 			maps.DeleteFunc(l.namespaces, update)
 		}
-		n = &namespaceWrites{left: math.Inf(1), at: now, expected: firstWrite, large: map[string]time.Time{}}
+		n = &namespaceWrites{left: math.Inf(1), cleanup: math.Inf(1), at: now, expected: firstWrite, large: map[string]time.Time{}}
 		l.namespaces[namespace] = n
 	}
 	update(namespace, n)
 	return n
 }
 
+// take subtracts bytes.
+func (n *namespaceWrites) take(p priority, bytes float64) {
+	if n.left -= bytes; p == cleanup {
+		n.cleanup -= bytes
+	}
+}
+
 // settle replaces a reservation by the size of the stored object.
-func (l *WriteLimiter) settle(w write, reserved, size int) {
+func (l *WriteLimiter) settle(w write, p priority, reserved, size int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := l.namespaces[w.namespace]
@@ -227,7 +249,7 @@ func (l *WriteLimiter) settle(w write, reserved, size int) {
 		return
 	}
 	stored := w.copies * size
-	n.left += float64(reserved - stored)
+	n.take(p, float64(stored-reserved))
 	n.expected = max(stored, n.expected-n.expected/shrinkPart)
 	if w.resource == vpas && size > maxFrequentBytes {
 		n.large[w.name] = l.now()

@@ -184,7 +184,7 @@ func TestWriteLimiter_NeverLimitsALargeNamespace(t *testing.T) {
 							w := write{namespace: "greedy", resource: resource, name: fmt.Sprint(i), copies: 1}
 							reserved, refusal := l.reserve(w, ordinary)
 							require.Empty(t, refusal, "minute %d, %s %d", minute, resource, i)
-							l.settle(w, reserved, tc.sizes[resource])
+							l.settle(w, ordinary, reserved, tc.sizes[resource])
 						}
 					}
 				}
@@ -202,6 +202,23 @@ func TestWriteLimiter_ReservesAPartForUrgentWrites(t *testing.T) {
 		require.NoError(t, s.patchPod(Urgent(t.Context()), "greedy"))
 	}
 	require.True(t, IsWriteLimited(s.patchPod(t.Context(), "greedy")))
+}
+
+// A user can write forged annotations on many pods again and again. Their removal must not use what the number of pods allows.
+func TestWriteLimiter_BoundsCleanupWithoutRegardToPods(t *testing.T) {
+	s := newLimitedServer(t, UpdaterWrites, 8<<10)
+	s.run(10000)
+	for minute := 0; minute < 10; minute++ {
+		for s.patchPod(Cleanup(t.Context()), "greedy") == nil {
+		}
+		s.now = s.now.Add(time.Minute)
+	}
+	require.Greater(t, s.stored.Load(), int64(UpdaterWrites.Refill))
+	require.LessOrEqual(t, s.stored.Load(), int64(UpdaterWrites.Burst+UpdaterWrites.Refill))
+	for range 5000 {
+		require.NoError(t, s.patchPod(t.Context(), "greedy"), "changes of many pods go on")
+	}
+	require.NoError(t, s.patchPod(Cleanup(Urgent(t.Context())), "greedy"))
 }
 
 // One large object must not delay small ones for long.
@@ -242,7 +259,7 @@ func TestWriteLimiter_RefillsInTheWindow(t *testing.T) {
 		w := write{namespace: "shop", resource: "pods", name: "web", copies: 1}
 		reserved, refusal := l.reserve(w, p)
 		if refusal == "" {
-			l.settle(w, reserved, 256<<10)
+			l.settle(w, ordinary, reserved, 256<<10)
 		}
 		return refusal == ""
 	}

@@ -46,7 +46,8 @@ func (t limitedWrites) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !counts {
 		return t.RoundTripper.RoundTrip(r)
 	}
-	reserved, refusal := t.limiter.reserve(w, priorityOf(r.Context()))
+	p := priorityOf(r.Context())
+	reserved, refusal := t.limiter.reserve(w, p)
 	if refusal != "" {
 		if r.Body != nil {
 			_ = r.Body.Close()
@@ -55,10 +56,10 @@ func (t limitedWrites) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	response, err := t.RoundTripper.RoundTrip(r)
 	if err != nil {
-		t.limiter.settle(w, reserved, 0)
+		t.limiter.settle(w, p, reserved, 0)
 		return nil, err
 	}
-	response.Body = &countedBody{ReadCloser: response.Body, closed: func(size int) { t.limiter.settle(w, reserved, size) }}
+	response.Body = &countedBody{ReadCloser: response.Body, closed: func(size int) { t.limiter.settle(w, p, reserved, size) }}
 	return response, nil
 }
 
