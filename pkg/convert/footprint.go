@@ -11,7 +11,10 @@ import (
 // kubelet said that the resize can never be done; the largest of its
 // init containers if that is more; and what the pod costs as such. Requests of
 // the whole pod go first.
-func Footprint(pod *corev1.Pod) resources.List { return larger(Footprints(pod)) }
+func Footprint(pod *corev1.Pod) resources.List {
+	running, starting := Footprints(pod)
+	return running.Larger(starting)
+}
 
 // Footprints returns what a pod takes of its node for the containers that run beside
 // each other, and what it takes at least for its init containers, which run before.
@@ -20,7 +23,7 @@ func Footprints(pod *corev1.Pod) (running, starting resources.List) {
 	if ResizeInfeasible(pod) { // as the scheduler counts it
 		return footprints(pod, granted, wholeGranted(pod))
 	}
-	return footprints(pod, requested, larger(wholeRequests(pod), wholeGranted(pod)))
+	return footprints(pod, requested, wholeRequests(pod).Larger(wholeGranted(pod)))
 }
 
 // footprints computes Footprints from the requests that counts returns for a container, and from the pod-level
@@ -30,18 +33,18 @@ func footprints(
 ) (running, starting resources.List) {
 	var sum, sidecars resources.List
 	for i := range pod.Spec.Containers {
-		sum = plus(sum, counts(pod.Status.ContainerStatuses, &pod.Spec.Containers[i]))
+		sum = sum.Plus(counts(pod.Status.ContainerStatuses, &pod.Spec.Containers[i]))
 	}
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
 		takes := counts(pod.Status.InitContainerStatuses, c)
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			sidecars = plus(sidecars, takes)
+			sidecars = sidecars.Plus(takes)
 			takes = resources.List{}
 		}
-		starting = larger(starting, plus(sidecars, takes))
+		starting = starting.Larger(sidecars.Plus(takes))
 	}
-	running = plus(sum, sidecars)
+	running = sum.Plus(sidecars)
 	requests := wholeRequests(pod)
 	for k := range resources.Kind(resources.Kinds) {
 		if requests.Has(k) {
@@ -49,7 +52,7 @@ func footprints(
 		}
 	}
 	overhead := Resources(pod.Spec.Overhead)
-	return plus(running, overhead), plus(starting, overhead)
+	return running.Plus(overhead), starting.Plus(overhead)
 }
 
 // wholeRequests returns the pod-level requests in the spec.
@@ -66,12 +69,12 @@ func wholeGranted(pod *corev1.Pod) resources.List {
 	if pod.Status.Resources == nil {
 		return wholeRequests(pod)
 	}
-	return larger(Resources(pod.Status.Resources.Requests), Resources(pod.Status.AllocatedResources))
+	return Resources(pod.Status.Resources.Requests).Larger(Resources(pod.Status.AllocatedResources))
 }
 
 // requested is what a container asks for or still has.
 func requested(statuses []corev1.ContainerStatus, c *corev1.Container) resources.List {
-	return larger(Resources(c.Resources.Requests), granted(statuses, c))
+	return Resources(c.Resources.Requests).Larger(granted(statuses, c))
 }
 
 // granted is what a container has, or asks for where that is not known.
@@ -82,22 +85,4 @@ func granted(statuses []corev1.ContainerStatus, c *corev1.Container) resources.L
 		}
 	}
 	return Resources(c.Resources.Requests)
-}
-
-func plus(a, b resources.List) resources.List {
-	for k := range resources.Kind(resources.Kinds) {
-		if more, ok := b.Get(k); ok {
-			a = a.With(k, a.Value(k).Add(more))
-		}
-	}
-	return a
-}
-
-func larger(a, b resources.List) resources.List {
-	for k := range resources.Kind(resources.Kinds) {
-		if other, ok := b.Get(k); ok && other > a.Value(k) {
-			a = a.With(k, other)
-		}
-	}
-	return a
 }

@@ -23,7 +23,8 @@ func Waiting(pod *corev1.Pod) (more resources.List) {
 	if resizePending(pod) == nil {
 		return more
 	}
-	asks, has := Footprint(pod), larger(footprints(pod, granted, wholeGranted(pod)))
+	running, starting := footprints(pod, granted, wholeGranted(pod))
+	asks, has := Footprint(pod), running.Larger(starting)
 	for k := range resources.Kind(resources.Kinds) {
 		if by := asks.Value(k) - has.Value(k); by > 0 {
 			more = more.With(k, by)

@@ -105,7 +105,7 @@ func (r *Capacity) Resize(n Need) RoomAnswer {
 	if i, known := r.at[n.Node]; known && n.grows() {
 		node := r.nodes[i]
 		switch {
-		case !fitsIn(n.Wants, node.offers(n)), node.FollowsPods && !n.growsWithin(node.Free):
+		case !n.Wants.Fits(node.offers(n)), node.FollowsPods && !n.growsWithin(node.Free):
 			return RoomTooLarge
 		case !n.growsWithin(node.Free):
 			return RoomFull
@@ -182,8 +182,8 @@ func (r *Capacity) Place(n Need, autoscaled bool) RoomAnswer {
 	for i := range r.nodes {
 		node := &r.nodes[i]
 		switch {
-		case n.Bound && node.Name != n.Node, !fitsIn(n.Wants, node.offers(n)):
-		case autoscaled && added, node.Open && node.Name != n.Node && fitsIn(n.Wants, node.Free):
+		case n.Bound && node.Name != n.Node, !n.Wants.Fits(node.offers(n)):
+		case autoscaled && added, node.Open && node.Name != n.Node && n.Wants.Fits(node.Free):
 			return RoomFits
 		default:
 			answer = RoomFull
@@ -198,7 +198,7 @@ func (r *Capacity) Place(n Need, autoscaled bool) RoomAnswer {
 // takesBack reports whether a pod of the node finds room on it once it is gone. One
 // that is bound to it, as a daemon is, comes back to a closed node, too.
 func (node *Node) takesBack(n Need) bool {
-	return (node.Open || n.Bound) && fitsIn(n.Wants, node.offers(n)) && n.growsWithin(node.Free)
+	return (node.Open || n.Bound) && n.Wants.Fits(node.offers(n)) && n.growsWithin(node.Free)
 }
 
 // offers returns the most that a pod can have on a node: all but what is always taken by others.
@@ -232,7 +232,7 @@ func (r *Capacity) Keep(n Need, evicted bool) {
 		r.nodes[i].Free = minus(r.nodes[i].Free, n.grown())
 	case evicted:
 		for i := range r.nodes {
-			if node := &r.nodes[i]; node.Open && node.Name != n.Node && fitsIn(n.Wants, node.Free) {
+			if node := &r.nodes[i]; node.Open && node.Name != n.Node && n.Wants.Fits(node.Free) {
 				node.Free = minus(node.Free, n.Wants)
 				return
 			}
@@ -305,15 +305,6 @@ func anyGrowth(more resources.List) bool {
 func moreWithin(more, free resources.List) bool {
 	for k := range resources.Kind(resources.Kinds) {
 		if left, counted := free.Get(k); counted && more.Value(k) > 0 && more.Value(k) > left {
-			return false
-		}
-	}
-	return true
-}
-
-func fitsIn(wants, free resources.List) bool {
-	for k := range resources.Kind(resources.Kinds) {
-		if left, counted := free.Get(k); counted && wants.Value(k) > left {
 			return false
 		}
 	}

@@ -157,16 +157,8 @@ func (p *plan) asMuchAsFits(pod *Pod) *Pod {
 // After is what the spec of the container would ask for.
 func (c *Container) After() policy.Container {
 	after := c.Spec
-	if !c.Observed {
-		return after
-	}
-	for k := range resources.Kind(resources.Kinds) {
-		if a, ok := c.Target.Requests.Get(k); ok {
-			after.Requests = after.Requests.With(k, a)
-		}
-		if a, ok := c.Target.Limits.Get(k); ok {
-			after.Limits = after.Limits.With(k, a)
-		}
+	if c.Observed {
+		after.Requests, after.Limits = after.Requests.Override(c.Target.Requests), after.Limits.Override(c.Target.Limits)
 	}
 	return after
 }

@@ -97,9 +97,9 @@ func (r Ranges) admits(pod Pod, result []ContainerTarget, k resources.Kind, cert
 		if !r.Container.admits(Sizes{after.Requests, after.Limits}, k, min(slack, 1), certain) {
 			return false
 		}
-		sum = sum.plus(Sizes{after.Requests, after.Limits}, k)
+		sum = sum.Plus(Sizes{after.Requests, after.Limits})
 	}
-	return r.Pod.admits(sum.plus(pod.Unsized.Sidecars, k).larger(pod.Unsized.Starting, k), k, slack, certain)
+	return r.Pod.admits(sum.Plus(pod.Unsized.Sidecars).Larger(pod.Unsized.Starting), k, slack, certain)
 }
 
 // admits reports whether a range admits sizes whose exact amounts are up to slack below the given ones.
@@ -124,38 +124,12 @@ func (r Range) admits(s Sizes, k resources.Kind, slack resources.Amount, certain
 	return true
 }
 
-func (s Sizes) plus(more Sizes, k resources.Kind) Sizes {
-	if a, ok := more.Requests.Get(k); ok {
-		s.Requests = s.Requests.With(k, s.Requests.Value(k).Add(a))
-	}
-	if a, ok := more.Limits.Get(k); ok {
-		s.Limits = s.Limits.With(k, s.Limits.Value(k).Add(a))
-	}
-	return s
-}
-
-func (s Sizes) larger(other Sizes, k resources.Kind) Sizes {
-	if a, ok := other.Requests.Get(k); ok && a >= s.Requests.Value(k) {
-		s.Requests = s.Requests.With(k, a)
-	}
-	if a, ok := other.Limits.Get(k); ok && a >= s.Limits.Value(k) {
-		s.Limits = s.Limits.With(k, a)
-	}
-	return s
-}
-
 // Plus returns the sum of two sizes.
 func (s Sizes) Plus(more Sizes) Sizes {
-	for k := range resources.Kind(resources.Kinds) {
-		s = s.plus(more, k)
-	}
-	return s
+	return Sizes{s.Requests.Plus(more.Requests), s.Limits.Plus(more.Limits)}
 }
 
 // Larger returns the larger amounts of two sizes.
 func (s Sizes) Larger(other Sizes) Sizes {
-	for k := range resources.Kind(resources.Kinds) {
-		s = s.larger(other, k)
-	}
-	return s
+	return Sizes{s.Requests.Larger(other.Requests), s.Limits.Larger(other.Limits)}
 }

@@ -67,15 +67,10 @@ func keepBurstable(pod Pod, r Result, rules Rules, ranges Ranges) {
 
 // appliedTo returns the container with the fitted amounts in place of its own.
 func (f ContainerTarget) appliedTo(c Container) Container {
-	for k := range resources.Kind(resources.Kinds) {
-		if a, ok := f.Requests.Get(k); ok {
-			c.Requests = c.Requests.With(k, a)
-		}
-		if a, ok := f.Limits.Get(k); ok {
-			c.Limits = c.Limits.With(k, a)
-		}
-		if f.WithoutLimit[k] {
-			c.Limits = c.Limits.Without(k)
+	c.Requests, c.Limits = c.Requests.Override(f.Requests), c.Limits.Override(f.Limits)
+	for k, without := range f.WithoutLimit {
+		if without {
+			c.Limits = c.Limits.Without(resources.Kind(k))
 		}
 	}
 	return c

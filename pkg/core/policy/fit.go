@@ -126,7 +126,7 @@ func withoutZeroLimits(pod Pod, recommendation map[string]resources.Bounds) map[
 			if !cloned {
 				recommendation, cloned = maps.Clone(recommendation), true
 			}
-			recommendation[c.Name] = resources.Bounds{Lower: b.Lower.Without(k), Target: b.Target.Without(k), Upper: b.Upper.Without(k)}
+			recommendation[c.Name] = dropped(b, k)
 		}
 	}
 	return recommendation
@@ -228,14 +228,7 @@ func newProblem(pod Pod, recommendation map[string]resources.Bounds, rules Rules
 func (p *problem) adopt(r Result) {
 	for i, f := range r.Containers {
 		c := &p.parts[i].container
-		for k := range resources.Kind(resources.Kinds) {
-			if a, ok := f.Requests.Get(k); ok {
-				c.Requests = c.Requests.With(k, a)
-			}
-			if a, ok := f.Limits.Get(k); ok {
-				c.Limits = c.Limits.With(k, a)
-			}
-		}
+		c.Requests, c.Limits = c.Requests.Override(f.Requests), c.Limits.Override(f.Limits)
 	}
 }
 

@@ -56,13 +56,10 @@ func (p *part) move(k resources.Kind, f ContainerTarget) {
 
 // give writes what the container gets without recommendation.
 func (p *part) give(f *ContainerTarget) {
+	f.Requests, f.Limits = f.Requests.Override(p.moved.Requests), f.Limits.Override(p.moved.Limits)
 	for k := range resources.Kind(resources.Kinds) {
-		if request, ok := p.moved.Requests.Get(k); ok {
-			f.Requests = f.Requests.With(k, request)
+		if p.moved.Requests.Has(k) {
 			f.Notes = append(f.Notes, Note{k, MovedWithOthers})
-		}
-		if limit, ok := p.moved.Limits.Get(k); ok {
-			f.Limits = f.Limits.With(k, limit)
 		}
 	}
 }

@@ -27,14 +27,7 @@ func Default() Rule { return Rule{Controlled: [resources.Kinds]bool{true, true}}
 // OrMax returns r with the amounts of most where r itself has no maximum.
 // The recommender passes its global maximum.
 func (r Rule) OrMax(most resources.List) Rule {
-	for k := range resources.Kind(resources.Kinds) {
-		if r.Max.Has(k) {
-			continue
-		}
-		if bound, ok := most.Get(k); ok {
-			r.Max = r.Max.With(k, bound)
-		}
-	}
+	r.Max = most.Override(r.Max)
 	return r
 }
 

@@ -183,14 +183,7 @@ func (p *pod) waits(now time.Time) bool {
 // counts from its last change, is young again.
 func (p *pod) adopt(now int64, evicted bool) {
 	c := p.container()
-	for k := range resources.Kind(resources.Kinds) {
-		if a, ok := c.Target.Requests.Get(k); ok {
-			c.Actual.Requests = c.Actual.Requests.With(k, a)
-		}
-		if a, ok := c.Target.Limits.Get(k); ok {
-			c.Actual.Limits = c.Actual.Limits.With(k, a)
-		}
-	}
+	c.Actual.Requests, c.Actual.Limits = c.Actual.Requests.Override(c.Target.Requests), c.Actual.Limits.Override(c.Target.Limits)
 	c.Spec = c.Actual
 	pod, at := p.pod(), time.Unix(0, now).UTC()
 	if evicted || p.setup.Update.FromChange {

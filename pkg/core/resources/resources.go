@@ -45,6 +45,46 @@ func (r List) Without(k Kind) List {
 // Empty reports whether no kind has an amount.
 func (r List) Empty() bool { return r == List{} }
 
+// Override returns r with the amounts that by has in place of its own.
+func (r List) Override(by List) List {
+	for k := range Kind(Kinds) {
+		if by.Has(k) {
+			r = r.With(k, by.Value(k))
+		}
+	}
+	return r
+}
+
+// Plus returns the sum of two lists.
+func (r List) Plus(more List) List {
+	for k := range Kind(Kinds) {
+		if more.Has(k) {
+			r = r.With(k, r.Value(k).Add(more.Value(k)))
+		}
+	}
+	return r
+}
+
+// Larger returns the larger amounts of two lists.
+func (r List) Larger(other List) List {
+	for k := range Kind(Kinds) {
+		if other.Has(k) && (other.Value(k) > r.Value(k) || !r.Has(k)) {
+			r = r.With(k, other.Value(k))
+		}
+	}
+	return r
+}
+
+// Fits reports whether r is at most what is free. A kind that free lacks is not limited.
+func (r List) Fits(free List) bool {
+	for k := range Kind(Kinds) {
+		if free.Has(k) && r.Value(k) > free.Value(k) {
+			return false
+		}
+	}
+	return true
+}
+
 // Bounds is a recommendation for one container. A kind that is not
 // recommended is absent from all of them.
 type Bounds struct {

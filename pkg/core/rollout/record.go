@@ -295,14 +295,7 @@ func atLeast(k resources.Kind, kept, to, from resources.List) resources.List {
 // merged returns r with the amounts that were reverted before: the largest of both, since
 // all of them did harm.
 func (r RevertedSizes) merged(before RevertedSizes) RevertedSizes {
-	for k := range resources.Kind(resources.Kinds) {
-		if a, ok := before.Requests.Get(k); ok {
-			r.Requests = r.Requests.With(k, max(a, r.Requests.Value(k)))
-		}
-		if a, ok := before.Limits.Get(k); ok {
-			r.Limits = r.Limits.With(k, max(a, r.Limits.Value(k)))
-		}
-	}
+	r.Requests, r.Limits = r.Requests.Larger(before.Requests), r.Limits.Larger(before.Limits)
 	return r
 }
 

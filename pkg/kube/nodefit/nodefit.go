@@ -91,7 +91,7 @@ func summarize(o *corev1.Node, daemons []Daemon) node {
 	}
 	for i := range daemons {
 		if n.takes(&daemons[i].Placement) {
-			n.taken = plus(n.taken, daemons[i].Takes)
+			n.taken = n.taken.Plus(daemons[i].Takes)
 		}
 	}
 	return n
@@ -107,7 +107,7 @@ func keepsOff(t *corev1.Taint) bool {
 
 // HoldAnywhere reports whether every node is large enough for some requests. Then Largest need not be asked.
 func (n *Nodes) HoldAnywhere(requests resources.List) bool {
-	return n == nil || len(n.nodes) == 0 || fits(requests, n.room)
+	return n == nil || len(n.nodes) == 0 || requests.Fits(n.room)
 }
 
 // Largest returns the room of the node that can hold the largest part of some requests, of those
@@ -138,7 +138,7 @@ func (n *Nodes) Largest(requests resources.List, p *Placement, own func(namespac
 			growing++
 		}
 		has := one.room(&except)
-		if one.grows && one.namedBy(p) || fits(requests, has) {
+		if one.grows && one.namedBy(p) || requests.Fits(has) {
 			return resources.List{}, false
 		}
 		if part := part(requests, has); part > best {
@@ -173,16 +173,6 @@ func (n *node) room(own *resources.List) resources.List {
 	return room
 }
 
-// fits reports whether a room holds some requests. A kind that is not known holds everything.
-func fits(requests, room resources.List) bool {
-	for k := range resources.Kind(resources.Kinds) {
-		if has, known := room.Get(k); known && requests.Value(k) > has {
-			return false
-		}
-	}
-	return true
-}
-
 // part returns which part of some requests a room holds.
 func part(requests, room resources.List) float64 {
 	least := 1.0
@@ -192,15 +182,6 @@ func part(requests, room resources.List) float64 {
 		}
 	}
 	return least
-}
-
-func plus(a, b resources.List) resources.List {
-	for k := range resources.Kind(resources.Kinds) {
-		if more, ok := b.Get(k); ok {
-			a = a.With(k, a.Value(k).Add(more))
-		}
-	}
-	return a
 }
 
 // takes reports whether a pod can go to a node.
