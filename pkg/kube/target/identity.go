@@ -58,11 +58,8 @@ func (r *Resolver) Known(key Key) (Workload, error) {
 	if err := key.check(); err != nil {
 		return Workload{}, fmt.Errorf("%w: %w", ErrNoWorkload, err)
 	}
-	a, known, err := r.scales.recall(key, false)
-	if !known && r.scales.want(key) {
-		a, known, err = r.scales.recall(key, true)
-	}
-	if !known {
+	a, err := r.scales.cached(key)
+	if errors.Is(err, ErrNotRead) {
 		return Workload{}, ErrNotRead
 	}
 	return workloadOf(key, a, err)

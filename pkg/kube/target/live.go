@@ -52,18 +52,7 @@ func (l *Live) Topmost(ctx context.Context, start Key) (top Key, found bool, err
 // From is that of a Resolver, up to the first controller that cannot be read.
 func (l *Live) From(ctx context.Context) func(Key) iter.Seq[Key] {
 	return func(key Key) iter.Seq[Key] {
-		return func(yield func(Key) bool) {
-			for range longestWalk {
-				if !yield(key) {
-					return
-				}
-				above, owned := Controller(key.Namespace, l.get(ctx, key).owners)
-				if !owned {
-					return
-				}
-				key = above
-			}
-		}
+		return upward(key, func(key Key) []metav1.OwnerReference { return l.get(ctx, key).owners })
 	}
 }
 

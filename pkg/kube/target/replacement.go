@@ -26,28 +26,21 @@ type replacement struct {
 // IgnoresDisruption reports whether a workload is a Job that does not count an evicted pod as a failed
 // one.
 func (r *Resolver) IgnoresDisruption(key Key) bool {
-	if !key.wellKnown() || key.Kind != "Job" {
-		return false
-	}
-	w, err := r.workloads.lookup(key)
-	return err == nil && w.replaces.ignoresDisruption
+	return r.cached(key).replaces.ignoresDisruption
 }
 
 // KeepsRevision reports whether a pod that replaces an evicted one of this name, with these labels, has
 // the same revision. Of custom workloads it is not known, and false is not returned.
 func (r *Resolver) KeepsRevision(key Key, pod string, labels map[string]string) bool {
-	if !key.wellKnown() {
+	replaces := r.cached(key).replaces
+	if replaces.label == "" {
 		return true
 	}
-	w, err := r.workloads.lookup(key)
-	if err != nil || w.replaces.label == "" {
-		return true
+	next := replaces.revision
+	if replaces.below > 0 && ordinal(pod) < replaces.below {
+		next = replaces.held
 	}
-	next := w.replaces.revision
-	if w.replaces.below > 0 && ordinal(pod) < w.replaces.below {
-		next = w.replaces.held
-	}
-	return next != "" && next == labels[w.replaces.label]
+	return next != "" && next == labels[replaces.label]
 }
 
 // ordinal returns the number at the end of the name of a pod of a StatefulSet.

@@ -251,26 +251,8 @@ func (r *Resolver) owners(ctx context.Context, key Key) (owners []metav1.OwnerRe
 // Top returns the topmost controller at or above the controller of a pod, as the caches know it: that
 // controller where none of them counts. False: it is not known yet. Then Run reads what is missing.
 func (r *Resolver) Top(controller Key) (top Key, known bool) {
-	top, found, err := topmost(context.Background(), controller, func(_ context.Context, key Key) ([]metav1.OwnerReference, bool, error) {
-		if key.static() {
-			return nil, false, nil
-		}
-		if key.wellKnown() {
-			w, err := r.workloads.lookup(key)
-			return w.owners, err == nil, err
-		}
-		a, known, err := r.scales.recall(key, false)
-		if !known && r.scales.want(key) {
-			a, known, err = r.scales.recall(key, true)
-		}
-		switch {
-		case !known:
-			return nil, false, ErrNotRead
-		case apierrors.IsNotFound(err) || errors.Is(err, client.ErrNoScale):
-			return nil, false, nil
-		}
-		return a.owners, err == nil, err
-	})
+	cached := Resolver{workloads: r.workloads, scales: r.scales, scale: func(_ context.Context, key Key) (answer, error) { return r.scales.cached(key) }}
+	top, found, err := cached.Topmost(context.Background(), controller)
 	if err != nil {
 		return Key{}, false
 	}
@@ -285,11 +267,10 @@ func (r *Resolver) Top(controller Key) (top Key, known bool) {
 // CronJob it is never known.
 func (r *Resolver) Replicas(ctx context.Context, key Key) (int32, bool) {
 	if key.wellKnown() {
-		w, err := r.workloads.lookup(key)
-		if err != nil || w.replicas == nil {
-			return 0, false
+		if w := r.cached(key); w.replicas != nil {
+			return *w.replicas, true
 		}
-		return *w.replicas, true
+		return 0, false
 	}
 	scale, err := r.scale(ctx, key)
 	if err != nil {

@@ -205,6 +205,19 @@ func (c *scaleCache) recall(key Key, soon bool) (a answer, known bool, err error
 	return e.answer, e.known, e.err
 }
 
+// cached returns the remembered answer. It is ErrNotRead if there is none: then run reads it, as far as its
+// namespace has some left.
+func (c *scaleCache) cached(key Key) (answer, error) {
+	a, known, err := c.recall(key, false)
+	if !known && c.want(key) {
+		a, known, err = c.recall(key, true)
+	}
+	if !known {
+		return answer{}, ErrNotRead
+	}
+	return a, err
+}
+
 // want reports whether a workload is one to read, as far as its namespace has some left.
 func (c *scaleCache) want(key Key) bool {
 	c.mu.Lock()

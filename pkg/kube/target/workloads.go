@@ -143,6 +143,15 @@ func (w *workloads) lookup(key Key) (workload, error) {
 	return found, nil
 }
 
+// cached returns an object of a well-known kind. The zero value: it is of another kind, or cannot be read.
+func (r *Resolver) cached(key Key) workload {
+	if !key.wellKnown() {
+		return workload{}
+	}
+	w, _ := r.workloads.lookup(key) // nothing after an error
+	return w
+}
+
 // describe returns what is needed of an object, and false if it is of no well-known
 // kind.
 func describe(object any) (workload, bool) {
@@ -248,33 +257,25 @@ func (r *Resolver) Above(pod *corev1.Pod) iter.Seq[Key] {
 // From yields a workload and the controllers above it, as far as caches know them. The owners of a custom
 // resource are those in its scale subresource.
 func (r *Resolver) From(key Key) iter.Seq[Key] {
+	return upward(key, r.cachedOwners)
+}
+
+// upward yields a workload and the controllers above it, from their owners.
+func upward(key Key, owners func(Key) []metav1.OwnerReference) iter.Seq[Key] {
 	return func(yield func(Key) bool) {
-		for range longestWalk {
-			if !yield(key) {
-				return
-			}
-			above, owned := Controller(key.Namespace, r.cachedOwners(key))
-			if !owned {
-				return
-			}
-			key = above
+		owned := true
+		for step := 0; owned && step < longestWalk && yield(key); step++ {
+			key, owned = Controller(key.Namespace, owners(key))
 		}
 	}
 }
 
 func (r *Resolver) cachedOwners(key Key) []metav1.OwnerReference {
-	if key.static() {
-		return nil
-	}
-	if !key.wellKnown() {
+	if key.Custom() {
 		a, _, _ := r.scales.recall(key, false)
 		return a.owners
 	}
-	w, err := r.workloads.lookup(key)
-	if err != nil {
-		return nil
-	}
-	return w.owners
+	return r.cached(key).owners
 }
 
 // WorkloadOf returns what Workload shows of an object; false: it cannot be selected by its
@@ -303,32 +304,21 @@ func WorkloadOf(object any) (w Workload, ok bool) {
 // that has missed its deadline, or that waits for people to delete pods is not.
 // Of other workloads than Deployments, StatefulSets and DaemonSets it is not known.
 func (r *Resolver) Rolling(key Key) bool {
-	if !key.wellKnown() {
-		return false
-	}
-	w, err := r.workloads.lookup(key)
-	return err == nil && w.rolling
+	return r.cached(key).rolling
 }
 
 // Replacing reports whether pods of a workload are being replaced by those of a newer template.
 // Other than Rolling it is not true of one that is only scaled.
 func (r *Resolver) Replacing(key Key) bool {
-	if !key.wellKnown() {
-		return false
-	}
-	w, err := r.workloads.lookup(key)
-	return err == nil && w.rolling && w.seen
+	w := r.cached(key)
+	return w.rolling && w.seen
 }
 
 // Settling reports whether fewer pods of a workload than it wants have its newest template, or
 // are available. Of other workloads than Deployments, StatefulSets and DaemonSets it is not
 // known.
 func (r *Resolver) Settling(key Key) bool {
-	if !key.wellKnown() {
-		return false
-	}
-	w, err := r.workloads.lookup(key)
-	return err == nil && w.settling
+	return r.cached(key).settling
 }
 
 func deploymentSettles(d *appsv1.Deployment) bool {
