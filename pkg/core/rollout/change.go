@@ -188,7 +188,7 @@ func keepClass(now []Running, after []policy.Container) {
 	for i, has := range now {
 		before[i] = has.Container
 	}
-	if guaranteed(before) || !guaranteed(after) {
+	if policy.ClassOf(before) == policy.Guaranteed || policy.ClassOf(after) != policy.Guaranteed {
 		return
 	}
 	for i := range after {
@@ -199,17 +199,4 @@ func keepClass(now []Running, after []policy.Container) {
 			}
 		}
 	}
-}
-
-// guaranteed reports whether containers make their pod one of class Guaranteed.
-func guaranteed(containers []policy.Container) bool {
-	return !slices.ContainsFunc(containers, func(c policy.Container) bool {
-		for k := range resources.Kind(resources.Kinds) {
-			limit := c.Limits.Value(k)
-			if limit <= 0 || c.Requests.Has(k) && c.Requests.Value(k) != limit {
-				return true
-			}
-		}
-		return false
-	})
 }

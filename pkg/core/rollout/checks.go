@@ -31,17 +31,6 @@ func (n Node) holds(grows [resources.Kinds]bool) reason.Reason {
 	return ""
 }
 
-// tooSmall reports whether the node could never hold a pod that takes so much. A kubelet
-// refuses growth then, also where an init container that has ended is what takes it.
-func (n Node) tooSmall(wants resources.List) bool {
-	for k := range resources.Kind(resources.Kinds) {
-		if size, ok := n.Size.Get(k); ok && wants.Value(k) > size {
-			return true
-		}
-	}
-	return false
-}
-
 // holdsMemory reports whether the node lets memory not grow.
 func (n Node) holdsMemory() bool { return n.holds([resources.Kinds]bool{resources.Memory: true}) != "" }
 

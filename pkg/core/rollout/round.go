@@ -367,7 +367,8 @@ func (h *hold) pod(p *Pod) reason.Reason {
 		return reason.RolloutUnderWay
 	}
 	why := p.Node.holds(p.Grows)
-	if why == "" && p.Grows != [resources.Kinds]bool{} && p.Node.tooSmall(p.Wants) && !h.evicts() {
+	// A kubelet refuses growth beyond its node, also where an init container that has ended takes that.
+	if why == "" && p.Grows != [resources.Kinds]bool{} && !p.Wants.Fits(p.Node.Size) && !h.evicts() {
 		return reason.TooLargeForNode
 	}
 	return why
