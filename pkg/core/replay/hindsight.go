@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"iter"
 	"slices"
 	"time"
@@ -51,14 +52,14 @@ func LookBack(r *Recording, k resources.Kind, holds []int64, from, to int64, mar
 	return h
 }
 
-// Static returns Hindsight.Static of a stretch alone, which is had sooner.
+// Static returns Hindsight.Static of a stretch alone.
 func Static(r *Recording, k resources.Kind, holds []int64, from, to int64, margin float64) float64 {
+	if k == resources.CPU {
+		margin = 0
+	}
 	s := stretch{r, k, holds, from, to}
 	for _, parts := range s.cut(max(to-from, 1)) {
-		if k == resources.Memory {
-			return s.need(parts) * (1 + margin)
-		}
-		return selected(parts, often)
+		return s.need(parts) * (1 + margin)
 	}
 	return 0
 }
@@ -69,16 +70,7 @@ type part struct {
 	hold int64
 }
 
-// byUse compares uses, all of which are known.
-func byUse(a, b part) int {
-	switch {
-	case a.use < b.use:
-		return -1
-	case a.use > b.use:
-		return 1
-	}
-	return 0
-}
+func byUse(a, b part) int { return cmp.Compare(a.use, b.use) }
 
 // stretch is what a recording holds of one kind from an instant up to another.
 type stretch struct {
@@ -137,52 +129,6 @@ func quantile(parts []part, q float64) float64 {
 		}
 	}
 	return parts[len(parts)-1].use
-}
-
-// selected is quantile for parts of which the order does not matter afterwards. It splits them
-// around one of them and goes on with those among which the quantile is.
-func selected(parts []part, q float64) float64 {
-	asked, below := q*float64(length(parts)), int64(0)
-	for {
-		pivot := parts[len(parts)/2].use
-		less, more := split(parts, pivot)
-		lower := below + length(parts[:less])
-		if less > 0 && float64(lower) >= asked {
-			parts = parts[:less]
-			continue
-		}
-		if below = lower + length(parts[less:more]); more == len(parts) || float64(below) >= asked {
-			return pivot
-		}
-		parts = parts[more:]
-	}
-}
-
-// split moves parts of less use than a pivot before parts[less], and those of more to
-// parts[more] and behind.
-func split(parts []part, pivot float64) (less, more int) {
-	more = len(parts)
-	for i := 0; i < more; {
-		switch use := parts[i].use; {
-		case use < pivot:
-			parts[i], parts[less] = parts[less], parts[i]
-			i, less = i+1, less+1
-		case use > pivot:
-			more--
-			parts[i], parts[more] = parts[more], parts[i]
-		default:
-			i++
-		}
-	}
-	return less, more
-}
-
-// length returns how long parts lasted.
-func length(parts []part) (sum int64) {
-	for i := range parts {
-		sum += parts[i].hold
-	}
-	return sum
 }
 
 // over returns what a request reserves and the parts do not use, in amount times

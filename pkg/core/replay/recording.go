@@ -31,37 +31,12 @@ func (r *Recording) Step() time.Duration {
 	if len(r.At) < 2 {
 		return 0
 	}
-	if step, usual := r.majority(); usual {
-		return step
-	}
 	steps := make([]int64, len(r.At)-1)
 	for i := range steps {
 		steps[i] = r.At[i+1] - r.At[i]
 	}
 	slices.Sort(steps)
 	return time.Duration(steps[len(steps)/2])
-}
-
-// majority returns the step that more than half of all are, which is the median then,
-// or false if there is none.
-func (r *Recording) majority() (time.Duration, bool) {
-	step, votes, count := int64(0), 0, 0
-	for i := 1; i < len(r.At); i++ {
-		switch length := r.At[i] - r.At[i-1]; {
-		case votes == 0:
-			step, votes = length, 1
-		case length == step:
-			votes++
-		default:
-			votes--
-		}
-	}
-	for i := 1; i < len(r.At); i++ {
-		if r.At[i]-r.At[i-1] == step {
-			count++
-		}
-	}
-	return time.Duration(step), 2*count > len(r.At)-1
 }
 
 // Has reports whether any use of a kind was recorded.
