@@ -1,6 +1,7 @@
 package backtest
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -68,15 +69,7 @@ func quantileOf(q float64, parts, wholes []float64) func(of []int) float64 {
 			ratios[i], order = parts[i]/whole, append(order, i)
 		}
 	}
-	slices.SortFunc(order, func(a, b int) int {
-		switch {
-		case ratios[a] < ratios[b]:
-			return -1
-		case ratios[a] > ratios[b]:
-			return 1
-		}
-		return a - b
-	})
+	slices.SortFunc(order, func(a, b int) int { return cmp.Or(cmp.Compare(ratios[a], ratios[b]), a-b) })
 	times, sorted := make([]int, len(parts)), make([]float64, 0, len(parts))
 	return func(of []int) float64 {
 		clear(times)

@@ -1,6 +1,7 @@
 package backtest
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -159,14 +160,8 @@ func wait(outcomes []Outcome) Wait {
 		return w
 	}
 	ordered := slices.Clone(outcomes)
-	slices.SortStableFunc(ordered, func(a, b Outcome) int {
-		switch {
-		case a.Seconds < b.Seconds || a.Seconds == b.Seconds && a.Reached && !b.Reached:
-			return -1
-		case a.Seconds == b.Seconds && a.Reached == b.Reached:
-			return 0
-		}
-		return 1
+	slices.SortFunc(ordered, func(a, b Outcome) int {
+		return cmp.Or(cmp.Compare(a.Seconds, b.Seconds), count(b.Reached)-count(a.Reached))
 	})
 	left := 1.0
 	for i, o := range ordered {

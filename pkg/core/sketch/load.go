@@ -3,6 +3,7 @@ package sketch
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"loadline.dev/loadline/pkg/core/histogram"
@@ -156,13 +157,7 @@ func (l *Load) Level(i int, now int64) float64 {
 }
 
 // Hour returns the highest level of the last hour, 0 if that is not kept.
-func (l *Load) Hour() float64 {
-	code := uint16(0)
-	for _, c := range l.slots {
-		code = max(code, c)
-	}
-	return scales[l.shape.kind].decode(code)
-}
+func (l *Load) Hour() float64 { return scales[l.shape.kind].decode(slices.Max(l.slots[:])) }
 
 // adapt keeps what has the same half-lives.
 func (l *Load) adapt(shape *LoadShape) *Load {
