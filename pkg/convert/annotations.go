@@ -179,16 +179,10 @@ func RestartText(r disruption.Restart) string {
 
 // Restart reads RestartAnnotation. What cannot be understood counts as absent.
 func Restart(pod *corev1.Pod) disruption.Restart {
-	at, count, ok := strings.Cut(pod.Annotations[RestartAnnotation], restartSeparator)
-	if !ok {
-		return disruption.Restart{}
-	}
+	at, count, _ := strings.Cut(pod.Annotations[RestartAnnotation], restartSeparator)
 	when, err := time.Parse(time.RFC3339, at)
-	if err != nil {
-		return disruption.Restart{}
-	}
-	n, err := strconv.Atoi(count)
-	if err != nil || n < 0 {
+	n, bad := strconv.Atoi(count)
+	if err != nil || bad != nil || n < 0 {
 		return disruption.Restart{}
 	}
 	return disruption.Restart{At: when, Count: n}
@@ -223,16 +217,10 @@ func PauseText(p disruption.Backoff) string {
 
 // Pause reads PauseAnnotation. What cannot be understood counts as absent.
 func Pause(pod *corev1.Pod) disruption.Backoff {
-	times, until, ok := strings.Cut(pod.Annotations[PauseAnnotation], pauseSeparator)
-	if !ok {
-		return disruption.Backoff{}
-	}
+	times, until, _ := strings.Cut(pod.Annotations[PauseAnnotation], pauseSeparator)
 	n, err := strconv.Atoi(times)
-	if err != nil || n < 1 {
-		return disruption.Backoff{}
-	}
-	at, err := time.Parse(time.RFC3339, until)
-	if err != nil {
+	at, bad := time.Parse(time.RFC3339, until)
+	if err != nil || bad != nil || n < 1 {
 		return disruption.Backoff{}
 	}
 	return disruption.Backoff{Fruitless: n, Until: at}

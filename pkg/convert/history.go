@@ -102,8 +102,6 @@ func History(vpa *vpav1.VerticalPodAutoscaler, container string) (span time.Dura
 	return 0, false
 }
 
-func isHistoryStep(span time.Duration) bool { return HistorySteps[HistoryStep(span)].From == span }
-
 // stepNamed is the inverse of AtLeast; -1: text is no step.
 func stepNamed(text string) int {
 	for step := range HistorySteps {

@@ -21,12 +21,8 @@ func UnknownContainer(vpa *vpav1.VerticalPodAutoscaler, container, workload stri
 	if container == "" || container == vpav1.DefaultContainerResourcePolicy || len(pods) == 0 {
 		return ""
 	}
-	if r := vpa.Status.Recommendation; r != nil {
-		for i := range r.ContainerRecommendations {
-			if r.ContainerRecommendations[i].ContainerName == container {
-				return ""
-			}
-		}
+	if _, recommended := Recommendation(vpa.Status.Recommendation)[container]; recommended {
+		return ""
 	}
 	var names []string
 	isInit := false

@@ -20,6 +20,7 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/core/sharing"
 )
 
@@ -309,7 +310,7 @@ func (ch *policyCheck) rollout(r *loadlinev1alpha1.Rollout, at *field.Path) {
 	if r.MinHistory != nil && r.MinHistory.Duration < 0 {
 		ch.refuse(field.Invalid(at.Child("minHistory"), r.MinHistory.Duration.String(), "must not be negative; 0s: any history is enough"))
 	}
-	if r.MinHistory != nil && !isHistoryStep(r.MinHistory.Duration) {
+	if r.MinHistory != nil && HistorySteps[HistoryStep(r.MinHistory.Duration)].From != r.MinHistory.Duration {
 		ch.warn("%s: %s is reached when the condition SufficientHistory reports the next of 1h, 6h, 24h, 48h, 96h and 192h", at.Child("minHistory"), r.MinHistory.Duration)
 	}
 	if n := r.MaxConcurrent; n != nil && *n < 0 {
@@ -330,9 +331,6 @@ func (ch *policyCheck) observation(period *metav1.Duration, at *field.Path) {
 		ch.refuse(field.Invalid(at, period.Duration.String(), "must be at least 1m"))
 	}
 }
-
-// clock is a time of the day.
-var clock = regexp.MustCompile(`^([01][0-9]|2[0-3]):[0-5][0-9]$`)
 
 func (ch *policyCheck) schedule(s *loadlinev1alpha1.Schedule, at *field.Path) {
 	if n := len(s.Windows); n > mostWindows {
@@ -355,7 +353,7 @@ func (ch *policyCheck) schedule(s *loadlinev1alpha1.Schedule, at *field.Path) {
 func (ch *policyCheck) window(w loadlinev1alpha1.Window, at *field.Path) {
 	readable := true
 	for _, edge := range []struct{ name, text string }{{"start", w.Start}, {"end", w.End}} {
-		if !clock.MatchString(edge.text) {
+		if _, err := rollout.ParseClock(edge.text); err != nil {
 			readable = false
 			ch.refuse(field.Invalid(at.Child(edge.name), edge.text, "must be a time of the day as HH:MM, from 00:00 to 23:59"))
 		}
