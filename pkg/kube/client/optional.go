@@ -143,19 +143,13 @@ func (g *guarded) guard(asks *cache.ListWatch) *cache.ListWatch {
 				return w, nil
 			}
 			return watch.Filter(w, func(event watch.Event) (watch.Event, bool) {
-				g.stream(event)
+				if event.Type == watch.Bookmark {
+					if mark, ok := event.Object.(metav1.Object); ok && mark.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
+						g.listed() // the end of a list that comes as a stream
+					}
+				}
 				return event, true
 			}), nil
 		},
-	}
-}
-
-// stream looks for the end of a list that comes as a stream.
-func (g *guarded) stream(event watch.Event) {
-	if event.Type != watch.Bookmark {
-		return
-	}
-	if mark, ok := event.Object.(metav1.Object); ok && mark.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
-		g.listed()
 	}
 }

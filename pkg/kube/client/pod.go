@@ -3,7 +3,6 @@ package client
 import (
 	"fmt"
 	"math"
-	"reflect"
 	"runtime"
 	"slices"
 	"time"
@@ -62,52 +61,50 @@ type rare struct {
 // StartOf returns when a container of a pod of a lister began to run, to some seconds; the
 // zero time if it does not run, or nobody said since when.
 func StartOf(pods corelisters.PodLister, namespace, pod, container string) time.Time {
-	cached, ok := pods.(podLister)
-	if !ok {
-		object, err := pods.Pods(namespace).Get(pod)
-		if err != nil {
-			return time.Time{}
+	switch p := listed(pods, namespace, pod).(type) {
+	case *corev1.Pod:
+		return secondsTime(startOf(p.Status.ContainerStatuses, startsOf(p.Status.ContainerStatuses), container))
+	case *Pod:
+		if p.rare != nil && p.rare.began != nil {
+			return secondsTime(startOf(p.states.value.containers, p.rare.began, container))
 		}
-		statuses := object.Status.ContainerStatuses
-		return secondsTime(startOf(statuses, startsOf(statuses), container))
+		return secondsTime(p.began)
 	}
-	object, _, _ := cached.GetByKey(namespace + "/" + pod) // it is in memory: there are no errors
-	p, ok := object.(*Pod)
-	switch {
-	case !ok:
-		return time.Time{}
-	case p.rare != nil && p.rare.began != nil:
-		return secondsTime(startOf(p.states.value.containers, p.rare.began, container))
-	}
-	return secondsTime(p.began)
+	return time.Time{}
 }
 
 // NodeOf returns the name of the node of a pod of a lister; empty if there is no such pod, or
 // it has no node.
 func NodeOf(pods corelisters.PodLister, namespace, pod string) string {
-	cached, ok := pods.(podLister)
-	if !ok {
-		object, err := pods.Pods(namespace).Get(pod)
-		if err != nil {
-			return ""
-		}
-		return object.Spec.NodeName
-	}
-	object, _, _ := cached.GetByKey(namespace + "/" + pod) // it is in memory: there are no errors
-	if p, ok := object.(*Pod); ok {
+	switch p := listed(pods, namespace, pod).(type) {
+	case *corev1.Pod:
+		return p.Spec.NodeName
+	case *Pod:
 		return p.node.Value()
 	}
 	return ""
 }
 
+// listed returns a pod of a lister: a *Pod of those of Factory, or a *corev1.Pod.
+func listed(pods corelisters.PodLister, namespace, name string) any {
+	if cached, ok := pods.(podLister); ok {
+		object, _, _ := cached.GetByKey(namespace + "/" + name) // it is in memory: there are no errors
+		return object
+	}
+	pod, err := pods.Pods(namespace).Get(name)
+	if err != nil {
+		return nil
+	}
+	return pod
+}
+
 // startOf returns the start of a container, of those of all; 0: it is not said.
 func startOf(statuses []corev1.ContainerStatus, starts []uint32, container string) uint32 {
-	for i := range statuses {
-		if statuses[i].Name == container {
-			return starts[i]
-		}
+	at := slices.IndexFunc(statuses, func(s corev1.ContainerStatus) bool { return s.Name == container })
+	if at < 0 {
+		return 0
 	}
-	return 0
+	return starts[at]
 }
 
 // startsOf returns when each container began to run, in seconds since 1970; 0: it does not
@@ -283,17 +280,6 @@ func EachPod(pods corelisters.PodLister, do func(*corev1.Pod)) error {
 	return nil
 }
 
-// SameMap reports whether two maps are one. Labels, or annotations, of pods of Factory are one if
-// they are equal, nearly always.
-func SameMap(a, b map[string]string) bool {
-	return reflect.ValueOf(a).UnsafePointer() == reflect.ValueOf(b).UnsafePointer()
-}
-
-func (p *Pod) meta() (m metav1.ObjectMeta) {
-	p.writeMeta(&m)
-	return m
-}
-
 // writeMeta writes the metadata as make does.
 func (p *Pod) writeMeta(m *metav1.ObjectMeta) {
 	k := &p.kin.value
@@ -322,7 +308,8 @@ func instant(nanoseconds int64) metav1.Time {
 
 // GetObjectMeta returns a copy of the metadata, for informers.
 func (p *Pod) GetObjectMeta() metav1.Object {
-	m := p.meta()
+	var m metav1.ObjectMeta
+	p.writeMeta(&m)
 	return &m
 }
 

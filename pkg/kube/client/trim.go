@@ -326,7 +326,7 @@ func Unselectable(p *corev1.Pod) string {
 // wasOOMKilled reports whether the status of a container shows an out-of-memory kill.
 func wasOOMKilled(s corev1.ContainerStatus) bool {
 	for _, end := range [...]*corev1.ContainerStateTerminated{s.State.Terminated, s.LastTerminationState.Terminated} {
-		if end != nil && end.Reason == oomKilled {
+		if end != nil && end.Reason == convert.OOMKilled {
 			return true
 		}
 	}
@@ -408,7 +408,7 @@ func trimState(s corev1.ContainerState) corev1.ContainerState {
 	}
 	if end := s.Terminated; end != nil {
 		s.Terminated = &corev1.ContainerStateTerminated{Reason: word(end.Reason)}
-		if end.Reason == oomKilled {
+		if end.Reason == convert.OOMKilled {
 			s.Terminated.StartedAt, s.Terminated.FinishedAt, s.Terminated.ContainerID = end.StartedAt, end.FinishedAt, word(end.ContainerID)
 		}
 	}
@@ -417,9 +417,6 @@ func trimState(s corev1.ContainerState) corev1.ContainerState {
 
 // running is the state of all running containers. It must not be changed.
 var running corev1.ContainerStateRunning
-
-// oomKilled is the reason the kubelet gives for such a termination.
-const oomKilled = "OOMKilled"
 
 // constant returns the shared copy of a word that many objects have.
 func constant[T ~string](word T) T {
