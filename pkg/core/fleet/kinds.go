@@ -22,5 +22,5 @@ func ListedVersion(kind string) (apiVersion string, is bool) {
 // found by their name.
 func Listed(group, kind string) bool {
 	_, is := listed[kind]
-	return is && builtIn(group)
+	return is && BuiltIn(group)
 }

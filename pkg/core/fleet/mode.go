@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"loadline.dev/loadline/pkg/core/reason"
@@ -29,12 +30,8 @@ func (m Mode) String() string { return modeNames[m] }
 // ParseMode returns the mode that the API spells like text. It is false for any other
 // text, the empty one, too.
 func ParseMode(text string) (Mode, bool) {
-	for m, name := range modeNames {
-		if text == name {
-			return Mode(m), true
-		}
-	}
-	return Inherit, false
+	at := slices.Index(modeNames[:], text)
+	return Mode(max(at, int(Inherit))), at >= 0
 }
 
 // reduced returns m, or the mode that is asked for in its place if that gives less.

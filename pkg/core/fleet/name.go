@@ -21,10 +21,10 @@ const (
 // are not too long, and where it would be no name. The result is a DNS subdomain name.
 func MadeName(kind, group, name string) string {
 	plain := strings.ToLower(kind) + "-" + name
-	if ownKind(kind) && builtIn(group) && len(plain) <= longestMade && subdomain(name) {
+	if BuiltInKind(kind) && BuiltIn(group) && len(plain) <= longestMade && subdomain(name) {
 		return plain
 	}
-	if ownKind(kind) && builtIn(group) {
+	if BuiltInKind(kind) && BuiltIn(group) {
 		group = "" // the same workload, however the reference to it is written
 	}
 	sum := sha256.Sum256([]byte(group + "\x00" + kind + "\x00" + name))
@@ -39,8 +39,8 @@ func MadeName(kind, group, name string) string {
 	return readable + "-" + hash
 }
 
-// ownKind reports whether a kind of workload comes with Kubernetes.
-func ownKind(kind string) bool {
+// BuiltInKind reports whether a kind of workload comes with Kubernetes.
+func BuiltInKind(kind string) bool {
 	switch kind {
 	case "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job", "CronJob":
 		return true

@@ -69,7 +69,7 @@ func (s *Set) Names(group, kind, name string) bool {
 
 // otherOf returns a workload; groups that are the same are equal.
 func otherOf(group, kind, name string) other {
-	if builtIn(group) {
+	if BuiltIn(group) {
 		group = ""
 	}
 	return other{group, kind, name}
@@ -258,8 +258,8 @@ func (m *Match) matches(w *Workload) bool {
 
 // sameGroup reports whether two groups are one, for the same kind. References to kinds
 // of Kubernetes itself are often written with an old group or with none.
-func sameGroup(a, b string) bool { return a == b || builtIn(a) && builtIn(b) }
+func sameGroup(a, b string) bool { return a == b || BuiltIn(a) && BuiltIn(b) }
 
-// builtIn reports whether a group comes with Kubernetes. That of a custom resource must
+// BuiltIn reports whether a group comes with Kubernetes. That of a custom resource must
 // contain a dot.
-func builtIn(group string) bool { return !strings.Contains(group, ".") }
+func BuiltIn(group string) bool { return !strings.Contains(group, ".") }

@@ -143,18 +143,7 @@ func (r *Reader) workload(ctx context.Context, key target.Key) (target.Workload,
 	if !fleet.Listed(key.Group, key.Kind) {
 		return r.scaled(ctx, key)
 	}
-	var object any
-	var err error
-	switch key.Kind {
-	case "Deployment":
-		object, err = r.kube.AppsV1().Deployments(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
-	case "StatefulSet":
-		object, err = r.kube.AppsV1().StatefulSets(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
-	case "DaemonSet":
-		object, err = r.kube.AppsV1().DaemonSets(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
-	case "CronJob":
-		object, err = r.kube.BatchV1().CronJobs(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
-	}
+	object, err := target.Get(ctx, r.kube, key)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return target.Workload{}, nil, err
 	}

@@ -81,9 +81,6 @@ func (f *Finder) Admitted(vpa *vpav1.VerticalPodAutoscaler, now time.Time) {
 	for namespace := range f.admitted {
 		f.expire(namespace, now)
 	}
-	if f.admitted == nil {
-		f.admitted = map[string]map[string]time.Time{}
-	}
 	names := f.admitted[vpa.Namespace]
 	if names == nil {
 		names = map[string]time.Time{}
@@ -130,6 +127,7 @@ func NewFinder(ctx context.Context, resolver TopmostResolver) *Finder {
 		resolver:   resolver,
 		ctx:        ctx,
 		namespaces: map[string]numbers{},
+		admitted:   map[string]map[string]time.Time{},
 		waiting:    map[string]int{},
 	}
 }

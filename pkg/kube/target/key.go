@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/printable"
 )
 
@@ -86,7 +87,7 @@ func NewKey(namespace, apiVersion, kind, name string) Key {
 	if before, _, found := strings.Cut(apiVersion, "/"); found {
 		group = before
 	}
-	if wellKnownKind(kind) && builtIn(group) {
+	if fleet.BuiltInKind(kind) && fleet.BuiltIn(group) {
 		group = ""
 	}
 	return Key{Namespace: namespace, Group: group, Kind: kind, Name: name}
@@ -111,25 +112,13 @@ func Controller(namespace string, owners []metav1.OwnerReference) (Key, bool) {
 }
 
 // static reports whether k is a node, which owns static pods.
-func (k Key) static() bool { return k.Kind == node && builtIn(k.Group) }
-
-// builtIn reports whether a group comes with Kubernetes. The group of a custom
-// resource must contain a dot, so there is no other group without one.
-func builtIn(group string) bool { return !strings.Contains(group, ".") }
+func (k Key) static() bool { return k.Kind == node && fleet.BuiltIn(k.Group) }
 
 // Custom reports whether k is read through its scale subresource.
 func (k Key) Custom() bool { return !k.wellKnown() && !k.static() }
 
 // wellKnown reports whether k is read from an informer cache.
-func (k Key) wellKnown() bool { return k.Group == "" && wellKnownKind(k.Kind) }
-
-func wellKnownKind(kind string) bool {
-	switch kind {
-	case "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController", "Job", "CronJob":
-		return true
-	}
-	return false
-}
+func (k Key) wellKnown() bool { return k.Group == "" && fleet.BuiltInKind(k.Kind) }
 
 // GroupKind is what discovery is asked for.
 func (k Key) GroupKind() schema.GroupKind {

@@ -110,7 +110,7 @@ func (l *Live) ask(ctx context.Context, key Key) (a liveAnswer) {
 		a.owners, a.replicas, a.scaled, a.counts = of.owners, &of.replicas, of.selector, true
 		return a
 	}
-	object, err := l.object(ctx, key)
+	object, err := Get(ctx, l.kube, key)
 	if err != nil {
 		a.err = fmt.Errorf("read %s in namespace %s: %w", key, key.Namespace, err)
 		return a
@@ -141,23 +141,23 @@ func templateOf(object any) *corev1.PodTemplateSpec {
 	return nil
 }
 
-// object reads a controller of a well-known kind.
-func (l *Live) object(ctx context.Context, key Key) (any, error) {
+// Get reads a controller of a well-known kind.
+func Get(ctx context.Context, kube kubernetes.Interface, key Key) (any, error) {
 	get := metav1.GetOptions{}
 	switch key.Kind {
 	case "Deployment":
-		return l.kube.AppsV1().Deployments(key.Namespace).Get(ctx, key.Name, get)
+		return kube.AppsV1().Deployments(key.Namespace).Get(ctx, key.Name, get)
 	case "ReplicaSet":
-		return l.kube.AppsV1().ReplicaSets(key.Namespace).Get(ctx, key.Name, get)
+		return kube.AppsV1().ReplicaSets(key.Namespace).Get(ctx, key.Name, get)
 	case "StatefulSet":
-		return l.kube.AppsV1().StatefulSets(key.Namespace).Get(ctx, key.Name, get)
+		return kube.AppsV1().StatefulSets(key.Namespace).Get(ctx, key.Name, get)
 	case "DaemonSet":
-		return l.kube.AppsV1().DaemonSets(key.Namespace).Get(ctx, key.Name, get)
+		return kube.AppsV1().DaemonSets(key.Namespace).Get(ctx, key.Name, get)
 	case "ReplicationController":
-		return l.kube.CoreV1().ReplicationControllers(key.Namespace).Get(ctx, key.Name, get)
+		return kube.CoreV1().ReplicationControllers(key.Namespace).Get(ctx, key.Name, get)
 	case "Job":
-		return l.kube.BatchV1().Jobs(key.Namespace).Get(ctx, key.Name, get)
+		return kube.BatchV1().Jobs(key.Namespace).Get(ctx, key.Name, get)
 	default:
-		return l.kube.BatchV1().CronJobs(key.Namespace).Get(ctx, key.Name, get)
+		return kube.BatchV1().CronJobs(key.Namespace).Get(ctx, key.Name, get)
 	}
 }

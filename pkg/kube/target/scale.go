@@ -114,7 +114,6 @@ type scaleCache struct {
 	firsts    map[string]time.Duration     // for how long callers of get waited since counting, by namespace
 	firstsAll time.Duration                // the sum of firsts
 	counting  time.Time
-	filled    chan struct{} // gets one when there is something in entries or unread again
 
 	asked string // the namespace that run asked for last; the one after it comes first in the next round
 }
@@ -126,18 +125,7 @@ type scaleless struct {
 }
 
 func newScaleCache(scale Scale) *scaleCache {
-	return &scaleCache{scale: scale, mostFailed: mostFailed, mostFirst: mostFirst, mostFirstOfAll: mostFirstOfAll, entries: map[Key]*entry{}, scaleless: map[schema.GroupKind]scaleless{}, hanging: map[schema.GroupKind]hang{}, unread: map[string]map[Key]time.Time{}, firsts: map[string]time.Duration{}, filled: make(chan struct{}, 1)}
-}
-
-// fill lets run know that there will be something to refresh. The caller holds the lock.
-func (c *scaleCache) fill() {
-	if len(c.entries) > 0 || len(c.unread) > 0 {
-		return // it knows
-	}
-	select {
-	case c.filled <- struct{}{}:
-	default:
-	}
+	return &scaleCache{scale: scale, mostFailed: mostFailed, mostFirst: mostFirst, mostFirstOfAll: mostFirstOfAll, entries: map[Key]*entry{}, scaleless: map[schema.GroupKind]scaleless{}, hanging: map[schema.GroupKind]hang{}, unread: map[string]map[Key]time.Time{}, firsts: map[string]time.Duration{}}
 }
 
 // find returns the entry of an object, or the error of its kind. Without one, the
@@ -154,7 +142,6 @@ func (c *scaleCache) find(key Key, add bool) (*entry, error) {
 	e := c.entries[key]
 	if e == nil && add {
 		e = &entry{state: state{due: time.Now()}}
-		c.fill()
 		c.entries[key] = e
 	}
 	return e, nil
@@ -237,7 +224,6 @@ func (c *scaleCache) want(key Key) bool {
 		return false
 	case waiting == nil:
 		waiting = map[Key]time.Time{}
-		c.fill()
 		c.unread[key.Namespace] = waiting
 	}
 	waiting[key] = time.Now()
@@ -301,8 +287,7 @@ func lasting(err error) bool {
 	return errors.Is(err, client.ErrNoScale) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) || meta.IsNoMatchError(err)
 }
 
-// run refreshes due answers one by one and drops those nobody reads. As long as there are none,
-// as in a cluster that has only the usual kinds of controllers, it does not wake for them.
+// run refreshes due answers one by one and drops those nobody reads.
 func (c *scaleCache) run(ctx context.Context, forget func()) {
 	loop := time.NewTicker(scaleLoop)
 	defer loop.Stop()
@@ -317,23 +302,18 @@ func (c *scaleCache) run(ctx context.Context, forget func()) {
 				forget()
 			}
 			c.reconsider(ctx)
-		case <-c.filled:
-			loop.Reset(scaleLoop)
 		case <-loop.C:
-			if !c.refresh(ctx) {
-				loop.Stop()
-			}
+			c.refresh(ctx)
 		}
 	}
 }
 
-// refresh reports whether there is something that may be due later.
-func (c *scaleCache) refresh(ctx context.Context) bool {
+func (c *scaleCache) refresh(ctx context.Context) {
 	c.mu.Lock()
 	for namespace := range c.unread {
 		c.dropUnread(namespace, expired)
 	}
-	entries, more := maps.Clone(c.entries), len(c.entries) > 0 || len(c.unread) > 0
+	entries := maps.Clone(c.entries)
 	c.mu.Unlock()
 	c.forgetHangs()
 	c.shed(entries)
@@ -348,7 +328,6 @@ func (c *scaleCache) refresh(ctx context.Context) bool {
 		_, _ = c.renew(ctx, key, entries[key], scaleTimeout) // a failure is remembered
 		c.asked = key.Namespace
 	}
-	return more
 }
 
 // due drops what nobody has read for long, and returns what is to be asked for again, at most
