@@ -3,6 +3,7 @@ package sizing
 import (
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -88,14 +89,8 @@ func (l LookedAt) Against(rules policy.Rules) (kinds [resources.Kinds]bool) {
 // controls reports whether rules let a resource of a container change, or of any container.
 func controls(rules policy.Rules, container string, k resources.Kind) bool {
 	does := func(r policy.Rule) bool { return !r.Off && r.Controlled[k] }
-	if container == anyContainer {
-		for _, e := range rules.Entries {
-			if does(e.Rule) {
-				return true
-			}
-		}
-	}
-	return does(rules.For(container))
+	return container == anyContainer && slices.ContainsFunc(rules.Entries, func(e policy.Entry) bool { return does(e.Rule) }) ||
+		does(rules.For(container))
 }
 
 // Looks returns the resources whose requests change what a HorizontalPodAutoscaler does. That are those

@@ -3,6 +3,7 @@ package sizing
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,12 +32,7 @@ func RecordName(of target.Key) cache.ObjectName {
 // Owns reports whether a record is that of the workload, and not of one that had its name
 // before.
 func Owns(of target.Workload, record *metav1.ObjectMeta) bool {
-	for _, o := range record.OwnerReferences {
-		if o.UID == of.UID {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(record.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == of.UID })
 }
 
 // Remembered returns what a record says of a workload: nothing, if there is none, or if it is
@@ -70,12 +66,9 @@ func About(of target.Workload, record *metav1.ObjectMeta) (bool, error) {
 }
 
 func ownedByNamesake(record *metav1.ObjectMeta, of target.Workload) bool {
-	for _, o := range record.OwnerReferences {
-		if o.Kind == of.Key.Kind && o.Name == of.Key.Name && o.UID != of.UID {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(record.OwnerReferences, func(o metav1.OwnerReference) bool {
+		return o.Kind == of.Key.Kind && o.Name == of.Key.Name && o.UID != of.UID
+	})
 }
 
 // NewPods says why new pods of a workload stay as they are written, from what a policy says and

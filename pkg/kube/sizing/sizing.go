@@ -81,7 +81,7 @@ type Policy struct {
 func Watch(vpas externalversions.SharedInformerFactory, core informers.SharedInformerFactory, workloads *target.Resolver, o fleet.Options) (*Policies, error) {
 	policies, namespaces := vpas.Loadline().V1alpha1().SizingPolicies(), core.Core().V1().Namespaces()
 	p := &Policies{
-		workloads: workloads, options: o, some: make(chan struct{}),
+		workloads: workloads, options: o, some: make(chan struct{}), annotated: annotated{namespaces: map[string]*onPods{}},
 		policies: policies.Informer(), namespaces: namespaces.Informer(), lister: policies.Lister(), byName: namespaces.Lister(),
 	}
 	changed := func(spec bool) {

@@ -81,9 +81,6 @@ func (p *Policies) onPods(of target.Key) map[string]string {
 		known = &onPods{of: p.newestOf(of.Namespace), heard: heard}
 		took := time.Since(now)
 		known.fresh, known.stale = now.Add(restOf*took), now.Add(ownersKnown)
-		if a.namespaces == nil {
-			a.namespaces = map[string]*onPods{}
-		}
 		a.namespaces[of.Namespace] = known
 	}
 	if newest := known.of[of]; newest != nil {
