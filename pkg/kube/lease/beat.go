@@ -28,15 +28,7 @@ type Beat struct {
 
 // Namespace returns where the heartbeat lives: the flag, else the NAMESPACE
 // variable of the pod, else kube-system.
-func Namespace(flag string) string {
-	if flag != "" {
-		return flag
-	}
-	if env := os.Getenv("NAMESPACE"); env != "" {
-		return env
-	}
-	return "kube-system"
-}
+func Namespace(flag string) string { return cmp.Or(flag, os.Getenv("NAMESPACE"), "kube-system") }
 
 // Write renews the Lease at now, and creates it if it is missing. That another
 // replica was faster is success. It takes at most one interval.

@@ -45,10 +45,8 @@ func (a *Ambiguities) Each(visit func(c usage.ContainerKey, why error)) {
 		return
 	}
 	a.mu.Lock()
-	all := maps.Clone(a.past)
-	if all == nil {
-		all = map[usage.ContainerKey]error{}
-	}
+	all := map[usage.ContainerKey]error{}
+	maps.Copy(all, a.past)
 	maps.Copy(all, a.live)
 	a.mu.Unlock()
 	order := slices.SortedFunc(maps.Keys(all), func(x, y usage.ContainerKey) int {
