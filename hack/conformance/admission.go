@@ -27,11 +27,11 @@ import (
 )
 
 type mutationInput struct {
-	Pod                json.RawMessage             `json:"pod"`
-	VPA                vpav1.VerticalPodAutoscaler `json:"vpa"`
-	LimitRanges        [][]corev1.LimitRangeItem   `json:"limitRanges"`
-	FeatureGates       map[string]bool             `json:"featureGates"`
-	MaxAllowedCPUBoost *resource.Quantity          `json:"maxAllowedCPUBoost"`
+	Pod                json.RawMessage
+	VPA                vpav1.VerticalPodAutoscaler
+	LimitRanges        [][]corev1.LimitRangeItem
+	FeatureGates       map[string]bool
+	MaxAllowedCPUBoost *resource.Quantity
 }
 
 type sizedContainer struct {
@@ -167,10 +167,9 @@ func sortedNotes(text string) string {
 }
 
 type validationInput struct {
-	Operation    string          `json:"operation"`
-	Object       json.RawMessage `json:"object"`
-	OldObject    json.RawMessage `json:"oldObject"`
-	FeatureGates map[string]bool `json:"featureGates"`
+	Operation         string
+	Object, OldObject json.RawMessage
+	FeatureGates      map[string]bool
 }
 
 type cause struct {
@@ -209,24 +208,21 @@ func vpaValidation(in validationInput) (validationOutput, error) {
 }
 
 type reference struct {
-	Kind string `json:"kind"`
-	Name string `json:"name"`
+	Kind, Name string
 }
 
 type matchingInput struct {
-	PodNamespace      string            `json:"podNamespace"`
-	PodLabels         map[string]string `json:"podLabels"`
-	TopmostController *reference        `json:"topmostController"`
+	PodNamespace      string
+	PodLabels         map[string]string
+	TopmostController *reference
 	VPAs              []struct {
-		Name              string            `json:"name"`
-		Namespace         string            `json:"namespace"`
-		Target            reference         `json:"target"`
-		UpdateMode        *vpav1.UpdateMode `json:"updateMode"`
-		CreationTimestamp time.Time         `json:"creationTimestamp"`
-		Selector          map[string]string `json:"selector"`
-		SelectorError     bool              `json:"selectorError"`
-		StartupBoost      bool              `json:"startupBoost"`
-	} `json:"vpas"`
+		Name, Namespace             string
+		Target                      reference
+		UpdateMode                  *vpav1.UpdateMode
+		CreationTimestamp           time.Time
+		Selector                    map[string]string
+		SelectorError, StartupBoost bool
+	}
 }
 
 type matchingOutput struct {

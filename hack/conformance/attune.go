@@ -44,15 +44,15 @@ func (s *sample) UnmarshalJSON(raw []byte) error {
 }
 
 type generator struct {
-	Count       int       `json:"count"`
-	Start       time.Time `json:"start"`
-	StepSeconds int       `json:"stepSeconds"`
-	Value       string    `json:"value"`
+	Count       int
+	Start       time.Time
+	StepSeconds int
+	Value       string
 }
 
 type profileInput struct {
-	Samples   []sample   `json:"samples"`
-	Generator *generator `json:"generator"`
+	Samples   []sample
+	Generator *generator
 }
 
 type quantiles struct {
@@ -144,11 +144,10 @@ func habitsOf(at []int64, uses []float64) sketch.Habits {
 }
 
 type habits struct {
-	BurstDetected  bool                 `json:"burstDetected"`
-	BurstMagnitude float64              `json:"burstMagnitude"`
-	Confidence     float64              `json:"confidence"`
-	Hourly         map[string]quantiles `json:"hourly"`
-	Overall        quantiles            `json:"overall"`
+	BurstDetected              bool
+	BurstMagnitude, Confidence float64
+	Hourly                     map[string]quantiles
+	Overall                    quantiles
 }
 
 // of returns the habits in the unit of a kind.
@@ -169,17 +168,12 @@ func (h habits) of(k resources.Kind) (*sketch.Habits, error) {
 }
 
 type attuneInput struct {
-	BurstSensitivity   *float64 `json:"burstSensitivity"`
-	Current            string   `json:"current"`
-	Min                string   `json:"min"`
-	Max                string   `json:"max"`
-	MaxIncreasePercent float64  `json:"maxIncreasePercent"`
-	MaxDecreasePercent float64  `json:"maxDecreasePercent"`
-	MinChangePercent   float64  `json:"minChangePercent"`
-	OverheadPercent    float64  `json:"overheadPercent"`
-	Percentile         float64  `json:"percentile"`
-	Profile            habits   `json:"profile"`
-	Resource           string   `json:"resource"`
+	BurstSensitivity                              *float64
+	Current, Min, Max                             string
+	MaxIncreasePercent, MaxDecreasePercent        float64
+	MinChangePercent, OverheadPercent, Percentile float64
+	Profile                                       habits
+	Resource                                      string
 }
 
 // written is an amount as the vectors print it.
@@ -270,11 +264,9 @@ func chain(in attuneInput) (out attuneOutput, err error) {
 }
 
 type confidenceInput struct {
-	Confidence float64 `json:"confidence"`
-	Exponent   float64 `json:"exponent"`
-	Floor      float64 `json:"floor"`
-	Inner      string  `json:"inner"`
-	Multiplier float64 `json:"multiplier"`
+	Confidence, Exponent, Floor float64
+	Inner                       string
+	Multiplier                  float64
 }
 
 type confidenceOutput struct {
@@ -295,13 +287,10 @@ func documentedConfidence(in confidenceInput) (out confidenceOutput, err error) 
 }
 
 type pipelineInput struct {
-	Confidence       float64 `json:"confidence"`
-	Current          string  `json:"current"`
-	Max              string  `json:"max"`
-	Min              string  `json:"min"`
-	MaxChangePercent float64 `json:"maxChangePercent"`
-	OverheadPercent  float64 `json:"overheadPercent"`
-	P95              string  `json:"p95"`
+	Confidence                        float64
+	Current, Max, Min                 string
+	MaxChangePercent, OverheadPercent float64
+	P95                               string
 }
 
 type pipelineOutput struct {
@@ -329,9 +318,8 @@ func documentedPipeline(in pipelineInput) (out pipelineOutput, err error) {
 }
 
 type capsInput struct {
-	MaxChangePercent   float64 `json:"maxChangePercent"`
-	MaxIncreasePercent float64 `json:"maxIncreasePercent"`
-	MaxDecreasePercent float64 `json:"maxDecreasePercent"`
+	MaxChangePercent, MaxIncreasePercent float64
+	MaxDecreasePercent                   float64
 }
 
 type capsOutput struct {
@@ -345,14 +333,11 @@ func changeCaps(in capsInput) (out capsOutput, err error) {
 }
 
 type fromCPUInput struct {
-	AllowDecrease    bool    `json:"allowDecrease"`
-	CPURecommended   string  `json:"cpuRecommended"`
-	CurrentMemory    string  `json:"currentMemory"`
-	Max              string  `json:"max"`
-	MaxChangePercent float64 `json:"maxChangePercent"`
-	Min              string  `json:"min"`
-	OverheadPercent  float64 `json:"overheadPercent"`
-	Ratio            float64 `json:"ratio"`
+	AllowDecrease                      bool
+	CPURecommended, CurrentMemory, Max string
+	MaxChangePercent                   float64
+	Min                                string
+	OverheadPercent, Ratio             float64
 }
 
 type fromCPUOutput struct {

@@ -17,19 +17,18 @@ import (
 )
 
 type budgetPod struct {
-	Name            string          `json:"name"`
-	Phase           corev1.PodPhase `json:"phase"`
+	Name            string
+	Phase           corev1.PodPhase
 	ResizeCondition *struct {
-		Type    corev1.PodConditionType `json:"type"`
-		Reason  string                  `json:"reason"`
-		Message string                  `json:"message"`
-		Status  corev1.ConditionStatus  `json:"status"`
-	} `json:"resizeCondition"`
-	FirstSeenResizing   *float64                           `json:"firstSeenResizingSecondsAgo"`
-	Boosted             bool                               `json:"boosted"`
-	ReadySecondsAgo     *float64                           `json:"readySecondsAgo"`
-	ResizeRestartPolicy corev1.ResourceResizeRestartPolicy `json:"resizeRestartPolicy"`
-	LastInfeasible      corev1.ResourceList                `json:"lastInfeasibleTarget"`
+		Type            corev1.PodConditionType
+		Reason, Message string
+		Status          corev1.ConditionStatus
+	}
+	FirstSeenResizing   *float64 `json:"firstSeenResizingSecondsAgo"`
+	Boosted             bool
+	ReadySecondsAgo     *float64
+	ResizeRestartPolicy corev1.ResourceResizeRestartPolicy
+	LastInfeasible      corev1.ResourceList `json:"lastInfeasibleTarget"`
 }
 
 type budgetOp struct {
@@ -38,17 +37,17 @@ type budgetOp struct {
 }
 
 type budgetInput struct {
-	OwnerKind          string              `json:"ownerKind"`
-	ConfiguredReplicas int                 `json:"configuredReplicas"`
-	Pods               []budgetPod         `json:"pods"`
-	MinReplicasFlag    int                 `json:"minReplicasFlag"`
-	VPAMinReplicas     *int32              `json:"vpaMinReplicas"`
-	EvictionTolerance  float64             `json:"evictionTolerance"`
-	UpdateMode         vpav1.UpdateMode    `json:"updateMode"`
-	SkipBudget         bool                `json:"inPlaceSkipDisruptionBudget"`
-	Target             corev1.ResourceList `json:"target"`
-	Ops                []budgetOp          `json:"ops"`
-	FeatureGates       gates               `json:"featureGates"`
+	OwnerKind          string
+	ConfiguredReplicas int
+	Pods               []budgetPod
+	MinReplicasFlag    int
+	VPAMinReplicas     *int32
+	EvictionTolerance  float64
+	UpdateMode         vpav1.UpdateMode
+	SkipBudget         bool `json:"inPlaceSkipDisruptionBudget"`
+	Target             corev1.ResourceList
+	Ops                []budgetOp
+	FeatureGates       gates
 }
 
 type budgetResult struct {

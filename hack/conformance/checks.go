@@ -20,8 +20,7 @@ import (
 
 // sizing are amounts of a case; those that are empty are absent.
 type sizing struct {
-	CPU    string `json:"cpu"`
-	Memory string `json:"memory"`
+	CPU, Memory string
 }
 
 func (s sizing) list() (corev1.ResourceList, error) {
@@ -61,12 +60,10 @@ func requesting(name string, requests corev1.ResourceList) corev1.Container {
 }
 
 type nodeInput struct {
-	CompletedInit   sizing `json:"completedInit"`
-	Container       sizing `json:"container"`
-	NativeSidecar   sizing `json:"nativeSidecar"`
-	NodeAllocatable sizing `json:"nodeAllocatable"`
-	NodePressure    string `json:"nodePressure"`
-	Target          sizing `json:"target"`
+	CompletedInit, Container, NativeSidecar sizing
+	NodeAllocatable                         sizing
+	NodePressure                            string
+	Target                                  sizing
 }
 
 type nodeOutput struct {
@@ -115,15 +112,11 @@ func nodePrecheck(in nodeInput) (out nodeOutput, err error) {
 }
 
 type quotaInput struct {
-	Current    sizing `json:"current"`
+	Current    sizing
 	LimitRange struct {
-		MaxCPU    string `json:"maxCPU"`
-		MaxMemory string `json:"maxMemory"`
-		MinCPU    string `json:"minCPU"`
-		MinMemory string `json:"minMemory"`
-	} `json:"limitRange"`
-	QuotaHeadroom sizing `json:"quotaHeadroom"`
-	Target        sizing `json:"target"`
+		MaxCPU, MaxMemory, MinCPU, MinMemory string
+	}
+	QuotaHeadroom, Target sizing
 }
 
 type quotaOutput struct {
@@ -158,9 +151,8 @@ func limitRangeQuota(in quotaInput) (out quotaOutput, err error) {
 }
 
 type qosInput struct {
-	QOSClass       corev1.PodQOSClass `json:"qosClass"`
-	TargetLimits   sizing             `json:"targetLimits"`
-	TargetRequests sizing             `json:"targetRequests"`
+	QOSClass                     corev1.PodQOSClass
+	TargetLimits, TargetRequests sizing
 }
 
 type qosOutput struct {
@@ -186,9 +178,7 @@ func qos(in qosInput) (out qosOutput, err error) {
 }
 
 type limitInput struct {
-	CurrentLimit   string `json:"currentLimit"`
-	CurrentRequest string `json:"currentRequest"`
-	NewRequest     string `json:"newRequest"`
+	CurrentLimit, CurrentRequest, NewRequest string
 }
 
 type limitOutput struct {
@@ -225,11 +215,9 @@ func scaleLimits(in limitInput) (out limitOutput, err error) {
 }
 
 type floorInput struct {
-	CurrentLimit  string `json:"currentLimit"`
-	MarginPercent int    `json:"marginPercent"`
-	RecentUsage   string `json:"recentUsage"`
-	TargetLimit   string `json:"targetLimit"`
-	TargetRequest string `json:"targetRequest"`
+	CurrentLimit                            string
+	MarginPercent                           int
+	RecentUsage, TargetLimit, TargetRequest string
 }
 
 type floorOutput struct {
@@ -251,10 +239,8 @@ func memoryLimitFloor(in floorInput) (out floorOutput, err error) {
 }
 
 type savingsInput struct {
-	CurrentCPU        string `json:"currentCPU"`
-	CurrentMemory     string `json:"currentMemory"`
-	RecommendedCPU    string `json:"recommendedCPU"`
-	RecommendedMemory string `json:"recommendedMemory"`
+	CurrentCPU, CurrentMemory, RecommendedCPU string
+	RecommendedMemory                         string
 }
 
 type savingsOutput struct {

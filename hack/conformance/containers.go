@@ -11,12 +11,10 @@ import (
 
 // aggregation holds settings that differ from the flag defaults.
 type aggregation struct {
-	MemoryAggregationIntervalSeconds *float64 `json:"memoryAggregationIntervalSeconds"`
-	MemoryAggregationIntervalCount   *int64   `json:"memoryAggregationIntervalCount"`
-	MemoryHalfLifeSeconds            *float64 `json:"memoryHalfLifeSeconds"`
-	CPUHalfLifeSeconds               *float64 `json:"cpuHalfLifeSeconds"`
-	OOMBumpUpRatio                   *float64 `json:"oomBumpUpRatio"`
-	OOMMinBumpUpBytes                *float64 `json:"oomMinBumpUpBytes"`
+	MemoryAggregationIntervalSeconds          *float64
+	MemoryAggregationIntervalCount            *int64
+	MemoryHalfLifeSeconds, CPUHalfLifeSeconds *float64
+	OOMBumpUpRatio, OOMMinBumpUpBytes         *float64
 }
 
 func (a aggregation) config() usage.StoreConfig {
@@ -31,9 +29,9 @@ func (a aggregation) config() usage.StoreConfig {
 }
 
 type event struct {
-	Type   string           `json:"type"`
-	Time   time.Time        `json:"time"`
-	Amount resources.Amount `json:"amount"`
+	Type   string
+	Time   time.Time
+	Amount resources.Amount
 }
 
 // feed lets a store observe an event of a container.
@@ -50,9 +48,9 @@ func (e event) feed(store *usage.Store, c usage.ContainerKey) (usage.Reason, err
 }
 
 type containerInput struct {
-	Aggregation aggregation `json:"aggregation"`
-	Events      []event     `json:"events"`
-	Percentiles []float64   `json:"percentiles"`
+	Aggregation aggregation
+	Events      []event
+	Percentiles []float64
 }
 
 type containerStep struct {

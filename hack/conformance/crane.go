@@ -15,8 +15,8 @@ var now = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 
 // counted is a number of equal samples.
 type counted struct {
-	Value float64 `json:"value"`
-	Count int     `json:"count"`
+	Value float64
+	Count int
 }
 
 // week is a sketch that has seen the samples of both kinds, in cores and bytes.
@@ -38,11 +38,8 @@ func ofWeek(size, most [resources.Kinds]float64, least float64, samples [resourc
 }
 
 type percentileInput struct {
-	BucketSize      float64   `json:"bucketSize"`
-	MaxValue        float64   `json:"maxValue"`
-	MinSampleWeight float64   `json:"minSampleWeight"`
-	Percentile      float64   `json:"percentile"`
-	Samples         []counted `json:"samples"`
+	BucketSize, MaxValue, MinSampleWeight, Percentile float64
+	Samples                                           []counted
 }
 
 type percentileOutput struct {
@@ -57,12 +54,9 @@ func cranePercentile(in percentileInput) (percentileOutput, error) {
 }
 
 type chainInput struct {
-	BucketSize        float64   `json:"bucketSize"`
-	MarginFraction    float64   `json:"marginFraction"`
-	MaxValue          float64   `json:"maxValue"`
-	Percentile        float64   `json:"percentile"`
-	Samples           []counted `json:"samples"`
-	TargetUtilization float64   `json:"targetUtilization"`
+	BucketSize, MarginFraction, MaxValue, Percentile float64
+	Samples                                          []counted
+	TargetUtilization                                float64
 }
 
 // run evaluates the steps of the recipe for one kind and keeps the values.
@@ -99,11 +93,9 @@ func chainMemory(in chainInput) (chainOutput, error) {
 }
 
 type oomRecord struct {
-	Namespace   string           `json:"namespace"`
-	Pod         string           `json:"pod"`
-	Container   string           `json:"container"`
-	MemoryBytes resources.Amount `json:"memoryBytes"`
-	AgeHours    float64          `json:"ageHours"`
+	Namespace, Pod, Container string
+	MemoryBytes               resources.Amount
+	AgeHours                  float64
 }
 
 // kills gives a sketch the records of one container; which pods belong to the
@@ -118,13 +110,10 @@ func kills(t *sketch.Sketch, records []oomRecord, namespace, workload, container
 }
 
 type oomInput struct {
-	BumpRatio        float64     `json:"bumpRatio"`
-	MinBumpBytes     float64     `json:"minBumpBytes"`
-	Namespace        string      `json:"namespace"`
-	Workload         string      `json:"workload"`
-	Container        string      `json:"container"`
-	RecommendedBytes float64     `json:"recommendedBytes"`
-	Records          []oomRecord `json:"records"`
+	BumpRatio, MinBumpBytes        float64
+	Namespace, Workload, Container string
+	RecommendedBytes               float64
+	Records                        []oomRecord
 }
 
 type oomOutput struct {
@@ -146,9 +135,8 @@ func craneOOM(in oomInput) (out oomOutput, err error) {
 }
 
 type normaliseInput struct {
-	CPUMillicores resources.Amount `json:"cpuMillicores"`
-	MemoryBytes   resources.Amount `json:"memoryBytes"`
-	Specs         string           `json:"specs"`
+	CPUMillicores, MemoryBytes resources.Amount
+	Specs                      string
 }
 
 type normaliseOutput struct {
@@ -171,14 +159,11 @@ func normalise(in normaliseInput) (normaliseOutput, error) {
 }
 
 type fullInput struct {
-	Namespace         string      `json:"namespace"`
-	Workload          string      `json:"workload"`
-	Container         string      `json:"container"`
-	CPUSamples        []counted   `json:"cpuSamples"`
-	MemorySamples     []counted   `json:"memorySamples"`
-	OOMRecords        []oomRecord `json:"oomRecords"`
-	Specification     bool        `json:"specification"`
-	TargetUtilization float64     `json:"targetUtilization"`
+	Namespace, Workload, Container string
+	CPUSamples, MemorySamples      []counted
+	OOMRecords                     []oomRecord
+	Specification                  bool
+	TargetUtilization              float64
 }
 
 type fullOutput struct {

@@ -7,8 +7,8 @@ import (
 )
 
 type peakInput struct {
-	Now    time.Time `json:"now"`
-	Points []sample  `json:"points"`
+	Now    time.Time
+	Points []sample
 }
 
 type peakOutput struct {

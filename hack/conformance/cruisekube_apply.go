@@ -22,8 +22,7 @@ import (
 
 // written amounts of CPU and memory; empty: none.
 type writtenSizes struct {
-	CPU    string `json:"cpu"`
-	Memory string `json:"memory"`
+	CPU, Memory string
 }
 
 // list reads what is written.
@@ -57,13 +56,9 @@ func amountOf(k resources.Kind, a float64) resources.Amount {
 }
 
 type applyInput struct {
-	CurrentLimits       writtenSizes `json:"currentLimits"`
-	CurrentRequests     writtenSizes `json:"currentRequests"`
-	Memory7DayMaxMB     float64      `json:"memory7DayMaxMB"`
-	NodeAllocatableCPU  float64      `json:"nodeAllocatableCPU"`
-	OOMMemoryMB         float64      `json:"oomMemoryMB"`
-	RecommendedCPU      float64      `json:"recommendedCPU"`
-	RecommendedMemoryMB float64      `json:"recommendedMemoryMB"`
+	CurrentLimits, CurrentRequests                   writtenSizes
+	Memory7DayMaxMB, NodeAllocatableCPU, OOMMemoryMB float64
+	RecommendedCPU, RecommendedMemoryMB              float64
 }
 
 type applyOutput struct {
@@ -109,19 +104,17 @@ func applyShare(in applyInput) (out applyOutput, err error) {
 }
 
 type newPodInput struct {
-	CPUMax10m                 float64      `json:"cpuMax10m"`
-	CPUPeak                   float64      `json:"cpuPeak"`
-	HPAOnCPU                  bool         `json:"hpaOnCPU"`
-	Limits                    writtenSizes `json:"limits"`
-	Memory7DayMaxMB           float64      `json:"memory7DayMaxMB"`
-	MemoryApplicationDisabled bool         `json:"memoryApplicationDisabled"`
-	MemoryMax30mMB            float64      `json:"memoryMax30mMB"`
-	MemoryPeakMB              float64      `json:"memoryPeakMB"`
-	NewWorkload               bool         `json:"newWorkload"`
-	OOMMemoryMB               float64      `json:"oomMemoryMB"`
-	OverrideDisabled          bool         `json:"overrideDisabled"`
-	Requests                  writtenSizes `json:"requests"`
-	WorkloadKind              string       `json:"workloadKind"`
+	CPUMax10m, CPUPeak           float64
+	HPAOnCPU                     bool
+	Limits                       writtenSizes
+	Memory7DayMaxMB              float64
+	MemoryApplicationDisabled    bool
+	MemoryMax30mMB, MemoryPeakMB float64
+	NewWorkload                  bool
+	OOMMemoryMB                  float64
+	OverrideDisabled             bool
+	Requests                     writtenSizes
+	WorkloadKind                 string
 }
 
 type newPodOutput struct {

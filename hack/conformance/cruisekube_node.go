@@ -40,9 +40,8 @@ type nodePod struct {
 }
 
 type sharedNode struct {
-	AvailableCPU    float64   `json:"availableCPU"`
-	AvailableMemory float64   `json:"availableMemory"`
-	Pods            []nodePod `json:"pods"`
+	AvailableCPU, AvailableMemory float64
+	Pods                          []nodePod
 }
 
 type sharedContainer struct {
@@ -152,8 +151,8 @@ func optimizable(in eligibleInput) (out optimizableOutput, err error) {
 }
 
 type rankInput struct {
-	Kind           string `json:"kind"`
-	MedianReplicas int    `json:"medianReplicas"`
+	Kind           string
+	MedianReplicas int
 }
 
 type rankOutput struct {

@@ -18,14 +18,11 @@ const (
 )
 
 type sharedOOMInput struct {
-	CooldownMinutes           int      `json:"cooldownMinutes"`
-	ExcludedAnnotation        bool     `json:"excludedAnnotation"`
-	MemoryApplicationDisabled bool     `json:"memoryApplicationDisabled"`
-	MemoryLimitBytes          int64    `json:"memoryLimitBytes"`
-	MinutesSinceLastOOM       *float64 `json:"minutesSinceLastOOM"`
-	OverrideDisabled          bool     `json:"overrideDisabled"`
-	PodMissing                bool     `json:"podMissing"`
-	StatisticsMissing         bool     `json:"statisticsMissing"`
+	CooldownMinutes                                 int
+	ExcludedAnnotation, MemoryApplicationDisabled   bool
+	MemoryLimitBytes                                int64
+	MinutesSinceLastOOM                             *float64
+	OverrideDisabled, PodMissing, StatisticsMissing bool
 }
 
 type sharedOOMOutput struct {

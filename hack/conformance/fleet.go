@@ -5,10 +5,10 @@ import (
 )
 
 type conflictInput struct {
-	Self        string `json:"self"`
-	SelfWeight  int    `json:"selfWeight"`
-	Other       string `json:"other"`
-	OtherWeight int    `json:"otherWeight"`
+	Self        string
+	SelfWeight  int
+	Other       string
+	OtherWeight int
 }
 
 type conflictOutput struct {

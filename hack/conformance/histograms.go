@@ -9,11 +9,8 @@ import (
 )
 
 type options struct {
-	Scheme          string  `json:"scheme"`
-	MaxValue        float64 `json:"maxValue"`
-	FirstBucketSize float64 `json:"firstBucketSize"`
-	Ratio           float64 `json:"ratio"`
-	Epsilon         float64 `json:"epsilon"`
+	Scheme                                    string
+	MaxValue, FirstBucketSize, Ratio, Epsilon float64
 }
 
 func (o options) build() (*histogram.Scheme, error) {
@@ -27,9 +24,9 @@ func (o options) build() (*histogram.Scheme, error) {
 }
 
 type bucketingInput struct {
-	Options options   `json:"options"`
-	Values  []float64 `json:"values"`
-	Buckets []int     `json:"buckets"`
+	Options options
+	Values  []float64
+	Buckets []int
 }
 
 type found struct {
@@ -93,19 +90,17 @@ func nullable(t time.Time) *time.Time {
 }
 
 type operation struct {
-	Op     string    `json:"op"`
-	Value  float64   `json:"value"`
-	Weight float64   `json:"weight"`
-	Time   time.Time `json:"time"`
+	Op            string
+	Value, Weight float64
+	Time          time.Time
 }
 
 type histogramInput struct {
-	Options         options         `json:"options"`
-	HalfLifeSeconds float64         `json:"halfLifeSeconds"`
-	Checkpoint      *histogramState `json:"checkpoint"`
-	Operations      []operation     `json:"operations"`
-	MergeWith       []operation     `json:"mergeWith"`
-	Percentiles     []float64       `json:"percentiles"`
+	Options               options
+	HalfLifeSeconds       float64
+	Checkpoint            *histogramState
+	Operations, MergeWith []operation
+	Percentiles           []float64
 }
 
 type percentile struct {

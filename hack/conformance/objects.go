@@ -31,7 +31,7 @@ func printOOMs(ooms []usage.OOM) []oom {
 }
 
 type evictionInput struct {
-	Event corev1.Event `json:"event"`
+	Event corev1.Event
 }
 
 type evictionOutput struct {
@@ -44,9 +44,8 @@ func evictionEvent(in evictionInput) (evictionOutput, error) {
 
 type podUpdateInput struct {
 	Updates []struct {
-		Old corev1.Pod `json:"old"`
-		New corev1.Pod `json:"new"`
-	} `json:"updates"`
+		Old, New corev1.Pod
+	}
 }
 
 type podUpdateOutput struct {
@@ -61,14 +60,14 @@ func podUpdate(in podUpdateInput) (out podUpdateOutput, err error) {
 }
 
 type checkpointInput struct {
-	Aggregation aggregation                                  `json:"aggregation"`
-	Selector    map[string]string                            `json:"selector"`
-	Restored    *vpav1.VerticalPodAutoscalerCheckpointStatus `json:"restored"`
+	Aggregation aggregation
+	Selector    map[string]string
+	Restored    *vpav1.VerticalPodAutoscalerCheckpointStatus
 	Pods        []struct {
-		Name   string            `json:"name"`
-		Labels map[string]string `json:"labels"`
-		Events []event           `json:"events"`
-	} `json:"pods"`
+		Name   string
+		Labels map[string]string
+		Events []event
+	}
 }
 
 type writtenCheckpoint struct {

@@ -16,15 +16,14 @@ import (
 
 type priorityInput struct {
 	Config struct {
-		PodUpdateThreshold      *float64 `json:"podUpdateThreshold"`
-		InBoundsLifetimeSeconds *float64 `json:"inBoundsLifetimeSeconds"`
-		EvictAfterOOMSeconds    *float64 `json:"evictAfterOOMSeconds"`
-	} `json:"config"`
-	Now          time.Time                    `json:"now"`
-	Pods         []corev1.Pod                 `json:"pods"`
-	VPA          *vpav1.VerticalPodAutoscaler `json:"vpa"`
-	LimitRanges  [][]corev1.LimitRangeItem    `json:"limitRanges"`
-	FeatureGates gates                        `json:"featureGates"`
+		PodUpdateThreshold, InBoundsLifetimeSeconds *float64
+		EvictAfterOOMSeconds                        *float64
+	}
+	Now          time.Time
+	Pods         []corev1.Pod
+	VPA          *vpav1.VerticalPodAutoscaler
+	LimitRanges  [][]corev1.LimitRangeItem
+	FeatureGates gates
 }
 
 type priority struct {

@@ -22,17 +22,13 @@ import (
 
 // estimation holds options that differ from the flag defaults.
 type estimation struct {
-	SafetyMarginFraction            *float64 `json:"safetyMarginFraction"`
-	PodMinCPUMillicores             *float64 `json:"podMinCPUMillicores"`
-	PodMinMemoryMb                  *float64 `json:"podMinMemoryMb"`
-	TargetCPUPercentile             *float64 `json:"targetCPUPercentile"`
-	LowerBoundCPUPercentile         *float64 `json:"lowerBoundCPUPercentile"`
-	UpperBoundCPUPercentile         *float64 `json:"upperBoundCPUPercentile"`
-	TargetMemoryPercentile          *float64 `json:"targetMemoryPercentile"`
-	LowerBoundMemoryPercentile      *float64 `json:"lowerBoundMemoryPercentile"`
-	UpperBoundMemoryPercentile      *float64 `json:"upperBoundMemoryPercentile"`
-	ConfidenceIntervalCPUSeconds    *float64 `json:"confidenceIntervalCPUSeconds"`
-	ConfidenceIntervalMemorySeconds *float64 `json:"confidenceIntervalMemorySeconds"`
+	SafetyMarginFraction, PodMinCPUMillicores          *float64
+	PodMinMemoryMb, TargetCPUPercentile                *float64
+	LowerBoundCPUPercentile, UpperBoundCPUPercentile   *float64
+	TargetMemoryPercentile, LowerBoundMemoryPercentile *float64
+	UpperBoundMemoryPercentile                         *float64
+	ConfidenceIntervalCPUSeconds                       *float64
+	ConfidenceIntervalMemorySeconds                    *float64
 }
 
 func (e estimation) config() recipe.Config {
@@ -50,9 +46,8 @@ func (e estimation) config() recipe.Config {
 }
 
 type rounding struct {
-	HumanizeMemory     bool  `json:"humanizeMemory"`
-	RoundCPUMillicores int64 `json:"roundCPUMillicores"`
-	RoundMemoryBytes   int64 `json:"roundMemoryBytes"`
+	HumanizeMemory                       bool
+	RoundCPUMillicores, RoundMemoryBytes int64
 }
 
 func (r rounding) format() convert.Format {
@@ -60,10 +55,10 @@ func (r rounding) format() convert.Format {
 }
 
 type sampleSeries struct {
-	Start       time.Time `json:"start"`
-	StepSeconds float64   `json:"stepSeconds"`
-	Count       int       `json:"count"`
-	Cycle       []float64 `json:"cycle"`
+	Start       time.Time
+	StepSeconds float64
+	Count       int
+	Cycle       []float64
 }
 
 // each calls f with every sample in the order of time.
@@ -74,14 +69,13 @@ func (s sampleSeries) each(f func(value float64, at time.Time)) {
 }
 
 type recommendationInput struct {
-	Aggregation aggregation `json:"aggregation"`
-	Config      estimation  `json:"config"`
-	Format      rounding    `json:"format"`
+	Aggregation aggregation
+	Config      estimation
+	Format      rounding
 	Containers  map[string]struct {
-		CPUSeries           []sampleSeries         `json:"cpuSeries"`
-		MemorySeries        []sampleSeries         `json:"memorySeries"`
-		ControlledResources *[]corev1.ResourceName `json:"controlledResources"`
-	} `json:"containers"`
+		CPUSeries, MemorySeries []sampleSeries
+		ControlledResources     *[]corev1.ResourceName
+	}
 }
 
 type rawBounds struct {
@@ -144,10 +138,9 @@ func withPolicies(policies ...vpav1.ContainerResourcePolicy) *vpav1.VerticalPodA
 
 type formatInput struct {
 	Cases []struct {
-		CPUMillicores resources.Amount `json:"cpuMillicores"`
-		MemoryBytes   resources.Amount `json:"memoryBytes"`
+		CPUMillicores, MemoryBytes resources.Amount
 		rounding
-	} `json:"cases"`
+	}
 }
 
 type formatOutput struct {
@@ -162,11 +155,11 @@ func format(in formatInput) (out formatOutput, err error) {
 }
 
 type postprocessInput struct {
-	IntegerCPU       bool                           `json:"integerCPU"`
-	Annotations      map[string]string              `json:"annotations"`
-	GlobalMaxAllowed map[corev1.ResourceName]string `json:"globalMaxAllowed"`
-	ResourcePolicy   *vpav1.PodResourcePolicy       `json:"resourcePolicy"`
-	Recommendation   vpav1.RecommendedPodResources  `json:"recommendation"`
+	IntegerCPU       bool
+	Annotations      map[string]string
+	GlobalMaxAllowed map[corev1.ResourceName]string
+	ResourcePolicy   *vpav1.PodResourcePolicy
+	Recommendation   vpav1.RecommendedPodResources
 }
 
 type postprocessOutput struct {

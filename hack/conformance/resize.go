@@ -17,11 +17,11 @@ import (
 )
 
 type resizeInput struct {
-	Pod             corev1.Pod                   `json:"pod"`
-	VPA             *vpav1.VerticalPodAutoscaler `json:"vpa"`
-	LimitRanges     [][]corev1.LimitRangeItem    `json:"limitRanges"`
-	ReadySecondsAgo *float64                     `json:"readySecondsAgo"`
-	FeatureGates    gates                        `json:"featureGates"`
+	Pod             corev1.Pod
+	VPA             *vpav1.VerticalPodAutoscaler
+	LimitRanges     [][]corev1.LimitRangeItem
+	ReadySecondsAgo *float64
+	FeatureGates    gates
 }
 
 type patchStep struct {

@@ -18,11 +18,10 @@ import (
 )
 
 type scheduleInput struct {
-	Now      time.Time `json:"now"`
-	Start    string    `json:"start"`
-	End      string    `json:"end"`
-	Days     []string  `json:"days"`
-	Timezone string    `json:"timezone"`
+	Now        time.Time
+	Start, End string
+	Days       []string
+	Timezone   string
 }
 
 type scheduleOutput struct {
@@ -84,8 +83,8 @@ func round(s rollout.State, o rollout.Outcome, set rollout.Settings, at time.Tim
 }
 
 type historyInput struct {
-	BaseCooldownSeconds float64 `json:"baseCooldownSeconds"`
-	Results             string  `json:"results"`
+	BaseCooldownSeconds float64
+	Results             string
 }
 
 type historyOutput struct {
@@ -114,9 +113,9 @@ func history(in historyInput) (out historyOutput, err error) {
 }
 
 type cooldownInput struct {
-	ConsecutiveReverts int      `json:"consecutiveReverts"`
-	CooldownSeconds    *float64 `json:"cooldownSeconds"`
-	LastResizeAge      string   `json:"lastResizeAge"`
+	ConsecutiveReverts int
+	CooldownSeconds    *float64
+	LastResizeAge      string
 }
 
 type cooldownOutput struct {
@@ -143,7 +142,7 @@ func cooldown(in cooldownInput) (out cooldownOutput, err error) {
 }
 
 type eligibleInput struct {
-	Pod string `json:"pod"`
+	Pod string
 }
 
 type eligibleOutput struct {
@@ -189,10 +188,9 @@ func eligible(in eligibleInput) (out eligibleOutput, err error) {
 }
 
 type selectInput struct {
-	CanaryPercentage int    `json:"canaryPercentage"`
-	FirstNDeferred   int    `json:"firstNDeferred"`
-	Mode             string `json:"mode"`
-	Pods             int    `json:"pods"`
+	CanaryPercentage, FirstNDeferred int
+	Mode                             string
+	Pods                             int
 }
 
 type selectOutput struct {
@@ -218,9 +216,9 @@ func selectPods(in selectInput) (out selectOutput, err error) {
 }
 
 type phaseInput struct {
-	HistorySinceStart string  `json:"historySinceStart"`
-	MinutesSinceStart float64 `json:"minutesSinceStart"`
-	Phase             string  `json:"phase"`
+	HistorySinceStart string
+	MinutesSinceStart float64
+	Phase             string
 }
 
 type phaseOutput struct {
@@ -278,12 +276,11 @@ func observationPeriod(in periodInput) (periodOutput, error) {
 }
 
 type safetyInput struct {
-	MinutesSinceResize    float64                `json:"minutesSinceResize"`
-	OOMMinutesAfterResize *float64               `json:"oomMinutesAfterResize"`
-	Ready                 corev1.ConditionStatus `json:"ready"`
-	RestartCount          int                    `json:"restartCount"`
-	RestartCountAtResize  int                    `json:"restartCountAtResize"`
-	ThrottleRatio         float64                `json:"throttleRatio"`
+	MinutesSinceResize                 float64
+	OOMMinutesAfterResize              *float64
+	Ready                              corev1.ConditionStatus
+	RestartCount, RestartCountAtResize int
+	ThrottleRatio                      float64
 }
 
 type safetyOutput struct {
@@ -318,9 +315,7 @@ func safety(in safetyInput) (safetyOutput, error) {
 }
 
 type rollingInput struct {
-	Available int `json:"available"`
-	Replicas  int `json:"replicas"`
-	Updated   int `json:"updated"`
+	Available, Replicas, Updated int
 }
 
 type rollingOutput struct {
