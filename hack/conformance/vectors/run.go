@@ -14,6 +14,7 @@
 package vectors
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -167,16 +168,16 @@ func (f FileReport) counts() (passed, failed, skipped int) {
 // deviations and kinds that are not yet supported, and last a line
 // "N passed, M failed, K skipped".
 func (r Report) Print(w io.Writer) error {
-	out := &printer{w: w}
+	out := bufio.NewWriter(w) // it keeps the first error
 	for _, f := range r.Files {
 		f.print(out)
 	}
 	passed, failed, skipped := r.Counts()
-	out.line("%d passed, %d failed, %d skipped", passed, failed, skipped)
-	return out.err
+	fmt.Fprintf(out, "%d passed, %d failed, %d skipped\n", passed, failed, skipped)
+	return out.Flush()
 }
 
-func (f FileReport) print(out *printer) {
+func (f FileReport) print(out io.Writer) {
 	passed, failed, _ := f.counts()
 	unsupported, absent := map[string]int{}, map[string]int{}
 	for _, result := range f.Results {
@@ -187,23 +188,23 @@ func (f FileReport) print(out *printer) {
 			absent[result.Case.Kind+": "+result.Detail]++
 		}
 	}
-	out.line("%s: %d passed, %d failed, %d not yet supported", f.Name, passed, failed, sum(unsupported))
+	fmt.Fprintf(out, "%s: %d passed, %d failed, %d not yet supported\n", f.Name, passed, failed, sum(unsupported))
 	if f.Err != nil {
-		out.line("  FAILED: %v", f.Err)
+		fmt.Fprintf(out, "  FAILED: %v\n", f.Err)
 	}
 	for _, result := range f.Results {
 		switch result.Outcome {
 		case Failed:
-			out.line("  FAILED %s (%s): %s\n    %s", result.Case.ID, result.Case.Kind, result.Case.Description, result.Detail)
+			fmt.Fprintf(out, "  FAILED %s (%s): %s\n    %s\n", result.Case.ID, result.Case.Kind, result.Case.Description, result.Detail)
 		case ByDesign:
-			out.line("  by design %s (%s): %s", result.Case.ID, result.Case.Kind, result.Detail)
+			fmt.Fprintf(out, "  by design %s (%s): %s\n", result.Case.ID, result.Case.Kind, result.Detail)
 		}
 	}
 	for _, kind := range slices.Sorted(maps.Keys(unsupported)) {
-		out.line("  not yet supported: %s (%d)", kind, unsupported[kind])
+		fmt.Fprintf(out, "  not yet supported: %s (%d)\n", kind, unsupported[kind])
 	}
 	for _, kind := range slices.Sorted(maps.Keys(absent)) {
-		out.line("  absent by design (%d): %s", absent[kind], kind)
+		fmt.Fprintf(out, "  absent by design (%d): %s\n", absent[kind], kind)
 	}
 }
 
@@ -212,16 +213,4 @@ func sum(counts map[string]int) (total int) {
 		total += count
 	}
 	return total
-}
-
-// printer keeps the first error of a series of writes.
-type printer struct {
-	w   io.Writer
-	err error
-}
-
-func (p *printer) line(format string, args ...any) {
-	if p.err == nil {
-		_, p.err = fmt.Fprintf(p.w, format+"\n", args...)
-	}
 }
