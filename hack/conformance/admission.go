@@ -43,10 +43,12 @@ type sizedContainer struct {
 type mutationOutput struct {
 	Allowed bool                    `json:"allowed"`
 	Patch   []client.PatchOperation `json:"patch"`
-	Result  struct {
-		Annotations map[string]string `json:"annotations,omitempty"`
-		Containers  []sizedContainer  `json:"containers,omitempty"`
-	} `json:"result"`
+	Result  patchedPod              `json:"result"`
+}
+
+type patchedPod struct {
+	Annotations map[string]string `json:"annotations,omitempty"`
+	Containers  []sizedContainer  `json:"containers,omitempty"`
 }
 
 // podMutation compares up to the order of resources in one group and of notes
@@ -78,50 +80,59 @@ func mutation(in mutationInput) (out mutationOutput, err error) {
 	if err := json.Unmarshal(in.Pod, &pod); err != nil {
 		return out, fmt.Errorf("input: %w", err)
 	}
-	var objects []*corev1.LimitRange
-	for _, items := range in.LimitRanges {
-		objects = append(objects, &corev1.LimitRange{Spec: corev1.LimitRangeSpec{Limits: items}})
-	}
 	config := mutate.Config{Boost: in.FeatureGates["CPUStartupBoost"]}
 	if in.MaxAllowedCPUBoost != nil {
 		config.MaxBoost = convert.Amount(resources.CPU, *in.MaxAllowedCPUBoost)
 	}
-	mutation, err := config.Patch(&pod, &in.VPA, mutate.Namespace{Ranges: convert.Ranges(objects)})
+	mutation, err := config.Patch(&pod, &in.VPA, mutate.Namespace{Ranges: ranges(in.LimitRanges)})
 	if err != nil {
 		return out, err
 	}
-	patched, err := patchedPod(in.Pod, mutation.Patch)
+	raw, err := json.Marshal(mutation.Patch)
 	if err != nil {
 		return out, err
 	}
-	out.Allowed, out.Patch, out.Result.Annotations = true, mutation.Patch, patched.Annotations
-	for _, c := range patched.Spec.Containers {
-		out.Result.Containers = append(out.Result.Containers, sizedContainer{c.Name, c.Resources.Requests, c.Resources.Limits})
+	after, err := patched(in.Pod, raw)
+	if err != nil {
+		return out, err
 	}
-	return out, nil
+	out.Allowed, out.Patch = true, mutation.Patch
+	out.Result, err = resultOf(after)
+	return out, err
 }
 
-// patchedPod applies a patch with a library that is not ours.
-func patchedPod(pod json.RawMessage, operations []client.PatchOperation) (patched corev1.Pod, err error) {
-	raw, err := json.Marshal(operations)
+// patched applies a patch with a library that is not ours.
+func patched(pod, patch []byte) ([]byte, error) {
+	decoded, err := jsonpatch.DecodePatch(patch)
 	if err != nil {
-		return patched, err
-	}
-	decoded, err := jsonpatch.DecodePatch(raw)
-	if err != nil {
-		return patched, fmt.Errorf("our patch: %w", err)
+		return nil, fmt.Errorf("our patch: %w", err)
 	}
 	after, err := decoded.Apply(pod)
 	if err != nil {
-		return patched, fmt.Errorf("our patch: %w", err)
+		return nil, fmt.Errorf("apply %s: %w", patch, err)
 	}
-	return patched, json.Unmarshal(after, &patched)
+	return after, nil
 }
 
-// reorder sorts what may come in any order. Tests of container names, which the
-// reference does not send, are dropped: they change nothing.
+// resultOf returns what counts of a patched pod.
+func resultOf(text []byte) (r patchedPod, err error) {
+	var pod corev1.Pod
+	err = json.Unmarshal(text, &pod)
+	r.Annotations = pod.Annotations
+	for _, c := range pod.Spec.Containers {
+		r.Containers = append(r.Containers, sizedContainer{c.Name, c.Resources.Requests, c.Resources.Limits})
+	}
+	return r, err
+}
+
+// withoutTests leaves out the tests of a patch, which change nothing: the reference sends none.
+func withoutTests(patch []client.PatchOperation) []client.PatchOperation {
+	return slices.DeleteFunc(patch, func(p client.PatchOperation) bool { return p.Op == "test" })
+}
+
+// reorder sorts what may come in any order.
 func (o *mutationOutput) reorder() {
-	o.Patch = slices.DeleteFunc(slices.Clone(o.Patch), func(p client.PatchOperation) bool { return p.Op == "test" })
+	o.Patch = withoutTests(slices.Clone(o.Patch))
 	for start := 0; start < len(o.Patch); {
 		end := start + 1
 		for end < len(o.Patch) && group(o.Patch[end].Path) == group(o.Patch[start].Path) {
@@ -232,8 +243,7 @@ type matchingOutput struct {
 func vpaMatching(in matchingInput) (matchingOutput, error) {
 	targets := givenTargets{selectors: map[string]labels.Selector{}}
 	if top := in.TopmostController; top != nil {
-		key := target.NewKey(in.PodNamespace, "apps/v1", top.Kind, top.Name)
-		targets.top = &key
+		targets.top = new(target.NewKey(in.PodNamespace, "apps/v1", top.Kind, top.Name))
 	}
 	finder := target.NewFinder(context.Background(), targets)
 	for _, v := range in.VPAs {
@@ -252,10 +262,9 @@ func vpaMatching(in matchingInput) (matchingOutput, error) {
 		}
 		finder.Put(vpa)
 	}
-	isController := true
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Labels:          in.PodLabels,
-		OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "any", Controller: &isController}},
+		OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "any", Controller: new(true)}},
 	}}
 	vpa, err := finder.Find(context.Background(), in.PodNamespace, pod)
 	if err != nil || vpa == nil {

@@ -56,19 +56,15 @@ type profileInput struct {
 }
 
 type quantiles struct {
-	Max float64 `json:"max"`
 	P50 float64 `json:"p50"`
 	P90 float64 `json:"p90"`
 	P95 float64 `json:"p95"`
 	P99 float64 `json:"p99"`
+	Max float64 `json:"max"`
 }
 
 func (q quantiles) scaled(f float64) sketch.Quantiles {
 	return sketch.Quantiles{P50: q.P50 * f, P90: q.P90 * f, P95: q.P95 * f, P99: q.P99 * f, Max: q.Max * f}
-}
-
-func quantilesOf(q sketch.Quantiles) quantiles {
-	return quantiles{Max: q.Max, P50: q.P50, P90: q.P90, P95: q.P95, P99: q.P99}
 }
 
 type profileOutput struct {
@@ -103,11 +99,11 @@ func profile(in profileInput) (out profileOutput, err error) {
 	h := habitsOf(at, uses)
 	out = profileOutput{
 		BurstDetected: h.Burst > 0, BurstMagnitude: h.Burst, Confidence: h.Confidence, DataPoints: h.Points,
-		Hourly: map[string]quantiles{}, Overall: quantilesOf(h.Overall), TimeSpanDays: h.Days,
+		Hourly: map[string]quantiles{}, Overall: quantiles(h.Overall), TimeSpanDays: h.Days,
 	}
 	for hour, known := range h.Known {
 		if known {
-			out.Hourly[strconv.Itoa(hour)] = quantilesOf(h.Hourly[hour])
+			out.Hourly[strconv.Itoa(hour)] = quantiles(h.Hourly[hour])
 		}
 	}
 	return out, nil

@@ -157,9 +157,8 @@ func disruptionBudget(in budgetInput) (out budgetOutput, err error) {
 		result := budgetResult{budgetOp: op}
 		switch op.Op {
 		case "evict":
-			done := s.Evictable(pod) == ""
-			result.Done = &done
-			if done {
+			result.Done = new(s.Evictable(pod) == "")
+			if *result.Done {
 				s.Budget.Spend(pod)
 				out.Evicted++
 			}
@@ -171,8 +170,7 @@ func disruptionBudget(in budgetInput) (out budgetOutput, err error) {
 			result.Decision = decisionName(decision)
 		case "unboost":
 			verdict := boost.Judge(*read, objects[byName[op.Pod]], evaluated())
-			done := len(verdict.Over) > 0 && !pod.Pending && pod.Resize == disruption.NotResizing
-			result.Done = &done
+			result.Done = new(len(verdict.Over) > 0 && !pod.Pending && pod.Resize == disruption.NotResizing)
 		default:
 			return out, fmt.Errorf("unknown op %q", op.Op)
 		}

@@ -23,8 +23,7 @@ type sizing struct {
 	CPU, Memory string
 }
 
-func (s sizing) list() (corev1.ResourceList, error) {
-	list := corev1.ResourceList{}
+func (s sizing) list() (list corev1.ResourceList, err error) {
 	for name, text := range map[corev1.ResourceName]string{corev1.ResourceCPU: s.CPU, corev1.ResourceMemory: s.Memory} {
 		if text == "" {
 			continue
@@ -32,6 +31,9 @@ func (s sizing) list() (corev1.ResourceList, error) {
 		q, err := resource.ParseQuantity(text)
 		if err != nil {
 			return nil, fmt.Errorf("input: quantity %q: %w", text, err)
+		}
+		if list == nil {
+			list = corev1.ResourceList{}
 		}
 		list[name] = q
 	}
@@ -77,9 +79,8 @@ func nodePrecheck(in nodeInput) (out nodeOutput, err error) {
 	if err != nil {
 		return out, err
 	}
-	always := corev1.ContainerRestartPolicyAlways
 	sidecar := requesting("sidecar", l[2])
-	sidecar.RestartPolicy = &always
+	sidecar.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
 	read := reading(recommended(l[4]), nil).Pod(&corev1.Pod{Spec: corev1.PodSpec{
 		InitContainers: []corev1.Container{requesting("init", l[0]), sidecar}, Containers: []corev1.Container{requesting(app, l[1])},
 	}})
@@ -134,8 +135,9 @@ func limitRangeQuota(in quotaInput) (out quotaOutput, err error) {
 		return out, err
 	}
 	ranges := [][]corev1.LimitRangeItem{{{Type: corev1.LimitTypeContainer, Min: l[1], Max: l[2]}}}
-	vpa, requestsOnly := recommended(l[4]), vpav1.ContainerControlledValuesRequestsOnly
-	vpa.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: app, ControlledValues: &requestsOnly}}}
+	vpa := recommended(l[4])
+	vpa.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{
+		{ContainerName: app, ControlledValues: new(vpav1.ContainerControlledValuesRequestsOnly)}}}
 	container := requesting(app, l[0])
 	container.Resources.Limits = l[2]
 	pod := reading(vpa, ranges).Pod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: corev1.PodSpec{Containers: []corev1.Container{container}}})

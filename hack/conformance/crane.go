@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sketch"
@@ -22,19 +21,19 @@ type counted struct {
 // week is a sketch that has seen the samples of both kinds, in cores and bytes.
 func ofWeek(size, most [resources.Kinds]float64, least float64, samples [resources.Kinds][]counted) *sketch.Sketch {
 	t := sketch.New(sketch.Needs{Kills: true, Weighted: sketch.NewWeightedShape(size, most, least, [resources.Kinds]time.Duration{craneAge, craneAge})})
+	observe(t, samples)
+	t.Now = now.UnixNano()
+	return t
+}
+
+func observe(t *sketch.Sketch, samples [resources.Kinds][]counted) {
 	for k, all := range samples {
 		for _, s := range all {
 			for range s.Count {
-				value := s.Value
-				if resources.Kind(k) == resources.CPU {
-					value *= 1000
-				}
-				t.Weighted[k].Observe(now.UnixNano(), value)
+				t.Weighted[k].Observe(now.UnixNano(), s.Value*[resources.Kinds]float64{1000, 1}[k])
 			}
 		}
 	}
-	t.Now = now.UnixNano()
-	return t
 }
 
 type percentileInput struct {
@@ -88,8 +87,8 @@ func chainCPU(in chainInput) (chainOutput, error) {
 
 func chainMemory(in chainInput) (chainOutput, error) {
 	v := in.run(resources.Memory)
-	none := v[3].Amount <= 0
-	return chainOutput{AfterPercentile: v[0].Amount, AfterMargin: v[1].Amount, AfterTargetUtilization: v[2].Amount, Bytes: &v[3].Amount, Error: &none}, nil
+	return chainOutput{AfterPercentile: v[0].Amount, AfterMargin: v[1].Amount, AfterTargetUtilization: v[2].Amount,
+		Bytes: &v[3].Amount, Error: new(v[3].Amount <= 0)}, nil
 }
 
 type oomRecord struct {
@@ -187,20 +186,13 @@ func full(in fullInput) (out fullOutput, err error) {
 		return out, err
 	}
 	t := sketch.New(parsed.Needs)
-	for k, samples := range [resources.Kinds][]counted{in.CPUSamples, in.MemorySamples} {
-		for _, s := range samples {
-			for range s.Count {
-				t.Weighted[k].Observe(now.UnixNano(), s.Value*[resources.Kinds]float64{1000, 1}[k])
-			}
-		}
-	}
+	observe(t, [resources.Kinds][]counted{in.CPUSamples, in.MemorySamples})
 	kills(t, in.OOMRecords, in.Namespace, in.Workload, in.Container)
 	input := recipe.Input{Sketch: t, Containers: 1}
 	bounds, steps := parsed.Recommend(input).Bounds, parsed.Explain(input)
 	out.CPUMillicores, out.MemoryBytes = bounds.Target.Value(resources.CPU), bounds.Target.Value(resources.Memory)
 	out.CPUBeforeNormalise = steps.Target[resources.CPU][3].Amount
 	out.MemoryAfterMargin, out.MemoryAfterOOM = math.Floor(steps.Target[resources.Memory][3].Amount), steps.Target[resources.Memory][4].Amount
-	cpu, memory := convert.Quantity(resources.CPU, out.CPUMillicores), convert.Quantity(resources.Memory, out.MemoryBytes)
-	out.CPU, out.Memory = cpu.String(), memory.String()
+	out.CPU, out.Memory = write(resources.CPU, out.CPUMillicores).Quantity, write(resources.Memory, out.MemoryBytes).Quantity
 	return out, nil
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -20,29 +19,6 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// written amounts of CPU and memory; empty: none.
-type writtenSizes struct {
-	CPU, Memory string
-}
-
-// list reads what is written.
-func (s writtenSizes) list() (list corev1.ResourceList, err error) {
-	for k, text := range [resources.Kinds]string{resources.CPU: s.CPU, resources.Memory: s.Memory} {
-		if text == "" {
-			continue
-		}
-		q, err := resource.ParseQuantity(text)
-		if err != nil {
-			return nil, fmt.Errorf("input: quantity %q: %w", text, err)
-		}
-		if list == nil {
-			list = corev1.ResourceList{}
-		}
-		list[convert.ResourceName(resources.Kind(k))] = q
-	}
-	return list, nil
-}
-
 // decimal prints an amount as the cases do.
 func decimal(k resources.Kind, a resources.Amount) string {
 	q := convert.Quantity(k, a)
@@ -56,7 +32,7 @@ func amountOf(k resources.Kind, a float64) resources.Amount {
 }
 
 type applyInput struct {
-	CurrentLimits, CurrentRequests                   writtenSizes
+	CurrentLimits, CurrentRequests                   sizing
 	Memory7DayMaxMB, NodeAllocatableCPU, OOMMemoryMB float64
 	RecommendedCPU, RecommendedMemoryMB              float64
 }
@@ -70,17 +46,11 @@ type applyOutput struct {
 // applyShare gives a share to the container of a running pod. What the cases send in two calls
 // is one resize.
 func applyShare(in applyInput) (out applyOutput, err error) {
-	c := policy.Container{Name: app}
-	for _, one := range []struct {
-		into *resources.List
-		from writtenSizes
-	}{{&c.Requests, in.CurrentRequests}, {&c.Limits, in.CurrentLimits}} {
-		list, err := one.from.list()
-		if err != nil {
-			return out, err
-		}
-		*one.into = convert.Resources(list)
+	l, err := lists(in.CurrentRequests, in.CurrentLimits)
+	if err != nil {
+		return out, err
 	}
+	c := policy.Container{Name: app, Requests: convert.Resources(l[0]), Limits: convert.Resources(l[1])}
 	share := resources.Of(amountOf(resources.CPU, in.RecommendedCPU), amountOf(resources.Memory, in.RecommendedMemoryMB))
 	upper := share.With(resources.Memory, amountOf(resources.Memory, max(in.Memory7DayMaxMB, in.OOMMemoryMB)))
 	fitted := policy.Fit(policy.Pod{Containers: []policy.Container{c}}, map[string]resources.Bounds{app: {Target: share, Upper: upper}},
@@ -99,21 +69,22 @@ func applyShare(in applyInput) (out applyOutput, err error) {
 		}
 		return sent
 	}
-	out = applyOutput{CPUPatch: patch(resources.CPU), MemoryPatch: patch(resources.Memory), MemorySkipped: !fitted.Requests.Has(resources.Memory)}
-	return out, nil
+	return applyOutput{
+		CPUPatch: patch(resources.CPU), MemoryPatch: patch(resources.Memory), MemorySkipped: !fitted.Requests.Has(resources.Memory),
+	}, nil
 }
 
 type newPodInput struct {
 	CPUMax10m, CPUPeak           float64
 	HPAOnCPU                     bool
-	Limits                       writtenSizes
+	Limits                       sizing
 	Memory7DayMaxMB              float64
 	MemoryApplicationDisabled    bool
 	MemoryMax30mMB, MemoryPeakMB float64
 	NewWorkload                  bool
 	OOMMemoryMB                  float64
 	OverrideDisabled             bool
-	Requests                     writtenSizes
+	Requests                     sizing
 	WorkloadKind                 string
 }
 
@@ -127,16 +98,12 @@ func newPod(in newPodInput) (out newPodOutput, err error) {
 	if in.skipped() {
 		return out, nil
 	}
-	requests, err := in.Requests.list()
-	if err != nil {
-		return out, err
-	}
-	limits, err := in.Limits.list()
+	l, err := lists(in.Requests, in.Limits)
 	if err != nil {
 		return out, err
 	}
 	pod := &corev1.Pod{}
-	pod.Spec.Containers = []corev1.Container{{Name: app, Resources: corev1.ResourceRequirements{Requests: requests, Limits: limits}}}
+	pod.Spec.Containers = []corev1.Container{{Name: app, Resources: corev1.ResourceRequirements{Requests: l[0], Limits: l[1]}}}
 	recommended, shared := in.recommended()
 	vpa := &vpav1.VerticalPodAutoscaler{}
 	vpa.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{recommended}}
@@ -200,7 +167,7 @@ func (in newPodInput) asPrinted(patch []client.PatchOperation) (steps []client.P
 			continue
 		}
 		if found && s.Op == "add" {
-			there := map[string]writtenSizes{"requests": in.Requests, "limits": in.Limits}[list]
+			there := map[string]sizing{"requests": in.Requests, "limits": in.Limits}[list]
 			k, has := resources.CPU, there.CPU
 			if name == resources.Memory.String() {
 				k, has = resources.Memory, there.Memory

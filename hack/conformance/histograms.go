@@ -68,25 +68,16 @@ type histogramState struct {
 }
 
 func (s histogramState) image() histogram.Image {
-	return histogram.Image{Reference: value(s.ReferenceTimestamp), Total: s.TotalWeight, Weights: s.BucketWeights}
+	reference := vectors.Or(s.ReferenceTimestamp, time.Time{})
+	return histogram.Image{Reference: reference, Total: s.TotalWeight, Weights: s.BucketWeights}
 }
 
 func stateOf(i histogram.Image) histogramState {
-	return histogramState{ReferenceTimestamp: nullable(i.Reference), TotalWeight: i.Total, BucketWeights: i.Weights}
-}
-
-func value(t *time.Time) time.Time {
-	if t == nil {
-		return time.Time{}
+	s := histogramState{TotalWeight: i.Total, BucketWeights: i.Weights}
+	if !i.Reference.IsZero() {
+		s.ReferenceTimestamp = &i.Reference
 	}
-	return *t
-}
-
-func nullable(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
+	return s
 }
 
 type operation struct {
@@ -116,8 +107,7 @@ type histogramOutput struct {
 }
 
 func dump(h *histogram.Histogram, percentiles []float64) histogramOutput {
-	empty, state := h.Empty(), stateOf(h.Image())
-	out := histogramOutput{IsEmpty: &empty, Checkpoint: &state}
+	out := histogramOutput{IsEmpty: new(h.Empty()), Checkpoint: new(stateOf(h.Image()))}
 	for _, p := range percentiles {
 		out.Percentiles = append(out.Percentiles, percentile{p, h.Quantile(p)})
 	}
@@ -132,8 +122,7 @@ func histograms(in histogramInput) (out histogramOutput, err error) {
 	decay := histogram.NewDecay(vectors.Seconds(in.HalfLifeSeconds))
 	h := histogram.New(scheme, decay)
 	if in.Checkpoint != nil {
-		refused := h.Load(in.Checkpoint.image())
-		if refused != nil {
+		if refused := h.Load(in.Checkpoint.image()); refused != nil {
 			return histogramOutput{Error: true}, nil //nolint:nilerr // that it is refused is the expected output
 		}
 	}

@@ -71,9 +71,14 @@ func updatePriority(in priorityInput) (out priorityOutput, err error) {
 type gates map[string]bool
 
 func reading(vpa *vpav1.VerticalPodAutoscaler, limitRanges [][]corev1.LimitRangeItem) *snapshot.VPA {
+	return new(snapshot.NewVPA(vpa, new(ranges(limitRanges))))
+}
+
+// ranges reads the items of each LimitRange of a namespace.
+func ranges(limitRanges [][]corev1.LimitRangeItem) convert.LimitRanges {
 	var objects []*corev1.LimitRange
 	for _, items := range limitRanges {
 		objects = append(objects, &corev1.LimitRange{Spec: corev1.LimitRangeSpec{Limits: items}})
 	}
-	return new(snapshot.NewVPA(vpa, new(convert.Ranges(objects))))
+	return convert.Ranges(objects)
 }

@@ -100,8 +100,7 @@ type recommendationOutput struct {
 }
 
 func recommendation(in recommendationInput) (out recommendationOutput, err error) {
-	config, shape := in.Config.config(), in.Aggregation.config().Shape
-	chains := recipe.VPA(config)
+	chains, shape := recipe.VPA(in.Config.config()), in.Aggregation.config().Shape
 	out.Raw = map[string]rawBounds{}
 	format := in.Format.format()
 	for _, name := range slices.Sorted(maps.Keys(in.Containers)) {
@@ -117,11 +116,8 @@ func recommendation(in recommendationInput) (out recommendationOutput, err error
 		b := keep(convert.Rules(vpa).For(name), chains.Recommend(recipe.Input{Profile: &past, Containers: len(in.Containers)}).Bounds)
 		out.Raw[name] = rawBounds{Target: raw(b.Target), LowerBound: raw(b.Lower), UpperBound: raw(b.Upper)}
 		out.Recommendations = append(out.Recommendations, status.Recommended{
-			ContainerName:  name,
-			Target:         format.List(b.Target),
-			LowerBound:     format.List(b.Lower),
-			UpperBound:     format.List(b.Upper),
-			UncappedTarget: format.List(b.Target),
+			ContainerName: name, Target: format.List(b.Target), UncappedTarget: format.List(b.Target),
+			LowerBound: format.List(b.Lower), UpperBound: format.List(b.Upper),
 		})
 	}
 	return out, nil
@@ -130,9 +126,7 @@ func recommendation(in recommendationInput) (out recommendationOutput, err error
 func withPolicies(policies ...vpav1.ContainerResourcePolicy) *vpav1.VerticalPodAutoscaler {
 	return &vpav1.VerticalPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"},
-		Spec: vpav1.VerticalPodAutoscalerSpec{
-			ResourcePolicy: &vpav1.PodResourcePolicy{ContainerPolicies: policies},
-		},
+		Spec:       vpav1.VerticalPodAutoscalerSpec{ResourcePolicy: &vpav1.PodResourcePolicy{ContainerPolicies: policies}},
 	}
 }
 

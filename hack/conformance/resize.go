@@ -24,28 +24,11 @@ type resizeInput struct {
 	FeatureGates    gates
 }
 
-type patchStep struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	Value any    `json:"value"`
-}
-
-type resizedContainer struct {
-	Name     string              `json:"name"`
-	Requests corev1.ResourceList `json:"requests,omitempty"`
-	Limits   corev1.ResourceList `json:"limits,omitempty"`
-}
-
-type resizeResult struct {
-	Annotations map[string]string  `json:"annotations"`
-	Containers  []resizedContainer `json:"containers"`
-}
-
 type resizeOutput struct {
-	Error       bool          `json:"error"`
-	ResizePatch []patchStep   `json:"resizePatch,omitempty"`
-	PodPatch    []patchStep   `json:"podPatch,omitempty"`
-	Result      *resizeResult `json:"result,omitempty"`
+	Error       bool                    `json:"error"`
+	ResizePatch []client.PatchOperation `json:"resizePatch,omitempty"`
+	PodPatch    []client.PatchOperation `json:"podPatch,omitempty"`
+	Result      *patchedPod             `json:"result,omitempty"`
 }
 
 func resizePatch(in resizeInput) (out resizeOutput, err error) {
@@ -72,35 +55,27 @@ func resizePatch(in resizeInput) (out resizeOutput, err error) {
 	if err != nil {
 		return out, err
 	}
-	decoded, err := jsonpatch.DecodePatch(resize)
-	if err != nil {
+	if text, err = patched(text, resize); err != nil {
 		return out, err
-	}
-	if text, err = decoded.Apply(text); err != nil {
-		return out, fmt.Errorf("apply %s: %w", resize, err)
 	}
 	if text, err = jsonpatch.MergePatch(text, mark); err != nil {
 		return out, fmt.Errorf("apply %s: %w", mark, err)
 	}
-	var after corev1.Pod
-	if err := json.Unmarshal(text, &after); err != nil {
-		return out, err
-	}
-	out.Result = &resizeResult{Annotations: after.Annotations}
-	for _, c := range after.Spec.Containers {
-		out.Result.Containers = append(out.Result.Containers, resizedContainer{c.Name, c.Resources.Requests, c.Resources.Limits})
-	}
-	out.ResizePatch, err = changes(resize)
+	result, err := resultOf(text)
 	if err != nil {
 		return out, err
 	}
+	if err := json.Unmarshal(resize, &out.ResizePatch); err != nil {
+		return out, err
+	}
+	out.Result, out.ResizePatch = &result, withoutTests(out.ResizePatch)
 	out.PodPatch, err = asSteps(mark, in.Pod.Annotations)
 	return out, err
 }
 
 // asSteps writes the merge patch that marks a pod as the reference does, which
 // sends a JSON patch of the same effect: first what is added, then what goes.
-func asSteps(mark []byte, present map[string]string) (steps []patchStep, err error) {
+func asSteps(mark []byte, present map[string]string) (steps []client.PatchOperation, err error) {
 	var pod struct {
 		Metadata struct {
 			Annotations map[string]*string `json:"annotations"`
@@ -110,30 +85,16 @@ func asSteps(mark []byte, present map[string]string) (steps []patchStep, err err
 		return nil, err
 	}
 	if present == nil {
-		steps = append(steps, patchStep{"add", "/metadata/annotations", map[string]any{}})
+		steps = append(steps, client.PatchOperation{Op: "add", Path: "/metadata/annotations", Value: map[string]any{}})
 	}
-	var gone []patchStep
+	var gone []client.PatchOperation
 	for _, key := range slices.Sorted(maps.Keys(pod.Metadata.Annotations)) {
 		path := client.PatchPath("metadata", "annotations", key)
 		if value := pod.Metadata.Annotations[key]; value != nil {
-			steps = append(steps, patchStep{"add", path, *value})
+			steps = append(steps, client.PatchOperation{Op: "add", Path: path, Value: *value})
 		} else {
-			gone = append(gone, patchStep{"remove", path, nil})
+			gone = append(gone, client.PatchOperation{Op: "remove", Path: path})
 		}
 	}
 	return append(steps, gone...), nil
-}
-
-// changes leaves out the tests of a patch: the reference has none.
-func changes(patch []byte) (steps []patchStep, err error) {
-	var all []patchStep
-	if err := json.Unmarshal(patch, &all); err != nil {
-		return nil, err
-	}
-	for _, s := range all {
-		if s.Op != "test" {
-			steps = append(steps, s)
-		}
-	}
-	return steps, nil
 }
