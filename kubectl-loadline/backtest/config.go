@@ -214,17 +214,15 @@ func (c *Config) candidates() (all []backtest.Candidate, pressure bool, err erro
 	if c.Baselines {
 		all = backtest.Baselines(store)
 	}
-	seen := map[string]bool{}
-	for _, text := range c.Recipes {
+	for i, text := range c.Recipes {
 		made, err := recipe.Parse(text)
 		if err != nil {
 			problems = append(problems, fmt.Errorf("--recipe: %w", err))
 			continue
 		}
-		if seen[text] {
+		if slices.Contains(c.Recipes[:i], text) {
 			problems = append(problems, flags.Problem("recipe", text, "is named twice"))
 		}
-		seen[text] = true
 		pressure = pressure || made.Needs.Pressure
 		all = append(all, backtest.Recipe(text, &made, store))
 	}

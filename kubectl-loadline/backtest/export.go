@@ -11,14 +11,15 @@ import (
 	"loadline.dev/loadline/pkg/printable"
 )
 
-// column is one column of the results: a container under one candidate, in the scored
-// phase. Amounts are cores or bytes, hours those of cores or GiB.
-type column struct {
+// column is one column of results in CSV, and one field in JSON.
+type column[T any] struct {
 	name  string
-	value func(*backtest.Result) any // string, float64, int or bool
+	value func(*T) any // string, float64, int or bool
 }
 
-var columns = []column{
+// columns are those of a container under one candidate, in the scored phase. Amounts are
+// cores or bytes, hours those of cores or GiB.
+var columns = []column[backtest.Result]{
 	{"dataset", func(r *backtest.Result) any { return r.Dataset }},
 	{"workload", func(r *backtest.Result) any { return r.Workload }},
 	{"container", func(r *backtest.Result) any { return r.Container }},
@@ -83,20 +84,32 @@ func text(v any) string {
 // CSV writes a line for each result, or for each run on nodes where there are any.
 func (d *Report) CSV(out io.Writer) error {
 	if d.Nodes != nil {
-		return d.Nodes.csv(out)
+		return writeCSV(out, nodeColumns, d.Nodes.lines())
 	}
-	rows := make([][]string, 1, 1+len(d.Results))
+	return writeCSV(out, columns, d.Results)
+}
+
+func writeCSV[T any](out io.Writer, columns []column[T], results []T) error {
+	rows := make([][]string, 1+len(results))
 	for _, c := range columns {
 		rows[0] = append(rows[0], c.name)
-	}
-	for i := range d.Results {
-		row := make([]string, len(columns))
-		for at, c := range columns {
-			row[at] = text(c.value(&d.Results[i]))
+		for i := range results {
+			rows[1+i] = append(rows[1+i], text(c.value(&results[i])))
 		}
-		rows = append(rows, row)
 	}
 	return printable.CSV(out, rows)
+}
+
+// fields returns a result for JSON, which writes it in the order of names.
+func fields[T any](columns []column[T], result *T) map[string]any {
+	all := make(map[string]any, len(columns))
+	for _, c := range columns {
+		all[c.name] = c.value(result)
+		if f, ok := all[c.name].(float64); ok {
+			all[c.name] = number(f)
+		}
+	}
+	return all
 }
 
 // number is a float64 that JSON can hold: infinity, where something never came,
@@ -185,14 +198,7 @@ func (d *Report) JSON(out io.Writer) error {
 	}
 	file.Settings, file.Seed, file.Draws = d.Settings, backtest.Seed, backtest.Draws
 	for i := range d.Results {
-		fields := make(map[string]any, len(columns)) // written in the order of names
-		for _, c := range columns {
-			fields[c.name] = c.value(&d.Results[i])
-			if f, ok := fields[c.name].(float64); ok {
-				fields[c.name] = number(f)
-			}
-		}
-		file.Results = append(file.Results, fields)
+		file.Results = append(file.Results, fields(columns, &d.Results[i]))
 	}
 	for _, of := range [][]backtest.Summary{d.Scored, d.Cold} {
 		for i := range of {

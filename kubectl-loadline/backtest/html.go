@@ -90,7 +90,7 @@ func (d *Report) HTML(out io.Writer, charts []Chart) error {
 
 // spots are the points of a kind, with the figures of the table.
 func (d *Report) spots(k resources.Kind) plane {
-	p := plane{Resource: k.String(), Risk: "work above the request", Columns: titles(k)}
+	p := plane{Resource: k.String(), Risk: "work above the request", Columns: titles(shown[k])}
 	if k == resources.Memory {
 		p.Risk = "days with an OOM kill"
 	}

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/client-go/util/workqueue"
+
 	"loadline.dev/loadline/pkg/core/backtest"
 	"loadline.dev/loadline/pkg/core/nodes"
 	"loadline.dev/loadline/pkg/core/recipe"
@@ -123,33 +125,13 @@ func runAll(ctx context.Context, p *nodePlan, workers int, courses [][]*nodes.Co
 			rules[row] = made.Sharing
 		}
 	}
-	run := func(f *fleet, row int) {
+	workqueue.ParallelizeUntil(ctx, workers, len(fleets)*len(p.of), func(task int) {
+		f, row := &fleets[task/len(p.of)], task%len(p.of)
 		sizes := nodes.Sizes{Factors: p.factors, Base: f.base(), EqualKills: p.equal}
 		if row == p.rows.First {
 			sizes.Factors = nil // nothing is compared with it
 		}
 		f.outcomes[row] = nodes.Sweep(f.pods, courses[p.of[row]], p.options, nodes.Variant{Rule: rules[row]}, sizes)
-	}
-	type task struct{ fleet, row int }
-	tasks := make(chan task)
-	var running sync.WaitGroup
-	for range workers {
-		running.Go(func() {
-			for t := range tasks {
-				run(&fleets[t.fleet], t.row)
-			}
-		})
-	}
-	defer running.Wait()
-	defer close(tasks)
-	for i := range fleets {
-		for row := range p.of {
-			select {
-			case tasks <- task{i, row}:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
-	}
-	return nil
+	})
+	return ctx.Err()
 }

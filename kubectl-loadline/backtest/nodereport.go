@@ -41,26 +41,20 @@ func (n *Nodes) describe() []Setting {
 	}
 }
 
-// nodeColumn is a figure as tables have it; a percentage has the factor 100.
-type nodeColumn struct {
-	figure, title string
-	factor        float64
-}
-
 // asIs are the columns of recipes as they recommend.
-var asIs = []nodeColumn{
+var asIs = []figureColumn{
 	{nodes.FigureNodes, "NODES", 1}, {nodes.FigureNodeHours, "NODE-HOURS", 1}, {nodes.FigureOfFirst, "OF FIRST %", 100}, {nodes.FigureNotServed, "NOT SERVED %", 100},
 	{nodes.FigureWorst, "WORST POD %", 100}, {nodes.FigureKills, "OOM/DAY", 1}, {nodes.FigurePressure, "PRESSURE/DAY", 1},
 	{nodes.FigureEvictions, "EVICTIONS/DAY", 1}, {nodes.FigureChanges, "CHANGES/DAY", 1}, {nodes.FigureResizes, "RESIZES/HOUR", 1},
 }
 
 // atEqual returns the columns of recipes where they leave the same work undone.
-func atEqual() (columns []nodeColumn) {
+func atEqual() (columns []figureColumn) {
 	for _, level := range nodes.Levels() {
-		columns = append(columns, nodeColumn{nodes.FigureAt(level), fmt.Sprintf("NODES AT %g %%", level*100), 1},
-			nodeColumn{nodes.FigureThanBest(level), "THAN BEST %", 100})
+		columns = append(columns, figureColumn{nodes.FigureAt(level), fmt.Sprintf("NODES AT %g %%", level*100), 1},
+			figureColumn{nodes.FigureThanBest(level), "THAN BEST %", 100})
 	}
-	return append(columns, nodeColumn{nodes.FigureAtBase(), "THAN BASE %", 100}, nodeColumn{nodes.FigureMemoryFactor, "MEMORY X", 1})
+	return append(columns, figureColumn{nodes.FigureAtBase(), "THAN BASE %", 100}, figureColumn{nodes.FigureMemoryFactor, "MEMORY X", 1})
 }
 
 // label names a row.
@@ -84,7 +78,7 @@ func (j *Judgement) cell(f backtest.Figure, factor float64) string {
 	return interval(f, factor)
 }
 
-func (j *Judgement) cells(s *nodes.Summary, columns []nodeColumn) (all []string) {
+func (j *Judgement) cells(s *nodes.Summary, columns []figureColumn) (all []string) {
 	for _, c := range columns {
 		all = append(all, j.cell(s.Figure(c.figure), c.factor))
 	}
@@ -115,13 +109,10 @@ func (j *Judgement) equalTitle() string {
 
 // table writes both tables for people.
 func (j *Judgement) table(w io.Writer) {
-	head := func(t io.Writer, columns []nodeColumn) {
-		for _, c := range columns {
-			printable.Fprintf(t, "\t%s", c.title)
-		}
-		printable.Fprintln(t, "\t")
+	head := func(t io.Writer, columns []figureColumn) {
+		printable.Row(t, slices.Concat([]string{""}, titles(columns), []string{""})...)
 	}
-	row := func(t io.Writer, s *nodes.Summary, columns []nodeColumn) {
+	row := func(t io.Writer, s *nodes.Summary, columns []figureColumn) {
 		printable.Row(t, slices.Concat([]string{j.label(s)}, j.cells(s, columns), []string{""})...)
 	}
 	printable.Fprintf(w, "\nnodes: %s; a day is a pod-day\n", j.title())
@@ -168,10 +159,7 @@ func (j *Judgement) lines() (all []nodeLine) {
 }
 
 // nodeColumns are the columns of a run. Counts are of the whole run.
-var nodeColumns = []struct {
-	name  string
-	value func(*nodeLine) any // string, float64, int or bool
-}{
+var nodeColumns = []column[nodeLine]{
 	{"recommender", func(l *nodeLine) any { return l.summary.Name }},
 	{"shared", func(l *nodeLine) any { return l.summary.Shared }},
 	{"as_is", func(l *nodeLine) any { return l.asIs }},
@@ -190,23 +178,6 @@ var nodeColumns = []struct {
 	{"sharing_evictions", func(l *nodeLine) any { return l.score.Leaves }},
 	{"consolidation_evictions", func(l *nodeLine) any { return l.score.Consolidated }},
 	{"resizes", func(l *nodeLine) any { return l.score.Resizes }},
-}
-
-// csv writes a line for each run.
-func (j *Judgement) csv(out io.Writer) error {
-	lines := j.lines()
-	rows := make([][]string, 1, 1+len(lines))
-	for _, c := range nodeColumns {
-		rows[0] = append(rows[0], c.name)
-	}
-	for i := range lines {
-		row := make([]string, len(nodeColumns))
-		for at, c := range nodeColumns {
-			row[at] = text(c.value(&lines[i]))
-		}
-		rows = append(rows, row)
-	}
-	return printable.CSV(out, rows)
 }
 
 // judgement is the comparison in JSON.
@@ -241,14 +212,7 @@ func (j *Judgement) json() *judgement {
 		}
 	}
 	for _, l := range j.lines() {
-		run := make(map[string]any, len(nodeColumns)) // written in the order of names
-		for _, c := range nodeColumns {
-			run[c.name] = c.value(&l)
-			if f, ok := run[c.name].(float64); ok {
-				run[c.name] = number(f)
-			}
-		}
-		out.Runs = append(out.Runs, run)
+		out.Runs = append(out.Runs, fields(nodeColumns, &l))
 	}
 	return out
 }
@@ -271,13 +235,7 @@ type nodeSpot struct {
 }
 
 func (j *Judgement) page() *nodePage {
-	p := &nodePage{Title: j.title(), Equal: j.equalTitle(), Rows: []nodeSpot{}}
-	for _, c := range asIs {
-		p.Columns = append(p.Columns, c.title)
-	}
-	for _, c := range atEqual() {
-		p.AtEqual = append(p.AtEqual, c.title)
-	}
+	p := &nodePage{Title: j.title(), Equal: j.equalTitle(), Columns: titles(asIs), AtEqual: titles(atEqual()), Rows: []nodeSpot{}}
 	for i := range j.Rows {
 		s := &j.Rows[i]
 		as := &s.Outcome.AsIs

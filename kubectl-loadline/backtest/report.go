@@ -1,6 +1,7 @@
 package backtest
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -63,10 +64,8 @@ func pairs(results []backtest.Result, base string) []backtest.Pair {
 // candidates lists their names in the order in which the results have them.
 func candidates(results []backtest.Result) []string {
 	var names []string
-	seen := map[string]bool{}
 	for i := range results {
-		if name := results[i].Candidate; !seen[name] {
-			seen[name] = true
+		if name := results[i].Candidate; !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}

@@ -76,12 +76,9 @@ type found struct {
 	courses []*nodes.Course
 }
 
-// progress is called with how far a run is: sources begun, of all, and containers done.
-type progress func(source, sources, containers int)
-
 // replayAll replays all containers of some sources. Results come in the order of the
-// sources, whoever was done first.
-func replayAll(ctx context.Context, p plan, c *Config, from []Source, report progress) (*outcome, error) {
+// sources, whoever was done first. It reports how far it is: sources begun, of all, and containers done.
+func replayAll(ctx context.Context, p plan, c *Config, from []Source, report func(source, sources, containers int)) (*outcome, error) {
 	o := &outcome{}
 	jobs := make(chan job)
 	var workers sync.WaitGroup

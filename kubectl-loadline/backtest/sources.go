@@ -47,7 +47,7 @@ func (s *Sources) Find(args []string) ([]Source, error) {
 	var all []Source
 	for _, name := range slices.Compact(names) {
 		if !isAddress(name) {
-			all = append(all, newFile(name, s.Files))
+			all = append(all, Source{Name: name, Dataset: filepath.Base(name), Reader: file{name, s.Files}})
 			continue
 		}
 		one, err := s.server(name)
@@ -140,14 +140,8 @@ func addresses(name string) ([]string, error) {
 
 // file reads a file with recordings.
 type file struct {
-	name, dataset string
-	options       trace.Options
-}
-
-// newFile returns the source that is a file.
-func newFile(name string, o trace.Options) Source {
-	dataset := filepath.Base(name)
-	return Source{Name: name, Dataset: dataset, Reader: file{name, dataset, o}}
+	name    string
+	options trace.Options
 }
 
 // Read reads all recordings.
@@ -159,7 +153,7 @@ func (f file) Read(ctx context.Context, _ func(workload, container string) bool)
 			return
 		}
 		defer content.Close() //nolint:errcheck // it was only read
-		for r, problem := range trace.Read(content, f.dataset, f.options) {
+		for r, problem := range trace.Read(content, filepath.Base(f.name), f.options) {
 			if problem != nil {
 				problem.File = f.name
 			}

@@ -14,11 +14,14 @@ import (
 	"loadline.dev/loadline/pkg/printable"
 )
 
-// shown are the figures of the table, per kind: a percentage has the factor 100.
-var shown = [resources.Kinds][]struct {
+// figureColumn is a figure as tables have it; a percentage has the factor 100.
+type figureColumn struct {
 	figure, title string
 	factor        float64
-}{
+}
+
+// shown are the figures of the table, per kind.
+var shown = [resources.Kinds][]figureColumn{
 	resources.CPU: {
 		{"slack", "SLACK FLEET %", 100}, {"slack_mean", "MEAN %", 100}, {"slack_peak_mean", "PEAK %", 100},
 		{"starved_work", "STARVED WORK FLEET %", 100}, {"starved_work_mean", "MEAN %", 100}, {"starved_time_mean", "STARVED TIME %", 100},
@@ -31,8 +34,8 @@ var shown = [resources.Kinds][]struct {
 	},
 }
 
-func titles(k resources.Kind) (all []string) {
-	for _, c := range shown[k] {
+func titles(columns []figureColumn) (all []string) {
+	for _, c := range columns {
 		all = append(all, c.title)
 	}
 	return all
@@ -89,7 +92,7 @@ func (d *Report) plane(w io.Writer, k resources.Kind, classes bool) {
 			if k == resources.Memory {
 				printable.Fprintf(w, "rates below %.2g a day cannot be seen; none in %.0f days means less than %.2g\n", s.Finest, s.Days, 3*s.Finest)
 			}
-			printable.Row(t, slices.Concat([]string{"", "CONTAINERS"}, titles(k), []string{"CONVERGED AFTER", "NEVER %", ""})...)
+			printable.Row(t, slices.Concat([]string{"", "CONTAINERS"}, titles(shown[k]), []string{"CONVERGED AFTER", "NEVER %", ""})...)
 			first = false
 		}
 		median := "-"
@@ -114,7 +117,7 @@ func (d *Report) pairs(w io.Writer, k resources.Kind) {
 		}
 		if first {
 			printable.Fprintf(w, "\n%s against %s, the same containers:\n", k, p.Base)
-			printable.Row(t, slices.Concat([]string{"", "RESERVED x"}, titles(k), []string{""})...)
+			printable.Row(t, slices.Concat([]string{"", "RESERVED x"}, titles(shown[k]), []string{""})...)
 			first = false
 		}
 		printable.Row(t, slices.Concat([]string{p.Other, interval(p.Reserved, 1)}, cells(k, p.Difference), []string{""})...)
