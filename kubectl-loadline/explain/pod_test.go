@@ -57,7 +57,7 @@ func updaterAnswer(t *testing.T, name string) *explanation.Pod {
 func answered(t *testing.T, s *plugintest.Shop, answer *explanation.Pod) string {
 	t.Helper()
 	kube, own := s.Clients()
-	plugintest.AnswerPod(t, kube, answer)
+	answerPod(t, kube, answer)
 	var out bytes.Buffer
 	require.NoError(t, printPod(t.Context(), own, request(t, s, kube, "web-1-b"), &out))
 	return out.String()
@@ -88,7 +88,7 @@ func TestExplainPod_Answers(t *testing.T) {
 		{"leaves", []string{" share by SizingPolicy fleet: the pod leaves node n1\n"}},
 	} {
 		t.Run(tc.answer, func(t *testing.T) {
-			text := plugintest.Squeezed(answered(t, plugintest.NewShop(), updaterAnswer(t, tc.answer)))
+			text := squeezed(answered(t, plugintest.NewShop(), updaterAnswer(t, tc.answer)))
 			for _, want := range tc.want {
 				require.Contains(t, text, want)
 			}
@@ -106,7 +106,7 @@ func TestExplainPod_QuotesTheAnswer(t *testing.T) {
 func TestExplainPod_StateOfTheUpdater(t *testing.T) {
 	answer := updaterAnswer(t, "resized")
 	answer.DryRun = true
-	require.Contains(t, plugintest.Squeezed(answered(t, plugintest.NewShop(), answer)), " skipped no: it would be changed, but the updater runs with --dry-run\n")
+	require.Contains(t, squeezed(answered(t, plugintest.NewShop(), answer)), " skipped no: it would be changed, but the updater runs with --dry-run\n")
 	answer = updaterAnswer(t, "resized")
 	answer.Waiting = "the admission controller does not show that it works"
 	require.Contains(t, answered(t, plugintest.NewShop(), answer), "! nothing is changed since 2026-01-02T12:00:00Z: the admission controller does not show that it works\n")
@@ -126,7 +126,7 @@ func TestExplainPod_OnNoNode(t *testing.T) {
 func TestExplainPod_AnswerAboutAFormerPod(t *testing.T) {
 	answer := updaterAnswer(t, "too-young")
 	answer.UID = "former"
-	text := plugintest.Squeezed(answered(t, plugintest.NewShop(), answer))
+	text := squeezed(answered(t, plugintest.NewShop(), answer))
 	require.Contains(t, text, "! the updater does not know this pod yet: only what you can read yourself\n")
 	require.Contains(t, text, " skipped Unchanged: ")
 }
@@ -180,7 +180,7 @@ func TestExplainPod_Reasons(t *testing.T) {
 		for _, change := range c.changes {
 			change(s)
 		}
-		require.Contains(t, plugintest.Squeezed(says(t, s, "web-1-b")), c.want, name)
+		require.Contains(t, squeezed(says(t, s, "web-1-b")), c.want, name)
 	}
 }
 
@@ -218,7 +218,7 @@ func TestExplainPod_Events(t *testing.T) {
 	other := event("d", "vpa-updater", "of another pod", 1)
 	other.InvolvedObject.UID = "web-1-a"
 	s.More = append(s.More, event("a", "vpa-updater", "first", 20), event("b", "vpa-updater", "second", 10), event("c", "kubelet", "third", 5), other)
-	text := plugintest.Squeezed(says(t, s, "web-1-b"))
+	text := squeezed(says(t, s, "web-1-b"))
 	require.Contains(t, text, "event 2026-03-02T07:50:00Z InPlaceResizedByVPA: second\n event 2026-03-02T07:40:00Z InPlaceResizedByVPA: first\n")
 	require.NotContains(t, text, "third")
 	require.NotContains(t, text, "of another pod")
@@ -231,7 +231,7 @@ func TestExplainPod_Marks(t *testing.T) {
 	} {
 		s := plugintest.NewShop()
 		s.Pods["web-1-b"].Annotations = map[string]string{convert.SharedAnnotation: text}
-		require.Contains(t, plugintest.Squeezed(says(t, s, "web-1-b")), " has a share "+want+"\n")
+		require.Contains(t, squeezed(says(t, s, "web-1-b")), " has a share "+want+"\n")
 	}
 }
 
@@ -241,7 +241,7 @@ func TestExplainPod_FloorsAfterRevert(t *testing.T) {
 	state := rollout.State{Mode: fleet.Auto, Hash: convert.Rollout(&s.Policy).Hash, Kept: []policy.Container{cpu("a", 1600)},
 		Reverted: []rollout.RevertedSizes{{Container: cpu("a", 1400), At: plugintest.Before(10)}}}
 	s.Record = &loadlinev1alpha1.SizingRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deployment-web"}, Status: convert.RecordStatus(state)}
-	require.Contains(t, plugintest.Squeezed(says(t, s, "web-1-b")), "recommended 1600m, bounds 500m to 1600m\n")
+	require.Contains(t, squeezed(says(t, s, "web-1-b")), "recommended 1600m, bounds 500m to 1600m\n")
 }
 
 func TestExplainPod_WithoutTheRightToListLimitRanges(t *testing.T) {

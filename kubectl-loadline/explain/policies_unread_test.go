@@ -20,8 +20,8 @@ func TestStatus_WithoutTheRightToListPolicies(t *testing.T) {
 	s.Pods["web-1-a"].Spec.Containers[0].Resources.Requests = plugintest.Resources("2", "200Mi")
 	kube, own := s.Clients()
 	plugintest.Forbid(&own.Fake, "sizingpolicies")
-	plugintest.AnswerSkips(t, kube, map[reason.Reason][]string{reason.NodeFull: {"web-1-b"}})
-	plugintest.AnswerPod(t, kube, &explanation.Pod{UID: "web-1-b", VPA: "deployment-web", Mode: "Off", Skip: explanation.NewSkip(reason.NodeFull)})
+	answerSkips(t, kube, map[reason.Reason][]string{reason.NodeFull: {"web-1-b"}})
+	answerPod(t, kube, &explanation.Pod{UID: "web-1-b", VPA: "deployment-web", Mode: "Off", Skip: explanation.NewSkip(reason.NodeFull)})
 
 	status, err := statusOf(t.Context(), own, request(t, s, kube, ""), "")
 	require.NoError(t, err)
@@ -38,7 +38,7 @@ func TestStatus_WithoutTheRightToListPolicies(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, printPod(t.Context(), own, request(t, s, kube, "web-1-b"), &out))
 	require.Contains(t, out.String(), "! "+plugintest.PoliciesForbidden)
-	require.Contains(t, plugintest.Squeezed(out.String()), " skipped NodeFull: ")
+	require.Contains(t, squeezed(out.String()), " skipped NodeFull: ")
 }
 
 // With any other error the effect of policies is unknown.

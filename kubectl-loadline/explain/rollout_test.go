@@ -92,7 +92,7 @@ func (c shown) lines(t *testing.T) string {
 	kube.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return c.list != nil, nil, c.list })
 	if !c.silent {
 		c.updater.Policy, c.updater.Phase = "shop", cmp.Or(c.updater.Phase, c.state.Phase)
-		plugintest.AnswerPod(t, kube, &explanation.Pod{VPA: v.Name, Rollout: &c.updater})
+		answerPod(t, kube, &explanation.Pod{VPA: v.Name, Rollout: &c.updater})
 	}
 	a := &vpaReport{VPA: v, Computed: book.For("")}
 	q := inventory.Request{Namespace: "ns", Name: v.Name, Book: book, Now: plugintest.Now(), Kube: kube, Programs: "kube-system"}

@@ -70,7 +70,7 @@ func answering(t *testing.T, answer any, failure error) *kubefake.Clientset {
 		require.True(t, ok)
 		require.Equal(t, []string{"kube-system", "http", "vpa-recommender-7", "8942", "/explain/vpa"}, []string{a.GetNamespace(), request.GetScheme(), request.GetName(), request.GetPort(), request.GetPath()})
 		require.Equal(t, map[string]string{"namespace": "shop", "name": "web"}, request.GetParams())
-		return true, plugintest.Failing(string(text), failure), nil
+		return true, plugintest.Response{Text: string(text), Err: failure}, nil
 	})
 	return kube
 }

@@ -24,10 +24,10 @@ func TestStatusOfPod_ReasonsOfUpdater(t *testing.T) {
 	for _, why := range reason.Skips() {
 		s := plugintest.NewShop()
 		kube, own := s.Clients()
-		plugintest.AnswerPod(t, kube, &explanation.Pod{UID: "web-1-b", VPA: "deployment-web", Mode: "Off", Skip: explanation.NewSkip(why)})
+		answerPod(t, kube, &explanation.Pod{UID: "web-1-b", VPA: "deployment-web", Mode: "Off", Skip: explanation.NewSkip(why)})
 		a, err := statusOfPod(t.Context(), own, request(t, s, kube, "web-1-b"))
 		require.NoError(t, err)
-		text := plugintest.Squeezed(plugintest.Printed(t, a, "table"))
+		text := squeezed(plugintest.Printed(t, a, "table"))
 		require.Contains(t, text, "LEFT ALONE "+string(why)+"\nWHAT IT MEANS "+why.Explain().Means+"\nWHAT TO DO "+why.Explain().Advice+"\nSAYS the updater")
 		require.NotContains(t, text, "!")
 	}
@@ -40,19 +40,19 @@ func TestStatusOfPod_WithoutUpdater(t *testing.T) {
 	kube, own := s.Clients()
 	a, err := statusOfPod(t.Context(), own, request(t, s, kube, "web-1-b"))
 	require.NoError(t, err)
-	text := plugintest.Squeezed(plugintest.Printed(t, a, "table"))
+	text := squeezed(plugintest.Printed(t, a, "table"))
 	require.Contains(t, text, "LEFT ALONE TooYoung\n")
 	require.Contains(t, text, "SAYS what can be seen from outside\n")
 	require.Contains(t, text, "! query the updater in namespace kube-system: no pod found\n")
 	a, err = statusOfPod(t.Context(), own, inventory.Request{Namespace: "kube-system", Name: "proxy-a", Book: request(t, s, kube, "").Book, Now: plugintest.Now(), Kube: kube})
 	require.NoError(t, err)
-	require.Contains(t, plugintest.Squeezed(plugintest.Printed(t, a, "table")), "LEFT ALONE NoVPA\n")
+	require.Contains(t, squeezed(plugintest.Printed(t, a, "table")), "LEFT ALONE NoVPA\n")
 }
 
 func TestStatusOfPod_WithoutVPA(t *testing.T) {
 	s := plugintest.NewShop()
 	kube, own := s.Clients()
-	plugintest.AnswerPod(t, kube, updaterAnswer(t, "no-vpa"))
+	answerPod(t, kube, updaterAnswer(t, "no-vpa"))
 	a, err := statusOfPod(t.Context(), own, request(t, s, kube, "web-1-b"))
 	require.NoError(t, err)
 	require.Equal(t, reason.NoVPA, a.Reason)
@@ -65,7 +65,7 @@ func shopStatus(t *testing.T) *statusReport {
 	s := plugintest.NewShop()
 	s.Pods["web-1-a"].Spec.Containers[0].Resources.Requests = plugintest.Resources("2", "200Mi")
 	kube, own := s.Clients()
-	plugintest.AnswerSkips(t, kube, map[reason.Reason][]string{reason.NodeFull: {"web-1-b"}})
+	answerSkips(t, kube, map[reason.Reason][]string{reason.NodeFull: {"web-1-b"}})
 	a, err := statusOf(t.Context(), own, request(t, s, kube, ""), "")
 	require.NoError(t, err)
 	return a
@@ -75,7 +75,7 @@ func TestStatus_OutputMatchesDocs(t *testing.T) {
 	plugintest.InTheDocs(t, "status -n shop", plugintest.Printed(t, shopStatus(t), "table"))
 	s := plugintest.NewShop()
 	kube, own := s.Clients()
-	plugintest.AnswerPod(t, kube, &explanation.Pod{UID: "web-1-b", VPA: "deployment-web", Mode: "Off", Skip: explanation.NewSkip(reason.NodeFull)})
+	answerPod(t, kube, &explanation.Pod{UID: "web-1-b", VPA: "deployment-web", Mode: "Off", Skip: explanation.NewSkip(reason.NodeFull)})
 	a, err := statusOfPod(t.Context(), own, request(t, s, kube, "web-1-b"))
 	require.NoError(t, err)
 	plugintest.InTheDocs(t, "status -n shop pod/web-1-b", plugintest.Printed(t, a, "table"))
@@ -96,8 +96,8 @@ func TestStatus_PolicyWithoutMode(t *testing.T) {
 		s.Policy.Spec.Rollout = rollout
 		s.Policy.Spec.Sharing = nil
 		kube, own := s.Clients()
-		plugintest.AnswerSkips(t, kube, nil)
-		plugintest.AnswerPod(t, kube, &explanation.Pod{UID: "web-1-b", VPA: "deployment-web", Mode: "Off", Skip: explanation.NewSkip(reason.ModeOff)})
+		answerSkips(t, kube, nil)
+		answerPod(t, kube, &explanation.Pod{UID: "web-1-b", VPA: "deployment-web", Mode: "Off", Skip: explanation.NewSkip(reason.ModeOff)})
 		a, err := statusOf(t.Context(), own, request(t, s, kube, ""), "")
 		require.NoError(t, err)
 		for i, pods := range []int{1, 3} {
@@ -108,9 +108,9 @@ func TestStatus_PolicyWithoutMode(t *testing.T) {
 
 		pod, err := statusOfPod(t.Context(), own, request(t, s, kube, "web-1-b"))
 		require.NoError(t, err)
-		require.Contains(t, plugintest.Squeezed(plugintest.Printed(t, pod, "table")), "POLICY shop, mode Inherit\nLEFT ALONE ModeOff\nWHAT IT MEANS "+means+"\nWHAT TO DO "+advice+"\nSAYS the updater, of its last pass\n", name)
+		require.Contains(t, squeezed(plugintest.Printed(t, pod, "table")), "POLICY shop, mode Inherit\nLEFT ALONE ModeOff\nWHAT IT MEANS "+means+"\nWHAT TO DO "+advice+"\nSAYS the updater, of its last pass\n", name)
 
-		require.Contains(t, plugintest.Squeezed(says(t, s, "web-1-b")), " skipped ModeOff: "+means+"\n", name)
+		require.Contains(t, squeezed(says(t, s, "web-1-b")), " skipped ModeOff: "+means+"\n", name)
 	}
 }
 
@@ -150,8 +150,8 @@ func TestStatus_Formats(t *testing.T) {
 		"deployment-web,Off,shop (Auto),-,-,3,1,\"NodeFull 1, Unchanged 1\",Deployment web,-\n", plugintest.Printed(t, a, "csv"))
 	require.Contains(t, plugintest.Printed(t, a, "md"), "| VPA | MODE | POLICY |")
 	require.Contains(t, plugintest.Printed(t, a, "md"), "| --- | --- | --- |")
-	require.Contains(t, plugintest.Squeezed(plugintest.Printed(t, a, "wide")), "WHAT TO DO")
-	require.NotContains(t, plugintest.Squeezed(plugintest.Printed(t, a, "table")), "WHAT TO DO")
+	require.Contains(t, squeezed(plugintest.Printed(t, a, "wide")), "WHAT TO DO")
+	require.NotContains(t, squeezed(plugintest.Printed(t, a, "table")), "WHAT TO DO")
 	require.ErrorContains(t, (&cli.OutputFlag{Format: "xml"}).Validate(), "--output=xml: must be table, wide, json, yaml, csv, md")
 }
 

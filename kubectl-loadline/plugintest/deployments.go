@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 )
@@ -35,11 +34,4 @@ func DeploymentsIn(t *testing.T, files ...string) (all []*appsv1.Deployment) {
 func ManifestDeployments(t *testing.T) []*appsv1.Deployment {
 	t.Helper()
 	return DeploymentsIn(t, "../../deploy/base/recommender/deployment.yaml", "../../deploy/base/updater/deployment.yaml", "../../deploy/base/admission-controller/deployment.yaml")
-}
-
-// DeploymentOf returns a Deployment with one container of an image.
-func DeploymentOf(name, image string) *appsv1.Deployment {
-	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name}}
-	d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: image}}
-	return d
 }

@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -22,9 +21,6 @@ import (
 
 // Now is the time of all fixtures.
 func Now() time.Time { return time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC) }
-
-// Squeezed returns a table with one space between columns.
-func Squeezed(text string) string { return regexp.MustCompile(` +`).ReplaceAllString(text, " ") }
 
 // Before returns the time some minutes before Now.
 func Before(minutes int) time.Time { return Now().Add(-time.Duration(minutes) * time.Minute) }

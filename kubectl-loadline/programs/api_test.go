@@ -20,7 +20,7 @@ import (
 // Without a Lease the leader is unknown, so each replica is queried.
 func TestExplainPod_QueriesAllReplicas(t *testing.T) {
 	refused := func(code int, text string) plugintest.Response {
-		return plugintest.Failing("", apierrors.NewGenericServerResponse(code, "get", schema.GroupResource{Resource: "pods"}, "updater", text, 0, true))
+		return plugintest.Response{Err: apierrors.NewGenericServerResponse(code, "get", schema.GroupResource{Resource: "pods"}, "updater", text, 0, true)}
 	}
 	standby := refused(http.StatusServiceUnavailable, "this replica does not lead")
 	for _, tc := range []struct {

@@ -21,7 +21,8 @@ func TestInstallation_QuotesSelectors(t *testing.T) {
 
 func TestFindInstallation(t *testing.T) {
 	of := func(name, image string, labels map[string]string) appsv1.Deployment {
-		d := plugintest.DeploymentOf(name, image)
+		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name}}
+		d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: image}}
 		d.Spec.Template.Labels = labels
 		return *d
 	}
