@@ -60,10 +60,9 @@ type namespaceVPAs struct {
 
 // VPA is a VPA with its policy and rollout.
 type VPA struct {
-	Object   *vpav1.VerticalPodAutoscaler
-	Standing sizing.Standing
-	Rollout  Rollout
-	Problem  string // unknown parts of the rollout
+	Object  *vpav1.VerticalPodAutoscaler
+	Rollout Rollout
+	Problem string // unknown parts of the rollout
 	// Recommendation is at least the floors after reverts.
 	Recommendation map[string]resources.Bounds
 	Rules          policy.Rules
@@ -75,7 +74,7 @@ func NewReader(ctx context.Context, own versioned.Interface, q Request) (*Reader
 	var problems []string
 	reader, err := sizing.NewReader(ctx, q.Kube, own, q.Policies)
 	if apierrors.IsForbidden(err) { // users of one namespace need no SizingPolicies
-		reader, problems = sizing.WithoutPolicies(q.Kube, own), append(problems, fmt.Sprintf("nothing here counts what SizingPolicies say: %v", err))
+		reader, problems = sizing.WithoutPolicies(q.Kube, own), []string{fmt.Sprintf("nothing here counts what SizingPolicies say: %v", err)}
 	} else if err != nil {
 		return nil, err
 	}
@@ -112,10 +111,9 @@ func (s *Reader) Resolve(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) 
 	}
 	c := &VPA{Object: vpa}
 	var err error
-	if c.Standing, err = s.policy.Standing(ctx, vpa); err != nil {
+	if c.Rollout.Standing, err = s.policy.Standing(ctx, vpa); err != nil {
 		return nil, fmt.Errorf("read which SizingPolicy is responsible for VPA %s: %w", name, err)
 	}
-	c.Rollout.Standing = c.Standing
 	c.Problem = c.Rollout.Complete(ctx, s.Kube, vpa, s.Now)
 	n := s.namespace(ctx, vpa.Namespace)
 	if n.err != nil {
@@ -130,10 +128,10 @@ func (s *Reader) Resolve(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) 
 // recommendation returns the recommendation of a VPA, at least the floors after reverts.
 func (s *Reader) recommendation(c *VPA) map[string]resources.Bounds {
 	all := convert.Recommendation(c.Object.Status.Recommendation)
-	if c.Standing.Object == nil {
+	if c.Rollout.Object == nil {
 		return all
 	}
-	for name, floor := range c.Standing.State.Floors(c.Rollout.Target, c.Rollout.Settings.Hash, s.Now) {
+	for name, floor := range c.Rollout.State.Floors(c.Rollout.Target, c.Rollout.Settings.Hash, s.Now) {
 		all[name] = all[name].AtLeast(floor)
 	}
 	return all
@@ -213,30 +211,33 @@ func (s *Reader) limitRanges(ctx context.Context, name string) policy.Ranges {
 	if known, read := s.ranges[name]; read {
 		return known
 	}
-	ranges, err := s.readRanges(ctx, name)
-	if err != nil {
-		ranges = policy.Ranges{}
-	}
+	ranges, _ := s.readRanges(ctx, name) // none on error
 	s.ranges[name] = ranges
 	return ranges
 }
 
 // LivePods lists the pods of a request that are neither completed nor terminating.
-func LivePods(ctx context.Context, q Request) ([]corev1.Pod, error) {
-	var all []corev1.Pod
+func LivePods(ctx context.Context, q Request) (all []corev1.Pod, err error) {
+	err = EachPod(ctx, q.Kube, q.Namespace, func(p *corev1.Pod) {
+		if p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+			all = append(all, *p)
+		}
+	})
+	return all, err
+}
+
+// EachPod calls f for the pods of a namespace, or of all, page by page.
+func EachPod(ctx context.Context, kube kubernetes.Interface, namespace string, f func(*corev1.Pod)) error {
 	for options := (metav1.ListOptions{Limit: PodsPerPage}); ; {
-		list, err := q.Kube.CoreV1().Pods(q.Namespace).List(ctx, options)
+		list, err := kube.CoreV1().Pods(namespace).List(ctx, options)
 		if err != nil {
-			return nil, fmt.Errorf("list pods: %w", err)
+			return fmt.Errorf("list pods: %w", err)
 		}
 		for i := range list.Items {
-			p := &list.Items[i]
-			if p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
-				all = append(all, *p)
-			}
+			f(&list.Items[i])
 		}
 		if options.Continue = list.Continue; options.Continue == "" {
-			return all, nil
+			return nil
 		}
 	}
 }

@@ -39,8 +39,7 @@ func (r *Rollout) Complete(ctx context.Context, kube kubernetes.Interface, vpa *
 	}
 	r.ShortHistory = r.Policy != nil && r.Mode > fleet.Recommend && convert.AnyHasShortHistory(vpa, r.Policy.MinHistory)
 	r.Now, r.Settings, r.Safety = now, convert.Rollout(r.Object), convert.Safety(r.Object)
-	recommended := convert.Recommendation(vpa.Status.Recommendation)
-	for name, bounds := range recommended {
+	for name, bounds := range convert.Recommendation(vpa.Status.Recommendation) {
 		r.Target = append(r.Target, policy.Container{Name: name, Requests: bounds.Target})
 	}
 	slices.SortFunc(r.Target, func(a, b policy.Container) int { return strings.Compare(a.Name, b.Name) })

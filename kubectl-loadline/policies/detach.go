@@ -74,7 +74,7 @@ func detach(ctx context.Context, clients *client.Clients, o detachOptions, out i
 	if !exists && len(d.made) == 0 {
 		return fmt.Errorf("SizingPolicy %s does not exist, and no VPA was made for it", o.Policy)
 	}
-	if err := d.pods(ctx); err != nil {
+	if err := inventory.EachPod(ctx, clients.Kube, "", func(p *corev1.Pod) { d.pod(ctx, p) }); err != nil {
 		return err
 	}
 	if err := d.records(ctx); err != nil {
@@ -118,31 +118,10 @@ func (d *detachment) pause(ctx context.Context) (exists bool, err error) {
 	return true, nil
 }
 
-// pods ends the observation of pods.
-func (d *detachment) pods(ctx context.Context) error {
-	options := metav1.ListOptions{Limit: inventory.PodsPerPage}
-	for {
-		list, err := d.clients.Kube.CoreV1().Pods("").List(ctx, options)
-		if err != nil {
-			return fmt.Errorf("list pods: %w", err)
-		}
-		for i := range list.Items {
-			d.pod(ctx, &list.Items[i])
-		}
-		if options.Continue = list.Continue; options.Continue == "" {
-			return nil
-		}
-	}
-}
-
-func hasNote(p *corev1.Pod) bool {
-	_, original := p.Annotations[convert.OriginalAnnotation]
-	return original || convert.HasNotedChange(p)
-}
-
 // pod removes the noted change from a pod of the policy, and counts the pod if it has a share.
 func (d *detachment) pod(ctx context.Context, p *corev1.Pod) {
-	noted := hasNote(p)
+	_, noted := p.Annotations[convert.OriginalAnnotation]
+	noted = noted || convert.HasNotedChange(p)
 	_, shares := convert.Shared(p)
 	if !noted && !shares {
 		return

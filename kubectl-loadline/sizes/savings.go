@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"slices"
@@ -53,12 +52,10 @@ namespaces are read.`
 
 // savingsCommand shows the price of the difference between requests and published recommendations.
 func savingsCommand() *cobra.Command {
-	var c savingsConfig
+	c := &savingsConfig{}
 	cmd := &cobra.Command{
 		Use: "savings [flags] [POLICY...]", Short: "show what recommendations would save, and cost", Long: savingsHelp,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.run(cmd, args, cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
+		RunE: c.run,
 	}
 	c.cluster, c.output = cli.AddClusterFlags(cmd), cli.AddOutputFlag(cmd)
 	c.scope.AddFlags(cmd, "pods")
@@ -70,7 +67,7 @@ func savingsCommand() *cobra.Command {
 	return cmd
 }
 
-func (c *savingsConfig) run(cmd *cobra.Command, names []string, out, errOut io.Writer) error {
+func (c *savingsConfig) run(cmd *cobra.Command, names []string) error {
 	if err := c.validate(); err != nil {
 		return err
 	}
@@ -85,7 +82,7 @@ func (c *savingsConfig) run(cmd *cobra.Command, names []string, out, errOut io.W
 	if err != nil {
 		return err
 	}
-	return c.output.Print(out, errOut, a)
+	return c.output.Print(cmd.OutOrStdout(), cmd.ErrOrStderr(), a)
 }
 
 // savingsScope selects the workloads of savings.
@@ -212,8 +209,8 @@ func (a *savingsReport) read(ctx context.Context, own versioned.Interface, s *in
 			a.Problems = append(a.Problems, err.Error())
 			continue
 		}
-		if known.Standing.Object != nil {
-			v.policy = known.Standing.Object.Name
+		if p := known.Rollout.Object; p != nil {
+			v.policy = p.Name
 		}
 		if len(scope.Policies) == 0 || slices.Contains(scope.Policies, v.policy) {
 			found[cache.MetaObjectToName(v.object)] = v
@@ -331,8 +328,8 @@ func (a *savingsReport) Tables() []cli.Table {
 	return []cli.Table{t}
 }
 
-func (a *savingsReport) Notes() (notes []string) {
-	notes = append(notes, cli.Warnings(a.Problems)...)
+func (a *savingsReport) Notes() []string {
+	notes := cli.Warnings(a.Problems)
 	if a.All.Workloads == 0 {
 		return notes
 	}
