@@ -123,34 +123,30 @@ type doctorReport struct {
 
 // read reads the objects of several checks.
 func (e *examination) read(ctx context.Context) {
-	e.unread = map[string]error{}
+	e.unread, e.yieldsToHPA, e.pods = map[string]error{}, map[string]bool{}, map[string][]corev1.Pod{}
 	e.owners = target.NewLive(e.kube, client.NewScales(e.kube).Scale)
 	e.deployments, e.unread["Deployments"] = programs.ListDeployments(ctx, e.kube, e.programs)
 	e.installed = map[string]*programs.Installation{}
 	for _, p := range programs.Names {
 		e.installed[p] = programs.FindInstallation(p, e.programs, e.deployments)
 	}
-	if list, err := e.own.AutoscalingV1().VerticalPodAutoscalers(e.namespace).List(ctx, metav1.ListOptions{}); err != nil {
-		e.unread["VPAs"] = err
-	} else {
-		for i := range list.Items {
-			e.vpas = append(e.vpas, &list.Items[i])
+	vpas, err := e.own.AutoscalingV1().VerticalPodAutoscalers(e.namespace).List(ctx, metav1.ListOptions{})
+	if e.unread["VPAs"] = err; err == nil {
+		for i := range vpas.Items {
+			e.vpas = append(e.vpas, &vpas.Items[i])
 		}
 	}
-	if list, err := e.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{}); err != nil {
-		e.unread["nodes"] = err
-	} else {
-		e.nodes = list.Items
+	nodes, err := e.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if e.unread["nodes"] = err; err == nil {
+		e.nodes = nodes.Items
 	}
-	if list, err := e.kube.AutoscalingV2().HorizontalPodAutoscalers(e.namespace).List(ctx, metav1.ListOptions{}); err != nil {
-		e.unread["HorizontalPodAutoscalers"] = err
-	} else {
-		e.hpas = list.Items
+	hpas, err := e.kube.AutoscalingV2().HorizontalPodAutoscalers(e.namespace).List(ctx, metav1.ListOptions{})
+	if e.unread["HorizontalPodAutoscalers"] = err; err == nil {
+		e.hpas = hpas.Items
 	}
-	if list, err := e.kube.PolicyV1().PodDisruptionBudgets(e.namespace).List(ctx, metav1.ListOptions{}); err != nil {
-		e.unread["PodDisruptionBudgets"] = err
-	} else {
-		e.budgets = list.Items
+	budgets, err := e.kube.PolicyV1().PodDisruptionBudgets(e.namespace).List(ctx, metav1.ListOptions{})
+	if e.unread["PodDisruptionBudgets"] = err; err == nil {
+		e.budgets = budgets.Items
 	}
 }
 
@@ -186,7 +182,7 @@ func (e *examination) examine(ctx context.Context, checks []check) *doctorReport
 func (a *doctorReport) Tables() []cli.Table {
 	t := cli.Table{Columns: []string{"SEVERITY", "CHECK", "OBJECT", "PROBLEM", "FIX"}}
 	for _, f := range a.Findings {
-		t.Rows = append(t.Rows, []string{string(f.Severity), f.Check, cli.OrDash(f.Object), f.Problem, f.Fix})
+		t.Rows = append(t.Rows, []string{string(f.Severity), f.Check, cmp.Or(f.Object, "-"), f.Problem, f.Fix})
 	}
 	return []cli.Table{t}
 }
@@ -207,11 +203,11 @@ func (a *doctorReport) text() string {
 		if f.Object != "" {
 			printable.Fprintf(&b, ": %s", f.Object)
 		}
+		label := "fix"
 		if f.Severity == severityNote {
-			printable.Fprintf(&b, "\n  %s\n  next  %s\n", f.Problem, f.Fix)
-			continue
+			label = "next"
 		}
-		printable.Fprintf(&b, "\n  %s\n  fix  %s\n", f.Problem, f.Fix)
+		printable.Fprintf(&b, "\n  %s\n  %s  %s\n", f.Problem, label, f.Fix)
 	}
 	for _, note := range a.Notes() {
 		printable.Fprintln(&b, note)
@@ -226,10 +222,6 @@ func (a *doctorReport) has(s severity) bool {
 
 // failOn are the values of --fail-on.
 var failOn = []string{"never", string(severityError), string(severityWarning)}
-
-func doctorCommand() *cobra.Command {
-	return examineCommand(&cobra.Command{Use: "doctor [flags]", Short: "look for what keeps the programs from working, and say what to do", Long: doctorHelp}, doctorChecks, false)
-}
 
 // examineCommand completes a command that runs checks.
 func examineCommand(cmd *cobra.Command, checks []check, moves bool) *cobra.Command {
@@ -278,7 +270,8 @@ func (r reviewing) AuthorizationV1() authorizationv1.AuthorizationV1Interface { 
 
 // Commands returns doctor and migrate.
 func Commands() []*cobra.Command {
-	return []*cobra.Command{doctorCommand(), migrateCommand()}
+	doctor := &cobra.Command{Use: "doctor [flags]", Short: "look for what keeps the programs from working, and say what to do", Long: doctorHelp}
+	return []*cobra.Command{examineCommand(doctor, doctorChecks, false), migrateCommand()}
 }
 
 // Annotations of Helm on the objects of a release.

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,12 +59,10 @@ func checkInstallation(_ context.Context, e *examination) error {
 			}
 			found[p] = true
 			object := "Deployment " + d.Namespace + "/" + d.Name
-			next := fmt.Sprintf("kubectl -n %s set image deployment/%s %s=loadline-%s:TAG", d.Namespace, d.Name, c.Name, p)
-			if upgrade := upgradeCommand(d, e.migrating); upgrade != "" {
-				next = upgrade
-			}
+			next := cmp.Or(upgradeCommand(d, e.migrating),
+				fmt.Sprintf("kubectl -n %s set image deployment/%s %s=loadline-%s:TAG", d.Namespace, d.Name, c.Name, p))
 			e.add(severityNote, object, fmt.Sprintf("the image of container %s is %s", c.Name, c.Image), next)
-			unknown, own := programs.UnsupportedFlags(p, append(slices.Clone(c.Command), c.Args...))
+			unknown, own := programs.UnsupportedFlags(p, slices.Concat(c.Command, c.Args))
 			if len(unknown) > 0 {
 				e.add(severityError, object, fmt.Sprintf("it has flags that the %s does not know, so it would not start: %s", p, strings.Join(unknown, ", ")), "take them out; docs/flags.md has all flags")
 			}

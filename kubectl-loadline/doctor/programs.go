@@ -230,8 +230,7 @@ func checkWebhook(ctx context.Context, e *examination) error {
 		return fmt.Errorf("read %s: %w", object, err)
 	}
 	for i := range configuration.Webhooks {
-		hook := &configuration.Webhooks[i]
-		if err := e.checkHook(ctx, object, hook); err != nil {
+		if err := e.checkHook(ctx, object, &configuration.Webhooks[i]); err != nil {
 			return err
 		}
 	}

@@ -105,10 +105,10 @@ func checkLimits(_ context.Context, e *examination) error {
 // checkFuses finds SizingPolicies with a tripped fuse.
 func checkFuses(ctx context.Context, e *examination) error {
 	policies, err := e.own.LoadlineV1alpha1().SizingPolicies().List(ctx, metav1.ListOptions{})
+	if apierrors.IsNotFound(err) { // another check covers the definitions
+		return nil
+	}
 	if err != nil {
-		if apierrors.IsNotFound(err) { // another check covers the definitions
-			return nil
-		}
 		return fmt.Errorf("list SizingPolicies: %w", err)
 	}
 	for i := range policies.Items {
@@ -163,9 +163,6 @@ func (e *examination) podsOf(ctx context.Context, key target.Key) (specs []*core
 		list, err := e.kube.CoreV1().Pods(key.Namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return nil, fmt.Errorf("list pods of namespace %s: %w", key.Namespace, err)
-		}
-		if e.pods == nil {
-			e.pods = map[string][]corev1.Pod{}
 		}
 		all = list.Items
 		e.pods[key.Namespace] = all
@@ -260,9 +257,6 @@ func (e *examination) yields(ctx context.Context, v *vpav1.VerticalPodAutoscaler
 		return leaves
 	}
 	policy, err := e.own.LoadlineV1alpha1().SizingPolicies().Get(ctx, name, metav1.GetOptions{})
-	if e.yieldsToHPA == nil {
-		e.yieldsToHPA = map[string]bool{}
-	}
 	e.yieldsToHPA[name] = err == nil && !convert.Policy(policy).BesideHPAs
 	return e.yieldsToHPA[name]
 }
@@ -308,8 +302,7 @@ func checkBudgets(ctx context.Context, e *examination) error {
 
 // blocksEvictions reports whether a budget allows no eviction even if all pods are healthy.
 func blocksEvictions(b *policyv1.PodDisruptionBudget) bool {
-	s := &b.Status
-	return s.ExpectedPods > 0 && s.DesiredHealthy >= s.ExpectedPods
+	return b.Status.ExpectedPods > 0 && b.Status.DesiredHealthy >= b.Status.ExpectedPods
 }
 
 // allowedRange is minAllowed and maxAllowed of a container.
@@ -364,9 +357,7 @@ func checkNodeSizes(_ context.Context, e *examination) error {
 	for i := range e.nodes {
 		has := convert.Resources(e.nodes[i].Status.Allocatable)
 		for k := range resources.Kind(resources.Kinds) {
-			if a, found := has.Get(k); found && a > largest.Value(k) {
-				largest = largest.With(k, a)
-			}
+			largest = largest.With(k, max(largest.Value(k), has.Value(k)))
 		}
 	}
 	for _, v := range e.vpas {
