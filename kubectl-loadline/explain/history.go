@@ -126,10 +126,7 @@ func (a *historyReport) rounds(r *loadlinev1alpha1.SizingRecord) {
 	}
 	for i := range r.Status.Rounds {
 		round := &r.Status.Rounds[i]
-		outcome := string(round.Outcome)
-		if outcome == "" {
-			outcome = "goes on"
-		}
+		outcome := cmp.Or(string(round.Outcome), "goes on")
 		a.Entries = append(a.Entries, historyEntry{round.Time.Time, r.Namespace, object, roundText(round), outcome, round.Reason})
 	}
 }
@@ -162,7 +159,7 @@ const deferredRevert = "the node did not apply the revert in time"
 func (a *historyReport) Tables() []cli.Table {
 	t := cli.Table{Columns: []string{"TIME", "NAMESPACE", "OBJECT", "WHAT", "OUTCOME", "REASON"}}
 	for _, d := range a.Entries {
-		t.Rows = append(t.Rows, []string{cli.Timestamp(d.Time), d.Namespace, d.Object, d.Action, cli.OrDash(d.Outcome), cli.OrDash(d.Reason)})
+		t.Rows = append(t.Rows, []string{cli.Timestamp(d.Time), d.Namespace, d.Object, d.Action, cmp.Or(d.Outcome, "-"), cmp.Or(d.Reason, "-")})
 	}
 	return []cli.Table{t}
 }

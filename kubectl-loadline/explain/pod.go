@@ -6,7 +6,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -220,11 +219,7 @@ func (a *podReport) Print(out io.Writer) error {
 	for _, problem := range a.Problems {
 		printable.Fprintln(out, "!", problem)
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	for _, l := range slices.Concat(a.sizes(), a.rollout(), a.resize(), a.reasons(), a.share()) {
-		printable.Fprintf(w, "  %s\t%s\n", l.name, l.text)
-	}
-	return w.Flush()
+	return printRows(out, a.sizes(), a.rollout(), a.resize(), a.reasons(), a.share())
 }
 
 // sizes describes resources and recommendation of each container.
@@ -245,10 +240,7 @@ func (a *podReport) sizes() (rows []row) {
 // recommended describes the recommendation for a container, within the limits of VPA, policy and namespace.
 func recommended(c *explanation.PodContainer, k resources.Kind) string {
 	name, r := convert.ResourceName(k), c.Recommended
-	if r == nil {
-		return "; nothing is recommended"
-	}
-	if _, some := r.Target[name]; !some {
+	if r == nil || !convert.Resources(r.Target).Has(k) {
 		return "; nothing is recommended"
 	}
 	text := fmt.Sprintf("; recommended %s, bounds %s to %s", cli.FormatQuantity(r.Target, k), cli.FormatQuantity(r.LowerBound, k), cli.FormatQuantity(r.UpperBound, k))
@@ -328,9 +320,9 @@ func (a *podReport) share() (rows []row) {
 	if s == nil {
 		return rows
 	}
-	text := fmt.Sprintf("in a dry run of SizingPolicy %s", s.Policy)
+	text := "in a dry run of SizingPolicy " + s.Policy
 	if s.Active {
-		text = fmt.Sprintf("by SizingPolicy %s", s.Policy)
+		text = "by SizingPolicy " + s.Policy
 	}
 	switch {
 	case s.Excluded != nil:

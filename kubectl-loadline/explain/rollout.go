@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -88,15 +89,19 @@ func (r *rolloutReport) print(out io.Writer) error {
 	if r.Object == nil || !r.Recorded && r.Mode <= fleet.Recommend {
 		return nil
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	for _, l := range slices.Concat(r.phase(), r.lastRound(), r.limits(), r.next(), r.conditions(), r.floors(), r.newPods(), r.observed()) {
-		printable.Fprintf(w, "  %s\t%s\n", l.name, l.text)
-	}
-	return w.Flush()
+	return printRows(out, r.phase(), r.lastRound(), r.limits(), r.next(), r.conditions(), r.floors(), r.newPods(), r.observed())
 }
 
 // row is one row of a report.
 type row struct{ name, text string }
+
+func printRows(out io.Writer, parts ...[]row) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, l := range slices.Concat(parts...) {
+		printable.Fprintf(w, "  %s\t%s\n", l.name, l.text)
+	}
+	return w.Flush()
+}
 
 // phase describes the phase, and why a canary is not promoted.
 func (r *rolloutReport) phase() (rows []row) {
@@ -175,10 +180,7 @@ func (r *rolloutReport) lastRound() []row {
 		return []row{{"last round", "none: no pod was changed yet"}}
 	}
 	last := r.State.Rounds[0]
-	outcome := string(last.Outcome)
-	if outcome == "" {
-		outcome = "goes on"
-	}
+	outcome := cmp.Or(string(last.Outcome), "goes on")
 	if last.Reason != "" {
 		outcome += ": " + string(last.Reason)
 	}
@@ -187,9 +189,8 @@ func (r *rolloutReport) lastRound() []row {
 	}
 	rows := []row{{"last round", fmt.Sprintf("%s, pods changed: %d, %s", cli.Timestamp(last.Time), last.Pods, outcome)}}
 	for _, to := range last.To {
-		i := slices.IndexFunc(last.From, func(c policy.Container) bool { return c.Name == to.Name })
-		from := policy.Container{}
-		if i >= 0 {
+		var from policy.Container
+		if i := slices.IndexFunc(last.From, func(c policy.Container) bool { return c.Name == to.Name }); i >= 0 {
 			from = last.From[i]
 		}
 		for k := range resources.Kind(resources.Kinds) {

@@ -48,10 +48,7 @@ func statusCommand() *cobra.Command {
 	c := &statusConfig{}
 	cmd := &cobra.Command{
 		Use: "status [flags] [pod/NAME]", Long: statusHelp,
-		Short: "show what is managed, how far it is, and what is not done and why",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.run(cmd, args)
-		},
+		Short: "show what is managed, how far it is, and what is not done and why", RunE: c.run,
 	}
 	c.cluster, c.output = cli.AddClusterFlags(cmd), cli.AddOutputFlag(cmd)
 	c.scope.AddFlags(cmd, "VPAs")
@@ -143,8 +140,9 @@ func statusOf(ctx context.Context, own versioned.Interface, q inventory.Request,
 	if err != nil {
 		return nil, err
 	}
-	a := &statusReport{Workloads: []workloadStatus{}, namespaced: q.Namespace != "", Problems: s.Problems}
-	a.skips = map[explanation.Skip]int{}
+	a := &statusReport{
+		Workloads: []workloadStatus{}, namespaced: q.Namespace != "", Problems: s.Problems, skips: map[explanation.Skip]int{},
+	}
 	if len(vpas.Items) == 0 {
 		text := "no VPA was found " + q.DescribeScope(nil)
 		if selector != "" {
@@ -267,8 +265,8 @@ func (a *statusReport) Tables() []cli.Table {
 		for _, l := range w.Skipped {
 			left = append(left, fmt.Sprintf("%s %d", l.Reason, l.Pods))
 		}
-		t.Rows = append(t.Rows, []string{w.Namespace, w.VPA, w.Mode, cli.OrDash(policy), cli.OrDash(w.Phase), cli.OrDash(cooldown), fmt.Sprint(w.Pods), fmt.Sprint(w.Due),
-			cli.OrDash(strings.Join(left, ", ")), cli.OrDash(w.Target), cli.OrDash(strings.Join(w.Conditions, ", "))})
+		t.Rows = append(t.Rows, []string{w.Namespace, w.VPA, w.Mode, cmp.Or(policy, "-"), cmp.Or(w.Phase, "-"), cmp.Or(cooldown, "-"), fmt.Sprint(w.Pods), fmt.Sprint(w.Due),
+			cmp.Or(strings.Join(left, ", "), "-"), cmp.Or(w.Target, "-"), cmp.Or(strings.Join(w.Conditions, ", "), "-")})
 	}
 	if a.namespaced {
 		t = t.Without(0)

@@ -51,20 +51,14 @@ func explainServed(ctx context.Context, client versioned.Interface, q inventory.
 	if err != nil {
 		return nil, err
 	}
-	answer, err := programs.ExplainVPA(ctx, q.Kube, q.Programs, q.Namespace, q.Name, q.Now)
-	if err == nil {
+	answer, unanswered := programs.ExplainVPA(ctx, q.Kube, q.Programs, q.Namespace, q.Name, q.Now)
+	choice := a.govern(ctx, client, q)
+	a.queryRollout(ctx, q)
+	if unanswered == nil {
 		a.Explained = *answer
-		a.govern(ctx, client, q)
-		a.queryRollout(ctx, q)
 		return a, nil
 	}
-	a.Unanswered = err.Error()
-	choice := q.Book.For(a.VPA.Annotations[recipe.Annotation])
-	if chosen := a.govern(ctx, client, q); chosen != nil {
-		choice = chosen
-	}
-	a.queryRollout(ctx, q)
-	a.Explained.Recipe = explanation.RecipeOf(choice)
+	a.Unanswered, a.Explained.Recipe = unanswered.Error(), explanation.RecipeOf(choice)
 	if r := a.VPA.Status.Recommendation; r != nil {
 		for i := range r.ContainerRecommendations {
 			c := explanation.Container{Name: r.ContainerRecommendations[i].ContainerName, Published: &r.ContainerRecommendations[i]}
@@ -87,9 +81,7 @@ func explainFrom(ctx context.Context, client versioned.Interface, q inventory.Re
 		return nil, err
 	}
 	a.Computed = q.Book.For(a.VPA.Annotations[recipe.Annotation])
-	if chosen := a.govern(ctx, client, q); chosen != nil {
-		a.Computed = chosen
-	}
+	a.Computed = a.govern(ctx, client, q)
 	history, err := load(ctx, a)
 	if err != nil {
 		return nil, err
@@ -128,10 +120,12 @@ func historyFromCheckpoints(ctx context.Context, client versioned.Interface, q i
 	return history[owner], nil
 }
 
-// govern finds the policy and the rollout of the VPA. It returns the recipe under a valid policy, else nil.
+// govern finds the policy and the rollout of the VPA. It returns the recipe, by the policy if that is valid.
 func (a *vpaReport) govern(ctx context.Context, client versioned.Interface, q inventory.Request) *recipe.Choice {
+	annotated := a.VPA.Annotations[recipe.Annotation]
+	choice := q.Book.For(annotated)
 	if q.Kube == nil {
-		return nil
+		return choice
 	}
 	reader, err := sizing.NewReader(ctx, q.Kube, client, q.Policies)
 	if err == nil {
@@ -143,20 +137,20 @@ func (a *vpaReport) govern(ctx context.Context, client versioned.Interface, q in
 			problem += ", so the recipe may be another one"
 		}
 		a.Problems = append(a.Problems, fmt.Sprintf("%s: %v", problem, err))
-		return nil
+		return choice
 	}
 	if problem := a.Rollout.Complete(ctx, q.Kube, a.VPA, q.Now); problem != "" {
 		a.Problems = append(a.Problems, problem)
 	}
-	p := a.Rollout.Policy
-	if p == nil {
-		return nil
-	}
-	if p.Unusable != "" {
+	switch p := a.Rollout.Policy; {
+	case p == nil:
+		return choice
+	case p.Unusable != "":
 		a.Problems = append(a.Problems, fmt.Sprintf("SizingPolicy %s cannot be used, and a recommender that runs keeps the recipe that it had: %s", p.Name, p.Unusable))
-		return nil
+		return choice
+	default:
+		return q.Book.Choose(a.Rollout.RecipeText(annotated), p.Recipe)
 	}
-	return q.Book.Choose(a.Rollout.RecipeText(a.VPA.Annotations[recipe.Annotation]), p.Recipe)
 }
 
 // queryRollout queries the updater about the rollout.
