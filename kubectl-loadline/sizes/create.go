@@ -197,9 +197,9 @@ type manifest struct {
 }
 
 // documents returns the objects without their status.
-func (c *manifests) documents() (all []manifest) {
+func (c *manifests) documents() (all []any) {
 	if p := c.policy; p != nil {
-		return []manifest{{loadlinev1alpha1.SchemeGroupVersion.String(), "SizingPolicy", map[string]any{"name": p.Name}, p.Spec}}
+		return []any{manifest{loadlinev1alpha1.SchemeGroupVersion.String(), "SizingPolicy", map[string]any{"name": p.Name}, p.Spec}}
 	}
 	for _, v := range c.vpas {
 		all = append(all, manifest{vpav1.SchemeGroupVersion.String(), "VerticalPodAutoscaler", map[string]any{"name": v.Name, "namespace": v.Namespace}, v.Spec})
@@ -215,10 +215,7 @@ func (c *manifests) print(out, errOut io.Writer) error {
 	for _, problem := range c.problems {
 		printable.Fprintln(errOut, "!", problem)
 	}
-	var documents []any
-	for _, m := range c.documents() {
-		documents = append(documents, m)
-	}
+	documents := c.documents()
 	if len(documents) == 0 {
 		printable.Fprintln(errOut, nothingUnsized)
 	}

@@ -109,7 +109,7 @@ func (e *patchSet) containersOf(w *inventory.Workload, rows sizeList) (all []pat
 		case len(c.Target) == 0:
 			e.skip(name, w.Key, "there is no recommendation for it")
 		default:
-			all = append(all, patchedContainer{c.Container, patchedResources{c.Target, c.NewLimits}})
+			all = append(all, patchedContainer{c.Container, corev1.ResourceRequirements{Requests: c.Target, Limits: c.NewLimits}})
 		}
 	}
 	return all
@@ -163,13 +163,8 @@ func (e *patchSet) helmValues() map[string]any {
 
 // patchedContainer is a container of a patch.
 type patchedContainer struct {
-	Name      string           `json:"name"`
-	Resources patchedResources `json:"resources"`
-}
-
-type patchedResources struct {
-	Requests corev1.ResourceList `json:"requests,omitempty"`
-	Limits   corev1.ResourceList `json:"limits,omitempty"`
+	Name      string                      `json:"name"`
+	Resources corev1.ResourceRequirements `json:"resources"`
 }
 
 // template wraps containers in the spec of a workload.

@@ -1,6 +1,7 @@
 package sizes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -135,7 +136,7 @@ func (a *recommendReport) Tables() []cli.Table {
 		c := &a.Containers[i]
 		t.Rows = append(t.Rows, []string{c.Namespace, c.Workload, c.Container, fmt.Sprint(c.Pods),
 			cli.FormatQuantity(c.Requests, resources.CPU), cli.FormatQuantity(c.Target, resources.CPU), cli.FormatQuantity(c.Requests, resources.Memory), cli.FormatQuantity(c.Target, resources.Memory),
-			cli.OrDash(c.From), boundsText(c, resources.CPU), boundsText(c, resources.Memory)})
+			cmp.Or(c.From, "-"), boundsText(c, resources.CPU), boundsText(c, resources.Memory)})
 	}
 	return []cli.Table{t}
 }
