@@ -15,7 +15,11 @@ import (
 
 // commands returns the commands of the plugin.
 func commands() []*cobra.Command {
-	return slices.Concat([]*cobra.Command{backtestCommand(), versionCommand()},
+	version := &cobra.Command{
+		Use: "version", Short: "print the version", Args: cli.Args(cobra.NoArgs),
+		Run: func(cmd *cobra.Command, _ []string) { cli.PrintVersion(cmd.OutOrStdout()) },
+	}
+	return slices.Concat([]*cobra.Command{backtestCommand(), version},
 		explain.Commands(), sizes.Commands(), doctor.Commands(), policies.Commands())
 }
 

@@ -21,9 +21,6 @@ import (
 // usageError marks errors of the command line.
 type usageError struct{ error }
 
-// Unwrap returns the error of the command line.
-func (e usageError) Unwrap() error { return e.error }
-
 // exitCode is returned by commands that have printed their errors.
 type exitCode int
 
@@ -49,10 +46,7 @@ func Invalid(problems ...error) error {
 // Args turns errors of an argument check into errors of the command line.
 func Args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, given []string) error {
-		if err := check(cmd, given); err != nil {
-			return usageError{err}
-		}
-		return nil
+		return Invalid(check(cmd, given))
 	}
 }
 

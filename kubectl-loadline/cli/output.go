@@ -71,10 +71,8 @@ func (o *OutputFlag) Print(out, errOut io.Writer, a Report) error {
 			}
 		}
 		return printable.CSV(out, append([][]string{t.Columns}, t.Rows...))
-	case "md":
-		return o.each(out, a, Table.markdown)
 	}
-	return o.each(out, a, func(t Table, out io.Writer) error { return t.text(out, o.Format == "wide") })
+	return o.tables(out, a)
 }
 
 // MarshalYAML encodes a value without unprintable characters. Block style leaves some of them
@@ -93,24 +91,27 @@ func MarshalYAML(value any) ([]byte, error) {
 	return block, err
 }
 
-// each writes all tables and notes.
-func (o *OutputFlag) each(out io.Writer, a Report, write func(Table, io.Writer) error) error {
+// tables writes all tables and notes.
+func (o *OutputFlag) tables(out io.Writer, a Report) error {
+	markdown := o.Format == "md"
 	for i, t := range a.Tables() {
 		if i > 0 {
 			printable.Fprintln(out)
 		}
 		if t.Title != "" {
 			printable.Fprintf(out, "%s:\n", t.Title)
-			if o.Format == "md" {
+			if markdown {
 				printable.Fprintln(out)
 			}
 		}
-		if err := write(t, out); err != nil {
+		if markdown {
+			t.markdown(out)
+		} else if err := t.text(out, o.Format == "wide"); err != nil {
 			return err
 		}
 	}
 	for _, note := range a.Notes() {
-		if o.Format == "md" {
+		if markdown {
 			printable.Fprintln(out)
 		}
 		printable.Fprintln(out, note)
@@ -140,7 +141,7 @@ func (t Table) text(out io.Writer, wide bool) error {
 	return w.Flush()
 }
 
-func (t Table) markdown(out io.Writer) error {
+func (t Table) markdown(out io.Writer) {
 	write := func(cells []string) {
 		escaped := make([]string, len(cells))
 		for i, cell := range cells {
@@ -153,15 +154,6 @@ func (t Table) markdown(out io.Writer) error {
 	for _, row := range t.Rows {
 		write(row)
 	}
-	return nil
-}
-
-// OrDash returns the text of a cell, or "-".
-func OrDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
 }
 
 // Without returns the table without a column.
