@@ -182,29 +182,29 @@ func (p *promReader) expression() error {
 		if p.take(promOperator) == "" {
 			return nil
 		}
-		for _, word := range []string{"on", "ignoring", "group_left", "group_right"} {
-			if err := p.clause(word); err != nil {
-				return err
-			}
+		if err := p.clauses("on", "ignoring", "group_left", "group_right"); err != nil {
+			return err
 		}
 	}
 }
 
-// clause reads a word with the names of labels behind it, if it comes next.
-func (p *promReader) clause(word string) error {
-	before := p.rest
-	if p.take(promName) != word {
-		p.rest = before
-		return nil
-	}
-	if !p.next("(") {
-		return p.problem("expected ( after " + word)
-	}
-	for !p.next(")") {
-		if p.take(promName) == "" {
-			return p.problem("expected the name of a label")
+// clauses reads each word with the names of labels behind it, if it comes next.
+func (p *promReader) clauses(words ...string) error {
+	for _, word := range words {
+		before := p.rest
+		if p.take(promName) != word {
+			p.rest = before
+			continue
 		}
-		p.next(",")
+		if !p.next("(") {
+			return p.problem("expected ( after " + word)
+		}
+		for !p.next(")") {
+			if p.take(promName) == "" {
+				return p.problem("expected the name of a label")
+			}
+			p.next(",")
+		}
 	}
 	return nil
 }
@@ -228,19 +228,15 @@ func (p *promReader) operand() error {
 			return p.problem("expected an expression")
 		}
 	}
-	for _, word := range []string{"by", "without"} {
-		if err := p.clause(word); err != nil {
-			return err
-		}
+	if err := p.clauses("by", "without"); err != nil {
+		return err
 	}
 	if name != "" && p.next("(") {
 		if err := p.arguments(); err != nil {
 			return err
 		}
-		for _, word := range []string{"by", "without"} {
-			if err := p.clause(word); err != nil {
-				return err
-			}
+		if err := p.clauses("by", "without"); err != nil {
+			return err
 		}
 	} else if p.next("{") {
 		if _, err := p.matchers(); err != nil {
