@@ -3,12 +3,20 @@ package recommender
 import (
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
 
+	"loadline.dev/loadline/pkg/checkpoint"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/recommender/model"
+	"loadline.dev/loadline/recommender/recommend"
 )
 
 // Config is everything that can be set on the command line.
@@ -115,4 +123,210 @@ func (c *Config) Validate() error {
 // probably not the one that was meant.
 func (c *Config) warnings() []string {
 	return slices.Concat(c.Kube.Warnings(), c.Prometheus.Warnings(), c.Checkpoints.Warnings())
+}
+
+// Aggregation says how samples become histories.
+type Aggregation struct {
+	Interval       time.Duration // length of a memory peak window
+	Count          int64         // windows kept
+	CPUHalfLife    time.Duration
+	MemoryHalfLife time.Duration
+	OOMRatio       float64
+	OOMMinBump     float64 // bytes
+}
+
+// DefaultAggregation returns the defaults of the reference recommender.
+func DefaultAggregation() Aggregation {
+	rules := usage.DefaultConfig().Rules
+	return Aggregation{
+		Interval:       rules.Interval,
+		Count:          rules.Count,
+		CPUHalfLife:    24 * time.Hour,
+		MemoryHalfLife: 24 * time.Hour,
+		OOMRatio:       rules.OOMRatio,
+		OOMMinBump:     float64(rules.OOMMinBump),
+	}
+}
+
+// AddFlags binds the group to fs.
+func (a *Aggregation) AddFlags(fs *pflag.FlagSet) {
+	fs.DurationVar(&a.Interval, "memory-aggregation-interval", a.Interval, "Length of the window of which the memory peak is taken.")
+	fs.Int64Var(&a.Count, "memory-aggregation-interval-count", a.Count, "Windows kept; this times the interval is the age at which idle history expires.")
+	fs.DurationVar(&a.MemoryHalfLife, "memory-histogram-decay-half-life", a.MemoryHalfLife, "Age at which a memory peak has lost half its weight.")
+	fs.DurationVar(&a.CPUHalfLife, "cpu-histogram-decay-half-life", a.CPUHalfLife, "Age at which a CPU sample has lost half its weight.")
+	fs.Float64Var(&a.OOMRatio, "oom-bump-up-ratio", a.OOMRatio, "After an out-of-memory kill at least this multiple of the memory is taken as needed.")
+	fs.Float64Var(&a.OOMMinBump, "oom-min-bump-up-bytes", a.OOMMinBump, "After an out-of-memory kill at least this many bytes more are taken as needed.")
+}
+
+// Validate returns all problems of the group.
+func (a *Aggregation) Validate() error {
+	return errors.Join(
+		flags.Check(a.Interval > 0, "memory-aggregation-interval", a.Interval, "must be longer than 0"),
+		flags.Check(a.Count > 0, "memory-aggregation-interval-count", a.Count, "must be at least 1"),
+		flags.Check(a.Count <= 0 || a.Interval <= 0 || a.Interval <= longest/time.Duration(a.Count), "memory-aggregation-interval-count", a.Count,
+			"times --memory-aggregation-interval="+a.Interval.String()+" must be less than 100 years"),
+		flags.Check(a.MemoryHalfLife > 0, "memory-histogram-decay-half-life", a.MemoryHalfLife, "must be longer than 0"),
+		flags.Check(a.CPUHalfLife > 0, "cpu-histogram-decay-half-life", a.CPUHalfLife, "must be longer than 0"),
+		flags.Check(a.OOMRatio >= 1, "oom-bump-up-ratio", a.OOMRatio, "must be at least 1"),
+		flags.Check(a.OOMMinBump >= 0, "oom-min-bump-up-bytes", a.OOMMinBump, "must not be negative"),
+	)
+}
+
+// longest is an expiry age that surely is a mistake, and near the longest
+// time.Duration.
+const longest = 100 * 365 * 24 * time.Hour
+
+// Store returns the settings of the usage store.
+func (a *Aggregation) Store() usage.StoreConfig {
+	return usage.StoreConfig{
+		Shape: usage.NewProfileShape(a.CPUHalfLife, a.MemoryHalfLife),
+		Rules: usage.Rules{
+			OOMRatio:   a.OOMRatio,
+			OOMMinBump: resources.FromFloat(a.OOMMinBump),
+			Interval:   a.Interval,
+			Count:      a.Count,
+		},
+	}
+}
+
+// ahead is how far the clocks of nodes, and of a recommender before us, may be
+// ahead of ours.
+const ahead = time.Hour
+
+// Ahead returns how far the times of a checkpoint can be ahead. The decay refers
+// to a time up to half a half-life after a sample, and a memory peak counts as of
+// the end of its window, which is anywhere if VPAs may set its length.
+func (a *Aggregation) Ahead(perVPA bool) checkpoint.Ahead {
+	most := checkpoint.Ahead{Sample: ahead, CPU: ahead + a.CPUHalfLife}
+	if !perVPA {
+		most.Window = ahead + a.Interval
+		most.Memory = most.Window + a.MemoryHalfLife
+	}
+	return most
+}
+
+// Checkpoints says how history is kept between two runs.
+type Checkpoints struct {
+	Storage         string        // "prometheus", or anything else for checkpoints
+	CollectInterval time.Duration // least time between two clean-ups of orphans
+	Timeout         time.Duration // of writing in one pass
+	Interval        time.Duration // between two writes of a VPA that can wait
+	Min             int           // has no effect
+}
+
+// leastCheckpoints is the default of the flag that has no effect.
+const leastCheckpoints = 10
+
+// DefaultCheckpoints returns the defaults.
+func DefaultCheckpoints() Checkpoints {
+	return Checkpoints{
+		CollectInterval: 10 * time.Minute,
+		Timeout:         time.Minute,
+		Interval:        10 * time.Minute,
+		Min:             leastCheckpoints,
+	}
+}
+
+// AddFlags binds the group to fs.
+func (c *Checkpoints) AddFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&c.Storage, "storage", c.Storage, `"prometheus" takes history from there; everything else keeps it in checkpoint objects.`)
+	fs.DurationVar(&c.CollectInterval, "checkpoints-gc-interval", c.CollectInterval, "Least time between two clean-ups of checkpoints without VPA.")
+	fs.DurationVar(&c.Timeout, "checkpoints-timeout", c.Timeout, "How long a pass may write checkpoints; the rest follows in the next.")
+	fs.DurationVar(&c.Interval, "checkpoints-interval", c.Interval, "How often the changed history of a VPA is written; what a published target rests on is written at once. 0: in each pass.")
+	fs.IntVar(&c.Min, "min-checkpoints", c.Min, "Deprecated, has no effect.")
+}
+
+// InPrometheus reports whether history comes from there, and not from checkpoints.
+func (c *Checkpoints) InPrometheus() bool { return c.Storage == "prometheus" }
+
+// Validate returns all problems of the group.
+func (c *Checkpoints) Validate() error {
+	return errors.Join(
+		flags.Check(c.CollectInterval >= 0, "checkpoints-gc-interval", c.CollectInterval, "must not be negative"),
+		flags.Check(c.Interval >= 0, "checkpoints-interval", c.Interval, "must not be negative"),
+		flags.Check(c.Timeout > 0, "checkpoints-timeout", c.Timeout, "must be longer than 0"),
+	)
+}
+
+// Warnings returns a line for the flag that has no effect, if it is used.
+func (c *Checkpoints) Warnings() []string {
+	if c.Min == leastCheckpoints {
+		return nil
+	}
+	return []string{flags.Problem("min-checkpoints", c.Min, "deprecated, has no effect").Error()}
+}
+
+// Output says how recommendations are rounded and capped, and what is told of
+// them.
+type Output struct {
+	CPUStep, MemoryStep int
+	HumanizeMemory      bool
+	IntegerCPU          bool // honour the integer CPU annotation
+	MaxCPU, MaxMemory   flags.Quantity
+	Tolerance           float64 // fraction by which a bound may move before it is written at once
+	WorkloadMetrics     bool    // serve the quality of each recommendation
+}
+
+// DefaultOutput returns the defaults of the reference recommender, and a
+// tolerance of 1 %.
+func DefaultOutput() Output { return Output{CPUStep: 1, MemoryStep: 1, Tolerance: 0.01} }
+
+// AddFlags binds the group to fs.
+func (o *Output) AddFlags(fs *pflag.FlagSet) {
+	fs.IntVar(&o.CPUStep, "round-cpu-millicores", o.CPUStep, "Round CPU up to a multiple of this.")
+	fs.IntVar(&o.MemoryStep, "round-memory-bytes", o.MemoryStep, "Round memory up to a multiple of this.")
+	fs.BoolVar(&o.HumanizeMemory, "humanize-memory", o.HumanizeMemory, "Deprecated: write memory with two decimals in the largest unit.")
+	fs.BoolVar(&o.IntegerCPU, "cpu-integer-post-processor-enabled", o.IntegerCPU, "Round CPU up to whole cores where a VPA has the annotation vpa-post-processor.kubernetes.io/<container>_integerCPU=true.")
+	fs.Float64Var(&o.Tolerance, "status-tolerance", o.Tolerance, "A lower or upper bound that moved by at most this fraction, or came a little nearer to the target because a short history got longer, is written within an hour, and at once with any other change. Where many bounds move more than that, each pass writes some of them in turn. 0: always at once.")
+	fs.BoolVar(&o.WorkloadMetrics, "workload-metrics", o.WorkloadMetrics, "Serve metrics of the quality of each recommendation: up to 19 series for each VPA and container.")
+	fs.Var(&o.MaxCPU, "container-recommendation-max-allowed-cpu", "Most CPU recommended for a container whose policy has no maxAllowed. Unset: no limit.")
+	fs.Var(&o.MaxMemory, "container-recommendation-max-allowed-memory", "Most memory recommended for a container whose policy has no maxAllowed. Unset: no limit.")
+}
+
+// Validate returns all problems of the group.
+func (o *Output) Validate() error {
+	return errors.Join(
+		flags.Check(o.Tolerance >= 0 && o.Tolerance < 1, "status-tolerance", o.Tolerance, "must be at least 0 and less than 1"),
+		o.MaxCPU.Check("container-recommendation-max-allowed-cpu"),
+		o.MaxMemory.Check("container-recommendation-max-allowed-memory"),
+	)
+}
+
+// Format returns how amounts are printed.
+func (o *Output) Format() convert.Format {
+	return convert.Format{CPUStep: int64(o.CPUStep), MemoryStep: int64(o.MemoryStep), HumanizeMemory: o.HumanizeMemory}
+}
+
+// Limits returns the settings of post-processing.
+func (o *Output) Limits() recommend.OutputLimits {
+	most := corev1.ResourceList{}
+	if o.MaxCPU.Given {
+		most[corev1.ResourceCPU] = o.MaxCPU.Value
+	}
+	if o.MaxMemory.Given {
+		most[corev1.ResourceMemory] = o.MaxMemory.Value
+	}
+	return recommend.OutputLimits{IntegerCPU: o.IntegerCPU, MaxAllowed: most}
+}
+
+// Recipe is the recipe of VPAs that ask for none.
+type Recipe string
+
+// AddFlags binds the group to fs.
+func (r *Recipe) AddFlags(fs *pflag.FlagSet) {
+	fs.StringVar((*string)(r), "recipe", string(*r), `How usage becomes a recommendation, perhaps with settings, as in "loadline:cpu=tracking". One of `+
+		strings.Join(recipe.Names(), ", ")+`; "vpa" is that of the reference, with the settings of the other flags. A VPA may have its own in the annotation `+recipe.Annotation+".")
+}
+
+// Book returns the recipe and those that VPAs ask for, with the settings of other
+// flags.
+func (r Recipe) Book(c recipe.Config) (*recipe.Book, error) { return recipe.NewBook(string(r), c) }
+
+// Validate says what is wrong with the recipe. Of settings that are wrong themselves
+// nothing can be made.
+func (r Recipe) Validate(c recipe.Config) error {
+	if _, err := r.Book(c); err != nil && c.Validate() == nil {
+		return flags.Problem("recipe", r, strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	return nil
 }

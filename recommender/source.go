@@ -2,10 +2,20 @@ package recommender
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
+	"k8s.io/metrics/pkg/apis/external_metrics/v1beta1"
 
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/kube/client"
@@ -155,4 +165,142 @@ func (w *wishes) pods(yield func(externalPod) bool) {
 			}
 		}
 	}
+}
+
+// externalConfig says what is asked for.
+type externalConfig struct {
+	Metrics        [resources.Kinds]string // names, by kind; empty = not asked for
+	ContainerLabel string                  // metric label with the name of the container
+	pods           iter.Seq[externalPod]   // whose usage matters
+}
+
+// externalPod is a pod and the text of a selector that selects it.
+type externalPod struct{ Namespace, Name, Selector string }
+
+// externalMetrics asks the external metrics API (external.metrics.k8s.io), which a metrics adapter
+// serves: one question for each pod of each VPA and configured metric, some at a time and within
+// the rate limit of the client. A metric that has no value gives no sample, and a question that
+// fails does not stop the others.
+type externalMetrics struct {
+	client *rest.RESTClient
+	config externalConfig
+}
+
+const (
+	externalWorkers = 8 // requests at the same time
+	namedErrors     = 3 // that an error names
+)
+
+// newExternalMetrics returns a source that asks the server of config, with a rate limit of its
+// own.
+func newExternalMetrics(config *rest.Config, c externalConfig) (*externalMetrics, error) {
+	client, err := client.Raw(config, "external.metrics.k8s.io")
+	if err != nil {
+		return nil, err
+	}
+	return &externalMetrics{client: client, config: c}, nil
+}
+
+// externalQuestion is for one metric of one pod.
+type externalQuestion struct {
+	pod  externalPod
+	kind resources.Kind
+}
+
+// Samples asks for all pods and calls yield, never twice at the same time, for each
+// sample. Questions that fail are one error, after the samples of the others.
+func (s *externalMetrics) Samples(ctx context.Context, yield func(usage.Sample)) error {
+	var questions []externalQuestion // listed before the asking begins: the pods belong to the caller
+	for pod := range s.config.pods {
+		for k, metric := range s.config.Metrics {
+			if metric != "" {
+				questions = append(questions, externalQuestion{pod, resources.Kind(k)})
+			}
+		}
+	}
+	errs := make([]error, len(questions))
+	// Samples are yielded here, where the caller can stop a panic of what takes them.
+	answers := make(chan []usage.Sample, externalWorkers)
+	go func() {
+		defer close(answers)
+		workqueue.ParallelizeUntil(context.WithoutCancel(ctx), externalWorkers, len(questions), func(i int) {
+			q := questions[i]
+			samples, err := s.ask(ctx, q)
+			if err != nil {
+				errs[i] = fmt.Errorf("%s of pod %s/%s: %w", s.config.Metrics[q.kind], q.pod.Namespace, q.pod.Name, err)
+			}
+			answers <- samples
+		})
+	}()
+	defer func() {
+		for range answers { // after a panic, too: the workers end
+		}
+	}()
+	for samples := range answers {
+		for _, sample := range samples {
+			yield(sample)
+		}
+	}
+	failed := slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	if len(failed) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d of %d external metrics cannot be read, such as %w", len(failed), len(questions), errors.Join(failed[:min(len(failed), namedErrors)]...))
+}
+
+func (s *externalMetrics) ask(ctx context.Context, q externalQuestion) ([]usage.Sample, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	selector := "pod=" + q.pod.Name
+	if q.pod.Selector != "" {
+		selector = q.pod.Selector + "," + selector
+	}
+	text, err := client.Body(s.client.Get().Namespace(q.pod.Namespace).Resource(s.config.Metrics[q.kind]).Param("labelSelector", selector).Do(ctx))
+	if err != nil {
+		return nil, err
+	}
+	return decodeExternal(text, q.pod, q.kind, s.config.ContainerLabel)
+}
+
+// absent is the format of a value that the answer does not hold.
+const absent resource.Format = "absent"
+
+// decodeExternal reads the answer to the question for one kind of one pod. The label
+// names the container; values without it are left out. Amounts are rounded up;
+// a negative one becomes -1, so that the store rejects and counts it. A value that
+// cannot be read is an error, beside the samples of the others.
+func decodeExternal(text []byte, pod externalPod, k resources.Kind, label string) ([]usage.Sample, error) {
+	var list struct {
+		Items *[]json.RawMessage `json:"items"` // decoded one by one: an error concerns one item
+	}
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, err
+	}
+	if list.Items == nil {
+		return nil, fmt.Errorf("the answer has no items: is it an ExternalMetricValueList?")
+	}
+	var samples []usage.Sample
+	var last error
+	for _, item := range *list.Items {
+		v := v1beta1.ExternalMetricValue{Value: resource.Quantity{Format: absent}}
+		err := json.Unmarshal(item, &v)
+		container := v.MetricLabels[label]
+		if err != nil {
+			last = fmt.Errorf("container %q: %w", container, err)
+			continue
+		}
+		if container == "" {
+			continue
+		}
+		if v.Value.Format == absent || v.Timestamp.IsZero() {
+			last = fmt.Errorf("container %q has no value or no timestamp", container)
+			continue
+		}
+		samples = append(samples, usage.Sample{
+			Container: usage.ContainerKey{Namespace: pod.Namespace, Pod: pod.Name, Container: container},
+			Kind:      k, At: v.Timestamp.UTC(), Amount: convert.Measured(k, v.Value),
+		})
+	}
+	return samples, last
 }

@@ -20,6 +20,11 @@ package certs
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -217,4 +222,139 @@ func (k *Keeper) Run(ctx context.Context, once bool) {
 		}
 		return once && k.Holder.Current() != nil, nil
 	})
+}
+
+// Serving is what one replica serves and wants the API server to trust.
+type Serving struct {
+	Certificate tls.Certificate
+	CAs         []byte // PEM
+	NotAfter    time.Time
+}
+
+func newServing(cert, key, cas []byte) (*Serving, error) {
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return nil, err
+	}
+	return &Serving{Certificate: pair, CAs: cas, NotAfter: pair.Leaf.NotAfter}, nil
+}
+
+// Load returns s.
+func (s *Serving) Load(context.Context, time.Time, []byte) (*Serving, error) { return s, nil }
+
+// trustedBy reports whether a bundle of CAs (PEM) is enough to trust what is served.
+func (s *Serving) trustedBy(bundle []byte, now time.Time) bool {
+	chain := []*x509.Certificate{s.Certificate.Leaf}
+	for _, der := range s.Certificate.Certificate[1:] {
+		if c, err := x509.ParseCertificate(der); err == nil {
+			chain = append(chain, c)
+		}
+	}
+	return verify(chain, bundle, "", now) == nil
+}
+
+// Holder gives the certificate to new connections. It is safe for
+// concurrent use; the zero value has no certificate yet.
+type Holder struct {
+	now     atomic.Pointer[Serving]
+	trusted atomic.Pointer[[]byte]
+}
+
+// Set replaces the certificate.
+func (h *Holder) Set(s *Serving) { h.now.Store(s) }
+
+func (h *Holder) trust(cas []byte) { h.trusted.Store(&cas) }
+
+// Trusted returns the CAs (PEM) that were published to the API server, nil if somebody
+// else publishes them.
+func (h *Holder) Trusted() []byte {
+	if cas := h.trusted.Load(); cas != nil {
+		return *cas
+	}
+	return nil
+}
+
+// Current returns what is served, nil before the first Set.
+func (h *Holder) Current() *Serving { return h.now.Load() }
+
+var errNoCertificate = errors.New("no serving certificate yet")
+
+// ForConnection is the GetCertificate of a tls.Config.
+func (h *Holder) ForConnection(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	s := h.Current()
+	if s == nil {
+		return nil, errNoCertificate
+	}
+	return &s.Certificate, nil
+}
+
+// TrustAnnotation on the configuration remembers until when each CA in it is to
+// be trusted. Replicas whose certificates come from files see new files at
+// different times; what one of them adds the others must not take away.
+const TrustAnnotation = "loadline.dev/trusted-until"
+
+// grace is how long a CA stays trusted after the last replica wanted it. A CA
+// that is wanted is noted again when half of that has passed.
+const grace = 2 * time.Hour
+
+// trust is what the API server trusts: the bundle, and by fingerprint until when.
+type trust struct {
+	bundle []byte
+	until  map[string]time.Time
+}
+
+// with returns the trust of a replica that wants the given CAs (PEM) at now:
+// those first, exactly as they are given, then the others that are not too old.
+func (t trust) with(cas []byte, now time.Time) trust {
+	next := trust{bundle: bytes.Clone(cas), until: map[string]time.Time{}}
+	for _, ca := range parse(cas) {
+		id := fingerprint(ca)
+		next.until[id] = t.until[id]
+		if next.until[id].Before(now.Add(grace / 2)) {
+			next.until[id] = now.Add(grace)
+		}
+	}
+	for _, ca := range parse(t.bundle) {
+		id := fingerprint(ca)
+		if _, there := next.until[id]; there || now.After(ca.NotAfter) {
+			continue
+		}
+		until, noted := t.until[id]
+		if !noted { // of another program, or of the time before this annotation
+			until = now.Add(grace)
+		}
+		if now.After(until) {
+			continue
+		}
+		next.until[id] = until
+		if n := len(next.bundle); n > 0 && next.bundle[n-1] != '\n' {
+			next.bundle = append(next.bundle, '\n')
+		}
+		next.bundle = append(next.bundle, encode(certificateBlock, ca.Raw)...)
+	}
+	return next
+}
+
+func fingerprint(c *x509.Certificate) string {
+	sum := sha256.Sum256(c.Raw)
+	return hex.EncodeToString(sum[:8])
+}
+
+// note prints the value of TrustAnnotation.
+func (t trust) note() (string, error) {
+	whole := make(map[string]time.Time, len(t.until))
+	for id, until := range t.until {
+		whole[id] = until.UTC().Truncate(time.Second)
+	}
+	raw, err := json.Marshal(whole)
+	return string(raw), err
+}
+
+// noted reads the value of TrustAnnotation; what cannot be read says nothing.
+func noted(value string) map[string]time.Time {
+	var until map[string]time.Time
+	if json.Unmarshal([]byte(value), &until) != nil {
+		return nil
+	}
+	return until
 }

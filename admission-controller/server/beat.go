@@ -1,7 +1,17 @@
 package server
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -9,6 +19,7 @@ import (
 
 	"loadline.dev/loadline/admission-controller/certs"
 	"loadline.dev/loadline/pkg/kube/lease"
+	"loadline.dev/loadline/pkg/process"
 )
 
 // Beater writes the heartbeat Lease, but only while the webhook answers probes:
@@ -110,3 +121,129 @@ func (b *Beater) probe(ctx context.Context) error {
 	b.blind = true
 	return nil
 }
+
+// ProbeTarget is a way to a webhook.
+type ProbeTarget struct {
+	Address string // to connect to, host:port
+	Host    string // name in the certificate
+	CAs     []byte // PEM; empty, because somebody else publishes them: any certificate will do
+}
+
+// SelfProbe returns the way to this server over the loopback device.
+func (s *Server) SelfProbe(host string, cas []byte) (ProbeTarget, error) {
+	_, port, err := net.SplitHostPort(s.listener.Addr().String())
+	return ProbeTarget{Address: net.JoinHostPort("127.0.0.1", port), Host: host, CAs: cas}, err
+}
+
+// reconnect is how long probes use a connection, which says nothing about new ones: the API
+// server needs one for the pods of an eviction where it has not called for 90 s.
+const reconnect = 5 * time.Minute
+
+// Prober asks webhooks whether they answer. A new connection costs ten times what
+// a request does, so it keeps the one that it has, as the API server does. It is
+// used by one goroutine.
+type Prober struct {
+	Environment process.Environment
+
+	transport *http.Transport // nil: there is no connection
+	route     ProbeTarget     // of transport
+	since     time.Time
+}
+
+// Probe asks whether the webhook at the end of a route answers. A new connection is
+// made as the API server would make it: for the given name, trusting only the CAs;
+// it is made when the route or the CAs have changed, too, and after a failure.
+func (p *Prober) Probe(ctx context.Context, to ProbeTarget, now time.Time) error {
+	same := p.route.Address == to.Address && p.route.Host == to.Host && bytes.Equal(p.route.CAs, to.CAs)
+	if !same || !now.Before(p.since.Add(reconnect)) {
+		p.close()
+	}
+	if p.transport == nil {
+		p.transport, p.route, p.since = p.connect(to), to, now
+	}
+	err := to.ask(ctx, p.transport)
+	if err != nil {
+		p.close()
+	}
+	return err
+}
+
+func (p *Prober) close() {
+	if p.transport != nil {
+		p.transport.CloseIdleConnections()
+		p.transport = nil
+	}
+}
+
+func (p *Prober) connect(r ProbeTarget) *http.Transport {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(r.CAs)
+	return &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: r.Host, MinVersion: tls.VersionTLS12, InsecureSkipVerify: len(r.CAs) == 0},
+		MaxConnsPerHost: 1,
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return p.Environment.Dial(ctx, network, r.Address)
+		},
+	}
+}
+
+// ask sends one probe.
+func (r ProbeTarget) ask(ctx context.Context, transport *http.Transport) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+net.JoinHostPort(r.Host, "443")+ProbePath, nil)
+	if err != nil {
+		return err
+	}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return fmt.Errorf("the webhook does not answer a probe of its own at %s: %w", r.Address, err)
+	}
+	// What is left of the body decides only whether the connection can be kept.
+	_, _ = io.CopyN(io.Discard, response.Body, longestProbe)
+	_ = response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("the webhook answers a probe of its own at %s with %s", r.Address, response.Status)
+	}
+	return nil
+}
+
+// longestProbe is more than the answer to a probe has, in bytes.
+const longestProbe = 1 << 10
+
+// ServiceProbe finds how the API server reaches the webhook.
+type ServiceProbe struct {
+	Foreign     bool   // somebody else registers the webhook
+	URL         string // under which it is registered; empty: through the Service
+	Service     string // its name, in the namespace of the program
+	Host        string // name in the certificate; with a Service the name that DNS knows
+	Environment process.Environment
+}
+
+// Target returns the way through the Service, or by URL. It is false where
+// somebody else registers the webhook, and where the Service cannot be found from
+// here: pods of the host's network may have no cluster DNS, and the API server
+// does not need it. Trusted are the CAs (PEM) that the API server trusts.
+func (w ServiceProbe) Target(ctx context.Context, trusted []byte) (ProbeTarget, bool) {
+	route := ProbeTarget{Host: w.Host, CAs: trusted}
+	if w.Foreign {
+		return route, false
+	}
+	if w.URL != "" {
+		if target, err := url.Parse(w.URL); err == nil {
+			port := target.Port()
+			if port == "" {
+				port = servicePort
+			}
+			route.Address = net.JoinHostPort(target.Hostname(), port)
+			return route, true
+		}
+	}
+	address := os.Getenv(strings.ToUpper(strings.ReplaceAll(w.Service, "-", "_")) + "_SERVICE_HOST")
+	if found, err := w.Environment.LookupHost(ctx, route.Host); err == nil && len(found) > 0 {
+		address = found[0]
+	}
+	route.Address = net.JoinHostPort(address, servicePort)
+	return route, address != ""
+}
+
+// servicePort is where the API server looks for webhooks.
+const servicePort = "443"

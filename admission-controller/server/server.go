@@ -16,11 +16,17 @@ package server
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"slices"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -138,4 +144,107 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("serve the webhook on --port=%d: %w", s.config.Port, err)
 	}
 	return nil
+}
+
+// StartGrace is how long a program that is not ready yet says so. The liveness
+// probe asks the same path, in our manifest and in that of the reference, and
+// gives up with the third failure, 25 seconds after the start at the earliest.
+// Any longer, or just as long, could restart a program that waits for a slow
+// API server.
+const StartGrace = 20 * time.Second
+
+// silence is the longest time without an answered probe that counts as healthy.
+const silence = 5 * time.Minute
+
+// Health is the state behind /health-check.
+type Health struct {
+	started time.Time
+	ready   atomic.Bool
+	probes  *serving.Health
+}
+
+// NewHealth returns the state of a program that starts.
+func NewHealth(started time.Time) *Health {
+	return &Health{started: started, probes: serving.NewHealth(silence)}
+}
+
+// Alive is called after each probe that the webhook answered.
+func (h *Health) Alive() {
+	if !h.ready.Swap(true) {
+		h.probes.Activate()
+	}
+	h.probes.Tick()
+}
+
+var errStarting = errors.New("the webhook does not answer yet")
+
+// Check fails while the webhook starts, for at most StartGrace, and when it has
+// not answered its own probe for long.
+func (h *Health) Check() error {
+	if !h.ready.Load() {
+		if time.Since(h.started) < StartGrace {
+			return errStarting
+		}
+		return nil
+	}
+	return h.probes.Check()
+}
+
+// Callers says who may ask for reviews. The zero value lets anybody.
+type Callers struct {
+	CAFile string   // CAs (PEM) of client certificates; empty: no certificate is asked for
+	Names  []string // common names of them; empty: any
+}
+
+// Load reads the CAs.
+func (c Callers) Load() (*x509.CertPool, error) {
+	content, err := os.ReadFile(c.CAFile)
+	if err != nil {
+		return nil, fmt.Errorf("read the CAs of the API server's client certificate: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(content) {
+		return nil, fmt.Errorf("read the CAs of the API server's client certificate: %s holds no certificate in PEM form", c.CAFile)
+	}
+	return pool, nil
+}
+
+// demand makes connections ask for a certificate. One that has none can still
+// ask for ProbePath, as the kubelet does; one with a wrong one is refused. The
+// file is read for each connection, so that it may change at any time.
+func (c Callers) demand(config *tls.Config) {
+	config.ClientAuth = tls.RequestClientCert
+	config.VerifyConnection = func(state tls.ConnectionState) error {
+		if len(state.PeerCertificates) == 0 {
+			return nil
+		}
+		pool, err := c.Load()
+		if err != nil {
+			return err
+		}
+		return c.verify(state.PeerCertificates, pool)
+	}
+}
+
+func (c Callers) verify(chain []*x509.Certificate, roots *x509.CertPool) error {
+	between := x509.NewCertPool()
+	for _, issuer := range chain[1:] {
+		between.AddCert(issuer)
+	}
+	options := x509.VerifyOptions{Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	if _, err := chain[0].Verify(options); err != nil {
+		return fmt.Errorf("client certificate of %q: %w", chain[0].Subject.CommonName, err)
+	}
+	if len(c.Names) > 0 && !slices.Contains(c.Names, chain[0].Subject.CommonName) {
+		return fmt.Errorf("client certificate is of %q, must be of %s", chain[0].Subject.CommonName, strings.Join(c.Names, " or "))
+	}
+	return nil
+}
+
+var errNoClientCertificate = errors.New("the client has no certificate, which --webhook-client-ca-file demands: give the API server one in its admission configuration")
+
+// permits reports whether a request came over a connection that may ask for
+// reviews.
+func (c Callers) permits(request *http.Request) bool {
+	return c.CAFile == "" || request.TLS != nil && len(request.TLS.PeerCertificates) > 0
 }

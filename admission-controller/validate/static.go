@@ -10,7 +10,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/kube/sizing"
+	"loadline.dev/loadline/pkg/kube/target"
 )
 
 // maxNodeKinds is for how many kinds of nodes static pods are read.
@@ -88,4 +92,76 @@ func (c *Cluster) staticPods(ctx context.Context, node string) (corev1.ResourceL
 		return nil, fmt.Errorf("list the pods of node %s: %w", node, err)
 	}
 	return taken, nil
+}
+
+// Surroundings is what is known around one VPA. What is not known is left out.
+type Surroundings struct {
+	Target string // why the target has no pods; empty: it has some
+	// Template is the pod template of the target; nil: not known.
+	Template *corev1.PodSpec
+	Others   []*vpav1.VerticalPodAutoscaler
+	Scaled   []Scaled
+	// Largest is the most that any node has of each kind; absent: not known.
+	Largest resources.List
+}
+
+// Scaled is a HorizontalPodAutoscaler on the target of the VPA.
+type Scaled struct {
+	Name   string
+	Looked sizing.LookedAt // the resources whose requests change what it does
+}
+
+// Bounds of advice: an API server shows 4 KiB of warnings.
+const (
+	mostNamed  = 5  // objects of a kind that stand in the way
+	mostAdvice = 20 // warnings, from which on no more policies are looked at
+)
+
+// Advise returns a warning for each thing about a VPA that is probably not meant.
+// Where there are many of a kind, the first of them suffice.
+func Advise(vpa *vpav1.VerticalPodAutoscaler, v Surroundings) (warnings []string) {
+	warn := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
+	key := target.RefKey(vpa.Namespace, vpa.Spec.TargetRef)
+	if v.Target != "" {
+		warn("spec.targetRef: %s: there is nothing to recommend for until it has pods", v.Target)
+	}
+	for _, other := range v.Others[:min(len(v.Others), mostNamed)] {
+		warn("spec.targetRef: VerticalPodAutoscaler %s has the same target, %s: only one of them can control its pods; delete one, or let it have another target", other.Name, key)
+	}
+	rules := convert.Rules(vpa)
+	if convert.Mode(vpa) != vpav1.UpdateModeOff {
+		for _, hpa := range v.Scaled[:min(len(v.Scaled), mostNamed)] {
+			for k, both := range hpa.Looked.Against(rules) {
+				if k := resources.Kind(k); both {
+					warn("spec.targetRef: HorizontalPodAutoscaler %s scales %s on %s: the two can work against each other; leave %s out of controlledResources, or scale on something else", hpa.Name, key, k, k)
+				}
+			}
+		}
+	}
+	if vpa.Spec.ResourcePolicy == nil {
+		return warnings
+	}
+	for i, p := range vpa.Spec.ResourcePolicy.ContainerPolicies {
+		if len(warnings) >= mostAdvice {
+			break
+		}
+		if problem := convert.UnknownContainer(vpa, p.ContainerName, key.String(), v.Template); problem != "" {
+			warn("spec.resourcePolicy.containerPolicies[%d].containerName: %s", i, problem)
+		}
+		least, most := convert.Resources(p.MinAllowed), convert.Resources(p.MaxAllowed)
+		for k := range resources.Kind(resources.Kinds) {
+			largest, known := v.Largest.Get(k)
+			if !known {
+				continue
+			}
+			at, has := fmt.Sprintf("spec.resourcePolicy.containerPolicies[%d]", i), convert.Quantity(k, largest)
+			switch {
+			case least.Value(k) > largest:
+				warn("%s.minAllowed[%s]: no node can hold it: the largest has %s, so the pods would stay pending", at, k, has.String())
+			case most.Value(k) > largest:
+				warn("%s.maxAllowed[%s]: no node can hold it: the largest has %s, so pods that need more would stay pending", at, k, has.String())
+			}
+		}
+	}
+	return warnings
 }

@@ -1,12 +1,19 @@
 package backtest
 
 import (
+	"bufio"
+	"fmt"
+	"io"
+	"math"
 	"slices"
+	"strconv"
 	"sync"
+	"text/tabwriter"
 	"time"
 
 	"loadline.dev/loadline/pkg/core/backtest"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/printable"
 )
 
 // Setting is one thing that the result depends on.
@@ -98,4 +105,162 @@ func duration(seconds float64) string {
 		return d.Round(time.Hour).String()
 	}
 	return d.Round(time.Minute).String()
+}
+
+// figureColumn is a figure as tables have it; a percentage has the factor 100.
+type figureColumn struct {
+	figure, title string
+	factor        float64
+}
+
+// shown are the figures of the table, per kind.
+var shown = [resources.Kinds][]figureColumn{
+	resources.CPU: {
+		{"slack", "SLACK FLEET %", 100}, {"slack_mean", "MEAN %", 100}, {"slack_peak_mean", "PEAK %", 100},
+		{"starved_work", "STARVED WORK FLEET %", 100}, {"starved_work_mean", "MEAN %", 100}, {"starved_time_mean", "STARVED TIME %", 100},
+		{"unserved_work", "UNSERVED %", 100}, {"changes_per_day", "CHANGES/DAY", 1},
+	},
+	resources.Memory: {
+		{"slack", "SLACK FLEET %", 100}, {"slack_mean", "MEAN %", 100}, {"slack_peak_mean", "PEAK %", 100},
+		{"oom_day_share", "OOM DAYS %", 100}, {"oom_per_day", "OOM/DAY", 1}, {"severe_day_share", "SEVERE DAYS %", 100},
+		{"above_request", "ABOVE REQUEST %", 100}, {"changes_per_day", "CHANGES/DAY", 1},
+	},
+}
+
+func titles(columns []figureColumn) (all []string) {
+	for _, c := range columns {
+		all = append(all, c.title)
+	}
+	return all
+}
+
+// cells writes the figures of a kind, which figure returns by their names.
+func cells(k resources.Kind, figure func(string) (backtest.Figure, bool)) (all []string) {
+	for _, c := range shown[k] {
+		f, _ := figure(c.figure)
+		all = append(all, interval(f, c.factor))
+	}
+	return all
+}
+
+// Table writes the result for people: what it depends on, and for each kind a
+// line for each candidate, with classes one for each of them, too.
+func (d *Report) Table(out io.Writer, classes bool) error {
+	w := bufio.NewWriter(out) // it keeps the first error
+	for _, s := range d.Settings {
+		printable.Fprintf(w, "%s: %s\n", s.Name, s.Value)
+	}
+	for k := range resources.Kind(resources.Kinds) {
+		d.plane(w, k, classes)
+		d.pairs(w, k)
+	}
+	if len(d.Costs) > 0 {
+		printable.Fprintf(w, "\nCost: unused core-hours + %g x unused GiB-hours + %d x OOM kills + %d x evictions + %d x starved core-hours\n",
+			backtest.GiBHour, backtest.KillPrice, backtest.EvictionPrice, backtest.StarvedCoreHour)
+		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+		printable.Fprintln(t, "\tCOST\tCORE-HOURS\tGIB-HOURS\tOOM\tEVICTIONS\tSTARVED\t")
+		for _, c := range d.Costs {
+			printable.Fprintf(t, "%s\t%.0f\t%.0f\t%.0f\t%d\t%d\t%.0f\t\n", c.Candidate, c.Total, c.CoreHours, c.GiBHours, c.Kills, c.Evictions, c.StarvedCoreHours)
+		}
+		_ = t.Flush()
+	}
+	if d.Nodes != nil {
+		d.Nodes.table(w)
+	}
+	return w.Flush()
+}
+
+// plane writes the table of one kind.
+func (d *Report) plane(w io.Writer, k resources.Kind, classes bool) {
+	first := true
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	for i := range d.Scored {
+		s := &d.Scored[i]
+		if s.Kind != k || s.Class != "" && !classes {
+			continue
+		}
+		if first {
+			printable.Fprintf(w, "\n%s: %d containers, %.1f container-days, steps of %s; intervals of 95 %% from %d draws of containers (seed %d); * is not dominated\n",
+				k, s.Containers, s.Days, d.steps(k), backtest.Draws, backtest.Seed)
+			if k == resources.Memory {
+				printable.Fprintf(w, "rates below %.2g a day cannot be seen; none in %.0f days means less than %.2g\n", s.Finest, s.Days, 3*s.Finest)
+			}
+			printable.Row(t, slices.Concat([]string{"", "CONTAINERS"}, titles(shown[k]), []string{"CONVERGED AFTER", "NEVER %", ""})...)
+			first = false
+		}
+		median := "-"
+		if !math.IsInf(s.Near.Median, 1) {
+			median = duration(s.Near.Median)
+		}
+		never := strconv.FormatFloat(100*s.Near.Censored, 'f', 0, 64)
+		printable.Row(t, slices.Concat([]string{d.label(s), strconv.Itoa(s.Containers)}, cells(k, s.Figure), []string{median, never, ""})...)
+	}
+	_ = t.Flush()
+}
+
+// pairs writes how the others differ from the base. Differences of percentages are
+// in points.
+func (d *Report) pairs(w io.Writer, k resources.Kind) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	first := true
+	for i := range d.Pairs {
+		p := &d.Pairs[i]
+		if p.Kind != k {
+			continue
+		}
+		if first {
+			printable.Fprintf(w, "\n%s against %s, the same containers:\n", k, p.Base)
+			printable.Row(t, slices.Concat([]string{"", "RESERVED x"}, titles(shown[k]), []string{""})...)
+			first = false
+		}
+		printable.Row(t, slices.Concat([]string{p.Other, interval(p.Reserved, 1)}, cells(k, p.Difference), []string{""})...)
+	}
+	_ = t.Flush()
+}
+
+// label names the line of a summary, with a star on the front.
+func (d *Report) label(s *backtest.Summary) string {
+	if s.Class != "" {
+		return string(s.Class) + ": " + s.Candidate
+	}
+	for _, p := range d.Fronts[s.Kind] {
+		if p.Candidate == s.Candidate && p.Dominated == "" {
+			return "* " + s.Candidate
+		}
+	}
+	return s.Candidate
+}
+
+// interval writes a figure and its interval.
+func interval(f backtest.Figure, factor float64) string {
+	return fmt.Sprintf("%s [%s, %s]", figureText(f.Value*factor), figureText(f.Low*factor), figureText(f.High*factor))
+}
+
+// figureText writes a number with three digits that matter.
+func figureText(v float64) string {
+	switch size := math.Abs(v); {
+	case size >= 99.95 || v == 0:
+		return fmt.Sprintf("%.0f", v)
+	case size >= 9.995:
+		return fmt.Sprintf("%.1f", v)
+	case size >= 0.0995:
+		return fmt.Sprintf("%.2f", v)
+	}
+	return fmt.Sprintf("%.3f", v)
+}
+
+// steps returns the shortest and the longest step of the results of a kind: what is
+// shorter than a step cannot be seen, so results of different steps are not to
+// be compared.
+func (d *Report) steps(k resources.Kind) string {
+	least, most := math.Inf(1), 0.0
+	for i := range d.Results {
+		if step := d.Results[i].Step.Seconds(); d.Results[i].Kind == k {
+			least, most = min(least, step), max(most, step)
+		}
+	}
+	if least == most {
+		return fmt.Sprintf("%g s", least)
+	}
+	return fmt.Sprintf("%g to %g s", least, most)
 }

@@ -2,14 +2,21 @@ package backtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"loadline.dev/loadline/pkg/core/replay"
+	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/process"
 	"loadline.dev/loadline/pkg/source/prometheus"
 	"loadline.dev/loadline/pkg/source/trace"
 )
@@ -166,3 +173,128 @@ func (f file) Read(ctx context.Context, _ func(workload, container string) bool)
 
 // catalogue lists the recordings of a directory, and is none itself.
 const catalogue = "series.csv"
+
+// Servers says how recordings are read from Prometheus. Its addresses are arguments.
+type Servers struct {
+	prometheus.Access
+	prometheus.Usage
+	CAFile string
+
+	Length, Resolution string // of history, as Prometheus writes durations
+	Since, Until       string // RFC 3339; empty = by Length, and now
+
+	Selector, WaitingMetric, StateMatchers string
+}
+
+// DefaultServers returns the names that a kubelet of today and the usual exporters have,
+// and five minutes: no shorter than four scrapes of a minute, and no longer than the
+// pace at which memory kills.
+func DefaultServers() Servers {
+	s := Servers{
+		Access: prometheus.DefaultAccess(), Length: "8d", Resolution: "5m", WaitingMetric: prometheus.WaitingMetric,
+		Usage: prometheus.DefaultUsage(),
+	}
+	s.QueryTimeout = "1m"
+	return s
+}
+
+// AddFlags binds the group to fs. What the recommender has too has the same name.
+func (s *Servers) AddFlags(fs *pflag.FlagSet) {
+	text := func(field *string, name, usage string) { fs.StringVar(field, name, *field, usage) }
+	s.Access.AddFlags(fs)
+	text(&s.CAFile, "prometheus-ca-file", "PEM file with the only certificates that are trusted to sign that of Prometheus. Unset: those of the system.")
+	text(&s.Length, "history-length", "Prometheus: how far back before --until usage is read.")
+	text(&s.Resolution, "history-resolution", "Prometheus: time between two samples; CPU is a mean over it, memory its maximum. At least four scrapes.")
+	text(&s.Since, "since", "Prometheus: first sample, as in 2026-03-02T08:00:00Z, in place of --history-length.")
+	text(&s.Until, "until", "Prometheus: last sample. Unset: now.")
+	fs.StringVarP(&s.Namespace, "namespace", "n", s.Namespace, "Prometheus: the only namespace that is read. Unset: all.")
+	fs.StringVarP(&s.Selector, "selector", "l", s.Selector, "Prometheus: labels of the pods that are read, as for kubectl. It needs kube_pod_labels of kube-state-metrics.")
+	text(&s.StateMatchers, "state-matchers", "Prometheus: what only series of kube-state-metrics must match besides --prometheus-matchers. They name owners, requests and limits.")
+	text(&s.Job, "prometheus-cadvisor-job-name", "Value of the label job of usage metrics. Unset: any.")
+	text(&s.CPUMetric, "history-cpu-metric", "Counter of CPU seconds.")
+	text(&s.MemoryMetric, "history-memory-metric", "Gauge of memory bytes.")
+	text(&s.WaitingMetric, "history-cpu-waiting-metric", "Counter of the seconds in which work waited for CPU, for recipes that want to know. Unset: none.")
+	text(&s.NamespaceLabel, "container-namespace-label", "Label with the namespace in usage metrics.")
+	text(&s.PodLabel, "container-pod-name-label", "Label with the name of the pod in usage metrics.")
+	text(&s.ContainerLabel, "container-name-label", "Label with the name of the container in usage metrics.")
+}
+
+// Query returns what is asked of each server, or all problems of the group; now is
+// the end if none is set. The metric of waiting is in it; who has no recipe for that
+// leaves it out.
+func (s *Servers) Query(now time.Time) (prometheus.ArchiveQuery, error) {
+	q := prometheus.ArchiveQuery{Usage: s.Usage, Waiting: s.WaitingMetric, StateMatchers: s.StateMatchers}
+	q.Usage.Matchers = s.Access.Matchers
+	problems := []error{s.Complete(), s.Validate(true)}
+	for _, name := range []struct{ flag, value string }{
+		{"history-cpu-metric", s.CPUMetric}, {"history-memory-metric", s.MemoryMetric}, {"container-namespace-label", s.NamespaceLabel},
+		{"container-pod-name-label", s.PodLabel}, {"container-name-label", s.ContainerLabel},
+	} {
+		problems = append(problems, flags.Check(name.value != "", name.flag, `""`, "must not be empty"))
+	}
+	var err error
+	if q.Pods, err = labels.Parse(s.Selector); err != nil {
+		problems = append(problems, flags.Problem("selector", s.Selector, "must be a label selector such as app=web,tier in (front,back)"))
+	}
+	problems = append(problems, s.times(&q, now))
+	return q, errors.Join(problems...)
+}
+
+// times sets the times of a query: whole steps since 1970, so that two runs ask for
+// the same ones.
+func (s *Servers) times(q *prometheus.ArchiveQuery, now time.Time) error {
+	length, err1 := prometheus.ParseDuration(s.Length)
+	step, err2 := prometheus.ParseDuration(s.Resolution)
+	problems := []error{
+		flags.Check(err1 == nil && length > 0, "history-length", s.Length, "must be a duration such as 8d, 12h or 90m"),
+		flags.Check(err2 == nil && step >= time.Second, "history-resolution", s.Resolution, "must be a duration of at least 1s, such as 5m, 1m or 30s"),
+	}
+	q.Until = now
+	if s.Until != "" {
+		at, err := time.Parse(time.RFC3339, s.Until)
+		problems = append(problems, flags.Check(err == nil, "until", s.Until, "must be a time such as 2026-03-02T08:00:00Z"))
+		q.Until = at
+	}
+	q.Since = q.Until.Add(-length)
+	if s.Since != "" {
+		at, err := time.Parse(time.RFC3339, s.Since)
+		problems = append(problems, flags.Check(err == nil, "since", s.Since, "must be a time such as 2026-03-02T08:00:00Z"))
+		q.Since = at
+	}
+	if err := errors.Join(problems...); err != nil {
+		return err
+	}
+	q.Step = step
+	q.Since, q.Until = q.Since.Truncate(q.Step).UTC(), q.Until.Truncate(q.Step).UTC()
+	return errors.Join(
+		flags.Check(q.Until.Sub(q.Since)/q.Step < prometheus.MostArchiveSamples, "history-resolution", s.Resolution, fmt.Sprintf("must be longer: a container would have more than %d samples", prometheus.MostArchiveSamples)),
+		flags.Check(q.Until.Sub(q.Since) >= q.Step, "since", q.Since.Format(time.RFC3339), "must be at least --history-resolution="+s.Resolution+" before the last sample, "+q.Until.Format(time.RFC3339)),
+		flags.Check(!q.Until.After(now), "until", s.Until, "must not be in the future"))
+}
+
+// isAddress reports whether an argument names a server and no file.
+func isAddress(arg string) bool {
+	return strings.HasPrefix(arg, "http://") || strings.HasPrefix(arg, "https://")
+}
+
+// server returns the source that is a server.
+func (s *Sources) server(address string) (Source, error) {
+	config := s.Servers.Client(address)
+	config.CAFile = s.Servers.CAFile
+	client, err := prometheus.New(process.OS{}, config)
+	if err != nil {
+		return Source{}, err
+	}
+	return Source{Name: address, Dataset: client.Server(), Reader: archive{client, s.Query}}, nil
+}
+
+// archive reads recordings from a server.
+type archive struct {
+	client *prometheus.Client
+	query  prometheus.ArchiveQuery
+}
+
+// Read reads the recordings of the wanted containers.
+func (a archive) Read(ctx context.Context, want func(workload, container string) bool) iter.Seq2[*replay.Recording, *trace.Problem] {
+	return prometheus.ReadArchive(ctx, a.client, a.query, want)
+}

@@ -2,11 +2,32 @@
 package policies
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/kubectl-loadline/cli"
+	"loadline.dev/loadline/kubectl-loadline/inventory"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/kube/sizing"
+	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/pkg/printable"
 )
 
 // policyCommand groups the commands about SizingPolicies. Its only command, detach, precedes a
@@ -52,3 +73,241 @@ func detachCommand() *cobra.Command {
 
 // Commands returns the commands about SizingPolicies.
 func Commands() []*cobra.Command { return []*cobra.Command{policyCommand()} }
+
+// detachOptions select the policy to detach.
+type detachOptions struct {
+	Policy string
+	DryRun bool // write nothing
+}
+
+// detachment detaches a policy.
+type detachment struct {
+	detachOptions
+
+	clients *client.Clients
+	out     io.Writer
+	reader  *sizing.Reader
+	made    map[cache.ObjectName]*vpav1.VerticalPodAutoscaler // generated for the policy
+	mine    map[target.Key]bool                               // whether the policy selects a workload
+	owners  map[target.Key]target.Key                         // of ReplicaSets
+	removed int
+	sharing int     // pods that keep a share of their node
+	failed  []error // errors of single objects
+}
+
+// detach pauses a policy, ends the observation of its pods and deletes its SizingRecords. It continues
+// after an error of one object, but not if the policy cannot be paused or objects cannot be listed.
+func detach(ctx context.Context, clients *client.Clients, o detachOptions, out io.Writer) error {
+	d := &detachment{
+		detachOptions: o, clients: clients, out: out, made: map[cache.ObjectName]*vpav1.VerticalPodAutoscaler{},
+		mine: map[target.Key]bool{}, owners: map[target.Key]target.Key{},
+	}
+	exists, err := d.pause(ctx)
+	if err != nil {
+		return err
+	}
+	if d.reader, err = sizing.NewReader(ctx, clients.Kube, clients.VPA, fleet.Options{}); err != nil {
+		return err
+	}
+	vpas, err := clients.VPA.AutoscalingV1().VerticalPodAutoscalers("").List(ctx, metav1.ListOptions{LabelSelector: labels.Set{fleet.PolicyLabel: o.Policy}.String()})
+	if err != nil {
+		return fmt.Errorf("list VPAs: %w", err)
+	}
+	for i := range vpas.Items {
+		if v := &vpas.Items[i]; convert.MadeForPolicy(v) {
+			d.made[cache.MetaObjectToName(v)] = v
+		}
+	}
+	if !exists && len(d.made) == 0 {
+		return fmt.Errorf("SizingPolicy %s does not exist, and no VPA was made for it", o.Policy)
+	}
+	if err := inventory.EachPod(ctx, clients.Kube, "", func(p *corev1.Pod) { d.pod(ctx, p) }); err != nil {
+		return err
+	}
+	if err := d.records(ctx); err != nil {
+		return err
+	}
+	d.reportRemaining()
+	return errors.Join(d.failed...)
+}
+
+// report prints the change of an object, or the change that a dry run omits.
+func (d *detachment) report(object, done, would string) {
+	if d.DryRun {
+		done = would
+	}
+	printable.Fprintf(d.out, "%s: %s\n", object, done)
+}
+
+func (d *detachment) fail(object string, err error) {
+	d.failed = append(d.failed, fmt.Errorf("%s: %w", object, err))
+}
+
+// pause pauses the policy, and reports whether it exists.
+func (d *detachment) pause(ctx context.Context) (exists bool, err error) {
+	policies, object := d.clients.VPA.LoadlineV1alpha1().SizingPolicies(), "SizingPolicy "+d.Policy
+	p, err := policies.Get(ctx, d.Policy, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		printable.Fprintf(d.out, "%s: does not exist\n", object)
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("read %s: %w", object, err)
+	case p.Spec.Paused != nil && *p.Spec.Paused:
+		printable.Fprintf(d.out, "%s: is paused already\n", object)
+		return true, nil
+	case !d.DryRun:
+		if _, err = policies.Patch(ctx, d.Policy, types.MergePatchType, []byte(`{"spec":{"paused":true}}`), metav1.PatchOptions{}); err != nil {
+			return false, fmt.Errorf("pause %s: %w", object, err)
+		}
+	}
+	d.report(object, "paused", "would be paused")
+	return true, nil
+}
+
+// pod removes the noted change from a pod of the policy, and counts the pod if it has a share.
+func (d *detachment) pod(ctx context.Context, p *corev1.Pod) {
+	_, noted := p.Annotations[convert.OriginalAnnotation]
+	noted = noted || convert.HasNotedChange(p)
+	_, shares := convert.Shared(p)
+	if !noted && !shares {
+		return
+	}
+	object := "pod " + p.Namespace + "/" + p.Name
+	mine, err := d.selects(ctx, p)
+	if mine && shares {
+		d.sharing++
+	}
+	mine = mine && noted
+	if err == nil && mine && !d.DryRun {
+		var patch []byte // the UID ties the patch to this pod
+		patch, err = json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID, "annotations": map[string]any{convert.ResizedAtAnnotation: nil, convert.OriginalAnnotation: nil}}})
+		if err == nil {
+			_, err = d.clients.Kube.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+		}
+	}
+	switch {
+	case apierrors.IsNotFound(err): // deleted meanwhile
+	case err != nil:
+		d.fail(object, err)
+	case mine:
+		d.removed++
+		d.report(object, "is no longer under observation, and keeps its sizes", "would no longer be under observation, and keep its sizes")
+	}
+}
+
+// selects reports whether a pod belongs to a workload of the policy.
+func (d *detachment) selects(ctx context.Context, p *corev1.Pod) (bool, error) {
+	workload, controlled, err := d.workload(ctx, p)
+	if err != nil || !controlled {
+		return false, err
+	}
+	return d.belongs(ctx, workload)
+}
+
+// workload returns the workload of a pod, and whether it has one.
+func (d *detachment) workload(ctx context.Context, p *corev1.Pod) (target.Key, bool, error) {
+	key, controlled := target.Controller(p.Namespace, p.OwnerReferences)
+	if !controlled || key.Kind != "ReplicaSet" || key.Group != "" {
+		return key, controlled, nil
+	}
+	if above, known := d.owners[key]; known {
+		return above, true, nil
+	}
+	set, err := d.clients.Kube.AppsV1().ReplicaSets(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	if err != nil {
+		return key, true, fmt.Errorf("read %s: %w", key, err)
+	}
+	above, controlled := target.Controller(key.Namespace, set.OwnerReferences)
+	if !controlled {
+		above = key
+	}
+	d.owners[key] = above
+	return above, true, nil
+}
+
+// belongs reports whether the policy selects a workload, or did if no policy does now.
+func (d *detachment) belongs(ctx context.Context, workload target.Key) (bool, error) {
+	if mine, known := d.mine[workload]; known {
+		return mine, nil
+	}
+	p, err := d.reader.Responsible(ctx, workload)
+	if err != nil {
+		return false, err
+	}
+	_, mine := d.made[sizing.RecordName(workload)]
+	if p != nil {
+		mine = p.Name == d.Policy
+	}
+	d.mine[workload] = mine
+	return mine, nil
+}
+
+// records deletes SizingRecords.
+func (d *detachment) records(ctx context.Context) error {
+	list, err := d.clients.VPA.LoadlineV1alpha1().SizingRecords("").List(ctx, metav1.ListOptions{})
+	if apierrors.IsNotFound(err) { // the definition is not installed
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list SizingRecords: %w", err)
+	}
+	for i := range list.Items {
+		d.record(ctx, &list.Items[i])
+	}
+	return nil
+}
+
+func (d *detachment) record(ctx context.Context, r *loadlinev1alpha1.SizingRecord) {
+	name := cache.MetaObjectToName(r)
+	object := "SizingRecord " + name.String()
+	workload, known := d.workloadOf(r)
+	mine, err := d.made[name] != nil, error(nil)
+	if known {
+		mine, err = d.belongs(ctx, workload)
+	}
+	if err == nil && mine && !d.DryRun {
+		err = d.clients.VPA.LoadlineV1alpha1().SizingRecords(r.Namespace).Delete(ctx, r.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(r.UID))})
+	}
+	switch {
+	case apierrors.IsNotFound(err): // it is gone meanwhile
+	case err != nil:
+		d.fail(object, err)
+	case mine:
+		d.removed++
+		d.report(object, "removed", "would be removed")
+	}
+}
+
+// workloadOf returns the workload of a record, and whether its owners name it.
+func (d *detachment) workloadOf(r *loadlinev1alpha1.SizingRecord) (target.Key, bool) {
+	for _, o := range r.OwnerReferences {
+		if key := target.NewKey(r.Namespace, o.APIVersion, o.Kind, o.Name); sizing.RecordName(key).Name == r.Name {
+			return key, true
+		}
+	}
+	return target.Key{}, false
+}
+
+// reportRemaining prints what is left.
+func (d *detachment) reportRemaining() {
+	if d.removed == 0 && len(d.failed) == 0 {
+		printable.Fprintln(d.out, "nothing is left to remove")
+	}
+	if len(d.made) > 0 {
+		printable.Fprintf(d.out, "VPAs that were made for it stay, %d of them: of mode Off they change no pod\n", len(d.made))
+	}
+	if d.sharing > 0 {
+		printable.Fprintf(d.out, "! %d pods keep their share of what their nodes have left, as nothing changes them now: spec.sharing.mode: \"Off\" before the policy is paused gives it back\n", d.sharing)
+	}
+	var acting []string
+	for name, vpa := range d.made {
+		if mode := convert.Mode(vpa); mode != vpav1.UpdateModeOff {
+			acting = append(acting, fmt.Sprintf("! VPA %s was made for it and is of mode %s: other programs may change pods because of it. Set its mode to Off, or remove it", name, mode))
+		}
+	}
+	slices.SortFunc(acting, strings.Compare)
+	for _, text := range acting {
+		printable.Fprintln(d.out, text)
+	}
+}

@@ -2,12 +2,15 @@ package checkpoint
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"hash/fnv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/histogram"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
@@ -100,4 +103,146 @@ func (r Record) Patch(annotated bool) ([]byte, error) {
 			client.PatchAdd("/metadata/annotations", map[string]string{OpenWindows: r.windows}))
 	}
 	return json.Marshal(steps)
+}
+
+// Version is the format that is written, and the only one that is read.
+const Version = "v3"
+
+// Image returns what a checkpoint holds. Weights and times are not checked
+// here; loading the image into a profile does.
+func Image(s *vpav1.VerticalPodAutoscalerCheckpointStatus) (usage.ProfileImage, error) {
+	if s.Version != Version {
+		return usage.ProfileImage{}, fmt.Errorf("status.version is %q, only %q can be read", s.Version, Version)
+	}
+	if s.TotalSamplesCount < 0 {
+		return usage.ProfileImage{}, fmt.Errorf("status.totalSamplesCount is %d, must not be negative", s.TotalSamplesCount)
+	}
+	err := errors.Join(readable("cpuHistogram", s.CPUHistogram), readable("memoryHistogram", s.MemoryHistogram))
+	if err != nil {
+		return usage.ProfileImage{}, err
+	}
+	return usage.ProfileImage{
+		CPU:     histogramImage(s.CPUHistogram),
+		Memory:  histogramImage(s.MemoryHistogram),
+		First:   s.FirstSampleStart.Time,
+		Last:    s.LastSampleStart.Time,
+		Samples: int64(s.TotalSamplesCount),
+	}, nil
+}
+
+// maxTotal is more than any sum of weights: within a hundred half-lives the
+// weight of a sample grows to 1e30.
+const maxTotal = 1e60
+
+func readable(field string, h vpav1.HistogramCheckpoint) error {
+	if h.BucketWeights[vpav1.UnreadableBucket] > 0 {
+		return fmt.Errorf("status.%s.bucketWeights cannot be read, must map bucket numbers to whole numbers from 1 to 10000", field)
+	}
+	if h.TotalWeight > maxTotal {
+		return fmt.Errorf("status.%s.totalWeight is %g, must be at most %g", field, h.TotalWeight, maxTotal)
+	}
+	return nil
+}
+
+func histogramImage(h vpav1.HistogramCheckpoint) histogram.Image {
+	return histogram.Image{Reference: h.ReferenceTimestamp.Time, Total: h.TotalWeight, Weights: h.BucketWeights}
+}
+
+// Status returns the checkpoint of an image, written at now.
+func Status(i usage.ProfileImage, now time.Time) vpav1.VerticalPodAutoscalerCheckpointStatus {
+	return vpav1.VerticalPodAutoscalerCheckpointStatus{
+		LastUpdateTime:    metav1.NewTime(now),
+		Version:           Version,
+		CPUHistogram:      histogramStatus(i.CPU),
+		MemoryHistogram:   histogramStatus(i.Memory),
+		FirstSampleStart:  metav1.NewTime(i.First),
+		LastSampleStart:   metav1.NewTime(i.Last),
+		TotalSamplesCount: int(i.Samples),
+	}
+}
+
+func histogramStatus(i histogram.Image) vpav1.HistogramCheckpoint {
+	return vpav1.HistogramCheckpoint{
+		ReferenceTimestamp: metav1.NewTime(i.Reference),
+		BucketWeights:      i.Weights,
+		TotalWeight:        i.Total,
+	}
+}
+
+// someAnnotation stands for annotations in the cache: Saver must know only whether
+// there are any.
+var someAnnotation = map[string]string{OpenWindows: ""}
+
+// Trim is a cache.TransformFunc that drops the histograms and annotations of
+// checkpoints, because only Load needs them. That there are annotations stays
+// visible.
+func Trim(object any) (any, error) {
+	c, ok := object.(*vpav1.VerticalPodAutoscalerCheckpoint)
+	if !ok {
+		return object, nil
+	}
+	trimmed := &vpav1.VerticalPodAutoscalerCheckpoint{
+		ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name, UID: c.UID, ResourceVersion: c.ResourceVersion, CreationTimestamp: c.CreationTimestamp},
+		Spec:       c.Spec,
+		Status: vpav1.VerticalPodAutoscalerCheckpointStatus{
+			Version:           c.Status.Version,
+			LastUpdateTime:    c.Status.LastUpdateTime,
+			LastSampleStart:   c.Status.LastSampleStart,
+			TotalSamplesCount: c.Status.TotalSamplesCount,
+		},
+	}
+	if len(c.Annotations) > 0 {
+		trimmed.Annotations = someAnnotation
+	}
+	return trimmed, nil
+}
+
+// ErrFuture says that a checkpoint has times that cannot be yet: it was written
+// while a clock was wrong. They were moved to the present. As they are, nothing
+// new would weigh anything next to them, and they would never expire.
+var ErrFuture = errors.New("has times in the future, which count as now: was it written while a clock was wrong?")
+
+// Ahead is how far the times of a checkpoint may be ahead of our clock. The
+// zero value allows everything.
+type Ahead struct {
+	Sample      time.Duration // first and last sample
+	CPU, Memory time.Duration // references of the decay
+	Window      time.Duration // ends of open windows
+}
+
+// mend moves times that are too far ahead to now, and names them.
+func (a Ahead) mend(i *usage.ProfileImage, now time.Time) (err error) {
+	for _, t := range []struct {
+		field string
+		at    *time.Time
+		most  time.Duration
+	}{
+		{"status.firstSampleStart", &i.First, a.Sample},
+		{"status.lastSampleStart", &i.Last, a.Sample},
+		{"status.cpuHistogram.referenceTimestamp", &i.CPU.Reference, a.CPU},
+		{"status.memoryHistogram.referenceTimestamp", &i.Memory.Reference, a.Memory},
+	} {
+		if t.most > 0 && t.at.Sub(now) > t.most {
+			err = errors.Join(err, fmt.Errorf("%s is %s: %w", t.field, stamp(*t.at), ErrFuture))
+			*t.at = now
+		}
+	}
+	return err
+}
+
+// close lets windows end now that would end too far ahead.
+func (a Ahead) close(windows map[string]usage.Window, now time.Time) (err error) {
+	for pod, w := range windows {
+		if a.Window > 0 && w.End.Sub(now) > a.Window {
+			w.End, err = now, fmt.Errorf("a window in the annotation %s ends at %s: %w", OpenWindows, stamp(w.End), ErrFuture)
+		}
+		if a.Sample > 0 && w.Kill.Sub(now) > a.Sample {
+			w.Kill = time.Time{} // or it would outrank all that follow
+			if len(w.Kills) > 0 {
+				w.Kill = now // what follows has other IDs
+			}
+		}
+		windows[pod] = w
+	}
+	return err
 }

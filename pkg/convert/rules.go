@@ -1,8 +1,13 @@
 package convert
 
 import (
+	"math"
 	"slices"
+	"strings"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/policy"
@@ -188,4 +193,174 @@ func (n *names[T]) find(wanted string) *T {
 		}
 	}
 	return nil
+}
+
+// LimitRanges are the combined LimitRange objects of one namespace: as core
+// values, and as they were written. The zero value demands nothing.
+type LimitRanges struct {
+	policy.Ranges
+	// Minima, maxima and defaults for containers as they were written.
+	least, most, standard corev1.ResourceList
+}
+
+// Ranges combines LimitRange objects: highest minimum, lowest maximum, lowest
+// default and ratio. Items for other things than pods and containers are ignored.
+func Ranges(objects []*corev1.LimitRange) LimitRanges {
+	var all LimitRanges
+	for _, object := range objects {
+		for i := range object.Spec.Limits {
+			item := &object.Spec.Limits[i]
+			r := policy.Range{Min: Resources(item.Min), Max: maxima(item.Max), MaxRatio: ratios(item.MaxLimitRequestRatio)}
+			switch item.Type {
+			case corev1.LimitTypePod:
+				all.Pod = all.Pod.And(r)
+			case corev1.LimitTypeContainer:
+				r.Default = Resources(item.Default)
+				all.Container = all.Container.And(r)
+				all.least = deciding(all.least, item.Min, all.Container.Min)
+				all.most = deciding(all.most, item.Max, all.Container.Max)
+				all.standard = deciding(all.standard, item.Default, all.Container.Default)
+			}
+		}
+	}
+	return all
+}
+
+// deciding returns quantities as they were written whose values are those that decide:
+// what was found before, where it still does, else what an item has.
+func deciding(before, item corev1.ResourceList, values resources.List) corev1.ResourceList {
+	for k := range resources.Kind(resources.Kinds) {
+		name := ResourceName(k)
+		a, ok := values.Get(k)
+		if q, has := before[name]; !ok || has && Amount(k, q) == a {
+			continue
+		}
+		if q, has := item[name]; has && Amount(k, q) == a {
+			if before == nil {
+				before = corev1.ResourceList{}
+			}
+			before[name] = q
+		}
+	}
+	return before
+}
+
+// maxima converts maximums, rounded down to whole amounts.
+func maxima(list corev1.ResourceList) resources.List {
+	r := Resources(list)
+	if q, ok := list[corev1.ResourceMemory]; ok && q.Sign() > 0 {
+		if a := r.Value(resources.Memory); q.CmpInt64(int64(a)) < 0 {
+			r = r.With(resources.Memory, a-1)
+		}
+	}
+	return r
+}
+
+// ratios reads plain numbers in thousandths, rounded down.
+func ratios(list corev1.ResourceList) (r resources.List) {
+	for k := range resources.Kind(resources.Kinds) {
+		if q, ok := list[ResourceName(k)]; ok {
+			r = r.With(k, resources.FromFloat(q.AsApproximateFloat64()*1000))
+		}
+	}
+	return r
+}
+
+// Recommendation reads the recommendation in a VPA's status by container name.
+// A name that occurs twice keeps its first entry. Nil gives an empty map.
+func Recommendation(r *vpav1.RecommendedPodResources) map[string]resources.Bounds {
+	if r == nil {
+		return nil
+	}
+	bounds := make(map[string]resources.Bounds, len(r.ContainerRecommendations))
+	for _, c := range r.ContainerRecommendations {
+		if _, seen := bounds[c.ContainerName]; !seen {
+			bounds[c.ContainerName] = Bounds(c)
+		}
+	}
+	return bounds
+}
+
+// Bounds reads one container's recommendation.
+func Bounds(c vpav1.RecommendedContainerResources) resources.Bounds {
+	return resources.Bounds{
+		Lower:  Resources(c.LowerBound),
+		Target: Resources(c.Target),
+		Upper:  Resources(c.UpperBound),
+	}
+}
+
+// RaisesMemory reports whether a status recommends more memory for a container than an earlier one:
+// a larger request, or where limits do not follow requests a larger limit.
+func RaisesMemory(earlier, status *vpav1.VerticalPodAutoscalerStatus) bool {
+	if status.Recommendation == nil {
+		return false
+	}
+	separate := HasSeparateMemoryLimit(status)
+	before := Recommendation(earlier.Recommendation)
+	for name, bounds := range Recommendation(status.Recommendation) {
+		if bounds.Target.Value(resources.Memory) > before[name].Target.Value(resources.Memory) ||
+			separate && bounds.Upper.Value(resources.Memory) > before[name].Upper.Value(resources.Memory) {
+			return true
+		}
+	}
+	return false
+}
+
+// ResourceName returns the name of a kind in the Kubernetes API.
+func ResourceName(k resources.Kind) corev1.ResourceName {
+	if k == resources.CPU {
+		return corev1.ResourceCPU
+	}
+	return corev1.ResourceMemory
+}
+
+// IsGPU reports whether a resource is a GPU or a part of one: an extended resource that is called
+// so, or any of NVIDIA's.
+func IsGPU(name corev1.ResourceName) bool {
+	return strings.Contains(string(name), "gpu") || strings.HasPrefix(string(name), "nvidia.com/")
+}
+
+// Amount reads a quantity as millicores or bytes, rounded up. What is negative
+// becomes 0 and what is too large the largest int64.
+func Amount(k resources.Kind, q resource.Quantity) resources.Amount {
+	scale, units := resource.Scale(0), q.AsApproximateFloat64()
+	if k == resources.CPU {
+		scale, units = resource.Milli, units*1000
+	}
+	switch {
+	case units <= 0:
+		return 0
+	case units >= math.MaxInt64:
+		return math.MaxInt64
+	}
+	return resources.Amount(q.ScaledValue(scale))
+}
+
+// Resources reads the CPU and memory of a list; other resources are ignored.
+func Resources(list corev1.ResourceList) resources.List {
+	var r resources.List
+	for k := range resources.Kind(resources.Kinds) {
+		if q, ok := list[ResourceName(k)]; ok {
+			r = r.With(k, Amount(k, q))
+		}
+	}
+	return r
+}
+
+// Quantity prints an amount: CPU as decimal millicores, memory in binary units.
+func Quantity(k resources.Kind, a resources.Amount) resource.Quantity {
+	if k == resources.CPU {
+		return *resource.NewMilliQuantity(int64(a), resource.DecimalSI)
+	}
+	return *resource.NewQuantity(int64(a), resource.BinarySI)
+}
+
+// Measured reads an amount of a metrics API, rounded up. A negative one is -1, so that the store
+// rejects and counts it.
+func Measured(k resources.Kind, q resource.Quantity) resources.Amount {
+	if q.Sign() < 0 {
+		return -1
+	}
+	return Amount(k, q)
 }

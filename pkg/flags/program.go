@@ -5,14 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 
+	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/printable"
 )
 
@@ -95,4 +99,107 @@ func (p Program) run(fs *pflag.FlagSet, errOut io.Writer) int {
 // secret reports whether the value of a flag must not be logged.
 func secret(flag string) bool {
 	return strings.Contains(flag, "password") || strings.HasSuffix(flag, "token")
+}
+
+// Serving says where a program shows its metrics and health.
+type Serving struct {
+	Address   string // host:port; an empty host means all
+	Profiling bool   // also serve /debug/pprof/
+}
+
+// AddFlags binds the group to fs; the address present in s is the default.
+func (s *Serving) AddFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&s.Address, "address", s.Address, "Address of /metrics and /health-check.")
+	fs.BoolVar(&s.Profiling, "profiling", s.Profiling, "Also serve /debug/pprof/ on that address.")
+}
+
+// Validate returns all problems of the group.
+func (s *Serving) Validate() error {
+	_, port, err := net.SplitHostPort(s.Address)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	return Check(err == nil, "address", s.Address, `must be host:port or :port, for example ":8942"`)
+}
+
+// Election says whether and how a program takes a Lease before it works, so
+// that of several replicas only one does.
+type Election struct {
+	Enabled       bool
+	LeaseDuration time.Duration // wait of a candidate after the last renewal it saw
+	RenewDeadline time.Duration // a leader gives up after this long without a renewal
+	RetryPeriod   time.Duration // wait between two attempts
+	Lock          string        // kind of lock; only "leases" exists
+	Name          string        // of the Lease
+	Namespace     string        // of the Lease
+}
+
+// DefaultElection returns the defaults with the given Lease name: off, 15 s,
+// 10 s and 2 s, in kube-system.
+func DefaultElection(name string) Election {
+	return Election{
+		LeaseDuration: 15 * time.Second,
+		RenewDeadline: 10 * time.Second,
+		RetryPeriod:   2 * time.Second,
+		Lock:          "leases",
+		Name:          name,
+		Namespace:     "kube-system",
+	}
+}
+
+// AddFlags binds the group to fs.
+func (e *Election) AddFlags(fs *pflag.FlagSet) {
+	fs.BoolVar(&e.Enabled, "leader-elect", e.Enabled, "Take a Lease before working, so that of several replicas only one works.")
+	fs.DurationVar(&e.LeaseDuration, "leader-elect-lease-duration", e.LeaseDuration, "How long a candidate waits after the last renewal it saw before it takes the Lease.")
+	fs.DurationVar(&e.RenewDeadline, "leader-elect-renew-deadline", e.RenewDeadline, "A leader that could not renew for this long gives up. Less than the lease duration.")
+	fs.DurationVar(&e.RetryPeriod, "leader-elect-retry-period", e.RetryPeriod, "Wait between two attempts to take or renew the Lease.")
+	fs.StringVar(&e.Lock, "leader-elect-resource-lock", e.Lock, `Kind of the lock. Only "leases" exists.`)
+	fs.StringVar(&e.Name, "leader-elect-resource-name", e.Name, "Name of the Lease.")
+	fs.StringVar(&e.Namespace, "leader-elect-resource-namespace", e.Namespace, "Namespace of the Lease.")
+}
+
+// jitter is client-go's: a retry comes up to this factor later, and still has
+// to fit into the renew deadline.
+const jitter = 1.2
+
+// Validate returns all problems of the group; a group that is switched off has
+// none.
+func (e *Election) Validate() error {
+	if !e.Enabled {
+		return nil
+	}
+	return errors.Join(
+		Check(e.LeaseDuration > e.RenewDeadline, "leader-elect-lease-duration", e.LeaseDuration,
+			"must be longer than --leader-elect-renew-deadline="+e.RenewDeadline.String()),
+		Check(float64(e.RenewDeadline) > jitter*float64(e.RetryPeriod), "leader-elect-renew-deadline", e.RenewDeadline,
+			"must be longer than 1.2 times --leader-elect-retry-period="+e.RetryPeriod.String()),
+		Check(e.LeaseDuration >= time.Second, "leader-elect-lease-duration", e.LeaseDuration, "must be at least 1s"),
+		Check(e.RetryPeriod > 0, "leader-elect-retry-period", e.RetryPeriod, "must be longer than 0"),
+		Check(e.Lock == "leases", "leader-elect-resource-lock", e.Lock, `must be "leases"`),
+		Check(e.Name != "", "leader-elect-resource-name", `""`, "must be the name of a Lease"),
+		Check(e.Namespace != "", "leader-elect-resource-namespace", `""`, "must be the name of a namespace"),
+	)
+}
+
+// Policies says what counts for SizingPolicies. The programs must agree.
+type Policies struct {
+	Foreign bool // annotations of other projects take workloads out, too
+}
+
+// AddFlags binds the group to fs.
+func (p *Policies) AddFlags(fs *pflag.FlagSet) {
+	fs.BoolVar(&p.Foreign, "foreign-annotations", p.Foreign, "Under a SizingPolicy "+strings.Join(fleet.ForeignAnnotations(), ` or `)+
+		` with the value "true" takes a workload out as `+fleet.SkipAnnotation+" does. The same for recommender, updater and admission controller.")
+}
+
+const sharingMinAge = "sharing-min-age"
+
+// AddSharingMinAge binds the flag that updater and admission controller have in common.
+func AddSharingMinAge(fs *pflag.FlagSet, age *time.Duration) {
+	fs.DurationVar(age, sharingMinAge, *age, "Shortest age of a workload whose pods share the headroom of their nodes (spec.sharing of a SizingPolicy): younger ones have too little history of their peaks. The same for updater and admission controller.")
+}
+
+// CheckSharingMinAge returns what is wrong with the value of the flag.
+func CheckSharingMinAge(age time.Duration) error {
+	return Check(age > 0, sharingMinAge, age, "must be longer than 0")
 }

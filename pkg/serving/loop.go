@@ -3,6 +3,7 @@ package serving
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -107,4 +108,90 @@ func Together(ctx context.Context, tasks ...func(context.Context) error) error {
 		}
 	}
 	return first
+}
+
+// Guard turns a panic of do into an error, so that one object does not stop the work on others.
+func Guard(do func() error) (err error) {
+	defer Recover(&err)
+	return do()
+}
+
+// Recover turns a panic into an error. It must be deferred.
+func Recover(err *error) {
+	if cause := recover(); cause != nil {
+		*err = fmt.Errorf("panic: %v\n%s", cause, debug.Stack())
+	}
+}
+
+// reminderInterval is how often a problem that lasts is logged.
+const reminderInterval = 10 * time.Minute
+
+// Reminder says when a problem is worth a line in the log: when it begins, when it is
+// another one, and every ten minutes. The zero Reminder knows of no problem.
+type Reminder struct {
+	problem       string
+	began, logged time.Time
+}
+
+// Due takes the problem that there is now, empty if there is none. It reports whether that is
+// to be logged, an end included, and how long there has been any.
+func (r *Reminder) Due(problem string, now time.Time) (due bool, lasted time.Duration) {
+	if r.problem != "" {
+		lasted = now.Sub(r.began)
+	} else {
+		r.began = now
+	}
+	due = problem != r.problem || problem != "" && now.Sub(r.logged) >= reminderInterval
+	if due {
+		r.logged = now
+	}
+	r.problem = problem
+	return due, lasted
+}
+
+// Throttle limits how often a problem is logged that clients can cause at will: for each cause the
+// first one, then one per second. The zero value is ready for use.
+type Throttle struct {
+	mu     sync.Mutex
+	causes map[string]tally
+}
+
+// tally counts the problems of one cause.
+type tally struct {
+	next      time.Time // when the next one is logged
+	notLogged int       // since the last one that was logged
+}
+
+const logEvery = time.Second
+
+// Admits reports whether a problem is logged, and how many of its cause were not logged since the
+// last one. Causes must be a closed set.
+func (t *Throttle) Admits(cause string, now time.Time) (notLogged int, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.causes == nil {
+		t.causes = map[string]tally{}
+	}
+	last := t.causes[cause]
+	if now.Before(last.next) {
+		last.notLogged++
+		t.causes[cause] = last
+		return 0, false
+	}
+	t.causes[cause] = tally{next: now.Add(logEvery)}
+	return last.notLogged, true
+}
+
+// errorLog logs the messages of the HTTP server, such as failed handshakes.
+type errorLog struct {
+	log      klog.Logger
+	throttle *Throttle
+}
+
+// Write logs one message, unless there are many.
+func (l errorLog) Write(message []byte) (int, error) {
+	if notLogged, ok := l.throttle.Admits("", time.Now()); ok {
+		l.log.V(4).Info("HTTP server", "message", string(message), "notLogged", notLogged)
+	}
+	return len(message), nil
 }

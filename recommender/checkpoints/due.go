@@ -2,13 +2,22 @@ package checkpoints
 
 import (
 	"cmp"
+	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/fairwork"
 	"loadline.dev/loadline/recommender/model"
 	"loadline.dev/loadline/recommender/status"
 )
@@ -190,4 +199,125 @@ func before(a, b *model.VPA) int {
 		cmp.Compare(a.Object.Namespace, b.Object.Namespace),
 		cmp.Compare(a.Object.Name, b.Object.Name),
 	)
+}
+
+// Disposition is what becomes of a checkpoint.
+type Disposition int
+
+// The dispositions.
+const (
+	Keep Disposition = iota
+	Orphan
+	Expired // its VPA lives, but the container has been gone for too long, or was that of another target
+)
+
+// errLate is the error of deletions that are left for the next iteration.
+var errLate = errors.New("time limit reached")
+
+// collectTime is how long an iteration may delete checkpoints.
+const collectTime = 8 * time.Second
+
+// Collect deletes the checkpoints for which disposition is not Keep, in turns of namespaces. One
+// that cannot be deleted does not stop the others. What is left after collectTime or the time of a
+// Save stays for the next time. It returns how many were deleted.
+func (s *Saver) Collect(ctx context.Context, disposition func(*vpav1.VerticalPodAutoscalerCheckpoint) Disposition) (int, error) {
+	stored, err := s.Lister.List(labels.Everything())
+	if err != nil {
+		return 0, fmt.Errorf("list checkpoints: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, min(s.Timeout, collectTime))
+	defer cancel()
+	kept := make(map[name]bool, len(stored))
+	var obsolete []*vpav1.VerticalPodAutoscalerCheckpoint
+	for _, c := range stored {
+		kept[name{c.Namespace, c.Name}] = true
+		if disposition(c) != Keep {
+			obsolete = append(obsolete, c)
+		}
+	}
+	deleted := 0
+	var problems []error
+	left := fairwork.Run(obsolete, 1, (*vpav1.VerticalPodAutoscalerCheckpoint).GetNamespace,
+		func(*vpav1.VerticalPodAutoscalerCheckpoint) bool { return ctx.Err() == nil },
+		func(_ int, c *vpav1.VerticalPodAutoscalerCheckpoint) {
+			err := s.Client.AutoscalingV1().VerticalPodAutoscalerCheckpoints(c.Namespace).Delete(ctx, c.Name,
+				metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &c.UID}})
+			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+				problems = append(problems, fmt.Errorf("delete checkpoint %s/%s: %w", c.Namespace, c.Name, err))
+				return
+			}
+			delete(kept, name{c.Namespace, c.Name})
+			deleted++
+		})
+	s.forget(kept)
+	if len(left) > 0 {
+		problems = append(problems, fmt.Errorf("leave %d checkpoints for the next iteration: %w", len(left), errLate))
+	}
+	return deleted, errors.Join(problems...)
+}
+
+// forget drops what is known of checkpoints that are gone, also of those that
+// went with their namespace.
+func (s *Saver) forget(kept map[name]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.written, func(key name, _ writtenSum) bool { return !kept[key] })
+	maps.DeleteFunc(s.known, func(key name, _ bool) bool { return !kept[key] })
+	s.stored.keep(kept)
+}
+
+// Stale reports whether the last sample of a checkpoint, or its last write where
+// it has no sample, is older than age.
+func Stale(c *vpav1.VerticalPodAutoscalerCheckpoint, age time.Duration, now time.Time) bool {
+	last := c.Status.LastSampleStart.Time
+	if last.IsZero() {
+		last = c.Status.LastUpdateTime.Time
+	}
+	return !last.IsZero() && now.Sub(last) >= age
+}
+
+const (
+	// maxNamespaceBytes is the limit of the checkpoints of a namespace in etcd, which has 2 GiB by
+	// default. It is room for about 10,000 containers.
+	maxNamespaceBytes = 32 << 20
+	// maxPodBytes is the limit for each running pod, if all together exceed maxNamespaceBytes.
+	maxPodBytes = 16 << 10
+	// maxRewriteBytes is the size up to which a stored checkpoint is rewritten in a full namespace.
+	maxRewriteBytes = 16 << 10
+	// assumedSize is the size of a checkpoint that this process has not written.
+	assumedSize = 3 * checkpoint.MetadataSize
+)
+
+// space is the size of the checkpoints of each namespace.
+type space struct {
+	sizes  map[name]int
+	totals map[string]int // by namespace
+}
+
+func newSpace() space { return space{map[name]int{}, map[string]int{}} }
+
+// reserve accounts for a write and returns true, unless the checkpoint grows beyond the limit of
+// its namespace.
+func (s *space) reserve(key name, size, limit int, stored bool) bool {
+	more := size - s.sizes[key]
+	if more > 0 && s.totals[key.namespace]+more > limit && (!stored || size > maxRewriteBytes) {
+		return false
+	}
+	s.sizes[key] = size
+	s.totals[key.namespace] += more
+	return true
+}
+
+// keep accounts for exactly the checkpoints that are stored.
+func (s *space) keep(stored map[name]bool) {
+	sizes := s.sizes
+	*s = newSpace()
+	for key := range stored {
+		size, known := sizes[key]
+		if !known {
+			size = assumedSize
+		}
+		s.sizes[key] = size
+		s.totals[key.namespace] += size
+	}
 }

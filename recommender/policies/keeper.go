@@ -19,6 +19,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -28,6 +29,8 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/reason"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	vpalisters "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
@@ -213,3 +216,60 @@ func (k *Keeper) describe(w *workload) fleet.Workload {
 
 // mine reports whether this recommender makes the VPAs of a policy.
 func (k *Keeper) mine(p *fleet.Policy) bool { return p.Recommender == k.Name }
+
+// Follow gives the VPAs of a model what the policies say about their recommendations. As long
+// as it is not known which policy is responsible, that stays as it was.
+func Follow(policies *sizing.Policies, m *model.Model) {
+	for _, v := range m.VPAs() {
+		d := policies.For(v.Object)
+		if d.Reason == reason.PolicyUnknown || d.Policy != nil && d.Policy.Unusable != "" {
+			continue
+		}
+		var s model.Sizing
+		if d.Policy != nil {
+			s.Policy, s.Recipe = d.Policy.Name, d.Policy.Recipe
+			s.OnlyRecipe = d.RestrictsUserVPAs() && v.Object.Annotations[recipe.Annotation] != ""
+			// The recommendation of a VPA that a person wrote is never taken away.
+			s.Observe = d.Mode == fleet.Observe && convert.MadeForPolicy(v.Object)
+		}
+		v.Sizing = s
+	}
+}
+
+// Metrics are those of a Keeper.
+type Metrics struct {
+	VPAs      *prometheus.CounterVec // made VPAs by what was done with them
+	Workloads *prometheus.GaugeVec   // by policy, mode and phase
+	Degraded  *prometheus.GaugeVec   // workloads by policy
+	Cores     *prometheus.GaugeVec   // that would be saved, by policy
+	Bytes     *prometheus.GaugeVec   // that would be saved, by policy
+}
+
+// NewMetrics registers the metrics.
+func NewMetrics(registry prometheus.Registerer) *Metrics {
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, append([]string{"policy"}, labels...))
+	}
+	m := &Metrics{
+		VPAs: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "loadline_recommender_made_vpas_total",
+			Help: "VPAs made for SizingPolicies, by what was done with them: made, changed, removed, refused, error.",
+		}, []string{"result"}),
+		Workloads: gauge("loadline_policy_workloads",
+			"Workloads that a SizingPolicy is responsible for, by the mode that counts for them and the phase of their rollout.", "mode", "phase"),
+		Degraded: gauge("loadline_policy_degraded", "Workloads of a SizingPolicy whose changes were taken back repeatedly."),
+		Cores: gauge("loadline_policy_saved_cores",
+			"CPU that the running pods of a SizingPolicy would request less than now with what is recommended, over the containers that need less."),
+		Bytes: gauge("loadline_policy_saved_bytes",
+			"Memory that the running pods of a SizingPolicy would request less than now with what is recommended, over the containers that need less."),
+	}
+	registry.MustRegister(m.VPAs, m.Workloads, m.Degraded, m.Cores, m.Bytes)
+	return m
+}
+
+// forget takes away what is said of policies, before all of it is said anew.
+func (m *Metrics) forget() {
+	for _, g := range [...]*prometheus.GaugeVec{m.Workloads, m.Degraded, m.Cores, m.Bytes} {
+		g.Reset()
+	}
+}

@@ -1,12 +1,18 @@
 package recommend
 
 import (
+	"strings"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/recommender/model"
 )
 
 // OutputLimits are what the flags make of every recommendation before it is published.
@@ -69,4 +75,114 @@ func wholeCores(c vpav1.RecommendedContainerResources) vpav1.RecommendedContaine
 		*list = rounded
 	}
 	return c
+}
+
+// CountLimited publishes the number of VPAs that a limit affects, by limit.
+func CountLimited(gauge *prometheus.GaugeVec, vpas []*model.VPA) {
+	counts := map[string]int{"containers": 0, "vpas": 0, "status_bytes": 0, "namespace_bytes": 0}
+	for _, v := range vpas {
+		if v.OmittedMessage() != "" {
+			counts["containers"]++
+		}
+		if v.Outranked() {
+			counts["vpas"]++
+		}
+		if v.Published.TooLarge {
+			counts["status_bytes"]++
+		}
+		if client.VPARefused(v.Object) {
+			counts["namespace_bytes"]++
+		}
+	}
+	for limit, n := range counts {
+		gauge.WithLabelValues(limit).Set(float64(n))
+	}
+}
+
+// CountRising publishes the number of VPAs of which a container uses more memory from day to day.
+func CountRising(gauge prometheus.Gauge, vpas []*model.VPA) {
+	n := 0
+	for _, v := range vpas {
+		if v.Published.Rising {
+			n++
+		}
+	}
+	gauge.Set(float64(n))
+}
+
+// CountByHistory publishes the number of VPAs with a recommendation by the history behind
+// it. The label of gauge is history: a step without blanks, such as "1day".
+func CountByHistory(gauge *prometheus.GaugeVec, vpas []*model.VPA) {
+	var counts [len(convert.HistorySteps)]int
+	for _, v := range vpas {
+		if v.Published.HistoryStep > 0 && v.Published.Recommended {
+			counts[v.Published.HistoryStep-1]++
+		}
+	}
+	for step, n := range counts {
+		gauge.WithLabelValues(strings.ReplaceAll(convert.HistorySteps[step].Name, " ", "")).Set(float64(n))
+	}
+}
+
+// LoadingGauge is the state of history that is loaded from elsewhere, perhaps while
+// the recommender works already. Complete is safe for concurrent use. The zero value
+// is of use only in tests: nothing is loaded, and all is complete.
+type LoadingGauge struct {
+	loading atomic.Bool
+	total   int
+
+	ratio, complete, pending prometheus.Gauge
+}
+
+// NewLoadingGauge returns one that is complete until Begin, and registers its metrics.
+func NewLoadingGauge(registry prometheus.Registerer) *LoadingGauge {
+	l := &LoadingGauge{
+		ratio: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "loadline_recommender_history_progress_ratio",
+			Help: "How much of the history from before the start is loaded, from 0 to 1.",
+		}),
+		complete: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "loadline_recommender_history_complete",
+			Help: "1 when all history from before the start is loaded, or none is to be. 0 also while Prometheus has no usage at all, until a day was seen live. While it is 0 no published target is lowered.",
+		}),
+		pending: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "loadline_recommender_history_pending_vpas",
+			Help: "VPAs that wait for history from Prometheus after the load at the start: new VPAs, VPAs with a new recipe, and VPAs with new containers.",
+		}),
+	}
+	registry.MustRegister(l.ratio, l.complete, l.pending)
+	l.set(false, 1)
+	return l
+}
+
+// Begin says that history is going to be loaded, in total parts of about equal
+// work; from now on it is not complete.
+func (l *LoadingGauge) Begin(total int) {
+	l.total = total
+	l.Loaded(0)
+}
+
+// Loaded says that so many parts are loaded, and all others are still to come.
+func (l *LoadingGauge) Loaded(parts int) { l.set(true, float64(parts)/float64(max(l.total, 1))) }
+
+// Done says that all history is loaded. One that failed for good is not done: it
+// stays incomplete.
+func (l *LoadingGauge) Done() { l.set(false, 1) }
+
+// Pending sets the number of VPAs that wait for history after the load at the start.
+func (l *LoadingGauge) Pending(vpas int) {
+	if l.pending != nil {
+		l.pending.Set(float64(vpas))
+	}
+}
+
+// Complete reports whether all history is loaded.
+func (l *LoadingGauge) Complete() bool { return !l.loading.Load() }
+
+func (l *LoadingGauge) set(loading bool, ratio float64) {
+	l.loading.Store(loading)
+	if l.ratio != nil {
+		l.ratio.Set(min(ratio, 1))
+		l.complete.Set(map[bool]float64{false: 1}[loading])
+	}
 }

@@ -1,18 +1,26 @@
 package recommend
 
 import (
+	"fmt"
 	"iter"
+	"maps"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/recommender/model"
+	"loadline.dev/loadline/recommender/status"
 )
 
 // CPULimit returns the limit in millicores that is in force in a container of a
@@ -160,4 +168,164 @@ func (p Pods) InForce(v *model.VPA, container string) resources.List {
 		}
 	}
 	return current
+}
+
+// Where memory limits do not follow the requests, the upper bound of memory is what a limit
+// protects, and no bound: it is published, held and saved like a target.
+
+// asSeparate returns what was published in the meaning that it has now. Where limits followed
+// the requests, they protected the target; where they do again, what they protected is the target.
+func asSeparate(before status.Recommended, was, is bool) status.Recommended {
+	if was == is {
+		return before
+	}
+	if is {
+		before.UpperBound = withMemory(before.UpperBound, before.Target)
+		return before
+	}
+	before.Target = withMemory(before.Target, before.UpperBound)
+	before.UncappedTarget = before.Target
+	return before
+}
+
+// heldApart returns what was published with the larger amounts of memory of that and of what is
+// recommended now, in case memory is held: a kill raises what a limit protects also while the
+// request would be lower.
+func heldApart(before, now status.Recommended, doubted bool) status.Recommended {
+	if !doubted {
+		return before
+	}
+	before.Target = withMoreMemory(before.Target, now.Target)
+	before.LowerBound = withMoreMemory(before.LowerBound, now.LowerBound)
+	before.UpperBound = withMoreMemory(before.UpperBound, now.UpperBound)
+	before.UncappedTarget = withMoreMemory(before.UncappedTarget, now.UncappedTarget)
+	return before
+}
+
+// withMemory returns a list with the memory of another, if that has some.
+func withMemory(list, from corev1.ResourceList) corev1.ResourceList {
+	q, found := from[corev1.ResourceMemory]
+	if !found {
+		return list
+	}
+	return put(list, q)
+}
+
+// withMoreMemory returns a list with the memory of another, if both have some and that is more.
+func withMoreMemory(list, from corev1.ResourceList) corev1.ResourceList {
+	q, found := from[corev1.ResourceMemory]
+	if has, some := list[corev1.ResourceMemory]; !found || !some || q.Cmp(has) <= 0 {
+		return list
+	}
+	return put(list, q)
+}
+
+// put leaves the list as it is: it may be that of an object in a cache.
+func put(list corev1.ResourceList, memory resource.Quantity) corev1.ResourceList {
+	list = maps.Clone(list)
+	if list == nil {
+		list = corev1.ResourceList{}
+	}
+	list[corev1.ResourceMemory] = memory
+	return list
+}
+
+// separateMessage says what the bounds mean, and which requests stay with their limits. It
+// does not change while that does not.
+func separateMessage(v *model.VPA, recommended []status.Recommended) string {
+	var equal []string
+	for _, c := range recommended {
+		t := v.Sketches[c.ContainerName]
+		if t == nil {
+			continue
+		}
+		if ratio, some := t.LimitRatio.Ratio(); some && ratio <= 1 {
+			equal = append(equal, c.ContainerName)
+		}
+	}
+	message := "memory requests follow use; a memory limit is the upper bound x declared limit / declared request"
+	if len(equal) > 0 {
+		message += fmt.Sprintf("; the request stays with the limit, which equals it, of: %s", strings.Join(equal, ", "))
+	}
+	return message
+}
+
+// Nodes holds the capacity of nodes, which bounds what containers can use. It is a
+// cache.ResourceEventHandler for an informer of nodes, and safe for concurrent use.
+type Nodes struct {
+	pods listers.PodLister
+
+	mu       sync.RWMutex
+	capacity map[string]resources.List // by name
+	largest  resources.List            // by kind, of all nodes since the start
+}
+
+// NewNodes returns Nodes that know none yet.
+func NewNodes(pods listers.PodLister) *Nodes {
+	return &Nodes{pods: pods, capacity: map[string]resources.List{}}
+}
+
+// Ceiling returns the most that a container can use of a kind: the capacity of the node of its
+// pod. Where that is not known it is the largest capacity of any node or, without nodes, the end
+// of the histogram (usage.MaxOn).
+func (n *Nodes) Ceiling(c usage.ContainerKey, k resources.Kind) resources.Amount {
+	name := client.NodeOf(n.pods, c.Namespace, c.Pod)
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	most := n.capacity[name].Value(k)
+	if most <= 0 {
+		most = n.largest.Value(k)
+	}
+	return usage.MaxOn(k, most)
+}
+
+// PastNodes are the unknown nodes of the past, which may have been larger than all nodes of today.
+type PastNodes struct{}
+
+// Ceiling returns the most that a container can have used of a kind at any time.
+func (PastNodes) Ceiling(_ usage.ContainerKey, k resources.Kind) resources.Amount {
+	return usage.MaxOn(k, 0)
+}
+
+// cachedNode is what the cache holds of a node. A corev1.Node takes 1 KiB before anything is in it.
+type cachedNode struct {
+	metav1.ObjectMeta
+
+	capacity resources.List // CPU and memory
+}
+
+// OnAdd takes a node.
+func (n *Nodes) OnAdd(object any, _ bool) {
+	node, ok := object.(*cachedNode)
+	if !ok {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.capacity[node.Name] = node.capacity
+	for k := range resources.Kind(resources.Kinds) {
+		n.largest = n.largest.With(k, max(n.largest.Value(k), node.capacity.Value(k)))
+	}
+}
+
+// OnUpdate takes the new state of a node.
+func (n *Nodes) OnUpdate(_, newer any) { n.OnAdd(newer, false) }
+
+// OnDelete forgets a node. Its pods are gone, too.
+func (n *Nodes) OnDelete(object any) {
+	if name, err := cache.DeletionHandlingObjectToName(object); err == nil {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		delete(n.capacity, name.Name)
+	}
+}
+
+// TrimNode is a cache.TransformFunc that keeps the CPU and memory of a node.
+func TrimNode(object any) (any, error) {
+	node, ok := object.(*corev1.Node)
+	if !ok {
+		return object, nil
+	}
+	meta := metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion}
+	return &cachedNode{meta, convert.Resources(node.Status.Capacity)}, nil
 }

@@ -1,22 +1,31 @@
 package actuate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 
+	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/updater/snapshot"
 )
 
 // controller is the owner of a pod as the API server has it now.
@@ -163,4 +172,263 @@ func customController(ctx context.Context, targets *target.Resolver, change Chan
 		}
 	}
 	return found, nil
+}
+
+// usesOlderTemplate reports whether the controller creates the replacement of a pod from an older template
+// than the one in its spec.
+func (c *controller) usesOlderTemplate(pod *corev1.Pod) bool {
+	revision := pod.Labels[appsv1.ControllerRevisionHashLabelKey]
+	if c.partition == 0 || revision == "" || revision == c.revision {
+		return false
+	}
+	ordinal, err := strconv.Atoi(pod.Name[strings.LastIndexByte(pod.Name, '-')+1:])
+	return err == nil && ordinal < c.partition
+}
+
+// changedPart returns a part of the template of an unversioned controller that has changed since a pod was
+// created, or an empty string. The replacement has passed admission, so a part that admission adds to every
+// pod is not a change. Nil: no dry run has returned it.
+func (c *controller) changedPart(evicted, replacement *corev1.Pod) string {
+	if !c.unversioned {
+		return ""
+	}
+	if replacement == nil {
+		replacement = templated(evicted, c.template)
+	}
+	for _, part := range []struct {
+		name               string
+		current, templated map[string]string
+	}{
+		{name: "label", current: evicted.Labels, templated: c.template.Labels},
+		{name: "annotation", current: evicted.Annotations, templated: c.template.Annotations},
+	} {
+		for _, key := range slices.Sorted(maps.Keys(part.templated)) {
+			if part.current[key] != part.templated[key] && !writtenByUs(key) {
+				return part.name + " " + key
+			}
+		}
+	}
+	current, next, spec := &evicted.Spec, &replacement.Spec, &c.template.Spec
+	if current.ServiceAccountName != next.ServiceAccountName {
+		return "serviceAccountName"
+	}
+	if name := changedContainer(spec.InitContainers, current.InitContainers, next.InitContainers); name != "" {
+		return name
+	}
+	if name := changedContainer(spec.Containers, current.Containers, next.Containers); name != "" {
+		return name
+	}
+	for _, v := range spec.Volumes {
+		sameName := func(other corev1.Volume) bool { return other.Name == v.Name }
+		i, j := slices.IndexFunc(current.Volumes, sameName), slices.IndexFunc(next.Volumes, sameName)
+		if i < 0 || j >= 0 && !equality.Semantic.DeepEqual(current.Volumes[i], next.Volumes[j]) {
+			return "volume " + v.Name
+		}
+	}
+	return ""
+}
+
+// changedContainer returns the first container of a template that differs between a pod and its replacement
+// in a field other than resources, or the first container that only the pod has. Containers that only
+// admission adds may differ.
+func changedContainer(template, current, next []corev1.Container) string {
+	find := func(all []corev1.Container, name string) int {
+		return slices.IndexFunc(all, func(c corev1.Container) bool { return c.Name == name })
+	}
+	for i := range template {
+		name := template[i].Name
+		from, to := find(current, name), find(next, name)
+		switch {
+		case from < 0:
+			return "container " + name
+		case to < 0: // removed by admission
+		case current[from].Image != next[to].Image:
+			return "image of container " + name
+		case !equality.Semantic.DeepEqual(withoutResources(current[from]), withoutResources(next[to])):
+			return "container " + name
+		}
+	}
+	for i := range current {
+		if find(next, current[i].Name) < 0 {
+			return "container " + current[i].Name
+		}
+	}
+	return ""
+}
+
+// templated returns a pod with the fields that a template sets now. It stands for a replacement that no dry
+// run has returned, so fields that admission sets stay as they are.
+func templated(pod *corev1.Pod, template *corev1.PodTemplateSpec) *corev1.Pod {
+	pod = pod.DeepCopy()
+	pod.Spec.InitContainers = templatedContainers(pod.Spec.InitContainers, template.Spec.InitContainers)
+	pod.Spec.Containers = templatedContainers(pod.Spec.Containers, template.Spec.Containers)
+	pod.Spec.ServiceAccountName = cmp.Or(template.Spec.ServiceAccountName, pod.Spec.ServiceAccountName)
+	for _, v := range template.Spec.Volumes {
+		pod.Spec.Volumes = slices.DeleteFunc(pod.Spec.Volumes, func(other corev1.Volume) bool { return other.Name == v.Name })
+		pod.Spec.Volumes = append(pod.Spec.Volumes, v)
+	}
+	return pod
+}
+
+func templatedContainers(pod, template []corev1.Container) []corev1.Container {
+	for i := range template {
+		t := &template[i]
+		at := slices.IndexFunc(pod, func(c corev1.Container) bool { return c.Name == t.Name })
+		if at < 0 {
+			pod = append(pod, *t)
+			continue
+		}
+		c := &pod[at]
+		if path.Base(c.Image) != path.Base(t.Image) { // admission may name another registry
+			c.Image = t.Image
+		}
+		if len(t.Command)+len(t.Args) > 0 {
+			c.Command, c.Args = t.Command, t.Args
+		}
+		for _, e := range t.Env {
+			if old := slices.IndexFunc(c.Env, func(other corev1.EnvVar) bool { return other.Name == e.Name }); old >= 0 {
+				c.Env[old] = e
+			} else {
+				c.Env = append(c.Env, e)
+			}
+		}
+	}
+	return pod
+}
+
+// withoutResources returns a container without the parts that a resize changes or that the API server
+// adds to each pod.
+func withoutResources(c corev1.Container) corev1.Container {
+	c.Resources, c.ResizePolicy = corev1.ResourceRequirements{}, nil
+	c.VolumeMounts = slices.DeleteFunc(slices.Clone(c.VolumeMounts), func(m corev1.VolumeMount) bool { return isTokenVolume(m.Name) })
+	return c
+}
+
+// isTokenVolume reports whether a volume holds the service account token. Its name is random.
+func isTokenVolume(volume string) bool { return strings.HasPrefix(volume, "kube-api-access-") }
+
+// perPodLabels are the labels that controllers add to the ones of their template.
+var perPodLabels = []string{
+	appsv1.StatefulSetPodNameLabel, appsv1.PodIndexLabel, appsv1.ControllerRevisionHashLabelKey, "pod-template-generation",
+	batchv1.JobCompletionIndexAnnotation,
+}
+
+// replacement returns the pod that a controller creates in place of an evicted one. It is built from
+// the pod template, or from the evicted pod where the template is not readable or another revision.
+//
+// The name is always generated: a StatefulSet reuses the name of the evicted pod, which still exists.
+// The owner reference does not block the deletion of the owner, because the updater lacks the
+// permission on finalizers that some clusters require for that.
+func replacement(c *controller, evicted *corev1.Pod) *corev1.Pod {
+	var pod *corev1.Pod
+	if c.template == nil || c.usesOlderTemplate(evicted) {
+		pod = recreated(evicted)
+	} else {
+		pod = fromTemplate(c, evicted)
+	}
+	pod.Namespace, pod.GenerateName = evicted.Namespace, generateName(c.ref.Name)
+	ref := c.ref
+	if live := metav1.GetControllerOf(evicted); live != nil { // the reference of a cached pod is incomplete
+		ref = *live
+	}
+	ref.BlockOwnerDeletion = nil
+	pod.OwnerReferences = []metav1.OwnerReference{ref}
+	for name := range pod.Annotations {
+		if writtenByUs(name) {
+			delete(pod.Annotations, name)
+		}
+	}
+	return pod
+}
+
+// maxGenerateName is the longest prefix that the API server does not cut.
+const maxGenerateName = 253 - 5
+
+func generateName(owner string) string {
+	if name := owner + "-"; len(name) <= maxGenerateName {
+		return name
+	}
+	return owner[:maxGenerateName]
+}
+
+// writtenByUs reports whether the webhook or the updater writes an annotation of a pod.
+func writtenByUs(annotation string) bool {
+	switch annotation {
+	case convert.UpdatesAnnotation, convert.ObservedAnnotation, convert.ResizedAnnotation, convert.RestartAnnotation, convert.PauseAnnotation:
+		return true
+	}
+	return strings.HasPrefix(annotation, convert.BoostAnnotationPrefix) || slices.Contains(convert.ForeignAnnotations, annotation)
+}
+
+// fromTemplate returns a pod of a template, with the parts that its controller adds for each pod.
+func fromTemplate(c *controller, evicted *corev1.Pod) *corev1.Pod {
+	template := c.template.DeepCopy()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Labels: template.Labels, Annotations: template.Annotations, Finalizers: template.Finalizers},
+		Spec:       template.Spec,
+	}
+	for _, name := range perPodLabels {
+		if value, there := evicted.Labels[name]; there {
+			metav1.SetMetaDataLabel(&pod.ObjectMeta, name, value)
+		}
+	}
+	if index, there := evicted.Annotations[batchv1.JobCompletionIndexAnnotation]; there {
+		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, batchv1.JobCompletionIndexAnnotation, index)
+	}
+	for _, name := range c.claims {
+		volume := slices.IndexFunc(evicted.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == name })
+		if volume < 0 {
+			continue
+		}
+		pod.Spec.Volumes = slices.DeleteFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == name })
+		pod.Spec.Volumes = append(pod.Spec.Volumes, *evicted.Spec.Volumes[volume].DeepCopy())
+	}
+	if evicted.Spec.Hostname != "" {
+		pod.Spec.Hostname, pod.Spec.Subdomain = evicted.Spec.Hostname, evicted.Spec.Subdomain
+	}
+	if c.daemon {
+		live := evicted.DeepCopy()
+		pod.Spec.Affinity, pod.Spec.Tolerations = live.Spec.Affinity, live.Spec.Tolerations
+	}
+	return pod
+}
+
+// recreated returns a pod as it was created, without the fields that the API server, the scheduler
+// and the kubelet have set since and that a new pod must not have.
+func recreated(evicted *corev1.Pod) *corev1.Pod {
+	live := evicted.DeepCopy()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: live.Labels, Annotations: live.Annotations}, Spec: live.Spec}
+	pod.Spec.NodeName, pod.Spec.EphemeralContainers, pod.Spec.SchedulingGates = "", nil, nil
+	// Admission derives these again and refuses values that it does not derive.
+	pod.Spec.Priority, pod.Spec.PreemptionPolicy = nil, nil
+	if pod.Spec.RuntimeClassName != nil {
+		pod.Spec.Overhead = nil
+	}
+	return pod
+}
+
+// withSizes returns a pod with the resources that the webhook would set.
+func withSizes(pod *corev1.Pod, vpa snapshot.VPA) *corev1.Pod {
+	if vpa.Object == nil || convert.SizedAsWhole(pod) {
+		return pod
+	}
+	pod = pod.DeepCopy()
+	core, printer := vpa.Pod(pod), convert.NewPrinter(vpa.Object, *vpa.Ranges)
+	for _, f := range core.Targets() {
+		at := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == f.Name })
+		resources := &pod.Spec.Containers[at].Resources
+		sizes := printer.Sizes(f, *resources)
+		resources.Requests, resources.Limits = merged(resources.Requests, sizes.Requests), merged(resources.Limits, sizes.Limits)
+	}
+	return pod
+}
+
+func merged(list, changes corev1.ResourceList) corev1.ResourceList {
+	if list == nil && len(changes) > 0 {
+		list = corev1.ResourceList{}
+	}
+	for name, quantity := range changes {
+		list[name] = quantity
+	}
+	return list
 }

@@ -229,28 +229,6 @@ func (w *run) guarded(ctx context.Context, c Change) reason.Reason {
 	return why
 }
 
-// recordBackoffs writes back-offs on pods, which survive a restart. Without time left it continues only as long as the API
-// server accepts them: the lease waits.
-func (w *run) recordBackoffs(ctx context.Context) {
-	for _, one := range w.Backoffs {
-		pod := snapshot.CurrentPod(w.Pods, one.Subject)
-		if pod == nil {
-			continue
-		}
-		goesOn := w.inTurn(ctx, one.Subject, false, func(ctx context.Context) bool {
-			err := w.Executor.RecordBackoff(ctx, pod, one.Backoff)
-			if err == nil || Gone(err) || client.IsWriteLimited(err) { // a later iteration writes it
-				return true
-			}
-			klog.FromContext(ctx).Error(err, "Failed to write a back-off on a pod, a restart forgets it", "pod", klog.KRef(one.Namespace, one.Pod), "vpa", one.VPA)
-			return ctx.Err() == nil
-		})
-		if !goesOn {
-			return
-		}
-	}
-}
-
 // change makes a change that its policy and rollout still allow.
 func (w *run) change(ctx context.Context, c Change) reason.Reason {
 	switch {
@@ -409,4 +387,61 @@ func (w *run) evict(ctx context.Context, c Change) reason.Reason {
 	}
 	w.attempted(c, OutcomeRefused)
 	return reason.EvictionRefused
+}
+
+// byStage splits actions by the time when they run: recommendations joined with a reverted share, reverted shares,
+// all other recommendations, all other shares. A share that is part of a recommendation is also listed by itself, in
+// case the recommendation is not carried out.
+func byStage(actions []disruption.Action) (joined, reverts, others, shares []disruption.Action) {
+	for _, a := range actions {
+		share := a.Share
+		switch {
+		case a.SharesOnly():
+			share = &a
+		case a.Stage == disruption.StageRevert:
+			joined = append(joined, a)
+		default:
+			others = append(others, a)
+		}
+		switch {
+		case share == nil:
+		case share.Stage == disruption.StageRevert:
+			reverts = append(reverts, *share)
+		default:
+			shares = append(shares, *share)
+		}
+	}
+	slices.SortStableFunc(shares, func(a, b disruption.Action) int { return cmp.Compare(a.Stage, b.Stage) })
+	return joined, reverts, others, shares
+}
+
+// moveShares resizes pods to their shares.
+func (w *run) moveShares(ctx context.Context, actions []disruption.Action) {
+	for i, a := range actions {
+		if !w.inTurn(ctx, a.Subject, false, func(ctx context.Context) bool { return w.moveShare(ctx, a) }) {
+			klog.FromContext(ctx).V(1).Info("Ending iteration: rate limit or time allow no further share", "left", len(actions)-i)
+			for _, left := range actions[i+1:] {
+				if !w.resized[left.UID] {
+					w.skip(left.Subject, reason.RateLimited)
+				}
+			}
+			return
+		}
+	}
+}
+
+// moveShare resizes a pod to its share, and reports whether the run continues.
+func (w *run) moveShare(ctx context.Context, a disruption.Action) bool {
+	if w.resized[a.UID] {
+		return true // it was written with another change
+	}
+	c := Change{Action: a, Autoscaler: w.vpa(a.Subject), Mark: w.marks[a.UID]}
+	if c.Target = snapshot.CurrentPod(w.Pods, a.Subject); c.Target == nil {
+		return true // it is gone
+	}
+	why := w.guarded(ctx, c)
+	if why != "" {
+		w.skip(a.Subject, why)
+	}
+	return why != reason.RateLimited
 }

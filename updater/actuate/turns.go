@@ -6,9 +6,12 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/klog/v2"
+
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/fairwork"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/snapshot"
 )
 
@@ -116,4 +119,74 @@ func with[V any](m map[string]V, key string, value V) map[string]V {
 	}
 	m[key] = value
 	return m
+}
+
+// recordBackoffs writes back-offs on pods, which survive a restart. Without time left it continues only as long as the API
+// server accepts them: the lease waits.
+func (w *run) recordBackoffs(ctx context.Context) {
+	for _, one := range w.Backoffs {
+		pod := snapshot.CurrentPod(w.Pods, one.Subject)
+		if pod == nil {
+			continue
+		}
+		goesOn := w.inTurn(ctx, one.Subject, false, func(ctx context.Context) bool {
+			err := w.Executor.RecordBackoff(ctx, pod, one.Backoff)
+			if err == nil || Gone(err) || client.IsWriteLimited(err) { // a later iteration writes it
+				return true
+			}
+			klog.FromContext(ctx).Error(err, "Failed to write a back-off on a pod, a restart forgets it", "pod", klog.KRef(one.Namespace, one.Pod), "vpa", one.VPA)
+			return ctx.Err() == nil
+		})
+		if !goesOn {
+			return
+		}
+	}
+}
+
+// markShares writes marks that do not wait for a change of their pods.
+func (w *run) markShares(ctx context.Context) {
+	for _, m := range w.Shares.Marks {
+		pod := snapshot.CurrentPod(w.Pods, m.Of)
+		if pod == nil {
+			continue // it is gone
+		}
+		goesOn := w.inTurn(ctx, m.Of, false, func(ctx context.Context) bool {
+			if ctx.Err() != nil {
+				return false
+			}
+			if err := w.Executor.MarkShare(ctx, pod, m.Mark); Gone(err) {
+				return true
+			} else if err != nil {
+				klog.FromContext(ctx).Error(err, "Failed to write the share of a pod, trying again in the next iteration", "pod", klog.KObj(pod))
+			} else {
+				delete(w.marks, m.Of.UID)
+			}
+			return true
+		})
+		if !goesOn {
+			return
+		}
+	}
+}
+
+// endShares removes the mark of pods that have reached their peak.
+func (w *run) endShares(ctx context.Context) {
+	for _, one := range w.Shares.Ended {
+		pod := snapshot.CurrentPod(w.Pods, one)
+		if pod == nil {
+			continue
+		}
+		goesOn := w.inTurn(ctx, one, false, func(ctx context.Context) bool {
+			if ctx.Err() != nil {
+				return false
+			}
+			if err := w.Executor.RemoveShare(ctx, pod); err != nil && !client.IsWriteLimited(err) {
+				klog.FromContext(ctx).Error(err, "Failed to remove the share of a pod, trying again in the next iteration", "pod", klog.KObj(pod))
+			}
+			return true
+		})
+		if !goesOn {
+			return
+		}
+	}
 }

@@ -12,9 +12,26 @@ package nodeload
 
 import (
 	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/serving"
 )
 
 // Node is what Decide looks at.
@@ -171,4 +188,164 @@ func moreOverloaded(a, b *Node) int {
 func share(part float64, nodes int) int {
 	const exact = 1e-9
 	return int(math.Floor(part*float64(nodes) + exact))
+}
+
+// Clear takes the taint off all nodes, for the mode Off. It looks once, and again every minute
+// until a look finds none or ctx ends. Where nodes may not be listed it does nothing.
+func Clear(ctx context.Context, kube kubernetes.Interface) {
+	ctx, done := context.WithCancel(ctx)
+	defer done()
+	var reminder serving.Reminder
+	every(ctx, time.Minute, func(ctx context.Context, now time.Time) {
+		nodes, err := tainted(ctx, kube)
+		if apierrors.IsForbidden(err) {
+			klog.FromContext(ctx).V(1).Info("It is not known whether nodes have the taint "+TaintKey+" of before", "reason", err)
+			done()
+			return
+		}
+		for _, n := range nodes {
+			failed := write(ctx, kube, n, false)
+			if failed == nil {
+				klog.FromContext(ctx).Info("Node takes new pods again: --node-load-taint is off", "node", n.Name)
+			}
+			err = errors.Join(err, failed)
+		}
+		if ctx.Err() == nil || err == nil {
+			remind(ctx, &reminder, now, err, "Nodes may still have the taint "+TaintKey+", which --node-load-taint=off takes off", "No node has the taint "+TaintKey+" any more")
+		}
+		if err == nil {
+			done()
+		}
+	})
+}
+
+// pageSize is how many nodes are listed at once.
+const pageSize = 500
+
+// tainted lists the nodes with the taint, in pages.
+func tainted(ctx context.Context, kube kubernetes.Interface) (found []*corev1.Node, _ error) {
+	for o := (metav1.ListOptions{Limit: pageSize}); ; {
+		page, err := kube.CoreV1().Nodes().List(ctx, o)
+		if err != nil {
+			return nil, fmt.Errorf("list nodes: %w", err)
+		}
+		for i := range page.Items {
+			if Tainted(&page.Items[i]) {
+				found = append(found, page.Items[i].DeepCopy()) // not to keep the whole page
+			}
+		}
+		if o.Continue = page.Continue; o.Continue == "" {
+			return found, nil
+		}
+	}
+}
+
+// Values of --node-load-taint.
+const (
+	Off    = "off"     // taints of before are taken off
+	DryRun = "dry-run" // what On would do is logged and counted
+	On     = "on"
+)
+
+// Bounds of Config.Interval: Prometheus is not to be busy with it, and no node is to have the taint
+// for long without reason.
+const (
+	shortest = time.Second
+	longest  = 10 * time.Minute
+)
+
+// Config says whether overloaded nodes get a taint, and which nodes are overloaded.
+type Config struct {
+	Limits
+
+	Mode     string        // Off, DryRun or On
+	Metric   string        // name or PromQL expression of load1 by node
+	Label    string        // of its series: names the node
+	Interval time.Duration // between two rounds, and the longest that one may take
+}
+
+// DefaultConfig returns the metric of node_exporter with the label that every scrape sets.
+func DefaultConfig() Config {
+	return Config{Mode: Off, Metric: "node_load1", Label: "instance", Interval: time.Minute, Limits: Limits{Threshold: 1, Most: 0.3}}
+}
+
+// AddFlags binds the group to fs.
+func (c *Config) AddFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&c.Mode, "node-load-taint", c.Mode, "Whether overloaded nodes get the taint "+TaintKey+"=true:NoSchedule: off, which takes such taints off at the start; dry-run, which writes nothing and says in log and metrics what on would do; on, which needs the permission of deploy/node-load. The last two need --prometheus-address.")
+	fs.StringVar(&c.Metric, "node-load-metric", c.Metric, "Metric, or PromQL expression, with the load of a node over one minute: how many tasks run or wait. It must leave out series that others than the exporter write, as node_load1{job=\"node-exporter\"} does.")
+	fs.StringVar(&c.Label, "node-load-label", c.Label, "Label of the series of --node-load-metric that names the node: by its name or one of its addresses, with a port or without.")
+	fs.DurationVar(&c.Interval, "node-load-interval", c.Interval, "How often Prometheus is asked for the load of nodes. An overloaded node gets the taint, and one that is not any more loses it, by so much later.")
+	fs.Float64Var(&c.Threshold, "node-load-threshold", c.Threshold, "Load for each CPU of the node's capacity above which a node is overloaded, if it stayed above it for two minutes.")
+	fs.Float64Var(&c.Most, "node-load-most", c.Most, "Largest share of the nodes that are ready and not cordoned that has the taint at once, rounded down to whole nodes. More than 0, less than 1.")
+}
+
+// Validate returns all problems joined. Prometheus is the address of the one that is asked;
+// empty: there is none.
+func (c *Config) Validate(prometheus string) error {
+	return errors.Join(
+		flags.Check(slices.Contains([]string{Off, DryRun, On}, c.Mode), "node-load-taint", c.Mode, "must be off, dry-run or on"),
+		flags.Check(prometheus != "" || c.Mode != DryRun && c.Mode != On, "node-load-taint", c.Mode, "needs --prometheus-address, or the load of no node is known"),
+		flags.Check(c.Metric != "", "node-load-metric", `""`, "must be a metric such as node_load1, or a PromQL expression"),
+		flags.Check(model.LegacyValidation.IsValidLabelName(c.Label), "node-load-label", c.Label, "must be the name of a label: letters, digits and underscores, no digit first"),
+		flags.Check(c.Interval >= shortest && c.Interval <= longest, "node-load-interval", c.Interval, "must be from "+shortest.String()+" to 10m"),
+		flags.Check(c.Threshold > 0 && !math.IsInf(c.Threshold, 0), "node-load-threshold", c.Threshold, "must be more than 0"),
+		flags.Check(c.Most > 0 && c.Most < 1, "node-load-most", c.Most, "must be more than 0 and less than 1: some node must be left for new pods"),
+	)
+}
+
+// TaintKey is the key of the taint of overloaded nodes. With the effect NoSchedule it belongs to
+// the updater, whatever its value.
+const TaintKey = "loadline.dev/overloaded"
+
+// taint is what an overloaded node gets.
+var taint = corev1.Taint{Key: TaintKey, Value: "true", Effect: corev1.TaintEffectNoSchedule}
+
+func own(t corev1.Taint) bool { return t.Key == taint.Key && t.Effect == taint.Effect }
+
+// Tainted reports whether a node has the taint, so that no new pod comes without a toleration.
+func Tainted(node *corev1.Node) bool { return slices.ContainsFunc(node.Spec.Taints, own) }
+
+// reserved reports whether a taint keeps ordinary pods off a node of the control plane. What
+// only has the label of one takes ordinary pods, as in small clusters.
+func reserved(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
+		return (t.Key == "node-role.kubernetes.io/control-plane" || t.Key == "node-role.kubernetes.io/master") && t.Effect != corev1.TaintEffectPreferNoSchedule
+	})
+}
+
+// dedicated reports whether a taint of others keeps ordinary pods off a node: it is for some
+// workloads, or has a problem that the control plane found.
+func dedicated(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
+		return !own(t) && (t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute)
+	})
+}
+
+// patch returns the merge patch that puts the taint on a node, or takes it off. A merge patch
+// replaces the whole list, so the API server refuses it if the node is not as it was read.
+func patch(node *corev1.Node, on bool) ([]byte, error) {
+	taints := slices.DeleteFunc(slices.Clone(node.Spec.Taints), own)
+	if on {
+		taints = append(taints, taint)
+	}
+	return json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": node.UID, "resourceVersion": node.ResourceVersion},
+		"spec":     map[string]any{"taints": taints},
+	})
+}
+
+// Trim is a cache.TransformFunc that keeps of nodes what a Watcher reads, too, besides what
+// another one keeps.
+func Trim(other cache.TransformFunc) cache.TransformFunc {
+	return func(object any) (any, error) {
+		trimmed, err := other(object)
+		before, isNode := object.(*corev1.Node)
+		if after, ok := trimmed.(*corev1.Node); ok && isNode {
+			after.Spec.Taints, after.Status.Addresses = before.Spec.Taints, before.Status.Addresses
+			if cpu, has := before.Status.Capacity[corev1.ResourceCPU]; has {
+				after.Status.Capacity = corev1.ResourceList{corev1.ResourceCPU: cpu}
+			}
+		}
+		return trimmed, err
+	}
 }

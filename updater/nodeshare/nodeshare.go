@@ -10,11 +10,14 @@ package nodeshare
 import (
 	"math"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sharing"
@@ -162,4 +165,225 @@ func (n *Node) limits(of sharing.Amounts) (most resources.List) {
 		}
 	}
 	return most
+}
+
+// Pod is the part of a pod that sharing reads.
+type Pod struct {
+	UID     types.UID
+	Of      *VPA           // nil: none with a policy that enables sharing
+	Takes   resources.List // of its node
+	Waiting resources.List // of Takes, as convert.Waiting
+	Created time.Time
+	Apart   reason.Reason // why it does not share on any node; empty: it does. NotWanted without a VPA
+	New     bool          // its kubelet has not accepted it yet
+	Large   bool          // too large to share, set by Gather
+	refused bool          // new, and the kubelet will refuse it, set by Gather
+	Beside  bool          // it shares with another group of pods
+	Sharing sharing.Pod   // set if it shares; the caller sets the rank
+	// Requests are the requests of the ordinary containers, which come first in Sharing.
+	Requests []sharing.Amounts
+	// Accepted reports that pods that share make room for the waiting resize of the pod. Gather sets it.
+	Accepted bool
+}
+
+// Why returns why a pod does not share; empty: it does.
+func (p *Pod) Why() reason.Reason {
+	if p.Apart == "" && p.Large {
+		return reason.TooLarge
+	}
+	return p.Apart
+}
+
+// Observed is the part of a pod that sharing reads and that follows from its object alone. It must not be modified.
+type Observed struct {
+	*requested
+
+	name           string         // with the namespace
+	takes, waiting resources.List // see Pod
+	facts          sharing.Facts
+	mark           sharing.Mark
+	new            bool
+}
+
+// requested are the resources of a pod.
+type requested struct {
+	asked, runs       policy.Pod
+	running, starting resources.List // see convert.Footprints
+}
+
+// Observe reads the object of a pod. It shares equal resources with another pod of the VPA, which may be nil: most pods of a
+// workload have equal ones.
+func Observe(pod *corev1.Pod, other *Observed) *Observed {
+	o := &Observed{
+		name: pod.Namespace + "/" + pod.Name, requested: &requested{asked: convert.NewPod(pod), runs: convert.Pod(pod)},
+		waiting: convert.Waiting(pod), new: convert.Unaccepted(pod),
+	}
+	o.mark, _ = convert.Shared(pod)
+	o.running, o.starting = convert.Footprints(pod)
+	for k := range resources.Kind(resources.Kinds) {
+		o.takes = o.takes.With(k, max(o.running.Value(k), o.starting.Value(k)))
+	}
+	o.facts = sharing.Facts{
+		PodLevel: convert.SizedAsWhole(pod), Guaranteed: pod.Status.QOSClass == corev1.PodQOSGuaranteed,
+		Pending: pod.Status.Phase == corev1.PodPending, Terminating: pod.DeletionTimestamp != nil, Boosted: convert.HasBoosted(pod),
+		Resizing: o.unanswered() || resizing(pod),
+	}
+	for i := range pod.Spec.Containers {
+		for _, p := range pod.Spec.Containers[i].ResizePolicy {
+			for k := range resources.Kind(resources.Kinds) {
+				o.facts.Restarts[k] = o.facts.Restarts[k] || p.ResourceName == convert.ResourceName(k) && p.RestartPolicy == corev1.RestartContainer
+			}
+		}
+	}
+	if other != nil && o.equal(other.requested) {
+		o.requested = other.requested
+	}
+	return o
+}
+
+func (r *requested) equal(o *requested) bool {
+	return r == o || equalPods(&r.asked, &o.asked) && equalPods(&r.runs, &o.runs) && r.running == o.running && r.starting == o.starting
+}
+
+func equalPods(a, b *policy.Pod) bool {
+	return slices.Equal(a.Containers, b.Containers) && a.Unsized == b.Unsized && a.Rounded == b.Rounded
+}
+
+// Sizes are the bases and peaks of the containers of a pod. Equal pods of a VPA have equal sizes.
+type Sizes struct {
+	Of         *Observed // nil: there was no pod
+	containers []sharing.Container
+	requests   []sharing.Amounts
+}
+
+// Unwanted returns a pod without a VPA, or with one without sharing.
+func Unwanted(pod *corev1.Pod) Pod {
+	return Pod{UID: pod.UID, Created: pod.CreationTimestamp.Time, Takes: convert.Footprint(pod), Waiting: convert.Waiting(pod), New: convert.Unaccepted(pod), Apart: reason.NotWanted}
+}
+
+// Read returns a pod of v, which is on a node, from its object and what Observe read of it. It reuses the last sizes of pods
+// of v, which may be zero, for an equal pod and replaces them for another one.
+func (v *VPA) Read(pod *corev1.Pod, o *Observed, last *Sizes, on *Node, now time.Time) Pod {
+	p := Pod{UID: pod.UID, Of: v, Created: pod.CreationTimestamp.Time, Takes: o.takes, Waiting: o.waiting, New: o.new}
+	if p.Apart = sharing.Eligible(v.facts(o, on.GPUs, now)); p.Apart != "" && p.Apart != reason.Reverted {
+		return p
+	}
+	if last.Of == nil || !last.Of.equal(o.requested) {
+		*last = v.size(o)
+	}
+	if p.Apart != "" {
+		p.awaitPeak(last)
+		return p
+	}
+	p.Requests = last.requests
+	p.Sharing = sharing.Pod{Name: o.name, Daemon: v.Kind == "DaemonSet", Containers: last.containers}
+	for k := range resources.Kind(resources.Kinds) {
+		p.Sharing.Init[k] = float64(o.starting.Value(k))
+	}
+	return p
+}
+
+// LeastMove is the minimum change of a request that justifies a resize, as a fraction of the request.
+const LeastMove = 0.05
+
+// awaitPeak treats the missing resources of a pod with a harmful share as a waiting resize to its peak, so that pods that
+// share make room. Differences below LeastMove do not count, because they are never resized.
+func (p *Pod) awaitPeak(s *Sizes) {
+	for k, shared := range p.Of.Settings.Kinds {
+		if !shared {
+			continue
+		}
+		k, takes := resources.Kind(k), 0.0
+		for i := range s.containers {
+			peak := max(s.containers[i].Base[k], s.containers[i].Peak[k])
+			if i < len(s.requests) && peak <= s.requests[i][k]*(1+LeastMove) {
+				peak = s.requests[i][k]
+			}
+			takes += peak
+		}
+		if by := resources.Amount(math.Ceil(takes)) - p.Takes.Value(k); by > 0 {
+			p.Takes, p.Waiting = p.Takes.With(k, p.Takes.Value(k)+by), p.Waiting.With(k, p.Waiting.Value(k)+by)
+		}
+	}
+}
+
+// unanswered reports whether the requested and the actual resources of the pod differ.
+func (o *Observed) unanswered() bool {
+	for i := range o.asked.Containers {
+		asked, runs := &o.asked.Containers[i], &o.runs.Containers[i]
+		if asked.Requests != runs.Requests || asked.Limits != runs.Limits {
+			return true
+		}
+	}
+	return false
+}
+
+// facts returns the input of sharing.Eligible.
+func (v *VPA) facts(o *Observed, gpus bool, now time.Time) sharing.Facts {
+	f := o.facts
+	f.Excluded = v.Mode == fleet.SharingOff && v.Why != reason.SharingOptedOut && v.Why != reason.RecipeDoesNotShare || v.Kind == "CronJob" || v.Kind == "Job"
+	f.Off, f.GPUs, f.Shared = v.Why == reason.SharingOptedOut, gpus, v.Settings.Kinds
+	f.Age, f.MinAge, f.Short, f.Reverted = now.Sub(v.Created), v.MinAge, v.Short, o.mark.Out(now)
+	for i := range o.asked.Containers {
+		name := o.asked.Containers[i].Name
+		for k, looked := range v.Looked.Of(name) {
+			f.HPA[k] = f.HPA[k] || looked
+		}
+		_, recommended := v.Sizing.Recommendation[name]
+		f.Recommended = f.Recommended || recommended && v.Why != reason.RecipeDoesNotShare && !v.Outdated
+	}
+	return f
+}
+
+// resizing reports whether a resize of a pod is in progress, waits or was refused.
+func resizing(pod *corev1.Pod) bool {
+	for i := range pod.Status.Conditions {
+		c := &pod.Status.Conditions[i]
+		if c.Status == corev1.ConditionTrue && (c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress) {
+			return true
+		}
+	}
+	return false
+}
+
+// size computes the base and the peak of each container within the limits of the VPA, the namespace and the container.
+// Other parts of the pod, such as sidecars among the init containers, count as a further container that always uses
+// its requests. So do kinds that are not shared. Increases by minAllowed or a LimitRange count only up to the current
+// request, so that no other pod makes room for them.
+func (v *VPA) size(o *Observed) Sizes {
+	asked := o.asked.Containers
+	base := map[string]resources.Bounds{} // without a size: a small map stays on the stack
+	v.recommendBase(base)
+	bases := policy.Fit(o.runs, base, v.Sizing.Rules, *v.Sizing.Ranges)
+	peaks := policy.Fit(o.runs, v.Sizing.Recommendation, v.Sizing.Rules, *v.Sizing.Ranges)
+	all, requests := make([]sharing.Container, len(asked)+1), make([]sharing.Amounts, len(asked))
+	rest, owns, most := &all[len(asked)], v.owns(), v.policyMax()
+	for k := range resources.Kind(resources.Kinds) {
+		rest.Base[k] = float64(o.running.Value(k))
+	}
+	for i := range asked {
+		c := &all[i]
+		c.Name = asked[i].Name
+		own := owns(c.Name)
+		for k := range resources.Kind(resources.Kinds) {
+			has := asked[i].Requests.Value(k)
+			requests[i][k] = float64(has)
+			rest.Base[k] = max(rest.Base[k]-float64(has), 0)
+			base, peak := has, has
+			if v.Settings.Kinds[k] {
+				if a, fitted := bases.Containers[i].Requests.Get(k); fitted {
+					base = min(a, max(has, own.base.Value(k)))
+				}
+				if a, fitted := peaks.Containers[i].Requests.Get(k); fitted {
+					peak = min(a, max(base, own.peak.Value(k)))
+				}
+			}
+			if m, bounded := most(c.Name).Get(k); bounded && v.Settings.Kinds[k] {
+				peak = min(peak, m)
+			}
+			c.Base[k], c.Peak[k] = float64(min(base, peak)), float64(peak)
+		}
+	}
+	rest.Peak = rest.Base
+	return Sizes{Of: o, containers: all, requests: requests}
 }

@@ -4,16 +4,24 @@ package report
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
+	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/reason"
+	"loadline.dev/loadline/pkg/explanation"
+	vpalisters "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
 )
 
 // MaxEvents is the maximum number of events of one kind in an iteration. The others follow in later iterations.
@@ -157,4 +165,143 @@ func (t *Skips) due(now time.Time) (events []SkipEvent) {
 		events = append(events, SkipEvent{key.vpa, key.reason, message})
 	}
 	return events
+}
+
+// repeat is the minimum time between two equal events.
+const repeat = time.Hour
+
+// Event identifies an event. Messages that change in each iteration do not count.
+type Event struct {
+	VPA           cache.ObjectName
+	Reason, About string
+	Next          int64 // Unix time
+}
+
+// Announcer writes events on VPAs, equal ones at most once an hour.
+type Announcer struct {
+	Recorder Recorder
+	VPAs     vpalisters.VerticalPodAutoscalerLister
+
+	sent map[Event]time.Time
+}
+
+// Announce writes an event, unless it was written less than an hour ago or its VPA is gone. It reports whether it did.
+func (a *Announcer) Announce(e Event, message string, now time.Time) bool {
+	if last, sent := a.sent[e]; sent && now.Sub(last) < repeat || !a.Write(e.VPA, e.Reason, message) {
+		return false
+	}
+	if a.sent == nil {
+		a.sent = map[Event]time.Time{}
+	}
+	a.sent[e] = now
+	return true
+}
+
+// Write writes an event on a VPA, and reports whether the VPA exists.
+func (a *Announcer) Write(on cache.ObjectName, reason, message string) bool {
+	vpa, err := a.VPAs.VerticalPodAutoscalers(on.Namespace).Get(on.Name)
+	if err != nil {
+		return false
+	}
+	a.Recorder.Event(vpa, reason, message, nil)
+	return true
+}
+
+// Sent reports whether an event was written less than an hour ago.
+func (a *Announcer) Sent(e Event) bool { _, sent := a.sent[e]; return sent }
+
+// Forget drops the events that may be written again.
+func (a *Announcer) Forget(now time.Time) {
+	maps.DeleteFunc(a.sent, func(_ Event, at time.Time) bool { return now.Sub(at) >= repeat })
+}
+
+// Reasons of events.
+const (
+	EventEvicted      = "EvictedByVPA"         // on the pod
+	EventEvictedPod   = "EvictedPod"           // on the VPA; on the SizingPolicy with counts
+	EventResized      = "InPlaceResizedByVPA"  // on the pod
+	EventNotResizable = "InPlaceResizeSkipped" // on the pod
+	EventResizedPods  = "Resized"              // on the VPA and on the SizingPolicy, with counts
+
+	// Of rollouts under a SizingPolicy; the first three on pod and VPA, the others on the VPA.
+	EventReverted        = "Reverted" // on the SizingPolicy, too, with counts
+	EventRevertDeferred  = "RevertDeferred"
+	EventResizeFailed    = "ResizeFailed"
+	EventResizeWithdrawn = "ResizeWithdrawn"
+	EventCanaryPromoted  = "CanaryPromoted"
+	EventCanaryHeld      = "CanaryHeld"
+	EventCooldownActive  = "CooldownActive"
+	EventScheduleSkipped = "ScheduleSkipped"
+	EventHPAConflict     = "HPAConflict"
+	EventPolicyConflict  = "PolicyConflict"
+	EventResizeSkipped   = "ResizeSkipped"
+	EventWorkloadOptOut  = "WorkloadOptOut"
+
+	EventFuseTripped = "FuseTripped" // on the SizingPolicy
+)
+
+// Object is a pod, VPA or SizingPolicy.
+type Object interface {
+	runtime.Object
+	metav1.Object
+}
+
+// Details are annotations of an event. They hold what differs between pods, so that the events of a workload have the
+// same text: the event client counts equal events and drops others.
+type Details map[string]string
+
+// Recorder writes events. A dry run prints those about rollouts.
+type Recorder interface {
+	Event(about Object, reason, message string, details Details)
+}
+
+// Handler serves the UIDs of skipped pods by reason, as {"reasons": {"TooYoung": ["UID", ...]}}: of the pods of
+// ?uid=..., or of all. The zero value, as in a replica that does not lead, answers with status 503.
+type Handler struct{ skips atomic.Pointer[Skips] }
+
+// Serve serves the pods of s from now on.
+func (h *Handler) Serve(s *Skips) { h.skips.Store(s) }
+
+// ServeHTTP answers a request.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	from := h.skips.Load()
+	if from == nil {
+		http.Error(w, explanation.ErrNotReady.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	reasons, known := from.reasons(r.URL.Query()["uid"])
+	for _, uids := range reasons {
+		slices.Sort(uids)
+	}
+	if !known {
+		http.Error(w, explanation.ErrNotReady.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	// A client that disconnected needs no answer.
+	_ = json.NewEncoder(w).Encode(explanation.Skips{Reasons: reasons})
+}
+
+// reasons returns the UIDs of skipped pods by reason. Without uids it returns all of them. It returns false
+// before the first iteration.
+func (t *Skips) reasons(uids []string) (map[reason.Reason][]string, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.pods == nil {
+		return nil, false
+	}
+	names := make(map[uint32]reason.Reason, len(t.ids))
+	for name, id := range t.ids {
+		names[id] = name
+	}
+	if len(uids) == 0 {
+		uids = slices.Collect(maps.Keys(t.pods))
+	}
+	found := map[reason.Reason][]string{}
+	for _, uid := range uids {
+		if s, skipped := t.pods[uid]; skipped {
+			found[names[s.reason]] = append(found[names[s.reason]], uid)
+		}
+	}
+	return found, true
 }

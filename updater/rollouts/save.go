@@ -2,13 +2,21 @@ package rollouts
 
 import (
 	"context"
+	"maps"
 	"slices"
+	"sync"
 	"time"
 
+	limit "golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
+	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/fairwork"
+	"loadline.dev/loadline/updater/podqueue"
+	"loadline.dev/loadline/updater/policies"
 	"loadline.dev/loadline/updater/report"
 )
 
@@ -94,4 +102,192 @@ func (h *Holds) storeDeferred(ctx context.Context, all []*Hold) {
 			h.lastStored = namespace(one)
 			_ = h.store(ctx, one) // a failure is logged, and the next iteration tries again
 		})
+}
+
+const (
+	removalRate  = 5 // notes in a second
+	removalBurst = 5
+	// removalPause is how long removals wait while pods wait to be judged.
+	removalPause = time.Second
+	// podPause is the minimum time between two removals from a pod: each one rewrites the whole pod.
+	podPause = time.Minute
+)
+
+// Remover removes notes from pods.
+type Remover interface {
+	RemoveNote(ctx context.Context, pod *corev1.Pod) error
+}
+
+// removals removes invalid notes from pods. Users with write access to pods can write any number of
+// them, so removals have their own rate, namespaces take turns, and waiting judgments go first.
+type removals struct {
+	queue podqueue.Queue
+	rate  *limit.Limiter
+
+	mu        sync.Mutex
+	rechecked map[cache.ObjectName]bool      // pods whose change no cached record has
+	last      map[cache.ObjectName]time.Time // last removal from each pod
+}
+
+func newRemovals() *removals {
+	return &removals{queue: podqueue.New(maxPause), rate: limit.NewLimiter(removalRate, removalBurst), rechecked: map[cache.ObjectName]bool{}, last: map[cache.ObjectName]time.Time{}}
+}
+
+// later leaves a pod to the removals. Its caller is called again when an event of the pod comes.
+func (r *removals) later(pod cache.ObjectName) { r.queue.Add(pod) }
+
+// recheckAfter returns when to check a pod again whose change is in no cached record. The record
+// cache may be behind the pod cache, and a revert must not wait behind removals.
+func (r *removals) recheckAfter(pod cache.ObjectName) (wait time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.rechecked[pod] {
+		return again
+	}
+	if len(r.rechecked) >= maxEnded {
+		clear(r.rechecked)
+	}
+	r.rechecked[pod] = true
+	return stalePause
+}
+
+// due returns how long a pod must wait for its next removal. Without a wait, the removal counts.
+func (r *removals) due(pod cache.ObjectName, now time.Time) (wait time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if wait := r.last[pod].Add(podPause).Sub(now); wait > 0 {
+		return wait
+	}
+	if len(r.last) >= maxEnded {
+		maps.DeleteFunc(r.last, func(_ cache.ObjectName, last time.Time) bool { return now.Sub(last) >= podPause })
+	}
+	r.last[pod] = now
+	return 0
+}
+
+// remove removes the note of a pod if it is still invalid.
+func (q *Queue) remove(ctx context.Context, pod cache.ObjectName, now time.Time) (time.Duration, error) {
+	if q.queue.Len() > 0 {
+		return removalPause, nil
+	}
+	if wait := q.removals.due(pod, now); wait > 0 {
+		return wait, nil
+	}
+	if err := q.removals.rate.Wait(ctx); err != nil {
+		return 0, err
+	}
+	q.removals.mu.Lock()
+	delete(q.removals.rechecked, pod)
+	q.removals.mu.Unlock()
+	return q.sync(ctx, pod, now, removing)
+}
+
+// announcePolicyConflict writes an event about two policies of the same priority, and reports whether it was due.
+func (h *Holds) announcePolicyConflict(name cache.ObjectName, e *policies.Effective) bool {
+	policy := e.PolicyName()
+	return h.Announcer.Announce(report.Event{VPA: name, Reason: report.EventPolicyConflict, About: policy + " " + e.Rival},
+		"SizingPolicies "+policy+" and "+e.Rival+" select the workload and have the same priority: "+policy+" is responsible alone, since its name is smaller; give them different values of spec.priority, or let only one of them select it", h.now)
+}
+
+// announce writes events about the rollout of a VPA, each at most once an hour.
+func (h *Holds) announce(name cache.ObjectName, hold *Hold) {
+	announce := func(event, about, message string) {
+		h.Announcer.Announce(report.Event{VPA: name, Reason: event, About: about}, message, h.now)
+	}
+	if hold.stored && hold.before.Phase == rollout.PhaseCanary && hold.State.Phase == rollout.PhaseFullRollout {
+		announce(report.EventCanaryPromoted, "", "The canary did well: all pods may be changed")
+	}
+	if why := obstacles[hold.Canary]; why != "" && (hold.Canary != rollout.NotObserved || !hold.State.CanarySince.IsZero()) {
+		announce(report.EventCanaryHeld, why, why)
+	}
+	if hold.HPA {
+		announce(report.EventHPAConflict, hold.PolicyName(), "A HorizontalPodAutoscaler looks at resources of the pods that SizingPolicy "+hold.PolicyName()+" would change: spec.rollout.hpa says what becomes of these")
+	}
+	due := slices.ContainsFunc(hold.Pods, func(a rollout.PodHold) bool { return a.Reason == reason.CoolingDown })
+	if due && !hold.Next.IsZero() {
+		announce(report.EventCooldownActive, "", "Pods are not changed before "+hold.Next.UTC().Format(time.RFC3339)+": the last round of changes ended a short time ago")
+	}
+	if hold.State.ScheduleBlocked.Reason != "" {
+		opens := "never: its zone or its windows cannot be read"
+		if !hold.Next.IsZero() {
+			opens = hold.Next.UTC().Format(time.RFC3339)
+		}
+		h.Announcer.Announce(report.Event{VPA: name, Reason: report.EventScheduleSkipped, About: hold.PolicyName(), Next: hold.Next.Unix()},
+			"Pods are not changed outside of the schedule of SizingPolicy "+hold.PolicyName()+"; it opens "+opens, h.now)
+	}
+}
+
+// obstacles are the messages about canaries that are not promoted after their round.
+var obstacles = map[rollout.Obstacle]string{
+	rollout.MemberNotSuccessful: "The canary is not promoted: the change of a member did not end well, or is still to come",
+	rollout.NotObserved:         "The canary is not promoted: no change of it was observed to its end",
+	rollout.MembersBlocked:      "The canary is not promoted: the nodes of its members do not grant the change",
+	rollout.AutoPromoteOff:      "The canary did well and waits to be promoted: set spec.rollout.canary.autoPromote",
+}
+
+// takeStart reports whether the start rate allows a change of the workload, and counts its first
+// change as a start. Starts are counted here and not when changes are planned, so that a workload
+// that cannot be changed uses none.
+func (h *Hold) takeStart() bool {
+	if h.countedAsStart || !h.State.Started.IsZero() {
+		return true
+	}
+	if h.limits.Starts <= 0 {
+		return false
+	}
+	h.limits.Starts--
+	h.countedAsStart = true
+	return true
+}
+
+// ReturnStart gives back the start of a workload without a changed pod.
+func (h *Holds) ReturnStart(of disruption.Subject) {
+	if hold := h.Of(of); hold != nil && hold.countedAsStart && !hold.sent {
+		hold.limits.Starts++
+		hold.countedAsStart = false
+	}
+}
+
+// Sent records that a pod of a workload was changed, or may have been.
+func (h *Holds) Sent(of disruption.Subject) {
+	if hold := h.Of(of); hold != nil && hold.countedAsStart {
+		hold.sent = true
+	}
+}
+
+// OrderStarts orders the changes of workloads that have not started. Namespaces take turns, those with the fewest starts
+// first, so that no namespace prevents the starts of others. Other changes stay in place.
+func (h *Holds) OrderStarts(actions []disruption.Action) []disruption.Action {
+	type queue struct{ policy, namespace string }
+	waiting := map[queue]int{}
+	ranks := map[*Hold]rollout.StartCount{}
+	rank := func(a disruption.Action) rollout.StartCount { return ranks[h.Of(a.Subject)] }
+	var places []int
+	var starts []disruption.Action
+	for i, a := range actions {
+		hold := h.Of(a.Subject)
+		if hold == nil || hold.Settings.StartRate <= 0 || hold.countedAsStart || !hold.State.Started.IsZero() {
+			continue
+		}
+		if at := hold.index(a.UID); at < 0 || !hold.Pods[at].Free {
+			continue // part of no round
+		}
+		if _, known := ranks[hold]; !known {
+			q := queue{hold.PolicyName(), a.Namespace}
+			count := hold.limits.StartsBy[a.Namespace]
+			count.Recent += waiting[q]
+			waiting[q]++
+			ranks[hold] = count
+		}
+		places, starts = append(places, i), append(starts, a)
+	}
+	if len(starts) == 0 {
+		return actions
+	}
+	slices.SortStableFunc(starts, func(a, b disruption.Action) int { return rank(a).Compare(rank(b)) })
+	ordered := slices.Clone(actions)
+	for n, i := range places {
+		ordered[i] = starts[n]
+	}
+	return ordered
 }

@@ -1,18 +1,28 @@
 package rollouts
 
 import (
+	"context"
+	"errors"
+	"maps"
 	"math"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/updater/policies"
+	"loadline.dev/loadline/updater/report"
 	"loadline.dev/loadline/updater/snapshot"
 )
 
@@ -123,4 +133,82 @@ func (r *Reader) nodeReady(name string) bool {
 	}
 	object, err := r.Nodes.Get(name)
 	return err == nil && convert.NodeReady(object)
+}
+
+// errNoLimits is the error of a workload with unknown limits. They must not count as unlimited.
+var errNoLimits = errors.New("the limits of its SizingPolicy are unknown")
+
+// fuseTimeout bounds the request that writes condition FuseTripped.
+const fuseTimeout = 5 * time.Second
+
+// readLimits reads the limits of each policy. After a panic there are none, and no rollout continues.
+func (h *Holds) readLimits(ctx context.Context) {
+	err := serving.Guard(func() error { h.limits = h.Policies.Limits(h.all, h.now.UTC().Truncate(time.Second)); return nil })
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Failed to read the rounds of SizingPolicies, skipping their pods in this iteration")
+	}
+}
+
+// recordedReverts returns the number of reverts that this process has recorded.
+func (r *Rollouts) recordedReverts() uint64 {
+	if r.Records == nil { // no policies
+		return 0
+	}
+	return r.Records.Reverts()
+}
+
+// fuseTripped reports whether the fuse of its policy holds a workload, also if it tripped in this iteration: Queue
+// judges changes meanwhile.
+func (h *Holds) fuseTripped(hold *Hold) bool {
+	if reverts := h.recordedReverts(); reverts != h.reverts {
+		h.reverts = reverts
+		h.Policies.UpdateTrips(h.limits, h.now.UTC().Truncate(time.Second))
+	}
+	return hold.limits.Trip.Holds(hold.Workload.Key.Namespace)
+}
+
+// reportFuses reports the tripped fuses: in a metric, and once in a condition, an event and a line of the log.
+func (h *Holds) reportFuses(ctx context.Context) {
+	h.Metrics.Fuses(h.limits)
+	for _, name := range slices.Sorted(maps.Keys(h.limits)) {
+		limits := h.limits[name]
+		if limits.Trip.At.IsZero() && !meta.IsStatusConditionTrue(limits.Policy.Status.Conditions, convert.ConditionFuseTripped) {
+			delete(h.tripped, name)
+		} else {
+			h.reportFuse(ctx, name, limits)
+		}
+	}
+	maps.DeleteFunc(h.tripped, func(name, _ string) bool { return h.limits[name] == nil })
+}
+
+// reportFuse updates condition FuseTripped of a policy whose fuse has or had tripped.
+func (h *Holds) reportFuse(ctx context.Context, name string, limits *policies.Limits) {
+	conditions := limits.Policy.Status.Conditions
+	wanted := convert.FuseCondition(limits.Policy, limits.Trip, h.now.UTC().Truncate(time.Second))
+	c := meta.FindStatusCondition(conditions, convert.ConditionFuseTripped)
+	if c != nil && c.Status == wanted.Status && c.Message == wanted.Message && c.LastTransitionTime.Equal(&wanted.LastTransitionTime) {
+		return
+	}
+	if !limits.Trip.At.IsZero() && h.tripped[name] != wanted.Message {
+		if h.tripped == nil {
+			h.tripped = map[string]string{}
+		}
+		h.tripped[name] = wanted.Message
+		klog.FromContext(ctx).Info("Fuse of a SizingPolicy tripped, holding further changes of its pods",
+			"policy", name, "namespaces", limits.Trip.Namespaces, "since", limits.Trip.At, "message", wanted.Message)
+		h.Announcer.Recorder.Event(limits.Policy, report.EventFuseTripped, wanted.Message, nil)
+	}
+	ctx, cancel := context.WithTimeout(ctx, fuseTimeout)
+	defer cancel()
+	err := h.Status.Write(ctx, limits.Policy, withCondition(conditions, wanted))
+	if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		klog.FromContext(ctx).Error(err, "Failed to write condition FuseTripped, trying again in the next iteration", "policy", name)
+	}
+}
+
+// withCondition returns conditions with another one of a type. Unlike meta.SetStatusCondition it
+// also moves the time of a transition, which acknowledges the trip.
+func withCondition(conditions []metav1.Condition, wanted metav1.Condition) []metav1.Condition {
+	all := slices.DeleteFunc(slices.Clone(conditions), func(c metav1.Condition) bool { return c.Type == wanted.Type })
+	return append(all, wanted)
 }

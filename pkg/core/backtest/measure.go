@@ -1,6 +1,11 @@
 package backtest
 
 import (
+	"cmp"
+	"math"
+	"slices"
+
+	"loadline.dev/loadline/pkg/core/replay"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -80,4 +85,189 @@ var Measures = []Measure{
 	{Name: "pointless", both: true, Of: each(func(t *Tally) int { return t.Pointless }, func(t *Tally) float64 { return float64(t.Changes) })},
 	{Name: "no_change", both: true, Of: mean(func(t *Tally) float64 { return 1 - float64(min(t.Changes, 1)) }, runs)},
 	{Name: "regret", both: true, Of: func(t *Tally) (float64, float64) { return t.Over - t.OverDaily, t.Reserved }},
+}
+
+const (
+	undone = 0.10 // a change is undone when the request is as near to what it was
+	moved  = 0.10 // a target moved when it is farther from where it was
+)
+
+// stability counts changes of the request and moves of the target.
+type stability struct {
+	tally  *Tally
+	last   int64   // when the last change was; 0 = none in this phase
+	sign   float64 // of the last change; 0 = none yet
+	recent []recent
+	level  float64 // target that the next move is measured against; 0 = none yet
+}
+
+// recent is a change that may still turn out to be pointless.
+type recent struct {
+	at   int64
+	from float64
+	sign float64 // of its step
+}
+
+// enter goes over to another phase. No time since an earlier change counts in it.
+func (s *stability) enter(t *Tally) { s.tally, s.last, s.recent = t, 0, s.recent[:0] }
+
+func (s *stability) change(n replay.Change) {
+	t := s.tally
+	step := math.Log(float64(n.To) / float64(n.From))
+	t.Changes++
+	t.Evictions += count(n.Evicted)
+	t.Churn += math.Abs(step)
+	t.Reversals += count(s.sign*step < 0)
+	if s.last != 0 {
+		t.Between = append(t.Between, float64(n.At-s.last)/1e9)
+	}
+	s.last = n.At
+	if step == 0 { // of a limit alone
+		return
+	}
+	s.sign = math.Copysign(1, step)
+	kept := s.recent[:0]
+	for _, r := range s.recent {
+		if n.At-r.at > day {
+			continue
+		}
+		if r.sign*step < 0 && math.Abs(float64(n.To)/r.from-1) <= undone {
+			t.Pointless++
+			continue
+		}
+		kept = append(kept, r)
+	}
+	s.recent = append(kept, recent{n.At, float64(n.From), s.sign})
+}
+
+func (s *stability) target(level float64) {
+	if s.level == 0 {
+		s.level = level
+	}
+	if math.Abs(level-s.level) > moved*s.level {
+		s.tally.Moves++
+		s.level = level
+	}
+}
+
+// Formula is a figure as a function of the numbers of containers, of which some may
+// be there several times.
+type Formula struct {
+	Name  string
+	Value func(of []int) float64
+}
+
+// Intervals computes figures over all of n containers, and over draws of them, which
+// are the same for all figures.
+func Intervals(n int, all []Formula) []Figure {
+	of := make([]int, n)
+	for i := range of {
+		of[i] = i
+	}
+	figures, drawn := make([]Figure, len(all)), make([]float64, len(all)*Draws)
+	for i, f := range all {
+		figures[i] = Figure{Name: f.Name, Value: f.Value(of)}
+	}
+	draw := Dice(Seed)
+	for d := range Draws {
+		for i := range of {
+			of[i] = draw.Below(n)
+		}
+		for i, f := range all {
+			drawn[i*Draws+d] = f.Value(of)
+		}
+	}
+	for i := range figures {
+		figures[i].Low, figures[i].High = Middle(drawn[i*Draws : (i+1)*Draws])
+	}
+	return figures
+}
+
+// Middle returns what 95 % of the values of draws lie within. Draws without a value lie
+// outside, on either side; if one in twenty has none, it is not known.
+func Middle(values []float64) (low, high float64) {
+	slices.Sort(values) // NaN comes first
+	has := slices.IndexFunc(values, func(v float64) bool { return !math.IsNaN(v) })
+	if has < 0 || has*20 >= len(values) {
+		return math.NaN(), math.NaN()
+	}
+	outside := max(len(values)*25/1000-has, 0)
+	values = values[has:]
+	return values[outside], values[len(values)-1-outside]
+}
+
+// over returns the measure over containers, as a function of their numbers.
+func (m *Measure) over(parts, wholes []float64) func(of []int) float64 {
+	if m.quantile > 0 {
+		return quantileOf(m.quantile, parts, wholes)
+	}
+	return func(of []int) float64 { return Ratio(parts, wholes, of) }
+}
+
+// quantileOf returns a quantile of the ratios of containers. The ratios are put in
+// order once, and not for each draw.
+func quantileOf(q float64, parts, wholes []float64) func(of []int) float64 {
+	ratios, order := make([]float64, len(parts)), make([]int, 0, len(parts))
+	for i, whole := range wholes {
+		if whole != 0 {
+			ratios[i], order = parts[i]/whole, append(order, i)
+		}
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Or(cmp.Compare(ratios[a], ratios[b]), a-b) })
+	times, sorted := make([]int, len(parts)), make([]float64, 0, len(parts))
+	return func(of []int) float64 {
+		clear(times)
+		for _, i := range of {
+			times[i]++
+		}
+		sorted = sorted[:0]
+		for _, i := range order {
+			for range times[i] {
+				sorted = append(sorted, ratios[i])
+			}
+		}
+		return QuantileSorted(sorted, q)
+	}
+}
+
+// Prices of what a candidate causes, for one number where one is wanted. A
+// core-hour that is reserved and not used is the unit.
+const (
+	GiBHour         = 0.125
+	KillPrice       = 20
+	EvictionPrice   = 1
+	StarvedCoreHour = 4
+)
+
+// Cost is what one candidate caused in the scored phase of all containers.
+type Cost struct {
+	Candidate        string
+	CoreHours        float64 // reserved and not used
+	GiBHours         float64 // reserved and not used
+	Kills            int
+	Evictions        int
+	StarvedCoreHours float64
+	Total            float64 // all of them by their prices
+}
+
+// CostOf returns the cost of a candidate.
+func CostOf(results []Result, candidate string) Cost {
+	c := Cost{Candidate: candidate}
+	for i := range results {
+		r := &results[i]
+		if r.Candidate != candidate {
+			continue
+		}
+		hours := r.Scored.Over / 3600 / Unit(r.Kind)
+		if r.Kind == resources.Memory {
+			c.GiBHours += hours
+		} else {
+			c.CoreHours += hours
+			c.StarvedCoreHours += r.Scored.StarvedWork / 3600 / Unit(r.Kind)
+		}
+		c.Kills += r.Scored.Kills
+		c.Evictions += r.Scored.Evictions
+	}
+	c.Total = c.CoreHours + GiBHour*c.GiBHours + KillPrice*float64(c.Kills) + EvictionPrice*float64(c.Evictions) + StarvedCoreHour*c.StarvedCoreHours
+	return c
 }

@@ -3,8 +3,10 @@ package disruption
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"time"
 
+	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -180,4 +182,131 @@ func (h RestartHolders) Blocker(uid string, keys ...string) (by RestartHolder, k
 		}
 	}
 	return RestartHolder{}, "", false
+}
+
+// blocked reports whether a pod must wait for another one that shares one of the keys
+// and is being restarted.
+func (p *plan) blocked(pod *Pod, keys []string) bool {
+	_, _, blocked := p.restarting.Blocker(pod.UID, keys...)
+	return blocked
+}
+
+// shared are the keys of what a pod shares with others: its owner, and its
+// PodDisruptionBudgets.
+func (p *plan) shared(v *VPA, pod *Pod) []string {
+	owner := v.GroupOf(pod).Key
+	if owner == "" {
+		owner = v.Namespace + "/" + v.Name + "/" + strconv.Itoa(pod.Group)
+	}
+	return append(budgets(pod), "owner "+owner)
+}
+
+// budgets are the keys of the PodDisruptionBudgets that count a pod.
+func budgets(pod *Pod) []string {
+	keys := make([]string, len(pod.Budgets), len(pod.Budgets)+1)
+	for i, name := range pod.Budgets {
+		keys[i] = "budget " + pod.Namespace + "/" + name
+	}
+	return keys
+}
+
+// reserve takes from a budget the pods that are still ready but about to be restarted.
+func (p *plan) reserve(v *VPA, b *Budget) {
+	if p.restarting == nil {
+		return
+	}
+	for i := range v.Pods {
+		pod := &v.Pods[i]
+		if one, holds := p.result.State.Recommended.Restarting(pod, p.now); holds {
+			b.leaves(pod, one)
+		}
+	}
+}
+
+// awaited reports whether a restart of the pod was asked for and the pod does not show
+// it yet. Caches may be behind.
+func (p *plan) awaited(pod *Pod) bool {
+	r, known := p.result.State.Recommended.Restarts[pod.UID]
+	return known && !r.Over && pod.Ready && !pod.RestartPending()
+}
+
+// postponed is a resize that takes something from others of a budget or an owner, and was
+// planned so far.
+type postponed struct {
+	vpa       *VPA
+	pod       *Pod
+	situation Situation
+	cause     Cause
+}
+
+// postpone reports whether a resize is put off until the others of this plan have had the
+// chance: it has been refused before. Otherwise one pod that may never be disrupted, or
+// that always uses its memory, would keep all those from it that share something with it.
+func (p *plan) postpone(r postponed) bool {
+	if _, protected := p.before.Protected[r.pod.UID]; !protected || p.secondRound {
+		return false
+	}
+	p.later = append(p.later, r)
+	return true
+}
+
+// again plans what was put off, beginning with what was refused longest ago.
+func (p *plan) again() {
+	p.secondRound = true
+	since := func(r postponed) time.Time { return p.before.Protected[r.pod.UID] }
+	slices.SortStableFunc(p.later, func(a, b postponed) int {
+		return cmp.Or(since(a).Compare(since(b)), cmp.Compare(a.pod.Namespace, b.pod.Namespace), cmp.Compare(a.pod.Name, b.pod.Name))
+	})
+	for len(p.later) > 0 {
+		r := p.later[0]
+		p.later = p.later[1:]
+		p.onceMore(r)
+	}
+}
+
+func (p *plan) onceMore(r postponed) {
+	defer p.caught(r.vpa)
+	denied := r.situation.Budget.Denies(r.pod)
+	if denied != "" && !r.situation.needsNoBudget(r.pod) {
+		p.skip(r.vpa, r.pod, denied)
+		return
+	}
+	p.resize(r.vpa, r.pod, r.situation, denied, r.cause)
+}
+
+// Guaranteed reports whether containers, all of their pod, make it one of class Guaranteed.
+func Guaranteed(containers []policy.Container) bool {
+	return policy.ClassOf(containers) == policy.Guaranteed
+}
+
+// ChangesClass reports whether the change would give the pod another class, which
+// cannot be done to one that runs.
+func (p *Pod) ChangesClass() bool {
+	has, gets := p.classes()
+	return has != gets
+}
+
+// classes are the class of the pod, and the one that its change would give it.
+func (p *Pod) classes() (has, gets policy.Class) {
+	before := make([]policy.Container, 0, len(p.Containers)+len(p.Fixed))
+	before = append(before, p.Fixed...)
+	after := append(make([]policy.Container, 0, cap(before)), p.Fixed...)
+	for i := range p.Containers {
+		before = append(before, p.Containers[i].Spec)
+		after = append(after, p.Containers[i].After())
+	}
+	return policy.ClassOf(before), policy.ClassOf(after)
+}
+
+// CPURefused reports whether the node would refuse the change for its CPU. Under the static
+// policy a pod of class Guaranteed keeps what it has been given for as long as it
+// runs, also where that is a share and no whole CPUs.
+func (p *Pod) CPURefused() bool {
+	if !p.Static || !slices.ContainsFunc(p.Containers, func(c Container) bool {
+		return c.After().Requests.Value(resources.CPU) != c.Actual.Requests.Value(resources.CPU)
+	}) {
+		return false
+	}
+	has, _ := p.classes()
+	return has == policy.Guaranteed
 }

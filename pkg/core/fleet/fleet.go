@@ -10,6 +10,11 @@
 package fleet
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"loadline.dev/loadline/pkg/core/reason"
@@ -167,4 +172,90 @@ type Decision struct {
 	// left; see Shares.
 	OutOfSharing bool
 	annotations  [3]map[string]string // of the workload, its pod template and its VPA
+}
+
+// listed are the kinds whose workloads are known without a name, so that a policy can select
+// them by their labels, with their API version.
+var listed = map[string]string{"Deployment": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1", "CronJob": "batch/v1"}
+
+// ListedKinds returns the kinds whose workloads can be selected without a name, sorted.
+func ListedKinds() []string { return slices.Sorted(maps.Keys(listed)) }
+
+// ListedVersion returns the API version of such a kind; false: it is none.
+func ListedVersion(kind string) (apiVersion string, is bool) {
+	apiVersion, is = listed[kind]
+	return apiVersion, is
+}
+
+// Listed reports whether workloads of a kind can be selected without a name. All others are
+// found by their name.
+func Listed(group, kind string) bool {
+	_, is := listed[kind]
+	return is && BuiltIn(group)
+}
+
+// A checkpoint is called <VPA>-<container>, and the API takes 253 characters.
+const (
+	longestName      = 253
+	longestContainer = 63
+	longestMade      = longestName - longestContainer - len("-")
+
+	hashBytes = 5 // two characters each
+)
+
+// MadeName returns the name of the VPA that is made for a workload: <kind>-<workload> in
+// lower case. A hash is added where another workload could have the same name (its kind is
+// not one of Kubernetes itself), where the name had to be cut so that those of checkpoints
+// are not too long, and where it would be no name. The result is a DNS subdomain name.
+func MadeName(kind, group, name string) string {
+	plain := strings.ToLower(kind) + "-" + name
+	if BuiltInKind(kind) && BuiltIn(group) && len(plain) <= longestMade && subdomain(name) {
+		return plain
+	}
+	if BuiltInKind(kind) && BuiltIn(group) {
+		group = "" // the same workload, however the reference to it is written
+	}
+	sum := sha256.Sum256([]byte(group + "\x00" + kind + "\x00" + name))
+	hash := hex.EncodeToString(sum[:hashBytes])
+	room := longestMade - len("-") - len(hash)
+	// One byte each, so that cutting leaves no half character.
+	readable := strings.Trim(strings.Map(letterOrDash, plain), "-")
+	readable = strings.TrimRight(readable[:min(len(readable), room)], "-")
+	if readable == "" {
+		return hash
+	}
+	return readable + "-" + hash
+}
+
+// BuiltInKind reports whether a kind of workload comes with Kubernetes.
+func BuiltInKind(kind string) bool {
+	switch kind {
+	case "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job", "CronJob":
+		return true
+	}
+	return false
+}
+
+func letterOrDash(r rune) rune {
+	if alphanumeric(r) {
+		return r
+	}
+	return '-'
+}
+
+func alphanumeric(r rune) bool { return 'a' <= r && r <= 'z' || '0' <= r && r <= '9' }
+
+// subdomain reports whether the API takes a text as a name.
+func subdomain(text string) bool {
+	for label := range strings.SplitSeq(text, ".") {
+		if label == "" || label[0] == '-' || label[len(label)-1] == '-' {
+			return false
+		}
+		for _, r := range label {
+			if !alphanumeric(r) && r != '-' {
+				return false
+			}
+		}
+	}
+	return true
 }

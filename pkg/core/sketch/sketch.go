@@ -265,3 +265,175 @@ func (t *Sketch) saw(k resources.Kind, at int64) {
 // Merge adds the sketch of another time, which must be of the same needs. Where both
 // know the same moment the higher use counts, or both do.
 func (t *Sketch) Merge(o *Sketch) { t.MergeParts(o, AllParts) }
+
+// part is one thing that sketches remember.
+type part interface {
+	// needed reports whether it is.
+	needed(t *Sketch) bool
+	merge(t, o *Sketch)
+	// write adds it to an image, or nothing where nothing is known.
+	write(t *Sketch, w *imageWriter)
+	// read takes it from an image, and reports whether it is needed and what it was.
+	read(t *Sketch, r *imageReader) bool
+}
+
+// record is what a sketch has a pointer to: P, nil where it is not needed.
+type record[P any] interface {
+	*P
+	merge(o *P)
+	write(w *imageWriter)
+	read(r *imageReader)
+}
+
+// kept is the part that is such a record.
+type kept[P any, T record[P]] struct{ field func(*Sketch) T }
+
+func keep[P any, T record[P]](field func(*Sketch) T) part { return kept[P, T]{field} }
+
+func (p kept[P, T]) needed(t *Sketch) bool { return p.field(t) != nil }
+
+func (p kept[P, T]) merge(t, o *Sketch) {
+	if m, other := p.field(t), p.field(o); m != nil && other != nil {
+		m.merge(other)
+	}
+}
+
+func (p kept[P, T]) write(t *Sketch, w *imageWriter) {
+	if m := p.field(t); m != nil {
+		m.write(w)
+	}
+}
+
+func (p kept[P, T]) read(t *Sketch, r *imageReader) bool {
+	m := p.field(t)
+	if m != nil {
+		m.read(r)
+	}
+	return m != nil && !r.other
+}
+
+// put changes a memory to what it must be, and reports whether it begins anew.
+func put[P any](m **P, to *P) (anew bool) {
+	anew = to != nil && to != *m
+	*m = to
+	return anew
+}
+
+// same returns a memory if it is needed, an empty one in place of none.
+func same[P any](needed bool, m *P) *P {
+	switch {
+	case !needed:
+		return nil
+	case m == nil:
+		return new(P)
+	}
+	return m
+}
+
+// declared is the part that is one number of what pods are created with, 0 = not known.
+type declared struct {
+	number func(*Sketch) *uint16
+	scale  *scale // of the number; nil: it is no code
+	wanted func(*Sketch) bool
+}
+
+func (d declared) needed(t *Sketch) bool { return d.wanted(t) }
+
+func (d declared) merge(t, o *Sketch) {
+	if d.needed(t) && *d.number(t) == 0 {
+		*d.number(t) = *d.number(o)
+	}
+}
+
+func (d declared) write(t *Sketch, w *imageWriter) {
+	if n := *d.number(t); n != 0 {
+		w.Int(int64(n))
+	}
+}
+
+func (d declared) read(t *Sketch, r *imageReader) bool {
+	if d.needed(t) {
+		*d.number(t) = r.Code(d.scale)
+	}
+	return d.needed(t)
+}
+
+// TrackedShape is what the tracked load of containers has in common. It does not change
+// once made.
+type TrackedShape struct{ *LoadShape }
+
+// sizes are levels of the other load, in millicores: from and until when a container is large.
+type sizes struct{ from, until float64 }
+
+// NewTrackedShape returns the shape of a second load. It counts for a container from when
+// the level of its Load is above an amount of millicores, until that is below another
+// one. It has less room than Load: where uses differ by more than the tenfold, neighbouring
+// buckets become one.
+func NewTrackedShape(shape *LoadShape, from, until float64) *TrackedShape {
+	small := *shape
+	small.most, small.sizes = fewWeights, sizes{from, until}
+	return &TrackedShape{&small}
+}
+
+// Tracked is the load of a container once more, under shapes that forget faster: for those
+// that are large. Make it with newTracked.
+type Tracked struct {
+	Load
+	large bool
+}
+
+// newTracked returns an empty one.
+func newTracked(shape *TrackedShape) *Tracked {
+	return &Tracked{Load: Load{shape: shape.LoadShape}}
+}
+
+// observe takes a use in millicores, which the other load has taken already. Every five
+// minutes it is decided anew whether the container is large: so that depends on its use
+// alone, and not on who asks and when.
+func (t *Tracked) observe(at int64, use float64, other *Load) {
+	if at/slotWidth > t.latest {
+		level := max(other.Level(0, at), other.Level(1, at))
+		t.large = level > t.shape.sizes.from || t.large && level >= t.shape.sizes.until
+	}
+	t.Observe(at, use)
+}
+
+// Large reports whether the container is large, so that this load counts.
+func (t *Tracked) Large() bool { return t.large }
+
+// adapt keeps what has the same half-lives.
+func (t *Tracked) adapt(shape *TrackedShape) *Tracked {
+	switch {
+	case shape == nil:
+		return nil
+	case t == nil || t.shape.halfLives != shape.halfLives:
+		return newTracked(shape)
+	}
+	t.Load.adapt(shape.LoadShape)
+	return t
+}
+
+// merge adds another one with the same half-lives. Whether the container is large is as
+// in the later.
+func (t *Tracked) merge(o *Tracked) {
+	if o.latest > t.latest {
+		t.large = o.large
+	}
+	t.Load.merge(&o.Load)
+}
+
+func (t *Tracked) write(w *imageWriter) {
+	large := int64(0)
+	if t.large {
+		large = 1
+	}
+	w.Int(large)
+	t.Load.write(w)
+}
+
+func (t *Tracked) read(r *imageReader) {
+	large := r.Within(0, 1)
+	if t.Load.read(r); !r.other {
+		t.large = large == 1
+	}
+}

@@ -2,10 +2,14 @@ package target
 
 import (
 	"cmp"
+	"fmt"
+	"path"
 	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
@@ -161,4 +165,104 @@ func lastIf(a, b bool) int {
 		return -1
 	}
 	return 1
+}
+
+// byTarget is the index of VPAs by target.
+const byTarget = "target"
+
+// Indexers returns the index of an informer of VPAs that VPAsOf reads.
+func Indexers() cache.Indexers {
+	return cache.Indexers{byTarget: func(object any) ([]string, error) {
+		vpa, ok := object.(*vpav1.VerticalPodAutoscaler)
+		if ok && vpa.Spec.TargetRef != nil && CheckRef(vpa.Spec.TargetRef) == nil {
+			return []string{RefKey(vpa.Namespace, vpa.Spec.TargetRef).indexed()}, nil
+		}
+		return nil, nil // not indexed: a path such as ../other would be a key of another namespace
+	}}
+}
+
+func (k Key) indexed() string { return path.Join(k.Namespace, k.Group, k.Kind, k.Name) }
+
+// VPAsOf returns the VPAs with a target, in no order. The error is a missing index.
+func VPAsOf(vpas cache.Indexer, target Key) ([]*vpav1.VerticalPodAutoscaler, error) {
+	objects, err := vpas.ByIndex(byTarget, target.indexed())
+	found := make([]*vpav1.VerticalPodAutoscaler, 0, len(objects))
+	for _, object := range objects {
+		if vpa, ok := object.(*vpav1.VerticalPodAutoscaler); ok {
+			found = append(found, vpa)
+		}
+	}
+	return found, err
+}
+
+// Generations remembers from which generation on each VPA has had the target that it
+// has now. The zero value knows of no VPA, and so does nil. It is safe for concurrent
+// use.
+type Generations struct {
+	mu    sync.Mutex
+	known map[cache.ObjectName]sighting
+}
+
+// sighting is what was seen of one VPA.
+type sighting struct {
+	uid    types.UID
+	target Key
+	since  int64 // it has had the target from this generation on
+	last   int64 // the newest generation that was seen
+}
+
+// Watch learns from an informer of VPAs. Of a VPA that is there already only the
+// present generation is known.
+func (g *Generations) Watch(vpas cache.SharedInformer) error {
+	_, err := vpas.AddEventHandler(vpaHandler(func(vpa *vpav1.VerticalPodAutoscaler) { g.see(vpa, true) }, g.forget))
+	if err != nil {
+		return fmt.Errorf("watch the targets of VPAs: %w", err)
+	}
+	return nil
+}
+
+// Outdated reports whether the recommendation in the status of a VPA may be for
+// another target than the VPA has now. A cache may show a VPA a moment before Watch
+// hears of it: what it shows counts.
+func (g *Generations) Outdated(vpa *vpav1.VerticalPodAutoscaler) bool {
+	if g == nil {
+		return convert.Outdated(vpa, vpa.Generation)
+	}
+	return convert.Outdated(vpa, g.see(vpa, false))
+}
+
+// see takes note of a VPA and returns from which generation on it has had its target.
+// One that is not known is only added if it is there for certain.
+func (g *Generations) see(vpa *vpav1.VerticalPodAutoscaler, there bool) (since int64) {
+	name, at := cache.MetaObjectToName(vpa), vpa.Generation
+	var target Key
+	if vpa.Spec.TargetRef != nil {
+		target = RefKey(vpa.Namespace, vpa.Spec.TargetRef)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s, known := g.known[name]
+	switch {
+	case !known && !there:
+		return at
+	case !known || s.uid != vpa.UID:
+		s = sighting{uid: vpa.UID, target: target, since: at, last: at}
+	case at >= s.last && s.target != target:
+		s.target, s.since, s.last = target, at, at
+	case at < s.last && s.target != target: // the news of it comes late
+		s.since = max(s.since, at+1)
+	default:
+		s.last = max(s.last, at)
+	}
+	if g.known == nil {
+		g.known = map[cache.ObjectName]sighting{}
+	}
+	g.known[name] = s
+	return s.since
+}
+
+func (g *Generations) forget(name cache.ObjectName) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.known, name)
 }

@@ -2,18 +2,26 @@ package target
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
 
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/printable"
 )
 
@@ -133,4 +141,164 @@ func (k Key) GroupKind() schema.GroupKind {
 		}
 	}
 	return schema.GroupKind{Group: group, Kind: k.Kind}
+}
+
+// ErrNoWorkload says that there is no workload that a policy can select: it does not exist, its
+// kind has no scale subresource, or another controller owns it.
+var ErrNoWorkload = errors.New("nothing that a policy can select")
+
+// Read returns a workload of a kind that is not listed, from its scale subresource, which it asks
+// for if nobody did before. It is ErrNoWorkload if there is none; any other error says that
+// it is not known.
+func (r *Resolver) Read(ctx context.Context, key Key) (Workload, error) {
+	if err := key.check(); err != nil {
+		return Workload{}, fmt.Errorf("%w: %w", ErrNoWorkload, err)
+	}
+	a, err := r.scales.get(ctx, key)
+	w, err := workloadOf(key, a, err)
+	if err != nil {
+		return w, err
+	}
+	switch top, found, err := r.Topmost(ctx, key); {
+	case err != nil:
+		return Workload{}, fmt.Errorf("find out whether another controller owns %s in namespace %s: %w", key, key.Namespace, err)
+	case found && top != key:
+		return Workload{}, fmt.Errorf("%s in namespace %s is %w: %s owns it, which a policy can name", key, key.Namespace, ErrNoWorkload, top)
+	}
+	return w, nil
+}
+
+// ReadScale is Read for callers without caches; it does not look who owns the workload. It returns
+// the selector of its pods, too.
+func ReadScale(ctx context.Context, read Scale, key Key) (w Workload, selector string, err error) {
+	if err := key.check(); err != nil {
+		return Workload{}, "", fmt.Errorf("%w: %w", ErrNoWorkload, err)
+	}
+	scale, err := read(ctx, key.Namespace, key.GroupKind(), key.Name)
+	var a answer
+	if err == nil {
+		a = answerOf(scale)
+	}
+	w, err = workloadOf(key, a, err)
+	return w, a.selector, err
+}
+
+// Known is Read from what is known, and ErrNotRead if nothing is: then Run reads it, as far as its
+// namespace has some left.
+func (r *Resolver) Known(key Key) (Workload, error) {
+	if err := key.check(); err != nil {
+		return Workload{}, fmt.Errorf("%w: %w", ErrNoWorkload, err)
+	}
+	a, err := r.scales.cached(key)
+	if errors.Is(err, ErrNotRead) {
+		return Workload{}, ErrNotRead
+	}
+	return workloadOf(key, a, err)
+}
+
+// Confirm returns an error if a workload is not there any more, or if another has its name: what
+// names it as its owner would be removed at once. Of those that are listed an informer says so;
+// that of others is read again.
+func (r *Resolver) Confirm(ctx context.Context, w Workload) error {
+	if fleet.Listed(w.Key.Group, w.Key.Kind) {
+		return nil
+	}
+	a, err := r.scales.again(ctx, w.Key)
+	now, err := workloadOf(w.Key, a, err)
+	switch {
+	case err != nil:
+		return err
+	case now.UID != w.UID:
+		return fmt.Errorf("%s in namespace %s was replaced by another of that name", w.Key, w.Key.Namespace)
+	}
+	return nil
+}
+
+// workloadOf returns a workload from what was said, or not, about its scale subresource.
+func workloadOf(key Key, a answer, err error) (Workload, error) {
+	switch {
+	case apierrors.IsNotFound(err):
+		return Workload{}, fmt.Errorf("%s does not exist in namespace %s: %w", key, key.Namespace, ErrNoWorkload)
+	case errors.Is(err, client.ErrNoScale), meta.IsNoMatchError(err):
+		return Workload{}, fmt.Errorf("%s in namespace %s is %w: %w", key, key.Namespace, ErrNoWorkload, err)
+	case err != nil:
+		return Workload{}, fmt.Errorf("read the scale subresource of %s in namespace %s: %w", key, key.Namespace, err)
+	case a.uid == "" || a.apiVersion == "":
+		return Workload{}, fmt.Errorf("the scale subresource of %s in namespace %s says no metadata.uid, so that it could own no VPA", key, key.Namespace)
+	}
+	return Workload{Key: key, APIVersion: a.apiVersion, UID: a.uid}, nil
+}
+
+// Keys knows which label keys the selectors of the controllers of a namespace mention
+// that stay when their pods go: Deployments, StatefulSets, DaemonSets,
+// ReplicationControllers, and ReplicaSets that nobody owns. The selector of any other
+// ReplicaSet, and that of a Job, mentions what one generation of pods has and the next has not.
+// It is safe for concurrent use.
+type Keys struct {
+	mu    sync.RWMutex
+	users map[string]map[string]int // number of controllers by namespace and key
+
+	heard []cache.InformerSynced
+}
+
+// Synced reports whether the controllers that the informers know are all counted.
+func (k *Keys) Synced() bool {
+	return !slices.ContainsFunc(k.heard, func(synced cache.InformerSynced) bool { return !synced() })
+}
+
+// Keys returns what knows the keys of the controllers that the resolver reads. It must
+// be called before the informers start.
+func (r *Resolver) Keys() (*Keys, error) {
+	k := &Keys{users: map[string]map[string]int{}}
+	heard, err := r.workloads.watch("selectors", func(_ string, before, after any) {
+		k.count(after, 1)
+		k.count(before, -1)
+	})
+	k.heard = heard
+	return k, err
+}
+
+// Mention reports whether the selector of a controller in a namespace mentions a key.
+func (k *Keys) Mention(namespace, key string) bool {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return k.users[namespace][key] > 0
+}
+
+// count counts a controller that comes or goes.
+func (k *Keys) count(object any, more int) {
+	switch o := object.(type) {
+	case *batchv1.Job, *batchv1.CronJob:
+		return
+	case *client.ReplicaSet:
+		if len(o.GetOwnerReferences()) > 0 {
+			return
+		}
+	}
+	w, _ := describe(object)
+	if w.selector == nil {
+		return
+	}
+	namespace := object.(metav1.Object).GetNamespace()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	users := k.users[namespace]
+	if users == nil {
+		users = map[string]int{}
+		k.users[namespace] = users
+	}
+	add := func(key string) {
+		if users[key] += more; users[key] == 0 {
+			delete(users, key)
+		}
+	}
+	for key := range w.selector.MatchLabels {
+		add(key)
+	}
+	for i := range w.selector.MatchExpressions {
+		add(w.selector.MatchExpressions[i].Key)
+	}
+	if len(users) == 0 {
+		delete(k.users, namespace)
+	}
 }

@@ -3,11 +3,18 @@ package prometheus
 import (
 	"cmp"
 	"errors"
+	"fmt"
+	"maps"
 	"os"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/spf13/pflag"
 
+	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/flags"
 )
 
@@ -97,4 +104,187 @@ func (a *Access) Client(address string) Config {
 	}
 	c.Timeout, _ = ParseDuration(a.QueryTimeout)
 	return c
+}
+
+// Ambiguities holds the containers that the readers of one program leave out, and why. The zero
+// value has none. All methods are safe for concurrent use, and do nothing on nil.
+type Ambiguities struct {
+	mu         sync.Mutex
+	live, past map[usage.ContainerKey]error
+}
+
+// setLive replaces the containers without live usage.
+func (a *Ambiguities) setLive(found map[usage.ContainerKey]error) {
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.live = found
+}
+
+// AddPast adds the containers without history.
+func (a *Ambiguities) AddPast(d *Distinct) {
+	if a == nil || len(d.ambiguous) == 0 {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.past == nil {
+		a.past = map[usage.ContainerKey]error{}
+	}
+	maps.Copy(a.past, d.ambiguous)
+}
+
+// Each visits all containers by name.
+func (a *Ambiguities) Each(visit func(c usage.ContainerKey, why error)) {
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	all := map[usage.ContainerKey]error{}
+	maps.Copy(all, a.past)
+	maps.Copy(all, a.live)
+	a.mu.Unlock()
+	order := slices.SortedFunc(maps.Keys(all), func(x, y usage.ContainerKey) int {
+		return strings.Compare(x.Namespace+"/"+x.Pod+"/"+x.Container, y.Namespace+"/"+y.Pod+"/"+y.Container)
+	})
+	for _, c := range order {
+		visit(c, all[c])
+	}
+}
+
+// clusterLabel matches the usual names of labels that identify the cluster of a series. Other labels,
+// such as those of zones and nodes, may differ between the pods of one cluster.
+var clusterLabel = regexp.MustCompile(`(?i)^((k8s|kube|kubernetes)_?)?cluster(_?(name|id|uid))?$`)
+
+// Cluster returns the labels of a series that identify its cluster, as matchers of PromQL, sorted by name.
+// Empty: it has none.
+func Cluster(labels map[string]string) string {
+	var names []string
+	for name, value := range labels {
+		if value != "" && clusterLabel.MatchString(name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for i, name := range names {
+		names[i] = name + "=" + strconv.Quote(labels[name])
+	}
+	return strings.Join(names, ", ")
+}
+
+// severalClusters describes series of several clusters, and which flag selects one.
+func severalClusters(clusters map[string]bool) error {
+	names := slices.Sorted(maps.Keys(clusters))
+	return fmt.Errorf("series of several clusters, with %s and with %s: select one, for example with --prometheus-matchers='%s'", names[0], names[1], names[1])
+}
+
+// Clusters finds out which of the clusters in a server is the one of some pods. The zero value has seen no
+// series.
+type Clusters struct {
+	all  map[string]bool
+	pods map[string]map[string]bool // clusters by pod
+}
+
+// Add takes the labels of a series. The pod is empty for a series of another pod.
+func (c *Clusters) Add(pod string, labels map[string]string) {
+	if c.all == nil {
+		c.all, c.pods = map[string]bool{}, map[string]map[string]bool{}
+	}
+	cluster := Cluster(labels)
+	c.all[cluster] = true
+	if pod == "" {
+		return
+	}
+	if c.pods[pod] == nil {
+		c.pods[pod] = map[string]bool{}
+	}
+	c.pods[pod][cluster] = true
+}
+
+// Own returns the cluster of the pods, and false if no series of theirs shows one alone. A pod whose name
+// several clusters have decides nothing. An error means that series of several clusters cannot be told apart.
+func (c *Clusters) Own() (cluster string, known bool, err error) {
+	own := map[string]bool{}
+	for _, clusters := range c.pods {
+		if len(clusters) == 1 {
+			maps.Copy(own, clusters)
+		}
+	}
+	if len(own) > 1 { // some exporters do not name it
+		delete(own, "")
+	}
+	for cluster = range own {
+		known = true
+	}
+	all := maps.Clone(c.all)
+	delete(all, "")
+	switch {
+	case len(own) > 1:
+		return "", false, severalClusters(own)
+	case !known && len(all) > 1:
+		return "", false, severalClusters(all)
+	}
+	return cluster, known, nil
+}
+
+const (
+	lower  = "abcdefghijklmnopqrstuvwxyz"
+	digits = "0123456789"
+	random = "bcdfghjklmnpqrstvwxz2456789" // what generated names end in
+)
+
+// consists reports whether text is least to most characters of set.
+func consists(text, set string, least, most int) bool {
+	return least <= len(text) && len(text) <= most && strings.Trim(text, set) == ""
+}
+
+// CommonPodNames returns what the name of a pod has in common with the other pods
+// of its workload, the narrowest first: for web-7d9f8b6c5d-x2k4p that is
+// "web-7d9f8b6c5d-" (the same ReplicaSet) and "web". A name without a generated
+// or numbered end has nothing in common with others.
+func CommonPodNames(name string) []string {
+	front, end, found := cutLast(name)
+	switch {
+	case found && consists(end, random, 5, 5):
+		names := []string{front + "-"}
+		// Below are the hash of a ReplicaSet or the number of a run of a CronJob.
+		if owner, middle, more := cutLast(front); more && (consists(middle, random, 6, 10) || consists(middle, digits, 8, 12)) {
+			front = owner
+		}
+		return append(names, front)
+	case found && consists(end, digits, 1, 10):
+		return []string{front}
+	}
+	return nil
+}
+
+func cutLast(name string) (front, end string, found bool) {
+	i := strings.LastIndexByte(name, '-')
+	if i <= 0 {
+		return name, "", false
+	}
+	return name[:i], name[i+1:], true
+}
+
+// FoldLabelName returns what remains of a label name in every exporter: letters in lower
+// case, digits, and underscores for all else and between words.
+func FoldLabelName(name string) string {
+	var folded strings.Builder
+	for i, c := range []byte(name) {
+		upper := 'A' <= c && c <= 'Z'
+		switch {
+		case upper && i > 0 && (strings.IndexByte(lower+digits, name[i-1]) >= 0):
+			folded.WriteByte('_')
+			fallthrough
+		case upper:
+			folded.WriteByte(c - 'A' + 'a')
+		case strings.IndexByte(lower+digits, c) >= 0:
+			folded.WriteByte(c)
+		default:
+			folded.WriteByte('_')
+		}
+	}
+	return folded.String()
 }

@@ -4,11 +4,17 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
 
 	"loadline.dev/loadline/pkg/core/replay"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/source/trace"
 )
 
@@ -122,4 +128,314 @@ func (r *archiveReader) together(subjects []subject) int {
 		}
 	}
 	return most
+}
+
+// column is a kind of data of containers: usage, which becomes samples, or declared resources.
+type column int
+
+const (
+	cpuUse column = iota
+	memoryUse
+	cpuWaiting
+	columns // of usage
+	requests
+	limits
+)
+
+// String returns the name that files have for usage, and the metric of the rest.
+func (c column) String() string {
+	return [...]string{cpuUse: "cpu_cores", memoryUse: "memory_bytes", cpuWaiting: "cpu_waiting_share",
+		requests: "kube_pod_container_resource_requests", limits: "kube_pod_container_resource_limits"}[c]
+}
+
+// text returns the query for a column, of one namespace and some pods.
+func (r *archiveReader) text(c column, u Usage) string {
+	switch c {
+	case cpuUse:
+		return u.Each(u.CPU(r.query.Step))
+	case memoryUse:
+		return u.Each(u.Peak(r.query.Step))
+	}
+	return u.Each(u.Rate(r.query.Waiting, r.query.Step))
+}
+
+// member is a container while it is read.
+type member struct {
+	subject
+	values           [columns][]float64 // at the times of the grid; NaN = unknown, nil = not asked for
+	requests, limits resources.List
+	wrong            *trace.Problem // why it is left out; nil = it is not
+}
+
+// archiveBatch are containers of one namespace that are read together.
+type archiveBatch []*member
+
+func (r *archiveReader) newBatch(subjects []subject) archiveBatch {
+	b := make(archiveBatch, len(subjects))
+	for i, s := range subjects {
+		b[i] = &member{subject: s}
+		for _, c := range r.asked {
+			b[i].values[c] = slices.Repeat([]float64{math.NaN()}, r.times.Count)
+		}
+	}
+	return b
+}
+
+func (m *member) fail(c column, text string) {
+	if m.wrong == nil {
+		m.wrong = &trace.Problem{Column: c.String(), Series: m.name(), Text: text}
+	}
+}
+
+func (b archiveBatch) index() map[usage.ContainerKey]*member {
+	index := make(map[usage.ContainerKey]*member, len(b))
+	for _, m := range b {
+		index[m.key] = m
+	}
+	return index
+}
+
+// pods returns the matcher for the pods of a batch, for a name of their label.
+func (b archiveBatch) pods(label string) string {
+	var names []string
+	for _, m := range b {
+		names = append(names, m.key.Pod)
+	}
+	slices.Sort(names)
+	return fmt.Sprintf("%s=~%q", label, OneOf(slices.Compact(names)))
+}
+
+// OneOf returns a regular expression for some texts.
+func OneOf(texts []string) string {
+	quoted := make([]string, len(texts))
+	for i, text := range texts {
+		quoted[i] = regexp.QuoteMeta(text)
+	}
+	return strings.Join(quoted, "|")
+}
+
+// part is the data of one query: a column of some containers at some times.
+type part struct {
+	batch  archiveBatch
+	column column
+	times  Times
+}
+
+// fill queries all columns of a batch. A container whose declared resources cannot be read is left out, and does
+// not end the run.
+func (r *archiveReader) fill(ctx context.Context, b archiveBatch) error {
+	for _, c := range r.asked {
+		var parts []part
+		for _, times := range r.times.Cut(min(max(queryValues/len(b), 1), MostTimes)) {
+			parts = append(parts, part{b, c, times})
+		}
+		if _, err := ReadParts(ctx, &r.retries, parts, r.ask, r.lost); err != nil {
+			return fmt.Errorf("%s: %w", c, err)
+		}
+	}
+	for _, c := range []column{requests, limits} {
+		_, err := ReadParts(ctx, &r.retries, []part{{b, c, r.times}}, r.ask, r.lost)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			_ = r.lost(part{b, c, r.times}, err) // is never an error
+		}
+	}
+	return nil
+}
+
+// leastPart is the smallest number of times of a query. A container that is too large even so is left out.
+const leastPart = MostTimes / 8
+
+// Split halves the containers, and then the times if a part may succeed.
+func (p part) Split(err error) (parts []part) {
+	if half := len(p.batch) / 2; half > 0 {
+		return []part{{p.batch[:half], p.column, p.times}, {p.batch[half:], p.column, p.times}}
+	}
+	if p.column < columns && Divisible(err) && p.times.Count/2 >= leastPart {
+		for _, times := range p.times.Halves() {
+			parts = append(parts, part{p.batch, p.column, times})
+		}
+	}
+	return parts
+}
+
+// lost notes that containers are left out.
+func (r *archiveReader) lost(p part, err error) error {
+	for _, m := range p.batch {
+		if p.column < columns {
+			m.fail(p.column, fmt.Sprintf("from %s to %s: %v: expected an answer", instant(p.times.Start), instant(p.times.Last()), err))
+		} else if m.wrong == nil {
+			m.wrong = &trace.Problem{Series: m.name(), Text: fmt.Sprintf("%s: %v: expected an answer, if only that nothing is known", p.column, err)}
+		}
+	}
+	return nil
+}
+
+func instant(at time.Time) string { return at.UTC().Format(time.RFC3339) }
+
+// ask sends one query and stores its points in the members.
+func (r *archiveReader) ask(ctx context.Context, p part) (err error) {
+	if len(p.batch) == 1 && p.batch[0].wrong != nil {
+		return nil //nolint:nilerr // it is reported when the batch is handed out, and the others go on
+	}
+	var answer Answer
+	if p.column < columns {
+		answer, err = r.askUsage(ctx, p)
+	} else {
+		answer, err = r.askDeclared(ctx, p)
+	}
+	r.warn(answer)
+	return err
+}
+
+func (r *archiveReader) askUsage(ctx context.Context, p part) (Answer, error) {
+	u, c := r.query.Usage, p.column
+	u.Namespace = p.batch[0].key.Namespace
+	u.Matchers = strings.TrimPrefix(u.Matchers+", "+p.batch.pods(u.PodLabel), ", ")
+	members := p.batch.index()
+	find := func(labels map[string]string) *member {
+		key, _ := u.Container(labels)
+		return members[key] // nil: it is of another container of the pods
+	}
+	distinct := NewDistinct(u, r.query.Step)
+	rejected := func(labels map[string]string, at time.Time, what string) {
+		m := find(labels)
+		_, named := u.Container(labels)
+		switch {
+		case !named:
+			r.report(&trace.Problem{Column: c.String(), Text: fmt.Sprintf("a series with the labels %v %s: expected one of a container, with numbers", labels, what)})
+		case m == nil:
+		case at.IsZero():
+			m.fail(c, fmt.Sprintf("%s: expected times and numbers", what))
+		default:
+			m.fail(c, fmt.Sprintf("%s, at %s: expected a number, or no sample if unknown", what, instant(at)))
+		}
+	}
+	return r.client.Range(ctx, Range{Query: r.text(c, u), Times: p.times}, func(labels map[string]string, points []Point) {
+		m := find(labels)
+		switch {
+		case m == nil:
+		case distinct.Add(m.key, labels, points):
+			r.take(m, c, points)
+		default:
+			r.got = [columns]bool{cpuUse: true, memoryUse: true, cpuWaiting: true} // there is usage
+			m.fail(c, distinct.Ambiguous(m.key).Error())
+		}
+	}, rejected)
+}
+
+// warn reports each warning of the server once. Thanos, for example, leaves out a store that is unreachable.
+func (r *archiveReader) warn(answer Answer) {
+	if len(answer.Warnings) > 0 && !r.warned {
+		r.warned = true
+		r.report(&trace.Problem{Warning: true, Text: fmt.Sprintf("the server says of an answer: %s: expected a whole one", strings.Join(answer.Warnings, "; "))})
+	}
+}
+
+// take puts points of a member to their times.
+func (r *archiveReader) take(m *member, c column, points []Point) {
+	r.got[c] = true
+	for _, p := range points {
+		step, found := r.times.Index(p.At)
+		switch {
+		case !found:
+			m.fail(c, fmt.Sprintf("has a sample at %s: expected times from %s to %s", instant(p.At), instant(r.times.Start), instant(r.times.Last())))
+		case p.Value < 0:
+			m.fail(c, fmt.Sprintf("is %g at %s: expected 0 or more", p.Value, instant(p.At)))
+		default:
+			value := p.Value
+			switch c {
+			case cpuUse:
+				value *= 1000
+			case cpuWaiting:
+				value = min(value, 1) // a rate may be a little more
+			}
+			if before := m.values[c][step]; math.IsNaN(before) || value > before {
+				m.values[c][step] = value
+			}
+		}
+	}
+}
+
+// declaredSteps is into how many stretches the time is cut in which the first
+// request is looked for: the highest of the first that has any counts.
+const declaredSteps = 100
+
+// askDeclared queries requests or limits of containers.
+func (r *archiveReader) askDeclared(ctx context.Context, p part) (Answer, error) {
+	window := max(r.query.Step, (r.query.Until.Sub(r.query.Since) / declaredSteps).Truncate(time.Second))
+	var queries []string
+	for i, selector := range r.state(p.column.String(), p.batch[0].key.Namespace, `resource=~"cpu|memory"`) {
+		prefix := []string{"", exported}[i]
+		selector = strings.TrimSuffix(selector, "}") + ", " + p.batch.pods(prefix+"pod") + "}"
+		by := "namespace, pod, container, resource"
+		if prefix != "" {
+			by = "exported_namespace, exported_pod, exported_container, resource"
+		}
+		queries = append(queries, fmt.Sprintf("max by (%s) (max_over_time(%s[%s]))", by, selector, FormatDuration(window)))
+	}
+	query := strings.Join(queries, " or ")
+	members := p.batch.index()
+	return r.client.Range(ctx, Range{Query: query, Times: Times{r.query.Since, window, int(r.query.Until.Sub(r.query.Since)/window) + 2}},
+		func(labels map[string]string, points []Point) {
+			m := members[usage.ContainerKey{Namespace: StateLabel(labels, "namespace"), Pod: StateLabel(labels, "pod"), Container: StateLabel(labels, "container")}]
+			if m == nil || points[0].Value <= 0 {
+				return
+			}
+			k, scale := resources.CPU, 1000.0
+			if labels["resource"] == "memory" {
+				k, scale = resources.Memory, 1
+			}
+			to := &m.requests
+			if p.column == limits {
+				to = &m.limits
+			}
+			*to = to.With(k, resources.FromFloat(math.Round(points[0].Value*scale)))
+		}, nil)
+}
+
+// emit hands the members of a batch out.
+func (r *archiveReader) emit(b archiveBatch) {
+	for _, m := range b {
+		if r.stopped {
+			return
+		}
+		if m.wrong != nil {
+			r.report(m.wrong)
+			continue
+		}
+		recording := r.recording(m)
+		if len(recording.At) < 2 {
+			r.short++
+			continue
+		}
+		var warning *trace.Problem
+		if text := trace.Unsteady(recording); text != "" {
+			warning = &trace.Problem{File: r.client.Server(), Column: "timestamp", Series: m.name(), Text: text, Warning: true}
+		}
+		r.stopped = !r.yield(recording, warning)
+	}
+}
+
+// recording returns the known values of a member. Times without any are left out.
+func (r *archiveReader) recording(m *member) *replay.Recording {
+	known := &replay.Recording{Dataset: r.client.Server(), Workload: m.workload, Container: m.container, Requests: m.requests, Limits: m.limits}
+	for step := range r.times.Count {
+		cpu, memory := m.values[cpuUse][step], m.values[memoryUse][step]
+		if math.IsNaN(cpu) && math.IsNaN(memory) {
+			continue
+		}
+		known.At = append(known.At, r.times.At(step).UnixNano())
+		known.Use[resources.CPU] = append(known.Use[resources.CPU], cpu)
+		known.Use[resources.Memory] = append(known.Use[resources.Memory], math.Max(memory, r.query.LeastMemory)) // NaN stays
+	}
+	if waiting := m.values[cpuWaiting]; slices.ContainsFunc(waiting, func(v float64) bool { return !math.IsNaN(v) }) {
+		for _, at := range known.At {
+			known.Waiting = append(known.Waiting, waiting[int64(time.Duration(at-r.query.Since.UnixNano())/r.query.Step)])
+		}
+	}
+	known.Class = replay.Classify(known)
+	return known
 }

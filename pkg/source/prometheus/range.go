@@ -1,13 +1,17 @@
 package prometheus
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
@@ -160,4 +164,115 @@ func final(err error) bool {
 		return !Divisible(err)
 	}
 	return hopeless(code) || code == http.StatusTooManyRequests
+}
+
+// FormatDuration returns d in the format of Prometheus, which has no fractions: 7.5 s is 7s500ms.
+// It rounds to milliseconds. Prometheus accepts no duration of 0, so the result is at least 1ms.
+func FormatDuration(d time.Duration) string {
+	return model.Duration(max(d.Round(time.Millisecond), time.Millisecond)).String()
+}
+
+// ParseDuration reads a duration in the format of Prometheus, such as 8d or 1h30m, or of Go, such
+// as 7.5s.
+func ParseDuration(text string) (time.Duration, error) {
+	d, err := model.ParseDuration(text)
+	if err == nil {
+		return time.Duration(d), nil
+	}
+	if d, err := time.ParseDuration(text); err == nil {
+		return d, nil
+	}
+	return 0, err
+}
+
+// points reads `[[1435781430.781,"1"], …]` or a single `[1435781430.781,"1"]`.
+// The general decoder would need some microseconds a point, and a day of a large
+// cluster has millions.
+type points struct {
+	list     []Point
+	unusable int   // NaN, which also marks the end of a series, and infinities
+	odd      Point // the first of them
+}
+
+// pointError says what is wrong with a list of points.
+type pointError struct{ text string }
+
+func (e *pointError) Error() string { return e.text }
+
+// UnmarshalJSON takes one JSON value.
+func (p *points) UnmarshalJSON(text []byte) error {
+	if bytes.Equal(text, []byte("null")) {
+		return nil
+	}
+	rest, ok := follow(text, '[')
+	if !ok {
+		return broken(text)
+	}
+	if _, nested := follow(rest, '['); !nested && len(bytes.TrimSpace(rest)) > 1 {
+		_, err := p.one(text)
+		return err
+	}
+	for {
+		if _, end := follow(rest, ']'); end {
+			return nil
+		}
+		next, err := p.one(rest)
+		if err != nil {
+			return err
+		}
+		rest, _ = follow(next, ',')
+	}
+}
+
+// one reads a single point and returns what follows it.
+func (p *points) one(text []byte) ([]byte, error) {
+	rest, ok := follow(text, '[')
+	comma := bytes.IndexByte(rest, ',')
+	if !ok || comma < 0 {
+		return nil, broken(text)
+	}
+	seconds, err := strconv.ParseFloat(string(bytes.TrimSpace(rest[:comma])), 64)
+	if err != nil || math.Abs(seconds) > latest {
+		return nil, broken(text)
+	}
+	rest, ok = follow(rest[comma+1:], '"')
+	quote := bytes.IndexByte(rest, '"')
+	if !ok || quote < 0 {
+		return nil, broken(text)
+	}
+	value, err := strconv.ParseFloat(string(rest[:quote]), 64)
+	if err != nil {
+		return nil, broken(text)
+	}
+	rest, ok = follow(rest[quote+1:], ']')
+	if !ok {
+		return nil, broken(text)
+	}
+	point := Point{time.UnixMilli(int64(math.Round(seconds * 1000))).UTC(), value}
+	if math.IsNaN(value) || math.IsInf(value, 0) {
+		if p.unusable++; p.unusable == 1 {
+			p.odd = point
+		}
+		return rest, nil
+	}
+	p.list = append(p.list, point)
+	return rest, nil
+}
+
+// latest is the largest time, in seconds, that is taken: beyond the year 5000.
+const latest = 1e11
+
+// follow reports whether text starts with c, blanks aside, and returns what comes
+// after it. Otherwise it returns text.
+func follow(text []byte, c byte) ([]byte, bool) {
+	trimmed := bytes.TrimLeft(text, " \t\r\n")
+	if len(trimmed) == 0 || trimmed[0] != c {
+		return text, false
+	}
+	return trimmed[1:], true
+}
+
+func broken(text []byte) error {
+	const shown = 40
+	return &pointError{fmt.Sprintf("%.*q is no [time, \"value\"]", shown, text)}
 }
