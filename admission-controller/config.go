@@ -241,8 +241,7 @@ func (c *Config) url() string {
 	return c.WebhookAddress + ":" + c.WebhookPort
 }
 
-// host is the name or IP address that the API server expects in the
-// certificate.
+// host is the name or IP address that the API server expects in the certificate.
 func (c *Config) host() string {
 	if c.Register && c.ByURL {
 		if target, err := url.Parse(c.url()); err == nil {

@@ -56,8 +56,7 @@ type podHandler struct {
 	quotas      func(namespace string) []*corev1.ResourceQuota // nil: none are known
 	nodes       nodes                                          // nil: none are known
 	mutation    mutate.Config
-	// outdated reports whether what a VPA recommends may be for another target than it
-	// has now; nil: never.
+	// outdated reports whether what a VPA recommends may be for another target than it has now; nil: never.
 	outdated func(*vpav1.VerticalPodAutoscaler) bool
 	policies *sizing.Policies                 // nil: there are none
 	records  *sizing.Records                  // of workloads under a policy; nil: they cannot be read
@@ -192,8 +191,7 @@ func report(ctx context.Context, request *admissionv1.AdmissionRequest, m mutate
 	}
 }
 
-// advisor returns warnings about a VPA that is accepted; old is nil or what it
-// was. validate.Cluster has one.
+// advisor returns warnings about a VPA that is accepted; old is nil or what it was. validate.Cluster has one.
 type advisor func(ctx context.Context, vpa, old *vpav1.VerticalPodAutoscaler) []string
 
 // vpaHandler answers about VPA objects, and gives those that are about to be created to admitted.
@@ -269,9 +267,8 @@ func (h podHandler) sharing(d *fleet.Decision, vpa *vpav1.VerticalPodAutoscaler,
 	}
 }
 
-// sharingFacts returns what decides whether a new pod shares. Its node is not known: one that
-// asks for a GPU will be where there are some. Where it is not known when its workload was
-// created, its VPA was.
+// sharingFacts returns what decides whether a new pod shares. Its node is not known: one that asks for a GPU will be
+// where there are some. Where it is not known when its workload was created, its VPA was.
 func (h podHandler) sharingFacts(d *fleet.Decision, vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, now time.Time) sharing.Facts {
 	workload, _ := h.policies.Target(vpa)
 	created := workload.Created

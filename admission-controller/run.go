@@ -165,13 +165,11 @@ func serve(ctx context.Context, config *Config, env process.Environment, clients
 type caches struct {
 	handlers []server.Handler // that read them
 	served   served
-	// follow keeps the answers about other kinds of controllers, and about what
-	// surrounds pods, fresh.
+	// follow keeps the answers about other kinds of controllers, and about what surrounds pods, fresh.
 	follow func(context.Context) error
 }
 
-// served are the namespaces with a VPA that may change their pods, or that a policy lets
-// do so.
+// served are the namespaces with a VPA that may change their pods, or that a policy lets do so.
 type served struct {
 	finder   *target.Finder
 	policies *sizing.Policies
@@ -182,9 +180,8 @@ func (s served) Namespaces() []string {
 	return slices.DeleteFunc(s.finder.Namespaces(), func(namespace string) bool { return !s.finder.Serves(namespace, s.policies.Acts(namespace)) })
 }
 
-// onlyUnderPolicies are the factories of what nobody asks about as long as there is no policy:
-// namespaces, records and HorizontalPodAutoscalers. Without one nothing of it is watched: each
-// watch wakes a program at rest once a minute.
+// onlyUnderPolicies are the factories of what nobody asks about as long as there is no policy: namespaces, records and
+// HorizontalPodAutoscalers. Without one nothing of it is watched: each watch wakes a program at rest once a minute.
 type onlyUnderPolicies struct {
 	core   informers.SharedInformerFactory
 	vpas   externalversions.SharedInformerFactory

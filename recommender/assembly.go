@@ -63,8 +63,7 @@ func (a *assembly) stop() {
 	a.vpas.Shutdown()
 }
 
-// start fills the caches, loads history and returns the loop, ready for its
-// first pass.
+// start fills the caches, loads history and returns the loop, ready for its first pass.
 func (a *assembly) start() (*Loop, error) {
 	resolver := target.New(a.controllers, a.parts.scale.Scale)
 	a.targets = resolver
@@ -142,8 +141,7 @@ func (a *assembly) storeConfig(nodes usage.Nodes) usage.StoreConfig {
 	return config
 }
 
-// register makes the informers of pods and of our own objects, and returns what
-// reports whether they are filled.
+// register makes the informers of pods and of our own objects, and returns what reports whether they are filled.
 func (a *assembly) register(changes *model.Changes) (map[string]cache.InformerSynced, error) {
 	pods, err := a.pods.Core().V1().Pods().Informer().AddEventHandler(changes)
 	if err != nil {

@@ -119,8 +119,7 @@ func (c *Config) Validate() error {
 	)
 }
 
-// warnings returns a line for each setting that is accepted but has no effect or
-// probably not the one that was meant.
+// warnings returns a line for each setting that is accepted but has no effect or probably not the one that was meant.
 func (c *Config) warnings() []string {
 	return slices.Concat(c.Kube.Warnings(), c.Prometheus.Warnings(), c.Checkpoints.Warnings())
 }
@@ -172,8 +171,7 @@ func (a *Aggregation) Validate() error {
 	)
 }
 
-// longest is an expiry age that surely is a mistake, and near the longest
-// time.Duration.
+// longest is an expiry age that surely is a mistake, and near the longest time.Duration.
 const longest = 100 * 365 * 24 * time.Hour
 
 // Store returns the settings of the usage store.
@@ -189,13 +187,11 @@ func (a *Aggregation) Store() usage.StoreConfig {
 	}
 }
 
-// ahead is how far the clocks of nodes, and of a recommender before us, may be
-// ahead of ours.
+// ahead is how far the clocks of nodes, and of a recommender before us, may be ahead of ours.
 const ahead = time.Hour
 
-// Ahead returns how far the times of a checkpoint can be ahead. The decay refers
-// to a time up to half a half-life after a sample, and a memory peak counts as of
-// the end of its window, which is anywhere if VPAs may set its length.
+// Ahead returns how far the times of a checkpoint can be ahead. The decay refers to a time up to half a half-life after
+// a sample, and a memory peak counts as of the end of its window, which is anywhere if VPAs may set its length.
 func (a *Aggregation) Ahead(perVPA bool) checkpoint.Ahead {
 	most := checkpoint.Ahead{Sample: ahead, CPU: ahead + a.CPUHalfLife}
 	if !perVPA {
@@ -256,8 +252,7 @@ func (c *Checkpoints) Warnings() []string {
 	return []string{flags.Problem("min-checkpoints", c.Min, "deprecated, has no effect").Error()}
 }
 
-// Output says how recommendations are rounded and capped, and what is told of
-// them.
+// Output says how recommendations are rounded and capped, and what is told of them.
 type Output struct {
 	CPUStep, MemoryStep int
 	HumanizeMemory      bool
@@ -267,8 +262,7 @@ type Output struct {
 	WorkloadMetrics     bool    // serve the quality of each recommendation
 }
 
-// DefaultOutput returns the defaults of the reference recommender, and a
-// tolerance of 1 %.
+// DefaultOutput returns the defaults of the reference recommender, and a tolerance of 1 %.
 func DefaultOutput() Output { return Output{CPUStep: 1, MemoryStep: 1, Tolerance: 0.01} }
 
 // AddFlags binds the group to fs.
@@ -318,12 +312,10 @@ func (r *Recipe) AddFlags(fs *pflag.FlagSet) {
 		strings.Join(recipe.Names(), ", ")+`; "vpa" is that of the reference, with the settings of the other flags. A VPA may have its own in the annotation `+recipe.Annotation+".")
 }
 
-// Book returns the recipe and those that VPAs ask for, with the settings of other
-// flags.
+// Book returns the recipe and those that VPAs ask for, with the settings of other flags.
 func (r Recipe) Book(c recipe.Config) (*recipe.Book, error) { return recipe.NewBook(string(r), c) }
 
-// Validate says what is wrong with the recipe. Of settings that are wrong themselves
-// nothing can be made.
+// Validate says what is wrong with the recipe. Of settings that are wrong themselves nothing can be made.
 func (r Recipe) Validate(c recipe.Config) error {
 	if _, err := r.Book(c); err != nil && c.Validate() == nil {
 		return flags.Problem("recipe", r, strings.ReplaceAll(err.Error(), "\n", "; "))

@@ -41,9 +41,8 @@ type Ingester struct {
 	absurd bool // the last iteration had samples above the capacity of a node
 }
 
-// aheadOfUs is how far the clock of a node may be ahead of ours. What is newer still
-// is not taken: next to it all other samples of a history would weigh nothing,
-// and the container would get no new ones until then.
+// aheadOfUs is how far the clock of a node may be ahead of ours. What is newer still is not taken: next to it all other
+// samples of a history would weigh nothing, and the container would get no new ones until then.
 const aheadOfUs = time.Hour
 
 // inFuture is the reason for that.
@@ -100,7 +99,7 @@ func (i *Ingester) Once(ctx context.Context, now time.Time) {
 			i.Store.ReviseOOM(oom)
 		}
 	})
-	i.TakeKills(log, now)
+	i.StoreKills(log, now)
 	i.early = nil
 }
 
@@ -122,10 +121,10 @@ func (i *Ingester) sample(s usage.Sample, now time.Time) usage.Reason {
 	return reason
 }
 
-// TakeKills adds the kills that wait to the store (Store.ObserveOOM), whose numbers the recipe vpa
+// StoreKills adds the kills that wait to the store (Store.ObserveOOM), whose numbers the recipe vpa
 // takes, and to the sketches, from which the others take theirs. Between two iterations the
 // usage up to the kill may not be known yet: Once revises the kill when it is.
-func (i *Ingester) TakeKills(log klog.Logger, now time.Time) {
+func (i *Ingester) StoreKills(log klog.Logger, now time.Time) {
 	ooms, dropped := i.OOMs.Drain()
 	if dropped > 0 {
 		i.Kills.WithLabelValues("dropped").Add(float64(dropped))
@@ -138,8 +137,7 @@ func (i *Ingester) TakeKills(log klog.Logger, now time.Time) {
 	})
 }
 
-// kill takes one kill. What was drained comes only once, so a defect in the work on one
-// must not lose the others.
+// kill takes one kill. What was drained comes only once, so a defect in the work on one must not lose the others.
 func (i *Ingester) kill(log klog.Logger, oom usage.OOM, now time.Time) {
 	defer i.Guard.Recover(nil)
 	oom = i.bound(oom)

@@ -88,7 +88,7 @@ func TestADefectInTheWorkOnOneKillLosesNoOther(t *testing.T) {
 	for _, id := range []string{"1", "2"} {
 		i.OOMs.Add(usage.OOM{Container: key("a"), ID: id, At: now(), Memory: 1 << 30})
 	}
-	i.TakeKills(klog.New(brokenLog{}), now())
+	i.StoreKills(klog.New(brokenLog{}), now())
 	require.Equal(t, 2.0, testutil.ToFloat64(panics))
 	require.Equal(t, 2.0, testutil.ToFloat64(i.Kills.WithLabelValues("taken")))
 }

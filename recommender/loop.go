@@ -25,8 +25,7 @@ import (
 	"loadline.dev/loadline/recommender/recommend"
 )
 
-// Loop brings usage in and recommendations out. Its fields are set once; only
-// one RunOnce runs at a time.
+// Loop brings usage in and recommendations out. Its fields are set once; only one RunOnce runs at a time.
 type Loop struct {
 	Config  *Config
 	Metrics *metrics
@@ -63,9 +62,8 @@ type Loop struct {
 	complete  bool                          // all history was loaded in the last pass
 }
 
-// RunOnce is one pass: what changed is read, usage is added, and every VPA gets
-// what follows from it. A defect of one VPA, pod or sample stops nothing
-// else.
+// RunOnce is one pass: what changed is read, usage is added, and every VPA gets what follows from it. A defect of one
+// VPA, pod or sample stops nothing else.
 func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 	l.began = time.Now()
 	defer l.Metrics.since(stepTotal, l.began)
@@ -103,7 +101,7 @@ func (l *Loop) HandleOOMs(ctx context.Context, now time.Time) {
 		l.loadVPAs(ctx, now, killRestoreTime)
 	}
 	l.Model.Change(func() { l.loadPods(now) })
-	l.Ingester.TakeKills(klog.FromContext(ctx), now)
+	l.Ingester.StoreKills(klog.FromContext(ctx), now)
 	l.Model.Change(l.Sketches.Measure)
 	l.Publisher.PublishChanged(ctx, l.Model.VPAs(), now, l.idle())
 	l.Checkpoints.Save(ctx, l.Checkpoints.Rest(), now, l.idle())
@@ -162,8 +160,7 @@ func (l *Loop) syncVPAs(log klog.Logger, observed []model.Observed, now time.Tim
 	}
 }
 
-// inherit gives a VPA that a person wrote the history of the one that was made for its target
-// before.
+// inherit gives a VPA that a person wrote the history of the one that was made for its target before.
 func (l *Loop) inherit(log klog.Logger, v *model.VPA, now time.Time, ahead time.Duration) {
 	made := l.Model.Find(v.Object.Namespace, convert.MadeName(v.Object))
 	if made == nil || made == v || !convert.MadeForPolicy(made.Object) || !made.SameTarget(v) {
@@ -285,8 +282,7 @@ func (l *Loop) publish(ctx context.Context, now time.Time) {
 	l.Sketches.Count(l.Metrics.recipes)
 }
 
-// maintainCheckpoints saves the histories that changed, and deletes those that
-// nobody needs.
+// maintainCheckpoints saves the histories that changed, and deletes those that nobody needs.
 func (l *Loop) maintainCheckpoints(ctx context.Context, now time.Time) {
 	l.Checkpoints.Save(ctx, checkpoints.Due, now, l.idle())
 	l.Checkpoints.Clean(ctx, now)
@@ -310,8 +306,7 @@ func (l *Loop) Explain(ctx context.Context, namespace, name string) (any, error)
 	return answer, err
 }
 
-// idle is how long what can wait may still take, so that it ends well before the
-// next pass.
+// idle is how long what can wait may still take, so that it ends well before the next pass.
 func (l *Loop) idle() time.Duration { return l.Config.Interval*3/4 - time.Since(l.began) }
 
 // podless is a VPA whose selector matches no pods.

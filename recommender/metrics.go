@@ -138,9 +138,8 @@ type vpaState struct {
 	hasRecommendation, matchesPods, unsupported bool
 }
 
-// countVPAs publishes the number of VPAs by state, with a 0 for each combination
-// that does not occur. The labels of gauge are update_mode, has_recommendation,
-// api, matches_pods and unsupported_config.
+// countVPAs publishes the number of VPAs by state, with a 0 for each combination that does not occur. The labels of
+// gauge are update_mode, has_recommendation, api, matches_pods and unsupported_config.
 func countVPAs(gauge *prometheus.GaugeVec, vpas []*model.VPA) {
 	counts := map[vpaState]int{}
 	for _, v := range vpas {
@@ -164,8 +163,7 @@ func countVPAs(gauge *prometheus.GaugeVec, vpas []*model.VPA) {
 	}
 }
 
-// countSources counts, by source, where the resources of a pod's containers are
-// found.
+// countSources counts, by source, where the resources of a pod's containers are found.
 func countSources(counter *prometheus.CounterVec, pod *corev1.Pod) {
 	count := func(containers []corev1.Container, statuses []corev1.ContainerStatus, inStatus, inSpec string) {
 		for i := range containers {

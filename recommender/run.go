@@ -4,7 +4,7 @@
 // Run connects and serves metrics and health, an assembly holds the informers, and Loop.RunOnce is one pass:
 // read changes, add usage, publish, save. The packages beside it do the work of each step: model is the state
 // of the cluster, recommend and status compute and write statuses, checkpoints stores usage histories, backfill
-// loads history, and quality measures recommendations.
+// loads history, and policies makes VPAs for SizingPolicies.
 package recommender
 
 import (
@@ -115,9 +115,8 @@ type parts struct {
 	explanations *explanation.Handler
 }
 
-// work fills the caches, loads history, and passes until ctx ends. If that is
-// because the program is told to end, it saves once more; a replica that leads no
-// longer writes nothing.
+// work fills the caches, loads history, and passes until ctx ends. If that is because the program is told to end, it
+// saves once more; a replica that leads no longer writes nothing.
 func work(ctx context.Context, c *Config, p parts) error {
 	a := newAssembly(ctx, c, p)
 	defer a.stop()

@@ -116,8 +116,7 @@ func (s *prometheusSource) Samples(ctx context.Context, yield func(usage.Sample)
 	return err
 }
 
-// withoutPressure is a source that does not know how long work waited for CPU. It logs this once a
-// recipe needs it.
+// withoutPressure is a source that does not know how long work waited for CPU. It logs this once a recipe needs it.
 type withoutPressure struct {
 	sampleSource
 	wishes *wishes
@@ -177,10 +176,9 @@ type externalConfig struct {
 // externalPod is a pod and the text of a selector that selects it.
 type externalPod struct{ Namespace, Name, Selector string }
 
-// externalMetrics asks the external metrics API (external.metrics.k8s.io), which a metrics adapter
-// serves: one question for each pod of each VPA and configured metric, some at a time and within
-// the rate limit of the client. A metric that has no value gives no sample, and a question that
-// fails does not stop the others.
+// externalMetrics asks the external metrics API (external.metrics.k8s.io), which a metrics adapter serves: one question
+// for each pod of each VPA and configured metric, some at a time and within the rate limit of the client. A metric that
+// has no value gives no sample, and a question that fails does not stop the others.
 type externalMetrics struct {
 	client *rest.RESTClient
 	config externalConfig
@@ -191,8 +189,7 @@ const (
 	namedErrors     = 3 // that an error names
 )
 
-// newExternalMetrics returns a source that asks the server of config, with a rate limit of its
-// own.
+// newExternalMetrics returns a source that asks the server of config, with a rate limit of its own.
 func newExternalMetrics(config *rest.Config, c externalConfig) (*externalMetrics, error) {
 	client, err := client.Raw(config, "external.metrics.k8s.io")
 	if err != nil {
@@ -266,10 +263,9 @@ func (s *externalMetrics) ask(ctx context.Context, q externalQuestion) ([]usage.
 // absent is the format of a value that the answer does not hold.
 const absent resource.Format = "absent"
 
-// decodeExternal reads the answer to the question for one kind of one pod. The label
-// names the container; values without it are left out. Amounts are rounded up;
-// a negative one becomes -1, so that the store rejects and counts it. A value that
-// cannot be read is an error, beside the samples of the others.
+// decodeExternal reads the answer to the question for one kind of one pod. The label names the container; values
+// without it are left out. Amounts are rounded up; a negative one becomes -1, so that the store rejects and counts it.
+// A value that cannot be read is an error, beside the samples of the others.
 func decodeExternal(text []byte, pod externalPod, k resources.Kind, label string) ([]usage.Sample, error) {
 	var list struct {
 		Items *[]json.RawMessage `json:"items"` // decoded one by one: an error concerns one item

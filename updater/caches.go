@@ -246,8 +246,7 @@ func (c *caches) pinning() *plan.StaticCPUNodes {
 	return &plan.StaticCPUNodes{Selector: c.static, Lister: nodes.Lister(), Informer: nodes.Informer()}
 }
 
-// memoryRises returns the collector of VPAs that recommend more memory than before, or than killed
-// containers have.
+// memoryRises returns the collector of VPAs that recommend more memory than before, or than killed containers have.
 func (c *caches) memoryRises() (*memoryRises, error) {
 	return watchRises(c.vpas.Autoscaling().V1().VerticalPodAutoscalers(), c.targets, c.pods.Core().V1().Pods().Informer())
 }

@@ -108,7 +108,8 @@ func (l *Loop) decide(ctx context.Context, it *iteration, now time.Time) {
 	it.shares = l.rounds.DivideView(ctx, it.input(), &it.view, now) // 6. shares of pods
 	it.holds = l.rollouts.Hold(ctx, &it.view, it.policies, now)     // 7. pods that a rollout holds
 	l.findNodeAutoscaler(ctx, now)
-	it.plan = l.planner.Plan(ctx, &it.view.View, l.state, len(it.shares.Moves) > 0, now) // 8. actions and skips
+	// 8. actions and skips. Capacity is read only if something may change.
+	it.plan = l.planner.Plan(ctx, &it.view.View, l.state, len(it.shares.Moves) > 0, now)
 	l.state = it.plan.State
 	it.logProblems(ctx)
 }

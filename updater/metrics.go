@@ -21,12 +21,10 @@ import (
 	"loadline.dev/loadline/updater/shares"
 )
 
-// sizes is the number of values of the label vpa_size_log2: 0 to 19. Larger VPAs
-// count with the last.
+// sizes is the number of values of the label vpa_size_log2: 0 to 19. Larger VPAs count with the last.
 const sizes = 20
 
-// metrics are what a pass reports. The names, labels and buckets of vpa_updater_
-// are those of the reference VPA.
+// metrics are what a pass reports. The names, labels and buckets of vpa_updater_ are those of the reference VPA.
 type metrics struct {
 	controlled, evictable, withEvictable, withEvicted *prometheus.GaugeVec
 	updatable, withUpdatable, withUpdated             *prometheus.GaugeVec
@@ -285,8 +283,7 @@ func (m *metrics) Shared(found *shares.Round, leave int) {
 	m.sharedEvictions.WithLabelValues(sharingMode(false)).Add(float64(leave))
 }
 
-// SharingEvicted counts a pod that was evicted because those that share its node need more than
-// there is.
+// SharingEvicted counts a pod that was evicted because those that share its node need more than there is.
 func (m *metrics) SharingEvicted() { m.sharedEvictions.WithLabelValues(sharingMode(true)).Inc() }
 
 // SharingEnded takes the gauges away: no policy wants sharing any more.
@@ -335,8 +332,7 @@ func (m *metrics) FailedResize(s *score, reason string) {
 	m.failedResizes.WithLabelValues(s.size(), reason, s.Name.Name, s.Name.Namespace).Inc()
 }
 
-// Unboosted counts a startup boost that was taken back, or not. Passes know how
-// large the VPA is.
+// Unboosted counts a startup boost that was taken back, or not. Passes know how large the VPA is.
 func (m *metrics) Unboosted(vpa cache.ObjectName, err error) {
 	s := &score{Name: vpa}
 	if was, known := m.seen.Load(vpa); known {

@@ -10,9 +10,8 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 )
 
-// vpaCounter counts for each VPA, and shows VPAs of which there is nothing to count yet. A series of
-// the library is 800 bytes, and there is one for each VPA of the cluster: this one keeps a tenth of
-// that. It is safe for concurrent use.
+// vpaCounter counts for each VPA, and shows VPAs of which there is nothing to count yet. A series of the library is 800
+// bytes, and there is one for each VPA of the cluster: this one keeps a tenth of that. It is safe for concurrent use.
 type vpaCounter struct {
 	desc  *prometheus.Desc
 	modes bool // there is a label update_mode

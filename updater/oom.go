@@ -82,8 +82,7 @@ func (r *memoryRises) addKilled(vpas cache.Indexer, targets *target.Resolver, po
 	}
 }
 
-// newlyKilled returns the containers whose last termination is an out-of-memory kill that the pod did not
-// have before.
+// newlyKilled returns the containers whose last termination is an out-of-memory kill that the pod did not have before.
 func newlyKilled(was, is *corev1.Pod) (names []string) {
 	lastKill := func(pod *corev1.Pod, name string) (at metav1.Time) {
 		for i := range pod.Status.ContainerStatuses {
@@ -121,8 +120,7 @@ func recommendsMore(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, names []s
 	})
 }
 
-// Wake returns a channel that receives when there are some. It says so once as long as
-// nobody takes it.
+// Wake returns a channel that receives when there are some. It says so once as long as nobody takes it.
 func (r *memoryRises) Wake() <-chan struct{} { return r.wake }
 
 // Pending returns the VPAs that Take would return.

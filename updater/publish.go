@@ -268,9 +268,8 @@ const tallyInterval = 5 * time.Minute
 // for an iteration while a resized pod becomes ready.
 const quietIterations = 2
 
-// tally counts changes of pods until an event reports them on their VPA, and on the SizingPolicy
-// that governs it. Budgets spread a round over several iterations, so the event is emitted after
-// quietIterations without a change.
+// tally counts changes of pods until an event reports them on their VPA, and on the SizingPolicy that governs it.
+// Budgets spread a round over several iterations, so the event is emitted after quietIterations without a change.
 type tally struct {
 	mu       sync.Mutex
 	verdicts []verdict // since the last iteration

@@ -108,19 +108,16 @@ func unexpired(bundle []byte, now time.Time) []byte {
 	return kept
 }
 
-// Schedule says how long certificates live and how long two CAs are trusted
-// before the newer certificate is served.
+// Schedule says how long certificates live and how long two CAs are trusted before the newer certificate is served.
 type Schedule struct {
 	Life    time.Duration
 	Overlap time.Duration
 }
 
-// DefaultSchedule is a year, and an hour: far more than it takes the API servers
-// to learn of a new CA.
+// DefaultSchedule is a year, and an hour: far more than it takes the API servers to learn of a new CA.
 func DefaultSchedule() Schedule { return Schedule{Life: 365 * 24 * time.Hour, Overlap: time.Hour} }
 
-// renewAt is the time after which a certificate is replaced: two thirds of its
-// life.
+// renewAt is the time after which a certificate is replaced: two thirds of its life.
 func renewAt(c *x509.Certificate) time.Time {
 	return c.NotBefore.Add(c.NotAfter.Sub(c.NotBefore) / 3 * 2) // in this order: the reference makes certificates for 273 years
 }
@@ -134,9 +131,8 @@ const (
 	nextKeyKey  = "nextServerKey.pem"
 )
 
-// rotate returns the data of the Secret as they should be at now, and whether
-// that differs from the given ones. Trusted are the CAs that the API server
-// trusts: the next certificate is not served before its own is among them.
+// rotate returns the data of the Secret as they should be at now, and whether that differs from the given ones. Trusted
+// are the CAs that the API server trusts: the next certificate is not served before its own is among them.
 func rotate(data map[string][]byte, hosts []string, s Schedule, now time.Time, trusted []byte) (map[string][]byte, bool, error) {
 	serving, err := check(data[certKey], data[keyKey], data[bundleKey], hosts, now)
 	intact := err == nil // neither missing, damaged, expired, nor for other hosts

@@ -1,20 +1,17 @@
-// Package certs holds the serving certificate of the webhook and the CAs that
-// the API server must trust.
+// Package certs holds the serving certificate of the webhook and the CAs that the API server must trust.
 //
-// There are two sources. Store keeps them in a Secret: whichever replica comes
-// first creates it, and before a certificate expires the next one is issued,
-// published, and only then used. Files reads mounted files, which somebody else
-// renews. Both give a Serving, which is handed to connections through a Holder.
-// Keeper repeats that, has the CAs published whenever they changed, and serves a
-// certificate only when the API server has had some time to learn of its CA.
+// There are two sources. Store keeps them in a Secret: whichever replica comes first creates it, and before a
+// certificate expires the next one is issued, published, and only then used. Files reads mounted files, which somebody
+// else renews. Both give a Serving, which is handed to connections through a Holder. Keeper repeats that, has the CAs
+// published whenever they changed, and serves a certificate only when the API server has had some time to learn of its
+// CA.
 //
 //	issued            2/3 of its life        + overlap               end
 //	|-- serve A, trust A --|-- serve A, trust A+B --|-- serve B, trust A+B --|-- B --
 //
-// Each certificate has a CA of its own whose key is thrown away at once, so no
-// key that could sign anything is ever stored. Issuing and rotating are pure
-// functions of the time; Store does the I/O. Registrar publishes the CAs: it writes the
-// MutatingWebhookConfiguration, or the bundles of one that somebody else manages.
+// Each certificate has a CA of its own whose key is thrown away at once, so no key that could sign anything is ever
+// stored. Issuing and rotating are pure functions of the time; Store does the I/O. Registrar publishes the CAs: it
+// writes the MutatingWebhookConfiguration, or the bundles of one that somebody else manages.
 package certs
 
 import (
@@ -41,9 +38,8 @@ type Source interface {
 }
 
 const (
-	// republish is how often the registration is looked at although nothing changed, in
-	// case somebody damaged it: while it is gone, evicted pods come back unchanged and are
-	// evicted again.
+	// republish is how often the registration is looked at although nothing changed, in case somebody damaged it: while
+	// it is gone, evicted pods come back unchanged and are evicted again.
 	republish = time.Minute
 	// announceTime is how long a CA is published before a certificate of it is served:
 	// all API servers must have heard of it.
@@ -76,8 +72,7 @@ type Keeper struct {
 	failed atomic.Pointer[error] // why the last registration failed, if it did
 }
 
-// Registered returns why the last attempt to register the webhook failed. It may be
-// called at any time.
+// Registered returns why the last attempt to register the webhook failed. It may be called at any time.
 func (k *Keeper) Registered() error {
 	if failed := k.failed.Load(); failed != nil {
 		return *failed
@@ -85,9 +80,8 @@ func (k *Keeper) Registered() error {
 	return nil
 }
 
-// RunOnce loads the certificate and registers the webhook where that is due. A
-// certificate that the API server does not trust yet has to wait until it does,
-// as long as there is another one. An error leaves what was there in use.
+// RunOnce loads the certificate and registers the webhook where that is due. A certificate that the API server does not
+// trust yet has to wait until it does, as long as there is another one. An error leaves what was there in use.
 func (k *Keeper) RunOnce(ctx context.Context, now time.Time) error {
 	if k.rests(now) {
 		return errors.Join(k.publish(ctx, k.wanted, now), k.report(ctx, now))
@@ -148,8 +142,7 @@ func (k *Keeper) publish(ctx context.Context, cas []byte, now time.Time) error {
 	return nil
 }
 
-// choose serves the certificate now, or later if that is better. The error says
-// that its own CAs do not stand for it.
+// choose serves the certificate now, or later if that is better. The error says that its own CAs do not stand for it.
 func (k *Keeper) choose(ctx context.Context, next *Serving, now time.Time) error {
 	log, before := klog.FromContext(ctx), k.Holder.Current()
 	fresh := before == nil || !before.Certificate.Leaf.Equal(next.Certificate.Leaf)
@@ -170,8 +163,7 @@ func (k *Keeper) choose(ctx context.Context, next *Serving, now time.Time) error
 	return nil
 }
 
-// better reports whether the API server trusts the served certificate, but not
-// yet for sure the next.
+// better reports whether the API server trusts the served certificate, but not yet for sure the next.
 func (k *Keeper) better(served, next *Serving, now time.Time) bool {
 	var known []byte // CAs that were published long enough ago
 	for ca, since := range k.since {
@@ -182,8 +174,7 @@ func (k *Keeper) better(served, next *Serving, now time.Time) bool {
 	return served.trustedBy(k.trusted, now.Add(announceTime)) && !next.trustedBy(known, now)
 }
 
-// report says how long the served certificate still lives. The error says that
-// it expired.
+// report says how long the served certificate still lives. The error says that it expired.
 func (k *Keeper) report(ctx context.Context, now time.Time) error {
 	serving := k.Holder.Current()
 	if serving == nil {
@@ -210,9 +201,8 @@ func (k *Keeper) report(ctx context.Context, now time.Time) error {
 // keepInterval is how often the keeper runs.
 const keepInterval = 10 * time.Second
 
-// Run calls RunOnce until ctx ends and logs what fails. With once set it only
-// repeats until there is a certificate to serve. That need not be registered: what an earlier
-// process registered may be what the API server needs.
+// Run calls RunOnce until ctx ends and logs what fails. With once set it only repeats until there is a certificate to
+// serve. That need not be registered: what an earlier process registered may be what the API server needs.
 func (k *Keeper) Run(ctx context.Context, once bool) {
 	// It ends with ctx or as asked.
 	_ = wait.PollUntilContextCancel(ctx, keepInterval, true, func(ctx context.Context) (bool, error) {
@@ -265,8 +255,7 @@ func (h *Holder) Set(s *Serving) { h.now.Store(s) }
 
 func (h *Holder) trust(cas []byte) { h.trusted.Store(&cas) }
 
-// Trusted returns the CAs (PEM) that were published to the API server, nil if somebody
-// else publishes them.
+// Trusted returns the CAs (PEM) that were published to the API server, nil if somebody else publishes them.
 func (h *Holder) Trusted() []byte {
 	if cas := h.trusted.Load(); cas != nil {
 		return *cas
@@ -288,9 +277,8 @@ func (h *Holder) ForConnection(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return &s.Certificate, nil
 }
 
-// TrustAnnotation on the configuration remembers until when each CA in it is to
-// be trusted. Replicas whose certificates come from files see new files at
-// different times; what one of them adds the others must not take away.
+// TrustAnnotation on the configuration remembers until when each CA in it is to be trusted. Replicas whose certificates
+// come from files see new files at different times; what one of them adds the others must not take away.
 const TrustAnnotation = "loadline.dev/trusted-until"
 
 // grace is how long a CA stays trusted after the last replica wanted it. A CA

@@ -39,9 +39,8 @@ type Config struct {
 	Service        string            // used without URL, on port 443
 	Namespace      string            // of the Service
 	TimeoutSeconds int32
-	// Fail refuses pods while the webhook does not answer, but only those that it
-	// might change, and not those of the program's own namespace and of kube-system:
-	// neither it nor the cluster could ever start again.
+	// Fail refuses pods while the webhook does not answer, but only those that it might change, and not those of the
+	// program's own namespace and of kube-system: neither it nor the cluster could ever start again.
 	Fail bool
 
 	// Only pods and VPAs of OnlyNamespace, or not those of IgnoredNamespaces,
@@ -61,15 +60,13 @@ type Registrar struct {
 	version    string   // of the configuration, then; empty: not known
 }
 
-// Stale reports whether other namespaces are served than those that were
-// registered, where that matters.
+// Stale reports whether other namespaces are served than those that were registered, where that matters.
 func (r *Registrar) Stale() bool {
 	return r.Config.Fail && !slices.Equal(r.Served.Namespaces(), r.registered)
 }
 
-// Apply makes the configuration what Config says, and creates it if it is
-// missing. It returns the CAs (PEM) that the API server trusts from then on: the
-// given ones, and those that other replicas wanted not long before now.
+// Apply makes the configuration what Config says, and creates it if it is missing. It returns the CAs (PEM) that the
+// API server trusts from then on: the given ones, and those that other replicas wanted not long before now.
 func (r *Registrar) Apply(ctx context.Context, cas []byte, now time.Time) (trusted []byte, err error) {
 	if err := retry.RetryOnConflict(retry.DefaultRetry, func() (err error) {
 		trusted, err = r.apply(ctx, cas, now)
@@ -129,8 +126,7 @@ func (c Config) build(cas []byte, serving []string) *apply.MutatingWebhookConfig
 	if !c.Fail {
 		return configuration.WithWebhooks(c.lenient(WebhookName, c.namespaces(), cas))
 	}
-	// Networks and storage have namespaces of their own, and the webhook cannot
-	// start before their pods do.
+	// Networks and storage have namespaces of their own, and the webhook cannot start before their pods do.
 	refused := slices.DeleteFunc(slices.Clone(serving), func(name string) bool { return slices.Contains(c.vital(), name) })
 	if len(refused) == 0 {
 		return configuration.WithWebhooks(c.lenient(WebhookName, c.namespaces(), cas))
@@ -150,10 +146,9 @@ func (c Config) vital() []string {
 	return []string{c.Namespace, metav1.NamespaceSystem}
 }
 
-// lenient is the webhook that never refuses. It is the only one that is asked about
-// policies: they have no namespace, so that the API server would ask both, and while the
-// program is away somebody must be able to pause a policy. A cluster that does not know
-// policies ignores the rule.
+// lenient is the webhook that never refuses. It is the only one that is asked about policies: they have no namespace,
+// so that the API server would ask both, and while the program is away somebody must be able to pause a policy. A
+// cluster that does not know policies ignores the rule.
 func (c Config) lenient(name string, namespaces *metaapply.LabelSelectorApplyConfiguration, cas []byte) *apply.MutatingWebhookApplyConfiguration {
 	policies := rule(loadlinev1alpha1.GroupName, loadlinev1alpha1.SchemeGroupVersion.Version, "sizingpolicies", admissionv1.Create, admissionv1.Update)
 	return c.webhook(name, admissionv1.Ignore, namespaces, cas).WithRules(policies)
@@ -193,8 +188,7 @@ func (c Config) clientConfig(cas []byte) *apply.WebhookClientConfigApplyConfigur
 	return config.WithService(apply.ServiceReference().WithNamespace(c.Namespace).WithName(c.Service))
 }
 
-// namespaces selects by the label that every namespace carries. Without a
-// restriction it is empty.
+// namespaces selects by the label that every namespace carries. Without a restriction it is empty.
 func (c Config) namespaces() *metaapply.LabelSelectorApplyConfiguration {
 	selector := metaapply.LabelSelector()
 	switch {

@@ -25,11 +25,10 @@ type Store struct {
 	Schedule  Schedule
 }
 
-// Load returns what the Secret says should be served at now. It creates the
-// Secret if it is missing and rotates the certificate when it is time; of
-// several replicas one writes and the others take what it wrote. Trusted are the
-// CAs that the API server trusts, nil for none. A Secret of somebody else who
-// renews it, such as cert-manager, is only read.
+// Load returns what the Secret says should be served at now. It creates the Secret if it is missing and rotates the
+// certificate when it is time; of several replicas one writes and the others take what it wrote. Trusted are the CAs
+// that the API server trusts, nil for none. A Secret of somebody else who renews it, such as cert-manager, is only
+// read.
 func (s *Store) Load(ctx context.Context, now time.Time, trusted []byte) (*Serving, error) {
 	raced := func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
 	var serving *Serving
@@ -130,8 +129,7 @@ func (f Files) Present() bool {
 	return false
 }
 
-// Load reads the files. On an error the caller goes on with what it has: files
-// are replaced one after the other.
+// Load reads the files. On an error the caller goes on with what it has: files are replaced one after the other.
 func (f Files) Load(context.Context, time.Time, []byte) (*Serving, error) {
 	var contents [3][]byte
 	var problems []error

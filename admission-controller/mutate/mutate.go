@@ -1,15 +1,13 @@
 // Package mutate computes what the webhook changes in a new pod.
 //
-// Config.Patch takes a pod, the VPA that controls it and what its namespace demands, and
-// returns a JSON patch: the resources that policy.Fit gives, the startup boost, both cut to
-// what the quotas have left (Room), and annotations: vpaUpdates, vpaObservedContainers, one
-// for each boost, and one with the memory that was declared. It is pure: equal input gives an
-// equal patch, byte for byte. ExampleConfig_Patch shows a whole one.
+// Config.Patch takes a pod, the VPA that controls it and what its namespace demands, and returns a JSON patch: the
+// resources that policy.Fit gives, the startup boost, both cut to what the quotas have left (Room), and annotations:
+// vpaUpdates, vpaObservedContainers, one for each boost, and one with the memory that was declared. It is pure: equal
+// input gives an equal patch, byte for byte. ExampleConfig_Patch shows a whole one.
 //
-// Only ordinary containers are changed; init containers and native sidecars are left as they
-// are. So are containers without a recommendation, but for a startup boost, and where a
-// LimitRange of the pod would refuse it else. It neither looks for the VPA (package target) nor
-// speaks HTTP (package server).
+// Only ordinary containers are changed; init containers and native sidecars are left as they are. So are containers
+// without a recommendation, but for a startup boost, and where a LimitRange of the pod would refuse it else. It neither
+// looks for the VPA (package target) nor speaks HTTP (package server).
 package mutate
 
 import (
@@ -55,9 +53,8 @@ type Namespace struct {
 	Outer   *policy.Rules   // of its SizingPolicy, whose maxAllowed bounds the VPA; nil: none
 }
 
-// Patch returns what the pod gets from its VPA. Before it changes a container it
-// tests the container's name. It fails, and nothing must be changed, only when
-// a boost cannot be computed.
+// Patch returns what the pod gets from its VPA. Before it changes a container it tests the container's name. It fails,
+// and nothing must be changed, only when a boost cannot be computed.
 func (c Config) Patch(pod *corev1.Pod, vpa *vpav1.VerticalPodAutoscaler, namespace Namespace) (Mutation, error) {
 	m := mutation{config: c, pod: pod, vpa: vpa, ranges: namespace.Ranges}
 	m.steps = make([]client.PatchOperation, 0, fewSteps+stepsEach*len(pod.Spec.Containers))
@@ -89,8 +86,7 @@ func (c Config) Patch(pod *corev1.Pod, vpa *vpav1.VerticalPodAutoscaler, namespa
 	return Mutation{Patch: m.steps, Resized: m.resized(), Exceeds: m.exceeds, Warnings: m.warnings}, nil
 }
 
-// How many steps a patch has: for the annotations, and for each container that
-// has its resources already.
+// How many steps a patch has: for the annotations, and for each container that has its resources already.
 const (
 	fewSteps  = 4
 	stepsEach = 1 + 2*resources.Kinds
@@ -128,8 +124,7 @@ type size struct {
 	boosted bool
 }
 
-// sizes returns what each container gets: from the recommendation, with its boost,
-// and as far as the quotas have room.
+// sizes returns what each container gets: from the recommendation, with its boost, and as far as the quotas have room.
 func (m *mutation) sizes(namespace Namespace, shares *policy.Sharing) ([]size, error) {
 	current, rules := convert.NewPod(m.pod), convert.Rules(m.vpa)
 	rules.Sharing, rules.Outer, m.given = shares, namespace.Outer, m.recommendation()
@@ -198,8 +193,7 @@ func takes(pod *corev1.Pod, current policy.Pod, fitted []policy.ContainerTarget)
 	return sum
 }
 
-// sharing returns how the pod shares its node. A CPU limit stays where a quota refuses pods
-// without one.
+// sharing returns how the pod shares its node. A CPU limit stays where a quota refuses pods without one.
 func (m *mutation) sharing(namespace Namespace) *policy.Sharing {
 	s := namespace.Sharing
 	if s == nil || s.CPULimit != sharing.RemoveLimit || !namespace.Room.Limits.Has(resources.CPU) {
@@ -276,8 +270,7 @@ func (m *mutation) warn(format string, args ...any) {
 	m.warnings = append(m.warnings, "VerticalPodAutoscaler "+m.vpa.Name+": "+fmt.Sprintf(format, args...))
 }
 
-// container adds the steps for one container; sizes is what it gets in numbers as
-// people write them.
+// container adds the steps for one container; sizes is what it gets in numbers as people write them.
 func (m *mutation) container(i int, fitted size, sizes corev1.ResourceRequirements) {
 	container := &m.pod.Spec.Containers[i]
 	if len(sizes.Requests)+len(sizes.Limits) == 0 && fitted.WithoutLimit == [resources.Kinds]bool{} {

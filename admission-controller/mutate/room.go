@@ -84,9 +84,8 @@ type Change struct {
 	From, To  resources.Amount // request; equal if no cut makes the pod fit
 }
 
-// Cut returns what the containers of a pod get: what is wanted if it fits, else
-// as much of it as fits, but not less than what is least. Where not even that
-// fits, they get what is least, for it is nearest. Wanted and least have an
+// Cut returns what the containers of a pod get: what is wanted if it fits, else as much of it as fits, but not less
+// than what is least. Where not even that fits, they get what is least, for it is nearest. Wanted and least have an
 // entry for each container of the pod, in its order. Limits go as far as the requests.
 func (r Room) Cut(pod policy.Pod, least, wanted []policy.ContainerTarget) ([]policy.ContainerTarget, []Change) {
 	if r == (Room{}) {
@@ -178,9 +177,8 @@ func within(sum resources.Amount, room resources.List, k resources.Kind) bool {
 	return !bounded || sum <= most
 }
 
-// toward returns what a container gets that goes a share of the way from least to
-// wanted. One for which no more is wanted than the least does not move; of one whose limit
-// alone grows that goes the way.
+// toward returns what a container gets that goes a share of the way from least to wanted. One for which no more is
+// wanted than the least does not move; of one whose limit alone grows that goes the way.
 func toward(least, wanted policy.ContainerTarget, k resources.Kind, share resources.Amount) policy.ContainerTarget {
 	low, ok := least.Requests.Get(k)
 	if !ok {

@@ -22,11 +22,10 @@ import (
 	"loadline.dev/loadline/pkg/process"
 )
 
-// Beater writes the heartbeat Lease, but only while the webhook answers probes:
-// over its own port, and on the way that the API server takes. Where that way is
-// known it is probed, and the own port, which decides about the health of the program,
-// each two minutes. An answer is good for two heartbeats. The updater evicts pods as long as
-// the heartbeat is fresh.
+// Beater writes the heartbeat Lease, but only while the webhook answers probes: over its own port, and on the way that
+// the API server takes. Where that way is known it is probed, and the own port, which decides about the health of the
+// program, each two minutes. An answer is good for two heartbeats. The updater evicts pods as long as the heartbeat is
+// fresh.
 type Beater struct {
 	Lease   *lease.Beat
 	Server  *Server      // of the own port
@@ -43,16 +42,14 @@ type Beater struct {
 	good     bool      // the answer before the last heartbeat is good for the next, too
 }
 
-// selfProbeEvery is how often the own port is probed where the way of the API server is
-// probed each time: one that fails is followed by the next with each heartbeat, and the program
-// is healthy for five minutes after an answer.
+// selfProbeEvery is how often the own port is probed where the way of the API server is probed each time: one that
+// fails is followed by the next with each heartbeat, and the program is healthy for five minutes after an answer.
 const selfProbeEvery = 2 * time.Minute
 
 // expireTime is how long the end of the program may be held up by the Lease.
 const expireTime = 3 * time.Second
 
-// Run beats until ctx ends; then it makes the Lease stale, so that nothing is
-// evicted in the minute that follows.
+// Run beats until ctx ends; then it makes the Lease stale, so that nothing is evicted in the minute that follows.
 func (b *Beater) Run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	start, wrote := time.Now(), false
@@ -139,9 +136,8 @@ func (s *Server) SelfProbe(host string, cas []byte) (ProbeTarget, error) {
 // server needs one for the pods of an eviction where it has not called for 90 s.
 const reconnect = 5 * time.Minute
 
-// Prober asks webhooks whether they answer. A new connection costs ten times what
-// a request does, so it keeps the one that it has, as the API server does. It is
-// used by one goroutine.
+// Prober asks webhooks whether they answer. A new connection costs ten times what a request does, so it keeps the one
+// that it has, as the API server does. It is used by one goroutine.
 type Prober struct {
 	Environment process.Environment
 
@@ -218,9 +214,8 @@ type ServiceProbe struct {
 	Environment process.Environment
 }
 
-// Target returns the way through the Service, or by URL. It is false where
-// somebody else registers the webhook, and where the Service cannot be found from
-// here: pods of the host's network may have no cluster DNS, and the API server
+// Target returns the way through the Service, or by URL. It is false where somebody else registers the webhook, and
+// where the Service cannot be found from here: pods of the host's network may have no cluster DNS, and the API server
 // does not need it. Trusted are the CAs (PEM) that the API server trusts.
 func (w ServiceProbe) Target(ctx context.Context, trusted []byte) (ProbeTarget, bool) {
 	route := ProbeTarget{Host: w.Host, CAs: trusted}

@@ -13,8 +13,7 @@ import (
 // longestQuote is how much of a header a message quotes, in bytes.
 const longestQuote = 100
 
-// read returns the body, or the HTTP code of an empty answer. The body is nil if
-// there is no memory for it.
+// read returns the body, or the HTTP code of an empty answer. The body is nil if there is no memory for it.
 func (x *exchange) read(ctx context.Context, w http.ResponseWriter, request *http.Request) (body []byte, code int) {
 	if !x.callers.permits(request) {
 		x.problem(CauseClient, errNoClientCertificate)
@@ -41,8 +40,7 @@ func (x *exchange) read(ctx context.Context, w http.ResponseWriter, request *htt
 // taken for what comes, not for what a client says will come, and what a large body
 // takes must be filled soon, or somebody could take all of it and send no more.
 //
-// Without memory for it, the beginning of the body says what it is about, the rest is
-// dropped, and the body is nil.
+// Without memory for it, the beginning of the body says what it is about, the rest is dropped, and the body is nil.
 func (x *exchange) receive(ctx context.Context, control *http.ResponseController, from io.Reader, length int64) ([]byte, error) {
 	x.buffer = buffers.Get().(*[]byte)
 	body := (*x.buffer)[:0]
@@ -68,8 +66,7 @@ func (x *exchange) receive(ctx context.Context, control *http.ResponseController
 				if err := limit(control, end); err != nil {
 					return nil, err
 				}
-				// A client that still writes might not read the answer, which is the same
-				// whatever else it writes.
+				// A client that still writes might not read the answer, which is the same whatever else it writes.
 				_, _ = io.Copy(io.Discard, from)
 				return nil, nil
 			}

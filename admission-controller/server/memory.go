@@ -10,11 +10,10 @@ import (
 // memory shares the bytes that large bodies may take. A body takes them while it
 // grows, so one that announces much and sends little holds little.
 //
-// Bodies that each hold a part and wait for the rest would wait for each other. So
-// as much as one whole body is a reserve: it belongs to one body at a time, which
-// can always be read to its end and then gives everything back. Among those that
-// wait, one of the namespace that holds the least is served first, then the one that came
-// first. So a namespace with many large bodies delays others by one of them at most.
+// Bodies that each hold a part and wait for the rest would wait for each other. So as much as one whole body is a
+// reserve: it belongs to one body at a time, which can always be read to its end and then gives everything back. Among
+// those that wait, one of the namespace that holds the least is served first, then the one that came first. So a
+// namespace with many large bodies delays others by one of them at most.
 type memory struct {
 	mu      sync.Mutex
 	left    int
@@ -47,8 +46,7 @@ func (m *memory) open(namespace string) *share {
 	return &share{memory: m, namespace: namespace, number: m.number}
 }
 
-// grow waits until the share holds size, which is at most the reserve, or ctx ends.
-// It reports whether the share does.
+// grow waits until the share holds size, which is at most the reserve, or ctx ends. It reports whether the share does.
 func (s *share) grow(ctx context.Context, size int) bool {
 	if ctx.Err() != nil {
 		return false

@@ -19,15 +19,13 @@ import (
 	"loadline.dev/loadline/pkg/serving"
 )
 
-// Answer is what a Handler decides about one object. The zero value allows it
-// unchanged.
+// Answer is what a Handler decides about one object. The zero value allows it unchanged.
 type Answer struct {
 	Refusal  *metav1.Status // nil: allowed
 	Patch    []client.PatchOperation
 	Warnings []string
-	// Err is why the object is allowed without having been looked at; what Patch says is
-	// done all the same. Cause is the label that this, or what is odd about an object that
-	// was looked at, is counted under.
+	// Err is why the object is allowed without having been looked at; what Patch says is done all the same. Cause is
+	// the label that this, or what is odd about an object that was looked at, is counted under.
 	Err   error
 	Cause Cause
 	// After runs once the answer has left, so that what only reports it, such as
@@ -40,9 +38,8 @@ type Answer struct {
 type Handler struct {
 	Resource metav1.GroupResource
 	Label    string // value of the metric label "resource"
-	// Guards says that an object must not get past the handler: when the server is too
-	// busy to look at it, it is refused, and the client asked to try again. Others are
-	// let through unchanged.
+	// Guards says that an object must not get past the handler: when the server is too busy to look at it, it is
+	// refused, and the client asked to try again. Others are let through unchanged.
 	Guards bool
 	Answer func(ctx context.Context, request *admissionv1.AdmissionRequest) Answer
 }
@@ -91,8 +88,7 @@ type Recorder interface {
 	Problem(cause Cause)
 }
 
-// Bounds of what reviews take of the memory. Whoever may create pods can send
-// large ones, and many at a time.
+// Bounds of what reviews take of the memory. Whoever may create pods can send large ones, and many at a time.
 const (
 	// MaxBody is the largest request body in bytes.
 	MaxBody = 5 << 20
@@ -101,8 +97,7 @@ const (
 	// firstBody is what a body takes before anything of it was read, in bytes. It
 	// takes twice as much each time when that is full.
 	firstBody = 4 << 10
-	// largeBodies are the bytes of all bodies above usualBody that are in memory at
-	// the same time.
+	// largeBodies are the bytes of all bodies above usualBody that are in memory at the same time.
 	largeBodies = 40 << 20
 	// answeredAtOnce is how many reviews are decoded and answered at the same time.
 	answeredAtOnce = 100
@@ -180,9 +175,8 @@ func (r *reviewer) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	}
 }
 
-// finish runs what only reports an answer. It must not panic: that would cut the
-// connection, and the client, which has its answer, may have written the next
-// request into it already.
+// finish runs what only reports an answer. It must not panic: that would cut the connection, and the client, which has
+// its answer, may have written the next request into it already.
 func (x *exchange) finish() {
 	defer func() {
 		if fault := recover(); fault != nil {
@@ -194,8 +188,7 @@ func (x *exchange) finish() {
 	}
 }
 
-// deliver writes the whole body and does not wait for the end of the handler to let
-// it leave.
+// deliver writes the whole body and does not wait for the end of the handler to let it leave.
 func deliver(w http.ResponseWriter, body []byte) error {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
@@ -208,8 +201,7 @@ func deliver(w http.ResponseWriter, body []byte) error {
 // longestTimeout is how long the API server waits for an answer at most.
 const longestTimeout = 30 * time.Second
 
-// timeout is how long there is for an answer: a little less than what the API
-// server says that it waits.
+// timeout is how long there is for an answer: a little less than what the API server says that it waits.
 func timeout(request *http.Request) time.Duration {
 	waits, err := time.ParseDuration(request.URL.Query().Get("timeout"))
 	if err != nil || waits <= 0 || waits > longestTimeout {
@@ -231,8 +223,7 @@ func halfOf(ctx context.Context, from time.Time) (context.Context, context.Cance
 	return context.WithDeadline(ctx, from.Add(end.Sub(from)/2))
 }
 
-// answer returns the response to the review in a body, nil if there was no memory
-// for it.
+// answer returns the response to the review in a body, nil if there was no memory for it.
 func (x *exchange) answer(ctx context.Context, body []byte) *admissionv1.AdmissionResponse {
 	if body == nil {
 		return x.busy()
@@ -302,8 +293,7 @@ func (x *exchange) admit(ctx context.Context, body []byte) *admissionv1.Admissio
 	return response
 }
 
-// request reads the request of a review. Reading is our code, too: a panic in it
-// counts as one.
+// request reads the request of a review. Reading is our code, too: a panic in it counts as one.
 func (x *exchange) request(body []byte) (request *admissionv1.AdmissionRequest, err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
@@ -389,8 +379,7 @@ const notAnswered = "Request not answered as it should be"
 
 func (x *exchange) problem(cause Cause, err error) { x.report(cause, err, notAnswered, nil) }
 
-// report counts a problem and logs it, unless there are many of its cause. The stack
-// is that of a panic, else nil.
+// report counts a problem and logs it, unless there are many of its cause. The stack is that of a panic, else nil.
 func (x *exchange) report(cause Cause, err error, message string, stack []byte) {
 	x.recorder.Problem(cause)
 	notLogged, ok := x.throttle.Admits(string(cause), time.Now())

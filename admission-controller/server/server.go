@@ -1,16 +1,14 @@
 // Package server is the HTTPS side of the webhook: it reads AdmissionReviews,
 // calls the Handler of their resource and writes the answers.
 //
-// It never stands in the way: what it cannot read or does not know is allowed
-// unchanged, and so is a request whose handler panics. Every answer is counted
-// by resource and status, and every problem by its cause, through a Recorder.
+// It never stands in the way: what it cannot read or does not know is allowed unchanged, and so is a request whose
+// handler panics. Every answer is counted by resource and status, and every problem by its cause, through a Recorder.
 //
 // Of a review it decodes only what the handlers ask for, with bounds. Beater keeps the
 // heartbeat Lease of the webhook as long as it can reach itself.
 //
-// It has its own mux, so nothing another package registered is reachable, and
-// it bounds the size and the duration of a request. It reads no more of pods and VPAs than
-// the handlers need; these decide, and are in ../handlers.go.
+// It has its own mux, so nothing another package registered is reachable, and it bounds the size and the duration of a
+// request. It reads no more of pods and VPAs than the handlers need; these decide, and are in ../handlers.go.
 package server
 
 import (
@@ -57,9 +55,8 @@ type Server struct {
 // ProbePath is answered without an admission request.
 const ProbePath = "/probe"
 
-// Bounds of the connections. API servers have as many as they have reviews in progress, mostly
-// below ten. Timeouts of the probe connection are multiples of the 10 s heartbeat, so that
-// the runtime wakes up less often.
+// Bounds of the connections. API servers have as many as they have reviews in progress, mostly below ten. Timeouts of
+// the probe connection are multiples of the 10 s heartbeat, so that the runtime wakes up less often.
 const (
 	// firstTime is for the first byte of a request. API servers open connections ahead and keep
 	// unused ones for 90 s: if the webhook closed one first, it might lose a request.
@@ -68,8 +65,7 @@ const (
 	chunkTime  = 2 * time.Second  // for each doubling of a large body; less than a review waits for memory
 	answerTime = 40 * time.Second // the API server waits 30 s at most
 	idleTime   = 3 * time.Minute
-	// probeIdleTime is for connections without a review: more than the two minutes between
-	// two probes of the own port.
+	// probeIdleTime is for connections without a review: more than the two minutes between two probes of the own port.
 	probeIdleTime = 150 * time.Second
 	endTime       = 10 * time.Second // for open requests at the end
 	restTime      = 10 * time.Second // without a request, before the end closes a connection
@@ -81,8 +77,7 @@ const (
 // New returns a server that does not listen yet.
 func New(config Config) *Server { return &Server{config: config} }
 
-// Listen opens the port, so that a port in use is known before anything else
-// starts.
+// Listen opens the port, so that a port in use is known before anything else starts.
 func (s *Server) Listen() error {
 	listener, err := s.config.Environment.Listen("tcp", ":"+strconv.Itoa(s.config.Port))
 	if err != nil {
@@ -119,8 +114,7 @@ type encrypted struct{ *tls.Config }
 
 func (e encrypted) Server(c net.Conn) *tls.Conn { return tls.Server(c, e.Config) }
 
-// Run serves until ctx ends, goes on for the drain time, and lets open requests
-// end. Listen must have been called.
+// Run serves until ctx ends, goes on for the drain time, and lets open requests end. Listen must have been called.
 func (s *Server) Run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	config := s.config.TLS.Clone()
@@ -146,11 +140,9 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// StartGrace is how long a program that is not ready yet says so. The liveness
-// probe asks the same path, in our manifest and in that of the reference, and
-// gives up with the third failure, 25 seconds after the start at the earliest.
-// Any longer, or just as long, could restart a program that waits for a slow
-// API server.
+// StartGrace is how long a program that is not ready yet says so. The liveness probe asks the same path, in our
+// manifest and in that of the reference, and gives up with the third failure, 25 seconds after the start at the
+// earliest. Any longer, or just as long, could restart a program that waits for a slow API server.
 const StartGrace = 20 * time.Second
 
 // silence is the longest time without an answered probe that counts as healthy.
@@ -178,8 +170,7 @@ func (h *Health) Alive() {
 
 var errStarting = errors.New("the webhook does not answer yet")
 
-// Check fails while the webhook starts, for at most StartGrace, and when it has
-// not answered its own probe for long.
+// Check fails while the webhook starts, for at most StartGrace, and when it has not answered its own probe for long.
 func (h *Health) Check() error {
 	if !h.ready.Load() {
 		if time.Since(h.started) < StartGrace {
@@ -209,9 +200,8 @@ func (c Callers) Load() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// demand makes connections ask for a certificate. One that has none can still
-// ask for ProbePath, as the kubelet does; one with a wrong one is refused. The
-// file is read for each connection, so that it may change at any time.
+// demand makes connections ask for a certificate. One that has none can still ask for ProbePath, as the kubelet does;
+// one with a wrong one is refused. The file is read for each connection, so that it may change at any time.
 func (c Callers) demand(config *tls.Config) {
 	config.ClientAuth = tls.RequestClientCert
 	config.VerifyConnection = func(state tls.ConnectionState) error {
@@ -243,8 +233,7 @@ func (c Callers) verify(chain []*x509.Certificate, roots *x509.CertPool) error {
 
 var errNoClientCertificate = errors.New("the client has no certificate, which --webhook-client-ca-file demands: give the API server one in its admission configuration")
 
-// permits reports whether a request came over a connection that may ask for
-// reviews.
+// permits reports whether a request came over a connection that may ask for reviews.
 func (c Callers) permits(request *http.Request) bool {
 	return c.CAFile == "" || request.TLS != nil && len(request.TLS.PeerCertificates) > 0
 }

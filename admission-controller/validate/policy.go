@@ -132,8 +132,7 @@ func isDuration(text string) bool {
 // isText is fine with any text: which one is right is checked elsewhere.
 func isText(string) bool { return true }
 
-// Status returns the answer for an object with errors: 422 with one cause for each error,
-// nil without errors.
+// Status returns the answer for an object with errors: 422 with one cause for each error, nil without errors.
 func (v PolicyVerdict) Status(name string) *metav1.Status {
 	if len(v.Errors) == 0 {
 		return nil

@@ -1,21 +1,18 @@
 // Package validate checks VerticalPodAutoscaler and SizingPolicy objects before they
 // are stored, and fills in the defaults of the former.
 //
-// Config.Check takes the raw object, and on an update the old one, and returns
-// a Verdict: all errors with the field each is about, warnings for what is
-// accepted but deprecated, and the JSON patch of the defaults. Nothing is
-// stricter than the reference VPA: other controllers write these objects.
+// Config.Check takes the raw object, and on an update the old one, and returns a Verdict: all errors with the field
+// each is about, warnings for what is accepted but deprecated, and the JSON patch of the defaults. Nothing is stricter
+// than the reference VPA: other controllers write these objects.
 //
-// Config.CheckPolicy does the same for SizingPolicy objects, which have no defaults. What
-// it finds besides the resource policy is found by package convert, because the
-// recommender looks for it, too, in policies that nobody checked.
+// Config.CheckPolicy does the same for SizingPolicy objects, which have no defaults. What it finds besides the resource
+// policy is found by package convert, because the recommender looks for it, too, in policies that nobody checked.
 //
 // Advise looks around: at HorizontalPodAutoscalers, nodes and other VPAs of the same target,
 // of which a person should be warned.
 //
-// What the schema of the custom resource refuses already (unknown update modes
-// of older clients, for example) is checked again here, because the message can
-// say what would be right.
+// What the schema of the custom resource refuses already (unknown update modes of older clients, for example) is
+// checked again here, because the message can say what would be right.
 package validate
 
 import (
@@ -56,8 +53,7 @@ type Verdict struct {
 	Object, Old *vpav1.VerticalPodAutoscaler
 }
 
-// Bounds of what is said about one object. The message of the answer, the log line
-// and each cause repeat the errors.
+// Bounds of what is said about one object. The message of the answer, the log line and each cause repeat the errors.
 const (
 	mostFindings = 20
 	mostPolicies = 300  // containerPolicies of an object that is checked
@@ -65,10 +61,9 @@ const (
 	mostDetail   = 1000 // bytes of what encoding/json says
 )
 
-// Check judges an object. Old is the raw stored object of an update, else nil;
-// one that cannot be read counts as none, so that it can be repaired. An object that is
-// being deleted is let through with the spec that it has: its last update takes a
-// finalizer away.
+// Check judges an object. Old is the raw stored object of an update, else nil; one that cannot be read counts as none,
+// so that it can be repaired. An object that is being deleted is let through with the spec that it has: its last update
+// takes a finalizer away.
 func (c Config) Check(raw, old []byte) Verdict {
 	if server.IsDeleted(raw) && server.HaveSameSpec(raw, old) {
 		return Verdict{}
@@ -105,8 +100,7 @@ func shorten(text string, most int) string {
 	return strings.ToValidUTF8(text[:most], "") + "..."
 }
 
-// features are the fields of an object that need a gate or are no longer
-// accepted for new objects.
+// features are the fields of an object that need a gate or are no longer accepted for new objects.
 type features struct {
 	inPlace, perVPA, boost bool
 	controlled             map[string]bool // resources in any controlledResources
@@ -287,8 +281,7 @@ func (ch *checker) startupBoost(b *vpav1.StartupBoost, at *field.Path) {
 	}
 }
 
-// Status returns the answer for an object with errors: 422 with one cause for
-// each error, nil without errors.
+// Status returns the answer for an object with errors: 422 with one cause for each error, nil without errors.
 func (v Verdict) Status(name string) *metav1.Status {
 	if len(v.Errors) == 0 {
 		return nil
@@ -297,8 +290,7 @@ func (v Verdict) Status(name string) *metav1.Status {
 	return &status
 }
 
-// decodeError returns why an object cannot be decoded: with the field whose value has the wrong type, if
-// it is that.
+// decodeError returns why an object cannot be decoded: with the field whose value has the wrong type, if it is that.
 func decodeError(raw []byte, err error) *field.Error {
 	internal := field.InternalError(field.NewPath("."), errors.New(shorten(err.Error(), mostDetail)))
 	var wrong *json.UnmarshalTypeError
@@ -357,8 +349,7 @@ func shown(value any) any {
 	return "a value of another type"
 }
 
-// wanted returns what would be right for a field. YAML reads some words without quotation marks as
-// true and false.
+// wanted returns what would be right for a field. YAML reads some words without quotation marks as true and false.
 func wanted(want reflect.Type, name string, value any) string {
 	switch want.Kind() {
 	case reflect.String:

@@ -273,9 +273,8 @@ func vpaMatching(in matchingInput) (matchingOutput, error) {
 	return matchingOutput{&vpa.Name}, nil
 }
 
-// givenTargets is a target.TopmostResolver with the answers of a case. It keeps the
-// VPAs of one target apart by the apiVersion of their reference, which the
-// choice of the VPA ignores.
+// givenTargets is a target.TopmostResolver with the answers of a case. It keeps the VPAs of one target apart by the
+// apiVersion of their reference, which the choice of the VPA ignores.
 type givenTargets struct {
 	top       *target.Key
 	selectors map[string]labels.Selector

@@ -125,9 +125,8 @@ type quotaOutput struct {
 	BlockedBy string `json:"blockedBy"`
 }
 
-// limitRangeQuota asks what the pod would get, and what its namespace has left. The system
-// of the cases sizes requests alone; the API server makes a maximum the default limit, so
-// the container has that.
+// limitRangeQuota asks what the pod would get, and what its namespace has left. The system of the cases sizes requests
+// alone; the API server makes a maximum the default limit, so the container has that.
 func limitRangeQuota(in quotaInput) (out quotaOutput, err error) {
 	r := in.LimitRange
 	l, err := lists(in.Current, sizing{r.MinCPU, r.MinMemory}, sizing{r.MaxCPU, r.MaxMemory}, in.QuotaHeadroom, in.Target)
@@ -188,8 +187,7 @@ type limitOutput struct {
 	Milli resources.Amount `json:"milli"`
 }
 
-// scaleLimits asks for the limit that belongs to a request, of memory where that is
-// written so.
+// scaleLimits asks for the limit that belongs to a request, of memory where that is written so.
 func scaleLimits(in limitInput) (out limitOutput, err error) {
 	k := resources.CPU
 	if strings.HasSuffix(in.CurrentLimit, "i") {

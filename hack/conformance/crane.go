@@ -45,8 +45,7 @@ type percentileOutput struct {
 	Estimate float64 `json:"estimate"`
 }
 
-// cranePercentile takes the samples as bytes, which are not scaled: the cases do not
-// say what they are of.
+// cranePercentile takes the samples as bytes, which are not scaled: the cases do not say what they are of.
 func cranePercentile(in percentileInput) (percentileOutput, error) {
 	t := ofWeek([resources.Kinds]float64{1, in.BucketSize}, [resources.Kinds]float64{1, in.MaxValue}, in.MinSampleWeight, [resources.Kinds][]counted{nil, in.Samples})
 	return percentileOutput{t.Weighted[resources.Memory].Quantile(in.Percentile)}, nil

@@ -25,8 +25,7 @@ func peak(in peakInput) (peakOutput, error) {
 	}, nil
 }
 
-// hours is what a container that used the maxima of some hours is known by. A point stands
-// for the hour in which it is.
+// hours is what a container that used the maxima of some hours is known by. A point stands for the hour in which it is.
 func hours(in peakInput, of func(time.Time) bool) *sketch.Hours {
 	h := &sketch.Hours{}
 	for _, p := range in.Points {
@@ -38,8 +37,7 @@ func hours(in peakInput, of func(time.Time) bool) *sketch.Hours {
 	return h
 }
 
-// stands returns the use of a point that a use which is kept to a thousandth stands for, 0
-// if it is of none.
+// stands returns the use of a point that a use which is kept to a thousandth stands for, 0 if it is of none.
 func (in peakInput) stands(kept float64) float64 {
 	use := 0.0
 	for _, p := range in.Points {

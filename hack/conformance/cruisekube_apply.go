@@ -43,8 +43,7 @@ type applyOutput struct {
 	MemorySkipped bool              `json:"memorySkipped"`
 }
 
-// applyShare gives a share to the container of a running pod. What the cases send in two calls
-// is one resize.
+// applyShare gives a share to the container of a running pod. What the cases send in two calls is one resize.
 func applyShare(in applyInput) (out applyOutput, err error) {
 	l, err := lists(in.CurrentRequests, in.CurrentLimits)
 	if err != nil {

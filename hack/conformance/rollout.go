@@ -226,8 +226,7 @@ type phaseOutput struct {
 	PhaseAfter    string `json:"phaseAfter"`
 }
 
-// canaryPhase looks at ten pods of which one is the canary. A mode is Auto if others may
-// be changed.
+// canaryPhase looks at ten pods of which one is the canary. A mode is Auto if others may be changed.
 func canaryPhase(in phaseInput) (out phaseOutput, err error) {
 	set := rollout.Settings{Hash: "now", Percentage: 10, AutoPromote: true, CanaryPeriod: rollout.DefaultPeriod}
 	start, w := evaluated(), deployment(fleet.Canary, 10)

@@ -7,8 +7,7 @@ import (
 	"loadline.dev/loadline/hack/conformance/vectors"
 )
 
-// handlers run the kinds of cases. Those of crane.json, attune.json and cruisekube.json
-// are named after the file, too.
+// handlers run the kinds of cases. Those of crane.json, attune.json and cruisekube.json are named after the file, too.
 var handlers = map[string]vectors.Handler{
 	"crane/percentile":             vectors.Typed(cranePercentile),
 	"crane/chain_cpu":              vectors.Typed(chainCPU),

@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// Fill replaces what is between the lines "<!-- what -->" and "<!-- end of what -->" of the
-// page at path. The figures end with a newline. It fails without changing the page if one of
-// the two lines is missing.
+// Fill replaces what is between the lines "<!-- what -->" and "<!-- end of what -->" of the page at path. The figures
+// end with a newline. It fails without changing the page if one of the two lines is missing.
 func Fill(path, what, figures string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -41,10 +41,9 @@ const (
 	webhookRuns     = ofWebhook + ` 200x300`
 )
 
-// grown is a sum of how much a counter grew within a time. Counters with labels begin with their first
-// event, which increase does not see: where Prometheus knew the program before that time (by what it
-// always shows) and not the counter, its value is what it grew by. The values of a new Prometheus,
-// or of one that stood, may be of any age.
+// grown is a sum of how much a counter grew within a time. Counters with labels begin with their first event, which
+// increase does not see: where Prometheus knew the program before that time (by what it always shows) and not the
+// counter, its value is what it grew by. The values of a new Prometheus, or of one that stood, may be of any age.
 func grown(sum, counter, within, always string) string {
 	return fmt.Sprintf(`%s((max_over_time(%[2]s[%[3]s]) unless present_over_time(%[2]s[%[3]s] offset %[3]s) and on () present_over_time(%[4]s[%[3]s] offset %[3]s)) or increase(%[2]s[%[3]s]))`,
 		sum, counter, within, always)

@@ -33,8 +33,7 @@ var others = metrics{
 		labels: []string{"namespace", "verticalpodautoscaler", "container", "resource", "unit"}},
 }
 
-// readMetrics reads the lists of metrics that the tests of the programs keep, as
-// testkit.DescribeMetrics writes them.
+// readMetrics reads the lists of metrics that the tests of the programs keep, as testkit.DescribeMetrics writes them.
 func readMetrics(root string) (metrics, error) {
 	served := metrics{}
 	for _, program := range programs {

@@ -208,8 +208,7 @@ func (c *Config) first(s *replay.Setup) error {
 	return errors.Join(c.FirstCPU.Check("first-cpu"), c.FirstMemory.Check("first-memory"), c.MostCPU.Check("max-cpu"), c.MostMemory.Check("max-memory"))
 }
 
-// candidates returns the baselines and the recipes, and whether one of them wants to
-// know how long work waited for CPU.
+// candidates returns the baselines and the recipes, and whether one of them wants to know how long work waited for CPU.
 func (c *Config) candidates() (all []backtest.Candidate, pressure bool, err error) {
 	store := usage.DefaultConfig()
 	var problems []error
@@ -259,8 +258,7 @@ const (
 	mostFactor = 1000
 )
 
-// DefaultNodes returns the defaults: nodes of 16 cores and 64 GiB, and the recordings
-// as they are.
+// DefaultNodes returns the defaults: nodes of 16 cores and 64 GiB, and the recordings as they are.
 func DefaultNodes() Nodes {
 	n := Nodes{
 		Copies: 1, Time: 7 * 24 * time.Hour, Step: 5 * time.Minute, ScaleCPU: 1, ScaleMemory: 1, Placing: 24 * time.Hour, Consolidate: time.Hour,
@@ -311,8 +309,7 @@ type nodePlan struct {
 	equal   bool // kills
 }
 
-// plan returns the comparison on nodes, with all problems of its flags joined. Kinds are those
-// that count.
+// plan returns the comparison on nodes, with all problems of its flags joined. Kinds are those that count.
 func (n *Nodes) plan(c *Config, p *plan) (*nodePlan, error) {
 	o := &nodePlan{factors: slices.Sorted(slices.Values(n.Factors)), draws: n.Draws, equal: n.EqualKills}
 	o.options = nodes.Options{Placing: n.Placing, Consolidate: n.Consolidate, Settle: n.Settle, Stay: n.Stay}

@@ -21,8 +21,7 @@ const (
 	Killed      = "kill"
 )
 
-// Event is one thing that happened to a container in a replay. Quantities are
-// written as in the status of a VPA.
+// Event is one thing that happened to a container in a replay. Quantities are written as in the status of a VPA.
 type Event struct {
 	Dataset     string    `json:"dataset"`
 	Workload    string    `json:"workload"`
@@ -127,10 +126,9 @@ func (r *reporter) text(a resources.Amount) string {
 	return q.String()
 }
 
-// Events replays a container under all candidates and writes what happens, in the order of
-// resources and candidates, and then of time. The last recommendation of each replay
-// is that at its end, and may be followed by the change that it led to; others come every so
-// often, or not at all if that is 0.
+// Events replays a container under all candidates and writes what happens, in the order of resources and candidates,
+// and then of time. The last recommendation of each replay is that at its end, and may be followed by the change that
+// it led to; others come every so often, or not at all if that is 0.
 func Events(r *replay.Recording, o backtest.Options, every time.Duration, candidates []backtest.Candidate, write func(Event)) {
 	for _, k := range o.Kinds {
 		if !r.Has(k) {

@@ -112,8 +112,7 @@ func fields[T any](columns []column[T], result *T) map[string]any {
 	return all
 }
 
-// number is a float64 that JSON can hold: infinity, where something never came,
-// is null.
+// number is a float64 that JSON can hold: infinity, where something never came, is null.
 type number float64
 
 // MarshalJSON implements json.Marshaler.

@@ -242,8 +242,7 @@ func (d *Report) Worst(candidate string, most int) []Key {
 	return all
 }
 
-// price is the cost of a result per container-day, so that long recordings do not
-// come first for being long.
+// price is the cost of a result per container-day, so that long recordings do not come first for being long.
 func price(r *backtest.Result) float64 {
 	t := &r.Scored
 	sum := float64(t.Evictions)*backtest.EvictionPrice + float64(t.Kills)*backtest.KillPrice + starvedHours(r)*backtest.StarvedCoreHour

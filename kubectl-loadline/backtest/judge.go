@@ -28,9 +28,8 @@ type Judgement struct {
 	Best       []backtest.Figure // of upstream with hindsight, at each level; empty = there is none
 }
 
-// Judge places the containers of files, directories and servers on nodes as a configuration
-// says, and compares what its recipes need there. The first recipe is the base. It fails if
-// anything had to be left out.
+// Judge places the containers of files, directories and servers on nodes as a configuration says, and compares what its
+// recipes need there. The first recipe is the base. It fails if anything had to be left out.
 func Judge(ctx context.Context, c *Config, args ...string) (*Judgement, error) {
 	own := *c
 	own.Nodes.On = true

@@ -1,10 +1,9 @@
 // Package backtest is kubectl loadline backtest: it replays recordings under recipes and
 // prints what each of them costs and risks.
 //
-// Config are the flags, and Run reads the recordings: Sources finds files, directories,
-// catalogues and Prometheus servers. Package core/backtest replays and scores. A Report
-// holds the scores and writes them as a table, JSON, CSV or a page of HTML with charts;
-// Events says what happens to one container, in the words of a cluster.
+// Config are the flags, and Run reads the recordings: Sources finds files, directories, catalogues and Prometheus
+// servers. Package core/backtest replays and scores. A Report holds the scores and writes them as a table, JSON, CSV or
+// a page of HTML with charts; Events says what happens to one container, in the words of a cluster.
 package backtest
 
 import (
@@ -96,8 +95,7 @@ func (c *Config) report(errOut io.Writer, problems []*trace.Problem) {
 	}
 }
 
-// base is what others are compared with: the first recipe that is named, or the
-// first baseline.
+// base is what others are compared with: the first recipe that is named, or the first baseline.
 func (c *Config) base(p plan) string {
 	if len(c.Recipes) > 0 {
 		return c.Recipes[0]
@@ -327,8 +325,7 @@ func (o *outcome) read(ctx context.Context, part string, from Source, take func(
 	return ctx.Err()
 }
 
-// belongs reports whether a container belongs to a part. Recipes are tuned on one
-// half and reported on the other.
+// belongs reports whether a container belongs to a part. Recipes are tuned on one half and reported on the other.
 func belongs(part string, r *replay.Recording) bool {
 	if part == "all" {
 		return true

@@ -34,8 +34,7 @@ type Report struct {
 	Nodes    *Judgement // nil = nothing was placed on nodes
 }
 
-// NewReport makes a report of results, in which the others are compared with one
-// candidate, the base.
+// NewReport makes a report of results, in which the others are compared with one candidate, the base.
 func NewReport(results []backtest.Result, settings []Setting, base string) *Report {
 	d := &Report{Settings: settings, Results: results}
 	var apart sync.WaitGroup // all read the results, and each writes its own
@@ -198,8 +197,7 @@ func (d *Report) plane(w io.Writer, k resources.Kind, classes bool) {
 	_ = t.Flush()
 }
 
-// pairs writes how the others differ from the base. Differences of percentages are
-// in points.
+// pairs writes how the others differ from the base. Differences of percentages are in points.
 func (d *Report) pairs(w io.Writer, k resources.Kind) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	first := true
@@ -249,9 +247,8 @@ func figureText(v float64) string {
 	return fmt.Sprintf("%.3f", v)
 }
 
-// steps returns the shortest and the longest step of the results of a kind: what is
-// shorter than a step cannot be seen, so results of different steps are not to
-// be compared.
+// steps returns the shortest and the longest step of the results of a kind: what is shorter than a step cannot be seen,
+// so results of different steps are not to be compared.
 func (d *Report) steps(k resources.Kind) string {
 	least, most := math.Inf(1), 0.0
 	for i := range d.Results {

@@ -186,9 +186,8 @@ type Servers struct {
 	Selector, WaitingMetric, StateMatchers string
 }
 
-// DefaultServers returns the names that a kubelet of today and the usual exporters have,
-// and five minutes: no shorter than four scrapes of a minute, and no longer than the
-// pace at which memory kills.
+// DefaultServers returns the names that a kubelet of today and the usual exporters have, and five minutes: no shorter
+// than four scrapes of a minute, and no longer than the pace at which memory kills.
 func DefaultServers() Servers {
 	s := Servers{
 		Access: prometheus.DefaultAccess(), Length: "8d", Resolution: "5m", WaitingMetric: prometheus.WaitingMetric,
@@ -219,9 +218,8 @@ func (s *Servers) AddFlags(fs *pflag.FlagSet) {
 	text(&s.ContainerLabel, "container-name-label", "Label with the name of the container in usage metrics.")
 }
 
-// Query returns what is asked of each server, or all problems of the group; now is
-// the end if none is set. The metric of waiting is in it; who has no recipe for that
-// leaves it out.
+// Query returns what is asked of each server, or all problems of the group; now is the end if none is set. The metric
+// of waiting is in it; who has no recipe for that leaves it out.
 func (s *Servers) Query(now time.Time) (prometheus.ArchiveQuery, error) {
 	q := prometheus.ArchiveQuery{Usage: s.Usage, Waiting: s.WaitingMetric, StateMatchers: s.StateMatchers}
 	q.Usage.Matchers = s.Access.Matchers
@@ -240,8 +238,7 @@ func (s *Servers) Query(now time.Time) (prometheus.ArchiveQuery, error) {
 	return q, errors.Join(problems...)
 }
 
-// times sets the times of a query: whole steps since 1970, so that two runs ask for
-// the same ones.
+// times sets the times of a query: whole steps since 1970, so that two runs ask for the same ones.
 func (s *Servers) times(q *prometheus.ArchiveQuery, now time.Time) error {
 	length, err1 := prometheus.ParseDuration(s.Length)
 	step, err2 := prometheus.ParseDuration(s.Resolution)

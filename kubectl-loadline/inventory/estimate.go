@@ -68,8 +68,7 @@ func (f *EstimateFlags) Parse() (p ParsedEstimate, err error) {
 		flags.Check(err1 == nil && p.length > p.step, "history-length", f.Length, "must be a duration such as 8d, and longer than --history-resolution"))
 }
 
-// Estimator computes recommendations for workloads without a VPA, as the recommender would from the
-// same usage.
+// Estimator computes recommendations for workloads without a VPA, as the recommender would from the same usage.
 type Estimator struct {
 	Name    string // name of the source
 	Book    *recipe.Book

@@ -64,8 +64,7 @@ func skippedPod(pod *corev1.Pod) string {
 	return fmt.Sprintf("pod %s is left out: %s", cli.PodName(pod), why)
 }
 
-// Workloads returns the selected workloads that have pods, the names that matched, and problems with
-// other workloads.
+// Workloads returns the selected workloads that have pods, the names that matched, and problems with other workloads.
 func (s *Reader) Workloads(
 	ctx context.Context, q Request, scope Selection,
 ) (all []*Workload, named map[string]bool, problems []string, err error) {

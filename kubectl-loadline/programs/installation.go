@@ -25,8 +25,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/lease"
 )
 
-// Installation describes an installed program by its Deployment. Without a Deployment it
-// describes deploy/base.
+// Installation describes an installed program by its Deployment. Without a Deployment it describes deploy/base.
 type Installation struct {
 	Program           string
 	Namespace         string
@@ -134,8 +133,7 @@ func (p *Installation) read() {
 	p.readCertificateMount(c, file)
 }
 
-// readCertificateMount finds the Secret that is mounted at the path of a file. The program issues
-// no certificate then.
+// readCertificateMount finds the Secret that is mounted at the path of a file. The program issues no certificate then.
 func (p *Installation) readCertificateMount(c *corev1.Container, file string) {
 	for _, m := range c.VolumeMounts {
 		i := slices.IndexFunc(p.Deployment.Spec.Template.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name && v.Secret != nil })

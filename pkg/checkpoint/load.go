@@ -1,11 +1,9 @@
-// Package checkpoint knows VerticalPodAutoscalerCheckpoint objects, in which
-// history survives a restart.
+// Package checkpoint knows VerticalPodAutoscalerCheckpoint objects, in which history survives a restart.
 //
-// Image and Status translate between an object and a profile, Record is what is
-// written, and Loader reads all objects at the start. Whose history it is, memory
-// windows that are open when a checkpoint is written, and what a recipe knows besides
-// the histograms are kept in an annotation beside the status, which stays as the
-// reference recommender writes it.
+// Image and Status translate between an object and a profile, Record is what is written, and Loader reads all objects
+// at the start. Whose history it is, memory windows that are open when a checkpoint is written, and what a recipe knows
+// besides the histograms are kept in an annotation beside the status, which stays as the reference recommender writes
+// it.
 //
 // When what is written, the recommender decides.
 package checkpoint
@@ -57,9 +55,8 @@ type Foreign struct {
 
 func (f Foreign) String() string { return f.Container + " of " + f.Target.String() }
 
-// Disown takes out of the history of a VPA what is that of another target than its
-// own, and returns the containers of which nothing is left, sorted by name. What
-// names no target stays.
+// Disown takes out of the history of a VPA what is that of another target than its own, and returns the containers of
+// which nothing is left, sorted by name. What names no target stays.
 func (h History) Disown(o Owner, own target.Key) (foreign []Foreign) {
 	for _, container := range slices.Sorted(maps.Keys(h[o])) {
 		past := h[o][container]

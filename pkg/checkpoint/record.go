@@ -86,9 +86,8 @@ func (r Record) Object() *vpav1.VerticalPodAutoscalerCheckpoint {
 	}
 }
 
-// Patch returns the JSON patch of an object that has annotations, or has none.
-// Where that is not so the API server refuses it, as it does if the object is the
-// checkpoint of another container: no foreign annotation is wiped.
+// Patch returns the JSON patch of an object that has annotations, or has none. Where that is not so the API server
+// refuses it, as it does if the object is the checkpoint of another container: no foreign annotation is wiped.
 func (r Record) Patch(annotated bool) ([]byte, error) {
 	steps := []client.PatchOperation{
 		client.PatchTest("/spec/vpaObjectName", r.spec.VPAObjectName),
@@ -108,8 +107,7 @@ func (r Record) Patch(annotated bool) ([]byte, error) {
 // Version is the format that is written, and the only one that is read.
 const Version = "v3"
 
-// Image returns what a checkpoint holds. Weights and times are not checked
-// here; loading the image into a profile does.
+// Image returns what a checkpoint holds. Weights and times are not checked here; loading the image into a profile does.
 func Image(s *vpav1.VerticalPodAutoscalerCheckpointStatus) (usage.ProfileImage, error) {
 	if s.Version != Version {
 		return usage.ProfileImage{}, fmt.Errorf("status.version is %q, only %q can be read", s.Version, Version)
@@ -130,8 +128,7 @@ func Image(s *vpav1.VerticalPodAutoscalerCheckpointStatus) (usage.ProfileImage, 
 	}, nil
 }
 
-// maxTotal is more than any sum of weights: within a hundred half-lives the
-// weight of a sample grows to 1e30.
+// maxTotal is more than any sum of weights: within a hundred half-lives the weight of a sample grows to 1e30.
 const maxTotal = 1e60
 
 func readable(field string, h vpav1.HistogramCheckpoint) error {
@@ -169,13 +166,11 @@ func histogramStatus(i histogram.Image) vpav1.HistogramCheckpoint {
 	}
 }
 
-// someAnnotation stands for annotations in the cache: Saver must know only whether
-// there are any.
+// someAnnotation stands for annotations in the cache: Saver must know only whether there are any.
 var someAnnotation = map[string]string{OpenWindows: ""}
 
-// Trim is a cache.TransformFunc that drops the histograms and annotations of
-// checkpoints, because only Load needs them. That there are annotations stays
-// visible.
+// Trim is a cache.TransformFunc that drops the histograms and annotations of checkpoints, because only Load needs them.
+// That there are annotations stays visible.
 func Trim(object any) (any, error) {
 	c, ok := object.(*vpav1.VerticalPodAutoscalerCheckpoint)
 	if !ok {
@@ -197,13 +192,11 @@ func Trim(object any) (any, error) {
 	return trimmed, nil
 }
 
-// ErrFuture says that a checkpoint has times that cannot be yet: it was written
-// while a clock was wrong. They were moved to the present. As they are, nothing
-// new would weigh anything next to them, and they would never expire.
+// ErrFuture says that a checkpoint has times that cannot be yet: it was written while a clock was wrong. They were
+// moved to the present. As they are, nothing new would weigh anything next to them, and they would never expire.
 var ErrFuture = errors.New("has times in the future, which count as now: was it written while a clock was wrong?")
 
-// Ahead is how far the times of a checkpoint may be ahead of our clock. The
-// zero value allows everything.
+// Ahead is how far the times of a checkpoint may be ahead of our clock. The zero value allows everything.
 type Ahead struct {
 	Sample      time.Duration // first and last sample
 	CPU, Memory time.Duration // references of the decay

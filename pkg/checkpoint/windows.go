@@ -15,18 +15,15 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// OpenWindows is the annotation of a checkpoint that holds the memory windows
-// which were open when it was written. The status lacks their peaks, as with the
-// reference recommender; without the annotation a restart would forget them. It
-// also says whose history it is, and holds what a recipe of ours knows besides the
-// histograms of the status.
+// OpenWindows is the annotation of a checkpoint that holds the memory windows which were open when it was written. The
+// status lacks their peaks, as with the reference recommender; without the annotation a restart would forget them. It
+// also says whose history it is, and holds what a recipe of ours knows besides the histograms of the status.
 const OpenWindows = "loadline.dev/open-windows"
 
 // ErrWindows says that this annotation cannot be used. The status can be.
 var ErrWindows = errors.New("the annotation " + OpenWindows + " cannot be used")
 
-// What an annotation may hold. The API server allows 256 KiB for all annotations
-// of an object.
+// What an annotation may hold. The API server allows 256 KiB for all annotations of an object.
 const (
 	maxWindows     = 1000
 	maxWindowBytes = 128 << 10
@@ -34,9 +31,8 @@ const (
 	namedWindows   = 10        // of those that are wrong
 )
 
-// open is the annotation. Its windows count only beside the status they were
-// written with: another recommender rewrites the status and leaves the annotation
-// alone.
+// open is the annotation. Its windows count only beside the status they were written with: another recommender rewrites
+// the status and leaves the annotation alone.
 type open struct {
 	Written string            `json:"written"` // status.lastUpdateTime
 	Target  targetRef         `json:"target,omitzero"`
@@ -45,9 +41,8 @@ type open struct {
 	Sketch []byte `json:"trail,omitempty"`
 }
 
-// targetRef names the workload whose history it is. The version of its API is left
-// out, and the group of the well-known kinds, because either may be spelled in many
-// ways; the namespace is that of the checkpoint.
+// targetRef names the workload whose history it is. The version of its API is left out, and the group of the well-known
+// kinds, because either may be spelled in many ways; the namespace is that of the checkpoint.
 type targetRef struct {
 	Group string `json:"group,omitempty"`
 	Kind  string `json:"kind"`
@@ -66,8 +61,7 @@ type window struct {
 // stamp prints a time as the API server stores it.
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// encode prints windows. When there are too many, those with the highest peaks
-// stay.
+// encode prints windows. When there are too many, those with the highest peaks stay.
 func encode(windows map[string]usage.Window) ([]byte, error) {
 	pods := slices.SortedFunc(maps.Keys(windows), func(a, b string) int {
 		return cmp.Or(cmp.Compare(windows[b].Peak(), windows[a].Peak()), cmp.Compare(a, b))
@@ -129,9 +123,8 @@ func known(a resources.Amount) *resources.Amount {
 	return &a
 }
 
-// decode adds to past what the annotation of a checkpoint in a namespace holds. The
-// windows stay nil if it belongs to another status than the one that was written at
-// a time.
+// decode adds to past what the annotation of a checkpoint in a namespace holds. The windows stay nil if it belongs to
+// another status than the one that was written at a time.
 func (past *Past) decode(text, namespace string, written time.Time) error {
 	var o open
 	if err := json.Unmarshal([]byte(text), &o); err != nil {

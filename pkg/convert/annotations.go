@@ -30,8 +30,7 @@ const (
 	ObservedAnnotation = "vpaObservedContainers"
 	// ResizedAnnotation marks a pod that was resized in place.
 	ResizedAnnotation = "vpaInPlaceUpdated"
-	// BoostAnnotationPrefix, followed by a container name, marks a boosted
-	// container and holds its original resources.
+	// BoostAnnotationPrefix, followed by a container name, marks a boosted container and holds its original resources.
 	BoostAnnotationPrefix = "vpaCpuStartupBoost/"
 )
 
@@ -67,9 +66,8 @@ func Observation(pod *corev1.Pod) string {
 	return strings.Join(names, observedSeparator)
 }
 
-// Observed returns the containers that the webhook saw when the pod was
-// created. It is false when the annotation is missing or not a list of
-// container names; an empty value is an empty list.
+// Observed returns the containers that the webhook saw when the pod was created. It is false when the annotation is
+// missing or not a list of container names; an empty value is an empty list.
 func Observed(pod *corev1.Pod) (containers []string, ok bool) {
 	value, ok := pod.Annotations[ObservedAnnotation]
 	if !ok || value == "" {
@@ -114,8 +112,7 @@ func (n *noted) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// BoostAnnotation prints the annotation that marks a boosted container and
-// keeps its original CPU and memory.
+// BoostAnnotation prints the annotation that marks a boosted container and keeps its original CPU and memory.
 func BoostAnnotation(c corev1.Container) (key, value string) {
 	text, _ := json.Marshal(original{sized(c.Resources.Requests), sized(c.Resources.Limits)}) // quantities never fail
 	return BoostAnnotationPrefix + c.Name, string(text)
@@ -132,9 +129,8 @@ func sized(list corev1.ResourceList) noted {
 	return kept
 }
 
-// Boosted returns the containers of a pod that carry a boost annotation with
-// their original resources. An annotation that cannot be read gives an error
-// and empty resources, so that the container still counts as boosted.
+// Boosted returns the containers of a pod that carry a boost annotation with their original resources. An annotation
+// that cannot be read gives an error and empty resources, so that the container still counts as boosted.
 func Boosted(pod *corev1.Pod) (map[string]corev1.ResourceRequirements, error) {
 	var boosted map[string]corev1.ResourceRequirements
 	var broken error
@@ -166,10 +162,9 @@ func HasBoosted(pod *corev1.Pod) bool {
 	return false
 }
 
-// RestartAnnotation is on a pod that was resized so that a container restarts. Its
-// value says when, and how often the containers had been restarted before:
-// "2026-01-02T12:00:00Z after 3". The next pod of the workload waits until this one is
-// ready again, also if another process goes on.
+// RestartAnnotation is on a pod that was resized so that a container restarts. Its value says when, and how often the
+// containers had been restarted before: "2026-01-02T12:00:00Z after 3". The next pod of the workload waits until this
+// one is ready again, also if another process goes on.
 const RestartAnnotation = "loadline.dev/restart"
 
 const restartSeparator = " after "
@@ -205,9 +200,8 @@ const (
 	EventErrorAnnotation = "loadline.dev/error" // the whole text of an error
 )
 
-// PauseAnnotation is on a pod that came back without the change for which the one
-// before was evicted. Its value says how often in a row that happened, and until
-// when no pod of that owner is disrupted: "2 until 2026-01-02T12:00:00Z".
+// PauseAnnotation is on a pod that came back without the change for which the one before was evicted. Its value says
+// how often in a row that happened, and until when no pod of that owner is disrupted: "2 until 2026-01-02T12:00:00Z".
 const PauseAnnotation = "loadline.dev/without-effect"
 
 const pauseSeparator = " until "
@@ -228,10 +222,9 @@ func Pause(pod *corev1.Pod) disruption.Backoff {
 	return disruption.Backoff{Fruitless: n, Until: at}
 }
 
-// UnboostedRequests returns the requests in force in a container of a running pod without a
-// startup boost. The CPU of a boosted container is the target of the VPA if the VPA sizes pods,
-// else the CPU before the boost. It is absent if unknown, and never above the current request.
-// The VPA may be nil.
+// UnboostedRequests returns the requests in force in a container of a running pod without a startup boost. The CPU of a
+// boosted container is the target of the VPA if the VPA sizes pods, else the CPU before the boost. It is absent if
+// unknown, and never above the current request. The VPA may be nil.
 func UnboostedRequests(pod *corev1.Pod, container *corev1.Container, vpa *vpav1.VerticalPodAutoscaler) resources.List {
 	requests := Resources(Current(pod, *container).Requests)
 	annotation, boosted := pod.Annotations[BoostAnnotationPrefix+container.Name]
@@ -266,9 +259,8 @@ func EvictedByKubelet(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed && pod.Status.Reason == ReasonEvicted
 }
 
-// SeparateMemoryLimit is the condition of a VPA that says that the memory limits of its pods
-// do not follow their requests: the target is what is requested, the upper bound is what
-// the limit protects.
+// SeparateMemoryLimit is the condition of a VPA that says that the memory limits of its pods do not follow their
+// requests: the target is what is requested, the upper bound is what the limit protects.
 const SeparateMemoryLimit vpav1.VerticalPodAutoscalerConditionType = "SeparateMemoryLimit"
 
 // HasSeparateMemoryLimit reports whether that condition is true in the status of a VPA.
@@ -286,8 +278,7 @@ func HasSeparateMemoryLimit(status *vpav1.VerticalPodAutoscalerStatus) bool {
 // another one: {"app":{"requests":{"memory":"100Mi"},"limits":{"memory":"150Mi"}}}.
 const DeclaredAnnotation = "loadline.dev/declared-memory"
 
-// maxDeclared is the maximum size of DeclaredAnnotation in bytes: every user with write access to
-// the pod can set it.
+// maxDeclared is the maximum size of DeclaredAnnotation in bytes: every user with write access to the pod can set it.
 const maxDeclared = 16 << 10
 
 // Declared reads DeclaredAnnotation, by container. What cannot be understood counts as absent.
@@ -308,9 +299,8 @@ func memory(n noted) resources.Amount {
 	return Resources(corev1.ResourceList(n)).Value(resources.Memory)
 }
 
-// TighterDeclared returns which of two values of DeclaredAnnotation on one pod is believed: what
-// it has now, unless a limit could be larger by that than by what it had before, or nothing
-// is left of that.
+// TighterDeclared returns which of two values of DeclaredAnnotation on one pod is believed: what it has now, unless a
+// limit could be larger by that than by what it had before, or nothing is left of that.
 func TighterDeclared(before, now string) string {
 	if before == "" || before == now {
 		return now

@@ -29,8 +29,7 @@ const (
 // NoteAnnotations are all annotations that note a change.
 var NoteAnnotations = []string{ResizedAtAnnotation, OriginalAnnotation}
 
-// ForeignAnnotations are those that no new pod can have of its own: they say what became of
-// another one.
+// ForeignAnnotations are those that no new pod can have of its own: they say what became of another one.
 var ForeignAnnotations = []string{ResizedAtAnnotation, OriginalAnnotation, DeclaredAnnotation, SharedAnnotation}
 
 const deferredSuffix = " deferred"
@@ -136,18 +135,16 @@ func NotedChange(pod *corev1.Pod) (c rollout.Change, err error) {
 	return c, nil
 }
 
-// SharedAnnotation is on a pod that was given its share of what its node has left. Its value says
-// which kinds it shares, when it was made smaller, and how often its containers had been restarted
-// by then: "cpu at 2026-01-02T12:00:00Z after 3"; "cpu" alone: it never was. With " reverted" it got
-// its peak back then, because its share did harm. It is written before the pod is resized, and goes when the pod has its
-// peak again.
+// SharedAnnotation is on a pod that was given its share of what its node has left. Its value says which kinds it
+// shares, when it was made smaller, and how often its containers had been restarted by then: "cpu at
+// 2026-01-02T12:00:00Z after 3"; "cpu" alone: it never was. With " reverted" it got its peak back then, because its
+// share did harm. It is written before the pod is resized, and goes when the pod has its peak again.
 const SharedAnnotation = "loadline.dev/shared"
 
 const (
 	sharedAt       = " at "
 	sharedReverted = " reverted"
-	// longestShared is how many bytes of the value are read: anybody who may change the pod may
-	// write it.
+	// longestShared is how many bytes of the value are read: anybody who may change the pod may write it.
 	longestShared = 100
 )
 

@@ -88,8 +88,7 @@ var (
 	}
 )
 
-// sharingOf returns what a policy says about sharing. Fields that are absent have their
-// defaults.
+// sharingOf returns what a policy says about sharing. Fields that are absent have their defaults.
 func sharingOf(s *loadlinev1alpha1.Sharing) fleet.Sharing {
 	var shared fleet.Sharing
 	if s.Mode != nil {
@@ -113,16 +112,14 @@ func sharingOf(s *loadlinev1alpha1.Sharing) fleet.Sharing {
 	return shared
 }
 
-// MadeForPolicy reports whether a VPA was made for a policy: it has the label, and the name
-// that those have which are made for its target. One that a person wrote after the pattern
-// of a made one has another name.
+// MadeForPolicy reports whether a VPA was made for a policy: it has the label, and the name that those have which are
+// made for its target. One that a person wrote after the pattern of a made one has another name.
 func MadeForPolicy(vpa *vpav1.VerticalPodAutoscaler) bool {
 	_, labelled := vpa.Labels[fleet.PolicyLabel]
 	return labelled && vpa.Name == MadeName(vpa)
 }
 
-// MadeName returns the name of the VPA that is made for the target of a VPA; empty: it has
-// no target.
+// MadeName returns the name of the VPA that is made for the target of a VPA; empty: it has no target.
 func MadeName(vpa *vpav1.VerticalPodAutoscaler) string {
 	ref := vpa.Spec.TargetRef
 	if ref == nil {

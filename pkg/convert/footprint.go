@@ -6,19 +6,16 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Footprint returns what a pod takes of its node: what its containers request, or
-// still have while a resize is under way, whichever is more, but what they have where the
-// kubelet said that the resize can never be done; the largest of its
-// init containers if that is more; and what the pod costs as such. Requests of
-// the whole pod go first.
+// Footprint returns what a pod takes of its node: what its containers request, or still have while a resize is under
+// way, whichever is more, but what they have where the kubelet said that the resize can never be done; the largest of
+// its init containers if that is more; and what the pod costs as such. Requests of the whole pod go first.
 func Footprint(pod *corev1.Pod) resources.List {
 	running, starting := Footprints(pod)
 	return running.Larger(starting)
 }
 
-// Footprints returns what a pod takes of its node for the containers that run beside
-// each other, and what it takes at least for its init containers, which run before.
-// The larger one counts, of each kind.
+// Footprints returns what a pod takes of its node for the containers that run beside each other, and what it takes at
+// least for its init containers, which run before. The larger one counts, of each kind.
 func Footprints(pod *corev1.Pod) (running, starting resources.List) {
 	if ResizeInfeasible(pod) { // as the scheduler counts it
 		return footprints(pod, granted, wholeGranted(pod))

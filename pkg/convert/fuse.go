@@ -29,9 +29,8 @@ const (
 	fuseAcknowledged   = "Acknowledged"
 )
 
-// FuseTrip returns when and why the fuse of a policy tripped. It merges the trip in the condition,
-// unless acknowledged, with that computed from rounds. The condition outlives deleted records, and
-// the records outlive a deleted policy.
+// FuseTrip returns when and why the fuse of a policy tripped. It merges the trip in the condition, unless acknowledged,
+// with that computed from rounds. The condition outlives deleted records, and the records outlive a deleted policy.
 func FuseTrip(p *loadlinev1alpha1.SizingPolicy, rounds *rollout.PolicyRounds, now time.Time) rollout.Trip {
 	written, _ := time.Parse(time.RFC3339, p.Annotations[AcknowledgeAnnotation]) // another text acknowledges nothing
 	trip := rounds.Trip(written, now)
@@ -54,9 +53,8 @@ func FuseTrip(p *loadlinev1alpha1.SizingPolicy, rounds *rollout.PolicyRounds, no
 	return trip
 }
 
-// FuseCondition returns condition FuseTripped of a policy whose fuse has tripped, or was
-// acknowledged. The message stays as it was written first, except that it also reports an invalid
-// acknowledgement.
+// FuseCondition returns condition FuseTripped of a policy whose fuse has tripped, or was acknowledged. The message
+// stays as it was written first, except that it also reports an invalid acknowledgement.
 func FuseCondition(p *loadlinev1alpha1.SizingPolicy, trip rollout.Trip, now time.Time) metav1.Condition {
 	c := metav1.Condition{Type: ConditionFuseTripped, ObservedGeneration: p.Generation}
 	if trip.At.IsZero() {

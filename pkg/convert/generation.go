@@ -10,11 +10,10 @@ import (
 // Longer ones are cut, also in caches.
 const MaxConditionMessage = 8 << 10
 
-// Outdated reports whether the recommendation in the status of a VPA may be for
-// another target than the VPA has now. Since is the generation from which on it is
-// known to have had this target: what was recommended for an earlier one may be for
-// the pods of another workload. Other changes of the spec do not matter, because the
-// rules of the new spec are applied to what is recommended anyway.
+// Outdated reports whether the recommendation in the status of a VPA may be for another target than the VPA has now.
+// Since is the generation from which on it is known to have had this target: what was recommended for an earlier one
+// may be for the pods of another workload. Other changes of the spec do not matter, because the rules of the new spec
+// are applied to what is recommended anyway.
 //
 // A recommender that does not write which generation it has seen, as those before the
 // reference VPA 1.8 do not, is taken at its word.
@@ -38,8 +37,7 @@ func Unsupported(vpa *vpav1.VerticalPodAutoscaler) string {
 	return ""
 }
 
-// ObservedGeneration returns the generation of a VPA that its recommendation was made
-// for; 0: nobody wrote it.
+// ObservedGeneration returns the generation of a VPA that its recommendation was made for; 0: nobody wrote it.
 func ObservedGeneration(vpa *vpav1.VerticalPodAutoscaler) int64 {
 	seen := vpa.Status.ObservedGeneration
 	for i := range vpa.Status.Conditions {
@@ -50,8 +48,7 @@ func ObservedGeneration(vpa *vpav1.VerticalPodAutoscaler) int64 {
 	return seen
 }
 
-// WithoutRecommendation returns a VPA that recommends nothing and is otherwise the
-// same. The original stays as it is.
+// WithoutRecommendation returns a VPA that recommends nothing and is otherwise the same. The original stays as it is.
 func WithoutRecommendation(vpa *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
 	without := *vpa
 	without.Status.Recommendation = nil

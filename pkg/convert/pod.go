@@ -1,14 +1,11 @@
 // Package convert makes core values of API objects, and API values of core ones, wherever more than one
 // program needs that.
 //
-// Inwards: Amount and Resources read quantities, Pod and NewPod a pod's
-// present resources, Recommendation the status of a VPA, Rules its policies,
-// Ranges the LimitRanges of a namespace, Boosted and Observed the annotations
-// of a pod.
+// Inwards: Amount and Resources read quantities, Pod and NewPod a pod's present resources, Recommendation the status of
+// a VPA, Rules its policies, Ranges the LimitRanges of a namespace, Boosted and Observed the annotations of a pod.
 //
-// Outwards: Quantity prints an amount, Format prints a recommendation
-// with the rounding a recommender is configured for, Written and Sizes give
-// back the number format in which people wrote a value.
+// Outwards: Quantity prints an amount, Format prints a recommendation with the rounding a recommender is configured
+// for, Written and Sizes give back the number format in which people wrote a value.
 //
 // It takes no decision and reads nothing but its arguments.
 package convert
@@ -28,9 +25,8 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Pod reads the containers of a running pod with their present resources: what
-// the status says is in force, else what the spec asks for; and with what is noted of the
-// memory that they were declared with.
+// Pod reads the containers of a running pod with their present resources: what the status says is in force, else what
+// the spec asks for; and with what is noted of the memory that they were declared with.
 func Pod(pod *corev1.Pod) policy.Pod {
 	current, declared := currentFinder(pod), Declared(pod.Annotations)
 	p := corePod(pod, func(i int) corev1.ResourceRequirements { return current(&pod.Spec.Containers[i]) })
@@ -40,8 +36,7 @@ func Pod(pod *corev1.Pod) policy.Pod {
 	return p
 }
 
-// NewPod reads the containers of a pod that is just being created, so that
-// only its spec counts.
+// NewPod reads the containers of a pod that is just being created, so that only its spec counts.
 func NewPod(pod *corev1.Pod) policy.Pod {
 	return corePod(pod, func(i int) corev1.ResourceRequirements { return pod.Spec.Containers[i].Resources })
 }
@@ -128,9 +123,8 @@ func HasResources(c *corev1.Container) bool {
 	return c.Resources.Requests != nil || c.Resources.Limits != nil || c.Resources.Claims != nil
 }
 
-// SizedAsWhole reports whether a pod has CPU or memory of its own besides that of
-// its containers. The API server refuses containers that sum up to more, so
-// their sizes must not be changed alone.
+// SizedAsWhole reports whether a pod has CPU or memory of its own besides that of its containers. The API server
+// refuses containers that sum up to more, so their sizes must not be changed alone.
 func SizedAsWhole(pod *corev1.Pod) bool {
 	r := pod.Spec.Resources
 	return r != nil && (!Resources(r.Requests).Empty() || !Resources(r.Limits).Empty())
@@ -198,8 +192,7 @@ func PodState(pod *corev1.Pod) (disruption.Pod, policy.Pod) {
 	return p, current
 }
 
-// WithTargets returns copies of the containers of a pod with their targets. Sizing is the second
-// result of PodState.
+// WithTargets returns copies of the containers of a pod with their targets. Sizing is the second result of PodState.
 func WithTargets(containers []disruption.Container, sizing policy.Pod, recommendation map[string]resources.Bounds, rules policy.Rules, ranges policy.Ranges) []disruption.Container {
 	containers = slices.Clone(containers)
 	sizing.Containers = make([]policy.Container, len(containers))
@@ -295,8 +288,7 @@ func restarts(c *corev1.Container) (kinds [resources.Kinds]bool) {
 	return kinds
 }
 
-// OOMKilled is the reason that the kubelet gives for the termination of a container that ran out
-// of memory.
+// OOMKilled is the reason that the kubelet gives for the termination of a container that ran out of memory.
 const OOMKilled = "OOMKilled"
 
 func outOfMemory(pod *corev1.Pod, container string) disruption.OOM {
@@ -357,18 +349,16 @@ func resizePending(pod *corev1.Pod) *corev1.PodCondition {
 	return nil
 }
 
-// Arrival is what a node does not hold yet: a pod that its kubelet has not accepted, or what a
-// resize waits for.
+// Arrival is what a node does not hold yet: a pod that its kubelet has not accepted, or what a resize waits for.
 type Arrival struct {
 	UID     types.UID // of the pod
 	Created time.Time // the pod
 	Takes   resources.List
 }
 
-// Accepted returns those of the arrivals at a node that its kubelet will accept, which has so much
-// left beside all else: it refuses, or puts off, what does not fit. Kinds that are not in left are
-// not limited. As kubelets do, it takes the oldest pods first. It sorts arrivals; the result is in
-// that order, too.
+// Accepted returns those of the arrivals at a node that its kubelet will accept, which has so much left beside all
+// else: it refuses, or puts off, what does not fit. Kinds that are not in left are not limited. As kubelets do, it
+// takes the oldest pods first. It sorts arrivals; the result is in that order, too.
 func Accepted(left resources.List, arrivals []Arrival) []Arrival {
 	slices.SortFunc(arrivals, func(a, b Arrival) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID)) })
 	return slices.DeleteFunc(arrivals, func(a Arrival) bool {

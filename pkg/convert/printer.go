@@ -18,9 +18,8 @@ type Format struct {
 	// CPUStep in millicores and MemoryStep in bytes: amounts are rounded up to a
 	// multiple. 1 and below leave them as they are.
 	CPUStep, MemoryStep int64
-	// HumanizeMemory prints memory with two decimals in the largest binary unit
-	// that is not above the value. The decimals are parsed again, so that the
-	// quantity can hold fractions of a byte, as with the reference recommender.
+	// HumanizeMemory prints memory with two decimals in the largest binary unit that is not above the value. The
+	// decimals are parsed again, so that the quantity can hold fractions of a byte, as with the reference recommender.
 	HumanizeMemory bool
 }
 
@@ -84,12 +83,11 @@ func NewPrinter(vpa *vpav1.VerticalPodAutoscaler, ranges LimitRanges) Printer {
 	return Printer{byName(recommended, func(r *vpav1.RecommendedContainerResources) string { return r.ContainerName }), readPolicies(vpa), ranges}
 }
 
-// Sizes prints what Fit (or a boost) returned for one container, in the number
-// format in which the deciding value was written: that of the recommendation, minAllowed,
-// maxAllowed, a bound of the namespace or the container's own limit, the first that is equal.
-// A limit that equals its request is printed as the request is. Lists without a value are
-// nil. Current is what the container has now. A request never exceeds a current limit that stays: Fit
-// rounds that limit up to whole millicores or bytes, so the exact limit may be smaller.
+// Sizes prints what Fit (or a boost) returned for one container, in the number format in which the deciding value was
+// written: that of the recommendation, minAllowed, maxAllowed, a bound of the namespace or the container's own limit,
+// the first that is equal. A limit that equals its request is printed as the request is. Lists without a value are nil.
+// Current is what the container has now. A request never exceeds a current limit that stays: Fit rounds that limit up
+// to whole millicores or bytes, so the exact limit may be smaller.
 func (p *Printer) Sizes(f policy.ContainerTarget, current corev1.ResourceRequirements) (sizes corev1.ResourceRequirements) {
 	like := make([]corev1.ResourceList, 0, 6)
 	if r := p.recommended.find(f.Name); r != nil {
@@ -125,9 +123,8 @@ func (p *Printer) round(list corev1.ResourceList) {
 	}
 }
 
-// limits prints limits exactly as the request where they equal it, so that a
-// pod whose requests equal its limits stays of the Guaranteed class, else in
-// the format of the limit they come from.
+// limits prints limits exactly as the request where they equal it, so that a pod whose requests equal its limits stays
+// of the Guaranteed class, else in the format of the limit they come from.
 func limits(f policy.ContainerTarget, requests corev1.ResourceList, from ...corev1.ResourceList) corev1.ResourceList {
 	if f.Limits.Empty() {
 		return nil
@@ -141,10 +138,9 @@ func limits(f policy.ContainerTarget, requests corev1.ResourceList, from ...core
 	return list
 }
 
-// Written prints Resources in the form in which the values were written: for
-// each kind it returns the first quantity of that kind in the lists that has
-// the same value, else a new one in the number format of the first list that
-// has the kind. It is nil if there are no resources.
+// Written prints Resources in the form in which the values were written: for each kind it returns the first quantity of
+// that kind in the lists that has the same value, else a new one in the number format of the first list that has the
+// kind. It is nil if there are no resources.
 func Written(r resources.List, like ...corev1.ResourceList) corev1.ResourceList {
 	if r.Empty() {
 		return nil

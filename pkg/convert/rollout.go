@@ -58,8 +58,7 @@ func Rollout(p *loadlinev1alpha1.SizingPolicy) rollout.Settings {
 	return s
 }
 
-// Safety returns when a change of a pod counts as harmful. Fields that are absent have their
-// defaults.
+// Safety returns when a change of a pod counts as harmful. Fields that are absent have their defaults.
 func Safety(p *loadlinev1alpha1.SizingPolicy) rollout.Safety {
 	own, canary := observationPeriods(p)
 	acts := false
@@ -161,8 +160,7 @@ func schedule(s *loadlinev1alpha1.Schedule) *rollout.Schedule {
 	return all
 }
 
-// RolloutState returns what a record remembers of its workload. What cannot be understood is
-// left out.
+// RolloutState returns what a record remembers of its workload. What cannot be understood is left out.
 func RolloutState(r *loadlinev1alpha1.SizingRecordStatus) rollout.State {
 	s := rollout.State{
 		Phase: rollout.Phase(r.Phase), Hash: r.PolicyHash, Started: timeOf(r.StartedAt), CanarySince: timeOf(r.CanarySince), HaltedTarget: containersOf(r.HaltedTarget),
@@ -241,9 +239,8 @@ var conditionMeans = map[string]string{
 	rollout.PolicyChanged:        "The policy has changed since the last round, and no pod was changed since.",
 }
 
-// RecordStatus returns the status of the record that remembers a state. Times are of whole
-// seconds: those of the state must be. Sizes that do not fit into the record are left out, those
-// of the oldest rounds first.
+// RecordStatus returns the status of the record that remembers a state. Times are of whole seconds: those of the state
+// must be. Sizes that do not fit into the record are left out, those of the oldest rounds first.
 func RecordStatus(s rollout.State) loadlinev1alpha1.SizingRecordStatus {
 	r := loadlinev1alpha1.SizingRecordStatus{
 		Mode: loadlinev1alpha1.RolloutMode(s.Mode.String()), Phase: loadlinev1alpha1.RolloutPhase(s.Phase), PolicyHash: s.Hash,

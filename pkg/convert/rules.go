@@ -23,8 +23,7 @@ func Mode(vpa *vpav1.VerticalPodAutoscaler) vpav1.UpdateMode {
 	return *p.UpdateMode
 }
 
-// HasBoost reports whether a VPA has a startup boost, for the pod or for any
-// container.
+// HasBoost reports whether a VPA has a startup boost, for the pod or for any container.
 func HasBoost(vpa *vpav1.VerticalPodAutoscaler) bool {
 	if hasBoost(vpa.Spec.StartupBoost) {
 		return true
@@ -32,8 +31,7 @@ func HasBoost(vpa *vpav1.VerticalPodAutoscaler) bool {
 	return slices.ContainsFunc(containerPolicies(vpa), func(c vpav1.ContainerResourcePolicy) bool { return hasBoost(c.StartupBoost) })
 }
 
-// BoostDuration returns for how long the startup boost of a container lasts once its pod is
-// ready, 0 if it has none.
+// BoostDuration returns for how long the startup boost of a container lasts once its pod is ready, 0 if it has none.
 func BoostDuration(vpa *vpav1.VerticalPodAutoscaler, container string) time.Duration {
 	b := vpa.Spec.StartupBoost
 	if own := ContainerPolicy(vpa, container); own != nil && hasBoost(own.StartupBoost) {
@@ -92,9 +90,8 @@ func (p *policies) of(container string) *vpav1.ContainerResourcePolicy {
 	return p.wildcard
 }
 
-// Rules reads the policies of a VPA. Controlled resources that are absent mean
-// CPU and memory; an empty list means none. A startupBoost without cpu is
-// treated as absent. Whether memory limits follow requests is in its status.
+// Rules reads the policies of a VPA. Controlled resources that are absent mean CPU and memory; an empty list means
+// none. A startupBoost without cpu is treated as absent. Whether memory limits follow requests is in its status.
 func Rules(vpa *vpav1.VerticalPodAutoscaler) policy.Rules {
 	policies := containerPolicies(vpa)
 	rules := policy.Rules{Boost: boost(vpa.Spec.StartupBoost), Entries: make([]policy.Entry, 0, len(policies)), SeparateMemoryLimit: HasSeparateMemoryLimit(&vpa.Status), KeepsClass: keepsClass(vpa)}
@@ -132,8 +129,7 @@ func rule(c vpav1.ContainerResourcePolicy) policy.Rule {
 	return r
 }
 
-// boost reads a startup boost. Without a type it is a factor, as in the
-// reference VPA; with an unknown one it is none.
+// boost reads a startup boost. Without a type it is a factor, as in the reference VPA; with an unknown one it is none.
 func boost(b *vpav1.StartupBoost) policy.Boost {
 	if !hasBoost(b) {
 		return policy.Boost{}
@@ -356,8 +352,7 @@ func Quantity(k resources.Kind, a resources.Amount) resource.Quantity {
 	return *resource.NewQuantity(int64(a), resource.BinarySI)
 }
 
-// Measured reads an amount of a metrics API, rounded up. A negative one is -1, so that the store
-// rejects and counts it.
+// Measured reads an amount of a metrics API, rounded up. A negative one is -1, so that the store rejects and counts it.
 func Measured(k resources.Kind, q resource.Quantity) resources.Amount {
 	if q.Sign() < 0 {
 		return -1

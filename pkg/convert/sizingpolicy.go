@@ -54,12 +54,11 @@ const (
 	mostQuoted   = 100 // bytes of a value that a problem quotes
 )
 
-// CheckPolicy returns everything that is wrong with a SizingPolicy, in the order of its
-// fields, and warnings about what is accepted but may not be meant: at most 20 of each.
-// An empty list means that the policy can be used. It repeats what the schema of the
-// definition refuses, because it can say what would be right. Of resourcePolicy it checks
-// nothing: that is checked like the one of a VPA. The zone of a schedule is known only to
-// a program that has a time zone database.
+// CheckPolicy returns everything that is wrong with a SizingPolicy, in the order of its fields, and warnings about what
+// is accepted but may not be meant: at most 20 of each. An empty list means that the policy can be used. It repeats
+// what the schema of the definition refuses, because it can say what would be right. Of resourcePolicy it checks
+// nothing: that is checked like the one of a VPA. The zone of a schedule is known only to a program that has a time
+// zone database.
 func CheckPolicy(p *loadlinev1alpha1.SizingPolicy) (problems field.ErrorList, warnings []string) {
 	ch := &policyCheck{}
 	if problem := p.Annotations[vpav1.UnreadableAnnotation]; problem != "" {
@@ -174,8 +173,7 @@ func (ch *policyCheck) names(names []string, at *field.Path, most int, want stri
 	}
 }
 
-// selector checks a label selector until there are enough problems. Anybody may send one
-// with thousands of parts.
+// selector checks a label selector until there are enough problems. Anybody may send one with thousands of parts.
 func (ch *policyCheck) selector(selector *metav1.LabelSelector, at *field.Path) {
 	if selector == nil {
 		return

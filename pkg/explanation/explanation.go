@@ -178,8 +178,7 @@ const (
 	maxQuery = 1024
 )
 
-// Explainer explains objects. It returns an error that wraps ErrUnknown for objects that the program does not
-// serve.
+// Explainer explains objects. It returns an error that wraps ErrUnknown for objects that the program does not serve.
 type Explainer interface {
 	Explain(ctx context.Context, namespace, name string) (any, error)
 }

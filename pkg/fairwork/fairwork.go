@@ -109,8 +109,7 @@ func (q *queue[T]) done(u *usage) {
 	u.used += time.Since(q.began)
 }
 
-// minRequestTime is the minimum time limit of a request in a turn, so that a change that has begun can
-// be finished.
+// minRequestTime is the minimum time limit of a request in a turn, so that a change that has begun can be finished.
 const minRequestTime = 3 * time.Second
 
 type turnKey struct{}
@@ -122,9 +121,8 @@ type turn struct {
 	excluded time.Duration
 }
 
-// Turn returns a context that starts a turn of one namespace. All its requests with a context from
-// Limit together take at most limit, but each one gets at least minRequestTime. Goroutines must not
-// share a turn.
+// Turn returns a context that starts a turn of one namespace. All its requests with a context from Limit together take
+// at most limit, but each one gets at least minRequestTime. Goroutines must not share a turn.
 func Turn(ctx context.Context, limit time.Duration) context.Context {
 	return context.WithValue(ctx, turnKey{}, &turn{began: time.Now(), limit: limit})
 }
@@ -143,8 +141,7 @@ func Shortens(ctx context.Context, usual time.Duration) bool {
 	return ok && t.limit-t.used() < usual && minRequestTime < usual
 }
 
-// Exclude calls wait and does not count its time as part of the turn: rate limits are common to all
-// namespaces.
+// Exclude calls wait and does not count its time as part of the turn: rate limits are common to all namespaces.
 func Exclude(ctx context.Context, wait func(context.Context) error) error {
 	if t, ok := ctx.Value(turnKey{}).(*turn); ok {
 		began := time.Now()

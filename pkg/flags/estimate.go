@@ -11,8 +11,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Estimate holds the settings of the recipes that turn usage into a
-// recommendation.
+// Estimate holds the settings of the recipes that turn usage into a recommendation.
 type Estimate struct{ recipe.Config }
 
 // DefaultEstimate returns the defaults of the reference recommender.
@@ -52,8 +51,7 @@ func (e *Estimate) Validate() error {
 	return errors.Join(problems...)
 }
 
-// floor is a number that knows whether it was set: what somebody asks for holds where the
-// default does not.
+// floor is a number that knows whether it was set: what somebody asks for holds where the default does not.
 type floor struct {
 	value *float64
 	set   *bool

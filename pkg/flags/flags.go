@@ -1,14 +1,11 @@
-// Package flags holds what the command lines of the programs have in common:
-// the flag groups Kube, Logging, Election, Serving and Gates, which a binary
-// embeds in its Config, and Program, which parses, validates and runs.
+// Package flags holds what the command lines of the programs have in common: the flag groups Kube, Logging, Election,
+// Serving and Gates, which a binary embeds in its Config, and Program, which parses, validates and runs.
 //
-// Each group has AddFlags, which binds to a given flag set with the group's
-// present values as the defaults, and Validate, which returns all problems
-// joined. A problem names the flag, the value and what would be right.
+// Each group has AddFlags, which binds to a given flag set with the group's present values as the defaults, and
+// Validate, which returns all problems joined. A problem names the flag, the value and what would be right.
 //
-// The package keeps no state and touches no global flag set, so tests can parse
-// in parallel; only Logging.Apply changes the process, by configuring klog. It
-// reads no file and exits nowhere: main does.
+// The package keeps no state and touches no global flag set, so tests can parse in parallel; only Logging.Apply changes
+// the process, by configuring klog. It reads no file and exits nowhere: main does.
 package flags
 
 import (
@@ -38,8 +35,7 @@ func New(name string) *pflag.FlagSet {
 	return fs
 }
 
-// Problem describes a flag whose value is wrong; want completes the sentence
-// "must be ..." or says what to do.
+// Problem describes a flag whose value is wrong; want completes the sentence "must be ..." or says what to do.
 func Problem(flag string, value any, want string) error {
 	return fmt.Errorf("--%s=%v: %s", flag, value, want)
 }
@@ -229,8 +225,7 @@ func (s *errorEscapes) WithCallDepth(depth int) klog.LogSink {
 	return s
 }
 
-// Gates are the feature gates of the API level, as plain booleans. All are alpha
-// and off by default.
+// Gates are the feature gates of the API level, as plain booleans. All are alpha and off by default.
 //
 // They are parsed here and not by k8s.io/component-base/featuregate, which would
 // add a quarter of a megabyte to each binary for three booleans.

@@ -23,8 +23,7 @@ type Namespaces struct {
 	IgnoredNamespaces string // comma list of namespaces left alone
 }
 
-// DefaultKube returns the defaults: in-cluster, 50 requests a second with a
-// burst of 100, all namespaces.
+// DefaultKube returns the defaults: in-cluster, 50 requests a second with a burst of 100, all namespaces.
 func DefaultKube() Kube { return Kube{QPS: 50, Burst: 100} }
 
 // AddFlags binds the group to fs.
@@ -63,8 +62,7 @@ func (n Namespaces) Serves(namespace string) bool {
 	return true
 }
 
-// Warnings returns a line for each setting that is accepted but probably not
-// what was meant.
+// Warnings returns a line for each setting that is accepted but probably not what was meant.
 func (k *Kube) Warnings() []string {
 	var lines []string
 	for _, item := range k.Ignored() {

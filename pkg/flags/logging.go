@@ -11,9 +11,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Logging holds the flags of klog, with the verbosity raised to 4. They are
-// kept as texts until Apply gives them to klog, so that parsing changes nothing
-// in the process.
+// Logging holds the flags of klog, with the verbosity raised to 4. They are kept as texts until Apply gives them to
+// klog, so that parsing changes nothing in the process.
 type Logging struct {
 	values []*logValue
 }

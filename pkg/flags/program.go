@@ -43,9 +43,8 @@ const (
 	Usage  = 2 // the command line is wrong
 )
 
-// Main parses the arguments (without the program name), validates and runs. It
-// returns the exit code. SIGINT and SIGTERM end the context of Run; a second
-// one ends the process at once.
+// Main parses the arguments (without the program name), validates and runs. It returns the exit code. SIGINT and
+// SIGTERM end the context of Run; a second one ends the process at once.
 func (p Program) Main(args []string, out, errOut io.Writer) int {
 	fs := New(p.Name)
 	p.Config.AddFlags(fs)
@@ -122,8 +121,7 @@ func (s *Serving) Validate() error {
 	return Check(err == nil, "address", s.Address, `must be host:port or :port, for example ":8942"`)
 }
 
-// Election says whether and how a program takes a Lease before it works, so
-// that of several replicas only one does.
+// Election says whether and how a program takes a Lease before it works, so that of several replicas only one does.
 type Election struct {
 	Enabled       bool
 	LeaseDuration time.Duration // wait of a candidate after the last renewal it saw
@@ -134,8 +132,7 @@ type Election struct {
 	Namespace     string        // of the Lease
 }
 
-// DefaultElection returns the defaults with the given Lease name: off, 15 s,
-// 10 s and 2 s, in kube-system.
+// DefaultElection returns the defaults with the given Lease name: off, 15 s, 10 s and 2 s, in kube-system.
 func DefaultElection(name string) Election {
 	return Election{
 		LeaseDuration: 15 * time.Second,
@@ -158,12 +155,10 @@ func (e *Election) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&e.Namespace, "leader-elect-resource-namespace", e.Namespace, "Namespace of the Lease.")
 }
 
-// jitter is client-go's: a retry comes up to this factor later, and still has
-// to fit into the renew deadline.
+// jitter is client-go's: a retry comes up to this factor later, and still has to fit into the renew deadline.
 const jitter = 1.2
 
-// Validate returns all problems of the group; a group that is switched off has
-// none.
+// Validate returns all problems of the group; a group that is switched off has none.
 func (e *Election) Validate() error {
 	if !e.Enabled {
 		return nil

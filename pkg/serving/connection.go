@@ -75,8 +75,7 @@ func (c *Connection) Trust() {
 	}
 }
 
-// trusted reports whether the connection belongs to a client that the program serves first. The
-// caller holds the mutex.
+// trusted reports whether the connection belongs to a client that the program serves first. The caller holds the mutex.
 func (c *Connection) trusted() bool { return c.verified || c.trustedSince > 0 }
 
 var errFields = errors.New("too many header fields")
@@ -181,8 +180,7 @@ func (c *Connection) CloseWrite() error {
 	return nil
 }
 
-// cut closes the connection at once and drops unsent data. Ending TLS first would wait for a
-// client that does not read.
+// cut closes the connection at once and drops unsent data. Ending TLS first would wait for a client that does not read.
 func (c *Connection) cut() {
 	if tcp, ok := c.raw.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // fails if the client closed first

@@ -117,8 +117,7 @@ func (cs *connections) enter(c *Connection, next phase) {
 	c.phase, c.order, c.since = next, cs.steps, time.Now()
 }
 
-// remove forgets a connection and returns it, or nil if it is nil or not open. The caller holds
-// the mutex.
+// remove forgets a connection and returns it, or nil if it is nil or not open. The caller holds the mutex.
 func (cs *connections) remove(c *Connection) *Connection {
 	if c == nil {
 		return nil
@@ -208,9 +207,8 @@ func (cs *connections) victimOfAddress(opened *Connection) *Connection {
 	return found
 }
 
-// victim returns the connection to close if there are too many in all: an untrusted one of the
-// address with the most of them, or without any, one of the address with the most connections.
-// The caller holds the mutex.
+// victim returns the connection to close if there are too many in all: an untrusted one of the address with the most of
+// them, or without any, one of the address with the most connections. The caller holds the mutex.
 func (cs *connections) victim(opened *Connection) *Connection {
 	now := opened.since
 	for c := range cs.open {
@@ -277,9 +275,8 @@ func connectionIn(of net.Conn) *Connection {
 // restEvery is how often await checks the connections.
 const restEvery = 100 * time.Millisecond
 
-// await waits until the connections that may get a review are closed or rest, at most for the rest
-// time. A client that used one recently is likely to use it soon, and what it writes while the
-// connection is closed is lost.
+// await waits until the connections that may get a review are closed or rest, at most for the rest time. A client that
+// used one recently is likely to use it soon, and what it writes while the connection is closed is lost.
 func (cs *connections) await() {
 	for end := time.Now().Add(cs.bounds.Rest); cs.busy(time.Now()) && time.Now().Before(end); {
 		time.Sleep(restEvery)

@@ -59,9 +59,8 @@ type Health struct {
 	last   time.Time // end of the last pass
 }
 
-// NewHealth returns a Health that is not active yet. The timeout is the longest
-// time between two passes that counts as healthy; the programs use five times
-// their interval.
+// NewHealth returns a Health that is not active yet. The timeout is the longest time between two passes that counts as
+// healthy; the programs use five times their interval.
 func NewHealth(timeout time.Duration) *Health { return &Health{timeout: timeout} }
 
 // Activate starts watching; until then Check always succeeds. So a standby

@@ -59,16 +59,14 @@ type Bounds struct {
 
 	// Drain is how long the port still answers after its context ended, with "Connection: close".
 	Drain time.Duration
-	// Rest is how long a connection must be unused before the end closes it. The port waits for
-	// that as long at most.
+	// Rest is how long a connection must be unused before the end closes it. The port waits for that as long at most.
 	Rest time.Duration
 	// End is how long open requests may take at the end.
 	End time.Duration
 }
 
-// Port serves HTTP/1.1 on one listener with bounds for everything that a client controls. HTTP/2 is
-// not offered: it multiplexes requests, and neither API servers, the kubelet nor Prometheus need
-// it.
+// Port serves HTTP/1.1 on one listener with bounds for everything that a client controls. HTTP/2 is not offered: it
+// multiplexes requests, and neither API servers, the kubelet nor Prometheus need it.
 type Port struct {
 	Listener net.Listener
 	// TLS begins TLS on a connection, for HTTP/1.1 alone. When nil, the port serves plain HTTP.
@@ -89,8 +87,7 @@ func (b Bounds) connections(memoryLimit int64) int {
 	return int(min(int64(b.Connections), max(fit, minConnections)))
 }
 
-// Run serves until ctx ends, drains, and lets open requests end. It returns an error if the
-// listener fails.
+// Run serves until ctx ends, drains, and lets open requests end. It returns an error if the listener fails.
 func (p *Port) Run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	report := stdlog.New(errorLog{log, &Throttle{}}, "", 0)
@@ -176,8 +173,7 @@ const (
 	// maxConcurrent is how many requests for one large page are answered at the same time: a page
 	// takes megabytes in a large cluster, and any pod may reach the port.
 	maxConcurrent = 4
-	// holdTime is how long a request keeps its place while others wait. A healthy client reads a
-	// page in less.
+	// holdTime is how long a request keeps its place while others wait. A healthy client reads a page in less.
 	holdTime = 4 * time.Second
 	// waitTime is how long a request waits for a place, less than the timeout of a scrape.
 	waitTime = 9 * time.Second
@@ -288,8 +284,7 @@ func (l *pageLimiter) admit() {
 	}
 }
 
-// dropSlow closes the connections of requests that keep a place for long, and returns when the next
-// one does.
+// dropSlow closes the connections of requests that keep a place for long, and returns when the next one does.
 func (l *pageLimiter) dropSlow(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

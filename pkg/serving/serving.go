@@ -27,8 +27,7 @@ import (
 	"loadline.dev/loadline/pkg/process"
 )
 
-// NewRegistry returns a registry that holds the metrics of the process and of
-// the Go runtime.
+// NewRegistry returns a registry that holds the metrics of the process and of the Go runtime.
 func NewRegistry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
@@ -57,9 +56,8 @@ type Server struct {
 	closed   prometheus.Counter // connections closed in favor of others
 }
 
-// New returns a server for the address host:port that shows the registry and
-// answers /health-check with "OK", or with status 500 and the error that health
-// returns. With profiling it also serves /debug/pprof/.
+// New returns a server for the address host:port that shows the registry and answers /health-check with "OK", or with
+// status 500 and the error that health returns. With profiling it also serves /debug/pprof/.
 func New(env process.Environment, address string, profiling bool, registry *prometheus.Registry, health func() error) *Server {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", limitPage(promhttp.InstrumentMetricHandler(registry, promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))))
@@ -86,8 +84,7 @@ func (s *Server) Handle(path string, handler http.Handler) {
 	s.handler.Handle(path, limitPage(handler))
 }
 
-// Listen opens the port, so that a port in use is known before anything else
-// starts. Run calls it if nobody did.
+// Listen opens the port, so that a port in use is known before anything else starts. Run calls it if nobody did.
 func (s *Server) Listen() error {
 	listener, err := s.env.Listen("tcp", s.address)
 	if err != nil {

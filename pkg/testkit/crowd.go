@@ -20,10 +20,9 @@ import (
 // Crowd says how many objects a large cluster has. It needs no room: CrowdServer makes its
 // objects while they are sent. Each Deployment has one VPA.
 //
-// The objects look like those of a real cluster: pods of two containers and an
-// init container with probes, volumes, environment and managed fields, several
-// of each Deployment, and old ReplicaSets of earlier revisions. Equal
-// numbers give equal objects.
+// The objects look like those of a real cluster: pods of two containers and an init container with probes, volumes,
+// environment and managed fields, several of each Deployment, and old ReplicaSets of earlier revisions. Equal numbers
+// give equal objects.
 type Crowd struct {
 	Pods        int
 	Deployments int
@@ -176,8 +175,7 @@ func (c Crowd) Pod(i int) *corev1.Pod {
 	return pod
 }
 
-// status makes a pod run. Of ten pods one was restarted once, and of a hundred one
-// was killed for want of memory.
+// status makes a pod run. Of ten pods one was restarted once, and of a hundred one was killed for want of memory.
 func (w crowdWorkload) status(pod *corev1.Pod, i int) {
 	started := metav1.NewTime(pod.CreationTimestamp.Add(4 * time.Second))
 	pod.Status = corev1.PodStatus{
@@ -242,8 +240,7 @@ func (c Crowd) Deployment(i int) *appsv1.Deployment {
 	}
 }
 
-// ReplicaSet returns a ReplicaSet: all revisions of a Deployment follow each
-// other, and only the last has pods.
+// ReplicaSet returns a ReplicaSet: all revisions of a Deployment follow each other, and only the last has pods.
 func (c Crowd) ReplicaSet(i int) *appsv1.ReplicaSet {
 	w, revision, controller := c.workload(i/c.Revisions), i%c.Revisions, true
 	replicas := int32(0)
@@ -260,9 +257,8 @@ func (c Crowd) ReplicaSet(i int) *appsv1.ReplicaSet {
 	}
 }
 
-// VPA returns the VPA of a Deployment, in mode InPlaceOrRecreate, with a
-// recommendation that its pods have. One VPA in four has containers at the
-// smallest sizes that are ever recommended.
+// VPA returns the VPA of a Deployment, in mode InPlaceOrRecreate, with a recommendation that its pods have. One VPA in
+// four has containers at the smallest sizes that are ever recommended.
 func (c Crowd) VPA(i int) *vpav1.VerticalPodAutoscaler {
 	w, mode := c.workload(i), vpav1.UpdateModeInPlaceOrRecreate
 	vpa := &vpav1.VerticalPodAutoscaler{

@@ -33,9 +33,8 @@ func (c Crowd) String() string {
 	return fmt.Sprintf("%d_pods", c.Pods)
 }
 
-// MeasureHeap measures what fill leaves on the heap of a program that watches each
-// cluster of crowds through an API server at url. What fill returns is kept until
-// that was measured, and then closed.
+// MeasureHeap measures what fill leaves on the heap of a program that watches each cluster of crowds through an API
+// server at url. What fill returns is kept until that was measured, and then closed.
 func MeasureHeap(b *testing.B, fill func(b *testing.B, url string, c Crowd) (closing func())) {
 	for _, c := range crowds() {
 		b.Run(c.String(), func(b *testing.B) {
@@ -73,8 +72,7 @@ func LiveHeap() (live int64) {
 	return live
 }
 
-// CPUTime is what the process has used of the processors, which other programs on the machine do not
-// lengthen.
+// CPUTime is what the process has used of the processors, which other programs on the machine do not lengthen.
 func CPUTime(tb testing.TB) time.Duration {
 	tb.Helper()
 	var usage syscall.Rusage

@@ -31,8 +31,7 @@ type CrowdServer struct {
 	largest atomic.Int64
 }
 
-// Largest returns how many objects the largest list had that was sent; 0 if there
-// was none.
+// Largest returns how many objects the largest list had that was sent; 0 if there was none.
 func (s *CrowdServer) Largest() int { return int(s.largest.Load()) }
 
 // crowdKind is one of the kinds of objects.

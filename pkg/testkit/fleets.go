@@ -110,8 +110,7 @@ type fleetCluster struct {
 // Discovery returns the client that learns what the server has.
 func (c fleetCluster) Discovery() discovery.DiscoveryInterfaces { return c.known }
 
-// IsWatchListSemanticsUnSupported tells informers that the cluster is a fake, which sends no lists
-// as streams.
+// IsWatchListSemanticsUnSupported tells informers that the cluster is a fake, which sends no lists as streams.
 func (c fleetCluster) IsWatchListSemanticsUnSupported() bool { return true }
 
 var fleetDiscovery = map[string]string{

@@ -9,9 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Installers calls accepts with what installers of the reference VPA pass to the program
-// of the test: each file in testdata/installers holds the arguments of one. It must return
-// no error.
+// Installers calls accepts with what installers of the reference VPA pass to the program of the test: each file in
+// testdata/installers holds the arguments of one. It must return no error.
 func Installers(t *testing.T, accepts func(args []string) error) {
 	files, err := filepath.Glob("testdata/installers/*.args")
 	require.NoError(t, err)

@@ -81,8 +81,7 @@ func (l *Loader) attempt(ctx context.Context, now time.Time) error {
 		klog.FromContext(ctx).V(1).Info("Loading history from Prometheus", "kind", c.kind, "from", c.Start, "containers", len(b.containers), "samples", b.counts[taken])
 		return nil
 	}
-	// A part that fails waits for the next attempt, also in halves: it must not keep the others from being
-	// loaded now.
+	// A part that fails waits for the next attempt, also in halves: it must not keep the others from being loaded now.
 	later := func(c chunk, err error) error {
 		lost, errs = append(lost, c.Split(err)...), append(errs, err)
 		return nil
@@ -200,8 +199,7 @@ func (f *feeder) beforeLive(s usage.Sample) (histogram, sketches bool) {
 // what happened in between is not known.
 const mostWeight = 15
 
-// Limit returns the CPU limit that a container has now, or one like it. What it was
-// then nobody knows.
+// Limit returns the CPU limit that a container has now, or one like it. What it was then nobody knows.
 func (f *feeder) Limit(c usage.ContainerKey) resources.Amount {
 	if m := f.pods[podName{c.Namespace, c.Pod}]; m != nil {
 		return recommend.CPULimit(m.like, c.Container)
@@ -354,8 +352,7 @@ func targetOf(o model.Observed) (key target.Key) {
 	return key
 }
 
-// markUncovered marks the series of a model that the load at the start does not cover, once after the
-// first attempt.
+// markUncovered marks the series of a model that the load at the start does not cover, once after the first attempt.
 func (l *Loader) markUncovered(m *model.Model) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

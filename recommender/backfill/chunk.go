@@ -46,8 +46,7 @@ func plan(now time.Time, length, step time.Duration) []chunk {
 	return chunks
 }
 
-// Split returns the chunks that replace a failed one: two halves if a part may succeed, else the
-// chunk itself.
+// Split returns the chunks that replace a failed one: two halves if a part may succeed, else the chunk itself.
 func (c chunk) Split(err error) (parts []chunk) {
 	if !prometheus.Divisible(err) || c.Count == 1 {
 		return []chunk{c}
@@ -359,9 +358,8 @@ func (d *directory) remember(name podName, labels map[string]string, prefix stri
 	}
 }
 
-// restoreNames gives labels the names back that exporters had to change: label
-// names in Prometheus have neither dots nor slashes. What a pod of the namespace
-// that runs has, and only one of its labels could be, is taken to be it.
+// restoreNames gives labels the names back that exporters had to change: label names in Prometheus have neither dots
+// nor slashes. What a pod of the namespace that runs has, and only one of its labels could be, is taken to be it.
 func (d *directory) restoreNames() {
 	known := map[string]map[string]string{} // by namespace, then by folded name; "" = several
 	for name, pod := range d.live {

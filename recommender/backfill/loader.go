@@ -1,18 +1,16 @@
 // Package backfill loads the usage of the past from Prometheus.
 //
-// Loader cuts the past into chunks of a day, asks for one after the other, and
-// feeds each into a model and a store of its own under the rules of live
-// samples; the loop takes the result between two passes. So neither side ever
-// holds the whole past. What fails is asked for again, with growing pauses, and
-// delivered by itself; Progress says how far that is.
+// Loader cuts the past into chunks of a day, asks for one after the other, and feeds each into a model and a store of
+// its own under the rules of live samples; the loop takes the result between two passes. So neither side ever holds the
+// whole past. What fails is asked for again, with growing pauses, and delivered by itself; Progress says how far that
+// is.
 //
 //	past   [ day 1 | day 2 | … | today ]   one grid of times, as one query would have
 //	chunk    series by series -> amounts by container and time -> store
 //
-// Pods that run now have the labels that they have now; of those that are gone
-// Prometheus knows the labels or, failing that, a pod of the same workload that
-// runs. What the labels mean to VPAs, package model knows. recommend.LoadingGauge says while much of the
-// past is missing.
+// Pods that run now have the labels that they have now; of those that are gone Prometheus knows the labels or, failing
+// that, a pod of the same workload that runs. What the labels mean to VPAs, package model knows. recommend.LoadingGauge
+// says while much of the past is missing.
 package backfill
 
 import (
@@ -105,8 +103,7 @@ const (
 	mostPause  = 10 * time.Minute
 )
 
-// Loader loads the past once. Progress, Take and First are safe for concurrent
-// use with Run.
+// Loader loads the past once. Progress, Take and First are safe for concurrent use with Run.
 type Loader struct {
 	config Config
 	first  chan struct{}
@@ -252,9 +249,8 @@ func (l *Loader) retryEmpty(p *Progress) {
 	}
 }
 
-// Absorb gives a model, which feeds store, what was loaded since the last time,
-// and says so to loading. When that was all of it, what is known of a container
-// is all that there was, and is doubted no more.
+// Absorb gives a model, which feeds store, what was loaded since the last time, and says so to loading. When that was
+// all of it, what is known of a container is all that there was, and is doubted no more.
 func (l *Loader) Absorb(model *model.Model, store *usage.Store, keeper *recommend.SketchKeeper, loading *recommend.LoadingGauge, now time.Time) {
 	if loading.Complete() {
 		return

@@ -1,14 +1,11 @@
 // Package checkpoints keeps checkpoint objects up to date while the recommender runs.
 //
-// Saver writes the VPAs that changed: at once if a published target rests on what
-// is not saved yet, else each at its own moment within an interval. A good
-// checkpoint is never lost to a poor one: an object is left alone that another
-// VPA owns, or that holds much more history than would be written and was not
-// read at the start. Maintainer adds the clean-up of checkpoints whose VPA is gone,
-// and says what went wrong.
+// Saver writes the VPAs that changed: at once if a published target rests on what is not saved yet, else each at its
+// own moment within an interval. A good checkpoint is never lost to a poor one: an object is left alone that another
+// VPA owns, or that holds much more history than would be written and was not read at the start. Maintainer adds the
+// clean-up of checkpoints whose VPA is gone, and says what went wrong.
 //
-// What goes into a checkpoint is for the caller to say; its form is that of
-// package checkpoint.
+// What goes into a checkpoint is for the caller to say; its form is that of package checkpoint.
 package checkpoints
 
 import (
@@ -70,8 +67,7 @@ func (u *Maintainer) Secure(ctx context.Context, v *model.VPA, now time.Time) {
 	u.Results.WithLabelValues("unchanged").Add(float64(result.Unchanged))
 }
 
-// Rest returns what to save between two passes: what is urgent, and what the last
-// Save left.
+// Rest returns what to save between two passes: what is urgent, and what the last Save left.
 func (u *Maintainer) Rest() Scope {
 	if u.late {
 		return Due
@@ -114,12 +110,11 @@ func (u *Maintainer) report(ctx context.Context, last *serving.Reminder, err err
 	u.Results.WithLabelValues(result).Add(float64(len(lines)))
 }
 
-// disposition returns what becomes of a checkpoint: it is an orphan when its VPA is gone,
-// and expired when the VPA has not had the container for long, or had it with
-// another target. One whose VPA has just gone stays for the time between two clean-ups: should that be created again,
-// and the program end before it has saved it, the history is still there. One that
-// went during this pass is in the model until the next. A new checkpoint stays as long: where a
-// cluster is restored its VPA follows.
+// disposition returns what becomes of a checkpoint: it is an orphan when its VPA is gone, and expired when the VPA has
+// not had the container for long, or had it with another target. One whose VPA has just gone stays for the time between
+// two clean-ups: should that be created again, and the program end before it has saved it, the history is still there.
+// One that went during this pass is in the model until the next. A new checkpoint stays as long: where a cluster is
+// restored its VPA follows.
 func (u *Maintainer) disposition(c *vpav1.VerticalPodAutoscalerCheckpoint, now time.Time) Disposition {
 	if !u.Roster.Namespaces.Serves(c.Namespace) {
 		return Keep

@@ -36,8 +36,7 @@ func ownerOf(v *model.VPA) checkpoint.Owner {
 	return checkpoint.Owner{Namespace: v.Object.Namespace, VPA: v.Object.Name}
 }
 
-// plan fills the queue with the VPAs to be saved, in order. It allocates nothing for a VPA that did
-// not change.
+// plan fills the queue with the VPAs to be saved, in order. It allocates nothing for a VPA that did not change.
 func (s *Saver) plan(vpas []*model.VPA, scope Scope, now time.Time) {
 	s.queue = s.queue[:0]
 	for _, v := range vpas {
@@ -84,8 +83,7 @@ func changed(v *model.VPA) bool {
 	return !clean && v.TargetError == nil && !status.FetchingHistory(v.Object)
 }
 
-// published returns the targets in the status of a VPA, before capping as far as
-// it tells.
+// published returns the targets in the status of a VPA, before capping as far as it tells.
 func published(v *model.VPA) map[string]resources.List {
 	if v.Object.Status.Recommendation == nil {
 		return nil
@@ -104,8 +102,7 @@ func published(v *model.VPA) map[string]resources.List {
 	return targets
 }
 
-// protecting returns a target with what a memory limit protects, if that is more: it must not
-// fall either.
+// protecting returns a target with what a memory limit protects, if that is more: it must not fall either.
 func protecting(target resources.List, protected resources.Amount) resources.List {
 	if memory, some := target.Get(resources.Memory); some {
 		target = target.With(resources.Memory, max(memory, protected))
@@ -113,14 +110,12 @@ func protecting(target resources.List, protected resources.Amount) resources.Lis
 	return target
 }
 
-// A target that is higher by less than these factors counts as the same. The CPU target of a
-// container with steady usage goes up and down by one bucket; that of memory moves only
-// where the margin of a recipe does.
+// A target that is higher by less than these factors counts as the same. The CPU target of a container with steady
+// usage goes up and down by one bucket; that of memory moves only where the margin of a recipe does.
 const cpuTolerance, memoryTolerance = 1.08, 1.02
 
-// wouldFallInCrash reports whether a published target would be lower after a crash,
-// because the history that raised it is not saved yet. A held target does not rest on that
-// history.
+// wouldFallInCrash reports whether a published target would be lower after a crash, because the history that raised it
+// is not saved yet. A held target does not rest on that history.
 func wouldFallInCrash(v *model.VPA) bool {
 	memory := 1.0
 	if v.Sketches != nil {
@@ -256,8 +251,7 @@ func (s *Saver) Collect(ctx context.Context, disposition func(*vpav1.VerticalPod
 	return deleted, errors.Join(problems...)
 }
 
-// forget drops what is known of checkpoints that are gone, also of those that
-// went with their namespace.
+// forget drops what is known of checkpoints that are gone, also of those that went with their namespace.
 func (s *Saver) forget(kept map[name]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -266,8 +260,7 @@ func (s *Saver) forget(kept map[name]bool) {
 	s.stored.keep(kept)
 }
 
-// Stale reports whether the last sample of a checkpoint, or its last write where
-// it has no sample, is older than age.
+// Stale reports whether the last sample of a checkpoint, or its last write where it has no sample, is older than age.
 func Stale(c *vpav1.VerticalPodAutoscalerCheckpoint, age time.Duration, now time.Time) bool {
 	last := c.Status.LastSampleStart.Time
 	if last.IsZero() {
@@ -296,8 +289,7 @@ type space struct {
 
 func newSpace() space { return space{map[name]int{}, map[string]int{}} }
 
-// reserve accounts for a write and returns true, unless the checkpoint grows beyond the limit of
-// its namespace.
+// reserve accounts for a write and returns true, unless the checkpoint grows beyond the limit of its namespace.
 func (s *space) reserve(key name, size, limit int, stored bool) bool {
 	more := size - s.sizes[key]
 	if more > 0 && s.totals[key.namespace]+more > limit && (!stored || size > maxRewriteBytes) {

@@ -25,14 +25,11 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
-// ErrClash says that an object of the name is the checkpoint of another
-// container. Names are put together from that of the VPA and that of the
-// container, so VPA "a" with container "b-c" clashes with VPA "a-b" with
-// container "c".
+// ErrClash says that an object of the name is the checkpoint of another container. Names are put together from that of
+// the VPA and that of the container, so VPA "a" with container "b-c" clashes with VPA "a-b" with container "c".
 var ErrClash = errors.New("the name is taken by another container's checkpoint: rename the VPA or the container")
 
-// ErrPoorer says that the stored checkpoint holds much more history than the one
-// that would replace it.
+// ErrPoorer says that the stored checkpoint holds much more history than the one that would replace it.
 var ErrPoorer = errors.New("the stored checkpoint holds much more history and was not written by this process: left alone until ours has caught up or the stored one expires")
 
 // ErrTooLong says that there can be no object of the name.
@@ -46,8 +43,7 @@ var ErrNamespaceFull = fmt.Errorf("the checkpoints of the namespace have reached
 // longestName is what the API server accepts.
 const longestName = validation.DNS1123SubdomainMaxLength
 
-// keptSamplesRatio is how many times the samples of ours a stored checkpoint must have to
-// be left alone.
+// keptSamplesRatio is how many times the samples of ours a stored checkpoint must have to be left alone.
 const keptSamplesRatio = 2
 
 // Config is what a Saver needs.
@@ -84,9 +80,8 @@ type Saver struct {
 	stored  space
 }
 
-// writtenSum is the checksum of what was written, and model.Saved.ID of the VPA for which.
-// One that comes back after a while, or one of the same name, has another: others may
-// have written since, and it may know less.
+// writtenSum is the checksum of what was written, and model.Saved.ID of the VPA for which. One that comes back after a
+// while, or one of the same name, has another: others may have written since, and it may know less.
 type writtenSum struct {
 	vpa int
 	sum uint64
@@ -99,8 +94,7 @@ func NewSaver(c Config) *Saver {
 	return &Saver{Config: c, written: map[name]writtenSum{}, known: map[name]bool{}, stored: newSpace()}
 }
 
-// Know says which history was loaded, and will therefore be part of what is
-// saved.
+// Know says which history was loaded, and will therefore be part of what is saved.
 func (s *Saver) Know(restored checkpoint.History) {
 	for owner, containers := range restored {
 		for container := range containers {
@@ -219,10 +213,9 @@ func (s *Saver) classes(scope Scope, now time.Time) (classes [3][]*model.VPA) {
 	return classes
 }
 
-// Secure writes a VPA whose target is about to be published and would fall again
-// without what is not saved yet. It is safe for concurrent use for different VPAs,
-// but not beside Save. One that fails is tried again in the next Save, which says why;
-// its target is published all the same, and noted as unsaved.
+// Secure writes a VPA whose target is about to be published and would fall again without what is not saved yet. It is
+// safe for concurrent use for different VPAs, but not beside Save. One that fails is tried again in the next Save,
+// which says why; its target is published all the same, and noted as unsaved.
 func (s *Saver) Secure(ctx context.Context, v *model.VPA, now time.Time) Result {
 	s.begin(v, now)
 	if v.Saved.Failed || !changed(v) || !wouldFallInCrash(v) {
@@ -238,8 +231,7 @@ func (s *Saver) Secure(ctx context.Context, v *model.VPA, now time.Time) Result 
 	return r
 }
 
-// leastTime is how long what is not urgent may be written though kills wait. In a
-// large cluster some always do.
+// leastTime is how long what is not urgent may be written though kills wait. In a large cluster some always do.
 const leastTime = 5 * time.Second
 
 // deferrablePart: writes that can wait take one part of so many of the idle time. There is

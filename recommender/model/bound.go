@@ -8,10 +8,9 @@ import (
 )
 
 const (
-	// mostEnded is how many histories of containers that do not run any more a namespace
-	// keeps at most; more only where twice as many containers run. Anybody who may
-	// create pods can have a history for each of them, by labels and names of containers
-	// that do not come back, and prevent by a VPA that they are folded or swept.
+	// mostEnded is how many histories of containers that do not run any more a namespace keeps at most; more only where
+	// twice as many containers run. Anybody who may create pods can have a history for each of them, by labels and
+	// names of containers that do not come back, and prevent by a VPA that they are folded or swept.
 	mostEnded = 10_000
 	// labelUnit is how many bytes of labels count like one history more.
 	labelUnit = 512
@@ -52,9 +51,8 @@ func (set *labelSet) leave(f *form) {
 	set.space.ended += len(f.containers) * set.weight()
 }
 
-// bound drops the histories of a namespace that were not used for longest when too many
-// containers of it are gone. Those of VPAs come last, and of these first those of the VPA
-// that has most.
+// bound drops the histories of a namespace that were not used for longest when too many containers of it are gone.
+// Those of VPAs come last, and of these first those of the VPA that has most.
 func (m *Model) bound(s *space) {
 	if s.ended <= max(s.most, mostEnded) {
 		return
@@ -128,8 +126,7 @@ func (m *Model) ended(s *space) (all []ended, weight, running int) {
 	return all, weight, running
 }
 
-// claim returns that of the histories of a label set, given the texts of those that pods
-// will be folded into.
+// claim returns that of the histories of a label set, given the texts of those that pods will be folded into.
 func (set *labelSet) claim(awaited map[string]bool) claim {
 	switch {
 	case len(set.vpas) > 0:

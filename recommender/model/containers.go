@@ -22,9 +22,8 @@ const (
 	// MaxContainers is the maximum number of containers that get a recommendation and a checkpoint
 	// from a VPA. Pods of one target can run any number of container names.
 	MaxContainers = 300
-	// MaxVPAs is the maximum number of VPAs that get the usage of a pod. Every namespace can have
-	// any number of VPAs over the same pods, and each multiplies histories, statuses and
-	// checkpoints.
+	// MaxVPAs is the maximum number of VPAs that get the usage of a pod. Every namespace can have any number of VPAs
+	// over the same pods, and each multiplies histories, statuses and checkpoints.
 	MaxVPAs = 10
 )
 
@@ -36,10 +35,9 @@ type containerChoice struct {
 	goneSince   map[string]time.Time // recommended containers that no pod runs, while pods run
 }
 
-// ChooseContainers decides which containers get a recommendation: running containers, and for
-// Grace those that ran before, because a replacement may be pending. While no pod runs, as after
-// scaling to zero, containers keep the recommendations that they have. At most MaxContainers
-// get one. Running containers come first, then by name.
+// ChooseContainers decides which containers get a recommendation: running containers, and for Grace those that ran
+// before, because a replacement may be pending. While no pod runs, as after scaling to zero, containers keep the
+// recommendations that they have. At most MaxContainers get one. Running containers come first, then by name.
 func (v *VPA) ChooseContainers(now time.Time) { v.Change(func() { v.chooseContainers(now) }) }
 
 func (v *VPA) chooseContainers(now time.Time) {
@@ -253,9 +251,8 @@ type Trust struct {
 	HeldKinds map[string][resources.Kinds]bool
 }
 
-// Estimate is what the history of a container comes to, before any quantity is
-// printed: all that its recommendation is made of, apart from the object of the
-// VPA and the settings. Two that are equal lead to the same recommendation.
+// Estimate is what the history of a container comes to, before any quantity is printed: all that its recommendation is
+// made of, apart from the object of the VPA and the settings. Two that are equal lead to the same recommendation.
 type Estimate struct {
 	Container string
 	Bounds    resources.Bounds               // of both kinds
@@ -334,8 +331,7 @@ type Published struct {
 
 // Saved is what was done about the checkpoints of a VPA.
 type Saved struct {
-	// Unsaved: the last recommended target would fall in a crash, because its history could
-	// not be saved.
+	// Unsaved: the last recommended target would fall in a crash, because its history could not be saved.
 	Unsaved bool
 
 	ID           int                       // of all VPAs that were ever saved, from 1; 0: it was not seen yet
@@ -366,9 +362,8 @@ func (v *VPA) TurnCame(interval time.Duration, since, now time.Time) bool {
 	return slot(now) != slot(since)
 }
 
-// Offset returns how long after the begin of an interval the moment of this VPA comes. It is
-// asked for each container in each pass, so the hash is kept; of one VPA by one goroutine at
-// a time.
+// Offset returns how long after the begin of an interval the moment of this VPA comes. It is asked for each container
+// in each pass, so the hash is kept; of one VPA by one goroutine at a time.
 func (v *VPA) Offset(interval time.Duration) time.Duration {
 	if v.nameHash == 0 {
 		h := fnv.New64a()

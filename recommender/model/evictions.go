@@ -82,8 +82,7 @@ func (e *Evictions) take(event *corev1.Event) {
 	e.ooms.claim(event.InvolvedObject, ooms)
 }
 
-// recent remembers the latest entries. Servers keep events for about an hour only, but there may
-// be many.
+// recent remembers the latest entries. Servers keep events for about an hour only, but there may be many.
 type recent[K comparable, V any] struct{ young, old map[K]V }
 
 func (r *recent[K, V]) get(key K) (value V, known bool) {

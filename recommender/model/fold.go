@@ -21,9 +21,8 @@ var volatile = []string{
 	"statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index",
 }
 
-// retire folds the histories of a label set that no pod has any more into those
-// of the same labels without the volatile ones, so that rollouts and finished
-// Jobs leave nothing behind, and then without those that the namespace knows as
+// retire folds the histories of a label set that no pod has any more into those of the same labels without the volatile
+// ones, so that rollouts and finished Jobs leave nothing behind, and then without those that the namespace knows as
 // labels of single runs.
 func (m *Model) retire(set *labelSet) {
 	switch {
@@ -39,10 +38,9 @@ func (m *Model) retire(set *labelSet) {
 	}
 }
 
-// fold folds the histories of a label set into those of the same labels without
-// some keys, and returns the label set of these. It does nothing and returns nil if
-// there is no such label, or if a VPA selects only one of the two: it would lose a
-// history, or get one that is not its own.
+// fold folds the histories of a label set into those of the same labels without some keys, and returns the label set of
+// these. It does nothing and returns nil if there is no such label, or if a VPA selects only one of the two: it would
+// lose a history, or get one that is not its own.
 func (m *Model) fold(set *labelSet, without []string) *labelSet {
 	lasting := set.labels.without(without)
 	if len(lasting) == len(set.labels) || !m.selectBoth(set, lasting) {
@@ -64,8 +62,7 @@ func (m *Model) fold(set *labelSet, without []string) *labelSet {
 	return into
 }
 
-// join adds a series that took over the history of another series to a label set. It lacks history only if
-// both did.
+// join adds a series that took over the history of another series to a label set. It lacks history only if both did.
 func (m *Model) join(into *labelSet, from namedSeries, series usage.Series) {
 	if own := into.find(series); own != nil {
 		own.missing = own.missing && from.missing
@@ -74,8 +71,7 @@ func (m *Model) join(into *labelSet, from namedSeries, series usage.Series) {
 	m.adopt(into, from.container, series, from.missing)
 }
 
-// selectBoth reports whether each VPA of a namespace selects a label set and other
-// labels, or neither.
+// selectBoth reports whether each VPA of a namespace selects a label set and other labels, or neither.
 func (m *Model) selectBoth(set *labelSet, other labels.Set) bool {
 	both, one := 0, false
 	set.space.selectors.matching(newList(slices.Sorted(maps.Keys(other)), other, other.String()), func(v *VPA) {
@@ -88,10 +84,9 @@ func (m *Model) selectBoth(set *labelSet, other labels.Set) bool {
 	return !one && both == len(set.vpas)
 }
 
-// Absorb adds the histories of another model, which it only reads and whose store
-// has the same shape: those of pods that are gone, and of those that run. Where
-// both had a window open for a container, the higher peak counts. The time is
-// that of series that begin with it.
+// Absorb adds the histories of another model, which it only reads and whose store has the same shape: those of pods
+// that are gone, and of those that run. Where both had a window open for a container, the higher peak counts. The time
+// is that of series that begin with it.
 //
 // Series that lack history are skipped, see BeginLate.
 func (m *Model) Absorb(other *Model, now time.Time) { m.absorbAll(other, nil, now) }
@@ -102,8 +97,7 @@ func (m *Model) AbsorbMissing(other *Model, include func(v *VPA, container strin
 	m.absorbAll(other, include, now)
 }
 
-// absorbAll adds the histories of another model. A nil include selects the series that the load at the start
-// covers.
+// absorbAll adds the histories of another model. A nil include selects the series that the load at the start covers.
 func (m *Model) absorbAll(other *Model, include func(v *VPA, container string) bool, now time.Time) {
 	spaces := slices.SortedFunc(maps.Values(other.spaces), func(a, b *space) int { return cmp.Compare(a.name, b.name) })
 	for _, theirs := range spaces {
@@ -143,8 +137,7 @@ func (m *Model) absorb(set *labelSet, other *Model, histories []namedSeries, inc
 // from before, for example after a workload is created or scaled up from zero, or a container returns.
 // A container of a VPA lacks history if all of its series do, so the new series of a rollout need no load.
 
-// Backfill is the history that must be loaded for a VPA after the load at the start. The zero value is not
-// decided yet.
+// Backfill is the history that must be loaded for a VPA after the load at the start. The zero value is not decided yet.
 type Backfill struct {
 	Covered    bool               // by the load at the start or by a request
 	Parts      sketch.Parts       // missing parts of the sketches of all containers
@@ -152,8 +145,7 @@ type Backfill struct {
 	Containers map[string]Missing // new containers; the map is replaced, never changed
 }
 
-// Missing is the history that a container lacks: the times up to which it must be loaded. A zero time is
-// complete.
+// Missing is the history that a container lacks: the times up to which it must be loaded. A zero time is complete.
 type Missing struct {
 	Histogram time.Time
 	Sketch    time.Time
@@ -162,8 +154,7 @@ type Missing struct {
 // Pending reports whether any history must be loaded.
 func (b *Backfill) Pending() bool { return b.Parts != 0 || len(b.Containers) > 0 }
 
-// PendingFor reports whether history of a container must be loaded, and returns the start of its live
-// usage.
+// PendingFor reports whether history of a container must be loaded, and returns the start of its live usage.
 func (b *Backfill) PendingFor(container string) (from time.Time, pending bool) {
 	if b.Parts != 0 {
 		from, pending = b.Until, true
@@ -247,10 +238,9 @@ func (set *labelSet) lacksHistory(series usage.Series) bool {
 	return n != nil && n.missing
 }
 
-// await decides whether published containers count as containers with history before their pods appear.
-// A VPA can reach the model before its pods, or be scaled to zero, and history is loaded when a pod
-// appears. Without this, its target would be withdrawn and then follow the first samples. It ends when
-// the history has expired.
+// await decides whether published containers count as containers with history before their pods appear. A VPA can reach
+// the model before its pods, or be scaled to zero, and history is loaded when a pod appears. Without this, its target
+// would be withdrawn and then follow the first samples. It ends when the history has expired.
 func (v *VPA) await(now time.Time) {
 	if v.model == nil {
 		return
@@ -285,8 +275,7 @@ func (v *VPA) NewContainers() (names []string) {
 	return names
 }
 
-// MissingHistory reports whether all series of a container lack history, and returns the creation time of
-// the oldest.
+// MissingHistory reports whether all series of a container lack history, and returns the creation time of the oldest.
 func (v *VPA) MissingHistory(container string) (since time.Time, missing bool) {
 	for _, series := range v.Series(container) {
 		if !v.model.places[series].set.lacksHistory(series) {

@@ -35,8 +35,7 @@ type matcher struct {
 
 type label struct{ key, value string }
 
-// list are the labels of pods, sorted by key. It takes a third of what a map
-// would take.
+// list are the labels of pods, sorted by key. It takes a third of what a map would take.
 type list []label
 
 // newList returns labels, whose keys are sorted, as a list made of their text.
@@ -80,8 +79,7 @@ func (c *cursor) Get(key string) string {
 	return value
 }
 
-// Lookup returns the value of a label and whether there is one. A key that is less than the
-// previous one starts over.
+// Lookup returns the value of a label and whether there is one. A key that is less than the previous one starts over.
 func (c *cursor) Lookup(key string) (value string, found bool) {
 	if c.at > 0 && key <= c.list[c.at-1].key {
 		c.at = 0

@@ -1,21 +1,17 @@
 // Package model holds what the cluster looks like to the recommender: which pods run,
 // which VPA selects them, and which of their containers ran out of memory.
 //
-// Model holds the indexes: by namespace, and within it by distinct label set, so that
-// no step compares all pods with all VPAs; the pods of a label set feed the same series
-// of the usage store, and its VPAs are known. When the last pod of a label set goes, its
-// history becomes part of that of its successors: without the labels of generations, and
-// of single runs, which are found by their many values. Where much is left that nobody
-// has or selects, it goes within hours. A VPA has a revision, which changes when there is
-// something new to compute.
+// Model holds the indexes: by namespace, and within it by distinct label set, so that no step compares all pods with
+// all VPAs; the pods of a label set feed the same series of the usage store, and its VPAs are known. When the last pod
+// of a label set goes, its history becomes part of that of its successors: without the labels of generations, and of
+// single runs, which are found by their many values. Where much is left that nobody has or selects, it goes within
+// hours. A VPA has a revision, which changes when there is something new to compute.
 //
-// Changes and OOMs are queues that informers fill and the loop drains; PodOOMs and
-// EvictionOOMs are the rules by which a kill is recognised. Roster reads the VPAs of a
-// pass with what their targets select.
+// Changes and OOMs are queues that informers fill and the loop drains; PodOOMs and EvictionOOMs are the rules by which
+// a kill is recognised. Roster reads the VPAs of a pass with what their targets select.
 //
-// Model belongs to the goroutine of the loop. Other goroutines may read it, the store and the
-// sketches inside Read: the loop changes inside Change what they read. The package makes no
-// recommendation and writes nothing.
+// Model belongs to the goroutine of the loop. Other goroutines may read it, the store and the sketches inside Read: the
+// loop changes inside Change what they read. The package makes no recommendation and writes nothing.
 package model
 
 import (
@@ -35,9 +31,8 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// Grace is how long the pods of a target that cannot be read any more still
-// count: an API server that is away, or a target that is replaced, must not empty
-// a recommendation.
+// Grace is how long the pods of a target that cannot be read any more still count: an API server that is away, or a
+// target that is replaced, must not empty a recommendation.
 const Grace = 30 * time.Minute
 
 // Config says how a Model works.
@@ -59,8 +54,7 @@ type Keys interface {
 
 // Owners knows the owners of pods.
 type Owners interface {
-	// Top returns the topmost controller at or above the controller of a pod, and whether that is
-	// known yet.
+	// Top returns the topmost controller at or above the controller of a pod, and whether that is known yet.
 	Top(controller target.Key) (top target.Key, known bool)
 }
 
@@ -184,8 +178,7 @@ func (m *Model) space(namespace string) *space {
 	return s
 }
 
-// VPAs returns all VPAs, sorted by namespace and name. The caller must not change
-// the list.
+// VPAs returns all VPAs, sorted by namespace and name. The caller must not change the list.
 func (m *Model) VPAs() []*VPA {
 	if m.vpas != nil {
 		return m.vpas
@@ -205,8 +198,7 @@ func (m *Model) VPAs() []*VPA {
 	return m.vpas
 }
 
-// Controlling returns the VPA that controls the pod of a container, and nil if
-// none does.
+// Controlling returns the VPA that controls the pod of a container, and nil if none does.
 func (m *Model) Controlling(c usage.ContainerKey) *VPA {
 	s := m.spaces[c.Namespace]
 	if s == nil {
@@ -262,8 +254,7 @@ func NewGuard(step string, panics *prometheus.CounterVec) Guard {
 	return Guard{step, panics.WithLabelValues(step)} // to be seen also while it is 0
 }
 
-// Recover is deferred around the work on one VPA, or on a whole step, where v is nil. It
-// logs a panic and counts it.
+// Recover is deferred around the work on one VPA, or on a whole step, where v is nil. It logs a panic and counts it.
 func (g Guard) Recover(v *VPA) {
 	if g.panics == nil {
 		return

@@ -69,8 +69,7 @@ func (q *OOMs) Wake() <-chan struct{} {
 	return q.channel()
 }
 
-// WakeUp makes Wake receive although the queue is empty: kills wait in a queue of changed
-// pods, which is drained first.
+// WakeUp makes Wake receive although the queue is empty: kills wait in a queue of changed pods, which is drained first.
 func (q *OOMs) WakeUp() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -93,8 +92,7 @@ func (q *OOMs) signal() {
 	}
 }
 
-// Drain empties the queue; dropped is how many found no room since the last
-// time.
+// Drain empties the queue; dropped is how many found no room since the last time.
 func (q *OOMs) Drain() (ooms []usage.OOM, dropped int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -109,12 +107,10 @@ func (q *OOMs) Drain() (ooms []usage.OOM, dropped int) {
 
 const oomKilled = "OOMKilled"
 
-// PodOOMs returns the out-of-memory kills that show in a pod, but not in an older
-// state of it, nil if the pod is seen for the first time. A kill is recognised by
-// the ID of the container that ended, wherever the status names it. Where a
-// status has no such ID, a kill counts when the container has just ended with it,
-// or when it runs again after a restart whose cause it was, and never at first
-// sight. Memory and limit are those that the killed container had: of the older
+// PodOOMs returns the out-of-memory kills that show in a pod, but not in an older state of it, nil if the pod is seen
+// for the first time. A kill is recognised by the ID of the container that ended, wherever the status names it. Where a
+// status has no such ID, a kill counts when the container has just ended with it, or when it runs again after a restart
+// whose cause it was, and never at first sight. Memory and limit are those that the killed container had: of the older
 // state, if it has been restarted since. A container without them gives 0.
 func PodOOMs(older, newer *corev1.Pod) []usage.OOM {
 	var ooms []usage.OOM
@@ -143,8 +139,7 @@ func newInState(before, now *corev1.ContainerStatus) bool {
 	return before != nil && (before.State.Terminated == nil || now.RestartCount > before.RestartCount)
 }
 
-// newInLast reports whether the container has ended and was restarted since the
-// older state.
+// newInLast reports whether the container has ended and was restarted since the older state.
 func newInLast(before, now *corev1.ContainerStatus) bool {
 	if now.LastTerminationState.Terminated.ContainerID != "" {
 		return !shows(before, now.LastTerminationState.Terminated)
@@ -211,10 +206,9 @@ const (
 	starved        = "starved_resource"
 )
 
-// EvictionOOMs returns the out-of-memory evictions that an event reports: one for
-// each container listed as short of memory, with the memory it used. Lists of
-// different lengths are not trusted, entries that cannot be read are left out. Neither are
-// events that another program than the kubelet reports.
+// EvictionOOMs returns the out-of-memory evictions that an event reports: one for each container listed as short of
+// memory, with the memory it used. Lists of different lengths are not trusted, entries that cannot be read are left
+// out. Neither are events that another program than the kubelet reports.
 func EvictionOOMs(event *corev1.Event) []usage.OOM {
 	if event.Reason != convert.ReasonEvicted || event.InvolvedObject.Kind != "Pod" || cmp.Or(event.Source.Component, kubelet) != kubelet {
 		return nil
@@ -275,9 +269,8 @@ func (c *Changes) OnAdd(object any, isInInitialList bool) {
 	c.put(pod, object, ooms)
 }
 
-// firstSight returns the kills in the status of a pod that is new: one that is
-// never restarted is not seen before it has ended, and others were killed while
-// nobody watched.
+// firstSight returns the kills in the status of a pod that is new: one that is never restarted is not seen before it
+// has ended, and others were killed while nobody watched.
 func firstSight(pod *corev1.Pod) []usage.OOM {
 	ooms := PodOOMs(nil, pod)
 	for i := range ooms {
@@ -286,9 +279,8 @@ func firstSight(pod *corev1.Pod) []usage.OOM {
 	return ooms
 }
 
-// withoutLaterSizes removes the sizes from kills that ended before the program started, unless
-// the pod was last resized before the kill. They may be sizes that the kill led to: each restart
-// would raise them again.
+// withoutLaterSizes removes the sizes from kills that ended before the program started, unless the pod was last resized
+// before the kill. They may be sizes that the kill led to: each restart would raise them again.
 func withoutLaterSizes(pod any, ooms []usage.OOM) {
 	resized, known := client.ResizedAt(pod)
 	for i := range ooms {
@@ -323,8 +315,7 @@ func (c *Changes) OnDelete(object any) {
 	}
 }
 
-// put keeps the state of a pod. Kills found in it wait until it is drained: before
-// that nobody knows its containers.
+// put keeps the state of a pod. Kills found in it wait until it is drained: before that nobody knows its containers.
 func (c *Changes) put(pod *corev1.Pod, object any, found []usage.OOM) {
 	if convert.EvictedByKubelet(pod) {
 		defer c.ooms.confirm(pod)
@@ -350,8 +341,7 @@ func (c Change) Pod() *corev1.Pod {
 	return pod
 }
 
-// Drain returns what changed since the last time, sorted by name, and puts the
-// kills found in new pods into the queue.
+// Drain returns what changed since the last time, sorted by name, and puts the kills found in new pods into the queue.
 func (c *Changes) Drain() []Change {
 	c.mu.Lock()
 	pods, found := c.pods, c.found

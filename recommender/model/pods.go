@@ -19,8 +19,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// PutPod takes a pod that is new or changed. It keeps nothing of the object but
-// strings.
+// PutPod takes a pod that is new or changed. It keeps nothing of the object but strings.
 func (m *Model) PutPod(object *corev1.Pod, now time.Time) {
 	s := m.space(object.Namespace)
 	p := s.pods[object.Name]
@@ -111,9 +110,8 @@ func (m *Model) move(p *pod, set *labelSet) {
 	}
 }
 
-// set returns the label set of a pod, and offers a new one to the VPAs of the
-// namespace. Pods come by name, so that those with the same labels follow each
-// other.
+// set returns the label set of a pod, and offers a new one to the VPAs of the namespace. Pods come by name, so that
+// those with the same labels follow each other.
 func (m *Model) set(s *space, of labels.Set, owner target.Key) *labelSet {
 	if s.recent != nil && s.recent.labels.equal(of) && s.recent.accepts(owner) {
 		return s.recent
@@ -151,8 +149,7 @@ func (m *Model) find(s *space, of labels.Set, owner target.Key) *labelSet {
 	return set
 }
 
-// track makes the store know the containers of a pod and what they feed, if that
-// is not what it knows.
+// track makes the store know the containers of a pod and what they feed, if that is not what it knows.
 func (m *Model) track(p *pod, now time.Time) {
 	if !p.stale || m.config.MemorySaver && len(p.set.vpas) == 0 && !p.tracked {
 		return
@@ -212,8 +209,7 @@ func (m *Model) drop(series usage.Series) {
 	m.places[series] = place{}
 }
 
-// changed tells the VPAs of a label set that it has other series than before,
-// and the series which rules they have.
+// changed tells the VPAs of a label set that it has other series than before, and the series which rules they have.
 func (m *Model) changed(set *labelSet) {
 	for _, v := range set.vpas {
 		v.Invalidate()
@@ -267,10 +263,9 @@ func (m *Model) tidy(s *space) {
 	}
 }
 
-// Expire drops series that have been idle for too long, and those that nobody has
-// had or selected for as long as Forsaken. A series without CPU
-// samples is kept while one of its pods still runs or a VPA that selects it has
-// a target.
+// Expire drops series that have been idle for too long, and those that nobody has had or selected for as long as
+// Forsaken. A series without CPU samples is kept while one of its pods still runs or a VPA that selects it has a
+// target.
 func (m *Model) Expire(now time.Time) {
 	m.sweep(m.config.Store.Credible(now))
 	expired := m.config.Store.Expire(now, func(series usage.Series) bool {
@@ -288,9 +283,8 @@ func (m *Model) Expire(now time.Time) {
 	m.compact()
 }
 
-// ExpireRestored drops the restored histories of containers that no pod has had
-// for as long as series are kept. Those without CPU samples count from when the
-// program started.
+// ExpireRestored drops the restored histories of containers that no pod has had for as long as series are kept. Those
+// without CPU samples count from when the program started.
 func (m *Model) ExpireRestored(now, started time.Time) {
 	now = m.config.Store.Credible(now)
 	for _, v := range m.VPAs() {
@@ -307,8 +301,7 @@ func (m *Model) ExpireRestored(now, started time.Time) {
 	}
 }
 
-// compact gives back the memory of pods and series that are gone, where that is
-// much.
+// compact gives back the memory of pods and series that are gone, where that is much.
 func (m *Model) compact() {
 	for _, s := range m.spaces {
 		if s.removed < 64 || s.removed < len(s.pods)/16 {
@@ -357,8 +350,7 @@ func (m *Model) RulesOf(v *VPA, container string) usage.Rules {
 	return override(rules, convert.ContainerPolicy(v.Object, container)).Sound()
 }
 
-// override applies the settings of a container policy. Quantities count in
-// thousandths, rounded up.
+// override applies the settings of a container policy. Quantities count in thousandths, rounded up.
 func override(rules usage.Rules, p *vpav1.ContainerResourcePolicy) usage.Rules {
 	if p == nil {
 		return rules

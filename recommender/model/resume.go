@@ -10,11 +10,10 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// ResumeWindows puts back the windows that were open when the history was written, once
-// the VPAs and pods of the model are known and before the first sample. A pod
-// that still is there goes on with its window; the peak of one that is gone is
-// final and goes to the history of its VPA. Every window counts once, however
-// often this happens before the next checkpoint is written.
+// ResumeWindows puts back the windows that were open when the history was written, once the VPAs and pods of the model
+// are known and before the first sample. A pod that still is there goes on with its window; the peak of one that is
+// gone is final and goes to the history of its VPA. Every window counts once, however often this happens before the
+// next checkpoint is written.
 func ResumeWindows(h checkpoint.History, store *usage.Store, model *Model) {
 	resumed := latest(h, store)
 	for _, key := range slices.SortedFunc(maps.Keys(resumed), compareKeys) {
@@ -43,9 +42,8 @@ func ResumeWindows(h checkpoint.History, store *usage.Store, model *Model) {
 	}
 }
 
-// latest returns the windows of pods that are tracked. VPAs that select the same
-// pod may have written at different times: the later window counts, and of the
-// same window the highest that is known.
+// latest returns the windows of pods that are tracked. VPAs that select the same pod may have written at different
+// times: the later window counts, and of the same window the highest that is known.
 func latest(h checkpoint.History, store *usage.Store) map[usage.ContainerKey]usage.Window {
 	found := map[usage.ContainerKey]usage.Window{}
 	for owner, containers := range h {

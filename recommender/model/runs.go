@@ -20,9 +20,8 @@ import (
 	"loadline.dev/loadline/pkg/serving"
 )
 
-// manySets is how many label sets without pods a namespace keeps that have the same
-// label keys, before it looks which of the labels are those of single runs, and how
-// many it keeps for longer than Forsaken.
+// manySets is how many label sets without pods a namespace keeps that have the same label keys, before it looks which
+// of the labels are those of single runs, and how many it keeps for longer than Forsaken.
 const manySets = 32
 
 // keysText names the label sets that have the same keys.
@@ -95,9 +94,8 @@ func (m *Model) findRuns(s *space, like list, b *batch) {
 	}
 }
 
-// runKeys returns those of some keys that tell label sets apart which are many: the
-// keys with the most values, until few label sets are left without them. It returns
-// nil if no keys make them much fewer.
+// runKeys returns those of some keys that tell label sets apart which are many: the keys with the most values, until
+// few label sets are left without them. It returns nil if no keys make them much fewer.
 func runKeys(sets []*labelSet, keys []string) []string {
 	values := map[string]int{}
 	for _, key := range keys {
@@ -159,10 +157,9 @@ func distinct(sets []*labelSet, value func(*labelSet) string) int {
 	return len(seen)
 }
 
-// foldable returns the keys that no VPA of the namespace mentions, and no controller:
-// without them the histories of different workloads would become one, also where these
-// have no pods now, and a VPA that comes later would find none. It returns none while a
-// VPA is there of which it is not known what it mentions.
+// foldable returns the keys that no VPA of the namespace mentions, and no controller: without them the histories of
+// different workloads would become one, also where these have no pods now, and a VPA that comes later would find none.
+// It returns none while a VPA is there of which it is not known what it mentions.
 func (m *Model) foldable(s *space, keys []string) []string {
 	if len(keys) == 0 || s.hasUnknownSelector() {
 		return nil
@@ -204,8 +201,7 @@ func (s *space) awaited() map[string]bool {
 	return texts
 }
 
-// lastsAs reports whether the labels without the volatile ones are those of another
-// list, which has none of these.
+// lastsAs reports whether the labels without the volatile ones are those of another list, which has none of these.
 func (l list) lastsAs(o list) bool {
 	at := 0
 	for _, x := range l {
@@ -236,15 +232,13 @@ func (l list) keyList() []string {
 // keys returns the text of the keys.
 func (l list) keys() keysText { return keysText(strings.Join(l.keyList(), ",")) }
 
-// Forsaken is how long label sets keep their histories that no pod has and no VPA
-// selects, where they are many.
+// Forsaken is how long label sets keep their histories that no pod has and no VPA selects, where they are many.
 const Forsaken = time.Hour
 
-// sweep drops the histories of label sets that have had neither pods nor VPAs for
-// as long as Forsaken, counted from the first sweep that found them so. Some of a
-// namespace stay until they expire, the latest, because a VPA may come later. So do
-// those that pods will be folded into, and all of a namespace where a VPA may select
-// them once its target can be read.
+// sweep drops the histories of label sets that have had neither pods nor VPAs for as long as Forsaken, counted from the
+// first sweep that found them so. Some of a namespace stay until they expire, the latest, because a VPA may come later.
+// So do those that pods will be folded into, and all of a namespace where a VPA may select them once its target can be
+// read.
 func (m *Model) sweep(now time.Time) {
 	for _, s := range m.spaces {
 		for text, b := range s.batches {
@@ -295,8 +289,7 @@ func (m *Model) dropAll(s *space, sets []*labelSet) {
 // DefaultRecommender is the name of the recommender that serves the VPAs that name none.
 const DefaultRecommender = convert.DefaultRecommender
 
-// Roster lists the VPAs of one recommender. Its fields are set once; it is safe
-// for concurrent use.
+// Roster lists the VPAs of one recommender. Its fields are set once; it is safe for concurrent use.
 type Roster struct {
 	Name       string // of the recommender
 	Namespaces flags.Namespaces
@@ -399,9 +392,8 @@ const (
 	maxNamespaceWait = 10 * time.Second
 )
 
-// ObserveRead is Observe for what is done once and not in each pass: where targets have not been
-// read yet it asks again until all are, for at most mostUnreadWait. One namespace delays the others
-// by at most maxNamespaceWait.
+// ObserveRead is Observe for what is done once and not in each pass: where targets have not been read yet it asks again
+// until all are, for at most mostUnreadWait. One namespace delays the others by at most maxNamespaceWait.
 func (r *Roster) ObserveRead(ctx context.Context) ([]Observed, error) {
 	began := time.Now()
 	unread := func(o Observed) bool {

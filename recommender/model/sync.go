@@ -12,17 +12,15 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// Observed is a VPA as it was just seen, with what its target resolved to: a
-// selector, or the error that says why not.
+// Observed is a VPA as it was just seen, with what its target resolved to: a selector, or the error that says why not.
 type Observed struct {
 	Object   *vpav1.VerticalPodAutoscaler
 	Selector labels.Selector
 	Err      error
 }
 
-// recentlyDeleted is a VPA that is not in the model any more. It is remembered by name,
-// not by UID: one that is deleted and created again has the history of its
-// containers still.
+// recentlyDeleted is a VPA that is not in the model any more. It is remembered by name, not by UID: one that is deleted
+// and created again has the history of its containers still.
 type recentlyDeleted struct {
 	vpa   *VPA
 	since time.Time
@@ -37,10 +35,9 @@ func nameOf(object *vpav1.VerticalPodAutoscaler) vpaName {
 // mostRecentlyDeleted bounds how many are remembered.
 const mostRecentlyDeleted = 20000
 
-// SyncVPAs makes the VPAs of the model those of the list. It returns those that
-// are new, or point to another target than before, so that the caller can
-// restore their history. One that comes back within Grace, or is created again,
-// is not new: it has what it had, unless it points to another target.
+// SyncVPAs makes the VPAs of the model those of the list. It returns those that are new, or point to another target
+// than before, so that the caller can restore their history. One that comes back within Grace, or is created again, is
+// not new: it has what it had, unless it points to another target.
 func (m *Model) SyncVPAs(list []Observed, now time.Time) (fresh []*VPA) {
 	m.pass++
 	m.settle(now)
@@ -135,8 +132,7 @@ func (m *Model) noteDeleted(v *VPA, now time.Time) {
 	}
 }
 
-// DeletedSince says since when a VPA has been gone, and whether it is remembered: it
-// has its history if it comes back.
+// DeletedSince says since when a VPA has been gone, and whether it is remembered: it has its history if it comes back.
 func (m *Model) DeletedSince(namespace, name string) (since time.Time, remembered bool) {
 	d, remembered := m.recentlyDeleted[vpaName{namespace, name}]
 	return d.since, remembered
@@ -153,9 +149,8 @@ func (m *Model) removeVPA(v *VPA) {
 	m.tidy(s)
 }
 
-// selects gives v the selector that was seen, if that differs from the last one,
-// and reports whether its links must be made again. An error changes the selector
-// only when it lasts.
+// selects gives v the selector that was seen, if that differs from the last one, and reports whether its links must be
+// made again. An error changes the selector only when it lasts.
 func (m *Model) selects(v *VPA, o Observed, now time.Time) bool {
 	selector := o.Selector
 	switch {
@@ -196,15 +191,13 @@ func alike(a, b labels.Selector) bool {
 	return selectable == other && slices.EqualFunc(these, those, labels.Requirement.Equal)
 }
 
-// InGrace reports whether the target could be read a short time ago, or
-// can be now.
+// InGrace reports whether the target could be read a short time ago, or can be now.
 func (v *VPA) InGrace(now time.Time) bool {
 	return v.TargetError == nil || now.Sub(v.TargetErrorSince) < Grace
 }
 
-// relink links VPAs of a namespace, whose selectors changed, with the label sets
-// that they match now. It goes over the label sets once, however many VPAs there
-// are. The time is that of series that begin with it.
+// relink links VPAs of a namespace, whose selectors changed, with the label sets that they match now. It goes over the
+// label sets once, however many VPAs there are. The time is that of series that begin with it.
 func (m *Model) relink(s *space, vpas []*VPA, now time.Time) {
 	left := map[*VPA][]*labelSet{}
 	matches := s.selectors.memo()
@@ -270,8 +263,7 @@ func (m *Model) unlink(v *VPA, set *labelSet) {
 	m.push(set)
 }
 
-// reorder puts the VPAs of v's label sets in order again and applies the policy
-// of v, which has changed.
+// reorder puts the VPAs of v's label sets in order again and applies the policy of v, which has changed.
 func (m *Model) reorder(v *VPA) {
 	v.Invalidate()
 	for set := range v.sets {

@@ -26,30 +26,25 @@ type VPA struct {
 	TargetError      error                        // why the target cannot be used; nil if it can
 	TargetErrorSince time.Time
 
-	// Restored holds the history from before the start, by container. The
-	// caller fills it and calls Invalidate then; it is kept while the VPA has the
-	// same target.
+	// Restored holds the history from before the start, by container. The caller fills it and calls Invalidate then; it
+	// is kept while the VPA has the same target.
 	Restored map[string]*usage.Profile
-	// Retargeted tells that the VPA, or one of its name that was deleted a short
-	// while ago, pointed to another target before: what its status and checkpoints
-	// held then is not about the containers of this one. The caller sets it where
-	// that was before the start.
+	// Retargeted tells that the VPA, or one of its name that was deleted a short while ago, pointed to another target
+	// before: what its status and checkpoints held then is not about the containers of this one. The caller sets it
+	// where that was before the start.
 	Retargeted bool
-	// Since is the generation of Object from which on the VPA is known to have had its
-	// target; see StatusOfOther.
+	// Since is the generation of Object from which on the VPA is known to have had its target; see StatusOfOther.
 	Since int64
-	// Recipe is what serves the VPA, and Sketches hold, by container, what it wants to know
-	// of the past besides histories. They are kept while the VPA has the same target.
-	// SavedSketches are images that no recipe could read, because the one that was asked for
-	// is misspelled. SketchesNeeded is when a recipe last needed any. Only
+	// Recipe is what serves the VPA, and Sketches hold, by container, what it wants to know of the past besides
+	// histories. They are kept while the VPA has the same target. SavedSketches are images that no recipe could read,
+	// because the one that was asked for is misspelled. SketchesNeeded is when a recipe last needed any. Only
 	// recommend.SketchKeeper writes these four; Advisor notes in a sketch what was recommended.
 	Recipe         *recipe.Choice
 	Sketches       map[string]*sketch.Sketch
 	SavedSketches  map[string][]byte
 	SketchesNeeded time.Time
 
-	// Sizing is what the SizingPolicy says that is responsible for the target. Written by
-	// package policies only.
+	// Sizing is what the SizingPolicy says that is responsible for the target. Written by package policies only.
 	Sizing Sizing
 
 	// Ambiguous is why usage of a container is left out; empty: none is. Written by MarkAmbiguous.
@@ -80,8 +75,7 @@ type VPA struct {
 	structure  uint64    // grows with each change but those of series
 }
 
-// Sizing is what a SizingPolicy says about the recommendation of a VPA. The zero value says
-// nothing.
+// Sizing is what a SizingPolicy says about the recommendation of a VPA. The zero value says nothing.
 type Sizing struct {
 	Policy string // its name; empty: none is responsible
 	Recipe string // for VPAs without the annotation; empty: that of the flag
@@ -97,8 +91,7 @@ type history struct {
 	series    []usage.Series
 }
 
-// StatusOfOther reports whether what is in the status of the VPA may be about another
-// target than it has now.
+// StatusOfOther reports whether what is in the status of the VPA may be about another target than it has now.
 func (v *VPA) StatusOfOther() bool {
 	if v.Retargeted {
 		return convert.ObservedGeneration(v.Object) < max(v.Since, 1)
@@ -106,9 +99,8 @@ func (v *VPA) StatusOfOther() bool {
 	return convert.Outdated(v.Object, v.Since)
 }
 
-// Revision returns a number that changes whenever anything changes that the
-// recommendation or the checkpoints of a VPA are made of: which series it has, what is in
-// them, and what was restored.
+// Revision returns a number that changes whenever anything changes that the recommendation or the checkpoints of a VPA
+// are made of: which series it has, what is in them, and what was restored.
 func (v *VPA) Revision() uint64 {
 	const versionBits = 40 // the sum of versions only grows while the structure stays
 	var versions uint64
@@ -120,8 +112,7 @@ func (v *VPA) Revision() uint64 {
 	return v.structure<<versionBits + versions
 }
 
-// Invalidate makes the revision another one. Whoever changes Restored calls it; it is
-// not safe for concurrent use.
+// Invalidate makes the revision another one. Whoever changes Restored calls it; it is not safe for concurrent use.
 func (v *VPA) Invalidate() {
 	v.built = false
 	if v.model == nil { // not made by one
@@ -138,8 +129,7 @@ func (v *VPA) RulesOf(container string) usage.Rules { return v.model.RulesOf(v, 
 // Target returns what the VPA points to, the zero key if that is nothing.
 func (v *VPA) Target() target.Key { return v.target }
 
-// SameTarget reports whether two VPAs, perhaps of different models, point to the same
-// target.
+// SameTarget reports whether two VPAs, perhaps of different models, point to the same target.
 func (v *VPA) SameTarget(o *VPA) bool { return v.target == o.target }
 
 // Pods returns how many pods the VPA selects, finished ones included.
@@ -187,8 +177,7 @@ func (v *VPA) Series(container string) []usage.Series {
 
 func byContainer(h history, container string) int { return cmp.Compare(h.container, container) }
 
-// Controller returns the VPA that controls pods which v selects too, and nil
-// where v itself controls all its pods.
+// Controller returns the VPA that controls pods which v selects too, and nil where v itself controls all its pods.
 func (v *VPA) Controller() *VPA {
 	var other *VPA
 	for set := range v.sets {
@@ -199,8 +188,7 @@ func (v *VPA) Controller() *VPA {
 	return other
 }
 
-// conflict says which other VPA controls pods of v, and why; it is empty if none
-// does.
+// conflict says which other VPA controls pods of v, and why; it is empty if none does.
 func (v *VPA) conflict() string {
 	other := v.Controller()
 	if other == nil {
@@ -287,8 +275,7 @@ func stronger(a, b *VPA) int {
 	return target.CompareClaims(target.ClaimOf(a.Object), target.ClaimOf(b.Object))
 }
 
-// Selector returns the text of the label selector of v; empty if it selects
-// nothing.
+// Selector returns the text of the label selector of v; empty if it selects nothing.
 func (v *VPA) Selector() string {
 	if v.selector == nil {
 		return ""
@@ -299,8 +286,7 @@ func (v *VPA) Selector() string {
 // Observed returns the VPA with the selector that its target had when it was last read.
 func (v *VPA) Observed() Observed { return Observed{Object: v.Object, Selector: v.selector} }
 
-// PodNames returns the names of the pods that v selects, sorted, finished ones
-// included.
+// PodNames returns the names of the pods that v selects, sorted, finished ones included.
 func (v *VPA) PodNames() []string {
 	var names []string
 	for set := range v.sets {
@@ -312,9 +298,8 @@ func (v *VPA) PodNames() []string {
 	return names
 }
 
-// LimitRatio returns how large the memory limit of a container of v is for its request:
-// the tightest among the pods that v selects, finished ones left out. Where v leaves
-// limits alone, none follows the request.
+// LimitRatio returns how large the memory limit of a container of v is for its request: the tightest among the pods
+// that v selects, finished ones left out. Where v leaves limits alone, none follows the request.
 func (v *VPA) LimitRatio(container string) sketch.LimitRatio {
 	if v.Rules.For(container).RequestsOnly {
 		return sketch.Free

@@ -1,10 +1,9 @@
 // Package policies makes VPAs for the workloads that SizingPolicies select, removes those
 // that nobody needs any more, and says in the status of each policy what came of it.
 //
-// Keeper.Pass goes over all workloads once: which policy is responsible is the answer of
-// package fleet; here VPAs are made, kept as the policy wants them, and removed a day after
-// the last policy that wanted them. Made VPAs are always of mode Off, so that nothing is
-// changed because of one that is left behind. Follow gives the VPAs of a model what the
+// Keeper.Pass goes over all workloads once: which policy is responsible is the answer of package fleet; here VPAs are
+// made, kept as the policy wants them, and removed a day after the last policy that wanted them. Made VPAs are always
+// of mode Off, so that nothing is changed because of one that is left behind. Follow gives the VPAs of a model what the
 // policies say about their recommendations.
 //
 // What a status says comes from the VPAs, from the Records of the updater, and from the pods
@@ -47,8 +46,7 @@ const (
 	writesPerSecond = 20
 )
 
-// Keeper keeps the VPAs of policies. Its exported fields are set once; it belongs to one
-// goroutine.
+// Keeper keeps the VPAs of policies. Its exported fields are set once; it belongs to one goroutine.
 type Keeper struct {
 	Client     versioned.Interface
 	Policies   *sizing.Policies

@@ -16,9 +16,8 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// Workloads of other kinds than those that are listed are named by policies, but no informer
-// has them. They are found through the owners of pods, and through the VPAs that were made for
-// them, which stay while they have no pods.
+// Workloads of other kinds than those that are listed are named by policies, but no informer has them. They are found
+// through the owners of pods, and through the VPAs that were made for them, which stay while they have no pods.
 
 // others are such workloads.
 type others struct {

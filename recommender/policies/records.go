@@ -44,8 +44,7 @@ func WatchRecords(own externalversions.SharedInformerFactory) (*Records, error) 
 	return r, nil
 }
 
-// Synced returns, by resource name, what reports whether it is known what there is, or that it
-// cannot be read.
+// Synced returns, by resource name, what reports whether it is known what there is, or that it cannot be read.
 func (r *Records) Synced() map[string]cache.InformerSynced {
 	return map[string]cache.InformerSynced{"sizingrecords": r.synced}
 }
@@ -224,8 +223,7 @@ func (u *inUse) compare(requests, recommended resources.List) {
 // applied reports whether all pods have what is recommended, and there is one.
 func (u *inUse) applied() bool { return u.sized && !u.differs }
 
-// change returns how much of what the pods request would change, in percent: of CPU or of
-// memory, whichever is more.
+// change returns how much of what the pods request would change, in percent: of CPU or of memory, whichever is more.
 func (u *inUse) change() (most int) {
 	for k := range resources.Kind(resources.Kinds) {
 		changed := u.savings.Less.Value(k).Add(u.savings.More.Value(k))

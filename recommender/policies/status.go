@@ -116,9 +116,8 @@ func (k *Keeper) show(name string, r *result) {
 	k.Metrics.Bytes.WithLabelValues(name).Set(float64(r.savings.Less.Value(resources.Memory)))
 }
 
-// writeStatus writes the status that was made of p. The API server answers with a conflict if
-// somebody has written the policy meanwhile: fresh has the conditions of others, such as that of
-// the updater, as they were in p.
+// writeStatus writes the status that was made of p. The API server answers with a conflict if somebody has written the
+// policy meanwhile: fresh has the conditions of others, such as that of the updater, as they were in p.
 func (k *Keeper) writeStatus(ctx context.Context, p *loadlinev1alpha1.SizingPolicy, fresh *loadlinev1alpha1.SizingPolicyStatus) error {
 	ctx, cancel := context.WithTimeout(ctx, interval)
 	defer cancel()

@@ -46,9 +46,8 @@ type turn struct {
 	send     func(ctx context.Context, vpas vpaclient.VerticalPodAutoscalerInterface) error
 }
 
-// write brings VPAs to what policies want. The namespaces take turns, and each pass begins
-// with another one, so that none can use up all the time. When a policy changes the pass ends:
-// what is due may not be wanted any more.
+// write brings VPAs to what policies want. The namespaces take turns, and each pass begins with another one, so that
+// none can use up all the time. When a policy changes the pass ends: what is due may not be wanted any more.
 func (k *Keeper) write(ctx context.Context, o *overview, now time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, interval)
 	defer cancel()
@@ -210,8 +209,7 @@ func (k *Keeper) wanted(w *workload, policy *loadlinev1alpha1.SizingPolicy) *vpa
 	return v
 }
 
-// resourcePolicy returns that of a policy, with the containers off that it excludes; nil: it
-// says nothing.
+// resourcePolicy returns that of a policy, with the containers off that it excludes; nil: it says nothing.
 func resourcePolicy(policy *loadlinev1alpha1.SizingPolicy) *vpav1.PodResourcePolicy {
 	r := &vpav1.PodResourcePolicy{}
 	if policy.Spec.ResourcePolicy != nil {
@@ -248,9 +246,8 @@ func (k *Keeper) make(w *workload, policy *loadlinev1alpha1.SizingPolicy) *turn 
 	}}
 }
 
-// keep returns the turn that makes a made VPA what its policy wants, unless that cannot be
-// used now; nil: it is that. Labels and annotations that somebody else wrote stay, also those
-// of a former text of the policy.
+// keep returns the turn that makes a made VPA what its policy wants, unless that cannot be used now; nil: it is that.
+// Labels and annotations that somebody else wrote stay, also those of a former text of the policy.
 func (k *Keeper) keep(w *workload, policy *loadlinev1alpha1.SizingPolicy, unusable bool) *turn {
 	v, metadata, spec := w.made, map[string]any{}, map[string]any{}
 	if _, marked := v.Annotations[fleet.UnselectedAnnotation]; marked {

@@ -64,9 +64,8 @@ func (a *Advisor) live(v *model.VPA, container string, p *usage.Profile, series 
 	return p.Last().Sub(from)
 }
 
-// Estimates appends to dst what the histories of the recommended containers of a VPA come to,
-// sorted by name, without those that the VPA leaves alone. It needs no memory of
-// its own.
+// Estimates appends to dst what the histories of the recommended containers of a VPA come to, sorted by name, without
+// those that the VPA leaves alone. It needs no memory of its own.
 func (a *Advisor) Estimates(v *model.VPA, scratch *usage.Profile, dst []model.Estimate) []model.Estimate {
 	served := containersServed(v, v.Recommended())
 	for container, series := range v.Recommended() {
@@ -219,8 +218,7 @@ func seedTarget(v *model.VPA, container string, t *sketch.Sketch) {
 // sketchLag is how much later than a history a sketch may begin without being younger.
 const sketchLag = 10 * time.Minute
 
-// enough is how long a recipe must have seen a container to be trusted with less
-// than is published.
+// enough is how long a recipe must have seen a container to be trusted with less than is published.
 func (a *Advisor) enough(v *model.VPA, container string, k resources.Kind) time.Duration {
 	if k == resources.Memory {
 		return v.RulesOf(container).Interval
@@ -233,14 +231,11 @@ func (a *Advisor) rounded() bool {
 	return a.Format.CPUStep > 1 || a.Format.MemoryStep > 1 || a.Format.HumanizeMemory || a.Limits.IntegerCPU
 }
 
-// Advise returns the recommendation for a VPA with these estimates. A kind of
-// which nothing is known keeps what was published for it, if anything was: a
-// floor made of no data would shrink pods after a restart. The same holds for a
-// kind of which less may be known than there was, while the target would be
-// lower. A kind of which nothing is known and published, such as the CPU of a
-// container that was killed before its first sample, is left out; a container
-// without any gets none. It notes in the VPA what it kept. Of the outcome it fills what comes
-// from histories.
+// Advise returns the recommendation for a VPA with these estimates. A kind of which nothing is known keeps what was
+// published for it, if anything was: a floor made of no data would shrink pods after a restart. The same holds for a
+// kind of which less may be known than there was, while the target would be lower. A kind of which nothing is known and
+// published, such as the CPU of a container that was killed before its first sample, is left out; a container without
+// any gets none. It notes in the VPA what it kept. Of the outcome it fills what comes from histories.
 func (a *Advisor) Advise(v *model.VPA, estimates []model.Estimate) (advice status.Outcome) {
 	advice, v.Trust.HeldKinds = a.advise(v, estimates)
 	return advice
@@ -292,8 +287,7 @@ func (a *Advisor) advise(v *model.VPA, estimates []model.Estimate) (advice statu
 	return advice, kept
 }
 
-// longestForecast is for how many days ahead it is said when growth reaches a limit: a year
-// of it was not seen.
+// longestForecast is for how many days ahead it is said when growth reaches a limit: a year of it was not seen.
 const longestForecast = 365
 
 // grows says how memory grows, and when that reaches a limit in bytes; 0: there is none.
@@ -309,9 +303,8 @@ func grows(g sketch.Growth, limit resources.Amount) string {
 	return fmt.Sprintf("%s; at this rate it reaches its limit of %s %s", g, sketch.Bytes(float64(limit), 3), when)
 }
 
-// published returns what the status of a VPA has for a container, before
-// capping as far as it tells. What it had for another target is not about the
-// container, though its name may be the same.
+// published returns what the status of a VPA has for a container, before capping as far as it tells. What it had for
+// another target is not about the container, though its name may be the same.
 func published(v *model.VPA, container string) (c status.Recommended, found bool) {
 	if v.StatusOfOther() || !status.Provided(v.Object) {
 		return c, false
@@ -358,9 +351,8 @@ func note(kept *map[string][resources.Kinds]bool, container string, known [resou
 	(*kept)[container] = [resources.Kinds]bool{resources.CPU: !known[resources.CPU], resources.Memory: !known[resources.Memory]}
 }
 
-// keep puts the values that were published before into c for the kinds of which
-// nothing is known now, and takes out what was not published either. Kinds that
-// c lacks, because the VPA does not control them, stay absent.
+// keep puts the values that were published before into c for the kinds of which nothing is known now, and takes out
+// what was not published either. Kinds that c lacks, because the VPA does not control them, stay absent.
 func keep(c *status.Recommended, before status.Recommended, known [resources.Kinds]bool) {
 	if known == [resources.Kinds]bool{true, true} {
 		return
@@ -383,8 +375,7 @@ func keep(c *status.Recommended, before status.Recommended, known [resources.Kin
 	}
 }
 
-// raw prints the bounds of a container, without the kinds that its VPA does not
-// control.
+// raw prints the bounds of a container, without the kinds that its VPA does not control.
 func raw(container string, b resources.Bounds, controlled [resources.Kinds]bool, f convert.Format) status.Recommended {
 	for k := range resources.Kind(resources.Kinds) {
 		if !controlled[k] {
@@ -401,9 +392,8 @@ func raw(container string, b resources.Bounds, controlled [resources.Kinds]bool,
 	}
 }
 
-// Contents returns what the checkpoints of a VPA hold, by kept container: all that is
-// known, with the windows that still run apart, because a restart would count
-// their peaks twice. A container of which nothing is known gets none.
+// Contents returns what the checkpoints of a VPA hold, by kept container: all that is known, with the windows that
+// still run apart, because a restart would count their peaks twice. A container of which nothing is known gets none.
 func (a *Advisor) Contents(v *model.VPA, now time.Time) map[string]checkpoint.Content {
 	scratch := usage.NewProfile(a.Shape)
 	contents := map[string]checkpoint.Content{}

@@ -48,8 +48,7 @@ func (k *SketchKeeper) For(m *model.Model, limits CPULimits) *SketchKeeper {
 // linger is how long a sketch stays that no recipe needs.
 const linger = 24 * time.Hour
 
-// Follow gives all VPAs the recipes that they ask for, and makes their sketches what
-// these need.
+// Follow gives all VPAs the recipes that they ask for, and makes their sketches what these need.
 func (k *SketchKeeper) Follow(log klog.Logger, now time.Time) {
 	k.kept = 0
 	for _, v := range k.Model.VPAs() {
@@ -67,8 +66,7 @@ func (k *SketchKeeper) Follow(log klog.Logger, now time.Time) {
 	}
 }
 
-// choose gives a VPA the recipe of its annotation, else that of its policy, unless it has
-// that already.
+// choose gives a VPA the recipe of its annotation, else that of its policy, unless it has that already.
 func (k *SketchKeeper) choose(log klog.Logger, v *model.VPA, now time.Time) {
 	annotation := v.Object.Annotations[recipe.Annotation]
 	if v.Sizing.OnlyRecipe {
@@ -101,9 +99,8 @@ func (k *SketchKeeper) choose(log klog.Logger, v *model.VPA, now time.Time) {
 	}
 }
 
-// Observe adds a sample that counts to the sketches of all VPAs that select the pod, weight
-// times: 1 for a live sample; history in longer steps than a minute stands for as many
-// samples as live ones would have been.
+// Observe adds a sample that counts to the sketches of all VPAs that select the pod, weight times: 1 for a live sample;
+// history in longer steps than a minute stands for as many samples as live ones would have been.
 func (k *SketchKeeper) Observe(s usage.Sample, weight int) {
 	if k.kept == 0 {
 		return
@@ -168,9 +165,8 @@ func (k *SketchKeeper) Killed(oom usage.OOM) {
 	}
 }
 
-// Measure makes sketches know the limits of memory that the pods have now, and the request
-// of a new container, where a recipe asks for them. It is called when it is known which
-// pods there are.
+// Measure makes sketches know the limits of memory that the pods have now, and the request of a new container, where a
+// recipe asks for them. It is called when it is known which pods there are.
 func (k *SketchKeeper) Measure() {
 	if k.kept == 0 || k.Pods == nil {
 		return
@@ -296,9 +292,8 @@ type servedRecipe struct {
 	source recipe.Source
 }
 
-// Expire drops the sketches of containers of which no history is left. While the target
-// of a VPA cannot be read its pods are not seen, though they may be there: then a sketch
-// goes when it is as old as histories become.
+// Expire drops the sketches of containers of which no history is left. While the target of a VPA cannot be read its
+// pods are not seen, though they may be there: then a sketch goes when it is as old as histories become.
 func (k *SketchKeeper) Expire(now time.Time) {
 	for _, v := range k.Model.VPAs() {
 		maps.DeleteFunc(v.Sketches, func(container string, t *sketch.Sketch) bool {

@@ -21,9 +21,8 @@ type OutputLimits struct {
 	MaxAllowed corev1.ResourceList // for containers whose policy has no maximum
 }
 
-// PostProcess returns a recommendation as it is published for vpa: first CPU is
-// rounded up to whole cores where that is asked for, then all but the uncapped
-// target are moved into the bounds of the container's policy. A bound that takes
+// PostProcess returns a recommendation as it is published for vpa: first CPU is rounded up to whole cores where that is
+// asked for, then all but the uncapped target are moved into the bounds of the container's policy. A bound that takes
 // effect is used as it is written.
 func PostProcess(list []vpav1.RecommendedContainerResources, vpa *vpav1.VerticalPodAutoscaler, l OutputLimits) []vpav1.RecommendedContainerResources {
 	rules := convert.Rules(vpa)
@@ -41,8 +40,7 @@ func PostProcess(list []vpav1.RecommendedContainerResources, vpa *vpav1.Vertical
 	return done
 }
 
-// bounds returns the lists whose quantities a capped value may be, first those
-// of the container's own policy.
+// bounds returns the lists whose quantities a capped value may be, first those of the container's own policy.
 func bounds(vpa *vpav1.VerticalPodAutoscaler, container string, most corev1.ResourceList) []corev1.ResourceList {
 	if p := convert.ContainerPolicy(vpa, container); p != nil {
 		return []corev1.ResourceList{p.MinAllowed, p.MaxAllowed, most}
@@ -124,9 +122,8 @@ func CountByHistory(gauge *prometheus.GaugeVec, vpas []*model.VPA) {
 	}
 }
 
-// LoadingGauge is the state of history that is loaded from elsewhere, perhaps while
-// the recommender works already. Complete is safe for concurrent use. The zero value
-// is of use only in tests: nothing is loaded, and all is complete.
+// LoadingGauge is the state of history that is loaded from elsewhere, perhaps while the recommender works already.
+// Complete is safe for concurrent use. The zero value is of use only in tests: nothing is loaded, and all is complete.
 type LoadingGauge struct {
 	loading atomic.Bool
 	total   int
@@ -155,8 +152,7 @@ func NewLoadingGauge(registry prometheus.Registerer) *LoadingGauge {
 	return l
 }
 
-// Begin says that history is going to be loaded, in total parts of about equal
-// work; from now on it is not complete.
+// Begin says that history is going to be loaded, in total parts of about equal work; from now on it is not complete.
 func (l *LoadingGauge) Begin(total int) {
 	l.total = total
 	l.Loaded(0)
@@ -165,8 +161,7 @@ func (l *LoadingGauge) Begin(total int) {
 // Loaded says that so many parts are loaded, and all others are still to come.
 func (l *LoadingGauge) Loaded(parts int) { l.set(true, float64(parts)/float64(max(l.total, 1))) }
 
-// Done says that all history is loaded. One that failed for good is not done: it
-// stays incomplete.
+// Done says that all history is loaded. One that failed for good is not done: it stays incomplete.
 func (l *LoadingGauge) Done() { l.set(false, 1) }
 
 // Pending sets the number of VPAs that wait for history after the load at the start.

@@ -54,14 +54,12 @@ func containerOf(pod *corev1.Pod, name string) *corev1.Container {
 // Pods looks up in a cache what pods have now.
 type Pods struct{ listers.PodLister }
 
-// Limit returns the CPU limit in millicores that is in force in a container, 0 if there is
-// none or the pod is gone.
+// Limit returns the CPU limit in millicores that is in force in a container, 0 if there is none or the pod is gone.
 func (p Pods) Limit(c usage.ContainerKey) resources.Amount {
 	return CPULimit(p.pod(c), c.Container)
 }
 
-// Request returns the CPU request in millicores that is in force in a container, 0 if there is
-// none or the pod is gone.
+// Request returns the CPU request in millicores that is in force in a container, 0 if there is none or the pod is gone.
 func (p Pods) Request(c usage.ContainerKey) resources.Amount {
 	requests, _ := sizes(p.pod(c), c.Container)
 	return requests.Value(resources.CPU)
@@ -89,8 +87,7 @@ func (p Pods) Restarted(c usage.ContainerKey) bool {
 	})
 }
 
-// running yields the running pods of a VPA with the container, by name. The container is nil in
-// pods without it.
+// running yields the running pods of a VPA with the container, by name. The container is nil in pods without it.
 func (p Pods) running(v *model.VPA, container string) iter.Seq2[*corev1.Pod, *corev1.Container] {
 	return func(yield func(*corev1.Pod, *corev1.Container) bool) {
 		for _, name := range v.PodNames() {
@@ -105,8 +102,7 @@ func (p Pods) running(v *model.VPA, container string) iter.Seq2[*corev1.Pod, *co
 	}
 }
 
-// Requests returns the requests that are in force in the first pod by name that runs a
-// container of a VPA and has some.
+// Requests returns the requests that are in force in the first pod by name that runs a container of a VPA and has some.
 func (p Pods) Requests(v *model.VPA, container string) resources.List {
 	for pod := range p.running(v, container) {
 		if requests, _ := sizes(pod, container); !requests.Empty() {
@@ -116,8 +112,7 @@ func (p Pods) Requests(v *model.VPA, container string) resources.List {
 	return resources.List{}
 }
 
-// MemoryLimit returns the least memory limit in bytes of the pods that run a container of a
-// VPA, 0 if none has one.
+// MemoryLimit returns the least memory limit in bytes of the pods that run a container of a VPA, 0 if none has one.
 func (p Pods) MemoryLimit(v *model.VPA, container string) resources.Amount {
 	least := resources.Amount(0)
 	for pod := range p.running(v, container) {
@@ -129,10 +124,9 @@ func (p Pods) MemoryLimit(v *model.VPA, container string) resources.Amount {
 	return least
 }
 
-// InForce returns for each kind the median request, without startup boosts, of the pods that run
-// a container of a VPA, the lower one of two. One pod that was made by hand, or is the last one to change,
-// does not decide for all. While none runs it is the target that was recommended last, which
-// the next one gets.
+// InForce returns for each kind the median request, without startup boosts, of the pods that run a container of a VPA,
+// the lower one of two. One pod that was made by hand, or is the last one to change, does not decide for all. While
+// none runs it is the target that was recommended last, which the next one gets.
 func (p Pods) InForce(v *model.VPA, container string) resources.List {
 	var values [resources.Kinds][]resources.Amount
 	runs, sizing := false, v.Object
@@ -188,9 +182,8 @@ func asSeparate(before status.Recommended, was, is bool) status.Recommended {
 	return before
 }
 
-// heldApart returns what was published with the larger amounts of memory of that and of what is
-// recommended now, in case memory is held: a kill raises what a limit protects also while the
-// request would be lower.
+// heldApart returns what was published with the larger amounts of memory of that and of what is recommended now, in
+// case memory is held: a kill raises what a limit protects also while the request would be lower.
 func heldApart(before, now status.Recommended, doubted bool) status.Recommended {
 	if !doubted {
 		return before
@@ -265,9 +258,8 @@ func NewNodes(pods listers.PodLister) *Nodes {
 	return &Nodes{pods: pods, capacity: map[string]resources.List{}}
 }
 
-// Ceiling returns the most that a container can use of a kind: the capacity of the node of its
-// pod. Where that is not known it is the largest capacity of any node or, without nodes, the end
-// of the histogram (usage.MaxOn).
+// Ceiling returns the most that a container can use of a kind: the capacity of the node of its pod. Where that is not
+// known it is the largest capacity of any node or, without nodes, the end of the histogram (usage.MaxOn).
 func (n *Nodes) Ceiling(c usage.ContainerKey, k resources.Kind) resources.Amount {
 	name := client.NodeOf(n.pods, c.Namespace, c.Pod)
 	n.mu.RLock()

@@ -1,13 +1,11 @@
-// Package recommend puts together what is known about a VPA's containers, live and
-// restored, and makes of it what goes out: a recommendation for the status, and
-// contents for the checkpoints.
+// Package recommend puts together what is known about a VPA's containers, live and restored, and makes of it what goes
+// out: a recommendation for the status, and contents for the checkpoints.
 //
-// Publisher is the road from changed VPAs to their written statuses. It asks Advisor, which
-// makes recommendations and checkpoint contents. Advisor reads the store and the model and changes neither, but for
-// what it notes in a VPA about its advice, and in the VPA's own sketches, so several goroutines may use it at once
-// for different VPAs, each with its own scratch profile. SketchKeeper gives each VPA its
-// recipe and fills the sketches that it asks for. Quality and WorkloadQuality are metrics that
-// compare what is used with what was recommended.
+// Publisher is the road from changed VPAs to their written statuses. It asks Advisor, which makes recommendations and
+// checkpoint contents. Advisor reads the store and the model and changes neither, but for what it notes in a VPA about
+// its advice, and in the VPA's own sketches, so several goroutines may use it at once for different VPAs, each with its
+// own scratch profile. SketchKeeper gives each VPA its recipe and fills the sketches that it asks for. Quality and
+// WorkloadQuality are metrics that compare what is used with what was recommended.
 //
 // The numbers come from package recipe. Advise rounds them as convert.Format says, puts back what is
 // published where less is known than then, or it is doubted (hold, keep), makes CPU whole cores where a flag wants that, and
@@ -73,8 +71,7 @@ const (
 )
 
 const (
-	// longestWait is how long a bound may differ from what is published. Each VPA has its
-	// own moment within it.
+	// longestWait is how long a bound may differ from what is published. Each VPA has its own moment within it.
 	longestWait = time.Hour
 	// leastSpan is the time for statuses however late a pass is.
 	leastSpan = 5 * time.Second
@@ -100,15 +97,13 @@ type worker struct {
 	estimates []model.Estimate
 }
 
-// Take begins with a VPA that is new in the model: what its status has counts as
-// recommended.
+// Take begins with a VPA that is new in the model: what its status has counts as recommended.
 func (p *Publisher) Take(v *model.VPA, now time.Time) {
 	v.Published.Recommended, v.Published.MissingLoggedAt = status.Provided(v.Object), now
 }
 
-// Publish computes and publishes a recommendation for every VPA of which
-// anything changed since the last time, or whose last write failed. It returns how
-// many had no turn because the span of time was over, or ctx ended: they come first
+// Publish computes and publishes a recommendation for every VPA of which anything changed since the last time, or whose
+// last write failed. It returns how many had no turn because the span of time was over, or ctx ended: they come first
 // the next time.
 func (p *Publisher) Publish(ctx context.Context, vpas []*model.VPA, now time.Time, span time.Duration) int {
 	jobs := p.jobs(vpas, now, func(j job) bool { return p.hasNews(j, now) })
@@ -122,9 +117,8 @@ func (p *Publisher) Publish(ctx context.Context, vpas []*model.VPA, now time.Tim
 	return p.work(ctx, jobs, now, span)
 }
 
-// PublishChanged does the same for VPAs that are not as they were when they were
-// last looked at: model.Inputs differs, of which a kill for want of memory changes Revision.
-// What failed or had no turn waits for Publish.
+// PublishChanged does the same for VPAs that are not as they were when they were last looked at: model.Inputs differs,
+// of which a kill for want of memory changes Revision. What failed or had no turn waits for Publish.
 func (p *Publisher) PublishChanged(ctx context.Context, vpas []*model.VPA, now time.Time, span time.Duration) int {
 	return p.work(ctx, p.jobs(vpas, now, func(j job) bool { return j.seen != j.vpa.Published.Inputs }), now, span)
 }
@@ -244,9 +238,8 @@ func (p *Publisher) write(ctx context.Context, j job, estimates []model.Estimate
 	case !j.seen.Grace:
 		outcome.Recommendation = nil
 	case v.TargetError != nil && status.Provided(v.Object) && (!v.Retargeted || !v.StatusOfOther()):
-		// A target that cannot be read for a moment is no reason to change
-		// what was recommended: we may see less than there is. What may have been
-		// recommended for another target keeps the generation that it was made for.
+		// A target that cannot be read for a moment is no reason to change what was recommended: we may see less than
+		// there is. What may have been recommended for another target keeps the generation that it was made for.
 		outcome.Recommendation = v.Object.Status.Recommendation.ContainerRecommendations
 		outcome.Earlier, outcome.Separate = v.StatusOfOther(), status.Message(v.Object, convert.SeparateMemoryLimit)
 	}
@@ -314,8 +307,7 @@ func (p *Publisher) writeTooLarge(ctx context.Context, v *model.VPA, outcome sta
 	return p.Writer.Write(ctx, v.Object, status.Compose(v.Object, small, now))
 }
 
-// remember keeps what later passes compare with, and speaks up for a VPA that
-// has gone without recommendation for long.
+// remember keeps what later passes compare with, and speaks up for a VPA that has gone without recommendation for long.
 func (p *Publisher) remember(log klog.Logger, v *model.VPA, o status.Outcome, now time.Time) {
 	last, provided := &v.Published, len(o.Recommendation) > 0
 	last.Rising = o.Rising != ""
@@ -388,10 +380,9 @@ func (p *Publisher) canWait(v *model.VPA, history time.Duration, fresh vpav1.Ver
 // anything but bounds, or in these by more than may wait. A bound may move by the fraction
 // Tolerance. Where all may move that have no time in this pass, any distance may wait.
 //
-// Bounds come nearer to the target as the history gets longer: by the fraction f/(1+days)
-// when it becomes longer by the fraction f. While it is short each pass would write for that
-// alone, so that f must reach 1/8 to 3/8, another value for each VPA: many that began
-// together do not write together.
+// Bounds come nearer to the target as the history gets longer: by the fraction f/(1+days) when it becomes longer by the
+// fraction f. While it is short each pass would write for that alone, so that f must reach 1/8 to 3/8, another value
+// for each VPA: many that began together do not write together.
 //
 // Where pods share what their node has left, the lower bound is the base that shares are made
 // of. A base goes up and down all the time, and one that is a little off does no harm, so a

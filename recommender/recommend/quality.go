@@ -12,9 +12,8 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
-// Quality are the metrics that compare usage with what was recommended for it.
-// Amounts are in cores and bytes. Of the pairs of histograms, "over" holds how
-// far the recommendation exceeds the usage, "under" how far the usage reaches or
+// Quality are the metrics that compare usage with what was recommended for it. Amounts are in cores and bytes. Of the
+// pairs of histograms, "over" holds how far the recommendation exceeds the usage, "under" how far the usage reaches or
 // exceeds the recommendation.
 type Quality struct {
 	Workloads *WorkloadQuality // of each workload; nil: nobody wants them
@@ -80,9 +79,8 @@ func modeOf(v *model.VPA) string {
 	return ""
 }
 
-// Observe compares the usage of a container with the recommendation that its VPA
-// had for it. Containers that no VPA controls, or that it leaves alone, do not
-// count.
+// Observe compares the usage of a container with the recommendation that its VPA had for it. Containers that no VPA
+// controls, or that it leaves alone, do not count.
 func (q *Quality) Observe(v *model.VPA, c usage.ContainerKey, k resources.Kind, used resources.Amount, oom bool) {
 	if v == nil || v.Rules.For(c.Container).Off {
 		return
@@ -127,8 +125,7 @@ func sizeLabel(pods int) string {
 	return strconv.Itoa(min(bits.Len(uint(pods))-1, largestSize))
 }
 
-// Changed records the change of the uncapped target of a container, once for
-// each history behind it.
+// Changed records the change of the uncapped target of a container, once for each history behind it.
 func (q *Quality) Changed(v *model.VPA, container string, now resources.List) {
 	before := v.Published.Uncapped[container]
 	for k := range resources.Kind(resources.Kinds) {

@@ -16,13 +16,11 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
-// WorkloadQuality serves metrics that say how good the recommendation of each
-// container is: how much of the target is unused, how often usage is above it,
-// how old it is, and how much history is behind it. They are there for whoever
+// WorkloadQuality serves metrics that say how good the recommendation of each container is: how much of the target is
+// unused, how often usage is above it, how old it is, and how much history is behind it. They are there for whoever
 // asks for them only, because there are up to 19 series for each VPA and container.
 //
-// It keeps a few numbers for each VPA, container and resource, and makes
-// metrics of them when somebody reads them:
+// It keeps a few numbers for each VPA, container and resource, and makes metrics of them when somebody reads them:
 //
 //   - The target is the published one, capped by the policy of the VPA: what a new
 //     pod would ask for. A target counts from the first pass that sees it in the
@@ -62,8 +60,7 @@ type containerRecord struct {
 	insight  bool // the recipe has insights
 }
 
-// kindRecord is what happened since the target of a resource changed. Amounts are in
-// millicores or bytes.
+// kindRecord is what happened since the target of a resource changed. Amounts are in millicores or bytes.
 type kindRecord struct {
 	published bool // false: there is no target, and nothing else
 	target    resources.Amount
@@ -83,9 +80,8 @@ func NewWorkloadQuality(registry prometheus.Registerer) *WorkloadQuality {
 	return w
 }
 
-// Follow takes over the published targets and the length of histories, and
-// forgets VPAs that are not in the model. It is called once a pass, before the
-// samples.
+// Follow takes over the published targets and the length of histories, and forgets VPAs that are not in the model. It
+// is called once a pass, before the samples.
 func (w *WorkloadQuality) Follow(cluster *model.Model, store *usage.Store, now time.Time) {
 	if w == nil {
 		return
@@ -120,9 +116,8 @@ func insightsOf(v *model.VPA, container string) ([resources.Kinds]recipe.Insight
 	return v.Recipe.Insights(v.Sketches[container])
 }
 
-// completeness returns how long the samples of a container cover: the time from first
-// to last, or their number at one a minute, whichever is less. That is what the
-// confidence in a recommendation counts too.
+// completeness returns how long the samples of a container cover: the time from first to last, or their number at one a
+// minute, whichever is less. That is what the confidence in a recommendation counts too.
 func completeness(v *model.VPA, container string, store *usage.Store) time.Duration {
 	var first, last time.Time
 	var samples int64
@@ -182,8 +177,7 @@ func findContainer(containers []containerRecord, name string) *containerRecord {
 	return nil
 }
 
-// set takes a target that is published now, if it is; a new one begins a new
-// record.
+// set takes a target that is published now, if it is; a new one begins a new record.
 func (r *kindRecord) set(target resources.Amount, published bool, now time.Time) {
 	switch {
 	case !published:
@@ -197,8 +191,7 @@ func (r *kindRecord) set(target resources.Amount, published bool, now time.Time)
 	}
 }
 
-// Observe takes a sample of a container that v controls; nil: none does. What has
-// no target is not counted.
+// Observe takes a sample of a container that v controls; nil: none does. What has no target is not counted.
 func (w *WorkloadQuality) Observe(v *model.VPA, container string, k resources.Kind, used resources.Amount) {
 	if w == nil {
 		return
@@ -227,8 +220,7 @@ func (w *WorkloadQuality) Killed(v *model.VPA, container string) {
 	}
 }
 
-// kindRecord returns the record of a resource that has a target, nil without one.
-// The caller holds the lock.
+// kindRecord returns the record of a resource that has a target, nil without one. The caller holds the lock.
 func (w *WorkloadQuality) record(v *model.VPA, container string, k resources.Kind) *kindRecord {
 	one := w.known[v]
 	if one == nil {

@@ -15,9 +15,8 @@ import (
 	"loadline.dev/loadline/recommender/status"
 )
 
-// NoteUntrusted notes which histories of a VPA that was just added may be less than there
-// was: something is published that must have come from more. past is what was loaded, by
-// container. Not trusted are
+// NoteUntrusted notes which histories of a VPA that was just added may be less than there was: something is published
+// that must have come from more. past is what was loaded, by container. Not trusted are
 //
 //   - all of a container of which nothing was loaded,
 //   - the memory of one whose open windows were not saved,
@@ -56,8 +55,7 @@ func behind(t *sketch.Sketch, p *usage.Profile) bool {
 	return t != nil && p.Last().Sub(time.Unix(0, t.Now)) > sketchLag
 }
 
-// heldSince returns since when the status of a VPA says that targets are held, the
-// zero time if it does not.
+// heldSince returns since when the status of a VPA says that targets are held, the zero time if it does not.
 func heldSince(v *model.VPA) time.Time {
 	for _, c := range v.Object.Status.Conditions {
 		if c.Type == status.TargetHeld && c.Status == corev1.ConditionTrue {
@@ -67,10 +65,9 @@ func heldSince(v *model.VPA) time.Time {
 	return time.Time{}
 }
 
-// untrusted returns the kinds of which a container may have had more history than is
-// known. Samples over one memory interval are enough for trust, counting those that were
-// observed while targets were held before the start. The interval is that of the VPA for
-// memory and that of the flags for CPU.
+// untrusted returns the kinds of which a container may have had more history than is known. Samples over one memory
+// interval are enough for trust, counting those that were observed while targets were held before the start. The
+// interval is that of the VPA for memory and that of the flags for CPU.
 func (a *Advisor) untrusted(v *model.VPA, container string, live time.Duration) [resources.Kinds]bool {
 	doubted := v.Trust.Untrusted[container]
 	if _, pending := v.Backfill.PendingFor(container); pending || a.incomplete() {
@@ -83,9 +80,8 @@ func (a *Advisor) untrusted(v *model.VPA, container string, live time.Duration) 
 	return doubted
 }
 
-// proofFrom returns from when on samples prove something, of series the first of
-// whose is given: while history is loaded apart, samples of one part of it say
-// nothing of the others, and only those count that came since the start.
+// proofFrom returns from when on samples prove something, of series the first of whose is given: while history is
+// loaded apart, samples of one part of it say nothing of the others, and only those count that came since the start.
 func (a *Advisor) proofFrom(first time.Time, series []usage.Series) time.Time {
 	if !a.incomplete() {
 		return first

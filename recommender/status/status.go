@@ -1,8 +1,7 @@
 // Package status turns a recommendation into the status of a VPA and writes it.
 //
-// Compose makes the whole new status: recommendation, conditions and the
-// generation that was observed. Writer sends it as one patch of the status
-// subresource, and only if it says something new.
+// Compose makes the whole new status: recommendation, conditions and the generation that was observed. Writer sends it
+// as one patch of the status subresource, and only if it says something new.
 //
 // The package does not decide what to recommend.
 package status
@@ -96,8 +95,7 @@ func reasonIf(lacks string) string {
 	return "FewPoints"
 }
 
-// Compose returns the new status of a VPA. Conditions that are not the
-// recommender's stay.
+// Compose returns the new status of a VPA. Conditions that are not the recommender's stay.
 func Compose(vpa *vpav1.VerticalPodAutoscaler, o Outcome, now time.Time) vpav1.VerticalPodAutoscalerStatus {
 	c := storedConditions(vpa, now)
 	switch {
@@ -169,8 +167,7 @@ var renamed = map[vpav1.VerticalPodAutoscalerConditionType]vpav1.VerticalPodAuto
 	"RisingMemory": MemoryGrowth,
 }
 
-// storedConditions returns the conditions in the status of a VPA. Those of earlier versions get
-// their present names.
+// storedConditions returns the conditions in the status of a VPA. Those of earlier versions get their present names.
 func storedConditions(vpa *vpav1.VerticalPodAutoscaler, now time.Time) conditions {
 	c := conditions{now: metav1.NewTime(now.Truncate(time.Second))}
 	for _, x := range vpa.Status.Conditions {
@@ -202,8 +199,7 @@ func (c *conditions) sort() {
 	})
 }
 
-// set rewrites a condition; the time of its last transition stays if its status
-// does.
+// set rewrites a condition; the time of its last transition stays if its status does.
 func (c *conditions) set(t vpav1.VerticalPodAutoscalerConditionType, status corev1.ConditionStatus, reason, message string) {
 	if len(message) > convert.MaxConditionMessage {
 		message = strings.ToValidUTF8(message[:convert.MaxConditionMessage], "")
@@ -285,8 +281,7 @@ func Message(vpa *vpav1.VerticalPodAutoscaler, t vpav1.VerticalPodAutoscalerCond
 	return c.list[c.find(t)].Message
 }
 
-// MaxBytes is the maximum size of a status as JSON. Every program caches all statuses, and etcd
-// stores them.
+// MaxBytes is the maximum size of a status as JSON. Every program caches all statuses, and etcd stores them.
 const MaxBytes = 256 << 10
 
 // ErrTooLarge is the error of a status that exceeds MaxBytes, and the message of StatusTooLarge.
@@ -295,9 +290,8 @@ var ErrTooLarge = fmt.Errorf("the status exceeds %d KiB, so it is not written: s
 // Writer writes the status of VPAs. It is safe for concurrent use.
 type Writer struct{ Client versioned.Interface }
 
-// Write patches the status of a VPA and reports true, unless the present status
-// means the same: quantities count by value, and an empty list is no list. It writes nothing
-// that exceeds MaxBytes and returns ErrTooLarge.
+// Write patches the status of a VPA and reports true, unless the present status means the same: quantities count by
+// value, and an empty list is no list. It writes nothing that exceeds MaxBytes and returns ErrTooLarge.
 func (w Writer) Write(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler, status vpav1.VerticalPodAutoscalerStatus) (bool, error) {
 	if same(&vpa.Status, &status) {
 		return false, nil
@@ -336,8 +330,7 @@ func (w Writer) patch(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler, kin
 // What follows compares as equality.Semantic does, at a tenth of the price: every
 // VPA pays it whose estimates differ from those that are published.
 
-// same reports whether two statuses mean the same: quantities count by value, and an
-// empty list is no list.
+// same reports whether two statuses mean the same: quantities count by value, and an empty list is no list.
 func same(a, b *vpav1.VerticalPodAutoscalerStatus) bool {
 	return SameButBounds(a, b) && (a.Recommendation == nil ||
 		slices.EqualFunc(a.Recommendation.ContainerRecommendations, b.Recommendation.ContainerRecommendations, func(a, b Recommended) bool {

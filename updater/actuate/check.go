@@ -56,9 +56,8 @@ func (h *Held) Unwrap() error { return h.Cause }
 // Clock has the present time.
 type Clock interface{ Now() time.Time }
 
-// Checker makes the last checks before an eviction, against the API server and not against caches:
-// the owner has enough other pods, and the API server accepts a replacement of the same revision.
-// It is safe for concurrent use.
+// Checker makes the last checks before an eviction, against the API server and not against caches: the owner has enough
+// other pods, and the API server accepts a replacement of the same revision. It is safe for concurrent use.
 type Checker struct {
 	Kube    kubernetes.Interface
 	Targets *target.Resolver // replicas and selectors of custom workloads; nil: unknown
@@ -79,8 +78,7 @@ func (c *Checker) now() time.Time {
 // Paused returns the result of an earlier check that must not be repeated yet, or nil.
 func (c *Checker) Paused(change Change) error { return c.pauses.active(change, c.now()) }
 
-// Check returns nil if a pod may be evicted, a *Held if not, and an error that Gone reports if the
-// pod has gone.
+// Check returns nil if a pod may be evicted, a *Held if not, and an error that Gone reports if the pod has gone.
 func (c *Checker) Check(ctx context.Context, change Change) error {
 	if metav1.GetControllerOfNoCopy(change.Target) == nil {
 		return &Held{Reason: reason.NoOwner, Cause: errors.New("the pod has no controller")}
@@ -131,8 +129,7 @@ func (c *Checker) check(ctx context.Context, change Change) error {
 	return c.accepts(ctx, owner, evicted, change)
 }
 
-// live returns the owner of a pod and the pod as they are now, or an error if the owner cannot do without
-// the pod now.
+// live returns the owner of a pod and the pod as they are now, or an error if the owner cannot do without the pod now.
 func (c *Checker) live(ctx context.Context, change Change) (*controller, *corev1.Pod, error) {
 	ref := metav1.GetControllerOfNoCopy(change.Target)
 	owner, err := readController(ctx, c.Kube, c.Targets, change, *ref)
@@ -345,8 +342,7 @@ func notPermitted(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), `cannot create resource "pods"`)
 }
 
-// deniedByAdmission reports whether a webhook or an admission policy denied a request. It may answer
-// with any code.
+// deniedByAdmission reports whether a webhook or an admission policy denied a request. It may answer with any code.
 func deniedByAdmission(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && (strings.Contains(err.Error(), "denied the request") || strings.Contains(err.Error(), " denied request: "))

@@ -1,10 +1,8 @@
 // Package actuate carries out what disruption.Plan decided.
 //
-// Change is one Action with the objects it concerns. Cluster resizes and evicts
-// on the API server, each with its own rate limit, marks resized pods and writes
-// events; DryRun prints what it would do. Both give an error that says
-// why a change did not come about: ErrRateLimited ends a pass, and Refused and
-// NoCapacity read the answer of the API server.
+// Change is one Action with the objects it concerns. Cluster resizes and evicts on the API server, each with its own
+// rate limit, marks resized pods and writes events; DryRun prints what it would do. Both give an error that says why a
+// change did not come about: ErrRateLimited ends a pass, and Refused and NoCapacity read the answer of the API server.
 //
 // Every write names the UID of its pod, so that a namesake that replaced the pod
 // is never hit. Whether a refused resize becomes an eviction is up to the caller.
@@ -53,11 +51,9 @@ type Change struct {
 	Autoscaler snapshot.VPA // as it was planned for
 	// Unboosted are containers whose startup boost is taken back by this change.
 	Unboosted []string
-	// Observed says that the change is noted on the pod before it is made, so that it can be
-	// judged and taken back.
+	// Observed says that the change is noted on the pod before it is made, so that it can be judged and taken back.
 	Observed bool
-	// Mark is written on the pod before the resize: it says that the pod shares. Nil: it does not, or
-	// did before.
+	// Mark is written on the pod before the resize: it says that the pod shares. Nil: it does not, or did before.
 	Mark *sharing.Mark
 }
 
@@ -100,8 +96,7 @@ type Cluster struct {
 	Events    record.EventRecorder
 	Resizes   *rate.Limiter
 	Evictions *rate.Limiter
-	// Budgets say whether a pod may be restarted, or evicted, beside others that are
-	// being restarted; nil: not asked.
+	// Budgets say whether a pod may be restarted, or evicted, beside others that are being restarted; nil: not asked.
 	Budgets *budgets.Budgets
 	// Threshold is the least relative change for which a pod is resized where memory
 	// that is in use leaves only a part of the change.
@@ -122,8 +117,7 @@ type Cluster struct {
 	}
 }
 
-// Limiter returns a limiter of changes a second that lets burst through at
-// once. A rate of 0 or below limits nothing.
+// Limiter returns a limiter of changes a second that lets burst through at once. A rate of 0 or below limits nothing.
 func Limiter(perSecond float64, burst int) *rate.Limiter {
 	if perSecond <= 0 {
 		return rate.NewLimiter(rate.Inf, 0)
@@ -212,8 +206,7 @@ func (c *Cluster) Boost(ctx context.Context, change Change) error {
 	return nil
 }
 
-// resize asks for the new sizes and returns what it asked for: less of a cut where
-// memory is in use.
+// resize asks for the new sizes and returns what it asked for: less of a cut where memory is in use.
 func (c *Cluster) resize(ctx context.Context, change Change) (_ Change, note rollout.Change, err error) {
 	failed := func(err error) (Change, rollout.Change, error) {
 		if errors.Is(err, ErrRateLimited) {
@@ -308,8 +301,7 @@ func (c *Cluster) MarkShare(ctx context.Context, pod *corev1.Pod, m sharing.Mark
 	return c.annotated(ctx, pod, map[string]any{convert.SharedAnnotation: text, convert.ResizedAnnotation: "true"})
 }
 
-// RemoveShare takes the mark of sharing off a pod that has its peak again. A pod that is gone is
-// no error.
+// RemoveShare takes the mark of sharing off a pod that has its peak again. A pod that is gone is no error.
 func (c *Cluster) RemoveShare(ctx context.Context, pod *corev1.Pod) error {
 	err := c.annotated(client.Cleanup(ctx), pod, map[string]any{convert.SharedAnnotation: nil})
 	if Gone(err) {
@@ -355,8 +347,7 @@ func (c *Cluster) mayRestart(ctx context.Context, change Change) (leave func(), 
 	return leave, nil
 }
 
-// refused reports whether a request was certainly not carried out. One that ran out of
-// time may have been.
+// refused reports whether a request was certainly not carried out. One that ran out of time may have been.
 func refused(err error) bool {
 	var status apierrors.APIStatus
 	return errors.Is(err, client.ErrThrottled) || errors.As(err, &status) && !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err) && !apierrors.IsInternalError(err)
@@ -375,8 +366,7 @@ func (c *Cluster) mark(ctx context.Context, change Change) error {
 	return c.annotate(ctx, change.Target, mark)
 }
 
-// RecordBackoff writes on a pod that changes of its workload had no effect, so that it is
-// known after a restart.
+// RecordBackoff writes on a pod that changes of its workload had no effect, so that it is known after a restart.
 func (c *Cluster) RecordBackoff(ctx context.Context, pod *corev1.Pod, p disruption.Backoff) error {
 	patch, err := BackoffPatch(pod, p)
 	if err != nil {
@@ -393,8 +383,7 @@ func (c *Cluster) annotate(ctx context.Context, pod *corev1.Pod, patch []byte) e
 	return err
 }
 
-// Evict asks the API server to evict the pod, which respects
-// PodDisruptionBudgets.
+// Evict asks the API server to evict the pod, which respects PodDisruptionBudgets.
 func (c *Cluster) Evict(ctx context.Context, change Change) error {
 	if err := c.mayEvict(ctx, change); errors.Is(err, ErrRateLimited) {
 		return err

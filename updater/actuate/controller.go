@@ -228,9 +228,8 @@ func (c *controller) changedPart(evicted, replacement *corev1.Pod) string {
 	return ""
 }
 
-// changedContainer returns the first container of a template that differs between a pod and its replacement
-// in a field other than resources, or the first container that only the pod has. Containers that only
-// admission adds may differ.
+// changedContainer returns the first container of a template that differs between a pod and its replacement in a field
+// other than resources, or the first container that only the pod has. Containers that only admission adds may differ.
 func changedContainer(template, current, next []corev1.Container) string {
 	find := func(all []corev1.Container, name string) int {
 		return slices.IndexFunc(all, func(c corev1.Container) bool { return c.Name == name })
@@ -296,8 +295,7 @@ func templatedContainers(pod, template []corev1.Container) []corev1.Container {
 	return pod
 }
 
-// withoutResources returns a container without the parts that a resize changes or that the API server
-// adds to each pod.
+// withoutResources returns a container without the parts that a resize changes or that the API server adds to each pod.
 func withoutResources(c corev1.Container) corev1.Container {
 	c.Resources, c.ResizePolicy = corev1.ResourceRequirements{}, nil
 	c.VolumeMounts = slices.DeleteFunc(slices.Clone(c.VolumeMounts), func(m corev1.VolumeMount) bool { return isTokenVolume(m.Name) })

@@ -135,8 +135,7 @@ func Sizes(c Change) string {
 // direction describes which requests a change raises and lowers.
 func direction(c Change) string { return directions(convert.Pod(c.Target).Containers, c.gets()) }
 
-// sizes is Sizes of containers that have something and get something, as it is printed for the
-// container at a position.
+// sizes is Sizes of containers that have something and get something, as it is printed for the container at a position.
 func sizes(has []policy.Container, gets []policy.ContainerTarget, printed func(i int, f policy.ContainerTarget) corev1.ResourceRequirements) string {
 	var parts []string
 	for i, has := range has {

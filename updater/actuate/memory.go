@@ -25,8 +25,7 @@ import (
 )
 
 const (
-	// answerTime is how long an answer of the metrics API is awaited. It is a
-	// precaution, and must not hold up changes.
+	// answerTime is how long an answer of the metrics API is awaited. It is a precaution, and must not hold up changes.
 	answerTime = 2 * time.Second
 	// silence is the pause after the metrics API timed out for a pod. It holds for the namespace of
 	// the pod, and for all namespaces once silentNamespaces of them are paused.
@@ -105,11 +104,10 @@ func decodeMemory(body []byte) (map[string]resources.Amount, error) {
 // seconds old, and a container that meets its limit is killed.
 const spare = 0.1
 
-// spared returns a change that cuts no memory limit to less than what is used and a
-// spare: such a container goes down by a part, or keeps its memory. Under a SizingPolicy its
-// limit alone is lifted, to what is used and a margin. It is an error if
-// nothing is left that is worth a resize. A usage that is not known is no reason to
-// wait: the node looks, too.
+// spared returns a change that cuts no memory limit to less than what is used and a spare: such a container goes down
+// by a part, or keeps its memory. Under a SizingPolicy its limit alone is lifted, to what is used and a margin. It is
+// an error if nothing is left that is worth a resize. A usage that is not known is no reason to wait: the node looks,
+// too.
 func (c *Cluster) spared(ctx context.Context, change Change) (Change, error) {
 	if c.Usage == nil {
 		return change, nil

@@ -25,9 +25,8 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// NoteOf returns what is to be noted on a pod before a change at now: what each container has,
-// what it gets, and how it did so far. Where an earlier change is observed, what would be given
-// back stays that of before.
+// NoteOf returns what is to be noted on a pod before a change at now: what each container has, what it gets, and how it
+// did so far. Where an earlier change is observed, what would be given back stays that of before.
 func NoteOf(c Change, now time.Time) rollout.Change {
 	note := rollout.Change{At: now.UTC().Truncate(time.Second), Generation: c.Target.Generation}
 	note.Ready, _ = convert.Ready(c.Target)
@@ -136,8 +135,7 @@ func (c *Cluster) annotated(ctx context.Context, pod *corev1.Pod, annotations ma
 	return c.annotate(ctx, pod, patch)
 }
 
-// withdraw takes back the note of a change that was refused: what was noted before, if
-// anything, still holds.
+// withdraw takes back the note of a change that was refused: what was noted before, if anything, still holds.
 func (c *Cluster) withdraw(ctx context.Context, change Change) {
 	before := map[string]any{convert.ResizedAtAnnotation: nil, convert.OriginalAnnotation: nil}
 	for key := range before {
@@ -150,8 +148,7 @@ func (c *Cluster) withdraw(ctx context.Context, change Change) {
 	}
 }
 
-// reverts is how often a resize that gives back is tried at once when somebody else changes the
-// pod at the same moment.
+// reverts is how often a resize that gives back is tried at once when somebody else changes the pod at the same moment.
 const reverts = 3
 
 // Revert resizes a pod to the sizes that its containers had before. It uses no rate limit and no budget. A pod that is gone is no error.

@@ -95,12 +95,10 @@ func testAmounts(i int, container *corev1.Container, sizes corev1.ResourceRequir
 	return steps
 }
 
-// MarkPatch returns the merge patch that marks a pod as resized, and as restarted by
-// that if it is, and no longer
-// as boosted where the boost of a container was taken back, nor as one that came
-// without its sizes: it has them now. It never replaces
-// annotations that the cache has not seen yet, and the API server refuses it for
-// another pod of that name, because a UID cannot change.
+// MarkPatch returns the merge patch that marks a pod as resized, and as restarted by that if it is, and no longer as
+// boosted where the boost of a container was taken back, nor as one that came without its sizes: it has them now. It
+// never replaces annotations that the cache has not seen yet, and the API server refuses it for another pod of that
+// name, because a UID cannot change.
 func MarkPatch(pod *corev1.Pod, restart disruption.Restart, unboosted ...string) ([]byte, error) {
 	annotations := map[string]any{convert.ResizedAnnotation: "true"}
 	if !restart.At.IsZero() {

@@ -85,8 +85,7 @@ func (p *pauses) active(change Change, now time.Time) error {
 	return nil
 }
 
-// record replaces the pauses of a change. A new pause starts if the result of the check changes only with
-// the cluster.
+// record replaces the pauses of a change. A new pause starts if the result of the check changes only with the cluster.
 func (p *pauses) record(change Change, held *Held, now time.Time) {
 	owner, pod := pauseKeys(change)
 	p.mu.Lock()

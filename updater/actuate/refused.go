@@ -28,8 +28,7 @@ var ErrTurnEnded = errors.New("the turn of the namespace ended before the checks
 // ErrDryRun is the error of a change that was only printed.
 var ErrDryRun = errors.New("a dry run changes nothing")
 
-// ErrInUse is the error of a resize that would cut the memory limit of a pod to
-// less than it needs.
+// ErrInUse is the error of a resize that would cut the memory limit of a pod to less than it needs.
 var ErrInUse = errors.New("the pod uses too much memory for its new limit")
 
 // ErrProtected is the error of a resize that would restart a container although
@@ -85,8 +84,7 @@ const (
 	unsupportedPlatform metav1.CauseType = "UnsupportedPlatform"
 )
 
-// NoCapacity reports whether a resize was refused because the node can never
-// grant it.
+// NoCapacity reports whether a resize was refused because the node can never grant it.
 func NoCapacity(err error) bool {
 	return apierrors.IsForbidden(err) && apierrors.HasStatusCause(err, nodeCapacity)
 }

@@ -125,7 +125,7 @@ type run struct {
 	turns   writeTurns
 }
 
-// Run runs a plan until the rate limit or ctx ends it: first reverted shares, then recommendations, then all other
+// Run runs a plan until the rate limit or ctx ends it: first reverted shares and recommendations joined with them, then recommendations, then all other
 // shares. Namespaces with slow writes come last, see writeTurns.
 func (r *Runner) Run(ctx context.Context, plan *Plan, now time.Time) Done {
 	w := &run{Runner: r, Plan: plan, now: now, resized: map[string]bool{}, marks: maps.Clone(plan.Shares.Moves)}
@@ -192,7 +192,7 @@ func (w *run) changeAll(ctx context.Context, actions []disruption.Action) int {
 			}
 			return why != reason.RateLimited
 		}
-		if !w.inTurn(ctx, a.Subject, disrupts, write) {
+		if !w.writeNowOrLater(ctx, a.Subject, disrupts, write) {
 			klog.FromContext(ctx).V(1).Info("Ending iteration: rate limit or time allow no further change", "left", len(actions)-i)
 			for _, left := range actions[i+1:] {
 				w.skip(left.Subject, reason.RateLimited)
@@ -418,7 +418,7 @@ func byStage(actions []disruption.Action) (joined, reverts, others, shares []dis
 // moveShares resizes pods to their shares.
 func (w *run) moveShares(ctx context.Context, actions []disruption.Action) {
 	for i, a := range actions {
-		if !w.inTurn(ctx, a.Subject, false, func(ctx context.Context) bool { return w.moveShare(ctx, a) }) {
+		if !w.writeNowOrLater(ctx, a.Subject, false, func(ctx context.Context) bool { return w.moveShare(ctx, a) }) {
 			klog.FromContext(ctx).V(1).Info("Ending iteration: rate limit or time allow no further share", "left", len(actions)-i)
 			for _, left := range actions[i+1:] {
 				if !w.resized[left.UID] {

@@ -46,9 +46,9 @@ type lateWrite struct {
 	do       func(ctx context.Context) bool // reports whether the run continues
 }
 
-// inTurn makes a write at once in a turn of its namespace, or later if the namespace has used its time. It
+// writeNowOrLater makes a write at once in a turn of its namespace, or later if the namespace has used its time. It
 // reports whether the run continues.
-func (w *run) inTurn(ctx context.Context, about disruption.Subject, disrupts bool, do func(ctx context.Context) bool) bool {
+func (w *run) writeNowOrLater(ctx context.Context, about disruption.Subject, disrupts bool, do func(ctx context.Context) bool) bool {
 	namespace := about.Namespace
 	if since, slow := w.slow[namespace]; slow && w.now.Sub(since) >= slowMemory {
 		delete(w.slow, namespace)
@@ -129,7 +129,7 @@ func (w *run) recordBackoffs(ctx context.Context) {
 		if pod == nil {
 			continue
 		}
-		goesOn := w.inTurn(ctx, one.Subject, false, func(ctx context.Context) bool {
+		goesOn := w.writeNowOrLater(ctx, one.Subject, false, func(ctx context.Context) bool {
 			err := w.Executor.RecordBackoff(ctx, pod, one.Backoff)
 			if err == nil || Gone(err) || client.IsWriteLimited(err) { // a later iteration writes it
 				return true
@@ -150,7 +150,7 @@ func (w *run) markShares(ctx context.Context) {
 		if pod == nil {
 			continue // it is gone
 		}
-		goesOn := w.inTurn(ctx, m.Of, false, func(ctx context.Context) bool {
+		goesOn := w.writeNowOrLater(ctx, m.Of, false, func(ctx context.Context) bool {
 			if ctx.Err() != nil {
 				return false
 			}
@@ -176,7 +176,7 @@ func (w *run) endShares(ctx context.Context) {
 		if pod == nil {
 			continue
 		}
-		goesOn := w.inTurn(ctx, one, false, func(ctx context.Context) bool {
+		goesOn := w.writeNowOrLater(ctx, one, false, func(ctx context.Context) bool {
 			if ctx.Err() != nil {
 				return false
 			}

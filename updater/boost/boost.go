@@ -124,8 +124,7 @@ func (q *Queue) Run(ctx context.Context) {
 	podqueue.Serve(ctx, q.queue, q.Workers, q.sync, "Failed to give or take back a startup boost, trying again")
 }
 
-// sync does for one pod what is due at now and returns when to look again; 0 if
-// an event of the pod will come.
+// sync does for one pod what is due at now and returns when to look again; 0 if an event of the pod will come.
 func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) (again time.Duration, err error) {
 	pod, err := q.Pods.Pods(name.Namespace).Get(name.Name)
 	if apierrors.IsNotFound(err) || err == nil && (pod.DeletionTimestamp != nil || !q.Reader.Namespaces.Serves(name.Namespace)) {

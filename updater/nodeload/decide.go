@@ -1,11 +1,10 @@
 // Package nodeload keeps new pods off overloaded nodes: it puts a taint on them while more tasks
 // run or wait there than the node has CPUs, and takes it off again.
 //
-// Config has the flags, Source asks Prometheus for the load of each node, Decide says which nodes
-// are to have the taint, and Watcher asks, decides and writes at every interval. A node of which the
-// load is not known is freed; if it is known of no node, only after three minutes. The taints
-// themselves are the only lasting state, so any process can go on with them; Clear takes them off where
-// nobody wants them any more.
+// Config has the flags, Source asks Prometheus for the load of each node, Decide says which nodes are to have the
+// taint, and Watcher asks, decides and writes at every interval. A node of which the load is not known is freed; if it
+// is known of no node, only after three minutes. The taints themselves are the only lasting state, so any process can
+// go on with them; Clear takes them off where nobody wants them any more.
 //
 // It evicts nothing: pods that run on a tainted node stay there.
 package nodeload
@@ -94,11 +93,10 @@ type Decision struct {
 
 // Decide says which of the nodes, in any order, are to have the taint.
 //
-// Reserved nodes are left out of everything. Closed ones take no new pods, so they neither get the
-// taint nor count as open; one that has it keeps it while it is overloaded, in order not to be open
-// without it for a round, and takes a place, as it may be open at any moment. Where more nodes are
-// overloaded than may have the taint, those that have it come first, so that it does not wander;
-// then the more overloaded, then the smaller name.
+// Reserved nodes are left out of everything. Closed ones take no new pods, so they neither get the taint nor count as
+// open; one that has it keeps it while it is overloaded, in order not to be open without it for a round, and takes a
+// place, as it may be open at any moment. Where more nodes are overloaded than may have the taint, those that have it
+// come first, so that it does not wander; then the more overloaded, then the smaller name.
 func Decide(nodes []Node, l Limits) Decision {
 	var d Decision
 	all := make([]*Node, len(nodes))
@@ -279,8 +277,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.Float64Var(&c.Most, "node-load-most", c.Most, "Largest share of the nodes that are ready and not cordoned that has the taint at once, rounded down to whole nodes. More than 0, less than 1.")
 }
 
-// Validate returns all problems joined. Prometheus is the address of the one that is asked;
-// empty: there is none.
+// Validate returns all problems joined. Prometheus is the address of the one that is asked; empty: there is none.
 func (c *Config) Validate(prometheus string) error {
 	return errors.Join(
 		flags.Check(slices.Contains([]string{Off, DryRun, On}, c.Mode), "node-load-taint", c.Mode, "must be off, dry-run or on"),
@@ -334,8 +331,7 @@ func patch(node *corev1.Node, on bool) ([]byte, error) {
 	})
 }
 
-// Trim is a cache.TransformFunc that keeps of nodes what a Watcher reads, too, besides what
-// another one keeps.
+// Trim is a cache.TransformFunc that keeps of nodes what a Watcher reads, too, besides what another one keeps.
 func Trim(other cache.TransformFunc) cache.TransformFunc {
 	return func(object any) (any, error) {
 		trimmed, err := other(object)

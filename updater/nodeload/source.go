@@ -34,9 +34,8 @@ type Source struct {
 	query         string
 }
 
-// NewSource returns a source that asks the Prometheus of the settings, which must be valid, for
-// series with some matchers. A
-// query takes half of the time between two rounds at most, so that nodes can be freed in time.
+// NewSource returns a source that asks the Prometheus of the settings, which must be valid, for series with some
+// matchers. A query takes half of the time between two rounds at most, so that nodes can be freed in time.
 func NewSource(env process.Environment, c Config, settings prometheus.Config, matchers string) (*Source, error) {
 	settings.Limits, settings.Timeout = limits, min(settings.Timeout, c.Interval/2)
 	client, err := prometheus.New(env, settings)

@@ -70,8 +70,7 @@ type Watcher struct {
 
 	// imagined are the nodes that would have the taint after the last dry run; nil: there was none.
 	imagined map[string]bool
-	// blind is the time of the first round since which the load of no node is known; zero: it is
-	// known of some.
+	// blind is the time of the first round since which the load of no node is known; zero: it is known of some.
 	blind time.Time
 
 	reading, asking, writing, capping serving.Reminder
@@ -125,8 +124,7 @@ func (w *Watcher) RunOnce(ctx context.Context, now time.Time) {
 	w.rehearse(ctx, &d)
 }
 
-// patient reports whether a round that knows the load of so many nodes knows that of none, and not
-// for long.
+// patient reports whether a round that knows the load of so many nodes knows that of none, and not for long.
 func (w *Watcher) patient(known int, now time.Time) bool {
 	switch {
 	case known > 0:

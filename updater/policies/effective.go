@@ -317,8 +317,7 @@ type Status struct {
 	Client versioned.Interface // nil: nothing is written
 }
 
-// Write replaces the list of conditions of a policy, unless another client has written the policy
-// meanwhile.
+// Write replaces the list of conditions of a policy, unless another client has written the policy meanwhile.
 func (s Status) Write(ctx context.Context, p *loadlinev1alpha1.SizingPolicy, conditions []metav1.Condition) error {
 	if s.Client == nil {
 		return nil

@@ -1,10 +1,9 @@
 // Package records keeps what the updater remembers of workloads under a SizingPolicy, in
 // SizingRecords: State reads, Update changes and writes.
 //
-// The updater is their only writer. Two processes may both believe to be it for a moment, so
-// each write names the version that it changes; after a conflict the record is read again and
-// the change made anew on what is there. What was written is known here at once, whatever the
-// informer has heard of it.
+// The updater is their only writer. Two processes may both believe to be it for a moment, so each write names the
+// version that it changes; after a conflict the record is read again and the change made anew on what is there. What
+// was written is known here at once, whatever the informer has heard of it.
 //
 // No lock is held during a request: a write that is not answered delays neither State nor the write
 // of another workload, and ends after WriteTimeout.
@@ -49,8 +48,7 @@ const (
 	turnWait = time.Second
 )
 
-// Store knows the records of all workloads. Make it with Watch. All methods are safe for
-// concurrent use.
+// Store knows the records of all workloads. Make it with Watch. All methods are safe for concurrent use.
 type Store struct {
 	client    versioned.Interface
 	workloads *target.Resolver
@@ -70,8 +68,7 @@ type entry struct {
 	record *stored
 }
 
-// Watch returns a store that reads from an informer, before that starts. In a dry run it
-// writes and remembers nothing.
+// Watch returns a store that reads from an informer, before that starts. In a dry run it writes and remembers nothing.
 func Watch(client versioned.Interface, informer informers.SizingRecordInformer, workloads *target.Resolver, dryRun bool) (*Store, error) {
 	shared := informer.Informer()
 	if err := shared.SetTransform(keep); err != nil {
@@ -221,8 +218,7 @@ func (s *Store) remember(e *entry, written *stored) {
 	s.changes.Add(1)
 }
 
-// newest returns the record as the cache has it or as it was written last, whichever is newer;
-// nil: there is none.
+// newest returns the record as the cache has it or as it was written last, whichever is newer; nil: there is none.
 func (s *Store) newest(name Name) (*stored, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

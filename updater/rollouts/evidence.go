@@ -18,9 +18,8 @@ import (
 	"loadline.dev/loadline/pkg/source/prometheus"
 )
 
-// The counters of a container that kubelets have, all at /metrics/cadvisor: periods only of
-// one with a limit of CPU, time waited from Kubernetes 1.34 on, on nodes with cgroup v2 and
-// a kernel that has pressure stall information.
+// The counters of a container that kubelets have, all at /metrics/cadvisor: periods only of one with a limit of CPU,
+// time waited from Kubernetes 1.34 on, on nodes with cgroup v2 and a kernel that has pressure stall information.
 const (
 	periodsMetric   = prometheus.PeriodsMetric
 	throttledMetric = prometheus.ThrottledMetric
@@ -51,8 +50,7 @@ type Share struct {
 	Waiting   float64 // of the time, for CPU
 }
 
-// ShareOf returns the share of a container among those of Shares: nothing is known of one that is
-// not there.
+// ShareOf returns the share of a container among those of Shares: nothing is known of one that is not there.
 func ShareOf(shares map[ContainerKey]Share, pod, container string) Share {
 	if s, found := shares[ContainerKey{pod, container}]; found {
 		return s
@@ -60,9 +58,8 @@ func ShareOf(shares map[ContainerKey]Share, pod, container string) Share {
 	return Share{math.NaN(), math.NaN()}
 }
 
-// EvidenceSource asks Prometheus what the CPU that a changed pod got did to its containers: in
-// which share of the periods they were throttled, and for which share of the time their work
-// waited. It is safe for concurrent use.
+// EvidenceSource asks Prometheus what the CPU that a changed pod got did to its containers: in which share of the
+// periods they were throttled, and for which share of the time their work waited. It is safe for concurrent use.
 //
 // What is not known is NaN: nothing was scraped, the server is away, or what it says cannot be true
 // of one container. A failure is never more than that, so errors are for the log alone.

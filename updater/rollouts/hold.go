@@ -179,6 +179,7 @@ func holdLeaving(v *disruption.VPA, e *policies.Effective, h *Hold, now time.Tim
 	}
 }
 
+// holdPods sets Pod.Held of the pods that wait. disruption.Plan changes none of these.
 func (h *Holds) holdPods(v *disruption.VPA, states []*snapshot.State, hold *Hold) error {
 	state, err := h.Records.State(hold.Workload)
 	if err != nil {

@@ -18,8 +18,7 @@ import (
 	"loadline.dev/loadline/pkg/serving"
 )
 
-// gathering is how long pods whose shares are needed are waited for, so that one query serves
-// many.
+// gathering is how long pods whose shares are needed are waited for, so that one query serves many.
 const gathering = time.Second
 
 // measurer asks Prometheus for the shares of pods, apart from the workers of the queue: evidence
@@ -160,8 +159,7 @@ func names(pods []cache.ObjectName) []string {
 	return all
 }
 
-// add completes the evidence of a changed pod. A container that had no CPU limit before was not
-// throttled.
+// add completes the evidence of a changed pod. A container that had no CPU limit before was not throttled.
 func (m measured) add(e *rollout.Evidence, pod string, change rollout.Change) {
 	e.Measured = true
 	for i := range e.Containers {
@@ -176,9 +174,8 @@ func (m measured) add(e *rollout.Evidence, pod string, change rollout.Change) {
 	}
 }
 
-// runLabels differ between the runs of a container, before and after a restart. What else
-// differs shows that several scrapes have it, or that it is another container of that name,
-// as in a second cluster.
+// runLabels differ between the runs of a container, before and after a restart. What else differs shows that several
+// scrapes have it, or that it is another container of that name, as in a second cluster.
 var runLabels = []string{"id", "name", "image", counterLabel}
 
 // rates are the rates of the counters of a container. Each run has series of its own.

@@ -223,8 +223,7 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time, 
 // longest is by how much clocks, and caches, may be behind.
 const longest = time.Hour
 
-// errUnknown is why a note is dropped that is not of the updater: before it changes a pod, it
-// stores that it does.
+// errUnknown is why a note is dropped that is not of the updater: before it changes a pod, it stores that it does.
 var errUnknown = errors.New("the SizingRecord of the workload knows of no change at that time")
 
 // errUngoverned is why the note of a pod is dropped that no policy lets be changed any more.
@@ -390,8 +389,7 @@ func (o *observed) begun(core *disruption.Pod, now time.Time) (noted rollout.Cha
 	return noted, true
 }
 
-// next is when to look again: at the end of the period, when the shares of CPU are known, and then
-// again and again.
+// next is when to look again: at the end of the period, when the shares of CPU are known, and then again and again.
 func (o *observed) next(now time.Time) time.Duration {
 	for _, ends := range []time.Duration{o.Safety.Period, o.change.Observed(o.Safety)} {
 		if left := o.change.At.Add(ends).Sub(now); left > 0 && !o.change.Pending {

@@ -225,9 +225,8 @@ var obstacles = map[rollout.Obstacle]string{
 	rollout.AutoPromoteOff:      "The canary did well and waits to be promoted: set spec.rollout.canary.autoPromote",
 }
 
-// takeStart reports whether the start rate allows a change of the workload, and counts its first
-// change as a start. Starts are counted here and not when changes are planned, so that a workload
-// that cannot be changed uses none.
+// takeStart reports whether the start rate allows a change of the workload, and counts its first change as a start.
+// Starts are counted here and not when changes are planned, so that a workload that cannot be changed uses none.
 func (h *Hold) takeStart() bool {
 	if h.countedAsStart || !h.State.Started.IsZero() {
 		return true

@@ -33,8 +33,7 @@ type Reader struct {
 	NodeInformer snapshot.Informer      // set with Nodes
 }
 
-// Workload returns the pods of a VPA as package rollout needs them, in their order. The states are those of
-// the pods.
+// Workload returns the pods of a VPA as package rollout needs them, in their order. The states are those of the pods.
 func (r *Reader) Workload(v *disruption.VPA, states []*snapshot.State, of *policies.Effective, c disruption.Config, now time.Time) rollout.Workload {
 	w := rollout.Workload{
 		Mode: of.Mode, ShortHistory: of.ShortHistory, Ordinals: of.Workload.Key.Kind == "StatefulSet",

@@ -115,7 +115,7 @@ func (d *division) standing(p *member, e *policies.Effective) Standing {
 		return Ending
 	case p.by.standing != Active:
 		return p.by.standing
-	case sharing.Lasts(p.Apart):
+	case sharing.EndsSharing(p.Apart):
 		return Ending
 	case p.Why() != "" || !p.node.acts(p) || p.shares == nil && !p.leaves:
 		return Pending

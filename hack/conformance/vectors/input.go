@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// Typed makes a Handler of a function from the input of a kind to its output,
-// which is compared with the expected one. An input field that the function does
-// not know fails the case.
+// Typed makes a Handler of a function from the input of a kind to its output, which is compared with the expected one.
+// An input field that the function does not know fails the case.
 func Typed[In, Out any](f func(In) (Out, error)) Handler {
 	return func(c Case) error {
 		var in In
@@ -34,8 +33,7 @@ func Or[T any](v *T, otherwise T) T {
 	return *v
 }
 
-// SecondsOr returns the value of an optional input field in seconds, or its
-// default.
+// SecondsOr returns the value of an optional input field in seconds, or its default.
 func SecondsOr(v *float64, otherwise time.Duration) time.Duration {
 	if v == nil {
 		return otherwise

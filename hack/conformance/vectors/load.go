@@ -18,13 +18,11 @@ type Case struct {
 	Input       json.RawMessage
 	Expected    json.RawMessage
 	Tolerance   float64 // relative, for numbers with a fraction
-	// DeviationAllowed is the defect of the reference because of which a safer
-	// result is acceptable; mostly empty.
+	// DeviationAllowed is the defect of the reference because of which a safer result is acceptable; mostly empty.
 	DeviationAllowed string
 }
 
-// Key names a case among those of all files: its id, and "<system>/<id>" in a file about another
-// system.
+// Key names a case among those of all files: its id, and "<system>/<id>" in a file about another system.
 func (c Case) Key() string {
 	if system, _, other := strings.Cut(c.Kind, "/"); other {
 		return system + "/" + c.ID
@@ -39,9 +37,8 @@ type File struct {
 	Err   error // the file cannot be used; it then has no cases
 }
 
-// Load reads every .json file of a directory in the order of names. A file that
-// cannot be used carries its error; the error returned says that the directory
-// cannot be read or has no such file.
+// Load reads every .json file of a directory in the order of names. A file that cannot be used carries its error; the
+// error returned says that the directory cannot be read or has no such file.
 func Load(dir string) ([]File, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -1,10 +1,8 @@
 // Package vectors runs files of conformance vectors against handlers.
 //
-// A vector is a case: an input, and the output that some reference gave for it.
-// Load reads a directory of vector files, Suite says which handler runs which
-// kind of case, Suite.Run makes a Report of it. Typed makes a handler of a
-// function; Compare finds the differences of two JSON values, with a tolerance
-// for fractions.
+// A vector is a case: an input, and the output that some reference gave for it. Load reads a directory of vector files,
+// Suite says which handler runs which kind of case, Suite.Run makes a Report of it. Typed makes a handler of a
+// function; Compare finds the differences of two JSON values, with a tolerance for fractions.
 //
 // A case that production code answers differently on purpose is listed in
 // Suite.ByDesign: it passes only if it differs in the listed way.
@@ -28,15 +26,13 @@ import (
 // output is as expected, else what is different.
 type Handler func(c Case) error
 
-// ErrUnsupported is what a handler returns for a case that needs a feature which
-// is not there yet. The case is skipped.
+// ErrUnsupported is what a handler returns for a case that needs a feature which is not there yet. The case is skipped.
 var ErrUnsupported = errors.New("not yet supported")
 
 // Deviation is a documented difference from the reference.
 type Deviation struct {
 	Reason string // which defect is fixed, for people
-	// Expected is a JSON merge patch (RFC 7396) that turns the reference's output
-	// into ours.
+	// Expected is a JSON merge patch (RFC 7396) that turns the reference's output into ours.
 	Expected string
 }
 
@@ -164,9 +160,8 @@ func (f FileReport) counts() (passed, failed, skipped int) {
 	return passed, failed, skipped
 }
 
-// Print writes the report for people: every file with its numbers, failures,
-// deviations and kinds that are not yet supported, and last a line
-// "N passed, M failed, K skipped".
+// Print writes the report for people: every file with its numbers, failures, deviations and kinds that are not yet
+// supported, and last a line "N passed, M failed, K skipped".
 func (r Report) Print(w io.Writer) error {
 	out := bufio.NewWriter(w) // it keeps the first error
 	for _, f := range r.Files {

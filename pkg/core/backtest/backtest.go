@@ -1,13 +1,10 @@
-// Package backtest replays the recorded use of a container under several
-// candidates and scores each of them.
+// Package backtest replays the recorded use of a container under several candidates and scores each of them.
 //
-// A Candidate is a name and a way to make an Advisor. Run takes a recording and
-// returns a Result for each candidate and kind, in this order. Recipe makes a
-// candidate of a recipe, Baselines those that every recipe is compared with.
+// A Candidate is a name and a way to make an Advisor. Run takes a recording and returns a Result for each candidate and
+// kind, in this order. Recipe makes a candidate of a recipe, Baselines those that every recipe is compared with.
 //
-// A scorer watches one replay and sums a Tally for each phase; Summarise, Compare and
-// Front say what the Results of many containers mean together. Equal input gives equal
-// bytes: there is no clock, no chance and no order of a map.
+// A scorer watches one replay and sums a Tally for each phase; Summarise, Compare and Front say what the Results of
+// many containers mean together. Equal input gives equal bytes: there is no clock, no chance and no order of a map.
 package backtest
 
 import (
@@ -23,8 +20,7 @@ import (
 // Candidate is somebody who recommends, under a name.
 type Candidate struct {
 	Name string
-	// Make returns the advisor for one replay. The ground knows the future; only
-	// a baseline may look at it.
+	// Make returns the advisor for one replay. The ground knows the future; only a baseline may look at it.
 	Make func(Case) replay.Advisor
 }
 
@@ -43,8 +39,7 @@ type Options struct {
 	Kinds  []resources.Kind                  // that are replayed, each apart: one's changes do not trigger the other's
 }
 
-// Run replays a recording under all candidates, each kind that it has apart. Any
-// number of calls may run side by side.
+// Run replays a recording under all candidates, each kind that it has apart. Any number of calls may run side by side.
 func Run(r *replay.Recording, o Options, candidates ...Candidate) []Result {
 	var results []Result
 	for _, k := range o.Kinds {
@@ -61,8 +56,7 @@ func Run(r *replay.Recording, o Options, candidates ...Candidate) []Result {
 	return results
 }
 
-// RunTimeline replays one kind of a recording under one candidate, for a timeline with a
-// number of frames.
+// RunTimeline replays one kind of a recording under one candidate, for a timeline with a number of frames.
 func RunTimeline(r *replay.Recording, k resources.Kind, o Options, c Candidate, frames int) *replay.Timeline {
 	ground, setup := NewGroundTruth(r, k, o.WarmUp), o.Setup(k)
 	advisor := c.Make(Case{r, ground, k, setup})
@@ -87,9 +81,8 @@ func Recommender(recipe *recipe.Recipe, store usage.StoreConfig, r *replay.Recor
 	return cluster
 }
 
-// Baselines returns what every recipe is compared with: the first request for
-// ever, the best single request with hindsight, moving maxima, and quantiles with
-// decay as the reference has them, of 95 % and without its least sizes.
+// Baselines returns what every recipe is compared with: the first request for ever, the best single request with
+// hindsight, moving maxima, and quantiles with decay as the reference has them, of 95 % and without its least sizes.
 func Baselines(store usage.StoreConfig) []Candidate {
 	const day = 24 * time.Hour
 	config := recipe.DefaultConfig()
@@ -121,15 +114,13 @@ type Pair struct {
 	Differences []Figure // Other less Base, of the same figures as a summary
 }
 
-// Difference returns a difference by the name of its figure, and whether there is
-// one.
+// Difference returns a difference by the name of its figure, and whether there is one.
 func (p Pair) Difference(name string) (Figure, bool) { return named(p.Differences, name) }
 
 // twin is one container under both candidates.
 type twin struct{ base, other *Tally }
 
-// Compare pairs the scored phases of two candidates for one kind. Containers that
-// only one of them has do not count.
+// Compare pairs the scored phases of two candidates for one kind. Containers that only one of them has do not count.
 func Compare(results []Result, base, other string, k resources.Kind) Pair {
 	p := Pair{Base: base, Other: other, Kind: k}
 	type key struct{ dataset, workload, container string }

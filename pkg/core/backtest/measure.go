@@ -9,9 +9,8 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Measure is a figure of a fleet: the ratio of two sums over containers or, with
-// a quantile, that of the containers' own ratios. A mean over containers is a
-// ratio whose second part is 1.
+// Measure is a figure of a fleet: the ratio of two sums over containers or, with a quantile, that of the containers'
+// own ratios. A mean over containers is a ratio whose second part is 1.
 type Measure struct {
 	Name     string
 	kind     resources.Kind
@@ -150,15 +149,13 @@ func (s *stability) target(level float64) {
 	}
 }
 
-// Formula is a figure as a function of the numbers of containers, of which some may
-// be there several times.
+// Formula is a figure as a function of the numbers of containers, of which some may be there several times.
 type Formula struct {
 	Name  string
 	Value func(of []int) float64
 }
 
-// Intervals computes figures over all of n containers, and over draws of them, which
-// are the same for all figures.
+// Intervals computes figures over all of n containers, and over draws of them, which are the same for all figures.
 func Intervals(n int, all []Formula) []Figure {
 	of := make([]int, n)
 	for i := range of {
@@ -204,8 +201,7 @@ func (m *Measure) over(parts, wholes []float64) func(of []int) float64 {
 	return func(of []int) float64 { return Ratio(parts, wholes, of) }
 }
 
-// quantileOf returns a quantile of the ratios of containers. The ratios are put in
-// order once, and not for each draw.
+// quantileOf returns a quantile of the ratios of containers. The ratios are put in order once, and not for each draw.
 func quantileOf(q float64, parts, wholes []float64) func(of []int) float64 {
 	ratios, order := make([]float64, len(parts)), make([]int, 0, len(parts))
 	for i, whole := range wholes {

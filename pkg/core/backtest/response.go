@@ -21,8 +21,7 @@ type point struct {
 	request float64
 }
 
-// converged returns the time from the start until the request stays within a
-// fraction of a level for twelve hours.
+// converged returns the time from the start until the request stays within a fraction of a level for twelve hours.
 func converged(path []point, level, fraction float64, end int64) Outcome {
 	start, since, in := path[0].at, int64(0), false
 	for i, p := range path {

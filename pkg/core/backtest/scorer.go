@@ -85,8 +85,7 @@ func NewGroundTruth(r *replay.Recording, k resources.Kind, warmUp time.Duration)
 	return g
 }
 
-// Static returns the one request that hindsight would have made for the scored
-// phase.
+// Static returns the one request that hindsight would have made for the scored phase.
 func (g *GroundTruth) Static() float64 { return g.scored.Static }
 
 // scorer is the witness of one kind. Make it with newScorer.

@@ -55,9 +55,8 @@ func named(figures []Figure, name string) (Figure, bool) {
 	return figures[i], true
 }
 
-// Summarise returns a summary for each candidate, kind and class, all classes
-// first, of the scored phase or of the warm-up. Candidates come in the order in
-// which the results have them.
+// Summarise returns a summary for each candidate, kind and class, all classes first, of the scored phase or of the
+// warm-up. Candidates come in the order in which the results have them.
 func Summarise(results []Result, cold bool) []Summary {
 	var names []string
 	for i := range results {
@@ -139,8 +138,7 @@ func Ratio(parts, wholes []float64, of []int) float64 {
 	return ratio(part, whole)
 }
 
-// Dice draws numbers that look random and are the same in every run. Its value is where it
-// starts.
+// Dice draws numbers that look random and are the same in every run. Its value is where it starts.
 type Dice uint64
 
 // Below returns a number from 0 to n-1; n must be 1 or more.
@@ -187,8 +185,7 @@ type Point struct {
 	Dominated string  // the first candidate that is no worse in all three and better in one; empty = on the front
 }
 
-// Front returns the points of one kind, in the order of the summaries of all
-// classes.
+// Front returns the points of one kind, in the order of the summaries of all classes.
 func Front(summaries []Summary, k resources.Kind) []Point {
 	risk := "starved_work"
 	if k == resources.Memory {

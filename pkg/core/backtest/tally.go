@@ -80,16 +80,14 @@ func (t *Tally) UnservedShare() float64 { return ratio(t.Unserved, t.Used) }
 // ChurnRate returns the churn per container-day.
 func (t *Tally) ChurnRate() float64 { return ratio(t.Churn, t.Days) }
 
-// ReversalShare returns the share of changes that went the other way than the
-// one before.
+// ReversalShare returns the share of changes that went the other way than the one before.
 func (t *Tally) ReversalShare() float64 { return ratio(float64(t.Reversals), float64(t.Changes)) }
 
 // Regret returns what was reserved and not used beyond what the best daily
 // requests would have left unused; below 0 where that is less.
 func (t *Tally) Regret() float64 { return t.Over - t.OverDaily }
 
-// Quantile returns a quantile of values by nearest rank from below, 0 if there
-// are none.
+// Quantile returns a quantile of values by nearest rank from below, 0 if there are none.
 func Quantile(values []float64, q float64) float64 {
 	ordered := slices.Clone(values)
 	slices.Sort(ordered)

@@ -26,8 +26,7 @@ func (c Change) Forget(k resources.Kind) {
 	}
 }
 
-// ChangeRecord is what is remembered of the changes of one workload. The zero value
-// remembers nothing.
+// ChangeRecord is what is remembered of the changes of one workload. The zero value remembers nothing.
 type ChangeRecord struct {
 	Last   Change
 	At     time.Time // of the last change
@@ -38,17 +37,15 @@ type ChangeRecord struct {
 	Reversals int // changes in a row that undid the one before
 }
 
-// Backoff is what is kept of a ChangeRecord where it outlives the process that holds it.
-// The zero value is none.
+// Backoff is what is kept of a ChangeRecord where it outlives the process that holds it. The zero value is none.
 type Backoff struct {
 	Fruitless int       // changes in a row of which new pods showed nothing, or only a part
 	Until     time.Time // no pod is disrupted before
 }
 
-// Resumed returns the record of a workload on which an earlier process has left a
-// pause. It changes nothing once a change is remembered. A pause that ends later
-// than any of ours, even by a clock that is ahead of this one, is not ours; one that is
-// over for so long that a ChangeRecord would be forgotten counts no more.
+// Resumed returns the record of a workload on which an earlier process has left a pause. It changes nothing once a
+// change is remembered. A pause that ends later than any of ours, even by a clock that is ahead of this one, is not
+// ours; one that is over for so long that a ChangeRecord would be forgotten counts no more.
 func (r ChangeRecord) Resumed(p Backoff, now time.Time) ChangeRecord {
 	ours := !p.Until.After(now.Add(longBackOff+skew)) && now.Sub(p.Until) <= recordAge
 	if r.At.IsZero() && p.Until.After(r.Until) && ours {
@@ -75,9 +72,8 @@ func (r ChangeRecord) Expired(now time.Time) bool {
 	return now.Sub(r.At) > recordAge && now.After(r.Until)
 }
 
-// See looks at a pod of the workload at now: when it was created, what its spec
-// asks for, and what it would get by another change. A pod that was created after
-// the last change shows whether that had an effect.
+// See looks at a pod of the workload at now: when it was created, what its spec asks for, and what it would get by
+// another change. A pod that was created after the last change shows whether that had an effect.
 func (r ChangeRecord) See(created time.Time, next Change, now time.Time) ChangeRecord {
 	if !created.After(r.Newest) || r.At.IsZero() {
 		return r
@@ -106,8 +102,7 @@ func (r ChangeRecord) Holds(c Change, hold time.Duration, now time.Time) bool {
 	return r.reversed(c) && c.shrinks() && now.Before(r.At.Add(doubled(hold, r.Reversals, recordAge)))
 }
 
-// Changed records a change that was made at now, when the newest pod of the
-// workload had been created at newest.
+// Changed records a change that was made at now, when the newest pod of the workload had been created at newest.
 func (r ChangeRecord) Changed(c Change, newest, now time.Time) ChangeRecord {
 	if r.reversed(c) {
 		r.Reversals++
@@ -184,8 +179,7 @@ func (c Change) arrived(has Sizes) bool {
 	})
 }
 
-// undone reports whether a pod has nothing of what the change was to give, but
-// what was before.
+// undone reports whether a pod has nothing of what the change was to give, but what was before.
 func (c Change) undone(has Sizes) bool {
 	return !c.any(func(name string, k resources.Kind) bool {
 		return c.step(name, k) != 0 && has[name].Value(k) != c.Before[name].Value(k)
@@ -203,8 +197,7 @@ func (c Change) short(next Change) bool {
 	})
 }
 
-// met reports whether a pod has all it would get of what the change was about: it
-// came with another recommendation.
+// met reports whether a pod has all it would get of what the change was about: it came with another recommendation.
 func (c Change) met(next Change) bool {
 	return !c.any(func(name string, k resources.Kind) bool {
 		return c.step(name, k) != 0 && (!next.After[name].Has(k) || next.step(name, k) != 0)

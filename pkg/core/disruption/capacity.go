@@ -20,8 +20,7 @@ type Node struct {
 	FollowsPods bool
 }
 
-// Quota is what one ResourceQuota leaves to the pods that its scopes cover. Kinds
-// that it does not count are absent.
+// Quota is what one ResourceQuota leaves to the pods that its scopes cover. Kinds that it does not count are absent.
 type Quota struct {
 	Requests, Limits resources.List
 	Scopes           []ScopeRule
@@ -30,11 +29,10 @@ type Quota struct {
 // Capacity is what the nodes and quotas of a cluster have left. The zero value knows of nothing,
 // and then everything fits.
 //
-// Resize asks whether a pod can grow where it is, Place whether a pod that is evicted would find
-// a node; both ask the quotas of the namespace that count the pod by their scopes, too. Keep takes
-// what a change will need, so that two pods are not promised the same room. It knows nothing of
-// what else binds pods to nodes, such as taints and affinity: it can say that there is no room, not
-// that there is.
+// Resize asks whether a pod can grow where it is, Place whether a pod that is evicted would find a node; both ask the
+// quotas of the namespace that count the pod by their scopes, too. Keep takes what a change will need, so that two pods
+// are not promised the same room. It knows nothing of what else binds pods to nodes, such as taints and affinity: it
+// can say that there is no room, not that there is.
 type Capacity struct {
 	nodes  []Node
 	at     map[string]int
@@ -51,8 +49,7 @@ func NewCapacity(nodes []Node, quotas map[string][]Quota) *Capacity {
 	return r
 }
 
-// Growing says that nodes of any size are added for pods that find none, and returns the
-// room.
+// Growing says that nodes of any size are added for pods that find none, and returns the room.
 func (r *Capacity) Growing() *Capacity {
 	r.grows = true
 	return r
@@ -114,8 +111,7 @@ func (r *Capacity) Resize(n Need) RoomAnswer {
 	return r.quota(n, n.grown(), n.More)
 }
 
-// Part says how much of its growth a pod can have where it is, in millionths for
-// each kind.
+// Part says how much of its growth a pod can have where it is, in millionths for each kind.
 func (r *Capacity) Part(n Need) (part [resources.Kinds]resources.Amount) {
 	requests := n.grown()
 	for k := range resources.Kind(resources.Kinds) {
@@ -137,8 +133,7 @@ func (r *Capacity) Part(n Need) (part [resources.Kinds]resources.Amount) {
 	return part
 }
 
-// shareOf says how much of what grows is there, in millionths. A kind that is not counted
-// is there whole.
+// shareOf says how much of what grows is there, in millionths. A kind that is not counted is there whole.
 func shareOf(k resources.Kind, more, free resources.List) resources.Amount {
 	left, counted := free.Get(k)
 	if !counted || more.Value(k) <= 0 || left >= more.Value(k) {
@@ -148,12 +143,11 @@ func shareOf(k resources.Kind, more, free resources.List) resources.Amount {
 	return part
 }
 
-// Place says whether the pod that replaces an evicted one finds a node. The node of the
-// evicted pod counts as if that were gone. Quotas must have room for the whole new pod
-// while the old one still counts: else the webhook would cut it. With autoscaled, nodes
-// that are not there yet count as well: then it is enough that some node is as large as
-// the pod. A pod on a node that follows its pods always gets a node. In a Capacity that is Growing there is
-// a node for any pod that may leave its own.
+// Place says whether the pod that replaces an evicted one finds a node. The node of the evicted pod counts as if that
+// were gone. Quotas must have room for the whole new pod while the old one still counts: else the webhook would cut it.
+// With autoscaled, nodes that are not there yet count as well: then it is enough that some node is as large as the pod.
+// A pod on a node that follows its pods always gets a node. In a Capacity that is Growing there is a node for any pod
+// that may leave its own.
 //
 // For a pod that Leaves its own node is none. Nodes that are not there yet count only if that
 // would not take it back: else none would be added for it.
@@ -210,8 +204,7 @@ func (node *Node) offers(n Need) resources.List {
 	return offered
 }
 
-// Keep takes the room that a change needs: on the node of the pod, or for an
-// eviction where Place found it.
+// Keep takes the room that a change needs: on the node of the pod, or for an eviction where Place found it.
 func (r *Capacity) Keep(n Need, evicted bool) {
 	requests, limits := n.grown(), n.More
 	if evicted {
@@ -272,14 +265,12 @@ func (n Need) grown() (by resources.List) {
 	return by
 }
 
-// replacement is what the pod that replaces an evicted one takes from quotas: all of
-// it while the old one counts as well, also of the kinds that stay as they are, since
-// the webhook would cut those, too. That holds for StatefulSets and DaemonSets as well:
-// they wait until the old pod is gone, but what quotas say is used follows only later.
-// What only shrinks comes in when the old one is gone, and must not be stopped, because
-// it makes room; but only if it has what its template asks for. Else the webhook
-// may cut it to that, and it would lose more than it should. A pod that does not work
-// has nothing to lose.
+// replacement is what the pod that replaces an evicted one takes from quotas: all of it while the old one counts as
+// well, also of the kinds that stay as they are, since the webhook would cut those, too. That holds for StatefulSets
+// and DaemonSets as well: they wait until the old pod is gone, but what quotas say is used follows only later. What
+// only shrinks comes in when the old one is gone, and must not be stopped, because it makes room; but only if it has
+// what its template asks for. Else the webhook may cut it to that, and it would lose more than it should. A pod that
+// does not work has nothing to lose.
 func (n Need) replacement() (requests, limits resources.List) {
 	switch {
 	case n.Yields:
@@ -360,10 +351,9 @@ type PodTraits struct {
 	Class          string // its priority class; empty: none
 }
 
-// ScopesCover reports whether a quota counts a pod, which it does if all of its scopes cover
-// the pod. A scope that is not known here covers none: a quota that is overlooked may
-// refuse a change, which is tried again, but one that is believed to count a pod that it does
-// not count would keep the pod from its size for ever.
+// ScopesCover reports whether a quota counts a pod, which it does if all of its scopes cover the pod. A scope that is
+// not known here covers none: a quota that is overlooked may refuse a change, which is tried again, but one that is
+// believed to count a pod that it does not count would keep the pod from its size for ever.
 func ScopesCover(rules []ScopeRule, t PodTraits) bool {
 	return !slices.ContainsFunc(rules, func(r ScopeRule) bool { return !r.covers(t) })
 }
@@ -386,8 +376,7 @@ func (r ScopeRule) covers(t PodTraits) bool {
 	return false // an unknown scope
 }
 
-// names reports whether the rule holds for a priority class; a pod without class is in no
-// list of values.
+// names reports whether the rule holds for a priority class; a pod without class is in no list of values.
 func (r ScopeRule) names(class string) bool {
 	listed := class != "" && slices.Contains(r.Values, class)
 	switch r.Operator {

@@ -78,9 +78,8 @@ func (s Situation) Decide(p *Pod) (Decision, reason.Reason) {
 	return Go, ""
 }
 
-// nodeRefuses reports whether the node is known to refuse what the pod would get. For a pod
-// that lacks memory, on a node that gives it no other CPU, it was refused for its CPU
-// alone: it is asked for memory.
+// nodeRefuses reports whether the node is known to refuse what the pod would get. For a pod that lacks memory, on a
+// node that gives it no other CPU, it was refused for its CPU alone: it is asked for memory.
 func (s Situation) nodeRefuses(p *Pod) bool {
 	return s.State.NodeRefuses(p) && (!p.WantsOOMResize() || !p.CPURefused())
 }
@@ -228,9 +227,8 @@ func (b *Budget) problem(p *Pod) reason.Reason {
 	return reason.NoOwner
 }
 
-// Denies returns why the pod may not be disrupted now, empty if it may. A
-// pending pod costs nothing. One that is ready must leave enough
-// ready pods behind, one that is not enough running ones.
+// Denies returns why the pod may not be disrupted now, empty if it may. A pending pod costs nothing. One that is ready
+// must leave enough ready pods behind, one that is not enough running ones.
 func (b *Budget) Denies(p *Pod) reason.Reason {
 	if why := b.problem(p); why != "" {
 		return why
@@ -303,8 +301,7 @@ func (b *Budget) Spend(p *Pod) {
 	}
 }
 
-// Assessment says how urgent a change of one pod is, and whether it is worth
-// one at all.
+// Assessment says how urgent a change of one pod is, and whether it is worth one at all.
 type Assessment struct {
 	Distance
 	QuickOOM bool          // a container ran out of memory soon after it started
@@ -333,8 +330,7 @@ func (a Assessment) moreUrgent(b Assessment) int {
 	return cmp.Compare(b.Change, a.Change)
 }
 
-// Assess compares what a pod has with what it would get. Containers that the
-// webhook did not see do not count.
+// Assess compares what a pod has with what it would get. Containers that the webhook did not see do not count.
 func Assess(v *VPA, p *Pod, c Config, now time.Time) Assessment {
 	a := Assessment{Distance: p.Distance()}
 	a.QuickOOM = p.QuickOOM(cmp.Or(v.QuickOOM, c.QuickOOM), now)
@@ -405,10 +401,9 @@ type Distance struct {
 	Change      float64 // relative change of the pod's sums, added up over the kinds
 }
 
-// Distance follows from the amounts. Containers that the webhook did not see do not
-// count. The sums run over whole pods, so opposite changes of two containers cancel
-// out, as in the reference VPA. Where a memory limit does not follow the request, one that is
-// too far from what it should be is out of bounds, too, and the larger of both changes counts.
+// Distance follows from the amounts. Containers that the webhook did not see do not count. The sums run over whole
+// pods, so opposite changes of two containers cancel out, as in the reference VPA. Where a memory limit does not follow
+// the request, one that is too far from what it should be is out of bounds, too, and the larger of both changes counts.
 func (p *Pod) Distance() Distance {
 	var a Distance
 	var sized [resources.Kinds]bool
@@ -456,9 +451,8 @@ func outside(b resources.Bounds, k resources.Kind, request resources.Amount) boo
 	return hasLower && request < lower || hasUpper && request > upper
 }
 
-// Relative is the change from a to b in relation to a. Both are taken in
-// thousandths of their unit, and a is at least one of them, as in the reference
-// VPA: a pod without requests changes hugely.
+// Relative is the change from a to b in relation to a. Both are taken in thousandths of their unit, and a is at least
+// one of them, as in the reference VPA: a pod without requests changes hugely.
 func Relative(k resources.Kind, a, b resources.Amount) float64 {
 	if k == resources.Memory {
 		a, _ = a.Proportion(1000, 1)

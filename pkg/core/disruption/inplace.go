@@ -9,8 +9,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// inPlace plans the resize of a pod, or its eviction where a resize did not or
-// cannot come about.
+// inPlace plans the resize of a pod, or its eviction where a resize did not or cannot come about.
 func (p *plan) inPlace(v *VPA, c candidate, s Situation) {
 	decision, why := s.Decide(c.pod)
 	cause := c.Cause()
@@ -51,8 +50,7 @@ func (p *plan) ignored(s Situation, pod *Pod) bool {
 	return s.Mode == InPlaceOrRecreate && pod.Unanswered() && p.now.Sub(p.before.Since(pod, p.now)) > InProgressTimeout
 }
 
-// resize plans a resize that the budget allows, or that needs none; denied is
-// what the budget says of an eviction.
+// resize plans a resize that the budget allows, or that needs none; denied is what the budget says of an eviction.
 func (p *plan) resize(v *VPA, asked *Pod, s Situation, denied reason.Reason, cause Cause) {
 	evicts := s.Mode == InPlaceOrRecreate
 	pod, why := grantable(asked)
@@ -190,8 +188,7 @@ func (p *Pod) Need() Need {
 			n.Back = n.Back.With(k, n.Back.Value(k).Add(after.Value(k)-shared.Value(k)))
 		}
 	}
-	// What the ordinary containers get beside each other, the init containers have had
-	// before: it is counted once.
+	// What the ordinary containers get beside each other, the init containers have had before: it is counted once.
 	for k := range resources.Kind(resources.Kinds) {
 		if least := p.Starting.Value(k); least > 0 {
 			n.Has, n.Wants, n.Back = n.Has.With(k, max(n.Has.Value(k), least)), n.Wants.With(k, max(n.Wants.Value(k), least)), n.Back.With(k, max(n.Back.Value(k), least))
@@ -213,9 +210,8 @@ func noRoom(a RoomAnswer) reason.Reason {
 	return ""
 }
 
-// grantable returns what of a change a node can ever grant in place, or why nothing:
-// a pod keeps its class, and under the static policy its CPU. One that lacks memory
-// gets that alone.
+// grantable returns what of a change a node can ever grant in place, or why nothing: a pod keeps its class, and under
+// the static policy its CPU. One that lacks memory gets that alone.
 func grantable(p *Pod) (*Pod, reason.Reason) {
 	switch {
 	case p.ChangesClass():
@@ -230,8 +226,7 @@ func grantable(p *Pod) (*Pod, reason.Reason) {
 	return nil, reason.StaticCPU
 }
 
-// evictInstead evicts a pod that cannot be resized, if the mode allows that, or else
-// gives the reason.
+// evictInstead evicts a pod that cannot be resized, if the mode allows that, or else gives the reason.
 func (p *plan) evictInstead(v *VPA, pod *Pod, s Situation, cause Cause, why reason.Reason, evicts bool) {
 	if !evicts {
 		p.skip(v, pod, s.skipReason(why))
@@ -270,11 +265,10 @@ func (p *Pod) QuickOOM(threshold time.Duration, now time.Time) bool {
 //   - is counted by no rate limit of disruptions; if it comes to an eviction of a pod that is not
 //     ready, that takes only what grows from a quota (Need.Yields).
 //
-// It must be worth it (Assess: out of bounds, or killed soon after its start), have an owner, not be pending, have
-// no other resize under way that the mode waits for, must not have
-// been tried in vain, and must find room; a full node is asked once all the same (fitting). The rollout of a policy must leave
-// it at least its memory.
-// Plan marks its action with OOMResize.
+// It must be worth it (Assess: out of bounds, or killed soon after its start), have an owner, not be pending, have no
+// other resize under way that the mode waits for, must not have been tried in vain, and must find room; a full node is
+// asked once all the same (fitting). The rollout of a policy must leave it at least its memory. Plan marks its action
+// with OOMResize.
 func (p *Pod) IsOOMResize() bool { return p.WantsOOMResize() && (!p.Ready || !p.WouldRestart()) }
 
 // lately is for how long an out-of-memory kill lifts the protections of a pod that is not ready. A pod may

@@ -1,20 +1,18 @@
 // Package disruption decides which running pods are changed, how, and in which
 // order, and says for every other pod why it is left alone.
 //
-// Plan takes a View (VPAs with their pods, as plain values), the State that the plan
-// before left, and a Config. It returns Actions in the order in which they are to be
-// carried out, Skips with their Reason, and the State for the next plan. The steps can
-// also be asked one by one: Assess says whether a pod is worth a change and how urgent,
-// a Budget how many pods of one owner may be away, Decide what can be done in place.
+// Plan takes a View (VPAs with their pods, as plain values), the State that the plan before left, and a Config. It
+// returns Actions in the order in which they are to be carried out, Skips with their Reason, and the State for the next
+// plan. The steps can also be asked one by one: Assess says whether a pod is worth a change and how urgent, a Budget
+// how many pods of one owner may be away, Decide what can be done in place.
 //
 // types.go has what a plan looks at, capacity.go what nodes and quotas have left for a change,
 // state.go what it must know of earlier plans, backoff.go what came of the changes of a workload,
 // and ratelimit.go how many disruptions a minute there may be.
 //
-// Two rules hold above all others. Nothing is disrupted without effect: a pod is acted
-// on only if it would get something else than it has. And resizes and evictions draw
-// from one budget and are planned together, the most urgent first. The package does not
-// wait between actions, carries nothing out, and remembers nothing but in its State.
+// Two rules hold above all others. Nothing is disrupted without effect: a pod is acted on only if it would get
+// something else than it has. And resizes and evictions draw from one budget and are planned together, the most urgent
+// first. The package does not wait between actions, carries nothing out, and remembers nothing but in its State.
 package disruption
 
 import (
@@ -41,11 +39,9 @@ type Action struct {
 	Cause      Cause                    // why
 	Containers []policy.ContainerTarget // what the pod would get; containers left alone are missing
 	Restarts   bool                     // a resize restarts a container, so it is a disruption
-	// Restart is what State.Record remembers of a resize that restarts a ready
-	// pod; else the zero value.
+	// Restart is what State.Record remembers of a resize that restarts a ready pod; else the zero value.
 	Restart Restart
-	// MayEvict allows to evict the pod at once if the resize is refused, as the mode and
-	// the budget do.
+	// MayEvict allows to evict the pod at once if the resize is refused, as the mode and the budget do.
 	MayEvict bool
 	Disrupts bool // the pod is ready, and would not be for a while; with MayEvict only if it comes to that
 
@@ -55,8 +51,7 @@ type Action struct {
 	Share *Action       // what the same resize gives the pod of what it shares; nil: nothing
 	Skip  reason.Reason // why the other part, its share or what is recommended, is left out; empty: nothing is
 
-	// What State.Record remembers: whose pod it is, what is changed, and when the
-	// newest pod of the owner was created.
+	// What State.Record remembers: whose pod it is, what is changed, and when the newest pod of the owner was created.
 	Owner  string
 	Change Change
 	Newest time.Time
@@ -187,8 +182,8 @@ type candidate struct {
 //	VPA.Held          the policy of the VPA is gone: PolicyUnknown
 //	mode, status      ModeOff (those in Off and Initial are NoVPA before there is a plan),
 //	                  StatusOutdated
-//	Assess            is it worth a change? Unchanged, TooYoung, SmallChange, ... (assess.go); for
-//	                  evictions and restarts also the protection of the pod (protect.go): RequirementsNotMet,
+//	Assess            is it worth a change? Unchanged, TooYoung, SmallChange, ... (decide.go); for
+//	                  evictions and restarts also the protection of the pod (inplace.go): RequirementsNotMet,
 //	                  ProtectedFromEviction, CountsAsFailure, OlderRevision
 //	Pod.Held          does the rollout of a SizingPolicy hold it? NotInCanary, CoolingDown, ...
 //	                  (package rollout); it may still get memory after an out-of-memory kill
@@ -221,7 +216,7 @@ type candidate struct {
 //	                  one that is to leave also RecentlyEvicted
 //	deniesLeaving     as Budget.Denies, and mayNotEvict
 //
-// Pods outside of the view (updater/snapshot/owners.go, updater/plan/view.go) and changes that fail when the plan runs
+// Pods outside of the view (updater/snapshot/vpas.go, updater/plan/planner.go) and changes that fail when the plan runs
 // (updater/actuate/run.go) have further reasons.
 func (p *plan) vpa(v *VPA) {
 	defer p.caught(v)
@@ -311,8 +306,7 @@ func staysPut(v *VPA, pod *Pod) reason.Reason {
 	return ""
 }
 
-// look sees from the pods of a VPA what came of the last changes, and which of them
-// are being restarted.
+// look sees from the pods of a VPA what came of the last changes, and which of them are being restarted.
 func (p *plan) look(v *VPA) {
 	defer p.caught(v)
 	if v.Held != "" {
@@ -356,8 +350,7 @@ func (p *plan) recreate(v *VPA, c candidate, s Situation) {
 	p.evict(v, c.pod, s.Budget, cause, s.Evictable(c.pod))
 }
 
-// evict plans an eviction unless it is denied already, or something else
-// speaks against it, and reports whether it has.
+// evict plans an eviction unless it is denied already, or something else speaks against it, and reports whether it has.
 func (p *plan) evict(v *VPA, pod *Pod, b *Budget, cause Cause, denied reason.Reason) bool {
 	if protected := v.protection(pod, true); protected != "" {
 		denied = protected

@@ -10,13 +10,11 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// A resize that restarts a container takes nothing from a PodDisruptionBudget before
-// the pod is seen not ready: until then the API server would let a second pod go, and a
-// third. So of the pods that share an owner or a budget one is restarted after the
-// other.
+// A resize that restarts a container takes nothing from a PodDisruptionBudget before the pod is seen not ready: until
+// then the API server would let a second pod go, and a third. So of the pods that share an owner or a budget one is
+// restarted after the other.
 
-// Restart is a resize that was to restart a container of a ready pod. The zero value
-// is none.
+// Restart is a resize that was to restart a container of a ready pod. The zero value is none.
 type Restart struct {
 	At    time.Time // when it was asked for
 	Count int       // Pod.Restarts at that time
@@ -27,17 +25,15 @@ const (
 	// RestartGrace is how long a pod that shows no restart is waited for. A kubelet
 	// that has reported the new sizes for so long needed none.
 	RestartGrace = 5 * time.Minute
-	// RestartLimit is how long a pod that does not become ready again keeps others
-	// from being restarted: every budget counts it as away by then. It is also how long
-	// others wait for one whose node does not carry the resize out.
+	// RestartLimit is how long a pod that does not become ready again keeps others from being restarted: every budget
+	// counts it as away by then. It is also how long others wait for one whose node does not carry the resize out.
 	RestartLimit = time.Hour
 )
 
 // RestartState is what became of a restart.
 type RestartState struct {
 	Restart
-	// Pending is since when the pod waits for its node to carry the resize out. The
-	// zero value: it does not wait.
+	// Pending is since when the pod waits for its node to carry the resize out. The zero value: it does not wait.
 	Pending time.Time
 	Over    bool // the pod was ready again, or is not waited for any more
 }
@@ -68,9 +64,8 @@ func (r RestartState) follow(p *Pod, now time.Time) (next RestartState, known bo
 	return r, true
 }
 
-// stuck reports whether a pod waits for its node for so long that others do not wait for
-// it any more. One whose node is at it, or that was asked for something else a moment ago,
-// may get it now.
+// stuck reports whether a pod waits for its node for so long that others do not wait for it any more. One whose node is
+// at it, or that was asked for something else a moment ago, may get it now.
 func (r RestartState) stuck(p *Pod, now time.Time) bool {
 	since := r.Pending
 	if p.Resize == ResizeInProgress && p.ResizeSince.After(since) {
@@ -85,8 +80,7 @@ func (m PodStates) Restarting(p *Pod, now time.Time) (RestartHolder, bool) {
 	return RestartHolder{p.UID, r.Pending}, known && !r.Over && !r.stuck(p, now)
 }
 
-// FollowRestart is Restarting for one who looks again and again without a plan: it keeps
-// what it saw in m.
+// FollowRestart is Restarting for one who looks again and again without a plan: it keeps what it saw in m.
 func (m *PodStates) FollowRestart(p *Pod, now time.Time) (RestartHolder, bool) {
 	if r, known := m.Restarts[p.UID].follow(p, now); known {
 		put(&m.Restarts, p.UID, r)
@@ -94,9 +88,8 @@ func (m *PodStates) FollowRestart(p *Pod, now time.Time) (RestartHolder, bool) {
 	return m.Restarting(p, now)
 }
 
-// RestartPending reports whether a resize of the pod is under way that restarts a
-// container as soon as the node grants it. One that the node refused as infeasible is
-// not: it does not come by itself.
+// RestartPending reports whether a resize of the pod is under way that restarts a container as soon as the node grants
+// it. One that the node refused as infeasible is not: it does not come by itself.
 func (p *Pod) RestartPending() bool {
 	if p.Resize == ResizeInfeasible {
 		return false
@@ -142,9 +135,8 @@ func (h RestartHolder) order(other RestartHolder) int {
 	return cmp.Or(h.Pending.Compare(other.Pending), cmp.Compare(h.UID, other.UID))
 }
 
-// BlockingRestart returns the first of the holders for which a pod must wait, or false. Of those
-// that only wait for their nodes the first goes on: else two of them would hold each
-// other.
+// BlockingRestart returns the first of the holders for which a pod must wait, or false. Of those that only wait for
+// their nodes the first goes on: else two of them would hold each other.
 func BlockingRestart(uid string, all []RestartHolder) (first RestartHolder, blocked bool) {
 	self := slices.IndexFunc(all, func(h RestartHolder) bool { return h.UID == uid })
 	for _, h := range all {
@@ -173,8 +165,7 @@ func (h *RestartHolders) Add(one RestartHolder, keys ...string) {
 	}
 }
 
-// Blocker returns for which other pod one must wait, and the first of the keys that they
-// share; or false.
+// Blocker returns for which other pod one must wait, and the first of the keys that they share; or false.
 func (h RestartHolders) Blocker(uid string, keys ...string) (by RestartHolder, key string, blocked bool) {
 	for _, key := range keys {
 		if by, blocked := BlockingRestart(uid, h[key]); blocked {
@@ -184,15 +175,13 @@ func (h RestartHolders) Blocker(uid string, keys ...string) (by RestartHolder, k
 	return RestartHolder{}, "", false
 }
 
-// blocked reports whether a pod must wait for another one that shares one of the keys
-// and is being restarted.
+// blocked reports whether a pod must wait for another one that shares one of the keys and is being restarted.
 func (p *plan) blocked(pod *Pod, keys []string) bool {
 	_, _, blocked := p.restarting.Blocker(pod.UID, keys...)
 	return blocked
 }
 
-// shared are the keys of what a pod shares with others: its owner, and its
-// PodDisruptionBudgets.
+// shared are the keys of what a pod shares with others: its owner, and its PodDisruptionBudgets.
 func (p *plan) shared(v *VPA, pod *Pod) []string {
 	owner := v.GroupOf(pod).Key
 	if owner == "" {
@@ -223,15 +212,13 @@ func (p *plan) reserve(v *VPA, b *Budget) {
 	}
 }
 
-// awaited reports whether a restart of the pod was asked for and the pod does not show
-// it yet. Caches may be behind.
+// awaited reports whether a restart of the pod was asked for and the pod does not show it yet. Caches may be behind.
 func (p *plan) awaited(pod *Pod) bool {
 	r, known := p.result.State.Recommended.Restarts[pod.UID]
 	return known && !r.Over && pod.Ready && !pod.RestartPending()
 }
 
-// postponed is a resize that takes something from others of a budget or an owner, and was
-// planned so far.
+// postponed is a resize that takes something from others of a budget or an owner, and was planned so far.
 type postponed struct {
 	vpa       *VPA
 	pod       *Pod
@@ -279,8 +266,7 @@ func Guaranteed(containers []policy.Container) bool {
 	return policy.ClassOf(containers) == policy.Guaranteed
 }
 
-// ChangesClass reports whether the change would give the pod another class, which
-// cannot be done to one that runs.
+// ChangesClass reports whether the change would give the pod another class, which cannot be done to one that runs.
 func (p *Pod) ChangesClass() bool {
 	has, gets := p.classes()
 	return has != gets
@@ -298,9 +284,8 @@ func (p *Pod) classes() (has, gets policy.Class) {
 	return policy.ClassOf(before), policy.ClassOf(after)
 }
 
-// CPURefused reports whether the node would refuse the change for its CPU. Under the static
-// policy a pod of class Guaranteed keeps what it has been given for as long as it
-// runs, also where that is a share and no whole CPUs.
+// CPURefused reports whether the node would refuse the change for its CPU. Under the static policy a pod of class
+// Guaranteed keeps what it has been given for as long as it runs, also where that is a share and no whole CPUs.
 func (p *Pod) CPURefused() bool {
 	if !p.Static || !slices.ContainsFunc(p.Containers, func(c Container) bool {
 		return c.After().Requests.Value(resources.CPU) != c.Actual.Requests.Value(resources.CPU)

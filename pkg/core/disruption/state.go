@@ -22,8 +22,7 @@ type State struct {
 // PodStates is what one plan must know of the pods of earlier ones, by UID. Entries are dropped
 // when a view no longer has the pod.
 type PodStates struct {
-	// Resizing is when a pod was first seen in its resize, for pods that do
-	// not show since when.
+	// Resizing is when a pod was first seen in its resize, for pods that do not show since when.
 	Resizing map[string]time.Time
 	// Crowded is when a pod was first found not to fit on its node.
 	Crowded map[string]time.Time
@@ -60,8 +59,7 @@ const (
 	TooMuch           // a resize was refused because the node can never grant it
 )
 
-// Record takes over what came of an action of the last plan. Nobody else changes a State
-// but Plan.
+// Record takes over what came of an action of the last plan. Only Plan and FollowRestart change a State besides.
 func (m *State) Record(a Action, o Outcome, now time.Time) {
 	pods := &m.Recommended
 	if a.SharesOnly() {
@@ -160,9 +158,8 @@ const (
 	longPause  = 30 * time.Minute
 )
 
-// tried records that a resize was asked for at now. What is asked for again
-// although nothing came of it waits longer each time; the second time follows
-// at once.
+// tried records that a resize was asked for at now. What is asked for again although nothing came of it waits longer
+// each time; the second time follows at once.
 func (m *PodStates) tried(uid string, wanted []policy.ContainerTarget, now time.Time) {
 	try := Try{For: wantedSizes(wanted), Until: now}
 	if before := m.Tries[uid]; maps.Equal(before.For, try.For) {
@@ -172,8 +169,7 @@ func (m *PodStates) tried(uid string, wanted []policy.ContainerTarget, now time.
 	put(&m.Tries, uid, try)
 }
 
-// Waits reports whether what the pod would get was asked for in vain, and is not to be
-// asked for again at now.
+// Waits reports whether what the pod would get was asked for in vain, and is not to be asked for again at now.
 func (m PodStates) Waits(p *Pod, now time.Time) bool {
 	return m.Asked(p) && now.Before(m.Tries[p.UID].Until)
 }
@@ -221,8 +217,7 @@ func (m PodStates) NodeRefuses(p *Pod) bool {
 	})
 }
 
-// Since is when the pod entered the current state of its resize; now if that is not
-// known.
+// Since is when the pod entered the current state of its resize; now if that is not known.
 func (m PodStates) Since(p *Pod, now time.Time) time.Time {
 	if !p.ResizeSince.IsZero() {
 		return p.ResizeSince

@@ -45,8 +45,7 @@ type Requirement struct {
 	Higher bool // the target must be above the request, else below
 }
 
-// Unknown is the number of replicas of an owner that does not state it. The
-// live pods count instead.
+// Unknown is the number of replicas of an owner that does not state it. The live pods count instead.
 const Unknown = -1
 
 // Group is the direct owner of pods, for example a ReplicaSet.
@@ -267,8 +266,7 @@ func (p *Pod) Any(holds func(*Container, resources.Kind) bool) bool {
 // Unanswered reports whether a resize was accepted and the node says nothing.
 func (p *Pod) Unanswered() bool { return p.Resize == NotResizing && p.Changed() && !p.Asks() }
 
-// Change is what a change of the pod would change, in requests and in memory limits that do
-// not follow them.
+// Change is what a change of the pod would change, in requests and in memory limits that do not follow them.
 func (p *Pod) Change() Change {
 	c := Change{Before: Sizes{}, After: Sizes{}}
 	for i := range p.Containers {
@@ -307,8 +305,7 @@ func (p *Pod) Targets() []policy.ContainerTarget {
 	return all
 }
 
-// Part returns a pod that changes by a part of what it should, in millionths for each
-// kind.
+// Part returns a pod that changes by a part of what it should, in millionths for each kind.
 func (p *Pod) Part(of [resources.Kinds]resources.Amount) *Pod {
 	part := *p
 	part.Containers = slices.Clone(p.Containers)
@@ -340,9 +337,8 @@ func (p *Pod) KeepingCPU() *Pod {
 	return &kept
 }
 
-// TakesMemory reports whether a resize takes memory from a container. A kubelet
-// refuses that while the memory is in use, or while it does not know the usage
-// yet, and tries again by itself: no reason to evict a pod that works, which
+// TakesMemory reports whether a resize takes memory from a container. A kubelet refuses that while the memory is in
+// use, or while it does not know the usage yet, and tries again by itself: no reason to evict a pod that works, which
 // would come back with less than it uses.
 func (p *Pod) TakesMemory() bool {
 	return slices.ContainsFunc(p.Containers, func(c Container) bool {

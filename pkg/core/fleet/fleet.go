@@ -1,9 +1,8 @@
 // Package fleet answers which policy is responsible for a workload, and in which mode.
 //
-// A Policy is a SizingPolicy as a plain value. NewSet sorts all of them once; Set.For then
-// decides about one Workload: the strongest policy that selects it is responsible alone,
-// and nothing is merged. Annotations and a VPA that a person wrote can only reduce what the
-// policy gives. What cannot be read changes nothing: a policy that is not usable still
+// A Policy is a SizingPolicy as a plain value. NewSet sorts all of them once; Set.For then decides about one Workload:
+// the strongest policy that selects it is responsible alone, and nothing is merged. Annotations and a VPA that a person
+// wrote can only reduce what the policy gives. What cannot be read changes nothing: a policy that is not usable still
 // holds its workloads, and a made VPA without a policy is left alone.
 //
 // The package reads no objects and makes none; MadeName only says how a made VPA is called.
@@ -87,8 +86,7 @@ type Policy struct {
 	// RolloutHash stands for the fields with which a rollout begins anew.
 	RolloutHash string
 
-	// MinHistory is the span of usage that a recommendation must rest on before it changes a
-	// pod; 0: any.
+	// MinHistory is the span of usage that a recommendation must rest on before it changes a pod; 0: any.
 	MinHistory time.Duration
 
 	// BesideHPAs says that also resources are changed that a HorizontalPodAutoscaler looks at.
@@ -96,9 +94,8 @@ type Policy struct {
 
 	Sharing Sharing
 
-	// Unusable says why the policy cannot be used; empty: it can. It still holds what it
-	// selects, so a selector that cannot be read is given as it was last read, or else as
-	// one that matches everything.
+	// Unusable says why the policy cannot be used; empty: it can. It still holds what it selects, so a selector that
+	// cannot be read is given as it was last read, or else as one that matches everything.
 	Unusable string
 }
 
@@ -162,14 +159,12 @@ type Decision struct {
 	Policy *Policy       // responsible alone, not to be changed; nil: none selects the workload
 	Mode   Mode          // never more than Policy.Mode gives; at most Recommend where Reason stops every change
 	Reason reason.Reason // empty: running pods may be changed, as Mode says
-	// Problem says which annotations cannot be read, and what would be right. The
-	// workload is not named.
+	// Problem says which annotations cannot be read, and what would be right. The workload is not named.
 	Problem string
 	MakeVPA bool // a VPA is missing and is to be made
 	KeepVPA bool // a made VPA is still needed
 
-	// OutOfSharing says that an annotation keeps the pods from sharing what their nodes have
-	// left; see Shares.
+	// OutOfSharing says that an annotation keeps the pods from sharing what their nodes have left; see Shares.
 	OutOfSharing bool
 	annotations  [3]map[string]string // of the workload, its pod template and its VPA
 }
@@ -187,8 +182,7 @@ func ListedVersion(kind string) (apiVersion string, is bool) {
 	return apiVersion, is
 }
 
-// Listed reports whether workloads of a kind can be selected without a name. All others are
-// found by their name.
+// Listed reports whether workloads of a kind can be selected without a name. All others are found by their name.
 func Listed(group, kind string) bool {
 	_, is := listed[kind]
 	return is && BuiltIn(group)
@@ -203,10 +197,9 @@ const (
 	hashBytes = 5 // two characters each
 )
 
-// MadeName returns the name of the VPA that is made for a workload: <kind>-<workload> in
-// lower case. A hash is added where another workload could have the same name (its kind is
-// not one of Kubernetes itself), where the name had to be cut so that those of checkpoints
-// are not too long, and where it would be no name. The result is a DNS subdomain name.
+// MadeName returns the name of the VPA that is made for a workload: <kind>-<workload> in lower case. A hash is added
+// where another workload could have the same name (its kind is not one of Kubernetes itself), where the name had to be
+// cut so that those of checkpoints are not too long, and where it would be no name. The result is a DNS subdomain name.
 func MadeName(kind, group, name string) string {
 	plain := strings.ToLower(kind) + "-" + name
 	if BuiltInKind(kind) && BuiltIn(group) && len(plain) <= longestMade && subdomain(name) {

@@ -30,8 +30,7 @@ var modeNames = [...]string{"Inherit", "Observe", "Recommend", "OneShot", "Canar
 // String returns the mode as the API spells it.
 func (m Mode) String() string { return modeNames[m] }
 
-// ParseMode returns the mode that the API spells like text. It is false for any other
-// text, the empty one, too.
+// ParseMode returns the mode that the API spells like text. It is false for any other text, the empty one, too.
 func ParseMode(text string) (Mode, bool) {
 	at := slices.Index(modeNames[:], text)
 	return Mode(max(at, int(Inherit))), at >= 0
@@ -62,17 +61,15 @@ func (m Mode) stopped() Mode {
 // InitialSizing is what a policy says about new pods.
 type InitialSizing uint8
 
-// What it says. Those of a VPA that a person wrote get what that says, unless they are to stay
-// AsWritten.
+// What it says. Those of a VPA that a person wrote get what that says, unless they are to stay AsWritten.
 const (
 	ByMode    InitialSizing = iota // of a made VPA: sized once all running pods may be changed
 	AsWritten                      // not sized
 	ToTarget                       // of a made VPA: sized in each mode in which running pods are changed
 )
 
-// NewPods says why new pods of a workload stay as they are written; empty: they do not, as far
-// as the mode of a person's VPA goes. With everywhere a rollout in mode Canary has come to all
-// running pods.
+// NewPods says why new pods of a workload stay as they are written; empty: they do not, as far as the mode of a
+// person's VPA goes. With everywhere a rollout in mode Canary has come to all running pods.
 func (d Decision) NewPods(by Author, everywhere bool) reason.Reason {
 	switch d.Reason {
 	case reason.OptedOut, reason.PolicyUnknown, reason.PolicyPaused:
@@ -119,8 +116,7 @@ func (w *Workload) optedOut(foreign bool, problem *string) (out bool) {
 	return out
 }
 
-// reduced returns m as the annotations reduce it: to the most cautious mode that one of
-// them asks for.
+// reduced returns m as the annotations reduce it: to the most cautious mode that one of them asks for.
 func (w *Workload) reduced(m Mode, problem *string) Mode {
 	for _, p := range w.places() {
 		value, there := p.annotations[ModeAnnotation]
@@ -137,8 +133,7 @@ func (w *Workload) reduced(m Mode, problem *string) Mode {
 	return m
 }
 
-// longestValue is how many characters of a wrong value are shown, of the 256 KiB that an
-// annotation may have.
+// longestValue is how many characters of a wrong value are shown, of the 256 KiB that an annotation may have.
 const longestValue = 40
 
 // complain adds to problem what is wrong with an annotation.
@@ -183,9 +178,8 @@ type Sharing struct {
 	Max *corepolicy.Rules
 }
 
-// Shares says how far the pods of a workload share, and why that is less than the policy
-// says; empty: it is not. With everywhere a rollout in mode Canary has come to all running
-// pods.
+// Shares says how far the pods of a workload share, and why that is less than the policy says; empty: it is not. With
+// everywhere a rollout in mode Canary has come to all running pods.
 func (d *Decision) Shares(everywhere bool) (SharingMode, reason.Reason) {
 	if d.Policy == nil || d.Policy.Sharing.Mode == SharingOff {
 		return SharingOff, ""
@@ -232,8 +226,7 @@ func (d *Decision) UserMax() *corepolicy.Rules {
 	return nil
 }
 
-// RestrictsUserVPAs reports whether the recipe and maxAllowed of the policy hold for VPAs that
-// users created, too.
+// RestrictsUserVPAs reports whether the recipe and maxAllowed of the policy hold for VPAs that users created, too.
 func (d *Decision) RestrictsUserVPAs() bool {
 	return d.Policy != nil && d.Policy.Sharing.RestrictsUserVPAs && d.Policy.Sharing.Mode == SharingOn && !d.OutOfSharing
 }

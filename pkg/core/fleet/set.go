@@ -61,8 +61,7 @@ func NewSet(policies []Policy, o Options) *Set {
 	return s
 }
 
-// Names reports whether a policy names a workload of a kind that is not listed, whatever the
-// namespace.
+// Names reports whether a policy names a workload of a kind that is not listed, whatever the namespace.
 func (s *Set) Names(group, kind, name string) bool {
 	return s != nil && s.others[otherOf(group, kind, name)]
 }
@@ -114,8 +113,7 @@ func (s *Set) Policy(name string) *Policy {
 	return nil
 }
 
-// Acts reports whether a policy may let made VPAs change pods of a namespace; labels that are
-// nil are not known.
+// Acts reports whether a policy may let made VPAs change pods of a namespace; labels that are nil are not known.
 func (s *Set) Acts(namespace string, labels map[string]string) bool {
 	if s == nil {
 		return false
@@ -260,6 +258,5 @@ func (m *Match) matches(w *Workload) bool {
 // of Kubernetes itself are often written with an old group or with none.
 func sameGroup(a, b string) bool { return a == b || BuiltIn(a) && BuiltIn(b) }
 
-// BuiltIn reports whether a group comes with Kubernetes. That of a custom resource must
-// contain a dot.
+// BuiltIn reports whether a group comes with Kubernetes. That of a custom resource must contain a dot.
 func BuiltIn(group string) bool { return !strings.Contains(group, ".") }

@@ -26,9 +26,8 @@ func Time(nanoseconds int64) time.Time {
 	return time.Unix(0, nanoseconds).UTC()
 }
 
-// Decay says how fast weights lose their influence. Histograms share it. It
-// remembers powers of two: the samples of a pass are taken at a few instants, to
-// the second, and nearly all histograms refer to the same one, so that most
+// Decay says how fast weights lose their influence. Histograms share it. It remembers powers of two: the samples of a
+// pass are taken at a few instants, to the second, and nearly all histograms refer to the same one, so that most
 // factors were asked for a moment ago.
 //
 //	memory   [ age XOR factor | factor ]   as bits, at a hash of the age
@@ -46,8 +45,7 @@ const (
 	golden     = 0x9e3779b97f4a7c15 // 2^64 over the golden ratio: multiples of it are spread evenly
 )
 
-// NewDecay returns a decay by half in each halfLife; 0 means none, and times are
-// ignored.
+// NewDecay returns a decay by half in each halfLife; 0 means none, and times are ignored.
 func NewDecay(halfLife time.Duration) *Decay {
 	d := &Decay{halfLife: halfLife, most: int64(100 * halfLife)}
 	d.remember(0, 1) // which the empty entry would deny
@@ -78,9 +76,8 @@ func (d *Decay) remember(age int64, factor float64) {
 	entry.check.Store(math.Float64bits(factor) ^ uint64(age))
 }
 
-// factor returns 2^((at-reference)/halfLife). It moves the reference first if at
-// is more than 100 half-lives later, a product that overflows above 2.9 years as
-// it does in the reference recommender.
+// factor returns 2^((at-reference)/halfLife). It moves the reference first if at is more than 100 half-lives later, a
+// product that overflows above 2.9 years as it does in the reference recommender.
 func (h *Histogram) factor(at int64) float64 {
 	if h.decay.halfLife == 0 {
 		return 1
@@ -103,9 +100,8 @@ func (h *Histogram) shift(to int64) {
 	h.trim()
 }
 
-// shifted returns the multiple of the half-life since the zero time that is
-// nearest to an instant (perhaps after it), and by which power of two weights
-// change when that becomes the reference.
+// shifted returns the multiple of the half-life since the zero time that is nearest to an instant (perhaps after it),
+// and by which power of two weights change when that becomes the reference.
 func (h *Histogram) shifted(to int64) (reference int64, scale float64) {
 	reference = Nanoseconds(Time(to).Round(h.decay.halfLife))
 	exponent := math.Floor(float64(difference(h.reference, reference))/float64(h.decay.halfLife) + 0.5)

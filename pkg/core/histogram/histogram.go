@@ -1,15 +1,11 @@
-// Package histogram counts a measured value in buckets whose weights decay with
-// time, and answers quantiles.
+// Package histogram counts a measured value in buckets whose weights decay with time, and answers quantiles.
 //
-// Its types are Scheme (where buckets begin), Histogram (a window of weights)
-// and Image (a histogram as a checkpoint stores it). Only the buckets in use are
-// stored, yet results equal those of a dense array bit for bit. Old weights are
-// not touched as time passes: new ones are heavier, and all are scaled down once
-// in a hundred half-lives.
+// Its types are Scheme (where buckets begin), Histogram (a window of weights) and Image (a histogram as a checkpoint
+// stores it). Only the buckets in use are stored, yet results equal those of a dense array bit for bit. Old weights are
+// not touched as time passes: new ones are heavier, and all are scaled down once in a hundred half-lives.
 //
-// Buckets that weigh less than epsilon and lie outside of all that weigh more
-// are in the total, but quantiles, images and merges do not see them and scaling
-// passes them by, until more weight comes to them. So it is in the reference
+// Buckets that weigh less than epsilon and lie outside of all that weigh more are in the total, but quantiles, images
+// and merges do not see them and scaling passes them by, until more weight comes to them. So it is in the reference
 // recommender, and its numbers show it.
 //
 // Many goroutines may read a histogram while nobody writes it. The package
@@ -32,10 +28,9 @@ import (
 //	                    +-----------------------+
 //	                    base  min            max
 //
-// Only the window of weights is stored; buckets outside weigh exactly 0. [min,max]
-// reaches from the first to the last bucket of at least epsilon (#); if there is
-// none, min is the last bucket and max the first. Outside of it may be lighter
-// ones (~) that only the total knows.
+// Only the window of weights is stored; buckets outside weigh exactly 0. [min,max] reaches from the first to the last
+// bucket of at least epsilon (#); if there is none, min is the last bucket and max the first. Outside of it may be
+// lighter ones (~) that only the total knows.
 type Histogram struct {
 	scheme    *Scheme
 	decay     *Decay
@@ -64,9 +59,8 @@ func (h *Histogram) Add(value, weight float64, at time.Time) {
 	h.AddAt(value, weight, Nanoseconds(at))
 }
 
-// AddAt is Add with an instant as Nanoseconds gives it. It runs for every sample of
-// a cluster, so it looks for the factor itself, and asks factor only where the
-// reference may have to move or the age does not fit into its type.
+// AddAt is Add with an instant as Nanoseconds gives it. It runs for every sample of a cluster, so it looks for the
+// factor itself, and asks factor only where the reference may have to move or the age does not fit into its type.
 func (h *Histogram) AddAt(value, weight float64, at int64) {
 	bucket := h.scheme.Find(value)
 	age := at - h.reference
@@ -107,9 +101,8 @@ func (h *Histogram) take(weight float64, from *float64) {
 // Empty reports whether no bucket weighs epsilon or more.
 func (h *Histogram) Empty() bool { return h.weight(h.min) < h.scheme.epsilon }
 
-// Quantile returns the end of the bucket at which the share q (0 to 1) of the
-// total is reached, the start if it is the last of the scheme, and 0 if h is
-// empty. It does not interpolate.
+// Quantile returns the end of the bucket at which the share q (0 to 1) of the total is reached, the start if it is the
+// last of the scheme, and 0 if h is empty. It does not interpolate.
 func (h *Histogram) Quantile(q float64) float64 {
 	if h.Empty() {
 		return 0
@@ -225,9 +218,8 @@ func (h *Histogram) Image() Image {
 	return i
 }
 
-// Load replaces the content of h by an image. It refuses, naming all problems, a
-// total that is negative or no number, and buckets that the scheme does not
-// have; h then stays as it was.
+// Load replaces the content of h by an image. It refuses, naming all problems, a total that is negative or no number,
+// and buckets that the scheme does not have; h then stays as it was.
 func (h *Histogram) Load(i Image) (err error) {
 	if !(i.Total >= 0 && i.Total <= math.MaxFloat64) {
 		err = fmt.Errorf("total weight %v: must be a number from 0 up", i.Total)

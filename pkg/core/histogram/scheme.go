@@ -16,8 +16,7 @@ type Scheme struct {
 	cells        []uint16  // bucket at the start of each cell; none if the scheme is linear or finer than its cells
 }
 
-// edge is the start of a bucket, less and plus what its logarithm may be wrong
-// by.
+// edge is the start of a bucket, less and plus what its logarithm may be wrong by.
 type edge struct{ below, above float64 }
 
 // cellBits is the number of leading bits of a float64's fraction that name its
@@ -31,9 +30,8 @@ func CPUScheme() *Scheme { return Exponential(0.01, 1.05, 1000, 0.001*0.1) }
 // MemoryScheme returns a scheme for bytes: 176 buckets, the first of 10 MB.
 func MemoryScheme() *Scheme { return Exponential(1e7, 1.05, 1e12, 0.001*0.1) }
 
-// Exponential returns a scheme up to most in which each bucket is ratio (1 or
-// above) times as large as the one before; with 1 all are equal. A bucket that weighs less than epsilon
-// counts as empty. Sizes and epsilon must be above 0.
+// Exponential returns a scheme up to most in which each bucket is ratio (1 or above) times as large as the one before;
+// with 1 all are equal. A bucket that weighs less than epsilon counts as empty. Sizes and epsilon must be above 0.
 func Exponential(first, ratio, most, epsilon float64) *Scheme {
 	s := &Scheme{first: first, ratio: ratio, growth: (ratio - 1) / first, epsilon: epsilon}
 	s.starts = make([]float64, int(math.Ceil(s.position(most)))+1)
@@ -68,9 +66,8 @@ func (s *Scheme) fillCells() {
 	}
 }
 
-// cell returns in which cell v lies, counted from that of 0; for less than 0 and
-// for what is no number it is one that no scheme has. The leading bits of a
-// float64 grow with its logarithm.
+// cell returns in which cell v lies, counted from that of 0; for less than 0 and for what is no number it is one that
+// no scheme has. The leading bits of a float64 grow with its logarithm.
 func (s *Scheme) cell(v float64) uint64 {
 	return (math.Float64bits(v*s.growth+1) - math.Float64bits(1)) >> (52 - cellBits)
 }
@@ -95,8 +92,7 @@ func (s *Scheme) Start(i int) float64 { return s.starts[i] }
 // has no cell or lies so near to the start of a bucket that the definition errs.
 func (s *Scheme) Find(v float64) int {
 	if cell := s.cell(v); cell < uint64(len(s.cells)) {
-		// Whether v lies in the cell's first or second bucket no processor can foresee;
-		// this way it need not.
+		// Whether v lies in the cell's first or second bucket no processor can foresee; this way it need not.
 		bucket := int(s.cells[cell])
 		next := &s.edges[bucket+1]
 		if over := beyond(v, next.above); over == beyond(v, next.below) {

@@ -46,9 +46,8 @@ type Playing struct {
 	Scale  [resources.Kinds]float64 // that use, requests and limits are multiplied by
 }
 
-// Play replays a recording under several methods and returns their courses, in their order;
-// nil if it has less than a whole step to score. Both kinds are replayed at once, as in a
-// cluster.
+// Play replays a recording under several methods and returns their courses, in their order; nil if it has less than a
+// whole step to score. Both kinds are replayed at once, as in a cluster.
 func Play(r *replay.Recording, o Playing, methods []Method) []*Course {
 	if len(r.At) == 0 {
 		return nil
@@ -167,8 +166,7 @@ func (w *recorder) fill(k resources.Kind, before int) {
 // unrecorded is the time of a step of which nothing is known.
 const unrecorded = -1
 
-// Advised implements replay.Witness. A recommendation counts from the first step on that
-// begins after it.
+// Advised implements replay.Witness. A recommendation counts from the first step on that begins after it.
 func (w *recorder) Advised(a replay.Advice) {
 	if !w.bounds {
 		return
@@ -189,8 +187,7 @@ func (w *recorder) Advised(a replay.Advice) {
 // Changed implements replay.Witness. Samples say what is in force.
 func (w *recorder) Changed(replay.Change) {}
 
-// Killed implements replay.Witness: the limit is raised before the next sample, so the one
-// that was hit is noted here.
+// Killed implements replay.Witness: the limit is raised before the next sample, so the one that was hit is noted here.
 func (w *recorder) Killed(kill replay.Kill) {
 	if i := w.number(kill.At); i >= 0 && i < w.steps {
 		limits := w.course.Limit[resources.Memory]

@@ -39,11 +39,10 @@ type bed struct {
 	shifts     []int64 // of the copies
 }
 
-// NewFleet makes a fleet of the courses with the given numbers, of which some may be there
-// several times. The first copy of a dataset begins where its courses do, and the others
-// later: by whole days where there are two or more, so that it is the same hour for all, else
-// by any time. A course that ends begins again. The pods are in a drawn order, so that of those
-// that are alike the ones that peak together do not stand side by side.
+// NewFleet makes a fleet of the courses with the given numbers, of which some may be there several times. The first
+// copy of a dataset begins where its courses do, and the others later: by whole days where there are two or more, so
+// that it is the same hour for all, else by any time. A course that ends begins again. The pods are in a drawn order,
+// so that of those that are alike the ones that peak together do not stand side by side.
 func NewFleet(courses []*Course, of []int, c Copies) *Fleet {
 	step, dice := int64(c.Step), backtest.Dice(c.Seed)
 	beds, order := bedsOf(courses, of, step)

@@ -1,11 +1,10 @@
 // Package nodes judges recipes by the nodes that their requests need: it places recorded
 // containers on simulated nodes and lets their recorded use run there.
 //
-// Play replays a recording under several methods and keeps of each a Course: use, requests
-// and limits step by step. A Fleet says which pods there are, as copies of courses that begin
-// at other times. Run lets a fleet run under one Variant and returns a Score; Sweep does so
-// with requests of several sizes, so that methods can be compared where they leave the same
-// work undone; Summarise does that, with intervals from drawn fleets.
+// Play replays a recording under several methods and keeps of each a Course: use, requests and limits step by step. A
+// Fleet says which pods there are, as copies of courses that begin at other times. Run lets a fleet run under one
+// Variant and returns a Score; Sweep does so with requests of several sizes, so that methods can be compared where they
+// leave the same work undone; Summarise does that, with intervals from drawn fleets.
 //
 //	step   read use and requests → resize, or place all anew → share → consolidate
 //	       → serve CPU by weight → evict where memory runs out → count
@@ -50,9 +49,8 @@ const shareEvery = 5 * time.Minute
 // moves pods twice to three times as often, for no fewer nodes and no less work undone.
 const shrinkEvery = time.Hour
 
-// Run lets a fleet run on nodes under one variant of a method, of which the courses are: those
-// that the fleet was made of, or of the same recordings under another method. Of each kind that
-// counts a node must have something.
+// Run lets a fleet run on nodes under one variant of a method, of which the courses are: those that the fleet was made
+// of, or of the same recordings under another method. Of each kind that counts a node must have something.
 func Run(f *Fleet, courses []*Course, o Options, v Variant) Score {
 	s := newSimulation(f, courses, o, v)
 	for step := range f.Steps {
@@ -163,8 +161,7 @@ func (s *simulation) asked(p *pod) (r [resources.Kinds]float64) {
 	return r
 }
 
-// span returns the base and the peak of a pod. As long as nothing is recommended both are its
-// request.
+// span returns the base and the peak of a pod. As long as nothing is recommended both are its request.
 func (s *simulation) span(p *pod, k resources.Kind) (base, peak float64) {
 	if p.course.Peak[k] == nil || p.course.Peak[k][p.at] == 0 {
 		r := s.scaled(p.course.Request[k], p.at, k)

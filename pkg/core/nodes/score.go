@@ -33,8 +33,7 @@ func (s *Score) NotServed() float64 {
 	return s.Lost / s.Work
 }
 
-// ByMemory returns how many pods lost their work for want of memory: to OOM kills at limits and
-// to kubelets.
+// ByMemory returns how many pods lost their work for want of memory: to OOM kills at limits and to kubelets.
 func (s *Score) ByMemory() int { return s.Kills + s.Pressure }
 
 // Evictions returns how many pods had to start anew, whyever, but for placings from scratch.
@@ -57,9 +56,8 @@ type Point struct {
 // leastRisk stands for none at all, which has no logarithm.
 const leastRisk = 1e-9
 
-// Needed returns how many nodes it takes where a part of the work, more than 0, is not
-// served: between two points straight in the logarithm of that part. Not a number where it is
-// less than that of all points, or more.
+// Needed returns how many nodes it takes where a part of the work, more than 0, is not served: between two points
+// straight in the logarithm of that part. Not a number where it is less than that of all points, or more.
 func Needed(points []Point, notServed float64) float64 {
 	var front [][2]float64
 	for i := range points {
@@ -101,10 +99,9 @@ type Sizes struct {
 	EqualKills bool      // memory requests and limits are as small as they may be without more lost to memory than under the base; else as recommended
 }
 
-// Sweep lets a fleet run as a method recommends, and with requests of other sizes. The factor
-// of the variant does not matter. Factors are left out that lead beyond what is compared: the
-// levels, and what the base leaves undone. A method that loses more to memory than the base
-// whatever its requests and limits, within reason, has no points.
+// Sweep lets a fleet run as a method recommends, and with requests of other sizes. The factor of the variant does not
+// matter. Factors are left out that lead beyond what is compared: the levels, and what the base leaves undone. A method
+// that loses more to memory than the base whatever its requests and limits, within reason, has no points.
 func Sweep(f *Fleet, courses []*Course, o Options, v Variant, sizes Sizes) Outcome {
 	v.Factor = AsIs()
 	out := Outcome{AsIs: Run(f, courses, o, v), MemoryFactor: 1}
@@ -142,8 +139,7 @@ func Sweep(f *Fleet, courses []*Course, o Options, v Variant, sizes Sizes) Outco
 	return out
 }
 
-// Memory requests and limits are tried from a quarter to four times what is recommended, in
-// steps of a factor.
+// Memory requests and limits are tried from a quarter to four times what is recommended, in steps of a factor.
 const (
 	memorySteps = 28
 	memoryStep  = 1.05

@@ -63,9 +63,8 @@ func (s *simulation) saturate(n *node, most float64) {
 	}
 }
 
-// divide replaces what some want of an amount by what they get, by their weights: nobody gets
-// more than it wants, and what it does not need goes to the others. The order is memory to
-// use again.
+// divide replaces what some want of an amount by what they get, by their weights: nobody gets more than it wants, and
+// what it does not need goes to the others. The order is memory to use again.
 func divide(amount float64, want, weight []float64, order []int) []int {
 	order, total := order[:0], 0.0
 	for i := range want {

@@ -96,9 +96,8 @@ func (s *simulation) share() {
 	}
 }
 
-// apply gives the pods that stay on a node their shares, as far as they moved by more than the
-// grid. The pods are those that the result is of. What grows must fit, after all that shrinks;
-// otherwise it waits for the next round.
+// apply gives the pods that stay on a node their shares, as far as they moved by more than the grid. The pods are those
+// that the result is of. What grows must fit, after all that shrinks; otherwise it waits for the next round.
 func (s *simulation) apply(n int, pods []int, result *sharing.Result) {
 	at := &s.nodes[n]
 	rest := s.rests(n, pods, result)
@@ -147,8 +146,7 @@ func (s *simulation) rests(n int, pods []int, result *sharing.Result) bool {
 	return true
 }
 
-// roomFor reports whether a pod may grow in place. Where the bases alone are more than a node
-// has, nothing grows.
+// roomFor reports whether a pod may grow in place. Where the bases alone are more than a node has, nothing grows.
 func (s *simulation) roomFor(n int, p *pod, to [resources.Kinds]float64, result *sharing.Result) bool {
 	var by [resources.Kinds]float64
 	for k := range by {

@@ -64,10 +64,8 @@ func (m *member) enclose(p *problem, i int, k resources.Kind) {
 	}
 }
 
-// balance moves the requests of the free members until the sums of requests
-// and of limits respect a pod range, as far as that is possible: up to the
-// minimum, or down to the maximum, in proportion. A bound of 0 or below is
-// none.
+// balance moves the requests of the free members until the sums of requests and of limits respect a pod range, as far
+// as that is possible: up to the minimum, or down to the maximum, in proportion. A bound of 0 or below is none.
 func balance(members []member, k resources.Kind, least, most resources.Amount) {
 	requests, limits := sums(members)
 	switch {
@@ -102,9 +100,8 @@ type scaling struct {
 // for a pod made to need many of them in proportion to its containers.
 const mostRounds = 64
 
-// scale multiplies the members that can move by one factor, so that the sum
-// becomes total. A member that meets its own bound stays there and the others
-// share the rest. Where the others cannot make up for it nothing is changed. The work
+// scale multiplies the members that can move by one factor, so that the sum becomes total. A member that meets its own
+// bound stays there and the others share the rest. Where the others cannot make up for it nothing is changed. The work
 // is in proportion to the number of members, the sorting in finish excepted.
 func scale(members []member, s scaling) {
 	before := make([]resources.Amount, len(members))
@@ -142,9 +139,8 @@ func scale(members []member, s scaling) {
 	}
 }
 
-// share gives the active members their part of the total. If some of them meet
-// a bound it moves and marks only those, and reports that. It fails when the members
-// that are not active leave nothing to share.
+// share gives the active members their part of the total. If some of them meet a bound it moves and marks only those,
+// and reports that. It fails when the members that are not active leave nothing to share.
 func (s scaling) share(members []member, active []int, total resources.Amount) (met, ok bool) {
 	var part resources.Amount
 	for _, i := range active {
@@ -174,10 +170,8 @@ func (s scaling) share(members []member, active []int, total resources.Amount) (
 	return met, true
 }
 
-// finish corrects what rounding left over, one unit for each member, the
-// largest remainder first, so that a minimum is met to the unit. (The
-// reference VPA can end some bytes below it, and the API server refuses the
-// pod.)
+// finish corrects what rounding left over, one unit for each member, the largest remainder first, so that a minimum is
+// met to the unit. (The reference VPA can end some bytes below it, and the API server refuses the pod.)
 func (s scaling) finish(members []member, active []int) {
 	slices.SortFunc(active, func(a, b int) int {
 		return cmp.Or(cmp.Compare(members[b].rest, members[a].rest), cmp.Compare(members[a].name, members[b].name))

@@ -11,8 +11,7 @@ import (
 // BoostType is how a startup boost is computed.
 type BoostType uint8
 
-// The boost types. A boost without a type acts as Factor in the reference VPA,
-// so package convert makes it one.
+// The boost types. A boost without a type acts as Factor in the reference VPA, so package convert makes it one.
 const (
 	NoBoost BoostType = iota
 	BoostFactor
@@ -30,11 +29,10 @@ type Boost struct {
 // ErrBoost is the error of a boost that cannot be computed.
 var ErrBoost = errors.New("startup boost cannot be computed")
 
-// Boosted returns f with the CPU of c boosted as r demands; the boosted
-// request is at most the given amount of millicores unless that is 0. The
-// base is the request in f, or else the current request of c. maxAllowed does not hold for
-// a boost, and Ranges.Admit cuts it to LimitRanges. Without a boost, or for a container that
-// is Off, f is returned as it is.
+// Boosted returns f with the CPU of c boosted as r demands; the boosted request is at most the given amount of
+// millicores unless that is 0. The base is the request in f, or else the current request of c. maxAllowed does not hold
+// for a boost, and Ranges.Admit cuts it to LimitRanges. Without a boost, or for a container that is Off, f is returned
+// as it is.
 func (r Rule) Boosted(c Container, f ContainerTarget, most resources.Amount) (ContainerTarget, error) {
 	if r.Off || r.Boost.Type == NoBoost || c.LimitsToZero(resources.CPU) && !f.WithoutLimit[resources.CPU] {
 		return f, nil
@@ -72,8 +70,7 @@ func (r Rule) Boosted(c Container, f ContainerTarget, most resources.Amount) (Co
 	return f, nil
 }
 
-// belowLimit keeps a boosted request one millicore below a fixed limit, where
-// that leaves anything.
+// belowLimit keeps a boosted request one millicore below a fixed limit, where that leaves anything.
 func belowLimit(request, limit resources.Amount) resources.Amount {
 	switch {
 	case limit == 0 || request <= limit:
@@ -130,9 +127,8 @@ type BoostVerdict struct {
 	Wait time.Duration     // until the next boost is over; 0: none is known
 }
 
-// JudgeBoost returns what is to be done at now. As long as no boost is over, nothing
-// is given. With the first that ends, the containers without a boost get what
-// is recommended for them, too, as in the reference VPA.
+// JudgeBoost returns what is to be done at now. As long as no boost is over, nothing is given. With the first that
+// ends, the containers without a boost get what is recommended for them, too, as in the reference VPA.
 func JudgeBoost(p BoostedPod, a BoostAdvice, now time.Time) BoostVerdict {
 	var v BoostVerdict
 	if !p.Ready {
@@ -203,9 +199,8 @@ func (c BoostedContainer) unboosted() Container {
 	return u
 }
 
-// least is the CPU request, in millicores, of a container that had none and for
-// which none is recommended. A request cannot be taken away from a running pod,
-// and 0 would change its class.
+// least is the CPU request, in millicores, of a container that had none and for which none is recommended. A request
+// cannot be taken away from a running pod, and 0 would change its class.
 const least = 1
 
 // withoutBoost is what the container gets from f when its boost is over: without
@@ -229,8 +224,7 @@ func (c BoostedContainer) withoutBoost(f ContainerTarget) ContainerTarget {
 	return f
 }
 
-// atMost cuts amounts to those of most, where it has them: what a pod says of
-// itself must not make it larger.
+// atMost cuts amounts to those of most, where it has them: what a pod says of itself must not make it larger.
 func atMost(r, most resources.List) resources.List {
 	for k := range resources.Kind(resources.Kinds) {
 		a, ok := r.Get(k)

@@ -121,13 +121,11 @@ func separation(k resources.Kind, request resources.Amount) resources.Amount {
 // Whole is all of the way, in millionths.
 const Whole resources.Amount = 1e6
 
-// Partial returns what a container gets that goes so many millionths of the way from what
-// it has to what it would get of kind k. The limit goes exactly as far as the request
-// does once that is rounded, so that both stay within what LimitRanges allow, their
-// ratio included, because both ends do; and a limit stays at or above its request.
-// Requests are rounded down, so that together the containers of a pod take no more than
-// their part. A limit that the container does not have yet comes in the proportion to
-// the request in which it would.
+// Partial returns what a container gets that goes so many millionths of the way from what it has to what it would get
+// of kind k. The limit goes exactly as far as the request does once that is rounded, so that both stay within what
+// LimitRanges allow, their ratio included, because both ends do; and a limit stays at or above its request. Requests
+// are rounded down, so that together the containers of a pod take no more than their part. A limit that the container
+// does not have yet comes in the proportion to the request in which it would.
 func Partial(k resources.Kind, millionths resources.Amount, has Container, gets ContainerTarget) ContainerTarget {
 	moved, way := millionths, Whole // how far the limit goes
 	from, to := has.Requests.Value(k), gets.Requests.Value(k)

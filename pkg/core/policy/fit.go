@@ -1,11 +1,9 @@
 // Package policy turns a recommendation into what one pod may really get.
 //
-// Cap is the recommender's last step: it keeps bounds inside the minimum and
-// maximum of a container's Rule. Fit answers "what would this pod get": it
-// moves the recommendation into the LimitRanges of the namespace and the rules
-// of the VPA and keeps the proportion of limits to requests. The webhook, the
-// updater and the backtester all call it, so they cannot disagree.
-// Rule.Boosted adds the startup boost to what Fit returned, and JudgeBoost says when it ends.
+// Cap is the recommender's last step: it keeps bounds inside the minimum and maximum of a container's Rule. Fit answers
+// "what would this pod get": it moves the recommendation into the LimitRanges of the namespace and the rules of the VPA
+// and keeps the proportion of limits to requests. The webhook, the updater and the backtester all call it, so they
+// cannot disagree. Rule.Boosted adds the startup boost to what Fit returned, and JudgeBoost says when it ends.
 //
 // Results hold only what is to be written: a kind that is absent stays as the
 // pod has it. Every cut or raise has a Note.
@@ -65,40 +63,33 @@ type Result struct {
 	Containers []ContainerTarget
 }
 
-// maxRefits is how often Fit applies itself to its own result until that does not change
-// any more.
+// maxRefits is how often Fit applies itself to its own result until that does not change any more.
 const maxRefits = 4
 
 // Fit returns what a pod would get from a recommendation, given the rules of
 // its VPA and the LimitRanges of its namespace.
 //
-// Without LimitRanges that is the target, raised to the minimum and cut to the maximum of
-// the rule. A limit grows in proportion to its request, so one that equals its request goes
-// on doing so, and one that is not there stays away; with RequestsOnly limits stay, and cut
-// their requests (member.enclose in balance.go and problem.setLimits). All else here and in balance.go,
-// join.go and ranges.go is for LimitRanges.
+// Without LimitRanges that is the target, raised to the minimum and cut to the maximum of the rule. A limit grows in
+// proportion to its request, so one that equals its request goes on doing so, and one that is not there stays away;
+// with RequestsOnly limits stay, and cut their requests (member.enclose in balance.go and problem.setLimits). All else
+// here, in balance.go and in rule.go is for LimitRanges.
 //
-// With them, in this order: the pod range
-// scales all containers in proportion, the container range and then the rule
-// bound each of them, limits follow their requests. Where a later step undid
-// what the pod range demands, the slack of the other containers is used.
+// With them, in this order: the pod range scales all containers in proportion, the container range and then the rule
+// bound each of them, limits follow their requests. Where a later step undid what the pod range demands, the slack of
+// the other containers is used.
 //
-// A container without recommendation, or whose rule is Off, is left alone but
-// counts in the sums of the pod. Only where a pod range would refuse the pod
-// otherwise such containers move, too, in proportion with the others, with the Note
-// MovedWithOthers; those that are Off only where it does not help to move the rest.
-// Notes name the cuts of the target. If the LimitRanges admit the current pod but not the result, the result
-// is moved toward the current sizes (Ranges.Admit). If they admit neither, the nearest result is
-// returned with a Note that Refused.
+// A container without recommendation, or whose rule is Off, is left alone but counts in the sums of the pod. Only where
+// a pod range would refuse the pod otherwise such containers move, too, in proportion with the others, with the Note
+// MovedWithOthers; those that are Off only where it does not help to move the rest. Notes name the cuts of the target.
+// If the LimitRanges admit the current pod but not the result, the result is moved toward the current sizes
+// (Ranges.Admit). If they admit neither, the nearest result is returned with a Note that Refused.
 //
 // Where memory limits do not follow the requests, separate.go says what they do, and shared.go
 // does of pods that share their node.
 //
-// Fit is pure and does not depend on the order of the containers. It is
-// idempotent: a pod that has the result gets the same result. Rounding of
-// limits could undo that by a unit, so with LimitRanges Fit repeats itself on
-// its own result until that is stable. One that a LimitRange will refuse may move on,
-// which nobody sees: no pod has it.
+// Fit is pure and does not depend on the order of the containers. It is idempotent: a pod that has the result gets the
+// same result. Rounding of limits could undo that by a unit, so with LimitRanges Fit repeats itself on its own result
+// until that is stable. One that a LimitRange will refuse may move on, which nobody sees: no pod has it.
 func Fit(pod Pod, recommendation map[string]resources.Bounds, rules Rules, ranges Ranges) Result {
 	recommendation = withoutZeroLimits(pod, recommendation)
 	var result Result
@@ -161,8 +152,7 @@ func (r Result) has(n Note) bool {
 	return slices.ContainsFunc(r.Containers, func(f ContainerTarget) bool { return slices.Contains(f.Notes, n) })
 }
 
-// stable solves p, and with LimitRanges p as it would be with the result, until that
-// is the same.
+// stable solves p, and with LimitRanges p as it would be with the result, until that is the same.
 func (p *problem) stable() Result {
 	result := p.solve()
 	if p.ranges == (Ranges{}) {
@@ -255,9 +245,8 @@ func (p *problem) solve() Result {
 	return result
 }
 
-// fitKind moves one kind of all containers, first the target and then the
-// bounds, and keeps the bounds around the target where the pod range moved
-// them apart.
+// fitKind moves one kind of all containers, first the target and then the bounds, and keeps the bounds around the
+// target where the pod range moved them apart.
 //
 // It works in moved, in which nothing is yet, and in members.
 func (p *problem) fitKind(out []ContainerTarget, k resources.Kind, moved []bool, members []member) {

@@ -4,12 +4,10 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Reason is why an amount differs from the recommendation, or why a limit was
-// not written. The set is closed.
+// Reason is why an amount differs from the recommendation, or why a limit was not written. The set is closed.
 type Reason uint8
 
-// The reasons. The first block is written to the annotation vpaUpdates as the
-// reference VPA does.
+// The reasons. The first block is written to the annotation vpaUpdates as the reference VPA does.
 const (
 	RaisedToMin Reason = iota + 1
 	CutToMax
@@ -48,12 +46,10 @@ func (n Note) Cut() bool {
 	return n.Reason == CutToMax || n.Reason == CutToLimit || n.Reason == CutToRange || n.Reason == MovedToPodRange
 }
 
-// Annotated reports whether the reference VPA has this note, so that it belongs
-// in the annotation vpaUpdates.
+// Annotated reports whether the reference VPA has this note, so that it belongs in the annotation vpaUpdates.
 func (n Note) Annotated() bool { return n.Reason < MovedToPodRange }
 
-// String returns the note for people; for annotated notes exactly the words of
-// the reference VPA.
+// String returns the note for people; for annotated notes exactly the words of the reference VPA.
 func (n Note) String() string {
 	kind := n.Kind.String()
 	switch n.Reason {

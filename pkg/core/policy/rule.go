@@ -6,12 +6,10 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Wildcard is the container name of an entry that is the fallback for all
-// containers without an entry of their own.
+// Wildcard is the container name of an entry that is the fallback for all containers without an entry of their own.
 const Wildcard = "*"
 
-// Rule is the effective policy of one container. Start from Default: in the
-// zero value nothing is controlled.
+// Rule is the effective policy of one container. Start from Default: in the zero value nothing is controlled.
 type Rule struct {
 	Off          bool                  // the container is left alone
 	Controlled   [resources.Kinds]bool // kinds that are recommended
@@ -26,8 +24,7 @@ type Rule struct {
 // Default is the rule of a container that no policy mentions.
 func Default() Rule { return Rule{Controlled: [resources.Kinds]bool{true, true}} }
 
-// OrMax returns r with the amounts of most where r itself has no maximum.
-// The recommender passes its global maximum.
+// OrMax returns r with the amounts of most where r itself has no maximum. The recommender passes its global maximum.
 func (r Rule) OrMax(most resources.List) Rule {
 	r.Max = most.Override(r.Max)
 	return r
@@ -40,8 +37,7 @@ type Entry struct {
 	OwnBoost  bool // Rule.Boost replaces the boost of the whole pod
 }
 
-// Rules is the policy part of one VPA. The zero value leaves everything at
-// its default.
+// Rules is the policy part of one VPA. The zero value leaves everything at its default.
 type Rules struct {
 	Entries []Entry
 	Boost   Boost // for containers whose entry has none of its own
@@ -54,8 +50,7 @@ type Rules struct {
 	Outer *Rules
 }
 
-// For returns the rule of a container: the first entry with its name wins,
-// then the last Wildcard, then Default.
+// For returns the rule of a container: the first entry with its name wins, then the last Wildcard, then Default.
 func (r Rules) For(container string) Rule {
 	found := Entry{Rule: Default()}
 	for _, e := range r.Entries {
@@ -73,8 +68,7 @@ func (r Rules) For(container string) Rule {
 // fewEntries is how many entries are searched faster one by one.
 const fewEntries = 8
 
-// Lookup returns For, for callers that ask for many containers: it does not search all
-// entries for each of them.
+// Lookup returns For, for callers that ask for many containers: it does not search all entries for each of them.
 func (r Rules) Lookup() func(container string) Rule {
 	if len(r.Entries) <= fewEntries {
 		return r.For
@@ -126,9 +120,8 @@ func (r Rule) within(most resources.List) Rule {
 	return r
 }
 
-// Cap moves b into the bounds of r: up to the minimum, then down to the
-// maximum, so the maximum wins where the two contradict. Kinds that b lacks
-// are not added.
+// Cap moves b into the bounds of r: up to the minimum, then down to the maximum, so the maximum wins where the two
+// contradict. Kinds that b lacks are not added.
 func Cap(b resources.Bounds, r Rule) resources.Bounds {
 	for _, role := range roles(&b) {
 		for k := range resources.Kind(resources.Kinds) {
@@ -141,8 +134,7 @@ func Cap(b resources.Bounds, r Rule) resources.Bounds {
 	return b
 }
 
-// roles lists the parts of b with the target first, because only the cuts of
-// the target have a Note.
+// roles lists the parts of b with the target first, because only the cuts of the target have a Note.
 func roles(b *resources.Bounds) [3]*resources.List {
 	return [3]*resources.List{&b.Target, &b.Lower, &b.Upper}
 }
@@ -156,8 +148,7 @@ const (
 	cut
 )
 
-// clamp raises a to least and cuts it to most; a bound of 0 or below is none.
-// The side is the bound that decided.
+// clamp raises a to least and cuts it to most; a bound of 0 or below is none. The side is the bound that decided.
 func clamp(a, least, most resources.Amount) (resources.Amount, side) {
 	moved := inside
 	if least > 0 && a < least {
@@ -169,10 +160,9 @@ func clamp(a, least, most resources.Amount) (resources.Amount, side) {
 	return a, moved
 }
 
-// joined returns p and its result with the containers that have no recommendation for
-// kind k moved so that the pod fits its range. Where that does not help, the API server
-// refuses the pod anyway, and both are returned as they were. Containers that the user
-// wants to be left alone join only if off is true.
+// joined returns p and its result with the containers that have no recommendation for kind k moved so that the pod fits
+// its range. Where that does not help, the API server refuses the pod anyway, and both are returned as they were.
+// Containers that the user wants to be left alone join only if off is true.
 func (p *problem) joined(k resources.Kind, off bool, result Result) (*problem, Result) {
 	trial, joins := p.clone(), make([]bool, len(p.parts))
 	for i := range trial.parts {
@@ -227,8 +217,7 @@ func (p *part) give(f *ContainerTarget) {
 	}
 }
 
-// Range is what LimitRange items of one type demand. An absent or zero amount
-// is no demand.
+// Range is what LimitRange items of one type demand. An absent or zero amount is no demand.
 type Range struct {
 	Min, Max resources.List
 	Default  resources.List // the limit of a container that has none
@@ -256,8 +245,7 @@ func lowest(into, other resources.List, k resources.Kind) resources.List {
 	return into
 }
 
-// Ranges are the combined LimitRanges of one namespace. The zero value demands
-// nothing.
+// Ranges are the combined LimitRanges of one namespace. The zero value demands nothing.
 type Ranges struct {
 	Container Range
 	Pod       Range // its Default is not used
@@ -272,11 +260,10 @@ func (r Ranges) limitBasis(c Container, k resources.Kind) resources.Amount {
 	return max(r.Container.Default.Value(k), 0)
 }
 
-// requestBounds translates the container range into bounds on the request of
-// c. A limit grows with its request, so a bound on the limit is also a bound on
-// the request; the request itself must not be below the minimum either. A
-// container without limit has no maximum. Where the limit is kept the bounds
-// hold for the request alone, which must also not become too small for its limit.
+// requestBounds translates the container range into bounds on the request of c. A limit grows with its request, so a
+// bound on the limit is also a bound on the request; the request itself must not be below the minimum either. A
+// container without limit has no maximum. Where the limit is kept the bounds hold for the request alone, which must
+// also not become too small for its limit.
 func (r Ranges) requestBounds(c Container, k resources.Kind, keepsLimit bool) (least, most resources.Amount) {
 	lowest, highest := r.Container.Min.Value(k), r.Container.Max.Value(k)
 	basis, request := r.limitBasis(c, k), c.Requests.Value(k)

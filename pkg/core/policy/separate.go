@@ -12,14 +12,12 @@ import (
 //
 //	limit = declared limit / declared request x max(upper bound, target)
 //
-// within the rule and the LimitRanges, as ever, so a request that follows use never lowers
-// a limit. It keeps the proportion of what the container was declared with: that of the
-// present amounts is another one after each change.
+// within the rule and the LimitRanges, as ever, so a request that follows use never lowers a limit. It keeps the
+// proportion of what the container was declared with: that of the present amounts is another one after each change.
 //
-// Requests stay with the limit where they must: one that equals its limit gets what is
-// protected for both, so the pod keeps its class; and where a LimitRange refuses the pod
-// otherwise no request of it is lowered. A limit that is not there stays away, and one that
-// stands still (RequestsOnly) stands: then the request goes alone, up to the limit.
+// Requests stay with the limit where they must: one that equals its limit gets what is protected for both, so the pod
+// keeps its class; and where a LimitRange refuses the pod otherwise no request of it is lowered. A limit that is not
+// there stays away, and one that stands still (RequestsOnly) stands: then the request goes alone, up to the limit.
 
 // Proportion is a memory request and limit, in bytes, in whose proportion a limit is kept.
 type Proportion struct{ Request, Limit resources.Amount }
@@ -44,9 +42,8 @@ func (c Container) MemoryProportion() Proportion {
 	return Proportion{c.Requests.Value(resources.Memory), c.Limits.Value(resources.Memory)}
 }
 
-// declaredHolds reports whether what is noted is believed. What a pod says of itself must not
-// make it larger: a request that follows use only ever makes the present proportion larger
-// than the declared one.
+// declaredHolds reports whether what is noted is believed. What a pod says of itself must not make it larger: a request
+// that follows use only ever makes the present proportion larger than the declared one.
 func (c Container) declaredHolds() bool {
 	d, request, limit := c.Declared, c.Requests.Value(resources.Memory), c.Limits.Value(resources.Memory)
 	return d.Known() && request > 0 && float64(d.Limit)*float64(request) <= (1+slightly)*float64(limit)*float64(d.Request)
@@ -67,8 +64,7 @@ const (
 // Separate reports whether the memory limit of a container does not follow its request.
 func (r Rule) Separate() bool { return r.SeparateMemoryLimit && !r.Off && !r.RequestsOnly }
 
-// asDeclared returns a pod whose containers that get memory have what they were declared
-// with, where that is known.
+// asDeclared returns a pod whose containers that get memory have what they were declared with, where that is known.
 func asDeclared(pod Pod, recommendation map[string]resources.Bounds, rules Rules) Pod {
 	var declared []Container
 	for i, c := range pod.Containers {

@@ -7,9 +7,8 @@ import (
 	"loadline.dev/loadline/pkg/core/sharing"
 )
 
-// The pods of a node that share what it has left (package sharing) request what their neighbours
-// leave to them, so a limit in proportion to the request would say nothing. Of each kind that is
-// shared, of a container with a request:
+// The pods of a node that share what it has left (package sharing) request what their neighbours leave to them, so a
+// limit in proportion to the request would say nothing. Of each kind that is shared, of a container with a request:
 //
 //	             running pod                             pod that is being created
 //	CPU          the share, 1 millicore to 10 cores      the target, at least 1 millicore
@@ -23,9 +22,8 @@ import (
 //	             that would lower them
 //	a daemon's   as of any other                         requests stay, and the memory limit is only raised
 //
-// A base above 10 cores is not cut. A container without request is left alone. RequestsOnly keeps
-// limits, with the Note LimitStays.
-// Where a LimitRange would refuse the limits, they follow the requests as in any other pod.
+// A base above 10 cores is not cut. A container without request is left alone. RequestsOnly keeps limits, with the Note
+// LimitStays. Where a LimitRange would refuse the limits, they follow the requests as in any other pod.
 
 // Sharing is how pods share their node.
 type Sharing struct {
@@ -136,8 +134,7 @@ func dropped(b resources.Bounds, k resources.Kind) resources.Bounds {
 	return resources.Bounds{Lower: b.Lower.Without(k), Target: b.Target.Without(k), Upper: b.Upper.Without(k)}
 }
 
-// near puts the bounds of a kind around the target, so that a pod moves when its share has, and
-// only then.
+// near puts the bounds of a kind around the target, so that a pod moves when its share has, and only then.
 func near(b resources.Bounds, k resources.Kind) resources.Bounds {
 	target, ok := b.Target.Get(k)
 	if !ok {

@@ -142,12 +142,10 @@ const (
 // String returns the name of the reason.
 func (r Reason) String() string { return string(r) }
 
-// Explain returns the explanation of a reason, preferably that of a skipped pod. It is zero for an
-// unknown reason.
+// Explain returns the explanation of a reason, preferably that of a skipped pod. It is zero for an unknown reason.
 func (r Reason) Explain() Explanation { return explained[r] }
 
-// All returns the explanations of every reason in the order of the docs. The result must not be
-// modified.
+// All returns the explanations of every reason in the order of the docs. The result must not be modified.
 func All() []Explanation { return explanations }
 
 // Skips returns the reasons of skipped pods in the order of the docs.

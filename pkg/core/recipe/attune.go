@@ -115,8 +115,7 @@ func (a Attune) Chain(k resources.Kind, habits Habits) Chain {
 	}, a.bounded(k)...)
 }
 
-// MemoryChain returns the steps from the CPU request that a chain gives to one of
-// memory.
+// MemoryChain returns the steps from the CPU request that a chain gives to one of memory.
 func (a Attune) MemoryChain(cpu Chain) Chain {
 	return append(Chain{
 		Up(FromCPU(a.FromCPU, cpu)),
@@ -138,8 +137,7 @@ func (a Attune) bounded(k resources.Kind) Chain {
 // Habits finds what a container is known to do. Amounts are millicores or bytes.
 type Habits func(Subject) *sketch.Habits
 
-// Worst begins a chain: a percentile of the week or of its worst hour. Without any
-// use it is the current request.
+// Worst begins a chain: a percentile of the week or of its worst hour. Without any use it is the current request.
 func Worst(k resources.Kind, percentile float64, habits Habits) Step {
 	return Step{Name: fmt.Sprintf("%s percentile %g of the week or an hour", k, percentile), Apply: func(s Subject, _ float64) float64 {
 		if highest := habits(s).Highest(int(percentile)); highest > 0 {
@@ -173,8 +171,7 @@ func Unsure(d Doubt, habits Habits) Step {
 	}}
 }
 
-// FromCPU begins a chain for memory: so many GiB for each core that another chain
-// gives.
+// FromCPU begins a chain for memory: so many GiB for each core that another chain gives.
 func FromCPU(ratio float64, cpu Chain) Step {
 	return Step{Name: fmt.Sprintf("%g GiB a core", ratio), Apply: func(s Subject, _ float64) float64 {
 		return float64(cpu.Run(s, nil)) / 1000 * ratio * (1 << 30)
@@ -228,8 +225,7 @@ const (
 	Capped = "max_change_capped"
 )
 
-// Filter is ChangeFilter for two amounts. It also returns what it did, nothing if the
-// change passed.
+// Filter is ChangeFilter for two amounts. It also returns what it did, nothing if the change passed.
 func Filter(current, wanted, minChange, increase, decrease float64) (result float64, did string) {
 	if current <= 0 {
 		return wanted, ""

@@ -8,9 +8,8 @@ import (
 	"loadline.dev/loadline/pkg/core/sketch"
 )
 
-// autopilot is both recommenders of the paper of that name: statistics of a moving
-// window, or an ensemble of models of which the cheapest is followed. What it does not
-// publish we chose; lab/docs/recipe-design.md says how.
+// autopilot is both recommenders of the paper of that name: statistics of a moving window, or an ensemble of models of
+// which the cheapest is followed. What it does not publish we chose; lab/docs/recipe-design.md says how.
 type autopilot struct {
 	ensemble bool
 

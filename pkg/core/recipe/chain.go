@@ -1,17 +1,13 @@
 // Package recipe turns the history of a container into a recommendation.
 //
-// A Recipe has one Chain of named Steps for each kind and bound. Parse makes it of a
-// text such as "loadline:cpu=tracking,margin=0.2"; a Book remembers those that VPAs ask
-// for by annotation. Recommend evaluates its chains; Explain does the same and keeps the
-// value after each step, so that what is shown is what was computed.
+// A Recipe has one Chain of named Steps for each kind and bound. Parse makes it of a text such as
+// "loadline:cpu=tracking,margin=0.2"; a Book remembers those that VPAs ask for by annotation. Recommend evaluates its
+// chains; Explain does the same and keeps the value after each step, so that what is shown is what was computed.
 //
-// Each recipe is one file with its settings, its chains and its own steps: vpa.go (the one
-// without --recipe),
-// loadline.go, crane.go, attune.go, cruisekube.go and autopilot.go; machine_shapes.go belongs
-// to crane.go, fixed_margin.go and following.go to loadline.go. What several use is here, in
-// steps.go and, for recipes whose pods share what their node has left, in shared.go. What a
-// recipe knows of a container comes from a profile of package usage and from package sketch;
-// it does not know how a number is written or capped.
+// Each recipe is one file with its settings and its chains: vpa.go (the default), loadline.go, crane.go, attune.go and
+// autopilot.go. Steps are in the file of their recipe or in steps.go. Recipes whose pods share the headroom of their
+// node are in shared.go, cruisekube among them. What a recipe knows of a container comes from a profile of package
+// usage and from package sketch; it does not know how a number is written or capped.
 package recipe
 
 import (
@@ -44,8 +40,7 @@ type Result struct {
 	Points  [resources.Kinds]Points        // that there are, and that a recommendation takes; zero where it takes none
 }
 
-// Remember notes in a sketch what was recommended: some recipes must know since when. The
-// sketch may be nil.
+// Remember notes in a sketch what was recommended: some recipes must know since when. The sketch may be nil.
 func (r *Result) Remember(s *sketch.Sketch) {
 	for k := range resources.Kind(resources.Kinds) {
 		if s != nil && r.Known[k] {
@@ -63,9 +58,8 @@ type Subject struct {
 	Target  resources.List // what the chains of the target came to; those of the bounds run after them
 }
 
-// Step is one named step of an estimate. It must not change the subject. Amounts
-// are millicores or bytes at the end of a chain; those of the recipe "vpa" have
-// no fractions in between either.
+// Step is one named step of an estimate. It must not change the subject. Amounts are millicores or bytes at the end of
+// a chain; those of the recipe "vpa" have no fractions in between either.
 type Step struct {
 	Name  string
 	Apply func(s Subject, in float64) float64
@@ -114,9 +108,8 @@ type Recipe struct {
 	// SeparateMemoryLimit says that memory limits do not follow the requests: the target is
 	// what is requested, and the upper bound what the limit protects.
 	SeparateMemoryLimit bool
-	// Sharing is how the pods of a node share what it has left, by a recipe that is made for
-	// that: the lower bound is what a container uses nearly always (its base), and the target
-	// its peak. nil = by this recipe they do not share.
+	// Sharing is how the pods of a node share what it has left, by a recipe that is made for that: the lower bound is
+	// what a container uses nearly always (its base), and the target its peak. nil = by this recipe they do not share.
 	Sharing *sharing.Rule
 
 	podMin [resources.Kinds]float64 // millicores and MiB that the containers of a pod get at least, together
@@ -139,8 +132,7 @@ func Floor(kind resources.Kind) Step {
 	})
 }
 
-// Only returns the recipe without the chains of other kinds than k, and what only they need:
-// their bounds are 0.
+// Only returns the recipe without the chains of other kinds than k, and what only they need: their bounds are 0.
 func (r *Recipe) Only(k resources.Kind) *Recipe {
 	only := &Recipe{Needs: r.Needs.Only(k), UsesCurrent: r.UsesCurrent, LeastPoints: r.LeastPoints, PointsOf: r.PointsOf,
 		SeparateMemoryLimit: r.SeparateMemoryLimit, Sharing: r.Sharing, podMin: r.podMin, burst: r.burst}
@@ -174,8 +166,7 @@ func (r *Recipe) subject(in Input) Subject {
 	return s
 }
 
-// Recommend returns what is recommended for a container. It changes nothing of what it is
-// given; Result.Remember does.
+// Recommend returns what is recommended for a container. It changes nothing of what it is given; Result.Remember does.
 func (r *Recipe) Recommend(in Input) Result {
 	s := r.subject(in)
 	result := r.known(in, s)
@@ -233,8 +224,7 @@ type Value struct {
 	Amount float64
 }
 
-// Explanation holds the values after every step; the last of each list is the
-// recommendation, without its fraction.
+// Explanation holds the values after every step; the last of each list is the recommendation, without its fraction.
 type Explanation struct {
 	Target, Lower, Upper [resources.Kinds][]Value
 }

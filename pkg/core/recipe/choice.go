@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// Annotation of a VPA that says by which recipe it is served, perhaps with
-// settings: "loadline:cpu=tracking".
+// Annotation of a VPA that says by which recipe it is served, perhaps with settings: "loadline:cpu=tracking".
 const Annotation = "loadline.dev/recipe"
 
 // Source says why a VPA has its recipe.
@@ -21,9 +20,8 @@ const (
 	NotUsable  Source = "wrong_annotation" // so that of the flag serves
 )
 
-// What is remembered is bounded: the number of texts, and the characters of each and
-// of what is wrong with it. Anybody who may write a VPA may write ever new ones, and
-// an annotation has room for 256 KiB.
+// What is remembered is bounded: the number of texts, and the characters of each and of what is wrong with it. Anybody
+// who may write a VPA may write ever new ones, and an annotation has room for 256 KiB.
 const (
 	mostParsed  = 1000
 	mostText    = 1000
@@ -48,8 +46,7 @@ func (c *Choice) Fits(annotation, policy string) bool {
 	return !c.Policy && c.Text == annotation
 }
 
-// Book has recipes by the text that asks for them. It belongs to one goroutine;
-// choices may be read by many.
+// Book has recipes by the text that asks for them. It belongs to one goroutine; choices may be read by many.
 type Book struct {
 	defaults Config
 	flag     string
@@ -63,8 +60,7 @@ type asked struct {
 	source Source
 }
 
-// NewBook returns a book for a recipe of the command line and the settings of the
-// recipe "vpa" there.
+// NewBook returns a book for a recipe of the command line and the settings of the recipe "vpa" there.
 func NewBook(flag string, defaults Config) (*Book, error) {
 	r, err := ParseWith(defaults, flag)
 	if err != nil {

@@ -42,8 +42,7 @@ func newLoadline() *loadline {
 	return l
 }
 
-// memory chooses a preset. The default looks at the limit, and following is that for the limit;
-// the others do not.
+// memory chooses a preset. The default looks at the limit, and following is that for the limit; the others do not.
 func (l *loadline) memory(preset string) {
 	l.following = preset == "following"
 	switch preset {
@@ -58,9 +57,8 @@ func (l *loadline) memory(preset string) {
 	}
 }
 
-// cpu chooses a preset. Those that track forget fast: they are for workloads that
-// are resized without a restart. Mixed is calm, and tracking for large containers; shared
-// has the target of calm in its peak.
+// cpu chooses a preset. Those that track forget fast: they are for workloads that are resized without a restart. Mixed
+// is calm, and tracking for large containers; shared has the target of calm in its peak.
 func (l *loadline) cpu(preset string) {
 	l.sharing = preset == "shared"
 	l.byLoad, l.hour, l.mixed, l.halfLife, l.fastHalfLife, l.cpuLower, l.sustained = true, false, preset == "mixed", 48, 4, 0.85, 15
@@ -157,12 +155,10 @@ func (l *loadline) make() Recipe {
 	return r
 }
 
-// stillLarge is the share of the cores from which on a container is large that it may fall
-// to before it is none.
+// stillLarge is the share of the cores from which on a container is large that it may fall to before it is none.
 const stillLarge = 0.8
 
-// Tracking takes what tracking comes to, where the container is large by its size before.
-// Sizes are in cores.
+// Tracking takes what tracking comes to, where the container is large by its size before. Sizes are in cores.
 func Tracking(shape *sketch.TrackedShape, from, until float64) Step {
 	tracked := fmt.Sprintf("tracking, as calm was above %g cores and not below %g since: the highest of %s, %s, and the last hour", from, until, shape.Name(0), shape.Name(1))
 	calm := fmt.Sprintf("calm, as that was not above %g cores, or was below %g since", from, until)
@@ -187,9 +183,8 @@ func Tracking(shape *sketch.TrackedShape, from, until float64) Step {
 // leastLastDay is the least margin over the peak of the last day.
 const leastLastDay = 0.05
 
-// TwoPeaks begins a chain for memory: the second-highest daily peak of two weeks,
-// or the peak of the last hours. At the begin of what happens once a week the same hours two
-// weeks ago count, too.
+// TwoPeaks begins a chain for memory: the second-highest daily peak of two weeks, or the peak of the last hours. At the
+// begin of what happens once a week the same hours two weeks ago count, too.
 func TwoPeaks() Step {
 	return Step{Name: "second-highest daily peak of 14 days, or the running one", Apply: func(s Subject, _ float64) float64 {
 		return max(sketch.Base(s.Sketch.Peaks.Weekly()), s.Sketch.Peaks.Running())
@@ -220,8 +215,7 @@ func AtFirst(hours float64) Step {
 	}}
 }
 
-// LastDay raises to the highest use of the last day and a fixed margin, which is no
-// less than least.
+// LastDay raises to the highest use of the last day and a fixed margin, which is no less than least.
 func LastDay(fixed Fixed, least float64) Step {
 	margin := func(s Subject) float64 { return max(fixed.of(s), least) }
 	says := func(s Subject) string { return fmt.Sprintf("or highest of the last day + %.3g", margin(s)) }

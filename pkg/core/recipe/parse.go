@@ -81,8 +81,7 @@ func menuOf(name string, c Config) (m menu, ownFloors bool) {
 	return nil, false
 }
 
-// Parse makes the recipe that a text names: the name alone, or with settings that
-// differ from its defaults, as in
+// Parse makes the recipe that a text names: the name alone, or with settings that differ from its defaults, as in
 //
 //	loadline:cpu=tracking,margin=0.2
 //
@@ -90,9 +89,8 @@ func menuOf(name string, c Config) (m menu, ownFloors bool) {
 // recommendation for a pod. The error names all problems.
 func Parse(text string) (Recipe, error) { return ParseWith(DefaultConfig(), text) }
 
-// ParseWith is Parse with other defaults for the settings of the recipe "vpa" and
-// for the least recommendations. A recipe that has floors of its own is lifted only to
-// those that somebody set.
+// ParseWith is Parse with other defaults for the settings of the recipe "vpa" and for the least recommendations. A
+// recipe that has floors of its own is lifted only to those that somebody set.
 func ParseWith(defaults Config, text string) (Recipe, error) {
 	name, given, _ := strings.Cut(strings.TrimSpace(text), ":")
 	m, ownFloors := menuOf(name, defaults)

@@ -71,8 +71,7 @@ func base(k resources.Kind, minutes, q float64, raise ...Step) Chain {
 	return append(append(chain, raise...), NoMoreThanTarget(k))
 }
 
-// highestSeen returns the chain of an upper bound that is the highest use of a week, or the
-// target if that is more.
+// highestSeen returns the chain of an upper bound that is the highest use of a week, or the target if that is more.
 func highestSeen(k resources.Kind) Chain {
 	chain := Chain{FromTarget(k), OrHighestOfWeek(k)}
 	if k == resources.CPU {
@@ -81,8 +80,7 @@ func highestSeen(k resources.Kind) Chain {
 	return chain
 }
 
-// HourOfDay raises to the highest use at this hour of the day in a week. As the first step it
-// begins a chain.
+// HourOfDay raises to the highest use at this hour of the day in a week. As the first step it begins a chain.
 func HourOfDay(k resources.Kind) Step {
 	return Step{Name: k.String() + " peak of this hour of the day", Apply: func(s Subject, in float64) float64 {
 		return max(in, s.Sketch.Hours[k].SameHour())
@@ -103,9 +101,8 @@ func OrHighestOfWeek(k resources.Kind) Step {
 	}}
 }
 
-// UnderPressure raises to what there would have been had CPU work never waited: of is
-// the same of that as of the use. Where nobody knows how long it waited, as with the
-// metrics API, the amount stays.
+// UnderPressure raises to what there would have been had CPU work never waited: of is the same of that as of the use.
+// Where nobody knows how long it waited, as with the metrics API, the amount stays.
 func UnderPressure(of func(*sketch.Hours) float64) Step {
 	return Step{Name: "or with the time that work waited for CPU", Apply: func(s Subject, in float64) float64 {
 		if s.Sketch.Pressed == nil {
@@ -136,14 +133,12 @@ func NoMoreThanTarget(k resources.Kind) Step {
 	}}
 }
 
-// cruiseKube shares what a node has left, as published. Its target is the peak that a pod is
-// given when it is created: the highest use at this hour of the day in a week, or of the last
-// hour, with the time that work waited for CPU counted as use where it is known. Its base, a
-// quantile of the last minutes, is the lower bound.
+// cruiseKube shares what a node has left, as published. Its target is the peak that a pod is given when it is created:
+// the highest use at this hour of the day in a week, or of the last hour, with the time that work waited for CPU
+// counted as use where it is known. Its base, a quantile of the last minutes, is the lower bound.
 //
-// The published rule looks at three more amounts when a pod is created: the highest use of the
-// last ten minutes, of CPU, and of the last thirty, of memory, both of which are within the
-// last hour, and the memory at an OOM kill.
+// The published rule looks at three more amounts when a pod is created: the highest use of the last ten minutes, of
+// CPU, and of the last thirty, of memory, both of which are within the last hour, and the memory at an OOM kill.
 type cruiseKube struct {
 	none
 	base       float64

@@ -77,8 +77,7 @@ func FromTarget(k resources.Kind) Step {
 	return Step{Name: "target", Apply: func(s Subject, _ float64) float64 { return float64(s.Target.Value(k)) }}
 }
 
-// Fixed is the part of a margin of memory that does not depend on use: a fraction, or
-// what ByLimit returns.
+// Fixed is the part of a margin of memory that does not depend on use: a fraction, or what ByLimit returns.
 type Fixed float64
 
 // ByLimit is the fixed part that the limit of the container asks for.
@@ -87,9 +86,8 @@ func ByLimit() Fixed { return Fixed(math.NaN()) }
 // FollowsLimit reports whether it is what ByLimit returns.
 func (f Fixed) FollowsLimit() bool { return math.IsNaN(float64(f)) }
 
-// The usual fixed part is enough where the limit is roomy, where none follows the request,
-// and where nobody has seen it. It grows straight to that where both are equal. Why these
-// numbers: lab/docs/recipe-design.md.
+// The usual fixed part is enough where the limit is roomy, where none follows the request, and where nobody has seen
+// it. It grows straight to that where both are equal. Why these numbers: lab/docs/recipe-design.md.
 const (
 	usual = 0.10
 	tight = 0.20 // where limit and request are equal
@@ -127,16 +125,14 @@ func (f Fixed) says(s Subject) string {
 	return fmt.Sprintf("%.3g (%s)", f.of(s), why)
 }
 
-// overDay is what the memory request that follows use has above the highest use of the last
-// day, as a fraction.
+// overDay is what the memory request that follows use has above the highest use of the last day, as a fraction.
 const overDay = 0.10
 
 // wholeDay is how long a container must have been seen before its request follows: before, the
 // highest use of a day is not known.
 const wholeDay = 24 * time.Hour
 
-// follow makes the memory request of a recipe follow use, and what was its target what the
-// limit protects.
+// follow makes the memory request of a recipe follow use, and what was its target what the limit protects.
 func (l *loadline) follow(r *Recipe) {
 	protects := r.Target[resources.Memory]
 	r.SeparateMemoryLimit = true
@@ -210,8 +206,7 @@ func DefaultShapes() []MachineShape {
 	return shapes
 }
 
-// Smallest returns the first of ordered shapes that has room for both amounts, or
-// false if none has.
+// Smallest returns the first of ordered shapes that has room for both amounts, or false if none has.
 func Smallest(shapes []MachineShape, cpu, memory resources.Amount) (MachineShape, bool) {
 	i := slices.IndexFunc(shapes, func(s MachineShape) bool { return s.CPU >= cpu && s.Memory >= memory })
 	if i < 0 {

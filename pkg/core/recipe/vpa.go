@@ -43,14 +43,12 @@ func (v *vpa) make() Recipe {
 	return VPA(v.config)
 }
 
-// VPA is the recipe of the reference recommender. Bounds come closer to the
-// target as more is known: with a day of samples, one a minute, the upper one
-// is doubled and the lower one hardly lowered.
+// VPA is the recipe of the reference recommender. Bounds come closer to the target as more is known: with a day of
+// samples, one a minute, the upper one is doubled and the lower one hardly lowered.
 //
-// For example, with the defaults and 0.12 cores used all the time: the 0.9 quantile is the
-// end of its bucket (the n-th ends at 0.01 (1.05ⁿ - 1) / 0.05 cores), 0.1258 cores, or 125m
-// without the fraction; the margin of 0.15 adds 18m and makes 143m; the floor, 25m for the pod,
-// is less. So the target is 143m.
+// For example, with the defaults and 0.12 cores used all the time: the 0.9 quantile is the end of its bucket (the n-th
+// ends at 0.01 (1.05ⁿ - 1) / 0.05 cores), 0.1258 cores, or 125m without the fraction; the margin of 0.15 adds 18m and
+// makes 143m; the floor, 25m for the pod, is less. So the target is 143m.
 func VPA(c Config) Recipe {
 	r := Recipe{podMin: [resources.Kinds]float64{c.PodMinCPU, c.PodMinMemory}}
 	for k := range resources.Kind(resources.Kinds) {
@@ -61,8 +59,7 @@ func VPA(c Config) Recipe {
 	return r
 }
 
-// Quantile begins a chain: what the container stayed within for the share q (0
-// to 1) of its weighted usage history.
+// Quantile begins a chain: what the container stayed within for the share q (0 to 1) of its weighted usage history.
 func Quantile(kind resources.Kind, q float64) Step {
 	name := fmt.Sprintf("%s quantile %v", kind, q)
 	if kind == resources.CPU {
@@ -82,9 +79,8 @@ func Margin(fraction float64) Step {
 	})
 }
 
-// Confidence multiplies by (1 + multiplier/c)^exponent, where c is how many
-// intervals the history covers: an exponent above 0 widens, one below 0 narrows,
-// and both do less the more is known. Without any confidence a positive amount
+// Confidence multiplies by (1 + multiplier/c)^exponent, where c is how many intervals the history covers: an exponent
+// above 0 widens, one below 0 narrows, and both do less the more is known. Without any confidence a positive amount
 // becomes the largest or the least there is, while 0 stays 0.
 func Confidence(multiplier, exponent float64, interval time.Duration) Step {
 	name := fmt.Sprintf("confidence (1 + %v/c)^%v, c in %s", multiplier, exponent, short(interval))

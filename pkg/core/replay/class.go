@@ -25,8 +25,7 @@ const (
 // Classes lists all classes in the order in which reports show them.
 func Classes() []Class { return []Class{Steady, Diurnal, Bursty, Batch, Growing, Idle, Other} }
 
-// Classify says what sort of load a recording is, by samples and not by the
-// time that they stand for.
+// Classify says what sort of load a recording is, by samples and not by the time that they stand for.
 func Classify(r *Recording) Class {
 	cpu := sorted(r.Use[resources.CPU])
 	if growing(r) {
@@ -105,8 +104,7 @@ func growing(r *Recording) bool {
 	return mean > leastMean && fit > leastFit && slope*(x[len(x)-1]-x[0]) > leastRise*mean
 }
 
-// line returns the slope of the least-squares line and the share of the
-// variance that it explains.
+// line returns the slope of the least-squares line and the share of the variance that it explains.
 func line(x, y []float64) (slope, fit float64) {
 	meanX, deviationX := moments(x)
 	meanY, deviationY := moments(y)

@@ -15,10 +15,9 @@ var peakWindow = [resources.Kinds]time.Duration{time.Hour, 24 * time.Hour}
 
 const day = int64(24 * time.Hour)
 
-// Hindsight is what could have been requested had one known a stretch of a
-// recording in advance: for CPU what was not exceeded for 95 % of the time, for
-// memory the maximum and a margin. Blocks are counted from the start of the
-// stretch; one in which nothing was recorded needs 0.
+// Hindsight is what could have been requested had one known a stretch of a recording in advance: for CPU what was not
+// exceeded for 95 % of the time, for memory the maximum and a margin. Blocks are counted from the start of the stretch;
+// one in which nothing was recorded needs 0.
 type Hindsight struct {
 	Static float64   // the one request for all of the stretch
 	Daily  []float64 // the one for each day
@@ -115,8 +114,7 @@ func (s stretch) cut(width int64) iter.Seq2[int64, []part] {
 	}
 }
 
-// quantile returns the least use that was not exceeded for the share q of the
-// time. It sorts the parts.
+// quantile returns the least use that was not exceeded for the share q of the time. It sorts the parts.
 func quantile(parts []part, q float64) float64 {
 	slices.SortFunc(parts, byUse)
 	total, sum := 0.0, 0.0
@@ -131,8 +129,7 @@ func quantile(parts []part, q float64) float64 {
 	return parts[len(parts)-1].use
 }
 
-// over returns what a request reserves and the parts do not use, in amount times
-// seconds.
+// over returns what a request reserves and the parts do not use, in amount times seconds.
 func over(parts []part, request float64) (sum float64) {
 	for _, p := range parts {
 		sum += max(0, request-p.use) * float64(p.hold) / 1e9

@@ -10,8 +10,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// pod is the replayed pod, in the form in which the updater plans for it. Kinds
-// that are not sized have no limit.
+// pod is the replayed pod, in the form in which the updater plans for it. Kinds that are not sized have no limit.
 type pod struct {
 	setup    *Setup
 	template policy.Pod // as declared: limits keep their ratio to requests from here
@@ -23,8 +22,7 @@ type pod struct {
 	seen     bool             // by a plan
 }
 
-// Declared returns the container that a replay begins with. Its limits keep their ratio
-// to its requests.
+// Declared returns the container that a replay begins with. Its limits keep their ratio to its requests.
 func Declared(r *Recording, s Setup) policy.Container {
 	c := policy.Container{Name: Container, Requests: First(r, s)}
 	for k := range resources.Kind(resources.Kinds) {
@@ -111,10 +109,9 @@ func sized(b resources.Bounds, s *Setup) resources.Bounds {
 	return policy.Cap(b, s.Rule)
 }
 
-// fit asks what the pod would get from a recommendation. Bounds move with every
-// sample, targets seldom: as there are no ranges and no rules here, a fit for the
-// same target differs only in its bounds.
-// Where a limit does not follow its request, it depends on a bound.
+// fit asks what the pod would get from a recommendation. Bounds move with every sample, targets seldom: as there are no
+// ranges and no rules here, a fit for the same target differs only in its bounds. Where a limit does not follow its
+// request, it depends on a bound.
 func (p *pod) fit(b resources.Bounds) {
 	c := p.container()
 	if separate := p.rules.SeparateMemoryLimit; c.Target.Name == "" || c.Target.Bounds.Target != b.Target || separate && p.fits != b {

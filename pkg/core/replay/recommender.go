@@ -10,8 +10,7 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-// SimulatedRecommender is the recommender of a cluster that has one container. Make it with
-// NewSimulatedRecommender.
+// SimulatedRecommender is the recommender of a cluster that has one container. Make it with NewSimulatedRecommender.
 type SimulatedRecommender struct {
 	store   *usage.Store
 	series  usage.Series
@@ -94,9 +93,8 @@ func (a *SimulatedRecommender) Killed(at time.Time, request, limit resources.Amo
 	a.store.ObserveOOM(usage.OOM{Container: a.key, At: at, Memory: request, Limit: limit, ID: strconv.Itoa(a.kills)})
 }
 
-// Advise implements Advisor. As in a cluster nothing is recommended for a kind
-// of which nothing is known: of a container that was killed before its first sample
-// only the memory is.
+// Advise implements Advisor. As in a cluster nothing is recommended for a kind of which nothing is known: of a
+// container that was killed before its first sample only the memory is.
 func (a *SimulatedRecommender) Advise(_ time.Time, current resources.List) resources.Bounds {
 	result := a.recipe.Recommend(a.input(current))
 	if result.Known == [resources.Kinds]bool{} {
@@ -144,8 +142,7 @@ const (
 	killRatio          = 1.2 // a kill counts as a use of this multiple of the limit
 )
 
-// MovingMax recommends the highest use of a time and a margin. Make it with
-// NewMovingMax.
+// MovingMax recommends the highest use of a time and a margin. Make it with NewMovingMax.
 type MovingMax struct {
 	window time.Duration
 	margin float64

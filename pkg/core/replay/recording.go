@@ -44,8 +44,7 @@ func (r *Recording) Has(k resources.Kind) bool {
 	return slices.ContainsFunc(r.Use[k], func(v float64) bool { return !math.IsNaN(v) })
 }
 
-// Span returns the time from the first sample to the end of the last one, which
-// stands for one step.
+// Span returns the time from the first sample to the end of the last one, which stands for one step.
 func (r *Recording) Span() time.Duration {
 	if len(r.At) == 0 {
 		return 0
@@ -53,9 +52,8 @@ func (r *Recording) Span() time.Duration {
 	return time.Duration(r.At[len(r.At)-1]-r.At[0]) + r.Step()
 }
 
-// Holds returns how long each sample of a kind stands for, in nanoseconds: up to
-// the next one but not longer than three usual steps, and the last one for one
-// step. What was not recorded stands for nothing.
+// Holds returns how long each sample of a kind stands for, in nanoseconds: up to the next one but not longer than three
+// usual steps, and the last one for one step. What was not recorded stands for nothing.
 func (r *Recording) Holds(k resources.Kind) []int64 {
 	step := int64(r.Step())
 	most := gapSteps * step

@@ -1,10 +1,9 @@
 // Package replay plays a recording of a container's usage against a recommender.
 //
-// Run takes a Recording, a Setup and an Advisor. It samples, recommends, plans and
-// resizes as the programs do, with the same planner, and shows a Witness what happens:
-// samples, recommendations, changes and kills. SimulatedRecommender is the recommender
-// of a cluster without the cluster; Fixed and MovingMax are what a recipe must be better
-// than. A Timeline keeps what a chart shows.
+// Run takes a Recording, a Setup and an Advisor. It samples, recommends, plans and resizes as the programs do, with the
+// same planner, and shows a Witness what happens: samples, recommendations, changes and kills. SimulatedRecommender is
+// the recommender of a cluster without the cluster; Fixed and MovingMax are what a recipe must be better than. A
+// Timeline keeps what a chart shows.
 //
 // It does not judge; package backtest does.
 package replay
@@ -41,9 +40,8 @@ type replay struct {
 	life    life
 }
 
-// First returns the requests that a replay begins with: those of the setup, else
-// the recorded ones, else the recorded limits, else the guess. They are at least
-// one millicore and one byte.
+// First returns the requests that a replay begins with: those of the setup, else the recorded ones, else the recorded
+// limits, else the guess. They are at least one millicore and one byte.
 func First(r *Recording, s Setup) resources.List {
 	var first resources.List
 	for k := range resources.Kind(resources.Kinds) {
@@ -164,8 +162,7 @@ func (p *replay) sample(at int64, k resources.Kind, use float64, hold int64) {
 	p.show(s)
 }
 
-// serve returns the CPU use that a limit leaves, and the work that is put off
-// then, in core seconds.
+// serve returns the CPU use that a limit leaves, and the work that is put off then, in core seconds.
 func (p *replay) serve(use float64, up int64, limit resources.Amount) (served, backlog float64) {
 	if limit == 0 {
 		return use, 0
@@ -180,8 +177,7 @@ func (p *replay) serve(use float64, up int64, limit resources.Amount) (served, b
 	return served, p.backlog
 }
 
-// show lets the advisor see a sample at each tick while it lasts. One that is over
-// before the next tick nobody sees.
+// show lets the advisor see a sample at each tick while it lasts. One that is over before the next tick nobody sees.
 func (p *replay) show(s Sample) {
 	if math.IsNaN(s.Seen) {
 		return

@@ -15,18 +15,15 @@ type Advisor interface {
 	// Observe takes the use of a kind, in millicores or bytes, as measured at an
 	// instant; limit is what it could have at most, 0 = no limit.
 	Observe(at time.Time, k resources.Kind, use, limit resources.Amount)
-	// Killed takes the report of a kill for want of memory: what was requested, and
-	// the limit that was hit.
+	// Killed takes the report of a kill for want of memory: what was requested, and the limit that was hit.
 	Killed(at time.Time, request, limit resources.Amount)
-	// Advise returns the recommendation for a container with the current requests. A
-	// kind that it lacks stays as it is.
+	// Advise returns the recommendation for a container with the current requests. A kind that it lacks stays as it is.
 	Advise(now time.Time, current resources.List) resources.Bounds
 }
 
 // Listener is an Advisor that also wants to know how long work waited for CPU.
 type Listener interface {
-	// Waited takes the share of the time, 0 to 1, in which it did, right after the
-	// use of CPU at that instant.
+	// Waited takes the share of the time, 0 to 1, in which it did, right after the use of CPU at that instant.
 	Waited(at time.Time, use resources.Amount, share float64)
 }
 
@@ -123,9 +120,8 @@ type Setup struct {
 	Guess  float64                // first request as a multiple of the highest use in the first hour
 	Rule   policy.Rule            // least and most that is allowed
 
-	// Scrape is how often use is measured, as a metrics server does: CPU as the mean since
-	// the time before, memory as it is then. 0 = the use of each sample is seen, if it
-	// lasts until a tick.
+	// Scrape is how often use is measured, as a metrics server does: CPU as the mean since the time before, memory as
+	// it is then. 0 = the use of each sample is seen, if it lasts until a tick.
 	Scrape  time.Duration
 	NewPod  time.Duration // a gap of at least this is the end of a pod; the next has what is recommended then. 0 = never
 	Startup bool          // the recording begins when its container starts; else nobody knows when that was

@@ -9,8 +9,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Frame is what happened in a stretch of time. Amounts are millicores or bytes;
-// NaN = nothing is known of it.
+// Frame is what happened in a stretch of time. Amounts are millicores or bytes; NaN = nothing is known of it.
 type Frame struct {
 	Highest, Mean        float64      // recorded use
 	Request, Limit       float64      // in force last; limit NaN = none

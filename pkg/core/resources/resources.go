@@ -1,10 +1,9 @@
 // Package resources is the arithmetic at the bottom of Loadline: how much CPU or
 // memory, without units of the Kubernetes API and without fractions.
 //
-// Its types are Kind (CPU or Memory), Amount (an integer number of millicores
-// or bytes), List (an optional amount for each kind) and Bounds (a
-// recommendation: lower, target and upper). Arithmetic saturates, so that no
-// absurd input can turn a large amount into a negative one.
+// Its types are Kind (CPU or Memory), Amount (an integer number of millicores or bytes), List (an optional amount for
+// each kind) and Bounds (a recommendation: lower, target and upper). Arithmetic saturates, so that no absurd input can
+// turn a large amount into a negative one.
 //
 // It does not parse or print quantities; package convert does.
 package resources
@@ -90,8 +89,7 @@ func (r List) Fits(free List) bool {
 	return true
 }
 
-// Bounds is a recommendation for one container. A kind that is not
-// recommended is absent from all of them.
+// Bounds is a recommendation for one container. A kind that is not recommended is absent from all of them.
 type Bounds struct {
 	Lower  List // below this a pod is sure to be too small
 	Target List // what a new pod should request
@@ -165,9 +163,8 @@ func (a Amount) Add(b Amount) Amount {
 	return math.MinInt64
 }
 
-// Proportion returns floor(a·num/den) for non-negative a and num and positive
-// den, computed without overflow in between. If the result itself exceeds the
-// largest int64 it returns that and false.
+// Proportion returns floor(a·num/den) for non-negative a and num and positive den, computed without overflow in
+// between. If the result itself exceeds the largest int64 it returns that and false.
 func (a Amount) Proportion(num, den Amount) (Amount, bool) {
 	q, _, ok := a.divide(num, den)
 	return q, ok
@@ -194,9 +191,8 @@ func (a Amount) divide(num, den Amount) (quotient Amount, rest uint64, ok bool) 
 	return Amount(q), rest, true
 }
 
-// RoundUp returns the smallest multiple of step that is not below a, computed
-// in float64 as the reference recommender does. A step of 1 or below, or an
-// amount of 0, leaves a unchanged.
+// RoundUp returns the smallest multiple of step that is not below a, computed in float64 as the reference recommender
+// does. A step of 1 or below, or an amount of 0, leaves a unchanged.
 func (a Amount) RoundUp(step int64) Amount {
 	if step <= 1 || a == 0 {
 		return a

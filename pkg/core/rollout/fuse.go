@@ -17,8 +17,7 @@ const (
 	// fuseMemory is the age up to which a round can trip a fuse. A condition of the policy lasts
 	// longer. Older reverts would seem to be many once successful workloads are deleted.
 	fuseMemory = 6 * time.Hour
-	// maxHeldNamespaces is the number of namespaces that a fuse holds one by one. Beyond that it
-	// holds the policy.
+	// maxHeldNamespaces is the number of namespaces that a fuse holds one by one. Beyond that it holds the policy.
 	maxHeldNamespaces = 20
 
 	// startStep is the minimum time in which the number of started workloads doubles.
@@ -27,8 +26,7 @@ const (
 	startMemory = 24 * time.Hour
 )
 
-// PolicyRounds sums up the rollouts of all workloads of one policy. Times have a resolution of a
-// second.
+// PolicyRounds sums up the rollouts of all workloads of one policy. Times have a resolution of a second.
 type PolicyRounds struct {
 	ended      []verdict
 	running    []verdict // rounds in progress with a change that ended
@@ -114,13 +112,11 @@ func (t *Trip) HoldsPolicy() bool { return !t.At.IsZero() && len(t.Namespaces) =
 // a verdict are no evidence of success. If fewer rounds ended, successful rounds in progress count
 // as well, so that large workloads do not hide the reverts of others.
 //
-// Reverts of one namespace count at most as often as those of all others together, and only beside
-// two of these. If the fuse trips only without that limit, it holds this namespace, or the policy
-// if it has no other namespace.
+// Reverts of one namespace count at most as often as those of all others together, and only beside two of these. If the
+// fuse trips only without that limit, it holds this namespace, or the policy if it has no other namespace.
 //
-// Rounds whose last change was at or before the acknowledged time do not count, nor do those that
-// ended more than six hours ago. A held pod starts no round, so the answer stays the same until
-// then.
+// Rounds whose last change was at or before the acknowledged time do not count, nor do those that ended more than six
+// hours ago. A held pod starts no round, so the answer stays the same until then.
 func (p *PolicyRounds) Trip(acknowledged, now time.Time) Trip {
 	if len(p.reverts) < fuseReverts {
 		return Trip{}
@@ -230,9 +226,8 @@ func (p *PolicyRounds) trip(running []verdict, since, now int64) (t Trip) {
 	return t
 }
 
-// tooManyBeside reports whether the share of reverts also trips a fuse if the namespace with the
-// most reverts has only as many as all others together. A single revert of others is no evidence
-// beside more.
+// tooManyBeside reports whether the share of reverts also trips a fuse if the namespace with the most reverts has only
+// as many as all others together. A single revert of others is no evidence beside more.
 func (c counts) tooManyBeside(most counts) bool {
 	others := c.reverted - most.reverted
 	excess := max(0, most.reverted-others)
@@ -280,8 +275,7 @@ func (p *PolicyRounds) edges(running []verdict, since, now int64) (edges []edge)
 	return edges
 }
 
-// revertNear reports whether a round was reverted within a window of a moment: the others matter
-// for no trip.
+// revertNear reports whether a round was reverted within a window of a moment: the others matter for no trip.
 func (p *PolicyRounds) revertNear(at, window int64) bool {
 	i, _ := slices.BinarySearchFunc(p.reverts, at-window, func(r revert, at int64) int { return cmp.Compare(r.at, at) })
 	return i < len(p.reverts) && p.reverts[i].at <= at+window

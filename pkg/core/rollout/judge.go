@@ -39,8 +39,7 @@ type Safety struct {
 	Revert   bool          // else a change that did harm is not taken back and ends as Failed
 	Period   time.Duration // how long a changed pod is observed
 	Restarts int           // so many of a container since its change
-	// Throttle and Pressure are shares over five minutes, 0 to 1, that must be exceeded;
-	// 0: not looked at.
+	// Throttle and Pressure are shares over five minutes, 0 to 1, that must be exceeded; 0: not looked at.
 	Throttle, Pressure float64
 }
 
@@ -105,8 +104,7 @@ type Verdict struct {
 
 	Early Harm // what counts at any time: OOMKill and Restart
 	Full  Harm // what counts at the end of the period
-	// Later says that throttling is not known yet: the change is younger than the time
-	// over which it is taken.
+	// Later says that throttling is not known yet: the change is younger than the time over which it is taken.
 	Later bool
 }
 
@@ -248,16 +246,13 @@ func other(k resources.Kind, wrote, has resources.List) bool {
 	return ok && (!has.Has(k) || has.Value(k) != a)
 }
 
-// Change is what is noted on a pod before it is resized, so that any process can judge the
-// change and take it back.
+// Change is what is noted on a pod before it is resized, so that any process can judge the change and take it back.
 type Change struct {
-	// At is when the resize was sent. When the node has acted later, it is that time: the
-	// observation begins then.
+	// At is when the resize was sent. When the node has acted later, it is that time: the observation begins then.
 	At      time.Time
 	Pending bool // deferred: the node has not begun
 	Ready   bool // the pod was ready before
-	// Generation of the pod's spec before the change; 0: not known. As long as the pod has it,
-	// the change was not made.
+	// Generation of the pod's spec before the change; 0: not known. As long as the pod has it, the change was not made.
 	Generation int64
 	// Harm is what the change did; it is noted before the change is taken back, so that a process
 	// that ends amid that does not leave it half done. Empty: it did none that is known.
@@ -332,21 +327,18 @@ func copied(k resources.Kind, into, from resources.List) resources.List {
 	return into.Without(k)
 }
 
-// Running is one container of a pod as its spec is now. Containers that are never sized
-// count for the class of the pod.
+// Running is one container of a pod as its spec is now. Containers that are never sized count for the class of the pod.
 type Running struct {
 	policy.Container
 	Restarts [resources.Kinds]bool // changing this kind restarts it
 }
 
-// RevertSizes returns what the containers of a pod get when the change is taken back: each
-// resource the maximum of what it was and what it is now, so that nothing is lowered. It is
-// empty if there is nothing to give. A container is restarted only for OOMKill and Restart:
-// it was not working anyway.
+// RevertSizes returns what the containers of a pod get when the change is taken back: each resource the maximum of what
+// it was and what it is now, so that nothing is lowered. It is empty if there is nothing to give. A container is
+// restarted only for OOMKill and Restart: it was not working anyway.
 //
-// A limit that the change brought cannot be removed from a running pod. Where all would
-// make the pod Guaranteed, which a running pod cannot become, one request stays one unit
-// below its limit.
+// A limit that the change brought cannot be removed from a running pod. Where all would make the pod Guaranteed, which
+// a running pod cannot become, one request stays one unit below its limit.
 func (c *Change) RevertSizes(now []Running, why Harm) (gets []policy.ContainerTarget) {
 	after := make([]policy.Container, len(now))
 	for i, has := range now {
@@ -420,8 +412,7 @@ func written(k resources.Kind, into, has, gets resources.List) resources.List {
 	return into
 }
 
-// keepClass takes one unit back from a request that was given back, if the pod would be
-// Guaranteed by that and is not.
+// keepClass takes one unit back from a request that was given back, if the pod would be Guaranteed by that and is not.
 func keepClass(now []Running, after []policy.Container) {
 	before := make([]policy.Container, len(now))
 	for i, has := range now {

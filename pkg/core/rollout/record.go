@@ -76,9 +76,8 @@ func (s State) Covers(at time.Time) bool {
 	return false
 }
 
-// Turned reports whether a rollout is at another point than an earlier state says. That a round
-// may begin, and which pods would be members of a canary then, is no news as long as nothing
-// was changed.
+// Turned reports whether a rollout is at another point than an earlier state says. That a round may begin, and which
+// pods would be members of a canary then, is no news as long as nothing was changed.
 func (s State) Turned(before State) bool {
 	return s.Phase != before.Phase || s.Hash != before.Hash || s.Mode != before.Mode || !s.CooldownUntil.Equal(before.CooldownUntil) ||
 		!s.Started.Equal(before.Started) || len(s.Reverted) != len(before.Reverted) || s.ended() != before.ended() || s.Degraded.Reason != before.Degraded.Reason ||
@@ -153,8 +152,7 @@ func (s State) End(e Ending, set Settings, now time.Time) State {
 	return s
 }
 
-// tried notes what came of the last change of a pod, if it is a member of the canary; empty: it is to
-// be tried anew.
+// tried notes what came of the last change of a pod, if it is a member of the canary; empty: it is to be tried anew.
 func (s *State) tried(uid string, o Outcome) {
 	for i := range s.Members {
 		if s.Members[i].UID == uid {
@@ -292,8 +290,7 @@ func atLeast(k resources.Kind, kept, to, from resources.List) resources.List {
 	return copied(k, kept, from)
 }
 
-// merged returns r with the amounts that were reverted before: the largest of both, since
-// all of them did harm.
+// merged returns r with the amounts that were reverted before: the largest of both, since all of them did harm.
 func (r RevertedSizes) merged(before RevertedSizes) RevertedSizes {
 	r.Requests, r.Limits = r.Requests.Larger(before.Requests), r.Limits.Larger(before.Limits)
 	return r
@@ -303,10 +300,9 @@ func (r RevertedSizes) expired(now time.Time) bool {
 	return now.Sub(r.At) >= keptFor || r.At.Sub(now) > skew
 }
 
-// Floor returns below which requests a container must not be lowered, and what a new pod
-// gets at least: the last sizes that did well, of the kinds for which the target is not
-// above what was reverted by a tenth. That lasts for seven days, and no longer than the
-// policy keeps its hash; an empty hash is not compared. A target that wanders around what
+// Floor returns below which requests a container must not be lowered, and what a new pod gets at least: the last sizes
+// that did well, of the kinds for which the target is not above what was reverted by a tenth. That lasts for seven
+// days, and no longer than the policy keeps its hash; an empty hash is not compared. A target that wanders around what
 // did harm would be tried again and again otherwise.
 func (s State) Floor(container string, target resources.List, hash string, now time.Time) (floor resources.List) {
 	if hash != "" && hash != s.Hash {
@@ -330,8 +326,7 @@ func (s State) Floor(container string, target resources.List, hash string, now t
 	return floor
 }
 
-// Floors returns the floor of each container that has one; nil: none has. The target is what is
-// recommended.
+// Floors returns the floor of each container that has one; nil: none has. The target is what is recommended.
 func (s State) Floors(target []policy.Container, hash string, now time.Time) (floors map[string]resources.List) {
 	if len(s.Reverted) == 0 {
 		return nil
@@ -361,9 +356,8 @@ const (
 	highRevertRate = "HighRevertRate"
 )
 
-// Cooldown returns how long after a round the next one may begin, when so many rounds in a
-// row were reverted: base x 2^min(reverts, 4). A base of 0 is no cooldown, one below a
-// minute counts as a minute.
+// Cooldown returns how long after a round the next one may begin, when so many rounds in a row were reverted: base x
+// 2^min(reverts, 4). A base of 0 is no cooldown, one below a minute counts as a minute.
 func Cooldown(base time.Duration, reverts int) time.Duration {
 	if base <= 0 {
 		return 0

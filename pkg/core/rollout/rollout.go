@@ -1,12 +1,10 @@
-// Package rollout answers which pods of one workload may be changed now under a policy, and
-// whether a change did harm.
+// Package rollout answers which pods of one workload may be changed now under a policy, and whether a change did harm.
 //
-// What is remembered of a workload is its State. Three functions change it, each returns
-// the next one: Hold goes over the pods before a plan is made and says of each why it is
-// held, State.Changed notes that a pod was changed, and State.End what came of a change.
-// Between the last two a pod is under observation: a Change is noted on it, and Judge
-// compares that with Evidence until there is a Verdict. Change.RevertSizes is how a change
-// that did harm is taken back, and State.Floor what is not tried again for a while.
+// What is remembered of a workload is its State. Four functions change it, each returns the next one: State.Began notes
+// that a node began with a change, Hold goes over the pods before a plan is made and says of each why it is held,
+// State.Changed notes that a pod was changed, and State.End what came of a change. Between the last two a pod is under
+// observation: a Change is noted on it, and Judge compares that with Evidence until there is a Verdict.
+// Change.RevertSizes is how a change that did harm is taken back, and State.Floor what is not tried again for a while.
 //
 //	Hold --free pods--> plan, resize --> State.Changed
 //	  ^                                       |
@@ -84,8 +82,7 @@ type Member struct {
 	Outcome Outcome // of its last change in this canary; empty: it was not changed yet, or is not judged
 }
 
-// RevertedSizes are sizes of one container that did harm and were taken back. Only what
-// was lowered is there.
+// RevertedSizes are sizes of one container that did harm and were taken back. Only what was lowered is there.
 type RevertedSizes struct {
 	policy.Container
 	At time.Time
@@ -227,8 +224,7 @@ func (p *Pod) unjudged() bool { return p.observed() && !p.Deferred && !p.Termina
 
 func (p *Pod) observed() bool { return !p.Observed.IsZero() }
 
-// before orders pods as a rollout goes over them: by name, those of a StatefulSet from the
-// highest ordinal on.
+// before orders pods as a rollout goes over them: by name, those of a StatefulSet from the highest ordinal on.
 func (w *Workload) before(a, b *Pod) int {
 	if w.Ordinals {
 		if order := cmp.Compare(ordinal(b.Name), ordinal(a.Name)); order != 0 {
@@ -260,10 +256,9 @@ func (w *Workload) present(uid string) *Pod {
 // maxMembers bounds the members of a canary, because a record lists them.
 const maxMembers = 300
 
-// choose selects the members of the canary once: the percentage of the eligible pods, rounded down,
-// at least 1 and at most maxMembers. Pods with a planned change come first. Later it only replaces
-// members that are gone, so sized, pending and new pods do not make the canary larger. It shrinks
-// with the workload.
+// choose selects the members of the canary once: the percentage of the eligible pods, rounded down, at least 1 and at
+// most maxMembers. Pods with a planned change come first. Later it only replaces members that are gone, so sized,
+// pending and new pods do not make the canary larger. It shrinks with the workload.
 func (s *State) choose(w *Workload, percentage int) {
 	var eligible []*Pod
 	live := 0
@@ -401,9 +396,8 @@ func (n Node) holdsMemory() bool { return n.holds([resources.Kinds]bool{resource
 // that, in percent, when it is lowered.
 const MemoryMargin = 10
 
-// LiftMemory returns what a container gets whose memory limit is to fall: a limit not below
-// what it uses and a margin in percent of that, at least a byte, and not above what it has.
-// A request that equals its limit goes on doing so.
+// LiftMemory returns what a container gets whose memory limit is to fall: a limit not below what it uses and a margin
+// in percent of that, at least a byte, and not above what it has. A request that equals its limit goes on doing so.
 func LiftMemory(has policy.Container, gets policy.ContainerTarget, used resources.Amount, margin int) policy.ContainerTarget {
 	before := has.Limits.Value(resources.Memory)
 	limit, ok := gets.Limits.Get(resources.Memory)

@@ -10,9 +10,8 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// roundLimit is how long a round waits for its next change. What was begun is still judged in
-// it. A workload of many pods that are changed one after the other has one round all the same,
-// with one cooldown.
+// roundLimit is how long a round waits for its next change. What was begun is still judged in it. A workload of many
+// pods that are changed one after the other has one round all the same, with one cooldown.
 const roundLimit = time.Hour
 
 // HoldResult is the result of Hold for a workload.
@@ -170,8 +169,7 @@ func (h *hold) inherit() {
 	}
 }
 
-// window reports whether the schedule allows changes now, and notes if it keeps a pod from
-// being changed.
+// window reports whether the schedule allows changes now, and notes if it keeps a pod from being changed.
 func (h *hold) window() bool {
 	open, blocked := h.set.Schedule.Open(h.now), ""
 	if !open && h.some(func(p *Pod) bool { return p.Due }) {
@@ -187,9 +185,8 @@ func (h *hold) window() bool {
 // opens notes when the next change may begin, not before a moment.
 func (h *hold) opens(from time.Time) { h.next, _ = h.set.Schedule.NextOpening(from) }
 
-// finish ends the round if it is over: nothing of it is unjudged, and no selected pod is
-// still to be changed or waits for its node, or it had its time. A round in which nothing
-// happened is forgotten.
+// finish ends the round if it is over: nothing of it is unjudged, and no selected pod is still to be changed or waits
+// for its node, or it had its time. A round in which nothing happened is forgotten.
 func (h *hold) finish() {
 	r := h.round()
 	if r == nil || h.unjudged() > 0 || h.w.Stopped == reason.PolicyUnknown { // and with it the cooldown

@@ -15,8 +15,7 @@ type Schedule struct {
 	Zone    *time.Location // nil: not known, and the schedule is never open
 }
 
-// Window is a part of a day. An End before Start is on the next day; with an End equal to
-// Start it is never open.
+// Window is a part of a day. An End before Start is on the next day; with an End equal to Start it is never open.
 type Window struct {
 	Start Clock // the first minute
 	End   Clock // the first minute after it
@@ -36,8 +35,7 @@ func ParseClock(text string) (Clock, error) {
 
 func clockOf(t time.Time) Clock { return Clock(t.Hour()*60 + t.Minute()) }
 
-// Open reports whether pods may be changed at a moment. A window over midnight belongs to
-// the day on which it opened.
+// Open reports whether pods may be changed at a moment. A window over midnight belongs to the day on which it opened.
 func (s *Schedule) Open(at time.Time) bool {
 	if s == nil {
 		return true
@@ -64,12 +62,10 @@ func (s *Schedule) opens(day time.Weekday) bool {
 	return len(s.Days) == 0 || slices.Contains(s.Days, day)
 }
 
-// ahead is how far NextOpening looks: a weekly window that a change of the clocks skips
-// opens a week later.
+// ahead is how far NextOpening looks: a weekly window that a change of the clocks skips opens a week later.
 const ahead = 15 * 24 * time.Hour
 
-// NextOpening returns the first moment from at on at which the schedule is open. It is
-// false if there is none.
+// NextOpening returns the first moment from at on at which the schedule is open. It is false if there is none.
 func (s *Schedule) NextOpening(at time.Time) (time.Time, bool) {
 	if s == nil || s.Zone == nil {
 		return at, s == nil
@@ -113,9 +109,8 @@ func (s *Schedule) firstStart(from, until time.Time) (first time.Time, found boo
 	return first, found
 }
 
-// Savings is what containers would request less, and more, with their recommendations. The
-// two are apart: what one container needs more is no reason to show less of what others
-// save. The zero value is that of no container.
+// Savings is what containers would request less, and more, with their recommendations. The two are apart: what one
+// container needs more is no reason to show less of what others save. The zero value is that of no container.
 type Savings struct {
 	Requested resources.List // now
 	Less      resources.List // of that, where a recommendation is below

@@ -15,8 +15,7 @@ import (
 // somebody wants something else.
 const MinAge = time.Hour
 
-// Facts are what decides whether a pod shares. Of a pod that is being created the last five are
-// false.
+// Facts are what decides whether a pod shares. Of a pod that is being created the last five are false.
 type Facts struct {
 	Excluded    bool
 	Off         bool // see OptedOut
@@ -37,8 +36,8 @@ type Facts struct {
 	Resizing    bool // a resize is under way, waits or was refused
 }
 
-// Lasts reports whether a reason rarely ends, so that pods with a share lose it.
-func Lasts(r reason.Reason) bool {
+// EndsSharing reports whether a reason rarely ends, so that pods with a share lose it.
+func EndsSharing(r reason.Reason) bool {
 	switch r {
 	case reason.Excluded, reason.SharingOff, reason.GPUNode, reason.PodLevelResources, reason.Guaranteed, reason.RestartsOnResize, reason.ManagedByHPA:
 		return true
@@ -102,8 +101,7 @@ func (m Mark) Out(now time.Time) bool {
 	return m.Reverted && m.since(now, RevertFor)
 }
 
-// Harmed reports whether the pod was restarted so often since it was made smaller that its share
-// is to be taken back.
+// Harmed reports whether the pod was restarted so often since it was made smaller that its share is to be taken back.
 func (m Mark) Harmed(restarts, most int, now time.Time) bool {
 	return !m.Reverted && m.since(now, watch) && restarts >= m.Restarts+max(most, 1)
 }
@@ -175,8 +173,7 @@ func AfterOOM(k OOMKill) OOMAnswer {
 
 // Annotations of a workload, or of its pod template.
 const (
-	// RankAnnotation says in which order its pods leave a node: low, medium, high or
-	// no-eviction.
+	// RankAnnotation says in which order its pods leave a node: low, medium, high or no-eviction.
 	RankAnnotation = "loadline.dev/eviction-ranking"
 	// OffAnnotation takes its pods out of sharing with the value "off". They are sized as the
 	// pods of any other workload.
@@ -210,9 +207,8 @@ func ParseRank(name string) (rank Rank, ok bool) {
 	return Rank(max(at, 0)), at >= 0 //nolint:gosec // there are four
 }
 
-// DefaultRank returns the rank of the pods of a workload that has no annotation: Medium where
-// one is missed, in a StatefulSet or where there is no other, else Low. Replicas that are not
-// known are below 0 and count as one.
+// DefaultRank returns the rank of the pods of a workload that has no annotation: Medium where one is missed, in a
+// StatefulSet or where there is no other, else Low. Replicas that are not known are below 0 and count as one.
 func DefaultRank(kind string, replicas int) Rank {
 	if kind == "StatefulSet" || replicas <= 1 {
 		return Medium
@@ -243,9 +239,8 @@ func RankOf(kind string, replicas int, annotations ...map[string]string) (rank R
 	return rank, problem
 }
 
-// OptedOut reports whether the annotations of a workload, or those of its pod template, take its
-// pods out of sharing, and what is wrong with them, if anything. A value that cannot be read
-// takes them out.
+// OptedOut reports whether the annotations of a workload, or those of its pod template, take its pods out of sharing,
+// and what is wrong with them, if anything. A value that cannot be read takes them out.
 func OptedOut(annotations ...map[string]string) (out bool, problem string) {
 	for _, of := range annotations {
 		value, there := of[OffAnnotation]
@@ -260,8 +255,7 @@ func OptedOut(annotations ...map[string]string) (out bool, problem string) {
 	return out, problem
 }
 
-// longestValue is how many characters of a wrong value are shown, of the 256 KiB that an
-// annotation may have.
+// longestValue is how many characters of a wrong value are shown, of the 256 KiB that an annotation may have.
 const longestValue = 40
 
 func complaint(key, value, right, taken string) string {

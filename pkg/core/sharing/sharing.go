@@ -1,9 +1,8 @@
 // Package sharing says how what a node has left is shared by the pods on it.
 //
-// Pods of one node seldom peak together. Each has a base, which it uses nearly always,
-// and a peak, which it uses at times; what is between the two is its headroom. Sized one
-// by one each pod keeps its own headroom; Shares keeps one for the whole node, and gives
-// each container its base and its part of that. Where not even that fits, it names the
+// Pods of one node seldom peak together. Each has a base, which it uses nearly always, and a peak, which it uses at
+// times; what is between the two is its headroom. Sized one by one each pod keeps its own headroom; Shares keeps one
+// for the whole node, and gives each container its base and its part of that. Where not even that fits, it names the
 // pods that leave.
 //
 // It neither knows where base and peak come from (the recipes do, as the lower bound and the
@@ -33,9 +32,8 @@ const (
 // Rule is how the pods of a node share.
 type Rule struct {
 	Pooling Pooling
-	// LeaveAt is the part of the node's own CPU, 0 to 1, that must have been in use for a
-	// pod to leave; nothing else makes one leave but bases that do not fit. 0 = a pod
-	// leaves as soon as the bases and the headroom do not fit.
+	// LeaveAt is the part of the node's own CPU, 0 to 1, that must have been in use for a pod to leave; nothing else
+	// makes one leave but bases that do not fit. 0 = a pod leaves as soon as the bases and the headroom do not fit.
 	LeaveAt float64
 	// Stay keeps all pods where they are.
 	Stay bool
@@ -123,10 +121,9 @@ type Result struct {
 // fits leaves room for the error of sums, so that what fits exactly fits.
 const fits = 1 + 1e-9
 
-// Shares returns what each container of a node gets: its base, and of the headroom of the
-// node as much as its own headroom is of all. Base ≤ share ≤ peak holds, and the
-// shares are together at most the bases and the headroom. Memory is looked at first; CPU is
-// shared by those who stay then. Equal input gives equal bytes, whatever the order of the
+// Shares returns what each container of a node gets: its base, and of the headroom of the node as much as its own
+// headroom is of all. Base ≤ share ≤ peak holds, and the shares are together at most the bases and the headroom. Memory
+// is looked at first; CPU is shared by those who stay then. Equal input gives equal bytes, whatever the order of the
 // pods, whose names must differ. A node that gets what Shares returned gets the same again.
 func Shares(n *Node, r Rule) Result {
 	stay := make([]int, len(n.Pods))
@@ -149,8 +146,7 @@ func Shares(n *Node, r Rule) Result {
 	return result
 }
 
-// noShares returns shares of nothing for the containers of those who stay, in one piece of
-// memory.
+// noShares returns shares of nothing for the containers of those who stay, in one piece of memory.
 func (n *Node) noShares(stay []int) [][]Amounts {
 	containers := 0
 	for _, i := range stay {

@@ -14,8 +14,7 @@ const (
 	slotsKept = perDay * days
 )
 
-// DailyPeaks are the highest uses of memory in windows of six hours, and sums since
-// the container was first seen.
+// DailyPeaks are the highest uses of memory in windows of six hours, and sums since the container was first seen.
 //
 //	peaks  [ .  .  #  #  #  #  #  #  .  . ]     by the number of the window, modulo the ring
 //	                          ^ running
@@ -44,15 +43,13 @@ func (p *DailyPeaks) addGap(length int64) {
 	p.idle = uint16(min(int64(p.idle)+max(length/pause-1, 0), math.MaxUint16))
 }
 
-// Observe takes a use in bytes at an instant. One older than the open window
-// counts in it.
+// Observe takes a use in bytes at an instant. One older than the open window counts in it.
 func (p *DailyPeaks) Observe(at int64, bytes float64) {
 	p.peak(at, bytes)
 	p.sum, p.samples = p.sum+bytes, p.samples+1
 }
 
-// peak takes a peak. That of a container that was killed is no sample: nobody knows what
-// it used.
+// peak takes a peak. That of a container that was killed is no sample: nobody knows what it used.
 func (p *DailyPeaks) peak(at int64, bytes float64) {
 	if p.first == 0 {
 		p.first, p.running = at, at/window
@@ -108,14 +105,12 @@ func (p *DailyPeaks) Running() float64 { return scales[ram].decode(p.peaks[p.run
 // Day returns the highest of the latest four windows.
 func (p *DailyPeaks) Day() float64 { return p.day(0) }
 
-// day returns the peak of the block of four windows that ended a number of days
-// ago, 0 if it is empty.
+// day returns the peak of the block of four windows that ended a number of days ago, 0 if it is empty.
 func (p *DailyPeaks) day(ago int64) float64 {
 	return scales[ram].decode(p.coded(p.running - ago*perDay))
 }
 
-// coded returns the peak of the four windows up to one with a number, coded; 0 = they are
-// empty, or no longer kept.
+// coded returns the peak of the four windows up to one with a number, coded; 0 = they are empty, or no longer kept.
 func (p *DailyPeaks) coded(end int64) uint16 {
 	code := uint16(0)
 	for number := end; number > end-perDay; number-- {
@@ -126,8 +121,7 @@ func (p *DailyPeaks) coded(end int64) uint16 {
 	return code
 }
 
-// Highest returns the highest peak of a number of days, up to fourteen, counted back
-// from the open window.
+// Highest returns the highest peak of a number of days, up to fourteen, counted back from the open window.
 func (p *DailyPeaks) Highest(among int64) float64 {
 	highest := 0.0
 	for ago := range min(among, days) {
@@ -136,14 +130,12 @@ func (p *DailyPeaks) Highest(among int64) float64 {
 	return highest
 }
 
-// enough is how many daily peaks say what a container needs, without what was before
-// a long pause.
+// enough is how many daily peaks say what a container needs, without what was before a long pause.
 const enough = 4
 
-// Daily returns the peaks of the days of which something is known, the latest
-// first. Days are counted back from the open window. With few of them the last is what
-// was known before a pause of two weeks or more: a job that runs once a month begins
-// small each time.
+// Daily returns the peaks of the days of which something is known, the latest first. Days are counted back from the
+// open window. With few of them the last is what was known before a pause of two weeks or more: a job that runs once a
+// month begins small each time.
 //
 // Daily and Weekly are made of a list and what fills it, so that the list of a caller who
 // keeps it to himself takes no memory of the heap.
@@ -164,9 +156,8 @@ func (p *DailyPeaks) daily(daily []float64) []float64 {
 	return daily
 }
 
-// Weekly returns Daily and the peak of the window two weeks before the open one. So what
-// happens once a week is there twice when it begins; without that window it would be once,
-// as the open one takes its place.
+// Weekly returns Daily and the peak of the window two weeks before the open one. So what happens once a week is there
+// twice when it begins; without that window it would be once, as the open one takes its place.
 func (p *DailyPeaks) Weekly() []float64 { return p.weekly(make([]float64, 0, mostPeaks)) }
 
 func (p *DailyPeaks) weekly(daily []float64) []float64 {
@@ -216,8 +207,7 @@ func (p *DailyPeaks) Volatility(daily []float64) float64 {
 	return math.Sqrt(sum / float64(len(daily)-1))
 }
 
-// Restless returns how far the highest use is above the mean, as a fraction of the
-// mean.
+// Restless returns how far the highest use is above the mean, as a fraction of the mean.
 func (p *DailyPeaks) Restless() float64 {
 	if p.sum == 0 {
 		return 0
@@ -225,8 +215,7 @@ func (p *DailyPeaks) Restless() float64 {
 	return max(float64(p.highest)/(p.sum/p.samples)-1, 0)
 }
 
-// Age returns the time from the first sample to an instant, without the idle hours: of a
-// gap less than two hours count.
+// Age returns the time from the first sample to an instant, without the idle hours: of a gap less than two hours count.
 func (p *DailyPeaks) Age(now int64) time.Duration {
 	return time.Duration(max(now-p.first-int64(p.idle)*pause, 0))
 }

@@ -19,9 +19,8 @@ type Use struct {
 	Throttled float64
 }
 
-// clipped is the share of its limit from which on CPU use says only that more
-// was wanted, and censored what it is taken for, as a multiple of the limit.
-// Otherwise a container that is held down would look as if it needed no more.
+// clipped is the share of its limit from which on CPU use says only that more was wanted, and censored what it is taken
+// for, as a multiple of the limit. Otherwise a container that is held down would look as if it needed no more.
 const clipped, censored = 0.98, 2
 
 // A mean of CPU use below the limit hides that the limit was reached now and then. If it was
@@ -102,11 +101,10 @@ func (h *throttled) heldBack(at int64) float64 {
 	return scales[cpu].decode(h.need.amount) * math.Exp2(-h.need.age(at)/needHalfLife)
 }
 
-// demand returns what a use below a limit is taken for at least if it was throttled, else 0:
-// twice the request, which the limit follows, so it will be twice as high. What is known of
-// throttling is about some minutes, so it is about the lowest limit of these, which may just
-// have been raised for that reason. Each throttled period used all of the limit: figures that
-// ask for more than was used do not count.
+// demand returns what a use below a limit is taken for at least if it was throttled, else 0: twice the request, which
+// the limit follows, so it will be twice as high. What is known of throttling is about some minutes, so it is about the
+// lowest limit of these, which may just have been raised for that reason. Each throttled period used all of the limit:
+// figures that ask for more than was used do not count.
 func (h *throttled) demand(at int64, u Use) float64 {
 	limit := float64(u.Limit)
 	if h.lowest.amount == 0 || limit <= scales[cpu].decode(h.lowest.amount) || h.lowest.age(at) > 1 {
@@ -167,9 +165,8 @@ func (n *Needs) Starting(age, boost time.Duration) bool {
 	return n.Start > 0 && age >= 0 && age < n.Start+boost
 }
 
-// ObserveStart is ObservePod for a use of CPU while its container starts. It counts only as
-// long as nothing else is known, as of a job that is over before its start would be: what
-// is seen later makes it forgotten.
+// ObserveStart is ObservePod for a use of CPU while its container starts. It counts only as long as nothing else is
+// known, as of a job that is over before its start would be: what is seen later makes it forgotten.
 func (t *Sketch) ObserveStart(pod string, at time.Time, use, limit resources.Amount) {
 	if _, known := t.Covers(cpu); known && !t.flags.has(onlyStarts) {
 		return

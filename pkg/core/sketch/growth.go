@@ -25,8 +25,7 @@ func (g Growth) Reaches(limit float64) int {
 	return int(max(math.Ceil(min((limit-g.To)/g.PerDay, math.MaxInt32)), 1))
 }
 
-// Bytes prints a number of bytes in the largest unit up to GiB of which there is one, with so
-// many digits at least 1.
+// Bytes prints a number of bytes in the largest unit up to GiB of which there is one, with so many digits at least 1.
 func Bytes(bytes float64, digits int) string {
 	unit, name := 1.0, "bytes"
 	for _, u := range []struct {

@@ -48,12 +48,10 @@ func (h *Hours) Observe(at int64, use float64) {
 	*hour, *minute = max(*hour, code), max(*minute, code)
 }
 
-// Peak returns the highest use in the same hour of the day during the last seven
-// days, or in the last hour.
+// Peak returns the highest use in the same hour of the day during the last seven days, or in the last hour.
 func (h *Hours) Peak() float64 { return max(h.SameHour(), h.LastHour()) }
 
-// SameHour returns the highest use in the hour that is running, and in the same hour of
-// the last seven days.
+// SameHour returns the highest use in the hour that is running, and in the same hour of the last seven days.
 func (h *Hours) SameHour() float64 {
 	code := uint16(0)
 	for ago := int64(0); ago < hoursKept && ago <= h.running; ago += 24 {
@@ -70,8 +68,7 @@ func (h *Hours) LastHour() float64 {
 // Highest returns the highest use of the last seven days.
 func (h *Hours) Highest() float64 { return h.decode(slices.Max(h.highest[:])) }
 
-// Recent returns a quantile of the use of the last minutes, of which at most
-// thirty are kept.
+// Recent returns a quantile of the use of the last minutes, of which at most thirty are kept.
 func (h *Hours) Recent(minutes int64, q float64) float64 {
 	var values []float64
 	for i := range min(minutes, recentMinutes) {
@@ -101,9 +98,8 @@ func (h *Hours) read(r *imageReader) {
 	r.Scaled(&scales[h.kind], h.recent[:])
 }
 
-// Waited takes the share of the time, 0 to 1, for which CPU work waited while a use was
-// measured, after that use was observed. Had nothing waited, the use would have been
-// use x (1 + share): Pressed holds the highest of these.
+// Waited takes the share of the time, 0 to 1, for which CPU work waited while a use was measured, after that use was
+// observed. Had nothing waited, the use would have been use x (1 + share): Pressed holds the highest of these.
 func (t *Sketch) Waited(at time.Time, use resources.Amount, share float64) {
 	if !t.waits || t.Hours[resources.CPU] == nil {
 		return

@@ -26,8 +26,7 @@ func (one kill) within(o kill) bool {
 	return one.at <= o.at && one.request <= o.request && one.reached <= o.reached
 }
 
-// add keeps a kill, in the place of one that says no more, else of the oldest. Many small
-// ones do not hide a large one.
+// add keeps a kill, in the place of one that says no more, else of the oldest. Many small ones do not hide a large one.
 func (k *Kills) add(fresh kill) {
 	oldest := 0
 	for i := range k {
@@ -47,8 +46,7 @@ func (k *Kills) add(fresh kill) {
 	}
 }
 
-// Largest returns the largest request at a kill that is not older than an age, or
-// false if there was none.
+// Largest returns the largest request at a kill that is not older than an age, or false if there was none.
 func (k *Kills) Largest(now int64, age time.Duration) (resources.Amount, bool) {
 	return k.most(now, age, func(one kill) resources.Amount { return one.request })
 }
@@ -101,10 +99,9 @@ func (k *Kills) read(r *imageReader) {
 	}
 }
 
-// After a kill a container is taken to need this multiple of what it had, and at
-// least so many bytes more. With each further kill that comes soon the multiple
-// applies once more and the bytes double, up to twice of what it had or, if that is
-// more, the first step.
+// After a kill a container is taken to need this multiple of what it had, and at least so many bytes more. With each
+// further kill that comes soon the multiple applies once more and the bytes double, up to twice of what it had or, if
+// that is more, the first step.
 const (
 	killRatio = 1.2
 	killBump  = 16 << 20
@@ -156,9 +153,8 @@ func (t *Sketch) reached(reported, limit resources.Amount) resources.Amount {
 	return reported
 }
 
-// LimitRatio is the memory limit of a container as a multiple of its request, in
-// hundredths: 120 is a limit of 1.2 times the request. A resize that keeps limits in
-// proportion does not change it.
+// LimitRatio is the memory limit of a container as a multiple of its request, in hundredths: 120 is a limit of 1.2
+// times the request. A resize that keeps limits in proportion does not change it.
 type LimitRatio uint16
 
 // Values that are no ratio.
@@ -195,9 +191,8 @@ func (h LimitRatio) Tighter(o LimitRatio) LimitRatio {
 	return h
 }
 
-// Limited notes the limit ratio that the pods have now, and reports whether it changed.
-// While there are no pods, that of the last ones stays: others of the same template will
-// come. Where the recipe does not need it nothing is noted.
+// Limited notes the limit ratio that the pods have now, and reports whether it changed. While there are no pods, that
+// of the last ones stays: others of the same template will come. Where the recipe does not need it nothing is noted.
 func (t *Sketch) Limited(h LimitRatio) bool {
 	if !t.flags.has(limited) || h == Unseen || h == t.LimitRatio {
 		return false
@@ -206,8 +201,7 @@ func (t *Sketch) Limited(h LimitRatio) bool {
 	return true
 }
 
-// Undeclared reports whether the container is new, so that its memory request matters, and
-// nothing is known of that.
+// Undeclared reports whether the container is new, so that its memory request matters, and nothing is known of that.
 func (t *Sketch) Undeclared() bool { return t.declared == 0 && t.new() && !t.Peaks.Empty() }
 
 // Declare takes the memory request of a container, in bytes, and reports whether it matters.
@@ -220,8 +214,7 @@ func (t *Sketch) Declare(request resources.Amount) bool {
 	return true
 }
 
-// Declared returns the memory request of a container that is new, and 0
-// for others or if it is not known.
+// Declared returns the memory request of a container that is new, and 0 for others or if it is not known.
 func (t *Sketch) Declared() float64 {
 	if !t.new() {
 		return 0

@@ -24,8 +24,7 @@ type LoadShape struct {
 	names      [2]string
 }
 
-// schemes are the buckets: the first has two millicores or 256 KiB, each further one
-// is 5 % larger.
+// schemes are the buckets: the first has two millicores or 256 KiB, each further one is 5 % larger.
 var schemes = [resources.Kinds]*histogram.Scheme{
 	resources.CPU:    histogram.Exponential(0.002, 1.05, 1000, lightest),
 	resources.Memory: histogram.Exponential(1<<18, 1.05, 1e13, lightest),
@@ -37,9 +36,8 @@ var units = [resources.Kinds]float64{resources.CPU: 1000, resources.Memory: 1}
 // Average is the share that stands for the mean.
 const Average = -1
 
-// NewLoadShape returns the shape of a slow and a fast histogram that forget half
-// in the given times, of each of which a share is of interest. By load a share is
-// that of all work, else that of the time. With hour the highest value of the
+// NewLoadShape returns the shape of a slow and a fast histogram that forget half in the given times, of each of which a
+// share is of interest. By load a share is that of all work, else that of the time. With hour the highest value of the
 // last hour counts.
 func NewLoadShape(k resources.Kind, halfLives [2]time.Duration, shares [2]float64, byLoad, hour bool) *LoadShape {
 	s := &LoadShape{pairShape: pairShape{schemes[k], halfLives, mostWeights}, kind: k, shares: shares, byLoad: byLoad, hour: hour}
@@ -53,10 +51,9 @@ func NewLoadShape(k resources.Kind, halfLives [2]time.Duration, shares [2]float6
 	return s
 }
 
-// Sustained returns the shape with one more condition on its levels: use must have been
-// as high as a level for a time in all, of which half is forgotten like the use itself.
-// So no single burst of less counts, however much work it was. 0 = no condition. Means
-// have none.
+// Sustained returns the shape with one more condition on its levels: use must have been as high as a level for a time
+// in all, of which half is forgotten like the use itself. So no single burst of less counts, however much work it was.
+// 0 = no condition. Means have none.
 func (s *LoadShape) Sustained(length time.Duration) *LoadShape {
 	if length == 0 {
 		return s
@@ -71,8 +68,7 @@ func (s *LoadShape) Sustained(length time.Duration) *LoadShape {
 	return &longer
 }
 
-// Throttling returns the shape of a load of CPU in which work counts that a limit held back,
-// where that is known.
+// Throttling returns the shape of a load of CPU in which work counts that a limit held back, where that is known.
 func (s *LoadShape) Throttling() *LoadShape {
 	counts := *s
 	counts.throttling = true
@@ -124,8 +120,7 @@ const (
 // newLoad returns an empty one.
 func newLoad(shape *LoadShape) *Load { return &Load{shape: shape} }
 
-// Observe takes a use in millicores or bytes. All samples weigh the same, as they
-// come at a steady pace: one a minute.
+// Observe takes a use in millicores or bytes. All samples weigh the same, as they come at a steady pace: one a minute.
 func (l *Load) Observe(at int64, use float64) {
 	if at = max(at, 1); l.first == 0 || at < l.first {
 		l.first = at
@@ -146,8 +141,7 @@ func (l *Load) Observe(at int64, use float64) {
 	}
 }
 
-// Level returns the share of interest of the slow (0) or the fast (1) histogram at an
-// instant, in millicores or bytes.
+// Level returns the share of interest of the slow (0) or the fast (1) histogram at an instant, in millicores or bytes.
 func (l *Load) Level(i int, now int64) float64 {
 	s := l.shape
 	if s.shares[i] == Average {

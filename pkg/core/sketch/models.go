@@ -24,9 +24,8 @@ type Costs struct {
 	Learning float64 // share of the last five minutes in the cost of a model, 0 to 1
 }
 
-// NewModelShape returns the shape of an ensemble with a model for each of two decays,
-// a share of what is known that is forgotten in five minutes, and each of some
-// margins, as fractions.
+// NewModelShape returns the shape of an ensemble with a model for each of two decays, a share of what is known that is
+// forgotten in five minutes, and each of some margins, as fractions.
 func NewModelShape(k resources.Kind, decays [2]float64, margins []float64, costs Costs) *ModelShape {
 	s := &ModelShape{kind: k, Costs: costs, margins: margins}
 	s.scheme, s.most = schemes[k], mostWeights
@@ -36,9 +35,8 @@ func NewModelShape(k resources.Kind, decays [2]float64, margins []float64, costs
 	return s
 }
 
-// Models are an ensemble of models for one kind of a container: each has the limit
-// that would have cost least, and the one whose limits cost least is chosen. Make it
-// with newModels.
+// Models are an ensemble of models for one kind of a container: each has the limit that would have cost least, and the
+// one whose limits cost least is chosen. Make it with newModels.
 type Models struct {
 	shape   *ModelShape
 	uses    pair
@@ -118,9 +116,8 @@ func (m *Models) close() {
 	m.chosen = int8(best)
 }
 
-// limit returns what a model would have, with its margin. The limit of least cost is
-// a quantile: the share of the overrun among the costs. It stays where moving costs
-// more than it saves.
+// limit returns what a model would have, with its margin. The limit of least cost is a quantile: the share of the
+// overrun among the costs. It stays where moving costs more than it saves.
 func (m *Models) limit(i int, mean float64) float64 {
 	shape, speed, margin := m.shape, i%2, 1+m.shape.margins[i/2]
 	best := m.uses.share(&shape.pairShape, speed, shape.Costs.Overrun/(shape.Costs.Overrun+1), false, 0)
@@ -144,8 +141,7 @@ func (m *Models) cost(speed int, limit float64) float64 {
 	return sum / total
 }
 
-// Limit returns the limit of the model that is chosen, in millicores or bytes; 0 in
-// the first five minutes.
+// Limit returns the limit of the model that is chosen, in millicores or bytes; 0 in the first five minutes.
 func (m *Models) Limit() float64 {
 	return float64(m.models[m.chosen].limit) * units[m.shape.kind]
 }

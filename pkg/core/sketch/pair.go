@@ -7,8 +7,7 @@ import (
 	"loadline.dev/loadline/pkg/core/histogram"
 )
 
-// pair is two histograms of the same uses that forget at different speeds, in
-// little room.
+// pair is two histograms of the same uses that forget at different speeds, in little room.
 //
 //	bucket   0                                               last
 //	         .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .
@@ -17,8 +16,7 @@ import (
 //	                    +-----------------------+
 //	                    base
 //
-// Where uses differ by more than fits, neighbouring buckets become one, until what
-// was far away is forgotten.
+// Where uses differ by more than fits, neighbouring buckets become one, until what was far away is forgotten.
 type pair struct {
 	weights   [][2]float32
 	base      int32 // number of weights[0], in coarse buckets
@@ -124,8 +122,7 @@ func (p *pair) coarsen() {
 	p.weights, p.base, p.coarse = half, base, p.coarse+1
 }
 
-// refine makes two buckets of one. All that was in it counts in the upper one: it
-// may have been there.
+// refine makes two buckets of one. All that was in it counts in the upper one: it may have been there.
 func (p *pair) refine() {
 	double := make([][2]float32, 2*len(p.weights))
 	for b, w := range p.weights {
@@ -139,9 +136,8 @@ func (p *pair) end(s *pairShape, b int) float64 {
 	return s.scheme.Start(min(int(p.base+int32(b)+1)<<p.coarse, s.scheme.Buckets()-1))
 }
 
-// share returns the end of the bucket in which a share of the time or, by load, of
-// all use is reached, 0 if there is none. At least a part of the time must lie in that
-// bucket and above, else it is a lower one.
+// share returns the end of the bucket in which a share of the time or, by load, of all use is reached, 0 if there is
+// none. At least a part of the time must lie in that bucket and above, else it is a lower one.
 func (p *pair) share(s *pairShape, i int, share float64, byLoad bool, part float64) float64 {
 	weight := func(b int) float64 {
 		if w := float64(p.weights[b][i]); byLoad {

@@ -19,13 +19,11 @@ const (
 	points       = 7 * pointsADay
 )
 
-// Points are the uses in each five minutes of a week. In each the pods of a workload
-// count as one: as the pod that uses most, or as their mean. The use of a pod is its
-// mean of CPU and its maximum of memory. Make it with newPoints.
+// Points are the uses in each five minutes of a week. In each the pods of a workload count as one: as the pod that uses
+// most, or as their mean. The use of a pod is its mean of CPU and its maximum of memory. Make it with newPoints.
 //
-// They also know the target that was recommended last. A recipe that changes a request by
-// a bounded share at a time starts from the requests in force, which follow its own target
-// within minutes: it must know when it changed that.
+// They also know the target that was recommended last. A recipe that changes a request by a bounded share at a time
+// starts from the requests in force, which follow its own target within minutes: it must know when it changed that.
 type Points struct {
 	kind    resources.Kind
 	mean    bool             // of the pods; else the one that uses most
@@ -48,12 +46,10 @@ type podUse struct {
 // anyPod is the key of pods that need no key.
 const anyPod = 0
 
-// newPoints returns an empty one. It takes the mean of the pods, or the one that uses
-// most.
+// newPoints returns an empty one. It takes the mean of the pods, or the one that uses most.
 func newPoints(k resources.Kind, mean bool) *Points { return &Points{kind: k, mean: mean} }
 
-// Observe takes a use in millicores or bytes of a pod with a name. One older than the
-// open point counts in it.
+// Observe takes a use in millicores or bytes of a pod with a name. One older than the open point counts in it.
 func (p *Points) Observe(at int64, use float64, pod string) {
 	if number := at / pointWidth; number > p.running {
 		p.advance(number)
@@ -157,8 +153,7 @@ func (p *Points) value() uint16 {
 	return scales[p.kind].encode(highest)
 }
 
-// adapt makes the pods count in one of the two ways. The open point begins anew where
-// that was another one.
+// adapt makes the pods count in one of the two ways. The open point begins anew where that was another one.
 func (p *Points) adapt(k resources.Kind, needed, mean bool) *Points {
 	switch {
 	case !needed:
@@ -171,9 +166,8 @@ func (p *Points) adapt(k resources.Kind, needed, mean bool) *Points {
 	return p
 }
 
-// Habits returns those of the points that are complete. A week is looked at anew every
-// five minutes, so its order is kept, and of the hours of the day only those of the points
-// that came and went are found anew.
+// Habits returns those of the points that are complete. A week is looked at anew every five minutes, so its order is
+// kept, and of the hours of the day only those of the points that came and went are found anew.
 func (p *Points) Habits() *Habits {
 	if p.takenAt == p.running {
 		return &p.habits
@@ -200,8 +194,7 @@ func (p *Points) Habits() *Habits {
 	return h
 }
 
-// sawHour reports whether a point of an hour of the day came or went since the habits were
-// taken.
+// sawHour reports whether a point of an hour of the day came or went since the habits were taken.
 func (p *Points) sawHour(hour int) bool {
 	from := p.takenAt / pointsAnHour // the point that went is one later than that which came, a week ago
 	to := p.running / pointsAnHour
@@ -246,8 +239,7 @@ func (p *Points) merge(o *Points) {
 	p.takenAt, p.ordered = 0, nil
 }
 
-// write begins with the sums over all pods: they are what the open point was
-// made of before pods had keys.
+// write begins with the sums over all pods: they are what the open point was made of before pods had keys.
 func (p *Points) write(w *imageWriter) {
 	var all podUse
 	for _, u := range p.open {
@@ -293,8 +285,7 @@ func (p *Points) read(r *imageReader) {
 	p.target, p.since = resources.Amount(r.Within(0, math.MaxInt64)), r.Within(0, math.MaxInt64)
 }
 
-// Recommended takes the target of a kind that is recommended now. Without points nothing
-// is noted.
+// Recommended takes the target of a kind that is recommended now. Without points nothing is noted.
 func (t *Sketch) Recommended(k resources.Kind, target resources.Amount) {
 	if p := t.Points[k]; p != nil && (p.since == 0 || p.target != target) {
 		p.target, p.since = target, max(t.Now, 1)

@@ -1,24 +1,21 @@
 // Package sketch keeps compact summaries of a container's usage that recipes ask for
 // and the histograms of a profile do not hold.
 //
-// A Sketch has the parts that a recipe needs: DailyPeaks are the highest memory use in
-// windows of six hours, Kills the last OOM kills, Load, Tracked and Models histograms that forget,
-// Points, Hours and Weighted the usage of the last days. Pressed is there only where
-// somebody knows how long CPU work waited. LimitRatio and the declared request are no
-// usage, but what pods were created with: they are here because they must outlive the
-// pods, and a restart.
+// A Sketch has the parts that a recipe needs: DailyPeaks are the highest memory use in windows of six hours, Kills the
+// last OOM kills, Load, Tracked and Models histograms that forget, Points, Hours and Weighted the usage of the last
+// days. Pressed is there only where somebody knows how long CPU work waited. LimitRatio and the declared request are no
+// usage, but what pods were created with: they are here because they must outlive the pods, and a restart.
 //
-// Samples and kills fill a sketch as they come; it knows no recipe. Two sketches can be
-// merged, Adapt makes a sketch serve another recipe, and Image is its form on disk: Read
-// makes the same sketch of it, to the bit.
+// Samples and kills fill a sketch as they come; it knows no recipe. Two sketches can be merged, Adapt makes a sketch
+// serve another recipe, and Image is its form on disk: Read makes the same sketch of it, to the bit.
 //
-// To remember something new, write it in a file of its own: a type with merge, write and read (parts.go). In this
+// To remember something new, write it in a file of its own: a type with merge, write and read (see part). In this
 // one add its field to Needs and Sketch, its line to parts, what Adapt does with it, and what observe
 // gives it. Merge, image, restore and checkpoint follow from parts. Only some need more:
 //
 //   - what is of one kind: Only drops it
 //   - what keeps time of its own: later (image.go) knows it
-//   - what is of CPU and may be used together with Start: forgetStarts (starts.go) clears it
+//   - what is of CPU and may be used together with Start: forgetStarts (demand.go) clears it
 //   - what is no sample of usage: a method that the recommender (recommender/recommend/keeper.go) and the replay
 //     (pkg/core/replay/recommender.go) call
 package sketch
@@ -358,17 +355,15 @@ func (d declared) read(t *Sketch, r *imageReader) bool {
 	return d.needed(t)
 }
 
-// TrackedShape is what the tracked load of containers has in common. It does not change
-// once made.
+// TrackedShape is what the tracked load of containers has in common. It does not change once made.
 type TrackedShape struct{ *LoadShape }
 
 // sizes are levels of the other load, in millicores: from and until when a container is large.
 type sizes struct{ from, until float64 }
 
-// NewTrackedShape returns the shape of a second load. It counts for a container from when
-// the level of its Load is above an amount of millicores, until that is below another
-// one. It has less room than Load: where uses differ by more than the tenfold, neighbouring
-// buckets become one.
+// NewTrackedShape returns the shape of a second load. It counts for a container from when the level of its Load is
+// above an amount of millicores, until that is below another one. It has less room than Load: where uses differ by more
+// than the tenfold, neighbouring buckets become one.
 func NewTrackedShape(shape *LoadShape, from, until float64) *TrackedShape {
 	small := *shape
 	small.most, small.sizes = fewWeights, sizes{from, until}
@@ -387,9 +382,8 @@ func newTracked(shape *TrackedShape) *Tracked {
 	return &Tracked{Load: Load{shape: shape.LoadShape}}
 }
 
-// observe takes a use in millicores, which the other load has taken already. Every five
-// minutes it is decided anew whether the container is large: so that depends on its use
-// alone, and not on who asks and when.
+// observe takes a use in millicores, which the other load has taken already. Every five minutes it is decided anew
+// whether the container is large: so that depends on its use alone, and not on who asks and when.
 func (t *Tracked) observe(at int64, use float64, other *Load) {
 	if at/slotWidth > t.latest {
 		level := max(other.Level(0, at), other.Level(1, at))
@@ -413,8 +407,7 @@ func (t *Tracked) adapt(shape *TrackedShape) *Tracked {
 	return t
 }
 
-// merge adds another one with the same half-lives. Whether the container is large is as
-// in the later.
+// merge adds another one with the same half-lives. Whether the container is large is as in the later.
 func (t *Tracked) merge(o *Tracked) {
 	if o.latest > t.latest {
 		t.large = o.large

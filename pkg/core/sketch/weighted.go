@@ -17,9 +17,8 @@ type WeightedShape struct {
 	window [resources.Kinds]time.Duration
 }
 
-// NewWeightedShape returns the shape of histograms with buckets of a size up to a
-// most. A sample weighs what it is, but at least least; after the window of its kind, in
-// whole days, it counts no more.
+// NewWeightedShape returns the shape of histograms with buckets of a size up to a most. A sample weighs what it is, but
+// at least least; after the window of its kind, in whole days, it counts no more.
 func NewWeightedShape(size, most [resources.Kinds]float64, least float64, window [resources.Kinds]time.Duration) *WeightedShape {
 	s := &WeightedShape{sizes: size, least: least, window: window}
 	for k := range s.last {
@@ -71,8 +70,7 @@ func (w *Weighted) Observe(at int64, use float64) {
 	}
 }
 
-// day returns the histogram of a day, nil if that is too old, and forgets days
-// that are.
+// day returns the histogram of a day, nil if that is too old, and forgets days that are.
 func (w *Weighted) day(number int64) *weightedDay {
 	at, found := slices.BinarySearchFunc(w.days, number, func(d weightedDay, n int64) int { return int(d.number - n) })
 	if !found {
@@ -97,8 +95,7 @@ func (d *weightedDay) add(bucket int32, weight float64) {
 	d.cells[at].weight += weight
 }
 
-// Quantile returns a quantile of the weight, in cores or bytes: the end of the
-// bucket in which it is reached.
+// Quantile returns a quantile of the weight, in cores or bytes: the end of the bucket in which it is reached.
 func (w *Weighted) Quantile(q float64) float64 {
 	var all weightedDay
 	total := 0.0
@@ -161,9 +158,8 @@ func (w *Weighted) write(to *imageWriter) {
 // Bounds of what can be read.
 const mostDays, mostCells = 100, 1 << 20
 
-// read takes the histograms from an image with buckets of the same size. Those of a day
-// must be in order, as they were written: to sort them would take a time that grows with
-// the square.
+// read takes the histograms from an image with buckets of the same size. Those of a day must be in order, as they were
+// written: to sort them would take a time that grows with the square.
 func (w *Weighted) read(r *imageReader) {
 	if r.other = r.Float() != w.shape.sizes[w.kind]; r.other {
 		return
@@ -254,8 +250,7 @@ func (s *scale) recode(code uint16, parts float64) uint16 {
 // mostNumber is more than that of any slot that can be.
 const mostNumber = 1 << 40
 
-// advanceRing makes a number the running one of a ring, if it is larger, and empties
-// the slots that are used again.
+// advanceRing makes a number the running one of a ring, if it is larger, and empties the slots that are used again.
 func advanceRing(running *int64, to int64, slots []uint16) {
 	n := int64(len(slots))
 	if to-*running >= n {
@@ -268,8 +263,7 @@ func advanceRing(running *int64, to int64, slots []uint16) {
 	}
 }
 
-// mergeRings adds another ring of the same length: of two slots with the same number
-// the higher counts.
+// mergeRings adds another ring of the same length: of two slots with the same number the higher counts.
 func mergeRings(running *int64, slots []uint16, other int64, theirs []uint16) {
 	advanceRing(running, other, slots)
 	n := int64(len(slots))

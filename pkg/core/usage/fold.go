@@ -7,10 +7,9 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Fold adds a series that no container feeds to the one with another key and
-// gives its handle up, or the other way round where the other does not exist yet:
-// then the series only gets another name. It returns the one that is left, and
-// false, having done nothing, if containers feed the series or have that key.
+// Fold adds a series that no container feeds to the one with another key and gives its handle up, or the other way
+// round where the other does not exist yet: then the series only gets another name. It returns the one that is left,
+// and false, having done nothing, if containers feed the series or have that key.
 func (s *Store) Fold(from Series, key SeriesKey) (Series, bool) {
 	h := s.series.At(from)
 	if h.first != none || h.key == key {
@@ -59,8 +58,7 @@ func (h *history) empty(s *Store, created time.Time) {
 	}
 }
 
-// Drop gives up a series and its handle, and reports whether it did: not if
-// containers feed it.
+// Drop gives up a series and its handle, and reports whether it did: not if containers feed it.
 func (s *Store) Drop(series Series) bool {
 	if s.series.At(series).first != none {
 		return false
@@ -77,9 +75,8 @@ func (s *Store) remove(series Series) {
 	s.freeSeries = append(s.freeSeries, series)
 }
 
-// Absorb adds a series of another store, which must have the same shape, to the
-// one with the same key here. It returns that, which it creates if needed, and
-// only reads the other store. Where a container is tracked in both and its two
+// Absorb adds a series of another store, which must have the same shape, to the one with the same key here. It returns
+// that, which it creates if needed, and only reads the other store. Where a container is tracked in both and its two
 // windows overlap, they become one, with the higher peak.
 func (s *Store) Absorb(other *Store, from Series, now time.Time) Series {
 	theirs := other.series.At(from)
@@ -124,9 +121,8 @@ func (s *Store) merge(h *history, w *window, o window) {
 	}
 }
 
-// window is the time in which a container's highest memory use counts as one
-// peak in its series. Peaks are entered at the end of the window, which may be
-// a whole interval ahead. Instants are nanoseconds since 1970.
+// window is the time in which a container's highest memory use counts as one peak in its series. Peaks are entered at
+// the end of the window, which may be a whole interval ahead. Instants are nanoseconds since 1970.
 type window struct {
 	last  int64            // last memory sample or kill; none = no window yet
 	used  int64            // last memory sample; none = none yet
@@ -154,9 +150,8 @@ type Window struct {
 // Peak returns the peak of the window in bytes, negative if it has none.
 func (w Window) Peak() resources.Amount { return max(w.Usage, w.OOM) }
 
-// Windows yields what must be kept over a restart of the containers that feed
-// series: windows that are open at now and have a peak, and last kills. The order
-// is not defined.
+// Windows yields what must be kept over a restart of the containers that feed series: windows that are open at now and
+// have a peak, and last kills. The order is not defined.
 func (s *Store) Windows(now time.Time, series ...Series) iter.Seq2[ContainerKey, Window] {
 	return func(yield func(ContainerKey, Window) bool) {
 		for _, i := range series {
@@ -177,11 +172,10 @@ func (s *Store) Windows(now time.Time, series ...Series) iter.Seq2[ContainerKey,
 	}
 }
 
-// Resume gives a tracked container back the window that it had before a restart,
-// and its series the peak; from then on the kills of w.Kills are duplicates or,
-// where it is empty, those that are not newer than w.Kill. It reports whether it took the peak or, if w has none, the kill.
-// The peak is not taken if the container has a window already, or if w.End is no
-// time; nothing is if the container is not tracked.
+// Resume gives a tracked container back the window that it had before a restart, and its series the peak; from then on
+// the kills of w.Kills are duplicates or, where it is empty, those that are not newer than w.Kill. It reports whether
+// it took the peak or, if w has none, the kill. The peak is not taken if the container has a window already, or if
+// w.End is no time; nothing is if the container is not tracked.
 func (s *Store) Resume(c ContainerKey, w Window) bool {
 	slot, known := s.slot(c)
 	if !known {
@@ -221,9 +215,8 @@ func (s *Store) resumeKill(slot int32, w Window) bool {
 	return true
 }
 
-// RemovePeaks takes out of dst, into which series were merged, the peaks of
-// windows that are open at now. A checkpoint is written without them, so that a
-// program that restarts within a window does not count it twice.
+// RemovePeaks takes out of dst, into which series were merged, the peaks of windows that are open at now. A checkpoint
+// is written without them, so that a program that restarts within a window does not count it twice.
 func (s *Store) RemovePeaks(dst *Profile, now time.Time, series ...Series) {
 	for _, i := range series {
 		for slot := s.series.At(i).first; slot != none; slot = s.containers.At(slot).next {
@@ -235,8 +228,7 @@ func (s *Store) RemovePeaks(dst *Profile, now time.Time, series ...Series) {
 	}
 }
 
-// Peak returns the peak of a container's memory window in bytes and the end of
-// the window, or false if it has none.
+// Peak returns the peak of a container's memory window in bytes and the end of the window, or false if it has none.
 func (s *Store) Peak(c ContainerKey) (peak resources.Amount, end time.Time, ok bool) {
 	slot, known := s.slot(c)
 	if !known || s.containers.At(slot).window.peak() == none {

@@ -15,9 +15,8 @@ func instant(at time.Time) (int64, bool) {
 	return at.UnixNano(), 0 <= at.Unix() && at.Unix() < last
 }
 
-// Observe adds one sample of a tracked container. CPU samples must be newer
-// than the last one, memory samples not older. A kill is no sample: memory samples from
-// before it may arrive after it.
+// Observe adds one sample of a tracked container. CPU samples must be newer than the last one, memory samples not
+// older. A kill is no sample: memory samples from before it may arrive after it.
 func (s *Store) Observe(sample Sample) Reason {
 	slot, at, reason := s.check(sample)
 	if reason != Accepted {
@@ -75,9 +74,8 @@ func (s *Store) aboveCeiling(sample Sample) bool {
 	return most > 0 && sample.Amount > most
 }
 
-// enter lets value, a use or a need of memory, become the peak of the window if
-// it is higher. peak is where the window keeps peaks of that sort. An OOM may be
-// older than the last sample and then sets the clock back.
+// enter lets value, a use or a need of memory, become the peak of the window if it is higher. peak is where the window
+// keeps peaks of that sort. An OOM may be older than the last sample and then sets the clock back.
 func (s *Store) enter(c *container, at int64, value resources.Amount, peak *resources.Amount) {
 	h, w := s.series.At(c.series), &c.window
 	if w.last == none {
@@ -140,8 +138,7 @@ func (k *kill) remember(at int64, id string) {
 	k.note(id)
 }
 
-// note keeps the ID of a kill that was taken, so that it is known by that once times do
-// not count any more.
+// note keeps the ID of a kill that was taken, so that it is known by that once times do not count any more.
 func (k *kill) note(id string) {
 	if !k.knows(id) {
 		copy(k.recent[1:], k.recent[:])
@@ -149,8 +146,7 @@ func (k *kill) note(id string) {
 	}
 }
 
-// hashes returns those of the remembered IDs, none while times count: then they are not
-// all.
+// hashes returns those of the remembered IDs, none while times count: then they are not all.
 func (k *kill) hashes() []uint64 {
 	if k.timed {
 		return nil
@@ -162,10 +158,9 @@ func (k *kill) hashes() []uint64 {
 	return slices.Clone(k.recent[:known])
 }
 
-// next returns the steps after another kill, of a container that could have had
-// an amount. Only one that had what it was taken to need needs more: a
-// container that is kept small is killed again and again, and needs no more for
-// that. An interval without kills begins anew.
+// next returns the steps after another kill, of a container that could have had an amount. Only one that had what it
+// was taken to need needs more: a container that is kept small is killed again and again, and needs no more for that.
+// An interval without kills begins anew.
 func (k *kill) next(at int64, had resources.Amount, rules Rules) int {
 	switch {
 	case k == nil || at-k.at > int64(rules.Interval):
@@ -176,10 +171,9 @@ func (k *kill) next(at int64, had resources.Amount, rules Rules) int {
 	return k.steps
 }
 
-// ObserveOOM takes the report that a tracked container was killed for want of
-// memory: from then on it is taken to need more than the larger of its request and its
-// use; where no use was seen, also more than its limit (Rules.needed). That counts at once as the peak of the
-// window it belongs to, and so in the histogram. A kill with an ID counts once.
+// ObserveOOM takes the report that a tracked container was killed for want of memory: from then on it is taken to need
+// more than the larger of its request and its use; where no use was seen, also more than its limit (Rules.needed). That
+// counts at once as the peak of the window it belongs to, and so in the histogram. A kill with an ID counts once.
 func (s *Store) ObserveOOM(oom OOM) Reason {
 	slot, known := s.slot(oom.Container)
 	at, inRange := instant(oom.At)

@@ -11,8 +11,7 @@ import (
 // Weights of one entry. That of a CPU sample does not depend on the request.
 const cpuWeight, peakWeight = 0.1, 1
 
-// ProfileShape is what profiles must have in common to be merged. It does not change
-// once made; make one and share it.
+// ProfileShape is what profiles must have in common to be merged. It does not change once made; make one and share it.
 type ProfileShape struct {
 	cpu, memory           *histogram.Scheme
 	cpuDecay, memoryDecay *histogram.Decay
@@ -31,8 +30,7 @@ func (s ProfileShape) Timeless() ProfileShape {
 	return s
 }
 
-// Profile is the usage history of a container, or of several merged. Make it with
-// NewProfile.
+// Profile is the usage history of a container, or of several merged. Make it with NewProfile.
 type Profile struct {
 	CPU    histogram.Histogram // cores, one entry a sample
 	Memory histogram.Histogram // bytes, one entry a peak
@@ -83,14 +81,12 @@ func (p *Profile) Last() time.Time { return histogram.Time(p.last) }
 // Samples returns the number of CPU samples.
 func (p *Profile) Samples() int64 { return p.samples }
 
-// Empty reports whether there is no CPU sample. Memory peaks do not count, as in
-// the reference recommender.
+// Empty reports whether there is no CPU sample. Memory peaks do not count, as in the reference recommender.
 func (p *Profile) Empty() bool { return p.samples == 0 }
 
-// Confidence returns how many intervals the CPU samples cover, counted both by
-// the time from first to last and by their number at one a minute; the lesser
-// wins. It is 0 for one sample, or if it is unknown when they were taken. It
-// stands for the trust in memory peaks as well.
+// Confidence returns how many intervals the CPU samples cover, counted both by the time from first to last and by their
+// number at one a minute; the lesser wins. It is 0 for one sample, or if it is unknown when they were taken. It stands
+// for the trust in memory peaks as well.
 func (p *Profile) Confidence(interval time.Duration) float64 {
 	span := p.Last().Sub(p.First())
 	if p.first == histogram.Never || span <= 0 || p.samples <= 0 {
@@ -99,8 +95,7 @@ func (p *Profile) Confidence(interval time.Duration) float64 {
 	return min(float64(span)/float64(interval), float64(p.samples)/interval.Minutes())
 }
 
-// MergeInto adds p to dst and leaves p as it is. It panics if the two were made
-// with different shapes.
+// MergeInto adds p to dst and leaves p as it is. It panics if the two were made with different shapes.
 func (p *Profile) MergeInto(dst *Profile) {
 	p.CPU.MergeInto(&dst.CPU)
 	p.Memory.MergeInto(&dst.Memory)
@@ -132,9 +127,8 @@ func (p *Profile) Image() ProfileImage {
 	return ProfileImage{CPU: p.CPU.Image(), Memory: p.Memory.Image(), First: p.First(), Last: p.Last(), Samples: p.samples}
 }
 
-// Load replaces the content of p by an image. It refuses a negative number of
-// samples and what Histogram.Load refuses; all problems are named, and p is
-// left empty.
+// Load replaces the content of p by an image. It refuses a negative number of samples and what Histogram.Load refuses;
+// all problems are named, and p is left empty.
 func (p *Profile) Load(i ProfileImage) error {
 	p.Reset()
 	var problems []error

@@ -25,10 +25,9 @@ func (s *Store) Span(series Series) (first, last time.Time, samples int64) {
 	return p.First(), p.Last(), p.Samples()
 }
 
-// Created returns when a series began in this store, whatever it absorbed since, so
-// from when on its samples may be our own. Of series that were folded together it is
-// the first of their times, but the last while there is no CPU sample: then it also
-// says when the series is so old that it expires.
+// Created returns when a series began in this store, whatever it absorbed since, so from when on its samples may be our
+// own. Of series that were folded together it is the first of their times, but the last while there is no CPU sample:
+// then it also says when the series is so old that it expires.
 func (s *Store) Created(series Series) time.Time { return s.series.At(series).created }
 
 // Version returns a number that grows whenever the history of a series changes. A
@@ -60,8 +59,7 @@ func (s *Store) Ceiling(c ContainerKey, k resources.Kind) resources.Amount {
 	return s.config.Nodes.Ceiling(c, k)
 }
 
-// Used returns the highest memory use in the open window of a container in bytes, 0 if none is
-// known.
+// Used returns the highest memory use in the open window of a container in bytes, 0 if none is known.
 func (s *Store) Used(c ContainerKey) resources.Amount {
 	slot, known := s.slot(c)
 	if !known {
@@ -115,8 +113,7 @@ func (x *Index[K, V]) FindNear(namespace string, key K) (value V, known bool) {
 	return value, known
 }
 
-// enter makes a namespace that holds anything the one that was found last, and reports
-// whether it holds anything.
+// enter makes a namespace that holds anything the one that was found last, and reports whether it holds anything.
 func (x *Index[K, V]) enter(namespace string) (known bool) {
 	if x.space != nil && x.namespace == namespace {
 		return true
@@ -150,8 +147,7 @@ func (x *Index[K, V]) Remove(namespace string, key K) {
 type podIndex struct {
 	Index[string, int32]
 
-	// What was looked up last: what comes for all containers of a pod comes one after
-	// the other.
+	// What was looked up last: what comes for all containers of a pod comes one after the other.
 	inNamespace, pod string // pod is empty if nothing was, or it changed
 	first            int32
 }

@@ -1,15 +1,12 @@
-// Package usage turns samples of running containers into histories that outlive
-// the containers.
+// Package usage turns samples of running containers into histories that outlive the containers.
 //
-// A series is one history: that of all containers with the same namespace,
-// container name and pod labels. A tracked container is one running instance; it
-// feeds its series and owns the window in which its memory peak is sought. Store
-// holds both in lists; slots and names go when a series expires or a container
-// is forgotten, so a store is as large as what it knows.
+// A series is one history: that of all containers with the same namespace, container name and pod labels. A tracked
+// container is one running instance; it feeds its series and owns the window in which its memory peak is sought. Store
+// holds both in lists; slots and names go when a series expires or a container is forgotten, so a store is as large as
+// what it knows.
 //
-// Write, then read: Track, Feed, Forget, Observe, ObserveOOM, Resume, SetRules,
-// Expire, Fold and Absorb need the store for themselves; all else may run side by side.
-// There is no lock.
+// Write, then read: Track, Feed, Forget, Observe, ObserveOOM, Resume, SetRules, Expire, Fold and Absorb need the store
+// for themselves; all else may run side by side. There is no lock.
 //
 // The package does not know VPAs, does not log and never asks for the time.
 package usage
@@ -29,9 +26,8 @@ const none = -1
 //	                v first    v                    v
 //	containers  [ 0 <-> 3 ]  [ 1 ]                [ 4 ]      2 is free
 //
-// Each series heads a list, linked by slots, of the containers that feed it. The
-// containers of a pod are another such list. The key of a container is put
-// together from its pod and its series: that of 100,000 would take 10 MB more.
+// Each series heads a list, linked by slots, of the containers that feed it. The containers of a pod are another such
+// list. The key of a container is put together from its pod and its series: that of 100,000 would take 10 MB more.
 type Store struct {
 	config         StoreConfig
 	series         Pages[Series, history]
@@ -103,10 +99,9 @@ func NewStore(c StoreConfig) *Store {
 	return &Store{config: c, names: NewIndex[seriesName, Series](), pods: newPodIndex(), newest: none}
 }
 
-// Track makes a running container known or, when the labels of its pod changed,
-// lets it feed another series. It returns the series, which it creates if needed,
-// and whether it did. Repeating it changes nothing. Namespace and container name
-// of the two keys must be the same.
+// Track makes a running container known or, when the labels of its pod changed, lets it feed another series. It returns
+// the series, which it creates if needed, and whether it did. Repeating it changes nothing. Namespace and container
+// name of the two keys must be the same.
 func (s *Store) Track(c ContainerKey, key SeriesKey, now time.Time) (series Series, created bool) {
 	series, found := s.names.FindNear(key.Namespace, key.name())
 	if !found {
@@ -148,8 +143,7 @@ func (s *Store) addSeries(key SeriesKey, now time.Time) Series {
 	return slot
 }
 
-// addContainer adds a container to a pod whose first one is given; none = it is the
-// first.
+// addContainer adds a container to a pod whose first one is given; none = it is the first.
 func (s *Store) addContainer(key ContainerKey, first int32) int32 {
 	var slot int32
 	if n := len(s.freeContainers); n > 0 {
@@ -162,8 +156,7 @@ func (s *Store) addContainer(key ContainerKey, first int32) int32 {
 	return slot
 }
 
-// join makes a container one of its pod, whose first one is given; none = it is the
-// first.
+// join makes a container one of its pod, whose first one is given; none = it is the first.
 func (s *Store) join(slot, first int32, namespace string) {
 	s.tracked++
 	if first == none {
@@ -213,8 +206,7 @@ func (s *Store) unlink(slot int32) {
 	}
 }
 
-// leave lets a container feed its series no more. The peak of its window, if it
-// has one, is final from now on.
+// leave lets a container feed its series no more. The peak of its window, if it has one, is final from now on.
 func (s *Store) leave(slot int32) {
 	if c := s.containers.At(slot); c.window.peak() != none {
 		s.series.At(c.series).version++
@@ -222,8 +214,7 @@ func (s *Store) leave(slot int32) {
 	s.unlink(slot)
 }
 
-// Forget drops a container that no longer runs and reports whether it was known.
-// Its series stays until it expires.
+// Forget drops a container that no longer runs and reports whether it was known. Its series stays until it expires.
 func (s *Store) Forget(c ContainerKey) bool {
 	slot, known := s.slot(c)
 	if !known {
@@ -240,9 +231,8 @@ func (s *Store) Forget(c ContainerKey) bool {
 // Rules returns the rules of series without override.
 func (s *Store) Rules() Rules { return s.config.Rules }
 
-// SetRules gives a series its own rules from now on; SetRules(x, s.Rules())
-// removes them again. An interval below a second or above 68 years, a count
-// below 1 and a negative bump are brought into range.
+// SetRules gives a series its own rules from now on; SetRules(x, s.Rules()) removes them again. An interval below a
+// second or above 68 years, a count below 1 and a negative bump are brought into range.
 func (s *Store) SetRules(series Series, r Rules) {
 	h := s.series.At(series)
 	switch r = r.Sound(); {
@@ -263,9 +253,8 @@ func (s *Store) rules(h *history) Rules {
 // mostAhead is how far our clock may run ahead of the samples.
 const mostAhead = time.Hour
 
-// Credible returns a time or, if that is more than an hour after the newest CPU
-// sample of all, that hour. Where nothing comes in any more, nothing must expire
-// either: our clock may have jumped, or the source of samples failed for days.
+// Credible returns a time or, if that is more than an hour after the newest CPU sample of all, that hour. Where nothing
+// comes in any more, nothing must expire either: our clock may have jumped, or the source of samples failed for days.
 func (s *Store) Credible(now time.Time) time.Time {
 	latest := time.Unix(0, s.newest).Add(mostAhead)
 	if s.newest == none || now.Before(latest) {
@@ -274,12 +263,10 @@ func (s *Store) Credible(now time.Time) time.Time {
 	return latest.UTC()
 }
 
-// Expire removes idle series and returns their handles in ascending order. Drop
-// them before the next Track, which may give them to other series. Idle is a
-// series whose last CPU sample is Interval·Count old or, if it has none, one
-// that was created as long ago or of which contributes says that nothing is to
-// be expected. An idle series that containers still feed is emptied instead and
-// keeps its handle. A time that is not credible counts as the latest that is.
+// Expire removes idle series and returns their handles in ascending order. Drop them before the next Track, which may
+// give them to other series. Idle is a series whose last CPU sample is Interval·Count old or, if it has none, one that
+// was created as long ago or of which contributes says that nothing is to be expected. An idle series that containers
+// still feed is emptied instead and keeps its handle. A time that is not credible counts as the latest that is.
 func (s *Store) Expire(now time.Time, contributes func(Series) bool) []Series {
 	var gone []Series
 	now = s.Credible(now)
@@ -308,9 +295,8 @@ func (s *Store) idle(series Series, now time.Time, contributes func(Series) bool
 	return now.Sub(h.created) >= age || !contributes(series)
 }
 
-// Pages is a list that grows by pages: what it holds stays where it is, nothing is
-// copied when a cluster comes in, and no more than a page is spare. Its zero value
-// is empty.
+// Pages is a list that grows by pages: what it holds stays where it is, nothing is copied when a cluster comes in, and
+// no more than a page is spare. Its zero value is empty.
 type Pages[I ~int32, T any] struct {
 	pages []*[pageSize]T
 	used  I
@@ -327,8 +313,7 @@ func (p *Pages[I, T]) At(i I) *T { return &p.pages[i>>pageBits][i&(pageSize-1)] 
 // Len returns the number of slots.
 func (p *Pages[I, T]) Len() I { return p.used }
 
-// Add returns the index of a new slot at the end. It holds the zero value, unless
-// Cut left something there.
+// Add returns the index of a new slot at the end. It holds the zero value, unless Cut left something there.
 func (p *Pages[I, T]) Add() I {
 	if int(p.used) == len(p.pages)*pageSize {
 		p.pages = append(p.pages, new([pageSize]T))
@@ -373,8 +358,7 @@ const (
 	spareShare = 16 // of all slots
 )
 
-// compactContainers moves the containers, in the order of their series, into new
-// slots.
+// compactContainers moves the containers, in the order of their series, into new slots.
 func (s *Store) compactContainers() {
 	former := s.containers
 	s.containers, s.freeContainers, s.forgotten = Pages[int32, container]{}, nil, 0

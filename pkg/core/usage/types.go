@@ -6,8 +6,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Series is the handle of one history. It is valid until Expire returns it, or
-// Fold or Drop gives it up.
+// Series is the handle of one history. It is valid until Expire returns it, or Fold or Drop gives it up.
 type Series int32
 
 // SeriesKey names a series.
@@ -101,8 +100,7 @@ func (r Rules) Sound() Rules {
 	return r
 }
 
-// Age returns the age at which an idle series expires: Interval·Count, or the
-// longest duration where that overflows.
+// Age returns the age at which an idle series expires: Interval·Count, or the longest duration where that overflows.
 func (r Rules) Age() time.Duration {
 	const longest = 1<<63 - 1
 	r = r.Sound()

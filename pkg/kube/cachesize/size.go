@@ -140,8 +140,7 @@ const (
 	shownNamespaces = 10
 )
 
-// Sizes measures the caches of a program in Run. It is safe for concurrent use. A nil Sizes
-// measures nothing.
+// Sizes measures the caches of a program in Run. It is safe for concurrent use. A nil Sizes measures nothing.
 type Sizes struct {
 	mu     sync.Mutex
 	stores map[string][]cache.Store // by resource

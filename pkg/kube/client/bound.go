@@ -52,8 +52,7 @@ var MaxLabels = fmt.Sprintf("%d labels or %d KiB", maxLabels, maxLabelBytes>>10)
 // ErrSelectorTooLarge is the error of a label selector that is not evaluated. It matches nothing.
 var ErrSelectorTooLarge = fmt.Errorf("selector exceeds %d requirements or %d KiB", maxRequirements, maxSelector>>10)
 
-// droppedKey marks labels, annotations and selectors that the cache does not hold. No API
-// server accepts an empty key.
+// droppedKey marks labels, annotations and selectors that the cache does not hold. No API server accepts an empty key.
 const droppedKey = ""
 
 var (
@@ -61,8 +60,7 @@ var (
 	droppedSelector = &metav1.LabelSelector{MatchLabels: droppedLabels}
 )
 
-// Dropped reports whether labels or annotations of a cached object are incomplete, because they
-// were too large.
+// Dropped reports whether labels or annotations of a cached object are incomplete, because they were too large.
 func Dropped(labels map[string]string) bool {
 	_, dropped := labels[droppedKey]
 	return dropped
@@ -98,8 +96,7 @@ func ParseSelector(text string) (labels.Selector, error) {
 // BoundSelectorText returns the text of a selector for a cache. A large one stays too large.
 func BoundSelectorText(text string) string { return truncate(text, maxSelector+1) }
 
-// BoundSelector returns a label selector for a cache. Selector returns ErrSelectorTooLarge for one
-// that is not kept.
+// BoundSelector returns a label selector for a cache. Selector returns ErrSelectorTooLarge for one that is not kept.
 func BoundSelector(s *metav1.LabelSelector) *metav1.LabelSelector {
 	if s != nil && tooLarge(s) {
 		return droppedSelector
@@ -361,8 +358,7 @@ func boundResizePolicy(all []corev1.ContainerResizePolicy) (kept []corev1.Contai
 	return kept
 }
 
-// crossNamespace is the affinity of cached pods whose affinity refers to other namespaces. It must
-// not be changed.
+// crossNamespace is the affinity of cached pods whose affinity refers to other namespaces. It must not be changed.
 var crossNamespace = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{
 	RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{NamespaceSelector: &metav1.LabelSelector{}}}}}
 
@@ -393,8 +389,7 @@ func disruptionRules(p *batchv1.PodFailurePolicy) *batchv1.PodFailurePolicy {
 // maxExitCodes is the number of exit codes that the API server accepts for a rule.
 const maxExitCodes = 255
 
-// withTemplateGeneration keeps the annotation of a DaemonSet that shows which pods have its newest
-// template.
+// withTemplateGeneration keeps the annotation of a DaemonSet that shows which pods have its newest template.
 func withTemplateGeneration(kept metav1.ObjectMeta, annotations map[string]string) metav1.ObjectMeta {
 	if generation, has := annotations[appsv1.DeprecatedTemplateGeneration]; has {
 		kept.Annotations = maps.Clone(kept.Annotations)
@@ -410,8 +405,7 @@ const (
 	readTimeout = 2 * time.Minute
 )
 
-// bounded gives every request but a watch a deadline, and sends no write of a leader that may have a
-// successor.
+// bounded gives every request but a watch a deadline, and sends no write of a leader that may have a successor.
 type bounded struct{ http.RoundTripper }
 
 // Bounded returns a copy of a configuration for clients that New does not build. Every request but a

@@ -1,10 +1,8 @@
-// Package client connects a program to the API server and decides what its
-// caches hold.
+// Package client connects a program to the API server and decides what its caches hold.
 //
-// New makes Clients, and Clients.WaitForServer checks that the API server answers. Factory and VPAFactory
-// build informer factories whose transforms store trimmed objects: a cluster
-// has many pods, and the programs read few of their fields. Trim documents
-// which.
+// New makes Clients, and Clients.WaitForServer checks that the API server answers. Factory and VPAFactory build
+// informer factories whose transforms store trimmed objects: a cluster has many pods, and the programs read few of
+// their fields. Trim documents which.
 //
 // PatchAdd and PatchTest are the operations of a JSON patch. NodeAutoscaler looks for what
 // shows that nodes are added to the cluster.
@@ -43,9 +41,8 @@ type Clients struct {
 	host string
 }
 
-// New builds the clients. Core objects travel as protobuf, which costs the
-// server and us a fraction of JSON. Every request but a watch has a deadline, and no write
-// is sent with the context of a leader that may have a successor.
+// New builds the clients. Core objects travel as protobuf, which costs the server and us a fraction of JSON. Every
+// request but a watch has a deadline, and no write is sent with the context of a leader that may have a successor.
 func New(config *rest.Config) (*Clients, error) {
 	config = Bounded(config)
 	core := rest.CopyConfig(config)
@@ -67,9 +64,8 @@ const (
 	pingPause   = 2 * time.Second
 )
 
-// WaitForServer returns when the API server answers. It says so once when it
-// does not, retries, and after that time returns an error with server and cause,
-// so that a restart policy sees what happens instead of a silent wait.
+// WaitForServer returns when the API server answers. It says so once when it does not, retries, and after that time
+// returns an error with server and cause, so that a restart policy sees what happens instead of a silent wait.
 func (c *Clients) WaitForServer(ctx context.Context, atMost time.Duration) error {
 	var silent error // nil: it has not been asked yet
 	ended := wait.PollUntilContextTimeout(ctx, pingPause, atMost, true, func(context.Context) (bool, error) {

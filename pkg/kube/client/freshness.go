@@ -41,8 +41,7 @@ type options struct {
 // Measured adds the stores of a factory to sizes, which may be nil.
 func Measured(s *cachesize.Sizes) Option { return func(o *options) { o.sizes = s } }
 
-// Tracked records in f what the informers of a factory receive. After MaxCacheAge of silence an
-// informer lists again.
+// Tracked records in f what the informers of a factory receive. After MaxCacheAge of silence an informer lists again.
 func Tracked(f *Freshness) Option { return func(o *options) { o.freshness = f } }
 
 func apply(all []Option) (o options) {

@@ -19,11 +19,9 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// groups is a kubernetes.Interface that has only the API groups which some
-// program of ours uses. The full clientset has about fifty, and the linker
-// cannot know that they are not needed; without them the binaries stay under
-// their budget. A group that is missing here is a nil interface, and calling it
-// panics at the first use: add it to this file.
+// groups is a kubernetes.Interface that has only the API groups which some program of ours uses. The full clientset has
+// about fifty, and the linker cannot know that they are not needed; without them the binaries stay under their budget.
+// A group that is missing here is a nil interface, and calling it panics at the first use: add it to this file.
 type groups struct {
 	kubernetes.Interface
 
@@ -52,8 +50,7 @@ func (l limiter) Wait(ctx context.Context) error {
 	return nil
 }
 
-// newGroups builds the clients of all groups with one connection pool and one
-// rate limit.
+// newGroups builds the clients of all groups with one connection pool and one rate limit.
 func newGroups(config *rest.Config) (*groups, error) {
 	shared := rest.CopyConfig(config)
 	if shared.QPS > 0 {
@@ -85,8 +82,7 @@ func (g *groups) AdmissionregistrationV1() admissionregistrationv1.Admissionregi
 	return g.admissionregistration
 }
 
-// AppsV1 returns the client of Deployments, ReplicaSets, StatefulSets and
-// DaemonSets.
+// AppsV1 returns the client of Deployments, ReplicaSets, StatefulSets and DaemonSets.
 func (g *groups) AppsV1() appsv1.AppsV1Interface { return g.apps }
 
 // AutoscalingV2 returns the client of HorizontalPodAutoscalers.
@@ -98,8 +94,7 @@ func (g *groups) BatchV1() batchv1.BatchV1Interface { return g.batch }
 // CoordinationV1 returns the client of Leases.
 func (g *groups) CoordinationV1() coordinationv1.CoordinationV1Interface { return g.coordination }
 
-// CoreV1 returns the client of pods, their evictions, events, secrets and the
-// like.
+// CoreV1 returns the client of pods, their evictions, events, secrets and the like.
 func (g *groups) CoreV1() corev1.CoreV1Interface { return g.core }
 
 // PolicyV1 returns the client of PodDisruptionBudgets.
@@ -110,9 +105,8 @@ func (g *groups) Discovery() discovery.DiscoveryInterfaces { return g.discovery 
 
 type onceKey struct{}
 
-// Once returns a context whose requests are sent one time only. Without it the client
-// library sends a request up to ten times more where the answer names a time after which
-// that makes sense, and the caller waits all along.
+// Once returns a context whose requests are sent one time only. Without it the client library sends a request up to ten
+// times more where the answer names a time after which that makes sense, and the caller waits all along.
 func Once(ctx context.Context) context.Context { return context.WithValue(ctx, onceKey{}, true) }
 
 // once takes the time out of the answers to requests of such a context.

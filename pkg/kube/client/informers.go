@@ -52,9 +52,8 @@ const (
 	Running    = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed" // updater
 )
 
-// Factory returns a factory of informers for core objects of one namespace, or
-// of all when it is empty, that stores objects as a Trimmer leaves them. A field
-// selector, if given, holds for every informer of the factory.
+// Factory returns a factory of informers for core objects of one namespace, or of all when it is empty, that stores
+// objects as a Trimmer leaves them. A field selector, if given, holds for every informer of the factory.
 //
 // Servers stream the first list since Kubernetes 1.34, and each object is trimmed on arrival.
 // A list of an older server is in memory as a whole before it is trimmed.
@@ -238,9 +237,8 @@ func requests[L runtime.Object](client typedClient[L], tweak func(*metav1.ListOp
 // syncNotice is how often a start that waits for its caches says so.
 const syncNotice = 30 * time.Second
 
-// Sync waits until the named caches have seen all objects once. While it waits
-// it says every half minute for which ones; it returns an error only when ctx
-// ends.
+// Sync waits until the named caches have seen all objects once. While it waits it says every half minute for which
+// ones; it returns an error only when ctx ends.
 func Sync(ctx context.Context, caches map[string]cache.InformerSynced) error {
 	var waiting []string
 	said := time.Now()
@@ -268,15 +266,13 @@ const (
 	trusted = 5 * time.Minute
 )
 
-// Optional makes a program do without the objects of an informer as long as it may not
-// read them, as with the permissions of the reference VPA, or as their definition is not
-// installed. Then HasSynced of the informer
-// is false; where it was true before, some minutes later. The log says once what follows from it, the
-// given sentence, and not at each attempt what the client library says. A permission that
-// comes later is found after retry, 0: RetryForbidden, or a multiple of it. It must be
-// called before the informer starts, which must be one of Factory or VPAFactory and of a kind
-// that it guards: nodes, namespaces, ResourceQuotas, PodDisruptionBudgets,
-// HorizontalPodAutoscalers, SizingPolicies, SizingRecords.
+// Optional makes a program do without the objects of an informer as long as it may not read them, as with the
+// permissions of the reference VPA, or as their definition is not installed. Then HasSynced of the informer is false;
+// where it was true before, some minutes later. The log says once what follows from it, the given sentence, and not at
+// each attempt what the client library says. A permission that comes later is found after retry, 0: RetryForbidden, or
+// a multiple of it. It must be called before the informer starts, which must be one of Factory or VPAFactory and of a
+// kind that it guards: nodes, namespaces, ResourceQuotas, PodDisruptionBudgets, HorizontalPodAutoscalers,
+// SizingPolicies, SizingRecords.
 func Optional(informer cache.SharedInformer, retry time.Duration, sentence string) error {
 	return optional(informer, retry, sentence, nil, func() {})
 }
@@ -290,8 +286,7 @@ func OptionalSync(informer cache.SharedInformer, sentence string) (cache.Informe
 	return func() bool { return informer.HasSynced() || was.Load() }, err
 }
 
-// optional also tries again after the early pauses, before it takes a missing permission for
-// the truth and calls note.
+// optional also tries again after the early pauses, before it takes a missing permission for the truth and calls note.
 func optional(informer cache.SharedInformer, retry time.Duration, sentence string, early []time.Duration, note func()) error {
 	return informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 		if !refused(err) {
@@ -319,8 +314,7 @@ func optional(informer cache.SharedInformer, retry time.Duration, sentence strin
 	})
 }
 
-// refused reports whether objects cannot be read until somebody gives a permission, or
-// installs a definition.
+// refused reports whether objects cannot be read until somebody gives a permission, or installs a definition.
 func refused(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) }
 
 // guarded is an informer that knows its objects only as long as they may be read: what

@@ -27,9 +27,8 @@ const freshStatus = time.Hour
 // Labels of nodes. Those of Karpenter say that a node was added for pods.
 var (
 	karpenterLabels = []string{"karpenter.sh/nodepool", "karpenter.sh/provisioner-name"}
-	// Those of managed pools are on all nodes of such a cluster, also where none is ever
-	// added. Its autoscaler writes the ConfigMap, so they count only where that may not
-	// be read.
+	// Those of managed pools are on all nodes of such a cluster, also where none is ever added. Its autoscaler writes
+	// the ConfigMap, so they count only where that may not be read.
 	managedLabels = []string{"cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup", "kubernetes.azure.com/agentpool"}
 )
 
@@ -42,11 +41,10 @@ const (
 	nodePools      = "nodepools"
 )
 
-// NodeAutoscaler detects an autoscaler that adds nodes for pending pods: by the status of
-// cluster-autoscaler, by the kind NodePool of Karpenter or its labels on most nodes or, without
-// permission to read that status, by labels of managed pools on most nodes. Labels of a few nodes
-// do not count, because a kubelet can label its own node. It cannot predict whether a node would be
-// added for a certain pod.
+// NodeAutoscaler detects an autoscaler that adds nodes for pending pods: by the status of cluster-autoscaler, by the
+// kind NodePool of Karpenter or its labels on most nodes or, without permission to read that status, by labels of
+// managed pools on most nodes. Labels of a few nodes do not count, because a kubelet can label its own node. It cannot
+// predict whether a node would be added for a certain pod.
 type NodeAutoscaler struct {
 	Kube kubernetes.Interface
 	// Cautious counts what only leaves open whether nodes are added: a status that may not be read, and
@@ -81,8 +79,7 @@ func (c NodeAutoscaler) Find(ctx context.Context, now time.Time, labels func(con
 	return sign, nil
 }
 
-// isFreshStatus reports whether a status was written of late. One that does not say when
-// counts.
+// isFreshStatus reports whether a status was written of late. One that does not say when counts.
 func isFreshStatus(status *corev1.ConfigMap, now time.Time) bool {
 	text, _, _ := strings.Cut(status.Annotations[autoscalerUpdated], " m=")
 	at, err := time.Parse("2006-01-02 15:04:05.999999999 -0700 MST", text)

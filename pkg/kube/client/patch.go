@@ -10,8 +10,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// PatchOperation is one step of a JSON patch. One that removes has a value, too: null, which
-// means nothing.
+// PatchOperation is one step of a JSON patch. One that removes has a value, too: null, which means nothing.
 type PatchOperation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
@@ -29,8 +28,7 @@ func PatchAdd(path string, value any) PatchOperation {
 // PatchRemove removes what is at path, which must be there.
 func PatchRemove(path string) PatchOperation { return PatchOperation{Op: "remove", Path: path} }
 
-// PatchTest demands that the value at path is as given; otherwise the API server
-// refuses the whole patch.
+// PatchTest demands that the value at path is as given; otherwise the API server refuses the whole patch.
 func PatchTest(path string, value any) PatchOperation {
 	return PatchOperation{Op: "test", Path: path, Value: value}
 }

@@ -73,8 +73,7 @@ func StartOf(pods corelisters.PodLister, namespace, pod, container string) time.
 	return time.Time{}
 }
 
-// NodeOf returns the name of the node of a pod of a lister; empty if there is no such pod, or
-// it has no node.
+// NodeOf returns the name of the node of a pod of a lister; empty if there is no such pod, or it has no node.
 func NodeOf(pods corelisters.PodLister, namespace, pod string) string {
 	switch p := listed(pods, namespace, pod).(type) {
 	case *corev1.Pod:
@@ -107,8 +106,7 @@ func startOf(statuses []corev1.ContainerStatus, starts []uint32, container strin
 	return starts[at]
 }
 
-// startsOf returns when each container began to run, in seconds since 1970; 0: it does not
-// run, or it is not said.
+// startsOf returns when each container began to run, in seconds since 1970; 0: it does not run, or it is not said.
 func startsOf(statuses []corev1.ContainerStatus) []uint32 {
 	starts := make([]uint32, len(statuses))
 	for i := range statuses {
@@ -123,8 +121,7 @@ func startsOf(statuses []corev1.ContainerStatus) []uint32 {
 // together: of them only the last start is kept.
 const together = 30
 
-// begin notes when the containers of a pod that was not trimmed yet began to run. All of
-// most pods did so together.
+// begin notes when the containers of a pod that was not trimmed yet began to run. All of most pods did so together.
 func (p *Pod) begin(statuses []corev1.ContainerStatus) {
 	starts := startsOf(statuses)
 	first, last := uint32(math.MaxUint32), uint32(0)
@@ -154,8 +151,7 @@ type resized struct {
 	at    time.Time // zero: never
 }
 
-// resizedAt reads the entries of the subresource by which pods are resized. Without any entry nothing
-// is known.
+// resizedAt reads the entries of the subresource by which pods are resized. Without any entry nothing is known.
 func resizedAt(managed []metav1.ManagedFieldsEntry) resized {
 	r := resized{known: len(managed) > 0}
 	for _, m := range managed {
@@ -203,8 +199,7 @@ func PodOf(object any) (*corev1.Pod, bool) {
 	return nil, false
 }
 
-// AnnotationsOf returns the namespace and the annotations of a pod that an informer hands out,
-// without making that.
+// AnnotationsOf returns the namespace and the annotations of a pod that an informer hands out, without making that.
 func AnnotationsOf(object any) (namespace string, annotations map[string]string) {
 	switch o := object.(type) {
 	case *Pod:
@@ -325,8 +320,7 @@ func (p *Pod) DeepCopyObject() kruntime.Object {
 	return &other
 }
 
-// sharePod makes a pod for caches of one that has just been trimmed, with the parts that
-// others have, too.
+// sharePod makes a pod for caches of one that has just been trimmed, with the parts that others have, too.
 func (t *Trimmer) sharePod(o *corev1.Pod) *Pod {
 	p := &Pod{
 		name: o.Name, version: o.ResourceVersion, uid: o.UID, generation: o.Generation, observed: o.Status.ObservedGeneration,

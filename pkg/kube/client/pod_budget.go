@@ -225,8 +225,7 @@ func VPARefused(v *vpav1.VerticalPodAutoscaler) bool {
 	return v.Annotations[vpav1.UnreadableAnnotation] == NamespaceFull
 }
 
-// admit charges a trimmed VPA to its namespace. One that does not fit loses its spec and its
-// recommendation.
+// admit charges a trimmed VPA to its namespace. One that does not fit loses its spec and its recommendation.
 func (b vpaBudget) admit(v *vpav1.VerticalPodAutoscaler) *vpaCharge {
 	n := b[v.Namespace]
 	if n == nil {

@@ -16,15 +16,13 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-// PodMetrics reads the metrics API (metrics.k8s.io): the usage of the pods of one namespace, or
-// of all, at once.
+// PodMetrics reads the metrics API (metrics.k8s.io): the usage of the pods of one namespace, or of all, at once.
 type PodMetrics struct {
 	client    *rest.RESTClient
 	namespace string
 }
 
-// NewPodMetrics returns a source that asks the server of config. An empty namespace means
-// all.
+// NewPodMetrics returns a source that asks the server of config. An empty namespace means all.
 func NewPodMetrics(config *rest.Config, namespace string) (*PodMetrics, error) {
 	client, err := Raw(config, "metrics.k8s.io")
 	if err != nil {
@@ -67,11 +65,9 @@ type podMetrics struct {
 	} `json:"containers"`
 }
 
-// decodePodMetrics reads a PodMetricsList and calls yield for each sample in it. Amounts
-// are rounded up; a negative one is passed on as -1, so that the store rejects
-// it, and one that is no quantity is left out. A pod that cannot be read is an
-// error, after the samples of the others. Anything else that is no such list is
-// an error at once.
+// decodePodMetrics reads a PodMetricsList and calls yield for each sample in it. Amounts are rounded up; a negative one
+// is passed on as -1, so that the store rejects it, and one that is no quantity is left out. A pod that cannot be read
+// is an error, after the samples of the others. Anything else that is no such list is an error at once.
 func decodePodMetrics(r io.Reader, yield func(usage.Sample)) error {
 	d := json.NewDecoder(r)
 	if err := expectToken(d, json.Delim('{')); err != nil {
@@ -131,8 +127,7 @@ func podItems(d *json.Decoder, yield func(usage.Sample)) error {
 	return fmt.Errorf("%d pods of the answer cannot be read, such as %w", unusable, last)
 }
 
-// wrongValue reports whether only a value is wrong. The decoder has read it whole
-// then, and can go on.
+// wrongValue reports whether only a value is wrong. The decoder has read it whole then, and can go on.
 func wrongValue(err error) bool {
 	var kind *json.UnmarshalTypeError
 	var instant *time.ParseError

@@ -8,10 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ReplicaSet is what caches hold of a ReplicaSet: its name and its controlling
-// owner, and what it is asked for as the owner of pods. A cluster has ten old ones,
-// without pods, for each that has some, and an appsv1.ReplicaSet takes 1.2 KiB
-// before anything is in it.
+// ReplicaSet is what caches hold of a ReplicaSet: its name and its controlling owner, and what it is asked for as the
+// owner of pods. A cluster has ten old ones, without pods, for each that has some, and an appsv1.ReplicaSet takes 1.2
+// KiB before anything is in it.
 //
 // Informers ask a cached object for its name, namespace and resource version.
 // The other methods of metav1.Object are those of a nil interface and panic.
@@ -72,8 +71,7 @@ func (r *ReplicaSet) GetNamespace() string { return r.namespace.Value() }
 // GetResourceVersion returns the version of the object.
 func (r *ReplicaSet) GetResourceVersion() string { return r.version }
 
-// GetOwnerReferences returns the controlling owner, without its UID; nil if there
-// is none.
+// GetOwnerReferences returns the controlling owner, without its UID; nil if there is none.
 func (r *ReplicaSet) GetOwnerReferences() []metav1.OwnerReference {
 	if r.owner == nil {
 		return nil
@@ -81,8 +79,7 @@ func (r *ReplicaSet) GetOwnerReferences() []metav1.OwnerReference {
 	return r.owner[:]
 }
 
-// Selector returns what selects the pods; nil for a ReplicaSet of a Deployment,
-// which cannot be the target of a VPA.
+// Selector returns what selects the pods; nil for a ReplicaSet of a Deployment, which cannot be the target of a VPA.
 func (r *ReplicaSet) Selector() *metav1.LabelSelector { return r.selector }
 
 // Replicas returns how many pods are wanted; nil if that is not said.

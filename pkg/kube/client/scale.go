@@ -21,8 +21,7 @@ import (
 	"k8s.io/client-go/restmapper"
 )
 
-// ErrNoScale is the error for a kind without a scale subresource. The server was not
-// asked for the object.
+// ErrNoScale is the error for a kind without a scale subresource. The server was not asked for the object.
 var ErrNoScale = errors.New("the kind has no scale subresource")
 
 // Scales reads the scale subresource of any object. The server sends it in the
@@ -40,8 +39,7 @@ type Scales struct {
 // write kinds that do not exist into the owners of a pod.
 const relearnEvery = 30 * time.Second
 
-// NewScales returns a reader that learns from the server's discovery under
-// which path a kind is found.
+// NewScales returns a reader that learns from the server's discovery under which path a kind is found.
 func NewScales(kube kubernetes.Interface) *Scales {
 	known := memory.NewMemCacheClient(kube.Discovery())
 	return &Scales{kube: kube, known: known, mapper: restmapper.NewDeferredDiscoveryRESTMapper(known)}
@@ -50,11 +48,10 @@ func NewScales(kube kubernetes.Interface) *Scales {
 // Reset forgets which kinds exist; the next Scale asks the server again.
 func (s *Scales) Reset() { s.mapper.Reset() }
 
-// Scale reads the scale subresource; its apiVersion and kind are those of the object. Namespace
-// and name must be segments of a
-// path: they come from references that anybody may have written, and one such as
-// "../../secrets/x" would lead to another object. Of several versions that serve the kind the
-// first that answers counts. The error is that of the last version asked, or that of Check.
+// Scale reads the scale subresource; its apiVersion and kind are those of the object. Namespace and name must be
+// segments of a path: they come from references that anybody may have written, and one such as "../../secrets/x" would
+// lead to another object. Of several versions that serve the kind the first that answers counts. The error is that of
+// the last version asked, or that of Check.
 func (s *Scales) Scale(ctx context.Context, namespace string, kind schema.GroupKind, name string) (*autoscalingv1.Scale, error) {
 	mappings, err := s.mappings(kind)
 	for _, mapping := range mappings {

@@ -101,8 +101,7 @@ func (t *text) words(m map[string]string) {
 	}
 }
 
-// list writes resources with their number formats: two lists that give the same text
-// are printed alike.
+// list writes resources with their number formats: two lists that give the same text are printed alike.
 func (t *text) list(list corev1.ResourceList) {
 	if list == nil {
 		t.number(-1)

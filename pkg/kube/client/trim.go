@@ -311,8 +311,7 @@ func trimPod(p *corev1.Pod) *corev1.Pod {
 	return trimmed
 }
 
-// Unselectable returns why no VPA selects a pod, or nothing: it is too large, and the caches keep
-// none of its labels.
+// Unselectable returns why no VPA selects a pod, or nothing: it is too large, and the caches keep none of its labels.
 func Unselectable(p *corev1.Pod) string {
 	switch {
 	case LabelsTooLarge(p.Labels):
@@ -352,8 +351,7 @@ func trimContainers(containers []corev1.Container) []corev1.Container {
 	return trimmed
 }
 
-// trimConditions keeps one condition of each type that shows whether a pod is ready, or the state
-// of a resize.
+// trimConditions keeps one condition of each type that shows whether a pod is ready, or the state of a resize.
 func trimConditions(conditions []corev1.PodCondition) []corev1.PodCondition {
 	trimmed := make([]corev1.PodCondition, 0, 1) // nearly always
 	for i := range conditions {

@@ -18,14 +18,11 @@ import (
 	"loadline.dev/loadline/pkg/core/fleet"
 )
 
-// Trimmer trims the objects of informers, and lets those that have the same labels,
-// containers or amounts have them once: pods of a ReplicaSet differ in little more
-// than their names, and a map of two quantities takes 700 bytes. Parts that no
-// object has any more are forgotten. Its zero value is ready, and it is safe for
-// concurrent use.
+// Trimmer trims the objects of informers, and lets those that have the same labels, containers or amounts have them
+// once: pods of a ReplicaSet differ in little more than their names, and a map of two quantities takes 700 bytes. Parts
+// that no object has any more are forgotten. Its zero value is ready, and it is safe for concurrent use.
 //
-// What it returns shares memory with other objects in the cache: changing it in
-// place would change them, too.
+// What it returns shares memory with other objects in the cache: changing it in place would change them, too.
 type Trimmer struct {
 	mu       sync.Mutex
 	text     text // of the digest that is being made
@@ -53,8 +50,7 @@ type kin struct {
 	restart     corev1.RestartPolicy
 }
 
-// shape is what pods of one revision have in common, as long as they have the same
-// sizes.
+// shape is what pods of one revision have in common, as long as they have the same sizes.
 type shape struct {
 	containers, init []corev1.Container
 	amounts          amounts
@@ -68,9 +64,8 @@ type states struct {
 	amounts          amounts // but those of a shape
 }
 
-// Trim is a cache.TransformFunc. It keeps of an object what Trim keeps; a pod becomes one
-// of ours. One that it has trimmed before is returned as it is: informers ask twice when
-// they fill their caches.
+// Trim is a cache.TransformFunc. It keeps of an object what Trim keeps; a pod becomes one of ours. One that it has
+// trimmed before is returned as it is: informers ask twice when they fill their caches.
 func (t *Trimmer) Trim(object any) (any, error) {
 	switch o := object.(type) {
 	case *corev1.Pod:

@@ -21,9 +21,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// WriteLimit bounds the bytes that the API server stores for the writes of a program to one
-// namespace. etcd keeps each revision of an object until it is compacted, so many small changes of
-// large objects fill it.
+// WriteLimit bounds the bytes that the API server stores for the writes of a program to one namespace. etcd keeps each
+// revision of an object until it is compacted, so many small changes of large objects fill it.
 type WriteLimit struct {
 	Burst  int           // bytes
 	Refill int           // bytes in each Window
@@ -277,9 +276,8 @@ const writeLimitCause metav1.CauseType = "LoadlineWriteLimit"
 // IsWriteLimited reports whether a write was not sent because of the write limit of its namespace.
 func IsWriteLimited(err error) bool { return apierrors.HasStatusCause(err, writeLimitCause) }
 
-// Limit makes the clients of a configuration answer a write with status 429, without sending it,
-// while its namespace has used its limit. IsWriteLimited reports such errors. Call it before
-// building clients.
+// Limit makes the clients of a configuration answer a write with status 429, without sending it, while its namespace
+// has used its limit. IsWriteLimited reports such errors. Call it before building clients.
 func (l *WriteLimiter) Limit(config *rest.Config) {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return limitedWrites{next, l} })
 }
@@ -322,9 +320,8 @@ type write struct {
 	copies                    int // of the answer that are stored
 }
 
-// writeOf returns the write of a request, if it counts. An eviction stores its pod twice, and its
-// answer does not contain the pod. The dry run of the replacement, which comes before, counts for
-// that.
+// writeOf returns the write of a request, if it counts. An eviction stores its pod twice, and its answer does not
+// contain the pod. The dry run of the replacement, which comes before, counts for that.
 func writeOf(r *http.Request) (w write, counts bool) {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodDelete {
 		return write{}, false

@@ -26,8 +26,7 @@ type Beat struct {
 	last *coordinationv1.Lease // as it was last written or read by Write; nil: not known
 }
 
-// Namespace returns where the heartbeat lives: the flag, else the NAMESPACE
-// variable of the pod, else kube-system.
+// Namespace returns where the heartbeat lives: the flag, else the NAMESPACE variable of the pod, else kube-system.
 func Namespace(flag string) string { return cmp.Or(flag, os.Getenv("NAMESPACE"), "kube-system") }
 
 // Write renews the Lease at now, and creates it if it is missing. That another
@@ -82,10 +81,9 @@ func (b *Beat) renew(ctx context.Context, lease *coordinationv1.Lease, now time.
 	return err
 }
 
-// Expire makes the Lease look stale at once if this process was the last to
-// renew it, so that readers need not wait for it to age. Another replica's next
-// beat revives it. It does nothing to a Lease younger than what readers accept
-// by age alone.
+// Expire makes the Lease look stale at once if this process was the last to renew it, so that readers need not wait for
+// it to age. Another replica's next beat revives it. It does nothing to a Lease younger than what readers accept by age
+// alone.
 func (b *Beat) Expire(ctx context.Context) error {
 	leases := b.Client.Leases(b.Namespace)
 	lease, err := leases.Get(ctx, b.Name, metav1.GetOptions{})

@@ -1,9 +1,8 @@
 // Package lease is about the two kinds of Lease objects that the programs use.
 //
-// Lead runs work only while this process holds a leader Lease, so that of
-// several replicas one works. Beat writes, and Pulse reads, the heartbeat of the
-// admission controller: the updater evicts no pod while nobody would give the
-// new one its resources.
+// Lead runs work only while this process holds a leader Lease, so that of several replicas one works. Beat writes, and
+// Pulse reads, the heartbeat of the admission controller: the updater evicts no pod while nobody would give the new one
+// its resources.
 //
 // The heartbeat says that a process is alive, not more; whether a webhook is
 // reachable is for the admission controller to find out before it beats.
@@ -30,9 +29,8 @@ import (
 	"loadline.dev/loadline/pkg/process"
 )
 
-// ErrStopRequested is the cause of the end of work's context where it ended because that
-// of Lead did, while the Lease was held: only then the last words of work cannot
-// contradict another replica.
+// ErrStopRequested is the cause of the end of work's context where it ended because that of Lead did, while the Lease
+// was held: only then the last words of work cannot contradict another replica.
 var ErrStopRequested = errors.New("stop requested")
 
 // until returns a context that also ends with ctx, and then has the cause ErrStopRequested.
@@ -42,13 +40,10 @@ func until(ctx, leading context.Context) (context.Context, func()) {
 	return working, func() { unbind(); stop(nil) }
 }
 
-// Lead runs work while this process holds the Lease that e describes, or simply
-// runs it when election is off. The context of work ends when ctx ends, with the
-// cause ErrStopRequested, or when the Lease is lost; a lost Lease is an error, because the
-// process should end then.
-// When ctx ends the Lease is released, but only after work has returned, so
-// that two replicas never work at once. Check with the context of work reports whether it may
-// still act.
+// Lead runs work while this process holds the Lease that e describes, or simply runs it when election is off. The
+// context of work ends when ctx ends, with the cause ErrStopRequested, or when the Lease is lost; a lost Lease is an
+// error, because the process should end then. When ctx ends the Lease is released, but only after work has returned, so
+// that two replicas never work at once. Check with the context of work reports whether it may still act.
 func Lead(ctx context.Context, env process.Environment, kube kubernetes.Interface, e flags.Election, work func(context.Context) error) error {
 	if !e.Enabled {
 		working, stop := until(ctx, context.WithoutCancel(ctx))
@@ -115,9 +110,8 @@ func Lead(ctx context.Context, env process.Environment, kube kubernetes.Interfac
 	return err
 }
 
-// Holder returns who holds the Lease of an election at now, for a process that takes no part in
-// it; empty: nobody does. Who has not renewed it for its duration, by the clock of the holder,
-// does not hold it any more.
+// Holder returns who holds the Lease of an election at now, for a process that takes no part in it; empty: nobody does.
+// Who has not renewed it for its duration, by the clock of the holder, does not hold it any more.
 func Holder(ctx context.Context, kube kubernetes.Interface, e flags.Election, now time.Time) (string, error) {
 	lease, err := kube.CoordinationV1().Leases(e.Namespace).Get(ctx, e.Name, metav1.GetOptions{})
 	switch {
@@ -138,10 +132,8 @@ func Holder(ctx context.Context, kube kubernetes.Interface, e flags.Election, no
 	return *lease.Spec.HolderIdentity, nil
 }
 
-// Pulse judges a heartbeat by its beats: it is alive while the Lease changes.
-// Only the clock of the reader counts, so that a writer whose clock is wrong
-// neither seems dead nor lives on after its end. It is not safe for concurrent
-// use.
+// Pulse judges a heartbeat by its beats: it is alive while the Lease changes. Only the clock of the reader counts, so
+// that a writer whose clock is wrong neither seems dead nor lives on after its end. It is not safe for concurrent use.
 type Pulse struct {
 	Beat    *Beat
 	Timeout time.Duration // the longest time between two beats
@@ -157,11 +149,10 @@ type renewal struct {
 	renewed metav1.MicroTime
 }
 
-// Alive reads the Lease at now and reports whether it beats: a change of it was
-// first seen less than Timeout ago. What is seen at the first look, or after more
-// than twice Timeout without one, counts if the Lease itself says that it is
-// younger than Timeout. A Lease that its writer made stale never counts. A Lease
-// that is missing or cannot be read is an error.
+// Alive reads the Lease at now and reports whether it beats: a change of it was first seen less than Timeout ago. What
+// is seen at the first look, or after more than twice Timeout without one, counts if the Lease itself says that it is
+// younger than Timeout. A Lease that its writer made stale never counts. A Lease that is missing or cannot be read is
+// an error.
 func (p *Pulse) Alive(ctx context.Context, now time.Time) (bool, error) {
 	lease, err := p.Beat.read(ctx)
 	if err != nil {
@@ -189,8 +180,7 @@ func expired(lease *coordinationv1.Lease) bool {
 	return lease.Spec.RenewTime != nil && lease.Spec.RenewTime.Unix() <= 0
 }
 
-// fresh reports whether a Lease was created or renewed less than timeout before
-// now, by the clocks of those who did it.
+// fresh reports whether a Lease was created or renewed less than timeout before now, by the clocks of those who did it.
 func fresh(lease *coordinationv1.Lease, timeout time.Duration, now time.Time) bool {
 	if lease.CreationTimestamp.Add(timeout).After(now) {
 		return true
@@ -215,11 +205,10 @@ type term struct {
 
 type termKey struct{}
 
-// Check returns ErrNotRenewed if the work that Lead has begun with ctx must not act now. A process that
-// was frozen, as by SIGSTOP or a paused virtual machine, learns from it that it may have a successor,
-// before its elector notices. Loops call it before each iteration and each queue item, and package
-// client before each write. It is nil for a context that does not come from Lead, or while election is
-// off.
+// Check returns ErrNotRenewed if the work that Lead has begun with ctx must not act now. A process that was frozen, as
+// by SIGSTOP or a paused virtual machine, learns from it that it may have a successor, before its elector notices.
+// Loops call it before each iteration and each queue item, and package client before each write. It is nil for a
+// context that does not come from Lead, or while election is off.
 func Check(ctx context.Context) error {
 	t, leads := ctx.Value(termKey{}).(*term)
 	if !leads {

@@ -1,9 +1,8 @@
 // Package nodefit finds the largest node that a new pod can go to.
 //
-// Summarize keeps what decides that of all nodes: Nodes. Nodes.Largest takes the requests of a pod and its
-// Placement, and returns the room of the node that can hold most of them. It is no scheduler: it does not
-// look at the pods on the nodes, at affinity to pods or at volumes, so it can say that no node is large
-// enough, but not that a pod finds room.
+// Summarize keeps what decides that of all nodes: Nodes. Nodes.Largest takes the requests of a pod and its Placement,
+// and returns the room of the node that can hold most of them. It is no scheduler: it does not look at the pods on the
+// nodes, at affinity to pods or at volumes, so it can say that no node is large enough, but not that a pod finds room.
 package nodefit
 
 import (
@@ -114,9 +113,8 @@ func (n *Nodes) HoldAnywhere(requests resources.List) bool {
 // that a pod can go to. False: one is large enough, or it is not known which there are. Own reports
 // whether a DaemonSet is the controller of the pod.
 //
-// A kubelet may label its own node. So a node whose size follows its pods counts as unlimited only
-// if a toleration of the pod names the taint of such nodes, or if most candidate nodes are such
-// nodes.
+// A kubelet may label its own node. So a node whose size follows its pods counts as unlimited only if a toleration of
+// the pod names the taint of such nodes, or if most candidate nodes are such nodes.
 func (n *Nodes) Largest(requests resources.List, p *Placement, own func(namespace, name string) bool) (room resources.List, tooLarge bool) {
 	if n.HoldAnywhere(requests) || convert.GetsOwnNode(p.Scheduler) {
 		return room, false

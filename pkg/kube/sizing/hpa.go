@@ -60,8 +60,7 @@ func anyGroup(key target.Key) target.Key {
 // anyContainer stands for all containers of a pod.
 const anyContainer = ""
 
-// LookedAt are the resources, by container, whose requests change what HorizontalPodAutoscalers do.
-// Nil: none.
+// LookedAt are the resources, by container, whose requests change what HorizontalPodAutoscalers do. Nil: none.
 type LookedAt map[string][resources.Kinds]bool
 
 // Of returns the resources of one container.
@@ -148,8 +147,7 @@ func (l LookedAt) merge(o LookedAt) LookedAt {
 // two reads of a namespace because HorizontalPodAutoscalers changed.
 const ownersLife = 10 * time.Second
 
-// HorizontalPodAutoscalers knows which requests matter to them. Make it with WatchHPAs. It is safe for
-// concurrent use.
+// HorizontalPodAutoscalers knows which requests matter to them. Make it with WatchHPAs. It is safe for concurrent use.
 type HorizontalPodAutoscalers struct {
 	informer cache.SharedIndexInformer
 	lister   autoscalinglisters.HorizontalPodAutoscalerLister
@@ -193,8 +191,7 @@ func WatchHPAs(core informers.SharedInformerFactory, owners Owners, sentence str
 	return h, nil
 }
 
-// sameSpec reports whether an update leaves the spec of a HorizontalPodAutoscaler alone, as those
-// of its status do.
+// sameSpec reports whether an update leaves the spec of a HorizontalPodAutoscaler alone, as those of its status do.
 func sameSpec(before, after any) bool {
 	b, known := before.(*autoscalingv2.HorizontalPodAutoscaler)
 	a, is := after.(*autoscalingv2.HorizontalPodAutoscaler)
@@ -221,8 +218,7 @@ func (h *HorizontalPodAutoscalers) forget(object any) {
 func (h *HorizontalPodAutoscalers) Synced() bool { return h.known() }
 
 // LooksAt returns the resources of a workload's pods whose requests matter; nil: none does. As long as
-// HorizontalPodAutoscalers cannot be read, all may. So it is for a nil receiver. The caller must not
-// change the result.
+// HorizontalPodAutoscalers cannot be read, all may. So it is for a nil receiver. The caller must not change the result.
 func (h *HorizontalPodAutoscalers) LooksAt(workload target.Key) LookedAt {
 	if h == nil || !h.informer.HasSynced() {
 		return LookedAt{anyContainer: {true, true}}

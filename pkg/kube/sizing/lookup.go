@@ -23,8 +23,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// Reader answers with requests in place of caches, for commands that people run. It is used by
-// one goroutine.
+// Reader answers with requests in place of caches, for commands that people run. It is used by one goroutine.
 type Reader struct {
 	kube       kubernetes.Interface
 	own        versioned.Interface
@@ -70,8 +69,7 @@ type Standing struct {
 	Unread   error           // why nobody knows what was done before; nil: it is known
 }
 
-// Standing returns which policy is responsible for the target of a VPA, and what is remembered
-// of that.
+// Standing returns which policy is responsible for the target of a VPA, and what is remembered of that.
 func (r *Reader) Standing(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) (s Standing, err error) {
 	made := convert.MadeForPolicy(vpa)
 	if vpa.Spec.TargetRef == nil || r.set.Len() == 0 && !made {

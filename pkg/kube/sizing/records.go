@@ -29,17 +29,15 @@ func RecordName(of target.Key) cache.ObjectName {
 	return cache.NewObjectName(of.Namespace, fleet.MadeName(of.Kind, of.Group, of.Name))
 }
 
-// Owns reports whether a record is that of the workload, and not of one that had its name
-// before.
+// Owns reports whether a record is that of the workload, and not of one that had its name before.
 func Owns(of target.Workload, record *metav1.ObjectMeta) bool {
 	return slices.ContainsFunc(record.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == of.UID })
 }
 
-// Remembered returns what a record says of a workload: nothing, if there is none, or if it is
-// of a workload that had the name before. One without owner, as after a restore of a backup, is
-// taken for that of the workload. It is ErrUnknown if the record cannot be read, or if it
-// is another's and nobody knows which of the two is gone: of kinds that are not listed one hears
-// late that a workload was replaced.
+// Remembered returns what a record says of a workload: nothing, if there is none, or if it is of a workload that had
+// the name before. One without owner, as after a restore of a backup, is taken for that of the workload. It is
+// ErrUnknown if the record cannot be read, or if it is another's and nobody knows which of the two is gone: of kinds
+// that are not listed one hears late that a workload was replaced.
 func Remembered(record *loadlinev1alpha1.SizingRecord, of target.Workload) (rollout.State, error) {
 	if record == nil {
 		return rollout.State{}, nil
@@ -71,9 +69,8 @@ func ownedByNamesake(record *metav1.ObjectMeta, of target.Workload) bool {
 	})
 }
 
-// NewPods says why new pods of a workload stay as they are written, from what a policy says and
-// what is remembered of its rollout; empty: they do not, as far as the mode of a person's VPA
-// goes.
+// NewPods says why new pods of a workload stay as they are written, from what a policy says and what is remembered of
+// its rollout; empty: they do not, as far as the mode of a person's VPA goes.
 func NewPods(d fleet.Decision, by fleet.Author, s rollout.State) reason.Reason {
 	current := d.Policy != nil && d.Policy.RolloutHash == s.Hash // else the rollout begins anew
 	why := d.NewPods(by, current && s.Phase == rollout.PhaseFullRollout)
@@ -105,8 +102,7 @@ func WatchRecords(vpas externalversions.SharedInformerFactory) (*Records, error)
 // Synced reports whether it is known what there is, or that it cannot be read, as of nil Records.
 func (r *Records) Synced() bool { return r == nil || r.known() }
 
-// State returns what is remembered of a workload, as far as new pods go. It is ErrUnknown if
-// records cannot be read.
+// State returns what is remembered of a workload, as far as new pods go. It is ErrUnknown if records cannot be read.
 func (r *Records) State(of target.Workload) (rollout.State, error) {
 	if r == nil || !r.synced() {
 		return rollout.State{}, ErrUnknown

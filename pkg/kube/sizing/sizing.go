@@ -1,11 +1,9 @@
-// Package sizing reads SizingPolicies and SizingRecords, and answers which policy is responsible
-// for a workload and what is remembered of its rollout: Policies and Records from caches alone,
-// Reader with requests.
+// Package sizing reads SizingPolicies and SizingRecords, and answers which policy is responsible for a workload and
+// what is remembered of its rollout: Policies and Records from caches alone, Reader with requests.
 //
-// The answers are those of packages fleet and rollout; here the policies, the labels of
-// namespaces and the workloads come from informers. What cannot be read changes nothing: without
-// their definition, or without permission, there are no policies; those that were seen before
-// hold what they select.
+// The answers are those of packages fleet and rollout; here the policies, the labels of namespaces and the workloads
+// come from informers. What cannot be read changes nothing: without their definition, or without permission, there are
+// no policies; those that were seen before hold what they select.
 package sizing
 
 import (
@@ -36,8 +34,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// Policies are the SizingPolicies of the cluster. All methods are safe for concurrent use. A
-// nil Policies has none.
+// Policies are the SizingPolicies of the cluster. All methods are safe for concurrent use. A nil Policies has none.
 type Policies struct {
 	workloads  *target.Resolver
 	options    fleet.Options
@@ -58,8 +55,7 @@ type Policies struct {
 	last    atomic.Pointer[Snapshot]
 }
 
-// Snapshot is what the policies were after so many changes. It does not change. A nil
-// Snapshot has none.
+// Snapshot is what the policies were after so many changes. It does not change. A nil Snapshot has none.
 type Snapshot struct {
 	changes  uint64
 	specs    uint64
@@ -118,12 +114,10 @@ func Watch(vpas externalversions.SharedInformerFactory, core informers.SharedInf
 // Some is closed once there is a policy, and then stays so.
 func (p *Policies) Some() <-chan struct{} { return p.some }
 
-// Synced returns, by resource name, what reports whether it is known what there is, or that
-// it cannot be read.
+// Synced returns, by resource name, what reports whether it is known what there is, or that it cannot be read.
 func (p *Policies) Synced() map[string]cache.InformerSynced { return p.synced }
 
-// Readable reports whether all policies are known. As long as they are not, nobody knows that
-// none selects a workload.
+// Readable reports whether all policies are known. As long as they are not, nobody knows that none selects a workload.
 func (p *Policies) Readable() bool { return p.policies.HasSynced() && p.heard() }
 
 // Now returns the policies as of the last change.
@@ -230,8 +224,7 @@ func (p *Policies) For(vpa *vpav1.VerticalPodAutoscaler) fleet.Decision {
 	return a.Decision
 }
 
-// ForPod decides about a pod that is about to be created, as For does about the target of the VPA
-// that controls it.
+// ForPod decides about a pod that is about to be created, as For does about the target of the VPA that controls it.
 func (p *Policies) ForPod(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod) fleet.Decision {
 	a, _ := p.decide(p.Now().Set(), vpa, convert.MadeForPolicy(vpa), pod)
 	return a.Decision
@@ -285,8 +278,7 @@ func (p *Policies) Acts(namespace string) bool {
 	return set.Len() > 0 && set.Acts(namespace, labelsOf(p.namespace(namespace)))
 }
 
-// Target returns the workload that a VPA is for; false: it is none that a policy can select, not
-// there, or not known.
+// Target returns the workload that a VPA is for; false: it is none that a policy can select, not there, or not known.
 func (p *Policies) Target(vpa *vpav1.VerticalPodAutoscaler) (target.Workload, bool) {
 	if vpa.Spec.TargetRef == nil {
 		return target.Workload{}, false

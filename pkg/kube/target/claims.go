@@ -46,9 +46,8 @@ func ClaimOf(vpa *vpav1.VerticalPodAutoscaler) Claim {
 	return claim
 }
 
-// Claims finds VPAs by their target. The zero value is empty and ready to use. Targets are
-// compared by namespace, API group, kind and name, as the API server does. All versions of a
-// group are the same object.
+// Claims finds VPAs by their target. The zero value is empty and ready to use. Targets are compared by namespace, API
+// group, kind and name, as the API server does. All versions of a group are the same object.
 type Claims struct {
 	byTarget map[Key]*claims
 	targets  map[cache.ObjectName]Key
@@ -139,9 +138,8 @@ func (x *Claims) Controlling(top Key, of map[string]string) (Claim, bool) {
 	return Claim{}, false
 }
 
-// Targeting returns the strongest VPA of a target, the only one that may control its pods.
-// With Selects it is Controlling in two steps, for callers that must not hold their lock while
-// a selector is read.
+// Targeting returns the strongest VPA of a target, the only one that may control its pods. With Selects it is
+// Controlling in two steps, for callers that must not hold their lock while a selector is read.
 func (x *Claims) Targeting(controller Key) (Claim, bool) {
 	if c := x.byTarget[controller]; c != nil && c.strongest != nil {
 		return *c.strongest, true
@@ -149,9 +147,8 @@ func (x *Claims) Targeting(controller Key) (Claim, bool) {
 	return Claim{}, false
 }
 
-// CompareClaims orders VPAs by who controls the pods that both select: those that people
-// wrote before those made for a policy, then those that may change pods before idle ones,
-// then the earlier created, then the smaller name.
+// CompareClaims orders VPAs by who controls the pods that both select: those that people wrote before those made for a
+// policy, then those that may change pods before idle ones, then the earlier created, then the smaller name.
 func CompareClaims(a, b Claim) int {
 	return cmp.Or(lastIf(a.Made, b.Made), lastIf(a.Idle, b.Idle), a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
 }
@@ -195,9 +192,8 @@ func VPAsOf(vpas cache.Indexer, target Key) ([]*vpav1.VerticalPodAutoscaler, err
 	return found, err
 }
 
-// Generations remembers from which generation on each VPA has had the target that it
-// has now. The zero value knows of no VPA, and so does nil. It is safe for concurrent
-// use.
+// Generations remembers from which generation on each VPA has had the target that it has now. The zero value knows of
+// no VPA, and so does nil. It is safe for concurrent use.
 type Generations struct {
 	mu    sync.Mutex
 	known map[cache.ObjectName]sighting
@@ -211,8 +207,7 @@ type sighting struct {
 	last   int64 // the newest generation that was seen
 }
 
-// Watch learns from an informer of VPAs. Of a VPA that is there already only the
-// present generation is known.
+// Watch learns from an informer of VPAs. Of a VPA that is there already only the present generation is known.
 func (g *Generations) Watch(vpas cache.SharedInformer) error {
 	_, err := vpas.AddEventHandler(vpaHandler(func(vpa *vpav1.VerticalPodAutoscaler) { g.see(vpa, true) }, g.forget))
 	if err != nil {
@@ -221,9 +216,8 @@ func (g *Generations) Watch(vpas cache.SharedInformer) error {
 	return nil
 }
 
-// Outdated reports whether the recommendation in the status of a VPA may be for
-// another target than the VPA has now. A cache may show a VPA a moment before Watch
-// hears of it: what it shows counts.
+// Outdated reports whether the recommendation in the status of a VPA may be for another target than the VPA has now. A
+// cache may show a VPA a moment before Watch hears of it: what it shows counts.
 func (g *Generations) Outdated(vpa *vpav1.VerticalPodAutoscaler) bool {
 	if g == nil {
 		return convert.Outdated(vpa, vpa.Generation)

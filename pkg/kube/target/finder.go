@@ -27,8 +27,7 @@ import (
 type TopmostResolver interface {
 	// Topmost returns the topmost controller above (or equal to) a workload.
 	Topmost(ctx context.Context, start Key) (top Key, found bool, err error)
-	// Select returns the label selector of a VPA's target: what it returned before,
-	// if that is still right.
+	// Select returns the label selector of a VPA's target: what it returned before, if that is still right.
 	Select(ctx context.Context, namespace string, ref *autoscalingv1.CrossVersionObjectReference, before *Selection) (*Selection, error)
 }
 
@@ -146,8 +145,7 @@ func (f *Finder) Handler(wanted func(Key)) cache.ResourceEventHandler {
 	}, f.Remove)
 }
 
-// vpaHandler gives VPAs that an informer shows to put, and the names of those that are
-// gone to remove.
+// vpaHandler gives VPAs that an informer shows to put, and the names of those that are gone to remove.
 func vpaHandler(put func(*vpav1.VerticalPodAutoscaler), remove func(cache.ObjectName)) cache.ResourceEventHandler {
 	see := func(object any) {
 		if vpa, ok := object.(*vpav1.VerticalPodAutoscaler); ok {
@@ -265,9 +263,8 @@ func (f *Finder) Find(ctx context.Context, namespace string, pod *corev1.Pod) (*
 // news that its new owner or its new VPA exists, or before a Prefetcher has read that owner.
 var pauses = [...]time.Duration{20 * time.Millisecond, 60 * time.Millisecond, 120 * time.Millisecond}
 
-// mostWaitingPods is how many pods of a namespace wait for their owners at the same
-// time. Each holds one of the answers that the server gives at once, and anybody can
-// write an owner into a pod that never exists.
+// mostWaitingPods is how many pods of a namespace wait for their owners at the same time. Each holds one of the answers
+// that the server gives at once, and anybody can write an owner into a pod that never exists.
 const mostWaitingPods = 20
 
 func (f *Finder) topmost(ctx context.Context, owner Key) (top Key, found bool, err error) {

@@ -51,10 +51,9 @@ func CheckRef(ref *autoscalingv1.CrossVersionObjectReference) error {
 	return RefKey(metav1.NamespaceDefault, ref).check()
 }
 
-// check returns an error if a part of k cannot be a segment of a request's path, or has characters
-// that no name and no kind has. What such a reference names would be another object than the one
-// that is read. Nothing that exists is longer than what is allowed here, and keys are kept:
-// references may be as large as their object.
+// check returns an error if a part of k cannot be a segment of a request's path, or has characters that no name and no
+// kind has. What such a reference names would be another object than the one that is read. Nothing that exists is
+// longer than what is allowed here, and keys are kept: references may be as large as their object.
 func (k Key) check() error {
 	group := k.Group
 	if group == "" {
@@ -86,10 +85,9 @@ func unnameable(r rune) bool { return r == ' ' || r == utf8.RuneError || !strcon
 // node is the kind of the owner of static pods, which is no workload.
 const node = "Node"
 
-// NewKey returns the key of a workload as a reference spells it. The version is
-// left out: all versions show the same object. For the well-known kinds the
-// group is left out too, so that "apps/v1", the long gone "extensions/v1beta1"
-// and no apiVersion at all mean the same.
+// NewKey returns the key of a workload as a reference spells it. The version is left out: all versions show the same
+// object. For the well-known kinds the group is left out too, so that "apps/v1", the long gone "extensions/v1beta1" and
+// no apiVersion at all mean the same.
 func NewKey(namespace, apiVersion, kind, name string) Key {
 	group := ""
 	if before, _, found := strings.Cut(apiVersion, "/"); found {
@@ -147,9 +145,8 @@ func (k Key) GroupKind() schema.GroupKind {
 // kind has no scale subresource, or another controller owns it.
 var ErrNoWorkload = errors.New("nothing that a policy can select")
 
-// Read returns a workload of a kind that is not listed, from its scale subresource, which it asks
-// for if nobody did before. It is ErrNoWorkload if there is none; any other error says that
-// it is not known.
+// Read returns a workload of a kind that is not listed, from its scale subresource, which it asks for if nobody did
+// before. It is ErrNoWorkload if there is none; any other error says that it is not known.
 func (r *Resolver) Read(ctx context.Context, key Key) (Workload, error) {
 	if err := key.check(); err != nil {
 		return Workload{}, fmt.Errorf("%w: %w", ErrNoWorkload, err)
@@ -196,9 +193,8 @@ func (r *Resolver) Known(key Key) (Workload, error) {
 	return workloadOf(key, a, err)
 }
 
-// Confirm returns an error if a workload is not there any more, or if another has its name: what
-// names it as its owner would be removed at once. Of those that are listed an informer says so;
-// that of others is read again.
+// Confirm returns an error if a workload is not there any more, or if another has its name: what names it as its owner
+// would be removed at once. Of those that are listed an informer says so; that of others is read again.
 func (r *Resolver) Confirm(ctx context.Context, w Workload) error {
 	if fleet.Listed(w.Key.Group, w.Key.Kind) {
 		return nil
@@ -229,11 +225,10 @@ func workloadOf(key Key, a answer, err error) (Workload, error) {
 	return Workload{Key: key, APIVersion: a.apiVersion, UID: a.uid}, nil
 }
 
-// Keys knows which label keys the selectors of the controllers of a namespace mention
-// that stay when their pods go: Deployments, StatefulSets, DaemonSets,
-// ReplicationControllers, and ReplicaSets that nobody owns. The selector of any other
-// ReplicaSet, and that of a Job, mentions what one generation of pods has and the next has not.
-// It is safe for concurrent use.
+// Keys knows which label keys the selectors of the controllers of a namespace mention that stay when their pods go:
+// Deployments, StatefulSets, DaemonSets, ReplicationControllers, and ReplicaSets that nobody owns. The selector of any
+// other ReplicaSet, and that of a Job, mentions what one generation of pods has and the next has not. It is safe for
+// concurrent use.
 type Keys struct {
 	mu    sync.RWMutex
 	users map[string]map[string]int // number of controllers by namespace and key

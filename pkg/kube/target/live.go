@@ -175,14 +175,12 @@ type replacement struct {
 
 	label    string // of pods, that names their revision; empty: all have the same
 	revision string // of a pod that is created now; empty: not known
-	// held is the revision of pods whose ordinal is below a number: those below the partition of a
-	// StatefulSet.
+	// held is the revision of pods whose ordinal is below a number: those below the partition of a StatefulSet.
 	held  string
 	below int
 }
 
-// IgnoresDisruption reports whether a workload is a Job that does not count an evicted pod as a failed
-// one.
+// IgnoresDisruption reports whether a workload is a Job that does not count an evicted pod as a failed one.
 func (r *Resolver) IgnoresDisruption(key Key) bool {
 	return r.cached(key).replaces.ignoresDisruption
 }
@@ -210,9 +208,8 @@ func ordinal(pod string) int {
 	return n
 }
 
-// ofStatefulSet returns which revision a StatefulSet gives new pods: with OnDelete the newest, else
-// below the partition the current one. One whose controller has not seen its newest spec may have
-// another.
+// ofStatefulSet returns which revision a StatefulSet gives new pods: with OnDelete the newest, else below the partition
+// the current one. One whose controller has not seen its newest spec may have another.
 func ofStatefulSet(s *appsv1.StatefulSet) (r replacement) {
 	if s.Status.UpdateRevision == "" { // before its controller has created any pod
 		return r

@@ -9,10 +9,9 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 )
 
-// Prefetcher reads ahead what Find will need of kinds that no informer holds, so that
-// Find itself never waits for the API server. Anybody can write any owner into a
-// pod, so there is a bound, and each namespace has the same share of it and of the
-// reads. It is safe for concurrent use.
+// Prefetcher reads ahead what Find will need of kinds that no informer holds, so that Find itself never waits for the
+// API server. Anybody can write any owner into a pod, so there is a bound, and each namespace has the same share of it
+// and of the reads. It is safe for concurrent use.
 type Prefetcher struct {
 	read  func(ctx context.Context, key Key)
 	ready chan struct{} // has one value while something may wait
@@ -35,9 +34,8 @@ func NewPrefetcher(read func(ctx context.Context, key Key)) *Prefetcher {
 	return &Prefetcher{read: read, ready: make(chan struct{}, 1), waiting: map[string][]Key{}, known: map[Key]bool{}}
 }
 
-// Want has a workload read soon. It does not wait; a workload that waits already
-// is read once. When too many wait, the newest of the namespace that has most of
-// them is dropped: the next pod asks for it again.
+// Want has a workload read soon. It does not wait; a workload that waits already is read once. When too many wait, the
+// newest of the namespace that has most of them is dropped: the next pod asks for it again.
 func (s *Prefetcher) Want(key Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,8 +57,7 @@ func (s *Prefetcher) Want(key Key) {
 	s.wake()
 }
 
-// fullest is the namespace of which most workloads wait; of equals the first in
-// the order.
+// fullest is the namespace of which most workloads wait; of equals the first in the order.
 func (s *Prefetcher) fullest() (fullest string) {
 	for _, namespace := range s.order {
 		if len(s.waiting[namespace]) > len(s.waiting[fullest]) {
@@ -105,8 +102,7 @@ func (s *Prefetcher) Run(ctx context.Context) {
 	done.Wait()
 }
 
-// next takes the first workload of the namespace that is next, and wakes
-// another reader for the rest.
+// next takes the first workload of the namespace that is next, and wakes another reader for the rest.
 func (s *Prefetcher) next() (key Key, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

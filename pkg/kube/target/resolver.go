@@ -1,15 +1,12 @@
-// Package target answers three questions about workloads: which pods does a VPA's
-// targetRef mean, which controller stands at the top above a pod, and which VPA
-// controls a pod.
+// Package target answers three questions about workloads: which pods does a VPA's targetRef mean, which controller
+// stands at the top above a pod, and which VPA controls a pod.
 //
-// Resolver reads the seven well-known kinds (Deployment, ReplicaSet, StatefulSet,
-// DaemonSet, ReplicationController, Job, CronJob) from informer caches and every other
-// kind through its scale subresource, whose answers it keeps. Selector gives the label
-// selector of a target, Topmost walks up the owners, and Resolve does both as the
-// recommender needs it. Key names a workload; two spellings of the same one give equal
-// keys. Claims is the index of what VPAs target: CompareClaims puts those of one workload
-// in order. Finder asks both for a pod that is about to be created, and a Prefetcher reads
-// ahead what it will need.
+// Resolver reads the seven well-known kinds (Deployment, ReplicaSet, StatefulSet, DaemonSet, ReplicationController,
+// Job, CronJob) from informer caches and every other kind through its scale subresource, whose answers it keeps.
+// Selector gives the label selector of a target, Topmost walks up the owners, and Resolve does both as the recommender
+// needs it. Key names a workload; two spellings of the same one give equal keys. Claims is the index of what VPAs
+// target: CompareClaims puts those of one workload in order. Finder asks both for a pod that is about to be created,
+// and a Prefetcher reads ahead what it will need.
 //
 // Errors are sentences for users: they end up in the condition ConfigUnsupported.
 package target
@@ -29,38 +26,34 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// Resolver finds the selector and the topmost owner of workloads. It is safe for
-// concurrent use.
+// Resolver finds the selector and the topmost owner of workloads. It is safe for concurrent use.
 type Resolver struct {
 	workloads *workloads
 	scales    *scaleCache
 	scale     func(ctx context.Context, key Key) (answer, error) // of scales
 }
 
-// New returns a resolver that registers its informers with the factory, which
-// the caller then starts, and reads scale subresources through scale. The
-// factory's transform must keep what client.Trim keeps.
+// New returns a resolver that registers its informers with the factory, which the caller then starts, and reads scale
+// subresources through scale. The factory's transform must keep what client.Trim keeps.
 func New(factory informers.SharedInformerFactory, scale Scale) *Resolver {
 	r := &Resolver{workloads: newWorkloads(factory), scales: newScaleCache(scale)}
 	r.scale = r.scales.get
 	return r
 }
 
-// ErrNotRead is the error for what nobody has read yet: of Remembering, and where a namespace has more
-// workloads that are new than can be read within mostFirst, or all together within mostFirstOfAll. Run
-// reads these.
+// ErrNotRead is the error for what nobody has read yet: of Remembering, and where a namespace has more workloads that
+// are new than can be read within mostFirst, or all together within mostFirstOfAll. Run reads these.
 var ErrNotRead = errors.New("the API server has not been asked yet, and will be within minutes")
 
 // ErrHangs is ErrNotRead where a request for something of this kind timed out a moment ago.
 var ErrHangs = fmt.Errorf("requests for this kind time out, see whether its conversion webhook and its API server answer: %w", ErrNotRead)
 
-// Remembering returns a resolver for callers that must not wait: it shares all
-// answers with r and never asks the API server itself. A workload whose scale
-// subresource would have to be read is given to wanted, which must not block,
-// and the answer is ErrNotRead. Whoever asks for what nobody has can so have no more
-// than mostUnread workloads of a namespace wait to be read. Of answers that are errors Run
-// then leaves mostFailedOfReviews for a namespace, and who asks r itself may take its time, as a Prefetcher lets
-// namespaces take turns. It is for reviews, and is made before r is used.
+// Remembering returns a resolver for callers that must not wait: it shares all answers with r and never asks the API
+// server itself. A workload whose scale subresource would have to be read is given to wanted, which must not block, and
+// the answer is ErrNotRead. Whoever asks for what nobody has can so have no more than mostUnread workloads of a
+// namespace wait to be read. Of answers that are errors Run then leaves mostFailedOfReviews for a namespace, and who
+// asks r itself may take its time, as a Prefetcher lets namespaces take turns. It is for reviews, and is made before r
+// is used.
 func (r *Resolver) Remembering(wanted func(Key)) *Resolver {
 	r.scales.mostFailed, r.scales.mostFirst, r.scales.mostFirstOfAll = mostFailedOfReviews, math.MaxInt64, math.MaxInt64
 	recall := func(_ context.Context, key Key) (answer, error) {
@@ -76,9 +69,8 @@ func (r *Resolver) Remembering(wanted func(Key)) *Resolver {
 	return &Resolver{workloads: r.workloads, scales: r.scales, scale: recall}
 }
 
-// Run keeps the answers about scale subresources fresh until ctx ends. It calls
-// forget every five minutes, so that kinds are looked up again; forget may be
-// nil. Without Run every answer stays as it was first given.
+// Run keeps the answers about scale subresources fresh until ctx ends. It calls forget every five minutes, so that
+// kinds are looked up again; forget may be nil. Without Run every answer stays as it was first given.
 func (r *Resolver) Run(ctx context.Context, forget func()) { r.scales.run(ctx, forget) }
 
 // Resolve returns the label selector of a VPA's target if the target is one that
@@ -101,8 +93,7 @@ func (r *Resolver) Resolve(ctx context.Context, namespace string, ref *autoscali
 	return selector, unusable
 }
 
-// errOwned is the error of a workload that is cached without selector, because a
-// Deployment owns it.
+// errOwned is the error of a workload that is cached without selector, because a Deployment owns it.
 var errOwned = errors.New("another controller owns it")
 
 // Selector returns the label selector of a VPA's target, whoever owns it.
@@ -182,14 +173,12 @@ func (r *Resolver) selection(ctx context.Context, key Key, before *Selection) (*
 	return &Selection{Selector: selector, text: scale.selector}, nil
 }
 
-// longestWalk bounds the walk up the owners; real chains have two or three
-// links, and a cycle is an error, not a hang.
+// longestWalk bounds the walk up the owners; real chains have two or three links, and a cycle is an error, not a hang.
 const longestWalk = 20
 
-// Topmost walks from a workload up its controlling owners and returns the last
-// that is well known or has a scale subresource. The answer is false when there
-// is none. It is an error when an owner cannot be read, since the answer could
-// then be wrong.
+// Topmost walks from a workload up its controlling owners and returns the last that is well known or has a scale
+// subresource. The answer is false when there is none. It is an error when an owner cannot be read, since the answer
+// could then be wrong.
 func (r *Resolver) Topmost(ctx context.Context, start Key) (top Key, found bool, err error) {
 	return topmost(ctx, start, r.owners)
 }
@@ -262,9 +251,8 @@ func (r *Resolver) Top(controller Key) (top Key, known bool) {
 	return top, true
 }
 
-// Replicas returns how many pods a workload wants, and false if that is not
-// known: it does not exist, says nothing, or cannot be read now. For a Job and a
-// CronJob it is never known.
+// Replicas returns how many pods a workload wants, and false if that is not known: it does not exist, says nothing, or
+// cannot be read now. For a Job and a CronJob it is never known.
 func (r *Resolver) Replicas(ctx context.Context, key Key) (int32, bool) {
 	if key.wellKnown() {
 		if w := r.cached(key); w.replicas != nil {

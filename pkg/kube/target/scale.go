@@ -40,29 +40,25 @@ const (
 	// recommender asks in each pass for the targets of all its VPAs and the owners of all its pods: with
 	// fewer than are missing each pass would forget some, and ask the API server for them anew.
 	mostFailed = 20_000
-	// mostFailedOfReviews is mostFailed where reviews ask: the pod of a review need not be created,
-	// and anybody can write any owner into it. What exists is bounded by the cluster, what
-	// does not exist by nothing else.
+	// mostFailedOfReviews is mostFailed where reviews ask: the pod of a review need not be created, and anybody can
+	// write any owner into it. What exists is bounded by the cluster, what does not exist by nothing else.
 	mostFailedOfReviews = 1000
 	// mostFirst is for how long callers of get wait within firstsLife for workloads of one namespace
 	// that nobody has read. Others are read by run: a namespace in which targets are renamed all the
 	// time must not use up the passes in which the workloads of all others have their turn.
 	mostFirst  = 4 * time.Second
 	firstsLife = time.Minute
-	// mostFirstOfAll is mostFirst for all namespaces together: several of them must not use up the
-	// passes either. A request that has begun may exceed it by firstTimeout, so callers wait 10 s
-	// at most.
+	// mostFirstOfAll is mostFirst for all namespaces together: several of them must not use up the passes either. A
+	// request that has begun may exceed it by firstTimeout, so callers wait 10 s at most.
 	mostFirstOfAll = 7 * time.Second
 	// mostOfRound is how many answers are asked for, and longestRound for how long, before others
 	// that are due meanwhile are.
 	mostOfRound  = 500
 	longestRound = 15 * time.Second
-	// mostUnread is how many workloads of a namespace wait to be read because somebody
-	// asked a Remembering resolver for them: what is known to be there must not have to
-	// wait behind all that anybody makes up.
+	// mostUnread is how many workloads of a namespace wait to be read because somebody asked a Remembering resolver for
+	// them: what is known to be there must not have to wait behind all that anybody makes up.
 	mostUnread = 16
-	// unreadLife is after how long one that was not read makes room for others: whoever
-	// reads may have dropped it.
+	// unreadLife is after how long one that was not read makes room for others: whoever reads may have dropped it.
 	unreadLife = time.Minute
 )
 
@@ -98,9 +94,8 @@ type state struct {
 	due      time.Time // when to ask again
 }
 
-// scaleCache remembers scale subresources, failures included. Readers never wait
-// for a refresh, only for the first answer. Of a kind without scale subresource it
-// remembers just that, and nothing for each object.
+// scaleCache remembers scale subresources, failures included. Readers never wait for a refresh, only for the first
+// answer. Of a kind without scale subresource it remembers just that, and nothing for each object.
 type scaleCache struct {
 	scale                     Scale
 	mostFailed                int
@@ -176,8 +171,7 @@ func (c *scaleCache) get(ctx context.Context, key Key) (answer, error) {
 	}
 }
 
-// recall returns the remembered answer without waiting for one. With soon one that is missing
-// is read by run.
+// recall returns the remembered answer without waiting for one. With soon one that is missing is read by run.
 func (c *scaleCache) recall(key Key, soon bool) (a answer, known bool, err error) {
 	e, err := c.find(key, soon)
 	if err != nil {
@@ -232,8 +226,7 @@ func (c *scaleCache) want(key Key) bool {
 
 func expired(_ Key, since time.Time) bool { return time.Since(since) >= unreadLife }
 
-// dropUnread takes out workloads of a namespace that do not wait any more. The caller
-// holds the lock.
+// dropUnread takes out workloads of a namespace that do not wait any more. The caller holds the lock.
 func (c *scaleCache) dropUnread(namespace string, gone func(Key, time.Time) bool) {
 	maps.DeleteFunc(c.unread[namespace], gone)
 	if len(c.unread[namespace]) == 0 {
@@ -241,10 +234,9 @@ func (c *scaleCache) dropUnread(namespace string, gone func(Key, time.Time) bool
 	}
 }
 
-// ask fills a copy of the state of an entry. A refresh that fails for a passing
-// reason keeps the last good answer: a server that is away is no news about the
-// workload. That the caller had no time is none either, also where nothing is known. The error is that
-// of the request.
+// ask fills a copy of the state of an entry. A refresh that fails for a passing reason keeps the last good answer: a
+// server that is away is no news about the workload. That the caller had no time is none either, also where nothing is
+// known. The error is that of the request.
 func (c *scaleCache) ask(ctx context.Context, key Key, e *state, limit time.Duration) error {
 	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -281,8 +273,7 @@ func (c *scaleCache) ask(ctx context.Context, key Key, e *state, limit time.Dura
 	return err
 }
 
-// lasting reports whether an error is about the object or our
-// rights, so that it would come again.
+// lasting reports whether an error is about the object or our rights, so that it would come again.
 func lasting(err error) bool {
 	return errors.Is(err, client.ErrNoScale) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) || meta.IsNoMatchError(err)
 }
@@ -330,10 +321,9 @@ func (c *scaleCache) refresh(ctx context.Context) {
 	}
 }
 
-// due drops what nobody has read for long, and returns what is to be asked for again, at most
-// mostOfRound. Namespaces take turns, beginning with the one after that of the last round, as a server
-// that hangs answers only a few in each; and of each what is due for longest comes first. What was never
-// asked for is due since it was wanted.
+// due drops what nobody has read for long, and returns what is to be asked for again, at most mostOfRound. Namespaces
+// take turns, beginning with the one after that of the last round, as a server that hangs answers only a few in each;
+// and of each what is due for longest comes first. What was never asked for is due since it was wanted.
 func (c *scaleCache) due(entries map[Key]*entry, now time.Time) (next []Key) {
 	type due struct {
 		key  Key
@@ -438,8 +428,7 @@ func (c *scaleCache) drop(key Key) {
 	delete(c.entries, key)
 }
 
-// shed drops errors of namespaces that have more than may be kept, those first that
-// nobody has read for longest.
+// shed drops errors of namespaces that have more than may be kept, those first that nobody has read for longest.
 func (c *scaleCache) shed(entries map[Key]*entry) {
 	type failed struct {
 		key  Key

@@ -47,9 +47,8 @@ func (r *Resolver) Synced() map[string]cache.InformerSynced {
 	return synced
 }
 
-// watch calls changed for each object of the well-known kinds that comes, changes or
-// goes, or is shown again: with nil for what was not there before, or is gone. It
-// returns what reports whether changed knows what the informers know.
+// watch calls changed for each object of the well-known kinds that comes, changes or goes, or is shown again: with nil
+// for what was not there before, or is gone. It returns what reports whether changed knows what the informers know.
 func (w *workloads) watch(what string, changed func(kind string, before, after any)) (heard []cache.InformerSynced, err error) {
 	for kind, informer := range w.informers {
 		handler, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -70,9 +69,8 @@ func (w *workloads) watch(what string, changed func(kind string, before, after a
 	return heard, nil
 }
 
-// Owners calls seen with the controlling owner of each object of the well-known
-// kinds if that owner is of another kind, when the object appears and with each
-// resync of the informers. It must be called before they start.
+// Owners calls seen with the controlling owner of each object of the well-known kinds if that owner is of another kind,
+// when the object appears and with each resync of the informers. It must be called before they start.
 func (r *Resolver) Owners(seen func(Key)) error {
 	_, err := r.workloads.watch("owners", func(_ string, _, after any) {
 		if o, ok := after.(metav1.Object); ok {
@@ -84,10 +82,9 @@ func (r *Resolver) Owners(seen func(Key)) error {
 	return err
 }
 
-// Remember makes the resolver remember what it read of well-known objects until
-// their informers tell of a change, so that reading it again costs nothing. It is for
-// programs that ask for everything again and again, and is called before the
-// informers start.
+// Remember makes the resolver remember what it read of well-known objects until their informers tell of a change, so
+// that reading it again costs nothing. It is for programs that ask for everything again and again, and is called before
+// the informers start.
 func (r *Resolver) Remember() error {
 	w := r.workloads
 	w.known = map[Key]workload{}
@@ -152,8 +149,7 @@ func (r *Resolver) cached(key Key) workload {
 	return w
 }
 
-// describe returns what is needed of an object, and false if it is of no well-known
-// kind.
+// describe returns what is needed of an object, and false if it is of no well-known kind.
 func describe(object any) (workload, bool) {
 	switch o := object.(type) {
 	case *appsv1.Deployment:
@@ -176,9 +172,8 @@ func describe(object any) (workload, bool) {
 	return workload{}, false
 }
 
-// Workload is an object that a policy can select. Of one that is not of the listed kinds
-// (fleet.Listed) only its scale subresource can be read, so it has neither labels nor
-// annotations here.
+// Workload is an object that a policy can select. Of one that is not of the listed kinds (fleet.Listed) only its scale
+// subresource can be read, so it has neither labels nor annotations here.
 type Workload struct {
 	Key        Key
 	APIVersion string
@@ -204,10 +199,9 @@ func (r *Resolver) Each(seen func(Workload)) {
 	}
 }
 
-// Workload returns what Each shows of a workload, also of one that is about to be deleted:
-// until that is gone, it holds for its pods. One that is not listed is what its scale
-// subresource said last; if nobody has read that yet, Run does so soon. False: it is not there,
-// not known, or its kind has no scale subresource. It asks nobody.
+// Workload returns what Each shows of a workload, also of one that is about to be deleted: until that is gone, it holds
+// for its pods. One that is not listed is what its scale subresource said last; if nobody has read that yet, Run does
+// so soon. False: it is not there, not known, or its kind has no scale subresource. It asks nobody.
 func (r *Resolver) Workload(key Key) (Workload, bool) {
 	if !fleet.Listed(key.Group, key.Kind) {
 		w, err := r.Known(key)
@@ -278,8 +272,7 @@ func (r *Resolver) cachedOwners(key Key) []metav1.OwnerReference {
 	return r.cached(key).owners
 }
 
-// WorkloadOf returns what Workload shows of an object; false: it cannot be selected by its
-// labels.
+// WorkloadOf returns what Workload shows of an object; false: it cannot be selected by its labels.
 func WorkloadOf(object any) (w Workload, ok bool) {
 	var meta metav1.ObjectMeta
 	switch o := object.(type) {
@@ -314,9 +307,8 @@ func (r *Resolver) Replacing(key Key) bool {
 	return w.rolling && w.seen
 }
 
-// Settling reports whether fewer pods of a workload than it wants have its newest template, or
-// are available. Of other workloads than Deployments, StatefulSets and DaemonSets it is not
-// known.
+// Settling reports whether fewer pods of a workload than it wants have its newest template, or are available. Of other
+// workloads than Deployments, StatefulSets and DaemonSets it is not known.
 func (r *Resolver) Settling(key Key) bool {
 	return r.cached(key).settling
 }

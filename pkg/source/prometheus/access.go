@@ -47,8 +47,7 @@ func (a *Access) AddFlags(fs *pflag.FlagSet) {
 	text(&a.BearerTokenFile, "prometheus-bearer-token-file", "File with that token. It is read for each query, so it may rotate.")
 }
 
-// Complete reads what flags leave to the environment, and looks whether the file
-// with the token can be read.
+// Complete reads what flags leave to the environment, and looks whether the file with the token can be read.
 func (a *Access) Complete() error {
 	if a.BearerToken+a.BearerTokenFile == "" && (a.Username == "" || a.Password == "") {
 		if user, password := os.Getenv("PROMETHEUS_USERNAME"), os.Getenv("PROMETHEUS_PASSWORD"); user != "" && password != "" {
@@ -180,8 +179,7 @@ func severalClusters(clusters map[string]bool) error {
 	return fmt.Errorf("series of several clusters, with %s and with %s: select one, for example with --prometheus-matchers='%s'", names[0], names[1], names[1])
 }
 
-// Clusters finds out which of the clusters in a server is the one of some pods. The zero value has seen no
-// series.
+// Clusters finds out which of the clusters in a server is the one of some pods. The zero value has seen no series.
 type Clusters struct {
 	all  map[string]bool
 	pods map[string]map[string]bool // clusters by pod
@@ -240,10 +238,9 @@ func consists(text, set string, least, most int) bool {
 	return least <= len(text) && len(text) <= most && strings.Trim(text, set) == ""
 }
 
-// CommonPodNames returns what the name of a pod has in common with the other pods
-// of its workload, the narrowest first: for web-7d9f8b6c5d-x2k4p that is
-// "web-7d9f8b6c5d-" (the same ReplicaSet) and "web". A name without a generated
-// or numbered end has nothing in common with others.
+// CommonPodNames returns what the name of a pod has in common with the other pods of its workload, the narrowest first:
+// for web-7d9f8b6c5d-x2k4p that is "web-7d9f8b6c5d-" (the same ReplicaSet) and "web". A name without a generated or
+// numbered end has nothing in common with others.
 func CommonPodNames(name string) []string {
 	front, end, found := cutLast(name)
 	switch {

@@ -103,8 +103,7 @@ func (r *archiveReader) read(ctx context.Context) error {
 	return nil
 }
 
-// MostArchiveSamples is how many samples of a container can be read: each is in memory as a
-// whole.
+// MostArchiveSamples is how many samples of a container can be read: each is in memory as a whole.
 const MostArchiveSamples = batchValues
 
 // How much is asked for at once. A batch has at most so many values of each kind, a

@@ -1,14 +1,12 @@
 // Package prometheus asks Prometheus, or what speaks its query API.
 //
-// Client sends instant and range queries; Access has the flags that say as whom. Decode
-// reads an answer while it arrives and hands it on series by series, so that a large
-// answer never sits in memory; it bounds how long an answer may be. Values that are no
-// number, or infinite, are left out and counted. Usage knows the names of usage metrics
-// and their labels: it writes the queries and which container a series is of.
+// Client sends instant and range queries; Access has the flags that say as whom. Decode reads an answer while it
+// arrives and hands it on series by series, so that a large answer never sits in memory; it bounds how long an answer
+// may be. Values that are no number, or infinite, are left out and counted. Usage knows the names of usage metrics and
+// their labels: it writes the queries and which container a series is of.
 //
-// Live takes the usage of right now, ReadArchive makes recordings for the backtester.
-// ReadParts reads what is too much for one query, for recordings and for the history that
-// package backfill of the recommender loads.
+// Live takes the usage of right now, ReadArchive makes recordings for the backtester. ReadParts reads what is too much
+// for one query, for recordings and for the history that package backfill of the recommender loads.
 package prometheus
 
 import (
@@ -63,8 +61,7 @@ type Client struct {
 	maxTime string
 }
 
-// New returns a client. It is an error if the address is no URL, or the file with
-// certificates has none.
+// New returns a client. It is an error if the address is no URL, or the file with certificates has none.
 func New(env process.Environment, c Config) (*Client, error) {
 	base, err := ParseAddress(c.Address)
 	if err != nil {
@@ -140,13 +137,11 @@ func (c *Client) Range(ctx context.Context, r Range, visit Visit, rejected Rejec
 	return answer, err
 }
 
-// Server names the server by the host and the path of its address, without a user
-// and a password.
+// Server names the server by the host and the path of its address, without a user and a password.
 func (c *Client) Server() string { return c.base.Host + strings.TrimSuffix(c.base.Path, "/") }
 
-// Instant sends a query for one time, or for now as the server's clock has it,
-// and visits the series of its answer, which may be a vector or, where the query
-// ends in a range such as [8d], a matrix.
+// Instant sends a query for one time, or for now as the server's clock has it, and visits the series of its answer,
+// which may be a vector or, where the query ends in a range such as [8d], a matrix.
 func (c *Client) Instant(ctx context.Context, query string, at time.Time, visit Visit) (Answer, error) {
 	form := url.Values{"query": {query}}
 	if !at.IsZero() {

@@ -15,8 +15,7 @@ type Point struct {
 	Value float64
 }
 
-// Visit takes one series: its labels, and its points in the order of the answer.
-// The points are valid until it returns.
+// Visit takes one series: its labels, and its points in the order of the answer. The points are valid until it returns.
 type Visit func(labels map[string]string, points []Point)
 
 // Rejected is called for a series with unusable points, with the first point that is no number or infinite and
@@ -60,8 +59,7 @@ type Limits struct {
 	Series      int
 }
 
-// DefaultLimits is enough for a day of 500,000 containers at one point an hour,
-// with labels of 2 KB each.
+// DefaultLimits is enough for a day of 500,000 containers at one point an hour, with labels of 2 KB each.
 func DefaultLimits() Limits {
 	return Limits{Bytes: 2 << 30, SeriesBytes: 16 << 20, Series: 2_000_000}
 }
@@ -91,10 +89,9 @@ func Divisible(err error) bool {
 	return Heavy(err) || errors.Is(err, ErrCut) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// Decode reads the answer to a query and visits each series with points in it. A
-// series that cannot be read is counted and left out. A failure that Prometheus reports is an *Error. After any
-// other error the answer is invalid, incomplete or too large, and the series before it were visited. Unusable
-// points are passed to rejected unless it is nil.
+// Decode reads the answer to a query and visits each series with points in it. A series that cannot be read is counted
+// and left out. A failure that Prometheus reports is an *Error. After any other error the answer is invalid, incomplete
+// or too large, and the series before it were visited. Unusable points are passed to rejected unless it is nil.
 func Decode(r io.Reader, limits Limits, visit Visit, rejected Rejected) (Answer, error) {
 	d := newDecoder(r, limits)
 	d.visit, d.rejected = visit, rejected
@@ -254,8 +251,7 @@ func (d *decoder) one() error {
 	return nil
 }
 
-// object calls field for each key of the object that comes next; null is an
-// empty one.
+// object calls field for each key of the object that comes next; null is an empty one.
 func (d *decoder) object(field func(key string) error) error {
 	d.meter.series = d.meter.limits.SeriesBytes
 	start, err := d.Token()

@@ -36,8 +36,7 @@ func NewDistinct(u Usage, window time.Duration) *Distinct {
 	return &Distinct{u, max(window, lookback), map[usage.ContainerKey][]writer{}, map[usage.ContainerKey]error{}}
 }
 
-// Add takes the labels and the points of a series, and reports whether the container is still
-// unambiguous.
+// Add takes the labels and the points of a series, and reports whether the container is still unambiguous.
 func (d *Distinct) Add(c usage.ContainerKey, labels map[string]string, points []Point) bool {
 	if d.ambiguous[c] != nil || len(points) == 0 {
 		return d.ambiguous[c] == nil
@@ -91,8 +90,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// difference returns the first label by name in which two series differ that are not those of
-// runs of one container.
+// difference returns the first label by name in which two series differ that are not those of runs of one container.
 func (d *Distinct) difference(first, other map[string]string) (name string, differs bool) {
 	names := slices.AppendSeq(slices.Collect(maps.Keys(first)), maps.Keys(other))
 	slices.Sort(names)

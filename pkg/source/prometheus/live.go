@@ -26,11 +26,10 @@ type Live struct {
 	WaitingUnknown bool
 }
 
-// Samples asks for CPU and memory and calls yield for each sample. Of several
-// series of a container, such as before and after a restart, the highest counts. Those that differ
-// in other labels are an error, after all samples, and none of them counts.
-// One kind that fails does not stop the other; the error names it. Series without
-// namespace, pod or container are an error too, after all samples.
+// Samples asks for CPU and memory and calls yield for each sample. Of several series of a container, such as before and
+// after a restart, the highest counts. Those that differ in other labels are an error, after all samples, and none of
+// them counts. One kind that fails does not stop the other; the error names it. Series without namespace, pod or
+// container are an error too, after all samples.
 //
 // If requested, samples of CPU include how long work waited for it, where a node knows, and for
 // how long the limit was reached.

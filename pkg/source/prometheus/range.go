@@ -150,8 +150,7 @@ func attempts(err error) int {
 	return tries
 }
 
-// hopeless reports whether every similar query fails alike: the server refuses the credentials, or is no
-// Prometheus.
+// hopeless reports whether every similar query fails alike: the server refuses the credentials, or is no Prometheus.
 func hopeless(code int) bool {
 	return slices.Contains([]int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound}, code)
 }
@@ -172,8 +171,7 @@ func FormatDuration(d time.Duration) string {
 	return model.Duration(max(d.Round(time.Millisecond), time.Millisecond)).String()
 }
 
-// ParseDuration reads a duration in the format of Prometheus, such as 8d or 1h30m, or of Go, such
-// as 7.5s.
+// ParseDuration reads a duration in the format of Prometheus, such as 8d or 1h30m, or of Go, such as 7.5s.
 func ParseDuration(text string) (time.Duration, error) {
 	d, err := model.ParseDuration(text)
 	if err == nil {
@@ -185,9 +183,8 @@ func ParseDuration(text string) (time.Duration, error) {
 	return 0, err
 }
 
-// points reads `[[1435781430.781,"1"], …]` or a single `[1435781430.781,"1"]`.
-// The general decoder would need some microseconds a point, and a day of a large
-// cluster has millions.
+// points reads `[[1435781430.781,"1"], …]` or a single `[1435781430.781,"1"]`. The general decoder would need some
+// microseconds a point, and a day of a large cluster has millions.
 type points struct {
 	list     []Point
 	unusable int   // NaN, which also marks the end of a series, and infinities
@@ -262,8 +259,7 @@ func (p *points) one(text []byte) ([]byte, error) {
 // latest is the largest time, in seconds, that is taken: beyond the year 5000.
 const latest = 1e11
 
-// follow reports whether text starts with c, blanks aside, and returns what comes
-// after it. Otherwise it returns text.
+// follow reports whether text starts with c, blanks aside, and returns what comes after it. Otherwise it returns text.
 func follow(text []byte, c byte) ([]byte, bool) {
 	trimmed := bytes.TrimLeft(text, " \t\r\n")
 	if len(trimmed) == 0 || trimmed[0] != c {

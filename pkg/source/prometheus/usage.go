@@ -47,8 +47,7 @@ func (u Usage) CPU(window time.Duration) string {
 	return u.Rate(u.CPUMetric, window)
 }
 
-// Rate returns the query for the increase of a counter of the same containers each
-// second, as a mean over window.
+// Rate returns the query for the increase of a counter of the same containers each second, as a mean over window.
 func (u Usage) Rate(metric string, window time.Duration) string {
 	return "rate(" + u.Selector(metric) + "[" + FormatDuration(window) + "])"
 }
@@ -56,9 +55,8 @@ func (u Usage) Rate(metric string, window time.Duration) string {
 // periodsPerSecond are those of a limit with a period of 100 ms, which is usual.
 const periodsPerSecond = 10
 
-// Throttled returns the query for the share of the time in which containers reached their CPU
-// limit, as a mean over window. Where a kubelet has shorter periods it is the share of the
-// periods, which is more for what seldom runs.
+// Throttled returns the query for the share of the time in which containers reached their CPU limit, as a mean over
+// window. Where a kubelet has shorter periods it is the share of the periods, which is more for what seldom runs.
 func (u Usage) Throttled(window time.Duration) string {
 	return u.Each(u.Rate(ThrottledMetric, window)) + " / clamp_min(" + u.Each(u.Rate(PeriodsMetric, window)) + ", " + strconv.Itoa(periodsPerSecond) + ")"
 }
@@ -71,9 +69,8 @@ func (u Usage) Peak(window time.Duration) string {
 	return "max_over_time(" + u.Memory() + "[" + FormatDuration(window) + "])"
 }
 
-// Each returns the query for one value a container, the highest where it has several
-// runs, such as before and after a restart. Series that differ in other labels stay apart, for
-// Distinct.
+// Each returns the query for one value a container, the highest where it has several runs, such as before and after a
+// restart. Series that differ in other labels stay apart, for Distinct.
 func (u Usage) Each(query string) string {
 	return "max without (" + strings.Join(u.runLabels(), ", ") + ") (" + query + ")"
 }
@@ -139,8 +136,7 @@ func StateLabel(labels map[string]string, name string) string {
 
 const exported = "exported_"
 
-// Container returns the container a series is of, or false if a label is
-// missing.
+// Container returns the container a series is of, or false if a label is missing.
 func (u Usage) Container(labels map[string]string) (c usage.ContainerKey, ok bool) {
 	c = usage.ContainerKey{Namespace: labels[u.NamespaceLabel], Pod: labels[u.PodLabel], Container: labels[u.ContainerLabel]}
 	return c, c.Namespace != "" && c.Pod != "" && c.Container != ""

@@ -86,8 +86,7 @@ func (l *lines) next() (more bool, problem *Problem) {
 	return true, problem
 }
 
-// read returns the next line, which is only good until the one after it; nil if there
-// is none.
+// read returns the next line, which is only good until the one after it; nil if there is none.
 func (l *lines) read() ([]byte, *Problem) {
 	line, err := l.content.ReadSlice('\n')
 	if errors.Is(err, io.EOF) && len(line) == 0 {
@@ -154,9 +153,8 @@ func (l *lines) value(column int) (float64, *Problem) {
 // powers of ten that a float64 has exactly, as far as decimal needs them.
 var powers = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15}
 
-// decimal reads what most numbers are: up to fifteen digits, with a point or without.
-// Both they and the power of ten are exact then, so that their quotient is rounded
-// once, as it must be. It is false for all else.
+// decimal reads what most numbers are: up to fifteen digits, with a point or without. Both they and the power of ten
+// are exact then, so that their quotient is rounded once, as it must be. It is false for all else.
 func decimal(field []byte) (value float64, ok bool) {
 	const most = 15
 	digits, after, point := int64(0), 0, false

@@ -1,10 +1,9 @@
 // Package trace reads recorded usage from files, for the backtester.
 //
-// A file is a CSV, plain or compressed by gzip, with the columns
-// below, the samples of one container one after the other and in order of time.
-// Read yields one replay.Recording after the other and keeps no more than one. What
-// is wrong is a Problem with file, line and column; a container with a problem is
-// left out, or kept if it is only a warning, and the others go on.
+// A file is a CSV, plain or compressed by gzip, with the columns below, the samples of one container one after the
+// other and in order of time. Read yields one replay.Recording after the other and keeps no more than one. What is
+// wrong is a Problem with file, line and column; a container with a problem is left out, or kept if it is only a
+// warning, and the others go on.
 //
 // It does not know what the samples are for.
 package trace
@@ -21,8 +20,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// The columns of a file. Requests, limits and waiting may be missing, and one of the
-// two uses; the order is free.
+// The columns of a file. Requests, limits and waiting may be missing, and one of the two uses; the order is free.
 const (
 	workload = iota
 	container
