@@ -44,7 +44,7 @@ func TestDocs_NamedFilesExist(t *testing.T) {
 			for _, named := range goFile.FindAllString(line, -1) {
 				_, beside := os.Stat(filepath.Join(filepath.Dir(path), named))
 				_, below := os.Stat(filepath.Join("../..", named))
-				if beside != nil && below != nil && !names[named] && named != "file.go" { // of klog's flag -vmodule
+				if beside != nil && below != nil && !names[named] && named != "file.go" { // as in file.go:line
 					t.Errorf("%s names %s, which does not exist", strings.TrimPrefix(path, "../../"), named)
 				}
 			}
