@@ -16,6 +16,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/updater/snapshot"
 )
 
@@ -134,4 +137,17 @@ type countedRemovals struct{ removed *int }
 func (c countedRemovals) RemoveNote(context.Context, *corev1.Pod) error {
 	*c.removed++
 	return nil
+}
+
+// A user can write a note of requests that the container does not have.
+func TestChanged_AddsMissingResources(t *testing.T) {
+	o := &observed{
+		pod: &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}}}},
+		change: rollout.Change{Containers: []rollout.Sizing{{
+			From: policy.Container{Name: "app"}, To: policy.Container{Requests: resources.Of(100, 1<<20), Limits: resources.Of(200, 2<<20)},
+		}}},
+	}
+	got := o.changed().Spec.Containers[0].Resources
+	require.Equal(t, "100m", got.Requests.Cpu().String())
+	require.Equal(t, "2Mi", got.Limits.Memory().String())
 }

@@ -135,11 +135,17 @@ func (o *observed) changed() *corev1.Pod {
 			continue
 		}
 		to := o.change.Containers[at].To
-		c.Resources.Requests, c.Resources.Limits = maps.Clone(c.Resources.Requests), maps.Clone(c.Resources.Limits)
-		maps.Copy(c.Resources.Requests, convert.Format{}.List(to.Requests))
-		maps.Copy(c.Resources.Limits, convert.Format{}.List(to.Limits))
+		c.Resources.Requests, c.Resources.Limits = with(c.Resources.Requests, to.Requests), with(c.Resources.Limits, to.Limits)
 	}
 	return pod
+}
+
+// with returns a list, which may be nil, with the amounts of another.
+func with(list corev1.ResourceList, amounts resources.List) corev1.ResourceList {
+	all := corev1.ResourceList{}
+	maps.Copy(all, list)
+	maps.Copy(all, convert.Format{}.List(amounts))
+	return all
 }
 
 // differences lists the containers of a pod whose sizes differ from an earlier spec.
@@ -227,7 +233,7 @@ func (q *Queue) keepRevert(o *observed, v rollout.Verdict) rollout.Verdict {
 		maps.DeleteFunc(q.reverts, func(_ types.UID, r revertState) bool { return o.change.At.Sub(r.changeAt) > forgotten })
 	}
 	if v.Outcome == rollout.Reverted {
-		if q.reverts[o.pod.UID].changeAt != o.change.At {
+		if !q.reverts[o.pod.UID].changeAt.Equal(o.change.At) {
 			q.reverts[o.pod.UID] = revertState{changeAt: o.change.At, verdict: v}
 		}
 	} else if before, found := q.reverts[o.pod.UID]; found && before.changeAt.Equal(o.change.At) {
