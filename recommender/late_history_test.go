@@ -76,6 +76,12 @@ func (w *world) add(objects ...runtime.Object) {
 		w.create(o)
 	}
 	w.syncCaches()
+	w.await(objects...)
+}
+
+// await makes passes until the model has VPAs, and the store has the first container of pods.
+func (w *world) await(objects ...runtime.Object) {
+	w.t.Helper()
 	require.Eventually(w.t, func() bool {
 		w.passes(1)
 		for _, o := range objects {
@@ -186,6 +192,7 @@ func TestLate_LoadsHistoryOfNewContainers(t *testing.T) {
 				w.create(hashed("web-6f5d8-bb7vw"))
 				w.passes(10)
 				w.add(v)
+				w.await(hashed("web-6f5d8-bb7vw")) // the caches may have it late
 			},
 			vpa: func(*vpav1.VerticalPodAutoscaler) {},
 		},
