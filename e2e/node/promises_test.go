@@ -168,9 +168,10 @@ func memoryInUseIsNotTaken(t *testing.T, name string, mode vpav1.UpdateMode) {
 		return err
 	})
 	released := before.Status.ContainerStatuses[0].State.Running.StartedAt.Add(release)
-	eventually(t, time.Until(released), "the metrics API shows about what it occupies, which the updater looks at", func() error {
+	// A sample of the time when it grew shows less, and the updater keeps a limit of a tenth above what it sees.
+	eventually(t, time.Until(released), "the metrics API shows what it occupies, which the updater looks at", func() error {
 		usage, err := cluster.Usage.MetricsV1beta1().PodMetricses(w.Namespace).Get(t.Context(), before.Name, metav1.GetOptions{})
-		if err == nil && usage.Containers[0].Usage.Memory().Value() < much*5/6 {
+		if err == nil && usage.Containers[0].Usage.Memory().Value() < much {
 			err = fmt.Errorf("it shows %s", usage.Containers[0].Usage.Memory())
 		}
 		return err
