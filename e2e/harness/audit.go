@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // Request is a line of the audit log: what one of the programs asked the API
@@ -59,18 +61,27 @@ func (c *Cluster) RequestsOf(accounts Accounts, take func(Request)) error {
 	})
 }
 
-// Written calls take for each version of an object that the programs of deploy/ wrote up to now, with its size as JSON.
-// The cluster must run with --audit-objects-of for their group.
+// Written calls take for each version of an object that the programs of deploy/ wrote up to now, with its size as it is
+// stored: pods as protocol buffers, all others as JSON, which is more for some. The cluster must run with
+// --audit-objects-of for their group.
 func (c *Cluster) Written(take func(account, resource string, bytes int)) error {
+	var broken error
 	users := "system:serviceaccount:" + programs.Namespace + ":"
-	return c.eachEvent(`"level":"RequestResponse"`, func(e *auditEvent) {
+	err := c.eachEvent(`"level":"RequestResponse"`, func(e *auditEvent) {
 		account, _ := strings.CutPrefix(e.User.Username, users)
 		if !strings.HasPrefix(account, programs.Prefix) || e.ObjectRef == nil || e.ResponseStatus == nil || e.ResponseStatus.Code >= 300 || strings.Contains(e.RequestURI, "dryRun=") ||
 			e.ObjectRef.Resource == "pods" && e.ObjectRef.Subresource == "eviction" {
 			return
 		}
-		take(account, e.ObjectRef.Resource, len(e.ResponseObject))
+		size := len(e.ResponseObject)
+		if e.ObjectRef.Resource == "pods" {
+			var pod corev1.Pod
+			broken = errors.Join(broken, json.Unmarshal(e.ResponseObject, &pod))
+			size = pod.Size()
+		}
+		take(account, e.ObjectRef.Resource, size)
 	})
+	return errors.Join(err, broken)
 }
 
 // PodCreations calls take for each creation of a pod in a namespace up to now, with the time that the API server took,

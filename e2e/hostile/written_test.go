@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// written returns the sum of the sizes of all versions of objects that the programs have written, as JSON, and a text about
-// who wrote them. etcd keeps each version until it is compacted, and stores most of them in a shorter form.
+// written returns the sum of the sizes of all versions of objects that the programs have written, and a text about who
+// wrote them. etcd keeps each version until it is compacted.
 func written(t *testing.T) (sum int64, text string) {
 	t.Helper()
 	sizes := map[string]int64{}
