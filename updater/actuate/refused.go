@@ -115,9 +115,9 @@ func (c *Cluster) live(ctx context.Context, cached *corev1.Pod) (*corev1.Pod, er
 	return is, nil
 }
 
-// settle returns the final error of a resize. Where err does not say what happened, it reads the pod again: the error is nil if
-// made reports that the pod has the new sizes, because only the answer was lost, and snapshot.ErrStale if the pod has changed
-// otherwise. The answer to a failed test of a patch looks like the one to an invalid pod.
+// settle returns the final error of a resize. If the result is unknown, it reads the pod again. The error is nil if made
+// reports that the pod has the new sizes, and snapshot.ErrStale if the pod changed in another way. The answer to a failed
+// test of a patch looks like the one to an invalid pod.
 func (c *Cluster) settle(ctx context.Context, cached *corev1.Pod, err error, made func(pod *corev1.Pod) bool) error {
 	uncertain := !refused(err)
 	if err == nil || ctx.Err() != nil || !uncertain && !apierrors.IsInvalid(err) {

@@ -194,7 +194,7 @@ func (p *Pod) Why() reason.Reason {
 	return p.Apart
 }
 
-// Observed is the part of a pod that sharing reads and that follows from its object alone. It must not be modified.
+// Observed is the part of a pod that depends on its object alone. It must not be modified.
 type Observed struct {
 	*requested
 
@@ -261,8 +261,8 @@ func Unwanted(pod *corev1.Pod) Pod {
 	return Pod{UID: pod.UID, Created: pod.CreationTimestamp.Time, Takes: convert.Footprint(pod), Waiting: convert.Waiting(pod), New: convert.Unaccepted(pod), Apart: reason.NotWanted}
 }
 
-// Read returns a pod of v, which is on a node, from its object and what Observe read of it. It reuses the last sizes of pods
-// of v, which may be zero, for an equal pod and replaces them for another one.
+// Read returns a pod of v on a node, given the result of Observe. It reuses the last sizes of pods of v, which may be zero,
+// for an equal pod and replaces them for another one.
 func (v *VPA) Read(pod *corev1.Pod, o *Observed, last *Sizes, on *Node, now time.Time) Pod {
 	p := Pod{UID: pod.UID, Of: v, Created: pod.CreationTimestamp.Time, Takes: o.takes, Waiting: o.waiting, New: o.new}
 	if p.Apart = sharing.Eligible(v.facts(o, on.GPUs, now)); p.Apart != "" && p.Apart != reason.Reverted {

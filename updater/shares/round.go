@@ -165,9 +165,13 @@ func (s *Sharing) round(ctx context.Context, in Input, now time.Time, may Standi
 	if err != nil {
 		return nil, err
 	}
+	last := s.last.Load()
+	if last == nil {
+		last = &round{}
+	}
 	r := &round{
 		Sharing: s, Input: in, at: now, standings: may,
-		pods: make(map[types.UID]*member, s.pods()), nodes: make(map[string]*node, len(objects)), workloads: make([]*workload, len(in.VPAs)),
+		pods: make(map[types.UID]*member, len(last.pods)), nodes: make(map[string]*node, len(objects)), workloads: make([]*workload, len(in.VPAs)),
 		found: &Round{Apart: map[reason.Reason]int{}, Policies: map[string]*Policy{}},
 	}
 	for _, o := range objects {
@@ -179,8 +183,8 @@ func (s *Sharing) round(ctx context.Context, in Input, now time.Time, may Standi
 	for _, name := range slices.Sorted(maps.Keys(r.nodes)) {
 		n := r.nodes[name]
 		var before []PodName
-		if last := s.last.Load(); last != nil && last.nodes[name] != nil {
-			before = last.nodes[name].results[0].Leaves
+		if known := last.nodes[name]; known != nil {
+			before = known.results[0].Leaves
 		}
 		if err := serving.Guard(func() error { n.compute(name, before); return nil }); err != nil {
 			klog.FromContext(ctx).Error(err, "Skipping node in this round of sharing: recovered from panic", "node", name)
@@ -197,14 +201,6 @@ func (s *Sharing) round(ctx context.Context, in Input, now time.Time, may Standi
 	}
 	r.Input = Input{} // the next iterations read them anew
 	return r, err
-}
-
-// pods returns the number of pods in the last round.
-func (s *Sharing) pods() int {
-	if last := s.last.Load(); last != nil {
-		return len(last.pods)
-	}
-	return 0
 }
 
 // wanted reports whether a policy enables sharing.
