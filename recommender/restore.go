@@ -46,11 +46,7 @@ func (l *Loop) restoreLate(ctx context.Context, observed []model.Observed, now t
 			l.restoring[namespace] = &pendingRestore{owners: owners}
 		}
 	}
-	for namespace := range l.restoring {
-		if missing[namespace] == nil {
-			delete(l.restoring, namespace)
-		}
-	}
+	maps.DeleteFunc(l.restoring, func(namespace string, _ *pendingRestore) bool { return missing[namespace] == nil })
 	for owner := range l.readPages(ctx, now) {
 		delete(missing[owner.Namespace], owner)
 	}

@@ -141,12 +141,9 @@ func (v *VPA) isRecommended(container string) bool {
 	if r == nil || v.StatusOfOther() {
 		return false
 	}
-	for i := range r.ContainerRecommendations {
-		if r.ContainerRecommendations[i].ContainerName == container {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.ContainerRecommendations, func(c vpav1.RecommendedContainerResources) bool {
+		return c.ContainerName == container
+	})
 }
 
 // podContainers returns the container names of the pods that run, and of those that finished.

@@ -123,7 +123,7 @@ func (m *Model) absorb(set *labelSet, other *Model, histories []namedSeries, inc
 				continue
 			}
 			series := m.config.Store.Absorb(other.config.Store, n.series, now)
-			if !set.has(series) {
+			if set.find(series) == nil {
 				m.adopt(set, n.container, series, include != nil) // later chunks may follow
 			}
 		}

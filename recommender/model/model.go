@@ -15,8 +15,10 @@
 package model
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -185,30 +187,20 @@ func (m *Model) VPAs() []*VPA {
 	}
 	m.vpas = []*VPA{}
 	for _, s := range m.spaces {
-		for _, v := range s.vpas {
-			m.vpas = append(m.vpas, v)
-		}
+		m.vpas = slices.AppendSeq(m.vpas, maps.Values(s.vpas))
 	}
 	slices.SortFunc(m.vpas, func(a, b *VPA) int {
-		if c := strings.Compare(a.Object.Namespace, b.Object.Namespace); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Object.Name, b.Object.Name)
+		return cmp.Or(strings.Compare(a.Object.Namespace, b.Object.Namespace), strings.Compare(a.Object.Name, b.Object.Name))
 	})
 	return m.vpas
 }
 
 // Controlling returns the VPA that controls the pod of a container, and nil if none does.
 func (m *Model) Controlling(c usage.ContainerKey) *VPA {
-	s := m.spaces[c.Namespace]
-	if s == nil {
-		return nil
+	if vpas := m.Selecting(c); len(vpas) > 0 {
+		return vpas[0]
 	}
-	p := s.pods[c.Pod]
-	if p == nil || len(p.set.vpas) == 0 {
-		return nil
-	}
-	return p.set.vpas[0]
+	return nil
 }
 
 // Selecting returns the VPAs that select the pod of a container and get its usage, the controlling

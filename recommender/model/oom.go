@@ -353,10 +353,7 @@ func (c *Changes) Drain() []Change {
 		changes = append(changes, Change{name, object})
 	}
 	slices.SortFunc(changes, func(a, b Change) int {
-		if a.Name.Namespace != b.Name.Namespace {
-			return strings.Compare(a.Name.Namespace, b.Name.Namespace)
-		}
-		return strings.Compare(a.Name.Name, b.Name.Name)
+		return cmp.Or(strings.Compare(a.Name.Namespace, b.Name.Namespace), strings.Compare(a.Name.Name, b.Name.Name))
 	})
 	return changes
 }

@@ -181,8 +181,6 @@ func (set *labelSet) seriesOf(container string) (series usage.Series, found bool
 	return 0, false
 }
 
-func (set *labelSet) has(series usage.Series) bool { return set.find(series) != nil }
-
 // find returns the entry of a series, or nil.
 func (set *labelSet) find(series usage.Series) *namedSeries {
 	for i := range set.series {

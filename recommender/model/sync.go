@@ -2,6 +2,7 @@ package model
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -41,11 +42,7 @@ const mostRecentlyDeleted = 20000
 func (m *Model) SyncVPAs(list []Observed, now time.Time) (fresh []*VPA) {
 	m.pass++
 	m.settle(now)
-	for name, d := range m.recentlyDeleted {
-		if now.Sub(d.since) >= Grace {
-			delete(m.recentlyDeleted, name)
-		}
-	}
+	maps.DeleteFunc(m.recentlyDeleted, func(_ vpaName, d recentlyDeleted) bool { return now.Sub(d.since) >= Grace })
 	selecting := map[*space][]*VPA{} // whose selectors changed
 	for _, o := range list {
 		v, isNew := m.putVPA(o, now)

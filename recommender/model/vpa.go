@@ -154,15 +154,7 @@ func (v *VPA) Containers() []string {
 
 // Histories yields the containers with history, sorted by name, each with what
 // Series returns for it. It allocates nothing.
-func (v *VPA) Histories() iter.Seq2[string, []usage.Series] {
-	return func(yield func(string, []usage.Series) bool) {
-		for _, h := range v.histories() {
-			if !yield(h.container, h.series) {
-				return
-			}
-		}
-	}
-}
+func (v *VPA) Histories() iter.Seq2[string, []usage.Series] { return chosen(v.histories(), nil) }
 
 // Series returns the live histories of a container, in an order that depends on
 // the labels of the pods only. The caller must not change the list.

@@ -97,13 +97,10 @@ func (k *Keeper) reportDue(o *overview, now time.Time) bool {
 	if !(statusTime{written: k.looked}).fresh(now) {
 		return true
 	}
-	for _, p := range o.policies.Objects() {
+	return slices.ContainsFunc(o.policies.Objects(), func(p *loadlinev1alpha1.SizingPolicy) bool {
 		last := k.statuses[p.Name]
-		if k.mine(o.policies.Set().Policy(p.Name)) && last.generation != p.Generation && !last.fresh(now) {
-			return true
-		}
-	}
-	return false
+		return k.mine(o.policies.Set().Policy(p.Name)) && last.generation != p.Generation && !last.fresh(now)
+	})
 }
 
 // show sets the metrics of a policy.

@@ -186,7 +186,6 @@ const (
 
 // wanted returns the VPA that a policy wants for a workload.
 func (k *Keeper) wanted(w *workload, policy *loadlinev1alpha1.SizingPolicy) *vpav1.VerticalPodAutoscaler {
-	off := vpav1.UpdateModeOff
 	v := &vpav1.VerticalPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: w.Key.Namespace, Name: fleet.MadeName(w.Key.Kind, w.Key.Group, w.Key.Name), Labels: map[string]string{},
@@ -194,7 +193,7 @@ func (k *Keeper) wanted(w *workload, policy *loadlinev1alpha1.SizingPolicy) *vpa
 		},
 		Spec: vpav1.VerticalPodAutoscalerSpec{
 			TargetRef:      &autoscalingv1.CrossVersionObjectReference{APIVersion: w.APIVersion, Kind: w.Key.Kind, Name: w.Key.Name},
-			UpdatePolicy:   &vpav1.PodUpdatePolicy{UpdateMode: &off},
+			UpdatePolicy:   &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeOff)},
 			ResourcePolicy: resourcePolicy(policy),
 		},
 	}
