@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"loadline.dev/loadline/admission-controller/server"
 	"loadline.dev/loadline/pkg/kube/cachesize"
@@ -28,42 +29,41 @@ type metrics struct {
 }
 
 func newMetrics(registerer prometheus.Registerer) *metrics {
-	m := &metrics{
-		pods: prometheus.NewCounterVec(prometheus.CounterOpts{
+	auto := promauto.With(registerer)
+	return &metrics{
+		sizes: cachesize.New(registerer),
+		pods: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "vpa_admission_controller_admission_pods_total",
 			Help: "Pods that the webhook was asked about, by whether it changed them.",
 		}, []string{"applied"}),
-		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		latency: auto.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "vpa_admission_controller_admission_latency_seconds",
 			Help:    "Time an admission request took, by outcome and resource.",
 			Buckets: []float64{.01, .02, .05, .1, .2, .3, .4, .5, .6, .7, .8, .9, 1, 2, 5, 10, 20, 30, 60, 120, 300},
 		}, []string{"status", "resource"}),
-		execution: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		execution: auto.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "vpa_admission_controller_execution_latency_seconds",
 			Help:    "Time spent in the steps of an admission request.",
 			Buckets: []float64{.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 120, 150, 240, 300},
 		}, []string{"step"}),
-		reviews: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		reviews: auto.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "loadline_admission_controller_review_duration_seconds",
 			Help:    "Time an admission request took, in buckets as fine as the webhook is fast.",
 			Buckets: []float64{.00005, .0001, .0002, .0005, .001, .002, .005, .01, .05, .2, 1},
 		}, []string{"resource"}),
-		problems: prometheus.NewCounterVec(prometheus.CounterOpts{
+		problems: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "loadline_admission_controller_problems_total",
 			Help: "Admission requests that went wrong, by cause.",
 		}, []string{"cause"}),
-		notAfter: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		notAfter: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "loadline_admission_controller_certificate_expiry_timestamp_seconds",
 			Help: "When the serving certificate expires, as a Unix time.",
 		}, nil),
-		daysLeft: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		daysLeft: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "loadline_admission_controller_certificate_days_left",
 			Help: "Days until the serving certificate expires; negative when it has.",
 		}, nil), // there from the first certificate on, so that who waits for its caches has none
 	}
-	registerer.MustRegister(m.pods, m.latency, m.execution, m.reviews, m.problems, m.notAfter, m.daysLeft)
-	m.sizes = cachesize.New(registerer)
-	return m
 }
 
 // Request counts an answered request.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	corev1 "k8s.io/api/core/v1"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
@@ -58,32 +59,34 @@ type metrics struct {
 }
 
 func newMetrics(registry prometheus.Registerer) *metrics {
+	auto := promauto.With(registry)
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+		return auto.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
-	m := &metrics{
-		objects: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	return &metrics{
+		sizes: cachesize.New(registry), writes: client.NewWriteLimiter(client.RecommenderWrites, registry),
+		objects: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "vpa_recommender_vpa_objects_count",
 			Help: "VPA objects served by this recommender.",
 		}, []string{"update_mode", "has_recommendation", "api", "matches_pods", "unsupported_config"}),
-		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
+		latency: auto.NewHistogram(prometheus.HistogramOpts{
 			Name:    "vpa_recommender_recommendation_latency_seconds",
 			Help:    "Time from the creation of a VPA to its first recommendation.",
 			Buckets: []float64{1, 2, 5, 7.5, 10, 20, 30, 40, 50, 60, 90, 120, 150, 180, 240, 300, 600, 900, 1800},
 		}),
-		execution: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		execution: auto.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "vpa_recommender_execution_latency_seconds",
 			Help:    "Duration of each step of a pass.",
 			Buckets: []float64{.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 120, 150, 240, 300},
 		}, []string{"step"}),
-		series: prometheus.NewGauge(prometheus.GaugeOpts{
+		series: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "vpa_recommender_aggregate_container_states_count",
 			Help: "Aggregated histories, one for each namespace, container name and set of pod labels.",
 		}),
 		responses: counter("vpa_recommender_metric_server_responses", "Answers of the metrics API.", "is_error", "client_name"),
 		prometheusRequests: counter("vpa_recommender_prometheus_client_api_requests_count",
 			"Requests to Prometheus.", "code", "method"),
-		prometheusDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		prometheusDuration: auto.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "vpa_recommender_prometheus_client_api_requests_duration_seconds",
 			Help:    "Duration of requests to Prometheus.",
 			Buckets: []float64{.01, .02, .05, .1, .2, .3, .4, .5, .6, .7, .8, .9, 1, 2, 5, 10, 20, 30, 60, 120, 300},
@@ -100,25 +103,21 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		statuses:    counter("loadline_recommender_status_writes_total", "Status patches of VPAs, by result.", "result"),
 		checkpoints: counter("loadline_recommender_checkpoint_writes_total", "Checkpoint writes, deletions and rejected checkpoints, by result.", "result"),
 		panics:      counter("loadline_recommender_panics_total", "Defects that would have ended the program, by the step of a pass; one VPA missed it.", "step"),
-		depth: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		depth: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "loadline_recommender_vpas_by_history",
 			Help: "VPAs with a recommendation, by how much usage is behind it at least.",
 		}, []string{"history"}),
-		rising: prometheus.NewGauge(prometheus.GaugeOpts{
+		rising: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "loadline_recommender_vpas_with_rising_memory",
 			Help: "VPAs of which a container uses more memory from day to day, as with a leak.",
 		}),
-		limited: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		limited: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "loadline_recommender_limited_vpas",
 			Help: `VPAs that lack recommendations because of a limit: "containers" of a VPA, "vpas" of a pod, "status_bytes", or "namespace_bytes" of all VPAs in the caches.`,
 		}, []string{"limit"}),
-		recipes: recommend.NewSketchGauge(),
+		recipes: recommend.NewSketchGauge(registry),
 		history: recommend.NewLoadingGauge(registry), policies: policies.NewMetrics(registry),
 	}
-	registry.MustRegister(m.objects, m.latency, m.execution, m.series, m.responses, m.prometheusRequests, m.prometheusDuration, m.resources,
-		m.samples, m.past, m.ooms, m.statuses, m.checkpoints, m.panics, m.depth, m.rising, m.limited, m.recipes)
-	m.sizes, m.writes = cachesize.New(registry), client.NewWriteLimiter(client.RecommenderWrites, registry)
-	return m
 }
 
 // since records how long a step took.

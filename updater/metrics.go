@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"k8s.io/client-go/tools/cache"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
@@ -66,14 +67,18 @@ type seen struct {
 
 // newMetrics registers the metrics.
 func newMetrics(registry prometheus.Registerer) *metrics {
+	auto := promauto.With(registry)
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "vpa", Subsystem: "updater", Name: name, Help: help}, labels)
+		return auto.NewGaugeVec(prometheus.GaugeOpts{Namespace: "vpa", Subsystem: "updater", Name: name, Help: help}, labels)
 	}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "vpa", Subsystem: "updater", Name: name, Help: help}, labels)
+		return auto.NewCounterVec(prometheus.CounterOpts{Namespace: "vpa", Subsystem: "updater", Name: name, Help: help}, labels)
 	}
 	nodes := func(name, help string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "loadline", Subsystem: "node", Name: name, Help: help}, nil)
+		return auto.NewGaugeVec(prometheus.GaugeOpts{Namespace: "loadline", Subsystem: "node", Name: name, Help: help}, nil)
+	}
+	shared := func(name, help string) *prometheus.GaugeVec {
+		return auto.NewGaugeVec(prometheus.GaugeOpts{Namespace: "loadline", Subsystem: "sharing", Name: name, Help: help}, []string{"mode"})
 	}
 	const size, mode, name, namespace, reason = "vpa_size_log2", "update_mode", "vpa_name", "vpa_namespace", "reason"
 	m := &metrics{
@@ -89,53 +94,42 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		failedEvictions: counter("failed_eviction_attempts_total", "Evictions that did not come about.", size, mode, reason, name, namespace),
 		failedResizes:   counter("failed_in_place_update_attempts_total", "Resizes that did not come about.", size, reason, name, namespace),
 		infeasible:      counter("in_place_infeasible_skip_pods_total", "Pods not resized because their node is known to refuse, once for each pass.", size, name, namespace),
-		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "vpa", Subsystem: "updater", Name: "execution_latency_seconds",
+		latency: auto.NewHistogramVec(prometheus.HistogramOpts{Namespace: "vpa", Subsystem: "updater", Name: "execution_latency_seconds",
 			Help:    "Time that the steps of a pass take.",
 			Buckets: []float64{0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 120, 150, 240, 300}}, []string{"step"}),
 		heartbeat: counter("admission_controller_status_invalid_total", "Passes skipped because the admission controller did not show that it works.", reason),
-		skipped: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "loadline", Subsystem: "updater", Name: "skipped_pods",
+		skipped: auto.NewGaugeVec(prometheus.GaugeOpts{Namespace: "loadline", Subsystem: "updater", Name: "skipped_pods",
 			Help: "Pods that the last pass left alone, by reason."}, []string{reason}),
-		reverts: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "updater", Name: "reverts_total",
+		reverts: auto.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "updater", Name: "reverts_total",
 			Help: "Changes of pods under a SizingPolicy that were taken back, by the harm they did."}, []string{reason, name, namespace}),
-		deferred: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "updater", Name: "deferred_reverts_total",
+		deferred: auto.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "updater", Name: "deferred_reverts_total",
 			Help: "Reverts of changes under a SizingPolicy that a node did not carry out in time, by the harm of the change."}, []string{reason, name, namespace}),
-		observed: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "loadline", Subsystem: "updater", Name: "observed_pods",
+		observed: auto.NewGaugeVec(prometheus.GaugeOpts{Namespace: "loadline", Subsystem: "updater", Name: "observed_pods",
 			Help: "Pods whose change is under observation, as of the last pass."}, nil),
-		fuses: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "loadline", Subsystem: "policy", Name: "fuse_tripped",
+		fuses: auto.NewGaugeVec(prometheus.GaugeOpts{Namespace: "loadline", Subsystem: "policy", Name: "fuse_tripped",
 			Help: "Whether the fuse of the SizingPolicy has tripped, for all its pods or those of some namespaces: 1, else 0."}, []string{"policy"}),
-		recordErrors: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "updater", Name: "record_errors_total",
+		recordErrors: auto.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "updater", Name: "record_errors_total",
 			Help: "SizingRecords that could not be written."}, nil),
-		revertErrors: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "updater", Name: "revert_errors_total",
+		revertErrors: auto.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "updater", Name: "revert_errors_total",
 			Help: "Attempts to take a change back that did not come about; each is tried again."}, nil),
-		missing: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "updater", Name: "evidence_missing_total",
+		missing: auto.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "updater", Name: "evidence_missing_total",
 			Help: "Pods under observation of which a source did not say what it was asked."}, []string{"source"}),
 		overloaded:  nodes("overloaded_nodes", "Nodes whose load is above --node-load-threshold."),
 		tainted:     nodes("tainted_nodes", "Nodes that are to have the taint of overloaded nodes; in a dry run, that would."),
 		capped:      nodes("capped_nodes", "Overloaded nodes that go on taking new pods because of --node-load-most."),
 		unknownLoad: nodes("unknown_load_nodes", "Nodes of which the load is not known."),
-		loadErrors: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "node", Name: "load_errors_total",
+		loadErrors: auto.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "node", Name: "load_errors_total",
 			Help: "Rounds in which not all loads of nodes were known, or not all nodes were read and written, by who did not answer as asked."}, []string{"source"}),
+		sharedHeadroom: shared("headroom_cores", "CPU that the pods of a node share above what they use nearly always, summed over nodes."),
+		sharedCores:    shared("saved_cores", "CPU that pods that share request less than if each had its own peak."),
+		sharedBytes:    shared("saved_bytes", "Memory that pods that share request less than if each had its own peak."),
+		sharedPods:     shared("pods", "Pods that share what their nodes have left."),
+		sharedEvictions: auto.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "sharing", Name: "evictions_total",
+			Help: "Pods that leave their nodes, or would in mode DryRun, because those that share need more than there is."}, []string{"mode"}),
+		sizes: cachesize.New(registry), writes: client.NewWriteLimiter(client.UpdaterWrites, registry),
 	}
-	m.registerSharing(registry)
-	registry.MustRegister(m.controlled, m.evictable, m.withEvictable, m.withEvicted, m.updatable, m.withUpdatable, m.withUpdated,
-		m.evicted, m.updated, m.failedEvictions, m.failedResizes, m.infeasible, m.latency, m.heartbeat, m.skipped,
-		m.reverts, m.deferred, m.observed, m.fuses, m.recordErrors, m.revertErrors, m.missing,
-		m.overloaded, m.tainted, m.capped, m.unknownLoad, m.loadErrors, &m.cacheAges)
-	m.sizes, m.writes = cachesize.New(registry), client.NewWriteLimiter(client.UpdaterWrites, registry)
+	registry.MustRegister(m.evicted, m.updated, &m.cacheAges)
 	return m
-}
-
-func (m *metrics) registerSharing(registry prometheus.Registerer) {
-	shared := func(name, help string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "loadline", Subsystem: "sharing", Name: name, Help: help}, []string{"mode"})
-	}
-	m.sharedHeadroom = shared("headroom_cores", "CPU that the pods of a node share above what they use nearly always, summed over nodes.")
-	m.sharedCores = shared("saved_cores", "CPU that pods that share request less than if each had its own peak.")
-	m.sharedBytes = shared("saved_bytes", "Memory that pods that share request less than if each had its own peak.")
-	m.sharedPods = shared("pods", "Pods that share what their nodes have left.")
-	m.sharedEvictions = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "sharing", Name: "evictions_total",
-		Help: "Pods that leave their nodes, or would in mode DryRun, because those that share need more than there is."}, []string{"mode"})
-	registry.MustRegister(m.sharedHeadroom, m.sharedCores, m.sharedBytes, m.sharedPods, m.sharedEvictions)
 }
 
 // stopwatch measures the steps of one pass.

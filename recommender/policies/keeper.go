@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -245,11 +246,12 @@ type Metrics struct {
 
 // NewMetrics registers the metrics.
 func NewMetrics(registry prometheus.Registerer) *Metrics {
+	auto := promauto.With(registry)
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, append([]string{"policy"}, labels...))
+		return auto.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, append([]string{"policy"}, labels...))
 	}
-	m := &Metrics{
-		VPAs: prometheus.NewCounterVec(prometheus.CounterOpts{
+	return &Metrics{
+		VPAs: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "loadline_recommender_made_vpas_total",
 			Help: "VPAs made for SizingPolicies, by what was done with them: made, changed, removed, refused, error.",
 		}, []string{"result"}),
@@ -261,8 +263,6 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 		Bytes: gauge("loadline_policy_saved_bytes",
 			"Memory that the running pods of a SizingPolicy would request less than now with what is recommended, over the containers that need less."),
 	}
-	registry.MustRegister(m.VPAs, m.Workloads, m.Degraded, m.Cores, m.Bytes)
-	return m
 }
 
 // forget takes away what is said of policies, before all of it is said anew.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"k8s.io/klog/v2"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
@@ -259,9 +260,9 @@ func AnyNeeds(m *model.Model, something func(sketch.Needs) bool) bool {
 	return slices.ContainsFunc(m.VPAs(), func(v *model.VPA) bool { return v.Recipe != nil && something(v.Recipe.Needs) })
 }
 
-// NewSketchGauge returns the gauge that Count fills.
-func NewSketchGauge() *prometheus.GaugeVec {
-	return prometheus.NewGaugeVec(prometheus.GaugeOpts{
+// NewSketchGauge registers the gauge that Count fills.
+func NewSketchGauge(registry prometheus.Registerer) *prometheus.GaugeVec {
+	return promauto.With(registry).NewGaugeVec(prometheus.GaugeOpts{
 		Name: "loadline_recommender_vpas_by_recipe",
 		Help: `VPAs by the recipe that serves them, and by where that comes from: the flag, the annotation, a policy, or "wrong_annotation", which means that the flag's recipe stands in.`,
 	}, []string{"recipe", "source"})

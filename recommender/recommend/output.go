@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -133,21 +134,21 @@ type LoadingGauge struct {
 
 // NewLoadingGauge returns one that is complete until Begin, and registers its metrics.
 func NewLoadingGauge(registry prometheus.Registerer) *LoadingGauge {
+	auto := promauto.With(registry)
 	l := &LoadingGauge{
-		ratio: prometheus.NewGauge(prometheus.GaugeOpts{
+		ratio: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "loadline_recommender_history_progress_ratio",
 			Help: "How much of the history from before the start is loaded, from 0 to 1.",
 		}),
-		complete: prometheus.NewGauge(prometheus.GaugeOpts{
+		complete: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "loadline_recommender_history_complete",
 			Help: "1 when all history from before the start is loaded, or none is to be. 0 also while Prometheus has no usage at all, until a day was seen live. While it is 0 no published target is lowered.",
 		}),
-		pending: prometheus.NewGauge(prometheus.GaugeOpts{
+		pending: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "loadline_recommender_history_pending_vpas",
 			Help: "VPAs that wait for history from Prometheus after the load at the start: new VPAs, VPAs with a new recipe, and VPAs with new containers.",
 		}),
 	}
-	registry.MustRegister(l.ratio, l.complete, l.pending)
 	l.set(false, 1)
 	return l
 }

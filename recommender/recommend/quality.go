@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
@@ -31,13 +32,14 @@ func NewQuality(registry prometheus.Registerer) *Quality {
 		.001, .0025, .005, .01, .025, .05, .1, .25, .5, .75, 1, 2.5, 5, 10, 25, 50, 100}
 	cores := prometheus.ExponentialBuckets(0.01, 2, 17)
 	bytes := prometheus.ExponentialBuckets(1e6, 2, 17)
+	auto := promauto.With(registry)
 	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "vpa_quality_" + name, Help: help, Buckets: buckets}, labels)
+		return auto.NewHistogramVec(prometheus.HistogramOpts{Name: "vpa_quality_" + name, Help: help, Buckets: buckets}, labels)
 	}
-	q := &Quality{
+	return &Quality{
 		relative: histogram("usage_recommendation_relative_diffs", "Usage minus recommendation, as a fraction of the recommendation.",
 			relative, "update_mode", "resource", "is_oom"),
-		missing: prometheus.NewCounterVec(prometheus.CounterOpts{
+		missing: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "vpa_quality_usage_sample_missing_recommendation_count",
 			Help: "Usage samples of containers without recommendation.",
 		}, []string{"update_mode", "resource", "is_oom"}),
@@ -56,11 +58,6 @@ func NewQuality(registry prometheus.Registerer) *Quality {
 		changes: histogram("relative_recommendation_changes", "Change of a recommendation as a fraction of the former one.",
 			relative, "update_mode", "resource", "vpa_size_log2"),
 	}
-	registry.MustRegister(q.relative, q.missing, q.changes)
-	for k := range resources.Kinds {
-		registry.MustRegister(q.over[k], q.under[k], q.recommended[k])
-	}
-	return q
 }
 
 // inUnits returns an amount in cores or bytes.
