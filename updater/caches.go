@@ -10,11 +10,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"loadline.dev/loadline/pkg/core/fleet"
-	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	"loadline.dev/loadline/pkg/generated/informers/externalversions"
 	"loadline.dev/loadline/pkg/kube/cachesize"
 	"loadline.dev/loadline/pkg/kube/client"
@@ -33,11 +32,13 @@ import (
 
 // caches are the objects of the cluster that the updater reads.
 type caches struct {
+	config            *Config
+	clients           *client.Clients
 	controllers, pods informers.SharedInformerFactory
 	surroundings      informers.SharedInformerFactory // nodes, quotas and what else guards pods
 	retry             time.Duration                   // of what may not be read; 0: client.RetryForbidden at first
-	whole             bool                            // all namespaces are seen, so nodes can be judged
-	loads             bool                            // the load of nodes is looked at
+	nodes             corelisters.NodeLister          // nil: not all namespaces are seen, so nodes cannot be judged
+	nodeInformer      cache.SharedIndexInformer       // set with nodes
 	static            labels.Selector                 // nodes with the static CPU manager policy
 	vpas              externalversions.SharedInformerFactory
 	targets           *target.Resolver
@@ -45,13 +46,9 @@ type caches struct {
 	hpas              *sizing.HorizontalPodAutoscalers
 	records           *records.Store
 	recordsKnown      cache.InformerSynced // they are, or cannot be read
-	own               versioned.Interface
-	dryRun            bool
-	foreign           bool // annotations of other projects count
 	generations       target.Generations
 	forget            func() // looks kinds up again
 	freshness         *client.Freshness
-	kube              kubernetes.Interface
 	refreshing        sync.WaitGroup
 }
 
@@ -61,20 +58,16 @@ func newCaches(config *Config, clients *client.Clients, sizes *cachesize.Sizes, 
 	scales, freshness := client.NewScales(clients.Kube), &client.Freshness{}
 	tracked, measured := client.Tracked(freshness), client.Measured(sizes)
 	c := &caches{
+		config:      config,
+		clients:     clients,
 		controllers: client.Factory(clients.Kube, namespace, client.ControllerResync, "", tracked, measured),
 		pods:        client.Factory(clients.Kube, namespace, client.ObjectResync, client.Running, tracked, measured),
 		vpas:        client.VPAFactory(clients.VPA, namespace, tracked, measured),
 		freshness:   freshness,
 		forget:      scales.Reset,
-		kube:        clients.Kube,
-		own:         clients.VPA,
-		dryRun:      config.DryRun,
-		foreign:     config.Policies.Foreign,
 		retry:       replaced.retry,
 
 		surroundings: client.Factory(clients.Kube, namespace, client.ControllerResync, "", tracked, measured),
-		whole:        namespace == "",
-		loads:        config.NodeLoad.Mode != nodeload.Off,
 	}
 	c.static, _ = plan.ParseStaticCPUNodes(config.Static) // has been validated
 	scale := target.Scale(scales.Scale)
@@ -107,7 +100,7 @@ func (c *caches) start(ctx context.Context) error {
 
 // watchPolicies builds the informers of SizingPolicies, SizingRecords and namespaces.
 func (c *caches) watchPolicies() (err error) {
-	c.policies, err = sizing.Watch(c.vpas, c.controllers, c.targets, fleet.Options{OwnNamespace: lease.Namespace(""), Foreign: c.foreign})
+	c.policies, err = sizing.Watch(c.vpas, c.controllers, c.targets, fleet.Options{OwnNamespace: lease.Namespace(""), Foreign: c.config.Policies.Foreign})
 	if err != nil {
 		return err
 	}
@@ -120,7 +113,7 @@ func (c *caches) watchPolicies() (err error) {
 		return fmt.Errorf("watch SizingRecords: %w", err)
 	}
 	c.recordsKnown = synced
-	c.records, err = records.Watch(c.own, all, c.targets, c.dryRun)
+	c.records, err = records.Watch(c.clients.VPA, all, c.targets, c.config.DryRun)
 	return err
 }
 
@@ -140,15 +133,19 @@ func (c *caches) watchSurroundings() error {
 	if c.hpas, err = sizing.WatchHPAs(c.surroundings, c.targets.From, "HorizontalPodAutoscalers cannot be read, so no pod is changed because of a SizingPolicy in mode OneShot, Canary or Auto"); err != nil {
 		return err
 	}
-	if !c.whole && !c.loads {
+	whole, loads := c.config.Kube.Namespace == "", c.config.NodeLoad.Mode != nodeload.Off
+	if !whole && !loads {
 		return nil
 	}
-	nodes, trim := c.surroundings.Core().V1().Nodes().Informer(), plan.TrimNode(c.static)
-	if c.loads {
+	nodes, trim := c.surroundings.Core().V1().Nodes(), plan.TrimNode(c.static)
+	if whole {
+		c.nodes, c.nodeInformer = nodes.Lister(), nodes.Informer()
+	}
+	if loads {
 		trim = nodeload.Trim(trim)
 	}
-	err = errors.Join(nodes.SetTransform(trim),
-		client.Optional(nodes, c.retry, "Nodes cannot be read, so it is not asked whether they have room for a change, and which have the static CPU manager policy shows only when they refuse"))
+	err = errors.Join(nodes.Informer().SetTransform(trim),
+		client.Optional(nodes.Informer(), c.retry, "Nodes cannot be read, so it is not asked whether they have room for a change, and which have the static CPU manager policy shows only when they refuse"))
 	if err != nil {
 		return fmt.Errorf("watch nodes: %w", err)
 	}
@@ -180,37 +177,25 @@ func (c *caches) resolver(config *Config) *policies.Resolver {
 
 // workloads returns the reader of rollouts.
 func (c *caches) workloads() *rollouts.Reader {
-	r := &rollouts.Reader{Targets: c.targets}
-	if c.whole {
-		nodes := c.surroundings.Core().V1().Nodes()
-		r.Nodes, r.NodeInformer = nodes.Lister(), nodes.Informer()
-	}
-	return r
+	return &rollouts.Reader{Targets: c.targets, Nodes: c.nodes, NodeInformer: c.nodeInformer}
 }
 
 // sharing returns the part of the updater that computes shares.
 func (c *caches) sharing(config *Config) *shares.Sharing {
-	s := shares.Config{
-		Pods: c.pods.Core().V1().Pods().Lister(), Quotas: c.surroundings.Core().V1().ResourceQuotas().Lister(),
-		HPAs: c.hpas, Records: c.records, MinAge: config.SharingMinAge,
-	}
-	if c.whole {
-		nodes := c.surroundings.Core().V1().Nodes()
-		s.Nodes, s.NodeInformer = nodes.Lister(), nodes.Informer()
-	}
-	return shares.New(s)
+	return shares.New(shares.Config{
+		Pods: c.pods.Core().V1().Pods().Lister(), Nodes: c.nodes, NodeInformer: c.nodeInformer,
+		Quotas: c.surroundings.Core().V1().ResourceQuotas().Lister(),
+		HPAs:   c.hpas, Records: c.records, MinAge: config.SharingMinAge,
+	})
 }
 
 // capacity returns the reader of what nodes and quotas have left.
 func (c *caches) capacity(config *Config) (r snapshot.CapacityReader) {
 	quotas := c.surroundings.Core().V1().ResourceQuotas()
 	r.Pods, r.Quotas, r.QuotaInformer = c.pods.Core().V1().Pods().Lister(), quotas.Lister(), quotas.Informer()
-	if c.whole {
-		nodes := c.surroundings.Core().V1().Nodes()
-		r.Nodes, r.NodeInformer = nodes.Lister(), nodes.Informer()
-		if config.Room == roomAuto {
-			r.NodeAutoscaler = &snapshot.NodeAutoscaler{Kube: c.kube, Nodes: r.Nodes, Informer: r.NodeInformer}
-		}
+	r.Nodes, r.NodeInformer = c.nodes, c.nodeInformer
+	if c.nodes != nil && config.Room == roomAuto {
+		r.NodeAutoscaler = &snapshot.NodeAutoscaler{Kube: c.clients.Kube, Nodes: c.nodes, Informer: c.nodeInformer}
 	}
 	return r
 }
@@ -220,35 +205,20 @@ func (c *caches) policyStatus(config *Config) policies.Status {
 	if config.DryRun {
 		return policies.Status{}
 	}
-	return policies.Status{Client: c.own}
+	return policies.Status{Client: c.clients.VPA}
 }
 
 // sharingConditions returns the conditions of sharing. In a dry run it writes nothing and ignores other updaters.
 func (c *caches) sharingConditions(config *Config) *shares.Conditions {
-	conditions := &shares.Conditions{Status: c.policyStatus(config), Policies: c.policies, Confined: !c.whole, Kube: c.kube}
-	if c.whole {
-		nodes := c.surroundings.Core().V1().Nodes()
-		conditions.Nodes = nodes.Informer()
-		conditions.NodeAutoscaler = &snapshot.NodeAutoscaler{Kube: c.kube, Nodes: nodes.Lister(), Informer: nodes.Informer()}
+	conditions := &shares.Conditions{Status: c.policyStatus(config), Policies: c.policies, Confined: c.nodes == nil,
+		Nodes: c.nodeInformer, Kube: c.clients.Kube}
+	if c.nodes != nil {
+		conditions.NodeAutoscaler = &snapshot.NodeAutoscaler{Kube: c.clients.Kube, Nodes: c.nodes, Informer: c.nodeInformer}
 	}
 	if !config.Election.Enabled && !config.DryRun {
 		conditions.Election = &config.Election
 	}
 	return conditions
-}
-
-// pinning returns what knows which nodes have the static CPU manager policy.
-func (c *caches) pinning() *plan.StaticCPUNodes {
-	if !c.whole {
-		return &plan.StaticCPUNodes{}
-	}
-	nodes := c.surroundings.Core().V1().Nodes()
-	return &plan.StaticCPUNodes{Selector: c.static, Lister: nodes.Lister(), Informer: nodes.Informer()}
-}
-
-// memoryRises returns the collector of VPAs that recommend more memory than before, or than killed containers have.
-func (c *caches) memoryRises() (*memoryRises, error) {
-	return watchRises(c.vpas.Autoscaling().V1().VerticalPodAutoscalers(), c.targets, c.pods.Core().V1().Pods().Informer())
 }
 
 // shutdown waits until the informers have ended. The context of start must be done.

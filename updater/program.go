@@ -88,11 +88,12 @@ func newProgram(ctx context.Context, config *Config, d dependencies, replaced ov
 	if err != nil {
 		return nil, err
 	}
-	rises, risesErr := c.memoryRises()
-	changes, reader, staticCPU := &tally{}, c.reader(config), c.pinning()
+	changes, reader := &tally{}, c.reader(config)
+	staticCPU := &plan.StaticCPUNodes{Selector: c.static, Lister: c.nodes, Informer: c.nodeInformer}
 	restarts := budgets.New(c.pods.Core().V1().Pods().Lister(), c.surroundings.Policy().V1().PodDisruptionBudgets())
 	execute, judge := newExecutors(config, d, executorParts{recorder, c, restarts, changes, replaced.clock})
 	pods, vpas := c.pods.Core().V1().Pods(), c.vpas.Autoscaling().V1().VerticalPodAutoscalers()
+	rises, risesErr := watchRises(vpas, c.targets, pods.Informer())
 	announcer, resolver, sharing := &report.Announcer{Recorder: execute, VPAs: vpas.Lister()}, c.resolver(config), c.sharing(config)
 	loop := &Loop{
 		reader: reader, policies: resolver,
