@@ -3,7 +3,6 @@ package updater
 import (
 	"context"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -93,10 +92,7 @@ func (e *explainer) vpa(ctx context.Context, pod *corev1.Pod) (snapshot.VPA, boo
 
 // explainVPA adds what VPA and policy decide.
 func (e *explainer) explainVPA(ctx context.Context, answer *explanation.Pod, pod *corev1.Pod, vpa snapshot.VPA) {
-	now := time.Now()
-	if e.clock != nil {
-		now = e.clock.Now()
-	}
+	now := actuate.Now(e.clock)
 	vpas := []snapshot.VPA{vpa}
 	effective := e.policies.Resolve(ctx, vpas, now)[0]
 	answer.VPA, answer.Mode = vpa.Object.Name, string(convert.Mode(vpa.Object))

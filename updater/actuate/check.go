@@ -34,8 +34,6 @@ const checkTimeout = 15 * time.Second
 type Held struct {
 	Reason reason.Reason
 	Cause  error
-	// First is set when the check was made, and not when its result is repeated during a pause.
-	First bool
 }
 
 // Error describes the reason and its cause.
@@ -56,6 +54,14 @@ func (h *Held) Unwrap() error { return h.Cause }
 // Clock has the present time.
 type Clock interface{ Now() time.Time }
 
+// Now returns the time of a clock; nil: of time.Now.
+func Now(clock Clock) time.Time {
+	if clock == nil {
+		return time.Now()
+	}
+	return clock.Now()
+}
+
 // Checker makes the last checks before an eviction, against the API server and not against caches: the owner has enough
 // other pods, and the API server accepts a replacement of the same revision. It is safe for concurrent use.
 type Checker struct {
@@ -68,15 +74,8 @@ type Checker struct {
 	siblings siblingCache
 }
 
-func (c *Checker) now() time.Time {
-	if c.Clock == nil {
-		return time.Now()
-	}
-	return c.Clock.Now()
-}
-
 // Paused returns the result of an earlier check that must not be repeated yet, or nil.
-func (c *Checker) Paused(change Change) error { return c.pauses.active(change, c.now()) }
+func (c *Checker) Paused(change Change) error { return c.pauses.active(change, Now(c.Clock)) }
 
 // Check returns nil if a pod may be evicted, a *Held if not, and an error that Gone reports if the pod has gone.
 func (c *Checker) Check(ctx context.Context, change Change) error {
@@ -97,10 +96,8 @@ func (c *Checker) Check(ctx context.Context, change Change) error {
 		return err
 	}
 	var held *Held
-	if errors.As(err, &held) {
-		held.First = true
-	}
-	c.pauses.record(change, held, c.now())
+	_ = errors.As(err, &held) // nil: the pod may be evicted
+	c.pauses.record(change, held, Now(c.Clock))
 	return err
 }
 
@@ -139,7 +136,7 @@ func (c *Checker) live(ctx context.Context, change Change) (*controller, *corev1
 	case err != nil:
 		return nil, nil, &Held{Reason: reason.ReplacementUnknown, Cause: fmt.Errorf("read %s %s: %w", ref.Kind, ref.Name, shorten(err))}
 	}
-	known, pod, err := c.siblings.get(ctx, c.Kube, owner, change.Target, c.now())
+	known, pod, err := c.siblings.get(ctx, c.Kube, owner, change.Target, Now(c.Clock))
 	switch {
 	case err != nil:
 		return nil, nil, &Held{Reason: reason.ReplacementUnknown, Cause: fmt.Errorf("list the pods of %s %s: %w", ref.Kind, ref.Name, shorten(err))}
@@ -172,7 +169,7 @@ func (c *Checker) spares(owner *controller, pods []corev1.Pod, one *corev1.Pod, 
 	}
 	budget := disruption.NewBudget(&v, *c.Config)
 	why := budget.Denies(&core)
-	if why == "" && change.Cause.Shares() && core.Ready && !otherReady(v.Pods, core.UID) {
+	if why == "" && change.Cause.Shares() && core.Ready && readyOf(v.Pods) == 1 {
 		why = reason.NoBudget // others would gain less than the workload loses
 	}
 	if why != "" {
@@ -194,15 +191,6 @@ func readyOf(pods []disruption.Pod) (ready int) {
 		}
 	}
 	return ready
-}
-
-func otherReady(pods []disruption.Pod, uid string) bool {
-	for i := range pods {
-		if pods[i].Ready && pods[i].UID != uid {
-			return true
-		}
-	}
-	return false
 }
 
 // accepts creates the replacement in a dry run, which passes through the whole admission. Where the
@@ -242,13 +230,13 @@ func (c *Checker) accepts(ctx context.Context, owner *controller, evicted *corev
 func (c *Checker) create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	created, err := c.Kube.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if notPermitted(err) { // for any pod
-		c.pauses.holdAll(&Held{Reason: reason.ReplacementUnknown, Cause: errors.New("the updater may not create pods in dry runs: its role lacks the verb create on pods")}, c.now())
+		c.pauses.holdAll(&Held{Reason: reason.ReplacementUnknown, Cause: errors.New("the updater may not create pods in dry runs: its role lacks the verb create on pods")}, Now(c.Clock))
 	}
 	return created, err
 }
 
 // Evicted records an eviction, so that later checks count the pod as terminating.
-func (c *Checker) Evicted(pod *corev1.Pod) { c.siblings.markTerminating(pod, c.now()) }
+func (c *Checker) Evicted(pod *corev1.Pod) { c.siblings.markTerminating(pod, Now(c.Clock)) }
 
 // Sized returns a pod as the webhook would size it if it were created now.
 func (c *Checker) Sized(ctx context.Context, change Change) (*corev1.Pod, error) {

@@ -140,7 +140,7 @@ func (c *Cluster) Resize(ctx context.Context, change Change) (rollout.Change, er
 		return note, err
 	}
 	if change.Cause != disruption.Shared || !had { // shares move too often for an event each time
-		c.event(change.Target, report.EventResized, fmt.Sprintf("Resized in place as VPA %s recommends (%s): %s", change.VPA, change.Cause, direction(change)), detailsOf(change.Target, Sizes(change)))
+		c.Event(change.Target, report.EventResized, fmt.Sprintf("Resized in place as VPA %s recommends (%s): %s", change.VPA, change.Cause, direction(change)), detailsOf(change.Target, Sizes(change)))
 	}
 	if change.Cause.Shares() { // it is marked already
 		return note, nil
@@ -161,7 +161,7 @@ func (c *Cluster) Unboost(ctx context.Context, change Change) error {
 		if change, _, err = c.resize(ctx, change); err != nil {
 			return err
 		}
-		c.event(change.Target, report.EventResized, "Startup boost taken back: "+direction(change), detailsOf(change.Target, Sizes(change)))
+		c.Event(change.Target, report.EventResized, "Startup boost taken back: "+direction(change), detailsOf(change.Target, Sizes(change)))
 	}
 	if err := c.mark(marking, change); err != nil {
 		return fmt.Errorf("remove the boost annotations of pod %s: %w", klog.KObj(change.Target), err)
@@ -202,7 +202,7 @@ func (c *Cluster) Boost(ctx context.Context, change Change) error {
 	if change, _, err = c.resize(client.Unlimited(ctx), change); err != nil {
 		return err
 	}
-	c.event(change.Target, report.EventResized, "Startup boost given: "+direction(change), detailsOf(change.Target, Sizes(change)))
+	c.Event(change.Target, report.EventResized, "Startup boost given: "+direction(change), detailsOf(change.Target, Sizes(change)))
 	return nil
 }
 
@@ -218,7 +218,7 @@ func (c *Cluster) resize(ctx context.Context, change Change) (_ Change, note rol
 		return failed(err)
 	}
 	if change.Observed {
-		if change, err = recordable(change, c.now()); err != nil {
+		if change, err = recordable(change, Now(c.Clock)); err != nil {
 			return failed(err)
 		}
 	}
@@ -310,13 +310,6 @@ func (c *Cluster) RemoveShare(ctx context.Context, pod *corev1.Pod) error {
 	return err
 }
 
-func (c *Cluster) now() time.Time {
-	if c.Clock == nil {
-		return time.Now()
-	}
-	return c.Clock.Now()
-}
-
 // mayRestart asks whether a container of the pod may be restarted now. That is a
 // disruption: what forbids an eviction forbids it, too. But a dry run takes nothing from
 // a PodDisruptionBudget, so others must wait until the pod is seen not ready.
@@ -329,11 +322,10 @@ func (c *Cluster) mayRestart(ctx context.Context, change Change) (leave func(), 
 		return nil, err
 	}
 	if c.Budgets != nil {
-		if leave, err = c.Budgets.Reserve(change.Target, true, c.now()); err != nil {
+		if leave, err = c.Budgets.Reserve(change.Target, true, Now(c.Clock)); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrRestarting, err)
 		}
 	}
-	err = nil
 	if c.Checker != nil && len(change.Unboosted) == 0 { // a boost ends whatever the others do
 		err = c.Checker.CheckRestart(ctx, change)
 	}
@@ -357,7 +349,7 @@ func (c *Cluster) mark(ctx context.Context, change Change) error {
 	restart := change.Restart
 	ready, _ := convert.Ready(change.Target)
 	if change.Restarts && !change.OOMResize && restart.At.IsZero() && ready { // the end of a boost
-		restart = disruption.Restart{At: c.now(), Count: convert.Restarts(change.Target)}
+		restart = disruption.Restart{At: Now(c.Clock), Count: convert.Restarts(change.Target)}
 	}
 	mark, err := MarkPatch(change.Target, restart, change.Unboosted...)
 	if err != nil {
@@ -368,11 +360,7 @@ func (c *Cluster) mark(ctx context.Context, change Change) error {
 
 // RecordBackoff writes on a pod that changes of its workload had no effect, so that it is known after a restart.
 func (c *Cluster) RecordBackoff(ctx context.Context, pod *corev1.Pod, p disruption.Backoff) error {
-	patch, err := BackoffPatch(pod, p)
-	if err != nil {
-		return err
-	}
-	return c.annotate(ctx, pod, patch)
+	return c.annotated(ctx, pod, map[string]any{convert.PauseAnnotation: convert.PauseText(p)})
 }
 
 // annotate finishes what was begun, even if the pass has no time left.
@@ -401,8 +389,8 @@ func (c *Cluster) Evict(ctx context.Context, change Change) error {
 	klog.FromContext(ctx).V(2).Info("Pod evicted", "pod", klog.KObj(change.Target), "vpa", change.VPA, "cause", change.Cause, "sizes", Sizes(change))
 	change = replacementOf(change)
 	details := detailsOf(change.Target, Sizes(change))
-	c.event(change.Target, report.EventEvicted, fmt.Sprintf("Evicted so that it comes back as VPA %s recommends (%s): %s", change.VPA, change.Cause, direction(change)), details)
-	c.event(change.Autoscaler.Object, report.EventEvictedPod, fmt.Sprintf("Evicted a pod (%s): %s", change.Cause, direction(change)), details)
+	c.Event(change.Target, report.EventEvicted, fmt.Sprintf("Evicted so that it comes back as VPA %s recommends (%s): %s", change.VPA, change.Cause, direction(change)), details)
+	c.Event(change.Autoscaler.Object, report.EventEvictedPod, fmt.Sprintf("Evicted a pod (%s): %s", change.Cause, direction(change)), details)
 	return nil
 }
 
@@ -423,7 +411,7 @@ func (c *Cluster) mayEvict(ctx context.Context, change Change) error {
 		return ErrRateLimited
 	}
 	if ready, _ := convert.Ready(change.Target); c.Budgets != nil && ready {
-		if _, err := c.Budgets.Reserve(change.Target, false, c.now()); err != nil {
+		if _, err := c.Budgets.Reserve(change.Target, false, Now(c.Clock)); err != nil {
 			return fmt.Errorf("%w: %w", ErrRestarting, err)
 		}
 	}
@@ -447,7 +435,7 @@ func (c *Cluster) oversizedBudget(pod *corev1.Pod) error {
 	if c.Budgets == nil {
 		return nil
 	}
-	if err := c.Budgets.Oversized(pod, c.now()); err != nil {
+	if err := c.Budgets.Oversized(pod, Now(c.Clock)); err != nil {
 		return &Held{Reason: reason.BudgetTooLarge, Cause: err}
 	}
 	return nil

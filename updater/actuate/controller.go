@@ -331,11 +331,7 @@ func replacement(c *controller, evicted *corev1.Pod) *corev1.Pod {
 	}
 	ref.BlockOwnerDeletion = nil
 	pod.OwnerReferences = []metav1.OwnerReference{ref}
-	for name := range pod.Annotations {
-		if writtenByUs(name) {
-			delete(pod.Annotations, name)
-		}
-	}
+	maps.DeleteFunc(pod.Annotations, func(name, _ string) bool { return writtenByUs(name) })
 	return pod
 }
 
@@ -425,8 +421,6 @@ func merged(list, changes corev1.ResourceList) corev1.ResourceList {
 	if list == nil && len(changes) > 0 {
 		list = corev1.ResourceList{}
 	}
-	for name, quantity := range changes {
-		list[name] = quantity
-	}
+	maps.Copy(list, changes)
 	return list
 }

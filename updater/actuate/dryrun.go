@@ -132,9 +132,6 @@ func Sizes(c Change) string {
 	})
 }
 
-// direction describes which requests a change raises and lowers.
-func direction(c Change) string { return directions(convert.Pod(c.Target).Containers, c.gets()) }
-
 // sizes is Sizes of containers that have something and get something, as it is printed for the container at a position.
 func sizes(has []policy.Container, gets []policy.ContainerTarget, printed func(i int, f policy.ContainerTarget) corev1.ResourceRequirements) string {
 	var parts []string
@@ -185,8 +182,8 @@ func detailsOf(pod *corev1.Pod, sizes string) report.Details {
 	return d
 }
 
-// event writes an event about an object.
-func (c *Cluster) event(about report.Object, reason, message string, details report.Details) {
+// Event writes an event about a pod, a VPA or a SizingPolicy.
+func (c *Cluster) Event(about report.Object, reason, message string, details report.Details) {
 	kind := corev1.EventTypeNormal
 	switch reason {
 	case report.EventReverted, report.EventRevertDeferred, report.EventResizeFailed, report.EventResizeWithdrawn, report.EventResizeSkipped, report.EventFuseTripped:
@@ -195,14 +192,10 @@ func (c *Cluster) event(about report.Object, reason, message string, details rep
 	c.Events.AnnotatedEventf(about, details, kind, reason, "%s", message)
 }
 
-// Event writes an event on a VPA or a SizingPolicy.
-func (c *Cluster) Event(about report.Object, reason, message string, details report.Details) {
-	c.event(about, reason, message, details)
-}
-
-// directions describes sizes by the kinds whose requests rise or fall, such as "cpu up, memory down".
+// direction describes a change by the kinds whose requests rise or fall, such as "cpu up, memory down".
 // The set of these texts is small, whatever the amounts are.
-func directions(has []policy.Container, gets []policy.ContainerTarget) string {
+func direction(c Change) string {
+	has, gets := convert.Pod(c.Target).Containers, c.gets()
 	var texts []string
 	for k := range resources.Kind(resources.Kinds) {
 		var up, down bool
@@ -244,11 +237,6 @@ func replacementOf(c Change) Change {
 	return c
 }
 
-// Failed returns the event about a resize that the API server refused.
-func Failed(c Change, err error) (message string, details report.Details) {
-	return "A pod could not be resized: " + sameForAll(err, c.Pod), withError(detailsOf(c.Target, Sizes(c)), err)
-}
-
 // sameForAll returns the text of an error without the name of the pod that it is about.
 func sameForAll(err error, pod string) string {
 	const boundary = `([^a-z0-9.-]|^|$)`
@@ -258,7 +246,7 @@ func sameForAll(err error, pod string) string {
 
 // NotResizable emits an event: the node of the pod cannot grant the recommended resources.
 func (c *Cluster) NotResizable(_ context.Context, pod *corev1.Pod) {
-	c.event(pod, report.EventNotResizable, "Not resized: its node cannot grant the recommended resources. It is tried again when less is recommended", nil)
+	c.Event(pod, report.EventNotResizable, "Not resized: its node cannot grant the recommended resources. It is tried again when less is recommended", nil)
 }
 
 // Skipped does nothing. Skipped pods are logged.

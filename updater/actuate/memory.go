@@ -37,12 +37,13 @@ const (
 var errSilent = errors.New("the metrics API gave no answer in time a moment ago")
 
 // NewMeter returns a Meter that uses the client of any group of the API server.
-func NewMeter(client rest.Interface) *Meter { return &Meter{client: client, wait: answerTime} }
+func NewMeter(client rest.Interface) *Meter {
+	return &Meter{client: client, until: map[string]time.Time{}}
+}
 
 // Meter reads usage from the metrics API. It is safe for concurrent use.
 type Meter struct {
 	client rest.Interface
-	wait   time.Duration
 
 	mu    sync.Mutex
 	until map[string]time.Time // by namespace: the API is not asked before
@@ -61,9 +62,6 @@ func (m *Meter) silent(namespace string, now time.Time) bool {
 func (m *Meter) unanswered(namespace string, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.until == nil {
-		m.until = map[string]time.Time{}
-	}
 	m.until[namespace] = now.Add(silence)
 }
 
@@ -73,7 +71,7 @@ func (m *Meter) Memory(ctx context.Context, namespace, pod string) (map[string]r
 	if m.silent(namespace, time.Now()) {
 		return nil, fmt.Errorf("read the metrics of pod %s/%s: %w", namespace, pod, errSilent)
 	}
-	limited, cancel := context.WithTimeout(ctx, m.wait)
+	limited, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	body, err := client.Body(m.client.Get().AbsPath("/apis/metrics.k8s.io/v1beta1").Namespace(namespace).Resource("pods").Name(pod).
 		SetHeader("Accept", runtime.ContentTypeJSON).MaxRetries(0).Do(limited))

@@ -62,7 +62,7 @@ func TestAMetricsAPIThatHangsIsLeftAlone(t *testing.T) {
 
 		stopped, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
-		m := &Meter{client: core, wait: answerTime}
+		m := NewMeter(core)
 		_, err = m.Memory(stopped, "shop", "web")
 		require.Error(t, err)
 		require.Empty(t, m.until, "the caller had no time")

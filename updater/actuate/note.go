@@ -77,7 +77,7 @@ func (c *Cluster) noteChange(ctx context.Context, change Change) (note rollout.C
 		if slices.ContainsFunc(convert.NoteAnnotations, other) {
 			return rollout.Change{}, snapshot.ErrStale
 		}
-		note = NoteOf(change, c.now())
+		note = NoteOf(change, Now(c.Clock))
 		patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{ // texts never fail
 			"uid": change.Target.UID, "resourceVersion": change.Target.ResourceVersion, "annotations": convert.ChangeNotes(note),
 		}})
@@ -196,16 +196,16 @@ func (c *Cluster) Judged(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v ro
 		c.Reverts.Reverted(cache.MetaObjectToName(vpa), v.Harm)
 	}
 	details := detailsOf(pod, sizes)
-	c.event(pod, reason, message, details)
-	c.event(vpa, reason, "A pod: "+message, details)
+	c.Event(pod, reason, message, details)
+	c.Event(vpa, reason, "A pod: "+message, details)
 }
 
 // RevertFailed writes events on pod and VPA about a harmful change that is not reverted yet.
 func (c *Cluster) RevertFailed(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, err error) {
 	message := fmt.Sprintf("Change did harm, %s, and could not be taken back yet; that is tried again: %s", harms[v.Harm], sameForAll(err, pod.Name))
 	details := withError(detailsOf(pod, ""), err)
-	c.event(pod, report.EventResizeFailed, message, details)
-	c.event(vpa, report.EventResizeFailed, "A pod: "+message, details)
+	c.Event(pod, report.EventResizeFailed, message, details)
+	c.Event(vpa, report.EventResizeFailed, "A pod: "+message, details)
 }
 
 func judged(pod *corev1.Pod, v rollout.Verdict, gets []policy.ContainerTarget) (reason, message, back string) {

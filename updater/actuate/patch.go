@@ -113,11 +113,6 @@ func MarkPatch(pod *corev1.Pod, restart disruption.Restart, unboosted ...string)
 	return annotate(pod, annotations)
 }
 
-// BackoffPatch returns the merge patch that writes a pause on a pod.
-func BackoffPatch(pod *corev1.Pod, p disruption.Backoff) ([]byte, error) {
-	return annotate(pod, map[string]any{convert.PauseAnnotation: convert.PauseText(p)})
-}
-
 // annotate returns the merge patch that sets annotations of this very pod.
 func annotate(pod *corev1.Pod, annotations map[string]any) ([]byte, error) {
 	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "annotations": annotations}})

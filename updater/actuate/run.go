@@ -128,7 +128,11 @@ type run struct {
 // Run runs a plan until the rate limit or ctx ends it: first reverted shares and recommendations joined with them, then recommendations, then all other
 // shares. Namespaces with slow writes come last, see writeTurns.
 func (r *Runner) Run(ctx context.Context, plan *Plan, now time.Time) Done {
+	if r.slow == nil {
+		r.slow, r.unserved = map[string]time.Time{}, map[string]bool{}
+	}
 	w := &run{Runner: r, Plan: plan, now: now, resized: map[string]bool{}, marks: maps.Clone(plan.Shares.Moves)}
+	w.turns.used = map[string]time.Duration{}
 	w.markShares(ctx)
 	joined, reverts, others, shares := byStage(plan.Actions)
 	w.changeAll(ctx, joined)
@@ -350,8 +354,8 @@ func (w *run) failed(ctx context.Context, c Change, note rollout.Change, err err
 	if note.At.IsZero() || !Refused(err) {
 		return
 	}
-	message, details := Failed(c, err)
-	w.Executor.Event(c.Autoscaler.Object, report.EventResizeFailed, message, details)
+	w.Executor.Event(c.Autoscaler.Object, report.EventResizeFailed, "A pod could not be resized: "+sameForAll(err, c.Pod),
+		withError(detailsOf(c.Target, Sizes(c)), err))
 	w.Holds.Ended(ctx, c.Subject, note, rollout.Failed)
 }
 

@@ -59,9 +59,9 @@ func (w *run) writeNowOrLater(ctx context.Context, about disruption.Subject, dis
 	turn := fairwork.Turn(ctx, maxTurnTime)
 	goesOn := do(turn)
 	took := fairwork.Used(turn)
-	w.turns.used = with(w.turns.used, namespace, w.turns.used[namespace]+took)
+	w.turns.used[namespace] += took
 	if took > fairwork.NamespaceTime && goesOn { // the time of a run that ends is short for all namespaces
-		w.slow = with(w.slow, namespace, w.now)
+		w.slow[namespace] = w.now
 	}
 	return goesOn
 }
@@ -106,19 +106,10 @@ func (w *run) runLate(ctx context.Context) {
 	}
 	for _, late := range left {
 		if !served[late.about.Namespace] {
-			w.unserved = with(w.unserved, late.about.Namespace, true)
+			w.unserved[late.about.Namespace] = true
 		}
 		w.skip(late.about, reason.RateLimited)
 	}
-}
-
-// with returns a map with an entry, and makes the map if it is nil.
-func with[V any](m map[string]V, key string, value V) map[string]V {
-	if m == nil {
-		m = map[string]V{}
-	}
-	m[key] = value
-	return m
 }
 
 // recordBackoffs writes back-offs on pods, which survive a restart. Without time left it continues only as long as the API

@@ -156,9 +156,9 @@ func TestRun_LateNamespacesTakeTurnsOverPasses(t *testing.T) {
 	r := newRunner(pods...)
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowPods{Executor: r.Executor, resized: map[string]int{}}
-		r.Executor = s
+		r.Executor, r.slow, r.unserved = s, map[string]time.Time{}, map[string]bool{}
 		for _, action := range plan.Actions {
-			r.slow = with(r.slow, action.Namespace, noon)
+			r.slow[action.Namespace] = noon
 		}
 		for _, want := range []map[string]int{{"a": 1, "b": 1}, {"a": 1, "b": 1, "c": 1, "d": 1}} {
 			r.run(t.Context(), plan, always{}, noon)
