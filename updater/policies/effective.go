@@ -264,8 +264,7 @@ type Limits struct {
 // Limits returns the limits of each policy that governs one of the VPAs, by name. They count the records of all
 // workloads, also of those without pods or with held pods.
 func (r *Resolver) Limits(all []Effective, now time.Time) map[string]*Limits {
-	var limits map[string]*Limits
-	policies := r.Policies.Now()
+	limits, policies := map[string]*Limits{}, r.Policies.Now()
 	for i := range all {
 		e := &all[i]
 		if e.Decision.Policy == nil || !e.Known || e.Skip == "" && e.Policy == nil && !e.Shares {
@@ -275,9 +274,6 @@ func (r *Resolver) Limits(all []Effective, now time.Time) map[string]*Limits {
 		p := policies.Policy(name)
 		if p == nil {
 			continue
-		}
-		if limits == nil {
-			limits = map[string]*Limits{}
 		}
 		if limits[name] == nil {
 			limits[name] = &Limits{Policy: p.Object, hash: e.Decision.Policy.RolloutHash, workloads: map[records.Name]target.Workload{}}

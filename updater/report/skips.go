@@ -100,11 +100,7 @@ func (t *Skips) Report(ctx context.Context, all []disruption.Skip, now time.Time
 			t.count(s, now)
 		}
 	}
-	for uid, s := range t.pods {
-		if s.iteration != t.iteration {
-			delete(t.pods, uid)
-		}
-	}
+	maps.DeleteFunc(t.pods, func(_ string, s skipped) bool { return s.iteration != t.iteration })
 	return changed, t.due(now)
 }
 

@@ -111,15 +111,13 @@ func (h *Hold) index(uid string) int {
 // Hold holds the pods in a view that their rollouts do not let change now, so that the plan spends no budget and no
 // capacity on them. The states are stored later: before the first change of a pod of the workload, or by Save.
 func (r *Rollouts) Hold(ctx context.Context, view *snapshot.View, all []policies.Effective, now time.Time) *Holds {
-	h := &Holds{Rollouts: r, view: view, all: all, reverts: r.recordedReverts(), now: now, limited: map[string]bool{}}
+	h := &Holds{Rollouts: r, view: view, all: all, reverts: r.recordedReverts(), now: now,
+		holds: map[cache.ObjectName]*Hold{}, hanging: map[string]bool{}, limited: map[string]bool{}}
 	h.readLimits(ctx)
 	for i := range view.VPAs {
 		v, e := &view.VPAs[i], h.policy(i)
 		if e == nil {
 			continue
-		}
-		if h.holds == nil {
-			h.holds = map[cache.ObjectName]*Hold{}
 		}
 		h.holds[h.name(i)] = h.hold(ctx, v, view.States[i], e)
 	}
@@ -334,9 +332,6 @@ func (h *Holds) write(ctx context.Context, hold *Hold, change func(rollout.State
 		return err
 	}
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil && !shortened {
-		if h.hanging == nil {
-			h.hanging = map[string]bool{}
-		}
 		h.hanging[namespace] = true
 	}
 	h.Metrics.RecordFailed()

@@ -113,15 +113,16 @@ type QueueConfig struct {
 	Executor  Reverter
 	Metrics   QueueMetrics
 	// Remover removes invalid notes from pods. Its requests have their own rate. Nil: Executor.
-	Remover Remover
+	Remover interface {
+		RemoveNote(ctx context.Context, pod *corev1.Pod) error
+	}
 	// Prometheus knows whether containers are throttled or wait for CPU; nil: nobody does.
 	Prometheus *EvidenceSource
 }
 
 // NewQueue returns a queue.
 func NewQueue(c QueueConfig) *Queue {
-	q := &Queue{QueueConfig: c, queue: podqueue.New(maxPause), ended: map[types.UID]time.Time{}, reverts: map[types.UID]revertState{}}
-	q.removals = newRemovals()
+	q := &Queue{QueueConfig: c, queue: podqueue.New(maxPause), removals: newRemovals(), ended: map[types.UID]time.Time{}, reverts: map[types.UID]revertState{}}
 	if q.Remover == nil {
 		q.Remover = c.Executor
 	}
@@ -195,7 +196,7 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time, 
 	if q.done(pod.UID, change.At) {
 		if now.Sub(change.At) > longest { // no cache is behind for so long: the note came back
 			if d == judging {
-				q.removals.later(name)
+				q.removals.queue.Add(name)
 				return 0, nil
 			}
 			return longest, q.Remover.RemoveNote(client.Cleanup(ctx), pod)
@@ -235,7 +236,7 @@ func (q *Queue) drop(ctx context.Context, pod *corev1.Pod, at time.Time, why err
 		return again, nil
 	}
 	if d == judging {
-		q.removals.later(cache.MetaObjectToName(pod))
+		q.removals.queue.Add(cache.MetaObjectToName(pod))
 		return 0, nil
 	}
 	klog.FromContext(ctx).Info("The note of a change is taken off its pod, and nothing is judged", "pod", klog.KObj(pod), "reason", why)
@@ -243,9 +244,6 @@ func (q *Queue) drop(ctx context.Context, pod *corev1.Pod, at time.Time, why err
 		return 0, err
 	}
 	q.finish(pod.UID, at)
-	if q.measurer != nil {
-		q.measurer.forget(pod.UID)
-	}
 	return 0, nil
 }
 
@@ -278,7 +276,7 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time, d duty) (
 			return min(q.removals.recheckAfter(name), underWay-age), nil
 		}
 		if d == judging { // nothing is requested for notes that may be forged
-			q.removals.later(name)
+			q.removals.queue.Add(name)
 			return q.removals.recheckAfter(name), nil
 		}
 		// The cache of records may be behind that of pods, as after a change of the leader.
@@ -366,9 +364,6 @@ func (q *Queue) end(ctx context.Context, o *observed, verdict rollout.Verdict, w
 		return err
 	}
 	q.finish(o.pod.UID, o.change.At)
-	if q.measurer != nil {
-		q.measurer.forget(o.pod.UID)
-	}
 	return nil
 }
 
@@ -407,8 +402,11 @@ func (q *Queue) done(uid types.UID, at time.Time) bool {
 	return known && ended.Equal(at)
 }
 
-// finish remembers that a change has ended.
+// finish remembers that a change has ended, and forgets what was measured of its pod.
 func (q *Queue) finish(uid types.UID, at time.Time) {
+	if q.measurer != nil {
+		q.measurer.forget(uid)
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	delete(q.reverts, uid)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	limit "golang.org/x/time/rate"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"loadline.dev/loadline/pkg/core/disruption"
@@ -113,11 +112,6 @@ const (
 	podPause = time.Minute
 )
 
-// Remover removes notes from pods.
-type Remover interface {
-	RemoveNote(ctx context.Context, pod *corev1.Pod) error
-}
-
 // removals removes invalid notes from pods. Users with write access to pods can write any number of
 // them, so removals have their own rate, namespaces take turns, and waiting judgments go first.
 type removals struct {
@@ -132,9 +126,6 @@ type removals struct {
 func newRemovals() *removals {
 	return &removals{queue: podqueue.New(maxPause), rate: limit.NewLimiter(removalRate, removalBurst), rechecked: map[cache.ObjectName]bool{}, last: map[cache.ObjectName]time.Time{}}
 }
-
-// later leaves a pod to the removals. Its caller is called again when an event of the pod comes.
-func (r *removals) later(pod cache.ObjectName) { r.queue.Add(pod) }
 
 // recheckAfter returns when to check a pod again whose change is in no cached record. The record
 // cache may be behind the pod cache, and a revert must not wait behind removals.
