@@ -252,8 +252,8 @@ func (x *exchange) busy() *admissionv1.AdmissionResponse {
 	x.label = handler.Label
 	if handler.Guards {
 		// An HTTP error would let it through where the registration ignores failures.
-		refusal := apierrors.NewTooManyRequests(errBusy.Error()+"; try again", retrySeconds).Status()
-		response.Allowed, response.Result, response.Warnings = false, &refusal, nil
+		response.Allowed, response.Warnings = false, nil
+		response.Result = new(apierrors.NewTooManyRequests(errBusy.Error()+"; try again", retrySeconds).Status())
 	}
 	return response
 }
@@ -360,8 +360,7 @@ func (x *exchange) fill(response *admissionv1.AdmissionResponse, answer Answer) 
 		x.status = statusError
 		return fmt.Errorf("encode the patch: %w", err)
 	}
-	kind := admissionv1.PatchTypeJSONPatch
-	response.Patch, response.PatchType = raw, &kind
+	response.Patch, response.PatchType = raw, new(admissionv1.PatchTypeJSONPatch)
 	x.status = statusApplied
 	return nil
 }

@@ -29,6 +29,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/nodefit"
 	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/pkg/serving"
 )
 
 // Cluster reads what surrounds pods and VPAs. It is safe for concurrent use.
@@ -112,7 +113,10 @@ func (c *Cluster) Advise(ctx context.Context, vpa, old *vpav1.VerticalPodAutosca
 	view := Surroundings{Others: c.others(vpa)}
 	var err error
 	var reading sync.WaitGroup
-	reading.Go(func() { view.Scaled, err = c.scaledSafely(ctx, vpa) }) // in parallel with the request for the target
+	reading.Go(func() { // in parallel with the request for the target
+		defer serving.Recover(&err) // the server does not recover panics of other goroutines
+		view.Scaled, err = c.scaled(ctx, vpa)
+	})
 	view.Target, view.Template = c.target(ctx, vpa)
 	reading.Wait()
 	c.asked.Store(true)
@@ -178,16 +182,6 @@ func (c *Cluster) others(vpa *vpav1.VerticalPodAutoscaler) (others []*vpav1.Vert
 	}
 	slices.SortFunc(others, func(a, b *vpav1.VerticalPodAutoscaler) int { return strings.Compare(a.Name, b.Name) })
 	return others
-}
-
-// scaledSafely calls scaled and recovers its panics, because the server does not recover panics of other goroutines.
-func (c *Cluster) scaledSafely(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) (found []Scaled, err error) {
-	defer func() {
-		if problem := recover(); problem != nil {
-			found, err = nil, fmt.Errorf("recovered from panic: %v", problem)
-		}
-	}()
-	return c.scaled(ctx, vpa)
 }
 
 // scaled lists the HorizontalPodAutoscalers on the target of a VPA.

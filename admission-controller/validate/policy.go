@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -134,9 +133,5 @@ func isText(string) bool { return true }
 
 // Status returns the answer for an object with errors: 422 with one cause for each error, nil without errors.
 func (v PolicyVerdict) Status(name string) *metav1.Status {
-	if len(v.Errors) == 0 {
-		return nil
-	}
-	status := apierrors.NewInvalid(schema.GroupKind{Group: loadlinev1alpha1.GroupName, Kind: "SizingPolicy"}, name, v.Errors).Status()
-	return &status
+	return invalid(schema.GroupKind{Group: loadlinev1alpha1.GroupName, Kind: "SizingPolicy"}, name, v.Errors)
 }

@@ -86,8 +86,8 @@ func (c Config) Check(raw, old []byte) Verdict {
 	ch.size(&object.Spec, &stored.Spec)
 	verdict.Errors, verdict.Warnings = ch.errors, ch.warnings
 	if len(ch.errors) == 0 && object.Spec.UpdatePolicy == nil {
-		recreate := vpav1.UpdateModeRecreate
-		verdict.Patch = append(verdict.Patch, client.PatchAdd("/spec/updatePolicy", vpav1.PodUpdatePolicy{UpdateMode: &recreate}))
+		recreate := vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeRecreate)}
+		verdict.Patch = append(verdict.Patch, client.PatchAdd("/spec/updatePolicy", recreate))
 	}
 	return verdict
 }
@@ -283,11 +283,14 @@ func (ch *checker) startupBoost(b *vpav1.StartupBoost, at *field.Path) {
 
 // Status returns the answer for an object with errors: 422 with one cause for each error, nil without errors.
 func (v Verdict) Status(name string) *metav1.Status {
-	if len(v.Errors) == 0 {
+	return invalid(schema.GroupKind{Group: vpav1.SchemeGroupVersion.Group, Kind: "VerticalPodAutoscaler"}, name, v.Errors)
+}
+
+func invalid(kind schema.GroupKind, name string, errs field.ErrorList) *metav1.Status {
+	if len(errs) == 0 {
 		return nil
 	}
-	status := apierrors.NewInvalid(schema.GroupKind{Group: vpav1.SchemeGroupVersion.Group, Kind: "VerticalPodAutoscaler"}, name, v.Errors).Status()
-	return &status
+	return new(apierrors.NewInvalid(kind, name, errs).Status())
 }
 
 // decodeError returns why an object cannot be decoded: with the field whose value has the wrong type, if it is that.
