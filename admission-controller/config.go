@@ -189,7 +189,6 @@ func (c *Config) Warnings() []string {
 
 // What the parts of the program are built from.
 
-// callers says who may ask the webhook.
 func (c *Config) callers() server.Callers {
 	callers := server.Callers{CAFile: c.ClientCA}
 	for name := range strings.SplitSeq(c.ClientNames, ",") {

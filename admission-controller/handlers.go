@@ -48,7 +48,6 @@ type nodes interface {
 	Exceeded()
 }
 
-// podHandler answers about new pods.
 type podHandler struct {
 	serves      func(namespace string) bool
 	finder      finder
@@ -222,7 +221,6 @@ func vpaHandler(config validate.Config, advise advisor, admitted func(*vpav1.Ver
 	}
 }
 
-// policyHandler answers about SizingPolicy objects.
 func policyHandler(config validate.Config) server.Handler {
 	return server.Handler{
 		Resource: metav1.GroupResource{Group: loadlinev1alpha1.GroupName, Resource: "sizingpolicies"},
@@ -242,7 +240,6 @@ func policyHandler(config validate.Config) server.Handler {
 	}
 }
 
-// daemonSet is the kind of workloads whose pods belong to their nodes.
 const daemonSet = "DaemonSet"
 
 // sharing returns how a new pod will share what its node has left, under the policy that is
@@ -292,7 +289,6 @@ func (h podHandler) sharingFacts(d *fleet.Decision, vpa *vpav1.VerticalPodAutosc
 	return f
 }
 
-// guaranteed reports whether a pod will be of class Guaranteed.
 func guaranteed(pod *corev1.Pod) bool {
 	all := convert.NewPod(pod).Containers
 	for i := range pod.Spec.InitContainers {

@@ -33,7 +33,6 @@ import (
 	"loadline.dev/loadline/pkg/serving"
 )
 
-// startTimeout is how long the start waits for an API server.
 const startTimeout = 30 * time.Second
 
 // Run answers admission requests until ctx ends. The Config must be valid.
@@ -161,7 +160,6 @@ func serve(ctx context.Context, config *Config, env process.Environment, clients
 	})
 }
 
-// caches are what is known of the cluster.
 type caches struct {
 	handlers []server.Handler // that read them
 	served   served

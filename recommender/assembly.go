@@ -54,7 +54,6 @@ func newAssembly(ctx context.Context, c *Config, p parts) *assembly {
 	}
 }
 
-// stop ends everything that start has started, and waits for it.
 func (a *assembly) stop() {
 	a.cancel()
 	a.background.Wait()
@@ -134,14 +133,12 @@ func (a *assembly) watchNodes() (cache.InformerSynced, error) {
 	return known, nil
 }
 
-// storeConfig returns the settings of the stores of live usage and of history.
 func (a *assembly) storeConfig(nodes usage.Nodes) usage.StoreConfig {
 	config := a.config.Aggregation.Store()
 	config.Nodes = nodes
 	return config
 }
 
-// register makes the informers of pods and of our own objects, and returns what reports whether they are filled.
 func (a *assembly) register(changes *model.Changes) (map[string]cache.InformerSynced, error) {
 	pods, err := a.pods.Core().V1().Pods().Informer().AddEventHandler(changes)
 	if err != nil {
@@ -159,7 +156,6 @@ func (a *assembly) register(changes *model.Changes) (map[string]cache.InformerSy
 	}, nil
 }
 
-// loop builds the loop.
 func (a *assembly) loop(changes *model.Changes, ooms *model.OOMs) (*Loop, error) {
 	c, own, m := a.config, a.vpas.Autoscaling().V1(), a.parts.metrics
 	book, err := c.Recipe.Book(c.Estimate.Config)

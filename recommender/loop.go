@@ -264,7 +264,6 @@ func (l *Loop) garbageCollect(now time.Time) {
 	l.Sketches.Expire(l.Store.Credible(now))
 }
 
-// publish computes and publishes a recommendation for every VPA.
 func (l *Loop) publish(ctx context.Context, now time.Time) {
 	if complete := l.Metrics.history.Complete(); complete != l.complete {
 		l.complete = complete
@@ -282,7 +281,6 @@ func (l *Loop) publish(ctx context.Context, now time.Time) {
 	l.Sketches.Count(l.Metrics.recipes)
 }
 
-// maintainCheckpoints saves the histories that changed, and deletes those that nobody needs.
 func (l *Loop) maintainCheckpoints(ctx context.Context, now time.Time) {
 	l.Checkpoints.Save(ctx, checkpoints.Due, now, l.idle())
 	l.Checkpoints.Clean(ctx, now)

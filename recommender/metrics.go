@@ -30,7 +30,6 @@ const (
 	stepTotal       = "total"
 )
 
-// metrics are the collectors of the recommender.
 type metrics struct {
 	sizes              *cachesize.Sizes
 	writes             *client.WriteLimiter
@@ -120,18 +119,15 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	}
 }
 
-// since records how long a step took.
 func (m *metrics) since(step string, start time.Time) {
 	m.execution.WithLabelValues(step).Observe(time.Since(start).Seconds())
 }
 
-// observePrometheus records a request to Prometheus.
 func (m *metrics) observePrometheus(code, method string, took time.Duration) {
 	m.prometheusRequests.WithLabelValues(code, method).Inc()
 	m.prometheusDuration.WithLabelValues(code, method).Observe(took.Seconds())
 }
 
-// vpaState is what VPAs are counted by.
 type vpaState struct {
 	mode                                        vpav1.UpdateMode
 	hasRecommendation, matchesPods, unsupported bool
@@ -162,7 +158,6 @@ func countVPAs(gauge *prometheus.GaugeVec, vpas []*model.VPA) {
 	}
 }
 
-// countSources counts, by source, where the resources of a pod's containers are found.
 func countSources(counter *prometheus.CounterVec, pod *corev1.Pod) {
 	count := func(containers []corev1.Container, statuses []corev1.ContainerStatus, inStatus, inSpec string) {
 		for i := range containers {

@@ -21,7 +21,6 @@ const (
 	killRestoreTime = time.Second // of HandleOOMs
 )
 
-// pendingRestore is the progress of reading the checkpoints of a namespace.
 type pendingRestore struct {
 	owners map[checkpoint.Owner]bool // VPAs whose checkpoints are read
 	pages  checkpoint.Pages

@@ -96,7 +96,6 @@ func clientOfPolicies(config *rest.Config) (versioned.Interface, error) {
 	return made, nil
 }
 
-// take works while this replica is the leader.
 func take(ctx context.Context, c *Config, env process.Environment, p parts) error {
 	return lease.Lead(ctx, env, p.clients.Kube, c.Election, func(leading context.Context) error { return work(leading, c, p) })
 }

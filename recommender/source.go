@@ -25,7 +25,6 @@ import (
 	"loadline.dev/loadline/recommender/recommend"
 )
 
-// sourceConfig is what chooses.
 type sourceConfig struct {
 	Prometheus Prometheus
 	External   External
@@ -34,12 +33,10 @@ type sourceConfig struct {
 	metrics    *metrics
 }
 
-// sampleSource yields the latest usage of containers.
 type sampleSource interface {
 	Samples(ctx context.Context, yield func(usage.Sample)) error
 }
 
-// usageSource is where usage comes from.
 type usageSource struct {
 	sampleSource
 	Name        string                  // for people; empty = the metrics API
@@ -48,7 +45,6 @@ type usageSource struct {
 	wishes      *wishes                 // nil: the source gives the same to each model
 }
 
-// attach sets the model that gets the samples.
 func (s *usageSource) attach(m *model.Model) {
 	if s.wishes != nil {
 		s.wishes.model = m
@@ -166,7 +162,6 @@ func (w *wishes) pods(yield func(externalPod) bool) {
 	}
 }
 
-// externalConfig says what is asked for.
 type externalConfig struct {
 	Metrics        [resources.Kinds]string // names, by kind; empty = not asked for
 	ContainerLabel string                  // metric label with the name of the container
@@ -198,7 +193,6 @@ func newExternalMetrics(config *rest.Config, c externalConfig) (*externalMetrics
 	return &externalMetrics{client: client, config: c}, nil
 }
 
-// externalQuestion is for one metric of one pod.
 type externalQuestion struct {
 	pod  externalPod
 	kind resources.Kind

@@ -79,7 +79,6 @@ func newCaches(config *Config, clients *client.Clients, sizes *cachesize.Sizes, 
 	return c, errors.Join(c.watchSurroundings(), c.watchPolicies(), c.targets.Remember(), c.generations.Watch(vpas), vpas.AddIndexers(target.Indexers()))
 }
 
-// start starts the informers and returns when the caches are complete.
 func (c *caches) start(ctx context.Context) error {
 	synced := map[string]cache.InformerSynced{
 		"pods":                     c.pods.Core().V1().Pods().Informer().HasSynced,
@@ -152,7 +151,6 @@ func (c *caches) watchSurroundings() error {
 	return nil
 }
 
-// reader returns a new reader of snapshots.
 func (c *caches) reader(config *Config) *snapshot.Reader {
 	vpas := c.vpas.Autoscaling().V1().VerticalPodAutoscalers()
 	return &snapshot.Reader{
@@ -167,7 +165,6 @@ func (c *caches) reader(config *Config) *snapshot.Reader {
 	}
 }
 
-// resolver returns the resolver of effective policies.
 func (c *caches) resolver(config *Config) *policies.Resolver {
 	return &policies.Resolver{
 		VPAs:     c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Lister(),
@@ -175,12 +172,10 @@ func (c *caches) resolver(config *Config) *policies.Resolver {
 	}
 }
 
-// workloads returns the reader of rollouts.
 func (c *caches) workloads() *rollouts.Reader {
 	return &rollouts.Reader{Targets: c.targets, Nodes: c.nodes, NodeInformer: c.nodeInformer}
 }
 
-// sharing returns the part of the updater that computes shares.
 func (c *caches) sharing(config *Config) *shares.Sharing {
 	return shares.New(shares.Config{
 		Pods: c.pods.Core().V1().Pods().Lister(), Nodes: c.nodes, NodeInformer: c.nodeInformer,
@@ -189,7 +184,6 @@ func (c *caches) sharing(config *Config) *shares.Sharing {
 	})
 }
 
-// capacity returns the reader of what nodes and quotas have left.
 func (c *caches) capacity(config *Config) (r snapshot.CapacityReader) {
 	quotas := c.surroundings.Core().V1().ResourceQuotas()
 	r.Pods, r.Quotas, r.QuotaInformer = c.pods.Core().V1().Pods().Lister(), quotas.Lister(), quotas.Informer()

@@ -189,7 +189,6 @@ func (d *Disruption) validate() error {
 	)
 }
 
-// planning returns the settings of a plan.
 func (c *Config) planning() disruption.Config {
 	settings := c.Disruption.Config
 	settings.InPlaceMode, settings.Autoscaled, settings.IgnoreCapacity = c.Gates.InPlace, c.Room == roomSize, c.Room == roomOff

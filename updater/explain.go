@@ -76,7 +76,6 @@ func (e *explainer) explain(ctx context.Context, namespace, name string) (*expla
 	return answer, nil
 }
 
-// vpa returns the VPA that controls a pod.
 func (e *explainer) vpa(ctx context.Context, pod *corev1.Pod) (snapshot.VPA, bool, error) {
 	// Owners of custom kinds are requested from the API server, so not for pods that no VPA can control.
 	all, err := e.reader.VPAs.VerticalPodAutoscalers(pod.Namespace).List(labels.Everything())
@@ -90,7 +89,6 @@ func (e *explainer) vpa(ctx context.Context, pod *corev1.Pod) (snapshot.VPA, boo
 	return vpa, found, err
 }
 
-// explainVPA adds what VPA and policy decide.
 func (e *explainer) explainVPA(ctx context.Context, answer *explanation.Pod, pod *corev1.Pod, vpa snapshot.VPA) {
 	now := actuate.Now(e.clock)
 	vpas := []snapshot.VPA{vpa}

@@ -49,7 +49,6 @@ type Loop struct {
 	counted   map[cache.ObjectName]bool // VPAs with counters
 }
 
-// iteration holds the results of the stages of a loop iteration.
 type iteration struct {
 	vpas     []snapshot.VPA
 	policies []policies.Effective
@@ -86,7 +85,6 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 	l.publish(ctx, it, done.Skipped, now) // 11. skips, events, metrics
 }
 
-// read runs the stages that read the caches.
 func (l *Loop) read(ctx context.Context, now time.Time, done func(step string)) (it *iteration, err error) {
 	it = &iteration{}
 	if it.vpas, err = l.reader.ReadVPAs(ctx); err != nil { // 1. rules, recommendations, targets
@@ -103,7 +101,6 @@ func (l *Loop) read(ctx context.Context, now time.Time, done func(step string)) 
 	return it, nil
 }
 
-// decide runs the stages that decide about changes.
 func (l *Loop) decide(ctx context.Context, it *iteration, now time.Time) {
 	it.shares = l.rounds.DivideView(ctx, it.input(), &it.view, now) // 6. shares of pods
 	it.holds = l.rollouts.Hold(ctx, &it.view, it.policies, now)     // 7. pods that a rollout holds
@@ -114,7 +111,6 @@ func (l *Loop) decide(ctx context.Context, it *iteration, now time.Time) {
 	it.logProblems(ctx)
 }
 
-// run runs the plan, and records its attempts.
 func (l *Loop) run(ctx context.Context, it *iteration, s *shares.Division, kills actuate.OOMKills, now time.Time) actuate.Done {
 	it.scores = l.newScores(it)
 	done := l.runner.Run(ctx, &actuate.Plan{Result: it.plan, VPAs: it.vpas, Holds: it.holds, Shares: s, OOMKills: kills}, now)

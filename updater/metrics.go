@@ -65,7 +65,6 @@ type seen struct {
 	mode vpav1.UpdateMode
 }
 
-// newMetrics registers the metrics.
 func newMetrics(registry prometheus.Registerer) *metrics {
 	auto := promauto.With(registry)
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
@@ -132,7 +131,6 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	return m
 }
 
-// stopwatch measures the steps of one pass.
 type stopwatch struct {
 	latency     *prometheus.HistogramVec
 	begin, last time.Time

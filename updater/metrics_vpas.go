@@ -20,7 +20,6 @@ type vpaCounter struct {
 	counts map[cache.ObjectName][]vpaCount // one for each size and mode that the VPA had
 }
 
-// vpaCount is one series.
 type vpaCount struct {
 	mode  vpav1.UpdateMode
 	size  uint8

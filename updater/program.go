@@ -120,7 +120,6 @@ func newProgram(ctx context.Context, config *Config, d dependencies, replaced ov
 		errors.Join(d.metrics.writes.WatchPods(pods.Informer()), boosts.Watch(pods.Informer()), observer.Watch(pods.Informer()))
 }
 
-// start starts the informers and returns when the caches are complete.
 func (p *program) start(ctx context.Context) error { return p.caches.start(ctx) }
 
 // run runs queues and loop iterations until ctx ends.
@@ -240,7 +239,6 @@ func newNodeLoad(config *Config, d dependencies, nodes coreinformers.NodeInforme
 	return watcher.Run, nil
 }
 
-// startTimeout is how long a start waits for the API server.
 const startTimeout = time.Minute
 
 // Run applies recommendations until ctx ends. The Config must be valid.
@@ -289,7 +287,6 @@ func connect(ctx context.Context, config *Config, d dependencies, health *servin
 	return lease.Lead(ctx, d.env, d.clients.Kube, election, func(ctx context.Context) error { return work(ctx, config, d, health, explain) })
 }
 
-// dial returns the clients.
 func dial(kube flags.Kube, d dependencies) (c clients, err error) {
 	rest, err := d.env.RESTConfig(kube, "loadline-updater")
 	if err != nil {

@@ -25,13 +25,11 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// scores are the scores of an iteration.
 type scores struct {
 	byVPA map[cache.ObjectName]*score
 	order []*score // of the VPAs that may change pods
 }
 
-// of returns the score of the VPA of a pod.
 func (s *scores) of(pod disruption.Subject) *score {
 	name := snapshot.VPAOf(pod)
 	one := s.byVPA[name]
@@ -93,7 +91,6 @@ func (it *iteration) skipped() []disruption.Skip {
 	return all
 }
 
-// logProblems logs the panics of the planner.
 func (it *iteration) logProblems(ctx context.Context) {
 	for _, p := range it.plan.Problems {
 		klog.FromContext(ctx).Error(errors.New(p.Panic), "Skipping the pods of a VPA: recovered from a panic of the planner, please report it", "vpa", klog.KRef(p.Namespace, p.VPA))
@@ -133,7 +130,6 @@ func (it *iteration) mode(name cache.ObjectName) vpav1.UpdateMode {
 	return convert.Mode(it.vpas[i].Object)
 }
 
-// record records an attempt for the next plan, and counts it.
 func (l *Loop) record(it *iteration, a *actuate.Attempt, now time.Time) {
 	s := it.scores.of(a.Subject)
 	switch a.Outcome {
@@ -179,7 +175,6 @@ func (l *Loop) record(it *iteration, a *actuate.Attempt, now time.Time) {
 	}
 }
 
-// publish reports the skipped pods of an iteration, and publishes its metrics.
 func (l *Loop) publish(ctx context.Context, it *iteration, later []disruption.Skip, now time.Time) {
 	it.skips = append(it.skips, later...)
 	l.reportSkips(ctx, it, now)
@@ -200,7 +195,6 @@ func (l *Loop) publish(ctx context.Context, it *iteration, later []disruption.Sk
 	}
 }
 
-// reportSkips logs skipped pods and writes events about them.
 func (l *Loop) reportSkips(ctx context.Context, it *iteration, now time.Time) {
 	for i := range it.skips {
 		if s := &it.skips[i]; s.Reason == reason.Infeasible {
@@ -244,7 +238,6 @@ func (l *Loop) announceSkip(it *iteration, s *disruption.Skip, now time.Time) bo
 	return false
 }
 
-// reportTally writes the due events of the tally.
 func (l *Loop) reportTally(it *iteration, now time.Time) {
 	for _, e := range l.tally.due(now, it.policyName) {
 		if e.key.policy == "" {
@@ -382,7 +375,6 @@ func (c *count) updateQuiet(now time.Time) bool {
 	return c.quiet < quietIterations && now.Sub(c.since) < tallyInterval
 }
 
-// tallyEvent is an event that reports how many pods changed.
 type tallyEvent struct {
 	key     tallyKey
 	message string

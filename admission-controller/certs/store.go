@@ -82,7 +82,6 @@ func foreign(data map[string][]byte) bool {
 	return len(data[certKey]) == 0 && len(data[corev1.TLSCertKey]) > 0
 }
 
-// readForeign returns the certificate that somebody else keeps in the Secret.
 func readForeign(data map[string][]byte) (*Serving, error) {
 	if len(parse(data[foreignCAKey])) == 0 {
 		return nil, fmt.Errorf("it has the key %s but no certificate of the CA under %s: its issuer must add that", corev1.TLSCertKey, foreignCAKey)

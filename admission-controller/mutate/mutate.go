@@ -205,7 +205,6 @@ func (m *mutation) sharing(namespace Namespace) *policy.Sharing {
 	return &kept
 }
 
-// recommendation is that of the VPA; in mode Off there is none.
 func (m *mutation) recommendation() map[string]resources.Bounds {
 	if convert.Mode(m.vpa) == vpav1.UpdateModeOff {
 		return nil
@@ -303,7 +302,6 @@ func (m *mutation) container(i int, fitted size, sizes corev1.ResourceRequiremen
 	}
 }
 
-// listed notes what is written of a list.
 func (m *mutation) listed(sizes corev1.ResourceList, what string) {
 	for k := range resources.Kind(resources.Kinds) {
 		if _, ok := sizes[convert.ResourceName(k)]; ok {

@@ -36,7 +36,6 @@ func RoomFor(pod *corev1.Pod, quotas []*corev1.ResourceQuota) Room {
 	return room.ordinary(pod)
 }
 
-// ordinary returns what is left for the ordinary containers of a pod.
 func (r Room) ordinary(pod *corev1.Pod) Room {
 	beside(pod, func(requests, limits corev1.ResourceList) { r = r.without(requests, limits) })
 	return r

@@ -183,7 +183,6 @@ func (p *Prober) connect(r ProbeTarget) *http.Transport {
 	}
 }
 
-// ask sends one probe.
 func (r ProbeTarget) ask(ctx context.Context, transport *http.Transport) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+net.JoinHostPort(r.Host, "443")+ProbePath, nil)
 	if err != nil {

@@ -146,7 +146,6 @@ type slots struct {
 	namespaces map[string]*namespaceSlots // of reviews that are in progress or wait
 }
 
-// namespaceSlots are the slots of one namespace.
 type namespaceSlots struct {
 	users      int // reviews that are in progress or wait, guarded by slots.mu
 	all, large chan struct{}
@@ -186,7 +185,6 @@ func (s *slots) enter(namespace string) *namespaceSlots {
 	return n
 }
 
-// leave releases slots and forgets a namespace without reviews.
 func (s *slots) leave(namespace string, n *namespaceSlots, held []chan struct{}) {
 	for _, slot := range held {
 		<-slot

@@ -76,7 +76,6 @@ func (s *share) grow(ctx context.Context, size int) bool {
 	return true // granted at the same moment
 }
 
-// close gives back what the share holds.
 func (s *share) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

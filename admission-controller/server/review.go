@@ -131,7 +131,6 @@ type exchange struct {
 	buffer        *[]byte                       // of the body; nil: none yet
 }
 
-// took records the step that just ended.
 func (x *exchange) took(step string) {
 	now := time.Now()
 	x.recorder.Step(step, now.Sub(x.step))
@@ -264,7 +263,6 @@ const retrySeconds = 1
 // unchanged begins the warning about an object that was let through.
 const unchanged = "VPA admission controller: left unchanged: "
 
-// admit returns the response to one review.
 func (x *exchange) admit(ctx context.Context, body []byte) *admissionv1.AdmissionResponse {
 	response := &admissionv1.AdmissionResponse{Allowed: true}
 	request, err := x.request(body)

@@ -109,7 +109,6 @@ type evicted struct{ Recorder }
 
 func (e evicted) Inc() { e.Problem(CauseConnection) }
 
-// encrypted begins TLS.
 type encrypted struct{ *tls.Config }
 
 func (e encrypted) Server(c net.Conn) *tls.Conn { return tls.Server(c, e.Config) }

@@ -50,7 +50,6 @@ func (ch *checker) containerPolicy(p *vpav1.ContainerResourcePolicy, at *field.P
 	ch.startupBoost(p.StartupBoost, at.Child("startupBoost"))
 }
 
-// bounds checks minAllowed and maxAllowed.
 func (ch *checker) bounds(p *vpav1.ContainerResourcePolicy, at *field.Path) {
 	minima, maxima := at.Child("minAllowed"), at.Child("maxAllowed")
 	for _, name := range slices.Sorted(maps.Keys(p.MinAllowed)) {
@@ -122,7 +121,6 @@ func (ch *checker) memorySettings(p *vpav1.ContainerResourcePolicy, at *field.Pa
 	}
 }
 
-// oneOf refuses a value that is not among the known ones.
 func oneOf[T ~string](ch *checker, at *field.Path, value T, known ...T) {
 	if !slices.Contains(known, value) {
 		ch.refuse(field.NotSupported(at, string(value), known))

@@ -166,7 +166,6 @@ func (c *Cluster) summarize(ctx context.Context, all []corev1.Node) (*nodefit.No
 	return nodefit.Summarize(all, daemons), nil
 }
 
-// pages lists objects in pages until there are no more.
 func pages(list func(metav1.ListOptions) (next string, err error)) error {
 	for options := (metav1.ListOptions{Limit: nodesPage}); ; {
 		next, err := list(options)

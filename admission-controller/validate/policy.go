@@ -65,7 +65,6 @@ func (c Config) checkPolicy(raw, old []byte) PolicyVerdict {
 	return PolicyVerdict{Errors: ch.errors, Warnings: ch.warnings}
 }
 
-// asVPA returns a VPA with the resource policy of a SizingPolicy.
 func asVPA(p *loadlinev1alpha1.SizingPolicy) *vpav1.VerticalPodAutoscaler {
 	return &vpav1.VerticalPodAutoscaler{Spec: vpav1.VerticalPodAutoscalerSpec{ResourcePolicy: p.Spec.ResourcePolicy}}
 }
@@ -112,7 +111,6 @@ func scalars(raw []byte) ([]byte, field.ErrorList) {
 	return repaired.Bytes(), problems
 }
 
-// quoted is what a message says of a value.
 func quoted(value any) string {
 	switch value := value.(type) {
 	case string:

@@ -65,7 +65,6 @@ func kindOf(node *corev1.Node) string {
 	return strings.Join(append(parts, special...), " ")
 }
 
-// staticPods returns what the static pods of a node request.
 func (c *Cluster) staticPods(ctx context.Context, node string) (corev1.ResourceList, error) {
 	taken := corev1.ResourceList{}
 	selector := fields.OneTermEqualSelector("spec.nodeName", node).String()

@@ -92,7 +92,6 @@ func (c Config) Check(raw, old []byte) Verdict {
 	return verdict
 }
 
-// shorten cuts a text to a number of bytes.
 func shorten(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -147,7 +146,6 @@ func (ch *checker) refuse(e *field.Error) {
 	ch.errors = append(ch.errors, e)
 }
 
-// full reports whether more errors would help nobody.
 func (ch *checker) full() bool { return len(ch.errors) >= mostFindings }
 
 func (ch *checker) warn(format string, args ...any) {
@@ -232,7 +230,6 @@ func (ch *checker) updatePolicy(p *vpav1.PodUpdatePolicy, at *field.Path) {
 	}
 }
 
-// gateOff says how to switch a feature on.
 func gateOff(gate string) string {
 	return "needs the alpha feature " + gate + ": start the VPA components with --feature-gates=" + gate + "=true"
 }
@@ -335,13 +332,11 @@ func locate(within any, names []string, at *field.Path, want reflect.Type) (path
 	return nil, nil, false
 }
 
-// decodes reports whether a value can be read as a type.
 func decodes(value any, as reflect.Type) bool {
 	raw, err := json.Marshal(value)
 	return err == nil && json.Unmarshal(raw, reflect.New(as).Interface()) == nil
 }
 
-// shown is what an error quotes of a value.
 func shown(value any) any {
 	switch value := value.(type) {
 	case string:

@@ -37,7 +37,6 @@ func newAbsorption(m *model.Model, requests map[vpaName]Request) *absorption {
 	return a
 }
 
-// absorb adds the history of all attempts.
 func (a *absorption) absorb(m *model.Model, attempts []Past, keeper *recommend.SketchKeeper, now time.Time) *absorption {
 	for _, past := range attempts {
 		m.AbsorbMissing(past.Model, a.includes, now)

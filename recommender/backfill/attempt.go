@@ -259,7 +259,6 @@ func (f *feeder) finish() {
 	}
 }
 
-// podName names a pod.
 type podName struct{ namespace, pod string }
 
 func (n podName) compare(other podName) int {
@@ -282,7 +281,6 @@ type Request struct {
 	model.Backfill
 }
 
-// matches reports whether a VPA still has the target and the selector of the request.
 func (r *Request) matches(v *model.VPA) bool {
 	return v.Target() == r.Target && v.Selector() == selectorText(r.Observed.Selector)
 }
@@ -294,7 +292,6 @@ func selectorText(s labels.Selector) string {
 	return s.String()
 }
 
-// hasHistogram reports whether the histogram of any container is requested.
 func (r *Request) hasHistogram() bool {
 	for _, missing := range r.Containers {
 		if !missing.Histogram.IsZero() {

@@ -129,7 +129,6 @@ func (l *Loader) findCluster(ctx context.Context, d *directory) {
 	}
 }
 
-// logOther logs once that series of another cluster are left out.
 func (l *Loader) logOther(ctx context.Context, cluster string) {
 	if !l.otherLogged {
 		l.otherLogged = true
@@ -227,7 +226,6 @@ type remembered struct {
 	at     time.Time // newest point
 }
 
-// identity is what is known of a pod.
 type identity struct {
 	known  bool // its labels are
 	live   bool

@@ -91,7 +91,6 @@ func (l *Late) Run(ctx context.Context) {
 	}
 }
 
-// idle returns the time until the next attempt is due.
 func (l *Late) idle(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -155,7 +154,6 @@ func (l *Late) newLoad(requests map[vpaName]Request, namespaces []string, missin
 	return &lateLoad{loader: loader, namespaces: namespaces, pauses: wait.Backoff{Duration: l.pause, Factor: 2, Steps: math.MaxInt, Cap: mostPause}}
 }
 
-// attempt makes one attempt of a load.
 func (l *Late) attempt(ctx context.Context, load *lateLoad) {
 	log := klog.FromContext(ctx)
 	err := load.loader.attempt(ctx, time.Now())

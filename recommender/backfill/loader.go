@@ -195,7 +195,6 @@ func (l *Loader) Take() []Past {
 	return loaded
 }
 
-// loadedChunk notes that a chunk was loaded.
 func (l *Loader) loadedChunk(b *batch) {
 	l.mu.Lock()
 	l.progress.Done += b.Count
@@ -215,7 +214,6 @@ func (l *Loader) deliver(p Past) {
 	l.loaded = append(l.loaded, p)
 }
 
-// end notes that an attempt has ended.
 func (l *Loader) end(err error) Progress {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -89,7 +89,6 @@ func (u *Maintainer) Clean(ctx context.Context, now time.Time) {
 	u.report(ctx, &u.undeleted, err, "error", "Cannot delete some checkpoints without VPA, trying again later", now)
 }
 
-// loggedLines is how many of the joined errors are logged.
 const loggedLines = 10
 
 // report logs joined errors, unless they are those of the last time, and counts

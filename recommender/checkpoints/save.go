@@ -40,7 +40,6 @@ var ErrNamespaceFull = fmt.Errorf("the checkpoints of the namespace have reached
 	"(%d MiB, or %d KiB for each running pod): delete VPAs, or use --storage=prometheus",
 	maxNamespaceBytes>>20, maxPodBytes>>10)
 
-// longestName is what the API server accepts.
 const longestName = validation.DNS1123SubdomainMaxLength
 
 // keptSamplesRatio is how many times the samples of ours a stored checkpoint must have to be left alone.

@@ -144,7 +144,6 @@ func (m *Model) used(n namedSeries) int64 {
 	return m.config.Store.Created(n.series).UnixNano()
 }
 
-// older orders histories by when they were last used.
 func older(a, b ended) int {
 	return cmp.Or(cmp.Compare(a.used, b.used), cmp.Compare(a.set.text, b.set.text), cmp.Compare(a.container, b.container))
 }

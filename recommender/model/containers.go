@@ -118,7 +118,6 @@ func (v *VPA) limit(all []history, running map[string]bool) {
 	slices.Sort(c.omitted)
 }
 
-// lastUsed returns the time of the newest usage of a container.
 func (v *VPA) lastUsed(h history) int64 {
 	used := int64(0)
 	for _, series := range h.series {

@@ -232,7 +232,6 @@ func (m *Model) BeginLate(covered func(namespace, pod string, vpas []*VPA) bool)
 	}
 }
 
-// lacksHistory reports whether a series of a label set lacks history.
 func (set *labelSet) lacksHistory(series usage.Series) bool {
 	n := set.find(series)
 	return n != nil && n.missing

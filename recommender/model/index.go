@@ -93,7 +93,6 @@ func (c *cursor) Lookup(key string) (value string, found bool) {
 	return c.list[c.at].value, true
 }
 
-// equal reports whether the labels are those of a map.
 func (l list) equal(of map[string]string) bool {
 	if len(l) != len(of) {
 		return false
@@ -106,7 +105,6 @@ func (l list) equal(of map[string]string) bool {
 	return true
 }
 
-// without returns the labels whose keys are not among some.
 func (l list) without(keys []string) labels.Set {
 	rest := labels.Set{}
 	for _, x := range l {
@@ -211,7 +209,6 @@ func (x *index) remove(v *VPA) {
 	removeMatcher(x.targets, v.target, m)
 }
 
-// removeMatcher removes a matcher from the list of a key.
 func removeMatcher[K comparable](lists map[K][]*matcher, key K, m *matcher) {
 	if others := slices.DeleteFunc(lists[key], func(other *matcher) bool { return other == m }); len(others) > 0 {
 		lists[key] = others
@@ -241,7 +238,6 @@ func (x *index) matching(set list, f func(*VPA)) {
 	visit(x.rest)
 }
 
-// matches evaluates a selector on a label set.
 func (x *index) matches(m *matcher, set list) bool {
 	x.cursor = cursor{list: set}
 	matched := m.selector.Matches(&x.cursor)

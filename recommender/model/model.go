@@ -113,7 +113,6 @@ type labelSet struct {
 	forsaken int64  // instant since which it has neither pods nor VPAs, as far as sweeps saw; 0: it has some
 }
 
-// namedSeries is a series with the name of its container.
 type namedSeries struct {
 	container string
 	series    usage.Series
@@ -136,7 +135,6 @@ type form struct {
 	limitRatio []sketch.LimitRatio // of the containers
 }
 
-// place says where a series belongs.
 type place struct {
 	set       *labelSet
 	container string

@@ -148,7 +148,6 @@ func newInLast(before, now *corev1.ContainerStatus) bool {
 	return running && now.RestartCount > before.RestartCount
 }
 
-// shows reports whether a status names the end of a container.
 func shows(s *corev1.ContainerStatus, end *corev1.ContainerStateTerminated) bool {
 	return s != nil && (same(s.State.Terminated, end) || same(s.LastTerminationState.Terminated, end))
 }

@@ -171,7 +171,6 @@ func (m *Model) track(p *pod, now time.Time) {
 	}
 }
 
-// seriesOf returns the series of a container, if the label set has it.
 func (set *labelSet) seriesOf(container string) (series usage.Series, found bool) {
 	for i := range set.series {
 		if set.series[i].container == container {
@@ -181,7 +180,6 @@ func (set *labelSet) seriesOf(container string) (series usage.Series, found bool
 	return 0, false
 }
 
-// find returns the entry of a series, or nil.
 func (set *labelSet) find(series usage.Series) *namedSeries {
 	for i := range set.series {
 		if set.series[i].series == series {

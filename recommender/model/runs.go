@@ -148,7 +148,6 @@ func distinctWithout(sets []*labelSet, keys []string) []int {
 	return counts
 }
 
-// distinct counts the values that label sets have.
 func distinct(sets []*labelSet, value func(*labelSet) string) int {
 	seen := map[string]struct{}{}
 	for _, set := range sets {
@@ -169,7 +168,6 @@ func (m *Model) foldable(s *space, keys []string) []string {
 	})
 }
 
-// hasUnknownSelector reports whether there is a VPA whose selector may not be known.
 func (s *space) hasUnknownSelector() bool {
 	for _, v := range s.vpas {
 		if v.TargetError != nil {
@@ -215,12 +213,10 @@ func (l list) lastsAs(o list) bool {
 	return at == len(o)
 }
 
-// sameKeys reports whether two lists have the same keys.
 func (l list) sameKeys(o list) bool {
 	return slices.EqualFunc(l, o, func(a, b label) bool { return a.key == b.key })
 }
 
-// keyList returns the keys.
 func (l list) keyList() []string {
 	keys := make([]string, len(l))
 	for i, x := range l {
@@ -422,7 +418,6 @@ func (r *Roster) ObserveRead(ctx context.Context) ([]Observed, error) {
 	}
 }
 
-// namespacesOf returns the namespaces of the VPAs for which a condition holds.
 func namespacesOf(observed []Observed, holds func(Observed) bool) map[string]bool {
 	names := map[string]bool{}
 	for _, o := range observed {

@@ -121,7 +121,6 @@ func (m *Model) addVPA(object *vpav1.VerticalPodAutoscaler, key target.Key, now 
 	return v, !back
 }
 
-// noteDeleted removes a VPA and remembers it for a while.
 func (m *Model) noteDeleted(v *VPA, now time.Time) {
 	m.removeVPA(v)
 	if len(m.recentlyDeleted) < mostRecentlyDeleted {

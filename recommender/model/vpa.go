@@ -85,7 +85,6 @@ type Sizing struct {
 	Observe bool
 }
 
-// history is where the live history of a container is.
 type history struct {
 	container string
 	series    []usage.Series

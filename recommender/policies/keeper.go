@@ -85,7 +85,6 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// overview is what a pass sees.
 type overview struct {
 	policies  *sizing.Snapshot
 	workloads []workload // sorted by namespace, kind and name
@@ -213,7 +212,6 @@ func (k *Keeper) describe(w *workload) fleet.Workload {
 	return described
 }
 
-// mine reports whether this recommender makes the VPAs of a policy.
 func (k *Keeper) mine(p *fleet.Policy) bool { return p.Recommender == k.Name }
 
 // Follow gives the VPAs of a model what the policies say about their recommendations. As long

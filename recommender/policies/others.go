@@ -26,7 +26,6 @@ type others struct {
 	problems  map[string][]string // by policy, sorted
 }
 
-// vpasOf are VPAs by their target.
 type vpasOf map[target.Key]*vpav1.VerticalPodAutoscaler
 
 // others looks for the workloads that policies name, and for those of made VPAs.
@@ -90,7 +89,6 @@ func (o *others) named(set *fleet.Set, kinds *client.Scales) map[target.Key]bool
 	return named
 }
 
-// anywhere returns a workload without its namespace.
 func anywhere(key target.Key) target.Key {
 	key.Namespace = ""
 	return key

@@ -182,7 +182,6 @@ func (k *Keeper) workloadOf(pod *corev1.Pod, index map[target.Key]int) (i int, f
 	return 0, false
 }
 
-// add takes a pod of a workload.
 func (u *inUse) add(pod *corev1.Pod, w *workload) {
 	if u.targets == nil {
 		u.targets = map[string]resources.List{}

@@ -26,7 +26,6 @@ const (
 	mostNames     = 3 // of degraded workloads in a message
 )
 
-// result is what came of a policy in a pass.
 type result struct {
 	counts    loadlinev1alpha1.PolicyCounts
 	workloads []outcome // by namespace, kind and name
@@ -45,7 +44,6 @@ type group struct {
 	phase rollout.Phase
 }
 
-// outcome is what came of the policy for one workload.
 type outcome struct {
 	*workload
 	history
@@ -89,7 +87,6 @@ func (k *Keeper) results(o *overview) (map[string]*result, error) {
 	return results, nil
 }
 
-// add counts a workload that the policy is responsible for.
 func (r *result) add(w *workload, use *inUse, h history) {
 	if w.Mode != fleet.Canary {
 		h.phase = "" // that of a mode before
@@ -150,7 +147,6 @@ func (r *result) complain(problem string) {
 	}
 }
 
-// largest returns the workloads that a status names.
 func (r *result) largest(now time.Time) (list []loadlinev1alpha1.WorkloadStatus) {
 	slices.SortStableFunc(r.workloads, func(a, b outcome) int { return cmp.Compare(b.change, a.change) })
 	for i := range r.workloads[:min(len(r.workloads), mostWorkloads)] {
@@ -199,7 +195,6 @@ const (
 	lastPause  = time.Hour
 )
 
-// refusals are the namespaces where VPAs were refused.
 type refusals map[string]*refusal
 
 type refusal struct {
@@ -217,7 +212,6 @@ func (r refusals) waiting(namespace string, now time.Time) string {
 	return ""
 }
 
-// last returns the name of the VPA that was refused last in a namespace.
 func (r refusals) last(namespace string) string {
 	if known := r[namespace]; known != nil {
 		return known.vpa
@@ -225,7 +219,6 @@ func (r refusals) last(namespace string) string {
 	return ""
 }
 
-// refused notes a refusal, and returns what is wrong.
 func (r refusals) refused(v *vpav1.VerticalPodAutoscaler, err error, now time.Time) string {
 	known := r[v.Namespace]
 	if known == nil {
@@ -243,7 +236,6 @@ func (r refusals) prune(now time.Time) {
 	maps.DeleteFunc(r, func(_ string, known *refusal) bool { return now.Sub(known.until) > lastPause })
 }
 
-// accepted begins the pauses of a namespace anew.
 func (r refusals) accepted(namespace string) {
 	if known := r[namespace]; known != nil {
 		known.pause, known.until = firstPause/2, time.Time{}

@@ -85,7 +85,6 @@ func (k *Keeper) report(ctx context.Context, o *overview, now time.Time) {
 	maps.DeleteFunc(k.statuses, func(name string, _ statusTime) bool { return results[name] == nil })
 }
 
-// fresh reports whether the status was written a short time ago.
 func (t statusTime) fresh(now time.Time) bool {
 	since := now.Sub(t.written)
 	return 0 <= since && since < statusEvery
@@ -103,7 +102,6 @@ func (k *Keeper) reportDue(o *overview, now time.Time) bool {
 	})
 }
 
-// show sets the metrics of a policy.
 func (k *Keeper) show(name string, r *result) {
 	for g, n := range r.groups {
 		k.Metrics.Workloads.WithLabelValues(name, g.mode.String(), string(g.phase)).Set(float64(n))

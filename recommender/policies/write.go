@@ -184,7 +184,6 @@ const (
 	resultRemoved = "removed"
 )
 
-// wanted returns the VPA that a policy wants for a workload.
 func (k *Keeper) wanted(w *workload, policy *loadlinev1alpha1.SizingPolicy) *vpav1.VerticalPodAutoscaler {
 	v := &vpav1.VerticalPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{
@@ -345,7 +344,6 @@ func (k *Keeper) unselected(v *vpav1.VerticalPodAutoscaler, now time.Time) *turn
 	}}
 }
 
-// serves reports whether a VPA is this recommender's.
 func (k *Keeper) serves(v *vpav1.VerticalPodAutoscaler) bool {
 	return (&model.Roster{Name: k.Name, Namespaces: k.Namespaces}).Serves(v)
 }

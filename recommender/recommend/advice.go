@@ -226,7 +226,6 @@ func (a *Advisor) enough(v *model.VPA, container string, k resources.Kind) time.
 	return a.Store.Rules().Interval
 }
 
-// rounded reports whether amounts are rounded when they are printed.
 func (a *Advisor) rounded() bool {
 	return a.Format.CPUStep > 1 || a.Format.MemoryStep > 1 || a.Format.HumanizeMemory || a.Limits.IntegerCPU
 }

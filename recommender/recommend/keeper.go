@@ -287,7 +287,6 @@ func (k *SketchKeeper) Count(gauge *prometheus.GaugeVec) {
 	k.counted = now
 }
 
-// servedRecipe is what VPAs are counted by.
 type servedRecipe struct {
 	recipe string
 	source recipe.Source

@@ -41,7 +41,6 @@ func sizes(pod *corev1.Pod, container string) (requests, limits resources.List) 
 	return requests, limits
 }
 
-// containerOf returns a container of a pod by name, nil if there is none.
 func containerOf(pod *corev1.Pod, name string) *corev1.Container {
 	for i := range pod.Spec.Containers {
 		if pod.Spec.Containers[i].Name == name {
@@ -65,7 +64,6 @@ func (p Pods) Request(c usage.ContainerKey) resources.Amount {
 	return requests.Value(resources.CPU)
 }
 
-// pod returns the pod of a container, nil if it is gone.
 func (p Pods) pod(c usage.ContainerKey) *corev1.Pod {
 	pod, err := p.Pods(c.Namespace).Get(c.Pod)
 	if err != nil {

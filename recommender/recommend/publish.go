@@ -85,7 +85,6 @@ const (
 	missingLogInterval = 30 * time.Minute
 )
 
-// job is a VPA to be looked at, and what it is like now.
 type job struct {
 	vpa  *model.VPA
 	seen model.Inputs
@@ -142,7 +141,6 @@ func (p *Publisher) jobs(vpas []*model.VPA, now time.Time, wanted func(job) bool
 	return jobs
 }
 
-// hasNews reports whether there is anything to do for a VPA in this pass.
 func (p *Publisher) hasNews(j job, now time.Time) bool {
 	last := &j.vpa.Published
 	return !last.Done || !last.Recommended || last.Inputs != j.seen ||

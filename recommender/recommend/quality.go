@@ -60,7 +60,6 @@ func NewQuality(registry prometheus.Registerer) *Quality {
 	}
 }
 
-// inUnits returns an amount in cores or bytes.
 func inUnits(k resources.Kind, a resources.Amount) float64 {
 	if k == resources.CPU {
 		return float64(a) / 1000
@@ -142,7 +141,6 @@ func (q *Quality) Changed(v *model.VPA, container string, now resources.List) {
 	}
 }
 
-// qualityDescriptions are those of the metrics.
 type qualityDescriptions struct {
 	target, slack, above, peak, kills, age, complete, change, burst, confidence *prometheus.Desc
 }

@@ -45,7 +45,6 @@ type WorkloadQuality struct {
 	known map[*model.VPA]*workloadRecord
 }
 
-// workloadRecord is what is known of a VPA.
 type workloadRecord struct {
 	namespace, name string
 	object          *vpav1.VerticalPodAutoscaler // whose status was read last
@@ -143,7 +142,6 @@ func completeness(v *model.VPA, container string, store *usage.Store) time.Durat
 	return min(max(last.Sub(first), 0), time.Duration(min(samples, longest))*time.Minute)
 }
 
-// read takes over the targets in the status of a VPA.
 func (one *workloadRecord) read(object *vpav1.VerticalPodAutoscaler, now time.Time) {
 	former := one.containers
 	one.object, one.containers = object, nil

@@ -98,7 +98,6 @@ func (a *Advisor) proofFrom(first time.Time, series []usage.Series) time.Time {
 	return first
 }
 
-// incomplete reports whether some history is still to be loaded.
 func (a *Advisor) incomplete() bool { return a.History != nil && !a.History.Complete() }
 
 // heldMessage names what is held. It does not change while that does not.

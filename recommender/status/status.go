@@ -155,7 +155,6 @@ func ComposeRefused(vpa *vpav1.VerticalPodAutoscaler, now time.Time) []vpav1.Ver
 	return c.list
 }
 
-// conditions is a list in the making.
 type conditions struct {
 	list []vpav1.VerticalPodAutoscalerCondition
 	now  metav1.Time
@@ -228,7 +227,6 @@ func (c *conditions) keep(holds bool, t vpav1.VerticalPodAutoscalerConditionType
 // day is enough history for the bounds to mean something.
 const day = 24 * time.Hour
 
-// sufficient reports how much history there is.
 func (c *conditions) sufficient(o *Outcome) {
 	switch {
 	case len(o.Recommendation) == 0:

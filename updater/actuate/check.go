@@ -325,7 +325,6 @@ func undecided(err error) bool {
 	return strings.Contains(err.Error(), "does not support dry run")
 }
 
-// notPermitted reports whether the updater lacks the permission to create pods.
 func notPermitted(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), `cannot create resource "pods"`)
 }

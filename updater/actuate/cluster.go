@@ -63,7 +63,6 @@ func (c Change) Protects() bool {
 	return c.OOMResize || c.Cause == disruption.ShareEnded || c.Cause == disruption.ShareReverted
 }
 
-// gets lists all that the containers get.
 func (c Change) gets() []policy.ContainerTarget {
 	if c.Share == nil { // which is not judged with the change
 		return c.Containers

@@ -167,13 +167,11 @@ func changes(what string, wanted, has resources.List, printed corev1.ResourceLis
 	return parts
 }
 
-// withError adds the text of an error.
 func withError(d report.Details, err error) report.Details {
 	d[convert.EventErrorAnnotation] = err.Error()
 	return d
 }
 
-// detailsOf returns the details of an event that is about a pod and its sizes.
 func detailsOf(pod *corev1.Pod, sizes string) report.Details {
 	d := report.Details{convert.EventPodAnnotation: pod.Name}
 	if sizes != "" {

@@ -33,7 +33,6 @@ const (
 	silentNamespaces = 2
 )
 
-// errSilent is the error while the metrics API is not asked.
 var errSilent = errors.New("the metrics API gave no answer in time a moment ago")
 
 // NewMeter returns a Meter that uses the client of any group of the API server.

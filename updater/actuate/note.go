@@ -224,7 +224,6 @@ func judged(pod *corev1.Pod, v rollout.Verdict, gets []policy.ContainerTarget) (
 	return report.EventResizeFailed, fmt.Sprintf("Change did harm, %s; it stays, because spec.safety.autoRevert of the policy is false", harms[v.Harm]), ""
 }
 
-// harms say what a change did.
 var harms = map[rollout.Harm]string{
 	rollout.OOMKill:  "a container was killed for want of memory",
 	rollout.Restart:  "a container restarts again and again",

@@ -15,7 +15,6 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// errNothing is the error of a resize that would write nothing.
 var errNothing = errors.New("no container of the pod would get other resources")
 
 // ResizePatch returns the JSON patch for the resize subresource. It demands the

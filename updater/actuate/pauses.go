@@ -48,7 +48,6 @@ type pause struct {
 	length     time.Duration
 }
 
-// pauseKeys returns the keys of the pauses that apply to a change.
 func pauseKeys(change Change) (owner, pod pauseKey) {
 	pod = pauseKey{object: change.Target.UID, name: "Pod " + change.Target.Namespace + "/" + change.Target.Name}
 	if ref := metav1.GetControllerOfNoCopy(change.Target); ref != nil {
@@ -117,7 +116,6 @@ func (p *pauses) record(change Change, held *Held, now time.Time) {
 	p.byKey[key] = next
 }
 
-// holdAll starts a pause for every change.
 func (p *pauses) holdAll(held *Held, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

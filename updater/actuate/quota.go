@@ -24,7 +24,6 @@ type quotaExcess struct {
 	requested, used, limited corev1.ResourceList
 }
 
-// exceeded matches the message of the API server.
 var exceeded = regexp.MustCompile(`exceeded quota: ([^,]+), requested: (\S+), used: (\S+), limited: (\S+)`)
 
 // exceededQuota parses the refusal of a ResourceQuota. It returns false for any other error.
@@ -118,7 +117,6 @@ func (c *Checker) checkQuotas(ctx context.Context, excess quotaExcess, pod, evic
 	return nil
 }
 
-// counts reports whether a quota counts a pod.
 func counts(q *corev1.ResourceQuota, pod *corev1.Pod) bool {
 	traits := convert.Traits(pod)
 	traits.BestEffort = policy.ClassOf(convert.Pod(pod).Containers) == policy.BestEffort

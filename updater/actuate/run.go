@@ -113,7 +113,6 @@ const (
 	OutcomePrevented                // for reasons of the moment, before it was sent
 )
 
-// run is a run of a plan.
 type run struct {
 	*Runner
 	*Plan
@@ -419,7 +418,6 @@ func byStage(actions []disruption.Action) (joined, reverts, others, shares []dis
 	return joined, reverts, others, shares
 }
 
-// moveShares resizes pods to their shares.
 func (w *run) moveShares(ctx context.Context, actions []disruption.Action) {
 	for i, a := range actions {
 		if !w.writeNowOrLater(ctx, a.Subject, false, func(ctx context.Context) bool { return w.moveShare(ctx, a) }) {

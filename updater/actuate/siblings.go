@@ -95,7 +95,6 @@ func listSiblings(ctx context.Context, kube kubernetes.Interface, owner *control
 	return read, nil
 }
 
-// markTerminating marks a pod as terminating.
 func (s *siblingCache) markTerminating(pod *corev1.Pod, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

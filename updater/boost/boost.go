@@ -270,7 +270,6 @@ func (q *Queue) search(name cache.ObjectName) time.Duration {
 	return podqueue.MinPause << n
 }
 
-// found ends the search for the VPA of a pod.
 func (q *Queue) found(name cache.ObjectName) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -60,7 +60,6 @@ func New(pods corelisters.PodLister, budgets policyinformers.PodDisruptionBudget
 	return &Budgets{pods: pods, budgets: budgets.Lister(), synced: budgets.Informer().HasSynced}
 }
 
-// hold is a recent restart.
 type hold struct {
 	by types.UID
 	at time.Time
@@ -200,7 +199,6 @@ func (b *Budgets) Reserve(pod *corev1.Pod, restarts bool, now time.Time) (releas
 	}, nil
 }
 
-// keysOf returns the budgets of a pod, and its owner.
 func keysOf(budgets *namespaceBudgets, pod *corev1.Pod, owner bool) (keys []string) {
 	for _, name := range budgets.selecting(pod) {
 		keys = append(keys, "PodDisruptionBudget "+pod.Namespace+"/"+name)
@@ -281,7 +279,6 @@ const (
 // labelPair is a label that a selector requires with one value.
 type labelPair struct{ key, value string }
 
-// budget is one PodDisruptionBudget.
 type budget struct {
 	name         string
 	selector     labels.Selector
@@ -318,7 +315,6 @@ type namespaceBudgets struct {
 	used    time.Time
 }
 
-// budgetGroup are budgets that require the same pair.
 type budgetGroup struct {
 	budgets      []int // positions in namespaceBudgets.budgets
 	requirements int

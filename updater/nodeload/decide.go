@@ -217,10 +217,8 @@ func Clear(ctx context.Context, kube kubernetes.Interface) {
 	})
 }
 
-// pageSize is how many nodes are listed at once.
 const pageSize = 500
 
-// tainted lists the nodes with the taint, in pages.
 func tainted(ctx context.Context, kube kubernetes.Interface) (found []*corev1.Node, _ error) {
 	for o := (metav1.ListOptions{Limit: pageSize}); ; {
 		page, err := kube.CoreV1().Nodes().List(ctx, o)
@@ -294,7 +292,6 @@ func (c *Config) Validate(prometheus string) error {
 // the updater, whatever its value.
 const TaintKey = "loadline.dev/overloaded"
 
-// taint is what an overloaded node gets.
 var taint = corev1.Taint{Key: TaintKey, Value: "true", Effect: corev1.TaintEffectNoSchedule}
 
 func own(t corev1.Taint) bool { return t.Key == taint.Key && t.Effect == taint.Effect }

@@ -136,7 +136,6 @@ func (w *Watcher) patient(known int, now time.Time) bool {
 	return now.Sub(w.blind) < patience
 }
 
-// read returns all nodes, by name.
 func (w *Watcher) read() ([]*corev1.Node, error) {
 	if !w.Informer.HasSynced() {
 		return nil, errUnread
@@ -146,7 +145,6 @@ func (w *Watcher) read() ([]*corev1.Node, error) {
 	return nodes, err
 }
 
-// views returns what Decide looks at.
 func (w *Watcher) views(nodes []*corev1.Node, loads map[string]float64) []Node {
 	views := make([]Node, len(nodes))
 	for i, n := range nodes {
@@ -221,7 +219,6 @@ func (w *Watcher) rehearse(ctx context.Context, d *Decision) {
 	}
 }
 
-// text prints the load for each CPU.
 func text(load float64) string {
 	if math.IsNaN(load) {
 		return "unknown"
@@ -243,7 +240,6 @@ func (w *Watcher) capped(ctx context.Context, d *Decision, now time.Time) {
 	}
 }
 
-// some joins the first of some names.
 func some(names []string) string {
 	if len(names) > shown {
 		names = append(slices.Clone(names[:shown]), "...")

@@ -44,7 +44,6 @@ func NodeOf(node *corev1.Node) Node {
 	return n
 }
 
-// hasGPUs reports whether a node has GPUs.
 func hasGPUs(node *corev1.Node) bool {
 	for name, amount := range node.Status.Allocatable {
 		if convert.IsGPU(name) && !amount.IsZero() {
@@ -118,7 +117,6 @@ func (n *Node) sharing(pods []*Pod) (*sharing.Node, sharing.Rule, []*Pod) {
 	return input, rule, members
 }
 
-// amounts returns the allocatable amounts.
 func (n *Node) amounts() (has sharing.Amounts) {
 	for k := range resources.Kind(resources.Kinds) {
 		has[k] = float64(n.Allocatable.Value(k))
@@ -150,7 +148,6 @@ func (n *Node) refuse(pods []*Pod) {
 	}
 }
 
-// takes subtracts the granted resources of a pod.
 func (p *Pod) takes(left *sharing.Amounts) {
 	for k := range resources.Kind(resources.Kinds) {
 		left[k] -= float64(p.Takes.Value(k) - p.Waiting.Value(k))
@@ -205,7 +202,6 @@ type Observed struct {
 	new            bool
 }
 
-// requested are the resources of a pod.
 type requested struct {
 	asked, runs       policy.Pod
 	running, starting resources.List // see convert.Footprints
@@ -318,7 +314,6 @@ func (o *Observed) unanswered() bool {
 	return false
 }
 
-// facts returns the input of sharing.Eligible.
 func (v *VPA) facts(o *Observed, gpus bool, now time.Time) sharing.Facts {
 	f := o.facts
 	f.Excluded = v.Mode == fleet.SharingOff && v.Why != reason.SharingOptedOut && v.Why != reason.RecipeDoesNotShare || v.Kind == "CronJob" || v.Kind == "Job"

@@ -73,7 +73,6 @@ func VPAOf(vpa *vpav1.VerticalPodAutoscaler, d *fleet.Decision, w *target.Worklo
 	return v
 }
 
-// hasHigherFloor reports whether recipe a has a floor above that of b.
 func hasHigherFloor(a, b *recipe.Recipe) bool {
 	floors, others := a.Minimum(1), b.Minimum(1)
 	return floors.Value(resources.CPU) > others.Value(resources.CPU) || floors.Value(resources.Memory) > others.Value(resources.Memory)
@@ -121,7 +120,6 @@ func (v *VPA) recommendBase(to map[string]resources.Bounds) {
 // can be derived. Otherwise a VPA author could reserve resources that the pod never uses.
 type own struct{ base, peak resources.List }
 
-// owns returns a function that computes own for a container.
 func (v *VPA) owns() func(container string) own {
 	rule, uncapped, lowest := v.Sizing.Rules.Lookup(), v.uncapped(), v.recipeFloors()
 	return func(container string) (o own) {

@@ -52,7 +52,6 @@ func (p *Planner) Plan(ctx context.Context, view *disruption.View, before disrup
 	return result
 }
 
-// readCapacity adds the free capacity of nodes and quotas to a view.
 func (p *Planner) readCapacity(ctx context.Context, view *disruption.View) {
 	var err error
 	if view.Room, err = p.Capacity.Room(); err != nil {
@@ -112,7 +111,6 @@ type builder struct {
 	groups       []disruption.Group
 }
 
-// add adds a VPA with its pods.
 func (b *builder) add(to *snapshot.View, index int, v *snapshot.VPA, e *policies.Effective, members []snapshot.Pod) {
 	var core disruption.VPA
 	err := serving.Guard(func() error { core = v.Core(b.perVPAConfig); return nil })

@@ -126,7 +126,6 @@ func each(v *disruption.View, do func(*disruption.Pod)) {
 	}
 }
 
-// selected returns the names of the selected nodes.
 func (n *StaticCPUNodes) selected() (map[string]bool, error) {
 	names := map[string]bool{}
 	if n.Selector == nil || !n.sees() {

@@ -38,7 +38,6 @@ type namespaceQueue struct {
 	pods    int
 }
 
-// newNamespaceQueue returns an empty store.
 func newNamespaceQueue() *namespaceQueue {
 	return &namespaceQueue{waiting: map[string][]cache.ObjectName{}}
 }

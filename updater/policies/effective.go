@@ -121,7 +121,6 @@ func (r *Resolver) resolve(v *snapshot.VPA, now time.Time) Effective {
 	return e
 }
 
-// limit applies the policy to the recommendation and the rules of a VPA.
 func (e *Effective) limit(v *snapshot.VPA) {
 	v.Rules.Outer = e.Max
 	if len(e.Floors) == 0 && len(e.Scaled) == 0 {
@@ -297,7 +296,6 @@ func (r *Resolver) UpdateTrips(limits map[string]*Limits, now time.Time) {
 	}
 }
 
-// rounds sums up the rounds of the workloads of a policy.
 func (r *Resolver) rounds(l *Limits) *rollout.PolicyRounds {
 	rounds := &rollout.PolicyRounds{}
 	for name, workload := range l.workloads {

@@ -125,7 +125,6 @@ func (r *Rollouts) Hold(ctx context.Context, view *snapshot.View, all []policies
 	return h
 }
 
-// publish publishes the progress of all rollouts.
 func (h *Holds) publish() {
 	all := make(map[cache.ObjectName]Progress, len(h.holds))
 	for name, hold := range h.holds {
@@ -302,7 +301,6 @@ func (h *Holds) LimitWrites(namespace string) reason.Reason {
 // Limited reports whether a namespace used its write limit in this iteration.
 func (h *Holds) Limited(namespace string) bool { return h.limited[namespace] }
 
-// store stores the state of a rollout.
 func (h *Holds) store(ctx context.Context, hold *Hold) error {
 	err := h.write(ctx, hold, func(s rollout.State) rollout.State { return hold.update(s, h.now) })
 	hold.stored = hold.stored || err == nil
@@ -312,7 +310,6 @@ func (h *Holds) store(ctx context.Context, hold *Hold) error {
 // maxHangingNamespaces is the maximum number of namespaces with timeouts before an iteration writes no more records.
 const maxHangingNamespaces = 3
 
-// errHangs is the error of a record that is not written because of earlier timeouts.
 var errHangs = errors.New("a write of a SizingRecord timed out a moment ago")
 
 // write changes the record of a workload. After a timeout that its turn has not shortened, the iteration writes

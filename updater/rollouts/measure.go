@@ -32,13 +32,11 @@ type measurer struct {
 	known  map[types.UID]measured
 }
 
-// changeOf names a change.
 type changeOf struct {
 	uid types.UID
 	at  time.Time // when it was sent
 }
 
-// measured are the shares of a pod.
 type measured struct {
 	of          changeOf
 	now, before map[ContainerKey]Share
@@ -63,7 +61,6 @@ func (m *measurer) want(pod cache.ObjectName, of changeOf) (measured, bool) {
 	return measured{}, false
 }
 
-// forget drops what was measured of a pod.
 func (m *measurer) forget(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -90,7 +87,6 @@ func (m *measurer) run(ctx context.Context, ready func(cache.ObjectName), missin
 	}
 }
 
-// ask asks for the shares of all pods that are wanted, by namespace.
 func (m *measurer) ask(ctx context.Context, now time.Time, ready func(cache.ObjectName), missing func(pods int)) {
 	m.mu.Lock()
 	wanted := m.wanted
@@ -188,7 +184,6 @@ type rates struct {
 	whole              rate // of those that were there when the window began
 }
 
-// rate is the sum of the rates of one counter.
 type rate struct {
 	sum  float64
 	runs int

@@ -257,7 +257,6 @@ func waits(held reason.Reason) bool {
 	return false
 }
 
-// observed is a pod with a change.
 type observed struct {
 	*policies.Effective
 	pod    *corev1.Pod
@@ -340,7 +339,6 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time, d duty) (
 	return 0, q.end(ctx, o, verdict, withdrawn, now)
 }
 
-// store stores what came of a change.
 func (q *Queue) store(ctx context.Context, o *observed, verdict rollout.Verdict, now time.Time) error {
 	ending := rollout.Ending{UID: string(o.pod.UID), Change: o.change, Outcome: verdict.Outcome, Harm: verdict.Harm}
 	if _, err := q.Records.Update(client.Urgent(ctx), o.Workload, func(s rollout.State) rollout.State { return s.End(ending, o.Settings, now) }); err != nil {

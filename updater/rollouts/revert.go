@@ -196,7 +196,6 @@ func reportsResources(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Resources != nil })
 }
 
-// reverting reports whether a revert of the observed change has begun.
 func (q *Queue) reverting(o *observed) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -156,7 +156,6 @@ func (r *removals) due(pod cache.ObjectName, now time.Time) (wait time.Duration)
 	return 0
 }
 
-// remove removes the note of a pod if it is still invalid.
 func (q *Queue) remove(ctx context.Context, pod cache.ObjectName, now time.Time) (time.Duration, error) {
 	if q.queue.Len() > 0 {
 		return removalPause, nil
@@ -208,7 +207,6 @@ func (h *Holds) announce(name cache.ObjectName, hold *Hold) {
 	}
 }
 
-// obstacles are the messages about canaries that are not promoted after their round.
 var obstacles = map[rollout.Obstacle]string{
 	rollout.MemberNotSuccessful: "The canary is not promoted: the change of a member did not end well, or is still to come",
 	rollout.NotObserved:         "The canary is not promoted: no change of it was observed to its end",

@@ -66,7 +66,6 @@ func (r *Reader) Workload(v *disruption.VPA, states []*snapshot.State, of *polic
 	return w
 }
 
-// node returns the size and the conditions of a node.
 func (r *Reader) node(name string) (n rollout.Node) {
 	if r.Nodes == nil || !r.NodeInformer.HasSynced() {
 		return n
@@ -125,7 +124,6 @@ func (r *Reader) Evidence(pod *corev1.Pod, core *disruption.Pod, workload target
 	return e
 }
 
-// nodeReady reports whether a node exists and is ready.
 func (r *Reader) nodeReady(name string) bool {
 	if r.Nodes == nil || !r.NodeInformer.HasSynced() {
 		return false
@@ -137,7 +135,6 @@ func (r *Reader) nodeReady(name string) bool {
 // errNoLimits is the error of a workload with unknown limits. They must not count as unlimited.
 var errNoLimits = errors.New("the limits of its SizingPolicy are unknown")
 
-// fuseTimeout bounds the request that writes condition FuseTripped.
 const fuseTimeout = 5 * time.Second
 
 // readLimits reads the limits of each policy. After a panic there are none, and no rollout continues.
