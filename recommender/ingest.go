@@ -169,28 +169,19 @@ func (i *Ingester) bound(oom usage.OOM) usage.OOM {
 	return oom
 }
 
-// result is the label for what became of a sample or a kill.
-func result(reason usage.Reason) string {
-	switch reason {
-	case usage.Accepted:
-		return "taken"
-	case usage.UnknownContainer:
-		return "unknown_container"
-	case usage.NegativeAmount:
-		return "negative"
-	case usage.NotNewer:
-		return "not_newer"
-	case usage.TooOld:
-		return "too_old"
-	case usage.Duplicate:
-		return "duplicate"
-	case inFuture:
-		return "in_future"
-	case usage.AboveCeiling:
-		return "above_capacity"
-	}
-	return "out_of_range"
+// results are the labels for what became of a sample or a kill.
+var results = map[usage.Reason]string{
+	usage.Accepted:         "taken",
+	usage.UnknownContainer: "unknown_container",
+	usage.NegativeAmount:   "negative",
+	usage.NotNewer:         "not_newer",
+	usage.TooOld:           "too_old",
+	usage.Duplicate:        "duplicate",
+	inFuture:               "in_future",
+	usage.AboveCeiling:     "above_capacity",
 }
+
+func result(reason usage.Reason) string { return cmp.Or(results[reason], "out_of_range") }
 
 // metricsAPI is the name of the usual source of usage.
 const metricsAPI = "The metrics API"

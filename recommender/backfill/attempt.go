@@ -93,7 +93,9 @@ func (l *Loader) attempt(ctx context.Context, now time.Time) error {
 	l.missing = append(lost, rest...)
 	if loaded {
 		f.finish()
-		l.deliver(Past{f.model, f.store})
+		l.mu.Lock()
+		l.loaded = append(l.loaded, Past{f.model, f.store})
+		l.mu.Unlock()
 	}
 	return errors.Join(append(errs, err)...)
 }

@@ -208,12 +208,6 @@ func (l *Loader) loadedChunk(b *batch) {
 	}
 }
 
-func (l *Loader) deliver(p Past) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.loaded = append(l.loaded, p)
-}
-
 func (l *Loader) end(err error) Progress {
 	l.mu.Lock()
 	defer l.mu.Unlock()

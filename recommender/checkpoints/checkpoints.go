@@ -120,34 +120,20 @@ func (u *Maintainer) disposition(c *vpav1.VerticalPodAutoscalerCheckpoint, now t
 	}
 	object, err := u.Roster.VPAs.VerticalPodAutoscalers(c.Namespace).Get(c.Spec.VPAObjectName)
 	v, container := u.Model.Find(c.Namespace, c.Spec.VPAObjectName), c.Spec.ContainerName
-	if apierrors.IsNotFound(err) {
-		if v != nil {
-			return Keep
-		}
-		if now.Sub(c.CreationTimestamp.Time) < u.Collect {
-			return Keep
-		}
-		if since, remembered := u.Model.DeletedSince(c.Namespace, c.Spec.VPAObjectName); remembered && now.Sub(since) < u.Collect {
+	switch {
+	case apierrors.IsNotFound(err):
+		since, remembered := u.Model.DeletedSince(c.Namespace, c.Spec.VPAObjectName)
+		if v != nil || now.Sub(c.CreationTimestamp.Time) < u.Collect || remembered && now.Sub(since) < u.Collect {
 			return Keep
 		}
 		return Orphan
-	}
-	if err != nil || !u.Roster.Serves(object) {
+	case err != nil, !u.Roster.Serves(object), v == nil, v.TargetError != nil:
 		return Keep
-	}
-	if v == nil || v.TargetError != nil {
-		return Keep
-	}
-	if !v.Keeps(container) {
+	case !v.Keeps(container):
 		return Expired
-	}
-	if v.Restored[container] != nil || len(v.Series(container)) > 0 {
+	case v.Restored[container] != nil, len(v.Series(container)) > 0:
 		return Keep
-	}
-	if u.Saver.Foreign(v, c) {
-		return Expired
-	}
-	if Stale(c, u.Model.RulesOf(v, container).Age(), u.Store.Credible(now)) {
+	case u.Saver.Foreign(v, c), Stale(c, v.RulesOf(container).Age(), u.Store.Credible(now)):
 		return Expired
 	}
 	return Keep

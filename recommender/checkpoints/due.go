@@ -77,10 +77,10 @@ func (s *Saver) begin(v *model.VPA, now time.Time) {
 }
 
 // changed reports whether there is anything to save. While the target of a VPA cannot be
-// used there is not: we may see less than there is.
+// used, or somebody still fills in its history, there is not: we may see less than there is.
 func changed(v *model.VPA) bool {
 	clean := v.Saved.Saved && !v.Saved.Failed && v.Saved.Revision == v.Revision()
-	return !clean && v.TargetError == nil && !status.FetchingHistory(v.Object)
+	return !clean && v.TargetError == nil && !status.Holds(v.Object, vpav1.FetchingHistory)
 }
 
 // published returns the targets in the status of a VPA, before capping as far as it tells.

@@ -26,6 +26,10 @@ type index struct {
 	cursor   cursor         // of the current evaluation, kept to save an allocation
 }
 
+func newIndex() index {
+	return index{by: map[label][]*matcher{}, targets: map[target.Key][]*matcher{}, mentions: map[string]int{}}
+}
+
 // matcher is a selector of a target and its VPAs.
 type matcher struct {
 	selector labels.Selector
@@ -132,9 +136,6 @@ func (x *index) add(v *VPA) {
 	}
 	v.matcher = &matcher{selector: v.selector, vpas: []*VPA{v}}
 	x.insert(v.matcher)
-	if x.targets == nil {
-		x.targets = map[target.Key][]*matcher{}
-	}
 	x.targets[v.target] = append(x.targets[v.target], v.matcher)
 }
 
@@ -157,9 +158,6 @@ func (x *index) insert(m *matcher) {
 		x.rest = append(x.rest, m)
 		return
 	}
-	if x.by == nil {
-		x.by = map[label][]*matcher{}
-	}
 	for _, l := range m.under {
 		x.by[l] = append(x.by[l], m)
 	}
@@ -178,9 +176,6 @@ func demands(r *labels.Requirement) (demanded []label) {
 
 // mention counts a requirement that comes or goes.
 func (x *index) mention(key string, more int) {
-	if x.mentions == nil {
-		x.mentions = map[string]int{}
-	}
 	if x.mentions[key] += more; x.mentions[key] == 0 {
 		delete(x.mentions, key)
 	}

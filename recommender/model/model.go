@@ -172,7 +172,8 @@ func (m *Model) Read(ctx context.Context, do func()) error {
 func (m *Model) space(namespace string) *space {
 	s := m.spaces[namespace]
 	if s == nil {
-		s = &space{name: namespace, vpas: map[string]*VPA{}, owners: map[target.Key]int{}, sets: map[string]*labelSet{}, pods: map[string]*pod{}}
+		s = &space{name: namespace, selectors: newIndex(),
+			vpas: map[string]*VPA{}, owners: map[target.Key]int{}, sets: map[string]*labelSet{}, pods: map[string]*pod{}}
 		m.spaces[namespace] = s
 	}
 	return s

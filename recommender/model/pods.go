@@ -289,7 +289,7 @@ func (m *Model) ExpireRestored(now, started time.Time) {
 			if last.IsZero() {
 				last = started
 			}
-			if len(v.Series(container)) == 0 && now.Sub(last) >= m.RulesOf(v, container).Age() {
+			if len(v.Series(container)) == 0 && now.Sub(last) >= v.RulesOf(container).Age() {
 				delete(v.Restored, container)
 				v.Invalidate()
 			}
@@ -337,10 +337,10 @@ func (m *Model) push(set *labelSet) {
 	}
 }
 
-// RulesOf returns the rules for a container of v, for its restored history.
-func (m *Model) RulesOf(v *VPA, container string) usage.Rules {
-	rules := m.config.Store.Rules()
-	if !m.config.PerVPA {
+// RulesOf returns the rules for a container as v wants them.
+func (v *VPA) RulesOf(container string) usage.Rules {
+	rules := v.model.config.Store.Rules()
+	if !v.model.config.PerVPA {
 		return rules
 	}
 	return override(rules, convert.ContainerPolicy(v.Object, container)).Sound()

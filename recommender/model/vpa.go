@@ -122,9 +122,6 @@ func (v *VPA) Invalidate() {
 	v.structure = v.model.changes
 }
 
-// RulesOf returns the rules for a container as v wants them.
-func (v *VPA) RulesOf(container string) usage.Rules { return v.model.RulesOf(v, container) }
-
 // Target returns what the VPA points to, the zero key if that is nothing.
 func (v *VPA) Target() target.Key { return v.target }
 

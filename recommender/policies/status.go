@@ -31,22 +31,6 @@ const (
 	conditionDegraded = "Degraded"
 )
 
-// The reasons of the condition Ready.
-const (
-	reasonServed   = "Served"
-	reasonPaused   = "Paused"
-	reasonUnusable = "Unusable"
-	reasonNothing  = "NothingSelected"
-	reasonYields   = "AlwaysYields"
-)
-
-// The reasons of the condition Degraded.
-const (
-	reasonHighRevertRate = "HighRevertRate"
-	reasonFewReverts     = "FewReverts"
-	reasonUnknown        = "RecordsUnknown"
-)
-
 // statusTime says what was done about the status of a policy.
 type statusTime struct {
 	written    time.Time // zero: this process did not write it
@@ -144,15 +128,15 @@ func (r *result) ready(p *loadlinev1alpha1.SizingPolicy, value *fleet.Policy) me
 	}
 	switch {
 	case value.Unusable != "":
-		return not(reasonUnusable, "the policy holds what it selects, no pod of that is changed: "+value.Unusable)
+		return not("Unusable", "the policy holds what it selects, no pod of that is changed: "+value.Unusable)
 	case p.Spec.Paused != nil && *p.Spec.Paused:
-		return not(reasonPaused, "spec.paused is true: no VPA is made or removed, and no pod is changed")
+		return not("Paused", "spec.paused is true: no VPA is made or removed, and no pod is changed")
 	case r.counts.Selected == 0 && r.counts.Yielded > 0:
-		return not(reasonYields, "each workload that this policy selects is another policy's, which has a higher priority, or the same and a smaller name")
+		return not("AlwaysYields", "each workload that this policy selects is another policy's, which has a higher priority, or the same and a smaller name")
 	case r.counts.Selected == 0:
-		return not(reasonNothing, "no workload is selected: check spec.namespaces and spec.workloads")
+		return not("NothingSelected", "no workload is selected: check spec.namespaces and spec.workloads")
 	}
-	served := metav1.Condition{Type: conditionReady, Status: metav1.ConditionTrue, Reason: reasonServed}
+	served := metav1.Condition{Type: conditionReady, Status: metav1.ConditionTrue, Reason: "Served"}
 	if r.unmeasured > 0 {
 		served.Message = "it is not observed whether changed pods are throttled or wait for CPU: give the updater --prometheus-address, or set spec.safety.throttle and pressure to \"0\""
 	}
@@ -161,13 +145,13 @@ func (r *result) ready(p *loadlinev1alpha1.SizingPolicy, value *fleet.Policy) me
 
 // health says whether changes of workloads were taken back repeatedly.
 func (r *result) health(known bool) metav1.Condition {
-	c := metav1.Condition{Type: conditionDegraded, Status: metav1.ConditionFalse, Reason: reasonFewReverts}
+	c := metav1.Condition{Type: conditionDegraded, Status: metav1.ConditionFalse, Reason: "FewReverts"}
 	switch {
 	case !known:
-		c.Status, c.Reason = metav1.ConditionUnknown, reasonUnknown
+		c.Status, c.Reason = metav1.ConditionUnknown, "RecordsUnknown"
 		c.Message = "SizingRecords cannot be read: install their definition, and give the recommender list and watch on sizingrecords"
 	case r.degraded > 0:
-		c.Status, c.Reason = metav1.ConditionTrue, reasonHighRevertRate
+		c.Status, c.Reason = metav1.ConditionTrue, "HighRevertRate"
 		c.Message = "at least three of the last five rounds of changes were taken back: " + strings.Join(r.names, ", ")
 		if others := r.degraded - len(r.names); others > 0 {
 			c.Message += fmt.Sprintf(" and %d others", others)

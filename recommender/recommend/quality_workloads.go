@@ -101,7 +101,7 @@ func (w *WorkloadQuality) Follow(cluster *model.Model, store *usage.Store, now t
 		for i := range one.containers {
 			c := &one.containers[i]
 			c.insights, c.insight = insightsOf(v, c.name)
-			c.complete = min(float64(completeness(v, c.name, store))/float64(cluster.RulesOf(v, c.name).Age()), 1)
+			c.complete = min(float64(completeness(v, c.name, store))/float64(v.RulesOf(c.name).Age()), 1)
 		}
 	}
 	w.known = known // a new map, because the old one may be being read

@@ -257,12 +257,6 @@ func Provided(vpa *vpav1.VerticalPodAutoscaler) bool {
 	return Holds(vpa, vpav1.RecommendationProvided) && vpa.Status.Recommendation != nil
 }
 
-// FetchingHistory reports whether somebody still fills in the history of a VPA, so
-// that its checkpoints must not be written.
-func FetchingHistory(vpa *vpav1.VerticalPodAutoscaler) bool {
-	return Holds(vpa, vpav1.FetchingHistory)
-}
-
 // Holds reports whether a condition of a VPA is true.
 func Holds(vpa *vpav1.VerticalPodAutoscaler, t vpav1.VerticalPodAutoscalerConditionType) bool {
 	c := conditions{list: vpa.Status.Conditions}
