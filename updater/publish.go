@@ -20,7 +20,6 @@ import (
 	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/updater/actuate"
-	"loadline.dev/loadline/updater/policies"
 	"loadline.dev/loadline/updater/report"
 	"loadline.dev/loadline/updater/snapshot"
 )
@@ -97,18 +96,10 @@ func (it *iteration) logProblems(ctx context.Context) {
 	}
 }
 
-// policy returns the effective policy of a VPA; nil: the VPA alone decides.
-func (it *iteration) policy(name cache.ObjectName) *policies.Effective {
-	if i := snapshot.Find(it.vpas, name); i >= 0 && it.policies[i].Policy != nil {
-		return &it.policies[i]
-	}
-	return nil
-}
-
 // policyName returns the name of the SizingPolicy that governs a VPA, or "".
 func (it *iteration) policyName(name cache.ObjectName) string {
-	if e := it.policy(name); e != nil {
-		return e.PolicyName()
+	if i := snapshot.Find(it.vpas, name); i >= 0 && it.policies[i].Policy != nil {
+		return it.policies[i].PolicyName()
 	}
 	return ""
 }

@@ -32,7 +32,6 @@ type Executor interface {
 	// Resize patches the resize subresource of a pod. If that restarts a container, it requests an eviction in a dry
 	// run first, but not for an OOM resize. It returns the note on the pod, if the change is observed.
 	Resize(ctx context.Context, c Change) (rollout.Change, error)
-	// Evict evicts a pod.
 	Evict(ctx context.Context, c Change) error
 	// Boost gives a young pod the startup boost that the webhook did not give it.
 	Boost(ctx context.Context, c Change) error
@@ -42,9 +41,7 @@ type Executor interface {
 	RecordBackoff(ctx context.Context, pod *corev1.Pod, p disruption.Backoff) error
 	// NotResizable reports on a pod that its node cannot grant the target.
 	NotResizable(ctx context.Context, pod *corev1.Pod)
-	// MarkShare writes the share mark of a pod.
 	MarkShare(ctx context.Context, pod *corev1.Pod, m sharing.Mark) error
-	// RemoveShare removes the share mark of a pod.
 	RemoveShare(ctx context.Context, pod *corev1.Pod) error
 	// Skipped reports the pods that an iteration skips.
 	Skipped(skipped []disruption.Skip)

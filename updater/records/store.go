@@ -297,15 +297,13 @@ func (s *Store) write(ctx context.Context, of target.Workload, before *stored, s
 	}
 	next.OwnerReferences, next.Status = owners(next.OwnerReferences, of), status
 	records := s.client.LoadlineV1alpha1().SizingRecords(name.Namespace)
-	write := func() (*loadlinev1alpha1.SizingRecord, error) {
-		return records.Update(ctx, next, metav1.UpdateOptions{})
-	}
+	var written *loadlinev1alpha1.SizingRecord
+	var err error
 	if before == nil {
-		write = func() (*loadlinev1alpha1.SizingRecord, error) {
-			return records.Create(ctx, next, metav1.CreateOptions{})
-		}
+		written, err = records.Create(ctx, next, metav1.CreateOptions{})
+	} else {
+		written, err = records.Update(ctx, next, metav1.UpdateOptions{})
 	}
-	written, err := write()
 	if err != nil {
 		return nil, err
 	}

@@ -146,7 +146,7 @@ func (s *EvidenceSource) ask(ctx context.Context, namespace string, pods []strin
 		}
 		key := ContainerKey{c.Pod, c.Container}
 		if found[key] == nil {
-			found[key] = &rates{}
+			found[key] = &rates{counters: map[string]rate{}}
 		}
 		found[key].add(labels, points[len(points)-1].Value)
 	})

@@ -178,10 +178,7 @@ var runLabels = []string{"id", "name", "image", counterLabel}
 type rates struct {
 	scrape    map[string]string // the labels that are no runLabels
 	ambiguous bool              // they are not the same in all series
-
-	periods, throttled rate
-	waiting            rate // of all runs
-	whole              rate // of those that were there when the window began
+	counters  map[string]rate   // wholeWaiting: of the runs that were there when the window began
 }
 
 type rate struct {
@@ -196,25 +193,8 @@ func (r *rates) add(labels map[string]string, value float64) {
 		r.scrape = scrape
 	}
 	r.ambiguous = r.ambiguous || !maps.Equal(r.scrape, scrape)
-	if c := r.of(labels[counterLabel]); c != nil {
-		c.sum += value
-		c.runs++
-	}
-}
-
-// of returns the rate of a counter, nil for one that was not asked for.
-func (r *rates) of(counter string) *rate {
-	switch counter {
-	case periodsMetric:
-		return &r.periods
-	case throttledMetric:
-		return &r.throttled
-	case waitingMetric:
-		return &r.waiting
-	case wholeWaiting:
-		return &r.whole
-	}
-	return nil
+	c := r.counters[labels[counterLabel]]
+	r.counters[labels[counterLabel]] = rate{c.sum + value, c.runs + 1}
 }
 
 // share returns what is known of the container. Throttling is a ratio, and right for several
@@ -225,11 +205,11 @@ func (r *rates) share() Share {
 	if r.ambiguous {
 		return s
 	}
-	if r.periods.runs == r.throttled.runs {
-		s.Throttled = part(r.throttled.sum / r.periods.sum)
+	if periods, throttled := r.counters[periodsMetric], r.counters[throttledMetric]; periods.runs == throttled.runs {
+		s.Throttled = part(throttled.sum / periods.sum)
 	}
-	if r.waiting.runs == 1 && r.whole.runs == 1 {
-		s.Waiting = part(r.whole.sum)
+	if whole := r.counters[wholeWaiting]; whole.runs == 1 && r.counters[waitingMetric].runs == 1 {
+		s.Waiting = part(whole.sum)
 	}
 	return s
 }

@@ -58,7 +58,6 @@ const (
 type Reverter interface {
 	// Note writes a change on its pod.
 	Note(ctx context.Context, pod *corev1.Pod, note rollout.Change) error
-	// RemoveNote takes it off again.
 	RemoveNote(ctx context.Context, pod *corev1.Pod) error
 	// Revert resizes a pod to the sizes that its containers had before.
 	Revert(ctx context.Context, pod *corev1.Pod, gets []policy.ContainerTarget) error
