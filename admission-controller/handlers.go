@@ -240,8 +240,6 @@ func policyHandler(config validate.Config) server.Handler {
 	}
 }
 
-const daemonSet = "DaemonSet"
-
 // sharing returns how a new pod will share what its node has left, under the policy that is
 // responsible; nil: it will not, and is sized as any other. It does so only where the updater
 // says that pods of the policy share, so that both do the same.
@@ -260,7 +258,7 @@ func (h podHandler) sharing(d *fleet.Decision, vpa *vpav1.VerticalPodAutoscaler,
 		return nil
 	}
 	return &policy.Sharing{
-		Kinds: d.Policy.Sharing.Kinds, CPULimit: d.Policy.Sharing.CPULimit, New: true, Daemon: vpa.Spec.TargetRef.Kind == daemonSet,
+		Kinds: d.Policy.Sharing.Kinds, CPULimit: d.Policy.Sharing.CPULimit, New: true, Daemon: vpa.Spec.TargetRef.Kind == "DaemonSet",
 	}
 }
 

@@ -186,13 +186,6 @@ type onlyUnderPolicies struct {
 	synced map[string]cache.InformerSynced
 }
 
-func newOnlyUnderPolicies(config *Config, clients *client.Clients, options ...client.Option) *onlyUnderPolicies {
-	return &onlyUnderPolicies{
-		core: client.Factory(clients.Kube, config.Kube.Namespace, client.ControllerResync, "", options...),
-		vpas: client.VPAFactory(clients.VPA, config.Kube.Namespace, options...),
-	}
-}
-
 // fill fills the caches if there is a policy now.
 func (o *onlyUnderPolicies) fill(ctx context.Context, policies *sizing.Policies) error {
 	select {
@@ -224,7 +217,10 @@ func (o *onlyUnderPolicies) start(ctx context.Context) {
 func fillCaches(ctx context.Context, config *Config, clients *client.Clients, options ...client.Option) (caches, error) {
 	core := client.Factory(clients.Kube, config.Kube.Namespace, client.ControllerResync, "", options...)
 	vpas := client.VPAFactory(clients.VPA, config.Kube.Namespace, options...)
-	asked := newOnlyUnderPolicies(config, clients, options...)
+	asked := &onlyUnderPolicies{
+		core: client.Factory(clients.Kube, config.Kube.Namespace, client.ControllerResync, "", options...),
+		vpas: client.VPAFactory(clients.VPA, config.Kube.Namespace, options...),
+	}
 	scales := client.NewScales(clients.Kube)
 	resolver := target.New(core, scales.Scale)
 	finder, remembering, scout, err := findOwners(ctx, resolver)

@@ -58,7 +58,7 @@ func Default() *Config {
 		Workers:     10,
 		Checkpoints: DefaultCheckpoints(),
 		Aggregation: DefaultAggregation(),
-		Output:      DefaultOutput(),
+		Output:      Output{CPUStep: 1, MemoryStep: 1, Tolerance: 0.01},
 		Prometheus:  DefaultPrometheus(),
 	}
 }
@@ -261,9 +261,6 @@ type Output struct {
 	Tolerance           float64 // fraction by which a bound may move before it is written at once
 	WorkloadMetrics     bool    // serve the quality of each recommendation
 }
-
-// DefaultOutput returns the defaults of the reference recommender, and a tolerance of 1 %.
-func DefaultOutput() Output { return Output{CPUStep: 1, MemoryStep: 1, Tolerance: 0.01} }
 
 // AddFlags binds the group to fs.
 func (o *Output) AddFlags(fs *pflag.FlagSet) {

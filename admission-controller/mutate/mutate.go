@@ -315,7 +315,7 @@ func (m *mutation) begin(i int) {
 	if m.resized() {
 		m.updates.WriteString("; ")
 	} else {
-		m.updates.Grow(usualText)
+		m.updates.Grow(256) // enough for some containers
 		m.updates.WriteString("Pod resources updated by ")
 		m.updates.WriteString(m.vpa.Name)
 		m.updates.WriteString(": ")
@@ -323,9 +323,6 @@ func (m *mutation) begin(i int) {
 	m.updates.WriteString("container " + strconv.Itoa(i) + ": ")
 	m.noted = false
 }
-
-// usualText is enough for the text of vpaUpdates about some containers.
-const usualText = 256
 
 func (m *mutation) note(words ...string) {
 	if m.noted {

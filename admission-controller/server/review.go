@@ -252,13 +252,10 @@ func (x *exchange) busy() *admissionv1.AdmissionResponse {
 	if handler.Guards {
 		// An HTTP error would let it through where the registration ignores failures.
 		response.Allowed, response.Warnings = false, nil
-		response.Result = new(apierrors.NewTooManyRequests(errBusy.Error()+"; try again", retrySeconds).Status())
+		response.Result = new(apierrors.NewTooManyRequests(errBusy.Error()+"; try again", 1).Status()) // after a second
 	}
 	return response
 }
-
-// retrySeconds is after how long the client of a refused object tries again.
-const retrySeconds = 1
 
 // unchanged begins the warning about an object that was let through.
 const unchanged = "VPA admission controller: left unchanged: "

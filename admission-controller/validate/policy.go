@@ -52,7 +52,7 @@ func (c Config) checkPolicy(raw, old []byte) PolicyVerdict {
 		}
 	}
 	if len(old) > 0 && server.CheckPolicy(old) == nil && loadlinev1alpha1.Decode(old, &stored) == nil {
-		ch.had = featuresOf(asVPA(&stored))
+		ch.had = featuresOf(&vpav1.VerticalPodAutoscalerSpec{ResourcePolicy: stored.Spec.ResourcePolicy})
 	}
 	problems, warnings := convert.CheckPolicy(&object)
 	for _, e := range problems {
@@ -63,10 +63,6 @@ func (c Config) checkPolicy(raw, old []byte) PolicyVerdict {
 		ch.containerPolicies(p.ContainerPolicies, field.NewPath("spec", "resourcePolicy", "containerPolicies"))
 	}
 	return PolicyVerdict{Errors: ch.errors, Warnings: ch.warnings}
-}
-
-func asVPA(p *loadlinev1alpha1.SizingPolicy) *vpav1.VerticalPodAutoscaler {
-	return &vpav1.VerticalPodAutoscaler{Spec: vpav1.VerticalPodAutoscalerSpec{ResourcePolicy: p.Spec.ResourcePolicy}}
 }
 
 // scalars looks for durations and shares that cannot be read, of which encoding/json does

@@ -78,7 +78,7 @@ func (c Config) Check(raw, old []byte) Verdict {
 	ch, verdict := checker{config: c}, Verdict{Object: &object}
 	var stored vpav1.VerticalPodAutoscaler
 	if len(old) > 0 && server.CheckVPA(old) == nil && vpav1.Decode(old, &stored) == nil {
-		ch.had, verdict.Old = featuresOf(&stored), &stored
+		ch.had, verdict.Old = featuresOf(&stored.Spec), &stored
 	}
 	ch.recipe(object.Annotations[recipe.Annotation], stored.Annotations[recipe.Annotation])
 	ch.target(object.Spec.TargetRef, stored.Spec.TargetRef)
@@ -105,16 +105,16 @@ type features struct {
 	controlled             map[string]bool // resources in any controlledResources
 }
 
-func featuresOf(vpa *vpav1.VerticalPodAutoscaler) features {
-	f := features{boost: vpa.Spec.StartupBoost != nil, controlled: map[string]bool{}}
-	if p := vpa.Spec.UpdatePolicy; p != nil {
+func featuresOf(spec *vpav1.VerticalPodAutoscalerSpec) features {
+	f := features{boost: spec.StartupBoost != nil, controlled: map[string]bool{}}
+	if p := spec.UpdatePolicy; p != nil {
 		f.inPlace = p.UpdateMode != nil && *p.UpdateMode == vpav1.UpdateModeInPlace
 		f.perVPA = p.EvictAfterOOMSeconds != nil
 	}
-	if vpa.Spec.ResourcePolicy == nil {
+	if spec.ResourcePolicy == nil {
 		return f
 	}
-	for _, c := range vpa.Spec.ResourcePolicy.ContainerPolicies {
+	for _, c := range spec.ResourcePolicy.ContainerPolicies {
 		f.boost = f.boost || c.StartupBoost != nil
 		f.perVPA = f.perVPA || c.OOMBumpUpRatio != nil || c.OOMMinBumpUp != nil ||
 			c.MemoryAggregationIntervalSeconds != nil || c.MemoryAggregationIntervalCount != nil

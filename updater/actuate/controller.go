@@ -298,12 +298,11 @@ func templatedContainers(pod, template []corev1.Container) []corev1.Container {
 // withoutResources returns a container without the parts that a resize changes or that the API server adds to each pod.
 func withoutResources(c corev1.Container) corev1.Container {
 	c.Resources, c.ResizePolicy = corev1.ResourceRequirements{}, nil
-	c.VolumeMounts = slices.DeleteFunc(slices.Clone(c.VolumeMounts), func(m corev1.VolumeMount) bool { return isTokenVolume(m.Name) })
+	c.VolumeMounts = slices.DeleteFunc(slices.Clone(c.VolumeMounts), func(m corev1.VolumeMount) bool {
+		return strings.HasPrefix(m.Name, "kube-api-access-") // the service account token, with a random name
+	})
 	return c
 }
-
-// isTokenVolume reports whether a volume holds the service account token. Its name is random.
-func isTokenVolume(volume string) bool { return strings.HasPrefix(volume, "kube-api-access-") }
 
 // perPodLabels are the labels that controllers add to the ones of their template.
 var perPodLabels = []string{

@@ -51,12 +51,6 @@ type Executor interface {
 	Unboost(ctx context.Context, c actuate.Change) error
 }
 
-// Metrics counts attempts to remove a boost.
-type Metrics interface {
-	// Unboosted counts an attempt for a pod of a VPA. Without VPA only its namespace is set.
-	Unboosted(vpa cache.ObjectName, err error)
-}
-
 // Config has the parts of a Queue. All fields must be set.
 type Config struct {
 	Reader    *snapshot.Reader
@@ -65,7 +59,10 @@ type Config struct {
 	Plan      disruption.Config // budget of containers that restart
 	Workers   int               // per namespace
 	StaticCPU *plan.StaticCPUNodes
-	Metrics   Metrics
+	Metrics   interface {
+		// Unboosted counts an attempt for a pod of a VPA. Without VPA only its namespace is set.
+		Unboosted(vpa cache.ObjectName, err error)
+	}
 }
 
 // Queue removes startup boosts. Make it with New.

@@ -59,11 +59,17 @@ func (r *Rollouts) Progress(vpa cache.ObjectName) Progress {
 	return Progress{}
 }
 
-// Metrics count records and observed pods.
+// Metrics count records, observed pods and reverts.
 type Metrics interface {
 	RecordFailed()
 	Observed(pods int)
 	Fuses(limits map[string]*policies.Limits)
+	Reverted(vpa cache.ObjectName, harm rollout.Harm)
+	// RevertDeferred counts a revert that the node did not carry out in time.
+	RevertDeferred(vpa cache.ObjectName, harm rollout.Harm)
+	RevertFailed()
+	// EvidenceMissing counts pods of which Prometheus does not say what it should.
+	EvidenceMissing(pods int)
 }
 
 // Holds are the rollouts of an iteration.

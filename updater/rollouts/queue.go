@@ -67,17 +67,6 @@ type Reverter interface {
 	RevertFailed(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, err error)
 }
 
-// QueueMetrics count reverts.
-type QueueMetrics interface {
-	Reverted(vpa cache.ObjectName, harm rollout.Harm)
-	// RevertDeferred counts a revert that the node did not carry out in time.
-	RevertDeferred(vpa cache.ObjectName, harm rollout.Harm)
-	RevertFailed()
-	RecordFailed()
-	// EvidenceMissing counts pods of which Prometheus does not say what it should.
-	EvidenceMissing(pods int)
-}
-
 // Queue judges changes and takes back those that did harm. Make it with NewQueue.
 type Queue struct {
 	QueueConfig
@@ -110,7 +99,7 @@ type QueueConfig struct {
 	Pods      corelisters.PodLister
 	Records   *records.Store
 	Executor  Reverter
-	Metrics   QueueMetrics
+	Metrics   Metrics
 	// Remover removes invalid notes from pods. Its requests have their own rate. Nil: Executor.
 	Remover interface {
 		RemoveNote(ctx context.Context, pod *corev1.Pod) error
