@@ -186,7 +186,6 @@ type onlyUnderPolicies struct {
 	synced map[string]cache.InformerSynced
 }
 
-// fill fills the caches if there is a policy now.
 func (o *onlyUnderPolicies) fill(ctx context.Context, policies *sizing.Policies) error {
 	select {
 	case <-policies.Some():

@@ -183,7 +183,6 @@ var results = map[usage.Reason]string{
 
 func result(reason usage.Reason) string { return cmp.Or(results[reason], "out_of_range") }
 
-// metricsAPI is the name of the usual source of usage.
 const metricsAPI = "The metrics API"
 
 // logOutage logs when the source fails and when it works again, not each time.

@@ -225,7 +225,6 @@ func (l *Loop) takePod(change model.Change, now time.Time) {
 	l.Model.PutPod(pod, now)
 }
 
-// addUsage adds one sample of each container, then the kills that were seen.
 func (l *Loop) addUsage(ctx context.Context, now time.Time) {
 	l.Ingester.Once(ctx, now)
 	l.Model.MarkAmbiguous(l.Ambiguities.Each)

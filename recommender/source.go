@@ -92,7 +92,6 @@ func newUsageSource(env process.Environment, config *rest.Config, c sourceConfig
 	return o, nil
 }
 
-// prometheusSource requests from Prometheus what recipes need.
 type prometheusSource struct {
 	wishes *wishes
 	live   prometheus.Live
@@ -151,7 +150,6 @@ func (w *wishes) throttling() bool {
 	return w.model != nil && recommend.AnyNeeds(w.model, func(n sketch.Needs) bool { return n.Throttling() })
 }
 
-// pods yields the pods that VPAs select, with the selector.
 func (w *wishes) pods(yield func(externalPod) bool) {
 	for _, v := range w.model.VPAs() {
 		for _, name := range v.PodNames() {

@@ -33,7 +33,6 @@ type memoryRises struct {
 	vpas map[cache.ObjectName]struct{}
 }
 
-// watchRises collects the VPAs of informers from now on.
 func watchRises(vpas vpainformers.VerticalPodAutoscalerInformer, targets *target.Resolver, pods cache.SharedInformer) (*memoryRises, error) {
 	r := &memoryRises{wake: make(chan struct{}, 1), vpas: map[cache.ObjectName]struct{}{}}
 	_, err := vpas.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(before, after any) {

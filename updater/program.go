@@ -65,7 +65,6 @@ type overrides struct {
 	retry  time.Duration // pause after a refused list of optional objects
 }
 
-// program is an updater that leads.
 type program struct {
 	config     *Config
 	caches     *caches
@@ -122,7 +121,6 @@ func newProgram(ctx context.Context, config *Config, d dependencies, replaced ov
 
 func (p *program) start(ctx context.Context) error { return p.caches.start(ctx) }
 
-// run runs queues and loop iterations until ctx ends.
 func (p *program) run(ctx context.Context, health *serving.Health) {
 	ctx, stop := context.WithCancel(ctx)
 	var queues sync.WaitGroup
@@ -322,7 +320,6 @@ func work(ctx context.Context, config *Config, d dependencies, health *serving.H
 	return ctx.Err()
 }
 
-// logResizeSupport logs at the start when the server cannot resize pods.
 func logResizeSupport(ctx context.Context, kube kubernetes.Interface) {
 	resources, err := kube.Discovery().ServerResourcesForGroupVersion(corev1.SchemeGroupVersion.String())
 	if err != nil {

@@ -96,7 +96,6 @@ func (it *iteration) logProblems(ctx context.Context) {
 	}
 }
 
-// policyName returns the name of the SizingPolicy that governs a VPA, or "".
 func (it *iteration) policyName(name cache.ObjectName) string {
 	if i := snapshot.Find(it.vpas, name); i >= 0 && it.policies[i].Policy != nil {
 		return it.policies[i].PolicyName()
@@ -104,7 +103,6 @@ func (it *iteration) policyName(name cache.ObjectName) string {
 	return ""
 }
 
-// mode returns the mode of a VPA, which a SizingPolicy may change.
 func (it *iteration) mode(name cache.ObjectName) vpav1.UpdateMode {
 	i := snapshot.Find(it.vpas, name)
 	if i < 0 {

@@ -198,7 +198,6 @@ func (k *Keeper) report(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// keepInterval is how often the keeper runs.
 const keepInterval = 10 * time.Second
 
 // Run calls RunOnce until ctx ends and logs what fails. With once set it only repeats until there is a certificate to
@@ -328,7 +327,6 @@ func fingerprint(c *x509.Certificate) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// note prints the value of TrustAnnotation.
 func (t trust) note() (string, error) {
 	whole := make(map[string]time.Time, len(t.until))
 	for id, until := range t.until {

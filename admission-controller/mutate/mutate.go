@@ -376,7 +376,6 @@ func (m *mutation) moves(container *corev1.Container, fitted policy.ContainerTar
 	}
 }
 
-// bound names what cut a recommendation.
 func (m *mutation) bound(r policy.Reason) string {
 	switch r {
 	case policy.CutToMax:

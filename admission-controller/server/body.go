@@ -122,7 +122,6 @@ func (x *exchange) reserve(ctx context.Context, beginning []byte, size int) bool
 	return x.share.grow(ctx, size)
 }
 
-// release gives back what a large body had.
 func (x *exchange) release() {
 	if x.share != nil {
 		x.share.close()

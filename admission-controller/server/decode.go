@@ -206,7 +206,6 @@ func (d *decoder) raw() []byte {
 	return d.from(start, d.InputOffset())
 }
 
-// null reads null if it is the next value.
 func (d *decoder) null() bool {
 	return d.err == nil && d.PeekKind() == jsontext.KindNull && d.token() == jsontext.KindNull
 }

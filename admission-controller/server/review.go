@@ -360,7 +360,6 @@ func (x *exchange) fill(response *admissionv1.AdmissionResponse, answer Answer) 
 	return nil
 }
 
-// named is the log with what is known of the object.
 func (x *exchange) named() klog.Logger {
 	if x.about == nil {
 		return x.log

@@ -27,7 +27,6 @@ const (
 	maxPlacementTerms = 100
 )
 
-// placementTerms returns how many parts the placement of a pod has.
 func placementTerms(spec *corev1.PodSpec) (n int) {
 	n = len(spec.NodeSelector) + len(spec.Tolerations)
 	if spec.Affinity == nil || spec.Affinity.NodeAffinity == nil || spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {

@@ -127,7 +127,6 @@ func featuresOf(spec *vpav1.VerticalPodAutoscalerSpec) features {
 	return f
 }
 
-// checker collects what is found in one object.
 type checker struct {
 	config   Config
 	had      features
@@ -135,7 +134,6 @@ type checker struct {
 	warnings []string
 }
 
-// refuse adds an error, unless there are many already.
 func (ch *checker) refuse(e *field.Error) {
 	if ch.full() {
 		return

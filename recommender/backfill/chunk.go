@@ -220,7 +220,6 @@ type directory struct {
 	kin  map[podName]*corev1.Pod // a pod that runs, by what its name has in common with others; nil: of several workloads
 }
 
-// remembered are the labels of a pod in Prometheus.
 type remembered struct {
 	labels map[string]string
 	at     time.Time // newest point

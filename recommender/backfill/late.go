@@ -141,7 +141,6 @@ func (l *Late) start() *lateLoad {
 	return load
 }
 
-// newLoad returns a load of the missing chunks for some VPAs.
 func (l *Late) newLoad(requests map[vpaName]Request, namespaces []string, missing []chunk) *lateLoad {
 	c := l.config
 	c.MemorySaver = true

@@ -119,7 +119,6 @@ func (l list) without(keys []string) labels.Set {
 	return rest
 }
 
-// add adds a VPA, unless it has no selector.
 func (x *index) add(v *VPA) {
 	if v.selector == nil {
 		return
@@ -181,7 +180,6 @@ func (x *index) mention(key string, more int) {
 	}
 }
 
-// remove drops a VPA that was added, and does nothing for any other.
 func (x *index) remove(v *VPA) {
 	m := v.matcher
 	if m == nil {
@@ -313,7 +311,6 @@ func (set *labelSet) accepts(owner target.Key) bool {
 	return owner == target.Key{} || set.owner == owner
 }
 
-// plain returns the text of the labels alone.
 func (set *labelSet) plain() string {
 	text, _, _ := strings.Cut(set.text, ownerMark)
 	return text

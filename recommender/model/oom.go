@@ -187,7 +187,6 @@ func oom(pod *corev1.Pod, container string, end *corev1.ContainerStateTerminated
 	return report
 }
 
-// kubelet is the reporter of its events.
 const kubelet = "kubelet"
 
 // evictionID returns the same ID for a pod and an amount, however often that is reported.

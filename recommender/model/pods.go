@@ -237,7 +237,6 @@ func (m *Model) RemovePod(namespace, name string) {
 	m.bound(s)
 }
 
-// abandon drops a label set that no pod has and that has no history.
 func (m *Model) abandon(set *labelSet) {
 	if len(set.pods) > 0 || len(set.series) > 0 {
 		return
@@ -252,7 +251,6 @@ func (m *Model) abandon(set *labelSet) {
 	m.tidy(set.space)
 }
 
-// tidy drops a namespace that holds nothing.
 func (m *Model) tidy(s *space) {
 	if len(s.vpas)+len(s.sets)+len(s.pods) == 0 {
 		delete(m.spaces, s.name)

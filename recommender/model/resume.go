@@ -130,7 +130,6 @@ func (m *Model) keepFormer(s *space, v *VPA, left []*labelSet) {
 	}
 }
 
-// former returns the label set of what a target selected before.
 func (m *Model) former(s *space, of target.Key) *labelSet {
 	text := formerText(of)
 	set := s.sets[text]
@@ -144,7 +143,6 @@ func (m *Model) former(s *space, of target.Key) *labelSet {
 	return set
 }
 
-// linkFormer links a VPA with what its target selected before.
 func (m *Model) linkFormer(s *space, v *VPA) {
 	set := s.sets[formerText(v.target)]
 	if set == nil || v.selector == nil {

@@ -53,7 +53,6 @@ func (m *Model) retireRun(set *labelSet) {
 	}
 }
 
-// batch returns that of label sets with the keys of a list.
 func (s *space) batch(like list) *batch {
 	text := like.keys()
 	b := s.batches[text]
@@ -225,7 +224,6 @@ func (l list) keyList() []string {
 	return keys
 }
 
-// keys returns the text of the keys.
 func (l list) keys() keysText { return keysText(strings.Join(l.keyList(), ",")) }
 
 // Forsaken is how long label sets keep their histories that no pod has and no VPA selects, where they are many.

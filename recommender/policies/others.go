@@ -19,7 +19,6 @@ import (
 // Workloads of other kinds than those that are listed are named by policies, but no informer has them. They are found
 // through the owners of pods, and through the VPAs that were made for them, which stay while they have no pods.
 
-// others are such workloads.
 type others struct {
 	workloads []target.Workload
 	kept      map[target.Key]bool // of which nobody knows now whether they are there: their VPAs stay as they are

@@ -38,7 +38,6 @@ type result struct {
 	groups     map[group]int // numbers of workloads
 }
 
-// group is what the metric tells apart.
 type group struct {
 	mode  fleet.Mode
 	phase rollout.Phase
@@ -140,7 +139,6 @@ func (r *result) reportUnknownLabels(w *workload, described *fleet.Workload) {
 	}
 }
 
-// complain adds an error unless it was said before, or there are enough.
 func (r *result) complain(problem string) {
 	if len(r.errors) < mostErrors && !slices.Contains(r.errors, problem) {
 		r.errors = append(r.errors, problem)

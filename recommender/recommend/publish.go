@@ -261,7 +261,6 @@ func (p *Publisher) write(ctx context.Context, j job, estimates []model.Estimate
 	return p.resultOf(ctx, v, done, err)
 }
 
-// resultOf logs a failed write of a status, and returns what became of it.
 func (p *Publisher) resultOf(ctx context.Context, v *model.VPA, done bool, err error) result {
 	log := klog.FromContext(ctx)
 	if done || client.IsWriteLimited(err) {

@@ -215,7 +215,6 @@ func (c *conditions) set(t vpav1.VerticalPodAutoscalerConditionType, status core
 	c.list[at] = fresh
 }
 
-// keep sets a condition to true while it holds, and removes it otherwise.
 func (c *conditions) keep(holds bool, t vpav1.VerticalPodAutoscalerConditionType, reason, message string) {
 	if holds {
 		c.set(t, corev1.ConditionTrue, reason, message)

@@ -48,7 +48,6 @@ type Meter struct {
 	until map[string]time.Time // by namespace: the API is not asked before
 }
 
-// silent reports whether the API is not asked about pods of a namespace.
 func (m *Meter) silent(namespace string, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -57,7 +56,6 @@ func (m *Meter) silent(namespace string, now time.Time) bool {
 	return silent || len(m.until) >= silentNamespaces
 }
 
-// unanswered records that the API did not answer about a pod of a namespace.
 func (m *Meter) unanswered(namespace string, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

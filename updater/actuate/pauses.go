@@ -66,7 +66,6 @@ func generationOf(change Change) int64 {
 	return 0
 }
 
-// active returns the result of the pause that applies to a change, or nil.
 func (p *pauses) active(change Change, now time.Time) error {
 	owner, pod := pauseKeys(change)
 	p.mu.Lock()

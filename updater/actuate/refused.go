@@ -52,7 +52,6 @@ func Refused(err error) bool {
 // ErrUncertain is the error of a change that the API server may have carried out all the same.
 var ErrUncertain = errors.New("the API server may have made the change")
 
-// uncertain marks the error of a request that may have been carried out.
 func uncertain(err error) error {
 	if err == nil || refused(err) {
 		return err

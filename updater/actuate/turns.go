@@ -160,7 +160,6 @@ func (w *run) markShares(ctx context.Context) {
 	}
 }
 
-// endShares removes the mark of pods that have reached their peak.
 func (w *run) endShares(ctx context.Context) {
 	for _, one := range w.Shares.Ended {
 		pod := snapshot.CurrentPod(w.Pods, one)

@@ -65,7 +65,6 @@ type hold struct {
 	at time.Time
 }
 
-// of returns the budgets of a namespace, nil if they are unknown.
 func (b *Budgets) of(namespace string, now time.Time) *namespaceBudgets {
 	if !b.synced() {
 		return nil

@@ -159,7 +159,6 @@ func differences(pod, before *corev1.Pod) (sizes []policy.ContainerTarget) {
 	return sizes
 }
 
-// sizesOf returns the containers of core with the sizes of pod.
 func sizesOf(pod *corev1.Pod, core *disruption.Pod) []rollout.Running {
 	all := running(core)
 	for i, c := range convert.NewPod(pod).Containers {
