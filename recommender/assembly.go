@@ -211,6 +211,8 @@ func (a *assembly) loop(changes *model.Changes, ooms *model.OOMs) (*Loop, error)
 			Health: a.parts.health, Guard: model.NewGuard(stepUpdate, m.panics),
 		},
 		Checkpoints: checkpoints,
+		restoring:   map[string]*pendingRestore{},
+		removed:     map[cache.ObjectName]struct{}{},
 	}, nil
 }
 

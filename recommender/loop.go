@@ -214,9 +214,6 @@ func (l *Loop) takePod(change model.Change, now time.Time) {
 	defer model.NewGuard(stepPods, l.Metrics.panics).Recover(nil)
 	pod := change.Pod()
 	if pod == nil {
-		if l.removed == nil {
-			l.removed = map[cache.ObjectName]struct{}{}
-		}
 		l.removed[change.Name] = struct{}{}
 		return
 	}

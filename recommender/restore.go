@@ -32,16 +32,13 @@ type pendingRestore struct {
 func (l *Loop) restoreLate(ctx context.Context, observed []model.Observed, now time.Time, limit time.Duration) []model.Observed {
 	missing := l.unreadCheckpoints(ctx, observed)
 	if len(missing) == 0 {
-		l.restoring = nil
+		clear(l.restoring)
 		return observed
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for namespace, owners := range missing {
 		if l.restoring[namespace] == nil {
-			if l.restoring == nil {
-				l.restoring = map[string]*pendingRestore{}
-			}
 			l.restoring[namespace] = &pendingRestore{owners: owners}
 		}
 	}

@@ -81,13 +81,11 @@ func (l *Late) Run(ctx context.Context) {
 			l.attempt(ctx, load)
 			continue
 		}
-		timer := time.NewTimer(l.idle(now))
 		select {
 		case <-ctx.Done():
 		case <-l.wake:
-		case <-timer.C:
+		case <-time.After(l.idle(now)):
 		}
-		timer.Stop()
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/core/sketch"
@@ -71,7 +72,7 @@ type Model struct {
 	spaces          map[string]*space
 	vpas            []*VPA  // sorted by namespace and name; nil: must be built again
 	places          []place // by series handle; without set: no such series
-	recentlyDeleted map[vpaName]recentlyDeleted
+	recentlyDeleted map[cache.ObjectName]recentlyDeleted
 	pass            uint64              // number of calls of SyncVPAs
 	unsettled       map[*pod]target.Key // pods whose owner is not known yet, with their controllers
 	changes         uint64              // number of changes of what VPAs are linked with
@@ -87,7 +88,7 @@ type space struct {
 	selectors index
 	owners    map[target.Key]int // how many label sets each custom resource owns
 	sets      map[string]*labelSet
-	batches   map[keysText]*batch
+	batches   map[string]*batch // by the keys of their labels
 	pods      map[string]*pod
 	recent    *labelSet // that was looked up last
 	removed   int       // pods, since the map was made
@@ -142,7 +143,7 @@ type place struct {
 
 // NewModel returns an empty model.
 func NewModel(c Config) *Model {
-	return &Model{config: c, spaces: map[string]*space{}, recentlyDeleted: map[vpaName]recentlyDeleted{}, unsettled: map[*pod]target.Key{}}
+	return &Model{config: c, spaces: map[string]*space{}, recentlyDeleted: map[cache.ObjectName]recentlyDeleted{}, unsettled: map[*pod]target.Key{}}
 }
 
 // Change calls a function that changes what Read reads. Calls do not nest.

@@ -24,9 +24,6 @@ import (
 // of the labels are those of single runs, and how many it keeps for longer than Forsaken.
 const manySets = 32
 
-// keysText names the label sets that have the same keys.
-type keysText string
-
 // batch is what is known of the label sets of a namespace that have the same keys:
 // the pods of one workflow, for example, run after run.
 type batch struct {
@@ -59,7 +56,7 @@ func (s *space) batch(like list) *batch {
 	if b == nil {
 		b = &batch{look: manySets}
 		if s.batches == nil || s.batchBytes+len(text) > mostBatchBytes {
-			s.batches, s.batchBytes = map[keysText]*batch{}, 0 // what they knew is found again
+			s.batches, s.batchBytes = map[string]*batch{}, 0 // what they knew is found again
 		}
 		s.batches[text] = b
 		s.batchBytes += len(text)
@@ -224,7 +221,7 @@ func (l list) keyList() []string {
 	return keys
 }
 
-func (l list) keys() keysText { return keysText(strings.Join(l.keyList(), ",")) }
+func (l list) keys() string { return strings.Join(l.keyList(), ",") }
 
 // Forsaken is how long label sets keep their histories that no pod has and no VPA selects, where they are many.
 const Forsaken = time.Hour

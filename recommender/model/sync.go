@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
@@ -27,12 +28,6 @@ type recentlyDeleted struct {
 	since time.Time
 }
 
-type vpaName struct{ namespace, name string }
-
-func nameOf(object *vpav1.VerticalPodAutoscaler) vpaName {
-	return vpaName{object.Namespace, object.Name}
-}
-
 // mostRecentlyDeleted bounds how many are remembered.
 const mostRecentlyDeleted = 20000
 
@@ -42,7 +37,7 @@ const mostRecentlyDeleted = 20000
 func (m *Model) SyncVPAs(list []Observed, now time.Time) (fresh []*VPA) {
 	m.pass++
 	m.settle(now)
-	maps.DeleteFunc(m.recentlyDeleted, func(_ vpaName, d recentlyDeleted) bool { return now.Sub(d.since) >= Grace })
+	maps.DeleteFunc(m.recentlyDeleted, func(_ cache.ObjectName, d recentlyDeleted) bool { return now.Sub(d.since) >= Grace })
 	selecting := map[*space][]*VPA{} // whose selectors changed
 	for _, o := range list {
 		v, isNew := m.putVPA(o, now)
@@ -98,12 +93,12 @@ func (m *Model) putVPA(o Observed, now time.Time) (v *VPA, fresh bool) {
 // addVPA adds a VPA without links, and reports whether it is a new one.
 func (m *Model) addVPA(object *vpav1.VerticalPodAutoscaler, key target.Key, now time.Time) (v *VPA, fresh bool) {
 	v = &VPA{added: now}
-	former, remembered := m.recentlyDeleted[nameOf(object)]
+	former, remembered := m.recentlyDeleted[cache.MetaObjectToName(object)]
 	back := remembered && former.vpa.target == key
 	v.Retargeted = remembered && !back
 	if back {
 		v = former.vpa
-		delete(m.recentlyDeleted, nameOf(object))
+		delete(m.recentlyDeleted, cache.MetaObjectToName(object))
 		if v.Object.UID != object.UID { // its status is another
 			v.added = now
 			v.Trust, v.Published, v.Saved = Trust{}, Published{MissingLoggedAt: now}, Saved{}
@@ -124,13 +119,13 @@ func (m *Model) addVPA(object *vpav1.VerticalPodAutoscaler, key target.Key, now 
 func (m *Model) noteDeleted(v *VPA, now time.Time) {
 	m.removeVPA(v)
 	if len(m.recentlyDeleted) < mostRecentlyDeleted {
-		m.recentlyDeleted[nameOf(v.Object)] = recentlyDeleted{v, now}
+		m.recentlyDeleted[cache.MetaObjectToName(v.Object)] = recentlyDeleted{v, now}
 	}
 }
 
 // DeletedSince says since when a VPA has been gone, and whether it is remembered: it has its history if it comes back.
 func (m *Model) DeletedSince(namespace, name string) (since time.Time, remembered bool) {
-	d, remembered := m.recentlyDeleted[vpaName{namespace, name}]
+	d, remembered := m.recentlyDeleted[cache.NewObjectName(namespace, name)]
 	return d.since, remembered
 }
 

@@ -33,7 +33,7 @@ func NoteUntrusted(v *model.VPA, past map[string]checkpoint.Past) {
 	}
 	unsaved, since := status.Holds(v.Object, status.TargetUnsaved), heldSince(v)
 	uncertain := unsaved || status.Holds(v.Object, status.TargetHeld)
-	v.Trust.Untrusted = map[string][resources.Kinds]bool{}
+	v.Trust.Untrusted, v.Trust.ObservedWhileHeld = map[string][resources.Kinds]bool{}, map[string]time.Duration{}
 	for _, c := range v.Object.Status.Recommendation.ContainerRecommendations {
 		loaded, found := past[c.ContainerName]
 		gap := found && behind(v.Sketches[c.ContainerName], loaded.Profile)
@@ -42,9 +42,6 @@ func NoteUntrusted(v *model.VPA, past map[string]checkpoint.Past) {
 			resources.Memory: uncertain || !found || gap || loaded.Windows == nil,
 		}
 		if intact := !unsaved && loaded.Windows != nil; intact && !since.IsZero() {
-			if v.Trust.ObservedWhileHeld == nil {
-				v.Trust.ObservedWhileHeld = map[string]time.Duration{}
-			}
 			v.Trust.ObservedWhileHeld[c.ContainerName] = max(0, loaded.Profile.Last().Sub(since))
 		}
 	}

@@ -196,12 +196,10 @@ func (s *Store) entry(name cache.ObjectName) *entry {
 
 // enter waits for the turn of an Update, at most turnWait, and returns the function that ends it.
 func (e *entry) enter(ctx context.Context) (leave func()) {
-	wait := time.NewTimer(turnWait)
-	defer wait.Stop()
 	select {
 	case e.turn <- struct{}{}:
 		return func() { <-e.turn }
-	case <-wait.C:
+	case <-time.After(turnWait):
 	case <-ctx.Done():
 	}
 	return func() {}
