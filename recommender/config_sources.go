@@ -114,10 +114,7 @@ func (p *Prometheus) Validate(asked bool) error {
 
 // span reads a duration as Prometheus writes it, such as 8d; 0 = it is none.
 func span(text string) time.Duration {
-	d, err := prometheus.ParseDuration(text)
-	if err != nil {
-		return 0
-	}
+	d, _ := prometheus.ParseDuration(text)
 	return d
 }
 

@@ -107,11 +107,10 @@ func (c *caches) watchPolicies() (err error) {
 		return err
 	}
 	all := c.vpas.Loadline().V1alpha1().SizingRecords()
-	synced, err := client.OptionalSync(all.Informer(), "SizingRecords cannot be read, so no pod is changed because of a SizingPolicy in mode OneShot, Canary or Auto")
+	c.recordsKnown, err = client.OptionalSync(all.Informer(), "SizingRecords cannot be read, so no pod is changed because of a SizingPolicy in mode OneShot, Canary or Auto")
 	if err != nil {
 		return fmt.Errorf("watch SizingRecords: %w", err)
 	}
-	c.recordsKnown = synced
 	c.records, err = records.Watch(c.clients.VPA, all, c.targets, c.config.DryRun)
 	return err
 }

@@ -21,7 +21,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/util/wait"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/util/flowcontrol"
@@ -130,13 +129,7 @@ func (k *Keeper) Pass(ctx context.Context, now time.Time) {
 }
 
 // labelled selects VPAs that may be made.
-var labelled = func() labels.Selector {
-	r, err := labels.NewRequirement(fleet.PolicyLabel, selection.Exists, nil)
-	if err != nil {
-		panic(err) // the label is a constant
-	}
-	return labels.NewSelector().Add(*r)
-}()
+var labelled, _ = labels.Parse(fleet.PolicyLabel) // the label is a constant
 
 // look reads everything from caches, but for workloads of kinds that are not listed when they
 // are met for the first time.

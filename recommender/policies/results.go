@@ -210,13 +210,6 @@ func (r refusals) waiting(namespace string, now time.Time) string {
 	return ""
 }
 
-func (r refusals) last(namespace string) string {
-	if known := r[namespace]; known != nil {
-		return known.vpa
-	}
-	return ""
-}
-
 func (r refusals) refused(v *vpav1.VerticalPodAutoscaler, err error, now time.Time) string {
 	known := r[v.Namespace]
 	if known == nil {

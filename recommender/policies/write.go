@@ -116,7 +116,8 @@ func (k *Keeper) due(o *overview, now time.Time) map[string][]turn {
 		}
 	}
 	for namespace, turns := range due {
-		if at := slices.IndexFunc(turns, func(t turn) bool { return t.vpa.Name == k.refusals.last(namespace) }); at >= 0 {
+		known := k.refusals[namespace]
+		if at := slices.IndexFunc(turns, func(t turn) bool { return known != nil && t.vpa.Name == known.vpa }); at >= 0 {
 			due[namespace] = slices.Concat(turns[at+1:], turns[:at+1])
 		}
 	}

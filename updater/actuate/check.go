@@ -41,11 +41,7 @@ func (h *Held) Error() string { return fmt.Sprintf("%s: %v", h.Reason, h.Cause) 
 
 // replacement reports whether the dry run of the replacement holds the disruption back.
 func (h *Held) replacement() bool {
-	switch h.Reason {
-	case reason.ReplacementRefused, reason.ReplacementUnchanged, reason.ReplacementUnknown:
-		return true
-	}
-	return false
+	return slices.Contains([]reason.Reason{reason.ReplacementRefused, reason.ReplacementUnchanged, reason.ReplacementUnknown}, h.Reason)
 }
 
 // Unwrap returns the cause.
@@ -316,13 +312,9 @@ func undecided(err error) bool {
 		return true
 	}
 	code := status.Status().Code
-	switch {
-	case code < 400 || code >= 500, apierrors.IsUnauthorized(err), apierrors.IsTooManyRequests(err), apierrors.IsTimeout(err), apierrors.IsConflict(err):
-		return true
-	case notPermitted(err):
-		return true
-	}
-	return strings.Contains(err.Error(), "does not support dry run")
+	return code < 400 || code >= 500 ||
+		apierrors.IsUnauthorized(err) || apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err) || apierrors.IsConflict(err) ||
+		notPermitted(err) || strings.Contains(err.Error(), "does not support dry run")
 }
 
 func notPermitted(err error) bool {

@@ -144,10 +144,7 @@ func (s *Store) Update(ctx context.Context, of target.Workload, change func(roll
 		}
 		next := change(before)
 		status := convert.RecordStatus(next)
-		if r.owned(of) && apiequality.Semantic.DeepEqual(convert.RecordStatus(before), status) {
-			return next, nil
-		}
-		if s.dryRun {
+		if s.dryRun || r.owned(of) && apiequality.Semantic.DeepEqual(convert.RecordStatus(before), status) {
 			return next, nil
 		}
 		written, failed := s.write(ctx, of, r, status)

@@ -201,7 +201,7 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time, 
 	}
 	switch {
 	case of.Policy != nil && of.Observed:
-	case waits(of.Skip) && now.Sub(change.At) < forgotten:
+	case mayLift[of.Skip] && now.Sub(change.At) < forgotten:
 		return again, nil
 	default: // nobody is to change the pod any more
 		return q.drop(ctx, pod, change.At, errUngoverned, d)
@@ -235,15 +235,9 @@ func (q *Queue) drop(ctx context.Context, pod *corev1.Pod, at time.Time, why err
 	return 0, nil
 }
 
-// waits reports whether a policy that holds its pods may let them go soon: until then nothing is
+// mayLift are the reasons for which a policy holds its pods that may end soon: until then nothing is
 // changed, and nothing forgotten.
-func waits(held reason.Reason) bool {
-	switch held {
-	case reason.PolicyPaused, reason.PolicyUnknown, reason.NoRecord:
-		return true
-	}
-	return false
-}
+var mayLift = map[reason.Reason]bool{reason.PolicyPaused: true, reason.PolicyUnknown: true, reason.NoRecord: true}
 
 type observed struct {
 	*policies.Effective
