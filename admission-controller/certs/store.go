@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -120,12 +121,10 @@ type Files struct {
 // Present reports whether a certificate or a key is mounted. One without the other
 // is present, so that Load says what is missing.
 func (f Files) Present() bool {
-	for _, name := range []string{f.Cert, f.Key} {
-		if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{f.Cert, f.Key}, func(name string) bool {
+		_, err := os.Stat(name)
+		return !errors.Is(err, fs.ErrNotExist)
+	})
 }
 
 // Load reads the files. On an error the caller goes on with what it has: files are replaced one after the other.

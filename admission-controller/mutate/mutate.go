@@ -236,12 +236,11 @@ func unsized(current policy.Pod, recommendation map[string]resources.Bounds) map
 // cuts warns of what the quotas of the namespace did to the pod.
 func (m *mutation) cuts(changes []Change) {
 	for _, c := range changes {
-		to := convert.Quantity(c.Kind, c.To)
+		from, to := convert.Quantity(c.Kind, c.From), convert.Quantity(c.Kind, c.To)
 		if c.From == c.To {
 			m.warn("container %s: %s does not fit the ResourceQuotas of namespace %s even with %s; the pod will probably be refused", c.Container, c.Kind, m.pod.Namespace, to.String())
 			continue
 		}
-		from := convert.Quantity(c.Kind, c.From)
 		m.warn("container %s: %s cut from %s to %s to fit the ResourceQuotas of namespace %s", c.Container, c.Kind, from.String(), to.String(), m.pod.Namespace)
 	}
 }
@@ -249,12 +248,11 @@ func (m *mutation) cuts(changes []Change) {
 // nodeCuts warns of what the largest node did to the pod.
 func (m *mutation) nodeCuts(changes []Change) {
 	for _, c := range changes {
-		to := convert.Quantity(c.Kind, c.To)
+		from, to := convert.Quantity(c.Kind, c.From), convert.Quantity(c.Kind, c.To)
 		if c.From == c.To {
 			m.warn("container %s: no node that the pod can go to can hold it, even with %s of %s; the pod will probably stay pending", c.Container, to.String(), c.Kind)
 			continue
 		}
-		from := convert.Quantity(c.Kind, c.From)
 		m.warn("container %s: %s cut from %s to %s, because no node that the pod can go to can hold more", c.Container, c.Kind, from.String(), to.String())
 		if m.capped == nil {
 			m.capped = map[string][resources.Kinds]bool{}

@@ -305,13 +305,9 @@ func (p *Pod) awaitPeak(s *Sizes) {
 
 // unanswered reports whether the requested and the actual resources of the pod differ.
 func (o *Observed) unanswered() bool {
-	for i := range o.asked.Containers {
-		asked, runs := &o.asked.Containers[i], &o.runs.Containers[i]
-		if asked.Requests != runs.Requests || asked.Limits != runs.Limits {
-			return true
-		}
-	}
-	return false
+	return !slices.EqualFunc(o.asked.Containers, o.runs.Containers, func(asked, runs policy.Container) bool {
+		return asked.Requests == runs.Requests && asked.Limits == runs.Limits
+	})
 }
 
 func (v *VPA) facts(o *Observed, gpus bool, now time.Time) sharing.Facts {
@@ -332,13 +328,9 @@ func (v *VPA) facts(o *Observed, gpus bool, now time.Time) sharing.Facts {
 
 // resizing reports whether a resize of a pod is in progress, waits or was refused.
 func resizing(pod *corev1.Pod) bool {
-	for i := range pod.Status.Conditions {
-		c := &pod.Status.Conditions[i]
-		if c.Status == corev1.ConditionTrue && (c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Status == corev1.ConditionTrue && (c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress)
+	})
 }
 
 // size computes the base and the peak of each container within the limits of the VPA, the namespace and the container.
