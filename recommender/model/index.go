@@ -217,11 +217,10 @@ func (x *index) matching(set list, f func(*VPA)) {
 	}
 	visit := func(matchers []*matcher) {
 		for _, m := range matchers {
-			if !x.matches(m, set) {
-				continue
-			}
-			for _, v := range m.vpas {
-				f(v)
+			if x.matches(m, set) {
+				for _, v := range m.vpas {
+					f(v)
+				}
 			}
 		}
 	}

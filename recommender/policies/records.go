@@ -2,6 +2,7 @@ package policies
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -117,17 +118,11 @@ func (r *Records) of(w *target.Workload) (h history) {
 		return h
 	}
 	h = history{phase: s.Phase, cooldown: s.CooldownUntil, degraded: s.Degraded.Reason != "", unmeasured: s.EvidenceMissing.Reason != "", infeasible: strings.Contains(s.ResizeBlocked.Reason, "Infeasible")}
-	for _, round := range s.Rounds {
-		if round.Pods > 0 {
-			h.lastChange = round.Last
-			break
-		}
+	if at := slices.IndexFunc(s.Rounds, func(r rollout.Round) bool { return r.Pods > 0 }); at >= 0 {
+		h.lastChange = s.Rounds[at].Last
 	}
-	for _, round := range s.Rounds {
-		if round.Outcome != "" {
-			h.reverted = round.Outcome == rollout.Reverted || round.Outcome == rollout.RevertDeferred
-			break
-		}
+	if at := slices.IndexFunc(s.Rounds, func(r rollout.Round) bool { return r.Outcome != "" }); at >= 0 {
+		h.reverted = s.Rounds[at].Outcome == rollout.Reverted || s.Rounds[at].Outcome == rollout.RevertDeferred
 	}
 	return h
 }

@@ -76,15 +76,9 @@ func (r *Reader) node(name string) (n rollout.Node) {
 	}
 	n.Known, n.Size = true, convert.Resources(object.Status.Allocatable)
 	for _, c := range object.Status.Conditions {
-		if c.Status != corev1.ConditionTrue {
-			continue
-		}
-		switch c.Type {
-		case corev1.NodeMemoryPressure:
-			n.MemoryPressure = true
-		case corev1.NodeDiskPressure, corev1.NodePIDPressure:
-			n.DiskOrPIDPressure = true
-		}
+		is := c.Status == corev1.ConditionTrue
+		n.MemoryPressure = n.MemoryPressure || is && c.Type == corev1.NodeMemoryPressure
+		n.DiskOrPIDPressure = n.DiskOrPIDPressure || is && (c.Type == corev1.NodeDiskPressure || c.Type == corev1.NodePIDPressure)
 	}
 	return n
 }
