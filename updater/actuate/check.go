@@ -41,7 +41,8 @@ func (h *Held) Error() string { return fmt.Sprintf("%s: %v", h.Reason, h.Cause) 
 
 // replacement reports whether the dry run of the replacement holds the disruption back.
 func (h *Held) replacement() bool {
-	return slices.Contains([]reason.Reason{reason.ReplacementRefused, reason.ReplacementUnchanged, reason.ReplacementUnknown}, h.Reason)
+	return h.Reason == reason.ReplacementRefused || h.Reason == reason.ReplacementUnchanged ||
+		h.Reason == reason.ReplacementUnknown
 }
 
 // Unwrap returns the cause.
