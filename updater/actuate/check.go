@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -226,8 +227,8 @@ func (c *Checker) accepts(ctx context.Context, owner *controller, evicted *corev
 // create creates a pod in a dry run and returns it as admission leaves it.
 func (c *Checker) create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	created, err := c.Kube.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-	if notPermitted(err) { // for any pod
-		c.pauses.holdAll(&Held{Reason: reason.ReplacementUnknown, Cause: errors.New("the updater may not create pods in dry runs: its role lacks the verb create on pods")}, Now(c.Clock))
+	if notPermitted(err) { // for any pod of the namespace
+		c.pauses.holdNamespace(pod.Namespace, &Held{Reason: reason.ReplacementUnknown, Cause: errors.New("the updater may not create pods in dry runs: its role lacks the verb create on pods")}, Now(c.Clock))
 	}
 	return created, err
 }
@@ -318,8 +319,11 @@ func undecided(err error) bool {
 		notPermitted(err) || strings.Contains(err.Error(), "does not support dry run")
 }
 
+// mayNotCreate matches the answer of the authorizer from its begin: admission quotes texts of pods.
+var mayNotCreate = regexp.MustCompile(`^pods is forbidden: User "[^"]*" cannot create resource "pods"`)
+
 func notPermitted(err error) bool {
-	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), `cannot create resource "pods"`)
+	return apierrors.IsForbidden(err) && mayNotCreate.MatchString(err.Error())
 }
 
 // deniedByAdmission reports whether a webhook or an admission policy denied a request. It may answer with any code.

@@ -146,17 +146,39 @@ func TestPaused_EndOfATurnStartsNoPause(t *testing.T) {
 	}
 }
 
-// One answer is enough to know that the role of the updater is too old.
-func TestPaused_MissingPermissionPausesAllChecks(t *testing.T) {
-	c := newChecked(t)
-	c.refusal = apierrors.NewForbidden(corev1.Resource("pods"), "", errors.New(`User "updater" cannot create resource "pods" in API group ""`))
-	require.Error(t, c.Check(t.Context(), c.change()))
-	other := c.change()
-	other.Target = c.pod.DeepCopy()
-	other.Target.OwnerReferences[0].UID = "other"
-	require.ErrorContains(t, c.Paused(other), "its role lacks the verb create on pods")
-	c.now = c.now.Add(forbiddenPause)
-	require.NoError(t, c.Paused(other))
+// One answer is enough to know that the role of the updater is too old. Admission quotes texts of users.
+func TestPaused_MissingPermissionPausesChecksOfTheNamespace(t *testing.T) {
+	pods := corev1.Resource("pods")
+	for _, tc := range []struct {
+		name    string
+		refusal error
+		paused  bool
+	}{
+		{name: "authorizer", refusal: apierrors.NewForbidden(pods, "", errors.New(`User "updater" cannot create resource "pods" in API group ""`)), paused: true},
+		{name: "Pod Security", refusal: apierrors.NewForbidden(pods, "web-1", errors.New(`violates PodSecurity "baseline:latest": non-default capabilities (container "app" must not include "User "updater" cannot create resource "pods"" in securityContext.capabilities.add)`))},
+		{name: "Pod Security, without name", refusal: apierrors.NewForbidden(pods, "", errors.New(`violates PodSecurity "baseline:latest": non-default capabilities (container "app" must not include "cannot create resource "pods"")`))},
+		{name: "webhook", refusal: apierrors.NewForbidden(pods, "", errors.New(`admission webhook "images.example" denied the request: User "a" cannot create resource "pods"`))},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := newChecked(t)
+			c.refusal = tc.refusal
+			require.Error(t, c.Check(t.Context(), c.change()))
+			other := c.change()
+			other.Target = c.pod.DeepCopy()
+			other.Target.OwnerReferences[0].UID = "other"
+			if !tc.paused {
+				require.NoError(t, c.Paused(other))
+				return
+			}
+			require.ErrorContains(t, c.Paused(other), "its role lacks the verb create on pods")
+			elsewhere := other
+			elsewhere.Target = other.Target.DeepCopy()
+			elsewhere.Target.Namespace = "elsewhere"
+			require.NoError(t, c.Paused(elsewhere))
+			c.now = c.now.Add(forbiddenPause)
+			require.NoError(t, c.Paused(other))
+		})
+	}
 }
 
 // Pods of any owner may match the selector of a workload.

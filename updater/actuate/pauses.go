@@ -20,16 +20,15 @@ const (
 	firstUnknownPause = 30 * time.Second
 	maxUnknownPause   = 10 * time.Minute
 	minPause          = time.Minute // a changed VPA ends a pause after this time
-	forbiddenPause    = time.Minute // pause of all checks
+	forbiddenPause    = time.Minute // pause of all checks in a namespace
 )
 
 // pauses holds the results of checks until the checks may be repeated. It is safe for concurrent use.
 type pauses struct {
 	mu    sync.Mutex
 	byKey map[pauseKey]pause
-	// all applies to every eviction, because the updater lacks the permission to create pods.
-	all      *Held
-	allUntil time.Time
+	// forbidden applies to every eviction in a namespace, because the updater lacks the permission to create pods.
+	forbidden map[string]pause
 }
 
 // pauseKey identifies a VPA and an owner of pods, or a VPA and one pod. A new pod template of a Deployment
@@ -70,8 +69,8 @@ func (p *pauses) active(change Change, now time.Time) error {
 	owner, pod := pauseKeys(change)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if now.Before(p.allUntil) {
-		return p.all
+	if forbidden, known := p.forbidden[change.Target.Namespace]; known && now.Before(forbidden.until) {
+		return forbidden.held
 	}
 	for _, key := range []pauseKey{owner, pod} {
 		found, known := p.byKey[key]
@@ -115,8 +114,12 @@ func (p *pauses) record(change Change, held *Held, now time.Time) {
 	p.byKey[key] = next
 }
 
-func (p *pauses) holdAll(held *Held, now time.Time) {
+func (p *pauses) holdNamespace(namespace string, held *Held, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.all, p.allUntil = held, now.Add(forbiddenPause)
+	maps.DeleteFunc(p.forbidden, func(_ string, old pause) bool { return !now.Before(old.until) })
+	if p.forbidden == nil {
+		p.forbidden = map[string]pause{}
+	}
+	p.forbidden[namespace] = pause{held: held, until: now.Add(forbiddenPause)}
 }
