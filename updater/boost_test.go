@@ -17,9 +17,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/updater/actuate"
 )
 
@@ -58,6 +60,26 @@ func TestABoostIsTakenBackWithoutBudget(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return w.value("vpa_updater_in_place_updated_pods_total", "vpa_name", "web-vpa") == 1
 	}, time.Minute, time.Millisecond)
+}
+
+// A user may create a VPA of another name for each boost, and delete it before the next iteration.
+func TestBoost_CountersOfDeletedVPAsAreForgotten(t *testing.T) {
+	w := newWorld(t, Default(), append(deployment(1, boostedPod), autoscaler(vpav1.UpdateModeInitial))...)
+	count := func(vpa string) float64 {
+		return w.value("vpa_updater_in_place_updated_pods_total", "vpa_name", vpa) +
+			w.value("vpa_updater_failed_in_place_update_attempts_total", "vpa_name", vpa) +
+			w.value("loadline_updater_reverts_total", "vpa_name", vpa)
+	}
+	for i, vpa := range []string{"web-vpa", "deleted-vpa"} {
+		name := cache.NewObjectName("shop", vpa)
+		w.loop.metrics.Unboosted(name, nil)
+		w.loop.metrics.Unboosted(name, errors.New("refused"))
+		w.loop.metrics.Reverted(name, rollout.OOMKill)
+		require.EqualValues(t, 3, count(vpa))
+		w.pass(noon.Add(time.Duration(i) * time.Minute))
+	}
+	require.EqualValues(t, 3, count("web-vpa"))
+	require.Zero(t, count("deleted-vpa"))
 }
 
 // Another replica of the webhook may have admitted the VPA a moment before the pod.

@@ -56,7 +56,8 @@ type metrics struct {
 	sizes     *cachesize.Sizes
 	writes    *client.WriteLimiter
 
-	seen sync.Map // cache.ObjectName of a VPA -> seen, in the last pass
+	seen   sync.Map // cache.ObjectName of a VPA -> seen, in the last pass
+	queued sync.Map // cache.ObjectName of VPAs for which queues counted something since the last TakeQueued
 }
 
 // seen is what the last pass knew of a VPA.
@@ -204,11 +205,13 @@ func (m *metrics) NoHeartbeat(reason string) { m.heartbeat.WithLabelValues(reaso
 // Reverted counts a change that was taken back.
 func (m *metrics) Reverted(vpa cache.ObjectName, harm rollout.Harm) {
 	m.reverts.WithLabelValues(string(harm), vpa.Name, vpa.Namespace).Inc()
+	m.queued.Store(vpa, nil) // after it was counted: TakeQueued may run in between
 }
 
 // RevertDeferred counts a change that was to be taken back, which the node did not carry out in time.
 func (m *metrics) RevertDeferred(vpa cache.ObjectName, harm rollout.Harm) {
 	m.deferred.WithLabelValues(string(harm), vpa.Name, vpa.Namespace).Inc()
+	m.queued.Store(vpa, nil) // after it was counted: TakeQueued may run in between
 }
 
 // RecordFailed counts a SizingRecord that could not be written.
@@ -326,6 +329,9 @@ func (m *metrics) FailedResize(s *score, reason string) {
 
 // Unboosted counts a startup boost that was taken back, or not. Passes know how large the VPA is.
 func (m *metrics) Unboosted(vpa cache.ObjectName, err error) {
+	if vpa.Name != "" {
+		defer m.queued.Store(vpa, nil)
+	}
 	s := &score{Name: vpa}
 	if was, known := m.seen.Load(vpa); known {
 		s.Pods = was.(seen).pods
@@ -335,6 +341,15 @@ func (m *metrics) Unboosted(vpa cache.ObjectName, err error) {
 		return
 	}
 	m.updated.Add(s.Name, s.Pods, s.Mode, 1)
+}
+
+// TakeQueued adds the VPAs for which queues counted something to a set. They may have been deleted since.
+func (m *metrics) TakeQueued(to map[cache.ObjectName]bool) {
+	m.queued.Range(func(vpa, _ any) bool {
+		to[vpa.(cache.ObjectName)] = true
+		m.queued.Delete(vpa)
+		return true
+	})
 }
 
 // Forget drops the counters of a VPA that was deleted.

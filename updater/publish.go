@@ -173,6 +173,7 @@ func (l *Loop) publish(ctx context.Context, it *iteration, later []disruption.Sk
 		counts[it.skips[i].Reason]++
 	}
 	l.metrics.Publish(it.scores.order, counts)
+	l.metrics.TakeQueued(l.counted)
 	for name := range l.counted {
 		if snapshot.Find(it.vpas, name) < 0 {
 			l.metrics.Forget(name)
