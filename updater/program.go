@@ -247,10 +247,10 @@ func Run(ctx context.Context, config *Config, env process.Environment) error {
 	registry := serving.NewRegistry()
 	health := serving.NewHealth(5 * config.Interval)
 	server := serving.New(env, config.Serving.Address, config.Serving.Profiling, registry, health.Check)
-	explain := explanations{pods: explanation.NewHandler()}
+	explain := explanations{pods: explanation.NewHandler(), skips: report.NewHandler()}
 	if config.Explain {
 		server.Handle(explanation.PodPath, explain.pods)
-		server.Handle(explanation.SkipsPath, &explain.skips)
+		server.Handle(explanation.SkipsPath, explain.skips)
 	}
 	m := newMetrics(registry)
 	server.Handle(cachesize.Path, m.sizes)
@@ -266,7 +266,7 @@ func Run(ctx context.Context, config *Config, env process.Environment) error {
 // explanations serve explanations while this process leads.
 type explanations struct {
 	pods  *explanation.Handler
-	skips report.Handler
+	skips *report.Handler
 }
 
 // connect connects to the API server and works while this process leads.

@@ -167,13 +167,15 @@ type Skips struct {
 }
 
 const (
-	// answerTime is the maximum time of an answer.
-	answerTime = 5 * time.Second
-	// workShare is the divisor of the time in which explanations are computed: any pod can request them, and they
-	// hold up the loop.
+	// AnswerTime is the maximum time of an answer.
+	AnswerTime = 5 * time.Second
+	// Busy is the text of status 503 where there was no turn in time.
+	Busy = "busy: try again"
+	// workShare is the divisor of the time in which answers are computed: any pod can request them, and they hold up
+	// the loop.
 	workShare = 10
-	// maxPause is the maximum pause between two explanations. The time of one includes the wait for the loop.
-	maxPause = time.Second
+	// maxPause is the maximum pause after an answer. The time of one includes the wait for the loop.
+	maxPause = 10 * time.Second
 	// maxQuery is the maximum length of a query, twice that of the longest names.
 	maxQuery = 1024
 )
@@ -186,14 +188,31 @@ type Explainer interface {
 // ErrUnknown is the cause of status 404.
 var ErrUnknown = errors.New("not served by this program")
 
+// Turns lets one request at a time be answered, in a tenth of the time. Make them with NewTurns.
+type Turns chan struct{}
+
+// NewTurns returns Turns.
+func NewTurns() Turns { return make(Turns, 1) }
+
+// Take waits for a turn, at most until ctx ends. The caller calls done when it has computed its answer.
+func (t Turns) Take(ctx context.Context) (done func(), err error) {
+	select {
+	case t <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	began := time.Now()
+	return func() { time.AfterFunc(min((workShare-1)*time.Since(began), maxPause), func() { <-t }) }, nil
+}
+
 // Handler answers GET requests with ?namespace=NAMESPACE&name=NAME. It computes one explanation at a time.
 type Handler struct {
 	explainer atomic.Pointer[Explainer]
-	turn      chan struct{}
+	turns     Turns
 }
 
 // NewHandler returns a Handler that answers with status 503 until Serve is called.
-func NewHandler() *Handler { return &Handler{turn: make(chan struct{}, 1)} }
+func NewHandler() *Handler { return &Handler{turns: NewTurns()} }
 
 // Serve sets the explainer.
 func (h *Handler) Serve(e Explainer) { h.explainer.Store(&e) }
@@ -223,7 +242,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), answerTime)
+	ctx, cancel := context.WithTimeout(r.Context(), AnswerTime)
 	defer cancel()
 	answer, err := h.explain(ctx, namespace, name)
 	var text []byte
@@ -236,7 +255,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, ErrNotReady):
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		http.Error(w, "busy: try again", http.StatusServiceUnavailable)
+		http.Error(w, Busy, http.StatusServiceUnavailable)
 	case err != nil:
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 	default:
@@ -254,13 +273,11 @@ func (h *Handler) explain(ctx context.Context, namespace, name string) (any, err
 	if h.explainer.Load() == nil {
 		return nil, ErrNotReady
 	}
-	select {
-	case h.turn <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	done, err := h.turns.Take(ctx)
+	if err != nil {
+		return nil, err
 	}
-	began := time.Now()
-	defer func() { time.AfterFunc(min((workShare-1)*time.Since(began), maxPause), func() { <-h.turn }) }()
+	defer done()
 	e := h.explainer.Load()
 	if e == nil {
 		return nil, ErrNotReady

@@ -1,9 +1,11 @@
 package report
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -13,7 +15,7 @@ import (
 )
 
 func TestWhyPodsAreLeftAloneIsAnswered(t *testing.T) {
-	var l Handler
+	l := NewHandler()
 	ask := func(query string) (int, string) {
 		w := httptest.NewRecorder()
 		l.ServeHTTP(w, httptest.NewRequest(http.MethodGet, explanation.SkipsPath+query, nil))
@@ -36,4 +38,22 @@ func TestWhyPodsAreLeftAloneIsAnswered(t *testing.T) {
 	r.Report(t.Context(), nil, noon)
 	_, text = ask("")
 	require.JSONEq(t, `{"reasons":{}}`, text, "none is left alone any more")
+}
+
+// Any pod of the cluster may request all of them, without end.
+func TestHandler_AnswersOneRequestAtATime(t *testing.T) {
+	h := NewHandler()
+	h.Serve(&Skips{pods: map[string]skipped{}})
+	done, err := h.turns.Take(t.Context())
+	require.NoError(t, err)
+	ask := func() int {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, explanation.SkipsPath, nil))
+		return w.Code
+	}
+	require.Equal(t, http.StatusServiceUnavailable, ask())
+	done()
+	require.Eventually(t, func() bool { return ask() == http.StatusOK }, 10*time.Second, time.Millisecond)
 }

@@ -252,30 +252,50 @@ type Recorder interface {
 }
 
 // Handler serves the UIDs of skipped pods by reason, as {"reasons": {"TooYoung": ["UID", ...]}}: of the pods of
-// ?uid=..., or of all. The zero value, as in a replica that does not lead, answers with status 503.
-type Handler struct{ skips atomic.Pointer[Skips] }
+// ?uid=..., or of all. Make it with NewHandler.
+type Handler struct {
+	skips atomic.Pointer[Skips]
+	turns explanation.Turns
+}
+
+// NewHandler returns a Handler that answers with status 503 until Serve is called, as in a replica that does not lead.
+func NewHandler() *Handler { return &Handler{turns: explanation.NewTurns()} }
 
 // Serve serves the pods of s from now on.
 func (h *Handler) Serve(s *Skips) { h.skips.Store(s) }
 
 // ServeHTTP answers a request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	from := h.skips.Load()
-	if from == nil {
-		http.Error(w, explanation.ErrNotReady.Error(), http.StatusServiceUnavailable)
+	ctx, cancel := context.WithTimeout(r.Context(), explanation.AnswerTime)
+	defer cancel()
+	var text []byte
+	done, err := h.turns.Take(ctx)
+	if err != nil {
+		http.Error(w, explanation.Busy, http.StatusServiceUnavailable)
 		return
 	}
-	reasons, known := from.reasons(r.URL.Query()["uid"])
-	for _, uids := range reasons {
-		slices.Sort(uids)
+	from, known := h.skips.Load(), false
+	var reasons map[reason.Reason][]string
+	if from != nil {
+		reasons, known = from.reasons(r.URL.Query()["uid"])
 	}
-	if !known {
+	if known {
+		for _, uids := range reasons {
+			slices.Sort(uids)
+		}
+		text, err = json.Marshal(explanation.Skips{Reasons: reasons})
+	}
+	done()
+	switch {
+	case !known:
 		http.Error(w, explanation.ErrNotReady.Error(), http.StatusServiceUnavailable)
-		return
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	default:
+		w.Header().Set("Content-Type", "application/json")
+		// A client that disconnected needs no answer.
+		_, _ = w.Write(text)
 	}
-	w.Header().Set("Content-Type", "application/json")
-	// A client that disconnected needs no answer.
-	_ = json.NewEncoder(w).Encode(explanation.Skips{Reasons: reasons})
 }
 
 // reasons returns the UIDs of skipped pods by reason. Without uids it returns all of them. It returns false
