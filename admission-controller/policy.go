@@ -36,7 +36,7 @@ func (h podHandler) underPolicy(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Po
 	}
 	made, now := convert.MadeForPolicy(vpa), time.Now()
 	by := sizing.Author(vpa, made).Author
-	if why := d.NewPods(by, true); why != "" { // whatever is remembered
+	if why := d.NewPods(by, true); why != "" { // whatever its record has
 		return permitted{why: why}
 	}
 	var remembered rollout.State

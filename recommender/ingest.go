@@ -152,7 +152,7 @@ func (i *Ingester) kill(log klog.Logger, oom usage.OOM, now time.Time) {
 		i.early = append(i.early, oom)
 		i.Quality.Observe(i.Model.Controlling(oom.Container), oom.Container, resources.Memory, oom.Memory, true)
 		if i.Sketches != nil {
-			i.Sketches.Killed(oom)
+			i.Sketches.Killed(oom) // sketch.Sketch.Killed for the container of each VPA that selects the pod
 		}
 	}
 }

@@ -80,7 +80,7 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 	watch.Step("AdmissionInit")                // upstream's label for planning
 	done := l.run(ctx, it, &it.shares, l, now) // 9. resize, evict, write marks
 	l.interrupted = done.Interrupted
-	it.holds.Save(ctx, it.plan.Actions) // 10. records of workloads without a change
+	it.holds.Save(ctx, it.plan.Actions) // 10. records of workloads without a change, and events of their rounds
 	watch.Step("EvictPods")
 	l.publish(ctx, it, done.Skipped, now) // 11. skips, events, metrics
 }
@@ -90,7 +90,8 @@ func (l *Loop) read(ctx context.Context, now time.Time, done func(step string)) 
 	if it.vpas, err = l.reader.ReadVPAs(ctx); err != nil { // 1. rules, recommendations, targets
 		return nil, err
 	}
-	it.policies = l.policies.Resolve(ctx, it.vpas, now) // 2. the effective policy of each VPA
+	// 2. the effective policy of each VPA. It raises recommendations to floors, drops resources of HPAs, and limits rules.
+	it.policies = l.policies.Resolve(ctx, it.vpas, now)
 	done("ListVPAs")
 	done("ListPods")                                                                                         // takes no time of its own
 	if it.pods, err = l.reader.ReadPods(ctx, it.vpas, l.policies.Scopes(it.vpas, it.policies)); err != nil { // 3. pods by VPA

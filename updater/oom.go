@@ -176,7 +176,7 @@ func (l *Loop) RunOOM(ctx context.Context, now time.Time, more []cache.ObjectNam
 		return
 	}
 	l.decide(ctx, it, now)
-	it.plan = it.plan.OnlyOOM()
+	it.plan = it.plan.OnlyOOM() // resizes without budget, back-off and pace: see disruption.Pod.IsOOMResize
 	l.run(ctx, it, &shares.Division{Moves: it.shares.Moves}, nil, now)
 }
 

@@ -58,7 +58,7 @@ type Namespace struct {
 func (c Config) Patch(pod *corev1.Pod, vpa *vpav1.VerticalPodAutoscaler, namespace Namespace) (Mutation, error) {
 	m := mutation{config: c, pod: pod, vpa: vpa, ranges: namespace.Ranges}
 	m.steps = make([]client.PatchOperation, 0, fewSteps+stepsEach*len(pod.Spec.Containers))
-	if pod.Annotations == nil {
+	if pod.Annotations == nil { // server.DecodePod reads an empty map where all are of others
 		m.add("/metadata/annotations", client.EmptyObject)
 	}
 	if convert.SizedAsWhole(pod) {
@@ -72,6 +72,7 @@ func (c Config) Patch(pod *corev1.Pod, vpa *vpav1.VerticalPodAutoscaler, namespa
 		fitted := make([]policy.ContainerTarget, len(sizes))
 		for i, s := range sizes {
 			fitted[i] = s.ContainerTarget
+			// The amounts in the number format of the values that decided. A request is at most a limit that stays.
 			m.container(i, s, printer.Sizes(s.ContainerTarget, pod.Spec.Containers[i].Resources))
 		}
 		// What a new pod says of itself counts for nothing: it may come from another one.

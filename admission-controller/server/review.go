@@ -109,14 +109,14 @@ const (
 
 // reviewer is the handler of all paths.
 type reviewer struct {
-	handlers []Handler
-	recorder Recorder
-	callers  Callers
-	log      klog.Logger
-	reads    func(body []byte) (*admissionv1.AdmissionRequest, error)
-	memory   *memory // of bodies above usualBody
-	answers  *slots
-	throttle serving.Throttle
+	handlers      []Handler
+	recorder      Recorder
+	callers       Callers
+	log           klog.Logger
+	decodeRequest func(body []byte) (*admissionv1.AdmissionRequest, error)
+	memory        *memory // of bodies above usualBody
+	answers       *slots
+	throttle      serving.Throttle
 }
 
 // exchange is one request on its way.
@@ -298,7 +298,7 @@ func (x *exchange) request(body []byte) (request *admissionv1.AdmissionRequest, 
 			x.problem(CauseBody, err)
 		}
 	}()
-	return x.reads(body)
+	return x.decodeRequest(body)
 }
 
 func (x *exchange) find(request *admissionv1.AdmissionRequest) (Handler, bool) {

@@ -98,7 +98,7 @@ func (s *Server) Handler(log klog.Logger) http.Handler {
 		_, _ = io.WriteString(w, "OK")
 	})
 	mux.Handle("/", &reviewer{
-		handlers: s.config.Handlers, recorder: s.config.Recorder, callers: s.config.Callers, log: log, reads: DecodeRequest,
+		handlers: s.config.Handlers, recorder: s.config.Recorder, callers: s.config.Callers, log: log, decodeRequest: DecodeRequest,
 		memory: newMemory(largeBodies, MaxBody), answers: newSlots(answeredAtOnce),
 	})
 	return mux

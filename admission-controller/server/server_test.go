@@ -310,7 +310,7 @@ func TestMissingFieldsOfAReviewCrashNothing(t *testing.T) {
 
 func TestAPanicWhileAReviewIsReadLetsItThrough(t *testing.T) {
 	r := &recorder{}
-	h := &reviewer{recorder: r, log: klog.Background(), memory: newMemory(0, 0), answers: newSlots(1), reads: func([]byte) (*admissionv1.AdmissionRequest, error) { panic("boom") }}
+	h := &reviewer{recorder: r, log: klog.Background(), memory: newMemory(0, 0), answers: newSlots(1), decodeRequest: func([]byte) (*admissionv1.AdmissionRequest, error) { panic("boom") }}
 	request := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(review))
 	request.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()

@@ -105,8 +105,6 @@ func (q *OOMs) Drain() (ooms []usage.OOM, dropped int) {
 	return ooms, dropped
 }
 
-const oomKilled = "OOMKilled"
-
 // PodOOMs returns the out-of-memory kills that show in a pod, but not in an older state of it, nil if the pod is seen
 // for the first time. A kill is recognised by the ID of the container that ended, wherever the status names it. Where a
 // status has no such ID, a kill counts when the container has just ended with it, or when it runs again after a restart
@@ -117,14 +115,14 @@ func PodOOMs(older, newer *corev1.Pod) []usage.OOM {
 	for i := range newer.Status.ContainerStatuses {
 		now := &newer.Status.ContainerStatuses[i]
 		before := status(older, now.Name)
-		if t := now.LastTerminationState.Terminated; t != nil && t.Reason == oomKilled && newInLast(before, now) {
+		if t := now.LastTerminationState.Terminated; t != nil && t.Reason == convert.OOMKilled && newInLast(before, now) {
 			killed := older
 			if before == nil {
 				killed = newer
 			}
 			ooms = append(ooms, oom(killed, now.Name, t))
 		}
-		if t := now.State.Terminated; t != nil && t.Reason == oomKilled && newInState(before, now) {
+		if t := now.State.Terminated; t != nil && t.Reason == convert.OOMKilled && newInState(before, now) {
 			ooms = append(ooms, oom(newer, now.Name, t))
 		}
 	}

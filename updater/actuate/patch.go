@@ -37,7 +37,8 @@ func ResizePatch(c Change) ([]byte, error) {
 	return json.Marshal(steps)
 }
 
-// writes returns the resources that a resize writes into each container, by position.
+// writes returns the resources that a resize writes into each container, by position: the amounts of the plan, in the
+// number format of the recommendation or of the limits that decided. A request is at most a limit that stays.
 func (c *Change) writes() []corev1.ResourceRequirements {
 	printer, gets := convert.NewPrinter(c.Autoscaler.Object, *c.Autoscaler.Ranges), c.gets()
 	all := make([]corev1.ResourceRequirements, len(c.Target.Spec.Containers))

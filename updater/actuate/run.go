@@ -30,7 +30,8 @@ import (
 // Executor changes pods: Cluster, or DryRun.
 type Executor interface {
 	// Resize patches the resize subresource of a pod. If that restarts a container, it requests an eviction in a dry
-	// run first, but not for an OOM resize. It returns the note on the pod, if the change is observed.
+	// run first, but not for an OOM resize. It notes an observed change on the pod before, removes the note if the
+	// resize is refused, and returns it otherwise.
 	Resize(ctx context.Context, c Change) (rollout.Change, error)
 	Evict(ctx context.Context, c Change) error
 	// Boost gives a young pod the startup boost that the webhook did not give it.
@@ -192,7 +193,8 @@ func (w *run) changeAll(ctx context.Context, actions []disruption.Action) int {
 			}
 			return why != reason.RateLimited
 		}
-		if !w.writeNowOrLater(ctx, a.Subject, disrupts, write) {
+		// At once, or in runLate, after the other namespaces.
+		if goesOn := w.writeNowOrLater(ctx, a.Subject, disrupts, write); !goesOn {
 			klog.FromContext(ctx).V(1).Info("Ending iteration: rate limit or time allow no further change", "left", len(actions)-i)
 			for _, left := range actions[i+1:] {
 				w.skip(left.Subject, reason.RateLimited)

@@ -333,8 +333,8 @@ func resizing(pod *corev1.Pod) bool {
 	})
 }
 
-// size computes the base and the peak of each container within the limits of the VPA, the namespace and the container.
-// Other parts of the pod, such as sidecars among the init containers, count as a further container that always uses
+// size computes the base of each container, which is its lower bound or the floor after a revert, and its peak, which
+// is its target, within the limits of the VPA, the namespace and the container. Other parts of the pod, such as sidecars among the init containers, count as a further container that always uses
 // its requests. So do kinds that are not shared. Increases by minAllowed or a LimitRange count only up to the current
 // request, so that no other pod makes room for them.
 func (v *VPA) size(o *Observed) Sizes {

@@ -251,7 +251,7 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time, d duty) (
 	if err != nil {
 		return 0, err
 	}
-	if age := now.Sub(o.change.At); !state.Covers(o.change.At) {
+	if age := now.Sub(o.change.At); !state.HadRoundAt(o.change.At) {
 		name := cache.MetaObjectToName(o.pod)
 		if age >= 0 && age < underWay { // it was noted, and is stored in a moment
 			return min(q.removals.recheckAfter(name), underWay-age), nil
@@ -264,7 +264,7 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time, d duty) (
 		if state, err = q.Records.Reread(ctx, o.Workload); err != nil {
 			return 0, err
 		}
-		if !state.Covers(o.change.At) {
+		if !state.HadRoundAt(o.change.At) {
 			return q.drop(ctx, o.pod, o.change.At, errUnknown, d)
 		}
 	}
@@ -282,6 +282,7 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time, d duty) (
 		}
 		return 0, q.Executor.Note(ctx, o.pod, noted) // the event of it comes back here
 	}
+	// Kills, restarts, readiness and the resize, from the pod and its node. Prometheus is asked below.
 	seen := q.Workloads.Evidence(o.pod, &core, o.Workload.Key)
 	verdict := rollout.Judge(o.change, seen, o.Safety, now)
 	if verdict.Ask && q.measurer != nil {

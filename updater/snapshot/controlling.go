@@ -7,10 +7,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/pkg/serving"
 )
 
 // Controlling returns the VPA that controls a pod, by the rule of the webhook, and false if none does. It is an
@@ -119,4 +123,179 @@ func (r *Reader) Siblings(ctx context.Context, vpa *VPA, pod *corev1.Pod) (disru
 		}
 	}
 	return v, nil
+}
+
+// Owner is the direct controller of pods, read once per iteration.
+type Owner struct {
+	Key      target.Key
+	Name     string // for disruption.Group
+	Replicas int    // wanted pods, disruption.Unknown, or 0: none or not found
+	Rolling  bool
+
+	top        target.Key                               // the topmost controller
+	unreadable bool                                     // top is unknown
+	vpa        int                                      // that targets top; -1: none
+	selector   interface{ Matches(labels.Labels) bool } // set with vpa
+	looked     bool                                     // Replicas and Rolling are set
+}
+
+// owners finds the controller and the VPA of pods in one iteration.
+type owners struct {
+	reader     *Reader
+	vpas       []VPA
+	active     map[string]bool // namespaces with a VPA whose scope is not None
+	claims     target.Claims
+	unreadable map[target.Key]string // targets that cannot be read, and a VPA of each
+	byKey      map[target.Key]*Owner
+	dropped    map[target.Key]bool // owners whose pods have too many labels
+}
+
+// newOwners indexes the VPAs by target. VPAs with scope None count only where they compete for the target
+// of another VPA.
+func (r *Reader) newOwners(ctx context.Context, vpas []VPA, scopes []Scope) *owners {
+	o := &owners{
+		reader: r, vpas: vpas, active: map[string]bool{}, unreadable: map[target.Key]string{},
+		byKey: map[target.Key]*Owner{}, dropped: map[target.Key]bool{},
+	}
+	for i := range vpas {
+		if scopes[i] != None {
+			o.active[vpas[i].Object.Namespace] = true
+		}
+	}
+	idle := map[target.Key]bool{} // targets of VPAs with scope None: whether another one has that target
+	for i := range vpas {
+		if scopes[i] == None && o.active[vpas[i].Object.Namespace] {
+			idle[vpas[i].Target] = false
+		}
+	}
+	for i := range vpas {
+		if _, found := idle[vpas[i].Target]; found && scopes[i] != None {
+			idle[vpas[i].Target] = true
+		}
+	}
+	for i := range vpas {
+		v := &vpas[i]
+		if !o.active[v.Object.Namespace] || scopes[i] == None && !idle[v.Target] {
+			continue
+		}
+		if err := o.claim(ctx, i); err != nil {
+			klog.FromContext(ctx).V(3).Info("Skipping VPA: it or its target cannot be read", "vpa", klog.KObj(v.Object), "reason", err)
+			if _, known := o.unreadable[v.Target]; !known && v.Mode != disruption.Off && v.Mode != disruption.Initial {
+				o.unreadable[v.Target] = v.Object.Name
+			}
+		}
+	}
+	return o
+}
+
+// claim adds a VPA to the index.
+func (o *owners) claim(ctx context.Context, i int) (err error) {
+	defer serving.Recover(&err)
+	v := &o.vpas[i]
+	if v.err != nil {
+		return v.err
+	}
+	selector, err := o.reader.Targets.Selector(ctx, v.Object.Namespace, v.Object.Spec.TargetRef)
+	if err != nil {
+		return err
+	}
+	c := target.ClaimOf(v.Object)
+	c.Selector = selector
+	o.claims.Put(c)
+	return nil
+}
+
+// empty reports whether no pod can have a VPA.
+func (o *owners) empty() bool {
+	return o == nil || len(o.active) == 0 || o.claims.Len()+len(o.unreadable) == 0
+}
+
+// controlling returns the direct controller of a pod and the index of its VPA, or -1 and the reason with the
+// name of the VPA that causes it.
+func (o *owners) controlling(ctx context.Context, pod *corev1.Pod) (owner *Owner, vpa int, why reason.Reason, name string) {
+	if owner = o.ownerOf(ctx, pod); owner == nil {
+		return nil, -1, reason.NoVPA, ""
+	}
+	switch {
+	case owner.unreadable:
+		return owner, -1, reason.OwnerUnreadable, ""
+	case owner.vpa >= 0 && !client.LabelsTooLarge(pod.Labels) && owner.selector.Matches(labels.Set(pod.Labels)):
+		return owner, owner.vpa, "", ""
+	}
+	if client.Dropped(pod.Labels) {
+		o.logDropped(ctx, owner, pod)
+	}
+	if name, known := o.unreadable[owner.top]; known {
+		return owner, -1, reason.TargetUnreadable, name
+	}
+	return owner, -1, reason.NoVPA, ""
+}
+
+// ownerOf returns the direct controller of a pod; nil: it has none, or its namespace is not active.
+func (o *owners) ownerOf(ctx context.Context, pod *corev1.Pod) *Owner {
+	if o == nil || len(pod.OwnerReferences) == 0 || !o.active[pod.Namespace] {
+		return nil
+	}
+	key, ok := target.Controller(pod.Namespace, pod.OwnerReferences)
+	if !ok {
+		return nil
+	}
+	if owner := o.byKey[key]; owner != nil {
+		return owner
+	}
+	owner := &Owner{Key: key, Name: key.Namespace + "/" + key.String(), vpa: -1}
+	o.byKey[key] = owner
+	top, _, err := o.reader.Targets.Topmost(ctx, key)
+	if err != nil {
+		klog.FromContext(ctx).V(3).Info("Skipping pods: their controller cannot be read", "namespace", key.Namespace, "owner", key, "reason", err)
+	}
+	owner.top, owner.unreadable = top, err != nil
+	if claim, found := o.claims.Targeting(top); found {
+		owner.vpa, owner.selector = Find(o.vpas, cache.NewObjectName(claim.Namespace, claim.Name)), claim.Selector
+	}
+	return owner
+}
+
+// lookUp sets Replicas and Rolling.
+func (o *owners) lookUp(ctx context.Context, owner *Owner) {
+	if !owner.looked {
+		owner.looked, owner.Replicas, owner.Rolling = true, o.reader.group(ctx, owner.Key).Replicas, o.reader.Targets.Rolling(owner.top)
+	}
+}
+
+// logDropped logs that the labels of the pods of an owner are too many to be cached, unless it was logged in the last
+// iteration.
+func (o *owners) logDropped(ctx context.Context, owner *Owner, pod *corev1.Pod) {
+	if o.dropped[owner.Key] {
+		return
+	}
+	o.dropped[owner.Key] = true
+	if o.reader.logged[owner.Key] {
+		return
+	}
+	klog.FromContext(ctx).Info("Skipping pods of a workload: no VPA selects pods with too many labels or containers, see kubectl loadline explain",
+		"namespace", pod.Namespace, "workload", owner.top, "pod", pod.Name)
+}
+
+// group reads how many pods an owner wants. Owners that do not state it, such as a Job or a custom workload
+// without scale, count by their live pods.
+func (r *Reader) group(ctx context.Context, owner target.Key) disruption.Group {
+	g := disruption.Group{Replicas: disruption.Unknown}
+	replicas, known := r.Targets.Replicas(ctx, owner)
+	switch {
+	case known:
+		g.Replicas = int(replicas)
+	case statesReplicas(owner.Kind):
+		g.Replicas = 0 // it is gone
+	}
+	return g
+}
+
+// statesReplicas reports whether owners of a kind state how many pods they want.
+func statesReplicas(kind string) bool {
+	switch kind {
+	case "ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController":
+		return true
+	}
+	return false
 }

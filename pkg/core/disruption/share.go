@@ -93,7 +93,8 @@ func (s *Share) stage() Stage {
 // SharesOnly reports whether an action gives a pod its share and nothing else.
 func (a *Action) SharesOnly() bool { return a.Cause.Shares() && !a.Evict }
 
-// sharePlan plans the shares of a view: in place, where the node has room, without budget or stabilization.
+// sharePlan plans the shares of a view: in place, where the node has room, without budget or stabilization. Plan
+// plans reverts before the recommendations, ended shares and other moves after them, and joins both last.
 type sharePlan struct {
 	now    time.Time
 	before [shareSteps]PodStates

@@ -64,9 +64,9 @@ func (s State) Began(at time.Time) State {
 	return s
 }
 
-// Covers reports whether a change may have been made at a time: a round went on then, or ended with
+// HadRoundAt reports whether a change may have been made at a time: a round went on then, or ended with
 // it. Before a pod is changed it is stored that a round goes on.
-func (s State) Covers(at time.Time) bool {
+func (s State) HadRoundAt(at time.Time) bool {
 	for i := range s.Rounds {
 		r := &s.Rounds[i]
 		if !at.Before(r.Time) && (r.Outcome == "" || !at.After(later(r.Time, r.Last))) {

@@ -81,21 +81,6 @@ func (p *DailyPeaks) of(number int64) uint16 {
 	return p.peaks[number%slotsKept]
 }
 
-// kill takes a kill of a container that had an amount, and returns what it is taken to
-// need from then on. That grows faster with each kill in the open window, but not
-// where the container did not even have what it was taken to need before.
-func (p *DailyPeaks) kill(at int64, had float64) (need float64) {
-	if at/window > p.running {
-		p.kills = 0
-	}
-	if p.kills == 0 || had >= p.Running() {
-		p.kills = min(p.kills+1, mostKills)
-	}
-	need = NeededAfterKill(had, p.kills)
-	p.peak(at, need)
-	return need
-}
-
 // Empty reports whether nothing was observed.
 func (p *DailyPeaks) Empty() bool { return p.first == 0 }
 

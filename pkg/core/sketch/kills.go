@@ -225,3 +225,18 @@ func (t *Sketch) Declared() float64 {
 func (t *Sketch) new() bool {
 	return t.Peaks != nil && (t.Peaks.Empty() || t.Peaks.Age(t.Now) < time.Duration(t.declaredIn)*time.Minute) && t.declaredIn > 0
 }
+
+// kill takes a kill of a container that had an amount, and returns what it is taken to
+// need from then on. That grows faster with each kill in the open window, but not
+// where the container did not even have what it was taken to need before.
+func (p *DailyPeaks) kill(at int64, had float64) (need float64) {
+	if at/window > p.running {
+		p.kills = 0
+	}
+	if p.kills == 0 || had >= p.Running() {
+		p.kills = min(p.kills+1, mostKills)
+	}
+	need = NeededAfterKill(had, p.kills)
+	p.peak(at, need)
+	return need
+}

@@ -68,7 +68,7 @@ type Snapshot struct {
 type Policy struct {
 	Object   *loadlinev1alpha1.SizingPolicy
 	Settings rollout.Settings
-	Safety   rollout.Safety
+	Safety   rollout.Safety // reverts harm by default in the modes that change pods
 }
 
 // Watch returns the policies, from the first factory, with the namespaces from the second. It must

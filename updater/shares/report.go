@@ -23,13 +23,113 @@ import (
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/pkg/kube/sizing"
-	"loadline.dev/loadline/pkg/serving"
+	"loadline.dev/loadline/updater/nodeshare"
 	"loadline.dev/loadline/updater/policies"
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// DefaultInterval is the default time between two rounds.
-const DefaultInterval = 5 * time.Minute
+// Round is the result of a round: the shares of the pods of each node.
+type Round struct {
+	Nodes []*Node // by name, without nodes without shares
+	// Apart counts pods of all nodes that do not share although their policy enables it, by reason.
+	Apart    map[reason.Reason]int
+	Policies map[string]*Policy // with sharing, by name
+}
+
+// Policy counts the workloads of a SizingPolicy with sharing.
+type Policy struct {
+	Pods  int                   // that share, in a dry run too
+	Apart map[reason.Reason]int // VPAs without sharing, or in a dry run, by reason
+	// Active counts VPAs whose pods get their shares, Sharing counts their pods, and Overcommitted is the first node
+	// whose bases alone exceed its size.
+	Active, Sharing int
+	Overcommitted   string
+	// Held counts pods on nodes with a problem, and HeldOn is the first such node. Free reports that a pod of the
+	// policy is on a node without a problem.
+	Held   map[reason.Reason]int
+	HeldOn string
+	Free   bool
+}
+
+// Node is a node on which pods share.
+type Node struct {
+	Name     string
+	Active   bool          // the pods get their shares; otherwise it is a dry run. A node can have both
+	Problem  reason.Reason // see nodeshare.Node
+	Cordoned bool          // it takes no new pods, so nothing is saved
+	Kinds    [resources.Kinds]bool
+	Pods     int
+	// Available is the room of all pods that share, Bases their steady-state demand, Headroom the rest, and
+	// Requested their present requests.
+	Available, Bases, Headroom, Requested sharing.Amounts
+	// Saved is the sum of peaks minus the sum of shares, without pods that leave.
+	Saved         sharing.Amounts
+	Overcommitted [resources.Kinds]bool
+	Shrink, Grow  int // pods with a share below, or above, a request, see worthMoving
+	// Wanted reports that the room of shrinking pods is needed: by a deferred resize or a peak after harm. It also
+	// reports a first shrink.
+	Wanted bool
+	// Leaves are pods that leave, in order. A pod that did not leave since the last round counts, and gets its share.
+	Leaves []PodName
+}
+
+// PodName identifies a pod.
+type PodName struct {
+	UID  types.UID
+	Name string // with the namespace
+}
+
+// add adds the shares of a node.
+func (r *Node) add(input *sharing.Node, members []*member, shares sharing.Result) {
+	r.Headroom, r.Overcommitted = shares.Headroom, shares.Overcommitted
+	for _, i := range shares.Leaves {
+		r.Leaves = append(r.Leaves, PodName{members[i].UID, members[i].Sharing.Name})
+		members[i].leaves = r.Active
+	}
+	for i, p := range members {
+		p.shares = shares.Shares[i]
+		shrinks, grows := moves(&p.Pod, input, shares.Shares[i])
+		r.Shrink, r.Grow, r.Wanted = r.Shrink+shrinks, r.Grow+grows, r.Wanted || shrinks > 0 && !p.marked
+		for k := range resources.Kind(resources.Kinds) {
+			if !input.Kinds[k] {
+				continue
+			}
+			r.Requested[k] += float64(p.Takes.Value(k))
+			if shares.Shares[i] == nil {
+				continue
+			}
+			var base, peak, share float64
+			for c, of := range input.Pods[i].Containers { // cut to the size of the node
+				base += of.Base[k]
+				peak += of.Peak[k]
+				share += shares.Shares[i][c][k]
+			}
+			r.Bases[k] += max(base, p.Sharing.Init[k])
+			if !r.Cordoned {
+				r.Saved[k] += max(peak, p.Sharing.Init[k]) - max(share, p.Sharing.Init[k])
+			}
+		}
+	}
+}
+
+// moves returns 1 for each direction in which a pod would be resized in place.
+func moves(p *nodeshare.Pod, input *sharing.Node, shares []sharing.Amounts) (shrinks, grows int) {
+	if shares == nil {
+		return 0, 0
+	}
+	for c, has := range p.Requests {
+		for k, shared := range input.Kinds {
+			switch less, more := worthMoving(k, has[k], shares[c][k]); {
+			case !shared:
+			case less:
+				shrinks = 1
+			case more:
+				grows = 1
+			}
+		}
+	}
+	return shrinks, grows
+}
 
 // Metrics publish rounds.
 type Metrics interface {
@@ -37,70 +137,6 @@ type Metrics interface {
 	Shared(found *Round, leave int)
 	// SharingEnded removes the metrics of the last round.
 	SharingEnded()
-}
-
-// Rounds makes rounds at the start of each interval, and divides views by the last round.
-type Rounds struct {
-	Sharing    *Sharing
-	Interval   time.Duration
-	Conditions *Conditions // nil: no pod shares, as in a dry run
-	Metrics    Metrics
-
-	seldom  bool               // pods of a node shrink once an hour at most
-	window  time.Time          // start of the interval of the last round
-	failed  time.Time          // start of the interval of the last failed round
-	leaving map[types.UID]bool // pods that would have left their nodes
-	logged  map[string]string  // by node
-}
-
-// Run makes a round if one is due. The intervals follow the clock, so that restarts do not move them. The next iteration
-// repeats a round that failed or did not end in time.
-func (r *Rounds) Run(ctx context.Context, in Input, now time.Time) {
-	if err := serving.Guard(func() error { r.run(ctx, in, now); return nil }); err != nil {
-		klog.FromContext(ctx).Error(err, "Failed to compute shares: recovered from panic")
-		r.end()
-	}
-}
-
-func (r *Rounds) run(ctx context.Context, in Input, now time.Time) {
-	window := now.Truncate(r.Interval)
-	if window.Equal(r.window) || ctx.Err() != nil {
-		return
-	}
-	cluster := r.Conditions.cluster(ctx, now)
-	r.seldom = cluster.seldom
-	found, err := r.Sharing.Share(ctx, in, now, cluster.standings)
-	if ctx.Err() != nil {
-		return
-	}
-	if r.Conditions != nil && (err == nil || cluster.obstacle.Reason != "") {
-		r.Conditions.write(ctx, cluster, found, now)
-	}
-	if err != nil && !window.Equal(r.failed) {
-		klog.FromContext(ctx).Error(err, "Failed to compute shares, trying again in the next iteration")
-	}
-	if err != nil {
-		r.failed = window
-	} else {
-		r.window = window
-	}
-	if found == nil || err != nil {
-		r.end()
-		return
-	}
-	r.Metrics.Shared(found, r.left(found))
-	r.log(ctx, found)
-}
-
-// end forgets the last round.
-func (r *Rounds) end() {
-	r.leaving, r.logged = nil, nil
-	r.Metrics.SharingEnded()
-}
-
-// DivideView divides a view by the last round.
-func (r *Rounds) DivideView(ctx context.Context, in Input, view *snapshot.View, now time.Time) Division {
-	return r.Sharing.Divide(ctx, in, view, r.seldom, now)
 }
 
 // left returns the number of pods that would leave their nodes, without those of the last round.
