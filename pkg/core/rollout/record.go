@@ -64,12 +64,12 @@ func (s State) Began(at time.Time) State {
 	return s
 }
 
-// HadRoundAt reports whether a change may have been made at a time: a round went on then, or ended with
-// it. Before a pod is changed it is stored that a round goes on.
+// HadRoundAt reports whether a change may have been made at a time: a round went on then. Before a pod is changed it is
+// stored that a round goes on. That the pod was changed may not be stored, so the times of changes do not count.
 func (s State) HadRoundAt(at time.Time) bool {
 	for i := range s.Rounds {
 		r := &s.Rounds[i]
-		if !at.Before(r.Time) && (r.Outcome == "" || !at.After(later(r.Time, r.Last))) {
+		if !at.Before(r.Time) && (r.Outcome == "" || !at.After(later(r.Ended, later(r.Time, r.Last)))) {
 			return true
 		}
 	}
@@ -82,7 +82,18 @@ func (s State) Turned(before State) bool {
 	return s.Phase != before.Phase || s.Hash != before.Hash || s.Mode != before.Mode || !s.CooldownUntil.Equal(before.CooldownUntil) ||
 		!s.Started.Equal(before.Started) || len(s.Reverted) != len(before.Reverted) || s.ended() != before.ended() || s.Degraded.Reason != before.Degraded.Reason ||
 		s.ResizeBlocked.Reason != before.ResizeBlocked.Reason || s.ScheduleBlocked.Reason != before.ScheduleBlocked.Reason ||
-		s.EvidenceMissing.Reason != before.EvidenceMissing.Reason
+		s.EvidenceMissing.Reason != before.EvidenceMissing.Reason || s.progress() != before.progress()
+}
+
+// progress is what the newest round has changed. It differs from the stored one where a change could not be stored.
+func (s State) progress() (changed struct {
+	pods int
+	last int64
+}) {
+	if len(s.Rounds) > 0 {
+		changed.pods, changed.last = s.Rounds[0].Pods, s.Rounds[0].Last.Unix()
+	}
+	return changed
 }
 
 // ended is when the newest of the rounds that have ended began, and what came of it.

@@ -162,6 +162,9 @@ func (h *hold) inherit() {
 	if open := h.window(); !open {
 		held = cmp.Or(held, reason.OutsideWindow)
 	}
+	if held == "" && h.round() == nil && h.some(func(p *Pod) bool { return p.Due }) {
+		h.open(h.now) // stored before the first change, so that its note is valid whatever is stored afterwards
+	}
 	for i := range h.answers {
 		if h.answers[i] = (PodHold{Free: held == "", MemoryOnly: true}); h.w.Pods[i].Due {
 			h.answers[i].Reason = held
