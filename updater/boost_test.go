@@ -16,10 +16,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/updater/actuate"
@@ -60,6 +64,35 @@ func TestABoostIsTakenBackWithoutBudget(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return w.value("vpa_updater_in_place_updated_pods_total", "vpa_name", "web-vpa") == 1
 	}, time.Minute, time.Millisecond)
+}
+
+// A policy holds running pods, and keeps what did well: the end of a boost changes nothing about that.
+func TestBoost_EndsAsThePolicyAllows(t *testing.T) {
+	policy := sizingPolicy(loadlinev1alpha1.RolloutModeAuto)
+	harmed := &loadlinev1alpha1.SizingRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deployment-web",
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: "uid-web", Controller: new(false), BlockOwnerDeletion: new(false)}}},
+		Status: loadlinev1alpha1.SizingRecordStatus{Mode: "Auto", PolicyHash: convert.Rollout(policy).Hash,
+			Kept:     []loadlinev1alpha1.ContainerSizes{{Name: "app", Requests: loadlinev1alpha1.Sizes(list("100m", "100Mi"))}},
+			Reverted: []loadlinev1alpha1.RevertedSizes{{ContainerSizes: loadlinev1alpha1.ContainerSizes{Name: "app", Requests: loadlinev1alpha1.Sizes(list("50m", "50Mi"))}, Time: metav1.Now()}},
+		}}
+	for _, tc := range []struct {
+		name    string
+		objects []runtime.Object
+		mode    vpav1.UpdateMode
+		want    string
+	}{
+		{name: "no policy", objects: deployment(2, boostedPod), mode: vpav1.UpdateModeInPlaceOrRecreate, want: "50m 50Mi"},
+		{name: "less did harm", objects: append(deployment(2, boostedPod), policy, harmed), mode: vpav1.UpdateModeInPlaceOrRecreate, want: "100m 100Mi"},
+		{name: "opted out", objects: append(annotated(deployment(2, boostedPod), fleet.SkipAnnotation, "true"), policy), mode: vpav1.UpdateModeInPlaceOrRecreate, want: "100m 100Mi"},
+		{name: "opted out, new pods only", objects: append(annotated(deployment(2, boostedPod), fleet.SkipAnnotation, "true"), policy), mode: vpav1.UpdateModeInitial, want: "100m 100Mi"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := roll(t, Default(), append(tc.objects, lowering(autoscaler(tc.mode)), healthy("n1"))...)
+			r.boosting()
+			r.awaitUnboosted("web-1-0")
+			require.Equal(t, tc.want, r.requests("web-1-0"))
+		})
+	}
 }
 
 // A user may create a VPA of another name for each boost, and delete it before the next iteration.

@@ -105,7 +105,7 @@ func newProgram(ctx context.Context, config *Config, d dependencies, replaced ov
 		announcer: announcer, skips: report.Skips{After: config.EventAfter}, tally: changes, counted: map[cache.ObjectName]bool{},
 	}
 	boosts := boost.New(boost.Config{
-		Reader: c.reader(config), Pods: pods.Lister(), Executor: execute,
+		Reader: c.reader(config), Policies: resolver, Pods: pods.Lister(), Executor: execute,
 		Plan: config.planning(), Workers: config.BoostSyncs, StaticCPU: staticCPU, Metrics: d.metrics,
 	})
 	observer, observerErr := newObserver(config, d, c, judge)

@@ -37,7 +37,7 @@ var importTables = map[string]map[string][]string{
 		"plan":      {"budgets", "policies", "snapshot"},
 		"rollouts":  {"podqueue", "policies", "records", "report", "snapshot"},
 		"actuate":   {"budgets", "policies", "report", "rollouts", "shares", "snapshot"},
-		"boost":     {"actuate", "plan", "podqueue", "snapshot"},
+		"boost":     {"actuate", "plan", "podqueue", "policies", "snapshot"},
 	},
 }
 

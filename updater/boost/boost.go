@@ -27,6 +27,7 @@ import (
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/plan"
 	"loadline.dev/loadline/updater/podqueue"
+	"loadline.dev/loadline/updater/policies"
 	"loadline.dev/loadline/updater/snapshot"
 )
 
@@ -54,6 +55,7 @@ type Executor interface {
 // Config has the parts of a Queue. All fields must be set.
 type Config struct {
 	Reader    *snapshot.Reader
+	Policies  *policies.Resolver
 	Pods      corelisters.PodLister
 	Executor  Executor
 	Plan      disruption.Config // budget of containers that restart
@@ -151,6 +153,12 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) 
 		// Nobody else would ever take the boost back.
 		vpa = snapshot.NewVPA(&vpav1.VerticalPodAutoscaler{}, vpa.Ranges)
 		vpa.Object.Namespace, vpa.Object.Spec.UpdatePolicy = name.Namespace, &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeOff)}
+	}
+	if vpas := []snapshot.VPA{vpa}; found {
+		if e := q.Policies.Resolve(ctx, vpas, now)[0]; e.Skip != "" || e.Decision.Reason != "" {
+			vpas[0].Recommendation = nil // no pod changes: it gets the sizes of its template
+		}
+		vpa = vpas[0]
 	}
 	verdict := Judge(vpa, pod, now)
 	if len(verdict.Over) == 0 {
