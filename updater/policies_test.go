@@ -352,3 +352,29 @@ func TestPodsOfAPersonsVPAThatIsOffAreNotSaidToBeHeld(t *testing.T) {
 		}
 	}
 }
+
+// Who takes the rollout out of a policy amid an iteration stops what is left of it.
+func TestPolicy_WithoutRolloutAmidAnIterationStopsIt(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		edit func(*loadlinev1alpha1.SizingPolicySpec)
+	}{
+		{name: "mode Recommend", edit: func(s *loadlinev1alpha1.SizingPolicySpec) {
+			s.Rollout.Mode = new(loadlinev1alpha1.RolloutModeRecommend)
+		}},
+		{name: "no rollout", edit: func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout = nil }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newRolling(t, 4, sizingPolicy(loadlinev1alpha1.RolloutModeAuto, atOnce(0)))
+			edited := false
+			r.kube.PrependReactor("patch", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
+				if a.GetSubresource() == "resize" && !edited {
+					edited = true
+					r.edit(tc.edit)
+				}
+				return false, nil, nil
+			})
+			require.Len(t, r.at(0), 1)
+		})
+	}
+}

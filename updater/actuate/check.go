@@ -121,6 +121,9 @@ func (c *Checker) check(ctx context.Context, change Change) error {
 	if err != nil {
 		return err
 	}
+	if convert.Protected(evicted) == reason.ProtectedFromEviction { // since the plan was made
+		return &Held{Reason: reason.ProtectedFromEviction, Cause: errors.New("an annotation of the pod forbids evictions now")}
+	}
 	return c.accepts(ctx, owner, evicted, change)
 }
 

@@ -146,6 +146,18 @@ func TestPaused_EndOfATurnStartsNoPause(t *testing.T) {
 	}
 }
 
+// The plan may be a minute old when its last pod is evicted.
+func TestCheck_ReadsTheProtectionOfThePodAsItIsNow(t *testing.T) {
+	c := newChecked(t)
+	require.NoError(t, c.Check(t.Context(), c.change()))
+	live := c.pod.DeepCopy()
+	live.Annotations = map[string]string{"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+	_, err := c.kube.CoreV1().Pods("shop").Update(t.Context(), live, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	c.now = c.now.Add(time.Minute)
+	require.Equal(t, reason.ProtectedFromEviction, c.held(t, c.Check(t.Context(), c.change())).Reason)
+}
+
 // One answer is enough to know that the role of the updater is too old. Admission quotes texts of users.
 func TestPaused_MissingPermissionPausesChecksOfTheNamespace(t *testing.T) {
 	pods := corev1.Resource("pods")

@@ -120,6 +120,8 @@ type run struct {
 	resized map[string]bool // by UID of a pod: changed in this run, so its share does not move again
 	marks   map[string]*sharing.Mark
 	turns   writeTurns
+
+	maybeMade bool // the change in progress was made, or may have been
 }
 
 // Run runs a plan until the rate limit or ctx ends it: first reverted shares and recommendations joined with them, then recommendations, then all other
@@ -239,7 +241,7 @@ func (w *run) change(ctx context.Context, c Change) reason.Reason {
 	case w.Holds.Limited(c.Namespace): // it would only use up rate limits
 		return reason.WriteLimit
 	}
-	switch why := w.Policies.Current(c.Autoscaler.Object); {
+	switch why := w.Policies.Current(c.Autoscaler.Object, c.Cause.Shares()); {
 	case why == reason.PolicyUnknown && c.Cause == disruption.ShareEnded: // the pod still gets its peak
 	case why != "":
 		return why
@@ -266,8 +268,9 @@ func (w *run) paced(c Change, do func() reason.Reason) reason.Reason {
 	if !w.Limiter.Take(c.Namespace, w.now) {
 		return reason.DisruptionRateLimited
 	}
+	w.maybeMade = false
 	why := do()
-	if why != "" {
+	if why != "" && !w.maybeMade {
 		w.Limiter.Return(c.Namespace)
 	}
 	return why
@@ -276,6 +279,7 @@ func (w *run) paced(c Change, do func() reason.Reason) reason.Reason {
 // sent records a change that was made, or may have been.
 func (w *run) sent(of disruption.Subject, err error) {
 	if err == nil || errors.Is(err, ErrDryRun) || errors.Is(err, ErrUncertain) {
+		w.maybeMade = true
 		w.Holds.Sent(of)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/updater/policies"
 	"loadline.dev/loadline/updater/rollouts"
 	"loadline.dev/loadline/updater/shares"
@@ -38,6 +39,44 @@ func newRunner(pods ...*corev1.Pod) *Runner {
 func (r *Runner) run(ctx context.Context, result disruption.Result, kills OOMKills, now time.Time) Done {
 	holds := (&rollouts.Rollouts{Policies: r.Policies}).Hold(ctx, &snapshot.View{}, nil, now)
 	return r.Run(ctx, &Plan{Result: result, Holds: holds, Shares: &shares.Division{}, OOMKills: kills}, now)
+}
+
+// failing is an executor whose evictions fail.
+type failing struct {
+	Executor
+
+	err     error
+	evicted int
+}
+
+func (f *failing) Evict(context.Context, Change) error {
+	f.evicted++
+	return f.err
+}
+
+// A pod whose eviction was not answered may be gone.
+func TestRun_PaceCountsEvictionsThatMayHaveBeenMade(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		err     error
+		evicted int
+	}{
+		{name: "made", evicted: 1},
+		{name: "no answer", err: uncertain(context.DeadlineExceeded), evicted: 1},
+		{name: "refused", err: &Held{Reason: reason.ReplacementRefused, Cause: io.EOF}, evicted: 3},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newRunner(named("a", "b", "c")...)
+			executor := &failing{Executor: r.Executor, err: tc.err}
+			r.Executor, r.Limiter = executor, disruption.NewRateLimiter(disruption.RateLimits{Cluster: 1, Namespace: 1}, noon)
+			var plan disruption.Result
+			for _, pod := range []string{"a", "b", "c"} {
+				plan.Actions = append(plan.Actions, disruption.Action{Subject: disruption.Subject{Namespace: "shop", VPA: "a", Pod: pod, UID: pod}, Evict: true, Disrupts: true})
+			}
+			r.run(t.Context(), plan, nil, noon)
+			require.Equal(t, tc.evicted, executor.evicted)
+		})
+	}
 }
 
 // always are kills that never end.

@@ -228,8 +228,9 @@ func (r *Resolver) Scopes(vpas []snapshot.VPA, all []Effective) []snapshot.Scope
 }
 
 // Current returns why a planned change of a VPA's pod must stop: the VPA was deleted, has another mode or target,
-// or a policy holds its pods. Empty: the change may be made.
-func (r *Resolver) Current(planned *vpav1.VerticalPodAutoscaler) reason.Reason {
+// or a policy holds its pods or does not change them any more. Empty: the change may be made. Shares do not depend on
+// the mode.
+func (r *Resolver) Current(planned *vpav1.VerticalPodAutoscaler, share bool) reason.Reason {
 	if planned == nil {
 		return ""
 	}
@@ -243,6 +244,9 @@ func (r *Resolver) Current(planned *vpav1.VerticalPodAutoscaler) reason.Reason {
 		return reason.StatusOutdated
 	case err == nil:
 		e := r.Permitted(now)
+		if e.Skip == "" && !share && !Acts(e.Update) {
+			return reason.ModeOff
+		}
 		return e.Skip
 	}
 	return ""
