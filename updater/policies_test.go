@@ -259,26 +259,28 @@ func TestPodsThatAPolicyHoldsGetNoMemoryAfterAKill(t *testing.T) {
 
 // As in a cluster that knows nothing of policies, or where the updater may not read them.
 func TestWithoutTheDefinitionOfPoliciesPeoplesVPAsAct(t *testing.T) {
-	vpas := vpafake.NewSimpleClientset()
-	vpas.PrependReactor("list", "sizingpolicies", func(ktesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewNotFound(schema.GroupResource{Group: loadlinev1alpha1.GroupName, Resource: "sizingpolicies"}, "")
-	})
-	kube := fake.NewClientset(deployment(2, nil)...)
-	kube.PrependReactor("list", "namespaces", func(ktesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "namespaces"}, "", nil)
-	})
-	for name, c := range map[string]struct {
+	t.Parallel() // a start waits some seconds for what cannot be read
+	for _, tc := range []struct {
+		name string
 		vpa  *vpav1.VerticalPodAutoscaler
-		says string
+		want string
 	}{
-		"a person's": {autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "would resize pod shop/web-1-0 (VPA web-vpa, OutOfBounds)"},
-		"a made one": {madeVPA(), "would leave pod shop/web-1-0 alone (VPA deployment-web): PolicyUnknown"},
+		{name: "a person's", vpa: autoscaler(vpav1.UpdateModeInPlaceOrRecreate), want: "would resize pod shop/web-1-0 (VPA web-vpa, OutOfBounds)"},
+		{name: "a made one", vpa: madeVPA(), want: "would leave pod shop/web-1-0 alone (VPA deployment-web): PolicyUnknown"},
 	} {
-		require.NoError(t, vpas.Tracker().Add(c.vpa))
-		w := &world{t: t, kube: kube, vpa: vpas}
-		w.start(Default())
-		require.Contains(t, w.rehearsed(), c.says, name)
-		require.NoError(t, vpas.Tracker().Delete(vpav1.SchemeGroupVersion.WithResource("verticalpodautoscalers"), "shop", c.vpa.Name))
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			vpas, kube := vpafake.NewSimpleClientset(tc.vpa), fake.NewClientset(deployment(2, nil)...)
+			vpas.PrependReactor("list", "sizingpolicies", func(ktesting.Action) (bool, runtime.Object, error) {
+				return true, nil, apierrors.NewNotFound(schema.GroupResource{Group: loadlinev1alpha1.GroupName, Resource: "sizingpolicies"}, "")
+			})
+			kube.PrependReactor("list", "namespaces", func(ktesting.Action) (bool, runtime.Object, error) {
+				return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "namespaces"}, "", nil)
+			})
+			w := &world{t: t, kube: kube, vpa: vpas}
+			w.start(Default())
+			require.Contains(t, w.rehearsed(), tc.want)
+		})
 	}
 }
 
