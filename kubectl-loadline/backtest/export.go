@@ -2,6 +2,7 @@ package backtest
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"math"
 	"strconv"
@@ -68,17 +69,10 @@ func starvedShare(r *backtest.Result, k resources.Kind) float64 {
 const exact = 10
 
 func text(v any) string {
-	switch v := v.(type) {
-	case string:
-		return v
-	case float64:
-		return strconv.FormatFloat(v, 'g', exact, 64)
-	case int:
-		return strconv.Itoa(v)
-	case bool:
-		return strconv.FormatBool(v)
+	if f, ok := v.(float64); ok {
+		return strconv.FormatFloat(f, 'g', exact, 64)
 	}
-	return ""
+	return fmt.Sprint(v)
 }
 
 // CSV writes a line for each result, or for each run on nodes where there are any.
