@@ -218,11 +218,8 @@ func (w *WorkloadQuality) Collect(to chan<- prometheus.Metric) {
 // collect sends what a record says. There is no ratio where there is nothing to
 // compare: without samples, or to a target of 0.
 func (d *qualityDescriptions) collect(r *kindRecord, k resources.Kind, send func(*prometheus.Desc, float64)) {
-	target, unit := float64(r.target), 1.0
-	if k == resources.CPU {
-		unit = 1000 // millicores in a core
-	}
-	send(d.target, target/unit)
+	target := float64(r.target)
+	send(d.target, inUnits(k, r.target))
 	if k == resources.Memory {
 		send(d.kills, float64(r.kills))
 	}
