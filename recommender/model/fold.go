@@ -89,16 +89,11 @@ func (m *Model) selectBoth(set *labelSet, other labels.Set) bool {
 // is that of series that begin with it.
 //
 // Series that lack history are skipped, see BeginLate.
-func (m *Model) Absorb(other *Model, now time.Time) { m.absorbAll(other, nil, now) }
+func (m *Model) Absorb(other *Model, now time.Time) { m.AbsorbMissing(other, nil, now) }
 
-// AbsorbMissing is Absorb for series that lack history and for series that this model does not have. It
-// takes the containers of VPAs for which include returns true.
+// AbsorbMissing is Absorb for series that lack history and for series that this model does not have. It takes the
+// containers of VPAs for which include returns true. A nil include selects the series that the load at the start covers.
 func (m *Model) AbsorbMissing(other *Model, include func(v *VPA, container string) bool, now time.Time) {
-	m.absorbAll(other, include, now)
-}
-
-// absorbAll adds the histories of another model. A nil include selects the series that the load at the start covers.
-func (m *Model) absorbAll(other *Model, include func(v *VPA, container string) bool, now time.Time) {
 	spaces := slices.SortedFunc(maps.Values(other.spaces), func(a, b *space) int { return cmp.Compare(a.name, b.name) })
 	for _, theirs := range spaces {
 		for _, text := range slices.Sorted(maps.Keys(theirs.sets)) {
