@@ -201,7 +201,7 @@ func chartsOf(ctx context.Context, from Source, p plan, keys []Key, recipes []ba
 			continue // it was reported when the containers were scored
 		}
 		for k := range resources.Kind(resources.Kinds) {
-			at := slices.Index(keys, keyOf(r, k))
+			at := slices.Index(keys, Key{Dataset: r.Dataset, Workload: r.Workload, Container: r.Container, Kind: k})
 			if at < 0 {
 				continue
 			}
@@ -211,10 +211,6 @@ func chartsOf(ctx context.Context, from Source, p plan, keys []Key, recipes []ba
 			}
 		}
 	}
-}
-
-func keyOf(r *replay.Recording, k resources.Kind) Key {
-	return Key{Dataset: r.Dataset, Workload: r.Workload, Container: r.Container, Kind: k}
 }
 
 // Key names a container and a kind.
