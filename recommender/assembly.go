@@ -13,6 +13,7 @@ import (
 
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/generated/informers/externalversions"
 	"loadline.dev/loadline/pkg/kube/client"
@@ -158,7 +159,7 @@ func (a *assembly) register(changes *model.Changes) (map[string]cache.InformerSy
 
 func (a *assembly) loop(changes *model.Changes, ooms *model.OOMs) (*Loop, error) {
 	c, own, m := a.config, a.vpas.Autoscaling().V1(), a.parts.metrics
-	book, err := c.Recipe.Book(c.Estimate.Config)
+	book, err := recipe.NewBook(c.Recipe, c.Estimate.Config)
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ type Config struct {
 	Gates    flags.Gates
 	Estimate flags.Estimate
 	Policies flags.Policies
-	Recipe   Recipe
+	Recipe   string // of VPAs that ask for none
 
 	Name        string        // which VPAs are served: those that name this recommender
 	Interval    time.Duration // between two passes
@@ -73,7 +73,8 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	c.Estimate.AddFlags(fs)
 	c.Policies.AddFlags(fs)
 
-	c.Recipe.AddFlags(fs)
+	fs.StringVar(&c.Recipe, "recipe", c.Recipe, `How usage becomes a recommendation, perhaps with settings, as in "loadline:cpu=tracking". One of `+
+		strings.Join(recipe.Names(), ", ")+`; "vpa" is that of the reference, with the settings of the other flags. A VPA may have its own in the annotation `+recipe.Annotation+".")
 	fs.StringVar(&c.Name, "recommender-name", c.Name, `Own name. VPAs that list it in spec.recommenders are served; "default" serves those that list none.`)
 	fs.DurationVar(&c.Interval, "recommender-interval", c.Interval, "Time between two passes. /health-check fails after five times this without one.")
 	fs.BoolVar(&c.MemorySaver, "memory-saver", c.MemorySaver, "Keep history only for pods that some VPA selects.")
@@ -105,7 +106,7 @@ func (c *Config) Validate() error {
 		c.Election.Validate(),
 		c.Serving.Validate(),
 		c.Estimate.Validate(),
-		c.Recipe.Validate(c.Estimate.Config),
+		c.validateRecipe(),
 		flags.Check(c.Name != "", "recommender-name", `""`, "must not be empty"),
 		flags.Check(c.Interval > 0, "recommender-interval", c.Interval, "must be longer than 0"),
 		flags.Check(c.Workers > 0, "update-worker-count", c.Workers, "must be at least 1"),
@@ -117,6 +118,14 @@ func (c *Config) Validate() error {
 		c.Prometheus.Validate(c.Checkpoints.InPrometheus() || c.Prometheus.UsageSource == UsageFromPrometheus),
 		c.External.Validate(),
 	)
+}
+
+// validateRecipe says what is wrong with the recipe. Of settings that are wrong themselves nothing can be made.
+func (c *Config) validateRecipe() error {
+	if _, err := recipe.NewBook(c.Recipe, c.Estimate.Config); err != nil && c.Estimate.Config.Validate() == nil {
+		return flags.Problem("recipe", c.Recipe, strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	return nil
 }
 
 // warnings returns a line for each setting that is accepted but has no effect or probably not the one that was meant.
@@ -298,24 +307,4 @@ func (o *Output) Limits() recommend.OutputLimits {
 		most[corev1.ResourceMemory] = o.MaxMemory.Value
 	}
 	return recommend.OutputLimits{IntegerCPU: o.IntegerCPU, MaxAllowed: most}
-}
-
-// Recipe is the recipe of VPAs that ask for none.
-type Recipe string
-
-// AddFlags binds the group to fs.
-func (r *Recipe) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar((*string)(r), "recipe", string(*r), `How usage becomes a recommendation, perhaps with settings, as in "loadline:cpu=tracking". One of `+
-		strings.Join(recipe.Names(), ", ")+`; "vpa" is that of the reference, with the settings of the other flags. A VPA may have its own in the annotation `+recipe.Annotation+".")
-}
-
-// Book returns the recipe and those that VPAs ask for, with the settings of other flags.
-func (r Recipe) Book(c recipe.Config) (*recipe.Book, error) { return recipe.NewBook(string(r), c) }
-
-// Validate says what is wrong with the recipe. Of settings that are wrong themselves nothing can be made.
-func (r Recipe) Validate(c recipe.Config) error {
-	if _, err := r.Book(c); err != nil && c.Validate() == nil {
-		return flags.Problem("recipe", r, strings.ReplaceAll(err.Error(), "\n", "; "))
-	}
-	return nil
 }

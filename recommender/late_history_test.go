@@ -505,7 +505,7 @@ func TestLate_HoldsTargetsUntilPodsAppear(t *testing.T) {
 					t.Cleanup(server.Close)
 					t.Cleanup(release) // also after a failure, so that the server can close
 					w := newWorld(t, append(objects(tc.atOnce), deployment("web"))...)
-					w.config.MemorySaver, w.config.Recipe = saver, Recipe(name)
+					w.config.MemorySaver, w.config.Recipe = saver, name
 					w = withPrometheus(t, w, server.URL).begin()
 					w.passes(2)
 					late.Store(true)
