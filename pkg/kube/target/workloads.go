@@ -207,36 +207,11 @@ func (r *Resolver) Workload(key Key) (Workload, bool) {
 		w, err := r.Known(key)
 		return w, err == nil
 	}
-	if object := r.Object(ListedAs(key)); object != nil {
-		return WorkloadOf(object)
+	object, _, err := r.workloads.informers[key.Kind].GetStore().GetByKey(key.Namespace + "/" + key.Name)
+	if err != nil {
+		return Workload{}, false
 	}
-	return Workload{}, false
-}
-
-// Listed is where a workload of the listed kinds is kept. The zero value is nowhere.
-type Listed struct {
-	kind, at string
-}
-
-// ListedAs returns where a workload is kept: nowhere, if its kind is not listed.
-func ListedAs(key Key) Listed {
-	if !fleet.Listed(key.Group, key.Kind) {
-		return Listed{}
-	}
-	return Listed{kind: key.Kind, at: key.Namespace + "/" + key.Name}
-}
-
-// Object returns the object itself, which is another one once it has changed; nil: there is
-// none. It must not be changed.
-func (r *Resolver) Object(l Listed) any {
-	if l == (Listed{}) {
-		return nil
-	}
-	object, there, err := r.workloads.informers[l.kind].GetStore().GetByKey(l.at)
-	if err != nil || !there {
-		return nil
-	}
-	return object
+	return WorkloadOf(object)
 }
 
 // Above yields the controller of a pod, and those above it, as far as caches know them.
