@@ -52,12 +52,6 @@ type start struct {
 	namespace string
 }
 
-// Reset empties the sums, and keeps their memory.
-func (p *PolicyRounds) Reset() {
-	p.ended, p.running, p.reverts, p.starts = p.ended[:0], p.running[:0], p.reverts[:0], p.starts[:0]
-	clear(p.lastChange)
-}
-
 // Add adds a workload of a namespace, and the name of its record. Its start counts only under the
 // current hash of the policy, its rounds always.
 func (p *PolicyRounds) Add(namespace, record string, s State, hash string) {
