@@ -19,7 +19,6 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/reason"
@@ -293,7 +292,7 @@ func guaranteed(pod *corev1.Pod) bool {
 		r := &pod.Spec.InitContainers[i].Resources
 		all = append(all, policy.Container{Requests: convert.Resources(r.Requests), Limits: convert.Resources(r.Limits)})
 	}
-	return disruption.Guaranteed(all)
+	return policy.ClassOf(all) == policy.Guaranteed
 }
 
 func asksForGPUs(pod *corev1.Pod) bool {

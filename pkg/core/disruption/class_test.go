@@ -15,6 +15,10 @@ func TestPod_ChangesClassOnlyByItsOwnContainers(t *testing.T) {
 	require.False(t, p.ChangesClass(), "another container makes it burstable already")
 }
 
+func Guaranteed(containers []policy.Container) bool {
+	return policy.ClassOf(containers) == policy.Guaranteed
+}
+
 func TestGuaranteedIsAPodWhoseRequestsEqualItsLimits(t *testing.T) {
 	both := func(cpu, memory resources.Amount) resources.List {
 		return resources.List{}.With(resources.CPU, cpu).With(resources.Memory, memory)

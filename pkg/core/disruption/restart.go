@@ -261,11 +261,6 @@ func (p *plan) onceMore(r postponed) {
 	p.resize(r.vpa, r.pod, r.situation, denied, r.cause)
 }
 
-// Guaranteed reports whether containers, all of their pod, make it one of class Guaranteed.
-func Guaranteed(containers []policy.Container) bool {
-	return policy.ClassOf(containers) == policy.Guaranteed
-}
-
 // ChangesClass reports whether the change would give the pod another class, which cannot be done to one that runs.
 func (p *Pod) ChangesClass() bool {
 	has, gets := p.classes()
