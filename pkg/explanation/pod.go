@@ -126,7 +126,7 @@ func Containers(pod *disruption.Pod) []PodContainer {
 		c := &pod.Containers[i]
 		all[i] = PodContainer{Name: c.Actual.Name, Spec: resourcesOf(c.Spec), Actual: resourcesOf(c.Actual), Target: resourcesOf(c.After())}
 		if b := &c.Target.Bounds; !b.Target.Empty() {
-			all[i].Recommended = &vpav1.RecommendedContainerResources{ContainerName: c.Actual.Name, Target: listOf(b.Target), LowerBound: listOf(b.Lower), UpperBound: listOf(b.Upper)}
+			all[i].Recommended = &vpav1.RecommendedContainerResources{ContainerName: c.Actual.Name, Target: convert.Written(b.Target), LowerBound: convert.Written(b.Lower), UpperBound: convert.Written(b.Upper)}
 		}
 		for _, note := range c.Target.Notes {
 			if !note.AboutLimit() {
@@ -138,7 +138,5 @@ func Containers(pod *disruption.Pod) []PodContainer {
 }
 
 func resourcesOf(c policy.Container) corev1.ResourceRequirements {
-	return corev1.ResourceRequirements{Requests: listOf(c.Requests), Limits: listOf(c.Limits)}
+	return corev1.ResourceRequirements{Requests: convert.Written(c.Requests), Limits: convert.Written(c.Limits)}
 }
-
-func listOf(l resources.List) corev1.ResourceList { return convert.Written(l) }
