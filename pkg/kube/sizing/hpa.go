@@ -258,14 +258,11 @@ func (h *HorizontalPodAutoscalers) look(namespace string) map[target.Key]LookedA
 	if err != nil { // without the index of the informer, which is our own
 		return nil
 	}
-	var looked map[target.Key]LookedAt
+	looked := map[target.Key]LookedAt{}
 	for _, one := range all {
 		looks := Looks(one)
 		if looks == nil {
 			continue
-		}
-		if looked == nil {
-			looked = map[target.Key]LookedAt{}
 		}
 		for key := range h.owners(scaled(one)) {
 			looked[key] = looked[key].merge(looks)
