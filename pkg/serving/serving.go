@@ -94,14 +94,6 @@ func (s *Server) Listen() error {
 	return nil
 }
 
-// Address returns where the server listens, or nil before Listen.
-func (s *Server) Address() net.Addr {
-	if s.listener == nil {
-		return nil
-	}
-	return s.listener.Addr()
-}
-
 // statusBounds are those of /metrics, /health-check and the pages of a program. Prometheus, the
 // kubelet and the API server, as a proxy of users, have few connections and send at once.
 var statusBounds = Bounds{

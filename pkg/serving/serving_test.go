@@ -16,6 +16,9 @@ import (
 	"loadline.dev/loadline/pkg/process"
 )
 
+// Address returns where the server listens.
+func (s *Server) Address() net.Addr { return s.listener.Addr() }
+
 func get(t *testing.T, s *Server, path string) (int, string) {
 	response, err := http.Get("http://" + s.Address().String() + path)
 	require.NoError(t, err)
