@@ -324,12 +324,8 @@ func Unselectable(p *corev1.Pod) string {
 
 // wasOOMKilled reports whether the status of a container shows an out-of-memory kill.
 func wasOOMKilled(s corev1.ContainerStatus) bool {
-	for _, end := range [...]*corev1.ContainerStateTerminated{s.State.Terminated, s.LastTerminationState.Terminated} {
-		if end != nil && end.Reason == convert.OOMKilled {
-			return true
-		}
-	}
-	return false
+	killed := func(end *corev1.ContainerStateTerminated) bool { return end != nil && end.Reason == convert.OOMKilled }
+	return killed(s.State.Terminated) || killed(s.LastTerminationState.Terminated)
 }
 
 func trimContainers(containers []corev1.Container) []corev1.Container {
