@@ -271,7 +271,7 @@ func (h podHandler) sharingFacts(d *fleet.Decision, vpa *vpav1.VerticalPodAutosc
 	}
 	ref := vpa.Spec.TargetRef
 	f := sharing.Facts{
-		Excluded: ref.Kind == "CronJob" || ref.Kind == "Job", PodLevel: convert.SizedAsWhole(pod), Guaranteed: guaranteed(pod),
+		Excluded: ref.Kind == "CronJob" || ref.Kind == "Job", PodLevel: convert.SizedAsWhole(pod), Guaranteed: convert.Class(pod) == policy.Guaranteed,
 		GPUs: asksForGPUs(pod), Shared: d.Policy.Sharing.Kinds, Age: now.Sub(created), MinAge: h.sharingMinAge,
 	}
 	looked, recommended := h.hpas.LooksAt(target.RefKey(vpa.Namespace, ref)), convert.Recommendation(vpa.Status.Recommendation)
@@ -284,15 +284,6 @@ func (h podHandler) sharingFacts(d *fleet.Decision, vpa *vpav1.VerticalPodAutosc
 		}
 	}
 	return f
-}
-
-func guaranteed(pod *corev1.Pod) bool {
-	all := convert.NewPod(pod).Containers
-	for i := range pod.Spec.InitContainers {
-		r := &pod.Spec.InitContainers[i].Resources
-		all = append(all, policy.Container{Requests: convert.Resources(r.Requests), Limits: convert.Resources(r.Limits)})
-	}
-	return policy.ClassOf(all) == policy.Guaranteed
 }
 
 func asksForGPUs(pod *corev1.Pod) bool {

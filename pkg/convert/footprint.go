@@ -76,10 +76,5 @@ func requested(statuses []corev1.ContainerStatus, c *corev1.Container) resources
 
 // granted is what a container has, or asks for where that is not known.
 func granted(statuses []corev1.ContainerStatus, c *corev1.Container) resources.List {
-	for i := range statuses {
-		if s := &statuses[i]; s.Name == c.Name && s.Resources != nil {
-			return Resources(s.Resources.Requests)
-		}
-	}
-	return Resources(c.Resources.Requests)
+	return Resources(inForce(statuses, c).Requests)
 }

@@ -48,7 +48,12 @@ func StaysBurstable(pod *corev1.Pod) bool {
 	if len(init) > 0 && policy.ClassOf(init) != policy.Guaranteed {
 		return false
 	}
-	return policy.ClassOf(append(init, NewPod(pod).Containers...)) == policy.Burstable
+	return Class(pod) == policy.Burstable
+}
+
+// Class returns the QoS class of a pod that is just being created.
+func Class(pod *corev1.Pod) policy.Class {
+	return policy.ClassOf(append(fixed(pod), NewPod(pod).Containers...))
 }
 
 func corePod(pod *corev1.Pod, sizes func(int) corev1.ResourceRequirements) policy.Pod {
@@ -98,12 +103,16 @@ func unsized(pod *corev1.Pod) (u policy.Unsized) {
 // Current returns the resources of a container that are in force: those of
 // its status when it has them, even if empty, else those of its spec.
 func Current(pod *corev1.Pod, container corev1.Container) corev1.ResourceRequirements {
-	for i := range pod.Status.ContainerStatuses {
-		if s := &pod.Status.ContainerStatuses[i]; s.Name == container.Name && s.Resources != nil {
+	return inForce(pod.Status.ContainerStatuses, &container)
+}
+
+func inForce(statuses []corev1.ContainerStatus, c *corev1.Container) corev1.ResourceRequirements {
+	for i := range statuses {
+		if s := &statuses[i]; s.Name == c.Name && s.Resources != nil {
 			return *s.Resources
 		}
 	}
-	return container.Resources
+	return c.Resources
 }
 
 // currentFinder returns Current of one pod, for many containers.
