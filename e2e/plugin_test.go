@@ -48,7 +48,7 @@ func TestCommandsOfThePlugin(t *testing.T) {
 	require.Contains(t, ask("export", "deployment/web"), "kind: Deployment")
 	require.Contains(t, ask("export", "-o", "kustomize", "deployment/web"), "kind: Kustomization")
 	require.Contains(t, ask("export", "-o", "helm", "deployment/web"), "resources:")
-	require.Contains(t, ask("status", "pod/"+before[0].Name), "plugin/"+before[0].Name)
+	require.Contains(t, ask("why", "pod/"+before[0].Name), "plugin/"+before[0].Name)
 	ask("history")
 	require.Regexp(t, `(?m)^ +Deployment plugin/web +\d`, ask("savings"))
 	require.Regexp(t, `(?m)^Checks made: \d+, findings: \d+$`, ask("doctor"))

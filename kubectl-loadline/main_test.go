@@ -113,8 +113,10 @@ func TestCommands_RefuseFlagsThatDoNotApply(t *testing.T) {
 		code int
 		says string
 	}{
-		{"all namespaces for a pod", []string{"status", "-A", "pod/x"}, flags.Usage, "--all-namespaces and --selector are for VPAs"},
-		{"labels for a pod", []string{"status", "-l", "a=b", "pod/x"}, flags.Usage, "--all-namespaces and --selector are for VPAs"},
+		{"pod without its kind", []string{"why", "web-1"}, flags.Usage, "want one pod, such as pod/web-1"},
+		{"no pod", []string{"why"}, flags.Usage, "want one pod, such as pod/web-1"},
+		{"two pods", []string{"why", "pod/web-1", "pod/web-2"}, flags.Usage, "want one pod, such as pod/web-1"},
+		{"all namespaces for a pod", []string{"why", "-A", "pod/x"}, flags.Usage, "-A"},
 		{"namespace of a policy", []string{"policy", "detach", "-n", "a", "shop"}, flags.Usage, "a SizingPolicy has no namespace"},
 		{"workload that is not there", []string{"recommend", "-n", "a", "web"}, flags.Failed, "web: no workload of this name has running pods in namespace a"},
 		{"two of them", []string{"export", "-A", "deployment/web", "x"}, flags.Failed, "x: no workload of this name has running pods in any namespace"},

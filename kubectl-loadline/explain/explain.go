@@ -91,7 +91,7 @@ func (c *explainConfig) run(ctx context.Context, args []string, out, errOut io.W
 		if len(c.ignored) > 0 {
 			problem = errors.Join(problem, fmt.Errorf("%s: for a VPA, not for a pod", strings.Join(c.ignored, " ")))
 		}
-		problem = errors.Join(problem, flags.Check(c.output.Format == cli.Formats[0], "output", c.output.Format, "must be table for a pod: status pod/"+pod+" has all forms"))
+		problem = errors.Join(problem, flags.Check(c.output.Format == cli.Formats[0], "output", c.output.Format, "must be table for a pod: why pod/"+pod+" has all forms"))
 	}
 	if err := cli.Invalid(problem, c.output.Validate()); err != nil {
 		return err
@@ -336,5 +336,5 @@ func printLimit(w io.Writer, c *explanation.Container) {
 
 // Commands returns status, explain and history.
 func Commands() []*cobra.Command {
-	return []*cobra.Command{explainCommand(), historyCommand(), statusCommand()}
+	return []*cobra.Command{explainCommand(), historyCommand(), statusCommand(), whyCommand()}
 }

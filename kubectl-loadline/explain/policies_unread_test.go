@@ -29,7 +29,7 @@ func TestStatus_WithoutTheRightToListPolicies(t *testing.T) {
 	require.Len(t, status.Problems, 1)
 	require.Contains(t, status.Problems[0], plugintest.PoliciesForbidden)
 
-	pod, err := statusOfPod(t.Context(), own, request(t, s, kube, "web-1-b"))
+	pod, err := whyPod(t.Context(), own, request(t, s, kube, "web-1-b"))
 	require.NoError(t, err)
 	require.Equal(t, reason.NodeFull, pod.Reason)
 	require.Len(t, pod.Problems, 1)

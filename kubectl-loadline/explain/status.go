@@ -3,7 +3,6 @@ package explain
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,9 +19,7 @@ import (
 	"loadline.dev/loadline/kubectl-loadline/inventory"
 	"loadline.dev/loadline/kubectl-loadline/programs"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/reason"
-	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/explanation"
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
@@ -39,15 +36,14 @@ type statusConfig struct {
 }
 
 const statusHelp = `Shows which workloads are managed, in which mode, how far the rollout of each is,
-and why pods are left alone. Of a pod it shows the reason, what that means, and
-what to do.
+and why pods are left alone. "why pod/NAME" shows one pod, with what to do.
 
-The reason is that of the updater. Without its answer it is what you can read.`
+The reasons are those of the updater. Without its answer they are what you can read.`
 
 func statusCommand() *cobra.Command {
 	c := &statusConfig{}
 	cmd := &cobra.Command{
-		Use: "status [flags] [pod/NAME]", Long: statusHelp,
+		Use: "status [flags]", Long: statusHelp, Args: statusArgs,
 		Short: "show what is managed, how far it is, and what is not done and why", RunE: c.run,
 	}
 	c.cluster, c.output = cli.AddClusterFlags(cmd), cli.AddOutputFlag(cmd)
@@ -57,35 +53,27 @@ func statusCommand() *cobra.Command {
 	return cmd
 }
 
-func (c *statusConfig) run(cmd *cobra.Command, args []string) error {
-	pod, wrongArg := "", error(nil)
-	if len(args) > 0 {
-		var found bool
-		if pod, found = strings.CutPrefix(args[0], "pod/"); !found || len(args) > 1 {
-			wrongArg = errors.New("want pod/NAME, or nothing")
-		} else if c.scope.All || c.scope.Selector != "" {
-			wrongArg = errors.New("--all-namespaces and --selector are for VPAs, not for pod/NAME: give the namespace of the pod with -n")
+// statusArgs refuses arguments, and names the command for a pod.
+func statusArgs(_ *cobra.Command, args []string) error {
+	for _, arg := range args {
+		if strings.HasPrefix(arg, "pod/") {
+			return cli.Invalid(fmt.Errorf("%q: want no argument; for a pod use: kubectl loadline why %s", arg, arg))
 		}
+		return cli.Invalid(fmt.Errorf("%q: want no argument: -l selects VPAs by their labels", arg))
 	}
-	if err := cli.Invalid(c.output.Validate(), c.scope.Validate(), wrongArg); err != nil {
+	return nil
+}
+
+func (c *statusConfig) run(cmd *cobra.Command, _ []string) error {
+	if err := cli.Invalid(c.output.Validate(), c.scope.Validate()); err != nil {
 		return err
 	}
-	cluster, err := c.cluster.Connect()
+	cluster, q, err := newRequest(&c.cluster, c.programs, c.policies)
 	if err != nil {
 		return err
 	}
-	book, err := recipe.NewBook("", recipe.DefaultConfig())
-	if err != nil {
-		return err
-	}
-	q := inventory.Request{Namespace: cluster.Namespace, Name: pod, Book: book, Now: time.Now(), Policies: fleet.Options{Foreign: c.policies.Foreign}, Kube: cluster.Kube, Programs: c.programs}
-	var a cli.Report
-	if pod != "" {
-		a, err = statusOfPod(cmd.Context(), cluster.VPA, q)
-	} else {
-		q.Namespace = c.scope.Namespace(cluster.Namespace)
-		a, err = statusOf(cmd.Context(), cluster.VPA, q, c.scope.Selector)
-	}
+	q.Namespace = c.scope.Namespace(cluster.Namespace)
+	a, err := statusOf(cmd.Context(), cluster.VPA, q, c.scope.Selector)
 	if err != nil {
 		return err
 	}
@@ -288,88 +276,3 @@ func (a *statusReport) Notes() (notes []string) {
 	}
 	return append(notes, cli.Warnings(a.Problems)...)
 }
-
-// podEvent is an event of the updater about a pod.
-type podEvent struct {
-	Time    time.Time `json:"time"`
-	Reason  string    `json:"reason"`
-	Message string    `json:"message"`
-}
-
-// podStatus is the state of one pod.
-type podStatus struct {
-	Namespace string          `json:"namespace"`
-	Pod       string          `json:"pod"`
-	Node      string          `json:"node,omitempty"`
-	Workload  *workloadStatus `json:"workload,omitempty"` // of its VPA, if any
-	Reason    reason.Reason   `json:"reason,omitempty"`   // why it is skipped. Absent: no visible obstacle
-	Means     string          `json:"means,omitempty"`
-	Advice    string          `json:"advice,omitempty"`
-	By        string          `json:"by"` // source of the reason
-	Events    []podEvent      `json:"events,omitempty"`
-	Problems  []string        `json:"problems,omitempty"`
-}
-
-// Sources of a reason.
-const (
-	fromUpdater = "the updater, of its last pass"
-	fromStatus  = "what can be seen from outside"
-)
-
-// statusOfPod returns why a pod is skipped.
-func statusOfPod(ctx context.Context, own versioned.Interface, q inventory.Request) (*podStatus, error) {
-	a, err := explainPod(ctx, own, q)
-	if err != nil {
-		return nil, err
-	}
-	s := &podStatus{Namespace: a.Pod.Namespace, Pod: a.Pod.Name, Node: a.Pod.Spec.NodeName, By: fromUpdater, Problems: a.Problems}
-	if skip := a.skip(); skip != nil {
-		s.Reason, s.Means, s.Advice = skip.Reason, skip.Means, skip.Advice
-	}
-	if a.Unanswered != "" {
-		s.By, s.Problems = fromStatus, append(s.Problems, a.Unanswered)
-	}
-	if a.VPA != nil {
-		s.Workload = rowOf(a.VPA, &a.Rollout)
-	}
-	for i := range a.Events {
-		e := &a.Events[i]
-		s.Events = append(s.Events, podEvent{e.LastTimestamp.Time, e.Reason, eventText(e)})
-	}
-	return s, nil
-}
-
-func (s *podStatus) Tables() []cli.Table {
-	t := cli.Table{Columns: []string{"POD", s.Namespace + "/" + s.Pod}}
-	row := func(name, text string) {
-		if text != "" {
-			t.Rows = append(t.Rows, []string{name, text})
-		}
-	}
-	row("NODE", s.Node)
-	if w := s.Workload; w != nil {
-		row("VPA", fmt.Sprintf("%s, mode %s", w.VPA, w.Mode))
-		row("TARGET", w.Target)
-		if w.Policy != "" {
-			row("POLICY", w.Policy+", mode "+w.PolicyMode)
-		}
-		row("PHASE", w.Phase)
-		if !w.CooldownUntil.IsZero() {
-			row("COOLDOWN UNTIL", cli.Timestamp(w.CooldownUntil))
-		}
-	}
-	if s.Reason == "" {
-		row("LEFT ALONE", "no: nothing that can be seen is in the way of a change")
-	} else {
-		row("LEFT ALONE", string(s.Reason))
-		row("WHAT IT MEANS", s.Means)
-		row("WHAT TO DO", s.Advice)
-	}
-	row("SAYS", s.By)
-	for _, e := range s.Events {
-		row("EVENT", fmt.Sprintf("%s %s: %s", cli.Timestamp(e.Time), e.Reason, e.Message))
-	}
-	return []cli.Table{t}
-}
-
-func (s *podStatus) Notes() []string { return cli.Warnings(s.Problems) }

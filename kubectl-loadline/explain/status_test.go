@@ -25,7 +25,7 @@ func TestStatusOfPod_ReasonsOfUpdater(t *testing.T) {
 		s := plugintest.NewShop()
 		kube, own := s.Clients()
 		answerPod(t, kube, &explanation.Pod{UID: "web-1-b", VPA: "deployment-web", Mode: "Off", Skip: explanation.NewSkip(why)})
-		a, err := statusOfPod(t.Context(), own, request(t, s, kube, "web-1-b"))
+		a, err := whyPod(t.Context(), own, request(t, s, kube, "web-1-b"))
 		require.NoError(t, err)
 		text := squeezed(plugintest.Printed(t, a, "table"))
 		require.Contains(t, text, "LEFT ALONE "+string(why)+"\nWHAT IT MEANS "+why.Explain().Means+"\nWHAT TO DO "+why.Explain().Advice+"\nSAYS the updater")
@@ -38,13 +38,13 @@ func TestStatusOfPod_WithoutUpdater(t *testing.T) {
 	s.Pods["web-1-b"].Spec.Containers[0].Resources.Requests = plugintest.Resources("1100m", "200Mi")
 	s.Pods["web-1-b"].Status.StartTime = new(metav1.NewTime(plugintest.Before(10)))
 	kube, own := s.Clients()
-	a, err := statusOfPod(t.Context(), own, request(t, s, kube, "web-1-b"))
+	a, err := whyPod(t.Context(), own, request(t, s, kube, "web-1-b"))
 	require.NoError(t, err)
 	text := squeezed(plugintest.Printed(t, a, "table"))
 	require.Contains(t, text, "LEFT ALONE TooYoung\n")
 	require.Contains(t, text, "SAYS what can be seen from outside\n")
 	require.Contains(t, text, "! query the updater in namespace kube-system: no pod found\n")
-	a, err = statusOfPod(t.Context(), own, inventory.Request{Namespace: "kube-system", Name: "proxy-a", Book: request(t, s, kube, "").Book, Now: plugintest.Now(), Kube: kube})
+	a, err = whyPod(t.Context(), own, inventory.Request{Namespace: "kube-system", Name: "proxy-a", Book: request(t, s, kube, "").Book, Now: plugintest.Now(), Kube: kube})
 	require.NoError(t, err)
 	require.Contains(t, squeezed(plugintest.Printed(t, a, "table")), "LEFT ALONE NoVPA\n")
 }
@@ -53,7 +53,7 @@ func TestStatusOfPod_WithoutVPA(t *testing.T) {
 	s := plugintest.NewShop()
 	kube, own := s.Clients()
 	answerPod(t, kube, updaterAnswer(t, "no-vpa"))
-	a, err := statusOfPod(t.Context(), own, request(t, s, kube, "web-1-b"))
+	a, err := whyPod(t.Context(), own, request(t, s, kube, "web-1-b"))
 	require.NoError(t, err)
 	require.Equal(t, reason.NoVPA, a.Reason)
 	require.NotEmpty(t, a.Advice)
@@ -76,9 +76,9 @@ func TestStatus_OutputMatchesDocs(t *testing.T) {
 	s := plugintest.NewShop()
 	kube, own := s.Clients()
 	answerPod(t, kube, &explanation.Pod{UID: "web-1-b", VPA: "deployment-web", Mode: "Off", Skip: explanation.NewSkip(reason.NodeFull)})
-	a, err := statusOfPod(t.Context(), own, request(t, s, kube, "web-1-b"))
+	a, err := whyPod(t.Context(), own, request(t, s, kube, "web-1-b"))
 	require.NoError(t, err)
-	plugintest.InTheDocs(t, "status -n shop pod/web-1-b", plugintest.Printed(t, a, "table"))
+	plugintest.InTheDocs(t, "why -n shop pod/web-1-b", plugintest.Printed(t, a, "table"))
 }
 
 // A made VPA is Off, so under a policy without a mode nobody ever changes its pods. The updater says nothing of them:
@@ -106,7 +106,7 @@ func TestStatus_PolicyWithoutMode(t *testing.T) {
 		}
 		require.Equal(t, []skippedPods{{reason.ModeOff, 4, means, advice}}, a.Reasons, name)
 
-		pod, err := statusOfPod(t.Context(), own, request(t, s, kube, "web-1-b"))
+		pod, err := whyPod(t.Context(), own, request(t, s, kube, "web-1-b"))
 		require.NoError(t, err)
 		require.Contains(t, squeezed(plugintest.Printed(t, pod, "table")), "POLICY shop, mode Inherit\nLEFT ALONE ModeOff\nWHAT IT MEANS "+means+"\nWHAT TO DO "+advice+"\nSAYS the updater, of its last pass\n", name)
 
@@ -128,7 +128,7 @@ func TestStatus_ModeOff(t *testing.T) {
 	require.Len(t, a.Reasons, 2)
 	e := reason.ModeOff.Explain()
 	require.Contains(t, a.Reasons, skippedPods{reason.ModeOff, 1, e.Means, e.Advice})
-	pod, err := statusOfPod(t.Context(), own, request(t, s, kube, "front-1-a"))
+	pod, err := whyPod(t.Context(), own, request(t, s, kube, "front-1-a"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"written", e.Advice}, []string{pod.Workload.VPA, pod.Advice})
 }
@@ -176,8 +176,9 @@ func TestStatus_CommandLine(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"--help"}, 0, "Usage: kubectl loadline status [flags] [pod/NAME]"},
-		{[]string{"web"}, 2, "kubectl loadline status: want pod/NAME, or nothing"},
+		{[]string{"--help"}, 0, "Usage: kubectl loadline status [flags]"},
+		{[]string{"web"}, 2, `kubectl loadline status: "web": want no argument`},
+		{[]string{"pod/web-1"}, 2, `kubectl loadline status: "pod/web-1": want no argument; for a pod use: kubectl loadline why pod/web-1`},
 		{[]string{"-o", "xml", "-l", "a=b=c"}, 2, "--output=xml: must be table, wide, json, yaml, csv, md; --selector=a=b=c: "},
 		{[]string{"--kubeconfig=/nowhere/at/all"}, 1, "kubectl loadline status: "},
 	} {

@@ -273,7 +273,7 @@ func TestExplain_CommandLine(t *testing.T) {
 		{[]string{"a", "b"}, 2, "want the name of one VPA, or pod/NAME"},
 		{[]string{"--recipe=soup", "web"}, 2, `--recipe=soup: recipe "soup" does not exist`},
 		{[]string{"--target-cpu-percentile=7", "web"}, 2, "--target-cpu-percentile=7: must be from 0 to 1"},
-		{[]string{"-o", "json", "pod/web-1"}, 2, "--output=json: must be table for a pod: status pod/web-1 has all forms"},
+		{[]string{"-o", "json", "pod/web-1"}, 2, "--output=json: must be table for a pod: why pod/web-1 has all forms"},
 		{[]string{"--from-checkpoint", "--prometheus-address=http://prometheus", "web"}, 2, "--from-checkpoint=true: excludes --prometheus-address"},
 		{[]string{"-o", "html", "web"}, 2, "--output=html: must be table, wide"},
 		{[]string{"--kubeconfig=" + file, "-n", "ns", "web"}, 1, "VPA ns/web: "},
