@@ -167,10 +167,8 @@ type Skips struct {
 }
 
 const (
-	// AnswerTime is the maximum time of an answer.
-	AnswerTime = 5 * time.Second
-	// Busy is the text of status 503 where there was no turn in time.
-	Busy = "busy: try again"
+	// answerTime is the maximum time of an answer.
+	answerTime = 5 * time.Second
 	// workShare is the divisor of the time in which answers are computed: any pod can request them, and they hold up
 	// the loop.
 	workShare = 10
@@ -194,15 +192,42 @@ type Turns chan struct{}
 // NewTurns returns Turns.
 func NewTurns() Turns { return make(Turns, 1) }
 
-// Take waits for a turn, at most until ctx ends. The caller calls done when it has computed its answer.
-func (t Turns) Take(ctx context.Context) (done func(), err error) {
+// Answer answers a request with what compute returns, as JSON: with status 404 for ErrUnknown, and 503 for ErrNotReady and
+// where there was no turn within five seconds.
+func (t Turns) Answer(w http.ResponseWriter, r *http.Request, compute func(context.Context) (any, error)) {
+	ctx, cancel := context.WithTimeout(r.Context(), answerTime)
+	defer cancel()
+	text, err := t.compute(ctx, compute)
+	switch {
+	case errors.Is(err, ErrUnknown):
+		http.Error(w, err.Error(), http.StatusNotFound)
+	case errors.Is(err, ErrNotReady):
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		http.Error(w, "busy: try again", http.StatusServiceUnavailable)
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	default:
+		w.Header().Set("Content-Type", "application/json")
+		// A client that disconnected needs no answer.
+		_, _ = w.Write(text)
+	}
+}
+
+// compute waits for a turn and computes a JSON text.
+func (t Turns) compute(ctx context.Context, compute func(context.Context) (any, error)) ([]byte, error) {
 	select {
 	case t <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 	began := time.Now()
-	return func() { time.AfterFunc(min((workShare-1)*time.Since(began), maxPause), func() { <-t }) }, nil
+	defer func() { time.AfterFunc(min((workShare-1)*time.Since(began), maxPause), func() { <-t }) }()
+	answer, err := compute(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(answer)
 }
 
 // Handler answers GET requests with ?namespace=NAMESPACE&name=NAME. It computes one explanation at a time.
@@ -242,48 +267,25 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), AnswerTime)
-	defer cancel()
-	answer, err := h.explain(ctx, namespace, name)
-	var text []byte
-	if err == nil {
-		text, err = json.Marshal(answer)
+	if h.explainer.Load() == nil {
+		http.Error(w, ErrNotReady.Error(), http.StatusServiceUnavailable)
+		return
 	}
-	switch {
-	case errors.Is(err, ErrUnknown):
-		http.Error(w, fmt.Sprintf("%s/%s: %v", namespace, name, err), http.StatusNotFound)
-	case errors.Is(err, ErrNotReady):
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		http.Error(w, Busy, http.StatusServiceUnavailable)
-	case err != nil:
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-	default:
-		w.Header().Set("Content-Type", "application/json")
-		// A client that disconnected needs no answer.
-		_, _ = w.Write(text)
-	}
+	h.turns.Answer(w, r, func(ctx context.Context) (any, error) {
+		e := h.explainer.Load()
+		if e == nil {
+			return nil, ErrNotReady
+		}
+		answer, err := (*e).Explain(ctx, namespace, name)
+		if err != nil {
+			err = fmt.Errorf("%s/%s: %w", namespace, name, err)
+		}
+		return answer, err
+	})
 }
 
 // ErrNotReady is the error of a replica that does not explain yet.
 var ErrNotReady = errors.New("this replica does not lead, or its first iteration has not ended")
-
-// explain waits for its turn, and for the loop.
-func (h *Handler) explain(ctx context.Context, namespace, name string) (any, error) {
-	if h.explainer.Load() == nil {
-		return nil, ErrNotReady
-	}
-	done, err := h.turns.Take(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	e := h.explainer.Load()
-	if e == nil {
-		return nil, ErrNotReady
-	}
-	return (*e).Explain(ctx, namespace, name)
-}
 
 // check returns an error that names a parameter and a valid value.
 func check(parameter, value, example string, validate validation.ValidateNameFunc) error {

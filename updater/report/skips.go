@@ -4,7 +4,6 @@ package report
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -266,45 +265,21 @@ func (h *Handler) Serve(s *Skips) { h.skips.Store(s) }
 
 // ServeHTTP answers a request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), explanation.AnswerTime)
-	defer cancel()
-	var text []byte
-	done, err := h.turns.Take(ctx)
-	if err != nil {
-		http.Error(w, explanation.Busy, http.StatusServiceUnavailable)
-		return
-	}
-	from, known := h.skips.Load(), false
-	var reasons map[reason.Reason][]string
-	if from != nil {
-		reasons, known = from.reasons(r.URL.Query()["uid"])
-	}
-	if known {
-		for _, uids := range reasons {
-			slices.Sort(uids)
+	h.turns.Answer(w, r, func(context.Context) (any, error) {
+		from := h.skips.Load()
+		if from == nil {
+			return nil, explanation.ErrNotReady
 		}
-		text, err = json.Marshal(explanation.Skips{Reasons: reasons})
-	}
-	done()
-	switch {
-	case !known:
-		http.Error(w, explanation.ErrNotReady.Error(), http.StatusServiceUnavailable)
-	case err != nil:
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-	default:
-		w.Header().Set("Content-Type", "application/json")
-		// A client that disconnected needs no answer.
-		_, _ = w.Write(text)
-	}
+		return from.reasons(r.URL.Query()["uid"])
+	})
 }
 
-// reasons returns the UIDs of skipped pods by reason. Without uids it returns all of them. It returns false
-// before the first iteration.
-func (t *Skips) reasons(uids []string) (map[reason.Reason][]string, bool) {
+// reasons returns the UIDs of skipped pods by reason. Without uids it returns all of them.
+func (t *Skips) reasons(uids []string) (*explanation.Skips, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.pods == nil {
-		return nil, false
+		return nil, explanation.ErrNotReady
 	}
 	names := make(map[uint32]reason.Reason, len(t.ids))
 	for name, id := range t.ids {
@@ -313,11 +288,12 @@ func (t *Skips) reasons(uids []string) (map[reason.Reason][]string, bool) {
 	if len(uids) == 0 {
 		uids = slices.Collect(maps.Keys(t.pods))
 	}
+	slices.Sort(uids)
 	found := map[reason.Reason][]string{}
 	for _, uid := range uids {
 		if s, skipped := t.pods[uid]; skipped {
 			found[names[s.reason]] = append(found[names[s.reason]], uid)
 		}
 	}
-	return found, true
+	return &explanation.Skips{Reasons: found}, nil
 }
