@@ -51,6 +51,7 @@ func (r *Reader) Workload(v *disruption.VPA, states []*snapshot.State, of *polic
 			Wants:      p.Need().Wants,
 			Node:       r.node(p.Node),
 			Observed:   states[i].ChangedAt(),
+			Unsent:     states[i].Unsent(),
 		}
 		for j := range p.Containers {
 			after := p.Containers[j].After()

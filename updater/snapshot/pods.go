@@ -71,6 +71,7 @@ type State struct {
 // notes are values of annotations that few pods have.
 type notes struct {
 	changedAt time.Time
+	unsent    bool // the change was noted, and not made
 	mark      *sharing.Mark
 	declared  string
 }
@@ -82,6 +83,9 @@ func (s *State) ChangedAt() time.Time {
 	}
 	return s.notes.changedAt
 }
+
+// Unsent reports whether the change that is noted on the pod was not made.
+func (s *State) Unsent() bool { return s.notes != nil && s.notes.unsent }
 
 // Mark returns the share mark of the pod; nil: it has none.
 func (s *State) Mark() *sharing.Mark {
@@ -247,7 +251,7 @@ func (r *Reader) convert(of *Pod, previous, last *State) (*State, error) {
 	if mark, marked := convert.Shared(pod); marked {
 		n.mark = &mark
 	}
-	n.changedAt = changedAt(pod)
+	n.changedAt, n.unsent = changedAt(pod)
 	if n != (notes{}) {
 		state.notes = &n
 	}
@@ -276,16 +280,17 @@ func withDeclared(pod *corev1.Pod, declared string) *corev1.Pod {
 	return &changed
 }
 
-// changedAt returns when the change was made that is noted on a pod; zero: none is, or it cannot be read.
-func changedAt(pod *corev1.Pod) time.Time {
+// changedAt returns when the change was made that is noted on a pod; zero: none is, or it cannot be read. It is unsent as
+// long as the spec has the generation from before.
+func changedAt(pod *corev1.Pod) (at time.Time, unsent bool) {
 	if !convert.HasNotedChange(pod) {
-		return time.Time{}
+		return time.Time{}, false
 	}
 	noted, err := convert.NotedChange(pod)
 	if err != nil || noted.At.IsZero() {
-		return time.Time{}
+		return time.Time{}, false
 	}
-	return time.UnixMilli(noted.At.UnixMilli()).UTC()
+	return time.UnixMilli(noted.At.UnixMilli()).UTC(), noted.Generation != 0 && noted.Generation == pod.Generation
 }
 
 // protection returns why a pod must not be evicted: a protection of the pod itself, or a replacement of an

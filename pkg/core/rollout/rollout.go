@@ -192,6 +192,7 @@ type Pod struct {
 	Infeasible  bool // its node can never do that resize
 	// Observed is when the change was sent that is noted on it, Change.At; zero: none is.
 	Observed time.Time
+	Unsent   bool // that change was not made, because the process ended before
 
 	Due     bool                  // it is to be changed, if nothing of this package holds it
 	LeftOut reason.Reason         // RevertBackoff or ManagedByHPA, where a part of the change is left out

@@ -135,7 +135,7 @@ func (h *hold) adopt() {
 	}
 	changed, first, last := 0, time.Time{}, time.Time{}
 	for i := range h.w.Pods {
-		if p := &h.w.Pods[i]; p.observed() && !p.Observed.Before(r.Time) {
+		if p := &h.w.Pods[i]; p.observed() && !p.Unsent && !p.Observed.Before(r.Time) {
 			changed++
 			if first.IsZero() || p.Observed.Before(first) {
 				first = p.Observed

@@ -236,6 +236,21 @@ func TestARoundThatChangesNothingIsForgotten(t *testing.T) {
 	require.Zero(t, s.CooldownUntil)
 }
 
+// A process may end after it noted a change and before it made it, or before it stored it.
+func TestHold_CountsChangesThatWereMadeAndNotStored(t *testing.T) {
+	w, set := deployment(fleet.Auto, 3), settings()
+	stored := Hold(State{}, w, set, noon).State
+	w.Pods[0].Observed, w.Pods[1].Observed = noon.Add(time.Second), noon.Add(2*time.Second)
+	w.Pods[0].Unsent = true
+	s := Hold(stored, w, set, noon.Add(time.Minute)).State
+	require.Equal(t, 1, s.Rounds[0].Pods)
+	require.True(t, s.Turned(stored), "the next iteration stores it")
+	require.False(t, Hold(s, w, set, noon.Add(2*time.Minute)).State.Turned(s))
+
+	w.Pods[1].Observed = time.Time{}
+	require.False(t, Hold(stored, w, set, noon.Add(time.Minute)).State.Turned(stored), "nothing was changed")
+}
+
 func TestAHundredPodsOneAfterTheOther(t *testing.T) {
 	w, set, s := deployment(fleet.Auto, 100), settings(), State{}
 	var observed *Pod
