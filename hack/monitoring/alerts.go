@@ -257,7 +257,7 @@ var alerts = []alert{
 		expr:    `loadline_updater_skipped_pods{reason=~"Infeasible|ResizeFailed|TooLargeForNode|QuotaFull|NoBudget|NodeFull|Deferred|ResizeRefused|EvictionRefused|ReplacementRefused|ReplacementUnchanged|ReplacementUnknown|StaleCache|BudgetTooLarge"} > 0`,
 		summary: "{{ $value }} pods have not got what is recommended for an hour: {{ $labels.reason }}.",
 		means:   "Something that does not go away by itself keeps pods from their size.",
-		do:      []string{"[reasons.md](reasons.md) says what each reason means and what to do.", "`kubectl loadline explain pod/NAME` says it of one pod."},
+		do:      []string{"[reasons.md](reasons.md) says what each reason means and what to do.", "`kubectl loadline why pod/NAME` says it of one pod."},
 		firing:  []string{`loadline_updater_skipped_pods{reason="QuotaFull"} 2x180`},
 		quiet:   []string{`loadline_updater_skipped_pods{reason="Unchanged"} 2x180`, `loadline_updater_skipped_pods{reason="QuotaFull"} 0x180`},
 	},
