@@ -63,6 +63,7 @@ func (c Change) Protects() bool {
 	return c.OOMResize || c.Cause == disruption.ShareEnded || c.Cause == disruption.ShareReverted
 }
 
+// gets returns what the containers get: the recommendation, and the share that is part of it.
 func (c Change) gets() []policy.ContainerTarget {
 	if c.Share == nil { // which is not judged with the change
 		return c.Containers

@@ -340,7 +340,7 @@ func resizing(pod *corev1.Pod) bool {
 func (v *VPA) size(o *Observed) Sizes {
 	asked := o.asked.Containers
 	base := map[string]resources.Bounds{} // without a size: a small map stays on the stack
-	v.recommendBase(base)
+	v.recommendBase(base)                 // the lower bounds, at least the floors after reverts
 	bases := policy.Fit(o.runs, base, v.Sizing.Rules, *v.Sizing.Ranges)
 	peaks := policy.Fit(o.runs, v.Sizing.Recommendation, v.Sizing.Rules, *v.Sizing.Ranges)
 	all, requests := make([]sharing.Container, len(asked)+1), make([]sharing.Amounts, len(asked))
@@ -351,7 +351,7 @@ func (v *VPA) size(o *Observed) Sizes {
 	for i := range asked {
 		c := &all[i]
 		c.Name = asked[i].Name
-		own := owns(c.Name)
+		own := owns(c.Name) // before minAllowed or a floor of the recipe raised them
 		for k := range resources.Kind(resources.Kinds) {
 			has := asked[i].Requests.Value(k)
 			requests[i][k] = float64(has)

@@ -79,15 +79,13 @@ type PodName struct {
 	Name string // with the namespace
 }
 
-// add adds the shares of a node.
-func (r *Node) add(input *sharing.Node, members []*member, shares sharing.Result) {
+// count counts the shares of a node.
+func (r *Node) count(input *sharing.Node, members []*member, shares sharing.Result) {
 	r.Headroom, r.Overcommitted = shares.Headroom, shares.Overcommitted
 	for _, i := range shares.Leaves {
 		r.Leaves = append(r.Leaves, PodName{members[i].UID, members[i].Sharing.Name})
-		members[i].leaves = r.Active
 	}
 	for i, p := range members {
-		p.shares = shares.Shares[i]
 		shrinks, grows := moves(&p.Pod, input, shares.Shares[i])
 		r.Shrink, r.Grow, r.Wanted = r.Shrink+shrinks, r.Grow+grows, r.Wanted || shrinks > 0 && !p.marked
 		for k := range resources.Kind(resources.Kinds) {

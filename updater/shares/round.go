@@ -335,7 +335,10 @@ func (n *node) compute(name string, before []PodName) {
 				shares = sharing.Shares(input, rule)
 				shares.Leaves = leaves
 			}
-			r.add(input, sharers, shares)
+			for i, p := range sharers {
+				p.shares, p.leaves = shares.Shares[i], acts && slices.Contains(shares.Leaves, i)
+			}
+			r.count(input, sharers, shares)
 		}
 	}
 }
