@@ -55,11 +55,11 @@ func statusCommand() *cobra.Command {
 
 // statusArgs refuses arguments, and names the command for a pod.
 func statusArgs(_ *cobra.Command, args []string) error {
-	for _, arg := range args {
-		if strings.HasPrefix(arg, "pod/") {
-			return cli.Invalid(fmt.Errorf("%q: want no argument; for a pod use: kubectl loadline why %s", arg, arg))
-		}
-		return cli.Invalid(fmt.Errorf("%q: want no argument: -l selects VPAs by their labels", arg))
+	if len(args) > 0 && strings.HasPrefix(args[0], "pod/") {
+		return cli.Invalid(fmt.Errorf("%q: want no argument; for a pod use: kubectl loadline why %s", args[0], args[0]))
+	}
+	if len(args) > 0 {
+		return cli.Invalid(fmt.Errorf("%q: want no argument: -l selects VPAs by their labels", args[0]))
 	}
 	return nil
 }
