@@ -19,7 +19,7 @@ const moved = 0.1
 // Changed returns the state after a pod was changed.
 func (s State) Changed(c Change) State {
 	s = s.clone()
-	if s.round() == nil { // in mode Inherit, or where the record was deleted
+	if s.round() == nil { // the record was deleted since the round began
 		s.open(c.At)
 	}
 	r := s.round()
