@@ -84,14 +84,21 @@ func (c *Cluster) Written(take func(account, resource string, bytes int)) error 
 	return errors.Join(err, broken)
 }
 
-// PodCreations calls take for each creation of a pod in a namespace up to now, with the time that the API server took,
-// webhooks included.
-func (c *Cluster) PodCreations(namespace string, take func(at time.Time, took time.Duration)) error {
+// PodCreation is one creation of a pod as the API server saw it.
+type PodCreation struct {
+	At      time.Time
+	Total   time.Duration // from the request to the response
+	Webhook time.Duration // in mutating webhooks, 0 if Total is below 0.5 s
+}
+
+// PodCreations calls take for each creation of a pod in a namespace up to now.
+func (c *Cluster) PodCreations(namespace string, take func(PodCreation)) error {
 	return c.eachEvent(`"namespace":"`+namespace+`"`, func(e *auditEvent) {
 		if e.Verb != "create" || e.ObjectRef == nil || e.ObjectRef.Resource != "pods" || e.ObjectRef.Subresource != "" || e.ObjectRef.Namespace != namespace {
 			return
 		}
-		take(e.RequestReceivedTimestamp, e.StageTimestamp.Sub(e.RequestReceivedTimestamp))
+		webhook, _ := time.ParseDuration(e.Annotations["apiserver.latency.k8s.io/mutating-webhook"])
+		take(PodCreation{e.RequestReceivedTimestamp, e.StageTimestamp.Sub(e.RequestReceivedTimestamp), webhook})
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -57,4 +58,20 @@ func TestWritten_CountsStoredObjectsOfPrograms(t *testing.T) {
 	require.NoError(t, c.Written(func(account, resource string, bytes int) { got[account+" "+resource] += bytes }))
 	pod := corev1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Any"}}
 	require.Equal(t, map[string]int{"vpa-updater pods": pod.Size(), "vpa-updater events": len(`{"kind":"Any"}`)}, got)
+}
+
+func TestPodCreations_SeparateTheTimeInWebhooks(t *testing.T) {
+	c := &Cluster{Options: Options{Dir: t.TempDir()}}
+	logs := filepath.Join(c.Dir, "logs")
+	require.NoError(t, os.Mkdir(logs, 0o755))
+	line := func(namespace, subresource, annotations string) string {
+		return fmt.Sprintf(`{"verb":"create","objectRef":{"resource":"pods","namespace":%q,"subresource":%q},`+
+			`"requestReceivedTimestamp":"2026-01-02T03:04:05.000000Z","stageTimestamp":"2026-01-02T03:04:06.200000Z","annotations":{%s}}`+"\n", namespace, subresource, annotations)
+	}
+	log := line("shop", "", `"apiserver.latency.k8s.io/mutating-webhook":"194.5ms"`) + line("shop", "", "") + line("shop", "eviction", "") + line("other", "", "")
+	require.NoError(t, os.WriteFile(filepath.Join(logs, "audit.log"), []byte(log), 0o600))
+	var got []PodCreation
+	require.NoError(t, c.PodCreations("shop", func(p PodCreation) { got = append(got, p) }))
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	require.Equal(t, []PodCreation{{at, 1200 * time.Millisecond, 194500 * time.Microsecond}, {at, 1200 * time.Millisecond, 0}}, got)
 }
