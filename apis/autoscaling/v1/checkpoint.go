@@ -4,11 +4,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// VerticalPodAutoscalerCheckpoint keeps what the recommender has learned about
-// one container under one VerticalPodAutoscaler, so that a restarted recommender
-// goes on where it stopped. The recommender creates, writes and deletes these
-// objects; people need not touch them. Deleting one makes the next start of the
-// recommender forget that container's past.
+// VerticalPodAutoscalerCheckpoint stores the usage history of one container under one
+// VerticalPodAutoscaler, so that a restarted recommender resumes with it. The recommender creates,
+// updates and deletes these objects, and users need not edit them. If you delete one, the
+// recommender forgets the history of that container at its next start.
 //
 // +genclient
 // +genclient:noStatus
@@ -25,57 +24,56 @@ import (
 type VerticalPodAutoscalerCheckpoint struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// metadata is the usual object metadata. The name is the name of the
+	// metadata is the standard object metadata. The name consists of the name of the
 	// VerticalPodAutoscaler, a hyphen, and the name of the container.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec says whose history this is.
+	// spec identifies the container.
 	// +optional
 	Spec VerticalPodAutoscalerCheckpointSpec `json:"spec,omitempty"`
 
-	// status is the history. Unlike the status of other objects it is written
-	// together with the rest; there is no status subresource.
+	// status is the usage history. It is written together with the rest of the object, because
+	// there is no status subresource.
 	// +optional
 	Status VerticalPodAutoscalerCheckpointStatus `json:"status,omitempty"`
 }
 
-// VerticalPodAutoscalerCheckpointList is a list of
-// VerticalPodAutoscalerCheckpoint objects.
+// VerticalPodAutoscalerCheckpointList is a list of VerticalPodAutoscalerCheckpoint objects.
 //
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 // +kubebuilder:object:root=true
 type VerticalPodAutoscalerCheckpointList struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// metadata is the usual list metadata.
+	// metadata is the standard list metadata.
 	// +optional
 	metav1.ListMeta `json:"metadata,omitempty"`
 
-	// items are the objects.
+	// items is the list of objects.
 	Items []VerticalPodAutoscalerCheckpoint `json:"items"`
 }
 
-// VerticalPodAutoscalerCheckpointSpec says whose history a checkpoint holds.
+// VerticalPodAutoscalerCheckpointSpec identifies the container of a checkpoint.
 type VerticalPodAutoscalerCheckpointSpec struct {
-	// vpaObjectName is the name of the VerticalPodAutoscaler, in the same
-	// namespace. A checkpoint whose VerticalPodAutoscaler is gone is deleted.
+	// vpaObjectName is the name of the VerticalPodAutoscaler, in the same namespace. The
+	// recommender deletes a checkpoint after its VerticalPodAutoscaler.
 	VPAObjectName string `json:"vpaObjectName,omitempty"`
 
 	// containerName is the name of the container in the pods.
 	ContainerName string `json:"containerName,omitempty"`
 }
 
-// VerticalPodAutoscalerCheckpointStatus is the history of one container, merged
-// over all pods of the workload.
+// VerticalPodAutoscalerCheckpointStatus is the usage history of one container, merged over all pods
+// of the workload.
 type VerticalPodAutoscalerCheckpointStatus struct {
-	// lastUpdateTime is when the recommender last wrote this object.
+	// lastUpdateTime is the time of the last write by the recommender.
 	// +optional
 	// +nullable
 	LastUpdateTime metav1.Time `json:"lastUpdateTime,omitempty"`
 
-	// version is the format of the data. Only "v3" is read; a checkpoint of
-	// another version is ignored.
+	// version is the format of the data. Only "v3" is supported. Checkpoints of other versions are
+	// ignored.
 	// +optional
 	Version string `json:"version,omitempty"`
 
@@ -83,14 +81,13 @@ type VerticalPodAutoscalerCheckpointStatus struct {
 	// +optional
 	CPUHistogram HistogramCheckpoint `json:"cpuHistogram,omitempty"`
 
-	// memoryHistogram is the distribution of the memory peaks of each window
-	// (a day, unless configured otherwise), in bytes.
+	// memoryHistogram is the distribution of the memory peaks of each window, in bytes. A window is
+	// a day by default.
 	// +optional
 	MemoryHistogram HistogramCheckpoint `json:"memoryHistogram,omitempty"`
 
-	// firstSampleStart is the time of the oldest CPU sample in the histogram.
-	// Together with lastSampleStart and totalSamplesCount it tells how much the
-	// recommendation can be trusted.
+	// firstSampleStart is the time of the oldest CPU sample in the histogram. Together with
+	// lastSampleStart and totalSamplesCount it determines the confidence in the recommendation.
 	// +optional
 	// +nullable
 	FirstSampleStart metav1.Time `json:"firstSampleStart,omitempty"`
@@ -105,29 +102,27 @@ type VerticalPodAutoscalerCheckpointStatus struct {
 	TotalSamplesCount int `json:"totalSamplesCount,omitempty"`
 }
 
-// HistogramCheckpoint is a distribution of usage whose samples lose weight with
-// age: after one half-life (a day, unless configured otherwise) a sample counts
-// half as much as a new one.
+// HistogramCheckpoint is a distribution of usage in which samples lose weight with age. After one
+// half-life, a day by default, a sample has half the weight of a new one.
 type HistogramCheckpoint struct {
-	// referenceTimestamp is the moment to which totalWeight refers: a sample
-	// taken then has its plain weight, a later one more, an earlier one less.
+	// referenceTimestamp is the reference time of totalWeight. A sample taken at this time has its
+	// plain weight, a later sample has more, an earlier one less.
 	// +optional
 	// +nullable
 	ReferenceTimestamp metav1.Time `json:"referenceTimestamp,omitempty"`
 
-	// bucketWeights maps the number of a bucket (a decimal string in JSON; 0 to
-	// 175, each bucket 5% wider than the one before) to its weight, a whole
-	// number from 1 to 10000 where 10000 is the heaviest bucket. Buckets without
-	// weight are missing. Example: {"18": 5000, "34": 10000}.
+	// bucketWeights maps the number of a bucket to its weight. Bucket numbers are decimal strings
+	// in JSON from 0 to 175, and each bucket is 5% wider than the previous one. Weights are whole
+	// numbers from 1 to 10000, where 10000 is the heaviest bucket. Buckets without weight are
+	// missing. Example: {"18": 5000, "34": 10000}.
 	// +optional
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
 	BucketWeights map[int]uint32 `json:"bucketWeights,omitempty"`
 
-	// totalWeight is the sum of the weights of all samples as of
-	// referenceTimestamp. Each bucket's share of it is its weight divided by the
-	// sum of bucketWeights.
+	// totalWeight is the sum of the weights of all samples as of referenceTimestamp. The part of a
+	// bucket is its weight divided by the sum of bucketWeights.
 	// +optional
 	TotalWeight float64 `json:"totalWeight,omitempty"`
 }

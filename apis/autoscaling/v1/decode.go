@@ -6,13 +6,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// UnreadableBucket is a bucket that no histogram has. It stands for weights that
-// are stored but are no map of bucket numbers to whole numbers.
+// UnreadableBucket is a bucket number that no histogram uses. It replaces stored weights that are
+// not a map of bucket numbers to whole numbers.
 const UnreadableBucket = -1
 
-// UnmarshalJSON reads a histogram. The schema lets any object pass as
-// bucketWeights; one that cannot be read must not spoil the list it is in, so it
-// becomes an UnreadableBucket.
+// UnmarshalJSON decodes a histogram. The schema accepts any object as bucketWeights. Invalid
+// weights become an UnreadableBucket, so that decoding a list does not fail because of one item.
 func (h *HistogramCheckpoint) UnmarshalJSON(raw []byte) error {
 	type plain HistogramCheckpoint
 	var read struct {
@@ -33,9 +32,9 @@ func (h *HistogramCheckpoint) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// UnmarshalJSON reads a checkpoint. The schema lets times pass that cannot be read, such
-// as 2026-01-02t12:00:00z. Such a checkpoint must not spoil the list it is in, so its
-// status gets a version that says why, and that nobody reads.
+// UnmarshalJSON decodes a checkpoint. The schema accepts some invalid times, such as
+// 2026-01-02t12:00:00z. A checkpoint that cannot be decoded gets the error as its status version,
+// which no reader supports, so that decoding a list does not fail because of one item.
 func (c *VerticalPodAutoscalerCheckpoint) UnmarshalJSON(raw []byte) error {
 	type plain VerticalPodAutoscalerCheckpoint
 	*c = VerticalPodAutoscalerCheckpoint{}

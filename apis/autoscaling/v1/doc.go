@@ -1,17 +1,15 @@
-// Package v1 holds the wire types of the API group autoscaling.k8s.io/v1.
+// Package v1 contains the types of the API group autoscaling.k8s.io/v1.
 //
-// VerticalPodAutoscaler says whose pods to size, within which limits and how
-// boldly; its status carries the recommendation.
-// VerticalPodAutoscalerCheckpoint keeps what the recommender has learned about
-// one container, so that a restart forgets nothing.
+// VerticalPodAutoscaler selects the pods to size, the limits of the recommendation and the way pods
+// are updated. Its status contains the recommendation. VerticalPodAutoscalerCheckpoint stores the
+// usage history of one container across restarts of the recommender.
 //
-// The JSON shape is the one that clients of the Vertical Pod Autoscaler 1.8.1
-// know, not one field more; e2e/compat proves it. The comments of the fields
-// become the text of `kubectl explain`, the markers become the custom resource
-// definitions in deploy/crds.
+// The JSON format is compatible with clients of the Vertical Pod Autoscaler 1.8.1 and has no
+// additional fields, as tested by e2e/compat. The comments of the fields become the text of
+// `kubectl explain`, and the markers become the custom resource definitions in deploy/crds.
 //
-// The package has no behaviour: package convert turns these objects into
-// values, and the admission controller applies defaults and checks them.
+// The package has no behaviour: package convert turns these objects into values, and the admission
+// controller applies defaults and validates them.
 //
 // +k8s:deepcopy-gen=package
 // +groupName=autoscaling.k8s.io

@@ -5,25 +5,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// VerticalPodAutoscalerStatus is what the recommender found out.
+// VerticalPodAutoscalerStatus is the state reported by the recommender.
 type VerticalPodAutoscalerStatus struct {
-	// recommendation is the latest recommendation, one entry for each container
-	// that is sized. Written by the recommender on every pass; read by the
-	// updater and the admission controller. Absent until there is usage to
-	// learn from.
+	// recommendation is the latest recommendation, with one entry for each sized container. The
+	// recommender writes it in each iteration, and the updater and the admission controller apply
+	// it. It is absent until usage has been observed.
 	// +optional
 	Recommendation *RecommendedPodResources `json:"recommendation,omitempty"`
 
-	// conditions say how this object is doing, sorted by type. Look here first
-	// when no recommendation appears.
+	// conditions describe the state of this object, sorted by type. Check them first if there is no
+	// recommendation.
 	// +optional
 	// +patchMergeKey=type
 	// +patchStrategy=merge
 	Conditions []VerticalPodAutoscalerCondition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type"`
 
-	// observedGeneration is the metadata.generation that the recommender last
-	// worked with. While it is lower than metadata.generation, the rest of the
-	// status belongs to an earlier spec.
+	// observedGeneration is the metadata.generation last processed by the recommender. While it is
+	// lower than metadata.generation, the rest of the status belongs to an earlier spec.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
@@ -31,90 +29,85 @@ type VerticalPodAutoscalerStatus struct {
 
 // RecommendedPodResources is the recommendation for one pod.
 type RecommendedPodResources struct {
-	// containerRecommendations has one entry for each container that is sized.
-	// Containers whose policy has mode "Off" are missing.
+	// containerRecommendations has one entry for each sized container. Containers with mode "Off"
+	// in their policy are missing.
 	// +optional
 	ContainerRecommendations []RecommendedContainerResources `json:"containerRecommendations,omitempty"`
 }
 
-// RecommendedContainerResources is the recommendation for one container. All
-// values are requests: CPU in cores, memory in bytes.
+// RecommendedContainerResources is the recommendation for one container. All values are requests,
+// with CPU in cores and memory in bytes.
 type RecommendedContainerResources struct {
 	// containerName is the name of the container in the pod.
 	ContainerName string `json:"containerName,omitempty"`
 
-	// target is the request that the container should have. New and updated
-	// pods get it. It respects minAllowed and maxAllowed. Example: {cpu: 250m,
-	// memory: 512Mi}.
+	// target is the recommended request. New and updated pods get it. It respects minAllowed and
+	// maxAllowed. Example: {cpu: 250m, memory: 512Mi}.
 	Target corev1.ResourceList `json:"target"`
 
-	// lowerBound is the least request at which a running pod is left alone: a
-	// request below it makes the pod a candidate for an update. It respects
-	// minAllowed and maxAllowed. With little history it lies far below target
-	// and closes in over days.
+	// lowerBound is the lowest request of a running pod that needs no update. A pod with a lower
+	// request is a candidate for an update. It respects minAllowed and maxAllowed. With a short
+	// history it is far below target, and it approaches target over days.
 	// +optional
 	LowerBound corev1.ResourceList `json:"lowerBound,omitempty"`
 
-	// upperBound is the greatest request at which a running pod is left alone:
-	// a request above it makes the pod a candidate for an update. It respects
-	// minAllowed and maxAllowed. With little history it lies far above target
-	// and closes in over days.
+	// upperBound is the highest request of a running pod that needs no update. A pod with a higher
+	// request is a candidate for an update. It respects minAllowed and maxAllowed. With a short
+	// history it is far above target, and it approaches target over days.
 	// +optional
 	UpperBound corev1.ResourceList `json:"upperBound,omitempty"`
 
-	// uncappedTarget is the target before minAllowed and maxAllowed were
-	// applied. Nothing acts on it; compare it with target to see whether the
-	// policy holds the workload back.
+	// uncappedTarget is the target before minAllowed and maxAllowed are applied. It is
+	// informational only. Compare it with target to see whether the policy limits the
+	// recommendation.
 	// +optional
 	UncappedTarget corev1.ResourceList `json:"uncappedTarget,omitempty"`
 }
 
-// VerticalPodAutoscalerConditionType is the kind of a condition.
+// VerticalPodAutoscalerConditionType is the type of a condition.
 type VerticalPodAutoscalerConditionType string
 
 const (
-	// RecommendationProvided is True when at least one container has a
-	// recommendation. The updater and the admission controller need it.
+	// RecommendationProvided is True if at least one container has a recommendation. The updater
+	// and the admission controller require it.
 	RecommendationProvided VerticalPodAutoscalerConditionType = "RecommendationProvided"
-	// LowConfidence is kept for clients that look for it; nothing sets it.
+	// LowConfidence exists for compatibility with clients and is never set.
 	LowConfidence VerticalPodAutoscalerConditionType = "LowConfidence"
 	// NoPodsMatched is True while the target has no pods.
 	NoPodsMatched VerticalPodAutoscalerConditionType = "NoPodsMatched"
-	// FetchingHistory is True while past usage is still being read; checkpoints
-	// are not written meanwhile.
+	// FetchingHistory is True while past usage is being read. Checkpoints are not written
+	// meanwhile.
 	FetchingHistory VerticalPodAutoscalerConditionType = "FetchingHistory"
-	// ConfigDeprecated is True when the object uses something deprecated.
+	// ConfigDeprecated is True if the object uses a deprecated feature.
 	ConfigDeprecated VerticalPodAutoscalerConditionType = "ConfigDeprecated"
-	// ConfigUnsupported is True when the target cannot be sized; the message
-	// says why.
+	// ConfigUnsupported is True if the target cannot be sized. The message contains the reason.
 	ConfigUnsupported VerticalPodAutoscalerConditionType = "ConfigUnsupported"
 )
 
-// VerticalPodAutoscalerCondition is one statement about the state of the object.
+// VerticalPodAutoscalerCondition describes one aspect of the state of the object.
 type VerticalPodAutoscalerCondition struct {
-	// type is what the condition is about: "RecommendationProvided" (at least
-	// one container has a recommendation), "NoPodsMatched" (the target has no
-	// pods), "ConfigUnsupported" (the target cannot be sized; see message),
-	// "ConfigDeprecated", "FetchingHistory" or "LowConfidence".
+	// type is the type of the condition: "RecommendationProvided" (at least one container has a
+	// recommendation), "NoPodsMatched" (the target has no pods), "ConfigUnsupported" (the target
+	// cannot be sized, see message), "ConfigDeprecated", "FetchingHistory" or "LowConfidence".
 	Type VerticalPodAutoscalerConditionType `json:"type"`
 
 	// status is "True", "False" or "Unknown".
 	Status corev1.ConditionStatus `json:"status"`
 
-	// lastTransitionTime is when status last changed.
+	// lastTransitionTime is the time of the last change of status.
 	// +optional
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
 
-	// reason is the cause of the last change in one word, for programs.
+	// reason is a machine-readable, one-word reason for the last change.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
-	// message is the cause of the last change in a sentence, for people.
+	// message is a human-readable explanation of the last change.
 	// +optional
 	Message string `json:"message,omitempty"`
 
-	// observedGeneration is the metadata.generation that the condition was
-	// computed from. 0 or absent: not recorded.
+	// observedGeneration is the metadata.generation for which the condition was computed. If 0 or
+	// absent, it was not recorded.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`

@@ -5,12 +5,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// VerticalPodAutoscaler keeps the CPU and memory requests of the pods of one
-// workload right. The recommender watches what the containers use and writes a
-// recommendation into status; the admission controller gives it to new pods;
-// the updater brings it to running pods, as far as spec.updatePolicy allows.
-// A first object needs only spec.targetRef; with updatePolicy.updateMode "Off"
-// it changes no pod and only shows what it would do.
+// VerticalPodAutoscaler adjusts the CPU and memory requests of the pods of one workload to their
+// usage. The recommender observes the usage of the containers and writes a recommendation to
+// status. The admission controller applies it to new pods, and the updater applies it to running
+// pods, as allowed by spec.updatePolicy. Only spec.targetRef is required. With
+// updatePolicy.updateMode "Off" the object changes no pod and only provides a recommendation.
 //
 // +genclient
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
@@ -29,17 +28,16 @@ import (
 type VerticalPodAutoscaler struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// metadata is the usual object metadata. The object must live in the
-	// namespace of the workload it sizes.
+	// metadata is the standard object metadata. The object must be in the namespace of its
+	// workload.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is what you want: whose pods, within which limits, and how boldly
-	// running pods may be changed. Required.
+	// spec is the desired behavior: which pods to size, within which limits, and how to update
+	// running pods. Required.
 	Spec VerticalPodAutoscalerSpec `json:"spec"`
 
-	// status is what the recommender found out. It is written by the
-	// recommender only; edits by hand are overwritten.
+	// status is the state reported by the recommender. Manual changes are overwritten.
 	// +optional
 	Status VerticalPodAutoscalerStatus `json:"status,omitempty"`
 }
@@ -51,60 +49,55 @@ type VerticalPodAutoscaler struct {
 type VerticalPodAutoscalerList struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// metadata is the usual list metadata.
+	// metadata is the standard list metadata.
 	// +optional
 	metav1.ListMeta `json:"metadata,omitempty"`
 
-	// items are the objects.
+	// items is the list of objects.
 	Items []VerticalPodAutoscaler `json:"items"`
 }
 
-// VerticalPodAutoscalerSpec says whose pods to size, within which limits, and
-// how boldly running pods may be changed.
+// VerticalPodAutoscalerSpec defines which pods to size, within which limits, and how to update
+// running pods.
 type VerticalPodAutoscalerSpec struct {
-	// targetRef names the workload whose pods are sized, in the namespace of
-	// this object: a Deployment, StatefulSet, DaemonSet, ReplicaSet,
-	// ReplicationController, Job or CronJob, or any custom resource with a
-	// scale subresource that publishes its pod selector. It must be the topmost
-	// controller: name the Deployment, not its ReplicaSet. When it is not, or
-	// does not exist, the recommender sets the condition ConfigUnsupported and
-	// recommends nothing. Required; exactly one workload, and only one
-	// VerticalPodAutoscaler should name it (of several the oldest acts).
-	// Example: {apiVersion: apps/v1, kind: Deployment, name: web}.
+	// targetRef is the workload to size, in the namespace of this object: a Deployment,
+	// StatefulSet, DaemonSet, ReplicaSet, ReplicationController, Job or CronJob, or any custom
+	// resource with a scale subresource that publishes its pod selector. It must be the topmost
+	// controller: the Deployment, not its ReplicaSet. If it is not, or does not exist, the
+	// recommender sets the condition ConfigUnsupported and recommends nothing. Only one
+	// VerticalPodAutoscaler should target a workload. If there are several, the oldest takes
+	// effect. Required. Example: {apiVersion: apps/v1, kind: Deployment, name: web}.
 	TargetRef *autoscalingv1.CrossVersionObjectReference `json:"targetRef"`
 
-	// updatePolicy says when and how the recommendation reaches pods: at
-	// creation only, in place, by eviction, or never. When absent, the mode is
-	// "Recreate".
+	// updatePolicy defines when and how the recommendation is applied to pods: only at creation, in
+	// place, by eviction, or never. If absent, the mode is "Recreate".
 	// +optional
 	UpdatePolicy *PodUpdatePolicy `json:"updatePolicy,omitempty"`
 
-	// resourcePolicy limits the recommendation, container by container: least
-	// and greatest values, which resources, whether limits follow. When absent,
-	// CPU and memory of every container are sized without such limits.
+	// resourcePolicy limits the recommendation for each container: minimum and maximum values, the
+	// resources to size, and whether limits are scaled with requests. If absent, CPU and memory of
+	// all containers are sized without such limits.
 	// +optional
 	ResourcePolicy *PodResourcePolicy `json:"resourcePolicy,omitempty"`
 
-	// recommenders names the recommender that handles this object, for clusters
-	// that run several (each started with its own --recommender-name). When
-	// empty, the recommender called "default" does. At most one entry is
-	// accepted. Example: [{name: night-batch}].
+	// recommenders selects the recommender for this object in clusters that run several, each with
+	// its own --recommender-name. If empty, the recommender named "default" is used. At most one
+	// entry is accepted. Example: [{name: night-batch}].
 	// +optional
 	Recommenders []*VerticalPodAutoscalerRecommenderSelector `json:"recommenders,omitempty"`
 
-	// startupBoost gives containers more while they start, and takes it back
-	// when the pod is ready. It holds for all containers; the entry of a
-	// container in resourcePolicy.containerPolicies goes first. It works in
-	// every update mode, "Off" included. It needs the feature gate
-	// CPUStartupBoost in the admission controller. When absent,
-	// nothing is boosted.
+	// startupBoost raises the resources of containers during startup, and removes the boost when
+	// the pod is ready. It applies to all containers without a startupBoost in
+	// resourcePolicy.containerPolicies. It applies in every update mode, including "Off". If
+	// absent, nothing is boosted. Requires the feature gate CPUStartupBoost in the admission
+	// controller.
 	// +optional
 	StartupBoost *StartupBoost `json:"startupBoost,omitempty"`
 }
 
-// VerticalPodAutoscalerRecommenderSelector names one recommender.
+// VerticalPodAutoscalerRecommenderSelector selects one recommender.
 type VerticalPodAutoscalerRecommenderSelector struct {
-	// name is the --recommender-name of the recommender that is to handle the
-	// object. No other recommender touches it. Required. Example: night-batch.
+	// name is the --recommender-name of the recommender for this object. Other recommenders ignore
+	// the object. Required. Example: night-batch.
 	Name string `json:"name"`
 }

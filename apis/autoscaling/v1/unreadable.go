@@ -13,28 +13,28 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// UnreadableAnnotation says, on a VPA as the programs hold it, which part of its spec
-// could not be read. No VPA in the cluster has it. Such a VPA keeps what could be read,
-// so that it has its target, its pods and its recommender, but nothing is done for it.
+// UnreadableAnnotation contains the decoding error of a VPA's spec. It exists only in memory and
+// never in the cluster. Such a VPA keeps the readable parts, including target, pods and
+// recommender, but no pods are changed for it.
 const UnreadableAnnotation = "loadline.dev/unreadable"
 
 const (
-	longestQuantity = 64 // bytes, as it is written
-	mostExponent    = 2  // digits: of 1E18 those of 18
+	longestQuantity = 64 // bytes of the text
+	mostExponent    = 2  // digits of the exponent, such as 18 in 1E18
 	longestProblem  = 500
 )
 
-// wire is a VPA, by a name that UnmarshalJSON does not hide.
+// wire is a VPA. The alias is usable where UnmarshalJSON shadows the name of the type.
 type wire = VerticalPodAutoscaler
 
-// UnmarshalJSON reads a VPA of the cluster. The schema lets values pass that cannot be
-// read: quantities such as 1e.5, and such as 1e-2147483647, for which the library of
-// Kubernetes takes minutes. Whoever may write one VPA could stop every program that lists
-// it. So the parts that can be read are, and UnreadableAnnotation says what is wrong with
-// the spec. A status that cannot be read counts as none: the recommender writes it anew.
+// UnmarshalJSON decodes a VPA of the cluster. The schema accepts some invalid quantities, such as
+// 1e.5, and some for which the Kubernetes library takes minutes, such as 1e-2147483647. Without
+// protection any user with write access to one VPA could stop every program that lists it.
+// Therefore the readable parts are decoded, and UnreadableAnnotation contains the problem of the
+// spec. An unreadable status is dropped, because the recommender writes it again.
 func (v *VerticalPodAutoscaler) UnmarshalJSON(raw []byte) error {
 	if !suspicious(raw) && Decode(raw, v) == nil {
-		delete(v.Annotations, UnreadableAnnotation) // that of somebody else
+		delete(v.Annotations, UnreadableAnnotation) // set by a user
 		return nil
 	}
 	var parts struct {
@@ -62,16 +62,16 @@ func (v *VerticalPodAutoscaler) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// Decode reads a VPA of which every part can be read, else it returns an error. It must
-// not be given outsized quantities.
+// Decode decodes a VPA strictly: it returns an error if any part cannot be decoded. The input must
+// not contain outsized quantities.
 func Decode(raw []byte, v *VerticalPodAutoscaler) error {
-	type VerticalPodAutoscaler wire // without UnmarshalJSON; errors name the type
+	type VerticalPodAutoscaler wire // without UnmarshalJSON, but with the type name in errors
 	*v = wire{}
 	return json.Unmarshal(raw, (*VerticalPodAutoscaler)(v))
 }
 
-// salvage reads what can be read of a spec and returns the first problem, or nothing. What
-// must not be guessed gets the value with which nothing is done.
+// salvage decodes the readable parts of a spec and returns the first problem, empty if there is
+// none. An unreadable part is replaced by a value with which no pods are changed.
 func (s *VerticalPodAutoscalerSpec) salvage(raw json.RawMessage) (problem string) {
 	var fields map[string]json.RawMessage
 	if len(raw) > 0 {
@@ -103,7 +103,7 @@ func (s *VerticalPodAutoscalerSpec) salvage(raw json.RawMessage) (problem string
 	return problem
 }
 
-// part reads one part of a VPA and returns why it cannot be read, or nothing.
+// part decodes one part of a VPA and returns the problem, empty if there is none.
 func part(path string, raw json.RawMessage, into any) string {
 	if len(raw) == 0 {
 		return ""
@@ -123,10 +123,10 @@ func part(path string, raw json.RawMessage, into any) string {
 	return ""
 }
 
-// suspicious reports whether a text may hold an outsized quantity. It is quick, and
-// takes some other texts, such as names like 7e1234, for one.
+// suspicious reports whether a text may contain an outsized quantity. It is a fast check with false
+// positives, such as names like 7e1234.
 func suspicious(raw []byte) bool {
-	digits, exponent := 0, false // of the number that ends here
+	digits, exponent := 0, false // of the current number
 	for i, b := range raw {
 		switch {
 		case '0' <= b && b <= '9' || b == '.':
@@ -136,7 +136,7 @@ func suspicious(raw []byte) bool {
 		case (b == 'e' || b == 'E') && digits > 0:
 			digits, exponent = 0, true
 		case (b == '+' || b == '-') && exponent && digits == 0:
-		case b == '\\' && i+1 < len(raw) && raw[i+1] == 'u': // any character, escaped
+		case b == '\\' && i+1 < len(raw) && raw[i+1] == 'u': // an escape of any character
 			return true
 		default:
 			digits, exponent = 0, false
@@ -145,14 +145,14 @@ func suspicious(raw []byte) bool {
 	return false
 }
 
-// quantities are the fields of a VPA whose value is a quantity or a list of resources.
+// quantities are the fields of a VPA with a quantity or a resource list.
 var quantities = map[string]bool{
 	"minAllowed": true, "maxAllowed": true, "oomBumpUpRatio": true, "oomMinBumpUp": true, "quantity": true,
 	"target": true, "lowerBound": true, "upperBound": true, "uncappedTarget": true,
 }
 
-// unreadable returns what is wrong with the first quantity at or below a path that cannot
-// be read; empty: nothing. Within says that the value is part of a quantity.
+// unreadable returns the problem of the first invalid quantity at or below a path, empty if there
+// is none. The parameter within means that the value is part of a quantity.
 func unreadable(path string, value any, within bool) string {
 	switch value := value.(type) {
 	case map[string]any:
@@ -179,7 +179,7 @@ func unreadable(path string, value any, within bool) string {
 	return ""
 }
 
-// unsound returns what is wrong with the quantity at a path; empty: it can be read.
+// unsound returns the problem of the quantity at a path, empty if there is none.
 func unsound(path, quantity string) string {
 	if err := CheckQuantity(quantity); err != nil {
 		return path + ": " + err.Error()
@@ -190,9 +190,9 @@ func unsound(path, quantity string) string {
 	return ""
 }
 
-// CheckQuantity returns an error if the library of Kubernetes would need minutes, or
-// gigabytes, to read a quantity. It must be asked before it reads what anybody may have
-// written and no API server has read: annotations, events and custom resources.
+// CheckQuantity returns an error for a quantity that the Kubernetes library would need minutes or
+// gigabytes to parse. Call it before parsing user input that no API server has validated, such as
+// annotations, events and custom resources.
 func CheckQuantity[T string | []byte](text T) error {
 	if len(text) > longestQuantity {
 		return fmt.Errorf("quantity %q... is longer than %d bytes", text[:longestQuantity], longestQuantity)

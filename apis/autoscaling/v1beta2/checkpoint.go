@@ -6,9 +6,8 @@ import (
 	v1 "loadline.dev/loadline/apis/autoscaling/v1"
 )
 
-// VerticalPodAutoscalerCheckpoint keeps what the recommender has learned about
-// one container. This version is no longer served; use autoscaling.k8s.io/v1,
-// which has the same shape.
+// VerticalPodAutoscalerCheckpoint stores the usage history of one container. This version is no
+// longer served. Use autoscaling.k8s.io/v1, which has the same fields.
 //
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 // +kubebuilder:object:root=true
@@ -17,31 +16,30 @@ import (
 type VerticalPodAutoscalerCheckpoint struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// metadata is the usual object metadata.
+	// metadata is the standard object metadata.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec says whose history this is.
+	// spec identifies the container.
 	// +optional
 	Spec v1.VerticalPodAutoscalerCheckpointSpec `json:"spec,omitempty"`
 
-	// status is the history.
+	// status is the usage history.
 	// +optional
 	Status v1.VerticalPodAutoscalerCheckpointStatus `json:"status,omitempty"`
 }
 
-// VerticalPodAutoscalerCheckpointList is a list of
-// VerticalPodAutoscalerCheckpoint objects.
+// VerticalPodAutoscalerCheckpointList is a list of VerticalPodAutoscalerCheckpoint objects.
 //
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 // +kubebuilder:object:root=true
 type VerticalPodAutoscalerCheckpointList struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// metadata is the usual list metadata.
+	// metadata is the standard list metadata.
 	// +optional
 	metav1.ListMeta `json:"metadata,omitempty"`
 
-	// items are the objects.
+	// items is the list of objects.
 	Items []VerticalPodAutoscalerCheckpoint `json:"items"`
 }

@@ -8,8 +8,8 @@ import (
 	v1 "loadline.dev/loadline/apis/autoscaling/v1"
 )
 
-// VerticalPodAutoscaler keeps the CPU and memory requests of the pods of one
-// workload right. This version is no longer served; use autoscaling.k8s.io/v1.
+// VerticalPodAutoscaler adjusts the CPU and memory requests of the pods of one workload to their
+// usage. This version is no longer served. Use autoscaling.k8s.io/v1.
 //
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 // +kubebuilder:object:root=true
@@ -20,15 +20,15 @@ import (
 type VerticalPodAutoscaler struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// metadata is the usual object metadata.
+	// metadata is the standard object metadata.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is what you want: whose pods, within which limits, and how boldly
-	// running pods may be changed. Required.
+	// spec is the desired behavior: which pods to size, within which limits, and how to update
+	// running pods. Required.
 	Spec VerticalPodAutoscalerSpec `json:"spec"`
 
-	// status is what the recommender found out.
+	// status is the state reported by the recommender.
 	// +optional
 	Status VerticalPodAutoscalerStatus `json:"status,omitempty"`
 }
@@ -40,121 +40,119 @@ type VerticalPodAutoscaler struct {
 type VerticalPodAutoscalerList struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// metadata is the usual list metadata.
+	// metadata is the standard list metadata.
 	// +optional
 	metav1.ListMeta `json:"metadata,omitempty"`
 
-	// items are the objects.
+	// items is the list of objects.
 	Items []VerticalPodAutoscaler `json:"items"`
 }
 
-// VerticalPodAutoscalerSpec says whose pods to size, within which limits, and
-// how boldly running pods may be changed.
+// VerticalPodAutoscalerSpec defines which pods to size, within which limits, and how to update
+// running pods.
 type VerticalPodAutoscalerSpec struct {
-	// targetRef names the workload whose pods are sized, in the namespace of
-	// this object. Required. Example: {apiVersion: apps/v1, kind: Deployment,
-	// name: web}.
+	// targetRef is the workload to size, in the namespace of this object. Required. Example:
+	// {apiVersion: apps/v1, kind: Deployment, name: web}.
 	TargetRef *autoscalingv1.CrossVersionObjectReference `json:"targetRef"`
 
-	// updatePolicy says when and how the recommendation reaches pods. When
-	// absent, the mode is "Recreate".
+	// updatePolicy defines when and how the recommendation is applied to pods. If absent, the mode
+	// is "Recreate".
 	// +optional
 	UpdatePolicy *PodUpdatePolicy `json:"updatePolicy,omitempty"`
 
-	// resourcePolicy limits the recommendation, container by container. When
-	// absent, CPU and memory of every container are sized without such limits.
+	// resourcePolicy limits the recommendation for each container. If absent, CPU and memory of all
+	// containers are sized without such limits.
 	// +optional
 	ResourcePolicy *PodResourcePolicy `json:"resourcePolicy,omitempty"`
 }
 
-// PodUpdatePolicy says when and how a recommendation reaches pods.
+// PodUpdatePolicy defines when and how a recommendation is applied to pods.
 type PodUpdatePolicy struct {
-	// updateMode is how boldly pods are changed: "Off" (never), "Initial" (at
-	// creation only), "Recreate" (at creation, and running pods that are far off
-	// are evicted) or "Auto" (the same as Recreate). Default: Recreate.
+	// updateMode is the way pods are changed: "Off" (never), "Initial" (only at creation),
+	// "Recreate" (at creation, and running pods that deviate far from the recommendation are
+	// evicted) or "Auto" (the same as Recreate). Default: Recreate.
 	// +optional
 	UpdateMode *UpdateMode `json:"updateMode,omitempty"`
 }
 
-// UpdateMode is how boldly pods are changed.
+// UpdateMode is the way pods are changed.
 // +kubebuilder:validation:Enum=Off;Initial;Recreate;Auto
 type UpdateMode string
 
 const (
-	// UpdateModeOff changes no pod; the recommendation is only shown.
+	// UpdateModeOff changes no pod and only shows the recommendation.
 	UpdateModeOff UpdateMode = "Off"
-	// UpdateModeInitial sizes pods when they are created and never later.
+	// UpdateModeInitial sizes pods only at creation.
 	UpdateModeInitial UpdateMode = "Initial"
-	// UpdateModeRecreate sizes new pods and evicts running ones that are far
-	// off.
+	// UpdateModeRecreate sizes new pods and evicts running pods that deviate far from the
+	// recommendation.
 	UpdateModeRecreate UpdateMode = "Recreate"
 	// UpdateModeAuto is the same as UpdateModeRecreate.
 	UpdateModeAuto UpdateMode = "Auto"
 )
 
-// PodResourcePolicy limits the recommendation, container by container.
+// PodResourcePolicy limits the recommendation for each container.
 type PodResourcePolicy struct {
-	// containerPolicies has at most one entry for each container, and
-	// optionally one named "*" for all containers without an entry.
+	// containerPolicies has at most one entry for each container, and optionally one named "*" for
+	// all containers without an entry.
 	// +optional
 	// +patchMergeKey=containerName
 	// +patchStrategy=merge
 	ContainerPolicies []ContainerResourcePolicy `json:"containerPolicies,omitempty" patchStrategy:"merge" patchMergeKey:"containerName"`
 }
 
-// ContainerResourcePolicy says how one container is sized.
+// ContainerResourcePolicy configures the sizing of one container.
 type ContainerResourcePolicy struct {
-	// containerName is the name of the container, or "*" for all containers
-	// that have no entry of their own. Example: app.
+	// containerName is the name of the container, or "*" for all containers without an entry of
+	// their own. Example: app.
 	ContainerName string `json:"containerName,omitempty"`
 
-	// mode switches the sizing of this container: "Auto" sizes it, "Off" leaves
-	// it alone. Default: Auto.
+	// mode enables the sizing of this container: "Auto" sizes it, "Off" leaves it unchanged.
+	// Default: Auto.
 	// +optional
 	Mode *v1.ContainerScalingMode `json:"mode,omitempty"`
 
-	// minAllowed is the least that will be recommended: CPU in cores, memory in
-	// bytes. Default: none. Example: {cpu: 100m, memory: 128Mi}.
+	// minAllowed is the minimum recommendation, with CPU in cores and memory in bytes. Default:
+	// none. Example: {cpu: 100m, memory: 128Mi}.
 	// +optional
 	MinAllowed corev1.ResourceList `json:"minAllowed,omitempty"`
 
-	// maxAllowed is the most that will be recommended: CPU in cores, memory in
-	// bytes. Default: none. Example: {cpu: "4", memory: 8Gi}.
+	// maxAllowed is the maximum recommendation, with CPU in cores and memory in bytes. Default:
+	// none. Example: {cpu: "4", memory: 8Gi}.
 	// +optional
 	MaxAllowed corev1.ResourceList `json:"maxAllowed,omitempty"`
 }
 
-// VerticalPodAutoscalerStatus is what the recommender found out.
+// VerticalPodAutoscalerStatus is the state reported by the recommender.
 type VerticalPodAutoscalerStatus struct {
-	// recommendation is the latest recommendation, one entry for each container
-	// that is sized.
+	// recommendation is the latest recommendation, with one entry for each sized container.
 	// +optional
 	Recommendation *v1.RecommendedPodResources `json:"recommendation,omitempty"`
 
-	// conditions say how this object is doing, sorted by type.
+	// conditions describe the state of this object, sorted by type.
 	// +optional
 	// +patchMergeKey=type
 	// +patchStrategy=merge
 	Conditions []VerticalPodAutoscalerCondition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type"`
 }
 
-// VerticalPodAutoscalerCondition is one statement about the state of the object.
+// VerticalPodAutoscalerCondition describes one aspect of the state of the object.
 type VerticalPodAutoscalerCondition struct {
-	// type is what the condition is about. Example: RecommendationProvided.
+	// type is the type of the condition. Example: RecommendationProvided.
 	Type v1.VerticalPodAutoscalerConditionType `json:"type"`
 
 	// status is "True", "False" or "Unknown".
 	Status corev1.ConditionStatus `json:"status"`
 
-	// lastTransitionTime is when status last changed.
+	// lastTransitionTime is the time of the last change of status.
 	// +optional
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
 
-	// reason is the cause of the last change in one word, for programs.
+	// reason is a machine-readable, one-word reason for the last change.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
-	// message is the cause of the last change in a sentence, for people.
+	// message is a human-readable explanation of the last change.
 	// +optional
 	Message string `json:"message,omitempty"`
 }

@@ -12,17 +12,16 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 )
 
-// longestProblem is how many bytes of what is wrong with an object are kept.
+// longestProblem is the maximum length of a stored decoding problem in bytes.
 const longestProblem = 500
 
-// wire is a policy, by a name that UnmarshalJSON does not hide.
+// wire is SizingPolicy without UnmarshalJSON.
 type wire = SizingPolicy
 
-// UnmarshalJSON reads a policy of the cluster. The schema lets quantities pass that
-// cannot be read, or take minutes to read. One such policy must not spoil the list it
-// is in: it keeps what could be read, and the annotation vpav1.UnreadableAnnotation says
-// what is wrong with its spec. Nothing may be changed because of it. A status that cannot
-// be read counts as none.
+// UnmarshalJSON decodes a policy. The schema accepts quantities that are invalid or take minutes to
+// parse. One such policy must not fail the whole list: it keeps its valid parts, and the annotation
+// vpav1.UnreadableAnnotation describes the problem of its spec. Nothing may be changed because of
+// such a policy. An unreadable status counts as empty.
 func (p *SizingPolicy) UnmarshalJSON(raw []byte) error {
 	var identity metav1.PartialObjectMetadata
 	if err := json.Unmarshal(raw, &identity); err != nil {
@@ -43,10 +42,10 @@ func (p *SizingPolicy) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// Decode reads a policy of which every part can be read, else it returns an error. It
-// must not be given outsized quantities.
+// Decode decodes a policy, or returns an error if any part is unreadable. The caller must reject
+// outsized quantities first.
 func Decode(raw []byte, p *SizingPolicy) error {
-	type SizingPolicy wire // without UnmarshalJSON; errors name the type
+	type SizingPolicy wire // without UnmarshalJSON, named for error messages
 	*p = wire{}
 	if err := json.Unmarshal(raw, (*SizingPolicy)(p)); err != nil {
 		return err
@@ -55,7 +54,8 @@ func Decode(raw []byte, p *SizingPolicy) error {
 	return nil
 }
 
-// mark notes what is wrong with an object; empty: nothing is. A note of somebody else goes.
+// mark records a decoding problem in an annotation, and removes an existing annotation. An empty
+// problem means none.
 func mark(object *metav1.ObjectMeta, problem string) {
 	delete(object.Annotations, vpav1.UnreadableAnnotation)
 	if problem == "" {
@@ -67,8 +67,7 @@ func mark(object *metav1.ObjectMeta, problem string) {
 	metav1.SetMetaDataAnnotation(object, vpav1.UnreadableAnnotation, problem)
 }
 
-// read reads what can be read of a spec, and returns what is wrong with the rest; empty:
-// nothing is.
+// read decodes the valid parts of a spec and returns the problem of the rest, empty if none.
 func (s *SizingPolicySpec) read(raw json.RawMessage) (problem string) {
 	if len(raw) == 0 {
 		return ""
@@ -90,7 +89,7 @@ func (s *SizingPolicySpec) read(raw json.RawMessage) (problem string) {
 	if len(limits) == 0 {
 		return ""
 	}
-	// A VPA knows how to read it.
+	// The VPA type decodes a resource policy with its problems.
 	var vpa vpav1.VerticalPodAutoscaler
 	if err := json.Unmarshal(fmt.Appendf(nil, `{"spec":{"resourcePolicy":%s}}`, limits), &vpa); err != nil {
 		return "spec.resourcePolicy: " + err.Error()
@@ -99,9 +98,8 @@ func (s *SizingPolicySpec) read(raw json.RawMessage) (problem string) {
 	return vpa.Annotations[vpav1.UnreadableAnnotation]
 }
 
-// UnmarshalJSON reads a record of the cluster. One that cannot be read must not spoil the
-// list it is in: it remembers nothing, and the annotation vpav1.UnreadableAnnotation says
-// why.
+// UnmarshalJSON decodes a record. An unreadable record must not fail the whole list: it becomes
+// empty, and the annotation vpav1.UnreadableAnnotation has the cause.
 func (r *SizingRecord) UnmarshalJSON(raw []byte) error {
 	type plain SizingRecord
 	*r = SizingRecord{}
@@ -119,7 +117,7 @@ func (r *SizingRecord) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// UnmarshalJSON reads amounts. It returns an error for those that cannot be read in
+// UnmarshalJSON decodes quantities. It returns an error for quantities that cannot be parsed in
 // reasonable time.
 func (s *Sizes) UnmarshalJSON(raw []byte) error {
 	var texts map[corev1.ResourceName]json.RawMessage

@@ -1,17 +1,15 @@
-// Package v1alpha1 holds the wire types of the API group loadline.dev/v1alpha1.
+// Package v1alpha1 defines the types of the API group loadline.dev/v1alpha1.
 //
-// SizingPolicy says for many workloads at once whether and how their pods are
-// sized. It is an object of the cluster, written by whoever runs the platform.
-// SizingRecord is what the updater remembers about one workload that a policy
-// is responsible for: what it changed, with which outcome, and what comes next.
+// SizingPolicy configures whether and how the pods of many workloads are sized. It is
+// cluster-scoped and written by cluster operators. SizingRecord is the updater's state of one
+// workload under a policy: its changes with their outcomes, and the next steps.
 //
-// The comments of the fields become the text of `kubectl explain`, the markers
-// become the custom resource definitions in deploy/crds. The definitions have
-// no defaults: what is absent stays absent, and each program knows what absent
-// means.
+// The comments of the fields become the text of `kubectl explain`, and the markers become the
+// custom resource definitions in deploy/crds. The definitions have no defaults: an absent field
+// stays absent, and each program applies its default.
 //
-// The package reads what the schema of the definitions lets pass, and has no
-// other behaviour: package convert checks policies.
+// The package decodes all objects that the schemas accept, and has no other behavior. Package
+// convert validates policies.
 //
 // +k8s:deepcopy-gen=package
 // +groupName=loadline.dev

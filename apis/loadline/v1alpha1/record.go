@@ -5,12 +5,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// SizingRecord is what the updater remembers about one workload under a
-// SizingPolicy: how far the rollout is, what was changed and with which outcome,
-// and when the next change may come. `kubectl get sizings` in the namespace of a
-// workload answers what happened to it. The updater makes one for each workload
-// whose pods it may change because of a policy, and the workload owns it. It is
-// not for editing; who deletes one makes the updater begin anew.
+// SizingRecord is the updater's state of one workload under a SizingPolicy: the phase of the
+// rollout, the changes with their outcomes, and the time of the next change. `kubectl get sizings`
+// in the namespace of a workload shows its history. The updater creates a record for each workload
+// whose pods it may change under a policy, and the workload owns it. Do not edit it. Deleting it
+// makes the updater start over.
 //
 // +genclient
 // +genclient:noStatus
@@ -28,11 +27,11 @@ import (
 type SizingRecord struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// metadata is the usual object metadata. The owner is the workload.
+	// metadata is the standard object metadata. The owner is the workload.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// status is what the updater remembers. It is written by the updater only.
+	// status is the state of the updater. Only the updater writes it.
 	// +optional
 	Status SizingRecordStatus `json:"status,omitempty"`
 }
@@ -44,7 +43,7 @@ type SizingRecord struct {
 type SizingRecordList struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// metadata is the usual list metadata.
+	// metadata is the standard list metadata.
 	// +optional
 	metav1.ListMeta `json:"metadata,omitempty"`
 
@@ -52,82 +51,80 @@ type SizingRecordList struct {
 	Items []SizingRecord `json:"items"`
 }
 
-// SizingRecordStatus is what is remembered about one workload.
+// SizingRecordStatus is the updater's state of one workload.
 type SizingRecordStatus struct {
-	// mode is the mode that counted for the workload when it was last changed.
+	// mode is the effective mode of the workload at its last change.
 	// +optional
 	Mode RolloutMode `json:"mode,omitempty"`
 
-	// phase is how far the rollout is: "Canary", "FullRollout" or "Halted". Empty
-	// in modes without phases.
+	// phase is the phase of the rollout: "Canary", "FullRollout" or "Halted". Empty in modes
+	// without phases.
 	// +optional
 	Phase RolloutPhase `json:"phase,omitempty"`
 
-	// policyHash stands for the fields of the policy on which phase and reverted
-	// rest: recipe, resourcePolicy, containers, and of rollout mode, canary and
-	// method. When it changes, the rollout begins anew.
+	// policyHash identifies the policy fields that phase and reverted depend on: recipe,
+	// resourcePolicy, containers, and mode, canary and method of rollout. When it changes, the
+	// rollout starts over.
 	// +optional
 	PolicyHash string `json:"policyHash,omitempty"`
 
-	// startedAt is when the first pod was changed under policyHash. It is absent before
+	// startedAt is the time of the first change of a pod under policyHash. It is absent before
 	// that, and in records of versions without this field.
 	// +optional
 	StartedAt *metav1.Time `json:"startedAt,omitempty"`
 
-	// canaryMembers are the pods that are changed first. One that is gone is
-	// replaced by another pod.
+	// canaryMembers are the pods that are changed first. A deleted member is replaced by another
+	// pod.
 	// +optional
 	// +listType=map
 	// +listMapKey=uid
 	CanaryMembers []CanaryMember `json:"canaryMembers,omitempty"`
 
-	// canarySince is when the first of these was changed.
+	// canarySince is the time of the first change of a canary member.
 	// +optional
 	CanarySince *metav1.Time `json:"canarySince,omitempty"`
 
-	// haltedTarget is what was recommended when the rollout was halted. Another
-	// recommendation lets it begin anew.
+	// haltedTarget is the recommendation at which the rollout was halted. Another recommendation
+	// restarts it.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	HaltedTarget []ContainerSizes `json:"haltedTarget,omitempty"`
 
-	// cooldownUntil is when the next round of changes may begin. Absent: at once.
+	// cooldownUntil is the earliest time of the next round of changes. Absent: at once.
 	// +optional
 	CooldownUntil *metav1.Time `json:"cooldownUntil,omitempty"`
 
-	// consecutiveReverts is how many rounds in a row were taken back; each doubles
-	// the pause until the next one, four times at most.
+	// consecutiveReverts is the number of reverted rounds in a row. Each one doubles the pause
+	// before the next round, at most four times.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	ConsecutiveReverts int32 `json:"consecutiveReverts,omitempty"`
 
-	// kept are the last sizes of each container that did well. Nothing is lowered
-	// below them as long as reverted has the container.
+	// kept are the last resources of each container that caused no harm. Nothing is lowered below
+	// them while reverted contains the container.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	Kept []ContainerSizes `json:"kept,omitempty"`
 
-	// reverted are the sizes of each container that did harm and were taken back.
-	// They are tried again when the recommendation is higher, when the policy
-	// changed, or after seven days.
+	// reverted are the resources of each container that caused harm and were reverted. They are
+	// tried again when the recommendation is higher, when the policy changes, or after seven days.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	Reverted []RevertedSizes `json:"reverted,omitempty"`
 
-	// rounds are the last rounds of changes, the newest first. At most 20.
+	// rounds are the last rounds of changes, newest first. At most 20.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
 	Rounds []Round `json:"rounds,omitempty"`
 
-	// conditions are "Degraded" (rounds were taken back repeatedly),
-	// "ResizeBlocked" (the nodes cannot hold the change), "ScheduleBlocked" (the
-	// schedule of the policy does not allow changes now), "EvidenceMissing" (not all
-	// is known by which a change is judged) and "StartPending" (the policy has
-	// changed since the last round).
+	// conditions are "Degraded" (rounds were reverted repeatedly), "ResizeBlocked" (the nodes
+	// cannot fit the change), "ScheduleBlocked" (the schedule of the policy does not allow changes
+	// now), "EvidenceMissing" (some inputs for evaluating a change are unavailable) and
+	// "StartPending" (the policy has changed since the last round).
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -139,8 +136,8 @@ type CanaryMember struct {
 	// uid is the UID of the pod.
 	UID types.UID `json:"uid"`
 
-	// outcome is what came of its last change. Empty: it was not changed yet, or
-	// is still observed.
+	// outcome is the outcome of its last change. Empty: not changed yet, or still under
+	// observation.
 	// +optional
 	Outcome RoundOutcome `json:"outcome,omitempty"`
 }
@@ -159,76 +156,75 @@ type ContainerSizes struct {
 	Limits Sizes `json:"limits,omitempty"`
 }
 
-// RevertedSizes are resources of one container that did harm.
+// RevertedSizes are resources of one container that caused harm.
 type RevertedSizes struct {
 	ContainerSizes `json:",inline"`
 
-	// time is when they were taken back.
+	// time is the time of the revert.
 	Time metav1.Time `json:"time"`
 }
 
-// Round is one target of a workload and what came of it.
+// Round is one target of a workload with its outcome.
 type Round struct {
-	// time is when the round began.
+	// time is the start of the round.
 	Time metav1.Time `json:"time"`
 
-	// lastChange is when a pod was last changed in it.
+	// lastChange is the time of the last change of a pod in the round.
 	// +optional
 	LastChange *metav1.Time `json:"lastChange,omitempty"`
 
-	// pods is how many pods were changed.
+	// pods is the number of changed pods.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Pods int32 `json:"pods"`
 
-	// from are the sizes before the round.
+	// from are the resources before the round.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	From []ContainerSizes `json:"from,omitempty"`
 
-	// to are the sizes that the round brought.
+	// to are the resources that the round applies.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	To []ContainerSizes `json:"to,omitempty"`
 
-	// outcome is the result of the round: "Success", "Reverted", "Deferred" (the
-	// node did not apply the revert in time), "Failed", "Evicted", "Superseded"
-	// (another client changed the pods) or "Unobserved" (the updater did not run
-	// for too long). Empty while the round is in progress.
+	// outcome is the result of the round: "Success", "Reverted", "Deferred" (the node did not apply
+	// the revert in time), "Failed", "Evicted", "Superseded" (another client changed the pods) or
+	// "Unobserved" (the updater did not run for too long). Empty while the round is in progress.
 	// +optional
 	Outcome RoundOutcome `json:"outcome,omitempty"`
 
-	// soFar is what the round would end as if nothing more came of it.
+	// soFar is the outcome if the round ended now.
 	// +optional
 	SoFar RoundOutcome `json:"soFar,omitempty"`
 
-	// endedAt is when the round ended, or was reverted. Absent while it is in progress.
+	// endedAt is the time when the round ended or was reverted. Absent while it is in progress.
 	// +optional
 	EndedAt *metav1.Time `json:"endedAt,omitempty"`
 
-	// reason is why, in one word. Example: OOMKilled.
+	// reason is a one-word reason of the outcome. Example: OOMKilled.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 }
 
-// RoundOutcome is what came of a round.
+// RoundOutcome is the outcome of a round.
 type RoundOutcome string
 
 const (
 	// RoundSuccess kept the change.
 	RoundSuccess RoundOutcome = "Success"
-	// RoundReverted took it back.
+	// RoundReverted reverted the change.
 	RoundReverted RoundOutcome = "Reverted"
-	// RoundDeferred was to be taken back, and a node did not carry that out in time.
+	// RoundDeferred means that a node did not apply a revert in time.
 	RoundDeferred RoundOutcome = "Deferred"
-	// RoundFailed could not bring it to the pods.
+	// RoundFailed could not apply the change to the pods.
 	RoundFailed RoundOutcome = "Failed"
-	// RoundEvicted brought it with new pods.
+	// RoundEvicted applied the change with new pods.
 	RoundEvicted RoundOutcome = "Evicted"
-	// RoundSuperseded ended because somebody else changed the pods.
+	// RoundSuperseded ended because another client changed the pods.
 	RoundSuperseded RoundOutcome = "Superseded"
-	// RoundUnobserved ended while nobody looked.
+	// RoundUnobserved ended while the updater did not run.
 	RoundUnobserved RoundOutcome = "Unobserved"
 )

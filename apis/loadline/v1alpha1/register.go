@@ -17,14 +17,13 @@ func Kind(kind string) schema.GroupKind {
 	return SchemeGroupVersion.WithKind(kind).GroupKind()
 }
 
-// Resource returns the group resource of a resource (the plural, lower-case
-// name) of this group.
+// Resource returns the group resource of a resource (the plural, lower-case name) of this group.
 func Resource(resource string) schema.GroupResource {
 	return SchemeGroupVersion.WithResource(resource).GroupResource()
 }
 
-// AddToScheme registers the types of this package. It fails only when the
-// scheme already knows another Go type under one of their kinds.
+// AddToScheme registers the types of this package. It fails only if the scheme already has another
+// Go type under one of their kinds.
 func AddToScheme(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(SchemeGroupVersion,
 		&SizingPolicy{},

@@ -6,13 +6,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// SizingPolicyStatus is what came of a policy.
+// SizingPolicyStatus is the observed state of a policy.
 type SizingPolicyStatus struct {
-	// conditions are "Ready" (the policy is used; its message says what is not),
-	// "Degraded" (workloads whose changes were taken back repeatedly) and, once too
-	// many rounds were reverted, "FuseTripped" (no further round begins, or none in
-	// the namespaces that its message names, until you set the annotation
-	// loadline.dev/acknowledge to the time in the message).
+	// conditions are "Ready" (the policy is in use, its message lists problems), "Degraded"
+	// (workloads with repeatedly reverted changes) and, after too many reverted rounds,
+	// "FuseTripped" (no further round begins, or none in the namespaces named by its message, until
+	// you set the annotation loadline.dev/acknowledge to the time in the message).
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -22,29 +21,27 @@ type SizingPolicyStatus struct {
 	// +optional
 	Counts *PolicyCounts `json:"counts,omitempty"`
 
-	// savings are what the running pods of the selected workloads would request
-	// less than now with what is recommended, over the containers that need less:
-	// CPU in cores, memory in bytes. What is applied is no longer part of it.
-	// Example: {cpu: "12", memory: 30Gi}.
+	// savings is how much less the running pods of the selected workloads would request with the
+	// recommendation, summed over the containers that need less: CPU in cores, memory in bytes.
+	// Applied recommendations are not included. Example: {cpu: "12", memory: 30Gi}.
 	// +optional
 	Savings Sizes `json:"savings,omitempty"`
 
-	// increases are what they would request more, over the containers that need
-	// more.
+	// increases is how much more the running pods would request, summed over the containers that
+	// need more.
 	// +optional
 	Increases Sizes `json:"increases,omitempty"`
 
-	// workloads are those that this policy is responsible for, the largest change
-	// first: by how much of what its running pods request now savings and increases
-	// are together, of CPU or of memory, whichever is more, in whole percent. Equal
-	// ones by namespace, kind and name. At most 100; counts.selected has the number
-	// of all.
+	// workloads lists the workloads that this policy is responsible for, largest change first. The
+	// change is savings plus increases in whole percent of the current requests of the running
+	// pods, for CPU or memory, whichever is larger. Ties are sorted by namespace, kind and name. At
+	// most 100. counts.selected has the total number.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100
 	Workloads []WorkloadStatus `json:"workloads,omitempty"`
 
-	// errors are what keeps this policy from its work, in sentences. At most 10.
+	// errors describes the problems that prevent this policy from working. At most 10.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=10
@@ -57,88 +54,85 @@ type PolicyCounts struct {
 	// +optional
 	Selected int32 `json:"selected"`
 
-	// withRecommendation is the number of these that have a recommendation.
+	// withRecommendation is the number of selected workloads with a recommendation.
 	// +optional
 	WithRecommendation int32 `json:"withRecommendation"`
 
-	// applied is the number of workloads all of whose running pods request what is
-	// recommended, give or take a tenth of it.
+	// applied is the number of workloads whose running pods all request the recommended resources,
+	// within a tenth.
 	// +optional
 	Applied int32 `json:"applied"`
 
-	// pending is the number of workloads whose running pods may be changed, and of
-	// which some do not request what is recommended yet. Those of a CronJob are
-	// never changed.
+	// pending is the number of workloads whose running pods may be changed, and some of which do
+	// not request the recommended resources yet. Workloads of a CronJob are never changed.
 	// +optional
 	Pending int32 `json:"pending"`
 
-	// deferred is the number of workloads with pods whose change waits for room on
-	// their node, as condition PodResizePending of the pods says.
+	// deferred is the number of workloads with pods whose change waits for room on their node,
+	// according to the condition PodResizePending of the pods.
 	// +optional
 	Deferred int32 `json:"deferred"`
 
-	// infeasible is the number of workloads with pods whose node can never hold
-	// the change, as condition PodResizePending of the pods says, or condition
-	// ResizeBlocked of the SizingRecord.
+	// infeasible is the number of workloads with pods whose node can never fit the change,
+	// according to the condition PodResizePending of the pods or the condition ResizeBlocked of the
+	// SizingRecord.
 	// +optional
 	Infeasible int32 `json:"infeasible"`
 
-	// reverted is the number of workloads whose last round of changes that has
-	// ended was taken back.
+	// reverted is the number of workloads whose last completed round of changes was reverted.
 	// +optional
 	Reverted int32 `json:"reverted"`
 
-	// yielded is the number of workloads that this policy selects too, but for
-	// which another policy is responsible.
+	// yielded is the number of workloads that this policy also selects, but that another policy is
+	// responsible for.
 	// +optional
 	Yielded int32 `json:"yielded"`
 
-	// refused is the number of workloads that opted out, or whose
-	// VerticalPodAutoscaler could not be made or changed; errors says why it
-	// could not.
+	// refused is the number of workloads that opted out, or whose VerticalPodAutoscaler could not
+	// be created or changed. In the latter case, errors has the cause.
 	// +optional
 	Refused int32 `json:"refused"`
 }
 
-// WorkloadStatus is the state of one workload.
+// WorkloadStatus is the observed state of one workload.
 type WorkloadStatus struct {
-	// ref names the workload.
+	// ref identifies the workload.
 	Ref WorkloadReference `json:"ref"`
 
-	// mode is the mode that counts for this workload, after what its
-	// VerticalPodAutoscaler and its annotations say.
+	// mode is the effective mode of this workload, after its VerticalPodAutoscaler and its
+	// annotations are applied.
 	// +optional
 	Mode RolloutMode `json:"mode,omitempty"`
 
-	// phase is how far the rollout is: "Canary", "FullRollout" or "Halted". Empty
-	// in modes without phases.
+	// phase is the phase of the rollout: "Canary", "FullRollout" or "Halted". Empty in modes
+	// without phases.
 	// +optional
 	Phase RolloutPhase `json:"phase,omitempty"`
 
-	// lastChange is when the last round began that changed a pod of the workload.
+	// lastChange is the start of the last round that changed a pod of the workload.
 	// +optional
 	LastChange *metav1.Time `json:"lastChange,omitempty"`
 
-	// next is when the pause after the last round ends. Absent: there is none, or
-	// no running pod may be changed.
+	// next is the end of the pause after the last round. Absent: there is no pause, or no running
+	// pod may be changed.
 	// +optional
 	Next *metav1.Time `json:"next,omitempty"`
 
-	// degraded says that changes of this workload were taken back repeatedly.
+	// degraded means that changes of this workload were reverted repeatedly.
 	// +optional
 	Degraded bool `json:"degraded,omitempty"`
 
-	// savings are what the running pods of this workload would request less than
-	// now with what is recommended.
+	// savings is how much less the running pods of this workload would request with the
+	// recommendation.
 	// +optional
 	Savings Sizes `json:"savings,omitempty"`
 
-	// increases are what they would request more.
+	// increases is how much more they would request.
 	// +optional
 	Increases Sizes `json:"increases,omitempty"`
 }
 
-// WorkloadReference names a workload.
+// WorkloadReference identifies a workload.
 type WorkloadReference struct {
 	// apiVersion is the group and version of the kind. Example: apps/v1.
 	APIVersion string `json:"apiVersion"`
@@ -153,19 +147,19 @@ type WorkloadReference struct {
 	Name string `json:"name"`
 }
 
-// RolloutPhase is how far a rollout is.
+// RolloutPhase is the phase of a rollout.
 type RolloutPhase string
 
 const (
-	// RolloutPhaseCanary changes the members of the canary only.
+	// RolloutPhaseCanary changes only the members of the canary.
 	RolloutPhaseCanary RolloutPhase = "Canary"
 	// RolloutPhaseFullRollout changes all pods.
 	RolloutPhaseFullRollout RolloutPhase = "FullRollout"
-	// RolloutPhaseHalted changes none until the target or the policy changes.
+	// RolloutPhaseHalted changes no pod until the target or the policy changes.
 	RolloutPhaseHalted RolloutPhase = "Halted"
 )
 
-// Sizes are amounts of resources: CPU in cores, memory in bytes.
+// Sizes are quantities of resources: CPU in cores, memory in bytes.
 //
 // +kubebuilder:validation:MaxProperties=16
 type Sizes map[corev1.ResourceName]resource.Quantity
