@@ -1,10 +1,12 @@
-// Package backtest replays the recorded use of a container under several candidates and scores each of them.
+// Package backtest replays the recorded usage of a container under several candidates and scores
+// each of them.
 //
-// A Candidate is a name and a way to make an Advisor. Run takes a recording and returns a Result for each candidate and
-// kind, in this order. Recipe makes a candidate of a recipe, Baselines those that every recipe is compared with.
+// A Candidate creates an Advisor. Run returns a Result for each resource and candidate, in this
+// order. Recipe returns the candidate for a recipe, and Baselines the candidates for comparison.
 //
-// A scorer watches one replay and sums a Tally for each phase; Summarise, Compare and Front say what the Results of
-// many containers mean together. Equal input gives equal bytes: there is no clock, no chance and no order of a map.
+// A scorer observes one replay and sums a Tally for each phase. Summarise, Compare and Front
+// aggregate the Results of many containers. Output is deterministic: there is no clock, no unseeded
+// randomness and no map order.
 package backtest
 
 import (
@@ -17,14 +19,15 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-// Candidate is somebody who recommends, under a name.
+// Candidate is a named advisor under test.
 type Candidate struct {
 	Name string
-	// Make returns the advisor for one replay. The ground knows the future; only a baseline may look at it.
+	// Make returns the advisor for one replay. GroundTruth contains the future, so only baselines
+	// may use it.
 	Make func(Case) replay.Advisor
 }
 
-// Case is one replay that is about to begin.
+// Case is the input of one replay.
 type Case struct {
 	Recording *replay.Recording
 	Ground    *GroundTruth
@@ -32,14 +35,15 @@ type Case struct {
 	Setup     replay.Setup
 }
 
-// Options are the same for all candidates.
+// Options apply to all candidates.
 type Options struct {
-	Setup  func(resources.Kind) replay.Setup // for the replay of one kind
-	WarmUp time.Duration                     // 0 = there is none
-	Kinds  []resources.Kind                  // that are replayed, each apart: one's changes do not trigger the other's
+	Setup  func(resources.Kind) replay.Setup // setup for one resource
+	WarmUp time.Duration                     // 0 = none
+	Kinds  []resources.Kind                  // replayed separately, so that changes of one do not trigger the other
 }
 
-// Run replays a recording under all candidates, each kind that it has apart. Any number of calls may run side by side.
+// Run replays each resource of a recording separately under all candidates. It is safe for
+// concurrent use.
 func Run(r *replay.Recording, o Options, candidates ...Candidate) []Result {
 	var results []Result
 	for _, k := range o.Kinds {
@@ -56,7 +60,7 @@ func Run(r *replay.Recording, o Options, candidates ...Candidate) []Result {
 	return results
 }
 
-// RunTimeline replays one kind of a recording under one candidate, for a timeline with a number of frames.
+// RunTimeline replays one resource of a recording under one candidate, and returns a timeline.
 func RunTimeline(r *replay.Recording, k resources.Kind, o Options, c Candidate, frames int) *replay.Timeline {
 	ground, setup := NewGroundTruth(r, k, o.WarmUp), o.Setup(k)
 	advisor := c.Make(Case{r, ground, k, setup})
@@ -65,24 +69,25 @@ func RunTimeline(r *replay.Recording, k resources.Kind, o Options, c Candidate, 
 	return f
 }
 
-// Recipe returns the candidate that is the recommender of a cluster with a
-// recipe. Of that it runs only the chains of the kind that is replayed.
+// Recipe returns the candidate that runs a recipe in a simulated recommender. It evaluates only the
+// chains of the replayed resource.
 func Recipe(name string, recipe *recipe.Recipe, store usage.StoreConfig) Candidate {
 	return Candidate{name, func(c Case) replay.Advisor {
 		return Recommender(recipe.Only(c.Kind), store, c.Recording, c.Setup)
 	}}
 }
 
-// Recommender returns the recommender of a cluster with a recipe, for one replay of a recording
-// with at least one sample.
+// Recommender returns a simulated recommender with a recipe, for a recording with at least one
+// sample.
 func Recommender(recipe *recipe.Recipe, store usage.StoreConfig, r *replay.Recording, s replay.Setup) *replay.SimulatedRecommender {
 	cluster, pod := replay.NewSimulatedRecommender(store, recipe, time.Unix(0, r.At[0]).UTC()), replay.Declared(r, s)
 	cluster.Declare(pod.Requests.Value(resources.Memory), pod.Limits.Value(resources.Memory))
 	return cluster
 }
 
-// Baselines returns what every recipe is compared with: the first request for ever, the best single request with
-// hindsight, moving maxima, and quantiles with decay as the reference has them, of 95 % and without its least sizes.
+// Baselines returns the candidates for comparison: the initial request, the best single request
+// with hindsight, moving maxima, and decaying 95% quantiles as in the reference, without its
+// minimum requests.
 func Baselines(store usage.StoreConfig) []Candidate {
 	const day = 24 * time.Hour
 	config := recipe.DefaultConfig()
@@ -104,23 +109,23 @@ func Baselines(store usage.StoreConfig) []Candidate {
 	}
 }
 
-// Pair compares two candidates on the same containers. That shows far smaller
-// differences than two intervals side by side.
+// Pair compares two candidates on the same containers, which shows far smaller differences than two
+// separate intervals.
 type Pair struct {
 	Base, Other string
 	Kind        resources.Kind
 	Containers  int
-	Reserved    Figure   // geometric mean over containers of Other's mean request over Base's
-	Differences []Figure // Other less Base, of the same figures as a summary
+	Reserved    Figure   // geometric mean over containers of Other's mean request / Base's
+	Differences []Figure // Other minus Base, for the figures of a summary
 }
 
-// Difference returns a difference by the name of its figure, and whether there is one.
+// Difference returns a difference by figure name, and whether it exists.
 func (p Pair) Difference(name string) (Figure, bool) { return named(p.Differences, name) }
 
-// twin is one container under both candidates.
 type twin struct{ base, other *Tally }
 
-// Compare pairs the scored phases of two candidates for one kind. Containers that only one of them has do not count.
+// Compare compares the scored phases of two candidates for one resource. It ignores containers that
+// only one of them has.
 func Compare(results []Result, base, other string, k resources.Kind) Pair {
 	p := Pair{Base: base, Other: other, Kind: k}
 	type key struct{ dataset, workload, container string }
@@ -157,7 +162,7 @@ func Compare(results []Result, base, other string, k resources.Kind) Pair {
 	return p
 }
 
-// difference computes the measure for both of each pair and subtracts.
+// difference returns the measure of other minus base.
 func (m *Measure) difference(twins []twin) Formula {
 	var parts, wholes [2][]float64
 	for _, t := range twins {

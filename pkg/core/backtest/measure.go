@@ -9,20 +9,21 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Measure is a figure of a fleet: the ratio of two sums over containers or, with a quantile, that of the containers'
-// own ratios. A mean over containers is a ratio whose second part is 1.
+// Measure is a figure of a fleet: the ratio of two sums over containers or, with quantile, a
+// quantile of the ratios of the containers. A mean over containers is a ratio with 1 as second
+// part.
 type Measure struct {
 	Name     string
 	kind     resources.Kind
-	both     bool // for both kinds
+	both     bool // for both resources
 	quantile float64
 	Of       func(*Tally) (part, whole float64)
 }
 
-// Has reports whether the measure is of a kind.
+// Has reports whether the measure applies to a resource.
 func (m *Measure) Has(k resources.Kind) bool { return m.both || m.kind == k }
 
-// mean is a measure in which small containers count the same as large ones.
+// mean gives all containers the same weight.
 func mean(of func(*Tally) float64, has func(*Tally) bool) func(*Tally) (float64, float64) {
 	return func(t *Tally) (float64, float64) {
 		if !has(t) {
@@ -36,7 +37,7 @@ func reserves(t *Tally) bool { return t.Reserved > 0 }
 func uses(t *Tally) bool     { return t.Used > 0 }
 func runs(t *Tally) bool     { return t.Dates > 0 }
 
-// Unit is what an amount of a kind is divided by for people: cores and GiB.
+// Unit is the divisor that converts amounts to cores and GiB.
 func Unit(k resources.Kind) float64 {
 	if k == resources.CPU {
 		return 1000
@@ -53,7 +54,7 @@ func each(n func(*Tally) int, per func(*Tally) float64) func(*Tally) (float64, f
 func days(t *Tally) float64  { return t.Days }
 func dates(t *Tally) float64 { return float64(t.Dates) }
 
-// Measures are the columns of a summary, in their order.
+// Measures are the columns of a summary in order.
 var Measures = []Measure{
 	{Name: "slack", both: true, Of: slack},
 	{Name: "slack_mean", both: true, Of: mean((*Tally).Slack, reserves)},
@@ -87,27 +88,26 @@ var Measures = []Measure{
 }
 
 const (
-	undone = 0.10 // a change is undone when the request is as near to what it was
-	moved  = 0.10 // a target moved when it is farther from where it was
+	undone = 0.10 // relative difference to the former request that counts as undone
+	moved  = 0.10 // relative change of the target that counts as a move
 )
 
-// stability counts changes of the request and moves of the target.
 type stability struct {
 	tally  *Tally
-	last   int64   // when the last change was; 0 = none in this phase
-	sign   float64 // of the last change; 0 = none yet
+	last   int64   // time of the last change, 0 = none in this phase
+	sign   float64 // of the last change, 0 = none yet
 	recent []recent
-	level  float64 // target that the next move is measured against; 0 = none yet
+	level  float64 // target before the next move, 0 = none yet
 }
 
 // recent is a change that may still turn out to be pointless.
 type recent struct {
 	at   int64
 	from float64
-	sign float64 // of its step
+	sign float64 // of the change
 }
 
-// enter goes over to another phase. No time since an earlier change counts in it.
+// startPhase resets the time since the last change.
 func (s *stability) enter(t *Tally) { s.tally, s.last, s.recent = t, 0, s.recent[:0] }
 
 func (s *stability) change(n replay.Change) {
@@ -121,7 +121,7 @@ func (s *stability) change(n replay.Change) {
 		t.Between = append(t.Between, float64(n.At-s.last)/1e9)
 	}
 	s.last = n.At
-	if step == 0 { // of a limit alone
+	if step == 0 { // change of the limit only
 		return
 	}
 	s.sign = math.Copysign(1, step)
@@ -149,13 +149,14 @@ func (s *stability) target(level float64) {
 	}
 }
 
-// Formula is a figure as a function of the numbers of containers, of which some may be there several times.
+// Formula computes a figure from container indexes, which may repeat.
 type Formula struct {
 	Name  string
 	Value func(of []int) float64
 }
 
-// Intervals computes figures over all of n containers, and over draws of them, which are the same for all figures.
+// Intervals computes figures over all n containers, and their intervals from the same draws for all
+// figures.
 func Intervals(n int, all []Formula) []Figure {
 	of := make([]int, n)
 	for i := range of {
@@ -180,8 +181,8 @@ func Intervals(n int, all []Formula) []Figure {
 	return figures
 }
 
-// Middle returns what 95 % of the values of draws lie within. Draws without a value lie
-// outside, on either side; if one in twenty has none, it is not known.
+// Interval95 returns the range of 95% of the drawn values. NaN values count as outside the range.
+// If 5% or more are NaN, the range is NaN.
 func Middle(values []float64) (low, high float64) {
 	slices.Sort(values) // NaN comes first
 	has := slices.IndexFunc(values, func(v float64) bool { return !math.IsNaN(v) })
@@ -193,7 +194,7 @@ func Middle(values []float64) (low, high float64) {
 	return values[outside], values[len(values)-1-outside]
 }
 
-// over returns the measure over containers, as a function of their numbers.
+// over returns the measure as a function of container indexes.
 func (m *Measure) over(parts, wholes []float64) func(of []int) float64 {
 	if m.quantile > 0 {
 		return quantileOf(m.quantile, parts, wholes)
@@ -201,7 +202,7 @@ func (m *Measure) over(parts, wholes []float64) func(of []int) float64 {
 	return func(of []int) float64 { return Ratio(parts, wholes, of) }
 }
 
-// quantileOf returns a quantile of the ratios of containers. The ratios are put in order once, and not for each draw.
+// quantileOf sorts the container ratios only once for all draws.
 func quantileOf(q float64, parts, wholes []float64) func(of []int) float64 {
 	ratios, order := make([]float64, len(parts)), make([]int, 0, len(parts))
 	for i, whole := range wholes {
@@ -226,8 +227,7 @@ func quantileOf(q float64, parts, wholes []float64) func(of []int) float64 {
 	}
 }
 
-// Prices of what a candidate causes, for one number where one is wanted. A
-// core-hour that is reserved and not used is the unit.
+// Prices for a single total cost, relative to an unused reserved core-hour.
 const (
 	GiBHour         = 0.125
 	KillPrice       = 20
@@ -235,15 +235,15 @@ const (
 	StarvedCoreHour = 4
 )
 
-// Cost is what one candidate caused in the scored phase of all containers.
+// Cost holds the costs of one candidate in the scored phase of all containers.
 type Cost struct {
 	Candidate        string
-	CoreHours        float64 // reserved and not used
-	GiBHours         float64 // reserved and not used
+	CoreHours        float64 // reserved but unused
+	GiBHours         float64 // reserved but unused
 	Kills            int
 	Evictions        int
 	StarvedCoreHours float64
-	Total            float64 // all of them by their prices
+	Total            float64 // sum weighted by the prices
 }
 
 // CostOf returns the cost of a candidate.

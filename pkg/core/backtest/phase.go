@@ -4,25 +4,24 @@ import (
 	"loadline.dev/loadline/pkg/core/replay"
 )
 
-// starvedDay is the share of a day that makes it a starved one.
+// Share of starved time that makes a day starved.
 const starvedDay = 0.05
 
-// scoredPhase counts the samples of one phase.
 type scoredPhase struct {
 	tally     *Tally
 	hindsight *replay.Hindsight
 	start     int64
 
-	date          int64 // day that is counted, from the start of the phase
-	seen          bool  // something of it was recorded
+	date          int64 // current day, from the start of the phase
+	seen          bool  // the day has samples
 	time, starved float64
 	kills         int
 
-	window           int64 // window of a peak that is counted
+	window           int64 // current peak window
 	reserved, length float64
 
-	run     float64 // seconds of starvation without a break
-	lastEnd int64   // of the sample before
+	run     float64 // seconds of continuous starvation
+	lastEnd int64   // of the previous sample
 }
 
 func newScoredPhase(t *Tally, h *replay.Hindsight, start int64) *scoredPhase {
@@ -73,7 +72,7 @@ func (p *scoredPhase) kill(k replay.Kill) {
 	p.tally.Excess = append(p.tally.Excess, k.Use/float64(k.Limit)-1)
 }
 
-// day closes the day that is counted if an instant is in another.
+// day closes the current day if at is in another one.
 func (p *scoredPhase) day(at int64) {
 	if date := (at - p.start) / day; date != p.date {
 		p.closeDay()
@@ -98,7 +97,7 @@ func count(holds bool) int {
 	return 0
 }
 
-// peak closes the window that is counted if an instant is in another.
+// peak closes the current window if at is in another one.
 func (p *scoredPhase) peak(at int64) {
 	if window := (at - p.start) / p.hindsight.Window; window != p.window {
 		p.closeWindow()

@@ -8,20 +8,20 @@ import (
 )
 
 const (
-	stay      = int64(12 * time.Hour)   // how long a request must stay near its level
-	sustained = int64(15 * time.Minute) // how long a rise must last to count
-	subsided  = int64(time.Hour)        // time below the request after which a rise is over
-	fallen    = 0.5                     // a fall is when the peak of a day is below this part of the request
-	relief    = 0.75                    // a cut to this part of the request answers it
+	stay      = int64(12 * time.Hour)   // how long a request must remain near its level
+	sustained = int64(15 * time.Minute) // minimum duration of a rise
+	subsided  = int64(time.Hour)        // time below the request after which a rise has ended
+	fallen    = 0.5                     // a fall begins when the daily peak is below this share of the request
+	relief    = 0.75                    // a change to this share of the request responds to a fall
 )
 
-// point is a request from an instant on.
 type point struct {
 	at      int64
 	request float64
 }
 
-// converged returns the time from the start until the request stays within a fraction of a level for twelve hours.
+// converged returns the time from the start until the request remains within a fraction of a level
+// for stableTime.
 func converged(path []point, level, fraction float64, end int64) Outcome {
 	start, since, in := path[0].at, int64(0), false
 	for i, p := range path {
@@ -41,12 +41,12 @@ func converged(path []point, level, fraction float64, end int64) Outcome {
 	return Outcome{float64(end-start) / 1e9, false}
 }
 
-// rise is a time in which the use is above the request.
+// rise tracks usage above the request.
 type rise struct {
-	since int64   // when it began; 0 = there is none
-	below int64   // since when the use is not above the request any more; 0 = it is
-	level float64 // highest use of its first quarter of an hour
-	open  bool    // it was sustained, and is not answered yet
+	since int64   // start, 0 = no rise
+	below int64   // time since which usage is not above the request, 0 = above
+	level float64 // peak of the first 15 minutes
+	open  bool    // long enough, without a response yet
 	track []track // rises of the last day
 }
 
@@ -56,14 +56,13 @@ type track struct {
 	level, most float64
 }
 
-// fall is a time in which a day's peak is below half of the request.
+// fall tracks daily peaks below half of the request.
 type fall struct {
-	peaks   []point // falling use within a day; the first is the highest
-	since   int64   // when it began; 0 = there is none
-	request float64 // when it began
+	peaks   []point // descending usage within a day, the first is the peak
+	since   int64   // start, 0 = no fall
+	request float64 // at the start
 }
 
-// respond follows rises and falls of the scored phase.
 func (w *scorer) respond(s replay.Sample) {
 	if !w.scored {
 		return
@@ -122,7 +121,6 @@ func (w *scorer) falling(s replay.Sample) {
 	}
 }
 
-// answer notes whether a change answers a rise or a fall.
 func (w *scorer) answer(c replay.Change) {
 	if !w.scored {
 		return
@@ -141,7 +139,7 @@ func (w *scorer) answer(c replay.Change) {
 	}
 }
 
-// follow closes the tracks of rises that are a day old, or all.
+// closeTracks closes the tracks of rises over a day old, or all.
 func (w *scorer) follow(now int64, all bool) {
 	tracks := w.rise.track[:0]
 	for _, t := range w.rise.track {
@@ -154,7 +152,6 @@ func (w *scorer) follow(now int64, all bool) {
 	w.rise.track = tracks
 }
 
-// finish ends what is still waited for.
 func (w *scorer) finish() {
 	end := w.ground.end
 	if w.rise.open {

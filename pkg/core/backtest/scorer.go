@@ -9,39 +9,39 @@ import (
 
 const day = int64(24 * time.Hour)
 
-// WarmUp is how long a replay warms up, unless the recording is short.
+// WarmUp is the default length of the warm-up.
 const WarmUp = 24 * time.Hour
 
-// Margin is that of the memory that hindsight would request.
+// Margin is the memory margin of hindsight requests.
 const Margin = 0.10
 
-// Result is what the replay of one kind of one container under one candidate led to.
+// Result is the score of one candidate for one resource of one container.
 type Result struct {
 	Dataset, Workload, Container string
 	Class                        replay.Class
 	Candidate                    string
 	Kind                         resources.Kind
-	Limit                        string // policy
+	Limit                        string // limit policy
 	Step                         time.Duration
-	Short                        bool // too short for the usual warm-up, which is a quarter of it
-	Clipped                      bool // a limit seems to have cut the recorded use
+	Short                        bool // the warm-up is shortened to a quarter of the recording
+	Clipped                      bool // a limit seems to have capped the recorded usage
 	First                        resources.Amount
 
 	Cold, Scored Tally
-	Near, Close  Outcome   // time until the request stays within 25 % and 10 % of hindsight
-	Rises        []Outcome // time from each sustained rise of use to a request that is enough
+	Near, Close  Outcome   // time until the request remains within 25% and 10% of hindsight
+	Rises        []Outcome // time from each sustained rise of usage to a sufficient request
 	Falls        []Outcome // time from each sustained fall to a cut of a quarter
-	Overshoot    []float64 // of the request over the level of each rise, in the day after it
+	Overshoot    []float64 // of the request over the level of each rise, within a day
 }
 
-// Outcome is a time that was waited for something.
+// Outcome is the time until an event.
 type Outcome struct {
 	Seconds float64
-	Reached bool // it came; else the wait ended without
+	Reached bool // the event occurred, else the observation ended without it
 }
 
-// GroundTruth is what scoring one kind of a recording needs, whoever recommends. It
-// may serve many replays, side by side.
+// GroundTruth holds the data for scoring one resource of a recording, independent of the candidate.
+// It is safe for concurrent use.
 type GroundTruth struct {
 	recording    *replay.Recording
 	kind         resources.Kind
@@ -54,9 +54,9 @@ type GroundTruth struct {
 	level        float64 // static hindsight of the whole recording
 }
 
-// ScoredFrom returns when the scored phase of a recording with samples begins, in nanoseconds
-// since 1970, and whether the recording is too short for the whole warm-up. One that is not
-// twice as long has a warm-up of a quarter of its own length.
+// ScoredFrom returns the start of the scored phase of a recording in nanoseconds since 1970, and
+// whether the warm-up is shortened. A recording shorter than two warm-ups has a warm-up of a
+// quarter of its length.
 func ScoredFrom(r *replay.Recording, warmUp time.Duration) (from int64, short bool) {
 	span := r.Span()
 	if short = span < 2*warmUp; short {
@@ -65,8 +65,7 @@ func ScoredFrom(r *replay.Recording, warmUp time.Duration) (from int64, short bo
 	return r.At[0] + int64(warmUp), short
 }
 
-// NewGroundTruth prepares the scoring of a recording with a warm-up, of which a
-// recording that is not twice as long gets a quarter of its own length.
+// NewGroundTruth prepares the scoring of a recording. ScoredFrom determines its warm-up.
 func NewGroundTruth(r *replay.Recording, k resources.Kind, warmUp time.Duration) *GroundTruth {
 	g := &GroundTruth{recording: r, kind: k, step: r.Step(), clipped: r.Clipped(k)}
 	if len(r.At) == 0 {
@@ -85,22 +84,20 @@ func NewGroundTruth(r *replay.Recording, k resources.Kind, warmUp time.Duration)
 	return g
 }
 
-// Static returns the one request that hindsight would have made for the scored phase.
+// Static returns the single hindsight request for the scored phase.
 func (g *GroundTruth) Static() float64 { return g.scored.Static }
 
-// scorer is the witness of one kind. Make it with newScorer.
 type scorer struct {
 	ground    *GroundTruth
 	result    Result
 	phase     *scoredPhase
-	scored    bool // the warm-up is over
+	scored    bool // the warm-up has ended
 	stability stability
 	path      []point // requests from the start
 	rise      rise
 	fall      fall
 }
 
-// newScorer returns a scorer for a replay under a setup, of a candidate with a name.
 func newScorer(g *GroundTruth, s replay.Setup, candidate string) *scorer {
 	r := g.recording
 	w := &scorer{ground: g, result: Result{
@@ -116,7 +113,6 @@ func newScorer(g *GroundTruth, s replay.Setup, candidate string) *scorer {
 	return w
 }
 
-// advance goes over to the scored phase when its time has come.
 func (w *scorer) advance(at int64) {
 	if w.scored || at < w.ground.warm {
 		return
@@ -127,7 +123,6 @@ func (w *scorer) advance(at int64) {
 	w.stability.enter(&w.result.Scored)
 }
 
-// Sample implements replay.Witness.
 func (w *scorer) Sample(s replay.Sample) {
 	if s.Kind != w.ground.kind {
 		return
@@ -137,7 +132,6 @@ func (w *scorer) Sample(s replay.Sample) {
 	w.respond(s)
 }
 
-// Advised implements replay.Witness.
 func (w *scorer) Advised(a replay.Advice) {
 	w.advance(a.At)
 	if target, ok := a.Bounds.Target.Get(w.ground.kind); ok {
@@ -145,7 +139,6 @@ func (w *scorer) Advised(a replay.Advice) {
 	}
 }
 
-// Changed implements replay.Witness.
 func (w *scorer) Changed(c replay.Change) {
 	if c.Kind != w.ground.kind {
 		return
@@ -158,7 +151,6 @@ func (w *scorer) Changed(c replay.Change) {
 	w.answer(c)
 }
 
-// Killed implements replay.Witness.
 func (w *scorer) Killed(k replay.Kill) {
 	if w.ground.kind != resources.Memory {
 		return
@@ -167,7 +159,6 @@ func (w *scorer) Killed(k replay.Kill) {
 	w.phase.kill(k)
 }
 
-// Result ends the scoring and returns what was found.
 func (w *scorer) Result() Result {
 	if w.phase == nil {
 		return w.result

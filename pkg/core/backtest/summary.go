@@ -9,42 +9,42 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Seed starts the draws of containers.
+// Seed is the seed of the bootstrap draws.
 const Seed = 20260301
 
-// Draws is how many fleets are drawn for an interval.
+// Draws is the number of bootstrap draws for an interval.
 const Draws = 1000
 
-// Figure is a measure of a fleet and its 95 % interval.
+// Figure is a measure of a fleet with its 95% interval.
 type Figure struct {
 	Name             string
 	Value, Low, High float64
 }
 
-// Summary is what one candidate led to for one kind of many containers.
+// Summary aggregates the results of one candidate for one resource.
 type Summary struct {
 	Candidate  string
 	Kind       resources.Kind
 	Class      replay.Class // empty = all
-	Cold       bool         // the warm-up; else the scored phase
+	Cold       bool         // warm-up, else scored phase
 	Containers int
 	Days       float64
 	Figures    []Figure
 
 	Near, Close, Rise, Fall Wait
-	BetweenP10, BetweenP50  float64 // of the containers' median times between changes, seconds
-	Excess                  float64 // median of use above limit at kills
-	Finest                  float64 // least rate above 0 that so many days can show; without any event the rate is below three times this
+	BetweenP10, BetweenP50  float64 // quantiles of the median seconds between changes per container
+	Excess                  float64 // median of usage above the limit at kills
+	Finest                  float64 // lowest detectable rate: with no event, the rate is below three times this
 }
 
-// Wait is how long something took, with those that it never came to.
+// Wait is the time until an event, including cases in which it did not occur.
 type Wait struct {
-	Median   float64 // seconds; infinite where less than half got there
-	Censored float64 // share that did not
+	Median   float64 // seconds, infinite if fewer than half reached it
+	Censored float64 // share that did not reach it
 	Cases    int
 }
 
-// Figure returns a figure by name, and whether the summary has it.
+// Figure returns a figure by name, and whether it exists.
 func (s *Summary) Figure(name string) (Figure, bool) { return named(s.Figures, name) }
 
 func named(figures []Figure, name string) (Figure, bool) {
@@ -55,8 +55,8 @@ func named(figures []Figure, name string) (Figure, bool) {
 	return figures[i], true
 }
 
-// Summarise returns a summary for each candidate, kind and class, all classes first, of the scored phase or of the
-// warm-up. Candidates come in the order in which the results have them.
+// Summarise returns a summary for each resource, class and candidate, of the scored phase or the
+// warm-up. The summary of all classes comes first. Candidates keep the order of the results.
 func Summarise(results []Result, cold bool) []Summary {
 	var names []string
 	for i := range results {
@@ -120,7 +120,7 @@ func phase(r *Result, cold bool) *Tally {
 	return &r.Scored
 }
 
-// figure returns the measure of some containers.
+// figure returns the measure for a set of containers.
 func (m *Measure) figure(tallies []*Tally) Formula {
 	parts, wholes := make([]float64, len(tallies)), make([]float64, len(tallies))
 	for i, t := range tallies {
@@ -129,7 +129,7 @@ func (m *Measure) figure(tallies []*Tally) Formula {
 	return Formula{m.Name, m.over(parts, wholes)}
 }
 
-// Ratio returns the ratio of two sums over the containers with the given numbers.
+// Ratio returns the ratio of two sums over the given container indexes.
 func Ratio(parts, wholes []float64, of []int) float64 {
 	part, whole := 0.0, 0.0
 	for _, i := range of {
@@ -138,10 +138,10 @@ func Ratio(parts, wholes []float64, of []int) float64 {
 	return ratio(part, whole)
 }
 
-// Dice draws numbers that look random and are the same in every run. Its value is where it starts.
+// Random is a deterministic pseudorandom generator. Its value is the state.
 type Dice uint64
 
-// Below returns a number from 0 to n-1; n must be 1 or more.
+// IntN returns a number in [0, n). n must be at least 1.
 func (d *Dice) Below(n int) int {
 	*d += 0x9e3779b97f4a7c15
 	z := uint64(*d)
@@ -150,8 +150,8 @@ func (d *Dice) Below(n int) int {
 	return int((z ^ z>>31) % uint64(n))
 }
 
-// wait returns the median by the estimate of Kaplan and Meier: those that were
-// not seen to get there count for as long as they were watched.
+// wait returns the Kaplan-Meier estimate of the median. Outcomes that were not reached count for
+// their observed time.
 func wait(outcomes []Outcome) Wait {
 	w := Wait{Median: math.Inf(1), Cases: len(outcomes)}
 	if len(outcomes) == 0 {
@@ -175,17 +175,17 @@ func wait(outcomes []Outcome) Wait {
 	return w
 }
 
-// Point is a candidate in the plane of one kind.
+// Point is a candidate with its trade-offs for one resource.
 type Point struct {
 	Candidate string
 	Kind      resources.Kind
 	Slack     float64 // of the fleet
 	Risk      float64 // share of days with a kill, or of work above the request
-	Changes   float64 // a container-day
-	Dominated string  // the first candidate that is no worse in all three and better in one; empty = on the front
+	Changes   float64 // per container-day
+	Dominated string  // by the first candidate that is no worse in all three and better in one, empty = Pareto-optimal
 }
 
-// Front returns the points of one kind, in the order of the summaries of all classes.
+// Front returns the points of one resource, from the summaries of all classes in their order.
 func Front(summaries []Summary, k resources.Kind) []Point {
 	risk := "starved_work"
 	if k == resources.Memory {

@@ -7,45 +7,46 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Sizes are the requests of a pod, by container, and the memory limits that do not follow
-// them, by container and ofLimit. It is never changed once it is in a ChangeRecord.
+// PodResources holds the requests of a pod by container name, and independent memory limits by
+// container name plus limitSuffix. It is immutable once it is in a ChangeRecord.
 type Sizes map[string]resources.List
 
-// ofLimit follows the name of a container, in which there is no blank.
+// limitSuffix contains a blank, so that it never collides with a container name.
 const ofLimit = " limit"
 
-// Change is one change of a pod.
+// Change is one change of a pod's resources.
 type Change struct {
 	Before, After Sizes
 }
 
-// Forget takes a kind out of a change, as if it were not recommended.
+// Forget removes a kind from the change as if it had no recommendation.
 func (c Change) Forget(k resources.Kind) {
 	for name, after := range c.After {
 		c.After[name] = after.Without(k)
 	}
 }
 
-// ChangeRecord is what is remembered of the changes of one workload. The zero value remembers nothing.
+// ChangeRecord holds the outcome of the changes of one workload. The zero value is an empty record.
 type ChangeRecord struct {
 	Last   Change
-	At     time.Time // of the last change
-	Newest time.Time // when the newest pod that there was then had been created
-	Judged bool      // what came of it is known
+	At     time.Time // time of the last change
+	Newest time.Time // creation time of the newest pod at that time
+	Judged bool      // the outcome is known
 
 	Backoff
-	Reversals int // changes in a row that undid the one before
+	Reversals int // consecutive changes that reversed the previous one
 }
 
-// Backoff is what is kept of a ChangeRecord where it outlives the process that holds it. The zero value is none.
+// Backoff is the part of a ChangeRecord that is stored outside of the process. The zero value is
+// none.
 type Backoff struct {
-	Fruitless int       // changes in a row of which new pods showed nothing, or only a part
-	Until     time.Time // no pod is disrupted before
+	Fruitless int       // consecutive changes that new pods did not have, or only in part
+	Until     time.Time // no pod is disrupted before this time
 }
 
-// Resumed returns the record of a workload on which an earlier process has left a pause. It changes nothing once a
-// change is remembered. A pause that ends later than any of ours, even by a clock that is ahead of this one, is not
-// ours; one that is over for so long that a ChangeRecord would be forgotten counts no more.
+// Resumed restores a backoff that an earlier process stored. It is a no-op once a change is
+// recorded. A backoff that ends later than any valid one is ignored, with an hour of tolerance for
+// clock skew. So is one that ended more than maxRecordAge ago.
 func (r ChangeRecord) Resumed(p Backoff, now time.Time) ChangeRecord {
 	ours := !p.Until.After(now.Add(longBackOff+skew)) && now.Sub(p.Until) <= recordAge
 	if r.At.IsZero() && p.Until.After(r.Until) && ours {
@@ -55,25 +56,25 @@ func (r ChangeRecord) Resumed(p Backoff, now time.Time) ChangeRecord {
 	return r
 }
 
-// mostResumed is a count for which the back-off is the longest for long. Somebody
-// may write a larger one, which would overflow.
+// maxResumed bounds a stored count, which users may edit, against overflow. The backoff has its
+// maximum long before.
 const mostResumed = 100
 
-// The back-off after a change without effect, doubled with each further one.
+// Backoff after a change without effect, doubled for each consecutive one.
 const (
 	firstBackOff = 5 * time.Minute
 	longBackOff  = 12 * time.Hour
 	recordAge    = 24 * time.Hour // how long a ChangeRecord is kept after its last change
-	skew         = time.Hour      // by how much the clocks of two processes may differ
+	skew         = time.Hour      // maximum clock difference between two processes
 )
 
-// Expired reports whether the record can be forgotten at now.
+// Expired reports whether the record can be dropped at now.
 func (r ChangeRecord) Expired(now time.Time) bool {
 	return now.Sub(r.At) > recordAge && now.After(r.Until)
 }
 
-// See looks at a pod of the workload at now: when it was created, what its spec asks for, and what it would get by
-// another change. A pod that was created after the last change shows whether that had an effect.
+// Observe updates the record from a pod of the workload: its creation time, and the change that it
+// still needs. Pods created after the last change show whether that change had an effect.
 func (r ChangeRecord) See(created time.Time, next Change, now time.Time) ChangeRecord {
 	if !created.After(r.Newest) || r.At.IsZero() {
 		return r
@@ -86,23 +87,25 @@ func (r ChangeRecord) See(created time.Time, next Change, now time.Time) ChangeR
 		r.Fruitless++
 		r.Until = now.Add(doubled(firstBackOff, r.Fruitless-1, longBackOff))
 	case !r.Judged && r.Last.met(next):
-		r.Judged = true // else it would look short as soon as more is recommended
+		r.Judged = true // otherwise a higher recommendation would make it look partial
 	}
 	return r
 }
 
-// BacksOff reports whether pods of the workload must not be disrupted at now,
-// because earlier disruptions had no effect.
+// BacksOff reports whether pods of the workload must not be disrupted at now because earlier
+// disruptions had no effect.
 func (r ChangeRecord) BacksOff(now time.Time) bool { return now.Before(r.Until) }
 
-// Holds reports whether a change must wait at now because it would undo the last one: it
-// goes back to within a tenth of what was before, in no kind further the same way, and is
-// smaller in some kind. What only grows never waits. The time doubles with each reversal, up to a day.
+// Holds reports whether a change must wait at now because it would reverse the last one. A reversal
+// returns to within a tenth of the earlier value, moves no kind further in the last direction, and
+// shrinks a kind. Changes that only grow never wait. The hold doubles with each reversal, up to a
+// day.
 func (r ChangeRecord) Holds(c Change, hold time.Duration, now time.Time) bool {
 	return r.reversed(c) && c.shrinks() && now.Before(r.At.Add(doubled(hold, r.Reversals, recordAge)))
 }
 
-// Changed records a change that was made at now, when the newest pod of the workload had been created at newest.
+// Changed records a change at now. The parameter newest is the creation time of the newest pod of
+// the workload.
 func (r ChangeRecord) Changed(c Change, newest, now time.Time) ChangeRecord {
 	if r.reversed(c) {
 		r.Reversals++
@@ -113,7 +116,7 @@ func (r ChangeRecord) Changed(c Change, newest, now time.Time) ChangeRecord {
 	return r
 }
 
-// reversed reports whether a change of requests goes back to where the last one came from.
+// reversed reports whether a change of requests returns to the values before the last one.
 func (r ChangeRecord) reversed(c Change) bool {
 	found := false
 	for name, after := range c.After {
@@ -135,10 +138,8 @@ func (r ChangeRecord) reversed(c Change) bool {
 	return found
 }
 
-// near reports whether two amounts differ by a tenth at most.
 func near(a, b resources.Amount) bool { return max(a-b, b-a) <= max(a, b)/10 }
 
-// step is by how much a change moves a container.
 func (c Change) step(name string, k resources.Kind) resources.Amount {
 	after, ok := c.After[name].Get(k)
 	if !ok {
@@ -164,7 +165,7 @@ func (c Change) shrinks() bool {
 	return c.anyRequest(func(name string, k resources.Kind) bool { return c.step(name, k) < 0 })
 }
 
-// same reports whether two changes of requests go in the same direction everywhere.
+// sameDirection reports whether two changes of requests have the same direction in every kind.
 func (c Change) same(d Change) bool {
 	return !d.anyRequest(func(name string, k resources.Kind) bool {
 		a, b := c.step(name, k), d.step(name, k)
@@ -172,23 +173,23 @@ func (c Change) same(d Change) bool {
 	})
 }
 
-// arrived reports whether a pod has all that the change was to give.
+// applied reports whether a pod has the complete change.
 func (c Change) arrived(has Sizes) bool {
 	return !c.any(func(name string, k resources.Kind) bool {
 		return c.step(name, k) != 0 && has[name].Value(k) != c.After[name].Value(k)
 	})
 }
 
-// undone reports whether a pod has nothing of what the change was to give, but what was before.
+// undone reports whether a pod still has all values from before the change.
 func (c Change) undone(has Sizes) bool {
 	return !c.any(func(name string, k resources.Kind) bool {
 		return c.step(name, k) != 0 && has[name].Value(k) != c.Before[name].Value(k)
 	})
 }
 
-// short reports whether a pod has less of what the change was to give, or more of
-// what it was to take, and would be changed again in the same direction: somebody
-// cut it on its way. One that got what was recommended a moment later is not short.
+// partlyApplied reports whether a pod misses a part of the change and still needs more in the same
+// direction, because another component altered the change. A pod that got a newer recommendation
+// does not qualify.
 func (c Change) short(next Change) bool {
 	return c.any(func(name string, k resources.Kind) bool {
 		step, again := c.step(name, k), next.step(name, k)
@@ -197,14 +198,14 @@ func (c Change) short(next Change) bool {
 	})
 }
 
-// met reports whether a pod has all it would get of what the change was about: it came with another recommendation.
+// atTarget reports whether a pod needs no further change in the kinds of this change, because it
+// was created with another recommendation.
 func (c Change) met(next Change) bool {
 	return !c.any(func(name string, k resources.Kind) bool {
 		return c.step(name, k) != 0 && (!next.After[name].Has(k) || next.step(name, k) != 0)
 	})
 }
 
-// doubled returns first, doubled n times, at most most.
 func doubled(first time.Duration, n int, most time.Duration) time.Duration {
 	for range n {
 		if first >= most {

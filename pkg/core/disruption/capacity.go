@@ -7,40 +7,43 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Node is one node.
+// Node is the capacity of one node.
 type Node struct {
 	Name string
-	Size resources.List // what pods may have in all
-	// Fixed is the part of Size that DaemonSets and static pods take, as they do on each node of its kind.
+	Size resources.List // total for pods
+	// Fixed is the part of Allocatable that DaemonSet and static pods reserve, as on every node of
+	// this type.
 	Fixed resources.List
-	Free  resources.List // what the pods on it leave; may be negative
-	Open  bool           // takes new pods
-	// FollowsPods marks a virtual or single-pod node. Its size follows its pods, so a pod that grows or
-	// is replaced gets a node of its new size.
+	Free  resources.List // unreserved capacity; may be negative
+	Open  bool           // accepts new pods
+	// FollowsPods marks a virtual or single-pod node. The node is resized with its pods: a pod that
+	// grows or is replaced gets a node of its new size.
 	FollowsPods bool
 }
 
-// Quota is what one ResourceQuota leaves to the pods that its scopes cover. Kinds that it does not count are absent.
+// Quota is the remainder of one ResourceQuota for the pods that its scopes cover. Kinds that it
+// does not limit are absent.
 type Quota struct {
 	Requests, Limits resources.List
 	Scopes           []ScopeRule
 }
 
-// Capacity is what the nodes and quotas of a cluster have left. The zero value knows of nothing,
-// and then everything fits.
+// Capacity is the free capacity of the nodes and quotas of a cluster. In the zero value everything
+// fits.
 //
-// Resize asks whether a pod can grow where it is, Place whether a pod that is evicted would find a node; both ask the
-// quotas of the namespace that count the pod by their scopes, too. Keep takes what a change will need, so that two pods
-// are not promised the same room. It knows nothing of what else binds pods to nodes, such as taints and affinity: it
-// can say that there is no room, not that there is.
+// CheckResize checks whether a pod can grow on its node, CheckPlacement whether the replacement of
+// an evicted pod finds a node. Both also check the quotas of the namespace with scopes that cover
+// the pod. Reserve subtracts the need of a change, so that no room is promised twice. Taints,
+// affinity and other scheduling constraints are not checked: a negative result is reliable, a
+// positive one is not.
 type Capacity struct {
 	nodes  []Node
 	at     map[string]int
 	quotas map[string][]Quota
-	grows  bool // nodes are added
+	grows  bool
 }
 
-// NewCapacity returns the room of nodes and, by namespace, quotas.
+// NewCapacity returns the capacity of nodes and of quotas by namespace.
 func NewCapacity(nodes []Node, quotas map[string][]Quota) *Capacity {
 	r := &Capacity{nodes: nodes, at: make(map[string]int, len(nodes)), quotas: quotas}
 	for i, n := range nodes {
@@ -49,13 +52,13 @@ func NewCapacity(nodes []Node, quotas map[string][]Quota) *Capacity {
 	return r
 }
 
-// Growing says that nodes of any size are added for pods that find none, and returns the room.
+// WithAutoscaling marks that nodes of any size are added for unschedulable pods, and returns r.
 func (r *Capacity) Growing() *Capacity {
 	r.grows = true
 	return r
 }
 
-// Clone returns a copy that can be changed apart; nil of nil.
+// Clone returns an independent copy, or nil for nil.
 func (r *Capacity) Clone() *Capacity {
 	if r == nil {
 		return nil
@@ -67,34 +70,34 @@ func (r *Capacity) Clone() *Capacity {
 	return c
 }
 
-// Need is a change of one pod as far as room is concerned.
+// Need is the capacity that a change of one pod needs.
 type Need struct {
 	Namespace string
-	Traits    PodTraits      // which quotas count it
-	Node      string         // where the pod runs
-	Bound     bool           // it can run nowhere else
-	Leaves    bool           // it is not to come back to its node
-	Yields    bool           // it does not work, so that the pod that replaces it may wait until it is gone
-	Sized     bool           // its template may ask for less than it has
-	Has       resources.List // its requests, of all containers
-	Wants     resources.List // its requests after the change
-	Back      resources.List // those of a new pod, which has its peak of what it shares; empty: as Wants
-	More      resources.List // by how much the limits grow; kinds without are absent
-	Limits    resources.List // of the ordinary containers after the change
+	Traits    PodTraits      // select the quotas that count it
+	Node      string         // current node
+	Bound     bool           // the pod can run on no other node
+	Leaves    bool           // the pod must not return to its node
+	Yields    bool           // the pod does not work, so its replacement may wait until it is gone
+	Sized     bool           // its template may request less than it has
+	Has       resources.List // requests of all containers
+	Wants     resources.List // the same after the change
+	Back      resources.List // requests of a new pod, with the peak of shared kinds; empty: as After
+	More      resources.List // growth of the limits; kinds without growth are absent
+	Limits    resources.List // limits of the ordinary containers after the change
 }
 
-// RoomAnswer is what is in the way of a change.
+// RoomResult is the result of a capacity check.
 type RoomAnswer uint8
 
-// The answers.
+// The results.
 const (
 	RoomFits      RoomAnswer = iota
-	RoomFull                 // not now: others have the room
-	RoomTooLarge             // never: it is more than the node offers beside DaemonSets and static pods, or for Place any node
+	RoomFull                 // other pods have the room now
+	RoomTooLarge             // exceeds the node without fixed pods, for placement every node
 	RoomOverQuota            // a ResourceQuota leaves too little
 )
 
-// Resize reports whether a pod can grow on its node. What does not grow fits.
+// CheckResize reports whether a pod can grow on its node. A change without growth fits.
 func (r *Capacity) Resize(n Need) RoomAnswer {
 	if !n.grows() && !anyGrowth(n.More) {
 		return RoomFits
@@ -111,7 +114,8 @@ func (r *Capacity) Resize(n Need) RoomAnswer {
 	return r.quota(n, n.grown(), n.More)
 }
 
-// Part says how much of its growth a pod can have where it is, in millionths for each kind.
+// FittingFraction returns the fraction of the growth that fits on the node and into the quotas, in
+// millionths for each kind.
 func (r *Capacity) Part(n Need) (part [resources.Kinds]resources.Amount) {
 	requests := n.grown()
 	for k := range resources.Kind(resources.Kinds) {
@@ -133,7 +137,8 @@ func (r *Capacity) Part(n Need) (part [resources.Kinds]resources.Amount) {
 	return part
 }
 
-// shareOf says how much of what grows is there, in millionths. A kind that is not counted is there whole.
+// fittingFraction returns the part of the growth that free covers, in millionths. A kind that is
+// not limited fits completely.
 func shareOf(k resources.Kind, more, free resources.List) resources.Amount {
 	left, counted := free.Get(k)
 	if !counted || more.Value(k) <= 0 || left >= more.Value(k) {
@@ -143,14 +148,16 @@ func shareOf(k resources.Kind, more, free resources.List) resources.Amount {
 	return part
 }
 
-// Place says whether the pod that replaces an evicted one finds a node. The node of the evicted pod counts as if that
-// were gone. Quotas must have room for the whole new pod while the old one still counts: else the webhook would cut it.
-// With autoscaled, nodes that are not there yet count as well: then it is enough that some node is as large as the pod.
-// A pod on a node that follows its pods always gets a node. In a Capacity that is Growing there is a node for any pod
-// that may leave its own.
+// CheckPlacement reports whether the replacement of an evicted pod finds a node. The node of the
+// evicted pod counts as if the pod were gone. Quotas must cover the whole new pod while the old one
+// still counts, because the webhook would otherwise reduce it.
 //
-// For a pod that Leaves its own node is none. Nodes that are not there yet count only if that
-// would not take it back: else none would be added for it.
+// With autoscaled, future nodes count as well: one existing node that is large enough suffices. A
+// pod on a node with FollowsPods always gets a node. After WithAutoscaling there is a node for any
+// pod that is not bound to its node.
+//
+// The node of a pod that leaves it does not count. Future nodes then count only if the current node
+// has no room for the replacement, because otherwise no node would be added for it.
 func (r *Capacity) Place(n Need, autoscaled bool) RoomAnswer {
 	n = n.anew()
 	requests, limits := n.replacement()
@@ -189,22 +196,23 @@ func (r *Capacity) Place(n Need, autoscaled bool) RoomAnswer {
 	return answer
 }
 
-// takesBack reports whether a pod of the node finds room on it once it is gone. One
-// that is bound to it, as a daemon is, comes back to a closed node, too.
+// fitsReplacement reports whether the node has room for the replacement of one of its pods. A pod
+// bound to the node, such as a DaemonSet pod, also returns to a node that is closed to other pods.
 func (node *Node) takesBack(n Need) bool {
 	return (node.Open || n.Bound) && n.Wants.Fits(node.offers(n)) && n.growsWithin(node.Free)
 }
 
-// offers returns the most that a pod can have on a node: all but what is always taken by others.
+// maxForPod returns the maximum for a pod on the node: Allocatable without the fixed pods.
 func (node *Node) offers(n Need) resources.List {
 	offered := minus(node.Size, node.Fixed)
-	if n.Bound && n.Node == node.Name { // one of those that take it
+	if n.Bound && n.Node == node.Name { // the pod is one of the fixed pods itself
 		offered = minus(node.Size, minus(node.Fixed, n.Has))
 	}
 	return offered
 }
 
-// Keep takes the room that a change needs: on the node of the pod, or for an eviction where Place found it.
+// Reserve subtracts the need of a change from the node of the pod, or for an eviction from the node
+// that CheckPlacement found.
 func (r *Capacity) Keep(n Need, evicted bool) {
 	requests, limits := n.grown(), n.More
 	if evicted {
@@ -220,7 +228,7 @@ func (r *Capacity) Keep(n Need, evicted bool) {
 	}
 	i, known := r.at[n.Node]
 	switch {
-	case known && evicted && r.nodes[i].FollowsPods: // the replacement gets a node of its own
+	case known && evicted && r.nodes[i].FollowsPods: // the replacement gets a new node
 	case known && (!evicted || !n.Leaves && (n.Bound || r.nodes[i].takesBack(n))):
 		r.nodes[i].Free = minus(r.nodes[i].Free, n.grown())
 	case evicted:
@@ -247,7 +255,6 @@ func (r *Capacity) quota(n Need, requests, limits resources.List) RoomAnswer {
 	return RoomFits
 }
 
-// anew is the change by a new pod.
 func (n Need) anew() Need {
 	if !n.Back.Empty() {
 		n.Wants = n.Back
@@ -255,7 +262,6 @@ func (n Need) anew() Need {
 	return n
 }
 
-// grown is by how much the requests grow; kinds that do not are absent.
 func (n Need) grown() (by resources.List) {
 	for k := range resources.Kind(resources.Kinds) {
 		if more := n.Wants.Value(k) - n.Has.Value(k); more > 0 {
@@ -265,12 +271,15 @@ func (n Need) grown() (by resources.List) {
 	return by
 }
 
-// replacement is what the pod that replaces an evicted one takes from quotas: all of it while the old one counts as
-// well, also of the kinds that stay as they are, since the webhook would cut those, too. That holds for StatefulSets
-// and DaemonSets as well: they wait until the old pod is gone, but what quotas say is used follows only later. What
-// only shrinks comes in when the old one is gone, and must not be stopped, because it makes room; but only if it has
-// what its template asks for. Else the webhook may cut it to that, and it would lose more than it should. A pod that
-// does not work has nothing to lose.
+// quotaDemand returns the quota demand of the replacement of an evicted pod. It is the whole pod,
+// including unchanged kinds, because the old pod still counts and the webhook reduces a pod that
+// exceeds a quota. StatefulSets and DaemonSets wait until the old pod is gone, but quota usage is
+// updated only later.
+//
+// A pod that only shrinks is created after the old one is gone, and must not be blocked because it
+// frees room. This holds only if the pod has the resources of its template. Otherwise the webhook
+// may reduce it to the template, below its target. A starved pod has nothing to lose, so only its
+// growth counts.
 func (n Need) replacement() (requests, limits resources.List) {
 	switch {
 	case n.Yields:
@@ -292,7 +301,7 @@ func anyGrowth(more resources.List) bool {
 	return more.Value(resources.CPU) > 0 || more.Value(resources.Memory) > 0
 }
 
-// moreWithin reports whether what grows is there; kinds that are not counted are.
+// growthFits reports whether the growth fits into free. Kinds that are not limited fit.
 func moreWithin(more, free resources.List) bool {
 	for k := range resources.Kind(resources.Kinds) {
 		if left, counted := free.Get(k); counted && more.Value(k) > 0 && more.Value(k) > left {
@@ -302,7 +311,6 @@ func moreWithin(more, free resources.List) bool {
 	return true
 }
 
-// minus takes by from the kinds that r counts.
 func minus(r, by resources.List) resources.List {
 	for k := range resources.Kind(resources.Kinds) {
 		if left, counted := r.Get(k); counted && by.Value(k) > 0 {
@@ -312,23 +320,23 @@ func minus(r, by resources.List) resources.List {
 	return r
 }
 
-// ScopeName is a scope, as the Kubernetes API names it.
+// ScopeName is a quota scope of the Kubernetes API.
 type ScopeName string
 
-// The scopes that concern pods.
+// The scopes for pods.
 const (
 	ScopeTerminating               ScopeName = "Terminating"    // pods with a deadline
-	ScopeNotTerminating            ScopeName = "NotTerminating" // pods without
+	ScopeNotTerminating            ScopeName = "NotTerminating" // pods without a deadline
 	ScopeBestEffort                ScopeName = "BestEffort"     // pods without requests and limits
 	ScopeNotBestEffort             ScopeName = "NotBestEffort"
 	ScopePriorityClass             ScopeName = "PriorityClass"
-	ScopeCrossNamespacePodAffinity ScopeName = "CrossNamespacePodAffinity" // pods whose affinity looks into other namespaces
+	ScopeCrossNamespacePodAffinity ScopeName = "CrossNamespacePodAffinity" // pods with affinity terms for other namespaces
 )
 
-// ScopeOperator says how a ScopeRule compares the class of a pod with its values.
+// ScopeOperator is how a ScopeRule compares the priority class of a pod with its values.
 type ScopeOperator string
 
-// The operators. Only PriorityClass has others than Exists.
+// The operators. All scopes except PriorityClass use Exists.
 const (
 	ScopeIn           ScopeOperator = "In"
 	ScopeNotIn        ScopeOperator = "NotIn"
@@ -343,17 +351,17 @@ type ScopeRule struct {
 	Values   []string // names of priority classes
 }
 
-// PodTraits are the properties of a pod that scopes depend on.
+// PodTraits are the pod properties that scopes depend on.
 type PodTraits struct {
 	BestEffort     bool   // has neither requests nor limits
 	Terminating    bool   // has a deadline
-	CrossNamespace bool   // its affinity looks into other namespaces
-	Class          string // its priority class; empty: none
+	CrossNamespace bool   // has affinity terms for other namespaces
+	Class          string // priority class; empty: none
 }
 
-// ScopesCover reports whether a quota counts a pod, which it does if all of its scopes cover the pod. A scope that is
-// not known here covers none: a quota that is overlooked may refuse a change, which is tried again, but one that is
-// believed to count a pod that it does not count would keep the pod from its size for ever.
+// ScopesCover reports whether all scopes of a quota cover the pod, so that the quota counts it. An
+// unknown scope covers no pod: an overlooked quota may refuse a change, which is retried, but a
+// quota that is wrongly applied would block the pod forever.
 func ScopesCover(rules []ScopeRule, t PodTraits) bool {
 	return !slices.ContainsFunc(rules, func(r ScopeRule) bool { return !r.covers(t) })
 }
@@ -373,10 +381,11 @@ func (r ScopeRule) covers(t PodTraits) bool {
 	case ScopeCrossNamespacePodAffinity:
 		return t.CrossNamespace
 	}
-	return false // an unknown scope
+	return false
 }
 
-// names reports whether the rule holds for a priority class; a pod without class is in no list of values.
+// matchesClass reports whether the rule selects a priority class. A pod without a class is in no
+// list.
 func (r ScopeRule) names(class string) bool {
 	listed := class != "" && slices.Contains(r.Values, class)
 	switch r.Operator {

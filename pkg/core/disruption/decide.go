@@ -10,45 +10,45 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Decision is what can be done with a pod in place.
+// Decision is the result of DecisionInput.Decide for a resize in place.
 type Decision uint8
 
-// The decisions. All but Go and Evict come with a Reason.
+// The decisions. All except Proceed and Evict come with a Reason.
 const (
 	Wait         Decision = iota // not now
-	Go                           // resize
-	Busy                         // a resize is under way; only another target may replace it
-	JustRefused                  // the node refused a resize as infeasible; another target may replace it
-	StillRefused                 // the node is known to refuse the current target
-	Evict                        // evict: a resize did not come about
+	Go                           // resize now
+	Busy                         // a resize is in progress, only another target may replace it
+	JustRefused                  // the node refused a resize as infeasible, another target may replace it
+	StillRefused                 // the node refuses the current target
+	Evict                        // a resize was not completed
 )
 
-// Situation is what Decide needs besides the pod.
+// DecisionInput is the input of Decide in addition to the pod.
 type Situation struct {
 	Mode    Mode
 	Ungated bool // see VPA.Ungated
 	Budget  *Budget
-	State   PodStates // of the pods of the plan before
+	State   PodStates // of the previous plan
 	Config  Config
 	Now     time.Time
 
-	protected reason.Reason // why Mode is InPlace in place of the InPlaceOrRecreate of the VPA; empty: it is not
+	protected reason.Reason // protection that changed Mode from InPlaceOrRecreate to InPlace; empty: none
 }
 
-// Decide says what can be done with the pod in place. Of these rows the first that holds
-// counts, in the order of the reference VPA; "other" is InPlaceOrRecreate:
+// Decide returns how a pod can be changed in place. The first matching row counts, in the order of
+// the reference VPA. "other" is InPlaceOrRecreate:
 //
 //	mode     the pod                                       decision
 //	InPlace  (the mode is not enabled)                     Wait
-//	any      has no known owner that wants pods            Wait
+//	any      has no known owner with desired pods          Wait
 //	any      has an owner with too few, and needs budget   Wait (with FreeResizes this row is the last)
 //	any      is pending                                    Wait
-//	InPlace  is known to be refused these sizes            StillRefused
+//	InPlace  has a target that the node refuses            StillRefused
 //	InPlace  was just refused                              JustRefused
-//	InPlace  is in a resize                                Busy
-//	other    is in a resize, or known to be refused        Wait or Evict
-//	any      needs no budget                               Go
-//	any      needs budget                                  Go, or Wait if there is none
+//	InPlace  is in a resize                                Resizing
+//	other    is in a resize, or has a refused target       Wait or Evict
+//	any      needs no budget                               Proceed
+//	any      needs budget                                  Proceed, or Wait if there is none
 func (s Situation) Decide(p *Pod) (Decision, reason.Reason) {
 	noBudget, resizing, inPlace := s.needsNoBudget(p), p.Resize != NotResizing, s.Mode == InPlace
 	problem := s.Budget.problem(p)
@@ -78,19 +78,20 @@ func (s Situation) Decide(p *Pod) (Decision, reason.Reason) {
 	return Go, ""
 }
 
-// nodeRefuses reports whether the node is known to refuse what the pod would get. For a pod that lacks memory, on a
-// node that gives it no other CPU, it was refused for its CPU alone: it is asked for memory.
+// nodeRefuses reports whether the node refuses the target. It is false for a pod that needs memory
+// on a node with static CPU: there the CPU caused the refusal, and memory alone can still be
+// requested.
 func (s Situation) nodeRefuses(p *Pod) bool {
 	return s.State.NodeRefuses(p) && (!p.WantsOOMResize() || !p.CPURefused())
 }
 
-// needsNoBudget reports whether a resize of the pod needs no budget. It is still counted
-// against the budget of others, as in the reference VPA.
+// needsNoBudget reports whether a resize of the pod needs no budget. The resize still reduces the
+// budget of other pods, as in the reference VPA.
 func (s Situation) needsNoBudget(p *Pod) bool {
 	return p.IsOOMResize() || s.Config.FreeResizes && !p.WouldRestart()
 }
 
-// Evictable returns why the pod may not be evicted now, empty if it may.
+// Evictable returns why the pod may not be evicted now, or empty.
 func (s Situation) Evictable(p *Pod) reason.Reason {
 	if p.Pending || p.Resize == NotResizing {
 		return s.Budget.Denies(p)
@@ -99,8 +100,9 @@ func (s Situation) Evictable(p *Pod) reason.Reason {
 	return why
 }
 
-// fallback says whether a pod whose resize did not come about is evicted: never for a share alone,
-// unless it lacks memory and does not work.
+// fallback returns Evict if an uncompleted resize timed out and the budget allows it, otherwise
+// Wait. A resize of a share alone causes no eviction, except of a pod that is not ready after an
+// out-of-memory kill.
 func (s Situation) fallback(p *Pod) (Decision, reason.Reason) {
 	if p.awaitsShare() && !p.starved() {
 		return Wait, unresized(p.Resize)
@@ -117,7 +119,7 @@ func (s Situation) fallback(p *Pod) (Decision, reason.Reason) {
 	return Evict, ""
 }
 
-// awaitsShare reports whether the resize that is under way changes nothing but what the pod shares.
+// awaitsShare reports whether the resize in progress changes only kinds that the pod shares.
 func (p *Pod) awaitsShare() bool {
 	if p.Share == nil || p.Resize == NotResizing {
 		return false
@@ -143,7 +145,6 @@ func (p *Pod) awaitsShare() bool {
 	return some
 }
 
-// unresized says why a pod in this state is left alone.
 func unresized(r ResizeState) reason.Reason {
 	switch r {
 	case ResizeDeferred:
@@ -156,23 +157,21 @@ func unresized(r ResizeState) reason.Reason {
 	return reason.WaitingForNode
 }
 
-// Budget counts how many pods of each owner may be away at once. It lasts for
-// one plan; evictions and resizes draw from it alike.
+// Budget counts the unavailable pods of each owner during one plan. Evictions and resizes share it.
 type Budget struct {
 	owners []owner
 }
 
-// owner is the state of one Group.
 type owner struct {
-	problem    reason.Reason // why no pod of it may be disrupted, or empty
-	wanted     int           // replicas
-	tolerated  int           // how many of them may be away
+	problem    reason.Reason // why no pod may be disrupted, or empty
+	wanted     int           // desired replicas
+	tolerated  int           // maximum of unavailable pods
 	running    int           // pods that are not pending
 	ready      int
 	spent      int             // running pods disrupted by this plan
-	spentReady int             // those of them that were ready
-	leaving    []RestartHolder // ready pods that will not be for a while
-	crowded    bool            // a pod leaves its node, by this plan
+	spentReady int             // the ready ones of them
+	leaving    []RestartHolder // ready pods that are about to be restarted
+	crowded    bool            // this plan evicts one of its pods from a crowded node
 }
 
 // NewBudget counts the pods of a VPA.
@@ -211,7 +210,6 @@ func NewBudget(v *VPA, c Config) *Budget {
 	return b
 }
 
-// of returns the owner of a pod, nil if it is not known.
 func (b *Budget) of(p *Pod) *owner {
 	if p.Group < 0 || p.Group >= len(b.owners) {
 		return nil
@@ -219,7 +217,6 @@ func (b *Budget) of(p *Pod) *owner {
 	return &b.owners[p.Group]
 }
 
-// problem is why no pod of the owner may be disrupted at all, or empty.
 func (b *Budget) problem(p *Pod) reason.Reason {
 	if o := b.of(p); o != nil {
 		return o.problem
@@ -227,8 +224,8 @@ func (b *Budget) problem(p *Pod) reason.Reason {
 	return reason.NoOwner
 }
 
-// Denies returns why the pod may not be disrupted now, empty if it may. A pending pod costs nothing. One that is ready
-// must leave enough ready pods behind, one that is not enough running ones.
+// Denies returns why the pod may not be disrupted now, or empty. A pending pod costs nothing. After
+// a ready pod, enough ready pods must remain, after any other pod enough running pods.
 func (b *Budget) Denies(p *Pod) reason.Reason {
 	if why := b.problem(p); why != "" {
 		return why
@@ -241,7 +238,7 @@ func (b *Budget) Denies(p *Pod) reason.Reason {
 	if slices.ContainsFunc(o.leaving, func(h RestartHolder) bool { return h.UID == p.UID }) {
 		leaving--
 		if _, waits := BlockingRestart(p.UID, o.leaving); !waits {
-			leaving = 0 // the others come after it
+			leaving = 0 // the others wait for this pod
 		}
 	}
 	have, spent := o.running, o.spent+leaving
@@ -251,7 +248,7 @@ func (b *Budget) Denies(p *Pod) reason.Reason {
 	switch {
 	case have-spent > o.wanted-o.tolerated:
 		return ""
-	// Without any tolerance one pod may still go while all are there.
+	// With zero tolerance, one pod may be disrupted while all are available.
 	case have == o.wanted && o.tolerated == 0 && o.spent+leaving == 0:
 		return ""
 	case o.spent+leaving > 0:
@@ -260,8 +257,8 @@ func (b *Budget) Denies(p *Pod) reason.Reason {
 	return reason.NoBudget
 }
 
-// deniesLeaving is Denies for an eviction for the sake of what the pod shares: the last pod of its owner
-// that is ready stays, since others would gain less than those lose that it serves.
+// deniesShareEviction is Denies for an eviction because of a share. It also protects the last ready
+// pod of an owner: the loss of its clients would exceed the gain of other pods.
 func (b *Budget) deniesLeaving(p *Pod) reason.Reason {
 	if b.lastReady(p) {
 		return cmp.Or(b.Denies(p), reason.NoBudget)
@@ -269,27 +266,25 @@ func (b *Budget) deniesLeaving(p *Pod) reason.Reason {
 	return b.Denies(p)
 }
 
-// lastReady reports whether no other pod of the owner is ready, or stays so.
 func (b *Budget) lastReady(p *Pod) bool {
 	o := b.of(p)
 	return o != nil && p.Ready && o.ready-o.spentReady-len(o.leaving) <= 1
 }
 
-// leaves records that a pod that is still ready will not be for a while, because of
-// an earlier plan. It does not stand in its own way.
+// addRestarting records a pod that is still ready but about to be restarted because of an earlier
+// plan. The pod does not block itself.
 func (b *Budget) leaves(p *Pod, one RestartHolder) {
 	if o := b.of(p); o != nil && p.Ready {
 		o.leaving = append(o.leaving, one)
 	}
 }
 
-// leavesCrowd reports whether a pod of the same owner leaves its node by this plan.
 func (b *Budget) leavesCrowd(p *Pod) bool {
 	o := b.of(p)
 	return o != nil && o.crowded
 }
 
-// Spend records that the pod is disrupted.
+// Spend records a disruption of the pod.
 func (b *Budget) Spend(p *Pod) {
 	o := b.of(p)
 	if o == nil || p.Pending {
@@ -301,14 +296,14 @@ func (b *Budget) Spend(p *Pod) {
 	}
 }
 
-// Assessment says how urgent a change of one pod is, and whether it is worth one at all.
+// Assessment rates whether and how urgently a pod needs a change.
 type Assessment struct {
 	Distance
-	QuickOOM bool          // a container ran out of memory soon after it started
-	Reason   reason.Reason // why the pod is not worth a change; empty if it is
+	QuickOOM bool          // a container ran out of memory soon after its start
+	Reason   reason.Reason // why the pod needs no change; empty if it needs one
 }
 
-// Cause is why an assessed pod should be changed.
+// Cause returns the cause for an action on the assessed pod.
 func (a Assessment) Cause() Cause {
 	switch {
 	case a.QuickOOM:
@@ -319,7 +314,7 @@ func (a Assessment) Cause() Cause {
 	return Changed
 }
 
-// moreUrgent orders assessments: pods that grow first, then the larger change.
+// moreUrgent orders assessments: growing pods first, then by larger change.
 func (a Assessment) moreUrgent(b Assessment) int {
 	switch {
 	case a.Grows && !b.Grows:
@@ -330,7 +325,8 @@ func (a Assessment) moreUrgent(b Assessment) int {
 	return cmp.Compare(b.Change, a.Change)
 }
 
-// Assess compares what a pod has with what it would get. Containers that the webhook did not see do not count.
+// Assess compares the actual resources of a pod with its target. Containers that the webhook did
+// not observe do not count.
 func Assess(v *VPA, p *Pod, c Config, now time.Time) Assessment {
 	a := Assessment{Distance: p.Distance()}
 	a.QuickOOM = p.QuickOOM(cmp.Or(v.QuickOOM, c.QuickOOM), now)
@@ -345,7 +341,7 @@ func (a Assessment) judge(p *Pod, c Config, now time.Time) reason.Reason {
 	switch {
 	case p.Boosted && !p.CPURefused():
 		return reason.Boosted
-	case p.Boosted && !p.WantsOOMResize(): // it would be boosted anew, and again not give it back
+	case p.Boosted && !p.WantsOOMResize(): // a new pod would be boosted again and not release the boost either
 		return reason.StaticCPU
 	case !slices.ContainsFunc(p.Containers, func(c Container) bool { return c.Recommended() }):
 		return reason.NoRecommendation
@@ -370,20 +366,20 @@ func (a Assessment) judge(p *Pod, c Config, now time.Time) reason.Reason {
 	return ""
 }
 
-// ViolatesLimitRange reports whether a LimitRange would refuse the pod.
+// ViolatesLimitRange reports whether a LimitRange would refuse the target.
 func (p *Pod) ViolatesLimitRange() bool {
 	return slices.ContainsFunc(p.Containers, func(c Container) bool { return slices.ContainsFunc(c.Target.Notes, policy.Note.Refused) })
 }
 
-// Admits reports whether one container of the pod meets all requirements.
+// Admits reports whether a container of the pod meets all requirements.
 func (v *VPA) Admits(p *Pod) bool {
 	return len(v.Requirements) == 0 || slices.ContainsFunc(p.Containers, func(c Container) bool {
 		return c.Recommended() && !slices.ContainsFunc(v.Requirements, func(r Requirement) bool { return !c.meets(r) })
 	})
 }
 
-// meets reports whether the container would change as r demands. A missing request counts as 0, and
-// kinds that r does not name do not matter.
+// meets reports whether the container would change as r requires. A missing request counts as 0.
+// Kinds that r does not list are ignored.
 func (c *Container) meets(r Requirement) bool {
 	met := false
 	for k := range resources.Kind(resources.Kinds) {
@@ -394,16 +390,17 @@ func (c *Container) meets(r Requirement) bool {
 	return met
 }
 
-// Distance is how far a pod is from what it would get.
+// Distance is the difference between the actual resources of a pod and its target.
 type Distance struct {
 	OutOfBounds bool    // a request is missing or outside the recommended bounds
 	Grows       bool    // a request is missing or below its target
-	Change      float64 // relative change of the pod's sums, added up over the kinds
+	Change      float64 // relative change of the pod's totals, added over the kinds
 }
 
-// Distance follows from the amounts. Containers that the webhook did not see do not count. The sums run over whole
-// pods, so opposite changes of two containers cancel out, as in the reference VPA. Where a memory limit does not follow
-// the request, one that is too far from what it should be is out of bounds, too, and the larger of both changes counts.
+// Distance ignores containers that the webhook did not observe. Totals cover the whole pod, so
+// opposite changes of two containers cancel out, as in the reference VPA. If a memory limit is
+// independent of the request, a limit outside its span is also out of bounds, and the larger of
+// both relative changes counts.
 func (p *Pod) Distance() Distance {
 	var a Distance
 	var sized [resources.Kinds]bool
@@ -451,8 +448,9 @@ func outside(b resources.Bounds, k resources.Kind, request resources.Amount) boo
 	return hasLower && request < lower || hasUpper && request > upper
 }
 
-// Relative is the change from a to b in relation to a. Both are taken in thousandths of their unit, and a is at least
-// one of them, as in the reference VPA: a pod without requests changes hugely.
+// Relative returns the change from a to b relative to a. Both are in thousandths of their unit, and
+// a is at least one of these, as in the reference VPA. A pod without requests therefore has a very
+// large change.
 func Relative(k resources.Kind, a, b resources.Amount) float64 {
 	if k == resources.Memory {
 		a, _ = a.Proportion(1000, 1)

@@ -9,7 +9,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// inPlace plans the resize of a pod, or its eviction where a resize did not or cannot come about.
+// inPlace plans a resize, or an eviction if a resize was not completed or is not possible.
 func (p *plan) inPlace(v *VPA, c candidate, s Situation) {
 	decision, why := s.Decide(c.pod)
 	cause := c.Cause()
@@ -18,7 +18,7 @@ func (p *plan) inPlace(v *VPA, c candidate, s Situation) {
 		p.evict(v, c.pod, s.Budget, ResizeStuck, "")
 		return
 	case Go:
-		why = reason.WaitingForNode // if there is nothing to ask for
+		why = reason.WaitingForNode // if the spec already has the target
 	case JustRefused, Busy:
 		cause = Retry
 	default:
@@ -30,7 +30,7 @@ func (p *plan) inPlace(v *VPA, c candidate, s Situation) {
 			p.evict(v, c.pod, s.Budget, ResizeStuck, s.Budget.Denies(c.pod))
 			return
 		}
-		if decision == JustRefused { // what was asked for, and nothing else
+		if decision == JustRefused { // the refused resize had the same target
 			put(&p.result.State.Recommended.Refused, c.pod.UID, requests(c.pod.Targets()))
 		}
 		p.skip(v, c.pod, s.skipReason(why))
@@ -44,13 +44,14 @@ func (p *plan) inPlace(v *VPA, c candidate, s Situation) {
 	p.resize(v, c.pod, s, denied, cause)
 }
 
-// ignored reports whether a resize was accepted long ago and nobody acted on it,
-// so that the pod may be evicted instead.
+// resizeIgnored reports whether the kubelet has not acted on an accepted resize for
+// InProgressTimeout, so that the pod may be evicted.
 func (p *plan) ignored(s Situation, pod *Pod) bool {
 	return s.Mode == InPlaceOrRecreate && pod.Unanswered() && p.now.Sub(p.before.Since(pod, p.now)) > InProgressTimeout
 }
 
-// resize plans a resize that the budget allows, or that needs none; denied is what the budget says of an eviction.
+// resize plans a resize that needs no budget or has it. The parameter denied is the result of
+// Budget.Denies for an eviction.
 func (p *plan) resize(v *VPA, asked *Pod, s Situation, denied reason.Reason, cause Cause) {
 	evicts := s.Mode == InPlaceOrRecreate
 	pod, why := grantable(asked)
@@ -71,7 +72,7 @@ func (p *plan) resize(v *VPA, asked *Pod, s Situation, denied reason.Reason, cau
 		return
 	}
 	pod, need, answer := p.fitting(pod)
-	evicts = evicts && pod == asked // a part of what is asked for is worth no eviction
+	evicts = evicts && pod == asked // a partial resize does not justify an eviction
 	if answer != RoomFits {
 		evicts = evicts && answer != RoomOverQuota && (answer == RoomTooLarge || p.crowded(pod) > DeferredTimeout)
 		p.evictInstead(v, pod, s, ResizeStuck, noRoom(answer), evicts)
@@ -92,7 +93,6 @@ func (p *plan) resize(v *VPA, asked *Pod, s Situation, denied reason.Reason, cau
 	p.add(v, pod, a)
 }
 
-// mustWait says why a resize has to wait for what was done before.
 func (p *plan) mustWait(v *VPA, pod *Pod) reason.Reason {
 	switch {
 	case p.before.Waits(pod, p.now):
@@ -111,8 +111,8 @@ func (p *plan) mustWait(v *VPA, pod *Pod) reason.Reason {
 	return ""
 }
 
-// fitting returns a pod as it can grow now, what that needs, and what is in the way, if
-// anything. With CapToRoom a pod grows by what there is room for.
+// fitting returns the pod with the change that fits now, its need, and the capacity result. With
+// CapToRoom the growth is reduced to the available room.
 func (p *plan) fitting(pod *Pod) (*Pod, Need, RoomAnswer) {
 	need := pod.Need()
 	if p.room == nil {
@@ -126,16 +126,16 @@ func (p *plan) fitting(pod *Pod) (*Pod, Need, RoomAnswer) {
 		return part, part.Need(), RoomFits
 	}
 	if answer == RoomFull && !pod.WouldRestart() && !p.config.CapToRoom && !p.config.onlyFitting && !p.before.Asked(pod) {
-		// The node grants it as soon as there is room, before any pass would see that.
-		// Not what restarts: it would come when nobody looks at budgets any more.
+		// The kubelet grants it as soon as there is room, before the next iteration could. Restarts
+		// are excluded: they would happen later without a check of the budgets.
 		need.Node = ""
 		answer = p.room.Resize(need)
 	}
 	return pod, need, answer
 }
 
-// asMuchAsFits returns a pod that grows by what there is room for, where that is enough to
-// be worth a resize; else nil. The rest follows when there is more room.
+// fittingPart returns a copy of the pod that grows by the available room, or nil if that part is
+// below the threshold. The rest follows when there is more room.
 func (p *plan) asMuchAsFits(pod *Pod) *Pod {
 	if !p.config.CapToRoom {
 		return nil
@@ -153,7 +153,7 @@ func (p *plan) asMuchAsFits(pod *Pod) *Pod {
 	return nil
 }
 
-// After is what the spec of the container would ask for.
+// After returns the container with its target in the spec.
 func (c *Container) After() policy.Container {
 	after := c.Spec
 	if c.Observed {
@@ -162,7 +162,7 @@ func (c *Container) After() policy.Container {
 	return after
 }
 
-// Need is what the change of a pod takes.
+// Need returns the capacity that the change of a pod needs.
 func (p *Pod) Need() Need {
 	n := Need{Namespace: p.Namespace, Traits: p.Traits, Node: p.Node, Bound: p.Bound, Leaves: p.Leaves(), Yields: p.starved(), Sized: p.Sized, Has: p.Footprint, Wants: p.Footprint}
 	for i := range p.Containers {
@@ -180,7 +180,7 @@ func (p *Pod) Need() Need {
 		}
 	}
 	n.Back = n.Wants
-	for i := range p.peak() { // a share ends with the pod
+	for i := range p.peak() { // a new pod starts with its peak, not its share
 		whole := p.Containers[i]
 		whole.Target = p.Share.Peak[i]
 		after, shared := whole.After().Requests, p.Containers[i].After().Requests
@@ -188,7 +188,8 @@ func (p *Pod) Need() Need {
 			n.Back = n.Back.With(k, n.Back.Value(k).Add(after.Value(k)-shared.Value(k)))
 		}
 	}
-	// What the ordinary containers get beside each other, the init containers have had before: it is counted once.
+	// Init containers ran earlier and reserve their minimum once, not in addition to ordinary
+	// containers.
 	for k := range resources.Kind(resources.Kinds) {
 		if least := p.Starting.Value(k); least > 0 {
 			n.Has, n.Wants, n.Back = n.Has.With(k, max(n.Has.Value(k), least)), n.Wants.With(k, max(n.Wants.Value(k), least)), n.Back.With(k, max(n.Back.Value(k), least))
@@ -197,7 +198,6 @@ func (p *Pod) Need() Need {
 	return n
 }
 
-// noRoom is the reason for an answer.
 func noRoom(a RoomAnswer) reason.Reason {
 	switch a {
 	case RoomFull:
@@ -210,8 +210,9 @@ func noRoom(a RoomAnswer) reason.Reason {
 	return ""
 }
 
-// grantable returns what of a change a node can ever grant in place, or why nothing: a pod keeps its class, and under
-// the static policy its CPU. One that lacks memory gets that alone.
+// grantablePart returns the pod with the part of its change that the node can ever grant in place,
+// or a reason. A resize cannot change the QoS class, nor the CPU under the static policy. A pod on
+// such a node that needs memory gets memory alone.
 func grantable(p *Pod) (*Pod, reason.Reason) {
 	switch {
 	case p.ChangesClass():
@@ -226,7 +227,6 @@ func grantable(p *Pod) (*Pod, reason.Reason) {
 	return nil, reason.StaticCPU
 }
 
-// evictInstead evicts a pod that cannot be resized, if the mode allows that, or else gives the reason.
 func (p *plan) evictInstead(v *VPA, pod *Pod, s Situation, cause Cause, why reason.Reason, evicts bool) {
 	if !evicts {
 		p.skip(v, pod, s.skipReason(why))
@@ -235,7 +235,6 @@ func (p *plan) evictInstead(v *VPA, pod *Pod, s Situation, cause Cause, why reas
 	p.evict(v, pod, s.Budget, cause, s.Budget.Denies(pod))
 }
 
-// crowded is for how long a pod is known not to fit on its node.
 func (p *plan) crowded(pod *Pod) time.Duration {
 	since, known := p.before.Crowded[pod.UID]
 	if !known {
@@ -245,8 +244,8 @@ func (p *plan) crowded(pod *Pod) time.Duration {
 	return p.now.Sub(since)
 }
 
-// QuickOOM reports whether a container ran out of memory less than the threshold
-// after its start, and less than the threshold ago.
+// QuickOOM reports whether a container ran out of memory less than threshold after its start and
+// less than threshold ago.
 func (p *Pod) QuickOOM(threshold time.Duration, now time.Time) bool {
 	return slices.ContainsFunc(p.Containers, func(c Container) bool {
 		return c.Observed && !c.Off && !c.OOM.Ended.IsZero() &&
@@ -254,25 +253,26 @@ func (p *Pod) QuickOOM(threshold time.Duration, now time.Time) bool {
 	})
 }
 
-// IsOOMResize reports whether a resize gives memory after an out-of-memory kill and disrupts nothing
-// that works: the last termination of a container that grows was an out-of-memory kill, and the pod
-// is not ready or no container restarts for it. Such a resize
+// IsOOMResize reports whether a resize adds memory after an out-of-memory kill and disrupts no
+// working pod. The last termination of a growing container was an out-of-memory kill, and either
+// the pod is not ready or the resize restarts nothing. Such a resize
 //
-//   - needs no budget (Situation.needsNoBudget), and no PodDisruptionBudget is asked (package actuate),
-//   - waits neither for the back-off of its workload, nor for the stabilization window or
-//     other restarts, and is not put off (plan.mustWait, plan.resize),
-//   - asks for memory alone where the node gives no other CPU (Situation.nodeRefuses, grantable),
-//   - is counted by no rate limit of disruptions; if it comes to an eviction of a pod that is not
-//     ready, that takes only what grows from a quota (Need.Yields).
+//   - needs neither budget (DecisionInput.needsNoBudget) nor PodDisruptionBudget (package actuate),
+//   - waits neither for the backoff of its workload, nor the stabilization window or other restarts,
+//     and is not postponed (plan.resizeBlocker, plan.resize),
+//   - requests only memory if the node does not change CPU (DecisionInput.nodeRefuses, grantablePart),
+//   - is exempt from the rate limits of disruptions. If a pod that is not ready is evicted instead,
+//     only its growth counts against quotas (Need.Starved).
 //
-// It must be worth it (Assess: out of bounds, or killed soon after its start), have an owner, not be pending, have no
-// other resize under way that the mode waits for, must not have been tried in vain, and must find room; a full node is
-// asked once all the same (fitting). The rollout of a policy must leave it at least its memory. Plan marks its action
+// All other conditions still apply. The change must be needed: out of bounds, or killed soon after
+// the start. The pod must have an owner and not be pending. No other resize that the mode waits for
+// may be in progress, and no backoff after failed requests. The resize must fit, but a full node is
+// tried once (fitting). The rollout of a policy must allow at least memory. Plan marks the action
 // with OOMResize.
 func (p *Pod) IsOOMResize() bool { return p.WantsOOMResize() && (!p.Ready || !p.WouldRestart()) }
 
-// lately is for how long an out-of-memory kill lifts the protections of a pod that is not ready. A pod may
-// be unready for another cause, long after a kill.
+// recentOOM is how long an out-of-memory kill overrides the protection of a pod that is not ready.
+// Long after a kill the pod may be unready for another reason.
 const lately = 10 * time.Minute
 
 func (p *Pod) killedLately(now time.Time) bool {
@@ -281,28 +281,28 @@ func (p *Pod) killedLately(now time.Time) bool {
 	})
 }
 
-// starved reports whether a pod is not ready and the last termination of a container that would grow was an
-// out-of-memory kill.
 func (p *Pod) starved() bool { return !p.Ready && p.WantsOOMResize() }
 
-// WantsOOMResize reports whether a container that would get more memory was out of it last.
+// WantsOOMResize reports whether the last termination of a container with growing memory was an
+// out-of-memory kill.
 func (p *Pod) WantsOOMResize() bool {
 	return p.Any(func(c *Container, k resources.Kind) bool {
 		return k == resources.Memory && !c.OOM.Ended.IsZero() && c.moreMemory()
 	})
 }
 
-// moreMemory reports whether the change raises the memory of a container above both its current and its
-// requested sizes: the request or, where the limit does not follow the request, the limit. A resize in
-// progress, such as a revert, may request more than the recommendation.
+// growsMemory reports whether the change raises the memory request, or an independent memory limit,
+// above both the actual value and the spec. A resize in progress, such as a revert, may request
+// more than the recommendation.
 func (c *Container) moreMemory() bool {
 	const k = resources.Memory
 	return c.Target.Requests.Value(k) > max(c.Actual.Requests.Value(k), c.Spec.Requests.Value(k)) ||
 		c.Target.MemoryLimit != (policy.LimitSpan{}) && c.Target.Limits.Value(k) > max(c.Actual.Limits.Value(k), c.Spec.Limits.Value(k))
 }
 
-// withMemory returns a held pod that gets nothing but memory, for those of its containers that
-// were out of it last; nil: none was, or the rollout does not allow that either.
+// withMemory returns a copy of a held pod that only changes memory, in containers with growing
+// memory after an out-of-memory kill. It returns nil if there are none, or the rollout forbids that
+// as well.
 func (p *Pod) withMemory() *Pod {
 	if !p.MemoryOnly || !p.WantsOOMResize() {
 		return nil
@@ -321,8 +321,8 @@ func (p *Pod) withMemory() *Pod {
 	return &only
 }
 
-// starves reports whether a pod that ran out of memory that it shares is to be evicted because it does not
-// get more in place. A kubelet that was asked has a while to find room.
+// mustEvictStarved reports whether a pod that ran out of shared memory must be evicted because it
+// gets no more in place. A deferred or failed resize has DeferredTimeout to complete.
 func (p *plan) starves(pod *Pod) bool {
 	switch p.refused[pod.UID] {
 	case reason.NodeFull, reason.TooLargeForNode, reason.Infeasible, reason.ClassWouldChange, reason.BackingOff:
@@ -333,7 +333,8 @@ func (p *plan) starves(pod *Pod) bool {
 	return false
 }
 
-// OnlyOOM returns the plan with nothing but what gives memory after out-of-memory kills, and without evictions.
+// OnlyOOM returns the plan reduced to resizes that add memory after out-of-memory kills, without
+// evictions.
 func (r Result) OnlyOOM() Result {
 	var kept []Action
 	for _, a := range r.Actions {
@@ -352,12 +353,12 @@ func (r Result) OnlyOOM() Result {
 	return r
 }
 
-// A pod can be protected from evictions by its owner, by an annotation, or by the eviction requirements of
-// its VPA. Resizes that restart no container are still allowed: in mode InPlaceOrRecreate a protected pod is
+// An owner, an annotation or the eviction requirements of the VPA can protect a pod from eviction.
+// Resizes that restart no container are still allowed: in mode InPlaceOrRecreate a protected pod is
 // handled as in mode InPlace.
 
-// protection returns the reason why a pod must not be evicted or, with evict false, why a resize must not
-// restart its containers. Empty: the pod is not protected.
+// protection returns why a pod must not be evicted or, with evict false, why a resize must not
+// restart its containers. It returns empty if the pod is not protected.
 func (v *VPA) protection(p *Pod, evict bool) reason.Reason {
 	switch {
 	case p.Protected != "" && (evict || forbidsRestart(p.Protected)):
@@ -368,11 +369,11 @@ func (v *VPA) protection(p *Pod, evict bool) reason.Reason {
 	return ""
 }
 
-// forbidsRestart reports whether a protection from evictions also covers restarts of containers. A restart
-// keeps the revision of the pod, so OlderRevision does not forbid it.
+// forbidsRestart reports whether a protection from eviction also covers container restarts. A
+// restart keeps the revision of the pod, so OlderRevision does not.
 func forbidsRestart(protection reason.Reason) bool { return protection != reason.OlderRevision }
 
-// forPod returns the situation of one pod, whose mode is InPlace if the pod is protected.
+// forPod returns the input for one pod, with mode InPlace if the pod is protected.
 func (s Situation) forPod(v *VPA, p *Pod) Situation {
 	if s.Mode == InPlaceOrRecreate {
 		if s.protected = v.protection(p, true); s.protected != "" {
@@ -382,8 +383,8 @@ func (s Situation) forPod(v *VPA, p *Pod) Situation {
 	return s
 }
 
-// skipReason returns the reason to report for a pod that is not resized. Where only an eviction would help,
-// that is the protection from evictions.
+// skipReason returns the reason to report for a pod that is not resized: the protection from
+// eviction if only an eviction would help, otherwise why.
 func (s Situation) skipReason(why reason.Reason) reason.Reason {
 	switch why {
 	case reason.Infeasible, reason.ClassWouldChange, reason.StaticCPU, reason.TooLargeForNode:

@@ -1,18 +1,14 @@
-// Package disruption decides which running pods are changed, how, and in which
-// order, and says for every other pod why it is left alone.
+// Package disruption decides which running pods change, how and in which order, and why all others
+// are skipped.
 //
-// Plan takes a View (VPAs with their pods, as plain values), the State that the plan before left, and a Config. It
-// returns Actions in the order in which they are to be carried out, Skips with their Reason, and the State for the next
-// plan. The steps can also be asked one by one: Assess says whether a pod is worth a change and how urgent, a Budget
-// how many pods of one owner may be away, Decide what can be done in place.
+// Plan takes a View of VPAs with their pods, the State of the previous plan, and a Config. It
+// returns ordered Actions, Skips with a Reason, and the State for the next plan. The steps are also
+// available one by one: Assess rates whether and how urgently a pod needs a change, Budget limits
+// the unavailable pods of an owner, and DecisionInput.Decide checks an in-place resize.
 //
-// types.go has what a plan looks at, capacity.go what nodes and quotas have left for a change,
-// state.go what it must know of earlier plans, backoff.go what came of the changes of a workload,
-// and ratelimit.go how many disruptions a minute there may be.
-//
-// Two rules hold above all others. Nothing is disrupted without effect: a pod is acted on only if it would get
-// something else than it has. And resizes and evictions draw from one budget and are planned together, the most urgent
-// first. The package does not wait between actions, carries nothing out, and remembers nothing but in its State.
+// Two rules have priority. A pod is disrupted only if its resources would change. Resizes and
+// evictions use one budget and are planned together, the most urgent first. The package performs no
+// action, does not wait between actions, and keeps no state outside of State.
 package disruption
 
 import (
@@ -26,38 +22,40 @@ import (
 	"loadline.dev/loadline/pkg/core/reason"
 )
 
-// Subject names one pod and its VPA, which is in the same namespace.
+// Subject identifies one pod and its VPA in the same namespace.
 type Subject struct {
 	Namespace, VPA, Pod, UID string
 }
 
-// Action is one intended change to one pod.
+// Action is one planned change to one pod.
 type Action struct {
 	Subject
 	Stage      Stage
-	Evict      bool                     // else resize
-	Cause      Cause                    // why
-	Containers []policy.ContainerTarget // what the pod would get; containers left alone are missing
+	Evict      bool // otherwise resize
+	Cause      Cause
+	Containers []policy.ContainerTarget // targets; skipped containers are absent
 	Restarts   bool                     // a resize restarts a container, so it is a disruption
-	// Restart is what State.Record remembers of a resize that restarts a ready pod; else the zero value.
+	// Restart is recorded by State.Record for a resize that restarts a ready pod. Otherwise it is
+	// zero.
 	Restart Restart
-	// MayEvict allows to evict the pod at once if the resize is refused, as the mode and the budget do.
+	// MayEvict allows an immediate eviction if the resize is refused. Mode and budget permit it.
 	MayEvict bool
-	Disrupts bool // the pod is ready, and would not be for a while; with MayEvict only if it comes to that
+	Disrupts bool // a ready pod becomes not ready; with MayEvict only if it is evicted
 
-	OOMResize bool // a resize that gives memory to a pod that does not work for want of it
-	Shrinks   bool // its share takes something from a container
+	OOMResize bool // adds memory after an out-of-memory kill and disrupts no working pod
+	Shrinks   bool // the share lowers a request
 
-	Share *Action       // what the same resize gives the pod of what it shares; nil: nothing
-	Skip  reason.Reason // why the other part, its share or what is recommended, is left out; empty: nothing is
+	Share *Action       // the share that the same resize applies; nil: none
+	Skip  reason.Reason // why the other part, share or recommendation, is omitted; empty: it is not
 
-	// What State.Record remembers: whose pod it is, what is changed, and when the newest pod of the owner was created.
+	// Recorded by State.Record: the owner key, the change, and the creation time of the owner's
+	// newest pod.
 	Owner  string
 	Change Change
 	Newest time.Time
 }
 
-// Skip is one pod that is left alone.
+// Skip is a pod that the plan does not change.
 type Skip struct {
 	Subject
 	Reason reason.Reason
@@ -65,38 +63,39 @@ type Skip struct {
 
 // Result is a plan.
 type Result struct {
-	Actions  []Action // in the order in which they are to be carried out
+	Actions  []Action // in order of execution
 	Skipped  []Skip
-	Backoffs []PodBackoff // to be written on pods, so that another process knows of them
-	Problems []Problem    // VPAs for which no plan could be made
-	State    State        // for the next plan
+	Backoffs []PodBackoff // to be stored on pods for other processes
+	Problems []Problem
+	State    State
 }
 
-// Problem is a panic while a VPA was planned for. Its pods are skipped with InternalError.
+// Problem is a panic during the plan of one VPA. Its pods are skipped with InternalError.
 type Problem struct {
 	Namespace, VPA string
-	Panic          string // what it said, and the stack
+	Panic          string // panic value and stack
 }
 
-// PodBackoff is what is to be remembered of a pod that came back without the change for
-// which the one before was evicted. Pod.Backoff hands it to a later plan.
+// PodBackoff is the backoff to store on a pod that was recreated without the change of the
+// preceding eviction. A later plan reads it from Pod.Persisted.
 type PodBackoff struct {
 	Subject
 	Backoff
 }
 
-// Plan decides about every pod of the view: each is in one Skip, or in Actions. It changes neither
-// the view nor the state it is given. The steps take from one Capacity, in this order:
+// Plan returns a decision for every pod of the view: one Skip, or Actions. It does not modify the
+// view or the previous state. The steps draw from one Capacity, in this order:
 //
-//  1. shares that did harm are reverted (Share.Cause ShareReverted)
-//  2. pods get what is recommended (plan.vpa). VPAs come in the order of namespace and name, the pods of a VPA
-//     the most urgent first, and what is put off comes last
-//  3. pods that share no more get their peak (ShareEnded)
-//  4. all other shares move (Shared), those that shrink first
-//  5. both parts of a pod become one action (sharePlan.join)
+//  1. revert shares that did harm (Share.Cause ShareReverted)
+//  2. apply recommendations (plan.planVPA), VPAs by namespace and name, pods of a VPA by urgency,
+//     postponed resizes last
+//  3. set pods that no longer share to their peak (ShareEnded)
+//  4. move all other shares (Shared), shrinking ones first
+//  5. join both parts of a pod into one action (sharePlan.join)
 //
-// Shares move in place where the node has room, and need no budget (sharePlan). Of two reasons that of the
-// recommendation is reported, unless it is only that the pod has what is recommended.
+// Shares move in place if the node has room, and need no budget (sharePlan). If both parts are
+// skipped, the reason of the recommendation is reported, unless the pod already has its
+// recommendation.
 func Plan(view View, before State, c Config, now time.Time) Result {
 	order := make([]*VPA, len(view.VPAs))
 	pods := 0
@@ -124,22 +123,20 @@ func Plan(view View, before State, c Config, now time.Time) Result {
 	return p.result
 }
 
-// plan is a Result in the making.
 type plan struct {
 	config  Config
 	now     time.Time
 	before  PodStates
-	room    *Capacity                // nil: not asked
-	refused map[string]reason.Reason // why pods do not get memory that they share in place, after they ran out of it
+	room    *Capacity                // nil: not checked
+	refused map[string]reason.Reason // by UID: why a pod gets no more shared memory in place after an out-of-memory kill
 	result  Result
 
 	restarting  RestartHolders
-	later       []postponed // until all others are planned: they were refused one before
-	secondRound bool        // those of later are planned now
-	broken      []*VPA      // those that made a plan panic
+	later       []postponed // resizes that were prevented before, planned after all others
+	secondRound bool
+	broken      []*VPA
 }
 
-// all decides about the pods of VPAs.
 func (p *plan) all(order []*VPA) {
 	for _, v := range order {
 		p.look(v)
@@ -152,8 +149,8 @@ func (p *plan) all(order []*VPA) {
 	p.again()
 }
 
-// caught is deferred by what works for one VPA alone. After a panic nothing is done with
-// the pods of that VPA, so that it cannot keep others from being served.
+// recoverVPA turns a panic into a Problem and skips all pods of the VPA. Other VPAs are not
+// affected.
 func (p *plan) caught(v *VPA) {
 	cause := recover()
 	if cause == nil {
@@ -170,54 +167,53 @@ func (p *plan) caught(v *VPA) {
 	}
 }
 
-// candidate is a pod that is worth a change.
 type candidate struct {
 	pod *Pod
 	Assessment
 }
 
-// vpa decides about the pods of a VPA. A pod is skipped for the first reason on this road, but
-// Held takes the place of Unchanged and NoRecommendation:
+// planVPA plans all pods of a VPA. A pod is skipped for the first reason that applies, except that
+// Held replaces Unchanged and NoRecommendation:
 //
 //	VPA.Held          the policy of the VPA is gone: PolicyUnknown
-//	mode, status      ModeOff (those in Off and Initial are NoVPA before there is a plan),
-//	                  StatusOutdated
-//	Assess            is it worth a change? Unchanged, TooYoung, SmallChange, ... (decide.go); for
+//	mode, status      ModeOff (pods in Off and Initial are NoVPA before planning), StatusOutdated
+//	Assess            is a change needed? Unchanged, TooYoung, SmallChange, ... (decide.go). For
 //	                  evictions and restarts also the protection of the pod (inplace.go): RequirementsNotMet,
 //	                  ProtectedFromEviction, CountsAsFailure, OlderRevision
 //	Pod.Held          does the rollout of a SizingPolicy hold it? NotInCanary, CoolingDown, ...
-//	                  (package rollout); it may still get memory after an out-of-memory kill
-//	Situation.Decide  may it be resized now, by its owner, its node and its budget? ModeNotEnabled,
-//	                  NoOwner, BelowMinReplicas, NotRunning, Infeasible, Deferred,
-//	                  ResizeFailed, WaitingForNode, NoBudget, BudgetSpent
-//	Asks              is anything left to ask for? WaitingForNode, and in mode InPlace Deferred,
-//	                  Infeasible, ResizeFailed; there another target asks the budget once more
-//	grantable         would the node ever take it? ClassWouldChange, StaticCPU
-//	mustWait          BackingOff (of what restarts, and of what was asked for in vain), Stabilizing; of what restarts also RolloutUnderWay, WaitingForNode
-//	postpone          no reason: what was prevented before goes on behind all others of the
-//	                  plan, and is asked for its budget once more
-//	blocked           of what restarts: RestartUnderWay
-//	fitting           is there room? QuotaFull, TooLargeForNode, NodeFull; a full node is asked
-//	                  once for each target all the same, where nothing restarts
+//	                  (package rollout). It may still get memory after an out-of-memory kill
+//	Decide            do owner, node and budget allow a resize now? ModeNotEnabled, NoOwner,
+//	                  BelowMinReplicas, NotRunning, Infeasible, Deferred, ResizeFailed,
+//	                  WaitingForNode, NoBudget, BudgetSpent
+//	ChangesSpec       is there anything to request? WaitingForNode, and in mode InPlace Deferred,
+//	                  Infeasible, ResizeFailed. In InPlace a new target needs the budget again
+//	grantablePart     can the node ever grant it? ClassWouldChange, StaticCPU
+//	resizeBlocker     BackingOff (restarts, and requests that failed before), Stabilizing. For restarts
+//	                  also RolloutUnderWay, WaitingForNode
+//	postpone          no reason: a resize that was prevented before is planned after all others,
+//	                  and needs the budget again
+//	blocked           restarts only: RestartUnderWay
+//	fitting           is there room? QuotaFull, TooLargeForNode, NodeFull. Without a restart, each
+//	                  target is requested once even if the node is full
 //
-// An eviction goes another way. It is what mode Recreate does, and with InPlaceOrRecreate
-// what takes the place of a resize that is not possible: of grantable, of a node that is too
-// small or has been full for five minutes, of a resize that did not come about in time.
+// Evictions take another path. Mode Recreate evicts. InPlaceOrRecreate evicts if a resize is not
+// possible: not grantable, the node is too small or full for five minutes, or a resize timed out.
 //
-//	Budget.Denies     NoOwner, BelowMinReplicas, NoBudget, BudgetSpent; in mode Recreate also
-//	                  WaitingForNode, Deferred, ResizeFailed of a resize from before
+//	Budget.Denies     NoOwner, BelowMinReplicas, NoBudget, BudgetSpent. In mode Recreate also
+//	                  WaitingForNode, Deferred, ResizeFailed of an earlier resize
 //	VPA.protection    RequirementsNotMet, ProtectedFromEviction, CountsAsFailure, OlderRevision
-//	mayNotEvict       RolloutUnderWay, BackingOff, Stabilizing, RestartUnderWay, QuotaFull,
+//	evictionBlocker   RolloutUnderWay, BackingOff, Stabilizing, RestartUnderWay, QuotaFull,
 //	                  TooLargeForNode, NodeFull
 //
-// A pod that starves, or is to leave its node, is evicted whatever else it would get, unless
+// A pod that is starved of shared memory, or leaves its node, is evicted independent of its
+// recommendation, except for
 //
-//	staysPut          EvictionNotAllowed, UnderObservation, OutsideWindow, NoRecord, NodeFull; of
-//	                  one that is to leave also RecentlyEvicted
-//	deniesLeaving     as Budget.Denies, and mayNotEvict
+//	shareEvictionBlocker  EvictionNotAllowed, UnderObservation, OutsideWindow, NoRecord, NodeFull. For
+//	                      a pod that leaves also RecentlyEvicted
+//	deniesShareEviction   as Budget.Denies, and evictionBlocker
 //
-// Pods outside of the view (updater/snapshot/vpas.go, updater/plan/planner.go) and changes that fail when the plan runs
-// (updater/actuate/run.go) have further reasons.
+// Pods outside of the view (updater/snapshot/vpas.go, updater/plan/planner.go) and actions that
+// fail (updater/actuate/run.go) have further reasons.
 func (p *plan) vpa(v *VPA) {
 	defer p.caught(v)
 	var candidates []candidate
@@ -235,7 +231,7 @@ func (p *plan) vpa(v *VPA) {
 		} else if pod.Leaves() {
 			leaving = append(leaving, pod)
 		} else if a, held := Assess(v, pod, p.config, p.now), p.held(pod); held != "" && (a.Reason == reason.Unchanged || a.Reason == reason.NoRecommendation) {
-			p.skip(v, pod, held) // a part of the change is left out, and nothing is left
+			p.skip(v, pod, held) // a rollout omits part of the change, and nothing remains
 		} else if a.Reason != "" {
 			p.skip(v, pod, a.Reason)
 		} else if held == "" {
@@ -269,8 +265,8 @@ func (p *plan) vpa(v *VPA) {
 	}
 }
 
-// held returns why a rollout holds a pod; empty: it does not. One that may be evicted for a share that is refused is
-// held like that eviction.
+// holdReason returns why a rollout holds a pod, or empty. A pod that may be evicted because its
+// node refuses its share is held like that eviction.
 func (p *plan) held(pod *Pod) reason.Reason {
 	if p.refused[pod.UID] != "" && pod.Held != reason.EvictionNotAllowed {
 		return cmp.Or(pod.Share.Held, pod.Held)
@@ -278,8 +274,8 @@ func (p *plan) held(pod *Pod) reason.Reason {
 	return pod.Held
 }
 
-// leave plans the eviction of a pod that is to leave its node, unless it is the second of its owner
-// within an hour: what leaves and comes back must not do so again and again.
+// planLeaving plans the eviction of a pod that leaves its node, at most one per owner and hour. The
+// limit prevents repeated evictions of pods that return to the node.
 func (p *plan) leave(v *VPA, pod *Pod, b *Budget) {
 	denied := staysPut(v, pod)
 	if _, lately := p.result.State.Left[v.GroupOf(pod).Key]; denied == "" && (lately || b.leavesCrowd(pod)) {
@@ -290,8 +286,9 @@ func (p *plan) leave(v *VPA, pod *Pod, b *Budget) {
 	}
 }
 
-// staysPut says why a pod is not evicted for what it shares, whatever the budget of its owner is:
-// nothing may be evicted, or not at this time, or it is observed, or bound to its node.
+// shareEvictionBlocker returns why a pod must not be evicted for its share, independent of the
+// budget: evictions are not allowed, or not at this time, or the pod is under observation or bound
+// to its node.
 func staysPut(v *VPA, pod *Pod) reason.Reason {
 	switch {
 	case v.Mode == InPlace:
@@ -306,11 +303,12 @@ func staysPut(v *VPA, pod *Pod) reason.Reason {
 	return ""
 }
 
-// look sees from the pods of a VPA what came of the last changes, and which of them are being restarted.
+// observeVPA records the outcome of earlier changes of a VPA's pods, and the pods that are being
+// restarted.
 func (p *plan) look(v *VPA) {
 	defer p.caught(v)
 	if v.Held != "" {
-		return // its pods get nothing that is recommended
+		return // its pods get no recommendation
 	}
 	for i := range v.Pods {
 		pod := &v.Pods[i]
@@ -318,7 +316,7 @@ func (p *plan) look(v *VPA) {
 		if one, holds := p.result.State.Recommended.Restarting(pod, p.now); holds {
 			p.restarting.Add(one, p.shared(v, pod)...)
 		}
-		if v.Outdated { // nobody knows what new pods should have come with
+		if v.Outdated { // the expected resources of new pods are unknown
 			continue
 		}
 		if pause, begins := p.result.State.learn(v.GroupOf(pod).Key, pod, p.now); begins {
@@ -327,7 +325,6 @@ func (p *plan) look(v *VPA) {
 	}
 }
 
-// others sees which pods of no VPA are being restarted.
 func (p *plan) others(pods []Pod) {
 	defer p.caught(&VPA{})
 	for i := range pods {
@@ -338,7 +335,6 @@ func (p *plan) others(pods []Pod) {
 	}
 }
 
-// recreate plans the eviction of a pod whose VPA does not resize.
 func (p *plan) recreate(v *VPA, c candidate, s Situation) {
 	cause := c.Cause()
 	if c.pod.Resize != NotResizing {
@@ -350,7 +346,7 @@ func (p *plan) recreate(v *VPA, c candidate, s Situation) {
 	p.evict(v, c.pod, s.Budget, cause, s.Evictable(c.pod))
 }
 
-// evict plans an eviction unless it is denied already, or something else speaks against it, and reports whether it has.
+// evict plans an eviction and reports whether it did. Any reason against it skips the pod.
 func (p *plan) evict(v *VPA, pod *Pod, b *Budget, cause Cause, denied reason.Reason) bool {
 	if protected := v.protection(pod, true); protected != "" {
 		denied = protected
@@ -369,14 +365,14 @@ func (p *plan) evict(v *VPA, pod *Pod, b *Budget, cause Cause, denied reason.Rea
 	return true
 }
 
-// mayNotEvict says why the pod must not be evicted now for the sake of its
-// workload, or because it would find no place again.
+// evictionBlocker returns why the pod must not be evicted now: the state of its workload, or no
+// room for its replacement.
 func (p *plan) mayNotEvict(v *VPA, pod *Pod) reason.Reason {
 	if why := p.workloadHolds(v, pod); why != "" {
 		return why
 	}
 	if pod.Ready && p.blocked(pod, budgets(pod)) {
-		return reason.RestartUnderWay // the API server does not count that pod as away yet
+		return reason.RestartUnderWay // the API server still counts that pod as available
 	}
 	if p.room == nil {
 		return ""
@@ -384,8 +380,8 @@ func (p *plan) mayNotEvict(v *VPA, pod *Pod) reason.Reason {
 	return noRoom(p.room.Place(pod.Need(), p.config.Autoscaled))
 }
 
-// workloadHolds says why nothing that disrupts the pod should happen to its workload
-// now. A pod that is not ready is not spared for a rollout: the change may cure it.
+// workloadBlocker returns why the state of the workload forbids a disruption of the pod now. A
+// rollout does not block pods that are not ready, because the change may repair them.
 func (p *plan) workloadHolds(v *VPA, pod *Pod) reason.Reason {
 	g := v.GroupOf(pod)
 	record := p.result.State.Owners[g.Key]
@@ -398,8 +394,8 @@ func (p *plan) workloadHolds(v *VPA, pod *Pod) reason.Reason {
 	return p.stabilizing(g, pod)
 }
 
-// stabilizing says whether the change would undo the last one of the workload too
-// soon. What only grows never does (ChangeRecord.Holds).
+// stabilizing returns Stabilizing if the change would reverse the workload's last change too soon.
+// A change that only grows is never blocked (ChangeRecord.Holds).
 func (p *plan) stabilizing(g Group, pod *Pod) reason.Reason {
 	record, known := p.result.State.Owners[g.Key]
 	if known && record.Holds(pod.Change(), p.config.StabilizationWindow, p.now) {

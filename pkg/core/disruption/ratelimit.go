@@ -2,19 +2,18 @@ package disruption
 
 import "time"
 
-// RateLimits is how many disruptions a minute are let through. What was not used in a
-// minute is not saved up for later ones.
+// RateLimits are limits on disruptions per minute. Unused capacity does not accumulate beyond a
+// minute.
 type RateLimits struct {
-	Cluster   int           // in all; 0: no limit
-	Namespace int           // in one namespace; 0: no limit
-	SlowStart time.Duration // how long after the start until the pace of the cluster is reached
+	Cluster   int           // total; 0: no limit
+	Namespace int           // per namespace; 0: no limit
+	SlowStart time.Duration // time after start until the full cluster limit applies
 }
 
-// gentle is the pace of the cluster at the start, if the full one is not lower:
-// enough for a workload of twenty replicas of which half may be away.
+// startPace is the cluster limit at start unless the full limit is lower. It suffices for a
+// workload of twenty replicas with half of them unavailable.
 const gentle = 10
 
-// cluster is the pace at a time after the start.
 func (p RateLimits) cluster(age time.Duration) float64 {
 	full := float64(p.Cluster)
 	if p.SlowStart <= 0 || age >= p.SlowStart {
@@ -23,7 +22,7 @@ func (p RateLimits) cluster(age time.Duration) float64 {
 	return max(min(gentle, full), full*float64(max(age, 0))/float64(p.SlowStart))
 }
 
-// RateLimiter counts disruptions. Make it with NewRateLimiter.
+// RateLimiter counts disruptions. Use NewRateLimiter to create one.
 type RateLimiter struct {
 	pace       RateLimits
 	began      time.Time
@@ -32,12 +31,12 @@ type RateLimiter struct {
 
 	pass    time.Time
 	takes   int
-	last    map[string]int  // by namespace: its last take
-	waiting map[string]bool // namespaces that the limit of the cluster refuses in this pass
-	waited  map[string]bool // and did in the last pass, without an answer in this one
+	last    map[string]int  // by namespace: number of its last take
+	waiting map[string]bool // namespaces refused by the cluster limit in this iteration
+	waited  map[string]bool // refused in the previous iteration and without a take in this one
 }
 
-// NewRateLimiter returns the limiter of a program that starts at now.
+// NewRateLimiter returns a limiter for a process that starts at now.
 func NewRateLimiter(p RateLimits, now time.Time) *RateLimiter {
 	return &RateLimiter{
 		pace: p, began: now, cluster: bucket{p.cluster(0), now}, namespaces: map[string]bucket{},
@@ -45,9 +44,9 @@ func NewRateLimiter(p RateLimits, now time.Time) *RateLimiter {
 	}
 }
 
-// Take reports whether one more disruption in a namespace is let through in the pass that began at
-// now, and counts it if so. Where the limit of the cluster is short, the namespace that took least
-// recently comes first, so that no namespace uses the whole limit.
+// Take reports whether one more disruption in a namespace is allowed in the iteration that began at
+// now, and counts it. If the cluster limit is short, the namespace with the least recent take has
+// priority, so that no namespace consumes the whole limit.
 func (l *RateLimiter) Take(namespace string, now time.Time) bool {
 	if !now.Equal(l.pass) {
 		l.pass, l.waited, l.waiting = now, l.waiting, map[string]bool{}
@@ -77,7 +76,7 @@ func (l *RateLimiter) Take(namespace string, now time.Time) bool {
 	return true
 }
 
-// reserved returns how many other namespaces wait and took less recently.
+// reserved returns the number of other waiting namespaces with a less recent take.
 func (l *RateLimiter) reserved(namespace string) (n int) {
 	for _, names := range [...]map[string]bool{l.waiting, l.waited} {
 		for name := range names {
@@ -89,7 +88,7 @@ func (l *RateLimiter) reserved(namespace string) (n int) {
 	return n
 }
 
-// Return takes back what Take counted, for a disruption that did not happen.
+// Return undoes Take for a disruption that did not happen.
 func (l *RateLimiter) Return(namespace string) {
 	l.cluster.level++
 	if own, known := l.namespaces[namespace]; known {
@@ -98,7 +97,6 @@ func (l *RateLimiter) Return(namespace string) {
 	}
 }
 
-// prune forgets namespaces in which nothing happened for a while.
 func (l *RateLimiter) prune(now time.Time) {
 	for name, b := range l.namespaces {
 		if now.Sub(b.at) > time.Minute {
@@ -108,7 +106,7 @@ func (l *RateLimiter) prune(now time.Time) {
 	}
 }
 
-// bucket fills up to one minute's worth.
+// bucket is a token bucket with a capacity of one minute.
 type bucket struct {
 	level float64
 	at    time.Time

@@ -10,36 +10,38 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// A resize that restarts a container takes nothing from a PodDisruptionBudget before the pod is seen not ready: until
-// then the API server would let a second pod go, and a third. So of the pods that share an owner or a budget one is
-// restarted after the other.
+// A resize that restarts a container reduces the PodDisruptionBudget only when the pod is seen not
+// ready. Until then the API server would allow further disruptions. Pods with a common owner or
+// budget are therefore restarted one after the other.
 
 // Restart is a resize that was to restart a container of a ready pod. The zero value is none.
 type Restart struct {
-	At    time.Time // when it was asked for
+	At    time.Time // time of the request
 	Count int       // Pod.Restarts at that time
 }
 
-// How long a Restart is waited for.
+// Timeouts of a Restart.
 const (
-	// RestartGrace is how long a pod that shows no restart is waited for. A kubelet
-	// that has reported the new sizes for so long needed none.
+	// RestartGrace is how long to wait for a pod that shows no restart. A kubelet that has reported
+	// the new resources for this time needed none.
 	RestartGrace = 5 * time.Minute
-	// RestartLimit is how long a pod that does not become ready again keeps others from being restarted: every budget
-	// counts it as away by then. It is also how long others wait for one whose node does not carry the resize out.
+	// RestartLimit is how long a pod that does not become ready again blocks other restarts: by
+	// then every budget counts it as unavailable. Other pods wait equally long for a pod with a
+	// resize that its node does not apply.
 	RestartLimit = time.Hour
 )
 
-// RestartState is what became of a restart.
+// RestartState is the progress of a restart.
 type RestartState struct {
 	Restart
-	// Pending is since when the pod waits for its node to carry the resize out. The zero value: it does not wait.
+	// PendingSince is when the pod began to wait for its node to apply the resize. Zero: it does
+	// not wait.
 	Pending time.Time
-	Over    bool // the pod was ready again, or is not waited for any more
+	Over    bool // the pod became ready again, or the wait timed out
 }
 
-// follow sees what became of the last restart of a pod, and reports whether there is one.
-// What is written on the pod counts where this process does not know it.
+// follow updates the state of the last restart of a pod, and reports whether there is one. A newer
+// restart persisted on the pod replaces the state.
 func (r RestartState) follow(p *Pod, now time.Time) (next RestartState, known bool) {
 	if noted := p.noted().Restart; noted.At.After(r.At) {
 		r = RestartState{Restart: noted, Pending: r.Pending}
@@ -48,7 +50,7 @@ func (r RestartState) follow(p *Pod, now time.Time) (next RestartState, known bo
 	case p.RestartPending():
 		r.Over = false
 		if r.Pending.IsZero() {
-			// The node may have said the same of an earlier resize for long.
+			// The reported time may belong to an earlier resize.
 			r.Pending = slices.MaxFunc([]time.Time{p.ResizeSince, r.At}, time.Time.Compare)
 			if r.Pending.IsZero() {
 				r.Pending = now
@@ -58,14 +60,14 @@ func (r RestartState) follow(p *Pod, now time.Time) (next RestartState, known bo
 	case r.At.IsZero():
 		return r, false
 	case !r.Pending.IsZero():
-		r.At, r.Pending = now, time.Time{} // the restart comes now
+		r.At, r.Pending = now, time.Time{} // the restart begins now
 	}
 	r.Over = r.Over || !p.Recovering(r.Restart, now)
 	return r, true
 }
 
-// stuck reports whether a pod waits for its node for so long that others do not wait for it any more. One whose node is
-// at it, or that was asked for something else a moment ago, may get it now.
+// stuck reports whether the node has not applied the resize for so long that other pods no longer
+// wait. A resize that is in progress or was requested a moment ago may still complete.
 func (r RestartState) stuck(p *Pod, now time.Time) bool {
 	since := r.Pending
 	if p.Resize == ResizeInProgress && p.ResizeSince.After(since) {
@@ -74,13 +76,14 @@ func (r RestartState) stuck(p *Pod, now time.Time) bool {
 	return !r.Pending.IsZero() && now.Sub(since) >= RestartLimit && now.Sub(r.At) >= RestartGrace
 }
 
-// Restarting returns a pod that is being restarted, or false if nobody waits for it.
+// Restarting returns the holder for a pod that is being restarted, or false if no pod has to wait
+// for it.
 func (m PodStates) Restarting(p *Pod, now time.Time) (RestartHolder, bool) {
 	r, known := m.Restarts[p.UID].follow(p, now)
 	return RestartHolder{p.UID, r.Pending}, known && !r.Over && !r.stuck(p, now)
 }
 
-// FollowRestart is Restarting for one who looks again and again without a plan: it keeps what it saw in m.
+// FollowRestart is Restarting for repeated calls without a plan: it stores the observed state in m.
 func (m *PodStates) FollowRestart(p *Pod, now time.Time) (RestartHolder, bool) {
 	if r, known := m.Restarts[p.UID].follow(p, now); known {
 		put(&m.Restarts, p.UID, r)
@@ -88,8 +91,8 @@ func (m *PodStates) FollowRestart(p *Pod, now time.Time) (RestartHolder, bool) {
 	return m.Restarting(p, now)
 }
 
-// RestartPending reports whether a resize of the pod is under way that restarts a container as soon as the node grants
-// it. One that the node refused as infeasible is not: it does not come by itself.
+// RestartPending reports whether a resize is in progress that restarts a container when the node
+// grants it. A resize that was refused as infeasible is not pending.
 func (p *Pod) RestartPending() bool {
 	if p.Resize == ResizeInfeasible {
 		return false
@@ -105,15 +108,15 @@ func (p *Pod) RestartPending() bool {
 	return false
 }
 
-// awaits reports whether the node has still to give what was asked for. What it says
-// nothing of counts only during a resize: old nodes leave some of it out.
+// awaits reports whether the node has not yet applied kind k of the spec. A kind that the node does
+// not report counts only during a resize, because old kubelets omit some kinds.
 func (p *Pod) awaits(asked, runs resources.List, k resources.Kind) bool {
 	return differs(asked, runs, k) && (runs.Has(k) || p.Resize != NotResizing)
 }
 
-// Recovering reports whether a restart that was asked for is not over at now: the pod
-// was not seen to have restarted, or is not ready again. A restart can be so quick that
-// nobody sees the pod not ready, so the number of restarts shows it.
+// Recovering reports whether a requested restart is not over at now: the pod has not restarted, or
+// is not ready again. A restart can be too short for the pod to be seen as not ready, so the
+// restart count decides.
 func (p *Pod) Recovering(r Restart, now time.Time) bool {
 	age := now.Sub(r.At)
 	if r.At.IsZero() || age >= RestartLimit || age <= -RestartLimit {
@@ -124,19 +127,19 @@ func (p *Pod) Recovering(r Restart, now time.Time) bool {
 }
 
 // RestartHolder is a pod that is about to be restarted by a resize, or is not ready again after
-// one. Others that share something with it wait.
+// one. Pods that share an owner or budget with it wait.
 type RestartHolder struct {
 	UID     string
-	Pending time.Time // since when it waits for its node; zero: it does not wait
+	Pending time.Time // when it began to wait for its node; zero: it does not wait
 }
 
-// order has those first that do not wait for their node, then those that wait longest.
+// compare orders holders that do not wait for their node first, then the longest waiting.
 func (h RestartHolder) order(other RestartHolder) int {
 	return cmp.Or(h.Pending.Compare(other.Pending), cmp.Compare(h.UID, other.UID))
 }
 
-// BlockingRestart returns the first of the holders for which a pod must wait, or false. Of those that only wait for
-// their nodes the first goes on: else two of them would hold each other.
+// BlockingRestart returns the first holder that a pod must wait for, or false. The first of the
+// holders that wait for their nodes may proceed, otherwise two of them would block each other.
 func BlockingRestart(uid string, all []RestartHolder) (first RestartHolder, blocked bool) {
 	self := slices.IndexFunc(all, func(h RestartHolder) bool { return h.UID == uid })
 	for _, h := range all {
@@ -150,10 +153,10 @@ func BlockingRestart(uid string, all []RestartHolder) (first RestartHolder, bloc
 	return first, blocked
 }
 
-// RestartHolders are pods that are being restarted, by what they share with others.
+// RestartHolders are the pods that are being restarted, by owner and budget keys.
 type RestartHolders map[string][]RestartHolder
 
-// Add records that a pod holds what it shares.
+// Add records that a pod holds the keys.
 func (h *RestartHolders) Add(one RestartHolder, keys ...string) {
 	if *h == nil {
 		*h = RestartHolders{}
@@ -165,7 +168,7 @@ func (h *RestartHolders) Add(one RestartHolder, keys ...string) {
 	}
 }
 
-// Blocker returns for which other pod one must wait, and the first of the keys that they share; or false.
+// Blocker returns the pod that must be waited for and the first common key, or false.
 func (h RestartHolders) Blocker(uid string, keys ...string) (by RestartHolder, key string, blocked bool) {
 	for _, key := range keys {
 		if by, blocked := BlockingRestart(uid, h[key]); blocked {
@@ -175,13 +178,11 @@ func (h RestartHolders) Blocker(uid string, keys ...string) (by RestartHolder, k
 	return RestartHolder{}, "", false
 }
 
-// blocked reports whether a pod must wait for another one that shares one of the keys and is being restarted.
 func (p *plan) blocked(pod *Pod, keys []string) bool {
 	_, _, blocked := p.restarting.Blocker(pod.UID, keys...)
 	return blocked
 }
 
-// shared are the keys of what a pod shares with others: its owner, and its PodDisruptionBudgets.
 func (p *plan) shared(v *VPA, pod *Pod) []string {
 	owner := v.GroupOf(pod).Key
 	if owner == "" {
@@ -190,7 +191,6 @@ func (p *plan) shared(v *VPA, pod *Pod) []string {
 	return append(budgets(pod), "owner "+owner)
 }
 
-// budgets are the keys of the PodDisruptionBudgets that count a pod.
 func budgets(pod *Pod) []string {
 	keys := make([]string, len(pod.Budgets), len(pod.Budgets)+1)
 	for i, name := range pod.Budgets {
@@ -199,7 +199,7 @@ func budgets(pod *Pod) []string {
 	return keys
 }
 
-// reserve takes from a budget the pods that are still ready but about to be restarted.
+// reserve charges the budget with the pods that are still ready but about to be restarted.
 func (p *plan) reserve(v *VPA, b *Budget) {
 	if p.restarting == nil {
 		return
@@ -212,13 +212,14 @@ func (p *plan) reserve(v *VPA, b *Budget) {
 	}
 }
 
-// awaited reports whether a restart of the pod was asked for and the pod does not show it yet. Caches may be behind.
+// restartRequested reports whether a restart of the pod was requested and the pod does not show it
+// yet, as the informer cache may be stale.
 func (p *plan) awaited(pod *Pod) bool {
 	r, known := p.result.State.Recommended.Restarts[pod.UID]
 	return known && !r.Over && pod.Ready && !pod.RestartPending()
 }
 
-// postponed is a resize that takes something from others of a budget or an owner, and was planned so far.
+// postponedResize is a planned resize that affects other pods of its budget or owner.
 type postponed struct {
 	vpa       *VPA
 	pod       *Pod
@@ -226,9 +227,9 @@ type postponed struct {
 	cause     Cause
 }
 
-// postpone reports whether a resize is put off until the others of this plan have had the
-// chance: it has been refused before. Otherwise one pod that may never be disrupted, or
-// that always uses its memory, would keep all those from it that share something with it.
+// postpone reports whether a resize is planned after all others because it was prevented before.
+// Otherwise a pod that can never be disrupted, or always uses its memory, would block all pods of
+// its owner and budgets.
 func (p *plan) postpone(r postponed) bool {
 	if _, protected := p.before.Protected[r.pod.UID]; !protected || p.secondRound {
 		return false
@@ -237,7 +238,6 @@ func (p *plan) postpone(r postponed) bool {
 	return true
 }
 
-// again plans what was put off, beginning with what was refused longest ago.
 func (p *plan) again() {
 	p.secondRound = true
 	since := func(r postponed) time.Time { return p.before.Protected[r.pod.UID] }
@@ -261,13 +261,13 @@ func (p *plan) onceMore(r postponed) {
 	p.resize(r.vpa, r.pod, r.situation, denied, r.cause)
 }
 
-// ChangesClass reports whether the change would give the pod another class, which cannot be done to one that runs.
+// ChangesClass reports whether the change would give the pod another QoS class, which a resize
+// cannot do.
 func (p *Pod) ChangesClass() bool {
 	has, gets := p.classes()
 	return has != gets
 }
 
-// classes are the class of the pod, and the one that its change would give it.
 func (p *Pod) classes() (has, gets policy.Class) {
 	before := make([]policy.Container, 0, len(p.Containers)+len(p.Fixed))
 	before = append(before, p.Fixed...)
@@ -279,8 +279,8 @@ func (p *Pod) classes() (has, gets policy.Class) {
 	return policy.ClassOf(before), policy.ClassOf(after)
 }
 
-// CPURefused reports whether the node would refuse the change for its CPU. Under the static policy a pod of class
-// Guaranteed keeps what it has been given for as long as it runs, also where that is a share and no whole CPUs.
+// CPURefused reports whether the node would refuse the change because of its CPU. Under the static
+// policy a Guaranteed pod keeps its CPU for its lifetime, even if it has no exclusive CPUs.
 func (p *Pod) CPURefused() bool {
 	if !p.Static || !slices.ContainsFunc(p.Containers, func(c Container) bool {
 		return c.After().Requests.Value(resources.CPU) != c.Actual.Requests.Value(resources.CPU)

@@ -10,14 +10,14 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Share is the part of the target of a pod that depends on the other pods of its node.
+// Share is the part of a pod's target that depends on the other pods of its node.
 type Share struct {
-	Kinds    [resources.Kinds]bool    // that the pod shares. Container.Target has none of them
+	Kinds    [resources.Kinds]bool    // shared kinds, absent from Container.Target
 	Cause    Cause                    // ShareReverted, ShareEnded or Shared
-	Target   []policy.ContainerTarget // of Kinds, by container. Nil: the pod keeps its requests
-	Peak     []policy.ContainerTarget // of all kinds, by container: the target of a new pod
+	Target   []policy.ContainerTarget // for Kinds, by container; nil: the pod keeps its requests
+	Peak     []policy.ContainerTarget // for all kinds, by container: the target of a new pod
 	Shrinks  bool                     // Target lowers a request
-	MayEvict bool                     // a pod that ran out of memory is evicted if its node refuses Target
+	MayEvict bool                     // evict a pod that ran out of memory if its node refuses Target
 	Leaves   bool                     // the pod leaves its node: bases exceed the node
 	Skip     reason.Reason            // why the pod keeps its share for now
 	Held     reason.Reason            // why its rollout forbids an eviction for its share
@@ -26,10 +26,10 @@ type Share struct {
 // Leaves reports whether the pod leaves its node.
 func (p *Pod) Leaves() bool { return p.Share != nil && p.Share.Leaves }
 
-// Leaving reports whether the pod may be evicted for its share.
+// EvictableForShare reports whether the pod may be evicted for its share.
 func (p *Pod) Leaving() bool { return p.Share != nil && (p.Share.Leaves || p.Share.MayEvict) }
 
-// peak returns the targets of the containers of a new pod; nil: the same targets.
+// peak returns the targets of a new pod by container, or nil if they are the same.
 func (p *Pod) peak() []policy.ContainerTarget {
 	if p.Share == nil {
 		return nil
@@ -37,28 +37,26 @@ func (p *Pod) peak() []policy.ContainerTarget {
 	return p.Share.Peak
 }
 
-// Stage is when an action is carried out.
+// Stage orders the actions of a plan.
 type Stage int8
 
 // The stages, in order.
 const (
-	StageRevert         Stage = iota - 1 // a share that did harm is reverted, with the rest of the target where one resize does both
+	StageRevert         Stage = iota - 1 // revert harmful shares, with other changes of the same resize
 	StageRecommendation                  // recommendations, with shares
 	StageEnd                             // shares that end
 	StageShrink                          // shares that shrink
 	StageGrow                            // other shares
 )
 
-// inStages sorts actions by stage.
 func inStages(actions []Action) []Action {
 	slices.SortStableFunc(actions, func(a, b Action) int { return cmp.Compare(a.Stage, b.Stage) })
 	return actions
 }
 
-// shareStep is one of the plans for shares.
 type shareStep uint8
 
-// The steps. Freed capacity counts from the next iteration on.
+// The steps. Freed capacity is available from the next iteration on.
 const (
 	revertStep shareStep = iota
 	endStep
@@ -66,7 +64,6 @@ const (
 	shareSteps
 )
 
-// stepOf returns the step of shares with a cause.
 func stepOf(c Cause) shareStep {
 	switch c {
 	case ShareReverted:
@@ -77,7 +74,6 @@ func stepOf(c Cause) shareStep {
 	return moveStep
 }
 
-// stage returns the stage of an action for the share alone.
 func (s *Share) stage() Stage {
 	switch {
 	case s.Cause == ShareReverted:
@@ -90,21 +86,22 @@ func (s *Share) stage() Stage {
 	return StageGrow
 }
 
-// SharesOnly reports whether an action gives a pod its share and nothing else.
+// SharesOnly reports whether an action applies a share and nothing else.
 func (a *Action) SharesOnly() bool { return a.Cause.Shares() && !a.Evict }
 
-// sharePlan plans the shares of a view: in place, where the node has room, without budget or stabilization. Plan
-// plans reverts before the recommendations, ended shares and other moves after them, and joins both last.
+// sharePlan plans the shares of a view in place, where the node has room, without budget or
+// stabilization. Plan plans reverts before the recommendations, ended shares and other moves after
+// them, and joins both last.
 type sharePlan struct {
 	now    time.Time
 	before [shareSteps]PodStates
-	room   *Capacity // free beside all planned actions; nil: unknown, no share moves
+	room   *Capacity // free after all planned actions; nil: unknown, no share moves
 	vpas   [shareSteps][]*VPA
-	moving map[string]*Share // by UID of the pod
+	moving map[string]*Share // by pod UID
 
 	states   [shareSteps]PodStates
 	actions  []Action
-	skipped  map[string]reason.Reason // by UID
+	skipped  map[string]reason.Reason // by pod UID
 	problems []Problem
 }
 
@@ -118,7 +115,8 @@ func newSharePlan(order []*VPA, room *Capacity, before [shareSteps]PodStates, no
 	return s
 }
 
-// add copies the pods of a VPA with a moving share to VPAs by step, which allow resizes in place alone.
+// add copies the pods with a moving share to per-step copies of the VPA that allow only resizes in
+// place.
 func (s *sharePlan) add(v *VPA) {
 	var parts [shareSteps]*VPA
 	for i := range v.Pods {
@@ -133,7 +131,7 @@ func (s *sharePlan) add(v *VPA) {
 			part.Mode, part.Ungated, part.Held, part.Requirements, part.Pods = InPlace, true, "", nil, nil
 			part.Groups = slices.Clone(v.Groups)
 			for g := range part.Groups {
-				part.Groups[g].Key = "" // outcomes of shares are not recorded by owner
+				part.Groups[g].Key = "" // share outcomes are not recorded by owner
 			}
 			parts[step] = &part
 			s.vpas[step] = append(s.vpas[step], &part)
@@ -142,7 +140,7 @@ func (s *sharePlan) add(v *VPA) {
 			s.moving = map[string]*Share{}
 		}
 		s.moving[pod.UID] = share
-		// Neither its rollout nor budgets hold a share, and pods with exclusive CPUs do not share.
+		// Shares ignore rollouts and budgets, and pods with exclusive CPUs do not share.
 		pod.Share, pod.Held, pod.MemoryOnly, pod.Static, pod.Budgets = nil, share.Skip, false, false, nil
 		pod.Containers = slices.Clone(pod.Containers)
 		for c := range pod.Containers {
@@ -152,7 +150,6 @@ func (s *sharePlan) add(v *VPA) {
 	}
 }
 
-// plan plans the shares of a step, and reserves their capacity.
 func (s *sharePlan) plan(step shareStep) {
 	if len(s.vpas[step]) == 0 {
 		return
@@ -176,7 +173,8 @@ func (s *sharePlan) plan(step shareStep) {
 	}
 }
 
-// refused returns why pods that may be evicted after an out-of-memory kill are refused more memory in place, by UID.
+// refused returns by UID why a pod that may be evicted after an out-of-memory kill gets no more
+// memory in place.
 func (s *sharePlan) refused() map[string]reason.Reason {
 	refused := map[string]reason.Reason{}
 	for uid, why := range s.skipped {
@@ -187,7 +185,8 @@ func (s *sharePlan) refused() map[string]reason.Reason {
 	return refused
 }
 
-// keep reserves the full need of planned recommendations, so that shares do not use capacity that these wait for.
+// reserveActions reserves the full need of planned recommendations, so that shares do not use that
+// capacity.
 func (s *sharePlan) keep(order []*VPA, actions []Action) {
 	if s.room == nil || len(s.moving) == 0 || len(actions) == 0 {
 		return
@@ -205,14 +204,15 @@ func (s *sharePlan) keep(order []*VPA, actions []Action) {
 	}
 }
 
-// join adds the shares to a plan of recommendations. Both parts of a pod form one action, unless the recommendation
-// restarts or evicts the pod. Then the share is an action of its own, in case the other is refused.
+// join adds the shares to a plan of recommendations. Both parts of a pod form one action, unless
+// the recommendation restarts or evicts the pod. Then the share remains a separate action in case
+// the other is refused.
 func (s *sharePlan) join(r *Result) {
 	r.State.Shared, r.Problems = s.states, append(r.Problems, s.problems...)
 	if len(s.moving) == 0 {
 		return
 	}
-	slices.SortStableFunc(s.actions, func(a, b Action) int { // by stage, shrinking shares first
+	slices.SortStableFunc(s.actions, func(a, b Action) int {
 		switch {
 		case a.Stage != b.Stage || a.Shrinks == b.Shrinks:
 			return cmp.Compare(a.Stage, b.Stage)
@@ -255,7 +255,7 @@ func (s *sharePlan) join(r *Result) {
 	inStages(r.Actions)
 }
 
-// atRest reports whether a reason means that a pod has the recommended resources, or nearly.
+// nearTarget reports whether a reason means that a pod has the recommended resources, or nearly.
 func atRest(r reason.Reason) bool {
 	switch r {
 	case reason.Unchanged, reason.NoRecommendation, reason.SmallChange, reason.TooYoung, reason.HasShare:

@@ -8,58 +8,61 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// State is what one plan must know of earlier ones. The zero value knows of none.
+// State carries the outcome of earlier plans into the next one. The zero value is valid.
 type State struct {
-	Recommended PodStates // of the recommendations
-	// Shared are those of the shares, by shareStep. A share of another step starts fresh: its target is new.
+	Recommended PodStates // for actions that apply recommendations
+	// Shared is the same for shares, by shareStep. A share that changes its step starts without
+	// state because its target is new.
 	Shared [shareSteps]PodStates
-	// Owners holds what came of the last changes, by Group.Key, for a day after the last one.
+	// Owners holds outcomes by Group.Key, for a day after the last change.
 	Owners map[string]ChangeRecord
-	// Left is when a pod was last evicted because it leaves its node, by Group.Key, for leaveInterval.
+	// LastCrowdEviction is the time of the last eviction from a crowded node, by Group.Key, for
+	// crowdEvictionInterval.
 	Left map[string]time.Time
 }
 
-// PodStates is what one plan must know of the pods of earlier ones, by UID. Entries are dropped
-// when a view no longer has the pod.
+// PodStates is state of earlier plans by pod UID. An entry is dropped when the view no longer
+// contains the pod.
 type PodStates struct {
-	// Resizing is when a pod was first seen in its resize, for pods that do not show since when.
+	// Resizing is when a pod was first seen in its resize, for pods that do not report the time.
 	Resizing map[string]time.Time
 	// Crowded is when a pod was first found not to fit on its node.
 	Crowded map[string]time.Time
-	// Refused holds what a node refused to give as infeasible, by container.
+	// Refused holds the requests that a node refused as infeasible, by container.
 	Refused map[string]map[string]resources.List
-	// Tries counts how often the same was asked for a pod in vain.
+	// Attempts counts consecutive requests of the same resize.
 	Tries map[string]Try
 	// Restarts holds the last resize that was to restart a pod while it was ready.
 	Restarts map[string]RestartState
-	// Protected is when a pod could last not be changed although the plan said so, as for
-	// a PodDisruptionBudget, or because its memory is in use.
+	// Protected is when an action on a pod was last prevented, for example by a PodDisruptionBudget
+	// or because the memory was in use.
 	Protected map[string]time.Time
 }
 
-// leaveInterval is how long no further pod of an owner leaves its node: what comes back to it
-// must not be evicted again and again.
+// crowdEvictionInterval is the minimum time between evictions of one owner's pods from crowded
+// nodes. It prevents repeated evictions of pods that return to the same node.
 const leaveInterval = time.Hour
 
-// Try is a resize that was asked for.
+// Attempt is a requested resize.
 type Try struct {
 	For   Sizes
 	Count int
-	Until time.Time // when it may be asked for again
+	Until time.Time // earliest time of the next request
 }
 
-// Outcome is what came of an action.
+// Outcome is the result of an action.
 type Outcome uint8
 
-// The outcomes. Of an action that was not tried nothing is recorded.
+// The outcomes. An action that was not tried has none.
 const (
 	Done      Outcome = iota
-	Prevented         // not possible now, as for a PodDisruptionBudget or memory that is in use
-	Failed            // a resize was refused, or nobody knows
+	Prevented         // not possible now, for example a PodDisruptionBudget or memory in use
+	Failed            // a resize was refused, or the outcome is unknown
 	TooMuch           // a resize was refused because the node can never grant it
 )
 
-// Record takes over what came of an action of the last plan. Only Plan and FollowRestart change a State besides.
+// Record stores the outcome of an action of the last plan. Only Plan and FollowRestart modify a
+// State otherwise.
 func (m *State) Record(a Action, o Outcome, now time.Time) {
 	pods := &m.Recommended
 	if a.SharesOnly() {
@@ -76,10 +79,10 @@ func (m *State) Record(a Action, o Outcome, now time.Time) {
 		if a.Evict {
 			return
 		}
-		if !a.Restart.At.IsZero() { // one that waits for its node waits since the first resize
+		if !a.Restart.At.IsZero() { // a pending restart keeps the time of the first resize
 			put(&pods.Restarts, a.UID, RestartState{Restart: a.Restart, Pending: pods.Restarts[a.UID].Pending})
 		}
-	case Prevented: // others go first from now on
+	case Prevented: // later plans postpone it
 		put(&pods.Protected, a.UID, now)
 		return
 	case TooMuch:
@@ -88,7 +91,6 @@ func (m *State) Record(a Action, o Outcome, now time.Time) {
 	pods.tried(a.UID, a.Containers, now)
 }
 
-// put sets an entry of a map that may be nil.
 func put[V any](m *map[string]V, key string, value V) {
 	if *m == nil {
 		*m = map[string]V{}
@@ -96,7 +98,7 @@ func put[V any](m *map[string]V, key string, value V) {
 	(*m)[key] = value
 }
 
-// Next returns the state of a plan at now. The method carry fills in what concerns pods.
+// Next returns the initial state of a plan at now. The pod states are filled in by carry.
 func (m State) Next(now time.Time) State {
 	owners := maps.Clone(m.Owners)
 	maps.DeleteFunc(owners, func(_ string, r ChangeRecord) bool { return r.Expired(now) })
@@ -109,7 +111,7 @@ func newPodStates() PodStates {
 	return PodStates{Resizing: map[string]time.Time{}, Crowded: map[string]time.Time{}, Tries: map[string]Try{}, Refused: map[string]map[string]resources.List{}}
 }
 
-// carry takes over what the states before know of a pod.
+// carry copies the state of a pod from the previous plan as far as it is still valid.
 func (m *PodStates) carry(before PodStates, p *Pod, now time.Time) {
 	if p.ResizeSince.IsZero() && (p.Resize != NotResizing || p.Unanswered()) {
 		m.Resizing[p.UID] = before.Since(p, now)
@@ -128,8 +130,8 @@ func (m *PodStates) carry(before PodStates, p *Pod, now time.Time) {
 	}
 }
 
-// learn sees from a pod what came of the last change of its owner. It is true with a
-// pause that begins now, which is to be written on the pod.
+// observeOutcome updates the record of an owner from one of its pods. It returns true with a
+// backoff that starts now and has to be stored on the pod.
 func (m *State) learn(owner string, p *Pod, now time.Time) (Backoff, bool) {
 	noted := p.noted().Backoff
 	left := noted.Fruitless > 0 && p.Changed()
@@ -144,7 +146,7 @@ func (m *State) learn(owner string, p *Pod, now time.Time) (Backoff, bool) {
 		return Backoff{}, false
 	}
 	next := p.Change()
-	if p.Boosted { // extra CPU hides what it got
+	if p.Boosted { // the boost hides the CPU of the change
 		next.Forget(resources.CPU)
 	}
 	seen := record.See(p.Created, next, now)
@@ -152,14 +154,14 @@ func (m *State) learn(owner string, p *Pod, now time.Time) (Backoff, bool) {
 	return seen.Backoff, seen.Fruitless > record.Fruitless
 }
 
-// The pauses between asking twice for the same resize.
+// Delay between repeated requests of the same resize.
 const (
 	firstPause = time.Minute
 	longPause  = 30 * time.Minute
 )
 
-// tried records that a resize was asked for at now. What is asked for again although nothing came of it waits longer
-// each time; the second time follows at once.
+// recordAttempt records a resize request at now. The second request of the same target may follow
+// at once, later ones after a doubled delay.
 func (m *PodStates) tried(uid string, wanted []policy.ContainerTarget, now time.Time) {
 	try := Try{For: wantedSizes(wanted), Until: now}
 	if before := m.Tries[uid]; maps.Equal(before.For, try.For) {
@@ -169,12 +171,12 @@ func (m *PodStates) tried(uid string, wanted []policy.ContainerTarget, now time.
 	put(&m.Tries, uid, try)
 }
 
-// Waits reports whether what the pod would get was asked for in vain, and is not to be asked for again at now.
+// BacksOff reports whether the target was requested in vain and must not be requested again at now.
 func (m PodStates) Waits(p *Pod, now time.Time) bool {
 	return m.Asked(p) && now.Before(m.Tries[p.UID].Until)
 }
 
-// Asked reports whether what the pod would get was asked for before.
+// Requested reports whether the same target was requested before.
 func (m PodStates) Asked(p *Pod) bool {
 	try, known := m.Tries[p.UID]
 	return known && maps.Equal(try.For, wantedSizes(p.Targets()))
@@ -198,7 +200,6 @@ func requests(of []policy.ContainerTarget) map[string]resources.List {
 	return all
 }
 
-// granted reports whether the pod has got what its node once refused.
 func (m PodStates) granted(p *Pod) bool {
 	refused := m.Refused[p.UID]
 	return p.Resize == NotResizing && !p.Any(func(c *Container, k resources.Kind) bool {
@@ -206,8 +207,8 @@ func (m PodStates) granted(p *Pod) bool {
 	})
 }
 
-// NodeRefuses reports whether the node is known to refuse the targets of the pod. A
-// lower target for any container gives it another chance.
+// NodeRefuses reports whether the node refused the targets of the pod. A lower target of any
+// container is tried again.
 func (m PodStates) NodeRefuses(p *Pod) bool {
 	refused, known := m.Refused[p.UID]
 	return known && !p.Any(func(c *Container, k resources.Kind) bool {
@@ -217,7 +218,7 @@ func (m PodStates) NodeRefuses(p *Pod) bool {
 	})
 }
 
-// Since is when the pod entered the current state of its resize; now if that is not known.
+// Since returns when the pod entered the current state of its resize, or now if unknown.
 func (m PodStates) Since(p *Pod, now time.Time) time.Time {
 	if !p.ResizeSince.IsZero() {
 		return p.ResizeSince

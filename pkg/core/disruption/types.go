@@ -9,15 +9,15 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Mode is what a VPA allows to be done with running pods.
+// Mode is the update mode of a VPA for running pods.
 type Mode uint8
 
-// The modes. Off and Initial leave running pods alone.
+// The modes. Off and Initial never change running pods.
 const (
 	Off Mode = iota
 	Initial
-	Recreate          // evict
-	InPlaceOrRecreate // resize, or else evict
+	Recreate
+	InPlaceOrRecreate // resize, evict as a fallback
 	InPlace           // resize, never evict
 )
 
@@ -28,72 +28,72 @@ func (m Mode) Resizes() bool { return m == InPlaceOrRecreate || m == InPlace }
 type VPA struct {
 	Namespace, Name string
 	Mode            Mode
-	Ungated         bool          // a SizingPolicy asks for mode InPlace, which needs no Config.InPlaceMode
-	Outdated        bool          // what is recommended may be for another target than the VPA has now
-	Held            reason.Reason // why no pod gets what is recommended, although shares may still move; empty: they do
-	MinReplicas     int           // live pods that an owner must have; 0: Config.MinReplicas
+	Ungated         bool          // a SizingPolicy uses mode InPlace, which needs no Config.InPlaceMode
+	Outdated        bool          // the recommendation may belong to an earlier target reference of the VPA
+	Held            reason.Reason // why recommendations are not applied, shares still move; empty: applied
+	MinReplicas     int           // minimum of live pods of an owner; 0: Config.MinReplicas
 	QuickOOM        time.Duration // 0: Config.QuickOOM
-	Requirements    []Requirement // all must hold for one container of a pod
-	Groups          []Group       // the owners of the pods
+	Requirements    []Requirement // one container of a pod must meet all of them
+	Groups          []Group
 	Pods            []Pod
 }
 
-// Requirement is a direction in which at least one of the named kinds must
-// change. It restricts only evictions and restarts. A requirement that names no kind is never met.
+// Requirement is a direction in which at least one of the Kinds must change. It restricts only
+// evictions and restarts. A requirement without kinds is never met.
 type Requirement struct {
 	Kinds  [resources.Kinds]bool
-	Higher bool // the target must be above the request, else below
+	Higher bool // the target must be above the request, otherwise below
 }
 
-// Unknown is the number of replicas of an owner that does not state it. The live pods count instead.
+// Unknown is the number of replicas of an owner that does not state it. The live pods are counted
+// instead.
 const Unknown = -1
 
 // Group is the direct owner of pods, for example a ReplicaSet.
 type Group struct {
-	Replicas int    // wanted; Unknown, or 0 if it wants none or was not found
-	Rolling  bool   // the workload is being rolled out
-	Key      string // names it in State; empty: nothing is remembered of it
+	Replicas int    // desired; Unknown, or 0 if none are desired or the owner was not found
+	Rolling  bool   // a rollout of the workload is in progress
+	Key      string // key in State; empty: no state is kept
 }
 
-// Pod is one live pod. A process keeps as many of them as there are pods, so fields of one
-// size stand together, and what few pods have is behind a pointer.
+// Pod is one live pod. The updater holds every pod of the cluster in memory, so field order
+// minimizes padding, and rare data is behind a pointer.
 type Pod struct {
 	Namespace, Name, UID string
-	Group                int       // index into VPA.Groups; out of range: no known owner
-	Created              time.Time // by the clock of the API server
-	Started              time.Time // zero: not known
-	ResizeSince          time.Time // when the pod entered the state Resize, zero: not known
+	Group                int       // index into VPA.Groups; out of range: unknown owner
+	Created              time.Time // API server clock
+	Started              time.Time // zero: unknown
+	ResizeSince          time.Time // when Resize last changed; zero: unknown
 	Resize               ResizeState
-	Pending              bool // phase Pending; every other pod counts as running
+	Pending              bool // phase Pending; all other pods count as running
 	Ready                bool
-	PodLevel             bool          // has sizes of its own, which bound those of its containers
-	Boosted              bool          // has extra CPU while it starts, which is taken back apart from plans
-	Bound                bool          // it can run nowhere else
-	Sized                bool          // a VPA has given it its sizes, so its template may ask for less
-	Static               bool          // its node has the static CPU manager policy
-	MemoryOnly           bool          // though held, it may be given memory after an out-of-memory kill
-	Restarts             int32         // how often its ordinary containers were restarted, in all
-	Noted                *Noted        // what earlier plans wrote on it; nil: nothing
-	Held                 reason.Reason // why a rollout under a SizingPolicy holds it; empty: it does not
+	PodLevel             bool          // has pod-level resources, which bound its containers
+	Boosted              bool          // has a startup boost, which is removed outside of plans
+	Bound                bool          // can run on no other node
+	Sized                bool          // a VPA set its resources, the template may request less
+	Static               bool          // the node has the static CPU manager policy
+	MemoryOnly           bool          // despite Held, may get memory after an out-of-memory kill
+	Restarts             int32         // sum of the restart counts of its ordinary containers
+	Noted                *Noted        // state that earlier plans stored on the pod; nil: none
+	Held                 reason.Reason // why the rollout of a SizingPolicy holds it; empty: not held
 	Protected            reason.Reason // why it must not be evicted, even if its VPA allows it; empty: not protected
 
-	Budgets    []string           // names of the PodDisruptionBudgets that count it
-	Node       string             // where it runs
-	Footprint  resources.List     // what it takes of its node for all that runs beside each other
-	Starting   resources.List     // what it takes at least, for its init containers
-	Traits     PodTraits          // which quotas count it
+	Budgets    []string // names of the PodDisruptionBudgets that select it
+	Node       string
+	Footprint  resources.List     // node capacity that its concurrently running containers reserve
+	Starting   resources.List     // minimum that its init containers reserve
+	Traits     PodTraits          // select the quotas that count it
 	Fixed      []policy.Container // containers that are never sized, such as init containers
 	Containers []Container
-	Share      *Share // what sharing decides about it; nil: nothing
+	Share      *Share // its share of node headroom; nil: it does not share
 }
 
-// Noted is what plans wrote on a pod for those after them.
+// PersistedState is state that plans store on a pod for later plans.
 type Noted struct {
-	Backoff Backoff // in Result.Backoffs
-	Restart Restart // the last resize that was to restart it while it was ready
+	Backoff Backoff // from Result.Backoffs
+	Restart Restart // the last resize that was to restart the pod while it was ready
 }
 
-// noted returns what is written on the pod.
 func (p *Pod) noted() Noted {
 	if p.Noted == nil {
 		return Noted{}
@@ -101,35 +101,35 @@ func (p *Pod) noted() Noted {
 	return *p.Noted
 }
 
-// ResizeState is what the node says about a resize that is under way.
+// ResizeState is the state of a resize in progress, as the kubelet reports it.
 type ResizeState uint8
 
-// The states. All but NotResizing mean that what runs is not what was asked.
+// The states. In all but NotResizing the actual resources differ from the spec.
 const (
 	NotResizing      ResizeState = iota
-	ResizeDeferred               // possible, but the node has no room now
+	ResizeDeferred               // feasible, but the node has no room now
 	ResizeInfeasible             // never possible on this node
-	ResizeInProgress             // the node is at it
-	ResizeError                  // the node tried and failed
-	ResizeUnclear                // a state that this version does not know
+	ResizeInProgress             // the kubelet is applying it
+	ResizeError                  // the kubelet tried and failed
+	ResizeUnclear                // a state that this version does not support
 )
 
 // Container is one ordinary container of a pod.
 type Container struct {
-	Observed bool                   // the webhook saw it when the pod was created
-	Off      bool                   // its policy leaves it alone
+	Observed bool                   // the webhook processed it at pod creation
+	Off      bool                   // its policy has mode Off
 	Actual   policy.Container       // the resources that it runs with
 	Spec     policy.Container       // the resources in its spec, which differ from Actual during a resize
 	Target   policy.ContainerTarget // the resources to write
-	Restarts [resources.Kinds]bool  // changing this kind restarts it
-	OOM      OOM                    // its last termination, if it was out of memory
+	Restarts [resources.Kinds]bool  // a resize of this kind restarts it
+	OOM      OOM                    // its last termination, if it was an out-of-memory kill
 }
 
-// OOM is the time from start to end of a container that ran out of memory. The
-// zero value means that the last termination was something else.
+// OOM is the time from start to end of a container that ran out of memory. The zero value means
+// that the last termination had another cause.
 type OOM struct{ Started, Ended time.Time }
 
-// GroupOf returns the owner of a pod; the zero Group if it is not known.
+// GroupOf returns the owner of a pod, or the zero Group if it is unknown.
 func (v *VPA) GroupOf(p *Pod) Group {
 	if p.Group < 0 || p.Group >= len(v.Groups) {
 		return Group{}
@@ -137,30 +137,30 @@ func (v *VPA) GroupOf(p *Pod) Group {
 	return v.Groups[p.Group]
 }
 
-// View is the part of the cluster that a plan is made for.
+// View is the part of the cluster that a plan covers.
 type View struct {
 	VPAs []VPA
-	// Others are pods of no VPA that are being restarted, or were: those that share a
+	// Others are pods without a VPA that are being or were restarted. Pods that share a
 	// PodDisruptionBudget with them wait.
 	Others []Pod
-	Room   *Capacity // what nodes and quotas have left; nil: not asked
+	Room   *Capacity // free capacity of nodes and quotas; nil: not checked
 }
 
 // Config holds the settings of a plan.
 type Config struct {
-	MinReplicas         int           // live pods that an owner must have before any is disrupted
-	Tolerance           float64       // part of the wanted replicas that may be away, rounded down
-	Threshold           float64       // least relative change of a pod that is within its bounds
-	Lifetime            time.Duration // least age of a pod that is within its bounds
-	QuickOOM            time.Duration // out of memory within this time after the start: age does not matter
-	FreeResizes         bool          // resizes that restart nothing need no budget and no minimum
+	MinReplicas         int           // minimum of live pods of an owner for any disruption
+	Tolerance           float64       // fraction of the desired replicas that may be unavailable, rounded down
+	Threshold           float64       // minimum relative change of a pod within its bounds
+	Lifetime            time.Duration // minimum age of a pod within its bounds
+	QuickOOM            time.Duration // an out-of-memory kill within this time after start overrides Lifetime
+	FreeResizes         bool          // resizes without restart need neither budget nor minimum
 	InPlaceMode         bool          // mode InPlace is allowed
-	StabilizationWindow time.Duration // how long a change lasts at least before it is undone; doubled each time
-	Autoscaled          bool          // nodes are added for pods that find none
-	CapToRoom           bool          // a pod that finds no room for all of a resize gets what there is
-	IgnoreCapacity      bool          // what is recommended needs no room; shares do
+	StabilizationWindow time.Duration // minimum time before a change is reversed, doubled with each reversal
+	Autoscaled          bool          // nodes are added for unschedulable pods
+	CapToRoom           bool          // a resize without enough room is reduced to the available room
+	IgnoreCapacity      bool          // recommendations need no room; shares do
 
-	onlyFitting bool // a resize for which its node has no room now is not asked for, and waits in no kubelet
+	onlyFitting bool // resizes that do not fit now are not requested, so none waits in a kubelet
 }
 
 // DefaultConfig returns the settings of an updater without flags.
@@ -168,7 +168,7 @@ func DefaultConfig() Config {
 	return Config{MinReplicas: 2, Tolerance: 0.5, Threshold: 0.1, Lifetime: 12 * time.Hour, QuickOOM: 10 * time.Minute, StabilizationWindow: 10 * time.Minute}
 }
 
-// How long a resize may stay under way before mode InPlaceOrRecreate evicts.
+// Maximum time in a resize state before mode InPlaceOrRecreate evicts.
 const (
 	DeferredTimeout   = 5 * time.Minute
 	InProgressTimeout = time.Hour
@@ -179,23 +179,23 @@ type Cause string
 
 // The causes.
 const (
-	Changed     Cause = "Changed"     // it has run for long enough and would change enough
+	Changed     Cause = "Changed"     // old enough, and the change is large enough
 	OutOfBounds Cause = "OutOfBounds" // a request is outside the recommended bounds
 	OutOfMemory Cause = "OutOfMemory" // a container ran out of memory soon after its start
-	ResizeStuck Cause = "ResizeStuck" // a resize did not come about, so the pod is evicted
-	Retry       Cause = "Retry"       // a resize did not come about, so another target is asked for
-	BoostOver   Cause = "BoostOver"   // its startup boost is over
-	BoostMissed Cause = "BoostMissed" // it was created before the webhook knew its VPA, so it has no startup boost
+	ResizeStuck Cause = "ResizeStuck" // a resize was not completed, so the pod is evicted
+	Retry       Cause = "Retry"       // a resize was not completed, so another target is requested
+	BoostOver   Cause = "BoostOver"   // the startup boost ended
+	BoostMissed Cause = "BoostMissed" // created before the webhook had its VPA, so it has no startup boost
 
-	// Of pods that share what their node has left.
-	Shared        Cause = "Shared"        // its share has changed
-	ShareEnded    Cause = "ShareEnded"    // it shares no more, and gets its peak
-	ShareReverted Cause = "ShareReverted" // its share did harm, so it gets its peak
-	NodeCrowded   Cause = "NodeCrowded"   // those that share its node need more than there is
-	MemoryRefused Cause = "MemoryRefused" // it ran out of memory that it shares, and its node refuses it more
+	// Causes of sharing node headroom.
+	Shared        Cause = "Shared"        // the share changed
+	ShareEnded    Cause = "ShareEnded"    // the pod no longer shares, and gets its peak
+	ShareReverted Cause = "ShareReverted" // the share did harm, so the pod gets its peak
+	NodeCrowded   Cause = "NodeCrowded"   // the bases of the pods on the node exceed the node
+	MemoryRefused Cause = "MemoryRefused" // out of shared memory, and the node refuses more
 )
 
-// Shares reports whether the change is one of sharing. It is part of no rollout.
+// Shares reports whether the change concerns a share. Such changes are not part of rollouts.
 func (c Cause) Shares() bool {
 	switch c {
 	case Shared, ShareEnded, ShareReverted, NodeCrowded, MemoryRefused:
@@ -207,12 +207,12 @@ func (c Cause) Shares() bool {
 // Recommended reports whether the container has a recommendation.
 func (c *Container) Recommended() bool { return !c.Target.Bounds.Target.Empty() }
 
-// Changes reports whether the fitted values of kind k differ from others.
+// Changes reports whether the target of kind k differs from the resources in from.
 func (c *Container) Changes(k resources.Kind, from policy.Container) bool {
 	return differs(c.Target.Requests, from.Requests, k) || differs(c.Target.Limits, from.Limits, k)
 }
 
-// differs reports whether wanted names an amount of kind k that has lacks.
+// differs reports whether wanted has kind k with another amount than has.
 func differs(wanted, has resources.List, k resources.Kind) bool {
 	a, ok := wanted.Get(k)
 	if !ok {
@@ -222,15 +222,15 @@ func differs(wanted, has resources.List, k resources.Kind) bool {
 	return !ok || a != b
 }
 
-// Any, and what asks it, looks only at containers that the webhook may have seen: those that
-// another webhook added later would not be sized by ours either.
+// The webhook sets no resources for containers that another webhook adds after it. The methods
+// below ignore these containers.
 
-// Changed reports whether the pod would get something else than it runs with.
+// NeedsChange reports whether the target differs from the actual resources.
 func (p *Pod) Changed() bool {
 	return p.Any(func(c *Container, k resources.Kind) bool { return c.Changes(k, c.Actual) })
 }
 
-// Asks reports whether a resize would write something new into the spec.
+// ChangesSpec reports whether a resize would change the spec.
 func (p *Pod) Asks() bool {
 	return p.Any(func(c *Container, k resources.Kind) bool { return c.Changes(k, c.Spec) })
 }
@@ -242,7 +242,7 @@ func (p *Pod) WouldRestart() bool {
 	})
 }
 
-// RestartsFor reports whether giving f to the container restarts it.
+// RestartsFor reports whether applying f restarts the container.
 func (c *Container) RestartsFor(f policy.ContainerTarget) bool {
 	for k := range resources.Kind(resources.Kinds) {
 		if c.Restarts[k] && (differs(f.Requests, c.Spec.Requests, k) || differs(f.Limits, c.Spec.Limits, k)) {
@@ -252,7 +252,8 @@ func (c *Container) RestartsFor(f policy.ContainerTarget) bool {
 	return false
 }
 
-// Any reports whether something holds for one of the kinds of one of the containers.
+// AnyObserved reports whether holds is true for any kind of any container that the webhook
+// observed.
 func (p *Pod) Any(holds func(*Container, resources.Kind) bool) bool {
 	for i := range p.Containers {
 		c := &p.Containers[i]
@@ -263,10 +264,12 @@ func (p *Pod) Any(holds func(*Container, resources.Kind) bool) bool {
 	return false
 }
 
-// Unanswered reports whether a resize was accepted and the node says nothing.
+// ResizeUnreported reports whether the spec has the target but the kubelet reports neither the
+// resize nor the new resources.
 func (p *Pod) Unanswered() bool { return p.Resize == NotResizing && p.Changed() && !p.Asks() }
 
-// Change is what a change of the pod would change, in requests and in memory limits that do not follow them.
+// Change returns the planned change of requests and of memory limits that are independent of
+// requests.
 func (p *Pod) Change() Change {
 	c := Change{Before: Sizes{}, After: Sizes{}}
 	for i := range p.Containers {
@@ -284,7 +287,6 @@ func (p *Pod) Change() Change {
 	return c
 }
 
-// separateLimit returns the memory limit that is to be written, if it does not follow its request.
 func separateLimit(f policy.ContainerTarget) (limit resources.Amount, some bool) {
 	if f.MemoryLimit == (policy.LimitSpan{}) {
 		return 0, false
@@ -292,8 +294,7 @@ func separateLimit(f policy.ContainerTarget) (limit resources.Amount, some bool)
 	return f.Limits.Get(resources.Memory)
 }
 
-// Targets lists what the containers of the pod would get, those that the webhook
-// did not see and those left alone excepted.
+// Targets returns the targets of the observed containers that have any.
 func (p *Pod) Targets() []policy.ContainerTarget {
 	var all []policy.ContainerTarget
 	for i := range p.Containers {
@@ -305,7 +306,8 @@ func (p *Pod) Targets() []policy.ContainerTarget {
 	return all
 }
 
-// Part returns a pod that changes by a part of what it should, in millionths for each kind.
+// PartialChange returns a copy of the pod that changes only by the given fraction of each kind, in
+// millionths.
 func (p *Pod) Part(of [resources.Kinds]resources.Amount) *Pod {
 	part := *p
 	part.Containers = slices.Clone(p.Containers)
@@ -320,8 +322,8 @@ func (p *Pod) Part(of [resources.Kinds]resources.Amount) *Pod {
 	return &part
 }
 
-// KeepingCPU returns a pod that changes as it should, but keeps the CPU that it runs with,
-// also where other CPU was asked for before, and refused.
+// WithoutCPUChange returns a copy of the pod with a target that keeps the CPU it runs with, even if
+// the spec requests other CPU that was refused.
 func (p *Pod) KeepingCPU() *Pod {
 	kept := *p
 	kept.Containers = slices.Clone(p.Containers)
@@ -337,9 +339,9 @@ func (p *Pod) KeepingCPU() *Pod {
 	return &kept
 }
 
-// TakesMemory reports whether a resize takes memory from a container. A kubelet refuses that while the memory is in
-// use, or while it does not know the usage yet, and tries again by itself: no reason to evict a pod that works, which
-// would come back with less than it uses.
+// ShrinksMemory reports whether a resize lowers a memory limit. The kubelet refuses this while the
+// memory is in use or the usage is unknown, and retries by itself. A working pod is not evicted for
+// it, because its replacement would have less memory than it uses.
 func (p *Pod) TakesMemory() bool {
 	return slices.ContainsFunc(p.Containers, func(c Container) bool {
 		asked, limited := c.Spec.Limits.Get(resources.Memory)

@@ -1,11 +1,8 @@
-// Package fleet answers which policy is responsible for a workload, and in which mode.
+// Package fleet decides which SizingPolicy applies to a workload, and in which mode.
 //
-// A Policy is a SizingPolicy as a plain value. NewSet sorts all of them once; Set.For then decides about one Workload:
-// the strongest policy that selects it is responsible alone, and nothing is merged. Annotations and a VPA that a person
-// wrote can only reduce what the policy gives. What cannot be read changes nothing: a policy that is not usable still
-// holds its workloads, and a made VPA without a policy is left alone.
-//
-// The package reads no objects and makes none; MadeName only says how a made VPA is called.
+// Set.Decide selects the strongest policy that matches a Workload. Policies are not merged.
+// Annotations and user VPAs can only restrict the policy. Unreadable input changes nothing: an
+// invalid policy still holds its workloads, and a generated VPA without a policy causes no changes.
 package fleet
 
 import (
@@ -20,34 +17,34 @@ import (
 	"loadline.dev/loadline/pkg/core/sharing"
 )
 
-// Labels and annotations that people and programs write.
+// Labels and annotations of users and Loadline.
 const (
-	// PolicyLabel of a VPA says that it was made, and by which policy.
+	// PolicyLabel marks a generated VPA with the name of its policy.
 	PolicyLabel = "loadline.dev/policy"
-	// SkipAnnotation takes a workload out with the value "true". It may be on the workload,
-	// on its pod template, or on its VPA, like the next one.
+	// SkipAnnotation excludes a workload with the value "true". Like ModeAnnotation, it is valid on
+	// the workload, on its pod template and on its VPA.
 	SkipAnnotation = "loadline.dev/skip"
-	// ModeAnnotation asks for a more cautious mode than that of the policy.
+	// ModeAnnotation requests a more cautious mode than the policy.
 	ModeAnnotation = "loadline.dev/mode"
-	// UnselectedAnnotation of a made VPA says since when (RFC 3339) it is no longer needed.
+	// UnselectedAnnotation is the time (RFC 3339) since which a generated VPA is unused.
 	UnselectedAnnotation = "loadline.dev/unselected-since"
 )
 
-// Annotations of other projects that take a workload out with the value "true".
+// Annotations of other projects that exclude a workload with the value "true".
 const (
 	attuneSkip         = "attune.io/skip"
 	cruiseKubeExcluded = "cruisekube.truefoundry.com/excluded"
 )
 
-// Annotations returns the keys of all annotations that For looks at.
+// Annotations returns the keys of all annotations that Decide evaluates.
 func Annotations() []string {
 	return append([]string{SkipAnnotation, ModeAnnotation, sharing.OffAnnotation, sharing.RankAnnotation}, ForeignAnnotations()...)
 }
 
-// ForeignAnnotations returns the keys of other projects that count with Options.Foreign.
+// ForeignAnnotations returns the keys of other projects that Decide evaluates with Options.Foreign.
 func ForeignAnnotations() []string { return []string{attuneSkip, cruiseKubeExcluded} }
 
-// Annotated reports whether there are annotations that For looks at.
+// HasAnnotation reports whether any annotation is relevant for Decide.
 func Annotated(annotations map[string]string) bool {
 	for key := range annotations {
 		if Counts(key) {
@@ -57,7 +54,7 @@ func Annotated(annotations map[string]string) bool {
 	return false
 }
 
-// Counts reports whether For looks at annotations of a key.
+// IsAnnotation reports whether Decide evaluates annotations with the key.
 func Counts(key string) bool {
 	switch key {
 	case SkipAnnotation, ModeAnnotation, sharing.OffAnnotation, sharing.RankAnnotation, attuneSkip, cruiseKubeExcluded:
@@ -74,121 +71,125 @@ type Selector interface {
 // Policy is a SizingPolicy.
 type Policy struct {
 	Name        string
-	Priority    int // 1 to 1000, the highest is the strongest; 0: not written, counts as 100
+	Priority    int // 1 to 1000, the highest wins; 0 is unset and counts as 100
 	Paused      bool
-	Recommender string // that makes its VPAs
+	Recommender string // name of the recommender for generated VPAs
 	Namespaces  Namespaces
 	Workloads   []Match // a workload must match one
-	MakeVPAs    bool    // for workloads without one
+	MakeVPAs    bool    // for workloads without a VPA
 	Mode        Mode
-	Recipe      string // for VPAs that ask for none; empty: that of the recommender
+	Recipe      string // for VPAs without one, empty is the default of the recommender
 	Initial     InitialSizing
-	// RolloutHash stands for the fields with which a rollout begins anew.
+	// RolloutHash covers the fields that restart a rollout.
 	RolloutHash string
 
-	// MinHistory is the span of usage that a recommendation must rest on before it changes a pod; 0: any.
+	// MinHistory is the minimum length of usage history for a recommendation to change a pod. 0 is
+	// no minimum.
 	MinHistory time.Duration
 
-	// BesideHPAs says that also resources are changed that a HorizontalPodAutoscaler looks at.
+	// IgnoresHPAs allows changes of resources that a HorizontalPodAutoscaler scales by.
 	BesideHPAs bool
 
 	Sharing Sharing
 
-	// Unusable says why the policy cannot be used; empty: it can. It still holds what it selects, so a selector that
-	// cannot be read is given as it was last read, or else as one that matches everything.
+	// Unusable is why the policy cannot be used, or empty. The policy still holds the workloads
+	// that it selects, so an unreadable selector is replaced with the last readable one, or one
+	// that matches everything.
 	Unusable string
 }
 
-// AllNamespaces among the names stands for every namespace but those of the system.
+// AllNamespaces as a name selects all namespaces except system namespaces.
 const AllNamespaces = "*"
 
-// Namespaces says where a policy looks for workloads.
+// Namespaces selects the namespaces of a policy.
 type Namespaces struct {
-	Names    []string // "*": all but those of the system
-	Selector Selector // of labels of namespaces; nil: selects none
-	Exclude  []string // goes before the other two
+	Names    []string // "*" selects all except system namespaces
+	Selector Selector // by namespace labels, nil selects none
+	Exclude  []string // takes precedence over the other two
 }
 
-// Match is one kind of workload, or some of a kind.
+// Match selects workloads of one kind.
 type Match struct {
 	Group, Kind string
-	Name        string   // empty: any
-	Selector    Selector // of labels of the workload; nil: any
+	Name        string   // empty matches any
+	Selector    Selector // by workload labels, nil matches any
 }
 
-// Workload is what is known of a workload, and of the VPA that controls it.
+// Workload is a workload with its VPA.
 type Workload struct {
 	Group, Kind, Namespace, Name string
 
 	Labels map[string]string
-	// LabelsUnknown reports that Labels are not known, so that a policy that selects by them may be
-	// responsible, and holds the workload.
+	// LabelsUnknown reports that Labels are unknown. A policy that selects by labels then holds the
+	// workload.
 	LabelsUnknown bool
 
 	Annotations map[string]string
-	// TemplateAnnotations are those of its pod template.
+	// TemplateAnnotations are the annotations of the pod template.
 	TemplateAnnotations map[string]string
-	// NamespaceLabels are the labels of its namespace. nil: they are not known, so that a
-	// policy that selects by them may be responsible, and holds the workload.
+	// NamespaceLabels are the labels of the namespace, or nil if unknown. A policy that selects by
+	// them then holds the workload.
 	NamespaceLabels map[string]string
 
 	VPA VPA
 }
 
-// VPA is the VPA that controls a workload: the one that a person wrote if there is one,
-// else the made one. The zero value says that there is none.
+// VPA is the VPA of a workload. A user VPA takes precedence over a generated one. The zero value is
+// a missing VPA.
 type VPA struct {
 	Author      Author
-	Passive     bool // its mode is Off or Initial: no running pod is changed
+	Passive     bool // mode Off or Initial: no changes of running pods
 	Annotations map[string]string
 }
 
-// Author is who made a VPA.
+// VPAOrigin distinguishes user VPAs from generated ones.
 type Author uint8
 
-// The authors.
+// Origins of a VPA.
 const (
-	Nobody Author = iota // there is no VPA
+	Nobody Author = iota // the workload has no VPA
 	Person
-	Loadline // for a policy
+	Loadline // created by Loadline for a policy
 )
 
-// Decision is what holds for a workload. The zero value says that no policy has a say:
-// the workload is treated as its VPA says.
+// Decision is the policy decision for a workload. The zero value is a workload without a policy,
+// controlled by its VPA alone.
 type Decision struct {
-	Policy *Policy       // responsible alone, not to be changed; nil: none selects the workload
-	Mode   Mode          // never more than Policy.Mode gives; at most Recommend where Reason stops every change
-	Reason reason.Reason // empty: running pods may be changed, as Mode says
-	// Problem says which annotations cannot be read, and what would be right. The workload is not named.
+	Policy *Policy       // read-only, nil if no policy selects the workload
+	Mode   Mode          // at most Policy.Mode, and at most Recommend if Reason stops changes
+	Reason reason.Reason // why running pods do not change, empty if they may
+	// Problem describes invalid annotations and their valid values, without the name of the
+	// workload.
 	Problem string
-	MakeVPA bool // a VPA is missing and is to be made
-	KeepVPA bool // a made VPA is still needed
+	MakeVPA bool // a VPA is missing and must be generated
+	KeepVPA bool // a generated VPA is still required
 
-	// OutOfSharing says that an annotation keeps the pods from sharing what their nodes have left; see Shares.
+	// SharingOptedOut reports that an annotation excludes the pods from sharing, see SharingMode.
 	OutOfSharing bool
-	annotations  [3]map[string]string // of the workload, its pod template and its VPA
+	annotations  [3]map[string]string // of workload, pod template and VPA
 }
 
-// listed are the kinds whose workloads are known without a name, so that a policy can select
-// them by their labels, with their API version.
+// listed contains the kinds that a policy can select without a name, with their API versions.
 var listed = map[string]string{"Deployment": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1", "CronJob": "batch/v1"}
 
-// ListedKinds returns the kinds whose workloads can be selected without a name, sorted.
+// ListedKinds returns the kinds that can be selected without a name, sorted.
 func ListedKinds() []string { return slices.Sorted(maps.Keys(listed)) }
 
-// ListedVersion returns the API version of such a kind; false: it is none.
+// ListedVersion returns the API version of a listed kind.
 func ListedVersion(kind string) (apiVersion string, is bool) {
 	apiVersion, is = listed[kind]
 	return apiVersion, is
 }
 
-// Listed reports whether workloads of a kind can be selected without a name. All others are found by their name.
+// Listed reports whether a kind can be selected without a name. Other workloads must be selected by
+// name.
 func Listed(group, kind string) bool {
 	_, is := listed[kind]
 	return is && BuiltIn(group)
 }
 
-// A checkpoint is called <VPA>-<container>, and the API takes 253 characters.
+// Maximum lengths. A checkpoint is named <VPA>-<container> and is limited to 253 characters by the
+// API.
 const (
 	longestName      = 253
 	longestContainer = 63
@@ -197,21 +198,21 @@ const (
 	hashBytes = 5 // two characters each
 )
 
-// MadeName returns the name of the VPA that is made for a workload: <kind>-<workload> in lower case. A hash is added
-// where another workload could have the same name (its kind is not one of Kubernetes itself), where the name had to be
-// cut so that those of checkpoints are not too long, and where it would be no name. The result is a DNS subdomain name.
+// GeneratedVPAName returns the name of the generated VPA for a workload: <kind>-<workload> in lower
+// case. A hash is appended for custom kinds, for names that would make checkpoint names too long,
+// and for invalid names. The result is a DNS subdomain name.
 func MadeName(kind, group, name string) string {
 	plain := strings.ToLower(kind) + "-" + name
 	if BuiltInKind(kind) && BuiltIn(group) && len(plain) <= longestMade && subdomain(name) {
 		return plain
 	}
 	if BuiltInKind(kind) && BuiltIn(group) {
-		group = "" // the same workload, however the reference to it is written
+		group = "" // ignores variants of the API group in references
 	}
 	sum := sha256.Sum256([]byte(group + "\x00" + kind + "\x00" + name))
 	hash := hex.EncodeToString(sum[:hashBytes])
 	room := longestMade - len("-") - len(hash)
-	// One byte each, so that cutting leaves no half character.
+	// The text is ASCII here, so cutting it leaves no partial character.
 	readable := strings.Trim(strings.Map(letterOrDash, plain), "-")
 	readable = strings.TrimRight(readable[:min(len(readable), room)], "-")
 	if readable == "" {
@@ -220,7 +221,7 @@ func MadeName(kind, group, name string) string {
 	return readable + "-" + hash
 }
 
-// BuiltInKind reports whether a kind of workload comes with Kubernetes.
+// BuiltInKind reports whether a workload kind is part of Kubernetes.
 func BuiltInKind(kind string) bool {
 	switch kind {
 	case "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job", "CronJob":
@@ -238,7 +239,6 @@ func letterOrDash(r rune) rune {
 
 func alphanumeric(r rune) bool { return 'a' <= r && r <= 'z' || '0' <= r && r <= '9' }
 
-// subdomain reports whether the API takes a text as a name.
 func subdomain(text string) bool {
 	for label := range strings.SplitSeq(text, ".") {
 		if label == "" || label[0] == '-' || label[len(label)-1] == '-' {

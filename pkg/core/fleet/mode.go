@@ -11,11 +11,11 @@ import (
 	"loadline.dev/loadline/pkg/core/sharing"
 )
 
-// Mode is how far a policy goes.
+// Mode is the extent of changes that a policy allows.
 type Mode uint8
 
-// The modes. From Observe on each gives more than the one before. Inherit gives what the
-// VPA of a workload says: all of it if a person wrote that, nothing if it was made.
+// Modes of a policy. From Observe on, each allows more than the one before. Inherit applies the
+// mode of a user VPA, and makes no changes for a generated VPA.
 const (
 	Inherit Mode = iota
 	Observe
@@ -27,16 +27,17 @@ const (
 
 var modeNames = [...]string{"Inherit", "Observe", "Recommend", "OneShot", "Canary", "Auto"}
 
-// String returns the mode as the API spells it.
+// String returns the mode as spelled in the API.
 func (m Mode) String() string { return modeNames[m] }
 
-// ParseMode returns the mode that the API spells like text. It is false for any other text, the empty one, too.
+// ParseMode returns the mode for its API spelling, or false for any other text, including the empty
+// one.
 func ParseMode(text string) (Mode, bool) {
 	at := slices.Index(modeNames[:], text)
 	return Mode(max(at, int(Inherit))), at >= 0
 }
 
-// reduced returns m, or the mode that is asked for in its place if that gives less.
+// restrictedTo returns m, or the requested mode if that is more cautious.
 func (m Mode) reduced(asked Mode, author Author) Mode {
 	if asked == Inherit {
 		return m
@@ -50,7 +51,7 @@ func (m Mode) reduced(asked Mode, author Author) Mode {
 	return m
 }
 
-// stopped returns m, or Recommend if m could change a pod.
+// withoutChanges returns m, or Recommend if m could change a pod.
 func (m Mode) stopped() Mode {
 	if m == Observe {
 		return m
@@ -58,18 +59,18 @@ func (m Mode) stopped() Mode {
 	return Recommend
 }
 
-// InitialSizing is what a policy says about new pods.
+// InitialSizing controls the sizing of new pods.
 type InitialSizing uint8
 
-// What it says. Those of a VPA that a person wrote get what that says, unless they are to stay AsWritten.
+// Values of InitialSizing. Pods of a user VPA follow the mode of that VPA, except for AsWritten.
 const (
-	ByMode    InitialSizing = iota // of a made VPA: sized once all running pods may be changed
+	ByMode    InitialSizing = iota // generated VPA: after all running pods may change
 	AsWritten                      // not sized
-	ToTarget                       // of a made VPA: sized in each mode in which running pods are changed
+	ToTarget                       // generated VPA: in each mode that changes running pods
 )
 
-// NewPods says why new pods of a workload stay as they are written; empty: they do not, as far as the mode of a
-// person's VPA goes. With everywhere a rollout in mode Canary has come to all running pods.
+// NewPodSkipReason returns why new pods of a workload are not sized, or empty if the mode of a user
+// VPA decides. With fullRollout, a rollout in mode Canary covers all running pods.
 func (d Decision) NewPods(by Author, everywhere bool) reason.Reason {
 	switch d.Reason {
 	case reason.OptedOut, reason.PolicyUnknown, reason.PolicyPaused:
@@ -89,7 +90,6 @@ func (d Decision) NewPods(by Author, everywhere bool) reason.Reason {
 	return reason.InitialSizingOff
 }
 
-// place is where people annotate.
 type place struct {
 	name        string
 	annotations map[string]string
@@ -99,8 +99,8 @@ func (w *Workload) places() [3]place {
 	return [...]place{{"workload", w.Annotations}, {"pod template", w.TemplateAnnotations}, {"VPA", w.VPA.Annotations}}
 }
 
-// optedOut reports whether somebody took the workload out. A value that cannot be read
-// counts as if: who wrote it did not want to be changed.
+// optedOut reports whether an annotation excludes the workload. An invalid value excludes it,
+// because its author intended to prevent changes.
 func (w *Workload) optedOut(foreign bool, problem *string) (out bool) {
 	for _, p := range w.places() {
 		if value, there := p.annotations[SkipAnnotation]; there && value != "false" {
@@ -116,7 +116,6 @@ func (w *Workload) optedOut(foreign bool, problem *string) (out bool) {
 	return out
 }
 
-// reduced returns m as the annotations reduce it: to the most cautious mode that one of them asks for.
 func (w *Workload) reduced(m Mode, problem *string) Mode {
 	for _, p := range w.places() {
 		value, there := p.annotations[ModeAnnotation]
@@ -133,15 +132,14 @@ func (w *Workload) reduced(m Mode, problem *string) Mode {
 	return m
 }
 
-// longestValue is how many characters of a wrong value are shown, of the 256 KiB that an annotation may have.
+// maxValueLength is the number of displayed characters of an invalid value. An annotation may have
+// 256 KiB.
 const longestValue = 40
 
-// complain adds to problem what is wrong with an annotation.
 func (p place) complain(problem *string, key, value, right, taken string) {
 	add(problem, fmt.Sprintf("annotation %s of the %s is %.*q: must be %s; it counts as %s", key, p.name, longestValue, value, right, taken))
 }
 
-// add adds another problem.
 func add(problem *string, another string) {
 	if *problem != "" && another != "" {
 		*problem += "; "
@@ -149,37 +147,36 @@ func add(problem *string, another string) {
 	*problem += another
 }
 
-// SharingMode is how far the pods of a workload share what their nodes have left. Each mode
-// gives more than the one before.
+// SharingMode is the extent of headroom sharing. Each mode allows more than the one before.
 type SharingMode uint8
 
-// The modes.
+// Modes of sharing.
 const (
 	SharingOff    SharingMode = iota
-	SharingDryRun             // it is only shown what sharing would do
+	SharingDryRun             // only reports the effect of sharing
 	SharingOn
 )
 
-// Sharing is what a policy says about sharing. The zero value says that nothing is shared.
+// Sharing is the sharing configuration of a policy. The zero value disables sharing.
 type Sharing struct {
 	Mode  SharingMode
-	Kinds [resources.Kinds]bool // that are shared
-	// Evict says that pods may be evicted where those of a node need more than it has.
+	Kinds [resources.Kinds]bool // shared kinds
+	// Evict allows evictions if the pods of a node need more than it has.
 	Evict bool
-	// CPULimit is what becomes of the CPU limits of pods that share.
+	// CPULimit is the treatment of CPU limits of sharing pods.
 	CPULimit sharing.CPULimit
-	// BesideNodeAutoscaler says that SharingOn holds also where nodes are added and removed.
+	// AcceptsNodeAutoscaler allows SharingOn in clusters with a node autoscaler.
 	BesideNodeAutoscaler bool
-	// MaxRank is the highest rank that annotations can give a workload; nil: any.
+	// MaxRank is the highest rank that annotations can set, or nil.
 	MaxRank *sharing.Rank
-	// RestrictsUserVPAs makes the recipe of the policy hold for VPAs that users created, too.
+	// RestrictsUserVPAs applies the recipe of the policy to user VPAs, too.
 	RestrictsUserVPAs bool
-	// Max are the rules of the policy whose maxAllowed bounds user VPAs; nil: nothing does.
+	// Max are the rules of the policy with a maxAllowed that bounds user VPAs, or nil.
 	Max *corepolicy.Rules
 }
 
-// Shares says how far the pods of a workload share, and why that is less than the policy says; empty: it is not. With
-// everywhere a rollout in mode Canary has come to all running pods.
+// SharingMode returns the sharing mode of the workload, and the reason if it is below the mode of
+// the policy. With fullRollout, a rollout in mode Canary covers all running pods.
 func (d *Decision) Shares(everywhere bool) (SharingMode, reason.Reason) {
 	if d.Policy == nil || d.Policy.Sharing.Mode == SharingOff {
 		return SharingOff, ""
@@ -198,8 +195,7 @@ func (d *Decision) Shares(everywhere bool) (SharingMode, reason.Reason) {
 	return d.Policy.Sharing.Mode, ""
 }
 
-// Rank returns in which order the pods of the workload leave a node that has too little for
-// all, given how many there are.
+// Rank returns the eviction rank of the pods on a node that is too small for all.
 func (d *Decision) Rank(kind string, replicas int) sharing.Rank {
 	rank, _ := sharing.RankOf(kind, replicas, d.annotations[:]...)
 	if d.Policy != nil && d.Policy.Sharing.MaxRank != nil {
@@ -208,8 +204,8 @@ func (d *Decision) Rank(kind string, replicas int) sharing.Rank {
 	return rank
 }
 
-// RecipeText returns the text of the recipe annotation of a VPA as far as it counts: a policy that
-// shares may require its own recipe.
+// RecipeText returns the recipe annotation of a VPA, or empty if the policy requires its own
+// recipe.
 func (d *Decision) RecipeText(annotation string) string {
 	if d.RestrictsUserVPAs() {
 		return ""
@@ -217,8 +213,8 @@ func (d *Decision) RecipeText(annotation string) string {
 	return annotation
 }
 
-// UserMax returns the rules of the policy whose maxAllowed bounds what a VPA that a user created
-// gives to new and running pods; nil: none.
+// UserMax returns the rules of the policy with a maxAllowed that bounds user VPAs, for new and
+// running pods, or nil.
 func (d *Decision) UserMax() *corepolicy.Rules {
 	if d.RestrictsUserVPAs() {
 		return d.Policy.Sharing.Max
@@ -226,12 +222,11 @@ func (d *Decision) UserMax() *corepolicy.Rules {
 	return nil
 }
 
-// RestrictsUserVPAs reports whether the recipe and maxAllowed of the policy hold for VPAs that users created, too.
+// RestrictsUserVPAs reports whether recipe and maxAllowed of the policy also apply to user VPAs.
 func (d *Decision) RestrictsUserVPAs() bool {
 	return d.Policy != nil && d.Policy.Sharing.RestrictsUserVPAs && d.Policy.Sharing.Mode == SharingOn && !d.OutOfSharing
 }
 
-// sharing reads what annotations say about sharing.
 func (w *Workload) sharing(d *Decision) {
 	for i, p := range w.places() {
 		d.annotations[i] = p.annotations

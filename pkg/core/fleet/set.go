@@ -9,34 +9,32 @@ import (
 	"loadline.dev/loadline/pkg/core/reason"
 )
 
-// defaultPriority is that of a policy that has none.
 const defaultPriority = 100
 
-// Set is all policies, in the order of their strength. It does not change once made, so
-// that many may ask it. A nil Set has no policies.
+// Set contains all policies in order of precedence. It is immutable and safe for concurrent use. A
+// nil Set has no policies.
 type Set struct {
 	entries []entry
 	options Options
-	others  map[other]bool // that are named by a policy
+	others  map[other]bool // workloads that policies select by name
 }
 
-// other is a workload of a kind that is not listed, in any namespace.
+// namedWorkload is a workload of an unlisted kind, in any namespace.
 type other struct{ group, kind, name string }
 
-// Options are what a Set knows of the program.
+// Options configure a Set.
 type Options struct {
-	OwnNamespace string // of the program, selected only by its name; empty: not known
-	Foreign      bool   // annotations of other projects that take a workload out count
+	OwnNamespace string // namespace of the program, selected only by name, empty if unknown
+	Foreign      bool   // annotations of other projects exclude workloads
 }
 
-// entry is a policy with an index of its namespaces.
 type entry struct {
 	Policy
-	named map[string]bool // true: selected by its name, false: excluded
-	all   bool            // the others that are not of the system
+	named map[string]bool // true is selected by name, false is excluded
+	all   bool            // all other namespaces except system namespaces
 }
 
-// NewSet returns the set of policies, which it copies; their names must differ.
+// NewSet returns a set with copies of the policies. Their names must be unique.
 func NewSet(policies []Policy, o Options) *Set {
 	s := &Set{options: o, entries: make([]entry, 0, len(policies))}
 	for _, p := range policies {
@@ -61,12 +59,13 @@ func NewSet(policies []Policy, o Options) *Set {
 	return s
 }
 
-// Names reports whether a policy names a workload of a kind that is not listed, whatever the namespace.
+// NamesWorkload reports whether a policy selects a workload of an unlisted kind by name, in any
+// namespace.
 func (s *Set) Names(group, kind, name string) bool {
 	return s != nil && s.others[otherOf(group, kind, name)]
 }
 
-// otherOf returns a workload; groups that are the same are equal.
+// newNamedWorkload normalizes the group, so that equal workloads compare equal.
 func otherOf(group, kind, name string) other {
 	if BuiltIn(group) {
 		group = ""
@@ -82,8 +81,8 @@ func (s *Set) Len() int {
 	return len(s.entries)
 }
 
-// Named yields the policies with each match of theirs that names a workload of a kind that is
-// not listed, the strongest first. They are not to be changed.
+// NamedMatches yields the policies with each match that selects a workload of an unlisted kind by
+// name, in order of precedence. They must not be modified.
 func (s *Set) Named() iter.Seq2[*Policy, *Match] {
 	return func(yield func(*Policy, *Match) bool) {
 		if s == nil {
@@ -100,7 +99,7 @@ func (s *Set) Named() iter.Seq2[*Policy, *Match] {
 	}
 }
 
-// Policy returns the policy of a name; nil: there is none. It is not to be changed.
+// Policy returns the policy with a name, or nil. It must not be modified.
 func (s *Set) Policy(name string) *Policy {
 	if s == nil {
 		return nil
@@ -113,7 +112,8 @@ func (s *Set) Policy(name string) *Policy {
 	return nil
 }
 
-// Acts reports whether a policy may let made VPAs change pods of a namespace; labels that are nil are not known.
+// MayChangePods reports whether a policy may let generated VPAs change pods of a namespace. Nil
+// labels are unknown.
 func (s *Set) Acts(namespace string, labels map[string]string) bool {
 	if s == nil {
 		return false
@@ -127,7 +127,7 @@ func (s *Set) Acts(namespace string, labels map[string]string) bool {
 	return false
 }
 
-// For decides about a workload. It allocates only for a Problem.
+// Decide returns the decision for a workload. It allocates only for a Problem.
 func (s *Set) For(w Workload) Decision {
 	p := s.responsible(&w)
 	if p == nil {
@@ -156,8 +156,8 @@ func (s *Set) For(w Workload) Decision {
 	return d
 }
 
-// beside takes the mode of the VPA into account, and says why running pods are left
-// alone if they are. A made VPA is Off: without a mode of the policy nothing happens.
+// applyVPAMode restricts the decision to the mode of the VPA, and sets why running pods do not
+// change. A generated VPA has mode Off, so only the policy mode enables changes.
 func (d *Decision) beside(v VPA) {
 	passive := v.Author == Person && v.Passive
 	if passive && d.Mode != Inherit {
@@ -173,8 +173,8 @@ func (d *Decision) beside(v VPA) {
 	}
 }
 
-// Selecting yields all policies that select a workload, the strongest first. That one is
-// responsible, the others yield to it. They are not to be changed.
+// Selecting yields all policies that select a workload, in order of precedence. The first one
+// applies. They must not be modified.
 func (s *Set) Selecting(w Workload) iter.Seq[*Policy] {
 	return func(yield func(*Policy) bool) {
 		if s == nil {
@@ -188,8 +188,8 @@ func (s *Set) Selecting(w Workload) iter.Seq[*Policy] {
 	}
 }
 
-// Rival returns the name of another policy of the same priority that selects a workload, too, the first
-// one; empty: there is none, as far as is known. Which of the two is responsible their names alone decide.
+// ConflictingPolicy returns the name of the first other policy that has the same priority and
+// selects the workload, or "". The policy name decides between the two.
 func (s *Set) Rival(responsible *Policy, w Workload) string {
 	for p := range s.Selecting(w) {
 		if p.Priority != responsible.Priority {
@@ -202,7 +202,6 @@ func (s *Set) Rival(responsible *Policy, w Workload) string {
 	return ""
 }
 
-// responsible returns the strongest policy that selects a workload, or nil.
 func (s *Set) responsible(w *Workload) *Policy {
 	if s == nil {
 		return nil
@@ -215,8 +214,7 @@ func (s *Set) responsible(w *Workload) *Policy {
 	return nil
 }
 
-// guesses reports whether it is not known if a policy selects a workload: that depends on labels of
-// the workload or of its namespace, which are not known.
+// isUncertain reports whether unknown labels decide if a policy selects a workload.
 func guesses(p *Policy, w *Workload) bool {
 	if w.NamespaceLabels == nil && p.Namespaces.Selector != nil && !slices.Contains(p.Namespaces.Names, w.Namespace) && !slices.Contains(p.Namespaces.Names, AllNamespaces) {
 		return true
@@ -236,7 +234,6 @@ func (s *Set) selects(e *entry, w *Workload) bool {
 	return false
 }
 
-// looksInto reports whether a policy is for the namespace of a workload.
 func (s *Set) looksInto(e *entry, w *Workload) bool {
 	if selected, named := e.named[w.Namespace]; named {
 		return selected
@@ -254,9 +251,10 @@ func (m *Match) matches(w *Workload) bool {
 		(m.Selector == nil || w.LabelsUnknown || m.Selector.Matches(w.Labels))
 }
 
-// sameGroup reports whether two groups are one, for the same kind. References to kinds
-// of Kubernetes itself are often written with an old group or with none.
+// sameGroup reports whether two groups of the same kind are equal. References to built-in kinds
+// often have an old or no group.
 func sameGroup(a, b string) bool { return a == b || BuiltIn(a) && BuiltIn(b) }
 
-// BuiltIn reports whether a group comes with Kubernetes. That of a custom resource must contain a dot.
+// BuiltIn reports whether an API group is part of Kubernetes. The group of a custom resource must
+// contain a dot.
 func BuiltIn(group string) bool { return !strings.Contains(group, ".") }

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// Never stands for the zero time and is less than any other instant.
+// Never is the zero time. It is less than any other time.
 const Never int64 = math.MinInt64
 
-// Nanoseconds returns t in nanoseconds since 1970. A time before 1678 counts as
-// Never, one after 2261 as the last that fits.
+// Nanoseconds returns t in nanoseconds since 1970. A time before 1678 becomes Never, and one after
+// 2261 the latest valid time.
 func Nanoseconds(t time.Time) int64 {
 	if s := t.Unix(); -9e9 < s && s < 9e9 {
 		return s*1e9 + int64(t.Nanosecond())
@@ -26,14 +26,14 @@ func Time(nanoseconds int64) time.Time {
 	return time.Unix(0, nanoseconds).UTC()
 }
 
-// Decay says how fast weights lose their influence. Histograms share it. It remembers powers of two: the samples of a
-// pass are taken at a few instants, to the second, and nearly all histograms refer to the same one, so that most
-// factors were asked for a moment ago.
+// Decay is the exponential decay of weights, shared by histograms. It caches powers of two: most
+// factors repeat, because the samples of one iteration have few distinct times, and nearly all
+// histograms have the same reference.
 //
-//	memory   [ age XOR factor | factor ]   as bits, at a hash of the age
+//	cache   [ age XOR factor | factor ]   as bits, at a hash of the age
 //
-// It may be used side by side without a lock: an entry of which one half is older
-// than the other does not give the age back, and counts as absent.
+// It is safe for concurrent use without a lock: a half-written entry does not yield the age, and
+// counts as absent.
 type Decay struct {
 	halfLife time.Duration
 	most     int64 // age at which the reference moves, see factor
@@ -42,17 +42,16 @@ type Decay struct {
 
 const (
 	memoryBits = 12
-	golden     = 0x9e3779b97f4a7c15 // 2^64 over the golden ratio: multiples of it are spread evenly
+	golden     = 0x9e3779b97f4a7c15 // 2^64 over the golden ratio, its multiples spread evenly
 )
 
-// NewDecay returns a decay by half in each halfLife; 0 means none, and times are ignored.
+// NewDecay returns a decay with a half-life. 0 disables decay, and times are ignored.
 func NewDecay(halfLife time.Duration) *Decay {
 	d := &Decay{halfLife: halfLife, most: int64(100 * halfLife)}
-	d.remember(0, 1) // which the empty entry would deny
+	d.remember(0, 1) // an empty entry does not match age 0
 	return d
 }
 
-// power returns 2^(age/halfLife).
 func (d *Decay) power(age int64) float64 {
 	factor, known := d.recall(age)
 	if !known {
@@ -62,22 +61,21 @@ func (d *Decay) power(age int64) float64 {
 	return factor
 }
 
-// recall returns the power for an age, if it is remembered.
 func (d *Decay) recall(age int64) (factor float64, known bool) {
 	entry := &d.memory[uint64(age)*golden>>(64-memoryBits)]
 	bits := entry.factor.Load()
 	return math.Float64frombits(bits), entry.check.Load()^bits == uint64(age)
 }
 
-// remember keeps the power for an age in place of another.
 func (d *Decay) remember(age int64, factor float64) {
 	entry := &d.memory[uint64(age)*golden>>(64-memoryBits)]
 	entry.factor.Store(math.Float64bits(factor))
 	entry.check.Store(math.Float64bits(factor) ^ uint64(age))
 }
 
-// factor returns 2^((at-reference)/halfLife). It moves the reference first if at is more than 100 half-lives later, a
-// product that overflows above 2.9 years as it does in the reference recommender.
+// factor returns 2^((at-reference)/halfLife). It first moves the reference if at is more than 100
+// half-lives later. As in the reference recommender, that product overflows for half-lives above
+// 2.9 years.
 func (h *Histogram) factor(at int64) float64 {
 	if h.decay.halfLife == 0 {
 		return 1
@@ -90,7 +88,6 @@ func (h *Histogram) factor(at int64) float64 {
 	return h.decay.power(age)
 }
 
-// shift moves the reference near an instant and scales weights accordingly.
 func (h *Histogram) shift(to int64) {
 	reference, scale := h.shifted(to)
 	for bucket := h.min; bucket <= h.max; bucket++ {
@@ -100,15 +97,14 @@ func (h *Histogram) shift(to int64) {
 	h.trim()
 }
 
-// shifted returns the multiple of the half-life since the zero time that is nearest to an instant (perhaps after it),
-// and by which power of two weights change when that becomes the reference.
+// shifted returns the multiple of the half-life since the zero time that is nearest to a time,
+// possibly after it, and the power of two that scales weights for this new reference.
 func (h *Histogram) shifted(to int64) (reference int64, scale float64) {
 	reference = Nanoseconds(Time(to).Round(h.decay.halfLife))
 	exponent := math.Floor(float64(difference(h.reference, reference))/float64(h.decay.halfLife) + 0.5)
 	return reference, math.Ldexp(1, int(exponent))
 }
 
-// difference returns a-b, saturating.
 func difference(a, b int64) int64 {
 	d := a - b
 	if (d < 0) == (a < b) {

@@ -1,15 +1,15 @@
-// Package histogram counts a measured value in buckets whose weights decay with time, and answers quantiles.
+// Package histogram counts values in buckets with weights that decay over time, and computes
+// quantiles.
 //
-// Its types are Scheme (where buckets begin), Histogram (a window of weights) and Image (a histogram as a checkpoint
-// stores it). Only the buckets in use are stored, yet results equal those of a dense array bit for bit. Old weights are
-// not touched as time passes: new ones are heavier, and all are scaled down once in a hundred half-lives.
+// Only used buckets are stored, but results equal a dense array bit for bit. Old weights do not
+// change over time. Instead, new weights are heavier, and all are scaled down once per hundred
+// half-lives.
 //
-// Buckets that weigh less than epsilon and lie outside of all that weigh more are in the total, but quantiles, images
-// and merges do not see them and scaling passes them by, until more weight comes to them. So it is in the reference
-// recommender, and its numbers show it.
+// Buckets below epsilon at both ends count in the total, but quantiles, images, merges and scaling
+// ignore them until they gain weight. The reference recommender does the same, and its results
+// depend on it.
 //
-// Many goroutines may read a histogram while nobody writes it. The package
-// knows nothing of containers, and never asks for the time.
+// Concurrent reads are safe without a concurrent write.
 package histogram
 
 import (
@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// Histogram counts values in the buckets of a scheme. Make it with New.
+// Histogram counts values in the buckets of a scheme. Create it with New.
 //
 //	bucket   0                                               last
 //	         .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .
@@ -28,14 +28,14 @@ import (
 //	                    +-----------------------+
 //	                    base  min            max
 //
-// Only the window of weights is stored; buckets outside weigh exactly 0. [min,max] reaches from the first to the last
-// bucket of at least epsilon (#); if there is none, min is the last bucket and max the first. Outside of it may be
-// lighter ones (~) that only the total knows.
+// Only the window of weights is stored. Buckets outside weigh exactly 0. [min,max] spans the first
+// to the last bucket of at least epsilon (#). Without any, min is the last bucket and max the
+// first. Lighter buckets (~) outside of [min,max] count only in the total.
 type Histogram struct {
 	scheme    *Scheme
 	decay     *Decay
-	reference int64   // when a sample would weigh just its own weight; Never = no sample yet
-	total     float64 // sum of weights; Subtract may let the two drift apart
+	reference int64   // time at which a sample has its nominal weight, or Never
+	total     float64 // sum of weights, may drift after Subtract
 	weights   []float64
 	base      int32 // bucket of weights[0]
 	min, max  int32
@@ -48,19 +48,19 @@ func New(scheme *Scheme, decay *Decay) Histogram {
 	return h
 }
 
-// Reset empties h but keeps its memory for what is added next.
+// Reset empties h but keeps its memory for reuse.
 func (h *Histogram) Reset() {
 	h.reference, h.total, h.weights = Never, 0, h.weights[:0]
 	h.min, h.max = int32(h.scheme.Buckets()-1), 0
 }
 
-// Add counts value with the given weight, seen at an instant.
+// Add counts a value with a weight at a time.
 func (h *Histogram) Add(value, weight float64, at time.Time) {
 	h.AddAt(value, weight, Nanoseconds(at))
 }
 
-// AddAt is Add with an instant as Nanoseconds gives it. It runs for every sample of a cluster, so it looks for the
-// factor itself, and asks factor only where the reference may have to move or the age does not fit into its type.
+// AddAt is Add with a time from Nanoseconds. It runs for every sample of a cluster, so it reads the
+// factor from the cache, and calls factor only if the reference may move or the age overflows.
 func (h *Histogram) AddAt(value, weight float64, at int64) {
 	bucket := h.scheme.Find(value)
 	age := at - h.reference
@@ -68,7 +68,7 @@ func (h *Histogram) AddAt(value, weight float64, at int64) {
 	if !known || age > h.decay.most || (age < 0) != (at < h.reference) {
 		factor = h.factor(at)
 	}
-	weight = float64(weight * factor) // never fused with a sum below
+	weight = float64(weight * factor) // the conversion prevents a fused multiply-add
 	i := bucket - int(h.base)
 	if uint(i) >= uint(len(h.weights)) {
 		h.cover(int32(bucket), int32(bucket))
@@ -82,7 +82,7 @@ func (h *Histogram) AddAt(value, weight float64, at int64) {
 	}
 }
 
-// Subtract takes back what Add counted. A rest below epsilon becomes 0.
+// Subtract reverses Add. A remainder below epsilon becomes 0.
 func (h *Histogram) Subtract(value, weight float64, at time.Time) {
 	weight *= h.factor(Nanoseconds(at))
 	h.take(weight, &h.total)
@@ -101,8 +101,8 @@ func (h *Histogram) take(weight float64, from *float64) {
 // Empty reports whether no bucket weighs epsilon or more.
 func (h *Histogram) Empty() bool { return h.weight(h.min) < h.scheme.epsilon }
 
-// Quantile returns the end of the bucket at which the share q (0 to 1) of the total is reached, the start if it is the
-// last of the scheme, and 0 if h is empty. It does not interpolate.
+// Quantile returns the end of the bucket in which the share q (0 to 1) of the total is reached, the
+// start for the last bucket of the scheme, and 0 if h is empty. It does not interpolate.
 func (h *Histogram) Quantile(q float64) float64 {
 	if h.Empty() {
 		return 0
@@ -116,8 +116,8 @@ func (h *Histogram) Quantile(q float64) float64 {
 	return h.scheme.Start(min(int(bucket)+1, h.scheme.Buckets()-1))
 }
 
-// MergeInto adds h to dst, aligned to the later reference of the two, and only
-// reads h. It panics if schemes or half-lives differ: the sum would be nonsense.
+// MergeInto adds h to dst, aligned to the later reference of both, without modifying h. It panics
+// if schemes or half-lives differ.
 func (h *Histogram) MergeInto(dst *Histogram) {
 	if h.decay.halfLife != dst.decay.halfLife || !h.scheme.equal(dst.scheme) {
 		panic("histogram: merge of different schemes or half-lives")
@@ -140,7 +140,7 @@ func (h *Histogram) MergeInto(dst *Histogram) {
 	dst.min, dst.max = min(dst.min, low), max(dst.max, high)
 }
 
-// visible returns min and max as they would be after scaling.
+// significantRange returns min and max after scaling.
 func (h *Histogram) visible(scale float64) (low, high int32) {
 	low, high = h.min, h.max
 	for int(low) < h.scheme.Buckets()-1 && h.weight(low)*scale < h.scheme.epsilon {
@@ -152,7 +152,6 @@ func (h *Histogram) visible(scale float64) (low, high int32) {
 	return low, high
 }
 
-// weight returns what a bucket weighs, whether it is stored or not.
 func (h *Histogram) weight(bucket int32) float64 {
 	if i := int(bucket - h.base); i >= 0 && i < len(h.weights) {
 		return h.weights[i]
@@ -160,7 +159,6 @@ func (h *Histogram) weight(bucket int32) float64 {
 	return 0
 }
 
-// cover widens the window so that it includes the buckets from low to high.
 func (h *Histogram) cover(low, high int32) {
 	old := h.weights
 	if len(old) == 0 {
@@ -173,7 +171,7 @@ func (h *Histogram) cover(low, high int32) {
 	} else if size <= cap(old) {
 		h.weights = old[:size]
 	} else {
-		h.weights = make([]float64, size, (size+3)/4*4) // a slowly widening window must not allocate each time
+		h.weights = make([]float64, size, (size+3)/4*4) // rounded up to avoid an allocation for each new bucket
 	}
 	copy(h.weights[lead:], old)
 	clear(h.weights[:lead])
@@ -181,8 +179,8 @@ func (h *Histogram) cover(low, high int32) {
 	h.base = base
 }
 
-// trim moves min and max over buckets that have become too light, and gives up
-// ends of the window that weigh nothing at all.
+// trim updates min and max after weights decreased, and drops zero weights at the ends of the
+// window.
 func (h *Histogram) trim() {
 	h.min, h.max = h.visible(1)
 	first, end := 0, len(h.weights)
@@ -196,14 +194,14 @@ func (h *Histogram) trim() {
 	h.base += int32(first)
 }
 
-// Image is a histogram as a checkpoint stores it: light buckets are dropped.
+// Image is the checkpoint form of a histogram, without light buckets.
 type Image struct {
-	Reference time.Time      // which Total refers to; zero if nothing was added or nothing decays
+	Reference time.Time      // reference of Total, zero without samples or decay
 	Total     float64        // sum of all weights
-	Weights   map[int]uint32 // bucket to weight, 1 to 10000; the heaviest has 10000
+	Weights   map[int]uint32 // weights by bucket, 1 to 10000, the maximum is 10000
 }
 
-// Image returns the stored form of h.
+// Image returns the checkpoint form of h.
 func (h *Histogram) Image() Image {
 	i := Image{Reference: Time(h.reference), Total: h.total, Weights: map[int]uint32{}}
 	top := 0.0
@@ -218,8 +216,8 @@ func (h *Histogram) Image() Image {
 	return i
 }
 
-// Load replaces the content of h by an image. It refuses, naming all problems, a total that is negative or no number,
-// and buckets that the scheme does not have; h then stays as it was.
+// Load replaces the content of h with an image. It rejects a total that is negative or not a
+// number, and buckets outside of the scheme. The error lists all problems, and h is unchanged then.
 func (h *Histogram) Load(i Image) (err error) {
 	if !(i.Total >= 0 && i.Total <= math.MaxFloat64) {
 		err = fmt.Errorf("total weight %v: must be a number from 0 up", i.Total)

@@ -11,43 +11,44 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-// Method is how pods are sized.
+// Method is a way to set the requests of pods.
 type Method struct {
 	Name   string
-	Recipe *recipe.Recipe // nil = each pod keeps its first request
+	Recipe *recipe.Recipe // nil = each pod keeps its initial request
 }
 
-// Amounts are millicores or bytes by step, for each kind; nil = there are none.
+// Amounts are millicores or bytes by step, for each resource, nil = none.
 type Amounts [resources.Kinds][]float32
 
-// Course is the scored phase of one container under one method, step by step. All pods
-// that are copies of it read it, and none changes it.
+// Trace is the scored phase of one container under one method, step by step. It is immutable and
+// shared by all pods that copy it.
 type Course struct {
 	Dataset, Workload, Container string
-	Start                        int64   // nanoseconds since 1970, a whole number of steps
-	Use                          Amounts // CPU is the mean of a step, memory its highest use; 0 where nothing was recorded
-	Request                      Amounts // that the updater has applied
-	Limit                        Amounts // that goes with it; 0 = none
+	Start                        int64   // nanoseconds since 1970, a multiple of the step
+	Use                          Amounts // mean CPU and peak memory of each step, 0 = not recorded
+	Request                      Amounts // applied by the updater
+	Limit                        Amounts // with the request, 0 = none
 
-	// Of a recipe that shares: the lower bound, the target and the upper bound of the last
-	// recommendation before each step; 0 = there was none yet.
+	// Lower bound, target and upper bound of the last recommendation before each step, for recipes
+	// with sharing. 0 = no recommendation yet.
 	Base, Peak, Upper Amounts
 }
 
-// Steps returns how many steps the course has.
+// Steps returns the number of steps.
 func (c *Course) Steps() int { return len(c.Use[0]) }
 
-// Playing is what all courses of a fleet have in common.
+// PlayOptions holds the parameters that all traces of a fleet share.
 type Playing struct {
-	Setup  replay.Setup // of which Sized says what is recommended
+	Setup  replay.Setup // Sized selects the resources with recommendations
 	Store  usage.StoreConfig
 	WarmUp time.Duration // as in a backtest
 	Step   time.Duration
-	Scale  [resources.Kinds]float64 // that use, requests and limits are multiplied by
+	Scale  [resources.Kinds]float64 // factor for usage, requests and limits
 }
 
-// Play replays a recording under several methods and returns their courses, in their order; nil if it has less than a
-// whole step to score. Both kinds are replayed at once, as in a cluster.
+// Play replays a recording under several methods and returns their traces in this order. It returns
+// nil if the scored phase is shorter than one step. Both resources are replayed together, as in a
+// cluster.
 func Play(r *replay.Recording, o Playing, methods []Method) []*Course {
 	if len(r.At) == 0 {
 		return nil
@@ -70,25 +71,24 @@ func Play(r *replay.Recording, o Playing, methods []Method) []*Course {
 		replay.Run(r, o.Setup, advisor, w)
 		w.finish(o.Scale)
 		if len(courses) > 0 {
-			c.Use = courses[0].Use // they are equal: nothing acts back on the recorded use
+			c.Use = courses[0].Use // equal, because methods do not affect the recorded usage
 		}
 		courses = append(courses, c)
 	}
 	return courses
 }
 
-// recorder is the witness that fills a course.
 type recorder struct {
 	course *Course
 	step   int64
 	steps  int
 	bounds bool
-	sum    [resources.Kinds][]float64 // use, times nanoseconds; of memory the highest use
-	time   [resources.Kinds][]int64   // nanoseconds that were recorded
-	last   [resources.Kinds]held      // sample before the one that comes
+	sum    [resources.Kinds][]float64 // CPU usage times nanoseconds, peak memory
+	time   [resources.Kinds][]int64   // recorded nanoseconds
+	last   [resources.Kinds]held      // previous sample
 }
 
-// held is a sample that goes on after the step in which it begins.
+// lastSample is a sample that may outlast the step in which it begins.
 type held struct {
 	use            float64
 	end            int64
@@ -107,7 +107,6 @@ func newRecorder(c *Course, step int64, steps int, bounds bool) *recorder {
 	return w
 }
 
-// number returns the step of an instant, which may be before the first or after the last.
 func (w *recorder) number(at int64) int { return int(floorDiv(at-w.course.Start, w.step)) }
 
 func floorDiv(a, b int64) int64 {
@@ -117,8 +116,8 @@ func floorDiv(a, b int64) int64 {
 	return a / b
 }
 
-// Sample implements replay.Witness. A sample belongs to the step in which it begins; steps in
-// which none begins have what the last one had, as long as it lasts.
+// Sample implements replay.Observer. A sample belongs to the step in which it begins. Steps without
+// a new sample repeat the last one for its duration.
 func (w *recorder) Sample(s replay.Sample) {
 	i, k := w.number(s.At), s.Kind
 	w.fill(k, i)
@@ -138,14 +137,14 @@ func (w *recorder) Sample(s replay.Sample) {
 	}
 }
 
-// limit notes the limit of a step, unless a kill in it has already told the one that was hit.
+// limit records the limit of a step, unless a kill has recorded the limit that was hit.
 func (w *recorder) limit(k resources.Kind, i int, limit float32) {
 	if w.course.Limit[k][i] == 0 {
 		w.course.Limit[k][i] = limit
 	}
 }
 
-// fill gives the steps before one in which no sample begins what the last sample had.
+// fill repeats the last sample in the preceding steps without a sample.
 func (w *recorder) fill(k resources.Kind, before int) {
 	last := &w.last[k]
 	for i := min(before, w.steps) - 1; i >= 0 && w.time[k][i] == 0; i-- {
@@ -163,10 +162,10 @@ func (w *recorder) fill(k resources.Kind, before int) {
 	}
 }
 
-// unrecorded is the time of a step of which nothing is known.
 const unrecorded = -1
 
-// Advised implements replay.Witness. A recommendation counts from the first step on that begins after it.
+// Advised implements replay.Observer. A recommendation applies from the first step that begins
+// after it.
 func (w *recorder) Advised(a replay.Advice) {
 	if !w.bounds {
 		return
@@ -184,10 +183,11 @@ func (w *recorder) Advised(a replay.Advice) {
 	}
 }
 
-// Changed implements replay.Witness. Samples say what is in force.
+// Changed implements replay.Observer. Samples contain the requests in force.
 func (w *recorder) Changed(replay.Change) {}
 
-// Killed implements replay.Witness: the limit is raised before the next sample, so the one that was hit is noted here.
+// Killed implements replay.Observer. The limit is raised before the next sample, so it records the
+// limit that was hit.
 func (w *recorder) Killed(kill replay.Kill) {
 	if i := w.number(kill.At); i >= 0 && i < w.steps {
 		limits := w.course.Limit[resources.Memory]
@@ -197,7 +197,7 @@ func (w *recorder) Killed(kill replay.Kill) {
 	}
 }
 
-// finish makes means of sums, repeats bounds until the next ones, and scales all.
+// finish converts sums to means, repeats bounds until the next ones, and scales all amounts.
 func (w *recorder) finish(scale [resources.Kinds]float64) {
 	c := w.course
 	for k := range resources.Kind(resources.Kinds) {

@@ -8,41 +8,41 @@ import (
 
 const day = 24 * time.Hour
 
-// Fleet is which pods run, and where in its course each begins.
+// Fleet is a set of pods, each with a start in its trace.
 type Fleet struct {
 	Step  time.Duration
 	Steps int
 	Pods  []Place
 }
 
-// Place is a pod: a copy of a course.
+// FleetPod is a copy of a trace.
 type Place struct {
-	Course int // its number
-	From   int // step of the course at which the pod begins
-	Length int // steps after which the course begins again
+	Course int // index of the trace
+	From   int // first step in the trace
+	Length int // number of steps after which the trace repeats
 }
 
-// Copies says how a fleet is made of courses.
+// FleetOptions holds the parameters of NewFleet.
 type Copies struct {
 	Step   time.Duration
-	Most   time.Duration // for which the fleet runs, if its longest course is not shorter
-	Number int           // of copies of each course, 1 or more
-	Apart  bool          // each container of a copy begins at a time of its own, so that nothing peaks together but by the hour
-	Seed   uint64        // of the times at which copies begin
+	Most   time.Duration // maximum duration, the longest trace may be shorter
+	Number int           // number of copies of each trace, at least 1
+	Apart  bool          // each container gets its own shift, so that peaks align only by hour of the day
+	Seed   uint64        // for the shifts of the copies
 }
 
-// bed is all courses of one dataset. They were recorded side by side, so what peaks together
-// there must peak together in each copy.
+// dataset is a set of traces that were recorded together. Their peaks must coincide in each copy as
+// they do in the recording.
 type bed struct {
 	start, end int64   // nanoseconds since 1970
-	days       int     // whole days that copies may be shifted by; 0 = by any time
+	days       int     // number of whole days for shifts, 0 = shifts by any number of steps
 	shifts     []int64 // of the copies
 }
 
-// NewFleet makes a fleet of the courses with the given numbers, of which some may be there several times. The first
-// copy of a dataset begins where its courses do, and the others later: by whole days where there are two or more, so
-// that it is the same hour for all, else by any time. A course that ends begins again. The pods are in a drawn order,
-// so that of those that are alike the ones that peak together do not stand side by side.
+// NewFleet creates a fleet from the traces with the given indexes, which may repeat. The first copy
+// of a dataset begins with its traces. Further copies are shifted: by whole days if the dataset has
+// two or more, which keeps the hour of the day, else by any number of steps. A trace repeats after
+// its end. Pods are shuffled to separate equal pods with simultaneous peaks.
 func NewFleet(courses []*Course, of []int, c Copies) *Fleet {
 	step, dice := int64(c.Step), backtest.Dice(c.Seed)
 	beds, order := bedsOf(courses, of, step)
@@ -70,7 +70,6 @@ func NewFleet(courses []*Course, of []int, c Copies) *Fleet {
 	return f
 }
 
-// begin returns the copy of a course that begins some time after the dataset.
 func (b *bed) begin(c *Course, number int, shift, step int64) Place {
 	length := c.Steps()
 	if whole := int(int64(day) / step); b.days > 0 && length >= whole {
@@ -83,7 +82,7 @@ func (b *bed) begin(c *Course, number int, shift, step int64) Place {
 	return Place{number, int(from), length}
 }
 
-// bedsOf returns the datasets of courses, and their names in the order of the courses.
+// groupDatasets also returns the names in the order of the traces.
 func bedsOf(courses []*Course, of []int, step int64) (beds map[string]*bed, order []string) {
 	beds = map[string]*bed{}
 	for _, i := range of {
@@ -104,8 +103,7 @@ func bedsOf(courses []*Course, of []int, step int64) (beds map[string]*bed, orde
 	return beds, order
 }
 
-// shift draws when each copy begins: the first with the dataset, and no two at the same time as
-// long as there are times left.
+// drawShifts draws the shifts of the copies, 0 first and distinct as long as possible.
 func (b *bed) shift(c Copies, step int64, dice *backtest.Dice) (shifts []int64) {
 	unit, times := step, int((b.end-b.start)/step)
 	if b.days > 0 {

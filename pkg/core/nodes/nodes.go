@@ -1,16 +1,17 @@
-// Package nodes judges recipes by the nodes that their requests need: it places recorded
-// containers on simulated nodes and lets their recorded use run there.
+// Package nodes scores recipes by the number of nodes that their requests require: it places
+// recorded containers on simulated nodes and replays their usage.
 //
-// Play replays a recording under several methods and keeps of each a Course: use, requests and limits step by step. A
-// Fleet says which pods there are, as copies of courses that begin at other times. Run lets a fleet run under one
-// Variant and returns a Score; Sweep does so with requests of several sizes, so that methods can be compared where they
-// leave the same work undone; Summarise does that, with intervals from drawn fleets.
+// Play replays a recording under several methods and returns a Trace for each, with usage, requests
+// and limits by step. A Fleet is a set of pods that are shifted copies of traces. Run simulates a
+// fleet under one Variant and returns a Score. Sweep repeats this with scaled requests, so that
+// methods can be compared at the same share of unserved work. Summarise compares methods, with
+// intervals from drawn fleets.
 //
-//	step   read use and requests → resize, or place all anew → share → consolidate
-//	       → serve CPU by weight → evict where memory runs out → count
+//	step   read usage and requests → resize, or place all pods → share → consolidate
+//	       → serve CPU by weight → evict if memory runs out → count
 //
-// Nodes do not act back on use: work that is not served is lost, and recommenders see what
-// was recorded. Equal input gives equal bytes.
+// Nodes do not affect usage: unserved work is lost, and recommenders observe the recorded usage.
+// Output is deterministic.
 package nodes
 
 import (
@@ -21,36 +22,35 @@ import (
 	"loadline.dev/loadline/pkg/core/sharing"
 )
 
-// Options is what all methods that are compared have in common.
+// Options holds the parameters that all compared methods share.
 type Options struct {
 	Allocatable [resources.Kinds]float64 // of a node: millicores and bytes
-	Kinds       [resources.Kinds]bool    // that count; a pod takes nothing of others
-	Share       [resources.Kinds]bool    // that are shared by a method that shares
-	Placing     time.Duration            // from one placing of all pods from scratch to the next; 0 = only at the start
-	Consolidate time.Duration            // least time between two nodes that are emptied, and with that between two rounds that shrink shares on a node; 0 = none is emptied
-	Settle      bool                     // shares on a node are computed when a pod comes to it, too; else in the next round only
-	Stay        bool                     // between two placings only the kubelet evicts: what does not fit in place waits
+	Kinds       [resources.Kinds]bool    // simulated resources, pods need none of the others
+	Share       [resources.Kinds]bool    // resources that methods with sharing share
+	Placing     time.Duration            // interval between placements of all pods, 0 = only at the start
+	Consolidate time.Duration            // minimum time between consolidations, also between shrinks of a node, 0 = none
+	Settle      bool                     // compute shares on arrival, else only in the next round
+	Stay        bool                     // only the kubelet evicts between placements, growth must fit
 }
 
-// Variant is how the requests of one method are used.
+// Variant determines how the requests of one method are used.
 type Variant struct {
-	Rule   *sharing.Rule            // nil = nothing is shared: each pod has its request
-	Factor [resources.Kinds]float64 // of requests, bases and peaks, and of the limits that go with them
+	Rule   *sharing.Rule            // nil = no sharing, each pod has its request
+	Factor [resources.Kinds]float64 // for requests, bases, peaks and their limits
 }
 
-// AsIs is the factor of a variant that changes no request.
+// UnitFactors returns the factors that leave requests unchanged.
 func AsIs() [resources.Kinds]float64 { return [resources.Kinds]float64{1, 1} }
 
-// shareEvery is the time between two rounds in which shares are computed.
 const shareEvery = 5 * time.Minute
 
-// shrinkEvery is the least time between two rounds that shrink shares on a node where no node is emptied,
-// but for those in which a pod came. Use goes up and down within the hour: to follow it down at once
-// moves pods twice to three times as often, for no fewer nodes and no less work undone.
+// shrinkInterval is the minimum time between two rounds that shrink shares on a node, without
+// consolidation and without new pods. Usage varies within the hour, and shrinking at once moves
+// pods two to three times as often, for the same nodes and unserved work.
 const shrinkEvery = time.Hour
 
-// Run lets a fleet run on nodes under one variant of a method, of which the courses are: those that the fleet was made
-// of, or of the same recordings under another method. Of each kind that counts a node must have something.
+// Run simulates a fleet under one variant of a method, whose traces must be of the recordings of
+// the fleet. Allocatable must be positive for each simulated resource.
 func Run(f *Fleet, courses []*Course, o Options, v Variant) Score {
 	s := newSimulation(f, courses, o, v)
 	for step := range f.Steps {
@@ -59,43 +59,41 @@ func Run(f *Fleet, courses []*Course, o Options, v Variant) Score {
 	return s.finish()
 }
 
-// simulation is a fleet on its nodes.
 type simulation struct {
 	options Options
 	variant Variant
-	shared  [resources.Kinds]bool // kinds that this variant shares
+	shared  [resources.Kinds]bool // resources shared by this variant
 	length  time.Duration         // of a step
-	now     int                   // number of the step
+	now     int                   // current step
 	pods    []pod
-	nodes   []node // one without pods is not there
+	nodes   []node // a node without pods does not exist
 	score   Score
 	grown   []int // pods that grew in place in this step
 	scratch scratch
 }
 
-// pod is a running copy of a container.
 type pod struct {
 	course  *Course
-	name    string // for the order in a sharing node
-	at      int    // step of the course
-	length  int    // steps after which the course begins again
+	name    string // determines the order of pods on a sharing node
+	at      int    // current step of the trace
+	length  int    // number of steps after which the trace repeats
 	node    int
 	request [resources.Kinds]float64 // in force
-	before  [resources.Kinds]float64 // the request at the start of the step
+	before  [resources.Kinds]float64 // request at the start of the step
 	use     [resources.Kinds]float64 // in this step
-	came    bool                     // has not got a share yet that is less than what it came with
-	above   bool                     // used more memory than its limit in the last step
-	work    float64                  // CPU that it wanted so far, in millicores times steps
-	lost    float64                  // of that, what it did not get
+	came    bool                     // has its arrival request, which no share has reduced yet
+	above   bool                     // memory usage exceeded the limit in the last step
+	work    float64                  // CPU demand so far, in millicores times steps
+	lost    float64                  // unserved part of work
 }
 
-// node is a node and what is on it. It is there while it has pods.
+// node exists while it has pods.
 type node struct {
 	pods   []int
 	sum    [resources.Kinds]float64 // of requests
-	used   [resources.Kinds]float64 // wanted in this step
-	busy   float64                  // part of the CPU that was in use in the last step, 0 to 1
-	shrunk int                      // step in which shares last became smaller; -1 = never
+	used   [resources.Kinds]float64 // demand in this step
+	busy   float64                  // CPU utilization in the last step, 0 to 1
+	shrunk int                      // step of the last reduction of shares, -1 = never
 }
 
 func newSimulation(f *Fleet, courses []*Course, o Options, v Variant) *simulation {
@@ -109,7 +107,6 @@ func newSimulation(f *Fleet, courses []*Course, o Options, v Variant) *simulatio
 	return s
 }
 
-// every reports whether something that is done from time to time is due; 0 = never.
 func (s *simulation) every(interval time.Duration) bool {
 	return interval > 0 && s.now%max(int(interval/s.length), 1) == 0
 }
@@ -133,7 +130,6 @@ func (s *simulation) step(now int) {
 	s.count()
 }
 
-// read takes what each pod uses in this step.
 func (s *simulation) read() {
 	for i := range s.pods {
 		p := &s.pods[i]
@@ -146,8 +142,8 @@ func (s *simulation) read() {
 	}
 }
 
-// asked returns the request that the method has for a pod now: that of its recommender, or
-// what it comes with where it shares, its whole peak. No pod asks for more than a node has.
+// requested returns the current request of a pod: the applied request or, with sharing, its whole
+// peak, with which it arrives. It is limited to the size of a node.
 func (s *simulation) asked(p *pod) (r [resources.Kinds]float64) {
 	for k := range resources.Kind(resources.Kinds) {
 		switch {
@@ -161,7 +157,7 @@ func (s *simulation) asked(p *pod) (r [resources.Kinds]float64) {
 	return r
 }
 
-// span returns the base and the peak of a pod. As long as nothing is recommended both are its request.
+// span returns the base and the peak of a pod. Without a recommendation both equal its request.
 func (s *simulation) span(p *pod, k resources.Kind) (base, peak float64) {
 	if p.course.Peak[k] == nil || p.course.Peak[k][p.at] == 0 {
 		r := s.scaled(p.course.Request[k], p.at, k)
@@ -171,12 +167,12 @@ func (s *simulation) span(p *pod, k resources.Kind) (base, peak float64) {
 	return base, max(base, s.scaled(p.course.Peak[k], p.at, k))
 }
 
-// scaled returns an amount of a course under the factor of the variant, at most a whole node.
+// scaled returns an amount of a trace times the factor of the variant, limited to the size of a
+// node.
 func (s *simulation) scaled(amounts []float32, at int, k resources.Kind) float64 {
 	return min(float64(amounts[at])*s.variant.Factor[k], s.options.Allocatable[k])
 }
 
-// count ends a step.
 func (s *simulation) count() {
 	for i := range s.nodes {
 		if len(s.nodes[i].pods) > 0 {
@@ -188,14 +184,12 @@ func (s *simulation) count() {
 	}
 }
 
-// advance goes to the next step of the course.
 func (p *pod) advance() {
 	if p.at++; p.at == p.length {
 		p.at = 0
 	}
 }
 
-// finish returns the score of the whole run.
 func (s *simulation) finish() Score {
 	steps := s.score.Nodes
 	s.score.Nodes = 0

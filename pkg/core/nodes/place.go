@@ -7,13 +7,12 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// nowhere is the node of a pod that has none.
 const nowhere = -1
 
-// slack lets fit what fits but for the error of sums.
+// slack tolerates rounding errors of sums.
 const slack = 1e-9
 
-// fits reports whether a node has room for a request beside what is on it.
+// fits reports whether a node with a sum of requests has room for another one.
 func (s *simulation) fits(sum, request [resources.Kinds]float64) bool {
 	for k, most := range s.options.Allocatable {
 		if s.options.Kinds[k] && sum[k]+request[k] > most*(1+slack) {
@@ -23,7 +22,7 @@ func (s *simulation) fits(sum, request [resources.Kinds]float64) bool {
 	return true
 }
 
-// part returns the larger part of a node that amounts take.
+// dominantShare returns the larger share of a node that amounts take.
 func (s *simulation) part(amounts [resources.Kinds]float64) float64 {
 	most := 0.0
 	for k := range resources.Kind(resources.Kinds) {
@@ -34,7 +33,6 @@ func (s *simulation) part(amounts [resources.Kinds]float64) float64 {
 	return most
 }
 
-// put starts a pod on a node with a request.
 func (s *simulation) put(i, n int, request [resources.Kinds]float64) {
 	p := &s.pods[i]
 	p.node, p.request, p.came = n, request, true
@@ -42,7 +40,6 @@ func (s *simulation) put(i, n int, request [resources.Kinds]float64) {
 	s.add(n, request, 1)
 }
 
-// take ends a pod where it is.
 func (s *simulation) take(i int) {
 	p := &s.pods[i]
 	n := &s.nodes[p.node]
@@ -55,22 +52,20 @@ func (s *simulation) take(i int) {
 	p.node = nowhere
 }
 
-// add changes what is requested on a node.
 func (s *simulation) add(n int, request [resources.Kinds]float64, sign float64) {
 	for k := range request {
 		s.nodes[n].sum[k] += sign * request[k]
 	}
 }
 
-// set changes the request of a pod in place.
 func (s *simulation) set(p *pod, request [resources.Kinds]float64) {
 	s.add(p.node, p.request, -1)
 	s.add(p.node, request, 1)
 	p.request = request
 }
 
-// start puts a pod that has no node on the first one with room for what it comes with, other
-// than one that it left; else on a new one.
+// start starts a pod with its arrival request on the first node with room, except the node that it
+// left, else on a new node.
 func (s *simulation) start(i, left int) {
 	request := s.asked(&s.pods[i])
 	empty := nowhere
@@ -92,7 +87,6 @@ func (s *simulation) start(i, left int) {
 	s.put(i, empty, request)
 }
 
-// move starts a pod, that was evicted from a node, on another one.
 func (s *simulation) move(i, from int) {
 	s.start(i, from)
 	if s.variant.Rule == nil || !s.options.Settle {
@@ -105,8 +99,8 @@ func (s *simulation) move(i, from int) {
 	s.apply(n, s.nodes[n].pods, &result)
 }
 
-// place puts all pods on nodes from scratch, the largest first. A pod that shares must fit
-// with its whole peak beside the shares of those that are there already.
+// place places all pods from scratch, largest first. With sharing, the whole peak of a pod must fit
+// in addition to the shares of the pods already placed.
 func (s *simulation) place() {
 	order, size := make([]int, len(s.pods)), make([]float64, len(s.pods))
 	for i := range s.pods {
@@ -123,8 +117,8 @@ func (s *simulation) place() {
 	}
 }
 
-// resize gives pods the requests that are recommended for them, of what they do not share.
-// Where that is more than a node has, those that grew most move, or wait if nothing moves.
+// resize applies the recommended requests of resources that are not shared. On overcommitted nodes
+// the pods that grew most move, or revert to their previous request with NoMoves.
 func (s *simulation) resize() {
 	s.grown = s.grown[:0]
 	for i := range s.pods {
@@ -153,8 +147,8 @@ func (s *simulation) resize() {
 	}
 }
 
-// outgrow takes the pod that grew most from a node that is too small, or takes its growth
-// back. It returns false where none grew.
+// resolveOvercommit moves the pod that grew most from an overcommitted node, or restores its
+// previous request. It returns false if no pod grew.
 func (s *simulation) outgrow(n int) bool {
 	most, who := 0.0, nowhere
 	for _, i := range s.grown {
@@ -176,8 +170,8 @@ func (s *simulation) outgrow(n int) bool {
 	return true
 }
 
-// growth returns the part of a node by which a pod grew in this step, of what the node has too
-// little of; 0 if it is elsewhere.
+// growth returns the share of a node by which a pod grew in this step, in overcommitted resources.
+// It returns 0 for a pod on another node.
 func (s *simulation) growth(n, i int) float64 {
 	p, by := &s.pods[i], [resources.Kinds]float64{}
 	if p.node != n {
@@ -191,9 +185,9 @@ func (s *simulation) growth(n, i int) float64 {
 	return s.part(by)
 }
 
-// consolidate empties the node with the least on it whose pods fit elsewhere as they are, as
-// tools do that simulate with the requests in force. Then the pods come with what they ask
-// for, which may be more, so that a new node may be needed.
+// consolidate empties the least requested node if its pods fit elsewhere with their requests in
+// force, as in tools that simulate with these requests. The pods then arrive with their arrival
+// requests, which may be higher, so that a new node may be needed.
 func (s *simulation) consolidate() {
 	if s.options.Stay {
 		return
@@ -223,7 +217,6 @@ func (s *simulation) consolidate() {
 	}
 }
 
-// superfluous reports whether all pods of a node fit on others with their requests in force.
 func (s *simulation) superfluous(n int) bool {
 	sums := s.scratch.sums[:0]
 	for i := range s.nodes {

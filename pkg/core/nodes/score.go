@@ -8,24 +8,24 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Score is what a fleet needed and went without.
+// Score holds the nodes that a fleet required, and its unserved work and disruptions.
 type Score struct {
 	Nodes     float64 // mean number of nodes
 	NodeHours float64
 	PodDays   float64
-	Work      float64 // CPU that pods wanted, in core-hours
-	Lost      float64 // of that, what was not served, for want of CPU or by a limit
-	Worst     float64 // largest part of its own work that was not served to a pod, 0 to 1
+	Work      float64 // CPU demand in core-hours
+	Lost      float64 // unserved part of Work, due to CPU contention or limits
+	Worst     float64 // highest unserved share of a pod's own work, 0 to 1
 
 	Kills        int // OOM kills at limits
-	Pressure     int // evictions by kubelets whose memory ran out
-	Moves        int // pods that moved because their request no longer fitted in place
-	Leaves       int // pods that left because their node could not share with them any more
-	Consolidated int // pods that moved because their node was emptied
-	Resizes      int // in place, of one request or both
+	Pressure     int // node-pressure evictions for memory
+	Moves        int // pods moved because their request no longer fit in place
+	Leaves       int // pods moved because sharing left no room for them
+	Consolidated int // pods moved by consolidation
+	Resizes      int // in place, of one or both requests
 }
 
-// NotServed returns the part of the CPU work that was not served, 0 to 1.
+// NotServed returns the unserved share of the CPU work, 0 to 1.
 func (s *Score) NotServed() float64 {
 	if s.Work == 0 {
 		return 0
@@ -33,13 +33,13 @@ func (s *Score) NotServed() float64 {
 	return s.Lost / s.Work
 }
 
-// ByMemory returns how many pods lost their work for want of memory: to OOM kills at limits and to kubelets.
+// MemoryFailures returns the number of OOM kills at limits and node-pressure evictions.
 func (s *Score) ByMemory() int { return s.Kills + s.Pressure }
 
-// Evictions returns how many pods had to start anew, whyever, but for placings from scratch.
+// Evictions returns the number of pod restarts, except by placements from scratch.
 func (s *Score) Evictions() int { return s.Pressure + s.Moves + s.Leaves + s.Consolidated }
 
-// PerPodDay returns how often something happened to a pod in a day.
+// PerPodDay returns a count per pod-day.
 func (s *Score) PerPodDay(count int) float64 {
 	if s.PodDays == 0 {
 		return 0
@@ -47,17 +47,18 @@ func (s *Score) PerPodDay(count int) float64 {
 	return float64(count) / s.PodDays
 }
 
-// Point is a score with requests of another size.
+// Point is a score with scaled requests.
 type Point struct {
 	Factor float64 // of CPU requests
 	Score  Score
 }
 
-// leastRisk stands for none at all, which has no logarithm.
+// minRisk replaces a risk of 0, which has no logarithm.
 const leastRisk = 1e-9
 
-// Needed returns how many nodes it takes where a part of the work, more than 0, is not served: between two points
-// straight in the logarithm of that part. Not a number where it is less than that of all points, or more.
+// NodesNeeded returns the number of nodes at an unserved share of work above 0. It interpolates
+// between two points, linearly in the logarithm of the share, and returns NaN outside the range of
+// the points.
 func Needed(points []Point, notServed float64) float64 {
 	var front [][2]float64
 	for i := range points {
@@ -66,7 +67,7 @@ func Needed(points []Point, notServed float64) float64 {
 	}
 	slices.SortFunc(front, func(a, b [2]float64) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) })
 	kept := front[:0]
-	for _, p := range front { // one that needs more nodes and leaves more undone counts for nothing
+	for _, p := range front { // skip points that need more nodes and leave more work unserved
 		if len(kept) == 0 || p[1] < kept[len(kept)-1][1] {
 			kept = append(kept, p)
 		}
@@ -85,23 +86,23 @@ func Needed(points []Point, notServed float64) float64 {
 	return a[1] + (b[1]-a[1])*(want-a[0])/(b[0]-a[0])
 }
 
-// Outcome is what one variant of a method came to.
+// Outcome is the result of one variant of a method.
 type Outcome struct {
-	AsIs         Score   // as it is recommended
+	AsIs         Score   // with the recommended requests
 	MemoryFactor float64 // of memory requests and limits at the points
 	Points       []Point
 }
 
-// Sizes says with requests of which sizes a method is run beside those that it recommends.
+// SweepOptions selects the scaled requests with which a method is simulated.
 type Sizes struct {
-	Factors    []float64 // of CPU requests, in rising order; empty = there are no others
-	Base       Score     // of the method that others are compared with, as it recommends
-	EqualKills bool      // memory requests and limits are as small as they may be without more lost to memory than under the base; else as recommended
+	Factors    []float64 // of CPU requests, ascending, empty = no scaled requests
+	Base       Score     // of the method for comparison, with its recommended requests
+	EqualKills bool      // lowest memory requests with no more memory failures than Base
 }
 
-// Sweep lets a fleet run as a method recommends, and with requests of other sizes. The factor of the variant does not
-// matter. Factors are left out that lead beyond what is compared: the levels, and what the base leaves undone. A method
-// that loses more to memory than the base whatever its requests and limits, within reason, has no points.
+// Sweep simulates a fleet with the recommended and with scaled requests. It ignores the factor of
+// the variant. It omits factors beyond the compared levels and the unserved work of the base. A
+// method with more memory failures than the base at all factors has no points.
 func Sweep(f *Fleet, courses []*Course, o Options, v Variant, sizes Sizes) Outcome {
 	v.Factor = AsIs()
 	out := Outcome{AsIs: Run(f, courses, o, v), MemoryFactor: 1}
@@ -109,7 +110,7 @@ func Sweep(f *Fleet, courses []*Course, o Options, v Variant, sizes Sizes) Outco
 		return out
 	}
 	if sizes.EqualKills && o.Kinds[resources.Memory] {
-		v.Factor[resources.CPU] = sizes.Factors[0] // nodes are fullest of memory there
+		v.Factor[resources.CPU] = sizes.Factors[0] // nodes are fullest of memory at this factor
 		out.MemoryFactor = memoryFactor(f, courses, o, v, sizes.Base.ByMemory())
 	}
 	if math.IsNaN(out.MemoryFactor) {
@@ -139,14 +140,14 @@ func Sweep(f *Fleet, courses []*Course, o Options, v Variant, sizes Sizes) Outco
 	return out
 }
 
-// Memory requests and limits are tried from a quarter to four times what is recommended, in steps of a factor.
+// Memory requests and limits are tried from a quarter to four times the recommendation.
 const (
 	memorySteps = 28
 	memoryStep  = 1.05
 )
 
-// memoryFactor returns the least factor of memory requests and limits with which memory kills
-// and evicts at most so many times; not a number if there is none.
+// memoryFactor returns the lowest factor of memory requests and limits that causes no more than
+// most memory failures, else NaN.
 func memoryFactor(f *Fleet, courses []*Course, o Options, v Variant, most int) float64 {
 	low, high := -memorySteps, memorySteps+1
 	for low < high {

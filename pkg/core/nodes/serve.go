@@ -7,14 +7,14 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// leastWeight is the CPU request, in millicores, below which no cgroup weighs less.
+// Minimum cgroup weight as a CPU request in millicores.
 const leastWeight = 2
 
-// sharedMemory is what a method that shares memory gives a container at most: twice the
-// highest use of seven days, and at least so many bytes.
+// Minimum memory limit in bytes of a container with shared memory, normally twice the highest usage
+// of seven days.
 const sharedMemory = 512e6
 
-// limit returns what a pod may use of a kind; 0 = as much as there is.
+// limit returns the limit of a pod for a resource, 0 = none.
 func (s *simulation) limit(p *pod, k resources.Kind) float64 {
 	if k == resources.Memory && s.shared[k] && p.course.Peak[k] != nil && p.course.Peak[k][p.at] > 0 {
 		return max(2*float64(p.course.Upper[k][p.at])*s.variant.Factor[k], sharedMemory)
@@ -22,8 +22,8 @@ func (s *simulation) limit(p *pod, k resources.Kind) float64 {
 	return float64(p.course.Limit[k][p.at]) * s.variant.Factor[k]
 }
 
-// serve lets pods have CPU. Where they want more than their node has, each gets it by its
-// weight, which is its request, and what one does not need goes to the others.
+// serve distributes CPU. On a node with too little CPU each pod gets a share by its weight, which
+// is its request. Unused parts go to the other pods.
 func (s *simulation) serve() {
 	for n := range s.nodes {
 		s.nodes[n].used = [resources.Kinds]float64{}
@@ -49,7 +49,6 @@ func (s *simulation) serve() {
 	}
 }
 
-// saturate divides the CPU of a node whose pods want more than it has.
 func (s *simulation) saturate(n *node, most float64) {
 	b := &s.scratch
 	b.want, b.weight = b.want[:0], b.weight[:0]
@@ -63,8 +62,8 @@ func (s *simulation) saturate(n *node, most float64) {
 	}
 }
 
-// divide replaces what some want of an amount by what they get, by their weights: nobody gets more than it wants, and
-// what it does not need goes to the others. The order is memory to use again.
+// divide replaces each demand by its share of an amount, by weight. No share exceeds the demand,
+// and unused parts go to the others. order is a reusable buffer.
 func divide(amount float64, want, weight []float64, order []int) []int {
 	order, total := order[:0], 0.0
 	for i := range want {
@@ -74,7 +73,7 @@ func divide(amount float64, want, weight []float64, order []int) []int {
 	slices.SortFunc(order, func(a, b int) int {
 		return cmp.Or(cmp.Compare(want[a]*weight[b], want[b]*weight[a]), a-b)
 	})
-	for _, i := range order { // those that want least for their weight first
+	for _, i := range order { // lowest demand per weight first
 		got := min(want[i], max(amount, 0)*weight[i]/total)
 		amount, total = amount-got, total-weight[i]
 		want[i] = got
@@ -82,16 +81,16 @@ func divide(amount float64, want, weight []float64, order []int) []int {
 	return order
 }
 
-// kills reports whether the memory of a pod rises above its limit in this step. What stays
-// above it kills once: a limit that is hit is raised.
+// exceedsLimit reports whether the memory usage of a pod rises above its limit in this step. Usage
+// that remains above it kills only once, because a limit that was hit is raised.
 func (s *simulation) kills(p *pod) bool {
 	limit, before := s.limit(p, resources.Memory), p.above
 	p.above = limit > 0 && float64(p.course.Use[resources.Memory][p.at]) > limit
 	return p.above && !before
 }
 
-// relieve counts OOM kills at limits, and evicts what a kubelet would where a node runs out
-// of memory: the pod that is furthest above its request, until the others have enough.
+// evictForMemory counts OOM kills at limits. If a node runs out of memory, it evicts like the
+// kubelet the pod furthest above its request, until the other pods have enough.
 func (s *simulation) relieve() {
 	const k = resources.Memory
 	if !s.options.Kinds[k] {
@@ -102,7 +101,7 @@ func (s *simulation) relieve() {
 			s.score.Kills++
 		}
 	}
-	for n := range s.nodes { // pods that start on a node in this step use it from the next one on
+	for n := range s.nodes { // pods that start on a node in this step use memory from the next step on
 		for s.nodes[n].used[k] > s.options.Allocatable[k]*(1+slack) && len(s.nodes[n].pods) > 0 {
 			who := slices.MaxFunc(s.nodes[n].pods, func(a, b int) int {
 				p, q := &s.pods[a], &s.pods[b]

@@ -10,10 +10,9 @@ import (
 	"loadline.dev/loadline/pkg/core/sharing"
 )
 
-// grid is the least relative change of a share for which a request moves.
+// Minimum relative change of a share that changes a request.
 const grid = 0.05
 
-// scratch is memory that is used again in each step.
 type scratch struct {
 	sums       [][resources.Kinds]float64
 	pods       []sharing.Pod
@@ -23,7 +22,6 @@ type scratch struct {
 	order      []int
 }
 
-// shares computes the shares on a node under a rule, from what its pods are recommended now.
 func (s *simulation) shares(n int, rule sharing.Rule) sharing.Result {
 	at := &s.nodes[n]
 	view := sharing.Node{Kinds: s.shared, Used: at.busy}
@@ -47,7 +45,7 @@ func (s *simulation) shares(n int, rule sharing.Rule) sharing.Result {
 	return sharing.Shares(&view, rule)
 }
 
-// settle gives the pods of a node their shares, none of which is more than the pod came with.
+// applyShares sets the shares of the pods on a node. No share exceeds the arrival request of a pod.
 func (s *simulation) settle(n int) {
 	rule := *s.variant.Rule
 	rule.Stay = true
@@ -58,7 +56,6 @@ func (s *simulation) settle(n int) {
 	}
 }
 
-// request returns the request of a pod with a share.
 func (s *simulation) request(p *pod, share sharing.Amounts) [resources.Kinds]float64 {
 	r := p.request
 	for k := range r {
@@ -69,8 +66,8 @@ func (s *simulation) request(p *pod, share sharing.Amounts) [resources.Kinds]flo
 	return r
 }
 
-// share is one round: on each node the pods that must leave do, the others get their shares,
-// first those that shrink. Pods that left start anew, with their peak.
+// share runs one round. On each node it removes the pods that must leave, and applies the shares of
+// the others, reductions first. Removed pods start elsewhere with their peak.
 func (s *simulation) share() {
 	rule := *s.variant.Rule
 	rule.Stay = rule.Stay || s.options.Stay
@@ -96,8 +93,8 @@ func (s *simulation) share() {
 	}
 }
 
-// apply gives the pods that stay on a node their shares, as far as they moved by more than the grid. The pods are those
-// that the result is of. What grows must fit, after all that shrinks; otherwise it waits for the next round.
+// apply sets shares that changed by more than minShareChange for the pods of a result. Growth must
+// fit after all reductions, otherwise it waits for the next round.
 func (s *simulation) apply(n int, pods []int, result *sharing.Result) {
 	at := &s.nodes[n]
 	rest := s.rests(n, pods, result)
@@ -125,8 +122,8 @@ func (s *simulation) apply(n int, pods []int, result *sharing.Result) {
 	}
 }
 
-// rests reports whether no pod of a node is made smaller now: pods were a short while ago, and none came
-// since that is to give something of its peak. Where nodes are emptied it is the same if one did.
+// shrinkPaused reports whether reductions on a node must wait, because the last one was recent and
+// no new pod has to release part of its peak. With consolidation, new pods make no difference.
 func (s *simulation) rests(n int, pods []int, result *sharing.Result) bool {
 	at := &s.nodes[n]
 	if at.shrunk < 0 || time.Duration(s.now-at.shrunk)*s.length >= cmp.Or(s.options.Consolidate, shrinkEvery) {
@@ -146,7 +143,7 @@ func (s *simulation) rests(n int, pods []int, result *sharing.Result) bool {
 	return true
 }
 
-// roomFor reports whether a pod may grow in place. Where the bases alone are more than a node has, nothing grows.
+// canGrow reports whether a pod may grow in place. If the bases exceed the node, no pod grows.
 func (s *simulation) roomFor(n int, p *pod, to [resources.Kinds]float64, result *sharing.Result) bool {
 	var by [resources.Kinds]float64
 	for k := range by {

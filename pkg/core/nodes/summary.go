@@ -7,72 +7,71 @@ import (
 	"loadline.dev/loadline/pkg/core/backtest"
 )
 
-// Row is one line of a comparison: a method, shared or not.
+// Row is one method of a comparison, with or without sharing.
 type Row struct {
 	Name     string
 	Shared   bool
-	Upstream bool // one of those of which the best is taken with hindsight
+	Upstream bool // candidate for the best upstream method in hindsight
 }
 
-// Comparison is all that is compared on the same fleets.
+// Comparison is a set of rows with the same fleets.
 type Comparison struct {
 	Rows  []Row
-	First int // the row in which each pod has its first request
-	Base  int // the row that the others are compared with
+	First int // row with the initial requests
+	Base  int // row for comparison
 }
 
-// Levels are the parts of the work not served at which nodes are compared, in rising order.
+// Levels returns the unserved shares of work at which nodes are compared, in ascending order.
 func Levels() []float64 { return []float64{1e-4, 1e-3, 1e-2} }
 
-// Names of the figures. Those at a level end in the level in percent, such as "nodes_at_0.1";
-// AtBase stands for what the base leaves undone as it is.
+// Figure names. Names at a level end in the level in percent, such as "nodes_at_0.1", or in atBase
+// for the unserved work of the base row.
 const (
 	FigureNodes        = "nodes"
 	FigureNodeHours    = "node_hours"
-	FigureOfFirst      = "nodes_of_first"     // as a part of what first requests need
-	FigureNotServed    = "not_served"         // of the work
-	FigureWorst        = "worst_not_served"   // of the work of one pod
-	FigureKills        = "kills_per_day"      // a pod-day, as all that follow
-	FigurePressure     = "pressure_per_day"   // evictions by kubelets
+	FigureOfFirst      = "nodes_of_first"     // nodes relative to the initial requests
+	FigureNotServed    = "not_served"         // share of the work
+	FigureWorst        = "worst_not_served"   // share of the work of one pod
+	FigureKills        = "kills_per_day"      // per pod-day, like the following ones
+	FigurePressure     = "pressure_per_day"   // node-pressure evictions
 	FigureMoves        = "moves_per_day"      // of pods that outgrew their node
-	FigureEvictions    = "evictions_per_day"  // all, moves among them
+	FigureEvictions    = "evictions_per_day"  // all, including moves
 	FigureChanges      = "changes_per_day"    // of requests, in place and by eviction
-	FigureResizes      = "resizes_per_hour"   // in place, a pod-hour
-	FigureMemoryFactor = "memory_factor"      // with which kills are equal
+	FigureResizes      = "resizes_per_hour"   // in place, per pod-hour
+	FigureMemoryFactor = "memory_factor"      // factor for equal memory failures
 	figureAt           = "nodes_at_"          // at a level
-	figureThanBest     = "less_than_best_at_" // nodes, than the best of upstream
-	figureThanBase     = "less_than_base_at_" // nodes, than the base
+	figureThanBest     = "less_than_best_at_" // reduction of nodes relative to the best upstream row
+	figureThanBase     = "less_than_base_at_" // reduction of nodes relative to the base row
 	atBase             = "base"
 )
 
-// FigureAt returns the name of the figure of nodes at a level.
+// FigureAt returns the figure name for nodes at a level.
 func FigureAt(level float64) string { return figureAt + percent(level) }
 
-// FigureThanBest returns the name of the figure of how much less that is than the best of
-// upstream needs, as a part of it; below 0 is more.
+// FigureThanBest returns the figure name for the reduction of nodes at a level relative to the best
+// upstream row. Negative values are an increase.
 func FigureThanBest(level float64) string { return figureThanBest + percent(level) }
 
-// FigureThanBase returns the same against the base.
+// FigureThanBase returns the same relative to the base row.
 func FigureThanBase(level float64) string { return figureThanBase + percent(level) }
 
-// FigureNodesAtBase returns the name of the figure of how many nodes it takes to leave as much work
-// undone as the base does as it is.
+// FigureNodesAtBase returns the figure name for nodes at the unserved work of the base row.
 func FigureNodesAtBase() string { return figureAt + atBase }
 
-// FigureAtBase returns the name of the figure of how much less than the base's nodes, as it
-// is, it takes to leave as much work undone as the base does then.
+// FigureAtBase returns the figure name for the reduction of nodes relative to the base row, at its
+// unserved work.
 func FigureAtBase() string { return figureThanBase + atBase }
 
 func percent(level float64) string { return strconv.FormatFloat(level*100, 'g', 6, 64) }
 
-// Summary is one row and its figures.
+// Summary is one row with its figures.
 type Summary struct {
 	Row
 	Outcome Outcome // of all containers
 	Figures []backtest.Figure
 }
 
-// Figure returns a figure by its name; one that there is not has no value.
+// Figure returns a figure by name. An unknown figure is NaN.
 func (s *Summary) Figure(name string) backtest.Figure {
 	for _, f := range s.Figures {
 		if f.Name == name {
@@ -83,14 +82,14 @@ func (s *Summary) Figure(name string) backtest.Figure {
 	return backtest.Figure{Name: name, Value: nan, Low: nan, High: nan}
 }
 
-// drawn is the outcomes of all rows on one fleet.
 type drawn struct {
 	*Comparison
 	outcomes []Outcome
 }
 
-// Summarise returns the figures of all rows. The outcomes are those of each row on the fleet
-// of all containers, and then on each fleet of drawn ones, which the intervals come from.
+// Summarise returns the figures of all rows. outcomes[0] holds the outcomes of each row on the
+// fleet of all containers, and the others the outcomes on drawn fleets, from which intervals are
+// computed.
 func (c *Comparison) Summarise(outcomes [][]Outcome) []Summary {
 	all := make([]Summary, len(c.Rows))
 	for row := range c.Rows {
@@ -100,8 +99,8 @@ func (c *Comparison) Summarise(outcomes [][]Outcome) []Summary {
 	return all
 }
 
-// Best returns what the best of upstream needs at each level, and to leave as much undone as the base
-// does as it is, which may be another one at each of them and on each fleet.
+// Best returns the nodes of the best upstream row at each level, and at the unserved work of the
+// base row. The best row may differ between levels and fleets.
 func (c *Comparison) Best(outcomes [][]Outcome) []backtest.Figure {
 	return c.overDraws(outcomes, func(d drawn) (figures []backtest.Figure) {
 		for _, level := range Levels() {
@@ -111,7 +110,7 @@ func (c *Comparison) Best(outcomes [][]Outcome) []backtest.Figure {
 	})
 }
 
-// overDraws computes figures on the fleet of all containers, with intervals from the others.
+// overDraws computes figures on the fleet of all containers, with intervals from the drawn fleets.
 func (c *Comparison) overDraws(outcomes [][]Outcome, of func(drawn) []backtest.Figure) []backtest.Figure {
 	var figures []backtest.Figure
 	var values [][]float64
@@ -130,7 +129,6 @@ func (c *Comparison) overDraws(outcomes [][]Outcome, of func(drawn) []backtest.F
 	return figures
 }
 
-// figures returns the values of a row on one fleet.
 func (d drawn) figures(row int) []backtest.Figure {
 	o := &d.outcomes[row]
 	s := &o.AsIs
@@ -154,11 +152,11 @@ func (d drawn) figures(row int) []backtest.Figure {
 		backtest.Figure{Name: FigureAtBase(), Value: 1 - own/d.outcomes[d.Base].AsIs.Nodes})
 }
 
-// baseRisk returns the part of the work that the base leaves undone as it is, more than 0.
+// baseRisk returns the unserved share of work of the base row, more than 0.
 func (d drawn) baseRisk() float64 { return max(d.outcomes[d.Base].AsIs.NotServed(), leastRisk) }
 
-// best returns the nodes of the best of upstream where a part of the work is not served; not a number if
-// none comes to it.
+// best returns the nodes of the best upstream row at an unserved share of work, NaN if no row
+// reaches it.
 func (d drawn) best(notServed float64) float64 {
 	least := math.NaN()
 	for i, row := range d.Rows {

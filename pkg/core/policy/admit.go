@@ -6,19 +6,22 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Sizes are the summed requests and limits of several containers.
+// Totals are the summed requests and limits of several containers.
 type Sizes struct{ Requests, Limits resources.List }
 
-// Unsized are the init containers of a pod. Fit does not size them, but LimitRanges of pods count them.
+// InitTotals are the resources of the init containers of a pod. Fit does not size them, but pod
+// LimitRanges count them.
 type Unsized struct {
-	Sidecars Sizes // restartable init containers, which run next to the ordinary containers
-	Starting Sizes // maximum over the steps of initialization, each with the sidecars started before it
+	Sidecars Sizes // restartable init containers
+	Starting Sizes // maximum over the init steps, each with its earlier sidecars
 }
 
-// Admit returns wanted, moved toward base as far as needed for the LimitRanges to admit the pod. If they do not
-// admit base either, Admit returns wanted unchanged. Both have one entry per container, in the order of the pod.
-// Each constraint of a LimitRange is linear in requests and limits, so on the way from an admitted base
-// everything up to one point is admitted.
+// Admit returns wanted, moved toward base as far as needed for the LimitRanges to admit the pod. If
+// they do not admit base either, it returns wanted unchanged. Both have one entry per container, in
+// the order of the pod.
+//
+// Each constraint of a LimitRange is linear in requests and limits. So on the way from an admitted
+// base, every point up to some fraction is admitted, and bisection finds it.
 func (r Ranges) Admit(pod Pod, base, wanted []ContainerTarget) []ContainerTarget {
 	for k := range resources.Kind(resources.Kinds) {
 		if !r.constrains(k) || r.admits(pod, wanted, k, true) || !r.admits(pod, base, k, false) {
@@ -29,7 +32,6 @@ func (r Ranges) Admit(pod Pod, base, wanted []ContainerTarget) []ContainerTarget
 	return wanted
 }
 
-// furthest returns the admitted result that is closest to wanted on the way from base, by bisection.
 func (r Ranges) furthest(pod Pod, base, wanted []ContainerTarget, k resources.Kind) []ContainerTarget {
 	admitted, refused := resources.Amount(0), Whole
 	best := toward(pod, base, wanted, k, 0)
@@ -52,7 +54,7 @@ func (r Ranges) furthest(pod Pod, base, wanted []ContainerTarget, k resources.Ki
 	return best
 }
 
-// toward returns wanted with one kind moved to a point on the way from base, in millionths: 0 is base.
+// interpolateAll returns wanted with one kind at a fraction of the way from base, in millionths.
 func toward(pod Pod, base, wanted []ContainerTarget, k resources.Kind, millionths resources.Amount) []ContainerTarget {
 	moved := slices.Clone(wanted)
 	for i, c := range pod.Containers {
@@ -77,7 +79,6 @@ func toward(pod Pod, base, wanted []ContainerTarget, k resources.Kind, millionth
 	return moved
 }
 
-// constrains reports whether a LimitRange constrains a kind.
 func (r Ranges) constrains(k resources.Kind) bool {
 	return r.Container.constrains(k) || r.Pod.constrains(k)
 }
@@ -86,9 +87,9 @@ func (r Range) constrains(k resources.Kind) bool {
 	return r.Min.Value(k) > 0 || r.Max.Value(k) > 0 || r.MaxRatio.Value(k) > 0
 }
 
-// admits reports whether the LimitRanges admit a pod with a result, by the rules of the admission plugin. Amounts
-// of the pod may be rounded up from fractions (Pod.Rounded). With certain they are admitted whatever the
-// fractions are, else for at least some fractions.
+// admits reports whether the LimitRanges admit a pod with a result, by the rules of the admission
+// plugin. Amounts of the pod may be rounded up from fractions, see Pod.Rounded. With certain, the
+// result must be admitted for all possible fractions, otherwise for some.
 func (r Ranges) admits(pod Pod, result []ContainerTarget, k resources.Kind, certain bool) bool {
 	var sum Sizes
 	slack := pod.Rounded.Value(k)
@@ -102,7 +103,8 @@ func (r Ranges) admits(pod Pod, result []ContainerTarget, k resources.Kind, cert
 	return r.Pod.admits(sum.Plus(pod.Unsized.Sidecars).Larger(pod.Unsized.Starting), k, slack, certain)
 }
 
-// admits reports whether a range admits sizes whose exact amounts are up to slack below the given ones.
+// admits reports whether a range admits totals with exact amounts of up to slack below the given
+// ones.
 func (r Range) admits(s Sizes, k resources.Kind, slack resources.Amount, certain bool) bool {
 	request, limit := s.Requests.Value(k), s.Limits.Value(k)
 	hasLimit := s.Limits.Has(k)

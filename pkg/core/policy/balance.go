@@ -7,25 +7,22 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// member is what one container contributes to the sums of its pod for one
-// kind: a request, and a limit that follows the request.
+// member is the contribution of one container to the sums of its pod for one kind.
 type member struct {
 	name           string
-	value          resources.Amount // the request
+	value          resources.Amount // request
 	least, most    resources.Amount // bounds of value
-	limit, request resources.Amount // the pair whose proportion is kept; limit 0: no limit
-	free           bool             // value may be changed
+	limit, request resources.Amount // original pair, sets the proportion; limit 0 is no limit
+	free           bool             // value may change
 	pinned         bool             // the limit does not follow the request
 	moved          bool             // balance changed value
 	met            bool             // scaling moved value to a bound, where it stays
-	rest           uint64           // what rounding dropped of its share
-	notes          []Note           // why enclose changed value
+	rest           uint64           // remainder of its share after rounding
+	notes          []Note           // reasons for changes by clampToBounds
 }
 
-// requestNow is the current value.
 func (m *member) requestNow() resources.Amount { return m.value }
 
-// limitNow is the limit that goes with the current value.
 func (m *member) limitNow() resources.Amount {
 	if m.pinned {
 		return m.limit
@@ -34,8 +31,8 @@ func (m *member) limitNow() resources.Amount {
 	return limit
 }
 
-// enclose moves the member into the bounds of the container range, of the
-// rule, and of a limit that stays, and remembers those bounds for balance.
+// clampToBounds moves the member into the bounds of the container range, of the rule, and of a
+// fixed limit. It also sets these bounds for balance.
 func (m *member) enclose(p *problem, i int, k resources.Kind) {
 	part := &p.parts[i]
 	rangeLeast, rangeMost := p.ranges.requestBounds(part.container, k, part.keeps[k])
@@ -64,8 +61,8 @@ func (m *member) enclose(p *problem, i int, k resources.Kind) {
 	}
 }
 
-// balance moves the requests of the free members until the sums of requests and of limits respect a pod range, as far
-// as that is possible: up to the minimum, or down to the maximum, in proportion. A bound of 0 or below is none.
+// balance scales the requests of the free members in proportion until the sums of requests and of
+// limits respect a pod range, as far as possible. A bound of 0 or below is no bound.
 func balance(members []member, k resources.Kind, least, most resources.Amount) {
 	requests, limits := sums(members)
 	switch {
@@ -86,27 +83,25 @@ func sums(members []member) (requests, limits resources.Amount) {
 	return requests, limits
 }
 
-// scaling is one way to move a sum.
 type scaling struct {
 	kind   resources.Kind
-	total  resources.Amount               // what the sum should become
-	of     func(*member) resources.Amount // what is summed
-	limits bool                           // limits are summed, not requests
+	total  resources.Amount               // desired sum
+	of     func(*member) resources.Amount // term of a member in the sum
+	limits bool                           // sums limits, not requests
 	up     bool
 }
 
-// mostRounds is how often the members that met a bound are set aside. A pod needs a
-// round for each container at most, and seldom more than two; the bound keeps the work
-// for a pod made to need many of them in proportion to its containers.
+// maxRounds limits the repetitions of scale. A pod rarely needs more than two, and at most one per
+// container. The limit bounds the work for hostile pods.
 const mostRounds = 64
 
-// scale multiplies the members that can move by one factor, so that the sum becomes total. A member that meets its own
-// bound stays there and the others share the rest. Where the others cannot make up for it nothing is changed. The work
-// is in proportion to the number of members, the sorting in finish excepted.
+// scale multiplies the movable members by one factor, so that the sum becomes total. A member that
+// reaches its bound stays there, and the others compensate. If they cannot, nothing changes. Apart
+// from sorting, the work is linear in the members.
 func scale(members []member, s scaling) {
 	before := make([]resources.Amount, len(members))
 	active := make([]int, 0, len(members))
-	var aside resources.Amount // sum of the members that are not active
+	var aside resources.Amount // sum of the inactive members
 	for i := range members {
 		m := &members[i]
 		before[i], m.met = m.value, false
@@ -139,8 +134,8 @@ func scale(members []member, s scaling) {
 	}
 }
 
-// share gives the active members their part of the total. If some of them meet a bound it moves and marks only those,
-// and reports that. It fails when the members that are not active leave nothing to share.
+// share distributes the total over the active members. If some reach a bound, it moves and marks
+// only these members and returns met. It fails if the inactive members leave nothing to share.
 func (s scaling) share(members []member, active []int, total resources.Amount) (met, ok bool) {
 	var part resources.Amount
 	for _, i := range active {
@@ -170,8 +165,9 @@ func (s scaling) share(members []member, active []int, total resources.Amount) (
 	return met, true
 }
 
-// finish corrects what rounding left over, one unit for each member, the largest remainder first, so that a minimum is
-// met to the unit. (The reference VPA can end some bytes below it, and the API server refuses the pod.)
+// finish corrects rounding by one unit per member, the largest remainder first, so that a minimum
+// is met exactly. The reference VPA can end some bytes below it, and the API server rejects the
+// pod.
 func (s scaling) finish(members []member, active []int) {
 	slices.SortFunc(active, func(a, b int) int {
 		return cmp.Or(cmp.Compare(members[b].rest, members[a].rest), cmp.Compare(members[a].name, members[b].name))
@@ -183,7 +179,7 @@ func (s scaling) finish(members []member, active []int) {
 	for i := range members {
 		sum = sum.Add(s.of(&members[i]))
 	}
-	for range 2 { // rounding of requests and rounding of limits
+	for range 2 { // once for the rounding of requests, once for limits
 		for _, i := range active {
 			m := &members[i]
 			before := s.of(m)

@@ -8,31 +8,32 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// BoostType is how a startup boost is computed.
+// BoostType selects the formula of a startup boost.
 type BoostType uint8
 
-// The boost types. A boost without a type acts as Factor in the reference VPA, so package convert makes it one.
+// Boost types. The reference VPA treats a boost without a type as Factor, and so does package
+// convert.
 const (
 	NoBoost BoostType = iota
 	BoostFactor
 	BoostQuantity
 )
 
-// Boost is extra CPU while a container starts.
+// Boost is extra CPU during container start.
 type Boost struct {
 	Type     BoostType
 	Factor   int64            // for BoostFactor, at least 1
 	Quantity resources.Amount // for BoostQuantity, in millicores
-	Duration time.Duration    // how long after the pod became ready
+	Duration time.Duration    // after the pod becomes ready
 }
 
-// ErrBoost is the error of a boost that cannot be computed.
+// ErrBoost is returned for a boost that cannot be computed.
 var ErrBoost = errors.New("startup boost cannot be computed")
 
-// Boosted returns f with the CPU of c boosted as r demands; the boosted request is at most the given amount of
-// millicores unless that is 0. The base is the request in f, or else the current request of c. maxAllowed does not hold
-// for a boost, and Ranges.Admit cuts it to LimitRanges. Without a boost, or for a container that is Off, f is returned
-// as it is.
+// ApplyBoost returns f with boosted CPU for container c. The base is the request in f, or else the
+// current request of c. The boosted request is at most maxCPU millicores, if that is not 0.
+// maxAllowed does not limit a boost, but Ranges.Admit applies LimitRanges. f is returned unchanged
+// without a boost or for a container that is Off.
 func (r Rule) Boosted(c Container, f ContainerTarget, most resources.Amount) (ContainerTarget, error) {
 	if r.Off || r.Boost.Type == NoBoost || c.LimitsToZero(resources.CPU) && !f.WithoutLimit[resources.CPU] {
 		return f, nil
@@ -70,7 +71,7 @@ func (r Rule) Boosted(c Container, f ContainerTarget, most resources.Amount) (Co
 	return f, nil
 }
 
-// belowLimit keeps a boosted request one millicore below a fixed limit, where that leaves anything.
+// belowLimit keeps a boosted request one millicore below a fixed limit, if possible.
 func belowLimit(request, limit resources.Amount) resources.Amount {
 	switch {
 	case limit == 0 || request <= limit:
@@ -97,38 +98,39 @@ type BoostedPod struct {
 	Ready      bool
 	ReadySince time.Time
 	Containers []BoostedContainer // all ordinary containers, in order
-	// StaysBurstable, Unsized and Rounded have the same meaning as in Pod.
+	// StaysBurstable, InitTotals and Rounded have the same meaning as in Pod.
 	StaysBurstable bool
 	Unsized        Unsized
 	Rounded        resources.List
 }
 
-// BoostedContainer is one container of a Pod.
+// BoostedContainer is one container of a BoostedPod.
 type BoostedContainer struct {
-	Current  Container // what it has
+	Current  Container // current resources
 	Boosted  bool
-	Original Container // what a boosted container was written with
-	Observed bool      // the webhook saw it when the pod was created
+	Original Container // resources of a boosted container in its manifest
+	Observed bool      // the webhook saw the container at pod creation
 }
 
-// BoostAdvice is what the VPA of a pod says. The zero value is that of a pod without
-// a VPA: every boost is over as soon as the pod is ready.
+// BoostInputs are the VPA and LimitRanges of a pod. The zero value is for a pod without a VPA:
+// every boost expires as soon as the pod is ready.
 type BoostAdvice struct {
-	Sizes          bool // the update mode lets new pods be sized
+	Sizes          bool // the update mode allows changes of new pods
 	Recommendation map[string]resources.Bounds
 	Rules          Rules
 	Ranges         Ranges
 }
 
-// BoostVerdict is what is to be done about a pod.
+// BoostResult is the required change of a pod.
 type BoostVerdict struct {
-	Over []string          // boosted containers whose boost is over, in the order of the pod
-	Give []ContainerTarget // what containers get now; may repeat what they have
-	Wait time.Duration     // until the next boost is over; 0: none is known
+	Over []string          // containers with an expired boost, in pod order
+	Give []ContainerTarget // new resources, may equal the current ones
+	Wait time.Duration     // time until the next boost expires, 0 if none
 }
 
-// JudgeBoost returns what is to be done at now. As long as no boost is over, nothing is given. With the first that
-// ends, the containers without a boost get what is recommended for them, too, as in the reference VPA.
+// EvaluateBoost returns the required change of a pod at now. Nothing changes until the first boost
+// expires. Then containers without a boost get their recommendation as well, as in the reference
+// VPA.
 func JudgeBoost(p BoostedPod, a BoostAdvice, now time.Time) BoostVerdict {
 	var v BoostVerdict
 	if !p.Ready {
@@ -147,7 +149,7 @@ func JudgeBoost(p BoostedPod, a BoostAdvice, now time.Time) BoostVerdict {
 		case left < 0 || a.Rules.For(c.Current.Name).Boost.Duration == 0:
 			over[i], v.Over = true, append(v.Over, c.Current.Name)
 		case v.Wait == 0 || left < v.Wait:
-			v.Wait = max(left, time.Millisecond) // at the very end it is not over yet
+			v.Wait = max(left, time.Millisecond) // at its exact end a boost is still active
 		}
 	}
 	if len(v.Over) == 0 {
@@ -165,8 +167,8 @@ func JudgeBoost(p BoostedPod, a BoostAdvice, now time.Time) BoostVerdict {
 	return v
 }
 
-// fitUnboosted returns what the VPA gives to containers as they were written: their
-// limits keep the proportion that they had then.
+// fitUnboosted fits the containers with their original resources, so that limits keep their
+// original proportion.
 func fitUnboosted(p BoostedPod, a BoostAdvice) []ContainerTarget {
 	pod := Pod{Containers: make([]Container, len(p.Containers)), StaysBurstable: p.StaysBurstable, Unsized: p.Unsized, Rounded: p.Rounded}
 	for i, c := range p.Containers {
@@ -182,7 +184,7 @@ func fitUnboosted(p BoostedPod, a BoostAdvice) []ContainerTarget {
 	return Fit(pod, recommendation, a.Rules, a.Ranges).Containers
 }
 
-// unboosted is the container as it was written, where that is known.
+// original returns the container with the resources of its manifest, as far as known.
 func (c BoostedContainer) unboosted() Container {
 	u := c.Original
 	u.Name, u.Declared = c.Current.Name, c.Current.Declared
@@ -199,12 +201,13 @@ func (c BoostedContainer) unboosted() Container {
 	return u
 }
 
-// least is the CPU request, in millicores, of a container that had none and for which none is recommended. A request
-// cannot be taken away from a running pod, and 0 would change its class.
+// minCPURequest replaces the boosted CPU request of a container without original request and
+// recommendation, in millicores. A request cannot be removed from a running pod, and 0 would change
+// the QoS class.
 const least = 1
 
-// withoutBoost is what the container gets from f when its boost is over: without
-// any recommendation what was written, and at least the CPU of that.
+// withoutBoost returns the resources of the container after its boost. Without a recommendation
+// these are the original ones. CPU is at least restored to its original amount.
 func (c BoostedContainer) withoutBoost(f ContainerTarget) ContainerTarget {
 	requests, limits := atMost(c.Original.Requests, c.Current.Requests), atMost(c.Original.Limits, c.Current.Limits)
 	if f.Requests.Empty() {
@@ -224,7 +227,7 @@ func (c BoostedContainer) withoutBoost(f ContainerTarget) ContainerTarget {
 	return f
 }
 
-// atMost cuts amounts to those of most, where it has them: what a pod says of itself must not make it larger.
+// capped limits amounts to maxima, where present, so that annotations of a pod cannot enlarge it.
 func atMost(r, most resources.List) resources.List {
 	for k := range resources.Kind(resources.Kinds) {
 		a, ok := r.Get(k)

@@ -7,17 +7,17 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Class is the quality-of-service class of a pod. It never changes while the pod runs.
+// Class is the QoS class of a pod. It is immutable while the pod runs.
 type Class uint8
 
-// The classes.
+// QoS classes.
 const (
 	BestEffort Class = iota
 	Burstable
 	Guaranteed
 )
 
-// ClassOf returns the class of a pod with these containers.
+// ClassOf returns the QoS class of a pod with these containers.
 func ClassOf(containers []Container) Class {
 	sized, equal := false, true
 	for _, c := range containers {
@@ -36,10 +36,10 @@ func ClassOf(containers []Container) Class {
 	return Burstable
 }
 
-// keepBurstable changes one amount of a result that would make a Burstable pod Guaranteed, because a resize
-// cannot change the class. A CPU limit that follows its request grows by a millicore, or a CPU request shrinks
-// by one. If rules or LimitRanges allow neither, the same is tried with memory. If they do not allow that
-// either, the result stays as it is.
+// keepBurstable changes one amount of a result that would make a Burstable pod Guaranteed, because
+// a resize cannot change the QoS class. A CPU limit that follows its request grows by one
+// millicore, or a CPU request shrinks by one. Memory is the fallback. If rules or LimitRanges
+// forbid everything, the result stays unchanged.
 func keepBurstable(pod Pod, r Result, rules Rules, ranges Ranges) {
 	after := make([]Container, len(r.Containers))
 	for i, f := range r.Containers {
@@ -54,7 +54,7 @@ func keepBurstable(pod Pod, r Result, rules Rules, ranges Ranges) {
 		for i := range order {
 			order[i] = i
 		}
-		slices.SortFunc(order, func(a, b int) int { // independent of the order of the containers
+		slices.SortFunc(order, func(a, b int) int { // independent of container order
 			return cmp.Or(cmp.Compare(after[b].Limits.Value(k), after[a].Limits.Value(k)), cmp.Compare(after[a].Name, after[b].Name))
 		})
 		for _, i := range order {
@@ -65,7 +65,6 @@ func keepBurstable(pod Pod, r Result, rules Rules, ranges Ranges) {
 	}
 }
 
-// appliedTo returns the container with the fitted amounts in place of its own.
 func (f ContainerTarget) appliedTo(c Container) Container {
 	c.Requests, c.Limits = c.Requests.Override(f.Requests), c.Limits.Override(f.Limits)
 	for k, without := range f.WithoutLimit {
@@ -76,7 +75,7 @@ func (f ContainerTarget) appliedTo(c Container) Container {
 	return c
 }
 
-// separate makes the request of container i differ from its limit, which equals it, and reports whether the
+// separate makes the request of container i differ from its equal limit. It reports whether the
 // rule and the LimitRanges allow that.
 func (f *ContainerTarget) separate(k resources.Kind, rule Rule, all []Container, i int, ranges Ranges) bool {
 	request, sized := f.Requests.Get(k)
@@ -108,8 +107,8 @@ func (f *ContainerTarget) separate(k resources.Kind, rule Rule, all []Container,
 	return true
 }
 
-// separation returns the difference between a limit and a reduced request: a millicore, a byte, or a mebibyte
-// for requests of at least 16Mi, which stay readable.
+// separation returns the difference between a limit and a reduced request: one millicore, one byte,
+// or one mebibyte for requests of at least 16Mi to keep them readable.
 func separation(k resources.Kind, request resources.Amount) resources.Amount {
 	const mebibyte = 1 << 20
 	if k == resources.Memory && request >= 16*mebibyte {
@@ -118,16 +117,16 @@ func separation(k resources.Kind, request resources.Amount) resources.Amount {
 	return 1
 }
 
-// Whole is all of the way, in millionths.
+// FullFraction is 100%, in millionths.
 const Whole resources.Amount = 1e6
 
-// Partial returns what a container gets that goes so many millionths of the way from what it has to what it would get
-// of kind k. The limit goes exactly as far as the request does once that is rounded, so that both stay within what
-// LimitRanges allow, their ratio included, because both ends do; and a limit stays at or above its request. Requests
-// are rounded down, so that together the containers of a pod take no more than their part. A limit that the container
-// does not have yet comes in the proportion to the request in which it would.
+// Interpolate returns resources at a fraction, in millionths, of the way from current to target of
+// kind k. Requests are rounded down, so that the containers of a pod do not exceed their part. The
+// limit moves by the exact fraction of the rounded request. So both respect LimitRanges, including
+// the ratio, and the limit is not below the request, because this holds at both ends. A new limit
+// keeps the proportion to the request in target.
 func Partial(k resources.Kind, millionths resources.Amount, has Container, gets ContainerTarget) ContainerTarget {
-	moved, way := millionths, Whole // how far the limit goes
+	moved, way := millionths, Whole // fraction by which the limit moves
 	from, to := has.Requests.Value(k), gets.Requests.Value(k)
 	if gets.Requests.Has(k) {
 		request := between(from, to, millionths, Whole)
@@ -148,7 +147,7 @@ func Partial(k resources.Kind, millionths resources.Amount, has Container, gets 
 	return gets
 }
 
-// between returns what is a part of the way from one amount to another, rounded down.
+// interpolateAmount returns the amount at a fraction of the way between two amounts, rounded down.
 func between(from, to, moved, way resources.Amount) resources.Amount {
 	if to >= from {
 		by, _ := (to - from).Proportion(moved, way)

@@ -1,15 +1,12 @@
-// Package policy turns a recommendation into what one pod may really get.
+// Package policy turns a recommendation into the resources of one pod.
 //
-// Cap is the recommender's last step: it keeps bounds inside the minimum and maximum of a container's Rule. Fit answers
-// "what would this pod get": it moves the recommendation into the LimitRanges of the namespace and the rules of the VPA
-// and keeps the proportion of limits to requests. The webhook, the updater and the backtester all call it, so they
-// cannot disagree. Rule.Boosted adds the startup boost to what Fit returned, and JudgeBoost says when it ends.
+// Cap is the last step of the recommender: it clamps bounds to the minimum and maximum of a
+// container's Rule. Fit applies LimitRanges and the rules of the VPA, and keeps the proportion of
+// limits to requests. The webhook, the updater and the backtester all call Fit, so that their
+// results agree. Rule.ApplyBoost adds the startup boost to the result, and EvaluateBoost ends it.
 //
-// Results hold only what is to be written: a kind that is absent stays as the
-// pod has it. Every cut or raise has a Note.
-//
-// It does not choose the VPA of a pod (package target), knows no API
-// objects (package convert) and never looks at nodes or quotas.
+// Results contain only amounts to write: an absent kind stays unchanged. Every cut or raise has a
+// Note. The package ignores nodes and quotas.
 package policy
 
 import (
@@ -24,8 +21,8 @@ import (
 type Container struct {
 	Name             string
 	Requests, Limits resources.List
-	// Declared is the memory with which the container was written, where a change has since
-	// given its limit another proportion to the request. Zero: it has the proportion still.
+	// Declared is the memory of the manifest, if a change has since altered the proportion of limit
+	// to request. Zero means the proportion is unchanged.
 	Declared Proportion
 }
 
@@ -35,27 +32,28 @@ func (c Container) LimitsToZero(k resources.Kind) bool {
 	return limited && limit <= 0
 }
 
-// Pod is the part of a pod that Fit needs: its ordinary containers in order.
-// Init containers and native sidecars are not sized.
+// Pod is the input of Fit: the ordinary containers in order. Init containers and native sidecars
+// are not sized.
 type Pod struct {
 	Containers []Container
-	// StaysBurstable is set if only these containers make the pod Burstable and it must stay Burstable; see
-	// keepBurstable.
+	// StaysBurstable is set if only these containers make the pod Burstable and it must stay
+	// Burstable, see keepBurstable.
 	StaysBurstable bool
 	Unsized        Unsized
-	// Rounded is the number of requests or of limits, whichever is larger, that were rounded up to whole amounts.
+	// Rounded is the number of requests or of limits, whichever is larger, that were rounded up to
+	// whole amounts.
 	Rounded resources.List
 }
 
 // ContainerTarget holds the requests and limits to write for a container.
 type ContainerTarget struct {
 	Name             string
-	Requests, Limits resources.List   // to be written; absent kinds stay as they are
-	Bounds           resources.Bounds // the recommendation after all cuts; empty without one
+	Requests, Limits resources.List   // to be written, absent kinds stay unchanged
+	Bounds           resources.Bounds // recommendation after all cuts, or empty
 	Notes            []Note
-	WithoutLimit     [resources.Kinds]bool // limits that are taken away; only of a pod that is being created
-	MemoryLimit      LimitSpan             // where the memory limit does not follow the request
-	Declared         Proportion            // of that limit, to be remembered for the next time; zero: none
+	WithoutLimit     [resources.Kinds]bool // limits to remove, only at pod creation
+	MemoryLimit      LimitSpan             // tolerance of a separate memory limit
+	Declared         Proportion            // of the memory limit, to be stored; zero is none
 }
 
 // Result has one entry for each container of the pod, in the pod's order.
@@ -63,33 +61,32 @@ type Result struct {
 	Containers []ContainerTarget
 }
 
-// maxRefits is how often Fit applies itself to its own result until that does not change any more.
+// maxRefits is how often Fit is repeated on its own result until that is stable.
 const maxRefits = 4
 
-// Fit returns what a pod would get from a recommendation, given the rules of
-// its VPA and the LimitRanges of its namespace.
+// Fit returns the resources of a pod for a recommendation, given the rules of its VPA and the
+// LimitRanges of its namespace.
 //
-// Without LimitRanges that is the target, raised to the minimum and cut to the maximum of the rule. A limit grows in
-// proportion to its request, so one that equals its request goes on doing so, and one that is not there stays away;
-// with RequestsOnly limits stay, and cut their requests (member.enclose in balance.go and problem.setLimits). All else
-// here, in balance.go and in rule.go is for LimitRanges.
+// Without LimitRanges, the result is the target within the minimum and maximum of the rule. A limit
+// grows in proportion to its request, so equal ones stay equal, and a missing limit stays missing.
+// With RequestsOnly, limits stay unchanged and cap their requests.
 //
-// With them, in this order: the pod range scales all containers in proportion, the container range and then the rule
-// bound each of them, limits follow their requests. Where a later step undid what the pod range demands, the slack of
-// the other containers is used.
+// LimitRanges apply in this order: the pod range scales all containers in proportion, the container
+// range and then the rule bound each container, and limits follow their requests. If a later step
+// violates the pod range again, the slack of the other containers is used.
 //
-// A container without recommendation, or whose rule is Off, is left alone but counts in the sums of the pod. Only where
-// a pod range would refuse the pod otherwise such containers move, too, in proportion with the others, with the Note
-// MovedWithOthers; those that are Off only where it does not help to move the rest. Notes name the cuts of the target.
-// If the LimitRanges admit the current pod but not the result, the result is moved toward the current sizes
-// (Ranges.Admit). If they admit neither, the nearest result is returned with a Note that Refused.
+// A container without a recommendation, or with a rule that is Off, stays unchanged but counts in
+// the sums of the pod. If the pod range would reject the pod, containers without a recommendation
+// also move in proportion, with the Note MovedWithOthers, and containers that are Off as a last
+// resort. Notes name the cuts of the target.
 //
-// Where memory limits do not follow the requests, separate.go says what they do, and shared.go
-// does of pods that share their node.
+// If the LimitRanges admit the current pod but not the result, Ranges.Admit moves the result toward
+// the current resources. If they admit neither, the nearest result is returned with a Note that is
+// Refused.
 //
-// Fit is pure and does not depend on the order of the containers. It is idempotent: a pod that has the result gets the
-// same result. Rounding of limits could undo that by a unit, so with LimitRanges Fit repeats itself on its own result
-// until that is stable. One that a LimitRange will refuse may move on, which nobody sees: no pod has it.
+// Fit is pure, independent of the order of the containers, and idempotent: a pod with the result
+// gets the same result. To correct rounding of limits, Fit repeats on its own result with
+// LimitRanges. A rejected result may be unstable, but no pod gets it.
 func Fit(pod Pod, recommendation map[string]resources.Bounds, rules Rules, ranges Ranges) Result {
 	recommendation = withoutZeroLimits(pod, recommendation)
 	var result Result
@@ -104,8 +101,8 @@ func Fit(pod Pod, recommendation map[string]resources.Bounds, rules Rules, range
 	return result
 }
 
-// withoutZeroLimits drops the kinds that a container limits to zero from a recommendation, because the API
-// server refuses a request above such a limit.
+// withoutZeroLimits removes kinds from a recommendation that a container limits to zero, because
+// the API server rejects a request above the limit.
 func withoutZeroLimits(pod Pod, recommendation map[string]resources.Bounds) map[string]resources.Bounds {
 	cloned := false
 	for _, c := range pod.Containers {
@@ -123,7 +120,7 @@ func withoutZeroLimits(pod Pod, recommendation map[string]resources.Bounds) map[
 	return recommendation
 }
 
-// fitUnshared is Fit of a pod that does not share its node.
+// fitUnshared is Fit for pods that do not share their node.
 func fitUnshared(pod Pod, recommendation map[string]resources.Bounds, rules Rules, ranges Ranges) Result {
 	pod = asDeclared(pod, recommendation, rules)
 	if rules.SeparateMemoryLimit {
@@ -134,7 +131,7 @@ func fitUnshared(pod Pod, recommendation map[string]resources.Bounds, rules Rule
 	return result
 }
 
-// fit is Fit where limits follow their requests. It also returns the problem that it solved.
+// fit is Fit for limits that follow their requests. It also returns the problem that it solved.
 func (p *problem) fit() (*problem, Result) {
 	result := p.stable()
 	for _, off := range [...]bool{false, true} {
@@ -147,12 +144,11 @@ func (p *problem) fit() (*problem, Result) {
 	return p, result
 }
 
-// has reports whether some container has a note.
 func (r Result) has(n Note) bool {
 	return slices.ContainsFunc(r.Containers, func(f ContainerTarget) bool { return slices.Contains(f.Notes, n) })
 }
 
-// stable solves p, and with LimitRanges p as it would be with the result, until that is the same.
+// solveStable solves p. With LimitRanges, it repeats on the result until that is stable.
 func (p *problem) stable() Result {
 	result := p.solve()
 	if p.ranges == (Ranges{}) {
@@ -176,22 +172,21 @@ func sameAmounts(a, b Result) bool {
 	})
 }
 
-// problem is one pod under calculation.
 type problem struct {
 	parts  []part
 	ranges Ranges
 }
 
-// part is one container of the problem.
 type part struct {
 	container Container
 	rule      Rule
-	given     resources.Bounds // the recommendation, empty if the container is left alone
-	// moved holds what the container gets without recommendation; container has it already.
+	given     resources.Bounds // empty if the container stays unchanged
+	// movedResources are the amounts of a container that moves without a recommendation. They are
+	// already set in container.
 	moved Container
 
-	// What follows is decided before all else: limits that do not follow their requests, of
-	// these those that are written or taken away, and what is said of them.
+	// The following is decided first: limits that do not follow their requests, limits to remove
+	// and to write, and their notes.
 	keeps, drops [resources.Kinds]bool
 	writes       resources.List
 	span         LimitSpan
@@ -214,7 +209,6 @@ func newProblem(pod Pod, recommendation map[string]resources.Bounds, rules Rules
 	return p
 }
 
-// adopt makes the result the current resources of the pod.
 func (p *problem) adopt(r Result) {
 	for i, f := range r.Containers {
 		c := &p.parts[i].container
@@ -245,10 +239,8 @@ func (p *problem) solve() Result {
 	return result
 }
 
-// fitKind moves one kind of all containers, first the target and then the bounds, and keeps the bounds around the
-// target where the pod range moved them apart.
-//
-// It works in moved, in which nothing is yet, and in members.
+// fitKind fits one kind of all containers, first the target and then the bounds. Scratch space:
+// moved, all false, and members.
 func (p *problem) fitKind(out []ContainerTarget, k resources.Kind, moved []bool, members []member) {
 	least, most := p.ranges.Pod.Min.Value(k), p.ranges.Pod.Max.Value(k)
 	for number := range len(roles(&resources.Bounds{})) {
@@ -285,8 +277,8 @@ func (p *problem) fitKind(out []ContainerTarget, k resources.Kind, moved []bool,
 	}
 }
 
-// ordered keeps lower <= target <= upper: a bound on the wrong side of the
-// target would call a pod that has exactly its target out of range.
+// ordered keeps lower <= target <= upper. Otherwise a pod with exactly its target would count as
+// out of range.
 func ordered(b resources.Bounds, k resources.Kind) resources.Bounds {
 	target, ok := b.Target.Get(k)
 	if !ok {
@@ -301,8 +293,8 @@ func ordered(b resources.Bounds, k resources.Kind) resources.Bounds {
 	return b
 }
 
-// member returns the part that container i plays in the sums of kind k when
-// the given role (target or a bound) is what it gets.
+// member returns the contribution of container i to the sums of kind k if it gets role, which is
+// the target or a bound.
 func (p *problem) member(i int, k resources.Kind, role resources.List) member {
 	part := &p.parts[i]
 	m := member{
@@ -319,7 +311,6 @@ func (p *problem) member(i int, k resources.Kind, role resources.List) member {
 	return m
 }
 
-// setLimits derives the limits of container i from its new requests.
 func (p *problem) setLimits(i int, f *ContainerTarget) {
 	part := &p.parts[i]
 	if f.Requests.Empty() {
@@ -347,8 +338,8 @@ func (p *problem) setLimits(i int, f *ContainerTarget) {
 	}
 }
 
-// scaleLimit returns the limit that is to a wanted request what limit is to
-// request, rounded down, and 0 with a reason where there is none.
+// scaleLimit returns the limit that has the proportion limit / request to a wanted request, rounded
+// down. It returns 0 and a reason without such a limit.
 func scaleLimit(limit, request, wanted resources.Amount) (resources.Amount, Reason) {
 	switch {
 	case limit <= 0:
@@ -365,7 +356,6 @@ func scaleLimit(limit, request, wanted resources.Amount) (resources.Amount, Reas
 	return scaled, 0
 }
 
-// judge adds a Note where the LimitRanges will refuse the result.
 func (p *problem) judge(out []ContainerTarget) {
 	for k := range resources.Kind(resources.Kinds) {
 		requests, limits := resources.Amount(0), resources.Amount(0)
@@ -395,7 +385,7 @@ func (p *problem) judge(out []ContainerTarget) {
 	}
 }
 
-// outside reports whether a request and a limit (0 for none) break a range.
+// outside reports whether a request and a limit violate a range. A limit of 0 is no limit.
 func outside(r Range, k resources.Kind, request, limit resources.Amount) bool {
 	least, most := r.Min.Value(k), r.Max.Value(k)
 	if least > 0 && (request < least || limit > 0 && limit < least) {

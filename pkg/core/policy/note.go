@@ -4,10 +4,11 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Reason is why an amount differs from the recommendation, or why a limit was not written. The set is closed.
+// Reason is why an amount differs from the recommendation, or why a limit was not written. The set
+// is closed.
 type Reason uint8
 
-// The reasons. The first block is written to the annotation vpaUpdates as the reference VPA does.
+// Reasons. The first block is written to the annotation vpaUpdates, as in the reference VPA.
 const (
 	RaisedToMin Reason = iota + 1
 	CutToMax
@@ -19,37 +20,37 @@ const (
 	LimitOverflow
 
 	MovedToPodRange
-	MovedWithOthers // has no recommendation, but the pod would be refused
+	MovedWithOthers // without a recommendation, to get the pod admitted
 	OutsideRange
 	OutsidePodRange
 	HeldByRange // moved only as far as the LimitRanges admit
-	LimitStays  // of a pod that shares, although it should be another one or go
+	LimitStays  // the limit of a pod that shares its node could not change
 )
 
-// Note is one reason for one kind.
+// Note is the reason for a change of one kind.
 type Note struct {
 	Kind   resources.Kind
 	Reason Reason
 }
 
-// AboutLimit reports whether the note is about a limit and not about a request.
+// AboutLimit reports whether the note concerns a limit instead of a request.
 func (n Note) AboutLimit() bool {
 	return n.Reason == NoOriginalLimit || n.Reason == NoRequest || n.Reason == LimitOverflow
 }
 
-// Refused reports whether the API server will refuse a pod with this result.
+// Refused reports whether the API server rejects a pod with this result.
 func (n Note) Refused() bool { return n.Reason == OutsideRange || n.Reason == OutsidePodRange }
 
-// Cut reports whether something made the amount smaller, or may have: what fits the
-// LimitRange of the pod can be more as well.
+// Cut reports whether the amount was reduced, or may have been: MovedToPodRange can also raise it.
 func (n Note) Cut() bool {
 	return n.Reason == CutToMax || n.Reason == CutToLimit || n.Reason == CutToRange || n.Reason == MovedToPodRange
 }
 
-// Annotated reports whether the reference VPA has this note, so that it belongs in the annotation vpaUpdates.
+// Annotated reports whether the reference VPA has this note, so that it belongs in the annotation
+// vpaUpdates.
 func (n Note) Annotated() bool { return n.Reason < MovedToPodRange }
 
-// String returns the note for people; for annotated notes exactly the words of the reference VPA.
+// String returns the text of the note. Annotated notes have the exact wording of the reference VPA.
 func (n Note) String() string {
 	kind := n.Kind.String()
 	switch n.Reason {

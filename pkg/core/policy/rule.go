@@ -6,51 +6,54 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Wildcard is the container name of an entry that is the fallback for all containers without an entry of their own.
+// Wildcard is the container name of the fallback entry for containers without their own entry.
 const Wildcard = "*"
 
-// Rule is the effective policy of one container. Start from Default: in the zero value nothing is controlled.
+// Rule is the effective policy of one container. Start from Default: the zero value controls
+// nothing.
 type Rule struct {
-	Off          bool                  // the container is left alone
-	Controlled   [resources.Kinds]bool // kinds that are recommended
+	Off          bool                  // the container stays unchanged
+	Controlled   [resources.Kinds]bool // kinds with a recommendation
 	RequestsOnly bool                  // limits are never written
-	// SeparateMemoryLimit says that the memory limit does not follow the request: see separate.go.
+	// SeparateMemoryLimit makes the memory limit independent of the request.
 	SeparateMemoryLimit bool
-	Sharing             *Sharing       // nil: the pod shares nothing
+	Sharing             *Sharing       // nil if the pod shares nothing
 	Min, Max            resources.List // an absent or zero amount is no bound
 	Boost               Boost
 }
 
-// Default is the rule of a container that no policy mentions.
+// Default returns the rule of a container without a policy.
 func Default() Rule { return Rule{Controlled: [resources.Kinds]bool{true, true}} }
 
-// OrMax returns r with the amounts of most where r itself has no maximum. The recommender passes its global maximum.
+// WithDefaultMax returns r with the given amounts as maximum where r has none. The recommender
+// passes its global maximum.
 func (r Rule) OrMax(most resources.List) Rule {
 	r.Max = most.Override(r.Max)
 	return r
 }
 
-// Entry is one item of a VPA's list of container policies.
+// Entry is one item of the container policies of a VPA.
 type Entry struct {
-	Container string // a container name or Wildcard
+	Container string // container name or Wildcard
 	Rule      Rule
-	OwnBoost  bool // Rule.Boost replaces the boost of the whole pod
+	OwnBoost  bool // Rule.Boost replaces the boost of the pod
 }
 
-// Rules is the policy part of one VPA. The zero value leaves everything at its default.
+// Rules is the resource policy of one VPA. The zero value applies the defaults.
 type Rules struct {
 	Entries []Entry
-	Boost   Boost // for containers whose entry has none of its own
-	// SeparateMemoryLimit and Sharing hold for all containers.
+	Boost   Boost // for containers without an own boost
+	// SeparateMemoryLimit and Sharing apply to all containers.
 	SeparateMemoryLimit bool
 	Sharing             *Sharing
-	KeepsClass          bool // running pods are resized in place, which cannot change their QoS class
-	// Outer are rules whose maximum bounds minimum and maximum of each container as well, such as
-	// those of a SizingPolicy. Nil: none.
+	KeepsClass          bool // running pods are resized in place and keep their QoS class
+	// Outer are rules with maxima that also bound minimum and maximum of each container, such as
+	// the rules of a SizingPolicy. It may be nil.
 	Outer *Rules
 }
 
-// For returns the rule of a container: the first entry with its name wins, then the last Wildcard, then Default.
+// For returns the rule of a container: the first entry with its name, else the last Wildcard, else
+// Default.
 func (r Rules) For(container string) Rule {
 	found := Entry{Rule: Default()}
 	for _, e := range r.Entries {
@@ -65,10 +68,10 @@ func (r Rules) For(container string) Rule {
 	return r.effective(found, container)
 }
 
-// fewEntries is how many entries are searched faster one by one.
+// linearSearchMax is the number of entries up to which a linear search is faster than a map.
 const fewEntries = 8
 
-// Lookup returns For, for callers that ask for many containers: it does not search all entries for each of them.
+// Lookup returns a faster version of For for many containers.
 func (r Rules) Lookup() func(container string) Rule {
 	if len(r.Entries) <= fewEntries {
 		return r.For
@@ -91,7 +94,7 @@ func (r Rules) Lookup() func(container string) Rule {
 	}
 }
 
-// effective is the rule of an entry for a container, with the boost and the bounds that hold there.
+// effective returns the rule of an entry with the boost and bounds of the container.
 func (r Rules) effective(e Entry, container string) Rule {
 	if r.Outer != nil {
 		e.Rule = e.Rule.within(r.Outer.For(container).Max)
@@ -103,7 +106,6 @@ func (r Rules) effective(e Entry, container string) Rule {
 	return e.Rule
 }
 
-// within returns r with bounds that do not exceed a maximum.
 func (r Rule) within(most resources.List) Rule {
 	for k := range resources.Kind(resources.Kinds) {
 		bound := most.Value(k)
@@ -120,8 +122,8 @@ func (r Rule) within(most resources.List) Rule {
 	return r
 }
 
-// Cap moves b into the bounds of r: up to the minimum, then down to the maximum, so the maximum wins where the two
-// contradict. Kinds that b lacks are not added.
+// Cap clamps b to the bounds of r: up to the minimum, then down to the maximum, so the maximum wins
+// if they contradict. Kinds that b lacks are not added.
 func Cap(b resources.Bounds, r Rule) resources.Bounds {
 	for _, role := range roles(&b) {
 		for k := range resources.Kind(resources.Kinds) {
@@ -134,12 +136,12 @@ func Cap(b resources.Bounds, r Rule) resources.Bounds {
 	return b
 }
 
-// roles lists the parts of b with the target first, because only the cuts of the target have a Note.
+// roles lists the parts of b with the target first, because only cuts of the target have a Note.
 func roles(b *resources.Bounds) [3]*resources.List {
 	return [3]*resources.List{&b.Target, &b.Lower, &b.Upper}
 }
 
-// side is which bound moved an amount.
+// side is the bound that moved an amount.
 type side int8
 
 const (
@@ -148,7 +150,7 @@ const (
 	cut
 )
 
-// clamp raises a to least and cuts it to most; a bound of 0 or below is none. The side is the bound that decided.
+// clamp raises a to lower and cuts it to upper. A bound of 0 or below is no bound.
 func clamp(a, least, most resources.Amount) (resources.Amount, side) {
 	moved := inside
 	if least > 0 && a < least {
@@ -160,9 +162,9 @@ func clamp(a, least, most resources.Amount) (resources.Amount, side) {
 	return a, moved
 }
 
-// joined returns p and its result with the containers that have no recommendation for kind k moved so that the pod fits
-// its range. Where that does not help, the API server refuses the pod anyway, and both are returned as they were.
-// Containers that the user wants to be left alone join only if off is true.
+// withJoined returns p and its result after moving the containers without a recommendation for kind
+// k, so that the pod fits its range. If that does not help, both are returned unchanged. Containers
+// that are Off move only if off is true.
 func (p *problem) joined(k resources.Kind, off bool, result Result) (*problem, Result) {
 	trial, joins := p.clone(), make([]bool, len(p.parts))
 	for i := range trial.parts {
@@ -171,8 +173,8 @@ func (p *problem) joined(k resources.Kind, off bool, result Result) (*problem, R
 	if !slices.Contains(joins, true) {
 		return p, result
 	}
-	// What they get with the others is theirs from then on, and the others are fitted
-	// around it: so does who looks at a pod that has the result.
+	// Joined containers keep the amounts of this solution. The others are fitted around them, as in
+	// an evaluation of a pod that has the result.
 	together, fixed := trial.stable(), p.clone()
 	for i, joined := range joins {
 		if joined {
@@ -186,8 +188,8 @@ func (p *problem) joined(k resources.Kind, off bool, result Result) (*problem, R
 	return fixed, fitted
 }
 
-// join makes the request of a container without recommendation for kind k its
-// recommendation, and reports whether it has one. The bounds of its rule hold for it.
+// join makes the current request of a container without a recommendation its recommendation, within
+// the bounds of its rule. It reports whether the container has a request.
 func (p *part) join(k resources.Kind, off bool) bool {
 	request := p.container.Requests.Value(k)
 	if request <= 0 || p.given.Target.Has(k) || !off && (p.rule.Off || !p.rule.Controlled[k]) {
@@ -197,7 +199,6 @@ func (p *part) join(k resources.Kind, off bool) bool {
 	return true
 }
 
-// move gives the container what f has of kind k.
 func (p *part) move(k resources.Kind, f ContainerTarget) {
 	if request, ok := f.Requests.Get(k); ok {
 		p.moved.Requests, p.container.Requests = p.moved.Requests.With(k, request), p.container.Requests.With(k, request)
@@ -207,7 +208,7 @@ func (p *part) move(k resources.Kind, f ContainerTarget) {
 	}
 }
 
-// give writes what the container gets without recommendation.
+// writeMoved writes the amounts of a container without a recommendation.
 func (p *part) give(f *ContainerTarget) {
 	f.Requests, f.Limits = f.Requests.Override(p.moved.Requests), f.Limits.Override(p.moved.Limits)
 	for k := range resources.Kind(resources.Kinds) {
@@ -217,15 +218,16 @@ func (p *part) give(f *ContainerTarget) {
 	}
 }
 
-// Range is what LimitRange items of one type demand. An absent or zero amount is no demand.
+// Range is the combination of LimitRange items of one type. An absent or zero amount is no
+// constraint.
 type Range struct {
 	Min, Max resources.List
-	Default  resources.List // the limit of a container that has none
+	Default  resources.List // default limit of containers
 	MaxRatio resources.List // of a limit to its request, in thousandths
 }
 
-// And returns the combination of two ranges: the highest minimum, the lowest
-// maximum and the lowest default. The order does not matter.
+// Combine returns the highest minimum, the lowest maximum and the lowest default of two ranges, in
+// any order.
 func (r Range) And(other Range) Range {
 	for k := range resources.Kind(resources.Kinds) {
 		if a := other.Min.Value(k); a > r.Min.Value(k) {
@@ -245,14 +247,14 @@ func lowest(into, other resources.List, k resources.Kind) resources.List {
 	return into
 }
 
-// Ranges are the combined LimitRanges of one namespace. The zero value demands nothing.
+// Ranges are the combined LimitRanges of one namespace. The zero value has no constraints.
 type Ranges struct {
 	Container Range
-	Pod       Range // its Default is not used
+	Pod       Range // Default is not used
 }
 
-// limitBasis is the limit that a new limit is derived from: the container's
-// own, or else the default of the namespace; 0 if there is neither.
+// limitBasis returns the limit to scale: the limit of the container, else the default of the
+// namespace, else 0.
 func (r Ranges) limitBasis(c Container, k resources.Kind) resources.Amount {
 	if own := c.Limits.Value(k); own > 0 {
 		return own
@@ -260,10 +262,10 @@ func (r Ranges) limitBasis(c Container, k resources.Kind) resources.Amount {
 	return max(r.Container.Default.Value(k), 0)
 }
 
-// requestBounds translates the container range into bounds on the request of c. A limit grows with its request, so a
-// bound on the limit is also a bound on the request; the request itself must not be below the minimum either. A
-// container without limit has no maximum. Where the limit is kept the bounds hold for the request alone, which must
-// also not become too small for its limit.
+// requestBounds translates the container range into bounds on the request of c. A limit grows with
+// its request, so a bound on the limit also bounds the request. A container without a limit has no
+// maximum. For a fixed limit, the bounds apply to the request alone, which must also respect the
+// ratio to the limit.
 func (r Ranges) requestBounds(c Container, k resources.Kind, keepsLimit bool) (least, most resources.Amount) {
 	lowest, highest := r.Container.Min.Value(k), r.Container.Max.Value(k)
 	basis, request := r.limitBasis(c, k), c.Requests.Value(k)
@@ -285,5 +287,5 @@ func boundOnRequest(bound, limit, request resources.Amount) resources.Amount {
 		return bound
 	}
 	translated, _ := request.Proportion(bound, limit)
-	return max(translated, 1) // 0 would mean "no bound"
+	return max(translated, 1) // 0 would mean no bound
 }

@@ -6,35 +6,34 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// A VPA whose memory limits do not follow the requests recommends two amounts of memory: the
-// target is what is requested, and the upper bound is what the limit must protect. The
-// limit is what it would be if all of that were requested,
+// With separate memory limits, the target is the request, and the upper bound is the demand that
+// the limit must protect:
 //
-//	limit = declared limit / declared request x max(upper bound, target)
+// 	limit = declared limit / declared request x max(upper bound, target)
 //
-// within the rule and the LimitRanges, as ever, so a request that follows use never lowers a limit. It keeps the
-// proportion of what the container was declared with: that of the present amounts is another one after each change.
+// within the rule and the LimitRanges. So a request that follows usage never lowers a limit. The
+// declared proportion is used because each change alters the current one.
 //
-// Requests stay with the limit where they must: one that equals its limit gets what is protected for both, so the pod
-// keeps its class; and where a LimitRange refuses the pod otherwise no request of it is lowered. A limit that is not
-// there stays away, and one that stands still (RequestsOnly) stands: then the request goes alone, up to the limit.
+// A request that equals its limit gets the protected amount for both, so the pod keeps its QoS
+// class. If a LimitRange would reject the pod otherwise, no request is lowered. A missing limit
+// stays missing. With RequestsOnly the limit stays unchanged and caps the request.
 
-// Proportion is a memory request and limit, in bytes, in whose proportion a limit is kept.
+// Proportion is a memory request and limit, in bytes. A scaled limit keeps their ratio.
 type Proportion struct{ Request, Limit resources.Amount }
 
-// Known reports whether it is a proportion of a request to a limit that is not below it.
+// Known reports whether both are set and the limit is not below the request.
 func (p Proportion) Known() bool { return p.Request > 0 && p.Limit >= p.Request }
 
-// Looser reports whether a limit is a larger multiple of its request than in another proportion.
+// Looser reports whether the ratio of limit to request is larger than in another proportion.
 func (p Proportion) Looser(than Proportion) bool {
 	return float64(p.Limit)*float64(than.Request) > float64(than.Limit)*float64(p.Request)
 }
 
-// slightly is by what fraction the proportion of present amounts may be off, as they are rounded.
+// proportionTolerance is the relative rounding error of the proportion of current amounts.
 const slightly = 0.01
 
-// MemoryProportion returns the proportion in which a memory limit of the container is kept, 0 for
-// what it lacks: what it was declared with, where that is noted, else what it has.
+// MemoryProportion returns the proportion for the memory limit: the declared one if recorded, else
+// the current one. Missing amounts are 0.
 func (c Container) MemoryProportion() Proportion {
 	if c.declaredHolds() {
 		return c.Declared
@@ -42,33 +41,35 @@ func (c Container) MemoryProportion() Proportion {
 	return Proportion{c.Requests.Value(resources.Memory), c.Limits.Value(resources.Memory)}
 }
 
-// declaredHolds reports whether what is noted is believed. What a pod says of itself must not make it larger: a request
-// that follows use only ever makes the present proportion larger than the declared one.
+// declaredHolds reports whether the recorded proportion is plausible. A request that follows usage
+// can only increase the proportion, so a recorded one above the current is rejected. Otherwise an
+// annotation could enlarge the pod.
 func (c Container) declaredHolds() bool {
 	d, request, limit := c.Declared, c.Requests.Value(resources.Memory), c.Limits.Value(resources.Memory)
 	return d.Known() && request > 0 && float64(d.Limit)*float64(request) <= (1+slightly)*float64(limit)*float64(d.Request)
 }
 
-// LimitSpan are the memory limits of a container that need not be changed at once, in bytes.
-// The zero value is that of a limit that follows its request.
+// LimitSpan is the range of memory limits, in bytes, that need no immediate change. The zero value
+// is a limit that follows its request.
 type LimitSpan struct{ Least, Most resources.Amount }
 
-// Limits and requests that are as much below or above what they should be need not be changed
-// at once. They are those of recipe loadline.
+// Ratios to the desired amount within which limits and requests need no immediate change. Recipe
+// loadline uses the same.
 const (
 	leastLimit    = 0.95
 	roomAbove     = 1.3
 	inThousandths = 1000
 )
 
-// Separate reports whether the memory limit of a container does not follow its request.
+// Separate reports whether the memory limit of a container is independent of its request.
 func (r Rule) Separate() bool { return r.SeparateMemoryLimit && !r.Off && !r.RequestsOnly }
 
-// asDeclared returns a pod whose containers that get memory have what they were declared with, where that is known.
+// asDeclared returns a pod with the declared memory of containers that get a memory recommendation,
+// where it is recorded.
 func asDeclared(pod Pod, recommendation map[string]resources.Bounds, rules Rules) Pod {
 	var declared []Container
 	for i, c := range pod.Containers {
-		if !c.declaredHolds() { // nearly always
+		if !c.declaredHolds() { // the common case
 			continue
 		}
 		if rule := rules.For(c.Name); rule.Off || rule.RequestsOnly || rule.shares(resources.Memory) || !recommendation[c.Name].Target.Has(resources.Memory) {
@@ -86,12 +87,12 @@ func asDeclared(pod Pod, recommendation map[string]resources.Bounds, rules Rules
 	return Pod{Containers: declared}
 }
 
-// fitSeparately is Fit where memory limits do not follow the requests: first as if what is
-// protected were requested, and then with lower requests.
+// fitSeparately is Fit for separate memory limits: first with the protected amounts as requests,
+// then with lowered requests.
 func fitSeparately(pod Pod, recommendation map[string]resources.Bounds, rules Rules, ranges Ranges) Result {
 	protecting, rule := make(map[string]resources.Bounds, len(recommendation)), rules.Lookup()
-	maps.Copy(protecting, recommendation)                    // Clone would let the argument of Fit escape, of all pods
-	follows := make([]resources.Amount, len(pod.Containers)) // the requests; 0: as that of the limit
+	maps.Copy(protecting, recommendation)                    // maps.Clone would make the argument of Fit escape for all pods
+	follows := make([]resources.Amount, len(pod.Containers)) // lowered requests, 0 keeps the request of the limit
 	proportions := make([]Proportion, len(pod.Containers))
 	for i, c := range pod.Containers {
 		b := recommendation[c.Name]
@@ -118,7 +119,7 @@ func fitSeparately(pod Pod, recommendation map[string]resources.Bounds, rules Ru
 	return result
 }
 
-// follow lowers the memory requests of a result to those that follow use.
+// lowerRequests lowers the memory requests of a result to usage.
 func (p *problem) follow(out []ContainerTarget, follows []resources.Amount, proportions []Proportion) {
 	const k = resources.Memory
 	lowered, requests, limits := make([]resources.Amount, len(out)), resources.Amount(0), resources.Amount(0)
@@ -150,7 +151,6 @@ func (p *problem) follow(out []ContainerTarget, follows []resources.Amount, prop
 	}
 }
 
-// has returns the amount that is written, else the one that is there.
 func has(written, there resources.List, k resources.Kind) resources.Amount {
 	if a, ok := written.Get(k); ok {
 		return a

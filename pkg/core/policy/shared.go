@@ -7,56 +7,58 @@ import (
 	"loadline.dev/loadline/pkg/core/sharing"
 )
 
-// The pods of a node that share what it has left (package sharing) request what their neighbours leave to them, so a
-// limit in proportion to the request would say nothing. Of each kind that is shared, of a container with a request:
+// Pods that share the headroom of their node (package sharing) request amounts that depend on their
+// neighbours, so limits in proportion to requests would be meaningless. For each shared kind, of a
+// container with a request:
 //
-//	             running pod                             pod that is being created
+//	             running pod                             new pod
 //	CPU          the share, 1 millicore to 10 cores      the target, at least 1 millicore
-//	  limit      stays, and cuts the request, or         stays, and cuts the request, or
-//	             is what the node has                    goes
-//	memory       the share, at least 16 MB               the target, at least 16 MB, if it is another by
+//	  limit      stays and caps the request, or          stays and caps the request, or
+//	             is the CPU of the node                  is removed
+//	memory       the share, at least 16 MB               the target, at least 16 MB, if it differs by
 //	                                                     more than 16 MB
 //	  limit      2 x upper bound, never lowered, and     2 x upper bound, at least 2 x target and 512 MB, also
-//	             only where there is one                 where there is none
-//	  = request  both 2 x upper bound, or nothing where  as any other
-//	             that would lower them
-//	a daemon's   as of any other                         requests stay, and the memory limit is only raised
+//	             only if there is one                    if there is none
+//	  = request  both 2 x upper bound, or unchanged      as any other
+//	             if that lowers them
+//	daemon pod   as any other                            requests stay, and the memory limit is only raised
 //
-// A base above 10 cores is not cut. A container without request is left alone. RequestsOnly keeps limits, with the Note
-// LimitStays. Where a LimitRange would refuse the limits, they follow the requests as in any other pod.
+// A base above 10 cores is not cut. A container without a request stays unchanged. RequestsOnly
+// keeps limits, with the Note LimitStays. If a LimitRange would reject the limits, they follow the
+// requests as in any other pod.
 
-// Sharing is how pods share their node.
+// Sharing configures how a pod shares its node.
 type Sharing struct {
-	Kinds    [resources.Kinds]bool // that are shared; the others are sized as those of any other pod
+	Kinds    [resources.Kinds]bool // shared kinds, others are sized as in any other pod
 	CPULimit sharing.CPULimit
-	NodeCPU  resources.Amount // millicores that the node of a running pod has for pods; 0: not known
+	NodeCPU  resources.Amount // allocatable millicores of a running pod's node, 0 is unknown
 	New      bool             // the pod is being created
-	Daemon   bool             // it belongs to its node
+	Daemon   bool             // the pod belongs to a DaemonSet
 }
 
-// Bounds of what pods that share request, unless their base is more, and how far they may be off: in millicores and bytes.
+// Bounds and tolerance of requests of sharing pods, in millicores and bytes. A larger base exceeds
+// the maximum.
 var (
 	leastShared = [resources.Kinds]resources.Amount{resources.CPU: 1, resources.Memory: megabytes(16)}
 	mostShared  = [resources.Kinds]resources.Amount{resources.CPU: 10_000, resources.Memory: math.MaxInt64}
 	nearShared  = [resources.Kinds]resources.Amount{resources.CPU: 1, resources.Memory: megabytes(16)}
 )
 
-// leastNewLimit is the least memory limit of a pod that is being created, in bytes.
+// minNewLimit is the minimum memory limit of a new pod, in bytes.
 var leastNewLimit = megabytes(512)
 
 func megabytes(n resources.Amount) resources.Amount { return n * 1e6 }
 
-// twice is how far a memory limit is above what it protects.
+// doubled is the memory limit that protects an amount.
 func twice(a resources.Amount) resources.Amount { return a.Add(a) }
 
-// shares reports whether a kind of the container is shared.
 func (r Rule) shares(k resources.Kind) bool { return !r.Off && r.Sharing != nil && r.Sharing.Kinds[k] }
 
 // keepsLimit reports whether the limit of a kind does not follow the request.
 func (r Rule) keepsLimit(k resources.Kind) bool { return r.RequestsOnly || r.shares(k) }
 
-// fitShared is Fit of pods that share. A kind of which a LimitRange refuses the limits is fitted
-// as in any other pod, if that helps.
+// fitShared is Fit for sharing pods. A kind with limits that a LimitRange rejects is fitted as in
+// any other pod, if that helps.
 func fitShared(pod Pod, recommendation map[string]resources.Bounds, rules Rules, ranges Ranges) Result {
 	result := fitUnshared(pod, recommendation, rules, ranges)
 	for k := range resources.Kind(resources.Kinds) {
@@ -83,13 +85,11 @@ func fitShared(pod Pod, recommendation map[string]resources.Bounds, rules Rules,
 	return result
 }
 
-// refused reports whether a LimitRange refuses something of a kind.
 func (r Result) refused(k resources.Kind) bool {
 	return r.has(Note{k, OutsideRange}) || r.has(Note{k, OutsidePodRange})
 }
 
-// share turns the recommendation of a container that shares into what it shall request, and its
-// limits into those that it shall have.
+// applySharing replaces the recommendation of a container that shares, and its limits.
 func (p *part) share(ranges Ranges) {
 	for k := range resources.Kind(resources.Kinds) {
 		if !p.rule.shares(k) || !p.given.Target.Has(k) {
@@ -115,8 +115,8 @@ func (p *part) share(ranges Ranges) {
 	}
 }
 
-// wanted is what the container is to request, within its rule, of which a limit must be no less. A
-// running one is never cut below its base, which is the lower bound.
+// sharedRequest returns the request of the container, within its rule and before the limit. A
+// running container is never cut below its base, which is the lower bound.
 func (p *part) wanted(k resources.Kind) resources.Amount {
 	most := max(mostShared[k], p.given.Lower.Value(k))
 	if p.rule.Sharing.New {
@@ -127,14 +127,14 @@ func (p *part) wanted(k resources.Kind) resources.Amount {
 	return a
 }
 
-// leaveAlone takes the recommendation of a kind away.
 func (p *part) leaveAlone(k resources.Kind) { p.given = dropped(p.given, k) }
 
 func dropped(b resources.Bounds, k resources.Kind) resources.Bounds {
 	return resources.Bounds{Lower: b.Lower.Without(k), Target: b.Target.Without(k), Upper: b.Upper.Without(k)}
 }
 
-// near puts the bounds of a kind around the target, so that a pod moves when its share has, and only then.
+// tightBounds sets the bounds of a kind close to the target, so that a pod changes only when its
+// share does.
 func near(b resources.Bounds, k resources.Kind) resources.Bounds {
 	target, ok := b.Target.Get(k)
 	if !ok {
@@ -144,7 +144,7 @@ func near(b resources.Bounds, k resources.Kind) resources.Bounds {
 	return b
 }
 
-// setLimit gives the container another limit, unless all stay.
+// setLimit sets a limit within the range. With RequestsOnly, it only adds a Note.
 func (p *part) setLimit(k resources.Kind, limit resources.Amount, ranges Ranges) {
 	if most := ranges.Container.Max.Value(k); most > 0 {
 		limit = min(limit, most)
@@ -175,7 +175,7 @@ func (p *part) shareCPU(ranges Ranges) {
 	}
 }
 
-// wantLimit reports whether a pod without limit would be refused, or given one.
+// requireLimit reports whether LimitRanges reject a pod without a limit, or add a default.
 func (r Ranges) wantLimit(k resources.Kind) bool {
 	for _, one := range [...]Range{r.Container, r.Pod} {
 		if one.Max.Value(k) > 0 || one.MaxRatio.Value(k) > 0 || one.Default.Value(k) > 0 {
@@ -185,7 +185,6 @@ func (r Ranges) wantLimit(k resources.Kind) bool {
 	return false
 }
 
-// shareMemory is about a running pod.
 func (p *part) shareMemory(ranges Ranges) {
 	const k = resources.Memory
 	request, limit := p.container.Requests.Value(k), p.container.Limits.Value(k)
@@ -201,7 +200,7 @@ func (p *part) shareMemory(ranges Ranges) {
 		}
 	default:
 		wanted := max(protected, limit)
-		if wanted <= target { // the upper bound is too low to be one; equal they would stay equal
+		if wanted <= target { // the upper bound is too low; equal amounts would stay equal
 			wanted = twice(target)
 		}
 		p.setLimit(k, wanted, ranges)
@@ -211,7 +210,6 @@ func (p *part) shareMemory(ranges Ranges) {
 	}
 }
 
-// shareNewMemory is about a pod that is being created.
 func (p *part) shareNewMemory(ranges Ranges) {
 	const k = resources.Memory
 	request, limit := p.container.Requests.Value(k), p.container.Limits.Value(k)

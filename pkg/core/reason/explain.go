@@ -1,6 +1,6 @@
 package reason
 
-// Scope is what a reason prevents.
+// Scope is the change that a reason prevents.
 type Scope uint8
 
 // The scopes.
@@ -15,7 +15,7 @@ type Explanation struct {
 	Scope  Scope
 	Means  string // a clause
 	Advice string
-	// Acute reasons require an action. The others end without one, or are intended.
+	// ActionRequired is false for reasons that end without an action, or are intended.
 	Acute bool
 }
 

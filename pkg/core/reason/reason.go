@@ -107,10 +107,12 @@ const (
 	InternalError Reason = "InternalError"
 )
 
-// InitialSizingOff is the reason of new pods that the webhook admits unchanged. It is in no table.
+// InitialSizingOff is the reason of new pods that the webhook admits unchanged. It has no
+// Explanation.
 const InitialSizingOff Reason = "InitialSizingOff"
 
-// Pods that do not share. sharing.Eligible returns most of these, and several of the reasons above.
+// Pods that do not share. sharing.IneligibleReason returns most of these, and several of the
+// reasons above.
 const (
 	Excluded         Reason = "Excluded"
 	SharingOff       Reason = "SharingOff"
@@ -124,7 +126,7 @@ const (
 	TooLarge         Reason = "TooLarge"
 	NotWanted        Reason = "NotWanted"
 
-	// OOM kills that are not answered with the peak of memory.
+	// OOM kills without a resize to peak memory.
 	OOMCooling      Reason = "OOMCooling"
 	MemoryNotShared Reason = "MemoryNotShared"
 
@@ -142,13 +144,14 @@ const (
 // String returns the name of the reason.
 func (r Reason) String() string { return string(r) }
 
-// Explain returns the explanation of a reason, preferably that of a skipped pod. It is zero for an unknown reason.
+// Explain returns the explanation of a reason, preferably as a skipped pod. It is zero for an
+// unknown reason.
 func (r Reason) Explain() Explanation { return explained[r] }
 
 // All returns the explanations of every reason in the order of the docs. The result must not be modified.
 func All() []Explanation { return explanations }
 
-// Skips returns the reasons of skipped pods in the order of the docs.
+// SkipReasons returns the reasons of skipped pods in the order of the docs.
 func Skips() (all []Reason) {
 	for _, e := range All() {
 		if e.Scope == SkippedPod {

@@ -11,43 +11,43 @@ import (
 	"loadline.dev/loadline/pkg/core/sketch"
 )
 
-// Attune is the settings of one kind of the recipe.
+// Attune holds the settings of the attune recipe for one resource.
 type Attune struct {
 	Percentile  float64 // 50, 90, 95 or 99
 	Overhead    float64 // percent
-	Sensitivity float64 // to bursts; 0 or below = none
-	Doubt       Doubt   // what a lack of confidence adds
+	Sensitivity float64 // to bursts, 0 or below = ignore bursts
+	Doubt       Doubt   // margin for lack of confidence
 	Least, Most float64 // millicores or bytes
-	MinChange   float64 // change below which the request stays, percent
-	Change      float64 // most change at a time, percent
-	Increase    float64 // the same upwards, 0 = Change
-	Decrease    float64 // and downwards
+	MinChange   float64 // percent, smaller changes are ignored
+	Change      float64 // maximum change at a time, percent
+	Increase    float64 // maximum increase, 0 = MaxChange
+	Decrease    float64 // maximum decrease, 0 = MaxChange
 	MayDecrease bool
-	FromCPU     float64 // memory: GiB a core, in place of what was used; 0 = not so
+	FromCPU     float64 // memory: GiB per CPU core instead of usage, 0 = off
 }
 
-// usualChange is the most change where none is set, in percent.
+// In percent.
 const usualChange = 50
 
-// Caps returns the most change upwards and downwards, in percent.
+// ChangeLimits returns the maximum increase and decrease in percent.
 func (a Attune) Caps() (increase, decrease float64) {
 	both := cmp.Or(a.Change, usualChange)
 	return cmp.Or(a.Increase, both), cmp.Or(a.Decrease, both)
 }
 
-// What is fixed: how many points of five minutes a recommendation takes, and how long
-// after a change there is no other one.
+// A recommendation requires minPoints points of five minutes. After a change the target is kept for
+// cooldown.
 const (
 	leastPoints = 48
 	cooldown    = time.Hour
 )
 
-// attune is the recipe: a percentile of the week or of its worst hour, and margins.
+// attune is a recipe based on a percentile of the week or of its worst hour, plus margins.
 type attune struct {
 	kinds     [resources.Kinds]Attune
-	doubt     Doubt   // of both kinds
-	minChange float64 // of both kinds
-	mean      bool    // of the pods of a workload; else the one that uses most
+	doubt     Doubt   // for both resources
+	minChange float64 // for both resources
+	mean      bool    // of the pods of a workload, else the highest pod
 }
 
 func newAttune(published bool) *attune {
@@ -63,7 +63,7 @@ func (a *attune) choices() []choice {
 	}
 	for k := range resources.Kind(resources.Kinds) {
 		list = append(list, choice{name: k.String() + "-percentile", options: []string{"50", "90", "95", "99"}, apply: func(option string) {
-			a.kinds[k].Percentile, _ = strconv.ParseFloat(option, 64) // it is one of these
+			a.kinds[k].Percentile, _ = strconv.ParseFloat(option, 64) // cannot fail for these options
 		}}, choice{name: k.String() + "-decrease", options: []string{"no", "yes"}, apply: func(option string) { a.kinds[k].MayDecrease = option == "yes" }})
 	}
 	return list
@@ -105,7 +105,7 @@ func (a *attune) make() Recipe {
 	return r
 }
 
-// Chain returns the steps from habits to one request. Each rounds up.
+// Chain returns the steps from a usage profile to a request. Each step rounds up.
 func (a Attune) Chain(k resources.Kind, habits Habits) Chain {
 	return append(Chain{
 		Up(Worst(k, a.Percentile, habits)),
@@ -115,7 +115,7 @@ func (a Attune) Chain(k resources.Kind, habits Habits) Chain {
 	}, a.bounded(k)...)
 }
 
-// MemoryChain returns the steps from the CPU request that a chain gives to one of memory.
+// MemoryChain returns the steps from a CPU request to a memory request.
 func (a Attune) MemoryChain(cpu Chain) Chain {
 	return append(Chain{
 		Up(FromCPU(a.FromCPU, cpu)),
@@ -123,8 +123,8 @@ func (a Attune) MemoryChain(cpu Chain) Chain {
 	}, a.bounded(resources.Memory)...)
 }
 
-// bounded are the last steps. The filter of changes comes after the bounds, so a
-// request moves into them in several rounds, an hour apart.
+// finalSteps bound the request and its changes. The change filter follows the range, so a request
+// outside the range moves into it in several steps, an hour apart.
 func (a Attune) bounded(k resources.Kind) Chain {
 	increase, decrease := a.Caps()
 	chain := Chain{Range(a.Least, a.Most), Up(ChangeFilter(k, a.MinChange, increase, decrease)), OncePer(k, cooldown)}
@@ -134,10 +134,11 @@ func (a Attune) bounded(k resources.Kind) Chain {
 	return chain
 }
 
-// Habits finds what a container is known to do. Amounts are millicores or bytes.
+// ProfileFunc returns the usage profile of a container in millicores or bytes.
 type Habits func(Subject) *sketch.Habits
 
-// Worst begins a chain: a percentile of the week or of its worst hour. Without any use it is the current request.
+// WorstPercentile begins a chain with a percentile of the week or of its worst hour. Without usage
+// it returns the current request.
 func Worst(k resources.Kind, percentile float64, habits Habits) Step {
 	return Step{Name: fmt.Sprintf("%s percentile %g of the week or an hour", k, percentile), Apply: func(s Subject, _ float64) float64 {
 		if highest := habits(s).Highest(int(percentile)); highest > 0 {
@@ -147,7 +148,7 @@ func Worst(k resources.Kind, percentile float64, habits Habits) Step {
 	}}
 }
 
-// Burst adds to the amount where the maximum is far above the rest.
+// Burst increases the amount where the maximum is far above the other samples.
 func Burst(sensitivity float64, habits Habits) Step {
 	name := fmt.Sprintf("burst, sensitivity %g", sensitivity)
 	return Step{Name: name, Apply: func(s Subject, in float64) float64 {
@@ -161,7 +162,7 @@ func Burst(sensitivity float64, habits Habits) Step {
 	}}
 }
 
-// Unsure adds to the amount where little is known.
+// ConfidenceMargin increases the amount where there is little usage history.
 func Unsure(d Doubt, habits Habits) Step {
 	return Step{Name: "confidence", Apply: func(s Subject, in float64) float64 {
 		return in * d.Factor(habits(s).Confidence)
@@ -171,19 +172,19 @@ func Unsure(d Doubt, habits Habits) Step {
 	}}
 }
 
-// FromCPU begins a chain for memory: so many GiB for each core that another chain gives.
+// FromCPU begins a memory chain with ratio GiB for each core that the CPU chain returns.
 func FromCPU(ratio float64, cpu Chain) Step {
 	return Step{Name: fmt.Sprintf("%g GiB a core", ratio), Apply: func(s Subject, _ float64) float64 {
 		return float64(cpu.Run(s, nil)) / 1000 * ratio * (1 << 30)
 	}}
 }
 
-// Percent adds a percentage.
+// AddPercent adds a percentage.
 func Percent(p float64) Step {
 	return Step{Name: fmt.Sprintf("+ %g %%", p), Apply: func(_ Subject, in float64) float64 { return in * (1 + p/100) }}
 }
 
-// BurstFactor returns what a burst of a magnitude adds, 1 for none.
+// BurstFactor returns the factor for a burst of a magnitude, 1 = no burst.
 func BurstFactor(magnitude, sensitivity float64) float64 {
 	if magnitude <= 1 || sensitivity <= 0 {
 		return 1
@@ -191,17 +192,17 @@ func BurstFactor(magnitude, sensitivity float64) float64 {
 	return 1 + sensitivity*math.Log2(magnitude)
 }
 
-// leastConfidence is what the published formula takes a lower one for.
+// Lower limit of the confidence in the published formula.
 const leastConfidence = 0.1
 
-// Doubt is the formula of the confidence stage.
+// ConfidenceFormula computes the margin for lack of confidence.
 type Doubt struct {
-	Published            bool // as the published text has it, else as the shipped program does
+	Published            bool // formula of the published text, else of the released program
 	Multiplier, Exponent float64
 }
 
-// Factor returns what a lack of confidence adds. At full confidence the shipped formula adds
-// nothing, and the published one with its own multiplier and exponent takes the fourfold.
+// Factor returns the factor for a confidence. At full confidence the released formula returns 1,
+// and the published one with its default multiplier and exponent returns 4.
 func (d Doubt) Factor(confidence float64) float64 {
 	if d.Published {
 		return math.Pow(1+d.Multiplier/max(confidence, leastConfidence), d.Exponent)
@@ -209,8 +210,8 @@ func (d Doubt) Factor(confidence float64) float64 {
 	return 1 + d.Multiplier*math.Pow(1-min(max(confidence, 0), 1), d.Exponent)
 }
 
-// ChangeFilter keeps the current request where the change is below a minimum, and bounds the
-// change otherwise. Without a current request nothing is filtered. All are percentages.
+// ChangeFilter keeps the current request if the change is below minChange, and limits the change to
+// increase or decrease otherwise. All are percentages. Without a current request it does nothing.
 func ChangeFilter(k resources.Kind, minChange, increase, decrease float64) Step {
 	name := fmt.Sprintf("change from %g %% on, at most + %g %% or - %g %%", minChange, increase, decrease)
 	return Step{Name: name, Apply: func(s Subject, in float64) float64 {
@@ -219,13 +220,14 @@ func ChangeFilter(k resources.Kind, minChange, increase, decrease float64) Step 
 	}}
 }
 
-// What Filter did.
+// Outcomes of FilterChange.
 const (
 	Kept   = "min_change_filtered"
 	Capped = "max_change_capped"
 )
 
-// Filter is ChangeFilter for two amounts. It also returns what it did, nothing if the change passed.
+// FilterChange is ChangeFilter for two amounts. It also returns the outcome, empty if the change
+// passed.
 func Filter(current, wanted, minChange, increase, decrease float64) (result float64, did string) {
 	if current <= 0 {
 		return wanted, ""
@@ -242,8 +244,8 @@ func Filter(current, wanted, minChange, increase, decrease float64) (result floa
 	return wanted, ""
 }
 
-// OncePer keeps the target that was recommended last until an interval has passed since
-// it changed: what is in force follows it long before.
+// OncePer keeps the last recommended target until interval has passed since it changed. The
+// requests in force cannot show this time, because they follow the target earlier.
 func OncePer(k resources.Kind, interval time.Duration) Step {
 	return Step{Name: fmt.Sprintf("at most one change in %gh", interval.Hours()), Apply: func(s Subject, in float64) float64 {
 		if s.Sketch == nil {
@@ -256,7 +258,7 @@ func OncePer(k resources.Kind, interval time.Duration) Step {
 	}}
 }
 
-// NoDecrease keeps the current request where it is larger, up to the largest amount that the recipe may recommend.
+// NoDecrease keeps the current request if it is larger, up to the maximum of the recipe.
 func NoDecrease(k resources.Kind, largest float64) Step {
 	return Step{Name: "no decrease", Apply: func(s Subject, in float64) float64 {
 		return max(in, min(float64(s.Current.Value(k)), largest))

@@ -8,8 +8,9 @@ import (
 	"loadline.dev/loadline/pkg/core/sketch"
 )
 
-// autopilot is both recommenders of the paper of that name: statistics of a moving window, or an ensemble of models of
-// which the cheapest is followed. What it does not publish we chose; lab/docs/recipe-design.md says how.
+// autopilot implements both recommenders of the Autopilot paper: statistics of a moving window, and
+// an ensemble of models of which the cheapest is chosen. Parameters that the paper omits are
+// explained in lab/docs/recipe-design.md.
 type autopilot struct {
 	ensemble bool
 
@@ -17,13 +18,13 @@ type autopilot struct {
 	cpuHours, memoryHours    float64 // half-lives
 	days                     float64
 	cpuMargin, memoryMargin  float64
-	sustained                float64 // minutes for which use of CPU must have been as high as a level; 0 as published
+	sustained                float64 // minutes for which CPU usage must have reached a level, 0 as published
 	cpuLower, cpuUpper       float64
 	memoryLower, memoryUpper float64
 
 	costs   [resources.Kinds]sketch.Costs
 	decays  [resources.Kinds][2]float64
-	margins [resources.Kinds][3]float64 // of the models; a negative one is left out
+	margins [resources.Kinds][3]float64 // of the models, a negative one is omitted
 }
 
 func newAutopilot() *autopilot {
@@ -81,7 +82,6 @@ func (a *autopilot) make() Recipe {
 	return r
 }
 
-// models is the ensemble.
 func (a *autopilot) models() Recipe {
 	r := Recipe{Needs: sketch.Needs{Peaks: true}}
 	for k := range resources.Kind(resources.Kinds) {
@@ -98,7 +98,6 @@ func (a *autopilot) models() Recipe {
 	return r
 }
 
-// window is the statistics.
 func (a *autopilot) window() Recipe {
 	shape := func(k resources.Kind, halfLife, share float64) *sketch.LoadShape {
 		return sketch.NewLoadShape(k, [2]time.Duration{hours(halfLife), hours(halfLife)}, [2]float64{share, 0}, true, true)
@@ -123,27 +122,27 @@ func (a *autopilot) window() Recipe {
 	return r
 }
 
-// Highest begins a chain for memory: the highest peak of some days.
+// Highest begins a memory chain with the highest peak of some days.
 func Highest(days int64) Step {
 	return Step{Name: fmt.Sprintf("highest peak of %d days", days), Apply: func(s Subject, _ float64) float64 {
 		return s.Sketch.Peaks.Highest(days)
 	}}
 }
 
-// OrHighest raises to a share of it.
+// OrHighest raises the amount to a share of the highest peak of some days.
 func OrHighest(share float64, days int64) Step {
 	return Step{Name: fmt.Sprintf("or %g of the highest peak of %d days", share, days), Apply: func(s Subject, in float64) float64 {
 		return max(in, share*s.Sketch.Peaks.Highest(days))
 	}}
 }
 
-// RunningPeak raises to the highest use of the last hours: what is in use cannot be
-// taken away, and in the first minutes no model has a limit.
+// CurrentPeak raises the amount to the peak of the open window. Memory in use cannot be reclaimed,
+// and in the first minutes no model has a limit.
 func RunningPeak() Step {
 	return Step{Name: "or highest of the last hours", Apply: func(s Subject, in float64) float64 { return max(in, s.Sketch.Peaks.Running()) }}
 }
 
-// Cheapest begins a chain: the limit of the model that would have cost least.
+// CheapestModel begins a chain with the limit of the model with the lowest past cost.
 func Cheapest(k resources.Kind) Step {
 	return Step{Name: k.String() + " limit of the model that cost least", Apply: func(s Subject, _ float64) float64 {
 		return s.Sketch.Models[k].Limit()

@@ -1,13 +1,12 @@
-// Package recipe turns the history of a container into a recommendation.
+// Package recipe turns the usage history of a container into a recommendation.
 //
-// A Recipe has one Chain of named Steps for each kind and bound. Parse makes it of a text such as
-// "loadline:cpu=tracking,margin=0.2"; a Book remembers those that VPAs ask for by annotation. Recommend evaluates its
-// chains; Explain does the same and keeps the value after each step, so that what is shown is what was computed.
+// A Recipe has one Chain of named Steps for each resource and bound. Parse builds it from a text
+// such as "loadline:cpu=tracking,margin=0.2", and a Cache keeps the recipes of VPA annotations and
+// policies. Recommend evaluates the chains. Explain evaluates the same chains and returns the value
+// after each step, so an explanation always matches the recommendation.
 //
-// Each recipe is one file with its settings and its chains: vpa.go (the default), loadline.go, crane.go, attune.go and
-// autopilot.go. Steps are in the file of their recipe or in steps.go. Recipes whose pods share the headroom of their
-// node are in shared.go, cruisekube among them. What a recipe knows of a container comes from a profile of package
-// usage and from package sketch; it does not know how a number is written or capped.
+// Recipes read profiles of package usage and sketches of package sketch. Capping and formatting of
+// the recommendation are the task of the callers.
 package recipe
 
 import (
@@ -19,28 +18,29 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-// Input is what is known of a container when something is recommended for it.
+// Input is the data about a container from which a recommendation is computed.
 type Input struct {
-	Profile    *usage.Profile // nil: only the sketch counts
-	Sketch     *sketch.Sketch // what Recipe.Needs asks for; nil: nothing of that is known
-	Containers int            // of the VPA that have a history and are not off, 1 or more: they share the floor
-	Current    resources.List // requests that are in force; absent = not known
+	Profile    *usage.Profile // nil = use the sketch only
+	Sketch     *sketch.Sketch // parts of Recipe.Needs, nil = no history
+	Containers int            // containers of the VPA with history and not off, at least 1, which share the floor
+	Current    resources.List // requests in force, absent = unknown
 }
 
-// Points are points of five minutes.
+// Points counts points of five minutes.
 type Points struct{ Have, Want int }
 
-// Result is what a recipe makes of an Input.
+// Result is the recommendation for an Input.
 type Result struct {
 	Bounds resources.Bounds
-	// Known says of which kinds enough is known to recommend anything. The bounds of the others
-	// are numbers that mean nothing.
+	// Ready reports for each resource whether the history suffices for a recommendation. The bounds
+	// of other resources are meaningless.
 	Known   [resources.Kinds]bool
-	Covered [resources.Kinds]time.Duration // from the first to the last use that the sketch has; 0 where there is none
-	Points  [resources.Kinds]Points        // that there are, and that a recommendation takes; zero where it takes none
+	Covered [resources.Kinds]time.Duration // from the first to the last usage in the sketch, 0 = none
+	Points  [resources.Kinds]Points        // existing and required points, zero if the recipe needs none
 }
 
-// Remember notes in a sketch what was recommended: some recipes must know since when. The sketch may be nil.
+// SaveTargets records the targets in a sketch for recipes that need the time of the last change.
+// The sketch may be nil.
 func (r *Result) Remember(s *sketch.Sketch) {
 	for k := range resources.Kind(resources.Kinds) {
 		if s != nil && r.Known[k] {
@@ -49,24 +49,23 @@ func (r *Result) Remember(s *sketch.Sketch) {
 	}
 }
 
-// Subject is what the steps of a chain look at.
+// Subject is the input of the steps of a chain.
 type Subject struct {
 	Profile *usage.Profile
 	Sketch  *sketch.Sketch // nil if the recipe needs none
-	Minimum resources.List // least recommendation
+	Minimum resources.List // minimum recommendation
 	Current resources.List
-	Target  resources.List // what the chains of the target came to; those of the bounds run after them
+	Target  resources.List // results of the target chains, for the bound chains
 }
 
-// Step is one named step of an estimate. It must not change the subject. Amounts are millicores or bytes at the end of
-// a chain; those of the recipe "vpa" have no fractions in between either.
+// Step is one named step of a chain. It must not modify the subject. Results of a chain are
+// millicores or bytes. In the recipe "vpa" all intermediate amounts are whole numbers too.
 type Step struct {
 	Name  string
 	Apply func(s Subject, in float64) float64
-	Says  func(s Subject) string // what stands for the name in explanations; nil = the name
+	Says  func(s Subject) string // replaces Name in explanations, nil = Name
 }
 
-// name returns what the step is called where it estimates s.
 func (step *Step) name(s Subject) string {
 	if step.Says != nil {
 		return step.Says(s)
@@ -74,16 +73,16 @@ func (step *Step) name(s Subject) string {
 	return step.Name
 }
 
-// whole makes a step of a function of amounts. It drops fractions, and what is above
-// resources.Max becomes that: no setting of a later step can overflow.
+// wholeAmountStep creates a step from a function of whole amounts. It drops fractions and limits
+// amounts to resources.Max, so that no setting of a later step can overflow.
 func whole(name string, apply func(s Subject, in resources.Amount) resources.Amount) Step {
 	return Step{Name: name, Apply: func(s Subject, in float64) float64 { return float64(apply(s, resources.FromFloat(in))) }}
 }
 
-// Chain is the list of steps to one number. The first step ignores its input.
+// Chain is the list of steps that compute one number. The first step ignores its input.
 type Chain []Step
 
-// Run evaluates the chain. It adds the value after each step to values, if that is not nil.
+// Run evaluates the chain, and appends the value after each step to values unless it is nil.
 func (c Chain) Run(s Subject, values *[]Value) resources.Amount {
 	amount := 0.0
 	for i := range c {
@@ -95,29 +94,29 @@ func (c Chain) Run(s Subject, values *[]Value) resources.Amount {
 	return resources.FromFloat(amount)
 }
 
-// Recipe is one chain for each kind and bound. It never changes once made.
+// Recipe has one chain for each resource and bound. It is immutable.
 type Recipe struct {
 	Target, Lower, Upper [resources.Kinds]Chain
 
-	Needs       sketch.Needs // what it wants to know besides a profile
-	UsesCurrent bool         // the requests that are in force matter
-	// LeastPoints is how many points of five minutes a recommendation takes; 0 = none,
-	// else Needs.Points is set. PointsOf is the kind whose points count, for each.
+	Needs       sketch.Needs // sketch parts in addition to a profile
+	UsesCurrent bool         // the requests in force affect the result
+	// MinPoints is the number of five-minute points that a recommendation requires. If it is not 0,
+	// Needs.Points is set. PointsKind is the resource whose points count, for each resource.
 	LeastPoints int
 	PointsOf    [resources.Kinds]resources.Kind
-	// SeparateMemoryLimit says that memory limits do not follow the requests: the target is
-	// what is requested, and the upper bound what the limit protects.
+	// SeparateMemoryLimit means that memory limits do not follow the requests. The target is the
+	// request, and the upper bound is the limit.
 	SeparateMemoryLimit bool
-	// Sharing is how the pods of a node share what it has left, by a recipe that is made for that: the lower bound is
-	// what a container uses nearly always (its base), and the target its peak. nil = by this recipe they do not share.
+	// Sharing is the rule by which the pods of a node share its headroom. The lower bound is then
+	// the base of a container, and the target its peak. nil = no sharing.
 	Sharing *sharing.Rule
 
-	podMin [resources.Kinds]float64 // millicores and MiB that the containers of a pod get at least, together
+	podMin [resources.Kinds]float64 // millicores and MiB, minimum for all containers of a pod together
 	burst  [resources.Kinds]float64 // sensitivity to bursts of recipes with points
 }
 
-// Minimum returns the least recommendation for each of n containers that share the floor of a
-// pod. The order of operations is that of the reference recommender.
+// Minimum returns the minimum recommendation for each of n containers that share the floor of a
+// pod. The order of operations matches the reference recommender.
 func (r *Recipe) Minimum(n int) resources.List {
 	share := 1.0 / float64(max(n, 1))
 	cpu := resources.FromFloat(r.podMin[resources.CPU] * 0.001 * 1000)
@@ -125,14 +124,15 @@ func (r *Recipe) Minimum(n int) resources.List {
 	return resources.Of(cpu.Scale(share), memory.Scale(share))
 }
 
-// Floor raises to the subject's minimum of the kind, if it has one.
+// Floor raises the amount to the minimum of the subject.
 func Floor(kind resources.Kind) Step {
 	return whole("floor", func(s Subject, in resources.Amount) resources.Amount {
 		return max(in, s.Minimum.Value(kind))
 	})
 }
 
-// Only returns the recipe without the chains of other kinds than k, and what only they need: their bounds are 0.
+// ForKind returns the recipe without the chains and needs of other resources, so that their bounds
+// are 0.
 func (r *Recipe) Only(k resources.Kind) *Recipe {
 	only := &Recipe{Needs: r.Needs.Only(k), UsesCurrent: r.UsesCurrent, LeastPoints: r.LeastPoints, PointsOf: r.PointsOf,
 		SeparateMemoryLimit: r.SeparateMemoryLimit, Sharing: r.Sharing, podMin: r.podMin, burst: r.burst}
@@ -140,7 +140,7 @@ func (r *Recipe) Only(k resources.Kind) *Recipe {
 	return only
 }
 
-// evaluate runs all chains. It adds the value after each step to e, if that is not nil.
+// evaluate runs all chains, and appends the value after each step to e unless it is nil.
 func (r *Recipe) evaluate(s Subject, e *Explanation) (b resources.Bounds) {
 	var targets, lowers, uppers *[]Value
 	for k := range resources.Kind(resources.Kinds) {
@@ -155,7 +155,6 @@ func (r *Recipe) evaluate(s Subject, e *Explanation) (b resources.Bounds) {
 	return b
 }
 
-// subject is what the chains are evaluated for.
 func (r *Recipe) subject(in Input) Subject {
 	s := Subject{Profile: in.Profile, Minimum: r.Minimum(in.Containers), Current: in.Current}
 	if r.Needs.Any() {
@@ -166,7 +165,8 @@ func (r *Recipe) subject(in Input) Subject {
 	return s
 }
 
-// Recommend returns what is recommended for a container. It changes nothing of what it is given; Result.Remember does.
+// Recommend returns the recommendation for a container. It does not modify its input, unlike
+// Result.SaveTargets.
 func (r *Recipe) Recommend(in Input) Result {
 	s := r.subject(in)
 	result := r.known(in, s)
@@ -174,7 +174,7 @@ func (r *Recipe) Recommend(in Input) Result {
 	return result
 }
 
-// known returns a result without bounds: how much there is to make them of.
+// readiness returns a result without bounds: whether the history suffices.
 func (r *Recipe) known(in Input, s Subject) (result Result) {
 	result.Known = [resources.Kinds]bool{true, true}
 	if in.Profile != nil {
@@ -195,14 +195,14 @@ func (r *Recipe) known(in Input, s Subject) (result Result) {
 	return result
 }
 
-// Insight holds what a recipe of points knows besides amounts.
+// Insight holds the confidence and bursts of recipes with points.
 type Insight struct {
 	Points     int
 	Confidence float64 // 0 to 1
-	Burst      float64 // factor for a burst, 1 for none
+	Burst      float64 // factor for a burst, 1 = no burst
 }
 
-// Insights returns the insight into each kind, and false where the recipe has no points.
+// Insights returns the insight for each resource, and false if the recipe has no points.
 func (r *Recipe) Insights(s *sketch.Sketch) (all [resources.Kinds]Insight, found bool) {
 	if r.LeastPoints == 0 || s == nil {
 		return all, false
@@ -218,18 +218,19 @@ func (r *Recipe) Insights(s *sketch.Sketch) (all [resources.Kinds]Insight, found
 	return all, true
 }
 
-// Value is what a step led to.
+// Value is the amount after a step.
 type Value struct {
 	Step   string
 	Amount float64
 }
 
-// Explanation holds the values after every step; the last of each list is the recommendation, without its fraction.
+// Explanation holds the amount after each step. The last one of each list, without its fraction, is
+// the recommendation.
 type Explanation struct {
 	Target, Lower, Upper [resources.Kinds][]Value
 }
 
-// Explain returns how Recommend comes to its numbers for the same input.
+// Explain returns the intermediate amounts of Recommend for the same input.
 func (r *Recipe) Explain(in Input) (e Explanation) {
 	r.evaluate(r.subject(in), &e)
 	return e

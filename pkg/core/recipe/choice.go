@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Annotation of a VPA that says by which recipe it is served, perhaps with settings: "loadline:cpu=tracking".
+// Annotation of a VPA that selects its recipe, optionally with settings: "loadline:cpu=tracking".
 const Annotation = "loadline.dev/recipe"
 
-// Source says why a VPA has its recipe.
+// Source is the origin of a VPA's recipe.
 type Source string
 
 // The sources.
@@ -17,28 +17,28 @@ const (
 	FromFlag   Source = "flag"
 	Asked      Source = "annotation"
 	FromPolicy Source = "policy"
-	NotUsable  Source = "wrong_annotation" // so that of the flag serves
+	NotUsable  Source = "wrong_annotation" // invalid annotation or policy, so the flag applies
 )
 
-// What is remembered is bounded: the number of texts, and the characters of each and of what is wrong with it. Anybody
-// who may write a VPA may write ever new ones, and an annotation has room for 256 KiB.
+// Limits of the cache. Any VPA author can write an unlimited number of annotations of up to 256
+// KiB.
 const (
 	mostParsed  = 1000
 	mostText    = 1000
 	mostProblem = 3000
 )
 
-// Choice is the recipe of a VPA. It does not change once made.
+// Choice is the recipe of a VPA. It is immutable.
 type Choice struct {
 	*Recipe
 	Name    string // without settings
-	Text    string // of the annotation or the policy
+	Text    string // annotation or policy value
 	Source  Source
-	Policy  bool   // the text is that of a policy, whether it can be used or not
-	Problem string // what is wrong with the text, and what would be right; empty if nothing is
+	Policy  bool   // Text comes from a policy, even if it is invalid
+	Problem string // error and valid values, empty if Text is valid
 }
 
-// Fits reports whether Choose with these texts returns this choice, without looking it up.
+// Matches reports whether Choose returns this choice for the same texts, without a lookup.
 func (c *Choice) Fits(annotation, policy string) bool {
 	if annotation == "" && policy != "" {
 		return c.Policy && c.Text == policy
@@ -46,7 +46,7 @@ func (c *Choice) Fits(annotation, policy string) bool {
 	return !c.Policy && c.Text == annotation
 }
 
-// Book has recipes by the text that asks for them. It belongs to one goroutine; choices may be read by many.
+// Cache holds recipes by their text. It is not safe for concurrent use, but its choices are.
 type Book struct {
 	defaults Config
 	flag     string
@@ -54,13 +54,13 @@ type Book struct {
 	parsed   map[asked]*Choice
 }
 
-// asked is a text, and who asks: Asked or FromPolicy.
+// cacheKey is a text and its source, FromAnnotation or FromPolicy.
 type asked struct {
 	text   string
 	source Source
 }
 
-// NewBook returns a book for a recipe of the command line and the settings of the recipe "vpa" there.
+// NewCache returns a cache for the recipe of the command line and the settings of the recipe "vpa".
 func NewBook(flag string, defaults Config) (*Book, error) {
 	r, err := ParseWith(defaults, flag)
 	if err != nil {
@@ -71,16 +71,16 @@ func NewBook(flag string, defaults Config) (*Book, error) {
 	return b, nil
 }
 
-// Fork returns a book of the same recipes for another goroutine.
+// Fork returns an empty cache with the same defaults for another goroutine.
 func (b *Book) Fork() *Book {
 	return &Book{defaults: b.defaults, flag: b.flag, standard: b.standard, parsed: map[asked]*Choice{}}
 }
 
-// For returns the recipe for a text of the annotation; empty = there is none.
+// ForAnnotation returns the recipe for an annotation value, empty = none.
 func (b *Book) For(text string) *Choice { return b.find(asked{text, Asked}) }
 
-// Choose returns the recipe of a VPA: that of its annotation, else that of the SizingPolicy
-// that is responsible; empty = there is none.
+// Choose returns the recipe of a VPA: from its annotation, else from the responsible SizingPolicy.
+// Empty = none.
 func (b *Book) Choose(annotation, policy string) *Choice {
 	if annotation == "" {
 		return b.find(asked{policy, FromPolicy})
@@ -95,7 +95,7 @@ func (b *Book) find(a asked) *Choice {
 	if known := b.parsed[a]; known != nil {
 		return known
 	}
-	if len(b.parsed) >= mostParsed { // somebody writes ever new ones
+	if len(b.parsed) >= mostParsed { // too many distinct texts
 		clear(b.parsed)
 	}
 	c := *b.standard
@@ -116,8 +116,8 @@ func (b *Book) find(a asked) *Choice {
 	return &c
 }
 
-// Problem says in one line what is wrong with a text of the annotation, and what would
-// be right; empty if nothing is. It takes a recommender with the usual settings.
+// Problem returns one line about an invalid annotation value and the valid ones, empty if it is
+// valid. It assumes a recommender with default settings.
 func Problem(text string) string {
 	if _, err := parse(DefaultConfig(), text); err != nil {
 		return oneLine(err)

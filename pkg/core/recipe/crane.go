@@ -12,18 +12,18 @@ import (
 	"loadline.dev/loadline/pkg/core/sketch"
 )
 
-// Crane's constants that are no settings.
+// Crane's fixed constants.
 const (
-	craneLeast    = 0.00001 // least weight of a sample
+	craneLeast    = 0.00001 // minimum weight of a sample
 	craneCPUMost  = 100     // cores
 	craneMostSize = 104857600000
 )
 
-// killAge is how long a kill counts where nobody says otherwise.
+// Default age up to which a kill counts.
 const killAge = 7 * 24 * time.Hour
 
-// crane is a quantile of a week's samples, each of which weighs what it is, in
-// buckets of equal size. Amounts are cores and bytes until the last step.
+// crane is a quantile of a week's samples in buckets of equal size. The weight of a sample is its
+// amount. Amounts are cores and bytes until the last step.
 type crane struct {
 	percentile, margin [resources.Kinds]float64
 	utilisation        float64
@@ -35,7 +35,7 @@ type crane struct {
 	killRatio          float64
 	killBump           float64 // MiB
 	killAge            time.Duration
-	shapes             []MachineShape // nil = amounts are not rounded to machine shapes
+	shapes             []MachineShape // nil = no rounding to machine shapes
 }
 
 func newCrane() *crane {
@@ -110,19 +110,19 @@ func (c *crane) make() Recipe {
 	return r
 }
 
-// Heavy begins a chain: a quantile of samples by their weight.
+// WeightedQuantile begins a chain with a quantile of the samples weighted by their amount.
 func Heavy(k resources.Kind, q float64) Step {
 	return Step{Name: fmt.Sprintf("%s quantile %g by weight", k, q), Apply: func(s Subject, _ float64) float64 {
 		return s.Sketch.Weighted[k].Quantile(q)
 	}}
 }
 
-// Utilisation divides by how much of a request is to be used.
+// Utilisation divides by the target utilization of a request.
 func Utilisation(u float64) Step {
 	return Step{Name: fmt.Sprintf("/ utilisation %g", u), Apply: func(_ Subject, in float64) float64 { return in / u }}
 }
 
-// Truncated turns cores into millicores and drops fractions.
+// Truncated converts cores to millicores and drops fractions.
 func Truncated(k resources.Kind) Step {
 	return Step{Name: "whole " + map[resources.Kind]string{resources.CPU: "millicores", resources.Memory: "bytes"}[k], Apply: func(_ Subject, in float64) float64 {
 		if k == resources.CPU {
@@ -132,8 +132,8 @@ func Truncated(k resources.Kind) Step {
 	}}
 }
 
-// AfterKill raises to what a container needs that was killed within an age: its
-// largest request then and a bump in bytes, or a multiple of it.
+// AfterKill raises the amount for a container killed within an age, to its largest request at a
+// kill plus a bump in bytes, or times a ratio.
 func AfterKill(bump, ratio float64, age time.Duration) Step {
 	name := fmt.Sprintf("request at a kill + %g or x %g", bump, ratio)
 	return Step{Name: name, Apply: func(s Subject, in float64) float64 {

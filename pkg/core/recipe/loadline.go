@@ -9,26 +9,26 @@ import (
 	"loadline.dev/loadline/pkg/core/sketch"
 )
 
-// loadline is our own recipe: memory by the second-highest of the daily peaks of
-// two weeks, CPU by shares of the load under a slow and a fast memory.
+// loadline is Loadline's own recipe. Memory is the second-highest daily peak of two weeks, and CPU
+// a share of the load in a slow and a fast histogram.
 type loadline struct {
 	margin         Fixed   // of memory
-	following      bool    // the memory request follows use, and the limit protects the estimate
-	volatility     float64 // margin of memory per unit of volatility
-	cold, restless float64 // margin of a new container: fixed, and per unit of restlessness
-	coldHours      float64 // half-life of that
-	declaredHours  float64 // in which a new container keeps the memory that it was declared with
+	following      bool    // the memory request follows usage, the limit follows the estimate
+	volatility     float64 // memory margin per unit of volatility
+	cold, restless float64 // margin of a new container: fixed, and per unit of ExcessOverMean
+	coldHours      float64 // half-life of this margin
+	declaredHours  float64 // how long a new container keeps its declared memory request
 
 	share, fastShare         float64
 	halfLife, fastHalfLife   float64 // hours
 	factor                   float64
-	sustained                float64 // minutes for which use must have been as high as a level
-	start                    float64 // minutes for which a container begins: its use does not count
+	sustained                float64 // minutes for which usage must have reached a level
+	start                    float64 // minutes of a container start, in which usage does not count
 	byLoad, hour             bool
-	mixed                    bool    // track large containers
-	throttling               bool    // CPU that a limit held back counts
-	large                    float64 // cores from which on a container is large
-	sharing                  bool    // CPU is for sharing
+	mixed                    bool    // tracking for large containers
+	throttling               bool    // include CPU demand hidden by throttling
+	large                    float64 // cores from which a container is large
+	sharing                  bool    // CPU headroom is shared
 	shared                   shared
 	cpuLower, cpuUpper       float64
 	memoryLower, memoryUpper float64
@@ -42,7 +42,7 @@ func newLoadline() *loadline {
 	return l
 }
 
-// memory chooses a preset. The default looks at the limit, and following is that for the limit; the others do not.
+// memory applies a preset. The presets default and following derive the margin from the limit.
 func (l *loadline) memory(preset string) {
 	l.following = preset == "following"
 	switch preset {
@@ -57,8 +57,8 @@ func (l *loadline) memory(preset string) {
 	}
 }
 
-// cpu chooses a preset. Those that track forget fast: they are for workloads that are resized without a restart. Mixed
-// is calm, and tracking for large containers; shared has the target of calm in its peak.
+// cpu applies a preset. Tracking presets decay fast and suit workloads with in-place resize. mixed
+// is calm, but tracking for large containers. shared uses the target of calm in its peak.
 func (l *loadline) cpu(preset string) {
 	l.sharing = preset == "shared"
 	l.byLoad, l.hour, l.mixed, l.halfLife, l.fastHalfLife, l.cpuLower, l.sustained = true, false, preset == "mixed", 48, 4, 0.85, 15
@@ -106,7 +106,6 @@ func (l *loadline) settings() []setting {
 
 func hours(h float64) time.Duration { return time.Duration(h * float64(time.Hour)) }
 
-// shape says how fast the two histograms of CPU forget, and which of their levels count.
 func (l *loadline) shape() *sketch.LoadShape {
 	halfLives := [2]time.Duration{hours(l.halfLife), hours(l.fastHalfLife)}
 	return sketch.NewLoadShape(resources.CPU, halfLives, [2]float64{l.share, l.fastShare}, l.byLoad, l.hour).Sustained(hours(l.sustained / 60))
@@ -155,10 +154,10 @@ func (l *loadline) make() Recipe {
 	return r
 }
 
-// stillLarge is the share of the cores from which on a container is large that it may fall to before it is none.
+// Below this share of the threshold a large container is no longer large.
 const stillLarge = 0.8
 
-// Tracking takes what tracking comes to, where the container is large by its size before. Sizes are in cores.
+// Tracking uses the tracking estimate for large containers. Thresholds are in cores.
 func Tracking(shape *sketch.TrackedShape, from, until float64) Step {
 	tracked := fmt.Sprintf("tracking, as calm was above %g cores and not below %g since: the highest of %s, %s, and the last hour", from, until, shape.Name(0), shape.Name(1))
 	calm := fmt.Sprintf("calm, as that was not above %g cores, or was below %g since", from, until)
@@ -180,22 +179,22 @@ func Tracking(shape *sketch.TrackedShape, from, until float64) Step {
 	}
 }
 
-// leastLastDay is the least margin over the peak of the last day.
+// Minimum margin over the peak of the last day.
 const leastLastDay = 0.05
 
-// TwoPeaks begins a chain for memory: the second-highest daily peak of two weeks, or the peak of the last hours. At the
-// begin of what happens once a week the same hours two weeks ago count, too.
+// TwoPeaks begins a memory chain with the second-highest daily peak of two weeks or the current
+// peak. When a weekly event begins, the same window two weeks ago counts too.
 func TwoPeaks() Step {
 	return Step{Name: "second-highest daily peak of 14 days, or the running one", Apply: func(s Subject, _ float64) float64 {
 		return max(sketch.Base(s.Sketch.Peaks.Weekly()), s.Sketch.Peaks.Running())
 	}}
 }
 
-// mostMargin is the most that VolatileMargin adds, as a fraction.
+// Maximum of VolatileMargin, as a fraction.
 const mostMargin = 3
 
-// VolatileMargin adds a fixed fraction, more where daily peaks differ, and more
-// for a container that is new, above all a restless one.
+// VolatileMargin adds a fixed fraction, more for volatile daily peaks, and more for a new
+// container, especially if its peak is far above its mean.
 func VolatileMargin(fixed Fixed, volatility, cold, restless float64, halfLife time.Duration) Step {
 	says := func(s Subject) string {
 		return fmt.Sprintf("margin %s + %g x volatility + (%g + %g x restlessness) halved every %gh", fixed.says(s), volatility, cold, restless, halfLife.Hours())
@@ -208,14 +207,14 @@ func VolatileMargin(fixed Fixed, volatility, cold, restless float64, halfLife ti
 	}}
 }
 
-// AtFirst raises to the declared request while the container is new.
+// DeclaredRequest raises the amount to the declared request while the container is new.
 func AtFirst(hours float64) Step {
 	return Step{Name: fmt.Sprintf("or declared request in the first %gh", hours), Apply: func(s Subject, in float64) float64 {
 		return max(in, s.Sketch.Declared())
 	}}
 }
 
-// LastDay raises to the highest use of the last day and a fixed margin, which is no less than least.
+// LastDay raises the amount to the peak of the last day plus the fixed margin, at least least.
 func LastDay(fixed Fixed, least float64) Step {
 	margin := func(s Subject) float64 { return max(fixed.of(s), least) }
 	says := func(s Subject) string { return fmt.Sprintf("or highest of the last day + %.3g", margin(s)) }

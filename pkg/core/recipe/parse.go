@@ -12,31 +12,28 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// setting is one number of a recipe.
 type setting struct {
 	name        string
 	value       *float64
 	least, most float64
 }
 
-// menu is a recipe with settings, before it is made.
 type menu interface {
 	settings() []setting
 	choices() []choice
 	make() Recipe
 }
 
-// choice is a setting that has names for sets of numbers. Choices are applied
-// before numbers, so that numbers can differ from what was chosen.
+// choice is a parameter with named options for sets of numbers. Choices are applied before numbers,
+// so that numbers can override them.
 type choice struct {
 	name    string
 	options []string
 	apply   func(option string)
-	other   string                  // what may stand in place of an option; empty = nothing
-	parse   func(text string) error // takes that
+	other   string                  // values allowed besides the options, empty = none
+	parse   func(text string) error // parses such a value
 }
 
-// set applies an option, or parses what is none.
 func (c choice) set(option string) error {
 	if slices.Contains(c.options, option) {
 		c.apply(option)
@@ -54,13 +51,13 @@ func (c choice) set(option string) error {
 	return fmt.Errorf("%s is %q: must be %s", c.name, option, want)
 }
 
-// Names lists all recipes.
+// Names returns the names of all recipes.
 func Names() []string {
 	return []string{"vpa", "loadline", "crane", "attune", "attune-published", "cruisekube", "autopilot"}
 }
 
-// menuOf returns the menu of a recipe, nil if there is none of the name, and whether the
-// least recommendations are among its steps, so that those of the reference do not lie on it.
+// newBuilder returns the builder of a recipe, nil if the name is unknown, and whether its steps
+// have their own minimum, which replaces the default minimum of the reference recommender.
 func menuOf(name string, c Config) (m menu, ownFloors bool) {
 	switch name {
 	case "", "vpa":
@@ -81,16 +78,16 @@ func menuOf(name string, c Config) (m menu, ownFloors bool) {
 	return nil, false
 }
 
-// Parse makes the recipe that a text names: the name alone, or with settings that differ from its defaults, as in
+// Parse returns the recipe for a text with a name and optional settings, as in
 //
 //	loadline:cpu=tracking,margin=0.2
 //
-// Every recipe has pod-min-cpu (millicores) and pod-min-memory (MiB), the least
-// recommendation for a pod. The error names all problems.
+// Every recipe has pod-min-cpu (millicores) and pod-min-memory (MiB), the minimum for a pod. The
+// error lists all problems.
 func Parse(text string) (Recipe, error) { return ParseWith(DefaultConfig(), text) }
 
-// ParseWith is Parse with other defaults for the settings of the recipe "vpa" and for the least recommendations. A
-// recipe that has floors of its own is lifted only to those that somebody set.
+// ParseWith is Parse with other defaults for the recipe "vpa" and the pod minimum. For a recipe
+// with its own minimum, a default pod minimum applies only if it was set explicitly.
 func ParseWith(defaults Config, text string) (Recipe, error) {
 	name, given, _ := strings.Cut(strings.TrimSpace(text), ":")
 	m, ownFloors := menuOf(name, defaults)
@@ -132,7 +129,6 @@ func ParseWith(defaults Config, text string) (Recipe, error) {
 	return r, nil
 }
 
-// pairs cuts key=value,key=value apart.
 func pairs(text string) (values map[string]string, problems []error) {
 	values = map[string]string{}
 	for pair := range strings.SplitSeq(text, ",") {
@@ -151,7 +147,6 @@ func pairs(text string) (values map[string]string, problems []error) {
 	return values, problems
 }
 
-// set parses a value.
 func (s setting) set(value string) error {
 	parsed, err := strconv.ParseFloat(value, 64)
 	if err != nil || !(parsed >= s.least && parsed <= s.most) {
@@ -173,19 +168,18 @@ func names(m menu, all []setting) []string {
 	return list
 }
 
-// none is for recipes without choices.
 type none struct{}
 
 func (none) choices() []choice { return nil }
 
-// Config are the settings of the recipes. Arrays are indexed by kind.
+// Config holds the settings of the recipes. Arrays are indexed by resource.
 type Config struct {
 	Target, Lower, Upper [resources.Kinds]float64       // quantiles, 0 to 1
-	Margin               float64                        // added to every estimate, as a fraction of it
+	Margin               float64                        // added to every estimate, as a fraction
 	Confidence           [resources.Kinds]time.Duration // unit of confidence in the bounds
-	PodMinCPU            float64                        // millicores that the containers of a pod get at least, together
-	PodMinMemory         float64                        // MiB that the containers of a pod get at least, together
-	PodMinSet            [resources.Kinds]bool          // somebody set that of a kind: it holds for recipes with floors of their own, too
+	PodMinCPU            float64                        // millicores, minimum for all containers of a pod together
+	PodMinMemory         float64                        // MiB, minimum for all containers of a pod together
+	PodMinSet            [resources.Kinds]bool          // minimum is set explicitly, also applies to recipes with their own
 }
 
 // DefaultConfig returns the defaults of the reference recommender.
@@ -202,7 +196,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// Validate returns all problems of c joined, nil if there is none.
+// Validate returns all problems of c joined.
 func (c Config) Validate() error {
 	var problems []error
 	check := func(ok bool, what string, value any, want string) {

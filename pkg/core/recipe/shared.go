@@ -11,12 +11,12 @@ import (
 	"loadline.dev/loadline/pkg/core/sketch"
 )
 
-// shared is what the preset of CPU that is for sharing adds to the recipe loadline: its pods get
-// a base and, of what their node has left, a part of what their peak is above it.
+// shared holds the parameters of the CPU preset "shared": a pod gets its base, plus a part of the
+// difference between peak and base from the headroom of its node.
 type shared struct {
-	base, minutes float64 // the quantile of the last minutes that a base is
-	calm, hours   bool    // whether the peak is at least the target of calm, and what the hours of a week say
-	root          bool    // else the largest headroom is pooled
+	base, minutes float64 // quantile of the last minutes
+	calm, hours   bool    // the peak includes the calm target, and the hours of a week
+	root          bool    // else Largest pooling
 	leaveAt       float64 // see sharing.Rule
 }
 
@@ -35,7 +35,6 @@ func (c *shared) settings() []setting {
 	return []setting{{"base", &c.base, 0, 1}, {"base-minutes", &c.minutes, 1, 30}, {"leave-at", &c.leaveAt, 0, 1}}
 }
 
-// peak returns the chain of the peak, of that which calm requests.
 func (c *shared) peak(calm Chain) Chain {
 	if !c.hours {
 		return calm
@@ -49,7 +48,6 @@ func (c *shared) peak(calm Chain) Chain {
 	return append(slices.Clone(calm), first, OrLastHour(resources.CPU), UnderPressure((*sketch.Hours).Peak), Up(AtLeast(1)))
 }
 
-// share gives a recipe that has its target the bounds and the rule that sharing takes.
 func (c *shared) share(r *Recipe) {
 	const k = resources.CPU
 	r.Needs.Hours[k], r.Needs.Pressure = true, true
@@ -61,8 +59,8 @@ func (c *shared) share(r *Recipe) {
 	}
 }
 
-// base returns the chain of a lower bound that is what a container uses nearly always: a
-// quantile of the last minutes, raised by further steps, and never above the peak.
+// baseChain returns the lower-bound chain for a base: a quantile of the last minutes, raised by
+// further steps and limited to the peak.
 func base(k resources.Kind, minutes, q float64, raise ...Step) Chain {
 	chain := Chain{Lately(k, int64(minutes), q)}
 	if k == resources.CPU {
@@ -71,7 +69,7 @@ func base(k resources.Kind, minutes, q float64, raise ...Step) Chain {
 	return append(append(chain, raise...), NoMoreThanTarget(k))
 }
 
-// highestSeen returns the chain of an upper bound that is the highest use of a week, or the target if that is more.
+// highestChain returns the upper-bound chain: the highest usage of a week, at least the target.
 func highestSeen(k resources.Kind) Chain {
 	chain := Chain{FromTarget(k), OrHighestOfWeek(k)}
 	if k == resources.CPU {
@@ -80,29 +78,30 @@ func highestSeen(k resources.Kind) Chain {
 	return chain
 }
 
-// HourOfDay raises to the highest use at this hour of the day in a week. As the first step it begins a chain.
+// HourOfDay raises the amount to the highest usage at this hour of the day in a week. It may begin
+// a chain.
 func HourOfDay(k resources.Kind) Step {
 	return Step{Name: k.String() + " peak of this hour of the day", Apply: func(s Subject, in float64) float64 {
 		return max(in, s.Sketch.Hours[k].SameHour())
 	}}
 }
 
-// OrLastHour raises to the highest use of the last hour.
+// OrLastHour raises the amount to the highest usage of the last hour.
 func OrLastHour(k resources.Kind) Step {
 	return Step{Name: "or of the last hour", Apply: func(s Subject, in float64) float64 {
 		return max(in, s.Sketch.Hours[k].LastHour())
 	}}
 }
 
-// OrHighestOfWeek raises to the highest use of the last seven days.
+// OrHighestOfWeek raises the amount to the highest usage of the last seven days.
 func OrHighestOfWeek(k resources.Kind) Step {
 	return Step{Name: "or highest of seven days", Apply: func(s Subject, in float64) float64 {
 		return max(in, s.Sketch.Hours[k].Highest())
 	}}
 }
 
-// UnderPressure raises to what there would have been had CPU work never waited: of is the same of that as of the use.
-// Where nobody knows how long it waited, as with the metrics API, the amount stays.
+// UnderPressure raises the amount to the CPU demand without waiting time, read with of. It does
+// nothing if the waiting time is unknown, as with the metrics API.
 func UnderPressure(of func(*sketch.Hours) float64) Step {
 	return Step{Name: "or with the time that work waited for CPU", Apply: func(s Subject, in float64) float64 {
 		if s.Sketch.Pressed == nil {
@@ -112,13 +111,12 @@ func UnderPressure(of func(*sketch.Hours) float64) Step {
 	}}
 }
 
-// gridRatio is the ratio of two neighbouring amounts of the grid of UpToGrid.
 const gridRatio = 1.05
 
 var logGrid = math.Log(gridRatio)
 
-// UpToGrid raises to the next power of gridRatio, in whole millicores or bytes. So an amount
-// that moves by less often stays the same.
+// UpToGrid rounds up to the next power of gridRatio in whole millicores or bytes, so that small
+// variations often have no effect.
 func UpToGrid() Step {
 	return Step{Name: "up to the next step of 5 %", Apply: func(_ Subject, in float64) float64 {
 		power := math.Ceil(math.Log(in)/logGrid - 1e-9)
@@ -126,19 +124,20 @@ func UpToGrid() Step {
 	}}
 }
 
-// NoMoreThanTarget lowers to the target.
+// NoMoreThanTarget limits the amount to the target.
 func NoMoreThanTarget(k resources.Kind) Step {
 	return Step{Name: "no more than the target", Apply: func(s Subject, in float64) float64 {
 		return min(in, float64(s.Target.Value(k)))
 	}}
 }
 
-// cruiseKube shares what a node has left, as published. Its target is the peak that a pod is given when it is created:
-// the highest use at this hour of the day in a week, or of the last hour, with the time that work waited for CPU
-// counted as use where it is known. Its base, a quantile of the last minutes, is the lower bound.
+// cruiseKube shares the node headroom as published. Its target is the peak of a created pod: the
+// highest usage at this hour of the day in a week, or in the last hour, including the known waiting
+// time for CPU. Its lower bound is the base, a quantile of the last minutes.
 //
-// The published rule looks at three more amounts when a pod is created: the highest use of the last ten minutes, of
-// CPU, and of the last thirty, of memory, both of which are within the last hour, and the memory at an OOM kill.
+// The published rule uses three more amounts at pod creation: the peak CPU of the last 10 minutes
+// and the peak memory of the last 30 minutes, which are both within the last hour, and the memory
+// at an OOM kill.
 type cruiseKube struct {
 	none
 	base       float64
@@ -174,14 +173,14 @@ func (c *cruiseKube) make() Recipe {
 	return r
 }
 
-// Lately begins a chain: a quantile of the use of the last minutes.
+// RecentQuantile begins a chain with a quantile of the usage of the last minutes.
 func Lately(k resources.Kind, minutes int64, q float64) Step {
 	return Step{Name: fmt.Sprintf("%s quantile %g of %d minutes", k, q, minutes), Apply: func(s Subject, _ float64) float64 {
 		return s.Sketch.Hours[k].Recent(minutes, q)
 	}}
 }
 
-// AtKill raises to the memory at which the container was killed within an age.
+// AtKill raises the amount to the memory at an OOM kill within an age.
 func AtKill(age time.Duration) Step {
 	return Step{Name: fmt.Sprintf("or limit at a kill, else use, for %gh", age.Hours()), Apply: func(s Subject, in float64) float64 {
 		return max(in, float64(s.Sketch.Kills.Reached(s.Sketch.Now, age)))

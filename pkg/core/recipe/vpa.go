@@ -9,7 +9,6 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// vpa is the recipe of the reference recommender, with the settings of its flags.
 type vpa struct {
 	none
 	config     Config
@@ -43,12 +42,13 @@ func (v *vpa) make() Recipe {
 	return VPA(v.config)
 }
 
-// VPA is the recipe of the reference recommender. Bounds come closer to the target as more is known: with a day of
-// samples, one a minute, the upper one is doubled and the lower one hardly lowered.
+// VPA returns the recipe of the reference recommender. The bounds approach the target as the
+// history grows. After a day of samples, one per minute, the upper bound is doubled and the lower
+// bound hardly reduced.
 //
-// For example, with the defaults and 0.12 cores used all the time: the 0.9 quantile is the end of its bucket (the n-th
-// ends at 0.01 (1.05ⁿ - 1) / 0.05 cores), 0.1258 cores, or 125m without the fraction; the margin of 0.15 adds 18m and
-// makes 143m; the floor, 25m for the pod, is less. So the target is 143m.
+// Example with the defaults and a constant usage of 0.12 cores: the 0.9 quantile is the end of its
+// bucket. The n-th bucket ends at 0.01 (1.05ⁿ - 1) / 0.05 cores, here 0.1258 cores, or 125m. The
+// margin of 0.15 adds 18m. The floor of 25m for the pod is lower, so the target is 143m.
 func VPA(c Config) Recipe {
 	r := Recipe{podMin: [resources.Kinds]float64{c.PodMinCPU, c.PodMinMemory}}
 	for k := range resources.Kind(resources.Kinds) {
@@ -59,7 +59,7 @@ func VPA(c Config) Recipe {
 	return r
 }
 
-// Quantile begins a chain: what the container stayed within for the share q (0 to 1) of its weighted usage history.
+// Quantile begins a chain with the quantile q (0 to 1) of the weighted usage history.
 func Quantile(kind resources.Kind, q float64) Step {
 	name := fmt.Sprintf("%s quantile %v", kind, q)
 	if kind == resources.CPU {
@@ -72,16 +72,17 @@ func Quantile(kind resources.Kind, q float64) Step {
 	})
 }
 
-// Margin adds the given fraction.
+// Margin adds a fraction.
 func Margin(fraction float64) Step {
 	return whole(fmt.Sprintf("margin %v", fraction), func(_ Subject, in resources.Amount) resources.Amount {
 		return min(in.Add(in.Scale(fraction)), resources.Max)
 	})
 }
 
-// Confidence multiplies by (1 + multiplier/c)^exponent, where c is how many intervals the history covers: an exponent
-// above 0 widens, one below 0 narrows, and both do less the more is known. Without any confidence a positive amount
-// becomes the largest or the least there is, while 0 stays 0.
+// Confidence multiplies by (1 + multiplier/c)^exponent, where c is the number of intervals in the
+// history. A positive exponent increases the amount, a negative one reduces it, and the effect
+// shrinks as the history grows. Without confidence a positive amount becomes the maximum or the
+// minimum, while 0 remains 0.
 func Confidence(multiplier, exponent float64, interval time.Duration) Step {
 	name := fmt.Sprintf("confidence (1 + %v/c)^%v, c in %s", multiplier, exponent, short(interval))
 	return whole(name, func(s Subject, in resources.Amount) resources.Amount {
@@ -89,7 +90,7 @@ func Confidence(multiplier, exponent float64, interval time.Duration) Step {
 	})
 }
 
-// short writes a duration without the zero minutes and seconds at its end.
+// formatShort omits trailing zero minutes and seconds of a duration.
 func short(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {

@@ -8,24 +8,24 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Class is a sort of load.
+// Class is a usage pattern.
 type Class string
 
-// The classes. A recording has the first that fits, in this order.
+// The classes. A recording has the first matching class in this order.
 const (
-	Growing Class = "growing-memory" // memory rises steadily by over 40 % of its mean
-	Idle    Class = "idle"           // hardly ever as much as 20 millicores
-	Batch   Class = "batch"          // quiet for most of the time, and then busy
-	Diurnal Class = "diurnal"        // today at this hour is like yesterday
-	Bursty  Class = "bursty"         // rare peaks of five times the usual use
+	Growing Class = "growing-memory" // memory rises steadily by over 40% of its mean
+	Idle    Class = "idle"           // 99th percentile of CPU below 20 millicores
+	Batch   Class = "batch"          // quiet for most of the time, then busy
+	Diurnal Class = "diurnal"        // similar to the same hour of the day before
+	Bursty  Class = "bursty"         // rare peaks of five times the usual usage
 	Steady  Class = "steady"         // varies by less than half of its mean
 	Other   Class = "other"
 )
 
-// Classes lists all classes in the order in which reports show them.
+// Classes lists all classes in report order.
 func Classes() []Class { return []Class{Steady, Diurnal, Bursty, Batch, Growing, Idle, Other} }
 
-// Classify says what sort of load a recording is, by samples and not by the time that they stand for.
+// Classify returns the class of a recording. Each sample has the same weight.
 func Classify(r *Recording) Class {
 	cpu := sorted(r.Use[resources.CPU])
 	if growing(r) {
@@ -51,14 +51,12 @@ func Classify(r *Recording) Class {
 	return Other
 }
 
-// sorted returns the recorded values in order.
 func sorted(values []float64) []float64 {
 	known := slices.DeleteFunc(slices.Clone(values), math.IsNaN)
 	slices.Sort(known)
 	return known
 }
 
-// nearest returns a quantile by nearest rank.
 func nearest(ordered []float64, q float64) float64 {
 	return ordered[min(max(int(math.Ceil(q*float64(len(ordered))))-1, 0), len(ordered)-1)]
 }
@@ -73,8 +71,8 @@ func moments(values []float64) (mean, deviation float64) {
 	return mean, math.Sqrt(deviation)
 }
 
-// growing fits a line through the medians of memory in each day or, where there
-// are less than three, in each twelfth of the recording.
+// isGrowing fits a line through the median memory of each day or, in recordings under three days,
+// of each twelfth.
 func growing(r *Recording) bool {
 	const leastMean, leastRise, leastFit = 32 << 20, 0.4, 0.5
 	if len(r.At) == 0 || !r.Has(resources.Memory) {
@@ -104,7 +102,7 @@ func growing(r *Recording) bool {
 	return mean > leastMean && fit > leastFit && slope*(x[len(x)-1]-x[0]) > leastRise*mean
 }
 
-// line returns the slope of the least-squares line and the share of the variance that it explains.
+// fitLine returns the slope of the least-squares line and the share of the variance it explains.
 func line(x, y []float64) (slope, fit float64) {
 	meanX, deviationX := moments(x)
 	meanY, deviationY := moments(y)
@@ -119,8 +117,7 @@ func line(x, y []float64) (slope, fit float64) {
 	return both / (deviationX * deviationX), correlation * correlation
 }
 
-// rhythm returns how much the mean CPU use of an hour is like that of the same
-// hour of the day before, as a correlation.
+// dailyCorrelation correlates the mean CPU usage of each hour with the same hour of the day before.
 func rhythm(r *Recording) float64 {
 	const hour, lag = int64(time.Hour), 24
 	hours := make([]float64, (r.At[len(r.At)-1]-r.At[0])/hour+1)
@@ -133,7 +130,7 @@ func rhythm(r *Recording) float64 {
 	}
 	var known []float64
 	for i := range hours {
-		hours[i] /= counts[i] // NaN where nothing was recorded
+		hours[i] /= counts[i] // NaN for hours without samples
 		if counts[i] > 0 {
 			known = append(known, hours[i])
 		}

@@ -9,26 +9,26 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// peakWindow is the time in which the use of a kind has one peak, for slack by
-// peaks: what is needed once in it cannot be given back.
+// peakWindow is the window with one peak. Slack against peaks could have been released for a whole
+// window.
 var peakWindow = [resources.Kinds]time.Duration{time.Hour, 24 * time.Hour}
 
 const day = int64(24 * time.Hour)
 
-// Hindsight is what could have been requested had one known a stretch of a recording in advance: for CPU what was not
-// exceeded for 95 % of the time, for memory the maximum and a margin. Blocks are counted from the start of the stretch;
-// one in which nothing was recorded needs 0.
+// Hindsight holds the best requests for a segment, given full knowledge of it. For CPU they cover
+// 95% of the time, for memory the maximum plus a margin. Blocks are counted from the start of the
+// segment, and require 0 without samples.
 type Hindsight struct {
-	Static float64   // the one request for all of the stretch
-	Daily  []float64 // the one for each day
-	Peaks  []float64 // what each window needed, without margin
+	Static float64   // one request for the whole segment
+	Daily  []float64 // one request for each day
+	Peaks  []float64 // requirement of each window, without margin
 	Window int64     // length of a window in nanoseconds
 
-	OverStatic, OverDaily float64 // what those requests reserved and nobody used: amount times seconds
+	OverStatic, OverDaily float64 // unused part of these requests, amount times seconds
 }
 
-// LookBack returns the hindsight of a kind from an instant up to another. holds
-// are those of the kind; margin is that of memory, as a fraction.
+// NewHindsight computes the hindsight for a resource from an instant up to another, with its sample
+// durations and a margin for memory.
 func LookBack(r *Recording, k resources.Kind, holds []int64, from, to int64, margin float64) Hindsight {
 	h := Hindsight{Window: int64(peakWindow[k])}
 	if k == resources.CPU {
@@ -51,7 +51,7 @@ func LookBack(r *Recording, k resources.Kind, holds []int64, from, to int64, mar
 	return h
 }
 
-// Static returns Hindsight.Static of a stretch alone.
+// Static returns only Hindsight.Static.
 func Static(r *Recording, k resources.Kind, holds []int64, from, to int64, margin float64) float64 {
 	if k == resources.CPU {
 		margin = 0
@@ -63,7 +63,6 @@ func Static(r *Recording, k resources.Kind, holds []int64, from, to int64, margi
 	return 0
 }
 
-// part is a use and the time that it lasted.
 type part struct {
 	use  float64
 	hold int64
@@ -71,7 +70,6 @@ type part struct {
 
 func byUse(a, b part) int { return cmp.Compare(a.use, b.use) }
 
-// stretch is what a recording holds of one kind from an instant up to another.
 type stretch struct {
 	recording *Recording
 	kind      resources.Kind
@@ -79,7 +77,7 @@ type stretch struct {
 	from, to  int64
 }
 
-// need returns what hindsight requests for parts, without margin.
+// requirement returns the best request for parts, without margin.
 func (s stretch) need(parts []part) float64 {
 	if s.kind == resources.Memory {
 		return slices.MaxFunc(parts, byUse).use
@@ -87,13 +85,13 @@ func (s stretch) need(parts []part) float64 {
 	return quantile(parts, often)
 }
 
-// often is the share of the time for which hindsight requests enough CPU.
+// Share of time for which hindsight requests enough CPU.
 const often = 0.95
 
 func (s stretch) blocks(width int64) int64 { return max(s.to-s.from+width-1, 0) / width }
 
-// cut yields the number and the parts of each block of a width in which
-// something was recorded. The parts are only good until the next block.
+// splitBlocks yields the number and the parts of each block with samples, valid until the next
+// iteration.
 func (s stretch) cut(width int64) iter.Seq2[int64, []part] {
 	return func(yield func(int64, []part) bool) {
 		at, _ := slices.BinarySearch(s.recording.At, s.from)
@@ -114,7 +112,7 @@ func (s stretch) cut(width int64) iter.Seq2[int64, []part] {
 	}
 }
 
-// quantile returns the least use that was not exceeded for the share q of the time. It sorts the parts.
+// quantile returns the lowest usage not exceeded for the share q of the time. It sorts the parts.
 func quantile(parts []part, q float64) float64 {
 	slices.SortFunc(parts, byUse)
 	total, sum := 0.0, 0.0
@@ -129,7 +127,7 @@ func quantile(parts []part, q float64) float64 {
 	return parts[len(parts)-1].use
 }
 
-// over returns what a request reserves and the parts do not use, in amount times seconds.
+// unusedAmount returns amount times seconds.
 func over(parts []part, request float64) (sum float64) {
 	for _, p := range parts {
 		sum += max(0, request-p.use) * float64(p.hold) / 1e9

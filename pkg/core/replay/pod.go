@@ -10,19 +10,21 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// pod is the replayed pod, in the form in which the updater plans for it. Kinds that are not sized have no limit.
+// pod is the replayed pod as the updater plans for it. Resources without recommendation have no
+// limit.
 type pod struct {
 	setup    *Setup
-	template policy.Pod // as declared: limits keep their ratio to requests from here
+	template policy.Pod // as declared, limits keep the ratio of this template
 	rules    policy.Rules
-	fits     resources.Bounds // what was fitted last
+	fits     resources.Bounds // bounds of the last fit
 	view     disruption.View
-	state    disruption.State // what the last plan left
-	pods     int              // how many there were before this one
-	seen     bool             // by a plan
+	state    disruption.State // result of the last plan
+	pods     int              // number of earlier pods
+	seen     bool             // there was a plan for it
 }
 
-// Declared returns the container that a replay begins with. Its limits keep their ratio to its requests.
+// InitialContainer returns the container at the start of a replay. Later limits keep the ratio to
+// its requests.
 func Declared(r *Recording, s Setup) policy.Container {
 	c := policy.Container{Name: Container, Requests: First(r, s)}
 	for k := range resources.Kind(resources.Kinds) {
@@ -74,7 +76,6 @@ func (p *pod) request(k resources.Kind) resources.Amount {
 
 func (p *pod) limit(k resources.Kind) resources.Amount { return p.container().Actual.Limits.Value(k) }
 
-// wanted returns the request that the last fit asks for.
 func (p *pod) wanted(k resources.Kind) resources.Amount {
 	if a, ok := p.container().Target.Requests.Get(k); ok {
 		return a
@@ -82,7 +83,6 @@ func (p *pod) wanted(k resources.Kind) resources.Amount {
 	return p.request(k)
 }
 
-// wantedLimit returns the memory limit that the last fit asks for.
 func (p *pod) wantedLimit() resources.Amount {
 	if a, ok := p.container().Target.Limits.Get(resources.Memory); ok {
 		return a
@@ -90,13 +90,12 @@ func (p *pod) wantedLimit() resources.Amount {
 	return p.limit(resources.Memory)
 }
 
-// starves reports whether the last fit would put the memory limit under a use.
 func (p *pod) starves(use float64) bool {
 	limit, ok := p.container().Target.Limits.Get(resources.Memory)
 	return ok && limit < p.limit(resources.Memory) && use > float64(limit)
 }
 
-// sized leaves of a recommendation what is sized, capped by the rule.
+// capBounds drops resources without recommendation and applies the limits of the rule.
 func sized(b resources.Bounds, s *Setup) resources.Bounds {
 	for k := range resources.Kind(resources.Kinds) {
 		if !s.Sized[k] {
@@ -109,9 +108,9 @@ func sized(b resources.Bounds, s *Setup) resources.Bounds {
 	return policy.Cap(b, s.Rule)
 }
 
-// fit asks what the pod would get from a recommendation. Bounds move with every sample, targets seldom: as there are no
-// ranges and no rules here, a fit for the same target differs only in its bounds. Where a limit does not follow its
-// request, it depends on a bound.
+// fit computes the resources for a recommendation. Bounds change with every sample, but targets
+// rarely. Without ranges and rules, a fit for the same target differs only in its bounds and is
+// reused, unless the limit depends on a bound.
 func (p *pod) fit(b resources.Bounds) {
 	c := p.container()
 	if separate := p.rules.SeparateMemoryLimit; c.Target.Name == "" || c.Target.Bounds.Target != b.Target || separate && p.fits != b {
@@ -126,11 +125,10 @@ func (p *pod) fitted(b resources.Bounds) policy.ContainerTarget {
 	return policy.Fit(p.template, map[string]resources.Bounds{Container: b}, p.rules, policy.Ranges{}).Containers[0]
 }
 
-// plan returns what the updater would do with the pod, if anything.
 func (p *pod) plan(now time.Time) (disruption.Action, bool) {
 	vpa, config := &p.view.VPAs[0], p.setup.Update.Planner
 	if p.seen && (p.waits(now) || disruption.Assess(vpa, p.pod(), config, now).Reason != "") {
-		return disruption.Action{}, false // as Plan would find, but without a plan
+		return disruption.Action{}, false // same result as Plan, but faster
 	}
 	result := disruption.Plan(p.view, p.state, config, now)
 	p.state, p.seen = result.State, true
@@ -140,13 +138,12 @@ func (p *pod) plan(now time.Time) (disruption.Action, bool) {
 	return result.Actions[0], true
 }
 
-// surely is how far below the threshold a change is for which the planner need not be
-// asked: closer to it the two may round differently.
+// Above this share of the threshold isUnchanged does not decide, because the planner may round
+// differently.
 const surely = 0.99
 
-// waits reports whether the planner would leave the pod alone, because it is within its
-// bounds, was never killed, and is too young for a change or would hardly change.
-// That is the answer nearly always, and asking the planner takes longer.
+// isUnchanged reports the most frequent result without the cost of a plan: the pod is within its
+// bounds, was never OOM-killed, and is too young or has too small a change.
 func (p *pod) waits(now time.Time) bool {
 	c, config := p.container(), &p.setup.Update.Planner
 	if !c.OOM.Ended.IsZero() {
@@ -171,13 +168,13 @@ func (p *pod) waits(now time.Time) bool {
 		if limit < span.Least || limit > span.Most {
 			return false
 		}
-		change += math.Abs(float64(p.wantedLimit()-limit)) / float64(max(limit, 1)) // at least as much as the planner counts
+		change += math.Abs(float64(p.wantedLimit()-limit)) / float64(max(limit, 1)) // at least the change that the planner computes
 	}
 	return change < surely*config.Threshold || now.Before(p.pod().Started.Add(config.Lifetime))
 }
 
-// adopt makes what was fitted the sizes of the pod. A new pod, and one whose age
-// counts from its last change, is young again.
+// applyTarget applies the last fit to the pod. The age of the pod restarts after an eviction, and
+// with Update.FromChange after any change.
 func (p *pod) adopt(now int64, evicted bool) {
 	c := p.container()
 	c.Actual.Requests, c.Actual.Limits = c.Actual.Requests.Override(c.Target.Requests), c.Actual.Limits.Override(c.Target.Limits)
@@ -193,7 +190,7 @@ func (p *pod) adopt(now int64, evicted bool) {
 	}
 }
 
-// die records a kill for want of memory of a container that ran since up.
+// recordKill records an OOM kill of a container that ran since up.
 func (p *pod) die(up, at int64) {
 	started := p.pod().Started
 	if ran := time.Unix(0, up).UTC(); ran.After(started) {
@@ -202,17 +199,17 @@ func (p *pod) die(up, at int64) {
 	p.container().OOM = disruption.OOM{Started: started, Ended: time.Unix(0, at).UTC()}
 }
 
-// NewPod is the cause of a change that a new pod brings.
+// NewPod is the cause of a change at pod creation.
 const NewPod = "NewPod"
 
-// life says where in the recording the pod and its container begin.
+// startIndexes holds the sample indexes at which the pod and its container start.
 type life struct {
-	pod, container int  // numbers of samples
-	killed         bool // the container has not begun again yet
+	pod, container int
+	killed         bool // the container has not restarted yet
 }
 
-// memory returns the use of memory in a step. A container that begins afresh uses what
-// the pod did from its first sample on.
+// memory returns the memory usage of a sample. With MemoryFromStart, a restarted container repeats
+// the usage of its pod from the first sample on.
 func (p *replay) memory(r *Recording, i int) float64 {
 	use, l := r.Use[resources.Memory], &p.life
 	if !p.setup.Afresh {
@@ -231,7 +228,6 @@ func (p *replay) memory(r *Recording, i int) float64 {
 	return use[i]
 }
 
-// renew starts a new pod, which has what is recommended at its start.
 func (p *replay) renew(at int64, i int) {
 	p.pod.fit(p.advise(at))
 	for k := range resources.Kind(resources.Kinds) {
@@ -247,19 +243,19 @@ func (p *replay) renew(at int64, i int) {
 	p.started(at)
 }
 
-// meter is what a metrics server has measured of a kind since it looked last.
+// scrapeMeter accumulates usage since the last scrape of the metrics server.
 //
 //	scrapes   |         |         |         |
 //	samples     [-- a --][-- b --][-- c --]
 //	                    ^ CPU: (part of a + part of b) / time; memory: b
 type meter struct {
-	next   int64   // when it looks again; 0 = it has not yet
-	amount float64 // use of CPU, times nanoseconds
+	next   int64   // time of the next scrape, 0 = no scrape yet
+	amount float64 // CPU usage times nanoseconds
 	ran    int64   // nanoseconds that the container ran
 }
 
-// measure adds a sample, and shows the advisor what is seen of it. Of what a metrics
-// server saw between two ticks only the last is asked for.
+// measure adds a sample, and passes scraped usage to the advisor. Of several scrapes between two
+// ticks only the last one counts.
 func (p *replay) measure(s Sample) {
 	m, every, tick := &p.meters[s.Kind], int64(p.setup.Scrape), int64(p.setup.Tick)
 	if m.next <= s.At { // the first sample, or one after a gap

@@ -10,19 +10,20 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-// SimulatedRecommender is the recommender of a cluster that has one container. Make it with NewSimulatedRecommender.
+// SimulatedRecommender is the recommender of a cluster with one container. Create it with
+// NewSimulatedRecommender.
 type SimulatedRecommender struct {
 	store   *usage.Store
 	series  usage.Series
 	key     usage.ContainerKey
 	recipe  *recipe.Recipe
-	sketch  *sketch.Sketch        // nil = the recipe needs none
-	blind   [resources.Kinds]bool // kinds of which only the times of samples matter
-	started time.Time             // when the container did; zero = not known
+	sketch  *sketch.Sketch        // nil if the recipe needs none
+	blind   [resources.Kinds]bool // resources of which only sample times matter
+	started time.Time             // container start, zero = unknown
 	kills   int
 }
 
-// NewSimulatedRecommender returns the recommender with a recipe.
+// NewSimulatedRecommender returns a recommender with a recipe.
 func NewSimulatedRecommender(c usage.StoreConfig, recipe *recipe.Recipe, start time.Time) *SimulatedRecommender {
 	const name = Container
 	a := &SimulatedRecommender{recipe: recipe, key: usage.ContainerKey{Namespace: name, Pod: name, Container: name}}
@@ -40,8 +41,7 @@ func NewSimulatedRecommender(c usage.StoreConfig, recipe *recipe.Recipe, start t
 	return a
 }
 
-// Declare takes the memory that the container is declared with, in bytes: its request,
-// and the limit that follows it, 0 = none.
+// Declare sets the declared memory request in bytes, and the limit that follows it, 0 = none.
 func (a *SimulatedRecommender) Declare(request, limit resources.Amount) {
 	if a.sketch != nil {
 		a.sketch.Limited(sketch.LimitRatioOf(request, limit))
@@ -58,8 +58,8 @@ func (a *SimulatedRecommender) Observe(at time.Time, k resources.Kind, use, limi
 	default:
 		a.sketch.Observe(at, k, use, limit)
 	}
-	// A recipe looks at the histograms of the kinds that it estimates, and at the times of
-	// CPU samples, which stand for the trust in both.
+	// A recipe reads the histograms of the resources that it estimates, and the times of CPU
+	// samples, which determine the confidence for both resources.
 	switch {
 	case a.blind[k] && k == resources.Memory:
 		return
@@ -69,15 +69,15 @@ func (a *SimulatedRecommender) Observe(at time.Time, k resources.Kind, use, limi
 	a.store.Observe(usage.Sample{Container: a.key, Kind: k, At: at, Amount: use})
 }
 
-// starting reports whether the container starts at an instant, and the recipe leaves that out.
+// starting reports whether the container is starting and the recipe ignores container starts.
 func (a *SimulatedRecommender) starting(at time.Time) bool {
 	return a.recipe.Needs.Starting(at.Sub(a.started), 0)
 }
 
-// Started implements Starter.
+// Started implements StartObserver.
 func (a *SimulatedRecommender) Started(at time.Time) { a.started = at }
 
-// Waited implements Listener.
+// ObservePressure implements PressureObserver.
 func (a *SimulatedRecommender) Waited(at time.Time, use resources.Amount, share float64) {
 	if a.sketch != nil && !a.starting(at) {
 		a.sketch.Waited(at, use, share)
@@ -93,8 +93,8 @@ func (a *SimulatedRecommender) Killed(at time.Time, request, limit resources.Amo
 	a.store.ObserveOOM(usage.OOM{Container: a.key, At: at, Memory: request, Limit: limit, ID: strconv.Itoa(a.kills)})
 }
 
-// Advise implements Advisor. As in a cluster nothing is recommended for a kind of which nothing is known: of a
-// container that was killed before its first sample only the memory is.
+// Advise implements Advisor. As in a cluster, it omits resources without history. A container that
+// was killed before its first sample has only memory history.
 func (a *SimulatedRecommender) Advise(_ time.Time, current resources.List) resources.Bounds {
 	result := a.recipe.Recommend(a.input(current))
 	if result.Known == [resources.Kinds]bool{} {
@@ -110,10 +110,10 @@ func (a *SimulatedRecommender) Advise(_ time.Time, current resources.List) resou
 	return b
 }
 
-// SeparateMemoryLimit implements Protector.
+// SeparateMemoryLimit implements LimitSeparator.
 func (a *SimulatedRecommender) SeparateMemoryLimit() bool { return a.recipe.SeparateMemoryLimit }
 
-// Explain returns how the recommendation of a moment comes about.
+// Explain returns the intermediate amounts of the current recommendation.
 func (a *SimulatedRecommender) Explain(_ time.Time, current resources.List) recipe.Explanation {
 	return a.recipe.Explain(a.input(current))
 }
@@ -122,7 +122,7 @@ func (a *SimulatedRecommender) input(current resources.List) recipe.Input {
 	return recipe.Input{Profile: a.store.ProfileOf(a.series), Sketch: a.sketch, Containers: 1, Current: current}
 }
 
-// Fixed recommends one size for ever, and nothing for a kind that it lacks.
+// Fixed always recommends the same requests, and nothing for absent resources.
 type Fixed struct{ Size resources.List }
 
 // Observe implements Advisor.
@@ -136,17 +136,18 @@ func (f Fixed) Advise(time.Time, resources.List) resources.Bounds {
 	return resources.Bounds{Lower: f.Size, Target: f.Size, Upper: f.Size}
 }
 
-// Bounds of a moving maximum, as multiples of its target.
+// Bounds of a moving maximum as multiples of its target.
 const (
 	maxLower, maxUpper = 0.95, 1.3
-	killRatio          = 1.2 // a kill counts as a use of this multiple of the limit
+	killRatio          = 1.2 // a kill counts as usage of 1.2 times the limit
 )
 
-// MovingMax recommends the highest use of a time and a margin. Make it with NewMovingMax.
+// MovingMax recommends the highest usage within a window plus a margin. Create it with
+// NewMovingMax.
 type MovingMax struct {
 	window time.Duration
 	margin float64
-	peaks  [resources.Kinds][]peak // falling; the first is the highest of the window
+	peaks  [resources.Kinds][]peak // in descending order, the first is the maximum of the window
 }
 
 type peak struct {
@@ -154,7 +155,7 @@ type peak struct {
 	use resources.Amount
 }
 
-// NewMovingMax returns one over a window, with a margin as a fraction.
+// NewMovingMax returns a MovingMax with a margin as a fraction.
 func NewMovingMax(window time.Duration, margin float64) *MovingMax {
 	return &MovingMax{window: window, margin: margin}
 }

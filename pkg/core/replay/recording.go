@@ -8,25 +8,25 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Recording is what one container used, and what it had while it did.
+// Recording is the recorded usage of one container, with its resources.
 type Recording struct {
 	Dataset, Workload, Container string
-	Class                        Class // of load; empty = not known
+	Class                        Class // empty = unknown
 
-	At  []int64                    // nanoseconds since 1970, each later than the one before
-	Use [resources.Kinds][]float64 // millicores and bytes from each instant on; NaN = not recorded
+	At  []int64                    // nanoseconds since 1970, strictly ascending
+	Use [resources.Kinds][]float64 // millicores and bytes from each instant on, NaN = not recorded
 
-	// Waiting is the share of the time, 0 to 1, from each instant on in which some work
-	// waited for CPU; NaN = not recorded, nil = never.
+	// Waiting is the share of time, 0 to 1, from each instant on in which work waited for CPU. NaN
+	// = not recorded, nil = never recorded.
 	Waiting []float64
 
-	Requests, Limits resources.List // as recorded; absent = unknown
+	Requests, Limits resources.List // as recorded, absent = unknown
 }
 
-// gapSteps is how many usual steps a sample stands for at most.
+// gapSteps is the maximum duration of a sample in median steps.
 const gapSteps = 3
 
-// Step returns the median time between two samples, 0 if there are fewer.
+// Step returns the median time between two samples, 0 if there are fewer than two.
 func (r *Recording) Step() time.Duration {
 	if len(r.At) < 2 {
 		return 0
@@ -39,12 +39,12 @@ func (r *Recording) Step() time.Duration {
 	return time.Duration(steps[len(steps)/2])
 }
 
-// Has reports whether any use of a kind was recorded.
+// Has reports whether there is usage of a resource.
 func (r *Recording) Has(k resources.Kind) bool {
 	return slices.ContainsFunc(r.Use[k], func(v float64) bool { return !math.IsNaN(v) })
 }
 
-// Span returns the time from the first sample to the end of the last one, which stands for one step.
+// Span returns the time from the first sample to the end of the last one, which lasts one step.
 func (r *Recording) Span() time.Duration {
 	if len(r.At) == 0 {
 		return 0
@@ -52,8 +52,9 @@ func (r *Recording) Span() time.Duration {
 	return time.Duration(r.At[len(r.At)-1]-r.At[0]) + r.Step()
 }
 
-// Holds returns how long each sample of a kind stands for, in nanoseconds: up to the next one but not longer than three
-// usual steps, and the last one for one step. What was not recorded stands for nothing.
+// SampleDurations returns the duration of each sample of a resource in nanoseconds. A sample lasts
+// until the next one, but at most three median steps, and the last one lasts one step. Missing
+// samples have duration 0.
 func (r *Recording) Holds(k resources.Kind) []int64 {
 	step := int64(r.Step())
 	most := gapSteps * step
@@ -72,8 +73,8 @@ func (r *Recording) Holds(k resources.Kind) []int64 {
 	return holds
 }
 
-// Clipped reports whether a limit seems to have cut the use of a kind when it was
-// recorded: more than a twentieth of the time is within 2 % of the maximum.
+// Clipped reports whether a limit seems to have capped the recorded usage: more than 5% of the time
+// is within 2% of the maximum.
 func (r *Recording) Clipped(k resources.Kind) bool {
 	most, near, total := 0.0, int64(0), int64(0)
 	for _, v := range r.Use[k] {

@@ -1,11 +1,11 @@
-// Package replay plays a recording of a container's usage against a recommender.
+// Package replay runs a recommender against the recorded usage of a container.
 //
-// Run takes a Recording, a Setup and an Advisor. It samples, recommends, plans and resizes as the programs do, with the
-// same planner, and shows a Witness what happens: samples, recommendations, changes and kills. SimulatedRecommender is
-// the recommender of a cluster without the cluster; Fixed and MovingMax are what a recipe must be better than. A
-// Timeline keeps what a chart shows.
+// Run takes a Recording, a Setup and an Advisor. It samples, recommends, plans and resizes like the
+// real programs, with the same planner, and reports samples, recommendations, changes and kills to
+// an Observer. SimulatedRecommender is the recommender without a cluster. Fixed and MovingMax are
+// baselines. A Timeline collects the data of a chart.
 //
-// It does not judge; package backtest does.
+// Package backtest scores the results.
 package replay
 
 import (
@@ -16,32 +16,31 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Container is the name of the container that is replayed.
+// Container is the name of the replayed container.
 const Container = "app"
 
-// replay is one container on its way through its recording.
 type replay struct {
 	setup   Setup
 	advisor Advisor
-	listens Listener // the advisor, if it listens and something was recorded
-	starter Starter  // the advisor, if it wants to know
-	waiting float64  // share of time in the current sample; NaN = unknown
+	listens Listener // the advisor, if waiting was recorded, else nil
+	starter Starter  // the advisor, if it implements StartObserver
+	waiting float64  // share of time in the current sample, NaN = unknown
 	witness Witness
 	pod     pod
 
-	start   int64         // of the recording, and the first tick
-	backlog float64       // core seconds of CPU work put off
-	up      int64         // when the container runs again
-	killed  int64         // when it was last killed for want of memory; 0 = never
-	backoff time.Duration // of the next kill
-	planned int64         // when the updater looked last
+	start   int64         // start of the recording and time of the first tick
+	backlog float64       // core seconds of delayed CPU work
+	up      int64         // time from which the container runs again
+	killed  int64         // time of the last OOM kill, 0 = never
+	backoff time.Duration // backoff of the next kill
+	planned int64         // time of the last plan
 	lastUse [resources.Kinds]float64
 	meters  [resources.Kinds]meter
 	life    life
 }
 
-// First returns the requests that a replay begins with: those of the setup, else the recorded ones, else the recorded
-// limits, else the guess. They are at least one millicore and one byte.
+// InitialRequests returns the requests at the start of a replay: from the setup, else the recorded
+// requests, else the recorded limits, else the guess. They are at least one millicore and one byte.
 func First(r *Recording, s Setup) resources.List {
 	var first resources.List
 	for k := range resources.Kind(resources.Kinds) {
@@ -113,8 +112,8 @@ func Run(r *Recording, s Setup, a Advisor, w Witness) {
 	}
 }
 
-// memoryKill kills the container if it runs at some time of a sample and uses
-// more memory than it may. It is raised, if at all, before it runs again.
+// memoryKill kills the container if it runs during a sample above its memory limit. A raise takes
+// effect before it runs again.
 func (p *replay) memoryKill(at int64, use float64, hold int64) {
 	limit := p.pod.limit(resources.Memory)
 	dies := max(at, p.up)
@@ -136,7 +135,6 @@ func (p *replay) memoryKill(at int64, use float64, hold int64) {
 	}
 }
 
-// sample lets one recorded sample meet the sizes in force.
 func (p *replay) sample(at int64, k resources.Kind, use float64, hold int64) {
 	limit := p.pod.limit(k)
 	s := Sample{
@@ -149,7 +147,7 @@ func (p *replay) sample(at int64, k resources.Kind, use float64, hold int64) {
 	if limit > 0 {
 		s.Seen = min(s.Seen, float64(limit))
 	}
-	// Of a sample in which the container was killed a node shows nothing.
+	// A node reports nothing for a sample in which the container was killed.
 	if s.Down == hold || p.killed >= at {
 		s.Seen = math.NaN()
 	}
@@ -162,7 +160,7 @@ func (p *replay) sample(at int64, k resources.Kind, use float64, hold int64) {
 	p.show(s)
 }
 
-// serve returns the CPU use that a limit leaves, and the work that is put off then, in core seconds.
+// limitCPU returns the CPU usage under a limit, and the delayed work in core seconds.
 func (p *replay) serve(use float64, up int64, limit resources.Amount) (served, backlog float64) {
 	if limit == 0 {
 		return use, 0
@@ -177,7 +175,7 @@ func (p *replay) serve(use float64, up int64, limit resources.Amount) (served, b
 	return served, p.backlog
 }
 
-// show lets the advisor see a sample at each tick while it lasts. One that is over before the next tick nobody sees.
+// observeAtTicks passes a sample to the advisor at each tick while it lasts.
 func (p *replay) show(s Sample) {
 	if math.IsNaN(s.Seen) {
 		return
@@ -189,16 +187,14 @@ func (p *replay) show(s Sample) {
 	}
 }
 
-// observe hands what was measured to the advisor.
 func (p *replay) observe(at int64, k resources.Kind, use float64, limit resources.Amount) {
-	seen := resources.FromFloat(math.Ceil(use)) // as the metrics API rounds
+	seen := resources.FromFloat(math.Ceil(use)) // rounded like in the metrics API
 	p.advisor.Observe(time.Unix(0, at).UTC(), k, seen, limit)
 	if p.listens != nil && k == resources.CPU && !math.IsNaN(p.waiting) {
 		p.listens.Waited(time.Unix(0, at).UTC(), seen, p.waiting)
 	}
 }
 
-// plan asks for a recommendation and lets the updater decide about it.
 func (p *replay) plan(now int64) {
 	if p.planned != math.MinInt64 && now-p.planned < int64(p.setup.Tick) {
 		return
@@ -211,7 +207,6 @@ func (p *replay) plan(now int64) {
 	}
 }
 
-// started tells when a container starts.
 func (p *replay) started(at int64) {
 	if p.starter != nil {
 		p.starter.Started(time.Unix(0, at).UTC())
@@ -224,7 +219,6 @@ func (p *replay) advise(now int64) resources.Bounds {
 	return bounds
 }
 
-// raise applies a larger memory target.
 func (p *replay) raise(now int64) {
 	p.pod.fit(p.advise(now))
 	if p.pod.wanted(resources.Memory) > p.pod.request(resources.Memory) || p.pod.wantedLimit() > p.pod.limit(resources.Memory) {
@@ -237,8 +231,8 @@ func (p *replay) raise(now int64) {
 	}
 }
 
-// apply carries a planned change out, unless it would put the memory limit under
-// the current use. An eviction restarts the container, one after a kill anyway.
+// apply applies a planned change, unless it would lower the memory limit below the current usage.
+// An eviction restarts the container. After a kill it restarts anyway.
 func (p *replay) apply(now int64, a disruption.Action) disruption.Outcome {
 	if p.setup.Update.HoldCuts && !a.Evict && p.pod.starves(p.lastUse[resources.Memory]) {
 		return disruption.Prevented

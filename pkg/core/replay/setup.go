@@ -10,37 +10,39 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Advisor recommends. It sees what the recommender of a cluster would.
+// Advisor computes recommendations from the same data as the recommender of a cluster.
 type Advisor interface {
-	// Observe takes the use of a kind, in millicores or bytes, as measured at an
-	// instant; limit is what it could have at most, 0 = no limit.
+	// Observe adds a measured usage in millicores or bytes. limit is the maximum possible usage, 0
+	// = no limit.
 	Observe(at time.Time, k resources.Kind, use, limit resources.Amount)
-	// Killed takes the report of a kill for want of memory: what was requested, and the limit that was hit.
+	// Killed reports an OOM kill with the request and the limit that was hit.
 	Killed(at time.Time, request, limit resources.Amount)
-	// Advise returns the recommendation for a container with the current requests. A kind that it lacks stays as it is.
+	// Advise returns the recommendation for a container with the current requests. Absent resources
+	// remain unchanged.
 	Advise(now time.Time, current resources.List) resources.Bounds
 }
 
-// Listener is an Advisor that also wants to know how long work waited for CPU.
+// PressureObserver is an Advisor that also uses the time that work waited for CPU.
 type Listener interface {
-	// Waited takes the share of the time, 0 to 1, in which it did, right after the use of CPU at that instant.
+	// ObservePressure adds the share of time, 0 to 1, in which work waited, right after Observe for
+	// the same instant.
 	Waited(at time.Time, use resources.Amount, share float64)
 }
 
-// Starter is an Advisor that also wants to know when a container starts.
+// StartObserver is an Advisor that also uses container starts.
 type Starter interface {
-	// Started takes the instant. What is observed before it is of another container.
+	// Started reports a container start. Earlier usage belongs to another container.
 	Started(at time.Time)
 }
 
-// Protector is an Advisor that says whether memory limits follow the requests.
+// LimitSeparator is an Advisor whose memory limits may be independent of the requests.
 type Protector interface {
-	// SeparateMemoryLimit reports whether they do not: the target of memory is what is
-	// requested, and its upper bound what the limit protects.
+	// SeparateMemoryLimit reports whether memory limits are independent of the requests. The
+	// request is then the target, and the limit the upper bound.
 	SeparateMemoryLimit() bool
 }
 
-// Witness sees what happens. What it gets is only good during the call.
+// Observer receives the events of a replay. Its arguments are valid only during the call.
 type Witness interface {
 	Sample(Sample)
 	Advised(Advice)
@@ -48,58 +50,58 @@ type Witness interface {
 	Killed(Kill)
 }
 
-// Sample is one recorded sample of one kind, and what it met.
+// Sample is one recorded sample of one resource, with the resources in force.
 type Sample struct {
 	At             int64 // nanoseconds since 1970
-	Hold           int64 // nanoseconds that it stands for
-	Down           int64 // of these, in which the container did not run
+	Hold           int64 // nanoseconds
+	Down           int64 // part of Duration without a running container
 	Kind           resources.Kind
 	Use            float64          // as recorded
-	Seen           float64          // as a node would show it; NaN = not at all
-	Backlog        float64          // core seconds of work put off, after the sample
-	Request, Limit resources.Amount // in force; limit 0 = none
+	Seen           float64          // as measured on a node, NaN = not measured
+	Backlog        float64          // core seconds of delayed work after the sample
+	Request, Limit resources.Amount // in force, limit 0 = none
 }
 
-// Advice is a recommendation, after the caps of the policy.
+// Advice is a recommendation after capping.
 type Advice struct {
 	At     int64
 	Bounds resources.Bounds
 }
 
-// Change is an applied change of one request, or of the memory limit alone: then From is To.
+// Change is an applied change of one request. If only the memory limit changed, From equals To.
 type Change struct {
 	At       int64
 	Kind     resources.Kind
 	From, To resources.Amount
-	Evicted  bool // by a restart of the pod; else in place
-	Anew     bool // a new pod has it from its start: nothing was disturbed
+	Evicted  bool // by eviction, else by in-place resize
+	Anew     bool // applied at pod creation without disruption
 	Cause    disruption.Cause
 }
 
-// Kill is a kill for want of memory.
+// Kill is an OOM kill.
 type Kill struct {
 	At    int64
 	Use   float64 // as recorded
 	Limit resources.Amount
 }
 
-// LimitPolicy says what limit goes with a request.
+// LimitPolicy determines the limit for a request.
 type LimitPolicy uint8
 
-// The policies. KeepRatio is Equal where request and limit are not both recorded.
+// The policies. KeepRatio sets the limit equal to the request unless the recording has both.
 const (
 	NoLimit LimitPolicy = iota
 	KeepRatio
-	Proportional // the request times a factor; with 1 they are equal
+	Proportional // request times a factor, 1 = equal
 )
 
-// Limit is a policy and its factor.
+// Limit is a policy with its factor.
 type Limit struct {
 	Policy LimitPolicy
-	Factor float64 // of Proportional, 1 or more
+	Factor float64 // for Proportional, at least 1
 }
 
-// String returns the form that reports show.
+// String returns the form for reports.
 func (l Limit) String() string {
 	switch {
 	case l.Policy == NoLimit:
@@ -112,42 +114,42 @@ func (l Limit) String() string {
 	return fmt.Sprintf("%v x request", l.Factor)
 }
 
-// Setup is all that a replay depends on besides the recording and the advisor.
+// Setup holds the parameters of a replay.
 type Setup struct {
-	Sized  [resources.Kinds]bool  // kinds that are recommended; others keep their first request
-	Limits [resources.Kinds]Limit // of the kinds
-	Flat   resources.List         // first requests; where absent the recorded one or, without, Guess
-	Guess  float64                // first request as a multiple of the highest use in the first hour
-	Rule   policy.Rule            // least and most that is allowed
+	Sized  [resources.Kinds]bool  // resources with recommendations, others keep their initial request
+	Limits [resources.Kinds]Limit // for each resource
+	Flat   resources.List         // initial requests, absent = recorded request or Guess
+	Guess  float64                // initial request as a multiple of the peak of the first hour
+	Rule   policy.Rule            // minimum and maximum
 
-	// Scrape is how often use is measured, as a metrics server does: CPU as the mean since the time before, memory as
-	// it is then. 0 = the use of each sample is seen, if it lasts until a tick.
+	// Scrape is the interval of measurements, as in a metrics server: CPU is the mean since the
+	// last scrape, memory the current usage. 0 = each sample that lasts until a tick is measured.
 	Scrape  time.Duration
-	NewPod  time.Duration // a gap of at least this is the end of a pod; the next has what is recommended then. 0 = never
-	Startup bool          // the recording begins when its container starts; else nobody knows when that was
-	Afresh  bool          // a container that was killed uses memory as from its start on; else as recorded for that time
+	NewPod  time.Duration // minimum gap that starts a new pod, 0 = never
+	Startup bool          // recording begins with a container start, else unknown
+	Afresh  bool          // after a kill, memory usage restarts as at the pod's start
 
-	Carry        bool          // CPU work that did not fit is put off; else it is dropped
-	Tick         time.Duration // how often the recommender looks and the updater plans
-	Restart      time.Duration // how long a restart takes
-	Backoff      time.Duration // added after a kill, and doubled after each further one
-	Longest      time.Duration // most that the back-off grows to
-	BackoffReset time.Duration // time without a kill after which the back-off begins anew
+	Carry        bool          // CPU work above the limit is delayed, else dropped
+	Tick         time.Duration // interval of recommendations and plans
+	Restart      time.Duration // duration of a restart
+	Backoff      time.Duration // added after a kill, doubled after each further kill
+	Longest      time.Duration // upper limit of the backoff
+	BackoffReset time.Duration // time without a kill after which the backoff is reset
 
 	Update Update
 }
 
-// Update is the policy by which recommendations are applied.
+// Update holds the parameters of updates.
 type Update struct {
 	Mode       disruption.Mode
 	Planner    disruption.Config
-	FromChange bool // Planner.Lifetime counts from the last change; else from the start of the pod
-	AfterKill  bool // a larger memory target is applied at once after a kill, before the restart
-	HoldCuts   bool // a cut that puts the memory limit under the current use is refused
+	FromChange bool // Planner.Lifetime counts from the last change, else the pod start
+	AfterKill  bool // apply a higher memory target before the restart
+	HoldCuts   bool // refuse to lower the memory limit below the current usage
 }
 
-// DefaultSetup sizes one kind by the defaults of the reference: memory with a
-// limit of 1.2 times its request, CPU without, changes in place.
+// DefaultSetup returns a setup for the given resources with the defaults of the reference: memory
+// with a limit of 1.2 times its request, CPU without limit, and in-place changes.
 func DefaultSetup(sized ...resources.Kind) Setup {
 	s := Setup{
 		Limits: [resources.Kinds]Limit{resources.Memory: {Proportional, 1.2}},
@@ -167,7 +169,7 @@ func DefaultSetup(sized ...resources.Kind) Setup {
 	return s
 }
 
-// Validate returns all problems of s joined, nil if there is none.
+// Validate returns all problems of s joined.
 func (s Setup) Validate() error {
 	var problems []error
 	check := func(ok bool, what string, value any, want string) {

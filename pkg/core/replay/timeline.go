@@ -9,46 +9,46 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Frame is what happened in a stretch of time. Amounts are millicores or bytes; NaN = nothing is known of it.
+// Frame summarizes a time range. Amounts are millicores or bytes, NaN = unknown.
 type Frame struct {
-	Highest, Mean        float64      // recorded use
-	Request, Limit       float64      // in force last; limit NaN = none
-	Target, Lower, Upper float64      // recommended last
-	Starved              float64      // share of the recorded time with more use than request
-	Steps                [3][]float64 // values of the steps to target, lower and upper, at the first recommendation in it
+	Highest, Mean        float64      // recorded usage
+	Request, Limit       float64      // last in force, limit NaN = none
+	Target, Lower, Upper float64      // last recommendation
+	Starved              float64      // share of the recorded time with usage above the request
+	Steps                [3][]float64 // step values for target, lower and upper of the first recommendation
 }
 
 // TimelineEvent is a change or a kill.
 type TimelineEvent struct {
 	At       int64 // nanoseconds since 1970
 	Kill     bool
-	From, To float64 // request before and after, or use and limit of a kill
+	From, To float64 // request before and after, or usage and limit of a kill
 	Evicted  bool
 	Cause    string
 }
 
-// Explainer says how a recommendation comes about.
+// Explainer explains a recommendation.
 type Explainer interface {
 	Explain(now time.Time, current resources.List) recipe.Explanation
 }
 
-// Timeline is one replay. Make it with NewTimeline.
+// Timeline collects the frames and events of one replay. Create it with NewTimeline.
 type Timeline struct {
 	Kind   resources.Kind
 	Start  int64 // nanoseconds since 1970
 	Length int64 // nanoseconds of a frame
 	Frames []Frame
 	Events []TimelineEvent
-	Names  [3][]string // of the steps to target, lower and upper; one that had several has all of them
+	Names  [3][]string // step names for target, lower and upper, joined with / if they vary
 
-	explainer Explainer // nil = steps are not kept
-	explained int       // frames that have steps
+	explainer Explainer // nil = steps are not recorded
+	explained int       // number of frames with steps
 	recorded  []float64 // nanoseconds of each frame
 	request   resources.List
 }
 
-// NewTimeline returns a timeline with a number of frames for a replay of a kind. The advisor's
-// steps are kept if it can explain.
+// NewTimeline returns a timeline with a number of frames for one resource. It records the steps of
+// an advisor that implements Explainer.
 func NewTimeline(r *Recording, k resources.Kind, frames int, advisor Advisor) *Timeline {
 	f := &Timeline{Kind: k, Start: r.At[0], Length: max(int64(r.Span())/int64(frames)+1, 1)}
 	f.Frames, f.recorded = make([]Frame, frames), make([]float64, frames)
@@ -60,12 +60,11 @@ func NewTimeline(r *Recording, k resources.Kind, frames int, advisor Advisor) *T
 	return f
 }
 
-// frame returns the frame of an instant.
 func (f *Timeline) frame(at int64) *Frame {
 	return &f.Frames[min(max((at-f.Start)/f.Length, 0), int64(len(f.Frames)-1))]
 }
 
-// Sample implements Witness.
+// Sample implements Observer.
 func (f *Timeline) Sample(s Sample) {
 	if s.Kind != f.Kind {
 		return
@@ -91,7 +90,7 @@ func (f *Timeline) Sample(s Sample) {
 	f.request = f.request.With(f.Kind, s.Request)
 }
 
-// Advised implements Witness.
+// Advised implements Observer.
 func (f *Timeline) Advised(a Advice) {
 	target, ok := a.Bounds.Target.Get(f.Kind)
 	if !ok {
@@ -117,14 +116,14 @@ func (f *Timeline) Advised(a Advice) {
 	f.explained++
 }
 
-// Changed implements Witness.
+// Changed implements Observer.
 func (f *Timeline) Changed(c Change) {
 	if c.Kind == f.Kind {
 		f.Events = append(f.Events, TimelineEvent{At: c.At, From: float64(c.From), To: float64(c.To), Evicted: c.Evicted, Cause: string(c.Cause)})
 	}
 }
 
-// Killed implements Witness.
+// Killed implements Observer.
 func (f *Timeline) Killed(k Kill) {
 	if f.Kind == resources.Memory {
 		f.Events = append(f.Events, TimelineEvent{At: k.At, Kill: true, From: k.Use, To: float64(k.Limit)})

@@ -1,11 +1,13 @@
-// Package resources is the arithmetic at the bottom of Loadline: how much CPU or
-// memory, without units of the Kubernetes API and without fractions.
+// Package resources provides integer arithmetic for CPU and memory, without API quantities and
+// fractions.
 //
-// Its types are Kind (CPU or Memory), Amount (an integer number of millicores or bytes), List (an optional amount for
-// each kind) and Bounds (a recommendation: lower, target and upper). Arithmetic saturates, so that no absurd input can
-// turn a large amount into a negative one.
+//	Kind    CPU or Memory
+//	Amount  millicores or bytes
+//	List    optional amount for each kind
+//	Bounds  recommendation: lower bound, target and upper bound
 //
-// It does not parse or print quantities; package convert does.
+// Arithmetic saturates, so that extreme input cannot turn a large amount into a negative one.
+// Package convert parses and prints quantities.
 package resources
 
 import (
@@ -13,43 +15,43 @@ import (
 	"math/bits"
 )
 
-// List holds an optional amount for each kind. The zero value holds
-// none. It is a value: copy it freely, compare it with ==.
+// List holds an optional amount for each kind. The zero value is empty. Lists are comparable with
+// ==.
 type List struct {
 	amounts [Kinds]Amount
 	present [Kinds]bool
 }
 
-// Of returns Resources with both kinds present.
+// NewList returns a list with both kinds.
 func Of(cpu, memory Amount) List {
 	return List{}.With(CPU, cpu).With(Memory, memory)
 }
 
-// Get returns the amount of kind k and whether there is one.
+// Get returns the amount of kind k and whether it is present.
 func (r List) Get(k Kind) (Amount, bool) { return r.amounts[k], r.present[k] }
 
-// Value returns the amount of kind k, 0 if there is none.
+// Value returns the amount of kind k, or 0.
 func (r List) Value(k Kind) Amount { return r.amounts[k] }
 
-// Has reports whether there is an amount of kind k.
+// Has reports whether kind k is present.
 func (r List) Has(k Kind) bool { return r.present[k] }
 
-// With returns a copy of r in which kind k has the amount a.
+// With returns a copy of r with amount a for kind k.
 func (r List) With(k Kind, a Amount) List {
 	r.amounts[k], r.present[k] = a, true
 	return r
 }
 
-// Without returns a copy of r in which kind k has no amount.
+// Without returns a copy of r without kind k.
 func (r List) Without(k Kind) List {
 	r.amounts[k], r.present[k] = 0, false
 	return r
 }
 
-// Empty reports whether no kind has an amount.
+// Empty reports whether no kind is present.
 func (r List) Empty() bool { return r == List{} }
 
-// Override returns r with the amounts that by has in place of its own.
+// Override returns r with the amounts of by where present.
 func (r List) Override(by List) List {
 	for k := range Kind(Kinds) {
 		if by.Has(k) {
@@ -79,7 +81,7 @@ func (r List) Larger(other List) List {
 	return r
 }
 
-// Fits reports whether r is at most what is free. A kind that free lacks is not limited.
+// Fits reports whether r is at most free. A kind that free lacks is unlimited.
 func (r List) Fits(free List) bool {
 	for k := range Kind(Kinds) {
 		if free.Has(k) && r.Value(k) > free.Value(k) {
@@ -89,14 +91,15 @@ func (r List) Fits(free List) bool {
 	return true
 }
 
-// Bounds is a recommendation for one container. A kind that is not recommended is absent from all of them.
+// Bounds is a recommendation for one container. A kind without recommendation is absent from all
+// three lists.
 type Bounds struct {
-	Lower  List // below this a pod is sure to be too small
-	Target List // what a new pod should request
-	Upper  List // above this a pod is sure to be too large
+	Lower  List // smaller requests are certainly too small
+	Target List // recommended request
+	Upper  List // larger requests are certainly too large
 }
 
-// AtLeast returns bounds whose target is at least floor. Kinds that floor has not stay as they are.
+// AtLeast returns bounds with a target of at least floor. Kinds that floor lacks are unchanged.
 func (b Bounds) AtLeast(floor List) Bounds {
 	for k := range Kind(Kinds) {
 		least, there := floor.Get(k)
@@ -114,11 +117,11 @@ func (b Bounds) AtLeast(floor List) Bounds {
 // Kind is a resource that Loadline sizes.
 type Kind uint8
 
-// The kinds, in the order in which they are always listed.
+// Resource kinds, in listing order.
 const (
 	CPU    Kind = iota // in millicores
 	Memory             // in bytes
-	Kinds  = 2         // the number of kinds
+	Kinds  = 2         // number of kinds
 )
 
 // String returns the resource name of the Kubernetes API: "cpu" or "memory".
@@ -132,12 +135,12 @@ func (k Kind) String() string {
 // Amount is a quantity of one kind: millicores of CPU or bytes of memory.
 type Amount int64
 
-// Max is the largest estimate: 100 G cores or 97,656,250,000 KiB. The
-// reference recommender clamps every step of an estimate to it.
+// Max is the largest estimate: 100 G cores or 97,656,250,000 KiB. The reference recommender clamps
+// every step of an estimate to it.
 const Max Amount = 1e14
 
-// FromFloat drops the fraction of x and clamps it to [0, Max]. NaN gives 0, so
-// that an estimate of "nothing times no confidence" ends at its floor.
+// FromFloat drops the fraction of x and clamps it to [0, Max]. NaN becomes 0, so that an estimate
+// of zero with zero confidence ends at its floor.
 func FromFloat(x float64) Amount {
 	switch {
 	case !(x > 0):
@@ -148,10 +151,10 @@ func FromFloat(x float64) Amount {
 	return Amount(x)
 }
 
-// Scale returns a·f with the fraction dropped, clamped as FromFloat does.
+// Scale returns a·f without fraction, clamped like FromFloat.
 func (a Amount) Scale(f float64) Amount { return FromFloat(float64(a) * f) }
 
-// Add returns a+b, or the largest or smallest int64 where that overflows.
+// Add returns a+b, saturated to the int64 range.
 func (a Amount) Add(b Amount) Amount {
 	sum := a + b
 	if (sum > a) == (b > 0) {
@@ -163,14 +166,14 @@ func (a Amount) Add(b Amount) Amount {
 	return math.MinInt64
 }
 
-// Proportion returns floor(a·num/den) for non-negative a and num and positive den, computed without overflow in
-// between. If the result itself exceeds the largest int64 it returns that and false.
+// Proportion returns floor(a·num/den) for non-negative a and num and positive den, without
+// intermediate overflow. It returns the largest int64 and false if the result overflows.
 func (a Amount) Proportion(num, den Amount) (Amount, bool) {
 	q, _, ok := a.divide(num, den)
 	return q, ok
 }
 
-// ProportionUp is Proportion rounded up instead of down.
+// ProportionUp is Proportion rounded up.
 func (a Amount) ProportionUp(num, den Amount) (Amount, bool) {
 	q, rest, ok := a.divide(num, den)
 	if rest > 0 {
@@ -191,8 +194,8 @@ func (a Amount) divide(num, den Amount) (quotient Amount, rest uint64, ok bool) 
 	return Amount(q), rest, true
 }
 
-// RoundUp returns the smallest multiple of step that is not below a, computed in float64 as the reference recommender
-// does. A step of 1 or below, or an amount of 0, leaves a unchanged.
+// RoundUp returns the smallest multiple of step that is not below a, computed in float64 as in the
+// reference recommender. A step of 1 or below, or an amount of 0, returns a.
 func (a Amount) RoundUp(step int64) Amount {
 	if step <= 1 || a == 0 {
 		return a

@@ -9,35 +9,38 @@ import (
 
 const (
 	fuseWindow = time.Hour
-	fuseRounds = 5 // fewer rounds prove nothing
-	fuseShare  = 5 // the fuse trips when more than one in so many judged rounds was reverted
+	fuseRounds = 5 // minimum number of ended rounds
+	fuseShare  = 5 // trips if more than 1 in fuseShare judged rounds was reverted
 	// fuseReverts is the minimum number of reverts. A single one trips no fuse, even if few of the
 	// ended rounds have a verdict.
 	fuseReverts = 2
-	// fuseMemory is the age up to which a round can trip a fuse. A condition of the policy lasts
-	// longer. Older reverts would seem to be many once successful workloads are deleted.
+	// fuseMemory is the maximum age of a round that can trip a fuse. The condition of the policy
+	// lasts longer. Older reverts would be overrated, because deleted workloads take their
+	// successful rounds along.
 	fuseMemory = 6 * time.Hour
-	// maxHeldNamespaces is the number of namespaces that a fuse holds one by one. Beyond that it holds the policy.
+	// maxHeldNamespaces is the number of namespaces that a fuse holds individually before it holds
+	// the policy.
 	maxHeldNamespaces = 20
 
 	// startStep is the minimum time in which the number of started workloads doubles.
 	startStep = time.Hour
-	// startMemory is how long a started workload lets others start.
+	// startMemory is how long a started workload raises the limit for further starts.
 	startMemory = 24 * time.Hour
 )
 
-// PolicyRounds sums up the rollouts of all workloads of one policy. Times have a resolution of a second.
+// PolicyRounds sums up the rollouts of all workloads of one policy. Times have a resolution of one
+// second.
 type PolicyRounds struct {
 	ended      []verdict
-	running    []verdict // rounds in progress with a change that ended
+	running    []verdict // rounds in progress with an ended change
 	reverts    []revert
 	starts     []start
 	lastChange map[string]int64 // of a pod, by namespace
 }
 
-// verdict is a round that has ended, or was judged so far. Times are seconds since 1970.
+// verdict is a round that ended or has a result so far. Times are seconds since 1970.
 type verdict struct {
-	at, changed      int64 // when it ended, and its last change of a pod
+	at, changed      int64 // end of the round, and last change of a pod
 	namespace        string
 	judged, reverted bool
 }
@@ -52,13 +55,13 @@ type start struct {
 	namespace string
 }
 
-// Add adds a workload of a namespace, and the name of its record. Its start counts only under the
-// current hash of the policy, its rounds always.
+// Add adds a workload and the name of its record. Its start counts only under the current hash, its
+// rounds always.
 func (p *PolicyRounds) Add(namespace, record string, s State, hash string) {
 	if p.lastChange == nil {
 		p.lastChange = map[string]int64{}
 	}
-	p.lastChange[namespace] = max(p.lastChange[namespace], 0) // also without a change
+	p.lastChange[namespace] = max(p.lastChange[namespace], 0) // adds the namespace even without a change
 	if !s.Started.IsZero() && s.Hash == hash {
 		p.starts = append(p.starts, start{s.Started.Unix(), namespace})
 	}
@@ -81,15 +84,15 @@ func (p *PolicyRounds) Add(namespace, record string, s State, hash string) {
 	}
 }
 
-// Trip is when a fuse tripped, and the rounds within one hour that made it trip.
+// Trip describes a tripped fuse and the rounds within one hour that tripped it.
 type Trip struct {
-	// At is the time that acknowledges the trip: that of the trip, or of the last change before it
-	// was noticed. Zero: it has not tripped.
+	// At is the time to acknowledge: of the trip, or of the last change before it was noticed. Zero
+	// means not tripped.
 	At       time.Time
-	Judged   int // rounds that were successful or reverted
+	Judged   int // successful or reverted rounds
 	Reverted int
-	Record   string // that of the last reverted workload, as namespace/name
-	// Namespaces whose pods the fuse holds, sorted. Empty: all pods of the policy.
+	Record   string // namespace/name of the last reverted workload
+	// Namespaces are the sorted namespaces with held pods. Empty means all pods of the policy.
 	Namespaces []string
 }
 
@@ -101,16 +104,17 @@ func (t *Trip) Holds(namespace string) bool {
 // HoldsPolicy reports whether a tripped fuse holds all pods of the policy.
 func (t *Trip) HoldsPolicy() bool { return !t.At.IsZero() && len(t.Namespaces) == 0 }
 
-// Trip returns when the fuse of the policy tripped first: at least five rounds ended within one
-// hour, and more than a fifth of the judged ones were reverted. Evictions and other rounds without
-// a verdict are no evidence of success. If fewer rounds ended, successful rounds in progress count
-// as well, so that large workloads do not hide the reverts of others.
+// Trip returns the first trip of the fuse: at least five rounds ended within one hour, and more
+// than a fifth of the judged ones were reverted. Rounds without a verdict, such as evictions, are
+// no evidence of success. If fewer rounds ended, successful rounds in progress count as well, so
+// that large workloads do not hide the reverts of others.
 //
-// Reverts of one namespace count at most as often as those of all others together, and only beside two of these. If the
-// fuse trips only without that limit, it holds this namespace, or the policy if it has no other namespace.
+// The reverts of one namespace count at most as often as all others together, and only if there are
+// two others. If the fuse trips only without this limit, it holds that namespace, or the policy if
+// there is no other namespace.
 //
-// Rounds whose last change was at or before the acknowledged time do not count, nor do those that ended more than six
-// hours ago. A held pod starts no round, so the answer stays the same until then.
+// Rounds do not count if their last change was at or before the acknowledged time, or if they ended
+// more than six hours ago. A held pod starts no round, so the result stays the same until then.
 func (p *PolicyRounds) Trip(acknowledged, now time.Time) Trip {
 	if len(p.reverts) < fuseReverts {
 		return Trip{}
@@ -134,7 +138,6 @@ func (p *PolicyRounds) Trip(acknowledged, now time.Time) Trip {
 	return t
 }
 
-// with combines two trips of the same fuse.
 func (t Trip) with(other Trip) Trip {
 	if t.At.IsZero() || other.HoldsPolicy() {
 		return other
@@ -149,9 +152,8 @@ func (t Trip) with(other Trip) Trip {
 	return t
 }
 
-// acknowledged returns the time until which the changes of the policy are acknowledged, from the
-// annotation. A time after the clock, the last change and the last revert acknowledges nothing: it
-// would cover reverts that are yet to come.
+// acknowledged returns the acknowledged time of the annotation. It ignores a time after the clock,
+// the last change and the last revert, because that would cover future reverts.
 func (p *PolicyRounds) acknowledged(written, now time.Time) time.Time {
 	latest, limit := now.Unix(), now.Add(skew).Unix()
 	for _, r := range p.reverts {
@@ -170,7 +172,7 @@ func (p *PolicyRounds) acknowledged(written, now time.Time) time.Time {
 	return written
 }
 
-// edge is a moment at which the number of rounds within the window changes.
+// edge is a time at which the number of rounds in the window changes.
 type edge struct {
 	at        int64
 	namespace string
@@ -183,10 +185,8 @@ func (c counts) plus(o counts) counts {
 	return counts{c.ended + o.ended, c.judged + o.judged, c.reverted + o.reverted}
 }
 
-// tooMany reports whether the share of reverts trips a fuse.
 func (c counts) tooMany() bool { return c.reverted >= fuseReverts && c.reverted*fuseShare > c.judged }
 
-// trip looks for the trip among rounds that ended, and others.
 func (p *PolicyRounds) trip(running []verdict, since, now int64) (t Trip) {
 	edges := p.edges(running, since, now)
 	var all counts
@@ -220,8 +220,8 @@ func (p *PolicyRounds) trip(running []verdict, since, now int64) (t Trip) {
 	return t
 }
 
-// tooManyBeside reports whether the share of reverts also trips a fuse if the namespace with the most reverts has only
-// as many as all others together. A single revert of others is no evidence beside more.
+// tooManyCapped is tooMany with the reverts of the worst namespace capped at the reverts of all
+// others. A single revert of the others is no evidence against the policy.
 func (c counts) tooManyBeside(most counts) bool {
 	others := c.reverted - most.reverted
 	excess := max(0, most.reverted-others)
@@ -232,7 +232,6 @@ func (c counts) tooManyBeside(most counts) bool {
 	return c.tooMany()
 }
 
-// tripped returns a trip at a moment, with the last revert before it.
 func (p *PolicyRounds) tripped(at int64, c counts) Trip {
 	t := Trip{At: time.Unix(at, 0).UTC(), Judged: c.judged, Reverted: c.reverted}
 	for _, r := range p.reverts {
@@ -243,7 +242,6 @@ func (p *PolicyRounds) tripped(at int64, c counts) Trip {
 	return t
 }
 
-// edges returns when rounds come into the window and leave it, in order of time.
 func (p *PolicyRounds) edges(running []verdict, since, now int64) (edges []edge) {
 	const window = int64(fuseWindow / time.Second)
 	oldest, latest := now-int64(fuseMemory/time.Second), now+int64(skew/time.Second)
@@ -269,16 +267,17 @@ func (p *PolicyRounds) edges(running []verdict, since, now int64) (edges []edge)
 	return edges
 }
 
-// revertNear reports whether a round was reverted within a window of a moment: the others matter for no trip.
+// revertNear reports whether a round was reverted within the window around a time. Only such rounds
+// can trip the fuse.
 func (p *PolicyRounds) revertNear(at, window int64) bool {
 	i, _ := slices.BinarySearchFunc(p.reverts, at-window, func(r revert, at int64) int { return cmp.Compare(r.at, at) })
 	return i < len(p.reverts) && p.reverts[i].at <= at+window
 }
 
-// StartCount is how many workloads of a namespace have started.
+// StartCount is the number of started workloads of a namespace.
 type StartCount struct {
 	Recent int // within the current step
-	All    int // also in the 24 hours before
+	All    int // with the 24 hours before
 }
 
 // Compare orders namespaces by their starts, the fewest first.
@@ -287,9 +286,9 @@ func (c StartCount) Compare(o StartCount) int {
 }
 
 // Starts returns how many more workloads the policy may start now, and the starts by namespace. The
-// limit for an hour is the rate, or the number of starts in the 24 hours before, whichever is more.
-// So the total doubles each hour, survives a night outside the schedule, and falls back to the rate
-// a day later. An observation period above an hour replaces the hour. A rate of 0 is no limit.
+// limit per hour is the rate, or the number of starts in the 24 hours before if higher. So the
+// total doubles each hour, survives a night outside the schedule, and falls back to the rate a day
+// later. An observation period above one hour replaces the hour. A rate of 0 is no limit.
 func (p *PolicyRounds) Starts(rate int, period time.Duration, now time.Time) (left int, by map[string]StartCount) {
 	if rate <= 0 {
 		return math.MaxInt, nil
@@ -298,7 +297,7 @@ func (p *PolicyRounds) Starts(rate int, period time.Duration, now time.Time) (le
 	step, recent, before := max(startStep, period), 0, 0
 	for _, s := range p.starts {
 		age := now.Sub(time.Unix(s.at, 0))
-		if age < -skew || age >= step+startMemory { // written by a clock that is far ahead, or long ago
+		if age < -skew || age >= step+startMemory { // written long ago, or by a clock far ahead
 			continue
 		}
 		count := by[s.namespace]

@@ -9,23 +9,23 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Harm is what a change did, in one word; empty: nothing that is known.
+// Harm is the kind of damage that a change did. Empty means no detected harm.
 type Harm string
 
-// The harms, in the order in which they are looked for: the first one counts.
+// Kinds of harm, in the order of detection. The first one counts.
 const (
-	OOMKill  Harm = "OOMKilled" // of a container whose memory was lowered
-	Restart  Harm = "Restarts"  // of a container that was lowered
-	Throttle Harm = "Throttled" // of a container whose CPU limit was lowered
-	Pressure Harm = "Pressure"  // of a container whose CPU request was lowered: it waits for CPU
+	OOMKill  Harm = "OOMKilled" // a container with lowered memory
+	Restart  Harm = "Restarts"  // a container with lowered resources
+	Throttle Harm = "Throttled" // a container with a lowered CPU limit
+	Pressure Harm = "Pressure"  // a container with a lowered CPU request waits for CPU
 	NotReady Harm = "NotReady"  // the pod
 
-	// Of changes that Failed.
-	InfeasibleResize Harm = "Infeasible" // the node can never do it
-	UnfinishedResize Harm = "Unfinished" // the node was at it for an hour
+	// Harm of Failed changes.
+	InfeasibleResize Harm = "Infeasible" // the node can never fit the resize
+	UnfinishedResize Harm = "Unfinished" // the resize took longer than an hour
 )
 
-// Reverts reports whether it is a harm for which changes are taken back.
+// TriggersRevert reports whether changes are reverted for this kind of harm.
 func (h Harm) Reverts() bool {
 	switch h {
 	case OOMKill, Restart, Throttle, Pressure, NotReady:
@@ -34,16 +34,16 @@ func (h Harm) Reverts() bool {
 	return false
 }
 
-// Safety says when a change did harm.
+// Safety defines which evidence counts as harm.
 type Safety struct {
-	Revert   bool          // else a change that did harm is not taken back and ends as Failed
-	Period   time.Duration // how long a changed pod is observed
-	Restarts int           // so many of a container since its change
-	// Throttle and Pressure are shares over five minutes, 0 to 1, that must be exceeded; 0: not looked at.
+	Revert   bool          // if false, harmful changes are not reverted and end as Failed
+	Period   time.Duration // observation period of a changed pod
+	Restarts int           // minimum restarts of a container since its change
+	// Throttle and Pressure are thresholds of five-minute shares, 0 to 1. 0 disables the check.
 	Throttle, Pressure float64
 }
 
-// The defaults of a policy.
+// Default safety settings of a policy.
 const (
 	DefaultPeriod   = 5 * time.Minute
 	DefaultRestarts = 2
@@ -52,65 +52,66 @@ const (
 )
 
 const (
-	// shareWindow is the time over which the shares are taken. It must lie after the change.
+	// shareWindow is the time window of throttling and pressure shares. It must lie after the
+	// change.
 	shareWindow = 5 * time.Minute
-	// tolerated is how long after the end of an observation evidence is still used.
+	// evidenceGrace is how long evidence counts after the end of an observation.
 	tolerated = 10 * time.Minute
-	// worse is how many times as high as before the pressure must be.
+	// pressureFactor is the minimum increase of pressure over the value before the change.
 	worse = 2
-	// finished is how long a node may be at a resize.
+	// resizeTimeout is the maximum duration of a resize.
 	finished = time.Hour
 )
 
-// ObservationPeriod returns how long something is observed: as its own field says, else as
-// the other one, else DefaultPeriod. 0 is a field that is absent.
+// ObservationPeriod returns own, or else other, or else DefaultPeriod. 0 is an absent field.
 func ObservationPeriod(own, other time.Duration) time.Duration {
 	return cmp.Or(own, other, DefaultPeriod)
 }
 
-// Evidence is what is known of a changed pod.
+// Evidence is the observed state of a changed pod.
 type Evidence struct {
 	Containers []Witness
-	Infeasible bool // its node can never do the resize
-	Resizing   bool // its node is at the resize, or tries it again
-	Replaced   bool // its workload has another template by now
-	Gone       bool // it is gone or going
+	Infeasible bool // the node can never fit the resize
+	Resizing   bool // the resize is in progress or retried by the node
+	Replaced   bool // the pod template of the workload has changed
+	Gone       bool // the pod is deleted or terminating
 
-	Generation int64 // of its spec
+	Generation int64
 
-	NotReady      bool // its condition Ready is there and not True
+	NotReady      bool // condition Ready is present and not True
 	NotReadySince time.Time
-	NodeReady     bool // its node is there and ready
-	// Measured says that the shares of its containers were asked for after the change; one
-	// that is still missing then is NaN.
+	NodeReady     bool // the node is present and ready
+	// Measured reports that throttling and pressure were queried after the change. A value that is
+	// still missing is NaN.
 	Measured bool
 }
 
-// Witness is what is known of one container of a changed pod.
+// ContainerEvidence is the observed state of one container of a changed pod.
 type Witness struct {
-	policy.Container           // what its spec asks for
-	OOMKilled        time.Time // the end of its last run, or of that now, if it was out of memory; else zero
-	Restarts         int       // how often it was restarted
-	// The shares over five minutes now, and before the change; NaN: not known.
+	policy.Container           // requests and limits of the spec
+	OOMKilled        time.Time // end of the last run if it was OOM-killed, else zero
+	Restarts         int
+	// Shares over five minutes, now and before the change. NaN is unknown.
 	Throttled, ThrottledBefore float64
-	Waiting, WaitingBefore     float64 // for CPU
+	Waiting, WaitingBefore     float64 // CPU pressure
 }
 
-// Verdict is what came of a change so far.
+// Verdict is the current result of a change.
 type Verdict struct {
-	Outcome Outcome // empty: the observation goes on
-	Harm    Harm    // why, of Reverted and Failed
-	Ask     bool    // the shares are needed now, and are not measured yet
+	Outcome Outcome // empty while the observation continues
+	Harm    Harm    // cause of Reverted and Failed
+	Ask     bool    // throttling and pressure are required now, but not measured
 
-	Early Harm // what counts at any time: OOMKill and Restart
-	Full  Harm // what counts at the end of the period
-	// Later says that throttling is not known yet: the change is younger than the time over which it is taken.
+	Early Harm // harm that counts at any time: OOMKill and Restart
+	Full  Harm // harm that counts at the end of the period
+	// SharesPending reports that the change is younger than the window of throttling and pressure.
 	Later bool
 }
 
-// Judge says what came of a change. Harm that was noted stays: the evidence may be gone since. A
-// change that was never carried out did nothing, and one that lowered nothing is a Success. While
-// the node is at it, a part may be done: only OOMKill and Restart count. Missing evidence is no harm.
+// Judge returns the current result of a change. Recorded harm is final, because its evidence may be
+// gone. A change that was never applied is Superseded, and one that lowered nothing is a Success.
+// During a resize only OOMKill and Restart count, because it may be partly applied. Missing
+// evidence is no harm.
 func Judge(c Change, e Evidence, s Safety, now time.Time) (v Verdict) {
 	age := now.Sub(c.At)
 	v.Early = c.early(e, s)
@@ -120,12 +121,12 @@ func Judge(c Change, e Evidence, s Safety, now time.Time) (v Verdict) {
 		why = v.Full
 	}
 	why = cmp.Or(c.Harm, why)
-	never := c.Generation != 0 && e.Generation == c.Generation // the process ended before it was made
+	never := c.Generation != 0 && e.Generation == c.Generation // the process ended before it applied the change
 	switch ours := e.holds(c.Containers, false); {
 	case e.Gone, e.Replaced, never:
 		v.Outcome = Superseded
 	case !ours && why != "" && e.holds(c.Containers, true):
-		v.Outcome, v.Harm = Reverted, why // it was given back, and the process ended
+		v.Outcome, v.Harm = Reverted, why // the revert was applied, then the process ended
 	case !ours:
 		v.Outcome = Superseded
 	case c.Harm != "":
@@ -159,11 +160,11 @@ func (v *Verdict) harmed(why Harm, s Safety) {
 	}
 }
 
-// Observed is how long the change is observed.
+// ObservationTime returns the duration of the observation.
 func (c *Change) Observed(s Safety) time.Duration { return max(s.Period, c.least(s)) }
 
-// least is how long the change must be observed at least: until what is measured over some
-// time is known. 0: nothing is.
+// minObservation returns how long throttling and pressure take to measure, or 0 if the change needs
+// neither.
 func (c *Change) least(s Safety) time.Duration {
 	if slices.ContainsFunc(c.Containers, func(one Sizing) bool { return one.throttles(s) || one.waits(s) }) {
 		return shareWindow
@@ -175,7 +176,6 @@ func (c *Sizing) throttles(s Safety) bool { return s.Throttle > 0 && c.lowersLim
 
 func (c *Sizing) waits(s Safety) bool { return s.Pressure > 0 && c.lowersRequest(resources.CPU) }
 
-// any reports whether something holds for a container of the change and what is known of it.
 func (c *Change) any(e Evidence, holds func(*Sizing, *Witness) bool) bool {
 	for i := range c.Containers {
 		for j := range e.Containers {
@@ -187,7 +187,7 @@ func (c *Change) any(e Evidence, holds func(*Sizing, *Witness) bool) bool {
 	return false
 }
 
-// early returns the harm that needs no period.
+// earlyHarm returns harm that counts before the end of the period.
 func (c *Change) early(e Evidence, s Safety) Harm {
 	switch {
 	case c.any(e, func(one *Sizing, w *Witness) bool { return one.lowers(resources.Memory) && w.OOMKilled.After(c.At) }):
@@ -200,7 +200,8 @@ func (c *Change) early(e Evidence, s Safety) Harm {
 	return ""
 }
 
-// full returns the harm that counts at the end of the period. NaN exceeds nothing.
+// finalHarm returns harm that counts at the end of the period. Comparisons with NaN are false, so
+// missing shares are no harm.
 func (c *Change) full(e Evidence, s Safety, age time.Duration, early Harm) (why Harm, later bool) {
 	measured := age >= shareWindow
 	switch {
@@ -220,8 +221,8 @@ func (c *Change) full(e Evidence, s Safety, age time.Duration, early Harm) (why 
 	return "", !measured && c.least(s) > 0
 }
 
-// holds reports whether the pod asks for what the change wrote, or, with back, for that or what it would
-// be given back of each amount.
+// holds reports whether the pod still has the resources of the change. With allowReverted, each
+// amount may also be the reverted one.
 func (e *Evidence) holds(changed []Sizing, back bool) bool {
 	for i := range e.Containers {
 		has := &e.Containers[i].Container
@@ -240,41 +241,41 @@ func (e *Evidence) holds(changed []Sizing, back bool) bool {
 	return true
 }
 
-// other reports whether an amount of a kind was written and is another one now.
 func other(k resources.Kind, wrote, has resources.List) bool {
 	a, ok := wrote.Get(k)
 	return ok && (!has.Has(k) || has.Value(k) != a)
 }
 
-// Change is what is noted on a pod before it is resized, so that any process can judge the change and take it back.
+// Change is stored on a pod before a resize, so that any process can judge and revert it.
 type Change struct {
-	// At is when the resize was sent. When the node has acted later, it is that time: the observation begins then.
+	// At is when the resize was sent. If the node applies the resize later, At is that time, and
+	// the observation starts then.
 	At      time.Time
-	Pending bool // deferred: the node has not begun
-	Ready   bool // the pod was ready before
-	// Generation of the pod's spec before the change; 0: not known. As long as the pod has it, the change was not made.
+	Pending bool // deferred: the node has not started the resize
+	Ready   bool // the pod was ready before the change
+	// Generation is metadata.generation of the pod before the change, or 0 if unknown. The change
+	// is not applied as long as the pod still has it.
 	Generation int64
-	// Harm is what the change did; it is noted before the change is taken back, so that a process
-	// that ends amid that does not leave it half done. Empty: it did none that is known.
+	// Harm is recorded before the revert, so that another process can complete the revert after a
+	// crash. Empty means no detected harm.
 	Harm       Harm
 	Containers []Sizing
 }
 
-// Sizing is the change of one container.
+// ContainerChange is the change of one container.
 type Sizing struct {
-	From     policy.Container // what its spec asked for, with its name
-	To       policy.Container // what was written; a kind that is absent stays
-	Restarts int              // how often it had been restarted
+	From     policy.Container // resources before the change, with the container name
+	To       policy.Container // written resources, absent kinds are unchanged
+	Restarts int              // restart count before the change
 }
 
-// lowersRequest reports whether the request of a kind was lowered.
 func (c *Sizing) lowersRequest(k resources.Kind) bool {
 	to, written := c.To.Requests.Get(k)
 	from, had := c.From.Requests.Get(k)
 	return written && had && to < from
 }
 
-// lowersLimit reports whether the limit of a kind was lowered, or is new.
+// lowersLimit reports whether the limit of a kind was lowered or added.
 func (c *Sizing) lowersLimit(k resources.Kind) bool {
 	to, written := c.To.Limits.Get(k)
 	from, had := c.From.Limits.Get(k)
@@ -285,14 +286,14 @@ func (c *Sizing) lowers(k resources.Kind) bool { return c.lowersRequest(k) || c.
 
 func (c *Sizing) lowersAny() bool { return c.lowers(resources.CPU) || c.lowers(resources.Memory) }
 
-// lowers reports whether the change can do harm: only what was lowered can.
+// lowers reports whether the change lowers any resource. Only lowered resources can do harm.
 func (c *Change) lowers() bool {
 	return slices.ContainsFunc(c.Containers, func(s Sizing) bool { return s.lowersAny() })
 }
 
-// Renewed returns what is to be noted when a pod whose change c goes on to be observed is
-// changed once more, as by memory after an out-of-memory kill: the sizes before c stay those
-// that would be given back. Judge goes first, so that the kill counts if c led to it.
+// Renewed returns the change to store when a pod under observation changes again, for example to
+// get more memory after an OOM kill. A revert still restores the resources before c. Call Judge
+// first, so that c is blamed for a kill.
 func (c Change) Renewed(next Change) Change {
 	next.Ready = next.Ready || c.Ready
 	next.Containers = slices.Clone(next.Containers)
@@ -319,7 +320,7 @@ func (c Change) Renewed(next Change) Change {
 	return next
 }
 
-// copied returns into with the amount that from has of a kind, or with none.
+// withCopied returns into with the amount of a kind in from, or without the kind if from has none.
 func copied(k resources.Kind, into, from resources.List) resources.List {
 	if a, ok := from.Get(k); ok {
 		return into.With(k, a)
@@ -327,18 +328,20 @@ func copied(k resources.Kind, into, from resources.List) resources.List {
 	return into.Without(k)
 }
 
-// Running is one container of a pod as its spec is now. Containers that are never sized count for the class of the pod.
+// RunningContainer is a container of the current pod spec. Containers without recommendations count
+// for the QoS class.
 type Running struct {
 	policy.Container
-	Restarts [resources.Kinds]bool // changing this kind restarts it
+	Restarts [resources.Kinds]bool // a resize of the kind restarts the container
 }
 
-// RevertSizes returns what the containers of a pod get when the change is taken back: each resource the maximum of what
-// it was and what it is now, so that nothing is lowered. It is empty if there is nothing to give. A container is
-// restarted only for OOMKill and Restart: it was not working anyway.
+// RevertTargets returns the resources that revert the change: the maximum of the previous and the
+// current amounts, or nothing if none grows. A container is restarted only for OOMKill and Restart,
+// because it was not working anyway.
 //
-// A limit that the change brought cannot be removed from a running pod. Where all would make the pod Guaranteed, which
-// a running pod cannot become, one request stays one unit below its limit.
+// A limit that the change added cannot be removed from a running pod. If the revert would make the
+// pod Guaranteed, one request stays one unit below its limit, because a resize must not change the
+// QoS class.
 func (c *Change) RevertSizes(now []Running, why Harm) (gets []policy.ContainerTarget) {
 	after := make([]policy.Container, len(now))
 	for i, has := range now {
@@ -368,8 +371,8 @@ func (c *Change) RevertSizes(now []Running, why Harm) (gets []policy.ContainerTa
 	return gets
 }
 
-// About reports whether a harm is about a kind of resource: an OOM kill about memory, throttling and
-// pressure about CPU, all others about both.
+// Concerns reports whether the harm relates to a kind of resource. An OOM kill concerns memory,
+// throttling and pressure concern CPU, and all other harm concerns both.
 func (h Harm) About(k resources.Kind) bool {
 	switch h {
 	case OOMKill:
@@ -380,7 +383,7 @@ func (h Harm) About(k resources.Kind) bool {
 	return true
 }
 
-// Needs returns the amounts of the kinds that a harm is about.
+// FilterTargets returns the amounts of the kinds that the harm concerns.
 func (h Harm) Needs(gets []policy.ContainerTarget) (needed []policy.ContainerTarget) {
 	for _, f := range gets {
 		for k := range resources.Kind(resources.Kinds) {
@@ -395,8 +398,8 @@ func (h Harm) Needs(gets []policy.ContainerTarget) (needed []policy.ContainerTar
 	return needed
 }
 
-// larger returns has with the amount of a kind that was, if that is larger. What has no
-// amount now stays so: without a limit it has more than any.
+// withLarger returns current with the previous amount of a kind, if that is larger. A missing
+// amount stays missing, because a container without a limit is unlimited.
 func larger(k resources.Kind, has, was resources.List) resources.List {
 	if now, ok := has.Get(k); ok && was.Value(k) > now {
 		return has.With(k, was.Value(k))
@@ -404,7 +407,7 @@ func larger(k resources.Kind, has, was resources.List) resources.List {
 	return has
 }
 
-// written returns into with the amount of a kind if it differs from what is there.
+// withChange returns into with the target amount of a kind, if it differs from the current one.
 func written(k resources.Kind, into, has, gets resources.List) resources.List {
 	if a, ok := gets.Get(k); ok && a != has.Value(k) {
 		return into.With(k, a)
@@ -412,7 +415,8 @@ func written(k resources.Kind, into, has, gets resources.List) resources.List {
 	return into
 }
 
-// keepClass takes one unit back from a request that was given back, if the pod would be Guaranteed by that and is not.
+// preserveClass lowers one restored request by one unit, if the restored requests would make the
+// pod Guaranteed.
 func keepClass(now []Running, after []policy.Container) {
 	before := make([]policy.Container, len(now))
 	for i, has := range now {
@@ -431,6 +435,6 @@ func keepClass(now []Running, after []policy.Container) {
 	}
 }
 
-// RollingOut reports whether a workload is being rolled out: fewer of its pods than wanted
-// have the newest template, or are available.
+// RollingOut reports whether a template rollout is in progress: fewer pods than desired are updated
+// or available.
 func RollingOut(wanted, updated, available int) bool { return updated < wanted || available < wanted }

@@ -10,13 +10,13 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// keptFor is how long what did harm is not tried again.
+// revertRetention is how long reverted resources are not applied again.
 const keptFor = 7 * 24 * time.Hour
 
-// moved is the relative change of a target from which on it counts as another one.
+// targetThreshold is the relative change that makes a target a different one.
 const moved = 0.1
 
-// Changed returns the state after a pod was changed.
+// RecordChange returns the state after a change of a pod.
 func (s State) Changed(c Change) State {
 	s = s.clone()
 	if s.round() == nil { // the record was deleted since the round began
@@ -29,7 +29,6 @@ func (s State) Changed(c Change) State {
 	return s
 }
 
-// start notes the first change under the current hash.
 func (s *State) start(at time.Time) {
 	if s.Started.IsZero() {
 		s.Started = at
@@ -37,10 +36,11 @@ func (s *State) start(at time.Time) {
 	s.StartPending = Condition{}
 }
 
-// maxContainers bounds the containers whose sizes are remembered.
+// maxContainers limits the containers with recorded resources.
 const maxContainers = 300
 
-// prune forgets the sizes of containers that are not in a target. An empty target is unknown.
+// prune removes the resources of containers that are not in the target. An empty target is unknown
+// and removes nothing.
 func (s *State) prune(target []policy.Container) {
 	if len(target) == 0 {
 		return
@@ -54,8 +54,8 @@ func (s *State) prune(target []policy.Container) {
 	s.Reverted = slices.DeleteFunc(s.Reverted, func(r RevertedSizes) bool { return !names[r.Name] })
 }
 
-// Began returns the state after a node began with a change for which it had no room before, or with
-// one that was on its way while its round was reverted: it belongs to the newest round.
+// RecordResizeStart returns the state after a node started a resize that had been deferred, or that
+// was in progress during a revert. The resize belongs to the newest round.
 func (s State) Began(at time.Time) State {
 	s = s.clone()
 	if len(s.Rounds) > 0 {
@@ -64,8 +64,9 @@ func (s State) Began(at time.Time) State {
 	return s
 }
 
-// HadRoundAt reports whether a change may have been made at a time: a round went on then. Before a pod is changed it is
-// stored that a round goes on. That the pod was changed may not be stored, so the times of changes do not count.
+// HadRoundAt reports whether a round was in progress at a time, so that a change may have been
+// applied. The start of a round is always stored before a pod changes, but the change itself may
+// not be stored.
 func (s State) HadRoundAt(at time.Time) bool {
 	for i := range s.Rounds {
 		r := &s.Rounds[i]
@@ -76,8 +77,8 @@ func (s State) HadRoundAt(at time.Time) bool {
 	return false
 }
 
-// Turned reports whether a rollout is at another point than an earlier state says. That a round may begin, and which
-// pods would be members of a canary then, is no news as long as nothing was changed.
+// HasAdvanced reports whether the rollout differs from an earlier state. Changes to a round without
+// changed pods do not count.
 func (s State) Turned(before State) bool {
 	return s.Phase != before.Phase || s.Hash != before.Hash || s.Mode != before.Mode || !s.CooldownUntil.Equal(before.CooldownUntil) ||
 		!s.Started.Equal(before.Started) || len(s.Reverted) != len(before.Reverted) || s.ended() != before.ended() || s.Degraded.Reason != before.Degraded.Reason ||
@@ -85,7 +86,8 @@ func (s State) Turned(before State) bool {
 		s.EvidenceMissing.Reason != before.EvidenceMissing.Reason || s.progress() != before.progress()
 }
 
-// progress is what the newest round has changed. It differs from the stored one where a change could not be stored.
+// progress returns the changes of the newest round. It differs from the stored one if a change
+// could not be stored.
 func (s State) progress() (changed struct {
 	pods int
 	last int64
@@ -96,7 +98,6 @@ func (s State) progress() (changed struct {
 	return changed
 }
 
-// ended is when the newest of the rounds that have ended began, and what came of it.
 func (s State) ended() (round struct {
 	began int64
 	as    Outcome
@@ -110,7 +111,7 @@ func (s State) ended() (round struct {
 	return round
 }
 
-// note takes over from the first change when the round began and what it brings.
+// recordChange sets the start of the round and its resources from the first change.
 func (r *Round) note(c Change) {
 	if !r.begun() {
 		r.Time = c.At
@@ -123,17 +124,17 @@ func (r *Round) note(c Change) {
 	}
 }
 
-// Ending is a change whose observation has ended.
+// ObservationEnd is a change with a completed observation.
 type Ending struct {
-	UID     string // of the pod
+	UID     string
 	Change  Change
 	Outcome Outcome
 	Harm    Harm
 }
 
-// End returns the state after the observation of a change has ended. A change that was
-// reverted ends its round at once; more of them in the same round count as one. The state
-// is to be stored before the note is taken off the pod: the same end twice counts once.
+// EndObservation returns the state after the observation of a change. A reverted change ends its
+// round at once. Store the state before the change is removed from the pod: the same end counts
+// only once.
 func (s State) End(e Ending, set Settings, now time.Time) State {
 	s = s.clone()
 	switch e.Outcome {
@@ -141,7 +142,7 @@ func (s State) End(e Ending, set Settings, now time.Time) State {
 		s.keep(e.Change, now)
 	case Reverted, RevertDeferred:
 		s.avoid(e.Change, now)
-		s.tried(e.UID, "") // that of an end before does not count
+		s.tried(e.UID, "") // the outcome of an earlier change does not count
 		s.revert(e, set, now)
 		return s
 	}
@@ -151,7 +152,7 @@ func (s State) End(e Ending, set Settings, now time.Time) State {
 		return s
 	}
 	r.note(e.Change)
-	if e.Outcome != Failed { // it was changed, and the process may have ended before it was counted
+	if e.Outcome != Failed { // the process may have ended before it counted the change
 		r.Pods = max(r.Pods, 1)
 	}
 	if e.Outcome == Evicted {
@@ -163,7 +164,8 @@ func (s State) End(e Ending, set Settings, now time.Time) State {
 	return s
 }
 
-// tried notes what came of the last change of a pod, if it is a member of the canary; empty: it is to be tried anew.
+// setMemberOutcome sets the outcome of the last change of a canary member. Empty means that the
+// change is retried.
 func (s *State) tried(uid string, o Outcome) {
 	for i := range s.Members {
 		if s.Members[i].UID == uid {
@@ -172,8 +174,8 @@ func (s *State) tried(uid string, o Outcome) {
 	}
 }
 
-// revert makes the round that a change belongs to a Reverted one, once. Whatever round goes
-// on ends: its target may be the same.
+// revert marks the round of a change as reverted. It also ends the round in progress, which may
+// have the same target.
 func (s *State) revert(e Ending, set Settings, now time.Time) {
 	if len(s.Rounds) == 0 { // the record was deleted
 		s.open(e.Change.At)
@@ -197,7 +199,7 @@ func (s *State) revert(e Ending, set Settings, now time.Time) {
 		s.Rounds, of = s.Rounds[1:], of-1
 	}
 	s.coolDown(set.Cooldown, now)
-	s.CanarySince = time.Time{} // it begins anew
+	s.CanarySince = time.Time{} // the canary period restarts
 	for i := range s.Members {
 		s.Members[i].Outcome = ""
 	}
@@ -206,10 +208,9 @@ func (s *State) revert(e Ending, set Settings, now time.Time) {
 	}
 }
 
-// reverted reports whether a change did harm and was to be taken back.
 func (o Outcome) reverted() bool { return o == Reverted || o == RevertDeferred }
 
-// precedence is what a round ends as, of the outcomes of its changes: the first that is there.
+// precedence lists outcomes of changes. The first one that occurs is the outcome of the round.
 var precedence = []Outcome{Success, Evicted, Failed, Unobserved, Superseded}
 
 func first(a, b Outcome) Outcome {
@@ -221,7 +222,8 @@ func first(a, b Outcome) Outcome {
 	return ""
 }
 
-// keep notes the sizes of a change that did well, but none that did harm to another pod.
+// recordSuccess stores the resources of a successful change, except resources that did harm to
+// another pod.
 func (s *State) keep(c Change, now time.Time) {
 	for _, one := range c.Containers {
 		kept, bad := s.kept(one.From.Name), s.bad(one.From.Name, now)
@@ -232,7 +234,8 @@ func (s *State) keep(c Change, now time.Time) {
 	}
 }
 
-// better returns kept with the amount of a kind that did well, if it is above what did harm.
+// withProven returns proven with the successful amount of a kind, if that exceeds the harmful
+// amount.
 func better(k resources.Kind, kept, well, bad resources.List) resources.List {
 	if a, ok := well.Get(k); ok && (!bad.Has(k) || a > bad.Value(k)) {
 		return kept.With(k, a)
@@ -240,7 +243,7 @@ func better(k resources.Kind, kept, well, bad resources.List) resources.List {
 	return kept
 }
 
-// bad returns the sizes of a container that did harm and are not to be tried again yet.
+// harmful returns the reverted resources of a container that must not be applied again yet.
 func (s *State) bad(name string, now time.Time) RevertedSizes {
 	for _, r := range s.Reverted {
 		if r.Name == name && !r.expired(now) {
@@ -250,7 +253,7 @@ func (s *State) bad(name string, now time.Time) RevertedSizes {
 	return RevertedSizes{}
 }
 
-// kept returns the entry of a container in Kept, which it adds if there is none.
+// provenEntry returns the entry of a container in ProvenResources, and adds it if missing.
 func (s *State) kept(name string) *policy.Container {
 	i, found := slices.BinarySearchFunc(s.Kept, name, func(c policy.Container, name string) int { return strings.Compare(c.Name, name) })
 	if !found {
@@ -259,8 +262,8 @@ func (s *State) kept(name string) *policy.Container {
 	return &s.Kept[i]
 }
 
-// avoid notes what a change lowered and had to give back. Sizes that were kept before but
-// are no larger than that did not do well after all.
+// recordHarm stores the lowered resources of a reverted change, and replaces proven resources that
+// are not above them.
 func (s *State) avoid(c Change, now time.Time) {
 	for i := range c.Containers {
 		one := &c.Containers[i]
@@ -285,7 +288,7 @@ func (s *State) avoid(c Change, now time.Time) {
 		}
 		if before := s.Reverted[at]; !before.expired(now) {
 			bad = bad.merged(before)
-			if !c.At.After(before.At) { // it did the same harm, or this end was stored already
+			if !c.At.After(before.At) { // a repeated harmful change, or this end was stored already
 				bad.At = before.At
 			}
 		}
@@ -293,7 +296,7 @@ func (s *State) avoid(c Change, now time.Time) {
 	}
 }
 
-// atLeast returns kept with the amount from where it has none above to.
+// provenAbove returns proven with the amount of from, unless proven is above the amount of to.
 func atLeast(k resources.Kind, kept, to, from resources.List) resources.List {
 	if kept.Has(k) && kept.Value(k) > to.Value(k) {
 		return kept
@@ -301,7 +304,7 @@ func atLeast(k resources.Kind, kept, to, from resources.List) resources.List {
 	return copied(k, kept, from)
 }
 
-// merged returns r with the amounts that were reverted before: the largest of both, since all of them did harm.
+// merged returns the maximum of both, because all of them did harm.
 func (r RevertedSizes) merged(before RevertedSizes) RevertedSizes {
 	r.Requests, r.Limits = r.Requests.Larger(before.Requests), r.Limits.Larger(before.Limits)
 	return r
@@ -311,10 +314,10 @@ func (r RevertedSizes) expired(now time.Time) bool {
 	return now.Sub(r.At) >= keptFor || r.At.Sub(now) > skew
 }
 
-// Floor returns below which requests a container must not be lowered, and what a new pod gets at least: the last sizes
-// that did well, of the kinds for which the target is not above what was reverted by a tenth. That lasts for seven
-// days, and no longer than the policy keeps its hash; an empty hash is not compared. A target that wanders around what
-// did harm would be tried again and again otherwise.
+// Floor returns the minimum requests of a container, also for new pods: the last successful
+// requests, for kinds with a target at most 10% above the reverted request. It expires after seven
+// days or with the policy hash. An empty hash is not compared. Without a floor, a fluctuating
+// target would apply harmful resources again and again.
 func (s State) Floor(container string, target resources.List, hash string, now time.Time) (floor resources.List) {
 	if hash != "" && hash != s.Hash {
 		return floor
@@ -337,7 +340,7 @@ func (s State) Floor(container string, target resources.List, hash string, now t
 	return floor
 }
 
-// Floors returns the floor of each container that has one; nil: none has. The target is what is recommended.
+// Floors returns the floors by container for a recommended target, or nil.
 func (s State) Floors(target []policy.Container, hash string, now time.Time) (floors map[string]resources.List) {
 	if len(s.Reverted) == 0 {
 		return nil
@@ -353,22 +356,21 @@ func (s State) Floors(target []policy.Container, hash string, now time.Time) (fl
 	return floors
 }
 
-// The numbers of cooldown and history.
 const (
 	leastCooldown = time.Minute
 	mostDoublings = 4
-	// skew is by how much the clock that wrote a time may be ahead of this one.
+	// skew is the maximum lead of the clock that wrote a stored time.
 	skew = time.Hour
 
 	degradedWindow  = 5 // rounds
-	degradedReverts = 3 // of these
+	degradedReverts = 3 // reverted rounds within degradedWindow
 	mostRounds      = 20
 
 	highRevertRate = "HighRevertRate"
 )
 
-// Cooldown returns how long after a round the next one may begin, when so many rounds in a row were reverted: base x
-// 2^min(reverts, 4). A base of 0 is no cooldown, one below a minute counts as a minute.
+// Cooldown returns the minimum time between rounds after consecutive reverts: base x 2^min(reverts,
+// 4). A base of 0 disables it. A base below one minute counts as one minute.
 func Cooldown(base time.Duration, reverts int) time.Duration {
 	if base <= 0 {
 		return 0
@@ -376,8 +378,8 @@ func Cooldown(base time.Duration, reverts int) time.Duration {
 	return max(base, leastCooldown) << min(reverts, mostDoublings)
 }
 
-// Reverts returns how many rounds in a row were reverted. A Success ends the row; Failed,
-// Evicted and whatever else says nothing about the target neither count nor end it.
+// Reverts returns the number of consecutive reverted rounds. Only Success resets it. Other outcomes
+// are no evidence about the target.
 func (s State) Reverts() (count int) {
 	for _, r := range s.Rounds {
 		switch r.Outcome {
@@ -390,9 +392,9 @@ func (s State) Reverts() (count int) {
 	return count
 }
 
-// coolsDown reports whether the cooldown lasts, and until when. A cooldown that would last
-// longer than the policy now gives was begun by a clock that is ahead, or with other
-// settings: by up to an hour it counts as begun now, beyond that not at all.
+// cooldown returns the end of the cooldown, and whether it is active. A stored end beyond the
+// current settings stems from a clock that is ahead, or from older settings. It is cut to a full
+// cooldown from now, or ignored if more than one hour too late.
 func (s State) coolsDown(base time.Duration, now time.Time) (until time.Time, lasts bool) {
 	latest := now.Add(Cooldown(base, s.Reverts()))
 	until = s.CooldownUntil
@@ -405,7 +407,7 @@ func (s State) coolsDown(base time.Duration, now time.Time) (until time.Time, la
 	return until, now.Before(until)
 }
 
-// degraded reports whether at least three of the last five rounds were reverted.
+// degraded reports whether at least three of the last five ended rounds were reverted.
 func degraded(rounds []Round) bool {
 	seen, reverts := 0, 0
 	for _, r := range rounds {
@@ -422,18 +424,15 @@ func degraded(rounds []Round) bool {
 	return reverts >= degradedReverts
 }
 
-// open begins a round at now.
 func (s *State) open(now time.Time) {
 	s.Rounds = append([]Round{{Time: now}}, s.Rounds[:min(len(s.Rounds), mostRounds-1)]...)
 }
 
-// close ends the newest round.
 func (s *State) close(o Outcome, base time.Duration, now time.Time) {
 	s.Rounds[0].Outcome, s.Rounds[0].SoFar, s.Rounds[0].Ended = o, "", now
 	s.coolDown(base, now)
 }
 
-// coolDown begins the cooldown after a round has ended.
 func (s *State) coolDown(base time.Duration, now time.Time) {
 	s.CooldownUntil = time.Time{}
 	if pause := Cooldown(base, s.Reverts()); pause > 0 {

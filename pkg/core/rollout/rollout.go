@@ -1,20 +1,17 @@
-// Package rollout answers which pods of one workload may be changed now under a policy, and whether a change did harm.
+// Package rollout decides which pods of a workload may change under a SizingPolicy, and detects
+// harmful changes.
 //
-// What is remembered of a workload is its State. Four functions change it, each returns the next one: State.Began notes
-// that a node began with a change, Hold goes over the pods before a plan is made and says of each why it is held,
-// State.Changed notes that a pod was changed, and State.End what came of a change. Between the last two a pod is under
-// observation: a Change is noted on it, and Judge compares that with Evidence until there is a Verdict.
-// Change.RevertSizes is how a change that did harm is taken back, and State.Floor what is not tried again for a while.
+//	Hold --free pods--> plan, resize --> State.RecordChange
+//	  ^                                              |
+//	  +-- State.EndObservation <--Verdict-- Judge <--+  (observation period)
 //
-//	Hold --free pods--> plan, resize --> State.Changed
-//	  ^                                       |
-//	  +---- State.End <--Verdict-- Judge <----+  (observation period)
+// A round applies one target to one workload over several loop iterations. Each Change is also
+// stored on its pod, so that any process can judge and revert it. A cooldown follows each round and
+// doubles with each reverted round. State.Floor keeps reverted resources from being applied again
+// for a while.
 //
-// A round is one target for one workload. It goes on pass by pass; when it has ended, a
-// cooldown begins that doubles with each round that was reverted.
-//
-// Nothing here reads objects, waits, or changes a pod. Who is responsible, and in which
-// mode, is up to package fleet; what else speaks against a change, to package disruption.
+// The package does no I/O. Package fleet selects the policy and the mode. Package disruption checks
+// further obstacles.
 package rollout
 
 import (
@@ -30,47 +27,47 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Phase is how far a rollout in mode Canary is. Other modes have no phase.
+// Phase is the progress of a rollout in mode Canary. Other modes have no phase.
 type Phase string
 
-// The phases.
+// Phases of a canary rollout.
 const (
-	PhaseCanary      Phase = "Canary"      // members of the canary only
-	PhaseFullRollout Phase = "FullRollout" // all pods
-	PhaseHalted      Phase = "Halted"      // none until the target or the policy changes
+	PhaseCanary      Phase = "Canary"      // only members of the canary change
+	PhaseFullRollout Phase = "FullRollout" // all pods change
+	PhaseHalted      Phase = "Halted"      // no pod changes until the target or the policy does
 )
 
-// Outcome is what came of a change or of a round. Each ends once; empty: it goes on.
+// Outcome is the final result of a change or of a round. Empty means in progress.
 type Outcome string
 
-// The outcomes.
+// Outcomes of changes and rounds.
 const (
 	Success        Outcome = "Success"
 	Reverted       Outcome = "Reverted"
-	RevertDeferred Outcome = "Deferred"   // it did harm, and the node has not carried the revert out in time
-	Failed         Outcome = "Failed"     // the change could not be brought to the pod
-	Evicted        Outcome = "Evicted"    // it comes with a new pod
-	Superseded     Outcome = "Superseded" // somebody else changed the pod meanwhile, or it is gone
-	Unobserved     Outcome = "Unobserved" // nobody looked in time
+	RevertDeferred Outcome = "Deferred"   // harmful, and the node has not completed the revert in time
+	Failed         Outcome = "Failed"     // the resize of the pod failed
+	Evicted        Outcome = "Evicted"    // the replacement pod gets the change
+	Superseded     Outcome = "Superseded" // another client changed the pod, or the pod is gone
+	Unobserved     Outcome = "Unobserved" // the evidence expired before a verdict
 )
 
-// State is what is remembered of one workload; the zero value remembers nothing. It is
-// never changed in place: who has one may keep it.
+// State is the stored rollout of one workload. The zero value has no history. Exported methods
+// return a modified copy.
 type State struct {
-	Mode          fleet.Mode // in which the workload was last looked at
+	Mode          fleet.Mode // mode at the last evaluation
 	Phase         Phase
-	Hash          string             // of the fields of the policy on which phase and reverts rest
-	Members       []Member           // of the canary
-	Started       time.Time          // the first change of a pod under Hash; zero: none yet
-	CanarySince   time.Time          // the begin of its first round; zero: it has none, or was reverted since
-	HaltedTarget  []policy.Container // what was recommended when it was halted
+	Hash          string // of the policy fields that phase and reverts depend on
+	Members       []Member
+	Started       time.Time          // first change of a pod under Hash, or zero
+	CanarySince   time.Time          // start of its first round, zero without one or after a revert
+	HaltedTarget  []policy.Container // recommendation when the rollout halted
 	CooldownUntil time.Time
-	Kept          []policy.Container // the last sizes that did well, sorted by name
-	Reverted      []RevertedSizes    // the sizes that did harm, sorted by name
+	Kept          []policy.Container // last successful resources, sorted by name
+	Reverted      []RevertedSizes    // harmful resources, sorted by name
 	Rounds        []Round            // newest first, at most 20
 
 	Degraded        Condition // HighRevertRate
-	ResizeBlocked   Condition // PodsDeferred, PodsInfeasible, PodsDeferredAndInfeasible
+	ResizeBlocked   Condition // PodsDeferred, PodsInfeasible or PodsDeferredAndInfeasible
 	ScheduleBlocked Condition // OutsideWindow
 	EvidenceMissing Condition // NoPrometheus
 	StartPending    Condition // PolicyChanged
@@ -79,41 +76,40 @@ type State struct {
 // Member is a pod of a canary.
 type Member struct {
 	UID     string
-	Outcome Outcome // of its last change in this canary; empty: it was not changed yet, or is not judged
+	Outcome Outcome // of its last change in this canary, empty without a verdict
 }
 
-// RevertedSizes are sizes of one container that did harm and were taken back. Only what was lowered is there.
+// RevertedResources are the lowered resources of one container that were reverted after harm.
 type RevertedSizes struct {
 	policy.Container
 	At time.Time
 }
 
-// Round is one target of a workload and what came of it.
+// Round is the application of one target to a workload, with its result.
 type Round struct {
-	Time     time.Time // of the first change; before that, when a change became possible
-	Last     time.Time // of the last change; zero: there was none
-	Pods     int       // that were changed
+	Time     time.Time // of the first change, until then of the first possible change
+	Last     time.Time // of the last change, or zero
+	Pods     int       // number of changed pods
 	From, To []policy.Container
 	Outcome  Outcome
-	Reason   Harm // of Reverted and Failed
-	// SoFar is what the round would end as if no other change of it ended.
+	Reason   Harm // cause of Reverted and Failed
+	// SoFar is the outcome of the round if no other change of it ends.
 	SoFar Outcome
-	Ended time.Time // when the round ended or was reverted; zero: it has not, or the time is unknown
+	Ended time.Time // end or revert of the round, zero if in progress or unknown
 }
 
-// NoPrometheus is why throttling and pressure are not looked at.
+// NoPrometheus is the reason for rollouts without throttling and CPU pressure metrics.
 const NoPrometheus = "NoPrometheus"
 
-// PolicyChanged is why a workload with rounds has not started: they are of another hash.
+// PolicyChanged is the reason for a workload that has rounds only under an older policy hash.
 const PolicyChanged = "PolicyChanged"
 
-// Condition is a state that lasts. The zero value says that it does not hold.
+// Condition is a lasting state. The zero value is a condition that does not hold.
 type Condition struct {
 	Reason string
 	Since  time.Time
 }
 
-// set notes that a condition holds for a reason, or with an empty one that it does not.
 func (c *Condition) set(reason string, now time.Time) {
 	switch {
 	case reason == "":
@@ -123,39 +119,39 @@ func (c *Condition) set(reason string, now time.Time) {
 	}
 }
 
-// Settings are the fields of a policy that count here, defaults filled in.
+// Settings are the policy fields that control a rollout, with defaults applied.
 type Settings struct {
-	// Hash is one of the fields recipe, resourcePolicy, containers, mode, canary and method.
-	// Another one begins the rollout anew. Empty: not known, and nothing begins anew.
+	// Hash covers the fields recipe, resourcePolicy, containers, mode, canary and method. A new
+	// hash restarts the rollout. Empty means unknown and restarts nothing.
 	Hash          string
-	Percentage    int           // of the pods that are members of a canary, 1 to 100
-	AutoPromote   bool          // a canary that did well becomes a full rollout
-	CanaryPeriod  time.Duration // least time from the begin of a canary's round until then
-	Recreate      bool          // pods that cannot be resized may be evicted
-	Cooldown      time.Duration // after a round; 0: none
-	MaxConcurrent int           // pods that are changed and not judged yet; 0: no limit
-	StartRate     int           // workloads that begin within the first hour; 0: no limit, see PolicyRounds.Starts
-	Schedule      *Schedule     // nil: always
-	// Unmeasured says that throttling and pressure count, and nobody can be asked for them.
+	Percentage    int           // of pods in the canary, 1 to 100
+	AutoPromote   bool          // promotes a successful canary to a full rollout
+	CanaryPeriod  time.Duration // minimum time from the first canary round to promotion
+	Recreate      bool          // evicts pods that cannot be resized in place
+	Cooldown      time.Duration // after a round, 0 disables it
+	MaxConcurrent int           // changed pods without a verdict, 0 is no limit
+	StartRate     int           // workloads that start in the first hour, 0 is no limit
+	Schedule      *Schedule     // nil is always open
+	// MetricsMissing reports that throttling and CPU pressure are configured, but no metrics source
+	// is.
 	Unmeasured bool
 }
 
-// The defaults of a policy in a mode that changes pods.
+// Default settings of a policy in a mode that changes pods.
 const (
 	DefaultCooldown      = time.Hour
-	DefaultMinHistory    = time.Hour // as sharing.MinAge
+	DefaultMinHistory    = time.Hour // equals sharing.MinAge
 	DefaultMaxConcurrent = 1
 	DefaultStartRate     = 10
 )
 
-// clone returns a state whose lists can be changed.
 func (s State) clone() State {
 	s.Members, s.Rounds = slices.Clone(s.Members), slices.Clone(s.Rounds)
 	s.Kept, s.Reverted = slices.Clone(s.Kept), slices.Clone(s.Reverted)
 	return s
 }
 
-// round returns the round that goes on, or nil.
+// round returns the round in progress, or nil.
 func (s *State) round() *Round {
 	if len(s.Rounds) > 0 && s.Rounds[0].Outcome == "" {
 		return &s.Rounds[0]
@@ -163,52 +159,50 @@ func (s *State) round() *Round {
 	return nil
 }
 
-// Workload is what Hold looks at.
+// Workload is the input of Hold.
 type Workload struct {
-	// Stopped is why fleet lets no running pod of it be changed; empty: Mode counts.
+	// StopReason forbids any change of a running pod. Empty means Mode decides.
 	Stopped  reason.Reason
 	Mode     fleet.Mode
-	Ordinals bool // a StatefulSet, whose pods are changed from the highest ordinal on
-	Rolling  bool // it is being rolled out: RollingOut
-	// ShortHistory: the recommendation rests on less usage than the policy requires.
+	Ordinals bool // StatefulSet, changed from the highest ordinal down
+	Rolling  bool // a template rollout is in progress, see RollingOut
+	// ShortHistory reports less usage history than the policy requires.
 	ShortHistory bool
-	// Tripped: the fuse of the policy holds the workload, so no pod is changed.
+	// FuseTripped reports that the fuse of the policy holds the workload.
 	Tripped bool
-	// StartBlocked: the policy starts no further workload now. One that has started goes on.
+	// StartBlocked holds the workload unless it has started.
 	StartBlocked bool
 
-	Target []policy.Container // what is recommended, as requests, without any Floor
+	Target []policy.Container // recommended requests, without any Floor
 	Pods   []Pod
 }
 
-// Pod is one pod of a workload.
 type Pod struct {
 	UID, Name   string
-	Running     bool // its phase
+	Running     bool // phase of the pod
 	Terminating bool
 	Ready       bool
-	Resizing    bool // the node is at a resize, or its state is not known
-	Deferred    bool // its node has no room for the resize that was asked for
-	Infeasible  bool // its node can never do that resize
-	// Observed is when the change was sent that is noted on it, Change.At; zero: none is.
+	Resizing    bool // a resize is in progress or its state is unknown
+	Deferred    bool // the node has no room for the requested resize
+	Infeasible  bool // the node can never fit the requested resize
+	// ObservedSince is Change.At of the change stored on the pod, or zero.
 	Observed time.Time
-	Unsent   bool // that change was not made, because the process ended before
+	Unsent   bool // the process ended before it sent the stored change
 
-	Due     bool                  // it is to be changed, if nothing of this package holds it
-	LeftOut reason.Reason         // RevertBackoff or ManagedByHPA, where a part of the change is left out
-	Grows   [resources.Kinds]bool // what of its requests and limits would grow
-	Wants   resources.List        // what it would take of its node, init containers included
+	Due     bool                  // a change is pending, unless this package holds it
+	LeftOut reason.Reason         // RevertBackoff or ManagedByHPA, if part of the change is omitted
+	Grows   [resources.Kinds]bool // kinds whose requests or limits grow
+	Wants   resources.List        // on its node after the change, with init containers
 	Node    Node
-	// Passed is when it was last free to change and package disruption left it alone: then
-	// others go first. Zero: never.
+	// SkippedAt is when package disruption last skipped the pod although it was free. Other pods go
+	// first then.
 	Passed time.Time
 }
 
-// Eligible reports whether the pod could be changed at all: it runs, is not going away, and
-// no resize of it is under way. One that its node can never do is no obstacle to another.
+// Eligible reports whether the pod runs and no resize is in progress. An infeasible resize does not
+// prevent another one.
 func (p *Pod) Eligible() bool { return p.Running && !p.Terminating && !p.Resizing && !p.Deferred }
 
-// ineligible says why the pod cannot be changed.
 func (p *Pod) ineligible() reason.Reason {
 	switch {
 	case !p.Running || p.Terminating:
@@ -219,13 +213,13 @@ func (p *Pod) ineligible() reason.Reason {
 	return reason.WaitingForNode
 }
 
-// unjudged reports whether a change of the pod was carried out and is not judged yet. One
-// that is deferred did nothing so far.
+// isUnjudged reports whether an applied change has no verdict yet. A deferred resize has had no
+// effect.
 func (p *Pod) unjudged() bool { return p.observed() && !p.Deferred && !p.Terminating }
 
 func (p *Pod) observed() bool { return !p.Observed.IsZero() }
 
-// before orders pods as a rollout goes over them: by name, those of a StatefulSet from the highest ordinal on.
+// compare orders pods by name, and pods of a StatefulSet from the highest ordinal down.
 func (w *Workload) before(a, b *Pod) int {
 	if w.Ordinals {
 		if order := cmp.Compare(ordinal(b.Name), ordinal(a.Name)); order != 0 {
@@ -235,7 +229,6 @@ func (w *Workload) before(a, b *Pod) int {
 	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 }
 
-// ordinal is the number at the end of the name of a pod; -1 if there is none.
 func ordinal(name string) int {
 	n, err := strconv.Atoi(name[strings.LastIndexByte(name, '-')+1:])
 	if err != nil {
@@ -244,7 +237,6 @@ func ordinal(name string) int {
 	return n
 }
 
-// present returns the pod with a UID, nil if it is gone or going.
 func (w *Workload) present(uid string) *Pod {
 	for i := range w.Pods {
 		if p := &w.Pods[i]; p.UID == uid && !p.Terminating {
@@ -254,12 +246,13 @@ func (w *Workload) present(uid string) *Pod {
 	return nil
 }
 
-// maxMembers bounds the members of a canary, because a record lists them.
+// maxMembers limits the canary because the stored record lists its members.
 const maxMembers = 300
 
-// choose selects the members of the canary once: the percentage of the eligible pods, rounded down, at least 1 and at
-// most maxMembers. Pods with a planned change come first. Later it only replaces members that are gone, so sized,
-// pending and new pods do not make the canary larger. It shrinks with the workload.
+// chooseMembers selects the members of the canary once: the percentage of the eligible pods,
+// rounded down, from 1 to maxMembers, pods with a planned change first. Later calls only replace
+// members that are gone, so new, pending and changed pods do not enlarge the canary. It shrinks
+// with the workload.
 func (s *State) choose(w *Workload, percentage int) {
 	var eligible []*Pod
 	live := 0
@@ -303,25 +296,23 @@ func dueFirst(a, b *Pod) int {
 	return 1
 }
 
-// selects reports whether the mode and its phase let a pod be changed at all.
 func (s *State) selects(p *Pod) bool {
 	return s.Phase != PhaseCanary || slices.ContainsFunc(s.Members, func(m Member) bool { return m.UID == p.UID })
 }
 
-// Obstacle is why a canary is not promoted, in one word.
+// Obstacle is the reason why a canary is not promoted.
 type Obstacle string
 
-// The obstacles.
+// Obstacles to promotion.
 const (
-	RoundOpen           Obstacle = "RoundOpen"           // members are still changed or observed
-	NotObserved         Obstacle = "NotObserved"         // no change of a member ended in Success yet
-	MemberNotSuccessful Obstacle = "MemberNotSuccessful" // a change of a member ended otherwise, or is still to come
+	RoundOpen           Obstacle = "RoundOpen"           // members are still being changed or observed
+	NotObserved         Obstacle = "NotObserved"         // no change of a member has succeeded yet
+	MemberNotSuccessful Obstacle = "MemberNotSuccessful" // a change of a member did not succeed, or is still pending
 	PeriodNotOver       Obstacle = "PeriodNotOver"
-	MembersBlocked      Obstacle = "MembersBlocked" // their nodes do not grant the change
-	AutoPromoteOff      Obstacle = "AutoPromoteOff" // a person is to decide
+	MembersBlocked      Obstacle = "MembersBlocked" // nodes defer or reject the change
+	AutoPromoteOff      Obstacle = "AutoPromoteOff" // waits for an operator
 )
 
-// obstacle says why the canary is not promoted now; empty: nothing is in the way.
 func (h *hold) obstacle() Obstacle {
 	done, missing := false, false
 	for _, m := range h.Members {
@@ -330,7 +321,7 @@ func (h *hold) obstacle() Obstacle {
 			continue
 		}
 		done = done || m.Outcome == Success
-		// One that has what it would get since before the canary is no obstacle.
+		// A member that had the target before the canary started is no obstacle.
 		missing = missing || p.observed() || m.Outcome != Success && (m.Outcome != "" || p.Due)
 	}
 	switch {
@@ -350,8 +341,7 @@ func (h *hold) obstacle() Obstacle {
 	return ""
 }
 
-// differs reports whether a target is another one than before: what is recommended for a
-// container went up or down by a tenth.
+// targetDiffers reports whether the recommended request of a container moved by 10% or more.
 func differs(before, target []policy.Container) bool {
 	for _, b := range before {
 		i := slices.IndexFunc(target, func(c policy.Container) bool { return c.Name == b.Name })
@@ -369,15 +359,15 @@ func differs(before, target []policy.Container) bool {
 	return false
 }
 
-// Node is what the node of a pod says of itself. The zero value is one that cannot be read.
+// Node is the state of the pod's node. The zero value is an unreadable node.
 type Node struct {
 	Known             bool
-	Size              resources.List // what pods may have in all; a kind that is absent is not looked at
+	Size              resources.List // allocatable resources, an absent kind is not checked
 	MemoryPressure    bool
 	DiskOrPIDPressure bool
 }
 
-// holds says why the node lets a pod not grow; empty: it does, or nothing grows.
+// growthBlocked returns why resources cannot grow on the node, or "".
 func (n Node) holds(grows [resources.Kinds]bool) reason.Reason {
 	switch {
 	case !grows[resources.CPU] && !grows[resources.Memory]:
@@ -390,15 +380,14 @@ func (n Node) holds(grows [resources.Kinds]bool) reason.Reason {
 	return ""
 }
 
-// holdsMemory reports whether the node lets memory not grow.
 func (n Node) holdsMemory() bool { return n.holds([resources.Kinds]bool{resources.Memory: true}) != "" }
 
-// MemoryMargin is how much of the memory that a container uses its limit must be above
-// that, in percent, when it is lowered.
+// MemoryMarginPercent is the minimum distance of a lowered memory limit above the usage, in percent
+// of the usage.
 const MemoryMargin = 10
 
-// LiftMemory returns what a container gets whose memory limit is to fall: a limit not below what it uses and a margin
-// in percent of that, at least a byte, and not above what it has. A request that equals its limit goes on doing so.
+// ClampMemoryLimit keeps a lowered memory limit above the usage, by a margin in percent and at
+// least one byte, but not above the current limit. A request that equals the limit stays equal.
 func LiftMemory(has policy.Container, gets policy.ContainerTarget, used resources.Amount, margin int) policy.ContainerTarget {
 	before := has.Limits.Value(resources.Memory)
 	limit, ok := gets.Limits.Get(resources.Memory)

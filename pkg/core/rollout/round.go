@@ -10,30 +10,30 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// roundLimit is how long a round waits for its next change. What was begun is still judged in it. A workload of many
-// pods that are changed one after the other has one round all the same, with one cooldown.
+// roundLimit is how long a round waits for its next change. Changes in progress are still judged in
+// it. So pods that change one by one share a single round and cooldown.
 const roundLimit = time.Hour
 
 // HoldResult is the result of Hold for a workload.
 type HoldResult struct {
-	State  State     // to be stored before the first change of a pod, if it differs from the stored one
-	Pods   []PodHold // of Workload.Pods, in their order
-	Evict  bool      // pods that cannot be resized may be evicted
-	Canary Obstacle  // why a canary is not promoted; empty outside of PhaseCanary
-	Next   time.Time // of the next change, if it is known: the end of the cooldown, or the next window
+	State  State     // store it before the first change of a pod if it differs
+	Pods   []PodHold // in the order of Workload.Pods
+	Evict  bool      // pods that cannot be resized in place may be evicted
+	Canary Obstacle  // why a canary is not promoted, empty outside of PhaseCanary
+	Next   time.Time // earliest next change: end of cooldown or next window, if known
 }
 
 // PodHold is the result of Hold for a pod.
 type PodHold struct {
-	Free   bool          // it may change
-	Reason reason.Reason // why it is held; empty for a pod that is not due
-	// MemoryOnly: a held pod may get more memory after an out-of-memory kill, and nothing else. This is part of no round:
-	// State.Changed and State.End include it only if a change of the pod is observed, which is then Renewed.
+	Free   bool          // the pod may change
+	Reason reason.Reason // why it is held, empty if no change is pending
+	// MemoryOnly allows a held pod to get more memory after an OOM kill, and no other change. It
+	// belongs to no round: State.RecordChange and State.EndObservation count it only if a change of
+	// the pod is under observation, see Change.Renewed.
 	MemoryOnly bool
 }
 
-// Hold decides which pods of a workload may be changed now, before a plan is made. A pod
-// that is not free must not be changed, whether it has a reason or not.
+// Hold decides which pods of a workload may change now, before a plan is made.
 func Hold(s State, w Workload, set Settings, now time.Time) HoldResult {
 	w.Stopped = cmp.Or(w.Stopped, passive[w.Mode])
 	h := hold{State: s.clone(), w: &w, set: set, now: now, answers: make([]PodHold, len(w.Pods))}
@@ -55,10 +55,8 @@ func Hold(s State, w Workload, set Settings, now time.Time) HoldResult {
 	return h.result()
 }
 
-// passive are the modes that change no running pod.
 var passive = map[fleet.Mode]reason.Reason{fleet.Observe: reason.Observing, fleet.Recommend: reason.RecommendOnly}
 
-// hold computes a HoldResult.
 type hold struct {
 	State
 	w       *Workload
@@ -66,7 +64,7 @@ type hold struct {
 	now     time.Time
 	answers []PodHold
 	next    time.Time
-	enters  bool // PhaseCanary, in which it was not before
+	enters  bool // this evaluation enters PhaseCanary
 }
 
 func (h *hold) result() HoldResult {
@@ -78,20 +76,19 @@ func (h *hold) result() HoldResult {
 	return held
 }
 
-// evicts reports whether pods that cannot be resized may be evicted. In mode OneShot and
-// while a canary is observed, that is no reason to lose a pod.
+// canEvict reports whether pods that cannot be resized in place may be evicted. Mode OneShot and a
+// canary under observation do not justify an eviction.
 func (h *hold) evicts() bool {
 	return h.set.Recreate && h.w.Stopped == "" && (h.w.Mode == fleet.Auto || h.Phase == PhaseFullRollout)
 }
 
-// follow takes over what changed in policy, mode and target since the last time.
 func (h *hold) follow() {
 	if h.set.Hash != "" && h.set.Hash != h.Hash {
 		h.restart()
 	}
 	h.Reverted = slices.DeleteFunc(h.Reverted, func(r RevertedSizes) bool { return r.expired(h.now) })
 	if h.w.Stopped != "" {
-		return // a pause or an opt-out does not throw a rollout back
+		return // a pause or an opt-out does not reset the rollout
 	}
 	h.prune(h.w.Target)
 	h.Mode = h.w.Mode
@@ -113,7 +110,6 @@ func (h *hold) follow() {
 	}
 }
 
-// restart starts the rollout again under another hash of the policy.
 func (h *hold) restart() {
 	pending := ""
 	if !h.Started.IsZero() || h.StartPending.Reason != "" {
@@ -124,10 +120,10 @@ func (h *hold) restart() {
 	h.phase("")
 }
 
-// phase begins a phase, or ends the last one.
+// setPhase enters a phase and clears the data of the previous one.
 func (h *hold) phase(p Phase) { h.Phase, h.Members, h.CanarySince = p, nil, time.Time{} }
 
-// adopt counts changes of the round that a process made and could not store.
+// adoptChanges counts changes of the round that a process applied but could not store.
 func (h *hold) adopt() {
 	r := h.round()
 	if r == nil {
@@ -150,20 +146,21 @@ func (h *hold) adopt() {
 	r.Pods, r.Last = max(r.Pods, changed), later(r.Last, last)
 	if h.Phase == PhaseCanary && h.CanarySince.IsZero() && r.begun() {
 		h.CanarySince = r.Time
-		if h.enters { // amid a round: what was changed before does not count
+		if h.enters { // in mid-round: earlier changes do not count for the canary
 			h.CanarySince = h.now
 		}
 	}
 }
 
-// inherit leaves the decision to the VPA, at the times that the policy allows.
+// decideInherited holds pods only for reasons of the policy and the schedule. The VPA decides the
+// rest.
 func (h *hold) inherit() {
 	held := h.paced()
 	if open := h.window(); !open {
 		held = cmp.Or(held, reason.OutsideWindow)
 	}
 	if held == "" && h.round() == nil && h.some(func(p *Pod) bool { return p.Due }) {
-		h.open(h.now) // stored before the first change, so that its note is valid whatever is stored afterwards
+		h.open(h.now) // stored before the first change, so the change on the pod stays valid even if later writes fail
 	}
 	for i := range h.answers {
 		if h.answers[i] = (PodHold{Free: held == "", MemoryOnly: true}); h.w.Pods[i].Due {
@@ -172,7 +169,8 @@ func (h *hold) inherit() {
 	}
 }
 
-// window reports whether the schedule allows changes now, and notes if it keeps a pod from being changed.
+// checkWindow reports whether the schedule allows changes now. It records a closed window that
+// holds a pending change.
 func (h *hold) window() bool {
 	open, blocked := h.set.Schedule.Open(h.now), ""
 	if !open && h.some(func(p *Pod) bool { return p.Due }) {
@@ -185,14 +183,14 @@ func (h *hold) window() bool {
 	return open
 }
 
-// opens notes when the next change may begin, not before a moment.
+// setNext sets the earliest next change to the first opening of the schedule from a time on.
 func (h *hold) opens(from time.Time) { h.next, _ = h.set.Schedule.NextOpening(from) }
 
-// finish ends the round if it is over: nothing of it is unjudged, and no selected pod is still to be changed or waits
-// for its node, or it had its time. A round in which nothing happened is forgotten.
+// finishRound ends the round when all changes have a verdict and no selected pod is due or waits
+// for its node, or at its time limit. A round without any change is discarded.
 func (h *hold) finish() {
 	r := h.round()
-	if r == nil || h.unjudged() > 0 || h.w.Stopped == reason.PolicyUnknown { // and with it the cooldown
+	if r == nil || h.unjudged() > 0 || h.w.Stopped == reason.PolicyUnknown { // an unknown policy has no cooldown setting
 		return
 	}
 	goesOn := h.w.Stopped == "" && h.mayGoOn()
@@ -209,7 +207,6 @@ func (h *hold) finish() {
 	}
 }
 
-// begun reports whether the round changed a pod, or failed to.
 func (r *Round) begun() bool { return r.Pods > 0 || r.SoFar != "" }
 
 func later(a, b time.Time) time.Time {
@@ -224,7 +221,7 @@ func (h *hold) timeOver() bool {
 	return r != nil && r.begun() && !h.now.Before(later(r.Time, r.Last).Add(roundLimit))
 }
 
-// mayGoOn reports whether the round may change another pod: in mode OneShot it is one.
+// canContinue reports whether the round may change another pod. Mode OneShot allows one change.
 func (h *hold) mayGoOn() bool {
 	r := h.round()
 	return h.Mode != fleet.OneShot || r == nil || !r.begun()
@@ -239,7 +236,8 @@ func (h *hold) unjudged() (count int) {
 	return count
 }
 
-// blocked says whether no selected pod can get its change from its node, and why.
+// blockedReason returns why the nodes block the changes of all selected pods, or "" if one can
+// change.
 func (h *hold) blocked() string {
 	deferred, infeasible, others := false, false, false
 	for i := range h.w.Pods {
@@ -266,7 +264,7 @@ func (h *hold) blocked() string {
 	return ""
 }
 
-// decide answers for each pod, and opens a round if a pod may be changed.
+// decidePods sets the result of each pod, and opens a round if a pod may change.
 func (h *hold) decide() {
 	held, free := h.workload(), 0
 	if held == "" {
@@ -307,7 +305,6 @@ func (h *hold) decide() {
 	}
 }
 
-// some reports whether something holds for a pod.
 func (h *hold) some(holds func(*Pod) bool) bool {
 	for i := range h.w.Pods {
 		if holds(&h.w.Pods[i]) {
@@ -317,7 +314,6 @@ func (h *hold) some(holds func(*Pod) bool) bool {
 	return false
 }
 
-// workload says why no pod of the workload may be changed.
 func (h *hold) workload() reason.Reason {
 	if h.w.Stopped != "" {
 		h.ScheduleBlocked.set("", h.now)
@@ -329,7 +325,7 @@ func (h *hold) workload() reason.Reason {
 		h.opens(until)
 	}
 	switch paced := h.paced(); {
-	case paced == reason.FuseTripped: // needs a user, unlike most others
+	case paced == reason.FuseTripped: // first, because it needs action of a user
 		return paced
 	case h.Phase == PhaseHalted:
 		h.next = time.Time{}
@@ -345,7 +341,7 @@ func (h *hold) workload() reason.Reason {
 	}
 }
 
-// paced returns why the policy as a whole holds the workload.
+// policyReason returns why the policy as a whole holds the workload, or "".
 func (h *hold) paced() reason.Reason {
 	switch {
 	case h.w.Tripped:
@@ -356,7 +352,6 @@ func (h *hold) paced() reason.Reason {
 	return ""
 }
 
-// pod says why one pod must not be changed, whatever else is changed.
 func (h *hold) pod(p *Pod) reason.Reason {
 	switch {
 	case !h.selects(p):
@@ -367,14 +362,14 @@ func (h *hold) pod(p *Pod) reason.Reason {
 		return reason.RolloutUnderWay
 	}
 	why := p.Node.holds(p.Grows)
-	// A kubelet refuses growth beyond its node, also where an init container that has ended takes that.
+	// A kubelet rejects growth beyond its allocatable resources, even if only a terminated init
+	// container needs them.
 	if why == "" && p.Grows != [resources.Kinds]bool{} && !p.Wants.Fits(p.Node.Size) && !h.evicts() {
 		return reason.TooLargeForNode
 	}
 	return why
 }
 
-// room returns how many more pods may be changed now.
 func (h *hold) room() int {
 	most := h.set.MaxConcurrent
 	switch {

@@ -8,23 +8,24 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Schedule says when running pods may be changed, in the time of a zone.
+// Schedule restricts changes of running pods to time windows in a time zone.
 type Schedule struct {
-	Windows []Window       // of each day; none: the whole day
-	Days    []time.Weekday // on which windows open; none: every day
-	Zone    *time.Location // nil: not known, and the schedule is never open
+	Windows []Window       // daily windows, none is the whole day
+	Days    []time.Weekday // days on which windows open, none is every day
+	Zone    *time.Location // nil is unknown and the schedule never opens
 }
 
-// Window is a part of a day. An End before Start is on the next day; with an End equal to Start it is never open.
+// Window is a part of a day. An End before Start is on the next day. An End equal to Start never
+// opens.
 type Window struct {
-	Start Clock // the first minute
-	End   Clock // the first minute after it
+	Start Clock // first minute
+	End   Clock // first minute after the window
 }
 
-// Clock is a time of the day in minutes since midnight, 0 to 1439.
+// Clock is a time of day in minutes since midnight, 0 to 1439.
 type Clock int
 
-// ParseClock reads a time of the day as HH:MM, from 00:00 to 23:59.
+// ParseClock parses a time of day as HH:MM, from 00:00 to 23:59.
 func ParseClock(text string) (Clock, error) {
 	t, err := time.Parse("15:04", text)
 	if err != nil || len(text) != len("15:04") {
@@ -35,7 +36,8 @@ func ParseClock(text string) (Clock, error) {
 
 func clockOf(t time.Time) Clock { return Clock(t.Hour()*60 + t.Minute()) }
 
-// Open reports whether pods may be changed at a moment. A window over midnight belongs to the day on which it opened.
+// Open reports whether pods may change at a time. A window across midnight belongs to the day on
+// which it opens.
 func (s *Schedule) Open(at time.Time) bool {
 	if s == nil {
 		return true
@@ -57,20 +59,21 @@ func (s *Schedule) Open(at time.Time) bool {
 	})
 }
 
-// opens reports whether windows open on a day.
 func (s *Schedule) opens(day time.Weekday) bool {
 	return len(s.Days) == 0 || slices.Contains(s.Days, day)
 }
 
-// ahead is how far NextOpening looks: a weekly window that a change of the clocks skips opens a week later.
+// openingHorizon is how far NextOpening searches. A weekly window that a clock change skips opens
+// one week later.
 const ahead = 15 * 24 * time.Hour
 
-// NextOpening returns the first moment from at on at which the schedule is open. It is false if there is none.
+// NextOpening returns the first time from at on at which the schedule is open, or false if there is
+// none.
 func (s *Schedule) NextOpening(at time.Time) (time.Time, bool) {
 	if s == nil || s.Zone == nil {
 		return at, s == nil
 	}
-	// From one change of the clocks to the next, all days have 24 hours.
+	// Between two clock changes all days have 24 hours.
 	for from := at; from.Before(at.Add(ahead)); {
 		if s.Open(from) {
 			return from, true
@@ -88,8 +91,8 @@ func (s *Schedule) NextOpening(at time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// firstStart returns the first start of a window between two moments at which the schedule
-// is open. The clocks do not change between them.
+// firstStart returns the first start of a window between two times at which the schedule is open.
+// No clock change may lie between them.
 func (s *Schedule) firstStart(from, until time.Time) (first time.Time, found bool) {
 	_, offset := from.Zone()
 	fixed := time.FixedZone("", offset)
@@ -109,16 +112,16 @@ func (s *Schedule) firstStart(from, until time.Time) (first time.Time, found boo
 	return first, found
 }
 
-// Savings is what containers would request less, and more, with their recommendations. The two are apart: what one
-// container needs more is no reason to show less of what others save. The zero value is that of no container.
+// Savings sums up how recommendations change the requests of containers. Decreases and increases
+// are separate, so the growth of one container does not hide the savings of others.
 type Savings struct {
-	Requested resources.List // now
-	Less      resources.List // of that, where a recommendation is below
-	More      resources.List // in addition to it, where one is above
+	Requested resources.List // current requests
+	Less      resources.List // decrease where the recommendation is below
+	More      resources.List // increase where the recommendation is above
 }
 
-// Add returns the savings with those of a container that runs in so many pods. Kinds that
-// are not requested or not recommended do not count.
+// Add returns the savings with a container that runs in replicas pods added. Kinds without request
+// or recommendation do not count.
 func (s Savings) Add(requests, target resources.List, replicas int) Savings {
 	for k := range resources.Kind(resources.Kinds) {
 		request, requested := requests.Get(k)
@@ -142,19 +145,19 @@ func plus(k resources.Kind, list resources.List, a resources.Amount, replicas in
 	return list.With(k, list.Value(k).Add(times))
 }
 
-// Prices are what resources cost in an hour, in any currency.
+// Prices are the hourly costs of resources, in any currency.
 type Prices struct {
 	Core float64
 	GiB  float64
 }
 
-// DefaultPrices are those of a cloud without discount, in US dollars.
+// DefaultPrices are undiscounted cloud prices in US dollars.
 var DefaultPrices = Prices{Core: 0.031, GiB: 0.004}
 
-// hoursOfMonth is the mean number of hours of a month.
+// hoursOfMonth is the mean number of hours in a month.
 const hoursOfMonth = 730
 
-// Monthly returns what resources cost in a month.
+// Monthly returns the monthly cost of resources.
 func (p Prices) Monthly(of resources.List) float64 {
 	cores, gib := float64(of.Value(resources.CPU))/1000, float64(of.Value(resources.Memory))/(1<<30)
 	return (cores*p.Core + gib*p.GiB) * hoursOfMonth

@@ -11,32 +11,31 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// MinAge is how long a workload must have existed for its base and peak to say something, unless
-// somebody wants something else.
+// MinAge is the default minimum age of a workload for its base and peak to be meaningful.
 const MinAge = time.Hour
 
-// Facts are what decides whether a pod shares. Of a pod that is being created the last five are false.
+// PodFacts decide whether a pod shares. The last five are false for a pod that is being created.
 type Facts struct {
 	Excluded    bool
 	Off         bool // see OptedOut
-	GPUs        bool // its node has some
+	GPUs        bool // the node has GPUs
 	PodLevel    bool
-	Guaranteed  bool                  // its class
-	Shared      [resources.Kinds]bool // that its policy shares
-	HPA         [resources.Kinds]bool // at which HorizontalPodAutoscalers look in any of its containers
-	Recommended bool                  // base and peak of a container are known
-	Restarts    [resources.Kinds]bool // of which another size restarts a container
-	Age         time.Duration         // of its workload
-	MinAge      time.Duration         // that its workload must have; 0: MinAge
-	Short       bool                  // its policy requires more usage behind a recommendation
-	Reverted    bool                  // see Mark.Out
+	Guaranteed  bool                  // QoS class
+	Shared      [resources.Kinds]bool // kinds that the policy shares
+	HPA         [resources.Kinds]bool // kinds that HorizontalPodAutoscalers scale any container by
+	Recommended bool                  // base and peak of a container are available
+	Restarts    [resources.Kinds]bool // kinds with a restart on resize
+	Age         time.Duration         // of the workload
+	MinAge      time.Duration         // of the workload, 0 means MinAge
+	Short       bool                  // less usage history than the policy requires
+	Reverted    bool                  // see Mark.RevertActive
 	Pending     bool
 	Terminating bool
 	Boosted     bool
-	Resizing    bool // a resize is under way, waits or was refused
+	Resizing    bool // a resize is in progress, deferred or infeasible
 }
 
-// EndsSharing reports whether a reason rarely ends, so that pods with a share lose it.
+// EndsSharing reports whether a reason rarely goes away, so that pods with a share lose it.
 func EndsSharing(r reason.Reason) bool {
 	switch r {
 	case reason.Excluded, reason.SharingOff, reason.GPUNode, reason.PodLevelResources, reason.Guaranteed, reason.RestartsOnResize, reason.ManagedByHPA:
@@ -45,7 +44,7 @@ func EndsSharing(r reason.Reason) bool {
 	return false
 }
 
-// Eligible returns why a pod does not share what its node has left, empty if it does.
+// IneligibleReason returns why a pod does not share the headroom of its node, or "" if it does.
 func Eligible(f Facts) reason.Reason {
 	scaled, restarts := false, false
 	for k, shared := range f.Shared {
@@ -66,91 +65,92 @@ func Eligible(f Facts) reason.Reason {
 	return ""
 }
 
-// CPULimit is the treatment of the CPU limits of pods that share. A limit that follows a share
-// would throttle the peaks that the headroom is for.
+// CPULimit is the treatment of the CPU limits of sharing pods. A limit in proportion to the share
+// would throttle the peaks that the headroom is meant for.
 type CPULimit uint8
 
-// The treatments of CPU limits.
+// Treatments of CPU limits.
 const (
-	KeepLimit   CPULimit = iota // kept, and cap the requests
-	RemoveLimit                 // removed from new pods; in running pods the same as NodeLimit
-	NodeLimit                   // raised in running pods to the allocatable CPU of the node
+	KeepLimit   CPULimit = iota // kept, and caps the requests
+	RemoveLimit                 // removed from new pods, NodeLimit for running pods
+	NodeLimit                   // raised to the allocatable CPU of the node
 )
 
-// Mark is what is written on a pod that was given its share: it says who leaves sharing after a
-// restart, and when a share did harm. The zero value is none.
+// Mark is stored on a pod that received its share. It detects pods that restart after a reduction,
+// and records a revert. The zero value is no mark.
 type Mark struct {
-	Kinds [resources.Kinds]bool // that the pod shares
-	// At is when it was made smaller, or got its peak back, and Restarts how often its containers
-	// had been restarted by then. Zero: it only grew.
+	Kinds [resources.Kinds]bool // kinds that the pod shares
+	// At is the time of the last reduction, or of the revert to its peak, and Restarts the restart
+	// count of its containers at that time. Zero means that the pod only grew.
 	At       time.Time
 	Restarts int
-	Reverted bool // its share did harm, so it has its peak
+	Reverted bool // the share did harm, so the pod has its peak
 }
 
 const (
-	// RevertFor is how long a pod whose share did harm keeps its peak.
+	// RevertFor is how long a pod with a harmful share keeps its peak.
 	RevertFor = 24 * time.Hour
-	// watch is how long after a pod was made smaller restarts count as harm.
+	// observationPeriod is how long restarts after a reduction count as harm.
 	watch = 15 * time.Minute
 )
 
-// Out reports whether the pod has its peak at now because its share did harm. A time that no
-// updater can have written says nothing.
+// RevertActive reports whether the pod has its peak at now because its share did harm. An
+// implausible time is ignored.
 func (m Mark) Out(now time.Time) bool {
 	return m.Reverted && m.since(now, RevertFor)
 }
 
-// Harmed reports whether the pod was restarted so often since it was made smaller that its share is to be taken back.
+// Harmed reports whether the pod has restarted often enough since its reduction to revert its
+// share.
 func (m Mark) Harmed(restarts, most int, now time.Time) bool {
 	return !m.Reverted && m.since(now, watch) && restarts >= m.Restarts+max(most, 1)
 }
 
-// Restarted reports whether the pod was restarted since it was made smaller, not long ago: it is not
-// made still smaller then, and what it is watched for goes on to count.
+// Restarted reports whether the pod has restarted since its recent reduction. Such a pod is not
+// reduced further, and its observation continues.
 func (m Mark) Restarted(restarts int, now time.Time) bool {
 	return !m.Reverted && m.since(now, watch) && restarts > m.Restarts
 }
 
-// since reports whether what the mark says was at most some time ago.
+// isRecent reports whether the time of the mark is at most maxAge before or after now.
 func (m Mark) since(now time.Time, most time.Duration) bool {
 	age := now.Sub(m.At)
 	return age < most && age > -most
 }
 
 const (
-	// OOMCooldown is how long after an out-of-memory kill that was recorded no other one of the same
-	// container of the same pod is.
+	// OOMCooldown is the minimum time between two recorded OOM kills of the same container of a
+	// pod.
 	OOMCooldown = 5 * time.Minute
-	// OOMPause is how long after an out-of-memory kill the memory of a pod is not made smaller.
+	// OOMPause is how long the memory of a pod is not reduced after an OOM kill.
 	OOMPause = 5 * time.Minute
 )
 
-// OOMKill is an out-of-memory kill of a container of a pod, and what decides what is done about it.
+// OOMKill is an OOM kill of a container of a pod, with the facts that decide the response.
 type OOMKill struct {
 	At time.Time
-	// Recorded is the last kill of the same container of the same pod that was recorded, which may be
-	// this one; zero: none was.
+	// Recorded is the last recorded kill of the same container of the pod, possibly this one, or
+	// zero.
 	Recorded    time.Time
-	Recommended bool // base and peak of the container are known
+	Recommended bool // base and peak of the container are available
 	Shared      bool // the pod shares memory
-	Gone        bool // the pod is, or is being deleted
-	Excluded    bool // its workload or namespace is not sized at all
+	Gone        bool // the pod is deleted or terminating
+	Excluded    bool // workload or namespace is excluded from sizing
 	Off         bool // see OptedOut
 	Rank        Rank
-	Evict       bool // the policy lets pods be evicted
+	Evict       bool // the policy allows evictions
 }
 
-// OOMAnswer is what is done about a kill. What it says of the memory that is needed the recipe takes
-// from the history, which has all kills.
+// OOMResponse is the response to a kill. The recipe derives the required memory from the usage
+// history, which has all kills.
 type OOMAnswer struct {
-	Recorded bool          // the kill is the one from which the cooldown counts
-	Reason   reason.Reason // why nothing else is done; empty: the container gets its peak of memory, in place
-	MayEvict bool          // where that is refused the pod may be evicted
+	Recorded bool          // the cooldown starts at this kill
+	Reason   reason.Reason // why nothing else is done, empty resizes memory to its peak in place
+	MayEvict bool          // the pod may be evicted if the resize is rejected
 }
 
-// AfterOOM says what is done about a kill. More memory comes in place: the pod lives, and an eviction
-// is only for where its node refuses that.
+// RespondToOOM returns the response to a kill. More memory comes by in-place resize, so that the
+// pod survives. Eviction is the fallback if the node rejects the resize.
 func AfterOOM(k OOMKill) OOMAnswer {
 	if !k.Recorded.IsZero() && !k.At.Equal(k.Recorded) && k.At.Sub(k.Recorded) < OOMCooldown {
 		return OOMAnswer{Reason: reason.OOMCooling}
@@ -171,31 +171,31 @@ func AfterOOM(k OOMKill) OOMAnswer {
 	return answer
 }
 
-// Annotations of a workload, or of its pod template.
+// Annotations of a workload or of its pod template.
 const (
-	// RankAnnotation says in which order its pods leave a node: low, medium, high or no-eviction.
+	// RankAnnotation sets the eviction order of the pods: low, medium, high or no-eviction.
 	RankAnnotation = "loadline.dev/eviction-ranking"
-	// OffAnnotation takes its pods out of sharing with the value "off". They are sized as the
-	// pods of any other workload.
+	// SharingAnnotation with value "off" excludes the pods from sharing. They are sized as in any
+	// other workload.
 	OffAnnotation = "loadline.dev/sharing"
 )
 
 const on, off = "on", "off"
 
-// Rank is in which order pods leave.
+// Rank is the eviction order of a pod.
 type Rank uint8
 
-// The ranks.
+// Ranks.
 const (
-	Low    Rank = iota // leaves first
-	Medium             // after those
-	High               // last
+	Low Rank = iota // evicted first
+	Medium
+	High // evicted last
 	Never
 )
 
 var rankNames = [...]string{Low: "low", Medium: "medium", High: "high", Never: "no-eviction"}
 
-// String returns the rank as RankAnnotation spells it.
+// String returns the rank as spelled in RankAnnotation.
 func (r Rank) String() string { return rankNames[r] }
 
 // RankNames returns the values of RankAnnotation, from Low to Never.
@@ -207,8 +207,8 @@ func ParseRank(name string) (rank Rank, ok bool) {
 	return Rank(max(at, 0)), at >= 0 //nolint:gosec // there are four
 }
 
-// DefaultRank returns the rank of the pods of a workload that has no annotation: Medium where one is missed, in a
-// StatefulSet or where there is no other, else Low. Replicas that are not known are below 0 and count as one.
+// DefaultRank returns the rank of a workload without annotation: Medium for a StatefulSet or a
+// single replica, else Low. An unknown, negative number of replicas counts as one.
 func DefaultRank(kind string, replicas int) Rank {
 	if kind == "StatefulSet" || replicas <= 1 {
 		return Medium
@@ -216,9 +216,9 @@ func DefaultRank(kind string, replicas int) Rank {
 	return Low
 }
 
-// RankOf returns the rank of the pods of a workload by its annotations and those of its pod
-// template, and what is wrong with them, if anything. The highest of several counts. A value
-// that cannot be read counts as Never: who wrote it did not want the pods to be evicted.
+// RankOf returns the rank of a workload from its annotations and its pod template's annotations,
+// and a problem with them. The highest rank wins. An invalid value counts as Never, because its
+// author intended to restrict evictions.
 func RankOf(kind string, replicas int, annotations ...map[string]string) (rank Rank, problem string) {
 	annotated := false
 	for _, of := range annotations {
@@ -239,8 +239,8 @@ func RankOf(kind string, replicas int, annotations ...map[string]string) (rank R
 	return rank, problem
 }
 
-// OptedOut reports whether the annotations of a workload, or those of its pod template, take its pods out of sharing,
-// and what is wrong with them, if anything. A value that cannot be read takes them out.
+// OptedOut reports whether the annotations of a workload or its pod template exclude its pods from
+// sharing, and a problem with them. An invalid value excludes them.
 func OptedOut(annotations ...map[string]string) (out bool, problem string) {
 	for _, of := range annotations {
 		value, there := of[OffAnnotation]
@@ -255,7 +255,8 @@ func OptedOut(annotations ...map[string]string) (out bool, problem string) {
 	return out, problem
 }
 
-// longestValue is how many characters of a wrong value are shown, of the 256 KiB that an annotation may have.
+// maxValueLength is the number of displayed characters of an invalid value. An annotation may have
+// 256 KiB.
 const longestValue = 40
 
 func complaint(key, value, right, taken string) string {

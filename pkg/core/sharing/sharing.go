@@ -1,12 +1,9 @@
-// Package sharing says how what a node has left is shared by the pods on it.
+// Package sharing distributes the headroom of a node over the pods on it.
 //
-// Pods of one node seldom peak together. Each has a base, which it uses nearly always, and a peak, which it uses at
-// times; what is between the two is its headroom. Sized one by one each pod keeps its own headroom; Shares keeps one
-// for the whole node, and gives each container its base and its part of that. Where not even that fits, it names the
-// pods that leave.
-//
-// It neither knows where base and peak come from (the recipes do, as the lower bound and the
-// target) nor how a share gets to a pod.
+// Each pod has a base, its steady-state demand, and a peak. The difference is its headroom. Pods of
+// one node rarely peak together, so Shares keeps one headroom for the whole node and gives each
+// container its base plus a part of that headroom. If not even that fits, it selects pods to evict.
+// Recipes provide base and peak as lower bound and target.
 package sharing
 
 import (
@@ -17,53 +14,51 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Pooling is the size of the headroom that a node keeps for all containers on it.
+// Pooling is the formula for the common headroom of all containers on a node.
 type Pooling uint8
 
 const (
-	// Largest is the headroom of the container that has the largest one, as CruiseKube
-	// pools: two that peak together find too little.
+	// LargestHeadroom is the maximum of all headrooms, as in CruiseKube. It is too small if two
+	// containers peak together.
 	Largest Pooling = iota
-	// Root is the root of the sum of the squares of all headrooms: what independent peaks
-	// come to. It is at least the largest and at most the sum.
+	// RootSumSquares is the square root of the sum of the squared headrooms, for independent peaks.
+	// It is between the maximum and the sum.
 	Root
 )
 
-// Rule is how the pods of a node share.
+// Rule configures sharing on a node.
 type Rule struct {
 	Pooling Pooling
-	// LeaveAt is the part of the node's own CPU, 0 to 1, that must have been in use for a pod to leave; nothing else
-	// makes one leave but bases that do not fit. 0 = a pod leaves as soon as the bases and the headroom do not fit.
+	// EvictAbove is the CPU utilization of the node, 0 to 1, above which one pod is evicted. Apart
+	// from that, pods are evicted only if the bases do not fit. 0 evicts pods as soon as bases and
+	// headroom do not fit.
 	LeaveAt float64
-	// Stay keeps all pods where they are.
+	// NeverEvict disables evictions.
 	Stay bool
 }
 
-// Amounts are millicores and bytes, with fractions; neither negative nor infinite.
+// Amounts are fractional millicores and bytes, neither negative nor infinite.
 type Amounts [resources.Kinds]float64
 
-// Container is one that shares.
+// Container is a container that shares.
 type Container struct {
 	Name       string
 	Base, Peak Amounts // a peak below the base counts as the base
 }
 
-// headroom returns what a container has above its base at times.
 func (c *Container) headroom(k resources.Kind) float64 { return max(c.Peak[k]-c.Base[k], 0) }
 
-// Pod is a pod whose containers share.
+// Pod is a pod with sharing containers.
 type Pod struct {
-	Name       string // with the namespace
+	Name       string // with namespace
 	Rank       Rank
-	Daemon     bool    // it belongs to the node and never leaves
-	Init       Amounts // the largest request of an init container: the pod takes no less
+	Daemon     bool    // belongs to the node and is never evicted
+	Init       Amounts // maximum request of an init container, a lower bound for the pod
 	Containers []Container
 }
 
-// staysAnyway reports whether a pod never leaves.
 func (p *Pod) staysAnyway() bool { return p.Daemon || p.Rank == Never }
 
-// total returns what a pod takes without headroom.
 func (p *Pod) total(k resources.Kind) float64 {
 	sum := 0.0
 	for i := range p.Containers {
@@ -72,7 +67,6 @@ func (p *Pod) total(k resources.Kind) float64 {
 	return max(sum, p.Init[k])
 }
 
-// largest returns the largest headroom of a container of the pod.
 func (p *Pod) largest(k resources.Kind) float64 {
 	most := 0.0
 	for i := range p.Containers {
@@ -81,8 +75,8 @@ func (p *Pod) largest(k resources.Kind) float64 {
 	return most
 }
 
-// Within returns a pod whose containers have no base and no peak above most, as no pod can have
-// more than its node. It leaves p as it is.
+// CappedTo returns a copy of the pod with bases and peaks of at most limit, because a pod cannot
+// use more than its node has.
 func (p *Pod) Within(most Amounts) Pod {
 	cut, copied := *p, false
 	for i := range p.Containers {
@@ -100,31 +94,32 @@ func (p *Pod) Within(most Amounts) Pod {
 	return cut
 }
 
-// Node is a node and the pods on it that share.
+// Node is a node with its sharing pods.
 type Node struct {
-	Kinds     [resources.Kinds]bool // that are shared
-	Available Amounts               // what the node can give without the requests of pods that do not share
-	Used      float64               // part of the node's CPU, 0 to 1, that was in use lately; only Rule.LeaveAt looks at it
+	Kinds     [resources.Kinds]bool // shared kinds
+	Available Amounts               // allocatable minus the requests of pods that do not share
+	Used      float64               // recent CPU utilization of the node, 0 to 1, for Rule.EvictAbove
 	Pods      []Pod
 }
 
-// Result is what the containers of a node get. A kind that is not shared has no share.
+// Result contains the shares of a node. A kind that is not shared has no share.
 type Result struct {
-	Shares   [][]Amounts // by pod and container, in their order; nil for a pod that leaves
-	Leaves   []int       // pods that leave, in this order
-	Headroom Amounts     // what all together have above their bases
-	// Overcommitted are the kinds of which the bases alone are more than there is. Then
-	// shares are the bases, and nobody should be given more than it has.
+	Shares   [][]Amounts // by pod and container, nil for evicted pods
+	Leaves   []int       // pods to evict, in order
+	Headroom Amounts     // total above the bases
+	// Overcommitted are kinds with bases that exceed the available amount. Then shares equal the
+	// bases, and no pod should grow.
 	Overcommitted [resources.Kinds]bool
 }
 
-// fits leaves room for the error of sums, so that what fits exactly fits.
+// sumTolerance absorbs the floating-point error of sums, so that exact fits are accepted.
 const fits = 1 + 1e-9
 
-// Shares returns what each container of a node gets: its base, and of the headroom of the node as much as its own
-// headroom is of all. Base ≤ share ≤ peak holds, and the shares are together at most the bases and the headroom. Memory
-// is looked at first; CPU is shared by those who stay then. Equal input gives equal bytes, whatever the order of the
-// pods, whose names must differ. A node that gets what Shares returned gets the same again.
+// Shares returns the share of each container: its base, plus the node's headroom in proportion to
+// its own headroom. Base ≤ share ≤ peak holds, and all shares together are at most the bases
+// plus the headroom. Memory is decided first, then CPU for the remaining pods. The result does not
+// depend on the order of the pods, but their names must be unique. Applying the shares to the node
+// and calling Shares again returns the same result.
 func Shares(n *Node, r Rule) Result {
 	stay := make([]int, len(n.Pods))
 	for i := range stay {
@@ -146,7 +141,8 @@ func Shares(n *Node, r Rule) Result {
 	return result
 }
 
-// noShares returns shares of nothing for the containers of those who stay, in one piece of memory.
+// newShares allocates zero shares for the containers of the remaining pods, with a single
+// allocation.
 func (n *Node) noShares(stay []int) [][]Amounts {
 	containers := 0
 	for _, i := range stay {
@@ -160,13 +156,14 @@ func (n *Node) noShares(stay []int) [][]Amounts {
 	return shares
 }
 
-// leave takes pods away until the others fit, or as many as may leave. It reuses stay.
+// evictUntilFits removes pods until the others fit, or no further pod may be evicted. It reuses
+// remaining.
 func (n *Node) leave(k resources.Kind, r Rule, stay []int, result *Result) []int {
 	if r.Stay || n.has(k, r, stay) {
 		return stay
 	}
 	first := slices.Clone(stay)
-	slices.SortStableFunc(first, func(a, b int) int { // stay is in the order of names
+	slices.SortStableFunc(first, func(a, b int) int { // remaining is sorted by name
 		x, y := &n.Pods[a], &n.Pods[b]
 		return cmp.Or(cmp.Compare(x.Rank, y.Rank), cmp.Compare(y.largest(k), x.largest(k)))
 	})
@@ -178,7 +175,7 @@ func (n *Node) leave(k resources.Kind, r Rule, stay []int, result *Result) []int
 		at := slices.Index(stay, i)
 		stay = slices.Delete(stay, at, at+1)
 		result.Leaves = append(result.Leaves, i)
-		if hot { // one at a time: what is in use without it is not known yet
+		if hot { // one at a time: the usage without this pod is not yet measured
 			r.LeaveAt, hot = math.Inf(1), false
 		}
 		if n.has(k, r, stay) {
@@ -188,12 +185,11 @@ func (n *Node) leave(k resources.Kind, r Rule, stay []int, result *Result) []int
 	return stay
 }
 
-// hot reports whether so much of a node's CPU was in use that a pod must leave for that.
+// isSaturated reports whether CPU utilization alone requires an eviction.
 func (n *Node) hot(k resources.Kind, r Rule) bool {
 	return k == resources.CPU && r.LeaveAt > 0 && n.Used > r.LeaveAt
 }
 
-// has reports whether a node has room enough of a kind that nobody must leave.
 func (n *Node) has(k resources.Kind, r Rule, stay []int) bool {
 	pooled := 0.0
 	if r.LeaveAt == 0 {
@@ -202,11 +198,10 @@ func (n *Node) has(k resources.Kind, r Rule, stay []int) bool {
 	return !n.hot(k, r) && n.holds(k, n.sum(k, stay)+pooled)
 }
 
-// holds reports whether a node can give so much of a kind.
 func (n *Node) holds(k resources.Kind, amount float64) bool { return amount <= n.Available[k]*fits }
 
-// Holds reports whether a node could give a pod its bases of all kinds that are shared, if the pod
-// were alone among those who share. One for which it could not would take all from the others.
+// FitsBases reports whether the node fits the bases of a pod if no other pod shares. Otherwise the
+// pod would take everything from the others.
 func (n *Node) Holds(p *Pod) bool {
 	for k, shared := range n.Kinds {
 		if shared && !n.holds(resources.Kind(k), p.total(resources.Kind(k))) {
@@ -216,7 +211,7 @@ func (n *Node) Holds(p *Pod) bool {
 	return true
 }
 
-// Spare returns what the node has beyond the bases of its pods; negative, if these alone are more.
+// Spare returns the available amounts minus all bases, negative if the bases exceed them.
 func (n *Node) Spare() (left Amounts) {
 	for k := range left {
 		left[k] = n.Available[k]
@@ -227,7 +222,6 @@ func (n *Node) Spare() (left Amounts) {
 	return left
 }
 
-// sum returns what pods take without headroom.
 func (n *Node) sum(k resources.Kind, of []int) float64 {
 	sum := 0.0
 	for _, i := range of {
@@ -236,7 +230,6 @@ func (n *Node) sum(k resources.Kind, of []int) float64 {
 	return sum
 }
 
-// pooled returns the headroom of some pods together.
 func (n *Node) pooled(k resources.Kind, r Rule, of []int) float64 {
 	largest, squares := 0.0, 0.0
 	for _, i := range of {
@@ -251,7 +244,6 @@ func (n *Node) pooled(k resources.Kind, r Rule, of []int) float64 {
 	return largest
 }
 
-// divide gives those who stay their shares.
 func (n *Node) divide(k resources.Kind, r Rule, stay []int, result *Result) {
 	sum, total := n.sum(k, stay), 0.0
 	for _, i := range stay {
@@ -272,7 +264,7 @@ func (n *Node) divide(k resources.Kind, r Rule, stay []int, result *Result) {
 			if total > 0 {
 				share += pooled * own.headroom(k) / total
 			}
-			result.Shares[i][c][k] = min(share, max(own.Base[k], own.Peak[k])) // or rounding makes it more
+			result.Shares[i][c][k] = min(share, max(own.Base[k], own.Peak[k])) // rounding may exceed the peak
 		}
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// The ring of peaks: fourteen days in windows of six hours, the open one among them. A
-// rhythm of a week fits in twice, with the window before all of them.
+// The ring keeps 14 days in 6-hour windows, including the open one. A weekly rhythm fits in twice,
+// because the oldest window stays in peakTwoWeeksAgo.
 const (
 	window    = int64(6 * time.Hour)
 	perDay    = 4
@@ -14,42 +14,41 @@ const (
 	slotsKept = perDay * days
 )
 
-// DailyPeaks are the highest uses of memory in windows of six hours, and sums since the container was first seen.
+// DailyPeaks holds the peak memory usage of each 6-hour window, and totals since the first sample.
 //
-//	peaks  [ .  .  #  #  #  #  #  #  .  . ]     by the number of the window, modulo the ring
+//	peaks  [ .  .  #  #  #  #  #  #  .  . ]     by window number, modulo the ring size
 //	                          ^ running
 type DailyPeaks struct {
-	peaks   [slotsKept]uint16 // codes of the scale of memory; 0 = empty
-	running int64             // number of the window that is open, since 1970
+	peaks   [slotsKept]uint16 // memory scale codes, 0 = empty
+	running int64             // number of the open window since 1970
 
-	first   int64   // nanoseconds since 1970 of the first sample; 0 = none
-	last    uint32  // of the last one, minutes since 1970; 0 = not known
-	idle    uint16  // whole hours of all gaps between samples, without the first hour of each
-	before  uint16  // highest of the ring when a pause emptied it last, coded; 0 = none did
-	highest float32 // of all
-	kills   uint8   // in the open window, without those of a container that was kept small
-	former  uint16  // peak of the window two weeks before the open one, coded; 0 = none, or not known
-	sum     float64 // of all samples
-	samples float64 // number of them
+	first   int64   // first sample in ns since 1970, 0 = none
+	last    uint32  // last sample in minutes since 1970, 0 = unknown
+	idle    uint16  // full hours of gaps, without the first hour of each gap
+	before  uint16  // code of the peak before the last long pause, 0 = none
+	highest float32 // peak of all time
+	kills   uint8   // OOM kills in the open window, see addKill
+	former  uint16  // code of the window 14 days before the open one, 0 = none
+	sum     float64
+	samples float64
 }
 
-// A container is known for as long as it has samples. Of a gap between two samples an hour
-// counts at most, and the rest is idle: a job that runs for some minutes a day gains an
-// hour or so with each run, and is not taken for known after a day.
+// A gap between samples adds at most one hour to the age of a container. The rest is idle time, so
+// that a job of a few minutes a day is not mature after one day.
 const pause, minute = int64(time.Hour), int64(time.Minute)
 
-// addGap notes a time without samples, in nanoseconds.
 func (p *DailyPeaks) addGap(length int64) {
 	p.idle = uint16(min(int64(p.idle)+max(length/pause-1, 0), math.MaxUint16))
 }
 
-// Observe takes a use in bytes at an instant. One older than the open window counts in it.
+// Observe adds a sample in bytes. A sample older than the open window counts in the open window.
 func (p *DailyPeaks) Observe(at int64, bytes float64) {
 	p.peak(at, bytes)
 	p.sum, p.samples = p.sum+bytes, p.samples+1
 }
 
-// peak takes a peak. That of a container that was killed is no sample: nobody knows what it used.
+// addPeak records a peak without a sample, because the estimate after an OOM kill must not change
+// the mean.
 func (p *DailyPeaks) peak(at int64, bytes float64) {
 	if p.first == 0 {
 		p.first, p.running = at, at/window
@@ -70,7 +69,7 @@ func (p *DailyPeaks) peak(at int64, bytes float64) {
 	p.highest = max(p.highest, float32(bytes))
 }
 
-// of returns the peak of a window by its number, coded; 0 = none, or not known.
+// windowPeak returns the peak code of a window by number, 0 if empty or unknown.
 func (p *DailyPeaks) of(number int64) uint16 {
 	switch {
 	case number < 0 || number > p.running || number < p.running-slotsKept:
@@ -81,21 +80,20 @@ func (p *DailyPeaks) of(number int64) uint16 {
 	return p.peaks[number%slotsKept]
 }
 
-// Empty reports whether nothing was observed.
+// Empty reports whether there are no samples.
 func (p *DailyPeaks) Empty() bool { return p.first == 0 }
 
-// Running returns the peak of the open window.
+// CurrentPeak returns the peak of the open window.
 func (p *DailyPeaks) Running() float64 { return scales[ram].decode(p.peaks[p.running%slotsKept]) }
 
-// Day returns the highest of the latest four windows.
+// LastDayPeak returns the peak of the latest four windows.
 func (p *DailyPeaks) Day() float64 { return p.day(0) }
 
-// day returns the peak of the block of four windows that ended a number of days ago, 0 if it is empty.
 func (p *DailyPeaks) day(ago int64) float64 {
 	return scales[ram].decode(p.coded(p.running - ago*perDay))
 }
 
-// coded returns the peak of the four windows up to one with a number, coded; 0 = they are empty, or no longer kept.
+// blockPeak returns the peak code of the four windows up to end, 0 if empty or expired.
 func (p *DailyPeaks) coded(end int64) uint16 {
 	code := uint16(0)
 	for number := end; number > end-perDay; number-- {
@@ -106,7 +104,7 @@ func (p *DailyPeaks) coded(end int64) uint16 {
 	return code
 }
 
-// Highest returns the highest peak of a number of days, up to fourteen, counted back from the open window.
+// Highest returns the highest peak of the last days, at most 14, counted back from the open window.
 func (p *DailyPeaks) Highest(among int64) float64 {
 	highest := 0.0
 	for ago := range min(among, days) {
@@ -115,18 +113,16 @@ func (p *DailyPeaks) Highest(among int64) float64 {
 	return highest
 }
 
-// enough is how many daily peaks say what a container needs, without what was before a long pause.
+// minDailyPeaks are enough without the peak from before a long pause.
 const enough = 4
 
-// Daily returns the peaks of the days of which something is known, the latest first. Days are counted back from the
-// open window. With few of them the last is what was known before a pause of two weeks or more: a job that runs once a
-// month begins small each time.
+// Daily returns the peaks of the days with samples, latest first, counted back from the open
+// window. With fewer than four peaks it appends the peak from before a pause of two weeks or more,
+// without which a monthly job would start small each time.
 //
-// Daily and Weekly are made of a list and what fills it, so that the list of a caller who
-// keeps it to himself takes no memory of the heap.
+// Daily and Weekly fill the list in a second function, so that it can stay on the caller's stack.
 func (p *DailyPeaks) Daily() []float64 { return p.daily(make([]float64, 0, mostPeaks)) }
 
-// mostPeaks is how many Weekly returns at most.
 const mostPeaks = days + 1
 
 func (p *DailyPeaks) daily(daily []float64) []float64 {
@@ -141,8 +137,8 @@ func (p *DailyPeaks) daily(daily []float64) []float64 {
 	return daily
 }
 
-// Weekly returns Daily and the peak of the window two weeks before the open one. So what happens once a week is there
-// twice when it begins; without that window it would be once, as the open one takes its place.
+// Weekly returns Daily and the peak of the window two weeks before the open one. A weekly event
+// then appears twice when it begins, although the open window has replaced one occurrence.
 func (p *DailyPeaks) Weekly() []float64 { return p.weekly(make([]float64, 0, mostPeaks)) }
 
 func (p *DailyPeaks) weekly(daily []float64) []float64 {
@@ -153,8 +149,8 @@ func (p *DailyPeaks) weekly(daily []float64) []float64 {
 	return daily
 }
 
-// Base returns the second-largest of the daily peaks, so that one outlier is
-// forgiven; with fewer than four days the largest.
+// Base returns the second-largest daily peak, which tolerates one outlier. With fewer than four
+// days it returns the largest.
 func Base(daily []float64) float64 {
 	largest, second := 0.0, 0.0
 	for _, peak := range daily {
@@ -166,11 +162,10 @@ func Base(daily []float64) float64 {
 	return second
 }
 
-// unsure is the volatility that is assumed of a container with one day.
 const unsure = 0.3
 
-// Volatility returns the standard deviation of the logarithms of the daily peaks;
-// with less than two it is assumed, and 0 in the very first window.
+// Volatility returns the standard deviation of the logarithms of the daily peaks. It is 0 in the
+// first window, and an assumed value with fewer than two peaks.
 func (p *DailyPeaks) Volatility(daily []float64) float64 {
 	switch {
 	case p.first/window == p.running:
@@ -192,7 +187,7 @@ func (p *DailyPeaks) Volatility(daily []float64) float64 {
 	return math.Sqrt(sum / float64(len(daily)-1))
 }
 
-// Restless returns how far the highest use is above the mean, as a fraction of the mean.
+// ExcessOverMean returns how far the highest usage exceeds the mean, as a fraction of the mean.
 func (p *DailyPeaks) Restless() float64 {
 	if p.sum == 0 {
 		return 0
@@ -200,7 +195,7 @@ func (p *DailyPeaks) Restless() float64 {
 	return max(float64(p.highest)/(p.sum/p.samples)-1, 0)
 }
 
-// Age returns the time from the first sample to an instant, without the idle hours: of a gap less than two hours count.
+// Age returns the time since the first sample without idle hours. A gap adds less than two hours.
 func (p *DailyPeaks) Age(now int64) time.Duration {
 	return time.Duration(max(now-p.first-int64(p.idle)*pause, 0))
 }
@@ -236,8 +231,8 @@ func (p *DailyPeaks) merge(o *DailyPeaks) {
 	p.sum, p.samples = p.sum+o.sum, p.samples+o.samples
 }
 
-// mergePauses adds the idle hours of another one. Where both have samples of the same
-// time, one that saw none then was not idle: the other did see some.
+// mergePauses merges idle hours. Where both cover the same time the smaller count applies, because
+// the other has samples in the gap.
 func (p *DailyPeaks) mergePauses(o *DailyPeaks) {
 	early, late := *p, o
 	if p.first == 0 || o.first < p.first {
@@ -281,7 +276,7 @@ func (p *DailyPeaks) read(r *imageReader) {
 	if p.samples == 0 {
 		p.sum = 0
 	}
-	if !r.Empty() { // else it was written before pauses were known
+	if !r.Empty() { // older images have no pauses
 		p.last, p.idle = uint32(r.Within(0, math.MaxUint32)), uint16(r.Within(0, math.MaxUint16))
 		p.before, p.kills = r.Code(&scales[ram]), uint8(r.Within(0, mostKills))
 	}

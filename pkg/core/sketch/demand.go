@@ -7,35 +7,34 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Use is what was measured of a kind, in millicores or bytes.
+// Usage is one measurement of a resource, in millicores or bytes.
 type Use struct {
 	Amount  resources.Amount
-	Limit   resources.Amount // the most that it could be, 0 = no limit
-	Request resources.Amount // in force; 0 = as the limit. It matters with Throttled only
-	Stands  bool             // the limit stays as it is when the request changes
+	Limit   resources.Amount // limit of the usage, 0 = no limit
+	Request resources.Amount // in force, 0 = equal to the limit, needed with Throttled only
+	Stands  bool             // the limit does not follow the request
 
-	// Throttled is the share of the time, 0 to 1, in which a limit of CPU was reached, though
-	// the amount may be below it; 0 also where nobody knows.
+	// Throttled is the share of time, 0 to 1, in which usage reached the CPU limit, although the
+	// mean may be below it. 0 if unknown.
 	Throttled float64
 }
 
-// clipped is the share of its limit from which on CPU use says only that more was wanted, and censored what it is taken
-// for, as a multiple of the limit. Otherwise a container that is held down would look as if it needed no more.
+// From cappedShare of its limit on, CPU usage is capped, and the demand is assumed to be
+// cappedFactor times the limit. Otherwise a container at its limit would appear to need no more.
 const clipped, censored = 0.98, 2
 
-// A mean of CPU use below the limit hides that the limit was reached now and then. If it was
-// for this share of the time, more was wanted as well.
+// From this share of throttled time on, the demand exceeds the mean usage, which hides short bursts
+// up to the limit.
 const reached = 0.05
 
-// HeldDown reports whether a limit of CPU that rises with the request decided how much was used,
-// so that nobody knows how much was wanted.
+// CappedByLimit reports whether a CPU limit that follows the request hides the demand.
 func (u Use) HeldDown() bool {
 	limit := float64(u.Limit)
 	return limit > 0 && !u.Stands && (float64(u.Amount) >= clipped*limit || u.Throttled >= reached)
 }
 
-// demand returns what a use of CPU at an instant is taken for, in millicores, and which part
-// of that is due to throttling of this use, 0 = none.
+// demand returns the estimated CPU demand of a usage in millicores, and the part due to throttling
+// of this usage.
 func (t *Sketch) demand(at int64, u Use) (wanted, throttled float64) {
 	use, limit := float64(u.Amount), float64(u.Limit)
 	switch {
@@ -43,7 +42,7 @@ func (t *Sketch) demand(at int64, u Use) (wanted, throttled float64) {
 		return use, 0
 	case use >= clipped*limit:
 		return censored * limit, 0
-	case t.countsThrottling() && !u.Stands: // else no request would help
+	case t.countsThrottling() && !u.Stands: // with a fixed limit no request would help
 		need := t.throttled.heldBack(at)
 		throttled = t.throttled.demand(at, u)
 		return max(use, need, throttled), throttled
@@ -51,10 +50,8 @@ func (t *Sketch) demand(at int64, u Use) (wanted, throttled float64) {
 	return use, 0
 }
 
-// countsThrottling reports whether throttled time matters where it is known.
 func (t *Sketch) countsThrottling() bool { return t.Load[cpu] != nil && t.Load[cpu].shape.throttling }
 
-// loadThatCounts returns the load of CPU that a target is made of.
 func (t *Sketch) loadThatCounts() *Load {
 	if t.Tracked != nil && t.Tracked.Large() {
 		return &t.Tracked.Load
@@ -62,30 +59,29 @@ func (t *Sketch) loadThatCounts() *Load {
 	return t.Load[cpu]
 }
 
-// HeldBack returns what the CPU use of a container is taken for at least because its limit was
-// too low, in millicores, 0 if that is not known.
+// ThrottledDemand returns the minimum CPU demand in millicores that throttling has shown, 0 if
+// unknown.
 func (t *Sketch) HeldBack() float64 { return t.throttled.heldBack(t.Now) }
 
-// throttled is what is known of a CPU limit that was reached now and then.
+// throttled is the evidence of a CPU limit that is reached in bursts.
 type throttled struct {
-	lowest lately // limit of a quarter of an hour at least
-	need   lately // what throttling has raised the load to
+	lowest lately // lowest limit of the last 15 minutes or more
+	need   lately // demand to which throttling has raised the load
 }
 
-// lately is an amount of millicores and when it was so.
 type lately struct {
-	amount uint16 // code of the scale of CPU, 0 = none
-	slot   uint16 // number of the quarter of an hour since 1970, the last bits of it
+	amount uint16 // CPU scale code, 0 = none
+	slot   uint16 // number of the 15-minute slot since 1970, low 16 bits
 }
 
-// slotLength is longer than throttling is measured over.
+// slotLength is longer than the interval over which throttling is measured.
 const slotLength = int64(15 * time.Minute)
 
 func since(at int64, amount float64) lately {
 	return lately{scales[cpu].encode(amount), uint16(at / slotLength)}
 }
 
-// age returns how many slots have passed until an instant. More than 341 days are none.
+// age returns the number of slots since the amount was set, 0 after 341 days.
 func (l lately) age(at int64) float64 {
 	if slots := uint16(at/slotLength) - l.slot; slots <= math.MaxInt16 {
 		return float64(slots)
@@ -93,18 +89,17 @@ func (l lately) age(at int64) float64 {
 	return 0
 }
 
-// needHalfLife is after how many slots half of what throttling has shown is forgotten: a week.
+// Half-life of the throttled demand in slots: one week.
 const needHalfLife = 7 * 24 * 4
 
-// heldBack returns what is left of that at an instant, in millicores.
 func (h *throttled) heldBack(at int64) float64 {
 	return scales[cpu].decode(h.need.amount) * math.Exp2(-h.need.age(at)/needHalfLife)
 }
 
-// demand returns what a use below a limit is taken for at least if it was throttled, else 0: twice the request, which
-// the limit follows, so it will be twice as high. What is known of throttling is about some minutes, so it is about the
-// lowest limit of these, which may just have been raised for that reason. Each throttled period used all of the limit:
-// figures that ask for more than was used do not count.
+// demand returns the minimum demand of a throttled usage below the limit, else 0. It is twice the
+// request, because the limit follows the request and doubles too. Throttling is measured over some
+// minutes in which the limit may just have been raised, so the lowest recent limit applies. Each
+// throttled period uses all of the limit, so inconsistent samples do not count.
 func (h *throttled) demand(at int64, u Use) float64 {
 	limit := float64(u.Limit)
 	if h.lowest.amount == 0 || limit <= scales[cpu].decode(h.lowest.amount) || h.lowest.age(at) > 1 {
@@ -121,16 +116,15 @@ func (h *throttled) demand(at int64, u Use) float64 {
 	return wanted
 }
 
-// raised notes what a throttled use was taken for, if that has raised the load: a single burst
-// has not. Under the higher limit nothing is throttled, and the means hide again that they are
-// made of bursts; without a memory the request would fall and rise for ever.
+// recordNeed keeps the demand of a throttled usage if it has raised the load, as a single burst
+// does not. Under the higher limit nothing is throttled and the means hide the bursts again, so
+// without this memory the request would oscillate.
 func (h *throttled) raised(at int64, wanted float64, l *Load) {
 	if wanted > h.heldBack(at) && max(l.Level(0, at), l.Level(1, at)) >= wanted {
 		h.need = since(at, wanted)
 	}
 }
 
-// throttling is the part throttled, of a sketch that counts it.
 type throttling struct{}
 
 func (throttling) needed(t *Sketch) bool { return t.countsThrottling() }
@@ -158,15 +152,15 @@ func (throttling) read(t *Sketch, r *imageReader) bool {
 	return t.countsThrottling()
 }
 
-// Starting reports whether the use of CPU at an age of a container is that of its start; boost
-// is for how long the startup boost of its VPA lasts, 0 = it has none. A negative age is that
-// of a use from before the start, or of a clock that is wrong.
+// Starting reports whether CPU usage at this age of a container belongs to its start. boost is the
+// duration of its startup boost, 0 = none. A negative age stems from usage before the start or a
+// wrong clock.
 func (n *Needs) Starting(age, boost time.Duration) bool {
 	return n.Start > 0 && age >= 0 && age < n.Start+boost
 }
 
-// ObserveStart is ObservePod for a use of CPU while its container starts. It counts only as long as nothing else is
-// known, as of a job that is over before its start would be: what is seen later makes it forgotten.
+// ObserveStart is ObservePod during a container start. The usage counts only until other CPU usage
+// arrives, which matters for jobs shorter than their start phase.
 func (t *Sketch) ObserveStart(pod string, at time.Time, use, limit resources.Amount) {
 	if _, known := t.Covers(cpu); known && !t.flags.has(onlyStarts) {
 		return
@@ -175,7 +169,7 @@ func (t *Sketch) ObserveStart(pod string, at time.Time, use, limit resources.Amo
 	t.flags.set(onlyStarts, true)
 }
 
-// forgetStarts makes the sketch know nothing of CPU, if that is only starts.
+// forgetStarts drops all CPU usage if it consists of container starts only.
 func (t *Sketch) forgetStarts() {
 	if !t.flags.has(onlyStarts) {
 		return
@@ -194,8 +188,8 @@ func (t *Sketch) forgetStarts() {
 	t.Pressed = nil
 }
 
-// mergeStarts comes before all else of Merge: starts are forgotten where the other sketch
-// knows more. Those of the other stay, if it has no more than them: they are few.
+// mergeStarts runs first in a merge. It drops the starts of t if o has other usage. The few starts
+// of o are merged in any case.
 func (t *Sketch) mergeStarts(o *Sketch) {
 	switch {
 	case o.begun[cpu] == 0:
@@ -206,12 +200,11 @@ func (t *Sketch) mergeStarts(o *Sketch) {
 	}
 }
 
-// starts is the part that says that only starts are known of CPU.
+// startsPart stores the flag onlyStarts.
 type starts struct{}
 
 func (starts) needed(t *Sketch) bool { return t.flags.has(sparing) }
 
-// merge has nothing to do: mergeStarts did.
 func (starts) merge(_, _ *Sketch) {}
 
 func (starts) write(t *Sketch, w *imageWriter) {

@@ -7,25 +7,25 @@ import (
 	"strconv"
 )
 
-// Growth is a rise of memory that has gone on for days, as that of a leak.
+// Growth is a rise of memory over several days, typically a leak.
 type Growth struct {
-	From, To float64 // bytes: highest use of its first and of its last day
-	Days     int     // from the first to the last one; 0 = there is no growth
-	PerDay   float64 // bytes: median of the rises between two of these days, each divided by the days between
+	From, To float64 // bytes: peak usage of the first and of the last day
+	Days     int     // from the first to the last day, 0 = no growth
+	PerDay   float64 // bytes: median of the daily rises between all pairs of days
 }
 
-// String says what has grown, for people.
+// String describes the growth for events and status messages.
 func (g Growth) String() string {
 	return fmt.Sprintf("memory grew by %s a day over %d days, to %s", Bytes(g.PerDay, 2), g.Days, Bytes(g.To, 3))
 }
 
-// Reaches returns after how many days, begun ones counted, a growth that goes on reaches a
-// number of bytes: 1 also where it did already.
+// Reaches returns the number of started days until continued growth reaches a limit in bytes. The
+// minimum is 1, also if it is already reached.
 func (g Growth) Reaches(limit float64) int {
 	return int(max(math.Ceil(min((limit-g.To)/g.PerDay, math.MaxInt32)), 1))
 }
 
-// Bytes prints a number of bytes in the largest unit up to GiB of which there is one, with so many digits at least 1.
+// Bytes formats a number of bytes in the largest unit up to GiB in which it is at least 1.
 func Bytes(bytes float64, digits int) string {
 	unit, name := 1.0, "bytes"
 	for _, u := range []struct {
@@ -36,15 +36,15 @@ func Bytes(bytes float64, digits int) string {
 			unit, name = u.size, u.name
 		}
 	}
-	rounded, _ := strconv.ParseFloat(strconv.FormatFloat(bytes/unit, 'g', digits, 64), 64) // it was just written
+	rounded, _ := strconv.ParseFloat(strconv.FormatFloat(bytes/unit, 'g', digits, 64), 64) // cannot fail, it was just formatted
 	return strconv.FormatFloat(rounded, 'f', -1, 64) + " " + name
 }
 
-// What only varies hardly ever rises from each day to the next in a week, or between nine of
-// ten pairs of twelve days. In either case it must rise by a tenth in six days, and
-//   - in the second half by half as much as in the first one at least: a cache that fills does not;
-//   - between no two days by more than half of it: a new version that needs more does;
-//   - a tenth above all days before that are kept: a rhythm of a week does not.
+// Varying memory rarely rises on each day of a week, or between nine of ten pairs of 12 days. In
+// both cases it must rise by a tenth in 6 days, and
+//   - rise in the second half by at least half as much as in the first, unlike a filling cache
+//   - rise between no two days by more than half of the total, unlike a new version
+//   - exceed all earlier days in the ring by a tenth, unlike a weekly rhythm
 const (
 	shortSpan, longSpan = 7, 12 // days
 	fallsOfLongSpan     = 6     // of 66 pairs
@@ -52,12 +52,12 @@ const (
 	half                = 0.5
 )
 
-// Growth returns how memory grows from day to day, the zero Growth if it does not. It looks at
-// the highest use of each day, so a rhythm of a day changes nothing, nor do restarts after
-// which as much is used as before. Growth that was found lasts until the highest use of two
-// days is not above that of the two days before. It changes when a window of six hours ends.
+// Growth returns the memory growth from day to day, or the zero Growth. It compares daily peaks, so
+// daily rhythms have no effect, nor do restarts after which usage returns to its former level.
+// Detected growth lasts until the peak of two days does not exceed the two days before. The result
+// changes only when a 6-hour window ends.
 func (p *DailyPeaks) Growth() Growth {
-	last := p.running - 1 // what is open may still rise
+	last := p.running - 1 // the open window may still rise
 	for end := last; end > last-slotsKept; end-- {
 		if g, found := p.growth(last, end); found {
 			return g
@@ -69,7 +69,7 @@ func (p *DailyPeaks) Growth() Growth {
 	return Growth{}
 }
 
-// twoDays returns the highest peak of two days up to a window, coded, 0 if one is empty.
+// twoDays returns the peak code of the two days up to a window, 0 if one day is empty.
 func (p *DailyPeaks) twoDays(end int64) uint16 {
 	late, early := p.coded(end), p.coded(end-perDay)
 	if late == 0 || early == 0 {
@@ -78,8 +78,7 @@ func (p *DailyPeaks) twoDays(end int64) uint16 {
 	return max(late, early)
 }
 
-// growth looks for growth in days of which the last one ends with the window end, and returns
-// what it has come to with the window last.
+// growth returns the growth in the days up to the window end, and its extent up to the window last.
 func (p *DailyPeaks) growth(last, end int64) (Growth, bool) {
 	span := shortSpan
 	if !p.rises(end, shortSpan, 0) {
@@ -94,10 +93,10 @@ func (p *DailyPeaks) growth(last, end int64) (Growth, bool) {
 	}, true
 }
 
-// rises reports whether the peaks of a span of days, the last of which ends with a window,
-// grow: of all pairs of days at most a number do not.
+// rises reports whether the daily peaks of a span up to the window end grow. At most falls pairs of
+// days may not rise.
 func (p *DailyPeaks) rises(end int64, span, falls int) bool {
-	begin := end - int64(span)*perDay // the window before
+	begin := end - int64(span)*perDay // the window before the span
 	if begin < p.first/window-1 || begin < p.running-slotsKept {
 		return false
 	}
@@ -129,7 +128,7 @@ func (p *DailyPeaks) rises(end int64, span, falls int) bool {
 	return falls >= 0 && last >= scales[ram].decode(before)*(1+grown) && p.slope(end, span)*(shortSpan-1) >= grown*first
 }
 
-// slope returns the median of the rises a day between two days of a span.
+// slope returns the median daily rise between all pairs of days in a span.
 func (p *DailyPeaks) slope(end int64, span int) float64 {
 	var room [longSpan * (longSpan - 1) / 2]float64
 	slopes := room[:0]

@@ -8,25 +8,23 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// hoursKept is a week and the hour that is running.
+// hoursKept is one week and the current hour.
 const hoursKept = 7*24 + 1
 
-// Hours are the highest uses in each hour of a week. The zero value is of CPU.
+// Hours holds the peak usage in each hour of a week. The zero value is for CPU.
 type Hours struct {
 	kind    resources.Kind
-	highest [hoursKept]uint16     // codes of the scale of the kind; 0 = none; by the number of the hour, modulo the ring
-	running int64                 // number of the hour, since 1970
-	recent  [recentMinutes]uint16 // use of the last minutes, in the same way
+	highest [hoursKept]uint16     // scale codes by hour number modulo the ring, 0 = none
+	running int64                 // number of the current hour since 1970
+	recent  [recentMinutes]uint16 // usage of the last minutes, stored in the same way
 	minute  int64
 }
 
-// recentMinutes is how long the base of a recommendation looks back at most.
+// recentMinutes is the longest lookback of a base.
 const recentMinutes = 30
 
-// newHours returns the empty hours of a kind.
 func newHours(k resources.Kind) *Hours { return &Hours{kind: k} }
 
-// adapt returns the hours if they are needed, empty ones in place of none.
 func (h *Hours) adapt(k resources.Kind, needed bool) *Hours {
 	switch {
 	case !needed:
@@ -39,7 +37,7 @@ func (h *Hours) adapt(k resources.Kind, needed bool) *Hours {
 
 func (h *Hours) decode(code uint16) float64 { return scales[h.kind].decode(code) }
 
-// Observe takes a use in millicores or bytes.
+// Observe adds a sample in millicores or bytes.
 func (h *Hours) Observe(at int64, use float64) {
 	advanceRing(&h.running, at/int64(time.Hour), h.highest[:])
 	advanceRing(&h.minute, at/int64(time.Minute), h.recent[:])
@@ -48,10 +46,11 @@ func (h *Hours) Observe(at int64, use float64) {
 	*hour, *minute = max(*hour, code), max(*minute, code)
 }
 
-// Peak returns the highest use in the same hour of the day during the last seven days, or in the last hour.
+// Peak returns the maximum of SameHour and LastHour.
 func (h *Hours) Peak() float64 { return max(h.SameHour(), h.LastHour()) }
 
-// SameHour returns the highest use in the hour that is running, and in the same hour of the last seven days.
+// SameHour returns the highest usage in the current hour and in the same hour of the last seven
+// days.
 func (h *Hours) SameHour() float64 {
 	code := uint16(0)
 	for ago := int64(0); ago < hoursKept && ago <= h.running; ago += 24 {
@@ -60,15 +59,15 @@ func (h *Hours) SameHour() float64 {
 	return h.decode(code)
 }
 
-// LastHour returns the highest use in the hour that is running and the one before.
+// LastHour returns the highest usage in the current hour and the one before.
 func (h *Hours) LastHour() float64 {
 	return h.decode(max(h.highest[h.running%hoursKept], h.highest[(h.running+hoursKept-1)%hoursKept]))
 }
 
-// Highest returns the highest use of the last seven days.
+// Highest returns the highest usage of the last seven days.
 func (h *Hours) Highest() float64 { return h.decode(slices.Max(h.highest[:])) }
 
-// Recent returns a quantile of the use of the last minutes, of which at most thirty are kept.
+// Recent returns a quantile of the usage of the last minutes, at most 30.
 func (h *Hours) Recent(minutes int64, q float64) float64 {
 	var values []float64
 	for i := range min(minutes, recentMinutes) {
@@ -98,8 +97,9 @@ func (h *Hours) read(r *imageReader) {
 	r.Scaled(&scales[h.kind], h.recent[:])
 }
 
-// Waited takes the share of the time, 0 to 1, for which CPU work waited while a use was measured, after that use was
-// observed. Had nothing waited, the use would have been use x (1 + share): Pressed holds the highest of these.
+// ObservePressure adds the share of time, 0 to 1, for which CPU work waited. It must follow the
+// observation of that usage. PressureHours keeps the peaks of usage x (1 + share), the usage
+// without waiting.
 func (t *Sketch) Waited(at time.Time, use resources.Amount, share float64) {
 	if !t.waits || t.Hours[resources.CPU] == nil {
 		return
@@ -110,18 +110,17 @@ func (t *Sketch) Waited(at time.Time, use resources.Amount, share float64) {
 	t.Pressed.Observe(at.UnixNano(), float64(use)*(1+share))
 }
 
-// unpressed returns what Pressed begins with: the hours as they were measured.
 func unpressed(t *Sketch) *Hours {
 	same := *t.Hours[resources.CPU]
 	return &same
 }
 
-// pressure is the part Pressed, which is there only once somebody knew of waiting.
+// pressurePart stores PressureHours, which exist only after a pressure measurement.
 type pressure struct{}
 
 func (pressure) needed(t *Sketch) bool { return t.waits }
 
-// merge takes the hours as they were measured for a sketch that knows of no waiting.
+// merge uses the measured hours for a sketch without pressure measurements.
 func (pressure) merge(t, o *Sketch) {
 	if !t.waits || t.Pressed == nil && o.Pressed == nil || t.Hours[resources.CPU] == nil || o.Hours[resources.CPU] == nil {
 		return
@@ -150,34 +149,34 @@ func (pressure) read(t *Sketch, r *imageReader) bool {
 	return t.waits
 }
 
-// Quantiles are those of a number of samples.
+// Quantiles are the quantiles of a set of samples.
 type Quantiles struct{ P50, P90, P95, P99, Max float64 }
 
-// Habits is what a container used over some days, overall and in each hour of the
-// day. Amounts are those of the samples.
+// UsageProfile summarizes the usage of a container over some days, in total and by hour of the day,
+// in the unit of the samples.
 type Habits struct {
 	Overall    Quantiles
-	Hourly     [hoursADay]Quantiles // UTC; without samples all 0
-	Known      [hoursADay]bool      // there are samples of the hour
+	Hourly     [hoursADay]Quantiles // UTC, all 0 without samples
+	Known      [hoursADay]bool      // the hour has samples
 	Points     int
-	Days       float64 // from the first sample to the last
+	Days       float64 // from the first to the last sample
 	Confidence float64 // 0 to 1
-	Burst      float64 // highest use over the 95th percentile where that is a burst, else 0
+	Burst      float64 // peak over the 95th percentile if it is a burst, else 0
 }
 
-// What makes a maximum a burst, and how many days give full confidence.
+// A maximum over burstRatio times the 95th percentile is a burst.
 const (
 	burstRatio = 3
 	sureDays   = 7
 )
 
-// Ranked are amounts that can be read by their rank, the smallest first.
+// Ranked gives access to amounts by rank, smallest first.
 type Ranked interface {
 	Len() int
 	At(rank int) float64
 }
 
-// QuantilesOf returns the quantiles of some amounts, all 0 if there are none.
+// QuantilesOf returns the quantiles of amounts, all 0 if there are none.
 func QuantilesOf(amounts Ranked) Quantiles {
 	if amounts.Len() == 0 {
 		return Quantiles{}
@@ -186,8 +185,8 @@ func QuantilesOf(amounts Ranked) Quantiles {
 	return Quantiles{at(0.5), at(0.9), at(0.95), at(0.99), at(1)}
 }
 
-// Judge completes habits whose quantiles are known with what follows from these, from
-// the number of samples, and from the days between the first and the last of them.
+// Assess sets confidence and burst from the quantiles, the number of samples and the days they
+// span.
 func (h *Habits) Judge(points int, days float64) {
 	h.Points, h.Days, h.Burst = points, days, 0
 	h.Confidence = min(max(min(days, math.Sqrt(float64(points)/24))/sureDays, 0), 1)
@@ -196,7 +195,6 @@ func (h *Habits) Judge(points int, days float64) {
 	}
 }
 
-// between returns a quantile of amounts, in proportion between two.
 func between(amounts Ranked, q float64) float64 {
 	rank := q * float64(amounts.Len()-1)
 	low := int(math.Floor(rank))
@@ -207,7 +205,7 @@ func between(amounts Ranked, q float64) float64 {
 	return amounts.At(low)*(1-part) + amounts.At(low+1)*part
 }
 
-// interpolate returns a quantile of values that it puts in order, 0 if there are none.
+// interpolate sorts values and returns a quantile, 0 if there are none.
 func interpolate(values []float64, q float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -216,17 +214,17 @@ func interpolate(values []float64, q float64) float64 {
 	return between(Ordered(values), q)
 }
 
-// Ordered are amounts in their order.
+// SortedAmounts are amounts in ascending order.
 type Ordered []float64
 
-// Len returns their number.
+// Len returns the number of amounts.
 func (o Ordered) Len() int { return len(o) }
 
 // At returns the amount of a rank.
 func (o Ordered) At(rank int) float64 { return o[rank] }
 
-// Highest returns a quantile of the overall and of the hourly ones, whichever is
-// the greatest. An unknown percentile counts as 95.
+// Highest returns the maximum of a percentile over the overall and hourly quantiles. Unsupported
+// percentiles count as 95.
 func (h *Habits) Highest(percentile int) float64 {
 	of := func(q Quantiles) float64 {
 		switch percentile {

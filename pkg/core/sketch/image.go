@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// frame is the number of the part that says of which time a sketch is.
+// frame is the number of the part that holds the times of a sketch.
 const frame = 1
 
-// Image returns the sketch as bytes, of which Read makes the same sketch.
+// Image returns the serialized sketch. Read restores an identical sketch from it.
 func (t *Sketch) Image() []byte {
 	var image, content imageWriter
 	content.Int(t.Now)
@@ -28,12 +28,12 @@ func (t *Sketch) Image() []byte {
 	return image
 }
 
-// ErrFuture says that an image has times that cannot be yet.
+// ErrFuture means that an image holds times in the future.
 var ErrFuture = errors.New("it has uses in the future: was it written while a clock was wrong?")
 
-// Read returns a sketch of some needs, filled from an image as far as that has what
-// is needed. Parts that are not known are skipped. It fails if the image cannot be
-// read, or was written more than ahead after now; 0 = that does not matter.
+// Read returns a sketch for the given needs, filled from an image as far as possible. It skips
+// unknown parts, and fails if the image is corrupt or has usage after now + ahead. 0 disables this
+// check.
 func Read(n Needs, image []byte, now time.Time, ahead time.Duration) (*Sketch, error) {
 	t, had := New(n), [len(parts)]bool{}
 	for r := newImageReader(image); !r.Empty(); {
@@ -60,7 +60,7 @@ func Read(n Needs, image []byte, now time.Time, ahead time.Duration) (*Sketch, e
 		return nil, ErrFuture
 	}
 	for k, l := range t.Load {
-		if l != nil && l.first == 0 && len(l.uses.weights) > 0 { // it was not kept before; no other part began later then
+		if l != nil && l.first == 0 && len(l.uses.weights) > 0 { // older images lack it, and no other part began later
 			l.first = t.begun[k]
 		}
 	}
@@ -72,8 +72,8 @@ func Read(n Needs, image []byte, now time.Time, ahead time.Duration) (*Sketch, e
 	return t, nil
 }
 
-// later reports whether a use is later than an instant: it would be the highest for ever, as
-// what comes before the last hour is dropped.
+// hasUsageAfter reports whether there is usage after an instant. It would never expire, because the
+// rings drop older samples.
 func (t *Sketch) later(than time.Time) bool {
 	at := than.UnixNano()
 	for _, h := range [...]*Hours{t.Hours[cpu], t.Hours[ram], t.Pressed} {
@@ -91,23 +91,19 @@ func (t *Sketch) readFrame(r *imageReader) {
 	}
 }
 
-// imageWriter is bytes in the making.
 type imageWriter []byte
 
-// Int adds a number.
 func (w *imageWriter) Int(n int64) { *w = binary.AppendVarint(*w, n) }
 
-// Float adds a number with all its digits.
 func (w *imageWriter) Float(f float64) {
 	*w = binary.LittleEndian.AppendUint64(*w, math.Float64bits(f))
 }
 
-// Short adds a number of four bytes.
 func (w *imageWriter) Short(f float32) {
 	*w = binary.LittleEndian.AppendUint32(*w, math.Float32bits(f))
 }
 
-// Codes adds the slots of a ring. Empty ones at both ends take no room.
+// Codes appends the slots of a ring without empty slots at both ends.
 func (w *imageWriter) Codes(slots []uint16) {
 	first, end := 0, len(slots)
 	for end > 0 && slots[end-1] == 0 {
@@ -123,37 +119,31 @@ func (w *imageWriter) Codes(slots []uint16) {
 	}
 }
 
-// Part adds bytes that a reader can skip.
 func (w *imageWriter) Part(tag int64, content imageWriter) {
 	w.Int(tag)
 	w.Int(int64(len(content)))
 	*w = append(*w, content...)
 }
 
-// ErrImage says that bytes are not what an imageWriter has written.
+// ErrImage means that an image is truncated or corrupt.
 var ErrImage = errors.New("it is cut short, or was not written by us")
 
-// imageReader takes numbers from bytes. Once it has failed all are 0.
+// imageReader reads numbers from an image. After an error it returns only zeros.
 type imageReader struct {
 	rest   []byte
 	err    error
-	other  bool    // what it has is not what is needed, as buckets of another size
-	former float64 // unit of the codes of older images, in parts of a millicore or byte; 0 = codes are of scales
+	other  bool    // content does not fit the needs, e.g. bucket sizes differ
+	former float64 // codes per millicore or byte in older images, 0 = scale codes
 }
 
-// newImageReader returns a reader of bytes, which it does not change.
 func newImageReader(bytes []byte) *imageReader { return &imageReader{rest: bytes} }
 
-// Err returns what is wrong, nil if nothing is.
 func (r *imageReader) Err() error { return r.err }
 
-// Fail notes that a number makes no sense.
 func (r *imageReader) Fail() { r.rest, r.err = nil, ErrImage }
 
-// Empty reports whether all is read.
 func (r *imageReader) Empty() bool { return len(r.rest) == 0 }
 
-// Int returns the next number.
 func (r *imageReader) Int() int64 {
 	n, size := binary.Varint(r.rest)
 	if size <= 0 {
@@ -164,7 +154,7 @@ func (r *imageReader) Int() int64 {
 	return n
 }
 
-// Within returns the next number, which must be in a range.
+// Within fails outside the range.
 func (r *imageReader) Within(least, most int64) int64 {
 	n := r.Int()
 	if n < least || n > most {
@@ -174,7 +164,7 @@ func (r *imageReader) Within(least, most int64) int64 {
 	return n
 }
 
-// Float returns the next number, which must be finite and not negative.
+// Float fails for negative and infinite numbers.
 func (r *imageReader) Float() float64 {
 	raw := r.take(8)
 	if raw == nil {
@@ -183,7 +173,6 @@ func (r *imageReader) Float() float64 {
 	return r.sound(math.Float64frombits(binary.LittleEndian.Uint64(raw)))
 }
 
-// Short returns the next number of four bytes, under the same conditions.
 func (r *imageReader) Short() float32 {
 	raw := r.take(4)
 	if raw == nil {
@@ -200,7 +189,6 @@ func (r *imageReader) sound(f float64) float64 {
 	return f
 }
 
-// Codes fills the slots of a ring.
 func (r *imageReader) Codes(slots []uint16) {
 	clear(slots)
 	first := r.Within(0, int64(len(slots)))
@@ -211,7 +199,7 @@ func (r *imageReader) Codes(slots []uint16) {
 	}
 }
 
-// Scaled fills the slots of a ring whose codes are of a scale.
+// Scaled reads the slots of a ring with scale codes, and converts the codes of older images.
 func (r *imageReader) Scaled(s *scale, slots []uint16) {
 	if r.Codes(slots); r.former > 0 {
 		for i, code := range slots {
@@ -220,7 +208,7 @@ func (r *imageReader) Scaled(s *scale, slots []uint16) {
 	}
 }
 
-// Code returns one code of a scale. Without a scale it returns the number as it is.
+// Code reads one scale code, or an unscaled number with a nil scale.
 func (r *imageReader) Code(s *scale) uint16 {
 	code := uint16(r.Within(0, math.MaxUint16))
 	if s != nil && r.former > 0 {
@@ -229,7 +217,6 @@ func (r *imageReader) Code(s *scale) uint16 {
 	return code
 }
 
-// Part returns the next part.
 func (r *imageReader) Part() (tag int64, content *imageReader) {
 	tag = r.Int()
 	return tag, newImageReader(r.take(int(r.Within(0, math.MaxInt32))))

@@ -8,25 +8,23 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// keptKills is how many kills are remembered.
 const keptKills = 4
 
-// Kills are the last kills.
+// Kills holds the last four OOM kills.
 type Kills [keptKills]kill
 
-// kill is what is known of one.
 type kill struct {
-	at      int64            // 0 = there is none
-	request resources.Amount // of the container
-	reached resources.Amount // memory: the limit that it hit or, without one, its use
+	at      int64 // ns since 1970, 0 = empty
+	request resources.Amount
+	reached resources.Amount // limit that was hit or, without a limit, the usage
 }
 
-// within reports whether another kill is as new and as large.
 func (one kill) within(o kill) bool {
 	return one.at <= o.at && one.request <= o.request && one.reached <= o.reached
 }
 
-// add keeps a kill, in the place of one that says no more, else of the oldest. Many small ones do not hide a large one.
+// add replaces a kill that fresh covers, else the oldest, so that many small kills do not displace
+// a large one.
 func (k *Kills) add(fresh kill) {
 	oldest := 0
 	for i := range k {
@@ -46,13 +44,14 @@ func (k *Kills) add(fresh kill) {
 	}
 }
 
-// Largest returns the largest request at a kill that is not older than an age, or false if there was none.
+// LargestRequest returns the largest request at a kill within an age, or false if there was no
+// kill.
 func (k *Kills) Largest(now int64, age time.Duration) (resources.Amount, bool) {
 	return k.most(now, age, func(one kill) resources.Amount { return one.request })
 }
 
-// Reached returns the most memory at which a kill happened that is not older than an age:
-// the limit that was hit, else the use; 0 if there was none.
+// ReachedMemory returns the highest memory at a kill within an age: the limit that was hit, else
+// the usage. It returns 0 if there was no kill.
 func (k *Kills) Reached(now int64, age time.Duration) resources.Amount {
 	reached, _ := k.most(now, age, func(one kill) resources.Amount { return one.reached })
 	return reached
@@ -91,7 +90,7 @@ func (k *Kills) read(r *imageReader) {
 		k[i].request = resources.Amount(r.Within(0, math.MaxInt64))
 		k[i].reached = k[i].request
 	}
-	if r.Empty() { // it was written when requests were all that was known
+	if r.Empty() { // older images hold requests only
 		return
 	}
 	for i := range k {
@@ -99,17 +98,17 @@ func (k *Kills) read(r *imageReader) {
 	}
 }
 
-// After a kill a container is taken to need this multiple of what it had, and at least so many bytes more. With each
-// further kill that comes soon the multiple applies once more and the bytes double, up to twice of what it had or, if
-// that is more, the first step.
+// After a kill, a container is assumed to need killRatio times its memory, and at least killBump
+// bytes more. With each further kill soon after, the ratio applies again and the bytes double, up
+// to twice the memory or to the first step if that is higher.
 const (
 	killRatio = 1.2
 	killBump  = 16 << 20
 	mostKills = 5
 )
 
-// NeededAfterKill returns what a container that had so many bytes at most is taken to need after a
-// number of kills, from 1 on.
+// NeededAfterKill returns the assumed memory need in bytes after one or more kills of a container
+// with had bytes.
 func NeededAfterKill(had float64, kills uint8) float64 {
 	first := max(killRatio*had, had+killBump)
 	ratio, bump := 1.0, float64(killBump)/2
@@ -119,8 +118,8 @@ func NeededAfterKill(had float64, kills uint8) float64 {
 	return max(first, min(max(ratio*had, had+bump), 2*had))
 }
 
-// Killed takes a kill for want of memory: what was requested, or used where the kubelet
-// evicted the pod, and the limit that was hit, 0 = none.
+// Killed records an OOM kill or a memory eviction by the kubelet. request is the request, or the
+// usage of an evicted pod, and limit is the limit that was hit, 0 = none.
 func (t *Sketch) Killed(at time.Time, request, limit resources.Amount) {
 	instant := at.UnixNano()
 	t.saw(resources.Memory, instant)
@@ -140,33 +139,33 @@ func (t *Sketch) Killed(at time.Time, request, limit resources.Amount) {
 	}
 }
 
-// reached returns the memory at which a container was killed: its limit or, without one,
-// the most that was seen of it lately, but no less than the report says.
+// memoryAtKill returns the limit of a killed container or, without a limit, its recent peak, at
+// least the reported memory.
 func (t *Sketch) reached(reported, limit resources.Amount) resources.Amount {
 	switch hours := t.Hours[resources.Memory]; {
 	case limit > 0:
 		return limit
 	case hours != nil:
-		const lately, highest = 30, 1 // minutes, and the quantile of them
+		const lately, highest = 30, 1 // minutes and quantile
 		return max(reported, resources.FromFloat(hours.Recent(lately, highest)))
 	}
 	return reported
 }
 
-// LimitRatio is the memory limit of a container as a multiple of its request, in hundredths: 120 is a limit of 1.2
-// times the request. A resize that keeps limits in proportion does not change it.
+// LimitRatio is the memory limit as a multiple of the request in hundredths: 120 is a limit of 1.2
+// times the request. A resize with proportional limits does not change it.
 type LimitRatio uint16
 
-// Values that are no ratio.
+// Values that are not a ratio.
 const (
-	Unseen LimitRatio = 0              // no pod that has the container was seen yet
-	Free   LimitRatio = math.MaxUint16 // no limit follows the request: there is none, or resizes leave it as it is
+	Unseen LimitRatio = 0              // no pod with the container seen yet
+	Free   LimitRatio = math.MaxUint16 // no limit, or a limit that does not follow the request
 )
 
 const equal LimitRatio = 100
 
-// LimitRatioOf returns the ratio of a limit to a request, both in bytes, 0 = none. A
-// container with a limit and no request has a request of the same size.
+// LimitRatioOf returns the ratio of a limit to a request in bytes, 0 = none. A missing request
+// equals the limit.
 func LimitRatioOf(request, limit resources.Amount) LimitRatio {
 	switch {
 	case limit <= 0:
@@ -191,8 +190,9 @@ func (h LimitRatio) Tighter(o LimitRatio) LimitRatio {
 	return h
 }
 
-// Limited notes the limit ratio that the pods have now, and reports whether it changed. While there are no pods, that
-// of the last ones stays: others of the same template will come. Where the recipe does not need it nothing is noted.
+// SetLimitRatio records the limit ratio of the current pods, and reports whether it changed.
+// Without pods the last ratio remains, because new pods use the same template. It does nothing if
+// the recipe does not need the ratio.
 func (t *Sketch) Limited(h LimitRatio) bool {
 	if !t.flags.has(limited) || h == Unseen || h == t.LimitRatio {
 		return false
@@ -201,11 +201,11 @@ func (t *Sketch) Limited(h LimitRatio) bool {
 	return true
 }
 
-// Undeclared reports whether the container is new, so that its memory request matters, and nothing is known of that.
+// NeedsDeclared reports whether the container is new and its declared memory request is missing.
 func (t *Sketch) Undeclared() bool { return t.declared == 0 && t.new() && !t.Peaks.Empty() }
 
-// Declare takes the memory request of a container, in bytes, and reports whether it matters.
-// The first counts: later ones may be recommendations.
+// SetDeclared records the memory request of a new container in bytes, and reports whether it did.
+// Only the first counts, because later ones may be recommendations.
 func (t *Sketch) Declare(request resources.Amount) bool {
 	if request <= 0 || t.declared != 0 || !t.new() {
 		return false
@@ -214,7 +214,7 @@ func (t *Sketch) Declare(request resources.Amount) bool {
 	return true
 }
 
-// Declared returns the memory request of a container that is new, and 0 for others or if it is not known.
+// Declared returns the declared memory request of a new container, 0 if it is not new or unknown.
 func (t *Sketch) Declared() float64 {
 	if !t.new() {
 		return 0
@@ -226,9 +226,9 @@ func (t *Sketch) new() bool {
 	return t.Peaks != nil && (t.Peaks.Empty() || t.Peaks.Age(t.Now) < time.Duration(t.declaredIn)*time.Minute) && t.declaredIn > 0
 }
 
-// kill takes a kill of a container that had an amount, and returns what it is taken to
-// need from then on. That grows faster with each kill in the open window, but not
-// where the container did not even have what it was taken to need before.
+// addKill records a kill of a container with so much memory, and returns its assumed need. The need
+// grows faster with each kill in the open window. Kills with less memory than the previous need do
+// not count.
 func (p *DailyPeaks) kill(at int64, had float64) (need float64) {
 	if at/window > p.running {
 		p.kills = 0

@@ -10,8 +10,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// LoadShape is what the load of containers has in common. It does not change once
-// made; make one for a recipe and share it.
+// LoadShape holds the parameters that all loads of a recipe share. It is immutable.
 type LoadShape struct {
 	pairShape
 	kind       resources.Kind
@@ -20,25 +19,24 @@ type LoadShape struct {
 	hour       bool
 	sustained  time.Duration
 	throttling bool
-	sizes      sizes // of what is Tracked
+	sizes      sizes // for a tracked load
 	names      [2]string
 }
 
-// schemes are the buckets: the first has two millicores or 256 KiB, each further one is 5 % larger.
+// The first bucket is two millicores or 256 KiB, each further one is 5% larger.
 var schemes = [resources.Kinds]*histogram.Scheme{
 	resources.CPU:    histogram.Exponential(0.002, 1.05, 1000, lightest),
 	resources.Memory: histogram.Exponential(1<<18, 1.05, 1e13, lightest),
 }
 
-// units are a core and a byte, in amounts.
+// units are one core and one byte as amounts.
 var units = [resources.Kinds]float64{resources.CPU: 1000, resources.Memory: 1}
 
-// Average is the share that stands for the mean.
+// Average in place of a share selects the mean.
 const Average = -1
 
-// NewLoadShape returns the shape of a slow and a fast histogram that forget half in the given times, of each of which a
-// share is of interest. By load a share is that of all work, else that of the time. With hour the highest value of the
-// last hour counts.
+// NewLoadShape returns the shape of a slow and a fast histogram. Each share refers to total usage
+// with byLoad, else to time. With hour, the load also keeps the highest level of the last hour.
 func NewLoadShape(k resources.Kind, halfLives [2]time.Duration, shares [2]float64, byLoad, hour bool) *LoadShape {
 	s := &LoadShape{pairShape: pairShape{schemes[k], halfLives, mostWeights}, kind: k, shares: shares, byLoad: byLoad, hour: hour}
 	of := map[bool]string{true: "load", false: "time"}[byLoad]
@@ -51,9 +49,9 @@ func NewLoadShape(k resources.Kind, halfLives [2]time.Duration, shares [2]float6
 	return s
 }
 
-// Sustained returns the shape with one more condition on its levels: use must have been as high as a level for a time
-// in all, of which half is forgotten like the use itself. So no single burst of less counts, however much work it was.
-// 0 = no condition. Means have none.
+// Sustained returns the shape with an additional condition: usage must have reached a level for a
+// total time of length, which decays like the usage, so that a shorter burst does not count. 0 = no
+// condition. Means ignore it.
 func (s *LoadShape) Sustained(length time.Duration) *LoadShape {
 	if length == 0 {
 		return s
@@ -68,19 +66,19 @@ func (s *LoadShape) Sustained(length time.Duration) *LoadShape {
 	return &longer
 }
 
-// Throttling returns the shape of a load of CPU in which work counts that a limit held back, where that is known.
+// Throttling returns the shape of a CPU load that includes the demand hidden by throttling.
 func (s *LoadShape) Throttling() *LoadShape {
 	counts := *s
 	counts.throttling = true
 	return &counts
 }
 
-// newPart is the part of its age for which use must have been high in a container that is
-// new, where that is less: what is there from the first minute on counts at once.
+// For a new container, usage must have been high for this share of its age, if that is less than
+// the sustained time. Usage from the first minute on then counts at once.
 const newPart = 0.25
 
-// least returns the part of all weight that must lie at a level and above in a
-// histogram, for a container of some age in nanoseconds.
+// minWeightShare returns the share of the weight that must lie at or above a level, for a container
+// with an age in nanoseconds.
 func (s *LoadShape) least(i int, age float64) float64 {
 	switch {
 	case s.sustained == 0:
@@ -93,22 +91,22 @@ func (s *LoadShape) least(i int, age float64) float64 {
 	return asked / watched
 }
 
-// Kind returns the kind whose load it is.
+// Kind returns the resource of the load.
 func (s *LoadShape) Kind() resources.Kind { return s.kind }
 
-// Name says in words what Level(i) is.
+// Name describes Level(i).
 func (s *LoadShape) Name(i int) string { return s.names[i] }
 
-// Load is the use of one kind by one container, as two histograms: of CPU the samples but
-// those of a start, where more than the limit was wanted as twice the limit (demand.go), and
-// of memory the highest in each five minutes. Make it with newLoad.
+// Load keeps the usage of one resource of a container in two histograms. For CPU these hold all
+// samples except container starts, with capped usage replaced by the estimated demand. For memory
+// they hold the peak of each five minutes.
 type Load struct {
 	shape  *LoadShape
 	uses   pair
-	slots  [slots]uint16 // highest level of each slot, code of the scale of the kind; 0 = none
-	latest int64         // number of the slot that is open
-	peak   float64       // of memory in that slot
-	first  int64         // nanoseconds since 1970 of the first use; 0 = none, or not known
+	slots  [slots]uint16 // scale code of the highest level in each slot, 0 = none
+	latest int64         // number of the open slot
+	peak   float64       // peak memory in the open slot
+	first  int64         // first usage in ns since 1970, 0 = none or unknown
 }
 
 // The last hour is kept in slots of five minutes.
@@ -117,10 +115,10 @@ const (
 	slotWidth = int64(5 * time.Minute)
 )
 
-// newLoad returns an empty one.
 func newLoad(shape *LoadShape) *Load { return &Load{shape: shape} }
 
-// Observe takes a use in millicores or bytes. All samples weigh the same, as they come at a steady pace: one a minute.
+// Observe adds a sample in millicores or bytes. Samples have equal weight, because they arrive once
+// a minute.
 func (l *Load) Observe(at int64, use float64) {
 	if at = max(at, 1); l.first == 0 || at < l.first {
 		l.first = at
@@ -141,7 +139,8 @@ func (l *Load) Observe(at int64, use float64) {
 	}
 }
 
-// Level returns the share of interest of the slow (0) or the fast (1) histogram at an instant, in millicores or bytes.
+// Level returns the level of the slow (0) or the fast (1) histogram at an instant, in millicores or
+// bytes.
 func (l *Load) Level(i int, now int64) float64 {
 	s := l.shape
 	if s.shares[i] == Average {
@@ -150,10 +149,9 @@ func (l *Load) Level(i int, now int64) float64 {
 	return l.uses.share(&s.pairShape, i, s.shares[i], s.byLoad, s.least(i, float64(now-l.first))) * units[s.kind]
 }
 
-// Hour returns the highest level of the last hour, 0 if that is not kept.
+// Hour returns the highest level of the last hour, 0 if it is not kept.
 func (l *Load) Hour() float64 { return scales[l.shape.kind].decode(slices.Max(l.slots[:])) }
 
-// adapt keeps what has the same half-lives.
 func (l *Load) adapt(shape *LoadShape) *Load {
 	switch {
 	case shape == nil:
@@ -167,7 +165,6 @@ func (l *Load) adapt(shape *LoadShape) *Load {
 	return l
 }
 
-// merge adds another one with the same half-lives.
 func (l *Load) merge(o *Load) {
 	l.uses.merge(&l.shape.pairShape, &o.uses)
 	switch {
@@ -185,7 +182,7 @@ func (l *Load) merge(o *Load) {
 	}
 }
 
-// closeSlot lets the peak of the open slot count.
+// closeSlot adds the memory peak of the open slot to the histograms.
 func (l *Load) closeSlot() {
 	if l.peak > 0 {
 		l.uses.add(&l.shape.pairShape, (l.latest+1)*slotWidth-1, l.peak)
@@ -211,7 +208,7 @@ func (l *Load) read(r *imageReader) {
 	l.latest = r.Within(0, mostNumber)
 	r.Scaled(&scales[l.shape.kind], l.slots[:])
 	l.peak = r.Float()
-	if !r.Empty() { // else it was written before the first use was kept: Read takes that of the sketch
+	if !r.Empty() { // else Read takes it from the sketch
 		l.first = r.Within(0, math.MaxInt64)
 	}
 	if !l.shape.hour {
@@ -219,13 +216,13 @@ func (l *Load) read(r *imageReader) {
 	}
 }
 
-// Parts is a set of parts of a sketch.
+// Parts is a set of sketch parts.
 type Parts uint32
 
-// AllParts are all parts that a sketch can have.
+// AllParts is the set of all sketch parts.
 const AllParts = ^Parts(0)
 
-// renewable is a part that holds usage, so that it can lack the usage from before it began.
+// renewable is a part with usage, which lacks the usage from before a reset.
 type renewable interface {
 	renewed(before, after *Sketch) bool
 }
@@ -236,7 +233,7 @@ func (p kept[P, T]) renewed(before, after *Sketch) bool {
 
 func (pressure) renewed(before, after *Sketch) bool { return after.waits && !before.waits }
 
-// AdaptParts is Adapt. It returns the parts that begin anew.
+// AdaptParts is Adapt, and returns the parts that were reset.
 func (t *Sketch) AdaptParts(n Needs) (anew Parts) {
 	before := *t
 	t.Adapt(n)
@@ -248,7 +245,7 @@ func (t *Sketch) AdaptParts(n Needs) (anew Parts) {
 	return anew
 }
 
-// MergeParts is Merge for some parts. The others stay as they are.
+// MergeParts is Merge for some parts. The others remain unchanged.
 func (t *Sketch) MergeParts(o *Sketch, which Parts) {
 	if which == 0 {
 		return

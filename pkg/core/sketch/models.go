@@ -7,8 +7,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// ModelShape is what the ensembles of models of containers have in common. It does
-// not change once made; make one for a recipe and share it.
+// ModelShape holds the parameters that all ensembles of a recipe share. It is immutable.
 type ModelShape struct {
 	pairShape
 	kind    resources.Kind
@@ -16,16 +15,16 @@ type ModelShape struct {
 	margins []float64
 }
 
-// Costs are what a model pays, as multiples of an amount that is unused.
+// Costs are the costs of a model, relative to the cost of the same amount of unused resources.
 type Costs struct {
-	Overrun  float64 // for an amount that is used and not there
-	Change   float64 // for a change of its limit, as a share of the mean use
-	Switch   float64 // for another choice of model, in the same way
-	Learning float64 // share of the last five minutes in the cost of a model, 0 to 1
+	Overrun  float64 // usage above the limit
+	Change   float64 // change of the limit, as a share of the mean usage
+	Switch   float64 // change of the chosen model, as a share of the mean usage
+	Learning float64 // weight of the last five minutes in the cost, 0 to 1
 }
 
-// NewModelShape returns the shape of an ensemble with a model for each of two decays, a share of what is known that is
-// forgotten in five minutes, and each of some margins, as fractions.
+// NewModelShape returns the shape of an ensemble with one model per decay and margin. A decay is
+// the share of the history that is forgotten in five minutes.
 func NewModelShape(k resources.Kind, decays [2]float64, margins []float64, costs Costs) *ModelShape {
 	s := &ModelShape{kind: k, Costs: costs, margins: margins}
 	s.scheme, s.most = schemes[k], mostWeights
@@ -35,31 +34,30 @@ func NewModelShape(k resources.Kind, decays [2]float64, margins []float64, costs
 	return s
 }
 
-// Models are an ensemble of models for one kind of a container: each has the limit that would have cost least, and the
-// one whose limits cost least is chosen. Make it with newModels.
+// Models is an ensemble of models for one resource of a container. Each model has the limit with
+// the lowest past cost, and the model with the lowest cost is chosen.
 type Models struct {
 	shape   *ModelShape
 	uses    pair
 	models  []model
 	chosen  int8
-	number  int64   // of the slot that is open, of five minutes
-	samples float32 // in it
-	peak    float64 // the highest in it: of memory only that counts
+	number  int64   // of five minutes, number since 1970
+	samples float32 // samples in the open slot
+	peak    float64 // peak in the open slot, the only value used for memory
 }
 
-// model is one of them. Amounts are cores or bytes.
+// model amounts are cores or bytes.
 type model struct {
 	limit       float32 // 0 = none yet
 	cost        float32
-	over, under float32 // in the open slot: sums of what was missing and unused
+	over, under float32 // sums of missing and unused resources in the open slot
 }
 
-// newModels returns an ensemble that has seen nothing.
 func newModels(shape *ModelShape) *Models {
 	return &Models{shape: shape, models: make([]model, len(shape.halfLives)*len(shape.margins))}
 }
 
-// Observe takes a use in millicores or bytes.
+// Observe adds a sample in millicores or bytes.
 func (m *Models) Observe(at int64, use float64) {
 	if number := at / slotWidth; number > m.number {
 		m.close()
@@ -73,7 +71,6 @@ func (m *Models) Observe(at int64, use float64) {
 	m.samples++
 }
 
-// take lets a use count.
 func (m *Models) take(at int64, use float64) {
 	m.uses.add(&m.shape.pairShape, at, use)
 	for i := range m.models {
@@ -83,7 +80,7 @@ func (m *Models) take(at int64, use float64) {
 	}
 }
 
-// close ends a slot: every model pays, has its limit anew, and one is chosen.
+// close ends a slot: it updates the cost and the limit of each model, and chooses one.
 func (m *Models) close() {
 	if m.samples == 0 {
 		return
@@ -116,8 +113,8 @@ func (m *Models) close() {
 	m.chosen = int8(best)
 }
 
-// limit returns what a model would have, with its margin. The limit of least cost is a quantile: the share of the
-// overrun among the costs. It stays where moving costs more than it saves.
+// limit returns the limit of a model. The limit of lowest cost is the quantile Overrun / (Overrun +
+// 1), plus a margin. The old limit remains where a change costs more than it saves.
 func (m *Models) limit(i int, mean float64) float64 {
 	shape, speed, margin := m.shape, i%2, 1+m.shape.margins[i/2]
 	best := m.uses.share(&shape.pairShape, speed, shape.Costs.Overrun/(shape.Costs.Overrun+1), false, 0)
@@ -127,7 +124,7 @@ func (m *Models) limit(i int, mean float64) float64 {
 	return best * margin
 }
 
-// cost returns what a limit would have cost, by weight, for each sample.
+// cost returns the mean cost per sample that a limit would have had.
 func (m *Models) cost(speed int, limit float64) float64 {
 	sum, total := 0.0, 0.0
 	for b := range m.uses.weights {
@@ -141,12 +138,11 @@ func (m *Models) cost(speed int, limit float64) float64 {
 	return sum / total
 }
 
-// Limit returns the limit of the model that is chosen, in millicores or bytes; 0 in the first five minutes.
+// Limit returns the limit of the chosen model in millicores or bytes, 0 in the first five minutes.
 func (m *Models) Limit() float64 {
 	return float64(m.models[m.chosen].limit) * units[m.shape.kind]
 }
 
-// adapt keeps what has the same decays and as many margins.
 func (m *Models) adapt(shape *ModelShape) *Models {
 	switch {
 	case shape == nil:
@@ -158,7 +154,7 @@ func (m *Models) adapt(shape *ModelShape) *Models {
 	return m
 }
 
-// merge adds the uses of another one. What the models cost is that of the later.
+// merge adds the usage of another ensemble, and takes the costs of the later one.
 func (m *Models) merge(o *Models) {
 	if o.number > m.number {
 		copy(m.models, o.models)

@@ -7,42 +7,41 @@ import (
 	"loadline.dev/loadline/pkg/core/histogram"
 )
 
-// pair is two histograms of the same uses that forget at different speeds, in little room.
+// pair holds two histograms of the same samples that decay at different speeds, in little memory.
 //
 //	bucket   0                                               last
 //	         .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .
 //	                    +-----------------------+
-//	weights             | #  #  .  #  #  #  .  #|     at most pairShape.most
+//	weights             | #  #  .  #  #  #  .  #|     at most pairShape.maxWeights
 //	                    +-----------------------+
 //	                    base
 //
-// Where uses differ by more than fits, neighbouring buckets become one, until what was far away is forgotten.
+// Where samples spread over more buckets than fit, neighboring buckets are merged until distant
+// samples are forgotten.
 type pair struct {
 	weights   [][2]float32
 	base      int32 // number of weights[0], in coarse buckets
-	coarse    uint8 // each is 1<<coarse buckets of the scheme
-	reference int64 // nanoseconds since 1970: when a use weighs just its weight
+	coarse    uint8 // each coarse bucket is 1<<coarse buckets of the scheme
+	reference int64 // ns since 1970: time at which a sample has weight 1
 }
 
-// pairShape is what pairs have in common.
 type pairShape struct {
 	scheme    *histogram.Scheme
 	halfLives [2]time.Duration
-	most      int32 // weights
+	most      int32
 }
 
 const (
 	mostWeights = 80
-	fewWeights  = 48   // of what counts for large containers only
-	lightest    = 1e-4 // of one use; what weighs less is forgotten
-	mostAge     = 32   // half-lives after which weights refer to another instant
+	fewWeights  = 48   // for loads of large containers
+	lightest    = 1e-4 // of a sample, lighter buckets are dropped
+	mostAge     = 32   // in half-lives, then weights get a new reference time
 )
 
 func (s *pairShape) factor(i int, age int64) float64 {
 	return math.Exp2(float64(age) / float64(s.halfLives[i]))
 }
 
-// add counts a use in the unit of the scheme.
 func (p *pair) add(s *pairShape, at int64, use float64) {
 	if len(p.weights) == 0 {
 		p.reference = at
@@ -56,7 +55,7 @@ func (p *pair) add(s *pairShape, at int64, use float64) {
 	}
 }
 
-// bucket returns the weights of a bucket of the scheme, and makes room for them.
+// bucket returns the weights of a bucket of the scheme, extending the window if needed.
 func (p *pair) bucket(s *pairShape, number int32, at int64) *[2]float32 {
 	if low, high := p.span(number); high-low >= s.most {
 		p.shift(s, max(at, p.reference))
@@ -75,7 +74,7 @@ func (p *pair) bucket(s *pairShape, number int32, at int64) *[2]float32 {
 	return &p.weights[number>>p.coarse-p.base]
 }
 
-// span returns the first and the last number of a window that has a bucket, too.
+// span returns the bucket range of the window extended by a bucket.
 func (p *pair) span(number int32) (low, high int32) {
 	number >>= p.coarse
 	if len(p.weights) == 0 {
@@ -84,7 +83,7 @@ func (p *pair) span(number int32) (low, high int32) {
 	return min(number, p.base), max(number, p.base+int32(len(p.weights))-1)
 }
 
-// shift lets weights refer to an instant, and forgets what is light then.
+// shift changes the reference time of the weights, and drops light buckets at both ends.
 func (p *pair) shift(s *pairShape, to int64) {
 	scale := [2]float64{s.factor(0, p.reference-to), s.factor(1, p.reference-to)}
 	first, end := len(p.weights), 0
@@ -111,7 +110,6 @@ func (p *pair) shift(s *pairShape, to int64) {
 	}
 }
 
-// coarsen makes one bucket of two.
 func (p *pair) coarsen() {
 	base := p.base >> 1
 	half := make([][2]float32, (p.base+int32(len(p.weights))-1)>>1-base+1)
@@ -122,7 +120,7 @@ func (p *pair) coarsen() {
 	p.weights, p.base, p.coarse = half, base, p.coarse+1
 }
 
-// refine makes two buckets of one. All that was in it counts in the upper one: it may have been there.
+// refine splits each bucket in two. The whole weight goes to the upper one, to be safe.
 func (p *pair) refine() {
 	double := make([][2]float32, 2*len(p.weights))
 	for b, w := range p.weights {
@@ -131,13 +129,12 @@ func (p *pair) refine() {
 	p.weights, p.base, p.coarse = double, 2*p.base, p.coarse-1
 }
 
-// end returns where a coarse bucket ends, in the unit of the scheme.
 func (p *pair) end(s *pairShape, b int) float64 {
 	return s.scheme.Start(min(int(p.base+int32(b)+1)<<p.coarse, s.scheme.Buckets()-1))
 }
 
-// share returns the end of the bucket in which a share of the time or, by load, of all use is reached, 0 if there is
-// none. At least a part of the time must lie in that bucket and above, else it is a lower one.
+// share returns the end of the bucket at which a share of the time, or of the usage with byLoad, is
+// reached. If less than part of the time lies in it and above, it returns a lower one.
 func (p *pair) share(s *pairShape, i int, share float64, byLoad bool, part float64) float64 {
 	weight := func(b int) float64 {
 		if w := float64(p.weights[b][i]); byLoad {
@@ -166,8 +163,8 @@ func (p *pair) share(s *pairShape, i int, share float64, byLoad bool, part float
 	return p.end(s, p.lower(i, last, part))
 }
 
-// lower returns the highest bucket from one on downwards such that at least a part of
-// the weight lies in it and above; the lowest with any weight if there is none.
+// lower returns the highest bucket, from a given one downwards, with at least a part of the weight
+// in it and above, else the lowest bucket with weight.
 func (p *pair) lower(i, from int, part float64) int {
 	if part == 0 {
 		return from
@@ -188,7 +185,6 @@ func (p *pair) lower(i, from int, part float64) int {
 	return least
 }
 
-// mean returns the mean of the ends of buckets, by weight.
 func (p *pair) mean(s *pairShape, i int) float64 {
 	sum, total := 0.0, 0.0
 	for b := range p.weights {
@@ -201,7 +197,6 @@ func (p *pair) mean(s *pairShape, i int) float64 {
 	return sum / total
 }
 
-// merge adds another pair of the same shape.
 func (p *pair) merge(s *pairShape, o *pair) {
 	if len(o.weights) == 0 {
 		return
@@ -222,7 +217,6 @@ func (p *pair) merge(s *pairShape, o *pair) {
 	}
 }
 
-// write adds the pair to an image.
 func (p *pair) write(w *imageWriter) {
 	w.Int(int64(p.coarse))
 	w.Int(int64(p.base))
@@ -234,7 +228,6 @@ func (p *pair) write(w *imageWriter) {
 	}
 }
 
-// read takes it from one.
 func (p *pair) read(s *pairShape, r *imageReader) {
 	const mostCoarse = 8
 	*p = pair{coarse: uint8(r.Within(0, mostCoarse)), base: int32(r.Within(0, int64(s.scheme.Buckets()))), reference: r.Within(0, math.MaxInt64)}

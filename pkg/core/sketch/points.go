@@ -10,7 +10,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// The points of a week, five minutes each.
+// One week in points of five minutes.
 const (
 	pointWidth   = int64(5 * time.Minute)
 	hoursADay    = 24
@@ -19,37 +19,36 @@ const (
 	points       = 7 * pointsADay
 )
 
-// Points are the uses in each five minutes of a week. In each the pods of a workload count as one: as the pod that uses
-// most, or as their mean. The use of a pod is its mean of CPU and its maximum of memory. Make it with newPoints.
+// Points holds the usage in each five minutes of a week: the mean CPU or the peak memory of a pod,
+// as the mean or the maximum over the pods of a workload.
 //
-// They also know the target that was recommended last. A recipe that changes a request by a bounded share at a time
-// starts from the requests in force, which follow its own target within minutes: it must know when it changed that.
+// It also holds the last recommended target. A recipe that limits the change of a request needs the
+// time of its last change, which it cannot derive from the requests in force, because they follow
+// its target within minutes.
 type Points struct {
 	kind    resources.Kind
-	mean    bool             // of the pods; else the one that uses most
-	uses    [points]uint16   // codes of the scale of the kind; 0 = none; by number, modulo the ring
-	running int64            // number of the point that is open, since 1970
-	open    []podUse         // of the pods seen in it, by key
-	target  resources.Amount // that was recommended last
-	since   int64            // when it became this, nanoseconds since 1970; 0 = there is none
-	takenAt int64            // number of points that habits were taken of
-	habits  Habits           // as they were then
-	ordered codes            // the uses that are known, in order; nil = to be put in order
+	mean    bool             // of the pods, else the pod with the highest usage
+	uses    [points]uint16   // scale codes by point number modulo the ring, 0 = none
+	running int64            // number of the open point since 1970
+	open    []podUse         // pods seen in the open point, ordered by key
+	target  resources.Amount // last recommended target
+	since   int64            // ns since 1970, 0 = no target
+	takenAt int64            // point number at the last Profile call
+	habits  Habits           // result of the last Profile call
+	ordered codes            // known usage in ascending order, nil = not sorted yet
 }
 
-// podUse is what a pod used in the open point.
 type podUse struct {
 	pod        uint64  // key
-	sum, count float64 // of CPU: of the samples; of memory: the highest, and 1
+	sum, count float64 // CPU: of the samples. Memory: the peak, and 1
 }
 
-// anyPod is the key of pods that need no key.
 const anyPod = 0
 
-// newPoints returns an empty one. It takes the mean of the pods, or the one that uses most.
 func newPoints(k resources.Kind, mean bool) *Points { return &Points{kind: k, mean: mean} }
 
-// Observe takes a use in millicores or bytes of a pod with a name. One older than the open point counts in it.
+// Observe adds a sample of a pod in millicores or bytes. A sample older than the open point counts
+// in the open point.
 func (p *Points) Observe(at int64, use float64, pod string) {
 	if number := at / pointWidth; number > p.running {
 		p.advance(number)
@@ -62,7 +61,7 @@ func (p *Points) Observe(at int64, use float64, pod string) {
 	u.sum, u.count = u.sum+use, u.count+1
 }
 
-// key returns what a pod is known by. The highest of all pods' maxima needs none.
+// key returns the hash of a pod name. The memory peak over all pods needs no keys.
 func (p *Points) key(pod string) uint64 {
 	if pod == "" || p.kind == resources.Memory && !p.mean {
 		return anyPod
@@ -72,7 +71,6 @@ func (p *Points) key(pod string) uint64 {
 	return sum.Sum64()
 }
 
-// of returns the use of a pod in the open point.
 func (p *Points) of(key uint64) *podUse {
 	at, found := slices.BinarySearchFunc(p.open, key, func(u podUse, key uint64) int { return cmp.Compare(u.pod, key) })
 	if !found {
@@ -81,7 +79,6 @@ func (p *Points) of(key uint64) *podUse {
 	return &p.open[at]
 }
 
-// advance completes the open point and opens another one.
 func (p *Points) advance(number int64) {
 	if code := p.value(); code != 0 {
 		p.uses[p.running%points] = code
@@ -94,20 +91,16 @@ func (p *Points) advance(number int64) {
 	advanceRing(&p.running, number, p.uses[:])
 }
 
-// codes are the codes of amounts in ascending order: a larger amount has a larger code. nil is
-// an order that is not known, and stays nil.
+// codes are scale codes in ascending order. nil means unsorted, and insert keeps it nil.
 type codes []uint16
 
-// amounts are the amounts of codes.
 type amounts struct {
 	*scale
 	codes
 }
 
-// Len returns their number.
 func (a amounts) Len() int { return len(a.codes) }
 
-// At returns the amount of a rank.
 func (a amounts) At(rank int) float64 { return a.decode(a.codes[rank]) }
 
 func (c *codes) insert(code uint16) {
@@ -123,7 +116,6 @@ func (c *codes) remove(code uint16) {
 	}
 }
 
-// inOrder returns the codes of some uses that are known, in order.
 func inOrder(uses ...[]uint16) codes {
 	all := make(codes, 0, len(uses)*len(uses[0]))
 	for _, some := range uses {
@@ -137,7 +129,7 @@ func inOrder(uses ...[]uint16) codes {
 	return all
 }
 
-// value returns the code of the open point, 0 if nothing was seen in it.
+// value returns the code of the open point, 0 if it is empty.
 func (p *Points) value() uint16 {
 	if len(p.open) == 0 {
 		return 0
@@ -153,7 +145,7 @@ func (p *Points) value() uint16 {
 	return scales[p.kind].encode(highest)
 }
 
-// adapt makes the pods count in one of the two ways. The open point begins anew where that was another one.
+// adapt also resets the open point if mean changes.
 func (p *Points) adapt(k resources.Kind, needed, mean bool) *Points {
 	switch {
 	case !needed:
@@ -166,8 +158,8 @@ func (p *Points) adapt(k resources.Kind, needed, mean bool) *Points {
 	return p
 }
 
-// Habits returns those of the points that are complete. A week is looked at anew every five minutes, so its order is
-// kept, and of the hours of the day only those of the points that came and went are found anew.
+// Profile returns the usage profile of the complete points. It is read every five minutes, so the
+// sorted codes are kept, and only hours of the day with changed points are computed again.
 func (p *Points) Habits() *Habits {
 	if p.takenAt == p.running {
 		return &p.habits
@@ -194,14 +186,12 @@ func (p *Points) Habits() *Habits {
 	return h
 }
 
-// sawHour reports whether a point of an hour of the day came or went since the habits were taken.
 func (p *Points) sawHour(hour int) bool {
-	from := p.takenAt / pointsAnHour // the point that went is one later than that which came, a week ago
+	from := p.takenAt / pointsAnHour // the expired point is one later than the added one, a week ago
 	to := p.running / pointsAnHour
 	return p.takenAt == 0 || to-from >= hoursADay || (int64(hour)-from%hoursADay+hoursADay)%hoursADay <= to-from
 }
 
-// span returns the time from the first point to the last.
 func (p *Points) span() time.Duration {
 	first, last := max(p.running-points+1, 0), p.running-1
 	for first < last && p.uses[first%points] == 0 {
@@ -213,7 +203,7 @@ func (p *Points) span() time.Duration {
 	return time.Duration(max(last-first, 0) * pointWidth)
 }
 
-// merge adds another one of the same kind, where both know a point the higher use.
+// merge keeps the higher usage where both have a point.
 func (p *Points) merge(o *Points) {
 	theirs := o.uses
 	switch {
@@ -239,7 +229,7 @@ func (p *Points) merge(o *Points) {
 	p.takenAt, p.ordered = 0, nil
 }
 
-// write begins with the sums over all pods: they are what the open point was made of before pods had keys.
+// write begins with the sums over all pods, which older versions read as the open point.
 func (p *Points) write(w *imageWriter) {
 	var all podUse
 	for _, u := range p.open {
@@ -259,14 +249,13 @@ func (p *Points) write(w *imageWriter) {
 	w.Int(p.since)
 }
 
-// mostPods is how many pods a point can be read with.
 const mostPods = 1 << 20
 
 func (p *Points) read(r *imageReader) {
 	*p = Points{kind: p.kind, mean: p.mean, running: r.Within(0, mostNumber)}
 	all := podUse{anyPod, r.Float(), r.Float()}
 	r.Scaled(&scales[p.kind], p.uses[:])
-	if r.Empty() { // it was written before pods had keys
+	if r.Empty() { // older images have no pod keys
 		if all.count > 0 {
 			p.open = []podUse{all}
 		}
@@ -285,15 +274,15 @@ func (p *Points) read(r *imageReader) {
 	p.target, p.since = resources.Amount(r.Within(0, math.MaxInt64)), r.Within(0, math.MaxInt64)
 }
 
-// Recommended takes the target of a kind that is recommended now. Without points nothing is noted.
+// SetTarget records a new recommended target of a resource. Without points it does nothing.
 func (t *Sketch) Recommended(k resources.Kind, target resources.Amount) {
 	if p := t.Points[k]; p != nil && (p.since == 0 || p.target != target) {
 		p.target, p.since = target, max(t.Now, 1)
 	}
 }
 
-// Target returns the target of a kind that was recommended last, and for how long it has
-// been this; false if there is none, or without points.
+// Target returns the last recommended target of a resource and its age. It returns false if there
+// is none, or without points.
 func (t *Sketch) Target(k resources.Kind) (target resources.Amount, since time.Duration, known bool) {
 	p := t.Points[k]
 	if p == nil {

@@ -1,22 +1,21 @@
-// Package sketch keeps compact summaries of a container's usage that recipes ask for
-// and the histograms of a profile do not hold.
+// Package sketch keeps compact summaries of a container's usage that recipes need in addition to
+// the histograms of a profile.
 //
-// A Sketch has the parts that a recipe needs: DailyPeaks are the highest memory use in windows of six hours, Kills the
-// last OOM kills, Load, Tracked and Models histograms that forget, Points, Hours and Weighted the usage of the last
-// days. Pressed is there only where somebody knows how long CPU work waited. LimitRatio and the declared request are no
-// usage, but what pods were created with: they are here because they must outlive the pods, and a restart.
+// A Sketch has the parts that its recipe needs: DailyPeaks (peak memory in 6-hour windows), Kills
+// (last OOM kills), Load, Tracked and Models (decaying histograms), Points, Hours and Weighted
+// (usage of the last days). PressureHours exist only where CPU pressure is measured. LimitRatio and
+// the declared request are no usage, but must outlive the pods and a restart.
 //
-// Samples and kills fill a sketch as they come; it knows no recipe. Two sketches can be merged, Adapt makes a sketch
-// serve another recipe, and Image is its form on disk: Read makes the same sketch of it, to the bit.
+// Merge joins two sketches, Adapt changes the needs, and Image serializes a sketch. Read restores
+// an identical sketch.
 //
-// To remember something new, write it in a file of its own: a type with merge, write and read (see part). In this
-// one add its field to Needs and Sketch, its line to parts, what Adapt does with it, and what observe
-// gives it. Merge, image, restore and checkpoint follow from parts. Only some need more:
+// To add a part, put it in its own file as a type with merge, write and read. Add its field to
+// Needs and Sketch and its line to parts, and handle it in Adapt and observe. Some parts need more:
 //
-//   - what is of one kind: Only drops it
-//   - what keeps time of its own: later (image.go) knows it
-//   - what is of CPU and may be used together with Start: forgetStarts (demand.go) clears it
-//   - what is no sample of usage: a method that the recommender (recommender/recommend/keeper.go) and the replay
+//   - a part for one resource: drop it in ForKind
+//   - a part with its own times: check it in hasUsageAfter
+//   - a CPU part that may be combined with Start: clear it in forgetStarts
+//   - a part without usage samples: a method that the recommender (recommender/recommend/keeper.go) and the replay
 //     (pkg/core/replay/recommender.go) call
 package sketch
 
@@ -27,28 +26,28 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Needs says what a recipe wants to know.
+// Needs selects the parts of a sketch that a recipe requires.
 type Needs struct {
 	Peaks      bool                        // of memory
-	Load       [resources.Kinds]*LoadShape // nil = none
-	Tracked    *TrackedShape               // of CPU, besides its Load; nil = none
-	Points     bool                        // of both kinds
-	Mean       bool                        // points are means of the pods; else of the pod that uses most
+	Load       [resources.Kinds]*LoadShape // nil = not needed
+	Tracked    *TrackedShape               // of CPU, in addition to its Load, nil = not needed
+	Points     bool                        // of both resources
+	Mean       bool                        // means of the pods, else the highest pod
 	Hours      [resources.Kinds]bool
-	Pressure   bool // with hours of CPU: also hours of its use and the time that work waited, where that is known
+	Pressure   bool // PressureHours, requires Hours of CPU
 	Weighted   *WeightedShape
-	Models     [resources.Kinds]*ModelShape // nil = none
+	Models     [resources.Kinds]*ModelShape // nil = not needed
 	Kills      bool
 	LimitRatio bool          // of memory
-	Declared   time.Duration // for how long a new container keeps its memory request, in whole minutes; 0 = not at all. With Peaks only
-	Start      time.Duration // for how long the CPU use of a container that begins does not count, see Starting; 0 = it counts. With Load, Tracked and Hours only
+	Declared   time.Duration // whole minutes for which a new container keeps its memory request, requires Peaks
+	Start      time.Duration // time for which a starting container's CPU usage is ignored by Load, Tracked and Hours
 }
 
-// Throttling reports whether it is of interest for how long CPU limits were reached.
+// Throttling reports whether throttled CPU time is needed.
 func (n Needs) Throttling() bool { return n.Load[cpu] != nil && n.Load[cpu].throttling }
 
-// Only returns the needs without the parts that only know another kind than k. Parts that keep when
-// something was seen are of both kinds, and stay.
+// ForKind returns the needs without the parts for the other resource. Parts that record when usage
+// was seen serve both and remain.
 func (n Needs) Only(k resources.Kind) Needs {
 	for other := range resources.Kind(resources.Kinds) {
 		if other != k {
@@ -63,10 +62,10 @@ func (n Needs) Only(k resources.Kind) Needs {
 	return n
 }
 
-// Any reports whether anything is needed.
+// Any reports whether any part is needed.
 func (n *Needs) Any() bool { return *n != Needs{} }
 
-// Sketch is what was needed, filled. What was not is nil.
+// Sketch holds the needed parts, others are nil.
 type Sketch struct {
 	Peaks      *DailyPeaks
 	Load       [resources.Kinds]*Load
@@ -76,24 +75,23 @@ type Sketch struct {
 	Weighted   [resources.Kinds]*Weighted
 	Models     [resources.Kinds]*Models
 	Kills      *Kills
-	Pressed    *Hours     // of CPU use and the time that work waited; nil = that was never known
+	Pressed    *Hours     // CPU usage plus waiting time, nil = never measured
 	LimitRatio LimitRatio // of memory, as last seen
-	waits      bool       // Pressed is wanted
+	waits      bool       // PressureHours are needed
 	flags      flags
 	throttled  throttled              // of CPU
-	declared   uint16                 // memory request when the container was new, coded; 0 = not known
-	declaredIn uint16                 // minutes for which it matters
-	Now        int64                  // nanoseconds since 1970: when it is read, or was written last
-	begun      [resources.Kinds]int64 // first use that all parts know; 0 = none
+	declared   uint16                 // code of the memory request of a new container, 0 = unknown
+	declaredIn uint16                 // minutes for which it counts
+	Now        int64                  // ns since 1970: time of the evaluation or of the last sample
+	begun      [resources.Kinds]int64 // ns since 1970: first usage in all needed parts, 0 = none
 }
 
-// flags are what is true of a sketch.
 type flags uint8
 
 const (
-	limited    flags = 1 << iota // LimitRatio is wanted
-	sparing                      // starts do not count where anything else is known of CPU
-	onlyStarts                   // of CPU nothing else is known
+	limited    flags = 1 << iota // LimitRatio is needed
+	sparing                      // starts count only without other CPU usage
+	onlyStarts                   // there is no CPU usage except starts
 )
 
 func (f *flags) has(flag flags) bool { return *f&flag != 0 }
@@ -107,10 +105,10 @@ func (f *flags) set(flag flags, is bool) {
 
 const cpu, ram = resources.CPU, resources.Memory
 
-// parts are all that a sketch can have, in the order that they have in images.
+// Images store the parts in this order.
 var parts = [...]struct {
-	number int64          // in images: it is never used for anything else, 1 is the frame, and the next is 31
-	begins resources.Kind // of which an older image knows nothing where it lacks this part: what is known begins anew; none: recipes do without
+	number int64          // never reused: 1 is the frame, the next free number is 31
+	begins resources.Kind // resource whose usage restarts if an image lacks this part
 	part
 }{
 	{25, ram, keep(func(t *Sketch) *DailyPeaks { return t.Peaks })},
@@ -133,19 +131,18 @@ var parts = [...]struct {
 	{11, ram, keep(func(t *Sketch) *Weighted { return t.Weighted[ram] })},
 }
 
-// coded is a part of older images, whose codes are powers of codeStep.
+// formerPart is a part of older images, with powers of codeStep as codes.
 type coded struct {
-	present int64   // number of the part today
-	unit    float64 // of the codes, in parts of a millicore or byte
+	present int64   // current number of the part
+	unit    float64 // codes per millicore or byte
 }
 
-// formerParts has the parts of older images by the numbers that they have there.
 var formerParts = map[int64]coded{
 	2: {25, 1}, 16: {26, 1}, 19: {27, 1}, 4: {28, 1000}, 5: {29, 1000}, 17: {30, 1000},
 	6: {20, 1000}, 7: {21, 1000}, 8: {22, 1000}, 9: {23, 1000}, 14: {24, 1000},
 }
 
-// none is for parts without which a container is known as well.
+// anyKind marks parts that recipes can work without.
 const none resources.Kind = resources.Kinds
 
 // New returns an empty sketch.
@@ -155,8 +152,8 @@ func New(n Needs) *Sketch {
 	return t
 }
 
-// Adapt makes a sketch what another recipe needs. What both want to know it keeps;
-// what only the new one does begins anew, and what is not needed is dropped.
+// Adapt changes the needs of a sketch. It keeps parts that are still needed, resets new ones, and
+// drops the others.
 func (t *Sketch) Adapt(n Needs) {
 	anew := [resources.Kinds]bool{
 		cpu: put(&t.Tracked, t.Tracked.adapt(n.Tracked)),
@@ -190,8 +187,8 @@ func (t *Sketch) Adapt(n Needs) {
 	}
 }
 
-// Covers returns the time from the first to the last use of a kind, and false if
-// there is none: since then all is known that was needed.
+// Coverage returns the time from the first to the last usage of a resource in all needed parts, and
+// false without usage.
 func (t *Sketch) Covers(k resources.Kind) (time.Duration, bool) {
 	return time.Duration(max(t.Now-t.begun[k], 0)), t.begun[k] != 0
 }
@@ -201,13 +198,13 @@ func (t *Sketch) Observe(at time.Time, k resources.Kind, use, limit resources.Am
 	t.ObservePod("", at, k, use, limit)
 }
 
-// ObservePod takes the use of a kind at an instant, in millicores or bytes, of the pod
-// with a name; limit is what it could have at most, 0 = no limit.
+// ObservePod adds the usage of a named pod in millicores or bytes. limit is the maximum possible
+// usage, 0 = no limit.
 func (t *Sketch) ObservePod(pod string, at time.Time, k resources.Kind, use, limit resources.Amount) {
 	t.ObserveUse(pod, at, k, Use{Amount: use, Limit: limit})
 }
 
-// ObserveUse is ObservePod for a use of which more may be known.
+// ObserveUse is ObservePod for a Usage with request and throttling.
 func (t *Sketch) ObserveUse(pod string, at time.Time, k resources.Kind, u Use) {
 	if k == cpu {
 		t.forgetStarts()
@@ -226,7 +223,7 @@ func (t *Sketch) observe(pod string, at time.Time, k resources.Kind, u Use) {
 		t.Peaks.Observe(instant, value)
 	}
 	if k == cpu && t.Pressed != nil {
-		t.Pressed.Observe(instant, value) // Waited raises it
+		t.Pressed.Observe(instant, value) // ObservePressure raises it
 	}
 	if l := t.Load[k]; l != nil {
 		l.Observe(instant, demanded)
@@ -251,7 +248,6 @@ func (t *Sketch) observe(pod string, at time.Time, k resources.Kind, u Use) {
 	}
 }
 
-// saw notes that something was seen of a kind.
 func (t *Sketch) saw(k resources.Kind, at int64) {
 	t.Now = max(t.Now, at)
 	if t.begun[k] == 0 {
@@ -259,22 +255,19 @@ func (t *Sketch) saw(k resources.Kind, at int64) {
 	}
 }
 
-// Merge adds the sketch of another time, which must be of the same needs. Where both
-// know the same moment the higher use counts, or both do.
+// Merge adds a sketch of another time with the same needs. For the same time, the higher usage
+// counts, or both.
 func (t *Sketch) Merge(o *Sketch) { t.MergeParts(o, AllParts) }
 
-// part is one thing that sketches remember.
 type part interface {
-	// needed reports whether it is.
 	needed(t *Sketch) bool
 	merge(t, o *Sketch)
-	// write adds it to an image, or nothing where nothing is known.
+	// write writes nothing if there is nothing to store.
 	write(t *Sketch, w *imageWriter)
-	// read takes it from an image, and reports whether it is needed and what it was.
+	// read reports whether the part is needed and matches the needs.
 	read(t *Sketch, r *imageReader) bool
 }
 
-// record is what a sketch has a pointer to: P, nil where it is not needed.
 type record[P any] interface {
 	*P
 	merge(o *P)
@@ -282,7 +275,7 @@ type record[P any] interface {
 	read(r *imageReader)
 }
 
-// kept is the part that is such a record.
+// pointerPart is a part that a sketch holds as a pointer, nil if it is not needed.
 type kept[P any, T record[P]] struct{ field func(*Sketch) T }
 
 func keep[P any, T record[P]](field func(*Sketch) T) part { return kept[P, T]{field} }
@@ -309,14 +302,14 @@ func (p kept[P, T]) read(t *Sketch, r *imageReader) bool {
 	return m != nil && !r.other
 }
 
-// put changes a memory to what it must be, and reports whether it begins anew.
+// replace sets a part, and reports whether it was reset.
 func put[P any](m **P, to *P) (anew bool) {
 	anew = to != nil && to != *m
 	*m = to
 	return anew
 }
 
-// same returns a memory if it is needed, an empty one in place of none.
+// ensure returns m or an empty P if needed, else nil.
 func same[P any](needed bool, m *P) *P {
 	switch {
 	case !needed:
@@ -327,10 +320,10 @@ func same[P any](needed bool, m *P) *P {
 	return m
 }
 
-// declared is the part that is one number of what pods are created with, 0 = not known.
+// numberPart is one property of the created pods, 0 = unknown.
 type declared struct {
 	number func(*Sketch) *uint16
-	scale  *scale // of the number; nil: it is no code
+	scale  *scale // nil = the number is not a scale code
 	wanted func(*Sketch) bool
 }
 
@@ -355,35 +348,33 @@ func (d declared) read(t *Sketch, r *imageReader) bool {
 	return d.needed(t)
 }
 
-// TrackedShape is what the tracked load of containers has in common. It does not change once made.
+// TrackedShape holds the parameters of a tracked load. It is immutable.
 type TrackedShape struct{ *LoadShape }
 
-// sizes are levels of the other load, in millicores: from and until when a container is large.
+// largeThresholds are levels of the primary load in millicores.
 type sizes struct{ from, until float64 }
 
-// NewTrackedShape returns the shape of a second load. It counts for a container from when the level of its Load is
-// above an amount of millicores, until that is below another one. It has less room than Load: where uses differ by more
-// than the tenfold, neighbouring buckets become one.
+// NewTrackedShape returns the shape of a second load for large containers. A container is large
+// from when the level of its Load exceeds from millicores until it drops below until. To save
+// memory, neighboring buckets are merged where usage differs by more than a factor of ten.
 func NewTrackedShape(shape *LoadShape, from, until float64) *TrackedShape {
 	small := *shape
 	small.most, small.sizes = fewWeights, sizes{from, until}
 	return &TrackedShape{&small}
 }
 
-// Tracked is the load of a container once more, under shapes that forget faster: for those
-// that are large. Make it with newTracked.
+// Tracked is a second load that decays faster, for large containers.
 type Tracked struct {
 	Load
 	large bool
 }
 
-// newTracked returns an empty one.
 func newTracked(shape *TrackedShape) *Tracked {
 	return &Tracked{Load: Load{shape: shape.LoadShape}}
 }
 
-// observe takes a use in millicores, which the other load has taken already. Every five minutes it is decided anew
-// whether the container is large: so that depends on its use alone, and not on who asks and when.
+// observe adds a sample in millicores that other already contains. Every five minutes it decides
+// whether the container is large, independent of the times of recommendations.
 func (t *Tracked) observe(at int64, use float64, other *Load) {
 	if at/slotWidth > t.latest {
 		level := max(other.Level(0, at), other.Level(1, at))
@@ -395,7 +386,6 @@ func (t *Tracked) observe(at int64, use float64, other *Load) {
 // Large reports whether the container is large, so that this load counts.
 func (t *Tracked) Large() bool { return t.large }
 
-// adapt keeps what has the same half-lives.
 func (t *Tracked) adapt(shape *TrackedShape) *Tracked {
 	switch {
 	case shape == nil:
@@ -407,7 +397,6 @@ func (t *Tracked) adapt(shape *TrackedShape) *Tracked {
 	return t
 }
 
-// merge adds another one with the same half-lives. Whether the container is large is as in the later.
 func (t *Tracked) merge(o *Tracked) {
 	if o.latest > t.latest {
 		t.large = o.large

@@ -8,17 +8,17 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// WeightedShape is what the week of histograms of containers have in common: for
-// each kind buckets of equal size, in cores and bytes.
+// WeightedShape holds the parameters of histograms with buckets of equal size, in cores and bytes.
 type WeightedShape struct {
 	sizes  [resources.Kinds]float64
-	last   [resources.Kinds]int // bucket, in which all is that is more
+	last   [resources.Kinds]int // last bucket, holds all larger usage
 	least  float64
 	window [resources.Kinds]time.Duration
 }
 
-// NewWeightedShape returns the shape of histograms with buckets of a size up to a most. A sample weighs what it is, but
-// at least least; after the window of its kind, in whole days, it counts no more.
+// NewWeightedShape returns the shape of histograms with buckets of a size up to a maximum. The
+// weight of a sample is its amount, at least least. It expires after the window of its resource, in
+// whole days.
 func NewWeightedShape(size, most [resources.Kinds]float64, least float64, window [resources.Kinds]time.Duration) *WeightedShape {
 	s := &WeightedShape{sizes: size, least: least, window: window}
 	for k := range s.last {
@@ -27,27 +27,26 @@ func NewWeightedShape(size, most [resources.Kinds]float64, least float64, window
 	return s
 }
 
-// bucket returns that of a use. A table of their edges would be large: each VPA may
-// have its own size, and there may be 100,000 of them.
+// bucket computes the bucket without a table of edges, because 100,000 VPAs may each have their own
+// bucket size.
 func (s *WeightedShape) bucket(k resources.Kind, use float64) int32 {
 	return int32(max(min(use/s.sizes[k], float64(s.last[k])), 0))
 }
 
-// end returns where a bucket ends.
 func (s *WeightedShape) end(k resources.Kind, bucket int32) float64 {
 	return float64(min(int(bucket)+1, s.last[k])) * s.sizes[k]
 }
 
-// Weighted is the usage of one kind in the last days, a histogram for each.
+// Weighted holds a histogram per day for one resource.
 type Weighted struct {
 	shape *WeightedShape
 	kind  resources.Kind
-	days  []weightedDay // the oldest first
+	days  []weightedDay // oldest first
 }
 
 type weightedDay struct {
 	number int64
-	cells  []cell // those with weight, by bucket
+	cells  []cell // with weight, ordered by bucket
 }
 
 type cell struct {
@@ -55,12 +54,11 @@ type cell struct {
 	weight float64
 }
 
-// newWeighted returns an empty one.
 func newWeighted(shape *WeightedShape, k resources.Kind) *Weighted {
 	return &Weighted{shape: shape, kind: k}
 }
 
-// Observe takes a use in millicores or bytes.
+// Observe adds a sample in millicores or bytes.
 func (w *Weighted) Observe(at int64, use float64) {
 	if w.kind == resources.CPU {
 		use /= 1000
@@ -70,7 +68,7 @@ func (w *Weighted) Observe(at int64, use float64) {
 	}
 }
 
-// day returns the histogram of a day, nil if that is too old, and forgets days that are.
+// day returns the histogram of a day, nil if expired, and drops expired days.
 func (w *Weighted) day(number int64) *weightedDay {
 	at, found := slices.BinarySearchFunc(w.days, number, func(d weightedDay, n int64) int { return int(d.number - n) })
 	if !found {
@@ -95,7 +93,7 @@ func (d *weightedDay) add(bucket int32, weight float64) {
 	d.cells[at].weight += weight
 }
 
-// Quantile returns a quantile of the weight, in cores or bytes: the end of the bucket in which it is reached.
+// Quantile returns a quantile by weight in cores or bytes, as the end of its bucket.
 func (w *Weighted) Quantile(q float64) float64 {
 	var all weightedDay
 	total := 0.0
@@ -119,7 +117,6 @@ func (w *Weighted) Quantile(q float64) float64 {
 	return w.shape.end(w.kind, bucket)
 }
 
-// adapt keeps what has buckets of the same size.
 func (w *Weighted) adapt(k resources.Kind, shape *WeightedShape) *Weighted {
 	switch {
 	case shape == nil:
@@ -131,7 +128,6 @@ func (w *Weighted) adapt(k resources.Kind, shape *WeightedShape) *Weighted {
 	return w
 }
 
-// merge adds another one with buckets of the same size.
 func (w *Weighted) merge(o *Weighted) {
 	for _, theirs := range o.days {
 		if d := w.day(theirs.number); d != nil {
@@ -155,11 +151,10 @@ func (w *Weighted) write(to *imageWriter) {
 	}
 }
 
-// Bounds of what can be read.
 const mostDays, mostCells = 100, 1 << 20
 
-// read takes the histograms from an image with buckets of the same size. Those of a day must be in order, as they were
-// written: to sort them would take a time that grows with the square.
+// read requires ascending buckets, as written, because inserting unordered ones takes quadratic
+// time.
 func (w *Weighted) read(r *imageReader) {
 	if r.other = r.Float() != w.shape.sizes[w.kind]; r.other {
 		return
@@ -186,12 +181,12 @@ func (w *Weighted) read(r *imageReader) {
 // codeStep is the largest ratio of two neighboring amounts of a scale.
 const codeStep = 1.001
 
-// scale lists the amounts that the codes of one kind stand for, in ascending order: code i+1 is
-// amounts[i], and code 0 is no amount. Amounts that manifests use, such as 200m or 300Mi, are on
-// the scale and therefore exact. Other amounts are rounded up by at most a thousandth.
+// scale lists the amounts of the codes of one resource in ascending order: code i+1 is amounts[i],
+// and code 0 is none. Amounts that are common in manifests, such as 200m or 300Mi, are exact.
+// Others are rounded up by at most 0.1%.
 type scale struct{ amounts []float64 }
 
-// scales are the scales of CPU in millicores and of memory in bytes.
+// CPU in millicores, memory in bytes.
 var scales = [resources.Kinds]scale{
 	resources.CPU: newScale(1e12, 1000, []multiples{
 		{100, 500e3}, {1e3, 20e6}, {10e3, 100e6}, {100e3, 1e9}, // 0.1m to 0.5 cores, 1m to 20, 10m to 100, 100m to 1,000
@@ -203,11 +198,9 @@ var scales = [resources.Kinds]scale{
 	}),
 }
 
-// multiples are all multiples of a unit below a limit.
 type multiples struct{ unit, below float64 }
 
-// newScale returns the scale from 1/divisor to last/divisor. It has the given multiples, and
-// between them no two neighbors differ by more than a thousandth.
+// newScale returns a scale from 1/divisor to last/divisor with the given exact multiples.
 func newScale(last, divisor float64, exact []multiples) scale {
 	var s scale
 	for amount := 1.0; amount < last && len(s.amounts) < math.MaxUint16; {
@@ -223,14 +216,13 @@ func newScale(last, divisor float64, exact []multiples) scale {
 	return s
 }
 
-// encode returns the code of an amount, which is at least 1.
+// encode returns the code of an amount, at least 1.
 func (s *scale) encode(amount float64) uint16 {
-	const noise = 1e-9 // of floating point arithmetic
+	const noise = 1e-9 // of floating-point arithmetic
 	at, _ := slices.BinarySearch(s.amounts, amount*(1-noise))
 	return uint16(min(at+1, len(s.amounts)))
 }
 
-// decode is the inverse of encode, and 0 for no amount.
 func (s *scale) decode(code uint16) float64 {
 	if code == 0 {
 		return 0
@@ -238,8 +230,8 @@ func (s *scale) decode(code uint16) float64 {
 	return s.amounts[min(int(code), len(s.amounts))-1]
 }
 
-// recode returns the code of the scale for a power of codeStep, in parts of a millicore or byte, as
-// older images have it. It is rounded up.
+// recode converts a code of older images, a power of codeStep in parts of a millicore or byte,
+// rounding up.
 func (s *scale) recode(code uint16, parts float64) uint16 {
 	if code == 0 {
 		return 0
@@ -247,10 +239,9 @@ func (s *scale) recode(code uint16, parts float64) uint16 {
 	return s.encode(math.Pow(codeStep, float64(code-1)) / parts)
 }
 
-// mostNumber is more than that of any slot that can be.
 const mostNumber = 1 << 40
 
-// advanceRing makes a number the running one of a ring, if it is larger, and empties the slots that are used again.
+// advanceRing moves the current slot of a ring forward, and empties reused slots.
 func advanceRing(running *int64, to int64, slots []uint16) {
 	n := int64(len(slots))
 	if to-*running >= n {
@@ -263,7 +254,7 @@ func advanceRing(running *int64, to int64, slots []uint16) {
 	}
 }
 
-// mergeRings adds another ring of the same length: of two slots with the same number the higher counts.
+// mergeRings keeps the higher value of slots with the same number.
 func mergeRings(running *int64, slots []uint16, other int64, theirs []uint16) {
 	advanceRing(running, other, slots)
 	n := int64(len(slots))

@@ -7,9 +7,9 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Fold adds a series that no container feeds to the one with another key and gives its handle up, or the other way
-// round where the other does not exist yet: then the series only gets another name. It returns the one that is left,
-// and false, having done nothing, if containers feed the series or have that key.
+// Rekey gives a series without containers another key, or merges it into an existing series with
+// the key and frees from. It returns the resulting series, or false without any change if
+// containers feed the series or it already has the key.
 func (s *Store) Fold(from Series, key SeriesKey) (Series, bool) {
 	h := s.series.At(from)
 	if h.first != none || h.key == key {
@@ -27,8 +27,9 @@ func (s *Store) Fold(from Series, key SeriesKey) (Series, bool) {
 	return into, true
 }
 
-// Move adds the history of a series to the one with another key, which it creates if needed, and
-// returns that. The containers that feed the series feed it from then on without a history.
+// MoveHistory adds the history of a series to the series with another key, created if needed, and
+// returns that series. The containers of the first series continue to feed it, starting with an
+// empty history.
 func (s *Store) Move(from Series, key SeriesKey) Series {
 	created := s.series.At(from).created
 	into, found := s.names.Find(key.Namespace, key.name())
@@ -41,16 +42,15 @@ func (s *Store) Move(from Series, key SeriesKey) Series {
 	return into
 }
 
-// mergeInto adds a history to another one.
 func (h *history) mergeInto(to *history) {
 	h.profile.MergeInto(&to.profile)
 	to.version++
 	if older := h.created.Before(to.created); older != to.profile.Empty() {
-		to.created = h.created // without CPU samples the later one, from which on it expires
+		to.created = h.created // without CPU samples, the later time determines expiry
 	}
 }
 
-// empty forgets a history that containers feed. Their windows begin without a peak.
+// reset clears a history that containers feed. Their open windows lose their peaks.
 func (h *history) empty(s *Store, created time.Time) {
 	h.profile, h.created, h.version = NewProfile(s.config.Shape), created, h.version+1
 	for slot := h.first; slot != none; slot = s.containers.At(slot).next {
@@ -58,7 +58,7 @@ func (h *history) empty(s *Store, created time.Time) {
 	}
 }
 
-// Drop gives up a series and its handle, and reports whether it did: not if containers feed it.
+// DropSeries frees a series and its handle. It returns false if containers feed the series.
 func (s *Store) Drop(series Series) bool {
 	if s.series.At(series).first != none {
 		return false
@@ -67,7 +67,6 @@ func (s *Store) Drop(series Series) bool {
 	return true
 }
 
-// remove frees the slot of a series that no container feeds.
 func (s *Store) remove(series Series) {
 	h := s.series.At(series)
 	s.names.Remove(h.key.Namespace, h.key.name())
@@ -75,9 +74,9 @@ func (s *Store) remove(series Series) {
 	s.freeSeries = append(s.freeSeries, series)
 }
 
-// Absorb adds a series of another store, which must have the same shape, to the one with the same key here. It returns
-// that, which it creates if needed, and only reads the other store. Where a container is tracked in both and its two
-// windows overlap, they become one, with the higher peak.
+// Import merges a series of another store with the same shape into the series with the same key,
+// created if needed. It returns that series and only reads the other store. Overlapping windows of
+// a container that both stores track become one window with the higher peak.
 func (s *Store) Absorb(other *Store, from Series, now time.Time) Series {
 	theirs := other.series.At(from)
 	into, found := s.names.Find(theirs.key.Namespace, theirs.key.name())
@@ -98,14 +97,14 @@ func (s *Store) Absorb(other *Store, from Series, now time.Time) Series {
 	return into
 }
 
-// merge makes one window of w and o, the peaks of which are both in h.
+// mergeWindows merges o into w. The peaks of both are already in h.
 func (s *Store) merge(h *history, w *window, o window) {
 	interval := int64(s.rules(h).Interval)
 	switch {
 	case o.last == none || w.last != none && o.end <= max(w.last, w.end-interval):
-		return // o is over: its peak is final
+		return // o has ended, so its peak is final
 	case w.last == none || w.end <= o.end-interval:
-		*w = o // w is over, if there was one
+		*w = o // w has ended or was never open
 		return
 	}
 	low, high := *w, o
@@ -121,37 +120,37 @@ func (s *Store) merge(h *history, w *window, o window) {
 	}
 }
 
-// window is the time in which a container's highest memory use counts as one peak in its series. Peaks are entered at
-// the end of the window, which may be a whole interval ahead. Instants are nanoseconds since 1970.
+// window is the interval in which the highest memory usage of a container counts as one peak of its
+// series. Peaks are dated to the end of the window, up to a whole interval ahead. Times are
+// nanoseconds since 1970.
 type window struct {
-	last  int64            // last memory sample or kill; none = no window yet
-	used  int64            // last memory sample; none = none yet
-	end   int64            // end of the window
-	usage resources.Amount // highest use seen; none = none yet
-	oom   resources.Amount // highest need after an OOM; none = none yet
+	last  int64 // last memory sample or kill, none without a window
+	used  int64 // last memory sample, or none
+	end   int64
+	usage resources.Amount // maximum usage, or none
+	oom   resources.Amount // maximum demand after an OOM kill, or none
 }
 
 func newWindow() window { return window{last: none, used: none, usage: none, oom: none} }
 
-// peak returns the peak that is in the series, or none.
 func (w *window) peak() resources.Amount { return max(w.usage, w.oom) }
 
 func (w *window) forgetPeak() { w.usage, w.oom = none, none }
 
-// Window is the memory window of one container, as it is kept over a restart.
+// Window is the stored memory window of one container.
 type Window struct {
-	End   time.Time        // zero = there is no open window, only a kill to remember
-	Usage resources.Amount // bytes: highest use seen; negative = none yet
-	OOM   resources.Amount // bytes: highest need after an OOM; negative = none yet
-	Kill  time.Time        // of the latest kill that had an ID; zero = none within an interval
-	Kills []uint64         // hashes of the IDs of the last such kills, the last one first; empty = not known
+	End   time.Time        // zero if only a kill is stored
+	Usage resources.Amount // bytes: maximum usage, negative for none
+	OOM   resources.Amount // bytes: maximum demand after an OOM kill, negative for none
+	Kill  time.Time        // latest kill with an ID, zero for none within an interval
+	Kills []uint64         // hashes of the last kill IDs, newest first; empty is unknown
 }
 
-// Peak returns the peak of the window in bytes, negative if it has none.
+// Peak returns the peak of the window in bytes, or a negative value.
 func (w Window) Peak() resources.Amount { return max(w.Usage, w.OOM) }
 
-// Windows yields what must be kept over a restart of the containers that feed series: windows that are open at now and
-// have a peak, and last kills. The order is not defined.
+// Windows yields the state to store for the containers that feed series: windows that are open at
+// now and have a peak, and last kills. The order is undefined.
 func (s *Store) Windows(now time.Time, series ...Series) iter.Seq2[ContainerKey, Window] {
 	return func(yield func(ContainerKey, Window) bool) {
 		for _, i := range series {
@@ -172,10 +171,11 @@ func (s *Store) Windows(now time.Time, series ...Series) iter.Seq2[ContainerKey,
 	}
 }
 
-// Resume gives a tracked container back the window that it had before a restart, and its series the peak; from then on
-// the kills of w.Kills are duplicates or, where it is empty, those that are not newer than w.Kill. It reports whether
-// it took the peak or, if w has none, the kill. The peak is not taken if the container has a window already, or if
-// w.End is no time; nothing is if the container is not tracked.
+// RestoreWindow restores the stored window of a tracked container, and adds its peak to the series.
+// Kills in w.Kills then count as duplicates, or all kills up to w.Kill if that is empty. It reports
+// whether the peak was restored or, if w has none, the kill. The peak is ignored if the container
+// has a window already or w.End is out of range. Everything is ignored if the container is not
+// tracked.
 func (s *Store) Resume(c ContainerKey, w Window) bool {
 	slot, known := s.slot(c)
 	if !known {
@@ -192,7 +192,7 @@ func (s *Store) Resume(c ContainerKey, w Window) bool {
 	}
 	h := s.series.At(s.containers.At(slot).series)
 	s.containers.At(slot).window = window{
-		last:  0, // unknown. When the window began is, too: its length may have been another
+		last:  0, // unknown, because the window length may have changed
 		used:  0,
 		end:   end,
 		usage: max(w.Usage, none),
@@ -215,8 +215,9 @@ func (s *Store) resumeKill(slot int32, w Window) bool {
 	return true
 }
 
-// RemovePeaks takes out of dst, into which series were merged, the peaks of windows that are open at now. A checkpoint
-// is written without them, so that a program that restarts within a window does not count it twice.
+// RemovePeaks removes the peaks of windows that are open at now from dst, a merge of series.
+// Checkpoints are written without these peaks, so that a program that restarts within a window does
+// not count them twice.
 func (s *Store) RemovePeaks(dst *Profile, now time.Time, series ...Series) {
 	for _, i := range series {
 		for slot := s.series.At(i).first; slot != none; slot = s.containers.At(slot).next {
@@ -228,7 +229,8 @@ func (s *Store) RemovePeaks(dst *Profile, now time.Time, series ...Series) {
 	}
 }
 
-// Peak returns the peak of a container's memory window in bytes and the end of the window, or false if it has none.
+// Peak returns the peak of a container's memory window in bytes and the end of the window, or false
+// without a peak.
 func (s *Store) Peak(c ContainerKey) (peak resources.Amount, end time.Time, ok bool) {
 	slot, known := s.slot(c)
 	if !known || s.containers.At(slot).window.peak() == none {

@@ -8,15 +8,16 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// instant returns at as nanoseconds, and whether it is a time that samples can
-// have. Within these bounds no window can end beyond what fits.
+// instant returns the time in nanoseconds, and whether samples may have it. Within the valid range
+// no window end overflows.
 func instant(at time.Time) (int64, bool) {
 	const last = 220 * 365 * 24 * 3600 // early November 2189, in seconds since 1970
 	return at.UnixNano(), 0 <= at.Unix() && at.Unix() < last
 }
 
-// Observe adds one sample of a tracked container. CPU samples must be newer than the last one, memory samples not
-// older. A kill is no sample: memory samples from before it may arrive after it.
+// Observe adds one sample of a tracked container. CPU samples must be newer than the last one, and
+// memory samples must not be older. Kills do not count here: memory samples from before a kill may
+// arrive after it.
 func (s *Store) Observe(sample Sample) Reason {
 	slot, at, reason := s.check(sample)
 	if reason != Accepted {
@@ -45,13 +46,13 @@ func (s *Store) Observe(sample Sample) Reason {
 	return Accepted
 }
 
-// Check returns the result of Observe for a sample without adding it. It does not check the order of samples.
+// Check returns the result of Observe without adding the sample. It ignores the order of samples.
 func (s *Store) Check(sample Sample) Reason {
 	_, _, reason := s.check(sample)
 	return reason
 }
 
-// check validates a sample regardless of the order of samples.
+// validate checks a sample regardless of the order of samples.
 func (s *Store) check(sample Sample) (slot int32, at int64, reason Reason) {
 	slot, known := s.observed(sample.Container)
 	at, inRange := instant(sample.At)
@@ -68,14 +69,14 @@ func (s *Store) check(sample Sample) (slot int32, at int64, reason Reason) {
 	return slot, at, Accepted
 }
 
-// aboveCeiling reports whether a sample cannot be true.
 func (s *Store) aboveCeiling(sample Sample) bool {
 	most := s.Ceiling(sample.Container, sample.Kind)
 	return most > 0 && sample.Amount > most
 }
 
-// enter lets value, a use or a need of memory, become the peak of the window if it is higher. peak is where the window
-// keeps peaks of that sort. An OOM may be older than the last sample and then sets the clock back.
+// recordPeak makes value the peak of the window if it is higher. The argument peak is the field for
+// this kind of peak. An OOM kill may be older than the last sample, and then moves the time of the
+// window back.
 func (s *Store) enter(c *container, at int64, value resources.Amount, peak *resources.Amount) {
 	h, w := s.series.At(c.series), &c.window
 	if w.last == none {
@@ -100,45 +101,44 @@ func (s *Store) enter(c *container, at int64, value resources.Amount, peak *reso
 	*peak = value
 }
 
-// kill is what is remembered of the kills of a container that had an ID.
+// kill is the record of the kills of a container that had an ID.
 type kill struct {
-	at     int64                   // latest
-	need   resources.Amount        // bytes that the container was taken to need since the last one; none = not known any more
-	steps  int                     // how often it was killed although it had what it was taken to need
-	recent [RememberedKills]uint64 // hashes of the IDs, the last one first; 0 = none, or not known any more
-	timed  bool                    // not all IDs are known, so one that is not later was taken
+	at     int64                   // time of the latest kill
+	need   resources.Amount        // assumed demand in bytes since the last kill, or none
+	steps  int                     // kills despite having the assumed demand
+	recent [RememberedKills]uint64 // hashes of the IDs, newest first, 0 is none or unknown
+	timed  bool                    // some IDs are unknown, so kills up to at are duplicates
 }
 
-// RememberedKills is how many kills of a container are recognised when they are
-// reported again. The status of a pod shows two.
+// RememberedKills is the number of kills of a container that are recognized when reported again. A
+// pod status shows two.
 const RememberedKills = 4
 
-// mostSteps bounds the steps that are counted; see Rules.needed.
+// maxSteps limits the counted steps, see Rules.memoryNeed.
 const mostSteps = 4
 
-// hashOf returns what is kept of an ID; never 0.
+// hashOf returns the hash of an ID, never 0.
 func hashOf(id string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(id)) // a hash never fails
 	return max(h.Sum64(), 1)
 }
 
-// covers reports whether a kill was taken already. Its ID says so, and not its time: the
-// clock of a node may have been set back. Only where IDs are not known, after a restart,
-// a kill that is not later than the last one counts as taken, until there is a new one.
+// isDuplicate reports whether a kill was already recorded. It compares IDs, because the clock of a
+// node may be set back. After a restart with unknown IDs, it compares times until the next new
+// kill.
 func (k *kill) covers(at int64, id string) bool {
 	return k != nil && (k.knows(id) || k.timed && at <= k.at)
 }
 
 func (k *kill) knows(id string) bool { return slices.Contains(k.recent[:], hashOf(id)) }
 
-// remember notes that a new kill was taken.
 func (k *kill) remember(at int64, id string) {
 	k.at, k.timed = max(k.at, at), false
 	k.note(id)
 }
 
-// note keeps the ID of a kill that was taken, so that it is known by that once times do not count any more.
+// addID stores the ID of a recorded kill, for the time when times no longer count.
 func (k *kill) note(id string) {
 	if !k.knows(id) {
 		copy(k.recent[1:], k.recent[:])
@@ -146,7 +146,7 @@ func (k *kill) note(id string) {
 	}
 }
 
-// hashes returns those of the remembered IDs, none while times count: then they are not all.
+// hashes returns the known IDs, or none while times count, because the list is incomplete then.
 func (k *kill) hashes() []uint64 {
 	if k.timed {
 		return nil
@@ -158,9 +158,9 @@ func (k *kill) hashes() []uint64 {
 	return slices.Clone(k.recent[:known])
 }
 
-// next returns the steps after another kill, of a container that could have had an amount. Only one that had what it
-// was taken to need needs more: a container that is kept small is killed again and again, and needs no more for that.
-// An interval without kills begins anew.
+// nextSteps returns the steps after another kill. Only a container that had its assumed demand
+// needs more: one that is kept small is killed repeatedly without a higher demand. An interval
+// without kills resets the steps.
 func (k *kill) next(at int64, had resources.Amount, rules Rules) int {
 	switch {
 	case k == nil || at-k.at > int64(rules.Interval):
@@ -171,9 +171,10 @@ func (k *kill) next(at int64, had resources.Amount, rules Rules) int {
 	return k.steps
 }
 
-// ObserveOOM takes the report that a tracked container was killed for want of memory: from then on it is taken to need
-// more than the larger of its request and its use; where no use was seen, also more than its limit (Rules.needed). That
-// counts at once as the peak of the window it belongs to, and so in the histogram. A kill with an ID counts once.
+// ObserveOOM records an OOM kill of a tracked container. Its assumed demand is above the larger of
+// request and usage, and without observed usage also above its limit, see Rules.memoryNeed. The
+// demand counts immediately as the peak of its window and in the histogram. A kill with an ID
+// counts once.
 func (s *Store) ObserveOOM(oom OOM) Reason {
 	slot, known := s.slot(oom.Container)
 	at, inRange := instant(oom.At)
@@ -216,8 +217,8 @@ func (s *Store) ObserveOOM(oom OOM) Reason {
 	return Accepted
 }
 
-// ReviseOOM raises the need after a kill that was taken to the memory use that was observed
-// since, as if that use had been known when the kill was taken.
+// ReviseOOM raises the demand after a recorded kill to the memory usage observed since, as if that
+// usage had been available when the kill was recorded.
 func (s *Store) ReviseOOM(oom OOM) {
 	slot, known := s.slot(oom.Container)
 	at, inRange := instant(oom.At)
@@ -238,8 +239,8 @@ func (s *Store) ReviseOOM(oom OOM) {
 	s.enter(c, at, need, &c.window.oom)
 }
 
-// needed returns the memory that a container needs which was killed and had so much.
-// For each step the ratio applies once more, until that is twice of that.
+// memoryNeed returns the demand of a container that was killed with an amount of memory. Each step
+// applies the ratio once more, until the demand is twice the amount.
 func (r Rules) needed(had resources.Amount, steps int) resources.Amount {
 	need := max(had.Add(r.OOMMinBump), had.Scale(r.OOMRatio))
 	for ; steps > 0 && need < had.Add(had); steps-- {

@@ -8,34 +8,35 @@ import (
 	"loadline.dev/loadline/pkg/core/histogram"
 )
 
-// Weights of one entry. That of a CPU sample does not depend on the request.
+// Weights of one entry. The weight of a CPU sample does not depend on the request.
 const cpuWeight, peakWeight = 0.1, 1
 
-// ProfileShape is what profiles must have in common to be merged. It does not change once made; make one and share it.
+// ProfileShape contains the histogram settings that profiles must share to be merged. It is
+// immutable and meant to be shared.
 type ProfileShape struct {
 	cpu, memory           *histogram.Scheme
 	cpuDecay, memoryDecay *histogram.Decay
 }
 
-// NewProfileShape returns the shape of profiles in which CPU samples and memory peaks
-// lose half of their influence in the given times (0 = they never lose any).
+// NewProfileShape returns a shape with the half-lives of CPU samples and memory peaks. 0 disables
+// the decay.
 func NewProfileShape(cpuHalfLife, memoryHalfLife time.Duration) ProfileShape {
 	return ProfileShape{histogram.CPUScheme(), histogram.MemoryScheme(), histogram.NewDecay(cpuHalfLife), histogram.NewDecay(memoryHalfLife)}
 }
 
-// Timeless returns the shape of profiles in which CPU samples never lose influence:
-// for who asks only when they were taken, and how many there are.
+// WithoutCPUDecay returns the shape without decay of CPU samples, for callers that only need their
+// times and count.
 func (s ProfileShape) Timeless() ProfileShape {
 	s.cpuDecay = histogram.NewDecay(0)
 	return s
 }
 
-// Profile is the usage history of a container, or of several merged. Make it with NewProfile.
+// Profile is the usage history of a container, or of several merged. Create it with NewProfile.
 type Profile struct {
-	CPU    histogram.Histogram // cores, one entry a sample
-	Memory histogram.Histogram // bytes, one entry a peak
+	CPU    histogram.Histogram // cores, one entry per sample
+	Memory histogram.Histogram // bytes, one entry per peak
 
-	first, last int64 // when the oldest and newest CPU sample was taken, see histogram.Nanoseconds
+	first, last int64 // oldest and newest CPU sample, see histogram.Nanoseconds
 	samples     int64 // number of CPU samples
 }
 
@@ -49,14 +50,14 @@ func NewProfile(shape ProfileShape) Profile {
 	return p
 }
 
-// Reset empties p but keeps its memory, so that p can serve again as a scratch.
+// Reset empties p but keeps its memory for reuse.
 func (p *Profile) Reset() {
 	p.CPU.Reset()
 	p.Memory.Reset()
 	p.first, p.last, p.samples = histogram.Never, histogram.Never, 0
 }
 
-// AddCPU records one sample of CPU use, in cores.
+// AddCPU records one sample of CPU usage, in cores.
 func (p *Profile) AddCPU(cores float64, at time.Time) {
 	instant := histogram.Nanoseconds(at)
 	p.CPU.AddAt(cores, cpuWeight, instant)
@@ -64,29 +65,30 @@ func (p *Profile) AddCPU(cores float64, at time.Time) {
 	p.samples++
 }
 
-// AddPeak records one peak of memory use, in bytes.
+// AddPeak records one peak of memory usage, in bytes.
 func (p *Profile) AddPeak(bytes float64, at time.Time) { p.Memory.Add(bytes, peakWeight, at) }
 
-// RemovePeak takes back what AddPeak recorded with the same arguments.
+// RemovePeak reverses AddPeak with the same arguments.
 func (p *Profile) RemovePeak(bytes float64, at time.Time) {
 	p.Memory.Subtract(bytes, peakWeight, at)
 }
 
-// First returns when the oldest CPU sample was taken, the zero time if unknown.
+// First returns the time of the oldest CPU sample, or zero if unknown.
 func (p *Profile) First() time.Time { return histogram.Time(p.first) }
 
-// Last returns when the newest CPU sample was taken, the zero time if unknown.
+// Last returns the time of the newest CPU sample, or zero if unknown.
 func (p *Profile) Last() time.Time { return histogram.Time(p.last) }
 
 // Samples returns the number of CPU samples.
 func (p *Profile) Samples() int64 { return p.samples }
 
-// Empty reports whether there is no CPU sample. Memory peaks do not count, as in the reference recommender.
+// Empty reports whether there is no CPU sample. Memory peaks do not count, as in the reference
+// recommender.
 func (p *Profile) Empty() bool { return p.samples == 0 }
 
-// Confidence returns how many intervals the CPU samples cover, counted both by the time from first to last and by their
-// number at one a minute; the lesser wins. It is 0 for one sample, or if it is unknown when they were taken. It stands
-// for the trust in memory peaks as well.
+// Confidence returns the number of intervals that the CPU samples cover: the smaller of the time
+// span and the number of samples at one per minute. It is 0 for one sample or unknown times. It
+// also serves as confidence of memory peaks.
 func (p *Profile) Confidence(interval time.Duration) float64 {
 	span := p.Last().Sub(p.First())
 	if p.first == histogram.Never || span <= 0 || p.samples <= 0 {
@@ -95,7 +97,7 @@ func (p *Profile) Confidence(interval time.Duration) float64 {
 	return min(float64(span)/float64(interval), float64(p.samples)/interval.Minutes())
 }
 
-// MergeInto adds p to dst and leaves p as it is. It panics if the two were made with different shapes.
+// MergeInto adds p to dst without modifying p. It panics if their shapes differ.
 func (p *Profile) MergeInto(dst *Profile) {
 	p.CPU.MergeInto(&dst.CPU)
 	p.Memory.MergeInto(&dst.Memory)
@@ -104,7 +106,7 @@ func (p *Profile) MergeInto(dst *Profile) {
 	dst.samples += p.samples
 }
 
-// cover extends first and last to an instant, if it is known.
+// extend widens first and last to a time, if that is known.
 func (p *Profile) cover(at int64) {
 	if at == histogram.Never {
 		return
@@ -115,20 +117,20 @@ func (p *Profile) cover(at int64) {
 	p.last = max(p.last, at)
 }
 
-// ProfileImage is a profile as a checkpoint stores it.
+// ProfileImage is the checkpoint form of a profile.
 type ProfileImage struct {
 	CPU, Memory histogram.Image
-	First, Last time.Time // when the oldest and newest CPU sample was taken; the zero time if unknown
+	First, Last time.Time // oldest and newest CPU sample, zero if unknown
 	Samples     int64     // number of CPU samples
 }
 
-// Image returns the stored form of p.
+// Image returns the checkpoint form of p.
 func (p *Profile) Image() ProfileImage {
 	return ProfileImage{CPU: p.CPU.Image(), Memory: p.Memory.Image(), First: p.First(), Last: p.Last(), Samples: p.samples}
 }
 
-// Load replaces the content of p by an image. It refuses a negative number of samples and what Histogram.Load refuses;
-// all problems are named, and p is left empty.
+// Load replaces the content of p with an image. It rejects a negative number of samples and
+// everything that Histogram.Load rejects. The error lists all problems, and p is empty then.
 func (p *Profile) Load(i ProfileImage) error {
 	p.Reset()
 	var problems []error

@@ -14,24 +14,24 @@ func (s *Store) Profile(dst *Profile, series ...Series) {
 	}
 }
 
-// ProfileOf returns the profile of one series, which is what merging that alone comes to. It is
-// only to be read, and only until the store changes.
+// ProfileOf returns the profile of one series. It must not be modified, and is valid until the
+// store changes.
 func (s *Store) ProfileOf(series Series) *Profile { return &s.series.At(series).profile }
 
-// Span returns when the oldest and the newest CPU sample of a series were taken,
-// the zero time if unknown, and how many there are.
+// Span returns the times of the oldest and the newest CPU sample of a series, zero if unknown, and
+// the number of samples.
 func (s *Store) Span(series Series) (first, last time.Time, samples int64) {
 	p := &s.series.At(series).profile
 	return p.First(), p.Last(), p.Samples()
 }
 
-// Created returns when a series began in this store, whatever it absorbed since, so from when on its samples may be our
-// own. Of series that were folded together it is the first of their times, but the last while there is no CPU sample:
-// then it also says when the series is so old that it expires.
+// CreatedAt returns the time from which on samples of a series may come from this store. Imports do
+// not change it. Merged series have the earlier time, but the later one while there is no CPU
+// sample, because it then determines expiry.
 func (s *Store) Created(series Series) time.Time { return s.series.At(series).created }
 
-// Version returns a number that grows whenever the history of a series changes. A
-// handle that is used again goes on from there.
+// Version returns a number that increases with each change of a series' history, also across reuse
+// of the handle.
 func (s *Store) Version(series Series) uint64 { return s.series.At(series).version }
 
 // Find returns the series with a key, if there is one.
@@ -42,7 +42,7 @@ func (s *Store) Find(key SeriesKey) (Series, bool) {
 // Key returns the key of a series.
 func (s *Store) Key(series Series) SeriesKey { return s.series.At(series).key }
 
-// Tracked returns the series that a container feeds, if it is tracked.
+// SeriesOf returns the series that a tracked container feeds.
 func (s *Store) Tracked(c ContainerKey) (Series, bool) {
 	slot, known := s.slot(c)
 	if !known {
@@ -51,7 +51,7 @@ func (s *Store) Tracked(c ContainerKey) (Series, bool) {
 	return s.containers.At(slot).series, true
 }
 
-// Ceiling returns the most that a container can use of a kind, 0 if that is not known.
+// Ceiling returns the maximum possible usage of a container, or 0 if unknown.
 func (s *Store) Ceiling(c ContainerKey, k resources.Kind) resources.Amount {
 	if s.config.Nodes == nil {
 		return 0
@@ -59,7 +59,8 @@ func (s *Store) Ceiling(c ContainerKey, k resources.Kind) resources.Amount {
 	return s.config.Nodes.Ceiling(c, k)
 }
 
-// Used returns the highest memory use in the open window of a container in bytes, 0 if none is known.
+// WindowUsage returns the maximum memory usage in the current window of a container in bytes, or 0
+// if unknown.
 func (s *Store) Used(c ContainerKey) resources.Amount {
 	slot, known := s.slot(c)
 	if !known {
@@ -85,26 +86,24 @@ func (s *Store) Len() int { return int(s.series.Len()) - len(s.freeSeries) }
 // Containers returns the number of tracked containers.
 func (s *Store) Containers() int { return s.tracked }
 
-// Index finds things by namespace and key. Each namespace has a map of its own. So keys
-// are shorter, and while a cluster is read, one namespace after the other, only the map of
-// one namespace grows: copying a map of everything would miss the caches of the processor.
+// Index maps a namespace and a key to a value. One map per namespace keeps keys short, and only one
+// small map grows while a cluster is loaded, which is friendly to CPU caches.
 type Index[K comparable, V any] struct {
 	spaces    map[string]map[K]V
-	namespace string // that was found last
+	namespace string // of the last lookup
 	space     map[K]V
 }
 
 // NewIndex returns an empty index.
 func NewIndex[K comparable, V any]() Index[K, V] { return Index[K, V]{spaces: map[string]map[K]V{}} }
 
-// Find looks a key up and changes nothing.
+// Find returns the value of a key, without changing the index.
 func (x *Index[K, V]) Find(namespace string, key K) (value V, known bool) {
 	value, known = x.spaces[namespace][key]
 	return value, known
 }
 
-// FindNear is Find for the goroutine that changes the index: it remembers the namespace of
-// the last call, and is faster where the next one is in the same.
+// FindCached is Find for the goroutine that modifies the index. It caches the last namespace.
 func (x *Index[K, V]) FindNear(namespace string, key K) (value V, known bool) {
 	if !x.enter(namespace) {
 		return value, false
@@ -113,7 +112,7 @@ func (x *Index[K, V]) FindNear(namespace string, key K) (value V, known bool) {
 	return value, known
 }
 
-// enter makes a namespace that holds anything the one that was found last, and reports whether it holds anything.
+// selectNamespace caches a namespace, and reports whether it has entries.
 func (x *Index[K, V]) enter(namespace string) (known bool) {
 	if x.space != nil && x.namespace == namespace {
 		return true
@@ -134,7 +133,7 @@ func (x *Index[K, V]) Put(namespace string, key K, value V) {
 	x.space[key] = value
 }
 
-// Remove drops a key, if it is there.
+// Remove deletes a key, if present.
 func (x *Index[K, V]) Remove(namespace string, key K) {
 	delete(x.spaces[namespace], key)
 	if len(x.spaces[namespace]) == 0 {
@@ -143,18 +142,20 @@ func (x *Index[K, V]) Remove(namespace string, key K) {
 	}
 }
 
-// podIndex finds the first tracked container of a pod; none = it has none.
+// podIndex maps a pod to its first tracked container, or none.
 type podIndex struct {
 	Index[string, int32]
 
-	// What was looked up last: what comes for all containers of a pod comes one after the other.
-	inNamespace, pod string // pod is empty if nothing was, or it changed
+	// The last lookup is cached, because the containers of a pod are usually looked up one after
+	// the other.
+	inNamespace, pod string // pod is empty if the cache is invalid
 	first            int32
 }
 
 func newPodIndex() podIndex { return podIndex{Index: NewIndex[string, int32]()} }
 
-// recent looks a pod up. Readers must not use it: it changes the index.
+// findCached returns the first container of a pod. Readers must not use it, because it changes the
+// cache.
 func (x *podIndex) recent(namespace, pod string) int32 {
 	if x.pod == pod && x.inNamespace == namespace && pod != "" {
 		return x.first
@@ -167,19 +168,16 @@ func (x *podIndex) recent(namespace, pod string) int32 {
 	return first
 }
 
-// lead sets the first container of a pod.
 func (x *podIndex) lead(namespace, pod string, first int32) {
 	x.Put(namespace, pod, first)
 	x.inNamespace, x.pod, x.first = namespace, pod, first
 }
 
-// drop forgets a pod.
 func (x *podIndex) drop(namespace, pod string) {
 	x.Remove(namespace, pod)
 	x.pod = ""
 }
 
-// seriesName names a series in its namespace.
 type seriesName struct{ container, labels string }
 
 func (k SeriesKey) name() seriesName { return seriesName{k.Container, k.Labels} }

@@ -1,14 +1,13 @@
-// Package usage turns samples of running containers into histories that outlive the containers.
+// Package usage turns samples of running containers into usage histories that outlive the
+// containers.
 //
-// A series is one history: that of all containers with the same namespace, container name and pod labels. A tracked
-// container is one running instance; it feeds its series and owns the window in which its memory peak is sought. Store
-// holds both in lists; slots and names go when a series expires or a container is forgotten, so a store is as large as
-// what it knows.
+// A series is the history of all containers with the same namespace, container name and pod labels.
+// A tracked container is one running instance. It feeds its series and owns the window for its
+// memory peak. Slots and names are freed when a series expires or a container is forgotten, so the
+// size of a Store follows its content.
 //
-// Write, then read: Track, Feed, Forget, Observe, ObserveOOM, Resume, SetRules, Expire, Fold and Absorb need the store
-// for themselves; all else may run side by side. There is no lock.
-//
-// The package does not know VPAs, does not log and never asks for the time.
+// A Store has no lock. Methods that only read may run concurrently. All others, including Check,
+// need exclusive access.
 package usage
 
 import (
@@ -16,18 +15,19 @@ import (
 	"time"
 )
 
-// none stands for an instant, an amount or a slot that there is not.
+// none is a missing time, amount or slot.
 const none = -1
 
-// Store holds all series and tracked containers. Make it with NewStore.
+// Store holds all series and tracked containers. Create it with NewStore.
 //
 //	series      [ 0: a/app | 1: b/app | 2: free | 3: a/db ]
 //	                |          |                    |
 //	                v first    v                    v
 //	containers  [ 0 <-> 3 ]  [ 1 ]                [ 4 ]      2 is free
 //
-// Each series heads a list, linked by slots, of the containers that feed it. The containers of a pod are another such
-// list. The key of a container is put together from its pod and its series: that of 100,000 would take 10 MB more.
+// Each series is the head of a list of its containers, linked by slots. The containers of a pod
+// form another list. The key of a container is derived from its pod and series, which saves 10 MB
+// for 100,000 containers.
 type Store struct {
 	config         StoreConfig
 	series         Pages[Series, history]
@@ -38,33 +38,30 @@ type Store struct {
 	pods           podIndex
 	tracked        int
 	forgotten      int    // containers since the last compaction
-	floor          uint64 // highest version of a slot that was given back
-	newest         int64  // instant of the newest CPU sample
+	floor          uint64 // highest version of a freed slot
+	newest         int64  // time of the newest CPU sample
 }
 
-// history is one series.
 type history struct {
 	key     SeriesKey
 	profile Profile
 	created time.Time
-	rules   *Rules // nil = those of the store
-	first   int32  // container that feeds it, none = nothing does
-	live    bool   // false = the slot is free
-	version uint64 // grows with each change, also over uses of the slot
+	rules   *Rules // nil uses the rules of the store
+	first   int32  // first container, or none
+	live    bool   // false if the slot is free
+	version uint64 // increases with each change, also across reuse of the slot
 }
 
-// container is one running container.
 type container struct {
 	pod            string
 	series         Series
-	previous, next int32 // containers that feed the same series
+	previous, next int32 // containers of the same series
 	sibling        int32 // next container of the pod
-	lastCPU        int64 // instant of the last CPU sample
+	lastCPU        int64 // time of the last CPU sample
 	window         window
-	kill           *kill // nil = none that had an ID
+	kill           *kill // latest kills with an ID, or nil
 }
 
-// slot finds a tracked container.
 func (s *Store) slot(c ContainerKey) (slot int32, known bool) {
 	first, known := s.pods.Find(c.Namespace, c.Pod)
 	if !known {
@@ -73,13 +70,13 @@ func (s *Store) slot(c ContainerKey) (slot int32, known bool) {
 	return s.among(first, c)
 }
 
-// observed is slot for what comes for all containers of a pod one after the other.
-// Readers must not use it: it changes the store.
+// slotCached is slot with a cache for consecutive containers of a pod. Readers must not use it,
+// because it changes the cache.
 func (s *Store) observed(c ContainerKey) (slot int32, known bool) {
 	return s.among(s.pods.recent(c.Namespace, c.Pod), c)
 }
 
-// among finds a container of a pod whose first one is given; none = it has none.
+// findInPod searches the containers of a pod from its first slot on.
 func (s *Store) among(slot int32, c ContainerKey) (container int32, known bool) {
 	for slot != none && s.series.At(s.containers.At(slot).series).key.Container != c.Container {
 		slot = s.containers.At(slot).sibling
@@ -87,7 +84,6 @@ func (s *Store) among(slot int32, c ContainerKey) (container int32, known bool) 
 	return slot, slot != none
 }
 
-// key returns the key of a tracked container.
 func (s *Store) key(c *container) ContainerKey {
 	of := &s.series.At(c.series).key
 	return ContainerKey{Namespace: of.Namespace, Pod: c.pod, Container: of.Container}
@@ -99,9 +95,9 @@ func NewStore(c StoreConfig) *Store {
 	return &Store{config: c, names: NewIndex[seriesName, Series](), pods: newPodIndex(), newest: none}
 }
 
-// Track makes a running container known or, when the labels of its pod changed, lets it feed another series. It returns
-// the series, which it creates if needed, and whether it did. Repeating it changes nothing. Namespace and container
-// name of the two keys must be the same.
+// Track starts tracking a running container, or moves it to another series after its pod labels
+// changed. It returns the series and whether it was created. Namespace and container name of both
+// keys must be equal.
 func (s *Store) Track(c ContainerKey, key SeriesKey, now time.Time) (series Series, created bool) {
 	series, found := s.names.FindNear(key.Namespace, key.name())
 	if !found {
@@ -111,7 +107,7 @@ func (s *Store) Track(c ContainerKey, key SeriesKey, now time.Time) (series Seri
 	return series, !found
 }
 
-// Feed is Track for a series whose handle is known.
+// Feed is Track for an existing series handle.
 func (s *Store) Feed(c ContainerKey, series Series) {
 	first := s.pods.recent(c.Namespace, c.Pod)
 	slot, known := s.among(first, c)
@@ -122,7 +118,7 @@ func (s *Store) Feed(c ContainerKey, series Series) {
 		return
 	default:
 		s.leave(slot)
-		s.containers.At(slot).window.forgetPeak() // it belongs to the other series
+		s.containers.At(slot).window.forgetPeak() // the peak belongs to the previous series
 	}
 	s.link(slot, series)
 }
@@ -143,7 +139,7 @@ func (s *Store) addSeries(key SeriesKey, now time.Time) Series {
 	return slot
 }
 
-// addContainer adds a container to a pod whose first one is given; none = it is the first.
+// addContainer adds a container to a pod. The argument first is none for the first container.
 func (s *Store) addContainer(key ContainerKey, first int32) int32 {
 	var slot int32
 	if n := len(s.freeContainers); n > 0 {
@@ -156,7 +152,7 @@ func (s *Store) addContainer(key ContainerKey, first int32) int32 {
 	return slot
 }
 
-// join makes a container one of its pod, whose first one is given; none = it is the first.
+// addToPod links a container to its pod. The argument first is none for the first container.
 func (s *Store) join(slot, first int32, namespace string) {
 	s.tracked++
 	if first == none {
@@ -167,7 +163,6 @@ func (s *Store) join(slot, first int32, namespace string) {
 	s.containers.At(slot).sibling, s.containers.At(first).sibling = s.containers.At(first).sibling, slot
 }
 
-// removeFromPod takes a container from its pod.
 func (s *Store) removeFromPod(slot int32, namespace string) {
 	s.tracked--
 	pod, next := s.containers.At(slot).pod, s.containers.At(slot).sibling
@@ -206,7 +201,7 @@ func (s *Store) unlink(slot int32) {
 	}
 }
 
-// leave lets a container feed its series no more. The peak of its window, if it has one, is final from now on.
+// detach unlinks a container from its series. The peak of its window becomes final.
 func (s *Store) leave(slot int32) {
 	if c := s.containers.At(slot); c.window.peak() != none {
 		s.series.At(c.series).version++
@@ -214,7 +209,8 @@ func (s *Store) leave(slot int32) {
 	s.unlink(slot)
 }
 
-// Forget drops a container that no longer runs and reports whether it was known. Its series stays until it expires.
+// Forget removes a container that no longer runs, and reports whether it was tracked. Its series
+// stays until it expires.
 func (s *Store) Forget(c ContainerKey) bool {
 	slot, known := s.slot(c)
 	if !known {
@@ -231,8 +227,8 @@ func (s *Store) Forget(c ContainerKey) bool {
 // Rules returns the rules of series without override.
 func (s *Store) Rules() Rules { return s.config.Rules }
 
-// SetRules gives a series its own rules from now on; SetRules(x, s.Rules()) removes them again. An interval below a
-// second or above 68 years, a count below 1 and a negative bump are brought into range.
+// SetRules sets the rules of a series. SetRules(x, s.Rules()) removes them. Invalid values are
+// corrected: an interval below a second or above 68 years, a count below 1 and a negative bump.
 func (s *Store) SetRules(series Series, r Rules) {
 	h := s.series.At(series)
 	switch r = r.Sound(); {
@@ -250,11 +246,12 @@ func (s *Store) rules(h *history) Rules {
 	return s.config.Rules
 }
 
-// mostAhead is how far our clock may run ahead of the samples.
+// maxClockLead is the maximum lead of the local clock over the samples.
 const mostAhead = time.Hour
 
-// Credible returns a time or, if that is more than an hour after the newest CPU sample of all, that hour. Where nothing
-// comes in any more, nothing must expire either: our clock may have jumped, or the source of samples failed for days.
+// CredibleTime returns now, but at most one hour after the newest CPU sample. Without new samples
+// nothing may expire, because the local clock may have jumped, or the sample source failed for
+// days.
 func (s *Store) Credible(now time.Time) time.Time {
 	latest := time.Unix(0, s.newest).Add(mostAhead)
 	if s.newest == none || now.Before(latest) {
@@ -263,10 +260,11 @@ func (s *Store) Credible(now time.Time) time.Time {
 	return latest.UTC()
 }
 
-// Expire removes idle series and returns their handles in ascending order. Drop them before the next Track, which may
-// give them to other series. Idle is a series whose last CPU sample is Interval·Count old or, if it has none, one that
-// was created as long ago or of which contributes says that nothing is to be expected. An idle series that containers
-// still feed is emptied instead and keeps its handle. A time that is not credible counts as the latest that is.
+// Expire removes idle series and returns their handles in ascending order. Drop the handles before
+// the next Track, which may reuse them. A series is idle if its last CPU sample is at least
+// Interval·Count old. Without CPU samples it is idle if it was created that long ago, or
+// contributes returns false. An idle series with containers is emptied instead. The time is limited
+// to CredibleTime.
 func (s *Store) Expire(now time.Time, contributes func(Series) bool) []Series {
 	var gone []Series
 	now = s.Credible(now)
@@ -295,8 +293,8 @@ func (s *Store) idle(series Series, now time.Time, contributes func(Series) bool
 	return now.Sub(h.created) >= age || !contributes(series)
 }
 
-// Pages is a list that grows by pages: what it holds stays where it is, nothing is copied when a cluster comes in, and
-// no more than a page is spare. Its zero value is empty.
+// Pages is a list that grows by pages. Elements never move, nothing is copied during growth, and at
+// most one page is unused. The zero value is empty.
 type Pages[I ~int32, T any] struct {
 	pages []*[pageSize]T
 	used  I
@@ -307,13 +305,14 @@ const (
 	pageSize = 1 << pageBits
 )
 
-// At returns the slot with an index, which must be below Len.
+// At returns the element with an index, which must be below Len.
 func (p *Pages[I, T]) At(i I) *T { return &p.pages[i>>pageBits][i&(pageSize-1)] }
 
-// Len returns the number of slots.
+// Len returns the number of elements.
 func (p *Pages[I, T]) Len() I { return p.used }
 
-// Add returns the index of a new slot at the end. It holds the zero value, unless Cut left something there.
+// Add returns the index of a new element at the end. It is zero, unless Truncate left a value
+// there.
 func (p *Pages[I, T]) Add() I {
 	if int(p.used) == len(p.pages)*pageSize {
 		p.pages = append(p.pages, new([pageSize]T))
@@ -322,15 +321,15 @@ func (p *Pages[I, T]) Add() I {
 	return p.used - 1
 }
 
-// Cut drops the slots from an index on, and the memory of whole pages of them.
+// Truncate removes the elements from an index on, and frees whole pages.
 func (p *Pages[I, T]) Cut(end I) {
 	pages := (int(end) + pageSize - 1) / pageSize
 	clear(p.pages[pages:])
 	p.pages, p.used = p.pages[:pages], end
 }
 
-// compact gives back the memory of what is gone, where that is much: a map and a
-// slice that were once large stay so, and a map grows when its keys change often.
+// compact frees the memory of removed series and containers if it is significant. Maps and slices
+// never shrink, and a map grows if its keys change often.
 func (s *Store) compact() {
 	if s.forgotten > leastSpare && s.forgotten > int(s.containers.Len())/spareShare {
 		s.compactContainers()
@@ -348,17 +347,16 @@ func (s *Store) compact() {
 			s.names.Put(key.Namespace, key.name(), series)
 		}
 	}
-	// Low slots are used first, so that the high ones can go some day.
+	// Low slots are used first, so that high ones can be freed.
 	slices.SortFunc(s.freeSeries, func(a, b Series) int { return int(b - a) })
 }
 
-// More than both is much.
+// Memory is significant above both thresholds.
 const (
 	leastSpare = 64
-	spareShare = 16 // of all slots
+	spareShare = 16 // 1/spareShare of all slots
 )
 
-// compactContainers moves the containers, in the order of their series, into new slots.
 func (s *Store) compactContainers() {
 	former := s.containers
 	s.containers, s.freeContainers, s.forgotten = Pages[int32, container]{}, nil, 0

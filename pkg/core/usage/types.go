@@ -6,62 +6,63 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Series is the handle of one history. It is valid until Expire returns it, or Fold or Drop gives it up.
+// Series is the handle of one history. It is valid until Expire returns it, or Rekey or DropSeries
+// frees it.
 type Series int32
 
-// SeriesKey names a series.
+// SeriesKey identifies a series.
 type SeriesKey struct {
 	Namespace string
-	Container string // name of the container
-	Labels    string // labels of the pod: sorted k=v, joined with commas
+	Container string
+	Labels    string // pod labels: sorted k=v, joined with commas
 }
 
-// ContainerKey names a running container.
+// ContainerKey identifies a running container.
 type ContainerKey struct {
 	Namespace string
-	Pod       string // name of the pod
-	Container string // name of the container
+	Pod       string
+	Container string
 }
 
-// Sample is one measurement of a container: CPU use in millicores or memory use
-// in bytes, at the end of the time it was measured over.
+// Sample is one measurement of a container: CPU usage in millicores or memory usage in bytes, at
+// the end of its time span.
 type Sample struct {
 	Container ContainerKey
 	Kind      resources.Kind
 	At        time.Time
 	Amount    resources.Amount
-	Throttled float64 // of CPU: share of that time, 0 to 1, in which the limit was reached; 0 also where nobody knows
-	Waiting   float64 // of CPU: share of that time, 0 to 1, in which work waited for it; 0 also where nobody knows
+	Throttled float64 // CPU: share of time at the limit, 0 to 1, 0 if unknown
+	Waiting   float64 // CPU: share of time waiting for CPU, 0 to 1, 0 if unknown
 }
 
-// OOM is the report that a container was killed for want of memory.
+// OOM is an OOM kill of a container.
 type OOM struct {
 	Container ContainerKey
 	At        time.Time
-	Memory    resources.Amount // bytes: the request, or the use when the pod was evicted; 0 = unknown
-	Limit     resources.Amount // bytes: the limit that the container ran into; 0 = none, or unknown
-	ID        string           // another one for each kill of the container; empty = unknown, and repeats count
-	Found     time.Time        // when it was found in a pod seen for the first time; zero = it was seen to happen
+	Memory    resources.Amount // bytes: request, or usage at pod eviction; 0 is unknown
+	Limit     resources.Amount // bytes: limit, 0 is none or unknown
+	ID        string           // unique per kill of the container; empty counts repeats
+	Found     time.Time        // discovery in a newly seen pod, zero if observed live
 }
 
 // Rules are the settings of a series that a VPA may override.
 type Rules struct {
-	OOMRatio   float64          // after an OOM a container needs at least this multiple of what it had
-	OOMMinBump resources.Amount // bytes; and at least this much more
-	Interval   time.Duration    // length of a memory window, in which only the highest use counts
+	OOMRatio   float64          // minimum demand after an OOM kill, relative to memory before
+	OOMMinBump resources.Amount // bytes: minimum increase after an OOM kill
+	Interval   time.Duration    // length of a memory window with one peak
 	Count      int64            // an idle series expires after Interval·Count
 }
 
-// StoreConfig is what a store needs to know from the start.
+// StoreConfig configures a Store.
 type StoreConfig struct {
 	Shape ProfileShape // of all series
 	Rules Rules        // of series without override
-	Nodes Nodes        // nil = unknown
+	Nodes Nodes        // nil is unknown
 }
 
-// Nodes bound the use of containers. They must be safe for concurrent use.
+// Nodes limit the possible usage of containers. Implementations must be safe for concurrent use.
 type Nodes interface {
-	// Ceiling returns the most that a container can use of a kind, 0 if that is not known.
+	// Ceiling returns the maximum possible usage of a container, or 0 if unknown.
 	Ceiling(ContainerKey, resources.Kind) resources.Amount
 }
 
@@ -74,10 +75,10 @@ func DefaultConfig() StoreConfig {
 	}
 }
 
-// Reason says why a sample was not taken. Accepted, the empty one, says it was.
+// Reason is why a sample was rejected. It is empty for an accepted sample.
 type Reason string
 
-// The reasons.
+// Reasons of Observe and ObserveOOM.
 const (
 	Accepted         Reason = ""
 	UnknownContainer Reason = "the container is not tracked"
@@ -89,10 +90,10 @@ const (
 	OutOfRange       Reason = "the time is not between the years 1970 and 2190"
 )
 
-// maxInterval is what the API can express in seconds as int32.
+// maxInterval is the maximum of the API, an int32 in seconds.
 const maxInterval = (1<<31 - 1) * time.Second
 
-// Sound returns r with what makes no sense brought into range.
+// Normalized returns r with all values in their valid ranges.
 func (r Rules) Sound() Rules {
 	r.OOMMinBump = max(r.OOMMinBump, 0)
 	r.Interval = min(max(r.Interval, time.Second), maxInterval)
@@ -100,7 +101,8 @@ func (r Rules) Sound() Rules {
 	return r
 }
 
-// Age returns the age at which an idle series expires: Interval·Count, or the longest duration where that overflows.
+// Age returns the age at which an idle series expires: Interval·Count, or the maximum duration on
+// overflow.
 func (r Rules) Age() time.Duration {
 	const longest = 1<<63 - 1
 	r = r.Sound()
@@ -110,11 +112,12 @@ func (r Rules) Age() time.Duration {
 	return r.Interval * time.Duration(r.Count)
 }
 
-// maxWithoutNodes are the ends of the histograms, in millicores and bytes.
+// maxWithoutNodes are the upper ends of the histograms, in millicores and bytes.
 var maxWithoutNodes = [resources.Kinds]resources.Amount{resources.CPU: 1_000_000, resources.Memory: 1e12}
 
-// MaxOn returns the most that a container can use of a kind on a node of some capacity; 0: the capacity is not
-// known, and the end of the histogram counts. CPU use is measured as a rate and may appear a tenth higher than it is.
+// MaxUsage returns the maximum possible usage of a container on a node with a capacity. A capacity
+// of 0 is unknown and returns the end of the histogram. CPU usage is a measured rate and may appear
+// 10% too high.
 func MaxOn(k resources.Kind, capacity resources.Amount) resources.Amount {
 	switch {
 	case capacity <= 0:
