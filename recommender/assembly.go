@@ -28,7 +28,7 @@ import (
 	"loadline.dev/loadline/recommender/status"
 )
 
-// assembly is everything that runs while this replica leads.
+// assembly holds the components of the leading replica.
 type assembly struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -63,7 +63,7 @@ func (a *assembly) stop() {
 	a.vpas.Shutdown()
 }
 
-// start fills the caches, loads history and returns the loop, ready for its first pass.
+// start fills the caches, loads history and returns the loop, ready for its first iteration.
 func (a *assembly) start() (*Loop, error) {
 	resolver := target.New(a.controllers, a.parts.scale.Scale)
 	a.targets = resolver
@@ -118,8 +118,8 @@ func (a *assembly) start() (*Loop, error) {
 	return loop, loop.load(a.ctx, a.parts.clients, a.parts.now)
 }
 
-// watchNodes makes the informer of nodes, and returns what reports whether they are known. A
-// recommender of one namespace has no right to read them.
+// watchNodes creates the node informer and returns its sync function. A recommender restricted to
+// one namespace may not read nodes.
 func (a *assembly) watchNodes() (cache.InformerSynced, error) {
 	a.nodes = recommend.NewNodes(a.pods.Core().V1().Pods().Lister())
 	if a.config.Kube.Namespace != "" {
@@ -217,11 +217,10 @@ func (a *assembly) loop(changes *model.Changes, ooms *model.OOMs) (*Loop, error)
 	}, nil
 }
 
-// leastTimeout is how long a source may take even when passes are more frequent.
+// minSourceTimeout applies if the interval is shorter.
 const leastTimeout = 10 * time.Second
 
-// backfill begins to load history from Prometheus, and waits for the end of the
-// first attempt: what it gives is there for the first pass.
+// backfill starts to load history from Prometheus and waits for the first attempt.
 func (a *assembly) backfill(loop *Loop) error {
 	c := a.config
 	config := c.Prometheus.History(c.Kube.Namespace)

@@ -19,7 +19,7 @@ import (
 	"loadline.dev/loadline/recommender/recommend"
 )
 
-// Config is everything that can be set on the command line.
+// Config holds all command line settings.
 type Config struct {
 	Kube     flags.Kube
 	Logging  flags.Logging
@@ -28,13 +28,13 @@ type Config struct {
 	Gates    flags.Gates
 	Estimate flags.Estimate
 	Policies flags.Policies
-	Recipe   string // of VPAs that ask for none
+	Recipe   string // of VPAs without a recipe
 
-	Name        string        // which VPAs are served: those that name this recommender
-	Interval    time.Duration // between two passes
+	Name        string        // VPAs that list it in spec.recommenders are served
+	Interval    time.Duration // between two iterations
 	MemorySaver bool          // track only pods that a VPA selects
 	Explain     bool          // serve explanations
-	Workers     int           // for status and checkpoint writes
+	Workers     int           // parallel status and checkpoint writes
 
 	Checkpoints Checkpoints
 	Aggregation Aggregation
@@ -43,7 +43,7 @@ type Config struct {
 	External    External
 }
 
-// Default returns the configuration without any flag.
+// Default returns the configuration with all flags at their defaults.
 func Default() *Config {
 	return &Config{
 		Kube:        flags.DefaultKube(),
@@ -88,10 +88,10 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	c.External.AddFlags(fs)
 }
 
-// Complete reads what flags refer to.
+// Complete reads the files that flags refer to.
 func (c *Config) Complete() error { return c.Prometheus.Complete() }
 
-// origin returns where usage comes from, with requests counted in m.
+// usageSourceConfig returns the settings of the usage source. Its requests are counted in m.
 func (c *Config) origin(m *metrics) sourceConfig {
 	return sourceConfig{
 		Prometheus: c.Prometheus, External: c.External, Namespace: c.Kube.Namespace, History: c.Checkpoints.InPrometheus(),
@@ -120,7 +120,7 @@ func (c *Config) Validate() error {
 	)
 }
 
-// validateRecipe says what is wrong with the recipe. Of settings that are wrong themselves nothing can be made.
+// validateRecipe ignores invalid estimate settings, because no recipe can be built with them.
 func (c *Config) validateRecipe() error {
 	if _, err := recipe.NewBook(c.Recipe, c.Estimate.Config); err != nil && c.Estimate.Config.Validate() == nil {
 		return flags.Problem("recipe", c.Recipe, strings.ReplaceAll(err.Error(), "\n", "; "))
@@ -128,12 +128,12 @@ func (c *Config) validateRecipe() error {
 	return nil
 }
 
-// warnings returns a line for each setting that is accepted but has no effect or probably not the one that was meant.
+// warnings describes settings that are accepted but have no effect or probably an unintended one.
 func (c *Config) warnings() []string {
 	return slices.Concat(c.Kube.Warnings(), c.Prometheus.Warnings(), c.Checkpoints.Warnings())
 }
 
-// Aggregation says how samples become histories.
+// Aggregation configures how samples become histories.
 type Aggregation struct {
 	Interval       time.Duration // length of a memory peak window
 	Count          int64         // windows kept
@@ -180,7 +180,7 @@ func (a *Aggregation) Validate() error {
 	)
 }
 
-// longest is an expiry age that surely is a mistake, and near the longest time.Duration.
+// maxExpiry is surely a mistake as an expiry age, and close to the longest time.Duration.
 const longest = 100 * 365 * 24 * time.Hour
 
 // Store returns the settings of the usage store.
@@ -196,11 +196,12 @@ func (a *Aggregation) Store() usage.StoreConfig {
 	}
 }
 
-// ahead is how far the clocks of nodes, and of a recommender before us, may be ahead of ours.
+// maxCheckpointSkew is how far the clocks of nodes and of the previous recommender may be ahead.
 const ahead = time.Hour
 
-// Ahead returns how far the times of a checkpoint can be ahead. The decay refers to a time up to half a half-life after
-// a sample, and a memory peak counts as of the end of its window, which is anywhere if VPAs may set its length.
+// Ahead returns how far the times of a checkpoint may be in the future. The reference time of the
+// decay is up to half a half-life after a sample. A memory peak counts from the end of its window,
+// which is unbounded if VPAs may set it.
 func (a *Aggregation) Ahead(perVPA bool) checkpoint.Ahead {
 	most := checkpoint.Ahead{Sample: ahead, CPU: ahead + a.CPUHalfLife}
 	if !perVPA {
@@ -210,16 +211,15 @@ func (a *Aggregation) Ahead(perVPA bool) checkpoint.Ahead {
 	return most
 }
 
-// Checkpoints says how history is kept between two runs.
+// Checkpoints configures where and how often history is saved.
 type Checkpoints struct {
-	Storage         string        // "prometheus", or anything else for checkpoints
-	CollectInterval time.Duration // least time between two clean-ups of orphans
-	Timeout         time.Duration // of writing in one pass
-	Interval        time.Duration // between two writes of a VPA that can wait
-	Min             int           // has no effect
+	Storage         string        // "prometheus", any other value: checkpoints
+	CollectInterval time.Duration // min time between two orphan clean-ups
+	Timeout         time.Duration // of one iteration
+	Interval        time.Duration // between two non-urgent writes of a VPA
+	Min             int           // deprecated, no effect
 }
 
-// leastCheckpoints is the default of the flag that has no effect.
 const leastCheckpoints = 10
 
 // DefaultCheckpoints returns the defaults.
@@ -241,7 +241,7 @@ func (c *Checkpoints) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&c.Min, "min-checkpoints", c.Min, "Deprecated, has no effect.")
 }
 
-// InPrometheus reports whether history comes from there, and not from checkpoints.
+// InPrometheus reports whether history comes from Prometheus.
 func (c *Checkpoints) InPrometheus() bool { return c.Storage == "prometheus" }
 
 // Validate returns all problems of the group.
@@ -253,7 +253,7 @@ func (c *Checkpoints) Validate() error {
 	)
 }
 
-// Warnings returns a line for the flag that has no effect, if it is used.
+// Warnings reports the deprecated flag if it is set.
 func (c *Checkpoints) Warnings() []string {
 	if c.Min == leastCheckpoints {
 		return nil
@@ -261,14 +261,14 @@ func (c *Checkpoints) Warnings() []string {
 	return []string{flags.Problem("min-checkpoints", c.Min, "deprecated, has no effect").Error()}
 }
 
-// Output says how recommendations are rounded and capped, and what is told of them.
+// Output configures how recommendations are rounded, capped and published.
 type Output struct {
 	CPUStep, MemoryStep int
 	HumanizeMemory      bool
-	IntegerCPU          bool // honour the integer CPU annotation
+	IntegerCPU          bool // honor the integer CPU annotation
 	MaxCPU, MaxMemory   flags.Quantity
-	Tolerance           float64 // fraction by which a bound may move before it is written at once
-	WorkloadMetrics     bool    // serve the quality of each recommendation
+	Tolerance           float64 // fraction by which a bound may move without a write
+	WorkloadMetrics     bool    // serve quality metrics of each recommendation
 }
 
 // AddFlags binds the group to fs.
@@ -292,7 +292,7 @@ func (o *Output) Validate() error {
 	)
 }
 
-// Format returns how amounts are printed.
+// Format returns how quantities are printed.
 func (o *Output) Format() convert.Format {
 	return convert.Format{CPUStep: int64(o.CPUStep), MemoryStep: int64(o.MemoryStep), HumanizeMemory: o.HumanizeMemory}
 }

@@ -12,18 +12,18 @@ import (
 	"loadline.dev/loadline/recommender/backfill"
 )
 
-// Sources of live usage, as --usage-source names them.
+// Sources of live usage, the values of --usage-source.
 const (
 	UsageFromMetrics    = "metrics"
 	UsageFromPrometheus = "prometheus"
 )
 
-// Prometheus says how Prometheus is asked for history and for live usage.
+// Prometheus configures the queries for history and live usage.
 type Prometheus struct {
 	prometheus.Access
 
-	UsageSource string        // of live usage: UsageFromMetrics or UsageFromPrometheus
-	RateWindow  time.Duration // of live CPU usage
+	UsageSource string        // UsageFromMetrics or UsageFromPrometheus
+	RateWindow  time.Duration // of the live CPU rate
 
 	Address, CadvisorJob string
 	Length, Resolution   string
@@ -80,8 +80,7 @@ func (p *Prometheus) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&p.RateWindow, "prometheus-rate-window", p.RateWindow, "Time over which live CPU usage from Prometheus is a mean: at least four scrapes.")
 }
 
-// Validate checks that one way of authentication is chosen and, if
-// Prometheus is asked at all, that the other settings make sense.
+// Validate checks the authentication and, if Prometheus is used, the other settings.
 func (p *Prometheus) Validate(asked bool) error {
 	problems := []error{
 		p.Access.Validate(asked),
@@ -112,7 +111,7 @@ func (p *Prometheus) Validate(asked bool) error {
 	return errors.Join(problems...)
 }
 
-// span reads a duration as Prometheus writes it, such as 8d; 0 = it is none.
+// parseDuration parses a Prometheus duration such as 8d, and returns 0 for an invalid one.
 func span(text string) time.Duration {
 	d, _ := prometheus.ParseDuration(text)
 	return d
@@ -122,14 +121,14 @@ func checkSpan(flag, text string) error {
 	return flags.Check(span(text) >= time.Second, flag, text, "must be a duration of at least 1s, such as 8d, 1h or 90s")
 }
 
-// Client returns the settings of a client that tells observe of its requests.
+// Client returns the client settings. The client reports requests to observe.
 func (p *Prometheus) Client(observe func(code, method string, took time.Duration)) prometheus.Config {
 	c := p.Access.Client(p.Address)
 	c.Observe = observe
 	return c
 }
 
-// Usage returns the names of the metrics of usage, for one namespace or all.
+// Usage returns the names of the usage metrics.
 func (p *Prometheus) Usage(namespace string) prometheus.Usage {
 	return prometheus.Usage{
 		CPUMetric: p.CPUMetric, MemoryMetric: p.MemoryMetric, Job: p.CadvisorJob, Namespace: namespace, Matchers: p.Matchers,
@@ -137,7 +136,7 @@ func (p *Prometheus) Usage(namespace string) prometheus.Usage {
 	}
 }
 
-// History returns the settings of the loader as far as flags tell them.
+// History returns the loader settings that come from flags.
 func (p *Prometheus) History(namespace string) backfill.Config {
 	return backfill.Config{
 		Usage: p.Usage(namespace), Waiting: p.WaitingMetric,
@@ -146,7 +145,7 @@ func (p *Prometheus) History(namespace string) backfill.Config {
 	}
 }
 
-// External says which external metrics replace the metrics API.
+// External configures the external metrics that replace the metrics API.
 type External struct {
 	Use                     bool
 	CPUMetric, MemoryMetric string
@@ -159,7 +158,7 @@ func (e *External) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&e.MemoryMetric, "external-metrics-memory-metric", e.MemoryMetric, "Name of the memory metric. Empty: none.")
 }
 
-// Validate checks that there is something to ask for.
+// Validate checks that at least one metric is named.
 func (e *External) Validate() error {
 	return flags.Check(!e.Use || e.CPUMetric != "" || e.MemoryMetric != "", "use-external-metrics", e.Use,
 		"needs --external-metrics-cpu-metric, --external-metrics-memory-metric or both")

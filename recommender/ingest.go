@@ -16,43 +16,40 @@ import (
 	"loadline.dev/loadline/recommender/recommend"
 )
 
-// Ingester adds usage to a store. Its exported fields are set once.
+// Ingester adds usage samples and out-of-memory kills to a store. Its exported fields are set once.
 type Ingester struct {
 	Source  sampleSource
-	Name    string        // of the source, for people; empty = the metrics API
-	Timeout time.Duration // of one call of Source
+	Name    string        // for display, empty: the metrics API
+	Timeout time.Duration // of one Source.Samples call
 	OOMs    *model.OOMs
-	Health  *serving.Health // ticks now and then while samples arrive
+	Health  *serving.Health // ticks while samples arrive
 	Store   *usage.Store
 	Model   *model.Model
 
-	Sketches *recommend.SketchKeeper // gets what counts; nil: there is none
-	Guard    model.Guard             // around the work on each kill
+	Sketches *recommend.SketchKeeper // nil: none
+	Guard    model.Guard             // around each kill
 
 	Quality   *recommend.Quality
-	Samples   *prometheus.CounterVec // by what became of a sample
-	Kills     *prometheus.CounterVec // by what became of a kill
-	Responses *prometheus.CounterVec // by whether the source failed, and its name
+	Samples   *prometheus.CounterVec // by result
+	Kills     *prometheus.CounterVec // by result
+	Responses *prometheus.CounterVec // by failure and source name
 
 	batch  []usage.Sample // not added yet
-	early  []usage.OOM    // kills that were taken since the last samples
+	early  []usage.OOM    // kills stored since the last samples
 	outage serving.Reminder
-	skewed bool // the last pass had samples from the future
+	skewed bool // the last iteration had samples from the future
 	absurd bool // the last iteration had samples above the capacity of a node
 }
 
-// aheadOfUs is how far the clock of a node may be ahead of ours. What is newer still is not taken: next to it all other
-// samples of a history would weigh nothing, and the container would get no new ones until then.
+// maxSampleSkew is how far the clock of a node may be ahead. A newer sample would outweigh the
+// whole history, and the container would accept no other until that time.
 const aheadOfUs = time.Hour
 
-// inFuture is the reason for that.
 const inFuture usage.Reason = "the time is more than an hour ahead of ours"
 
-// sourceName is the name of the only source in metrics.
 const sourceName = "default-metrics-client"
 
-// Once adds one sample of each container, then the kills that wait. A source
-// that fails adds nothing; the kills are taken all the same.
+// RunOnce adds one sample of each container, then the waiting kills, even if the source fails.
 func (i *Ingester) Once(ctx context.Context, now time.Time) {
 	log := klog.FromContext(ctx)
 	i.Quality.Workloads.Follow(i.Model, i.Store, now)
@@ -103,7 +100,7 @@ func (i *Ingester) Once(ctx context.Context, now time.Time) {
 	i.early = nil
 }
 
-// batchSize is the number of samples that are added at once. Explanations wait that long.
+// batchSize is the number of samples added under one lock, which blocks explanations.
 const batchSize = 1000
 
 func (i *Ingester) sample(s usage.Sample, now time.Time) usage.Reason {
@@ -121,9 +118,8 @@ func (i *Ingester) sample(s usage.Sample, now time.Time) usage.Reason {
 	return reason
 }
 
-// StoreKills adds the kills that wait to the store (Store.ObserveOOM), whose numbers the recipe vpa
-// takes, and to the sketches, from which the others take theirs. Between two iterations the
-// usage up to the kill may not be known yet: Once revises the kill when it is.
+// StoreKills adds the waiting kills to the store for the recipe vpa, and to the sketches for the
+// other recipes. The usage before a kill may still be missing, so RunOnce revises the kill later.
 func (i *Ingester) StoreKills(log klog.Logger, now time.Time) {
 	ooms, dropped := i.OOMs.Drain()
 	if dropped > 0 {
@@ -137,7 +133,7 @@ func (i *Ingester) StoreKills(log klog.Logger, now time.Time) {
 	})
 }
 
-// kill takes one kill. What was drained comes only once, so a defect in the work on one must not lose the others.
+// storeKill recovers panics, because drained kills come only once and the others must not be lost.
 func (i *Ingester) kill(log klog.Logger, oom usage.OOM, now time.Time) {
 	defer i.Guard.Recover(nil)
 	oom = i.bound(oom)
@@ -152,13 +148,13 @@ func (i *Ingester) kill(log klog.Logger, oom usage.OOM, now time.Time) {
 		i.early = append(i.early, oom)
 		i.Quality.Observe(i.Model.Controlling(oom.Container), oom.Container, resources.Memory, oom.Memory, true)
 		if i.Sketches != nil {
-			i.Sketches.Killed(oom) // sketch.Sketch.Killed for the container of each VPA that selects the pod
+			i.Sketches.Killed(oom)
 		}
 	}
 }
 
-// bound limits what a kill reports to what its container can use. Where the size at a kill from before
-// the start is not known, it is the highest use.
+// capKill limits the memory of a kill to the ceiling of its container. If the memory is unknown
+// because the kill was before the start, it uses the highest usage.
 func (i *Ingester) bound(oom usage.OOM) usage.OOM {
 	if !oom.Found.IsZero() && oom.Memory == 0 && oom.Limit == 0 {
 		oom.Memory = i.Store.Used(oom.Container)
@@ -169,7 +165,6 @@ func (i *Ingester) bound(oom usage.OOM) usage.OOM {
 	return oom
 }
 
-// results are the labels for what became of a sample or a kill.
 var results = map[usage.Reason]string{
 	usage.Accepted:         "taken",
 	usage.UnknownContainer: "unknown_container",
@@ -185,11 +180,10 @@ func result(reason usage.Reason) string { return cmp.Or(results[reason], "out_of
 
 const metricsAPI = "The metrics API"
 
-// logOutage logs when the source fails and when it works again, not each time.
 func (i *Ingester) logOutage(log klog.Logger, err error, now time.Time) {
 	source, problem := cmp.Or(i.Name, metricsAPI), ""
 	if err != nil {
-		problem = "outage" // whatever the error: that may be another one each time
+		problem = "outage" // the error may differ each time
 	}
 	due, lasted := i.outage.Due(problem, now)
 	switch {

@@ -25,45 +25,46 @@ import (
 	"loadline.dev/loadline/recommender/recommend"
 )
 
-// Loop brings usage in and recommendations out. Its fields are set once; only one RunOnce runs at a time.
+// Loop turns usage into recommendations. Its fields are set once. RunOnce must not run
+// concurrently.
 type Loop struct {
 	Config  *Config
 	Metrics *metrics
 	Health  *serving.Health // ticks during long steps
 
 	Roster   *model.Roster
-	Policies *sizing.Policies // nil: there are none
+	Policies *sizing.Policies // nil: no policies
 	Changes  *model.Changes
 
 	Store       *usage.Store
 	Model       *model.Model
 	Sketches    *recommend.SketchKeeper
 	Ingester    *Ingester
-	Ambiguities *prometheus.Ambiguities // of the sources of usage; nil = none
+	Ambiguities *prometheus.Ambiguities // of the usage sources, nil: none
 	Advisor     *recommend.Advisor
 	Publisher   *recommend.Publisher
 	Checkpoints *checkpoints.Maintainer
-	Backfill    *backfill.Loader   // of history from Prometheus; nil = history is in checkpoints
-	Late        *backfill.Late     // the same for VPAs that Backfill does not cover
-	Restored    checkpoint.History // handed over to the VPAs and pods of the first pass
+	Backfill    *backfill.Loader   // from Prometheus, nil: history is in checkpoints
+	Late        *backfill.Late     // for VPAs that Backfill does not cover
+	Restored    checkpoint.History // for VPAs and pods of the first iteration
 
 	loader *checkpoint.Loader        // nil: history is in Prometheus
-	read   map[checkpoint.Owner]bool // VPAs whose checkpoints were read before the first iteration
+	read   map[checkpoint.Owner]bool // VPAs whose checkpoints were read at startup
 
-	restoring    map[string]*pendingRestore // checkpoints of new VPAs, by namespace
+	restoring    map[string]*pendingRestore // by namespace
 	lastRestored string                     // namespace of the last page
 
 	podless map[*model.VPA]podless // VPAs whose selectors match no pods
 
-	removed   map[cache.ObjectName]struct{} // pods that vanished since the last iteration
-	started   time.Time                     // first pass
-	began     time.Time                     // last pass, by the clock on the wall
+	removed   map[cache.ObjectName]struct{} // pods deleted since the last iteration
+	started   time.Time                     // time of the first iteration
+	began     time.Time                     // wall-clock time of the last iteration
 	collected time.Time                     // last clean-up of histories
-	complete  bool                          // all history was loaded in the last pass
+	complete  bool                          // all history was loaded in the last iteration
 }
 
-// RunOnce is one pass: what changed is read, usage is added, and every VPA gets what follows from it. A defect of one
-// VPA, pod or sample stops nothing else.
+// RunOnce runs one iteration: read changes, add usage, publish, save. A panic in the work on one
+// VPA, pod or sample does not stop the others.
 func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 	l.began = time.Now()
 	defer l.Metrics.since(stepTotal, l.began)
@@ -85,11 +86,11 @@ func (l *Loop) step(name string, do func()) {
 	do()
 }
 
-// HandleOOMs is a pass for kills, which serving.RunEvery begins a second after OOMs.Wake, or
-// five seconds after the last one if that is later: it takes those that wait, and publishes
-// what follows from them. New VPAs and changed pods come first, because only then are they and the
-// containers of new pods known. Pods that vanished stay until the next iteration, which may bring their last
-// samples. A kill before the first iteration, as after a change of the leader, begins that.
+// HandleOOMs stores waiting kills and publishes their effect. serving.RunEvery calls it one second
+// after OOMs.Wake, but at least five seconds after the last call. New VPAs and changed pods are
+// read first, so that their containers exist. Deleted pods stay until the next iteration, which may
+// bring their last samples. Before the first iteration, for example after a leader change, it runs
+// RunOnce instead.
 func (l *Loop) HandleOOMs(ctx context.Context, now time.Time) {
 	if l.started.IsZero() {
 		l.RunOnce(ctx, now)
@@ -108,7 +109,7 @@ func (l *Loop) HandleOOMs(ctx context.Context, now time.Time) {
 	klog.FromContext(ctx).V(4).Info("Reacted to out-of-memory kills", "duration", time.Since(began))
 }
 
-// Close saves what changed since it was last saved, before the program ends.
+// Close saves unsaved changes before the program ends.
 func (l *Loop) Close(ctx context.Context, now time.Time) {
 	if l.started.IsZero() {
 		return
@@ -119,11 +120,10 @@ func (l *Loop) Close(ctx context.Context, now time.Time) {
 	l.Checkpoints.Save(ctx, checkpoints.All, now, closeTime)
 }
 
-// closeTime is how long the last writes may take.
 const closeTime = 5 * time.Second
 
-// loadVPAs syncs the model with the VPAs that this recommender serves. It reads checkpoints of new VPAs for
-// at most restoreTime.
+// loadVPAs syncs the model with the served VPAs. It reads checkpoints of new VPAs for at most
+// restoreTime.
 func (l *Loop) loadVPAs(ctx context.Context, now time.Time, restoreTime time.Duration) {
 	log := klog.FromContext(ctx)
 	observed, err := l.Roster.Observe(ctx, l.Health)
@@ -136,7 +136,6 @@ func (l *Loop) loadVPAs(ctx context.Context, now time.Time, restoreTime time.Dur
 	l.Model.Change(func() { l.syncVPAs(log, observed, now) })
 }
 
-// syncVPAs syncs the model with the observed VPAs, and restores the histories of new ones.
 func (l *Loop) syncVPAs(log klog.Logger, observed []model.Observed, now time.Time) {
 	fresh, ahead := l.Model.SyncVPAs(observed, now), l.Config.Aggregation.Ahead(true).Sample
 	if l.Policies != nil {
@@ -160,13 +159,13 @@ func (l *Loop) syncVPAs(log klog.Logger, observed []model.Observed, now time.Tim
 	}
 }
 
-// inherit gives a VPA that a person wrote the history of the one that was made for its target before.
+// inheritHistory gives a user VPA the history of the generated VPA with the same target.
 func (l *Loop) inherit(log klog.Logger, v *model.VPA, now time.Time, ahead time.Duration) {
 	made := l.Model.Find(v.Object.Namespace, convert.MadeName(v.Object))
 	if made == nil || made == v || !convert.MadeForPolicy(made.Object) || !made.SameTarget(v) {
 		return
 	}
-	v.Restored = maps.Clone(made.Restored) // profiles that are restored do not change
+	v.Restored = maps.Clone(made.Restored) // restored profiles do not change
 	v.Backfill = made.Backfill
 	images := make(map[string][]byte, len(made.Sketches))
 	for container, sketch := range made.Sketches {
@@ -177,8 +176,8 @@ func (l *Loop) inherit(log klog.Logger, v *model.VPA, now time.Time, ahead time.
 	}
 }
 
-// disown drops what was loaded for a VPA and is the history of another target. Where
-// nothing is left the status is about that, too.
+// dropForeignHistory drops loaded history of another target. Without other history, the status
+// belongs to that target too.
 func (l *Loop) disown(log klog.Logger, v *model.VPA, owner checkpoint.Owner) {
 	foreign := l.Restored.Disown(owner, v.Target())
 	if len(foreign) == 0 {
@@ -191,25 +190,22 @@ func (l *Loop) disown(log klog.Logger, v *model.VPA, owner checkpoint.Owner) {
 	v.Retargeted = v.Retargeted || l.Restored[owner] == nil
 }
 
-// loadPods takes the pods that changed since the last pass, and what was loaded from history or checkpoints
-// for pods that are known now. What no pod or VPA took of checkpoints in the first pass is dropped.
+// loadPods applies pod changes and hands loaded history to the pods. Checkpoint history that is not
+// taken in the first iteration is dropped.
 func (l *Loop) loadPods(now time.Time) {
 	for _, change := range l.Changes.Drain() {
 		l.takePod(change, now)
 	}
 	if l.Backfill != nil {
-		// Now the model knows the pods of whose history this may be.
 		l.Backfill.Absorb(l.Model, l.Store, l.Sketches, l.Metrics.history, now)
 		l.Late.Absorb(l.Model, l.Store, l.Sketches, now)
 		l.Metrics.history.Pending(l.Late.Request(l.Model, now))
 	}
 	model.ResumeWindows(l.Restored, l.Store, l.Model)
-	// What no VPA took in the first pass is of no use later.
 	l.Restored, l.read = nil, nil
 }
 
-// takePod takes a pod that changed. What was drained comes only once, so a defect in the
-// work on one pod must not lose the others.
+// applyPod recovers panics, because drained changes come only once and the others must not be lost.
 func (l *Loop) takePod(change model.Change, now time.Time) {
 	defer model.NewGuard(stepPods, l.Metrics.panics).Recover(nil)
 	pod := change.Pod()
@@ -228,8 +224,8 @@ func (l *Loop) addUsage(ctx context.Context, now time.Time) {
 	l.Metrics.series.Set(float64(l.Store.Len()))
 }
 
-// deleteRemovedPods forgets the pods that vanished, after their last samples and kills were
-// taken. Then it looks at the limits of those that are left.
+// deleteRemovedPods drops deleted pods after their last samples and kills are stored, then updates
+// the limits in sketches.
 func (l *Loop) deleteRemovedPods() {
 	names := slices.SortedFunc(maps.Keys(l.removed), func(a, b cache.ObjectName) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
@@ -238,7 +234,7 @@ func (l *Loop) deleteRemovedPods() {
 		l.removePod(name)
 	}
 	clear(l.removed)
-	l.Sketches.Measure() // now it is known which pods there are
+	l.Sketches.Measure()
 }
 
 func (l *Loop) removePod(name cache.ObjectName) {
@@ -246,10 +242,9 @@ func (l *Loop) removePod(name cache.ObjectName) {
 	l.Model.RemovePod(name.Namespace, name.Name)
 }
 
-// collectInterval is the least time between two clean-ups of histories.
 const collectInterval = time.Hour
 
-// garbageCollect drops histories that have been idle for too long, now and then.
+// garbageCollect drops idle histories, at most once per collectInterval.
 func (l *Loop) garbageCollect(now time.Time) {
 	if since := now.Sub(l.collected); !l.collected.IsZero() && 0 <= since && since < collectInterval {
 		return
@@ -264,7 +259,7 @@ func (l *Loop) publish(ctx context.Context, now time.Time) {
 	if complete := l.Metrics.history.Complete(); complete != l.complete {
 		l.complete = complete
 		for _, v := range l.Model.VPAs() {
-			v.Invalidate() // what was held may be no more
+			v.Invalidate() // held targets may be released
 		}
 	}
 	if late := l.Publisher.Publish(ctx, l.Model.VPAs(), now, l.idle()*2/3); late > 0 {
@@ -282,7 +277,7 @@ func (l *Loop) maintainCheckpoints(ctx context.Context, now time.Time) {
 	l.Checkpoints.Clean(ctx, now)
 }
 
-// Explain explains the recommendation of a VPA. It runs beside the loop.
+// Explain explains the recommendation of a VPA. It may run concurrently with RunOnce.
 func (l *Loop) Explain(ctx context.Context, namespace, name string) (any, error) {
 	cached, err := l.Roster.VPAs.VerticalPodAutoscalers(namespace).Get(name)
 	if err != nil {
@@ -300,17 +295,16 @@ func (l *Loop) Explain(ctx context.Context, namespace, name string) (any, error)
 	return answer, err
 }
 
-// idle is how long what can wait may still take, so that it ends well before the next pass.
+// timeBudget returns how long deferrable work may take, so that it ends well before the next
+// iteration.
 func (l *Loop) idle() time.Duration { return l.Config.Interval*3/4 - time.Since(l.began) }
 
-// podless is a VPA whose selector matches no pods.
 type podless struct{ since, next time.Time }
 
-// minRecheck is the time between the first two times that a target is read again.
 const minRecheck = time.Minute
 
-// recheckTargets lets the targets be read again whose selectors match no pods any more: a release may have
-// changed them. The pauses double, as most of these targets have been scaled to zero.
+// recheckTargets rereads targets without matching pods, because a release may have changed their
+// selectors. The pauses double, because most of these targets are scaled to zero.
 func (l *Loop) recheckTargets(now time.Time) {
 	found := map[*model.VPA]podless{}
 	for _, v := range l.Model.VPAs() {

@@ -17,7 +17,7 @@ import (
 	"loadline.dev/loadline/recommender/recommend"
 )
 
-// Steps of a pass, as the execution latency names them.
+// Step labels of the execution latency.
 const (
 	stepVPAs        = "LoadVPAs"
 	stepPods        = "LoadPods"
@@ -26,7 +26,7 @@ const (
 	stepUpdate      = "UpdateVPAs"
 	stepCheckpoints = "MaintainCheckpoints"
 	stepCollect     = "GarbageCollect"
-	stepPolicies    = "Policies" // beside the passes
+	stepPolicies    = "Policies" // runs concurrently with iterations
 	stepTotal       = "total"
 )
 
@@ -133,8 +133,7 @@ type vpaState struct {
 	hasRecommendation, matchesPods, unsupported bool
 }
 
-// countVPAs publishes the number of VPAs by state, with a 0 for each combination that does not occur. The labels of
-// gauge are update_mode, has_recommendation, api, matches_pods and unsupported_config.
+// countVPAs sets the number of VPAs for each combination of labels, also if it is 0.
 func countVPAs(gauge *prometheus.GaugeVec, vpas []*model.VPA) {
 	counts := map[vpaState]int{}
 	for _, v := range vpas {
@@ -148,7 +147,7 @@ func countVPAs(gauge *prometheus.GaugeVec, vpas []*model.VPA) {
 			s := vpaState{mode, bits&1 != 0, bits&2 != 0, bits&4 != 0}
 			for _, api := range []string{"v1beta1", "v1beta2", "v1"} {
 				n := 0
-				if api == "v1" { // the only version that is served
+				if api == "v1" { // the only served version
 					n = counts[s]
 				}
 				gauge.WithLabelValues(string(mode), strconv.FormatBool(s.hasRecommendation), api,

@@ -13,8 +13,7 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
-// The limits bound the time for reading checkpoints of new VPAs, so that a namespace with many checkpoints
-// does not delay the iteration.
+// Limits for reading checkpoints of new VPAs, so that large namespaces do not delay the iteration.
 const (
 	minRestoreTime  = 5 * time.Second // of RunOnce
 	maxRestoreTime  = 8 * time.Second
@@ -22,13 +21,13 @@ const (
 )
 
 type pendingRestore struct {
-	owners map[checkpoint.Owner]bool // VPAs whose checkpoints are read
+	owners map[checkpoint.Owner]bool
 	pages  checkpoint.Pages
 }
 
-// restoreLate loads the checkpoints of new VPAs that were not read at the start, for example in a restored
-// cluster. It returns the VPAs that can be tracked. A VPA whose checkpoints are not read yet must wait, because
-// its current history would overwrite them.
+// restoreLate loads the checkpoints of VPAs that are new after the start, for example in a restored
+// cluster. It returns the VPAs to track. The others must wait for their checkpoints, because their
+// current history would overwrite them.
 func (l *Loop) restoreLate(ctx context.Context, observed []model.Observed, now time.Time, limit time.Duration) []model.Observed {
 	missing := l.unreadCheckpoints(ctx, observed)
 	if len(missing) == 0 {
@@ -49,8 +48,9 @@ func (l *Loop) restoreLate(ctx context.Context, observed []model.Observed, now t
 	return slices.DeleteFunc(observed, func(o model.Observed) bool { return missing[o.Object.Namespace][ownerOf(o)] })
 }
 
-// readPages reads checkpoints, one page of each namespace in turn, until all are read or ctx ends. It resumes
-// after the last namespace and page of the previous call. It returns the VPAs whose checkpoints are complete.
+// readPages reads checkpoints, one page of each namespace in turn, until all are read or ctx ends.
+// It resumes after the last page of the previous call. It returns the VPAs with complete
+// checkpoints.
 func (l *Loop) readPages(ctx context.Context, now time.Time) map[checkpoint.Owner]bool {
 	read, waiting := map[checkpoint.Owner]bool{}, slices.Sorted(maps.Keys(l.restoring))
 	after, _ := slices.BinarySearchFunc(waiting, l.lastRestored, func(name, last string) int {
@@ -84,7 +84,7 @@ func (l *Loop) readPages(ctx context.Context, now time.Time) map[checkpoint.Owne
 	return read
 }
 
-// readPage reads the next page of checkpoints of a namespace. It uses at most half of the remaining time.
+// readPage reads the next page of a namespace in at most half of the remaining time.
 func (l *Loop) readPage(ctx context.Context, namespace string, now time.Time) (done bool, err error) {
 	deadline, _ := ctx.Deadline()
 	ctx, cancel := context.WithTimeout(ctx, time.Until(deadline)/2)
@@ -94,8 +94,8 @@ func (l *Loop) readPage(ctx context.Context, namespace string, now time.Time) (d
 	return loader.Next(ctx, &r.pages, func(o checkpoint.Owner) bool { return r.owners[o] }, now)
 }
 
-// unreadCheckpoints returns the VPAs that are new to the model and have checkpoints that another process
-// wrote and this one has not read, by namespace.
+// unreadCheckpoints returns by namespace the VPAs that are new to the model and have unread
+// checkpoints of another process.
 func (l *Loop) unreadCheckpoints(ctx context.Context, observed []model.Observed) map[string]map[checkpoint.Owner]bool {
 	if l.loader == nil {
 		return nil

@@ -1,10 +1,10 @@
-// Package recommender observes the CPU and memory usage of pods and writes recommended resources into the
-// status of VerticalPodAutoscalers. It changes no pod.
+// Package recommender observes the usage of pods and writes recommendations into the status of
+// VerticalPodAutoscalers. It changes no pod.
 //
-// Run connects and serves metrics and health, an assembly holds the informers, and Loop.RunOnce is one pass:
-// read changes, add usage, publish, save. The packages beside it do the work of each step: model is the state
-// of the cluster, recommend and status compute and write statuses, checkpoints stores usage histories, backfill
-// loads history, and policies makes VPAs for SizingPolicies.
+// Run serves metrics and health, an assembly holds the informers, and Loop.RunOnce is one
+// iteration: read changes, add usage, publish, save. Package model is the state of the cluster,
+// recommend and status publish, checkpoints saves usage histories, backfill loads them from
+// Prometheus, and policies generates VPAs for SizingPolicies.
 package recommender
 
 import (
@@ -29,10 +29,10 @@ import (
 
 const (
 	startTimeout = 30 * time.Second // for the API server
-	healthFactor = 5                // intervals without a pass that are healthy
+	healthFactor = 5                // intervals without an iteration
 )
 
-// Run writes recommendations until ctx ends. The Config must be valid.
+// Run publishes recommendations until ctx ends. The Config must be valid.
 func Run(ctx context.Context, c *Config, env process.Environment) error {
 	for _, line := range c.warnings() {
 		klog.FromContext(ctx).Info("Questionable setting", "setting", line)
@@ -58,7 +58,7 @@ func Run(ctx context.Context, c *Config, env process.Environment) error {
 	})
 }
 
-// lead connects, and works while this replica is the leader.
+// lead runs the loop while this replica is the leader.
 func lead(ctx context.Context, c *Config, env process.Environment, m *metrics, health *serving.Health, explanations *explanation.Handler) error {
 	config, err := env.RESTConfig(c.Kube, "loadline-recommender")
 	if err != nil {
@@ -83,9 +83,9 @@ func lead(ctx context.Context, c *Config, env process.Environment, m *metrics, h
 	return take(ctx, c, env, parts{clients: clients, policies: policies, origin: from, scale: client.NewScales(clients.Kube), metrics: m, health: health, explanations: explanations, now: time.Now})
 }
 
-// clientOfPolicies returns a client that does not share the rate of statuses and checkpoints:
-// these must not wait for thousands of VPAs that are made. Its user has a rate of its own.
-// What the webhook says about VPAs that nobody wrote is not for the log.
+// newPolicyClient returns a client without a rate limit, so that status and checkpoint writes do
+// not wait for thousands of generated VPAs. The policies controller limits its own rate. Webhook
+// warnings about generated VPAs are not logged.
 func clientOfPolicies(config *rest.Config) (versioned.Interface, error) {
 	own := client.Bounded(config)
 	own.QPS, own.WarningHandler = -1, rest.NoWarnings{}
@@ -100,10 +100,9 @@ func take(ctx context.Context, c *Config, env process.Environment, p parts) erro
 	return lease.Lead(ctx, env, p.clients.Kube, c.Election, func(leading context.Context) error { return work(leading, c, p) })
 }
 
-// parts are what work is given; tests give it fakes.
+// dependencies are the inputs of runLoop. Tests replace them with fakes.
 type parts struct {
-	clients *client.Clients
-	// policies writes what SizingPolicies want, at a rate of its own.
+	clients  *client.Clients
 	policies versioned.Interface
 	origin   usageSource
 	scale    *client.Scales
@@ -114,8 +113,8 @@ type parts struct {
 	explanations *explanation.Handler
 }
 
-// work fills the caches, loads history, and passes until ctx ends. If that is because the program is told to end, it
-// saves once more; a replica that leads no longer writes nothing.
+// runLoop runs iterations until ctx ends. It saves once more if the program must stop. A replica
+// that lost the lease writes nothing.
 func work(ctx context.Context, c *Config, p parts) error {
 	a := newAssembly(ctx, c, p)
 	defer a.stop()
@@ -136,8 +135,8 @@ func work(ctx context.Context, c *Config, p parts) error {
 	return nil
 }
 
-// load reads the checkpoints of the VPAs that are served, however long it takes:
-// without them every recommendation would begin anew.
+// load reads the checkpoints of the served VPAs without a time limit, because recommendations would
+// start from zero without them.
 func (l *Loop) load(ctx context.Context, clients *client.Clients, now func() time.Time) error {
 	l.read = map[checkpoint.Owner]bool{}
 	l.loader = &checkpoint.Loader{
@@ -159,7 +158,6 @@ func (l *Loop) load(ctx context.Context, clients *client.Clients, now func() tim
 	return nil
 }
 
-// reportCheckpoints logs and counts checkpoints that cannot be used, or only in part.
 func (l *Loop) reportCheckpoints(ctx context.Context, problems []checkpoint.Problem) {
 	for _, p := range problems {
 		result, message := "rejected", "Checkpoint cannot be used, its history is lost"

@@ -29,7 +29,7 @@ type sourceConfig struct {
 	Prometheus Prometheus
 	External   External
 	Namespace  string // empty: all
-	History    bool   // from Prometheus
+	History    bool   // history also comes from Prometheus
 	metrics    *metrics
 }
 
@@ -39,10 +39,10 @@ type sampleSource interface {
 
 type usageSource struct {
 	sampleSource
-	Name        string                  // for people; empty = the metrics API
-	Ambiguities *prometheus.Ambiguities // containers whose usage in Prometheus is left out
-	Client      *prometheus.Client      // nil = Prometheus is not asked
-	wishes      *wishes                 // nil: the source gives the same to each model
+	Name        string                  // display name, empty: the metrics API
+	Ambiguities *prometheus.Ambiguities // containers with ignored usage
+	Client      *prometheus.Client      // nil: Prometheus is not used
+	wishes      *wishes                 // nil: independent of the model
 }
 
 func (s *usageSource) attach(m *model.Model) {
@@ -51,7 +51,6 @@ func (s *usageSource) attach(m *model.Model) {
 	}
 }
 
-// newUsageSource builds what the settings choose; config is that of the API server.
 func newUsageSource(env process.Environment, config *rest.Config, c sourceConfig) (usageSource, error) {
 	w := &wishes{}
 	o := usageSource{Ambiguities: &prometheus.Ambiguities{}, wishes: w}
@@ -97,7 +96,7 @@ type prometheusSource struct {
 	live   prometheus.Live
 }
 
-// Samples yields the samples of prometheus.Live.
+// Samples yields the samples of live.
 func (s *prometheusSource) Samples(ctx context.Context, yield func(usage.Sample)) error {
 	live := s.live
 	if !s.wishes.pressure() {
@@ -111,7 +110,8 @@ func (s *prometheusSource) Samples(ctx context.Context, yield func(usage.Sample)
 	return err
 }
 
-// withoutPressure is a source that does not know how long work waited for CPU. It logs this once a recipe needs it.
+// noPressureSource is a source without CPU waiting times, and logs this once if a recipe needs
+// them.
 type withoutPressure struct {
 	sampleSource
 	wishes *wishes
@@ -126,18 +126,16 @@ func (s withoutPressure) Samples(ctx context.Context, yield func(usage.Sample)) 
 	return s.sampleSource.Samples(ctx, yield)
 }
 
-// wishes says what the VPAs of a model want to know.
+// sourceNeeds determines the optional samples that recipes need.
 type wishes struct {
-	model     *model.Model // nil: there are no VPAs yet
-	plainSaid bool         // that it is not known how long work waited for CPU
+	model     *model.Model // nil: no VPAs yet
+	plainSaid bool         // missing CPU waiting times were logged
 }
 
-// pressure reports whether a recipe wants to know how long work waited for CPU.
 func (w *wishes) pressure() bool {
 	return w.model != nil && recommend.AnyNeeds(w.model, func(n sketch.Needs) bool { return n.Pressure })
 }
 
-// noPressure says, once, that nobody knows how long work waited for CPU, and why.
 func (w *wishes) noPressure(ctx context.Context, why string) {
 	if !w.plainSaid {
 		w.plainSaid = true
@@ -145,7 +143,6 @@ func (w *wishes) noPressure(ctx context.Context, why string) {
 	}
 }
 
-// throttling reports whether a recipe wants to know for how long CPU limits were reached.
 func (w *wishes) throttling() bool {
 	return w.model != nil && recommend.AnyNeeds(w.model, func(n sketch.Needs) bool { return n.Throttling() })
 }
@@ -161,28 +158,26 @@ func (w *wishes) pods(yield func(externalPod) bool) {
 }
 
 type externalConfig struct {
-	Metrics        [resources.Kinds]string // names, by kind; empty = not asked for
-	ContainerLabel string                  // metric label with the name of the container
-	pods           iter.Seq[externalPod]   // whose usage matters
+	Metrics        [resources.Kinds]string // metric names by kind, empty: not queried
+	ContainerLabel string                  // metric label with the container name
+	pods           iter.Seq[externalPod]
 }
 
-// externalPod is a pod and the text of a selector that selects it.
 type externalPod struct{ Namespace, Name, Selector string }
 
-// externalMetrics asks the external metrics API (external.metrics.k8s.io), which a metrics adapter serves: one question
-// for each pod of each VPA and configured metric, some at a time and within the rate limit of the client. A metric that
-// has no value gives no sample, and a question that fails does not stop the others.
+// externalMetrics reads the external metrics API (external.metrics.k8s.io). It sends one request
+// for each pod of each VPA and configured metric, within the rate limit of the client. A metric
+// without a value gives no sample, and a failed request does not stop the others.
 type externalMetrics struct {
 	client *rest.RESTClient
 	config externalConfig
 }
 
 const (
-	externalWorkers = 8 // requests at the same time
-	namedErrors     = 3 // that an error names
+	externalWorkers = 8 // parallel requests
+	namedErrors     = 3 // in one error message
 )
 
-// newExternalMetrics returns a source that asks the server of config, with a rate limit of its own.
 func newExternalMetrics(config *rest.Config, c externalConfig) (*externalMetrics, error) {
 	client, err := client.Raw(config, "external.metrics.k8s.io")
 	if err != nil {
@@ -196,10 +191,10 @@ type externalQuestion struct {
 	kind resources.Kind
 }
 
-// Samples asks for all pods and calls yield, never twice at the same time, for each
-// sample. Questions that fail are one error, after the samples of the others.
+// Samples calls yield for each sample, never concurrently. Failed requests are one error after all
+// samples.
 func (s *externalMetrics) Samples(ctx context.Context, yield func(usage.Sample)) error {
-	var questions []externalQuestion // listed before the asking begins: the pods belong to the caller
+	var questions []externalQuestion // listed first, because the pods belong to the caller
 	for pod := range s.config.pods {
 		for k, metric := range s.config.Metrics {
 			if metric != "" {
@@ -208,7 +203,7 @@ func (s *externalMetrics) Samples(ctx context.Context, yield func(usage.Sample))
 		}
 	}
 	errs := make([]error, len(questions))
-	// Samples are yielded here, where the caller can stop a panic of what takes them.
+	// Yield here, where the caller can recover from a panic of yield.
 	answers := make(chan []usage.Sample, externalWorkers)
 	go func() {
 		defer close(answers)
@@ -222,7 +217,7 @@ func (s *externalMetrics) Samples(ctx context.Context, yield func(usage.Sample))
 		})
 	}()
 	defer func() {
-		for range answers { // after a panic, too: the workers end
+		for range answers { // also after a panic, so that the workers end
 		}
 	}()
 	for samples := range answers {
@@ -252,15 +247,14 @@ func (s *externalMetrics) ask(ctx context.Context, q externalQuestion) ([]usage.
 	return decodeExternal(text, q.pod, q.kind, s.config.ContainerLabel)
 }
 
-// absent is the format of a value that the answer does not hold.
 const absent resource.Format = "absent"
 
-// decodeExternal reads the answer to the question for one kind of one pod. The label names the container; values
-// without it are left out. Amounts are rounded up; a negative one becomes -1, so that the store rejects and counts it.
-// A value that cannot be read is an error, beside the samples of the others.
+// decodeExternal decodes a response for one pod and kind. Values without the container label are
+// ignored. Values are rounded up. A negative one becomes -1, so that the store rejects and counts
+// it. Unreadable values are an error in addition to the other samples.
 func decodeExternal(text []byte, pod externalPod, k resources.Kind, label string) ([]usage.Sample, error) {
 	var list struct {
-		Items *[]json.RawMessage `json:"items"` // decoded one by one: an error concerns one item
+		Items *[]json.RawMessage `json:"items"` // decoded one by one, so that an error affects one item
 	}
 	if err := json.Unmarshal(text, &list); err != nil {
 		return nil, err

@@ -24,8 +24,7 @@ type formerContainer struct {
 	container string
 }
 
-// newAbsorption returns the absorption of the history of the VPAs that still match their requests. The
-// others stay pending.
+// newAbsorption skips VPAs that no longer match their requests. They stay pending.
 func newAbsorption(m *model.Model, requests map[vpaName]Request) *absorption {
 	a := &absorption{requests: map[*model.VPA]Request{}, former: map[formerContainer]struct{}{}}
 	for _, name := range slices.SortedFunc(maps.Keys(requests), vpaName.compare) {
@@ -49,7 +48,7 @@ func (a *absorption) absorb(m *model.Model, attempts []Past, keeper *recommend.S
 	return a
 }
 
-// includes reports whether the load covers the histogram of a container of a VPA: it was requested, or the
+// includes reports whether the load covers the histogram of a container: it was requested, or the
 // VPA had the container only in the past.
 func (a *absorption) includes(v *model.VPA, container string) bool {
 	request, found := a.requests[v]
@@ -67,7 +66,7 @@ func (a *absorption) includes(v *model.VPA, container string) bool {
 	return true
 }
 
-// parts returns the parts of the sketch of a container that the load covers.
+// parts returns the sketch parts of a container that the load covers.
 func (a *absorption) parts(v *model.VPA, container string) sketch.Parts {
 	if _, found := a.former[formerContainer{v, container}]; found {
 		return sketch.AllParts
@@ -88,7 +87,7 @@ func (a *absorption) parts(v *model.VPA, container string) sketch.Parts {
 	return covered &^ later
 }
 
-// finish removes the absorbed history from the Backfill of the VPAs.
+// finish removes the absorbed history from the Backfill of VPAs.
 func (a *absorption) finish(store *usage.Store, shape usage.ProfileShape) {
 	for former := range a.former {
 		former.vpa.MarkLoaded(former.container)

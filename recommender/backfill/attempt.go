@@ -24,7 +24,7 @@ import (
 	"loadline.dev/loadline/recommender/recommend"
 )
 
-// What becomes of samples.
+// Results of samples.
 const (
 	taken         = "taken"
 	noContainer   = "no_container_label"
@@ -42,12 +42,11 @@ const (
 	otherCluster  = "other_cluster"
 )
 
-// mostFailures is how many queries in a row may fail before an attempt gives up: a
-// server that is away would cost a time-out for each.
+// maxQueryFailures is the number of consecutive failures that end an attempt, because each query to
+// an unavailable server costs a timeout.
 const mostFailures = 3
 
-// attempt asks once for each chunk that is missing and delivers what it gets. Those that
-// failed come first in the next one.
+// attempt queries each missing chunk once. Failed chunks come first in the next attempt.
 func (l *Loader) attempt(ctx context.Context, now time.Time) error {
 	if l.config.Turn != nil {
 		select {
@@ -81,7 +80,7 @@ func (l *Loader) attempt(ctx context.Context, now time.Time) error {
 		klog.FromContext(ctx).V(1).Info("Loading history from Prometheus", "kind", c.kind, "from", c.Start, "containers", len(b.containers), "samples", b.counts[taken])
 		return nil
 	}
-	// A part that fails waits for the next attempt, also in halves: it must not keep the others from being loaded now.
+	// A failed chunk waits for the next attempt, possibly split, and does not block the others.
 	later := func(c chunk, err error) error {
 		lost, errs = append(lost, c.Split(err)...), append(errs, err)
 		return nil
@@ -100,18 +99,18 @@ func (l *Loader) attempt(ctx context.Context, now time.Time) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// feeder feeds batches into a model and a store of its own.
+// feeder adds batches to its own model and store.
 type feeder struct {
 	directory *directory
 	model     *model.Model
 	store     *usage.Store
-	sketches  *recommend.SketchKeeper // nil = there are none
+	sketches  *recommend.SketchKeeper // nil: none
 	now       time.Time
 	pods      map[podName]*member
-	requests  map[vpaName]Request // nil: all history of the plan counts
+	requests  map[vpaName]Request // nil: all history of the plan is used
 }
 
-// member is a pod in the model, with all its containers that were seen.
+// feedPod is a pod in the model with all its containers.
 type member struct {
 	identity
 	containers []string // sorted
@@ -137,8 +136,7 @@ func (l *Loader) feeder(ctx context.Context, d *directory, now time.Time) *feede
 	return f
 }
 
-// feed gives the samples of a batch to the store, one point in time after the
-// other, as they would have come live, and counts what becomes of them.
+// feed adds a batch to the store in order of time, like live samples.
 func (f *feeder) feed(b *batch) {
 	reasons := f.admit(b)
 	for n := range b.Count {
@@ -157,7 +155,6 @@ func (f *feeder) feed(b *batch) {
 	}
 }
 
-// sample gives one sample to the store and the sketches, and returns what became of it.
 func (f *feeder) sample(s usage.Sample, step time.Duration) string {
 	histogram, sketches := f.beforeLive(s)
 	if !histogram && !sketches {
@@ -181,8 +178,7 @@ func (f *feeder) sample(s usage.Sample, step time.Duration) string {
 	return refused
 }
 
-// beforeLive reports whether a sample is older than the live usage in the histogram and in the sketches of
-// its container.
+// beforeLive reports whether a sample is older than the live usage in histogram and sketches.
 func (f *feeder) beforeLive(s usage.Sample) (histogram, sketches bool) {
 	histogram, sketches = true, true
 	if f.requests == nil {
@@ -197,11 +193,12 @@ func (f *feeder) beforeLive(s usage.Sample) (histogram, sketches bool) {
 	return histogram, sketches
 }
 
-// mostWeight is how many samples a minute apart one of the past stands for at most:
-// what happened in between is not known.
+// maxWeight limits the one-minute samples that a sample stands for, because usage in between is
+// unknown.
 const mostWeight = 15
 
-// Limit returns the CPU limit that a container has now, or one like it. What it was then nobody knows.
+// Limit returns the current CPU limit of the container or a similar one, because past limits are
+// unknown.
 func (f *feeder) Limit(c usage.ContainerKey) resources.Amount {
 	if m := f.pods[podName{c.Namespace, c.Pod}]; m != nil {
 		return recommend.CPULimit(m.like, c.Container)
@@ -209,8 +206,8 @@ func (f *feeder) Limit(c usage.ContainerKey) resources.Amount {
 	return 0
 }
 
-// admit makes the model know the pods of a batch. It returns, for each container,
-// why it cannot be fed; empty if it can.
+// addPods adds the pods of a batch to the model. It returns for each container why it is rejected,
+// or an empty string.
 func (f *feeder) admit(b *batch) []string {
 	reasons := make([]string, len(b.containers))
 	grown := map[podName]bool{}
@@ -252,7 +249,7 @@ func (m *member) object(name podName) *corev1.Pod {
 	return pod
 }
 
-// finish lets the pods that are gone leave the model. Their history stays.
+// finish removes deleted pods. Their history stays.
 func (f *feeder) finish() {
 	for _, name := range slices.SortedFunc(maps.Keys(f.pods), podName.compare) {
 		if m := f.pods[name]; m.known && !m.live {
@@ -275,8 +272,8 @@ func (n vpaName) compare(other vpaName) int {
 
 func nameOf(v *model.VPA) vpaName { return vpaName{v.Object.Namespace, v.Object.Name} }
 
-// Request is the history that is to be loaded for a VPA. All attempts of a load use the selector of the
-// request, because the target may be unavailable during an attempt.
+// Request is the history to load for a VPA. It fixes the selector, because the target may be
+// unavailable during an attempt.
 type Request struct {
 	Target   target.Key
 	Observed model.Observed
@@ -303,8 +300,7 @@ func (r *Request) hasHistogram() bool {
 	return false
 }
 
-// until returns the ends of the history to load for the histogram and the sketch of a container. The zero
-// time is no end.
+// until returns the ends of the history to load for a container. Zero means no end.
 func (r *Request) until(container string) (histogram, sketch time.Time) {
 	missing := r.Containers[container]
 	if sketch = missing.Sketch; sketch.IsZero() && r.Parts != 0 {
@@ -313,8 +309,8 @@ func (r *Request) until(container string) (histogram, sketch time.Time) {
 	return missing.Histogram, sketch
 }
 
-// requested returns the VPAs that the load covers, the same in each attempt. The load at the start covers
-// the VPAs and pods that exist at the first attempt that reaches Prometheus.
+// requestedVPAs returns the VPAs of the load, the same in each attempt. The load at the start
+// covers the VPAs and pods of the first attempt that reaches Prometheus.
 func (l *Loader) requested(ctx context.Context, d *directory) (observed []model.Observed) {
 	if l.requests == nil {
 		vpas, err := l.config.VPAs.ObserveRead(ctx)
@@ -329,7 +325,6 @@ func (l *Loader) requested(ctx context.Context, d *directory) (observed []model.
 	return observed
 }
 
-// request sets the requests of the load at the start.
 func (l *Loader) request(observed []model.Observed, d *directory) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -351,7 +346,8 @@ func targetOf(o model.Observed) (key target.Key) {
 	return key
 }
 
-// markUncovered marks the series of a model that the load at the start does not cover, once after the first attempt.
+// markUncovered marks series that the load at the start does not cover, once after the first
+// attempt.
 func (l *Loader) markUncovered(m *model.Model) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -19,7 +19,6 @@ import (
 	"loadline.dev/loadline/pkg/source/prometheus"
 )
 
-// chunk is a part of the history of one kind.
 type chunk struct {
 	kind resources.Kind
 	prometheus.Times
@@ -27,9 +26,9 @@ type chunk struct {
 
 const chunkLength = 24 * time.Hour
 
-// plan divides the history before now into chunks, oldest first. Times are aligned to the step, so that each
-// start within a step reads the same points. The last chunk is now, because a new cluster may have no usage
-// before the current step.
+// plan splits the history before now into chunks, oldest first. Times are aligned to the step, so
+// that each start within a step reads the same points. The last chunk is now, because a new cluster
+// may have no earlier usage.
 func plan(now time.Time, length, step time.Duration) []chunk {
 	now = now.Truncate(time.Second)
 	all := prometheus.Times{Start: now.Truncate(step).Add(-length.Truncate(step)), Step: step, Count: int(length/step) + 1}
@@ -46,7 +45,7 @@ func plan(now time.Time, length, step time.Duration) []chunk {
 	return chunks
 }
 
-// Split returns the chunks that replace a failed one: two halves if a part may succeed, else the chunk itself.
+// Split returns two halves of a failed chunk if they may succeed, else the chunk itself.
 func (c chunk) Split(err error) (parts []chunk) {
 	if !prometheus.Divisible(err) || c.Count == 1 {
 		return []chunk{c}
@@ -57,21 +56,21 @@ func (c chunk) Split(err error) (parts []chunk) {
 	return parts
 }
 
-// batch is the usage of a chunk. The amounts of container i are values[i*Count] to values[(i+1)*Count-1]. A
-// missing amount is none.
+// batch is the usage of a chunk. values[i*Count : (i+1)*Count] are the amounts of container i, or
+// missingAmount.
 type batch struct {
 	chunk
 	index      map[usage.ContainerKey]int
 	containers []usage.ContainerKey
 	values     []resources.Amount
-	waiting    []float64 // shares of time spent waiting for CPU, in the same order; nil: unknown
+	waiting    []float64 // shares of time waiting for CPU, like values, nil: unknown
 	distinct   *prometheus.Distinct
-	counts     map[string]int // samples that are not in values, by reason
+	counts     map[string]int // samples by result
 }
 
 const none resources.Amount = -1
 
-// fetch queries a chunk. An incomplete answer returns an error.
+// fetch queries a chunk. An incomplete answer is an error.
 func (l *Loader) fetch(ctx context.Context, d *directory, c chunk) (*batch, error) {
 	b := &batch{chunk: c, index: map[usage.ContainerKey]int{}, counts: map[string]int{}, distinct: prometheus.NewDistinct(l.config.Usage, l.config.Step)}
 	query := l.config.Usage.Query(c.kind, l.config.Step)
@@ -83,7 +82,7 @@ func (l *Loader) fetch(ctx context.Context, d *directory, c chunk) (*batch, erro
 		}
 		b.distinct.Add(key, labels, points)
 		switch cluster := prometheus.Cluster(labels); {
-		case cluster == "" || d.live[podName{key.Namespace, key.Pod}] != nil: // two of one name are for Distinct
+		case cluster == "" || d.live[podName{key.Namespace, key.Pod}] != nil: // Distinct handles two series of one name
 		case l.own.problem != nil:
 			b.distinct.Refuse(key, l.own.problem)
 		case l.own.known && cluster != l.own.name:
@@ -103,14 +102,14 @@ func (l *Loader) fetch(ctx context.Context, d *directory, c chunk) (*batch, erro
 	return b, err
 }
 
-// ownCluster is the cluster of the running pods, by the labels of their usage series.
+// ownCluster is the cluster label of running pods.
 type ownCluster struct {
-	name    string // matchers of PromQL; empty: without a label
+	name    string // PromQL matchers, empty: no cluster label
 	known   bool
 	problem error // the cluster of a series is ambiguous
 }
 
-// findCluster reads the cluster of current usage. If it fails, series with a cluster label are no history of
+// findCluster determines the own cluster. If it fails, series with a cluster label are not used for
 // deleted pods.
 func (l *Loader) findCluster(ctx context.Context, d *directory) {
 	var clusters prometheus.Clusters
@@ -136,8 +135,8 @@ func (l *Loader) logOther(ctx context.Context, cluster string) {
 	}
 }
 
-// add adds the points of one series of a container. If several series have a point at the same time, for
-// example around a restart, the highest value counts.
+// add adds the points of one series. Of several points at the same time, for example around a
+// restart, the highest counts.
 func (b *batch) add(key usage.ContainerKey, points []prometheus.Point) {
 	i, known := b.index[key]
 	if !known {
@@ -163,18 +162,18 @@ func (b *batch) add(key usage.ContainerKey, points []prometheus.Point) {
 	}
 }
 
-// waiting is the availability of the metric of time spent waiting for CPU.
+// waitingState is the availability of CPU waiting times.
 type waiting uint8
 
 const (
-	notAsked waiting = iota // not queried
-	unknown                 // queried, and no container has it
+	notAsked waiting = iota
+	unknown          // queried, and no container has it
 	known
 	refusedOnce // the query failed
 )
 
-// fetchWaiting queries the time spent waiting for CPU at the times of a batch. If the query fails, CPU usage
-// counts unchanged, and the first failure is logged.
+// fetchWaiting queries CPU waiting times. If it fails, CPU usage counts unchanged, and the first
+// failure is logged.
 func (l *Loader) fetchWaiting(ctx context.Context, b *batch) {
 	query := l.config.Usage.Rate(l.config.Waiting, l.config.Step)
 	shares := make([]float64, len(b.values))
@@ -204,8 +203,8 @@ func (l *Loader) fetchWaiting(ctx context.Context, b *batch) {
 	}
 }
 
-// waited returns the share of time, 0 to 1, that container i spent waiting for CPU at time n. It returns 0 if
-// that is unknown.
+// waitingShare returns the share of time, 0 to 1, that container i waited for CPU at time n, or 0
+// if unknown.
 func (b *batch) waited(i, n int) float64 {
 	if b.waiting == nil {
 		return 0
@@ -213,11 +212,10 @@ func (b *batch) waited(i, n int) float64 {
 	return b.waiting[i*b.Count+n]
 }
 
-// directory knows the labels of pods, those that are gone included.
 type directory struct {
 	live map[podName]*corev1.Pod
 	gone map[podName]remembered
-	kin  map[podName]*corev1.Pod // a pod that runs, by what its name has in common with others; nil: of several workloads
+	kin  map[podName]*corev1.Pod // running pod by common part of names, nil: ambiguous
 }
 
 type remembered struct {
@@ -226,14 +224,14 @@ type remembered struct {
 }
 
 type identity struct {
-	known  bool // its labels are
+	known  bool // its labels are known
 	live   bool
 	labels map[string]string
-	like   *corev1.Pod // that runs: itself or one of the same workload; nil = none
+	like   *corev1.Pod // itself or of the same workload, nil: none
 }
 
-// initContainer reports whether the pod, or one like it, has an init container with
-// that name. Their samples do not count live either.
+// initContainer reports whether the pod or a similar one has such an init container. Live samples
+// of init containers are not used either.
 func (i identity) initContainer(name string) bool {
 	if i.like == nil {
 		return false
@@ -242,8 +240,8 @@ func (i identity) initContainer(name string) bool {
 	return slices.ContainsFunc(i.like.Spec.InitContainers, named) && !slices.ContainsFunc(i.like.Spec.Containers, named)
 }
 
-// identify finds the labels of a pod: its own if it runs, else those that
-// Prometheus has, else those of a pod of the same workload.
+// identify returns the labels of a pod: its own, else from Prometheus, else from a running pod of
+// the same workload.
 func (d *directory) identify(name podName) identity {
 	if pod := d.live[name]; pod != nil {
 		return identity{known: true, live: true, labels: pod.Labels, like: pod}
@@ -263,11 +261,10 @@ func (d *directory) identify(name podName) identity {
 	return identity{}
 }
 
-// errLabels is the error of an attempt that did not get as far as usage.
 var errLabels = errors.New("labels of pods")
 
-// directory asks for the labels of pods. An expression that Prometheus cannot
-// evaluate, or that gives something else, costs only those labels.
+// directory queries the labels of pods. If the expression is invalid or has an unusable result,
+// deleted pods have no labels from Prometheus.
 func (l *Loader) directory(ctx context.Context) (*directory, error) {
 	pods, err := l.config.Pods.List(labels.Everything())
 	if err != nil {
@@ -298,7 +295,6 @@ func (l *Loader) directory(ctx context.Context) (*directory, error) {
 	return d, nil
 }
 
-// misasked reports whether the expression is at fault, and not the server.
 func misasked(answer prometheus.Answer, err error) bool {
 	var refused *prometheus.Error
 	if errors.As(err, &refused) {
@@ -332,8 +328,8 @@ func ownerKind(pod *corev1.Pod) string {
 	return ""
 }
 
-// remember takes one series with labels of a pod. The one with the newest point
-// wins; one without any label of the pod does not count.
+// record adds labels of a deleted pod. The newest point wins. Series without any pod label are
+// ignored.
 func (d *directory) remember(name podName, labels map[string]string, prefix string, at time.Time) {
 	if d.live[name] != nil {
 		return
@@ -355,10 +351,10 @@ func (d *directory) remember(name podName, labels map[string]string, prefix stri
 	}
 }
 
-// restoreNames gives labels the names back that exporters had to change: label names in Prometheus have neither dots
-// nor slashes. What a pod of the namespace that runs has, and only one of its labels could be, is taken to be it.
+// restoreNames restores the dots and slashes of label names, which Prometheus does not allow. It
+// uses the matching label of running pods in the namespace if it is unique.
 func (d *directory) restoreNames() {
-	known := map[string]map[string]string{} // by namespace, then by folded name; "" = several
+	known := map[string]map[string]string{} // by namespace and folded name, "": several
 	for name, pod := range d.live {
 		names := known[name.namespace]
 		if names == nil {

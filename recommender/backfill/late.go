@@ -22,53 +22,52 @@ import (
 )
 
 const (
-	// maxNamespaces is the number of namespaces that a late load queries at most.
+	// maxNamespaces is the maximum number of namespaces in a late load.
 	maxNamespaces = 50
-	// maxRequests is the number of VPAs of a namespace in a late load at most.
+	// maxRequests is the maximum number of VPAs of a namespace in a late load.
 	maxRequests = 1000
-	// minInterval is the time between two late loads of a namespace. It doubles with each load, up
-	// to maxInterval, and begins anew when the namespace had none for that long.
+	// minInterval is the initial time between two late loads of a namespace. It doubles up to
+	// maxInterval, and resets after maxInterval without a load.
 	minInterval = time.Minute
 	maxInterval = time.Hour
-	// maxFailures is the number of attempts of a load before each namespace is tried by itself.
+	// maxFailures is the number of failed attempts before namespaces are tried separately.
 	maxFailures = 3
 )
 
-// Late loads the history that VPAs lack after the load at the start: the history of new VPAs, new recipes
-// and new containers. It makes one attempt at a time and prefers the namespaces with the oldest load. A
-// namespace whose load fails does not delay others. All methods are safe for concurrent use.
+// LateLoader loads history after the load at the start: for new VPAs, recipes and containers. It
+// makes one attempt at a time, namespaces with the oldest load first. A failing namespace does not
+// delay others. All methods are safe for concurrent use.
 type Late struct {
 	config Config
 	first  *Loader
 	wake   chan struct{}
-	pause  time.Duration // after the first attempt, if it is not complete
+	pause  time.Duration // after an incomplete first attempt
 
 	mu          sync.Mutex
-	waiting     map[string]map[vpaName]Request // by namespace; only namespaces whose interval has passed
-	readySince  time.Time                      // start of the wait, wall clock
-	requestedAt time.Time                      // last call of Request, clock of the loop
-	intervals   map[string]interval            // by namespace; only namespaces with a recent load
-	loads       []*lateLoad                    // not complete, or not absorbed
+	waiting     map[string]map[vpaName]Request // by namespace, if its interval has passed
+	readySince  time.Time                      // since when requests wait, wall clock
+	requestedAt time.Time                      // last Request call, clock of the loop
+	intervals   map[string]interval            // by namespace, only after recent loads
+	loads       []*lateLoad                    // incomplete or not absorbed
 }
 
-// interval is the time between two late loads of a namespace.
 type interval struct {
-	next   time.Time // earliest start of the next load
+	next   time.Time // earliest next load
 	length time.Duration
 }
 
-// lateLoad is a load for some VPAs. It keeps the history of its attempts until everything is loaded. So it
-// either has no effect on a VPA, which is requested again, or all of it.
+// lateLoad holds the history of its attempts until everything is loaded, so that a VPA gets either
+// all of it or none and is requested again.
 type lateLoad struct {
 	loader     *Loader
 	namespaces []string
-	due        time.Time // of the next attempt, wall clock
+	due        time.Time // next attempt, wall clock
 	pauses     wait.Backoff
-	failures   int  // attempts without all usage
+	failures   int  // incomplete attempts
 	ended      bool // everything is loaded
 }
 
-// NewLate returns a loader of the history that the first load does not cover.
+// NewLateLoader returns a loader for history that the first load does not cover.
 func NewLate(c Config, first *Loader) *Late {
 	return &Late{config: c, first: first, wake: make(chan struct{}, 1), pause: leastPause, intervals: map[string]interval{}}
 }
@@ -101,8 +100,8 @@ func (l *Late) idle(now time.Time) time.Duration {
 	return idle
 }
 
-// next returns the load whose attempt is due first, or nil if none is due. No load is due until the loop
-// has taken the history of the loads that have ended.
+// next returns the load with the earliest due attempt, or nil while finished loads are not
+// absorbed.
 func (l *Late) next(now time.Time) *lateLoad {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,7 +120,6 @@ func (l *Late) next(now time.Time) *lateLoad {
 	return due
 }
 
-// start adds a load for the namespaces with the oldest load.
 func (l *Late) start() *lateLoad {
 	namespaces := slices.SortedFunc(maps.Keys(l.waiting), func(a, b string) int {
 		return cmp.Or(l.intervals[a].next.Compare(l.intervals[b].next), cmp.Compare(a, b))
@@ -174,8 +172,8 @@ func (l *Late) attempt(ctx context.Context, load *lateLoad) {
 	}
 }
 
-// mustSplit reports whether each namespace of a load is tried by itself: the load is too large for Prometheus,
-// or it fails again and again. Without the labels of pods it would fail for each namespace.
+// mustSplit reports whether namespaces must be tried separately: the load is too large or fails
+// repeatedly. Failures to read pod labels would affect each of them and do not count.
 func (l *lateLoad) mustSplit(err error) bool {
 	if len(l.namespaces) == 1 || errors.Is(err, errLabels) {
 		return false
@@ -184,8 +182,6 @@ func (l *lateLoad) mustSplit(err error) bool {
 	return prometheus.Divisible(err) || l.failures >= maxFailures
 }
 
-// split replaces a load by one per namespace, so that a namespace that is too large for Prometheus does
-// not block the others.
 func (l *Late) split(load *lateLoad) {
 	for _, namespace := range load.namespaces {
 		requests := maps.Clone(load.loader.requests)
@@ -198,8 +194,8 @@ func (l *Late) split(load *lateLoad) {
 	l.loads = slices.DeleteFunc(l.loads, func(other *lateLoad) bool { return other == load })
 }
 
-// Request collects the history that the VPAs of a model lack, and returns the number of VPAs that wait for
-// history. It must be called after the VPAs have their recipes and before live usage is added.
+// Request collects missing history and returns the number of waiting VPAs. Call it after recipes
+// are set and before live usage is added.
 func (l *Late) Request(m *model.Model, now time.Time) (pending int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -233,8 +229,8 @@ func (l *Late) Request(m *model.Model, now time.Time) (pending int) {
 	return pending
 }
 
-// cover adds the missing history of a VPA to its Backfill: once for the VPA, and once for each container
-// when it appears.
+// cover adds missing history to the Backfill of a VPA, once for the VPA and once for each new
+// container.
 func (l *Late) cover(v *model.VPA, now time.Time) {
 	b := &v.Backfill
 	if v.TargetError != nil || v.Recipe == nil {
@@ -268,8 +264,7 @@ func (l *Late) cover(v *model.VPA, now time.Time) {
 	b.SetMissing(changes)
 }
 
-// enqueue adds a VPA to the waiting requests. Histograms and sketches of new containers are left out until
-// the load at the start is absorbed.
+// enqueue omits containers until the load at the start is absorbed.
 func (l *Late) enqueue(v *model.VPA) {
 	name, request := nameOf(v), Request{v.Target(), v.Observed(), v.Backfill}
 	if !l.first.absorbed {
@@ -284,7 +279,7 @@ func (l *Late) enqueue(v *model.VPA) {
 	l.waiting[name.namespace][name] = request
 }
 
-// Absorb adds the history of the loads that have ended since the last call to the VPAs of a model.
+// Absorb adds the history of finished loads to the VPAs of a model.
 func (l *Late) Absorb(m *model.Model, store *usage.Store, keeper *recommend.SketchKeeper, now time.Time) {
 	l.mu.Lock()
 	var ended []*lateLoad

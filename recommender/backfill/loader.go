@@ -1,16 +1,15 @@
-// Package backfill loads the usage of the past from Prometheus.
+// Package backfill loads usage history from Prometheus.
 //
-// Loader cuts the past into chunks of a day, asks for one after the other, and feeds each into a model and a store of
-// its own under the rules of live samples; the loop takes the result between two passes. So neither side ever holds the
-// whole past. What fails is asked for again, with growing pauses, and delivered by itself; Progress says how far that
-// is.
+// Loader splits the history into chunks of one day, queries them in sequence, and feeds each into
+// its own model and store under the rules of live samples. The loop takes the results between two
+// iterations, so neither side ever holds the whole history. Failed chunks are retried with growing
+// pauses and delivered separately.
 //
 //	past   [ day 1 | day 2 | … | today ]   one grid of times, as one query would have
 //	chunk    series by series -> amounts by container and time -> store
 //
-// Pods that run now have the labels that they have now; of those that are gone Prometheus knows the labels or, failing
-// that, a pod of the same workload that runs. What the labels mean to VPAs, package model knows. recommend.LoadingGauge
-// says while much of the past is missing.
+// Running pods have their current labels. Labels of deleted pods come from Prometheus or else from
+// a running pod of the same workload.
 package backfill
 
 import (
@@ -33,103 +32,102 @@ import (
 	"loadline.dev/loadline/recommender/recommend"
 )
 
-// Config says what is loaded, and what it is fed into.
+// Config configures a load.
 type Config struct {
 	Client *prometheus.Client
 	Usage  prometheus.Usage
 	Labels Labels
 	Length time.Duration // how far back
-	Step   time.Duration // between two samples, and window of the CPU rate
-	// Waiting is the counter of the seconds in which work waited for CPU, which is asked for where
-	// a recipe wants to know; empty = none.
+	Step   time.Duration // between samples, also the window of the CPU rate
+	// Waiting is the counter of seconds spent waiting for CPU, for recipes that need it. Empty:
+	// none.
 	Waiting string
 
 	Store       usage.StoreConfig
 	MemorySaver bool       // feed only pods that a VPA selects
-	PerVPA      bool       // settings of a VPA override those of the store
-	Keys        model.Keys // nil: not known
+	PerVPA      bool       // VPAs may override the rules of the store
+	Keys        model.Keys // nil: unknown
 
 	VPAs *model.Roster
 	Pods corelisters.PodLister
 
-	Policies *sizing.Policies        // set the recipes of VPAs; nil: none
+	Policies *sizing.Policies        // provide recipes of VPAs, nil: none
 	Sketches *recommend.SketchKeeper // of the live model; nil: none
 
-	// Ambiguities gets the containers that are left out; nil = not needed.
+	// Ambiguities receives the ignored containers, nil: not needed.
 	Ambiguities *prometheus.Ambiguities
 
-	// Turn holds one token, which an attempt takes while it runs; nil: attempts do not wait.
+	// AttemptToken holds a token that each attempt takes while it runs, nil: unlimited.
 	Turn chan struct{}
 
-	Results *clientprom.CounterVec // samples, by "taken" or why not
+	Results *clientprom.CounterVec // samples by result
 }
 
-// Labels says where the labels of pods are found.
+// Labels configures the source of pod labels.
 type Labels struct {
-	Query          string // expression, as it is sent
-	Prefix         string // of the labels of pods
-	Namespace, Pod string // labels that name the pod
+	Query          string // PromQL expression
+	Prefix         string // of the labels with pod labels
+	Namespace, Pod string // labels with namespace and name
 }
 
-// State is how much of the past is loaded.
+// State is the state of the load.
 type State string
 
-// The states.
+// States of the load.
 const (
 	Loading  State = "loading"  // the first attempt runs
-	Complete State = "complete" // all that Prometheus has
-	Partial  State = "partial"  // some, and the rest is tried again
-	Empty    State = "empty"    // all queries succeeded, and a kind has no usage at all: it is tried again
-	Failed   State = "failed"   // nothing yet, and all is tried again
+	Complete State = "complete" // everything that Prometheus has
+	Partial  State = "partial"  // the rest is retried
+	Empty    State = "empty"    // all queries succeeded, but a kind has no usage: retried
+	Failed   State = "failed"   // nothing yet, retried
 )
 
-// Progress is how far loading is.
+// Progress is the progress of the load.
 type Progress struct {
 	State       State
-	Done, Total int   // points in time, CPU and memory apart
-	Samples     int   // that were taken
-	Err         error // why the last attempt is not complete
+	Done, Total int   // points in time, for CPU and memory each
+	Samples     int   // accepted samples
+	Err         error // why the last attempt is incomplete
 }
 
-// Past is a part of the past: the model and the store that it was fed into. Pods
-// that are gone are not in the model any more.
+// LoadedHistory is a part of the history. Its model does not contain deleted pods.
 type Past struct {
 	Model *model.Model
 	Store *usage.Store
 }
 
 const (
-	leastPause = 30 * time.Second // after an attempt that is not complete
+	leastPause = 30 * time.Second // after an incomplete attempt
 	mostPause  = 10 * time.Minute
 )
 
-// Loader loads the past once. Progress, Take and First are safe for concurrent use with Run.
+// Loader loads the history once. Progress, Take and FirstAttempt may run concurrently with Run.
 type Loader struct {
 	config Config
 	first  chan struct{}
 	once   sync.Once
 
-	pause     time.Duration // after the first attempt, if it is not complete
-	missing   []chunk       // Run's own
-	waiting   waiting       // Run's own
-	ambiguous bool          // it was logged that series are; Run's own
-	own       ownCluster    // Run's own
-	// otherLogged: it was logged that other clusters are left out; Run's own.
+	pause     time.Duration // after an incomplete first attempt
+	missing   []chunk       // used by Run only
+	waiting   waiting       // used by Run only
+	ambiguous bool          // ambiguous series were logged, used by Run only
+	own       ownCluster    // used by Run only
+	// otherLogged reports that ignored clusters were logged, used by Run only
 	otherLogged bool
 	plan        []chunk
-	// requests are the VPAs that are loaded for; nil: those that exist at the first attempt.
+	// requests are the VPAs to load, nil: those of the first attempt
 	requests map[vpaName]Request
 	late     bool                 // the requests were given
-	pods     map[podName]struct{} // of the first attempt; nil: no attempt yet, or no longer needed
-	absorbed bool                 // the model has the whole load. Only the loop uses it.
+	pods     map[podName]struct{} // of the first attempt, nil: none yet, or no longer needed
+	absorbed bool                 // the model has the whole load, used by the loop only
 
 	mu       sync.Mutex
 	progress Progress
 	loaded   []Past
-	series   [resources.Kinds]int // of containers that Prometheus had, whether they count or not
+	series   [resources.Kinds]int // containers in Prometheus, even ignored ones
 }
 
-// New returns a loader of the past of now.
+// New returns a loader of the history before now.
 func New(c Config, now time.Time) *Loader {
 	l := &Loader{config: c, first: make(chan struct{}), pause: leastPause, plan: plan(now, c.Length, c.Step)}
 	l.missing = slices.Clone(l.plan)
@@ -140,7 +138,7 @@ func New(c Config, now time.Time) *Loader {
 	return l
 }
 
-// Run loads until everything is loaded or ctx ends.
+// Run retries until everything is loaded or ctx ends.
 func (l *Loader) Run(ctx context.Context) {
 	log := klog.FromContext(ctx)
 	pauses := wait.Backoff{Duration: l.pause, Factor: 2, Steps: math.MaxInt, Cap: mostPause}
@@ -176,17 +174,17 @@ func (l *Loader) Run(ctx context.Context) {
 	}
 }
 
-// First is closed when the first attempt has ended, whatever came of it.
+// FirstAttempt returns a channel that is closed after the first attempt, even a failed one.
 func (l *Loader) First() <-chan struct{} { return l.first }
 
-// Progress returns how far loading is.
+// Progress returns the current progress.
 func (l *Loader) Progress() Progress {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.progress
 }
 
-// Take hands over what was loaded since the last time, oldest first.
+// Take returns the history loaded since the last call, oldest first.
 func (l *Loader) Take() []Past {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -228,8 +226,8 @@ func (l *Loader) end(err error) Progress {
 	return *p
 }
 
-// retryEmpty plans the kinds again of which Prometheus had no usage at all: its series may have
-// other names or labels than configured, and then nothing is known of the past.
+// retryEmpty schedules kinds without any usage again, because configured names or labels may not
+// match.
 func (l *Loader) retryEmpty(p *Progress) {
 	p.State = Loading
 	for _, c := range l.plan {
@@ -241,19 +239,19 @@ func (l *Loader) retryEmpty(p *Progress) {
 	}
 }
 
-// Absorb gives a model, which feeds store, what was loaded since the last time, and says so to loading. When that was
-// all of it, what is known of a container is all that there was, and is doubted no more.
+// Absorb adds the history loaded since the last call to a model. After the last part the histories
+// are trusted.
 func (l *Loader) Absorb(model *model.Model, store *usage.Store, keeper *recommend.SketchKeeper, loading *recommend.LoadingGauge, now time.Time) {
 	if loading.Complete() {
 		return
 	}
 	l.markUncovered(model)
-	progress := l.Progress() // before Take: all that it counts can be taken
+	progress := l.Progress() // before Take, so that Take returns all counted parts
 	for _, past := range l.Take() {
 		model.Absorb(past.Model, now)
 		keeper.Absorb(past.Model)
 	}
-	// Where Prometheus has nothing, a day of live usage is all that there is to know.
+	// If Prometheus has no usage, one interval of live usage is the complete history.
 	lived := progress.State == Empty && now.Sub(l.plan[len(l.plan)-1].Last()) >= store.Rules().Interval
 	if progress.State != Complete && !lived {
 		loading.Loaded(progress.Done)
@@ -266,7 +264,7 @@ func (l *Loader) Absorb(model *model.Model, store *usage.Store, keeper *recommen
 	}
 }
 
-// trustLoaded ends the doubt about the containers of a VPA that have history.
+// trustLoaded marks containers with history as trusted.
 func trustLoaded(v *model.VPA, store *usage.Store, shape usage.ProfileShape) {
 	scratch := usage.NewProfile(shape)
 	for container := range v.Trust.Untrusted {

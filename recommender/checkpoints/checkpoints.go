@@ -1,11 +1,9 @@
-// Package checkpoints keeps checkpoint objects up to date while the recommender runs.
+// Package checkpoints saves the usage histories of VPAs in checkpoint objects.
 //
-// Saver writes the VPAs that changed: at once if a published target rests on what is not saved yet, else each at its
-// own moment within an interval. A good checkpoint is never lost to a poor one: an object is left alone that another
-// VPA owns, or that holds much more history than would be written and was not read at the start. Maintainer adds the
-// clean-up of checkpoints whose VPA is gone, and says what went wrong.
-//
-// What goes into a checkpoint is for the caller to say; its form is that of package checkpoint.
+// Saver writes changed VPAs: immediately if a published target depends on unsaved history, else in
+// their slot. It does not overwrite checkpoints of other VPAs, nor checkpoints with much more
+// history that were not read at the start. Maintainer also deletes obsolete checkpoints and reports
+// errors. Package checkpoint defines the format.
 package checkpoints
 
 import (
@@ -25,24 +23,23 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
-// Maintainer saves what changed, and now and then deletes checkpoints that nobody
-// needs any more. Its exported fields are set once.
+// Maintainer saves changed VPAs and deletes obsolete checkpoints. Its exported fields are set once.
 type Maintainer struct {
-	Off     bool // history is not in checkpoints: none is written or deleted
+	Off     bool // no checkpoint is written or deleted
 	Saver   *Saver
 	Model   *model.Model
 	Roster  *model.Roster
 	Store   *usage.Store           // of the model
-	Collect time.Duration          // least time between two clean-ups
-	Results *prometheus.CounterVec // by what became of a checkpoint
+	Collect time.Duration          // min time between two clean-ups
+	Results *prometheus.CounterVec // checkpoints by result
 
-	late      bool      // the last Save left some
+	late      bool      // the last Save left VPAs
 	collected time.Time // last clean-up
 
 	unsaved, full, undeleted serving.Reminder
 }
 
-// Save writes the VPAs of scope; see Saver.
+// Save writes the VPAs of scope, see Saver.Save.
 func (u *Maintainer) Save(ctx context.Context, scope Scope, now time.Time, idle time.Duration) {
 	if u.Off {
 		return
@@ -57,7 +54,7 @@ func (u *Maintainer) Save(ctx context.Context, scope Scope, now time.Time, idle 
 	klog.FromContext(ctx).V(4).Info("Checkpoints", "written", result.Written, "unchanged", result.Unchanged, "late", result.Late)
 }
 
-// Secure writes one VPA before its status; see Saver.
+// Secure writes one VPA before its status, see Saver.Secure.
 func (u *Maintainer) Secure(ctx context.Context, v *model.VPA, now time.Time) {
 	if u.Off {
 		return
@@ -67,7 +64,8 @@ func (u *Maintainer) Secure(ctx context.Context, v *model.VPA, now time.Time) {
 	u.Results.WithLabelValues("unchanged").Add(float64(result.Unchanged))
 }
 
-// Rest returns what to save between two passes: what is urgent, and what the last Save left.
+// RemainingScope returns the scope between two iterations: Due if the last Save left VPAs, else
+// Urgent.
 func (u *Maintainer) Rest() Scope {
 	if u.late {
 		return Due
@@ -75,7 +73,7 @@ func (u *Maintainer) Rest() Scope {
 	return Urgent
 }
 
-// Clean deletes orphans and what has expired, unless it did so a short time ago.
+// Clean deletes orphaned and expired checkpoints, at most once per interval.
 func (u *Maintainer) Clean(ctx context.Context, now time.Time) {
 	if since := now.Sub(u.collected); u.Off || !u.collected.IsZero() && 0 <= since && since <= u.Collect {
 		return
@@ -91,8 +89,7 @@ func (u *Maintainer) Clean(ctx context.Context, now time.Time) {
 
 const loggedLines = 10
 
-// report logs joined errors, unless they are those of the last time, and counts
-// each as a result. Most stay until a user acts.
+// report counts errors as results, and logs them if they changed. Most persist until a user acts.
 func (u *Maintainer) report(ctx context.Context, last *serving.Reminder, err error, result, message string, now time.Time) {
 	if ctx.Err() != nil {
 		return
@@ -101,7 +98,7 @@ func (u *Maintainer) report(ctx context.Context, last *serving.Reminder, err err
 	if err != nil {
 		lines = strings.Split(err.Error(), "\n")
 	}
-	slices.Sort(lines) // they come in the order of the workers
+	slices.Sort(lines) // their order depends on the workers
 	text := strings.Join(lines[:min(len(lines), loggedLines)], "; ")
 	if due, _ := last.Due(text, now); due && err != nil {
 		klog.FromContext(ctx).Error(errors.New(text), message, "problems", len(lines))
@@ -109,11 +106,10 @@ func (u *Maintainer) report(ctx context.Context, last *serving.Reminder, err err
 	u.Results.WithLabelValues(result).Add(float64(len(lines)))
 }
 
-// disposition returns what becomes of a checkpoint: it is an orphan when its VPA is gone, and expired when the VPA has
-// not had the container for long, or had it with another target. One whose VPA has just gone stays for the time between
-// two clean-ups: should that be created again, and the program end before it has saved it, the history is still there.
-// One that went during this pass is in the model until the next. A new checkpoint stays as long: where a cluster is
-// restored its VPA follows.
+// disposition returns Orphan if the VPA is deleted, and Expired if the container is long gone or
+// was of another target. Checkpoints of recently deleted VPAs stay for one clean-up interval, so
+// that a recreated VPA keeps its history even if the recommender ends first. New checkpoints stay
+// as long, because in a restored cluster their VPA may follow.
 func (u *Maintainer) disposition(c *vpav1.VerticalPodAutoscalerCheckpoint, now time.Time) Disposition {
 	if !u.Roster.Namespaces.Serves(c.Namespace) {
 		return Keep

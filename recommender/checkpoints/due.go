@@ -22,21 +22,21 @@ import (
 	"loadline.dev/loadline/recommender/status"
 )
 
-// Scope says which of the VPAs that changed are saved.
+// Scope selects the changed VPAs to save. Each scope includes the previous ones.
 type Scope int
 
-// The scopes.
+// Scopes of Save.
 const (
-	Urgent Scope = iota // those whose loss would lower a published target
-	Due                 // and those whose time has come
-	All                 // and all others
+	Urgent Scope = iota // a published target would be lower after a crash
+	Due                 // their slot has come
+	All                 // all changed VPAs
 )
 
 func ownerOf(v *model.VPA) checkpoint.Owner {
 	return checkpoint.Owner{Namespace: v.Object.Namespace, VPA: v.Object.Name}
 }
 
-// plan fills the queue with the VPAs to be saved, in order. It allocates nothing for a VPA that did not change.
+// plan fills the queue in order. It does not allocate for unchanged VPAs.
 func (s *Saver) plan(vpas []*model.VPA, scope Scope, now time.Time) {
 	s.queue = s.queue[:0]
 	for _, v := range vpas {
@@ -45,8 +45,8 @@ func (s *Saver) plan(vpas []*model.VPA, scope Scope, now time.Time) {
 			continue
 		}
 		t := &v.Saved
-		// One that failed waits like all others: what cannot be written, perhaps for
-		// ever, must not take the time of what can.
+		// Failed VPAs are not urgent, because permanent failures must not take the time of the
+		// others.
 		t.Urgent = !t.Failed && wouldFallInCrash(v)
 		if t.Urgent || scope == All || scope == Due && due(v, s.Interval, now) {
 			s.queue = append(s.queue, v)
@@ -55,7 +55,6 @@ func (s *Saver) plan(vpas []*model.VPA, scope Scope, now time.Time) {
 	slices.SortFunc(s.queue, before)
 }
 
-// begin begins with a VPA that was not seen before.
 func (s *Saver) begin(v *model.VPA, now time.Time) {
 	if v.Saved.ID > 0 {
 		return
@@ -64,8 +63,8 @@ func (s *Saver) begin(v *model.VPA, now time.Time) {
 	if len(v.Restored) > 0 {
 		v.Saved.HistorySince = time.Time{}
 	}
-	// What was restored is in a checkpoint, and what was published then came from it,
-	// unless the status says that there was more.
+	// Restored history was the base of the published targets, unless conditions report unsaved or
+	// held targets.
 	if status.Holds(v.Object, status.TargetUnsaved) || status.Holds(v.Object, status.TargetHeld) {
 		return
 	}
@@ -76,14 +75,13 @@ func (s *Saver) begin(v *model.VPA, now time.Time) {
 	}
 }
 
-// changed reports whether there is anything to save. While the target of a VPA cannot be
-// used, or somebody still fills in its history, there is not: we may see less than there is.
+// needsSave is false while the target is unusable or another controller fills in the history,
+// because it may be incomplete.
 func changed(v *model.VPA) bool {
 	clean := v.Saved.Saved && !v.Saved.Failed && v.Saved.Revision == v.Revision()
 	return !clean && v.TargetError == nil && !status.Holds(v.Object, vpav1.FetchingHistory)
 }
 
-// published returns the targets in the status of a VPA, before capping as far as it tells.
 func published(v *model.VPA) map[string]resources.List {
 	if v.Object.Status.Recommendation == nil {
 		return nil
@@ -102,7 +100,8 @@ func published(v *model.VPA) map[string]resources.List {
 	return targets
 }
 
-// protecting returns a target with what a memory limit protects, if that is more: it must not fall either.
+// withProtectedMemory raises a target to the memory to protect by a limit, which must not fall
+// either.
 func protecting(target resources.List, protected resources.Amount) resources.List {
 	if memory, some := target.Get(resources.Memory); some {
 		target = target.With(resources.Memory, max(memory, protected))
@@ -110,12 +109,12 @@ func protecting(target resources.List, protected resources.Amount) resources.Lis
 	return target
 }
 
-// A target that is higher by less than these factors counts as the same. The CPU target of a container with steady
-// usage goes up and down by one bucket; that of memory moves only where the margin of a recipe does.
+// Targets that are higher by less than these factors count as equal. The CPU target of steady usage
+// fluctuates by one bucket. The memory target moves only with the margin of a recipe.
 const cpuTolerance, memoryTolerance = 1.08, 1.02
 
-// wouldFallInCrash reports whether a published target would be lower after a crash, because the history that raised it
-// is not saved yet. A held target does not rest on that history.
+// wouldFallInCrash reports whether a published target would be lower after a crash. Held targets do
+// not depend on unsaved history.
 func wouldFallInCrash(v *model.VPA) bool {
 	memory := 1.0
 	if v.Sketches != nil {
@@ -132,8 +131,7 @@ func wouldFallInCrash(v *model.VPA) bool {
 	return false
 }
 
-// targetsFromHistory returns the targets, before capping, that the history of a VPA leads
-// to: all but those that are held.
+// targetsFromHistory returns the uncapped targets except held kinds.
 func targetsFromHistory(v *model.VPA) map[string]resources.List {
 	if len(v.Trust.HeldKinds) == 0 && len(v.Published.Protected) == 0 {
 		return v.Published.Uncapped
@@ -151,22 +149,20 @@ func targetsFromHistory(v *model.VPA) map[string]resources.List {
 	return targets
 }
 
-// noteUnsaved notes on the VPA, for its condition TargetUnsaved, that the last save failed or was
-// interrupted and a crash would lower a target.
+// noteUnsaved marks a VPA if its last save was not completed and a crash would lower a target.
 func noteUnsaved(v *model.VPA) {
 	v.Saved.Unsaved = (v.Saved.Failed || v.Saved.Part != nil) && wouldFallInCrash(v)
 }
 
-// youngParts: while a history is younger than so many intervals, it is saved as soon as
-// one of so many parts of it is not.
+// While a history is younger than youngFractions intervals, it is saved whenever 1/youngFractions
+// of its age is unsaved.
 const youngParts = 4
 
-// firstWriteWithin is the time within which a VPA is first written after a start: whoever
-// looks at checkpoints to see whether a recommender works does not wait for an interval.
+// maxFirstWriteDelay limits the time to the first write after a start, so that checkpoints soon
+// show a working recommender.
 const firstWriteWithin = 4 * time.Minute
 
-// due reports whether it is time for a VPA that is not urgent. Each is written at an offset
-// of its own within the interval, and the first time within a shorter one.
+// isDue reports whether a VPA without urgency is due. Each has its own slot within the interval.
 func due(v *model.VPA, interval time.Duration, now time.Time) bool {
 	t := &v.Saved
 	if interval <= 0 || t.Failed {
@@ -181,7 +177,6 @@ func due(v *model.VPA, interval time.Duration, now time.Time) bool {
 	return v.TurnCame(interval, t.LastTried, now)
 }
 
-// before puts urgent VPAs first, then the longest waiting.
 func before(a, b *model.VPA) int {
 	if a.Saved.Urgent != b.Saved.Urgent {
 		if a.Saved.Urgent {
@@ -196,25 +191,24 @@ func before(a, b *model.VPA) int {
 	)
 }
 
-// Disposition is what becomes of a checkpoint.
+// Disposition is the clean-up decision for a checkpoint.
 type Disposition int
 
-// The dispositions.
+// Dispositions of checkpoints.
 const (
 	Keep Disposition = iota
 	Orphan
-	Expired // its VPA lives, but the container has been gone for too long, or was that of another target
+	Expired // its container is long gone or of another target
 )
 
-// errLate is the error of deletions that are left for the next iteration.
 var errLate = errors.New("time limit reached")
 
-// collectTime is how long an iteration may delete checkpoints.
+// collectTime limits the deletions of one iteration.
 const collectTime = 8 * time.Second
 
-// Collect deletes the checkpoints for which disposition is not Keep, in turns of namespaces. One
-// that cannot be deleted does not stop the others. What is left after collectTime or the time of a
-// Save stays for the next time. It returns how many were deleted.
+// Collect deletes checkpoints, alternating between namespaces. A failed deletion does not stop the
+// others. It is limited by collectTime and the timeout of a Save. It returns the number of
+// deletions, and errLate if some are left.
 func (s *Saver) Collect(ctx context.Context, disposition func(*vpav1.VerticalPodAutoscalerCheckpoint) Disposition) (int, error) {
 	stored, err := s.Lister.List(labels.Everything())
 	if err != nil {
@@ -251,7 +245,7 @@ func (s *Saver) Collect(ctx context.Context, disposition func(*vpav1.VerticalPod
 	return deleted, errors.Join(problems...)
 }
 
-// forget drops what is known of checkpoints that are gone, also of those that went with their namespace.
+// dropGone drops the state of deleted checkpoints.
 func (s *Saver) forget(kept map[name]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -260,7 +254,7 @@ func (s *Saver) forget(kept map[name]bool) {
 	s.stored.keep(kept)
 }
 
-// Stale reports whether the last sample of a checkpoint, or its last write where it has no sample, is older than age.
+// Stale reports whether the last sample of a checkpoint, or else its last write, is older than age.
 func Stale(c *vpav1.VerticalPodAutoscalerCheckpoint, age time.Duration, now time.Time) bool {
 	last := c.Status.LastSampleStart.Time
 	if last.IsZero() {
@@ -270,18 +264,18 @@ func Stale(c *vpav1.VerticalPodAutoscalerCheckpoint, age time.Duration, now time
 }
 
 const (
-	// maxNamespaceBytes is the limit of the checkpoints of a namespace in etcd, which has 2 GiB by
-	// default. It is room for about 10,000 containers.
+	// maxNamespaceBytes limits the checkpoints of a namespace in etcd, which has 2 GiB by default.
+	// It is enough for about 10,000 containers.
 	maxNamespaceBytes = 32 << 20
-	// maxPodBytes is the limit for each running pod, if all together exceed maxNamespaceBytes.
+	// maxPodBytes for each running pod is the limit if it is higher.
 	maxPodBytes = 16 << 10
-	// maxRewriteBytes is the size up to which a stored checkpoint is rewritten in a full namespace.
+	// maxRewriteBytes limits the checkpoints that are rewritten in a full namespace.
 	maxRewriteBytes = 16 << 10
-	// assumedSize is the size of a checkpoint that this process has not written.
+	// assumedSize applies to checkpoints that this process has not written.
 	assumedSize = 3 * checkpoint.MetadataSize
 )
 
-// space is the size of the checkpoints of each namespace.
+// spaceUsage is the size of checkpoints by namespace.
 type space struct {
 	sizes  map[name]int
 	totals map[string]int // by namespace
@@ -289,7 +283,7 @@ type space struct {
 
 func newSpace() space { return space{map[name]int{}, map[string]int{}} }
 
-// reserve accounts for a write and returns true, unless the checkpoint grows beyond the limit of its namespace.
+// reserve accounts for a write. It returns false if the checkpoint grows beyond the limit.
 func (s *space) reserve(key name, size, limit int, stored bool) bool {
 	more := size - s.sizes[key]
 	if more > 0 && s.totals[key.namespace]+more > limit && (!stored || size > maxRewriteBytes) {
@@ -300,7 +294,7 @@ func (s *space) reserve(key name, size, limit int, stored bool) bool {
 	return true
 }
 
-// keep accounts for exactly the checkpoints that are stored.
+// retain drops all but the stored checkpoints.
 func (s *space) keep(stored map[name]bool) {
 	sizes := s.sizes
 	*s = newSpace()

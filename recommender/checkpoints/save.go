@@ -25,62 +25,62 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
-// ErrClash says that an object of the name is the checkpoint of another container. Names are put together from that of
-// the VPA and that of the container, so VPA "a" with container "b-c" clashes with VPA "a-b" with container "c".
+// ErrClash reports that the name belongs to another container. Names join VPA and container, so VPA
+// "a" with container "b-c" clashes with VPA "a-b" with container "c".
 var ErrClash = errors.New("the name is taken by another container's checkpoint: rename the VPA or the container")
 
-// ErrPoorer says that the stored checkpoint holds much more history than the one that would replace it.
+// ErrPoorer reports that the stored checkpoint has much more history than its replacement.
 var ErrPoorer = errors.New("the stored checkpoint holds much more history and was not written by this process: left alone until ours has caught up or the stored one expires")
 
-// ErrTooLong says that there can be no object of the name.
+// ErrTooLong reports that the name is too long for an object.
 var ErrTooLong = fmt.Errorf("the name has more than the %d characters that an object may have: shorten that of the VPA or of the container, until then a restart forgets its history", longestName)
 
-// ErrNamespaceFull is the error of a checkpoint that exceeds the limit of its namespace.
+// ErrNamespaceFull reports that a checkpoint exceeds the limit of its namespace.
 var ErrNamespaceFull = fmt.Errorf("the checkpoints of the namespace have reached their limit "+
 	"(%d MiB, or %d KiB for each running pod): delete VPAs, or use --storage=prometheus",
 	maxNamespaceBytes>>20, maxPodBytes>>10)
 
 const longestName = validation.DNS1123SubdomainMaxLength
 
-// keptSamplesRatio is how many times the samples of ours a stored checkpoint must have to be left alone.
+// keptSamplesRatio protects stored checkpoints with more than this multiple of samples.
 const keptSamplesRatio = 2
 
-// Config is what a Saver needs.
+// Config configures a Saver.
 type Config struct {
 	Client   versioned.Interface
 	Lister   listers.VerticalPodAutoscalerCheckpointLister
 	Workers  int
 	Expiry   time.Duration        // age at which history no longer counts
-	Interval time.Duration        // between two writes of a VPA that are not urgent; 0: none is put off
+	Interval time.Duration        // between two non-urgent writes of a VPA, 0: immediate
 	Timeout  time.Duration        // of one Save
-	Writes   *client.WriteLimiter // knows running pods; nil: none is known
-	// Advisor returns what is to be kept of a VPA, by container. Workers call it, and only if there is time.
+	Writes   *client.WriteLimiter // counts running pods, nil: unknown
+	// Advisor returns the contents to save of a VPA, by container. Workers call it.
 	Advisor interface {
 		Contents(v *model.VPA, now time.Time) map[string]checkpoint.Content
 	}
-	// OOMs are more urgent than writes that can be put off: these end after some seconds while a kill
-	// waits. Nil: no kill ever does.
+	// OOMs interrupt deferrable writes after some seconds while a kill waits. Nil: no kills.
 	OOMs   *model.OOMs
 	Health *serving.Health // ticks after each VPA
-	Guard  model.Guard     // around the work on each VPA
+	Guard  model.Guard     // around each VPA
 }
 
-// Saver writes checkpoints. Its methods must not run side by side.
+// Saver writes checkpoints. Its methods must not run concurrently, except Secure for different
+// VPAs.
 type Saver struct {
 	Config
 
-	lastID atomic.Int64 // of model.Saved
-	saves  int          // calls of Save
-	queue  []*model.VPA // of one Save; kept for its memory
+	lastID atomic.Int64 // last model.Saved.ID
+	saves  int          // number of Save calls
+	queue  []*model.VPA // of one Save, a reused buffer
 
 	mu      sync.Mutex
-	written map[name]writtenSum // what was last written
-	known   map[name]bool       // what was loaded: whether it is part of the restored history, or of another target
+	written map[name]writtenSum // last written checksum
+	known   map[name]bool       // true: restored history, false: of another target
 	stored  space
 }
 
-// writtenSum is the checksum of what was written, and model.Saved.ID of the VPA for which. One that comes back after a
-// while, or one of the same name, has another: others may have written since, and it may know less.
+// writtenSum identifies a write by checksum and model.Saved.ID. A returned or recreated VPA has
+// another ID, because the checkpoint may have changed and its own history may be incomplete.
 type writtenSum struct {
 	vpa int
 	sum uint64
@@ -88,12 +88,12 @@ type writtenSum struct {
 
 type name struct{ namespace, object string }
 
-// NewSaver returns a Saver that has written nothing yet.
+// NewSaver returns a Saver without written checkpoints.
 func NewSaver(c Config) *Saver {
 	return &Saver{Config: c, written: map[name]writtenSum{}, known: map[name]bool{}, stored: newSpace()}
 }
 
-// Know says which history was loaded, and will therefore be part of what is saved.
+// MarkLoaded records history that will be part of later saves.
 func (s *Saver) Know(restored checkpoint.History) {
 	for owner, containers := range restored {
 		for container := range containers {
@@ -107,33 +107,31 @@ func (s *Saver) HasWritten(c *vpav1.VerticalPodAutoscalerCheckpoint) bool {
 	return s.lastWritten(name{c.Namespace, c.Name}) != writtenSum{}
 }
 
-// Disown says of which containers the history was loaded, but is that of another
-// target than the VPA has: nothing of it will be saved again.
+// MarkForeign records loaded history of another target, which will not be saved.
 func (s *Saver) Disown(o checkpoint.Owner, foreign []checkpoint.Foreign) {
 	for _, f := range foreign {
 		s.known[name{o.Namespace, checkpoint.ObjectName(o, f.Container)}] = false
 	}
 }
 
-// Foreign reports whether a stored checkpoint holds the history of another target
-// than its VPA has now, and is of no use therefore.
+// Foreign reports whether a stored checkpoint is of another target than its VPA and obsolete.
 func (s *Saver) Foreign(v *model.VPA, c *vpav1.VerticalPodAutoscalerCheckpoint) bool {
 	key := name{c.Namespace, c.Name}
 	if v.Saved.ID > 0 && s.lastWritten(key).vpa == v.Saved.ID {
-		return false // it was written since
+		return false // written since
 	}
 	restored, loaded := s.known[key]
 	return v.Retargeted || loaded && !restored
 }
 
-// Result says how a Save went.
+// Result is the result of a Save.
 type Result struct {
-	Written, Unchanged int   // checkpoints
-	Late               int   // VPAs left for the next pass
+	Written, Unchanged int   // number of checkpoints
+	Late               int   // VPAs left for the next iteration
 	Err                error // all problems joined
-	Full               error // the checkpoints that exceed the limit of their namespace, joined
+	Full               error // checkpoints above the limit of their namespace, joined
 
-	// Joined in the end: joining each to the others takes a time that grows with the square.
+	// Joined once at the end, because repeated joins take quadratic time.
 	problems, full []error
 	limited        bool // by the write limit of the namespace
 }
@@ -145,12 +143,12 @@ func (r *Result) add(o Result) {
 	r.problems, r.full = append(r.problems, o.problems...), append(r.full, o.full...)
 }
 
-// requestTime is how long a request may last that starts before the deadline.
+// requestTimeout is how long requests may exceed the deadline.
 const requestTime = 10 * time.Second
 
-// Save writes the changed VPAs of scope, the urgent ones first, then by the time since their last
-// attempt, in turns of namespaces, until ctx ends or the timeout has passed. Each worker writes at
-// least one VPA. Writes that are not urgent take only the idle time of the pass.
+// Save writes the changed VPAs of scope until the timeout. Urgent VPAs come first, then the longest
+// waiting, alternating between namespaces. Each worker writes at least one. Other VPAs take only
+// the idle time of the iteration.
 func (s *Saver) Save(ctx context.Context, vpas []*model.VPA, scope Scope, now time.Time, idle time.Duration) Result {
 	s.plan(vpas, scope, now)
 	s.saves++
@@ -164,7 +162,7 @@ func (s *Saver) Save(ctx context.Context, vpas []*model.VPA, scope Scope, now ti
 
 	var result Result
 	var mu sync.Mutex
-	started, limited := 0, map[string]bool{} // namespaces, which wait for the next pass
+	started, limited := 0, map[string]bool{} // limited namespaces wait for the next iteration
 	namespace := func(v *model.VPA) string { return v.Object.Namespace }
 	may := func(v *model.VPA) bool {
 		late := !time.Now().Before(deadline) || !v.Saved.Urgent && s.yields(time.Since(began), s.share(idle, v, scope, now))
@@ -196,8 +194,7 @@ func (s *Saver) Save(ctx context.Context, vpas []*model.VPA, scope Scope, now ti
 	return result
 }
 
-// classes splits the queue into the urgent VPAs, the overdue ones, and the others. Namespaces take
-// turns within a class.
+// classes splits the queue into urgent, overdue and other VPAs, in which namespaces alternate.
 func (s *Saver) classes(scope Scope, now time.Time) (classes [3][]*model.VPA) {
 	for _, v := range s.queue {
 		class := 2
@@ -212,33 +209,33 @@ func (s *Saver) classes(scope Scope, now time.Time) (classes [3][]*model.VPA) {
 	return classes
 }
 
-// Secure writes a VPA whose target is about to be published and would fall again without what is not saved yet. It is
-// safe for concurrent use for different VPAs, but not beside Save. One that fails is tried again in the next Save,
-// which says why; its target is published all the same, and noted as unsaved.
+// Secure saves a VPA before its target is published, if the target would fall after a crash. It may
+// run concurrently for different VPAs, but not with Save. A failed VPA is reported in the next
+// Save. Its target is published as unsaved.
 func (s *Saver) Secure(ctx context.Context, v *model.VPA, now time.Time) Result {
 	s.begin(v, now)
 	if v.Saved.Failed || !changed(v) || !wouldFallInCrash(v) {
 		noteUnsaved(v)
 		return Result{}
 	}
-	v.Saved.Part = nil // what rises may be in the part that is saved
+	v.Saved.Part = nil // the saved part may contain the rising target
 	r := s.saveOne(ctx, v, now)
-	if ctx.Err() != nil { // nobody refused: there was no time, nor is there any to publish
+	if ctx.Err() != nil { // no failure: time ran out, also for publishing
 		v.Saved.Failed = false
 		noteUnsaved(v)
 	}
 	return r
 }
 
-// leastTime is how long what is not urgent may be written though kills wait. In a large cluster some always do.
+// minDeferrableTime is granted even if kills wait, because in a large cluster they always do.
 const leastTime = 5 * time.Second
 
-// deferrablePart: writes that can wait take one part of so many of the idle time. There is
-// idle time in each pass, and a pass shall be short.
+// deferrableDivisor keeps iterations short: deferrable writes take at most
+// idle time / deferrableDivisor.
 const deferrablePart = 20
 
-// share returns how much of the idle time a VPA may use: all of it once it has waited for
-// two intervals, because there is more to write than fits into less.
+// timeShare returns how much of the idle time a VPA may use. It is all after two intervals, because
+// the writes do not fit into less.
 func (s *Saver) share(idle time.Duration, v *model.VPA, scope Scope, now time.Time) time.Duration {
 	if s.overdue(v, scope, now) {
 		return idle
@@ -250,16 +247,15 @@ func (s *Saver) overdue(v *model.VPA, scope Scope, now time.Time) bool {
 	return scope != Due || now.Sub(v.Saved.LastTried) >= 2*s.Interval
 }
 
-// yields reports whether what is not urgent has had its time.
 func (s *Saver) yields(used, idle time.Duration) bool {
 	return used >= idle || used >= leastTime && s.OOMs != nil && len(s.OOMs.Wake()) > 0
 }
 
-// saveOne writes the checkpoints of a VPA for fairwork.NamespaceTime, and the others in the next pass: a VPA
-// can have hundreds of them.
+// saveOne writes checkpoints for at most fairwork.NamespaceTime and leaves the rest. A VPA can have
+// hundreds.
 func (s *Saver) saveOne(ctx context.Context, v *model.VPA, now time.Time) Result {
 	lastTried := v.Saved.LastTried
-	v.Saved.LastTried, v.Saved.Failed = now, true // a VPA that fails waits like the others
+	v.Saved.LastTried, v.Saved.Failed = now, true // failed VPAs wait like the others
 	defer noteUnsaved(v)
 	defer s.Guard.Recover(v)
 	var r Result
@@ -268,7 +264,7 @@ func (s *Saver) saveOne(ctx context.Context, v *model.VPA, now time.Time) Result
 	if part == nil {
 		part = &model.SavedPart{Revision: v.Revision(), Targets: targetsFromHistory(v)}
 	}
-	// The VPA is among the first of its namespace in the next pass.
+	// LastTried is kept, so that the VPA is among the first of its namespace in the next iteration.
 	interrupt := func(container string) Result {
 		v.Saved.LastTried, v.Saved.Failed = lastTried, false
 		part.Next, part.Failed = container, part.Failed || len(r.problems)+len(r.full) > 0
@@ -309,7 +305,6 @@ func (s *Saver) saveOne(ctx context.Context, v *model.VPA, now time.Time) Result
 	return r
 }
 
-// save writes one checkpoint, unless it is what was written last.
 func (s *Saver) save(ctx context.Context, v *model.VPA, container string, content checkpoint.Content, now time.Time) (bool, error) {
 	owner := ownerOf(v)
 	key := name{owner.Namespace, checkpoint.ObjectName(owner, container)}
@@ -365,8 +360,8 @@ func (s *Saver) lastWritten(key name) writtenSum {
 	return s.written[key]
 }
 
-// isPoorer reports whether a stored checkpoint must stay. What a VPA had before it
-// pointed to another target is of no use.
+// isPoorer reports whether a stored checkpoint must not be replaced. History of an earlier target
+// may be.
 func (s *Saver) isPoorer(key name, v *model.VPA, stored *vpav1.VerticalPodAutoscalerCheckpoint, samples int, now time.Time) bool {
 	_, loaded := s.known[key]
 	return (!v.Saved.First || !loaded) && !v.Retargeted &&
@@ -374,8 +369,8 @@ func (s *Saver) isPoorer(key name, v *model.VPA, stored *vpav1.VerticalPodAutosc
 		now.Sub(stored.Status.LastUpdateTime.Time) < s.Expiry
 }
 
-// write patches the object, and creates it if there is none. The cache may be
-// behind, so the other patch is tried as well.
+// write patches or creates the object. The cache may be outdated, so it retries with the other
+// patch.
 func (s *Saver) write(ctx context.Context, r checkpoint.Record, annotated bool) error {
 	all := s.Client.AutoscalingV1().VerticalPodAutoscalerCheckpoints(r.Namespace)
 	send := func(annotated bool) error {

@@ -8,58 +8,57 @@ import (
 )
 
 const (
-	// mostEnded is how many histories of containers that do not run any more a namespace keeps at most; more only where
-	// twice as many containers run. Anybody who may create pods can have a history for each of them, by labels and
-	// names of containers that do not come back, and prevent by a VPA that they are folded or swept.
+	// maxEndedHistories is the maximum number of histories of ended containers in a namespace,
+	// unless twice as many containers run. Users could otherwise create any number with changing
+	// labels and container names, and prevent their removal with a VPA.
 	mostEnded = 10_000
-	// labelUnit is how many bytes of labels count like one history more.
+	// labelUnit is the number of label bytes that weigh as much as one history.
 	labelUnit = 512
-	// mostBatchBytes is how much text of label keys a namespace keeps batches for.
+	// maxBatchBytes limits the label keys of all key groups in a namespace.
 	mostBatchBytes = 1 << 20
 )
 
-// ended is a history of a container that does not run any more.
+// endedHistory is the history of a container that no longer runs.
 type ended struct {
 	namedSeries
 
 	set  *labelSet
-	used int64 // instant of the last CPU sample; without any, when the history began
+	used int64 // instant of the last CPU sample, or of creation
 	of   claim
-	nth  int // of those of the same claim, the latest first
+	nth  int // position within its retention, latest first
 }
 
-// claim is why a history may be needed.
+// retention orders histories by how likely they are needed.
 type claim struct {
-	rank int    // higher ones stay longer
-	vpa  string // name of the VPA that selects it, or did until its target was missing
+	rank int    // higher ranks stay longer
+	vpa  string // VPA that selects it, or did until its target was missing
 }
 
-// Ranks of histories.
 const (
-	stray   = iota // of nobody
-	claimed        // of a VPA, or pods will be folded into them
+	stray   = iota // no VPA
+	claimed        // of a VPA, or a fold target of running pods
 )
 
-// weight is the weight of a history of a label set. Each link with a VPA takes memory, too.
+// weight is the memory weight of one history of a label set with its labels and VPA links.
 func (set *labelSet) weight() int { return 1 + len(set.text)/labelUnit + len(set.vpas)/MaxVPAs }
 
-// leave counts histories of which one pod less of a label set has the containers.
+// countEnded counts histories that may have ended because a pod left the label set.
 func (set *labelSet) leave(f *form) {
-	if len(set.pods) > 0 && set.pods[0].form == f { // nearly always
+	if len(set.pods) > 0 && set.pods[0].form == f { // the usual case
 		return
 	}
 	set.space.ended += len(f.containers) * set.weight()
 }
 
-// bound drops the histories of a namespace that were not used for longest when too many containers of it are gone.
-// Those of VPAs come last, and of these first those of the VPA that has most.
+// limitEnded drops the least recently used ended histories if a namespace has too many. Histories
+// of VPAs go last, starting with the VPA that has the most.
 func (m *Model) bound(s *space) {
 	if s.ended <= max(s.most, mostEnded) {
 		return
 	}
 	all, weight, running := m.ended(s)
 	s.most, s.ended = max(mostEnded, 2*running), weight
-	if weight <= s.most*7/8 { // so that it is not counted again soon
+	if weight <= s.most*7/8 { // avoids counting again soon
 		return
 	}
 	if !s.crowded {
@@ -88,8 +87,8 @@ func (m *Model) bound(s *space) {
 	}
 }
 
-// ended returns the histories of containers of a namespace that do not run any more,
-// what they weigh together, and how many containers run.
+// endedHistories returns the ended histories of a namespace, their weight, and the number of
+// running containers.
 func (m *Model) ended(s *space) (all []ended, weight, running int) {
 	awaited := s.awaited()
 	by := map[claim][]ended{}
@@ -126,7 +125,6 @@ func (m *Model) ended(s *space) (all []ended, weight, running int) {
 	return all, weight, running
 }
 
-// claim returns that of the histories of a label set, given the texts of those that pods will be folded into.
 func (set *labelSet) claim(awaited map[string]bool) claim {
 	switch {
 	case len(set.vpas) > 0:

@@ -19,25 +19,25 @@ import (
 )
 
 const (
-	// MaxContainers is the maximum number of containers that get a recommendation and a checkpoint
-	// from a VPA. Pods of one target can run any number of container names.
+	// MaxContainers is the maximum number of recommended and saved containers of a VPA. The pods of
+	// one target can have any number of container names.
 	MaxContainers = 300
-	// MaxVPAs is the maximum number of VPAs that get the usage of a pod. Every namespace can have any number of VPAs
-	// over the same pods, and each multiplies histories, statuses and checkpoints.
+	// MaxVPAs is the maximum number of VPAs that get the usage of a pod. Each adds histories,
+	// statuses and checkpoints.
 	MaxVPAs = 10
 )
 
-// containerChoice is which containers of a VPA are recommended and kept.
 type containerChoice struct {
 	recommended map[string]bool      // nil: all with history
-	kept        map[string]bool      // in checkpoints; nil: all with history
-	omitted     []string             // exceed MaxContainers, sorted
-	goneSince   map[string]time.Time // recommended containers that no pod runs, while pods run
+	kept        map[string]bool      // saved in checkpoints, nil: all with history
+	omitted     []string             // containers above MaxContainers, sorted
+	goneSince   map[string]time.Time // recommended, but in no running pod
 }
 
-// ChooseContainers decides which containers get a recommendation: running containers, and for Grace those that ran
-// before, because a replacement may be pending. While no pod runs, as after scaling to zero, containers keep the
-// recommendations that they have. At most MaxContainers get one. Running containers come first, then by name.
+// ChooseContainers selects the containers that get a recommendation: running containers, and for
+// Grace earlier ones, because a replacement may be pending. While no pod runs, for example after
+// scaling to zero, containers keep their recommendation. Above MaxContainers, running containers
+// come first by name, then the most recently used.
 func (v *VPA) ChooseContainers(now time.Time) { v.Change(func() { v.chooseContainers(now) }) }
 
 func (v *VPA) chooseContainers(now time.Time) {
@@ -72,7 +72,7 @@ func (v *VPA) choose(all []history, running, finished map[string]bool, goneSince
 			}
 		}
 	}
-	if len(running) == 0 && len(c.recommended) == 0 { // nothing distinguishes them
+	if len(running) == 0 && len(c.recommended) == 0 { // no criterion applies
 		for _, h := range all {
 			c.recommended[h.container] = true
 		}
@@ -82,8 +82,8 @@ func (v *VPA) choose(all []history, running, finished map[string]bool, goneSince
 	}
 }
 
-// limit drops the containers that exceed MaxContainers. Among containers that no pod runs, the most
-// recently used are kept.
+// limit drops containers above MaxContainers. Of the containers that do not run,
+// the most recently used are kept.
 func (v *VPA) limit(all []history, running map[string]bool) {
 	type candidate struct {
 		name string
@@ -129,8 +129,8 @@ func (v *VPA) lastUsed(h history) int64 {
 	return used
 }
 
-// isRecommended reports whether the last recommendation of the VPA has a container. After a start
-// the status of the VPA has it.
+// isRecommended reports whether the last recommendation includes a container. After a restart it
+// reads the status.
 func (v *VPA) isRecommended(container string) bool {
 	if v.Published.Uncapped != nil {
 		_, found := v.Published.Uncapped[container]
@@ -145,10 +145,9 @@ func (v *VPA) isRecommended(container string) bool {
 	})
 }
 
-// podContainers returns the container names of the pods that run, and of those that finished.
 func (v *VPA) podContainers() (running, finished map[string]bool) {
 	running = map[string]bool{}
-	var lastRunning, lastFinished *form // nearly always, all pods have the same
+	var lastRunning, lastFinished *form // usually all pods share one
 	for set := range v.sets {
 		for _, p := range set.pods {
 			names, last := &running, &lastRunning
@@ -174,7 +173,7 @@ func (v *VPA) Recommended() iter.Seq2[string, []usage.Series] {
 	return chosen(v.histories(), v.choice.recommended)
 }
 
-// ReadRecommended is Recommended for Model.Read: it changes nothing.
+// ReadRecommended is Recommended for use inside Model.Read. It changes nothing.
 func (v *VPA) ReadRecommended() iter.Seq2[string, []usage.Series] {
 	return chosen(v.buildHistories(), v.choice.recommended)
 }
@@ -192,13 +191,12 @@ func chosen(histories []history, names map[string]bool) iter.Seq2[string, []usag
 	}
 }
 
-// Keeps reports whether a container with history gets a checkpoint.
+// Keeps reports whether a container gets a checkpoint.
 func (v *VPA) Keeps(container string) bool { return v.choice.kept == nil || v.choice.kept[container] }
 
-// namedOmissions is how many of the containers without recommendation are named.
 const namedOmissions = 10
 
-// OmittedMessage names the containers that exceed MaxContainers; empty: none does.
+// OmittedMessage lists the containers above MaxContainers, or is empty.
 func (v *VPA) OmittedMessage() string {
 	omitted := v.choice.omitted
 	if len(omitted) == 0 {
@@ -211,21 +209,21 @@ func (v *VPA) OmittedMessage() string {
 	return fmt.Sprintf("a VPA gets recommendations for at most %d containers, %d are left out: %s", MaxContainers, len(omitted), names)
 }
 
-// serves reports whether a VPA of a label set is one of the first MaxVPAs, which get its usage.
+// serves reports whether a VPA is one of the first MaxVPAs of a label set.
 func (set *labelSet) serves(v *VPA) bool { return slices.Contains(set.served(), v) }
 
 // served returns the VPAs that get the usage of a label set, the controlling one first.
 func (set *labelSet) served() []*VPA { return set.vpas[:min(len(set.vpas), MaxVPAs)] }
 
-// invalidateLast invalidates the VPAs that may have become one of the first MaxVPAs, or none of
-// them, after the list of a label set changed by one VPA.
+// invalidateLast invalidates the VPAs around position MaxVPAs, which may gain or lose usage, after
+// one VPA was added or removed.
 func (set *labelSet) invalidateLast() {
 	for _, v := range set.vpas[min(len(set.vpas), MaxVPAs-1):min(len(set.vpas), MaxVPAs+1)] {
 		v.Invalidate()
 	}
 }
 
-// Outranked reports whether MaxVPAs other VPAs get the usage of all pods that v selects.
+// Outranked reports whether v gets no usage, because MaxVPAs other VPAs precede it for each pod.
 func (v *VPA) Outranked() bool {
 	for set := range v.sets {
 		if set.serves(v) {
@@ -235,51 +233,50 @@ func (v *VPA) Outranked() bool {
 	return len(v.sets) > 0
 }
 
-// Trust says how far the history of a VPA that is known can be trusted, by container.
+// Trust describes how far the history of a VPA can be trusted, by container.
 type Trust struct {
-	// Untrusted are the kinds of which less history may be known than there was.
+	// Untrusted are the kinds with possibly incomplete history.
 	Untrusted map[string][resources.Kinds]bool
-	// ObservedWhileHeld is for how long before the start a container was observed while
-	// targets were held: that much less is needed now.
+	// ObservedWhileHeld is how long a container was observed before the start while its target was
+	// held. It counts as trusted time.
 	ObservedWhileHeld map[string]time.Duration
-	// HeldKinds are the kinds that the last recommendation took over from what was
-	// published before: their targets do not rest on the history that is known.
+	// HeldKinds repeated their published value in the last recommendation.
 	HeldKinds map[string][resources.Kinds]bool
 }
 
-// Estimate is what the history of a container comes to, before any quantity is printed: all that its recommendation is
-// made of, apart from the object of the VPA and the settings. Two that are equal lead to the same recommendation.
+// Estimate is the result of a history before formatting. With the VPA object and the settings,
+// equal estimates give equal recommendations.
 type Estimate struct {
 	Container string
 	Bounds    resources.Bounds               // of both kinds
-	Known     [resources.Kinds]bool          // there is history of the kind
-	Untrusted [resources.Kinds]bool          // there may have been more than is known
-	Rounded   bool                           // bounds are rounded when they are printed: a small difference may become a large one
-	History   time.Duration                  // that the samples cover at least, one of the steps of the status
-	Points    [resources.Kinds]recipe.Points // zero if there are enough
-	Rising    string                         // how memory grows from day to day, for people, where the recipe keeps daily peaks; empty: it does not
+	Known     [resources.Kinds]bool          // the kind has history
+	Untrusted [resources.Kinds]bool          // the history may be incomplete
+	Rounded   bool                           // formatting may amplify a small change
+	History   time.Duration                  // min time covered by samples, a step of the status
+	Points    [resources.Kinds]recipe.Points // zero: enough
+	Rising    string                         // daily memory growth, empty: none or not tracked
 }
 
-// Inputs is all that the status of a VPA is made of, apart from settings.
+// Inputs are all inputs of a VPA status except settings.
 type Inputs struct {
 	Revision    uint64
 	Object      *vpav1.VerticalPodAutoscaler
 	Pods        int
 	TargetError string
-	NotRead     bool // nobody has read the target yet, so nothing can be said about it
-	Grace       bool // the target can be read, or could a short time ago: else nothing is recommended
+	NotRead     bool // the target has not been read yet
+	Grace       bool // the target is usable or was within Grace
 	Conflict    string
-	Outranked   bool   // enough other VPAs get the usage of the pods
-	Omitted     string // the containers without recommendation because they are too many; empty: none
+	Outranked   bool   // MaxVPAs other VPAs get the usage
+	Omitted     string // containers above MaxContainers, empty: none
 	Unsaved     bool
 	Ambiguous   string
-	Observing   string // the SizingPolicy in whose mode Observe nothing is recommended; empty: none
-	// RecipePolicy is the SizingPolicy whose recipe replaces that of the annotation; empty: none.
+	Observing   string // SizingPolicy in mode Observe, empty: none
+	// RecipePolicy is the SizingPolicy whose recipe overrides the annotation, or empty.
 	RecipePolicy string
-	Recipe       *recipe.Choice // also its problem and the meaning of its bounds are in the status
+	Recipe       *recipe.Choice // problem and bounds meaning are in the status
 }
 
-// Inputs returns what the status of the VPA is made of now.
+// Inputs returns the current inputs of the VPA status.
 func (v *VPA) Inputs(now time.Time) Inputs {
 	i := Inputs{
 		Revision: v.Revision(), Object: v.Object, Pods: v.Pods(), Grace: v.InGrace(now), Conflict: v.conflict(), Outranked: v.Outranked(),
@@ -297,73 +294,74 @@ func (v *VPA) Inputs(now time.Time) Inputs {
 	return i
 }
 
-// Unsupported reports whether the target of the VPA was read and cannot be used.
+// Unsupported reports whether the target was read and cannot be used.
 func (v *VPA) Unsupported() bool {
 	return v.TargetError != nil && !errors.Is(v.TargetError, target.ErrNotRead)
 }
 
-// Published is what was done about the status of a VPA.
+// Published is the publishing state of a VPA status.
 type Published struct {
-	Recommended     bool                        // a recommendation was seen
-	Uncapped        map[string]resources.List   // last recommended target by container, before capping
-	Protected       map[string]resources.Amount // memory that limits protect, in bytes by container; nil: limits follow the requests
+	Recommended     bool                        // the last attempt had a recommendation
+	Uncapped        map[string]resources.List   // last targets before capping, by container
+	Protected       map[string]resources.Amount // memory to protect by limits, nil: limits follow requests
 	MissingLoggedAt time.Time                   // when a missing recommendation was last logged
-	Rising          bool                        // memory of a container grows from day to day
-	TooLarge        bool                        // the status exceeds status.MaxBytes and is not written
-	WriteLimited    bool                        // the last write waits for the write limit of the namespace
-	HistoryStep     int                         // of the history behind the recommendation, from 1; 0: none is known
+	Rising          bool                        // memory of a container grows daily
+	TooLarge        bool                        // the status exceeds status.MaxBytes
+	WriteLimited    bool                        // the last write waits for the namespace write limit
+	HistoryStep     int                         // bucket of the history length from 1, 0: unknown
 
-	Inputs          Inputs    // of the last time
-	Done            bool      // the last time succeeded
-	PutOff          bool      // the published status is not quite what it would be
-	Rushed          bool      // bounds had used up their part of the pass
-	Tried           time.Time // when its turn came; zero: it never did
-	LastWriteOrSeen time.Time // last write of this process, also one that failed; at first, when it saw the VPA
+	Inputs          Inputs    // of the last attempt
+	Done            bool      // the last attempt succeeded
+	PutOff          bool      // small changes of bounds are not published yet
+	Rushed          bool      // the time for bounds was up
+	Tried           time.Time // last attempt, zero: none
+	LastWriteOrSeen time.Time // of this process, even if failed, or first sight
 
-	// Estimates are those that the published status was made of, or would be. Not those of
-	// the last time: many small changes add up. None = not known.
+	// Estimates are the basis of the published or deferred status. They are not updated in each
+	// iteration, because many small changes add up. Empty: unknown.
 	Estimates []Estimate
 }
 
-// Saved is what was done about the checkpoints of a VPA.
+// Saved is the state of the checkpoints of a VPA.
 type Saved struct {
-	// Unsaved: the last recommended target would fall in a crash, because its history could not be saved.
+	// Unsaved reports that the last target would fall after a crash, because its history is not
+	// saved.
 	Unsaved bool
 
-	ID           int                       // of all VPAs that were ever saved, from 1; 0: it was not seen yet
-	First        bool                      // the VPA was there in the first save, and got what was restored
-	Revision     uint64                    // that was saved
-	Targets      map[string]resources.List // uncapped, by container, that what was saved gives
-	HistorySince time.Time                 // since when it has history; zero = since before the start
-	LastTried    time.Time                 // when it last was tried, or was first seen
-	Saved        bool                      // by this process
-	Failed       bool                      // the last time
-	Urgent       bool                      // in this save
-	Part         *SavedPart                // of a save that was interrupted; else nil
+	ID           int                       // unique number from 1, 0: not seen
+	First        bool                      // in the first save, with restored history
+	Revision     uint64                    // saved revision
+	Targets      map[string]resources.List // uncapped targets of the saved history, by container
+	HistorySince time.Time                 // begin of its history, zero: before the start
+	LastTried    time.Time                 // last attempt, or first sight
+	Saved        bool                      // this process saved it
+	Failed       bool                      // the last save failed
+	Urgent       bool                      // urgent in the current save
+	Part         *SavedPart                // of an interrupted save, else nil
 }
 
-// SavedPart describes the checkpoints of a VPA that an interrupted save has written.
+// SavedPart describes the checkpoints that an interrupted save has written.
 type SavedPart struct {
-	Next     string // container at which the next save continues
+	Next     string // container for the next save
 	Failed   bool   // a checkpoint could not be written
 	Revision uint64
 	Targets  map[string]resources.List
 }
 
-// TurnCame reports whether the moment that is this VPA's within each interval lies between
-// two times. Each has one of its own, from its name, so that not all write at once.
+// SlotPassed reports whether the VPA's slot within each interval lies between two times. Slots are
+// derived from names to spread writes.
 func (v *VPA) TurnCame(interval time.Duration, since, now time.Time) bool {
 	offset := v.Offset(interval)
 	slot := func(at time.Time) int64 { return at.Add(-offset).UnixNano() / int64(interval) }
 	return slot(now) != slot(since)
 }
 
-// Offset returns how long after the begin of an interval the moment of this VPA comes. It is asked for each container
-// in each pass, so the hash is kept; of one VPA by one goroutine at a time.
+// Offset returns the offset of the VPA's slot within an interval. The hash is cached for the many
+// calls. Only one goroutine may call it for a VPA at a time.
 func (v *VPA) Offset(interval time.Duration) time.Duration {
 	if v.nameHash == 0 {
 		h := fnv.New64a()
-		_, _ = h.Write([]byte(v.Object.Namespace + "/" + v.Object.Name)) // a hash never fails
+		_, _ = h.Write([]byte(v.Object.Namespace + "/" + v.Object.Name)) // never fails
 		v.nameHash = h.Sum64()
 	}
 	return time.Duration(v.nameHash % uint64(interval))

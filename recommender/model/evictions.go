@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	watchPause       = 10 * time.Second // before the watch is opened again, times 1 to 1.5
-	rememberedEvents = 10000            // the latest are remembered, and up to twice as many
+	watchPause       = 10 * time.Second // before a watch is reopened, times 1 to 1.5
+	rememberedEvents = 10000            // at least this many, at most twice as many
 )
 
-// Evictions watches eviction events and puts those for want of memory into a
-// queue, where they wait until their pod is known to have been evicted.
+// Evictions watches eviction events and queues memory evictions once their pod is confirmed as
+// evicted.
 type Evictions struct {
 	kube      kubernetes.Interface
 	namespace string
@@ -32,18 +32,17 @@ type Evictions struct {
 	failing   bool
 }
 
-// NewEvictions returns a watcher of one namespace, or of all.
+// NewEvictions returns a watcher of one namespace, or of all if namespace is empty.
 func NewEvictions(kube kubernetes.Interface, namespace string, ooms *OOMs) *Evictions {
 	return &Evictions{kube: kube, namespace: namespace, ooms: ooms}
 }
 
-// Run watches until ctx ends, and opens the watch again whenever it ends.
+// Run watches until ctx ends and reopens closed watches.
 func (e *Evictions) Run(ctx context.Context) {
 	wait.JitterUntilWithContext(ctx, e.once, watchPause, 0.5, true)
 }
 
-// once follows one watch to its end. Each watch begins with all events that the
-// server still has; those known already are passed over.
+// watchOnce follows one watch. Each watch replays all stored events, so known events are skipped.
 func (e *Evictions) once(ctx context.Context) {
 	watcher, err := e.kube.CoreV1().Events(e.namespace).Watch(ctx, metav1.ListOptions{FieldSelector: "reason=Evicted"})
 	if err != nil {
@@ -82,7 +81,8 @@ func (e *Evictions) take(event *corev1.Event) {
 	e.ooms.claim(event.InvolvedObject, ooms)
 }
 
-// recent remembers the latest entries. Servers keep events for about an hour only, but there may be many.
+// recent holds the latest entries. API servers store events for about an hour, but there may be
+// many.
 type recent[K comparable, V any] struct{ young, old map[K]V }
 
 func (r *recent[K, V]) get(key K) (value V, known bool) {
@@ -104,26 +104,26 @@ func (r *recent[K, V]) drop(key K) {
 	delete(r.old, key)
 }
 
-// evictionClaims matches eviction events with the pods that they are about. Who may write events
-// may write any, so an event counts only if the pod has failed with the reason Evicted. The kubelet
-// writes the event first, and the status when the containers have ended.
+// evictionClaims matches eviction events with their pods. Events can be forged, so an event counts
+// only if its pod failed with the reason Evicted. The kubelet writes the event first, and the
+// status after the containers have ended.
 type evictionClaims struct {
 	evicted recent[cache.ObjectName, types.UID]
 	waiting recent[cache.ObjectName, []evictionClaim]
 }
 
-// evictionClaim is what an event claims about the pod with a UID; empty = of any.
+// evictionClaim holds the kills of an event. An empty UID matches any pod of the name.
 type evictionClaim struct {
 	pod  types.UID
 	ooms []usage.OOM
 }
 
-// mostClaims is how many events of a pod wait, the latest.
+// maxClaims is the maximum number of waiting events of a pod, the latest.
 const mostClaims = 4
 
 func (c evictionClaim) about(pod types.UID) bool { return c.pod == "" || c.pod == pod }
 
-// claim takes the kills that an event reports of a pod.
+// claim queues the kills of an event, or stores them until the pod is confirmed as evicted.
 func (q *OOMs) claim(pod corev1.ObjectReference, ooms []usage.OOM) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -136,7 +136,7 @@ func (q *OOMs) claim(pod corev1.ObjectReference, ooms []usage.OOM) {
 	q.evictions.waiting.put(name, append(slices.Clone(others[max(0, len(others)-mostClaims+1):]), c))
 }
 
-// confirm lets the kills count that events report of a pod, which the kubelet has evicted.
+// confirm queues the stored kills of an evicted pod.
 func (q *OOMs) confirm(pod *corev1.Pod) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -13,17 +13,15 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-// volatile are the labels that controllers give to pods of one generation, or to
-// one pod, and that the pods which replace them do not have.
+// volatile lists labels that replacement pods do not have.
 var volatile = []string{
 	"pod-template-hash", "controller-revision-hash", "controller-uid", "job-name",
 	"batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name", "batch.kubernetes.io/job-completion-index",
 	"statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index",
 }
 
-// retire folds the histories of a label set that no pod has any more into those of the same labels without the volatile
-// ones, so that rollouts and finished Jobs leave nothing behind, and then without those that the namespace knows as
-// labels of single runs.
+// retire folds the histories of a label set without pods into the set without volatile labels, then
+// without run labels, so that rollouts and finished Jobs leave nothing behind.
 func (m *Model) retire(set *labelSet) {
 	switch {
 	case len(set.pods) > 0:
@@ -38,9 +36,9 @@ func (m *Model) retire(set *labelSet) {
 	}
 }
 
-// fold folds the histories of a label set into those of the same labels without some keys, and returns the label set of
-// these. It does nothing and returns nil if there is no such label, or if a VPA selects only one of the two: it would
-// lose a history, or get one that is not its own.
+// fold moves the histories of a label set into the set without some keys. It returns nil without a
+// change if there are no such keys, or if a VPA selects only one of the two sets and would lose or
+// gain history.
 func (m *Model) fold(set *labelSet, without []string) *labelSet {
 	lasting := set.labels.without(without)
 	if len(lasting) == len(set.labels) || !m.selectBoth(set, lasting) {
@@ -62,7 +60,8 @@ func (m *Model) fold(set *labelSet, without []string) *labelSet {
 	return into
 }
 
-// join adds a series that took over the history of another series to a label set. It lacks history only if both did.
+// join adds a series that received the history of another series. It lacks history only if both
+// series did.
 func (m *Model) join(into *labelSet, from namedSeries, series usage.Series) {
 	if own := into.find(series); own != nil {
 		own.missing = own.missing && from.missing
@@ -71,7 +70,7 @@ func (m *Model) join(into *labelSet, from namedSeries, series usage.Series) {
 	m.adopt(into, from.container, series, from.missing)
 }
 
-// selectBoth reports whether each VPA of a namespace selects a label set and other labels, or neither.
+// selectBoth reports whether each VPA selects both a label set and other labels, or neither.
 func (m *Model) selectBoth(set *labelSet, other labels.Set) bool {
 	both, one := 0, false
 	set.space.selectors.matching(newList(slices.Sorted(maps.Keys(other)), other, other.String()), func(v *VPA) {
@@ -84,20 +83,18 @@ func (m *Model) selectBoth(set *labelSet, other labels.Set) bool {
 	return !one && both == len(set.vpas)
 }
 
-// Absorb adds the histories of another model, which it only reads and whose store has the same shape: those of pods
-// that are gone, and of those that run. Where both had a window open for a container, the higher peak counts. The time
-// is that of series that begin with it.
-//
+// Absorb adds the histories of another model, which is only read and must have the same store
+// shape. Of two open windows of a container, the higher peak counts. New series start at now.
 // Series that lack history are skipped, see BeginLate.
 func (m *Model) Absorb(other *Model, now time.Time) { m.AbsorbMissing(other, nil, now) }
 
-// AbsorbMissing is Absorb for series that lack history and for series that this model does not have. It takes the
-// containers of VPAs for which include returns true. A nil include selects the series that the load at the start covers.
+// AbsorbMissing is Absorb for series that lack history or are new, of the containers that include
+// selects. A nil include selects the series that the load at the start covers.
 func (m *Model) AbsorbMissing(other *Model, include func(v *VPA, container string) bool, now time.Time) {
 	spaces := slices.SortedFunc(maps.Values(other.spaces), func(a, b *space) int { return cmp.Compare(a.name, b.name) })
 	for _, theirs := range spaces {
 		for _, text := range slices.Sorted(maps.Keys(theirs.sets)) {
-			s := m.space(theirs.name) // a new one where that before was left with nothing
+			s := m.space(theirs.name) // created again if the previous set emptied it
 			if theirs.sets[text].former {
 				continue
 			}
@@ -128,19 +125,20 @@ func (m *Model) absorb(set *labelSet, other *Model, histories []namedSeries, inc
 	m.retire(set)
 }
 
-// The load at the start covers the pods that exist then. A series that is created later lacks the usage
-// from before, for example after a workload is created or scaled up from zero, or a container returns.
-// A container of a VPA lacks history if all of its series do, so the new series of a rollout need no load.
+// The load at the start covers the pods that exist then. A later series lacks earlier usage, for
+// example after a workload is created or scaled up from zero. A container lacks history if all of
+// its series do, so the new series of a rollout need no load.
 
-// Backfill is the history that must be loaded for a VPA after the load at the start. The zero value is not decided yet.
+// Backfill is the history to load for a VPA after the load at the start. The zero value is not
+// decided yet.
 type Backfill struct {
-	Covered    bool               // by the load at the start or by a request
+	Covered    bool               // by the first load or by a request
 	Parts      sketch.Parts       // missing parts of the sketches of all containers
 	Until      time.Time          // start of live usage in these parts
-	Containers map[string]Missing // new containers; the map is replaced, never changed
+	Containers map[string]Missing // new containers, replaced as a whole
 }
 
-// Missing is the history that a container lacks: the times up to which it must be loaded. A zero time is complete.
+// Missing holds the times up to which history of a container must be loaded, zero: complete.
 type Missing struct {
 	Histogram time.Time
 	Sketch    time.Time
@@ -149,7 +147,8 @@ type Missing struct {
 // Pending reports whether any history must be loaded.
 func (b *Backfill) Pending() bool { return b.Parts != 0 || len(b.Containers) > 0 }
 
-// PendingFor reports whether history of a container must be loaded, and returns the start of its live usage.
+// PendingFor reports whether history of a container must be loaded, and the start of its live
+// usage.
 func (b *Backfill) PendingFor(container string) (from time.Time, pending bool) {
 	if b.Parts != 0 {
 		from, pending = b.Until, true
@@ -176,7 +175,7 @@ func (b *Backfill) AddParts(parts sketch.Parts, now time.Time) {
 	b.Parts |= parts
 }
 
-// maxMissing is the maximum number of containers of a VPA that wait for history. The others get none.
+// maxMissing is the maximum number of containers of a VPA that wait for history.
 const maxMissing = 100
 
 // SetMissing sets the missing history of some containers. The zero value removes a container.
@@ -208,8 +207,8 @@ func (b *Backfill) SketchParts(container string) sketch.Parts {
 	return b.Parts
 }
 
-// BeginLate marks the series that the load at the start does not cover as series that lack history. Series
-// that are created after the first call are marked as well. Later calls have no effect.
+// BeginLate marks the series that the load at the start does not cover, and all series created
+// later, as lacking history. Only the first call has an effect.
 func (m *Model) BeginLate(covered func(namespace, pod string, vpas []*VPA) bool) {
 	if m.late {
 		return
@@ -232,9 +231,9 @@ func (set *labelSet) lacksHistory(series usage.Series) bool {
 	return n != nil && n.missing
 }
 
-// await decides whether published containers count as containers with history before their pods appear. A VPA can reach
-// the model before its pods, or be scaled to zero, and history is loaded when a pod appears. Without this, its target
-// would be withdrawn and then follow the first samples. It ends when the history has expired.
+// updateExpectation decides whether published containers count as containers with history before
+// their pods appear, until the history has expired. A VPA can precede its pods or be scaled to
+// zero. Its target would otherwise be withdrawn and then follow the first samples.
 func (v *VPA) await(now time.Time) {
 	if v.model == nil {
 		return
@@ -246,7 +245,7 @@ func (v *VPA) await(now time.Time) {
 	}
 }
 
-// awaited returns the published containers of the VPA if they may have history.
+// expectedContainers returns the published containers if they may have history.
 func (v *VPA) awaited() []vpav1.RecommendedContainerResources {
 	if r := v.Object.Status.Recommendation; v.awaiting && r != nil && !v.StatusOfOther() {
 		return r.ContainerRecommendations
@@ -254,7 +253,7 @@ func (v *VPA) awaited() []vpav1.RecommendedContainerResources {
 	return nil
 }
 
-// NewContainers returns the containers with series that the VPA did not have at the last call, sorted.
+// NewContainers returns the containers with series that are new since the last call, sorted.
 func (v *VPA) NewContainers() (names []string) {
 	if v.listed == v.structure && v.structure != 0 {
 		return nil
@@ -269,7 +268,8 @@ func (v *VPA) NewContainers() (names []string) {
 	return names
 }
 
-// MissingHistory reports whether all series of a container lack history, and returns the creation time of the oldest.
+// MissingHistory reports whether all series of a container lack history, and the creation time of
+// the oldest.
 func (v *VPA) MissingHistory(container string) (since time.Time, missing bool) {
 	for _, series := range v.Series(container) {
 		if !v.model.places[series].set.lacksHistory(series) {
@@ -282,7 +282,7 @@ func (v *VPA) MissingHistory(container string) (since time.Time, missing bool) {
 	return since, missing
 }
 
-// MarkLoaded marks all series of a container as series with history.
+// MarkLoaded marks all series of a container as complete.
 func (v *VPA) MarkLoaded(container string) {
 	for _, series := range v.Series(container) {
 		v.model.places[series].set.find(series).missing = false

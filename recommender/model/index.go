@@ -14,35 +14,34 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// index finds the VPAs of a namespace that a label set matches. VPAs of one target with equal
-// selectors share a matcher, so a selector is evaluated once per target. Each matcher is kept
-// under one label that its selector requires, so most selectors are not evaluated at all.
+// index finds the VPAs that match a label set. VPAs of one target with equal selectors share a
+// matcher, so each selector is evaluated once. A matcher is indexed by one label that its selector
+// requires, so most selectors are not evaluated at all.
 type index struct {
 	by      map[label][]*matcher
-	rest    []*matcher // matchers that require no certain label
+	rest    []*matcher // matchers without a required label
 	targets map[target.Key][]*matcher
 
-	mentions map[string]int // requirements by label key
-	cursor   cursor         // of the current evaluation, kept to save an allocation
+	mentions map[string]int // number of requirements by label key
+	cursor   cursor         // of the current evaluation, reused
 }
 
 func newIndex() index {
 	return index{by: map[label][]*matcher{}, targets: map[target.Key][]*matcher{}, mentions: map[string]int{}}
 }
 
-// matcher is a selector of a target and its VPAs.
 type matcher struct {
 	selector labels.Selector
-	under    []label // keys of the matcher in index.by; nil: it is in index.rest
+	under    []label // keys in index.byLabel, nil: it is in index.unindexed
 	vpas     []*VPA
 }
 
 type label struct{ key, value string }
 
-// list are the labels of pods, sorted by key. It takes a third of what a map would take.
+// labelList is sorted by key. It takes a third of the memory of a map.
 type list []label
 
-// newList returns labels, whose keys are sorted, as a list made of their text.
+// newLabelList returns labels as substrings of text. keys are sorted.
 func newList(keys []string, of labels.Set, text string) list {
 	l := make(list, 0, len(of))
 	at := 0
@@ -55,7 +54,7 @@ func newList(keys []string, of labels.Set, text string) list {
 	return l
 }
 
-// Get returns the value of a label, empty if there is none.
+// Get returns the value of a label, or an empty string.
 func (l list) Get(key string) string {
 	at, found := slices.BinarySearchFunc(l, key, func(x label, key string) int { return strings.Compare(x.key, key) })
 	if !found {
@@ -64,26 +63,26 @@ func (l list) Get(key string) string {
 	return l[at].value
 }
 
-// cursor implements labels.Labels on a sorted list for lookups by ascending key, which is the
-// order of the requirements of a selector. All lookups together take O(labels + requirements).
+// cursor implements labels.Labels for lookups by ascending key, the order of selector requirements.
+// All lookups together take O(labels + requirements).
 type cursor struct {
 	list list
 	at   int
 }
 
-// Has reports whether there is a label.
+// Has reports whether the label exists.
 func (c *cursor) Has(key string) bool {
 	_, found := c.Lookup(key)
 	return found
 }
 
-// Get returns the value of a label, empty if there is none.
+// Get returns the value of a label, or an empty string.
 func (c *cursor) Get(key string) string {
 	value, _ := c.Lookup(key)
 	return value
 }
 
-// Lookup returns the value of a label and whether there is one. A key that is less than the previous one starts over.
+// Lookup returns the value of a label. A key less than the previous one starts over.
 func (c *cursor) Lookup(key string) (value string, found bool) {
 	if c.at > 0 && key <= c.list[c.at-1].key {
 		c.at = 0
@@ -138,7 +137,7 @@ func (x *index) add(v *VPA) {
 	x.targets[v.target] = append(x.targets[v.target], v.matcher)
 }
 
-// insert adds a matcher under the values of the requirement that the fewest others share.
+// insert indexes a matcher by its most selective requirement.
 func (x *index) insert(m *matcher) {
 	requirements, _ := m.selector.Requirements()
 	fewest := 0
@@ -162,7 +161,7 @@ func (x *index) insert(m *matcher) {
 	}
 }
 
-// demands returns the labels of which a requirement demands one.
+// acceptedLabels returns the labels that satisfy a requirement.
 func demands(r *labels.Requirement) (demanded []label) {
 	switch r.Operator() {
 	case selection.Equals, selection.DoubleEquals, selection.In:
@@ -173,7 +172,6 @@ func demands(r *labels.Requirement) (demanded []label) {
 	return demanded
 }
 
-// mention counts a requirement that comes or goes.
 func (x *index) mention(key string, more int) {
 	if x.mentions[key] += more; x.mentions[key] == 0 {
 		delete(x.mentions, key)
@@ -210,9 +208,9 @@ func removeMatcher[K comparable](lists map[K][]*matcher, key K, m *matcher) {
 	}
 }
 
-// matching calls f for each VPA whose selector matches a label set, in no order.
+// matching calls f for each VPA that matches a label set, in no defined order.
 func (x *index) matching(set list, f func(*VPA)) {
-	if len(set) > 0 && set[0].key == "" { // client.Dropped: the pods may have any label
+	if len(set) > 0 && set[0].key == "" { // client.Dropped: the labels of the pods are unknown
 		return
 	}
 	visit := func(matchers []*matcher) {
@@ -237,8 +235,7 @@ func (x *index) matches(m *matcher, set list) bool {
 	return matched
 }
 
-// memo returns a function that reports whether the selector of a VPA matches a label set, and
-// evaluates it once per target and label set.
+// cachedMatches returns a match function that evaluates each selector once per label set.
 func (x *index) memo() func(*VPA, *labelSet) bool {
 	type pair struct {
 		m   *matcher
@@ -259,7 +256,7 @@ func (x *index) memo() func(*VPA, *labelSet) bool {
 // ownerMark separates labels and owner in the text of a label set. No label contains it.
 const ownerMark = "\x00"
 
-// ownerOf returns the topmost controller of a pod; zero: it has none, or it is not known yet.
+// ownerOf returns the topmost controller of a pod, or zero if there is none or it is unknown.
 func (m *Model) ownerOf(p *pod, object *corev1.Pod) (top target.Key) {
 	if m.config.Owners == nil {
 		return top
@@ -277,7 +274,6 @@ func (m *Model) ownerOf(p *pod, object *corev1.Pod) (top target.Key) {
 	return target.Key{}
 }
 
-// settle gives pods the owners that have become known.
 func (m *Model) settle(now time.Time) {
 	known := map[*pod]target.Key{}
 	for p, controller := range m.unsettled {
@@ -295,7 +291,7 @@ func (m *Model) settle(now time.Time) {
 		}
 		p.stale = true
 		m.move(p, m.set(former.space, former.labels.without(nil), known[p]))
-		if p.set == former { // it had no owner so far
+		if p.set == former { // the set had no owner before
 			p.stale = false
 			continue
 		}
@@ -305,7 +301,7 @@ func (m *Model) settle(now time.Time) {
 	}
 }
 
-// accepts reports whether pods of an owner are in a label set. One that is not known changes nothing.
+// accepts reports whether pods of an owner belong to a label set. An unknown owner is accepted.
 func (set *labelSet) accepts(owner target.Key) bool {
 	return owner == target.Key{} || set.owner == owner
 }
@@ -315,7 +311,7 @@ func (set *labelSet) plain() string {
 	return text
 }
 
-// give makes a workload the owner of a label set that has none, and reports whether it is the owner.
+// assignOwner sets the owner of a label set without one. It reports whether the owner is accepted.
 func (m *Model) give(set *labelSet, owner target.Key) bool {
 	if set.accepts(owner) {
 		return true
@@ -339,7 +335,6 @@ func (m *Model) give(set *labelSet, owner target.Key) bool {
 	return true
 }
 
-// disown takes a label set that is dropped from its owner.
 func (s *space) disown(set *labelSet) {
 	if !set.owner.Custom() {
 		return
@@ -349,15 +344,16 @@ func (s *space) disown(set *labelSet) {
 	}
 }
 
-// owns reports whether the pods of a label set that the selector of a VPA matches belong to the target of
-// the VPA, by the rule of updater and webhook: their topmost controller is the target. Pods without
-// controller belong to every target that selects them. So do all pods for a custom resource that none of
-// them names: its operator does not write itself as their controller.
+// owns reports whether the target of a VPA owns the matching pods of a label set, by the rule of
+// updater and webhook: it is their topmost controller. Pods without a controller belong to every
+// target. All pods belong to a custom resource that owns no label set, because its operator does
+// not set it as their controller.
 func (s *space) owns(v *VPA, set *labelSet) bool {
 	return set.owner == target.Key{} || set.owner == v.target || v.target.Custom() && s.owners[v.target] == 0
 }
 
-// narrow takes from the VPAs of a custom resource the pods of others, now that its own name it.
+// unlinkForeign unlinks the VPAs of a custom resource from pods of other owners, once the resource
+// owns a label set.
 func (m *Model) narrow(s *space, owner target.Key) {
 	for _, v := range s.vpas {
 		if v.target != owner {

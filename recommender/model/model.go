@@ -1,17 +1,18 @@
-// Package model holds what the cluster looks like to the recommender: which pods run,
-// which VPA selects them, and which of their containers ran out of memory.
+// Package model holds the state of the cluster: the running pods, the VPAs that select them, and
+// their out-of-memory kills.
 //
-// Model holds the indexes: by namespace, and within it by distinct label set, so that no step compares all pods with
-// all VPAs; the pods of a label set feed the same series of the usage store, and its VPAs are known. When the last pod
-// of a label set goes, its history becomes part of that of its successors: without the labels of generations, and of
-// single runs, which are found by their many values. Where much is left that nobody has or selects, it goes within
-// hours. A VPA has a revision, which changes when there is something new to compute.
+// Model groups the pods of a namespace by distinct label set, so that no step compares all pods
+// with all VPAs. The pods of a label set feed the same series of the usage store. When its last pod
+// is deleted, its history is folded into the set without the labels of pod generations and of
+// single runs, which are detected by their many values. Many histories without pods and VPAs are
+// dropped within hours. The revision of a VPA changes when its recommendation or checkpoints must
+// be computed again.
 //
-// Changes and OOMs are queues that informers fill and the loop drains; PodOOMs and EvictionOOMs are the rules by which
-// a kill is recognised. Roster reads the VPAs of a pass with what their targets select.
+// Changes and OOMs are queues between informers and the loop. PodOOMs and EvictionOOMs detect
+// kills. Roster lists VPAs with the selectors of their targets.
 //
-// Model belongs to the goroutine of the loop. Other goroutines may read it, the store and the sketches inside Read: the
-// loop changes inside Change what they read. The package makes no recommendation and writes nothing.
+// Model belongs to the goroutine of the loop, which modifies it, the store and the sketches inside
+// Change. Other goroutines may read them inside Read. The package writes nothing to the API server.
 package model
 
 import (
@@ -34,30 +35,30 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// Grace is how long the pods of a target that cannot be read any more still count: an API server that is away, or a
-// target that is replaced, must not empty a recommendation.
+// Grace is how long the pods of an unreadable target still count, so that an API server outage or a
+// replaced target does not withdraw a recommendation.
 const Grace = 30 * time.Minute
 
-// Config says how a Model works.
+// Config configures a Model.
 type Config struct {
 	Store       *usage.Store
 	MemorySaver bool   // track only containers of pods that a VPA selects
-	PerVPA      bool   // settings of a VPA override those of the store
-	Backfills   bool   // history comes from Prometheus and is loaded when the pods of a VPA appear
-	Keys        Keys   // nil: not known
-	Owners      Owners // nil: no owner is known, and selectors alone decide
+	PerVPA      bool   // VPAs may override the rules of the store
+	Backfills   bool   // history is loaded from Prometheus when the pods of a VPA appear
+	Keys        Keys   // nil: unknown
+	Owners      Owners // nil: selectors alone assign pods
 }
 
-// Keys knows the label keys of selectors.
+// Keys looks up the label keys of selectors.
 type Keys interface {
-	// Mention reports whether the selector of a controller in a namespace mentions a
-	// label key, whether it has pods or not.
+	// Mention reports whether any controller selector in a namespace mentions a label key, even
+	// without pods.
 	Mention(namespace, key string) bool
 }
 
-// Owners knows the owners of pods.
+// Owners looks up the owners of pods.
 type Owners interface {
-	// Top returns the topmost controller at or above the controller of a pod, and whether that is known yet.
+	// Top returns the topmost controller at or above the controller of a pod, if it is known yet.
 	Top(controller target.Key) (top target.Key, known bool)
 }
 
@@ -70,54 +71,53 @@ type Model struct {
 	config          Config
 	mu              sync.RWMutex
 	spaces          map[string]*space
-	vpas            []*VPA  // sorted by namespace and name; nil: must be built again
-	places          []place // by series handle; without set: no such series
+	vpas            []*VPA  // sorted by namespace and name, nil: rebuild
+	places          []place // by series handle, empty: no such series
 	recentlyDeleted map[cache.ObjectName]recentlyDeleted
-	pass            uint64              // number of calls of SyncVPAs
-	unsettled       map[*pod]target.Key // pods whose owner is not known yet, with their controllers
-	changes         uint64              // number of changes of what VPAs are linked with
+	pass            uint64              // number of SyncVPAs calls
+	unsettled       map[*pod]target.Key // pods with unresolved owners, by controller
+	changes         uint64              // counts changes of VPA links
 	late            bool                // new series lack history, see BeginLate
-	keys            []string            // of the labels that are looked up; kept for its memory
-	text            []byte              // and their text
+	keys            []string            // reused buffer
+	text            []byte              // reused buffer
 }
 
-// space is what a namespace holds.
 type space struct {
 	name      string
 	vpas      map[string]*VPA
 	selectors index
-	owners    map[target.Key]int // how many label sets each custom resource owns
+	owners    map[target.Key]int // number of label sets by custom resource
 	sets      map[string]*labelSet
-	batches   map[string]*batch // by the keys of their labels
+	batches   map[string]*batch // by label keys
 	pods      map[string]*pod
-	recent    *labelSet // that was looked up last
-	removed   int       // pods, since the map was made
+	recent    *labelSet // last looked up
+	removed   int       // pods deleted since the map was built
 
-	ended      int  // weight of the histories of containers that do not run, at most
-	most       int  // what that may be, as counted last; 0: mostEnded
-	crowded    bool // it was logged that it was more
-	batchBytes int  // length of the keys of batches
+	ended      int  // upper bound for the weight of ended histories
+	most       int  // limit at the last count, 0: default
+	crowded    bool // exceeding the limit was logged
+	batchBytes int  // total length of the keys
 }
 
-// labelSet stands for all pods of a namespace with the same labels and the same owner.
+// labelSet groups the pods of a namespace with the same labels and the same owner.
 type labelSet struct {
 	space  *space
-	text   string     // sorted k=v list, with the owner where another label set has these labels
-	owner  target.Key // topmost controller of the pods; zero: none, or not known
+	text   string     // sorted k=v list, with the owner if needed to be unique
+	owner  target.Key // topmost controller of the pods, zero: none or unknown
 	labels list
 	pods   []*pod
 	series []namedSeries // by container
-	vpas   []*VPA        // that select it, the controlling one first
+	vpas   []*VPA        // selecting VPAs, the controlling one first
 
-	former   bool   // it holds what a target selected before, and no selector matches it
-	claimant string // name of a VPA that selected it until its target was missing for longer than Grace
-	forsaken int64  // instant since which it has neither pods nor VPAs, as far as sweeps saw; 0: it has some
+	former   bool   // history of formerly selected pods, matches no selector
+	claimant string // unlinked after its target was missing longer than Grace
+	forsaken int64  // first sweep without pods and VPAs, 0: none
 }
 
 type namedSeries struct {
 	container string
 	series    usage.Series
-	missing   bool // the usage from before its creation must be loaded
+	missing   bool // usage from before its creation must be loaded
 }
 
 type pod struct {
@@ -125,15 +125,15 @@ type pod struct {
 	set      *labelSet
 	at       int32 // index in the pods of the set
 	finished bool
-	tracked  bool // the store knows the containers
-	stale    bool // but not these, or not with these labels
+	tracked  bool // its containers are in the store
+	stale    bool // containers or labels in the store are outdated
 	*form
 }
 
-// form is what pods of one template have in common. It never changes once made.
+// podTemplate holds the common fields of equal pods. It is immutable.
 type form struct {
 	containers []string
-	limitRatio []sketch.LimitRatio // of the containers
+	limitRatio []sketch.LimitRatio // by container
 }
 
 type place struct {
@@ -146,17 +146,17 @@ func NewModel(c Config) *Model {
 	return &Model{config: c, spaces: map[string]*space{}, recentlyDeleted: map[cache.ObjectName]recentlyDeleted{}, unsettled: map[*pod]target.Key{}}
 }
 
-// Change calls a function that changes what Read reads. Calls do not nest.
+// Change runs do exclusively of Read. Calls must not nest.
 func (m *Model) Change(do func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	do()
 }
 
-// lockInterval is the time between two attempts of Read.
 const lockInterval = 10 * time.Millisecond
 
-// Read calls a function that changes nothing, beside the loop. It returns an error if ctx ends before Change does.
+// Read runs do, which must not modify anything, concurrently with the loop. It returns an error if
+// ctx ends first.
 func (m *Model) Read(ctx context.Context, do func()) error {
 	for !m.mu.TryRLock() {
 		select {
@@ -180,7 +180,7 @@ func (m *Model) space(namespace string) *space {
 	return s
 }
 
-// VPAs returns all VPAs, sorted by namespace and name. The caller must not change the list.
+// VPAs returns all VPAs, sorted by namespace and name. The list must not be modified.
 func (m *Model) VPAs() []*VPA {
 	if m.vpas != nil {
 		return m.vpas
@@ -195,7 +195,7 @@ func (m *Model) VPAs() []*VPA {
 	return m.vpas
 }
 
-// Controlling returns the VPA that controls the pod of a container, and nil if none does.
+// Controlling returns the VPA that controls the pod of a container, or nil.
 func (m *Model) Controlling(c usage.ContainerKey) *VPA {
 	if vpas := m.Selecting(c); len(vpas) > 0 {
 		return vpas[0]
@@ -203,8 +203,8 @@ func (m *Model) Controlling(c usage.ContainerKey) *VPA {
 	return nil
 }
 
-// Selecting returns the VPAs that select the pod of a container and get its usage, the controlling
-// one first. The caller must not change the list.
+// Selecting returns the VPAs that get the usage of a container, the controlling one first. The list
+// must not be modified.
 func (m *Model) Selecting(c usage.ContainerKey) []*VPA {
 	if s := m.spaces[c.Namespace]; s != nil && s.pods[c.Pod] != nil {
 		return s.pods[c.Pod].set.served()
@@ -212,7 +212,7 @@ func (m *Model) Selecting(c usage.ContainerKey) []*VPA {
 	return nil
 }
 
-// MarkAmbiguous sets for each VPA why usage of a container that it selects is left out.
+// MarkAmbiguous sets on each VPA why usage of one of its containers is ignored.
 func (m *Model) MarkAmbiguous(each func(visit func(c usage.ContainerKey, why error))) {
 	for _, v := range m.VPAs() {
 		v.Ambiguous = ""
@@ -226,7 +226,7 @@ func (m *Model) MarkAmbiguous(each func(visit func(c usage.ContainerKey, why err
 	})
 }
 
-// Find returns the VPA with a name, and nil if there is none.
+// Find returns the VPA with a name, or nil.
 func (m *Model) Find(namespace, name string) *VPA {
 	if s := m.spaces[namespace]; s != nil {
 		return s.vpas[name]
@@ -234,19 +234,20 @@ func (m *Model) Find(namespace, name string) *VPA {
 	return nil
 }
 
-// Guard stops panics of one step of a pass, so that a defect in the work on one VPA does
-// not stop the others. The zero Guard stops none.
+// Guard recovers panics, so that a bug in the work on one VPA does not stop the others. The zero
+// Guard recovers none.
 type Guard struct {
 	step   string
 	panics prometheus.Counter
 }
 
-// NewGuard returns a guard that counts by step.
+// NewGuard returns a guard that counts panics by step.
 func NewGuard(step string, panics *prometheus.CounterVec) Guard {
-	return Guard{step, panics.WithLabelValues(step)} // to be seen also while it is 0
+	return Guard{step, panics.WithLabelValues(step)} // exported as 0 before the first panic
 }
 
-// Recover is deferred around the work on one VPA, or on a whole step, where v is nil. It logs a panic and counts it.
+// Recover logs and counts a panic. Defer it around the work on one VPA, or with a nil v around a
+// whole step.
 func (g Guard) Recover(v *VPA) {
 	if g.panics == nil {
 		return

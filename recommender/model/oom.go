@@ -18,24 +18,24 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// queueLimit is how many kills may wait for a pass.
+// queueLimit is the maximum number of kills that wait for an iteration.
 const queueLimit = 5000
 
-// OOMs holds the kills that wait for the next pass. Adding never blocks: what
-// comes while the queue is full is dropped and counted.
+// OOMs queues kills for the next iteration. Add never blocks. It drops and counts kills while the
+// queue is full.
 //
-//	pod that ran already is updated ──────────────────────────┐
+//	update of a known pod ────────────────────────────────────┐
 //	new pod ── waits in Changes until its containers are known ┼─ OOMs ── Drain
-//	event of an eviction for want of memory ── waits for its pod ┘
+//	event of a memory eviction ── waits for its pod ───────────┘
 type OOMs struct {
 	mu        sync.Mutex
 	waiting   []usage.OOM
 	dropped   int
-	wake      chan struct{} // made when somebody first needs it
+	wake      chan struct{} // created on first use
 	evictions evictionClaims
 }
 
-// Add puts kills into the queue.
+// Add queues kills.
 func (q *OOMs) Add(ooms ...usage.OOM) {
 	if len(ooms) == 0 {
 		return
@@ -45,7 +45,6 @@ func (q *OOMs) Add(ooms ...usage.OOM) {
 	q.add(ooms)
 }
 
-// add is Add with the lock held.
 func (q *OOMs) add(ooms []usage.OOM) {
 	room := min(max(queueLimit-len(q.waiting), 0), len(ooms))
 	q.waiting = append(q.waiting, ooms[:room]...)
@@ -53,30 +52,30 @@ func (q *OOMs) add(ooms []usage.OOM) {
 	q.signal()
 }
 
-// AddAll puts kills into the queue however many they are: after a start all that
-// still show in the pods come at once, old ones before new ones.
+// AddAll queues kills without a limit. After a start, all kills in pod statuses arrive at once, old
+// ones first.
 func (q *OOMs) AddAll(ooms []usage.OOM) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.waiting = append(q.waiting, ooms...)
 }
 
-// Wake returns a channel that receives after kills came in. One signal may stand
-// for many kills, and may come late: the queue can be empty by then.
+// Wake returns a channel that receives after kills are queued. One signal may stand for many, and
+// the queue may be empty by then.
 func (q *OOMs) Wake() <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.channel()
 }
 
-// WakeUp makes Wake receive although the queue is empty: kills wait in a queue of changed pods, which is drained first.
+// WakeUp signals Wake for kills that wait in Changes, which is drained first.
 func (q *OOMs) WakeUp() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.signal()
 }
 
-// channel returns that of Wake. The caller holds the lock.
+// channel requires the lock.
 func (q *OOMs) channel() chan struct{} {
 	if q.wake == nil {
 		q.wake = make(chan struct{}, 1)
@@ -84,7 +83,7 @@ func (q *OOMs) channel() chan struct{} {
 	return q.wake
 }
 
-// signal wakes who waits for kills. The caller holds the lock.
+// signal requires the lock.
 func (q *OOMs) signal() {
 	select {
 	case q.channel() <- struct{}{}:
@@ -92,7 +91,7 @@ func (q *OOMs) signal() {
 	}
 }
 
-// Drain empties the queue; dropped is how many found no room since the last time.
+// Drain empties the queue. dropped is the number of kills dropped since the last call.
 func (q *OOMs) Drain() (ooms []usage.OOM, dropped int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -105,11 +104,10 @@ func (q *OOMs) Drain() (ooms []usage.OOM, dropped int) {
 	return ooms, dropped
 }
 
-// PodOOMs returns the out-of-memory kills that show in a pod, but not in an older state of it, nil if the pod is seen
-// for the first time. A kill is recognised by the ID of the container that ended, wherever the status names it. Where a
-// status has no such ID, a kill counts when the container has just ended with it, or when it runs again after a restart
-// whose cause it was, and never at first sight. Memory and limit are those that the killed container had: of the older
-// state, if it has been restarted since. A container without them gives 0.
+// PodOOMs returns the out-of-memory kills in a pod status that its older state lacks. older is nil
+// at first sight. A kill is identified by the ID of the ended container. Without an ID it counts
+// only if the container has just ended or restarted because of it, and never at first sight. Memory
+// and limit come from the state in which the container was killed, and are 0 if unset.
 func PodOOMs(older, newer *corev1.Pod) []usage.OOM {
 	var ooms []usage.OOM
 	for i := range newer.Status.ContainerStatuses {
@@ -129,7 +127,6 @@ func PodOOMs(older, newer *corev1.Pod) []usage.OOM {
 	return ooms
 }
 
-// newInState reports whether the container has ended since the older state.
 func newInState(before, now *corev1.ContainerStatus) bool {
 	if now.State.Terminated.ContainerID != "" {
 		return !shows(before, now.State.Terminated)
@@ -137,7 +134,6 @@ func newInState(before, now *corev1.ContainerStatus) bool {
 	return before != nil && (before.State.Terminated == nil || now.RestartCount > before.RestartCount)
 }
 
-// newInLast reports whether the container has ended and was restarted since the older state.
 func newInLast(before, now *corev1.ContainerStatus) bool {
 	if now.LastTerminationState.Terminated.ContainerID != "" {
 		return !shows(before, now.LastTerminationState.Terminated)
@@ -166,7 +162,6 @@ func status(pod *corev1.Pod, container string) *corev1.ContainerStatus {
 	return nil
 }
 
-// oom describes the kill of a container with the memory it has in pod.
 func oom(pod *corev1.Pod, container string, end *corev1.ContainerStateTerminated) usage.OOM {
 	report := usage.OOM{
 		Container: usage.ContainerKey{Namespace: pod.Namespace, Pod: pod.Name, Container: container},
@@ -187,7 +182,7 @@ func oom(pod *corev1.Pod, container string, end *corev1.ContainerStateTerminated
 
 const kubelet = "kubelet"
 
-// evictionID returns the same ID for a pod and an amount, however often that is reported.
+// evictionID returns the same ID for repeated reports.
 func evictionID(event *corev1.Event, used string) string {
 	if pod := event.InvolvedObject.UID; pod != "" {
 		return string(pod) + " " + used
@@ -195,16 +190,16 @@ func evictionID(event *corev1.Event, used string) string {
 	return string(event.UID)
 }
 
-// Annotations with which the kubelet says why it evicted a pod.
+// Annotations on eviction events of the kubelet.
 const (
 	offenders      = "offending_containers"
 	offendersUsage = "offending_containers_usage"
 	starved        = "starved_resource"
 )
 
-// EvictionOOMs returns the out-of-memory evictions that an event reports: one for each container listed as short of
-// memory, with the memory it used. Lists of different lengths are not trusted, entries that cannot be read are left
-// out. Neither are events that another program than the kubelet reports.
+// EvictionOOMs returns the memory evictions of an event with the usage of each container. It
+// ignores lists of different lengths, unreadable entries, and events that the kubelet did not
+// report.
 func EvictionOOMs(event *corev1.Event) []usage.OOM {
 	if event.Reason != convert.ReasonEvicted || event.InvolvedObject.Kind != "Pod" || cmp.Or(event.Source.Component, kubelet) != kubelet {
 		return nil
@@ -237,22 +232,22 @@ func EvictionOOMs(event *corev1.Event) []usage.OOM {
 	return ooms
 }
 
-// Changes collects what a pod informer reports, one entry a pod, until the next
-// pass takes it. It is a cache.ResourceEventHandler.
+// Changes collects pod events until the next iteration, one entry per pod. It implements
+// cache.ResourceEventHandler.
 type Changes struct {
 	ooms *OOMs
 
 	mu    sync.Mutex
-	pods  map[cache.ObjectName]any // as the cache has them; nil: deleted
-	found []usage.OOM              // in new pods
+	pods  map[cache.ObjectName]any // cached objects, nil: deleted
+	found []usage.OOM              // kills in new pods
 }
 
-// NewChanges returns an empty collection that passes kills on to ooms.
+// NewChanges returns an empty collection that forwards kills to ooms.
 func NewChanges(ooms *OOMs) *Changes {
 	return &Changes{ooms: ooms, pods: map[cache.ObjectName]any{}}
 }
 
-// OnAdd takes a pod that the informer saw for the first time.
+// OnAdd records a new pod.
 func (c *Changes) OnAdd(object any, isInInitialList bool) {
 	pod, ok := client.PodOf(object)
 	if !ok {
@@ -265,8 +260,8 @@ func (c *Changes) OnAdd(object any, isInInitialList bool) {
 	c.put(pod, object, ooms)
 }
 
-// firstSight returns the kills in the status of a pod that is new: one that is never restarted is not seen before it
-// has ended, and others were killed while nobody watched.
+// initialOOMs returns the kills of a new pod. A pod that never restarts may first be seen after it
+// has ended, and kills may have happened while the recommender was down.
 func firstSight(pod *corev1.Pod) []usage.OOM {
 	ooms := PodOOMs(nil, pod)
 	for i := range ooms {
@@ -275,8 +270,9 @@ func firstSight(pod *corev1.Pod) []usage.OOM {
 	return ooms
 }
 
-// withoutLaterSizes removes the sizes from kills that ended before the program started, unless the pod was last resized
-// before the kill. They may be sizes that the kill led to: each restart would raise them again.
+// clearLaterMemory clears the memory of kills before the start, unless the pod was last resized
+// before the kill. The current values may be a reaction to it, and each restart would raise them
+// again.
 func withoutLaterSizes(pod any, ooms []usage.OOM) {
 	resized, known := client.ResizedAt(pod)
 	for i := range ooms {
@@ -286,14 +282,14 @@ func withoutLaterSizes(pod any, ooms []usage.OOM) {
 	}
 }
 
-// OnUpdate takes a new state of a pod.
+// OnUpdate records a changed pod.
 func (c *Changes) OnUpdate(older, newer any) {
 	before, ok1 := client.PodOf(older)
 	now, ok2 := client.PodOf(newer)
 	if !ok1 || !ok2 || before.ResourceVersion == now.ResourceVersion && now.ResourceVersion != "" {
 		return
 	}
-	// A pod that replaced another of the same name did not restart.
+	// A pod that replaced another one of the same name did not restart.
 	if before.UID != now.UID {
 		c.put(now, newer, firstSight(now))
 		return
@@ -302,7 +298,7 @@ func (c *Changes) OnUpdate(older, newer any) {
 	c.ooms.Add(PodOOMs(before, now)...)
 }
 
-// OnDelete takes the end of a pod.
+// OnDelete records a deleted pod.
 func (c *Changes) OnDelete(object any) {
 	if name, err := cache.DeletionHandlingObjectToName(object); err == nil {
 		c.mu.Lock()
@@ -311,7 +307,7 @@ func (c *Changes) OnDelete(object any) {
 	}
 }
 
-// put keeps the state of a pod. Kills found in it wait until it is drained: before that nobody knows its containers.
+// put records a pod. Kills in it wait until Drain, because its containers are unknown before.
 func (c *Changes) put(pod *corev1.Pod, object any, found []usage.OOM) {
 	if convert.EvictedByKubelet(pod) {
 		defer c.ooms.confirm(pod)
@@ -328,16 +324,16 @@ func (c *Changes) put(pod *corev1.Pod, object any, found []usage.OOM) {
 // Change is the latest state of a pod that changed.
 type Change struct {
 	Name   cache.ObjectName
-	object any // as the cache has it; nil: deleted
+	object any // cached object, nil: deleted
 }
 
-// Pod returns the pod; nil if it was deleted.
+// Pod returns the pod, or nil if it was deleted.
 func (c Change) Pod() *corev1.Pod {
 	pod, _ := client.PodOf(c.object)
 	return pod
 }
 
-// Drain returns what changed since the last time, sorted by name, and puts the kills found in new pods into the queue.
+// Drain returns the changes since the last call, sorted by name, and queues the kills of new pods.
 func (c *Changes) Drain() []Change {
 	c.mu.Lock()
 	pods, found := c.pods, c.found

@@ -19,7 +19,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// PutPod takes a pod that is new or changed. It keeps nothing of the object but strings.
+// PutPod adds or updates a pod. It retains only strings of the object.
 func (m *Model) PutPod(object *corev1.Pod, now time.Time) {
 	s := m.space(object.Namespace)
 	p := s.pods[object.Name]
@@ -46,7 +46,6 @@ func (m *Model) PutPod(object *corev1.Pod, now time.Time) {
 	m.bound(s)
 }
 
-// of reports whether a form is that of some containers with these ratios.
 func (f *form) of(containers []corev1.Container, ratios func(*corev1.Container) sketch.LimitRatio) bool {
 	if f == nil || len(f.containers) != len(containers) {
 		return false
@@ -59,10 +58,9 @@ func (f *form) of(containers []corev1.Container, ratios func(*corev1.Container) 
 	return true
 }
 
-// limitRatios returns what tells the ratio of the memory that a container of a pod was declared
-// with, or resized to in proportion.
+// limitRatios returns the memory limit ratio that a container was declared with or resized to.
 func limitRatios(object *corev1.Pod) func(*corev1.Container) sketch.LimitRatio {
-	declared := convert.Declared(object.Annotations) // of nearly all pods nothing, and then nothing is allocated
+	declared := convert.Declared(object.Annotations) // usually empty, without an allocation
 	return func(c *corev1.Container) sketch.LimitRatio {
 		is := policy.Container{Requests: convert.Resources(c.Resources.Requests), Limits: convert.Resources(c.Resources.Limits), Declared: declared[c.Name]}
 		kept := is.MemoryProportion()
@@ -70,8 +68,8 @@ func limitRatios(object *corev1.Pod) func(*corev1.Container) sketch.LimitRatio {
 	}
 }
 
-// reform gives a pod the form of its containers, if possible that of another pod of
-// the label set, and forgets the containers that it has no more.
+// updateTemplate sets the template of a pod, shared within the label set, and untracks removed
+// containers.
 func (m *Model) reform(p *pod, containers []corev1.Container, ratios func(*corev1.Container) sketch.LimitRatio) {
 	former := p.form
 	if p.form = p.set.pods[0].form; !p.of(containers, ratios) {
@@ -96,7 +94,6 @@ func (m *Model) reform(p *pod, containers []corev1.Container, ratios func(*corev
 	}
 }
 
-// move makes a pod one of a label set; nil: of none.
 func (m *Model) move(p *pod, set *labelSet) {
 	if former := p.set; former != nil {
 		last := former.pods[len(former.pods)-1]
@@ -110,8 +107,8 @@ func (m *Model) move(p *pod, set *labelSet) {
 	}
 }
 
-// set returns the label set of a pod, and offers a new one to the VPAs of the namespace. Pods come by name, so that
-// those with the same labels follow each other.
+// labelSetFor returns the label set of a pod, linked with its VPAs. Pods arrive by name, so the
+// last result often matches.
 func (m *Model) set(s *space, of labels.Set, owner target.Key) *labelSet {
 	if s.recent != nil && s.recent.labels.equal(of) && s.recent.accepts(owner) {
 		return s.recent
@@ -128,7 +125,7 @@ func (m *Model) find(s *space, of labels.Set, owner target.Key) *labelSet {
 		m.text = append(append(append(append(m.text, key...), '='), of[key]...), ',')
 	}
 	m.text = m.text[:max(len(m.text)-1, 0)]
-	if set := s.sets[string(m.text)]; set != nil { // nearly always, and then nothing is allocated
+	if set := s.sets[string(m.text)]; set != nil { // usually, without an allocation
 		if m.give(set, owner) {
 			return set
 		}
@@ -149,7 +146,7 @@ func (m *Model) find(s *space, of labels.Set, owner target.Key) *labelSet {
 	return set
 }
 
-// track makes the store know the containers of a pod and what they feed, if that is not what it knows.
+// track feeds the containers of a pod to their series, unless they are up to date.
 func (m *Model) track(p *pod, now time.Time) {
 	if !p.stale || m.config.MemorySaver && len(p.set.vpas) == 0 && !p.tracked {
 		return
@@ -189,7 +186,7 @@ func (set *labelSet) find(series usage.Series) *namedSeries {
 	return nil
 }
 
-// adopt adds a series to a label set. A call of changed must follow.
+// addSeries must be followed by seriesChanged.
 func (m *Model) adopt(set *labelSet, container string, series usage.Series, missing bool) {
 	set.series = append(set.series, namedSeries{container, series, missing})
 	for int(series) >= len(m.places) {
@@ -198,14 +195,13 @@ func (m *Model) adopt(set *labelSet, container string, series usage.Series, miss
 	m.places[series] = place{set, container}
 }
 
-// drop takes a series that is gone from its label set; changed must follow.
+// removeSeries must be followed by seriesChanged.
 func (m *Model) drop(series usage.Series) {
 	set := m.places[series].set
 	set.series = slices.DeleteFunc(set.series, func(n namedSeries) bool { return n.series == series })
 	m.places[series] = place{}
 }
 
-// changed tells the VPAs of a label set that it has other series than before, and the series which rules they have.
 func (m *Model) changed(set *labelSet) {
 	for _, v := range set.vpas {
 		v.Invalidate()
@@ -217,7 +213,7 @@ func (m *Model) forget(p *pod, container string) {
 	m.config.Store.Forget(usage.ContainerKey{Namespace: p.set.space.name, Pod: p.name, Container: container})
 }
 
-// RemovePod drops a pod; its history stays. An unknown pod is no error.
+// RemovePod removes a pod and retains its history. An unknown pod is ignored.
 func (m *Model) RemovePod(namespace, name string) {
 	s := m.spaces[namespace]
 	if s == nil || s.pods[name] == nil {
@@ -257,9 +253,8 @@ func (m *Model) tidy(s *space) {
 	}
 }
 
-// Expire drops series that have been idle for too long, and those that nobody has had or selected for as long as
-// Forsaken. A series without CPU samples is kept while one of its pods still runs or a VPA that selects it has a
-// target.
+// Expire drops idle series, and orphaned label sets after OrphanGrace. A series without CPU samples
+// is kept while one of its pods runs or a VPA that selects it has a usable target.
 func (m *Model) Expire(now time.Time) {
 	m.sweep(m.config.Store.Credible(now))
 	expired := m.config.Store.Expire(now, func(series usage.Series) bool {
@@ -277,8 +272,8 @@ func (m *Model) Expire(now time.Time) {
 	m.compact()
 }
 
-// ExpireRestored drops the restored histories of containers that no pod has had for as long as series are kept. Those
-// without CPU samples count from when the program started.
+// ExpireRestored drops old restored histories of containers without series. Histories without CPU
+// samples count from the start of the program.
 func (m *Model) ExpireRestored(now, started time.Time) {
 	now = m.config.Store.Credible(now)
 	for _, v := range m.VPAs() {
@@ -295,7 +290,6 @@ func (m *Model) ExpireRestored(now, started time.Time) {
 	}
 }
 
-// compact gives back the memory of pods and series that are gone, where that is much.
 func (m *Model) compact() {
 	for _, s := range m.spaces {
 		if s.removed < 64 || s.removed < len(s.pods)/16 {
@@ -320,8 +314,8 @@ func (set *labelSet) contributes() bool {
 		slices.ContainsFunc(set.vpas, func(v *VPA) bool { return v.TargetError == nil })
 }
 
-// push gives the series of a label set the settings of the VPA that controls
-// it. Settings that a VPA no longer has go back to those of the store.
+// applyRules sets the rules of the controlling VPA on the series of a label set. Unset rules return
+// to the defaults.
 func (m *Model) push(set *labelSet) {
 	if !m.config.PerVPA {
 		return
@@ -335,7 +329,7 @@ func (m *Model) push(set *labelSet) {
 	}
 }
 
-// RulesOf returns the rules for a container as v wants them.
+// RulesOf returns the rules of a container with the overrides of v.
 func (v *VPA) RulesOf(container string) usage.Rules {
 	rules := v.model.config.Store.Rules()
 	if !v.model.config.PerVPA {
@@ -344,7 +338,7 @@ func (v *VPA) RulesOf(container string) usage.Rules {
 	return override(rules, convert.ContainerPolicy(v.Object, container)).Sound()
 }
 
-// override applies the settings of a container policy. Quantities count in thousandths, rounded up.
+// override applies a container policy. Quantities are rounded up to thousandths.
 func override(rules usage.Rules, p *vpav1.ContainerResourcePolicy) usage.Rules {
 	if p == nil {
 		return rules

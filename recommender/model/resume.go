@@ -10,15 +10,15 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// ResumeWindows puts back the windows that were open when the history was written, once the VPAs and pods of the model
-// are known and before the first sample. A pod that still is there goes on with its window; the peak of one that is
-// gone is final and goes to the history of its VPA. Every window counts once, however often this happens before the
-// next checkpoint is written.
+// ResumeWindows restores the open windows of a saved history. Call it after VPAs and pods are
+// loaded and before the first sample. An existing pod continues its window. The peak of a deleted
+// pod goes to the history of its VPA. Every window counts once, even after several restarts before
+// the next checkpoint.
 func ResumeWindows(h checkpoint.History, store *usage.Store, model *Model) {
 	resumed := latest(h, store)
 	for _, key := range slices.SortedFunc(maps.Keys(resumed), compareKeys) {
 		if w := resumed[key]; !store.Resume(key, w) && w.Peak() >= 0 {
-			delete(resumed, key) // the container has a window of its own
+			delete(resumed, key) // the container already has a window
 		}
 	}
 	for owner, containers := range h {
@@ -30,7 +30,7 @@ func ResumeWindows(h checkpoint.History, store *usage.Store, model *Model) {
 			for _, pod := range slices.Sorted(maps.Keys(past.Windows)) {
 				w := past.Windows[pod]
 				key := usage.ContainerKey{Namespace: owner.Namespace, Pod: pod, Container: container}
-				// A VPA whose target cannot be read may select the pod again.
+				// A VPA with an unreadable target may select the pod again.
 				series, tracked := store.Tracked(key)
 				lives := tracked && (v.TargetError != nil || slices.Contains(v.Series(container), series))
 				open, goesOn := resumed[key]
@@ -42,8 +42,8 @@ func ResumeWindows(h checkpoint.History, store *usage.Store, model *Model) {
 	}
 }
 
-// latest returns the windows of pods that are tracked. VPAs that select the same pod may have written at different
-// times: the later window counts, and of the same window the highest that is known.
+// latestWindows returns the windows of tracked pods. VPAs of the same pod may have been saved at
+// different times, so the later window counts, and of equal windows the highest values.
 func latest(h checkpoint.History, store *usage.Store) map[usage.ContainerKey]usage.Window {
 	found := map[usage.ContainerKey]usage.Window{}
 	for owner, containers := range h {
@@ -79,8 +79,8 @@ func merge(a, b usage.Window) usage.Window {
 	return a
 }
 
-// later returns that of two lists of kills which was written later: it goes on from
-// the head of the other or, where that does not tell, is the longer one.
+// laterKills returns the more recent list of kills: it continues from the head of the other, or is
+// the longer one.
 func later(a, b []uint64) []uint64 {
 	if len(a) > 0 && len(b) > 0 {
 		switch onB, onA := slices.Contains(a, b[0]), slices.Contains(b, a[0]); {
@@ -100,16 +100,15 @@ func compareKeys(a, b usage.ContainerKey) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Container, b.Container))
 }
 
-// A target may select other pods with each release, as where the color of a blue/green deployment
-// is part of the selector. Owner and containers are the same, so the history of the pods that are
-// no longer selected stays that of the target: it moves to a label set without pods, which all VPAs
-// of the target are linked with, and which no selector matches.
+// A target may select other pods with each release, for example if its selector contains the color
+// of a blue/green deployment. The target retains the history of its earlier pods in a former label
+// set without pods, which is linked with all VPAs of the target and matches no selector.
 
-// formerText names the label set of a target. Labels never give such a text.
+// formerText names the former label set of a target. Label texts never equal it.
 func formerText(of target.Key) string { return "formerly selected by " + of.String() }
 
-// keepFormer moves the histories of label sets that a VPA no longer selects, since its selector
-// changed, to those of its target. Sets that another VPA selects stay.
+// moveToFormer moves the histories of unselected label sets to the former set of the target of v.
+// Sets that another VPA selects stay.
 func (m *Model) keepFormer(s *space, v *VPA, left []*labelSet) {
 	slices.SortFunc(left, func(a, b *labelSet) int { return cmp.Compare(a.text, b.text) })
 	for _, set := range left {

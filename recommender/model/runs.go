@@ -20,21 +20,18 @@ import (
 	"loadline.dev/loadline/pkg/serving"
 )
 
-// manySets is how many label sets without pods a namespace keeps that have the same label keys, before it looks which
-// of the labels are those of single runs, and how many it keeps for longer than Forsaken.
+// maxIdleSets is the number of label sets without pods and with equal keys that triggers a search
+// for run labels. It is also the number of label sets that are kept after OrphanGrace.
 const manySets = 32
 
-// batch is what is known of the label sets of a namespace that have the same keys:
-// the pods of one workflow, for example, run after run.
+// keyGroup is the state of label sets with equal keys, for example the pods of a repeated workflow.
 type batch struct {
-	runKeys []string // whose values come and go with runs
-	left    int      // label sets without pods; at most that many, some may have pods again
-	look    int      // how many of them make it worth to look again for such keys
+	runKeys []string // keys that identify single runs
+	left    int      // upper bound for the label sets without pods
+	look    int      // value of idle that triggers the next search
 	used    bool     // since the last sweep
 }
 
-// retireRun folds a label set without pods into that without the labels of single
-// runs, where it is known which these are.
 func (m *Model) retireRun(set *labelSet) {
 	s := set.space
 	b := s.batch(set.labels)
@@ -56,7 +53,7 @@ func (s *space) batch(like list) *batch {
 	if b == nil {
 		b = &batch{look: manySets}
 		if s.batches == nil || s.batchBytes+len(text) > mostBatchBytes {
-			s.batches, s.batchBytes = map[string]*batch{}, 0 // what they knew is found again
+			s.batches, s.batchBytes = map[string]*batch{}, 0 // the run keys are found again
 		}
 		s.batches[text] = b
 		s.batchBytes += len(text)
@@ -64,8 +61,7 @@ func (s *space) batch(like list) *batch {
 	return b
 }
 
-// findRuns looks for the labels of single runs among the label sets without pods
-// that have the same keys, and folds all of them.
+// findRuns searches for run labels among the idle label sets with equal keys, and folds them.
 func (m *Model) findRuns(s *space, like list, b *batch) {
 	var ended []*labelSet
 	awaited := s.awaited()
@@ -90,8 +86,8 @@ func (m *Model) findRuns(s *space, like list, b *batch) {
 	}
 }
 
-// runKeys returns those of some keys that tell label sets apart which are many: the keys with the most values, until
-// few label sets are left without them. It returns nil if no keys make them much fewer.
+// runKeys returns the keys with the most values, until few label sets remain without them. It
+// returns nil if the number is not reduced enough.
 func runKeys(sets []*labelSet, keys []string) []string {
 	values := map[string]int{}
 	for _, key := range keys {
@@ -111,8 +107,8 @@ func runKeys(sets []*labelSet, keys []string) []string {
 	return keys
 }
 
-// distinctWithout returns for each n how many label sets remain without the labels of keys[:n+1].
-// All label sets have the same keys. It takes O(label sets * labels): it numbers the label sets by
+// distinctWithout returns for each n the number of label sets that remain without the labels of
+// keys[:n+1]. All sets have the same keys. It takes O(label sets * labels): it numbers the sets by
 // the values of all other keys, then adds the keys from the last to the second.
 func distinctWithout(sets []*labelSet, keys []string) []int {
 	numbers, count := make([]int, len(sets)), 1
@@ -152,9 +148,9 @@ func distinct(sets []*labelSet, value func(*labelSet) string) int {
 	return len(seen)
 }
 
-// foldable returns the keys that no VPA of the namespace mentions, and no controller: without them the histories of
-// different workloads would become one, also where these have no pods now, and a VPA that comes later would find none.
-// It returns none while a VPA is there of which it is not known what it mentions.
+// foldable returns the keys that no selector of a VPA or controller mentions. Folding a mentioned
+// key would mix the histories of workloads, and a later VPA would find none. It returns nil while
+// any selector is unknown.
 func (m *Model) foldable(s *space, keys []string) []string {
 	if len(keys) == 0 || s.hasUnknownSelector() {
 		return nil
@@ -173,8 +169,7 @@ func (s *space) hasUnknownSelector() bool {
 	return false
 }
 
-// awaits reports whether there are pods whose label set will be folded into another
-// one when they go, as long as that is there.
+// isFoldTarget reports whether the label set of running pods will be folded into this one.
 func (s *space) awaits(set *labelSet) bool {
 	for _, other := range s.sets {
 		if len(other.pods) > 0 && len(other.labels) > len(set.labels) && other.labels.lastsAs(set.labels) {
@@ -184,7 +179,6 @@ func (s *space) awaits(set *labelSet) bool {
 	return false
 }
 
-// awaited returns the texts of all label sets of which awaits says so.
 func (s *space) awaited() map[string]bool {
 	texts := map[string]bool{}
 	for _, set := range s.sets {
@@ -195,7 +189,6 @@ func (s *space) awaited() map[string]bool {
 	return texts
 }
 
-// lastsAs reports whether the labels without the volatile ones are those of another list, which has none of these.
 func (l list) lastsAs(o list) bool {
 	at := 0
 	for _, x := range l {
@@ -223,13 +216,12 @@ func (l list) keyList() []string {
 
 func (l list) keys() string { return strings.Join(l.keyList(), ",") }
 
-// Forsaken is how long label sets keep their histories that no pod has and no VPA selects, where they are many.
+// OrphanGrace is how long many histories without pods and VPAs are kept.
 const Forsaken = time.Hour
 
-// sweep drops the histories of label sets that have had neither pods nor VPAs for as long as Forsaken, counted from the
-// first sweep that found them so. Some of a namespace stay until they expire, the latest, because a VPA may come later.
-// So do those that pods will be folded into, and all of a namespace where a VPA may select them once its target can be
-// read.
+// sweep drops label sets without pods and VPAs after OrphanGrace, counted from the first sweep that
+// finds them so. The latest maxIdleSets stay until they expire, because a VPA may be created later.
+// Fold targets stay, and so do all sets of a namespace with an unknown selector.
 func (m *Model) sweep(now time.Time) {
 	for _, s := range m.spaces {
 		for text, b := range s.batches {
@@ -259,8 +251,7 @@ func (m *Model) sweep(now time.Time) {
 	}
 }
 
-// dropAll drops label sets without pods, with their histories, but for the latest and
-// those that pods will be folded into.
+// dropAll drops label sets except the latest maxIdleSets and fold targets.
 func (m *Model) dropAll(s *space, sets []*labelSet) {
 	awaited := s.awaited()
 	sets = slices.DeleteFunc(sets, func(set *labelSet) bool { return awaited[set.plain()] })
@@ -277,25 +268,25 @@ func (m *Model) dropAll(s *space, sets []*labelSet) {
 	}
 }
 
-// DefaultRecommender is the name of the recommender that serves the VPAs that name none.
+// DefaultRecommender is the recommender of VPAs that name none.
 const DefaultRecommender = convert.DefaultRecommender
 
-// Roster lists the VPAs of one recommender. Its fields are set once; it is safe for concurrent use.
+// Roster lists the VPAs of one recommender. Its fields are set once. It is safe for concurrent use.
 type Roster struct {
-	Name       string // of the recommender
+	Name       string // name of the recommender
 	Namespaces flags.Namespaces
 	VPAs       listers.VerticalPodAutoscalerLister // of all recommenders
 	Targets    Targets
 }
 
-// Targets resolves the targets of VPAs to selectors of their pods.
+// Targets resolves the targets of VPAs to pod selectors.
 type Targets interface {
 	Resolve(ctx context.Context, namespace string, ref *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error)
 	// Recheck makes Resolve read a target again soon.
 	Recheck(namespace string, ref *autoscalingv1.CrossVersionObjectReference)
 }
 
-// Serves reports whether a VPA is this recommender's.
+// Serves reports whether this recommender serves a VPA.
 func (r *Roster) Serves(v *vpav1.VerticalPodAutoscaler) bool {
 	if !r.Namespaces.Serves(v.Namespace) {
 		return false
@@ -308,15 +299,15 @@ func (r *Roster) Serves(v *vpav1.VerticalPodAutoscaler) bool {
 	})
 }
 
-// Has reports whether there is a VPA with a name, and it is this recommender's.
+// Has reports whether a VPA exists and this recommender serves it.
 func (r *Roster) Has(namespace, name string) bool {
 	object, err := r.VPAs.VerticalPodAutoscalers(namespace).Get(name)
 	return err == nil && r.Serves(object)
 }
 
-// Observe reads the VPAs that are served, sorted by namespace and name, with the selectors of
-// their targets, and ticks before each. A target that cannot be resolved is an error
-// of its VPAs only. A target is resolved once, however many VPAs it has.
+// Observe returns the served VPAs with the selectors of their targets, sorted by namespace and
+// name. It ticks health before each. An unresolved target is an error of its VPAs only. Each target
+// is resolved once.
 func (r *Roster) Observe(ctx context.Context, health *serving.Health) ([]Observed, error) {
 	objects, err := r.VPAs.List(labels.Everything())
 	if err != nil {
@@ -339,7 +330,6 @@ func (r *Roster) Observe(ctx context.Context, health *serving.Health) ([]Observe
 	return observed, nil
 }
 
-// resolveOnce returns Resolve with a memory of its results.
 func (r *Roster) resolveOnce() func(context.Context, string, *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error) {
 	type reference struct {
 		namespace string
@@ -364,7 +354,7 @@ func (r *Roster) resolveOnce() func(context.Context, string, *autoscalingv1.Cros
 	}
 }
 
-// HasUnknown reports whether any VPA that is served is not in the model yet.
+// HasUnknown reports whether any served VPA is not in the model yet.
 func (r *Roster) HasUnknown(m *Model) bool {
 	objects, err := r.VPAs.List(labels.Everything())
 	return err == nil && slices.ContainsFunc(objects, func(v *vpav1.VerticalPodAutoscaler) bool {
@@ -373,24 +363,24 @@ func (r *Roster) HasUnknown(m *Model) bool {
 }
 
 const (
-	// unreadPause is how long ObserveRead waits before it asks again, and mostUnreadWait for how long it
-	// does: 10,000 targets at 50 requests a second are read in less. Where a kind hangs, which may last, it is mostHangWait.
+	// unreadRetryInterval is the pause between attempts of ObserveRead, and maxUnreadWait its total
+	// limit. 10,000 targets take less at 50 requests a second. If only a hanging kind is left, the
+	// limit is maxHangWait.
 	unreadPause    = 5 * time.Second
 	mostUnreadWait = 10 * time.Minute
 	mostHangWait   = 2 * time.Minute
-	// maxNamespaceWait is how long ObserveRead waits for the targets of one namespace after those
-	// of all others are read.
+	// maxNamespaceWait is how long one namespace may delay ObserveRead after all others are read.
 	maxNamespaceWait = 10 * time.Second
 )
 
-// ObserveRead is Observe for what is done once and not in each pass: where targets have not been read yet it asks again
-// until all are, for at most mostUnreadWait. One namespace delays the others by at most maxNamespaceWait.
+// ObserveRead is Observe for one-time work. It retries for at most maxUnreadWait until all targets
+// are read.
 func (r *Roster) ObserveRead(ctx context.Context) ([]Observed, error) {
 	began := time.Now()
 	unread := func(o Observed) bool {
 		return errors.Is(o.Err, target.ErrNotRead) && (!errors.Is(o.Err, target.ErrHangs) || time.Since(began) < mostHangWait)
 	}
-	var lastNamespaceSince time.Time // since when the targets of a single namespace are unread
+	var lastNamespaceSince time.Time // since when only one namespace has unread targets
 	for {
 		observed, err := r.Observe(ctx, nil)
 		waiting := namespacesOf(observed, unread)
@@ -423,8 +413,8 @@ func namespacesOf(observed []Observed, holds func(Observed) bool) map[string]boo
 	return names
 }
 
-// LogTargetErrors logs the targets that cannot be used, unless that is known to the model
-// already. Of those that nobody has read yet that is not known: it logs how many they are, and the first.
+// LogTargetErrors logs target errors that are new to the model. Unread targets are logged as a
+// count.
 func LogTargetErrors(log klog.Logger, model *Model, observed []Observed) {
 	var unread []klog.ObjectRef
 	for _, o := range observed {

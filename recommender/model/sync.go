@@ -14,31 +14,29 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// Observed is a VPA as it was just seen, with what its target resolved to: a selector, or the error that says why not.
+// Observed is a listed VPA with the selector of its target, or the error of the lookup.
 type Observed struct {
 	Object   *vpav1.VerticalPodAutoscaler
 	Selector labels.Selector
 	Err      error
 }
 
-// recentlyDeleted is a VPA that is not in the model any more. It is remembered by name, not by UID: one that is deleted
-// and created again has the history of its containers still.
+// recentlyDeleted is found by name, not by UID, so that a recreated VPA keeps its history.
 type recentlyDeleted struct {
 	vpa   *VPA
 	since time.Time
 }
 
-// mostRecentlyDeleted bounds how many are remembered.
 const mostRecentlyDeleted = 20000
 
-// SyncVPAs makes the VPAs of the model those of the list. It returns those that are new, or point to another target
-// than before, so that the caller can restore their history. One that comes back within Grace, or is created again, is
-// not new: it has what it had, unless it points to another target.
+// SyncVPAs replaces the VPAs of the model. It returns the VPAs that are new or have another target,
+// so that the caller can restore their history. A VPA that returns within Grace, even recreated,
+// keeps its state and is not new.
 func (m *Model) SyncVPAs(list []Observed, now time.Time) (fresh []*VPA) {
 	m.pass++
 	m.settle(now)
 	maps.DeleteFunc(m.recentlyDeleted, func(_ cache.ObjectName, d recentlyDeleted) bool { return now.Sub(d.since) >= Grace })
-	selecting := map[*space][]*VPA{} // whose selectors changed
+	selecting := map[*space][]*VPA{} // VPAs with changed selectors
 	for _, o := range list {
 		v, isNew := m.putVPA(o, now)
 		if isNew {
@@ -82,7 +80,7 @@ func (m *Model) putVPA(o Observed, now time.Time) (v *VPA, fresh bool) {
 	v.pass = m.pass
 	if v.Object != o.Object {
 		v.Object = o.Object
-		if convert.Unreadable(v.Object) == "" { // else those of before hold
+		if convert.Unreadable(v.Object) == "" { // else the previous rules stay
 			v.Rules = convert.Rules(v.Object)
 		}
 		m.reorder(v)
@@ -90,7 +88,6 @@ func (m *Model) putVPA(o Observed, now time.Time) (v *VPA, fresh bool) {
 	return v, fresh
 }
 
-// addVPA adds a VPA without links, and reports whether it is a new one.
 func (m *Model) addVPA(object *vpav1.VerticalPodAutoscaler, key target.Key, now time.Time) (v *VPA, fresh bool) {
 	v = &VPA{added: now}
 	former, remembered := m.recentlyDeleted[cache.MetaObjectToName(object)]
@@ -99,11 +96,11 @@ func (m *Model) addVPA(object *vpav1.VerticalPodAutoscaler, key target.Key, now 
 	if back {
 		v = former.vpa
 		delete(m.recentlyDeleted, cache.MetaObjectToName(object))
-		if v.Object.UID != object.UID { // its status is another
+		if v.Object.UID != object.UID { // its status is a new one
 			v.added = now
 			v.Trust, v.Published, v.Saved = Trust{}, Published{MissingLoggedAt: now}, Saved{}
 		}
-		// Others may have written meanwhile: only what it was like counts still.
+		// Another recommender may have written since.
 		v.Published = Published{Recommended: v.Published.Recommended, Uncapped: v.Published.Uncapped, Protected: v.Published.Protected, MissingLoggedAt: v.Published.MissingLoggedAt}
 		v.Saved = Saved{Unsaved: v.Saved.Unsaved}
 	}
@@ -123,7 +120,8 @@ func (m *Model) noteDeleted(v *VPA, now time.Time) {
 	}
 }
 
-// DeletedSince says since when a VPA has been gone, and whether it is remembered: it has its history if it comes back.
+// DeletedSince returns when a VPA was deleted, if it is remembered. It gets its history back when
+// it returns.
 func (m *Model) DeletedSince(namespace, name string) (since time.Time, remembered bool) {
 	d, remembered := m.recentlyDeleted[cache.NewObjectName(namespace, name)]
 	return d.since, remembered
@@ -140,15 +138,15 @@ func (m *Model) removeVPA(v *VPA) {
 	m.tidy(s)
 }
 
-// selects gives v the selector that was seen, if that differs from the last one, and reports whether its links must be
-// made again. An error changes the selector only when it lasts.
+// updateSelector sets the selector of v and reports whether v must be relinked. A target error
+// counts only after Grace.
 func (m *Model) selects(v *VPA, o Observed, now time.Time) bool {
 	selector := o.Selector
 	switch {
 	case o.Err == nil:
 		v.TargetError = nil
 	case v.TargetError == nil || errors.Is(v.TargetError, target.ErrNotRead):
-		v.TargetError, v.TargetErrorSince = o.Err, now // that nobody has read it is no news of the target
+		v.TargetError, v.TargetErrorSince = o.Err, now // ErrNotRead is no property of the target
 	default:
 		v.TargetError = o.Err
 	}
@@ -168,8 +166,8 @@ func (m *Model) selects(v *VPA, o Observed, now time.Time) bool {
 	return true
 }
 
-// alike reports whether two selectors, nil or not, make the same demands. Their text
-// would tell it too, at a price that each VPA had to pay in each pass.
+// equalSelectors compares possibly nil selectors. Comparing their texts would be too expensive in
+// each iteration.
 func alike(a, b labels.Selector) bool {
 	if a == nil || b == nil {
 		return a == nil && b == nil
@@ -182,13 +180,13 @@ func alike(a, b labels.Selector) bool {
 	return selectable == other && slices.EqualFunc(these, those, labels.Requirement.Equal)
 }
 
-// InGrace reports whether the target could be read a short time ago, or can be now.
+// InGrace reports whether the target is readable, or was within Grace.
 func (v *VPA) InGrace(now time.Time) bool {
 	return v.TargetError == nil || now.Sub(v.TargetErrorSince) < Grace
 }
 
-// relink links VPAs of a namespace, whose selectors changed, with the label sets that they match now. It goes over the
-// label sets once, however many VPAs there are. The time is that of series that begin with it.
+// relink links VPAs with changed selectors. It scans the label sets of the namespace once. New
+// series start at now.
 func (m *Model) relink(s *space, vpas []*VPA, now time.Time) {
 	left := map[*VPA][]*labelSet{}
 	matches := s.selectors.memo()
@@ -254,13 +252,13 @@ func (m *Model) unlink(v *VPA, set *labelSet) {
 	m.push(set)
 }
 
-// reorder puts the VPAs of v's label sets in order again and applies the policy of v, which has changed.
+// reorder sorts the VPAs of v's label sets and applies the changed policy of v.
 func (m *Model) reorder(v *VPA) {
 	v.Invalidate()
 	for set := range v.sets {
 		slices.SortFunc(set.vpas, stronger)
 		set.invalidateLast()
-		if convert.Unreadable(v.Object) == "" { // else the settings of before hold
+		if convert.Unreadable(v.Object) == "" { // else the previous rules stay
 			m.push(set)
 		}
 	}

@@ -18,70 +18,71 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// VPA is a VerticalPodAutoscaler in the model, with the state of all who work on it.
-// Each part is written by one owner only; others may read it between two calls of Model.
+// VPA is a VerticalPodAutoscaler with the state of all components. Each part has a single writer.
+// Others may read it between two calls of Model.
 type VPA struct {
-	Object           *vpav1.VerticalPodAutoscaler // from the informer cache, not to be changed
+	Object           *vpav1.VerticalPodAutoscaler // from the informer cache, read-only
 	Rules            policy.Rules                 // of Object
-	TargetError      error                        // why the target cannot be used; nil if it can
+	TargetError      error                        // why the target is unusable, nil: usable
 	TargetErrorSince time.Time
 
-	// Restored holds the history from before the start, by container. The caller fills it and calls Invalidate then; it
-	// is kept while the VPA has the same target.
+	// Restored is the history from before the start, by container. Its writer calls Invalidate. It
+	// is kept while the target stays the same.
 	Restored map[string]*usage.Profile
-	// Retargeted tells that the VPA, or one of its name that was deleted a short while ago, pointed to another target
-	// before: what its status and checkpoints held then is not about the containers of this one. The caller sets it
-	// where that was before the start.
+	// Retargeted reports that the VPA, or a recently deleted one of the same name, had another
+	// target before, so that earlier status and checkpoints do not apply. The caller sets it for
+	// changes before the start.
 	Retargeted bool
-	// Since is the generation of Object from which on the VPA is known to have had its target; see StatusOfOther.
+	// TargetSince is the first generation of Object that is known to have its target, see
+	// StatusOfOther.
 	Since int64
-	// Recipe is what serves the VPA, and Sketches hold, by container, what it wants to know of the past besides
-	// histories. They are kept while the VPA has the same target. SavedSketches are images that no recipe could read,
-	// because the one that was asked for is misspelled. SketchesNeeded is when a recipe last needed any. Only
-	// recommend.SketchKeeper writes these four; Advisor notes in a sketch what was recommended.
+	// Recipe and Sketches, which hold its data by container, are kept while the target stays the
+	// same. SavedSketches are images without a recipe to decode them, because its name is
+	// misspelled. SketchesNeeded is when a recipe last needed sketches. Only recommend.SketchKeeper
+	// writes these fields. Advisor records recommendations in sketches.
 	Recipe         *recipe.Choice
 	Sketches       map[string]*sketch.Sketch
 	SavedSketches  map[string][]byte
 	SketchesNeeded time.Time
 
-	// Sizing is what the SizingPolicy says that is responsible for the target. Written by package policies only.
+	// Sizing is written by package policies only.
 	Sizing Sizing
 
-	// Ambiguous is why usage of a container is left out; empty: none is. Written by MarkAmbiguous.
+	// Ambiguous is why usage of a container is ignored, or empty. Written by MarkAmbiguous.
 	Ambiguous string
 
 	Trust     Trust     // written by package recommend only
-	Backfill  Backfill  // written by package backfill, recipe changes by recommend.SketchKeeper
+	Backfill  Backfill  // by package backfill, recipe changes by SketchKeeper
 	Published Published // written by recommend.Publisher only
 	Saved     Saved     // written by checkpoints.Saver only
 
 	model     *Model
 	target    target.Key
-	selector  labels.Selector // nil selects nothing
-	matcher   *matcher        // of the index; nil: it is not in the index
+	selector  labels.Selector // nil: selects nothing
+	matcher   *matcher        // in the index, nil: not indexed
 	sets      map[*labelSet]struct{}
-	pass      uint64 // last SyncVPAs that saw it
+	pass      uint64 // last SyncVPAs that listed it
 	relinking bool
-	nameHash  uint64   // of Offset; 0: not computed yet
-	known     []string // containers at the last call of NewContainers, sorted
-	listed    uint64   // structure at the last call of NewContainers
+	nameHash  uint64   // of Offset, 0: not computed
+	known     []string // containers at the last NewContainers, sorted
+	listed    uint64   // structure at the last NewContainers
 	choice    containerChoice
 
-	added    time.Time // to the model, with the present UID
-	awaiting bool      // published containers whose pods have not appeared may have history
+	added    time.Time // when the current UID was added to the model
+	awaiting bool      // published containers without pods may have history
 
 	built      bool      // containers is up to date
-	containers []history // sorted by name; without series: only restored or awaited
-	structure  uint64    // grows with each change but those of series
+	containers []history // sorted by name, without series: only restored or expected
+	structure  uint64    // increases with each change except samples
 }
 
-// Sizing is what a SizingPolicy says about the recommendation of a VPA. The zero value says nothing.
+// Sizing holds the settings of a SizingPolicy for a VPA. The zero value means no policy.
 type Sizing struct {
-	Policy string // its name; empty: none is responsible
-	Recipe string // for VPAs without the annotation; empty: that of the flag
-	// OnlyRecipe makes the annotation count for nothing.
+	Policy string // policy name, empty: none
+	Recipe string // for VPAs without the annotation, empty: recipe of the flag
+	// OverridesAnnotation reports that Recipe overrides the annotation.
 	OnlyRecipe bool
-	// Observe demands that usage is collected and nothing is recommended.
+	// Observe collects usage without recommendations.
 	Observe bool
 }
 
@@ -90,7 +91,7 @@ type history struct {
 	series    []usage.Series
 }
 
-// StatusOfOther reports whether what is in the status of the VPA may be about another target than it has now.
+// StatusOfOther reports whether the status of the VPA may describe an earlier target.
 func (v *VPA) StatusOfOther() bool {
 	if v.Retargeted {
 		return convert.ObservedGeneration(v.Object) < max(v.Since, 1)
@@ -98,8 +99,8 @@ func (v *VPA) StatusOfOther() bool {
 	return convert.Outdated(v.Object, v.Since)
 }
 
-// Revision returns a number that changes whenever anything changes that the recommendation or the checkpoints of a VPA
-// are made of: which series it has, what is in them, and what was restored.
+// Revision changes with the inputs of the recommendation and checkpoints: the series, their
+// contents, and restored history.
 func (v *VPA) Revision() uint64 {
 	const versionBits = 40 // the sum of versions only grows while the structure stays
 	var versions uint64
@@ -111,10 +112,10 @@ func (v *VPA) Revision() uint64 {
 	return v.structure<<versionBits + versions
 }
 
-// Invalidate makes the revision another one. Whoever changes Restored calls it; it is not safe for concurrent use.
+// Invalidate changes the revision. It is not safe for concurrent use.
 func (v *VPA) Invalidate() {
 	v.built = false
-	if v.model == nil { // not made by one
+	if v.model == nil { // outside of a model
 		v.structure++
 		return
 	}
@@ -122,13 +123,13 @@ func (v *VPA) Invalidate() {
 	v.structure = v.model.changes
 }
 
-// Target returns what the VPA points to, the zero key if that is nothing.
+// Target returns the target of the VPA, or the zero key.
 func (v *VPA) Target() target.Key { return v.target }
 
-// SameTarget reports whether two VPAs, perhaps of different models, point to the same target.
+// SameTarget reports whether two VPAs, possibly of different models, have the same target.
 func (v *VPA) SameTarget(o *VPA) bool { return v.target == o.target }
 
-// Pods returns how many pods the VPA selects, finished ones included.
+// Pods returns the number of selected pods, including finished ones.
 func (v *VPA) Pods() int {
 	n := 0
 	for set := range v.sets {
@@ -148,12 +149,12 @@ func (v *VPA) Containers() []string {
 	return names
 }
 
-// Histories yields the containers with history, sorted by name, each with what
-// Series returns for it. It allocates nothing.
+// Histories yields the containers with history and their Series, sorted by name. It does not
+// allocate.
 func (v *VPA) Histories() iter.Seq2[string, []usage.Series] { return chosen(v.histories(), nil) }
 
-// Series returns the live histories of a container, in an order that depends on
-// the labels of the pods only. The caller must not change the list.
+// Series returns the live histories of a container, ordered by the labels of the pods. The list
+// must not be modified.
 func (v *VPA) Series(container string) []usage.Series {
 	histories := v.histories()
 	at, found := slices.BinarySearchFunc(histories, container, byContainer)
@@ -165,7 +166,7 @@ func (v *VPA) Series(container string) []usage.Series {
 
 func byContainer(h history, container string) int { return cmp.Compare(h.container, container) }
 
-// Controller returns the VPA that controls pods which v selects too, and nil where v itself controls all its pods.
+// Controller returns the VPA that controls pods selected by v, or nil if v controls all of them.
 func (v *VPA) Controller() *VPA {
 	var other *VPA
 	for set := range v.sets {
@@ -176,7 +177,7 @@ func (v *VPA) Controller() *VPA {
 	return other
 }
 
-// conflict says which other VPA controls pods of v, and why; it is empty if none does.
+// conflict describes the Controller of v and the reason, or is empty.
 func (v *VPA) conflict() string {
 	other := v.Controller()
 	if other == nil {
@@ -204,14 +205,14 @@ func (v *VPA) histories() []history {
 	return v.containers
 }
 
-// buildHistories returns histories without the cache. It changes nothing.
+// buildHistories bypasses the cache and changes nothing.
 func (v *VPA) buildHistories() (containers []history) {
 	if v.Outranked() {
 		return nil
 	}
 	type entry struct {
 		container string
-		set       *labelSet // nil: restored
+		set       *labelSet // nil: restored or expected
 		series    usage.Series
 	}
 	var entries []entry
@@ -246,7 +247,7 @@ func (v *VPA) buildHistories() (containers []history) {
 	return containers
 }
 
-// Change is Model.Change for a VPA that may have no model.
+// Change is Model.Change, also for a VPA without a model.
 func (v *VPA) Change(do func()) {
 	if v.model == nil {
 		do()
@@ -255,15 +256,15 @@ func (v *VPA) Change(do func()) {
 	v.model.Change(do)
 }
 
-// Acts reports whether the updater or the webhook does something for a VPA.
+// Acts reports whether the updater or the webhook acts on the VPA.
 func (v *VPA) Acts() bool { return !target.ClaimOf(v.Object).Idle }
 
-// stronger orders VPAs as updater and admission controller choose between them.
+// stronger compares VPAs by the rule of updater and admission controller.
 func stronger(a, b *VPA) int {
 	return target.CompareClaims(target.ClaimOf(a.Object), target.ClaimOf(b.Object))
 }
 
-// Selector returns the text of the label selector of v; empty if it selects nothing.
+// Selector returns the label selector of v as text, or an empty string.
 func (v *VPA) Selector() string {
 	if v.selector == nil {
 		return ""
@@ -271,10 +272,10 @@ func (v *VPA) Selector() string {
 	return v.selector.String()
 }
 
-// Observed returns the VPA with the selector that its target had when it was last read.
+// Observed returns the VPA with the last known selector of its target.
 func (v *VPA) Observed() Observed { return Observed{Object: v.Object, Selector: v.selector} }
 
-// PodNames returns the names of the pods that v selects, sorted, finished ones included.
+// PodNames returns the sorted names of the selected pods, including finished ones.
 func (v *VPA) PodNames() []string {
 	var names []string
 	for set := range v.sets {
@@ -286,14 +287,14 @@ func (v *VPA) PodNames() []string {
 	return names
 }
 
-// LimitRatio returns how large the memory limit of a container of v is for its request: the tightest among the pods
-// that v selects, finished ones left out. Where v leaves limits alone, none follows the request.
+// LimitRatio returns the tightest ratio of memory limit to request of a container over unfinished
+// pods. It is free if v controls requests only.
 func (v *VPA) LimitRatio(container string) sketch.LimitRatio {
 	if v.Rules.For(container).RequestsOnly {
 		return sketch.Free
 	}
 	var tightest sketch.LimitRatio
-	var last *form // nearly always, all pods have the same
+	var last *form // usually all pods share one
 	for set := range v.sets {
 		for _, p := range set.pods {
 			if p.finished || p.form == last {

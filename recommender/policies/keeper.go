@@ -1,15 +1,10 @@
-// Package policies makes VPAs for the workloads that SizingPolicies select, removes those
-// that nobody needs any more, and says in the status of each policy what came of it.
+// Package policies generates VPAs for the workloads that SizingPolicies select, and writes the
+// status of the policies.
 //
-// Keeper.Pass goes over all workloads once: which policy is responsible is the answer of package fleet; here VPAs are
-// made, kept as the policy wants them, and removed a day after the last policy that wanted them. Made VPAs are always
-// of mode Off, so that nothing is changed because of one that is left behind. Follow gives the VPAs of a model what the
-// policies say about their recommendations.
-//
-// What a status says comes from the VPAs, from the Records of the updater, and from the pods
-// that run: what they request, and whether their nodes hold what they shall get.
-//
-// The package changes no pod and makes no recommendation.
+// Package fleet selects the policy of each workload. Keeper creates the VPAs, updates them to match
+// the policy, and deletes them a day after their workload is no longer selected. Generated VPAs
+// always have mode Off, so that a leftover one changes nothing. The package changes no pod and
+// makes no recommendation.
 package policies
 
 import (
@@ -41,13 +36,14 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
-// A Keeper makes a pass so often, and writes so many VPAs a second at most.
+// Interval between two iterations, and the maximum rate of VPA writes.
 const (
 	interval        = 10 * time.Second
 	writesPerSecond = 20
 )
 
-// Keeper keeps the VPAs of policies. Its exported fields are set once; it belongs to one goroutine.
+// Keeper maintains the generated VPAs. Its exported fields are set once. It belongs to one
+// goroutine.
 type Keeper struct {
 	Client     versioned.Interface
 	Policies   *sizing.Policies
@@ -55,21 +51,20 @@ type Keeper struct {
 	VPAs       vpalisters.VerticalPodAutoscalerLister
 	Pods       corelisters.PodLister
 	Workloads  *target.Resolver
-	Kinds      *client.Scales // knows which kinds there are
+	Kinds      *client.Scales // checks whether kinds exist
 	Name       string         // of this recommender
 	Namespaces flags.Namespaces
 	Metrics    *Metrics
-	Guard      model.Guard // around a pass
+	Guard      model.Guard // around an iteration
 
 	limiter  flowcontrol.RateLimiter
 	refusals refusals
 	statuses map[string]statusTime
-	looked   time.Time // when statuses were last made
+	looked   time.Time // last status report
 	passes   int
-	readable time.Time // since when policies can be read without a break; zero: they cannot
+	readable time.Time // policies are readable since, zero: unreadable
 }
 
-// Run makes passes until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
 	wait.NonSlidingUntilWithContext(ctx, func(ctx context.Context) {
 		if lease.Check(ctx) == nil { // else another replica may lead
@@ -81,21 +76,21 @@ func (k *Keeper) Run(ctx context.Context) {
 type overview struct {
 	policies  *sizing.Snapshot
 	workloads []workload // sorted by namespace, kind and name
-	// lost are made VPAs whose workload is not there.
+	// generated VPAs without an existing workload
 	lost     []*vpav1.VerticalPodAutoscaler
-	problems map[string][]string // what is wrong with the workloads that policies name, by policy
+	problems map[string][]string // by policy
 }
 
-// workload is one that a policy selects, or that has a made VPA.
+// workload is selected by a policy or has a generated VPA.
 type workload struct {
 	target.Workload
 	fleet.Decision
 
-	person, made *vpav1.VerticalPodAutoscaler // nil: there is none
-	refused      string                       // why the VPA could not be made or changed; empty: nothing hinders that
+	person, made *vpav1.VerticalPodAutoscaler // nil: none
+	refused      string                       // why the VPA could not be written, empty: no problem
 }
 
-// vpa returns the VPA that counts for the workload; nil: it has none.
+// vpa returns the VPA that applies to the workload, or nil.
 func (w *workload) vpa() *vpav1.VerticalPodAutoscaler {
 	if w.person != nil {
 		return w.person
@@ -103,8 +98,8 @@ func (w *workload) vpa() *vpav1.VerticalPodAutoscaler {
 	return w.made
 }
 
-// Pass makes, changes and removes VPAs for as long as the next pass is not due: what is left
-// follows in that one, which has seen the policies anew. Then it writes statuses.
+// RunOnce writes VPAs until the next iteration is due, which continues with current policies. Then
+// it writes statuses.
 func (k *Keeper) Pass(ctx context.Context, now time.Time) {
 	defer k.Guard.Recover(nil)
 	if k.limiter == nil {
@@ -128,11 +123,9 @@ func (k *Keeper) Pass(ctx context.Context, now time.Time) {
 	k.report(ctx, o, now)
 }
 
-// labelled selects VPAs that may be made.
-var labelled, _ = labels.Parse(fleet.PolicyLabel) // the label is a constant
+var labelled, _ = labels.Parse(fleet.PolicyLabel) // a constant never fails to parse
 
-// look reads everything from caches, but for workloads of kinds that are not listed when they
-// are met for the first time.
+// observe reads caches, except for new workloads of unlisted kinds.
 func (k *Keeper) look(ctx context.Context) (*overview, error) {
 	o, wanted := &overview{policies: k.Policies.Now()}, labels.Everything()
 	set := o.policies.Set()
@@ -201,8 +194,8 @@ func (k *Keeper) describe(w *workload) fleet.Workload {
 
 func (k *Keeper) mine(p *fleet.Policy) bool { return p.Recommender == k.Name }
 
-// Follow gives the VPAs of a model what the policies say about their recommendations. As long
-// as it is not known which policy is responsible, that stays as it was.
+// Follow applies policies to the VPAs of a model. They stay unchanged while their policy is
+// unknown.
 func Follow(policies *sizing.Policies, m *model.Model) {
 	for _, v := range m.VPAs() {
 		d := policies.For(v.Object)
@@ -213,23 +206,23 @@ func Follow(policies *sizing.Policies, m *model.Model) {
 		if d.Policy != nil {
 			s.Policy, s.Recipe = d.Policy.Name, d.Policy.Recipe
 			s.OnlyRecipe = d.RestrictsUserVPAs() && v.Object.Annotations[recipe.Annotation] != ""
-			// The recommendation of a VPA that a person wrote is never taken away.
+			// The recommendation of a user VPA is never withdrawn.
 			s.Observe = d.Mode == fleet.Observe && convert.MadeForPolicy(v.Object)
 		}
 		v.Sizing = s
 	}
 }
 
-// Metrics are those of a Keeper.
+// Metrics are the metrics of a Keeper.
 type Metrics struct {
-	VPAs      *prometheus.CounterVec // made VPAs by what was done with them
+	VPAs      *prometheus.CounterVec // generated VPAs by result
 	Workloads *prometheus.GaugeVec   // by policy, mode and phase
 	Degraded  *prometheus.GaugeVec   // workloads by policy
-	Cores     *prometheus.GaugeVec   // that would be saved, by policy
-	Bytes     *prometheus.GaugeVec   // that would be saved, by policy
+	Cores     *prometheus.GaugeVec   // savings by policy
+	Bytes     *prometheus.GaugeVec   // savings by policy
 }
 
-// NewMetrics registers the metrics.
+// NewMetrics creates and registers the metrics.
 func NewMetrics(registry prometheus.Registerer) *Metrics {
 	auto := promauto.With(registry)
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
@@ -250,7 +243,6 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	}
 }
 
-// forget takes away what is said of policies, before all of it is said anew.
 func (m *Metrics) forget() {
 	for _, g := range [...]*prometheus.GaugeVec{m.Workloads, m.Degraded, m.Cores, m.Bytes} {
 		g.Reset()

@@ -16,18 +16,18 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// Workloads of other kinds than those that are listed are named by policies, but no informer has them. They are found
-// through the owners of pods, and through the VPAs that were made for them, which stay while they have no pods.
+// Policies may name workloads of kinds without an informer. They are found as owners of pods, and
+// through their generated VPAs, which stay while there are no pods.
 
 type others struct {
 	workloads []target.Workload
-	kept      map[target.Key]bool // of which nobody knows now whether they are there: their VPAs stay as they are
+	kept      map[target.Key]bool // may exist, their VPAs stay unchanged
 	problems  map[string][]string // by policy, sorted
 }
 
 type vpasOf map[target.Key]*vpav1.VerticalPodAutoscaler
 
-// others looks for the workloads that policies name, and for those of made VPAs.
+// findUnlisted finds workloads of such kinds that policies name or that have a generated VPA.
 func (k *Keeper) others(ctx context.Context, set *fleet.Set, person, made vpasOf) (others, error) {
 	o := others{kept: map[target.Key]bool{}, problems: map[string][]string{}}
 	named := o.named(set, k.Kinds)
@@ -47,8 +47,8 @@ func (k *Keeper) others(ctx context.Context, set *fleet.Set, person, made vpasOf
 		if !looked[key] {
 			continue
 		}
-		// Anybody can write a VPA that looks made. What no policy names waits for its turn to be read,
-		// and so does what is named if others take long.
+		// Users can create VPAs that look generated. Unnamed workloads are read in the background,
+		// and named ones too if others take long.
 		read := k.Workloads.Known
 		if named[anywhere(key)] && within.Err() == nil {
 			read = func(key target.Key) (target.Workload, error) { return k.Workloads.Read(ctx, key) }
@@ -69,7 +69,8 @@ func (k *Keeper) others(ctx context.Context, set *fleet.Set, person, made vpasOf
 	return o, nil
 }
 
-// named returns the workloads that policies name and that can be there, without a namespace.
+// namedWorkloads returns the workloads that policies name, without a namespace and without unusable
+// kinds.
 func (o *others) named(set *fleet.Set, kinds *client.Scales) map[target.Key]bool {
 	named, problems := map[target.Key]bool{}, map[schema.GroupKind]error{}
 	for p, m := range set.Named() {
@@ -93,14 +94,13 @@ func anywhere(key target.Key) target.Key {
 	return key
 }
 
-// complain notes what is wrong with a policy; nil: with none.
 func (o *others) complain(p *fleet.Policy, problem string) {
 	if p != nil && !slices.Contains(o.problems[p.Name], problem) {
 		o.problems[p.Name] = append(o.problems[p.Name], problem)
 	}
 }
 
-// owning returns the workloads of some names that own pods, themselves or through others.
+// findOwners returns the workloads with these names that own pods, directly or indirectly.
 func (k *Keeper) owning(named map[target.Key]bool) (map[target.Key]bool, error) {
 	found := map[target.Key]bool{}
 	if len(named) == 0 {

@@ -23,15 +23,15 @@ import (
 	"loadline.dev/loadline/recommender/status"
 )
 
-// Records are the SizingRecords of the cluster, of which the updater is the only writer. Their
-// definition, and the permission to read them, may be missing.
+// Records are the SizingRecords, written by the updater. Their definition, or the permission to
+// read them, may be missing.
 type Records struct {
 	informer cache.SharedIndexInformer
 	lister   listers.SizingRecordLister
 	synced   cache.InformerSynced
 }
 
-// WatchRecords returns the records. It must be called before the factory starts.
+// WatchRecords must be called before the factory starts.
 func WatchRecords(own externalversions.SharedInformerFactory) (*Records, error) {
 	records := own.Loadline().V1alpha1().SizingRecords()
 	r := &Records{informer: records.Informer(), lister: records.Lister()}
@@ -45,7 +45,7 @@ func WatchRecords(own externalversions.SharedInformerFactory) (*Records, error) 
 	return r, nil
 }
 
-// Synced returns, by resource name, what reports whether it is known what there is, or that it cannot be read.
+// Synced returns the sync function, which also returns true if records cannot be read.
 func (r *Records) Synced() map[string]cache.InformerSynced {
 	return map[string]cache.InformerSynced{"sizingrecords": r.synced}
 }
@@ -53,8 +53,8 @@ func (r *Records) Synced() map[string]cache.InformerSynced {
 // Readable reports whether all records are known.
 func (r *Records) Readable() bool { return r.informer.HasSynced() }
 
-// trimRecord keeps of a record whose it is, and what a status says of it: a fleet has
-// thousands, each with twenty rounds.
+// trimRecord retains the fields for a policy status. A fleet has thousands of records with twenty
+// rounds each.
 func trimRecord(object any) (any, error) {
 	r, ok := object.(*loadlinev1alpha1.SizingRecord)
 	if !ok {
@@ -79,8 +79,8 @@ func trimRecord(object any) (any, error) {
 	return kept, nil
 }
 
-// lastRounds returns of rounds, the newest first, the last one that changed a pod, and the
-// last one that has ended, without sizes.
+// lastRounds returns the last round that changed a pod and the last ended one. rounds has the
+// newest first.
 func lastRounds(rounds []loadlinev1alpha1.Round) (last []loadlinev1alpha1.Round) {
 	changed, ended := false, false
 	for i := range rounds {
@@ -95,18 +95,17 @@ func lastRounds(rounds []loadlinev1alpha1.Round) (last []loadlinev1alpha1.Round)
 	return last
 }
 
-// history is what became of the changes of a workload.
 type history struct {
 	phase      rollout.Phase
-	lastChange time.Time // zero: there was none
-	cooldown   time.Time // when it ends
-	reverted   bool      // the last round that has ended
+	lastChange time.Time // zero: none
+	cooldown   time.Time // end of the cooldown
+	reverted   bool      // the last ended round was reverted
 	degraded   bool
-	infeasible bool // the nodes of pods can never hold the change
-	unmeasured bool // the updater has nobody to ask for throttling and pressure
+	infeasible bool // a node can never hold the change of its pod
+	unmeasured bool // throttling and pressure cannot be queried
 }
 
-// of returns the history of a workload: none of one that had its name before.
+// historyOf ignores the history of an earlier workload of the same name.
 func (r *Records) of(w *target.Workload) (h history) {
 	name := sizing.RecordName(w.Key)
 	record, err := r.lister.SizingRecords(name.Namespace).Get(name.Name)
@@ -127,21 +126,20 @@ func (r *Records) of(w *target.Workload) (h history) {
 	return h
 }
 
-// near is by which part of it a request may differ from what is recommended and still count as
-// that: recommendations move a little all the time, and the updater leaves pods alone for it.
+// requestTolerance is the fraction by which a request may differ from its recommendation and count
+// as applied. Recommendations fluctuate, and the updater skips small differences.
 const near = 0.1
 
-// inUse is what the running pods of a workload request, against what is recommended.
+// requestSummary compares the requests of running pods with the recommendation.
 type inUse struct {
 	savings              rollout.Savings
-	sized, differs       bool // some container has, or has not, what is recommended
-	deferred, infeasible bool // the change of some pod waits for its node, or never gets there
+	sized, differs       bool // some container matches, or differs
+	deferred, infeasible bool // the resize of some pod waits for its node, or cannot fit
 
 	targets map[string]resources.List // by container; nil: not read yet
 }
 
-// survey goes over the running pods once. It returns what those of each workload request that
-// has a recommendation, in the order of the workloads.
+// summarizeRequests scans the running pods once. Its result is in the order of the workloads.
 func (k *Keeper) survey(o *overview) ([]inUse, error) {
 	all, index := make([]inUse, len(o.workloads)), map[target.Key]int{}
 	for i := range o.workloads {
@@ -167,7 +165,7 @@ func (k *Keeper) survey(o *overview) ([]inUse, error) {
 	return all, nil
 }
 
-// workloadOf returns the workload of a pod: its controller, or one above that.
+// workloadOf returns the workload that owns a pod, directly or indirectly.
 func (k *Keeper) workloadOf(pod *corev1.Pod, index map[target.Key]int) (i int, found bool) {
 	for owner := range k.Workloads.Above(pod) {
 		if i, found = index[owner]; found {
@@ -214,10 +212,9 @@ func (u *inUse) compare(requests, recommended resources.List) {
 	}
 }
 
-// applied reports whether all pods have what is recommended, and there is one.
 func (u *inUse) applied() bool { return u.sized && !u.differs }
 
-// change returns how much of what the pods request would change, in percent: of CPU or of memory, whichever is more.
+// change returns the change of requests in percent, the higher one of CPU and memory.
 func (u *inUse) change() (most int) {
 	for k := range resources.Kind(resources.Kinds) {
 		changed := u.savings.Less.Value(k).Add(u.savings.More.Value(k))

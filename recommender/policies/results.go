@@ -32,10 +32,10 @@ type result struct {
 	savings   rollout.Savings
 	degraded  int
 	names     []string // of degraded workloads
-	// unmeasured are workloads whose changes are judged without throttling and pressure.
+	// unmeasured is the number of workloads without evidence of throttling and pressure.
 	unmeasured int
 	errors     []string
-	groups     map[group]int // numbers of workloads
+	groups     map[group]int // number of workloads
 }
 
 type group struct {
@@ -51,7 +51,7 @@ type outcome struct {
 	change  int
 }
 
-// results goes over the workloads once, for all policies of this recommender.
+// results scans the workloads once, for all policies of this recommender.
 func (k *Keeper) results(o *overview) (map[string]*result, error) {
 	uses, err := k.survey(o)
 	if err != nil {
@@ -88,7 +88,7 @@ func (k *Keeper) results(o *overview) (map[string]*result, error) {
 
 func (r *result) add(w *workload, use *inUse, h history) {
 	if w.Mode != fleet.Canary {
-		h.phase = "" // that of a mode before
+		h.phase = "" // phase of an earlier mode
 	}
 	r.count(w, use, h)
 	r.groups[group{w.Mode, h.phase}]++
@@ -128,7 +128,6 @@ func (r *result) count(w *workload, use *inUse, h history) {
 	add(&c.Refused, w.Reason == reason.OptedOut || w.refused != "")
 }
 
-// reportUnknownLabels adds an error if the policy holds a workload because labels are unknown.
 func (r *result) reportUnknownLabels(w *workload, described *fleet.Workload) {
 	switch {
 	case w.Reason != reason.PolicyUnknown || w.Policy.Unusable != "":
@@ -169,7 +168,7 @@ func (o *outcome) status(now time.Time) loadlinev1alpha1.WorkloadStatus {
 	return s
 }
 
-// sizes are amounts as a status shows them, without those that are zero.
+// sizes omits zero amounts.
 func sizes(amounts resources.List) loadlinev1alpha1.Sizes {
 	for k := range resources.Kind(resources.Kinds) {
 		if amounts.Value(k) == 0 {
@@ -186,8 +185,8 @@ func sum(a, b resources.List) resources.List {
 	return a
 }
 
-// After VPAs were refused in a namespace, as by an admission policy, a quota, or because the
-// namespace is about to go, it is tried again there after a pause, which doubles each time.
+// After a refused VPA write, for example by an admission policy or in a terminating namespace, the
+// namespace is retried after a delay that doubles each time.
 const (
 	firstPause = time.Minute
 	lastPause  = time.Hour
@@ -196,13 +195,13 @@ const (
 type refusals map[string]*refusal
 
 type refusal struct {
-	vpa     string // that was refused last
+	vpa     string // last refused VPA
 	problem string
 	pause   time.Duration
 	until   time.Time
 }
 
-// waiting returns why no VPA is written in a namespace now; empty: it may be tried.
+// blocked returns why no VPA is written in a namespace now, or an empty string.
 func (r refusals) waiting(namespace string, now time.Time) string {
 	if known := r[namespace]; known != nil && now.Before(known.until) {
 		return known.problem
@@ -222,7 +221,7 @@ func (r refusals) refused(v *vpav1.VerticalPodAutoscaler, err error, now time.Ti
 	return known.problem
 }
 
-// prune forgets namespaces where nothing was tried for long: they may be gone.
+// prune drops namespaces without recent attempts.
 func (r refusals) prune(now time.Time) {
 	maps.DeleteFunc(r, func(_ string, known *refusal) bool { return now.Sub(known.until) > lastPause })
 }

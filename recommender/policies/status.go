@@ -22,22 +22,19 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// statusEvery is how often a status is made and written at most.
 const statusEvery = time.Minute
 
-// The conditions of a SizingPolicy.
+// Conditions of a SizingPolicy.
 const (
 	conditionReady    = "Ready"
 	conditionDegraded = "Degraded"
 )
 
-// statusTime says what was done about the status of a policy.
 type statusTime struct {
-	written    time.Time // zero: this process did not write it
-	generation int64     // of the policy when the status was last made; 0: it never was
+	written    time.Time // zero: not written by this process
+	generation int64     // of the policy when last reported, 0: none
 }
 
-// report writes the statuses of policies that are not as they should be.
 func (k *Keeper) report(ctx context.Context, o *overview, now time.Time) {
 	if !k.reportDue(o, now) {
 		return
@@ -74,8 +71,8 @@ func (t statusTime) fresh(now time.Time) bool {
 	return 0 <= since && since < statusEvery
 }
 
-// reportDue reports whether statuses are to be made: once a minute, because that goes over all
-// pods, and earlier for a policy that is new, or that somebody changed.
+// reportDue is true once a minute, because reports scan all pods, and earlier for a new or changed
+// policy.
 func (k *Keeper) reportDue(o *overview, now time.Time) bool {
 	if !(statusTime{written: k.looked}).fresh(now) {
 		return true
@@ -95,8 +92,8 @@ func (k *Keeper) show(name string, r *result) {
 	k.Metrics.Bytes.WithLabelValues(name).Set(float64(r.savings.Less.Value(resources.Memory)))
 }
 
-// writeStatus writes the status that was made of p. The API server answers with a conflict if somebody has written the
-// policy meanwhile: fresh has the conditions of others, such as that of the updater, as they were in p.
+// writeStatus fails with a conflict if the policy has changed since it was read, because fresh
+// contains the conditions of other writers.
 func (k *Keeper) writeStatus(ctx context.Context, p *loadlinev1alpha1.SizingPolicy, fresh *loadlinev1alpha1.SizingPolicyStatus) error {
 	ctx, cancel := context.WithTimeout(ctx, interval)
 	defer cancel()
@@ -108,8 +105,7 @@ func (k *Keeper) writeStatus(ctx context.Context, p *loadlinev1alpha1.SizingPoli
 	return err
 }
 
-// status returns the new status of a policy. The time of a condition is that of its last
-// change from True to False or back.
+// composeStatus changes the transition time of a condition only with its status.
 func (k *Keeper) status(r *result, p *loadlinev1alpha1.SizingPolicy, value *fleet.Policy, now time.Time) *loadlinev1alpha1.SizingPolicyStatus {
 	fresh := &loadlinev1alpha1.SizingPolicyStatus{
 		Conditions: slices.Clone(p.Status.Conditions), Counts: &r.counts, Savings: sizes(r.savings.Less), Increases: sizes(r.savings.More),
@@ -143,7 +139,6 @@ func (r *result) ready(p *loadlinev1alpha1.SizingPolicy, value *fleet.Policy) me
 	return served
 }
 
-// health says whether changes of workloads were taken back repeatedly.
 func (r *result) health(known bool) metav1.Condition {
 	c := metav1.Condition{Type: conditionDegraded, Status: metav1.ConditionFalse, Reason: "FewReverts"}
 	switch {

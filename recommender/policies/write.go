@@ -27,27 +27,27 @@ import (
 )
 
 const (
-	// linger is how long a made VPA stays that nobody selects any more: a selector that is
-	// edited for a moment must not cost the history of a fleet.
+	// generatedRetention is how long the VPA of an unselected workload is kept, so that a brief
+	// edit of a selector does not cost the history of a fleet.
 	linger = 24 * time.Hour
-	// leastReadable is for how long policies must have been readable before a VPA is removed:
-	// who installs the definitions again creates the policies a while later.
+	// minReadableTime is how long policies must be readable before a VPA is deleted, because a
+	// reinstalled definition precedes its policies.
 	leastReadable = time.Hour
-	// maxUnanswered is the number of namespaces without an answer of the API server after which a pass ends.
+	// maxUnanswered is the number of namespaces without an API server answer that ends an
+	// iteration.
 	maxUnanswered = 3
 )
 
-// turn is a write of a VPA that is due.
 type turn struct {
 	vpa      *vpav1.VerticalPodAutoscaler
-	workload *workload // nil: it is not there
-	owns     bool      // the write says that the workload owns the VPA
-	result   string    // for the metric
+	workload *workload // nil: it does not exist
+	owns     bool      // the write sets the workload as the owner
+	result   string    // metric label
 	send     func(ctx context.Context, vpas vpaclient.VerticalPodAutoscalerInterface) error
 }
 
-// write brings VPAs to what policies want. The namespaces take turns, and each pass begins with another one, so that
-// none can use up all the time. When a policy changes the pass ends: what is due may not be wanted any more.
+// write alternates between namespaces and begins with another one in each iteration, so that none
+// uses up all the time. It stops when a policy changes, because pending writes may be outdated.
 func (k *Keeper) write(ctx context.Context, o *overview, now time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, interval)
 	defer cancel()
@@ -85,8 +85,8 @@ func (k *Keeper) write(ctx context.Context, o *overview, now time.Time) {
 	}
 }
 
-// due returns what is to be written, by namespace. In each the one that was refused last comes
-// last: it may be refused for ever, and the others not.
+// pendingWrites returns the writes by namespace. The VPA that was last refused comes last, because
+// it may always be.
 func (k *Keeper) due(o *overview, now time.Time) map[string][]turn {
 	due := map[string][]turn{}
 	add := func(t *turn) {
@@ -98,7 +98,7 @@ func (k *Keeper) due(o *overview, now time.Time) map[string][]turn {
 		w := &o.workloads[i]
 		w.refused = k.refusals.waiting(w.Key.Namespace, now)
 		switch stays := w.Policy != nil && (w.Policy.Paused || w.Policy.Unusable != ""); {
-		case w.Policy != nil && !k.mine(w.Policy): // another recommender does it
+		case w.Policy != nil && !k.mine(w.Policy): // left to another recommender
 		case w.made != nil && w.made.DeletionTimestamp != nil:
 		case w.made != nil && !w.KeepVPA && !stays:
 			add(k.unselected(w.made, now))
@@ -107,7 +107,7 @@ func (k *Keeper) due(o *overview, now time.Time) map[string][]turn {
 		case w.MakeVPA:
 			add(k.make(w, o.policies.Object(w.Policy.Name)))
 		default:
-			w.refused = "" // nothing is wanted
+			w.refused = "" // no write is needed
 		}
 	}
 	for _, v := range o.lost {
@@ -124,8 +124,8 @@ func (k *Keeper) due(o *overview, now time.Time) map[string][]turn {
 	return due
 }
 
-// take sends one write. It returns an error if the rest of the namespace must wait for the next pass,
-// because of the write limit of the namespace or because the API server does not answer.
+// execute sends one write. On an error the rest of the namespace must wait: its write limit is used
+// up or the API server does not answer.
 func (k *Keeper) take(ctx context.Context, t turn, now time.Time) error {
 	log, v := klog.FromContext(ctx), t.vpa
 	if t.owns {
@@ -149,7 +149,7 @@ func (k *Keeper) take(ctx context.Context, t turn, now time.Time) error {
 		log.V(2).Info("VPA not written yet, trying again in the next pass", "vpa", klog.KObj(v), "reason", err)
 		return err
 	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), t.result != resultMade && apierrors.IsNotFound(err):
-		// It is not as it was: the next pass sees how.
+		// The cache is outdated. The next iteration retries.
 	case !isRefusal(err):
 		log.Error(err, "Cannot write the VPAs of policies, trying again in the next pass", "vpa", klog.KObj(v))
 		k.count("error")
@@ -165,8 +165,8 @@ func (k *Keeper) take(ctx context.Context, t turn, now time.Time) error {
 	return nil
 }
 
-// isRefusal reports whether an error is the answer to what was asked. The others, such as that
-// there are too many requests, or none can be answered, are about the API server.
+// isRefusal reports whether an error is about the request. Others, such as a timeout, are about the
+// API server.
 func isRefusal(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err) {
@@ -178,7 +178,7 @@ func isRefusal(err error) bool {
 
 func (k *Keeper) count(result string) { k.Metrics.VPAs.WithLabelValues(result).Inc() }
 
-// What is done with made VPAs, as the label of the metric.
+// Results of writes, as metric labels.
 const (
 	resultMade    = "made"
 	resultChanged = "changed"
@@ -208,7 +208,7 @@ func (k *Keeper) wanted(w *workload, policy *loadlinev1alpha1.SizingPolicy) *vpa
 	return v
 }
 
-// resourcePolicy returns that of a policy, with the containers off that it excludes; nil: it says nothing.
+// resourcePolicy includes the excluded containers in mode Off. It is nil if empty.
 func resourcePolicy(policy *loadlinev1alpha1.SizingPolicy) *vpav1.PodResourcePolicy {
 	r := &vpav1.PodResourcePolicy{}
 	if policy.Spec.ResourcePolicy != nil {
@@ -225,14 +225,14 @@ func resourcePolicy(policy *loadlinev1alpha1.SizingPolicy) *vpav1.PodResourcePol
 		return nil
 	}
 	for i := range r.ContainerPolicies {
-		if p := &r.ContainerPolicies[i]; p.ControlledResources == nil { // Headlamp requires the default to be written
+		if p := &r.ContainerPolicies[i]; p.ControlledResources == nil { // Headlamp requires the explicit default
 			p.ControlledResources = &[]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
 		}
 	}
 	return r
 }
 
-// make returns the turn that makes the VPA of a workload, if its name is free.
+// createVPA returns the write that creates the VPA of a workload, if its name is free.
 func (k *Keeper) make(w *workload, policy *loadlinev1alpha1.SizingPolicy) *turn {
 	v := k.wanted(w, policy)
 	if held, err := k.VPAs.VerticalPodAutoscalers(v.Namespace).Get(v.Name); err == nil {
@@ -245,8 +245,8 @@ func (k *Keeper) make(w *workload, policy *loadlinev1alpha1.SizingPolicy) *turn 
 	}}
 }
 
-// keep returns the turn that makes a made VPA what its policy wants, unless that cannot be used now; nil: it is that.
-// Labels and annotations that somebody else wrote stay, also those of a former text of the policy.
+// updateVPA returns the write that makes a VPA match its policy, or nil. Unusable policies only
+// remove the unselected marker. Labels and annotations that the policy does not set stay.
 func (k *Keeper) keep(w *workload, policy *loadlinev1alpha1.SizingPolicy, unusable bool) *turn {
 	v, metadata, spec := w.made, map[string]any{}, map[string]any{}
 	if _, marked := v.Annotations[fleet.UnselectedAnnotation]; marked {
@@ -262,7 +262,6 @@ func (k *Keeper) keep(w *workload, policy *loadlinev1alpha1.SizingPolicy, unusab
 	return k.patch(v, w, metadata, spec)
 }
 
-// differences writes a merge patch that makes v like the wanted VPA.
 func (k *Keeper) differences(v, want *vpav1.VerticalPodAutoscaler, metadata, spec map[string]any) {
 	if missing := missing(v.Labels, want.Labels); missing != nil {
 		metadata["labels"] = missing
@@ -282,7 +281,7 @@ func (k *Keeper) differences(v, want *vpav1.VerticalPodAutoscaler, metadata, spe
 	if v.Spec.UpdatePolicy == nil || v.Spec.UpdatePolicy.UpdateMode == nil || *v.Spec.UpdatePolicy.UpdateMode != vpav1.UpdateModeOff {
 		spec["updatePolicy"] = want.Spec.UpdatePolicy
 	}
-	if v.Spec.StartupBoost != nil { // which acts in mode Off, too
+	if v.Spec.StartupBoost != nil { // it has an effect even in mode Off
 		spec["startupBoost"] = nil
 	}
 	if !apiequality.Semantic.DeepEqual(v.Spec.ResourcePolicy, client.BoundPolicy(want.Spec.ResourcePolicy)) {
@@ -293,8 +292,8 @@ func (k *Keeper) differences(v, want *vpav1.VerticalPodAutoscaler, metadata, spe
 	}
 }
 
-// missing returns what has to be added to words; nil: nothing, or it is not known, because the
-// cache has dropped the words.
+// missingEntries returns the wanted entries that words lacks, or nil if there are none or the cache
+// has dropped words.
 func missing(words, wanted map[string]string) map[string]any {
 	var add map[string]any
 	if client.Dropped(words) {
@@ -311,7 +310,7 @@ func missing(words, wanted map[string]string) map[string]any {
 	return add
 }
 
-// patch returns the turn that changes a made VPA, unless that is no longer as it was read.
+// patch returns a write that fails if the VPA has changed since it was read.
 func (k *Keeper) patch(v *vpav1.VerticalPodAutoscaler, w *workload, metadata, spec map[string]any) *turn {
 	metadata["uid"], metadata["resourceVersion"] = v.UID, v.ResourceVersion
 	body := map[string]any{"metadata": metadata}
@@ -327,14 +326,14 @@ func (k *Keeper) patch(v *vpav1.VerticalPodAutoscaler, w *workload, metadata, sp
 	}}
 }
 
-// unselected returns the turn that notes since when nobody selects the workload of a made VPA,
-// or that removes it after a day. As long as policies cannot be read nobody knows that.
+// expireVPA returns the write that marks the VPA of an unselected workload, or deletes it after
+// generatedRetention. It is nil while policies are unreadable.
 func (k *Keeper) unselected(v *vpav1.VerticalPodAutoscaler, now time.Time) *turn {
 	if k.readable.IsZero() || !k.serves(v) {
 		return nil
 	}
 	since, err := time.Parse(time.RFC3339, v.Annotations[fleet.UnselectedAnnotation])
-	if err != nil || since.After(now) { // the clock was set back, or somebody wrote it
+	if err != nil || since.After(now) { // after a clock change, or written by a user
 		return k.patch(v, nil, map[string]any{"annotations": map[string]any{fleet.UnselectedAnnotation: now.UTC().Format(time.RFC3339)}}, map[string]any{})
 	}
 	if now.Sub(since) < linger || now.Sub(k.readable) < leastReadable {

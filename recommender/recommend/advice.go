@@ -19,19 +19,19 @@ import (
 	"loadline.dev/loadline/recommender/status"
 )
 
-// Advisor makes recommendations and checkpoint images. Its fields are set once.
+// Advisor computes recommendations and checkpoint contents. Its fields are set once.
 type Advisor struct {
 	Store   *usage.Store
 	Shape   usage.ProfileShape // of the store's profiles
-	Recipe  recipe.Recipe      // of VPAs that have none
+	Recipe  recipe.Recipe      // of VPAs without their own
 	Format  convert.Format
 	Limits  OutputLimits
-	History *LoadingGauge // of history that is loaded apart; nil: none is
-	Pods    *Pods         // that have requests now; nil: they are not known. Only some recipes ask.
+	History *LoadingGauge // of history loaded separately, nil: none
+	Pods    *Pods         // for recipes that need current requests, nil: unknown
 }
 
-// history returns all that is known about a container of a VPA, only to be read, and for how long it
-// was observed without what may be missing (proofFrom). The scratch is for what is in several places.
+// history returns the history of a container, possibly in scratch, and its trusted duration, see
+// trustedSince. The result must not be modified.
 func (a *Advisor) history(scratch *usage.Profile, v *model.VPA, container string, series []usage.Series) (p *usage.Profile, live time.Duration) {
 	if len(series) == 1 && v.Restored[container] == nil {
 		p = a.Store.ProfileOf(series[0])
@@ -40,8 +40,7 @@ func (a *Advisor) history(scratch *usage.Profile, v *model.VPA, container string
 	return scratch, a.merge(scratch, v, container, series)
 }
 
-// merge fills dst with all that is known about a container of a VPA, and returns for how long it was
-// observed, as history does.
+// merge fills dst with live and restored history, and returns its trusted duration.
 func (a *Advisor) merge(dst *usage.Profile, v *model.VPA, container string, series []usage.Series) (live time.Duration) {
 	dst.Reset()
 	a.Store.Profile(dst, series...)
@@ -52,7 +51,6 @@ func (a *Advisor) merge(dst *usage.Profile, v *model.VPA, container string, seri
 	return live
 }
 
-// live returns the time for which the series of a container were observed. p is their merged profile.
 func (a *Advisor) live(v *model.VPA, container string, p *usage.Profile, series []usage.Series) time.Duration {
 	if p.Empty() {
 		return 0
@@ -64,8 +62,8 @@ func (a *Advisor) live(v *model.VPA, container string, p *usage.Profile, series 
 	return p.Last().Sub(from)
 }
 
-// Estimates appends to dst what the histories of the recommended containers of a VPA come to, sorted by name, without
-// those that the VPA leaves alone. It needs no memory of its own.
+// Estimates appends to dst the estimates of the recommended containers of a VPA, sorted by name,
+// except in mode Off. It does not allocate.
 func (a *Advisor) Estimates(v *model.VPA, scratch *usage.Profile, dst []model.Estimate) []model.Estimate {
 	served := containersServed(v, v.Recommended())
 	for container, series := range v.Recommended() {
@@ -84,7 +82,6 @@ func (a *Advisor) Estimates(v *model.VPA, scratch *usage.Profile, dst []model.Es
 	return dst
 }
 
-// containersServed returns the number of containers that the VPA does not leave alone.
 func containersServed(v *model.VPA, containers iter.Seq2[string, []usage.Series]) (n int) {
 	for container := range containers {
 		if !v.Rules.For(container).Off {
@@ -94,8 +91,8 @@ func containersServed(v *model.VPA, containers iter.Seq2[string, []usage.Series]
 	return n
 }
 
-// rising says how the memory of a container of a VPA grows from day to day, and where that
-// ends; empty: it does not. What is recommended follows use in any case.
+// memoryGrowth describes the daily memory growth of a container, or is empty. It does not change
+// the recommendation.
 func (a *Advisor) rising(v *model.VPA, container string) string {
 	t := v.Sketches[container]
 	if t == nil || t.Peaks == nil || !a.recipe(v).Needs.Peaks {
@@ -112,8 +109,8 @@ func (a *Advisor) rising(v *model.VPA, container string) string {
 	return grows(g, limit)
 }
 
-// lacking returns zero if there are enough points. Else those that there are, rounded down
-// to half an hour, because each step means a write of the status.
+// roundPoints returns zero if there are enough points. It rounds down to half an hour, because each
+// step requires a status write.
 func lacking(p recipe.Points) recipe.Points {
 	const step = 6
 	if p.Have >= p.Want {
@@ -123,8 +120,7 @@ func lacking(p recipe.Points) recipe.Points {
 	return p
 }
 
-// recipe returns the recipe of a VPA: v.Recipe, which is that of its annotation, else of its
-// SizingPolicy, else of the flag. Before SketchKeeper.Follow saw the VPA it is that of the flag, too.
+// recipe returns the recipe of a VPA, or of the flag before the first SketchKeeper.Follow.
 func (a *Advisor) recipe(v *model.VPA) *recipe.Recipe {
 	if c := v.Recipe; c != nil {
 		return c.Recipe
@@ -132,15 +128,13 @@ func (a *Advisor) recipe(v *model.VPA) *recipe.Recipe {
 	return &a.Recipe
 }
 
-// sketch returns the sketch of a container if the recipe of its VPA needs one, else nil.
 func (a *Advisor) sketch(v *model.VPA, container string) *sketch.Sketch {
 	if !a.recipe(v).Needs.Any() {
-		return nil // of another recipe
+		return nil // of an earlier recipe
 	}
 	return v.Sketches[container]
 }
 
-// input returns what the recipe of a VPA gets to know of one of its containers, of which p is the history.
 func (a *Advisor) input(v *model.VPA, container string, containers int, p *usage.Profile, t *sketch.Sketch) recipe.Input {
 	in := recipe.Input{Profile: p, Sketch: t, Containers: containers}
 	if a.recipe(v).UsesCurrent && a.Pods != nil {
@@ -149,8 +143,7 @@ func (a *Advisor) input(v *model.VPA, container string, containers int, p *usage
 	return in
 }
 
-// estimate returns what a recommendation for a container comes to, and which kinds are not trusted. A sketch that
-// is younger than the history does not cover all of it.
+// estimate distrusts kinds with sketches that are much shorter than the history.
 func (a *Advisor) estimate(v *model.VPA, container string, p *usage.Profile, live time.Duration, result *recipe.Result) model.Estimate {
 	r := a.recipe(v)
 	untrusted := a.untrusted(v, container, live)
@@ -174,12 +167,12 @@ func (a *Advisor) estimate(v *model.VPA, container string, p *usage.Profile, liv
 	return e
 }
 
-// sampleSpan is the time that one sample covers at most. Live samples come once a minute, and
-// those from Prometheus in steps of --history-resolution.
+// sampleSpan is the maximum time that one sample covers: a minute if live, --history-resolution
+// from Prometheus.
 const sampleSpan = 15 * time.Minute
 
-// covered is how much of the past a recommendation rests on at least: the history p, and
-// where the recipe needs a sketch what that has of each kind.
+// covered returns the minimum time covered by history p and, if the recipe needs sketches, by the
+// sketch of each kind.
 func covered(r *recipe.Recipe, result *recipe.Result, p *usage.Profile) time.Duration {
 	least := min(p.Last().Sub(p.First()), time.Duration(min(p.Samples(), maxSamples))*sampleSpan)
 	if r.Needs.Any() {
@@ -192,11 +185,11 @@ func covered(r *recipe.Recipe, result *recipe.Result, p *usage.Profile) time.Dur
 	return least
 }
 
-// maxSamples keeps the product with sampleSpan within a duration.
+// maxSamples times sampleSpan fits a duration.
 const maxSamples = 1 << 20
 
-// seedTarget makes a sketch that knows of no target take the published one for the last, as
-// if that had changed now: when it did nobody knows, if the sketch was lost or is new.
+// seedTarget records the published target in a sketch without a target, as changed now, because the
+// true time is unknown.
 func seedTarget(v *model.VPA, container string, t *sketch.Sketch) {
 	if t == nil {
 		return
@@ -215,10 +208,11 @@ func seedTarget(v *model.VPA, container string, t *sketch.Sketch) {
 	}
 }
 
-// sketchLag is how much later than a history a sketch may begin without being younger.
+// sketchLag is how much later than its history a sketch may start, or earlier end, without being
+// incomplete.
 const sketchLag = 10 * time.Minute
 
-// enough is how long a recipe must have seen a container to be trusted with less than is published.
+// minObservation is the observation time required to lower a published target.
 func (a *Advisor) enough(v *model.VPA, container string, k resources.Kind) time.Duration {
 	if k == resources.Memory {
 		return v.RulesOf(container).Interval
@@ -230,17 +224,23 @@ func (a *Advisor) rounded() bool {
 	return a.Format.CPUStep > 1 || a.Format.MemoryStep > 1 || a.Format.HumanizeMemory || a.Limits.IntegerCPU
 }
 
-// Advise returns the recommendation for a VPA with these estimates. A kind of which nothing is known keeps what was
-// published for it, if anything was: a floor made of no data would shrink pods after a restart. The same holds for a
-// kind of which less may be known than there was, while the target would be lower. A kind of which nothing is known and
-// published, such as the CPU of a container that was killed before its first sample, is left out; a container without
-// any gets none. It notes in the VPA what it kept. Of the outcome it fills what comes from histories.
+// Advise returns the recommendation for a VPA and fills the history fields of the outcome.
+//
+//   - A kind without history keeps its published value, because a floor without data would
+//     shrink pods after a restart.
+//   - A kind with possibly incomplete history keeps its published value if the target would be
+//     lower.
+//   - A kind without history and published value is omitted, such as the CPU of a container
+//     killed before its first sample.
+//   - A container without any kind gets no recommendation.
+//
+// Kept kinds are recorded in the VPA.
 func (a *Advisor) Advise(v *model.VPA, estimates []model.Estimate) (advice status.Outcome) {
 	advice, v.Trust.HeldKinds = a.advise(v, estimates)
 	return advice
 }
 
-// advise is Advise without the note.
+// advise does not record held kinds in the VPA.
 func (a *Advisor) advise(v *model.VPA, estimates []model.Estimate) (advice status.Outcome, kept map[string][resources.Kinds]bool) {
 	advice.History = 1<<63 - 1
 	var held, lack, rising []string
@@ -270,7 +270,7 @@ func (a *Advisor) advise(v *model.VPA, estimates []model.Estimate) (advice statu
 			continue
 		}
 		span := e.History
-		if published && e.Untrusted != [resources.Kinds]bool{} { // it still rests on the history of before
+		if published && e.Untrusted != [resources.Kinds]bool{} { // it still relies on the earlier history
 			before, _ := convert.History(v.Object, e.Container)
 			span = max(span, before)
 		}
@@ -286,10 +286,10 @@ func (a *Advisor) advise(v *model.VPA, estimates []model.Estimate) (advice statu
 	return advice, kept
 }
 
-// longestForecast is for how many days ahead it is said when growth reaches a limit: a year of it was not seen.
+// maxForecastDays is the longest reported time until memory growth reaches a limit.
 const longestForecast = 365
 
-// grows says how memory grows, and when that reaches a limit in bytes; 0: there is none.
+// growthMessage describes memory growth, and when it reaches a limit in bytes. 0 means no limit.
 func grows(g sketch.Growth, limit resources.Amount) string {
 	left := g.Reaches(float64(limit))
 	if limit == 0 || left > longestForecast {
@@ -302,8 +302,8 @@ func grows(g sketch.Growth, limit resources.Amount) string {
 	return fmt.Sprintf("%s; at this rate it reaches its limit of %s %s", g, sketch.Bytes(float64(limit), 3), when)
 }
 
-// published returns what the status of a VPA has for a container, before capping as far as it tells. What it had for
-// another target is not about the container, though its name may be the same.
+// published returns the published recommendation of a container, uncapped if available. It ignores
+// the status of another target.
 func published(v *model.VPA, container string) (c status.Recommended, found bool) {
 	if v.StatusOfOther() || !status.Provided(v.Object) {
 		return c, false
@@ -319,8 +319,8 @@ func published(v *model.VPA, container string) (c status.Recommended, found bool
 	return c, false
 }
 
-// hold marks the kinds as unknown of which a lower target would be published, in
-// doubt, than was before, or less memory for a limit to protect, and returns their names.
+// holdLowered marks untrusted kinds as unknown and returns their names, if their target or the
+// memory to protect would be lower than published.
 func hold(known *[resources.Kinds]bool, doubt [resources.Kinds]bool, c, before status.Recommended, separate bool) []string {
 	var held []string
 	for k := range resources.Kind(resources.Kinds) {
@@ -339,7 +339,6 @@ func hold(known *[resources.Kinds]bool, doubt [resources.Kinds]bool, c, before s
 	return held
 }
 
-// note notes which kinds of a container keep what was published.
 func note(kept *map[string][resources.Kinds]bool, container string, known [resources.Kinds]bool) {
 	if known == [resources.Kinds]bool{true, true} {
 		return
@@ -350,13 +349,13 @@ func note(kept *map[string][resources.Kinds]bool, container string, known [resou
 	(*kept)[container] = [resources.Kinds]bool{resources.CPU: !known[resources.CPU], resources.Memory: !known[resources.Memory]}
 }
 
-// keep puts the values that were published before into c for the kinds of which nothing is known now, and takes out
-// what was not published either. Kinds that c lacks, because the VPA does not control them, stay absent.
+// keepPublished replaces unknown kinds with their published values, or removes them. Kinds that the
+// VPA does not control stay absent.
 func keep(c *status.Recommended, before status.Recommended, known [resources.Kinds]bool) {
 	if known == [resources.Kinds]bool{true, true} {
 		return
 	}
-	c.UncappedTarget = maps.Clone(c.UncappedTarget) // it may differ from the target now
+	c.UncappedTarget = maps.Clone(c.UncappedTarget) // the published one may differ from the target
 	for k := range resources.Kind(resources.Kinds) {
 		name := convert.ResourceName(k)
 		if _, controlled := c.Target[name]; known[k] || !controlled {
@@ -374,7 +373,7 @@ func keep(c *status.Recommended, before status.Recommended, known [resources.Kin
 	}
 }
 
-// raw prints the bounds of a container, without the kinds that its VPA does not control.
+// formatBounds omits kinds that the VPA does not control.
 func raw(container string, b resources.Bounds, controlled [resources.Kinds]bool, f convert.Format) status.Recommended {
 	for k := range resources.Kind(resources.Kinds) {
 		if !controlled[k] {
@@ -387,12 +386,13 @@ func raw(container string, b resources.Bounds, controlled [resources.Kinds]bool,
 		Target:         target,
 		LowerBound:     f.List(b.Lower),
 		UpperBound:     f.List(b.Upper),
-		UncappedTarget: target, // the same map; who changes one of the two copies it first
+		UncappedTarget: target, // shared map, copy it before a change
 	}
 }
 
-// Contents returns what the checkpoints of a VPA hold, by kept container: all that is known, with the windows that
-// still run apart, because a restart would count their peaks twice. A container of which nothing is known gets none.
+// Contents returns the checkpoint contents of a VPA by kept container: the history without the
+// peaks of open windows, and these windows separately, because a restart would count their peaks
+// twice.
 func (a *Advisor) Contents(v *model.VPA, now time.Time) map[string]checkpoint.Content {
 	scratch := usage.NewProfile(a.Shape)
 	contents := map[string]checkpoint.Content{}

@@ -21,41 +21,41 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
-// SketchKeeper keeps the sketches of the VPAs of a model. Its exported fields are set once;
-// it belongs to one goroutine.
+// SketchKeeper maintains the recipes and sketches of VPAs. Its exported fields are set once. It
+// belongs to one goroutine.
 type SketchKeeper struct {
 	Book   *recipe.Book
 	Model  *model.Model
 	Limits CPULimits
-	Pods   *Pods // of the model; nil: none are known, nor when they started
-	// Backfills: history can be loaded for the sketches that a recipe begins.
+	Pods   *Pods // nil: pods and their start times are unknown
+	// Backfills reports that history can be loaded for new sketches.
 	Backfills bool
 
-	kept    int                  // VPAs with sketches, or that will have some
+	kept    int                  // number of VPAs that have or need sketches
 	counted map[servedRecipe]int // of the last Count
 }
 
-// CPULimits returns the CPU limit of a container in millicores, or 0 if it has none or it is not known.
+// CPULimits returns the CPU limit of a container in millicores, or 0 if none or unknown.
 type CPULimits interface {
 	Limit(usage.ContainerKey) resources.Amount
 }
 
-// For returns a keeper of the same recipes for another model, in which the past is
-// loaded by another goroutine. It does not measure.
+// Fork returns a keeper for another model, into which another goroutine loads history. Its
+// UpdateLimits has no effect.
 func (k *SketchKeeper) For(m *model.Model, limits CPULimits) *SketchKeeper {
 	return &SketchKeeper{Book: k.Book.Fork(), Model: m, Limits: limits}
 }
 
-// linger is how long a sketch stays that no recipe needs.
+// sketchRetention is how long a sketch is kept after a recipe last needed it.
 const linger = 24 * time.Hour
 
-// Follow gives all VPAs the recipes that they ask for, and makes their sketches what these need.
+// Follow chooses the recipes of all VPAs and adapts their sketches.
 func (k *SketchKeeper) Follow(log klog.Logger, now time.Time) {
 	k.kept = 0
 	for _, v := range k.Model.VPAs() {
 		k.choose(log, v, now)
 		needs := v.Recipe.Needs.Any()
-		if needs || v.Recipe.Problem != "" { // somebody mistyped what is needed
+		if needs || v.Recipe.Problem != "" { // a misspelled recipe may need sketches
 			v.SketchesNeeded = now
 		}
 		if v.Sketches != nil && now.Sub(v.SketchesNeeded) >= linger {
@@ -67,7 +67,6 @@ func (k *SketchKeeper) Follow(log klog.Logger, now time.Time) {
 	}
 }
 
-// choose gives a VPA the recipe of its annotation, else that of its policy, unless it has that already.
 func (k *SketchKeeper) choose(log klog.Logger, v *model.VPA, now time.Time) {
 	annotation := v.Object.Annotations[recipe.Annotation]
 	if v.Sizing.OnlyRecipe {
@@ -95,13 +94,13 @@ func (k *SketchKeeper) choose(log klog.Logger, v *model.VPA, now time.Time) {
 		}
 	}
 	if v.Recipe.Problem == "" {
-		_ = k.Restore(v, v.SavedSketches, now, 0) // they were looked at before
+		_ = k.Restore(v, v.SavedSketches, now, 0) // they were validated before
 		v.SavedSketches = nil
 	}
 }
 
-// Observe adds a sample that counts to the sketches of all VPAs that select the pod, weight times: 1 for a live sample;
-// history in longer steps than a minute stands for as many samples as live ones would have been.
+// Observe adds an accepted sample to the sketches of all selecting VPAs, weight times. A live
+// sample has weight 1, and history one for each minute of its step.
 func (k *SketchKeeper) Observe(s usage.Sample, weight int) {
 	if k.kept == 0 {
 		return
@@ -116,8 +115,8 @@ func (k *SketchKeeper) Observe(s usage.Sample, weight int) {
 			limit, asked = k.Limits.Limit(s.Container), true
 		}
 		use := k.use(v, &s, limit)
-		// The start of a container that was restarted in its pod counts where its limit held it down:
-		// it may never get beyond its start with so little, and then nothing else is seen of it.
+		// A restarted container may never get beyond its startup with this limit, so usage that the
+		// limit held down counts.
 		starting := k.starting(v, &s) && (!use.HeldDown() || !k.Pods.Restarted(s.Container))
 		for range weight {
 			if starting {
@@ -132,7 +131,6 @@ func (k *SketchKeeper) Observe(s usage.Sample, weight int) {
 	}
 }
 
-// use returns what a sample says, with what else is known where a limit of CPU matters.
 func (k *SketchKeeper) use(v *model.VPA, s *usage.Sample, limit resources.Amount) sketch.Use {
 	u := sketch.Use{Amount: s.Amount, Limit: limit, Throttled: s.Throttled}
 	if s.Kind == resources.CPU && limit > 0 {
@@ -144,8 +142,8 @@ func (k *SketchKeeper) use(v *model.VPA, s *usage.Sample, limit resources.Amount
 	return u
 }
 
-// starting reports whether a sample is the use of CPU of a container that starts, and the
-// recipe leaves that out. Of history that is loaded it is not known.
+// isStarting reports whether a sample is CPU usage of a container start that the recipe ignores.
+// Container starts in loaded history are unknown.
 func (k *SketchKeeper) starting(v *model.VPA, s *usage.Sample) bool {
 	needs := &v.Recipe.Needs
 	if s.Kind != resources.CPU || needs.Start == 0 || k.Pods == nil {
@@ -154,7 +152,7 @@ func (k *SketchKeeper) starting(v *model.VPA, s *usage.Sample) bool {
 	return needs.Starting(s.At.Sub(k.Pods.Started(s.Container)), convert.BoostDuration(v.Object, s.Container.Container))
 }
 
-// Killed adds a kill that counts.
+// Killed adds an accepted kill to the sketches.
 func (k *SketchKeeper) Killed(oom usage.OOM) {
 	if k.kept == 0 {
 		return
@@ -166,8 +164,8 @@ func (k *SketchKeeper) Killed(oom usage.OOM) {
 	}
 }
 
-// Measure makes sketches know the limits of memory that the pods have now, and the request of a new container, where a
-// recipe asks for them. It is called when it is known which pods there are.
+// UpdateLimits records current memory limits, and the requests of new containers, in sketches that
+// need them. Call it after pod changes are applied.
 func (k *SketchKeeper) Measure() {
 	if k.kept == 0 || k.Pods == nil {
 		return
@@ -185,7 +183,7 @@ func (k *SketchKeeper) Measure() {
 	}
 }
 
-// of returns the sketch of a container; nil: none is kept.
+// ensureSketch returns the sketch of a container, or nil if the recipe needs none.
 func of(v *model.VPA, container string) *sketch.Sketch {
 	t := v.Sketches[container]
 	if t != nil || !v.Recipe.Needs.Any() {
@@ -199,9 +197,9 @@ func of(v *model.VPA, container string) *sketch.Sketch {
 	return t
 }
 
-// Restore gives a VPA that was just taken on the sketches that were saved, as images
-// by container. While somebody mistyped what is needed they are put by. The error
-// joins one for each that cannot be used: that container begins anew.
+// Restore sets the saved sketches of a new VPA from images by container, or retains the images
+// while the recipe name is invalid. The error joins the unusable images, and their containers start
+// with new sketches.
 func (k *SketchKeeper) Restore(v *model.VPA, images map[string][]byte, now time.Time, ahead time.Duration) error {
 	needs := v.Recipe.Needs
 	if !needs.Any() && v.Recipe.Problem == "" {
@@ -229,8 +227,8 @@ func (k *SketchKeeper) Restore(v *model.VPA, images map[string][]byte, now time.
 	return errors.Join(problems...)
 }
 
-// Absorb adds the sketches of another model, in which the past was loaded, to those
-// of the VPAs that point to the same targets. It leaves out the parts that a request loads.
+// Absorb adds the sketches of another model with loaded history, except the parts that a request
+// loads.
 func (k *SketchKeeper) Absorb(past *model.Model) {
 	for _, theirs := range past.VPAs() {
 		if v := k.Model.Find(theirs.Object.Namespace, theirs.Object.Name); v != nil {
@@ -239,7 +237,7 @@ func (k *SketchKeeper) Absorb(past *model.Model) {
 	}
 }
 
-// AbsorbParts adds parts of the sketches of another model's VPA. partsOf returns the parts to add by container.
+// AbsorbParts adds parts of the sketches of another model's VPA with the same target.
 func (k *SketchKeeper) AbsorbParts(v, past *model.VPA, partsOf func(container string) sketch.Parts) {
 	if v.Recipe == nil || !v.Recipe.Needs.Any() || !v.SameTarget(past) {
 		return
@@ -255,12 +253,12 @@ func (k *SketchKeeper) AbsorbParts(v, past *model.VPA, partsOf func(container st
 	v.Invalidate()
 }
 
-// AnyNeeds reports whether the recipe of a VPA of a model needs something.
+// AnyNeeds reports whether the recipe of any VPA has a need.
 func AnyNeeds(m *model.Model, something func(sketch.Needs) bool) bool {
 	return slices.ContainsFunc(m.VPAs(), func(v *model.VPA) bool { return v.Recipe != nil && something(v.Recipe.Needs) })
 }
 
-// NewSketchGauge registers the gauge that Count fills.
+// NewSketchGauge registers the gauge for Count.
 func NewSketchGauge(registry prometheus.Registerer) *prometheus.GaugeVec {
 	return promauto.With(registry).NewGaugeVec(prometheus.GaugeOpts{
 		Name: "loadline_recommender_vpas_by_recipe",
@@ -268,7 +266,7 @@ func NewSketchGauge(registry prometheus.Registerer) *prometheus.GaugeVec {
 	}, []string{"recipe", "source"})
 }
 
-// Count says how many VPAs each recipe serves, and why.
+// Count sets the number of VPAs by recipe and source.
 func (k *SketchKeeper) Count(gauge *prometheus.GaugeVec) {
 	now := make(map[servedRecipe]int, len(k.counted))
 	for _, v := range k.Model.VPAs() {
@@ -292,8 +290,8 @@ type servedRecipe struct {
 	source recipe.Source
 }
 
-// Expire drops the sketches of containers of which no history is left. While the target of a VPA cannot be read its
-// pods are not seen, though they may be there: then a sketch goes when it is as old as histories become.
+// Expire drops sketches without history. The pods of an unreadable target may exist unseen, so its
+// sketches are kept for the maximum age of histories.
 func (k *SketchKeeper) Expire(now time.Time) {
 	for _, v := range k.Model.VPAs() {
 		maps.DeleteFunc(v.Sketches, func(container string, t *sketch.Sketch) bool {
@@ -305,8 +303,8 @@ func (k *SketchKeeper) Expire(now time.Time) {
 	}
 }
 
-// Explain explains the recommendation that the next iteration computes for a VPA. The cached object has the published
-// one. It changes nothing, and may run inside Model.Read.
+// Explain explains the recommendation that the next iteration computes. The cached object has the
+// published one. It changes nothing and may run inside Model.Read.
 func (a *Advisor) Explain(v *model.VPA, cached *vpav1.VerticalPodAutoscaler) (*explanation.VPA, error) {
 	answer := &explanation.VPA{Namespace: v.Object.Namespace, Name: v.Object.Name, Recipe: explanation.Recipe{Source: recipe.FromFlag}, Containers: []explanation.Container{}}
 	if v.Recipe != nil {

@@ -16,15 +16,15 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
-// OutputLimits are what the flags make of every recommendation before it is published.
+// OutputLimits are the flags that modify recommendations before publishing.
 type OutputLimits struct {
-	IntegerCPU bool                // honour the annotation that asks for whole cores
+	IntegerCPU bool                // honor the integer CPU annotation
 	MaxAllowed corev1.ResourceList // for containers whose policy has no maximum
 }
 
-// PostProcess returns a recommendation as it is published for vpa: first CPU is rounded up to whole cores where that is
-// asked for, then all but the uncapped target are moved into the bounds of the container's policy. A bound that takes
-// effect is used as it is written.
+// PostProcess rounds CPU up to whole cores if requested, then caps all values except the uncapped
+// target with the container policy. A value equal to a policy bound keeps the notation of that
+// bound.
 func PostProcess(list []vpav1.RecommendedContainerResources, vpa *vpav1.VerticalPodAutoscaler, l OutputLimits) []vpav1.RecommendedContainerResources {
 	rules := convert.Rules(vpa)
 	most := convert.Resources(l.MaxAllowed)
@@ -35,13 +35,13 @@ func PostProcess(list []vpav1.RecommendedContainerResources, vpa *vpav1.Vertical
 		}
 		done[i] = capped(c, rules.For(c.ContainerName).OrMax(most), bounds(vpa, c.ContainerName, l.MaxAllowed))
 		if done[i].Target == nil {
-			done[i].Target = corev1.ResourceList{} // required, and the API server refuses a null
+			done[i].Target = corev1.ResourceList{} // required, the API server rejects null
 		}
 	}
 	return done
 }
 
-// bounds returns the lists whose quantities a capped value may be, first those of the container's own policy.
+// boundLists returns the bounds in their original notation, first from the container policy.
 func bounds(vpa *vpav1.VerticalPodAutoscaler, container string, most corev1.ResourceList) []corev1.ResourceList {
 	if p := convert.ContainerPolicy(vpa, container); p != nil {
 		return []corev1.ResourceList{p.MinAllowed, p.MaxAllowed, most}
@@ -76,7 +76,7 @@ func wholeCores(c vpav1.RecommendedContainerResources) vpav1.RecommendedContaine
 	return c
 }
 
-// CountLimited publishes the number of VPAs that a limit affects, by limit.
+// CountLimited sets the number of VPAs affected by each limit.
 func CountLimited(gauge *prometheus.GaugeVec, vpas []*model.VPA) {
 	counts := map[string]int{"containers": 0, "vpas": 0, "status_bytes": 0, "namespace_bytes": 0}
 	for _, v := range vpas {
@@ -98,7 +98,7 @@ func CountLimited(gauge *prometheus.GaugeVec, vpas []*model.VPA) {
 	}
 }
 
-// CountRising publishes the number of VPAs of which a container uses more memory from day to day.
+// CountRising sets the number of VPAs with growing memory.
 func CountRising(gauge prometheus.Gauge, vpas []*model.VPA) {
 	n := 0
 	for _, v := range vpas {
@@ -109,8 +109,7 @@ func CountRising(gauge prometheus.Gauge, vpas []*model.VPA) {
 	gauge.Set(float64(n))
 }
 
-// CountByHistory publishes the number of VPAs with a recommendation by the history behind
-// it. The label of gauge is history: a step without blanks, such as "1day".
+// CountByHistory sets the number of VPAs with a recommendation by history step, such as "1day".
 func CountByHistory(gauge *prometheus.GaugeVec, vpas []*model.VPA) {
 	var counts [len(convert.HistorySteps)]int
 	for _, v := range vpas {
@@ -123,8 +122,8 @@ func CountByHistory(gauge *prometheus.GaugeVec, vpas []*model.VPA) {
 	}
 }
 
-// LoadingGauge is the state of history that is loaded from elsewhere, perhaps while the recommender works already.
-// Complete is safe for concurrent use. The zero value is of use only in tests: nothing is loaded, and all is complete.
+// LoadingGauge reports the progress of a history load. Complete is safe for concurrent use. The
+// zero value is complete and has no metrics, for tests.
 type LoadingGauge struct {
 	loading atomic.Bool
 	total   int
@@ -132,7 +131,7 @@ type LoadingGauge struct {
 	ratio, complete, pending prometheus.Gauge
 }
 
-// NewLoadingGauge returns one that is complete until Begin, and registers its metrics.
+// NewLoadingGauge returns a complete gauge and registers its metrics.
 func NewLoadingGauge(registry prometheus.Registerer) *LoadingGauge {
 	auto := promauto.With(registry)
 	l := &LoadingGauge{
@@ -153,19 +152,19 @@ func NewLoadingGauge(registry prometheus.Registerer) *LoadingGauge {
 	return l
 }
 
-// Begin says that history is going to be loaded, in total parts of about equal work; from now on it is not complete.
+// Begin starts a load of total parts of about equal work.
 func (l *LoadingGauge) Begin(total int) {
 	l.total = total
 	l.Loaded(0)
 }
 
-// Loaded says that so many parts are loaded, and all others are still to come.
+// SetLoaded sets the number of loaded parts.
 func (l *LoadingGauge) Loaded(parts int) { l.set(true, float64(parts)/float64(max(l.total, 1))) }
 
-// Done says that all history is loaded. One that failed for good is not done: it stays incomplete.
+// SetComplete marks all history as loaded. Do not call it after a permanent failure.
 func (l *LoadingGauge) Done() { l.set(false, 1) }
 
-// Pending sets the number of VPAs that wait for history after the load at the start.
+// SetPending sets the number of VPAs that wait for late loads.
 func (l *LoadingGauge) Pending(vpas int) {
 	if l.pending != nil {
 		l.pending.Set(float64(vpas))

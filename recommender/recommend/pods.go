@@ -23,8 +23,7 @@ import (
 	"loadline.dev/loadline/recommender/status"
 )
 
-// CPULimit returns the limit in millicores that is in force in a container of a
-// pod, 0 if there is none; nil = there is no pod.
+// CPULimit returns the current CPU limit of a container in millicores, or 0 without limit or pod.
 func CPULimit(pod *corev1.Pod, container string) resources.Amount {
 	_, limits := sizes(pod, container)
 	return limits.Value(resources.CPU)
@@ -50,15 +49,16 @@ func containerOf(pod *corev1.Pod, name string) *corev1.Container {
 	return nil
 }
 
-// Pods looks up in a cache what pods have now.
+// Pods looks up current pods in a cache.
 type Pods struct{ listers.PodLister }
 
-// Limit returns the CPU limit in millicores that is in force in a container, 0 if there is none or the pod is gone.
+// Limit returns the current CPU limit of a container in millicores, or 0 without limit or pod.
 func (p Pods) Limit(c usage.ContainerKey) resources.Amount {
 	return CPULimit(p.pod(c), c.Container)
 }
 
-// Request returns the CPU request in millicores that is in force in a container, 0 if there is none or the pod is gone.
+// Request returns the current CPU request of a container in millicores, or 0 without request or
+// pod.
 func (p Pods) Request(c usage.ContainerKey) resources.Amount {
 	requests, _ := sizes(p.pod(c), c.Container)
 	return requests.Value(resources.CPU)
@@ -72,12 +72,12 @@ func (p Pods) pod(c usage.ContainerKey) *corev1.Pod {
 	return pod
 }
 
-// Started returns when a container began to run; the zero time if that is not known.
+// Started returns when a container started, or the zero time if unknown.
 func (p Pods) Started(c usage.ContainerKey) time.Time {
 	return client.StartOf(p.PodLister, c.Namespace, c.Pod, c.Container)
 }
 
-// Restarted reports whether a container of a pod has been restarted in it.
+// Restarted reports whether a container has restarted in its pod.
 func (p Pods) Restarted(c usage.ContainerKey) bool {
 	pod := p.pod(c)
 	return pod != nil && slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
@@ -85,7 +85,7 @@ func (p Pods) Restarted(c usage.ContainerKey) bool {
 	})
 }
 
-// running yields the running pods of a VPA with the container, by name. The container is nil in pods without it.
+// running yields the running pods of a VPA by name with the container, nil if missing.
 func (p Pods) running(v *model.VPA, container string) iter.Seq2[*corev1.Pod, *corev1.Container] {
 	return func(yield func(*corev1.Pod, *corev1.Container) bool) {
 		for _, name := range v.PodNames() {
@@ -100,7 +100,7 @@ func (p Pods) running(v *model.VPA, container string) iter.Seq2[*corev1.Pod, *co
 	}
 }
 
-// Requests returns the requests that are in force in the first pod by name that runs a container of a VPA and has some.
+// Requests returns the current requests of a container in the first running pod that has some.
 func (p Pods) Requests(v *model.VPA, container string) resources.List {
 	for pod := range p.running(v, container) {
 		if requests, _ := sizes(pod, container); !requests.Empty() {
@@ -110,7 +110,8 @@ func (p Pods) Requests(v *model.VPA, container string) resources.List {
 	return resources.List{}
 }
 
-// MemoryLimit returns the least memory limit in bytes of the pods that run a container of a VPA, 0 if none has one.
+// MemoryLimit returns the lowest current memory limit of a container over running pods in bytes, or
+// 0.
 func (p Pods) MemoryLimit(v *model.VPA, container string) resources.Amount {
 	least := resources.Amount(0)
 	for pod := range p.running(v, container) {
@@ -122,9 +123,9 @@ func (p Pods) MemoryLimit(v *model.VPA, container string) resources.Amount {
 	return least
 }
 
-// InForce returns for each kind the median request, without startup boosts, of the pods that run a container of a VPA,
-// the lower one of two. One pod that was made by hand, or is the last one to change, does not decide for all. While
-// none runs it is the target that was recommended last, which the next one gets.
+// CurrentRequests returns for each kind the median current request of a container over running pods
+// without startup boosts, the lower one of two. The median ignores single pods created by hand or
+// changed last. Without running pods it returns the last recommended target.
 func (p Pods) InForce(v *model.VPA, container string) resources.List {
 	var values [resources.Kinds][]resources.Amount
 	runs, sizing := false, v.Object
@@ -139,7 +140,8 @@ func (p Pods) InForce(v *model.VPA, container string) resources.List {
 		requests := convert.UnboostedRequests(pod, c, sizing)
 		cpu, has := requests.Get(resources.CPU)
 		if asked, asks := convert.Resources(c.Resources.Requests).Get(resources.CPU); has && asks {
-			// At the end of a boost the annotation is removed before the kubelet has lowered the CPU.
+			// At the end of a boost the annotation is removed before the kubelet has lowered the
+			// CPU.
 			requests = requests.With(resources.CPU, min(cpu, asked))
 		}
 		for k := range resources.Kind(resources.Kinds) {
@@ -162,11 +164,11 @@ func (p Pods) InForce(v *model.VPA, container string) resources.List {
 	return current
 }
 
-// Where memory limits do not follow the requests, the upper bound of memory is what a limit
-// protects, and no bound: it is published, held and saved like a target.
+// If memory limits do not follow the requests, the upper memory bound is the memory to protect by a
+// limit. It is published, held and saved like a target.
 
-// asSeparate returns what was published in the meaning that it has now. Where limits followed
-// the requests, they protected the target; where they do again, what they protected is the target.
+// convertPublished converts between the two meanings of the upper memory bound. Limits that
+// followed the requests protected the target.
 func asSeparate(before status.Recommended, was, is bool) status.Recommended {
 	if was == is {
 		return before
@@ -180,8 +182,8 @@ func asSeparate(before status.Recommended, was, is bool) status.Recommended {
 	return before
 }
 
-// heldApart returns what was published with the larger amounts of memory of that and of what is recommended now, in
-// case memory is held: a kill raises what a limit protects also while the request would be lower.
+// raiseHeldMemory raises published memory to the new values if memory is untrusted, because a kill
+// raises the memory to protect even if the request would be lower.
 func heldApart(before, now status.Recommended, doubted bool) status.Recommended {
 	if !doubted {
 		return before
@@ -193,7 +195,6 @@ func heldApart(before, now status.Recommended, doubted bool) status.Recommended 
 	return before
 }
 
-// withMemory returns a list with the memory of another, if that has some.
 func withMemory(list, from corev1.ResourceList) corev1.ResourceList {
 	q, found := from[corev1.ResourceMemory]
 	if !found {
@@ -202,7 +203,8 @@ func withMemory(list, from corev1.ResourceList) corev1.ResourceList {
 	return put(list, q)
 }
 
-// withMoreMemory returns a list with the memory of another, if both have some and that is more.
+// withMoreMemory returns a list with the memory of another, if both have some and the other has
+// more.
 func withMoreMemory(list, from corev1.ResourceList) corev1.ResourceList {
 	q, found := from[corev1.ResourceMemory]
 	if has, some := list[corev1.ResourceMemory]; !found || !some || q.Cmp(has) <= 0 {
@@ -211,7 +213,7 @@ func withMoreMemory(list, from corev1.ResourceList) corev1.ResourceList {
 	return put(list, q)
 }
 
-// put leaves the list as it is: it may be that of an object in a cache.
+// setMemory copies the list, because it may belong to a cached object.
 func put(list corev1.ResourceList, memory resource.Quantity) corev1.ResourceList {
 	list = maps.Clone(list)
 	if list == nil {
@@ -221,8 +223,6 @@ func put(list corev1.ResourceList, memory resource.Quantity) corev1.ResourceList
 	return list
 }
 
-// separateMessage says what the bounds mean, and which requests stay with their limits. It
-// does not change while that does not.
 func separateMessage(v *model.VPA, recommended []status.Recommended) string {
 	var equal []string
 	for _, c := range recommended {
@@ -241,8 +241,8 @@ func separateMessage(v *model.VPA, recommended []status.Recommended) string {
 	return message
 }
 
-// Nodes holds the capacity of nodes, which bounds what containers can use. It is a
-// cache.ResourceEventHandler for an informer of nodes, and safe for concurrent use.
+// Nodes holds the capacity of nodes. It implements cache.ResourceEventHandler and is safe for
+// concurrent use.
 type Nodes struct {
 	pods listers.PodLister
 
@@ -251,13 +251,13 @@ type Nodes struct {
 	largest  resources.List            // by kind, of all nodes since the start
 }
 
-// NewNodes returns Nodes that know none yet.
+// NewNodes returns empty Nodes.
 func NewNodes(pods listers.PodLister) *Nodes {
 	return &Nodes{pods: pods, capacity: map[string]resources.List{}}
 }
 
-// Ceiling returns the most that a container can use of a kind: the capacity of the node of its pod. Where that is not
-// known it is the largest capacity of any node or, without nodes, the end of the histogram (usage.MaxOn).
+// Ceiling returns the maximum possible usage of a container: the capacity of its node, else the
+// largest capacity of any node or, without nodes, the end of the histogram (usage.MaxOn).
 func (n *Nodes) Ceiling(c usage.ContainerKey, k resources.Kind) resources.Amount {
 	name := client.NodeOf(n.pods, c.Namespace, c.Pod)
 	n.mu.RLock()
@@ -269,22 +269,22 @@ func (n *Nodes) Ceiling(c usage.ContainerKey, k resources.Kind) resources.Amount
 	return usage.MaxOn(k, most)
 }
 
-// PastNodes are the unknown nodes of the past, which may have been larger than all nodes of today.
+// PastNodes are unknown nodes, possibly larger than all current ones.
 type PastNodes struct{}
 
-// Ceiling returns the most that a container can have used of a kind at any time.
+// Ceiling returns the maximum possible usage at any time.
 func (PastNodes) Ceiling(_ usage.ContainerKey, k resources.Kind) resources.Amount {
 	return usage.MaxOn(k, 0)
 }
 
-// cachedNode is what the cache holds of a node. A corev1.Node takes 1 KiB before anything is in it.
+// cachedNode is the cached part of a node. An empty corev1.Node takes 1 KiB.
 type cachedNode struct {
 	metav1.ObjectMeta
 
 	capacity resources.List // CPU and memory
 }
 
-// OnAdd takes a node.
+// OnAdd adds a node.
 func (n *Nodes) OnAdd(object any, _ bool) {
 	node, ok := object.(*cachedNode)
 	if !ok {
@@ -298,10 +298,10 @@ func (n *Nodes) OnAdd(object any, _ bool) {
 	}
 }
 
-// OnUpdate takes the new state of a node.
+// OnUpdate updates a node.
 func (n *Nodes) OnUpdate(_, newer any) { n.OnAdd(newer, false) }
 
-// OnDelete forgets a node. Its pods are gone, too.
+// OnDelete removes a node.
 func (n *Nodes) OnDelete(object any) {
 	if name, err := cache.DeletionHandlingObjectToName(object); err == nil {
 		n.mu.Lock()

@@ -1,15 +1,13 @@
-// Package recommend puts together what is known about a VPA's containers, live and restored, and makes of it what goes
-// out: a recommendation for the status, and contents for the checkpoints.
+// Package recommend computes the recommendations of VPAs and publishes them in their status.
 //
-// Publisher is the road from changed VPAs to their written statuses. It asks Advisor, which makes recommendations and
-// checkpoint contents. Advisor reads the store and the model and changes neither, but for what it notes in a VPA about
-// its advice, and in the VPA's own sketches, so several goroutines may use it at once for different VPAs, each with its
-// own scratch profile. SketchKeeper gives each VPA its recipe and fills the sketches that it asks for. Quality and
-// WorkloadQuality are metrics that compare what is used with what was recommended.
+// Publisher writes the statuses of changed VPAs. Advisor computes recommendations and checkpoint
+// contents. It modifies only its notes in a VPA and the VPA's sketches, so several goroutines may
+// use it for different VPAs, each with its own scratch profile. SketchKeeper chooses recipes and
+// fills sketches. Quality and WorkloadQuality compare usage with recommendations.
 //
-// The numbers come from package recipe. Advise rounds them as convert.Format says, puts back what is
-// published where less is known than then, or it is doubted (hold, keep), makes CPU whole cores where a flag wants that, and
-// caps them with package policy, in this order; the status is put together by package status.
+// Package recipe computes the values. Advise formats them with convert.Format, keeps published
+// values where history is missing or untrusted, rounds CPU to whole cores if enabled, and caps them
+// with package policy, in this order.
 package recommend
 
 import (
@@ -35,53 +33,52 @@ import (
 	"loadline.dev/loadline/recommender/status"
 )
 
-// Publisher brings recommendations into the status of VPAs. What it knows of a VPA is in
-// model.VPA.Published. Its fields are set once.
+// Publisher publishes recommendations in the status of VPAs. Its state is in model.VPA.Published.
+// Its fields are set once.
 //
-//	Publish ── which VPAs have news? ── in order of their turns, some at once:
-//	   Advisor.Estimates   what do the histories come to?
-//	   worthWriting        is that more than nearly what is published?
-//	   Advisor.Advise      the recommendation, as it will be printed
-//	   status.Compose      the new status, with conditions
-//	   canWait             do only bounds differ, and little?
-//	   Checkpoints.Secure  the history behind it, if a crash would lower a target
-//	   Writer.Write        the patch
+//	Publish ── changed VPAs, least recently tried first, in parallel:
+//	   Advisor.Estimates   evaluate the histories
+//	   differsEnough       skip small changes of estimates
+//	   Advisor.Advise      format the recommendation
+//	   status.Compose      compose the status with conditions
+//	   canDefer            skip small changes of bounds
+//	   Checkpoints.Secure  save the history first if a crash would lower a target
+//	   Writer.Write        patch the status
 type Publisher struct {
 	Advisor     *Advisor
 	Checkpoints *checkpoints.Maintainer
 	Writer      status.Writer
 	Quality     *Quality
 	Workers     int
-	Tolerance   float64                // a bound that moves by a smaller fraction can wait; 0: none can
-	Latency     prometheus.Histogram   // creation of a VPA to its first recommendation
-	Results     *prometheus.CounterVec // of writes
+	Tolerance   float64                // deferred fraction of a bound, 0: none
+	Latency     prometheus.Histogram   // from creation of a VPA to its first recommendation
+	Results     *prometheus.CounterVec // of VPAs by result
 	Health      *serving.Health        // ticks after each VPA
-	Guard       model.Guard            // around the work on each VPA
+	Guard       model.Guard            // around each VPA
 }
 
-// result is what became of a VPA in a pass, as the label of Results.
+// result is the result of one VPA in an iteration.
 type result string
 
 const (
 	written   result = "written"
-	unchanged result = "unchanged" // it is what is published
-	putOff    result = "put_off"   // it is nearly what is published
+	unchanged result = "unchanged" // equals the published status
+	putOff    result = "put_off"   // nearly equals the published status
 	failed    result = "error"
-	late      result = "late" // time was up; it comes first the next time
+	late      result = "late" // first in the next iteration
 )
 
 const (
-	// longestWait is how long a bound may differ from what is published. Each VPA has its own moment within it.
+	// maxBoundsDelay is how long a bound may differ from the published one. Each VPA has its own
+	// slot within it.
 	longestWait = time.Hour
-	// leastSpan is the time for statuses however late a pass is.
+	// minPublishTime applies even in a late iteration.
 	leastSpan = 5 * time.Second
-	// requestTime is how long a request may last that starts before time is up.
+	// requestTimeout is how long requests may exceed the time.
 	requestTime = 10 * time.Second
-	// boundsShare is the divisor of the time of a pass for the part of it in which statuses are written of which
-	// nothing but a bound moved: a pass shall be short, and a bound may come some passes later.
-	boundsShare = 30
-	// missingLogInterval is how long a VPA may go without recommendation before, and
-	// between two times that, this is logged.
+	// boundsTimeDivisor keeps iterations short: after time / boundsTimeDivisor, changes of bounds
+	// are deferred.
+	boundsShare        = 30
 	missingLogInterval = 30 * time.Minute
 )
 
@@ -90,25 +87,23 @@ type job struct {
 	seen model.Inputs
 }
 
-// worker is the memory that one goroutine needs for one VPA after the other.
+// worker is the reusable memory of one goroutine.
 type worker struct {
 	scratch   usage.Profile
 	estimates []model.Estimate
 }
 
-// Take begins with a VPA that is new in the model: what its status has counts as recommended.
+// AddVPA initializes the state of a new VPA from its status.
 func (p *Publisher) Take(v *model.VPA, now time.Time) {
 	v.Published.Recommended, v.Published.MissingLoggedAt = status.Provided(v.Object), now
 }
 
-// Publish computes and publishes a recommendation for every VPA of which anything changed since the last time, or whose
-// last write failed. It returns how many had no turn because the span of time was over, or ctx ended: they come first
-// the next time.
+// Publish publishes all VPAs that changed since the last call or failed. It returns the number of
+// VPAs left when span or ctx ended. These come first the next time.
 func (p *Publisher) Publish(ctx context.Context, vpas []*model.VPA, now time.Time, span time.Duration) int {
 	jobs := p.jobs(vpas, now, func(j job) bool { return p.hasNews(j, now) })
-	// Whose turn came longest ago is first, so that nothing starves: neither a new VPA, nor
-	// those behind others whose writes hang. Among equals it is whose last write is the oldest,
-	// so that bounds take turns; a write that failed counts.
+	// Least recently tried VPAs come first, so that neither new VPAs nor VPAs behind hanging writes
+	// starve. Ties are ordered by the last write, even a failed one, so that bounds take turns.
 	slices.SortStableFunc(jobs, func(a, b job) int {
 		x, y := &a.vpa.Published, &b.vpa.Published
 		return cmp.Or(x.Tried.Compare(y.Tried), x.LastWriteOrSeen.Compare(y.LastWriteOrSeen))
@@ -116,8 +111,8 @@ func (p *Publisher) Publish(ctx context.Context, vpas []*model.VPA, now time.Tim
 	return p.work(ctx, jobs, now, span)
 }
 
-// PublishChanged does the same for VPAs that are not as they were when they were last looked at: model.Inputs differs,
-// of which a kill for want of memory changes Revision. What failed or had no turn waits for Publish.
+// PublishChanged publishes VPAs with changed model.Inputs, for example after a kill. Others wait
+// for Publish.
 func (p *Publisher) PublishChanged(ctx context.Context, vpas []*model.VPA, now time.Time, span time.Duration) int {
 	return p.work(ctx, p.jobs(vpas, now, func(j job) bool { return j.seen != j.vpa.Published.Inputs }), now, span)
 }
@@ -129,8 +124,7 @@ func (p *Publisher) jobs(vpas []*model.VPA, now time.Time, wanted func(job) bool
 			v.Published.LastWriteOrSeen = now
 		}
 		v.ChooseContainers(now)
-		// Of a target that is read within minutes nothing is written until then: neither that it cannot
-		// be used, nor that it has no pods.
+		// An unread target is usually read within minutes. Until then no condition is written.
 		if j := (job{v, v.Inputs(now)}); !j.seen.NotRead && wanted(j) {
 			jobs = append(jobs, j)
 		}
@@ -147,7 +141,7 @@ func (p *Publisher) hasNews(j job, now time.Time) bool {
 		last.PutOff && (last.Rushed || j.vpa.TurnCame(longestWait, last.LastWriteOrSeen, now))
 }
 
-// work does jobs with some workers, in turns of namespaces, and counts those that had no turn.
+// publishAll alternates between namespaces and returns the number of jobs left.
 func (p *Publisher) work(ctx context.Context, jobs []job, now time.Time, span time.Duration) int {
 	span = max(span, leastSpan)
 	began := time.Now()
@@ -172,7 +166,6 @@ func (p *Publisher) work(ctx context.Context, jobs []job, now time.Time, span ti
 	return len(left)
 }
 
-// publishOne brings the status of a VPA up to date, if there is anything new to say.
 func (p *Publisher) publishOne(ctx context.Context, j job, w *worker, now time.Time) {
 	v, last := j.vpa, &j.vpa.Published
 	defer p.Guard.Recover(v)
@@ -208,11 +201,11 @@ func (p *Publisher) publishOne(ctx context.Context, j job, w *worker, now time.T
 	case r == written || r == unchanged:
 		last.Estimates = append(last.Estimates[:0], w.estimates...)
 	case r == putOff && p.worthWriting(v, last.Estimates, w.estimates):
-		last.Estimates = last.Estimates[:0] // what is published was not made of these
+		last.Estimates = last.Estimates[:0] // the published status is based on other estimates
 	}
 }
 
-// write builds the status of a VPA and writes it, unless it can wait.
+// write writes the status of a VPA, unless it can be deferred.
 func (p *Publisher) write(ctx context.Context, j job, estimates []model.Estimate, now time.Time) result {
 	v, log := j.vpa, klog.FromContext(ctx)
 	if client.VPARefused(v.Object) {
@@ -236,8 +229,8 @@ func (p *Publisher) write(ctx context.Context, j job, estimates []model.Estimate
 	case !j.seen.Grace:
 		outcome.Recommendation = nil
 	case v.TargetError != nil && status.Provided(v.Object) && (!v.Retargeted || !v.StatusOfOther()):
-		// A target that cannot be read for a moment is no reason to change what was recommended: we may see less than
-		// there is. What may have been recommended for another target keeps the generation that it was made for.
+		// The visible usage of a temporarily unreadable target may be incomplete, so keep its
+		// recommendation. One for an earlier target keeps its generation.
 		outcome.Recommendation = v.Object.Status.Recommendation.ContainerRecommendations
 		outcome.Earlier, outcome.Separate = v.StatusOfOther(), status.Message(v.Object, convert.SeparateMemoryLimit)
 	}
@@ -281,8 +274,8 @@ func (p *Publisher) resultOf(ctx context.Context, v *model.VPA, done bool, err e
 	return unchanged
 }
 
-// writeTooLarge writes a status with the published recommendation in place of one that exceeds
-// status.MaxBytes, or without any if that exceeds it too.
+// writeTooLarge writes a status with the published recommendation instead, or without any if that
+// is too large as well.
 func (p *Publisher) writeTooLarge(ctx context.Context, v *model.VPA, outcome status.Outcome, now time.Time) (bool, error) {
 	if !status.Holds(v.Object, status.StatusTooLarge) {
 		klog.FromContext(ctx).Info("Keeping the published recommendation: the new status is too large", "vpa", klog.KObj(v.Object),
@@ -304,7 +297,8 @@ func (p *Publisher) writeTooLarge(ctx context.Context, v *model.VPA, outcome sta
 	return p.Writer.Write(ctx, v.Object, status.Compose(v.Object, small, now))
 }
 
-// remember keeps what later passes compare with, and speaks up for a VPA that has gone without recommendation for long.
+// recordOutcome records the outcome for later iterations, and logs new conditions and missing
+// recommendations.
 func (p *Publisher) remember(log klog.Logger, v *model.VPA, o status.Outcome, now time.Time) {
 	last, provided := &v.Published, len(o.Recommendation) > 0
 	last.Rising = o.Rising != ""
@@ -351,13 +345,12 @@ func (p *Publisher) remember(log klog.Logger, v *model.VPA, o status.Outcome, no
 	last.Uncapped = uncapped
 }
 
-// due reports whether bounds must be published that are nearly as they should be.
+// boundsDue reports whether small changes of bounds must be published.
 func (p *Publisher) due(v *model.VPA, now time.Time) bool {
 	return !v.Published.Rushed && v.TurnCame(longestWait, v.Published.LastWriteOrSeen, now)
 }
 
-// canWait reports whether a status differs from the published one only in bounds,
-// and so little that nobody needs to know at once.
+// canDefer reports whether a status differs only in small changes of bounds.
 func (p *Publisher) canWait(v *model.VPA, history time.Duration, fresh vpav1.VerticalPodAutoscalerStatus, now time.Time) bool {
 	published := &v.Object.Status
 	if p.Tolerance <= 0 || p.due(v, now) || published.Recommendation == nil || !status.SameButBounds(published, &fresh) {
@@ -373,17 +366,16 @@ func (p *Publisher) canWait(v *model.VPA, history time.Duration, fresh vpav1.Ver
 	return !slices.Equal(before, after) && !p.worthWriting(v, before, after)
 }
 
-// worthWriting reports whether what is recommended now differs from what is published in
-// anything but bounds, or in these by more than may wait. A bound may move by the fraction
-// Tolerance. Where all may move that have no time in this pass, any distance may wait.
+// differsEnough reports whether estimates differ in more than small changes of bounds. A bound may
+// move by the fraction Tolerance, or by any distance once the time for bounds is up.
 //
-// Bounds come nearer to the target as the history gets longer: by the fraction f/(1+days) when it becomes longer by the
-// fraction f. While it is short each pass would write for that alone, so that f must reach 1/8 to 3/8, another value
-// for each VPA: many that began together do not write together.
+// Bounds approach the target as the history grows: by the fraction f/(1+days) when it grows by the
+// fraction f. A short history would cause a write in each iteration, so f must reach 1/8 to 3/8.
+// The value depends on the VPA, so that VPAs created together do not write together.
 //
-// Where pods share what their node has left, the lower bound is the base that shares are made
-// of. A base goes up and down all the time, and one that is a little off does no harm, so a
-// rise of baseLag waits, and a fall of less than baseSlack; more is written at once.
+// If pods share node headroom, the lower bound is the base of their shares. Bases fluctuate, and
+// small deviations do no harm. So a rise up to maxBaseRise and a fall up to maxBaseFall are
+// deferred.
 func (p *Publisher) worthWriting(v *model.VPA, published, fresh []model.Estimate) bool {
 	return !slices.EqualFunc(published, fresh, func(was, is model.Estimate) bool {
 		away, nearer := p.Tolerance, p.Tolerance
@@ -414,18 +406,15 @@ func (p *Publisher) worthWriting(v *model.VPA, published, fresh []model.Estimate
 	})
 }
 
-// baseLag and baseSlack are the parts of a base that is published by which it may be too small
-// and too large: nearly two steps of the grid that bases are rounded up to, and nearly four.
+// maxBaseRise and maxBaseFall are deferred changes of a base: nearly two and four steps of the grid
+// for bases.
 const baseLag, baseSlack = 0.1, 0.2
 
-// shares reports whether the lower bounds of a VPA are what its pods share by.
 func shares(v *model.VPA) bool { return v.Recipe != nil && v.Recipe.Sharing != nil }
 
-// protects reports whether the upper bound of memory is what a limit protects.
+// protectsLimits reports whether the upper memory bound is the memory to protect by limits.
 func protects(v *model.VPA) bool { return v.Recipe != nil && v.Recipe.SeparateMemoryLimit }
 
-// within reports whether two bounds have the same kinds and differ by no more than
-// fractions of the first, one for a rise and one for a fall.
 func within(was, is resources.List, rise, fall float64) bool {
 	for k := range resources.Kind(resources.Kinds) {
 		a, found := was.Get(k)

@@ -13,11 +13,10 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
-// Quality are the metrics that compare usage with what was recommended for it. Amounts are in cores and bytes. Of the
-// pairs of histograms, "over" holds how far the recommendation exceeds the usage, "under" how far the usage reaches or
-// exceeds the recommendation.
+// Quality compares usage with recommendations, in cores and bytes. Of each pair of histograms,
+// "over" has the recommendation minus the usage, "under" the reverse.
 type Quality struct {
-	Workloads *WorkloadQuality // of each workload; nil: nobody wants them
+	Workloads *WorkloadQuality // nil: disabled
 
 	relative    *prometheus.HistogramVec
 	missing     *prometheus.CounterVec
@@ -26,7 +25,7 @@ type Quality struct {
 	changes     *prometheus.HistogramVec
 }
 
-// NewQuality builds the metrics and registers them.
+// NewQuality creates and registers the metrics.
 func NewQuality(registry prometheus.Registerer) *Quality {
 	relative := []float64{-1, -.75, -.5, -.25, -.1, -.05, -.025, -.01, -.005, -.0025, -.001, 0,
 		.001, .0025, .005, .01, .025, .05, .1, .25, .5, .75, 1, 2.5, 5, 10, 25, 50, 100}
@@ -67,7 +66,6 @@ func inUnits(k resources.Kind, a resources.Amount) float64 {
 	return float64(a)
 }
 
-// modeOf is the label of a VPA's update mode: empty where it has none.
 func modeOf(v *model.VPA) string {
 	if p := v.Object.Spec.UpdatePolicy; p != nil && p.UpdateMode != nil {
 		return string(*p.UpdateMode)
@@ -75,8 +73,8 @@ func modeOf(v *model.VPA) string {
 	return ""
 }
 
-// Observe compares the usage of a container with the recommendation that its VPA had for it. Containers that no VPA
-// controls, or that it leaves alone, do not count.
+// Observe compares usage with the recommendation. It ignores containers without a controlling VPA
+// or in mode Off.
 func (q *Quality) Observe(v *model.VPA, c usage.ContainerKey, k resources.Kind, used resources.Amount, oom bool) {
 	if v == nil || v.Rules.For(c.Container).Off {
 		return
@@ -110,10 +108,9 @@ func (q *Quality) Observe(v *model.VPA, c usage.ContainerKey, k resources.Kind, 
 	q.relative.WithLabelValues(mode, k.String(), isOOM).Observe((value - want) / want)
 }
 
-// largestSize is the highest label of the number of pods of a VPA.
 const largestSize = 20
 
-// sizeLabel is the label of a number of pods: its binary logarithm, 0 for none.
+// sizeLabel returns the binary logarithm of a number of pods, 0 for none.
 func sizeLabel(pods int) string {
 	if pods <= 0 {
 		return "0"
@@ -121,7 +118,7 @@ func sizeLabel(pods int) string {
 	return strconv.Itoa(min(bits.Len(uint(pods))-1, largestSize))
 }
 
-// Changed records the change of the uncapped target of a container, once for each history behind it.
+// RecordChange records the change of an uncapped target, once for each series of the container.
 func (q *Quality) Changed(v *model.VPA, container string, now resources.List) {
 	before := v.Published.Uncapped[container]
 	for k := range resources.Kind(resources.Kinds) {
@@ -173,15 +170,15 @@ func describeQuality() qualityDescriptions {
 	}
 }
 
-// Describe sends what is always the same of the metrics.
+// Describe sends the descriptions of the metrics.
 func (w *WorkloadQuality) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{w.target, w.slack, w.above, w.peak, w.kills, w.age, w.complete, w.change, w.burst, w.confidence} {
 		to <- d
 	}
 }
 
-// Collect sends the metrics of all workloads. It holds up a pass for no longer
-// than it takes to copy the numbers of one VPA.
+// Collect sends the metrics of all workloads. To not delay an iteration, it holds the lock for one
+// VPA at a time.
 func (w *WorkloadQuality) Collect(to chan<- prometheus.Metric) {
 	w.mu.Lock()
 	known := w.known
@@ -215,8 +212,7 @@ func (w *WorkloadQuality) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// collect sends what a record says. There is no ratio where there is nothing to
-// compare: without samples, or to a target of 0.
+// collect omits ratios without samples or to a target of 0.
 func (d *qualityDescriptions) collect(r *kindRecord, k resources.Kind, send func(*prometheus.Desc, float64)) {
 	target := float64(r.target)
 	send(d.target, inUnits(k, r.target))

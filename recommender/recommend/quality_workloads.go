@@ -16,54 +16,50 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
-// WorkloadQuality serves metrics that say how good the recommendation of each container is: how much of the target is
-// unused, how often usage is above it, how old it is, and how much history is behind it. They are there for whoever
-// asks for them only, because there are up to 19 series for each VPA and container.
+// WorkloadQuality serves quality metrics of each recommendation: how much of the target is unused,
+// how often usage exceeds it, how old it is, and how much history it has. It is optional, because
+// it has up to 19 series for each VPA and container.
 //
-// It keeps a few numbers for each VPA, container and resource, and makes metrics of them when somebody reads them:
+//   - The target is the published one, capped by the policy of the VPA. It counts
+//     from the first iteration that reads it from the status, which is the one after
+//     its write.
+//   - The values of a resource reset with each new target of that resource, and
+//     with a restart.
+//   - Samples are accepted ones of all controlled pods, with equal weight for each
+//     pod and minute. Kills are counted separately.
+//   - The current time is the time of the last iteration.
 //
-//   - The target is the published one, capped by the policy of the VPA: what a new
-//     pod would ask for. A target counts from the first pass that sees it in the
-//     status, which is the one after it was written.
-//   - With each new target of a resource, the numbers of that resource begin anew;
-//     that of the other goes on. A restart is a beginning too: what was before is
-//     not known.
-//   - Samples are those that count in the history, of all pods that the VPA
-//     controls: each pod and minute the same. Kills are counted, but are no
-//     samples.
-//   - Now is the time of the last pass.
+// VPAs and containers without a recommendation have no series. A VPA with another target counts as
+// new.
 //
-// A VPA or container that is gone, or that nothing is recommended for any more,
-// has no series any more. A VPA that points to another target is another VPA.
-//
-// It is safe for concurrent use; nil has no metrics, and its methods do nothing.
+// It is safe for concurrent use. A nil WorkloadQuality does nothing.
 type WorkloadQuality struct {
 	qualityDescriptions
 
-	mu    sync.Mutex // held for a moment only, while metrics are read too
-	now   time.Time  // of the last pass
+	mu    sync.Mutex // held briefly, also while metrics are collected
+	now   time.Time  // of the last iteration
 	known map[*model.VPA]*workloadRecord
 }
 
 type workloadRecord struct {
 	namespace, name string
-	object          *vpav1.VerticalPodAutoscaler // whose status was read last
-	containers      []containerRecord            // that have a recommendation, few
+	object          *vpav1.VerticalPodAutoscaler // with the last read status
+	containers      []containerRecord            // with a recommendation
 }
 
 type containerRecord struct {
 	name     string
 	records  [resources.Kinds]kindRecord
-	complete float64 // how much of the history that is ever kept there is, 0 to 1
+	complete float64 // part of the maximum history, 0 to 1
 	insights [resources.Kinds]recipe.Insight
 	insight  bool // the recipe has insights
 }
 
-// kindRecord is what happened since the target of a resource changed. Amounts are in millicores or bytes.
+// kindRecord holds the values since a target changed, in millicores or bytes.
 type kindRecord struct {
-	published bool // false: there is no target, and nothing else
+	published bool // false: no target, all else is zero
 	target    resources.Amount
-	change    float64 // last one, as a fraction of the former target; NaN: none was seen
+	change    float64 // last change as a fraction of the previous target, NaN: none
 	since     time.Time
 
 	samples, above int64
@@ -72,15 +68,15 @@ type kindRecord struct {
 	kills          int64
 }
 
-// NewWorkloadQuality returns metrics without any workload, and registers them.
+// NewWorkloadQuality returns and registers metrics without workloads.
 func NewWorkloadQuality(registry prometheus.Registerer) *WorkloadQuality {
 	w := &WorkloadQuality{qualityDescriptions: describeQuality()}
 	registry.MustRegister(w)
 	return w
 }
 
-// Follow takes over the published targets and the length of histories, and forgets VPAs that are not in the model. It
-// is called once a pass, before the samples.
+// Follow updates targets and history lengths, and drops deleted VPAs. Call it once per iteration,
+// before the samples.
 func (w *WorkloadQuality) Follow(cluster *model.Model, store *usage.Store, now time.Time) {
 	if w == nil {
 		return
@@ -104,10 +100,9 @@ func (w *WorkloadQuality) Follow(cluster *model.Model, store *usage.Store, now t
 			c.complete = min(float64(completeness(v, c.name, store))/float64(v.RulesOf(c.name).Age()), 1)
 		}
 	}
-	w.known = known // a new map, because the old one may be being read
+	w.known = known // a new map, because Collect may read the old one
 }
 
-// insightsOf returns what the recipe of a VPA knows of a container besides amounts.
 func insightsOf(v *model.VPA, container string) ([resources.Kinds]recipe.Insight, bool) {
 	if v.Recipe == nil {
 		return [resources.Kinds]recipe.Insight{}, false
@@ -115,8 +110,8 @@ func insightsOf(v *model.VPA, container string) ([resources.Kinds]recipe.Insight
 	return v.Recipe.Insights(v.Sketches[container])
 }
 
-// completeness returns how long the samples of a container cover: the time from first to last, or their number at one a
-// minute, whichever is less. That is what the confidence in a recommendation counts too.
+// completeness returns the time covered by samples: from first to last, or one minute per sample if
+// that is less. Confidence uses the same measure.
 func completeness(v *model.VPA, container string, store *usage.Store) time.Duration {
 	var first, last time.Time
 	var samples int64
@@ -175,7 +170,7 @@ func findContainer(containers []containerRecord, name string) *containerRecord {
 	return nil
 }
 
-// set takes a target that is published now, if it is; a new one begins a new record.
+// setTarget records the published target. A new one resets the record.
 func (r *kindRecord) set(target resources.Amount, published bool, now time.Time) {
 	switch {
 	case !published:
@@ -189,7 +184,7 @@ func (r *kindRecord) set(target resources.Amount, published bool, now time.Time)
 	}
 }
 
-// Observe takes a sample of a container that v controls; nil: none does. What has no target is not counted.
+// Observe adds a sample of a container. It ignores a nil v and resources without a target.
 func (w *WorkloadQuality) Observe(v *model.VPA, container string, k resources.Kind, used resources.Amount) {
 	if w == nil {
 		return
@@ -206,7 +201,7 @@ func (w *WorkloadQuality) Observe(v *model.VPA, container string, k resources.Ki
 	}
 }
 
-// Killed takes an out-of-memory kill of a container that v controls.
+// Killed adds an out-of-memory kill of a container.
 func (w *WorkloadQuality) Killed(v *model.VPA, container string) {
 	if w == nil {
 		return
@@ -218,7 +213,7 @@ func (w *WorkloadQuality) Killed(v *model.VPA, container string) {
 	}
 }
 
-// kindRecord returns the record of a resource that has a target, nil without one. The caller holds the lock.
+// record returns nil for a resource without a target. The caller holds the lock.
 func (w *WorkloadQuality) record(v *model.VPA, container string, k resources.Kind) *kindRecord {
 	one := w.known[v]
 	if one == nil {

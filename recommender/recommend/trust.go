@@ -15,17 +15,17 @@ import (
 	"loadline.dev/loadline/recommender/status"
 )
 
-// NoteUntrusted notes which histories of a VPA that was just added may be less than there was: something is published
-// that must have come from more. past is what was loaded, by container. Not trusted are
+// NoteUntrusted records which histories of a new VPA may be incomplete, because more must have been
+// behind its published recommendation. past is the loaded history by container. Untrusted are
 //
-//   - all of a container of which nothing was loaded,
-//   - the memory of one whose open windows were not saved,
-//   - all of one whose histograms have later samples than its sketch, because another
-//     recommender went on with the histograms alone,
-//   - everything where the status says that targets are held or unsaved.
+//   - containers without loaded history,
+//   - the memory of containers without saved windows,
+//   - containers whose histograms have later samples than their sketch, because another
+//     recommender continued the histograms alone,
+//   - all containers if the status has held or unsaved targets.
 //
-// It also notes for how long each container was observed while its targets were held: a
-// program that starts often would never let them go otherwise.
+// It also records how long each container was observed while its targets were held. Otherwise
+// frequent restarts would never release them.
 func NoteUntrusted(v *model.VPA, past map[string]checkpoint.Past) {
 	v.Trust.Untrusted, v.Trust.ObservedWhileHeld = nil, nil
 	if v.StatusOfOther() || !status.Provided(v.Object) {
@@ -47,12 +47,10 @@ func NoteUntrusted(v *model.VPA, past map[string]checkpoint.Past) {
 	}
 }
 
-// behind reports whether the last samples of a history are not in the sketch beside it.
 func behind(t *sketch.Sketch, p *usage.Profile) bool {
 	return t != nil && p.Last().Sub(time.Unix(0, t.Now)) > sketchLag
 }
 
-// heldSince returns since when the status of a VPA says that targets are held, the zero time if it does not.
 func heldSince(v *model.VPA) time.Time {
 	for _, c := range v.Object.Status.Conditions {
 		if c.Type == status.TargetHeld && c.Status == corev1.ConditionTrue {
@@ -62,9 +60,9 @@ func heldSince(v *model.VPA) time.Time {
 	return time.Time{}
 }
 
-// untrusted returns the kinds of which a container may have had more history than is known. Samples over one memory
-// interval are enough for trust, counting those that were observed while targets were held before the start. The
-// interval is that of the VPA for memory and that of the flags for CPU.
+// untrusted returns the kinds with possibly incomplete history. One memory interval of samples is
+// sufficient for trust, including samples from before the start while targets were held. Memory
+// uses the interval of the VPA, CPU the flag.
 func (a *Advisor) untrusted(v *model.VPA, container string, live time.Duration) [resources.Kinds]bool {
 	doubted := v.Trust.Untrusted[container]
 	if _, pending := v.Backfill.PendingFor(container); pending || a.incomplete() {
@@ -77,8 +75,9 @@ func (a *Advisor) untrusted(v *model.VPA, container string, live time.Duration) 
 	return doubted
 }
 
-// proofFrom returns from when on samples prove something, of series the first of whose is given: while history is
-// loaded apart, samples of one part of it say nothing of the others, and only those count that came since the start.
+// trustedSince returns the time of the first sample that counts as evidence. While history is being
+// loaded it is not before the creation of the oldest series, because one loaded part proves nothing
+// about the others.
 func (a *Advisor) proofFrom(first time.Time, series []usage.Series) time.Time {
 	if !a.incomplete() {
 		return first
@@ -97,7 +96,7 @@ func (a *Advisor) proofFrom(first time.Time, series []usage.Series) time.Time {
 
 func (a *Advisor) incomplete() bool { return a.History != nil && !a.History.Complete() }
 
-// heldMessage names what is held. It does not change while that does not.
+// heldMessage is constant while the held targets are.
 func heldMessage(held []string) string {
 	if len(held) == 0 {
 		return ""
@@ -105,8 +104,6 @@ func heldMessage(held []string) string {
 	return fmt.Sprintf("not lowered, because the usage of earlier days is not known: %s; until it is loaded, or enough new usage was seen", strings.Join(held, ", "))
 }
 
-// lacks names the kinds of a container, of those that its VPA controls, of which there
-// are too few points to recommend anything.
 func lacks(e model.Estimate, controlled [resources.Kinds]bool) []string {
 	var list []string
 	for k, p := range e.Points {
@@ -117,7 +114,7 @@ func lacks(e model.Estimate, controlled [resources.Kinds]bool) []string {
 	return list
 }
 
-// lacksMessage says what is lacking. It changes once in half an hour.
+// insufficientMessage changes at most every half hour.
 func lacksMessage(lacking []string) string {
 	if len(lacking) == 0 {
 		return ""

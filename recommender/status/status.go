@@ -1,9 +1,7 @@
-// Package status turns a recommendation into the status of a VPA and writes it.
+// Package status composes and writes the status of VPAs.
 //
-// Compose makes the whole new status: recommendation, conditions and the generation that was observed. Writer sends it
-// as one patch of the status subresource, and only if it says something new.
-//
-// The package does not decide what to recommend.
+// Compose returns the whole status: recommendation, conditions and observed generation. Writer
+// patches the status subresource if it differs in meaning.
 package status
 
 import (
@@ -27,67 +25,70 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// TargetConflict of a VPA: another VPA controls the same pods.
+// TargetConflict reports that another VPA controls the same pods.
 const TargetConflict vpav1.VerticalPodAutoscalerConditionType = "TargetConflict"
 
-// More conditions that only Loadline has.
+// Conditions that only Loadline has.
 const (
-	// TargetHeld: something published is not lowered, because history may be lost.
+	// TargetHeld reports that a published target is not lowered, because history may be incomplete.
 	TargetHeld vpav1.VerticalPodAutoscalerConditionType = "TargetHeld"
-	// TargetUnsaved: a target is published that a restart would not find again.
+	// TargetUnsaved reports that a restart may lower a published target, because its history is not
+	// saved.
 	TargetUnsaved vpav1.VerticalPodAutoscalerConditionType = "TargetUnsaved"
-	// InvalidRecipe: the recipe in an annotation is invalid, or a policy does not allow it.
+	// InvalidRecipe reports that the recipe in an annotation is invalid, or that a policy does not
+	// allow it.
 	InvalidRecipe vpav1.VerticalPodAutoscalerConditionType = "InvalidRecipe"
-	// UsageAmbiguous: Prometheus has series of a container from several clusters or replicas.
+	// UsageAmbiguous reports that Prometheus has series of a container from several clusters or
+	// replicas.
 	UsageAmbiguous vpav1.VerticalPodAutoscalerConditionType = "UsageAmbiguous"
-	// MemoryGrowth: memory use of a container grows from day to day, as with a leak.
+	// MemoryGrowth reports that the memory usage of a container grows daily, as with a leak.
 	MemoryGrowth vpav1.VerticalPodAutoscalerConditionType = "MemoryGrowth"
-	// TooManyContainers: containers get no recommendation because the VPA has too many.
+	// TooManyContainers reports containers without a recommendation, because the VPA has too many.
 	TooManyContainers vpav1.VerticalPodAutoscalerConditionType = "TooManyContainers"
-	// StatusTooLarge: a recommendation exceeds MaxBytes, so the published one stays.
+	// StatusTooLarge reports that a recommendation exceeds MaxBytes, so the published one stays.
 	StatusTooLarge vpav1.VerticalPodAutoscalerConditionType = "StatusTooLarge"
-	// WriteLimited: the status was written late, because the namespace had used its write limit.
+	// WriteLimited reports that the status was written late, because the namespace had used its
+	// write limit.
 	WriteLimited vpav1.VerticalPodAutoscalerConditionType = "WriteLimited"
-	// SufficientHistory reports how much usage is behind the recommendation.
+	// SufficientHistory reports the length of the history behind the recommendation.
 	SufficientHistory = convert.SufficientHistory
 )
 
-// Recommended is what is recommended for a container.
+// Recommended is the recommendation of a container.
 type Recommended = vpav1.RecommendedContainerResources
 
-// Outcome is what a pass found out about a VPA.
+// Outcome is the result of an iteration for a VPA.
 type Outcome struct {
-	Recommendation []Recommended              // as published; sorted by container name
-	Pods           int                        // pods that the VPA selects
-	TargetError    string                     // why the target cannot be used; empty if it can
-	Conflict       string                     // why another VPA controls the same pods; empty: none does
-	Held           string                     // which targets are not lowered, and why; empty: none is held
-	Lacks          string                     // of which containers there is too little to recommend anything; empty: of none
-	Rising         string                     // which containers use more memory from day to day; empty: none does
-	Omitted        string                     // which containers exceed the limit of a VPA; empty: none does
-	Outranked      bool                       // enough other VPAs get the usage of the pods: Conflict says why
-	TooLarge       bool                       // the status with the recommendation exceeds MaxBytes
-	Ambiguous      string                     // why usage of a container is left out; empty: none is
-	WriteLimited   bool                       // the write limit of the namespace delayed this status
-	Unsaved        bool                       // the usage behind the recommendation could not be saved
-	History        time.Duration              // that the samples of each container cover at least
-	Histories      []convert.ContainerHistory // of the containers with a recommendation, sorted by name
-	Earlier        bool                       // the recommendation is that of the generation that the status names
-	Observing      string                     // the policy that wants usage collected and nothing recommended; empty: none does
-	Recipe         string                     // why the recipe is not the one that was asked for; empty: it is
-	RecipePolicy   string                     // the policy whose recipe replaces that of the annotation; empty: none does
-	Separate       string                     // that memory limits do not follow the requests, and where they do; empty: they do
+	Recommendation []Recommended              // sorted by container name
+	Pods           int                        // number of selected pods
+	TargetError    string                     // why the target is unusable, or empty
+	Conflict       string                     // why another VPA controls the same pods, or empty
+	Held           string                     // held targets and the reason, or empty
+	Lacks          string                     // containers with too few points, or empty
+	Rising         string                     // containers with growing memory, or empty
+	Omitted        string                     // containers above the limit of a VPA, or empty
+	Outranked      bool                       // MaxVPAs other VPAs get the usage, see Conflict
+	TooLarge       bool                       // the status exceeds MaxBytes
+	Ambiguous      string                     // why usage of a container is ignored, or empty
+	WriteLimited   bool                       // the namespace write limit delayed this status
+	Unsaved        bool                       // the history could not be saved
+	History        time.Duration              // min time covered by the samples of each container
+	Histories      []convert.ContainerHistory // of recommended containers, sorted by name
+	Earlier        bool                       // keep the observed generation of the status
+	Observing      string                     // policy in mode Observe, or empty
+	Recipe         string                     // why another recipe is used, or empty
+	RecipePolicy   string                     // policy with a recipe that overrides the annotation, or empty
+	Separate       string                     // describes independent memory limits, or empty
 }
 
-// Covered returns the longest of the history steps that is within a span. Estimates do not
-// differ while that is the same.
+// Covered returns the longest history step within span, so that estimates change only with the
+// step.
 func Covered(span time.Duration) time.Duration {
 	return convert.HistorySteps[convert.HistoryStep(span)].From
 }
 
 const noPods = "NoPodsMatched"
 
-// reasonIf is the reason of a condition whose message says what points are lacking.
 func reasonIf(lacks string) string {
 	if lacks == "" {
 		return ""
@@ -95,7 +96,7 @@ func reasonIf(lacks string) string {
 	return "FewPoints"
 }
 
-// Compose returns the new status of a VPA. Conditions that are not the recommender's stay.
+// Compose returns the new status of a VPA. Conditions of other writers stay.
 func Compose(vpa *vpav1.VerticalPodAutoscaler, o Outcome, now time.Time) vpav1.VerticalPodAutoscalerStatus {
 	c := storedConditions(vpa, now)
 	switch {
@@ -143,8 +144,8 @@ func Compose(vpa *vpav1.VerticalPodAutoscaler, o Outcome, now time.Time) vpav1.V
 	}
 }
 
-// ComposeRefused returns the conditions of a VPA of which the cache lacks the recommendation
-// (client.VPARefused). Conditions that describe the stored recommendation stay.
+// ComposeRefused returns the conditions of a VPA with an incomplete cache entry, see
+// client.VPARefused. Conditions for the stored recommendation stay.
 func ComposeRefused(vpa *vpav1.VerticalPodAutoscaler, now time.Time) []vpav1.VerticalPodAutoscalerCondition {
 	c := storedConditions(vpa, now)
 	if c.find(vpav1.RecommendationProvided) < 0 {
@@ -160,13 +161,12 @@ type conditions struct {
 	now  metav1.Time
 }
 
-// renamed maps condition types of earlier versions to their present names.
+// renamedConditions maps earlier condition types to their current names.
 var renamed = map[vpav1.VerticalPodAutoscalerConditionType]vpav1.VerticalPodAutoscalerConditionType{
 	"WrongRecipe":  InvalidRecipe,
 	"RisingMemory": MemoryGrowth,
 }
 
-// storedConditions returns the conditions in the status of a VPA. Those of earlier versions get their present names.
 func storedConditions(vpa *vpav1.VerticalPodAutoscaler, now time.Time) conditions {
 	c := conditions{now: metav1.NewTime(now.Truncate(time.Second))}
 	for _, x := range vpa.Status.Conditions {
@@ -184,8 +184,8 @@ func (c *conditions) find(t vpav1.VerticalPodAutoscalerConditionType) int {
 	return slices.IndexFunc(c.list, func(x vpav1.VerticalPodAutoscalerCondition) bool { return x.Type == t })
 }
 
-// sort orders conditions by type. Clients read the first ones by position, so those that only
-// Loadline has come after RecommendationProvided.
+// sort orders conditions by type. Clients read the first ones by position, so Loadline's own
+// conditions come after RecommendationProvided.
 func (c *conditions) sort() {
 	after := func(t vpav1.VerticalPodAutoscalerConditionType) int {
 		if t == InvalidRecipe || t == MemoryGrowth || t > vpav1.RecommendationProvided {
@@ -198,7 +198,7 @@ func (c *conditions) sort() {
 	})
 }
 
-// set rewrites a condition; the time of its last transition stays if its status does.
+// set changes the transition time of a condition only with its status.
 func (c *conditions) set(t vpav1.VerticalPodAutoscalerConditionType, status corev1.ConditionStatus, reason, message string) {
 	if len(message) > convert.MaxConditionMessage {
 		message = strings.ToValidUTF8(message[:convert.MaxConditionMessage], "")
@@ -223,7 +223,7 @@ func (c *conditions) keep(holds bool, t vpav1.VerticalPodAutoscalerConditionType
 	c.list = slices.DeleteFunc(c.list, func(x vpav1.VerticalPodAutoscalerCondition) bool { return x.Type == t })
 }
 
-// day is enough history for the bounds to mean something.
+// day is the minimum history for meaningful bounds.
 const day = 24 * time.Hour
 
 func (c *conditions) sufficient(o *Outcome) {
@@ -239,7 +239,6 @@ func (c *conditions) sufficient(o *Outcome) {
 	}
 }
 
-// observing says what a policy has seen so far that shows no recommendation.
 func observing(o *Outcome) string {
 	message := "SizingPolicy " + o.Observing + " observes in mode Observe, and shows no recommendation"
 	switch {
@@ -251,7 +250,7 @@ func observing(o *Outcome) string {
 	return message + "; the usage seen of every container covers " + convert.AtLeast(convert.HistoryStep(o.History)) + ", and 8 days show a whole week"
 }
 
-// Provided reports whether the status of a VPA has a recommendation that counts.
+// Provided reports whether the status of a VPA has a valid recommendation.
 func Provided(vpa *vpav1.VerticalPodAutoscaler) bool {
 	return Holds(vpa, vpav1.RecommendationProvided) && vpa.Status.Recommendation != nil
 }
@@ -263,7 +262,7 @@ func Holds(vpa *vpav1.VerticalPodAutoscaler, t vpav1.VerticalPodAutoscalerCondit
 	return at >= 0 && c.list[at].Status == corev1.ConditionTrue
 }
 
-// Message returns the message of a condition of a VPA that is true, empty if it is not.
+// Message returns the message of a condition if it is true, else an empty string.
 func Message(vpa *vpav1.VerticalPodAutoscaler, t vpav1.VerticalPodAutoscalerConditionType) string {
 	if !Holds(vpa, t) {
 		return ""
@@ -272,17 +271,19 @@ func Message(vpa *vpav1.VerticalPodAutoscaler, t vpav1.VerticalPodAutoscalerCond
 	return c.list[c.find(t)].Message
 }
 
-// MaxBytes is the maximum size of a status as JSON. Every program caches all statuses, and etcd stores them.
+// MaxBytes is the maximum size of a status as JSON. Every program caches all statuses, and etcd
+// stores them.
 const MaxBytes = 256 << 10
 
-// ErrTooLarge is the error of a status that exceeds MaxBytes, and the message of StatusTooLarge.
+// ErrTooLarge reports that a status exceeds MaxBytes. It is also the message of StatusTooLarge.
 var ErrTooLarge = fmt.Errorf("the status exceeds %d KiB, so it is not written: set mode Off for some containers, or split the workload", MaxBytes>>10)
 
 // Writer writes the status of VPAs. It is safe for concurrent use.
 type Writer struct{ Client versioned.Interface }
 
-// Write patches the status of a VPA and reports true, unless the present status means the same: quantities count by
-// value, and an empty list is no list. It writes nothing that exceeds MaxBytes and returns ErrTooLarge.
+// Write patches the status and reports true, unless the meaning is the same: quantities compare by
+// value, and empty lists equal missing ones. It returns ErrTooLarge instead of writing more than
+// MaxBytes.
 func (w Writer) Write(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler, status vpav1.VerticalPodAutoscalerStatus) (bool, error) {
 	if same(&vpa.Status, &status) {
 		return false, nil
@@ -297,8 +298,8 @@ func (w Writer) Write(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler, sta
 	return w.patch(ctx, vpa, types.JSONPatchType, body)
 }
 
-// WriteConditions replaces the conditions of a VPA and leaves the rest of its status unchanged. It
-// reports true if it sent a patch.
+// WriteConditions replaces the conditions and leaves the rest of the status. It reports true if it
+// sent a patch.
 func (w Writer) WriteConditions(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler, list []vpav1.VerticalPodAutoscalerCondition) (bool, error) {
 	if slices.EqualFunc(vpa.Status.Conditions, list, sameCondition) {
 		return false, nil
@@ -318,10 +319,9 @@ func (w Writer) patch(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler, kin
 	return true, nil
 }
 
-// What follows compares as equality.Semantic does, at a tenth of the price: every
-// VPA pays it whose estimates differ from those that are published.
+// The functions below compare like equality.Semantic at a tenth of the cost, for every VPA with
+// changed estimates.
 
-// same reports whether two statuses mean the same: quantities count by value, and an empty list is no list.
 func same(a, b *vpav1.VerticalPodAutoscalerStatus) bool {
 	return SameButBounds(a, b) && (a.Recommendation == nil ||
 		slices.EqualFunc(a.Recommendation.ContainerRecommendations, b.Recommendation.ContainerRecommendations, func(a, b Recommended) bool {
@@ -329,8 +329,8 @@ func same(a, b *vpav1.VerticalPodAutoscalerStatus) bool {
 		}))
 }
 
-// SameButBounds reports whether two statuses differ at most in lower and upper bounds. One
-// that a memory limit protects is more than a bound.
+// SameButBounds reports whether two statuses differ at most in bounds. A memory bound that limits
+// protect counts as a target.
 func SameButBounds(a, b *vpav1.VerticalPodAutoscalerStatus) bool {
 	if (a.Recommendation == nil) != (b.Recommendation == nil) ||
 		a.ObservedGeneration != b.ObservedGeneration || !sameConditions(a.Conditions, b.Conditions) {
@@ -344,8 +344,8 @@ func SameButBounds(a, b *vpav1.VerticalPodAutoscalerStatus) bool {
 		})
 }
 
-// sameConditions reports whether two statuses have equal conditions. It ignores WriteLimited, which describes the
-// write of the other fields: a write that only changed it would use up the limit.
+// sameConditions ignores WriteLimited, which describes the write of the other fields: a write that
+// only changed it would use up the limit.
 func sameConditions(a, b []vpav1.VerticalPodAutoscalerCondition) bool {
 	skip := func(list []vpav1.VerticalPodAutoscalerCondition) []vpav1.VerticalPodAutoscalerCondition {
 		if len(list) > 0 && list[0].Type == WriteLimited {
